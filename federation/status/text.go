@@ -1,11 +1,15 @@
 package status
 
 import (
-	"cmp"
+	_ "embed" // the templates
+	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
+	"text/template"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -19,44 +23,104 @@ const (
 	maxWord  = 320  // bytes of a name, an address or an ID: longer than any that is valid
 )
 
-// text is a text that grows line by line. Every line is printable ASCII of bounded
-// length, whatever it is made of.
-type text struct {
-	now   time.Time
-	lines []string
+var (
+	//go:embed status.tmpl
+	statusText string
+
+	//go:embed why.tmpl
+	whyText string
+)
+
+// WriteStatus writes a status as text, for whoever is on call: lines of printable ASCII
+// of bounded length. It returns the first error of w.
+func WriteStatus(w io.Writer, s *Status) error {
+	_, err := io.WriteString(w, strings.Join(text{s.Now}.lines("status", s), "\n")+"\n")
+	return err //nolint:wrapcheck // of the caller's own writer
 }
 
-// addf adds a line, indented by so many steps.
-func (t *text) addf(depth int, format string, args ...any) {
-	line := strings.Repeat("  ", depth) + fmt.Sprintf(format, args...)
-	if len(line) > maxLine {
-		line = line[:maxLine-3] + "..."
+// text is what is shown at one time.
+type text struct{ now time.Time }
+
+// blank is a line that is shown although it is empty.
+const blank = "\f"
+
+// lines returns what a template makes of data. Every line is printable ASCII of bounded
+// length, whatever it is made of: what peers send passes through plain, word or quote.
+func (t text) lines(name string, data any) (lines []string) {
+	var all *template.Template
+	execute := func(name string, data any) (string, error) {
+		var b strings.Builder
+		err := all.ExecuteTemplate(&b, name, data)
+		return b.String(), err
 	}
-	t.lines = append(t.lines, line)
-}
-
-// more adds how many of n entries are not shown, if there are any.
-func (t *text) more(depth, n int, noun string) {
-	if n > maxShown {
-		t.addf(depth, "and %d more %s", n-maxShown, noun)
+	all = template.Must(template.New("").Funcs(template.FuncMap{
+		"indent": func(name string, data any) (string, error) { // all lines but the first
+			s, err := execute(name, data)
+			return strings.ReplaceAll(s, "\n", "\n  "), err
+		},
+		"blank": func() string { return blank }, "first": first, "more": more,
+		"at": t.at, "since": t.since, "next": t.next, "octets": Octets, "serial": serial, "count": count, "counts": counts,
+		"plain": problem.Printable, "quote": federation.Quote, "word": word, "words": words, "catalog": catalogName,
+		"also": also, "records": records, "rdata": rdata, "kind": kind, "cause": cause, "contains": strings.Contains,
+	}).Parse(statusText + whyText))
+	s, err := execute(name, data)
+	if err != nil {
+		panic(errors.Join(errors.New("a template and what it shows do not fit"), err))
 	}
-}
-
-// at says when something was or will be: the age, and the time in UTC.
-func (t *text) at(when time.Time) string {
-	if d := t.now.Sub(when); d >= 0 {
-		return fmt.Sprintf("%s ago (%s)", Span(d), clock(when))
+	for line := range strings.SplitSeq(s, "\n") {
+		line = strings.TrimRight(line, " ")
+		if len(line) > maxLine {
+			line = line[:maxLine-3] + "..."
+		}
+		if line != "" {
+			lines = append(lines, strings.TrimSuffix(line, blank))
+		}
 	}
-	return fmt.Sprintf("in %s (%s)", Span(when.Sub(t.now)), clock(when))
+	return lines
 }
 
-// since says since when something is so.
-func (t *text) since(when time.Time) string {
+// first returns the entries of a slice, or of a map with text as keys, that are shown.
+func first(list any) any {
+	v := reflect.ValueOf(list)
+	if v.Len() <= maxShown {
+		return list
+	}
+	if of, ok := list.(map[string]string); ok {
+		some := make(map[string]string)
+		for _, key := range slices.Sorted(maps.Keys(of))[:maxShown] {
+			some[key] = of[key]
+		}
+		return some
+	}
+	return v.Slice(0, maxShown).Interface()
+}
+
+// more says how many entries are not shown, if there are any.
+func more(list any, noun string) string {
+	if rest := reflect.ValueOf(list).Len() - maxShown; rest > 0 {
+		return fmt.Sprintf("and %d more %s", rest, noun)
+	}
+	return ""
+}
+
+// at says when something was or will be: the age, and the time in UTC. It is empty for no time.
+func (t text) at(when time.Time) string {
+	if when.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf("%s (%s)", Age(t.now, when), clock(when))
+}
+
+// since says since when something is so; nothing if that is not known.
+func (t text) since(when time.Time) string {
+	if when.IsZero() {
+		return ""
+	}
 	return fmt.Sprintf("since %s (%s)", clock(when), Span(t.now.Sub(when)))
 }
 
 // next says behind something else when the next attempt is; nothing if there is none.
-func (t *text) next(when time.Time) string {
+func (t text) next(when time.Time) string {
 	if when.IsZero() {
 		return ""
 	}
@@ -137,9 +201,6 @@ func words(list []string) string {
 	return strings.Join(shown, ", ")
 }
 
-// plain returns a sentence, which may repeat what a peer says.
-func plain(s string) string { return problem.Printable(s) }
-
 // counts returns numbers with what they count, in the order of that.
 func counts(of map[string]int) string {
 	var parts []string
@@ -161,65 +222,26 @@ func catalogName(serverName string) string {
 	return word(serverName)
 }
 
-// rate says how often something happened.
-func (t *text) rate(r Rate) string {
-	s := fmt.Sprintf("%d in the last minute, %d in the last hour", r.LastMinute, r.LastHour)
-	if !r.Last.IsZero() {
-		s += ", the last " + t.at(r.Last)
+// serial returns the serial of a zone, if it has one.
+func serial(n uint32) string {
+	if n == 0 {
+		return ""
 	}
-	return s
-}
-
-// refused adds what was refused, newest first.
-func (t *text) refused(depth int, by string, refusals []Refusal) {
-	for _, r := range refusals[:min(len(refusals), maxShown)] {
-		s := "refused " + t.at(r.At)
-		if r.Consumer != "" {
-			s += " by consumer " + word(r.Consumer)
-		} else {
-			s += by
-		}
-		s += ":"
-		if r.Service != "" {
-			s += " service " + federation.Quote(r.Service)
-		}
-		if r.FQDN != "" {
-			s += fmt.Sprintf(" (%s)", word(r.FQDN))
-		}
-		if r.Field != "" {
-			s += ", field " + word(r.Field)
-		}
-		if r.Reason != "" {
-			s += ", reason " + word(r.Reason)
-		}
-		t.addf(depth, "%s: %s", s, plain(cmp.Or(r.Rule, "no rule is given")))
-	}
-	t.more(depth, len(refusals), "refusals")
-}
-
-// gone adds what was there and is no more, newest first.
-func (t *text) gone(depth int, gone []Gone) {
-	for _, g := range gone[:min(len(gone), maxShown)] {
-		t.addf(depth, "service %s (%s) %s %s", federation.Quote(g.Service), word(g.FQDN), cause(g.Cause), t.at(g.At))
-	}
-	t.more(depth, len(gone), "services that are gone")
+	return fmt.Sprintf(", serial %d", n)
 }
 
 // cause returns how a service went, as a clause.
 func cause(word string) string {
-	switch word {
-	case "withdrawn":
-		return "was withdrawn by the owner"
-	case "absent":
-		return "was missing from a catalog that was complete, and went"
-	case "expired":
-		return "expired, as its owner was lost for longer than retention,"
-	case "excluded":
-		return "was excluded by the configuration of this side"
-	case "moved":
-		return "moved to another fqdn"
-	case "unproven":
-		return "was restored from a part of a file, and went when the file was read anew,"
+	said, known := map[string]string{
+		"withdrawn": "was withdrawn by the owner",
+		"absent":    "was missing from a catalog that was complete, and went",
+		"expired":   "expired, as its owner was lost for longer than retention,",
+		"excluded":  "was excluded by the configuration of this side",
+		"moved":     "moved to another fqdn",
+		"unproven":  "was restored from a part of a file, and went when the file was read anew,",
+	}[word]
+	if !known {
+		return "went (" + problem.Printable(word) + ")"
 	}
-	return "went (" + plain(word) + ")"
+	return said
 }

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation/status"
@@ -29,12 +28,22 @@ var styleText string
 // characters, and those that turn the direction of what follows.
 func newPages() *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
-		"count":  count,
-		"number": number,
-		"octets": status.Octets,
-		"show":   problem.Printable,
-		"style":  func() template.CSS { return template.CSS(styleText) }, //nolint:gosec // our own
+		"count":    status.Count,
+		"lifetime": lifetime,
+		"lasting":  status.Lasting,
+		"number":   status.Number,
+		"octets":   status.Octets,
+		"show":     problem.Printable,
+		"style":    func() template.CSS { return template.CSS(styleText) }, //nolint:gosec // our own
 	}).Parse(pageText))
+}
+
+// lifetime returns how long what a source said last stays; a relay keeps nothing.
+func lifetime(text string) string {
+	if text == "0s" {
+		return ""
+	}
+	return status.Lasting(text)
 }
 
 // contentPolicy lets a page have its own style and send its forms here, and nothing else.
@@ -42,26 +51,6 @@ func contentPolicy() string {
 	sum := sha256.Sum256([]byte(styleText))
 	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; img-src data:; " +
 		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-}
-
-// number returns a number with commas between thousands.
-func number(n int) string {
-	digits := strconv.Itoa(n)
-	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
-}
-
-// count returns a number with its noun.
-func count(n int, noun string) string { return number(n) + " " + either(n, noun, noun+"s") }
-
-// either returns the word for one thing, or the one for any other number of them.
-func either(n int, one, others string) string {
-	if n == 1 {
-		return one
-	}
-	return others
 }
 
 // question is the name box with its answer.
@@ -111,7 +100,7 @@ func blocks(lines []string) (all []*block) {
 // page answers GET /, with an answer to why if a name is given.
 func (h handler) page(w http.ResponseWriter, r *http.Request) {
 	now := h.source.Status()
-	v := newStatus(&now, h.token)
+	v := newOverview(&now, h.token)
 	v.Self = "/"
 	query := r.URL.Query()
 	name, text := strings.TrimSpace(query.Get("name")), strings.ToUpper(query.Get("type"))
@@ -177,7 +166,7 @@ func (h handler) listing(w http.ResponseWriter, r *http.Request) {
 	now := h.source.Status().Now
 	v.Total, v.Next = page.Total, page.Next
 	for _, s := range page.Services {
-		v.List = append(v.List, listed{s, at(now, s.Updated), indent(s.Service)})
+		v.List = append(v.List, listed{s, clock{now}.At(s.Updated), indent(s.Service)})
 	}
 	h.render(w, http.StatusOK, "services", v)
 }

@@ -1,0 +1,447 @@
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Level is how bad something is.
+type Level int
+
+// The levels.
+const (
+	Well Level = iota
+	Look       // something to look at, by day
+	Act        // something to do: names are missing, or will be
+)
+
+// Condition is what an owner, a source, a registration, a catalog or a process can be in:
+// how bad that is, which sentence says it, and what to do about it. Whatever shows a status
+// takes these from here.
+type Condition struct {
+	Of       string // what is in it
+	State    string
+	Level    Level
+	Failing  bool   // names are missing or about to go, so nothing comes before it
+	Sentence string // a format of fmt
+	Remedy   string
+	Runbook  string // the section of docs/operating.md that says more
+}
+
+// The conditions, by their place in the table.
+const (
+	ownerSynced = iota
+	ownerComparing
+	ownerSyncing
+	ownerConnecting
+	ownerUnreached
+	ownerStale
+	ownerNearExpiry
+	ownerExpired
+	ownerRetried
+	ownerParked
+	ownerUnknown
+	ownerDamaged
+	ownerHeld
+	ownerRefused
+	ownerConflicts
+
+	relayedSyncing
+	relayedConnecting
+	relayedRetried
+	relayedParked
+	relayedLost
+
+	certificateExpired
+	certificateAging
+
+	sourceCurrent
+	sourceAway
+	sourceKept
+	sourceLapsed
+	sourceWaiting
+	sourceHeld
+	sourceReleases
+	sourceRefused
+	sourceRelays
+
+	registrationStoreAway
+	registrationConverges
+
+	catalogServed
+	catalogUnavailable
+	catalogBehind
+	catalogRefused
+
+	processFileBroken
+	processRestart
+	processTurnedAway
+	processWaits
+)
+
+// What to do about an owner that is followed, whether by a CoreDNS or by a relay.
+const (
+	awaitCatalog  = "wait for the catalog; if it stays, the owner says nothing that is accepted (settle; log: \"message of owner refused\")"
+	findReason    = "find out why there is no stream: the network, the address in owner, or the certificates in tls (log: \"not connected to owner, still trying\")"
+	winTime       = "repair the owner or the network before its records go; to win time raise retention and reload (log: \"owner is lost, trying to connect again\")"
+	correctRetry  = "an owner refuses this consumer: correct tls, owner_id or api, or its allow list; it is tried again in some minutes, or now by 'federationctl retry' (log: \"owner is parked: tried again in some minutes, or when the certificate, key or CA files or the configuration change\")"
+	correctReload = "an owner refuses this consumer and is not tried again by itself: correct tls, owner_id or api, or its allow list, then reload or 'federationctl retry' (log: \"owner is parked: not tried again before the certificate, key or CA files or the configuration change\")"
+	repairSource  = "repair the source that is away: until then it stays as it was, and changes are not published (log: the first error)"
+	confirmHeld   = "if they are to go, 'federationctl confirm' withdraws them; if not, repair the origin of the source, and they stay"
+	nothing       = "nothing"
+)
+
+// conditions returns the table.
+func conditions() []Condition {
+	return []Condition{
+		ownerSynced:     {"owner", "synced", Well, false, "It is followed, and its catalog is complete.", nothing, "Owner states"},
+		ownerComparing:  {"owner", "syncing", Look, false, "A stream is open, and its catalog is being compared. What was known before is still answered.", awaitCatalog, "FederationConsumerOwnerStale"},
+		ownerSyncing:    {"owner", "syncing", Act, false, "A stream is open, and its first catalog is not complete yet. Names that are not known yet get SERVFAIL.", awaitCatalog, "FederationConsumerOwnerStale"},
+		ownerConnecting: {"owner", "connecting", Act, false, "There is no stream, and nothing is known of its catalog. Names that only this owner could know get SERVFAIL.", findReason, "FederationConsumerOwnerUnknown"},
+		ownerUnreached:  {"owner", "connecting", Act, true, "There is no stream, and nothing is known of its catalog. Names that only this owner could know get SERVFAIL.", findReason, "FederationConsumerOwnerUnknown"},
+		ownerStale:      {"owner", "stale", Act, false, "It is lost. Its last records are still answered, with a short TTL.", winTime, "FederationConsumerOwnerStale"},
+		ownerNearExpiry: {"owner", "stale", Act, true, "It is lost. Its last records are still answered, with a short TTL.", winTime, "FederationConsumerRetentionHalfGone"},
+		ownerExpired:    {"owner", "expired", Act, true, "It was lost for longer than its retention. Its records are gone.", "repair the owner or the network; its records come back with it (retention; log: \"owner is expired: the retention is over and its records are gone\")", "FederationConsumerOwnerExpired"},
+		ownerRetried:    {"owner", "parked", Act, true, "It has turned this side away, and is tried again every few minutes.%s", correctRetry, "FederationConsumerOwnerParked"},
+		ownerParked:     {"owner", "parked", Act, true, "It has turned this side away, and is not tried again until the certificates change or the configuration is reloaded.%s", correctReload, "FederationConsumerOwnerParked"},
+		ownerUnknown:    {"owner", "unknown", Look, false, "This page does not know the state.", "compare the versions of both programs", "Owner states"},
+		ownerDamaged:    {"owner", "damaged", Act, true, "It was restored in part only, and names that are not known get SERVFAIL until its catalog is complete: %s", "repair the disk that the file of persist is on, and the owner or the network: the file is written anew with its complete catalog", "Persistence"},
+		ownerHeld:       {"owner", "held", Act, false, "%s did not come again, and are answered until the retention ends.", "ask the owner whether they are to go, and have it delete them: it came back with less than half of its services", "Symptoms"},
+		ownerRefused:    {"owner", "refused", Look, false, "This side refuses the newest version of %s.", "have the owner correct the services, or permit here what is right", "FederationConsumerRefusals"},
+		ownerConflicts:  {"owner", "conflicts", Look, false, "Not published, because of conflicts or rules: %s.", "have one of those that want the name renamed, or change the order of owners in the Corefile, or rename", "FederationConsumerConflicts"},
+
+		relayedSyncing:    {"relayed owner", "syncing", Act, false, "A stream is open, and its catalog is not complete yet.", awaitCatalog, "FederationOwnerCatalogUnavailable"},
+		relayedConnecting: {"relayed owner", "connecting", Act, true, "There is no stream, and nothing is known of its catalog.", findReason, "FederationOwnerCatalogUnavailable"},
+		relayedRetried:    {"relayed owner", "parked", Act, true, "It has turned this side away, and is tried again every few minutes.", correctRetry, "FederationOwnerCatalogUnavailable"},
+		relayedParked:     {"relayed owner", "parked", Act, true, "It has turned this side away, and is not tried again until the certificates change or the configuration is reloaded.", correctReload, "FederationOwnerCatalogUnavailable"},
+		relayedLost:       {"relayed owner", "lost", Act, false, "It is lost, and consumers count their own retention.", winTime, "FederationOwnerCatalogUnavailable"},
+
+		certificateExpired: {"certificate", "expired", Act, true, "%s has expired.", "replace the file, or repair what renews it; it is read again by itself", "FederationConsumerCertificateExpiring"},
+		certificateAging:   {"certificate", "expires soon", Look, false, "%s expires in %s.", "renew it, unless a machine does", "FederationConsumerCertificateAging"},
+
+		sourceCurrent:  {"source", "current", Well, false, "It is published as its origin has it.", nothing, "Consumers and sources of an owner"},
+		sourceAway:     {"source", "away", Act, false, "It is away: %s", repairSource, "FederationOwnerSourceAway"},
+		sourceKept:     {"source", "away", Act, false, "What it said last stays published for its lifetime, %s.", repairSource, "FederationOwnerSourceLifetimeHalfGone"},
+		sourceLapsed:   {"source", "lapsed", Act, true, "It has been away for its lifetime, %s, and its services are withdrawn: %s", repairSource, "FederationOwnerSourceLifetimeHalfGone"},
+		sourceWaiting:  {"source", "waiting", Act, false, "Nothing of it is published yet: its first state is not complete.", "repair the origin of the source, if it stays: nobody is served before all sources are known", "FederationOwnerCatalogUnavailable"},
+		sourceHeld:     {"source", "held", Act, false, "%s of it are held: its origin has them no more, and they are too many at once.", confirmHeld, "FederationOwnerServicesHeld"},
+		sourceReleases: {"source", "held", Act, false, "The first of them go %s, if they do not come back.", confirmHeld, "FederationOwnerServicesHeld"},
+		sourceRefused:  {"source", "refused", Look, false, "Some of its entries are no services.", "correct them in the source; the log names entries that it refuses", "Consumers and sources of an owner"},
+		sourceRelays:   {"source", "relays", Look, false, "The owner that it relays is to be looked at.", "see what is said of that owner", "When something is lost"},
+
+		registrationStoreAway: {"registration", "store away", Act, false, "Its store is away: what is registered now is not stored.", "repair the store; programs register again by themselves", "FederationOwnerStoreAway"},
+		registrationConverges: {"registration", "converging", Look, false, "It converges for another %s: programs register again.", "wait; if it stays, find out why programs do not come back", "FederationOwnerConvergenceStuck"},
+
+		catalogServed:      {"catalog", "in order", Well, false, "Consumers have it as it is.", nothing, "Consumers and sources of an owner"},
+		catalogUnavailable: {"catalog", "unavailable", Act, true, "Consumers cannot have it: %s.", "repair the source that is waited for; consumers keep what they have meanwhile (metric federation_owner_catalog_unavailable)", "FederationOwnerCatalogUnavailable"},
+		catalogBehind:      {"catalog", "behind", Act, false, "A consumer is behind: it has not acknowledged a change for %s.", "find the consumer in the log, and what keeps it busy or cut off", "FederationOwnerConsumerLag"},
+		catalogRefused:     {"catalog", "refused in part", Look, false, "Consumers have refused services.", "correct what consumers refuse, or have them change their configuration (metric federation_owner_refused_total)", "FederationOwnerRefusals"},
+
+		processFileBroken: {"process", "broken", Act, false, "%s not used as %s now: what was read before stays in force.", "correct the file: the reason has the line", "FederationOwnerFileBroken"},
+		processRestart:    {"process", "waits for a restart", Look, false, "The new value of %s waits for a restart.", "restart the owner when it suits", "The process of an owner"},
+		processTurnedAway: {"process", "turned away", Look, false, "%s %s turned away within the last hour.", "if a peer is to be let in, allow the identity that it has shown", "Consumers and sources of an owner"},
+		processWaits:      {"process", "not ready", Act, true, "It waits for %s.", "repair what it waits for", "FederationOwnerNotReady"},
+	}
+}
+
+// Finding is a condition that something is in, with the sentence that says it.
+type Finding struct {
+	Condition
+
+	Says string
+}
+
+// Judgement is how something is, and why.
+type Judgement struct {
+	Level    Level
+	Failing  bool
+	Findings []Finding // none of what is well
+}
+
+// find adds a condition.
+func (v *Judgement) find(which int, args ...any) {
+	c := conditions()[which]
+	if c.Level > Well {
+		v.Add(Finding{c, fmt.Sprintf(c.Sentence, args...)})
+	}
+}
+
+// Add adds a finding, which makes the verdict as bad as it is.
+func (v *Judgement) Add(f Finding) {
+	v.Findings = append(v.Findings, f)
+	v.Worsen(&Judgement{Level: f.Level, Failing: f.Failing})
+}
+
+// Worsen makes a verdict as bad as another one.
+func (v *Judgement) Worsen(than *Judgement) {
+	if than.Compare(v) > 0 {
+		v.Level, v.Failing = than.Level, than.Failing
+	}
+}
+
+// Compare returns a number above 0 if a verdict is worse than another one, below 0 if it is
+// better, and 0 if both are as bad.
+func (v *Judgement) Compare(with *Judgement) int {
+	if v.Failing != with.Failing && v.Level == with.Level {
+		if v.Failing {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Compare(v.Level, with.Level)
+}
+
+// Judge says how an owner is, for who answers with what it publishes or, if relayed, for who
+// passes it on.
+func (u *FollowedOwner) Judge(now time.Time, relayed bool) (v Judgement) {
+	if relayed {
+		v.find(relayedIn(u))
+	} else {
+		if u.Damage != "" {
+			v.find(ownerDamaged, u.Damage)
+		}
+		u.answered(&v, now)
+	}
+	if u.Stale > 0 && u.State == "synced" {
+		v.find(ownerHeld, Count(u.Stale, "service"))
+	}
+	if u.NotAdmitted > 0 {
+		v.find(ownerRefused, Count(u.NotAdmitted, "service"))
+	}
+	conflicts := 0
+	for _, n := range u.Conflicts {
+		conflicts += n
+	}
+	if conflicts > 0 {
+		v.find(ownerConflicts, Number(conflicts))
+	}
+	v.certificates(now, u.Certificate, u.Authority)
+	return v
+}
+
+// answered judges the state of an owner for who answers with its records.
+func (u *FollowedOwner) answered(v *Judgement, now time.Time) {
+	which := ownerIn(u.State, u.Known, u.NextAttempt)
+	switch which {
+	case ownerConnecting:
+		if u.Failure != "" {
+			which = ownerUnreached
+		}
+	case ownerStale:
+		if _, percent := u.Left(now); percent > 0 && percent < 50 {
+			which = ownerNearExpiry
+		}
+	case ownerParked, ownerRetried:
+		has := " It has no records here."
+		if u.Services > 0 {
+			has = " Its last records are still answered, with a short TTL."
+		}
+		v.find(which, has)
+		return
+	}
+	v.find(which)
+}
+
+// ownerIn returns the condition of an owner that is in a state.
+func ownerIn(state string, known bool, next time.Time) int {
+	switch state {
+	case "synced":
+		return ownerSynced
+	case "syncing":
+		if known {
+			return ownerComparing
+		}
+		return ownerSyncing
+	case "connecting":
+		return ownerConnecting
+	case "stale":
+		return ownerStale
+	case "expired":
+		return ownerExpired
+	case "parked":
+		if next.IsZero() {
+			return ownerParked
+		}
+		return ownerRetried
+	}
+	return ownerUnknown
+}
+
+// relayedIn returns the condition of an owner for the one that relays it.
+func relayedIn(u *FollowedOwner) int {
+	switch u.State {
+	case "synced":
+		return ownerSynced
+	case "syncing":
+		return relayedSyncing
+	case "connecting":
+		return relayedConnecting
+	case "parked":
+		if u.NextAttempt.IsZero() {
+			return relayedParked
+		}
+		return relayedRetried
+	}
+	return relayedLost
+}
+
+// Left returns how much of the retention is left, and which part of it in percent. Both are 0
+// where it does not count.
+func (u *FollowedOwner) Left(now time.Time) (left time.Duration, percent int) {
+	left, whole := u.Expires.Sub(now), u.Expires.Sub(u.Lost)
+	if u.Lost.IsZero() || u.State == "synced" || u.Expires.IsZero() || left <= 0 {
+		return 0, 0
+	}
+	if whole > 0 {
+		percent = max(1, min(100, int(100*left/whole)))
+	}
+	return left, percent
+}
+
+// soon is how long before its end a certificate is to be looked at: one of an agent that
+// renews it every hour is always near its end.
+const soon = 7 * 24 * time.Hour
+
+// certificates judges when two certificates expire.
+func (v *Judgement) certificates(now, own, authority time.Time) {
+	judge := func(what string, when time.Time) {
+		switch {
+		case when.IsZero():
+		case !now.Before(when):
+			v.find(certificateExpired, what)
+		case when.Sub(now) < soon:
+			v.find(certificateAging, what, Span(when.Sub(now)))
+		}
+	}
+	judge("The certificate of this side", own)
+	judge("An authority of the CA", authority)
+}
+
+// Judge says how a source is, with the programs that register in it and the owner that it
+// relays.
+func (s *Source) Judge(now time.Time) (v Judgement) {
+	away := cmp.Or(s.Away, "the reason is not known")
+	switch {
+	case s.State == "lapsed":
+		v.find(sourceLapsed, Lasting(s.Lifetime), away)
+	case s.State == "away":
+		v.find(sourceAway, away)
+		if s.Lifetime != "" && s.Lifetime != "0s" { // a relay keeps nothing
+			v.find(sourceKept, Lasting(s.Lifetime))
+		}
+	case !s.Published:
+		v.find(sourceWaiting)
+	}
+	if r := s.Registration; r != nil {
+		if r.StoreAway {
+			v.find(registrationStoreAway)
+		}
+		if r.Convergence > 0 {
+			v.find(registrationConverges, Span(time.Duration(r.Convergence*float64(time.Second))))
+		}
+	}
+	if s.Held > 0 {
+		v.find(sourceHeld, Count(s.Held, "service"))
+		if !s.Release.IsZero() {
+			v.find(sourceReleases, Age(now, s.Release))
+		}
+	}
+	if len(s.Refused) > 0 {
+		v.find(sourceRefused)
+	}
+	if s.Relay != nil {
+		if of := s.Relay.Judge(now, true); of.Compare(&v) > 0 {
+			v.find(sourceRelays)
+			v.Worsen(&of)
+		}
+	}
+	return v
+}
+
+// late is how long a consumer may take to acknowledge a change.
+const late = time.Minute
+
+// Judge says how a catalog is for its consumers, in a word as well. Its sources are judged
+// apart.
+func (c *Catalog) Judge(now time.Time) (v Judgement, state string) {
+	if c.Unavailable != "" {
+		v.find(catalogUnavailable, c.Unavailable)
+	}
+	if !c.Oldest.IsZero() && now.Sub(c.Oldest) > late {
+		v.find(catalogBehind, Span(now.Sub(c.Oldest)))
+	}
+	if len(c.Refusals) > 0 {
+		v.find(catalogRefused)
+	}
+	if len(v.Findings) == 0 {
+		return v, conditions()[catalogServed].State
+	}
+	return v, v.Findings[0].State // they are in this order, the worst first
+}
+
+// lately is for how long somebody who was turned away is worth a look.
+const lately = time.Hour
+
+// Judge says how an owner as a whole is.
+func (p *Publisher) Judge(now time.Time) (v Judgement) {
+	if n := len(p.Broken); n > 0 {
+		v.find(processFileBroken, Count(n, "file")+" "+either(n, "is", "are"), either(n, "it is", "they are"))
+	}
+	for _, key := range p.Restart {
+		v.find(processRestart, key)
+	}
+	v.certificates(now, p.Certificate, p.Authority)
+	n := len(slices.DeleteFunc(slices.Clone(p.TurnedAway), func(t TurnedAway) bool { return now.Sub(t.At) >= lately }))
+	if n > 0 {
+		v.find(processTurnedAway, Count(n, "peer"), either(n, "was", "were"))
+	}
+	return v
+}
+
+// Judge says how a process is, but for what it consists of.
+func (s *Status) Judge() (v Judgement) {
+	if !s.Ready {
+		v.find(processWaits, strings.Join(s.Waiting, ", "))
+	}
+	return v
+}
+
+// Number returns a number with commas between thousands.
+func Number(n int) string {
+	digits := strconv.Itoa(n)
+	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
+// Count returns a number with commas, and its noun.
+func Count(n int, noun string) string { return Number(n) + " " + either(n, noun, noun+"s") }
+
+// either returns the word for one thing, or the one for any other number of them.
+func either(n int, one, others string) string {
+	if n == 1 {
+		return one
+	}
+	return others
+}
+
+// Age says how long ago something was, or how soon it will be.
+func Age(now, when time.Time) string {
+	if d := now.Sub(when); d < 0 {
+		return "in " + Span(-d)
+	}
+	return Span(now.Sub(when)) + " ago"
+}
+
+// Lasting returns a duration of a configuration as Span does, and a word as it is.
+func Lasting(text string) string {
+	if d, err := time.ParseDuration(text); err == nil && d >= time.Second {
+		return Span(d)
+	}
+	return text
+}

@@ -1,0 +1,115 @@
+package status
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+)
+
+const manual = "../../docs/operating.md"
+
+// row returns a condition as a row of the table in the manual.
+func row(c Condition) string {
+	level := [...]string{"well", "look", "act"}[c.Level]
+	if c.Failing {
+		level += ", first"
+	}
+	more := fmt.Sprintf("[%s](#%s)", c.Runbook, strings.ReplaceAll(strings.ToLower(c.Runbook), " ", "-"))
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s |", c.Of, c.State, level, strings.ReplaceAll(strings.TrimSuffix(c.Sentence, ".%s"), "%s", "(...)"), c.Remedy, more)
+}
+
+// TestConditions has a level, a sentence, a remedy and a section of the manual for each
+// condition. Where names are missing the alert pages somebody; what can wait is a ticket. The manual
+// has the table as it is: -update writes it there.
+func TestConditions(t *testing.T) {
+	doc := string(must.Get(os.ReadFile(manual))(t))
+	rules := string(must.Get(os.ReadFile("../../deploy/monitoring/rules.yaml"))(t))
+	var rows []string
+	for i, c := range conditions() {
+		if c.Of == "" || c.State == "" || c.Sentence == "" || c.Remedy == "" || c.Runbook == "" || c.Failing && c.Level != Act {
+			t.Errorf("condition %d is not complete: %+v", i, c)
+		}
+		rows = append(rows, row(c))
+		if (c.Level == Well) != (c.Remedy == nothing) {
+			t.Errorf("%s %s: is well, or something is to do: %q", c.Of, c.State, c.Remedy)
+		}
+		if !regexp.MustCompile(`(?m)^##+ ` + regexp.QuoteMeta(c.Runbook) + `$`).MatchString(doc) {
+			t.Errorf("%s %s: the manual has no section %q", c.Of, c.State, c.Runbook)
+		}
+		if !strings.HasPrefix(c.Runbook, "Federation") {
+			continue
+		}
+		_, alert, found := strings.Cut(rules, "alert: "+c.Runbook+"\n")
+		_, severity, _ := strings.Cut(alert, "severity: ")
+		severity, _, _ = strings.Cut(severity, "}")
+		if !found || c.Failing && severity != "page" || c.Level == Look && severity != "ticket" {
+			t.Errorf("%s %s: the alert %s has the severity %q", c.Of, c.State, c.Runbook, severity)
+		}
+	}
+	const head = "| of | state | level | what the page says | what to do | more |\n|---|---|---|---|---|---|\n"
+	before, rest, _ := strings.Cut(doc, head)
+	table, after, found := strings.Cut(rest, "\n\n")
+	if !found {
+		t.Fatal("the manual has no table of conditions")
+	}
+	want := strings.Join(rows, "\n")
+	if *update {
+		must.Do(t, os.WriteFile(manual, []byte(before+head+want+"\n\n"+after), 0o600))
+	} else if d := cmp.Diff(want, table); d != "" {
+		t.Errorf("the table in the manual differs (-want +got); after a change that is meant, run the test with -update:\n%s", d)
+	}
+}
+
+// TestJudge judges what the golden files of the page do not have.
+func TestJudge(t *testing.T) {
+	owner := func(u FollowedOwner) Judgement { return u.Judge(now, false) }
+	relayed := func(u FollowedOwner) Judgement { return u.Judge(now, true) }
+	source := func(s Source) Judgement { return s.Judge(now) }
+	for name, tc := range map[string]struct {
+		got  Judgement
+		want []int
+	}{
+		"synced":          {owner(FollowedOwner{State: "synced"}), nil},
+		"first catalog":   {owner(FollowedOwner{State: "syncing"}), []int{ownerSyncing}},
+		"unreached":       {owner(FollowedOwner{State: "connecting", Failure: "x"}), []int{ownerUnreached}},
+		"half gone":       {owner(FollowedOwner{State: "stale", Lost: ago(13 * time.Hour), Expires: now.Add(11 * time.Hour)}), []int{ownerNearExpiry}},
+		"half left":       {owner(FollowedOwner{State: "stale", Lost: ago(12 * time.Hour), Expires: now.Add(12 * time.Hour)}), []int{ownerStale}},
+		"retried":         {owner(FollowedOwner{State: "parked", NextAttempt: now}), []int{ownerRetried}},
+		"damaged":         {owner(FollowedOwner{State: "stale", Damage: "x"}), []int{ownerDamaged, ownerStale}},
+		"held":            {owner(FollowedOwner{State: "synced", Stale: 2}), []int{ownerHeld}},
+		"later version":   {owner(FollowedOwner{State: "cloudy"}), []int{ownerUnknown}},
+		"relay synced":    {relayed(FollowedOwner{State: "synced"}), nil},
+		"relay syncing":   {relayed(FollowedOwner{State: "syncing", Known: true}), []int{relayedSyncing}},
+		"relay unreached": {relayed(FollowedOwner{State: "connecting"}), []int{relayedConnecting}},
+		"relay parked":    {relayed(FollowedOwner{State: "parked"}), []int{relayedParked}},
+		"relay retried":   {relayed(FollowedOwner{State: "parked", NextAttempt: now}), []int{relayedRetried}},
+		"current":         {source(Source{State: "current", Published: true}), nil},
+		"lapsed":          {source(Source{State: "lapsed", Away: "x", Lifetime: "1h"}), []int{sourceLapsed}},
+		"away":            {source(Source{State: "away", Away: "x", Lifetime: "0s"}), []int{sourceAway}},
+		"relays":          {source(Source{State: "current", Published: true, Relay: &FollowedOwner{State: "parked"}}), []int{sourceRelays}},
+	} {
+		var states, want []string
+		for _, f := range tc.got.Findings {
+			states = append(states, row(f.Condition))
+			if strings.Contains(f.Says, "%!") {
+				t.Errorf("%s: %s", name, f.Says)
+			}
+		}
+		for _, which := range tc.want {
+			want = append(want, row(conditions()[which]))
+		}
+		if d := cmp.Diff(want, states); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+	}
+	if v := source(Source{State: "current", Published: true, Relay: &FollowedOwner{State: "parked"}}); v.Level != Act || !v.Failing {
+		t.Errorf("a source is as bad as the owner that it relays: %+v", v)
+	}
+}
