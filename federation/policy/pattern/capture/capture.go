@@ -215,24 +215,6 @@ func isLabel(s string) bool {
 	return s != "" && len(s) <= 63 && s[0] != '-' && s[len(s)-1] != '-' && strings.Trim(s, ldh) == ""
 }
 
-// Above returns a name that is above all that the pattern matches or, without below, the
-// name that it matches: without a final dot, and "" is above every name. It is for
-// indices of patterns.
-func (t *Name) Above() (name string, below bool) {
-	name, below = t.name.Zone()
-	if !t.captures {
-		return name, below
-	}
-	last := len(t.labels) - 1
-	for t.labels[last].capture == "" {
-		last--
-	}
-	for range last + 1 {
-		_, name, _ = strings.Cut(name, ".")
-	}
-	return name, true
-}
-
 // Matches reports whether the pattern matches a name, with what p captures of an
 // identity that it matches.
 func (t *Name) Matches(p *ID, id federation.ID, name federation.FQDN) bool {

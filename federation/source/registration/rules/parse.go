@@ -18,8 +18,7 @@ const MaxBytes = 1 << 20
 
 // The limits of what a file says.
 const (
-	maxRules = 1000 // as the tag says
-	maxName  = 63   // bytes of the name of a rule
+	maxName  = 63 // bytes of the name of a rule
 	maxQuota = 1_000_000
 	leastTTL = time.Second // a shorter one is nothing that heartbeats can keep
 	mostTTL  = time.Hour
@@ -90,15 +89,17 @@ func Parse(data []byte) (*Rules, []problem.Problem) {
 	if problems := d.Wrong(); len(problems) > 0 {
 		return nil, problems
 	}
-	rules.index = indexOf(rules.rules)
 	return rules, nil
 }
 
 // rule returns the rule of an entry at that path.
 func (e *entry) rule(d *problem.Document, path string) rule {
 	r := rule{
-		name: e.Name, providers: e.Providers, services: e.Services, peer: !d.Has(path + ".addresses"),
+		name: e.Name, services: e.Services, peer: !d.Has(path + ".addresses"),
 		min: e.TTL.Min, max: e.TTL.Max, usual: e.TTL.Default, quota: e.Quota,
+	}
+	for _, p := range e.Providers {
+		r.providers = append(r.providers, newProvider(p))
 	}
 	for _, a := range e.Addresses {
 		switch {

@@ -65,13 +65,12 @@ func refusef(word, format string, args ...any) error {
 type Rules struct {
 	rules     []rule
 	observers []observer
-	index     index
 }
 
 // rule is a rule that was parsed.
 type rule struct {
 	name      string
-	providers []capture.ID
+	providers []provider
 	services  []capture.Name
 
 	// Addresses: one of these.
@@ -81,6 +80,25 @@ type rule struct {
 
 	min, max, usual time.Duration
 	quota           int
+}
+
+// provider is a pattern of identities, with the text before the first '*' or capture of
+// it: most of a thousand rules are passed over for that alone.
+type provider struct {
+	capture.ID
+
+	start string
+}
+
+func newProvider(p capture.ID) provider {
+	start, _, _ := strings.Cut(p.Pattern().String(), "*")
+	return provider{p, start}
+}
+
+// Matches reports whether the pattern matches the identity. None does that is nobody's.
+func (p *provider) Matches(id federation.ID) bool {
+	text := id.String()
+	return text != "" && strings.HasPrefix(text, p.start) && p.ID.Matches(id)
 }
 
 // Judge returns what the first rule grants that names one of the identities and the
@@ -113,12 +131,10 @@ func (r *Rules) judge(q Request, anyPeer bool) (Grant, error) {
 	if q.Service.IsZero() || q.URI == (node.URI{}) {
 		return Grant{}, refusef(Malformed, "a node has a service and a URI")
 	}
-	candidates := r.index.identified(q.IDs)
-	candidates.intersect(r.index.named(nameOf(q.Service)))
-	for i := range candidates.each() {
-		a := &r.rules[i]
-		if id, named, allowed := a.judge(&q, anyPeer); named {
-			return a.grant(&q, id, allowed)
+	for i := range r.rules {
+		rule := &r.rules[i]
+		if id, named, allowed := rule.judge(&q, anyPeer); named {
+			return rule.grant(&q, id, allowed)
 		}
 	}
 	return Grant{}, r.unnamed(&q)
@@ -130,10 +146,10 @@ func (r *rule) judge(q *Request, anyPeer bool) (id federation.ID, named, allowed
 	for _, id := range q.IDs {
 		for i := range r.providers {
 			p := &r.providers[i]
-			if id == (federation.ID{}) || !p.Matches(id) || !namesOne(r.services, p, id, q.Service) {
+			if !p.Matches(id) || !namesOne(r.services, &p.ID, id, q.Service) {
 				continue
 			}
-			if named = true; r.allows(q, p, id, anyPeer) {
+			if named = true; r.allows(q, &p.ID, id, anyPeer) {
 				return id, true, true
 			}
 		}
@@ -222,8 +238,7 @@ func shown(list []string) string {
 	return strings.Join(list, ", ")
 }
 
-// unnamed returns why no rule decides. Its work is bounded as that of judge is: it looks
-// at the rules that may name an identity, and at no more than it shows.
+// unnamed returns why no rule decides.
 func (r *Rules) unnamed(q *Request) error {
 	var ids, reasons []string
 	for _, id := range q.IDs {
@@ -233,8 +248,7 @@ func (r *Rules) unnamed(q *Request) error {
 		if ids = append(ids, federation.Quote(id.String())); len(reasons) > mostShown {
 			continue
 		}
-		candidates := r.index.identified([]federation.ID{id})
-		for i := range candidates.each() {
+		for i := range r.rules {
 			if reason := r.rules[i].missing(id); reason != "" {
 				reasons = append(reasons, reason)
 			}
@@ -263,7 +277,7 @@ func (r *rule) missing(id federation.ID) string {
 		}
 		var names []string
 		for j := range r.services {
-			name, err := r.services[j].Expand(p, id)
+			name, err := r.services[j].Expand(&p.ID, id)
 			if err != nil {
 				return fmt.Sprintf("rule %s: %v", r.name, err)
 			}

@@ -159,7 +159,7 @@ func TestJudgeRefuses(t *testing.T) {
 	}
 }
 
-// TestManyRules has more rules than a word of the index has bits, each for another
+// TestManyRules has many rules, each for another
 // identity and service.
 func TestManyRules(t *testing.T) {
 	const count = 200
@@ -290,7 +290,7 @@ func TestParseProblems(t *testing.T) {
 // lineOf returns a problem with its line.
 func lineOf(p problem.Problem) string { return fmt.Sprintf("%d: %s", p.Line, p) }
 
-// TestDeepPaths has patterns with more segments than the index looks at.
+// TestDeepPaths has patterns with many segments.
 func TestDeepPaths(t *testing.T) {
 	deep := "spiffe://a/" + strings.Repeat("s/", 20)
 	r := parsed(t, strings.Replace("rules: [{name: a, providers: ['P{x}', 'Py/{x}'], services: ['{x}.example'], addresses: [10.0.0.0/8]}]", "P", deep, 2))
