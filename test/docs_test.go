@@ -523,7 +523,7 @@ func TestDocumentedMetrics(t *testing.T) {
 		},
 		{
 			"cmd/federationctl/serve/metrics/metrics.go", "cmd/federationctl/README.md", "federation_owner_",
-			regexp.MustCompile(`ownerDesc\(\s*\w+, "([a-z_]+)"`),
+			regexp.MustCompile(`\.(?:gauge|count)\("([a-z_]+)"`),
 		},
 	} {
 		source := must.Get(os.ReadFile("../" + program.source))(t)
