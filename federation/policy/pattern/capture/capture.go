@@ -221,32 +221,15 @@ func (t *Name) Matches(p *ID, id federation.ID, name federation.FQDN) bool {
 	if !t.captures {
 		return t.name.Matches(name)
 	}
-	rest := strings.TrimSuffix(name.String(), ".")
-	more := strings.Count(rest, ".") + 1 - len(t.labels)
-	if _, below := t.name.Zone(); below != (more > 0) || more < 0 {
+	expanded, err := t.Expand(p, id)
+	if err != nil {
 		return false
 	}
-	for range more {
-		_, rest, _ = strings.Cut(rest, ".")
+	text := strings.TrimSuffix(name.String(), ".")
+	if zone, below := strings.CutPrefix(expanded, "*."); below {
+		return strings.HasSuffix(text, "."+zone)
 	}
-	for i := range t.labels {
-		var label string
-		label, rest, _ = strings.Cut(rest, ".")
-		if !t.labels[i].matches(p, id, label) {
-			return false
-		}
-	}
-	return true
-}
-
-// matches reports whether a label is the piece, with what p captures of id.
-func (part *piece) matches(p *ID, id federation.ID, label string) bool {
-	if part.capture == "" {
-		return label == part.before
-	}
-	label, start := strings.CutPrefix(label, part.before)
-	label, end := strings.CutSuffix(label, part.after)
-	return start && end && label == p.value(part.capture, id) && isLabel(label)
+	return text == expanded
 }
 
 // Expand returns the pattern with what p captures of an identity that it matches, for
