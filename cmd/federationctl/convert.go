@@ -10,7 +10,7 @@ import (
 )
 
 func convertCommand() *cobra.Command {
-	format, limit := "jsonl", size(catalogfile.DefaultLimit)
+	format, limit := "jsonl", int64(catalogfile.DefaultLimit)
 	command := &cobra.Command{
 		Use:     "convert FILE",
 		Short:   "Convert a catalog file into JSON lines, YAML or JSON",
@@ -18,19 +18,15 @@ func convertCommand() *cobra.Command {
 		Example: `  federationctl convert catalog.yaml >catalog.jsonl && federationctl lint catalog.jsonl`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, files []string) error {
-			if err := checkOutput(format, inspect.Formats...); err != nil {
-				return err
-			}
-			catalog, err := inspect.ReadCatalog(files[0], int64(limit))
+			catalog, err := inspect.ReadCatalog(files[0], limit)
 			if err != nil {
-				return failure{err}
+				return failure(err)
 			}
-			return printed(0, catalog.Dump(command.OutOrStdout(), format))
+			return failure(catalog.Dump(command.OutOrStdout(), format))
 		},
 		ValidArgsFunction: cobra.FixedCompletions(catalogExtensions, cobra.ShellCompDirectiveFilterFileExt),
 	}
-	command.Flags().StringVarP(&format, "output", "o", format, "`format`: "+strings.Join(inspect.Formats, " or "))
-	completeValues(command, "output", inspect.Formats)
+	outputFlag(command, &format, "`format`: "+strings.Join(inspect.Formats, " or "), inspect.Formats...)
 	maxCatalogFlag(command, &limit)
 	return command
 }

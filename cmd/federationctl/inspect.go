@@ -27,27 +27,45 @@ type statusOptions struct {
 	output  string
 }
 
-// add adds the flags to a command, whose first output format is the default.
-func (o *statusOptions) add(command *cobra.Command, outputs ...string) {
+// add adds the flags to a command.
+func (o *statusOptions) add(command *cobra.Command) {
 	flags := command.Flags()
 	flags.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long an answer may take")
 	flags.StringVar(&o.files.Cert, "cert", "", "PEM `file` with your certificate, for https")
 	flags.StringVar(&o.files.Key, "key", "", "PEM `file` with the private key of that certificate")
 	flags.StringVar(&o.files.CA, "ca", "", "PEM `file` with the authorities that sign the certificate of the endpoint")
-	if len(outputs) > 0 {
-		flags.StringVar(&o.at, "at", "http://localhost:9154", "`URL` of the status endpoint to ask")
-		flags.StringVarP(&o.output, "output", "o", outputs[0], "`format`: "+strings.Join(outputs, " or "))
-		completeValues(command, "output", outputs)
+}
+
+// asking makes a command one that asks a process, and writes what is answered: text, or
+// what the process has sent. The first of the formats is the default.
+func (o *statusOptions) asking(command *cobra.Command, formats []string, ask func(e *inspect.Endpoint, args []string, out io.Writer) error) *cobra.Command {
+	o.add(command)
+	command.Flags().StringVar(&o.at, "at", "http://localhost:9154", "`URL` of the status endpoint to ask")
+	outputFlag(command, &o.output, "`format`: "+strings.Join(formats, " or "), formats...)
+	command.RunE = func(command *cobra.Command, args []string) error {
+		endpoint, err := o.endpoint(o.at)
+		if err != nil {
+			return err
+		}
+		return ask(endpoint, args, command.OutOrStdout())
 	}
+	return command
+}
+
+// write writes an answer: as it was sent, or as text.
+func (o *statusOptions) write(out io.Writer, sent string, err error, text func() string) error {
+	if err != nil {
+		return failure(err)
+	}
+	if o.output != "json" {
+		sent = text()
+	}
+	_, err = io.WriteString(out, sent)
+	return failure(err)
 }
 
 // endpoint returns the endpoint to ask. Its errors are of usage.
-func (o *statusOptions) endpoint(at string, outputs ...string) (*inspect.Endpoint, error) {
-	if len(outputs) > 0 {
-		if err := checkOutput(o.output, outputs...); err != nil {
-			return nil, err
-		}
-	}
+func (o *statusOptions) endpoint(at string) (*inspect.Endpoint, error) {
 	if o.timeout <= 0 {
 		return nil, fmt.Errorf("--timeout: %v is not above 0", o.timeout)
 	}
@@ -59,7 +77,7 @@ var reports = []string{"text", "json"}
 
 func whyCommand(ctx context.Context) *cobra.Command {
 	var o statusOptions
-	command := &cobra.Command{
+	return o.asking(&cobra.Command{
 		Use:   "why NAME [TYPE]",
 		Short: "Explain why a running CoreDNS or owner answers a name as it does",
 		Long: `why asks a CoreDNS with the plugin how it comes to its answer for NAME: the zone,
@@ -81,46 +99,25 @@ code is 0 when it has explained the answer, whatever that is, and 1 when it has 
 			}
 			return types, cobra.ShellCompDirectiveNoFileComp
 		},
-		RunE: func(command *cobra.Command, args []string) error {
-			name, qtype := dns.Fqdn(args[0]), "A"
-			if len(args) > 1 {
-				qtype = strings.ToUpper(args[1])
-			}
-			if _, ok := dns.IsDomainName(name); !ok || args[0] == "" {
-				return fmt.Errorf("%q is not a domain name", args[0])
-			}
-			if _, ok := dns.StringToType[qtype]; !ok {
-				return fmt.Errorf("%q is not a type such as A, AAAA, SRV or TXT", qtype)
-			}
-			endpoint, err := o.endpoint(o.at, reports...)
-			if err != nil {
-				return err
-			}
-			why, text, err := endpoint.Why(ctx, name, qtype)
-			if err != nil {
-				return failure{err}
-			}
-			if o.output != "json" {
-				text = strings.Join(why.Lines(), "\n") + "\n"
-			}
-			return printed(io.WriteString(command.OutOrStdout(), text))
-		},
-	}
-	o.add(command, reports...)
-	return command
-}
-
-// printed returns the result of a write.
-func printed(_ int, err error) error {
-	if err != nil {
-		return failure{err}
-	}
-	return nil
+	}, reports, func(e *inspect.Endpoint, args []string, out io.Writer) error {
+		name, qtype := dns.Fqdn(args[0]), "A"
+		if len(args) > 1 {
+			qtype = strings.ToUpper(args[1])
+		}
+		if _, ok := dns.IsDomainName(name); !ok || args[0] == "" {
+			return fmt.Errorf("%q is not a domain name", args[0])
+		}
+		if _, ok := dns.StringToType[qtype]; !ok {
+			return fmt.Errorf("%q is not a type such as A, AAAA, SRV or TXT", qtype)
+		}
+		why, sent, err := e.Why(ctx, name, qtype)
+		return o.write(out, sent, err, func() string { return strings.Join(why.Lines(), "\n") + "\n" })
+	})
 }
 
 func statusCommand(ctx context.Context) *cobra.Command {
 	var o statusOptions
-	command := &cobra.Command{
+	return o.asking(&cobra.Command{
 		Use:   "status",
 		Short: "Show how a running CoreDNS or owner is doing",
 		Long: `status shows what the status page of a process does. Of a CoreDNS with the plugin:
@@ -132,29 +129,20 @@ The process must have the status endpoint, 'status' in its configuration.`,
 		Example: `  federationctl status
   federationctl status --at http://localhost:9154 -o json >status.json`,
 		Args: none("name the endpoint with --at"),
-		RunE: func(command *cobra.Command, _ []string) error {
-			endpoint, err := o.endpoint(o.at, reports...)
-			if err != nil {
-				return err
-			}
-			reported, text, err := endpoint.Status(ctx)
-			if err != nil {
-				return failure{err}
-			}
-			if o.output == "json" {
-				return printed(io.WriteString(command.OutOrStdout(), text))
-			}
-			return printed(0, status.WriteStatus(command.OutOrStdout(), reported))
-		},
-	}
-	o.add(command, reports...)
-	return command
+	}, reports, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
+		reported, sent, err := e.Status(ctx)
+		return o.write(out, sent, err, func() string {
+			var text strings.Builder
+			_ = status.WriteStatus(&text, reported) // a Builder takes everything
+			return text.String()
+		})
+	})
 }
 
 func retryCommand(ctx context.Context) *cobra.Command {
 	var o statusOptions
 	var of string
-	command := &cobra.Command{
+	command := o.asking(&cobra.Command{
 		Use:   "retry",
 		Short: "Have a running CoreDNS or relay try an owner that is lost now",
 		Long: `retry has a process try an owner at once that it has no stream with, also one that is
@@ -166,25 +154,15 @@ attempts are made within a second.
 The process must have the status endpoint, 'status' in its configuration.`,
 		Example: `  federationctl retry --of owner.example:8008`,
 		Args:    none("name the endpoint with --at, and the owner with --of"),
-		RunE: func(command *cobra.Command, _ []string) error {
-			endpoint, err := o.endpoint(o.at, reports...)
-			if err != nil {
-				return err
+	}, reports, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
+		u, sent, err := e.Retry(ctx, of)
+		return o.write(out, sent, err, func() string {
+			if u.State == "synced" || u.State == "syncing" {
+				return fmt.Sprintf("%s is %s: there is nothing to try\n", problem.Printable(u.ID), problem.Printable(u.State))
 			}
-			u, text, err := endpoint.Retry(ctx, of)
-			switch {
-			case err != nil:
-				return failure{err}
-			case o.output == "json":
-			case u.State == "synced" || u.State == "syncing":
-				text = fmt.Sprintf("%s is %s: there is nothing to try\n", problem.Printable(u.ID), problem.Printable(u.State))
-			default:
-				text = fmt.Sprintf("%s was %s, and is tried now; 'federationctl status' says what came of it\n", problem.Printable(u.ID), problem.Printable(u.State))
-			}
-			return printed(io.WriteString(command.OutOrStdout(), text))
-		},
-	}
-	o.add(command, reports...)
+			return fmt.Sprintf("%s was %s, and is tried now; 'federationctl status' says what came of it\n", problem.Printable(u.ID), problem.Printable(u.State))
+		})
+	})
 	command.Flags().StringVar(&of, "of", "", "`owner`, or server name of the catalog of a relay; none: the only one")
 	return command
 }
@@ -192,7 +170,7 @@ The process must have the status endpoint, 'status' in its configuration.`,
 func confirmCommand(ctx context.Context) *cobra.Command {
 	var o statusOptions
 	var of, source string
-	command := &cobra.Command{
+	command := o.asking(&cobra.Command{
 		Use:   "confirm",
 		Short: "Have a running owner withdraw the services that it holds",
 		Long: `confirm has an owner withdraw what one of its sources has no more. Where that is more
@@ -207,25 +185,15 @@ The process must have the status endpoint, 'status' in its configuration.`,
 		Example: `  federationctl confirm
   federationctl confirm --of mesh-b.owner.example --source kubernetes:west`,
 		Args: none("name the endpoint with --at, the catalog with --of and the source with --source"),
-		RunE: func(command *cobra.Command, _ []string) error {
-			endpoint, err := o.endpoint(o.at, reports...)
-			if err != nil {
-				return err
+	}, reports, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
+		s, sent, err := e.Confirm(ctx, of, source)
+		return o.write(out, sent, err, func() string {
+			if s.Held == 0 {
+				return "nothing is held: there is nothing to confirm\n"
 			}
-			s, text, err := endpoint.Confirm(ctx, of, source)
-			switch {
-			case err != nil:
-				return failure{err}
-			case o.output == "json":
-			case s.Held == 0:
-				text = "nothing is held: there is nothing to confirm\n"
-			default:
-				text = fmt.Sprintf("%d held services of %s are withdrawn\n", s.Held, problem.Printable(s.Name))
-			}
-			return printed(io.WriteString(command.OutOrStdout(), text))
-		},
-	}
-	o.add(command, reports...)
+			return fmt.Sprintf("%d held services of %s are withdrawn\n", s.Held, problem.Printable(s.Name))
+		})
+	})
 	command.Flags().StringVar(&of, "of", "", "server name of the `catalog`; none: the default or only one")
 	command.Flags().StringVar(&source, "source", "", "`name` of the source; none: the only one of which services are held")
 	return command
@@ -234,8 +202,8 @@ The process must have the status endpoint, 'status' in its configuration.`,
 func dumpCommand(ctx context.Context) *cobra.Command {
 	var o statusOptions
 	var of string
-	limit := size(catalogfile.DefaultLimit)
-	command := &cobra.Command{
+	limit := int64(catalogfile.DefaultLimit)
+	command := o.asking(&cobra.Command{
 		Use:   "dump",
 		Short: "Write a catalog of a running CoreDNS or owner as a catalog file",
 		Long: `dump writes a catalog as it is at one moment, as the file that 'federationctl serve
@@ -251,19 +219,13 @@ configuration.`,
   # The catalog of one of several owners.
   federationctl dump --of owner.example:8008 -o json | jq -r '.services[].fqdn'`,
 		Args: none("name the endpoint with --at, and the catalog with --of"),
-		RunE: func(command *cobra.Command, _ []string) error {
-			endpoint, err := o.endpoint(o.at, inspect.Formats...)
-			if err != nil {
-				return err
-			}
-			catalog, err := endpoint.Catalog(ctx, of, int64(limit))
-			if err != nil {
-				return failure{err}
-			}
-			return printed(0, catalog.Dump(command.OutOrStdout(), o.output))
-		},
-	}
-	o.add(command, inspect.Formats...)
+	}, inspect.Formats, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
+		catalog, err := e.Catalog(ctx, of, limit)
+		if err != nil {
+			return failure(err)
+		}
+		return failure(catalog.Dump(out, o.output))
+	})
 	command.Flags().StringVar(&of, "of", "", "`owner` or server name of the catalog; none: the default or only one")
 	maxCatalogFlag(command, &limit)
 	return command
@@ -274,7 +236,7 @@ type diffOptions struct {
 	statusOptions
 
 	of    []string
-	limit size
+	limit int64
 	dns   string
 	rate  int
 }
@@ -344,13 +306,13 @@ func (o *diffOptions) run(ctx context.Context, stdout, stderr io.Writer, args []
 	if server == nil {
 		differ, err := inspect.Diff(stdout, catalogs[0], catalogs[1])
 		if err != nil {
-			return trouble{err}
+			return trouble(err)
 		}
 		return isYes(!differ)
 	}
 	compared, err := server.Compare(ctx, stdout, catalogs[0])
 	if err != nil {
-		return trouble{err}
+		return trouble(err)
 	}
 	fmt.Fprintf(stderr, "federationctl: compared %s of %s\n", printable.Count(compared.Names, "name"), printable.Count(catalogs[0].Len(), "service"))
 	if compared.Left > 0 {
@@ -365,9 +327,9 @@ func (o *diffOptions) run(ctx context.Context, stdout, stderr io.Writer, args []
 // open reads the catalog that is the argument at an index.
 func (o *diffOptions) open(ctx context.Context, name string, i int) (*inspect.Catalog, error) {
 	if !inspect.IsURL(name) {
-		catalog, err := inspect.ReadCatalog(name, int64(o.limit))
+		catalog, err := inspect.ReadCatalog(name, o.limit)
 		if err != nil {
-			return nil, trouble{err}
+			return nil, trouble(err)
 		}
 		return catalog, nil
 	}
@@ -383,9 +345,9 @@ func (o *diffOptions) open(ctx context.Context, name string, i int) (*inspect.Ca
 	if len(o.of) > 0 {
 		of = o.of[min(i, len(o.of)-1)]
 	}
-	catalog, err := endpoint.Catalog(ctx, of, int64(o.limit))
+	catalog, err := endpoint.Catalog(ctx, of, o.limit)
 	if err != nil {
-		return nil, trouble{err}
+		return nil, trouble(err)
 	}
 	return catalog, nil
 }

@@ -20,8 +20,8 @@ import (
 )
 
 func lintCommand(ctx context.Context) *cobra.Command {
-	var ranges []string
-	limit := size(catalogfile.DefaultLimit)
+	var policy wire.Policy
+	limit := int64(catalogfile.DefaultLimit)
 	command := &cobra.Command{
 		Use:   "lint FILE...",
 		Short: "Check catalog files, configuration files of owners and rules of registrations",
@@ -61,14 +61,10 @@ The FILE - is standard input. Any other FILE must be a regular file.`,
 			return nil
 		},
 		RunE: func(command *cobra.Command, files []string) error {
-			policy, err := parsePolicy(ranges)
-			if err != nil {
-				return err
-			}
 			done := make(chan error, 1)
 			// When ctx ends the goroutine is left to the end of the process: a read of
 			// standard input cannot be interrupted.
-			go func() { done <- lint(files, policy, int64(limit), command.InOrStdin(), command.OutOrStdout()) }()
+			go func() { done <- lint(files, policy, limit, command.InOrStdin(), command.OutOrStdout()) }()
 			select {
 			case err := <-done:
 				return err
@@ -78,7 +74,7 @@ The FILE - is standard input. Any other FILE must be a regular file.`,
 		},
 		ValidArgsFunction: cobra.FixedCompletions(catalogExtensions, cobra.ShellCompDirectiveFilterFileExt),
 	}
-	rangesFlag(command, &ranges)
+	rangesFlag(command, &policy.AllowAddresses)
 	maxCatalogFlag(command, &limit)
 	return command
 }
@@ -188,7 +184,7 @@ func (l *linter) configuration(opened string, data []byte) {
 			check(data)
 		}
 	}
-	config = config.In(filepath.Dir(opened))
+	config.In(filepath.Dir(opened))
 	for _, catalog := range config.Catalogs {
 		for _, s := range catalog.Sources {
 			switch {

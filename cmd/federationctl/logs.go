@@ -13,45 +13,21 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// logFormat is the form of the log, as the value of a flag.
-type logFormat string
-
-// The forms of the log.
-const (
-	logText logFormat = "text"
-	logJSON logFormat = "json"
-)
-
-// logFormatName is the name of the flag.
+// logFormatName is the name of the flag for the form of the log.
 const logFormatName = "log-format"
 
-// String implements pflag.Value.
-func (f *logFormat) String() string { return string(*f) }
-
-// Set implements pflag.Value.
-func (f *logFormat) Set(text string) error {
-	switch value := logFormat(text); value {
-	case logText, logJSON:
-		*f = value
-		return nil
-	}
-	return fmt.Errorf("not %s or %s", logText, logJSON)
-}
-
-// Type implements pflag.Value.
-func (*logFormat) Type() string { return "format" }
+// logJSON is the form that has an object in each line; the other one is text.
+const logJSON = "json"
 
 // logFormatFlag adds the flag to a command. It is no key of a configuration file, because
 // what is wrong with that file is logged as well.
-func logFormatFlag(command *cobra.Command, format *logFormat) {
-	*format = logText
-	command.Flags().Var(format, logFormatName, "`format` of the log and of errors: text or json, one object a line; also with --config")
-	completeValues(command, logFormatName, []string{string(logText), string(logJSON)})
+func logFormatFlag(command *cobra.Command, format *string) {
+	choiceFlag(command, format, logFormatName, "", "`format` of the log and of errors: text or json, one object a line; also with --config", "text", logJSON)
 }
 
-// handler returns what writes the log in this form.
-func (f *logFormat) handler(w io.Writer) slog.Handler {
-	if *f == logJSON {
+// logHandler returns what writes the log in a form.
+func logHandler(w io.Writer, format string) slog.Handler {
+	if format == logJSON {
 		return slog.NewJSONHandler(w, nil)
 	}
 	return slog.NewTextHandler(w, nil)
@@ -81,9 +57,8 @@ func (w lineWriter) Write(text []byte) (int, error) {
 // complain writes why the command has failed, and a hint if there is one, in the form
 // that the command logs in.
 func complain(stderr io.Writer, command *cobra.Command, err error, hint string) {
-	if flag := command.Flags().Lookup(logFormatName); flag != nil && flag.Value.String() == string(logJSON) {
-		format := logJSON
-		logger := slog.New(format.handler(stderr)).With("error", err.Error())
+	if flag := command.Flags().Lookup(logFormatName); flag != nil && flag.Value.String() == logJSON {
+		logger := slog.New(logHandler(stderr, logJSON)).With("error", err.Error())
 		if hint != "" {
 			logger = logger.With("remedy", hint)
 		}

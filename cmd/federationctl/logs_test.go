@@ -83,7 +83,7 @@ func TestLogJSON(t *testing.T) {
 			t.Errorf("%s: exit code %d, and %s", name, code, stderr)
 		}
 	}
-	if code, _, stderr := ctl(t, "serve", "--log-format", "xml"); code != exitUsage || !strings.Contains(stderr, "not text or json") {
+	if code, _, stderr := ctl(t, "serve", "--log-format", "xml"); code != exitUsage || !strings.Contains(stderr, "is neither text nor json") {
 		t.Errorf("exit code %d, and %s", code, stderr)
 	}
 }
@@ -91,8 +91,7 @@ func TestLogJSON(t *testing.T) {
 // TestLogOfLibraries checks that what gRPC reports is one line of the log.
 func TestLogOfLibraries(t *testing.T) {
 	var text strings.Builder
-	format := logJSON
-	w := lineWriter{slog.New(format.handler(&text))}
+	w := lineWriter{slog.New(logHandler(&text, logJSON))}
 	must.Get(io.WriteString(w, "ERROR: 2000/01/01 [core] two\nlines\n"))(t)
 	if fields := object(t, text.String()); fields["error"] != "ERROR: 2000/01/01 [core] two\nlines" || strings.Count(text.String(), "\n") != 1 {
 		t.Errorf("the line is %q", text.String())

@@ -72,25 +72,24 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	root.InitDefaultCompletionCmd(args...)
+	if completion, _, err := root.Find([]string{"completion"}); err == nil {
+		completion.RunE = help // with it, an unknown shell is an error
+	}
 
 	command, err := root.ExecuteC()
 	if err == nil {
 		return exitDone
 	}
-	if errors.Is(err, errNo) {
-		return exitFailed
+	end, ok := errors.AsType[exit](err)
+	switch {
+	case !ok:
+		complain(stderr, command, err, fmt.Sprintf("see '%s --help'", command.CommandPath()))
+		return exitUsage
+	case end.reason != nil:
+		complain(stderr, command, err, "")
 	}
-	if code, ok := errors.AsType[exitError](err); ok {
-		return int(code)
-	}
-	code, hint := exitUsage, ""
-	if _, ok := errors.AsType[failure](err); ok {
-		code = exitFailed
-	} else if _, ok := errors.AsType[trouble](err); !ok {
-		hint = fmt.Sprintf("see '%s --help'", command.CommandPath())
-	}
-	complain(stderr, command, err, hint)
-	return code
+	return end.code
 }
 
 // rootCommand returns federationctl with all its commands, which end with ctx.
@@ -118,45 +117,61 @@ called in a wrong way.`,
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("federationctl {{.Version}}\n")
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(serveCommand(ctx), watchCommand(ctx), registerCommand(ctx), providersCommand(ctx), lintCommand(ctx), convertCommand(), policyCommand(ctx),
-		whyCommand(ctx), statusCommand(ctx), retryCommand(ctx), confirmCommand(ctx), dumpCommand(ctx), diffCommand(ctx), pkiCommand(), completionCommand())
+		whyCommand(ctx), statusCommand(ctx), retryCommand(ctx), confirmCommand(ctx), dumpCommand(ctx), diffCommand(ctx), pkiCommand())
 	completeFlags(root)
 	return root
 }
 
-// failure is an error of a command that was called correctly. Every other error is
-// one of usage, with another exit code and a hint at the help.
-type failure struct{ error }
-
-// Unwrap returns the error itself.
-func (f failure) Unwrap() error { return f.error }
-
-// errNo is the answer of a command that says yes or no. It is not printed.
-var errNo = errors.New("no")
-
-// exitError is the exit code of a command that has said everything itself.
-type exitError int
+// exit is the end of a command that was called correctly, with another code than exitDone.
+// Every other error is one of usage, with a hint at the help.
+type exit struct {
+	code   int
+	reason error // is printed; nil for a command that has said everything itself
+}
 
 // Error implements error.
-func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+func (e exit) Error() string {
+	if e.reason == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.reason.Error()
+}
 
-// ended returns the result of a command that has ended with an exit code.
+// Unwrap returns the reason.
+func (e exit) Unwrap() error { return e.reason }
+
+// ended returns the result of a command that has said everything itself.
 func ended(code int) error {
 	if code == exitDone {
 		return nil
 	}
-	return exitError(code)
+	return exit{code: code}
 }
 
-// trouble is why a command that says yes or no does not. Its exit code is that of an
-// error of usage, as with diff and grep, so that no script takes it for an answer.
-type trouble struct{ error }
+// isYes returns the result of a command that says yes or no.
+func isYes(yes bool) error {
+	if yes {
+		return nil
+	}
+	return exit{code: exitFailed}
+}
 
-// Unwrap returns the error itself.
-func (t trouble) Unwrap() error { return t.error }
+// failure returns the result of a command that fails for a reason, or is done without one.
+func failure(reason error) error {
+	if reason == nil {
+		return nil
+	}
+	return exit{exitFailed, reason}
+}
+
+// trouble returns the result of a command that says yes or no and cannot. Its exit code is
+// that of an error of usage, as with diff and grep, so that no script takes it for an answer.
+func trouble(reason error) error { return exit{exitUsage, reason} }
 
 // failed is fmt.Errorf for a failure.
-func failed(format string, args ...any) error { return failure{fmt.Errorf(format, args...)} }
+func failed(format string, args ...any) error { return failure(fmt.Errorf(format, args...)) }
 
 // version returns what the binary was built from, and with.
 func version() string {
@@ -225,6 +240,9 @@ func insist(err error) {
 	}
 }
 
+// help is what a command does that only has others.
+func help(command *cobra.Command, _ []string) error { return command.Help() }
+
 // one requires exactly one argument of a command.
 func one(what string) cobra.PositionalArgs {
 	return func(command *cobra.Command, args []string) error {
@@ -267,6 +285,14 @@ func originFailure(origin mtls.Origin, err error) error {
 	return failed("%w; check --cert, --key and --ca", err)
 }
 
+// checkOwner returns what is wrong with the identities of an owner that is reached by a host.
+func checkOwner(ids []federation.ID, origin mtls.Origin, host string) error {
+	if origin.SPIFFE.Socket != "" && len(ids) == 0 {
+		return fmt.Errorf("--spiffe needs --owner-id: the host of %s is no SPIFFE ID", host)
+	}
+	return checkIDs("owner-id", ids, origin)
+}
+
 // checkIDs returns which of the identities of a flag cannot be that of a peer: with a
 // SPIFFE agent only SPIFFE IDs count.
 func checkIDs(flag string, ids []federation.ID, origin mtls.Origin) error {
@@ -276,17 +302,4 @@ func checkIDs(flag string, ids []federation.ID, origin mtls.Origin) error {
 		}
 	}
 	return nil
-}
-
-// parseIDs parses the values of a flag as identities.
-func parseIDs(flag string, values []string) ([]federation.ID, error) {
-	var ids []federation.ID
-	for _, value := range values {
-		id, err := federation.ParseID(value)
-		if err != nil {
-			return nil, fmt.Errorf("--%s: %w", flag, err)
-		}
-		ids = append(ids, id)
-	}
-	return ids, nil
 }

@@ -91,7 +91,7 @@ func pki(dir string, hosts []string, stdout io.Writer) error {
 	}
 	authority, err := mtls.NewAuthority("throwaway federation authority", pkiLifetime)
 	if err != nil {
-		return failure{err}
+		return failure(err)
 	}
 	for _, party := range []struct {
 		leaf  mtls.Leaf
@@ -99,10 +99,10 @@ func pki(dir string, hosts []string, stdout io.Writer) error {
 	}{{ownerLeaf, ownerFiles}, {consumerLeaf, consumerFiles}} {
 		issued, err := authority.Issue(party.leaf)
 		if err != nil {
-			return failure{err}
+			return failure(err)
 		}
 		if err := issued.WriteFiles(party.files); err != nil {
-			return failure{err}
+			return failure(err)
 		}
 	}
 	fmt.Fprintf(stdout, `wrote to %s:

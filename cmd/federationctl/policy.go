@@ -34,7 +34,7 @@ one, and diff what an edit of the file would change, before it is made. The exit
 0 and 1 are answers, for scripts, and 2 says that there is none.`,
 		Example: policyExamples[0] + "\n" + policyExamples[1] + "\n" + policyExamples[2],
 		Args:    cobra.NoArgs,
-		RunE:    func(command *cobra.Command, _ []string) error { return command.Help() },
+		RunE:    help,
 	}
 	command.AddCommand(policyTestCommand(ctx), whoCanCommand(ctx), policyDiffCommand(ctx))
 	return command
@@ -55,10 +55,10 @@ var policyExamples = []string{
 
 // policyOptions are the flags of the commands.
 type policyOptions struct {
-	as         []string
+	as         []federation.ID
 	serverName string
 	catalogs   []string
-	max        size
+	max        int64
 	output     string
 }
 
@@ -67,7 +67,7 @@ func (o *policyOptions) add(command *cobra.Command, as, serverName string) {
 	o.max = catalogfile.DefaultLimit
 	flags := command.Flags()
 	if as != "" {
-		flags.StringArrayVar(&o.as, "as", nil, as)
+		idsFlag(command, &o.as, "as", as)
 		insist(command.RegisterFlagCompletionFunc("as", completeFrom(func(owner *ownerfiles.Owner) []string {
 			var ids []string
 			for _, id := range owner.Allowed() {
@@ -81,20 +81,13 @@ func (o *policyOptions) add(command *cobra.Command, as, serverName string) {
 	flags.StringArrayVar(&o.catalogs, "catalog", nil,
 		"YAML or JSON `file` with services of sources that cannot be read here: a catalog, or what 'watch --once -o json' prints; repeatable")
 	maxCatalogFlag(command, &o.max)
-	flags.StringVarP(&o.output, "output", "o", formats[0], "`format`: table, or json for one object a line")
-	completeValues(command, "output", formats)
+	tableFlag(command, &o.output)
 }
-
-// ids returns the identities of --as.
-func (o *policyOptions) ids() ([]federation.ID, error) { return parseIDs("as", o.as) }
 
 // open reads configuration files. It prints all mistakes in them, and in the allow files.
 func (o *policyOptions) open(ctx context.Context, stderr io.Writer, files ...string) ([]*ownerfiles.Owner, error) {
-	if err := checkOutput(o.output, formats...); err != nil {
-		return nil, err
-	}
 	var mistakes ownerfiles.MistakesError
-	extra, err := ownerfiles.ReadExtra(o.catalogs, int64(o.max))
+	extra, err := ownerfiles.ReadExtra(o.catalogs, o.max)
 	mistakes.Take(err)
 	var owners []*ownerfiles.Owner
 	for _, file := range files {
@@ -103,6 +96,27 @@ func (o *policyOptions) open(ctx context.Context, stderr io.Writer, files ...str
 		owners = append(owners, owner)
 	}
 	return owners, explained(stderr, mistakes.Err())
+}
+
+// answering makes a command one that answers with yes or no, and prints what it finds. The
+// first so many arguments are configuration files.
+func (o *policyOptions) answering(
+	ctx context.Context, command *cobra.Command, configs int, answer func(owners []*ownerfiles.Owner, args []string, print func(fmt.Stringer) error) (bool, error),
+) *cobra.Command {
+	command.RunE = func(command *cobra.Command, args []string) error {
+		stderr := command.ErrOrStderr()
+		owners, err := o.open(ctx, stderr, args[:configs]...)
+		if err != nil {
+			return err
+		}
+		yes, err := answer(owners, args, func(found fmt.Stringer) error { return o.print(command.OutOrStdout(), found) })
+		notes(stderr, owners...)
+		if err != nil {
+			return explained(stderr, err)
+		}
+		return isYes(yes)
+	}
+	return command
 }
 
 // explained prints the mistakes that an error is about, if it is about any. It returns the
@@ -115,7 +129,7 @@ func explained(stderr io.Writer, err error) error {
 	for _, m := range e.Found {
 		show(stderr, m.File, "error", []problem.Problem{m.Problem})
 	}
-	return trouble{err}
+	return trouble(err)
 }
 
 // notes prints what there is to say of the services of owners.
@@ -139,19 +153,19 @@ func (o *policyOptions) print(stdout io.Writer, answer fmt.Stringer) error {
 		encoder := json.NewEncoder(&line)
 		encoder.SetEscapeHTML(false)
 		if err := encoder.Encode(answer); err != nil {
-			return trouble{err}
+			return trouble(err)
 		}
 		text = printable.EscapeControls(line.String())
 	}
 	if _, err := io.WriteString(stdout, text); err != nil {
-		return trouble{err}
+		return trouble(err)
 	}
 	return nil
 }
 
 func policyTestCommand(ctx context.Context) *cobra.Command {
 	var o policyOptions
-	command := &cobra.Command{
+	command := o.answering(ctx, &cobra.Command{
 		Use:   "test CONFIG --as ID NAME...",
 		Short: "Say whether a consumer is told of services, and why",
 		Long: `test says whether a consumer with the identity of --as is told of services, which
@@ -171,38 +185,30 @@ cannot be read here.`,
   federationctl policy test owner.yaml --catalog seen.json --as spiffe://federation.example/consumer -o json shop api`,
 		Args:              configFile("test", "CONFIG and a NAME, or several", 2, -1),
 		ValidArgsFunction: completeNames,
-		RunE: func(command *cobra.Command, args []string) error {
-			ids, err := o.ids()
-			if err != nil {
-				return err
-			}
-			owners, err := o.open(ctx, command.ErrOrStderr(), args[0])
-			if err != nil {
-				return err
-			}
-			answers, told, err := policy.Test(owners[0], ids, o.serverName, args[1:])
-			notes(command.ErrOrStderr(), owners...)
-			if err != nil {
-				return explained(command.ErrOrStderr(), err)
-			}
-			for _, answer := range answers {
-				if err := o.print(command.OutOrStdout(), answer); err != nil {
-					return err
-				}
-			}
-			return isYes(told)
-		},
-	}
+	}, 1, func(owners []*ownerfiles.Owner, args []string, print func(fmt.Stringer) error) (bool, error) {
+		answers, told, err := policy.Test(owners[0], o.as, o.serverName, args[1:])
+		return told, printAll(answers, err, print)
+	})
 	o.add(command, "`identity` in the consumer's certificate, spiffe://... or a DNS name; repeatable", serverNameUsage)
 	require(command, "as")
 	return command
+}
+
+// printAll prints answers, if there is no error.
+func printAll[T fmt.Stringer](answers []T, err error, print func(fmt.Stringer) error) error {
+	for _, answer := range answers {
+		if err == nil {
+			err = print(answer)
+		}
+	}
+	return err
 }
 
 const serverNameUsage = "`name` of the catalog, as in its server_name; none: the default catalog"
 
 func whoCanCommand(ctx context.Context) *cobra.Command {
 	var o policyOptions
-	command := &cobra.Command{
+	command := o.answering(ctx, &cobra.Command{
 		Use:   "who-can CONFIG NAME",
 		Short: "Say who is told of a service",
 		Long: `who-can says which of the consumers that allow names, in CONFIG or in the allow
@@ -215,31 +221,18 @@ known.`,
 		Example:           policyExamples[1],
 		Args:              configFile("who-can", "CONFIG and a NAME", 2, 2),
 		ValidArgsFunction: completeNames,
-		RunE: func(command *cobra.Command, args []string) error {
-			owners, err := o.open(ctx, command.ErrOrStderr(), args[0])
-			if err != nil {
-				return err
-			}
-			audiences, told, err := policy.WhoCan(owners[0], o.serverName, args[1])
-			notes(command.ErrOrStderr(), owners...)
-			if err != nil {
-				return explained(command.ErrOrStderr(), err)
-			}
-			for _, audience := range audiences {
-				if err := o.print(command.OutOrStdout(), audience); err != nil {
-					return err
-				}
-			}
-			return isYes(told)
-		},
-	}
+	}, 1, func(owners []*ownerfiles.Owner, args []string, print func(fmt.Stringer) error) (bool, error) {
+		audiences, told, err := policy.WhoCan(owners[0], o.serverName, args[1])
+		return told, printAll(audiences, err, print)
+	})
 	o.add(command, "", serverNameUsage)
 	return command
 }
 
 func policyDiffCommand(ctx context.Context) *cobra.Command {
 	var o policyOptions
-	command := &cobra.Command{
+	var command *cobra.Command
+	command = o.answering(ctx, &cobra.Command{
 		Use:   "diff OLD NEW",
 		Short: "Say what an edit of a configuration would change, and for whom",
 		Long: `diff compares what consumers are told by two configuration files: + is a service
@@ -254,47 +247,24 @@ not known.`,
 		Example:           policyExamples[2],
 		Args:              configFile("diff", "OLD and NEW", 2, 2),
 		ValidArgsFunction: cobra.FixedCompletions(catalogExtensions, cobra.ShellCompDirectiveFilterFileExt),
-		RunE: func(command *cobra.Command, args []string) error {
-			ids, err := o.ids()
-			if err != nil {
-				return err
+	}, 2, func(owners []*ownerfiles.Owner, args []string, print func(fmt.Stringer) error) (bool, error) {
+		for _, id := range o.as {
+			_, before := owners[0].Admit([]federation.ID{id})
+			_, after := owners[1].Admit([]federation.ID{id})
+			if !before && !after {
+				fmt.Fprintf(command.ErrOrStderr(), "federationctl: %s may subscribe by neither %s nor %s\n", id, args[0], args[1])
 			}
-			owners, err := o.open(ctx, command.ErrOrStderr(), args...)
-			if err != nil {
-				return err
-			}
-			for _, id := range ids {
-				_, before := owners[0].Admit([]federation.ID{id})
-				_, after := owners[1].Admit([]federation.ID{id})
-				if !before && !after {
-					fmt.Fprintf(command.ErrOrStderr(), "federationctl: %s may subscribe by neither %s nor %s\n", id, args[0], args[1])
-				}
-			}
-			all := !command.Flags().Changed("server-name")
-			differ, err := policy.Diff(owners[0], owners[1], o.serverName, all, ids, func(g *policy.Group) error {
-				return o.print(command.OutOrStdout(), g)
-			})
-			notes(command.ErrOrStderr(), owners...)
-			if err != nil {
-				return explained(command.ErrOrStderr(), err)
-			}
-			return isYes(!differ)
-		},
-	}
+		}
+		all := !command.Flags().Changed("server-name")
+		differ, err := policy.Diff(owners[0], owners[1], o.serverName, all, o.as, func(g *policy.Group) error { return print(g) })
+		return !differ, err
+	})
 	o.add(command, "further consumer with this `identity`, spiffe://... or a DNS name; repeatable",
 		"`name` of the only catalog to compare, as in its server_name; none: all catalogs")
 	return command
 }
 
-// isYes returns nil, or errNo.
-func isYes(yes bool) error {
-	if yes {
-		return nil
-	}
-	return errNo
-}
-
-// config requires so many arguments of a command, at least and at most; -1 is any number.
+// configFile requires so many arguments of a command, at least and at most; -1 is any number.
 func configFile(name, what string, least, most int) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) < least || most >= 0 && len(args) > most {

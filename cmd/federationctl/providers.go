@@ -61,15 +61,11 @@ The owner tells this only to those whom its rules name as observers.`,
 	require(command, "cert", "key", "ca", "server")
 	flags.StringVar(&o.service, "service", "", "`fqdn` of the service; none: all")
 	flags.BoolVar(&o.watch, "watch", false, "go on with what changes")
-	flags.StringVarP(&o.output, "output", "o", "table", "`format`: table, or json for one object a line")
-	completeValues(command, "output", formats)
+	tableFlag(command, &o.output)
 	return command
 }
 
 func (o *providersOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if err := checkOutput(o.output, formats...); err != nil {
-		return err
-	}
 	if o.service != "" {
 		if _, err := federation.ParseFQDN(o.service); err != nil {
 			return fmt.Errorf("--service: %w", err)

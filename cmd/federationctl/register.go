@@ -30,7 +30,7 @@ type target struct {
 	origin     mtls.Origin
 	servers    []string
 	serverName string
-	ownerIDs   []string
+	ownerIDs   []federation.ID
 }
 
 // targetFlags adds them; party is who talks.
@@ -38,7 +38,7 @@ func targetFlags(command *cobra.Command, t *target, party string) {
 	flags := command.Flags()
 	originFlags(command, &t.origin, party, "owners")
 	flags.StringVar(&t.serverName, "server-name", "", "`name` that the owner's certificate must be valid for; none: the host of --server")
-	flags.StringArrayVar(&t.ownerIDs, "owner-id", nil, "`identity` that the owner must have, spiffe://... or a DNS name; repeatable; none: --server-name or the host of --server")
+	idsFlag(command, &t.ownerIDs, "owner-id", "`identity` that the owner must have, spiffe://... or a DNS name; repeatable; none: --server-name or the host of --server")
 }
 
 // open returns the identity of the party towards the owners.
@@ -48,36 +48,27 @@ func (t *target) open(stderr io.Writer) (mtls.Consumer, error) {
 			return mtls.Consumer{}, fmt.Errorf("--server: %q is not host:port", address)
 		}
 	}
-	ids, err := parseIDs("owner-id", t.ownerIDs)
-	if err != nil {
+	if err := checkOwner(t.ownerIDs, t.origin, "--server"); err != nil {
 		return mtls.Consumer{}, err
-	}
-	if err := checkIDs("owner-id", ids, t.origin); err != nil {
-		return mtls.Consumer{}, err
-	}
-	if t.origin.SPIFFE.Socket != "" && len(ids) == 0 {
-		return mtls.Consumer{}, errors.New("--spiffe needs --owner-id: the host of --server is no SPIFFE ID")
 	}
 	source, err := openOrigin(t.origin, slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	if err != nil {
 		return mtls.Consumer{}, err
 	}
-	return mtls.Consumer{Source: source, ServerName: t.serverName, IDs: ids}, nil
+	return mtls.Consumer{Source: source, ServerName: t.serverName, IDs: t.ownerIDs}, nil
 }
 
 // registerOptions are the flags of register.
 type registerOptions struct {
 	target
 
-	node     provider.Node
-	metadata []string
-	check    string
-	health   health.Config
-	drain    time.Duration
+	node   provider.Node
+	health health.Config
+	drain  time.Duration
 }
 
 func registerCommand(ctx context.Context) *cobra.Command {
-	var o registerOptions
+	o := registerOptions{health: health.Config{Interval: 5 * time.Second, Timeout: 2 * time.Second}}
 	command := &cobra.Command{
 		Use:   "register --server ADDRESS[,...] --service FQDN --node URI {--cert FILE --key FILE --ca FILE | --spiffe SOCKET --owner-id ID} [-- COMMAND ARGUMENT...]",
 		Short: "Register a program with an owner while it runs",
@@ -151,13 +142,16 @@ refuses is asked again now and then, as its rules may change.`,
 	flags.StringVar(&o.node.Service, "service", "", "`fqdn` of the service")
 	flags.StringVar(&o.node.URI, "node", "", "`URI` at which the program provides it, scheme://[host]:port")
 	require(command, "cert", "key", "ca", "server", "service", "node")
-	flags.DurationVar(&o.node.TTL, "ttl", 0, "for how `long` it stays registered when nothing is heard of it; none: what the owner's rule has")
-	flags.StringArrayVar(&o.metadata, "metadata", nil, "`key=value` for clients of the service; repeatable")
+	positiveFlag(command, &o.node.TTL, "ttl", "for how `long` it stays registered when nothing is heard of it; none: what the owner's rule has")
+	flags.Var(&flagValue{kind: repeatable, set: o.addMetadata}, "metadata", "`key=value` for clients of the service; repeatable")
 	flags.StringVar(&o.node.Instance, "instance", "", "`ID` of the instance, such as a version: nodes with the same ID are one; none: one of its own")
 	flags.StringVar(&o.node.Description, "description", "", "`text` for people")
-	flags.StringVar(&o.check, "check", "", "`URL` or exec:COMMAND by which the program is checked; none: it counts as healthy")
-	flags.DurationVar(&o.health.Interval, "check-interval", 5*time.Second, "`time` from one check to the next")
-	flags.DurationVar(&o.health.Timeout, "check-timeout", 2*time.Second, "`time` that a check may take")
+	flags.Var(&flagValue{kind: "string", set: func(text string) (err error) {
+		o.health.Check, err = health.Parse(text)
+		return err
+	}}, "check", "`URL` or exec:COMMAND by which the program is checked; none: it counts as healthy")
+	positiveFlag(command, &o.health.Interval, "check-interval", "`time` from one check to the next")
+	positiveFlag(command, &o.health.Timeout, "check-timeout", "`time` that a check may take")
 	flags.IntVar(&o.health.Failures, "check-failures", 3, "`number` of failures in a row after which the program is withdrawn")
 	flags.IntVar(&o.health.Successes, "check-successes", 1, "`number` of successes in a row after which it is registered")
 	flags.DurationVar(&o.drain, "drain", 5*time.Second, "`time` for which clients may have the program in their caches after it is withdrawn")
@@ -175,7 +169,7 @@ func (o *registerOptions) run(ctx context.Context, flags *pflag.FlagSet, args []
 	if len(args) > 0 && os.Getpid() == 1 {
 		code, err := child.Init()
 		if err != nil {
-			return failure{err}
+			return failure(err)
 		}
 		return ended(code)
 	}
@@ -205,20 +199,6 @@ func (o *registerOptions) parse(flags *pflag.FlagSet) error {
 	if _, err := node.ParseURI(o.node.URI, netip.IPv6Loopback()); err != nil {
 		return fmt.Errorf("--%w", err)
 	}
-	var err error
-	if o.node.Metadata, err = parseMetadata(o.metadata); err != nil {
-		return err
-	}
-	if o.check != "" {
-		if o.health.Check, err = health.Parse(o.check); err != nil {
-			return fmt.Errorf("--check: %w", err)
-		}
-	}
-	for _, name := range []string{"ttl", "check-interval", "check-timeout"} {
-		if d, err := flags.GetDuration(name); flags.Changed(name) && (err != nil || d <= 0) {
-			return fmt.Errorf("--%s: %v is not positive", name, d)
-		}
-	}
 	for _, name := range []string{"check-failures", "check-successes"} {
 		if n, err := flags.GetInt(name); err != nil || n < 1 {
 			return fmt.Errorf("--%s: %d is less than 1", name, n)
@@ -230,18 +210,18 @@ func (o *registerOptions) parse(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// parseMetadata parses the values of --metadata.
-func parseMetadata(values []string) (map[string]string, error) {
-	metadata := make(map[string]string, len(values))
-	for _, text := range values {
-		name, value, ok := strings.Cut(text, "=")
-		if !ok || name == "" {
-			return nil, fmt.Errorf("--metadata: %q is not key=value", text)
-		}
-		if _, twice := metadata[name]; twice {
-			return nil, fmt.Errorf("--metadata: %q is there twice", name)
-		}
-		metadata[name] = value
+// addMetadata takes a value of --metadata.
+func (o *registerOptions) addMetadata(text string) error {
+	name, value, ok := strings.Cut(text, "=")
+	if !ok || name == "" {
+		return fmt.Errorf("%q is not key=value", text)
 	}
-	return metadata, nil
+	if _, twice := o.node.Metadata[name]; twice {
+		return fmt.Errorf("%q is there twice", name)
+	}
+	if o.node.Metadata == nil {
+		o.node.Metadata = make(map[string]string)
+	}
+	o.node.Metadata[name] = value
+	return nil
 }

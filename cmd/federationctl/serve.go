@@ -19,11 +19,11 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve/metrics"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve/ownreport"
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
 	"github.com/hamlet-federation/coredns-federation/internal/telemetry"
 )
@@ -33,14 +33,14 @@ type serveOptions struct {
 	config    string
 	listen    string
 	catalog   string
-	max       size
+	max       int64
 	origin    mtls.Origin
-	allow     []string
+	allow     []federation.ID
 	allowFile string
-	ranges    []string
+	ranges    []netip.Prefix
 	window    int
 	metrics   string
-	logFormat logFormat
+	logFormat string
 	status    string
 }
 
@@ -88,7 +88,7 @@ the metrics among it: https://github.com/hamlet-federation/coredns-federation`,
 	flags.StringVar(&o.catalog, "catalog", "", "YAML or JSON `file` with the services")
 	maxCatalogFlag(command, &o.max)
 	originFlags(command, &o.origin, "owner", "consumers")
-	flags.StringArrayVar(&o.allow, "allow-id", nil, "`identity` that may subscribe, spiffe://... or a DNS name; repeatable; without this flag and --allow-file, every certificate of --ca may")
+	idsFlag(command, &o.allow, "allow-id", "`identity` that may subscribe, spiffe://... or a DNS name; repeatable; without this flag and --allow-file, every certificate of --ca may")
 	flags.StringVar(&o.allowFile, "allow-file", "", "`file` with more identities that may subscribe, one a line; followed")
 	rangesFlag(command, &o.ranges)
 	flags.IntVar(&o.window, "window", 1, fmt.Sprintf("messages sent ahead of their acknowledgements, 1 to %d; 1 is the rule of the specification, more is faster on a long link", owner.MaxWindow))
@@ -100,7 +100,7 @@ the metrics among it: https://github.com/hamlet-federation/coredns-federation`,
 
 // run serves until ctx ends.
 func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, stderr io.Writer) error {
-	config := serve.Config{File: o.config, Logger: slog.New(o.logFormat.handler(stderr))}
+	config := serve.Config{File: o.config, Logger: slog.New(logHandler(stderr, o.logFormat))}
 	logLibraries(ctx, config.Logger)
 	provider, err := telemetry.New(ctx, telemetry.Config{Service: "federationctl", Version: version(), Logger: config.Logger})
 	if err != nil {
@@ -176,7 +176,7 @@ func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, st
 		})
 	}
 	if err := p.Run(ctx, metrics.Handler(p.Status, reporter.Status), announce); err != nil {
-		return failure{err}
+		return failure(err)
 	}
 	<-ending
 	return nil
@@ -223,15 +223,7 @@ func (o *serveOptions) check(flags *pflag.FlagSet) error {
 
 // ownerConfig returns what the flags say.
 func (o *serveOptions) ownerConfig() (config.Config, error) {
-	allow, err := parseIDs("allow-id", o.allow)
-	if err != nil {
-		return config.Config{}, err
-	}
-	if err := checkIDs("allow-id", allow, o.origin); err != nil {
-		return config.Config{}, err
-	}
-	policy, err := parsePolicy(o.ranges)
-	if err != nil {
+	if err := checkIDs("allow-id", o.allow, o.origin); err != nil {
 		return config.Config{}, err
 	}
 	if o.window < 1 || o.window > owner.MaxWindow {
@@ -244,11 +236,11 @@ func (o *serveOptions) ownerConfig() (config.Config, error) {
 		}
 	}
 	return config.Config{
-		Listen: o.listen, Metrics: o.metrics, Status: page, Window: o.window, AllowAddresses: policy.AllowAddresses,
+		Listen: o.listen, Metrics: o.metrics, Status: page, Window: o.window, AllowAddresses: o.ranges,
 		Identity: o.origin, Grace: mtls.DefaultGrace,
-		Allow: config.Allow{IDs: allow, File: o.allowFile, Everybody: len(allow) == 0 && o.allowFile == ""},
+		Allow: config.Allow{IDs: o.allow, File: o.allowFile, Everybody: len(o.allow) == 0 && o.allowFile == ""},
 		Catalogs: []config.Catalog{{Sources: []config.Source{
-			{Name: "file:" + o.catalog, File: &config.File{Path: o.catalog, MaxSize: int64(o.max)}},
+			{Name: "file:" + o.catalog, File: &config.File{Path: o.catalog, MaxSize: o.max}},
 		}}},
 	}, nil
 }
@@ -272,7 +264,7 @@ func (o *serveOptions) flagFailure(err error) error {
 	case key == "catalogs" && !pathError && !errors.Is(err, file.ErrNotRegular):
 		return failed("%w; find all mistakes with 'federationctl lint %s'", err, o.catalog)
 	}
-	return failure{err}
+	return failure(err)
 }
 
 // fileFailure returns why the owner cannot start, and what to change in the
@@ -284,50 +276,7 @@ func (o *serveOptions) fileFailure(err error) error {
 	case ok && e.Key != "":
 		return failed("%w; see %s in %s", err, e.Key, o.config)
 	case pathError, errors.Is(err, file.ErrNotRegular), errors.Is(err, file.ErrTooLarge):
-		return failure{err}
+		return failure(err)
 	}
 	return failed("%w; 'federationctl lint %s' shows each mistake in a line", err, o.config)
-}
-
-// size is a number of bytes as the value of a flag, such as 512MiB.
-type size int64
-
-// String implements pflag.Value.
-func (s *size) String() string { return config.FormatSize(int64(*s)) }
-
-// Set implements pflag.Value.
-func (s *size) Set(text string) error {
-	number, err := config.ParseSize(text)
-	if err != nil {
-		return errors.New("not a size such as 512MiB")
-	}
-	*s = size(number)
-	return nil
-}
-
-// Type implements pflag.Value.
-func (*size) Type() string { return "size" }
-
-// maxCatalogFlag adds the flag that bounds a catalog file.
-func maxCatalogFlag(command *cobra.Command, limit *size) {
-	command.Flags().Var(limit, "max-catalog", "`size` that a catalog file may have, in bytes or with KiB, MiB or GiB")
-}
-
-// rangesFlag adds the flag whose values parsePolicy takes.
-func rangesFlag(command *cobra.Command, ranges *[]string) {
-	command.Flags().StringArrayVar(ranges, "allow-addresses", nil,
-		"`CIDR` of endpoint addresses to allow that consumers refuse by default, such as 127.0.0.0/8; repeatable")
-}
-
-// parsePolicy returns the policy that allows these ranges of addresses.
-func parsePolicy(ranges []string) (wire.Policy, error) {
-	var policy wire.Policy
-	for _, text := range ranges {
-		prefix, err := netip.ParsePrefix(text)
-		if err != nil {
-			return wire.Policy{}, fmt.Errorf("--allow-addresses: %q is not a CIDR such as 127.0.0.0/8", text)
-		}
-		policy.AllowAddresses = append(policy.AllowAddresses, prefix)
-	}
-	return policy, nil
 }

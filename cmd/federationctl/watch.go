@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/watch"
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -23,17 +23,13 @@ import (
 // watchOptions are the flags of watch.
 type watchOptions struct {
 	origin   mtls.Origin
-	ownerIDs []string
-	api      string
-	ranges   []string
-	output   string
-	once     bool
-	imports  []string
-	labels   []string
+	ownerIDs []federation.ID
+	watch.Config
+	output string
 }
 
 func watchCommand(ctx context.Context) *cobra.Command {
-	var o watchOptions
+	o := watchOptions{Config: watch.Config{Version: wire.V1Alpha2}}
 	command := &cobra.Command{
 		Use:   "watch ADDRESS {--cert FILE --key FILE --ca FILE | --spiffe SOCKET --owner-id ID}",
 		Short: "Show what an owner publishes",
@@ -82,65 +78,40 @@ of a stream that resumed, that it did.`,
 	flags := command.Flags()
 	originFlags(command, &o.origin, "consumer", "owners")
 	require(command, "cert", "key", "ca")
-	flags.StringArrayVar(&o.ownerIDs, "owner-id", nil, "`identity` that the owner must have, spiffe://... or a DNS name; repeatable; none: the host of ADDRESS")
-	flags.StringVar(&o.api, "api", wire.V1Alpha2.String(), "`version` of the protocol: "+strings.Join(apis, " or "))
-	rangesFlag(command, &o.ranges)
-	flags.StringArrayVar(&o.imports, "import", nil, "`pattern` of the fqdns to keep: NAME, *.ZONE or *; repeatable, one has to match")
-	flags.StringArrayVar(&o.labels, "import-label", nil, "`key=value` that a service must have to be kept; repeatable, all have to match")
-	flags.StringVarP(&o.output, "output", "o", "table", "`format`: table, or json for one object a line")
-	flags.BoolVar(&o.once, "once", false, "end when the catalog is complete")
+	idsFlag(command, &o.ownerIDs, "owner-id", "`identity` that the owner must have, spiffe://... or a DNS name; repeatable; none: the host of ADDRESS")
+	flags.Var(&flagValue{kind: "string", text: apis[0], set: func(text string) (err error) {
+		o.Version, err = wire.ParseVersion(text)
+		return err
+	}}, "api", "`version` of the protocol: "+strings.Join(apis, " or "))
 	completeValues(command, "api", apis)
-	completeValues(command, "output", formats)
+	rangesFlag(command, &o.Policy.AllowAddresses)
+	listFlag(command, &o.Imports.Names, "import", pattern.ParseName, "`pattern` of the fqdns to keep: NAME, *.ZONE or *; repeatable, one has to match")
+	listFlag(command, &o.Imports.Labels, "import-label", pattern.ParseLabel, "`key=value` that a service must have to be kept; repeatable, all have to match")
+	tableFlag(command, &o.output)
+	flags.BoolVar(&o.Once, "once", false, "end when the catalog is complete")
 	return command
 }
 
 func (o *watchOptions) run(ctx context.Context, target string, stdout, stderr io.Writer) error {
-	address, err := parseTarget(target)
-	if err != nil {
+	var err error
+	if o.Address, err = parseTarget(target); err != nil {
 		return err
 	}
-	ids, err := parseIDs("owner-id", o.ownerIDs)
-	if err != nil {
+	if err := checkOwner(o.ownerIDs, o.origin, "ADDRESS"); err != nil {
 		return err
 	}
-	if err := checkIDs("owner-id", ids, o.origin); err != nil {
-		return err
-	}
-	if o.origin.SPIFFE.Socket != "" && len(ids) == 0 {
-		return errors.New("--spiffe needs --owner-id: the host of ADDRESS is no SPIFFE ID")
-	}
-	policy, err := parsePolicy(o.ranges)
-	if err != nil {
-		return err
-	}
-	filter, err := parseFilter(o.imports, o.labels)
-	if err != nil {
-		return err
-	}
-	if err := checkOutput(o.output, formats...); err != nil {
-		return err
-	}
-	version, err := wire.ParseVersion(o.api)
-	if err != nil {
-		return fmt.Errorf("--api: %w", err)
-	}
-	w := watch.New(watch.Config{
-		Address: address, Version: version, Policy: policy, Imports: filter,
-		Once: o.once, JSON: o.output == "json", Stdout: stdout, Stderr: stderr,
-	})
+	o.JSON, o.Stdout, o.Stderr = o.output == "json", stdout, stderr
+	w := watch.New(o.Config)
 	certificates, err := openOrigin(o.origin, slog.New(slog.NewTextHandler(w.Messages(), &slog.HandlerOptions{Level: slog.LevelWarn})))
 	if err != nil {
 		return err
 	}
-	if o.once { // as the owner is tried only once
+	if o.Once { // as the owner is tried only once
 		if err := awaitCertificate(ctx, certificates); err != nil {
 			return err
 		}
 	}
-	if err := w.Run(ctx, mtls.Consumer{Source: certificates, IDs: ids}); err != nil {
-		return failure{err}
-	}
-	return nil
+	return failure(w.Run(ctx, mtls.Consumer{Source: certificates, IDs: o.ownerIDs}))
 }
 
 // awaitCertificate returns nil when there is a certificate, and a failure when a SPIFFE
@@ -163,9 +134,6 @@ func awaitCertificate(ctx context.Context, certificates *mtls.Source) error {
 	}
 }
 
-// formats are those of the output.
-var formats = []string{"table", "json"}
-
 // apis are the versions of the protocol that watch speaks.
 var apis = []string{wire.V1Alpha2.String(), wire.V1Alpha1.String()}
 
@@ -184,23 +152,4 @@ func parseTarget(target string) (address string, err error) {
 		return "", fmt.Errorf("ADDRESS %q is neither host:port nor https://host:port", target)
 	}
 	return address, nil
-}
-
-// parseFilter returns what the flags --import and --import-label choose.
-func parseFilter(names, labels []string) (f pattern.Filter, err error) {
-	for _, text := range names {
-		name, err := pattern.ParseName(text)
-		if err != nil {
-			return f, fmt.Errorf("--import: %w", err)
-		}
-		f.Names = append(f.Names, name)
-	}
-	for _, text := range labels {
-		label, err := pattern.ParseLabel(text)
-		if err != nil {
-			return f, fmt.Errorf("--import-label: %w", err)
-		}
-		f.Labels = append(f.Labels, label)
-	}
-	return f, nil
 }

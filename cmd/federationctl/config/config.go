@@ -177,35 +177,14 @@ func Check(data []byte) (c Config, problems, warnings []problem.Problem) {
 	return c, nil, r.warnings(c)
 }
 
-// In returns the configuration with relative paths taken from a directory, that of the
-// configuration file.
-func (c Config) In(dir string) Config {
-	c.Catalogs = slices.Clone(c.Catalogs)
-	for i := range c.Catalogs {
-		sources := slices.Clone(c.Catalogs[i].Sources)
-		for j, s := range sources {
-			s.File, s.Kubernetes, s.Registration, s.Relay = clone(s.File), clone(s.Kubernetes), clone(s.Registration), clone(s.Relay)
-			if s.Registration != nil {
-				s.Registration.Etcd = clone(s.Registration.Etcd)
-			}
-			sources[j] = s
-		}
-		c.Catalogs[i].Sources = sources
-	}
-	read, others := pathsOf(&c)
+// In has relative paths begin at a directory, that of the configuration file.
+func (c *Config) In(dir string) {
+	read, others := pathsOf(c)
 	for _, path := range slices.Concat(read, others) {
 		if *path != "" && !filepath.IsAbs(*path) {
 			*path = filepath.Join(dir, *path)
 		}
 	}
-	return c
-}
-
-func clone[T any](p *T) *T {
-	if p == nil {
-		return nil
-	}
-	return new(*p)
 }
 
 // pathsOf returns where the paths stand of the files that are read, whatever fills the

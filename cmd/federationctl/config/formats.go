@@ -48,7 +48,7 @@ func formats() map[string]problem.Format {
 		"owner":       problem.Of(mtls.ParseOwnerName),
 		"patience":    problem.Of(durationOr("never")),
 		"prefix":      is(fmt.Sprintf("is not a prefix of keys, such as /federation/west: at most %d characters, the first of them '/' and the last another one", mostText), isPrefix),
-		"range":       problem.Of(parseRange),
+		"range":       problem.Of(ParseRange),
 		"registry":    is("is not the address of a registry, such as tcp://registry.nsm-system:5002 or unix:///run/nsm/registry.sock", isRegistry),
 		"replica":     problem.Of(parseOwner),
 		"routable":    oneOf("must be routable; leave it out where consumers do not reach pods", map[string]any{"routable": true}),
@@ -161,7 +161,8 @@ func FormatSize(size int64) string {
 // units has the units of a size, each 1024 times the one before.
 var units = []string{"B", "KiB", "MiB", "GiB"}
 
-func parseRange(text string) (netip.Prefix, error) {
+// ParseRange takes a range of addresses.
+func ParseRange(text string) (netip.Prefix, error) {
 	prefix, err := netip.ParsePrefix(text)
 	if err != nil {
 		return prefix, fmt.Errorf("%s is not a CIDR such as 127.0.0.0/8", federation.Quote(text))

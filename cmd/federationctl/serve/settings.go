@@ -33,7 +33,8 @@ func newSettings(path string, logger *slog.Logger, edits *file.Group, prepare pr
 			if len(problems) > 0 {
 				return nil, spelledOut(problems)
 			}
-			return prepare(ctx, config.In(filepath.Dir(path)))
+			config.In(filepath.Dir(path))
+			return prepare(ctx, config)
 		},
 	})
 }

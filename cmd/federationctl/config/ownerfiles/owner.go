@@ -101,7 +101,8 @@ func Open(ctx context.Context, opened string, extra *Extra) (*Owner, error) {
 	if len(problems) > 0 {
 		return nil, o.mistakes.Err()
 	}
-	o.config = config.In(filepath.Dir(opened))
+	config.In(filepath.Dir(opened))
+	o.config = config
 	o.allow(o.config.Allow.IDs)
 	if path := o.config.Allow.File; path != "" {
 		read := allowfile.Config{Path: path, Set: o.allow, Logger: slog.New(slog.DiscardHandler)}
