@@ -3,7 +3,7 @@ package main
 import (
 	"archive/tar"
 	"encoding/json"
-	"io"
+	"errors"
 	"io/fs"
 	"os"
 
@@ -35,43 +35,23 @@ func archive(folder, name string, image v1.Image) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if e := file.Close(); err == nil {
-			err = e
-		}
-	}()
+	defer func() { err = errors.Join(err, file.Close()) }()
 	w := tar.NewWriter(file)
-	header := func(name string, size int64) *tar.Header {
-		return &tar.Header{Format: tar.FormatUSTAR, Typeflag: tar.TypeReg, Name: name, Mode: 0o444, Size: size}
+	add := func(name string, content []byte) error {
+		header := &tar.Header{Format: tar.FormatUSTAR, Typeflag: tar.TypeReg, Name: name, Mode: 0o444, Size: int64(len(content))}
+		if err := w.WriteHeader(header); err != nil {
+			return err
+		}
+		_, err := w.Write(content)
+		return err
 	}
 	root := os.DirFS(folder)
 	err = fs.WalkDir(root, ".", func(path string, entry fs.DirEntry, err error) error { // in the order of names
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		info, err := entry.Info()
-		if err != nil {
-			return err
-		}
-		content, err := root.Open(path)
-		if err != nil {
-			return err
-		}
-		defer content.Close()
-		if err := w.WriteHeader(header(path, info.Size())); err != nil {
-			return err
-		}
-		_, err = io.Copy(w, content)
-		return err
+		content, err := fs.ReadFile(root, path)
+		return errors.Join(err, add(path, content))
 	})
-	if err != nil {
-		return err
-	}
-	if err := w.WriteHeader(header("manifest.json", int64(len(list)))); err != nil {
-		return err
-	}
-	if _, err := w.Write(list); err != nil {
-		return err
-	}
-	return w.Close()
+	return errors.Join(err, add("manifest.json", list), w.Close())
 }

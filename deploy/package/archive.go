@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,9 +21,11 @@ type file struct {
 // README, the unit and its configuration.
 func writeArchive(p product, b *binary, repository, folder string) error {
 	files := []file{{p.command, 0o755, b.content}}
-	for _, from := range append([]string{
-		"LICENSE", "deploy/systemd/" + p.unit + ".service", "deploy/package/files/" + p.name + ".readme",
-	}, prefixed("deploy/package/files/", p.config)...) {
+	sources := []string{"LICENSE", "deploy/systemd/" + p.unit + ".service", "deploy/package/files/" + p.name + ".readme"}
+	for _, name := range p.config {
+		sources = append(sources, "deploy/package/files/"+name)
+	}
+	for _, from := range sources {
 		content, err := os.ReadFile(filepath.Join(repository, from))
 		if err != nil {
 			return err
@@ -48,20 +51,8 @@ func writeArchive(p product, b *binary, repository, folder string) error {
 			return err
 		}
 	}
-	if err := w.Close(); err != nil {
-		return err
-	}
-	if err := zipped.Close(); err != nil {
+	if err := errors.Join(w.Close(), zipped.Close()); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(folder, stem+".tar.gz"), buffer.Bytes(), public)
-}
-
-// prefixed returns names with a prefix each.
-func prefixed(prefix string, names []string) []string {
-	var all []string
-	for _, name := range names {
-		all = append(all, prefix+name)
-	}
-	return all
 }
