@@ -1,6 +1,7 @@
 package file
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -64,21 +65,13 @@ func Read(path string, limit int64) ([]byte, fs.FileInfo, error) {
 		return nil, nil, err
 	}
 	defer f.Close()
-	data := make([]byte, 0, info.Size()+1) // io.ReadAll would grow towards it in many steps
-	for {
-		if int64(len(data)) > limit {
-			return nil, nil, fmt.Errorf("%s %w: the limit is %d bytes", path, ErrTooLarge, limit)
-		}
-		if len(data) == cap(data) {
-			data = append(data, 0)[:len(data)]
-		}
-		n, err := f.Read(data[len(data):cap(data)])
-		data = data[:len(data)+n]
-		switch {
-		case errors.Is(err, io.EOF):
-			return data, info, nil
-		case err != nil:
-			return nil, nil, err
-		}
+	var data bytes.Buffer
+	data.Grow(int(info.Size()) + bytes.MinRead) // without it the buffer would grow in many steps
+	if _, err := data.ReadFrom(io.LimitReader(f, limit+1)); err != nil {
+		return nil, nil, err
 	}
+	if int64(data.Len()) > limit {
+		return nil, nil, fmt.Errorf("%s %w: the limit is %d bytes", path, ErrTooLarge, limit)
+	}
+	return data.Bytes(), info, nil
 }

@@ -70,6 +70,9 @@ func Read(data []byte, most int, are, needs string, formats map[string]Format, i
 	return d
 }
 
+// Empty is the rule that a file without a document breaks.
+const Empty = "the file is empty"
+
 // Root returns the one document of a file with at most so many bytes, or what keeps it
 // from being one. are says what a document is, such as "rules are".
 func Root(data []byte, most int, are string) (*yaml.Node, Problem) {
@@ -80,7 +83,7 @@ func Root(data []byte, most int, are string) (*yaml.Node, Problem) {
 	var document, next yaml.Node
 	switch err := decoder.Decode(&document); {
 	case errors.Is(err, io.EOF):
-		return nil, Problem{Rule: "the file is empty"}
+		return nil, Problem{Rule: Empty}
 	case err != nil:
 		return nil, SyntaxProblem(err)
 	}
@@ -92,7 +95,7 @@ func Root(data []byte, most int, are string) (*yaml.Node, Problem) {
 	}
 	root := document.Content[0]
 	if root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" {
-		return nil, Problem{Rule: "the file is empty"}
+		return nil, Problem{Rule: Empty}
 	}
 	return root, Problem{}
 }

@@ -2,9 +2,7 @@ package catalogfile
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
 
 	"go.yaml.in/yaml/v3"
 
@@ -25,20 +23,15 @@ func (p *reading) yaml(data []byte) error {
 		}
 		return errTooLarge
 	}
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	var document, next yaml.Node
-	if err := decoder.Decode(&document); errors.Is(err, io.EOF) {
+	root, wrong := problem.Root(data, len(data), "a catalog is")
+	if wrong.Rule == problem.Empty {
 		// An editor that is about to write leaves an empty file for a moment.
-		return unreadable{Rule: "the file is empty; an empty catalog is 'services: []'"}
-	} else if err != nil {
-		return unreadable(problem.SyntaxProblem(err))
+		wrong.Rule += "; an empty catalog is 'services: []'"
 	}
-	if err := decoder.Decode(&next); err == nil {
-		return unreadable{Line: next.Line, Rule: "a second document begins here; a catalog is one document"}
-	} else if !errors.Is(err, io.EOF) {
-		return unreadable(problem.SyntaxProblem(err))
+	if root == nil {
+		return unreadable(wrong)
 	}
-	services, err := servicesOf(document.Content[0])
+	services, err := servicesOf(root)
 	if err != nil {
 		return err
 	}
