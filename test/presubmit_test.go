@@ -48,11 +48,11 @@ type wing struct {
 // wings are all of them, by folder.
 var wings = map[string]wing{
 	"federation":          {nil, 650},
-	"internal":            {[]string{"federation"}, 1210},
+	"internal":            {[]string{"federation"}, 1200},
 	"proto":               {nil, 130},
 	"federation/mtls":     {[]string{"federation", "internal"}, 1350},
 	"federation/wire":     {[]string{"federation", "proto"}, 1800},
-	"federation/policy":   {[]string{"federation", "federation/wire"}, 1350},
+	"federation/policy":   {[]string{"federation", "federation/wire"}, 1300},
 	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2300},
 	"federation/consumer": {[]string{"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"}, 4620},
 	"federation/owner":    {[]string{"federation", "federation/mtls", "federation/policy", "federation/wire", "internal", "proto"}, 3500},
@@ -73,7 +73,7 @@ var wings = map[string]wing{
 		[]string{
 			"federation", "federation/consumer", "federation/dns", "federation/mtls", "federation/owner", "federation/policy", "federation/provider",
 			"federation/source", "federation/status", "federation/wire", "internal", "proto",
-		}, 8810,
+		}, 8590,
 	},
 	"deploy/image":   {nil, 350}, // a module of its own
 	"deploy/package": {nil, 400}, // likewise

@@ -101,7 +101,7 @@ func (o *policyOptions) open(ctx context.Context, stderr io.Writer, files ...str
 // answering makes a command one that answers with yes or no, and prints what it finds. The
 // first so many arguments are configuration files.
 func (o *policyOptions) answering(
-	ctx context.Context, command *cobra.Command, configs int, answer func(owners []*ownerfiles.Owner, args []string, print func(fmt.Stringer) error) (bool, error),
+	ctx context.Context, command *cobra.Command, configs int, answer func(owners []*ownerfiles.Owner, args []string, show func(fmt.Stringer) error) (bool, error),
 ) *cobra.Command {
 	command.RunE = func(command *cobra.Command, args []string) error {
 		stderr := command.ErrOrStderr()
@@ -185,20 +185,20 @@ cannot be read here.`,
   federationctl policy test owner.yaml --catalog seen.json --as spiffe://federation.example/consumer -o json shop api`,
 		Args:              configFile("test", "CONFIG and a NAME, or several", 2, -1),
 		ValidArgsFunction: completeNames,
-	}, 1, func(owners []*ownerfiles.Owner, args []string, print func(fmt.Stringer) error) (bool, error) {
+	}, 1, func(owners []*ownerfiles.Owner, args []string, show func(fmt.Stringer) error) (bool, error) {
 		answers, told, err := policy.Test(owners[0], o.as, o.serverName, args[1:])
-		return told, printAll(answers, err, print)
+		return told, showAll(answers, err, show)
 	})
 	o.add(command, "`identity` in the consumer's certificate, spiffe://... or a DNS name; repeatable", serverNameUsage)
 	require(command, "as")
 	return command
 }
 
-// printAll prints answers, if there is no error.
-func printAll[T fmt.Stringer](answers []T, err error, print func(fmt.Stringer) error) error {
+// showAll shows answers, if there is no error.
+func showAll[T fmt.Stringer](answers []T, err error, show func(fmt.Stringer) error) error {
 	for _, answer := range answers {
 		if err == nil {
-			err = print(answer)
+			err = show(answer)
 		}
 	}
 	return err
@@ -221,9 +221,9 @@ known.`,
 		Example:           policyExamples[1],
 		Args:              configFile("who-can", "CONFIG and a NAME", 2, 2),
 		ValidArgsFunction: completeNames,
-	}, 1, func(owners []*ownerfiles.Owner, args []string, print func(fmt.Stringer) error) (bool, error) {
+	}, 1, func(owners []*ownerfiles.Owner, args []string, show func(fmt.Stringer) error) (bool, error) {
 		audiences, told, err := policy.WhoCan(owners[0], o.serverName, args[1])
-		return told, printAll(audiences, err, print)
+		return told, showAll(audiences, err, show)
 	})
 	o.add(command, "", serverNameUsage)
 	return command
@@ -247,7 +247,7 @@ not known.`,
 		Example:           policyExamples[2],
 		Args:              configFile("diff", "OLD and NEW", 2, 2),
 		ValidArgsFunction: cobra.FixedCompletions(catalogExtensions, cobra.ShellCompDirectiveFilterFileExt),
-	}, 2, func(owners []*ownerfiles.Owner, args []string, print func(fmt.Stringer) error) (bool, error) {
+	}, 2, func(owners []*ownerfiles.Owner, args []string, show func(fmt.Stringer) error) (bool, error) {
 		for _, id := range o.as {
 			_, before := owners[0].Admit([]federation.ID{id})
 			_, after := owners[1].Admit([]federation.ID{id})
@@ -256,7 +256,7 @@ not known.`,
 			}
 		}
 		all := !command.Flags().Changed("server-name")
-		differ, err := policy.Diff(owners[0], owners[1], o.serverName, all, o.as, func(g *policy.Group) error { return print(g) })
+		differ, err := policy.Diff(owners[0], owners[1], o.serverName, all, o.as, func(g *policy.Group) error { return show(g) })
 		return !differ, err
 	})
 	o.add(command, "further consumer with this `identity`, spiffe://... or a DNS name; repeatable",

@@ -118,22 +118,21 @@ func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, st
 	}
 	reporter := ownreport.New(version())
 	config.Observe, config.TurnedAway = reporter.Observe, reporter.TurnedAway
+	explained := o.flagFailure
+	if o.config != "" {
+		explained = o.fileFailure
+	}
 	p, err := serve.New(ctx, config)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return failed("interrupted before the files were read")
-	case err != nil && o.config != "":
-		return o.fileFailure(err)
 	case err != nil:
-		return o.flagFailure(err)
+		return explained(err)
 	}
 	reporter.For(p)
 	status, err := listenStatus(ctx, p.StatusPage(), config.Logger)
-	switch {
-	case err != nil && o.config != "":
-		return o.fileFailure(err)
-	case err != nil:
-		return o.flagFailure(err)
+	if err != nil {
+		return explained(err)
 	}
 	switch {
 	case !config.Owner.Allow.Everybody:

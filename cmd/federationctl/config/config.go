@@ -211,7 +211,7 @@ func pathsOf(c *Config) (read, others []*string) {
 }
 
 // sources returns the sources of all catalogs, each with its path in the file.
-func (c Config) sources() iter.Seq2[string, Source] {
+func (c *Config) sources() iter.Seq2[string, Source] {
 	return func(yield func(string, Source) bool) {
 		for i, catalog := range c.Catalogs {
 			for j, s := range catalog.Sources {
