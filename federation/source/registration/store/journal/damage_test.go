@@ -2,7 +2,6 @@ package journal
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -60,7 +59,7 @@ func nothing(b []byte) []byte { return b }
 func contentsOf(t testing.TB, data []byte) *contents {
 	t.Helper()
 	c := &contents{entries: map[node.Key]entry{}}
-	must.Do(t, c.read(bytes.NewReader(data)))
+	c.read(data)
 	return c
 }
 
@@ -239,32 +238,6 @@ func TestSetAsideOnce(t *testing.T) {
 			t.Errorf("%q, %v, %q", aside, err, files)
 		}
 	})
-}
-
-// TestUnreadable has a file that cannot be read to its end. What is behind is not lost.
-func TestUnreadable(t *testing.T) {
-	s, failure := newSample(t), errors.New("the disk fails")
-	for length := range s.data {
-		c := contents{entries: map[node.Key]entry{}}
-		if err := c.read(&failing{s.data[:length], failure}); !errors.Is(err, failure) {
-			t.Errorf("%d bytes: %v", length, err)
-		}
-	}
-}
-
-// failing reads data, and then fails.
-type failing struct {
-	data []byte
-	err  error
-}
-
-func (f *failing) Read(p []byte) (int, error) {
-	if len(f.data) == 0 {
-		return 0, f.err
-	}
-	n := copy(p, f.data)
-	f.data = f.data[n:]
-	return n, nil
 }
 
 // FuzzRead reads files that are damaged in any way.

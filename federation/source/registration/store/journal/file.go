@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
-	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
 )
 
@@ -29,16 +28,6 @@ const (
 	damagedSuffix = ".damaged"
 	mode          = 0o600
 )
-
-// opened is what Run has opened.
-type opened struct {
-	lock     *os.File
-	nodes    []store.Versioned
-	complete bool
-}
-
-// close lets other processes have the file.
-func (o *opened) close() { _ = o.lock.Close() }
 
 // resolve returns the path of the file that path leads to.
 func resolve(path string) (string, error) {
@@ -53,39 +42,37 @@ func resolve(path string) (string, error) {
 	return filepath.Join(dir, filepath.Base(path)), err
 }
 
-// open locks and reads the file, and makes it ready for records.
-func (s *Store) open() (*opened, error) {
+// open locks and reads the file, makes it ready for records, and reports whether nothing is
+// missing in it. The lock is to be closed.
+func (s *Store) open() (complete bool, err error) {
 	path, err := resolve(s.config.Path)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
 	lock, err := lockFile(path + lockSuffix)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
 	s.path, s.lock = path, lock
-	complete, err := s.load()
-	if err != nil {
-		return nil, errors.Join(err, lock.Close())
+	if complete, err = s.load(); err != nil {
+		return false, errors.Join(err, lock.Close())
 	}
 	s.note()
-	return &opened{lock, s.versioned(), complete}, nil
+	return complete, nil
 }
 
 // load reads the file, and reports whether nothing is missing in it.
 func (s *Store) load() (complete bool, err error) {
-	old, info, err := file.Open(s.path, maxFile)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, err
-	}
 	found := contents{entries: make(map[node.Key]entry)}
-	if err != nil {
+	data, info, err := file.Read(s.path, maxFile)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		found.lost = "there was no file"
-	} else {
+	case err != nil:
+		return false, err
+	default:
 		found.stamp = info.ModTime() // where no record says it
-		if err = errors.Join(found.read(old), old.Close()); err != nil {
-			return false, fmt.Errorf("%s: %w", s.path, err)
-		}
+		found.read(data)
 	}
 	young := s.use(&found)
 	s.ready(found.whole > 0 && !found.damaged && young)
@@ -187,35 +174,38 @@ type contents struct {
 	lost    string    // why something may be missing; "": nothing is
 }
 
-// read reads a file. Its errors are those of the disk; whatever is wrong with the
-// content is in c.
-func (c *contents) read(file io.Reader) error {
-	r, err := newReader(file)
-	switch {
-	case errors.Is(err, errHeader):
+// read reads a file, and passes over what is no record. What is wrong with it is in c.
+func (c *contents) read(data []byte) {
+	m, sound, err := readHeader(data)
+	if err != nil {
 		c.damaged, c.lost = true, err.Error()
-		return nil
-	case err != nil:
-		return err
+		return
 	}
-	c.marker = r.marker
-	for {
-		payload, err := r.next()
-		switch {
-		case errors.Is(err, io.EOF):
-			c.whole, c.torn, c.damaged = r.whole, r.skips, c.damaged || r.damaged
-			if r.damaged {
-				c.lost = "it is damaged"
-			} else if c.lost == "" && c.torn {
-				c.lost = "its last record is not whole"
+	c.marker, c.whole, c.torn = m, int64(headerBytes), !sound
+	damaged := false // whether there is a whole record behind something that is none
+	for at := headerBytes; at < len(data); {
+		payload := m.record(data[at:])
+		if payload == nil {
+			c.torn = true
+			next := bytes.Index(data[at+1:], m[:])
+			if next < 0 {
+				break
 			}
-			return nil
-		case err != nil:
-			return err
+			at += 1 + next
+			continue
 		}
-		if err := c.add(kind(payload[0]), int64(binary.LittleEndian.Uint64(payload[1:])), payload[leastPayload:], frameBytes+len(payload)); err != nil { //nolint:gosec // written in the same way
+		size := frameBytes + len(payload)
+		at += size
+		c.whole, c.torn, damaged = int64(at), false, damaged || c.torn
+		if err := c.add(kind(payload[0]), int64(binary.LittleEndian.Uint64(payload[1:])), payload[leastPayload:], size); err != nil { //nolint:gosec // written in the same way
 			c.damaged, c.lost = true, "a record says what no owner stores: "+err.Error()
 		}
+	}
+	switch {
+	case damaged:
+		c.damaged, c.lost = true, "it is damaged"
+	case c.lost == "" && c.torn:
+		c.lost = "its last record is not whole"
 	}
 }
 

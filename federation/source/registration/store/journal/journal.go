@@ -122,9 +122,9 @@ func New(c Config) (*Store, error) {
 // Run implements [store.Store]. While the file cannot be opened, because another process
 // has it for example, it tries again each second.
 func (s *Store) Run(ctx context.Context, w store.Watcher) {
-	opened, err := s.open()
+	complete, err := s.open()
 	var away string // as the watcher was told
-	for ; err != nil; opened, err = s.open() {
+	for ; err != nil; complete, err = s.open() {
 		if err.Error() != away {
 			away = err.Error()
 			w.Away(err)
@@ -133,11 +133,11 @@ func (s *Store) Run(ctx context.Context, w store.Watcher) {
 			return
 		}
 	}
-	defer opened.close()
+	defer s.lock.Close()
 	if away != "" {
 		w.Away(nil)
 	}
-	w.State(opened.nodes, opened.complete)
+	w.State(s.versioned(), complete)
 	s.keep(ctx)
 	s.end()
 }

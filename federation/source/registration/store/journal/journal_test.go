@@ -326,7 +326,7 @@ func TestCompaction(t *testing.T) {
 // TestCompactionBesideCommits writes the file anew while there are changes.
 func TestCompactionBesideCommits(t *testing.T) {
 	s := must.Get(New(configIn(t)))(t)
-	o := must.Get(s.open())(t)
+	must.Get(s.open())(t)
 	var wg sync.WaitGroup
 	done := make(chan struct{})
 	wg.Go(func() {
@@ -352,7 +352,7 @@ func TestCompactionBesideCommits(t *testing.T) {
 	wg.Wait()
 	want := versions(s.versioned())
 	s.end()
-	o.close()
+	must.Do(t, s.lock.Close())
 	t.Logf("written anew %d times", rounds)
 	started(t, s.config, state{want, false})
 }

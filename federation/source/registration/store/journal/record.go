@@ -1,13 +1,11 @@
 package journal
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"net/netip"
 	"os"
 	"strings"
@@ -98,126 +96,39 @@ func boot() string {
 	return string(bytes.TrimSpace(id))
 }
 
-// reader reads the records of a file, and passes over what is none.
-type reader struct {
-	b      *bufio.Reader
-	marker marker
-	offset int64 // of what b returns next
-	whole  int64 // where the last whole record ends
-
-	skips   bool // whether what is before offset is no record
-	damaged bool // whether there is a whole record behind something that is none
-}
-
 var errHeader = errors.New("the file does not begin as a journal does")
 
-// newReader reads the header of a file. Where it is damaged, the marker of the first
-// record is taken.
-func newReader(file io.Reader) (*reader, error) {
-	r := &reader{b: bufio.NewReaderSize(file, 2*(frameBytes+mostPayload))}
-	header, err := r.b.Peek(headerBytes + markerBytes)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
+// readHeader returns the marker of a file, and whether its header is sound. Where it is
+// damaged, the marker of the first record is taken.
+func readHeader(data []byte) (m marker, sound bool, err error) {
+	if len(data) < headerBytes {
+		return m, false, errHeader
 	}
-	if len(header) < headerBytes {
-		return nil, errHeader
-	}
-	first := header[headerBytes:]
-	sum := binary.LittleEndian.Uint32(header[headerBytes-4:])
-	switch header = header[:headerBytes-4]; {
-	case checksum(header) != sum:
-		copy(r.marker[:], first)
-		r.skips = true
-	case !bytes.HasPrefix(header, []byte(magic)):
-		return nil, fmt.Errorf("%w: %q", errHeader, header[:len(magic)])
-	default:
-		copy(r.marker[:], header[len(magic):])
-	}
-	if err := r.skip(headerBytes); err != nil {
-		return nil, err
-	}
-	r.whole = r.offset
-	if r.skips {
-		if _, ok, err := r.record(); err != nil || !ok {
-			return nil, errors.Join(errHeader, err)
+	header, records := data[:headerBytes-4], data[headerBytes:]
+	if checksum(header) != binary.LittleEndian.Uint32(data[len(header):]) {
+		copy(m[:], records)
+		if m.record(records) == nil {
+			err = errHeader
 		}
+		return m, false, err
 	}
-	return r, nil
+	if !bytes.HasPrefix(header, []byte(magic)) {
+		return m, false, fmt.Errorf("%w: %q", errHeader, header[:len(magic)])
+	}
+	copy(m[:], header[len(magic):])
+	return m, true, nil
 }
 
-// skip passes over bytes that are there.
-func (r *reader) skip(count int) error {
-	skipped, err := r.b.Discard(count)
-	r.offset += int64(skipped)
-	return err
-}
-
-// next returns the payload of the next whole record, which stays until the next call, or
-// io.EOF. Any other error is that of the file.
-func (r *reader) next() ([]byte, error) {
-	for {
-		payload, ok, err := r.record()
-		switch {
-		case err != nil:
-			return nil, err
-		case ok:
-			r.damaged = r.damaged || r.skips
-			r.skips = false
-			err = r.skip(frameBytes + len(payload))
-			r.whole = r.offset
-			return payload, err
-		}
-		r.skips = true
-		if err := r.seek(); err != nil {
-			return nil, err
-		}
+// record returns the payload of the record that data begins with, or nil where there is no
+// whole one.
+func (m marker) record(data []byte) []byte {
+	if len(data) < frameBytes || !bytes.HasPrefix(data, m[:]) {
+		return nil
 	}
-}
-
-// record returns the payload of the record that is next, and whether there is a whole
-// one, or io.EOF at the end.
-func (r *reader) record() (payload []byte, ok bool, err error) {
-	frame, err := r.b.Peek(frameBytes)
-	if len(frame) < frameBytes {
-		if len(frame) > 0 && errors.Is(err, io.EOF) {
-			return nil, false, nil
-		}
-		return nil, false, err
+	length, sum, payload := data[markerBytes:][:4], data[markerBytes+4:][:4], data[frameBytes:]
+	size := int(binary.LittleEndian.Uint32(length))
+	if size < leastPayload || size > mostPayload || size > len(payload) || checksum(length, payload[:size]) != binary.LittleEndian.Uint32(sum) {
+		return nil
 	}
-	length := binary.LittleEndian.Uint32(frame[markerBytes:])
-	if !bytes.HasPrefix(frame, r.marker[:]) || length < leastPayload || length > mostPayload {
-		return nil, false, nil
-	}
-	whole, err := r.b.Peek(frameBytes + int(length))
-	switch {
-	case errors.Is(err, io.EOF):
-		return nil, false, nil
-	case err != nil:
-		return nil, false, err
-	}
-	sum := binary.LittleEndian.Uint32(whole[markerBytes+4:])
-	payload = whole[frameBytes:]
-	return payload, checksum(whole[markerBytes:][:4], payload) == sum, nil
-}
-
-// seek passes over one byte, and then over all before the next marker.
-func (r *reader) seek() error {
-	if err := r.skip(1); err != nil {
-		return err
-	}
-	for {
-		window, err := r.b.Peek(r.b.Size())
-		if at := bytes.Index(window, r.marker[:]); at >= 0 {
-			return r.skip(at)
-		}
-		if err != nil {
-			if errors.Is(err, io.EOF) {
-				err = r.skip(len(window))
-			}
-			return err
-		}
-		if err := r.skip(len(window) - markerBytes + 1); err != nil {
-			return err
-		}
-	}
+	return payload[:size]
 }
