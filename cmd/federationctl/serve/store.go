@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
-	"strings"
-	"time"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
@@ -24,17 +22,13 @@ func openStore(source config.Source, owner string, logger *slog.Logger) (store.S
 	s := source.Registration
 	switch {
 	case s.Store != "":
-		opened, err := journal.New(journal.Config{Path: s.Store, Lifetime: source.Lifetime, Convergence: s.Convergence, Logger: logger})
-		if err != nil {
-			return nil, err // opened would be a store that is not nil
-		}
-		return opened, nil
+		return journal.New(journal.Config{Path: s.Store, Lifetime: source.Lifetime, Convergence: s.Convergence, Logger: logger}), nil
 	case s.Etcd == nil:
 		return nil, nil //nolint:nilnil // memory, as package registration has it
 	}
 	c := etcd.Config{
 		Endpoints: s.Etcd.Endpoints, Prefix: s.Etcd.Prefix, Username: s.Etcd.Username, Owner: owner, Logger: logger,
-		Lease: max(s.Convergence, leastLease), Lifetime: source.Lifetime,
+		Lease: s.Convergence, Lifetime: source.Lifetime,
 	}
 	if s.Etcd.PasswordFile != "" {
 		password, _, err := file.Read(s.Etcd.PasswordFile, maxPassword)
@@ -51,12 +45,5 @@ func openStore(source config.Source, owner string, logger *slog.Logger) (store.S
 			return nil, fmt.Errorf("etcd: %w", err)
 		}
 	}
-	opened, err := etcd.New(c)
-	if err != nil {
-		return nil, fmt.Errorf("etcd %s: %w", strings.Join(s.Etcd.Endpoints, ", "), err)
-	}
-	return opened, nil
+	return etcd.New(c), nil
 }
-
-// leastLease is the shortest lease of etcd.
-const leastLease = 2 * time.Second

@@ -42,11 +42,10 @@ func newInEtcd(t *testing.T, random *rand.Rand) *inEtcd {
 }
 
 func (r *inEtcd) store(owner, url string) *etcd.Store {
-	s := must.Get(etcd.New(etcd.Config{
+	return etcd.New(etcd.Config{
 		Endpoints: []string{url}, Prefix: "/model", Owner: owner, Lease: shortLease,
 		Logger: slog.New(slog.NewTextHandler(r.t.Output(), nil)),
-	}))(r.t)
-	return s
+	})
 }
 
 func (r *inEtcd) open(owner int) registration.Config {

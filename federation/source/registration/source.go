@@ -257,32 +257,25 @@ func (s *Source) judge(r *rules.Rules) bool {
 
 // Stats says how a source is.
 type Stats struct {
-	Nodes   int // that are registered
-	Streams int // providers that are connected
-	Old     int // nodes that were known before the start, and whose providers are not back
-	Pending int // changes that are not stored yet
+	Numbers
 
-	Convergence time.Duration     // how long nodes may still be old
-	Granted     uint64            // nodes registered or changed
-	Cleared     uint64            // nodes withdrawn by their providers
-	Expired     map[string]uint64 // by cause: silent, broken, convergence
-	Refused     map[string]uint64 // by rule
+	Convergence time.Duration // how long nodes may still be old
 	StoreAway   bool
 }
+
+// Numbers count what is registered, and what has become of it.
+type Numbers = table.Numbers
 
 // Stats returns how the source is now.
 func (s *Source) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.table == nil {
-		return Stats{Expired: map[string]uint64{}, Refused: map[string]uint64{}}
+		return Stats{}
 	}
 	n := s.table.Numbers()
-	return Stats{
-		Nodes: n.Nodes, Streams: n.Streams, Old: n.Old, Pending: n.Pending, Convergence: s.table.Converges(time.Now()),
-		Granted: n.Granted, Cleared: n.Cleared, Expired: maps.Clone(n.Expired), Refused: maps.Clone(n.Refused),
-		StoreAway: s.away() != nil,
-	}
+	n.Expired, n.Refused = maps.Clone(n.Expired), maps.Clone(n.Refused)
+	return Stats{n, s.table.Converges(time.Now()), s.away() != nil}
 }
 
 // away returns why the store cannot be asked, or nil. It is called with mu held.

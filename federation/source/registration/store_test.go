@@ -609,7 +609,7 @@ func TestCrashLoop(t *testing.T) {
 					}
 					path += "+"
 				}
-				j := must.Get(journal.New(journal.Config{Path: path, Lifetime: lifetime, Convergence: convergence}))(t)
+				j := journal.New(journal.Config{Path: path, Lifetime: lifetime, Convergence: convergence})
 				return newWorld(t, registration.Config{Store: j, Convergence: convergence})
 			}
 			w := run()

@@ -150,10 +150,10 @@ func TestRegistrations(t *testing.T) {
 	status := serve.Status{
 		Server:   owner.Stats{Catalogs: map[string]owner.CatalogStats{"b": {}}},
 		Catalogs: map[string]source.Status{"b": {Sources: []source.SourceStatus{{Name: "registration:a", Published: true, Staying: true, Complete: true}}}},
-		Registrations: map[string]map[string]serve.Registration{"b": {"registration:a": {Address: at, Stats: registration.Stats{
-			Nodes: 7, Streams: 3, Old: 4, Pending: 2, Convergence: 90 * time.Second, Granted: 8, Cleared: 1, StoreAway: true,
+		Registrations: map[string]map[string]serve.Registration{"b": {"registration:a": {Address: at, Stats: registration.Stats{Convergence: 90 * time.Second, StoreAway: true, Numbers: registration.Numbers{
+			Nodes: 7, Streams: 3, Old: 4, Pending: 2, Granted: 8, Cleared: 1,
 			Expired: map[string]uint64{"silent": 5}, Refused: map[string]uint64{"quota": 6},
-		}}}},
+		}}}}},
 	}
 	get := func(path string) string {
 		response := httptest.NewRecorder()

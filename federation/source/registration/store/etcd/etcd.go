@@ -21,9 +21,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,7 +39,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 )
 
-// Config says where the nodes are, and how long an owner may be gone.
+// Config says where the nodes are, and how long an owner may be gone. Whoever reads a
+// configuration has checked it.
 type Config struct {
 	// Endpoints are the URLs of the members, such as https://etcd-1.example:2379: all with
 	// https, or all with http.
@@ -56,8 +54,7 @@ type Config struct {
 	// the authorities of the system and no certificate.
 	TLS credentials.TransportCredentials
 
-	// Username and Password are for an etcd with authentication. They are sent over
-	// TLS, or to this host, only.
+	// Username and Password are for an etcd with authentication: both or none.
 	Username, Password string
 
 	// Owner is the name of this owner, as its nodes have it. What an owner of this name has
@@ -67,7 +64,7 @@ type Config struct {
 	// Lease is how long nodes outlive their owner: two thirds of it at least, as leases
 	// are renewed when a third is over. It is the convergence period: whatever
 	// their ttl, providers notice at once, or by pings, that an owner is gone. Etcd
-	// counts in whole seconds.
+	// counts in whole seconds, and grants two of them at least.
 	Lease time.Duration
 
 	// Lifetime is for how long what an owner of this name has left behind is kept at most,
@@ -80,7 +77,6 @@ type Config struct {
 
 const (
 	minLease = 2 * time.Second // what etcd grants at least, with its defaults
-	maxLease = 24 * time.Hour
 
 	dialTimeout = 3 * time.Second // of one connection, and of the authentication
 	maxRedial   = time.Second     // between attempts to connect to a member
@@ -101,11 +97,6 @@ type timing struct {
 var (
 	errAway     = errors.New("etcd cannot be asked now")
 	errNoAnswer = errors.New("no answer in time, perhaps there is no leader")
-	errEndpoint = errors.New("endpoints: must be URLs with https or with http, all of them with the same, and without a path")
-	errPlain    = errors.New("endpoints: must have https where there are certificates, or a password and not only loopback addresses")
-	errPrefix   = errors.New("prefix: must begin with a slash and not end with one, such as /federation")
-	errUser     = errors.New("username and password: there must be both or none")
-	errLease    = fmt.Errorf("lease: must be %s to %s", minLease, maxLease)
 )
 
 // Store is a store.Store in etcd. Its methods may be called from any goroutine, but for
@@ -131,54 +122,16 @@ type Store struct {
 	former []clientv3.LeaseID // to be renewed once
 }
 
-// New returns a store. It connects when it runs. Its errors are about the
-// configuration.
-func New(config Config) (*Store, error) {
-	plain, err := checkEndpoints(config.Endpoints)
-	switch {
-	case err != nil:
-		return nil, err
-	case !strings.HasPrefix(config.Prefix, "/") || strings.HasSuffix(config.Prefix, "/"):
-		return nil, errPrefix
-	case (config.Username == "") != (config.Password == ""):
-		return nil, errUser
-	case plain && (config.TLS != nil || config.Password != "" && slices.ContainsFunc(config.Endpoints, elsewhere)):
-		return nil, errPlain
-	case config.Lease < minLease || config.Lease > maxLease:
-		return nil, errLease
-	}
-	if !plain && config.TLS == nil {
+// New returns a store. It connects when it runs.
+func New(config Config) *Store {
+	config.Lease = max(config.Lease, minLease)
+	if config.TLS == nil && strings.HasPrefix(config.Endpoints[0], "https:") {
 		config.TLS = credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}) // of etcd itself
 	}
 	return &Store{
 		config: config, logger: loglimit.Logger(cmp.Or(config.Logger, slog.New(slog.DiscardHandler))),
 		timing: timing{probe: 2 * time.Second, patience: min(store.Patience, config.Lease*2/3), retry: 500 * time.Millisecond, keep: min(time.Second, config.Lease/6)},
-	}, nil
-}
-
-// checkEndpoints reports whether the endpoints have no TLS. The client takes the scheme of
-// the first one for all of them, and ignores certificates where it is http.
-func checkEndpoints(endpoints []string) (plain bool, err error) {
-	if len(endpoints) == 0 {
-		return false, errEndpoint
 	}
-	for i, endpoint := range endpoints {
-		u, err := url.Parse(endpoint)
-		if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || strings.Trim(u.Path, "/") != "" || u.User != nil {
-			return false, fmt.Errorf("%w: %q", errEndpoint, endpoint)
-		}
-		if i > 0 && plain != (u.Scheme == "http") {
-			return false, fmt.Errorf("%w: %q", errEndpoint, endpoint)
-		}
-		plain = u.Scheme == "http"
-	}
-	return plain, nil
-}
-
-// elsewhere reports whether an endpoint is perhaps not on this host.
-func elsewhere(endpoint string) bool {
-	u, err := url.Parse(endpoint)
-	return err != nil || u.Hostname() != "localhost" && !net.ParseIP(u.Hostname()).IsLoopback()
 }
 
 // Run is that of store.Store. A watcher is told within some seconds that etcd is away,

@@ -36,7 +36,7 @@ func newStore(tb testing.TB, change func(*Config), endpoints ...string) *Store {
 	if change != nil {
 		change(&config)
 	}
-	s := must.Get(New(config))(tb)
+	s := New(config)
 	s.timing.probe, s.timing.retry = time.Second, 200*time.Millisecond
 	return s
 }

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/credentials"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/storetest"
@@ -24,40 +23,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
-
-func TestConfig(t *testing.T) {
-	good := Config{Endpoints: []string{"https://a.example:2379", "https://b.example:2379"}, Prefix: "/federation", Lease: time.Minute}
-	for _, row := range []struct {
-		want   error
-		change func(*Config)
-	}{
-		{nil, func(*Config) {}},
-		{errEndpoint, func(c *Config) { c.Endpoints = nil }},
-		{errEndpoint, func(c *Config) { c.Endpoints = []string{"a.example:2379"} }},
-		{errEndpoint, func(c *Config) { c.Endpoints = []string{"https://a.example:2379", "http://b.example:2379"} }},
-		{errEndpoint, func(c *Config) { c.Endpoints = []string{"https://a.example:2379/path"} }},
-		{errEndpoint, func(c *Config) { c.Endpoints = []string{"https://me:secret@a.example:2379"} }},
-		{errEndpoint, func(c *Config) { c.Endpoints = []string{"unix:///socket"} }},
-		{errPlain, func(c *Config) { c.Endpoints, c.TLS = []string{"http://a.example:2379"}, credentials.NewTLS(nil) }},
-		{errPlain, func(c *Config) {
-			c.Endpoints, c.Username, c.Password = []string{"http://127.0.0.1:1", "http://a.example:2379"}, "me", "secret"
-		}},
-		{nil, func(c *Config) {
-			c.Endpoints, c.Username, c.Password = []string{"http://127.0.0.1:1", "http://localhost:2"}, "me", "secret"
-		}},
-		{errUser, func(c *Config) { c.Username = "me" }},
-		{errPrefix, func(c *Config) { c.Prefix = "federation" }},
-		{errPrefix, func(c *Config) { c.Prefix = "/" }},
-		{errLease, func(c *Config) { c.Lease = minLease - 1 }},
-		{errLease, func(c *Config) { c.Lease = maxLease + 1 }},
-	} {
-		config := good
-		row.change(&config)
-		if _, err := New(config); !errors.Is(err, row.want) || (err == nil) != (row.want == nil) {
-			t.Errorf("%+v: %v, want %v", config, err, row.want)
-		}
-	}
-}
 
 // front is TLS before a plain server: it asks for a certificate of the authority.
 type front struct {

@@ -48,10 +48,7 @@ func childNode(number int, description string) *node.Node {
 // line for each batch, with number and version of each node, and whether it is there. It
 // writes the file anew now and then.
 func child(path string) int {
-	s, err := New(Config{Path: path})
-	if err != nil {
-		return 1
-	}
+	s := New(Config{Path: path})
 	first := make(told, 1)
 	go s.Run(context.Background(), first)
 	versions := map[node.Key]int64{}

@@ -106,17 +106,10 @@ type entry struct {
 }
 
 // New returns a journal. The file is opened by Run.
-func New(c Config) (*Store, error) {
-	switch {
-	case c.Path == "":
-		return nil, errors.New("a journal needs a path")
-	case c.Lifetime < 0 || c.Convergence < 0:
-		return nil, fmt.Errorf("a lifetime of %v or a convergence of %v is less than none", c.Lifetime, c.Convergence)
-	case c.Logger == nil:
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+func New(c Config) *Store {
 	c.Convergence = cmp.Or(c.Convergence, defaultConvergence)
-	return &Store{config: c, logger: c.Logger.With("file", c.Path), wake: make(chan struct{}, 1), broken: errNotOpen, complaints: map[string]string{}}, nil
+	logger := cmp.Or(c.Logger, slog.New(slog.DiscardHandler)).With("file", c.Path)
+	return &Store{config: c, logger: logger, wake: make(chan struct{}, 1), broken: errNotOpen, complaints: map[string]string{}}
 }
 
 // Run implements [store.Store]. While the file cannot be opened, because another process

@@ -79,7 +79,7 @@ type running struct {
 // run starts a store, whose state it does not wait for.
 func run(t testing.TB, c Config) running {
 	t.Helper()
-	s := must.Get(New(c))(t)
+	s := New(c)
 	w := &watcher{make(chan state, 10), make(chan error, 10)}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -325,7 +325,7 @@ func TestCompaction(t *testing.T) {
 
 // TestCompactionBesideCommits writes the file anew while there are changes.
 func TestCompactionBesideCommits(t *testing.T) {
-	s := must.Get(New(configIn(t)))(t)
+	s := New(configIn(t))
 	must.Get(s.open())(t)
 	var wg sync.WaitGroup
 	done := make(chan struct{})
@@ -477,14 +477,6 @@ func TestNoNewFile(t *testing.T) {
 		r.stop()
 		started(t, c, state{map[string]int64{textOf(n): 1}, false})
 	})
-}
-
-func TestNewRefuses(t *testing.T) {
-	for _, c := range []Config{{}, {Path: "a", Lifetime: -1}, {Path: "a", Convergence: -1}} {
-		if _, err := New(c); err == nil {
-			t.Errorf("%+v is no error", c)
-		}
-	}
 }
 
 // TestEndBeforeItIsOpen ends a store that cannot be opened.

@@ -5,7 +5,6 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/storetest"
-	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 func TestStore(t *testing.T) {
@@ -14,7 +13,6 @@ func TestStore(t *testing.T) {
 		if _, ok := configs[t]; !ok {
 			configs[t] = configIn(t)
 		}
-		s := must.Get(New(configs[t]))(t)
-		return s
+		return New(configs[t])
 	})
 }
