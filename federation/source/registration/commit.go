@@ -17,94 +17,68 @@ const (
 	longestDelay = 5 * time.Second
 )
 
-// committer gives the store what is to change. Nothing waits for a timer: the first change goes
-// at once, and those that come meanwhile are the next batch.
-type committer struct {
-	*Source
-
-	delay wait.Backoff
-}
-
-func newCommitter(s *Source) *committer { return &committer{s, newBackoff()} }
-
 func newBackoff() wait.Backoff {
 	return wait.Backoff{Duration: firstDelay, Factor: 2, Jitter: 0.5, Steps: 10, Cap: longestDelay}
 }
 
-// run commits until ctx ends.
-func (c *committer) run(ctx context.Context) {
-	timer := time.NewTimer(tick)
-	defer timer.Stop()
-	for {
+// commitAll gives the store what is to change, until ctx ends. Nothing waits for a timer: the
+// first change goes at once, and those that come meanwhile are the next batch.
+func (s *Source) commitAll(ctx context.Context) {
+	delay := newBackoff()
+	for ctx.Err() == nil {
+		more, err := s.commitRound(ctx)
+		pause, commits := tick, s.commits
+		switch {
+		case err != nil: // what comes meanwhile waits as well
+			pause, commits = delay.Step(), nil
+		case more:
+			delay = newBackoff()
+			continue
+		}
 		select {
 		case <-ctx.Done():
-			return
-		case <-c.commits:
-		case <-timer.C:
-			c.unblock()
+		case <-commits:
+		case <-s.back:
+		case <-time.After(pause):
+			s.unblock()
 		}
-		pause := tick
-		for ctx.Err() == nil {
-			again, err := c.round(ctx)
-			if err != nil {
-				pause = c.delay.Step()
-				c.rest(ctx, pause)
-				continue
-			}
-			if !again {
-				break
-			}
-		}
-		timer.Reset(pause)
-	}
-}
-
-// rest waits after an error, or until the store says that it is back.
-func (c *committer) rest(ctx context.Context, pause time.Duration) {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	case <-c.back:
 	}
 }
 
 // unblock has changes tried again that were in conflict, in case that the store has
 // nothing to tell.
-func (c *committer) unblock() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.table.Unblock()
+func (s *Source) unblock() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.table.Unblock()
 }
 
-// round commits what waits, and reports whether there was anything.
-func (c *committer) round(ctx context.Context) (again bool, err error) {
-	changes := c.take()
+// commitRound commits what waits, and reports whether there was anything.
+func (s *Source) commitRound(ctx context.Context) (more bool, err error) {
+	changes := s.take()
 	if len(changes) == 0 {
-		rouse(c.publish) // changes that turned out to be none have answers
+		rouse(s.publish) // changes that turned out to be none have answers
 		return false, nil
 	}
-	outcomes, err := c.config.Store.Commit(ctx, changes)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.commit = err
+	outcomes, err := s.config.Store.Commit(ctx, changes)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.commit = err
 	if err != nil {
-		c.table.Retry()
+		s.table.Retry()
 	} else {
-		c.table.Settle(outcomes, time.Now())
-		c.delay = newBackoff()
+		s.table.Settle(outcomes, time.Now())
 	}
-	rouse(c.publish)
+	rouse(s.publish)
 	return true, err
 }
 
-func (c *committer) take() []store.Change {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (s *Source) take() []store.Change {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	now := time.Now()
-	if known, _ := c.table.Known(now); !known {
+	if known, _ := s.table.Known(now); !known {
 		return nil
 	}
-	return c.table.Take(mostChanges, now)
+	return s.table.Take(mostChanges, now)
 }

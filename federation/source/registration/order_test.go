@@ -24,7 +24,7 @@ func TestRefusedBeforeGranted(t *testing.T) {
 		stream := s.table.Open([]federation.ID{id}, netip.Addr{}, func(a table.Answer) { answers = append(answers, a) })
 		active := table.Active{Text: table.Text{Service: "web.example", Node: "https://192.0.2.1"}}
 		must.Do(t, s.table.Register(stream, s.table.Judge(r, stream, &active), time.Now()))
-		must.Get(newCommitter(s).round(t.Context()))(t)
+		must.Get(s.commitRound(t.Context()))(t)
 		waiting := s.table.Answers()
 		active.TTL = time.Hour
 		if err := s.table.Register(stream, s.table.Judge(r, stream, &active), time.Now()); err == nil {

@@ -24,8 +24,7 @@ func TestPause(t *testing.T) {
 		stream := s.table.Open([]federation.ID{id}, netip.Addr{}, func(a table.Answer) { answers = append(answers, a) })
 		active := table.Active{Text: table.Text{Service: "web.example", Node: "https://192.0.2.1"}}
 		must.Do(t, s.table.Register(stream, s.table.Judge(r, stream, &active), time.Now()))
-		c := newCommitter(s)
-		must.Get(c.round(t.Context()))(t)
+		must.Get(s.commitRound(t.Context()))(t)
 		time.Sleep(30 * time.Second) // the ttl is over
 		s.expire(time.Now(), true)
 		if n := s.Stats(); n.Old != 1 || n.Nodes != 1 || n.Convergence != time.Minute || n.Expired["silent"] != 0 {

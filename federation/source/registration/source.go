@@ -163,7 +163,7 @@ func (s *Source) Run(ctx context.Context, part source.Part) {
 	var group sync.WaitGroup
 	defer group.Wait()
 	group.Go(func() { s.config.Store.Run(work, watcher{s}) })
-	group.Go(func() { newCommitter(s).run(work) })
+	group.Go(func() { s.commitAll(work) })
 	group.Go(func() { newPublisher(s, part).run(work) })
 	group.Go(func() { s.watchClock(ctx) })
 	<-ctx.Done()

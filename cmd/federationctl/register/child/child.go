@@ -46,7 +46,7 @@ func Start(args []string) (*Child, error) {
 	if err != nil {
 		return nil, err
 	}
-	process, err := os.StartProcess(path, args, &os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: ownGroup()}) //nolint:gosec // whoever runs this names the command
+	process, err := startProcess(path, args)
 	if err != nil {
 		return nil, err
 	}
@@ -59,6 +59,10 @@ func Start(args []string) (*Child, error) {
 		close(c.done)
 	})
 	return c, nil
+}
+
+func startProcess(path string, args []string) (*os.Process, error) {
+	return os.StartProcess(path, args, &os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: ownGroup()}) //nolint:gosec // whoever runs this names the command
 }
 
 // Done returns a channel that is closed when the command has ended.

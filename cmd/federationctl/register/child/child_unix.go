@@ -63,7 +63,7 @@ func Init() (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	process, err := os.StartProcess(path, os.Args, &os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: ownGroup()}) //nolint:gosec // as it was called
+	process, err := startProcess(path, os.Args)
 	if err != nil {
 		return 0, err
 	}

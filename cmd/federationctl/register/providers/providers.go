@@ -63,12 +63,12 @@ func Show(ctx context.Context, c Config) error {
 	client := registrationv1.NewRegistrationServiceClient(conn)
 	shown := newTable(c)
 	if !c.Watch {
-		return explain(list(ctx, client, c, shown, grpc.WaitForReady(false)))
+		return explain(follow(ctx, client, c, shown, func() {}))
 	}
 	lost := false
 	for {
 		heard := false
-		err := watch(ctx, client, c, shown, func() {
+		err := follow(ctx, client, c, shown, func() {
 			heard = true
 			if lost {
 				fmt.Fprintf(c.Stderr, "federationctl: connected to %s again\n", c.Address)
@@ -114,33 +114,10 @@ func pause(ctx context.Context, heard bool) bool {
 	}
 }
 
-// list shows what is registered now.
-func list(ctx context.Context, client registrationv1.RegistrationServiceClient, c Config, t *table, options ...grpc.CallOption) error {
-	stream, err := client.List(ctx, &registrationv1.ListRequest{Service: c.Service}, options...)
-	if err != nil {
-		return err
-	}
-	var all []*registrationv1.ListResponse
-	for {
-		m, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return err
-		}
-		all = append(all, m)
-	}
-	slices.SortFunc(all, compare)
-	return t.all(all, time.Now())
-}
-
-// watch shows what is registered, and what changes, until the stream ends. It calls heard
-// when the owner has answered.
-func watch(ctx context.Context, client registrationv1.RegistrationServiceClient, c Config, t *table, heard func()) error {
-	// It waits for the connection for a while, so that a list of what is wrong is not
-	// that of gRPC's states.
-	stream, err := client.List(ctx, &registrationv1.ListRequest{Service: c.Service, Watch: true})
+// follow shows what is registered now and, with Watch, what changes, until the stream ends. It
+// calls heard when the owner has told all that there is.
+func follow(ctx context.Context, client registrationv1.RegistrationServiceClient, c Config, t *table, heard func()) error {
+	stream, err := client.List(ctx, &registrationv1.ListRequest{Service: c.Service, Watch: c.Watch})
 	if err != nil {
 		return err
 	}
@@ -148,11 +125,13 @@ func watch(ctx context.Context, client registrationv1.RegistrationServiceClient,
 	complete := false
 	for {
 		m, err := stream.Recv()
-		if err != nil {
-			return err
-		}
 		now := time.Now()
 		switch {
+		case errors.Is(err, io.EOF) && !c.Watch:
+			slices.SortFunc(all, compare)
+			return t.all(all, now)
+		case err != nil:
+			return err
 		case complete:
 			err = t.change(m, now)
 		case m.GetComplete():
