@@ -3,8 +3,8 @@
 # 127.0.0.1:1053, and two small programs. One of them is killed, and the answers are shown
 # over the seconds. It runs until Ctrl-C; with ONCE=1 it ends after that.
 # Run it in the root of the repository, after `make build`.
-set -eu
 
+name=run-register
 sample=corefile-examples/registration
 owner_address=127.0.0.1:8008
 dns_address=127.0.0.1:1053
@@ -12,55 +12,25 @@ first_address=127.0.0.1:8081
 second_address=127.0.0.1:8082
 service=hello.fed.example
 ttl=4 # seconds
-run=run # where the Corefile looks for certificates; ignored by git
 
 owner=
 coredns=
 first=
 second=
-nap=
 
-# stop ends the processes that were started here, and waits for them. Programs go
-# first, so that they can say goodbye to the owner.
-stop() {
-	status=$?
-	trap '' HUP INT TERM
-	for pid in $nap $first $second; do
-		kill "$pid" 2>/dev/null || :
-	done
-	for pid in $nap $first $second; do
-		wait "$pid" 2>/dev/null || :
-	done
-	for pid in $coredns $owner; do
-		kill "$pid" 2>/dev/null || :
-	done
-	for pid in $coredns $owner; do
-		wait "$pid" 2>/dev/null || :
-	done
-	exit "$status"
-}
-trap stop EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
-# must_live NAME PID ends the script when the process has ended, and prints its log.
-must_live() {
-	if kill -0 "$2" 2>/dev/null; then
-		return
-	fi
-	echo "run-register: $1 has ended; it wrote:" >&2
-	sed 's/^/  /' "$run/$1.log" >&2
-	exit 1
+# Programs go first, so that they can say goodbye to the owner.
+end_all() {
+	end "$first" "$second"
+	end "$coredns" "$owner"
 }
 
-# pause SECONDS waits; a signal interrupts it, as it interrupts only wait.
-pause() {
-	sleep "$1" &
-	nap=$!
-	wait "$nap" || :
-	nap=
+all_live() {
+	must_live owner "$owner"
+	must_live coredns "$coredns"
+	must_live first "$first"
 }
+
+. test/functions.sh
 
 # ports prints the ports at which the service is now, in order.
 ports() {
@@ -68,21 +38,8 @@ ports() {
 		awk '$4 == "SRV" { print $7 }' | sort | tr '\n' ' '
 }
 
-# await WHAT PORTS waits until the service is at these ports.
-await() {
-	tries=0
-	until [ "$(ports)" = "$2" ]; do
-		must_live owner "$owner"
-		must_live coredns "$coredns"
-		tries=$((tries + 1))
-		if [ "$tries" -ge 1200 ]; then
-			echo "run-register: $1 is not so after two minutes; the logs are in $run:" >&2
-			tail -n 5 "$run"/*.log | sed 's/^/  /' >&2
-			exit 1
-		fi
-		pause 0.1
-	done
-}
+# at PORTS succeeds when the service is at these ports.
+at() { [ "$(ports)" = "$1" ]; }
 
 # start NAME ADDRESS runs a program, registered, in the background: its process is in
 # $started. It is the child of federationctl register.
@@ -94,18 +51,7 @@ start() {
 	started=$!
 }
 
-if ! bin/lookup -free "$owner_address" "$dns_address" "$first_address" "$second_address"; then
-	echo "run-register: these addresses are in use; stop what uses them, perhaps another make run" >&2
-	exit 1
-fi
-rm -rf "$run"
-mkdir -p "$run"
-
-echo "Making throwaway certificates in $run/"
-bin/federationctl pki "$run" >"$run/pki.log" 2>&1 || {
-	cat "$run/pki.log" >&2
-	exit 1
-}
+prepare "$owner_address" "$dns_address" "$first_address" "$second_address"
 
 echo "Starting an owner on $owner_address, with which programs may register"
 cp "$sample/owner.yaml" "$sample/registrations.yaml" "$run/"
@@ -124,7 +70,7 @@ start second "$second_address"
 second=$started
 
 # An owner that has never run is silent until programs had the time to come back.
-await "the service at both programs" "8081 8082 "
+await "the service at both programs" at "8081 8082 "
 echo
 echo "Both are registered. What DNS says of the service, and where its programs are:"
 bin/lookup -server "$dns_address" "$service" A SRV TXT
@@ -146,17 +92,17 @@ for elapsed in 0 1 2 3 4 5 6; do
 	printf '  %s s after it died, the service is at the ports %s\n' "$elapsed" "$(ports)"
 	pause 1
 done
-await "the service at the first program only" "8081 "
+await "the service at the first program only" at "8081 "
 echo "Nobody had to clean up behind it."
 
 echo
 echo "Now the second program starts again, and then is stopped as one should be, with SIGTERM:"
 start second "$second_address"
 second=$started
-await "the service at both programs" "8081 8082 "
+await "the service at both programs" at "8081 8082 "
 printf '  it has started:     the service is at the ports %s\n' "$(ports)"
 kill -TERM "$second"
-await "the service at the first program only" "8081 "
+await "the service at the first program only" at "8081 "
 printf '  it is told to stop: the service is at the ports %s\n' "$(ports)"
 wait "$second" 2>/dev/null || :
 second=
@@ -173,7 +119,7 @@ for elapsed in 1 2 3; do
 	pause 1
 	printf '  %s s after its start: the service is at the ports %s\n' "$elapsed" "$(ports)"
 done
-await "the service at the first program only" "8081 "
+await "the service at the first program only" at "8081 "
 
 if [ "${ONCE:-}" = 1 ]; then
 	exit 0
@@ -190,10 +136,4 @@ Edit $run/registrations.yaml, which says who may register what, and watch the pr
 The logs are in $run. Ctrl-C ends it.
 END
 
-# Until Ctrl-C, or until one of them ends by itself.
-while :; do
-	must_live owner "$owner"
-	must_live coredns "$coredns"
-	must_live first "$first"
-	pause 1
-done
+forever

@@ -3,62 +3,29 @@
 # 127.0.0.1:1053 and :1054. The origin is killed and comes back, and what both CoreDNS
 # answer is shown over the seconds. It runs until Ctrl-C; with ONCE=1 it ends after that.
 # Run it in the root of the repository, after `make build`.
-set -eu
 
+name=run-relay
 catalog=corefile-examples/quickstart/catalog.yaml
 origin_address=127.0.0.1:8008
 relay_address=127.0.0.1:8009
 service=orders.fed.example
 retention=10 # seconds
-run=run      # ignored by git
 
 origin=
 relay=
 coredns1=
 coredns2=
-nap=
 
-# stop ends the processes that were started here, and waits for them.
-stop() {
-	status=$?
-	trap '' HUP INT TERM
-	for pid in $nap $coredns1 $coredns2 $relay $origin; do
-		kill "$pid" 2>/dev/null || :
-	done
-	for pid in $nap $coredns1 $coredns2 $relay $origin; do
-		wait "$pid" 2>/dev/null || :
-	done
-	exit "$status"
-}
-trap stop EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
+end_all() { end "$coredns1" "$coredns2" "$relay" "$origin"; }
 
-# must_live NAME PID ends the script when the process has ended, and prints its log.
-must_live() {
-	if kill -0 "$2" 2>/dev/null; then
-		return
-	fi
-	echo "run-relay: $1 has ended; it wrote:" >&2
-	sed 's/^/  /' "$run/$1.log" >&2
-	exit 1
-}
-
-# all_live is must_live for all but the origin, which is killed on purpose.
 all_live() {
+	must_live origin "$origin"
 	must_live relay "$relay"
 	must_live coredns1 "$coredns1"
 	must_live coredns2 "$coredns2"
 }
 
-# pause SECONDS waits; a signal interrupts it, as it interrupts only wait.
-pause() {
-	sleep "$1" &
-	nap=$!
-	wait "$nap" || :
-	nap=
-}
+. test/functions.sh
 
 # answer PORT prints what a CoreDNS answers for the service, in short.
 answer() {
@@ -79,27 +46,8 @@ columns() {
 	printf '\n  %-26s %-34s %s\n' '' 127.0.0.1:1053 127.0.0.1:1054
 }
 
-# await WHAT PATTERN waits until both answer like that.
-await() {
-	tries=0
-	until expr "$(answer 1053)" : "$2\$" >/dev/null && expr "$(answer 1054)" : "$2\$" >/dev/null; do
-		all_live
-		tries=$((tries + 1))
-		if [ "$tries" -ge 1200 ]; then
-			echo "run-relay: $1 is not so after two minutes; the logs are in $run:" >&2
-			tail -n 5 "$run"/*.log | sed 's/^/  /' >&2
-			exit 1
-		fi
-		pause 0.1
-	done
-}
-
-# start_origin starts the origin in the background.
-start_origin() {
-	bin/federationctl serve --listen "$origin_address" --catalog "$catalog" \
-		--cert "$run/owner.pem" --key "$run/owner-key.pem" --ca "$run/ca.pem" >>"$run/origin.log" 2>&1 &
-	origin=$!
-}
+# both PATTERN succeeds when both answer like that.
+both() { expr "$(answer 1053)" : "$1\$" >/dev/null && expr "$(answer 1054)" : "$1\$" >/dev/null; }
 
 # start_coredns N PORT starts a CoreDNS in the background: its process is in $started.
 start_coredns() {
@@ -121,21 +69,11 @@ END
 	started=$!
 }
 
-if ! bin/lookup -free "$origin_address" "$relay_address" 127.0.0.1:1053 127.0.0.1:1054; then
-	echo "run-relay: these addresses are in use; stop what uses them, perhaps another make run" >&2
-	exit 1
-fi
-rm -rf "$run"
-mkdir -p "$run"
-
-echo "Making throwaway certificates in $run/"
-bin/federationctl pki "$run" >"$run/pki.log" 2>&1 || {
-	cat "$run/pki.log" >&2
-	exit 1
-}
+prepare "$origin_address" "$relay_address" 127.0.0.1:1053 127.0.0.1:1054
 
 echo "Starting an origin on $origin_address with $catalog"
-start_origin
+serve origin "$origin_address" "$catalog"
+origin=$!
 
 echo "Starting a relay on $relay_address, which passes on what the origin publishes; see $run/relay.yaml"
 cat >"$run/relay.yaml" <<END
@@ -159,7 +97,7 @@ start_coredns 1 1053
 coredns1=$started
 start_coredns 2 1054
 coredns2=$started
-await "the service at both CoreDNS" 'NOERROR.*[0-9]'
+await "the service at both CoreDNS" both 'NOERROR.*[0-9]'
 
 echo
 echo "What both answer for $service:"
@@ -178,17 +116,17 @@ while [ "$elapsed" -le $((retention + 2)) ]; do
 	pause 1
 	elapsed=$((elapsed + 1))
 done
-await "the end of the service at both CoreDNS" '[A-Z]*[L-N]'
+await "the end of the service at both CoreDNS" both '[A-Z]*[L-N]'
 all_live
 echo
 echo "Now the origin starts again:"
 columns
-start_origin
+serve origin "$origin_address" "$catalog"
+origin=$!
 elapsed=0
-until expr "$(answer 1053)" : 'NOERROR.*[0-9]$' >/dev/null && expr "$(answer 1054)" : 'NOERROR.*[0-9]$' >/dev/null; do
+until both 'NOERROR.*[0-9]'; do
 	show "$elapsed s after its start"
 	all_live
-	must_live origin "$origin"
 	pause 1
 	elapsed=$((elapsed + 1))
 	if [ "$elapsed" -ge 120 ]; then
@@ -212,9 +150,4 @@ All of it is up. In another terminal:
 Edit $catalog, save, and look it up at both. The logs are in $run. Ctrl-C ends it.
 END
 
-# Until Ctrl-C, or until one of them ends by itself.
-while :; do
-	must_live origin "$origin"
-	all_live
-	pause 1
-done
+forever
