@@ -103,9 +103,9 @@ func TestReadWhileAttaching(t *testing.T) {
 	a, b, owners := writer(t, "a")
 	owners[0].publish(upsert(large(t, "web", 0)))
 	owners[0].join(a.newBlock(b.config), 0)
-	services, _, err := a.catalogs.Page("a", owners[0].parts(), 1, "", 10)
-	if err != nil || len(services) != 1 {
-		t.Errorf("%d services, %v; want 1", len(services), err)
+	page, err := a.catalogs.Page(owners[0].catalog(), "", 10)
+	if err != nil || len(page.Services) != 1 {
+		t.Errorf("%d services, %v; want 1", len(page.Services), err)
 	}
 }
 

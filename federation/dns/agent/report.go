@@ -10,6 +10,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent/internal/why"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/federation/status/paging"
 )
 
 // Owners returns the reports of all owners, sorted by ID, each ID once. It waits for
@@ -53,9 +54,10 @@ func (a *Agent) Services(of, after string, limit int) (status.Services, error) {
 	if err != nil {
 		return status.Services{}, err
 	}
-	page := status.Services{Of: of, Total: o.mirror.Status().Services}
-	page.Services, page.Next, err = a.catalogs.Page(o.id, o.parts(), page.Total, after, limit)
-	return page, err
+	c := o.catalog()
+	page, err := a.catalogs.Page(c, after, limit)
+	page.Of, page.Total = of, c.Size
+	return page, err //nolint:wrapcheck // it names the service
 }
 
 // Catalog yields all services of an owner, in the order of their names, each once. The error
@@ -66,7 +68,7 @@ func (a *Agent) Catalog(of string) (iter.Seq2[status.Service, error], error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.catalogs.Services(o.id, o.parts(), o.mirror.Status().Services), nil
+	return a.catalogs.Services(o.catalog()), nil
 }
 
 // Retry tries at once to open a stream with an owner that has none, and returns the report
@@ -81,15 +83,16 @@ func (a *Agent) Retry(of string, now time.Time) (status.FollowedOwner, error) {
 	return u, nil
 }
 
-// parts returns what the zones have of the owner, which together is its catalog. A block
-// that is being attached has none yet.
-func (o *owner) parts() (parts []pages.Part) {
+// catalog returns what the zones have of the owner. A block that is being attached has none
+// yet.
+func (o *owner) catalog() paging.Catalog[pages.Offer] {
+	var parts []pages.Part
 	for _, m := range *o.members.Load() {
 		if z := m.block.Zone(); z != nil {
 			parts = append(parts, pages.Part{Zone: z, Owner: m.index})
 		}
 	}
-	return parts
+	return pages.Catalog(o.id, parts, o.mirror.Status().Services)
 }
 
 // Refused returns the owners that have been refused a name, lower case and absolute, but for

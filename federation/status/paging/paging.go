@@ -8,21 +8,20 @@
 package paging
 
 import (
-	"encoding/binary"
-	"runtime"
+	"iter"
 	"slices"
 	"sort"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
 // Entry is what a list has of one service.
-type Entry[T any] struct {
-	Name  string
-	Value T
-
-	key uint64 // orders as the octets of the name after those that all names begin with
+type Entry interface {
+	Name() string
+	Report() (status.Service, error)
 }
 
 const (
@@ -35,130 +34,127 @@ const (
 	long    = 10_000
 	share   = 20
 	mostOld = 5 * time.Second
-
-	// breath is how many entries are looked at before others may use the processor.
-	breath = 256
 )
 
-// Lists are the lists of several catalogs, by the key of each. One list at a time is made:
+// Lists are the lists of several catalogs, by the name of each. One list at a time is made:
 // who wants another one, or the same, waits. It is safe for concurrent use. The zero value
 // is empty.
-type Lists[K comparable, T any] struct {
+type Lists[E Entry] struct {
 	making sync.Mutex // held while a list is made
 
 	mu  sync.Mutex // guards the field below, and is held for moments
-	all map[K]*list[T]
+	all map[string]*list[E]
+}
+
+// named is an entry with its name, which comparing would read again and again.
+type named[E Entry] struct {
+	name  string
+	entry E
 }
 
 // list is never changed but for the timer.
-type list[T any] struct {
-	entries []Entry[T]
+type list[E Entry] struct {
+	entries []named[E]
 	version []any
 	until   time.Time // when it is too old for another version
 	forget  *time.Timer
 }
 
-// Of returns the entries of a catalog, sorted by name, each name once, whichever
-// scan added of several. Nobody may change them. Version is what the catalog is, as
-// comparable values: a list of another version is returned only where it is long and was
-// made lately, 5 s ago at most and mostly much less. Scan adds all entries, and is not
-// called by two goroutines at once; size is about how many there are.
-func (l *Lists[K, T]) Of(key K, version []any, size int, scan func(add func(name string, value T))) []Entry[T] {
-	if entries, ok := l.kept(key, version); ok {
+// Catalog is a catalog at one moment.
+type Catalog[E Entry] struct {
+	Name    string
+	Version []any // comparable values; a catalog of the same version is the same
+	Size    int   // about how many services there are
+
+	// All yields the services, in any order, some of them more than once. It is not called
+	// by two goroutines at once.
+	All iter.Seq[E]
+}
+
+// Page returns up to limit services of a catalog in the order of their names, from the first
+// on that comes after a name. They may be those of another version where there are many and
+// they were read lately: 5 s ago at most, and mostly much less.
+func (l *Lists[E]) Page(c Catalog[E], after string, limit int) (status.Services, error) {
+	all := l.sorted(c)
+	rest := all[sort.Search(len(all), func(i int) bool { return all[i].name > after }):]
+	first := rest[:min(len(rest), limit)]
+	page := status.Services{Of: c.Name, Total: len(all), Services: make([]status.Service, len(first))}
+	for i, e := range first {
+		var err error
+		if page.Services[i], err = e.entry.Report(); err != nil {
+			return status.Services{}, err //nolint:wrapcheck // it names the service
+		}
+	}
+	if len(rest) > limit {
+		page.Next = first[limit-1].name
+	}
+	return page, nil
+}
+
+// Services yields all services of a catalog in the order of their names, each once. They may
+// be as old as those of Page.
+func (l *Lists[E]) Services(c Catalog[E]) iter.Seq2[status.Service, error] {
+	return func(yield func(status.Service, error) bool) {
+		for _, e := range l.sorted(c) {
+			if !yield(e.entry.Report()) {
+				return
+			}
+		}
+	}
+}
+
+// sorted returns the services of a catalog by name, each once. Nobody may change them.
+func (l *Lists[E]) sorted(c Catalog[E]) []named[E] {
+	if entries, ok := l.kept(c); ok {
 		return entries
 	}
 	l.making.Lock()
 	defer l.making.Unlock()
-	if entries, ok := l.kept(key, version); ok {
+	if entries, ok := l.kept(c); ok {
 		return entries // somebody else has made it meanwhile
 	}
 	begin := time.Now()
-	entries := make([]Entry[T], 0, size)
-	scan(func(name string, value T) {
-		if entries = append(entries, Entry[T]{Name: name, Value: value}); len(entries)%breath == 0 {
-			runtime.Gosched()
-		}
-	})
-	entries = sorted(entries)
-	made := &list[T]{entries: entries, version: version}
+	entries := make([]named[E], 0, c.Size)
+	for e := range c.All {
+		entries = append(entries, named[E]{e.Name(), e})
+	}
+	slices.SortFunc(entries, func(x, y named[E]) int { return strings.Compare(x.name, y.name) })
+	entries = slices.CompactFunc(entries, func(x, y named[E]) bool { return x.name == y.name })
+	made := &list[E]{entries: entries, version: c.Version}
 	if now := time.Now(); len(entries) >= long {
 		made.until = now.Add(min(share*now.Sub(begin), mostOld))
 	}
-	l.keep(key, made)
+	l.keep(c.Name, made)
 	return entries
 }
 
 // kept returns the list of a catalog, if there is one that will do.
-func (l *Lists[K, T]) kept(key K, version []any) ([]Entry[T], bool) {
+func (l *Lists[E]) kept(c Catalog[E]) ([]named[E], bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	of := l.all[key]
-	if of == nil || !slices.Equal(of.version, version) && !time.Now().Before(of.until) {
+	of := l.all[c.Name]
+	if of == nil || !slices.Equal(of.version, c.Version) && !time.Now().Before(of.until) {
 		return nil, false
 	}
 	of.forget.Reset(Keep)
 	return of.entries, true
 }
 
-func (l *Lists[K, T]) keep(key K, made *list[T]) {
+func (l *Lists[E]) keep(name string, made *list[E]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if before := l.all[key]; before != nil {
+	if before := l.all[name]; before != nil {
 		before.forget.Stop()
 	}
 	if l.all == nil {
-		l.all = make(map[K]*list[T])
+		l.all = make(map[string]*list[E])
 	}
-	l.all[key] = made
+	l.all[name] = made
 	made.forget = time.AfterFunc(Keep, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if l.all[key] == made {
-			delete(l.all, key)
+		if l.all[name] == made {
+			delete(l.all, name)
 		}
 	})
-}
-
-// Page returns up to limit entries from the first on whose name comes after a name, and
-// whether there are more.
-func Page[T any](entries []Entry[T], after string, limit int) (page []Entry[T], more bool) {
-	first := sort.Search(len(entries), func(i int) bool { return entries[i].Name > after })
-	rest := entries[first:]
-	return rest[:min(len(rest), limit)], len(rest) > limit
-}
-
-// sorted sorts the entries, and leaves one of each name.
-func sorted[T any](entries []Entry[T]) []Entry[T] {
-	if len(entries) == 0 {
-		return nil
-	}
-	// Names have much in common at their beginning. The eight octets after that tell most
-	// of them apart, without a look at the memory of each name again and again.
-	common := entries[0].Name
-	for i := range entries {
-		n := 0
-		for n < min(len(common), len(entries[i].Name)) && common[n] == entries[i].Name[n] {
-			n++
-		}
-		common = common[:n]
-	}
-	for i := range entries {
-		var octets [8]byte
-		copy(octets[:], entries[i].Name[len(common):])
-		entries[i].key = binary.BigEndian.Uint64(octets[:])
-	}
-	compared := 0
-	slices.SortFunc(entries, func(x, y Entry[T]) int {
-		if compared++; compared%(16*breath) == 0 {
-			runtime.Gosched()
-		}
-		if x.key != y.key {
-			if x.key < y.key {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(x.Name, y.Name)
-	})
-	return slices.CompactFunc(entries, func(x, y Entry[T]) bool { return x.key == y.key && x.Name == y.Name })
 }

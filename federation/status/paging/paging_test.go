@@ -9,12 +9,25 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/status/paging"
 )
 
+// entry is a service of a version.
+type entry struct {
+	name    string
+	version int
+}
+
+func (e entry) Name() string { return e.name }
+
+func (e entry) Report() (status.Service, error) {
+	return status.Service{Name: e.name, FQDN: fmt.Sprint(e.version)}, nil
+}
+
 // world is a catalog that takes a while to be read.
 type world struct {
-	lists    paging.Lists[string, int]
+	lists    paging.Lists[entry]
 	n        int
 	version  int
 	takes    time.Duration
@@ -23,28 +36,33 @@ type world struct {
 	scanning int
 }
 
-func (w *world) read(key string) []paging.Entry[int] {
-	return w.lists.Of(key, []any{w.version}, w.n, func(add func(string, int)) {
-		w.mu.Lock()
-		w.scans++
-		if w.scanning++; w.scanning > 1 {
-			panic("two scans at once")
-		}
-		w.mu.Unlock()
-		time.Sleep(w.takes)
-		for _, i := range rand.Perm(w.n) {
-			add(fmt.Sprintf("s%07d", i), w.version)
-		}
-		w.mu.Lock()
-		w.scanning--
-		w.mu.Unlock()
-	})
+func (w *world) read(name string) (services []status.Service) {
+	for s := range w.lists.Services(paging.Catalog[entry]{Name: name, Version: []any{w.version}, Size: w.n, All: w.all}) {
+		services = append(services, s)
+	}
+	return services
+}
+
+func (w *world) all(yield func(entry) bool) {
+	w.mu.Lock()
+	w.scans++
+	if w.scanning++; w.scanning > 1 {
+		panic("two scans at once")
+	}
+	w.mu.Unlock()
+	time.Sleep(w.takes)
+	for _, i := range rand.Perm(w.n) {
+		yield(entry{fmt.Sprintf("s%07d", i), w.version})
+	}
+	w.mu.Lock()
+	w.scanning--
+	w.mu.Unlock()
 }
 
 func (w *world) check(t *testing.T, version, scans int) {
 	t.Helper()
-	if all := w.read("a"); len(all) != w.n || all[0].Value != version || w.scans != scans {
-		t.Errorf("%d of version %d after %d scans, expected %d of version %d after %d", len(all), all[0].Value, w.scans, w.n, version, scans)
+	if all := w.read("a"); len(all) != w.n || all[0].FQDN != fmt.Sprint(version) || w.scans != scans {
+		t.Errorf("%d of version %s after %d scans, expected %d of version %d after %d", len(all), all[0].FQDN, w.scans, w.n, version, scans)
 	}
 }
 
@@ -117,25 +135,26 @@ func TestOrder(t *testing.T) {
 			}
 			names = append(names, name, name)
 		}
-		var lists paging.Lists[int, string]
-		all := lists.Of(0, nil, 0, func(add func(string, string)) {
+		var lists paging.Lists[entry]
+		catalog := paging.Catalog[entry]{All: func(yield func(entry) bool) {
 			for _, name := range names {
-				add(name, name)
+				yield(entry{name: name})
 			}
-		})
-		slices.Sort(names)
-		names = slices.Compact(names)
+		}}
 		var got []string
-		for i := range all {
-			got = append(got, all[i].Value)
+		for s := range lists.Services(catalog) {
+			got = append(got, s.Name)
 		}
+		names = slices.Compact(slices.Sorted(slices.Values(names)))
 		if !slices.Equal(got, names) {
 			t.Fatalf("%q is not %q", got, names)
 		}
 		for i := range names {
-			page, more := paging.Page(all, names[i], 3)
-			if rest := len(names) - i - 1; len(page) != min(rest, 3) || more != (rest > 3) || len(page) > 0 && page[0].Name != names[i+1] {
-				t.Fatalf("after %q there is %v, %v", names[i], page, more)
+			page, err := lists.Page(catalog, names[i], 3)
+			rest := names[i+1:]
+			if first := rest[:min(len(rest), 3)]; err != nil || len(page.Services) != len(first) || page.Total != len(names) ||
+				(page.Next != "") != (len(rest) > 3) || len(first) > 0 && page.Services[0].Name != first[0] || page.Next != "" && page.Next != first[2] {
+				t.Fatalf("after %q there is %+v, %v", names[i], page, err)
 			}
 		}
 	}

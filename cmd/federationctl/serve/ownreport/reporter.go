@@ -27,7 +27,7 @@ import (
 type Reporter struct {
 	version    string
 	publisher  *serve.Publisher
-	lists      paging.Lists[string, held]
+	lists      paging.Lists[held]
 	turnedAway turnedAway
 
 	mu       sync.Mutex // guards the fields below
@@ -172,54 +172,44 @@ type held struct {
 	updated time.Time
 }
 
-func (h held) report() (status.Service, error) {
+// Report implements paging.Entry.
+func (h held) Report() (status.Service, error) {
 	return status.NewService(h.Service(), h.updated, false)
 }
 
-// sorted returns the services of a catalog, in the order of their names. How old they may
-// be is in package paging.
-func (r *Reporter) sorted(of string, c serve.Catalog) []paging.Entry[held] {
-	version := []any{c.Sources, c.Sources.Version()}
-	return r.lists.Of(of, version, c.Registry.Len(), func(add func(string, held)) {
-		for s, updated := range c.Sources.All() {
-			add(s.Name(), held{s, updated})
-		}
-	})
+// catalog returns the catalog with that server name, as it is read in pages.
+func (r *Reporter) catalog(of string) (paging.Catalog[held], error) {
+	c, err := r.of(of)
+	if err != nil {
+		return paging.Catalog[held]{}, err
+	}
+	return paging.Catalog[held]{
+		Name: of, Version: []any{c.Sources, c.Sources.Version()}, Size: c.Registry.Len(), All: func(yield func(held) bool) {
+			for s, updated := range c.Sources.All() {
+				if !yield(held{s, updated}) {
+					return
+				}
+			}
+		},
+	}, nil
 }
 
 // Services implements page.Source.
 func (r *Reporter) Services(of, after string, limit int) (status.Services, error) {
-	c, err := r.of(of)
+	c, err := r.catalog(of)
 	if err != nil {
 		return status.Services{}, err
 	}
-	all := r.sorted(of, c)
-	first, more := paging.Page(all, after, limit)
-	page := status.Services{Of: of, Total: len(all), Services: make([]status.Service, len(first))}
-	for i := range first {
-		if page.Services[i], err = first[i].Value.report(); err != nil {
-			return status.Services{}, err
-		}
-	}
-	if more {
-		page.Next = first[len(first)-1].Name
-	}
-	return page, nil
+	return r.lists.Page(c, after, limit) //nolint:wrapcheck // it names the service
 }
 
 // Catalog implements page.Source. The services come in the order of their names.
 func (r *Reporter) Catalog(of string) (iter.Seq2[status.Service, error], error) {
-	c, err := r.of(of)
+	c, err := r.catalog(of)
 	if err != nil {
 		return nil, err
 	}
-	return func(yield func(status.Service, error) bool) {
-		for _, s := range r.sorted(of, c) {
-			if !yield(s.Value.report()) {
-				return
-			}
-		}
-	}, nil
+	return r.lists.Services(c), nil
 }
 
 // Why implements page.Source.

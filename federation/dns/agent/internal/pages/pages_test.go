@@ -8,6 +8,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent/internal/pages"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/status/paging"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
@@ -33,20 +34,20 @@ func published(n int) pages.Part {
 
 func TestPages(t *testing.T) {
 	parts := []pages.Part{published(5000), published(3000)}
-	var catalogs pages.Catalogs
+	var catalogs paging.Lists[pages.Offer]
 	after, n := "", 0
 	for {
-		services, next, err := catalogs.Page("o", parts, 0, after, 300)
+		page, err := catalogs.Page(pages.Catalog("o", parts, 0), after, 300)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, s := range services {
+		for _, s := range page.Services {
 			if want := numbered(n); s.Name != want.Name || s.FQDN != want.FQDN.String() || !s.Updated.Equal(time.Unix(1, 0)) {
 				t.Fatalf("%d is %+v", n, s)
 			}
 			n++
 		}
-		if after = next; after == "" {
+		if after = page.Next; after == "" {
 			break
 		}
 	}
@@ -54,7 +55,7 @@ func TestPages(t *testing.T) {
 		t.Errorf("%d services", n)
 	}
 	n = 0
-	for s, err := range catalogs.Services("o", parts, 0) {
+	for s, err := range catalogs.Services(pages.Catalog("o", parts, 0)) {
 		if err != nil || s.Name != numbered(n).Name {
 			t.Fatal(n, s, err)
 		}
@@ -63,9 +64,9 @@ func TestPages(t *testing.T) {
 	if n != 5000 {
 		t.Errorf("%d services", n)
 	}
-	services, next, err := catalogs.Page("o", []pages.Part{published(3)}, 0, "service-000001", 300)
-	if err != nil || len(services) != 1 || services[0].Name != "service-000002" || next != "" {
-		t.Errorf("of another version: %v, then %q, %v", services, next, err)
+	page, err := catalogs.Page(pages.Catalog("o", []pages.Part{published(3)}, 0), "service-000001", 300)
+	if err != nil || len(page.Services) != 1 || page.Services[0].Name != "service-000002" || page.Next != "" {
+		t.Errorf("of another version: %+v, %v", page, err)
 	}
 }
 
@@ -76,18 +77,18 @@ func BenchmarkPage(b *testing.B) {
 	for _, limit := range []int{100, 1000} {
 		for _, first := range []bool{false, true} {
 			b.Run(fmt.Sprintf("limit=%d/first=%v", limit, first), func(b *testing.B) {
-				var catalogs pages.Catalogs
-				if _, _, err := catalogs.Page("o", parts, 100_000, "", 1); err != nil {
+				catalogs := new(paging.Lists[pages.Offer])
+				if _, err := catalogs.Page(pages.Catalog("o", parts, 100_000), "", 1); err != nil {
 					b.Fatal(err)
 				}
 				b.ReportAllocs()
 				for i := 0; b.Loop(); i++ {
 					if first {
-						catalogs = pages.Catalogs{}
+						catalogs = new(paging.Lists[pages.Offer])
 					}
-					services, _, err := catalogs.Page("o", parts, 100_000, fmt.Sprintf("service-%06d", i*7919%99_000), limit)
-					if err != nil || len(services) != limit {
-						b.Fatal(len(services), err)
+					page, err := catalogs.Page(pages.Catalog("o", parts, 100_000), fmt.Sprintf("service-%06d", i*7919%99_000), limit)
+					if err != nil || len(page.Services) != limit {
+						b.Fatal(len(page.Services), err)
 					}
 				}
 			})
