@@ -246,47 +246,37 @@ func (u *FollowedOwner) answered(v *Judgement, now time.Time) {
 	v.find(which)
 }
 
+// place returns where the table first has something in a state, or -1.
+func place(of, state string) int {
+	return slices.IndexFunc(conditions(), func(c Condition) bool { return c.Of == of && c.State == state })
+}
+
 // ownerIn returns the condition of an owner that is in a state.
 func ownerIn(state string, known bool, next time.Time) int {
-	switch state {
-	case "synced":
-		return ownerSynced
-	case "syncing":
-		if known {
-			return ownerComparing
-		}
+	switch which := place("owner", state); {
+	case which < 0 || which >= ownerUnknown: // what follows are no states
+		return ownerUnknown
+	case which == ownerComparing && !known:
 		return ownerSyncing
-	case "connecting":
-		return ownerConnecting
-	case "stale":
-		return ownerStale
-	case "expired":
-		return ownerExpired
-	case "parked":
-		if next.IsZero() {
-			return ownerParked
-		}
-		return ownerRetried
+	case which == ownerRetried && next.IsZero():
+		return ownerParked
+	default:
+		return which
 	}
-	return ownerUnknown
 }
 
 // relayedIn returns the condition of an owner for the one that relays it.
 func relayedIn(u *FollowedOwner) int {
-	switch u.State {
-	case "synced":
+	switch which := place("relayed owner", u.State); {
+	case u.State == "synced":
 		return ownerSynced
-	case "syncing":
-		return relayedSyncing
-	case "connecting":
-		return relayedConnecting
-	case "parked":
-		if u.NextAttempt.IsZero() {
-			return relayedParked
-		}
-		return relayedRetried
+	case which < 0:
+		return relayedLost
+	case which == relayedRetried && u.NextAttempt.IsZero():
+		return relayedParked
+	default:
+		return which
 	}
-	return relayedLost
 }
 
 // Left returns how much of the retention is left, and which part of it in percent. Both are 0

@@ -85,6 +85,8 @@ func TestJudge(t *testing.T) {
 		"damaged":         {owner(FollowedOwner{State: "stale", Damage: "x"}), []int{ownerDamaged, ownerStale}},
 		"held":            {owner(FollowedOwner{State: "synced", Stale: 2}), []int{ownerHeld}},
 		"later version":   {owner(FollowedOwner{State: "cloudy"}), []int{ownerUnknown}},
+		"no state":        {owner(FollowedOwner{State: "held"}), []int{ownerUnknown}},
+		"relay stale":     {relayed(FollowedOwner{State: "stale"}), []int{relayedLost}},
 		"relay synced":    {relayed(FollowedOwner{State: "synced"}), nil},
 		"relay syncing":   {relayed(FollowedOwner{State: "syncing", Known: true}), []int{relayedSyncing}},
 		"relay unreached": {relayed(FollowedOwner{State: "connecting"}), []int{relayedConnecting}},

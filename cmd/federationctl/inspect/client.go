@@ -100,48 +100,44 @@ func identity(files mtls.Files) (*tls.Config, error) {
 // Status returns the status of the process, and as it came: indented JSON that is safe to
 // print.
 func (e *Endpoint) Status(ctx context.Context) (*status.Status, string, error) {
-	var s status.Status
-	text, err := e.report(ctx, http.MethodGet, "/v1/status", nil, &s)
+	s, text, err := report[status.Status](ctx, e, http.MethodGet, "/v1/status", nil)
 	if err == nil && s.Role == "" {
 		err = e.stranger("/v1/status")
 	}
-	return &s, text, err
+	return s, text, err
 }
 
 // Why returns why a name is answered as it is, and the answer as Status does.
 func (e *Endpoint) Why(ctx context.Context, name, qtype string) (*status.Why, string, error) {
-	var w status.Why
-	text, err := e.report(ctx, http.MethodGet, "/v1/why", url.Values{"name": {name}, "type": {qtype}}, &w)
+	w, text, err := report[status.Why](ctx, e, http.MethodGet, "/v1/why", url.Values{"name": {name}, "type": {qtype}})
 	if err == nil && w.Role == "" {
 		err = e.stranger("/v1/why")
 	}
-	return &w, text, err
+	return w, text, err
 }
 
 // Retry has the process try an owner at once that there is no stream with, and returns how
 // it was before. Of is the owner, or the server name of the catalog that is relayed from it;
 // empty where there is only one.
 func (e *Endpoint) Retry(ctx context.Context, of string) (*status.FollowedOwner, string, error) {
-	of, err := e.only(ctx, of)
-	if err != nil {
-		return nil, "", err
-	}
-	var u status.FollowedOwner
-	text, err := e.report(ctx, http.MethodPost, "/v1/retry", url.Values{"of": {of}}, &u)
-	return &u, text, err
+	return change[status.FollowedOwner](ctx, e, "/v1/retry", of, url.Values{})
 }
 
 // Confirm has an owner withdraw the services that are held of a source, and returns how it
 // was before. Of is the server name of the catalog, empty where there is only one; source may
 // be empty where services of one are held at most.
 func (e *Endpoint) Confirm(ctx context.Context, of, source string) (*status.Source, string, error) {
+	return change[status.Source](ctx, e, "/v1/confirm", of, url.Values{"source": {source}})
+}
+
+// change asks for a change of a catalog.
+func change[T any](ctx context.Context, e *Endpoint, path, of string, query url.Values) (*T, string, error) {
 	of, err := e.only(ctx, of)
 	if err != nil {
 		return nil, "", err
 	}
-	var s status.Source
-	text, err := e.report(ctx, http.MethodPost, "/v1/confirm", url.Values{"of": {of}, "source": {source}}, &s)
-	return &s, text, err
+	query.Set("of", of)
+	return report[T](ctx, e, http.MethodPost, path, query)
 }
 
 // only returns the name of a catalog: the one that is given, else the default or only one.
@@ -161,28 +157,29 @@ func (e *Endpoint) only(ctx context.Context, of string) (string, error) {
 	return names[0], nil
 }
 
-// report asks for a value.
-func (e *Endpoint) report(ctx context.Context, method, path string, query url.Values, value any) (string, error) {
+// report asks for a value, and returns it as it came as well.
+func report[T any](ctx context.Context, e *Endpoint, method, path string, query url.Values) (*T, string, error) {
 	body, err := e.ask(ctx, method, path, query, "application/json")
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
 	defer body.Close()
 	data, err := io.ReadAll(io.LimitReader(body, maxReport+1))
 	switch {
 	case err != nil:
-		return "", e.failure(ctx, path, err)
+		return nil, "", e.failure(ctx, path, err)
 	case len(data) > maxReport:
-		return "", fmt.Errorf("%s answers %s with more than %d bytes", e, path, maxReport)
+		return nil, "", fmt.Errorf("%s answers %s with more than %d bytes", e, path, maxReport)
 	}
-	if err := json.Unmarshal(data, value); err != nil {
-		return "", fmt.Errorf("%s answers %s in a form that this version does not know: %s", e, path, problem.Printable(err.Error()))
+	var value T
+	if err := json.Unmarshal(data, &value); err != nil {
+		return nil, "", fmt.Errorf("%s answers %s in a form that this version does not know: %s", e, path, problem.Printable(err.Error()))
 	}
 	var indented bytes.Buffer
 	if err := json.Indent(&indented, bytes.ToValidUTF8(bytes.TrimSpace(data), []byte("\uFFFD")), "", "  "); err != nil {
-		return "", e.failure(ctx, path, err)
+		return nil, "", e.failure(ctx, path, err)
 	}
-	return printable.EscapeControls(indented.String()) + "\n", nil
+	return &value, printable.EscapeControls(indented.String()) + "\n", nil
 }
 
 // services calls each with the JSON of every service of a catalog, which is valid only

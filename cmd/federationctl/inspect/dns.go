@@ -10,10 +10,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/miekg/dns"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
@@ -204,31 +204,19 @@ func (q *question) differences() string {
 // ask fills in what the server answers, one question at each tick. It returns the first
 // error, of a server that does not answer.
 func (d *DNS) ask(ctx context.Context, tick <-chan time.Time, questions []question) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var asking sync.WaitGroup
-	slots := make(chan struct{}, queriesAtOnce)
+	asking, ctx := errgroup.WithContext(ctx)
+	asking.SetLimit(queriesAtOnce)
 	for i := range questions {
 		select {
 		case <-ctx.Done():
 		case <-tick:
 		}
-		select {
-		case <-ctx.Done():
-		case slots <- struct{}{}:
-			asking.Go(func() {
-				if err := d.query(ctx, &questions[i]); err != nil {
-					cancel(err)
-				}
-				<-slots
-			})
+		asking.Go(func() error { return d.query(ctx, &questions[i]) })
+		if ctx.Err() != nil {
+			break // the query has returned why
 		}
 	}
-	asking.Wait()
-	if ctx.Err() != nil {
-		return context.Cause(ctx) //nolint:wrapcheck // it names the server
-	}
-	return nil
+	return asking.Wait() //nolint:wrapcheck // it names the server
 }
 
 // query asks one question, again where an answer is lost, and over TCP where it does not

@@ -13,20 +13,21 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // Convert returns what a publisher says of itself as a report, but for what it does not
 // know: its version, where it listens, and what has happened lately.
 func Convert(p serve.Status, now time.Time) status.Status {
 	s := status.Status{
-		Role: status.Owner, Now: now.UTC(), Began: utc(p.Began), Ready: len(p.Waiting) == 0, Waiting: p.Waiting,
+		Role: status.Owner, Now: now.UTC(), Began: p.Began.UTC(), Ready: len(p.Waiting) == 0, Waiting: p.Waiting,
 		Publisher: &status.Publisher{
 			Config: p.File, Restart: p.Restart, Connections: p.Server.Connections,
-			Certificate: utc(p.Certificate), Authority: utc(p.CA),
+			Certificate: p.Certificate.UTC(), Authority: p.CA.UTC(),
 		},
 	}
 	if p.File != "" {
-		s.Publisher.Applied = utc(p.Applied)
+		s.Publisher.Applied = p.Applied.UTC()
 	}
 	for file, err := range p.Broken {
 		if err == nil {
@@ -48,19 +49,8 @@ func catalog(name string, p serve.Status, now time.Time) status.Catalog {
 	of := p.Server.Catalogs[name]
 	c := status.Catalog{
 		Name: name, Unavailable: p.Catalogs[name].Unavailable, Services: of.Services, Classes: Classes(of),
-		Unsent: of.Unsent, InFlight: of.InFlight, Oldest: utc(of.Oldest), Sources: []status.Source{},
-	}
-	for version, n := range of.Consumers {
-		if c.Consumers == nil {
-			c.Consumers = make(map[string]int)
-		}
-		c.Consumers[version.String()] = n
-	}
-	for version, n := range of.Withheld {
-		if c.Withheld == nil {
-			c.Withheld = make(map[string]int)
-		}
-		c.Withheld[version.String()] = n
+		Unsent: of.Unsent, InFlight: of.InFlight, Oldest: of.Oldest.UTC(), Sources: []status.Source{},
+		Consumers: byVersion(of.Consumers), Withheld: byVersion(of.Withheld),
 	}
 	for _, reported := range p.Catalogs[name].Sources {
 		s := convertSource(reported)
@@ -72,19 +62,28 @@ func catalog(name string, p serve.Status, now time.Time) status.Catalog {
 		}
 		if m, ok := p.Relays[name][reported.Name]; ok && reported.Staying {
 			s.Relay = relayed(reported, m, now)
-			s.Relay.Certificate, s.Relay.Authority = utc(p.Certificate), utc(p.CA)
+			s.Relay.Certificate, s.Relay.Authority = p.Certificate.UTC(), p.CA.UTC()
 		}
 		c.Sources = append(c.Sources, s)
 	}
 	return c
 }
 
+// byVersion returns numbers by the name of a version of the API.
+func byVersion(of map[wire.Version]int) map[string]int {
+	named := make(map[string]int, len(of))
+	for version, n := range of {
+		named[version.String()] = n
+	}
+	return named
+}
+
 // convertSource returns the report of a source.
 func convertSource(of source.SourceStatus) status.Source {
 	s := status.Source{
-		Name: of.Name, State: "current", Away: of.Away, Since: utc(of.Since), Lifetime: lifetime(of.Lifetime),
+		Name: of.Name, State: "current", Away: of.Away, Since: of.Since.UTC(), Lifetime: lifetime(of.Lifetime),
 		Published: of.Published, Leaving: of.Published && !of.Staying, Services: of.Services, Hidden: of.Hidden, Refused: of.Refused,
-		Held: of.Held, Release: utc(of.Release),
+		Held: of.Held, Release: of.Release.UTC(),
 	}
 	switch {
 	case of.Lapsed:
@@ -113,14 +112,6 @@ func relayed(of source.SourceStatus, m consumer.Status, now time.Time) *status.F
 	u := history.Report(strings.TrimPrefix(of.Name, "relay:"), &m, 0, &history.Log{}, now)
 	u.Retention = lifetime(of.Lifetime)
 	return &u
-}
-
-// utc returns a time in UTC, and the zero time as it is.
-func utc(t time.Time) time.Time {
-	if t.IsZero() {
-		return t
-	}
-	return t.UTC()
 }
 
 // MaxClasses and MaxClassName bound the classes of a catalog that are shown one by one, and

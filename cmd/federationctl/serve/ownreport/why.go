@@ -81,7 +81,7 @@ func (q *question) offered() []status.Offered {
 	for _, h := range q.catalog.Sources.Find(q.fqdns, q.name) {
 		s := h.Service.Service()
 		o := status.Offered{
-			Name: h.Service.Name(), FQDN: h.Service.FQDN(), Source: h.Source, Updated: utc(h.Updated), Hidden: h.Hidden, Held: h.Kept,
+			Name: h.Service.Name(), FQDN: h.Service.FQDN(), Source: h.Source, Updated: h.Updated.UTC(), Hidden: h.Hidden, Held: h.Kept,
 			Endpoints: len(s.Endpoints), Instances: len(s.Instances),
 		}
 		isAnswer := strings.EqualFold(o.Name, q.name) || q.has(s) || q.origin[o.FQDN]
