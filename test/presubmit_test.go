@@ -53,7 +53,7 @@ var wings = map[string]wing{
 	"federation/mtls":     {[]string{"federation", "internal"}, 1350},
 	"federation/wire":     {[]string{"federation", "proto"}, 1800},
 	"federation/policy":   {[]string{"federation", "federation/wire"}, 1300},
-	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2300},
+	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2285},
 	"federation/consumer": {[]string{"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"}, 4620},
 	"federation/owner":    {[]string{"federation", "federation/mtls", "federation/policy", "federation/wire", "internal", "proto"}, 3500},
 	"federation/dns": {

@@ -37,7 +37,10 @@ type world struct {
 }
 
 func (w *world) read(name string) (services []status.Service) {
-	for s := range w.lists.Services(paging.Catalog[entry]{Name: name, Version: []any{w.version}, Size: w.n, All: w.all}) {
+	for s, err := range w.lists.Services(paging.Catalog[entry]{Name: name, Version: []any{w.version}, Size: w.n, All: w.all}) {
+		if err != nil {
+			panic(err)
+		}
 		services = append(services, s)
 	}
 	return services
@@ -142,7 +145,10 @@ func TestOrder(t *testing.T) {
 			}
 		}}
 		var got []string
-		for s := range lists.Services(catalog) {
+		for s, err := range lists.Services(catalog) {
+			if err != nil {
+				t.Fatal(err)
+			}
 			got = append(got, s.Name)
 		}
 		names = slices.Compact(slices.Sorted(slices.Values(names)))
