@@ -204,19 +204,22 @@ func (q *question) differences() string {
 // ask fills in what the server answers, one question at each tick. It returns the first
 // error, of a server that does not answer.
 func (d *DNS) ask(ctx context.Context, tick <-chan time.Time, questions []question) error {
-	asking, ctx := errgroup.WithContext(ctx)
+	asking, working := errgroup.WithContext(ctx)
 	asking.SetLimit(queriesAtOnce)
 	for i := range questions {
 		select {
-		case <-ctx.Done():
+		case <-working.Done():
 		case <-tick:
 		}
-		asking.Go(func() error { return d.query(ctx, &questions[i]) })
-		if ctx.Err() != nil {
-			break // the query has returned why
+		if working.Err() != nil {
+			break
 		}
+		asking.Go(func() error { return d.query(working, &questions[i]) })
 	}
-	return asking.Wait() //nolint:wrapcheck // it names the server
+	if err := asking.Wait(); err != nil {
+		return err //nolint:wrapcheck // it names the server
+	}
+	return ctx.Err() //nolint:wrapcheck // who has canceled it knows why
 }
 
 // query asks one question, again where an answer is lost, and over TCP where it does not
