@@ -9,10 +9,10 @@
 // origins of services in one registry.
 //
 // A [Server] sends the registry to every consumer that subscribes: first the whole
-// catalog, then its end marker, then every change. For each consumer, the names of the
-// services that it has yet to be sent are kept in a set. A slow consumer therefore gets
-// each service that has changed once, in its latest version, and its backlog is never
-// larger than the catalog. No update is dropped.
+// catalog, then its end marker, then every change. A catalog is one immutable version at a
+// time, and a consumer is sent what differs between the version that it was told and the
+// newest one. A slow consumer therefore gets each service that has changed once, in its
+// latest version, and its backlog is never larger than the catalog. No update is dropped.
 //
 // A service that a version of the API cannot express, or only in a message larger than
 // Config.MaxMessage, is withheld from the consumers of that version, reported in the log

@@ -188,27 +188,9 @@ func (w *world) hold(services []*federation.Service) {
 	}
 }
 
-// step does one thing. Whenever something has been judged without the lock,
-// other things may happen before that takes effect.
+// step does one thing.
 func (w *world) step(op byte) {
-	others := []byte{0, 6, 12}
-	switch op %= 16; {
-	case op < 6:
-		others = []byte{6, 10, 12}
-	case op < 10:
-		others = []byte{0, 2, 3, 4, 5, 10, 11, 12, 15}
-	}
-	var meanwhile func()
-	meanwhile = func() {
-		if w.IntN(2) == 0 {
-			w.registry.meanwhile = nil
-			w.do(others[w.IntN(len(others))])
-			w.registry.meanwhile = meanwhile
-		}
-	}
-	w.registry.meanwhile = meanwhile
-	w.do(op)
-	w.registry.meanwhile = nil
+	w.do(op % 16)
 	w.check()
 }
 
@@ -246,7 +228,7 @@ func (w *world) do(op byte) {
 		services := w.catalog()
 		var all []*wire.Encoded
 		for _, s := range services {
-			if e := r.services[s.Name]; e != nil && e.Encodes(s) && w.IntN(4) > 0 {
+			if e := r.Lookup(s.Name); e != nil && e.Encodes(s) && w.IntN(4) > 0 {
 				all = append(all, e)
 			} else {
 				all = append(all, encoded(w.tb, s))
@@ -283,7 +265,7 @@ func (w *world) do(op byte) {
 			reason = "away"
 		}
 		r.SetUnavailable(reason)
-		w.holders = slices.DeleteFunc(w.holders, func(h *holder) bool { return h.availability.over() })
+		w.holders = slices.DeleteFunc(w.holders, (*holder).isOver)
 	default:
 		if len(w.holders) > 0 {
 			w.take(w.holders[w.IntN(len(w.holders))], 1+w.IntN(6))
@@ -319,14 +301,11 @@ func (w *world) take(h *holder, n int) int {
 // everything, with the truth.
 func (w *world) check() {
 	r := w.registry
-	if n := len(r.verdicts); w.absent && n > 0 || !w.absent && n != len(w.services) {
-		w.tb.Fatalf("the registry has %d verdicts on %d services, with a policy: %v", n, len(w.services), !w.absent)
-	}
 	subscriptions := 0
 	for v, c := range r.classes {
-		subscriptions += len(c.subscriptions)
-		if !v.whole && (w.absent || len(c.subscriptions) == 0) {
-			w.tb.Fatalf("there is a class with %d subscriptions, with a policy: %v", len(c.subscriptions), !w.absent)
+		subscriptions += len(c)
+		if !v.whole && (w.absent || len(c) == 0) {
+			w.tb.Fatalf("there is a class with %d subscriptions, with a policy: %v", len(c), !w.absent)
 		}
 	}
 	if subscriptions != len(w.holders) {
@@ -337,37 +316,35 @@ func (w *world) check() {
 	}
 }
 
+// checkHolder compares what a subscriber holds that is not behind, and bounds what is kept for
+// one that is.
 func (w *world) checkHolder(h *holder) {
-	visible, unsent := 0, 0
+	visible := 0
 	for i := range 8 {
 		name := string(rune('a' + i))
 		want, held := w.told(h, name), h.held[name]
 		if want != nil {
 			visible++
 		}
-		ahead := h.isAhead(name)
-		switch change := h.pending[name]; {
-		case ahead && change != nil:
-			w.tb.Fatalf("%s is both ahead and pending for subscriber %v", name, h.ids)
-		case ahead && held != nil:
-			w.tb.Fatalf("%s is ahead for subscriber %v, which has it", name, h.ids)
-		case ahead && want != nil:
-			unsent++
-		case ahead:
-		case change != nil && change.told != (held != nil):
-			w.tb.Fatalf("%s is pending for subscriber %v as told %v, and it is otherwise", name, h.ids, change.told)
-		case change != nil && want == nil && held == nil:
-			w.tb.Fatalf("%s is pending for subscriber %v, which neither has it nor may have it", name, h.ids)
-		case change != nil:
-		case want == nil && held != nil, want != nil && (held == nil || !held.Equal(want)):
+		if h.told == nil && ((want == nil) != (held == nil) || want != nil && !held.Equal(want)) {
 			w.tb.Fatalf("subscriber %v goes on holding %+v of %s, expected %+v", h.ids, held, name, want)
 		}
 	}
-	if h.unsent != unsent {
-		w.tb.Fatalf("%d services of the catalog are unsent to subscriber %v, expected %d", h.unsent, h.ids, unsent)
+	if n := len(h.ahead); n > 8 {
+		w.tb.Fatalf("of %d services it is kept what subscriber %v was told of them", n, h.ids)
 	}
-	if c := w.registry.classes[h.view]; !h.view.whole && c.services != visible {
-		w.tb.Fatalf("the class of subscriber %v has %d services, expected %d", h.ids, c.services, visible)
+	if n := w.registry.shown.Load().count(h.view); n != visible {
+		w.tb.Fatalf("the class of subscriber %v has %d services, expected %d", h.ids, n, visible)
+	}
+}
+
+// isOver reports whether the subscription has ended.
+func (h *holder) isOver() bool {
+	select {
+	case <-h.over:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -533,7 +510,7 @@ func (w *world) stepAtOnce() {
 		w.holders = w.holders[1:]
 	}
 	w.holders = append(w.holders, fresh...)
-	w.holders = slices.DeleteFunc(w.holders, func(h *holder) bool { return h.availability.over() })
+	w.holders = slices.DeleteFunc(w.holders, (*holder).isOver)
 }
 
 // updates returns changes of the services with names of one letter.

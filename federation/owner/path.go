@@ -22,9 +22,11 @@ func (r *Registry) SetPath(path wire.Path) error {
 	if err := r.CheckPath(path); err != nil {
 		return err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.hops = slices.Clone(path)
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	next := r.newest.Load().copied()
+	next.path = slices.Clone(path)
+	r.publish(next, []pair{})
 	return nil
 }
 
@@ -42,7 +44,5 @@ func (r *Registry) CheckPath(path wire.Path) error {
 // Path returns through which owners the services of the registry come to consumers; the
 // last one is the registry.
 func (r *Registry) Path() wire.Path {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return append(slices.Clone(r.hops), r.hop)
+	return append(slices.Clone(r.shown.Load().path), r.hop)
 }

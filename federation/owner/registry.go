@@ -4,25 +4,30 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 )
 
 // Registry is the catalog of an owner, with the policy that says who is told of what
-// in it, and the changes that each of its subscribers has yet to be told. It is safe
-// for concurrent use.
+// in it. It is safe for concurrent use.
 //
-// A change takes time in proportion to the number of subscribers. A subscriber
-// takes memory for one name for each service that it has yet to be told, however
-// slow it is, and no goroutine. With a policy, a change is also judged once, and
-// compared once for each class of subscribers that are told the same.
+// # Versions
+//
+// A registry has one version of the catalog at a time, which never changes. A writer makes
+// the next one: it shares all but the buckets in which something is different. A
+// [Subscription] is the version that its subscriber was told last, and how far it has come
+// on the way to a newer one. So subscribing, telling a change, another policy, resuming and
+// reporting are the same: to compare two versions. A slow subscriber keeps the version that
+// it was told, and nothing for each change.
 //
 // # Who is told what
 //
@@ -33,7 +38,7 @@ import (
 // that the policy in force does not tell its consumer; a response that it has taken
 // before may still be on its way.
 //
-// Consumers for whom the same rules are made are a class. The registry has one verdict on
+// Consumers for whom the same rules are made are a class. A version has one verdict on
 // each service, with one encoding for each shape, and no copy of what a class sees.
 // SetAudit has every service that a consumer is told written to a log, and every one
 // that is withdrawn.
@@ -43,43 +48,35 @@ import (
 // A consumer that says in the header of its stream what it holds already is sent only
 // what is different, and the end marker; see package resume. The header of the stream is
 // then the answer, and the subscription begins with it. Nothing is remembered of a
-// consumer. A registry takes digests of what a class of consumers is told when the first
-// of them asks, without holding up the others, and notes what has changed since. At most
-// a tenth of the time goes into that; when it is used up, more is sent.
+// consumer. The digest of a bucket holds for as long as the bucket does. At most a tenth of
+// the time goes into digests; when it is used up, more is sent.
 type Registry struct {
 	refusals refusals
-	setting  sync.Mutex // held by SetPolicy; locked before mu
+	hop      string // what the registry is called in a path; read-only
 
-	meanwhile func() // see pause; nil outside tests
-	hop       string // what the registry is called in a path; read-only
+	writing sync.Mutex // held by who makes another version; locked before mu
+	newest  atomic.Pointer[version]
+	holds   int // calls of Hold that have not been released; guarded by writing
 
-	policies atomic.Uint64 // how often the policy has changed; under mu
+	digesting allowance
 
-	mu           sync.Mutex   // guards the fields below, and those of every class and Subscription
-	availability availability // of now; over while the registry is unavailable
-	unavailable  string       // why; empty while it is available
-	hops         wire.Path    // through which the services come
-	judgedCatalog
-	names   []string        // keys of services in order, as they last were; shared with subscriptions, so never changed
-	leaves  []uint16        // of names, as package resume has them; nil while nobody needs them; shared as well
-	moved   []string        // names that have come or gone since then
-	policy  *policy.Policy  // nil while everything is for everyone
-	classes map[view]*class // those that have subscriptions
-	resumes *resumes        // nil until a consumer wants to resume
-	holds   int             // calls of Hold that have not been released
+	mu      sync.Mutex              // guards what follows, and every Subscription
+	shown   atomic.Pointer[version] // what subscribers are told: the newest, but during a Hold; read without the lock as well
+	classes map[view]subscriptions  // those that are open, by what they are told
 }
+
+type subscriptions map[*Subscription]struct{}
 
 // NewRegistry returns an empty registry.
 //
 // A consumer that gets an empty catalog drops the services that the owner published
 // before. So fill the registry before consumers can subscribe.
 func NewRegistry() *Registry {
-	return &Registry{
-		hop:           rand.Text(),
-		availability:  newAvailability(),
-		judgedCatalog: judgedCatalog{services: make(map[string]*wire.Encoded)},
-		classes:       make(map[view]*class),
-	}
+	r := &Registry{hop: rand.Text(), classes: make(map[view]subscriptions)}
+	first := &version{number: 1}
+	r.newest.Store(first)
+	r.shown.Store(first)
+	return r
 }
 
 // Difference counts what a call of Set changed.
@@ -93,57 +90,29 @@ type Difference struct{ Added, Changed, Removed int }
 // changes nothing then. The error joins a [*federation.InvalidError] for each of
 // the first ten.
 func (r *Registry) Set(services []*federation.Service) (Difference, error) {
-	keep, err := r.encode(services)
+	all, err := r.encode(services)
 	if err != nil {
 		return Difference{}, err
 	}
-	return r.replace(keep), nil
+	return r.SetEncoded(all), nil
 }
 
 // SetEncoded is Set for services that are encoded already, and so are valid. A source
 // that remembers what it has encoded gives the same values again for what has not
 // changed, which then costs a look at the name. The registry keeps no other copy.
 func (r *Registry) SetEncoded(services []*wire.Encoded) Difference {
-	keep := make(map[string]*wire.Encoded, len(services))
+	want := make(map[string]*wire.Encoded, len(services))
 	for _, s := range services {
-		keep[s.Name()] = s
+		want[s.Name()] = s
 	}
-	return r.replace(keep)
-}
-
-// replace makes the services of keep the whole catalog, and takes over the map.
-func (r *Registry) replace(keep map[string]*wire.Encoded) Difference {
-	judged := r.lock(maps.Values(keep))
-	defer r.mu.Unlock()
-	before := r.verdicts
-	if r.policy != nil {
-		r.verdicts = make(map[string]policy.Verdict, len(keep))
-	}
-	var d difference
-	for name, s := range keep {
-		old := r.services[name]
-		if r.policy != nil {
-			r.verdicts[name] = before[name]
-			if s != old {
-				r.verdicts[name] = judged.on(s)
-			}
-		}
-		switch {
-		case old == nil:
-			d.added = append(d.added, name)
-		case old != s && !old.Equal(s):
-			d.changed = append(d.changed, name)
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	for e := range r.newest.Load().entries() {
+		if name := e.service.Name(); want[name] == nil {
+			want[name] = nil
 		}
 	}
-	if len(r.services)+len(d.added) > len(keep) {
-		for name := range r.services {
-			if keep[name] == nil {
-				d.gone = append(d.gone, name)
-			}
-		}
-	}
-	r.services = keep
-	return r.tell(d, before)
+	return r.apply(want)
 }
 
 // UpdateEncoded changes a part of the catalog at once: it adds or replaces the
@@ -153,99 +122,225 @@ func (r *Registry) replace(keep map[string]*wire.Encoded) Difference {
 // counts. The registry keeps no other copy. Subscribers are told first what is added, then
 // what is changed, and then what is gone.
 //
-// It takes time in proportion to what it is given, whatever the size of the catalog.
+// It takes time in proportion to what it is given, and to the part of the catalog in the
+// same buckets.
 func (r *Registry) UpdateEncoded(changed []*wire.Encoded, gone []string) Difference {
-	want := make(map[string]*wire.Encoded, len(changed)+len(gone)) // nil for what goes
+	want := make(map[string]*wire.Encoded, len(changed)+len(gone))
 	for _, name := range gone {
 		want[name] = nil
 	}
 	for _, s := range changed {
 		want[s.Name()] = s
 	}
-	judged := r.lock(slices.Values(changed))
-	defer r.mu.Unlock()
-	var before map[string]policy.Verdict
-	if r.policy != nil {
-		before = make(map[string]policy.Verdict, len(want))
-	}
-	var d difference
-	for name, s := range want {
-		old := r.services[name]
-		if s == old {
-			continue
-		}
-		if r.policy != nil {
-			before[name] = r.verdicts[name]
-		}
-		if s == nil {
-			delete(r.services, name)
-			delete(r.verdicts, name)
-			d.gone = append(d.gone, name)
-			continue
-		}
-		r.services[name] = s
-		if r.policy != nil {
-			r.verdicts[name] = judged.on(s)
-		}
-		switch {
-		case old == nil:
-			d.added = append(d.added, name)
-		case !old.Equal(s):
-			d.changed = append(d.changed, name)
-		}
-	}
-	return r.tell(d, before)
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	return r.apply(want)
 }
 
-// tell notes the difference for all that remembers services, and counts it. Before has
-// the verdicts that there were, on these services at least.
-func (r *Registry) tell(d difference, before map[string]policy.Verdict) Difference {
-	for _, name := range d.added {
-		r.move(name)
-	}
-	for _, name := range d.gone {
-		r.move(name)
-		r.refusals.forget(name)
-	}
-	r.touch(d, before)
-	count := Difference{len(d.added), len(d.changed), len(d.gone)}
-	if len(r.classes) == 0 || count == (Difference{}) {
-		return count
-	}
-	d.sort() // the same difference is told in the same order
-	for v, c := range r.classes {
-		seen := d
-		if !v.whole {
-			seen = r.seen(v, d, before)
+// apply makes the version in which the services are as wanted: nil for those that go. The
+// caller holds writing.
+func (r *Registry) apply(want map[string]*wire.Encoded) Difference {
+	var count Difference
+	now := r.newest.Load()
+	entries := make(map[string]*entry, len(want))
+	pairs := make([]pair, 0, len(want))
+	for name, s := range want {
+		change := pair{before: now.find(name)}
+		switch {
+		case s != nil:
+			if change.before != nil && change.before.service == s {
+				continue
+			}
+			change.after = &entry{s, now.policy.Judge(s)}
+		case change.before == nil:
+			continue
 		}
-		c.services += len(seen.added) - len(seen.gone)
-		for s := range c.subscriptions {
-			s.follow(seen)
+		entries[name] = change.after
+		switch {
+		case change.before == nil:
+			count.Added++
+		case s == nil:
+			count.Removed++
+		case !change.before.service.Equal(s):
+			count.Changed++
+		default:
+			continue // it is replaced, and nobody is told
 		}
+		pairs = append(pairs, change)
+	}
+	if len(entries) > 0 {
+		r.publish(now.with(entries), pairs)
 	}
 	return count
+}
+
+// publish makes next the newest version. Pairs is what differs, or nil where that is not
+// known. The caller holds writing.
+func (r *Registry) publish(next *version, pairs []pair) {
+	next.number = r.newest.Load().number + 1
+	r.mu.Lock()
+	r.newest.Store(next)
+	for _, p := range pairs {
+		if p.after == nil {
+			r.refusals.forget(p.name())
+		}
+	}
+	r.mu.Unlock()
+	if r.holds == 0 {
+		r.show(next, pairs)
+	}
+}
+
+// show has the subscribers told of a version. Pairs is that of publish. The caller holds
+// writing.
+func (r *Registry) show(next *version, pairs []pair) {
+	var views map[*Subscription]view
+	before := r.shown.Load()
+	if before.policy != next.policy {
+		views = r.views(next.policy)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.shown.Store(next)
+	now := time.Now()
+	classes := r.classes
+	if views != nil {
+		r.classes = make(map[view]subscriptions)
+	}
+	for v, class := range classes {
+		var difference []pair
+		if pairs != nil {
+			if difference = in(v, v, pairs); len(difference) == 0 {
+				continue
+			}
+		}
+		for s := range class {
+			if views != nil {
+				to, known := views[s]
+				if !known { // it has come since
+					to = viewOf(next.policy, s)
+				}
+				r.join(s, to)
+			}
+			if next.unavailable != "" && !s.patient {
+				s.end()
+				r.leave(s)
+				continue
+			}
+			s.follow(before, v, next, difference, now)
+		}
+	}
+}
+
+// views returns what a policy lets each subscriber see. That is found out without the lock,
+// because a consumer may have many identities and a policy many patterns.
+func (r *Registry) views(p *policy.Policy) map[*Subscription]view {
+	views := make(map[*Subscription]view)
+	r.mu.Lock()
+	for _, class := range r.classes {
+		for s := range class {
+			views[s] = view{}
+		}
+	}
+	r.mu.Unlock()
+	for s := range views {
+		views[s] = viewOf(p, s)
+	}
+	return views
+}
+
+// join adds the subscription to those with that view. The caller holds mu.
+func (r *Registry) join(s *Subscription, v view) {
+	if r.classes[v] == nil {
+		r.classes[v] = make(subscriptions)
+	}
+	r.classes[v][s] = struct{}{}
+	s.view = v
+}
+
+// leave removes the subscription, if it is open. The caller holds mu.
+func (r *Registry) leave(s *Subscription) {
+	delete(r.classes[s.view], s)
+	if len(r.classes[s.view]) == 0 {
+		delete(r.classes, s.view)
+	}
+}
+
+// SetPolicy makes p say who is told of what; nil tells everything to everyone. It may be
+// called at any time. Open subscriptions are told the difference: first what appears for
+// them, then what has another shape, and then what is gone. Once SetPolicy has returned,
+// nothing is taken that p does not tell.
+//
+// It judges every service, which does not hold up the streams, and holds up what changes
+// services. Until it is done with all, the policy before is in force for all.
+func (r *Registry) SetPolicy(p *policy.Policy) {
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	r.publish(r.newest.Load().judged(p), nil)
+}
+
+// errUnavailable ends the streams of a registry that is not available. It does not say why:
+// the reason names the sources of the owner, with their paths and addresses, and consumers
+// are others.
+var errUnavailable = status.Error(codes.Unavailable, "the catalog is not available just now; the owner's status page and log say why")
+
+// SetUnavailable says why the catalog cannot be told as a whole just now, or with ""
+// that it can be. A new registry is available.
+//
+// While there is a reason, every stream of the registry ends with the code Unavailable:
+// consumers keep the catalog that they have, and come back. The reason is for Stats, and
+// they are not told it. What the registry holds may change meanwhile, and no consumer is
+// told of it. Streams that are open end even if the reason is gone at once.
+//
+// A stream that ends so may have got a part of the catalog, but then not its end
+// marker, or all of it as it was before.
+func (r *Registry) SetUnavailable(reason string) {
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	now := r.newest.Load()
+	if now.unavailable == reason {
+		return
+	}
+	next := now.copied()
+	next.unavailable = reason
+	r.publish(next, nil)
+}
+
+// Hold keeps what changes from now on, in the catalog and in its policy, from all subscribers
+// until release is called, once: they go on with the version of before. Then they are told
+// the difference. So an edit that changes both is never told in part.
+func (r *Registry) Hold() (release func()) {
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	r.holds++
+	return func() {
+		r.writing.Lock()
+		defer r.writing.Unlock()
+		if r.holds--; r.holds == 0 && r.shown.Load() != r.newest.Load() {
+			r.show(r.newest.Load(), nil)
+		}
+	}
 }
 
 // maxInvalid bounds the services that the error of Set spells out.
 const maxInvalid = 10
 
-// encode returns the services by name, or an error when one of them is not valid.
-// One that is equal to what the registry holds was validated when that came. The
-// registry is locked for a look at each service only, so streams go on meanwhile.
-func (r *Registry) encode(services []*federation.Service) (map[string]*wire.Encoded, error) {
-	keep := make(map[string]*wire.Encoded, len(services))
+// encode returns the services, or an error when one of them is not valid. One that is equal
+// to what the registry holds was validated when that came.
+func (r *Registry) encode(services []*federation.Service) ([]*wire.Encoded, error) {
+	all := make([]*wire.Encoded, 0, len(services))
 	var errs []error
 	more := 0
 	for _, s := range services {
 		if s != nil {
 			if old := r.Lookup(s.Name); old != nil && old.Encodes(s) {
-				keep[s.Name] = old
+				all = append(all, old)
 				continue
 			}
 		}
 		switch e, err := wire.NewEncoded(s); {
 		case err == nil:
-			keep[s.Name] = e
+			all = append(all, e)
 		case len(errs) < maxInvalid:
 			errs = append(errs, err)
 		default:
@@ -255,35 +350,12 @@ func (r *Registry) encode(services []*federation.Service) (map[string]*wire.Enco
 	if more > 0 {
 		errs = append(errs, fmt.Errorf("and %d more services", more))
 	}
-	return keep, errors.Join(errs...)
-}
-
-// Hold keeps what changes from now on, in the catalog and in its policy, from all subscribers
-// until release is called, once. Then they are told the difference. So an edit that changes
-// both is never told in part.
-func (r *Registry) Hold() (release func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.holds++
-	return func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if r.holds--; r.holds > 0 {
-			return
-		}
-		for _, c := range r.classes {
-			for s := range c.subscriptions {
-				s.rouse()
-			}
-		}
-	}
+	return all, errors.Join(errs...)
 }
 
 // Lookup returns the service of that name, whoever is told of it, or nil.
 func (r *Registry) Lookup(name string) *wire.Encoded {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.services[name]
+	return r.newest.Load().find(name).in(view{whole: true})
 }
 
 // Upsert adds the service, or replaces the one of the same name. It reports
@@ -306,86 +378,59 @@ func (r *Registry) Delete(name string) bool {
 }
 
 // Len returns the number of services.
-func (r *Registry) Len() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.services)
-}
+func (r *Registry) Len() int { return r.newest.Load().services }
 
 // stats adds what the registry knows: the number of services, the classes, what
 // subscribers have yet to be told, and since when the first of that has been waiting.
 func (r *Registry) stats(c CatalogStats) CatalogStats {
+	newest, shown := r.newest.Load(), r.shown.Load()
+	c.Services, c.Unavailable = newest.services, newest.unavailable
+	behind := make(map[standing]int) // subscriptions
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	c.Services, c.Unavailable = len(r.services), r.unavailable
 	for v, class := range r.classes {
 		if !v.whole {
-			c.Classes = append(c.Classes, ClassStats{Rules: v.class.Rules(), Consumers: len(class.subscriptions), Services: class.services})
+			c.Classes = append(c.Classes, ClassStats{Rules: v.class.Rules(), Consumers: len(class), Services: shown.count(v)})
 		}
-		for s := range class.subscriptions {
-			c.Unsent += s.unsent + len(s.pending)
-			switch {
-			case !s.ended:
-				c.Oldest = earlier(c.Oldest, s.begun)
-			case len(s.pending) > 0:
-				c.Oldest = earlier(c.Oldest, s.changes.next.since)
-			}
+		for s := range class {
+			at, left := s.standing()
+			c.Unsent += left
+			behind[at]++
+			c.Oldest = earlier(c.Oldest, s.oldest())
+		}
+	}
+	r.mu.Unlock()
+	for at, n := range behind {
+		if at.version != nil {
+			c.Unsent += n * shown.distance(at.version, at.told, at.view)
 		}
 	}
 	slices.SortFunc(c.Classes, func(a, b ClassStats) int { return slices.Compare(a.Rules, b.Rules) })
 	return c
 }
 
-// move notes that a name has come or gone. When these are many, the names are sorted
-// anew instead.
-func (r *Registry) move(name string) {
-	switch {
-	case r.names == nil:
-	case len(r.moved) < len(r.names)/4:
-		r.moved = append(r.moved, name)
-	default:
-		r.names, r.leaves, r.moved = nil, nil, nil
-	}
+// Audience is what a class of consumers is told of a service.
+type Audience struct {
+	ClassStats // without Services; Rules is empty without a policy as well
+
+	Everybody bool          // there is no policy, and one class
+	Rule      int           // of the policy, that decides; 0: none does
+	Service   *wire.Encoded // as they are told it; nil: they are not told
 }
 
-// sortedNames returns the names of the services in order. To sort a million of them
-// for each consumer that comes while services come and go would hold up the others.
-func (r *Registry) sortedNames() []string {
-	if r.names == nil {
-		r.names, r.leaves = slices.Sorted(maps.Keys(r.services)), nil
-	}
-	if len(r.moved) == 0 {
-		return r.names
-	}
-	slices.Sort(r.moved)
-	names, rest := make([]string, 0, len(r.services)), r.names
-	var leaves, restLeaves []uint16
-	if r.leaves != nil {
-		leaves, restLeaves = make([]uint16, 0, len(r.services)), r.leaves
-	}
-	keep := func(i int) {
-		names, rest = append(names, rest[:i]...), rest[i:]
-		if restLeaves != nil {
-			leaves, restLeaves = append(leaves, restLeaves[:i]...), restLeaves[i:]
+// Audiences returns what each class of consumers that are subscribed is told of the service of
+// that name, in the order of their rules. There are none while nobody is subscribed. It
+// holds up nobody for longer than it takes to look at each class.
+func (r *Registry) Audiences(name string) []Audience {
+	var told []Audience
+	r.mu.Lock()
+	e := r.shown.Load().find(name)
+	for v, class := range r.classes {
+		told = append(told, Audience{ClassStats: ClassStats{Consumers: len(class)}, Everybody: v.whole, Rule: e.rule(v), Service: e.in(v)})
+		if !v.whole {
+			told[len(told)-1].Rules = v.class.Rules()
 		}
 	}
-	for _, name := range slices.Compact(r.moved) {
-		i, known := slices.BinarySearch(rest, name)
-		keep(i)
-		if known {
-			rest = rest[1:]
-			if restLeaves != nil {
-				restLeaves = restLeaves[1:]
-			}
-		}
-		if r.services[name] != nil {
-			names = append(names, name)
-			if leaves != nil {
-				leaves = append(leaves, uint16(resume.Leaf(name))) //nolint:gosec // it is below Leaves
-			}
-		}
-	}
-	keep(len(rest))
-	r.names, r.leaves, r.moved = names, leaves, nil
-	return names
+	r.mu.Unlock()
+	slices.SortFunc(told, func(a, b Audience) int { return slices.Compare(a.Rules, b.Rules) })
+	return told
 }

@@ -2,6 +2,7 @@ package owner
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -9,13 +10,12 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 )
 
 const (
-	// maxViews bounds the views of which a registry keeps digests: some 30 kB each.
+	// maxViews bounds the views of which a bucket keeps what was found out.
 	maxViews = 64
 
 	// Digests are taken during one digestShare-th of the time at most, and for
@@ -23,12 +23,8 @@ const (
 	digestShare = 10
 	digestBurst = 10 * time.Second
 
-	// manyChanges is from how many changes at once on no name of them is looked at: there
-	// are hardly leaves without one.
-	manyChanges = 8 * resume.Leaves
-
 	// openTimeout is how long a consumer that resumes may take for its initial request. Its
-	// subscription begins before that, and changes are noted for it.
+	// subscription keeps a version from before that.
 	openTimeout = time.Minute
 )
 
@@ -64,337 +60,168 @@ type formedView struct {
 	form
 }
 
-// digests are those of a formedView. Those of a leaf hold unless something has changed there
-// since they were taken.
-type digests struct {
-	leaves resume.Digests           // nil before they were taken
-	folded map[int]resume.Digests   // leaves, by the number of buckets
-	at     [resume.Leaves]uint64    // resumes.changes when that of a leaf was taken
-	left   [resume.Leaves][]missing // the services that are withheld
-	seen   [resume.Leaves]int       // how many services there are, with these
-
-	touched [resume.Leaves]uint64 // resumes.changes when something that is seen has changed in a leaf last
-
-	busy chan struct{} // while they are taken; closed then
+// sum is what a bucket is for a formedView.
+type sum struct {
+	digest   resume.Digest
+	services int       // that are seen, with these:
+	withheld []missing // of them
 }
 
-// resumes is what a registry keeps once a consumer has wanted to resume.
-type resumes struct {
-	changes uint64                  // counts those of services
-	digests map[formedView]*digests // under the policy in force
-	owed    time.Time               // no digests are taken before
-}
-
-// stale reports whether the digest of a leaf may not be that of now.
-func (d *digests) stale(leaf int) bool {
-	return d.leaves == nil || d.touched[leaf] > d.at[leaf]
-}
-
-// of returns the digests of a formedView.
-func (r *resumes) of(s formedView) *digests {
-	d := r.digests[s]
-	if d == nil {
-		for other := range r.digests { // any one
-			if len(r.digests) < maxViews {
-				break
-			}
-			delete(r.digests, other)
-		}
-		d = &digests{}
-		r.digests[s] = d
+// sumsAfter returns what holds on of the sums of a bucket when the pairs change in it: a
+// consumer is sent the buckets whose digests are not known, and must not learn from them when
+// something changes that is hidden from it.
+func (b *bucket) sumsAfter(pairs []pair) map[formedView]*sum {
+	if b == nil {
+		return nil
 	}
-	return d
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var after map[formedView]*sum
+	for f, s := range b.sums {
+		if len(in(f.view, f.view, pairs)) > 0 {
+			continue
+		}
+		if after == nil {
+			after = make(map[formedView]*sum)
+		}
+		after[f] = s
+	}
+	return after
+}
+
+// sum returns the sum of the bucket for a formedView, or nil where it is not known and there is
+// no time left to find it out. The first that wants it does that, and the others wait.
+func (b *bucket) sum(f formedView, left *allowance) *sum {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if known := b.sums[f]; known != nil || !left.any() {
+		return known
+	}
+	begun := time.Now()
+	found := b.take(f)
+	if b.sums == nil || len(b.sums) >= maxViews {
+		b.sums = make(map[formedView]*sum)
+	}
+	b.sums[f] = found
+	left.spend(time.Since(begun))
+	return found
+}
+
+// take finds out the sum of the bucket for a formedView.
+func (b *bucket) take(f formedView) *sum {
+	var s sum
+	var digests resume.Digests
+	for _, e := range b.entries {
+		service := e.in(f.view)
+		if service == nil {
+			continue
+		}
+		s.services++
+		if value, err := f.value(service); err != nil {
+			s.withheld = append(s.withheld, missing{service.Name(), gapOf(err)})
+		} else {
+			digests = append(digests, resume.Of(value))
+		}
+	}
+	s.digest = digests.Sum()
+	return &s
+}
+
+// allowance is the time that a registry spends on digests.
+type allowance struct {
+	mu   sync.Mutex
+	owed time.Time // until then no digests are taken
+}
+
+// any reports whether there is some left.
+func (a *allowance) any() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !time.Now().Before(a.owed)
 }
 
 // spend notes how long it took to take digests.
-func (r *resumes) spend(took time.Duration) {
-	now := time.Now()
-	if least := now.Add(-digestShare * digestBurst); r.owed.Before(least) {
-		r.owed = least
+func (a *allowance) spend(took time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if least := time.Now().Add(-digestShare * digestBurst); a.owed.Before(least) {
+		a.owed = least
 	}
-	r.owed = r.owed.Add(digestShare * took)
+	a.owed = a.owed.Add(digestShare * took)
 }
 
-// touch notes for each formedView in which leaves something has changed that is seen there: a
-// consumer is sent the leaves that are not known anew, and must not learn from them when
-// something changes that is hidden from it. Before has the verdicts that there were. It costs
-// nothing before a consumer has wanted to resume.
-func (r *Registry) touch(d difference, before map[string]policy.Verdict) {
-	known := r.resumes
-	if known == nil {
-		return
-	}
-	known.changes++
-	many := len(d.added)+len(d.changed)+len(d.gone) >= manyChanges
-	for s, of := range known.digests {
-		switch {
-		case many:
-			for leaf := range of.touched {
-				of.touched[leaf] = known.changes // the consumer is told everything
-			}
-		case s.whole:
-			of.touch(d, known.changes)
-		default:
-			of.touch(r.seen(s.view, d, before), known.changes)
-		}
-	}
-}
-
-func (d *digests) touch(by difference, changes uint64) {
-	for _, names := range [][]string{by.added, by.changed, by.gone} {
-		for _, name := range names {
-			d.touched[resume.Leaf(name)] = changes
-		}
-	}
-}
-
-// resumption is a subscription that does not begin with the whole catalog.
+// resumption is what a subscription has that does not begin with the whole catalog.
 type resumption struct {
-	*Subscription
-
 	selection resume.Selection // the buckets of which the subscriber is told all
 	spared    int              // the services that it has already
 	withheld  []missing        // the services of the other buckets that it does not get in its form
 }
 
-// resume is SubscribeAs for a consumer that holds what has these digests, and is sent
-// services in that form. The subscription has only the services of the buckets that
-// differ; those of the others count as told. Which they are is decided at the moment that
-// the subscription begins with. It returns nil where the consumer has to be told
-// everything, once ctx ends, and once the availability ends.
-//
-// Digests that are not known, or are of what has changed, are taken by the first of
-// those that come, and the others wait for it. What has changed again meanwhile counts as
-// different.
-func (r *Registry) resume(ctx context.Context, availability availability, ids []federation.ID, f form, theirs resume.Digests) *resumption {
-	s := &Subscription{ids: ids}
-	for round := 0; ; round++ {
-		v := r.lockView(s)
-		if availability.over() {
-			r.mu.Unlock()
-			return nil
+// resume has a subscription, of which nothing has been taken, begin with what a consumer
+// holds that is sent services in that form, and whose services have these digests: the
+// buckets that do not differ count as told. It returns nil where the consumer has to be told
+// everything.
+func (r *Registry) resume(s *Subscription, f form, theirs resume.Digests) *resumption {
+	shown := r.shown.Load()
+	v := formedView{viewOf(shown.policy, s), f}
+	var sums [resume.Leaves]*sum
+	ours := make(resume.Digests, resume.Leaves)
+	for leaf, b := range shown.buckets {
+		if b == nil {
+			b = &bucket{}
 		}
-		if r.resumes == nil {
-			r.resumes = &resumes{digests: make(map[formedView]*digests)}
+		if sums[leaf] = b.sum(v, &r.digesting); sums[leaf] != nil {
+			ours[leaf] = sums[leaf].digest
 		}
-		d := r.resumes.of(formedView{v, f})
-		r.sortedNames()
-		switch {
-		case round == maxRounds:
-		case d.busy != nil:
-			busy := d.busy
-			r.mu.Unlock()
-			select {
-			case <-busy:
-			case <-ctx.Done():
-				return nil
-			}
+	}
+	resumed := &resumption{selection: ours.Differ(theirs)}
+	for leaf, sum := range sums {
+		if sum == nil {
+			resumed.selection.Add(leaf)
+		}
+	}
+	if resumed.selection.Len() == resumed.selection.Of() {
+		return nil
+	}
+	has := shown.copied()
+	for leaf, sum := range sums {
+		if resumed.selection.HasLeaf(leaf) {
+			has.buckets[leaf] = nil
 			continue
-		case time.Now().Before(r.resumes.owed):
-		default:
-			if digesting := r.digest(formedView{v, f}, d); digesting != nil {
-				r.mu.Unlock()
-				digesting.run()
-				continue
-			}
 		}
-		resumption := r.begin(s, v, d, theirs)
-		r.mu.Unlock()
-		return resumption
+		resumed.spared += sum.services - len(sum.withheld)
+		resumed.withheld = append(resumed.withheld, sum.withheld...)
 	}
-}
-
-// begin begins the subscription with the buckets in which the digests differ. It returns
-// nil when these are all, or it is not known which. The registry is locked, and its names
-// are sorted.
-func (r *Registry) begin(s *Subscription, v view, d *digests, theirs resume.Digests) *resumption {
-	if d.leaves == nil || r.leaves == nil {
-		return nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.told != nil { // the registry has not become unavailable
+		s.told, s.toldView = has, v.view
 	}
-	selection := d.fold(len(theirs)).Differ(theirs)
-	var stale [resume.Leaves]bool
-	for leaf := range stale {
-		if stale[leaf] = d.stale(leaf); stale[leaf] {
-			selection.Add(leaf)
-		}
-	}
-	if selection.Len() == selection.Of() {
-		return nil
-	}
-	resumed := &resumption{Subscription: s, selection: selection}
-	for leaf, services := range d.left {
-		if !selection.HasLeaf(leaf) {
-			resumed.withheld = append(resumed.withheld, services...)
-		}
-	}
-	all := r.open(s, v).services
-	s.unsent = 0
-	if selection.Len() == 0 {
-		s.catalog = nil
-	} else {
-		s.leaves, s.selection = r.leaves, selection
-		s.unsent = r.unsent(v, d, selection, &stale)
-	}
-	resumed.spared = all - s.unsent - len(resumed.withheld)
 	return resumed
 }
 
-// unsent returns how many services of the view are in the buckets. It looks at services
-// only where that may have changed: a consumer can come as often as it likes, with digests
-// of which nearly all are wrong. The registry is locked, and its leaves are known.
-func (r *Registry) unsent(v view, d *digests, selection resume.Selection, stale *[resume.Leaves]bool) int {
-	n, all := 0, true
-	for leaf := range stale {
-		switch {
-		case stale[leaf]:
-			all = false
-		case selection.HasLeaf(leaf):
-			n += d.seen[leaf]
-		}
-	}
-	if all {
-		return n
-	}
-	for i, leaf := range r.leaves {
-		if stale[leaf] && (v.whole || r.visible(v, r.names[i]) != nil) {
-			n++
-		}
-	}
-	return n
-}
-
-// fold returns the digests of so many buckets.
-func (d *digests) fold(buckets int) resume.Digests {
-	if d.folded[buckets] == nil {
-		if d.folded == nil {
-			d.folded = make(map[int]resume.Digests)
-		}
-		d.folded[buckets] = d.leaves.Fold(buckets)
-	}
-	return d.folded[buckets]
-}
-
-// digesting is digests being taken, with what the registry had when that began.
-type digesting struct {
-	registry *Registry
-	digests  *digests
-	form     form
-	begun    time.Time
-	changes  uint64
-	names    []string
-	leaves   []uint16 // of names; nil if they have to be found out
-	wanted   [resume.Leaves]bool
-	services []*wire.Encoded // of the wanted leaves at least
-}
-
-// digest returns how to take the digests of the leaves where something has changed, and
-// to find out the leaves of names where that is not known. It returns nil when there is
-// nothing to do. The registry is locked, and its names are sorted.
-func (r *Registry) digest(s formedView, d *digests) *digesting {
-	t := &digesting{
-		registry: r, digests: d, form: s.form, begun: time.Now(), changes: r.resumes.changes, names: r.names, leaves: r.leaves,
-	}
-	stale := 0
-	for leaf := range t.wanted {
-		if d.stale(leaf) {
-			t.wanted[leaf] = true
-			stale++
-		}
-	}
-	if stale == 0 && t.leaves != nil {
-		return nil
-	}
-	for i, name := range t.names {
-		if stale < resume.Leaves && (stale == 0 || t.leaves != nil && !t.wanted[t.leaves[i]]) {
-			continue
-		}
-		if e := r.visible(s.view, name); e != nil {
-			t.services = append(t.services, e)
-		}
-	}
-	d.busy = make(chan struct{})
-	return t
-}
-
-// run takes the digests without the lock of the registry, and gives them to it.
-func (t *digesting) run() {
-	leaves := t.leaves
-	if leaves == nil {
-		leaves = make([]uint16, len(t.names))
-		for i, name := range t.names {
-			leaves[i] = uint16(resume.Leaf(name)) //nolint:gosec // it is below Leaves
-		}
-	}
-	var sum resume.Sum
-	var left [resume.Leaves][]missing
-	var seen [resume.Leaves]int
-	for _, e := range t.services {
-		leaf := resume.Leaf(e.Name())
-		if !t.wanted[leaf] {
-			continue
-		}
-		seen[leaf]++
-		if value, err := t.form.value(e); err != nil {
-			left[leaf] = append(left[leaf], missing{e.Name(), gapOf(err)})
-		} else {
-			sum.AddDigest(leaf, resume.Of(value))
-		}
-	}
-	taken := sum.Digests()
-	t.registry.pause()
-
-	r, d := t.registry, t.digests
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.leaves == nil && len(r.names) == len(leaves) && (len(leaves) == 0 || &r.names[0] == &t.names[0]) {
-		r.leaves = leaves
-	}
-	if d.leaves == nil {
-		d.leaves = make(resume.Digests, resume.Leaves)
-	}
-	for leaf, wanted := range t.wanted {
-		if wanted {
-			d.leaves[leaf], d.left[leaf], d.seen[leaf], d.at[leaf] = taken[leaf], left[leaf], seen[leaf], t.changes
-		}
-	}
-	d.folded = nil
-	close(d.busy)
-	d.busy = nil
-	r.resumes.spend(time.Since(t.begun))
-}
-
 // resume lets the consumer go on with what it holds, if it says that in the header of the
-// stream and there is a part of it that need not be sent. The stream then has a
-// subscription before its initial request. It fails when the availability ends meanwhile.
-func (s *session) resume(ctx context.Context, availability availability) error {
+// stream and there is a part of it that need not be sent.
+func (s *session) resume(ctx context.Context) {
 	values := metadata.ValueFromIncomingContext(ctx, wire.ResumeHeader)
 	if len(values) != 1 {
-		return nil
+		return
 	}
 	theirs, err := resume.ParseDigests(values[0])
 	if err != nil {
 		s.log.Debug("consumer cannot resume: what it says it holds cannot be read", "error", err)
-		return nil
+		return
 	}
-	resumed := s.registry.resume(ctx, availability, s.ids, form{s.version, s.server.config.MaxMessage}, theirs)
-	if resumed == nil {
-		return availability.reason()
+	s.resumed = s.registry.resume(s.subscription, form{s.version, s.server.config.MaxMessage}, theirs)
+	if s.resumed == nil {
+		return
 	}
-	s.resumed = resumed
-	for _, m := range resumed.withheld {
+	for _, m := range s.resumed.withheld {
 		s.withhold(m.name, m.why)
 	}
 	s.catalog.resumed.Add(1)
-	s.catalog.spared.Add(uint64(max(0, resumed.spared)))
+	s.catalog.spared.Add(uint64(max(0, s.resumed.spared)))
 	s.regained()
-	return nil
-}
-
-// leave closes the subscription of a consumer that has resumed.
-func (s *session) leave() {
-	if s.resumed != nil {
-		s.resumed.Close()
-	}
 }
 
 // await waits for the initial request. It sends the answers to what the consumer
@@ -422,20 +249,18 @@ func (s *session) await(ctx context.Context, opened <-chan wire.Request) (wire.R
 	}
 }
 
-// start returns the subscription of the stream, which begins now unless the consumer has
-// resumed.
-func (s *session) start() *Subscription {
+// start tells that the consumer has subscribed.
+func (s *session) start() {
+	s.subscription.begun = time.Now()
 	if s.resumed == nil {
 		s.log.Info("consumer subscribed")
-		return s.registry.SubscribeAs(s.ids)
+		return
 	}
-	resumed := s.resumed
-	s.resumed = &resumption{Subscription: resumed.Subscription} // the rest is not needed any more
-	s.log.Info("consumer subscribed", "held", resumed.spared)
+	s.log.Info("consumer subscribed", "held", s.resumed.spared)
 	if audit := s.server.audit.Load(); audit != nil {
-		audit.Info("services held", "catalog", s.catalog.name, "consumer", s.consumer, "held", resumed.spared)
+		audit.Info("services held", "catalog", s.catalog.name, "consumer", s.consumer, "held", s.resumed.spared)
 	}
-	return resumed.Subscription
+	s.resumed = nil // it is not needed any more
 }
 
 // checkSize returns an error where a resource of so many bytes does not fit into a
@@ -456,16 +281,16 @@ func (s *session) regained() {
 	}
 	for _, service := range r.refusals.of(s.consumer) {
 		_, withheld := s.withheld[service]
-		if !withheld && s.resumed.has(service) {
+		if !withheld && s.subscription.has(service) {
 			r.accepted(s.consumer, service)
 		}
 	}
 }
 
-// has reports whether the subscriber has the service of that name as it is now.
+// has reports whether the subscriber has been told the service of that name before anything
+// was taken.
 func (s *Subscription) has(name string) bool {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
-	_, pending := s.pending[name]
-	return !pending && !s.isAhead(name) && s.registry.visible(s.view, name) != nil
+	return s.told != nil && s.told.find(name).in(s.toldView) != nil
 }

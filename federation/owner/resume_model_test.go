@@ -25,6 +25,23 @@ func sumOf(tb testing.TB, f form, services map[string]*federation.Service) resum
 	return sum.Digests()
 }
 
+// resumed is a subscription that does not begin with the whole catalog.
+type resumed struct {
+	*Subscription
+	*resumption
+}
+
+// resumeAs subscribes as a consumer that holds what has these digests. It returns nil where
+// that has to be told everything.
+func resumeAs(r *Registry, ids []federation.ID, f form, theirs resume.Digests) *resumed {
+	s := r.SubscribeAs(ids)
+	if held := r.resume(s, f, theirs); held != nil {
+		return &resumed{s, held}
+	}
+	s.Close()
+	return nil
+}
+
 // remembered returns what a consumer may hold that comes back: what another subscriber
 // holds or the whole catalog, as it is or with a few services that are different.
 func (w *world) remembered() map[string]*federation.Service {
@@ -48,7 +65,7 @@ func (w *world) remembered() map[string]*federation.Service {
 // comeBack returns a subscriber that holds services already. What is in a bucket that is
 // not selected counts as held, and all else as not told yet.
 func (w *world) comeBack(ids []federation.ID, state map[string]*federation.Service, buckets int) *holder {
-	resumed := w.registry.resume(w.tb.Context(), w.registry.current(), ids, plain, sumOf(w.tb, plain, state).Fold(buckets))
+	resumed := resumeAs(w.registry, ids, plain, sumOf(w.tb, plain, state).Fold(buckets))
 	if resumed == nil {
 		return newHolder(w.registry.SubscribeAs(ids))
 	}
@@ -72,14 +89,14 @@ func (w *world) comeBack(ids []federation.ID, state map[string]*federation.Servi
 		if h.held[name] != nil {
 			w.tb.Errorf("%s is said to be withheld, and the subscriber has it", name)
 		}
-		h.held[name] = &federation.Service{} // a change is pending
-		if e := w.registry.visible(h.view, name); e != nil {
+		h.held[name] = &federation.Service{} // a change is to come
+		if e := h.told.find(name).in(h.toldView); e != nil {
 			h.held[name] = e.Service()
 		}
 	}
-	w.registry.resumes.owed = time.Time{}
+	w.registry.digesting.owed = time.Time{}
 	if len(h.held)%3 == 2 { // no digests are taken the next time
-		w.registry.resumes.owed = time.Now().Add(time.Hour)
+		w.registry.digesting.owed = time.Now().Add(time.Hour)
 	}
 	return h
 }

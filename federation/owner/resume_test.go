@@ -1,12 +1,10 @@
 package owner
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"maps"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -146,7 +144,7 @@ func TestResumeOfAView(t *testing.T) {
 		state[name] = s
 	}
 	theirs := sumOf(t, plain, state)
-	resumed := r.resume(t.Context(), r.current(), ids, plain, theirs)
+	resumed := resumeAs(r, ids, plain, theirs)
 	if got := drain(resumed.Subscription); !cmp.Equal(got, []string{"end"}) || resumed.spared != 3 {
 		t.Errorf("told %v and spared %d services, expected nothing and 3", got, resumed.spared)
 	}
@@ -154,7 +152,7 @@ func TestResumeOfAView(t *testing.T) {
 	if got, want := drain(resumed.Subscription), []string{"upsert s004 1", "upsert s002 1", "upsert s003 1", "delete s001"}; !cmp.Equal(want, got) {
 		t.Errorf("told %v, expected %v", got, want)
 	}
-	late := r.resume(t.Context(), r.current(), ids, plain, theirs)
+	late := resumeAs(r, ids, plain, theirs)
 	if got, want := drain(late.Subscription), []string{"upsert s002 1", "upsert s003 1", "upsert s004 1", "end"}; !cmp.Equal(want, got) || late.spared != 0 {
 		t.Errorf("told %v and spared %d services, expected %v and none", got, late.spared, want)
 	}
@@ -234,25 +232,16 @@ func TestResumedStreamHasToBegin(t *testing.T) {
 	})
 }
 
-// TestResumeAndEras makes the registry unavailable while a resumption is prepared, and
-// afterwards.
-func TestResumeAndEras(t *testing.T) {
+// TestResumedStreamEnds makes the registry unavailable for streams that have resumed.
+func TestResumedStreamEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)
 		services := expressibles(3)
 		for _, s := range services {
 			upsert(t, f.registry, s)
 		}
-		f.registry.meanwhile = sync.OnceFunc(func() {
-			f.registry.SetUnavailable("turned over")
-			f.registry.Delete("s001")
-			f.registry.SetUnavailable("")
-		})
 		ids := []federation.ID{idOf(t, consumerID)}
-		l := listen(t, f, ids, wire.V1Alpha2, wire.ResumeHeader, sumOf(t, plain, services).Header())
-		if _, _, err := l.receive(); status.Code(err) != codes.Unavailable {
-			t.Errorf("the stream of an era that has ended got %v, expected Unavailable", err)
-		}
+		f.registry.Delete("s001")
 		l, resumed := comeBack(t, f, ids, wire.V1Alpha2, services, 512)
 		if got := l.nextN(t, 1); !resumed || got[0] != "end" || l.held["s001"] != nil || len(l.held) != 2 {
 			t.Errorf("resumed %v and told %v, and %d services are held, expected the end and 2", resumed, got, len(l.held))
@@ -335,57 +324,6 @@ func TestRefusalEndsWithWhatIsHeld(t *testing.T) {
 	})
 }
 
-// TestDigestsAreShared resumes at once, and lets nobody take digests but the first.
-func TestDigestsAreShared(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := NewRegistry()
-		services := expressibles(40)
-		for _, s := range services {
-			upsert(t, r, s)
-		}
-		theirs, ids := sumOf(t, plain, services), []federation.ID{idOf(t, consumerID)}
-		release := make(chan struct{})
-		var taking sync.Mutex
-		computations := 0
-		r.meanwhile = func() {
-			r.mu.Lock()
-			busy := r.resumes != nil && r.resumes.of(formedView{view{whole: true}, plain}).busy != nil
-			r.mu.Unlock()
-			if busy && taking.TryLock() {
-				computations++
-				<-release
-			}
-		}
-		var running sync.WaitGroup
-		ctx, cancel := context.WithCancel(t.Context())
-		for range 10 {
-			running.Go(func() {
-				resumed := r.resume(t.Context(), r.current(), ids, plain, theirs)
-				if got := drain(resumed.Subscription); !cmp.Equal(got, []string{"end"}) {
-					t.Errorf("told %v, expected the end", got)
-				}
-				resumed.Close()
-			})
-		}
-		running.Go(func() {
-			r.mu.Lock() // it may be the first otherwise
-			busy := r.resumes != nil
-			r.mu.Unlock()
-			if resumed := r.resume(ctx, r.current(), ids, plain, theirs); busy && resumed != nil {
-				resumed.Close()
-			}
-		})
-		synctest.Wait()
-		cancel()
-		synctest.Wait()
-		close(release)
-		running.Wait()
-		if computations != 1 {
-			t.Errorf("digests were taken %d times, expected once", computations)
-		}
-	})
-}
-
 // TestDigestsAreTakenForAPartOfTheTime resumes when no more time may be spent on digests.
 // What has changed then counts as different, and what is not known is sent.
 func TestDigestsAreTakenForAPartOfTheTime(t *testing.T) {
@@ -396,15 +334,14 @@ func TestDigestsAreTakenForAPartOfTheTime(t *testing.T) {
 			upsert(t, r, s)
 		}
 		theirs, ids := sumOf(t, plain, services), []federation.ID{idOf(t, consumerID)}
-		r.resumes = &resumes{digests: make(map[formedView]*digests)}
-		r.resumes.spend(2 * digestBurst)
-		if resumed := r.resume(t.Context(), r.current(), ids, plain, theirs); resumed != nil {
+		r.digesting.spend(2 * digestBurst)
+		if resumed := resumeAs(r, ids, plain, theirs); resumed != nil {
 			t.Error("resumed without digests")
 		}
 		time.Sleep(digestShare * digestBurst)
 		told := func(want ...string) {
 			t.Helper()
-			resumed := r.resume(t.Context(), r.current(), ids, plain, theirs)
+			resumed := resumeAs(r, ids, plain, theirs)
 			defer resumed.Close()
 			if got := drain(resumed.Subscription); !cmp.Equal(want, got) {
 				t.Errorf("told %v, expected %v", got, want)
@@ -413,7 +350,7 @@ func TestDigestsAreTakenForAPartOfTheTime(t *testing.T) {
 		told("end")
 		upsert(t, r, expressible("s004", 2))
 		upsert(t, r, services["s004"])
-		r.resumes.spend(2 * digestBurst)
+		r.digesting.spend(2 * digestBurst)
 		told("upsert s004 1", "end") // something has changed there
 		time.Sleep(2*digestShare*digestBurst - time.Nanosecond)
 		told("upsert s004 1", "end")
@@ -437,14 +374,14 @@ func TestResumeTellsNothingOfWhatIsHidden(t *testing.T) {
 		theirs, ids := sumOf(t, plain, state), []federation.ID{idOf(t, consumerID)}
 		told := func(when string, buckets int, want ...string) {
 			t.Helper()
-			resumed := r.resume(t.Context(), r.current(), ids, plain, theirs)
+			resumed := resumeAs(r, ids, plain, theirs)
 			defer resumed.Close()
 			if got := drain(resumed.Subscription); !cmp.Equal(want, got) || resumed.selection.Len() != buckets {
 				t.Errorf("%s: told %v, and %d buckets differ, expected %v and %d", when, got, resumed.selection.Len(), want, buckets)
 			}
 		}
 		told("before", 0, "end")
-		r.resumes.spend(2 * digestBurst)
+		r.digesting.spend(2 * digestBurst)
 		upsert(t, r, expressible("s010", 2))
 		r.Delete("s011")
 		upsert(t, r, expressible("t001", 1))
@@ -465,17 +402,18 @@ func TestDigestsAreBounded(t *testing.T) {
 		upsert(t, r, s)
 	}
 	for i := range 2 * maxViews {
-		resumed := r.resume(t.Context(), r.current(), nil, form{wire.V1Alpha2, defaultMaxMessage + i}, sumOf(t, plain, services))
+		resumed := resumeAs(r, nil, form{wire.V1Alpha2, defaultMaxMessage + i}, sumOf(t, plain, services))
 		resumed.Close()
-		if n := len(r.resumes.digests); n > maxViews {
-			t.Fatalf("there are digests of %d views, expected %d at most", n, maxViews)
+		for _, b := range r.shown.Load().buckets {
+			if b != nil && len(b.sums) > maxViews {
+				t.Fatalf("there are digests of %d views, expected %d at most", len(b.sums), maxViews)
+			}
 		}
 	}
 }
 
-// TestNamesKeepTheirLeaves lets names come and go, few and many, and compares the leaves
-// with those of the names.
-func TestNamesKeepTheirLeaves(t *testing.T) {
+// TestDigestsFollow resumes after names have come and gone, few and many.
+func TestDigestsFollow(t *testing.T) {
 	r := NewRegistry()
 	services := expressibles(100)
 	for _, s := range services {
@@ -490,29 +428,22 @@ func TestNamesKeepTheirLeaves(t *testing.T) {
 			}
 		}
 		services := current(r)
-		resumed := r.resume(t.Context(), r.current(), nil, plain, sumOf(t, plain, services).Fold(4<<random.IntN(8)))
+		resumed := resumeAs(r, nil, plain, sumOf(t, plain, services).Fold(4<<random.IntN(8)))
 		if got := drain(resumed.Subscription); !cmp.Equal(got, []string{"end"}) {
 			t.Fatalf("told %v, expected the end", got)
 		}
 		resumed.Close()
-		if len(r.leaves) != len(r.names) || len(r.names) != len(services) {
-			t.Fatalf("%d names of %d services have %d leaves", len(r.names), len(services), len(r.leaves))
-		}
-		for i, name := range r.names {
-			if int(r.leaves[i]) != resume.Leaf(name) {
-				t.Fatalf("%s is in leaf %d, expected %d", name, r.leaves[i], resume.Leaf(name))
-			}
-		}
 	}
 }
 
-// TestManyChangesAtOnce changes so many services that no name is looked at.
+// TestManyChangesAtOnce changes nearly all services.
 func TestManyChangesAtOnce(t *testing.T) {
 	r := NewRegistry()
+	const manyChanges = 4000
 	catalog := catalogOf(manyChanges + 10)
 	set(t, r, catalog)
 	theirs := sumOf(t, plain, current(r))
-	resumed := r.resume(t.Context(), r.current(), nil, plain, theirs)
+	resumed := resumeAs(r, nil, plain, theirs)
 	if got := drain(resumed.Subscription); !cmp.Equal(got, []string{"end"}) {
 		t.Errorf("told %d events, expected the end", len(got))
 	}
@@ -521,7 +452,7 @@ func TestManyChangesAtOnce(t *testing.T) {
 		catalog[i] = service(catalog[i].Name, 2)
 	}
 	set(t, r, catalog)
-	if r.resume(t.Context(), r.current(), nil, plain, theirs.Fold(256)) != nil {
+	if resumeAs(r, nil, plain, theirs.Fold(256)) != nil {
 		t.Error("resumed a catalog of which nearly all has changed")
 	}
 }
@@ -540,9 +471,7 @@ func FuzzResume(f *testing.F) {
 		w.begin()
 		w.holders = nil
 		w.registry.SetUnavailable("")
-		if w.registry.resumes != nil {
-			w.registry.resumes.owed = time.Time{}
-		}
+		w.registry.digesting.owed = time.Time{}
 		version := []wire.Version{wire.V1Alpha2, wire.V1Alpha1}[kind%2]
 		shape := form{version, defaultMaxMessage}
 		ids := w.IDs()
@@ -572,15 +501,11 @@ func FuzzResume(f *testing.F) {
 			return
 		}
 		buckets = len(theirs)
-		changes := w.IntN(3) > 0
-		w.registry.meanwhile = func() {
-			if changes && w.IntN(2) == 0 {
-				changes, honest = false, false
-				w.do([]byte{0, 2, 3, 4, 5, 6}[w.IntN(6)])
-			}
+		resumed := resumeAs(w.registry, ids, shape, theirs)
+		if w.IntN(3) == 0 {
+			honest = false
+			w.do([]byte{0, 2, 3, 4, 5, 6}[w.IntN(6)])
 		}
-		resumed := w.registry.resume(t.Context(), w.registry.current(), ids, shape, theirs)
-		w.registry.meanwhile = nil
 		var s *Subscription
 		stale := maps.Clone(held)
 		announced := make(map[string]*federation.Service)
@@ -685,16 +610,19 @@ func BenchmarkResume(b *testing.B) {
 					upsert(b, r, expressible(fmt.Sprintf("s%05d", i), 2))
 				}
 				var messages, bytes int
-				r.Subscribe().Close() // so that the names are in order
-				if resumed := r.resume(b.Context(), r.current(), nil, shape, theirs); resumed != nil {
+				if resumed := resumeAs(r, nil, shape, theirs); resumed != nil {
 					resumed.Close() // and that digests are known
 				}
 				for b.Loop() {
 					if bm.fresh {
-						r.resumes, r.leaves = nil, nil
+						for _, b := range r.shown.Load().buckets {
+							if b != nil {
+								b.sums = nil
+							}
+						}
 					}
 					var s *Subscription
-					if resumed := r.resume(b.Context(), r.current(), nil, shape, theirs); resumed != nil {
+					if resumed := resumeAs(r, nil, shape, theirs); resumed != nil {
 						s = resumed.Subscription
 					} else {
 						s = r.SubscribeAs(nil)
@@ -729,7 +657,7 @@ func BenchmarkChangeWithDigests(b *testing.B) {
 			defer r.Subscribe().Close()
 			theirs := sumOf(b, plain, current(r)).Fold(256)
 			come := func() {
-				if resumed := r.resume(b.Context(), r.current(), nil, plain, theirs); resumed != nil {
+				if resumed := resumeAs(r, nil, plain, theirs); resumed != nil {
 					resumed.Close()
 				}
 			}

@@ -128,8 +128,9 @@ func (s *Server) Publish(ctx context.Context, half *duplex.Requests) error {
 	if err := s.admit(ctx, session); err != nil {
 		return nil // there is no way to say it, and admit has logged it
 	}
-	availability := session.registry.available(ctx)
-	defer context.AfterFunc(availability.ctx, func() { cancel(availability.reason()) })() //nolint:contextcheck // that of the registry
+	session.subscription = session.registry.open(&Subscription{ids: session.ids, stop: cancel, patient: true})
+	defer session.subscription.Close()
+	session.subscription.available(ctx)
 	if err = session.announced(ctx); err == nil {
 		err = session.run(ctx)
 	}

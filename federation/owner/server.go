@@ -318,15 +318,12 @@ func (s *Server) serve(ctx context.Context, stream grpc.ServerStream, session *s
 	if err := s.admit(ctx, session); err != nil {
 		return err
 	}
-	availability := session.registry.current()
-	defer context.AfterFunc(availability.ctx, func() { session.cancel(availability.reason()) })() //nolint:contextcheck // the availability ends the stream
-	if err := availability.reason(); err != nil {
-		return err
+	session.subscription = session.registry.open(&Subscription{ids: session.ids, stop: session.cancel})
+	defer session.subscription.Close()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-	if err := session.resume(ctx, availability); err != nil {
-		return err
-	}
-	defer session.leave()
+	session.resume(ctx)
 	if err := stream.SendHeader(session.header()); err != nil {
 		return err
 	}

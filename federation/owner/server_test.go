@@ -83,8 +83,12 @@ func (f *fixture) backlogs() []int {
 	defer f.registry.mu.Unlock()
 	var backlogs []int
 	for _, c := range f.registry.classes {
-		for s := range c.subscriptions {
-			backlogs = append(backlogs, s.unsent+len(s.pending))
+		for s := range c {
+			at, n := s.standing()
+			if at.version != nil {
+				n += f.registry.shown.Load().distance(at.version, at.told, at.view)
+			}
+			backlogs = append(backlogs, n)
 		}
 	}
 	return backlogs

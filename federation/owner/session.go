@@ -24,21 +24,22 @@ import (
 type session struct {
 	dialect
 
-	server     *Server
-	catalog    *catalog
-	registry   *Registry               // of the catalog, when the stream was opened
-	cancel     context.CancelCauseFunc // ends it
-	address    net.Addr                // of the consumer
-	peer       mtls.Peer               // the consumer
-	ids        []federation.ID         // of its certificate
-	token      string                  // of Server.renewals; "" for none
-	dialed     bool                    // by this side
-	serverName string                  // for which the consumer asked in its handshake; "" if dialed
-	consumer   string                  // who it is, as it may be shown
-	log        *slog.Logger            // which names the consumer in every line
-	window     *window
-	resumed    *resumption     // nil unless the consumer has resumed
-	readers    *sync.WaitGroup // by which the reader is awaited
+	server       *Server
+	catalog      *catalog
+	registry     *Registry // of the catalog, when the stream was opened
+	subscription *Subscription
+	cancel       context.CancelCauseFunc // ends it
+	address      net.Addr                // of the consumer
+	peer         mtls.Peer               // the consumer
+	ids          []federation.ID         // of its certificate
+	token        string                  // of Server.renewals; "" for none
+	dialed       bool                    // by this side
+	serverName   string                  // for which the consumer asked in its handshake; "" if dialed
+	consumer     string                  // who it is, as it may be shown
+	log          *slog.Logger            // which names the consumer in every line
+	window       *window
+	resumed      *resumption     // until run starts; nil unless the consumer has resumed
+	readers      *sync.WaitGroup // by which the reader is awaited
 
 	// owned by run
 	subscribed bool
@@ -94,8 +95,8 @@ func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
 		return err
 	}
 	s.subscribed = true
-	subscription := s.start()
-	defer subscription.Close()
+	s.start()
+	subscription := s.subscription
 	defer s.release()
 	if err := s.queue(ctx, subscription.left()); err != nil {
 		return err

@@ -2,12 +2,12 @@ package owner
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 )
@@ -16,92 +16,134 @@ import (
 // told all of it, whatever the policy. While the registry is unavailable it fails at
 // once. The caller closes it.
 func (r *Registry) Subscribe() *Subscription {
-	return r.subscribe(&Subscription{everything: true})
+	return r.open(&Subscription{everything: true, begun: time.Now()})
 }
 
 // SubscribeAs is Subscribe for a consumer with these identities, which is told what the
 // policy says; without a policy, everything. It must be one that may subscribe.
 func (r *Registry) SubscribeAs(ids []federation.ID) *Subscription {
-	return r.subscribe(&Subscription{ids: ids})
+	return r.open(&Subscription{ids: ids, begun: time.Now()})
 }
 
-func (r *Registry) subscribe(s *Subscription) *Subscription {
-	v := r.lockView(s)
-	defer r.mu.Unlock()
-	if c := r.open(s, v); c != nil {
-		s.unsent = c.services
+// open opens a subscription to which nothing has been told. One that is not patient is over
+// at once while the registry is unavailable.
+func (r *Registry) open(s *Subscription) *Subscription {
+	s.registry, s.told = r, nothing
+	s.wake, s.over = make(chan struct{}, 1), make(chan struct{})
+	for {
+		p := r.shown.Load().policy
+		v := viewOf(p, s)
+		r.mu.Lock()
+		if shown := r.shown.Load(); shown.policy == p {
+			defer r.mu.Unlock()
+			if shown.unavailable != "" && !s.patient {
+				s.end()
+			} else {
+				r.join(s, v)
+			}
+			return s
+		}
+		r.mu.Unlock()
 	}
-	return s
-}
-
-// open begins the subscription with the whole catalog, all of it to be looked at, and
-// returns its class. It returns nil while the registry is unavailable.
-func (r *Registry) open(s *Subscription, v view) *class {
-	s.registry, s.availability, s.begun = r, r.availability, time.Now()
-	s.wake, s.pending = make(chan struct{}, 1), make(map[string]*change)
-	s.changes.previous, s.changes.next = &s.changes, &s.changes
-	if s.availability.over() {
-		return nil
-	}
-	s.catalog = r.sortedNames()
-	return r.join(s, v)
 }
 
 // Subscription is one subscriber's view of a Registry: the full catalog, the
-// end marker, and then every change in order, of what the subscriber may be told. A
-// service that changes again before its change was taken keeps its place in the order,
-// and is taken once, in its latest version. So no change is lost, and a service that
-// changes all the time does not keep others waiting.
+// end marker, and then every change, of what the subscriber may be told. A service that
+// changes several times before its change is taken is taken once, in its latest version. So
+// no change is lost, and a service that changes all the time does not keep others waiting.
 type Subscription struct {
 	// Read-only after Subscribe.
 
-	registry     *Registry
-	everything   bool            // whatever the policy
-	ids          []federation.ID // of the consumer, unless it is told everything
-	availability availability    // when it ends, so does the subscription
-	begun        time.Time
+	registry   *Registry
+	everything bool            // whatever the policy
+	ids        []federation.ID // of the consumer, unless it is told everything
+	begun      time.Time       // zero before the subscriber has asked
+
+	stop func(error) // is called when the registry becomes unavailable, with it locked; may be nil
 
 	wake chan struct{} // holds one value when there may be something to take
+	over chan struct{} // closed when it ends because the registry is unavailable
 
-	policies uint64 // Registry.policies when updates were taken last; of who takes them
+	policy *policy.Policy // in force when updates were taken last; of who takes them
 
 	// Guarded by the mutex of registry.
 
-	view view // what the subscriber may be told
+	patient bool // whether it outlasts that the registry is unavailable
+	view    view // of what the registry shows
 
-	// catalog holds the names of the full catalog, as it was when the subscription
-	// began, that have not been looked at yet, whoever may be told of them; the
-	// services of unsent of them will be taken. Ended says that the end marker has been
-	// taken.
-	//
-	// Where leaves is not nil, it has the leaf of each of the names, and those count that
-	// are selected: the subscriber has the others already.
-	catalog   []string
-	leaves    []uint16
-	selection resume.Selection
-	unsent    int
-	ended     bool
+	// The subscriber was told this version in this view, but for what walk has told since and
+	// what ahead says; ahead is only set between two walks. Told is nil while the subscriber
+	// has all that the registry shows for its view, which keeps no old version alive.
+	told     *version
+	toldView view
+	ahead    map[string]*entry
+	walk     *walk // on the way to a newer version; nil before it is found out what differs
 
-	// pending holds the services that have changed since they were taken, by name.
-	// Changes is the head of a ring of the same, in order: container/list would
-	// allocate another element for each. No name is in both catalog and pending;
-	// a service that is in neither was taken in its latest version, unless it is not
-	// in the view, and then the subscriber does not have it.
-	pending map[string]*change
-	changes change
-	most    int // the most entries that pending has had since it was made
+	since  time.Time // of the first change that was not in told; zero for the catalog
+	later  time.Time // of the first change that was not where walk leads; zero without one
+	marked bool      // whether the end marker has been taken
 }
 
-// fewChanges is the number of entries whose memory pending may keep when it is
-// empty.
-const fewChanges = 64
+// fewSorted and fewer are told in the order of their names, which people like. The
+// order of more is that of their buckets, one after the other.
+const fewSorted = 1000
 
-// change is a service that differs from what the subscriber was told of it.
-type change struct {
-	name           string
-	told           bool      // whether the subscriber has been told of any version of it
-	since          time.Time // when it became different
-	previous, next *change
+// walk is the way from the version that a subscriber was told to a newer one.
+type walk struct {
+	from, to       *version
+	fromView, view view
+
+	known *difference // where pairs are from, if these are shared
+	pairs []pair      // what is to be told next
+
+	// Where pairs are not all: the next bucket, and whether the removals are told, for which
+	// all buckets are gone through once more.
+	buckets  bool
+	bucket   int
+	removing bool
+	left     int // services to be told
+
+	// ahead has what the subscriber was told of services that have changed since the
+	// version to; nil for those that it does not have.
+	ahead map[string]*entry
+}
+
+// newWalk finds out what is different. It needs no lock.
+func newWalk(from, to *version, fromView, view view) *walk {
+	w := &walk{from: from, to: to, fromView: fromView, view: view}
+	if from.number == 0 && to.services > fewSorted {
+		w.buckets, w.left = true, to.distance(from, fromView, view)
+		return w
+	}
+	w.known = to.since(from, fromView, view)
+	w.pairs = w.known.pairs
+	return w
+}
+
+// next returns what may have to be told next.
+func (w *walk) next() (pair, bool) {
+	for len(w.pairs) == 0 {
+		switch {
+		case !w.buckets || w.bucket == resume.Leaves && w.removing:
+			return pair{}, false
+		case w.bucket == resume.Leaves:
+			w.bucket, w.removing = 0, true
+		default:
+			w.pairs = differ(w.from.buckets[w.bucket], w.to.buckets[w.bucket])
+			w.bucket++
+		}
+	}
+	p := w.pairs[0]
+	w.pairs = w.pairs[1:]
+	return p, true
+}
+
+// unsent returns how many services there are to be told.
+func (w *walk) unsent() int {
+	if w.buckets {
+		return w.left
+	}
+	return len(w.pairs)
 }
 
 // Close ends the subscription, and drops the events that were not taken.
@@ -109,6 +151,34 @@ func (s *Subscription) Close() {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
 	s.registry.leave(s)
+	s.told, s.walk, s.ahead = nil, nil, nil
+}
+
+// end ends the subscription because the registry is unavailable.
+func (s *Subscription) end() {
+	s.told, s.walk, s.ahead = nil, nil, nil
+	close(s.over)
+	if s.stop != nil {
+		s.stop(errUnavailable)
+	}
+}
+
+// available waits until the registry is available, or until ctx ends, for a subscription that is
+// patient until then.
+func (s *Subscription) available(ctx context.Context) {
+	for ctx.Err() == nil {
+		s.registry.mu.Lock()
+		available := s.registry.shown.Load().unavailable == ""
+		s.patient = !available
+		s.registry.mu.Unlock()
+		if available {
+			return
+		}
+		select {
+		case <-s.wake:
+		case <-ctx.Done():
+		}
+	}
 }
 
 // Next returns the next event, and waits until there is one. It fails when ctx ends,
@@ -119,12 +189,10 @@ func (s *Subscription) Next(ctx context.Context) (federation.Event, error) {
 		if updates := s.take(nil, 1); len(updates) > 0 {
 			return updates[0].decoded(), nil
 		}
-		if s.availability.over() {
-			return federation.Event{}, s.availability.reason()
-		}
 		select {
 		case <-s.wake:
-		case <-s.availability.ctx.Done():
+		case <-s.over:
+			return federation.Event{}, errUnavailable
 		case <-ctx.Done():
 		}
 	}
@@ -163,169 +231,192 @@ func (u update) decoded() federation.Event {
 func (s *Subscription) left() int {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
-	return s.unsent
+	if s.walk == nil && s.told != nil {
+		s.begin()
+	}
+	if s.walk == nil {
+		return 0
+	}
+	return s.walk.unsent()
 }
 
 // maxSkipped bounds the services that one call of take passes over, because they are
 // not for the subscriber: the others wait for the lock meanwhile.
 const maxSkipped = 4096
 
-// take appends up to n events to updates, and does not wait for any. Once the registry
-// has become unavailable there are none: what it holds since then may be a part. Neither
-// are there during a Hold.
+// take appends up to n events to updates, and does not wait for any. While the registry
+// is unavailable there are none: what it holds since then may be a part.
 // When there are fewer than n, wake says when to try again.
 func (s *Subscription) take(updates []update, n int) []update {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
-	if s.availability.over() || s.registry.holds > 0 {
-		return updates
-	}
-	s.policies = s.registry.policies.Load()
-	skip := maxSkipped
-	for ; n > 0; n-- {
-		u, ok := s.takeOne(&skip)
-		if !ok {
+	end, skip := len(updates)+n, maxSkipped
+	for s.told != nil && len(updates) < end {
+		shown := s.registry.shown.Load()
+		if s.policy = shown.policy; shown.unavailable != "" {
 			break
 		}
-		updates = append(updates, u)
+		if s.walk == nil {
+			s.begin() // without the lock: another version may be shown now
+			continue
+		}
+		p, ok := s.walk.next()
+		if !ok {
+			if s.arrive(shown); !s.marked {
+				s.marked = true
+				updates = append(updates, update{Event: federation.Event{Operation: federation.End}, since: s.begun})
+			}
+			continue
+		}
+		if u, ok := s.step(p, shown); ok {
+			updates = append(updates, u)
+		} else if skip--; skip == 0 {
+			s.rouse()
+			break
+		}
+	}
+	if s.marked && s.walk != nil && !s.walk.buckets && len(s.walk.pairs) == 0 {
+		s.arrive(s.registry.shown.Load())
 	}
 	return updates
 }
 
-func (s *Subscription) takeOne(skip *int) (update, bool) {
-	for s.skipTold(); len(s.catalog) > 0; s.skipTold() {
-		if *skip == 0 {
-			s.rouse()
-			return update{}, false
-		}
-		name := s.catalog[0]
-		s.catalog = s.catalog[1:]
-		if s.leaves != nil {
-			s.leaves = s.leaves[1:]
-		}
-		// A service that was deleted or hidden meanwhile was never told, so its deletion
-		// is not either.
-		if s.registry.visible(s.view, name) != nil {
-			s.unsent--
-			return s.update(name, s.begun, false), true
-		}
-		*skip--
+// begin begins the walk to what is shown. The lock is released meanwhile.
+func (s *Subscription) begin() {
+	to, told, toldView, view := s.registry.shown.Load(), s.told, s.toldView, s.view
+	s.registry.mu.Unlock()
+	if len(s.ahead) > 0 {
+		told = told.with(s.ahead)
 	}
-	if !s.ended {
-		s.catalog, s.leaves, s.selection, s.ended = nil, nil, resume.Selection{}, true
-		return update{Event: federation.Event{Operation: federation.End}, since: s.begun}, true
+	w := newWalk(told, to, toldView, view)
+	s.registry.mu.Lock()
+	if s.told != nil { // the registry has not become unavailable
+		s.told, s.ahead, s.walk = told, nil, w
 	}
-	first := s.changes.next
-	if first == &s.changes {
-		return update{}, false
-	}
-	s.forget(first)
-	return s.update(first.name, first.since, first.told), true
 }
 
-// update returns the update for a service as the subscriber sees it now.
-func (s *Subscription) update(name string, since time.Time, told bool) update {
-	u := update{Event: federation.Event{Operation: federation.Delete, Name: name}, since: since, told: told}
-	if e := s.registry.visible(s.view, name); e != nil {
-		u.Operation, u.encoded = federation.Upsert, e
-		u.rule = s.registry.rule(s.view, name)
-		return u
+// step returns the update for the next service of the walk, if there is something to tell of
+// it. What has changed since the version to which the walk leads is told as it is shown now, but
+// for removals: they come after what that version adds, and after what the next one does.
+func (s *Subscription) step(p pair, shown *version) (update, bool) {
+	w := s.walk
+	before, after := p.before.in(w.fromView), p.after.in(w.view)
+	if w.buckets && w.removing == (after != nil) {
+		return update{}, false // it has been told, or will be
 	}
-	u.reason = "it is gone from the catalog"
-	if s.registry.services[name] != nil {
-		u.reason = "the policy does not tell it"
+	latest := p.after
+	if shown != w.to {
+		latest = shown.find(p.name())
 	}
-	return u
+	now, had := latest.in(s.view), before
+	u := update{Event: federation.Event{Operation: federation.Upsert, Name: p.name()}, since: s.since, told: before != nil}
+	if !s.marked {
+		u.since = s.begun
+	}
+	changed := false
+	switch {
+	case after != nil && now != nil && (before == nil || !now.Equal(before)):
+		u.encoded, u.rule = now, latest.rule(s.view)
+		changed, had = true, now
+	case after == nil && now == nil && before != nil:
+		u.Operation, u.reason = federation.Delete, "it is gone from the catalog"
+		if latest != nil {
+			u.reason = "the policy does not tell it"
+		}
+		changed, had = true, nil
+	}
+	if changed {
+		w.left--
+	}
+	if shown != w.to && had != after && (had == nil || after == nil || !had.Equal(after)) {
+		if w.ahead == nil {
+			w.ahead = make(map[string]*entry)
+		}
+		w.ahead[p.name()] = nil
+		if had != nil {
+			w.ahead[p.name()] = told(had)
+		}
+	}
+	return u, changed
+}
+
+// arrive notes that the walk is at its end.
+func (s *Subscription) arrive(shown *version) {
+	w := s.walk
+	s.told, s.toldView, s.ahead, s.walk = w.to, w.view, w.ahead, nil
+	s.since, s.later = s.later, time.Time{}
+	if s.told == shown {
+		s.told = nil
+	}
 }
 
 // withdrawn reports whether the policy tells the service of an update no more that was
 // taken last. Where another policy tells it, the update gets the shape of now.
 func (s *Subscription) withdrawn(u *update) bool {
-	r := s.registry
-	if u.encoded == nil || s.policies == r.policies.Load() {
+	shown := s.registry.shown.Load()
+	if u.encoded == nil || s.policy == shown.policy {
 		return false
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch {
-	case s.availability.over():
+	s.registry.mu.Lock()
+	defer s.registry.mu.Unlock()
+	if shown = s.registry.shown.Load(); shown.unavailable != "" {
 		return true
-	case r.holds > 0: // what was taken is what is still told
-		return false
 	}
-	u.encoded, u.rule = r.visible(s.view, u.Name), r.rule(s.view, u.Name)
+	e := shown.find(u.Name)
+	u.encoded, u.rule = e.in(s.view), e.rule(s.view)
 	return u.encoded == nil
 }
 
-// follow notes a difference of what the subscriber may be told. Additions come first
-// and removals last: an fqdn that moves to a service of another name then has an answer
-// all the time.
-func (s *Subscription) follow(d difference) {
-	for _, name := range d.added {
-		s.upserted(name, false)
-	}
-	for _, name := range d.changed {
-		s.upserted(name, true)
-	}
-	for _, name := range d.gone {
-		s.removed(name)
-	}
-}
-
-// upserted notes a service that is new or changed. Known says that the subscriber
-// could be told of a version of it before.
-func (s *Subscription) upserted(name string, known bool) {
-	_, pending := s.pending[name]
+// follow notes that another version is shown, in which something is different for those with
+// that view: the pairs, or nil where these are not known.
+func (s *Subscription) follow(before *version, v view, to *version, pairs []pair, now time.Time) {
 	switch {
-	case pending:
-	case !s.isAhead(name):
-		s.note(&change{name: name, told: known, since: time.Now()})
-	case !known:
-		s.unsent++
-	}
-}
-
-// removed notes a service that is gone, or not for the subscriber any more.
-func (s *Subscription) removed(name string) {
-	c, pending := s.pending[name]
-	switch {
-	case pending && c.told:
-	case pending:
-		// The service came and went without the subscriber being told. If the change
-		// were kept, the backlog of a slow consumer could grow larger than the catalog.
-		s.forget(c)
-	case s.isAhead(name):
-		s.unsent--
+	case s.told != nil:
+		if s.later.IsZero() {
+			s.later = now
+		}
 	default:
-		s.note(&change{name: name, told: true, since: time.Now()})
+		s.told, s.toldView, s.since = before, v, now
+		if pairs != nil {
+			s.walk = &walk{from: before, to: to, fromView: v, view: v, pairs: pairs}
+		}
 	}
-}
-
-// isAhead reports whether the name is yet to be looked at in the full catalog.
-func (s *Subscription) isAhead(name string) bool {
-	i, ahead := slices.BinarySearch(s.catalog, name)
-	return ahead && (s.leaves == nil || s.selection.HasLeaf(int(s.leaves[i])))
-}
-
-// skipTold passes over the names at the beginning of the catalog that are not selected. A
-// million of them take about a millisecond.
-func (s *Subscription) skipTold() {
-	n := 0
-	for n < len(s.leaves) && !s.selection.HasLeaf(int(s.leaves[n])) {
-		n++
-	}
-	if n > 0 {
-		s.catalog, s.leaves = s.catalog[n:], s.leaves[n:]
-	}
-}
-
-// note appends a change.
-func (s *Subscription) note(c *change) {
-	s.pending[c.name] = c
-	s.most = max(s.most, len(s.pending))
-	c.previous, c.next = s.changes.previous, &s.changes
-	c.previous.next, c.next.previous = c, c
 	s.rouse()
+}
+
+// standing is where a subscriber is that is behind: the version that it was told, in which
+// view, and what it may be told now.
+type standing struct {
+	version    *version
+	told, view view
+}
+
+// standing returns where the subscriber will be, and how many services it has to be told until
+// then.
+func (s *Subscription) standing() (at standing, unsent int) {
+	switch {
+	case s.told == nil || s.begun.IsZero():
+		return standing{}, 0
+	case s.walk == nil:
+		return standing{s.told, s.toldView, s.view}, 0
+	case s.walk.to == s.registry.shown.Load():
+		return standing{}, s.walk.unsent()
+	default:
+		return standing{s.walk.to, s.walk.view, s.view}, s.walk.unsent()
+	}
+}
+
+// oldest returns when the first change happened that the subscriber has yet to be told; zero
+// without one.
+func (s *Subscription) oldest() time.Time {
+	switch {
+	case s.told == nil:
+		return time.Time{}
+	case !s.marked:
+		return s.begun
+	default:
+		return s.since
+	}
 }
 
 // rouse makes the subscriber look at what there is to take.
@@ -334,13 +425,4 @@ func (s *Subscription) rouse() {
 	case s.wake <- struct{}{}:
 	default: // there is a value already
 	}
-}
-
-// forget removes a change.
-func (s *Subscription) forget(c *change) {
-	delete(s.pending, c.name)
-	if len(s.pending) == 0 && s.most > fewChanges {
-		s.pending, s.most = make(map[string]*change), 0 // a map never gives memory back
-	}
-	c.previous.next, c.next.previous = c.next, c.previous
 }

@@ -75,15 +75,21 @@ func (s *Sum) AddDigest(leaf int, digest Digest) {
 // Len returns how many services were added.
 func (s *Sum) Len() int { return s.services }
 
-// Digests returns a digest for each leaf: the first octets of the SHA-256 of the digests
-// of its services, in the order of these, so that no name has to be known for it.
+// Digests returns a digest for each leaf.
 func (s *Sum) Digests() Digests {
 	digests := make(Digests, Leaves)
 	for i, members := range s.leaves {
-		slices.SortFunc(members, func(a, b Digest) int { return bytes.Compare(a[:], b[:]) })
-		digests[i] = Of(Digests(members).octets())
+		digests[i] = Digests(members).Sum()
 	}
 	return digests
+}
+
+// Sum returns the digest of a leaf of which these are the digests of the services: the first
+// octets of the SHA-256 of them, in their own order, so that no name has to be known for it.
+// It sorts them.
+func (d Digests) Sum() Digest {
+	slices.SortFunc(d, func(a, b Digest) int { return bytes.Compare(a[:], b[:]) })
+	return Of(d.octets())
 }
 
 // Leaf returns the bucket of a name, of Leaves: the first nine bits of the SHA-256 of
