@@ -25,6 +25,8 @@ func newBackoff() wait.Backoff {
 // first change goes at once, and those that come meanwhile are the next batch.
 func (s *Source) commitAll(ctx context.Context) {
 	delay := newBackoff()
+	timer := time.NewTimer(tick)
+	defer timer.Stop()
 	for ctx.Err() == nil {
 		more, err := s.commitRound(ctx)
 		pause, commits := tick, s.commits
@@ -35,11 +37,12 @@ func (s *Source) commitAll(ctx context.Context) {
 			delay = newBackoff()
 			continue
 		}
+		timer.Reset(pause)
 		select {
 		case <-ctx.Done():
 		case <-commits:
 		case <-s.back:
-		case <-time.After(pause):
+		case <-timer.C:
 			s.unblock()
 		}
 	}

@@ -25,7 +25,7 @@ type granted struct {
 }
 
 // leaseOf returns which of the leases is that of a node.
-func leaseOf(n *node.Node) int { return int(n.Stream % spread) } //nolint:gosec // less than spread
+func leaseOf(n *node.Node) int { return int(n.Stream % spread) }
 
 // grant returns the leases of this owner. Where there is none for a change, one is granted.
 func (s *Store) grant(ctx context.Context, client *clientv3.Client, operations []operation) (leases [spread]granted, err error) {
