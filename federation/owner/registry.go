@@ -73,7 +73,7 @@ type subscriptions map[*Subscription]struct{}
 // before. So fill the registry before consumers can subscribe.
 func NewRegistry() *Registry {
 	r := &Registry{hop: rand.Text(), classes: make(map[view]subscriptions)}
-	first := &version{number: 1}
+	first := emptyVersion()
 	r.newest.Store(first)
 	r.shown.Store(first)
 	return r
@@ -222,7 +222,7 @@ func (r *Registry) show(next *version, pairs []pair) {
 				}
 				r.join(s, to)
 			}
-			if next.unavailable != "" && !s.patient {
+			if next.outages != before.outages && !s.patient { // even if it is over
 				s.end()
 				r.leave(s)
 				continue
@@ -302,7 +302,9 @@ func (r *Registry) SetUnavailable(reason string) {
 		return
 	}
 	next := now.copied()
-	next.unavailable = reason
+	if next.unavailable = reason; reason != "" {
+		next.outages++
+	}
 	r.publish(next, nil)
 }
 
@@ -392,17 +394,13 @@ func (r *Registry) stats(c CatalogStats) CatalogStats {
 			c.Classes = append(c.Classes, ClassStats{Rules: v.class.Rules(), Consumers: len(class), Services: shown.count(v)})
 		}
 		for s := range class {
-			at, left := s.standing()
-			c.Unsent += left
-			behind[at]++
+			behind[s.standing()]++
 			c.Oldest = earlier(c.Oldest, s.oldest())
 		}
 	}
 	r.mu.Unlock()
 	for at, n := range behind {
-		if at.version != nil {
-			c.Unsent += n * shown.distance(at.version, at.told, at.view)
-		}
+		c.Unsent += n * at.backlog(shown)
 	}
 	slices.SortFunc(c.Classes, func(a, b ClassStats) int { return slices.Compare(a.Rules, b.Rules) })
 	return c

@@ -167,9 +167,6 @@ func (r *Registry) resume(s *Subscription, f form, theirs resume.Digests) *resum
 	var sums [resume.Leaves]*sum
 	ours := make(resume.Digests, resume.Leaves)
 	for leaf, b := range shown.buckets {
-		if b == nil {
-			b = &bucket{}
-		}
 		if sums[leaf] = b.sum(v, &r.digesting); sums[leaf] != nil {
 			ours[leaf] = sums[leaf].digest
 		}

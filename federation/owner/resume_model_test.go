@@ -83,17 +83,23 @@ func (w *world) comeBack(ids []federation.ID, state map[string]*federation.Servi
 		w.tb.Errorf("%d services are said to be spared, expected %d", resumed.spared, len(h.held))
 	}
 	w.registry.mu.Lock()
-	defer w.registry.mu.Unlock()
+	has, view := h.told, h.toldView
+	w.registry.mu.Unlock()
 	for _, m := range resumed.withheld { // a registry does not know that they are not sent
 		name := m.name
 		if h.held[name] != nil {
 			w.tb.Errorf("%s is said to be withheld, and the subscriber has it", name)
 		}
 		h.held[name] = &federation.Service{} // a change is to come
-		if e := h.told.find(name).in(h.toldView); e != nil {
+		if has == nil {                      // the registry has become unavailable
+			continue
+		}
+		if e := has.find(name).in(view); e != nil {
 			h.held[name] = e.Service()
 		}
 	}
+	w.registry.digesting.mu.Lock()
+	defer w.registry.digesting.mu.Unlock()
 	w.registry.digesting.owed = time.Time{}
 	if len(h.held)%3 == 2 { // no digests are taken the next time
 		w.registry.digesting.owed = time.Now().Add(time.Hour)

@@ -129,7 +129,9 @@ func (w *walk) next() (pair, bool) {
 		case w.bucket == resume.Leaves:
 			w.bucket, w.removing = 0, true
 		default:
-			w.pairs = differ(w.from.buckets[w.bucket], w.to.buckets[w.bucket])
+			if from := w.from.buckets[w.bucket]; from != nil || !w.removing { // else there is nothing to remove
+				w.pairs = differ(from, w.to.buckets[w.bucket])
+			}
 			w.bucket++
 		}
 	}
@@ -190,9 +192,13 @@ func (s *Subscription) Next(ctx context.Context) (federation.Event, error) {
 			return updates[0].decoded(), nil
 		}
 		select {
-		case <-s.wake:
 		case <-s.over:
 			return federation.Event{}, errUnavailable
+		default:
+		}
+		select {
+		case <-s.wake:
+		case <-s.over:
 		case <-ctx.Done():
 		}
 	}
@@ -384,26 +390,35 @@ func (s *Subscription) follow(before *version, v view, to *version, pairs []pair
 	s.rouse()
 }
 
-// standing is where a subscriber is that is behind: the version that it was told, in which
-// view, and what it may be told now.
+// standing is where a subscriber is: what it has to be told until it has a version, in which
+// view, and what it may be told now. The version is nil where nothing is newer.
 type standing struct {
+	unsent     int
 	version    *version
 	told, view view
 }
 
-// standing returns where the subscriber will be, and how many services it has to be told until
-// then.
-func (s *Subscription) standing() (at standing, unsent int) {
+func (s *Subscription) standing() standing {
 	switch {
 	case s.told == nil || s.begun.IsZero():
-		return standing{}, 0
+		return standing{}
 	case s.walk == nil:
-		return standing{s.told, s.toldView, s.view}, 0
+		return standing{len(s.ahead), s.told, s.toldView, s.view}
 	case s.walk.to == s.registry.shown.Load():
-		return standing{}, s.walk.unsent()
+		return standing{unsent: s.walk.unsent()}
 	default:
-		return standing{s.walk.to, s.walk.view, s.view}, s.walk.unsent()
+		return standing{s.walk.unsent(), s.walk.to, s.walk.view, s.view}
 	}
+}
+
+// backlog returns how many services a subscriber has to be told that stands there. A service
+// that has changed since the version counts once.
+func (at standing) backlog(shown *version) int {
+	if at.version == nil {
+		return at.unsent
+	}
+	newer := shown.distance(at.version, at.told, at.view)
+	return min(at.unsent+newer, max(at.unsent, newer, shown.count(at.view)))
 }
 
 // oldest returns when the first change happened that the subscriber has yet to be told; zero

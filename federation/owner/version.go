@@ -134,10 +134,7 @@ func (b *bucket) with(edits []edit) *bucket {
 			entries = append(entries, e.entry)
 		}
 	}
-	if entries = append(entries, old...); len(entries) == 0 {
-		return nil
-	}
-	return &bucket{entries: entries, sums: b.sumsAfter(pairs)}
+	return &bucket{entries: append(entries, old...), sums: b.sumsAfter(pairs)}
 }
 
 // version is the catalog of a registry as it is at some time. It never changes. The next
@@ -154,11 +151,12 @@ func (b *bucket) with(edits []edit) *bucket {
 // So what changes from one version to any other is found by comparing pointers, for each
 // view of it.
 type version struct {
-	buckets     [resume.Leaves]*bucket // nil for those that are empty
+	buckets     [resume.Leaves]*bucket // nil stands for an empty one that was told to one subscriber alone
 	services    int
 	policy      *policy.Policy // nil while everything is for everyone
 	path        wire.Path      // through which the services come
 	unavailable string         // why the catalog cannot be told as a whole; empty while it can
+	outages     int            // how often that has been so
 
 	// number is how many versions there were before, counted from 1. What was told to one
 	// subscriber alone has none.
@@ -168,12 +166,24 @@ type version struct {
 	differences map[passage]weak.Pointer[difference] // from other versions
 }
 
+// emptyVersion returns the first version of a registry.
+func emptyVersion() *version {
+	v := &version{number: 1}
+	for leaf := range v.buckets {
+		v.buckets[leaf] = &bucket{}
+	}
+	return v
+}
+
 // nothing is what a new subscriber has been told.
 var nothing = &version{} //nolint:gochecknoglobals // it never changes
 
 // copied returns a version that is the same, to be changed before others see it.
 func (v *version) copied() *version {
-	return &version{buckets: v.buckets, services: v.services, policy: v.policy, path: v.path, unavailable: v.unavailable}
+	return &version{
+		buckets: v.buckets, services: v.services, policy: v.policy, path: v.path,
+		unavailable: v.unavailable, outages: v.outages,
+	}
 }
 
 // find returns the entry of that name, or nil.
@@ -226,9 +236,6 @@ func (v *version) judged(p *policy.Policy) *version {
 	next := v.copied()
 	next.policy = p
 	for leaf, old := range v.buckets {
-		if old == nil {
-			continue
-		}
 		entries := make([]*entry, len(old.entries))
 		for i, e := range old.entries {
 			entries[i] = &entry{e.service, p.Judge(e.service)}

@@ -223,8 +223,9 @@ func (r *rig) hear(want, fqdns map[string]string) {
 		}
 		switch event.Operation {
 		case federation.Upsert:
-			if event.Name == markName {
-				return
+			if event.Name == markName { // what has gone comes after it, and before it goes
+				r.registry.Delete(markName)
+				continue
 			}
 			encoded, err := wire.NewEncoded(event.Service)
 			if err != nil {
@@ -232,6 +233,9 @@ func (r *rig) hear(want, fqdns map[string]string) {
 			}
 			r.subscriber.services[event.Name], r.subscriber.fqdns[event.Name] = bytesOf(r.T, encoded), encoded.FQDN()
 		case federation.Delete:
+			if event.Name == markName {
+				return
+			}
 			if _, kept := want[event.Name]; kept {
 				r.Fatalf("service %s was withdrawn, and is published", event.Name)
 			}
