@@ -289,10 +289,10 @@ func (s *Subscription) take(updates []update, n int) []update {
 
 // begin begins the walk to what is shown. The lock is released meanwhile.
 func (s *Subscription) begin() {
-	to, told, toldView, view := s.registry.shown.Load(), s.told, s.toldView, s.view
+	to, told, ahead, toldView, view := s.registry.shown.Load(), s.told, s.ahead, s.toldView, s.view
 	s.registry.mu.Unlock()
-	if len(s.ahead) > 0 {
-		told = told.with(s.ahead)
+	if len(ahead) > 0 {
+		told = told.with(ahead)
 	}
 	w := newWalk(told, to, toldView, view)
 	s.registry.mu.Lock()
