@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/internal/feedback"
@@ -136,7 +137,7 @@ func (p *publisher) publish(batch []name) {
 			} else {
 				gone = append(gone, p.service(of))
 			}
-			p.forgetRefusals(of, p.complete)
+			p.writer.Changed(of, p.complete)
 		}
 		p.count(before.rule, r.rule)
 		if r.subject.exported {
@@ -254,15 +255,14 @@ func (p *publisher) count(before, after export.Rule) {
 // tell has the verdict written where the author of the Service looks.
 func (p *publisher) tell(of name, r result) {
 	if !r.subject.exported {
-		p.gone(of)
+		p.writer.Forget(of)
 		return
 	}
-	o := p.opinion(of)
+	if s := r.verdict.Service; s != nil {
+		r.verdict.Service = &federation.Service{FQDN: s.FQDN} // the rest need not be kept
+	}
 	p.writer.Tell(of, feedback.Note{
-		Standing: export.Standing{
-			Verdict: r.verdict, Published: r.encoded != nil && o.hiddenBy == "",
-			HiddenBy: o.hiddenBy, Refusals: o.refusals,
-		},
-		Export: r.subject.object, Service: r.subject.input.Service, Changed: o.changed,
+		Standing: export.Standing{Verdict: r.verdict, Published: r.encoded != nil},
+		Export:   r.subject.object, Service: r.subject.input.Service,
 	})
 }

@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/labels"
@@ -50,9 +48,6 @@ type Source struct {
 	writer   *feedback.Writer
 	pace     pace                                      // other in tests
 	wrap     func(http.RoundTripper) http.RoundTripper // of tests
-
-	mu       sync.Mutex
-	opinions map[name]opinion
 }
 
 var (
@@ -90,7 +85,6 @@ func New(config Config) (*Source, error) {
 	return &Source{
 		config: config, selector: selector, wanted: wanted, slices: slices, scheme: scheme,
 		log: log, world: newWorld(usualPace().grace), writer: feedback.New(log), pace: usualPace(),
-		opinions: make(map[name]opinion),
 	}, nil
 }
 
@@ -135,95 +129,16 @@ func (s *Source) nameIn(service string) (of name, ok bool) {
 	return name{Namespace: namespace, Name: last}, ok
 }
 
-// opinion is what others say of a Service.
-type opinion struct {
-	hiddenBy string
-	refusals map[string]string // by consumer
-	changed  time.Time         // when it was last seen to be published otherwise, or zero
-}
-
-// maxRefusals is how many consumers are remembered that refuse one Service.
-const maxRefusals = 16
-
 // Hidden implements [source.Listener].
 func (s *Source) Hidden(service, by string) {
-	s.note(service, func(o *opinion) bool {
-		news := o.hiddenBy != by
-		o.hiddenBy = by
-		return news
-	})
+	if of, ok := s.nameIn(service); ok {
+		s.writer.Hidden(of, by)
+	}
 }
 
 // RefusedBy implements [source.Listener].
 func (s *Source) RefusedBy(r owner.Refusal) {
-	s.note(r.Service, func(o *opinion) bool {
-		before, known := o.refusals[r.Consumer]
-		switch {
-		case r.Rule == "":
-			delete(o.refusals, r.Consumer)
-			return known
-		case !known && len(o.refusals) >= maxRefusals:
-			return false
-		case o.refusals == nil:
-			o.refusals = make(map[string]string, 1)
-		}
-		o.refusals[r.Consumer] = r.Rule
-		return before != r.Rule
-	})
-}
-
-// note changes the opinion on a Service, and has its author told where change reports
-// that it is another.
-func (s *Source) note(service string, change func(*opinion) bool) {
-	of, ok := s.nameIn(service)
-	if !ok {
-		return
+	if of, ok := s.nameIn(r.Service); ok {
+		s.writer.Refused(of, r.Consumer, r.Rule)
 	}
-	s.mu.Lock()
-	o := s.opinions[of]
-	news := change(&o)
-	s.keep(of, o)
-	s.mu.Unlock()
-	if news {
-		s.world.touch(of)
-	}
-}
-
-// keep stores an opinion, or forgets it where there is none. It is called with mu held.
-func (s *Source) keep(of name, o opinion) {
-	if o.hiddenBy == "" && len(o.refusals) == 0 && o.changed.IsZero() {
-		delete(s.opinions, of)
-		return
-	}
-	s.opinions[of] = o
-}
-
-// forgetRefusals forgets what consumers say of a Service: it is published in another form now.
-// live says that it was seen to change, and not only to be there.
-func (s *Source) forgetRefusals(of name, live bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	o := s.opinions[of]
-	o.refusals = nil
-	if live {
-		o.changed = time.Now()
-	}
-	s.keep(of, o)
-}
-
-// opinion returns what others say of a Service.
-func (s *Source) opinion(of name) opinion {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	o := s.opinions[of]
-	o.refusals = maps.Clone(o.refusals)
-	return o
-}
-
-// gone forgets a Service that is exported no more.
-func (s *Source) gone(of name) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.opinions, of)
-	s.writer.Forget(of)
 }

@@ -72,14 +72,6 @@ func (w *world) rouse() {
 	}
 }
 
-// touch marks a Service to be looked at again.
-func (w *world) touch(of name) {
-	w.mu.Lock()
-	w.dirty[of] = struct{}{}
-	w.mu.Unlock()
-	w.rouse()
-}
-
 func nameOf(object metav1.Object) name {
 	return name{Namespace: object.GetNamespace(), Name: object.GetName()}
 }

@@ -3,7 +3,7 @@
 //
 // Nobody waits for it: what is to be told is noted, and a [Writer] writes it later, a
 // bounded number of times in a second, refusals first. Of what is noted for one
-// Service only the latest is kept. Nothing is written that the object says already,
+// Service only the latest is kept, and what others say of it is added to that. Nothing is written that the object says already,
 // so that an owner that starts writes nothing, and replicas that think alike write
 // what they both think once, or twice where they are as quick as each other.
 //
@@ -46,12 +46,12 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
 )
 
-// Note is what is to be told of one exported Service.
+// Note is what the owner has to tell of one exported Service. What others say of it the
+// Writer adds.
 type Note struct {
 	Standing export.Standing
 	Export   *mcsv1beta1.ServiceExport // nil where the label of the Service exports it
 	Service  *corev1.Service           // may be nil where Export is not
-	Changed  time.Time                 // when what is published was seen to change; zero: not yet
 }
 
 // task is what is to be written for one Service.
@@ -103,30 +103,85 @@ func (v *voice) hear(now, there voice) bool {
 
 // plan is what is known of a Service between its notes.
 type plan struct {
+	note     Note // the latest
+	noted    bool // whether there is one of what is published now
+	hiddenBy string
+	refusals map[string]string // by consumer
+	changed  time.Time         // when what is published was seen to change; zero: not yet
+
 	events   map[string]bool // by name, those to be created: whether they have been
 	opinion  bool            // the condition of consumers is this replica's
 	conflict string          // what another controller did not let through
+	voice    voice           // where there is a ServiceExport
 }
 
 // Tell notes what is to be told of a Service. It does not block.
 func (w *Writer) Tell(of cache.ObjectName, note Note) {
-	now := w.now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.known[of] = struct{}{}
+	p := w.plan(of)
+	p.note, p.noted = note, true
+	w.queue(of, p)
+}
+
+// Changed notes that a Service is published in another form from now on, and will be told
+// of: what consumers have said is about another. live says that it was seen to change, and
+// not only to be there.
+func (w *Writer) Changed(of cache.ObjectName, live bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.plan(of)
+	p.refusals, p.noted = nil, false
+	if live {
+		p.changed = w.now()
+	}
+}
+
+// Hidden notes what an earlier source of the catalog has in the place of a Service, or ""
+// where there is nothing any more.
+func (w *Writer) Hidden(of cache.ObjectName, by string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p := w.plans[of]; p != nil && p.hiddenBy != by {
+		p.hiddenBy = by
+		w.queue(of, p)
+	}
+}
+
+// maxRefusals is how many consumers are remembered that refuse one Service.
+const maxRefusals = 16
+
+// Refused notes by which rule a consumer refuses a Service, or "" where it takes it again.
+func (w *Writer) Refused(of cache.ObjectName, consumer, rule string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	p := w.plans[of]
 	if p == nil {
-		p = &plan{events: make(map[string]bool)}
+		return
 	}
-	t := w.task(of, p, note, now)
-	if len(p.events) > 0 || p.opinion || p.conflict != "" {
-		w.plans[of] = p
-	} else {
-		delete(w.plans, of) // of most there is nothing to know
+	before, known := p.refusals[consumer]
+	switch {
+	case before == rule || !known && len(p.refusals) >= maxRefusals:
+		return
+	case rule == "":
+		delete(p.refusals, consumer)
+	default:
+		if p.refusals == nil {
+			p.refusals = make(map[string]string, 1)
+		}
+		p.refusals[consumer] = rule
+	}
+	w.queue(of, p)
+}
+
+// queue has written what there is to say of a Service now. It is called with mu held.
+func (w *Writer) queue(of cache.ObjectName, p *plan) {
+	if !p.noted {
+		return // it is about to be
 	}
 	delete(w.urgent, of)
 	delete(w.usual, of)
-	switch {
+	switch t := p.task(w.now()); {
 	case t.conditions == nil && !t.opinions && len(t.events) == 0:
 		return
 	case t.urgent:
@@ -144,15 +199,15 @@ func (w *Writer) Tell(of cache.ObjectName, note Note) {
 func (w *Writer) Forget(of cache.ObjectName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.known, of)
 	delete(w.plans, of)
-	delete(w.voices, of)
 	delete(w.urgent, of)
 	delete(w.usual, of)
 }
 
-// task returns what is to be written. It is called with mu held.
-func (w *Writer) task(of cache.ObjectName, p *plan, note Note, now time.Time) task {
+// task returns what is to be written.
+func (p *plan) task(now time.Time) task {
+	note := p.note
+	note.Standing.HiddenBy, note.Standing.Refusals = p.hiddenBy, p.refusals
 	t := task{export: note.Export, urgent: note.Standing.Verdict.Refusal != nil || note.Standing.HiddenBy != ""}
 	if note.Export == nil {
 		if note.Service != nil {
@@ -169,7 +224,7 @@ func (w *Writer) task(of cache.ObjectName, p *plan, note Note, now time.Time) ta
 	switch {
 	case refused && (!standing || p.opinion && !same(before[said], after[opinion])):
 		t.opinions, t.opinion, t.urgent = true, after[opinion:opinion+1:opinion+1], true
-	case !refused && said >= 0 && (p.opinion || !note.Changed.IsZero() && before[said].LastTransitionTime.Time.Before(note.Changed.Truncate(time.Second))):
+	case !refused && said >= 0 && (p.opinion || !p.changed.IsZero() && before[said].LastTransitionTime.Time.Before(p.changed.Truncate(time.Second))):
 		t.opinions = true
 	case said < 0:
 		p.opinion = false
@@ -181,9 +236,7 @@ func (w *Writer) task(of cache.ObjectName, p *plan, note Note, now time.Time) ta
 			there = append(there, before[i])
 		}
 	}
-	v := w.voices[of]
-	news := v.hear(voiceOf(note.Export.UID, after), voiceOf(note.Export.UID, there)) || len(there) < len(after)
-	w.voices[of] = v
+	news := p.voice.hear(voiceOf(note.Export.UID, after), voiceOf(note.Export.UID, there)) || len(there) < len(after)
 	if news && fingerprint(note.Export.UID, after) != p.conflict {
 		t.conditions = after
 	}
@@ -219,10 +272,18 @@ func (p *plan) news(all []event, fresh bool) []event {
 	return slices.DeleteFunc(all, func(e event) bool {
 		created, known := p.events[e.name]
 		if !known && fresh {
-			p.events[e.name] = false
+			p.created(e.name, false)
 		}
 		return created || !known && !fresh
 	})
+}
+
+// created notes of an Event whether it has been created.
+func (p *plan) created(name string, done bool) {
+	if p.events == nil {
+		p.events = make(map[string]bool, 1)
+	}
+	p.events[name] = done
 }
 
 // event is one Event.
@@ -277,9 +338,7 @@ type Writer struct {
 
 	mu     sync.Mutex
 	server server
-	known  map[cache.ObjectName]struct{} // that were told of, and not forgotten
-	plans  map[cache.ObjectName]*plan    // of those of which there is something to remember
-	voices map[cache.ObjectName]voice    // of those with a ServiceExport
+	plans  map[cache.ObjectName]*plan // of those that were told of, and not forgotten
 	urgent map[cache.ObjectName]task
 	usual  map[cache.ObjectName]task
 	later  []retry // in the order in which they are due
@@ -297,8 +356,7 @@ type retry struct {
 func New(log logger) *Writer {
 	return &Writer{
 		wake: make(chan struct{}, 1), log: log, now: time.Now,
-		known: make(map[cache.ObjectName]struct{}),
-		plans: make(map[cache.ObjectName]*plan), voices: make(map[cache.ObjectName]voice), urgent: make(map[cache.ObjectName]task), usual: make(map[cache.ObjectName]task),
+		plans: make(map[cache.ObjectName]*plan), urgent: make(map[cache.ObjectName]task), usual: make(map[cache.ObjectName]task),
 	}
 }
 
@@ -337,9 +395,8 @@ func (w *Writer) postpone(of cache.ObjectName, t task) {
 func (w *Writer) again(of cache.ObjectName, t task) {
 	_, urgent := w.urgent[of]
 	_, usual := w.usual[of]
-	_, known := w.known[of]
 	switch {
-	case urgent || usual || !known:
+	case urgent || usual || w.plans[of] == nil:
 	case t.urgent:
 		w.urgent[of] = t
 	default:

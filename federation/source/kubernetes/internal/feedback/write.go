@@ -164,14 +164,14 @@ func (w *Writer) one(ctx context.Context, of cache.ObjectName, t *task, s server
 		// Another replica may be about to say something else: the first has it.
 		err = s.apply(ctx, t.export, ConsumersManager, t.export.ResourceVersion, t.opinion)
 		if done(err) || apierrors.IsConflict(err) {
-			w.owns(of, err == nil && len(t.opinion) > 0)
+			w.note(of, func(p *plan) { p.opinion = err == nil && len(t.opinion) > 0 })
 			t.opinions = false
 			return nil
 		}
 	default:
 		err = s.create(ctx, t.events[0])
 		if done(err) || apierrors.IsAlreadyExists(err) {
-			w.created(of, t.events[0].name)
+			w.note(of, func(p *plan) { p.created(t.events[0].name, true) })
 			t.events = t.events[1:]
 			return nil
 		}
@@ -238,54 +238,49 @@ func newEvent(of corev1.ObjectReference, reason, note string) event {
 	return event{name: name, regarding: of, reason: reason, note: note}
 }
 
+// plan returns what is known of a Service. It is called with mu held.
 func (w *Writer) plan(of cache.ObjectName) *plan {
-	if w.plans[of] == nil {
-		w.plans[of] = &plan{events: make(map[string]bool)}
+	p := w.plans[of]
+	if p == nil {
+		p = new(plan)
+		w.plans[of] = p
 	}
-	return w.plans[of]
+	return p
 }
 
-func (w *Writer) created(of cache.ObjectName, name string) {
+// note changes what is known of a Service, unless it has been forgotten.
+func (w *Writer) note(of cache.ObjectName, change func(*plan)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.plan(of).events[name] = true
+	if p := w.plans[of]; p != nil {
+		change(p)
+	}
 }
 
 // isCreated reports whether an Event has been created. The task before may have done so
 // when the next one was noted already.
-func (w *Writer) isCreated(of cache.ObjectName, name string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	p := w.plans[of]
-	return p != nil && p.events[name]
-}
-
-func (w *Writer) owns(of cache.ObjectName, opinion bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.plan(of).opinion = opinion
+func (w *Writer) isCreated(of cache.ObjectName, name string) (created bool) {
+	w.note(of, func(p *plan) { created = p.events[name] })
+	return created
 }
 
 // wrote notes what has been written. There may be something else to say by now.
 func (w *Writer) wrote(of cache.ObjectName, written voice) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	v, ok := w.voices[of]
-	if !ok || v.verdict != written.verdict {
-		return
-	}
-	v.owed = v.owed && v.text != written.text
-	v.writes++
-	w.voices[of] = v
+	w.note(of, func(p *plan) {
+		if v := &p.voice; v.verdict == written.verdict {
+			v.owed = v.owed && v.text != written.text
+			v.writes++
+		}
+	})
 }
 
 // conflicts notes that another controller keeps a condition.
 func (w *Writer) conflicts(of cache.ObjectName, conditions string, err error) {
-	w.mu.Lock()
-	p := w.plan(of)
-	first := p.conflict == ""
-	p.conflict = conditions
-	w.mu.Unlock()
+	first := false
+	w.note(of, func(p *plan) {
+		first = p.conflict == ""
+		p.conflict = conditions
+	})
 	if first {
 		w.log.Warn("another controller keeps the conditions of a ServiceExport", "export", of.String(), "error", oneLine(err))
 	}
