@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -164,12 +165,7 @@ func extendedErrors(m *dns.Msg) []string {
 }
 
 func hasError(m *dns.Msg, code uint16) bool {
-	for _, e := range errorsOf(m) {
-		if e.InfoCode == code {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(errorsOf(m), func(e *dns.EDNS0_EDE) bool { return e.InfoCode == code })
 }
 
 func errorsOf(m *dns.Msg) (all []*dns.EDNS0_EDE) {

@@ -4,14 +4,12 @@ import (
 	"context"
 	"net/netip"
 	"slices"
-	"sort"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/coredns/coredns/plugin"
 	"github.com/coredns/coredns/plugin/pkg/fall"
-	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
@@ -130,46 +128,30 @@ func (f *Federation) answer(ctx context.Context, z *zone.Zone, w dns.ResponseWri
 		return nil, handOn
 	}
 
-	m := reply.To(r)
+	m, c := reply.To(r), f.client(w, r)
 	switch result.Kind {
 	case zone.Unsynced, zone.Unheard:
 		// Not NXDOMAIN: it would be cached for a name that may well exist.
-		fail(&m.Msg, r, dns.ExtendedErrorCodeNotReady, "catalog not received yet")
+		c.fail(m, dns.ExtendedErrorCodeNotReady, "catalog not received yet")
 	case zone.NameError:
 		m.Rcode = dns.RcodeNameError
 		m.SetAuthority(&result)
 	case zone.NoData:
 		m.SetAuthority(&result)
 	case zone.Success:
-		room := f.room(w, r)
-		m.SetAnswer(&result, room)
+		m.SetAnswer(&result, c.room)
 		if question.Qtype == dns.TypeSRV || question.Qtype == dns.TypeNS {
-			addGlue(m, w, r, &result, room, now)
+			c.addGlue(m, &result, now)
 		}
 	case zone.Indirect:
 		if question.Qtype == dns.TypeSRV {
-			f.answerTargets(ctx, m, w, r, &result, now)
+			f.answerTargets(ctx, m, c, &result, now)
 		} else {
-			f.answerIndirect(ctx, m, r, &result)
+			f.answerIndirect(ctx, m, c, &result)
 		}
 	}
-	annotate(&m.Msg, r, &result)
-	if result.Stale() && m.Rcode == dns.RcodeSuccess {
-		countStale(w, &result)
-	}
+	c.annotate(m, &result)
 	return &m.Msg, dns.RcodeSuccess
-}
-
-// room returns how many octets of a reply can reach the client: the server would
-// cut off what is made beyond that. Where zones fall through, plugin cache may keep
-// the reply for other clients, and it must be whole. A signed reply is not
-// truncated, either.
-func (f *Federation) room(w dns.ResponseWriter, r *dns.Msg) int {
-	if f.falls || r.IsTsig() != nil {
-		return dns.MaxMsgSize
-	}
-	state := request.Request{W: w, Req: r}
-	return state.Size()
 }
 
 // next hands the query on. Without a next plugin it is refused, as the server does
@@ -194,117 +176,4 @@ func (f *Federation) fallsThrough(name string) bool {
 		}
 	}
 	return in.through.Through(name)
-}
-
-// annotate adds the extended errors of an answer that is stale, or negative while
-// an owner is lost (RFC 8914 sections 4.4 and 4.20), or that lacks an address which
-// is not allowed.
-func annotate(m, r *dns.Msg, result *zone.Result) {
-	negative := m.Rcode == dns.RcodeNameError || m.Rcode == dns.RcodeSuccess && len(m.Answer) == 0
-	switch {
-	case negative && result.Lost():
-		addError(m, r, dns.ExtendedErrorCodeStaleNXDOMAINAnswer, "")
-	case result.Stale() && m.Rcode == dns.RcodeSuccess:
-		addError(m, r, dns.ExtendedErrorCodeStaleAnswer, "")
-	}
-	if result.Denied() {
-		addError(m, r, dns.ExtendedErrorCodeBlocked, denied)
-	}
-}
-
-// countStale counts a stale answer, unless it is only explained.
-func countStale(w dns.ResponseWriter, result *zone.Result) {
-	if _, explained := w.(asker); !explained {
-		staleAnswers.WithLabelValues(result.StaleOwner()).Inc()
-	}
-}
-
-// fail turns the reply into SERVFAIL with an extended error.
-func fail(m, r *dns.Msg, code uint16, text string) {
-	m.Rcode = dns.RcodeServerFailure
-	m.Authoritative = false
-	addError(m, r, code, text)
-}
-
-// addError adds an extended error (RFC 8914), once, for a client that speaks EDNS:
-// to others an OPT must not be sent (RFC 6891 section 7). The server fills in the
-// rest of the OPT.
-func addError(m, r *dns.Msg, code uint16, text string) {
-	if r.IsEdns0() == nil {
-		return
-	}
-	opt := m.IsEdns0()
-	if opt == nil {
-		opt = &dns.OPT{Hdr: dns.RR_Header{Name: ".", Rrtype: dns.TypeOPT}}
-		m.Extra = append(m.Extra, opt)
-	}
-	if slices.ContainsFunc(opt.Option, func(o dns.EDNS0) bool {
-		ede, ok := o.(*dns.EDNS0_EDE)
-		return ok && ede.InfoCode == code
-	}) {
-		return
-	}
-	opt.Option = append(opt.Option, &dns.EDNS0_EDE{InfoCode: code, ExtraText: text})
-}
-
-const (
-	// maxError is the size of the extended error of a stale answer, in octets.
-	maxError = 2 + 2 + 2
-
-	// minGlue is the least size of an address record, in octets: a pointer to
-	// its name, type, class, TTL, length and an IPv4 address.
-	minGlue = 2 + 2 + 2 + 4 + 2 + 4
-)
-
-// addGlue adds as many whole RRsets as fit the client's buffer: what is
-// optional must not cause truncation (RFC 2181 section 9).
-func addGlue(m *reply.Message, w dns.ResponseWriter, r *dns.Msg, result *zone.Result, room int, now time.Time) {
-	limit := glueLimit(w, r)
-	if limit == 0 {
-		return
-	}
-	if m.Len() > limit {
-		m.Compress = true // as the server will
-		if m.Len()+minGlue > limit {
-			return
-		}
-	}
-	m.SetGlue(result, room, now)
-	if m.Len() > limit {
-		trimGlue(m, limit)
-	}
-}
-
-// glueLimit returns how many octets a reply with glue may have. Over UDP a client
-// that sets DO gets no glue, so that is 0: plugin dnssec would add a signature for
-// each RRset.
-func glueLimit(w dns.ResponseWriter, r *dns.Msg) int {
-	state := request.Request{W: w, Req: r}
-	if state.Do() && state.Proto() == "udp" {
-		return 0
-	}
-	limit := state.Size()
-	if opt := r.IsEdns0(); opt != nil {
-		limit -= dns.Len(opt) + maxError
-	}
-	return limit
-}
-
-// trimGlue leaves as many RRsets of the glue as fit the limit, in octets.
-func trimGlue(m *reply.Message, limit int) {
-	glue := m.Extra
-	m.Compress, m.Extra = true, nil
-	fit := sort.Search(min(len(glue), (limit-m.Len())/minGlue), func(n int) bool {
-		m.Extra = glue[:n+1]
-		return m.Len() > limit
-	})
-	for fit > 0 && fit < len(glue) && sameSet(glue[fit-1], glue[fit]) {
-		fit--
-	}
-	m.Extra = slices.Clip(glue[:fit])
-}
-
-// sameSet reports whether two records of one class are in the same RRset.
-func sameSet(a, b dns.RR) bool {
-	return a.Header().Rrtype == b.Header().Rrtype && a.Header().Name == b.Header().Name
 }

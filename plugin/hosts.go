@@ -22,7 +22,7 @@ const partialTTL = 5
 // answerIndirect answers an address query whose addresses are partly those of
 // hosts elsewhere. The name has SRV and TXT records, so it cannot be a CNAME
 // (RFC 1034 section 3.6.2): the addresses at the end of the chain are its own.
-func (f *Federation) answerIndirect(ctx context.Context, m *reply.Message, r *dns.Msg, result *zone.Result) {
+func (f *Federation) answerIndirect(ctx context.Context, m *reply.Message, c client, result *zone.Result) {
 	owner := result.Owner()
 	hosts, failed := f.elsewhere(result)
 	others := f.resolve(ctx, owner, result.Type, hosts)
@@ -32,39 +32,38 @@ func (f *Federation) answerIndirect(ctx context.Context, m *reply.Message, r *dn
 	allowed := f.publishable(owner, others.Addresses)
 	m.SetResolved(result, allowed, others.TTL)
 	if others.Stale && !result.Stale() { // annotate says it of the result
-		addError(&m.Msg, r, dns.ExtendedErrorCodeStaleAnswer, "endpoint host cannot be resolved")
+		c.addError(m, dns.ExtendedErrorCodeStaleAnswer, "endpoint host cannot be resolved")
 	}
 	if len(allowed) < len(others.Addresses) {
-		addError(&m.Msg, r, dns.ExtendedErrorCodeBlocked, denied)
+		c.addError(m, dns.ExtendedErrorCodeBlocked, denied)
 	}
-	f.conclude(m, r, result, failed)
+	conclude(m, c, result, failed)
 }
 
 // answerTargets answers an SRV query about endpoints that are hosts elsewhere, which are
 // its targets.
-func (f *Federation) answerTargets(ctx context.Context, m *reply.Message, w dns.ResponseWriter, r *dns.Msg, result *zone.Result, now time.Time) {
+func (f *Federation) answerTargets(ctx context.Context, m *reply.Message, c client, result *zone.Result, now time.Time) {
 	blocked, failed := f.barTargets(ctx, result)
 	if failed {
 		result.TTL = min(result.TTL, partialTTL)
 	}
-	room := f.room(w, r)
-	m.SetAnswer(result, room)
-	addGlue(m, w, r, result, room, now)
+	m.SetAnswer(result, c.room)
+	c.addGlue(m, result, now)
 	if blocked {
-		addError(&m.Msg, r, dns.ExtendedErrorCodeBlocked, denied)
+		c.addError(m, dns.ExtendedErrorCodeBlocked, denied)
 	}
-	f.conclude(m, r, result, failed)
+	conclude(m, c, result, failed)
 }
 
 // denied is the text of the extended error of an answer that lacks what is not allowed.
 const denied = "endpoint host has an address that is not allowed"
 
 // conclude completes an answer that depends on hosts elsewhere and may have no records.
-func (f *Federation) conclude(m *reply.Message, r *dns.Msg, result *zone.Result, failed bool) {
+func conclude(m *reply.Message, c client, result *zone.Result, failed bool) {
 	switch {
 	case len(m.Answer) > 0:
 	case failed:
-		fail(&m.Msg, r, dns.ExtendedErrorCodeNoReachableAuthority, "endpoint host cannot be resolved")
+		c.fail(m, dns.ExtendedErrorCodeNoReachableAuthority, "endpoint host cannot be resolved")
 	default:
 		m.SetAuthority(result)
 	}

@@ -1,0 +1,136 @@
+package federationplugin
+
+import (
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/coredns/coredns/request"
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
+)
+
+// client is what the client of a query can take.
+type client struct {
+	edns bool // it understands extended errors (RFC 8914)
+	asks bool // it wants an explanation, and its answers do not count
+
+	// room is how many octets of a reply can reach it: the server would cut off what is
+	// made beyond that.
+	room int
+
+	// glue is how many octets a reply with glue may have; 0: there may be none.
+	glue int
+}
+
+const (
+	// maxError is the size of the extended error of a stale answer, in octets.
+	maxError = 2 + 2 + 2
+
+	// minGlue is the least size of an address record, in octets: a pointer to
+	// its name, type, class, TTL, length and an IPv4 address.
+	minGlue = 2 + 2 + 2 + 4 + 2 + 4
+)
+
+// client returns what the client of a query can take.
+func (f *Federation) client(w dns.ResponseWriter, r *dns.Msg) client {
+	state := request.Request{W: w, Req: r}
+	c := client{room: state.Size()}
+	_, c.asks = w.(asker)
+	// Over UDP a client that sets DO gets no glue: plugin dnssec would add a signature for
+	// each RRset.
+	if !state.Do() || state.Proto() != "udp" {
+		c.glue = c.room
+	}
+	if opt := r.IsEdns0(); opt != nil {
+		c.edns = true
+		c.glue = max(c.glue-dns.Len(opt)-maxError, 0)
+	}
+	// Where zones fall through, plugin cache may keep the reply for other clients, and it
+	// must be whole. A signed reply is not truncated, either.
+	if f.falls || r.IsTsig() != nil {
+		c.room = dns.MaxMsgSize
+	}
+	return c
+}
+
+// annotate adds the extended errors of an answer that is stale, or negative while
+// an owner is lost (RFC 8914 sections 4.4 and 4.20), or that lacks an address which
+// is not allowed. It counts stale answers.
+func (c client) annotate(m *reply.Message, result *zone.Result) {
+	negative := m.Rcode == dns.RcodeNameError || m.Rcode == dns.RcodeSuccess && len(m.Answer) == 0
+	stale := result.Stale() && m.Rcode == dns.RcodeSuccess
+	switch {
+	case negative && result.Lost():
+		c.addError(m, dns.ExtendedErrorCodeStaleNXDOMAINAnswer, "")
+	case stale:
+		c.addError(m, dns.ExtendedErrorCodeStaleAnswer, "")
+	}
+	if result.Denied() {
+		c.addError(m, dns.ExtendedErrorCodeBlocked, denied)
+	}
+	if stale && !c.asks {
+		staleAnswers.WithLabelValues(result.StaleOwner()).Inc()
+	}
+}
+
+// fail turns the reply into SERVFAIL with an extended error.
+func (c client) fail(m *reply.Message, code uint16, text string) {
+	m.Rcode = dns.RcodeServerFailure
+	m.Authoritative = false
+	c.addError(m, code, text)
+}
+
+// addError adds an extended error (RFC 8914), once, for a client that speaks EDNS:
+// to others an OPT must not be sent (RFC 6891 section 7). The server fills in the
+// rest of the OPT.
+func (c client) addError(m *reply.Message, code uint16, text string) {
+	if !c.edns || hasError(&m.Msg, code) {
+		return
+	}
+	opt := m.IsEdns0()
+	if opt == nil {
+		opt = &dns.OPT{Hdr: dns.RR_Header{Name: ".", Rrtype: dns.TypeOPT}}
+		m.Extra = append(m.Extra, opt)
+	}
+	opt.Option = append(opt.Option, &dns.EDNS0_EDE{InfoCode: code, ExtraText: text})
+}
+
+// addGlue adds as many whole RRsets as fit the client's buffer: what is
+// optional must not cause truncation (RFC 2181 section 9).
+func (c client) addGlue(m *reply.Message, result *zone.Result, now time.Time) {
+	if c.glue == 0 {
+		return
+	}
+	if m.Len() > c.glue {
+		m.Compress = true // as the server will
+		if m.Len()+minGlue > c.glue {
+			return
+		}
+	}
+	m.SetGlue(result, c.room, now)
+	if m.Len() > c.glue {
+		c.trimGlue(m)
+	}
+}
+
+// trimGlue leaves as many RRsets of the glue as the client can take.
+func (c client) trimGlue(m *reply.Message) {
+	glue := m.Extra
+	m.Compress, m.Extra = true, nil
+	fit := sort.Search(min(len(glue), (c.glue-m.Len())/minGlue), func(n int) bool {
+		m.Extra = glue[:n+1]
+		return m.Len() > c.glue
+	})
+	for fit > 0 && fit < len(glue) && sameSet(glue[fit-1], glue[fit]) {
+		fit--
+	}
+	m.Extra = slices.Clip(glue[:fit])
+}
+
+// sameSet reports whether two records of one class are in the same RRset.
+func sameSet(a, b dns.RR) bool {
+	return a.Header().Rrtype == b.Header().Rrtype && a.Header().Name == b.Header().Name
+}
