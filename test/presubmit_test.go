@@ -55,14 +55,14 @@ var wings = map[string]wing{
 	"federation/policy":   {[]string{"federation", "federation/wire"}, 1300},
 	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2285},
 	"federation/consumer": {[]string{"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"}, 4620},
-	"federation/owner":    {[]string{"federation", "federation/mtls", "federation/policy", "federation/wire", "internal", "proto"}, 3500},
+	"federation/owner":    {[]string{"federation", "federation/mtls", "federation/policy", "federation/wire", "internal", "proto"}, 3320},
 	"federation/dns": {
-		[]string{"federation", "federation/consumer", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal"}, 5400,
+		[]string{"federation", "federation/consumer", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal"}, 5350,
 	},
 	"federation/source": {
 		[]string{
 			"federation", "federation/consumer", "federation/mtls", "federation/owner", "federation/policy", "federation/wire", "internal", "proto",
-		}, 12720,
+		}, 12050,
 	},
 	"federation/provider": {[]string{"federation", "internal", "proto"}, 1050},
 	"plugin": {
@@ -73,7 +73,7 @@ var wings = map[string]wing{
 		[]string{
 			"federation", "federation/consumer", "federation/dns", "federation/mtls", "federation/owner", "federation/policy", "federation/provider",
 			"federation/source", "federation/status", "federation/wire", "internal", "proto",
-		}, 8590,
+		}, 8480,
 	},
 	"deploy/image":   {nil, 350}, // a module of its own
 	"deploy/package": {nil, 400}, // likewise
