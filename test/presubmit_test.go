@@ -73,7 +73,7 @@ var wings = map[string]wing{
 		[]string{
 			"federation", "federation/consumer", "federation/dns", "federation/mtls", "federation/owner", "federation/policy", "federation/provider",
 			"federation/source", "federation/status", "federation/wire", "internal", "proto",
-		}, 8480,
+		}, 8530,
 	},
 	"deploy/image":   {nil, 350}, // a module of its own
 	"deploy/package": {nil, 400}, // likewise
