@@ -63,7 +63,7 @@ func (c *Catalog) evaluate() {
 	c.claims = make(claim.Names[string, *item])
 	for level, p := range c.active {
 		for _, it := range p.items {
-			it.level = int32(level) //nolint:gosec // no list is that long
+			it.level = int32(level)
 			c.claims.Add(it.fqdn, it)
 		}
 	}

@@ -99,8 +99,8 @@ func testDefinition(t *testing.T, c *cluster) {
 	c.export("v1alpha1", "definition", "a")
 	until(t, "what is served again", r.back)
 	until(t, "what was exported again", func() bool { return r.names() == "west/definition/a" && other.names() == "west/definition/a" })
-	r.part.mu.Lock()
-	defer r.part.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if n := strings.Count(r.log.String(), "the cluster serves fewer resources"); n != 1 {
 		t.Errorf("the removal was logged %d times", n)
 	}

@@ -26,8 +26,8 @@ var quick = pace{check: 100 * time.Millisecond, retry: 50 * time.Millisecond, di
 // withdrew fails the test where anything but names was ever taken away.
 func (r *runner) withdrew(t *testing.T, names ...string) {
 	t.Helper()
-	r.part.mu.Lock()
-	defer r.part.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if got, want := strings.Join(r.withdrawn, " "), strings.Join(names, " "); got != want {
 		t.Errorf("withdrawn: %q, want %q", got, want)
 	}
