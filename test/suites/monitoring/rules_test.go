@@ -152,7 +152,7 @@ func TestMetricsExist(t *testing.T) {
 		declared["coredns_federation_"+name] = true
 	}
 	declared["coredns_federation_ready"] = strings.Contains(plugin, `"ready"`)
-	for _, name := range found(`ownerDesc\(\w+, "([a-z_]+)"`, owner) {
+	for _, name := range found(`\.(?:gauge|count)\("([a-z_]+)"`, owner) {
 		declared["federation_owner_"+name] = true
 	}
 	for _, file := range []string{"rules.yaml", "rules_test.yaml", "dashboard.json"} {
