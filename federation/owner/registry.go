@@ -385,20 +385,26 @@ func (r *Registry) Len() int { return r.newest.Load().services }
 // stats adds what the registry knows: the number of services, the classes, what
 // subscribers have yet to be told, and since when the first of that has been waiting.
 func (r *Registry) stats(c CatalogStats) CatalogStats {
-	newest, shown := r.newest.Load(), r.shown.Load()
+	newest := r.newest.Load()
 	c.Services, c.Unavailable = newest.services, newest.unavailable
+	consumers := make(map[view]int)
 	behind := make(map[standing]int) // subscriptions
 	r.mu.Lock()
+	shown := r.shown.Load()
 	for v, class := range r.classes {
-		if !v.whole {
-			c.Classes = append(c.Classes, ClassStats{Rules: v.class.Rules(), Consumers: len(class), Services: shown.count(v)})
-		}
+		consumers[v] = len(class)
 		for s := range class {
 			behind[s.standing()]++
 			c.Oldest = earlier(c.Oldest, s.oldest())
 		}
 	}
 	r.mu.Unlock()
+	// Without the lock, because that is to look at many services.
+	for v, n := range consumers {
+		if !v.whole {
+			c.Classes = append(c.Classes, ClassStats{Rules: v.class.Rules(), Consumers: n, Services: shown.count(v)})
+		}
+	}
 	for at, n := range behind {
 		c.Unsent += n * at.backlog(shown)
 	}

@@ -248,7 +248,7 @@ func (s *session) await(ctx context.Context, opened <-chan wire.Request) (wire.R
 
 // start tells that the consumer has subscribed.
 func (s *session) start() {
-	s.subscription.begun = time.Now()
+	s.subscription.ask()
 	if s.resumed == nil {
 		s.log.Info("consumer subscribed")
 		return

@@ -57,7 +57,6 @@ type Subscription struct {
 	registry   *Registry
 	everything bool            // whatever the policy
 	ids        []federation.ID // of the consumer, unless it is told everything
-	begun      time.Time       // zero before the subscriber has asked
 
 	stop func(error) // is called when the registry becomes unavailable, with it locked; may be nil
 
@@ -68,8 +67,9 @@ type Subscription struct {
 
 	// Guarded by the mutex of registry.
 
-	patient bool // whether it outlasts that the registry is unavailable
-	view    view // of what the registry shows
+	begun   time.Time // zero before the subscriber has asked
+	patient bool      // whether it outlasts that the registry is unavailable
+	view    view      // of what the registry shows
 
 	// The subscriber was told this version in this view, but for what walk has told since and
 	// what ahead says; ahead is only set between two walks. Told is nil while the subscriber
@@ -231,6 +231,13 @@ func (u update) decoded() federation.Event {
 		u.Service = u.encoded.Service()
 	}
 	return u.Event
+}
+
+// ask notes that the subscriber has asked for the catalog.
+func (s *Subscription) ask() {
+	s.registry.mu.Lock()
+	defer s.registry.mu.Unlock()
+	s.begun = time.Now()
 }
 
 // left returns how many services of the catalog will be taken.
