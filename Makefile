@@ -151,6 +151,15 @@ RACELESS := /test/(peers/realserver|suites/kubernetes/deploy|suites/relay)$$
 race: ## run the same tests under the race detector, but for those of processes
 	CGO_ENABLED=1 $(GOTEST) -- -race -timeout 20m $$(go list ./... | grep -vE '$(RACELESS)')
 
+# The tests of these packages do less under the race detector, so CI runs them without it
+# as well. All others it leaves to race and e2e, which between them run every package.
+SHORTENED := ./federation/source/relay ./test/suites/matrix
+
+.PHONY: test-rest
+test-rest: ## run what CI needs of `make test` beside race and e2e: what the race detector shortens, and the other modules
+	$(GOTEST) -- -timeout 20m $(SHORTENED)
+	$(GOTEST) -modules deploy/image$(comma)deploy/package -- -timeout 20m ./...
+
 .PHONY: race-etcd
 race-etcd: $(ETCD) ## run the tests of registrations in etcd with real clusters of etcd under the race detector
 	CGO_ENABLED=1 REAL_SERVERS=required $(GOTEST) -- -race -count=1 -timeout 20m ./federation/source/registration/store/etcd
