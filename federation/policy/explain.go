@@ -23,7 +23,7 @@ func (p *Policy) Explain(c Class, s *federation.Service) Decision {
 	}
 	var unmet []string
 	more := 0
-	for i := range setOf(c.rules).each() {
+	for i := range c.rules.each() {
 		r := &p.rules[i]
 		if condition := r.unmet(s); condition != "" {
 			if len(unmet) < mostUnmet {
@@ -33,11 +33,12 @@ func (p *Policy) Explain(c Class, s *federation.Service) Decision {
 			}
 			continue
 		}
-		told, changed, err := p.shapes[r.shape].apply(s)
+		shape := &p.shapes[r.shape]
+		told, err := shape.apply(s)
 		if err != nil {
 			return Decision{Rule: i + 1, Reason: err.Error()}
 		}
-		return Decision{Rule: i + 1, Service: told, Reason: describe(s, told, changed)}
+		return Decision{Rule: i + 1, Service: told, Reason: shape.describe(s, told)}
 	}
 	if len(unmet) == 0 {
 		return Decision{Reason: "no rule is for this consumer"}
@@ -51,22 +52,34 @@ func (p *Policy) Explain(c Class, s *federation.Service) Decision {
 // mostUnmet is how many rules a reason names.
 const mostUnmet = 10
 
-// describe returns what was changed of a service that is told.
-func describe(s, told *federation.Service, changed changes) string {
-	if changed == 0 {
+// describe returns what the shape has changed of a service that is told.
+func (sh *shape) describe(s, told *federation.Service) string {
+	if told == s {
 		return "told as it is"
 	}
 	var parts, stripped []string
-	if changed&changedFQDN != 0 {
+	if told.FQDN != s.FQDN {
 		parts = append(parts, "as "+strings.TrimSuffix(told.FQDN.String(), "."))
 	}
-	if changed&changedEndpoints != 0 {
+	if len(told.Endpoints) != len(s.Endpoints) {
 		parts = append(parts, fmt.Sprintf("with %d of %d endpoints and %d of %d instances",
 			len(told.Endpoints), len(s.Endpoints), len(told.Instances), len(s.Instances)))
 	}
-	for i, name := range []string{"descriptions", "tags", "sans", "labels", "metadata"} { // in the order of changes
-		if changed&(changedDescription<<i) != 0 {
-			stripped = append(stripped, name)
+	whole := *s
+	_ = sh.pick(&whole) // which has not failed before
+	for _, one := range []struct {
+		name string
+		shape
+	}{
+		{"descriptions", shape{description: sh.description}},
+		{"tags", shape{tags: sh.tags}},
+		{"sans", shape{sans: sh.sans}},
+		{"labels", shape{labels: sh.labels}},
+		{"metadata", shape{metadata: sh.metadata}},
+	} {
+		left := whole
+		if one.strip(&left); !left.Equal(&whole) {
+			stripped = append(stripped, one.name)
 		}
 	}
 	if stripped != nil {

@@ -24,10 +24,10 @@ type Policy struct {
 	unconditional ruleSet
 }
 
-// consumers are rules for the consumers that a pattern matches.
+// consumers is a rule for the consumers that a pattern matches.
 type consumers struct {
 	pattern pattern.ID
-	rules   []int
+	rule    int
 }
 
 // New compiles the rules, in the order in which they are tried. Without any, nothing
@@ -69,7 +69,6 @@ func compiled(rules []rule, shapes []shape) *Policy {
 		exactName: map[string][]int{}, belowName: map[string][]int{},
 		exactID: map[string][]int{}, patternID: map[string][]consumers{},
 	}
-	patterns := map[pattern.ID]int{} // indices in their group
 	for i := range rules {
 		r := &rules[i]
 		if r.unconditional() {
@@ -86,37 +85,28 @@ func compiled(rules []rule, shapes []shape) *Policy {
 			}
 		}
 		for _, to := range r.to {
-			p.addID(to, i, patterns)
+			p.addID(to, i)
 		}
 	}
 	return p
 }
 
 // addID adds a rule for the consumers that a pattern matches.
-func (p *Policy) addID(to pattern.ID, rule int, patterns map[pattern.ID]int) {
-	text := to.String()
-	switch {
+func (p *Policy) addID(to pattern.ID, rule int) {
+	switch text := to.String(); {
 	case to.IsEveryone():
 		p.everyone.add(rule)
-		return
 	case to.IsPlain():
 		p.exactID[text] = append(p.exactID[text], rule)
-		return
+	default:
+		group := pattern.Group(text)
+		p.patternID[group] = append(p.patternID[group], consumers{to, rule})
 	}
-	g := pattern.Group(text)
-	at, known := patterns[to]
-	if !known {
-		at = len(p.patternID[g])
-		patterns[to] = at
-		p.patternID[g] = append(p.patternID[g], consumers{pattern: to})
-	}
-	c := &p.patternID[g][at]
-	c.rules = append(c.rules, rule)
 }
 
 // Class is what all consumers have in common for whom the same rules are made: what
 // they are told. Classes of one policy are equal (==) when they have the same rules.
-type Class struct{ rules string } // as ruleSet.text returns them
+type Class struct{ rules ruleSet }
 
 // Class returns the class of a consumer with the identities.
 func (p *Policy) Class(ids []federation.ID) Class {
@@ -128,17 +118,16 @@ func (p *Policy) Class(ids []federation.ID) Class {
 		p.addFor(&rules, id.String(), func(to pattern.ID) bool { return to.Matches(id) })
 	}
 	rules.cut(&p.unconditional)
-	return Class{rules.text()}
+	return Class{rules}
 }
 
 // addFor adds the rules with a pattern that matches the identity or the pattern id. It
 // asks matches of those that are not equal.
 func (p *Policy) addFor(rules *ruleSet, id string, matches func(pattern.ID) bool) {
 	rules.add(p.exactID[id]...)
-	candidates := p.patternID[pattern.Group(id)]
-	for i := range candidates {
-		if matches(candidates[i].pattern) {
-			rules.add(candidates[i].rules...)
+	for _, some := range p.patternID[pattern.Group(id)] {
+		if matches(some.pattern) {
+			rules.add(some.rule)
 		}
 	}
 }
@@ -147,7 +136,7 @@ func (p *Policy) addFor(rules *ruleSet, id string, matches func(pattern.ID) bool
 // ascending. Those behind one that every service meets are not among them.
 func (c Class) Rules() []int {
 	var rules []int
-	for i := range setOf(c.rules).each() {
+	for i := range c.rules.each() {
 		rules = append(rules, i+1)
 	}
 	return rules

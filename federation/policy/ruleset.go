@@ -1,13 +1,11 @@
 package policy
 
 import (
-	"bytes"
-	"encoding/binary"
 	"iter"
 	"math/bits"
 )
 
-// ruleSet is a set of rules, by their indices.
+// ruleSet is a set of rules, by their indices: a bit for each.
 type ruleSet [(MaxRules + 63) / 64]uint64
 
 func (s *ruleSet) add(rules ...int) {
@@ -38,25 +36,6 @@ func (s *ruleSet) cut(end *ruleSet) {
 	}
 }
 
-// text returns the set as a string: a bit for each rule, eight in an octet, the lowest
-// first, without the octets at the end that are zero. It is "" for no rule.
-func (s *ruleSet) text() string {
-	var octets [8 * len(ruleSet{})]byte
-	for i, word := range s {
-		binary.LittleEndian.PutUint64(octets[8*i:], word)
-	}
-	return string(bytes.TrimRight(octets[:], "\x00"))
-}
-
-// setOf returns the set that text returns as a string.
-func setOf(text string) *ruleSet {
-	s := new(ruleSet)
-	for i := range len(text) {
-		s[i/8] |= uint64(text[i]) << (8 * (i % 8))
-	}
-	return s
-}
-
 // each ranges over the rules of a set, ascending. The set must not change meanwhile.
 func (s *ruleSet) each() iter.Seq[int] {
 	return func(yield func(int) bool) {
@@ -70,12 +49,11 @@ func (s *ruleSet) each() iter.Seq[int] {
 	}
 }
 
-// first returns the first rule that is in both sets, which are as text returns them,
-// or -1.
-func first(a, b string) int {
-	for i := range min(len(a), len(b)) {
-		if common := a[i] & b[i]; common != 0 {
-			return 8*i + bits.TrailingZeros8(common)
+// first returns the first rule that is in both sets, or -1.
+func (s *ruleSet) first(other *ruleSet) int {
+	for i := range s {
+		if common := s[i] & other[i]; common != 0 {
+			return 64*i + bits.TrailingZeros64(common)
 		}
 	}
 	return -1

@@ -61,65 +61,25 @@ func (sh *shape) addStrip(field string) error {
 // key returns a text that only equal shapes have.
 func (sh *shape) key() string { return fmt.Sprintf("%#v", *sh) }
 
-// changes are the parts of a service that a shape has changed.
-type changes uint8
-
-const (
-	changedFQDN changes = 1 << iota
-	changedEndpoints
-	changedDescription
-	changedTags
-	changedSANs
-	changedLabels
-	changedMetadata
-)
-
 // apply returns the service in the shape, which is s itself where that changes nothing,
 // or an error that says why it is hidden. What it returns is valid, as s is, and shares
 // memory with it.
-func (sh *shape) apply(s *federation.Service) (*federation.Service, changes, error) {
+func (sh *shape) apply(s *federation.Service) (*federation.Service, error) {
 	told := *s
-	renamed, err := sh.rename(&told)
-	if err != nil {
-		return nil, 0, err
+	if err := sh.pick(&told); err != nil {
+		return nil, err
 	}
-	chosen, err := sh.choose(&told)
-	if err != nil {
-		return nil, 0, err
+	if sh.strip(&told); told.Equal(s) {
+		return s, nil
 	}
-	if all := renamed | chosen | sh.strip(&told); all != 0 {
-		return &told, all, nil
-	}
-	return s, 0, nil
+	return &told, nil
 }
 
-// rename replaces the fqdn.
-func (sh *shape) rename(s *federation.Service) (changes, error) {
-	var longest *alias
-	for i := range sh.as {
-		if a := &sh.as[i]; s.FQDN.Within(a.from) && (longest == nil || a.from.Within(longest.from)) {
-			longest = a
-		}
-	}
-	if longest == nil || longest.from == longest.to {
-		return 0, nil
-	}
-	name, err := s.FQDN.Rename(longest.from, longest.to)
-	if err == nil {
-		name, err = federation.ParseFQDN(name.String()) // not every name of DNS is one of a service
-	}
-	if err != nil {
-		return 0, fmt.Errorf("as %s for %s: %w", longest.to, longest.from, err)
-	}
-	s.FQDN = name
-	return changedFQDN, nil
-}
-
-// choose removes the endpoints without a label of the shape, with the instances that
-// are reached through them alone.
-func (sh *shape) choose(s *federation.Service) (changes, error) {
-	if len(sh.endpoints) == 0 {
-		return 0, nil
+// pick replaces the fqdn, and removes the endpoints without a label of the shape, with the
+// instances that are reached through them alone.
+func (sh *shape) pick(s *federation.Service) (err error) {
+	if s.FQDN, err = sh.rename(s.FQDN); err != nil || len(sh.endpoints) == 0 {
+		return err
 	}
 	asked, keptLabels, removedLabels := set{}, set{}, set{}
 	asked.add(sh.endpoints)
@@ -132,11 +92,8 @@ func (sh *shape) choose(s *federation.Service) (changes, error) {
 			removedLabels.add(e.Labels)
 		}
 	}
-	switch len(kept) {
-	case 0:
-		return 0, errNoEndpoint
-	case len(s.Endpoints):
-		return 0, nil
+	if len(kept) == 0 {
+		return errNoEndpoint
 	}
 	// Hamlet, 'Complex Type Instance': a selector that matches nothing selects all
 	// endpoints. An instance whose endpoints are all gone would come to be reached through
@@ -146,70 +103,60 @@ func (sh *shape) choose(s *federation.Service) (changes, error) {
 		return !slices.ContainsFunc(in.EndpointSelector, keptLabels.has) && slices.ContainsFunc(in.EndpointSelector, removedLabels.has)
 	})
 	if len(instances) == 0 {
-		return 0, errNoInstance
+		return errNoInstance
 	}
 	s.Endpoints, s.Instances = kept, instances
-	return changedEndpoints, nil
+	return nil
+}
+
+// rename returns the fqdn that takes the place of one.
+func (sh *shape) rename(fqdn federation.FQDN) (federation.FQDN, error) {
+	var longest *alias
+	for i := range sh.as {
+		if a := &sh.as[i]; fqdn.Within(a.from) && (longest == nil || a.from.Within(longest.from)) {
+			longest = a
+		}
+	}
+	if longest == nil || longest.from == longest.to {
+		return fqdn, nil
+	}
+	name, err := fqdn.Rename(longest.from, longest.to)
+	if err == nil {
+		name, err = federation.ParseFQDN(name.String()) // not every name of DNS is one of a service
+	}
+	if err != nil {
+		return name, fmt.Errorf("as %s for %s: %w", longest.to, longest.from, err)
+	}
+	return name, nil
 }
 
 // strip removes what the shape leaves out. Labels of endpoints are never left out: an
 // instance is reached through those that its selector names.
-func (sh *shape) strip(s *federation.Service) (changed changes) {
-	if sh.tags && len(s.Tags) > 0 {
+func (sh *shape) strip(s *federation.Service) {
+	if sh.tags {
 		s.Tags = nil
-		changed |= changedTags
 	}
-	if sh.sans && len(s.SANs) > 0 {
+	if sh.sans {
 		s.SANs = nil
-		changed |= changedSANs
 	}
-	if labels := without(s.Labels, sh.labels); len(labels) < len(s.Labels) {
-		s.Labels = labels
-		changed |= changedLabels
-	}
+	s.Labels = without(s.Labels, sh.labels)
 	if sh.description {
-		changed |= stripDescriptions(s)
-	}
-	return changed | sh.stripMetadata(s)
-}
-
-// stripMetadata removes metadata of the instances.
-func (sh *shape) stripMetadata(s *federation.Service) (changed changes) {
-	if len(sh.metadata) == 0 {
-		return 0
-	}
-	for i := range s.Instances {
-		metadata := without(s.Instances[i].Metadata, sh.metadata)
-		if len(metadata) == len(s.Instances[i].Metadata) {
-			continue
-		}
-		if changed == 0 {
-			s.Instances, changed = slices.Clone(s.Instances), changedMetadata
-		}
-		s.Instances[i].Metadata = metadata
-	}
-	return changed
-}
-
-// stripDescriptions removes the descriptions of the service, its instances and its
-// endpoints.
-func stripDescriptions(s *federation.Service) (changed changes) {
-	if s.Description != "" {
-		s.Description, changed = "", changedDescription
-	}
-	if slices.ContainsFunc(s.Instances, func(in federation.Instance) bool { return in.Description != "" }) {
-		s.Instances, changed = slices.Clone(s.Instances), changedDescription
-		for i := range s.Instances {
-			s.Instances[i].Description = ""
-		}
-	}
-	if slices.ContainsFunc(s.Endpoints, func(e federation.Endpoint) bool { return e.Description != "" }) {
-		s.Endpoints, changed = slices.Clone(s.Endpoints), changedDescription
+		s.Description, s.Endpoints = "", slices.Clone(s.Endpoints)
 		for i := range s.Endpoints {
 			s.Endpoints[i].Description = ""
 		}
 	}
-	return changed
+	if !sh.description && len(sh.metadata) == 0 {
+		return
+	}
+	s.Instances = slices.Clone(s.Instances)
+	for i := range s.Instances {
+		in := &s.Instances[i]
+		in.Metadata = without(in.Metadata, sh.metadata)
+		if sh.description {
+			in.Description = ""
+		}
+	}
 }
 
 // without returns the pairs whose keys no pattern matches, which is the list itself

@@ -20,7 +20,7 @@ type Verdict struct {
 // alike.
 type metBy struct {
 	policy *Policy
-	rules  string // as ruleSet.text returns them
+	rules  ruleSet
 }
 
 // shaped is a service in a shape that changes it.
@@ -62,18 +62,18 @@ func (p *Policy) Judge(s *wire.Encoded) Verdict {
 	if met == (ruleSet{}) {
 		return Verdict{}
 	}
-	return Verdict{service: s, met: unique.Make(metBy{p, met.text()}), shaped: results}
+	return Verdict{service: s, met: unique.Make(metBy{p, met}), shaped: results}
 }
 
 // encode returns the service in the shape, nil if it is hidden, and whether that is
 // not the service itself.
 func (sh *shape) encode(s *federation.Service) (*wire.Encoded, bool) {
-	told, changed, err := sh.apply(s)
+	told, err := sh.apply(s)
+	if told == s {
+		return nil, false
+	}
 	if err != nil {
 		return nil, true
-	}
-	if changed == 0 {
-		return nil, false
 	}
 	encoded, err := wire.NewEncoded(told)
 	if err != nil {
@@ -90,7 +90,7 @@ func (v Verdict) For(c Class) *wire.Encoded {
 		return v.service
 	}
 	met := v.met.Value()
-	i := first(met.rules, c.rules)
+	i := met.rules.first(&c.rules)
 	if i < 0 {
 		return nil
 	}
@@ -109,5 +109,6 @@ func (v Verdict) Rule(c Class) int {
 	if v.met == (unique.Handle[metBy]{}) {
 		return 0
 	}
-	return first(v.met.Value().rules, c.rules) + 1
+	met := v.met.Value()
+	return met.rules.first(&c.rules) + 1
 }
