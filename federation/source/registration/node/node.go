@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -32,6 +33,20 @@ const (
 type Key struct {
 	Service federation.FQDN
 	URI     URI
+}
+
+// Text returns the key as ParseKey takes it: SERVICE/URI.
+func (k Key) Text() string { return k.Service.String() + "/" + k.URI.String() }
+
+// ParseKey is the reverse of [Key.Text].
+func ParseKey(text string) (Key, error) {
+	service, uri, _ := strings.Cut(text, "/")
+	name, err := federation.ParseFQDN(service)
+	if err != nil {
+		return Key{}, err
+	}
+	at, err := parseAbsolute(uri)
+	return Key{name, at}, err
 }
 
 // Node is a place at which a provider provides a service. It is never changed once it

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -34,18 +33,7 @@ func (s *Store) nodes() string { return s.config.Prefix + "/nodes/" }
 // etcd without it is new, or has lost its data.
 func (s *Store) marker() string { return s.config.Prefix + "/begun" }
 
-func (s *Store) key(k node.Key) string { return s.nodes() + k.Service.String() + "/" + k.URI.String() }
-
-// parseKey is the reverse of key.
-func (s *Store) parseKey(text string) (node.Key, error) {
-	service, uri, _ := strings.Cut(strings.TrimPrefix(text, s.nodes()), "/")
-	name, err := federation.ParseFQDN(service)
-	if err != nil {
-		return node.Key{}, err
-	}
-	at, err := node.ParseURI(uri, netip.Addr{})
-	return node.Key{Service: name, URI: at}, err
-}
+func (s *Store) key(k node.Key) string { return s.nodes() + k.Text() }
 
 // probe is what etcd answers when it is asked whether it is there.
 type probe struct {
@@ -279,7 +267,7 @@ func (s *Store) apply(w store.Watcher, events []*clientv3.Event) {
 			}
 			continue
 		}
-		if key, err := s.parseKey(string(event.GetKv().GetKey())); err == nil { // else parse has told of it
+		if key, err := node.ParseKey(strings.TrimPrefix(string(event.GetKv().GetKey()), s.nodes())); err == nil { // else parse has told of it
 			gone = append(gone, store.Gone{Key: key, Version: version})
 		}
 	}

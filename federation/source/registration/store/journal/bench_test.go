@@ -5,7 +5,6 @@ import (
 	"os"
 	"testing"
 
-	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
@@ -38,15 +37,15 @@ func BenchmarkCommit(b *testing.B) {
 func BenchmarkLoad(b *testing.B) {
 	const count = 100_000
 	path := b.TempDir() + "/nodes"
-	data := testMarker.appendHeader(nil)
+	data := []byte(magic)
 	for i := range count {
-		data = testMarker.append(data, put, int64(i+1), testNode(b, i, "a node of a benchmark").Append)
+		data = entry{node: testNode(b, i, "a node of a benchmark"), version: int64(i + 1)}.append(data)
 	}
 	must.Do(b, os.WriteFile(path, data, 0o600))
 	b.SetBytes(int64(len(data)))
 	b.ReportAllocs()
 	for b.Loop() {
-		c := contents{entries: map[node.Key]entry{}}
+		var c contents
 		c.read(must.Get(os.ReadFile(path))(b))
 		if len(c.entries) != count || c.lost != "" {
 			b.Fatal(len(c.entries), c.lost)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -24,41 +25,45 @@ type sample struct {
 	states []map[string]int64
 }
 
-var testMarker = marker{0x81, 'm', 'a', 'r', 'k', 'e', 'r', 0xf3}
+// testMark is the mark of a file that an owner of this boot has written.
+func testMark(ended bool) mark { return mark{File: "test", At: time.Now(), Boot: boot(), Ended: ended} }
 
 // newSample returns a file in which nodes are put, changed and deleted. An owner has
 // closed it.
 func newSample(t testing.TB) sample {
 	t.Helper()
-	s := sample{data: testMarker.appendHeader(nil)}
+	s := sample{}
 	state := map[string]int64{}
 	add := func(data []byte) {
 		s.data, s.ends, s.states = data, append(s.ends, len(data)), append(s.states, maps.Clone(state))
 	}
-	add(s.data)
-	owner := Store{}
-	add(testMarker.append(s.data, stamp, 0, owner.stampOf(time.Now(), false)))
-	nodes := []*node.Node{testNode(t, 1, "a"), testNode(t, 2, ""), testNode(t, 1, "b"), testNode(t, 3, "marker")}
+	add([]byte(magic))
+	add(testMark(false).append(s.data, 0))
+	nodes := []*node.Node{testNode(t, 1, "a"), testNode(t, 2, ""), testNode(t, 1, "b"), testNode(t, 3, "c")}
 	for i, n := range nodes {
 		version := int64(i + 1)
 		if i > 0 && n.Key == nodes[0].Key {
 			delete(state, textOf(nodes[0]))
 		}
 		state[textOf(n)] = version
-		add(testMarker.append(s.data, put, version, n.Append))
+		add(entry{node: n, version: version}.append(s.data))
 	}
 	delete(state, textOf(nodes[1]))
-	add(testMarker.append(s.data, gone, 5, func(b []byte) []byte { return appendKey(b, nodes[1].Key) }))
-	add(testMarker.append(s.data, end, 5, owner.stampOf(time.Now(), false)))
+	add(appendRecord(s.data, gone, 5, []byte(nodes[1].Text())))
+	add(testMark(true).append(s.data, 5))
 	return s
 }
 
-func nothing(b []byte) []byte { return b }
+// before returns how many records end at the place in the file or before, and whether one does
+// there.
+func (s sample) before(place int) (records int, whole bool) {
+	return slices.BinarySearch(s.ends, place)
+}
 
 // contentsOf returns what is read from a file with the data.
 func contentsOf(t testing.TB, data []byte) *contents {
 	t.Helper()
-	c := &contents{entries: map[node.Key]entry{}}
+	c := &contents{}
 	c.read(data)
 	return c
 }
@@ -76,7 +81,7 @@ func reopened(t *testing.T, data []byte, want state, damaged bool) {
 		c := configIn(t)
 		must.Do(t, os.WriteFile(c.Path, data, 0o644))
 		found := contentsOf(t, data)
-		must.Do(t, os.WriteFile(c.Path+lockSuffix, found.marker.last(found.version), 0o600))
+		must.Do(t, os.WriteFile(c.Path+lockSuffix, mark{File: found.last.File}.append(nil, found.version), 0o600))
 		r := started(t, c, want)
 		n := testNode(t, 99, "new")
 		want.nodes[textOf(n)] = r.commit(t, putOf(n, 0))[0]
@@ -102,104 +107,78 @@ func TestWhole(t *testing.T) {
 // TestTorn has a file that ends anywhere.
 func TestTorn(t *testing.T) {
 	s := newSample(t)
-	records := 0
 	for length := range s.data {
-		for length >= s.ends[records] && records < len(s.ends)-1 && length >= s.ends[records+1] {
+		records, whole := s.before(length)
+		want := state{map[string]int64{}, whole}
+		if whole {
 			records++
 		}
-		want := state{map[string]int64{}, false}
-		isHeader := length < s.ends[0]
-		if !isHeader {
-			want = state{maps.Clone(s.states[records]), length == s.ends[records]}
+		if records > 0 {
+			want.nodes = maps.Clone(s.states[records-1])
 		}
 		c := contentsOf(t, s.data[:length])
-		if diff := cmp.Diff(want.nodes, c.versions()); diff != "" || (c.lost == "") != want.complete || c.damaged != isHeader {
+		if diff := cmp.Diff(want.nodes, c.versions()); diff != "" || (c.lost == "") != whole || c.damaged == whole {
 			t.Errorf("%d bytes, -want +got:\n%s%q, %t", length, diff, c.lost, c.damaged)
 		}
-		if length%16 == 0 {
+		if length%16 == 0 || whole {
 			// A file whose last stamp is not that of an end says on which boot it was written:
-			// on this one.
-			reopened(t, s.data[:length], want, isHeader)
+			// on this one. One without any says nothing.
+			want.complete = want.complete && records > 1
+			reopened(t, s.data[:length], want, !whole)
 		}
 	}
 }
 
-// TestFlippedBits has a file with each of its bits flipped. One record is lost at most.
+// TestFlippedBits has a file with each of its bits flipped: what is before is read.
 func TestFlippedBits(t *testing.T) {
 	s := newSample(t)
-	all := map[string]int64{}
-	for _, state := range s.states {
-		maps.Copy(all, state)
-	}
 	for bit := range 8 * len(s.data) {
 		data := bytes.Clone(s.data)
 		data[bit/8] ^= 1 << (bit % 8)
-		c := contentsOf(t, data)
-		got := c.versions()
-		for text, version := range got {
-			if all[text] != version {
-				t.Errorf("bit %d: there is %q with version %d", bit, text, version)
-			}
+		want := map[string]int64{}
+		if records, whole := s.before(bit / 8); whole {
+			want = maps.Clone(s.states[records])
+		} else if records > 0 {
+			want = maps.Clone(s.states[records-1])
 		}
-		last := s.ends[len(s.ends)-2] // the record of the end is a torn one
-		if len(got) < 1 || c.lost == "" || c.damaged != (bit/8 < last) || c.torn != (bit/8 >= last) {
-			t.Errorf("bit %d: %v, lost %q, damaged %t, torn %t", bit, got, c.lost, c.damaged, c.torn)
+		c := contentsOf(t, data)
+		if diff := cmp.Diff(want, c.versions()); diff != "" || c.lost == "" || !c.damaged {
+			t.Errorf("bit %d, lost %q, damaged %t, -want +got:\n%s", bit, c.lost, c.damaged, diff)
 		}
 		if bit%333 == 0 {
-			reopened(t, data, state{got, false}, c.damaged)
+			reopened(t, data, state{want, false}, true)
 		}
 	}
 }
 
-// TestDamage has files that are damaged in more than one place.
+// TestDamage has files with what no owner writes.
 func TestDamage(t *testing.T) {
 	s := newSample(t)
 	last := s.states[len(s.states)-1]
-	zeros := bytes.Clone(s.data)
-	clear(zeros[:s.ends[1]])
-	middle := bytes.Clone(s.data)
-	clear(middle[s.ends[1]+9 : s.ends[2]+20]) // the first two nodes
-	unknown := testMarker.append(bytes.Clone(s.data), 'x', 7, nothing)
-	other := append([]byte("federation-journal 2\n"), testMarker[:]...)
-	sum := checksum(other)
-	other = append(other, byte(sum), byte(sum>>8), byte(sum>>16), byte(sum>>24))
+	behind := func(k kind, data string) []byte { return appendRecord(bytes.Clone(s.data), k, 7, []byte(data)) }
 	for name, tt := range map[string]struct {
-		data    []byte
-		want    map[string]int64
-		damaged bool
+		data []byte
+		want map[string]int64
 	}{
-		"empty":         {nil, nil, true},
-		"text":          {[]byte(strings.Repeat("services:\n", 100)), nil, true},
-		"zeros":         {make([]byte, 1<<20), nil, true},
-		"zeros first":   {zeros, nil, true},
-		"zeros last":    {append(bytes.Clone(s.data), make([]byte, 100_000)...), last, false},
-		"middle":        {middle, last, true},
-		"unknown kind":  {unknown, last, true},
-		"no service":    {testMarker.append(bytes.Clone(s.data), gone, 7, func(b []byte) []byte { return append(b, "- tcp://192.0.2.1:80"...) }), last, true},
-		"no URI":        {testMarker.append(bytes.Clone(s.data), gone, 7, func(b []byte) []byte { return append(b, "a.example"...) }), last, true},
-		"no node":       {testMarker.append(bytes.Clone(s.data), put, 7, nothing), last, true},
-		"short stamp":   {testMarker.append(bytes.Clone(s.data), stamp, 7, nothing), last, true},
-		"other version": {append(other, s.data[s.ends[0]:]...), nil, true},
-		"twice":         {append(bytes.Clone(s.data), s.data...), last, true},
+		"empty":         {nil, nil},
+		"text":          {[]byte(strings.Repeat("services:\n", 100)), nil},
+		"zeros":         {make([]byte, 1<<20), nil},
+		"zeros last":    {append(bytes.Clone(s.data), make([]byte, 100_000)...), last},
+		"unknown kind":  {behind('x', ""), last},
+		"no service":    {behind(gone, "-/tcp://192.0.2.1:80"), last},
+		"no URI":        {behind(gone, "a.example"), last},
+		"no node":       {behind(put, "12345678"), last},
+		"short node":    {behind(put, "1234567"), last},
+		"no stamp":      {behind(stamp, ""), last},
+		"too long":      {behind(put, strings.Repeat("x", mostPayload)), last},
+		"other version": {append([]byte("federation-journal 1\n"), s.data[s.ends[0]:]...), nil},
+		"twice":         {append(bytes.Clone(s.data), s.data...), last},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := state{map[string]int64{}, false}
 			maps.Copy(want.nodes, tt.want)
-			reopened(t, tt.data, want, tt.damaged)
+			reopened(t, tt.data, want, true)
 		})
-	}
-}
-
-// TestForgedRecord has a provider that knows the format, in a file that is damaged where
-// its node begins. It does not know the marker.
-func TestForgedRecord(t *testing.T) {
-	s := newSample(t)
-	other := marker{'g', 'u', 'e', 's', 's', 'e', 'd', '!'}
-	forged := other.append(nil, put, 9, testNode(t, 50, "forged").Append)
-	data := testMarker.append(bytes.Clone(s.data), put, 6, func(b []byte) []byte { return append(b, forged...) })
-	data[s.ends[len(s.ends)-1]]++
-	if got := contentsOf(t, data).versions(); got[textOf(testNode(t, 50, "forged"))] != 0 {
-		t.Errorf("there is %v", got)
 	}
 }
 
@@ -209,19 +188,15 @@ func TestOtherBoot(t *testing.T) {
 		t.Skip("this system does not tell its boots apart")
 	}
 	s := newSample(t)
-	stampOf := func(k kind, boot string) []byte {
-		return testMarker.append(bytes.Clone(s.data), k, 5, func(b []byte) []byte {
-			b = (&Store{}).stampOf(time.Now(), false)(b)
-			return append(b[:bytes.LastIndexByte(b, 0)+1], boot...)
-		})
-	}
 	last := s.states[len(s.states)-1]
 	for _, tt := range []struct {
-		kind     kind
+		ended    bool
 		boot     string
 		complete bool
-	}{{stamp, boot(), true}, {stamp, "other", false}, {end, "other", true}} {
-		reopened(t, stampOf(tt.kind, tt.boot), state{maps.Clone(last), tt.complete}, false)
+	}{{false, boot(), true}, {false, "other", false}, {true, "other", true}} {
+		m := testMark(tt.ended)
+		m.Boot = tt.boot
+		reopened(t, m.append(bytes.Clone(s.data), 5), state{maps.Clone(last), tt.complete}, false)
 	}
 }
 
@@ -252,19 +227,16 @@ func FuzzRead(f *testing.F) {
 			data[at] ^= b
 		}
 		c := contentsOf(t, data)
-		if c.whole < 0 || c.whole > int64(len(data)) || c.torn != (c.whole < int64(len(data))) && c.whole > 0 {
-			t.Errorf("%d of %d bytes are whole, torn: %t", c.whole, len(data), c.torn)
-		}
-		if (c.damaged || c.torn) && c.lost == "" || c.lost != "" && !c.damaged && !c.torn {
-			t.Errorf("damaged %t, torn %t, lost %q", c.damaged, c.torn, c.lost)
+		if c.damaged != (c.lost != "") {
+			t.Errorf("damaged %t, lost %q", c.damaged, c.lost)
 		}
 		// Written anew it says the same.
-		again := testMarker.appendHeader(nil)
+		again := []byte(magic)
 		for key, e := range c.entries {
 			if key != e.node.Key || e.node.Validate() != nil {
 				t.Errorf("%v is %v", key, e.node)
 			}
-			again = testMarker.append(again, put, e.version, e.node.Append)
+			again = e.append(again)
 		}
 		repeated := contentsOf(t, again)
 		if diff := cmp.Diff(c.versions(), repeated.versions()); diff != "" || repeated.lost != "" {

@@ -1,6 +1,6 @@
 // Package journal keeps registered nodes in memory, and in a file for the restart of an
-// owner. It is no database: every change is a record at the end of the file, and when
-// the file is more than twice what lives in it, it is written anew.
+// owner. It is no database: every change is a record at the end of the file, and the file is
+// written anew at every start, and when it is more than twice what lives in it.
 //
 // What Commit has stored outlives the process, however it ends. What the machine loses
 // when it fails is what was stored in the last second; the next owner says then that
@@ -15,13 +15,10 @@ package journal
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -46,9 +43,8 @@ type Config struct {
 
 // How often what is done.
 const (
-	syncEvery    = time.Second      // at most, while there are changes
+	syncEvery    = time.Second      // while there are changes; and opened, while it cannot be
 	stampEvery   = time.Minute      // so that the file of an idle owner is not old
-	openEvery    = time.Second      // while it cannot be opened
 	compactEvery = 10 * time.Second // at most
 )
 
@@ -61,9 +57,6 @@ const maxFile = 1 << 30
 // not written anew all the time.
 const slack = 1 << 20
 
-// mostKept bounds the room that is kept for the records of a commit, in bytes.
-const mostKept = 1 << 20
-
 // The reasons for which nothing can be stored.
 var (
 	errNotOpen = errors.New("the journal is not open")
@@ -75,19 +68,16 @@ var (
 type Store struct {
 	config Config
 	logger *slog.Logger
-	wake   chan struct{} // cap 1: something is to be synced, or written anew
 
 	mu      sync.Mutex
 	file    *os.File // nil: it must be written anew first, which is for Run
 	broken  error    // why there is no file
-	size    int64    // of the file, up to the end of the last whole record
-	torn    bool     // whether there is more than size in the file
-	marker  marker
+	size    int64    // of the file, up to the end of the last record
+	id      string   // of the file
 	entries map[node.Key]entry
-	live    int64  // bytes of the records of entries
-	version int64  // the last one given
-	unsaved bool   // whether something has been written since the last sync
-	records []byte // room for those of the next commit
+	live    int64 // bytes of the records of entries
+	version int64 // the last one given
+	unsaved bool  // whether something has been written since the last sync
 
 	// Owned by Run.
 	path       string    // without symbolic links
@@ -95,26 +85,22 @@ type Store struct {
 	partial    time.Time // until when nodes may be missing; zero if none are
 	damaged    bool      // whether the file is to be set aside when it is written anew
 	compacted  time.Time
+	stamped    time.Time
 	complaints map[string]string // the last error of each kind that was logged
-}
-
-type entry struct {
-	node    *node.Node
-	version int64
-	bytes   int64 // of its record
-	heard   int64 // when its provider was last there, in Unix time; 0: it is, or was since the start
 }
 
 // New returns a journal. The file is opened by Run.
 func New(c Config) *Store {
 	c.Convergence = cmp.Or(c.Convergence, defaultConvergence)
 	logger := cmp.Or(c.Logger, slog.New(slog.DiscardHandler)).With("file", c.Path)
-	return &Store{config: c, logger: logger, wake: make(chan struct{}, 1), broken: errNotOpen, complaints: map[string]string{}}
+	return &Store{config: c, logger: logger, broken: errNotOpen, complaints: map[string]string{}}
 }
 
 // Run implements [store.Store]. While the file cannot be opened, because another process
 // has it for example, it tries again each second.
 func (s *Store) Run(ctx context.Context, w store.Watcher) {
+	ticker := time.NewTicker(syncEvery)
+	defer ticker.Stop()
 	complete, err := s.open()
 	var away string // as the watcher was told
 	for ; err != nil; complete, err = s.open() {
@@ -122,8 +108,10 @@ func (s *Store) Run(ctx context.Context, w store.Watcher) {
 			away = err.Error()
 			w.Away(err)
 		}
-		if !sleep(ctx, openEvery) {
+		select {
+		case <-ctx.Done():
 			return
+		case <-ticker.C:
 		}
 	}
 	defer s.lock.Close()
@@ -131,19 +119,14 @@ func (s *Store) Run(ctx context.Context, w store.Watcher) {
 		w.Away(nil)
 	}
 	w.State(s.versioned(), complete)
-	s.keep(ctx)
-	s.end()
-}
-
-// sleep reports whether ctx has not ended meanwhile.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
+	for {
+		select {
+		case <-ctx.Done():
+			s.end()
+			return
+		case <-ticker.C:
+			s.keep()
+		}
 	}
 }
 
@@ -155,13 +138,12 @@ func (s *Store) Commit(ctx context.Context, changes []store.Change) ([]store.Out
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.file == nil {
-		s.wakeUp()
 		return nil, s.broken
 	}
 	var (
 		outcomes = make([]store.Outcome, len(changes))
-		sizes    = make([]int64, len(changes)) // of the records; 0: none
-		records  = s.records[:0]
+		sizes    = make([]int64, len(changes)) // of the records
+		records  []byte
 		version  = s.version
 	)
 	for i, c := range changes {
@@ -175,19 +157,14 @@ func (s *Store) Commit(ctx context.Context, changes []store.Change) ([]store.Out
 		length := len(records)
 		switch {
 		case c.Node != nil:
-			records = s.marker.append(records, put, version, c.Node.Append)
+			records = entry{node: c.Node, version: version}.append(records)
 		case before != 0:
-			records = s.marker.append(records, gone, version, func(b []byte) []byte { return appendKey(b, c.Key) })
+			records = appendRecord(records, gone, version, []byte(c.Key.Text()))
 		}
 		sizes[i] = int64(len(records) - length)
 	}
-	if len(records) > 0 {
-		if cap(records) <= mostKept {
-			s.records = records
-		}
-		if err := s.write(records); err != nil {
-			return nil, err
-		}
+	if err := s.write(records); err != nil {
+		return nil, err
 	}
 	s.version = version
 	for i, c := range changes {
@@ -211,74 +188,37 @@ func (s *Store) apply(key node.Key, e entry) {
 }
 
 // write appends records to the file: with one write, so that they outlive the process
-// when it returns. What an error leaves of them is removed before the next ones.
+// when it returns. The next ones take the place of what an error leaves of them.
 func (s *Store) write(records []byte) error {
-	if s.torn {
-		if err := s.file.Truncate(s.size); err != nil {
-			return err
-		}
-		s.torn = false
-	}
 	if s.size+int64(len(records)) > maxFile {
-		s.wakeUp()
 		return errFull
 	}
 	if _, err := s.file.WriteAt(records, s.size); err != nil {
-		s.torn = s.file.Truncate(s.size) != nil
+		_ = s.file.Truncate(s.size)
 		return err
 	}
 	s.size += int64(len(records))
-	s.unsaved = true
-	s.wakeUp()
+	s.unsaved = s.unsaved || len(records) > 0
 	return nil
 }
 
-func (s *Store) wakeUp() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-// keep syncs, stamps and rewrites the file until ctx ends.
-func (s *Store) keep(ctx context.Context) {
+// keep stamps, rewrites and syncs the file, as far as that is due.
+func (s *Store) keep() {
 	every := stampEvery
 	if s.config.Lifetime > 0 { // a node is as old as the last stamp
 		every = min(every, max(s.config.Lifetime/4, syncEvery))
 	}
-	stamps := time.NewTicker(every)
-	defer stamps.Stop()
-	whole := time.NewTimer(time.Until(s.partial)) // when nothing is missing any more
-	defer whole.Stop()
-	if s.partial.IsZero() {
-		whole.Stop()
+	now := time.Now()
+	converged := !s.partial.IsZero() && !now.Before(s.partial) // nothing is missing any more
+	if converged || now.Sub(s.stamped) >= every {
+		s.stamp(false)
+		s.find()
 	}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-whole.C:
-			s.stamp(stamp, false)
-		case <-stamps.C:
-			s.stamp(stamp, false)
-			s.find()
-		case <-s.wake:
-		}
-		s.settle()
-		if !sleep(ctx, syncEvery) {
-			return
-		}
-	}
-}
-
-// settle writes the file anew when it has to be, and syncs it.
-func (s *Store) settle() {
 	s.mu.Lock()
 	missing := s.file == nil
 	due := s.size > 2*s.live+slack || s.size > maxFile/4*3 && s.size-s.live > maxFile/8
 	s.mu.Unlock()
-	if missing || due && time.Since(s.compacted) >= compactEvery {
-		s.compacted = time.Now()
+	if missing || due && now.Sub(s.compacted) >= compactEvery {
 		s.complain("cannot write the file anew", s.compact())
 	}
 	s.mu.Lock()
@@ -310,35 +250,24 @@ func (s *Store) complain(what string, err error) bool {
 	return true
 }
 
-// stamp writes when the owner was there, and that it begins or is at its end.
-func (s *Store) stamp(k kind, begins bool) {
+// stamp writes when the owner was there, and whether it is at its end.
+func (s *Store) stamp(ended bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := time.Now()
+	if !now.Before(s.partial) {
+		s.partial = time.Time{}
+	}
+	s.stamped = now
 	if s.file != nil {
 		// An error is that of the next Commit, too, which returns it.
-		_ = s.write(s.marker.append(nil, k, s.version, s.stampOf(time.Now(), begins)))
+		_ = s.write(s.mark(ended).append(nil, s.version))
 	}
 }
 
-// What a stamp says beside when it was.
-const (
-	isPartial = 1 << iota // nodes may be missing
-	isBegin               // what was put before was put by an owner that had ended
-)
-
-// stampOf returns what appends what a stamp says: when, and on which boot.
-func (s *Store) stampOf(at time.Time, begins bool) func(b []byte) []byte {
-	return func(b []byte) []byte {
-		b = binary.LittleEndian.AppendUint64(b, uint64(at.Unix())) //nolint:gosec // read back in the same way
-		says := byte(0)
-		if time.Now().Before(s.partial) {
-			says |= isPartial
-		}
-		if begins {
-			says |= isBegin
-		}
-		return append(append(b, says), boot()...)
-	}
+// mark returns what there is to say of the file now.
+func (s *Store) mark(ended bool) mark {
+	return mark{File: s.id, At: time.Now(), Boot: boot(), Partial: !s.partial.IsZero(), Ended: ended}
 }
 
 // find has the file written anew when it is not at its path any more.
@@ -359,7 +288,7 @@ func (s *Store) find() {
 
 // end leaves a file that says that nothing is missing in it.
 func (s *Store) end() {
-	s.stamp(end, false)
+	s.stamp(true)
 	s.note()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -380,10 +309,4 @@ func (s *Store) versioned() []store.Versioned {
 		nodes = append(nodes, v)
 	}
 	return nodes
-}
-
-// snapshot returns all entries in the order of their versions, so that later nodes
-// come later in the file.
-func (s *Store) snapshot() []entry {
-	return slices.SortedFunc(maps.Values(s.entries), func(a, b entry) int { return cmp.Compare(a.version, b.version) })
 }

@@ -263,12 +263,12 @@ func TestIdle(t *testing.T) {
 		copyFile(t, c.Path+lockSuffix, copied.Path+lockSuffix)
 		want := state{map[string]int64{textOf(n): 1}, true}
 		started(t, copied, want).stop()
-		r.stop()
-		started(t, c, want).stop()
 		// Nothing of that is a reason to write the file anew.
 		if after, err := os.Stat(c.Path); err != nil || !os.SameFile(before, after) {
 			t.Errorf("the file is another one, %v", err)
 		}
+		r.stop()
+		started(t, c, want).stop()
 	})
 }
 

@@ -3,90 +3,67 @@ package journal
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"net/netip"
 	"os"
-	"strings"
+	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 )
 
-// A file is a header and records:
+// A file is the magic and records, of which the first one is a stamp:
 //
-//	header: magic, marker, checksum of both
-//	record: marker, length of the payload, checksum of length and payload, payload
+//	record:  length of the payload, its checksum, payload
 //	payload: kind, version, and what the kind has
 //
-// Numbers are in little endian, checksums CRC-32C. The marker is random, and no provider
-// knows it: where a record is damaged, it is how the next one is found, and nothing that
-// a provider has sent is taken for a record.
+// Numbers are in little endian, checksums CRC-32C. Nothing is read behind a record that is not
+// whole: what may be missing then the providers say again, before anything is published.
 const (
-	magic        = "federation-journal 1\n" // with the version of the format
-	markerBytes  = 8
-	headerBytes  = len(magic) + markerBytes + 4
-	frameBytes   = markerBytes + 4 + 4 // before a payload
+	magic        = "federation-journal 2\n" // with the version of the format
+	frameBytes   = 4 + 4                    // before a payload
 	leastPayload = 1 + 8
 	mostPayload  = 32 << 10
 )
-
-type marker [markerBytes]byte
 
 // kind says what a record has.
 type kind byte
 
 const (
-	put   kind = 'P' // a node, which is stored with the version
+	put   kind = 'P' // when the provider was heard, and a node, which is stored with the version
 	gone  kind = 'D' // the key of a node, which is deleted with the version
-	stamp kind = 'S' // when an owner was there, see Store.stampOf
-	end   kind = 'E' // as stamp: the owner has ended, and synced the file
+	stamp kind = 'S' // a mark
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli) //nolint:gochecknoglobals // a constant
-
-func checksum(parts ...[]byte) (sum uint32) {
-	for _, part := range parts {
-		sum = crc32.Update(sum, castagnoli, part)
-	}
-	return sum
+// entry is a node of the file.
+type entry struct {
+	node    *node.Node
+	version int64
+	bytes   int64 // of its record
+	heard   int64 // when its provider was last there, in Unix time; 0: it is, or was since the start
 }
 
-// appendHeader appends the header of a file.
-func (m marker) appendHeader(b []byte) []byte {
-	start := len(b)
-	b = append(append(b, magic...), m[:]...)
-	return binary.LittleEndian.AppendUint32(b, checksum(b[start:]))
+func (e entry) append(b []byte) []byte {
+	heard := binary.LittleEndian.AppendUint64(nil, uint64(e.heard)) //nolint:gosec // read back in the same way
+	return appendRecord(b, put, e.version, e.node.Append(heard))
 }
 
-// append appends a record with what data appends.
-func (m marker) append(b []byte, k kind, version int64, data func(b []byte) []byte) []byte {
-	start := len(b)
-	b = append(b, m[:]...)
-	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0) // length and checksum
-	b = append(b, byte(k))
-	b = binary.LittleEndian.AppendUint64(b, uint64(version)) //nolint:gosec // read back in the same way
-	b = data(b)
-	length, sum, payload := b[start+markerBytes:][:4], b[start+markerBytes+4:][:4], b[start+frameBytes:]
-	binary.LittleEndian.PutUint32(length, uint32(len(payload))) //nolint:gosec // mostPayload
-	binary.LittleEndian.PutUint32(sum, checksum(length, payload))
-	return b
+// mark says that an owner was there. The file has many of them, and the lock one.
+type mark struct {
+	File    string    `json:"file"` // random: what tells this file from others
+	At      time.Time `json:"at,omitzero"`
+	Boot    string    `json:"boot,omitempty"`    // of the machine
+	Partial bool      `json:"partial,omitempty"` // nodes may be missing
+	Ended   bool      `json:"ended,omitempty"`   // the owner has ended, and synced the file
 }
 
-// appendKey appends a key as parseKey takes it.
-func appendKey(b []byte, key node.Key) []byte {
-	return append(b, key.Service.String()+" "+key.URI.String()...)
-}
-
-func parseKey(data []byte) (node.Key, error) {
-	service, uri, _ := strings.Cut(string(data), " ")
-	name, err := federation.ParseFQDN(service)
+func (m mark) append(b []byte, version int64) []byte {
+	data, err := json.Marshal(m)
 	if err != nil {
-		return node.Key{}, err
+		panic(err) // a time of another era
 	}
-	at, err := node.ParseURI(uri, netip.Addr{})
-	return node.Key{Service: name, URI: at}, err
+	return appendRecord(b, stamp, version, data)
 }
 
 // boot returns what tells the boots of machines apart, where the system says it: "" is
@@ -96,39 +73,96 @@ func boot() string {
 	return string(bytes.TrimSpace(id))
 }
 
-var errHeader = errors.New("the file does not begin as a journal does")
+var castagnoli = crc32.MakeTable(crc32.Castagnoli) //nolint:gochecknoglobals // a constant
 
-// readHeader returns the marker of a file, and whether its header is sound. Where it is
-// damaged, the marker of the first record is taken.
-func readHeader(data []byte) (m marker, sound bool, err error) {
-	if len(data) < headerBytes {
-		return m, false, errHeader
-	}
-	header, records := data[:headerBytes-4], data[headerBytes:]
-	if checksum(header) != binary.LittleEndian.Uint32(data[len(header):]) {
-		copy(m[:], records)
-		if m.record(records) == nil {
-			err = errHeader
-		}
-		return m, false, err
-	}
-	if !bytes.HasPrefix(header, []byte(magic)) {
-		return m, false, fmt.Errorf("%w: %q", errHeader, header[:len(magic)])
-	}
-	copy(m[:], header[len(magic):])
-	return m, true, nil
+func appendRecord(b []byte, k kind, version int64, data []byte) []byte {
+	start := len(b)
+	b = append(b, make([]byte, frameBytes)...)
+	b = append(b, byte(k))
+	b = binary.LittleEndian.AppendUint64(b, uint64(version)) //nolint:gosec // read back in the same way
+	b = append(b, data...)
+	payload := b[start+frameBytes:]
+	binary.LittleEndian.PutUint32(b[start:], uint32(len(payload))) //nolint:gosec // mostPayload
+	binary.LittleEndian.PutUint32(b[start+4:], crc32.Checksum(payload, castagnoli))
+	return b
 }
 
-// record returns the payload of the record that data begins with, or nil where there is no
-// whole one.
-func (m marker) record(data []byte) []byte {
-	if len(data) < frameBytes || !bytes.HasPrefix(data, m[:]) {
-		return nil
+var (
+	errNotWhole = errors.New("it is not whole")
+	errShort    = errors.New("it is too short")
+)
+
+// record returns the payload of the record that data begins with.
+func record(data []byte) ([]byte, error) {
+	if len(data) < frameBytes {
+		return nil, errNotWhole
 	}
-	length, sum, payload := data[markerBytes:][:4], data[markerBytes+4:][:4], data[frameBytes:]
-	size := int(binary.LittleEndian.Uint32(length))
-	if size < leastPayload || size > mostPayload || size > len(payload) || checksum(length, payload[:size]) != binary.LittleEndian.Uint32(sum) {
-		return nil
+	size, sum, payload := binary.LittleEndian.Uint32(data), binary.LittleEndian.Uint32(data[4:]), data[frameBytes:]
+	if size < leastPayload || size > mostPayload || int(size) > len(payload) || crc32.Checksum(payload[:size], castagnoli) != sum {
+		return nil, errNotWhole
 	}
-	return payload[:size]
+	return payload[:size], nil
+}
+
+// contents is what is in a file.
+type contents struct {
+	entries map[node.Key]entry
+	version int64
+	last    mark
+	damaged bool   // whether some of it cannot be read
+	lost    string // why something may be missing; "": nothing is
+}
+
+// read reads a file as far as that is possible.
+func (c *contents) read(data []byte) {
+	c.entries = make(map[node.Key]entry)
+	at := len(magic)
+	if !bytes.HasPrefix(data, []byte(magic)) {
+		c.damaged, c.lost = true, fmt.Sprintf("the file does not begin as a journal does: %q", data[:min(len(data), at)])
+		return
+	}
+	for at < len(data) {
+		payload, err := record(data[at:])
+		if err == nil {
+			err = c.add(payload)
+		}
+		if err != nil {
+			c.damaged, c.lost = true, fmt.Sprintf("it is damaged: record at byte %d: %v", at, err)
+			return
+		}
+		at += frameBytes + len(payload)
+	}
+}
+
+// add adds what a record says.
+func (c *contents) add(payload []byte) error {
+	version, data := int64(binary.LittleEndian.Uint64(payload[1:])), payload[leastPayload:] //nolint:gosec // written in the same way
+	switch kind(payload[0]) {
+	case put:
+		if len(data) < 8 {
+			return errShort
+		}
+		n, err := node.Parse(data[8:])
+		if err != nil {
+			return err
+		}
+		heard := int64(binary.LittleEndian.Uint64(data)) //nolint:gosec // written in the same way
+		c.entries[n.Key] = entry{n, version, int64(frameBytes + len(payload)), heard}
+	case gone:
+		key, err := node.ParseKey(string(data))
+		if err != nil {
+			return err
+		}
+		delete(c.entries, key)
+	case stamp:
+		var m mark
+		if err := json.Unmarshal(data, &m); err != nil {
+			return err
+		}
+		c.last = m
+	default:
+		return fmt.Errorf("kind %q", payload[0])
+	}
+	c.version = max(c.version, version)
+	return nil
 }
