@@ -170,6 +170,21 @@ func (c *client) get(ctx context.Context, path, accept string) ([]byte, error) {
 	return body, err
 }
 
+// read reads the JSON at a path into v, and reports whether anything is there.
+func (c *client) read(ctx context.Context, path, accept string, v any) (bool, error) {
+	body, err := c.get(ctx, path, accept)
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	if err := json.Unmarshal(body, v); err != nil {
+		return false, fmt.Errorf("%s: %w", path, err)
+	}
+	return true, nil
+}
+
 // alive returns why the API server cannot be asked, or nil.
 func (c *client) alive(ctx context.Context) error {
 	_, err := c.get(ctx, "/readyz", "text/plain")

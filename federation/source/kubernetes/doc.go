@@ -13,7 +13,7 @@
 // before they are kept.
 //
 // Which resources of custom definitions are served, and in which version, is asked for
-// every ten seconds. None of them need be there.
+// every five seconds. None of them need be there.
 //
 // # Complete, or silent
 //

@@ -1,8 +1,10 @@
 package kubernetes
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -22,17 +24,12 @@ func (w watched) String() string {
 }
 
 func (w watched) compare(other watched) int {
-	if w.kind != other.kind {
-		return int(w.kind) - int(other.kind)
-	}
-	if w.namespace < other.namespace {
-		return -1
-	}
-	return 1
+	return cmp.Or(cmp.Compare(w.kind, other.kind), cmp.Compare(w.namespace, other.namespace))
 }
 
 // progress is how far a watch is.
 type progress struct {
+	begun   bool // there is something to watch
 	synced  bool // it has read everything since it was started
 	once    bool // an earlier one had
 	problem problem
@@ -67,13 +64,7 @@ type health struct {
 	server     problem
 	definition [kinds]problem // of objects that are kept although their kind is not served
 	discovered bool           // which kinds are served was known once
-	watches    map[watched]*progress
-	once       map[watched]bool // watches that have ended and had read everything
-	away       error            // that was said last
-}
-
-func newHealth(grace time.Duration) health {
-	return health{grace: grace, watches: make(map[watched]*progress), once: make(map[watched]bool)}
+	watches    map[watched]progress
 }
 
 // standing is what the publisher has to know of the health.
@@ -81,8 +72,7 @@ type standing struct {
 	partial bool      // some watches have not read yet what an earlier one had, and may soon
 	missing []watched // those that have not, and cannot, in order
 	current bool      // everything has been read, and is followed
-	away    error     // why not, once that has lasted, or nil
-	reasons []error   // all that have lasted
+	reasons []error   // why not, of all that has lasted
 	recheck bool      // time alone may change this
 }
 
@@ -90,53 +80,42 @@ type standing struct {
 // some objects whether they were deleted.
 func (h *health) standing(now time.Time, doubts bool) standing {
 	s := standing{current: h.discovered && !doubts}
-	var problems []problem
-	note := func(p problem) {
-		if p.reason != nil {
-			problems = append(problems, p)
-			s.current = false
-		}
-	}
-	note(h.server)
-	order := make([]watched, 0, len(h.watches))
-	for id := range h.watches {
-		order = append(order, id)
-	}
-	slices.SortFunc(order, watched.compare)
-	for _, id := range order {
+	lasts := func(p problem) bool { return p.reason != nil && now.Sub(p.since) >= h.grace }
+	problems := []problem{h.server}
+	for _, id := range slices.SortedFunc(maps.Keys(h.watches), watched.compare) {
 		p := h.watches[id]
-		if !p.synced {
-			s.current = false
-			switch lasts := h.server.reason == nil && p.problem.reason != nil && now.Sub(p.problem.since) >= h.grace; {
-			case p.once && lasts:
-				s.missing = append(s.missing, id)
-			case p.once:
-				s.partial = true
-			}
+		problems = append(problems, p.problem)
+		if p.synced || !p.begun {
+			continue
 		}
-		note(p.problem)
+		s.current = false
+		if p.once && lasts(p.problem) && h.server.reason == nil {
+			s.missing = append(s.missing, id)
+		} else if p.once {
+			s.partial = true
+		}
 	}
-	for _, p := range h.definition {
-		note(p)
-	}
-	for _, p := range problems {
-		if now.Sub(p.since) >= h.grace {
+	for _, p := range append(problems, h.definition[:]...) {
+		if lasts(p) {
 			s.reasons = append(s.reasons, p.reason)
-		} else {
+		} else if p.reason != nil {
 			s.recheck = true
 		}
+		s.current = s.current && p.reason == nil
 	}
-	if len(s.reasons) > 0 {
-		s.away = s.reasons[0]
-	}
-	switch {
-	case s.away != nil && h.away != nil && reasonClass(s.away) == reasonClass(h.away):
-		s.away = h.away // the same reason in other words
-	case s.away == nil && !s.current:
-		s.away = h.away // until everything has been read
-	}
-	h.away = s.away
 	return s
+}
+
+// away returns why the cluster is away, where before is what was said last, or nil. It is
+// before for the same reason in other words, and until everything has been read.
+func (s *standing) away(before error) error {
+	switch {
+	case len(s.reasons) == 0 && s.current:
+		return nil
+	case len(s.reasons) == 0, before != nil && reasonClass(before) == reasonClass(s.reasons[0]):
+		return before
+	}
+	return s.reasons[0]
 }
 
 // classError is an error of a class: two of one class are the same state.

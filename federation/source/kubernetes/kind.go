@@ -2,14 +2,11 @@ package kubernetes
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -39,61 +36,26 @@ const (
 )
 
 // resource is what the API server knows of a kind. The versions of a kind differ in
-// nothing that is read, so that one Go type stands for all.
+// nothing that is read, so that one Go type stands for all. It has the name of the kind.
 type resource struct {
-	group, name, kind string
-	versions          []string // the best first
-	custom            bool     // it is defined by a CustomResourceDefinition, or not at all
-	everywhere        bool     // it is read in all namespaces even where only some are exported
-	object, list      runtime.Object
+	group, name  string
+	versions     []string // the best first
+	custom       bool     // it is defined by a CustomResourceDefinition, or not at all
+	everywhere   bool     // it is read in all namespaces even where only some are exported
+	object, list runtime.Object
 }
 
 var resources = [kinds]resource{
-	kindService: {"", "services", "Service", []string{"v1"}, false, false, &corev1.Service{}, &corev1.ServiceList{}},
-	kindSlice: {
-		discoveryv1.GroupName, "endpointslices", "EndpointSlice",
-		[]string{"v1"},
-		false, false,
-		&discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{},
-	},
-	kindNode: {"", "nodes", "Node", []string{"v1"}, false, true, &corev1.Node{}, &corev1.NodeList{}},
-	kindExport: {
-		mcsGroup, "serviceexports", "ServiceExport",
-		[]string{"v1beta1", "v1alpha1"},
-		true, false,
-		&mcsv1beta1.ServiceExport{}, &mcsv1beta1.ServiceExportList{},
-	},
+	kindService: {"", "services", []string{"v1"}, false, false, &corev1.Service{}, &corev1.ServiceList{}},
+	kindSlice:   {discoveryv1.GroupName, "endpointslices", []string{"v1"}, false, false, &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{}},
+	kindNode:    {"", "nodes", []string{"v1"}, false, true, &corev1.Node{}, &corev1.NodeList{}},
+	kindExport:  {mcsGroup, "serviceexports", []string{"v1beta1", "v1alpha1"}, true, false, &mcsv1beta1.ServiceExport{}, &mcsv1beta1.ServiceExportList{}},
 	// A route and its Gateway may be in other namespaces than the Service.
-	kindGateway: {
-		gatewayGroup, "gateways", "Gateway",
-		[]string{"v1", "v1beta1"},
-		true, true,
-		&gatewayv1.Gateway{}, &gatewayv1.GatewayList{},
-	},
-	kindHTTPRoute: {
-		gatewayGroup, "httproutes", "HTTPRoute",
-		[]string{"v1", "v1beta1"},
-		true, true,
-		&gatewayv1.HTTPRoute{}, &gatewayv1.HTTPRouteList{},
-	},
-	kindGRPCRoute: {
-		gatewayGroup, "grpcroutes", "GRPCRoute",
-		[]string{"v1"},
-		true, true,
-		&gatewayv1.GRPCRoute{}, &gatewayv1.GRPCRouteList{},
-	},
-	kindTLSRoute: {
-		gatewayGroup, "tlsroutes", "TLSRoute",
-		[]string{"v1", "v1alpha3", "v1alpha2"},
-		true, true,
-		&gatewayv1.TLSRoute{}, &gatewayv1.TLSRouteList{},
-	},
-	kindTCPRoute: {
-		gatewayGroup, "tcproutes", "TCPRoute",
-		[]string{"v1", "v1alpha2"},
-		true, true,
-		&gatewayv1.TCPRoute{}, &gatewayv1.TCPRouteList{},
-	},
+	kindGateway:   {gatewayGroup, "gateways", []string{"v1", "v1beta1"}, true, true, &gatewayv1.Gateway{}, &gatewayv1.GatewayList{}},
+	kindHTTPRoute: {gatewayGroup, "httproutes", []string{"v1", "v1beta1"}, true, true, &gatewayv1.HTTPRoute{}, &gatewayv1.HTTPRouteList{}},
+	kindGRPCRoute: {gatewayGroup, "grpcroutes", []string{"v1"}, true, true, &gatewayv1.GRPCRoute{}, &gatewayv1.GRPCRouteList{}},
+	kindTLSRoute:  {gatewayGroup, "tlsroutes", []string{"v1", "v1alpha3", "v1alpha2"}, true, true, &gatewayv1.TLSRoute{}, &gatewayv1.TLSRouteList{}},
+	kindTCPRoute:  {gatewayGroup, "tcproutes", []string{"v1", "v1alpha2"}, true, true, &gatewayv1.TCPRoute{}, &gatewayv1.TCPRouteList{}},
 }
 
 // String returns the resource with its group, as kubectl names it.
@@ -109,8 +71,7 @@ func newScheme() *runtime.Scheme {
 	for _, r := range resources {
 		for _, version := range r.versions {
 			gv := schema.GroupVersion{Group: r.group, Version: version}
-			scheme.AddKnownTypeWithName(gv.WithKind(r.kind), r.object)
-			scheme.AddKnownTypeWithName(gv.WithKind(r.kind+"List"), r.list)
+			scheme.AddKnownTypes(gv, r.object, r.list)
 			metav1.AddToGroupVersion(scheme, gv)
 		}
 	}
@@ -124,84 +85,29 @@ func newScheme() *runtime.Scheme {
 // "" where it has not. An error means that this is not known.
 func (c *client) discover(ctx context.Context, wanted []kind) (map[kind]string, error) {
 	found := make(map[kind]string, len(wanted))
-	served := make(map[schema.GroupVersion][]string) // the resources of what was asked for
-	groups := make(map[string][]string)              // the versions of what was asked for
+	served := make(map[schema.GroupVersion]metav1.APIResourceList) // what was asked for
 	for _, k := range wanted {
 		r := resources[k]
 		if !r.custom {
 			found[k] = r.versions[0]
 			continue
 		}
-		versions, ok := groups[r.group]
-		if !ok {
-			var err error
-			if versions, err = c.versions(ctx, r.group); err != nil {
-				return nil, err
-			}
-			groups[r.group] = versions
-		}
-		found[k] = ""
 		for _, version := range r.versions {
-			if !slices.Contains(versions, version) {
-				continue
-			}
 			gv := schema.GroupVersion{Group: r.group, Version: version}
-			names, ok := served[gv]
+			list, ok := served[gv]
 			if !ok {
-				var err error
-				if names, err = c.resources(ctx, gv); err != nil {
+				if _, err := c.read(ctx, "/apis/"+gv.String(), "application/json", &list); err != nil {
 					return nil, err
 				}
-				served[gv] = names
+				served[gv] = list
 			}
-			if slices.Contains(names, r.name) {
+			if slices.ContainsFunc(list.APIResources, func(a metav1.APIResource) bool { return a.Name == r.name }) {
 				found[k] = version
 				break
 			}
 		}
 	}
 	return found, nil
-}
-
-// versions returns the versions of a group that are served, or none.
-func (c *client) versions(ctx context.Context, group string) ([]string, error) {
-	var answer metav1.APIGroup
-	if err := c.getJSON(ctx, "/apis/"+group, &answer); err != nil {
-		return nil, err
-	}
-	versions := make([]string, 0, len(answer.Versions))
-	for _, v := range answer.Versions {
-		versions = append(versions, v.Version)
-	}
-	return versions, nil
-}
-
-// resources returns the names of the resources of a version of a group, or none.
-func (c *client) resources(ctx context.Context, gv schema.GroupVersion) ([]string, error) {
-	var answer metav1.APIResourceList
-	if err := c.getJSON(ctx, "/apis/"+gv.String(), &answer); err != nil {
-		return nil, err
-	}
-	names := make([]string, 0, len(answer.APIResources))
-	for _, r := range answer.APIResources {
-		names = append(names, r.Name)
-	}
-	return names, nil
-}
-
-// getJSON reads what is at a path into v, which stays as it is where nothing is there.
-func (c *client) getJSON(ctx context.Context, path string, v any) error {
-	body, err := c.get(ctx, path, "application/json")
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err != nil:
-		return err
-	}
-	if err := json.Unmarshal(body, v); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return nil
 }
 
 // metadataOnly asks for the metadata of an object: the schema in a definition of the
@@ -213,16 +119,6 @@ const metadataOnly = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.
 // and its deletion is marked before the first of them goes.
 func (c *client) defined(ctx context.Context, k kind) (bool, error) {
 	var definition metav1.PartialObjectMetadata
-	path := "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/" + k.String()
-	body, err := c.get(ctx, path, metadataOnly)
-	switch {
-	case apierrors.IsNotFound(err):
-		return false, nil
-	case err != nil:
-		return false, err
-	}
-	if err := json.Unmarshal(body, &definition); err != nil {
-		return false, fmt.Errorf("%s: %w", path, err)
-	}
-	return definition.DeletionTimestamp == nil, nil
+	found, err := c.read(ctx, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"+k.String(), metadataOnly, &definition)
+	return found && definition.DeletionTimestamp == nil, err
 }

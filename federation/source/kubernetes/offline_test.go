@@ -104,7 +104,7 @@ func (o *offline) again(t *testing.T, without []kind, objects ...metav1.Object) 
 		o.world.begin(watched{kind: k})
 	}
 	for _, k := range without {
-		o.world.health.watches[watched{kind: k}].problem.set(classed("RBAC "+k.String(), "cannot list %v", k), time.Now())
+		o.world.report(watched{kind: k}, classed("RBAC "+k.String(), "cannot list %v", k))
 	}
 	wanted := o.wanted
 	defer func() { o.wanted = wanted }()
@@ -115,7 +115,7 @@ func (o *offline) again(t *testing.T, without []kind, objects ...metav1.Object) 
 // recover has the watch of a kind read.
 func (o *offline) recover(t *testing.T, k kind, objects ...any) {
 	t.Helper()
-	o.world.health.watches[watched{kind: k}].problem.set(nil, time.Now())
+	o.world.report(watched{kind: k}, nil)
 	must.Do(t, o.store(k).Replace(objects, ""))
 	o.round()
 }
@@ -230,7 +230,7 @@ func TestEachReasonIsLogged(t *testing.T) {
 		o.read(t)
 		fail := func(k kind, class, reason string) {
 			t.Helper()
-			o.world.health.watches[watched{kind: k}].problem.set(classed(class, "%s", reason), time.Now())
+			o.world.report(watched{kind: k}, classed(class, "%s", reason))
 			time.Sleep(o.world.health.grace)
 			o.round()
 		}
@@ -294,8 +294,8 @@ func TestNobodyTakesForeignNames(t *testing.T) {
 	for _, wanted := range []string{"cart.shop.west.fed.example", "db-0.db.shop.west.fed.example", "later.shop.west.fed.example", "pay.west.fed.example", "west.fed.example"} {
 		o := newOffline(t, export.Rules{})
 		o.read(t, named("attack", "a", wanted, true, time.Now()))
-		if got := o.told.names(); got != "" || o.counts[string(export.NameNotAllowed)] != 1 {
-			t.Errorf("%s: published %q, refused %v", wanted, got, o.counts)
+		if got := o.told.names(); got != "" || o.told.refused[string(export.NameNotAllowed)] != 1 {
+			t.Errorf("%s: published %q, refused %v", wanted, got, o.told.refused)
 		}
 	}
 }

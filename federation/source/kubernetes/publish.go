@@ -2,12 +2,13 @@ package kubernetes
 
 import (
 	"context"
-	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/cache"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
@@ -25,11 +26,9 @@ type publisher struct {
 	claims   export.Claims
 	entries  map[name]entry
 	complete bool
-	counts   map[string]int // of Services that are not published, by rule
-	recount  bool           // the part has been told other counts
-	away     error          // as the part was told
-	said     []string       // classes of the reasons that were logged since it was away
-	now      time.Time      // of the update that is being made
+	away     error     // as the part was told
+	said     []string  // classes of the reasons that were logged since it was away
+	now      time.Time // of the update that is being made
 }
 
 // entry is what has become of an exported Service.
@@ -40,7 +39,7 @@ type entry struct {
 }
 
 func newPublisher(s *Source, part source.Part) *publisher {
-	return &publisher{Source: s, part: part, entries: make(map[name]entry), counts: make(map[string]int)}
+	return &publisher{Source: s, part: part, entries: make(map[name]entry)}
 }
 
 // run publishes until ctx ends.
@@ -66,25 +65,25 @@ func (p *publisher) run(ctx context.Context) {
 func (p *publisher) round() (again bool) {
 	batch, s := p.world.next(time.Now(), p.complete)
 	if len(batch) > 0 || s.current && !p.complete {
-		p.publish(batch)
+		p.publish(batch, s.missing)
 	}
-	if s.away != p.away { //nolint:errorlint // whether it is the same value: standing keeps it
-		p.away = s.away
-		p.part.Away(s.away)
+	if away := s.away(p.away); away != p.away { //nolint:errorlint // whether it is the same value
+		p.away = away
+		p.part.Away(away)
 	}
-	p.report(s)
+	p.report(s.reasons)
 	return s.recheck
 }
 
 // report logs reasons of another class than those before. The first is logged by whom the
 // part belongs to.
-func (p *publisher) report(s standing) {
-	if s.away == nil {
+func (p *publisher) report(reasons []error) {
+	if p.away == nil {
 		p.said = nil
 		return
 	}
 	first := p.said == nil
-	for _, reason := range s.reasons {
+	for _, reason := range reasons {
 		class := reasonClass(reason)
 		if slices.Contains(p.said, class) {
 			continue
@@ -98,30 +97,20 @@ func (p *publisher) report(s standing) {
 
 // publish looks at Services and at those that it finds to depend on them, and tells the
 // part what is different, at once.
-func (p *publisher) publish(batch []name) {
+func (p *publisher) publish(batch sets.Set[name], missing []watched) {
 	var (
 		changed []*wire.Encoded
 		gone    []string
+		recount bool
 		results = make(map[name]result, len(batch))
-		queued  = make(map[name]struct{}, len(batch))
 	)
 	p.now = time.Now()
-	for _, of := range batch {
-		queued[of] = struct{}{}
-	}
 	for len(batch) > 0 {
-		of := batch[len(batch)-1]
-		batch = batch[:len(batch)-1]
-		delete(queued, of)
-		r, others, ok := p.look(of)
-		if !ok {
-			continue
-		}
-		results[of] = r
-		for _, other := range others {
-			if _, ok := queued[other]; !ok && other != of {
-				queued[other] = struct{}{}
-				batch = append(batch, other)
+		for of := range batch {
+			batch.Delete(of)
+			if r, others, ok := p.look(of, missing); ok {
+				results[of] = r
+				batch.Insert(others...)
 			}
 		}
 	}
@@ -139,84 +128,78 @@ func (p *publisher) publish(batch []name) {
 			}
 			p.writer.Changed(of, p.complete)
 		}
-		p.count(before.rule, r.rule)
-		if r.subject.exported {
+		recount = recount || r.rule != before.rule
+		if r.exported {
 			p.entries[of] = r.entry
 		} else {
 			delete(p.entries, of)
 		}
 	}
 	switch {
-	case !p.complete:
-		all := make([]*wire.Encoded, 0, len(p.entries))
-		for _, e := range p.entries {
-			if e.encoded != nil {
-				all = append(all, e.encoded)
-			}
-		}
+	case !p.complete: // all of the entries are new
 		p.complete = true
-		p.part.Replace(all)
+		p.part.Replace(changed)
 	case len(changed)+len(gone) > 0:
 		p.part.Update(changed, gone)
 	}
-	if p.recount {
-		p.recount = false
-		p.part.Refused(maps.Clone(p.counts))
+	if recount {
+		p.part.Refused(p.refused())
 	}
 	for of, r := range results {
 		p.tell(of, r)
 	}
 }
 
+// refused returns how many Services are not published, or not as a whole, by rule.
+func (p *publisher) refused() map[string]int {
+	counts := make(map[string]int)
+	for _, e := range p.entries {
+		if e.rule != "" {
+			counts[string(e.rule)]++
+		}
+	}
+	return counts
+}
+
 // result is what a look at a Service has found.
 type result struct {
 	entry
 
-	subject subject
-	verdict export.Verdict
+	input    export.Input
+	exported bool
+	verdict  export.Verdict
 }
 
 // look returns what becomes of a Service, and which others have to be looked at because
 // of it, unless what it needs to know cannot be read.
-func (p *publisher) look(of name) (r result, others []name, ok bool) {
-	r.subject = p.world.subject(of, !p.selector.Empty())
-	key := of.String()
-	var keys []string
-	if !r.subject.exported {
-		if p.world.hold(of, nil, export.Verdict{}) {
-			return r, nil, false
+func (p *publisher) look(of name, missing []watched) (r result, others []name, ok bool) {
+	if r.input, r.exported = p.world.subject(of, !p.selector.Empty()); r.exported {
+		if r.input.Export == nil {
+			r.labelled = p.labelledSince(of, r.input.Service)
+			r.input.Labelled = r.labelled
 		}
-		p.world.asked(of, false)
-		keys = p.claims.Remove(key)
-	} else {
-		if r.subject.input.Export.Labelled {
-			r.labelled = p.labelledSince(of, r.subject.input.Service)
-			r.subject.input.Export.Since = r.labelled
-		}
-		verdict := p.config.Rules.Translate(r.subject.input)
-		if p.world.hold(of, r.subject.input.Service, verdict) {
-			return r, nil, false
-		}
-		p.world.asked(of, verdict.Nodes)
-		keys = p.claims.Set(key, verdict)
-		r.verdict = p.claims.Judge(key, verdict)
-		if r.verdict.Service != nil {
-			encoded, err := wire.NewEncoded(r.verdict.Service)
-			if err != nil { // a verdict is valid
-				r.verdict = export.Verdict{Refusal: &export.Finding{Rule: export.TooLarge, Message: err.Error()}}
-			}
-			r.encoded = encoded
-		}
-		if r.verdict.Refusal != nil {
-			r.rule = r.verdict.Refusal.Rule
-		} else if slices.ContainsFunc(r.verdict.Warnings, func(f export.Finding) bool { return f.Rule == export.TooManyEndpoints }) {
-			r.rule = export.TooManyEndpoints // a part of it is not published
-		}
+		r.verdict = p.config.Rules.Translate(r.input)
 	}
-	for _, k := range keys {
-		if other, err := cache.ParseObjectName(k); err == nil { // it is the String of one
-			others = append(others, other)
+	if p.world.hold(of, missing, r.input.Service != nil, r.verdict) {
+		return r, nil, false
+	}
+	key := of.String()
+	for _, k := range p.claims.Set(key, r.verdict) {
+		namespace, name, _ := strings.Cut(k, "/")
+		others = append(others, types.NamespacedName{Namespace: namespace, Name: name})
+	}
+	r.verdict = p.claims.Judge(key, r.verdict)
+	if r.verdict.Service != nil {
+		encoded, err := wire.NewEncoded(r.verdict.Service)
+		if err != nil { // a verdict is valid
+			r.verdict = export.Verdict{Refusal: &export.Finding{Rule: export.TooLarge, Message: err.Error()}}
 		}
+		r.encoded = encoded
+	}
+	if r.verdict.Refusal != nil {
+		r.rule = r.verdict.Refusal.Rule
+	} else if slices.ContainsFunc(r.verdict.Warnings, func(f export.Finding) bool { return f.Rule == export.TooManyEndpoints }) {
+		r.rule = export.TooManyEndpoints // a part of it is not published
 	}
 	return r, others, true
 }
@@ -235,26 +218,9 @@ func (p *publisher) labelledSince(of name, service *corev1.Service) time.Time {
 	return p.now
 }
 
-// count notes that a Service is not published because of a rule any more, and because
-// of another one. Either may be empty.
-func (p *publisher) count(before, after export.Rule) {
-	if before == after {
-		return
-	}
-	if before != "" {
-		if p.counts[string(before)]--; p.counts[string(before)] == 0 {
-			delete(p.counts, string(before))
-		}
-	}
-	if after != "" {
-		p.counts[string(after)]++
-	}
-	p.recount = true
-}
-
 // tell has the verdict written where the author of the Service looks.
 func (p *publisher) tell(of name, r result) {
-	if !r.subject.exported {
+	if !r.exported {
 		p.writer.Forget(of)
 		return
 	}
@@ -263,6 +229,6 @@ func (p *publisher) tell(of name, r result) {
 	}
 	p.writer.Tell(of, feedback.Note{
 		Standing: export.Standing{Verdict: r.verdict, Published: r.encoded != nil},
-		Export:   r.subject.object, Service: r.subject.input.Service,
+		Export:   r.input.Export, Service: r.input.Service,
 	})
 }

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -22,16 +20,15 @@ import (
 
 // pace is how often things are done.
 type pace struct {
-	check    time.Duration // whether the server answers
-	retry    time.Duration // while it does not
-	discover time.Duration // which kinds are served
+	check time.Duration // whether the server answers, and which kinds are served
+	retry time.Duration // while it does not
 	// grace is how long a cluster may be out of reach before that is said: a server that
 	// restarts, or a connection that breaks, is nothing to report.
 	grace time.Duration
 }
 
 func usualPace() pace {
-	return pace{check: 5 * time.Second, retry: time.Second, discover: 10 * time.Second, grace: 3 * time.Second}
+	return pace{check: 5 * time.Second, retry: time.Second, grace: 3 * time.Second}
 }
 
 const (
@@ -45,14 +42,12 @@ type reader struct {
 	*Source
 
 	kick chan struct{} // has a token when a check is due at once
-	wait sync.WaitGroup
 
 	client     *client
 	text       []byte          // of the kubeconfig that the client is made from
 	unreadable bool            // a newer one is not usable, and that was said
 	found      map[kind]string // the version in which a kind is served; "" where it is not
 	served     map[kind]string // what found was when it was logged
-	discovered time.Time       // when found was asked for
 	lost       time.Time       // since when the server does not answer, or zero
 	running    map[watched]follower
 }
@@ -60,31 +55,21 @@ type reader struct {
 // follower is a watch that runs.
 type follower struct {
 	version string
-	stop    context.CancelFunc
-	done    chan struct{}
+	stop    func() // ends it, and waits until it has
 }
 
 func newReader(s *Source) *reader {
 	return &reader{Source: s, kick: make(chan struct{}, 1), running: make(map[watched]follower)}
 }
 
-// rouse makes the reader check at once. It does not block.
-func (r *reader) rouse() {
-	select {
-	case r.kick <- struct{}{}:
-	default:
-	}
-}
-
 // run reads until ctx ends.
 func (r *reader) run(ctx context.Context) {
-	defer r.wait.Wait()
+	defer r.stopAll()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			r.stop(slices.Collect(maps.Keys(r.running))...)
 			if r.client != nil {
 				r.client.close()
 			}
@@ -100,7 +85,7 @@ func (r *reader) run(ctx context.Context) {
 		if r.check(ctx) {
 			next = r.pace.check
 		}
-		r.world.rouse() // time has passed, and so a problem may have lasted
+		rouse(r.world.wake) // time has passed, and so a problem may have lasted
 		timer.Reset(next)
 	}
 }
@@ -111,14 +96,15 @@ func (r *reader) check(ctx context.Context) bool {
 	if !r.reload() {
 		return false
 	}
+	var found map[kind]string
 	err := r.client.alive(ctx)
-	if err == nil && (r.found == nil || !r.lost.IsZero() || now.Sub(r.discovered) >= r.pace.discover || !r.healthy()) {
-		var found map[kind]string
-		if found, err = r.client.discover(ctx, r.wanted); err == nil {
-			r.announce(found)
-			r.found, r.discovered = found, now
-			err = r.use()
-		}
+	if err == nil {
+		found, err = r.client.discover(ctx, r.wanted)
+	}
+	if err == nil {
+		r.announce(found)
+		r.found = found
+		err = r.use()
 	}
 	if ctx.Err() != nil {
 		return false
@@ -136,7 +122,7 @@ func (r *reader) check(ctx context.Context) bool {
 	if !r.lost.IsZero() && now.Sub(r.lost) >= r.pace.grace {
 		// The server may be another, with an older past: a watch that goes on from where it
 		// was could miss what is different.
-		r.stop(slices.Collect(maps.Keys(r.running))...)
+		r.stopAll()
 	}
 	r.lost = time.Time{}
 	r.follow(ctx)
@@ -150,7 +136,7 @@ func (r *reader) use() error {
 	if err != nil {
 		return err
 	}
-	var exports *rest.RESTClient
+	var exports rest.Interface
 	version := r.found[kindExport]
 	if version != "" {
 		if exports, err = r.client.group(schema.GroupVersion{Group: mcsGroup, Version: version}); err != nil {
@@ -167,18 +153,6 @@ func (r *reader) server(reason error, now time.Time) {
 	defer r.world.mu.Unlock()
 	r.world.health.server.set(reason, now)
 	r.world.health.discovered = r.found != nil
-}
-
-// healthy reports whether no watch has a problem.
-func (r *reader) healthy() bool {
-	r.world.mu.Lock()
-	defer r.world.mu.Unlock()
-	for _, p := range r.world.health.watches {
-		if p.problem.reason != nil {
-			return false
-		}
-	}
-	return true
 }
 
 // reload makes a client, anew where the kubeconfig has changed: credentials in it are
@@ -206,7 +180,7 @@ func (r *reader) reload() bool {
 	}
 	if r.client != nil {
 		r.log.Info("the kubeconfig has changed")
-		r.stop(slices.Collect(maps.Keys(r.running))...)
+		r.stopAll()
 		r.client.close()
 	}
 	r.client, r.text, r.unreadable, r.found = fresh, text, false, nil
@@ -215,29 +189,24 @@ func (r *reader) reload() bool {
 
 // announce logs which kinds are served now, and were not, and the other way round.
 func (r *reader) announce(found map[kind]string) {
-	var absent, added, removed []string
+	news := make(map[string][]string) // the resources, by what is said of them
 	for _, k := range r.wanted {
-		if !resources[k].custom {
+		var text string
+		switch was, is := r.served[k] != "", found[k] != ""; {
+		case r.served == nil && !is:
+			text = "the cluster does not serve these resources; they will be read when it does"
+		case r.served != nil && is && !was:
+			text = "the cluster serves more resources"
+		case was && !is: // where something is published because of them, Away says that it stays
+			text = "the cluster serves fewer resources"
+		default:
 			continue
 		}
-		switch before, known := r.served[k]; {
-		case !known && found[k] == "":
-			absent = append(absent, k.String())
-		case known && before == "" && found[k] != "":
-			added = append(added, k.String())
-		case known && before != "" && found[k] == "":
-			removed = append(removed, k.String())
-		}
+		news[text] = append(news[text], k.String())
 	}
 	r.served = found
-	if len(absent) > 0 {
-		r.log.Info("the cluster does not serve these resources; they will be read when it does", "resources", absent)
-	}
-	if len(added) > 0 {
-		r.log.Info("the cluster serves more resources", "resources", added)
-	}
-	if len(removed) > 0 { // where something is published because of them, Away says that it stays
-		r.log.Info("the cluster serves fewer resources", "resources", removed)
+	for text, of := range news {
+		r.log.Info(text, "resources", of)
 	}
 }
 
@@ -256,57 +225,49 @@ func (r *reader) follow(ctx context.Context) {
 				r.stop(id)
 			}
 			if _, ok := r.running[id]; version == "" {
-				r.world.end(id)
+				r.world.end(id, now)
 			} else if !ok {
 				r.start(ctx, id, version)
 			}
-		}
-		if version == "" {
-			r.world.undefined(k, now)
 		}
 	}
 }
 
 // start starts a watch.
 func (r *reader) start(ctx context.Context, id watched, version string) {
-	ctx, stop := context.WithCancel(ctx) //nolint:gosec // stop ends what it starts
-	f := follower{version: version, stop: stop, done: make(chan struct{})}
-	r.running[id] = f
+	ctx, cancel := context.WithCancel(ctx)
+	c, gv := r.client, schema.GroupVersion{Group: resources[id.kind].group, Version: version}
 	r.world.begin(id)
-	gv := schema.GroupVersion{Group: resources[id.kind].group, Version: version}
-	c := r.client
-	r.wait.Go(func() {
-		defer close(f.done)
-		r.watch(ctx, id, c, gv)
-	})
+	var running sync.WaitGroup
+	running.Go(func() { r.watch(ctx, id, c, gv) })
+	r.running[id] = follower{version, func() {
+		cancel()
+		running.Wait()
+	}}
 }
 
-// stop ends watches, and waits until they have. What they kept counts as old from then.
-func (r *reader) stop(ids ...watched) {
-	for _, id := range ids {
-		r.running[id].stop()
-	}
-	for _, id := range ids {
-		<-r.running[id].done
-		delete(r.running, id)
-		r.world.begin(id)
+// stop ends a watch. What it kept counts as old from then.
+func (r *reader) stop(id watched) {
+	r.running[id].stop()
+	delete(r.running, id)
+	r.world.begin(id)
+}
+
+func (r *reader) stopAll() {
+	for id := range r.running {
+		r.stop(id)
 	}
 }
 
 // report notes how an attempt of a watch went, nil for well.
 func (r *reader) report(id watched, err error) {
-	r.world.mu.Lock()
-	news := false
-	if p := r.world.health.watches[id]; p != nil {
-		news = p.problem.set(err, time.Now())
+	if !r.world.report(id, err) {
+		return
 	}
-	r.world.mu.Unlock()
-	if news && err != nil {
-		r.rouse()
+	if err != nil {
+		rouse(r.kick)
 	}
-	if news {
-		r.world.rouse()
-	}
+	rouse(r.world.wake)
 }
 
 // watch follows what id says until ctx ends. It drives a Reflector, which is what an
@@ -322,21 +283,7 @@ func (r *reader) watch(ctx context.Context, id watched, c *client, gv schema.Gro
 	backoff := wait.Backoff{Duration: firstDelay, Factor: 2, Jitter: 0.5, Steps: 10, Cap: longestDelay}
 	reflector := cache.NewReflectorWithOptions(r.lister(ctx, id, c, api), resources[id.kind].object, store{r.world, id, r.config.Rules},
 		cache.ReflectorOptions{Name: id.String(), Logger: new(klog.Logger), Backoff: &backoff})
-	delays := backoff
-	for {
-		if err := reflector.ListAndWatchWithContext(ctx); err != nil && ctx.Err() == nil {
-			r.report(id, c.explain(err))
-		} else {
-			delays = backoff
-		}
-		timer := time.NewTimer(delays.Step())
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C:
-		}
-	}
+	reflector.RunWithContext(ctx) // what fails is a request, and the lister reports it
 }
 
 // lister makes the requests of a watch, and reports how they go.
@@ -383,18 +330,13 @@ func (r *reader) resolve(ctx context.Context) bool {
 	known := true
 	for k, names := range r.world.doubts(r.found) {
 		stays, err := r.client.defined(ctx, k)
-		now := time.Now()
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return false
-		case err != nil:
-			known = false
-			r.world.unresolved(k, r.client.explain(err), now)
-		case stays:
-			r.world.settle(k, names)
-		default:
-			r.world.keep(k, names, now)
 		}
+		if err != nil {
+			known, err = false, r.client.explain(err)
+		}
+		r.world.settle(k, names, stays, err, time.Now())
 	}
 	return known
 }

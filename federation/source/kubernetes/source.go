@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -90,7 +91,7 @@ func New(config Config) (*Source, error) {
 
 // wantedKinds returns the kinds that the rules need, and which EndpointSlices.
 func wantedKinds(rules export.Rules) (wanted []kind, selector string) {
-	wanted, selector = []kind{kindService, kindExport}, headless
+	wanted, selector = []kind{kindService, kindExport}, corev1.IsHeadlessService
 	uses := func(k export.Kind) bool { return len(rules.Order) == 0 || slices.Contains(rules.Order, k) }
 	if uses(export.NodePorts) {
 		wanted, selector = append(wanted, kindNode), "" // where externalTrafficPolicy is Local

@@ -13,9 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
@@ -97,20 +94,21 @@ func TestWantedKinds(t *testing.T) {
 
 func TestStanding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHealth(3 * time.Second)
+		h, away := &newWorld(3*time.Second).health, error(nil)
 		services, nodes := watched{kindService, ""}, watched{kindNode, ""}
 		check := func(what, want string) {
 			t.Helper()
 			s := h.standing(time.Now(), false)
-			if got := fmt.Sprintf("current=%t partial=%t away=%v", s.current, s.partial, s.away); got != want {
+			away = s.away(away)
+			if got := fmt.Sprintf("current=%t partial=%t away=%v", s.current, s.partial, away); got != want {
 				t.Errorf("%s: %s, want %s", what, got, want)
 			}
 		}
 		check("at the start", "current=false partial=false away=<nil>")
 		h.discovered = true
-		h.watches[services], h.watches[nodes] = &progress{}, &progress{}
+		h.watches[services], h.watches[nodes] = progress{begun: true}, progress{begun: true}
 		check("with watches that have not read", "current=false partial=false away=<nil>")
-		h.watches[services].synced, h.watches[nodes].synced = true, true
+		h.watches[services], h.watches[nodes] = progress{begun: true, synced: true}, progress{begun: true, synced: true}
 		check("with watches that have", "current=true partial=false away=<nil>")
 		h.server.set(classed("connection", "one"), time.Now())
 		check("with a problem", "current=false partial=false away=<nil>")
@@ -121,11 +119,11 @@ func TestStanding(t *testing.T) {
 		h.server.set(classed("credentials", "three"), time.Now())
 		check("with another problem", "current=false partial=false away=three")
 		h.server.set(nil, time.Now())
-		h.watches[services] = &progress{once: true}
+		h.watches[services] = progress{begun: true, once: true}
 		check("while a watch reads anew", "current=false partial=true away=three")
-		h.watches[services].synced = true
+		h.watches[services] = progress{begun: true, synced: true}
 		check("when it has", "current=true partial=false away=<nil>")
-		h.watches[nodes].problem.set(classed("nodes", "four"), time.Now())
+		h.watches[nodes] = progress{begun: true, synced: true, problem: problem{classed("nodes", "four"), time.Now()}}
 		time.Sleep(3 * time.Second)
 		check("with a problem of one watch", "current=false partial=false away=four")
 	})
@@ -173,44 +171,10 @@ func TestVersions(t *testing.T) {
 	list("5", "192.0.2.1", false)
 	list("6", "192.0.2.1", false)
 	list("7", "192.0.2.2", true)
-	w.end(id)
+	w.end(id, time.Now())
 	w.begin(id)
 	list("7", "192.0.2.2", false)
-	w.end(id)
+	w.end(id, time.Now())
 	w.begin(id)
 	list("7", "192.0.2.3", true)
-}
-
-func TestTrimNodes(t *testing.T) {
-	node := func(name string) *string { return &name }
-	yes, no := true, false
-	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "s-1", Labels: map[string]string{discoveryv1.LabelServiceName: "s", "other": "x"}},
-		Endpoints: []discoveryv1.Endpoint{
-			{Addresses: []string{"10.0.0.1"}, NodeName: node("b")},
-			{Addresses: []string{"10.0.0.2"}, NodeName: node("a"), Conditions: discoveryv1.EndpointConditions{Ready: &yes}},
-			{Addresses: []string{"10.0.0.3"}, NodeName: node("a")},
-			{Addresses: []string{"10.0.0.4"}, NodeName: node("a"), Conditions: discoveryv1.EndpointConditions{Ready: &no}},
-			{Addresses: []string{"10.0.0.5"}},
-		},
-	}
-	for range 2 { // to trim twice changes nothing
-		trimmed := must.Get(store{}.trim(slice))(t)
-		slice = trimmed.(*discoveryv1.EndpointSlice)
-		var got []string
-		for _, e := range slice.Endpoints {
-			got = append(got, fmt.Sprintf("%s %t %v", *e.NodeName, *e.Conditions.Ready, e.Addresses))
-		}
-		if want := "a false [],a true [],b true []"; strings.Join(got, ",") != want || serviceOf(slice) != (name{Namespace: "n", Name: "s"}) {
-			t.Errorf("trimmed: %s, want %s", got, want)
-		}
-	}
-	slice.Labels[corev1.IsHeadlessService] = ""
-	slice.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}}
-	for range 2 {
-		trimmed := must.Get(store{}.trim(slice))(t)
-		if slice = trimmed.(*discoveryv1.EndpointSlice); len(slice.Endpoints) != 1 || len(slice.Endpoints[0].Addresses) != 1 {
-			t.Errorf("trimmed slice of a headless Service: %v", slice)
-		}
-	}
 }

@@ -10,7 +10,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -18,12 +19,31 @@ import (
 )
 
 // name is the namespace and the name of an object.
-type name = cache.ObjectName
+type name = types.NamespacedName
 
-// routeName names a route among those of all kinds.
-type routeName struct {
+// kindName names an object among those of all kinds.
+type kindName struct {
 	kind kind
 	name name
+}
+
+// index has the objects that refer to another one, by its name.
+type index map[name]map[kindName]metav1.Object
+
+// move brings an index to what an object refers to after it has changed.
+func (x index) move(id kindName, object metav1.Object, before, after []name) {
+	for _, of := range before {
+		delete(x[of], id)
+		if len(x[of]) == 0 {
+			delete(x, of)
+		}
+	}
+	for _, of := range after {
+		if x[of] == nil {
+			x[of] = make(map[kindName]metav1.Object, 1)
+		}
+		x[of][id] = object
+	}
 }
 
 // world is what is known of a cluster: trimmed objects, indexes from them to the
@@ -36,39 +56,32 @@ type world struct {
 
 	mu       sync.Mutex
 	objects  [kinds]map[name]metav1.Object
-	slices   map[name]map[string]*discoveryv1.EndpointSlice // by Service
-	parsed   map[routeName]export.Route
-	routes   map[name]map[routeName]struct{} // by Service
-	children map[name]map[routeName]struct{} // by Gateway
-	nodes    []*corev1.Node                  // never changed, only replaced
-	onNodes  map[name]struct{}               // Services whose verdict is about the nodes as well
-	dirty    map[name]struct{}
-	doubted  [kinds]map[name]struct{} // objects that are gone, unless their definition goes
-	missing  []watched                // watches that have lost touch and cannot read
-	held     map[name]struct{}        // Services to look at when missing is another
+	parts    index          // EndpointSlices and routes, by Service
+	children index          // routes, by Gateway
+	nodes    []*corev1.Node // never changed, only replaced
+	onNodes  sets.Set[name] // Services whose verdict is about the nodes as well
+	dirty    sets.Set[name]
+	doubted  [kinds]sets.Set[name] // objects that are gone, unless their definition goes
 	health   health
 }
 
 func newWorld(grace time.Duration) *world {
 	w := &world{
 		wake: make(chan struct{}, 1), doubtful: make(chan struct{}, 1),
-		slices: make(map[name]map[string]*discoveryv1.EndpointSlice),
-		parsed: make(map[routeName]export.Route), routes: make(map[name]map[routeName]struct{}),
-		children: make(map[name]map[routeName]struct{}),
-		onNodes:  make(map[name]struct{}), dirty: make(map[name]struct{}), held: make(map[name]struct{}),
-		health: newHealth(grace),
+		parts: make(index), children: make(index), onNodes: sets.New[name](), dirty: sets.New[name](),
+		health: health{grace: grace, watches: make(map[watched]progress)},
 	}
 	for k := range kinds {
-		w.objects[k], w.doubted[k] = make(map[name]metav1.Object), make(map[name]struct{})
+		w.objects[k], w.doubted[k] = make(map[name]metav1.Object), sets.New[name]()
 	}
 	return w
 }
 
-// rouse makes the worker look. It does not block.
-func (w *world) rouse() {
+// rouse puts a token into a channel, unless it has one. It does not block.
+func rouse(c chan<- struct{}) {
 	select {
-	case w.wake <- struct{}{}:
-	default: // it is about to look
+	case c <- struct{}{}:
+	default: // who takes it is about to look
 	}
 }
 
@@ -81,12 +94,12 @@ func nameOf(object metav1.Object) name {
 // to a backup gives out versions for the second time. It is called with mu held.
 func (w *world) put(k kind, object metav1.Object, first bool) {
 	of := nameOf(object)
-	delete(w.doubted[k], of)
+	w.doubted[k].Delete(of)
 	before := w.objects[k][of]
 	w.objects[k][of] = object
 	known := !first && before != nil && before.GetResourceVersion() == object.GetResourceVersion() && before.GetUID() == object.GetUID()
 	if !known && (before == nil || !alike(before, object)) {
-		w.index(k, of, before, object)
+		w.index(kindName{k, of}, before, object)
 	}
 }
 
@@ -102,190 +115,115 @@ func alike(a, b metav1.Object) bool {
 // remove takes that an object is gone. Whether it is, is in doubt where the
 // definition of its kind may be going. It is called with mu held.
 func (w *world) remove(k kind, of name) {
-	if _, ok := w.objects[k][of]; !ok {
-		return
+	switch _, ok := w.objects[k][of]; {
+	case !ok:
+	case resources[k].custom:
+		w.doubted[k].Insert(of)
+		rouse(w.doubtful)
+	default:
+		w.drop(k, of)
 	}
-	if resources[k].custom {
-		w.doubted[k][of] = struct{}{}
-		select {
-		case w.doubtful <- struct{}{}:
-		default:
-		}
-		return
-	}
-	w.drop(k, of)
 }
 
 func (w *world) drop(k kind, of name) {
 	before := w.objects[k][of]
 	delete(w.objects[k], of)
-	w.index(k, of, before, nil)
+	w.index(kindName{k, of}, before, nil)
 }
 
 // index brings the indexes from one state of an object to the next, and marks the
 // Services that it belongs to. It is called with mu held.
-func (w *world) index(k kind, of name, before, after metav1.Object) {
-	switch k {
+func (w *world) index(id kindName, before, after metav1.Object) {
+	switch id.kind {
 	case kindService, kindExport:
-		w.dirty[of] = struct{}{}
-	case kindSlice:
-		w.indexSlice(before, after)
+		w.dirty.Insert(id.name)
 	case kindNode:
 		w.nodes = nil
 		maps.Copy(w.dirty, w.onNodes)
 	case kindGateway:
-		for route := range w.children[of] {
-			w.markBackends(w.parsed[route])
+		for _, route := range w.children[id.name] {
+			w.dirty.Insert(servicesOf(route)...)
 		}
 	default:
-		w.indexRoute(routeName{k, of}, after)
+		w.parts.move(id, after, servicesOf(before), servicesOf(after))
+		w.children.move(id, after, gatewaysOf(before), gatewaysOf(after))
+		w.dirty.Insert(servicesOf(before)...)
+		w.dirty.Insert(servicesOf(after)...)
 	}
 }
 
-func (w *world) indexSlice(before, after metav1.Object) {
-	if before != nil {
-		of := serviceOf(before)
-		delete(w.slices[of], before.GetName())
-		if len(w.slices[of]) == 0 {
-			delete(w.slices, of)
-		}
-		w.dirty[of] = struct{}{}
+// servicesOf returns the Services that an EndpointSlice or a route refers to.
+func servicesOf(object metav1.Object) []name {
+	switch o := object.(type) {
+	case *discoveryv1.EndpointSlice:
+		return []name{{Namespace: o.Namespace, Name: o.Labels[discoveryv1.LabelServiceName]}}
+	case *export.Route:
+		return o.Services()
 	}
-	if slice, ok := after.(*discoveryv1.EndpointSlice); ok {
-		of := serviceOf(slice)
-		if w.slices[of] == nil {
-			w.slices[of] = make(map[string]*discoveryv1.EndpointSlice, 1)
-		}
-		w.slices[of][slice.Name] = slice
-		w.dirty[of] = struct{}{}
-	}
+	return nil
 }
 
-// serviceOf returns the Service that an EndpointSlice belongs to.
-func serviceOf(slice metav1.Object) name {
-	return name{Namespace: slice.GetNamespace(), Name: slice.GetLabels()[discoveryv1.LabelServiceName]}
+// gatewaysOf returns the Gateways that a route refers to.
+func gatewaysOf(object metav1.Object) []name {
+	if route, ok := object.(*export.Route); ok {
+		return route.Gateways()
+	}
+	return nil
 }
 
-func (w *world) indexRoute(id routeName, after metav1.Object) {
-	if before, ok := w.parsed[id]; ok {
-		w.markBackends(before)
-		for _, of := range before.Services() {
-			unlink(w.routes, cache.NamespacedNameAsObjectName(of), id)
-		}
-		for _, of := range before.Gateways() {
-			unlink(w.children, cache.NamespacedNameAsObjectName(of), id)
-		}
-		delete(w.parsed, id)
-	}
-	route, ok := export.RouteOf(after)
-	if !ok {
-		return
-	}
-	w.parsed[id] = route
-	for _, of := range route.Services() {
-		link(w.routes, cache.NamespacedNameAsObjectName(of), id)
-	}
-	for _, of := range route.Gateways() {
-		link(w.children, cache.NamespacedNameAsObjectName(of), id)
-	}
-	w.markBackends(route)
-}
-
-func (w *world) markBackends(route export.Route) {
-	for _, of := range route.Services() {
-		w.dirty[cache.NamespacedNameAsObjectName(of)] = struct{}{}
-	}
-}
-
-func link(index map[name]map[routeName]struct{}, of name, id routeName) {
-	if index[of] == nil {
-		index[of] = make(map[routeName]struct{}, 1)
-	}
-	index[of][id] = struct{}{}
-}
-
-func unlink(index map[name]map[routeName]struct{}, of name, id routeName) {
-	delete(index[of], id)
-	if len(index[of]) == 0 {
-		delete(index, of)
-	}
-}
-
-// subject is everything that is known of one Service.
-type subject struct {
-	exported bool
-	input    export.Input
-	object   *mcsv1beta1.ServiceExport // nil where the label exports it
-}
-
-// subject returns what is known of a Service. narrowed says that a Service that is
-// not known may be there.
-func (w *world) subject(of name, narrowed bool) subject {
+// subject returns what is known of a Service, and whether it is exported. narrowed says
+// that a Service that is not known may be there.
+func (w *world) subject(of name, narrowed bool) (in export.Input, exported bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var s subject
-	s.input.Service, _ = w.objects[kindService][of].(*corev1.Service)
-	s.object, _ = w.objects[kindExport][of].(*mcsv1beta1.ServiceExport)
-	switch {
-	case s.object != nil && (s.input.Service != nil || !narrowed):
-		s.input.Export, _ = export.ExportOf(s.object)
-	case s.input.Service != nil && s.object == nil && s.input.Service.Labels[export.Label] == "true":
-		s.input.Export = export.Export{Namespace: of.Namespace, Name: of.Name, Labelled: true}
-	default:
-		return subject{}
-	}
-	s.exported = true
-	for _, slice := range w.slices[of] {
-		s.input.Slices = append(s.input.Slices, slice)
+	in.Service, _ = w.objects[kindService][of].(*corev1.Service)
+	in.Export, _ = w.objects[kindExport][of].(*mcsv1beta1.ServiceExport)
+	if in.Service == nil && (in.Export == nil || narrowed) || in.Export == nil && in.Service.Labels[export.Label] != "true" {
+		return export.Input{}, false
 	}
 	if w.nodes == nil {
 		for _, node := range w.objects[kindNode] {
 			w.nodes = append(w.nodes, node.(*corev1.Node)) // put by the watch of nodes
 		}
 	}
-	s.input.Nodes = w.nodes
-	seen := make(map[name]struct{})
-	for id := range w.routes[of] {
-		route := w.parsed[id]
-		s.input.Routes = append(s.input.Routes, route)
-		for _, parent := range route.Gateways() {
-			of := cache.NamespacedNameAsObjectName(parent)
-			if _, again := seen[of]; again {
-				continue
-			}
-			seen[of] = struct{}{}
-			if gateway, ok := w.objects[kindGateway][of].(*gatewayv1.Gateway); ok {
-				s.input.Gateways = append(s.input.Gateways, gateway)
+	in.Nodes = w.nodes
+	for _, object := range w.parts[of] {
+		switch o := object.(type) {
+		case *discoveryv1.EndpointSlice:
+			in.Slices = append(in.Slices, o)
+		case *export.Route:
+			in.Routes = append(in.Routes, o)
+			for _, parent := range o.Gateways() {
+				gateway, ok := w.objects[kindGateway][parent].(*gatewayv1.Gateway)
+				if ok && !slices.Contains(in.Gateways, gateway) {
+					in.Gateways = append(in.Gateways, gateway)
+				}
 			}
 		}
 	}
-	return s
-}
-
-// asked notes whether the verdict on a Service is about the nodes as well.
-func (w *world) asked(of name, nodes bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if nodes {
-		w.onNodes[of] = struct{}{}
-	} else {
-		delete(w.onNodes, of)
-	}
+	return in, true
 }
 
 // hold reports whether a Service has to be left as it is, because its verdict is about
-// objects that cannot be read, and may be others than those that are known. It is looked
-// at again when they can be.
-func (w *world) hold(of name, service *corev1.Service, v export.Verdict) bool {
+// objects of missing watches, which cannot be read, and may be others than those that are
+// known. It is looked at again with what changes next, and when they can be read. known
+// says that there is a Service. Of one that is not held it is kept whether its verdict is
+// about the nodes.
+func (w *world) hold(of name, missing []watched, known bool, v export.Verdict) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !slices.ContainsFunc(w.missing, func(id watched) bool {
-		return (id.namespace == "" || id.namespace == of.Namespace) && (id.kind == kindService || service != nil && w.leads(id.kind, of, v))
-	}) {
-		return false
+	held := slices.ContainsFunc(missing, func(id watched) bool {
+		return (id.namespace == "" || id.namespace == of.Namespace) && (id.kind == kindService || known && w.leads(id.kind, of, v))
+	})
+	switch {
+	case held:
+		w.dirty.Insert(of)
+	case v.Nodes:
+		w.onNodes.Insert(of)
+	default:
+		w.onNodes.Delete(of)
 	}
-	w.held[of] = struct{}{}
-	return true
+	return held
 }
 
 // leads reports whether objects of a kind belong to a Service with that verdict. Of routes
@@ -299,11 +237,9 @@ func (w *world) leads(k kind, of name, v export.Verdict) bool {
 		return v.Nodes
 	case kindSlice:
 		return v.Slices
-	case kindGateway:
-		return len(w.routes[of]) > 0
 	}
-	for route := range w.routes[of] {
-		if route.kind == k {
+	for id := range w.parts[of] {
+		if id.kind == k || k == kindGateway && id.kind != kindSlice {
 			return true
 		}
 	}
@@ -315,114 +251,84 @@ func (w *world) leads(k kind, of name, v export.Verdict) bool {
 // known: until everything has been read for the first time, of which begun says that
 // it has happened, and while watches that have lost touch read everything again.
 // Those that cannot are not waited for, and hold up those Services that need them.
-func (w *world) next(now time.Time, begun bool) ([]name, standing) {
+func (w *world) next(now time.Time, begun bool) (sets.Set[name], standing) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := w.standing(now)
+	doubts := slices.ContainsFunc(w.doubted[:], func(names sets.Set[name]) bool { return len(names) > 0 })
+	s := w.health.standing(now, doubts)
 	if s.partial || !begun && !s.current {
 		return nil, s
 	}
-	if !slices.Equal(w.missing, s.missing) {
-		w.missing = s.missing
-		maps.Copy(w.dirty, w.held)
-		clear(w.held)
-	}
-	batch := make([]name, 0, len(w.dirty))
-	for of := range w.dirty {
-		batch = append(batch, of)
-	}
-	clear(w.dirty)
+	batch := w.dirty
+	w.dirty = sets.New[name]()
 	return batch, s
-}
-
-// standing returns how reading the cluster goes. It is called with mu held.
-func (w *world) standing(now time.Time) standing {
-	doubts := slices.ContainsFunc(w.doubted[:], func(names map[name]struct{}) bool { return len(names) > 0 })
-	return w.health.standing(now, doubts)
 }
 
 // begin notes that a watch knows nothing yet: it starts, or will be started again.
 func (w *world) begin(id watched) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	once := w.health.once[id]
-	if p := w.health.watches[id]; p != nil {
-		once = p.once
-	}
-	w.health.watches[id] = &progress{once: once}
+	w.health.watches[id] = progress{once: w.health.watches[id].once, begun: true}
 }
 
-// end notes that there is nothing to watch any more.
-func (w *world) end(id watched) {
+// end notes that there is nothing to watch any more, as the kind is not served. Its
+// objects stay, and that they cannot be followed is said.
+func (w *world) end(id watched, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if p := w.health.watches[id]; p != nil {
-		w.health.once[id] = p.once
-		delete(w.health.watches, id)
+	w.health.watches[id] = progress{once: w.health.watches[id].once}
+	w.doubted[id.kind].Clear()
+	if len(w.objects[id.kind]) > 0 {
+		w.health.definition[id.kind].set(removed(id.kind), now)
 	}
+}
+
+// report notes how an attempt of a watch went, nil for well, and reports whether that is
+// news.
+func (w *world) report(id watched, err error) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.health.watches[id]
+	news := p.problem.set(err, time.Now())
+	w.health.watches[id] = p
+	return news
 }
 
 // doubts returns the objects of which it is not known why they are gone, by kind. A
 // kind that was not served, and is, has an entry as well.
-func (w *world) doubts(found map[kind]string) map[kind]map[name]struct{} {
+func (w *world) doubts(found map[kind]string) map[kind]sets.Set[name] {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	doubts := make(map[kind]map[name]struct{})
+	doubts := make(map[kind]sets.Set[name])
 	for i, names := range w.doubted {
 		k := kind(i)
 		if len(names) > 0 || w.health.definition[k].reason != nil && found[k] != "" {
-			doubts[k] = maps.Clone(names)
+			doubts[k] = names.Clone()
 		}
 	}
 	return doubts
 }
 
-// settle drops those of the objects in doubt that have not come back: they were
-// deleted.
-func (w *world) settle(k kind, gone map[name]struct{}) {
+// settle takes what has become of objects that were in doubt. Where their definition
+// stays, those that have not come back were deleted; where it goes, they are kept. With an
+// error it is not known.
+func (w *world) settle(k kind, gone sets.Set[name], stays bool, err error, now time.Time) {
 	w.mu.Lock()
-	for of := range gone {
-		if _, ok := w.doubted[k][of]; ok {
-			delete(w.doubted[k], of)
+	defer w.mu.Unlock()
+	if err == nil {
+		gone = gone.Intersection(w.doubted[k])
+		w.doubted[k] = w.doubted[k].Difference(gone)
+		if !stays {
+			gone, err = nil, removed(k)
+		}
+		for of := range gone {
 			w.drop(k, of)
 		}
 	}
-	w.health.definition[k] = problem{}
-	w.mu.Unlock()
-	w.rouse()
+	w.health.definition[k].set(err, now)
+	rouse(w.wake)
 }
-
-// unresolved notes why it is not known whether objects were deleted.
-func (w *world) unresolved(k kind, reason error, now time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.health.definition[k].set(reason, now)
-}
-
-// keep ends the doubts about objects whose definition goes: they stay.
-func (w *world) keep(k kind, names map[name]struct{}, now time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for of := range names {
-		delete(w.doubted[k], of)
-	}
-	w.health.definition[k].set(removed(k), now)
-}
-
-// undefined notes that a kind is not served. Its objects stay, and that they cannot be
-// followed is said.
-func (w *world) undefined(k kind, now time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	clear(w.doubted[k])
-	if len(w.objects[k]) > 0 {
-		w.health.definition[k].set(removed(k), now)
-	}
-}
-
-// classRemoved is the class of the reason that a kind is not served any more.
-const classRemoved = "removed"
 
 func removed(k kind) error {
-	return classed(classRemoved, "%v are not served any more: what is published because of them stays", k)
+	return classed("removed", "%v are not served any more: what is published because of them stays", k)
 }

@@ -38,7 +38,9 @@ func (t *translation) annotations() annotations {
 		}
 	}
 	read(t.Service.Annotations, "Service")
-	read(t.Export.Annotations, "ServiceExport")
+	if t.Export != nil {
+		read(t.Export.Annotations, "ServiceExport")
+	}
 	for key, note := range notes {
 		if key != fqdnAnnotation && key != sansAnnotation && !strings.HasPrefix(key, metadataAnnotation) {
 			t.warnf(UnknownAnnotation, "%s is unknown", note.place)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
@@ -30,30 +31,22 @@ type Standing struct {
 	Refusals  map[string]string // what consumers say who do not take it, by consumer
 }
 
-// Conditions returns the conditions of a ServiceExport of the given generation, and
-// whether they differ from before, its conditions of today. A condition keeps its
-// time where its status stays, else it has now, in whole seconds. Conditions of other
-// types are left out. Nothing in them changes with the number of endpoints, so that
-// pods that come and go cause no writes.
-func (s Standing) Conditions(before []metav1.Condition, generation int64, now time.Time) (after []metav1.Condition, changed bool) {
-	after = []metav1.Condition{s.valid(), s.ready(), s.accepted()}
+// Conditions returns the conditions of a ServiceExport of the given generation: Valid,
+// Ready and Accepted. A condition keeps the time that it has before, among the conditions
+// of today, where its status stays, else it has now, in whole seconds. Nothing in them
+// changes with the number of endpoints, so that pods that come and go cause no writes.
+func (s Standing) Conditions(before []metav1.Condition, generation int64, now time.Time) []metav1.Condition {
+	after := []metav1.Condition{s.valid(), s.ready(), s.accepted()}
 	for i := range after {
 		c := &after[i]
 		c.Message = bounded(c.Message)
 		c.ObservedGeneration = generation
 		c.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second)) // JSON has no more
-		j := slices.IndexFunc(before, func(b metav1.Condition) bool { return b.Type == c.Type })
-		if j < 0 {
-			changed = true
-			continue
-		}
-		old := before[j]
-		if old.Status == c.Status {
+		if old := meta.FindStatusCondition(before, c.Type); old != nil && old.Status == c.Status {
 			c.LastTransitionTime = old.LastTransitionTime
 		}
-		changed = changed || old != *c
 	}
-	return after, changed
+	return after
 }
 
 func (s Standing) valid() metav1.Condition {

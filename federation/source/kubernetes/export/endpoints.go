@@ -345,7 +345,7 @@ func (t *translation) each(all bool, f func(*discoveryv1.EndpointSlice, *discove
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
 			// "A nil value should be interpreted as 'true'."
-			if e.Conditions.Ready == nil || *e.Conditions.Ready || all {
+			if value(e.Conditions.Ready, true) || all {
 				f(slice, e)
 			}
 		}

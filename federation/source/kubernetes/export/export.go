@@ -81,40 +81,17 @@ type Grant struct {
 // AnyNamespace stands for all namespaces in a [Grant].
 const AnyNamespace = "*"
 
-// Export is what says that a Service is exported: a ServiceExport of either
-// version, as [ExportOf] reads it, or the label of the Service itself, where the
-// Labelled and no annotations stand for it.
-type Export struct {
-	Namespace, Name string
-	Generation      int64
-	Annotations     map[string]string // go before those of the Service, key by key
-	Labelled        bool              // by the label of the Service
-	Since           time.Time         // when the ServiceExport was created, or the label was first seen
-	Deleted         bool              // it has a deletion timestamp
-}
-
-// ExportOf returns the export that object is, and whether it is one: a ServiceExport.
-// Those of v1alpha1 have the same fields, so they can be read as those of v1beta1.
-func ExportOf(object any) (Export, bool) { //nolint:revive // beside RouteOf, Of would not say of what
-	o, ok := object.(*mcsv1beta1.ServiceExport)
-	if !ok {
-		return Export{}, false
-	}
-	return Export{
-		Namespace: o.Namespace, Name: o.Name, Generation: o.Generation, Annotations: o.Annotations,
-		Since: o.CreationTimestamp.Time, Deleted: o.DeletionTimestamp != nil,
-	}, true
-}
-
-// Input is what is known of one exported Service. Lists may be in any order. What is
-// in them without being of use for the Service is passed over, so they may be those
-// of the whole namespace or cluster. Nothing in it is changed or kept.
+// Input is what is known of one exported Service: the Service, or what exports it, or both.
+// Lists may be in any order. What is in them without being of use for the Service is passed
+// over, so they may be those of the whole namespace or cluster. Nothing in it is changed or
+// kept.
 type Input struct {
-	Export   Export
-	Service  *corev1.Service // nil: there is none
+	Export   *mcsv1beta1.ServiceExport // of either version, as they have the same fields; nil: the label of the Service exports it
+	Labelled time.Time                 // when the label was first seen
+	Service  *corev1.Service           // nil: there is none
 	Slices   []*discoveryv1.EndpointSlice
 	Nodes    []*corev1.Node
-	Routes   []Route
+	Routes   []*Route
 	Gateways []*gatewayv1.Gateway
 }
 

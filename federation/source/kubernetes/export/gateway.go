@@ -29,8 +29,7 @@ func (t *translation) gateways() (places, string) {
 	t.verdict.Routes = true
 	entrances := make([][]entrance, len(t.ports))
 	var reasons []string
-	for i := range t.Routes {
-		route := &t.Routes[i]
+	for _, route := range t.Routes {
 		ports := t.leadsTo(route)
 		if len(ports) == 0 {
 			continue

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -14,8 +14,8 @@ import (
 func inService(gateway *gatewayv1.Gateway, listener gatewayv1.SectionName) bool {
 	return !slices.ContainsFunc(gateway.Status.Listeners, func(s gatewayv1.ListenerStatus) bool {
 		return s.Name == listener &&
-			(statusOf(s.Conditions, string(gatewayv1.ListenerConditionAccepted)) == metav1.ConditionFalse ||
-				statusOf(s.Conditions, string(gatewayv1.ListenerConditionProgrammed)) == metav1.ConditionFalse)
+			(meta.IsStatusConditionFalse(s.Conditions, string(gatewayv1.ListenerConditionAccepted)) ||
+				meta.IsStatusConditionFalse(s.Conditions, string(gatewayv1.ListenerConditionProgrammed)))
 	})
 }
 

@@ -99,7 +99,7 @@ func (d dice) world() *world {
 	if d.one(2) {
 		w.export = &mcsv1beta1.ServiceExport{ObjectMeta: d.meta("shop", "web")}
 	}
-	if d.one(30) {
+	if w.export != nil && d.one(15) {
 		return w
 	}
 	w.service = d.service()
@@ -120,7 +120,7 @@ func (d dice) world() *world {
 		}
 		w.service.Spec.Type = corev1.ServiceTypeLoadBalancer
 	}
-	return w
+	return w.withLabels()
 }
 
 func (d dice) meta(namespace, name string) metav1.ObjectMeta {

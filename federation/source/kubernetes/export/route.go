@@ -4,19 +4,22 @@ import (
 	"cmp"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// Route is what HTTPRoute, GRPCRoute, TLSRoute and TCPRoute have in common.
+// Route is what is kept of an HTTPRoute, GRPCRoute, TLSRoute or TCPRoute: what they have
+// in common. Of one that is being deleted that has no parents.
 type Route struct {
-	Kind            gatewayv1.Kind
-	Namespace, Name string
-	Parents         []gatewayv1.ParentReference
-	Hostnames       []gatewayv1.Hostname
-	Backends        []gatewayv1.BackendRef
-	Statuses        []gatewayv1.RouteParentStatus
+	metav1.ObjectMeta
+
+	Kind      gatewayv1.Kind
+	Parents   []gatewayv1.ParentReference
+	Hostnames []gatewayv1.Hostname
+	Backends  []gatewayv1.BackendRef
+	Statuses  []gatewayv1.RouteParentStatus
 }
 
 // The kinds of routes.
@@ -27,11 +30,10 @@ const (
 	tcpRoute  gatewayv1.Kind = "TCPRoute"
 )
 
-// RouteOf returns the route that object is, and whether it is one: an HTTPRoute,
-// GRPCRoute, TLSRoute or TCPRoute of v1. The older versions have the same fields, so
-// their objects can be read as those of v1. A route that is being deleted has no
-// parents.
-func RouteOf(object any) (Route, bool) {
+// routeOf returns the route that object is, an HTTPRoute, GRPCRoute, TLSRoute or TCPRoute
+// of v1, or nil. The older versions have the same fields, so their objects can be read as
+// those of v1.
+func routeOf(object any) *Route {
 	switch o := object.(type) {
 	case *gatewayv1.HTTPRoute:
 		r := newRoute(httpRoute, &o.ObjectMeta, &o.Spec.CommonRouteSpec, &o.Status.RouteStatus, o.Spec.Hostnames)
@@ -40,7 +42,7 @@ func RouteOf(object any) (Route, bool) {
 				r.Backends = append(r.Backends, o.Spec.Rules[i].BackendRefs[j].BackendRef)
 			}
 		}
-		return r, true
+		return r
 	case *gatewayv1.GRPCRoute:
 		r := newRoute(grpcRoute, &o.ObjectMeta, &o.Spec.CommonRouteSpec, &o.Status.RouteStatus, o.Spec.Hostnames)
 		for i := range o.Spec.Rules {
@@ -48,39 +50,43 @@ func RouteOf(object any) (Route, bool) {
 				r.Backends = append(r.Backends, o.Spec.Rules[i].BackendRefs[j].BackendRef)
 			}
 		}
-		return r, true
+		return r
 	case *gatewayv1.TLSRoute:
 		r := newRoute(tlsRoute, &o.ObjectMeta, &o.Spec.CommonRouteSpec, &o.Status.RouteStatus, o.Spec.Hostnames)
 		for i := range o.Spec.Rules {
 			r.Backends = append(r.Backends, o.Spec.Rules[i].BackendRefs...)
 		}
-		return r, true
+		return r
 	case *gatewayv1.TCPRoute:
 		r := newRoute(tcpRoute, &o.ObjectMeta, &o.Spec.CommonRouteSpec, &o.Status.RouteStatus, nil)
 		for i := range o.Spec.Rules {
 			r.Backends = append(r.Backends, o.Spec.Rules[i].BackendRefs...)
 		}
-		return r, true
+		return r
 	}
-	return Route{}, false
+	return nil
 }
 
-func newRoute(kind gatewayv1.Kind, meta *metav1.ObjectMeta, spec *gatewayv1.CommonRouteSpec, status *gatewayv1.RouteStatus, hostnames []gatewayv1.Hostname) Route {
-	r := Route{Kind: kind, Namespace: meta.Namespace, Name: meta.Name, Hostnames: hostnames, Statuses: status.Parents}
-	if meta.DeletionTimestamp == nil {
+func newRoute(kind gatewayv1.Kind, m *metav1.ObjectMeta, spec *gatewayv1.CommonRouteSpec, status *gatewayv1.RouteStatus, hostnames []gatewayv1.Hostname) *Route {
+	r := &Route{ObjectMeta: trimMeta(m), Kind: kind, Hostnames: hostnames}
+	if m.DeletionTimestamp == nil {
 		r.Parents = spec.ParentRefs
+	}
+	for i := range status.Parents {
+		s := &status.Parents[i]
+		r.Statuses = append(r.Statuses, gatewayv1.RouteParentStatus{ParentRef: s.ParentRef, Conditions: trimConditions(s.Conditions)})
 	}
 	return r
 }
 
 // Services returns the Services that the route leads to, each once and in order.
-func (r Route) Services() []types.NamespacedName {
+func (r *Route) Services() []types.NamespacedName {
 	return names(r.Backends, func(b gatewayv1.BackendRef) (types.NamespacedName, bool) { return serviceOf(b, r.Namespace) })
 }
 
 // Gateways returns the Gateways that the route names as its parents, each once and in
 // order.
-func (r Route) Gateways() []types.NamespacedName {
+func (r *Route) Gateways() []types.NamespacedName {
 	return names(r.Parents, func(p gatewayv1.ParentReference) (types.NamespacedName, bool) { return gatewayOf(p, r.Namespace) })
 }
 
@@ -121,25 +127,15 @@ func value[T any](p *T, otherwise T) T {
 // accepted reports whether a controller says that the route is attached to the
 // parent and that its references hold. Of a reference to another namespace it must
 // say so, as that takes a ReferenceGrant; else it must not say the opposite.
-func (r Route) accepted(parent gatewayv1.ParentReference, foreign bool) bool {
+func (r *Route) accepted(parent gatewayv1.ParentReference, foreign bool) bool {
 	name, _ := gatewayOf(parent, r.Namespace)
 	return slices.ContainsFunc(r.Statuses, func(s gatewayv1.RouteParentStatus) bool {
 		of, ok := gatewayOf(s.ParentRef, r.Namespace)
 		if !ok || of != name || value(s.ParentRef.SectionName, "") != value(parent.SectionName, "") || value(s.ParentRef.Port, 0) != value(parent.Port, 0) {
 			return false
 		}
-		resolved := statusOf(s.Conditions, string(gatewayv1.RouteConditionResolvedRefs))
-		return statusOf(s.Conditions, string(gatewayv1.RouteConditionAccepted)) == metav1.ConditionTrue &&
-			(resolved == metav1.ConditionTrue || resolved != metav1.ConditionFalse && !foreign)
+		const resolved = string(gatewayv1.RouteConditionResolvedRefs)
+		return meta.IsStatusConditionTrue(s.Conditions, string(gatewayv1.RouteConditionAccepted)) &&
+			(meta.IsStatusConditionTrue(s.Conditions, resolved) || !foreign && !meta.IsStatusConditionFalse(s.Conditions, resolved))
 	})
-}
-
-// statusOf returns the status of the condition, Unknown where there is none.
-func statusOf(conditions []metav1.Condition, kind string) metav1.ConditionStatus {
-	for i := range conditions {
-		if conditions[i].Type == kind {
-			return conditions[i].Status
-		}
-	}
-	return metav1.ConditionUnknown
 }

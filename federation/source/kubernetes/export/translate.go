@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
@@ -22,6 +23,7 @@ const (
 type translation struct {
 	Rules
 	Input
+	of      *metav1.ObjectMeta // of the ServiceExport, or of the Service where its label exports it
 	verdict Verdict
 	ports   []port
 }
@@ -29,7 +31,11 @@ type translation struct {
 // Translate says what becomes of an exported Service.
 func (r Rules) Translate(in Input) Verdict {
 	t := &translation{Rules: r, Input: in}
-	t.verdict.Claim = Claim{Labelled: in.Export.Labelled, Since: in.Export.Since}
+	if in.Export == nil {
+		t.of, t.verdict.Claim = &in.Service.ObjectMeta, Claim{Labelled: true, Since: in.Labelled}
+	} else {
+		t.of, t.verdict.Claim = &in.Export.ObjectMeta, Claim{Since: in.Export.CreationTimestamp.Time}
+	}
 	service, refusal := t.translate()
 	if refusal == nil {
 		refusal = invalid(service)
@@ -75,7 +81,7 @@ func (t *translation) translate() (*federation.Service, *Finding) {
 	}
 	t.cut(found)
 	return &federation.Service{
-		Name:      t.Cluster + "/" + t.Export.Namespace + "/" + t.Export.Name,
+		Name:      t.Cluster + "/" + t.of.Namespace + "/" + t.of.Name,
 		FQDN:      fqdn,
 		Labels:    t.labels(),
 		SANs:      sans,
@@ -86,7 +92,7 @@ func (t *translation) translate() (*federation.Service, *Finding) {
 
 func (t *translation) exists() *Finding {
 	switch s := t.Service; {
-	case t.Export.Deleted:
+	case t.Export != nil && t.Export.DeletionTimestamp != nil:
 		return refusef(BeingDeleted, "the ServiceExport %s is being deleted", t.name())
 	case s == nil:
 		return refusef(NoService, "there is no Service %s", t.name())
@@ -100,8 +106,8 @@ func (t *translation) exists() *Finding {
 
 // fqdn returns the name that the Service is published by.
 func (t *translation) fqdn(notes annotations) (federation.FQDN, *Finding) {
-	own := t.Export.Namespace + "." + t.Zone.String()
-	text, place := t.Export.Name+"."+own, "the Service "+t.name()
+	own := t.of.Namespace + "." + t.Zone.String()
+	text, place := t.of.Name+"."+own, "the Service "+t.name()
 	if note, ok := notes[fqdnAnnotation]; ok {
 		text, place = note.value, note.place
 	}
@@ -116,7 +122,7 @@ func (t *translation) fqdn(notes annotations) (federation.FQDN, *Finding) {
 	case strings.HasSuffix(name.String(), "."+own):
 		return name, nil
 	case !t.isGranted(name):
-		return name, refusef(NameNotAllowed, "%s has the name %s, which the configuration of the owner does not give to the namespace %s: without that its names end in .%s", place, federation.Quote(name.String()), t.Export.Namespace, own)
+		return name, refusef(NameNotAllowed, "%s has the name %s, which the configuration of the owner does not give to the namespace %s: without that its names end in .%s", place, federation.Quote(name.String()), t.of.Namespace, own)
 	}
 	t.verdict.Claim.Granted = true
 	return name, nil
@@ -130,7 +136,7 @@ func (t *translation) isGranted(name federation.FQDN) bool {
 	foreign := strings.Contains(rest, ".")
 	zone, _ := pattern.ParseName("*." + t.Zone.String()) // fails where no name fits below it
 	return slices.ContainsFunc(t.Grants, func(g Grant) bool {
-		return (slices.Contains(g.Namespaces, t.Export.Namespace) || slices.Contains(g.Namespaces, AnyNamespace)) &&
+		return (slices.Contains(g.Namespaces, t.of.Namespace) || slices.Contains(g.Namespaces, AnyNamespace)) &&
 			slices.ContainsFunc(g.Names, func(p pattern.Name) bool { return p.Matches(name) && !(foreign && p.Covers(zone)) })
 	})
 }
@@ -178,7 +184,7 @@ func (t *translation) instances(found places) []federation.Instance {
 }
 
 // name returns the namespace and the name of the Service.
-func (t *translation) name() string { return t.Export.Namespace + "/" + t.Export.Name }
+func (t *translation) name() string { return t.of.Namespace + "/" + t.of.Name }
 
 func (t *translation) warnf(rule Rule, format string, args ...any) {
 	t.verdict.Warnings = append(t.verdict.Warnings, *refusef(rule, format, args...))

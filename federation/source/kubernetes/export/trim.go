@@ -1,6 +1,9 @@
 package export
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,13 +13,12 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
-// Trim returns a copy of object without what neither this package nor its caller
-// reads, for the caches of informers: it is a cache.TransformFunc. It keeps what
-// identifies an object and its version, the labels of Services, the conditions of
-// ServiceExports, and everything that [Rules.Translate] and [RouteOf] read. What it
-// does not know it returns as it is. To trim twice changes nothing. The error is
-// always nil.
-func (r Rules) Trim(object any) (any, error) {
+// Trim returns a copy of object without what neither this package nor its caller reads,
+// or the [Route] that object is. It keeps what identifies an object and its version, the
+// labels of Services, and the generation and the conditions of ServiceExports, and
+// everything that [Rules.Translate] reads. To trim twice changes nothing. An object of a
+// kind that is not read is an error.
+func (r Rules) Trim(object any) (metav1.Object, error) {
 	switch o := object.(type) {
 	case *corev1.Service:
 		return r.trimService(o), nil
@@ -27,18 +29,22 @@ func (r Rules) Trim(object any) (any, error) {
 	case *gatewayv1.Gateway:
 		return trimGateway(o), nil
 	case *mcsv1beta1.ServiceExport:
-		return &mcsv1beta1.ServiceExport{ObjectMeta: trimMeta(&o.ObjectMeta), Status: mcsv1beta1.ServiceExportStatus{Conditions: o.Status.Conditions}}, nil
+		trimmed := &mcsv1beta1.ServiceExport{ObjectMeta: trimMeta(&o.ObjectMeta), Status: mcsv1beta1.ServiceExportStatus{Conditions: o.Status.Conditions}}
+		trimmed.Generation = o.Generation
+		return trimmed, nil
+	case *Route:
+		return o, nil
 	}
-	if route, ok := RouteOf(object); ok {
-		return route.trim(object), nil
+	if route := routeOf(object); route != nil {
+		return route, nil
 	}
-	return object, nil
+	return nil, fmt.Errorf("an object is a %T", object)
 }
 
 // trimMeta keeps the labels that are named.
 func trimMeta(m *metav1.ObjectMeta, labels ...string) metav1.ObjectMeta {
 	trimmed := metav1.ObjectMeta{
-		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Generation: m.Generation,
+		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
 		CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp,
 	}
 	for key, value := range m.Annotations {
@@ -92,8 +98,24 @@ func (r Rules) trimService(s *corev1.Service) *corev1.Service {
 	return trimmed
 }
 
+// trimSlice keeps of the EndpointSlice of a Service that is not headless on which nodes it
+// has endpoints: node ports ask for that, and nobody for the pods. So a pod that comes or
+// goes changes little, and there is little of it to keep. Whoever writes a slice of a
+// headless Service by hand has to set the label.
 func trimSlice(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
-	trimmed := &discoveryv1.EndpointSlice{ObjectMeta: trimMeta(&s.ObjectMeta, discoveryv1.LabelServiceName)}
+	trimmed := &discoveryv1.EndpointSlice{ObjectMeta: trimMeta(&s.ObjectMeta, discoveryv1.LabelServiceName, corev1.IsHeadlessService)}
+	if _, headless := s.Labels[corev1.IsHeadlessService]; !headless {
+		ready := make(map[string]bool) // by node: whether any endpoint there is
+		for i := range s.Endpoints {
+			if e := &s.Endpoints[i]; e.NodeName != nil {
+				ready[*e.NodeName] = ready[*e.NodeName] || value(e.Conditions.Ready, true)
+			}
+		}
+		for _, node := range slices.Sorted(maps.Keys(ready)) {
+			trimmed.Endpoints = append(trimmed.Endpoints, discoveryv1.Endpoint{NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: new(ready[node])}})
+		}
+		return trimmed
+	}
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		trimmed.Endpoints = append(trimmed.Endpoints, discoveryv1.Endpoint{
@@ -150,42 +172,4 @@ func trimConditions(conditions []metav1.Condition) (trimmed []metav1.Condition) 
 		}
 	}
 	return trimmed
-}
-
-// trim returns an object of the kind and version of object, which r was read from,
-// that RouteOf reads as r.
-func (r Route) trim(object any) any {
-	spec := gatewayv1.CommonRouteSpec{ParentRefs: r.Parents}
-	var status gatewayv1.RouteStatus
-	for i := range r.Statuses {
-		s := &r.Statuses[i]
-		status.Parents = append(status.Parents, gatewayv1.RouteParentStatus{ParentRef: s.ParentRef, Conditions: trimConditions(s.Conditions)})
-	}
-	switch o := object.(type) {
-	case *gatewayv1.HTTPRoute:
-		refs := make([]gatewayv1.HTTPBackendRef, len(r.Backends))
-		for i := range refs {
-			refs[i].BackendRef = r.Backends[i]
-		}
-		trimmed := &gatewayv1.HTTPRoute{ObjectMeta: trimMeta(&o.ObjectMeta), Spec: gatewayv1.HTTPRouteSpec{CommonRouteSpec: spec, Hostnames: r.Hostnames, Rules: []gatewayv1.HTTPRouteRule{{BackendRefs: refs}}}}
-		trimmed.Status.RouteStatus = status
-		return trimmed
-	case *gatewayv1.GRPCRoute:
-		refs := make([]gatewayv1.GRPCBackendRef, len(r.Backends))
-		for i := range refs {
-			refs[i].BackendRef = r.Backends[i]
-		}
-		trimmed := &gatewayv1.GRPCRoute{ObjectMeta: trimMeta(&o.ObjectMeta), Spec: gatewayv1.GRPCRouteSpec{CommonRouteSpec: spec, Hostnames: r.Hostnames, Rules: []gatewayv1.GRPCRouteRule{{BackendRefs: refs}}}}
-		trimmed.Status.RouteStatus = status
-		return trimmed
-	case *gatewayv1.TLSRoute:
-		trimmed := &gatewayv1.TLSRoute{ObjectMeta: trimMeta(&o.ObjectMeta), Spec: gatewayv1.TLSRouteSpec{CommonRouteSpec: spec, Hostnames: r.Hostnames, Rules: []gatewayv1.TLSRouteRule{{BackendRefs: r.Backends}}}}
-		trimmed.Status.RouteStatus = status
-		return trimmed
-	case *gatewayv1.TCPRoute:
-		trimmed := &gatewayv1.TCPRoute{ObjectMeta: trimMeta(&o.ObjectMeta), Spec: gatewayv1.TCPRouteSpec{CommonRouteSpec: spec, Rules: []gatewayv1.TCPRouteRule{{BackendRefs: r.Backends}}}}
-		trimmed.Status.RouteStatus = status
-		return trimmed
-	}
-	return object
 }

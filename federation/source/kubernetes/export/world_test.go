@@ -117,18 +117,24 @@ func read(t *testing.T, text string) *world {
 			object.SetName("web")
 		}
 	}
+	return w.withLabels()
+}
+
+// withLabels gives the EndpointSlices of a headless Service the label that says so, as the
+// controller of EndpointSlices does.
+func (w *world) withLabels() *world {
+	for _, slice := range w.slices {
+		if w.service != nil && w.service.Spec.ClusterIP == corev1.ClusterIPNone {
+			slice.Labels[corev1.IsHeadlessService] = ""
+		}
+	}
 	return w
 }
 
 func (w *world) input() Input {
-	in := Input{Service: w.service, Slices: w.slices, Nodes: w.nodes, Gateways: w.gates}
-	in.Export = Export{Namespace: "shop", Name: "web", Labelled: true}
-	if w.export != nil {
-		in.Export, _ = ExportOf(w.export)
-	}
-	for _, object := range w.routes {
-		route, _ := RouteOf(object)
-		in.Routes = append(in.Routes, route)
+	in := Input{Export: w.export, Service: w.service, Slices: w.slices, Nodes: w.nodes, Gateways: w.gates}
+	for _, route := range trimAll(w.rules, w.routes) {
+		in.Routes = append(in.Routes, route.(*Route))
 	}
 	return in
 }
@@ -200,7 +206,10 @@ func (w *world) trimmed() *world {
 func trimAll[T any](rules Rules, list []T) []T {
 	var trimmed []T
 	for _, object := range list {
-		t, _ := rules.Trim(object)
+		t, err := rules.Trim(object)
+		if err != nil {
+			panic(err)
+		}
 		trimmed = append(trimmed, t.(T))
 	}
 	return trimmed

@@ -40,7 +40,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
@@ -116,7 +115,7 @@ type plan struct {
 }
 
 // Tell notes what is to be told of a Service. It does not block.
-func (w *Writer) Tell(of cache.ObjectName, note Note) {
+func (w *Writer) Tell(of types.NamespacedName, note Note) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := w.plan(of)
@@ -127,7 +126,7 @@ func (w *Writer) Tell(of cache.ObjectName, note Note) {
 // Changed notes that a Service is published in another form from now on, and will be told
 // of: what consumers have said is about another. live says that it was seen to change, and
 // not only to be there.
-func (w *Writer) Changed(of cache.ObjectName, live bool) {
+func (w *Writer) Changed(of types.NamespacedName, live bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := w.plan(of)
@@ -139,7 +138,7 @@ func (w *Writer) Changed(of cache.ObjectName, live bool) {
 
 // Hidden notes what an earlier source of the catalog has in the place of a Service, or ""
 // where there is nothing any more.
-func (w *Writer) Hidden(of cache.ObjectName, by string) {
+func (w *Writer) Hidden(of types.NamespacedName, by string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if p := w.plans[of]; p != nil && p.hiddenBy != by {
@@ -152,7 +151,7 @@ func (w *Writer) Hidden(of cache.ObjectName, by string) {
 const maxRefusals = 16
 
 // Refused notes by which rule a consumer refuses a Service, or "" where it takes it again.
-func (w *Writer) Refused(of cache.ObjectName, consumer, rule string) {
+func (w *Writer) Refused(of types.NamespacedName, consumer, rule string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := w.plans[of]
@@ -175,7 +174,7 @@ func (w *Writer) Refused(of cache.ObjectName, consumer, rule string) {
 }
 
 // queue has written what there is to say of a Service now. It is called with mu held.
-func (w *Writer) queue(of cache.ObjectName, p *plan) {
+func (w *Writer) queue(of types.NamespacedName, p *plan) {
 	if !p.noted {
 		return // it is about to be
 	}
@@ -196,7 +195,7 @@ func (w *Writer) queue(of cache.ObjectName, p *plan) {
 }
 
 // Forget drops what is to be told of a Service that is exported no more.
-func (w *Writer) Forget(of cache.ObjectName) {
+func (w *Writer) Forget(of types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.plans, of)
@@ -216,7 +215,7 @@ func (p *plan) task(now time.Time) task {
 		return t
 	}
 	before := note.Export.Status.Conditions
-	after, _ := note.Standing.Conditions(before, note.Export.Generation, now)
+	after := note.Standing.Conditions(before, note.Export.Generation, now)
 	opinion := slices.IndexFunc(after, isOpinion)
 	said := slices.IndexFunc(before, isOpinion)
 	refused := len(note.Standing.Refusals) > 0 && opinion >= 0 && after[opinion].Status == metav1.ConditionFalse
@@ -338,9 +337,9 @@ type Writer struct {
 
 	mu     sync.Mutex
 	server server
-	plans  map[cache.ObjectName]*plan // of those that were told of, and not forgotten
-	urgent map[cache.ObjectName]task
-	usual  map[cache.ObjectName]task
+	plans  map[types.NamespacedName]*plan // of those that were told of, and not forgotten
+	urgent map[types.NamespacedName]task
+	usual  map[types.NamespacedName]task
 	later  []retry // in the order in which they are due
 	said   string  // the error that was logged last
 }
@@ -348,7 +347,7 @@ type Writer struct {
 // retry is a task that failed because of its object, and is tried again.
 type retry struct {
 	at   time.Time
-	of   cache.ObjectName
+	of   types.NamespacedName
 	task task
 }
 
@@ -356,12 +355,12 @@ type retry struct {
 func New(log logger) *Writer {
 	return &Writer{
 		wake: make(chan struct{}, 1), log: log, now: time.Now,
-		plans: make(map[cache.ObjectName]*plan), urgent: make(map[cache.ObjectName]task), usual: make(map[cache.ObjectName]task),
+		plans: make(map[types.NamespacedName]*plan), urgent: make(map[types.NamespacedName]task), usual: make(map[types.NamespacedName]task),
 	}
 }
 
 // next takes a task. Where there is none it returns how long until one is due, or 0.
-func (w *Writer) next() (of cache.ObjectName, t task, server server, ok bool, due time.Duration) {
+func (w *Writer) next() (of types.NamespacedName, t task, server server, ok bool, due time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.server.events == nil {
@@ -373,7 +372,7 @@ func (w *Writer) next() (of cache.ObjectName, t task, server server, ok bool, du
 		}
 		w.again(w.later[0].of, w.later[0].task)
 	}
-	for _, queue := range []map[cache.ObjectName]task{w.urgent, w.usual} {
+	for _, queue := range []map[types.NamespacedName]task{w.urgent, w.usual} {
 		for of, t := range queue {
 			delete(queue, of)
 			return of, t, w.server, true, 0
@@ -384,7 +383,7 @@ func (w *Writer) next() (of cache.ObjectName, t task, server server, ok bool, du
 
 // postpone puts a task back after pause. The others go on: what fails because of its
 // object says nothing about theirs.
-func (w *Writer) postpone(of cache.ObjectName, t task) {
+func (w *Writer) postpone(of types.NamespacedName, t task) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.later = append(w.later, retry{w.now().Add(pause), of, t})
@@ -392,7 +391,7 @@ func (w *Writer) postpone(of cache.ObjectName, t task) {
 
 // again puts a task back, unless there is a newer one, or its Service is forgotten. It
 // is called with mu held.
-func (w *Writer) again(of cache.ObjectName, t task) {
+func (w *Writer) again(of types.NamespacedName, t task) {
 	_, urgent := w.urgent[of]
 	_, usual := w.usual[of]
 	switch {

@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
@@ -57,12 +56,9 @@ type server struct {
 }
 
 // Use says how the API server is reached from now on. exports may be nil.
-func (w *Writer) Use(events, exports *rest.RESTClient, version string) {
+func (w *Writer) Use(events, exports rest.Interface, version string) {
 	w.mu.Lock()
-	w.server = server{events: events, version: version}
-	if exports != nil {
-		w.server.exports = exports
-	}
+	w.server = server{events: events, exports: exports, version: version}
 	w.mu.Unlock()
 	select {
 	case w.wake <- struct{}{}:
@@ -108,7 +104,7 @@ func (*Writer) wait(ctx context.Context, delay time.Duration, wake <-chan struct
 }
 
 // write does a task, or puts back what is left of it and returns how long to wait.
-func (w *Writer) write(ctx context.Context, limit flowcontrol.RateLimiter, of cache.ObjectName, t task, s server) time.Duration {
+func (w *Writer) write(ctx context.Context, limit flowcontrol.RateLimiter, of types.NamespacedName, t task, s server) time.Duration {
 	for {
 		t.events = slices.DeleteFunc(t.events, func(e event) bool { return w.isCreated(of, e.name) })
 		if t.conditions == nil && !t.opinions && len(t.events) == 0 {
@@ -144,7 +140,7 @@ func (w *Writer) write(ctx context.Context, limit flowcontrol.RateLimiter, of ca
 
 // one makes the next request of a task, and takes it from the task unless it is to be
 // made again.
-func (w *Writer) one(ctx context.Context, of cache.ObjectName, t *task, s server) error {
+func (w *Writer) one(ctx context.Context, of types.NamespacedName, t *task, s server) error {
 	ctx, cancel := context.WithTimeout(ctx, oneRequest)
 	defer cancel()
 	var err error
@@ -239,7 +235,7 @@ func newEvent(of corev1.ObjectReference, reason, note string) event {
 }
 
 // plan returns what is known of a Service. It is called with mu held.
-func (w *Writer) plan(of cache.ObjectName) *plan {
+func (w *Writer) plan(of types.NamespacedName) *plan {
 	p := w.plans[of]
 	if p == nil {
 		p = new(plan)
@@ -249,7 +245,7 @@ func (w *Writer) plan(of cache.ObjectName) *plan {
 }
 
 // note changes what is known of a Service, unless it has been forgotten.
-func (w *Writer) note(of cache.ObjectName, change func(*plan)) {
+func (w *Writer) note(of types.NamespacedName, change func(*plan)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if p := w.plans[of]; p != nil {
@@ -259,13 +255,13 @@ func (w *Writer) note(of cache.ObjectName, change func(*plan)) {
 
 // isCreated reports whether an Event has been created. The task before may have done so
 // when the next one was noted already.
-func (w *Writer) isCreated(of cache.ObjectName, name string) (created bool) {
+func (w *Writer) isCreated(of types.NamespacedName, name string) (created bool) {
 	w.note(of, func(p *plan) { created = p.events[name] })
 	return created
 }
 
 // wrote notes what has been written. There may be something else to say by now.
-func (w *Writer) wrote(of cache.ObjectName, written voice) {
+func (w *Writer) wrote(of types.NamespacedName, written voice) {
 	w.note(of, func(p *plan) {
 		if v := &p.voice; v.verdict == written.verdict {
 			v.owed = v.owed && v.text != written.text
@@ -275,7 +271,7 @@ func (w *Writer) wrote(of cache.ObjectName, written voice) {
 }
 
 // conflicts notes that another controller keeps a condition.
-func (w *Writer) conflicts(of cache.ObjectName, conditions string, err error) {
+func (w *Writer) conflicts(of types.NamespacedName, conditions string, err error) {
 	first := false
 	w.note(of, func(p *plan) {
 		first = p.conflict == ""

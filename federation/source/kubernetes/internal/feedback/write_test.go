@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -89,7 +88,7 @@ func TestOneFailureHoldsUpNobody(t *testing.T) {
 		}}
 		w, stop := server.writer(t)
 		tell := func(name string) {
-			of := cache.ObjectName{Namespace: "n", Name: name}
+			of := types.NamespacedName{Namespace: "n", Name: name}
 			w.Tell(of, Note{
 				Standing: export.Standing{Published: true},
 				Export:   &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, UID: types.UID(name)}},
@@ -126,7 +125,7 @@ func TestEventOutlivesItsCondition(t *testing.T) {
 			return http.StatusOK
 		}}
 		w, stop := server.writer(t)
-		of := cache.ObjectName{Namespace: "n", Name: "a"}
+		of := types.NamespacedName{Namespace: "n", Name: "a"}
 		object := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "a", UID: "a"}}
 		standing := export.Standing{Verdict: export.Verdict{Refusal: &export.Finding{Rule: export.NoAddress, Message: "none"}}}
 		tell := func() {
@@ -135,7 +134,7 @@ func TestEventOutlivesItsCondition(t *testing.T) {
 		}
 		tell()
 		object = object.DeepCopy()
-		object.Status.Conditions, _ = standing.Conditions(nil, object.Generation, time.Now())
+		object.Status.Conditions = standing.Conditions(nil, object.Generation, time.Now())
 		tell()
 		granted.Store(true)
 		time.Sleep(time.Hour)
@@ -180,12 +179,12 @@ func (s *shared) join(standing export.Standing) {
 
 // round tells each writer what it has to say until none writes, or for a while.
 func (s *shared) round() {
-	of := cache.ObjectName{Namespace: "n", Name: "a"}
+	of := types.NamespacedName{Namespace: "n", Name: "a"}
 	for range 100 {
 		before := s.writes
 		for _, v := range s.says {
 			v.Tell(of, Note{Standing: v.standing, Export: s.object})
-			for _, queue := range []map[cache.ObjectName]task{v.usual, v.urgent} {
+			for _, queue := range []map[types.NamespacedName]task{v.usual, v.urgent} {
 				if t, ok := queue[of]; ok && t.conditions != nil {
 					s.object = s.object.DeepCopy()
 					s.object.Status.Conditions = t.conditions
