@@ -31,13 +31,14 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -61,8 +62,12 @@ type task struct {
 	opinions   bool               // opinion is to be written
 	events     []event
 	urgent     bool
-	tries      int // that have failed because of the object
+	due        time.Time // not before
+	tries      int       // that have failed because of the object
 }
+
+// nothing reports whether all of the task is done.
+func (t *task) nothing() bool { return t.conditions == nil && !t.opinions && len(t.events) == 0 }
 
 // voice is what a Writer has to say in the conditions of one ServiceExport.
 type voice struct {
@@ -110,7 +115,7 @@ type plan struct {
 
 	events   map[string]bool // by name, those to be created: whether they have been
 	opinion  bool            // the condition of consumers is this replica's
-	conflict string          // what another controller did not let through
+	conflict uint64          // text of what another controller did not let through
 	voice    voice           // where there is a ServiceExport
 }
 
@@ -180,14 +185,22 @@ func (w *Writer) queue(of types.NamespacedName, p *plan) {
 	}
 	delete(w.urgent, of)
 	delete(w.usual, of)
-	switch t := p.task(w.now()); {
-	case t.conditions == nil && !t.opinions && len(t.events) == 0:
-		return
-	case t.urgent:
+	if t := p.task(w.now()); !t.nothing() {
+		w.put(of, t)
+		w.rouse()
+	}
+}
+
+func (w *Writer) put(of types.NamespacedName, t task) {
+	if t.urgent {
 		w.urgent[of] = t
-	default:
+	} else {
 		w.usual[of] = t
 	}
+}
+
+// rouse has Run look for tasks.
+func (w *Writer) rouse() {
 	select {
 	case w.wake <- struct{}{}:
 	default: // it is about to look
@@ -216,48 +229,31 @@ func (p *plan) task(now time.Time) task {
 	}
 	before := note.Export.Status.Conditions
 	after := note.Standing.Conditions(before, note.Export.Generation, now)
-	opinion := slices.IndexFunc(after, isOpinion)
-	said := slices.IndexFunc(before, isOpinion)
-	refused := len(note.Standing.Refusals) > 0 && opinion >= 0 && after[opinion].Status == metav1.ConditionFalse
-	standing := said >= 0 && before[said].Status == metav1.ConditionFalse
+	last := len(after) - 1 // what consumers say
+	own, opinion := after[:last:last], after[last]
+	said := meta.FindStatusCondition(before, export.Accepted)
+	refused := opinion.Status == metav1.ConditionFalse
 	switch {
-	case refused && (!standing || p.opinion && !same(before[said], after[opinion])):
-		t.opinions, t.opinion, t.urgent = true, after[opinion:opinion+1:opinion+1], true
-	case !refused && said >= 0 && (p.opinion || !p.changed.IsZero() && before[said].LastTransitionTime.Time.Before(p.changed.Truncate(time.Second))):
+	case refused && (said == nil || said.Status != metav1.ConditionFalse || p.opinion && *said != opinion):
+		t.opinions, t.opinion, t.urgent = true, after[last:], true
+	case !refused && said != nil && (p.opinion || !p.changed.IsZero() && said.LastTransitionTime.Time.Before(p.changed.Truncate(time.Second))):
 		t.opinions = true
-	case said < 0:
+	case said == nil:
 		p.opinion = false
 	}
-	after = slices.DeleteFunc(slices.Clone(after), isOpinion)
-	var there []metav1.Condition // in the order of after
-	for _, c := range after {
-		if i := slices.IndexFunc(before, func(b metav1.Condition) bool { return b.Type == c.Type }); i >= 0 {
-			there = append(there, before[i])
+	var there []metav1.Condition // in the order of own
+	for _, c := range own {
+		if old := meta.FindStatusCondition(before, c.Type); old != nil {
+			there = append(there, *old)
 		}
 	}
-	news := p.voice.hear(voiceOf(note.Export.UID, after), voiceOf(note.Export.UID, there)) || len(there) < len(after)
-	if news && fingerprint(note.Export.UID, after) != p.conflict {
-		t.conditions = after
+	voice := voiceOf(note.Export.UID, own)
+	news := p.voice.hear(voice, voiceOf(note.Export.UID, there)) || len(there) < len(own)
+	if news && voice.text != p.conflict {
+		t.conditions = own
 	}
 	t.events = p.news(events(note.Standing, regarding(note)), news || t.opinions && refused)
 	return t
-}
-
-func isOpinion(c metav1.Condition) bool { return c.Type == export.Accepted }
-
-// same reports whether two conditions say the same.
-func same(a, b metav1.Condition) bool {
-	a.LastTransitionTime = b.LastTransitionTime
-	return a == b
-}
-
-// fingerprint returns what conditions say of an object, to compare.
-func fingerprint(of types.UID, conditions []metav1.Condition) string {
-	text := []string{string(of)}
-	for _, c := range conditions {
-		text = append(text, c.Type, string(c.Status), c.Reason, c.Message)
-	}
-	return strings.Join(text, "\x00")
 }
 
 // news returns the Events that are still to be created, and forgets those that are about
@@ -332,7 +328,7 @@ func regarding(note Note) corev1.ObjectReference {
 // use.
 type Writer struct {
 	wake chan struct{} // has a token when there is something to write
-	log  logger
+	log  *slog.Logger
 	now  func() time.Time
 
 	mu     sync.Mutex
@@ -340,65 +336,56 @@ type Writer struct {
 	plans  map[types.NamespacedName]*plan // of those that were told of, and not forgotten
 	urgent map[types.NamespacedName]task
 	usual  map[types.NamespacedName]task
-	later  []retry // in the order in which they are due
-	said   string  // the error that was logged last
-}
-
-// retry is a task that failed because of its object, and is tried again.
-type retry struct {
-	at   time.Time
-	of   types.NamespacedName
-	task task
+	due    time.Time // nothing is written before, as the server did not take something
+	said   string    // the error that was logged last
 }
 
 // New returns a Writer.
-func New(log logger) *Writer {
+func New(log *slog.Logger) *Writer {
 	return &Writer{
 		wake: make(chan struct{}, 1), log: log, now: time.Now,
 		plans: make(map[types.NamespacedName]*plan), urgent: make(map[types.NamespacedName]task), usual: make(map[types.NamespacedName]task),
 	}
 }
 
-// next takes a task. Where there is none it returns how long until one is due, or 0.
+// next takes a task. Where there is none it returns how long until one is due at the latest.
 func (w *Writer) next() (of types.NamespacedName, t task, server server, ok bool, due time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	now := w.now()
+	due = time.Hour
 	if w.server.events == nil {
-		return of, t, server, false, 0
+		return of, t, server, false, due
 	}
-	for now := w.now(); len(w.later) > 0; w.later = w.later[1:] {
-		if due = w.later[0].at.Sub(now); due > 0 {
-			break
-		}
-		w.again(w.later[0].of, w.later[0].task)
+	if wait := w.due.Sub(now); wait > 0 {
+		return of, t, server, false, wait
 	}
 	for _, queue := range []map[types.NamespacedName]task{w.urgent, w.usual} {
 		for of, t := range queue {
-			delete(queue, of)
-			return of, t, w.server, true, 0
+			wait := t.due.Sub(now)
+			if wait <= 0 {
+				delete(queue, of)
+				return of, t, w.server, true, 0
+			}
+			due = min(due, wait)
 		}
 	}
-	return of, t, w.server, false, max(due, 0)
+	return of, t, w.server, false, due
 }
 
-// postpone puts a task back after pause. The others go on: what fails because of its
-// object says nothing about theirs.
-func (w *Writer) postpone(of types.NamespacedName, t task) {
+// again puts a task back for after a delay, unless there is a newer one, or its Service is
+// forgotten. What fails because of its object says nothing about the others: they go on.
+// With all they wait as well.
+func (w *Writer) again(of types.NamespacedName, t task, delay time.Duration, all bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.later = append(w.later, retry{w.now().Add(pause), of, t})
-}
-
-// again puts a task back, unless there is a newer one, or its Service is forgotten. It
-// is called with mu held.
-func (w *Writer) again(of types.NamespacedName, t task) {
+	t.due = w.now().Add(delay)
+	if all {
+		w.due = t.due
+	}
 	_, urgent := w.urgent[of]
 	_, usual := w.usual[of]
-	switch {
-	case urgent || usual || w.plans[of] == nil:
-	case t.urgent:
-		w.urgent[of] = t
-	default:
-		w.usual[of] = t
+	if !urgent && !usual && w.plans[of] != nil {
+		w.put(of, t)
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"log/slog"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -40,14 +38,6 @@ const (
 	maxName    = 200             // octets of the name of a Service in that of its Event
 )
 
-// logger is what a Writer needs of [slog.Logger].
-type logger interface {
-	Warn(text string, args ...any)
-	Info(text string, args ...any)
-}
-
-var _ logger = (*slog.Logger)(nil)
-
 // server is how the API server is reached.
 type server struct {
 	exports rest.Interface // nil: ServiceExports are not served
@@ -58,83 +48,55 @@ type server struct {
 // Use says how the API server is reached from now on. exports may be nil.
 func (w *Writer) Use(events, exports rest.Interface, version string) {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.server = server{events: events, exports: exports, version: version}
-	w.mu.Unlock()
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
+	w.rouse()
 }
 
 // Run writes until ctx ends.
 func (w *Writer) Run(ctx context.Context) {
 	limit := flowcontrol.NewTokenBucketRateLimiter(perSecond, burst)
 	defer limit.Stop()
-	for {
-		of, t, server, ok, delay := w.next()
-		wake := w.wake
+	for ctx.Err() == nil {
+		of, t, server, ok, due := w.next()
 		if ok {
-			delay, wake = w.write(ctx, limit, of, t, server), nil
-			if delay == 0 {
-				continue
-			}
-		}
-		if !w.wait(ctx, delay, wake) {
-			return
-		}
-	}
-}
-
-// wait waits for delay, unless it is 0, and for wake, unless it is nil. It reports
-// whether to go on.
-func (*Writer) wait(ctx context.Context, delay time.Duration, wake <-chan struct{}) bool {
-	var over <-chan time.Time
-	if delay > 0 {
-		timer := time.NewTimer(delay)
-		defer timer.Stop()
-		over = timer.C
-	}
-	select {
-	case <-ctx.Done():
-		return false
-	case <-wake:
-	case <-over:
-	}
-	return true
-}
-
-// write does a task, or puts back what is left of it and returns how long to wait.
-func (w *Writer) write(ctx context.Context, limit flowcontrol.RateLimiter, of types.NamespacedName, t task, s server) time.Duration {
-	for {
-		t.events = slices.DeleteFunc(t.events, func(e event) bool { return w.isCreated(of, e.name) })
-		if t.conditions == nil && !t.opinions && len(t.events) == 0 {
-			return 0
-		}
-		if limit.Wait(ctx) != nil {
-			return pause // ctx has ended
-		}
-		err := w.one(ctx, of, &t, s)
-		if err == nil {
-			w.report(nil)
+			w.write(ctx, limit, of, t, server)
 			continue
 		}
-		if ctx.Err() != nil {
-			return pause
+		timer := time.NewTimer(due)
+		select {
+		case <-ctx.Done():
+		case <-w.wake:
+		case <-timer.C:
 		}
-		if passing(err) {
+		timer.Stop()
+	}
+}
+
+// write does a task, or puts back what is left of it.
+func (w *Writer) write(ctx context.Context, limit flowcontrol.RateLimiter, of types.NamespacedName, t task, s server) {
+	for !t.nothing() {
+		if limit.Wait(ctx) != nil {
+			return // ctx has ended
+		}
+		err := w.one(ctx, of, &t, s)
+		switch {
+		case err == nil:
+			w.report(nil)
+			continue
+		case passing(err):
 			if t.tries++; t.tries <= maxTries {
-				w.postpone(of, t)
+				w.again(of, t, pause, false)
 			}
-			return 0
+		case ctx.Err() == nil:
+			w.report(err)
+			delay := pause
+			if apierrors.IsForbidden(err) {
+				delay = longPause
+			}
+			w.again(of, t, delay, true)
 		}
-		w.mu.Lock()
-		w.again(of, t)
-		w.mu.Unlock()
-		w.report(err)
-		if apierrors.IsForbidden(err) {
-			return longPause
-		}
-		return pause
+		return
 	}
 }
 
@@ -146,13 +108,13 @@ func (w *Writer) one(ctx context.Context, of types.NamespacedName, t *task, s se
 	var err error
 	switch {
 	case t.conditions != nil:
-		conditions := t.conditions
-		if err = s.apply(ctx, t.export, Manager, "", conditions); kept(err) {
-			w.conflicts(of, fingerprint(t.export.UID, conditions), err)
+		voice := voiceOf(t.export.UID, t.conditions)
+		if err = s.apply(ctx, t.export, Manager, "", t.conditions); kept(err) {
+			w.conflicts(of, voice.text, err)
 			err = nil
 		}
 		if done(err) {
-			w.wrote(of, voiceOf(t.export.UID, conditions))
+			w.wrote(of, voice)
 			t.conditions = nil
 			return nil
 		}
@@ -253,13 +215,6 @@ func (w *Writer) note(of types.NamespacedName, change func(*plan)) {
 	}
 }
 
-// isCreated reports whether an Event has been created. The task before may have done so
-// when the next one was noted already.
-func (w *Writer) isCreated(of types.NamespacedName, name string) (created bool) {
-	w.note(of, func(p *plan) { created = p.events[name] })
-	return created
-}
-
 // wrote notes what has been written. There may be something else to say by now.
 func (w *Writer) wrote(of types.NamespacedName, written voice) {
 	w.note(of, func(p *plan) {
@@ -271,11 +226,11 @@ func (w *Writer) wrote(of types.NamespacedName, written voice) {
 }
 
 // conflicts notes that another controller keeps a condition.
-func (w *Writer) conflicts(of types.NamespacedName, conditions string, err error) {
+func (w *Writer) conflicts(of types.NamespacedName, text uint64, err error) {
 	first := false
 	w.note(of, func(p *plan) {
-		first = p.conflict == ""
-		p.conflict = conditions
+		first = p.conflict == 0
+		p.conflict = text
 	})
 	if first {
 		w.log.Warn("another controller keeps the conditions of a ServiceExport", "export", of.String(), "error", oneLine(err))
