@@ -2,6 +2,7 @@ package packed
 
 import (
 	"math"
+	"slices"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
@@ -54,6 +55,18 @@ func (r *reader) number() (uint64, bool) {
 	return 0, false
 }
 
+// each calls take with each field of an encoded message. It reports whether the octets are
+// well-formed, and take has returned true for all fields.
+func each(octets string, take func(field byte, text string, number uint64) bool) bool {
+	r := reader{rest: octets}
+	for r.more() {
+		if field, text, number := r.next(); r.malformed || !take(field, text, number) {
+			return false
+		}
+	}
+	return true
+}
+
 // unpack fills s, of which it reuses the lists, with the service in a Record. It
 // reports whether the octets are well-formed, with nothing in them that appendRecord
 // does not write and no more entries than a service may have. What it reads need not
@@ -62,51 +75,41 @@ func unpack(octets string, s *federation.Service) bool {
 	*s = federation.Service{
 		Tags: s.Tags[:0], Labels: s.Labels[:0], SANs: s.SANs[:0], Endpoints: s.Endpoints[:0], Instances: s.Instances[:0],
 	}
-	r := reader{rest: octets}
-	for r.more() {
-		ok := false
-		switch field, text, _ := r.next(); field {
+	return each(octets, func(field byte, text string, _ uint64) bool {
+		switch field {
 		case recordService:
-			ok = unpackService(text, s)
+			return unpackService(text, s)
 		case recordUnnamed:
-			ok = unpackUnnamed(text, s.Instances)
+			return unpackUnnamed(text, s.Instances)
 		}
-		if !ok {
-			return false
-		}
-	}
-	return !r.malformed
+		return false
+	})
 }
 
 func unpackService(octets string, s *federation.Service) bool {
-	r := reader{rest: octets}
-	for r.more() {
-		ok := true
-		switch field, text, _ := r.next(); field {
+	return each(octets, func(field byte, text string, _ uint64) bool {
+		switch field {
 		case serviceName:
 			s.Name = text
 		case serviceDescription:
 			s.Description = text
 		case serviceTag:
-			s.Tags, ok = appendText(s.Tags, text, federation.MaxTags)
+			return addText(&s.Tags, text, federation.MaxTags)
 		case serviceLabel:
-			s.Labels, ok = appendPair(s.Labels, text, federation.MaxLabels)
+			return addPair(&s.Labels, text, federation.MaxLabels)
 		case serviceFQDN:
 			s.FQDN, _ = federation.ParseOrigin(text) // Validate refuses what is only an origin
 		case serviceEndpoint:
-			s.Endpoints, ok = appendEndpoint(s.Endpoints, text)
+			return addEndpoint(&s.Endpoints, text)
 		case serviceSAN:
-			s.SANs, ok = appendText(s.SANs, text, federation.MaxSANs)
+			return addText(&s.SANs, text, federation.MaxSANs)
 		case serviceInstance:
-			s.Instances, ok = appendInstance(s.Instances, text)
+			return addInstance(&s.Instances, text)
 		default:
 			return false
 		}
-		if !ok {
-			return false
-		}
-	}
-	return !r.malformed
+		return true
+	})
 }
 
 // unpackUnnamed marks the instances at these indices.
@@ -122,86 +125,73 @@ func unpackUnnamed(octets string, instances []federation.Instance) bool {
 	return true
 }
 
-func appendEndpoint(list []federation.Endpoint, octets string) ([]federation.Endpoint, bool) {
-	list, e := extend(list)
+func addEndpoint(list *[]federation.Endpoint, octets string) bool {
+	e := extend(list)
 	*e = federation.Endpoint{Labels: e.Labels[:0]}
-	r := reader{rest: octets}
-	for r.more() {
-		ok := true
-		switch field, text, number := r.next(); field {
+	return len(*list) <= federation.MaxEndpoints && each(octets, func(field byte, text string, number uint64) bool {
+		switch field {
 		case endpointAddress:
 			e.Address, _ = federation.ParseAddress(text) // Validate refuses what is none
 		case endpointPort:
-			ok = number <= math.MaxUint16
 			e.Port = uint16(number) //nolint:gosec // checked
+			return number <= math.MaxUint16
 		case endpointLabel:
-			e.Labels, ok = appendText(e.Labels, text, federation.MaxLabels)
+			return addText(&e.Labels, text, federation.MaxLabels)
 		case endpointDescription:
 			e.Description = text
 		default:
-			ok = false
+			return false
 		}
-		if !ok {
-			return list, false
-		}
-	}
-	return list, !r.malformed && len(list) <= federation.MaxEndpoints
+		return true
+	})
 }
 
-func appendInstance(list []federation.Instance, octets string) ([]federation.Instance, bool) {
-	list, in := extend(list)
+func addInstance(list *[]federation.Instance, octets string) bool {
+	in := extend(list)
 	*in = federation.Instance{Metadata: in.Metadata[:0], EndpointSelector: in.EndpointSelector[:0]}
-	r := reader{rest: octets}
-	for r.more() {
-		ok := true
-		switch field, text, _ := r.next(); field {
+	return len(*list) <= federation.MaxInstances && each(octets, func(field byte, text string, _ uint64) bool {
+		switch field {
 		case instanceID:
 			in.ID = text
 		case instanceProtocol:
 			in.Protocol, _ = federation.ParseProtocol(text)
 		case instanceMetadata:
-			in.Metadata, ok = appendPair(in.Metadata, text, federation.MaxMetadata)
+			return addPair(&in.Metadata, text, federation.MaxMetadata)
 		case instanceSelector:
-			in.EndpointSelector, ok = appendText(in.EndpointSelector, text, federation.MaxSelectors)
+			return addText(&in.EndpointSelector, text, federation.MaxSelectors)
 		case instanceDescription:
 			in.Description = text
 		default:
-			ok = false
+			return false
 		}
-		if !ok {
-			return list, false
-		}
-	}
-	return list, !r.malformed && len(list) <= federation.MaxInstances
+		return true
+	})
 }
 
 // extend makes the list one entry longer. The entry has whatever was there before.
-func extend[E any](list []E) ([]E, *E) {
-	if len(list) < cap(list) {
-		list = list[:len(list)+1]
-	} else {
-		list = append(list, *new(E))
-	}
-	return list, &list[len(list)-1]
+func extend[E any](list *[]E) *E {
+	*list = slices.Grow(*list, 1)[:len(*list)+1]
+	return &(*list)[len(*list)-1]
 }
 
-func appendText(list []string, text string, limit int) ([]string, bool) {
-	return append(list, text), len(list) < limit
+func addText(list *[]string, text string, limit int) bool {
+	*list = append(*list, text)
+	return len(*list) <= limit
 }
 
-// appendPair appends an entry of a map.
-func appendPair(list []federation.Pair, octets string, limit int) ([]federation.Pair, bool) {
-	var pair federation.Pair
-	r := reader{rest: octets}
-	for r.more() {
-		switch field, text, _ := r.next(); field {
+// addPair adds an entry of a map.
+func addPair(list *[]federation.Pair, octets string, limit int) bool {
+	pair := extend(list)
+	*pair = federation.Pair{}
+	return len(*list) <= limit && each(octets, func(field byte, text string, _ uint64) bool {
+		switch field {
 		case pairKey:
 			pair.Key = text
 		case pairValue:
 			pair.Value = text
 		default:
-			return list, false
+			return false
 		}
-	}
-	return append(list, pair), !r.malformed && len(list) < limit
+		return true
+	})
 }
