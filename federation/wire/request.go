@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
@@ -56,32 +57,31 @@ type Request struct {
 // implementation. An answer without a status is an ACK, and a NACK without a
 // message gets the name of its code.
 func ParseRequest(m *rdpb.StreamRequest) (Request, error) {
-	if m == nil {
-		return Request{}, federation.Invalidf("request", federation.ReasonMissing, "required")
+	return parseRequest(m, m.GetStatus(), ResourceURL, m.GetContext())
+}
+
+// request is what the requests of both versions have.
+type request interface {
+	proto.Message
+	GetResourceUrl() string
+	GetResponseNonce() string
+}
+
+// parseRequest parses the fields that both versions have, and the context of one.
+func parseRequest(m request, status *status.Status, url, context string) (Request, error) {
+	parsed := Request{Initial: m.GetResponseNonce() == "" && status == nil, Nonce: m.GetResponseNonce(), Context: context}
+	if code := codes.Code(status.GetCode()); code != codes.OK { //nolint:gosec // any number is some code
+		parsed.Refusal = cmp.Or(cut(status.GetMessage(), MaxRefusalBytes), code.String())
 	}
-	request := parseRequest(m.GetResponseNonce(), m.GetStatus())
-	request.Context = m.GetContext()
-	if invalid := cmp.Or(
-		checkRequestURL(m.GetResourceUrl(), ResourceURL, request.Initial),
-		federation.CheckText("context", request.Context, MaxContextBytes),
-	); invalid != nil {
+	invalid := cmp.Or(checkURL(m.GetResourceUrl(), url), federation.CheckText("context", context, MaxContextBytes))
+	switch {
+	case !m.ProtoReflect().IsValid():
+		invalid = federation.Invalidf("request", federation.ReasonMissing, "required")
+	case parsed.Initial && m.GetResourceUrl() == "":
+		invalid = federation.Invalidf("resource_url", federation.ReasonMissing, "required")
+	}
+	if invalid != nil {
 		return Request{}, invalid
 	}
-	return request, nil
-}
-
-// parseRequest parses the fields that both versions have.
-func parseRequest(nonce string, status *status.Status) Request {
-	request := Request{Initial: nonce == "" && status == nil, Nonce: nonce}
-	if code := codes.Code(status.GetCode()); code != codes.OK { //nolint:gosec // any number is some code
-		request.Refusal = cmp.Or(cut(status.GetMessage(), MaxRefusalBytes), code.String())
-	}
-	return request
-}
-
-func checkRequestURL(url, want string, initial bool) *federation.InvalidError {
-	if initial && url == "" {
-		return federation.Invalidf("resource_url", federation.ReasonMissing, "required")
-	}
-	return checkURL(url, want)
+	return parsed, nil
 }

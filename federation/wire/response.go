@@ -63,17 +63,10 @@ func Decode(m *rdpb.StreamResponse, policy Policy) (federation.Event, error) {
 }
 
 func decode(m *rdpb.StreamResponse, policy Policy) (federation.Event, *federation.InvalidError) {
-	if m == nil {
-		return federation.Event{}, federation.Invalidf("response", federation.ReasonMissing, "required")
-	}
-	if invalid := checkURL(m.GetResourceUrl(), ResourceURL); invalid != nil {
+	if invalid := checkResponse(m, (*typespb.FederatedService)(nil), ResourceURL); invalid != nil {
 		return federation.Event{}, invalid
 	}
 	resource := m.GetResource()
-	if resource != nil && !resource.MessageIs((*typespb.FederatedService)(nil)) {
-		return federation.Event{}, federation.Invalidf("resource.type_url", federation.ReasonUndecodable,
-			"%s is not %s", federation.Quote(resource.GetTypeUrl()), ResourceURL)
-	}
 	switch operation := m.GetOperation(); {
 	case operation == rdpb.StreamResponse_UPSERT:
 		if invalid := policy.tooLarge(proto.Size(m)); invalid != nil {
@@ -90,16 +83,46 @@ func decode(m *rdpb.StreamResponse, policy Policy) (federation.Event, *federatio
 	}
 }
 
-func decodeUpsert(resource *anypb.Any, id string, policy Policy) (federation.Event, *federation.InvalidError) {
+// response is what the responses of both versions have.
+type response interface {
+	proto.Message
+	GetResourceUrl() string
+	GetResource() *anypb.Any
+}
+
+// checkResponse checks that there is a response, and the types that it names: that of kind,
+// or none.
+func checkResponse(m response, kind proto.Message, url string) *federation.InvalidError {
+	if !m.ProtoReflect().IsValid() {
+		return federation.Invalidf("response", federation.ReasonMissing, "required")
+	}
+	if invalid := checkURL(m.GetResourceUrl(), url); invalid != nil {
+		return invalid
+	}
+	if resource := m.GetResource(); resource != nil && !resource.MessageIs(kind) {
+		return federation.Invalidf("resource.type_url", federation.ReasonUndecodable, "%s is not %s", federation.Quote(resource.GetTypeUrl()), url)
+	}
+	return nil
+}
+
+// unmarshal decodes a resource whose repeated fields are fields.
+func unmarshal(resource *anypb.Any, fields []repeated, m proto.Message) *federation.InvalidError {
 	if resource == nil {
-		return federation.Event{}, federation.Invalidf("resource", federation.ReasonMissing, "required")
+		return federation.Invalidf("resource", federation.ReasonMissing, "required")
 	}
-	if invalid := checkCounts(resource.GetValue(), serviceFields[:]); invalid != nil {
-		return federation.Event{}, invalid
+	if invalid := checkCounts(resource.GetValue(), fields); invalid != nil {
+		return invalid
 	}
+	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(resource.GetValue(), m); err != nil {
+		return undecodable()
+	}
+	return nil
+}
+
+func decodeUpsert(resource *anypb.Any, id string, policy Policy) (federation.Event, *federation.InvalidError) {
 	var m typespb.FederatedService
-	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(resource.GetValue(), &m); err != nil {
-		return federation.Event{}, undecodable()
+	if invalid := unmarshal(resource, serviceFields[:], &m); invalid != nil {
+		return federation.Event{}, invalid
 	}
 	service, invalid := decodeService(&m, policy)
 	if invalid != nil {
@@ -185,12 +208,17 @@ func EncodeResource(event federation.Event) (*anypb.Any, error) {
 	default:
 		return nil, fmt.Errorf("no message says %q", event.Operation)
 	}
+	return marshal(event.Name, resource, ResourceURL)
+}
+
+// marshal encodes the resource for a service.
+func marshal(name string, resource proto.Message, url string) (*anypb.Any, error) {
 	// Deterministic, since a map has no order: equal services get equal bytes.
 	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(resource)
 	if err != nil {
-		return nil, fmt.Errorf("encode service %s: %w", federation.Quote(event.Name), err)
+		return nil, fmt.Errorf("encode service %s: %w", federation.Quote(name), err)
 	}
-	return &anypb.Any{TypeUrl: ResourceURL, Value: value}, nil
+	return &anypb.Any{TypeUrl: url, Value: value}, nil
 }
 
 // Respond returns the message for an event whose resource is encoded already. One

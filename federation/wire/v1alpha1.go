@@ -38,17 +38,10 @@ func DecodeV1Alpha1(m *rdpb1.StreamResponse, policy Policy) (federation.Event, e
 }
 
 func decodeV1Alpha1(m *rdpb1.StreamResponse, policy Policy) (federation.Event, *federation.InvalidError) {
-	if m == nil {
-		return federation.Event{}, federation.Invalidf("response", federation.ReasonMissing, "required")
-	}
-	if invalid := checkURL(m.GetResourceUrl(), ResourceURLV1Alpha1); invalid != nil {
+	if invalid := checkResponse(m, (*typespb1.FederatedService)(nil), ResourceURLV1Alpha1); invalid != nil {
 		return federation.Event{}, invalid
 	}
 	resource := m.GetResource()
-	if resource != nil && !resource.MessageIs((*typespb1.FederatedService)(nil)) {
-		return federation.Event{}, federation.Invalidf("resource.type_url", federation.ReasonUndecodable,
-			"%s is not %s", federation.Quote(resource.GetTypeUrl()), ResourceURLV1Alpha1)
-	}
 	switch operation := m.GetOperation(); {
 	// Hamlet: methods are idempotent and every message has the full object, so
 	// these two are one.
@@ -68,15 +61,9 @@ func decodeV1Alpha1(m *rdpb1.StreamResponse, policy Policy) (federation.Event, *
 }
 
 func decodeUpsertV1Alpha1(resource *anypb.Any, policy Policy) (federation.Event, *federation.InvalidError) {
-	if resource == nil {
-		return federation.Event{}, federation.Invalidf("resource", federation.ReasonMissing, "required")
-	}
-	if invalid := checkCounts(resource.GetValue(), serviceFieldsV1Alpha1[:]); invalid != nil {
-		return federation.Event{}, invalid
-	}
 	var m typespb1.FederatedService
-	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(resource.GetValue(), &m); err != nil {
-		return federation.Event{}, undecodable()
+	if invalid := unmarshal(resource, serviceFieldsV1Alpha1[:], &m); invalid != nil {
+		return federation.Event{}, invalid
 	}
 	service, invalid := decodeServiceV1Alpha1(&m, policy)
 	if invalid != nil {
@@ -189,14 +176,16 @@ func (p *parser) instancesV1Alpha1(m *typespb1.FederatedService) []federation.In
 // endpoints: v1alpha1 cannot express them.
 func EncodeV1Alpha1(event federation.Event, nonce string, known bool) (*rdpb1.StreamResponse, error) {
 	m := &rdpb1.StreamResponse{Nonce: nonce, ResourceUrl: ResourceURLV1Alpha1}
-	var resource *typespb1.FederatedService
+	var (
+		resource *typespb1.FederatedService
+		err      error
+	)
 	switch event.Operation {
 	case federation.Upsert:
 		m.Operation = rdpb1.StreamResponse_CREATE
 		if known {
 			m.Operation = rdpb1.StreamResponse_UPDATE
 		}
-		var err error
 		if resource, err = encodeServiceV1Alpha1(event.Service); err != nil {
 			return nil, err
 		}
@@ -208,11 +197,9 @@ func EncodeV1Alpha1(event federation.Event, nonce string, known bool) (*rdpb1.St
 	default:
 		return nil, fmt.Errorf("no message says %q", event.Operation)
 	}
-	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(resource)
-	if err != nil {
-		return nil, fmt.Errorf("encode service %s: %w", federation.Quote(event.Name), err)
+	if m.Resource, err = marshal(event.Name, resource, ResourceURLV1Alpha1); err != nil {
+		return nil, err
 	}
-	m.Resource = &anypb.Any{TypeUrl: ResourceURLV1Alpha1, Value: value}
 	return m, nil
 }
 
@@ -297,12 +284,5 @@ func NackV1Alpha1(nonce string, err error) *rdpb1.StreamRequest {
 
 // ParseRequestV1Alpha1 is [ParseRequest] for v1alpha1, which has no context.
 func ParseRequestV1Alpha1(m *rdpb1.StreamRequest) (Request, error) {
-	if m == nil {
-		return Request{}, federation.Invalidf("request", federation.ReasonMissing, "required")
-	}
-	request := parseRequest(m.GetResponseNonce(), m.GetStatus())
-	if invalid := checkRequestURL(m.GetResourceUrl(), ResourceURLV1Alpha1, request.Initial); invalid != nil {
-		return Request{}, invalid
-	}
-	return request, nil
+	return parseRequest(m, m.GetStatus(), ResourceURLV1Alpha1, "")
 }
