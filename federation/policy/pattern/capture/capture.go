@@ -13,18 +13,12 @@ package capture
 import (
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
-)
-
-const scheme = "spiffe://"
-
-// What a capture may be called.
-const (
-	captureName    = "abcdefghijklmnopqrstuvwxyz0123456789_"
-	maxCaptureName = 32 // in bytes
 )
 
 // The rules that captures can break.
@@ -38,44 +32,30 @@ var (
 	errFullStop = errors.New("only '.' stands between labels")
 )
 
-// piece is a segment of an identity, or a label of a name: text around a capture. Where
-// there is none, a label of a name is before alone.
-type piece struct{ before, capture, after string }
+// braces matches a capture.
+var braces = regexp.MustCompile(`\{([a-z][a-z0-9_]{0,31})\}`)
 
-// parsePiece returns the piece that s spells.
-func parsePiece(s string) (piece, error) {
-	before, rest, opened := strings.Cut(s, "{")
-	if !opened {
-		if strings.Contains(s, "}") {
-			return piece{}, errBraces
+// captures returns the names of the captures in the segments or labels of a pattern.
+func captures(parts []string) (names []string, err error) {
+	for _, part := range parts {
+		found := braces.FindAllStringSubmatch(part, -1)
+		switch rest := braces.ReplaceAllString(part, ""); {
+		case len(found) > 1, len(found) == 1 && strings.Contains(rest, "*"):
+			return nil, errOnce
+		case strings.ContainsAny(rest, "{}"):
+			return nil, errBraces
+		case len(found) == 1:
+			names = append(names, found[0][1])
 		}
-		return piece{}, nil
 	}
-	name, after, closed := strings.Cut(rest, "}")
-	switch {
-	case !closed, name == "", len(name) > maxCaptureName, name[0] < 'a', strings.Trim(name, captureName) != "", strings.Contains(before, "}"):
-		return piece{}, errBraces
-	case strings.ContainsAny(before+after, "{}*"):
-		return piece{}, errOnce
-	}
-	return piece{before, name, after}, nil
+	return names, nil
 }
 
 // ID is a pattern of identities with captures. Only [ParseID] makes one.
 type ID struct {
-	text     string         // as it is spelled
-	pattern  pattern.ID     // with a '*' for each capture
-	segments []piece        // of the identity: see segmentsOf
-	captures map[string]int // where each is in segments
-}
-
-// segmentsOf returns the separator of the segments of an identity, and the identity
-// without its scheme.
-func segmentsOf(id string) (separator, rest string) {
-	if rest, ok := strings.CutPrefix(id, scheme); ok {
-		return "/", rest
-	}
-	return ".", id
+	text    string         // as it is spelled
+	pattern pattern.ID     // with a '*' for each capture
+	groups  *regexp.Regexp // has a group for each capture, and matches all that pattern matches
 }
 
 // ParseID returns the pattern that s spells: what [pattern.ParseID] takes, where a capture
@@ -90,32 +70,37 @@ func ParseID(s string) (ID, error) {
 }
 
 func readID(s string) (ID, error) {
-	p := ID{text: s, captures: map[string]int{}}
-	separator, rest := segmentsOf(s)
-	segments := strings.Split(rest, separator)
-	for i, segment := range segments {
-		part, err := parsePiece(segment)
-		if err != nil {
-			return ID{}, err
-		}
-		p.segments = append(p.segments, part)
-		if part.capture == "" {
-			continue
-		}
-		if _, twice := p.captures[part.capture]; twice {
-			return ID{}, fmt.Errorf("{%s} %w", part.capture, errTwice)
-		}
-		if separator == "." && (i > 0 || part.before+part.after != "" || len(segments) == 1) {
+	segments, separator := strings.Split(s, "."), "."
+	if strings.HasPrefix(s, "spiffe://") {
+		segments, separator = strings.Split(s, "/"), "/"
+	}
+	names, err := captures(segments)
+	if err != nil {
+		return ID{}, err
+	}
+	slices.Sort(names)
+	for i, name := range names {
+		switch {
+		case i > 0 && name == names[i-1]:
+			return ID{}, fmt.Errorf("{%s} %w", name, errTwice)
+		case separator == "." && (segments[0] != "{"+name+"}" || len(segments) == 1):
 			return ID{}, errHost
 		}
-		p.captures[part.capture] = i
-		segments[i] = part.before + "*" + part.after
 	}
-	var err error
-	if p.pattern, err = pattern.ParseID(s[:len(s)-len(rest)] + strings.Join(segments, separator)); err != nil {
+	p := ID{text: s}
+	if p.pattern, err = pattern.ParseID(braces.ReplaceAllString(s, "*")); err != nil {
 		return ID{}, errors.Unwrap(err) // without the text, which is not what s says
 	}
-	return p, nil
+	expression := ""
+	switch {
+	case len(names) == 0:
+	case separator == ".":
+		expression = "^(?P<" + names[0] + ">[^.]*)" // what follows is spelled in other ways as well
+	default:
+		expression = "^" + strings.NewReplacer(`\*\*`, ".*", `\*`, "[^/]*", `\{`, "(?P<", `\}`, ">[^/]*)").Replace(regexp.QuoteMeta(s)) + "$"
+	}
+	p.groups, err = regexp.Compile(expression)
+	return p, err
 }
 
 // Matches reports whether p matches the identity.
@@ -125,33 +110,17 @@ func (p *ID) Matches(id federation.ID) bool { return p.pattern.Matches(id) }
 func (p *ID) Pattern() pattern.ID { return p.pattern }
 
 // Captures reports whether p has a capture of that name.
-func (p *ID) Captures(name string) bool {
-	_, has := p.captures[name]
-	return has
-}
+func (p *ID) Captures(name string) bool { return p.groups.SubexpIndex(name) >= 0 }
 
 // String returns the pattern as it was parsed.
 func (p *ID) String() string { return p.text }
-
-// value returns the text of a capture that the pattern has, of an identity that it
-// matches.
-func (p *ID) value(capture string, id federation.ID) string {
-	separator, rest := segmentsOf(id.String())
-	at := p.captures[capture]
-	for range at {
-		_, rest, _ = strings.Cut(rest, separator)
-	}
-	segment, _, _ := strings.Cut(rest, separator)
-	part := &p.segments[at]
-	return segment[len(part.before) : len(segment)-len(part.after)]
-}
 
 // Name is a pattern of names in which captured texts stand. Only [ParseName] makes one.
 type Name struct {
 	text     string       // as it is spelled
 	name     pattern.Name // with letters in the place of captures
-	captures bool         // whether there are any; if not, name is the pattern
-	labels   []piece      // of name, normalized
+	captures []string     // none: name is the pattern
+	spelled  string       // as name is, but with the captures
 }
 
 // ParseName returns the pattern that s spells: what [pattern.ParseName] takes, where each
@@ -165,44 +134,35 @@ func ParseName(s string) (Name, error) {
 }
 
 func readName(s string) (Name, error) {
-	t := Name{text: s}
-	labels := strings.Split(strings.TrimSuffix(strings.TrimPrefix(s, "*."), "."), ".")
-	plain := strings.Split(s, ".")
-	first := 0
-	if plain[0] == "*" && len(plain) > 1 {
-		first = 1
+	labels := strings.Split(strings.TrimSuffix(s, "."), ".")
+	names, err := captures(labels)
+	if err != nil {
+		return Name{}, err
 	}
 	for i, label := range labels {
-		part, err := parsePiece(label)
-		if err != nil {
-			return Name{}, err
+		around := braces.ReplaceAllString(label, "")
+		switch {
+		case around == label:
+		case strings.Trim(around, ldh) != "":
+			return Name{}, errAround
+		case i == len(labels)-1:
+			return Name{}, errTop
 		}
-		if part.capture != "" {
-			t.captures = true
-			switch {
-			case strings.Trim(part.before+part.after, ldh) != "":
-				return Name{}, errAround
-			case i == len(labels)-1:
-				return Name{}, errTop
-			}
-			plain[first+i] = part.before + "x" + part.after
-		}
-		t.labels = append(t.labels, part)
 	}
-	var err error
-	if t.name, err = pattern.ParseName(strings.Join(plain, ".")); err != nil {
+	t := Name{text: s, captures: names}
+	if t.name, err = pattern.ParseName(braces.ReplaceAllString(s, "x")); err != nil {
 		return Name{}, errors.Unwrap(err)
 	}
-	zone, _ := t.name.Zone()
-	normal := strings.Split(zone, ".")
-	if len(normal) != len(t.labels) && t.captures {
+	normal := strings.Split(t.name.String(), ".")
+	if len(normal) != len(labels) && len(names) > 0 {
 		return Name{}, errFullStop
 	}
-	for i := range t.labels {
-		if t.captures && t.labels[i].capture == "" {
-			t.labels[i].before = normal[i]
+	for i, label := range labels {
+		if braces.MatchString(label) {
+			normal[i] = label
 		}
 	}
+	t.spelled = strings.Join(normal, ".")
 	return t, nil
 }
 
@@ -218,7 +178,7 @@ func isLabel(s string) bool {
 // Matches reports whether the pattern matches a name, with what p captures of an
 // identity that it matches.
 func (t *Name) Matches(p *ID, id federation.ID, name federation.FQDN) bool {
-	if !t.captures {
+	if len(t.captures) == 0 {
 		return t.name.Matches(name)
 	}
 	expanded, err := t.Expand(p, id)
@@ -235,38 +195,24 @@ func (t *Name) Matches(p *ID, id federation.ID, name federation.FQDN) bool {
 // Expand returns the pattern with what p captures of an identity that it matches, for
 // people, or why that is no pattern.
 func (t *Name) Expand(p *ID, id federation.ID) (string, error) {
-	if !t.captures {
-		return t.name.String(), nil
+	if len(t.captures) == 0 {
+		return t.spelled, nil
 	}
-	var labels []string
-	if _, below := t.name.Zone(); below {
-		labels = append(labels, "*")
-	}
-	for _, part := range t.labels {
-		text := part.before
-		if part.capture != "" {
-			value := p.value(part.capture, id)
-			if !isLabel(value) {
-				return "", fmt.Errorf("{%s} is %s of %s, which is not a label of a name: it must be a-z, 0-9 and '-', 63 at most",
-					part.capture, federation.Quote(value), federation.Quote(id.String()))
-			}
-			text += value + part.after
+	texts := p.groups.FindStringSubmatch(id.String())
+	expanded := t.spelled
+	for _, capture := range t.captures {
+		value := texts[p.groups.SubexpIndex(capture)]
+		if !isLabel(value) {
+			return "", fmt.Errorf("{%s} is %s of %s, which is not a label of a name: it must be a-z, 0-9 and '-', 63 at most",
+				capture, federation.Quote(value), federation.Quote(id.String()))
 		}
-		labels = append(labels, text)
+		expanded = strings.Replace(expanded, "{"+capture+"}", value, 1)
 	}
-	return strings.Join(labels, "."), nil
+	return expanded, nil
 }
 
 // Captures returns the names of the captures, each as often as it stands there.
-func (t *Name) Captures() []string {
-	var names []string
-	for _, part := range t.labels {
-		if part.capture != "" {
-			names = append(names, part.capture)
-		}
-	}
-	return names
-}
+func (t *Name) Captures() []string { return t.captures }
 
 // String returns the pattern as it was parsed.
 func (t *Name) String() string { return t.text }
