@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -147,17 +145,14 @@ func notes(stderr io.Writer, owners ...*ownerfiles.Owner) {
 
 // print prints an answer in the format that was asked for.
 func (o *policyOptions) print(stdout io.Writer, answer fmt.Stringer) error {
-	text := answer.String()
+	text, err := answer.String(), error(nil)
 	if o.output == "json" {
-		var line strings.Builder
-		encoder := json.NewEncoder(&line)
-		encoder.SetEscapeHTML(false)
-		if err := encoder.Encode(answer); err != nil {
-			return trouble(err)
-		}
-		text = printable.EscapeControls(line.String())
+		text, err = printable.JSON(answer)
 	}
-	if _, err := io.WriteString(stdout, text); err != nil {
+	if err == nil {
+		_, err = io.WriteString(stdout, text)
+	}
+	if err != nil {
 		return trouble(err)
 	}
 	return nil

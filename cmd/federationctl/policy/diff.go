@@ -42,14 +42,14 @@ func (g *Group) String() string {
 	if g.Access != "" {
 		b.WriteString(", access " + g.Access)
 	}
-	fmt.Fprintf(&b, ": %s\n", few(g.Consumers, ", "))
+	fmt.Fprintf(&b, ": %s\n", printable.Few(g.Consumers, most, ", ", plain))
 	for _, c := range g.Changes {
 		fmt.Fprintf(&b, "  %s %s (%s)", c.Change, plain(c.Name), plain(c.FQDN))
 		switch {
 		case c.Change == "-":
 			b.WriteString(": " + c.Reason)
 		case c.Change == "~":
-			b.WriteString(": " + fields(c.Fields))
+			b.WriteString(": " + printable.Few(c.Fields, most, ", ", Field.String))
 		case c.Rule != nil:
 			b.WriteString(": " + c.Rule.String())
 		}

@@ -2,12 +2,10 @@ package policy
 
 import (
 	"cmp"
-	"fmt"
-	"net"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
@@ -45,7 +43,7 @@ func Compare(a, b *federation.Service) []Field {
 	d.words("tags", a.Tags, b.Tags)
 	d.pairs("labels", a.Labels, b.Labels)
 	d.words("sans", a.SANs, b.SANs)
-	matched(a.Endpoints, b.Endpoints, place, func(key string, before, after *federation.Endpoint) {
+	matched(a.Endpoints, b.Endpoints, func(e *federation.Endpoint) string { return printable.Place(*e) }, func(key string, before, after *federation.Endpoint) {
 		at := "endpoints[" + key + "]"
 		if d.item(at, key, key, before != nil, after != nil) {
 			d.words(at+".labels", before.Labels, after.Labels)
@@ -102,11 +100,6 @@ func (d *differences) pairs(field string, before, after []federation.Pair) {
 	})
 }
 
-// place returns where an endpoint is.
-func place(e *federation.Endpoint) string {
-	return net.JoinHostPort(strings.TrimSuffix(e.Address.String(), "."), strconv.Itoa(int(e.Port)))
-}
-
 // matched calls each with the items of two lists that have the same key; where one list
 // has no such item, with nil. Those of before come first.
 func matched[T any](before, after []T, key func(*T) string, each func(key string, before, after *T)) {
@@ -130,17 +123,4 @@ func matched[T any](before, after []T, key func(*T) string, each func(key string
 	for _, i := range rest {
 		each(key(&after[i]), nil, &after[i])
 	}
-}
-
-// fields joins the first few differences.
-func fields(list []Field) string {
-	var shown []string
-	for _, f := range list[:min(len(list), most)] {
-		shown = append(shown, f.String())
-	}
-	text := strings.Join(shown, ", ")
-	if len(list) > most {
-		text += fmt.Sprintf(", ... (%d)", len(list))
-	}
-	return text
 }

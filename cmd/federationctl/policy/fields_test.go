@@ -72,14 +72,3 @@ func mustParse(name string) federation.FQDN {
 	}
 	return fqdn
 }
-
-// TestFew counts what is left out, and prints what stands in a file safely.
-func TestFew(t *testing.T) {
-	words := []string{"a", "b\x1b", "", "d", "e", "f", "g", "h"}
-	if got, want := few(words, ","), `a,"b\x1b","",d,e,f,g,h`; got != want {
-		t.Errorf("few is %s, expected %s", got, want)
-	}
-	if got, want := few(append(words, "i"), ", "), `a, "b\x1b", "", d, e, f, g, h, ... (9)`; got != want {
-		t.Errorf("few is %s, expected %s", got, want)
-	}
-}

@@ -1,40 +1,26 @@
 package policy
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
-
-	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config/ownerfiles"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // Shape is a service in the form in which somebody is told of it.
 type Shape struct {
-	As      string  `json:"as"` // fqdn
-	Service Service `json:"service"`
-	Changes []Field `json:"changes,omitempty"` // to what it is in the catalog
+	As      string            `json:"as"` // fqdn
+	Service printable.Service `json:"service"`
+	Changes []Field           `json:"changes,omitempty"` // to what it is in the catalog
 }
 
 func newShape(in, out *federation.Service) *Shape {
-	return &Shape{plainFQDN(out.FQDN), Service{out}, Compare(in, out)}
+	return &Shape{plainFQDN(out.FQDN), printable.Service{Service: out}, Compare(in, out)}
 }
-
-// Service is a service. In JSON it is what a catalog file has.
-type Service struct{ *federation.Service }
-
-// MarshalJSON implements json.Marshaler.
-func (s Service) MarshalJSON() ([]byte, error) {
-	return protojson.Marshal(wire.EncodeService(s.Service))
-}
-
-var _ json.Marshaler = Service{}
 
 // consumer is one who subscribes to a catalog.
 type consumer struct {
@@ -106,7 +92,7 @@ func (s *Shape) rows(whole *federation.Service) string {
 	fmt.Fprintf(&b, "  fqdn       %s\n  instances  %s\n  endpoints  %s\n", fqdn, instances, endpoints)
 	rest := slices.DeleteFunc(slices.Clone(s.Changes), func(f Field) bool { return f.Field == "fqdn" })
 	if len(rest) > 0 {
-		fmt.Fprintf(&b, "  changes    %s\n", fields(rest))
+		fmt.Fprintf(&b, "  changes    %s\n", printable.Few(rest, most, ", ", Field.String))
 	}
 	return b.String()
 }

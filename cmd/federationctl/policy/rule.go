@@ -8,6 +8,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config/ownerfiles"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
@@ -32,25 +34,21 @@ type Rule struct {
 }
 
 func newRule(number int, file string, export config.Export) Rule {
-	var conditions []string
-	if len(export.Rule.FQDNs) > 0 {
-		conditions = append(conditions, "fqdn "+few(export.Rule.FQDNs, ","))
-	}
-	var labels []string
+	var conditions, labels []string
 	for _, key := range slices.Sorted(maps.Keys(export.Rule.Labels)) {
 		labels = append(labels, key+"="+export.Rule.Labels[key])
 	}
-	if len(labels) > 0 {
-		conditions = append(conditions, "labels "+few(labels, ","))
+	few := func(words []string) string { return printable.Few(words, most, ",", plain) }
+	for _, condition := range []struct {
+		on  string
+		any []string
+	}{{"fqdn ", export.Rule.FQDNs}, {"labels ", labels}, {"tags ", export.Rule.Tags}} {
+		if len(condition.any) > 0 {
+			conditions = append(conditions, condition.on+few(condition.any))
+		}
 	}
-	if len(export.Rule.Tags) > 0 {
-		conditions = append(conditions, "tags "+few(export.Rule.Tags, ","))
-	}
-	match := strings.Join(conditions, ", ")
-	if match == "" {
-		match = "everything"
-	}
-	return Rule{Number: number, File: file, Line: export.Line, Match: match, To: few(export.Rule.To, ","), rule: export.Rule}
+	match := cmp.Or(strings.Join(conditions, ", "), "everything")
+	return Rule{Number: number, File: file, Line: export.Line, Match: match, To: few(export.Rule.To), rule: export.Rule}
 }
 
 // catalog is one of an owner.
@@ -81,20 +79,6 @@ func (r *Rule) String() string {
 
 // most is how many words a text has of a list of any length.
 const most = 8
-
-// few joins the first few words, each of which is printed safely, and counts all of
-// them where there are more.
-func few(words []string, separator string) string {
-	shown := make([]string, min(len(words), most))
-	for i := range shown {
-		shown[i] = plain(words[i])
-	}
-	text := strings.Join(shown, separator)
-	if len(words) > most {
-		text += fmt.Sprintf("%s... (%d)", separator, len(words))
-	}
-	return text
-}
 
 // plain returns a text that stands in a file: quoted, unless it is short printable ASCII
 // without quotes and backslashes.

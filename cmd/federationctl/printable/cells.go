@@ -16,32 +16,32 @@ import (
 // Cells returns the columns of a service. What the peer sent is quoted unless it is
 // plain ASCII: it cannot move the cursor, and every character takes one column.
 func Cells(s *federation.Service) (name, fqdn, instances, endpoints string) {
-	ids := make([]string, min(len(s.Instances), most))
-	for i := range ids {
-		in := &s.Instances[i]
-		ids[i] = in.Protocol.String()
-		if !in.Unnamed {
-			ids[i] = Text(in.ID) + "/" + ids[i]
+	const most = 4 // a service may have a thousand endpoints
+	instances = Few(s.Instances, most, ",", func(in federation.Instance) string {
+		if in.Unnamed {
+			return in.Protocol.String()
 		}
-	}
-	places := make([]string, min(len(s.Endpoints), most))
-	for i := range places {
-		e := s.Endpoints[i]
-		places[i] = net.JoinHostPort(strings.TrimSuffix(e.Address.String(), "."), strconv.Itoa(int(e.Port)))
-	}
-	return Text(s.Name), strings.TrimSuffix(s.FQDN.String(), "."), few(ids, len(s.Instances)), few(places, len(s.Endpoints))
+		return Text(in.ID) + "/" + in.Protocol.String()
+	})
+	return Text(s.Name), strings.TrimSuffix(s.FQDN.String(), "."), instances, Few(s.Endpoints, most, ",", Place)
 }
 
-// most is how many words a cell shows: a service may have a thousand endpoints.
-const most = 4
+// Place returns where an endpoint is.
+func Place(e federation.Endpoint) string {
+	return net.JoinHostPort(strings.TrimSuffix(e.Address.String(), "."), strconv.Itoa(int(e.Port)))
+}
 
-// few joins the words, which are the first of a number of them.
-func few(words []string, of int) string {
-	text := strings.Join(words, ",")
-	if of > len(words) {
-		text += fmt.Sprintf(",... (%d)", of)
+// Few joins what is shown of the first few entries of a list, and counts all of them where
+// there are more.
+func Few[E any](list []E, most int, separator string, show func(E) string) string {
+	var words []string
+	for _, entry := range list[:min(len(list), most)] {
+		words = append(words, show(entry))
 	}
-	return text
+	if len(list) > most {
+		words = append(words, fmt.Sprintf("... (%d)", len(list)))
+	}
+	return strings.Join(words, separator)
 }
 
 // Text returns what a peer sent, quoted where it is not plain ASCII without spaces,

@@ -1,10 +1,33 @@
 package printable
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"unicode"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
+
+// JSON returns a value as a line of JSON.
+func JSON(value any) (string, error) {
+	var line strings.Builder
+	encoder := json.NewEncoder(&line)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(value)
+	return EscapeControls(line.String()), err
+}
+
+// Service is a service that is in JSON what a catalog file has.
+type Service struct{ *federation.Service }
+
+// MarshalJSON implements json.Marshaler.
+func (s Service) MarshalJSON() ([]byte, error) {
+	return protojson.Marshal(wire.EncodeService(s.Service))
+}
 
 // EscapeControls escapes the characters in a line of JSON that a terminal obeys, or
 // that make it show text in another place than where it stands. encoding/json

@@ -16,3 +16,12 @@ func TestControlsAreShort(t *testing.T) {
 		t.Errorf("it is %q", got)
 	}
 }
+
+// TestFew counts what is left out.
+func TestFew(t *testing.T) {
+	for most, want := range map[int]string{3: `a,"b\x1b",c`, 2: `a,"b\x1b",... (3)`} {
+		if got := Few([]string{"a", "b\x1b", "c"}, most, ",", Text); got != want {
+			t.Errorf("of %d it is %s, expected %s", most, got, want)
+		}
+	}
+}

@@ -1,20 +1,15 @@
 package watch
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 	"sync"
 
-	"google.golang.org/protobuf/encoding/protojson"
-
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // lines shows every change in a line of its own. Its methods may be called from several
@@ -129,11 +124,12 @@ func (l *lines) report(err error) {
 		return
 	}
 	l.lost[kind] = true
-	if l.connected {
-		fmt.Fprintf(l.stderr, "federationctl: owner %s: %v; trying again\n", l.address, err)
-		return
+	todo := ""
+	if !l.connected {
+		text, _ := remedy(err)
+		todo = text + "; "
 	}
-	fmt.Fprintf(l.stderr, "federationctl: owner %s: %v; %s; trying again\n", l.address, err, remedy(err))
+	fmt.Fprintf(l.stderr, "federationctl: owner %s: %v; %strying again\n", l.address, err, todo)
 }
 
 // row is the format of a table: operation, name, fqdn, instances, endpoints.
@@ -164,24 +160,17 @@ func table(e entry) (string, error) {
 // protobuf JSON mapping, as in a catalog file.
 func jsonLine(e entry) (string, error) {
 	object := struct {
-		Op      string          `json:"op"`
-		Name    string          `json:"name,omitempty"`
-		Service json.RawMessage `json:"service,omitempty"`
-		Hops    int             `json:"hops,omitempty"`
-		Resumed bool            `json:"resumed,omitempty"`
+		Op      string             `json:"op"`
+		Name    string             `json:"name,omitempty"`
+		Service *printable.Service `json:"service,omitempty"`
+		Hops    int                `json:"hops,omitempty"`
+		Resumed bool               `json:"resumed,omitempty"`
 	}{Op: e.op, Name: e.Name, Resumed: e.resumed}
 	if e.hops > 1 {
 		object.Hops = e.hops
 	}
 	if e.Service != nil {
-		var err error
-		if object.Service, err = protojson.Marshal(wire.EncodeService(e.Service)); err != nil {
-			return "", err
-		}
+		object.Service = &printable.Service{Service: e.Service}
 	}
-	var line bytes.Buffer
-	encoder := json.NewEncoder(&line) // compacts the service, whose space protojson varies
-	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(object)
-	return printable.EscapeControls(line.String()), err
+	return printable.JSON(object)
 }

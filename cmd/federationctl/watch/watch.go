@@ -50,16 +50,30 @@ type Config struct {
 	Stdout, Stderr io.Writer
 }
 
-// Watch shows what an owner publishes.
+// Watch decides when it ends, and passes on what a mirror reports. It implements
+// consumer.Observer.
 type Watch struct {
+	consumer.NoObserver
+
+	// Read-only once Run has begun.
 	config   Config
 	view     *lines
-	progress *progress // nil: nobody would see it
+	progress *progress               // nil: nobody would see it
+	finish   context.CancelCauseFunc // ends the watch
+	empty    *time.Timer             // ends it when nothing comes
+
+	importer importer
+
+	// Owned by publish.
+	opened bool // the only stream of once is open
+
+	// Atomic.
+	refusals atomic.Int64
 }
 
 // New returns a watch that is about to begin.
 func New(c Config) *Watch {
-	w := &Watch{config: c}
+	w := &Watch{config: c, importer: importer{filter: c.Imports}}
 	stdout, stderr := c.Stdout, c.Stderr
 	if tty.CanUpdate(stderr) {
 		w.progress = newProgress(c.Address, stderr.(*os.File))
@@ -84,14 +98,13 @@ func (w *Watch) Messages() io.Writer { return w.view.stderr }
 // that is no failure.
 func (w *Watch) Run(ctx context.Context, identity stream.Identity) error {
 	c := &w.config
-	running := &watcher{address: c.Address, once: c.Once, view: w.view, progress: w.progress, importer: importer{filter: c.Imports}}
 	helpers := []helper{func(ctx context.Context) error { return tty.AwaitUnread(ctx, c.Stdout) }}
 	if w.progress != nil {
 		helpers = append(helpers, w.progress.run)
 	}
-	return running.run(ctx, consumer.Config{
+	return w.run(ctx, consumer.Config{
 		Subscription: consumer.Subscription{Addresses: []string{c.Address}, Identity: identity, Version: c.Version},
-		Rules:        catalog.Rules{Settle: SettleTime, Retention: catalog.Forever, Admit: running.importer.admit(c.Policy)},
+		Rules:        catalog.Rules{Settle: SettleTime, Retention: catalog.Forever, Admit: w.importer.admit(c.Policy)},
 	}, helpers...)
 }
 
@@ -101,31 +114,9 @@ var errComplete = errors.New("catalog is complete")
 // helper runs beside a watch until ctx ends. Its error ends the watch.
 type helper func(ctx context.Context) error
 
-// watcher decides when a watch ends, and passes on what a mirror reports. It
-// implements consumer.Observer.
-type watcher struct {
-	consumer.NoObserver
-
-	// Read-only once run has begun.
-	address  string
-	once     bool
-	view     *lines
-	progress *progress               // may be nil
-	finish   context.CancelCauseFunc // ends the watch
-	empty    *time.Timer             // ends it when nothing comes
-
-	importer importer
-
-	// Owned by publish.
-	opened bool // the only stream of once is open
-
-	// Atomic.
-	refusals atomic.Int64
-}
-
 // run mirrors the owner until the watch or ctx ends. It returns nil for an end that
 // is no failure.
-func (w *watcher) run(ctx context.Context, config consumer.Config, helpers ...helper) error {
+func (w *Watch) run(ctx context.Context, config consumer.Config, helpers ...helper) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	watching, finish := context.WithCancelCause(ctx)
@@ -133,7 +124,7 @@ func (w *watcher) run(ctx context.Context, config consumer.Config, helpers ...he
 	w.finish = finish
 	w.empty = time.AfterFunc(EmptyTime, func() {
 		finish(fmt.Errorf("owner %s: no service within %v, nor the end of the catalog: whether it is empty is not known; "+
-			"check that the owner has loaded its services", w.address, EmptyTime))
+			"check that the owner has loaded its services", w.config.Address, EmptyTime))
 	})
 	w.empty.Stop() // until a stream is open
 	defer w.empty.Stop()
@@ -162,20 +153,22 @@ func (w *watcher) run(ctx context.Context, config consumer.Config, helpers ...he
 		return nil
 	case ctx.Err() == nil:
 		return cause
-	case w.once:
-		return fmt.Errorf("interrupted before the catalog of %s was complete", w.address)
+	case w.config.Once:
+		return fmt.Errorf("interrupted before the catalog of %s was complete", w.config.Address)
 	}
 	return nil
 }
 
 // publish shows what has changed, and ends the watch when it is over.
-func (w *watcher) publish(c consumer.Changes) {
+func (w *Watch) publish(c consumer.Changes) {
 	s := &c.Status
-	if s.Failure != nil && (s.Parked || w.once || s.Generation == 0 && refusedHandshake(s.Failure)) {
-		w.finish(fmt.Errorf("owner %s: %w; %s", w.address, s.Failure, remedy(s.Failure)))
-		return
+	if s.Failure != nil {
+		if todo, refused := remedy(s.Failure); s.Parked || w.config.Once || s.Generation == 0 && refused {
+			w.finish(fmt.Errorf("owner %s: %w; %s", w.config.Address, s.Failure, todo))
+			return
+		}
 	}
-	if w.once && !w.opened && s.Generation > 0 {
+	if w.config.Once && !w.opened && s.Generation > 0 {
 		w.opened = true
 		w.empty.Reset(EmptyTime)
 	}
@@ -187,13 +180,13 @@ func (w *watcher) publish(c consumer.Changes) {
 		w.unwritten(err)
 		return
 	}
-	if w.once && s.State == catalog.Synced {
+	if w.config.Once && s.State == catalog.Synced {
 		w.finish(errComplete)
 	}
 }
 
 // skip shows the services that were not imported since the last call.
-func (w *watcher) skip() {
+func (w *Watch) skip() {
 	services, more := w.importer.take()
 	for _, s := range services {
 		if err := w.view.skipped(s.Unpack()); err != nil {
@@ -207,7 +200,7 @@ func (w *watcher) skip() {
 }
 
 // unwritten ends the watch, as what there is to see cannot be written.
-func (w *watcher) unwritten(err error) {
+func (w *Watch) unwritten(err error) {
 	if errors.Is(err, syscall.EPIPE) {
 		w.finish(tty.ErrUnread)
 	}
@@ -216,7 +209,7 @@ func (w *watcher) unwritten(err error) {
 
 // Responded implements consumer.Observer. Once a service has come or gone, silence
 // completes the catalog, and nobody has to ask whether it is empty.
-func (w *watcher) Responded(op federation.Operation, _ string) {
+func (w *Watch) Responded(op federation.Operation, _ string) {
 	if op == federation.Upsert || op == federation.Delete {
 		w.empty.Stop()
 	}
@@ -225,7 +218,7 @@ func (w *watcher) Responded(op federation.Operation, _ string) {
 }
 
 // Refused implements consumer.Observer. It names the service.
-func (w *watcher) Refused(reason *federation.InvalidError) {
+func (w *Watch) Refused(reason *federation.InvalidError) {
 	switch n := w.refusals.Add(1); {
 	case n <= maxRefusals:
 		fmt.Fprintf(w.view.stderr, "federationctl: refused: %v\n", reason)

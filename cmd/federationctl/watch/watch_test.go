@@ -112,12 +112,12 @@ func scripted(t *testing.T, script string) consumer.Config {
 }
 
 // newWatcher returns one that writes a short line for each change to the transcript.
-func newWatcher(s *transcript, once bool) *watcher {
+func newWatcher(s *transcript, once bool) *Watch {
 	output := newLines("owner.example:8008", s.writer("out"), s.writer("err"))
 	output.format = func(e entry) (string, error) {
 		return strings.TrimSpace(e.op+" "+e.Name) + "\n", nil
 	}
-	return &watcher{address: output.address, once: once, view: output}
+	return &Watch{config: Config{Address: output.address, Once: once}, view: output}
 }
 
 // TestWatchOnce shows when a catalog counts as complete: at the moment at which it is
@@ -307,7 +307,7 @@ func TestWatchEndsWhenItCannotWrite(t *testing.T) {
 // TestRefusalsAreBounded has an owner that sends one refused service after the other.
 func TestRefusalsAreBounded(t *testing.T) {
 	var stderr bytes.Buffer
-	w := &watcher{view: newLines("owner:1", io.Discard, &stderr)}
+	w := &Watch{view: newLines("owner:1", io.Discard, &stderr)}
 	for range 2 * maxRefusals {
 		w.Refused(&federation.InvalidError{Rule: "bad"})
 	}
@@ -393,7 +393,7 @@ func TestWatchImports(t *testing.T) {
 }
 
 // watchImports watches with patterns of fqdns, and labels.
-func watchImports(t *testing.T, w *watcher, config consumer.Config, names, labels []string) error {
+func watchImports(t *testing.T, w *Watch, config consumer.Config, names, labels []string) error {
 	t.Helper()
 	for _, text := range names {
 		name := must.Get(pattern.ParseName(text))(t)
