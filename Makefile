@@ -15,7 +15,7 @@ SEED ?= $(shell date +%s)
 
 # The packages of `make mutate`, each with those below it. A hundred mutants take minutes,
 # all of these hours.
-MUTATE ?= $(addprefix ./federation/,consumer/catalog dns/zone wire consumer/stream consumer owner)
+MUTATE ?= $(addprefix ./federation/,consumer/catalog dns/zone wire consumer/stream consumer owner owner/registry)
 
 # The sizes of the catalogs of `make bench`, how long each benchmark runs, and how
 # often: benchstat wants six samples. A million services need 12 GB of memory and
@@ -98,7 +98,7 @@ GOTEST := go run ./test/kit/runner
 # Whatever neither the programs reach, nor the tests and examples of the packages that
 # are meant for others, is dead.
 ALIVE = ./cmd/coredns ./cmd/federationctl ./federation \
-	$(addprefix ./federation/,consumer consumer/catalog mtls owner owner/gate policy provider source status wire wire/duplex)
+	$(addprefix ./federation/,consumer consumer/catalog mtls owner owner/gate owner/registry policy provider source status wire wire/duplex)
 
 # The plugin's version is the module's, and Go takes it from git.
 BUILDFLAGS := -buildvcs=auto

@@ -27,6 +27,7 @@ var publicPackages = []string{
 	"federation/consumer/catalog",
 	"federation/mtls",
 	"federation/owner",
+	"federation/owner/registry",
 	"federation/policy",
 	"federation/policy/pattern",
 	"federation/provider",

@@ -28,7 +28,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
@@ -172,9 +172,9 @@ func (q *benchQuery) questions(size int) []string {
 const syncPatience = 10 * time.Minute
 
 // filled returns a registry of services.
-func filled(b *testing.B, all []*federation.Service) *owner.Registry {
+func filled(b *testing.B, all []*federation.Service) *registry.Registry {
 	b.Helper()
-	r := owner.NewRegistry()
+	r := registry.New()
 	must.Get(r.Set(all))(b)
 	r.Subscribe().Close() // the registry sorts the names once, now
 	return r

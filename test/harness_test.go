@@ -51,6 +51,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	_ "github.com/hamlet-federation/coredns-federation/plugin"
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
@@ -159,7 +160,7 @@ func (p *pki) tls() string {
 
 // realOwner is an owner of package owner, in this process and on a real socket.
 type realOwner struct {
-	*owner.Registry
+	*registry.Registry
 	server  *owner.Server
 	address string
 	stop    func() // ends the owner and waits for the end
@@ -169,7 +170,7 @@ type realOwner struct {
 // owner that comes back does, or on a free one where the address is empty.
 func startOwner(t testing.TB, files mtls.Files, address string, services ...*federation.Service) *realOwner {
 	t.Helper()
-	registry := owner.NewRegistry()
+	registry := registry.New()
 	must.Get(registry.Set(services))(t)
 	return serveRegistry(t, files, address, registry, 1)
 }
@@ -202,7 +203,7 @@ func listen(t testing.TB, address string) net.Listener {
 
 // serveRegistry is startOwner for a registry. The owner keeps up to window
 // responses in flight.
-func serveRegistry(t testing.TB, files mtls.Files, address string, registry *owner.Registry, window int) *realOwner {
+func serveRegistry(t testing.TB, files mtls.Files, address string, registry *registry.Registry, window int) *realOwner {
 	t.Helper()
 	if address == "" {
 		address = freeAddress(t)
@@ -213,7 +214,7 @@ func serveRegistry(t testing.TB, files mtls.Files, address string, registry *own
 
 // serveOn is serveRegistry on any listener. The function that it returns ends the
 // owner and waits for the end.
-func serveOn(t testing.TB, listener net.Listener, files mtls.Files, registry *owner.Registry, window int) (*owner.Server, func()) {
+func serveOn(t testing.TB, listener net.Listener, files mtls.Files, registry *registry.Registry, window int) (*owner.Server, func()) {
 	t.Helper()
 	logger := slog.New(slog.DiscardHandler)
 	source := must.Get(mtls.Load(files, logger))(t)

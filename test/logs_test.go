@@ -295,7 +295,7 @@ func TestDocumentedLogs(t *testing.T) {
 		}))
 	}
 	for _, folder := range slices.Sorted(maps.Keys(packages)) {
-		if folder != "federation/source/registration/store/storetest" {
+		if !strings.HasSuffix(folder, "test") {
 			code.read(packages[folder])
 		}
 	}

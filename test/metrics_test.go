@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
@@ -156,7 +156,7 @@ func TestMetricsOfStreams(t *testing.T) {
 	expect(1, 0)
 
 	origin.stop()
-	relay := owner.NewRegistry()
+	relay := registry.New()
 	must.Do(t, relay.SetPath(wire.Path{"origin"}))
 	mustUpsert(t, relay, web)
 	serveRegistry(t, p.owner, origin.address, relay, 1)

@@ -26,6 +26,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -48,7 +49,7 @@ func versioned(t testing.TB, i, version int) *federation.Service {
 // crowd is an owner with many light consumers. Their connections have mutual TLS
 // and are in memory, as a process may not have that many sockets.
 type crowd struct {
-	*owner.Registry
+	*registry.Registry
 	server      *owner.Server
 	listener    *bufconn.Listener
 	credentials credentials.TransportCredentials // of a consumer
@@ -58,7 +59,7 @@ func newCrowd(t *testing.T, window, services int) *crowd {
 	t.Helper()
 	p := newPKI(t)
 	consumer := must.Get(mtls.Load(p.consumer, slog.New(slog.DiscardHandler)))(t)
-	c := &crowd{Registry: owner.NewRegistry(), listener: bufconn.Listen(32 << 10), credentials: consumer.Client("localhost", nil)}
+	c := &crowd{Registry: registry.New(), listener: bufconn.Listen(32 << 10), credentials: consumer.Client("localhost", nil)}
 	all := make([]*federation.Service, services)
 	for i := range all {
 		all[i] = versioned(t, i, 1)
@@ -355,7 +356,7 @@ func TestOwnerMemoryPerConsumer(t *testing.T) {
 func TestSleepingConsumerCostsNothing(t *testing.T) {
 	const services, changes = 1000, 100_000
 	p := newPKI(t)
-	registry := owner.NewRegistry()
+	registry := registry.New()
 	for i := range services {
 		mustUpsert(t, registry, simpleService(t, fmt.Sprintf("s%06d", i), fmt.Sprintf("s%06d.fed.example", i), "192.0.2.1"))
 	}

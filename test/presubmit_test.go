@@ -55,7 +55,7 @@ var wings = map[string]wing{
 	"federation/policy":   {[]string{"federation", "federation/wire"}, 1300},
 	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2285},
 	"federation/consumer": {[]string{"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"}, 4620},
-	"federation/owner":    {[]string{"federation", "federation/mtls", "federation/policy", "federation/wire", "internal", "proto"}, 3330},
+	"federation/owner":    {[]string{"federation", "federation/mtls", "federation/policy", "federation/wire", "internal", "proto"}, 3365},
 	"federation/dns": {
 		[]string{"federation", "federation/consumer", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal"}, 5350,
 	},

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
@@ -205,7 +205,7 @@ func FuzzLyingConsumer(f *testing.F) {
 		}
 	}
 	const services = 30
-	p, registry := newPKI(f), owner.NewRegistry()
+	p, registry := newPKI(f), registry.New()
 	for i := range services {
 		mustUpsert(f, registry, resumable(f, fmt.Sprintf("s%d", i), "192.0.2.1"))
 	}

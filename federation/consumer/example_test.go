@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 )
 
 // A program that follows an owner and prints what changes, until the first catalog
@@ -22,7 +23,7 @@ import (
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	files, address, registry := exampleOwner(ctx)
+	files, address, published := exampleOwner(ctx)
 
 	certificates, err := mtls.Load(files, slog.Default())
 	if err != nil {
@@ -49,7 +50,7 @@ func Example() {
 			if c.Status.State == catalog.Synced && !synced {
 				synced = true
 				fmt.Println("the catalog is complete:", c.Status.Services, "service")
-				registry.Delete("shop")
+				published.Delete("shop")
 			}
 		},
 	})
@@ -68,7 +69,7 @@ func Example() {
 
 // exampleOwner runs an owner with one service until ctx ends. It returns the files
 // of a consumer, the owner's address and its registry.
-func exampleOwner(ctx context.Context) (files mtls.Files, address string, registry *owner.Registry) {
+func exampleOwner(ctx context.Context) (files mtls.Files, address string, published *registry.Registry) {
 	dir := ensure(os.MkdirTemp("", "example"))
 	context.AfterFunc(ctx, func() { os.RemoveAll(dir) })
 	files = mtls.Files{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), CA: filepath.Join(dir, "ca.pem")}
@@ -77,14 +78,14 @@ func exampleOwner(ctx context.Context) (files mtls.Files, address string, regist
 	if err := issued.WriteFiles(files); err != nil {
 		panic(err)
 	}
-	registry = owner.NewRegistry()
-	ensure(registry.Upsert(&federation.Service{
+	published = registry.New()
+	ensure(published.Upsert(&federation.Service{
 		Name: "shop", FQDN: ensure(federation.ParseFQDN("shop.fed.example")),
 		Endpoints: []federation.Endpoint{{Address: ensure(federation.ParseAddress("192.0.2.1")), Port: 443}},
 		Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}},
 	}))
 	server := ensure(owner.New(owner.Config{
-		Registry: registry, Credentials: ensure(mtls.Load(files, nil)).Server(), Logger: slog.New(slog.DiscardHandler),
+		Registry: published, Credentials: ensure(mtls.Load(files, nil)).Server(), Logger: slog.New(slog.DiscardHandler),
 	}))
 	listener := ensure(net.Listen("tcp", "127.0.0.1:0"))
 	var serving sync.WaitGroup
@@ -93,7 +94,7 @@ func exampleOwner(ctx context.Context) (files mtls.Files, address string, regist
 			panic(err)
 		}
 	})
-	return files, listener.Addr().String(), registry
+	return files, listener.Addr().String(), published
 }
 
 func ensure[T any](value T, err error) T {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
@@ -55,7 +55,7 @@ func history(t *testing.T, r *rand.Rand) (resumes uint64) {
 			all[s.Name] = s
 		}
 	}
-	var registry *owner.Registry // nil: the owner is away
+	var registry *registry.Registry // nil: the owner is away
 	var stop func()
 	start := func(services map[string]*federation.Service) {
 		registry, stop = w.serve(slices.Collect(maps.Values(services))...)

@@ -8,7 +8,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
@@ -94,7 +94,7 @@ func TestRenewWaits(t *testing.T) {
 
 // limited runs a mirror that has room for two services, with an owner that offers
 // three, until the catalog is complete.
-func limited(t *testing.T, w *world) (m *consumer.Mirror, registry *owner.Registry, rules catalog.Rules) {
+func limited(t *testing.T, w *world) (m *consumer.Mirror, registry *registry.Registry, rules catalog.Rules) {
 	t.Helper()
 	config := w.config()
 	config.Rules.MaxServices = 2

@@ -21,6 +21,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/network"
 	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
@@ -266,14 +267,14 @@ func (w *world) dial(ctx context.Context, address string) (net.Conn, error) {
 }
 
 // serve runs a good owner.
-func (w *world) serve(services ...*federation.Service) (registry *owner.Registry, stop func()) {
+func (w *world) serve(services ...*federation.Service) (published *registry.Registry, stop func()) {
 	w.t.Helper()
-	registry = owner.NewRegistry()
-	must.Get(registry.Set(services))(w.t)
+	published = registry.New()
+	must.Get(published.Set(services))(w.t)
 	server := must.Get(owner.New(owner.Config{
-		Registry: registry, Credentials: pki.Source(w.t, w.authority, pki.Named("owner.example")).Server(), Logger: slog.New(slog.DiscardHandler),
+		Registry: published, Credentials: pki.Source(w.t, w.authority, pki.Named("owner.example")).Server(), Logger: slog.New(slog.DiscardHandler),
 	}))(w.t)
-	return registry, w.Serve(w.t, ownerAddress, server.Serve)
+	return published, w.Serve(w.t, ownerAddress, server.Serve)
 }
 
 // misbehave runs an owner that follows the script.

@@ -12,13 +12,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
-
-func idOf(tb testing.TB, text string) federation.ID {
-	tb.Helper()
-	return must.Get(federation.ParseID(text))(tb)
-}
 
 // TestSetAllow replaces the identities that may subscribe:
 //

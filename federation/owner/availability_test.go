@@ -90,34 +90,6 @@ func TestUnavailableForAMoment(t *testing.T) {
 	})
 }
 
-// TestSubscriptionOfAnUnavailableRegistry waits for an event when the registry becomes
-// unavailable, and subscribes when it is.
-func TestSubscriptionOfAnUnavailableRegistry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := NewRegistry()
-		s := r.Subscribe()
-		defer s.Close()
-		drain(s)
-		go func() {
-			synctest.Wait() // for Next
-			r.SetUnavailable("away")
-		}()
-		if e, err := s.Next(t.Context()); status.Code(err) != codes.Unavailable {
-			t.Errorf("Next gave %v, %v, expected Unavailable", e, err)
-		}
-		other := r.Subscribe()
-		defer other.Close()
-		upsert(t, r, service("a", 1))
-		if e, err := other.Next(t.Context()); status.Code(err) != codes.Unavailable {
-			t.Errorf("Next of a new subscription gave %v, %v, expected Unavailable", e, err)
-		}
-		r.SetUnavailable("")
-		if got := drain(other); len(got) > 0 {
-			t.Errorf("a subscription of before was told %v", got)
-		}
-	})
-}
-
 // TestNoHalfOfACatalogIsTold turns a registry over for each catalog that a consumer gets:
 // while it is unavailable it holds a half of the next catalog. Subscribers and streams
 // that come at any time get the end marker after whole catalogs only.

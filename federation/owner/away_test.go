@@ -17,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/gate"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
@@ -67,7 +68,7 @@ func TestTellsWhoIsTurnedAway(t *testing.T) {
 			c.status()
 		}, gate.NotAllowed, "not allowed any more", consumerID},
 		"no catalog": {
-			func(c *Config) { c.Catalogs, c.Registry = map[string]*Registry{"b.example": c.Registry}, nil },
+			func(c *Config) { c.Catalogs, c.Registry = map[string]*registry.Registry{"b.example": c.Registry}, nil },
 			func(t *testing.T, f *fixture) { subscribe(t, f.asking(t, "c.example")).status() }, gate.NoCatalog, `"c.example"`, consumerID,
 		},
 		"queue": {nil, func(t *testing.T, f *fixture) {

@@ -5,11 +5,20 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
 // shop is a row of this program's own data.
@@ -47,7 +56,7 @@ func publish(ctx context.Context, listener net.Listener, credentials credentials
 		}
 		services = append(services, service)
 	}
-	registry := owner.NewRegistry()
+	registry := registry.New()
 	if _, err := registry.Set(services); err != nil {
 		return err // names each service that is not valid, with the reason
 	}
@@ -78,4 +87,73 @@ func Example() {
 	// the catalog is complete
 	// service "shop-oslo": endpoints[0].port: 0 is not in 1 to 65535
 	// shop "rome": address is neither an IP address nor a host name: last label is a number, so the name looks like an address
+}
+
+// ensure returns v, and panics when there is an error: that is for the throwaway
+// parts of an example.
+func ensure[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// demonstration returns a listener and credentials for an owner, and a context that
+// ends when a consumer has printed the catalog of the owner. The caller calls wait
+// when the owner has ended.
+func demonstration() (ctx context.Context, listener net.Listener, server credentials.TransportCredentials, wait func()) {
+	authority := ensure(mtls.NewAuthority("example", 24*time.Hour))
+	ownerID, consumerID := ensure(federation.ParseID("spiffe://owner.example/owner")), ensure(federation.ParseID("spiffe://consumer.example/dns"))
+	client := certificates(authority, consumerID).Client("owner.example", []federation.ID{ownerID})
+	listener = ensure(net.Listen("tcp", "127.0.0.1:0"))
+	ctx, stop := context.WithCancel(context.Background())
+	var consumer sync.WaitGroup
+	consumer.Go(func() {
+		defer stop()
+		printCatalog(ctx, listener.Addr().String(), client)
+	})
+	return ctx, listener, certificates(authority, ownerID).Server(), func() {
+		listener.Close() // an owner that failed has not
+		stop()
+		consumer.Wait()
+	}
+}
+
+// printCatalog prints the catalog of an owner, until it is complete or the stream
+// ends.
+func printCatalog(ctx context.Context, address string, client credentials.TransportCredentials) {
+	conn := ensure(grpc.NewClient(address, grpc.WithTransportCredentials(client)))
+	defer conn.Close()
+	stream, err := rdpb.NewDiscoveryServiceClient(conn).EstablishStream(ctx)
+	if err != nil {
+		return
+	}
+	send := func(request *rdpb.StreamRequest) error {
+		return stream.Send(&rdpb.BidirectionalStream{Request: request})
+	}
+	for err = send(wire.Subscribe("")); err == nil; {
+		var m *rdpb.BidirectionalStream
+		if m, err = stream.Recv(); err != nil {
+			return
+		}
+		event := ensure(wire.Decode(m.GetResponse(), wire.Policy{}))
+		if event.Operation == federation.Alive { // this owner marks the end of its catalog so
+			fmt.Println("the catalog is complete")
+			return
+		}
+		fmt.Println(event.Operation, event.Name, "at", event.Service.FQDN)
+		err = send(wire.Ack(m.GetResponse().GetNonce(), ""))
+	}
+}
+
+// certificates returns those of a party with that identity.
+func certificates(authority *mtls.Authority, id federation.ID) *mtls.Source {
+	dir := ensure(os.MkdirTemp("", "example"))
+	defer os.RemoveAll(dir)
+	files := mtls.Files{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), CA: filepath.Join(dir, "ca.pem")}
+	issued := ensure(authority.Issue(mtls.Leaf{Name: "example", URIs: []string{id.String()}}))
+	if err := issued.WriteFiles(files); err != nil {
+		panic(err)
+	}
+	return ensure(mtls.Load(files, nil))
 }

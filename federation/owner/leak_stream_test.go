@@ -12,6 +12,8 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry/registrytest"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/policytest"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
@@ -22,7 +24,7 @@ import (
 
 // receiver is a consumer on a stream. It may be slow, and then receives only when it may.
 type receiver struct {
-	holder
+	registrytest.Holder
 
 	version wire.Version
 	receive func() (event federation.Event, acknowledge func(), err error)
@@ -47,9 +49,9 @@ func listen(t testing.TB, f *fixture, ids []federation.ID, version wire.Version,
 			leaf.DNSNames = append(leaf.DNSNames, id.String())
 		}
 	}
-	l := &receiver{holder: *newHolder(&Subscription{}), version: version}
+	l := &receiver{Holder: *registrytest.NewHolder(nil, nil), version: version}
 	for _, name := range append(leaf.URIs, leaf.DNSNames...) {
-		l.ids = append(l.ids, idOf(t, name))
+		l.IDs = append(l.IDs, idOf(t, name))
 	}
 	conn := f.dialAs(t, leaf)
 	if version == wire.V1Alpha1 {
@@ -131,7 +133,7 @@ func onWire(t testing.TB, version wire.Version, s *federation.Service) *federati
 // and all else is forgotten: it is swept at the end marker, unless it comes before.
 func comeBack(t testing.TB, f *fixture, ids []federation.ID, version wire.Version, state map[string]*federation.Service, buckets int) (l *receiver, resumed bool) {
 	t.Helper()
-	digests := sumOf(t, form{version, defaultMaxMessage}, state).Fold(buckets)
+	digests := registrytest.SumOf(t, registry.Form{Version: version, MaxMessage: defaultMaxMessage}, state).Fold(buckets)
 	l = listen(t, f, ids, version, wire.ResumeHeader, digests.Header())
 	header := must.Get(l.header())(t)
 	values := header.Get(wire.ResumeHeader)
@@ -141,7 +143,7 @@ func comeBack(t testing.TB, f *fixture, ids []federation.ID, version wire.Versio
 	selection := must.Get(resume.ParseSelection(values[0], buckets))(t)
 	for name, s := range state {
 		if !selection.Has(name) {
-			l.held[name] = s
+			l.Held[name] = s
 		}
 	}
 	return l, true
@@ -149,48 +151,48 @@ func comeBack(t testing.TB, f *fixture, ids []federation.ID, version wire.Versio
 
 // look holds what a receiver has received. All that a fast one receives in a step must be
 // true after it, since one thing changes in it.
-func (l *receiver) look(t *testing.T, w *world) {
+func (l *receiver) look(t *testing.T, w *registrytest.World) {
 	t.Helper()
 	for _, e := range l.received {
 		switch e.Operation {
 		case federation.Upsert:
-			if want := onWire(t, l.version, w.told(&l.holder, e.Name)); l.may == nil && (want == nil || !want.Equal(e.Service)) {
-				t.Fatalf("a %s of %v is told %+v, expected %+v", l.version, l.ids, e.Service, want)
+			if want := onWire(t, l.version, w.Told(&l.Holder, e.Name)); l.may == nil && (want == nil || !want.Equal(e.Service)) {
+				t.Fatalf("a %s of %v is told %+v, expected %+v", l.version, l.IDs, e.Service, want)
 			}
-			l.held[e.Name] = e.Service
+			l.Held[e.Name] = e.Service
 		case federation.Delete:
-			if l.held[e.Name] == nil {
-				t.Fatalf("a %s of %v is told to delete %s, of which it does not know", l.version, l.ids, e.Name)
+			if l.Held[e.Name] == nil {
+				t.Fatalf("a %s of %v is told to delete %s, of which it does not know", l.version, l.IDs, e.Name)
 			}
-			delete(l.held, e.Name)
+			delete(l.Held, e.Name)
 		default:
-			l.ended = true
+			l.Ended = true
 		}
 	}
 	l.received = nil
 }
 
 // compare compares what a receiver holds that has received everything.
-func (l *receiver) compare(t *testing.T, w *world) {
+func (l *receiver) compare(t *testing.T, w *registrytest.World) {
 	t.Helper()
 	for i := range 8 {
 		name := string(rune('a' + i))
-		want, held := onWire(t, l.version, w.told(&l.holder, name)), l.held[name]
+		want, held := onWire(t, l.version, w.Told(&l.Holder, name)), l.Held[name]
 		if (want == nil) != (held == nil) || want != nil && !want.Equal(held) {
-			t.Fatalf("a %s of %v holds %+v of %s, expected %+v", l.version, l.ids, held, name, want)
+			t.Fatalf("a %s of %v holds %+v of %s, expected %+v", l.version, l.IDs, held, name, want)
 		}
 	}
-	if l.ended == l.misses(t, w) {
-		t.Fatalf("a %s of %v received the end of the catalog: %v, which it has in part: %v", l.version, l.ids, l.ended, !l.ended)
+	if l.Ended == l.misses(t, w) {
+		t.Fatalf("a %s of %v received the end of the catalog: %v, which it has in part: %v", l.version, l.IDs, l.Ended, !l.Ended)
 	}
 }
 
 // misses reports whether the version of the API cannot express a service that the receiver
 // may be told of.
-func (l *receiver) misses(t *testing.T, w *world) bool {
+func (l *receiver) misses(t *testing.T, w *registrytest.World) bool {
 	t.Helper()
 	for i := range 8 {
-		if s := w.told(&l.holder, string(rune('a'+i))); s != nil && onWire(t, l.version, s) == nil {
+		if s := w.Told(&l.Holder, string(rune('a'+i))); s != nil && onWire(t, l.version, s) == nil {
 			return true
 		}
 	}
@@ -199,16 +201,16 @@ func (l *receiver) misses(t *testing.T, w *world) bool {
 
 // again returns the receiver, or another one in its place where its stream has ended because
 // the version of the API cannot express a service any more.
-func (l *receiver) again(t *testing.T, f *fixture, w *world, running *sync.WaitGroup) *receiver {
+func (l *receiver) again(t *testing.T, f *fixture, w *registrytest.World, running *sync.WaitGroup) *receiver {
 	t.Helper()
 	if l.over == nil {
 		return l
 	}
-	if l.version != wire.V1Alpha1 || status.Code(l.over) != codes.Unavailable || !l.ended {
-		t.Fatalf("the stream of a %s of %v has ended: %v", l.version, l.ids, l.over)
+	if l.version != wire.V1Alpha1 || status.Code(l.over) != codes.Unavailable || !l.Ended {
+		t.Fatalf("the stream of a %s of %v has ended: %v", l.version, l.IDs, l.over)
 	}
 	l.look(t, w)
-	back, _ := comeBack(t, f, l.ids, l.version, l.held, 8)
+	back, _ := comeBack(t, f, l.IDs, l.version, l.Held, 8)
 	back.may = l.may
 	running.Go(back.run)
 	synctest.Wait()
@@ -222,8 +224,8 @@ func TestNothingLeaksOnStreams(t *testing.T) {
 	for seed := range uint64(unlessShort(12, 4)) {
 		synctest.Test(t, func(t *testing.T) {
 			f := start(t, func(c *Config) { c.Window = 1 + int(seed%4) })
-			w := newWorld(t, seed)
-			w.registry = f.registry
+			w := registrytest.NewWorld(t, seed, registrytest.Hooks{})
+			w.Registry = f.registry
 			consumers := policytest.New(seed)
 			var receivers []*receiver
 			var running sync.WaitGroup
@@ -239,14 +241,14 @@ func TestNothingLeaksOnStreams(t *testing.T) {
 					must.Do(t, l.closeSend())
 					synctest.Wait()
 					for range w.IntN(3) {
-						w.do(byte(w.IntN(10)))
+						w.Do(byte(w.IntN(10)))
 						synctest.Wait()
 						for _, other := range receivers { // before something else is true
 							upserts += len(other.received)
 							other.look(t, w)
 						}
 					}
-					back, resumed := comeBack(t, f, l.ids, l.version, l.held, 1<<w.IntN(10))
+					back, resumed := comeBack(t, f, l.IDs, l.version, l.Held, 1<<w.IntN(10))
 					if resumed {
 						resumptions++
 					}
@@ -260,12 +262,12 @@ func TestNothingLeaksOnStreams(t *testing.T) {
 					receivers = append(receivers, l)
 					running.Go(l.run)
 				case w.IntN(3) == 0: // a service that v1alpha1 can express
-					s := expressible(w.name(), step)
+					s := expressible(w.Name(), step)
 					s.FQDN = w.Service(s.Name).FQDN
 					upsert(t, f.registry, s)
-					w.services[s.Name] = s
+					w.Services[s.Name] = s
 				default:
-					w.do(byte(w.IntN(10)))
+					w.Do(byte(w.IntN(10)))
 				}
 				for _, l := range receivers {
 					if l.may != nil && w.IntN(3) == 0 {

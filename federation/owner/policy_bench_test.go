@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -13,8 +12,9 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry/registrytest"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
@@ -24,55 +24,29 @@ import (
 
 const (
 	benchServices  = 10_000
-	benchClasses   = 50
 	benchConsumers = 1000
-	benchShared    = 5 // services of each of the zones on.example and off.example, at the beginning of the catalog
 )
-
-// classID returns the identity of the consumers of a class.
-func classID(class int) string { return fmt.Sprintf("spiffe://class%02d.example/consumer", class) }
-
-// spread returns a catalog: services that every class may be told, by which of two
-// policies is in force, and then of each class its own.
-func spread() []*federation.Service {
-	services := catalogOf(benchServices)
-	for i, s := range services {
-		zone := fmt.Sprintf("zone%02d", i%benchClasses)
-		switch i / benchShared {
-		case 0:
-			zone = "on"
-		case 1:
-			zone = "off"
-		}
-		fqdn, err := federation.ParseFQDN(s.Name + "." + zone + ".example")
-		if err != nil {
-			panic(err)
-		}
-		s.FQDN = fqdn
-	}
-	return services
-}
 
 // forClasses returns a policy under which each class is told its own zone, and all are
 // told the shared zone under another name.
 func forClasses(tb testing.TB, shared string) *policy.Policy {
 	rules := []policy.Rule{{FQDNs: []string{"*." + shared + ".example"}, To: []string{"*"}, As: map[string]string{shared + ".example": "shared.example"}}}
-	for i := range benchClasses {
-		rules = append(rules, policy.Rule{FQDNs: []string{fmt.Sprintf("*.zone%02d.example", i)}, To: []string{classID(i)}})
+	for i := range registrytest.Classes {
+		rules = append(rules, policy.Rule{FQDNs: []string{fmt.Sprintf("*.zone%02d.example", i)}, To: []string{registrytest.ClassID(i)}})
 	}
 	return policyOf(tb, rules...)
 }
 
 // fleet is an owner with consumers, each on a connection of its own.
 type fleet struct {
-	registry *Registry
+	registry *registry.Registry
 	messages chan error // nil for one that has reached a consumer, or why its stream has ended
 }
 
 func newFleet(b *testing.B) *fleet {
 	b.Helper()
-	f := &fixture{registry: NewRegistry(), authority: pki.New(b)}
-	set(b, f.registry, spread())
+	f := &fixture{registry: registry.New(), authority: pki.New(b)}
+	set(b, f.registry, registrytest.Spread(benchServices))
 	f.registry.SetPolicy(forClasses(b, "on"))
 	server := must.Get(New(Config{
 		Registry: f.registry, Credentials: f.source(b, ownerID).Server(), Window: 64,
@@ -94,11 +68,11 @@ func newFleet(b *testing.B) *fleet {
 	all := &fleet{f.registry, make(chan error, 1<<16)}
 	// What all have to be told together, with the end markers, and each class at least:
 	// after which the next one comes, as the owner has the others come later.
-	const messages = benchConsumers*(1+benchShared) + benchConsumers/benchClasses*(benchServices-2*benchShared)
-	const each = benchConsumers / benchClasses * (1 + benchShared + (benchServices-2*benchShared)/benchClasses)
-	for class := range benchClasses {
-		own := f.credentials(b, mtls.Leaf{Name: "test", URIs: []string{classID(class)}})
-		for range benchConsumers / benchClasses {
+	const messages = benchConsumers*(1+registrytest.Shared) + benchConsumers/registrytest.Classes*(benchServices-2*registrytest.Shared)
+	const each = benchConsumers / registrytest.Classes * (1 + registrytest.Shared + (benchServices-2*registrytest.Shared)/registrytest.Classes)
+	for class := range registrytest.Classes {
+		own := f.credentials(b, mtls.Leaf{Name: "test", URIs: []string{registrytest.ClassID(class)}})
+		for range benchConsumers / registrytest.Classes {
 			conn := must.Get(grpc.NewClient("passthrough:///"+listener.Addr().String(), grpc.WithTransportCredentials(own)))(b)
 			stream := must.Get(rdpb.NewDiscoveryServiceClient(conn).EstablishStream(ctx))(b)
 			c := &client{b, stream}
@@ -117,7 +91,7 @@ func newFleet(b *testing.B) *fleet {
 		}
 		all.await(b, each)
 	}
-	all.await(b, messages-benchClasses*each)
+	all.await(b, messages-registrytest.Classes*each)
 	return all
 }
 
@@ -137,7 +111,7 @@ func (f *fleet) await(b *testing.B, n int) {
 // consumer.
 func BenchmarkFleet(b *testing.B) {
 	f := newFleet(b)
-	services := spread()
+	services := registrytest.Spread(benchServices)
 	version := 1
 	change := func(i int) func() {
 		return func() {
@@ -153,9 +127,9 @@ func BenchmarkFleet(b *testing.B) {
 		messages int
 		change   func()
 	}{
-		{"change=service-of-one-class", benchConsumers / benchClasses, change(benchServices - 1)},
+		{"change=service-of-one-class", benchConsumers / registrytest.Classes, change(benchServices - 1)},
 		{"change=service-of-all", benchConsumers, change(0)},
-		{"change=policy", 2 * benchShared * benchConsumers, func() {
+		{"change=policy", 2 * registrytest.Shared * benchConsumers, func() {
 			shared = map[string]string{"on": "off", "off": "on"}[shared]
 			f.registry.SetPolicy(forClasses(b, shared))
 		}},
@@ -180,57 +154,4 @@ func BenchmarkFleet(b *testing.B) {
 			f.await(b, bm.messages)
 		}
 	}
-}
-
-// BenchmarkClasses has 1,000 subscriptions that have taken the whole catalog of 10,000
-// services, without a policy, in one class, and in 50 classes of which each is told nearly
-// all services, some of them in a shape of its own. A service changes, and all take
-// that. It reports the memory of the whole before.
-func BenchmarkClasses(b *testing.B) {
-	services := spread()
-	for _, classes := range []int{0, 1, benchClasses} {
-		b.Run(fmt.Sprintf("classes=%d", classes), func(b *testing.B) {
-			before := heap()
-			r := NewRegistry()
-			set(b, r, services)
-			var rules []policy.Rule
-			for i := range classes {
-				rules = append(rules, policy.Rule{FQDNs: []string{fmt.Sprintf("*.zone%02d.example", i)}, Strip: []string{"description"}, To: []string{classID(i)}})
-			}
-			rules = append(rules, policy.Rule{To: []string{"*"}})
-			if classes > 0 {
-				r.SetPolicy(policyOf(b, rules...))
-			}
-			subscriptions := make([]*Subscription, benchConsumers)
-			for i := range subscriptions {
-				s := r.SubscribeAs([]federation.ID{idOf(b, classID(i%max(classes, 1)))})
-				for updates := s.take(nil, 1024); len(updates) > 0; {
-					updates = s.take(updates[:0], 1024)
-				}
-				subscriptions[i] = s
-			}
-			memory := heap() - before
-			version := 1
-			for b.Loop() {
-				version++
-				s := *services[version%benchServices]
-				s.Description = fmt.Sprintf("version %d", version)
-				upsert(b, r, &s)
-				for _, s := range subscriptions {
-					s.take(nil, 1)
-				}
-			}
-			b.ReportMetric(float64(memory)/(1<<20), "heap-MiB")
-			runtime.KeepAlive(r)
-		})
-	}
-}
-
-// heap returns the memory that is in use.
-func heap() int64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }

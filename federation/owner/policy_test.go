@@ -11,217 +11,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/policy"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
-
-// policyOf returns the policy of the rules, which must be without mistakes.
-func policyOf(tb testing.TB, rules ...policy.Rule) *policy.Policy {
-	tb.Helper()
-	p, mistakes := policy.New(rules)
-	if len(mistakes) > 0 {
-		tb.Fatalf("the policy has mistakes: %v", mistakes)
-	}
-	return p
-}
-
-// of returns a rule that tells the identities of the services with these names, as
-// service makes them.
-func of(names string, ids ...string) policy.Rule {
-	r := policy.Rule{To: ids}
-	for name := range strings.FieldsSeq(names) {
-		r.FQDNs = append(r.FQDNs, name+".example.org")
-	}
-	return r
-}
-
-// stripped returns the rule without descriptions. Show renders an upsert by it as
-// "upsert a".
-func stripped(r policy.Rule) policy.Rule {
-	r.Strip = []string{"description"}
-	return r
-}
-
-// TestPolicyIsEnforcedForOpenSubscriptions changes the policy, and services under it. A
-// subscriber that is told everything never notices.
-func TestPolicyIsEnforcedForOpenSubscriptions(t *testing.T) {
-	r := NewRegistry()
-	for _, name := range []string{"a", "b", "c", "d"} {
-		upsert(t, r, service(name, 1))
-	}
-	one, two, whole := r.SubscribeAs([]federation.ID{idOf(t, consumerID)}), r.SubscribeAs([]federation.ID{idOf(t, strangerID)}), r.Subscribe()
-	if got := [][]string{drain(one), drain(two)}; len(got[0]) != 5 || len(got[1]) != 5 {
-		t.Errorf("without a policy the catalogs are %v, expected four services and their end", got)
-	}
-	drain(whole)
-	for _, step := range []struct {
-		name       string
-		do         func()
-		one, two   []string
-		everything []string
-	}{
-		{
-			"a policy comes", func() {
-				r.SetPolicy(policyOf(t, of("a b", consumerID), stripped(of("b c", strangerID))))
-			},
-			[]string{"delete c", "delete d"},
-			[]string{"upsert b", "upsert c", "delete a", "delete d"},
-			nil,
-		},
-		{
-			"services change", func() {
-				upsert(t, r, service("a", 2))
-				upsert(t, r, service("b", 2))
-				r.Delete("c")
-				upsert(t, r, service("d", 2))
-			},
-			[]string{"upsert a 2", "upsert b 2"},
-			[]string{"delete c"}, // the description of b is not told, so nothing has changed
-			[]string{"upsert a 2", "upsert b 2", "upsert d 2", "delete c"},
-		},
-		{
-			"a service moves into another view", func() {
-				moved := service("a", 3)
-				moved.FQDN = service("c", 1).FQDN
-				upsert(t, r, moved)
-			},
-			[]string{"delete a"},
-			[]string{"upsert a"},
-			[]string{"upsert a 3"},
-		},
-		{
-			"the same policy in another order", func() {
-				r.SetPolicy(policyOf(t, stripped(of("b c", strangerID)), of("a b", consumerID)))
-			},
-			nil, nil, nil,
-		},
-		{
-			"another shape, and something new", func() {
-				r.SetPolicy(policyOf(t, stripped(of("b", consumerID)), of("b d", strangerID), of("d", consumerID)))
-			},
-			[]string{"upsert d 2", "upsert b"},
-			[]string{"upsert d 2", "upsert b 2", "delete a"},
-			nil,
-		},
-		{"nothing for anyone", func() { r.SetPolicy(policyOf(t)) }, []string{"delete b", "delete d"}, []string{"delete b", "delete d"}, nil},
-		{
-			"a new catalog that is for nobody", func() { set(t, r, []*federation.Service{service("b", 3), service("x", 1)}) },
-			nil, nil,
-			[]string{"upsert x 1", "upsert b 3", "delete a", "delete d"},
-		},
-		{"no policy", func() { r.SetPolicy(nil) }, []string{"upsert b 3", "upsert x 1"}, []string{"upsert b 3", "upsert x 1"}, nil},
-	} {
-		step.do()
-		for i, told := range []struct {
-			s    *Subscription
-			want []string
-		}{{one, step.one}, {two, step.two}, {whole, step.everything}} {
-			if diff := cmp.Diff(told.want, drain(told.s)); diff != "" {
-				t.Errorf("%s: unexpected events of subscriber %d (-want +got):\n%s", step.name, i, diff)
-			}
-		}
-	}
-	for _, s := range []*Subscription{one, two, whole} {
-		s.Close()
-	}
-	if len(r.classes) != 0 {
-		t.Errorf("%d classes are left behind", len(r.classes))
-	}
-}
-
-// TestPolicyChangesWhileACatalogIsTaken changes the policy when a part of the catalog is
-// taken. Each service that is told then is told once.
-func TestPolicyChangesWhileACatalogIsTaken(t *testing.T) {
-	r := NewRegistry()
-	for _, name := range []string{"a", "b", "c", "d", "e"} {
-		upsert(t, r, service(name, 1))
-	}
-	r.SetPolicy(policyOf(t, of("a b d", consumerID)))
-	s := r.SubscribeAs([]federation.ID{idOf(t, consumerID)})
-	defer s.Close()
-	unsent := func(want int) {
-		t.Helper()
-		if got := r.stats(CatalogStats{}).Unsent; got != want {
-			t.Errorf("%d services are unsent, expected %d", got, want)
-		}
-	}
-	unsent(3)
-	got := takeN(t, s, 1) // a
-	unsent(2)
-	r.SetPolicy(policyOf(t, of("a b c e", consumerID)))
-	unsent(4)                            // b, c and e; and d, which will be passed over
-	got = append(got, takeN(t, s, 2)...) // b and the end marker
-	r.SetPolicy(policyOf(t, of("d", consumerID)))
-	unsent(2) // that a and b are gone; d counts only for who has not passed over it
-	r.SetPolicy(policyOf(t, of("a d", consumerID)))
-	got = append(got, drain(s)...)
-	want := []string{"upsert a 1", "upsert b 1", "end", "upsert d 1", "delete b"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("unexpected events (-want +got):\n%s", diff)
-	}
-	unsent(0)
-}
-
-// TestHiddenAndShownAgain hides services that are pending. What was never told is
-// forgotten, and what was told is withdrawn.
-func TestHiddenAndShownAgain(t *testing.T) {
-	r := NewRegistry()
-	upsert(t, r, service("told", 1))
-	shown, hidden := policyOf(t, of("told untold", consumerID)), policyOf(t)
-	r.SetPolicy(shown)
-	s := r.SubscribeAs([]federation.ID{idOf(t, consumerID)})
-	defer s.Close()
-	drain(s)
-	upsert(t, r, service("told", 2))
-	upsert(t, r, service("untold", 1))
-	r.SetPolicy(hidden)
-	if diff := cmp.Diff([]string{"delete told"}, drain(s)); diff != "" {
-		t.Errorf("hidden: unexpected events (-want +got):\n%s", diff)
-	}
-	r.SetPolicy(shown)
-	r.SetPolicy(hidden)
-	if got := drain(s); got != nil {
-		t.Errorf("shown and hidden again: told %v, expected nothing", got)
-	}
-}
-
-// TestManyHiddenServices takes from a catalog of which nearly nothing is for the
-// subscriber. Each call of take is short, and Next waits for none of that.
-func TestManyHiddenServices(t *testing.T) {
-	r := NewRegistry()
-	services := catalogOf(3*maxSkipped + 10)
-	set(t, r, services)
-	const only = "only"
-	upsert(t, r, service(only, 1))
-	r.SetPolicy(policyOf(t, of(only, consumerID)))
-	s := r.SubscribeAs([]federation.ID{idOf(t, consumerID)})
-	defer s.Close()
-	empty := 0
-	var got []string
-	for len(got) < 2 {
-		updates := s.take(nil, 10)
-		for _, u := range updates {
-			got = append(got, show(u.decoded()))
-		}
-		if len(updates) > 0 {
-			continue
-		}
-		empty++
-		select {
-		case <-s.wake:
-		default:
-			t.Fatal("nothing says that there may be more")
-		}
-	}
-	if empty < 2 {
-		t.Errorf("%d calls passed over all hidden services, expected 2 at least", empty)
-	}
-	if diff := cmp.Diff([]string{"upsert " + only + " 1", "end"}, got); diff != "" {
-		t.Errorf("unexpected events (-want +got):\n%s", diff)
-	}
-}
 
 // TestStreamsSeeTheirClass opens streams of several consumers, and looks at what they
 // get, at the figures, and at the audit.
@@ -247,14 +41,14 @@ func TestStreamsSeeTheirClass(t *testing.T) {
 				t.Errorf("unexpected catalog of stream %d (-want +got):\n%s", i, diff)
 			}
 		}
-		expect := func(step string, want []ClassStats) {
+		expect := func(step string, want []registry.ClassStats) {
 			t.Helper()
 			synctest.Wait()
 			if diff := cmp.Diff(want, f.server.Stats().Catalogs[""].Classes); diff != "" {
 				t.Errorf("%s: unexpected classes (-want +got):\n%s", step, diff)
 			}
 		}
-		expect("two classes", []ClassStats{{Rules: []int{1}, Consumers: 1, Services: 1}, {Rules: []int{1, 2}, Consumers: 2, Services: 2}})
+		expect("two classes", []registry.ClassStats{{Rules: []int{1}, Consumers: 1, Services: 1}, {Rules: []int{1, 2}, Consumers: 2, Services: 2}})
 		must.Do(t, same.stream.CloseSend())
 		same.status()
 		f.registry.SetPolicy(policyOf(t, of("b c", consumerID)))
@@ -268,7 +62,7 @@ func TestStreamsSeeTheirClass(t *testing.T) {
 		if got := one.next(); got != "delete b" {
 			t.Errorf("a service that is gone: %q, expected delete b", got)
 		}
-		expect("one of them is told nothing", []ClassStats{{Consumers: 1}, {Rules: []int{1}, Consumers: 1, Services: 1}})
+		expect("one of them is told nothing", []registry.ClassStats{{Consumers: 1}, {Rules: []int{1}, Consumers: 1, Services: 1}})
 		f.registry.SetPolicy(nil)
 		if got := one.next() + " " + other.next(); got != "upsert a 1 upsert a 1" {
 			t.Errorf("no policy: %q, expected both to be told a", got)
@@ -346,15 +140,17 @@ func TestRefusalOfWhatIsWithdrawn(t *testing.T) {
 			c.refuse("name: not mine")
 		}
 		c.next()
-		refused := func(name string) Refusal { return Refusal{name, consumerID, "name", `"name: not mine"`} }
+		refused := func(name string) registry.Refusal {
+			return registry.Refusal{Service: name, Consumer: consumerID, Field: "name", Rule: `"name: not mine"`}
+		}
 		told.expect(t, "another shape is refused", refused("a"), refused("b"), refused("c"))
 		f.registry.SetPolicy(policyOf(t, of("b c", "*")))
 		if diff := cmp.Diff([]string{"upsert b 1", "upsert c 1"}, []string{c.next(), c.next()}); diff != "" {
 			t.Errorf("unexpected events (-want +got):\n%s", diff)
 		}
-		told.expect(t, "taken", Refusal{Service: "b", Consumer: consumerID}, Refusal{Service: "c", Consumer: consumerID})
+		told.expect(t, "taken", registry.Refusal{Service: "b", Consumer: consumerID}, registry.Refusal{Service: "c", Consumer: consumerID})
 		c.next()
-		told.expect(t, "withdrawn", Refusal{Service: "a", Consumer: consumerID})
+		told.expect(t, "withdrawn", registry.Refusal{Service: "a", Consumer: consumerID})
 
 		upsert(t, f.registry, service("b", 2))
 		c.refuse("name: not mine")
@@ -364,7 +160,7 @@ func TestRefusalOfWhatIsWithdrawn(t *testing.T) {
 		f.registry.SetPolicy(policyOf(t, of("c", "*")))
 		told.expect(t, "gone")
 		subscribe(t, conn).nextN(2)
-		told.expect(t, "withdrawn while it was away", Refusal{Service: "b", Consumer: consumerID})
+		told.expect(t, "withdrawn while it was away", registry.Refusal{Service: "b", Consumer: consumerID})
 	})
 }
 
@@ -423,47 +219,5 @@ func TestSlowConsumers(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// TestHold changes the catalog and the policy in one edit. Nobody is told of what is true in the
-// middle of it, not even of what was taken before and is not sent yet.
-func TestHold(t *testing.T) {
-	r := NewRegistry()
-	upsert(t, r, service("a", 1))
-	upsert(t, r, service("b", 1))
-	r.SetPolicy(policyOf(t, of("b", consumerID)))
-	s := r.SubscribeAs([]federation.ID{idOf(t, consumerID)})
-	defer s.Close()
-	drain(s)
-	upsert(t, r, service("b", 2))
-	taken := s.take(nil, 1)
-
-	release := r.Hold()
-	r.SetPolicy(policyOf(t, of("a b c", consumerID)))
-	upsert(t, r, service("c", 1))
-	late := r.SubscribeAs([]federation.ID{idOf(t, consumerID)})
-	defer late.Close()
-	if got := drain(s); len(got) > 0 {
-		t.Errorf("during the edit %q is told", got)
-	}
-	if diff := cmp.Diff([]string{"upsert b 2", "end"}, drain(late)); diff != "" {
-		t.Errorf("one that comes during the edit is told (-want +got):\n%s", diff)
-	}
-	if s.withdrawn(&taken[0]) || show(taken[0].decoded()) != "upsert b 2" {
-		t.Error("during the edit the policy of its middle is in force")
-	}
-	r.Delete("a")
-	select { // what there was to take before the edit
-	case <-s.wake:
-	default:
-	}
-	release()
-	<-s.wake
-	if diff := cmp.Diff([]string{"upsert c 1"}, drain(s)); diff != "" {
-		t.Errorf("after the edit (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"upsert c 1"}, drain(late)); diff != "" {
-		t.Errorf("after the edit one that came during it is told (-want +got):\n%s", diff)
 	}
 }

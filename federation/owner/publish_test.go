@@ -2,7 +2,6 @@ package owner
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -57,34 +56,6 @@ func TestUpsertRefusesInvalidServices(t *testing.T) {
 			t.Errorf("v1alpha1 (-want +got):\n%s", diff)
 		}
 	})
-}
-
-// TestSetRefusesInvalidServices sets a catalog of which some services are not valid.
-func TestSetRefusesInvalidServices(t *testing.T) {
-	r := NewRegistry()
-	set(t, r, []*federation.Service{service("a", 1)})
-	s := r.Subscribe()
-	defer s.Close()
-	drain(s)
-	catalog := []*federation.Service{service("a", 2), service("z", 1), nil}
-	for i := range 2 * maxInvalid {
-		catalog = append(catalog, invalid(fmt.Sprintf("s%02d", i)))
-	}
-	d, err := r.Set(catalog)
-	if err == nil || d != (Difference{}) {
-		t.Fatalf("difference is %+v, error is %v", d, err)
-	}
-	lines := strings.Split(err.Error(), "\n")
-	if len(lines) != maxInvalid+1 || lines[0] != "service: required" ||
-		lines[1] != `service "s00": description: not valid UTF-8: "\xff"` || lines[maxInvalid] != "and 11 more services" {
-		t.Errorf("the error has %d lines:\n%v", len(lines), err)
-	}
-	if first, ok := errors.AsType[*federation.InvalidError](err); !ok || first.Field == "" {
-		t.Errorf("the error is no InvalidError")
-	}
-	if got := drain(s); got != nil || r.Len() != 1 {
-		t.Errorf("a refused catalog told of %q, and the registry has %d services", got, r.Len())
-	}
 }
 
 // TestServiceOfV1Alpha1 publishes a service with instances of v1alpha1, which have no ID.

@@ -2,7 +2,6 @@ package owner
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
@@ -18,17 +18,17 @@ import (
 // listener collects what a registry tells of refusals.
 type listener struct {
 	mu   sync.Mutex
-	told []Refusal
+	told []registry.Refusal
 }
 
-func (l *listener) hear(r Refusal) {
+func (l *listener) hear(r registry.Refusal) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.told = append(l.told, r)
 }
 
 // expect checks what was told since the last time, once all is quiet.
-func (l *listener) expect(t *testing.T, step string, want ...Refusal) {
+func (l *listener) expect(t *testing.T, step string, want ...registry.Refusal) {
 	t.Helper()
 	synctest.Wait()
 	l.mu.Lock()
@@ -54,7 +54,7 @@ func TestOnRefusal(t *testing.T) {
 		set(t, f.registry, []*federation.Service{service("a", 1), service("b", 1)})
 		conn := f.dial(t, consumerID)
 		c := subscribe(t, conn)
-		loopback := Refusal{"a", consumerID, "endpoints", `"endpoints[0].address: loopback"`}
+		loopback := registry.Refusal{Service: "a", Consumer: consumerID, Field: "endpoints", Rule: `"endpoints[0].address: loopback"`}
 		c.refuse(`service "a": endpoints[0].address: loopback`)
 		c.next()
 		c.refuse("no end") // which is no service
@@ -62,7 +62,7 @@ func TestOnRefusal(t *testing.T) {
 
 		upsert(t, f.registry, service("a", 2))
 		c.refuse(strings.Repeat("\n", 1000))
-		told.expect(t, "a later version", Refusal{"a", consumerID, "other", `"` + strings.Repeat(`\n`, 128) + `"... (1000 bytes)`})
+		told.expect(t, "a later version", registry.Refusal{Service: "a", Consumer: consumerID, Field: "other", Rule: `"` + strings.Repeat(`\n`, 128) + `"... (1000 bytes)`})
 
 		must.Do(t, c.stream.CloseSend())
 		c.status()
@@ -79,14 +79,14 @@ func TestOnRefusal(t *testing.T) {
 		c.nextN(2)
 		upsert(t, f.registry, service("a", 3))
 		c.next()
-		told.expect(t, "taken", Refusal{Service: "a", Consumer: consumerID})
+		told.expect(t, "taken", registry.Refusal{Service: "a", Consumer: consumerID})
 		upsert(t, f.registry, service("a", 4))
 		c.next()
 		told.expect(t, "taken again")
 
 		upsert(t, f.registry, service("a", 5))
 		c.refuse("fqdn: taken")
-		told.expect(t, "refused again", Refusal{"a", consumerID, "fqdn", `"fqdn: taken"`})
+		told.expect(t, "refused again", registry.Refusal{Service: "a", Consumer: consumerID, Field: "fqdn", Rule: `"fqdn: taken"`})
 		f.registry.Delete("a")
 		c.next()
 		told.expect(t, "the service is gone")
@@ -102,8 +102,8 @@ func TestOnRefusal(t *testing.T) {
 		f.registry.Delete("a")
 		c.refuse("no")
 		told.expect(t, "what has gone")
-		if r := &f.registry.refusals; r.standing != 0 || len(r.consumers) != 0 {
-			t.Errorf("%d refusals of %v stand, expected none", r.standing, r.consumers)
+		if refused := f.registry.Refused(consumerID); len(refused) != 0 {
+			t.Errorf("refusals of %v stand, expected none", refused)
 		}
 	})
 }
@@ -117,94 +117,10 @@ func TestOnRefusalV1Alpha1(t *testing.T) {
 		c := subscribe1(t, f.dial(t, consumerID))
 		response, _ := c.receive()
 		c.request(wire.NackV1Alpha1(response.GetNonce(), errors.New("san: unknown")))
-		told.expect(t, "refused", Refusal{"a", consumerID, "san", `"san: unknown"`})
+		told.expect(t, "refused", registry.Refusal{Service: "a", Consumer: consumerID, Field: "san", Rule: `"san: unknown"`})
 		c.nextN(1)
 		upsert(t, f.registry, expressible("a", 2))
 		c.nextN(1)
-		told.expect(t, "taken", Refusal{Service: "a", Consumer: consumerID})
+		told.expect(t, "taken", registry.Refusal{Service: "a", Consumer: consumerID})
 	})
-}
-
-// TestStandingRefusalsAreBounded refuses more services than are remembered. One that
-// is not remembered is not told, so that all that is told can be taken back.
-func TestStandingRefusalsAreBounded(t *testing.T) {
-	r := NewRegistry()
-	var told listener
-	r.OnRefusal(told.hear)
-	var changed []*wire.Encoded
-	var names []string
-	for i := range maxStanding/2 + 1 {
-		s := encoded(t, service(fmt.Sprintf("s%d", i), 1))
-		changed, names = append(changed, s), append(names, s.Name())
-	}
-	r.UpdateEncoded(changed, nil)
-	for _, name := range names {
-		r.refused("a", name, "")
-		r.refused("b", name, "")
-	}
-	if r.refusals.standing != maxStanding || len(told.told) != maxStanding {
-		t.Errorf("%d refusals stand of %d that were told, expected %d", r.refusals.standing, len(told.told), maxStanding)
-	}
-	last := names[len(names)-1]
-	r.accepted("a", last)
-	r.refused("b", names[0], "") // stands already
-	if n := len(told.told); n != maxStanding+1 {
-		t.Errorf("%d were told, expected the repeated one and no other", n)
-	}
-	r.accepted("a", names[0])
-	r.refused("a", last, "")
-	if n := len(told.told); n != maxStanding+3 {
-		t.Errorf("%d were told, expected one for which there is room again", n)
-	}
-	r.UpdateEncoded(nil, names)
-	if r.refusals.standing != 0 || len(r.refusals.consumers) != 0 {
-		t.Errorf("%d refusals of services that are gone stand", r.refusals.standing)
-	}
-	r.refused("a", last, "")
-	if n := len(told.told); n != maxStanding+3 {
-		t.Error("a refusal of a service that is gone was told")
-	}
-}
-
-// TestRefusalsWhileServicesComeAndGo refuses and takes services over several streams
-// while these come and go. What stands in the end is counted, and none of it is of a
-// service that has gone.
-func TestRefusalsWhileServicesComeAndGo(t *testing.T) {
-	const services = 20
-	r := NewRegistry()
-	var told listener
-	r.OnRefusal(told.hear)
-	var all sync.WaitGroup
-	for _, consumer := range []string{"a", "b", "c"} {
-		all.Go(func() {
-			for i := range 5000 {
-				name := fmt.Sprintf("s%d", i*7%services)
-				if i%3 > 0 {
-					r.refused(consumer, name, "")
-				} else {
-					r.accepted(consumer, name)
-				}
-			}
-		})
-	}
-	all.Go(func() {
-		for i := range 5000 {
-			name := fmt.Sprintf("s%d", i%services)
-			upsert(t, r, service(name, i))
-			if i%2 > 0 {
-				r.Delete(name)
-			}
-		}
-	})
-	all.Wait()
-	standing := 0
-	for name, those := range r.refusals.consumers {
-		standing += len(those)
-		if r.Lookup(name) == nil || len(those) == 0 {
-			t.Errorf("%d refusals of %s stand, which is gone or is not refused", len(those), name)
-		}
-	}
-	if standing != r.refusals.standing {
-		t.Errorf("%d refusals stand, and %d are counted", standing, r.refusals.standing)
-	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
@@ -151,15 +152,15 @@ func TestRenewalOfStreamThatEnds(t *testing.T) {
 		c.next()
 		token := c.token()
 		ending := f.server.renewals[token]
-		other := NewRegistry()
-		f.server.SetCatalogs(map[string]*Registry{"": other})
+		other := registry.New()
+		f.server.SetCatalogs(map[string]*registry.Registry{"": other})
 		c.status()
 		synctest.Wait()
 		f.server.renewals[token] = ending
 		if got := renewStream(t, conn, wire.V1Alpha2, token); got.Code() != codes.Unavailable {
 			t.Errorf("the catalog has been replaced: %v, expected Unavailable", got)
 		}
-		f.server.SetCatalogs(map[string]*Registry{"": f.registry})
+		f.server.SetCatalogs(map[string]*registry.Registry{"": f.registry})
 		if got := renewStream(t, conn, wire.V1Alpha2, token); got.Code() != codes.OK {
 			t.Errorf("the catalog is as before: %v, expected OK", got)
 		}

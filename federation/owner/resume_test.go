@@ -16,24 +16,14 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/policy/policytest"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry/registrytest"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
-
-// expressibles returns the services of that many names, at version 1, which both versions
-// of the API can express.
-func expressibles(n int) map[string]*federation.Service {
-	services := make(map[string]*federation.Service)
-	for i := range n {
-		name := fmt.Sprintf("s%03d", i)
-		services[name] = expressible(name, 1)
-	}
-	return services
-}
 
 // onWires returns what a consumer of that version holds of services.
 func onWires(tb testing.TB, version wire.Version, services map[string]*federation.Service) map[string]*federation.Service {
@@ -99,8 +89,8 @@ func TestResume(t *testing.T) {
 			if got := some.nextN(t, 3); !resumed || !cmp.Equal(want, got) {
 				t.Errorf("%s, some: told %v, expected %v", version, got, want)
 			}
-			if some.held["s002"] != nil || len(some.held) != 98 {
-				t.Errorf("%s: %d services are held without being told, with s002: %v", version, len(some.held), some.held["s002"])
+			if some.Held["s002"] != nil || len(some.Held) != 98 {
+				t.Errorf("%s: %d services are held without being told, with s002: %v", version, len(some.Held), some.Held["s002"])
 			}
 			f.registry.Delete("s003") // which was never told on this stream
 			if got := some.nextN(t, 1); got[0] != "delete s003" {
@@ -130,41 +120,6 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestResumeOfAView resumes with what a policy tells, in the shape in which it tells it.
-// Under another policy, what is different is told, and what is hidden is not.
-func TestResumeOfAView(t *testing.T) {
-	r := NewRegistry()
-	for _, s := range expressibles(50) {
-		upsert(t, r, s)
-	}
-	r.SetPolicy(policyOf(t, stripped(of("s001 s002 s003", consumerID)), of("s003", strangerID)))
-	ids := []federation.ID{idOf(t, consumerID)}
-	state := make(map[string]*federation.Service)
-	for _, name := range []string{"s001", "s002", "s003"} {
-		s := expressible(name, 1)
-		s.Description = ""
-		state[name] = s
-	}
-	theirs := sumOf(t, plain, state)
-	resumed := resumeAs(r, ids, plain, theirs)
-	if got := drain(resumed.Subscription); !cmp.Equal(got, []string{"end"}) || resumed.spared != 3 {
-		t.Errorf("told %v and spared %d services, expected nothing and 3", got, resumed.spared)
-	}
-	r.SetPolicy(policyOf(t, of("s002 s003 s004", consumerID)))
-	if got, want := drain(resumed.Subscription), []string{"upsert s004 1", "upsert s002 1", "upsert s003 1", "delete s001"}; !cmp.Equal(want, got) {
-		t.Errorf("told %v, expected %v", got, want)
-	}
-	late := resumeAs(r, ids, plain, theirs)
-	if got, want := drain(late.Subscription), []string{"upsert s002 1", "upsert s003 1", "upsert s004 1", "end"}; !cmp.Equal(want, got) || late.spared != 0 {
-		t.Errorf("told %v and spared %d services, expected %v and none", got, late.spared, want)
-	}
-	resumed.Close()
-	late.Close()
-	if len(r.classes) != 0 {
-		t.Errorf("%d classes are left behind", len(r.classes))
-	}
-}
-
 // TestResumeNeedsTheHeader sends no header, and such as cannot be read: these consumers are
 // told everything, and nothing of resumption in the header of the stream.
 func TestResumeNeedsTheHeader(t *testing.T) {
@@ -174,7 +129,7 @@ func TestResumeNeedsTheHeader(t *testing.T) {
 		for _, s := range services {
 			upsert(t, f.registry, s)
 		}
-		good := sumOf(t, plain, services).Fold(4).Header()
+		good := registrytest.SumOf(t, registrytest.Plain, services).Fold(4).Header()
 		for name, pairs := range map[string][]string{
 			"none":      nil,
 			"empty":     {wire.ResumeHeader, ""},
@@ -197,7 +152,7 @@ func TestResumeNeedsTheHeader(t *testing.T) {
 // silent opens a stream that resumes, and sends no initial request.
 func silent(t *testing.T, f *fixture, services map[string]*federation.Service) *client {
 	t.Helper()
-	ctx := metadata.AppendToOutgoingContext(t.Context(), wire.ResumeHeader, sumOf(t, plain, services).Header())
+	ctx := metadata.AppendToOutgoingContext(t.Context(), wire.ResumeHeader, registrytest.SumOf(t, registrytest.Plain, services).Header())
 	stream := must.Get(rdpb.NewDiscoveryServiceClient(f.dial(t, consumerID)).EstablishStream(ctx))(t)
 	header, err := stream.Header()
 	if err != nil || len(header.Get(wire.ResumeHeader)) != 1 {
@@ -245,8 +200,8 @@ func TestResumedStreamEnds(t *testing.T) {
 		ids := []federation.ID{idOf(t, consumerID)}
 		f.registry.Delete("s001")
 		l, resumed := comeBack(t, f, ids, wire.V1Alpha2, services, 512)
-		if got := l.nextN(t, 1); !resumed || got[0] != "end" || l.held["s001"] != nil || len(l.held) != 2 {
-			t.Errorf("resumed %v and told %v, and %d services are held, expected the end and 2", resumed, got, len(l.held))
+		if got := l.nextN(t, 1); !resumed || got[0] != "end" || l.Held["s001"] != nil || len(l.Held) != 2 {
+			t.Errorf("resumed %v and told %v, and %d services are held, expected the end and 2", resumed, got, len(l.Held))
 		}
 		mute := silent(t, f, services)
 		f.registry.SetUnavailable("away")
@@ -274,7 +229,7 @@ func TestResumeOfWhatIsWithheld(t *testing.T) {
 		full.nextN(3)
 		held := onWires(t, wire.V1Alpha1, services)
 		ctx := metadata.AppendToOutgoingContext(t.Context(),
-			wire.ResumeHeader, sumOf(t, form{wire.V1Alpha1, defaultMaxMessage}, held).Header())
+			wire.ResumeHeader, registrytest.SumOf(t, registry.Form{Version: wire.V1Alpha1, MaxMessage: defaultMaxMessage}, held).Header())
 		c := subscribe1With(ctx, t, conn)
 		synctest.Wait()
 		f.registry.Delete("y")
@@ -308,7 +263,7 @@ func TestRefusalEndsWithWhatIsHeld(t *testing.T) {
 		upsert(t, f.registry, expressible("s001", 2))
 		c.refuse("fqdn: not mine")
 		synctest.Wait()
-		refusal := Refusal{"s000", consumerID, "fqdn", `"fqdn: not mine"`}
+		refusal := registry.Refusal{Service: "s000", Consumer: consumerID, Field: "fqdn", Rule: `"fqdn: not mine"`}
 		other := refusal
 		other.Service = "s001"
 		heard.expect(t, "refused", refusal, other)
@@ -317,146 +272,13 @@ func TestRefusalEndsWithWhatIsHeld(t *testing.T) {
 		upsert(t, f.registry, services["s000"])
 		l, _ := comeBack(t, f, []federation.ID{idOf(t, consumerID)}, wire.V1Alpha2, services, 512)
 		synctest.Wait()
-		heard.expect(t, "resumed", Refusal{Service: "s000", Consumer: consumerID})
+		heard.expect(t, "resumed", registry.Refusal{Service: "s000", Consumer: consumerID})
 		if got, want := l.nextN(t, 2), []string{"upsert s001 2", "end"}; !cmp.Equal(want, got) {
 			t.Errorf("told %v, expected %v", got, want)
 		}
 		synctest.Wait()
-		heard.expect(t, "taken", Refusal{Service: "s001", Consumer: consumerID})
+		heard.expect(t, "taken", registry.Refusal{Service: "s001", Consumer: consumerID})
 	})
-}
-
-// TestDigestsAreTakenForAPartOfTheTime resumes when no more time may be spent on digests.
-// What has changed then counts as different, and what is not known is sent.
-func TestDigestsAreTakenForAPartOfTheTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := NewRegistry()
-		services := expressibles(40)
-		for _, s := range services {
-			upsert(t, r, s)
-		}
-		theirs, ids := sumOf(t, plain, services), []federation.ID{idOf(t, consumerID)}
-		r.digesting.spend(2 * digestBurst)
-		if resumed := resumeAs(r, ids, plain, theirs); resumed != nil {
-			t.Error("resumed without digests")
-		}
-		time.Sleep(digestShare * digestBurst)
-		told := func(want ...string) {
-			t.Helper()
-			resumed := resumeAs(r, ids, plain, theirs)
-			defer resumed.Close()
-			if got := drain(resumed.Subscription); !cmp.Equal(want, got) {
-				t.Errorf("told %v, expected %v", got, want)
-			}
-		}
-		told("end")
-		upsert(t, r, expressible("s004", 2))
-		upsert(t, r, services["s004"])
-		r.digesting.spend(2 * digestBurst)
-		told("upsert s004 1", "end") // something has changed there
-		time.Sleep(2*digestShare*digestBurst - time.Nanosecond)
-		told("upsert s004 1", "end")
-		time.Sleep(time.Nanosecond)
-		told("end")
-	})
-}
-
-// TestResumeTellsNothingOfWhatIsHidden changes services that a consumer does not see, while no
-// digests are taken: the buckets that it is sent must not say where.
-func TestResumeTellsNothingOfWhatIsHidden(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := NewRegistry()
-		services := expressibles(40)
-		for _, s := range services {
-			upsert(t, r, s)
-		}
-		r.SetPolicy(policyOf(t, stripped(of("s001", consumerID)), of("s002", consumerID)))
-		state := map[string]*federation.Service{"s001": expressible("s001", 1), "s002": services["s002"]}
-		state["s001"].Description = ""
-		theirs, ids := sumOf(t, plain, state), []federation.ID{idOf(t, consumerID)}
-		told := func(when string, buckets int, want ...string) {
-			t.Helper()
-			resumed := resumeAs(r, ids, plain, theirs)
-			defer resumed.Close()
-			if got := drain(resumed.Subscription); !cmp.Equal(want, got) || resumed.selection.Len() != buckets {
-				t.Errorf("%s: told %v, and %d buckets differ, expected %v and %d", when, got, resumed.selection.Len(), want, buckets)
-			}
-		}
-		told("before", 0, "end")
-		r.digesting.spend(2 * digestBurst)
-		upsert(t, r, expressible("s010", 2))
-		r.Delete("s011")
-		upsert(t, r, expressible("t001", 1))
-		secret := expressible("s001", 1)
-		secret.Description = "changed" // and stripped
-		upsert(t, r, secret)
-		told("after hidden changes", 0, "end")
-		upsert(t, r, expressible("s002", 2))
-		told("after a change", 1, "upsert s002 2", "end")
-	})
-}
-
-// TestDigestsAreBounded resumes in more forms than a registry keeps digests of.
-func TestDigestsAreBounded(t *testing.T) {
-	r := NewRegistry()
-	services := expressibles(2)
-	for _, s := range services {
-		upsert(t, r, s)
-	}
-	for i := range 2 * maxViews {
-		resumed := resumeAs(r, nil, form{wire.V1Alpha2, defaultMaxMessage + i}, sumOf(t, plain, services))
-		resumed.Close()
-		for _, b := range r.shown.Load().buckets {
-			if b != nil && len(b.sums) > maxViews {
-				t.Fatalf("there are digests of %d views, expected %d at most", len(b.sums), maxViews)
-			}
-		}
-	}
-}
-
-// TestDigestsFollow resumes after names have come and gone, few and many.
-func TestDigestsFollow(t *testing.T) {
-	r := NewRegistry()
-	services := expressibles(100)
-	for _, s := range services {
-		upsert(t, r, s)
-	}
-	random := policytest.New(1)
-	for range 200 {
-		for range 1 << random.IntN(6) {
-			name := fmt.Sprintf("s%03d", random.IntN(200))
-			if !r.Delete(name) {
-				upsert(t, r, expressible(name, 1))
-			}
-		}
-		services := current(r)
-		resumed := resumeAs(r, nil, plain, sumOf(t, plain, services).Fold(4<<random.IntN(8)))
-		if got := drain(resumed.Subscription); !cmp.Equal(got, []string{"end"}) {
-			t.Fatalf("told %v, expected the end", got)
-		}
-		resumed.Close()
-	}
-}
-
-// TestManyChangesAtOnce changes nearly all services.
-func TestManyChangesAtOnce(t *testing.T) {
-	r := NewRegistry()
-	const manyChanges = 4000
-	catalog := catalogOf(manyChanges + 10)
-	set(t, r, catalog)
-	theirs := sumOf(t, plain, current(r))
-	resumed := resumeAs(r, nil, plain, theirs)
-	if got := drain(resumed.Subscription); !cmp.Equal(got, []string{"end"}) {
-		t.Errorf("told %d events, expected the end", len(got))
-	}
-	resumed.Close()
-	for i := range catalog[:manyChanges] {
-		catalog[i] = service(catalog[i].Name, 2)
-	}
-	set(t, r, catalog)
-	if resumeAs(r, nil, plain, theirs.Fold(256)) != nil {
-		t.Error("resumed a catalog of which nearly all has changed")
-	}
 }
 
 // FuzzResume lets a consumer come back with any header, or the digests of any catalog. By
@@ -469,30 +291,23 @@ func FuzzResume(f *testing.F) {
 	f.Add(uint64(4), uint8(91), strings.Repeat("A", 86))
 	f.Add(uint64(5), uint8(43), resume.Digests{{}, {}}.Header())
 	f.Fuzz(func(t *testing.T, seed uint64, kind uint8, header string) {
-		w := newWorld(t, seed)
-		w.begin()
-		w.holders = nil
-		w.registry.SetUnavailable("")
-		w.registry.digesting.owed = time.Time{}
+		w := registrytest.NewWorld(t, seed, registrytest.Hooks{})
+		w.Begin()
+		w.Holders = nil
+		w.Registry.SetUnavailable("")
 		version := []wire.Version{wire.V1Alpha2, wire.V1Alpha1}[kind%2]
-		shape := form{version, defaultMaxMessage}
+		shape := registry.Form{Version: version, MaxMessage: defaultMaxMessage}
 		ids := w.IDs()
 		view := func() map[string]*federation.Service {
-			told := make(map[string]*federation.Service)
-			for name := range w.services {
-				if s := w.told(&holder{Subscription: &Subscription{ids: ids}}, name); s != nil {
-					told[name] = s
-				}
-			}
-			return onWires(t, version, told)
+			return onWires(t, version, w.Visible(&registrytest.Holder{IDs: ids}))
 		}
 		buckets := 1 << (kind / 2 % 10)
 		honest := kind%3 == 0
 		held := view()
 		if !honest {
-			held = onWires(t, version, w.remembered())
+			held = onWires(t, version, w.Remembered())
 		}
-		text := sumOf(t, shape, held).Fold(buckets).Header()
+		text := registrytest.SumOf(t, shape, held).Fold(buckets).Header()
 		if kind > 200 { // a part of it is something else
 			honest = false
 			at := min(int(kind)%20, len(text))
@@ -503,18 +318,18 @@ func FuzzResume(f *testing.F) {
 			return
 		}
 		buckets = len(theirs)
-		resumed := resumeAs(w.registry, ids, shape, theirs)
+		resumed := registrytest.ResumeAs(w.Registry, ids, shape, theirs)
 		if w.IntN(3) == 0 {
 			honest = false
-			w.do([]byte{0, 2, 3, 4, 5, 6}[w.IntN(6)])
+			w.Do([]byte{0, 2, 3, 4, 5, 6}[w.IntN(6)])
 		}
-		var s *Subscription
+		var s *registry.Subscription
 		stale := maps.Clone(held)
 		announced := make(map[string]*federation.Service)
 		if resumed == nil {
-			s = w.registry.SubscribeAs(ids)
+			s = w.Registry.SubscribeAs(registry.Consumer{IDs: ids})
 		} else {
-			selection := must.Get(resume.ParseSelection(resumed.selection.Header(), buckets))(t)
+			selection := must.Get(resume.ParseSelection(resumed.Selection.Header(), buckets))(t)
 			for name, service := range held {
 				if !selection.Has(name) {
 					announced[name] = service
@@ -527,22 +342,22 @@ func FuzzResume(f *testing.F) {
 		stream := &session{
 			server:  &Server{config: Config{MaxMessage: defaultMaxMessage}},
 			catalog: (&Server{log: slog.New(slog.DiscardHandler)}).newCatalog(""),
-			dialect: dialect{version: version, prepare: func(u update) (message, error) {
-				if u.encoded == nil {
+			dialect: dialect{version: version, prepare: func(u registry.Update) (message, error) {
+				if u.Encoded == nil {
 					return message{}, nil
 				}
-				value, err := shape.value(u.encoded)
+				value, err := shape.Value(u.Encoded)
 				return message{bytes: len(value)}, err
 			}},
 		}
 		if resumed != nil {
-			for _, m := range resumed.withheld {
-				stream.withhold(m.name, m.why)
+			for _, m := range resumed.Withheld {
+				stream.withhold(m.Name, gapOf(m.Err))
 			}
 		}
 		messages, ended := 0, false
 		for range 6 {
-			for updates := s.take(nil, 1+w.IntN(4)); len(updates) > 0; updates = s.take(nil, 1+w.IntN(4)) {
+			for updates := s.Take(nil, 1+w.IntN(4)); len(updates) > 0; updates = s.Take(nil, 1+w.IntN(4)) {
 				for _, u := range updates {
 					u, _, ok := stream.express(u)
 					if !ok {
@@ -551,10 +366,10 @@ func FuzzResume(f *testing.F) {
 					messages++
 					switch u.Operation {
 					case federation.Upsert:
-						if u.told != (announced[u.Name] != nil) {
-							t.Fatalf("told %s as known %v, and it is otherwise", u.Name, u.told)
+						if u.Told != (announced[u.Name] != nil) {
+							t.Fatalf("told %s as known %v, and it is otherwise", u.Name, u.Told)
 						}
-						announced[u.Name] = onWire(t, version, u.encoded.Service())
+						announced[u.Name] = onWire(t, version, u.Encoded.Service())
 						delete(stale, u.Name)
 					case federation.Delete:
 						if announced[u.Name] == nil {
@@ -574,112 +389,7 @@ func FuzzResume(f *testing.F) {
 				t.Fatalf("a consumer that had everything got %d messages", messages)
 			}
 			honest = false
-			w.do([]byte{0, 2, 3, 4, 5, 6, 7}[w.IntN(7)])
+			w.Do([]byte{0, 2, 3, 4, 5, 6, 7}[w.IntN(7)])
 		}
 	})
-}
-
-// BenchmarkResume has a catalog of 10,000 services, and a consumer that holds it: all of
-// it, all but 10 services, or nothing. It reports how many bytes the messages have.
-func BenchmarkResume(b *testing.B) {
-	const services = 10_000
-	for _, version := range []wire.Version{wire.V1Alpha2, wire.V1Alpha1} {
-		for _, bm := range []struct {
-			name    string
-			changed int
-			fresh   bool // whether no digests are known
-		}{
-			{"full", services, false},
-			{"nothing", 0, false},
-			{"changed=10", 10, false},
-			{"owner=new", 0, true},
-		} {
-			b.Run(fmt.Sprintf("%s/%s", version, bm.name), func(b *testing.B) {
-				r := NewRegistry()
-				state := make(map[string]*federation.Service)
-				for i := range services {
-					s := expressible(fmt.Sprintf("s%05d", i), 1)
-					state[s.Name] = s
-				}
-				all := make([]*wire.Encoded, 0, services)
-				for _, s := range state {
-					all = append(all, encoded(b, s))
-				}
-				r.SetEncoded(all)
-				shape := form{version, defaultMaxMessage}
-				theirs := sumOf(b, shape, state).Fold(resume.Buckets(services))
-				for i := range bm.changed {
-					upsert(b, r, expressible(fmt.Sprintf("s%05d", i), 2))
-				}
-				var messages, bytes int
-				if resumed := resumeAs(r, nil, shape, theirs); resumed != nil {
-					resumed.Close() // and that digests are known
-				}
-				for b.Loop() {
-					if bm.fresh {
-						for _, b := range r.shown.Load().buckets {
-							if b != nil {
-								b.sums = nil
-							}
-						}
-					}
-					var s *Subscription
-					if resumed := resumeAs(r, nil, shape, theirs); resumed != nil {
-						s = resumed.Subscription
-					} else {
-						s = r.SubscribeAs(nil)
-					}
-					messages, bytes = 0, 0
-					for updates := s.take(nil, 64); len(updates) > 0; updates = s.take(updates[:0], 64) {
-						for _, u := range updates {
-							messages++
-							if u.encoded != nil {
-								value := must.Get(shape.value(u.encoded))(b)
-								bytes += len(value)
-							}
-						}
-					}
-					s.Close()
-				}
-				b.ReportMetric(float64(messages), "messages")
-				b.ReportMetric(float64(bytes), "resource-B")
-			})
-		}
-	}
-}
-
-// BenchmarkChangeWithDigests changes a service of 10,000 before and after consumers have
-// resumed, and while a consumer resumes for each change.
-func BenchmarkChangeWithDigests(b *testing.B) {
-	for _, name := range []string{"never", "once", "always"} {
-		b.Run("resumed="+name, func(b *testing.B) {
-			r := NewRegistry()
-			catalog := catalogOf(10_000)
-			set(b, r, catalog)
-			defer r.Subscribe().Close()
-			theirs := sumOf(b, plain, current(r)).Fold(256)
-			come := func() {
-				if resumed := resumeAs(r, nil, plain, theirs); resumed != nil {
-					resumed.Close()
-				}
-			}
-			if name != "never" {
-				come()
-			}
-			versions := [2][]*wire.Encoded{}
-			for i := range 512 {
-				for v := range versions {
-					versions[v] = append(versions[v], encoded(b, service(catalog[i].Name, v+2)))
-				}
-			}
-			i := 0
-			for b.Loop() {
-				r.UpdateEncoded(versions[i/512%2][i%512:i%512+1], nil)
-				i++
-				if name == "always" {
-					come()
-				}
-			}
-		})
-	}
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/duplex"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
@@ -99,10 +100,10 @@ func (e ending) Context() context.Context { return e.ctx }
 func (s *Server) Announce() metadata.MD {
 	header := metadata.Pairs(wire.CatalogEndHeader, wire.CatalogEndMarked)
 	s.mu.Lock()
-	registry := s.chooseLocked("").registry
+	published := s.chooseLocked("").registry
 	s.mu.Unlock()
-	if registry != nil {
-		header.Set(wire.PathHeader, registry.Path().Header())
+	if published != nil {
+		header.Set(wire.PathHeader, published.Path().Header())
 	}
 	return header
 }
@@ -128,9 +129,9 @@ func (s *Server) Publish(ctx context.Context, half *duplex.Requests) error {
 	if err := s.admit(ctx, session); err != nil {
 		return nil // there is no way to say it, and admit has logged it
 	}
-	session.subscription = session.registry.open(&Subscription{ids: session.ids, stop: cancel, patient: true})
+	session.subscription = session.registry.SubscribeAs(registry.Consumer{IDs: session.ids, Stop: cancel, Patient: true})
 	defer session.subscription.Close()
-	session.subscription.available(ctx)
+	session.subscription.Available(ctx)
 	if err = session.announced(ctx); err == nil {
 		err = session.run(ctx)
 	}

@@ -7,6 +7,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 )
 
 // errReplaced ends the streams of a catalog that is not served any more under the
@@ -25,7 +27,7 @@ type catalog struct {
 
 	// Guarded by the mutex of the server.
 
-	registry *Registry             // nil for a default that there is not
+	registry *registry.Registry    // nil for a default that there is not
 	refused  map[string]uint64     // responses, by field
 	ended    map[codes.Code]uint64 // streams, by the code of their status
 }
@@ -39,23 +41,23 @@ type catalog struct {
 // A stream ends with Unavailable when another catalog, or none, is now the one for the
 // server name that it asked for. The others go on. A catalog that keeps its server name
 // keeps its figures in [Stats].
-func (s *Server) SetCatalogs(catalogs map[string]*Registry) {
-	wanted := map[string]*Registry{"": nil}
-	for name, registry := range catalogs {
-		if registry != nil {
-			wanted[canonical(name)] = registry
+func (s *Server) SetCatalogs(catalogs map[string]*registry.Registry) {
+	wanted := map[string]*registry.Registry{"": nil}
+	for name, r := range catalogs {
+		if r != nil {
+			wanted[canonical(name)] = r
 		}
 	}
 	var lost []*session
 	s.mu.Lock()
 	old := s.catalogs
 	s.catalogs = make(map[string]*catalog, len(wanted))
-	for name, registry := range wanted {
+	for name, r := range wanted {
 		c := old[name]
 		if c == nil {
 			c = s.newCatalog(name)
 		}
-		c.registry = registry
+		c.registry = r
 		s.catalogs[name] = c
 	}
 	for session := range s.sessions {

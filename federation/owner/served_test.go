@@ -14,14 +14,16 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry/registrytest"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // holding returns a registry with one service of that name.
-func holding(tb testing.TB, name string) *Registry {
+func holding(tb testing.TB, name string) *registry.Registry {
 	tb.Helper()
-	r := NewRegistry()
+	r := registry.New()
 	upsert(tb, r, service(name, 1))
 	return r
 }
@@ -48,7 +50,7 @@ func TestServerNameChoosesTheCatalog(t *testing.T) {
 	} {
 		t.Run(tt.serverName, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				catalogs := map[string]*Registry{"mesh-b.example": holding(t, "b"), "MESH-C.example.": holding(t, "c"), "mesh-d.example": nil}
+				catalogs := map[string]*registry.Registry{"mesh-b.example": holding(t, "b"), "MESH-C.example.": holding(t, "c"), "mesh-d.example": nil}
 				f := start(t, func(c *Config) { c.Registry, c.Catalogs = nil, catalogs })
 				expect := func(want string) {
 					t.Helper()
@@ -91,7 +93,7 @@ func TestSetCatalogs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, c, d := holding(t, "a"), holding(t, "b"), holding(t, "c"), holding(t, "d")
 		f := start(t, func(config *Config) {
-			config.Registry, config.Catalogs = nil, map[string]*Registry{"": d, "a.example": a, "b.example": b, "c.example": c}
+			config.Registry, config.Catalogs = nil, map[string]*registry.Registry{"": d, "a.example": a, "b.example": b, "c.example": c}
 		})
 		streams := make(map[string]*client)
 		for _, name := range []string{"a", "b", "c", "d", "e"} {
@@ -99,8 +101,8 @@ func TestSetCatalogs(t *testing.T) {
 			streams[name].nextN(2)
 		}
 		other, e := holding(t, "other"), holding(t, "e")
-		f.server.SetCatalogs(map[string]*Registry{"": d, "a.example": a, "b.example": other, "e.example": e})
-		for name, r := range map[string]*Registry{"a": a, "d": d} {
+		f.server.SetCatalogs(map[string]*registry.Registry{"": d, "a.example": a, "b.example": other, "e.example": e})
+		for name, r := range map[string]*registry.Registry{"a": a, "d": d} {
 			upsert(t, r, service("later", 1))
 			if got := streams[name].next(); got != "upsert later 1" {
 				t.Errorf("%s: the next event is %s, expected upsert later 1", name, got)
@@ -119,15 +121,15 @@ func TestSetCatalogs(t *testing.T) {
 				t.Errorf("%s: the first event is %s, expected %s", ended.name, got, ended.event)
 			}
 		}
-		for _, r := range []*Registry{b, c} {
-			if n := len(r.classes); n != 0 {
+		for _, r := range []*registry.Registry{b, c} {
+			if n := registrytest.Subscribers(r); n != 0 {
 				t.Errorf("a catalog that is gone has %d subscriptions, expected none", n)
 			}
 		}
 		f.server.SetCatalogs(nil)
 		synctest.Wait()
-		for _, r := range []*Registry{a, d, other, e} {
-			if n := len(r.classes); n != 0 {
+		for _, r := range []*registry.Registry{a, d, other, e} {
+			if n := registrytest.Subscribers(r); n != 0 {
 				t.Errorf("a catalog that is gone has %d subscriptions, expected none", n)
 			}
 		}
@@ -140,7 +142,7 @@ func TestOneCatalogIsUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := holding(t, "b")
 		f := start(t, func(c *Config) {
-			c.Catalogs = map[string]*Registry{"": c.Registry, "b.example": b}
+			c.Catalogs = map[string]*registry.Registry{"": c.Registry, "b.example": b}
 			c.Registry = nil
 		})
 		set(t, f.registry, []*federation.Service{service("a", 1), service("c", 1)})
@@ -166,7 +168,7 @@ func TestOneCatalogIsUnavailable(t *testing.T) {
 		}
 
 		// The figures of a name stay when its registry is replaced.
-		f.server.SetCatalogs(map[string]*Registry{"b.example": holding(t, "d")})
+		f.server.SetCatalogs(map[string]*registry.Registry{"b.example": holding(t, "d")})
 		stats = f.server.Stats().Catalogs
 		if s := stats["b.example"]; len(stats) != 2 || s.Acknowledged != 2 || s.Unavailable != "" {
 			t.Errorf("unexpected figures of the new one %+v", s)
@@ -181,9 +183,9 @@ func TestCatalogsChangeWhileConsumersCome(t *testing.T) {
 	conn := f.dial(t, consumerID)
 	for round := range unlessShort(300, 50) {
 		name := fmt.Sprintf("s%d", round)
-		registry := holding(t, name)
+		published := holding(t, name)
 		var replaced sync.WaitGroup
-		replaced.Go(func() { f.server.SetCatalogs(map[string]*Registry{"": registry}) })
+		replaced.Go(func() { f.server.SetCatalogs(map[string]*registry.Registry{"": published}) })
 		c := subscribe(t, conn)
 		for {
 			m, err := c.stream.Recv()

@@ -18,6 +18,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/gate"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/duplex"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
@@ -29,13 +30,7 @@ import (
 // stream has room for the answers to so many responses.
 const MaxWindow = duplex.MaxAnswers
 
-const (
-	defaultMaxMessage = 16 << 20
-
-	// envelopeBytes is room for the parts of a message around the resource: the
-	// nonce, the context, the types and the name.
-	envelopeBytes = 2 << 10
-)
+const defaultMaxMessage = 16 << 20
 
 // maxRequestBytes bounds what is received. An acknowledgement is far smaller; a consumer
 // that is an owner as well sends services.
@@ -49,10 +44,10 @@ var errNoCertificate = status.Error(codes.Unauthenticated, "a client certificate
 type Config struct {
 	// Registry is the catalog for every consumer: short for Catalogs with Registry
 	// under "".
-	Registry *Registry
+	Registry *registry.Registry
 
 	// Catalogs are what SetCatalogs takes.
-	Catalogs map[string]*Registry
+	Catalogs map[string]*registry.Registry
 
 	// Credentials require a client certificate, as those of mtls.Source do.
 	Credentials credentials.TransportCredentials
@@ -218,7 +213,7 @@ func New(c Config) (*Server, error) {
 		}
 	}
 	if c.Registry != nil {
-		c.Catalogs = map[string]*Registry{"": c.Registry}
+		c.Catalogs = map[string]*registry.Registry{"": c.Registry}
 	}
 	s.SetCatalogs(c.Catalogs)
 	s.SetAudit(c.Audit)
@@ -287,7 +282,7 @@ type dialect struct {
 
 	// prepare returns the message for an update. It fails when the version cannot
 	// express the service.
-	prepare func(u update) (message, error)
+	prepare func(u registry.Update) (message, error)
 
 	// answers are functions that each send an answer to a response of the consumer.
 	// Run calls them between updates. The channel is nil in a version without such
@@ -318,7 +313,7 @@ func (s *Server) serve(ctx context.Context, stream grpc.ServerStream, session *s
 	if err := s.admit(ctx, session); err != nil {
 		return err
 	}
-	session.subscription = session.registry.open(&Subscription{ids: session.ids, stop: session.cancel})
+	session.subscription = session.registry.SubscribeAs(registry.Consumer{IDs: session.ids, Stop: session.cancel})
 	defer session.subscription.Close()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

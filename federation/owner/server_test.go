@@ -30,6 +30,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/gate"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry/registrytest"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -46,7 +48,7 @@ const (
 // fixture is a running owner, reached over memory with mutual TLS.
 type fixture struct {
 	server    *Server
-	registry  *Registry
+	registry  *registry.Registry
 	authority *mtls.Authority
 	listener  *bufconn.Listener
 	logged    *testlog.Buffer
@@ -56,7 +58,7 @@ type fixture struct {
 // start runs an owner until the test ends, or until its stop is called.
 func start(tb testing.TB, configure func(*Config)) *fixture {
 	tb.Helper()
-	f := &fixture{registry: NewRegistry(), authority: pki.New(tb), listener: bufconn.Listen(1 << 20), logged: &testlog.Buffer{}}
+	f := &fixture{registry: registry.New(), authority: pki.New(tb), listener: bufconn.Listen(1 << 20), logged: &testlog.Buffer{}}
 	c := Config{
 		Registry:    f.registry,
 		Credentials: f.source(tb, ownerID).Server(),
@@ -69,25 +71,12 @@ func start(tb testing.TB, configure func(*Config)) *fixture {
 	end := must.Run(tb, func(ctx context.Context) error { return f.server.Serve(ctx, f.listener) })
 	f.stop = sync.OnceFunc(func() {
 		end()
-		if n := len(f.backlogs()); n != 0 {
+		if n := registrytest.Subscribers(f.registry); n != 0 {
 			tb.Errorf("%d subscriptions are left behind", n)
 		}
 	})
 	tb.Cleanup(f.stop)
 	return f
-}
-
-// backlogs returns how many services each subscriber has yet to be told.
-func (f *fixture) backlogs() []int {
-	f.registry.mu.Lock()
-	defer f.registry.mu.Unlock()
-	var backlogs []int
-	for _, c := range f.registry.classes {
-		for s := range c {
-			backlogs = append(backlogs, s.standing().backlog(f.registry.shown.Load()))
-		}
-	}
-	return backlogs
 }
 
 // source returns the certificate files of the party with that identity.
@@ -194,15 +183,15 @@ func (c *client) status() *status.Status {
 }
 
 func TestNewRefusesIncompleteConfig(t *testing.T) {
-	whole := Config{Registry: NewRegistry(), Credentials: insecure.NewCredentials(), Logger: slog.New(slog.DiscardHandler)}
+	whole := Config{Registry: registry.New(), Credentials: insecure.NewCredentials(), Logger: slog.New(slog.DiscardHandler)}
 	for _, tt := range []struct {
 		name   string
 		change func(*Config)
 		want   string
 	}{
 		{"no registry", func(c *Config) { c.Registry = nil }, "owner needs a registry and a logger"},
-		{"no catalogs", func(c *Config) { c.Registry, c.Catalogs = nil, map[string]*Registry{} }, "owner needs a registry and a logger"},
-		{"both", func(c *Config) { c.Catalogs = map[string]*Registry{"": c.Registry} }, "owner needs a registry or catalogs, not both"},
+		{"no catalogs", func(c *Config) { c.Registry, c.Catalogs = nil, map[string]*registry.Registry{} }, "owner needs a registry and a logger"},
+		{"both", func(c *Config) { c.Catalogs = map[string]*registry.Registry{"": c.Registry} }, "owner needs a registry or catalogs, not both"},
 		{"no logger", func(c *Config) { c.Logger = nil }, "owner needs a registry and a logger"},
 		{"no credentials", func(c *Config) { c.Credentials = nil }, "owner needs credentials: there is no unsecured mode"},
 		{"largest message below", func(c *Config) { c.MaxMessage = -1 }, "largest message is -1 bytes, it must not be negative"},
@@ -632,14 +621,14 @@ func TestStreamsOfOneConnectionAreLimited(t *testing.T) {
 func TestServeWithAnEndedContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	server := must.Get(New(Config{Registry: NewRegistry(), Credentials: insecure.NewCredentials(), Logger: slog.New(slog.DiscardHandler)}))(t)
+	server := must.Get(New(Config{Registry: registry.New(), Credentials: insecure.NewCredentials(), Logger: slog.New(slog.DiscardHandler)}))(t)
 	if err := server.Serve(ctx, bufconn.Listen(1)); err != nil {
 		t.Errorf("Serve failed with %v, expected nil", err)
 	}
 }
 
 func TestServeFailsWithItsListener(t *testing.T) {
-	server := must.Get(New(Config{Registry: NewRegistry(), Credentials: insecure.NewCredentials(), Logger: slog.New(slog.DiscardHandler)}))(t)
+	server := must.Get(New(Config{Registry: registry.New(), Credentials: insecure.NewCredentials(), Logger: slog.New(slog.DiscardHandler)}))(t)
 	listener := bufconn.Listen(1)
 	listener.Close()
 	if err := server.Serve(t.Context(), listener); err == nil {
@@ -667,7 +656,7 @@ func TestSlowConsumer(t *testing.T) {
 						t.Fatalf("the fast consumer received %q, expected %q", got, want)
 					}
 				}
-				if most := slices.Max(f.backlogs()); most > 100 {
+				if most := f.registry.Stats().Unsent; most > 100 {
 					t.Errorf("the backlog of a consumer is %d, expected at most 100", most)
 				}
 				// The responses in flight are out of date; every other service comes
@@ -725,13 +714,13 @@ func TestStreamOfAVanishedConsumerEnds(t *testing.T) {
 		})))
 		c.next()
 		time.Sleep(time.Hour)
-		if n := len(f.backlogs()); n != 1 {
+		if n := registrytest.Subscribers(f.registry); n != 1 {
 			t.Errorf("an idle consumer has %d subscriptions after an hour, expected 1", n)
 		}
 		time.Sleep(30 * time.Second) // half the time between two pings
 		mute.Store(true)
 		muted := time.Now()
-		for len(f.backlogs()) > 0 && time.Since(muted) < time.Hour {
+		for registrytest.Subscribers(f.registry) > 0 && time.Since(muted) < time.Hour {
 			time.Sleep(time.Second)
 		}
 		if took := time.Since(muted); took < 50*time.Second || took > 51*time.Second {
@@ -777,14 +766,6 @@ func TestFullSync(t *testing.T) {
 			}
 		})
 	}
-}
-
-func catalogOf(n int) []*federation.Service {
-	var services []*federation.Service
-	for i := range n {
-		services = append(services, service(fmt.Sprintf("s%05d", i), 1))
-	}
-	return services
 }
 
 // BenchmarkFullSync downloads a catalog of 10,000 services, with one message in flight

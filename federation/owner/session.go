@@ -17,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/internal/turnstile"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -26,8 +27,8 @@ type session struct {
 
 	server       *Server
 	catalog      *catalog
-	registry     *Registry // of the catalog, when the stream was opened
-	subscription *Subscription
+	registry     *registry.Registry // of the catalog, when the stream was opened
+	subscription *registry.Subscription
 	cancel       context.CancelCauseFunc // ends it
 	address      net.Addr                // of the consumer
 	peer         mtls.Peer               // the consumer
@@ -38,15 +39,15 @@ type session struct {
 	consumer     string                  // who it is, as it may be shown
 	log          *slog.Logger            // which names the consumer in every line
 	window       *window
-	resumed      *resumption     // until run starts; nil unless the consumer has resumed
-	readers      *sync.WaitGroup // by which the reader is awaited
+	resumed      *registry.Resumption // until run starts; nil unless the consumer has resumed
+	readers      *sync.WaitGroup      // by which the reader is awaited
 
 	// owned by run
 	subscribed bool
 	turn       *turnstile.Visit // of the catalog, until that is sent
 	declined   bool             // whether a response of the consumer was declined
 	withheld   map[string]gap   // the services that the consumer does not get, by name
-	end        *update          // the end of the catalog, from when it is taken until the consumer is told
+	end        *registry.Update // the end of the catalog, from when it is taken until the consumer is told
 	complete   bool             // whether the consumer was told
 
 	missing [gaps]atomic.Int64 // of withheld, by gap; changed by run
@@ -59,7 +60,7 @@ func (s *session) header() metadata.MD {
 		header.Set(wire.RenewalHeader, s.token)
 	}
 	if s.resumed != nil {
-		header.Set(wire.ResumeHeader, s.resumed.selection.Header())
+		header.Set(wire.ResumeHeader, s.resumed.Selection.Header())
 	}
 	return header
 }
@@ -98,12 +99,12 @@ func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
 	s.start()
 	subscription := s.subscription
 	defer s.release()
-	if err := s.queue(ctx, subscription.left()); err != nil {
+	if err := s.queue(ctx, subscription.Unsent()); err != nil {
 		return err
 	}
 	again := make(chan struct{})
 	close(again)
-	var updates []update
+	var updates []registry.Update
 	for ctx.Err() == nil {
 		// Only as many updates are taken as there is room for: those that wait in the
 		// registry are coalesced.
@@ -114,11 +115,11 @@ func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
 			}
 			room = s.window.free()
 		}
-		updates = subscription.take(updates[:0], room)
+		updates = subscription.Take(updates[:0], room)
 		if err := s.tell(ctx, subscription, updates, first.Context); err != nil {
 			return err
 		}
-		changed := subscription.wake
+		changed := subscription.Wake()
 		switch {
 		case len(updates) > 0:
 			changed = again // there may be more
@@ -154,13 +155,13 @@ func (s *session) decline(answer func() error) error {
 // tell sends the messages for the updates. A consumer that does not read makes that take
 // any time: what the policy has withdrawn meanwhile is left out, and when ctx has ended
 // all of the rest.
-func (s *session) tell(ctx context.Context, subscription *Subscription, updates []update, context string) error {
+func (s *session) tell(ctx context.Context, subscription *registry.Subscription, updates []registry.Update, context string) error {
 	for _, u := range updates {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if subscription.withdrawn(&u) {
-			if !u.told { // or its deletion is about to come
+		if subscription.Withdrawn(&u) {
+			if !u.Told { // or its deletion is about to come
 				s.withhold(u.Name, leaving)
 			}
 			continue
@@ -181,7 +182,7 @@ func (s *session) tell(ctx context.Context, subscription *Subscription, updates 
 }
 
 // say sends the message for the update, if there is one.
-func (s *session) say(u update, context string) error {
+func (s *session) say(u registry.Update, context string) error {
 	u, m, ok := s.express(u)
 	switch {
 	case s.complete && s.missing[inexpressible].Load() > 0:
@@ -200,13 +201,13 @@ func (s *session) say(u update, context string) error {
 
 // record writes to the audit log what the consumer has and did not have before, or does
 // not have any more.
-func (s *session) record(audit *slog.Logger, u update) {
+func (s *session) record(audit *slog.Logger, u registry.Update) {
 	audit = audit.With("catalog", s.catalog.name, "consumer", s.consumer, "service", u.Name)
 	switch {
-	case u.Operation == federation.Upsert && !u.told:
-		audit.Info("service told", "fqdn", u.encoded.FQDN(), "rule", u.rule)
+	case u.Operation == federation.Upsert && !u.Told:
+		audit.Info("service told", "fqdn", u.Encoded.FQDN(), "rule", u.Rule)
 	case u.Operation == federation.Delete:
-		audit.Info("service withdrawn", "reason", u.reason)
+		audit.Info("service withdrawn", "reason", u.Reason)
 	}
 }
 
@@ -243,28 +244,29 @@ func (s *session) acknowledged(answered flight, refusal string) {
 		// Our own consumers begin the text with the service. What is logged of it is
 		// bounded, and the rule at its end is what matters.
 		rule := strings.TrimPrefix(refusal, "service "+federation.Quote(answered.name)+": ")
-		s.countRefusal(rule)
+		field := blamed(rule)
+		s.countRefusal(field)
 		if s.catalog.refusals.add(s.consumer, answered.name, refusal) {
 			s.log.Warn("consumer refuses a service; it is sent again when it changes",
 				"operation", answered.operation, "service", answered.name, "error", federation.Quote(rule))
 		}
 		if answered.operation == federation.Upsert {
-			s.registry.refused(s.consumer, answered.name, rule)
+			s.registry.Tell(registry.Refusal{Service: answered.name, Consumer: s.consumer, Field: field, Rule: federation.Quote(rule)})
 		}
 	case answered.operation == federation.End:
 		s.log.Info("consumer has the whole catalog")
-		s.registry.settled(s.consumer, s.ids)
+		s.settled()
 		fallthrough
 	default:
 		s.catalog.acknowledged.Add(1)
 		s.catalog.refusals.remove(s.consumer, answered.name)
-		s.registry.accepted(s.consumer, answered.name)
+		s.takes(answered.name)
 	}
 }
 
 // countRefusal counts a refusal by the field that its rule is about.
-func (s *session) countRefusal(rule string) {
+func (s *session) countRefusal(field string) {
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()
-	s.catalog.refused[blamed(rule)]++
+	s.catalog.refused[field]++
 }

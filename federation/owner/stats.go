@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -25,22 +26,16 @@ type Stats struct {
 
 // CatalogStats is the state of one catalog of a Server.
 type CatalogStats struct {
-	Services    int                  // of the registry
-	Unavailable string               // why it is, as SetUnavailable says; empty while it is available
-	Consumers   map[wire.Version]int // streams that are open
+	registry.Stats // in which Oldest is that of what is in flight as well
 
-	// Classes has those of the consumers that are open, in the order of their rules. It
-	// is empty without a policy.
-	Classes []ClassStats
+	Consumers map[wire.Version]int // streams that are open
 
 	// Withheld has how many services some consumer may be told of and does not get,
 	// because its version of the API or the largest message has no room for them: the
 	// most of any stream that is open, by version.
 	Withheld map[wire.Version]int
 
-	Unsent   int       // services that a consumer has yet to be sent, added up over the consumers
-	InFlight int       // responses that are not acknowledged yet
-	Oldest   time.Time // of the oldest change that some consumer has not acknowledged; zero when there is none
+	InFlight int // responses that are not acknowledged yet
 
 	// Since New, or since SetCatalogs first had the name.
 
@@ -55,20 +50,12 @@ type CatalogStats struct {
 	Resumed, Spared uint64
 }
 
-// ClassStats is the state of the consumers for which the same rules of the policy are,
-// and that are therefore told the same.
-type ClassStats struct {
-	Rules     []int // their numbers, from 1, in order; empty for those that are told nothing
-	Consumers int   // streams that are open
-	Services  int   // that they are told
-}
-
 // Stats returns the state of the server. It takes time in proportion to the number
 // of consumers. Where two catalogs are the same registry, Unsent is that of both.
 func (s *Server) Stats() Stats {
 	stats := Stats{Catalogs: make(map[string]CatalogStats), Admission: s.admission.stats()}
 	stats.Connections, stats.TurnedAway = s.gate.Stats()
-	registries := make(map[string]*Registry)
+	registries := make(map[string]*registry.Registry)
 	s.mu.Lock()
 	open := make(map[*catalog]CatalogStats)
 	for session := range s.sessions {
@@ -96,9 +83,13 @@ func (s *Server) Stats() Stats {
 	}
 	s.mu.Unlock()
 	// Without the lock, because a registry may be busy.
-	for name, registry := range registries {
-		if registry != nil {
-			stats.Catalogs[name] = registry.stats(stats.Catalogs[name])
+	for name, of := range registries {
+		if of != nil {
+			c := stats.Catalogs[name]
+			oldest := c.Oldest
+			c.Stats = of.Stats()
+			c.Oldest = earlier(oldest, c.Oldest)
+			stats.Catalogs[name] = c
 		}
 	}
 	return stats

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
@@ -34,7 +35,7 @@ func TestStats(t *testing.T) {
 		}
 		expect("nothing", CatalogStats{})
 		set(t, f.registry, []*federation.Service{service("a", 1), service("b", 1), service("c", 1)})
-		expect("no consumer", CatalogStats{Services: 3})
+		expect("no consumer", CatalogStats{Stats: registry.Stats{Services: 3}})
 
 		conn := f.dial(t, consumerID)
 		connections = 1
@@ -43,10 +44,10 @@ func TestStats(t *testing.T) {
 		bothRoles := map[wire.Version]int{wire.V1Alpha2: 1, wire.V1Alpha1: 1}
 		// v1alpha1 cannot express these services, and so gets none of them.
 		withheld := map[wire.Version]int{wire.V1Alpha1: 3}
-		expect("two consumers", CatalogStats{Services: 3, Consumers: bothRoles, Withheld: withheld, Unsent: 1, InFlight: 2, Oldest: subscribed})
+		expect("two consumers", CatalogStats{Stats: registry.Stats{Services: 3, Unsent: 1, Oldest: subscribed}, Consumers: bothRoles, Withheld: withheld, InFlight: 2})
 		must.Do(t, old.stream.CloseSend())
 		one, ended := map[wire.Version]int{wire.V1Alpha2: 1}, map[codes.Code]uint64{codes.OK: 1}
-		expect("one consumer", CatalogStats{Services: 3, Consumers: one, Unsent: 1, InFlight: 2, Oldest: subscribed, Ended: ended})
+		expect("one consumer", CatalogStats{Stats: registry.Stats{Services: 3, Unsent: 1, Oldest: subscribed}, Consumers: one, InFlight: 2, Ended: ended})
 
 		refuse := func(text string) {
 			t.Helper()
@@ -57,7 +58,7 @@ func TestStats(t *testing.T) {
 		refuse(`not today`)
 		c.nextN(2)
 		refused := map[string]uint64{"endpoints": 1, "other": 1}
-		expect("synced", CatalogStats{Services: 3, Consumers: one, Acknowledged: 2, Refused: refused, Ended: ended})
+		expect("synced", CatalogStats{Stats: registry.Stats{Services: 3}, Consumers: one, Acknowledged: 2, Refused: refused, Ended: ended})
 
 		time.Sleep(time.Minute)
 		changed := time.Now()
@@ -66,7 +67,7 @@ func TestStats(t *testing.T) {
 		upsert(t, f.registry, service("b", 2))
 		f.registry.Delete("c")
 		upsert(t, f.registry, service("a", 3))
-		late := CatalogStats{Services: 2, Consumers: one, Unsent: 2, InFlight: 2, Oldest: changed, Acknowledged: 2, Refused: refused, Ended: ended}
+		late := CatalogStats{Stats: registry.Stats{Services: 2, Unsent: 2, Oldest: changed}, Consumers: one, InFlight: 2, Acknowledged: 2, Refused: refused, Ended: ended}
 		expect("behind", late)
 		c.next()
 		time.Sleep(time.Hour)
@@ -76,7 +77,7 @@ func TestStats(t *testing.T) {
 		f.server.SetAllow([]federation.ID{idOf(t, strangerID)})
 		c.status()
 		ended[codes.Unauthenticated]++
-		expect("turned away", CatalogStats{Services: 2, Acknowledged: 3, Refused: refused, Ended: ended})
+		expect("turned away", CatalogStats{Stats: registry.Stats{Services: 2}, Acknowledged: 3, Refused: refused, Ended: ended})
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 )
@@ -32,8 +33,8 @@ func (v v1alpha1) EstablishStream(stream rdpb1.DiscoveryService_EstablishStreamS
 			}
 			return request, nil
 		},
-		prepare: func(u update) (message, error) {
-			response, err := wire.EncodeV1Alpha1(u.decoded(), "", u.told)
+		prepare: func(u registry.Update) (message, error) {
+			response, err := wire.EncodeV1Alpha1(u.Decoded(), "", u.Told)
 			if err != nil {
 				return message{}, err
 			}

@@ -19,13 +19,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
-// expressible returns a service that v1alpha1 can express, at that version.
-func expressible(name string, version int) *federation.Service {
-	s := service(name, version)
-	s.SANs = []string{"spiffe://owner.example/" + name}
-	return s
-}
-
 // client1 is a consumer of v1alpha1 that speaks raw messages.
 type client1 struct {
 	tb     testing.TB

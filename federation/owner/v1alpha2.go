@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
@@ -58,8 +59,8 @@ func dialectV1Alpha2(half requests) dialect {
 			}
 			return request, nil
 		},
-		prepare: func(u update) (message, error) {
-			resource, err := u.resource()
+		prepare: func(u registry.Update) (message, error) {
+			resource, err := u.Resource()
 			if err != nil {
 				return message{}, err
 			}

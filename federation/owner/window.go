@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 )
 
 // window holds the responses of one stream that are in flight: sent, or about to
@@ -56,7 +57,7 @@ func (w *window) free() int {
 }
 
 // add notes a response, for which there must be room, and returns its nonce.
-func (w *window) add(u update) string {
+func (w *window) add(u registry.Update) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := w.next
@@ -65,7 +66,7 @@ func (w *window) add(u update) string {
 	}
 	w.next++
 	w.resting = false
-	*w.at(n) = flight{operation: u.Operation, name: u.Name, since: u.since}
+	*w.at(n) = flight{operation: u.Operation, name: u.Name, since: u.Since}
 	return strconv.FormatUint(n, 10)
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 )
 
 // fill adds as many responses as there is room for, and returns their nonces.
@@ -15,7 +16,7 @@ func fill(t *testing.T, w *window) []string {
 	var nonces []string
 	for w.free() > 0 {
 		name := fmt.Sprintf("s%d", len(nonces))
-		nonces = append(nonces, w.add(update{Event: federation.Event{Operation: federation.Upsert, Name: name}}))
+		nonces = append(nonces, w.add(registry.Update{Event: federation.Event{Operation: federation.Upsert, Name: name}}))
 	}
 	return nonces
 }
@@ -73,7 +74,7 @@ func TestWindowOracle(t *testing.T) {
 			if rnd.IntN(2) == 0 && int(w.next-w.first) < size {
 				name := strconv.Itoa(sent)
 				sent++
-				inFlight[w.add(update{Event: federation.Event{Name: name}})] = name
+				inFlight[w.add(registry.Update{Event: federation.Event{Name: name}})] = name
 			}
 			nonce := strconv.Itoa(max(0, sent-rnd.IntN(size+2)))
 			got, ok := w.acknowledge(nonce)

@@ -2,12 +2,12 @@ package owner
 
 import (
 	"errors"
-	"fmt"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 )
 
 // gap is why a consumer does not have a service that is in its view.
@@ -22,23 +22,10 @@ const (
 
 // gapOf returns what an error of a message stands for.
 func gapOf(err error) gap {
-	if _, ok := errors.AsType[tooLargeError](err); ok {
+	if _, ok := errors.AsType[registry.TooLargeError](err); ok {
 		return tooLarge
 	}
 	return inexpressible
-}
-
-// missing is a service that a consumer does not have.
-type missing struct {
-	name string
-	why  gap
-}
-
-// tooLargeError says that a resource does not fit into a message.
-type tooLargeError struct{ bytes, most int }
-
-func (e tooLargeError) Error() string {
-	return fmt.Sprintf("it takes %d bytes, and a message has no more than %d", e.bytes, e.most)
 }
 
 // message is an update in a version of the API.
@@ -57,18 +44,18 @@ type message struct {
 //
 // A consumer that has the whole catalog denies what it does not have. So it is not told
 // the end of one that its version of the API cannot express; see [session.finish].
-func (s *session) express(u update) (update, message, bool) {
+func (s *session) express(u registry.Update) (registry.Update, message, bool) {
 	_, withheld := s.withheld[u.Name]
-	u.told = u.told && !withheld
+	u.Told = u.Told && !withheld
 	m, err := s.prepare(u)
 	if err == nil {
-		err = checkSize(m.bytes, s.server.config.MaxMessage)
+		err = s.form().Check(m.bytes)
 	}
 	if u.Operation != federation.Upsert {
 		s.supply(u.Name)
 		// A deletion and the end of the catalog always have a message: the name is
 		// that of a valid service.
-		return u, m, err == nil && (u.told || u.Operation == federation.End)
+		return u, m, err == nil && (u.Told || u.Operation == federation.End)
 	}
 	if err == nil {
 		s.supply(u.Name)
@@ -79,13 +66,18 @@ func (s *session) express(u update) (update, message, bool) {
 		s.catalog.log.Warn("service cannot be expressed in a version of the API; consumers of that version do not get it",
 			"version", s.version, "service", u.Name, "error", err)
 	}
-	if !u.told {
+	if !u.Told {
 		return u, message{}, false
 	}
-	u.Event, u.encoded = federation.Event{Operation: federation.Delete, Name: u.Name}, nil
-	u.reason = "the version of the API cannot express it"
+	u.Event, u.Encoded = federation.Event{Operation: federation.Delete, Name: u.Name}, nil
+	u.Reason = "the version of the API cannot express it"
 	m, err = s.prepare(u)
 	return u, m, err == nil
+}
+
+// form is how the consumer is sent services.
+func (s *session) form() registry.Form {
+	return registry.Form{Version: s.version, MaxMessage: s.server.config.MaxMessage}
 }
 
 // withhold notes that the consumer does not have the service.

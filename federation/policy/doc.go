@@ -1,6 +1,6 @@
 // Package policy decides which services of an owner are told to whom, and in what
 // shape. A program compiles rules with [New], and has a registry follow them with
-// owner.Registry.SetPolicy. It is pure: services and identities go in, and decisions
+// Registry.SetPolicy of package registry. It is pure: services and identities go in, and decisions
 // come out.
 //
 // The rules of a policy stand in an order. For a consumer and a service the first rule

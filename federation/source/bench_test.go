@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -14,7 +14,7 @@ import (
 // services of the second.
 func filled(b *testing.B, n int) (*Catalog, []*wire.Encoded) {
 	b.Helper()
-	c := NewCatalog(Config{Registry: owner.NewRegistry(), Logger: slog.New(slog.DiscardHandler)})
+	c := NewCatalog(Config{Registry: registry.New(), Logger: slog.New(slog.DiscardHandler)})
 	c.Set([]Entry{{Key: "1", Name: "1", Source: newPuppet()}, {Key: "2", Name: "2", Source: newPuppet()}})
 	var parts [2][]*wire.Encoded
 	for i := range n / 2 {

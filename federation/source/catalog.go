@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source/internal/claim"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
@@ -19,7 +19,7 @@ import (
 type Config struct {
 	// Registry is what the catalog is published in. Nobody else changes it, and the
 	// catalog is the one that listens to its refusals.
-	Registry *owner.Registry
+	Registry *registry.Registry
 
 	Logger *slog.Logger
 
@@ -69,11 +69,11 @@ type Entry struct {
 // Replace takes one pointer for each service; other catalogs have an index of their
 // names and fqdns.
 type Catalog struct {
-	registry  *owner.Registry // read-only after NewCatalog
-	logger    *slog.Logger    // read-only after NewCatalog
-	name      string          // read-only after NewCatalog
-	observer  Observer        // read-only after NewCatalog; nil for none
-	published chan struct{}   // closed when a list is published for the first time, by once
+	registry  *registry.Registry // read-only after NewCatalog
+	logger    *slog.Logger       // read-only after NewCatalog
+	name      string             // read-only after NewCatalog
+	observer  Observer           // read-only after NewCatalog; nil for none
+	published chan struct{}      // closed when a list is published for the first time, by once
 	once      sync.Once
 	wake      chan struct{} // holds one value when Run has something to do
 

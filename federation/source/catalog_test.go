@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
@@ -227,7 +227,7 @@ func TestFirstSourceWins(t *testing.T) {
 // What a consumer refuses is told to the source that publishes it.
 func TestRefusedByConsumer(t *testing.T) {
 	play(t, func(s *stage) {
-		refuse := func(service string) { s.refused(owner.Refusal{Service: service, Rule: "no"}) }
+		refuse := func(service string) { s.refused(registry.Refusal{Service: service, Rule: "no"}) }
 		s.list("1")
 		s.parts["1"].Replace(services("a x 1"))
 		refuse("a")
@@ -366,8 +366,8 @@ func TestPathIsOfWhatIsPublished(t *testing.T) {
 		s.list("2")
 		through("2", wire.Path{"two"})
 		expect("while another source is to come", "one")
-		if err := s.parts["2"].Through(wire.Path{own}); !errors.Is(err, owner.ErrLoop) {
-			t.Errorf("services that have come through the catalog: error is %v, expected %v", err, owner.ErrLoop)
+		if err := s.parts["2"].Through(wire.Path{own}); !errors.Is(err, registry.ErrLoop) {
+			t.Errorf("services that have come through the catalog: error is %v, expected %v", err, registry.ErrLoop)
 		}
 		subscription := s.registry.Subscribe()
 		defer subscription.Close()

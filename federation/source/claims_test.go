@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -14,7 +14,7 @@ import (
 // minutes.
 func TestManyShareAnFqdn(t *testing.T) {
 	const n = 20_000
-	c := NewCatalog(Config{Registry: owner.NewRegistry(), Logger: slog.New(slog.DiscardHandler)})
+	c := NewCatalog(Config{Registry: registry.New(), Logger: slog.New(slog.DiscardHandler)})
 	c.Set([]Entry{{Key: "1", Name: "1", Source: newPuppet()}, {Key: "2", Name: "2", Source: newPuppet()}})
 	var parts [2][]*wire.Encoded
 	var names []string

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
@@ -98,7 +98,7 @@ func Example() {
 		}
 	}
 
-	registry := owner.NewRegistry() // which an owner.Server serves
+	registry := registry.New() // which an owner.Server serves
 	catalog := source.NewCatalog(source.Config{Registry: registry, Logger: slog.New(slog.DiscardHandler)})
 	catalog.Set([]source.Entry{
 		{Key: "new", Name: "new services", Source: directory{filepath.Join(dir, "new"), "fed.example"}, Lifetime: time.Hour},

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -23,7 +23,7 @@ type Observer interface {
 
 	// Refused says that a consumer refuses a service, or with an empty rule that it
 	// takes it again, and the fqdn under which the service is published.
-	Refused(r owner.Refusal, fqdn string)
+	Refused(r registry.Refusal, fqdn string)
 }
 
 // Leaver is a Source that services come to and leave by themselves, and that knows why

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -31,12 +31,12 @@ func (h *heard) Withdrawn(s *wire.Encoded, cause string) {
 	h.gone = append(h.gone, s.Name()+": "+cause)
 }
 
-func (*heard) Refused(owner.Refusal, string) {}
+func (*heard) Refused(registry.Refusal, string) {}
 
 // TestLook looks at services of a source that is replaced as a whole, and with an index.
 func TestLook(t *testing.T) {
 	var told heard
-	c := NewCatalog(Config{Registry: owner.NewRegistry(), Logger: slog.New(slog.DiscardHandler), Observer: &told})
+	c := NewCatalog(Config{Registry: registry.New(), Logger: slog.New(slog.DiscardHandler), Observer: &told})
 	c.Set([]Entry{{Key: "1", Name: "first", Source: newPuppet()}})
 	p := c.parts["1"]
 	stays, changes := encoded("one/Stays", "stays", 0), encoded("one/changes", "changes", 0)
@@ -94,7 +94,7 @@ func TestLook(t *testing.T) {
 
 // TestLookWhileItChanges reads all there is while the catalog changes.
 func TestLookWhileItChanges(t *testing.T) {
-	c := NewCatalog(Config{Registry: owner.NewRegistry(), Logger: slog.New(slog.DiscardHandler), Observer: &heard{}})
+	c := NewCatalog(Config{Registry: registry.New(), Logger: slog.New(slog.DiscardHandler), Observer: &heard{}})
 	c.Set([]Entry{{Key: "1", Name: "1", Source: newPuppet()}})
 	p := c.parts["1"]
 	version := func(n int) []*wire.Encoded {
@@ -137,7 +137,7 @@ func TestLookWhileItChanges(t *testing.T) {
 // TestAllIsTakenOver reads all services of two sources, while one takes over a service that
 // the other had: what is published all the time is yielded, and changes do not wait.
 func TestAllIsTakenOver(t *testing.T) {
-	c := NewCatalog(Config{Registry: owner.NewRegistry(), Logger: slog.New(slog.DiscardHandler)})
+	c := NewCatalog(Config{Registry: registry.New(), Logger: slog.New(slog.DiscardHandler)})
 	c.Set([]Entry{{Key: "1", Name: "first", Source: newPuppet()}, {Key: "2", Name: "second", Source: newPuppet()}})
 	var many []*wire.Encoded
 	for i := range 1000 {
@@ -175,7 +175,7 @@ func TestAllIsTakenOver(t *testing.T) {
 // an index and with one.
 func BenchmarkFind(b *testing.B) {
 	const n = 100_000
-	whole := NewCatalog(Config{Registry: owner.NewRegistry(), Logger: slog.New(slog.DiscardHandler)})
+	whole := NewCatalog(Config{Registry: registry.New(), Logger: slog.New(slog.DiscardHandler)})
 	whole.Set([]Entry{{Key: "1", Name: "1", Source: newPuppet()}})
 	var services []*wire.Encoded
 	for i := range n {

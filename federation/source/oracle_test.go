@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -86,7 +86,7 @@ func (o *oracle) publishes() (all map[string]*wire.Encoded, hidden map[string]ma
 
 // subscriber holds what a consumer would hold.
 type subscriber struct {
-	*owner.Subscription
+	*registry.Subscription
 
 	services map[string]string // the bytes of each, by name
 	fqdns    map[string]string
@@ -97,7 +97,7 @@ type rig struct {
 	*testing.T
 	*Catalog
 
-	registry   *owner.Registry
+	registry   *registry.Registry
 	oracle     oracle
 	puppets    map[string]*puppet
 	subscriber *subscriber // nil until something is published
@@ -106,7 +106,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	registry := owner.NewRegistry()
+	registry := registry.New()
 	return &rig{
 		T: t, Catalog: NewCatalog(Config{Registry: registry, Logger: slog.New(slog.DiscardHandler)}), registry: registry,
 		oracle:  oracle{parts: make(map[string]map[string]*wire.Encoded), complete: make(map[string]bool)},
@@ -365,7 +365,7 @@ func TestOrderOfCallsDoesNotMatter(t *testing.T) {
 		}
 		var first []string
 		for range 3 {
-			registry := owner.NewRegistry()
+			registry := registry.New()
 			c := NewCatalog(Config{Registry: registry, Logger: slog.New(slog.DiscardHandler)})
 			var entries []Entry
 			for _, key := range keys {

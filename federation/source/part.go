@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -249,7 +249,7 @@ func (p *part) words(words []word) []word {
 }
 
 // refused passes on what a consumer says to the source that publishes the service.
-func (c *Catalog) refused(r owner.Refusal) {
+func (c *Catalog) refused(r registry.Refusal) {
 	if s := c.registry.Lookup(r.Service); s != nil && c.observer != nil {
 		c.observer.Refused(r, s.FQDN())
 	}

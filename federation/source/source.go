@@ -37,7 +37,7 @@ package source
 import (
 	"context"
 
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -99,7 +99,7 @@ type Listener interface {
 
 	// RefusedBy says that a consumer refuses a service as it is published now, or with
 	// an empty rule that it takes it again.
-	RefusedBy(r owner.Refusal)
+	RefusedBy(r registry.Refusal)
 }
 
 // ReportedError is a reason for Part.Away that the source logs itself, and so does with

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -69,7 +69,7 @@ type puppet struct {
 
 	mu      sync.Mutex // guards the fields below
 	hidden  map[string]string
-	refused []owner.Refusal
+	refused []registry.Refusal
 }
 
 func newPuppet() *puppet {
@@ -95,7 +95,7 @@ func (p *puppet) Hidden(service, by string) {
 }
 
 // RefusedBy implements Listener.
-func (p *puppet) RefusedBy(r owner.Refusal) {
+func (p *puppet) RefusedBy(r registry.Refusal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refused = append(p.refused, r)
@@ -123,7 +123,7 @@ type stage struct {
 	*testing.T
 	*Catalog
 
-	registry *owner.Registry
+	registry *registry.Registry
 	logged   *strings.Builder // read when everything is blocked
 	puppets  map[string]*puppet
 	parts    map[string]Part
@@ -133,7 +133,7 @@ type stage struct {
 func play(t *testing.T, do func(s *stage)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &stage{T: t, registry: owner.NewRegistry(), logged: &strings.Builder{}, puppets: make(map[string]*puppet), parts: make(map[string]Part)}
+		s := &stage{T: t, registry: registry.New(), logged: &strings.Builder{}, puppets: make(map[string]*puppet), parts: make(map[string]Part)}
 		s.Catalog = NewCatalog(Config{Registry: s.registry, Logger: slog.New(slog.NewTextHandler(s.logged, nil)), Name: "test"})
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
@@ -208,7 +208,7 @@ func (s *stage) expectUnavailable(when, text string) {
 }
 
 // published returns the catalog of a registry, in order, or the error of it.
-func published(t *testing.T, r *owner.Registry) []string {
+func published(t *testing.T, r *registry.Registry) []string {
 	t.Helper()
 	subscription := r.Subscribe()
 	defer subscription.Close()

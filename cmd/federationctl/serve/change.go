@@ -12,14 +12,14 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // catalog is what is published under one server name.
 type catalog struct {
-	registry *owner.Registry
+	registry *registry.Registry
 	sources  *source.Catalog
 	exports  config.Catalog           // whose exports are in effect
 	known    map[string]source.Source // that Set was given last, by key
@@ -195,7 +195,7 @@ func (p *Publisher) adopt(ctx context.Context, next *plan) (replaced []*catalog)
 			replaced, c = append(replaced, c), nil
 		}
 		if c == nil {
-			registry := owner.NewRegistry()
+			registry := registry.New()
 			c = &catalog{registry: registry, sources: source.NewCatalog(source.Config{Registry: registry, Logger: p.logger, Name: name, Observer: p.observer(name)})}
 			p.catalogs[name] = c
 		}
@@ -233,8 +233,8 @@ func (p *Publisher) run(ctx context.Context, c *catalog) {
 }
 
 // registries returns the registries of the configuration, by server name.
-func (p *Publisher) registries() map[string]*owner.Registry {
-	registries := make(map[string]*owner.Registry, len(p.catalogs))
+func (p *Publisher) registries() map[string]*registry.Registry {
+	registries := make(map[string]*registry.Registry, len(p.catalogs))
 	for name, c := range p.catalogs {
 		registries[name] = c.registry
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration"
@@ -98,7 +99,7 @@ func shown(serverName string) string {
 // Catalog is what is published under one server name.
 type Catalog struct {
 	Sources  *source.Catalog
-	Registry *owner.Registry
+	Registry *registry.Registry
 	Exports  []config.Export // that are in effect; none: everything is told to everyone who may subscribe
 }
 

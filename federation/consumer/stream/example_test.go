@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 )
 
@@ -99,7 +100,7 @@ func exampleOwner(ctx context.Context, names ...string) (certificates *mtls.Sour
 	}
 	certificates = ensure(mtls.Load(files, nil))
 
-	registry := owner.NewRegistry()
+	registry := registry.New()
 	for _, name := range names {
 		ensure(registry.Upsert(&federation.Service{
 			Name: name, FQDN: ensure(federation.ParseFQDN(name)),

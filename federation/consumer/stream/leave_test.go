@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
@@ -31,7 +32,7 @@ func TestOwnerSeesTheEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				registry := owner.NewRegistry()
+				registry := registry.New()
 				for i := range tc.services {
 					service := upsert("s" + strconv.Itoa(i)).Service
 					service.SANs = []string{"spiffe://owner.example/s"}

@@ -21,6 +21,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
@@ -79,7 +80,7 @@ func (reloaded) Run(ctx context.Context) error {
 // publisher is a real owner of one replica.
 type publisher struct {
 	*owner.Server
-	registry *owner.Registry
+	registry *registry.Registry
 }
 
 // publish runs a real owner with the certificates of the party until the test ends.
@@ -90,7 +91,7 @@ func (w *world) publish(address string, p *party) publisher {
 
 func (w *world) publishOn(listener net.Listener, p *party) publisher {
 	w.t.Helper()
-	registry := owner.NewRegistry()
+	registry := registry.New()
 	server := must.Get(owner.New(owner.Config{Registry: registry, Credentials: p.source.Server(), Logger: w.log.Logger()}))(w.t)
 	must.Run(w.t, func(ctx context.Context) error { return server.Serve(ctx, listener) })
 	return publisher{server, registry}

@@ -12,7 +12,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
@@ -418,7 +418,7 @@ func TestImportUnderFlips(t *testing.T) {
 }
 
 // flip changes the label of a service so often. After an even number it is public.
-func flip(t *testing.T, registry *owner.Registry, times int) {
+func flip(t *testing.T, registry *registry.Registry, times int) {
 	t.Helper()
 	for i := range times {
 		value := []string{"private", "public"}[i%2]

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
@@ -53,7 +54,7 @@ func TestOutages(t *testing.T) {
 		"not-allowed": {func(w *world) func() {
 			other := must.Get(federation.ParseID("other.example"))(w.t)
 			s := must.Get(owner.New(owner.Config{
-				Registry: owner.NewRegistry(), Credentials: w.source(ownerAddress).Server(), Logger: slog.New(slog.DiscardHandler), Allow: []federation.ID{other},
+				Registry: registry.New(), Credentials: w.source(ownerAddress).Server(), Logger: slog.New(slog.DiscardHandler), Allow: []federation.ID{other},
 			}))(w.t)
 			w.run(ownerAddress, s)
 			return func() {}

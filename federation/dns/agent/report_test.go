@@ -18,6 +18,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
@@ -269,7 +270,7 @@ func TestParkedOwner(t *testing.T) {
 				self, err2 := federation.ParseID("consumer.example")
 				must.Do(t, errors.Join(err, err2))
 				s := must.Get(owner.New(owner.Config{
-					Registry: owner.NewRegistry(), Credentials: w.source(ownerAddress).Server(), Logger: slog.New(slog.DiscardHandler), Allow: []federation.ID{other},
+					Registry: registry.New(), Credentials: w.source(ownerAddress).Server(), Logger: slog.New(slog.DiscardHandler), Allow: []federation.ID{other},
 				}))(t)
 				w.run(ownerAddress, s)
 				w.attach(w.block("one", w.owner(ownerAddress)))

@@ -20,6 +20,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
@@ -286,7 +287,7 @@ func (w *world) serveWith(issued mtls.Issued, had time.Duration) (stop func()) {
 	must.Do(w.t, issued.WriteFiles(files))
 	source := must.Get(mtls.Load(files, nil))(w.t)
 	s := must.Get(owner.New(owner.Config{
-		Registry: owner.NewRegistry(), Credentials: source.Server(), Logger: slog.New(slog.DiscardHandler),
+		Registry: registry.New(), Credentials: source.Server(), Logger: slog.New(slog.DiscardHandler),
 	}))(w.t)
 	time.Sleep(had)
 	return w.run(ownerAddress, s)

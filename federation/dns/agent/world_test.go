@@ -23,6 +23,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/network"
 	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
@@ -180,14 +181,14 @@ func (w *world) run(address string, s server) (stop func()) {
 }
 
 // serve runs a good owner.
-func (w *world) serve(address string, services ...*federation.Service) (registry *owner.Registry, stop func()) {
+func (w *world) serve(address string, services ...*federation.Service) (published *registry.Registry, stop func()) {
 	w.t.Helper()
-	registry = owner.NewRegistry()
-	must.Get(registry.Set(services))(w.t)
+	published = registry.New()
+	must.Get(published.Set(services))(w.t)
 	s := must.Get(owner.New(owner.Config{
-		Registry: registry, Credentials: w.source(address).Server(), Logger: slog.New(slog.DiscardHandler),
+		Registry: published, Credentials: w.source(address).Server(), Logger: slog.New(slog.DiscardHandler),
 	}))(w.t)
-	return registry, w.run(address, s)
+	return published, w.run(address, s)
 }
 
 // misbehave runs an owner that follows the script.

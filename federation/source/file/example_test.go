@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file"
 )
@@ -38,7 +38,7 @@ func Example() {
 		return
 	}
 
-	registry := owner.NewRegistry() // which an owner.Server serves
+	registry := registry.New() // which an owner.Server serves
 	quiet := slog.New(slog.DiscardHandler)
 	catalog := source.NewCatalog(source.Config{Registry: registry, Logger: quiet})
 	catalog.Set([]source.Entry{{

@@ -14,7 +14,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -59,7 +59,7 @@ func told(e federation.Event) string {
 
 // published returns the catalog of a registry, such as "upsert web 2, upsert shop 1", or
 // why it is unavailable.
-func published(t *testing.T, r *owner.Registry) string {
+func published(t *testing.T, r *registry.Registry) string {
 	t.Helper()
 	s := r.Subscribe()
 	defer s.Close()
@@ -86,7 +86,7 @@ func newFile(path string, logger *slog.Logger) *File {
 }
 
 // follow publishes a file, which is loaded before if load says so, until the test ends.
-func follow(t *testing.T, path string, load bool) (*File, *owner.Registry, *source.Catalog, *testlog.Buffer) {
+func follow(t *testing.T, path string, load bool) (*File, *registry.Registry, *source.Catalog, *testlog.Buffer) {
 	t.Helper()
 	logged := &testlog.Buffer{}
 	logger := slog.New(slog.NewTextHandler(logged, nil))
@@ -94,7 +94,7 @@ func follow(t *testing.T, path string, load bool) (*File, *owner.Registry, *sour
 	if load {
 		must.Do(t, f.Load(t.Context()))
 	}
-	registry := owner.NewRegistry()
+	registry := registry.New()
 	catalog := source.NewCatalog(source.Config{Registry: registry, Logger: logger})
 	catalog.Set([]source.Entry{{Key: path, Name: "file", Source: f}})
 	ctx, cancel := context.WithCancel(t.Context())

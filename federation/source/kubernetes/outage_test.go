@@ -16,7 +16,7 @@ import (
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 )
 
@@ -175,7 +175,7 @@ func testEmptied(t *testing.T, c *cluster) {
 		c.create(labelled(service("emptied", fmt.Sprint("s", i), "192.0.2.1")))
 	}
 	r := c.prepare(func(config *Config) { config.Namespaces = []string{"emptied"} })
-	registry := owner.NewRegistry()
+	registry := registry.New()
 	catalog := source.NewCatalog(source.Config{Registry: registry, Logger: slog.New(slog.DiscardHandler)})
 	catalog.Set([]source.Entry{{Key: "west", Name: "kubernetes:west", Source: r.Source, Lifetime: time.Hour, MaxWithdraw: 50}})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
 )
 
@@ -155,7 +155,7 @@ func testConsumers(t *testing.T, c *cluster) {
 		t.Errorf("the condition of consumers is %s before there are any", got)
 	}
 	refuse := func(r *runner, consumer, rule string) {
-		r.RefusedBy(owner.Refusal{Service: "west/consumers/a", Consumer: consumer, Field: "fqdn", Rule: rule})
+		r.RefusedBy(registry.Refusal{Service: "west/consumers/a", Consumer: consumer, Field: "fqdn", Rule: rule})
 	}
 	refuse(a, "spiffe://x", "not wanted")
 	until(t, "the refusal", func() bool { return accepted() == "False RefusedByConsumer spiffe://x: not wanted" })

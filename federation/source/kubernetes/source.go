@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/internal/feedback"
@@ -138,7 +138,7 @@ func (s *Source) Hidden(service, by string) {
 }
 
 // RefusedBy implements [source.Listener].
-func (s *Source) RefusedBy(r owner.Refusal) {
+func (s *Source) RefusedBy(r registry.Refusal) {
 	if of, ok := s.nameIn(r.Service); ok {
 		s.writer.Refused(of, r.Consumer, r.Rule)
 	}

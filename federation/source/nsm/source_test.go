@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/nsm/internal/endpoint"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
@@ -257,7 +257,7 @@ func TestEmptied(t *testing.T) {
 		for i := range 20 {
 			f.put(expiring(time.Duration(i+1)*time.Second, fmt.Sprint("nse-", i), fmt.Sprint("s", i)))
 		}
-		src, registry := newSource(t), owner.NewRegistry()
+		src, registry := newSource(t), registry.New()
 		src.dial = f.dial
 		catalog := source.NewCatalog(source.Config{Registry: registry, Logger: slog.New(slog.DiscardHandler)})
 		catalog.Set([]source.Entry{{Key: "nsm", Name: "nsm:nsm", Source: src, Lifetime: time.Hour, MaxWithdraw: 50}})

@@ -10,7 +10,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -36,7 +36,7 @@ func relayed(b *testing.B, services int) *Source {
 	b.Helper()
 	s := &Source{held: make(chan struct{}, 1), first: nil, refused: newRefusals()}
 	puppet := &puppet{part: make(chan source.Part, 1)}
-	c := source.NewCatalog(source.Config{Registry: owner.NewRegistry(), Logger: slog.New(slog.DiscardHandler)})
+	c := source.NewCatalog(source.Config{Registry: registry.New(), Logger: slog.New(slog.DiscardHandler)})
 	c.Set([]source.Entry{{Key: "1", Name: "1", Source: puppet, Lifetime: source.NoLifetime}})
 	go func() { _ = c.Run(b.Context()) }()
 	s.part = <-puppet.part

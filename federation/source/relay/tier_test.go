@@ -10,7 +10,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
@@ -25,7 +25,7 @@ type tier struct {
 	relay bool
 
 	// What ends with the process; nil while it does not run.
-	registry *owner.Registry
+	registry *registry.Registry
 	catalog  *source.Catalog
 	replica  *replica
 	end      func()
@@ -91,7 +91,7 @@ func (q *queue) take(before time.Time) []item {
 }
 
 // pump carries what a subscription says to the queue until either ends.
-func (q *queue) pump(ctx context.Context, s *owner.Subscription, path wire.Path) {
+func (q *queue) pump(ctx context.Context, s *registry.Subscription, path wire.Path) {
 	defer s.Close()
 	header := item{header: true, path: path}
 	for {
@@ -113,7 +113,7 @@ func (t *tier) start() {
 	t.stop(false)
 	t.hung, t.deaf = time.Time{}, time.Time{}
 	if t.from == nil {
-		t.registry = owner.NewRegistry()
+		t.registry = registry.New()
 		for _, s := range t.world.services {
 			t.registry.UpdateEncoded([]*wire.Encoded{s}, nil)
 		}
@@ -135,7 +135,7 @@ func (t *tier) start() {
 
 // startRelay starts what turns a copy into a registry.
 func (t *tier) startRelay(rules catalog.Rules) {
-	t.registry = owner.NewRegistry()
+	t.registry = registry.New()
 	t.catalog = source.NewCatalog(source.Config{Registry: t.registry, Logger: slog.New(slog.DiscardHandler)})
 	r := &driven{
 		Source: &Source{held: make(chan struct{}, 1), first: make(map[string]*wire.Encoded), refused: newRefusals()},

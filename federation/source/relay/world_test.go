@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/relay"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -41,18 +42,18 @@ func newWorld(t *testing.T) *world {
 }
 
 // publish serves a registry.
-func (w *world) publish(address string, registry *owner.Registry) (stop func()) {
+func (w *world) publish(address string, published *registry.Registry) (stop func()) {
 	w.t.Helper()
-	server := must.Get(owner.New(owner.Config{Registry: registry, Credentials: w.everyID.Server(), Logger: slog.New(slog.DiscardHandler)}))(w.t)
+	server := must.Get(owner.New(owner.Config{Registry: published, Credentials: w.everyID.Server(), Logger: slog.New(slog.DiscardHandler)}))(w.t)
 	return w.Serve(w.t, address, server.Serve)
 }
 
 // origin runs an owner with the services.
-func (w *world) origin(services ...*federation.Service) (registry *owner.Registry, stop func()) {
+func (w *world) origin(services ...*federation.Service) (published *registry.Registry, stop func()) {
 	w.t.Helper()
-	registry = owner.NewRegistry()
-	must.Get(registry.Set(services))(w.t)
-	return registry, w.publish(originAddress, registry)
+	published = registry.New()
+	must.Get(published.Set(services))(w.t)
+	return published, w.publish(originAddress, published)
 }
 
 // script runs an owner that follows a script.
@@ -67,7 +68,7 @@ type tier struct {
 	*relay.Source
 
 	catalog  *source.Catalog
-	registry *owner.Registry
+	registry *registry.Registry
 	stop     func()
 }
 
@@ -85,11 +86,11 @@ func (w *world) relay(at string, config relay.Config, from ...string) *tier {
 	config.Logger = slog.New(slog.DiscardHandler)
 	config.Settle = 5 * time.Second
 	relayed := must.Get(relay.New(config))(w.t)
-	registry := owner.NewRegistry()
-	of := &tier{Source: relayed, registry: registry, catalog: source.NewCatalog(source.Config{Registry: registry, Logger: slog.New(slog.DiscardHandler)})}
+	published := registry.New()
+	of := &tier{Source: relayed, registry: published, catalog: source.NewCatalog(source.Config{Registry: published, Logger: slog.New(slog.DiscardHandler)})}
 	of.catalog.Set([]source.Entry{{Key: "1", Name: "relay:" + from[0], Source: relayed, Lifetime: source.NoLifetime}})
 	end := must.Run(w.t, of.catalog.Run)
-	unserve := w.publish(at, registry)
+	unserve := w.publish(at, published)
 	of.stop = func() { unserve(); end() }
 	return of
 }

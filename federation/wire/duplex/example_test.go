@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 )
 
 // Two domains exchange their catalogs on one stream: berlin listens, and paris dials. Each
@@ -91,8 +92,8 @@ func follow(name string, subscription consumer.Subscription) (m *consumer.Mirror
 }
 
 // publishes returns a registry with one service.
-func publishes(fqdn string) *owner.Registry {
-	registry := owner.NewRegistry()
+func publishes(fqdn string) *registry.Registry {
+	registry := registry.New()
 	ensure(registry.Upsert(&federation.Service{
 		Name: fqdn, FQDN: ensure(federation.ParseFQDN(fqdn)),
 		Endpoints: []federation.Endpoint{{Address: ensure(federation.ParseAddress("192.0.2.1")), Port: 443}},

@@ -21,6 +21,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -53,7 +54,7 @@ type world struct {
 // peer is one side: what it publishes, and what it has of the other side.
 type peer struct {
 	source   *mtls.Source
-	registry *owner.Registry
+	registry *registry.Registry
 	server   *owner.Server
 	mirror   *consumer.Mirror
 }
@@ -65,7 +66,7 @@ func newWorld(t *testing.T, window int, rules catalog.Rules) *world {
 	acceptor := stream.NewAcceptor()
 	w.west, w.east = &peer{source: w.source(westID)}, &peer{source: w.source(eastID)}
 	for _, p := range []*peer{w.west, w.east} {
-		p.registry = owner.NewRegistry()
+		p.registry = registry.New()
 		c := owner.Config{Registry: p.registry, Credentials: p.source.Server(), Window: window, Logger: slog.New(slog.DiscardHandler)}
 		subscription := consumer.Subscription{Accept: acceptor}
 		if p == w.west {

@@ -20,6 +20,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 )
 
 // sampled is after how many allocated bytes one is looked at.
@@ -53,7 +54,7 @@ func ownerProcess(ctx context.Context, p plan, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	registry := owner.NewRegistry()
+	registry := registry.New()
 	services, err := services(p.services)
 	if err != nil {
 		return err

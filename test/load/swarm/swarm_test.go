@@ -12,6 +12,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
@@ -31,12 +32,12 @@ func TestSwarm(t *testing.T) {
 	all := must.Get(services(size))(t)
 	address, err := loopback.FreeAddress() // which nobody takes while the owner is away
 	must.Do(t, err)
-	var registry *owner.Registry
+	var published *registry.Registry
 	serve := func() (stop func()) {
 		t.Helper()
-		registry = owner.NewRegistry()
-		must.Get(registry.Set(all))(t)
-		server := must.Get(owner.New(owner.Config{Registry: registry, Credentials: source.Server(), Window: 32, Logger: slog.New(slog.DiscardHandler)}))(t)
+		published = registry.New()
+		must.Get(published.Set(all))(t)
+		server := must.Get(owner.New(owner.Config{Registry: published, Credentials: source.Server(), Window: 32, Logger: slog.New(slog.DiscardHandler)}))(t)
 		listener := must.Get(net.Listen("tcp", address))(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		var serving sync.WaitGroup
@@ -88,7 +89,7 @@ func TestSwarm(t *testing.T) {
 	changed := *all[7]
 	changed.Description = "changed"
 	all[7] = &changed
-	must.Get(registry.Upsert(all[7]))(t)
+	must.Get(published.Upsert(all[7]))(t)
 	settled("a change", func(s status) bool { return len(s.Arrivals) == consumers })
 
 	for _, step := range []struct {

@@ -19,6 +19,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
@@ -47,7 +48,7 @@ type run struct {
 	blocks        []*agent.Block
 	configuration int
 	stops         map[string]func() // by address
-	registry      *owner.Registry
+	registry      *registry.Registry
 	version       int  // of the neighbour's service that changes
 	lives         int  // processes so far
 	parked        int  // attempts at the time at which it was parked; -1 while it is not
@@ -268,7 +269,7 @@ func (r *run) halt() {
 // neighbour starts the neighbour with two services: n0 stays and n1 changes. A third
 // one, n2, comes and goes.
 func (r *run) neighbour() {
-	r.registry = owner.NewRegistry()
+	r.registry = registry.New()
 	r.upsert("n0", "198.51.100.1")
 	r.upsert("n1", "198.51.100.2")
 	s := must.Get(owner.New(owner.Config{

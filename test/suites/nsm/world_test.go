@@ -17,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/nsm"
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
@@ -108,7 +109,7 @@ func (w *world) startOwner(t *testing.T, convergence time.Duration, own credenti
 	must.Do(t, err)
 	src, err := nsm.New(nsm.Config{Registry: "tcp://" + w.address, Zone: fqdn, Credentials: own, Convergence: convergence})
 	must.Do(t, err)
-	catalog := owner.NewRegistry()
+	catalog := registry.New()
 	w.catalog = source.NewCatalog(source.Config{Registry: catalog, Logger: slog.New(slog.DiscardHandler)})
 	w.catalog.Set([]source.Entry{{Key: "nsm", Name: "nsm", Source: src}})
 	certificates, err := mtls.Load(w.Files("owner"), nil)

@@ -13,6 +13,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
@@ -28,7 +29,7 @@ func handler(reported serve.Status) http.Handler {
 // have no label catalog, and another one.
 func TestMetricsOfSeveralCatalogs(t *testing.T) {
 	status := serve.Status{
-		Server: owner.Stats{Catalogs: map[string]owner.CatalogStats{"": {Services: 2, Withheld: map[wire.Version]int{wire.V1Alpha1: 2}}, "mesh-b.example": {Services: 3, Resumed: 5, Spared: 70}}},
+		Server: owner.Stats{Catalogs: map[string]owner.CatalogStats{"": {Stats: registry.Stats{Services: 2}, Withheld: map[wire.Version]int{wire.V1Alpha1: 2}}, "mesh-b.example": {Stats: registry.Stats{Services: 3}, Resumed: 5, Spared: 70}}},
 		Catalogs: map[string]source.Status{
 			"": {Sources: []source.SourceStatus{{Name: "file a.yaml", Complete: true, Lifetime: time.Hour}}},
 			"mesh-b.example": {Unavailable: "waiting", Sources: []source.SourceStatus{
@@ -77,9 +78,9 @@ func TestMetricsOfSeveralCatalogs(t *testing.T) {
 // TestClasses shows the classes of a catalog with exports, those beyond the bounds as
 // one.
 func TestClasses(t *testing.T) {
-	many := owner.CatalogStats{Classes: []owner.ClassStats{{Consumers: 3}}}
+	many := owner.CatalogStats{Stats: registry.Stats{Classes: []registry.ClassStats{{Consumers: 3}}}}
 	for i := range ownreport.MaxClasses + 1 {
-		many.Classes = append(many.Classes, owner.ClassStats{Rules: []int{i + 1}, Consumers: 2, Services: 5})
+		many.Classes = append(many.Classes, registry.ClassStats{Rules: []int{i + 1}, Consumers: 2, Services: 5})
 	}
 	var long []int
 	for i := range ownreport.MaxClassName {
@@ -87,7 +88,7 @@ func TestClasses(t *testing.T) {
 	}
 	status := serve.Status{
 		Server: owner.Stats{Catalogs: map[string]owner.CatalogStats{
-			"":  {Classes: []owner.ClassStats{{Consumers: 1}, {Rules: []int{1, 3}, Consumers: 2, Services: 4}, {Rules: long, Consumers: 5, Services: 6}}},
+			"":  {Stats: registry.Stats{Classes: []registry.ClassStats{{Consumers: 1}, {Rules: []int{1, 3}, Consumers: 2, Services: 4}, {Rules: long, Consumers: 5, Services: 6}}}},
 			"b": many, "without": {},
 		}},
 		Catalogs: map[string]source.Status{"": {}, "b": {}, "without": {}},

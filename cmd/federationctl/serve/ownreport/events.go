@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/status/recent"
@@ -35,7 +35,7 @@ func (j *recentEvents) Withdrawn(s *wire.Encoded, cause string) {
 }
 
 // Refused implements source.Observer.
-func (j *recentEvents) Refused(r owner.Refusal, fqdn string) {
+func (j *recentEvents) Refused(r registry.Refusal, fqdn string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if r.Rule == "" {

@@ -9,7 +9,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
@@ -88,7 +88,7 @@ func (q *question) offered() []status.Offered {
 		if o.Hidden == "" {
 			told := q.catalog.Registry.Audiences(o.Name)
 			if q.origin[o.FQDN] && !q.has(s) && len(told) > 0 {
-				isAnswer = strings.EqualFold(o.Name, q.name) || slices.ContainsFunc(told, func(t owner.Audience) bool { return t.Service != nil && q.has(t.Service.Service()) })
+				isAnswer = strings.EqualFold(o.Name, q.name) || slices.ContainsFunc(told, func(t registry.Audience) bool { return t.Service != nil && q.has(t.Service.Service()) })
 			}
 			o.Audience, o.Withheld = tell(told, o.FQDN), withheld(s, q.consumers)
 		}
@@ -107,7 +107,7 @@ func (q *question) offered() []status.Offered {
 func (q *question) has(s *federation.Service) bool { return zone.HasName(s, q.name) }
 
 // tell returns what classes of consumers are told of a service with that fqdn.
-func tell(told []owner.Audience, fqdn string) []status.Audience {
+func tell(told []registry.Audience, fqdn string) []status.Audience {
 	var all []status.Audience
 	for _, t := range told[:min(len(told), MaxClasses)] {
 		r := status.Audience{Class: className(t.Rules), Consumers: t.Consumers, Rule: t.Rule, Hidden: t.Service == nil}

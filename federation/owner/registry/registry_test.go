@@ -1,4 +1,4 @@
-package owner
+package registry_test
 
 import (
 	"context"
@@ -6,104 +6,32 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"strings"
 	"testing"
 	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry/registrytest"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
-	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
-// service returns a service in the given version. Equal arguments make equal
-// services.
-func service(name string, version int) *federation.Service {
-	s := services.At(name+".example.org", "192.0.2.1")
-	s.Name, s.Description = name, fmt.Sprintf("version %d", version)
-	return s
-}
-
-// unlessShort returns n, or fewer in a short test.
-func unlessShort(n, fewer int) int {
-	if testing.Short() {
-		return fewer
-	}
-	return n
-}
-
-// set makes services the catalog of a registry, which must accept them.
-func set(tb testing.TB, r *Registry, services []*federation.Service) {
-	tb.Helper()
-	if _, err := r.Set(services); err != nil {
-		tb.Error(err)
-	}
-}
-
-// upsert adds a service to a registry, which must accept it.
-func upsert(tb testing.TB, r *Registry, s *federation.Service) {
-	tb.Helper()
-	if _, err := r.Upsert(s); err != nil {
-		tb.Error(err)
-	}
-}
-
-// encoded returns a service, which must be valid, in the form of a registry.
-func encoded(tb testing.TB, s *federation.Service) *wire.Encoded {
-	tb.Helper()
-	return must.Get(wire.NewEncoded(s))(tb)
-}
-
 // current returns the services of a registry by name.
-func current(r *Registry) map[string]*federation.Service {
+func current(r *registry.Registry) map[string]*federation.Service {
 	services := make(map[string]*federation.Service)
-	for e := range r.newest.Load().entries() {
-		services[e.service.Name()] = e.service.Service()
+	for name, e := range r.Held() {
+		services[name] = e.Service()
 	}
 	return services
 }
 
-// held returns the services of a registry by name, as it has them.
-func held(r *Registry) map[string]*wire.Encoded {
-	services := make(map[string]*wire.Encoded)
-	for e := range r.newest.Load().entries() {
-		services[e.service.Name()] = e.service
-	}
-	return services
-}
-
-// show renders an event as "upsert web 2", "upsert web" without a description, "delete
-// web" or "end".
-func show(e federation.Event) string {
-	text := e.Operation.String()
-	if e.Name != "" {
-		text += " " + e.Name
-	}
-	if e.Service != nil {
-		text += strings.TrimPrefix(e.Service.Description, "version")
-	}
-	return text
-}
-
-// drain takes all events that a subscription has now.
-func drain(s *Subscription) []string {
-	var got []string
-	for {
-		updates := s.take(nil, 1)
-		if len(updates) == 0 {
-			return got
-		}
-		got = append(got, show(updates[0].decoded()))
-	}
-}
-
-func takeN(t *testing.T, s *Subscription, n int) []string {
+func takeN(t *testing.T, s *registry.Subscription, n int) []string {
 	t.Helper()
 	var got []string
-	for _, u := range s.take(nil, n) {
-		got = append(got, show(u.decoded()))
+	for _, u := range s.Take(nil, n) {
+		got = append(got, registrytest.Show(u.Decoded()))
 	}
 	if len(got) < n {
 		t.Fatalf("took %d events, expected %d", len(got), n)
@@ -112,23 +40,23 @@ func takeN(t *testing.T, s *Subscription, n int) []string {
 }
 
 func TestSetReturnsTheDifference(t *testing.T) {
-	r := NewRegistry()
+	r := registry.New()
 	s := r.Subscribe()
 	defer s.Close()
 	drain(s)
 
 	steps := []struct {
 		catalog []*federation.Service
-		want    Difference
+		want    registry.Difference
 		events  []string
 	}{
-		{[]*federation.Service{service("b", 1), service("a", 1)}, Difference{Added: 2}, []string{"upsert a 1", "upsert b 1"}},
-		{[]*federation.Service{service("a", 1), service("b", 1)}, Difference{}, nil},
-		{[]*federation.Service{service("a", 1), service("b", 2)}, Difference{Changed: 1}, []string{"upsert b 2"}},
-		{[]*federation.Service{service("b", 2), service("c", 1)}, Difference{Added: 1, Removed: 1}, []string{"upsert c 1", "delete a"}},
-		{[]*federation.Service{service("c", 2), service("c", 3)}, Difference{Changed: 1, Removed: 1}, []string{"upsert c 3", "delete b"}},
-		{nil, Difference{Removed: 1}, []string{"delete c"}},
-		{nil, Difference{}, nil},
+		{[]*federation.Service{service("b", 1), service("a", 1)}, registry.Difference{Added: 2}, []string{"upsert a 1", "upsert b 1"}},
+		{[]*federation.Service{service("a", 1), service("b", 1)}, registry.Difference{}, nil},
+		{[]*federation.Service{service("a", 1), service("b", 2)}, registry.Difference{Changed: 1}, []string{"upsert b 2"}},
+		{[]*federation.Service{service("b", 2), service("c", 1)}, registry.Difference{Added: 1, Removed: 1}, []string{"upsert c 1", "delete a"}},
+		{[]*federation.Service{service("c", 2), service("c", 3)}, registry.Difference{Changed: 1, Removed: 1}, []string{"upsert c 3", "delete b"}},
+		{nil, registry.Difference{Removed: 1}, []string{"delete c"}},
+		{nil, registry.Difference{}, nil},
 	}
 	for i, step := range steps {
 		if got, err := r.Set(step.catalog); err != nil || got != step.want {
@@ -143,7 +71,7 @@ func TestSetReturnsTheDifference(t *testing.T) {
 // TestSetTellsInOrder sets a catalog, and then another one. The additions come in
 // the order of their names, and then the removals in that order.
 func TestSetTellsInOrder(t *testing.T) {
-	r := NewRegistry()
+	r := registry.New()
 	s := r.Subscribe()
 	defer s.Close()
 	drain(s)
@@ -168,7 +96,7 @@ func TestSetTellsInOrder(t *testing.T) {
 // TestSetEncoded sets catalogs of services that are encoded already. The registry
 // holds what it was given last, also where that is equal to what it had.
 func TestSetEncoded(t *testing.T) {
-	r := NewRegistry()
+	r := registry.New()
 	set(t, r, []*federation.Service{service("a", 1), service("b", 1), service("c", 1)})
 	s := r.Subscribe()
 	defer s.Close()
@@ -176,15 +104,15 @@ func TestSetEncoded(t *testing.T) {
 	a, d := encoded(t, service("a", 1)), encoded(t, service("d", 1))
 	for i, step := range []struct {
 		catalog []*wire.Encoded
-		want    Difference
+		want    registry.Difference
 		events  []string
 	}{
 		{
 			[]*wire.Encoded{d, a, encoded(t, service("b", 2))},
-			Difference{Added: 1, Changed: 1, Removed: 1},
+			registry.Difference{Added: 1, Changed: 1, Removed: 1},
 			[]string{"upsert d 1", "upsert b 2", "delete c"},
 		},
-		{[]*wire.Encoded{a, d, d}, Difference{Removed: 1}, []string{"delete b"}},
+		{[]*wire.Encoded{a, d, d}, registry.Difference{Removed: 1}, []string{"delete b"}},
 	} {
 		if got := r.SetEncoded(step.catalog); got != step.want {
 			t.Errorf("step %d: difference is %+v, expected %+v", i, got, step.want)
@@ -201,7 +129,7 @@ func TestSetEncoded(t *testing.T) {
 // TestUpdateEncoded changes a part of a catalog. The registry holds what it was given
 // last, also where that is equal to what it had.
 func TestUpdateEncoded(t *testing.T) {
-	r := NewRegistry()
+	r := registry.New()
 	set(t, r, []*federation.Service{service("a", 1), service("b", 1), service("c", 1), service("d", 1)})
 	s := r.Subscribe()
 	defer s.Close()
@@ -211,30 +139,30 @@ func TestUpdateEncoded(t *testing.T) {
 		name    string
 		changed []*wire.Encoded
 		gone    []string
-		want    Difference
+		want    registry.Difference
 		events  []string
 	}{
-		{"nothing", nil, nil, Difference{}, nil},
-		{"equal and unknown", []*wire.Encoded{same}, []string{"x"}, Difference{}, nil},
+		{"nothing", nil, nil, registry.Difference{}, nil},
+		{"equal and unknown", []*wire.Encoded{same}, []string{"x"}, registry.Difference{}, nil},
 		{
 			"additions, changes, removals, each in order",
 			[]*wire.Encoded{encoded(t, service("z", 1)), encoded(t, service("e", 1)), encoded(t, service("d", 2))},
 			[]string{"c", "b", "c"},
-			Difference{Added: 2, Changed: 1, Removed: 2},
+			registry.Difference{Added: 2, Changed: 1, Removed: 2},
 			[]string{"upsert e 1", "upsert z 1", "upsert d 2", "delete b", "delete c"},
 		},
 		{
 			"changed and gone",
 			[]*wire.Encoded{encoded(t, service("d", 3))},
 			[]string{"d"},
-			Difference{Changed: 1},
+			registry.Difference{Changed: 1},
 			[]string{"upsert d 3"},
 		},
 		{
 			"two of one name",
 			[]*wire.Encoded{encoded(t, service("d", 4)), encoded(t, service("d", 3))},
 			nil,
-			Difference{},
+			registry.Difference{},
 			nil,
 		},
 	} {
@@ -253,14 +181,14 @@ func TestUpdateEncoded(t *testing.T) {
 // TestSetWhileAnotherChangesTheRegistry changes the registry between the two steps of
 // Set: what Set has compared must not keep it from setting its own catalog.
 func TestSetWhileAnotherChangesTheRegistry(t *testing.T) {
-	r := NewRegistry()
+	r := registry.New()
 	catalog := []*federation.Service{service("a", 1), service("b", 1), service("c", 1)}
 	set(t, r, catalog)
-	keep := must.Get(r.encode([]*federation.Service{service("a", 1), service("b", 1), service("c", 1)}))(t)
+	keep := must.Get(r.Encode([]*federation.Service{service("a", 1), service("b", 1), service("c", 1)}))(t)
 	upsert(t, r, service("a", 2))
 	r.Delete("b")
 	upsert(t, r, service("d", 1))
-	if got, want := r.SetEncoded(keep), (Difference{Added: 1, Changed: 1, Removed: 1}); got != want {
+	if got, want := r.SetEncoded(keep), (registry.Difference{Added: 1, Changed: 1, Removed: 1}); got != want {
 		t.Errorf("difference is %+v, expected %+v", got, want)
 	}
 	got := current(r)
@@ -272,7 +200,7 @@ func TestSetWhileAnotherChangesTheRegistry(t *testing.T) {
 }
 
 func TestEqualServiceIsNoChange(t *testing.T) {
-	r := NewRegistry()
+	r := registry.New()
 	if changed, err := r.Upsert(service("a", 1)); err != nil || !changed {
 		t.Errorf("a new service is a change, got %v, %v", changed, err)
 	}
@@ -288,7 +216,7 @@ func TestEqualServiceIsNoChange(t *testing.T) {
 }
 
 func TestSubscriptionCoalesces(t *testing.T) {
-	r := NewRegistry()
+	r := registry.New()
 	set(t, r, []*federation.Service{service("a", 1), service("b", 1), service("c", 1), service("d", 1)})
 	s := r.Subscribe()
 	defer s.Close()
@@ -321,7 +249,7 @@ func TestSubscriptionCoalesces(t *testing.T) {
 }
 
 func TestSubscriptionOfAnEmptyCatalogEnds(t *testing.T) {
-	s := NewRegistry().Subscribe()
+	s := registry.New().Subscribe()
 	defer s.Close()
 	if diff := cmp.Diff([]string{"end"}, drain(s)); diff != "" {
 		t.Errorf("unexpected events (-want +got):\n%s", diff)
@@ -329,7 +257,7 @@ func TestSubscriptionOfAnEmptyCatalogEnds(t *testing.T) {
 }
 
 func TestSubscriptionBacklogIsBounded(t *testing.T) {
-	r := NewRegistry()
+	r := registry.New()
 	set(t, r, []*federation.Service{service("a", 1), service("b", 1)})
 	s := r.Subscribe() // takes only the first service
 	defer s.Close()
@@ -340,7 +268,7 @@ func TestSubscriptionBacklogIsBounded(t *testing.T) {
 		upsert(t, r, service("a", i))
 		r.Delete(name)
 	}
-	if n := s.standing().backlog(r.shown.Load()); n != 2 || len(s.walk.ahead) > 0 {
+	if n, ahead := s.Backlog(); n != 2 || ahead > 0 {
 		t.Errorf("backlog is %d, expected 2", n)
 	}
 }
@@ -350,7 +278,7 @@ func TestSubscriptionBacklogIsBounded(t *testing.T) {
 // the subscriber has caught up. A short test has 20,000 services.
 func TestSubscriptionMemory(t *testing.T) {
 	services := unlessShort(100_000, 20_000)
-	r := NewRegistry()
+	r := registry.New()
 	change := func(version int) {
 		for i := range services {
 			upsert(t, r, service(fmt.Sprintf("s%05d", i), version))
@@ -366,7 +294,7 @@ func TestSubscriptionMemory(t *testing.T) {
 	change(1)
 	s := r.Subscribe()
 	defer s.Close()
-	s.take(nil, 2*services)
+	s.Take(nil, 2*services)
 	begin := heap()
 	change(2)
 	behind := heap()
@@ -380,8 +308,8 @@ func TestSubscriptionMemory(t *testing.T) {
 	if grown := heap() - behind; grown > 32*services {
 		t.Errorf("the same changes once more cost %d bytes, expected at most %d", grown, 32*services)
 	}
-	for s.told != nil {
-		s.take(nil, services)
+	for current, _ := s.State(); !current; current, _ = s.State() {
+		s.Take(nil, services)
 	}
 	if left := heap() - begin; left > 32*services {
 		t.Errorf("a subscriber that has caught up still costs %d bytes, expected at most %d", left, 32*services)
@@ -391,7 +319,7 @@ func TestSubscriptionMemory(t *testing.T) {
 
 // BenchmarkSubscribe subscribes after one service of 100,000 has come.
 func BenchmarkSubscribe(b *testing.B) {
-	r := NewRegistry()
+	r := registry.New()
 	for i := range 100_000 {
 		upsert(b, r, service(fmt.Sprintf("s%05d", i), 1))
 	}
@@ -403,7 +331,7 @@ func BenchmarkSubscribe(b *testing.B) {
 }
 
 func TestSubscriptionClose(t *testing.T) {
-	r := NewRegistry()
+	r := registry.New()
 	s := r.Subscribe()
 	drain(s)
 	s.Close()
@@ -411,14 +339,14 @@ func TestSubscriptionClose(t *testing.T) {
 	if got := drain(s); got != nil {
 		t.Errorf("a closed subscription hears of %v", got)
 	}
-	if len(r.classes) != 0 {
+	if r.Classes() != 0 {
 		t.Error("a closed subscription is still in a class")
 	}
 }
 
 func TestSubscriptionNextWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := NewRegistry()
+		r := registry.New()
 		s := r.Subscribe()
 		defer s.Close()
 		errStop := errors.New("stop")
@@ -432,7 +360,7 @@ func TestSubscriptionNextWaits(t *testing.T) {
 					done <- err
 					return
 				}
-				got = append(got, show(event))
+				got = append(got, registrytest.Show(event))
 			}
 		}()
 		synctest.Wait() // Next waits, after the end marker
@@ -459,9 +387,9 @@ func TestSubscriptionNextWaits(t *testing.T) {
 func TestSubscriptionOracle(t *testing.T) {
 	for seed := range uint64(unlessShort(300, 50)) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
-		r := NewRegistry()
+		r := registry.New()
 		type subscriber struct {
-			*Subscription
+			*registry.Subscription
 
 			told  map[string]*wire.Encoded
 			ended bool
@@ -469,20 +397,20 @@ func TestSubscriptionOracle(t *testing.T) {
 		}
 		var subscribers []*subscriber
 		take := func(s *subscriber) bool {
-			updates := s.take(nil, 1)
+			updates := s.Take(nil, 1)
 			if len(updates) == 0 {
 				return false
 			}
 			event := updates[0]
 			switch event.Operation {
 			case federation.Upsert:
-				if event.encoded != r.Lookup(event.Name) {
+				if event.Encoded != r.Lookup(event.Name) {
 					t.Fatalf("seed %d: told an outdated version of %s", seed, event.Name)
 				}
-				if s.ended && s.told[event.Name] == event.encoded {
+				if s.ended && s.told[event.Name] == event.Encoded {
 					t.Fatalf("seed %d: told %s twice", seed, event.Name)
 				}
-				s.told[event.Name] = event.encoded
+				s.told[event.Name] = event.Encoded
 			case federation.Delete:
 				if s.told[event.Name] == nil {
 					t.Fatalf("seed %d: told to delete %s, which it does not know", seed, event.Name)
@@ -520,8 +448,8 @@ func TestSubscriptionOracle(t *testing.T) {
 				for range rnd.IntN(s.pace + 1) {
 					take(s)
 				}
-				if n, most := len(s.ahead), 30; n > most {
-					t.Fatalf("seed %d: %d services are ahead, expected at most %d", seed, n, most)
+				if _, n := s.State(); n > 30 {
+					t.Fatalf("seed %d: %d services are ahead, expected at most 30", seed, n)
 				}
 			}
 		}
@@ -531,7 +459,7 @@ func TestSubscriptionOracle(t *testing.T) {
 			if !s.ended {
 				t.Fatalf("seed %d: subscriber %d never heard the end of the catalog", seed, i)
 			}
-			if diff := cmp.Diff(held(r), s.told, cmp.Comparer(func(a, b *wire.Encoded) bool { return a == b })); diff != "" {
+			if diff := cmp.Diff(r.Held(), s.told, cmp.Comparer(func(a, b *wire.Encoded) bool { return a == b })); diff != "" {
 				t.Fatalf("seed %d: subscriber %d was told something else than the truth (-want +got):\n%s", seed, i, diff)
 			}
 			s.Close()

@@ -1,10 +1,9 @@
-package owner
+package registry
 
 import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,11 +66,11 @@ type Registry struct {
 
 type subscriptions map[*Subscription]struct{}
 
-// NewRegistry returns an empty registry.
+// New returns an empty registry.
 //
 // A consumer that gets an empty catalog drops the services that the owner published
 // before. So fill the registry before consumers can subscribe.
-func NewRegistry() *Registry {
+func New() *Registry {
 	r := &Registry{hop: rand.Text(), classes: make(map[view]subscriptions)}
 	first := emptyVersion()
 	r.newest.Store(first)
@@ -381,60 +380,3 @@ func (r *Registry) Delete(name string) bool {
 
 // Len returns the number of services.
 func (r *Registry) Len() int { return r.newest.Load().services }
-
-// stats adds what the registry knows: the number of services, the classes, what
-// subscribers have yet to be told, and since when the first of that has been waiting.
-func (r *Registry) stats(c CatalogStats) CatalogStats {
-	newest := r.newest.Load()
-	c.Services, c.Unavailable = newest.services, newest.unavailable
-	consumers := make(map[view]int)
-	behind := make(map[standing]int) // subscriptions
-	r.mu.Lock()
-	shown := r.shown.Load()
-	for v, class := range r.classes {
-		consumers[v] = len(class)
-		for s := range class {
-			behind[s.standing()]++
-			c.Oldest = earlier(c.Oldest, s.oldest())
-		}
-	}
-	r.mu.Unlock()
-	// Without the lock, because that is to look at many services.
-	for v, n := range consumers {
-		if !v.whole {
-			c.Classes = append(c.Classes, ClassStats{Rules: v.class.Rules(), Consumers: n, Services: shown.count(v)})
-		}
-	}
-	for at, n := range behind {
-		c.Unsent += n * at.backlog(shown)
-	}
-	slices.SortFunc(c.Classes, func(a, b ClassStats) int { return slices.Compare(a.Rules, b.Rules) })
-	return c
-}
-
-// Audience is what a class of consumers is told of a service.
-type Audience struct {
-	ClassStats // without Services; Rules is empty without a policy as well
-
-	Everybody bool          // there is no policy, and one class
-	Rule      int           // of the policy, that decides; 0: none does
-	Service   *wire.Encoded // as they are told it; nil: they are not told
-}
-
-// Audiences returns what each class of consumers that are subscribed is told of the service of
-// that name, in the order of their rules. There are none while nobody is subscribed. It
-// holds up nobody for longer than it takes to look at each class.
-func (r *Registry) Audiences(name string) []Audience {
-	var told []Audience
-	r.mu.Lock()
-	e := r.shown.Load().find(name)
-	for v, class := range r.classes {
-		told = append(told, Audience{ClassStats: ClassStats{Consumers: len(class)}, Everybody: v.whole, Rule: e.rule(v), Service: e.in(v)})
-		if !v.whole {
-			told[len(told)-1].Rules = v.class.Rules()
-		}
-	}
-	r.mu.Unlock()
-	slices.SortFunc(told, func(a, b Audience) int { return slices.Compare(a.Rules, b.Rules) })
-	return told
-}

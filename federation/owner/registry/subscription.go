@@ -1,4 +1,4 @@
-package owner
+package registry
 
 import (
 	"context"
@@ -15,20 +15,32 @@ import (
 // Subscribe returns a subscription that begins with the catalog as it is now, and is
 // told all of it, whatever the policy. While the registry is unavailable it fails at
 // once. The caller closes it.
-func (r *Registry) Subscribe() *Subscription {
-	return r.open(&Subscription{everything: true, begun: time.Now()})
+func (r *Registry) Subscribe() *Subscription { return r.open(&Subscription{everything: true}) }
+
+// Consumer is a subscriber that is told what the policy says.
+type Consumer struct {
+	// IDs are its identities. It must be one that may subscribe.
+	IDs []federation.ID
+
+	// Stop, where it is set, is called with a status of the code Unavailable when the registry
+	// becomes unavailable. It must not block.
+	Stop func(error)
+
+	// Patient says that the subscription can begin while the registry is unavailable. It goes
+	// on for longer than that only until Available has returned.
+	Patient bool
 }
 
-// SubscribeAs is Subscribe for a consumer with these identities, which is told what the
-// policy says; without a policy, everything. It must be one that may subscribe.
-func (r *Registry) SubscribeAs(ids []federation.ID) *Subscription {
-	return r.open(&Subscription{ids: ids, begun: time.Now()})
+// SubscribeAs is Subscribe for a consumer, which is told what the policy says; without a
+// policy, everything.
+func (r *Registry) SubscribeAs(c Consumer) *Subscription {
+	return r.open(&Subscription{ids: c.IDs, stop: c.Stop, patient: c.Patient})
 }
 
 // open opens a subscription to which nothing has been told. One that is not patient is over
 // at once while the registry is unavailable.
 func (r *Registry) open(s *Subscription) *Subscription {
-	s.registry, s.told = r, nothing
+	s.registry, s.told, s.begun = r, nothing, time.Now()
 	s.wake, s.over = make(chan struct{}, 1), make(chan struct{})
 	for {
 		p := r.shown.Load().policy
@@ -165,9 +177,9 @@ func (s *Subscription) end() {
 	}
 }
 
-// available waits until the registry is available, or until ctx ends, for a subscription that is
+// Available waits until the registry is available, or until ctx ends, for a subscription that is
 // patient until then.
-func (s *Subscription) available(ctx context.Context) {
+func (s *Subscription) Available(ctx context.Context) {
 	for ctx.Err() == nil {
 		s.registry.mu.Lock()
 		available := s.registry.shown.Load().unavailable == ""
@@ -188,8 +200,8 @@ func (s *Subscription) available(ctx context.Context) {
 // code Unavailable. Only one goroutine may call it at a time.
 func (s *Subscription) Next(ctx context.Context) (federation.Event, error) {
 	for ctx.Err() == nil {
-		if updates := s.take(nil, 1); len(updates) > 0 {
-			return updates[0].decoded(), nil
+		if updates := s.Take(nil, 1); len(updates) > 0 {
+			return updates[0].Decoded(), nil
 		}
 		select {
 		case <-s.over:
@@ -205,43 +217,44 @@ func (s *Subscription) Next(ctx context.Context) (federation.Event, error) {
 	return federation.Event{}, context.Cause(ctx)
 }
 
-// update is an event with what the server needs to know about it.
-type update struct {
+// Update is an event with what a server needs to know about it.
+type Update struct {
 	federation.Event // without the service
 
-	encoded *wire.Encoded // the service, for an Upsert, in the shape that is for the subscriber
-	rule    int           // for an Upsert: of the policy, by which the subscriber is told; 0 without one
-	reason  string        // for a Delete, for people
+	Encoded *wire.Encoded // the service, for an Upsert, in the shape that is for the subscriber
+	Rule    int           // for an Upsert: of the policy, by which the subscriber is told; 0 without one
+	Reason  string        // for a Delete, for people
 
-	since time.Time // when the change happened; for the catalog, when the subscription began
-	told  bool      // whether the subscriber has been told of the service before
+	Since time.Time // when the change happened; for the catalog, when the subscription began
+	Told  bool      // whether the subscriber has been told of the service before
 }
 
-// resource returns the resource of the v1alpha2 message for the update.
-func (u update) resource() (*anypb.Any, error) {
-	if u.encoded != nil {
-		return u.encoded.Resource(), nil
+// Resource returns the resource of the v1alpha2 message for the update.
+func (u Update) Resource() (*anypb.Any, error) {
+	if u.Encoded != nil {
+		return u.Encoded.Resource(), nil
 	}
 	return wire.EncodeResource(u.Event)
 }
 
-// decoded returns the event with the service.
-func (u update) decoded() federation.Event {
-	if u.encoded != nil {
-		u.Service = u.encoded.Service()
+// Decoded returns the event with the service.
+func (u Update) Decoded() federation.Event {
+	if u.Encoded != nil {
+		u.Service = u.Encoded.Service()
 	}
 	return u.Event
 }
 
-// ask notes that the subscriber has asked for the catalog.
-func (s *Subscription) ask() {
+// Ask notes that the subscriber has asked for the catalog: what it has to be told waits for it
+// from now on.
+func (s *Subscription) Ask() {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
 	s.begun = time.Now()
 }
 
-// left returns how many services of the catalog will be taken.
-func (s *Subscription) left() int {
+// Unsent returns how many services there are to be taken.
+func (s *Subscription) Unsent() int {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
 	if s.walk == nil && s.told != nil {
@@ -253,14 +266,21 @@ func (s *Subscription) left() int {
 	return s.walk.unsent()
 }
 
-// maxSkipped bounds the services that one call of take passes over, because they are
+// Wake returns a channel that has a value when there may be something to take.
+func (s *Subscription) Wake() <-chan struct{} { return s.wake }
+
+// Over returns a channel that is closed when the subscription ends because the registry is
+// unavailable.
+func (s *Subscription) Over() <-chan struct{} { return s.over }
+
+// maxSkipped bounds the services that one call of Take passes over, because they are
 // not for the subscriber: the others wait for the lock meanwhile.
 const maxSkipped = 4096
 
-// take appends up to n events to updates, and does not wait for any. While the registry
-// is unavailable there are none: what it holds since then may be a part.
-// When there are fewer than n, wake says when to try again.
-func (s *Subscription) take(updates []update, n int) []update {
+// Take appends up to n updates, and does not wait for any. While the registry is
+// unavailable there are none: what it holds since then may be a part. When there are
+// fewer than n, Wake says when to try again. Only one goroutine may call it at a time.
+func (s *Subscription) Take(updates []Update, n int) []Update {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
 	end, skip := len(updates)+n, maxSkipped
@@ -277,7 +297,7 @@ func (s *Subscription) take(updates []update, n int) []update {
 		if !ok {
 			if s.arrive(shown); !s.marked {
 				s.marked = true
-				updates = append(updates, update{Event: federation.Event{Operation: federation.End}, since: s.begun})
+				updates = append(updates, Update{Event: federation.Event{Operation: federation.End}, Since: s.begun})
 			}
 			continue
 		}
@@ -311,30 +331,30 @@ func (s *Subscription) begin() {
 // step returns the update for the next service of the walk, if there is something to tell of
 // it. What has changed since the version to which the walk leads is told as it is shown now, but
 // for removals: they come after what that version adds, and after what the next one does.
-func (s *Subscription) step(p pair, shown *version) (update, bool) {
+func (s *Subscription) step(p pair, shown *version) (Update, bool) {
 	w := s.walk
 	before, after := p.before.in(w.fromView), p.after.in(w.view)
 	if w.buckets && w.removing == (after != nil) {
-		return update{}, false // it has been told, or will be
+		return Update{}, false // it has been told, or will be
 	}
 	latest := p.after
 	if shown != w.to {
 		latest = shown.find(p.name())
 	}
 	now, had := latest.in(s.view), before
-	u := update{Event: federation.Event{Operation: federation.Upsert, Name: p.name()}, since: s.since, told: before != nil}
+	u := Update{Event: federation.Event{Operation: federation.Upsert, Name: p.name()}, Since: s.since, Told: before != nil}
 	if !s.marked {
-		u.since = s.begun
+		u.Since = s.begun
 	}
 	changed := false
 	switch {
 	case after != nil && now != nil && (before == nil || !now.Equal(before)):
-		u.encoded, u.rule = now, latest.rule(s.view)
+		u.Encoded, u.Rule = now, latest.rule(s.view)
 		changed, had = true, now
 	case after == nil && now == nil && before != nil:
-		u.Operation, u.reason = federation.Delete, "it is gone from the catalog"
+		u.Operation, u.Reason = federation.Delete, "it is gone from the catalog"
 		if latest != nil {
-			u.reason = "the policy does not tell it"
+			u.Reason = "the policy does not tell it"
 		}
 		changed, had = true, nil
 	}
@@ -363,11 +383,11 @@ func (s *Subscription) arrive(shown *version) {
 	}
 }
 
-// withdrawn reports whether the policy tells the service of an update no more that was
+// Withdrawn reports whether the policy tells the service of an update no more that was
 // taken last. Where another policy tells it, the update gets the shape of now.
-func (s *Subscription) withdrawn(u *update) bool {
+func (s *Subscription) Withdrawn(u *Update) bool {
 	shown := s.registry.shown.Load()
-	if u.encoded == nil || s.policy == shown.policy {
+	if u.Encoded == nil || s.policy == shown.policy {
 		return false
 	}
 	s.registry.mu.Lock()
@@ -376,8 +396,8 @@ func (s *Subscription) withdrawn(u *update) bool {
 		return true
 	}
 	e := shown.find(u.Name)
-	u.encoded, u.rule = e.in(s.view), e.rule(s.view)
-	return u.encoded == nil
+	u.Encoded, u.Rule = e.in(s.view), e.rule(s.view)
+	return u.Encoded == nil
 }
 
 // follow notes that another version is shown, in which something is different for those with

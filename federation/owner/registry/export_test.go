@@ -1,0 +1,95 @@
+package registry
+
+import (
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// What the tests of this package look at.
+
+const (
+	MaxInvalid  = maxInvalid
+	MaxSkipped  = maxSkipped
+	MaxStanding = maxStanding
+	MaxViews    = maxViews
+	DigestShare = digestShare
+	DigestBurst = digestBurst
+)
+
+// State implements registrytest.Hooks.
+func (s *Subscription) State() (current bool, ahead int) { return s.told == nil, len(s.ahead) }
+
+// WasTold implements registrytest.Hooks.
+func (s *Subscription) WasTold(name string) *federation.Service {
+	s.registry.mu.Lock()
+	defer s.registry.mu.Unlock()
+	if s.told != nil { // the registry has not become unavailable
+		if e := s.told.find(name).in(s.toldView); e != nil {
+			return e.Service()
+		}
+	}
+	return nil
+}
+
+// Backlog returns how many services the subscriber has yet to be told, and of how many it is
+// kept on its way that they have changed.
+func (s *Subscription) Backlog() (n, ahead int) {
+	n = s.standing().backlog(s.registry.shown.Load())
+	if s.walk != nil {
+		ahead = len(s.walk.ahead)
+	}
+	return n, ahead
+}
+
+// Digest implements registrytest.Hooks.
+func (r *Registry) Digest(left bool) {
+	r.digesting.mu.Lock()
+	defer r.digesting.mu.Unlock()
+	r.digesting.owed = time.Time{}
+	if !left {
+		r.digesting.owed = time.Now().Add(time.Hour)
+	}
+}
+
+// SpendOnDigests has digests cost so much time.
+func (r *Registry) SpendOnDigests(took time.Duration) { r.digesting.spend(took) }
+
+// MostSums returns of how many forms and views at most a bucket has a sum.
+func (r *Registry) MostSums() int {
+	most := 0
+	for _, b := range r.shown.Load().buckets {
+		most = max(most, len(b.sums))
+	}
+	return most
+}
+
+// ForgetSums has all digests be taken anew.
+func (r *Registry) ForgetSums() {
+	for _, b := range r.shown.Load().buckets {
+		b.sums = nil
+	}
+}
+
+// Standing returns the refusals that stand, by service, and how many are counted.
+func (r *Registry) Standing() (consumers map[string]map[string]struct{}, counted int) {
+	return r.refusals.consumers, r.refusals.standing
+}
+
+// Classes returns in how many classes subscribers are.
+func (r *Registry) Classes() int { return len(r.classes) }
+
+// Held returns the services by name.
+func (r *Registry) Held() map[string]*wire.Encoded {
+	services := make(map[string]*wire.Encoded)
+	for e := range r.newest.Load().entries() {
+		services[e.service.Name()] = e.service
+	}
+	return services
+}
+
+// Encode returns the services as Set takes them.
+func (r *Registry) Encode(services []*federation.Service) ([]*wire.Encoded, error) {
+	return r.encode(services)
+}

@@ -1,0 +1,131 @@
+package registry
+
+import "sync"
+
+// Refusal is what a consumer says of a service that it does not take.
+type Refusal struct {
+	Service  string // its name
+	Consumer string // the identity by which it was let in, or "without identity"
+	Field    string // that the consumer blames, as in the metrics
+	Rule     string // the consumer's words, quoted and bounded; empty when it takes the service now
+}
+
+// OnRefusal has f called when a consumer refuses a service that is in the registry,
+// and once, with an empty Rule, when it then acknowledges that service, a later version of
+// it, or that it is withdrawn, or has a whole catalog without it. The service is named as
+// in the registry, in whatever shape the consumer was told of it. Consumers of the same
+// identity count as one, whose last answer counts. Nothing is told when the consumer
+// goes, because its next answer will tell, nor when the service goes.
+//
+// The same refusal may be told again: a consumer that comes back repeats what it
+// refused. At most 65,536 refusals stand at a time, so that consumers cannot fill
+// memory; one beyond these is not told.
+//
+// OnRefusal is called once, before the registry is served. F must not block, as the
+// answers of the consumer wait for it. It may be called from several goroutines at
+// once, for the streams of several consumers.
+func (r *Registry) OnRefusal(f func(Refusal)) {
+	r.refusals.listener = f
+}
+
+// Tell notes the answer of a consumer to a service: a refusal, or with an empty Rule that the
+// consumer takes it. It is told where that is news.
+func (r *Registry) Tell(answer Refusal) {
+	if r.refusals.listener == nil {
+		return
+	}
+	var news bool
+	if answer.Rule == "" {
+		news = r.refusals.remove(answer.Consumer, answer.Service)
+	} else {
+		r.mu.Lock() // so that the service cannot go before the refusal is noted
+		news = r.Lookup(answer.Service) != nil && r.refusals.add(answer.Consumer, answer.Service)
+		r.mu.Unlock()
+	}
+	if news {
+		r.refusals.listener(answer)
+	}
+}
+
+// Refused returns the services that a consumer refuses.
+func (r *Registry) Refused(consumer string) []string {
+	r.refusals.mu.Lock()
+	defer r.refusals.mu.Unlock()
+	var services []string
+	for service, those := range r.refusals.consumers {
+		if _, noted := those[consumer]; noted {
+			services = append(services, service)
+		}
+	}
+	return services
+}
+
+// Sees reports whether the subscriber may be told the service of that name.
+func (s *Subscription) Sees(name string) bool {
+	s.registry.mu.Lock()
+	defer s.registry.mu.Unlock()
+	return s.registry.shown.Load().find(name).in(s.view) != nil
+}
+
+// maxStanding bounds the refusals that a registry remembers, to some 15 megabytes.
+const maxStanding = 1 << 16
+
+// refusals are those that have been told and not been taken back. Unlike a memory they
+// are not forgotten to make room: what has been told must be taken back.
+type refusals struct {
+	listener func(Refusal) // nil when nobody listens; read-only once the registry is served
+
+	mu        sync.Mutex                     // guards the fields below; may be locked while the registry is, not the other way round
+	consumers map[string]map[string]struct{} // that refuse a service, by the name of the service
+	standing  int                            // added up over the services
+}
+
+// add notes a refusal, and reports whether there was room for it.
+func (r *refusals) add(consumer, service string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	those := r.consumers[service]
+	if _, noted := those[consumer]; noted {
+		return true
+	}
+	if r.standing >= maxStanding {
+		return false
+	}
+	if r.consumers == nil {
+		r.consumers = make(map[string]map[string]struct{})
+	}
+	if those == nil {
+		those = make(map[string]struct{})
+		r.consumers[service] = those
+	}
+	those[consumer] = struct{}{}
+	r.standing++
+	return true
+}
+
+// remove forgets a refusal, and reports whether it was noted.
+func (r *refusals) remove(consumer, service string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	those := r.consumers[service]
+	if _, noted := those[consumer]; !noted {
+		return false
+	}
+	r.standing--
+	delete(those, consumer)
+	if len(those) == 0 {
+		delete(r.consumers, service)
+	}
+	return true
+}
+
+// forget forgets who refuses a service, because it has gone.
+func (r *refusals) forget(service string) {
+	if r.listener == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.standing -= len(r.consumers[service])
+	delete(r.consumers, service)
+}

@@ -1,0 +1,219 @@
+// Package registrytest is for tests of a registry and of what serves one: services, policies
+// and consumers that come back, and a world in which a registry is compared with a naive
+// evaluation of the same rules.
+package registrytest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
+	"github.com/hamlet-federation/coredns-federation/federation/policy"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
+)
+
+// Service returns a service in the given version. Equal arguments make equal
+// services.
+func Service(name string, version int) *federation.Service {
+	s := services.At(name+".example.org", "192.0.2.1")
+	s.Name, s.Description = name, fmt.Sprintf("version %d", version)
+	return s
+}
+
+// Expressible returns a service that v1alpha1 can express, at that version.
+func Expressible(name string, version int) *federation.Service {
+	s := Service(name, version)
+	s.SANs = []string{"spiffe://owner.example/" + name}
+	return s
+}
+
+// Expressibles returns the services of that many names, at version 1, which both versions
+// of the API can express.
+func Expressibles(n int) map[string]*federation.Service {
+	all := make(map[string]*federation.Service)
+	for i := range n {
+		name := fmt.Sprintf("s%03d", i)
+		all[name] = Expressible(name, 1)
+	}
+	return all
+}
+
+// Catalog returns that many services.
+func Catalog(n int) []*federation.Service {
+	var all []*federation.Service
+	for i := range n {
+		all = append(all, Service(fmt.Sprintf("s%05d", i), 1))
+	}
+	return all
+}
+
+// Set makes services the catalog of a registry, which must accept them.
+func Set(tb testing.TB, r *registry.Registry, services []*federation.Service) {
+	tb.Helper()
+	if _, err := r.Set(services); err != nil {
+		tb.Error(err)
+	}
+}
+
+// Upsert adds a service to a registry, which must accept it.
+func Upsert(tb testing.TB, r *registry.Registry, s *federation.Service) {
+	tb.Helper()
+	if _, err := r.Upsert(s); err != nil {
+		tb.Error(err)
+	}
+}
+
+// Encoded returns a service, which must be valid, in the form of a registry.
+func Encoded(tb testing.TB, s *federation.Service) *wire.Encoded {
+	tb.Helper()
+	return must.Get(wire.NewEncoded(s))(tb)
+}
+
+// ID returns an identity, which must be valid.
+func ID(tb testing.TB, text string) federation.ID {
+	tb.Helper()
+	return must.Get(federation.ParseID(text))(tb)
+}
+
+// Consumer returns the consumer with that identity.
+func Consumer(tb testing.TB, id string) registry.Consumer {
+	tb.Helper()
+	return registry.Consumer{IDs: []federation.ID{ID(tb, id)}}
+}
+
+// Policy returns the policy of the rules, which must be without mistakes.
+func Policy(tb testing.TB, rules ...policy.Rule) *policy.Policy {
+	tb.Helper()
+	p, mistakes := policy.New(rules)
+	if len(mistakes) > 0 {
+		tb.Fatalf("the policy has mistakes: %v", mistakes)
+	}
+	return p
+}
+
+// Of returns a rule that tells the identities of the services with these names, as
+// Service makes them.
+func Of(names string, ids ...string) policy.Rule {
+	r := policy.Rule{To: ids}
+	for name := range strings.FieldsSeq(names) {
+		r.FQDNs = append(r.FQDNs, name+".example.org")
+	}
+	return r
+}
+
+// Stripped returns the rule without descriptions. Show renders an upsert by it as
+// "upsert a".
+func Stripped(r policy.Rule) policy.Rule {
+	r.Strip = []string{"description"}
+	return r
+}
+
+// Show renders an event as "upsert web 2", "upsert web" without a description, "delete
+// web" or "end".
+func Show(e federation.Event) string {
+	text := e.Operation.String()
+	if e.Name != "" {
+		text += " " + e.Name
+	}
+	if e.Service != nil {
+		text += strings.TrimPrefix(e.Service.Description, "version")
+	}
+	return text
+}
+
+// Drain takes all events that a subscription has now.
+func Drain(s *registry.Subscription) []string {
+	var got []string
+	for {
+		updates := s.Take(nil, 1)
+		if len(updates) == 0 {
+			return got
+		}
+		got = append(got, Show(updates[0].Decoded()))
+	}
+}
+
+// Subscribers returns how many subscribers a registry has.
+func Subscribers(r *registry.Registry) int {
+	n := 0
+	for _, class := range r.Audiences("") {
+		n += class.Consumers
+	}
+	return n
+}
+
+// Plain is how most tests are sent services.
+var Plain = registry.Form{Version: wire.V1Alpha2, MaxMessage: 16 << 20} //nolint:gochecknoglobals // it is a constant
+
+// SumOf returns the digests of those of the services that are sent in that form.
+func SumOf(tb testing.TB, f registry.Form, services map[string]*federation.Service) resume.Digests {
+	tb.Helper()
+	var sum resume.Sum
+	for name, s := range services {
+		if value, err := f.Value(Encoded(tb, s)); err == nil {
+			sum.Add(name, value)
+		}
+	}
+	return sum.Digests()
+}
+
+// Resumed is a subscription that does not begin with the whole catalog.
+type Resumed struct {
+	*registry.Subscription
+	*registry.Resumption
+}
+
+// ResumeAs subscribes as a consumer that holds what has these digests. It returns nil where
+// that has to be told everything.
+func ResumeAs(r *registry.Registry, ids []federation.ID, f registry.Form, theirs resume.Digests) *Resumed {
+	s := r.SubscribeAs(registry.Consumer{IDs: ids})
+	if held := s.Resume(f, theirs); held != nil {
+		return &Resumed{s, held}
+	}
+	s.Close()
+	return nil
+}
+
+// Classes is how many classes of consumers Spread and ClassID know, and Shared how many of the
+// services of Spread are of each of the zones on.example and off.example, at its beginning.
+const (
+	Classes = 50
+	Shared  = 5
+)
+
+// ClassID returns the identity of the consumers of a class.
+func ClassID(class int) string { return fmt.Sprintf("spiffe://class%02d.example/consumer", class) }
+
+// Spread returns a catalog: services that every class may be told, by which of two
+// policies is in force, and then of each class its own.
+func Spread(n int) []*federation.Service {
+	all := Catalog(n)
+	for i, s := range all {
+		zone := fmt.Sprintf("zone%02d", i%Classes)
+		switch i / Shared {
+		case 0:
+			zone = "on"
+		case 1:
+			zone = "off"
+		}
+		fqdn, err := federation.ParseFQDN(s.Name + "." + zone + ".example")
+		if err != nil {
+			panic(err)
+		}
+		s.FQDN = fqdn
+	}
+	return all
+}
+
+// UnlessShort returns n, or fewer in a short test.
+func UnlessShort(n, fewer int) int {
+	if testing.Short() {
+		return fewer
+	}
+	return n
+}

@@ -1,0 +1,88 @@
+package registry
+
+import (
+	"slices"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// Stats is the state of a registry, for metrics.
+type Stats struct {
+	Services    int    // that it holds
+	Unavailable string // why it is, as SetUnavailable says; empty while it is available
+
+	// Classes has those of the subscribers, in the order of their rules. It is empty without
+	// a policy.
+	Classes []ClassStats
+
+	Unsent int       // services that a subscriber has yet to take, added up over the subscribers
+	Oldest time.Time // of the oldest change that some subscriber has not taken; zero when there is none
+}
+
+// ClassStats is the state of the consumers for which the same rules of the policy are,
+// and that are therefore told the same.
+type ClassStats struct {
+	Rules     []int // their numbers, from 1, in order; empty for those that are told nothing
+	Consumers int   // that are subscribed
+	Services  int   // that they are told
+}
+
+// Stats returns the state of the registry. It takes time in proportion to the number of
+// subscribers.
+func (r *Registry) Stats() Stats {
+	newest := r.newest.Load()
+	c := Stats{Services: newest.services, Unavailable: newest.unavailable}
+	consumers := make(map[view]int)
+	behind := make(map[standing]int) // subscriptions
+	r.mu.Lock()
+	shown := r.shown.Load()
+	for v, class := range r.classes {
+		consumers[v] = len(class)
+		for s := range class {
+			behind[s.standing()]++
+			if oldest := s.oldest(); c.Oldest.IsZero() || !oldest.IsZero() && oldest.Before(c.Oldest) {
+				c.Oldest = oldest
+			}
+		}
+	}
+	r.mu.Unlock()
+	// Without the lock, because that is to look at many services.
+	for v, n := range consumers {
+		if !v.whole {
+			c.Classes = append(c.Classes, ClassStats{Rules: v.class.Rules(), Consumers: n, Services: shown.count(v)})
+		}
+	}
+	for at, n := range behind {
+		c.Unsent += n * at.backlog(shown)
+	}
+	slices.SortFunc(c.Classes, func(a, b ClassStats) int { return slices.Compare(a.Rules, b.Rules) })
+	return c
+}
+
+// Audience is what a class of consumers is told of a service.
+type Audience struct {
+	ClassStats // without Services; Rules is empty without a policy as well
+
+	Everybody bool          // there is no policy, and one class
+	Rule      int           // of the policy, that decides; 0: none does
+	Service   *wire.Encoded // as they are told it; nil: they are not told
+}
+
+// Audiences returns what each class of consumers that are subscribed is told of the service of
+// that name, in the order of their rules. There are none while nobody is subscribed. It
+// holds up nobody for longer than it takes to look at each class.
+func (r *Registry) Audiences(name string) []Audience {
+	var told []Audience
+	r.mu.Lock()
+	e := r.shown.Load().find(name)
+	for v, class := range r.classes {
+		told = append(told, Audience{ClassStats: ClassStats{Consumers: len(class)}, Everybody: v.whole, Rule: e.rule(v), Service: e.in(v)})
+		if !v.whole {
+			told[len(told)-1].Rules = v.class.Rules()
+		}
+	}
+	r.mu.Unlock()
+	slices.SortFunc(told, func(a, b Audience) int { return slices.Compare(a.Rules, b.Rules) })
+	return told
+}
