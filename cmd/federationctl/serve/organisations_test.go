@@ -39,7 +39,7 @@ func TestTwoOrganisations(t *testing.T) {
 		}
 		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.1"}}
 		kept := must.Get(rules.Trim(s))(t)
-		v := rules.Translate(export.Input{Export: export.Export{Namespace: namespace, Name: name, Labelled: true}, Service: kept.(*corev1.Service)})
+		v := rules.Translate(export.Input{Service: kept.(*corev1.Service)})
 		if v.Refusal != nil {
 			t.Fatal(v.Refusal.Message)
 		}
