@@ -287,8 +287,9 @@ func BenchmarkStart(b *testing.B) {
 				}
 				builder := zone.NewBuilder(benchZone(b), nil)
 				builder.SetStatus(0, zone.Status{Live: 1, Known: true})
+				var unpacker packed.Unpacker
 				for _, change := range c.Changes() {
-					builder.PutPacked(0, change.Packed, change.Generation, 0)
+					builder.PutPrepared(builder.Prepare(0, change.Packed, unpacker.Unpack(change.Packed)), change.Generation, 0)
 				}
 				builder.Publish(time.Now())
 			}

@@ -216,9 +216,9 @@ func (b *Block) set(property string, args []string) (err error) {
 		owner.AllowAddresses, err = list(owner.AllowAddresses, args, parsePrefix)
 	case "import_names":
 		// Not just import: Caddy takes that for its directive to include a file.
-		owner.Import.Names, err = list(owner.Import.Names, args, pattern.ParseName)
+		b.Zone.Import.Names, err = list(b.Zone.Import.Names, args, pattern.ParseName)
 	case "import_labels":
-		owner.Import.Labels, err = list(owner.Import.Labels, args, labelBeside(owner.Import.Labels))
+		b.Zone.Import.Labels, err = list(b.Zone.Import.Labels, args, labelBeside(b.Zone.Import.Labels))
 	case "fallthrough":
 		err = b.fallThrough(args)
 	case "status":

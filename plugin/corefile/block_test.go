@@ -132,10 +132,6 @@ func TestParse(t *testing.T) {
 					AllowAddresses: []netip.Prefix{
 						netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("169.254.0.0/16"),
 					},
-					Import: pattern.Filter{
-						Names:  []pattern.Name{name(t, "*.pay.example"), name(t, "web.example"), name(t, "*")},
-						Labels: []pattern.Label{{Key: "tier", Value: "public"}, {Key: "team", Value: ""}, {Key: "region", Value: "*"}},
-					},
 				},
 				Zone: zone.Owner{
 					Origins: zones(t, "fed.example.", "mesh.example."),
@@ -145,6 +141,10 @@ func TestParse(t *testing.T) {
 					},
 					TTL:         3600,
 					NegativeTTL: 1,
+					Import: pattern.Filter{
+						Names:  []pattern.Name{name(t, "*.pay.example"), name(t, "web.example"), name(t, "*")},
+						Labels: []pattern.Label{{Key: "tier", Value: "public"}, {Key: "team", Value: ""}, {Key: "region", Value: "*"}},
+					},
 				},
 				Fall: fall.F{Zones: []string{"fed.example."}},
 				Status: page.Config{

@@ -69,7 +69,7 @@ func checkRanges(t *testing.T, b Block) {
 		"rename":          froms,
 		"allow_addresses": anys(b.Owner.AllowAddresses),
 		"spiffe":          anys(b.Owner.Identity.SPIFFE.TrustDomains),
-		"import_names":    anys(b.Owner.Import.Names),
+		"import_names":    anys(b.Zone.Import.Names),
 	} {
 		for i, value := range values {
 			if slices.Contains(values[:i], value) {
@@ -101,8 +101,8 @@ func checkRanges(t *testing.T, b Block) {
 			t.Errorf("%s is out of range: %+v", rule, b)
 		}
 	}
-	for i, label := range b.Owner.Import.Labels {
-		if slices.ContainsFunc(b.Owner.Import.Labels[:i], func(other pattern.Label) bool { return other.Key == label.Key }) {
+	for i, label := range b.Zone.Import.Labels {
+		if slices.ContainsFunc(b.Zone.Import.Labels[:i], func(other pattern.Label) bool { return other.Key == label.Key }) {
 			t.Errorf("import_labels has the key %q twice", label.Key)
 		}
 	}
@@ -160,10 +160,10 @@ func appendBlock(tokens []caddyfile.Token, b Block) []caddyfile.Token {
 	for _, prefix := range b.Owner.AllowAddresses {
 		line("allow_addresses", prefix)
 	}
-	for _, name := range b.Owner.Import.Names {
+	for _, name := range b.Zone.Import.Names {
 		line("import_names", name)
 	}
-	for _, label := range b.Owner.Import.Labels {
+	for _, label := range b.Zone.Import.Labels {
 		line("import_labels", label)
 	}
 	if len(b.Fall.Zones) > 0 {

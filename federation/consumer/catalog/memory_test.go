@@ -14,6 +14,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -152,6 +153,7 @@ func TestMemory(t *testing.T) {
 			}
 			c := catalog.New(catalog.Rules{Admit: wire.Policy{}.Check})
 			b := zone.NewBuilder(zone.Config{Owners: []zone.Owner{{ID: "o", Origins: []federation.FQDN{services.FQDN("example")}, TTL: 30, NegativeTTL: 5}}}, nil)
+			var unpacker packed.Unpacker
 			before := heap()
 			c.Opened(epoch)
 			for i, m := range messages {
@@ -160,7 +162,7 @@ func TestMemory(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, change := range c.Changes() {
-					b.PutPacked(0, change.Packed, change.Generation, 0)
+					b.PutPrepared(b.Prepare(0, change.Packed, unpacker.Unpack(change.Packed)), change.Generation, 0)
 				}
 				if i%64 == 0 {
 					b.Publish(epoch.Add(time.Duration(i) * time.Second))
@@ -181,6 +183,7 @@ func TestMemory(t *testing.T) {
 			runtime.KeepAlive(messages)
 			runtime.KeepAlive(z)
 			runtime.KeepAlive(b)
+			runtime.KeepAlive(&unpacker)
 			runtime.KeepAlive(c)
 		})
 	}

@@ -9,9 +9,9 @@
 // before it detaches the old ones, keeps streams and catalogs.
 //
 // One goroutine, the writer, makes all changes to zones. All owners share it, so
-// nothing is done there that takes long for one of them: a mirror applies updates,
-// judges services and waits for disks on goroutines of its own, and services that
-// are expensive to compile are compiled there, too.
+// nothing is done there that takes long for one of them: a mirror applies updates and
+// waits for disks on goroutines of its own, and services are judged and compiled there,
+// too.
 //
 // Only packages of this module import it: it is not a stable API.
 package agent
@@ -131,7 +131,7 @@ type BlockConfig struct {
 	// is only compared.
 	Configuration any
 	Owners        []OwnerConfig // in the order of the Corefile
-	Zone          zone.Config   // its Owners belong to Owners, index by index; Imports follows from these
+	Zone          zone.Config   // its Owners belong to Owners, index by index
 }
 
 // OwnerError says why one of the owners of a block cannot be had.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 )
 
 // expensive are services that take long to compile, within what package wire
@@ -104,5 +105,45 @@ func BenchmarkNeighbour(b *testing.B) {
 				b.ReportMetric(milliseconds(elapsed)/float64(floods), "ms/flood")
 			}
 		})
+	}
+}
+
+// BenchmarkBatch is how long a batch of small services takes to be visible, which several server
+// blocks publish, and a batch that confirms them.
+func BenchmarkBatch(b *testing.B) {
+	for _, blocks := range []int{1, 4} {
+		a, block, owners := writer(b, "owner")
+		for range blocks - 1 {
+			other := a.newBlock(block.config)
+			owners[0].join(other, 0)
+			a.do(func() { a.attached = append(a.attached, other) })
+		}
+		var versions [2]consumer.Changes
+		for v := range versions {
+			var all []*federation.Service
+			for i := range 64 {
+				s := large(b, fmt.Sprintf("s%d", i), v)
+				s.Endpoints, s.Instances = s.Endpoints[:2], s.Instances[:2]
+				all = append(all, s)
+			}
+			versions[v] = upsert(all...)
+		}
+		confirmed := [2]consumer.Changes{versions[0], versions[0]}
+		for v := range confirmed {
+			confirmed[v].Services = slices.Clone(versions[0].Services)
+			for i := range confirmed[v].Services {
+				change := &confirmed[v].Services[i]
+				change.Was, change.Generation = change.Packed, uint64(2+v)
+			}
+		}
+		for name, batches := range map[string]*[2]consumer.Changes{"update": &versions, "confirm": &confirmed} {
+			owners[0].publish(versions[0])
+			b.Run(fmt.Sprintf("%s/%d", name, blocks), func(b *testing.B) {
+				b.ReportAllocs()
+				for i := 1; b.Loop(); i++ {
+					owners[0].publish(batches[i%2])
+				}
+			})
+		}
 	}
 }

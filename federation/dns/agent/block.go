@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -26,12 +25,6 @@ type Block struct {
 
 // newBlock returns a block that has no zone yet.
 func (a *Agent) newBlock(c BlockConfig) *Block {
-	c.Zone.Owners = slices.Clone(c.Zone.Owners)
-	for i := range c.Owners {
-		if filter := c.Owners[i].Import; !filter.IsZero() {
-			c.Zone.Owners[i].Imports = filter.Matches
-		}
-	}
 	return &Block{
 		agent:    a,
 		config:   c,

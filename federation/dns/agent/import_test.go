@@ -36,9 +36,9 @@ func filter(t *testing.T, texts string) (f pattern.Filter) {
 // importing is a server block of fed.example that imports what the texts say.
 func (w *world) importing(configuration any, texts string) agent.BlockConfig {
 	w.t.Helper()
-	c := w.owner(ownerAddress)
-	c.Import = filter(w.t, texts)
-	return w.block(configuration, c)
+	c := w.block(configuration, w.owner(ownerAddress))
+	c.Zone.Owners[0].Import = filter(w.t, texts)
+	return c
 }
 
 // tier is a service with a label.
@@ -396,9 +396,9 @@ func TestImportUnderFlips(t *testing.T) {
 		w := newWorld(t)
 		registry, _ := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		other, _ := w.serve("other.example:8008", tier(t, "api.fed.example", "192.0.2.2", "public"))
-		c := w.owner(ownerAddress)
-		c.Import = filter(t, "tier=public")
-		b := w.attach(w.block(1, c, w.owner("other.example:8008")))
+		c := w.block(1, w.owner(ownerAddress), w.owner("other.example:8008"))
+		c.Zone.Owners[0].Import = filter(t, "tier=public")
+		b := w.attach(c)
 		time.Sleep(time.Minute)
 		asking := ask(b, map[string]string{"api.fed.example": "192.0.2.2 60"})
 		flip(t, registry, 2000)
@@ -435,9 +435,9 @@ func TestRestartImportsLess(t *testing.T) {
 		w := newWorld(t)
 		file := filepath.Join(t.TempDir(), "catalog")
 		config := func(texts string) agent.BlockConfig {
-			c := w.kept(file)
-			c.Import = filter(t, texts)
-			return w.block(1, c)
+			c := w.block(1, w.kept(file))
+			c.Zone.Owners[0].Import = filter(t, texts)
+			return c
 		}
 		_, stop := w.serve(ownerAddress, services.At("a.fed.example", "192.0.2.1"), services.At("b.fed.example", "192.0.2.2"),
 			services.At("c.fed.example", "192.0.2.3"))

@@ -44,21 +44,24 @@ func (m *member) tell(o *owner) {
 
 // publish carries the changes of a catalog into the zones. It returns when queries
 // see them. The mirror calls it on the goroutine that received the changes, so
-// services that are expensive to compile cost their owner's time.
+// services cost their owner's time until they are compiled.
+//
+// Blocks join between two calls only, and one that is withdrawn meanwhile publishes nothing
+// any more.
 func (o *owner) publish(changes consumer.Changes) {
-	ready := o.prepare(changes)
+	members := o.members.Load()
+	offers := o.prepare(members, &changes)
 	o.agent.do(func() {
 		o.status = changes.Status.Summary
-		for _, m := range *o.members.Load() {
-			compiled := restored(changes.Prepared)
-			for i := range changes.Services {
-				change := &changes.Services[i]
-				if change.Op() == catalog.Gone {
+		for i, m := range *members {
+			for n := range changes.Services {
+				switch change := &changes.Services[n]; change.Op() {
+				case catalog.Gone:
 					m.block.builder.Remove(m.index, change.Name)
-				} else if p := compiled.take(m, change.Packed); p != nil {
-					m.block.builder.PutPrepared(p, change.Generation, change.Updated)
-				} else {
-					ready.put(m, change.Packed, catalog.Announced{Generation: change.Generation, Updated: change.Updated})
+				case catalog.Confirmed:
+					m.block.builder.Confirm(m.index, change.Name, change.Generation)
+				case catalog.Offered:
+					m.block.builder.PutPrepared(offers[n][i], change.Generation, change.Updated)
 				}
 			}
 			m.tell(o)
@@ -67,22 +70,37 @@ func (o *owner) publish(changes consumer.Changes) {
 	o.log.Published(changes.Services, o.agent.now())
 }
 
+// joinTogether is how many services come into the zone of a block that joins at a time: the
+// writer works for other owners in between.
+const joinTogether = 512
+
 // join makes a block publish the owner: it gets the whole catalog, and all changes
 // from there on.
 func (o *owner) join(b *Block, index int) {
 	m := &member{block: b, index: index}
+	type offered struct {
+		zone.Prepared
+		catalog.Announced
+	}
+	next := make([]offered, 0, joinTogether)
+	put := func() {
+		for i := range next {
+			b.builder.PutPrepared(next[i].Prepared, next[i].Generation, next[i].Updated)
+		}
+		next = next[:0]
+	}
 	o.mirror.View(func(services iter.Seq2[packed.Service, catalog.Announced], s catalog.Summary) {
-		ready := make(prepared)
-		for service := range services {
-			ready.add(m, service, service.Unpack)
+		for service, announced := range services {
+			next = append(next, offered{b.builder.Prepare(index, service, o.unpacker.Unpack(service)), announced})
+			if len(next) == joinTogether {
+				o.agent.do(put)
+			}
 		}
 		o.agent.do(func() {
+			put()
 			o.status = s
 			if s.Refused > s.Addresses || s.NotImported > 0 {
 				m.complete = o.completeFor(m, s.Generation+1)
-			}
-			for service, announced := range services {
-				ready.put(m, service, announced)
 			}
 			o.setMembers(append(slices.Clone(*o.members.Load()), m))
 			m.tell(o)
@@ -142,7 +160,7 @@ func (c *BlockConfig) published(index int) any {
 			}
 		}
 	}
-	return []any{c.Owners[index].Import, own.Origins, own.Renames, taken}
+	return []any{own.Import, own.Origins, own.Renames, taken}
 }
 
 // refetch has the owner send its services again where a block publishes more of them than

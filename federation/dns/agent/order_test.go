@@ -128,7 +128,7 @@ func TestBatchIsPublishedThenReleasedThenAnnounced(t *testing.T) {
 					}
 					o.status = upsert().Status.Summary
 					for _, name := range []string{"same", string(rune('c' + i))} {
-						prepared(nil).put((*o.members.Load())[0], packed.Of(large(t, name, 0)), catalog.Announced{Generation: 1})
+						b.builder.Put((*o.members.Load())[0].index, large(t, name, 0), 1)
 					}
 				}, held[i]}
 			}()
@@ -154,35 +154,10 @@ func TestBatchIsPublishedThenReleasedThenAnnounced(t *testing.T) {
 	})
 }
 
-// TestLargeServicesAreCompiledBesideTheWriter compiles a service while the writer is
-// held up, for every block that publishes it, and once only.
-func TestLargeServicesAreCompiledBesideTheWriter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, b, owners := writer(t, "a")
-		held := make(chan struct{})
-		a.ops <- op{func() {}, held}
-		web, tiny := large(t, "web", 1), large(t, "tiny", 1)
-		tiny.Endpoints, tiny.Instances = tiny.Endpoints[:1], tiny.Instances[:1]
-		ready := owners[0].prepare(upsert(web, tiny))
-		if len(ready) != 1 || ready[target{b, packed.Of(web)}] == nil {
-			t.Fatalf("prepared without the writer: %v", ready)
-		}
-		<-held
-		owners[0].publish(upsert(web))
-		if got := firstAddress(b, "web.fed.example."); got != "10.1.0.1" {
-			t.Errorf("web is %q", got)
-		}
-		again := *web
-		if ready := owners[0].prepare(upsert(&again)); len(ready) > 0 {
-			t.Error("prepared what is there already")
-		}
-	})
-}
-
-// TestRestoredServicesAreCompiledBesideTheWriter compiles services, large ones as well,
-// while the writer is held up. Of those that the catalog has refused nothing is
-// published, and one that was not compiled is published all the same.
-func TestRestoredServicesAreCompiledBesideTheWriter(t *testing.T) {
+// TestServicesAreCompiledBesideTheWriter compiles services while the writer is held up: those
+// that come once, and those of a file before they come. Of those that the catalog has refused
+// nothing is published, and one that was not compiled is published all the same.
+func TestServicesAreCompiledBesideTheWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, owners := writer(t, "a")
 		held := make(chan struct{})
@@ -193,9 +168,14 @@ func TestRestoredServicesAreCompiledBesideTheWriter(t *testing.T) {
 			changes.Prepared = append(changes.Prepared, owners[0].compile(p, p.Unpack()))
 		}
 		changes.Services = slices.Delete(changes.Services, 1, 2)
-		late := target{b, changes.Services[2].Packed}
-		if again := owners[0].prepare(changes); len(again) != 1 || again[late] == nil {
-			t.Errorf("%d services are compiled once more", len(again))
+		offers := owners[0].prepare(owners[0].members.Load(), &changes)
+		for i, at := range []int{0, 2} {
+			if offers[i][0] != changes.Prepared[at].(compiled).offers[0] {
+				t.Errorf("%s is compiled once more", changes.Services[i].Name)
+			}
+		}
+		if len(offers[2]) != 1 {
+			t.Error("what comes late is not compiled")
 		}
 		<-held
 		owners[0].publish(changes)
@@ -205,4 +185,21 @@ func TestRestoredServicesAreCompiledBesideTheWriter(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestFileOfOneMember has a block join after the services of a file were compiled for another.
+func TestFileOfOneMember(t *testing.T) {
+	a, b, owners := writer(t, "a")
+	changes := upsert(large(t, "web", 1))
+	p := changes.Services[0].Packed
+	changes.Prepared = []any{owners[0].compile(p, p.Unpack())}
+	late := a.newBlock(b.config)
+	owners[0].join(late, 0)
+	a.do(func() { a.attached = append(a.attached, late) })
+	owners[0].publish(changes)
+	for i, block := range []*Block{b, late} {
+		if got := firstAddress(block, "web.fed.example."); got != "10.1.0.1" {
+			t.Errorf("web is %q in block %d", got, i)
+		}
+	}
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
 
 // OwnerConfig is what one federation block says of the connection to its owner.
@@ -42,10 +42,6 @@ type OwnerConfig struct {
 	MaxCatalog     int64 // octets, as catalog.Size counts them
 	MaxMessage     int   // octets
 	AllowAddresses []netip.Prefix
-
-	// Import chooses what of the owner the block publishes. It may differ between two
-	// blocks that name the owner: each publishes what it chooses itself.
-	Import pattern.Filter
 }
 
 // ID is the name of the owner, which makes two federation blocks one owner: the one that it
@@ -68,7 +64,7 @@ func (c *OwnerConfig) sameSubscription(d *OwnerConfig) bool {
 // agrees reports whether two blocks that name one owner can have one of them each.
 func (c *OwnerConfig) agrees(d *OwnerConfig) bool {
 	x, y := *c, *d
-	x.Name, x.Import = y.Name, y.Import // it may be the default in one of them
+	x.Name = y.Name // it may be the default in one of them
 	return reflect.DeepEqual(x, y)
 }
 
@@ -212,6 +208,9 @@ type owner struct {
 	running   atomic.Pointer[claim] // whose subscription the mirror has; nil before it runs
 	retention atomic.Int64          // of the catalog, a time.Duration
 
+	// Owned by who calls publish and join, one at a time.
+	unpacker packed.Unpacker
+
 	log history.Log // has a lock of its own
 }
 
@@ -305,15 +304,12 @@ func admit(claims []*claim, policy wire.Policy, s *federation.Service) *federati
 	var first *federation.InvalidError
 	unwanted := false
 	for _, c := range claims {
-		if !c.config.Import.Matches(s) {
+		switch _, imported, invalid := c.block.config.Zone.Judge(c.index, s); {
+		case !imported:
 			unwanted = true
-			continue
-		}
-		_, invalid := c.block.config.Zone.Admit(c.index, s.FQDN)
-		if invalid == nil {
+		case invalid == nil:
 			return policy.Check(s)
-		}
-		if first == nil {
+		case first == nil:
 			first = invalid
 		}
 	}

@@ -116,8 +116,8 @@ func TestReloadWidens(t *testing.T) {
 			services.At("zz.other.example", "192.0.2.9"), "192.0.2.9 60",
 		},
 		"import_names": {
-			func(b *agent.BlockConfig) { b.Owners[0].Import = filter(t, "a.fed.example b.fed.example") },
-			func(b *agent.BlockConfig) { b.Owners[0].Import = filter(t, "*.fed.example") },
+			func(b *agent.BlockConfig) { b.Zone.Owners[0].Import = filter(t, "a.fed.example b.fed.example") },
+			func(b *agent.BlockConfig) { b.Zone.Owners[0].Import = filter(t, "*.fed.example") },
 			services.At("zz.fed.example", "192.0.2.9"), "192.0.2.9 60",
 		},
 		"max_services": {

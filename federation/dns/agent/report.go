@@ -118,7 +118,7 @@ func (a *Agent) Refused(name string, answers []status.Answer, now time.Time) (pa
 func (b *Block) Explain(z *zone.Zone, name string, qtype uint16, now time.Time) status.Answer {
 	owners := make([]why.Owner, len(b.owners))
 	for i, o := range b.owners {
-		owners[i] = why.Owner{Report: o.summary(now), Log: &o.log, Import: b.config.Owners[i].Import}
+		owners[i] = why.Owner{Report: o.summary(now), Log: &o.log}
 	}
 	return why.Answer(&b.config.Zone, z, owners, name, qtype, now)
 }

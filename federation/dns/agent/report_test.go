@@ -127,9 +127,8 @@ func TestExplainRivals(t *testing.T) {
 		const other = "other.example:8008"
 		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		w.serve(other, services.At("web.remote.example", "192.0.2.2"), services.At("private.remote.example", "192.0.2.3"))
-		second := w.owner(other)
-		second.Import = filter(t, "web.remote.example *.shop.remote.example")
-		c := w.block("one", w.owner(ownerAddress), second)
+		c := w.block("one", w.owner(ownerAddress), w.owner(other))
+		c.Zone.Owners[1].Import = filter(t, "web.remote.example *.shop.remote.example")
 		c.Zone.Owners[1].Renames = append(c.Zone.Owners[1].Renames, zone.Rename{From: services.FQDN("remote.example"), To: services.FQDN("fed.example")})
 		b := w.attach(c)
 		time.Sleep(time.Minute)

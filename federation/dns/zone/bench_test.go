@@ -151,7 +151,7 @@ func BenchmarkPutLargest(b *testing.B) {
 	b.Run("PutPrepared", func(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
 			b.StopTimer()
-			prepared := builder.Prepare(nil, 0, packed.Of(versions[i%2]), versions[i%2])
+			prepared := builder.Prepare(0, packed.Of(versions[i%2]), versions[i%2])
 			b.StartTimer()
 			builder.PutPrepared(prepared, 1, 0)
 		}
@@ -162,21 +162,23 @@ func BenchmarkPutLargest(b *testing.B) {
 func BenchmarkPublish(b *testing.B) {
 	for _, size := range catalogSizes {
 		builder := filled(size)
+		var unpacker packed.Unpacker
+		prepare := func(p packed.Service) zone.Prepared { return builder.Prepare(0, p, unpacker.Unpack(p)) }
 		b.Run(fmt.Sprintf("update/%d", size), func(b *testing.B) {
 			changed := plain(7)
 			changed.Description = "changed"
 			versions := []packed.Service{packed.Of(plain(7)), packed.Of(changed)}
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				builder.PutPacked(0, versions[i%2], 1, 0)
+				builder.PutPrepared(prepare(versions[i%2]), 1, 0)
 				builder.Publish(now)
 			}
 		})
 		b.Run(fmt.Sprintf("confirm/%d", size), func(b *testing.B) {
-			s := packed.Of(plain(7)) // as the catalog has it, from what the owner has sent
+			name := plain(7).Name
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				builder.PutPacked(0, s, uint64(2+i%2), 0)
+				builder.Confirm(0, name, uint64(2+i%2))
 				builder.Publish(now)
 			}
 		})
@@ -184,7 +186,7 @@ func BenchmarkPublish(b *testing.B) {
 			s := packed.Of(plain(size))
 			b.ReportAllocs()
 			for b.Loop() {
-				builder.PutPacked(0, s, 1, 0)
+				builder.PutPrepared(prepare(s), 1, 0)
 				builder.Publish(now)
 				builder.Remove(0, s.Name())
 				builder.Publish(now)

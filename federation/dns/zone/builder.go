@@ -25,7 +25,6 @@ type Builder struct {
 	current *Zone
 	changed bool // since current: the status of an owner, or the tree
 
-	unpacker   packed.Unpacker
 	refuseName subtree.Refuse // read-only after NewBuilder
 }
 
@@ -87,57 +86,38 @@ func (b *Builder) addOrigin(name string, owner int, serial uint32) {
 	b.origins[i].owners = append(b.origins[i].owners, owner)
 }
 
-// Put offers a service. It replaces what the owner offered under the same service name,
-// also where it is itself not imported. If the fqdn has changed, the next version has the
-// old one no longer.
+// Put offers a service: what Prepare makes of it, of which this version is not known when it
+// came.
 func (b *Builder) Put(owner int, s *federation.Service, generation uint64) {
-	b.PutPacked(owner, packed.Of(s), generation, 0)
+	p := packed.Of(s)
+	b.PutPrepared(b.Prepare(owner, p, p.Unpack()), generation, 0)
 }
 
-// PutPacked is Put for a service that is packed, whose memory the zone shares. Updated is
-// when this version came, in seconds since 1970, for Explain; 0: it is not known.
-func (b *Builder) PutPacked(owner int, p packed.Service, generation uint64, updated uint32) {
-	b.put(owner, p, generation, updated, nil)
-}
-
-func (b *Builder) put(owner int, p packed.Service, generation uint64, updated uint32, prepared *Prepared) {
-	name := p.Name()
-	old := b.tree.Offer(owner, name)
-	if old != nil && old.Service == p {
-		// The owner has confirmed it on a new stream: nothing but its life changes.
-		if old.Generation() != generation {
-			b.exchange(old.FQDN(), old, old.Confirmed(generation))
-		}
-		return
-	}
-	offer := prepared.take()
-	if offer == nil {
-		s := b.unpacker.Unpack(p)
-		if !b.config.imports(owner, s) {
-			b.Remove(owner, name)
-			return
-		}
-		fqdn, invalid := b.config.Admit(owner, s.FQDN)
-		if invalid != nil {
-			b.Remove(owner, name)
-			b.refuse(owner, strings.Clone(name), Fault(invalid.Reason))
-			return
-		}
-		offer = b.compile(owner, p, s, fqdn.String())
-	}
-	offer.Announced(generation, updated)
-	b.admit(owner, name)
-	if old != nil && old.FQDN() != offer.FQDN() {
-		b.exchange(old.FQDN(), old, nil)
+// PutPrepared offers what Prepare has returned, once: from then on it is part of the zone. It
+// replaces what the owner offered under the same service name, also where the service is not
+// published here. If the fqdn has changed, the next version has the old one no longer.
+// Updated is when this version came, in seconds since 1970, for Explain; 0: it is not known.
+func (b *Builder) PutPrepared(p Prepared, generation uint64, updated uint32) {
+	old := b.tree.Offer(p.owner, p.service.Name())
+	if old == nil || p.offer == nil || old.FQDN() != p.offer.FQDN() {
+		b.Remove(p.owner, p.service.Name())
 		old = nil
 	}
-	b.exchange(offer.FQDN(), old, offer)
+	switch {
+	case p.refused != "":
+		b.refuse(p.owner, strings.Clone(p.service.Name()), p.refused)
+	case p.offer != nil:
+		p.offer.Announced(generation, updated)
+		b.exchange(p.offer.FQDN(), old, p.offer)
+	}
 }
 
-// compile makes the offer of the service s, packed as p, that is published at the
-// fqdn. Of the Builder it reads only what never changes.
-func (b *Builder) compile(owner int, p packed.Service, s *federation.Service, fqdn string) *precedence.Offer {
-	return precedence.NewOffer(p, s, fqdn, owner, b.refuseName)
+// Confirm offers a service in another generation, where it is published: the owner has sent it
+// again, on a new stream, as it was.
+func (b *Builder) Confirm(owner int, name string, generation uint64) {
+	if old := b.tree.Offer(owner, name); old != nil && old.Generation() != generation {
+		b.exchange(old.FQDN(), old, old.Confirmed(generation))
+	}
 }
 
 // exchange puts an offer in the place of another one of the same service, both of

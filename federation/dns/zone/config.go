@@ -9,6 +9,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 )
 
 // Config is what one server block publishes. It is read-only after NewBuilder.
@@ -31,9 +32,9 @@ type Owner struct {
 	NegativeTTL uint32            // seconds; TTL and MINIMUM of the SOA. The first block of an origin decides
 	Retention   time.Duration     // 0 is unlimited
 
-	// Imports reports whether a service is published at all, if its name is one of the
-	// origins. It must not keep the service. Nil takes every service.
-	Imports func(*federation.Service) bool
+	// Import chooses which services are published at all, if their names are in one of the
+	// origins. Two server blocks may choose differently of one owner.
+	Import pattern.Filter
 
 	// Admits reports whether the owner may publish an address, which is unmapped.
 	// The owner's own endpoints were judged when they arrived. This is for the
@@ -44,6 +45,16 @@ type Owner struct {
 
 // Rename publishes the names under From as the same names under To.
 type Rename struct{ From, To federation.FQDN }
+
+// Judge returns what becomes of a service of the owner at index i: the name under which it is
+// published, whether it is imported, and why it is not admitted if it is.
+func (c *Config) Judge(i int, s *federation.Service) (name federation.FQDN, imported bool, invalid *federation.InvalidError) {
+	if !c.Owners[i].Import.Matches(s) {
+		return federation.FQDN{}, false, nil
+	}
+	name, invalid = c.Admit(i, s.FQDN)
+	return name, true, invalid
+}
 
 // Admit returns the name under which the owner at index i publishes fqdn, or
 // why it may not. It is a function of the configuration and of the name alone,
@@ -95,13 +106,6 @@ func (c *Config) Originals(i int, name federation.FQDN) (originals []federation.
 		}
 	}
 	return originals
-}
-
-// imports reports whether the owner at index i publishes the service here, if its name
-// is admitted.
-func (c *Config) imports(i int, s *federation.Service) bool {
-	imports := c.Owners[i].Imports
-	return imports == nil || imports(s)
 }
 
 // origin returns the longest origin of any owner that name is in. An owner

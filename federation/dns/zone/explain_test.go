@@ -131,7 +131,8 @@ func TestExplainRules(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := zone.NewBuilder(config, nil)
 			for _, p := range tt.puts {
-				b.PutPacked(p.owner, packed.Of(explained(p.name, p.fqdn, p.id)), p.generation, 1_000_000)
+				s := explained(p.name, p.fqdn, p.id)
+				b.PutPrepared(b.Prepare(p.owner, packed.Of(s), s), p.generation, 1_000_000)
 			}
 			for i := range config.Owners {
 				b.SetStatus(i, zone.Status{Live: 1, Expires: now.Add(-time.Hour), Known: true})

@@ -926,18 +926,17 @@ func (c *chaos) offered(owner int, name string) int {
 	return slices.IndexFunc(c.offers, func(o offer) bool { return o.owner == owner && o.service.Name == name })
 }
 
-// put offers a service in one of the two ways, and in place of an offer of the same name.
+// put offers a service in place of an offer of the same name, or in another generation where it
+// is the same.
 func (c *chaos) put(b *zone.Builder, o offer) {
 	if at := c.offered(o.owner, o.service.Name); at >= 0 {
-		c.offers[at] = o
-	} else {
-		c.offers = append(c.offers, o)
-	}
-	if c.IntN(2) == 0 {
-		if p := b.Prepare(nil, o.owner, packed.Of(o.service), o.service); p != nil {
-			b.PutPrepared(p, o.generation, 0)
+		same := packed.Of(c.offers[at].service) == packed.Of(o.service)
+		if c.offers[at] = o; same && c.IntN(2) == 0 {
+			b.Confirm(o.owner, o.service.Name, o.generation)
 			return
 		}
+	} else {
+		c.offers = append(c.offers, o)
 	}
 	b.Put(o.owner, o.service, o.generation)
 }

@@ -27,7 +27,8 @@ func numbered(i int) *federation.Service {
 func published(n int) pages.Part {
 	builder := zone.NewBuilder(zone.Config{Owners: []zone.Owner{{ID: "o", Origins: []federation.FQDN{must.Value(federation.ParseFQDN("example"))}}}}, nil)
 	for i := range n {
-		builder.PutPacked(0, packed.Of(numbered(i)), 1, 1)
+		s := numbered(i)
+		builder.PutPrepared(builder.Prepare(0, packed.Of(s), s), 1, 1)
 	}
 	return pages.Part{Zone: builder.Publish(epoch)}
 }

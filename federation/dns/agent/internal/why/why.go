@@ -23,7 +23,6 @@ import (
 type Owner struct {
 	Report status.FollowedOwner
 	Log    *history.Log
-	Import pattern.Filter
 }
 
 // block is a server block with the owners of its zone.Config.
@@ -172,7 +171,7 @@ func (b *block) leavesOut(i int, name string) (notImported, notAdmitted string) 
 		return "", fmt.Sprintf("rename publishes what this owner has at %s under another name", fqdn)
 	}
 	for _, of := range originals {
-		if notImported = filtered(&b.owners[i].Import, of); notImported != "" {
+		if notImported = filtered(&b.config.Owners[i].Import, of); notImported != "" {
 			continue
 		}
 		_, invalid := b.config.Admit(i, of)
@@ -205,11 +204,11 @@ func filtered(f *pattern.Filter, fqdn federation.FQDN) string {
 // labels says that the import filter of the owner at an index leaves services out because of
 // their labels, if it does. Which ones they are is not kept.
 func (b *block) labels(i int) string {
-	o := &b.owners[i]
-	if len(o.Import.Labels) == 0 || o.Report.NotImported == 0 {
+	labels := b.config.Owners[i].Import.Labels
+	if len(labels) == 0 || b.owners[i].Report.NotImported == 0 {
 		return ""
 	}
-	return fmt.Sprintf("import_labels leaves out services of this owner without %s; their names are not kept, so this may be one", join(o.Import.Labels))
+	return fmt.Sprintf("import_labels leaves out services of this owner without %s; their names are not kept, so this may be one", join(labels))
 }
 
 func join[P fmt.Stringer](patterns []P) string {
