@@ -22,12 +22,13 @@ package duplex
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -68,12 +69,12 @@ type Stream struct {
 	requests  Requests
 	responses Responses
 
-	over chan struct{} // closed at the end of the stream
-	err  error         // why it ended; read-only once over is closed
+	over   chan struct{} // closed at the end of the stream
+	err    error         // why it ended; read-only once over is closed
+	cancel context.CancelFunc
 
-	queueing chan struct{}            // has a value while somebody waits for room
-	room     chan struct{}            // a value for every part of the queue that is taken
-	answers  chan *rdpb.StreamRequest // the queue; nil stands for the end of sending
+	room    *semaphore.Weighted      // of the queue, in parts
+	answers chan *rdpb.StreamRequest // the queue; nil stands for the end of sending
 
 	sending chan struct{} // has a value while a message is sent
 	closed  bool          // nothing else is sent; of who sends
@@ -84,10 +85,10 @@ type Stream struct {
 // lets its handler return.
 func New(ctx context.Context, link Link, end context.CancelCauseFunc) *Stream {
 	s := &Stream{
-		ctx: ctx, link: link, end: end, over: make(chan struct{}),
-		room: make(chan struct{}, MaxAnswers), answers: make(chan *rdpb.StreamRequest, MaxAnswers),
-		queueing: make(chan struct{}, 1), sending: make(chan struct{}, 1),
+		link: link, end: end, over: make(chan struct{}), sending: make(chan struct{}, 1),
+		room: semaphore.NewWeighted(MaxAnswers), answers: make(chan *rdpb.StreamRequest, MaxAnswers),
 	}
+	s.ctx, s.cancel = context.WithCancel(ctx)
 	s.requests.half = newHalf[*rdpb.StreamRequest](s)
 	s.responses.half = newHalf[*rdpb.StreamResponse](s)
 	return s
@@ -101,6 +102,7 @@ func (s *Stream) Responses() *Responses { return &s.responses }
 
 // Read hands what comes to the halves until the stream ends.
 func (s *Stream) Read() {
+	defer s.cancel()
 	defer close(s.over)
 	for {
 		m, err := s.link.Recv()
@@ -109,7 +111,7 @@ func (s *Stream) Read() {
 			return
 		}
 		if response := m.GetResponse(); response != nil && (!s.responses.open.Load() || !s.responses.put(response)) {
-			s.queue(wire.Decline(response), nil)
+			s.queue(s.ctx, wire.Decline(response))
 		}
 		if request := m.GetRequest(); request != nil {
 			s.requests.put(request)
@@ -123,9 +125,7 @@ func (s *Stream) Write() {
 		select {
 		case m := <-s.answers:
 			s.write(m)
-			for range parts(m) {
-				<-s.room
-			}
+			s.room.Release(parts(m))
 		case <-s.over:
 			return
 		}
@@ -162,66 +162,45 @@ func (s *Stream) send(f func() error) error {
 	return f()
 }
 
-// queue puts an answer where Write finds it. It waits for room until the stream ends, or
-// gone is closed.
-func (s *Stream) queue(m *rdpb.StreamRequest, gone <-chan struct{}) {
-	select {
-	case s.queueing <- struct{}{}:
-	case <-gone:
-		return
-	case <-s.ctx.Done():
-		return
+// queue puts an answer where Write finds it. It waits for room until ctx ends, which is that
+// of the stream or of a half of it.
+func (s *Stream) queue(ctx context.Context, m *rdpb.StreamRequest) {
+	if s.room.Acquire(ctx, parts(m)) == nil {
+		s.answers <- m // for which there is room
 	}
-	defer func() { <-s.queueing }()
-	for range parts(m) {
-		select {
-		case s.room <- struct{}{}:
-		case <-gone:
-			return
-		case <-s.over:
-			return
-		case <-s.ctx.Done():
-			return
-		}
-	}
-	s.answers <- m // for which there is room
 }
 
 // parts returns how much of the queue an answer takes.
-func parts(m *rdpb.StreamRequest) int { return min(1+proto.Size(m)/answerBytes, MaxAnswers) }
+func parts(m *rdpb.StreamRequest) int64 { return int64(min(1+proto.Size(m)/answerBytes, MaxAnswers)) }
 
 // half is what comes for one half.
 type half[T any] struct {
 	stream *Stream
 	in     chan T
-	gone   chan struct{} // closed by close
-	close  func()
+	life   context.Context //nolint:containedctx // ends with the stream, and with Close
+	close  context.CancelCauseFunc
 }
 
 func newHalf[T any](s *Stream) half[T] {
-	gone := make(chan struct{})
-	return half[T]{s, make(chan T), gone, sync.OnceFunc(func() { close(gone) })}
+	life, end := context.WithCancelCause(s.ctx)
+	return half[T]{s, make(chan T), life, end}
 }
 
 // put waits until the half takes m, and reports whether it did.
 func (h *half[T]) put(m T) bool {
-	select {
-	case <-h.gone:
+	if h.life.Err() != nil {
 		return false
-	default:
 	}
 	select {
 	case h.in <- m:
 		return true
-	case <-h.gone:
+	case <-h.life.Done():
 		return false
-	case <-h.stream.ctx.Done():
-		return true // nobody is told any more
 	}
 }
 
 // Close says that the half is not read any more. The other one goes on.
-func (h *half[T]) Close() { h.close() }
+func (h *half[T]) Close() { h.close(net.ErrClosed) }
 
 // recv waits for what comes. It fails at the end of the stream, with its reason, and with
 // [net.ErrClosed] after Close.
@@ -229,9 +208,11 @@ func (h *half[T]) recv() (m T, err error) {
 	select {
 	case m = <-h.in:
 		return m, nil
-	case <-h.gone:
-		return m, net.ErrClosed
-	case <-h.stream.over:
+	case <-h.life.Done():
+		if cause := context.Cause(h.life); errors.Is(cause, net.ErrClosed) {
+			return m, cause
+		}
+		<-h.stream.over
 		return m, h.stream.err
 	}
 }
@@ -270,13 +251,13 @@ func (r *Responses) Recv() (*rdpb.StreamResponse, error) { return r.recv() }
 // has ended is no error: Recv says so.
 func (r *Responses) Send(m *rdpb.StreamRequest) error {
 	r.open.Store(true)
-	r.stream.queue(m, r.gone)
+	r.stream.queue(r.life, m)
 	return nil
 }
 
 // CloseSend says that nothing else is sent on either half, once the requests are sent
 // that wait. It is for the side that has opened the stream.
 func (r *Responses) CloseSend() error {
-	r.stream.queue(nil, r.gone)
+	r.stream.queue(r.life, nil)
 	return nil
 }
