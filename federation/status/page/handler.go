@@ -76,15 +76,15 @@ func Handler(source Source) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", h.page)
 	mux.HandleFunc("GET /services", h.listing)
-	mux.HandleFunc("GET /v1/status", h.status)
-	mux.HandleFunc("GET /v1/why", h.why)
-	mux.HandleFunc("GET /v1/services", h.services)
+	mux.Handle("GET /v1/status", answer(func(*http.Request) (any, int, error) { return source.Status(), 0, nil }))
+	mux.Handle("GET /v1/why", answer(h.why))
+	mux.Handle("GET /v1/services", answer(h.services))
 	mux.HandleFunc("GET /v1/catalog", h.catalog)
 	retry := func(from url.Values) (any, error) { return source.Retry(from.Get("of")) }
 	confirm := func(from url.Values) (any, error) { return source.Confirm(from.Get("of"), from.Get("source")) }
-	mux.HandleFunc("POST /v1/retry", h.post(retry))
+	mux.Handle("POST /v1/retry", h.post(retry))
 	mux.HandleFunc("POST /retry", h.postForm(retry))
-	mux.HandleFunc("POST /v1/confirm", h.post(confirm))
+	mux.Handle("POST /v1/confirm", h.post(confirm))
 	mux.HandleFunc("POST /confirm", h.postForm(confirm))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		protect(w.Header())
@@ -127,20 +127,28 @@ type handler struct {
 	forms *http.CrossOriginProtection
 }
 
+// answer returns the value that a request gets, or an error and its code.
+type answer func(r *http.Request) (value any, code int, err error)
+
+// ServeHTTP implements http.Handler.
+func (a answer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	value, code, err := a(r)
+	if err != nil {
+		fail(w, code, err)
+		return
+	}
+	send(w, http.StatusOK, value)
+}
+
 // post answers a POST below /v1 with what act returns. Whoever sends it is no page in a
 // browser, or one from here.
-func (h handler) post(act func(url.Values) (any, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
+func (h handler) post(act func(url.Values) (any, error)) answer {
+	return func(r *http.Request) (any, int, error) {
 		if err := h.forms.Check(r); err != nil {
-			fail(w, http.StatusForbidden, err)
-			return
+			return nil, http.StatusForbidden, err //nolint:wrapcheck // it is what the answer says
 		}
 		was, err := act(r.URL.Query())
-		if err != nil {
-			fail(w, http.StatusNotFound, err)
-			return
-		}
-		send(w, was)
+		return was, http.StatusNotFound, err
 	}
 }
 
@@ -164,21 +172,17 @@ func (h handler) postForm(act func(url.Values) (any, error)) http.HandlerFunc {
 	}
 }
 
-func (h handler) status(w http.ResponseWriter, _ *http.Request) { send(w, h.source.Status()) }
+func (h handler) why(r *http.Request) (any, int, error) {
+	why, err := h.explain(r, r.URL.Query().Get("name"), r.URL.Query().Get("type"))
+	return why, http.StatusBadRequest, err
+}
 
-func (h handler) why(w http.ResponseWriter, r *http.Request) {
-	query := r.URL.Query()
-	name, qtype, err := parseQuestion(query.Get("name"), query.Get("type"))
+func (h handler) explain(r *http.Request, name, text string) (status.Why, error) {
+	name, qtype, err := parseQuestion(name, text)
 	if err != nil {
-		fail(w, http.StatusBadRequest, err)
-		return
+		return status.Why{}, err
 	}
-	why, err := h.source.Why(r.Context(), name, qtype)
-	if err != nil {
-		fail(w, http.StatusBadRequest, err)
-		return
-	}
-	send(w, why)
+	return h.source.Why(r.Context(), name, qtype) //nolint:wrapcheck // it is what the page says
 }
 
 // parseQuestion reads a name and a type.
@@ -199,22 +203,16 @@ func parseQuestion(name, text string) (string, uint16, error) {
 	return dns.CanonicalName(name), qtype, nil
 }
 
-func (h handler) services(w http.ResponseWriter, r *http.Request) {
+func (h handler) services(r *http.Request) (any, int, error) {
 	query, limit := r.URL.Query(), defaultLimit
 	if text := query.Get("limit"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > maxLimit {
-			fail(w, http.StatusBadRequest, fmt.Errorf("limit: %q is not in 1 to %d", text, maxLimit))
-			return
+		var err error
+		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > maxLimit {
+			return nil, http.StatusBadRequest, fmt.Errorf("limit: %q is not in 1 to %d", text, maxLimit)
 		}
-		limit = n
 	}
 	page, err := h.source.Services(query.Get("of"), query.Get("after"), limit)
-	if err != nil {
-		fail(w, http.StatusNotFound, err)
-		return
-	}
-	send(w, page)
+	return page, http.StatusNotFound, err
 }
 
 func (h handler) catalog(w http.ResponseWriter, r *http.Request) {
@@ -263,15 +261,14 @@ func (p *patient) Write(b []byte) (int, error) {
 }
 
 // send answers with a value.
-func send(w http.ResponseWriter, value any) {
+func send(w http.ResponseWriter, code int, value any) {
 	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
 	_ = newEncoder(w).Encode(value) //nolint:errchkjson // a client that is gone needs no answer
 }
 
 func fail(w http.ResponseWriter, code int, err error) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_ = newEncoder(w).Encode(map[string]string{"error": err.Error()}) //nolint:errchkjson // as above
+	send(w, code, map[string]string{"error": err.Error()})
 }
 
 // protect keeps an answer out of caches, frames and other sites, and away from guesses.

@@ -123,14 +123,6 @@ func (h handler) page(w http.ResponseWriter, r *http.Request) {
 	h.render(w, code, "status", v)
 }
 
-func (h handler) explain(r *http.Request, name, text string) (status.Why, error) {
-	name, qtype, err := parseQuestion(name, text)
-	if err != nil {
-		return status.Why{}, err
-	}
-	return h.source.Why(r.Context(), name, qtype) //nolint:wrapcheck // it is what the page says
-}
-
 // listing is a page of the services of a catalog.
 type listing struct {
 	Title, Heading  string
@@ -166,7 +158,7 @@ func (h handler) listing(w http.ResponseWriter, r *http.Request) {
 	now := h.source.Status().Now
 	v.Total, v.Next = page.Total, page.Next
 	for _, s := range page.Services {
-		v.List = append(v.List, listed{s, clock{now}.At(s.Updated), indent(s.Service)})
+		v.List = append(v.List, listed{s, shown{now: now}.At(s.Updated), indent(s.Service)})
 	}
 	h.render(w, http.StatusOK, "services", v)
 }

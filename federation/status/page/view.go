@@ -10,24 +10,25 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
-// verdict is how something is, in a word as well.
-type verdict struct {
+// shown is the verdict on something, in a word as well, at the time when a page is made.
+type shown struct {
 	status.Judgement
 
 	Word string
+	now  time.Time
 }
 
 // Class returns the class of the colours of a verdict, in style.css.
-func (v verdict) Class() string { return v.either("ok", "note", "warn", "bad") }
+func (s shown) Class() string { return s.either("ok", "note", "warn", "bad") }
 
 // Sign returns what says a verdict without a colour.
-func (v verdict) Sign() string { return v.either("✓", "!", "▲", "✕") }
+func (s shown) Sign() string { return s.either("✓", "!", "▲", "✕") }
 
-func (v verdict) either(well, look, act, failing string) string {
-	if v.Failing {
+func (s shown) either(well, look, act, failing string) string {
+	if s.Failing {
 		return failing
 	}
-	return [...]string{well, look, act}[v.Level]
+	return [...]string{well, look, act}[s.Level]
 }
 
 // worst sorts by verdict, the worst first, and keeps the order of those that are alike.
@@ -35,35 +36,31 @@ func worst[T any](list []T, of func(T) *status.Judgement) {
 	slices.SortStableFunc(list, func(a, b T) int { return of(b).Compare(of(a)) })
 }
 
-// clock is when a page is made.
-type clock struct{ now time.Time }
-
 // moment is a time, as the page shows it.
 type moment struct{ Age, UTC, Machine string }
 
 // At returns a moment, which is empty for no time.
-func (c clock) At(when time.Time) (m moment) {
+func (s shown) At(when time.Time) (m moment) {
 	if !when.IsZero() {
-		m = moment{status.Age(c.now, when), when.UTC().Format("2006-01-02 15:04:05 UTC"), when.UTC().Format(time.RFC3339)}
+		m = moment{status.Age(s.now, when), when.UTC().Format("2006-01-02 15:04:05 UTC"), when.UTC().Format(time.RFC3339)}
 	}
 	return m
 }
 
 // Ended reports whether there is a time, and it is over.
-func (c clock) Ended(when time.Time) bool { return !when.IsZero() && !c.now.Before(when) }
+func (s shown) Ended(when time.Time) bool { return !when.IsZero() && !s.now.Before(when) }
 
 // ownerView is an owner that is followed.
 type ownerView struct {
 	*status.FollowedOwner
-	verdict
-	clock
+	shown
 
 	Link      bool   // to its services
 	Of, Token string // to try it now; the token is empty where there is nothing to try
 }
 
 func newOwnerView(now time.Time, u *status.FollowedOwner, link bool, of, token string) *ownerView {
-	v := &ownerView{FollowedOwner: u, verdict: verdict{u.Judge(now, !link), u.State}, clock: clock{now}, Link: link}
+	v := &ownerView{FollowedOwner: u, shown: shown{u.Judge(now, !link), u.State, now}, Link: link}
 	if u.Failure != "" {
 		v.Of, v.Token = of, token
 	}
@@ -99,8 +96,7 @@ func (v *ownerView) Percent() int {
 // sourceView is what fills a catalog of an owner.
 type sourceView struct {
 	*status.Source
-	verdict
-	clock
+	shown
 
 	Of, Token string     // to confirm what is held; the token is empty where nothing is
 	Upstream  *ownerView // of a relay
@@ -109,8 +105,7 @@ type sourceView struct {
 // catalogView is what an owner publishes under one server name.
 type catalogView struct {
 	*status.Catalog
-	verdict
-	clock
+	shown
 
 	Anchor, Name string
 	Streams      int // open, of consumers
@@ -120,7 +115,7 @@ type catalogView struct {
 func newCatalogView(now time.Time, i int, c *status.Catalog, token string) *catalogView {
 	judged, word := c.Judge(now)
 	v := &catalogView{
-		Catalog: c, verdict: verdict{judged, word}, clock: clock{now},
+		Catalog: c, shown: shown{judged, word, now},
 		Anchor: fmt.Sprintf("catalog-%d", i+1), Name: cmp.Or(c.Name, "(default)"),
 	}
 	for _, n := range c.Consumers {
@@ -128,7 +123,7 @@ func newCatalogView(now time.Time, i int, c *status.Catalog, token string) *cata
 	}
 	for i := range c.Sources {
 		s := &c.Sources[i]
-		of := &sourceView{Source: s, verdict: verdict{s.Judge(now), s.State}, clock: clock{now}}
+		of := &sourceView{Source: s, shown: shown{s.Judge(now), s.State, now}}
 		if s.Relay != nil {
 			of.Upstream = newOwnerView(now, s.Relay, false, c.Name, token)
 		}
@@ -153,19 +148,17 @@ func (v *catalogView) worst() *status.Judgement {
 // publisherView is an owner as a whole.
 type publisherView struct {
 	*status.Publisher
-	verdict
-	clock
+	shown
 }
 
 // overview is the page of a process.
 type overview struct {
 	*status.Status
-	clock
+	shown // overall
 
 	Title, Heading, Self string
 	Up                   string
 	Consumer             bool
-	Overall              verdict
 	Why                  question
 	Owners               []*ownerView
 	Catalogs             []*catalogView
@@ -173,9 +166,8 @@ type overview struct {
 }
 
 func newOverview(s *status.Status, token string) *overview {
-	v := &overview{Status: s, clock: clock{s.Now}, Heading: "Federation owner", Up: status.Span(s.Now.Sub(s.Began)), Consumer: s.Role == status.Consumer}
-	v.Overall.Judgement = s.Judge()
-	v.Overall.Findings = nil // the page has what is waited for below
+	v := &overview{Status: s, shown: shown{Judgement: s.Judge(), now: s.Now}, Heading: "Federation owner", Up: status.Span(s.Now.Sub(s.Began)), Consumer: s.Role == status.Consumer}
+	v.Findings = nil // the page has what is waited for below
 	for i := range s.Owners {
 		v.Owners = append(v.Owners, newOwnerView(s.Now, &s.Owners[i], true, s.Owners[i].ID, token))
 	}
@@ -185,7 +177,7 @@ func newOverview(s *status.Status, token string) *overview {
 	}
 	worst(v.Catalogs, (*catalogView).worst)
 	if s.Publisher != nil {
-		v.Publisher = &publisherView{s.Publisher, verdict{Judgement: s.Publisher.Judge(s.Now)}, clock{s.Now}}
+		v.Publisher = &publisherView{s.Publisher, shown{Judgement: s.Publisher.Judge(s.Now), now: s.Now}}
 	}
 	if v.Consumer {
 		v.Heading = "CoreDNS federation"
@@ -193,17 +185,17 @@ func newOverview(s *status.Status, token string) *overview {
 	} else {
 		v.ownSide()
 	}
-	v.Overall.Word = "Not ready"
+	v.Word = "Not ready"
 	if s.Ready {
-		v.Overall.Word = [...]string{"Ready", "Ready, with something to look at", "Ready, with trouble"}[v.Overall.Level]
+		v.Word = [...]string{"Ready", "Ready, with something to look at", "Ready, with trouble"}[v.Level]
 	}
-	v.Title = fmt.Sprintf("%s %s: %s", v.Overall.Sign(), v.Heading, v.Overall.Word)
+	v.Title = fmt.Sprintf("%s %s: %s", v.Sign(), v.Heading, v.Word)
 	return v
 }
 
 // sayf adds a sentence to the sum.
 func (v *overview) sayf(of *status.Judgement, format string, args ...any) {
-	v.Overall.Add(status.Finding{Condition: status.Condition{Level: of.Level, Failing: of.Failing}, Says: fmt.Sprintf(format, args...)})
+	v.Add(status.Finding{Condition: status.Condition{Level: of.Level, Failing: of.Failing}, Says: fmt.Sprintf(format, args...)})
 }
 
 // followed sums up the owners of a consumer.
@@ -211,9 +203,8 @@ func (v *overview) followed() {
 	if len(v.Owners) == 0 {
 		return
 	}
-	troubled := 0
-	states := make(map[string]int)
-	var words, tally []string // the worst first, as the owners are
+	troubled, states := 0, make(map[string]int)
+	var words []string // the worst first, as the owners are
 	for _, u := range v.Owners {
 		if u.Level == status.Act {
 			troubled++
@@ -222,20 +213,17 @@ func (v *overview) followed() {
 			words = append(words, u.Word)
 		}
 	}
-	for _, word := range words {
-		tally = append(tally, status.Number(states[word])+" "+word)
+	for i, word := range words {
+		words[i] = status.Number(states[word]) + " " + word
 	}
-	are := "are"
-	if troubled == 1 {
-		are = "is"
-	}
+	tally, are := strings.Join(words, ", "), map[bool]string{true: "is", false: "are"}[troubled == 1]
 	switch first := &v.Owners[0].Judgement; first.Level {
 	case status.Well:
 		v.sayf(first, "Every owner is synced.")
 	case status.Look:
-		v.sayf(first, "Every owner is followed: %s.", strings.Join(tally, ", "))
+		v.sayf(first, "Every owner is followed: %s.", tally)
 	case status.Act:
-		v.sayf(first, "%d of %s %s in trouble: %s.", troubled, status.Count(len(v.Owners), "owner"), are, strings.Join(tally, ", "))
+		v.sayf(first, "%d of %s %s in trouble: %s.", troubled, status.Count(len(v.Owners), "owner"), are, tally)
 	}
 }
 
@@ -264,7 +252,7 @@ func (v *overview) ownSide() {
 	if more := len(parts) - most; more > 0 {
 		v.sayf(&status.Judgement{}, "%s more below.", status.Number(more))
 	}
-	if v.Overall.Level == status.Well {
+	if v.Level == status.Well {
 		v.sayf(&status.Judgement{}, "Everything is published as it should be.")
 	}
 }
