@@ -71,7 +71,7 @@ func (g *Group) changed(f *File) bool {
 func (g *Group) reload(ctx context.Context, first *File) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !first.changed() {
+	if ctx.Err() != nil || !first.changed() {
 		return
 	}
 	edit := make(map[*File]reading)
@@ -81,8 +81,11 @@ func (g *Group) reload(ctx context.Context, first *File) {
 			break
 		}
 	}
-	if ctx.Err() != nil {
-		return // which is no trouble of the files
+	if ctx.Err() != nil { // which is no trouble of the files
+		for f := range edit {
+			f.info = nil // others read it again
+		}
+		return
 	}
 	g.together(func() {
 		for _, f := range g.members() {

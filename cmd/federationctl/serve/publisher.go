@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
@@ -81,19 +82,24 @@ type Publisher struct {
 
 	running sync.WaitGroup // what Run has started, and what follows the configuration
 
-	// Changed by New and then by what follows the configuration, which alone may read
-	// them without the lock; guarded by mu for all others.
+	// Owned by New and then by edits, of which there is one at a time.
+
+	launch   func(run func(ctx context.Context)) (stop context.CancelFunc) // runs something until Run ends; nil before Run
+	editing  bool                                                          // whether an edit is being put in force
+	admitted map[federation.ID]bool                                        // who may subscribe, as the server was told last; nil before that
+
+	// Changed by New and then by edits, which alone may read them without the lock; guarded
+	// by mu for all others.
 
 	mu          sync.Mutex
 	sharedFiles map[string]*consumer.SharedFile // files of relays, by path; those of earlier configurations, too
 	config      config.Config                   // in effect
 	applied     time.Time                       // when it came into effect
 	restart     []string                        // keys whose new values wait for a restart
-	allowed     *allowance
-	catalogs    map[string]*catalog // by server name
-	ports       map[string]*port    // for providers, by key
-	pending     *plan               // that was prepared and is not in effect; nil when there is none
-	started     bool                // whether the catalogs run
+	allowed     *named[[]federation.ID]         // the allow file
+	catalogs    map[string]*catalog             // by server name
+	ports       map[string]*port                // for providers, by key
+	pending     []*registered                   // that were opened and are not in effect
 	serving     bool
 	ready       bool // whether one of the catalogs has been complete, and served, at one time
 }
@@ -101,7 +107,7 @@ type Publisher struct {
 // New reads the files that the configuration names, and listens. Its errors are of
 // type Error.
 func New(ctx context.Context, c Config) (*Publisher, error) {
-	p := &Publisher{file: c.File, logger: c.Logger, observe: c.Observe, tracer: c.Tracer, away: c.TurnedAway, began: time.Now(), catalogs: make(map[string]*catalog), ports: make(map[string]*port), sharedFiles: make(map[string]*consumer.SharedFile)}
+	p := &Publisher{file: c.File, logger: c.Logger, observe: c.Observe, tracer: c.Tracer, away: c.TurnedAway, began: time.Now(), ports: make(map[string]*port), sharedFiles: make(map[string]*consumer.SharedFile)}
 	p.edits = file.NewGroup(p.apply)
 	first := c.Owner
 	if c.File != "" {
@@ -109,7 +115,8 @@ func New(ctx context.Context, c Config) (*Publisher, error) {
 			if p.server == nil {
 				return func() { first = c }, nil
 			}
-			return p.prepareChange(ctx, c)
+			next, err := p.prepare(ctx, c)
+			return func() { p.change(next) }, err
 		})
 		if err := p.settings.Load(ctx); err != nil {
 			return nil, Error{Err: err}
@@ -140,7 +147,7 @@ func (p *Publisher) begin(ctx context.Context, c config.Config) (err error) {
 	if err != nil {
 		return err
 	}
-	p.adopt(ctx, next)
+	p.adopt(next)
 	p.server, err = owner.New(owner.Config{
 		Catalogs: p.registries(), Credentials: p.identity.Server(), Window: c.Window, Logger: p.logger,
 		Gate: p.gate, TurnedAway: p.away, Register: p.register,
@@ -149,7 +156,7 @@ func (p *Publisher) begin(ctx context.Context, c config.Config) (err error) {
 		return Error{Err: err}
 	}
 	p.audit(c.Audit)
-	p.allow(c.Allow, next.allowed)
+	p.admit()
 	if p.listener, err = listen(ctx, "listen", c.Listen); err != nil {
 		return err
 	}
@@ -232,7 +239,12 @@ func (p *Publisher) Run(ctx context.Context, web http.Handler, announce func()) 
 			}
 		})
 	}
-	p.start(ctx)
+	p.launch = func(run func(ctx context.Context)) context.CancelFunc {
+		ctx, stop := context.WithCancel(ctx)
+		p.running.Go(func() { run(ctx) })
+		return stop
+	}
+	p.attend()
 	if p.file == "" {
 		for _, c := range p.catalogs {
 			select {
@@ -250,18 +262,6 @@ func (p *Publisher) Run(ctx context.Context, web http.Handler, announce func()) 
 	p.setServing(true)
 	defer context.AfterFunc(ctx, func() { p.setServing(false) })()
 	return p.server.Serve(ctx, p.listener)
-}
-
-// start runs the catalogs and what follows the allow file.
-func (p *Publisher) start(ctx context.Context) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.started = true
-	for _, c := range p.catalogs {
-		p.run(ctx, c)
-	}
-	p.follow(ctx, p.allowed)
-	p.attend(ctx)
 }
 
 func (p *Publisher) setServing(serving bool) {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -41,12 +40,10 @@ type registered struct {
 	key       string // of its entry
 	settings  config.Registration
 
-	enforcing sync.Mutex // is held while rules are set
-
 	// guarded by the mutex of Publisher
 
 	port         *port // nil: that of the owner
-	rules        *ruleset
+	rules        *named[*rules.Rules]
 	began, ended bool // whether Run was called, and has returned
 }
 
@@ -80,22 +77,8 @@ func (g *registered) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	g.ended = true
-	if g.rules.stop != nil {
-		g.rules.stop()
-	}
+	g.rules.end()
 	p.leaveLocked(g.port)
-}
-
-// enforce sets rules, unless those of another file have taken their place.
-func (g *registered) enforce(from *ruleset, r *rules.Rules) {
-	g.enforcing.Lock()
-	defer g.enforcing.Unlock()
-	g.publisher.mu.Lock()
-	current := g.rules == from
-	g.publisher.mu.Unlock()
-	if current {
-		g.SetRules(r)
-	}
 }
 
 // stands reports whether the source that settings describe would stand in the way of this
@@ -120,18 +103,14 @@ func (c *catalog) inPlaceOf(key string, s config.Registration, taken []*register
 	return nil
 }
 
-// register makes those among the sources of entries the registrations of the catalog.
-// Those before may run on until the next list of sources is complete. The caller
-// holds the mutex of Publisher.
-func (c *catalog) register(entries []source.Entry) {
-	c.registered = nil
-	for _, e := range entries {
+// registered returns the registrations among the sources of the catalog.
+func (c *catalog) registered() (all []*registered) {
+	for _, e := range c.entries {
 		if g, ok := e.Source.(*registered); ok {
-			c.registered = append(c.registered, g)
+			all = append(all, g)
 		}
 	}
-	before := slices.DeleteFunc(c.running, func(g *registered) bool { return g.ended || slices.Contains(c.registered, g) })
-	c.running = slices.Concat(c.registered, before)
+	return all
 }
 
 // port is where providers connect to, for one registration at a time. Its fields are guarded
@@ -183,13 +162,17 @@ func (p *Publisher) openRegistration(ctx context.Context, s config.Source, serve
 		return nil, err
 	}
 	g.Source, err = registration.New(registration.Config{
-		Name: settings.Name, Owner: name, Rules: g.rules.rules, Store: opened,
+		Name: settings.Name, Owner: name, Rules: g.rules.says, Store: opened,
 		Convergence: settings.Convergence, Linger: settings.Linger, Nodes: settings.MaxNodes, Policy: policy, Logger: logger,
 	})
 	if err == nil && settings.Listen != "" {
 		g.port, err = p.enter(ctx, portKey(serverName, settings), settings.Listen)
 	}
-	return g, err
+	if err != nil {
+		return nil, err
+	}
+	g.rules.tell = g.SetRules
+	return g, nil
 }
 
 // ownerName returns the name by which owners that share a store tell each other apart: a
@@ -241,40 +224,25 @@ func (p *Publisher) leaveLocked(opened *port) {
 	}
 }
 
-// discard closes the ports of the registrations that a plan has opened, and that will not
-// run.
-func (p *Publisher) discard(next *plan) {
+// discard closes the ports of the registrations that were opened for a plan which was not
+// applied.
+func (p *Publisher) discard() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, g := range next.opened {
+	for _, g := range p.pending {
 		p.leaveLocked(g.port)
 	}
 	p.pending = nil
 }
 
-// attend lets providers in, and follows the rules, of the registrations that run now. The
-// caller holds the mutex.
-func (p *Publisher) attend(ctx context.Context) {
-	for _, c := range p.catalogs {
-		for _, g := range c.registered {
-			if g.rules.stop == nil && !g.ended {
-				p.followRules(ctx, g)
-			}
-			if g.port != nil && g.port.stop == nil {
-				p.servePort(ctx, g.port)
-			}
-		}
-	}
-}
-
-func (p *Publisher) servePort(ctx context.Context, opened *port) {
-	ctx, opened.stop = context.WithCancel(ctx)
+// servePort lets providers in.
+func (p *Publisher) servePort(opened *port) {
 	find := func(string) (*registration.Source, error) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return opened.source.Source, nil
 	}
-	p.running.Go(func() {
+	opened.stop = p.launch(func(ctx context.Context) {
 		err := p.gate.Serve(ctx, gate.Port{
 			Listener: opened.listener, Credentials: p.identity.Server(), Role: "provider", MaxMessage: maxProviderMessage,
 			Lasting: func(to grpc.ServiceRegistrar) {
@@ -300,7 +268,7 @@ func (p *Publisher) atOwner(serverName string) (*registration.Source, error) {
 	if c == nil {
 		return nil, status.Errorf(codes.Unavailable, "there is no catalog for the server name %s of your handshake", federation.Quote(serverName))
 	}
-	for _, g := range c.registered {
+	for _, g := range c.registered() {
 		if g.port == nil {
 			return g.Source, nil
 		}

@@ -31,12 +31,16 @@ func (p *Publisher) openRelay(ctx context.Context, s config.Source, serverName s
 	if !p.identity.ForClients() {
 		p.logger.Error("the certificate of the identity is not valid for clients (clientAuth), so owners refuse this relay; have it issued for servers and clients", "source", s.Name)
 	}
+	before := p.relayOf(serverName)
+	if before != nil && before.Name() != l.Name {
+		before = nil
+	}
 	opened, err := relay.New(relay.Config{
 		Subscription: consumer.Subscription{
 			Addresses: l.Addresses, Identity: mtls.Consumer{Source: p.identity, ServerName: l.ServerName, IDs: l.IDs},
 			Version: l.Version, Keepalive: l.Keepalive, MaxMessage: l.MaxMessage, File: l.Persist,
 		},
-		Name: l.Name, FormerNames: l.FormerNames(), Before: p.relayOf(serverName, l.Name),
+		Name: l.Name, FormerNames: l.FormerNames(), Before: before,
 		Settle: l.Settle, MaxServices: l.MaxServices, MaxCatalog: l.MaxCatalog, Zones: l.Zones, Policy: policy,
 		Logger: p.logger.With("source", s.Name), Tracer: p.tracer, Store: store,
 	})
@@ -46,16 +50,11 @@ func (p *Publisher) openRelay(ctx context.Context, s config.Source, serverName s
 	return opened, nil
 }
 
-// relayOf returns the relay of the owner in the catalog of the server name, or nil.
-func (p *Publisher) relayOf(serverName, name string) *relay.Source {
-	c := p.catalogs[serverName]
-	if c == nil {
-		return nil
-	}
-	for _, s := range c.known {
-		if r, ok := s.(*relay.Source); ok && r.Name() == name {
-			return r
-		}
+// relayOf returns the relay that fills the catalog of the server name, or nil.
+func (p *Publisher) relayOf(serverName string) *relay.Source {
+	if c := p.catalogs[serverName]; c != nil {
+		of, _ := c.entries[0].Source.(*relay.Source) // a relay stands alone
+		return of
 	}
 	return nil
 }

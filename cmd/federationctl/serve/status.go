@@ -37,15 +37,15 @@ type Status struct {
 	Certificate, CA time.Time
 
 	Server   owner.Stats
-	Catalogs map[string]source.Status // by server name
+	Catalogs map[string]CatalogStatus // by server name
+}
 
-	// Registrations has the sources in which programs register, by the server name of
-	// their catalog and their name.
-	Registrations map[string]map[string]Registration
+// CatalogStatus is what there is to say of a catalog and its sources.
+type CatalogStatus struct {
+	source.Status
 
-	// Relays has the subscriptions of relays, by the server name of their catalog and the
-	// name of the source.
-	Relays map[string]map[string]consumer.Status
+	Registrations map[string]Registration    // the sources in which programs register, by name
+	Relays        map[string]consumer.Status // the subscriptions of relays, by the name of the source
 }
 
 // Registration is what there is to say of a source in which programs register.
@@ -119,14 +119,8 @@ func (p *Publisher) Catalogs() map[string]Catalog {
 func (p *Publisher) Retry(catalog string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c, ok := p.catalogs[catalog]
-	if !ok {
-		return
-	}
-	for _, of := range c.known {
-		if of, ok := of.(*relay.Source); ok {
-			of.Retry()
-		}
+	if of := p.relayOf(catalog); of != nil {
+		of.Retry()
 	}
 }
 
@@ -134,8 +128,7 @@ func (p *Publisher) Retry(catalog string) {
 func (p *Publisher) Status() Status {
 	s := Status{
 		Began: p.began, Waiting: p.Ready(), File: p.file, Server: p.server.Stats(),
-		Broken: make(map[string]error), Catalogs: make(map[string]source.Status), Registrations: make(map[string]map[string]Registration),
-		Relays: make(map[string]map[string]consumer.Status),
+		Broken: make(map[string]error), Catalogs: make(map[string]CatalogStatus),
 	}
 	if p.settings != nil {
 		s.Broken["config"] = p.settings.Err()
@@ -148,24 +141,23 @@ func (p *Publisher) Status() Status {
 		s.Broken["allow"] = p.allowed.file.Err()
 	}
 	for name, c := range p.catalogs {
-		s.Catalogs[name] = c.sources.Status()
-		s.Registrations[name] = make(map[string]Registration)
-		for _, g := range c.registered {
-			at := Registration{g.Stats(), p.listener.Addr()}
-			if g.port != nil {
-				at.Address = g.port.listener.Addr()
-			}
-			s.Registrations[name][g.name] = at
-			s.Broken["rules"] = cmp.Or(s.Broken["rules"], g.rules.file.Err())
-		}
-		for _, of := range c.known {
-			switch of := of.(type) {
+		at := CatalogStatus{c.sources.Status(), make(map[string]Registration), make(map[string]consumer.Status)}
+		for _, e := range c.entries {
+			switch of := e.Source.(type) {
 			case *file.File:
 				s.Broken["catalog"] = cmp.Or(s.Broken["catalog"], of.Err())
-			case *relay.Source: // the only one of its catalog
-				s.Relays[name] = map[string]consumer.Status{s.Catalogs[name].Sources[len(s.Catalogs[name].Sources)-1].Name: of.Status()}
+			case *registered:
+				address := p.listener.Addr()
+				if of.port != nil {
+					address = of.port.listener.Addr()
+				}
+				at.Registrations[e.Name] = Registration{of.Stats(), address}
+				s.Broken["rules"] = cmp.Or(s.Broken["rules"], of.rules.file.Err())
+			case *relay.Source:
+				at.Relays[e.Name] = of.Status()
 			}
 		}
+		s.Catalogs[name] = at
 	}
 	return s
 }

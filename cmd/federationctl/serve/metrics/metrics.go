@@ -125,10 +125,7 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 				to.gauge("source_refused_entries", "Entries of the origin of a source that are not published, by the rule that they break.", float64(n), "source", of.Name, "rule", rule)
 			}
 		}
-	}
-	for name, registrations := range status.Registrations {
-		to := owner.catalog(name)
-		for source, of := range registrations {
+		for source, of := range c.Registrations {
 			to.gauge("registration_nodes", "Nodes that are registered.", float64(of.Nodes), "source", source)
 			to.gauge("registration_providers", "Open streams of providers to this owner.", float64(of.Streams), "source", source)
 			to.gauge("registration_old_nodes", "Nodes from before the start of the owner whose providers are not back yet.", float64(of.Old), "source", source)
@@ -144,10 +141,7 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 				to.count("registration_refused_total", "Registrations that were refused, by the rule that they break.", n, "source", source, "rule", rule)
 			}
 		}
-	}
-	for name, relays := range status.Relays {
-		to := owner.catalog(name)
-		for source, of := range relays {
+		for source, of := range c.Relays {
 			to.gauge("relay_hops", "Through how many owners the services of a relay have come to it: 1 for those of the origin itself, and 0 where the followed owner does not say it.", float64(of.Hops()), "source", source)
 		}
 	}

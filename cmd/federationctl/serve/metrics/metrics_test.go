@@ -20,27 +20,44 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// handler returns the handler of an owner with that status.
-func handler(reported serve.Status) http.Handler {
-	return Handler(func() serve.Status { return reported }, func() status.Status { return ownreport.Convert(reported, time.Now()) })
+// served is what is got of an owner with that status.
+type served struct {
+	*testing.T
+	serve.Status
+}
+
+// get returns what is at a path, after an empty line.
+func (s served) get(path string) string {
+	response := httptest.NewRecorder()
+	handler := Handler(func() serve.Status { return s.Status }, func() status.Status { return ownreport.Convert(s.Status, time.Now()) })
+	handler.ServeHTTP(response, httptest.NewRequest(http.MethodGet, path, nil))
+	return "\n" + response.Body.String()
+}
+
+// has fails where what is at a path lacks one of the lines that begin so.
+func (s served) has(path, begin string, lines ...string) {
+	s.Helper()
+	text := s.get(path)
+	for _, line := range lines {
+		if !strings.Contains(text, "\n"+begin+line+"\n") {
+			s.Errorf("%s has no line %s%s:%s", path, begin, line, text)
+		}
+	}
 }
 
 // TestMetricsOfSeveralCatalogs scrapes an owner with a default catalog, whose metrics
 // have no label catalog, and another one.
 func TestMetricsOfSeveralCatalogs(t *testing.T) {
-	status := serve.Status{
+	s := served{t, serve.Status{
 		Server: owner.Stats{Catalogs: map[string]owner.CatalogStats{"": {Stats: registry.Stats{Services: 2}, Withheld: map[wire.Version]int{wire.V1Alpha1: 2}}, "mesh-b.example": {Stats: registry.Stats{Services: 3}, Resumed: 5, Spared: 70}}},
-		Catalogs: map[string]source.Status{
-			"": {Sources: []source.SourceStatus{{Name: "file a.yaml", Complete: true, Lifetime: time.Hour}}},
-			"mesh-b.example": {Unavailable: "waiting", Sources: []source.SourceStatus{
+		Catalogs: map[string]serve.CatalogStatus{
+			"": {Status: source.Status{Sources: []source.SourceStatus{{Name: "file a.yaml", Complete: true, Lifetime: time.Hour}}}},
+			"mesh-b.example": {Status: source.Status{Unavailable: "waiting", Sources: []source.SourceStatus{
 				{Name: "cluster west", Refused: map[string]int{"NoAddress": 4}}, {Name: "relay:c", Lifetime: source.NoLifetime},
-			}},
+			}}},
 		},
-	}
-	response := httptest.NewRecorder()
-	handler(status).ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	scraped := "\n" + response.Body.String()
-	for _, line := range []string{
+	}}
+	s.has("/metrics", "federation_owner_",
 		`services 2`,
 		`services{catalog="mesh-b.example"} 3`,
 		`consumers{version="v1alpha1"} 0`,
@@ -59,20 +76,12 @@ func TestMetricsOfSeveralCatalogs(t *testing.T) {
 		`source_lifetime_seconds{catalog="mesh-b.example",source="relay:c"} 0`,
 		`ready 1`,
 		`connections 0`,
-	} {
-		if !strings.Contains(scraped, "\nfederation_owner_"+line+"\n") {
-			t.Errorf("there is no line federation_owner_%s", line)
-		}
-	}
-	if strings.Contains(scraped, `source_lifetime_seconds{catalog="mesh-b.example",source="cluster west"}`) {
+	)
+	if strings.Contains(s.get("/metrics"), `source_lifetime_seconds{catalog="mesh-b.example",source="cluster west"}`) {
 		t.Error("a source that stays for ever has a lifetime")
 	}
-	status.Waiting = []string{"consumers are not served yet"}
-	response = httptest.NewRecorder()
-	handler(status).ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	if !strings.Contains(response.Body.String(), "\nfederation_owner_ready 0\n") {
-		t.Error("an owner that waits is ready")
-	}
+	s.Waiting = []string{"consumers are not served yet"}
+	s.has("/metrics", "federation_owner_", "ready 0")
 }
 
 // TestClasses shows the classes of a catalog with exports, those beyond the bounds as
@@ -86,94 +95,61 @@ func TestClasses(t *testing.T) {
 	for i := range ownreport.MaxClassName {
 		long = append(long, i+1)
 	}
-	status := serve.Status{
+	s := served{t, serve.Status{
 		Server: owner.Stats{Catalogs: map[string]owner.CatalogStats{
 			"":  {Stats: registry.Stats{Classes: []registry.ClassStats{{Consumers: 1}, {Rules: []int{1, 3}, Consumers: 2, Services: 4}, {Rules: long, Consumers: 5, Services: 6}}}},
 			"b": many, "without": {},
 		}},
-		Catalogs: map[string]source.Status{"": {}, "b": {}, "without": {}},
-	}
-	served := handler(status)
-	get := func(path string) string {
-		response := httptest.NewRecorder()
-		served.ServeHTTP(response, httptest.NewRequest(http.MethodGet, path, nil))
-		return "\n" + response.Body.String()
-	}
-	scraped := get("/metrics")
-	for _, line := range []string{
+		Catalogs: map[string]serve.CatalogStatus{"": {}, "b": {}, "without": {}},
+	}}
+	s.has("/metrics", "federation_owner_",
 		`class_consumers{class="none"} 1`, `class_services{class="none"} 0`,
 		`class_consumers{class="1+3"} 2`, `class_services{class="1+3"} 4`,
 		`class_consumers{class="other"} 5`, `class_services{class="other"} 6`,
 		`class_consumers{catalog="b",class="none"} 3`,
 		`class_consumers{catalog="b",class="99"} 2`,
 		`class_consumers{catalog="b",class="other"} 4`, `class_services{catalog="b",class="other"} 10`,
-	} {
-		if !strings.Contains(scraped, "\nfederation_owner_"+line+"\n") {
-			t.Errorf("there is no line federation_owner_%s", line)
-		}
-	}
+	)
+	scraped := s.get("/metrics")
 	if n := strings.Count(scraped, "\nfederation_owner_class_consumers{"); n != 3+ownreport.MaxClasses+1 || strings.Contains(scraped, `class="100"`) {
 		t.Errorf("%d classes have a series", n)
 	}
-	if page := get("/"); !strings.Contains(page, "  class none: 1 consumer, 0 services\n  class 1+3: 2 consumers, 4 services\n  class other: 5 consumers, 6 services\n") {
-		t.Errorf("the status page does not show the classes:%s", page)
-	}
+	s.has("/", "  class ", "none: 1 consumer, 0 services\n  class 1+3: 2 consumers, 4 services\n  class other: 5 consumers, 6 services")
 }
 
 // TestRelays shows the subscription of a relay.
 func TestRelays(t *testing.T) {
 	away := source.SourceStatus{Name: "relay:b.example:8008", Published: true, Staying: true, Complete: true, Away: "Unavailable: \"gone\"", Since: time.Now()}
 	followed := consumer.Status{Summary: catalog.Summary{State: catalog.Stale, Services: 9, Stale: 9}, Path: "b0,b1", Resumes: 2}
-	status := serve.Status{
-		Server:   owner.Stats{Catalogs: map[string]owner.CatalogStats{"b": {}}},
-		Catalogs: map[string]source.Status{"b": {Unavailable: "relay:b.example:8008 is away", Sources: []source.SourceStatus{away}}},
-		Relays:   map[string]map[string]consumer.Status{"b": {away.Name: followed}},
-	}
-	get := func(path string) string {
-		response := httptest.NewRecorder()
-		handler(status).ServeHTTP(response, httptest.NewRequest(http.MethodGet, path, nil))
-		return "\n" + response.Body.String()
-	}
-	const hops = "\nfederation_owner_relay_hops{catalog=\"b\",source=\"relay:b.example:8008\"} 2\n"
-	if scraped := get("/metrics"); !strings.Contains(scraped, hops) {
-		t.Errorf("there is no line %s", hops)
-	}
-	for _, line := range []string{"\n    follows b.example:8008: stale\n", "\n      9 services, 0 instances, 0 B, through 2 owners (b0,b1), resumed 2 times\n"} {
-		if page := get("/"); !strings.Contains(page, line) {
-			t.Errorf("the status page has no line %s:%s", line, page)
-		}
-	}
+	s := served{t, serve.Status{
+		Server: owner.Stats{Catalogs: map[string]owner.CatalogStats{"b": {}}},
+		Catalogs: map[string]serve.CatalogStatus{"b": {
+			Status: source.Status{Unavailable: "relay:b.example:8008 is away", Sources: []source.SourceStatus{away}},
+			Relays: map[string]consumer.Status{away.Name: followed},
+		}},
+	}}
+	s.has("/metrics", "federation_owner_relay_hops", `{catalog="b",source="relay:b.example:8008"} 2`)
+	s.has("/", "    ", "follows b.example:8008: stale", "  9 services, 0 instances, 0 B, through 2 owners (b0,b1), resumed 2 times")
 }
 
 // TestRegistrations shows a source in which programs register.
 func TestRegistrations(t *testing.T) {
 	at := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 8009}
-	status := serve.Status{
-		Server:   owner.Stats{Catalogs: map[string]owner.CatalogStats{"b": {}}},
-		Catalogs: map[string]source.Status{"b": {Sources: []source.SourceStatus{{Name: "registration:a", Published: true, Staying: true, Complete: true}}}},
-		Registrations: map[string]map[string]serve.Registration{"b": {"registration:a": {Address: at, Stats: registration.Stats{Convergence: 90 * time.Second, StoreAway: true, Numbers: registration.Numbers{
-			Nodes: 7, Streams: 3, Old: 4, Pending: 2, Granted: 8, Cleared: 1,
-			Expired: map[string]uint64{"silent": 5}, Refused: map[string]uint64{"quota": 6},
-		}}}}},
-	}
-	get := func(path string) string {
-		response := httptest.NewRecorder()
-		handler(status).ServeHTTP(response, httptest.NewRequest(http.MethodGet, path, nil))
-		return "\n" + response.Body.String()
-	}
-	scraped := get("/metrics")
+	s := served{t, serve.Status{
+		Server: owner.Stats{Catalogs: map[string]owner.CatalogStats{"b": {}}},
+		Catalogs: map[string]serve.CatalogStatus{"b": {
+			Status: source.Status{Sources: []source.SourceStatus{{Name: "registration:a", Published: true, Staying: true, Complete: true}}},
+			Registrations: map[string]serve.Registration{"registration:a": {Address: at, Stats: registration.Stats{Convergence: 90 * time.Second, StoreAway: true, Numbers: registration.Numbers{
+				Nodes: 7, Streams: 3, Old: 4, Pending: 2, Granted: 8, Cleared: 1,
+				Expired: map[string]uint64{"silent": 5}, Refused: map[string]uint64{"quota": 6},
+			}}}},
+		}},
+	}}
 	const labels = `{catalog="b",source="registration:a"} `
-	for _, line := range []string{
-		"nodes" + labels + "7", "providers" + labels + "3", "old_nodes" + labels + "4", "pending_changes" + labels + "2", "convergence_seconds" + labels + "90",
-		"granted_total" + labels + "8", "cleared_total" + labels + "1", "store_away" + labels + "1",
+	s.has("/metrics", "federation_owner_registration_",
+		"nodes"+labels+"7", "providers"+labels+"3", "old_nodes"+labels+"4", "pending_changes"+labels+"2", "convergence_seconds"+labels+"90",
+		"granted_total"+labels+"8", "cleared_total"+labels+"1", "store_away"+labels+"1",
 		`expired_total{catalog="b",cause="silent",source="registration:a"} 5`, `refused_total{catalog="b",rule="quota",source="registration:a"} 6`,
-	} {
-		if !strings.Contains(scraped, "\nfederation_owner_registration_"+line+"\n") {
-			t.Errorf("there is no line federation_owner_registration_%s", line)
-		}
-	}
-	const line = "\n    registered on 192.0.2.1:8009: 7 nodes, 3 providers, 4 nodes whose providers are not back yet, 2 changes not stored yet, converging for another 90 s, the store is away\n"
-	if page := get("/"); !strings.Contains(page, line) {
-		t.Errorf("the status page has no line %s:%s", line, page)
-	}
+	)
+	s.has("/", "    registered on ", "192.0.2.1:8009: 7 nodes, 3 providers, 4 nodes whose providers are not back yet, 2 changes not stored yet, converging for another 90 s, the store is away")
 }

@@ -54,13 +54,13 @@ func catalog(name string, p serve.Status, now time.Time) status.Catalog {
 	}
 	for _, reported := range p.Catalogs[name].Sources {
 		s := convertSource(reported)
-		if g, ok := p.Registrations[name][reported.Name]; ok && reported.Staying {
+		if g, ok := p.Catalogs[name].Registrations[reported.Name]; ok && reported.Staying {
 			s.Registration = &status.Registration{
 				Address: g.Address.String(), Nodes: g.Nodes, Providers: g.Streams, Old: g.Old, Pending: g.Pending,
 				Convergence: g.Convergence.Seconds(), StoreAway: g.StoreAway,
 			}
 		}
-		if m, ok := p.Relays[name][reported.Name]; ok && reported.Staying {
+		if m, ok := p.Catalogs[name].Relays[reported.Name]; ok && reported.Staying {
 			s.Relay = relayed(reported, m, now)
 			s.Relay.Certificate, s.Relay.Authority = p.Certificate.UTC(), p.CA.UTC()
 		}
