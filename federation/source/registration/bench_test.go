@@ -144,6 +144,7 @@ func BenchmarkHeartbeat(b *testing.B) {
 		list[i] = manyNode(i)
 	}
 	ctx, cancel := contextOf("spiffe://many.example/p", "10.0.0.1")
+	registered := make(chan struct{}) // closed when all are, and nobody else waits for answers
 	at := -1
 	stream := &script{ctx: ctx, answers: &answers, answered: answered, next: func() (*registrationv1.RegisterRequest, error) {
 		at++
@@ -154,6 +155,7 @@ func BenchmarkHeartbeat(b *testing.B) {
 			for answers.Load() < int64(at) {
 				<-answered
 			}
+			close(registered)
 			b.ResetTimer()
 		case at > len(list)+b.N:
 			<-ctx.Done()
@@ -168,6 +170,7 @@ func BenchmarkHeartbeat(b *testing.B) {
 		cancel() // as gRPC does
 		close(ended)
 	}()
+	<-registered
 	for answers.Load() < int64(1+len(list)+b.N) {
 		<-answered
 	}

@@ -58,17 +58,9 @@ type session struct {
 	room   chan struct{}   // holds one value when the reader may go on
 
 	mu     sync.Mutex // guards the fields below
-	queue  []message
-	unsent int // messages in queue, and those that the writer has taken
-	bytes  int // of texts in them
-}
-
-// message is what the provider is told: an answer, or one of the others.
-type message struct {
-	table.Answer
-
-	other *registrationv1.RegisterResponse // or nil
-	last  bool
+	queue  []*registrationv1.RegisterResponse // nil: the end, behind the last one
+	unsent int                                // messages in queue, and those that the writer has taken
+	bytes  int                                // in them
 }
 
 // ending is how reading a stream ended.
@@ -160,7 +152,7 @@ func (s *Source) leave(c *session) {
 // run serves the stream until it ends, and returns its status. A blocked read or write ends
 // when the handler has returned: the source waits for both.
 func (c *session) run(ctx context.Context) error {
-	c.send(message{other: &registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Open{Open: &registrationv1.Open{Version: version}}}})
+	c.send(&registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Open{Open: &registrationv1.Open{Version: version}}})
 	c.source.sessions.Go(func() { c.read <- c.receive(ctx) })
 	c.source.sessions.Go(func() { c.sent <- c.write(ctx) })
 	silent := time.NewTimer(openWithin)
@@ -213,7 +205,7 @@ func (c *session) finish(ctx context.Context) error {
 
 // end sends Close, if the provider takes it.
 func (c *session) end(ctx context.Context, end ending) error {
-	c.send(message{other: &registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Close{Close: end.close}}, last: true})
+	c.send(&registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Close{Close: end.close}}, nil)
 	timer := time.NewTimer(closeWithin)
 	defer timer.Stop()
 	select {
@@ -352,23 +344,21 @@ func (c *session) clear(m *registrationv1.Clear) {
 }
 
 // tell has an answer sent. It is called with the mutex of the source held.
-func (c *session) tell(a table.Answer) { c.send(message{Answer: a, last: a.Kind == table.Done}) }
+func (c *session) tell(a table.Answer) { c.send(responseOf(a)) }
 
-func (c *session) send(m message) {
+func (c *session) send(messages ...*registrationv1.RegisterResponse) {
 	c.mu.Lock()
-	c.queue = append(c.queue, m)
-	c.unsent++
-	c.bytes += m.bytes()
+	c.queue = append(c.queue, messages...)
+	c.unsent += len(messages)
+	for _, m := range messages {
+		c.bytes += proto.Size(m)
+	}
 	c.mu.Unlock()
 	rouse(c.wake)
 }
 
-func (m *message) bytes() int { return len(m.Service) + len(m.Node) + len(m.Refusal.Reason) }
-
 // write sends what there is to tell, until a send fails or the last message is sent.
 func (c *session) write(ctx context.Context) error {
-	var batch []message
-	response := newResponses()
 	for {
 		select {
 		case <-c.wake:
@@ -376,58 +366,40 @@ func (c *session) write(ctx context.Context) error {
 			return ctx.Err()
 		}
 		c.mu.Lock()
-		batch, c.queue = c.queue, batch[:0]
+		batch := c.queue
+		c.queue = nil
 		c.mu.Unlock()
-		for i := range batch {
-			m := &batch[i]
-			if m.Kind != table.Done {
-				if err := c.stream.Send(response.of(m)); err != nil {
-					return err
-				}
-			}
-			if m.last {
+		for _, m := range batch {
+			if m == nil {
 				return nil
+			}
+			if err := c.stream.Send(m); err != nil {
+				return err
 			}
 			c.mu.Lock()
 			c.unsent--
-			c.bytes -= m.bytes()
+			c.bytes -= proto.Size(m)
 			c.mu.Unlock()
 			rouse(c.room)
 		}
-		clear(batch)
 	}
 }
 
-// responses makes the messages of a stream. Send has encoded a message when it returns,
-// so the next one may take its place.
-type responses struct {
-	granted *registrationv1.Granted
-	ttl     *durationpb.Duration
-	message *registrationv1.RegisterResponse // with granted
-}
-
-func newResponses() *responses {
-	r := &responses{ttl: &durationpb.Duration{}}
-	r.granted = &registrationv1.Granted{Ttl: r.ttl}
-	r.message = &registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Granted{Granted: r.granted}}
-	return r
-}
-
-// of returns the message, until it is called again.
-func (r *responses) of(m *message) *registrationv1.RegisterResponse {
-	switch {
-	case m.other != nil:
-		return m.other
-	case m.Kind == table.Refused:
+// responseOf returns the message for an answer, or nil for Done.
+func responseOf(a table.Answer) *registrationv1.RegisterResponse {
+	switch a.Kind {
+	case table.Granted:
+		return &registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Granted{Granted: &registrationv1.Granted{
+			Service: a.Service, Node: a.Node, Ttl: durationpb.New(a.TTL), Uri: a.URI,
+		}}}
+	case table.Refused:
 		return &registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Refused{Refused: &registrationv1.Refused{
-			Service: m.Service, Node: m.Node, Rule: m.Refusal.Rule, Reason: m.Refusal.Reason,
+			Service: a.Service, Node: a.Node, Rule: a.Refusal.Rule, Reason: a.Refusal.Reason,
 		}}}
-	case m.Kind == table.Expired:
+	case table.Expired:
 		return &registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Expired{Expired: &registrationv1.Expired{
-			Service: m.Service, Node: m.Node,
+			Service: a.Service, Node: a.Node,
 		}}}
 	}
-	r.granted.Service, r.granted.Node, r.granted.Uri = m.Service, m.Node, m.URI
-	r.ttl.Seconds, r.ttl.Nanos = int64(m.TTL/time.Second), int32(m.TTL%time.Second)
-	return r.message
+	return nil
 }
