@@ -57,7 +57,7 @@ type session struct {
 	wake   chan struct{}   // holds one value when the writer has something to do
 	room   chan struct{}   // holds one value when the reader may go on
 
-	mu     sync.Mutex // guards the fields below
+	mu     sync.Mutex                         // guards the fields below
 	queue  []*registrationv1.RegisterResponse // nil: the end, behind the last one
 	unsent int                                // messages in queue, and those that the writer has taken
 	bytes  int                                // in them

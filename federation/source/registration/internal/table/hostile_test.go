@@ -25,11 +25,15 @@ func rulesFor(t *testing.T, services string) *rules.Rules {
 	return r
 }
 
+func configOf(r *rules.Rules, shared bool) Config {
+	return Config{Owner: "owner-1", Epoch: 9, Shared: shared, Rules: r, Changed: func(node.Key) {}, Expired: func(*node.Node, string) {}}
+}
+
 // opened returns a table that knows nothing yet, and a stream with its last answer.
 func opened(t *testing.T, r *rules.Rules) (table *Table, s *Stream, last *Answer) {
 	t.Helper()
 	id := must.Get(federation.ParseID("spiffe://acme.example/web"))(t)
-	table, last = New(Config{Owner: "owner-1", Epoch: 9, Rules: r}, time.Now()), &Answer{}
+	table, last = New(configOf(r, false), time.Now()), &Answer{}
 	return table, table.Open([]federation.ID{id}, netip.MustParseAddr("192.0.2.1"), func(a Answer) { *last = a }), last
 }
 
@@ -107,7 +111,7 @@ func TestStoreThatLies(t *testing.T) {
 	}
 	allowed := []string{"web.acme.example. tcp://192.0.2.1:1"}
 	for _, shared := range []bool{true, false} {
-		table := New(Config{Owner: "owner-1", Epoch: 9, Shared: shared, Rules: rulesFor(t, "*.acme.example")}, time.Now())
+		table := New(configOf(rulesFor(t, "*.acme.example"), shared), time.Now())
 		if !shared {
 			state[0].Node.TTL = time.Minute
 		}

@@ -147,7 +147,7 @@ func (t *Table) Beat(s *Stream, a *Active, now time.Time) bool {
 	}
 	e := h.entry
 	n := e.stored
-	if n == nil || !e.settled() || e.old || e.lingering || n.Stream != s.number || h.asked != a.TTL ||
+	if n == nil || !e.settled() || e.old || e.lingers() || n.Stream != s.number || h.asked != a.TTL ||
 		n.Instance != a.Instance || n.Description != a.Description || !isMap(n.Metadata, a.Metadata) {
 		return false
 	}
@@ -273,7 +273,7 @@ func (t *Table) Register(s *Stream, o *Offer, now time.Time) error {
 		e = t.entry(o.node.Key)
 	}
 	o.node.Key = e.key // shares the memory of its names
-	wanted, lingered := e.wanted(), e.lingering
+	wanted, lingered := e.wanted(), e.lingers()
 	t.relax(e)
 	e.ours = true
 	if wanted != nil && o.isNode(wanted) && !lingered {
@@ -288,7 +288,7 @@ func (t *Table) Register(s *Stream, o *Offer, now time.Time) error {
 		n.Since = wanted.Since
 	}
 	t.request(e, &change{node: n, stream: s}) // first: else there would be nothing to hold
-	e.next.hold = t.hold(s, e, o)
+	e.want.hold = t.hold(s, e, o)
 	t.setDue(e, now.Add(silence(n.TTL)))
 	return nil
 }
@@ -300,7 +300,7 @@ func (t *Table) confirm(s *Stream, h *hold) {
 		s.tell(Answer{Kind: Granted, Text: h.text, TTL: e.stored.TTL, URI: h.uri})
 		return
 	}
-	c := e.coming()
+	c := e.want
 	if c == nil { // the store is about to be asked to have it again
 		return
 	}
@@ -321,7 +321,7 @@ func (t *Table) check(s *Stream, e *entry, o *Offer) error {
 		wanted = e.wanted()
 	}
 	switch {
-	case wanted == nil || e.lingering:
+	case wanted == nil || e.lingers():
 	case !slices.Contains(s.ids, wanted.Provider):
 		return takenBy(another)
 	case e.holder != nil && e.holder.stream.number > s.number:
@@ -372,7 +372,7 @@ func (t *Table) Clear(s *Stream, text Text) {
 	}
 	t.numbers.Cleared++
 	by := s
-	if c := e.coming(); c != nil && c.node != nil && c.seen != e.version && e.stored != nil && t.isForeign(e.stored) {
+	if c := e.want; c != nil && c.node != nil && c.seen != e.version && e.stored != nil && t.isForeign(e.stored) {
 		by = nil // somebody has stored it since: the Clear is for the node that was to come
 	}
 	t.request(e, &change{stream: by})

@@ -1,6 +1,7 @@
 package table
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -14,26 +15,21 @@ import (
 func (t *Table) State(nodes []store.Versioned, complete bool, now time.Time) {
 	first := !t.known
 	t.known, t.complete = true, t.complete || complete
-	t.state++
 	if !complete {
 		t.tombstones = tombstones{} // the store may have begun to count anew
 	}
+	lost := maps.Clone(t.entries)
 	for _, v := range nodes {
-		e := t.recall(v, first, now)
-		if e != nil {
-			e.state = t.state
-		}
+		delete(lost, v.Node.Key)
+		t.recall(v, first, now)
 	}
-	for _, e := range t.all() {
-		if e.state == t.state {
-			continue
-		}
+	for _, e := range lost {
 		e.version = 0 // whatever the store has from now on is later
-		if e.committing != nil {
+		if e.sent != nil {
 			e.missing = true
 			continue
 		}
-		t.setTried(e, nil)
+		t.setTried(e, false)
 		if !complete || t.lapsed(now) {
 			t.keep(e, now)
 		}
@@ -88,39 +84,28 @@ func (t *Table) keep(e *entry, now time.Time) {
 	t.setDue(e, t.converge)
 }
 
-// all returns the entries, so that they can be changed on the way.
-func (t *Table) all() []*entry {
-	list := make([]*entry, 0, len(t.entries))
-	for _, e := range t.entries {
-		list = append(list, e)
-	}
-	return list
-}
-
-// recall takes a node of a state, and returns its entry, or nil where it is gone.
-func (t *Table) recall(v store.Versioned, first bool, now time.Time) *entry {
+// recall takes a node of a state.
+func (t *Table) recall(v store.Versioned, first bool, now time.Time) {
 	e := t.entries[v.Node.Key]
 	if e != nil && v.Version < e.version {
 		// The state is that of a moment before, or the store has begun to count anew.
-		if e.committing != nil {
+		if e.sent != nil {
 			e.version = v.Version
-			return e
+			return
 		}
 		e.version = v.Version - 1
 		if e.holder != nil && e.stored != nil {
 			e.version, e.missing = v.Version, false
-			if e.next == nil && !identical(v.Node, e.stored) {
+			if e.want == nil && !identical(v.Node, e.stored) {
 				t.request(e, &change{node: e.stored, again: true})
 			}
-			return e
+			return
 		}
 	}
 	t.learn(v, now)
 	e = t.entries[v.Node.Key]
-	if e == nil || !first || e.holder != nil {
-		return e
-	}
 	switch {
+	case e == nil || !first || e.holder != nil:
 	case !t.config.Shared:
 		e.ours = true
 		t.age(e)
@@ -133,7 +118,6 @@ func (t *Table) recall(v store.Versioned, first bool, now time.Time) *entry {
 	case v.Node.Owner == t.config.Owner:
 		t.age(e)
 	}
-	return t.entries[v.Node.Key]
 }
 
 // Changed takes what has changed in the store since its state.
@@ -147,7 +131,7 @@ func (t *Table) Changed(nodes []store.Versioned, gone []store.Gone, now time.Tim
 			continue
 		}
 		e.version = g.Version
-		t.setTried(e, nil)
+		t.setTried(e, false)
 		if t.lapsed(now) {
 			t.keep(e, now)
 		}
@@ -172,7 +156,7 @@ func (t *Table) learn(v store.Versioned, now time.Time) {
 		t.unblock(e)
 		return
 	}
-	defer t.setTried(e, nil)
+	defer t.setTried(e, false)
 	e.version, e.missing = v.Version, false
 	foreign := t.isForeign(n)
 	if foreign {
@@ -180,18 +164,18 @@ func (t *Table) learn(v store.Versioned, now time.Time) {
 	} else {
 		e.former = 0
 	}
-	next := e.next
+	c := e.waits()
 	switch {
-	case next == nil || next.again:
-		t.set(e, n, e.committing, next)
+	case c == nil || c.again:
+		t.set(e, n, e.sent, e.want)
 	case foreign && e.holder == nil: // whoever has it now goes on with it
-		t.set(e, n, e.committing, nil)
-		t.finish(next, nil)
-	case next.node != nil && identical(next.node, n): // Commit could not tell
-		t.set(e, n, e.committing, nil)
-		t.finish(next, n)
+		t.set(e, n, e.sent, nil)
+		t.finish(c, nil)
+	case c.node != nil && identical(c.node, n): // Commit could not tell
+		t.set(e, n, e.sent, nil)
+		t.finish(c, n)
 	default:
-		t.set(e, n, e.committing, next)
+		t.set(e, n, e.sent, c)
 	}
 	t.mind(e, now)
 	t.crowd(e)
@@ -215,8 +199,7 @@ func (t *Table) mind(e *entry, now time.Time) {
 // is about to have it. That stream must have spoken lately: it may be one that is dead, and
 // whose provider goes on with the other one.
 func (t *Table) cede(e *entry, now time.Time) {
-	coming := e.coming()
-	if h := e.holder; h != nil && (coming == nil || coming.node == nil || !t.isFresh(e, coming.node, now)) {
+	if h := e.holder; h != nil && (e.want == nil || e.want.node == nil || !t.isFresh(e, e.want.node, now)) {
 		e.former = h.stream.number
 		t.unhold(e)
 	}
@@ -261,31 +244,31 @@ func (t *Table) mayWithdraw(e *entry, lost bool, by *Stream) bool {
 	}
 	// Its provider may have come here, and wait for the store to take it: then it is the
 	// former owner's lease that has ended.
-	c := e.coming()
+	c := e.want
 	return c == nil || wanted.Provider != n.Provider && (c.stream == nil || !slices.Contains(c.stream.ids, n.Provider))
 }
 
 // lose notes that the store does not hold the entry any more. What this owner keeps for a
 // provider is put again.
 func (t *Table) lose(e *entry) {
-	c := e.next
+	c := e.waits()
 	switch {
 	case e.stored == nil:
 		return
 	case !t.mayWithdraw(e, true, nil):
 		e.missing = true
-		if c == nil && e.committing == nil && !t.isForeign(e.stored) {
+		if !e.pending() && !t.isForeign(e.stored) {
 			t.request(e, &change{node: e.stored})
 		}
 		t.put(e)
 	case c != nil && c.node == nil:
-		t.set(e, nil, e.committing, nil)
+		t.set(e, nil, e.sent, nil)
 		t.finish(c, nil)
 	default:
 		if e.old && e.wanted() == e.stored { // what the owner kept before its start ends in a store that is shared
 			t.expired(e.stored, Convergence)
 		}
-		t.set(e, nil, e.committing, c)
+		t.set(e, nil, e.sent, e.want)
 	}
 }
 
@@ -323,39 +306,34 @@ func (t *Table) Take(most int, now time.Time) []store.Change {
 	for t.queue.Len() > 0 && len(changes) < most {
 		e := t.queue.Remove(t.queue.Front()).(*entry) //nolint:forcetypeassert // nothing else is in it
 		e.turn = nil
-		c := e.next
+		c := e.want
 		if !t.stillDue(e, c, now) {
 			continue
 		}
 		c.seen = e.version
-		if other := t.takeover(e, c); other != nil {
-			t.set(e, e.stored, other, c)
-			c = other
-		} else {
-			t.set(e, e.stored, c, nil)
-		}
+		t.set(e, e.stored, &sent{t.nextOf(e, c), c}, c)
 		t.batch = append(t.batch, e)
-		changes = append(changes, store.Change{Key: e.key, Node: c.node, Before: e.before()})
+		changes = append(changes, store.Change{Key: e.key, Node: e.sent.node, Before: e.before()})
 	}
 	return changes
 }
 
-// takeover returns what is to be stored before a provider's deletion of a node that another
-// owner has stored, or nil. That owner would not know that the node is cleared, and put it
-// again.
-func (t *Table) takeover(e *entry, c *change) *change {
+// nextOf returns what is to be stored next for a change. Before a provider's deletion of a
+// node that another owner has stored this owner takes it over: the other one would not know
+// that the node is cleared, and put it again.
+func (t *Table) nextOf(e *entry, c *change) *node.Node {
 	if c.node != nil || c.stream == nil || e.stored == nil || e.missing || !t.isForeign(e.stored) {
-		return nil
+		return c.node
 	}
 	n := *e.stored
 	n.Owner, n.Stream = t.config.Owner, c.stream.number
-	return &change{node: &n, seen: c.seen}
+	return &n
 }
 
 // stillDue reports whether a change is still to be made. If not, it ends it.
 func (t *Table) stillDue(e *entry, c *change, now time.Time) bool {
 	switch {
-	case c.node == nil && e.before() == 0 && e.tried == nil:
+	case c.node == nil && e.before() == 0 && !e.tried:
 		t.set(e, nil, nil, nil)
 		t.finish(c, nil)
 		return false
@@ -366,7 +344,7 @@ func (t *Table) stillDue(e *entry, c *change, now time.Time) bool {
 		return false
 	case c.node == nil || e.stored == nil || e.missing:
 		return true
-	case c.seen != e.version && !e.lingering && c.stream != nil && !slices.Contains(c.stream.ids, e.stored.Provider):
+	case c.seen != e.version && !e.lingers() && c.stream != nil && !slices.Contains(c.stream.ids, e.stored.Provider):
 		// Somebody else was first, at another owner.
 		t.set(e, e.stored, nil, nil)
 		t.surrender(e)
@@ -415,57 +393,50 @@ func (t *Table) Settle(outcomes []store.Outcome, now time.Time) {
 }
 
 func (t *Table) settle(e *entry, outcome store.Outcome, now time.Time) {
-	c := e.committing
+	n, c, want := e.sent.node, e.sent.change, e.want
+	done := want == c && n == c.node // not where another change is wanted since, or this one begins with a put
+	if done {
+		want = nil
+	}
 	switch {
-	case outcome.Conflict && c.node == nil && c.seen != e.version && (e.stored == nil || !e.missing && t.isForeign(e.stored)):
+	case outcome.Conflict && n == nil && c.seen != e.version && (e.stored == nil || !e.missing && t.isForeign(e.stored)):
 		// Somebody has it now, or nobody.
-		t.set(e, e.stored, nil, e.next)
-		t.finish(c, nil)
+		t.set(e, e.stored, nil, want)
 	case outcome.Conflict:
-		told := e.version != c.seen
-		t.back(e)
-		if e.next != nil && !told {
+		done = false
+		t.set(e, e.stored, nil, e.want)
+		if e.want != nil && e.version == c.seen { // the store has yet to tell of it
 			e.waiting = true
 			t.stuck = append(t.stuck, e)
 		}
 	case outcome.Version < e.version: // the store has told of something later already
-		t.setTried(e, nil)
-		t.set(e, e.stored, nil, e.next)
-		t.finish(c, c.node)
+		t.setTried(e, false)
+		t.set(e, e.stored, nil, want)
 		if n := e.stored; n != nil && t.isForeign(n) {
 			t.cede(e, now)
 		}
 	default:
 		e.version, e.missing = outcome.Version, false
-		t.finish(c, c.node)
-		t.setTried(e, nil)
-		t.set(e, c.node, nil, e.next)
-		if c.node != nil {
+		t.setTried(e, false)
+		t.set(e, n, nil, want)
+		if n != nil {
 			t.crowd(e)
 		}
 	}
-	t.put(e)
-}
-
-// back lets a change wait again that was not made, if it is still wanted.
-func (t *Table) back(e *entry) {
-	c, next := e.committing, e.next
-	if next == nil {
-		t.set(e, e.stored, nil, c)
-		return
+	if done {
+		t.finish(c, n)
 	}
-	t.set(e, e.stored, nil, next)
-	t.supersede(c, next)
+	t.put(e)
 }
 
 // Retry has the changes that Take has returned taken again: nobody knows whether they
 // are stored.
 func (t *Table) Retry() {
 	for _, e := range t.batch {
-		if n := e.committing.node; n != nil {
-			t.setTried(e, n)
+		if e.sent.node != nil {
+			t.setTried(e, true)
 		}
-		t.back(e)
+		t.set(e, e.stored, nil, e.want)
 		t.put(e)
 	}
 	clear(t.batch)

@@ -32,8 +32,7 @@ type Config struct {
 	Rules       *rules.Rules
 	Policy      wire.Policy // which addresses nodes may have
 
-	// Changed is called with each key whose node has changed, or what List tells of it,
-	// and may be nil.
+	// Changed is called with each key whose node has changed, or what List tells of it.
 	Changed func(node.Key)
 	// Expired is called with each node that has expired, and why.
 	Expired func(n *node.Node, cause string)
@@ -60,7 +59,6 @@ type Table struct {
 	answers    []delivery
 	tombstones tombstones
 	opened     uint32 // how many streams
-	state      uint32 // how often the store has told its state
 	numbers    Numbers
 }
 
@@ -87,27 +85,24 @@ const (
 // entry is what is known of one key. It exists while the store holds a node, or a
 // change waits.
 type entry struct {
-	key        node.Key
-	stored     *node.Node // what is published; nil: nothing
-	version    int64      // of what the store is known to hold, or of its deletion
-	committing *change    // that is being committed
-	next       *change    // that waits
-	tried      *node.Node // that the store may hold: Commit could not tell
-	holder     *hold      // of the stream of this owner that holds the node
-	former     uint64     // number of the last stream of this owner that lost it to another owner's
-	service    *service
-	place      int           // in the entries of service
-	turn       *list.Element // in queue, or nil
-	due        deadline.Item[*entry]
-	state      uint32 // the last state of the store that had it
+	key     node.Key
+	stored  *node.Node // what is published; nil: nothing
+	version int64      // of what the store is known to hold, or of its deletion
+	want    *change    // that is not stored yet, or nil
+	sent    *sent      // that the store is asked for, or nil
+	holder  *hold      // of the stream of this owner that holds the node
+	former  uint64     // number of the last stream of this owner that lost it to another owner's
+	service *service
+	place   int           // in the entries of service
+	turn    *list.Element // in queue, or nil
+	due     deadline.Item[*entry]
 
-	missing   bool // whether the store does not have stored any more: it is put again
-	ours      bool // whether this owner sees to the deadline
-	old       bool // whether the node is known from before, and its provider is not back
-	lingering bool // whether the node has expired, and stays as the last one of its service
-	barred    bool // whether another owner has stored what is not published here
-	denied    bool // whether the rules have it deleted: it is not published meanwhile
-	waiting   bool // for the store to tell what a change was in conflict with
+	tried   bool // whether the store may hold a node: Commit could not tell
+	missing bool // whether the store does not have stored any more: it is put again
+	ours    bool // whether this owner sees to the deadline
+	old     bool // whether the node is known from before, and its provider is not back
+	hidden  bool // whether it is not published: the rules have it deleted, or do not allow what another owner has stored
+	waiting bool // for the store to tell what a change was in conflict with
 }
 
 // change is what is to be stored.
@@ -117,6 +112,13 @@ type change struct {
 	stream *Stream    // that waits for the change, or nil
 	seen   int64      // version of the entry when it was judged, and then when it was taken
 	again  bool       // whether the store has something else than the entry says
+}
+
+// sent is what the store was asked for, and why: to delete what another owner has stored
+// begins with a put.
+type sent struct {
+	node   *node.Node
+	change *change
 }
 
 // service is the nodes of one service.
@@ -146,17 +148,28 @@ func New(config Config, now time.Time) *Table {
 
 // wanted returns the node that the store is to have in the end, or nil.
 func (e *entry) wanted() *node.Node {
-	if c := e.coming(); c != nil {
-		return c.node
+	if e.want != nil {
+		return e.want.node
 	}
 	return e.stored
 }
 
-// coming returns the last change that is not stored yet, or nil.
-func (e *entry) coming() *change { return cmp.Or(e.next, e.committing) }
+// waits returns the change that is wanted, and not on its way to the store, or nil.
+func (e *entry) waits() *change {
+	if e.sent != nil && e.sent.change == e.want {
+		return nil
+	}
+	return e.want
+}
+
+// lingers reports whether the node has expired, and stays as the last one of its service.
+func (e *entry) lingers() bool { return e.service.lingering == e }
 
 // settled reports whether the store has what is wanted.
-func (e *entry) settled() bool { return e.next == nil && e.committing == nil && !e.missing }
+func (e *entry) settled() bool { return !e.pending() && !e.missing }
+
+// pending reports whether a change is not stored yet.
+func (e *entry) pending() bool { return e.want != nil || e.sent != nil }
 
 // before returns the version that the store must have for a change.
 func (e *entry) before() int64 {
@@ -185,30 +198,26 @@ func (t *Table) entry(key node.Key) *entry {
 
 // set changes what is stored and what is to be, and all that counts it. An entry that
 // has neither is gone afterwards.
-func (t *Table) set(e *entry, stored *node.Node, committing, next *change) {
-	wanted, settled, before := e.wanted(), e.committing == nil && e.next == nil, e.stored
-	e.stored, e.committing, e.next = stored, committing, next
+func (t *Table) set(e *entry, stored *node.Node, sent *sent, want *change) {
+	wanted, pending, before := e.wanted(), e.pending(), e.stored
+	e.stored, e.sent, e.want = stored, sent, want
 	if stored != before {
 		t.numbers.Nodes += one(stored != nil) - one(before != nil)
-		if t.config.Changed != nil {
-			t.config.Changed(e.key)
-		}
-		barred := e.barred
-		e.barred = stored != nil && t.isForeign(stored) && t.bars(stored)
-		if stored == nil || before == nil || !sameNode(stored, before) || e.barred != barred {
+		t.config.Changed(e.key)
+		if stored == nil || before == nil || !sameNode(stored, before) {
 			t.markDirty(e.service)
 		}
 	}
-	if e.denied && e.wanted() != nil {
-		e.denied = false
-		t.markDirty(e.service)
+	now := e.wanted()
+	if stored != before && !e.hidden || e.hidden && now != nil {
+		t.hide(e, stored != nil && t.isForeign(stored) && t.bars(stored))
 	}
-	t.numbers.Pending += one(e.committing != nil || e.next != nil) - one(!settled)
-	if e.next == nil && e.turn != nil {
+	t.numbers.Pending += one(e.pending()) - one(pending)
+	if want == nil && e.turn != nil {
 		t.queue.Remove(e.turn)
 		e.turn = nil
 	}
-	if now := e.wanted(); now != wanted {
+	if now != wanted {
 		t.count(wanted, -1)
 		t.count(now, 1)
 		if now == nil {
@@ -218,17 +227,22 @@ func (t *Table) set(e *entry, stored *node.Node, committing, next *change) {
 			e.ours = false
 		}
 	}
-	if e.stored == nil && e.committing == nil && e.next == nil && e.tried == nil {
-		t.remove(e)
+	t.removeEmpty(e)
+}
+
+// hide has an entry published, or not.
+func (t *Table) hide(e *entry, hidden bool) {
+	if e.hidden != hidden {
+		e.hidden = hidden
+		t.markDirty(e.service)
 	}
 }
 
-// setTried notes what the store may hold, or nil.
-func (t *Table) setTried(e *entry, n *node.Node) {
-	former := e.tried
-	e.tried = n
-	if former != nil && n == nil && e.stored == nil && e.committing == nil && e.next == nil {
-		t.remove(e)
+// setTried notes whether the store may hold what nobody knows of.
+func (t *Table) setTried(e *entry, tried bool) {
+	if e.tried != tried {
+		e.tried = tried
+		t.removeEmpty(e)
 	}
 }
 
@@ -265,7 +279,7 @@ func (t *Table) markDirty(s *service) {
 
 // changed says that there is something else to tell of the node, if there is one.
 func (t *Table) changed(e *entry) {
-	if e.stored != nil && t.config.Changed != nil {
+	if e.stored != nil {
 		t.config.Changed(e.key)
 	}
 }
@@ -277,8 +291,7 @@ func (t *Table) relax(e *entry) {
 		t.numbers.Old--
 		t.changed(e)
 	}
-	if e.lingering {
-		e.lingering = false
+	if e.lingers() {
 		e.service.lingering = nil
 	}
 }
@@ -292,8 +305,11 @@ func (t *Table) age(e *entry) {
 	}
 }
 
-// remove forgets the entry.
-func (t *Table) remove(e *entry) {
+// removeEmpty forgets an entry of which nothing is stored, and nothing to be.
+func (t *Table) removeEmpty(e *entry) {
+	if e.stored != nil || e.pending() || e.tried {
+		return
+	}
 	if e.version > 0 {
 		t.tombstones.add(e.key, e.version)
 	}
@@ -311,23 +327,23 @@ func (t *Table) remove(e *entry) {
 
 // put lets the entry be in the queue of those with changes to take.
 func (t *Table) put(e *entry) {
-	if e.turn == nil && !e.waiting && e.committing == nil && e.next != nil {
+	if e.turn == nil && !e.waiting && e.sent == nil && e.want != nil {
 		e.turn = t.queue.PushBack(e)
 	}
 }
 
-// request has the entry changed. A change that waits makes room for it.
+// request has the entry changed. A change that is not stored yet makes room for it.
 func (t *Table) request(e *entry, c *change) {
-	former := e.next
+	former := e.want
 	c.seen = e.version
 	if c.stream != nil {
 		c.stream.pending++
 	}
-	if c.node == nil && e.stored == nil && e.committing == nil && e.tried == nil {
+	if c.node == nil && e.stored == nil && e.sent == nil && !e.tried {
 		t.set(e, nil, nil, nil) // it was never stored
 		t.finish(c, nil)
 	} else {
-		t.set(e, e.stored, e.committing, c)
+		t.set(e, e.stored, e.sent, c)
 		t.put(e)
 	}
 	t.supersede(former, c)
@@ -338,8 +354,7 @@ func (t *Table) request(e *entry, c *change) {
 func (t *Table) deny(e *entry) {
 	t.request(e, &change{})
 	if e.stored != nil && t.mayWithdraw(e, false, nil) {
-		e.denied = true
-		t.markDirty(e.service)
+		t.hide(e, true)
 	}
 }
 
@@ -392,7 +407,7 @@ func (t *Table) Dirty() []Service {
 		s.dirty = false
 		nodes := make([]*node.Node, 0, len(s.entries))
 		for _, e := range s.entries {
-			if e.stored != nil && !e.barred && !e.denied {
+			if e.stored != nil && !e.hidden {
 				nodes = append(nodes, e.stored)
 			}
 		}

@@ -21,7 +21,7 @@ func (t *Table) Expire(now time.Time) {
 			t.setDue(e, now.Add(max(t.config.Convergence, time.Second)))
 			continue
 		}
-		if e.lingering {
+		if e.lingers() {
 			t.relax(e)
 			t.request(e, &change{})
 			continue
@@ -57,7 +57,7 @@ func (t *Table) expired(n *node.Node, cause string) {
 // is to stay.
 func (t *Table) isLast(e *entry) bool {
 	return e.stored != nil && !slices.ContainsFunc(e.service.entries, func(other *entry) bool {
-		return other != e && other.stored != nil && other.wanted() != nil && !other.lingering
+		return other != e && other.stored != nil && other.wanted() != nil && !other.lingers()
 	})
 }
 
@@ -67,10 +67,9 @@ func (t *Table) linger(e *entry, now time.Time) {
 		t.relax(l)
 		t.request(l, &change{})
 	}
-	e.lingering = true
 	e.service.lingering = e
-	if c := e.next; c != nil {
-		t.set(e, e.stored, e.committing, nil)
+	if c := e.waits(); c != nil {
+		t.set(e, e.stored, e.sent, nil)
 		if c.stream != nil {
 			t.done(c.stream)
 		}
@@ -84,7 +83,7 @@ func (t *Table) linger(e *entry, now time.Time) {
 func (t *Table) Pause(now time.Time) {
 	t.converge = now.Add(t.config.Convergence)
 	for _, e := range t.entries {
-		if !e.ours || e.lingering || e.wanted() == nil {
+		if !e.ours || e.lingers() || e.wanted() == nil {
 			continue
 		}
 		t.age(e)
@@ -99,18 +98,14 @@ func (t *Table) Pause(now time.Time) {
 func (t *Table) SetRules(r *rules.Rules, report func(n *node.Node, refusal rules.Refusal)) {
 	t.config.Rules = r
 	var held []*entry
-	for _, e := range t.all() {
+	for _, e := range t.entries {
 		switch {
 		case e.wanted() == nil: // it is being deleted
 			if e.stored != nil && t.bars(e.stored) {
-				e.denied = true
-				t.markDirty(e.service)
+				t.hide(e, true)
 			}
 		case !e.ours:
-			if barred := e.stored != nil && t.isForeign(e.stored) && t.bars(e.stored); barred != e.barred {
-				e.barred = barred
-				t.markDirty(e.service)
-			}
+			t.hide(e, e.stored != nil && t.isForeign(e.stored) && t.bars(e.stored))
 		case e.holder != nil:
 			held = append(held, e)
 		default:
