@@ -449,7 +449,7 @@ func TestForeignConsumer(t *testing.T) {
 			if diff := cmp.Diff([]string{"marked"}, header.Get("federation-catalog-end")); diff != "" {
 				t.Errorf("the announcement (-want +got):\n%s", diff)
 			}
-			additions := []string{"federation-catalog-end", "federation-path", "federation-renewal"}
+			additions := []string{"federation-catalog-end", "federation-path"}
 			if diff := cmp.Diff(additions, ownHeaders(header)); diff != "" {
 				t.Errorf("headers of a stream that resumes nothing (-want +got):\n%s", diff)
 			}

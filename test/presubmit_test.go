@@ -50,11 +50,11 @@ var wings = map[string]wing{
 	"federation":          {nil, 650},
 	"internal":            {[]string{"federation"}, 1200},
 	"proto":               {nil, 130},
-	"federation/mtls":     {[]string{"federation", "internal"}, 1350},
+	"federation/mtls":     {[]string{"federation", "internal"}, 1260},
 	"federation/wire":     {[]string{"federation", "proto"}, 1800},
 	"federation/policy":   {[]string{"federation", "federation/wire"}, 1300},
 	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2285},
-	"federation/consumer": {[]string{"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"}, 4620},
+	"federation/consumer": {[]string{"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"}, 4675},
 	"federation/owner":    {[]string{"federation", "federation/mtls", "federation/policy", "federation/wire", "internal", "proto"}, 3365},
 	"federation/dns": {
 		[]string{"federation", "federation/consumer", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal"}, 5350,

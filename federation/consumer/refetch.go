@@ -12,7 +12,8 @@ import (
 const refetchInterval = time.Minute
 
 // refetch is when and why an owner is subscribed to once more while its stream is
-// well. What was refused is not kept, and an owner sends it only once on a stream.
+// well. What was refused is not kept, and an owner sends it only once on a stream. The
+// stream of a certificate that is about to expire is replaced by package stream alone.
 type refetch struct {
 	wanted   bool      // by the caller, since the stream was opened
 	underWay bool      // the stream is about to be replaced
@@ -44,6 +45,6 @@ func (m *Mirror) refetchIfDue(now time.Time) {
 		return
 	}
 	m.refetch = refetch{underWay: true, began: true, last: now}
-	m.catalog.Refetch(now)
+	m.catalog.Forget()
 	m.current.consumer.Refetch()
 }

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
@@ -159,6 +160,7 @@ func (m sink) Opened(context.Context) error {
 	m.change(func(now time.Time) {
 		m.setFailure(nil, false)
 		m.refetch.opened()
+		m.catalog.Refetch(now) // it does something only where this stream takes the place of another
 		m.catalog.Opened(now)
 	})
 	m.announce()
@@ -222,6 +224,13 @@ func (m sink) Lost(_ context.Context, err error, parked bool) {
 		m.catalog.Lost(now)
 	})
 	m.announce()
+}
+
+// Complete implements stream.Sink.
+func (m sink) Complete() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.catalog.Summary().State == catalog.Synced
 }
 
 // observer passes on what the consumer reports.

@@ -15,7 +15,7 @@ import (
 )
 
 // DefaultGrace is how long a connection outlives the certificate that its peer has
-// shown last, where [Source.SetGrace] says nothing else.
+// shown, where [Source.SetGrace] says nothing else.
 const DefaultGrace = time.Minute
 
 // What a connection fails with that this side has ended. The errors wrap
@@ -69,7 +69,7 @@ func (g guarded) shake(
 	}
 	peer := Peer{connection: c}
 	peer.TLSInfo, _ = info.(credentials.TLSInfo)
-	c.handshake = &proof{peer.State.PeerCertificates, time.Now(), m.leafExpiry()}
+	c.chain, c.at, c.own = peer.State.PeerCertificates, time.Now(), m.certificate.Leaf.NotAfter
 	if err := g.source.connections.add(c, m); err != nil {
 		c.Close()
 		return nil, nil, err
@@ -77,61 +77,45 @@ func (g guarded) shake(
 	return secured, peer, nil
 }
 
-// proof is what the peers of a connection have shown each other in a handshake. It is
-// immutable.
-type proof struct {
-	chain []*x509.Certificate // of the peer, its own certificate first
-	at    time.Time           // of the handshake
-	own   time.Time           // when the certificate of this side expires
-}
-
-// until returns when the certificate of the peer expires.
-func (p *proof) until() time.Time { return p.chain[0].NotAfter }
-
 // connections are the open ones of a Source, and the material by which they are judged.
 type connections struct {
 	material *atomic.Pointer[material] // replaced under mu
 
 	mu    sync.Mutex
-	open  map[*connection]*proof // what each has been vouched for by last; guarded by mu
-	grace time.Duration          // guarded by mu
+	open  map[*connection]struct{} // guarded by mu
+	grace time.Duration            // guarded by mu
 }
 
 // add takes up a connection whose handshake was judged by m, unless newer material
 // judges otherwise.
 func (s *connections) add(c *connection, m *material) error {
-	return s.vouch(c.handshake, m, c.usage, func() error {
-		s.open[c] = c.handshake
-		c.timer = time.AfterFunc(time.Until(c.handshake.until().Add(s.grace)), c.expire)
-		return nil
-	})
-}
-
-// vouch calls accept, with mu held, once the material in use trusts the chain that was
-// shown. m is the material that is known to do so, or nil.
-func (s *connections) vouch(by *proof, m *material, usage x509.ExtKeyUsage, accept func() error) error {
 	for {
 		s.mu.Lock()
 		now := s.material.Load()
 		if now == m {
 			defer s.mu.Unlock()
-			return accept()
+			s.open[c] = struct{}{}
+			c.timer = time.AfterFunc(c.left(s.grace), c.expire)
+			return nil
 		}
 		s.mu.Unlock() // as verifying takes a while
-		if now.trust.timeless().verify(by.chain, usage, by.at) != nil {
+		if !c.trusted(now.trust.timeless()) {
 			return errDistrusted
 		}
 		m = now
 	}
 }
 
-func (s *connections) remove(c *connection) {
+// remove forgets a connection, and reports whether it was known.
+func (s *connections) remove(c *connection) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.open[c]; ok {
+	_, ok := s.open[c]
+	if ok {
 		c.timer.Stop()
 		delete(s.open, c)
 	}
+	return ok
 }
 
 // replace puts m in the place of the material in use, which it returns, and ends the
@@ -143,15 +127,15 @@ func (s *connections) remove(c *connection) {
 func (s *connections) replace(m *material) (old *material, ended int) {
 	s.mu.Lock()
 	old = s.material.Swap(m)
-	var open map[*connection]*proof
+	var open map[*connection]struct{}
 	if !old.trust.equal(&m.trust) {
 		open = maps.Clone(s.open)
 	}
 	s.mu.Unlock()
 	close(old.replaced) // after the swap: whoever waits for it finds the new material
 	trust := m.trust.timeless()
-	for c, by := range open {
-		if trust.verify(by.chain, c.usage, by.at) != nil && s.still(c, by) {
+	for c := range open {
+		if !c.trusted(trust) && s.remove(c) {
 			c.end(errDistrusted)
 			ended++
 		}
@@ -159,29 +143,12 @@ func (s *connections) replace(m *material) (old *material, ended int) {
 	return old, ended
 }
 
-// still reports whether the connection is open and nothing newer vouches for it.
-func (s *connections) still(c *connection, by *proof) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.open[c] == by
-}
-
-// keeps reports whether by changes nothing for the connection, because it vouches for it
-// already or is older than what does. A peer may ask again and again without another
-// handshake, and to verify certificates is expensive.
-func (s *connections) keeps(c *connection, by *proof) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	held, ok := s.open[c]
-	return ok && (held == by || by.at.Before(held.at))
-}
-
 func (s *connections) setGrace(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.grace = d
-	for c, by := range s.open {
-		c.timer.Reset(time.Until(by.until().Add(d)))
+	for c := range s.open {
+		c.timer.Reset(c.left(d))
 	}
 }
 
@@ -190,12 +157,22 @@ type connection struct {
 	net.Conn
 
 	// read-only once the handshake is over
-	source    *Source
-	usage     x509.ExtKeyUsage
-	handshake *proof
+	source *Source
+	usage  x509.ExtKeyUsage
+	chain  []*x509.Certificate // of the peer, its own certificate first
+	at     time.Time           // of the handshake
+	own    time.Time           // when the certificate of this side expires
 
 	timer *time.Timer           // calls expire; there while the connection is in connections.open, guarded by its mu
 	ended atomic.Pointer[error] // why this side has ended it
+}
+
+// trusted reports whether the authority of the peer is one of those that t trusts.
+func (c *connection) trusted(t *trust) bool { return t.verify(c.chain, c.usage, c.at) == nil }
+
+// left returns how long the connection may go on.
+func (c *connection) left(grace time.Duration) time.Duration {
+	return time.Until(c.chain[0].NotAfter.Add(grace))
 }
 
 // Read implements net.Conn. Its error ends up in the status of the stream.
@@ -221,18 +198,15 @@ func (c *connection) end(reason error) {
 	_ = c.Close() // which ends its Read
 }
 
-// expire ends the connection if the certificate that the peer has shown last has
-// expired for longer than the grace. The timer that calls it may have been set before
-// the peer showed a newer one, or the clock may have been set back.
+// expire ends the connection if the certificate of the peer has expired for longer than the
+// grace, unless the clock has been set back since the timer was set that calls it.
 func (c *connection) expire() {
 	s := &c.source.connections
 	s.mu.Lock()
-	by, ok := s.open[c]
-	var left time.Duration
-	if ok {
-		if left = time.Until(by.until().Add(s.grace)); left > 0 {
-			c.timer.Reset(left)
-		}
+	_, ok := s.open[c]
+	left := c.left(s.grace)
+	if ok && left > 0 {
+		c.timer.Reset(left)
 	}
 	s.mu.Unlock()
 	if ok && left <= 0 {

@@ -28,14 +28,6 @@ type material struct {
 // held reports whether there is a certificate.
 func (m *material) held() bool { return len(m.certificate.Certificate) > 0 }
 
-// leafExpiry returns when the certificate expires, whatever the rest of its chain does.
-func (m *material) leafExpiry() time.Time {
-	if m.certificate.Leaf == nil {
-		return time.Time{}
-	}
-	return m.certificate.Leaf.NotAfter
-}
-
 // firstExpiry returns when the first of some certificates expires.
 func firstExpiry(chain []*x509.Certificate) time.Time {
 	return slices.MinFunc(chain, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) }).NotAfter

@@ -73,7 +73,7 @@ func newSource(m *material, logger *slog.Logger) *Source {
 	s := &Source{logger: logger}
 	s.material.Store(m)
 	s.connections.material = &s.material
-	s.connections.open = make(map[*connection]*proof)
+	s.connections.open = make(map[*connection]struct{})
 	s.connections.grace = DefaultGrace
 	return s
 }
@@ -211,8 +211,8 @@ func (s *Source) ForClients() bool {
 	})
 }
 
-// SetGrace sets how long a connection outlives the certificate that its peer has shown
-// last, for the open ones, too: not at all, if d is not positive. When it is over the
+// SetGrace sets how long a connection outlives the certificate that its peer has shown,
+// for the open ones, too: not at all, if d is not positive. When it is over the
 // connection ends. What happens to connections when the own certificate expires is for
 // the peer to say.
 func (s *Source) SetGrace(d time.Duration) { s.connections.setGrace(max(d, 0)) }

@@ -74,6 +74,7 @@ func (*counting) Holds(context.Context) resume.Digests                 { return 
 func (*counting) Opened(context.Context) error                         { return nil }
 func (*counting) Announced(context.Context, stream.Announcement) error { return nil }
 func (*counting) Answered(context.Context)                             {}
+func (*counting) Complete() bool                                       { return false }
 func (*counting) Lost(_ context.Context, _ error, _ bool)              {}
 
 func (c *counting) Apply(_ context.Context, updates []stream.Update) ([]*federation.InvalidError, error) {

@@ -33,7 +33,7 @@ var errNotFollowed = status.Error(codes.Unavailable, "the subscription to what y
 
 // subscriber returns who subscribes to what the peer publishes, or nil.
 func (s *Server) subscriber(ctx context.Context) Subscriber {
-	if _, renews := renewal(ctx); renews || s.config.Consume == nil {
+	if s.config.Consume == nil {
 		return nil
 	}
 	p, _ := peer.FromContext(ctx)

@@ -123,9 +123,8 @@ type Limits = gate.Limits
 // others get the code Unauthenticated, after which consumers do not reconnect by
 // themselves. With the credentials of package mtls, a stream also ends when the
 // authority that signed the certificate of its consumer is no longer trusted, and some
-// time after that certificate has expired, unless the consumer has shown a newer one: each
-// stream has a token, by which the consumer can do so in the handshake of another
-// connection.
+// time after that certificate has expired: before that, a consumer opens another stream,
+// with a newer certificate.
 //
 // # What consumers may do
 //
@@ -176,7 +175,6 @@ type Server struct {
 	allowed  map[federation.ID]struct{} // who may subscribe; nil for every certificate
 	catalogs map[string]*catalog        // by server name; there is always one under ""
 	sessions map[*session]struct{}      // the streams that are open
-	renewals renewals
 }
 
 // New returns a server. It fails when the configuration is not complete.
@@ -201,7 +199,7 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{
 		config: c, log: loglimit.Logger(c.Logger), gate: c.Gate, admission: newAdmission(),
-		sessions: make(map[*session]struct{}), renewals: make(renewals),
+		sessions: make(map[*session]struct{}),
 	}
 	if c.TurnedAway == nil {
 		s.config.TurnedAway = func(gate.TurnedAway) {}
@@ -293,12 +291,8 @@ type dialect struct {
 	begin func()
 }
 
-// subscribe serves one subscription of a consumer, or the renewal of one, and returns
-// the status of its stream.
+// subscribe serves one subscription of a consumer, and returns the status of its stream.
 func (s *Server) subscribe(stream grpc.ServerStream, d dialect) error {
-	if token, ok := renewal(stream.Context()); ok {
-		return s.renew(stream.Context(), token)
-	}
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
 	session := s.newSession(d, cancel, &s.readers)
@@ -338,7 +332,6 @@ func (s *Server) dismiss(session *session, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sessions, session)
-	delete(s.renewals, session.token)
 	session.catalog.ended[status.Code(err)]++
 }
 
@@ -348,7 +341,7 @@ func (s *Server) dismiss(session *session, err error) {
 func (s *Server) admit(ctx context.Context, session *session) error {
 	p, _ := peer.FromContext(ctx)
 	consumer, certified := mtls.PeerOf(p.AuthInfo)
-	session.address, session.peer, session.ids = p.Addr, consumer, consumer.IDs()
+	session.address, session.ids = p.Addr, consumer.IDs()
 	if !session.dialed {
 		session.serverName = canonical(consumer.State.ServerName)
 	}
@@ -364,9 +357,6 @@ func (s *Server) admit(ctx context.Context, session *session) error {
 		}
 		session.log = session.catalog.log.With("consumer", session.consumer)
 		s.sessions[session] = struct{}{} // where SetAllow and SetCatalogs find it
-		if !session.dialed {
-			s.renewals.addLocked(session)
-		}
 	}
 	s.mu.Unlock()
 	who := federation.Quote(fmt.Sprint(session.ids)) // a certificate may have any number of them

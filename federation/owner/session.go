@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/internal/turnstile"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -31,9 +30,7 @@ type session struct {
 	subscription *registry.Subscription
 	cancel       context.CancelCauseFunc // ends it
 	address      net.Addr                // of the consumer
-	peer         mtls.Peer               // the consumer
 	ids          []federation.ID         // of its certificate
-	token        string                  // of Server.renewals; "" for none
 	dialed       bool                    // by this side
 	serverName   string                  // for which the consumer asked in its handshake; "" if dialed
 	consumer     string                  // who it is, as it may be shown
@@ -56,9 +53,6 @@ type session struct {
 // header returns what the owner announces on the stream.
 func (s *session) header() metadata.MD {
 	header := metadata.Pairs(wire.CatalogEndHeader, wire.CatalogEndMarked, wire.PathHeader, s.registry.Path().Header())
-	if s.token != "" {
-		header.Set(wire.RenewalHeader, s.token)
-	}
 	if s.resumed != nil {
 		header.Set(wire.ResumeHeader, s.resumed.Selection.Header())
 	}

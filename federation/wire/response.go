@@ -22,14 +22,6 @@ const (
 	CatalogEndHeader = "federation-catalog-end"
 	CatalogEndMarked = "marked"
 
-	// RenewalHeader is the response header in which an owner tells the consumer the
-	// token of the stream, by which the consumer can renew its certificate.
-	RenewalHeader = "federation-renewal"
-
-	// RenewHeader is the request header with the token of another stream. The handshake
-	// of the connection vouches for that stream from now on, and nothing is subscribed.
-	RenewHeader = "federation-renew"
-
 	// ResumeHeader is the request header with the digests of what a consumer holds
 	// already, and the response header in which the owner says which part of that it
 	// sends; see package resume.

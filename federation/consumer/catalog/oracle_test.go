@@ -200,6 +200,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 				return fmt.Sprintf("renewed is %v, want %v", got, want)
 			}
 			if want {
+				c.Forget()
 				m.renewed, m.renewing = now, m.liveSince()
 				m.forgetSent()
 			}

@@ -10,8 +10,9 @@ import (
 // longer work.
 const refetchPatience = 30 * time.Second
 
-// refetch is the replacement of a stream by another one on purpose, to fetch services
-// that were refused and may be accepted now. No stream was lost, so the services of
+// refetch is the replacement of a stream by another one on purpose: to fetch services
+// that were refused and may be accepted now, or because a certificate is about to expire.
+// No stream was lost, so the services of
 // the stream before stay live until the catalog is complete once more.
 type refetch struct {
 	live uint32    // the first generation that is live meanwhile; 0: there is no refetch
@@ -22,14 +23,10 @@ type refetch struct {
 // Opened is expected next, and reports whether it did. It does nothing as long as the
 // catalog is not complete, or a new stream is expected already. When the new stream
 // cannot be had, the old one is lost: see Lost.
-//
-// What is not imported is not in LeftOut any more, so that a stream which resumes brings it:
-// of what was refused, no version is in Resumable.
 func (c *Catalog) Refetch(now time.Time) bool {
 	if !c.stream.synced || c.stream.refetch.live > 0 {
 		return false
 	}
-	c.leftOut.Forget()
 	c.stream.refetch = refetch{live: c.live(), at: now}
 	return true
 }

@@ -35,6 +35,10 @@ func (c *Catalog) LeftOut() []leftout.Sent {
 	return c.leftOut.SentAll()
 }
 
+// Forget takes what is not imported from LeftOut, so that a stream which resumes brings it: of
+// what was refused, no version is in Resumable.
+func (c *Catalog) Forget() { c.leftOut.Forget() }
+
 func (c *Catalog) resumable(r record) bool {
 	if r.service.IsZero() {
 		return false

@@ -93,19 +93,16 @@ func (c *Consumer) holds(ctx context.Context, address string) resume.Digests {
 
 // meet passes on what the header says. Its error ends the stream before any of it was
 // applied.
-func (c *Consumer) meet(ctx context.Context, with conversation, a announced) error {
-	if a.accepts != nil {
-		if with.asked {
-			c.whole[with.address] = time.Now().Add(wholeFor)
-		}
-		return a.accepts
+func (c *Consumer) meet(ctx context.Context, with *conversation) error {
+	select {
+	case <-with.known:
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	if !a.header {
-		if with.asked {
-			return c.unmet(ctx, with)
-		}
-		return nil // the inbox knows why
+	if err := c.check(ctx, with); err != nil {
+		return err
 	}
+	a := &with.announced
 	c.connectionLog.path(with.address, a.PathErr)
 	if err := c.config.Sink.Announced(ctx, a.Announcement); err != nil {
 		if ctx.Err() != nil {
@@ -116,16 +113,25 @@ func (c *Consumer) meet(ctx context.Context, with conversation, a announced) err
 	return nil
 }
 
-// unmet returns why a stream has ended that has no header, although digests were sent. It
-// may be these that are too much for the peer or for what stands before it: a header of
-// 11 kB at most.
-func (c *Consumer) unmet(ctx context.Context, with conversation) error {
-	_, err := with.inbox.take(ctx)
-	if s, ok := status.FromError(err); ok {
-		switch s.Code() { //nolint:exhaustive // the others say nothing of the kind
-		case codes.Internal, codes.Unknown, codes.ResourceExhausted:
-			c.whole[with.address] = time.Now().Add(wholeFor)
+// check returns why the stream is of no use after its header, or nil if it may be of some.
+// Without a header it has ended. It may be the digests that are too much for the peer or
+// for what stands before it: a header of 11 kB at most.
+func (c *Consumer) check(ctx context.Context, with *conversation) error {
+	err := with.announced.accepts
+	wrong := err != nil
+	if !wrong && !with.announced.header {
+		select {
+		case <-with.inbox.ended:
+			err = with.inbox.err
+		case <-ctx.Done():
+			return ctx.Err()
 		}
+		if s, ok := status.FromError(err); ok {
+			wrong = slices.Contains([]codes.Code{codes.Internal, codes.Unknown, codes.ResourceExhausted}, s.Code())
+		}
+	}
+	if wrong && with.asked {
+		c.whole[with.address] = time.Now().Add(wholeFor)
 	}
 	return err
 }

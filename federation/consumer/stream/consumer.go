@@ -1,9 +1,10 @@
 // Package stream keeps one owner's subscription alive: it connects, receives,
 // hands every update on, and answers it.
 //
-// Three functions hold the whole of it. Run is the retry loop, session the life
-// of one stream, and classify the only place where the end of a session becomes
-// a decision. What the updates mean is for the Sink to know.
+// Four functions hold the whole of it. Run is the retry loop, session the life of a
+// subscription at one address, prepare what has a stream take the place of another, and
+// classify the only place where the end of a session becomes a decision. What the updates
+// mean is for the Sink to know.
 //
 // Only packages of this module import it: it is not a stable API.
 package stream
@@ -105,15 +106,16 @@ type Identity interface {
 }
 
 // Sink receives what the owner says. Its methods are called one at a time and
-// from one goroutine; the owner waits for each of them.
+// from one goroutine, but for Complete; the owner waits for each of them.
 type Sink interface {
 	// Holds returns the digests of what the Sink holds of the catalog, so that the owner
 	// need not send that again; nil where it shall send everything. It is called before
 	// each attempt to open a stream.
 	Holds(ctx context.Context) resume.Digests
 
-	// Opened says that a new stream is open. The owner may yet refuse it. An
-	// error ends the stream.
+	// Opened says that a new stream is open. The owner may yet refuse it, unless the
+	// stream takes the place of another, of which Lost was not called. An error ends the
+	// stream.
 	Opened(ctx context.Context) error
 
 	// Announced says what the owner has announced in the header of the stream. It is
@@ -137,8 +139,12 @@ type Sink interface {
 	// of err is safe to show. Parked means that every replica has refused the consumer: no
 	// other attempt is made until the credentials change, or the time comes that they have
 	// said, see Observer.Waiting. Lost is called neither when the context of Run has ended
-	// nor for a stream that ends because of Refetch.
+	// nor for a stream whose place another one has taken.
 	Lost(ctx context.Context, err error, parked bool)
+
+	// Complete reports whether the catalog of the open stream is complete: before that no
+	// stream takes its place for the sake of certificates. It is called at any time.
+	Complete() bool
 }
 
 // Announcement is what an owner says of a stream at its beginning.
@@ -187,13 +193,11 @@ type Observer interface {
 // Consumer is the subscription to one owner.
 type Consumer struct {
 	// read-only after New
-	config Config
-	direct bool          // connections are dialed by TCP, without anybody between
-	hurry  chan struct{} // has room for one value: somebody wants an attempt now
+	config  Config
+	hurry   chan struct{} // has room for one value: somebody wants an attempt now
+	refetch chan struct{} // has room for one value: somebody wants another stream
 
-	// atomic
-	pending atomic.Int64                            // responses that came and are not applied yet
-	current atomic.Pointer[context.CancelCauseFunc] // ends the session; nil before the first
+	inbox atomic.Pointer[inbox] // of the open stream; nil without one
 
 	// owned by Run
 	keepalive     time.Duration
@@ -252,15 +256,14 @@ func New(config Config) (*Consumer, error) {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
-	direct := config.Dial == nil
-	if direct {
+	if config.Dial == nil {
 		config.Dial = func(ctx context.Context, address string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", address)
 		}
 	}
 	c := &Consumer{
-		config: config, direct: direct, hurry: make(chan struct{}, 1), keepalive: config.Keepalive, connectionLog: newConnectionLog(config.Logger),
-		whole: make(map[string]time.Time),
+		config: config, hurry: make(chan struct{}, 1), refetch: make(chan struct{}, 1), keepalive: config.Keepalive,
+		connectionLog: newConnectionLog(config.Logger), whole: make(map[string]time.Time),
 	}
 	for _, address := range config.Addresses {
 		c.replicas = append(c.replicas, &replica{address: address, patience: config.Patience})
@@ -329,13 +332,14 @@ func (c *Consumer) Run(ctx context.Context) error {
 	}
 }
 
-// Refetch ends the stream and opens a new one at once, which brings the whole
-// catalog. It is no loss of the owner, and the Sink learns of it only by Opened.
-// Without a stream it does nothing. A stream that the owner has opened is lost by it: the
-// owner has to open another one.
+// Refetch has another stream take the place of the open one. That is no loss of the owner,
+// and the Sink learns of it only by Opened. If no other stream can be had, the open one is
+// lost. Without a stream Refetch does nothing. A stream that the owner has opened is lost by
+// it: the owner has to open another one.
 func (c *Consumer) Refetch() {
-	if end := c.current.Load(); end != nil {
-		(*end)(errRefetch)
+	select {
+	case c.refetch <- struct{}{}:
+	default: // somebody has said so already
 	}
 }
 
@@ -349,7 +353,10 @@ func (c *Consumer) Retry() {
 }
 
 // Pending reports whether responses have come that Sink.Apply has not returned for.
-func (c *Consumer) Pending() bool { return c.pending.Load() > 0 }
+func (c *Consumer) Pending() bool {
+	in := c.inbox.Load()
+	return in != nil && in.pending.Load() > 0
+}
 
 // round holds a session with each replica that is due, in turn, until one of them was of
 // use.
@@ -364,16 +371,8 @@ func (c *Consumer) round(ctx context.Context) {
 			patience = r.patience
 		}
 		c.config.Observer.Attempted()
-		sessionCtx, end := context.WithCancelCause(ctx)
-		c.current.Store(&end)
-		heard, err := c.session(sessionCtx, r.address, patience)
-		refetching := errors.Is(context.Cause(sessionCtx), errRefetch)
-		end(nil)
+		heard, err := c.session(ctx, r.address, patience)
 		if ctx.Err() != nil {
-			return
-		}
-		if refetching {
-			c.prefer(r, 0)
 			return
 		}
 		ending := classify(err)
@@ -432,9 +431,6 @@ func (c *Consumer) prefer(r *replica, delay time.Duration) {
 		other.due = later(other.due, soonest)
 	}
 }
-
-// errRefetch ends a session for the sake of a new one.
-var errRefetch = errors.New("the catalog is fetched once more")
 
 // forever is the patience with an owner when there is no other one to try.
 const forever = time.Duration(math.MaxInt64)

@@ -6,25 +6,22 @@ import (
 	"fmt"
 	"net"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc/credentials"
+
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
 // dialLog records why a connection could not be made, which gRPC reports only in
-// the text of a status, and with whom it was made.
+// the text of a status, and for how long it may last.
 type dialLog struct {
 	address string
 	dial    func(ctx context.Context, address string) (net.Conn, error)
 
 	dialed  atomic.Bool
-	failure atomic.Pointer[failure] // the first one
-	shaken  atomic.Pointer[handshake]
-}
-
-// handshake is what is known after a TLS handshake, as this side sees it.
-type handshake struct {
-	info   credentials.AuthInfo
-	remote net.Addr
+	failure atomic.Pointer[failure]   // the first one
+	expiry  atomic.Pointer[time.Time] // as mtls.Peer.Expiry has it; nil before the handshake
 }
 
 // failure is an error from below gRPC. Its text is safe to show: crypto/tls and net
@@ -49,6 +46,15 @@ func (l *dialLog) explain(err error) error {
 		return f
 	}
 	return err
+}
+
+// expires returns when the first of the certificates expires, or zero where the connection
+// does not end with them.
+func (l *dialLog) expires() time.Time {
+	if expiry := l.expiry.Load(); expiry != nil {
+		return *expiry
+	}
+	return time.Time{}
 }
 
 func (l *dialLog) see(handshake bool, err error) {
@@ -80,7 +86,8 @@ func (c loggedCredentials) ClientHandshake(ctx context.Context, authority string
 		c.dialLog.see(true, err)
 		return nil, nil, err
 	}
-	c.dialLog.shaken.Store(&handshake{info, raw.RemoteAddr()})
+	owner, _ := mtls.PeerOf(info)
+	c.dialLog.expiry.Store(new(owner.Expiry()))
 	return &fresh{Conn: conn, dialLog: c.dialLog}, info, nil
 }
 

@@ -82,6 +82,9 @@ func (z zone) Apply(_ context.Context, updates []stream.Update) ([]*federation.I
 
 func (zone) Answered(context.Context) {}
 
+// Complete says whether another stream may take the place of the open one.
+func (zone) Complete() bool { return true }
+
 func (zone) Lost(_ context.Context, err error, parked bool) {
 	fmt.Printf("lost: %v (parked: %v)\n", err, parked)
 }

@@ -24,22 +24,24 @@ const (
 // floods is slowed down by the flow control of its stream.
 type inbox struct {
 	updates chan Update   // in order; closed at the end of the stream
+	ended   chan struct{} // closed before that
 	room    chan struct{} // a value for every part of the room that is taken
-	err     error         // why the stream ended; read-only once updates is closed
-	pending *atomic.Int64 // how many came that are not applied yet
+	err     error         // why the stream ended; read-only once ended is closed
+	pending atomic.Int64  // how many came that are not applied yet
 
 	// Owned by the caller of take.
 	taken []Update
 }
 
-func newInbox(pending *atomic.Int64) *inbox {
-	return &inbox{updates: make(chan Update, maxUpdates), room: make(chan struct{}, maxUpdates), pending: pending}
+func newInbox() *inbox {
+	return &inbox{updates: make(chan Update, maxUpdates), ended: make(chan struct{}), room: make(chan struct{}, maxUpdates)}
 }
 
 // fill puts in what receive returns, with its size in bytes, until receive fails or
 // ctx ends.
 func (in *inbox) fill(ctx context.Context, receive func() (Update, int, error)) {
 	defer close(in.updates)
+	defer close(in.ended)
 	for {
 		update, size, err := receive()
 		if err != nil {
@@ -62,23 +64,12 @@ func (in *inbox) fill(ctx context.Context, receive func() (Update, int, error)) 
 	}
 }
 
-// take waits for an update until ctx ends, and returns it with those that wait behind
-// it, as many as there is room for. The slice is valid until the next call. After the
-// last update take returns the reason why the stream ended.
-func (in *inbox) take(ctx context.Context) ([]Update, error) {
+// take returns an update that has come out of updates with those that wait behind it, as
+// many as there is room for. The slice is valid until the next call.
+func (in *inbox) take(update Update) []Update {
 	clear(in.taken) // keeps no service that is gone
 	in.taken = in.taken[:0]
-	var update Update
-	var ok bool
-	select {
-	case update, ok = <-in.updates:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	if !ok {
-		return nil, in.err
-	}
-	for room := 0; ok; {
+	for room, ok := 0, true; ok; {
 		in.taken = append(in.taken, update)
 		for range update.room {
 			<-in.room
@@ -92,7 +83,7 @@ func (in *inbox) take(ctx context.Context) ([]Update, error) {
 			ok = false
 		}
 	}
-	return in.taken, nil
+	return in.taken
 }
 
 // applied says that the updates which take returned last were applied.

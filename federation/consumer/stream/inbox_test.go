@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -15,7 +14,7 @@ import (
 // and so on, and then ends with io.EOF.
 func filled(ctx context.Context, t *testing.T, sizes ...int) (in *inbox, received *int) {
 	t.Helper()
-	in, received = newInbox(new(atomic.Int64)), new(int)
+	in, received = newInbox(), new(int)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -29,6 +28,15 @@ func filled(ctx context.Context, t *testing.T, sizes ...int) (in *inbox, receive
 	}()
 	t.Cleanup(func() { <-done })
 	return in, received
+}
+
+// take takes what is there, or fails with why the stream has ended.
+func take(in *inbox) ([]Update, error) {
+	update, ok := <-in.updates
+	if !ok {
+		return nil, in.err
+	}
+	return in.take(update), nil
 }
 
 func nonces(updates []Update) (all string) {
@@ -60,7 +68,7 @@ func TestInbox(t *testing.T) {
 				var got []string
 				for {
 					synctest.Wait()
-					updates, err := in.take(t.Context())
+					updates, err := take(in)
 					if err != nil {
 						if !errors.Is(err, io.EOF) || updates != nil {
 							t.Errorf("the end is %v with %v", err, updates)
@@ -95,7 +103,7 @@ func TestInboxIsBounded(t *testing.T) {
 			if want := taken + maxUpdates + 1; *received != want { // one has no room yet
 				t.Fatalf("%d responses were received, want %d", *received, want)
 			}
-			updates, err := in.take(t.Context())
+			updates, err := take(in)
 			if len(updates) != maxUpdates || err != nil {
 				t.Fatalf("%d updates with %v", len(updates), err)
 			}
@@ -104,7 +112,7 @@ func TestInboxIsBounded(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		for {
-			if _, err := in.take(t.Context()); err != nil {
+			if _, err := take(in); err != nil {
 				if !errors.Is(err, context.Canceled) {
 					t.Errorf("the end is %v", err)
 				}
@@ -119,16 +127,17 @@ func TestInboxIsBounded(t *testing.T) {
 func TestInboxPending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := new(Consumer)
-		in := &inbox{updates: make(chan Update, maxUpdates+2), room: make(chan struct{}, maxUpdates+2), pending: &c.pending}
+		in := &inbox{updates: make(chan Update, maxUpdates+2), room: make(chan struct{}, maxUpdates+2)}
+		c.inbox.Store(in)
 		for _, update := range numbered(0, maxUpdates+2) {
 			update.room = 1
 			in.updates <- update
 			in.room <- struct{}{}
-			c.pending.Add(1)
+			in.pending.Add(1)
 		}
 		close(in.updates)
 		for _, want := range []int{maxUpdates, 2} {
-			updates, err := in.take(t.Context())
+			updates, err := take(in)
 			if len(updates) != want || err != nil {
 				t.Errorf("%d updates are taken: %v", len(updates), err)
 			}
@@ -138,7 +147,7 @@ func TestInboxPending(t *testing.T) {
 			in.applied()
 		}
 		if c.Pending() {
-			t.Errorf("%d are pending in the end", c.pending.Load())
+			t.Errorf("%d are pending in the end", in.pending.Load())
 		}
 	})
 }
@@ -148,7 +157,7 @@ func TestInboxDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, received := filled(t.Context(), t, make([]int, 3*maxUpdates)...)
 		in.drain()
-		if _, err := in.take(t.Context()); !errors.Is(err, io.EOF) || *received != 3*maxUpdates || len(in.room) > 0 {
+		if _, err := take(in); !errors.Is(err, io.EOF) || *received != 3*maxUpdates || len(in.room) > 0 {
 			t.Errorf("after %d responses, with %d rooms taken: %v", *received, len(in.room), err)
 		}
 	})

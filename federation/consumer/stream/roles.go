@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -70,7 +69,7 @@ func (d dialed) Header() (metadata.MD, error) { return d.client.Header() }
 // place of a stream that is lost. The same Acceptor may be in the Config of one Consumer
 // after another.
 type Acceptor struct {
-	offers chan offer
+	offers chan *offer
 }
 
 // offer is a stream that an owner has opened.
@@ -81,7 +80,7 @@ type offer struct {
 }
 
 // NewAcceptor returns an Acceptor, on which no stream waits.
-func NewAcceptor() *Acceptor { return &Acceptor{make(chan offer)} }
+func NewAcceptor() *Acceptor { return &Acceptor{make(chan *offer)} }
 
 var errLeft = errors.New("the subscription has ended")
 
@@ -91,7 +90,7 @@ var errLeft = errors.New("the subscription has ended")
 // stream on the server, with the metadata of the request.
 func (a *Acceptor) Subscribe(ctx context.Context, half *duplex.Responses) error {
 	defer half.Close()
-	o := offer{ctx, half, make(chan error, 1)}
+	o := &offer{ctx, half, make(chan error, 1)}
 	select {
 	case a.offers <- o:
 		return <-o.ended // soon after ctx has ended
@@ -102,31 +101,40 @@ func (a *Acceptor) Subscribe(ctx context.Context, half *duplex.Responses) error 
 	}
 }
 
+// errRefetch ends a stream for the sake of another one.
+var errRefetch = errors.New("the catalog is fetched once more")
+
 // attend subscribes on one stream after the other that owners have opened, until ctx ends.
 func (c *Consumer) attend(ctx context.Context) error {
+	var next *offer
 	for {
-		var o offer
-		select {
-		case o = <-c.config.Accept.offers:
-		case <-ctx.Done():
-			return nil
+		o := next
+		if o == nil {
+			select {
+			case o = <-c.config.Accept.offers:
+			case <-ctx.Done():
+				return nil
+			}
 		}
 		c.config.Observer.Attempted()
-		sessionCtx, end := context.WithCancelCause(ctx)
-		c.current.Store(&end)
-		address, err := c.accepted(sessionCtx, o)
-		if errors.Is(context.Cause(sessionCtx), errRefetch) {
-			err = errRefetch // which is a loss, as nobody knows whether the owner comes back
-		}
-		end(nil)
+		address, err := c.accepted(ctx, o)
 		if ctx.Err() != nil {
 			o.ended <- errLeft
 			return nil //nolint:nilerr // ctx has ended, and so the session
 		}
-		ending := classify(err)
-		c.config.Observer.Ended(ending.code)
-		c.connectionLog.ended(address, ending, false)
-		c.config.Sink.Lost(ctx, ending, false)
+		next = nil
+		if errors.Is(err, io.EOF) { // the owner may have opened another one, to take its place
+			select {
+			case next = <-c.config.Accept.offers:
+			default:
+			}
+		}
+		if next == nil {
+			ending := classify(err)
+			c.config.Observer.Ended(ending.code)
+			c.connectionLog.ended(address, ending, false)
+			c.config.Sink.Lost(ctx, ending, false)
+		}
 		o.ended <- err
 	}
 }
@@ -134,13 +142,10 @@ func (c *Consumer) attend(ctx context.Context) error {
 // accepted is session for a stream that the owner has opened.
 //
 //nolint:contextcheck // the stream has a context of its own, which ends with ctx
-func (c *Consumer) accepted(ctx context.Context, o offer) (address string, err error) {
+func (c *Consumer) accepted(ctx context.Context, o *offer) (address string, err error) {
 	if p, ok := peer.FromContext(o.ctx); ok {
 		address = p.Addr.String()
 	}
-	defer c.pending.Store(0) // once the reader has ended
-	var beside sync.WaitGroup
-	defer beside.Wait()
 	streamCtx, cancel := context.WithCancelCause(o.ctx)
 	defer cancel(nil)
 	context.AfterFunc(streamCtx, o.half.Close) // which ends the reader
@@ -150,13 +155,24 @@ func (c *Consumer) accepted(ctx context.Context, o offer) (address string, err e
 	if err != nil {
 		return address, err
 	}
-	inbox, announced := newInbox(&c.pending), make(chan announced, 1)
-	a := announcement(stream, nil)
-	announced <- a
+	with := &conversation{
+		stream: stream, inbox: newInbox(), cancel: cancel, address: address, known: make(chan struct{}), announced: announcement(stream, nil),
+	}
+	close(with.known)
 	silence := time.NewTimer(math.MaxInt64) // there is no other replica to try
 	defer silence.Stop()
-	beside.Go(func() { inbox.fill(streamCtx, c.receiver(stream, a.Marked, silence)) })
-	_, err = c.converse(ctx, conversation{stream, inbox, announced, cancel, address, false})
+	defer c.inbox.Store(nil)
+	defer with.beside.Wait()
+	defer cancel(nil)
+	with.beside.Go(func() { with.inbox.fill(streamCtx, c.receiver(stream, with.announced.Marked, silence)) })
+	with.beside.Go(func() {
+		select {
+		case <-c.refetch: // which is a loss, as nobody knows whether the owner comes back
+			cancel(errRefetch)
+		case <-streamCtx.Done():
+		}
+	})
+	_, _, err = c.converse(ctx, with)
 	return address, err
 }
 

@@ -39,111 +39,168 @@ var (
 	errSilent = errors.New("the owner says nothing, and there is another replica to try")
 )
 
-// session holds one stream with the owner at the address, from the connection
-// to its end. It reports whether a valid message came, and why the stream ended.
-// Patience is how long the owner may say nothing.
+// session holds the subscription at the address, from its first stream to the end of the
+// last one that has taken the place of another. It reports whether a valid message came,
+// and why the stream ended. Patience is how long the owner may say nothing.
 func (c *Consumer) session(ctx context.Context, address string, patience time.Duration) (heard bool, err error) {
-	dialLog := &dialLog{address: address, dial: c.config.Dial}
-	defer func() { err = dialLog.explain(err) }()
-	conn, err := c.connect(dialLog)
+	conn, err := c.connect(address)
 	if err != nil {
 		return false, err
 	}
-	defer conn.Close()
-	defer c.pending.Store(0) // once the reader has ended
-	var beside sync.WaitGroup
-	defer beside.Wait()
+	select {
+	case <-c.refetch: // what was wanted was another stream than one that is lost by now
+	default:
+	}
+	with, err := c.begin(ctx, conn, patience)
+	if err != nil {
+		return false, err
+	}
+	for {
+		next, useful, err := c.converse(ctx, with)
+		heard = heard || useful
+		if next != nil {
+			with = next
+			continue
+		}
+		if ctx.Err() != nil {
+			with.leave()
+		}
+		c.inbox.Store(nil)
+		with.end()
+		return heard, conn.explain(err)
+	}
+}
+
+// conversation is one stream with the owner.
+type conversation struct {
+	stream   stream
+	inbox    *inbox
+	cancel   context.CancelCauseFunc // ends the stream at once
+	end      func()                  // does so, and waits for what belongs to it
+	address  string
+	patience time.Duration
+	asked    bool // to send only what differs
+
+	known     chan struct{} // closed when the header has come, or there is none
+	announced announced     // what it says; read-only once known is closed
+
+	beside     sync.WaitGroup
+	connection *connection     // nil where the owner has opened the stream
+	successors chan *successor // takes a connection for the next stream
+	before     *conversation   // in whose place it comes, until the catalog is complete; nil: none, or no more
+}
+
+// begin opens a stream on the connection, to which it belongs from then on.
+func (c *Consumer) begin(ctx context.Context, conn *connection, patience time.Duration) (*conversation, error) {
 	// The stream outlives ctx until the owner knows of its end, see leave.
 	streamCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer cancel(nil)
-
-	asked := c.holds(ctx, address)
-	stream, err := c.subscribe(ctx, streamCtx, cancel, conn, asked)
+	asked := c.holds(ctx, conn.address)
+	stream, err := c.subscribe(ctx, streamCtx, cancel, conn.ClientConn, asked)
 	if err != nil {
-		return false, err
+		cancel(nil)
+		conn.Close()
+		return nil, conn.explain(err)
 	}
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(leaveTimeout, func() { cancel(nil) }) })()
+	with := &conversation{
+		stream: stream, inbox: newInbox(), cancel: cancel, address: conn.address, patience: patience, asked: len(asked) > 0,
+		known: make(chan struct{}), connection: conn, successors: make(chan *successor),
+	}
+	outlives := context.AfterFunc(ctx, func() { time.AfterFunc(leaveTimeout, func() { cancel(nil) }) })
 	silence := time.AfterFunc(patience, func() { cancel(errSilent) })
-	defer silence.Stop()
-	inbox, announced, tokens := newInbox(&c.pending), make(chan announced, 1), make(chan string, 1)
+	beside := &with.beside
 	for _, other := range stream.beside() {
 		beside.Go(other)
 	}
 	beside.Go(func() {
 		// RFC 9113 section 8.1: the header comes before the first message.
-		a := announcement(stream, asked)
-		announced <- a
-		tokens <- tokenOf(stream)
-		inbox.fill(streamCtx, c.receiver(stream, a.Marked, silence))
+		with.announced = announcement(stream, asked)
+		close(with.known)
+		with.inbox.fill(streamCtx, c.receiver(stream, with.announced.Marked, silence))
 	})
-	if renewal := c.newRenewal(dialLog, tokens); renewal != nil {
-		beside.Go(func() { renewal.run(streamCtx) })
+	beside.Go(func() { c.prepare(streamCtx, with) })
+	with.end = func() {
+		silence.Stop()
+		outlives()
+		cancel(nil)
+		beside.Wait()
+		conn.Close()
+		if with.before != nil {
+			with.before.end()
+		}
 	}
-	heard, err = c.converse(ctx, conversation{stream, inbox, announced, cancel, address, len(asked) > 0})
-	if ctx.Err() != nil {
-		leave(stream, inbox)
-	}
-	return heard, err
-}
-
-// conversation is what converse works with.
-type conversation struct {
-	stream    stream
-	inbox     *inbox
-	announced <-chan announced        // receives what the owner says in the header
-	cancel    context.CancelCauseFunc // ends the stream at once
-	address   string
-	asked     bool // to send only what differs
+	return with, nil
 }
 
 // converse passes what the owner says to the Sink, and answers it, until the stream
-// or ctx ends.
-func (c *Consumer) converse(ctx context.Context, with conversation) (heard bool, err error) {
+// or ctx ends, or another stream is there to take its place.
+func (c *Consumer) converse(ctx context.Context, with *conversation) (next *conversation, heard bool, err error) {
+	c.inbox.Store(with.inbox)
 	if err := c.config.Sink.Opened(ctx); err != nil {
-		return false, fmt.Errorf("open: %w", err)
+		return nil, false, fmt.Errorf("open: %w", err)
 	}
-	select {
-	case a := <-with.announced:
-		if err := c.meet(ctx, with, a); err != nil {
-			return false, err
-		}
-	case <-ctx.Done():
-		return false, ctx.Err()
+	if err := c.meet(ctx, with); err != nil {
+		return nil, false, err
+	}
+	if !with.announced.Marked {
+		with.complete()
 	}
 	for {
-		updates, err := with.inbox.take(ctx)
-		if err != nil {
-			return heard, err
+		select {
+		case update, ok := <-with.inbox.updates:
+			if !ok {
+				return nil, heard, with.inbox.err
+			}
+			useful, err := c.apply(ctx, with, with.inbox.take(update))
+			heard = heard || useful
+			if err != nil {
+				return nil, heard, err
+			}
+		case s := <-with.successors:
+			next, err := c.succeed(ctx, with, s.connection)
+			s.result <- err
+			if err == nil {
+				return next, heard, nil
+			}
+		case <-ctx.Done():
+			return nil, heard, ctx.Err()
 		}
-		traced, span := c.traced(ctx, with.address, updates)
-		refusals, err := c.config.Sink.Apply(traced, updates)
-		with.inbox.applied()
-		if err != nil {
-			err = fmt.Errorf("apply: %w", err)
-			span.fail(err)
-			return heard, err
-		}
-		span.describe(updates, refusals)
-		err = answer(with.stream, with.cancel, updates, refusals)
-		span.answered(traced, err)
-		if err != nil {
-			return heard, err
-		}
-		for i := range updates {
-			heard = c.note(with.address, &updates[i].Event, refusal(updates, refusals, i)) || heard
-		}
-		c.config.Sink.Answered(ctx)
 	}
+}
+
+// apply passes updates to the Sink, and answers them. It reports whether one was accepted.
+func (c *Consumer) apply(ctx context.Context, with *conversation, updates []Update) (heard bool, err error) {
+	traced, span := c.traced(ctx, with.address, updates)
+	refusals, err := c.config.Sink.Apply(traced, updates)
+	with.inbox.applied()
+	if err != nil {
+		err = fmt.Errorf("apply: %w", err)
+		span.fail(err)
+		return false, err
+	}
+	span.describe(updates, refusals)
+	err = answer(with.stream, with.cancel, updates, refusals)
+	span.answered(traced, err)
+	if err != nil {
+		return false, err
+	}
+	for i := range updates {
+		heard = c.note(with.address, &updates[i].Event, refusal(updates, refusals, i)) || heard
+		if updates[i].Operation == federation.End {
+			with.complete()
+		}
+	}
+	c.config.Sink.Answered(ctx)
+	return heard, nil
 }
 
 // leave ends the stream on purpose. The owner sees that nothing else comes and ends
 // the stream on its side, where a cancellation would look like a fault. Whether it was
-// removed from the configuration or the process ends makes no difference to the owner,
-// which keeps nothing of a consumer. The context of the stream ends a moment later,
-// which bounds the wait.
-func leave(stream stream, inbox *inbox) {
-	if stream.CloseSend() == nil {
-		inbox.drain()
+// removed from the configuration, the process ends, or another stream has taken its place
+// makes no difference to the owner, which keeps nothing of a consumer.
+func (v *conversation) leave() {
+	defer time.AfterFunc(leaveTimeout, func() { v.cancel(nil) }).Stop()
+	if v.stream.CloseSend() == nil {
+		v.inbox.drain()
 	}
 }
 
@@ -168,12 +225,19 @@ func (c *Consumer) note(address string, ev *federation.Event, refusal *federatio
 	return true
 }
 
-// connect prepares a connection for one session, so gRPC's own backoff between
+// connection is a connection to the owner, for one stream.
+type connection struct {
+	*grpc.ClientConn
+	*dialLog
+}
+
+// connect prepares a connection for one stream, so gRPC's own backoff between
 // connections never applies.
-func (c *Consumer) connect(dialLog *dialLog) (*grpc.ClientConn, error) {
-	return grpc.NewClient("passthrough:///owner", // the dialer knows the address
-		grpc.WithContextDialer(dialLog.connect),
-		grpc.WithTransportCredentials(loggedCredentials{c.config.Identity.Credentials(dialLog.address), dialLog}),
+func (c *Consumer) connect(address string) (*connection, error) {
+	l := &dialLog{address: address, dial: c.config.Dial}
+	conn, err := grpc.NewClient("passthrough:///owner", // the dialer knows the address
+		grpc.WithContextDialer(l.connect),
+		grpc.WithTransportCredentials(loggedCredentials{c.config.Identity.Credentials(address), l}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: grpcbackoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
 		// Without pings a dead connection would never be noticed. None is sent
 		// without a stream, as owners count them.
@@ -183,6 +247,7 @@ func (c *Consumer) connect(dialLog *dialLog) (*grpc.ClientConn, error) {
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),
 	)
+	return &connection{conn, l}, err
 }
 
 // subscribe opens the stream and sends the initial request. The context of the

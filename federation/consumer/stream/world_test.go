@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,6 +45,8 @@ type world struct {
 	log       testlog.Buffer
 	start     time.Time
 	apply     func(federation.Event) error // what the sink says, where it is not nil
+
+	incomplete atomic.Bool // what the sink says of the catalog
 
 	mu      sync.Mutex
 	records []record // guarded by mu
@@ -216,6 +219,8 @@ func (w *world) Apply(_ context.Context, updates []Update) ([]*federation.Invali
 }
 
 func (*world) Answered(context.Context) {}
+
+func (w *world) Complete() bool { return !w.incomplete.Load() }
 
 func (w *world) Lost(_ context.Context, err error, parked bool) {
 	if parked {

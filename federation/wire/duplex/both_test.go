@@ -3,6 +3,7 @@ package duplex_test
 import (
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -84,6 +86,48 @@ func TestBoth(t *testing.T) {
 		if w.east.streams() != 0 || w.west.streams() != 0 {
 			t.Error("streams are left behind")
 		}
+	})
+}
+
+// TestCertificates replaces the certificates of both peers before they expire: another
+// stream takes the place of the one before, and neither side takes that for a loss.
+func TestCertificates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const short = time.Hour
+		w := newWorld(t, 1, rules)
+		w.east.publish(t, "e", 20, 0)
+		w.west.publish(t, "w", 1, 0)
+		var over atomic.Bool
+		w.publishing = func(c consumer.Changes) {
+			if s := c.Status; !over.Load() && (s.Failure != nil || s.Stale > 0 || s.State == catalog.Stale) {
+				t.Errorf("published is %+v", s)
+			}
+		}
+		for _, p := range []*peer{w.east, w.west} {
+			p.source.Replace(short)
+		}
+		must.Run(t, w.west.mirror.Run)
+		w.listen()
+		must.Run(t, w.east.mirror.Run)
+		for i := range 10 {
+			time.Sleep(short / 2)
+			w.east.source.Replace(short)
+			w.west.source.Replace(short)
+			must.Get(w.east.registry.Upsert(service("e1", uint16(i+1), 0)))(t)
+			must.Get(w.west.registry.Upsert(service("w0", uint16(i+1), 0)))(t)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if e, ws, port := w.east.has(), w.west.has(), fmt.Sprint(i+1); e["w0"] != port || ws["e1"] != port || len(ws) != 20 {
+				t.Errorf("east has %v and west %v, expected %s", e, ws, port)
+			}
+		}
+		if e, ws := w.east.streams(), w.west.streams(); e != 1 || ws != 1 || w.west.server.Stats().Connections != 1 {
+			t.Errorf("east publishes on %d streams and west on %d", e, ws)
+		}
+		if ended := w.west.server.Stats().Catalogs[""].Ended; len(ended) != 1 || ended[codes.OK] < 5 || ended[codes.OK] > 10 {
+			t.Errorf("for west the streams ended with %v", ended)
+		}
+		over.Store(true)
 	})
 }
 
@@ -216,7 +260,7 @@ func TestBig(t *testing.T) {
 				w := newWorld(t, window, rules)
 				// This is called under a lock, for which a bubble does not let time pass: so
 				// others get their turns, and no time.
-				w.publishing = func() {
+				w.publishing = func(consumer.Changes) {
 					for range 1000 {
 						runtime.Gosched()
 					}

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
@@ -45,7 +45,7 @@ type world struct {
 	authority  *mtls.Authority
 	west       *peer
 	east       *peer
-	publishing func() // called when either publishes what it got
+	publishing func(consumer.Changes) // called when either publishes what it got
 
 	mu   sync.Mutex
 	conn net.Conn // the last one that was dialed
@@ -53,7 +53,7 @@ type world struct {
 
 // peer is one side: what it publishes, and what it has of the other side.
 type peer struct {
-	source   *mtls.Source
+	source   *pki.Party
 	registry *registry.Registry
 	server   *owner.Server
 	mirror   *consumer.Mirror
@@ -62,7 +62,7 @@ type peer struct {
 // newWorld makes two peers that do not run yet.
 func newWorld(t *testing.T, window int, rules catalog.Rules) *world {
 	t.Helper()
-	w := &world{t: t, authority: pki.New(t), publishing: func() {}}
+	w := &world{t: t, authority: pki.New(t), publishing: func(consumer.Changes) {}}
 	acceptor := stream.NewAcceptor()
 	w.west, w.east = &peer{source: w.source(westID)}, &peer{source: w.source(eastID)}
 	for _, p := range []*peer{w.west, w.east} {
@@ -79,24 +79,19 @@ func newWorld(t *testing.T, window int, rules catalog.Rules) *world {
 		}
 		p.server = must.Get(owner.New(c))(t)
 		if p == w.east {
-			identity := &pki.Identity{Of: func(string) credentials.TransportCredentials { return toWest(p.source) }}
+			identity := p.source.As(mtls.Consumer{IDs: []federation.ID{must.Value(federation.ParseID(westID))}})
 			subscription = consumer.Subscription{Addresses: []string{westAddress}, Identity: identity, Publisher: p.server, Dial: w.dial}
 		}
 		p.mirror = must.Get(consumer.New(consumer.Config{
-			Name: "other", Subscription: subscription, Rules: rules, Publish: func(consumer.Changes) { w.publishing() },
+			Name: "other", Subscription: subscription, Rules: rules, Publish: func(c consumer.Changes) { w.publishing(c) },
 		}))(t)
 	}
 	return w
 }
 
-func (w *world) source(id string) *mtls.Source {
+func (w *world) source(id string) *pki.Party {
 	w.t.Helper()
-	return pki.Source(w.t, w.authority, mtls.Leaf{Name: "peer", URIs: []string{id}})
-}
-
-// toWest returns the credentials of who connects to west.
-func toWest(source *mtls.Source) credentials.TransportCredentials {
-	return source.Client("", []federation.ID{must.Value(federation.ParseID(westID))})
+	return pki.NewParty(w.t, w.authority, mtls.Leaf{Name: "peer", URIs: []string{id}}, 10*365*24*time.Hour)
 }
 
 func (w *world) dial(ctx context.Context, address string) (net.Conn, error) {
@@ -125,7 +120,7 @@ func (w *world) listen() (stop func()) {
 func (w *world) connect(identity string) rdpb.DiscoveryServiceClient {
 	w.t.Helper()
 	conn := must.Get(grpc.NewClient("passthrough:///"+westAddress,
-		grpc.WithTransportCredentials(toWest(w.source(identity))),
+		grpc.WithTransportCredentials(w.source(identity).Client("", []federation.ID{must.Value(federation.ParseID(westID))})),
 		grpc.WithContextDialer(w.dial)))(w.t)
 	w.t.Cleanup(func() { conn.Close() })
 	return rdpb.NewDiscoveryServiceClient(conn)

@@ -49,35 +49,50 @@ func TestPolicyByID(t *testing.T) {
 	unbroken()
 }
 
-// follow returns a function that fails the test unless the one stream that is open now
-// has been so all the time. Attempts before the first certificate count for nothing.
-func (w *world) follow(t *testing.T) (unbroken func()) {
+// follow returns a function that fails the test unless CoreDNS has followed the owner all the
+// time: each stream was closed by CoreDNS itself, for the sake of another one, and nothing was
+// stale. It returns how many there were. Attempts before the first certificate count for
+// nothing.
+func (w *world) follow(t *testing.T) (unbroken func() (replaced float64)) {
 	t.Helper()
 	attempts := w.dnsMetric(t, "sessions_total")
-	return func() {
+	return func() (replaced float64) {
 		t.Helper()
 		if n := w.dnsMetric(t, "sessions_total") - attempts; n != 0 {
-			t.Errorf("%v streams of CoreDNS have ended", n)
+			t.Errorf("%v streams of CoreDNS were lost", n)
 		}
-		if n := w.ownerMetric(t, "streams_ended_total"); n != 0 {
-			t.Errorf("%v streams of the owner have ended", n)
+		if n := w.dnsMetric(t, "stale_answers_total"); n != 0 {
+			t.Errorf("%v answers were stale", n)
 		}
-		if n := w.ownerMetric(t, "consumers"); n != 1 {
-			t.Errorf("the owner has %v consumers, want 1", n)
+		if n := w.dnsMetric(t, "owner_state", `state="synced"`); n != 1 {
+			t.Error("the owner is not synced")
 		}
+		eventually(t, func() string { // one that is replaced ends a moment later
+			if n := w.ownerMetric(t, "consumers"); n != 1 {
+				return fmt.Sprintf("the owner has %v consumers, want 1", n)
+			}
+			return ""
+		})
+		replaced = w.ownerMetric(t, "streams_ended_total", `code="OK"`)
+		if n := w.ownerMetric(t, "streams_ended_total") - replaced; n != 0 {
+			t.Errorf("%v streams of the owner were not closed by CoreDNS", n)
+		}
+		return replaced
 	}
 }
 
 const rotations = 3 // that each side must see
 
 // Certificates that live for a minute are replaced several times, and expire: no query
-// fails, and the one stream goes on.
+// fails, no answer is stale, and a stream follows the other.
 func TestRotation(t *testing.T) {
 	enabled(t)
 	w := newWorld(t, time.Minute)
+	meter := measure(t, w.ownerAddress)
+	w.writeCorefile(t, meter.address)
 	w.run(t)
 	w.answers(t, web, webAnswer)
-	unbroken, prober := w.follow(t), w.probe(t)
+	unbroken, prober, before := w.follow(t), w.probe(t), meter.octets.Load()
 	owner, coreDNS := []time.Time{w.ownerExpiry(t)}, []time.Time{w.dnsExpiry(t)}
 	await.Until(t, rotations*time.Minute, 4*time.Minute, func() string {
 		for all, now := range map[*[]time.Time]time.Time{&owner: w.ownerExpiry(t), &coreDNS: w.dnsExpiry(t)} {
@@ -88,15 +103,19 @@ func TestRotation(t *testing.T) {
 		if len(owner) <= rotations || len(coreDNS) <= rotations {
 			return fmt.Sprintf("the owner has had %d certificates and CoreDNS %d", len(owner), len(coreDNS))
 		}
-		// The stream was opened with the first ones, or with the second.
+		// The first stream was opened with the first ones, or with the second.
 		if last := later(owner[1], coreDNS[1]).Add(grace + time.Second); time.Now().Before(last) {
-			return fmt.Sprintf("the stream may live until %v with the certificates that it was opened with", last)
+			return fmt.Sprintf("the first stream may live until %v with the certificates that it was opened with", last)
 		}
 		return ""
 	})
 	t.Logf("certificates of the owner expire at %v, of CoreDNS at %v", owner, coreDNS)
 	prober.check(t)
-	unbroken()
+	octets, replaced := meter.octets.Load()-before, unbroken()
+	if replaced < rotations {
+		t.Errorf("%v streams were replaced, want %d at least", replaced, rotations)
+	}
+	t.Logf("%.0f octets for each of %v streams", float64(octets)/replaced, replaced)
 	must.Do(t, w.Write("catalog.yaml", catalog("192.0.2.3")))
 	w.answers(t, web, "NOERROR 192.0.2.3")
 }
@@ -109,7 +128,7 @@ func later(a, b time.Time) time.Time {
 }
 
 // Programs that start without an agent wait for it. While it is away later, answers go
-// on and the stream lives until its certificate has expired, and grace longer.
+// on and the last stream lives until its certificate has expired, and grace longer.
 func TestAgentAway(t *testing.T) {
 	enabled(t)
 	w := newWorld(t, 20*time.Second)

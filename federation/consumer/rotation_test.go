@@ -1,0 +1,109 @@
+package consumer_test
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
+)
+
+// counted is a connection whose octets are counted.
+type counted struct {
+	net.Conn
+	octets *atomic.Int64
+}
+
+func (c counted) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.octets.Add(int64(n))
+	return n, err
+}
+
+func (c counted) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.octets.Add(int64(n))
+	return n, err
+}
+
+// Certificates that live for a minute are replaced while services change. Nothing is
+// stale, nothing counts as a loss, and no service is sent that the mirror has. What is not
+// imported is no reason to send anything either.
+func TestCertificatesAreRotated(t *testing.T) {
+	const (
+		many      = 10_000
+		rotations = 10
+		short     = time.Minute
+	)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		own, other := pki.NewParty(t, w.authority, pki.Named("consumer.example"), short), pki.NewParty(t, w.authority, pki.Named("owner.example"), short)
+		registry := registry.New()
+		all := make([]*federation.Service, many)
+		for i := range all {
+			all[i] = services.At(fmt.Sprintf("s%d.fed.example", i), "192.0.2.1")
+		}
+		must.Get(registry.Set(all))(t)
+		server := must.Get(owner.New(owner.Config{
+			Registry: registry, Credentials: other.Server(), Window: owner.MaxWindow, Logger: slog.New(slog.DiscardHandler),
+		}))(t)
+		w.Serve(t, ownerAddress, server.Serve)
+		var octets atomic.Int64
+		w.wrap = func(conn net.Conn) net.Conn { return counted{conn, &octets} }
+		config := w.config()
+		config.Subscription.Identity = own.As(mtls.Consumer{})
+		config.Rules.Admit = func(s *federation.Service) *federation.InvalidError {
+			if s.Name == "s7" {
+				return catalog.ErrNotImported
+			}
+			return nil
+		}
+		m, _ := w.run(config)
+		w.await(m, fmt.Sprintf("synced %d/0", many-1))
+		before, opened := octets.Load(), w.attempts()
+		w.take()
+		w.forget()
+		for i := range rotations {
+			own.Replace(short)
+			other.Replace(short)
+			time.Sleep(short / 2)
+			must.Get(registry.Upsert(services.At("s0.fed.example", fmt.Sprintf("192.0.2.%d", i+2))))(t)
+		}
+		synctest.Wait()
+		w.neverStale()
+		if got := state(m); got != fmt.Sprintf("synced %d/0", many-1) {
+			t.Errorf("owner is %s", got)
+		}
+		for _, told := range w.told() {
+			if told != "responded upsert" && told != "responded end" && told != "published" {
+				t.Errorf("the observer is told: %s", told)
+			}
+		}
+		if got := w.counted("responded upsert"); got != rotations {
+			t.Errorf("%d services were sent, want the %d that have changed", got, rotations)
+		}
+		resumes := m.Status().Resumes
+		if resumes < rotations/2 || resumes > 2*rotations {
+			t.Errorf("%d streams have resumed", resumes)
+		}
+		each := (octets.Load() - before) / int64(resumes)
+		t.Logf("%d octets of a catalog of %d octets before for each of %d streams, on %d connections", each, before, resumes, w.attempts()-opened)
+		if most := int64(20 << 10); each > most {
+			t.Errorf("%d octets for each stream, want %d at most", each, most)
+		}
+		if stats := server.Stats(); stats.Connections != 1 {
+			t.Errorf("%d connections are open, want one", stats.Connections)
+		}
+	})
+}
