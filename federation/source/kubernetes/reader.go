@@ -47,7 +47,6 @@ type reader struct {
 	text       []byte          // of the kubeconfig that the client is made from
 	unreadable bool            // a newer one is not usable, and that was said
 	found      map[kind]string // the version in which a kind is served; "" where it is not
-	served     map[kind]string // what found was when it was logged
 	lost       time.Time       // since when the server does not answer, or zero
 	running    map[watched]follower
 }
@@ -103,7 +102,6 @@ func (r *reader) check(ctx context.Context) bool {
 	}
 	if err == nil {
 		r.announce(found)
-		r.found = found
 		err = r.use()
 	}
 	if ctx.Err() != nil {
@@ -183,19 +181,19 @@ func (r *reader) reload() bool {
 		r.stopAll()
 		r.client.close()
 	}
-	r.client, r.text, r.unreadable, r.found = fresh, text, false, nil
+	r.client, r.text, r.unreadable = fresh, text, false
 	return true
 }
 
-// announce logs which kinds are served now, and were not, and the other way round.
+// announce takes which kinds are served now, and logs what is different from before.
 func (r *reader) announce(found map[kind]string) {
 	news := make(map[string][]string) // the resources, by what is said of them
 	for _, k := range r.wanted {
 		var text string
-		switch was, is := r.served[k] != "", found[k] != ""; {
-		case r.served == nil && !is:
+		switch was, is := r.found[k] != "", found[k] != ""; {
+		case r.found == nil && !is:
 			text = "the cluster does not serve these resources; they will be read when it does"
-		case r.served != nil && is && !was:
+		case r.found != nil && is && !was:
 			text = "the cluster serves more resources"
 		case was && !is: // where something is published because of them, Away says that it stays
 			text = "the cluster serves fewer resources"
@@ -204,7 +202,7 @@ func (r *reader) announce(found map[kind]string) {
 		}
 		news[text] = append(news[text], k.String())
 	}
-	r.served = found
+	r.found = found
 	for text, of := range news {
 		r.log.Info(text, "resources", of)
 	}

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
@@ -21,7 +22,7 @@ type place struct {
 }
 
 // places are endpoints, with the labels of each.
-type places map[place]map[string]bool
+type places map[place]sets.Set[string]
 
 // add notes that an endpoint has the labels. What is no port number is passed over.
 func (p places) add(address federation.Address, port int32, labels ...string) {
@@ -30,18 +31,16 @@ func (p places) add(address federation.Address, port int32, labels ...string) {
 	}
 	at := place{address, uint16(port)}
 	if p[at] == nil {
-		p[at] = make(map[string]bool, len(labels))
+		p[at] = make(sets.Set[string], len(labels))
 	}
-	for _, label := range labels {
-		p[at][label] = true
-	}
+	p[at].Insert(labels...)
 }
 
 // endpoints returns the places by address, IPv4 first and hosts last, and by port.
 func (p places) endpoints() []federation.Endpoint {
 	found := make([]federation.Endpoint, 0, len(p))
 	for at, labels := range p {
-		found = append(found, federation.Endpoint{Address: at.address, Port: at.port, Labels: slices.Sorted(maps.Keys(labels))})
+		found = append(found, federation.Endpoint{Address: at.address, Port: at.port, Labels: sets.List(labels)})
 	}
 	slices.SortFunc(found, func(a, b federation.Endpoint) int {
 		return cmp.Or(compareAddresses(a.Address, b.Address), cmp.Compare(a.Port, b.Port))
@@ -55,11 +54,9 @@ func (t *translation) cut(found places) {
 	if len(found) <= federation.MaxEndpoints && len(found.labels()) <= federation.MaxInstances {
 		return
 	}
-	all, kept, labels := found.endpoints(), 0, make(map[string]bool)
+	all, kept, labels := found.endpoints(), 0, sets.New[string]()
 	for n := 1; n <= len(all); n++ {
-		for _, label := range all[n-1].Labels {
-			labels[label] = true
-		}
+		labels.Insert(all[n-1].Labels...)
 		if n > federation.MaxEndpoints || len(labels) > federation.MaxInstances {
 			break
 		}
@@ -77,8 +74,8 @@ func (t *translation) cut(found places) {
 }
 
 // labels returns the labels of all places, which are the names of instances.
-func (p places) labels() map[string]bool {
-	labels := make(map[string]bool)
+func (p places) labels() sets.Set[string] {
+	labels := sets.New[string]()
 	for _, of := range p {
 		maps.Copy(labels, of)
 	}
@@ -91,10 +88,9 @@ func compareAddresses(a, b federation.Address) int {
 	switch {
 	case aOK && bOK:
 		return aIP.Compare(bIP)
-	case aOK != bOK:
-		if aOK {
-			return -1
-		}
+	case aOK:
+		return -1
+	case bOK:
 		return 1
 	}
 	return cmp.Compare(a.String(), b.String())

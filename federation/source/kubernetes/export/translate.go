@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
@@ -163,11 +164,11 @@ func (t *translation) instances(found places) []federation.Instance {
 	var instances []federation.Instance
 	protocol := federation.Protocol(0) // of a pod
 	for _, p := range t.ports {
-		if !labels[p.id] {
+		if !labels.Has(p.id) {
 			t.warnf(UnreachablePort, "port %s of the Service %s has no endpoint among those of %s, and is left out", p.id, t.name(), t.verdict.Kind)
 			continue
 		}
-		delete(labels, p.id)
+		labels.Delete(p.id)
 		instances = append(instances, federation.Instance{ID: p.id, Protocol: p.protocol, Metadata: p.metadata, EndpointSelector: []string{p.id}})
 		if protocol == 0 {
 			protocol = p.protocol
@@ -175,11 +176,9 @@ func (t *translation) instances(found places) []federation.Instance {
 			protocol = federation.TCP // which is true of all
 		}
 	}
-	first := len(instances)
-	for hostname := range labels {
+	for _, hostname := range sets.List(labels) {
 		instances = append(instances, federation.Instance{ID: hostname, Protocol: protocol, EndpointSelector: []string{hostname}})
 	}
-	slices.SortFunc(instances[first:], func(a, b federation.Instance) int { return cmp.Compare(a.ID, b.ID) })
 	return instances
 }
 

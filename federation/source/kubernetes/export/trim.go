@@ -72,8 +72,9 @@ func (r Rules) trimService(s *corev1.Service) *corev1.Service {
 		ObjectMeta: trimMeta(&s.ObjectMeta),
 		Spec: corev1.ServiceSpec{
 			Type: s.Spec.Type, ExternalIPs: s.Spec.ExternalIPs, ExternalTrafficPolicy: s.Spec.ExternalTrafficPolicy,
-			IPFamilies: s.Spec.IPFamilies, PublishNotReadyAddresses: s.Spec.PublishNotReadyAddresses,
+			IPFamilies: s.Spec.IPFamilies, PublishNotReadyAddresses: s.Spec.PublishNotReadyAddresses, Ports: s.Spec.Ports,
 		},
+		Status: corev1.ServiceStatus{LoadBalancer: s.Status.LoadBalancer},
 	}
 	trimmed.Labels = s.Labels // a selector of the configuration may ask for any
 	for _, key := range r.Annotations {
@@ -83,17 +84,6 @@ func (r Rules) trimService(s *corev1.Service) *corev1.Service {
 	}
 	if s.Spec.ClusterIP == corev1.ClusterIPNone {
 		trimmed.Spec.ClusterIP = corev1.ClusterIPNone
-	}
-	for i := range s.Spec.Ports {
-		p := &s.Spec.Ports[i]
-		trimmed.Spec.Ports = append(trimmed.Spec.Ports, corev1.ServicePort{
-			Name: p.Name, Protocol: p.Protocol, AppProtocol: p.AppProtocol, Port: p.Port, NodePort: p.NodePort,
-		})
-	}
-	for _, in := range s.Status.LoadBalancer.Ingress {
-		trimmed.Status.LoadBalancer.Ingress = append(trimmed.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{
-			IP: in.IP, Hostname: in.Hostname, Ports: in.Ports,
-		})
 	}
 	return trimmed
 }
@@ -123,10 +113,7 @@ func trimSlice(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 			Hostname: e.Hostname, NodeName: e.NodeName,
 		})
 	}
-	for i := range s.Ports {
-		p := &s.Ports[i]
-		trimmed.Ports = append(trimmed.Ports, discoveryv1.EndpointPort{Name: p.Name, Protocol: p.Protocol, Port: p.Port})
-	}
+	trimmed.Ports = s.Ports
 	return trimmed
 }
 
