@@ -14,7 +14,7 @@ import (
 func BenchmarkCluster(b *testing.B) {
 	const n, changes = 10_000, 500
 	c := startCluster(b)
-	c.define(mcs(b, "v1beta1"))
+	c.must(c.InstallMCS(b.Context(), "v1beta1"))
 	c.namespace("scale")
 	var group sync.WaitGroup
 	for worker := range 8 {

@@ -1,12 +1,10 @@
 package kubernetes
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
-	"net"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -18,17 +16,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"sigs.k8s.io/mcs-api/config/crd"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
@@ -36,6 +31,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -56,36 +52,22 @@ func until(t testing.TB, what string, holds func() bool) {
 type cluster struct {
 	testing.TB
 
-	*realserver.APIServer
-
-	core    kubernetes.Interface
-	dynamic dynamic.Interface
+	*realserver.Cluster
 }
 
 func startCluster(tb testing.TB) *cluster {
 	tb.Helper()
-	c := &cluster{TB: tb, APIServer: realserver.StartAPIServer(tb)}
-	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
-	c.must(err)
-	config.QPS = -1
-	c.core, err = kubernetes.NewForConfig(config)
-	c.must(err)
-	c.dynamic, err = dynamic.NewForConfig(config)
-	c.must(err)
-	return c
+	return &cluster{tb, realserver.StartCluster(tb, realserver.Options{Bare: true})}
 }
 
 func (c *cluster) must(err error) {
 	c.Helper()
-	if err != nil {
-		c.Fatal(err)
-	}
+	must.Do(c, err)
 }
 
 func (c *cluster) namespace(name string) {
 	c.Helper()
-	_, err := c.core.CoreV1().Namespaces().Create(c.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	c.must(err)
+	c.must(c.Apply(c.Context(), "{apiVersion: v1, kind: Namespace, metadata: {name: "+name+"}}"))
 }
 
 // service returns a Service with an external IP.
@@ -103,70 +85,20 @@ func labelled(s *corev1.Service) *corev1.Service {
 
 func (c *cluster) create(s *corev1.Service) {
 	c.Helper()
-	_, err := c.core.CoreV1().Services(s.Namespace).Create(c.Context(), s, metav1.CreateOptions{})
+	_, err := c.Client.CoreV1().Services(s.Namespace).Create(c.Context(), s, metav1.CreateOptions{})
 	c.must(err)
 }
 
 func (c *cluster) moveTo(namespace, name, ip string) {
 	c.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"externalIPs":[%q]}}`, ip)
-	_, err := c.core.CoreV1().Services(namespace).Patch(c.Context(), name, "application/merge-patch+json", patch, metav1.PatchOptions{})
+	_, err := c.Client.CoreV1().Services(namespace).Patch(c.Context(), name, "application/merge-patch+json", patch, metav1.PatchOptions{})
 	c.must(err)
 }
 
 func (c *cluster) deleteService(namespace, name string) {
 	c.Helper()
-	c.must(c.core.CoreV1().Services(namespace).Delete(c.Context(), name, metav1.DeleteOptions{}))
-}
-
-var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-
-// define creates a CustomResourceDefinition, and waits until it is served.
-func (c *cluster) define(definition *unstructured.Unstructured) {
-	c.Helper()
-	_, err := c.dynamic.Resource(definitions).Create(c.Context(), definition, metav1.CreateOptions{})
-	c.must(err)
-	name := definition.GetName()
-	until(c, name+" is served", func() bool {
-		got, err := c.dynamic.Resource(definitions).Get(c.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			return false
-		}
-		conditions, _, _ := unstructured.NestedSlice(got.Object, "status", "conditions")
-		established := slices.ContainsFunc(conditions, func(condition any) bool {
-			c := condition.(map[string]any)
-			return c["type"] == "Established" && c["status"] == "True"
-		})
-		plural, _, _ := unstructured.NestedString(got.Object, "spec", "names", "plural")
-		group, _, _ := unstructured.NestedString(got.Object, "spec", "group")
-		versions, _, _ := unstructured.NestedSlice(got.Object, "spec", "versions")
-		if !established {
-			return false
-		}
-		for _, version := range versions {
-			if v := version.(map[string]any); v["served"] == true {
-				gvr := schema.GroupVersionResource{Group: group, Version: v["name"].(string), Resource: plural}
-				if _, err := c.dynamic.Resource(gvr).List(c.Context(), metav1.ListOptions{}); err != nil {
-					return false
-				}
-			}
-		}
-		return true
-	})
-}
-
-// mcs returns the definition of ServiceExports, with one version served.
-func mcs(tb testing.TB, version string) *unstructured.Unstructured {
-	tb.Helper()
-	definition := &unstructured.Unstructured{}
-	must.Do(tb, yaml.Unmarshal(crd.ServiceExportCRD, &definition.Object))
-	versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")
-	for _, v := range versions {
-		v := v.(map[string]any)
-		v["served"], v["storage"] = v["name"] == version, v["name"] == version
-	}
-	must.Do(tb, unstructured.SetNestedSlice(definition.Object, versions, "spec", "versions"))
-	return definition
+	c.must(c.Client.CoreV1().Services(namespace).Delete(c.Context(), name, metav1.DeleteOptions{}))
 }
 
 // custom returns a definition of a resource of the Gateway API that takes everything.
@@ -181,47 +113,43 @@ func custom(kind, plural, version string) *unstructured.Unstructured {
 			"group": gatewayGroup, "scope": "Namespaced",
 			"names": map[string]any{"kind": kind, "plural": plural, "singular": strings.ToLower(kind), "listKind": kind + "List"},
 			"versions": []any{map[string]any{
-				"name": version, "served": true, "storage": true,
+				"name": version, "served": true, "storage": true, "subresources": map[string]any{"status": map[string]any{}},
 				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
 			}},
 		},
 	}}
 }
 
-func (c *cluster) exports(version, namespace string) dynamic.ResourceInterface {
-	return c.dynamic.Resource(schema.GroupVersionResource{Group: mcsGroup, Version: version, Resource: "serviceexports"}).Namespace(namespace)
+// exported is a ServiceExport in YAML.
+func exported(version, namespace, name string) string {
+	return fmt.Sprintf("{apiVersion: %s/%s, kind: ServiceExport, metadata: {namespace: %s, name: %s}}", mcsGroup, version, namespace, name)
 }
 
 func (c *cluster) export(version, namespace, name string) {
 	c.Helper()
-	_, err := c.exports(version, namespace).Create(c.Context(), &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": mcsGroup + "/" + version, "kind": "ServiceExport", "metadata": map[string]any{"name": name},
-	}}, metav1.CreateOptions{})
-	c.must(err)
+	c.must(c.Apply(c.Context(), exported(version, namespace, name)))
 }
 
 func (c *cluster) unexport(version, namespace, name string) {
 	c.Helper()
-	c.must(c.exports(version, namespace).Delete(c.Context(), name, metav1.DeleteOptions{}))
+	c.must(c.Delete(c.Context(), exported(version, namespace, name)))
 }
+
+var serviceExports = schema.GroupVersionResource{Group: mcsGroup, Version: "v1beta1", Resource: "serviceexports"}
 
 // condition returns a condition of a ServiceExport of v1beta1: its status, reason and
 // message, or "".
 func (c *cluster) condition(namespace, name, kind string) (status, reason, message string) {
 	c.Helper()
-	got, err := c.exports("v1beta1", namespace).Get(c.Context(), name, metav1.GetOptions{})
+	got, err := c.Dynamic.Resource(serviceExports).Namespace(namespace).Get(c.Context(), name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return "", "", ""
 	}
 	c.must(err)
 	var e mcsv1beta1.ServiceExport
 	c.must(runtime.DefaultUnstructuredConverter.FromUnstructured(got.Object, &e))
-	for _, condition := range e.Status.Conditions {
-		if condition.Type == kind {
-			return string(condition.Status), condition.Reason, condition.Message
-		}
-	}
-	return "", "", ""
+	condition := cmp.Or(meta.FindStatusCondition(e.Status.Conditions, kind), &metav1.Condition{})
+	return string(condition.Status), condition.Reason, condition.Message
 }
 
 // part is a catalog's part that remembers what it is told.
@@ -331,7 +259,7 @@ type runner struct {
 	*Source
 	*part
 
-	log      *lockedBuffer
+	log      testlog.Buffer
 	requests *counter
 }
 
@@ -355,8 +283,8 @@ func (c *cluster) prepare(change func(*Config)) *runner {
 	if change != nil {
 		change(&config)
 	}
-	r := &runner{part: &part{}, log: &lockedBuffer{}, requests: &counter{counts: make(map[string]int)}}
-	config.Logger = slog.New(slog.NewTextHandler(r.log, nil))
+	r := &runner{part: &part{}, requests: &counter{counts: make(map[string]int)}}
+	config.Logger = r.log.Logger()
 	source, err := New(config)
 	c.must(err)
 	r.Source, source.pace = source, quick
@@ -377,29 +305,12 @@ func (c *cluster) start(r *runner) {
 		cancel()
 		<-done
 		if c.Failed() {
-			c.Logf("log:\n%s\nsaid: %q\nrequests: %v", r.log, r.said, r.requests.all())
+			c.Logf("log:\n%s\nsaid: %q\nrequests: %v", &r.log, r.said, r.requests.all())
 		}
 		if len(r.violations) > 0 {
 			c.Error(r.violations)
 		}
 	})
-}
-
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 // counter counts requests by verb and resource.
@@ -447,110 +358,16 @@ func (c *counter) all() map[string]int {
 	return maps.Clone(c.counts)
 }
 
-// gate stands between a source and its API server, and can be closed.
-type gate struct {
-	address string // of the gate
-
-	mu       sync.Mutex
-	target   string
-	mode     int
-	listener net.Listener
-	open     map[net.Conn]struct{}
-}
-
-const (
-	passing = iota
-	refusing
-	stalling // connections stay, and nothing goes through
-)
-
-func newGate(tb testing.TB, target string) *gate {
-	tb.Helper()
-	g := &gate{target: strings.TrimPrefix(target, "https://"), open: make(map[net.Conn]struct{})}
-	g.listener = must.Get(net.Listen("tcp", "127.0.0.1:0"))(tb)
-	g.address = g.listener.Addr().String()
-	go func() {
-		for {
-			conn, err := g.listener.Accept()
-			if err != nil {
-				return
-			}
-			go g.serve(conn)
-		}
-	}()
-	tb.Cleanup(func() {
-		g.listener.Close()
-		g.set(refusing)
-	})
-	return g
-}
-
-func (g *gate) serve(conn net.Conn) {
-	g.mu.Lock()
-	if g.mode == refusing {
-		g.mu.Unlock()
-		conn.Close()
-		return
-	}
-	g.open[conn] = struct{}{}
-	target := g.target
-	g.mu.Unlock()
-	defer g.drop(conn)
-	upstream, err := net.Dial("tcp", target)
-	if err != nil {
-		return
-	}
-	defer upstream.Close()
-	done := make(chan struct{}, 2)
-	for _, pair := range [][2]net.Conn{{conn, upstream}, {upstream, conn}} {
-		go func() {
-			defer func() { done <- struct{}{} }()
-			buf := make([]byte, 32<<10)
-			for {
-				n, err := pair[0].Read(buf)
-				g.mu.Lock()
-				stalled := g.mode == stalling
-				g.mu.Unlock()
-				if stalled && err == nil {
-					continue
-				}
-				if stalled { // who has closed it reads no more
-					return
-				}
-				if _, werr := pair[1].Write(buf[:n]); err != nil || werr != nil {
-					return
-				}
-			}
-		}()
-	}
-	<-done
-}
-
-func (g *gate) drop(conn net.Conn) {
-	g.mu.Lock()
-	delete(g.open, conn)
-	g.mu.Unlock()
-	conn.Close()
-}
-
-// set changes the mode. Refusing cuts what is open.
-func (g *gate) set(mode int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.mode = mode
-	if mode == refusing {
-		for conn := range g.open {
-			conn.Close()
-		}
+// refuse says whether a gate refuses connections. It cuts those that are open.
+func refuse(g *realserver.Gate, refuses bool) {
+	g.Refuse(refuses)
+	if refuses {
+		g.Cut()
 	}
 }
 
-// lead has new connections lead to another server.
-func (g *gate) lead(target string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.target = strings.TrimPrefix(target, "https://")
-}
+// stall is refuse where the connections stay open, and nothing goes through.
+func stall(g *realserver.Gate, stalls bool) { g.Stall(stalls) }
 
 // kubeconfig writes a kubeconfig that differs from the cluster's by what change does.
 func (c *cluster) kubeconfig(change func(*clientcmdapi.Config)) string {
@@ -563,18 +380,19 @@ func (c *cluster) kubeconfig(change func(*clientcmdapi.Config)) string {
 	return path
 }
 
-// through returns the kubeconfig of clients that go through the gate.
-func (c *cluster) through(g *gate) string {
-	return c.kubeconfig(func(config *clientcmdapi.Config) {
-		config.Clusters["test"].Server = "https://" + g.address
-	})
+// gate starts a gate before the API server, and returns it with the kubeconfig of clients
+// that go through it.
+func (c *cluster) gate() (g *realserver.Gate, kubeconfig string) {
+	c.Helper()
+	g, url := c.StartGate(c)
+	return g, c.kubeconfig(func(config *clientcmdapi.Config) { config.Clusters["test"].Server = url })
 }
 
 // events returns the Events of a namespace that the source has created. The API server
 // creates some of its own, such as those about the addresses of Services.
 func (c *cluster) events(namespace string) (created []eventsv1.Event) {
 	c.Helper()
-	list, err := c.core.EventsV1().Events(namespace).List(c.Context(), metav1.ListOptions{})
+	list, err := c.Client.EventsV1().Events(namespace).List(c.Context(), metav1.ListOptions{})
 	c.must(err)
 	for i := range list.Items {
 		if list.Items[i].ReportingController == feedback.Controller {

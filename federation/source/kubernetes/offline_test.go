@@ -20,6 +20,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/internal/feedback"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
 // offline is a source without a cluster: the test says what its watches read, and when
@@ -225,8 +226,8 @@ func TestUnreadableKindHoldsItsServices(t *testing.T) {
 func TestEachReasonIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOffline(t, export.Rules{})
-		var log lockedBuffer
-		o.log = slog.New(slog.NewTextHandler(&log, nil))
+		var log testlog.Buffer
+		o.log = log.Logger()
 		o.read(t)
 		fail := func(k kind, class, reason string) {
 			t.Helper()

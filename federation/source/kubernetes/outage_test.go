@@ -18,6 +18,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
+	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
 // quick is a pace at which tests need not wait.
@@ -36,20 +37,20 @@ func (r *runner) withdrew(t *testing.T, names ...string) {
 	}
 }
 
-// testOutage has the server out of reach, in one of the modes of a gate.
-func testOutage(t *testing.T, c *cluster, ns string, mode int, reason string) {
+// testOutage has the server out of reach.
+func testOutage(t *testing.T, c *cluster, ns string, breaks func(*realserver.Gate, bool), reason string) {
 	c.namespace(ns)
 	for _, name := range []string{"a", "b", "c"} {
 		c.create(labelled(service(ns, name, "192.0.2.1")))
 	}
-	g := newGate(t, c.URL)
-	r := c.run(func(config *Config) { config.Kubeconfig, config.Namespaces = c.through(g), []string{ns} })
+	g, through := c.gate()
+	r := c.run(func(config *Config) { config.Kubeconfig, config.Namespaces = through, []string{ns} })
 	full := "west/" + ns + "/"
 	until(t, "everything", func() bool { return r.names() == full+"a "+full+"b "+full+"c" && r.back() })
 
 	begun := 0 // what was said until now: on a machine that is busy there may have been an outage already
 	r.view(func() bool { begun = len(r.said); return true })
-	g.set(mode)
+	breaks(g, true)
 	c.deleteService(ns, "a")
 	c.moveTo(ns, "b", "192.0.2.7")
 	c.create(labelled(service(ns, "d", "192.0.2.4")))
@@ -57,7 +58,7 @@ func testOutage(t *testing.T, c *cluster, ns string, mode int, reason string) {
 	if got, want := r.names(), full+"a "+full+"b "+full+"c"; got != want {
 		t.Errorf("published while the server is away: %s, want %s", got, want)
 	}
-	g.set(passing)
+	breaks(g, false)
 	var said []string
 	until(t, "the server is back", func() bool {
 		return r.view(func() bool { said = slices.Clone(r.said[begun:]); return r.complete && r.away == nil })
@@ -77,14 +78,14 @@ func testCuts(t *testing.T, c *cluster) {
 	for _, name := range []string{"a", "b"} {
 		c.create(labelled(service("cuts", name, "192.0.2.1")))
 	}
-	g := newGate(t, c.URL)
-	r := c.prepare(func(config *Config) { config.Kubeconfig, config.Namespaces = c.through(g), []string{"cuts"} })
+	g, through := c.gate()
+	r := c.prepare(func(config *Config) { config.Kubeconfig, config.Namespaces = through, []string{"cuts"} })
 	r.world.health.grace = patience // a machine that is busy is no outage
 	c.start(r)
 	until(t, "everything", func() bool { return r.names() == "west/cuts/a west/cuts/b" && r.back() })
 	for i := range 5 {
-		g.set(refusing)
-		g.set(passing)
+		refuse(g, true)
+		refuse(g, false)
 		ip := "192.0.2." + string(rune('2'+i))
 		c.moveTo("cuts", "a", ip)
 		until(t, "a change after a cut", func() bool { return r.has("west/cuts/a", ip) })
@@ -122,16 +123,17 @@ func testExpired(t *testing.T, c *cluster) {
 	for _, name := range []string{"a", "b"} {
 		c.create(labelled(service("expired", name, "192.0.2.1")))
 	}
-	g, e := newGate(t, c.URL), &expiring{}
-	r := c.prepare(func(config *Config) { config.Kubeconfig, config.Namespaces = c.through(g), []string{"expired"} })
+	g, through := c.gate()
+	e := &expiring{}
+	r := c.prepare(func(config *Config) { config.Kubeconfig, config.Namespaces = through, []string{"expired"} })
 	count := r.wrap
 	r.wrap = func(next http.RoundTripper) http.RoundTripper { e.RoundTripper = next; return count(e) }
 	c.start(r)
 	until(t, "everything", func() bool { return r.names() == "west/expired/a west/expired/b" && r.back() })
 	e.on.Store(true)
-	g.set(refusing)
+	refuse(g, true)
 	c.deleteService("expired", "b")
-	g.set(passing)
+	refuse(g, false)
 	until(t, "the deletion after history is gone", func() bool { return r.names() == "west/expired/a" && e.times.Load() > 0 })
 	r.withdrew(t, "west/expired/b")
 }
@@ -146,19 +148,19 @@ func testOlder(t *testing.T, c *cluster) {
 	}
 	c.create(labelled(service("older", "newer", "192.0.2.1")))
 	other.create(labelled(service("older", "revived", "192.0.2.1")))
-	g := newGate(t, c.URL)
+	g, url := c.StartGate(t)
 	r := c.run(func(config *Config) {
 		config.Namespaces = []string{"older"}
 		config.Kubeconfig = c.kubeconfig(func(config *clientcmdapi.Config) {
 			cluster := config.Clusters["test"]
-			cluster.Server, cluster.CertificateAuthority, cluster.InsecureSkipTLSVerify = "https://"+g.address, "", true
+			cluster.Server, cluster.CertificateAuthority, cluster.InsecureSkipTLSVerify = url, "", true
 		})
 	})
 	until(t, "everything", func() bool { return r.names() == "west/older/kept west/older/newer" && r.back() })
-	g.set(refusing)
+	refuse(g, true)
 	until(t, "the server is away", func() bool { return r.awayFor("") })
-	g.lead(other.URL)
-	g.set(passing)
+	g.Lead(strings.TrimPrefix(other.API.URL, "https://"))
+	refuse(g, false)
 	until(t, "the server is back", r.back)
 	if got, want := r.names(), "west/older/kept west/older/revived"; got != want {
 		t.Errorf("published: %s, want %s", got, want)

@@ -27,7 +27,7 @@ func testPermissions(t *testing.T, c *cluster) {
 		if kind == "TCPRoute" {
 			version = "v1alpha2"
 		}
-		c.define(custom(kind, plural, version))
+		c.must(c.Install(t.Context(), custom(kind, plural, version)))
 	}
 	text, err := os.ReadFile("testdata/rbac.yaml")
 	c.must(err)
@@ -66,7 +66,7 @@ func testPermissions(t *testing.T, c *cluster) {
 		c.unexport("v1beta1", "permissions", "b")
 		until(t, "a deletion", func() bool { return !strings.Contains(r.names(), "west/permissions/b") })
 		if strings.Contains(r.log.String(), "RBAC") || len(r.said) > 0 {
-			t.Errorf("log: %s\nsaid: %q", r.log, r.said)
+			t.Errorf("log: %s\nsaid: %q", &r.log, r.said)
 		}
 	})
 	for i, rule := range role.Rules {
@@ -96,24 +96,19 @@ func testPermissions(t *testing.T, c *cluster) {
 // role gives a user the rules, and returns what gives it others.
 func (c *cluster) role(user string, rules []rbacv1.PolicyRule) (set func([]rbacv1.PolicyRule)) {
 	c.Helper()
-	roles, name := c.core.RbacV1().ClusterRoles(), strings.ReplaceAll(user, ":", "-")
-	_, err := roles.Create(c.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{})
-	c.must(err)
-	_, err = c.core.RbacV1().ClusterRoleBindings().Create(c.Context(), &rbacv1.ClusterRoleBinding{
+	name := strings.ReplaceAll(user, ":", "-")
+	set = func(rules []rbacv1.PolicyRule) {
+		c.Helper()
+		c.must(c.ApplyObjects(c.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}))
+	}
+	set(rules)
+	c.must(c.ApplyObjects(c.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
-	}, metav1.CreateOptions{})
-	c.must(err)
+	}))
 	c.awaitAllowed(user, rules[0].Verbs[0], rules[0].APIGroups[0], rules[0].Resources[0], true)
-	return func(rules []rbacv1.PolicyRule) {
-		c.Helper()
-		current, err := roles.Get(c.Context(), name, metav1.GetOptions{})
-		c.must(err)
-		current.Rules = rules
-		_, err = roles.Update(c.Context(), current, metav1.UpdateOptions{})
-		c.must(err)
-	}
+	return set
 }
 
 // awaitAllowed waits until a user may do something, or may not: the server learns of roles
@@ -121,7 +116,7 @@ func (c *cluster) role(user string, rules []rbacv1.PolicyRule) (set func([]rbacv
 func (c *cluster) awaitAllowed(user, verb, group, resource string, want bool) {
 	c.Helper()
 	until(c, "the role of "+user, func() bool {
-		review, err := c.core.AuthorizationV1().SubjectAccessReviews().Create(c.Context(), &authorizationv1.SubjectAccessReview{
+		review, err := c.Client.AuthorizationV1().SubjectAccessReviews().Create(c.Context(), &authorizationv1.SubjectAccessReview{
 			Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
 				Verb: verb, Group: group, Resource: resource,
 			}},
@@ -143,22 +138,22 @@ func testUnreadable(t *testing.T, c *cluster) {
 	c.create(labelled(service(ns, "gone", "192.0.2.1")))
 	c.create(service(ns, "exported", "192.0.2.1"))
 	c.export("v1beta1", ns, "exported")
-	g := newGate(t, c.URL)
+	g, through := c.StartGate(t)
 	r := c.run(func(config *Config) {
 		config.Namespaces = []string{ns}
 		config.Kubeconfig = c.kubeconfig(func(config *clientcmdapi.Config) {
-			config.Clusters["test"].Server = "https://" + g.address
+			config.Clusters["test"].Server = through
 			config.AuthInfos["test"].Impersonate = user
 		})
 	})
 	const full = "west/" + ns + "/"
 	until(t, "everything", func() bool { return r.names() == full+"exported "+full+"gone "+full+"plain" && r.back() })
 
-	g.set(refusing)
+	refuse(g, true)
 	until(t, "the outage", func() bool { return r.awayFor("127.0.0.1:") })
 	set([]rbacv1.PolicyRule{{APIGroups: []string{"", "discovery.k8s.io", gatewayGroup, "apiextensions.k8s.io"}, Resources: []string{rbacv1.ResourceAll}, Verbs: []string{rbacv1.VerbAll}}, url})
 	c.awaitAllowed(user, "list", mcsGroup, "serviceexports", false)
-	g.set(passing)
+	refuse(g, false)
 	until(t, "the reason", func() bool { return r.awayFor("serviceexports") })
 	c.moveTo(ns, "plain", "192.0.2.2")
 	c.moveTo(ns, "exported", "192.0.2.2")

@@ -29,8 +29,8 @@ func TestAPIServer(t *testing.T) {
 	t.Run("WithoutDefinitions", func(t *testing.T) {
 		run(
 			t, true,
-			test{"Refused", func(t *testing.T, c *cluster) { testOutage(t, c, "refused", refusing, "127.0.0.1:") }},
-			test{"Stalled", func(t *testing.T, c *cluster) { testOutage(t, c, "stalled", stalling, "deadline exceeded") }},
+			test{"Refused", func(t *testing.T, c *cluster) { testOutage(t, c, "refused", refuse, "127.0.0.1:") }},
+			test{"Stalled", func(t *testing.T, c *cluster) { testOutage(t, c, "stalled", stall, "deadline exceeded") }},
 			test{"Cuts", testCuts},
 			test{"Expired", testExpired},
 			test{"Older", testOlder},
@@ -65,7 +65,7 @@ func testExports(t *testing.T, c *cluster) {
 	c.moveTo("shop", "cart", "192.0.2.3")
 	until(t, "the change", func() bool { return r.has("west/shop/cart", "192.0.2.3") })
 
-	c.define(mcs(t, "v1beta1"))
+	c.must(c.InstallMCS(t.Context(), "v1beta1"))
 	c.export("v1beta1", "shop", "till")
 	until(t, "the exported Service", func() bool { return r.names() == "west/shop/cart west/shop/till" })
 	until(t, "its condition", func() bool { status, _, _ := c.condition("shop", "till", "Ready"); return status == "True" })

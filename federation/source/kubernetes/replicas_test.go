@@ -193,7 +193,7 @@ func testOtherController(t *testing.T, c *cluster) {
 	c.export("v1beta1", "others", "a")
 	patch := `{"apiVersion":"multicluster.x-k8s.io/v1beta1","kind":"ServiceExport","metadata":{"name":"a"},"status":{"conditions":[` +
 		`{"type":"Ready","status":"False","reason":"Other","message":"theirs","lastTransitionTime":"2020-01-01T00:00:00Z"}]}}`
-	_, err := c.exports("v1beta1", "others").Patch(t.Context(), "a", types.ApplyYAMLPatchType, []byte(patch), metav1.PatchOptions{FieldManager: "other"}, "status")
+	_, err := c.Dynamic.Resource(serviceExports).Namespace("others").Patch(t.Context(), "a", types.ApplyYAMLPatchType, []byte(patch), metav1.PatchOptions{FieldManager: "other"}, "status")
 	c.must(err)
 	r := c.run(func(config *Config) { config.Namespaces = []string{"others"} })
 	until(t, "the line in the log", func() bool { return strings.Contains(r.log.String(), "another controller keeps") })

@@ -63,7 +63,11 @@ type Cluster struct {
 // the test.
 func StartCluster(tb testing.TB, options Options) *Cluster {
 	tb.Helper()
-	need(tb, FindCluster())
+	find := FindCluster
+	if options.Bare {
+		find = FindAPIServer
+	}
+	need(tb, find())
 	c := must.Get(NewCluster(tb.TempDir(), options))(tb)
 	endWith(tb, func(p *Process) error { p.Kill(); return nil }, c.processes()...)
 	must.Do(tb, c.Start(tb.Context(), options))

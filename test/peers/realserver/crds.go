@@ -45,7 +45,7 @@ func (c *Cluster) InstallMCS(ctx context.Context, versions ...string) error {
 		}
 		all = append(all, object)
 	}
-	return c.install(ctx, all...)
+	return c.Install(ctx, all...)
 }
 
 // serve has a CRD serve some of its versions, and store the last of these.
@@ -96,7 +96,7 @@ func (c *Cluster) InstallGateway(ctx context.Context, channel string) error {
 			all = append(all, object)
 		}
 	}
-	return c.install(ctx, all...)
+	return c.Install(ctx, all...)
 }
 
 // parseObject returns the object in one document of YAML.
@@ -105,38 +105,47 @@ func parseObject(text []byte) (*unstructured.Unstructured, error) {
 	return object, yaml.Unmarshal(text, &object.Object)
 }
 
-// install applies CRDs, and waits until all of them are served.
-func (c *Cluster) install(ctx context.Context, all ...*unstructured.Unstructured) error {
+// Install applies CRDs, and waits until all of them are served.
+func (c *Cluster) Install(ctx context.Context, all ...*unstructured.Unstructured) error {
 	for _, object := range all {
 		if _, err := c.Dynamic.Resource(crdResource).Apply(ctx, object.GetName(), object, applyOptions); err != nil {
 			return err
 		}
 	}
 	for _, object := range all {
-		err := until(ctx, func() error {
-			got, err := c.Dynamic.Resource(crdResource).Get(ctx, object.GetName(), metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			conditions, _, err := unstructured.NestedSlice(got.Object, "status", "conditions")
-			if err != nil {
-				return err
-			}
-			established := func(condition any) bool {
-				m, ok := condition.(map[string]any)
-				return ok && m["type"] == "Established" && m["status"] == "True"
-			}
-			if !slices.ContainsFunc(conditions, established) {
-				return fmt.Errorf("%s is not established: %v", object.GetName(), conditions)
-			}
-			return nil
-		})
-		if err != nil {
+		if err := until(ctx, func() error { return c.served(ctx, object.GetName()) }); err != nil {
 			return err
 		}
 	}
 	c.mapper.Reset()
 	return nil
+}
+
+// served returns why objects of a CRD cannot be read yet in all versions that are served.
+func (c *Cluster) served(ctx context.Context, name string) error {
+	got, err := c.Dynamic.Resource(crdResource).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	conditions, _, err := unstructured.NestedSlice(got.Object, "status", "conditions")
+	if err != nil {
+		return err
+	}
+	established := func(condition any) bool {
+		m, ok := condition.(map[string]any)
+		return ok && m["type"] == "Established" && m["status"] == "True"
+	}
+	if !slices.ContainsFunc(conditions, established) {
+		return fmt.Errorf("%s is not established: %v", name, conditions)
+	}
+	versions, _, err := unstructured.NestedSlice(got.Object, "spec", "versions")
+	for _, version := range versions {
+		if v := version.(map[string]any); err == nil && v["served"] == true {
+			of := schema.ParseGroupResource(name).WithVersion(v["name"].(string))
+			_, err = c.Dynamic.Resource(of).List(ctx, metav1.ListOptions{Limit: 1})
+		}
+	}
+	return err
 }
 
 // Uninstall deletes CRDs by name, with all objects of theirs, and waits until they

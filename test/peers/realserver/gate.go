@@ -16,12 +16,12 @@ import (
 type Gate struct {
 	Address string // where it listens
 
-	to       string
 	received atomic.Int64
 	listener net.Listener
 	wg       sync.WaitGroup
 
 	mu      sync.Mutex
+	to      string
 	conns   map[net.Conn]bool // of both sides; nil after the end
 	refuses bool
 	stalled chan struct{} // closed while nothing is stalled
@@ -53,13 +53,13 @@ func (g *Gate) accept() {
 			return // closed
 		}
 		g.mu.Lock()
-		refuses := g.refuses
+		refuses, to := g.refuses, g.to
 		g.mu.Unlock()
 		if refuses {
 			_ = near.Close()
 			continue
 		}
-		far, err := net.Dial("tcp", g.to)
+		far, err := net.Dial("tcp", to)
 		if err != nil {
 			_ = near.Close()
 			continue
@@ -128,6 +128,13 @@ func (g *Gate) Refuse(refuse bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.refuses = refuse
+}
+
+// Lead has new connections lead to another server, on host:port.
+func (g *Gate) Lead(to string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.to = to
 }
 
 // Stall says whether octets stay where they are. The connections stay open, as when a
