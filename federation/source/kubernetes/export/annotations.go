@@ -23,17 +23,14 @@ const (
 // annotation is the value of an annotation, and where it stands.
 type annotation struct{ value, place string }
 
-// annotations are those with our prefix, by their names without it.
-type annotations map[string]annotation
-
-// annotations returns those of the ServiceExport, and those of the Service that the
-// former has not.
-func (t *translation) annotations() annotations {
-	notes := make(annotations)
+// annotations finds those of the ServiceExport, and those of the Service that the former
+// has not.
+func (t *translation) annotations() *Finding {
+	t.notes = make(map[string]annotation)
 	read := func(from map[string]string, kind string) {
 		for key, value := range from {
 			if key, ok := strings.CutPrefix(key, prefix); ok {
-				notes[key] = annotation{value, fmt.Sprintf("annotation %s of the %s %s", prefix+key, kind, t.name())}
+				t.notes[key] = annotation{value, fmt.Sprintf("annotation %s of the %s %s", prefix+key, kind, t.name())}
 			}
 		}
 	}
@@ -41,49 +38,51 @@ func (t *translation) annotations() annotations {
 	if t.Export != nil {
 		read(t.Export.Annotations, "ServiceExport")
 	}
-	for key, note := range notes {
+	for key, note := range t.notes {
 		if key != fqdnAnnotation && key != sansAnnotation && !strings.HasPrefix(key, metadataAnnotation) {
 			t.warnf(UnknownAnnotation, "%s is unknown", note.place)
 		}
 	}
-	return notes
+	return nil
 }
 
-// sans returns the SPIFFE IDs of the annotation, sorted, each once.
-func (a annotations) sans() ([]string, *Finding) {
-	note := a[sansAnnotation]
+// sans finds the SPIFFE IDs of the annotation, sorted, each once.
+func (t *translation) sans() *Finding {
+	note := t.notes[sansAnnotation]
 	ids := separate(note.value)
 	for _, id := range ids {
 		if _, err := spiffeid.FromString(id); err != nil {
-			return nil, refusef(BadAnnotation, "%s has %s, which is no SPIFFE ID: %v", note.place, federation.Quote(id), err)
+			return refusef(BadAnnotation, "%s has %s, which is no SPIFFE ID: %v", note.place, federation.Quote(id), err)
 		}
 	}
 	slices.Sort(ids)
-	return slices.Compact(ids), nil
+	t.service.SANs = slices.Compact(ids)
+	return nil
 }
 
 // metadata gives the ports the metadata that annotations have for them. Ports of the
 // Service that are not published may have some as well.
-func (a annotations) metadata(all []corev1.ServicePort, published []port) *Finding {
-	for _, key := range slices.Sorted(maps.Keys(a)) {
+func (t *translation) metadata() *Finding {
+	for _, key := range slices.Sorted(maps.Keys(t.notes)) {
 		wanted, ok := strings.CutPrefix(key, metadataAnnotation)
 		if !ok {
 			continue
 		}
-		pairs, refusal := a[key].pairs()
+		note := t.notes[key]
+		pairs, refusal := note.pairs()
 		if refusal != nil {
 			return refusal
 		}
-		if !slices.ContainsFunc(all, func(p corev1.ServicePort) bool { return isNamed(p, wanted) }) {
-			return refusef(BadAnnotation, "%s is for a port that the Service has not", a[key].place)
+		if !slices.ContainsFunc(t.Service.Spec.Ports, func(p corev1.ServicePort) bool { return isNamed(p, wanted) }) {
+			return refusef(BadAnnotation, "%s is for a port that the Service has not", note.place)
 		}
-		for i := range published {
-			p := &published[i]
+		for i := range t.ports {
+			p := &t.ports[i]
 			if p.id != wanted && !isNamed(p.spec, wanted) {
 				continue
 			}
 			if p.metadata != nil {
-				return refusef(BadAnnotation, "%s is for port %s, which another annotation is for as well", a[key].place, p.id)
+				return refusef(BadAnnotation, "%s is for port %s, which another annotation is for as well", note.place, p.id)
 			}
 			p.metadata = pairs
 		}

@@ -50,11 +50,11 @@ func (p places) endpoints() []federation.Endpoint {
 
 // cut leaves out addresses, each with all of its ports, where there are more places or names
 // than a service may have. The least are kept, so that few change when one comes or goes.
-func (t *translation) cut(found places) {
-	if len(found) <= federation.MaxEndpoints && len(found.labels()) <= federation.MaxInstances {
+func (t *translation) cut() {
+	if len(t.found) <= federation.MaxEndpoints && len(t.found.labels()) <= federation.MaxInstances {
 		return
 	}
-	all, kept, labels := found.endpoints(), 0, sets.New[string]()
+	all, kept, labels := t.found.endpoints(), 0, sets.New[string]()
 	for n := 1; n <= len(all); n++ {
 		labels.Insert(all[n-1].Labels...)
 		if n > federation.MaxEndpoints || len(labels) > federation.MaxInstances {
@@ -68,7 +68,7 @@ func (t *translation) cut(found places) {
 		return // one address alone is too large
 	}
 	for _, e := range all[kept:] {
-		delete(found, place{e.Address, e.Port})
+		delete(t.found, place{e.Address, e.Port})
 	}
 	t.warnf(TooManyEndpoints, "the Service %s has more endpoints than the %d that can be published; those of the least addresses are", t.name(), federation.MaxEndpoints)
 }
@@ -96,8 +96,8 @@ func compareAddresses(a, b federation.Address) int {
 	return cmp.Compare(a.String(), b.String())
 }
 
-// endpoints returns those of the first kind that has any.
-func (t *translation) endpoints() (places, *Finding) {
+// endpoints finds those of the first kind that has any.
+func (t *translation) endpoints() *Finding {
 	order := t.Order
 	if len(order) == 0 {
 		order = []Kind{Gateway, LoadBalancer, ExternalIPs, NodePorts, Pods}
@@ -113,12 +113,12 @@ func (t *translation) endpoints() (places, *Finding) {
 		}
 		found, why := look()
 		if len(found) > 0 {
-			t.verdict.Kind = kind
-			return found, nil
+			t.found, t.verdict.Kind = found, kind
+			return nil
 		}
 		reasons = append(reasons, kind.String()+": "+why)
 	}
-	return nil, refusef(NoAddress, "the Service %s is reached by no kind of endpoints (%s)", t.name(), strings.Join(reasons, "; "))
+	return refusef(NoAddress, "the Service %s is reached by no kind of endpoints (%s)", t.name(), strings.Join(reasons, "; "))
 }
 
 // address parses an address of a thing with a name, or of one without. It warns of

@@ -26,26 +26,27 @@ type translation struct {
 	Input
 	of      *metav1.ObjectMeta // of the ServiceExport, or of the Service where its label exports it
 	verdict Verdict
+	notes   map[string]annotation // by their names without our prefix
 	ports   []port
+	found   places
+	service federation.Service // as far as it is known
 }
 
 // Translate says what becomes of an exported Service.
 func (r Rules) Translate(in Input) Verdict {
 	t := &translation{Rules: r, Input: in}
-	if in.Export == nil {
-		t.of, t.verdict.Claim = &in.Service.ObjectMeta, Claim{Labelled: true, Since: in.Labelled}
-	} else {
-		t.of, t.verdict.Claim = &in.Export.ObjectMeta, Claim{Since: in.Export.CreationTimestamp.Time}
-	}
-	service, refusal := t.translate()
-	if refusal == nil {
-		refusal = invalid(service)
-	}
 	v := &t.verdict
-	if refusal != nil {
-		v.Refusal, v.Kind = refusal, 0
+	if in.Export == nil {
+		t.of, v.Claim = &in.Service.ObjectMeta, Claim{Labelled: true, Since: in.Labelled}
 	} else {
-		v.Service = service
+		t.of, v.Claim = &in.Export.ObjectMeta, Claim{Since: in.Export.CreationTimestamp.Time}
+	}
+	v.Service = &t.service
+	for _, step := range []func() *Finding{t.exists, t.annotations, t.fqdn, t.sans, t.findPorts, t.metadata, t.endpoints, t.compose} {
+		if v.Refusal = step(); v.Refusal != nil {
+			v.Service, v.Kind = nil, 0
+			break
+		}
 	}
 	slices.SortFunc(v.Warnings, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Message, b.Message))
@@ -55,40 +56,6 @@ func (r Rules) Translate(in Input) Verdict {
 		v.Warnings = slices.Clip(v.Warnings[:maxWarnings])
 	}
 	return *v
-}
-
-func (t *translation) translate() (*federation.Service, *Finding) {
-	if refusal := t.exists(); refusal != nil {
-		return nil, refusal
-	}
-	notes := t.annotations()
-	fqdn, refusal := t.fqdn(notes)
-	if refusal != nil {
-		return nil, refusal
-	}
-	sans, refusal := notes.sans()
-	if refusal != nil {
-		return nil, refusal
-	}
-	if refusal := t.findPorts(); refusal != nil {
-		return nil, refusal
-	}
-	if refusal := notes.metadata(t.Service.Spec.Ports, t.ports); refusal != nil {
-		return nil, refusal
-	}
-	found, refusal := t.endpoints()
-	if refusal != nil {
-		return nil, refusal
-	}
-	t.cut(found)
-	return &federation.Service{
-		Name:      t.Cluster + "/" + t.of.Namespace + "/" + t.of.Name,
-		FQDN:      fqdn,
-		Labels:    t.labels(),
-		SANs:      sans,
-		Endpoints: found.endpoints(),
-		Instances: t.instances(found),
-	}, nil
 }
 
 func (t *translation) exists() *Finding {
@@ -105,28 +72,27 @@ func (t *translation) exists() *Finding {
 	return nil
 }
 
-// fqdn returns the name that the Service is published by.
-func (t *translation) fqdn(notes annotations) (federation.FQDN, *Finding) {
+// fqdn finds the name that the Service is published by.
+func (t *translation) fqdn() *Finding {
 	own := t.of.Namespace + "." + t.Zone.String()
 	text, place := t.of.Name+"."+own, "the Service "+t.name()
-	if note, ok := notes[fqdnAnnotation]; ok {
+	if note, ok := t.notes[fqdnAnnotation]; ok {
 		text, place = note.value, note.place
 	}
 	name, err := federation.ParseFQDN(text)
+	belongs := strings.HasSuffix(name.String(), "."+own)
 	switch {
 	case err != nil:
-		return name, refusef(InvalidName, "%s cannot have the name %s: %v", place, federation.Quote(text), err)
+		return refusef(InvalidName, "%s cannot have the name %s: %v", place, federation.Quote(text), err)
 	case !name.Within(t.Zone):
-		return name, refusef(NameOutsideZone, "%s has the name %s, which is outside the zone %s", place, federation.Quote(name.String()), t.Zone)
+		return refusef(NameOutsideZone, "%s has the name %s, which is outside the zone %s", place, federation.Quote(name.String()), t.Zone)
 	case name == t.Zone:
-		return name, refusef(NameNotAllowed, "%s has the name %s, which is that of the zone and can be nobody's", place, federation.Quote(name.String()))
-	case strings.HasSuffix(name.String(), "."+own):
-		return name, nil
-	case !t.isGranted(name):
-		return name, refusef(NameNotAllowed, "%s has the name %s, which the configuration of the owner does not give to the namespace %s: without that its names end in .%s", place, federation.Quote(name.String()), t.of.Namespace, own)
+		return refusef(NameNotAllowed, "%s has the name %s, which is that of the zone and can be nobody's", place, federation.Quote(name.String()))
+	case !belongs && !t.isGranted(name):
+		return refusef(NameNotAllowed, "%s has the name %s, which the configuration of the owner does not give to the namespace %s: without that its names end in .%s", place, federation.Quote(name.String()), t.of.Namespace, own)
 	}
-	t.verdict.Claim.Granted = true
-	return name, nil
+	t.service.FQDN, t.verdict.Claim.Granted = name, !belongs
+	return nil
 }
 
 // isGranted reports whether the configuration gives the name to the namespace. What is two
@@ -140,6 +106,23 @@ func (t *translation) isGranted(name federation.FQDN) bool {
 		return (slices.Contains(g.Namespaces, t.of.Namespace) || slices.Contains(g.Namespaces, AnyNamespace)) &&
 			slices.ContainsFunc(g.Names, func(p pattern.Name) bool { return p.Matches(name) && !(foreign && p.Covers(zone)) })
 	})
+}
+
+// compose makes the service of what was found, unless it is none that can be published.
+// Names and addresses were checked before.
+func (t *translation) compose() *Finding {
+	t.cut()
+	s := &t.service
+	s.Name, s.Labels = t.Cluster+"/"+t.name(), t.labels()
+	s.Endpoints, s.Instances = t.found.endpoints(), t.instances()
+	broken, ok := errors.AsType[*federation.InvalidError](s.Validate())
+	switch {
+	case !ok:
+		return nil
+	case broken.Reason == federation.ReasonLimit:
+		return refusef(TooLarge, "%v", broken)
+	}
+	return refusef(InvalidName, "%v", broken)
 }
 
 // labels returns the labels and annotations of the Service that are published.
@@ -159,8 +142,8 @@ func (t *translation) labels() []federation.Pair {
 
 // instances returns an instance for each port, in the order of the Service, and for
 // each pod with a hostname, in the order of these.
-func (t *translation) instances(found places) []federation.Instance {
-	labels := found.labels()
+func (t *translation) instances() []federation.Instance {
+	labels := t.found.labels()
 	var instances []federation.Instance
 	protocol := federation.Protocol(0) // of a pod
 	for _, p := range t.ports {
@@ -200,17 +183,4 @@ func bounded(s string) string {
 		s = s[:maxMessage-len("...")] + "..."
 	}
 	return strings.ToValidUTF8(s, "")
-}
-
-// invalid returns why a service is not one that can be published, or nil. Names and
-// addresses were checked before.
-func invalid(s *federation.Service) *Finding {
-	broken, ok := errors.AsType[*federation.InvalidError](s.Validate())
-	switch {
-	case !ok:
-		return nil
-	case broken.Reason == federation.ReasonLimit:
-		return refusef(TooLarge, "%v", broken)
-	}
-	return refusef(InvalidName, "%v", broken)
 }
