@@ -32,6 +32,37 @@ func newWorld() *world {
 	return &world{rules: Rules{Cluster: "west", Zone: services.FQDN("west.fed.example")}}
 }
 
+// withNodes returns a world with n nodes, and a Service with a node port for each name.
+func withNodes(n int, ports ...string) *world {
+	w := newWorld()
+	w.service = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort}}
+	for i, name := range ports {
+		w.service.Spec.Ports = append(w.service.Spec.Ports, corev1.ServicePort{Name: name, Port: 80 + int32(i), NodePort: 30000 + int32(i)})
+	}
+	for i := range n {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", i)}}
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.0.%d.%d", i/250, i%250)}}
+		w.nodes = append(w.nodes, node)
+	}
+	return w
+}
+
+// withPods returns a world with n pods of a headless Service.
+func withPods(n int) *world {
+	w := newWorld()
+	w.rules.RoutablePods = true
+	w.service = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+	w.service.Spec = corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Ports: []corev1.ServicePort{{Name: "db", Port: 5432}}}
+	slice := &discoveryv1.EndpointSlice{Ports: []discoveryv1.EndpointPort{{Name: new("db"), Port: new(int32(5432))}}}
+	slice.Namespace, slice.Labels = "shop", map[string]string{discoveryv1.LabelServiceName: "web"}
+	for i := range n {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.0.%d.%d", i/250, i%250)}, Hostname: new(fmt.Sprintf("db-%d", i))})
+	}
+	w.slices = append(w.slices, slice)
+	return w
+}
+
 func grant(namespaces []string, names ...string) Grant {
 	g := Grant{Namespaces: namespaces}
 	for _, name := range names {

@@ -17,13 +17,12 @@ func TestOwnerConfig(t *testing.T) {
 	helm := helm(t, "")
 	texts, registrations := make(map[string]string), make(map[string]string)
 	for example := range examples(t) {
-		for _, o := range ofKind(objects(t, helm.template(t, example)), "ConfigMap") {
-			if text, ok := at(o, "data", "owner.yaml").(string); ok {
-				texts[example] = text
-			}
-			if text, ok := at(o, "data", "registrations.yaml").(string); ok {
-				registrations[example] = text
-			}
+		rendered := helm.template(t, example)
+		if text := fileOf(t, rendered, "owner.yaml"); text != "" {
+			texts[example] = text
+		}
+		if text := fileOf(t, rendered, "registrations.yaml"); text != "" {
+			registrations[example] = text
 		}
 	}
 	if len(registrations) != 1 {
@@ -46,17 +45,33 @@ func TestOwnerConfig(t *testing.T) {
 	}
 }
 
+// rendering is what is rendered of an example, and what is not.
+type rendering struct {
+	example string
+	args    []string
+	want    []string
+	not     string
+}
+
+func (r rendering) check(t *testing.T, helm command) {
+	t.Helper()
+	rendered := helm.template(t, r.example, r.args...)
+	for _, text := range r.want {
+		if !strings.Contains(rendered, text) {
+			t.Errorf("%s %v: %q is not rendered", r.example, r.args, text)
+		}
+	}
+	if strings.Contains(rendered, r.not) {
+		t.Errorf("%s %v: %q is rendered", r.example, r.args, r.not)
+	}
+}
+
 // A registration is the whole way from the Service to the pod, with what its store
 // needs: a volume or, for several replicas, a way to etcd and a Secret.
 func TestRegistration(t *testing.T) {
 	helm := helm(t, "")
 	const etcd = `{"etcd":{"endpoints":["https://etcd.example:2379"],"tls":{"ca":"/etc/federation/registration/ca.crt"}}}`
-	for _, tt := range []struct {
-		name string
-		args []string
-		want []string // in what is rendered
-		not  string
-	}{
+	for _, r := range []rendering{
 		{"owner", nil, nil, "registration"},
 		{"owner-registration", nil, []string{
 			"{name: registration, port: 8009, targetPort: registration, protocol: TCP, appProtocol: grpc}",
@@ -70,15 +85,7 @@ func TestRegistration(t *testing.T) {
 			"maxSurge: 1",
 		}, "/var/lib/federation"},
 	} {
-		rendered := helm.template(t, tt.name, tt.args...)
-		for _, text := range tt.want {
-			if !strings.Contains(rendered, text) {
-				t.Errorf("%s %v: %q is not rendered", tt.name, tt.args, text)
-			}
-		}
-		if strings.Contains(rendered, tt.not) {
-			t.Errorf("%s %v: %q is rendered", tt.name, tt.args, tt.not)
-		}
+		r.check(t, helm)
 	}
 }
 
@@ -99,17 +106,13 @@ func TestStatus(t *testing.T) {
 			t.Errorf("%s: the status is a port of the container", example)
 		}
 		var served, logged int
-		for _, o := range ofKind(objects(t, rendered), "ConfigMap") {
-			if text, ok := at(o, "data", "owner.yaml").(string); ok {
-				served += strings.Count(text, owner)
-				if _, wrong := config.Parse([]byte(text)); len(wrong) > 0 {
-					t.Errorf("%s: %v, in\n%s", example, wrong, text)
-				}
-			}
-			if text, ok := at(o, "data", "Corefile").(string); ok {
-				served += min(strings.Count(text, dns), 1) // of the process, though every block says it
+		if text := fileOf(t, rendered, "owner.yaml"); text != "" {
+			served += strings.Count(text, owner)
+			if _, wrong := config.Parse([]byte(text)); len(wrong) > 0 {
+				t.Errorf("%s: %v, in\n%s", example, wrong, text)
 			}
 		}
+		served += min(strings.Count(fileOf(t, rendered, "Corefile"), dns), 1) // of the process, though every block says it
 		for _, args := range []string{"owner.yaml, --log-format, json]", "Corefile, -log-format, json]"} {
 			logged += strings.Count(rendered, args)
 		}
@@ -150,26 +153,13 @@ func TestRelay(t *testing.T) {
 		"{protocol: TCP, port: 8008}", "{protocol: UDP, port: 53}",
 		"{name: relays, mountPath: /var/cache/federation}", "- name: relays\n          emptyDir:\n            sizeLimit: 2048Mi",
 	}
-	for _, tt := range []struct {
-		name string
-		args []string
-		want []string // in what is rendered
-		not  string
-	}{
+	for _, r := range []rendering{
 		{"owner", nil, nil, "/var/cache/federation"},
 		{"owner-relay", nil, append(ways, "server_name: west.hub.example", "persist: /var/cache/federation/west.hub.example.catalog", "max_catalog: 51MiB"), "{protocol: TCP, port: 9443}"},
 		{"owner-relay", []string{"--set", "owner.relays[0].relay.addresses={a.example:9443},owner.relays[0].relay.persist=/tmp/kept"}, append(ways,
 			"{protocol: TCP, port: 9443}", "persist: /tmp/kept"), "west.hub.example.catalog"},
 		{"owner", []string{"--set", "owner.config=catalogs: [{relay: {}}]"}, ways, "persist"},
 	} {
-		rendered := helm.template(t, tt.name, tt.args...)
-		for _, text := range tt.want {
-			if !strings.Contains(rendered, text) {
-				t.Errorf("%s %v: %q is not rendered", tt.name, tt.args, text)
-			}
-		}
-		if strings.Contains(rendered, tt.not) {
-			t.Errorf("%s %v: %q is rendered", tt.name, tt.args, tt.not)
-		}
+		r.check(t, helm)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -38,21 +37,10 @@ func programs(t *testing.T) string {
 }
 
 // start runs a program until the end of the test.
-func start(t *testing.T, name string, args ...string) {
+func start(t *testing.T, path string, args ...string) {
 	t.Helper()
-	var log bytes.Buffer
-	cmd := exec.Command(name, args...)
-	cmd.Stdout, cmd.Stderr = &log, &log
-	must.Do(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		timer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
-		defer timer.Stop()
-		_ = cmd.Wait() // SIGTERM ends it with an error, or without
-		if t.Failed() {
-			t.Logf("output of %s:\n%s", filepath.Base(name), &log)
-		}
-	})
+	p := &realserver.Process{Name: filepath.Base(path), Path: path, Dir: t.TempDir(), Args: args}
+	p.StartFor(t)
 }
 
 // ask asks a server from an address of this machine. An answer that does not come is
@@ -214,18 +202,6 @@ func (w *world) serve(t *testing.T, corefile string) (address string) {
 	return address
 }
 
-// corefileOf returns the Corefile that the chart renders for an example.
-func corefileOf(t *testing.T, rendered string) string {
-	t.Helper()
-	for _, o := range ofKind(objects(t, rendered), "ConfigMap") {
-		if text, ok := at(o, "data", "Corefile").(string); ok {
-			return text
-		}
-	}
-	t.Fatal("there is no Corefile")
-	return ""
-}
-
 // CoreDNS beside the cluster's DNS answers for the zones, looks up endpoints that are
 // host names, and is no resolver for others.
 func TestBeside(t *testing.T) {
@@ -236,7 +212,7 @@ func TestBeside(t *testing.T) {
 		t.Fatal("the example has no block for fed.example:1054")
 	}
 	for name, corefile := range map[string]string{
-		"chart":   corefileOf(t, helm.template(t, "beside")),
+		"chart":   fileOf(t, helm.template(t, "beside"), "Corefile"),
 		"example": "fed.example:1054" + string(example),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -270,7 +246,7 @@ func TestClusterDNS(t *testing.T) {
 	text = regexp.MustCompile(`token: "[^"]*"`).ReplaceAll(text, []byte(`token: "`+token+`"`))
 	must.Do(t, os.WriteFile(w.kubeconfig, text, 0o600))
 	example := must.Get(os.ReadFile(root + "/corefile-examples/kubernetes-cluster-dns/Corefile"))(t)
-	for name, corefile := range map[string]string{"chart": corefileOf(t, rendered), "example": string(example)} {
+	for name, corefile := range map[string]string{"chart": fileOf(t, rendered, "Corefile"), "example": string(example)} {
 		t.Run(name, func(t *testing.T) {
 			server := w.serve(t, corefile)
 			want(t, "127.0.0.2", server, "db.default.svc.cluster.local", "10.96.7.7")

@@ -140,7 +140,7 @@ func TestExtras(t *testing.T) {
 			t.Errorf("there is no %s %v in %v", what, tt.want, list)
 		}
 	}
-	text, _ := at(only(t, rendered, "ConfigMap"), "data", "owner.yaml").(string)
+	text := fileOf(t, rendered, "owner.yaml")
 	if _, wrong := config.Parse([]byte(text)); len(wrong) > 0 || !strings.Contains(text, "kubeconfig: /etc/kube/config") {
 		t.Errorf("%v, in\n%s", wrong, text)
 	}

@@ -162,3 +162,14 @@ func ofKind(all map[string]object, kind string) (found []object) {
 	}
 	return found
 }
+
+// fileOf returns a file in the ConfigMaps of what is rendered, or "".
+func fileOf(t *testing.T, rendered, name string) string {
+	t.Helper()
+	for _, o := range ofKind(objects(t, rendered), "ConfigMap") {
+		if text, ok := at(o, "data", name).(string); ok {
+			return text
+		}
+	}
+	return ""
+}

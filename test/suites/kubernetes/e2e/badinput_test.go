@@ -501,12 +501,12 @@ func testSourcesComeAndGo(t *testing.T, d *domain.Domain) {
 
 	must.Do(t, writeText(in.Config, string(text)))
 	in.follower.holds(t, in.services()...)
-	in.follower.mu.Lock()
-	withdrawn := slices.Sorted(slices.Values(in.follower.withdrawn))
-	in.follower.mu.Unlock()
-	if !slices.Equal(withdrawn, added) {
-		t.Errorf("withdrawn were %q, want %q", withdrawn, added)
+	for _, name := range added {
+		if _, withdrawn := in.follower.told(name); withdrawn != 1 {
+			t.Errorf("%s was withdrawn %d times, want once", name, withdrawn)
+		}
 	}
+	in.follower.undisturbed(t, "west/")
 	in.move(t)
 	in.arrives(t)
 	if lines := troubles(t, in.Owner); len(lines) != 2 {

@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"net/netip"
 	"os"
 	"regexp"
@@ -84,8 +83,10 @@ func ready(b *testing.B, d *domain.Domain) (n int) {
 	b.Helper()
 	all, err := d.Cluster.Dynamic.Resource(serviceExports).List(b.Context(), metav1.ListOptions{})
 	must.Do(b, err)
-	for _, export := range all.Items {
-		if c := condition(&export, "Ready"); c["status"] == "True" {
+	for i := range all.Items {
+		conditions, err := conditionsOf(&all.Items[i])
+		must.Do(b, err)
+		if conditions[condReady].Status == metav1.ConditionTrue {
 			n++
 		}
 	}
@@ -155,7 +156,7 @@ func BenchmarkClusters(b *testing.B) {
 	before := requests(b, west)
 	begin = time.Now()
 	must.Do(b, o.Start(b.Context()))
-	await.Until(b, bulk, bulk, func() string { return notReady(b, o) })
+	isReady(b, o)
 	b.ReportMetric(time.Since(begin).Seconds(), "cold-start-s")
 	f := follow(b, west)
 	await.Until(b, bulk, bulk, func() string {
@@ -183,20 +184,6 @@ func BenchmarkClusters(b *testing.B) {
 	now, most = memory(b, o.PID())
 	b.Logf("after %d changes the owner has %.0f MiB, %.0f at most", changes, now, most)
 	b.ReportMetric(0, "ns/op") // says nothing
-}
-
-// notReady returns "" once an owner says that it publishes a whole catalog.
-func notReady(b *testing.B, o *domain.Owner) string {
-	b.Helper()
-	response, err := http.Get("http://" + o.Metrics + "/readyz")
-	if err != nil {
-		return err.Error()
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return response.Status
-	}
-	return ""
 }
 
 // fqdn returns the name of the i-th Service.

@@ -28,7 +28,7 @@ type follower struct {
 	mu         sync.Mutex
 	services   map[string]*federation.Service
 	generation map[string]uint64
-	withdrawn  []string       // names of services that were withdrawn, each time
+	withdrawn  map[string]int // how often a service was withdrawn
 	repeated   []string       // names of services that one stream announced twice without a change
 	announced  map[string]int // how often a service was announced with a change
 	status     consumer.Status
@@ -45,7 +45,7 @@ func follow(t testing.TB, d *domain.Domain, owners ...*domain.Owner) *follower {
 	must.Do(t, err)
 	id, err := federation.ParseID(d.OwnerID())
 	must.Do(t, err)
-	f := &follower{services: make(map[string]*federation.Service), generation: make(map[string]uint64), announced: make(map[string]int)}
+	f := &follower{services: make(map[string]*federation.Service), generation: make(map[string]uint64), announced: make(map[string]int), withdrawn: make(map[string]int)}
 	config := consumer.Config{
 		Subscription: consumer.Subscription{Identity: mtls.Consumer{Source: source, IDs: []federation.ID{id}}},
 		Rules:        catalog.Rules{Settle: time.Minute, Retention: time.Hour},
@@ -71,7 +71,7 @@ func (f *follower) publish(c consumer.Changes) {
 	for _, change := range c.Services {
 		switch change.Op() {
 		case catalog.Gone:
-			f.withdrawn = append(f.withdrawn, change.Name)
+			f.withdrawn[change.Name]++
 			delete(f.services, change.Name)
 			delete(f.generation, change.Name)
 			continue
@@ -120,6 +120,13 @@ func (f *follower) holds(t testing.TB, names ...string) {
 	})
 }
 
+// told returns how often a service was announced with a change, and how often withdrawn.
+func (f *follower) told(service string) (announced, withdrawn int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.announced[service], f.withdrawn[service]
+}
+
 // failure returns why the follower has no stream, or nil.
 func (f *follower) failure() error {
 	f.mu.Lock()
@@ -134,7 +141,7 @@ func (f *follower) undisturbed(t testing.TB, prefix string) {
 	t.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, name := range f.withdrawn {
+	for name := range f.withdrawn {
 		if strings.HasPrefix(name, prefix) {
 			t.Errorf("%s was withdrawn", name)
 		}

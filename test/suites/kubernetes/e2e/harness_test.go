@@ -11,7 +11,6 @@ import (
 
 	"github.com/miekg/dns"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
@@ -203,17 +202,6 @@ status:
 
 var serviceExports = schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceexports"}
 
-// condition returns a condition of an object by its type, or nil.
-func condition(object *unstructured.Unstructured, kind string) map[string]any {
-	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
-	for _, c := range conditions {
-		if c, ok := c.(map[string]any); ok && c["type"] == kind {
-			return c
-		}
-	}
-	return nil
-}
-
 // says waits until a ServiceExport has a condition with a status and a reason, such
 // as "Ready", "True" and "Exported".
 func says(t testing.TB, d *domain.Domain, namespace, name, kind, status, reason string) {
@@ -223,9 +211,10 @@ func says(t testing.TB, d *domain.Domain, namespace, name, kind, status, reason 
 		if err != nil {
 			return err.Error()
 		}
-		c := condition(object, kind)
-		if c["status"] != status || c["reason"] != reason {
-			return fmt.Sprintf("the condition %s of %s/%s is %v, want %s, %s", kind, namespace, name, c, status, reason)
+		conditions, err := conditionsOf(object)
+		must.Do(t, err)
+		if c := conditions[kind]; string(c.Status) != status || c.Reason != reason {
+			return fmt.Sprintf("the condition %s of %s/%s is %v, want %s, %s", kind, namespace, name, conditions[kind], status, reason)
 		}
 		return ""
 	})

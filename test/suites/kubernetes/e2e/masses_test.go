@@ -100,18 +100,12 @@ func TestNamespaceDeleted(t *testing.T) {
 	says(t, s.west, space, name(0), "Valid", "False", "BeingDeleted")
 	for i, f := range s.followers {
 		holds(t, f, s.west.Name+"/"+space+"/", 0)
-		f.mu.Lock()
-		told := make(map[string]int)
-		for _, gone := range f.withdrawn {
-			told[gone]++
-		}
 		for n := range many {
 			service := s.west.Name + "/" + space + "/" + name(n)
-			if told[service] != 1 || f.announced[service] != 1 {
-				t.Errorf("%s has announced %s %d times and withdrawn it %d times, want once", s.west.Owners[i].Name, service, f.announced[service], told[service])
+			if announced, withdrawn := f.told(service); announced != 1 || withdrawn != 1 {
+				t.Errorf("%s has announced %s %d times and withdrawn it %d times, want once", s.west.Owners[i].Name, service, announced, withdrawn)
 			}
 		}
-		f.mu.Unlock()
 	}
 	_, err := exports.Patch(ctx, name(0), types.MergePatchType, []byte(`{"metadata": {"finalizers": null}}`), metav1.PatchOptions{})
 	must.Do(t, err)
@@ -184,19 +178,13 @@ func TestFlipsAtOnce(t *testing.T) {
 	s.change(t)
 	s.settled(t)
 	for i, f := range s.followers {
-		f.mu.Lock()
-		told := make(map[string]int)
-		for _, gone := range f.withdrawn {
-			told[gone]++
-		}
 		for _, name := range []string{"in", "out", "label", "empty"} {
-			service := s.west.Name + "/" + s.space + "/" + name
-			if n := told[service] + f.announced[service]; n == 0 || n > flips+1 {
+			announced, withdrawn := f.told(s.west.Name + "/" + s.space + "/" + name)
+			if n := announced + withdrawn; n == 0 || n > flips+1 {
 				t.Errorf("%s has told %d changes of %s, which has flipped %d times", s.west.Owners[i].Name, n, name, flips)
 			}
-			t.Logf("%s has announced %s %d times, and withdrawn it %d times", s.west.Owners[i].Name, name, f.announced[service], told[service])
+			t.Logf("%s has announced %s %d times, and withdrawn it %d times", s.west.Owners[i].Name, name, announced, withdrawn)
 		}
-		f.mu.Unlock()
 	}
 	s.check(t)
 }

@@ -240,17 +240,10 @@ func (s *stage) check(t *testing.T) {
 	t.Helper()
 	s.prober.check(t)
 	same(t, s.west, s.west.Owners...)
-	for i, f := range s.followers {
-		f.mu.Lock()
+	for _, f := range s.followers {
 		for _, name := range []string{balancedName, statefulName, labelledName, movingName} {
-			if name = s.west.Name + "/" + s.space + "/" + name; slices.Contains(f.withdrawn, name) {
-				t.Errorf("%s has withdrawn %s", s.west.Owners[i].Name, name)
-			}
+			f.undisturbed(t, s.west.Name+"/"+s.space+"/"+name)
 		}
-		if len(f.repeated) > 0 {
-			t.Errorf("%s has said %s twice on one stream", s.west.Owners[i].Name, f.repeated[0])
-		}
-		f.mu.Unlock()
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -24,6 +23,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -187,11 +187,7 @@ func createObjects(t *testing.T, server *realserver.APIServer) string {
 func forPods(t *testing.T, server *realserver.APIServer) string {
 	t.Helper()
 	address := net.JoinHostPort(nodeAddress.String(), apiServerPort)
-	listener := must.Get(net.Listen("tcp", address))(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() { relay(ctx, listener, strings.TrimPrefix(server.URL, "https://")) })
-	t.Cleanup(func() { cancel(); wg.Wait() })
+	realserver.StartGateAt(t, address, strings.TrimPrefix(server.URL, "https://"))
 	config := must.Get(clientcmd.LoadFromFile(server.Kubeconfig))(t)
 	// The certificate is for the address on loopback.
 	host, _, _ := net.SplitHostPort(strings.TrimPrefix(server.URL, "https://"))
@@ -204,36 +200,6 @@ func forPods(t *testing.T, server *realserver.APIServer) string {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	must.Do(t, clientcmd.WriteToFile(*config, path))
 	return path
-}
-
-// relay connects every connection to listener with the address to, until the end of
-// the context, and then closes them all.
-func relay(ctx context.Context, listener net.Listener, to string) {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
-	defer stop()
-	for {
-		from, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		wg.Go(func() {
-			defer from.Close()
-			target, err := net.Dial("tcp", to)
-			if err != nil {
-				return
-			}
-			closeBoth := sync.OnceFunc(func() { _ = from.Close(); _ = target.Close() })
-			defer closeBoth()
-			defer context.AfterFunc(ctx, closeBoth)()
-			wg.Go(func() {
-				defer closeBoth()
-				_, _ = io.Copy(target, from) // until one of the two has enough
-			})
-			_, _ = io.Copy(from, target)
-		})
-	}
 }
 
 // certificates returns the files of an owner with that address and of a consumer,
@@ -458,11 +424,11 @@ func (p podProgram) lookUp(t *testing.T, in *pod, name string) string {
 	t.Helper()
 	cmd := exec.Command("/program", name)
 	cmd.Env = p.env
-	log := new(output)
-	cmd.Stdout, cmd.Stderr = log, log
+	var log testlog.Buffer
+	cmd.Stdout, cmd.Stderr = &log, &log
 	must.Do(t, in.start(cmd))
 	if err := cmd.Wait(); err != nil {
-		t.Fatalf("%s: %v\n%s", name, err, log)
+		t.Fatalf("%s: %v\n%s", name, err, &log)
 	}
 	return inOrder(log.String())
 }

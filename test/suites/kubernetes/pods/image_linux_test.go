@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
 const (
@@ -100,9 +101,9 @@ func (c *container) start(t *testing.T) *process {
 // whether its exit code is 0.
 func (c *container) mustEnd(t *testing.T) (printed string, ok bool) {
 	t.Helper()
-	p := new(output)
+	var p testlog.Buffer
 	cmd := c.command()
-	cmd.Stdout, cmd.Stderr = p, p
+	cmd.Stdout, cmd.Stderr = &p, &p
 	must.Do(t, cmd.Start())
 	timer := time.AfterFunc(patience, func() { _ = cmd.Process.Signal(syscall.SIGTERM) }) // runc passes it on
 	defer timer.Stop()

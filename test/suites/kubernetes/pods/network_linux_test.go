@@ -1,7 +1,6 @@
 package pods
 
 import (
-	"bytes"
 	"fmt"
 	"net/netip"
 	"os"
@@ -9,7 +8,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -17,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
 const (
@@ -116,15 +115,15 @@ func onThread(f func() error) error {
 type process struct {
 	name string
 	done chan struct{} // closed when it has ended
-	log  *output
+	log  testlog.Buffer
 }
 
 // startProcess starts a command with the function start, and ends it with the test. A
 // test that has failed logs what it wrote.
 func startProcess(t *testing.T, name string, cmd *exec.Cmd, start func(*exec.Cmd) error) *process {
 	t.Helper()
-	p := &process{name: name, done: make(chan struct{}), log: new(output)}
-	cmd.Stdout, cmd.Stderr = p.log, p.log
+	p := &process{name: name, done: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = &p.log, &p.log
 	if err := start(cmd); err != nil {
 		t.Fatalf("start %s: %v", name, err)
 	}
@@ -144,7 +143,7 @@ func startProcess(t *testing.T, name string, cmd *exec.Cmd, start func(*exec.Cmd
 			<-p.done
 		}
 		if t.Failed() {
-			t.Logf("%s wrote:\n%s", name, p.log)
+			t.Logf("%s wrote:\n%s", name, &p.log)
 		}
 	})
 	return p
@@ -158,22 +157,4 @@ func (p *process) mustLive(t *testing.T) {
 		t.Fatalf("%s has ended", p.name)
 	default:
 	}
-}
-
-// output collects what a process writes, and can be read meanwhile.
-type output struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer // guarded by mu
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buffer.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buffer.String()
 }
