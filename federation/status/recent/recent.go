@@ -13,6 +13,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
@@ -26,7 +28,7 @@ const (
 
 // Memory is what happened lately. The zero value is empty.
 type Memory struct {
-	refusals latest[refused, status.Refusal]
+	refusals *simplelru.LRU[refused, status.Refusal] // nil: none yet
 
 	gone []status.Gone // a ring, once it is full
 	next int           // where the next one goes then
@@ -40,13 +42,16 @@ type refused struct{ consumer, service string }
 func (m *Memory) Refused(r status.Refusal) {
 	r.Service, r.FQDN, r.Consumer = cut(r.Service, maxName), cut(r.FQDN, maxName), cut(r.Consumer, maxName)
 	r.Field, r.Rule = cut(r.Field, maxText), cut(r.Rule, maxText)
-	m.refusals.put(refused{r.Consumer, r.Service}, r, Limit)
+	if m.refusals == nil {
+		m.refusals = newest[refused, status.Refusal](Limit)
+	}
+	m.refusals.Add(refused{r.Consumer, r.Service}, r)
 }
 
 // Accepted ends the refusal of a service by a consumer, which accepts it now.
 func (m *Memory) Accepted(consumer, service string) {
-	if len(m.refusals.places) > 0 {
-		m.refusals.remove(refused{cut(consumer, maxName), cut(service, maxName)})
+	if m.refusals != nil && m.refusals.Len() > 0 {
+		m.refusals.Remove(refused{cut(consumer, maxName), cut(service, maxName)})
 	}
 }
 
@@ -62,13 +67,28 @@ func (m *Memory) Gone(g status.Gone) {
 }
 
 // AllRefusals returns the refusals, newest first.
-func (m *Memory) AllRefusals() []status.Refusal { return m.refusals.all() }
+func (m *Memory) AllRefusals() (all []status.Refusal) {
+	if m.refusals != nil {
+		all = m.refusals.Values()
+		slices.Reverse(all)
+	}
+	return all
+}
 
 // AllGone returns the services that are gone, newest first.
 func (m *Memory) AllGone() []status.Gone {
 	all := slices.Concat(m.gone[m.next:], m.gone[:m.next])
 	slices.Reverse(all)
 	return all
+}
+
+// newest returns what has the newest value of each key, of so many keys that were added last.
+func newest[K comparable, V any](limit int) *simplelru.LRU[K, V] {
+	l, err := simplelru.NewLRU[K, V](limit, nil)
+	if err != nil {
+		panic(err) // the limit is not positive
+	}
+	return l
 }
 
 // cut returns a copy of at most so many octets of a text.

@@ -4,6 +4,8 @@ import (
 	"net"
 	"slices"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
@@ -13,7 +15,7 @@ const VisitorLimit = 20
 
 // Visitors are the peers that were turned away lately. The zero value is empty.
 type Visitors struct {
-	reasons map[string]*latest[visitor, status.TurnedAway]
+	reasons map[string]*simplelru.LRU[visitor, status.TurnedAway]
 }
 
 // visitor is what there is one entry of: the port of an address is another one each time.
@@ -31,21 +33,23 @@ func (v *Visitors) TurnedAway(p status.TurnedAway) {
 	of := v.reasons[p.Reason]
 	if of == nil {
 		if v.reasons == nil {
-			v.reasons = make(map[string]*latest[visitor, status.TurnedAway])
+			v.reasons = make(map[string]*simplelru.LRU[visitor, status.TurnedAway])
 		}
-		of = &latest[visitor, status.TurnedAway]{}
+		of = newest[visitor, status.TurnedAway](VisitorLimit)
 		v.reasons[p.Reason] = of
 	}
-	p.Times = of.get(key).Times + 1
-	of.put(key, p, VisitorLimit)
+	before, _ := of.Peek(key)
+	p.Times = before.Times + 1
+	of.Add(key, p)
 }
 
 // All returns them, newest first.
 func (v *Visitors) All() []status.TurnedAway {
 	var all []status.TurnedAway
 	for _, of := range v.reasons {
-		all = append(all, of.all()...)
+		all = append(all, of.Values()...)
 	}
+	slices.Reverse(all)
 	slices.SortStableFunc(all, func(a, b status.TurnedAway) int { return b.At.Compare(a.At) })
 	return all
 }
