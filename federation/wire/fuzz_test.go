@@ -33,23 +33,8 @@ func FuzzDecode(f *testing.F) {
 			checkRefusal(t, err)
 			return
 		}
-		switch event.Operation {
-		case federation.Alive:
-			if event.Name != "" || event.Service != nil {
-				t.Errorf("alive with %+v", event)
-			}
+		if !checkEvent(t, event, checkService) {
 			return
-		case federation.Delete:
-			if event.Name == "" || event.Service != nil || event.ID != "" && event.ID != event.Name {
-				t.Errorf("delete with %+v", event)
-			}
-		case federation.Upsert:
-			if event.Name != event.Service.Name || event.ID == event.Name || len(event.ID) > federation.MaxNameBytes {
-				t.Errorf("event is about %q with the ID %q, its service is %q", event.Name, event.ID, event.Service.Name)
-			}
-			checkService(t, event.Service)
-		default:
-			t.Fatalf("operation is %v", event.Operation)
 		}
 		again := must.Get(wire.Encode(event, m.GetNonce(), m.GetContext()))(t)
 		got := must.Get(wire.Decode(again, wire.Policy{}))(t)
@@ -57,6 +42,30 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("after encoding and decoding (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// checkEvent checks an event that was read, and reports whether it says anything.
+func checkEvent(t *testing.T, event federation.Event, check func(*testing.T, *federation.Service)) bool {
+	t.Helper()
+	switch event.Operation {
+	case federation.Alive:
+		if event.Name != "" || event.Service != nil {
+			t.Errorf("alive with %+v", event)
+		}
+		return false
+	case federation.Delete:
+		if event.Name == "" || event.Service != nil || event.ID != "" && event.ID != event.Name {
+			t.Errorf("delete with %+v", event)
+		}
+	case federation.Upsert:
+		if event.Name != event.Service.Name || event.ID == event.Name || len(event.ID) > federation.MaxNameBytes {
+			t.Errorf("event is about %q with the ID %q, its service is %q", event.Name, event.ID, event.Service.Name)
+		}
+		check(t, event.Service)
+	default:
+		t.Fatalf("operation is %v", event.Operation)
+	}
+	return true
 }
 
 // FuzzDecodeService decodes bytes as a FederatedService, which FuzzDecode reaches
@@ -137,23 +146,8 @@ func FuzzDecodeV1Alpha1(f *testing.F) {
 			checkRefusal(t, err)
 			return
 		}
-		switch event.Operation {
-		case federation.Alive:
-			if event.Name != "" || event.Service != nil {
-				t.Errorf("alive with %+v", event)
-			}
+		if !checkEvent(t, event, checkDraft) {
 			return
-		case federation.Delete:
-			if event.Name == "" || event.Service != nil {
-				t.Errorf("delete with %+v", event)
-			}
-		case federation.Upsert:
-			if event.Name != event.Service.Name {
-				t.Errorf("event is about %q, its service is %q", event.Name, event.Service.Name)
-			}
-			checkDraft(t, event.Service)
-		default:
-			t.Fatalf("operation is %v", event.Operation)
 		}
 		again := must.Get(wire.EncodeV1Alpha1(event, m.GetNonce(), false))(t)
 		got := must.Get(wire.DecodeV1Alpha1(again, wire.Policy{}))(t)

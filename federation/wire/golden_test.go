@@ -113,25 +113,11 @@ func TestGoldenResponse(t *testing.T) {
 		},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			m := must.Get(wire.Encode(tt.event, "n-1", "ctx"))(t)
-			expectBytes(t, m, tt.golden)
-			expectBytes(t, &rdpb.BidirectionalStream{Response: m}, msg(2, tt.golden))
-
-			var stream rdpb.BidirectionalStream
-			must.Do(t, proto.Unmarshal(msg(2, tt.golden), &stream))
-			if stream.GetRequest() != nil {
-				t.Error("a response was read as a request")
-			}
-			got := must.Get(wire.Decode(stream.GetResponse(), wire.Policy{}))(t)
-			want := tt.event
-			if want.Operation == federation.End {
-				want.Operation = federation.Alive // the header of the stream makes the difference
-			}
-			if diff := cmp.Diff(want, got, comparers); diff != "" {
-				t.Errorf("event (-want +got):\n%s", diff)
-			}
-		})
+		m := must.Get(wire.Encode(tt.event, "n-1", "ctx"))(t)
+		expectGolden(t, tt.name, tt.golden, m, byDefault(wire.Decode), unmarked(tt.event))
+		expectGolden(t, tt.name+" of both", msg(2, tt.golden), &rdpb.BidirectionalStream{Response: m}, func(m *rdpb.BidirectionalStream) (bool, error) {
+			return m.GetRequest() == nil, nil
+		}, true)
 	}
 }
 
@@ -168,20 +154,10 @@ func TestGoldenRequest(t *testing.T) {
 		},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			expectBytes(t, tt.message, tt.golden)
-			expectBytes(t, &rdpb.BidirectionalStream{Request: tt.message}, msg(1, tt.golden))
-
-			var stream rdpb.BidirectionalStream
-			must.Do(t, proto.Unmarshal(msg(1, tt.golden), &stream))
-			if stream.GetResponse() != nil {
-				t.Error("a request was read as a response")
-			}
-			got := must.Get(wire.ParseRequest(stream.GetRequest()))(t)
-			if diff := cmp.Diff(tt.request, got); diff != "" {
-				t.Errorf("request (-want +got):\n%s", diff)
-			}
-		})
+		expectGolden(t, tt.name, tt.golden, tt.message, wire.ParseRequest, tt.request)
+		expectGolden(t, tt.name+" of both", msg(1, tt.golden), &rdpb.BidirectionalStream{Request: tt.message}, func(m *rdpb.BidirectionalStream) (bool, error) {
+			return m.GetResponse() == nil, nil
+		}, true)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -18,43 +17,21 @@ import (
 )
 
 func TestParseRequest(t *testing.T) {
-	tests := []struct {
-		name    string
-		message *rdpb.StreamRequest
-		want    wire.Request
-	}{
+	good := []accepted[*rdpb.StreamRequest, wire.Request]{
 		{"ACK without resource_url", &rdpb.StreamRequest{ResponseNonce: "n", Status: &status.Status{}}, wire.Request{Nonce: "n"}},
 		{"answer without status", &rdpb.StreamRequest{ResponseNonce: "n", ResourceUrl: wire.ResourceURL}, wire.Request{Nonce: "n"}},
 		{"NACK with the code of the public implementation", &rdpb.StreamRequest{ResponseNonce: "n", Status: &status.Status{Code: 14, Message: "no"}}, wire.Request{Nonce: "n", Refusal: "no"}},
 		{"NACK without a message", &rdpb.StreamRequest{ResponseNonce: "n", Status: &status.Status{Code: 3}}, wire.Request{Nonce: "n", Refusal: "InvalidArgument"}},
 		{"NACK with an unknown code", &rdpb.StreamRequest{ResponseNonce: "n", Status: &status.Status{Code: -1}}, wire.Request{Nonce: "n", Refusal: "Code(4294967295)"}},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			got := must.Get(wire.ParseRequest(tt.message))(t)
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("request (-want +got):\n%s", diff)
-			}
-		})
-	}
 
-	refused := []struct {
-		name    string
-		message *rdpb.StreamRequest
-		reason  federation.Reason
-		text    string
-	}{
+	bad := []refused[*rdpb.StreamRequest]{
 		{"nothing", nil, federation.ReasonMissing, `request: required`},
 		{"initial without resource_url", &rdpb.StreamRequest{Context: "c"}, federation.ReasonMissing, `resource_url: required`},
 		{"initial for another type", &rdpb.StreamRequest{ResourceUrl: "x"}, federation.ReasonUndecodable, `resource_url: "x" is not ` + wire.ResourceURL},
 		{"answer for another type", &rdpb.StreamRequest{ResourceUrl: "x", ResponseNonce: "n"}, federation.ReasonUndecodable, `resource_url: "x" is not ` + wire.ResourceURL},
 	}
-	for _, tt := range refused {
-		t.Run(tt.name, func(t *testing.T) {
-			_, err := wire.ParseRequest(tt.message)
-			expectInvalid(t, err, tt.reason, tt.text)
-		})
-	}
+	expectRead(t, wire.ParseRequest, good, bad)
 }
 
 // TestNackOfAnyText makes NACKs of errors with any text, which can all be sent.

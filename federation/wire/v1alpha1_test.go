@@ -3,14 +3,11 @@ package wire_test
 import (
 	"bytes"
 	"errors"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/genproto/googleapis/rpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -92,21 +89,8 @@ func TestGoldenResponseV1Alpha1(t *testing.T) {
 		},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			m := must.Get(wire.EncodeV1Alpha1(tt.event, "n-1", tt.known))(t)
-			expectBytes(t, m, tt.golden)
-
-			var read rdpb1.StreamResponse
-			must.Do(t, proto.Unmarshal(tt.golden, &read))
-			got := must.Get(wire.DecodeV1Alpha1(&read, wire.Policy{}))(t)
-			want := tt.event
-			if want.Operation == federation.End {
-				want.Operation = federation.Alive // the header of the stream makes the difference
-			}
-			if diff := cmp.Diff(want, got, comparers); diff != "" {
-				t.Errorf("event (-want +got):\n%s", diff)
-			}
-		})
+		m := must.Get(wire.EncodeV1Alpha1(tt.event, "n-1", tt.known))(t)
+		expectGolden(t, tt.name, tt.golden, m, byDefault(wire.DecodeV1Alpha1), unmarked(tt.event))
 	}
 }
 
@@ -143,16 +127,7 @@ func TestGoldenRequestV1Alpha1(t *testing.T) {
 		},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			expectBytes(t, tt.message, tt.golden)
-
-			var read rdpb1.StreamRequest
-			must.Do(t, proto.Unmarshal(tt.golden, &read))
-			got := must.Get(wire.ParseRequestV1Alpha1(&read))(t)
-			if diff := cmp.Diff(tt.request, got); diff != "" {
-				t.Errorf("request (-want +got):\n%s", diff)
-			}
-		})
+		expectGolden(t, tt.name, tt.golden, tt.message, wire.ParseRequestV1Alpha1, tt.request)
 	}
 }
 
@@ -164,40 +139,18 @@ func TestMethodNameV1Alpha1(t *testing.T) {
 }
 
 func TestParseRequestV1Alpha1(t *testing.T) {
-	tests := []struct {
-		name    string
-		message *rdpb1.StreamRequest
-		want    wire.Request
-	}{
+	good := []accepted[*rdpb1.StreamRequest, wire.Request]{
 		{"ACK without resource_url", &rdpb1.StreamRequest{ResponseNonce: "n", Status: &status.Status{}}, wire.Request{Nonce: "n"}},
 		{"answer without status", &rdpb1.StreamRequest{ResponseNonce: "n"}, wire.Request{Nonce: "n"}},
 		{"NACK with the code of the public implementation", &rdpb1.StreamRequest{ResponseNonce: "n", Status: &status.Status{Code: 14, Message: "no"}}, wire.Request{Nonce: "n", Refusal: "no"}},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			got := must.Get(wire.ParseRequestV1Alpha1(tt.message))(t)
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("request (-want +got):\n%s", diff)
-			}
-		})
-	}
 
-	refused := []struct {
-		name    string
-		message *rdpb1.StreamRequest
-		reason  federation.Reason
-		text    string
-	}{
+	bad := []refused[*rdpb1.StreamRequest]{
 		{"nothing", nil, federation.ReasonMissing, `request: required`},
 		{"initial without resource_url", &rdpb1.StreamRequest{}, federation.ReasonMissing, `resource_url: required`},
 		{"initial for another type", &rdpb1.StreamRequest{ResourceUrl: wire.ResourceURL}, federation.ReasonUndecodable, `resource_url: "` + wire.ResourceURL + `" is not ` + wire.ResourceURLV1Alpha1},
 	}
-	for _, tt := range refused {
-		t.Run(tt.name, func(t *testing.T) {
-			_, err := wire.ParseRequestV1Alpha1(tt.message)
-			expectInvalid(t, err, tt.reason, tt.text)
-		})
-	}
+	expectRead(t, wire.ParseRequestV1Alpha1, good, bad)
 }
 
 func TestDecodeV1Alpha1(t *testing.T) {
@@ -207,11 +160,7 @@ func TestDecodeV1Alpha1(t *testing.T) {
 	)
 	web := federation.Event{Operation: federation.Upsert, Name: "web", Service: wantDraft(t)}
 	withdrawn := federation.Event{Operation: federation.Delete, Name: "web"}
-	tests := []struct {
-		name    string
-		message *rdpb1.StreamResponse
-		want    federation.Event
-	}{
+	good := []accepted[*rdpb1.StreamResponse, federation.Event]{
 		{"empty", &rdpb1.StreamResponse{}, federation.Event{}},
 		{"alive", &rdpb1.StreamResponse{ResourceUrl: wire.ResourceURLV1Alpha1, Nonce: "n"}, federation.Event{}},
 		{"create", create(goldenDraft), web},
@@ -228,22 +177,9 @@ func TestDecodeV1Alpha1(t *testing.T) {
 		{"delete with an id only", &rdpb1.StreamResponse{Operation: del, Resource: draft(str(6, "web"))}, withdrawn},
 		{"delete of a service that is not valid", &rdpb1.StreamResponse{Operation: del, Resource: draft(str(6, "web"), str(3, "\xff"), msg(9))}, withdrawn},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			got := must.Get(wire.DecodeV1Alpha1(tt.message, wire.Policy{}))(t)
-			if diff := cmp.Diff(tt.want, got, comparers); diff != "" {
-				t.Errorf("event (-want +got):\n%s", diff)
-			}
-		})
-	}
 
 	const unusable = `is none of CREATE (1), UPDATE (2), DELETE (3)`
-	refused := []struct {
-		name    string
-		message *rdpb1.StreamResponse
-		reason  federation.Reason
-		text    string
-	}{
+	bad := []refused[*rdpb1.StreamResponse]{
 		{"nothing", nil, federation.ReasonMissing, `response: required`},
 		{"about another type", &rdpb1.StreamResponse{ResourceUrl: wire.ResourceURL}, federation.ReasonUndecodable, `resource_url: "` + wire.ResourceURL + `" is not ` + wire.ResourceURLV1Alpha1},
 		{"no operation, with a resource", &rdpb1.StreamResponse{Resource: draft(goldenDraft)}, federation.ReasonUndecodable, `service "web": operation: 0 ` + unusable},
@@ -272,18 +208,11 @@ func TestDecodeV1Alpha1(t *testing.T) {
 		{"metadata service of a cloud", create(goldenDraft, msg(9, str(1, "169.254.169.254"), num(2, 80))), federation.ReasonAddress, `service "web": endpoints[2].address: link-local address 169.254.169.254, which allow_addresses of the consumer does not open`},
 		{"no port", create(goldenDraft, msg(9, str(1, "192.0.2.1"))), federation.ReasonPort, `service "web": endpoints[2].port: 0 is not in 1 to 65535`},
 	}
-	for _, tt := range refused {
-		t.Run(tt.name, func(t *testing.T) {
-			_, err := wire.DecodeV1Alpha1(tt.message, wire.Policy{})
-			expectInvalid(t, err, tt.reason, tt.text)
-		})
-	}
+	expectRead(t, byDefault(wire.DecodeV1Alpha1), good, bad)
 }
 
 // TestDecodeHostileV1Alpha1 is TestDecodeHostile for v1alpha1.
 func TestDecodeHostileV1Alpha1(t *testing.T) {
-	const size = 4 << 20
-	fill := func(entry []byte) []byte { return bytes.Repeat(entry, size/len(entry)) }
 	tests := []struct {
 		name  string
 		value []byte
@@ -296,19 +225,8 @@ func TestDecodeHostileV1Alpha1(t *testing.T) {
 		{"instances, which are unknown", fill(msg(11)), `id: required`},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			m := create(tt.value)
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			_, err := wire.DecodeV1Alpha1(m, wire.Policy{})
-			runtime.ReadMemStats(&after)
-			if err == nil || err.Error() != tt.text {
-				t.Errorf("error is %v, want %s", err, tt.text)
-			}
-			if spent := after.TotalAlloc - before.TotalAlloc; spent > 3*size {
-				t.Errorf("%d MiB were allocated for a message of 4 MiB", spent>>20)
-			}
-		})
+		m := create(tt.value)
+		expectCheap(t, tt.name, tt.text, func() (federation.Event, error) { return wire.DecodeV1Alpha1(m, wire.Policy{}) })
 	}
 }
 
