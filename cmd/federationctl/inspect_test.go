@@ -174,10 +174,7 @@ owner o1:8008: synced since 2026-05-04 03:01:01 UTC (1 min)
 		{"diff empty.yaml --dns " + server, 0, "", "federationctl: compared 0 names of 0 services\n"},
 	} {
 		t.Run(strings.ReplaceAll(tt.args, "/", "_"), func(t *testing.T) {
-			code, stdout, stderr := ctl(t, strings.Fields(tt.args)...)
-			if diff := cmp.Diff(tt.stdout, stdout) + cmp.Diff(tt.stderr, stderr); code != tt.code || diff != "" {
-				t.Errorf("exit code %d, expected %d; output (-want +got):\n%s", code, tt.code, diff)
-			}
+			expectCtl(t, tt.code, tt.stdout, tt.stderr, strings.Fields(tt.args)...)
 		})
 	}
 	for _, command := range []string{"status", "why web.fed.example", "dump"} {

@@ -36,6 +36,15 @@ func ctl(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
+// expectCtl runs a command to its end, and compares what comes of it.
+func expectCtl(t *testing.T, wantCode int, wantStdout, wantStderr string, args ...string) {
+	t.Helper()
+	code, stdout, stderr := ctl(t, args...)
+	if diff := cmp.Diff([]string{wantStdout, wantStderr}, []string{stdout, stderr}); code != wantCode || diff != "" {
+		t.Errorf("%q: exit code %d, expected %d; unexpected standard output and error (-want +got):\n%s", args, code, wantCode, diff)
+	}
+}
+
 // running is a command in this process that runs until it is stopped.
 type running struct {
 	t     *testing.T
@@ -283,16 +292,7 @@ bad.yaml:7: error: service "b": endpoints: at least one is required
 bad.yaml:7: error: service "b": instances: at least one is required
 `, "federationctl: problems found: 4; fix them and check again\n"},
 	} {
-		code, stdout, stderr := ctl(t, append([]string{"lint"}, tt.args...)...)
-		if code != tt.code {
-			t.Errorf("%q: exit code %d, expected %d", tt.args, code, tt.code)
-		}
-		if diff := cmp.Diff(tt.stdout, stdout); diff != "" {
-			t.Errorf("%q: unexpected standard output (-want +got):\n%s", tt.args, diff)
-		}
-		if diff := cmp.Diff(tt.stderr, stderr); diff != "" {
-			t.Errorf("%q: unexpected standard error (-want +got):\n%s", tt.args, diff)
-		}
+		expectCtl(t, tt.code, tt.stdout, tt.stderr, append([]string{"lint"}, tt.args...)...)
 	}
 }
 
@@ -311,13 +311,7 @@ end     (the catalog is complete)
 {"op":"end"}
 `,
 	} {
-		code, stdout, stderr := ctl(t, slices.Concat([]string{"watch", "--once", address, "--api", "v1alpha1", "-o", format}, files(dir, "consumer"))...)
-		if code != 0 || stderr != "" {
-			t.Errorf("%s: exit code %d, standard error %q", format, code, stderr)
-		}
-		if diff := cmp.Diff(want, stdout); diff != "" {
-			t.Errorf("%s: unexpected output (-want +got):\n%s", format, diff)
-		}
+		expectCtl(t, 0, want, "", slices.Concat([]string{"watch", "--once", address, "--api", "v1alpha1", "-o", format}, files(dir, "consumer"))...)
 	}
 	if code := owner.stop(); code != 0 {
 		t.Errorf("serve ended with exit code %d, expected 0; standard error:\n%s", code, owner.errs)
@@ -352,13 +346,7 @@ func TestServeAndWatchOnce(t *testing.T) {
 		{"https://localhost:" + port + "/", []string{"-o", "json", "--api", "v1alpha2"}, wantJSON},
 		{address, []string{"-o", "json", "--owner-id", "owner.example", "--owner-id", pkiOwnerID}, wantJSON},
 	} {
-		code, stdout, stderr := ctl(t, slices.Concat([]string{"watch", "--once", tt.target}, files(dir, "consumer"), tt.flags)...)
-		if code != 0 || stderr != "" {
-			t.Errorf("%s %q: exit code %d, standard error %q", tt.target, tt.flags, code, stderr)
-		}
-		if diff := cmp.Diff(tt.want, stdout); diff != "" {
-			t.Errorf("%s %q: unexpected output (-want +got):\n%s", tt.target, tt.flags, diff)
-		}
+		expectCtl(t, 0, tt.want, "", slices.Concat([]string{"watch", "--once", tt.target}, files(dir, "consumer"), tt.flags)...)
 	}
 	if code := owner.stop(); code != 0 {
 		t.Errorf("serve ended with exit code %d, expected 0; standard error:\n%s", code, owner.errs)

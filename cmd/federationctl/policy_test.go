@@ -87,16 +87,7 @@ type policyCase struct {
 
 func (c policyCase) check(t *testing.T) {
 	t.Helper()
-	code, stdout, stderr := ctl(t, append([]string{"policy"}, strings.Fields(c.args)...)...)
-	if code != c.code {
-		t.Errorf("%s: exit code %d, expected %d", c.args, code, c.code)
-	}
-	if diff := cmp.Diff(c.stdout, stdout); diff != "" {
-		t.Errorf("%s: unexpected standard output (-want +got):\n%s", c.args, diff)
-	}
-	if diff := cmp.Diff(c.stderr, stderr); diff != "" {
-		t.Errorf("%s: unexpected standard error (-want +got):\n%s", c.args, diff)
-	}
+	expectCtl(t, c.code, c.stdout, c.stderr, append([]string{"policy"}, strings.Fields(c.args)...)...)
 }
 
 const (
