@@ -113,23 +113,20 @@ func WhoCan(o *ownerfiles.Owner, serverName, name string) (audiences []*Audience
 
 // share finds out what each of the consumers that may subscribe is told of the service.
 func (c *catalog) share(a *Audience, s *ownerfiles.Service) {
-	shares, refusals := make(map[*Rule]int), make(map[string]int)
 	for _, id := range c.owner.Allowed() {
 		outcome, whole := c.decide(c.consumer(id), s)
 		if outcome.told == nil {
-			i, ok := refusals[outcome.reason]
-			if !ok {
+			i := slices.IndexFunc(a.NotTold, func(r Refusal) bool { return r.Reason == outcome.reason })
+			if i < 0 {
 				i = len(a.NotTold)
-				refusals[outcome.reason] = i
 				a.NotTold = append(a.NotTold, Refusal{Reason: outcome.reason})
 			}
 			a.NotTold[i].Consumers = append(a.NotTold[i].Consumers, id.String())
 			continue
 		}
-		i, ok := shares[outcome.rule]
-		if !ok {
+		i := slices.IndexFunc(a.Told, func(s Share) bool { return s.Rule == outcome.rule })
+		if i < 0 {
 			i = len(a.Told)
-			shares[outcome.rule] = i
 			a.Told = append(a.Told, Share{Rule: outcome.rule, Shape: newShape(whole, outcome.told), why: outcome.why()})
 		}
 		a.Told[i].Consumers = append(a.Told[i].Consumers, id.String())

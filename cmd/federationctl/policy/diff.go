@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -65,21 +66,9 @@ func (g *Group) String() string {
 func Diff(before, after *ownerfiles.Owner, serverName string, all bool, also []federation.ID, show func(*Group) error) (differ bool, err error) {
 	names := []string{serverName}
 	if all {
-		names = before.ServerNames()
-		for _, name := range after.ServerNames() {
-			if !slices.Contains(names, name) {
-				names = append(names, name)
-			}
-		}
+		names = unique(before.ServerNames(), after.ServerNames())
 	}
-	var consumers []federation.ID
-	seen := make(map[federation.ID]bool)
-	for _, id := range slices.Concat(before.Allowed(), after.Allowed(), also) {
-		if !seen[id] {
-			seen[id] = true
-			consumers = append(consumers, id)
-		}
-	}
+	consumers := unique(before.Allowed(), after.Allowed(), also)
 	for _, name := range names {
 		c, err := compareCatalogs(before, after, name)
 		if err != nil {
@@ -98,6 +87,18 @@ func Diff(before, after *ownerfiles.Owner, serverName string, all bool, also []f
 		}
 	}
 	return differ, nil
+}
+
+// unique returns what is in the lists, each once, in the order in which it comes first.
+func unique[T comparable](lists ...[]T) (all []T) {
+	seen := make(map[T]bool)
+	for _, entry := range slices.Concat(lists...) {
+		if !seen[entry] {
+			seen[entry] = true
+			all = append(all, entry)
+		}
+	}
+	return all
 }
 
 // side is one of two configurations, with one of its catalogs.
@@ -210,19 +211,20 @@ func (c *comparison) changes(p pair) []Change {
 	var changes []Change
 	for _, name := range c.names {
 		was, is := c.before.told(p.before, name), c.after.told(p.after, name)
-		switch {
-		case was == nil && is == nil, was != nil && is != nil && was.Equal(is):
+		if was == nil && is == nil || was != nil && is != nil && was.Equal(is) {
 			continue
-		case is == nil:
-			o := c.after.decided(p.after, name)
-			changes = append(changes, Change{Change: "-", Name: name, FQDN: was.FQDN(), Rule: o.rule, Reason: o.reason})
-		case was == nil:
-			o := c.after.decided(p.after, name)
-			changes = append(changes, Change{Change: "+", Name: name, FQDN: is.FQDN(), Rule: o.rule})
-		default:
-			o := c.after.decided(p.after, name)
-			changes = append(changes, Change{Change: "~", Name: name, FQDN: is.FQDN(), Rule: o.rule, Fields: Compare(was.Service(), is.Service())})
 		}
+		o := c.after.decided(p.after, name)
+		change := Change{Change: "~", Name: name, FQDN: cmp.Or(is, was).FQDN(), Rule: o.rule, Reason: o.reason}
+		switch {
+		case is == nil:
+			change.Change = "-"
+		case was == nil:
+			change.Change = "+"
+		default:
+			change.Fields = Compare(was.Service(), is.Service())
+		}
+		changes = append(changes, change)
 	}
 	return changes
 }
