@@ -141,6 +141,8 @@ func (c Cause) String() string {
 // It stops when a stream is synced. Silence never starts it: services of an idle
 // stream stay live without limit.
 type Catalog struct {
+	knowledge
+
 	rules   Rules
 	records map[string]record // by the owner's ID of the service
 	changes []Change          // since the last call of Changes
@@ -148,35 +150,14 @@ type Catalog struct {
 	generation uint32 // of the open or last stream; 0 before the first. A stream each second is 136 years
 	stream     stream // the open stream; zero when none is open
 
-	ids     ids
-	limited limited
+	ids       ids
+	limited   limited
+	leftOut   leftout.Set // by the stream of this generation
+	retention retention
+	count     counts // of records, kept by replace
 
-	// A restored catalog has no IDs. Unidentified says that streams have gone on with
-	// services of it, so that their generation does not tell, and unclear that the open
-	// stream deleted one of them, maybe.
-	unidentified, unclear bool
-
-	leftOut leftout.Set // by the stream of this generation
-
+	edits    uint64          // how often what Resumable returns has changed, but for leftOut
 	unpacker packed.Unpacker // for Rules.Admit, which keeps nothing
-
-	losses  []loss // the retention clocks, oldest first; the last one is the owner's
-	expired bool   // the last clock has run out
-
-	edits     uint64 // how often what Resumable returns has changed, but for leftOut
-	known     bool   // a catalog was complete, or restored
-	restoring bool   // BeginRestore was called, and EndRestore not yet
-	lastSync  time.Time
-
-	// Counts over records, kept by set.
-	services    int             // published
-	instances   int             // of the published services
-	stale       int             // published services of a generation before live
-	notAdmitted [admissions]int // names whose last version was not admitted
-	restored    int             // records that no stream has announced
-	announced   int             // records of the current generation
-	octets      int64           // size of all records
-	current     int64           // size of the records of the current generation
 }
 
 // stream is the state of the open stream.
@@ -206,7 +187,8 @@ func (c *Catalog) Opened(now time.Time) {
 	}
 	c.EndRestore(false)
 	c.generation++
-	c.announced, c.current, c.limited, c.unclear = 0, 0, limited{}, false
+	c.count.opened()
+	c.limited, c.ids.unclear = limited{}, false
 	c.leftOut.Opened(c.rules.MaxServices)
 	c.stream = stream{open: true, heard: now, refetch: refetch}
 }
@@ -238,7 +220,7 @@ func (c *Catalog) ApplySent(ev federation.Event, resource []byte, now time.Time)
 		return nil
 	case federation.End:
 		c.endRefetch()
-		if !c.stream.synced || c.stale > 0 {
+		if !c.stream.synced || c.count.stale > 0 {
 			c.sweep()
 			c.synced(now)
 		}
@@ -331,16 +313,15 @@ func (c *Catalog) Lost(now time.Time) {
 		return
 	}
 	c.endRefetch()
-	c.losses = c.clocks(now)
-	c.expired = c.expired && c.services == 0
+	c.retention = retention{c.clocks(now), c.retention.over && c.count.services == 0}
 	c.stream = stream{}
-	c.stale = c.services
+	c.count.lost()
 }
 
 // Deadline returns the next instant at which Advance has something to do, and false
 // when there is none. It may be in the past.
 func (c *Catalog) Deadline() (time.Time, bool) {
-	at, ok := c.expires()
+	at, ok := c.retention.due(c.rules.Retention)
 	for _, due := range []func() (time.Time, bool){c.settles, c.refetchEnds} {
 		if other, pending := due(); pending && (!ok || !at.Before(other)) {
 			at, ok = other, true

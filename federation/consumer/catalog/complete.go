@@ -10,6 +10,23 @@ const (
 	guardCount = 10
 )
 
+// knowledge is what is known of the owner's catalog as a whole.
+type knowledge struct {
+	known     bool // a catalog was complete, or restored
+	restoring bool // BeginRestore was called, and EndRestore not yet
+	lastSync  time.Time
+}
+
+// whole reports whether the services that are there are those of a whole catalog: a name that
+// is missing does not exist.
+func (k *knowledge) whole() bool { return k.known && !k.restoring }
+
+// restored ends a restoration, if one is under way, with all services or not.
+func (k *knowledge) restored(complete bool) {
+	k.known = k.known || k.restoring && complete
+	k.restoring = false
+}
+
 // settles returns when the open stream will have been silent for Rules.Settle, and
 // false when its silence proves nothing.
 func (c *Catalog) settles() (time.Time, bool) {
@@ -21,7 +38,7 @@ func (c *Catalog) settles() (time.Time, bool) {
 // settle completes the catalog of the open stream, which has been silent for
 // Rules.Settle: rule 2.
 func (c *Catalog) settle(now time.Time) {
-	if c.stale >= guardCount && guardShare*c.stale > c.services {
+	if stale := c.count.stale; stale >= guardCount && guardShare*stale > c.count.services {
 		c.hold()
 	} else {
 		c.sweep()
@@ -34,16 +51,16 @@ func (c *Catalog) synced(now time.Time) {
 	c.stream.synced = true
 	c.known = true
 	c.lastSync = now
-	c.unidentified = c.unidentified && (c.stream.resumed || c.stale > 0) // or all was announced with its ID
+	c.ids.complete(!c.stream.resumed && c.count.stale == 0)
 	c.leftOut.Complete()
 }
 
 // sweep removes the services that the open stream has not announced. All clocks stop.
 func (c *Catalog) sweep() {
-	if c.announced < len(c.records) { // a first catalog has nothing to sweep
+	if c.count.announced < len(c.records) { // a first catalog has nothing to sweep
 		c.removeBefore(c.generation, CauseAbsent)
 	}
-	c.losses, c.expired = nil, false
+	c.retention = retention{}
 }
 
 // hold leaves the services that sweep would remove as stale data to their retention.
@@ -58,12 +75,5 @@ func (c *Catalog) hold() {
 			newest = max(newest, r.generation)
 		}
 	}
-	// Clocks that no held service waits for stop, or the list would grow under an
-	// owner that flaps.
-	for i, l := range c.losses {
-		if l.generation >= newest {
-			c.losses = c.losses[:i+1]
-			return
-		}
-	}
+	c.retention.hold(newest)
 }

@@ -1,38 +1,39 @@
 package catalog
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
 // ids are the IDs of the services whose ID differs from their name. Where two services
-// came with one ID, the last one has it.
+// came with one ID, the last one has it. A restored catalog has none.
 type ids struct {
 	names map[string]string // by ID
 	of    map[string]string // by name
+
+	// Streams have gone on with services that were restored, so that their generation does
+	// not tell whether their IDs are known.
+	resumed bool
+
+	// The open stream has deleted one of these, maybe.
+	unclear bool
 }
 
 func newIDs() ids { return ids{names: make(map[string]string), of: make(map[string]string)} }
 
 // forget removes the ID of a name.
-func (i ids) forget(name string) {
+func (i *ids) forget(name string) {
 	if id, ok := i.of[name]; ok {
 		delete(i.of, name)
 		delete(i.names, id)
 	}
 }
 
-// release takes the ID, or the name where that is the ID, from the service that has it,
-// as another one has come with it.
-func (i ids) release(name, id string) {
-	if id == "" {
-		id = name
-	}
-	if other, ok := i.names[id]; ok {
-		i.forget(other)
-	}
-}
+// complete notes that a catalog is complete. All of it was announced with its ID, unless
+// the stream went on with services of earlier ones or the guard holds some.
+func (i *ids) complete(all bool) { i.resumed = i.resumed && !all }
 
 // identify stores the ID under which the owner sent a service. An empty one means
 // that the ID is the name, as in a DELETE that carries only the name.
@@ -52,12 +53,15 @@ func (c *Catalog) identify(name, id string) {
 	}
 }
 
-// releaseID takes the ID, or the name where that is the ID, from the service that has it.
+// releaseID takes the ID, or the name where that is the ID, from the service that has it, as
+// another one has come with it.
 func (c *Catalog) releaseID(name, id string) {
 	if len(c.ids.of) > 0 {
 		c.edits++ // Resumable may return more
 	}
-	c.ids.release(name, id)
+	if other, ok := c.ids.names[cmp.Or(id, name)]; ok {
+		c.ids.forget(other)
+	}
 	c.leftOut.ReleaseID(name, id)
 }
 
@@ -74,8 +78,8 @@ func (c *Catalog) named(ev federation.Event) (string, *federation.InvalidError) 
 		return name, nil
 	}
 	r, ok := c.records[ev.ID]
-	c.unclear = c.unclear || !ok && c.unidentified
-	if !ok && (c.restored > 0 || c.unidentified) || ok && r.generation == 0 && c.restored > 1 {
+	c.ids.unclear = c.ids.unclear || !ok && c.ids.resumed
+	if !ok && (c.count.restored > 0 || c.ids.resumed) || ok && r.generation == 0 && c.count.restored > 1 {
 		return "", &federation.InvalidError{
 			Service: ev.ID,
 			Field:   "resource_id",

@@ -15,15 +15,12 @@ type limited struct {
 	growth least // octets by which a version is larger than the announced one
 }
 
-// least is the smallest of some numbers of octets.
-type least struct {
-	octets int64
-	any    bool
-}
+// least is the smallest of some numbers of octets, all above 0; 0: there is none.
+type least int64
 
 func (l *least) note(octets int64) {
-	if !l.any || octets < l.octets {
-		*l = least{octets, true}
+	if *l == 0 || octets < int64(*l) {
+		*l = least(octets)
 	}
 }
 
@@ -36,7 +33,7 @@ func (l *least) note(octets int64) {
 func (c *Catalog) exceeded(r record, ok bool, next record) string {
 	announced := ok && r.generation == c.generation
 	if limit := c.rules.MaxServices; limit > 0 && !announced {
-		if c.announced >= limit || !ok && len(c.records)/2 >= limit {
+		if c.count.announced >= limit || !ok && len(c.records)/2 >= limit {
 			c.limited.names.note(int64(next.octets))
 			return fmt.Sprintf("one service more than the %d that max_services allows this owner", limit)
 		}
@@ -46,7 +43,7 @@ func (c *Catalog) exceeded(r record, ok bool, next record) string {
 		if announced {
 			more -= int64(r.octets)
 		}
-		if c.current+more <= limit && c.octets-int64(r.octets)+int64(next.octets) <= 2*limit || announced && more <= 0 {
+		if c.count.current+more <= limit && c.count.octets-int64(r.octets)+int64(next.octets) <= 2*limit || announced && more <= 0 {
 			return ""
 		}
 		if announced {
@@ -77,12 +74,12 @@ func (c *Catalog) keep(name string, r record, ok bool) {
 // stream brings what there is: see Refetch.
 func (c *Catalog) Wanting() bool {
 	fits := func(l least) bool {
-		limit := c.rules.MaxCatalog
-		return l.any && (limit == 0 || c.current+l.octets <= limit && c.octets+l.octets <= 2*limit)
+		limit, more := c.rules.MaxCatalog, int64(l)
+		return more > 0 && (limit == 0 || c.count.current+more <= limit && c.count.octets+more <= 2*limit)
 	}
 	places := c.rules.MaxServices
-	return c.stream.synced && (c.unclear || fits(c.limited.growth) ||
-		fits(c.limited.names) && (places == 0 || c.announced < places && len(c.records)/2 < places))
+	return c.stream.synced && (c.ids.unclear || fits(c.limited.growth) ||
+		fits(c.limited.names) && (places == 0 || c.count.announced < places && len(c.records)/2 < places))
 }
 
 // trim removes records until the catalog is within its limits: names without a service
@@ -93,7 +90,7 @@ func (c *Catalog) trim() {
 	within := func(n int, size int64) bool {
 		return (services == 0 || n <= services) && (octets == 0 || size <= octets)
 	}
-	if within(len(c.records), c.octets) {
+	if within(len(c.records), c.count.octets) {
 		return
 	}
 	rank := func(name string) int { // the lowest is kept first

@@ -87,7 +87,7 @@ func (c *Catalog) set(name string, next record) { c.replace(name, next, 0) }
 // only place where records and changes are written.
 func (c *Catalog) replace(name string, next record, cause Cause) {
 	prev := c.records[name]
-	c.count(prev, -1)
+	c.count.add(prev, -1, c.generation, c.live())
 	published := !next.service.IsZero()
 	switch {
 	case published:
@@ -101,7 +101,7 @@ func (c *Catalog) replace(name string, next record, cause Cause) {
 		delete(c.records, name)
 		c.ids.forget(name)
 	}
-	c.count(next, +1)
+	c.count.add(next, +1, c.generation, c.live())
 	if next.service != prev.service {
 		c.edits++
 	}
@@ -113,33 +113,8 @@ func (c *Catalog) replace(name string, next record, cause Cause) {
 	case !published && !prev.service.IsZero():
 		c.changes = append(c.changes, Change{Name: name, Was: prev.service, Cause: cause})
 	}
-	if c.stream.synced && c.stale == 0 {
-		c.losses = nil // the guard no longer holds a service
-	}
-}
-
-// count adds a record to the counts of the catalog, or, with -1, takes it away.
-func (c *Catalog) count(r record, by int) {
-	if !r.service.IsZero() {
-		c.services += by
-		c.instances += by * int(r.instances)
-		if r.generation < c.live() {
-			c.stale += by
-		}
-	}
-	if r.admission != admitted {
-		c.notAdmitted[r.admission] += by
-	}
-	if r == (record{}) {
-		return
-	}
-	c.octets += int64(by) * int64(r.octets)
-	if r.generation == c.generation {
-		c.announced += by
-		c.current += int64(by) * int64(r.octets)
-	}
-	if r.generation == 0 {
-		c.restored += by
+	if c.stream.synced && c.count.stale == 0 {
+		c.retention.losses = nil // the guard no longer holds a service
 	}
 }
 

@@ -51,12 +51,11 @@ func (c *Catalog) endRefetch() {
 		return
 	}
 	c.stream.refetch = refetch{}
-	c.losses = append(slices.Clip(c.losses), loss{generation: c.generation - 1, at: r.at})
-	c.expired = false
-	c.stale = 0
+	c.retention = retention{losses: append(slices.Clip(c.retention.losses), loss{generation: c.generation - 1, at: r.at})}
+	c.count.stale = 0
 	for _, record := range c.records {
 		if !record.service.IsZero() && record.generation < c.generation {
-			c.stale++
+			c.count.stale++
 		}
 	}
 }

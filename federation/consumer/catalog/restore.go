@@ -33,7 +33,7 @@ func (c *Catalog) BeginRestore(services int, lastUp, now time.Time) bool {
 	if c.generation > 0 || c.known {
 		return false
 	}
-	if due, ok := c.due(l); ok && !due.After(now) {
+	if due, ok := l.due(c.rules.Retention); ok && !due.After(now) {
 		return false
 	}
 	if limit := c.rules.MaxServices; limit > 0 {
@@ -42,7 +42,7 @@ func (c *Catalog) BeginRestore(services int, lastUp, now time.Time) bool {
 	c.removeBefore(1, CauseUnproven)
 	c.leftOut.Complete()
 	c.records = make(map[string]record, services)
-	c.restoring, c.losses, c.expired, c.limited = true, []loss{l}, false, limited{}
+	c.restoring, c.retention, c.limited = true, retention{losses: []loss{l}}, limited{}
 	return true
 }
 
@@ -50,7 +50,7 @@ func (c *Catalog) BeginRestore(services int, lastUp, now time.Time) bool {
 // imported or not admitted, and those that are beyond the limits of Config. It does
 // nothing when no restoration is under way, or their retention has ended meanwhile.
 func (c *Catalog) RestoreMore(services []packed.Service) {
-	if !c.restoring || c.expired {
+	if !c.restoring || c.retention.over {
 		return
 	}
 	c.changes = slices.Grow(c.changes, len(services))
@@ -68,10 +68,7 @@ func (c *Catalog) RestoreMore(services []packed.Service) {
 // there: the catalog is known. Otherwise those that are there stay, as stale as the others,
 // and the catalog is not known before a stream has completed it: a name that is not there
 // may be one that was lost, and the owner is not told that anything is held.
-func (c *Catalog) EndRestore(complete bool) {
-	c.known = c.known || c.restoring && complete
-	c.restoring = false
-}
+func (c *Catalog) EndRestore(complete bool) { c.restored(complete) }
 
 // Snapshot returns what Restore takes: the services that are worth keeping through a
 // restart, and the time when a stream that vouches for them was last up. It returns

@@ -14,12 +14,12 @@ import (
 // A service whose ID is not its name is not in it, and comes again: the catalog would not
 // learn that its ID has changed.
 func (c *Catalog) Resumable() []packed.Service {
-	if !c.known || c.restoring {
+	if !c.whole() {
 		return nil
 	}
-	services := make([]packed.Service, 0, c.services)
+	services := make([]packed.Service, 0, c.count.services)
 	for _, r := range c.records {
-		if c.resumable(r) {
+		if !r.service.IsZero() && c.ids.of[r.service.Name()] == "" {
 			services = append(services, r.service)
 		}
 	}
@@ -29,7 +29,7 @@ func (c *Catalog) Resumable() []packed.Service {
 // LeftOut returns what belongs to Resumable beside the services: those that are not imported,
 // as far as it is known what the owner has sent.
 func (c *Catalog) LeftOut() []leftout.Sent {
-	if !c.known || c.restoring {
+	if !c.whole() {
 		return nil
 	}
 	return c.leftOut.SentAll()
@@ -38,17 +38,6 @@ func (c *Catalog) LeftOut() []leftout.Sent {
 // Forget takes what is not imported from LeftOut, so that a stream which resumes brings it: of
 // what was refused, no version is in Resumable.
 func (c *Catalog) Forget() { c.leftOut.Forget() }
-
-func (c *Catalog) resumable(r record) bool {
-	if r.service.IsZero() {
-		return false
-	}
-	if len(c.ids.of) == 0 {
-		return true // as mostly
-	}
-	_, other := c.ids.of[r.service.Name()]
-	return !other
-}
 
 // Edits returns how often what Resumable or LeftOut returns has changed. A stream may only
 // go on with what was there when it was asked for, and is there still.
@@ -79,7 +68,7 @@ func (c *Catalog) Adopt(services []packed.Service) {
 		next := r
 		next.generation, next.admission = c.generation, admitted
 		if c.exceeded(r, true, next) == "" {
-			c.unidentified = c.unidentified || r.generation == 0
+			c.ids.resumed = c.ids.resumed || r.generation == 0
 			c.set(p.Name(), next)
 		}
 	}

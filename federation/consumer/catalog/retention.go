@@ -13,65 +13,89 @@ const expiryMargin = time.Second
 
 // loss is one retention clock: services whose last stream was of this generation or
 // an earlier one are lost since at.
-//
-// There is more than one clock only when a stream is lost while the guard holds
-// services. With a single clock, their retention would start again, and an owner that
-// reconnects once an hour would keep for ever what it no longer offers.
 type loss struct {
 	generation uint32
 	at         time.Time
 }
 
-// clocks returns the retention clocks as they are when the open stream ends at now.
-// When no stream is open, they are the current ones.
-func (c *Catalog) clocks(now time.Time) []loss {
-	ended := loss{generation: c.generation, at: now}
-	running := len(c.losses) > 0 && !c.expired
-	switch {
-	case !c.stream.open:
-		return c.losses
-	case c.stream.synced, c.stream.refetch.live > 0:
-		return append(slices.Clip(c.losses), ended) // behind those of what the guard holds
-	case running:
-		// The last clock goes on, now also for what this stream announced.
-		losses := slices.Clone(c.losses)
-		losses[len(losses)-1].generation = c.generation
-		return losses
-	case c.services > 0:
-		return []loss{ended}
-	}
-	return c.losses
+// expiry returns the instant from which the services are gone, as in Summary.Expires, and
+// false when the retention is without limit.
+func (l loss) expiry(retention time.Duration) (time.Time, bool) {
+	return l.at.Add(retention).Add(expiryMargin), retention > 0
 }
 
-// expiry returns the instant from which the services of l are gone, as in
-// Summary.Expires, and false when they are kept without limit.
-func (c *Catalog) expiry(l loss) (time.Time, bool) {
-	return l.at.Add(c.rules.Retention).Add(expiryMargin), c.rules.Retention > 0
-}
-
-// due returns when Advance has to remove the services of l, and false when they are
-// kept without limit: when less than a second is left until their expiry, as no TTL
-// is left for an answer then.
-func (c *Catalog) due(l loss) (time.Time, bool) {
-	expiry, ok := c.expiry(l)
+// due returns when Advance has to remove the services, and false when they are kept without
+// limit: when less than a second is left until their expiry, as no TTL is left for an answer
+// then.
+func (l loss) due(retention time.Duration) (time.Time, bool) {
+	expiry, ok := l.expiry(retention)
 	return expiry.Add(1 - time.Second), ok
 }
 
-// expires returns when the oldest clock runs out, and false when no clock is running.
-func (c *Catalog) expires() (time.Time, bool) {
-	if len(c.losses) == 0 || c.expired {
+// retention is the retention clocks of an owner. There is more than one only when a stream is
+// lost while the guard holds services. With a single clock, their retention would start again,
+// and an owner that reconnects once an hour would keep for ever what it no longer offers.
+type retention struct {
+	losses []loss // oldest first; the last one is the owner's
+	over   bool   // the last clock has run out
+}
+
+// lost returns the clocks as they are when a stream of the generation ends at now: one that
+// vouched for its services, or one that was not complete, while there were services or none.
+func (r retention) lost(generation uint32, now time.Time, vouched, services bool) []loss {
+	ended := loss{generation, now}
+	switch running := len(r.losses) > 0 && !r.over; {
+	case vouched:
+		return append(slices.Clip(r.losses), ended) // behind those of what the guard holds
+	case running:
+		// The last clock goes on, now also for what this stream announced.
+		losses := slices.Clone(r.losses)
+		losses[len(losses)-1].generation = generation
+		return losses
+	case services:
+		return []loss{ended}
+	}
+	return r.losses
+}
+
+// due returns when the oldest clock runs out, and false when no clock is running.
+func (r *retention) due(limit time.Duration) (time.Time, bool) {
+	if len(r.losses) == 0 || r.over {
 		return time.Time{}, false
 	}
-	return c.due(c.losses[0])
+	return r.losses[0].due(limit)
+}
+
+// expired notes that what the oldest clock ran for is gone.
+func (r *retention) expired() {
+	switch len(r.losses) {
+	case 0: // all clocks have stopped with that
+	case 1:
+		r.over = true
+	default:
+		r.losses = r.losses[1:]
+	}
+}
+
+// hold stops the clocks that no service waits for when the newest one that is held is of this
+// generation, or their list would grow under an owner that flaps.
+func (r *retention) hold(newest uint32) {
+	if i := slices.IndexFunc(r.losses, func(l loss) bool { return l.generation >= newest }); i >= 0 {
+		r.losses = r.losses[:i+1]
+	}
+}
+
+// clocks returns the retention clocks as they are when the open stream ends at now.
+// When no stream is open, they are the current ones.
+func (c *Catalog) clocks(now time.Time) []loss {
+	if !c.stream.open {
+		return c.retention.losses
+	}
+	return c.retention.lost(c.generation, now, c.stream.synced || c.stream.refetch.live > 0, c.count.services > 0)
 }
 
 // expire removes the services of the oldest clock, which has run out.
 func (c *Catalog) expire() {
-	c.removeBefore(c.losses[0].generation+1, CauseExpired)
-	switch {
-	case len(c.losses) > 1:
-		c.losses = c.losses[1:]
-	case len(c.losses) == 1:
-		c.expired = true
-	}
+	c.removeBefore(c.retention.losses[0].generation+1, CauseExpired)
+	c.retention.expired()
 }

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
@@ -44,7 +45,7 @@ const MemoryFactor = 2
 // of labels and selectors that are equal, the constants count once and the strings
 // each time.
 func Size(s *federation.Service) int64 {
-	n := perService + len(s.Name) + len(s.FQDN.String()) + perNode*max(labels(s.FQDN.String())-ownNodes, 0)
+	n := perService + len(s.Name) + len(s.FQDN.String()) + perNode*max(strings.Count(s.FQDN.String(), ".")-ownNodes, 0)
 	n += text(s.Description) + texts(s.Tags) + texts(s.SANs) + pairs(s.Labels)
 	counted := newLists(s)
 	for i := range s.Endpoints {
@@ -116,24 +117,9 @@ func (l *lists) size(list []string) int {
 		return 0
 	}
 	if l.known(list) {
-		n := 0
-		for _, s := range list {
-			n += len(s) + 2 // with the tag and the length that stood before it
-		}
-		return n
+		return texts(list) - (perString-2)*len(list) // but for the tag and the length that stood before each
 	}
 	return texts(list)
-}
-
-// labels returns how many labels a name has.
-func labels(name string) int {
-	n := 0
-	for i := range len(name) {
-		if name[i] == '.' {
-			n++
-		}
-	}
-	return n
 }
 
 // text returns what a string that may be missing counts.

@@ -73,27 +73,27 @@ func (c *Catalog) Summary() Summary {
 		State:      c.state(),
 		Generation: uint64(c.generation),
 		Live:       uint64(c.live()),
-		Expired:    c.expired,
+		Expired:    c.retention.over,
 		LastSync:   c.lastSync,
 		Known:      c.known,
-		Services:   c.services,
-		Instances:  c.instances,
-		Stale:      c.stale,
-		Refused:    c.notAdmitted[nameNotAdmitted] + c.notAdmitted[addressNotAdmitted],
-		Addresses:  c.notAdmitted[addressNotAdmitted],
-		Octets:     c.octets,
+		Services:   c.count.services,
+		Instances:  c.count.instances,
+		Stale:      c.count.stale,
+		Refused:    c.count.notAdmitted[nameNotAdmitted] + c.count.notAdmitted[addressNotAdmitted],
+		Addresses:  c.count.notAdmitted[addressNotAdmitted],
+		Octets:     c.count.octets,
 
 		NotImported: c.leftOut.Count(),
 	}
 	if c.stream.synced {
-		s.Held = c.stale
+		s.Held = c.count.stale
 	}
-	if n := len(c.losses); n > 0 {
-		last := c.losses[n-1]
+	if n := len(c.retention.losses); n > 0 {
+		last := c.retention.losses[n-1]
 		s.Lost = last.at
-		if expiry, ok := c.expiry(last); ok && !c.expired {
+		if expiry, ok := last.expiry(c.rules.Retention); ok && !c.retention.over {
 			s.Expires = expiry
-			s.Soonest, _ = c.expiry(c.losses[0])
+			s.Soonest, _ = c.retention.losses[0].expiry(c.rules.Retention)
 		}
 	}
 	return s
@@ -105,9 +105,9 @@ func (c *Catalog) state() State {
 		return Synced
 	case c.stream.open:
 		return Syncing
-	case c.expired:
+	case c.retention.over:
 		return Expired
-	case len(c.losses) > 0:
+	case len(c.retention.losses) > 0:
 		return Stale
 	}
 	return Connecting

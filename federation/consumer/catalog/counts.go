@@ -1,0 +1,45 @@
+package catalog
+
+// counts are sums over the records of a catalog.
+type counts struct {
+	services    int             // published
+	instances   int             // of the published services
+	stale       int             // published services of a generation before the first that is live
+	notAdmitted [admissions]int // names whose last version was not admitted
+	restored    int             // records that no stream has announced
+	announced   int             // records of the current generation
+	octets      int64           // size of all records
+	current     int64           // size of the records of the current generation
+}
+
+// add adds a record, or, with -1, takes it away. Generation is that of the open or last
+// stream, and live the first that is not stale.
+func (c *counts) add(r record, by int, generation, live uint32) {
+	if !r.service.IsZero() {
+		c.services += by
+		c.instances += by * int(r.instances)
+		if r.generation < live {
+			c.stale += by
+		}
+	}
+	if r.admission != admitted {
+		c.notAdmitted[r.admission] += by
+	}
+	if r == (record{}) {
+		return
+	}
+	c.octets += int64(by) * int64(r.octets)
+	if r.generation == generation {
+		c.announced += by
+		c.current += int64(by) * int64(r.octets)
+	}
+	if r.generation == 0 {
+		c.restored += by
+	}
+}
+
+// opened notes that a stream is open, which has announced nothing yet.
+func (c *counts) opened() { c.announced, c.current = 0, 0 }
+
+// lost notes that no stream vouches for the services.
+func (c *counts) lost() { c.stale = c.services }
