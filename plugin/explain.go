@@ -121,7 +121,7 @@ func (s *server) explainHosts(ctx context.Context, z *zone.Zone, name string, qt
 		}
 		r := status.Host{Name: h.Name}
 		switch {
-		case h.Unsynced && (!h.Unheard || !s.fallsThrough(h.Name)):
+		case s.mayExist(h):
 			r.Failure = "it is in a zone of this server, and an owner that may have it is not known yet"
 		case h.InZone && !s.fallsThrough(h.Name):
 			r.Failure = "it is in a zone of this server, and does not exist"

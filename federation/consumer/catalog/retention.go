@@ -42,7 +42,7 @@ type retention struct {
 
 // lost returns the clocks as they are when a stream of the generation ends at now: one that
 // vouched for its services, or one that was not complete, while there were services or none.
-func (r retention) lost(generation uint32, now time.Time, vouched, services bool) []loss {
+func (r *retention) lost(generation uint32, now time.Time, vouched, services bool) []loss {
 	ended := loss{generation, now}
 	switch running := len(r.losses) > 0 && !r.over; {
 	case vouched:

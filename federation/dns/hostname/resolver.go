@@ -64,6 +64,8 @@ type Answer struct {
 	TTL       uint32       // seconds; math.MaxUint32 without addresses
 	Stale     bool         // the TTL of some addresses is over, and there are no newer ones
 	Failed    bool         // the addresses of some hosts are unknown; a host without any is no failure
+
+	fresh bool // of what is remembered of one host: a query need not wait for a newer one
 }
 
 func (q *Query) types() []uint16 {
@@ -73,20 +75,14 @@ func (q *Query) types() []uint16 {
 	return []uint16{q.Type}
 }
 
-func (a *Answer) merge(b Answer) {
+// add adds what was found for more hosts.
+func (a *Answer) add(b Answer) {
 	a.Addresses = append(a.Addresses, b.Addresses...)
-	a.TTL = min(a.TTL, b.TTL)
+	if len(b.Addresses) > 0 {
+		a.TTL = min(a.TTL, b.TTL)
+	}
 	a.Stale = a.Stale || b.Stale
 	a.Failed = a.Failed || b.Failed
-}
-
-func (a *Answer) add(h hostAnswer) {
-	a.Addresses = append(a.Addresses, h.addresses...)
-	if len(h.addresses) > 0 {
-		a.TTL = min(a.TTL, h.ttl)
-	}
-	a.Stale = a.Stale || h.stale
-	a.Failed = a.Failed || h.failed
 }
 
 // Resolver looks hosts up, each one once at a time, and remembers what it found.
@@ -120,7 +116,7 @@ func (r *Resolver) Close() {
 func (r *Resolver) Resolve(ctx context.Context, up Upstream, q Query) Answer {
 	all := Answer{TTL: math.MaxUint32}
 	for _, one := range r.ResolveEach(ctx, up, q) {
-		all.merge(one)
+		all.add(one)
 	}
 	return all
 }
@@ -201,11 +197,11 @@ func (r *Resolver) start(s *share, up Upstream, k lookupKey, now time.Time) *loo
 type wait struct {
 	*lookup
 
-	otherwise hostAnswer
+	otherwise Answer
 	host      int // by index in Query.Hosts
 }
 
-func (w *wait) wait(ctx context.Context) hostAnswer {
+func (w *wait) wait(ctx context.Context) Answer {
 	select {
 	case <-w.done:
 	case <-w.overdue:

@@ -77,15 +77,6 @@ type entry struct {
 	retry    time.Time // when the next look-up may begin
 }
 
-// hostAnswer is what one host adds to the answer of a query.
-type hostAnswer struct {
-	addresses []netip.Addr
-	ttl       uint32 // seconds
-	fresh     bool   // the query need not wait for a newer one
-	stale     bool   // the TTL is over, and there is nothing newer
-	failed    bool   // something is missing
-}
-
 func newShare(retention time.Duration) *share {
 	s := &share{
 		stale: maxStale, entries: make(map[question]*entry), lookups: make(map[lookupKey]*lookup),
@@ -105,19 +96,19 @@ func (s *share) close() {
 
 // recall returns what is remembered of a question, and reports whether a look-up
 // is due. The caller holds the lock.
-func (s *share) recall(q question, now time.Time) (a hostAnswer, due bool) {
+func (s *share) recall(q question, now time.Time) (a Answer, due bool) {
 	e := s.entries[q]
 	if e == nil {
-		return hostAnswer{failed: true}, true
+		return Answer{Failed: true}, true
 	}
 	due = !now.Before(e.retry)
 	switch age := now.Sub(e.at); {
 	case age < e.life:
 		return e.answer(now), due && age >= e.life-e.prefetch()
 	case len(e.addresses) > 0 && age < e.life+s.stale:
-		return hostAnswer{addresses: e.addresses, ttl: staleTTL, stale: true}, due
+		return Answer{Addresses: e.addresses, TTL: staleTTL, Stale: true}, due
 	}
-	return hostAnswer{failed: true}, due
+	return Answer{Failed: true}, due
 }
 
 // finish ends a look-up and remembers its result.
@@ -173,7 +164,7 @@ func (r *result) usable() bool { return !r.failed || len(r.addresses) > 0 }
 // again, so that clients never wait for a host that is asked for all the time.
 func (r *result) prefetch() time.Duration { return max(r.life/10, min(r.life/2, Patience)) }
 
-func (r *result) answer(now time.Time) hostAnswer {
+func (r *result) answer(now time.Time) Answer {
 	gone := uint32(max(now.Sub(r.at)/time.Second, 0)) //nolint:gosec // at most life, which is ttl seconds
-	return hostAnswer{addresses: r.addresses, ttl: r.ttl - min(gone, r.ttl), fresh: true, failed: r.failed}
+	return Answer{Addresses: r.addresses, TTL: r.ttl - min(gone, r.ttl), Failed: r.failed, fresh: true}
 }

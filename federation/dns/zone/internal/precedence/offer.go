@@ -137,17 +137,6 @@ func (n *Node) all() iter.Seq[*Offer] {
 	}
 }
 
-// Offer returns what an owner offers at the node under the name of a service, or nil.
-func (n *Node) Offer(owner int, service string) *Offer {
-	if n == nil || n.first == nil {
-		return nil
-	}
-	if int(n.first.Owner) == owner && n.first.Service.Name() == service {
-		return n.first
-	}
-	return n.rest().find(uint32(owner), service) //nolint:gosec // a small index
-}
-
 // Weight estimates the memory of the offers at the node, in octets.
 func (n *Node) Weight() int {
 	if n == nil || n.first == nil {

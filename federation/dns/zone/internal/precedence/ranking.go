@@ -1,10 +1,8 @@
 package precedence
 
 import (
-	"cmp"
 	"hash/maphash"
 	"iter"
-	"strings"
 )
 
 // ranking is a set of offers of one name, in order of precedence: a treap, immutable like
@@ -89,21 +87,6 @@ func (r *ranking) first() *Offer {
 		r = r.left
 	}
 	return r.offer
-}
-
-// find returns the offer of an owner with the name of a service, or nil.
-func (r *ranking) find(owner uint32, service string) *Offer {
-	for r != nil {
-		switch c := cmp.Or(cmp.Compare(owner, r.offer.Owner), strings.Compare(service, r.offer.Service.Name())); {
-		case c == 0:
-			return r.offer
-		case c < 0:
-			r = r.left
-		default:
-			r = r.right
-		}
-	}
-	return nil
 }
 
 // offers yields the offers in order.
