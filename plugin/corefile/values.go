@@ -94,12 +94,20 @@ func parseAddress(s string) (string, error) {
 	if err != nil || host == "" {
 		return "", fmt.Errorf("%q is not HOST:PORT or https://HOST:PORT", s)
 	}
+	return joinHostPort(s, host, port)
+}
+
+// joinHostPort returns the address that was written as s. A host name is in lower case, and an
+// IP address as Go writes it, so that equal ones are the same. No host is all addresses.
+func joinHostPort(s, host, port string) (string, error) {
 	number, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || number == 0 {
 		return "", fmt.Errorf("%q has no port from 1 to 65535", s)
 	}
-	if host, err = parseHost(host); err != nil {
-		return "", err
+	if host != "" {
+		if host, err = parseHost(host); err != nil {
+			return "", err
+		}
 	}
 	return net.JoinHostPort(host, strconv.FormatUint(number, 10)), nil
 }
@@ -141,9 +149,8 @@ func parseSPIFFE(args []string) (mtls.SPIFFE, error) {
 
 func verbatim(s string) (string, error) { return s, nil }
 
-// parseStatus takes ADDRESS [CERT KEY CA]. A host name is in lower case, and an IP address
-// as Go writes it, so that equal ones are the same.
-func parseStatus(args []string) (page.Config, error) {
+// parseStatus takes ADDRESS [CERT KEY CA].
+func parseStatus(args []string) (c page.Config, err error) {
 	if len(args) != 1 && len(args) != 4 {
 		return page.Config{}, fmt.Errorf("takes one argument, ADDRESS, or four, ADDRESS CERT KEY CA, not %d", len(args))
 	}
@@ -151,16 +158,9 @@ func parseStatus(args []string) (page.Config, error) {
 	if err != nil {
 		return page.Config{}, fmt.Errorf("%q is not HOST:PORT", args[0])
 	}
-	number, err := strconv.ParseUint(port, 10, 16)
-	if err != nil || number == 0 {
-		return page.Config{}, fmt.Errorf("%q has no port from 1 to 65535", args[0])
+	if c.Address, err = joinHostPort(args[0], host, port); err != nil {
+		return page.Config{}, err
 	}
-	if host != "" { // all addresses of the machine
-		if host, err = parseHost(host); err != nil {
-			return page.Config{}, err
-		}
-	}
-	c := page.Config{Address: net.JoinHostPort(host, strconv.FormatUint(number, 10))}
 	if len(args) > 1 {
 		if c.Files, err = parseFiles(args[1:]); err != nil {
 			return page.Config{}, err

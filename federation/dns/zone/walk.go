@@ -53,36 +53,41 @@ func (z *Zone) apex(name string) *origin {
 // types are the types of the records that services have.
 var types = []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypeTXT}
 
-// Walk yields every RRset of an origin but its SOA and its NS, with the name that
-// has it: those of the name server, then those of all names in canonical order
-// (RFC 4034 section 6.1). It yields nothing for a name that is not an origin.
+// Names yields every name of an origin that may have records, once: that of the name server,
+// then the others in canonical order (RFC 4034 section 6.1). It yields nothing for a name that
+// is not an origin.
 //
-// Origins within this one are zones of their own: it delegates them, with glue,
-// so that a server that has this zone only refers to them and does not deny their
-// names. Addresses of hosts elsewhere are left out, those in our other zones too:
-// when they change, the serial of this one does not. For the same reason such hosts are
-// targets of SRV records here, whatever they lead to. The results are valid until
-// the next one.
-func (z *Zone) Walk(origin string, now time.Time) iter.Seq2[string, *Result] {
-	return func(yield func(string, *Result) bool) {
-		o := z.apex(origin)
-		if o == nil || !z.walkName(o, o.ns, now, yield) {
-			return
-		}
-		for name := range z.names(o, now) {
-			if !z.walkName(o, name, now, yield) {
-				return
-			}
+// Origins within this one are zones of their own: it delegates them, with glue, so that a
+// server that has this zone only refers to them and does not deny their names.
+func (z *Zone) Names(origin string, now time.Time) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if o := z.apex(origin); o != nil && yield(o.ns) {
+			z.names(o, now)(yield)
 		}
 	}
 }
 
-// Records yields the RRsets that Walk yields for a name of the origin, which must
-// not be that of its name server.
+// Records yields the RRsets of a name of the origin, type by type, but the SOA and the NS of
+// the origin itself; of an origin below what delegates that, which is its name server or the
+// addresses of that.
+//
+// Addresses of hosts elsewhere are left out, those in our other zones too: when they change,
+// the serial of this one does not. For the same reason such hosts are targets of SRV records
+// here, whatever they lead to. The results are valid until the next one.
 func (z *Zone) Records(origin, name string, now time.Time) iter.Seq[*Result] {
 	return func(yield func(*Result) bool) {
-		if o := z.apex(origin); o != nil {
-			z.walkName(o, name, now, func(_ string, r *Result) bool { return yield(r) })
+		o := z.origins.ofQuery(name)
+		if o.name != origin && o.name == name {
+			at := match{Match: subtree.Match{Role: domain.Apex}}
+			yield(&Result{Kind: Success, Type: dns.TypeNS, TTL: o.negativeTTL, zone: z, origin: o, match: at})
+			return
+		}
+		at := z.match(o, name, now)
+		for _, qtype := range types {
+			r := Result{zone: z, origin: o, Type: qtype, match: at}
+			if r.resolve(now, true); (r.Kind == Success || r.Kind == Indirect) && !yield(&r) {
+				return
+			}
 		}
 	}
 }
@@ -107,26 +112,6 @@ func (z *Zone) Sample(origin string, now time.Time) iter.Seq[string] {
 			}
 		}
 	}
-}
-
-// walkName yields what Lookup finds at a name, type by type, and for a name of an
-// origin below what delegates that: its name server, or the addresses of that.
-func (z *Zone) walkName(o *origin, name string, now time.Time, yield func(string, *Result) bool) bool {
-	if inner := z.origins.ofQuery(name); inner != o {
-		o = inner
-		if name == o.name {
-			at := match{Match: subtree.Match{Role: domain.Apex}}
-			return yield(name, &Result{Kind: Success, Type: dns.TypeNS, TTL: o.negativeTTL, zone: z, origin: o, match: at})
-		}
-	}
-	at := z.match(o, name, now)
-	for _, qtype := range types {
-		r := Result{zone: z, origin: o, Type: qtype, match: at}
-		if r.resolve(now, true); (r.Kind == Success || r.Kind == Indirect) && !yield(name, &r) {
-			return false
-		}
-	}
-	return true
 }
 
 // delegated yields the origins right below one.

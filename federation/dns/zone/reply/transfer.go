@@ -10,7 +10,7 @@ import (
 )
 
 // Transfer yields the records of an origin for AXFR (RFC 5936), a name or less
-// at a time: SOA, NS and the name server, then all names as zone.Zone.Walk yields
+// at a time: SOA, NS and the name server, then all names as zone.Zone.Names yields
 // them, then the SOA again. It yields nothing for a name that is not an origin.
 func Transfer(z *zone.Zone, origin string, now time.Time) iter.Seq[[]dns.RR] {
 	return func(yield func([]dns.RR) bool) {
@@ -18,19 +18,10 @@ func Transfer(z *zone.Zone, origin string, now time.Time) iter.Seq[[]dns.RR] {
 		if soa == nil || !yield([]dns.RR{soa}) || !yield([]dns.RR{ns}) {
 			return
 		}
-		var rrs []dns.RR // of one name
-		last := ""
-		for name, r := range z.Walk(origin, now) {
-			if name != last {
-				if len(rrs) > 0 && !yield(rrs) {
-					return
-				}
-				rrs, last = nil, name
+		for name := range z.Names(origin, now) {
+			if rrs := records(nil, z, origin, name, now); len(rrs) > 0 && !yield(rrs) {
+				return
 			}
-			rrs = Answer(rrs, r, name, 0)
-		}
-		if len(rrs) > 0 && !yield(rrs) {
-			return
 		}
 		yield([]dns.RR{z.SOA(origin)})
 	}

@@ -54,13 +54,12 @@ func (d *difference) compare(before *zone.Zone, at time.Time, after *zone.Zone, 
 	gone := make(map[string]bool) // by wire form
 	for _, name := range names {
 		var removed, added []dns.RR
-		had = had[:0]
+		had = records(had[:0], before, d.origin, name, at)
 		clear(gone)
-		for rr := range records(before, d.origin, name, at) {
-			had = append(had, rr)
+		for _, rr := range had {
 			gone[string(d.pack(rr))] = true
 		}
-		for rr := range records(after, d.origin, name, now) {
+		for _, rr := range records(nil, after, d.origin, name, now) {
 			wire := d.pack(rr)
 			if gone[string(wire)] {
 				gone[string(wire)] = false
@@ -93,7 +92,7 @@ func (d *difference) compare(before *zone.Zone, at time.Time, after *zone.Zone, 
 func (d *difference) shorter(z *zone.Zone, now time.Time) bool {
 	whole := 0
 	for name := range z.Sample(d.origin, now) {
-		for rr := range records(z, d.origin, name, now) {
+		for _, rr := range records(nil, z, d.origin, name, now) {
 			whole += len(d.pack(rr))
 		}
 		if whole > d.octets {
@@ -113,15 +112,10 @@ func (d *difference) pack(rr dns.RR) []byte {
 	return d.buf[:n]
 }
 
-// records yields the records of a name in a version.
-func records(z *zone.Zone, origin, name string, now time.Time) iter.Seq[dns.RR] {
-	return func(yield func(dns.RR) bool) {
-		for r := range z.Records(origin, name, now) {
-			for _, rr := range Answer(nil, r, name, 0) {
-				if !yield(rr) {
-					return
-				}
-			}
-		}
+// records appends the records of a name in a version.
+func records(rrs []dns.RR, z *zone.Zone, origin, name string, now time.Time) []dns.RR {
+	for r := range z.Records(origin, name, now) {
+		rrs = Answer(rrs, r, name, 0)
 	}
+	return rrs
 }
