@@ -65,6 +65,7 @@ func TestRetention(t *testing.T) {
 		"streams with a part":      "upsert api api.fed.example 192.0.2.2\nwait 1s\nreset",
 		"marked, without the mark": "announce\nupsert web web.fed.example 192.0.2.1\nwait 3m\nreset",
 		"one stream says nothing":  "hang",
+		"all services are refused": "wait 1s\ntruncated web web.fed.example 192.0.2.1\nhang",
 		"parked":                   "status Unauthenticated",
 	} {
 		t.Run(name, func(t *testing.T) {

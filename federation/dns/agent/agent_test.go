@@ -3,9 +3,6 @@ package agent_test
 import (
 	"context"
 	"fmt"
-	"net"
-	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,10 +10,8 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
-	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
-	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
 // The life of an owner, state by state, with what is answered in each.
@@ -60,69 +55,6 @@ func TestLife(t *testing.T) {
 			}
 		}
 	})
-}
-
-// What repeats is not logged, however the attempts fail.
-func TestLogOfRetries(t *testing.T) {
-	for name, tc := range map[string]struct {
-		fail    func(w *world)
-		retries int
-		lines   int // of the first ones
-	}{
-		"nobody listens":      {func(*world) {}, 1000, 1},
-		"hang in handshake":   {func(w *world) { w.Listen(ownerAddress) }, 1000, 1},
-		"proxy without owner": {func(w *world) { w.misbehave(ownerAddress, "status Unavailable") }, 100, 0}, // the loss had that reason
-		"stream ends at once": {func(w *world) { w.misbehave(ownerAddress, "status OK") }, 100, 1},
-		"every service is refused": {
-			func(w *world) { w.misbehave(ownerAddress, "services 0 20 other.example\nstatus Internal") }, 100, loglimit.PerMinute + 1 + 1,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
-				c := w.owner(ownerAddress)
-				c.Retention = 0
-				b := w.attach(w.block(1, c))
-				time.Sleep(time.Minute)
-				stop()
-				synctest.Wait()
-				before := len(w.log.Lines())
-				tc.fail(w)
-				for w.attempts() < tc.retries {
-					time.Sleep(time.Minute)
-				}
-				if lines := w.log.Lines(); len(lines) != before+tc.lines {
-					t.Errorf("%d lines before the retries, %d after, want %d:\n%s", before, len(lines), before+tc.lines, strings.Join(lines, ""))
-				}
-				if got := look(b, "web.fed.example"); got != "192.0.2.1 30 stale" {
-					t.Errorf("web is %s", got)
-				}
-			})
-		})
-	}
-}
-
-// An owner that returns is found within one of our steps.
-func TestReturn(t *testing.T) {
-	for range 5 {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
-			_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
-			b := w.attach(w.block(1, w.owner(ownerAddress)))
-			time.Sleep(time.Hour)
-			stop()
-			time.Sleep(10 * time.Minute)
-			w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.2"))
-			for range 61 {
-				if look(b, "web.fed.example") == "192.0.2.2 60" {
-					return
-				}
-				time.Sleep(time.Second)
-			}
-			t.Errorf("owner is %s after 61 s", w.state())
-		})
-	}
 }
 
 // After these codes there is one attempt, and no other before something changes
@@ -174,91 +106,6 @@ func TestParked(t *testing.T) {
 	}
 }
 
-// The retention counts from the loss of the last stream that was complete,
-// whatever happens in between.
-func TestRetention(t *testing.T) {
-	const retention = 10 * time.Minute
-	for name, away := range map[string]string{
-		"nobody listens":           "",
-		"streams end at once":      "status Unavailable",
-		"streams say nothing":      "wait 3m\nstatus Unavailable",
-		"streams are only alive":   "end\nwait 1m\nstatus Unavailable",
-		"streams with a part":      "upsert api api.fed.example 192.0.2.2\nwait 1s\nreset",
-		"marked, without the mark": "announce\nupsert web web.fed.example 192.0.2.1\nwait 3m\nreset",
-		"one stream says nothing":  "hang",
-		"all services are refused": "wait 1s\nupsert web web.other.example 192.0.2.1\nhang",
-		"parked":                   "status Unauthenticated",
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("db.fed.example", "192.0.2.3"))
-				c := w.owner(ownerAddress)
-				c.Retention = retention
-				b := w.attach(w.block(1, c))
-				time.Sleep(3 * time.Hour)
-				lost := time.Now()
-				stop()
-				synctest.Wait()
-				if away != "" {
-					w.misbehave(ownerAddress, away)
-				}
-				for ; time.Since(lost) < retention; time.Sleep(time.Second) {
-					left := int((retention - time.Since(lost)).Seconds()) + 1 // the last second has a TTL, too
-					if got, want := look(b, "db.fed.example"), fmt.Sprintf("192.0.2.3 %d stale", min(30, left)); got != want {
-						t.Fatalf("%v after the loss db is %s, want %s", time.Since(lost), got, want)
-					}
-				}
-				time.Sleep(time.Second)
-				if got := look(b, "db.fed.example"); got != "NXDOMAIN" {
-					t.Errorf("after the retention db is %s", got)
-				}
-			})
-		})
-	}
-}
-
-// An owner without an end marker that comes back with less than half is not
-// believed, but for what it says itself.
-func TestHeld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.misbehave(ownerAddress, `
-			services 0 20 fed.example
-			wait 1h
-			reset
-			---
-			services 0 5 fed.example
-			wait 30m
-			delete s7
-			services 8 9 fed.example
-			hang`)
-		c := w.owner(ownerAddress)
-		c.Retention = time.Hour
-		b := w.attach(w.block(1, c))
-		time.Sleep(time.Hour)
-		time.Sleep(10 * time.Minute)
-		if got := w.state(); got != "synced 20/15" || w.agent.Status()[0].Held != 15 {
-			t.Errorf("owner is %s, %d held", got, w.agent.Status()[0].Held)
-		}
-		time.Sleep(30 * time.Minute)
-		for name, want := range map[string]string{
-			"s3.fed.example":  "10.0.0.3 60",
-			"s7.fed.example":  "NXDOMAIN", // deleted
-			"s8.fed.example":  "10.0.0.8 60",
-			"s19.fed.example": "10.0.0.19 30 stale",
-		} {
-			if got := look(b, name); got != want {
-				t.Errorf("%s is %s, want %s", name, got, want)
-			}
-		}
-		time.Sleep(21 * time.Minute)
-		if got := w.state(); got != "synced 6/0" || look(b, "s19.fed.example") != "NXDOMAIN" || look(b, "s3.fed.example") != "10.0.0.3 60" {
-			t.Errorf("owner is %s after the retention", got)
-		}
-	})
-}
-
 // What is held through another loss keeps its own time, and no answer from it
 // outlives that.
 func TestHeldThroughLoss(t *testing.T) {
@@ -281,102 +128,6 @@ func TestHeldThroughLoss(t *testing.T) {
 		time.Sleep(time.Second)
 		if held, kept := look(b, "s19.fed.example"), look(b, "s3.fed.example"); held != "NXDOMAIN" || kept != "10.0.0.3 30 stale" {
 			t.Errorf("after the retention of what was held s19 is %s, s3 is %s", held, kept)
-		}
-	})
-}
-
-// cable is a connection that can be cut without either end being told.
-type cable struct {
-	net.Conn
-	cut    <-chan struct{}
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (c *cable) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	select {
-	case <-c.cut:
-		<-c.closed
-		return 0, net.ErrClosed
-	default:
-		return n, err
-	}
-}
-
-func (c *cable) Write(p []byte) (int, error) {
-	select {
-	case <-c.cut:
-		return len(p), nil
-	default:
-		return c.Conn.Write(p)
-	}
-}
-
-func (c *cable) Close() error {
-	c.once.Do(func() { close(c.closed) })
-	return c.Conn.Close()
-}
-
-// An owner that is gone without a word is found by pings, and its records are
-// stale from then on.
-func TestHungOwner(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		cut := make(chan struct{})
-		first := true
-		w.wrap = func(conn net.Conn) net.Conn {
-			if !first {
-				return conn
-			}
-			first = false
-			return &cable{Conn: conn, cut: cut, closed: make(chan struct{})}
-		}
-		registry, _ := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
-		b := w.attach(w.block(1, w.owner(ownerAddress)))
-		time.Sleep(time.Hour)
-		close(cut)
-		must.Get(registry.Upsert(services.At("web.fed.example", "192.0.2.2")))(t)
-		lost := time.Now()
-		for look(b, "web.fed.example") == "192.0.2.1 60" {
-			time.Sleep(time.Second)
-		}
-		if took := time.Since(lost); took > 2*time.Minute+20*time.Second {
-			t.Errorf("found after %v", took)
-		}
-		if got := look(b, "web.fed.example"); got != "192.0.2.1 30 stale" && got != "192.0.2.2 60" {
-			t.Errorf("web is %s", got)
-		}
-		time.Sleep(5 * time.Second)
-		if got := look(b, "web.fed.example"); got != "192.0.2.2 60" {
-			t.Errorf("web is %s after the owner was reached again", got)
-		}
-	})
-}
-
-// An owner that complains of pings is no failing owner.
-func TestTooManyPings(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.misbehaveWith(ownerAddress, faultowner.Config{
-			Script: w.parse("upsert web web.fed.example 192.0.2.1\nhang"), Credentials: w.source(ownerAddress).Server(), Pings: 5 * time.Minute,
-		})
-		b := w.attach(w.block(1, w.owner(ownerAddress)))
-		time.Sleep(time.Second)
-		stale := 0
-		for range 24 * 60 * 60 {
-			switch got := look(b, "web.fed.example"); got {
-			case "192.0.2.1 60":
-			case "192.0.2.1 30 stale":
-				stale++
-			default:
-				t.Fatalf("web is %s", got)
-			}
-			time.Sleep(time.Second)
-		}
-		// Each loss lasts for a second, and a look may fall on either end of it.
-		if n := strings.Count(strings.Join(w.log.Lines(), ""), "set keepalive"); n != 3 || stale > 2*n || w.attempts() != 4 {
-			t.Errorf("interval doubled %d times, %d attempts, %d s stale:\n%s", n, w.attempts(), stale, strings.Join(w.log.Lines(), ""))
 		}
 	})
 }

@@ -179,32 +179,3 @@ func TestPathsToOneFile(t *testing.T) {
 		})
 	}
 }
-
-// A link to the file stays, and so does every file that is kept aside.
-func TestBrokenFilesStay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		dir := t.TempDir()
-		link, file := filepath.Join(dir, "link"), filepath.Join(dir, "file")
-		must.Do(t, os.Symlink("file", link))
-		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
-		for _, content := range []string{"first", "second"} {
-			must.Do(t, os.WriteFile(file, []byte(content), 0o600))
-			w.start()
-			b := w.attach(w.block(1, w.kept(link)))
-			time.Sleep(time.Minute)
-			w.agent.Detach(b)
-		}
-		for name, want := range map[string]string{".rejected": "first", ".rejected.2": "second"} {
-			if got, err := os.ReadFile(file + name); err != nil || string(got) != want {
-				t.Errorf("%s holds %q, %v", name, got, err)
-			}
-		}
-		if target, err := os.Readlink(link); err != nil || target != "file" {
-			t.Errorf("the link leads to %q, %v", target, err)
-		}
-		if _, err := snapshot.Load(file, snapshot.Options{}); !errors.Is(err, snapshot.ErrForeign) { // and so is a snapshot
-			t.Errorf("the file: %v", err)
-		}
-	})
-}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -109,4 +110,37 @@ func checkGolden(t *testing.T, name, got string) {
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", path, diff)
 	}
+}
+
+// cable is a connection that can be cut without either end being told.
+type cable struct {
+	net.Conn
+	cut    <-chan struct{}
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (c *cable) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	select {
+	case <-c.cut:
+		<-c.closed
+		return 0, net.ErrClosed
+	default:
+		return n, err
+	}
+}
+
+func (c *cable) Write(p []byte) (int, error) {
+	select {
+	case <-c.cut:
+		return len(p), nil
+	default:
+		return c.Conn.Write(p)
+	}
+}
+
+func (c *cable) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
 }

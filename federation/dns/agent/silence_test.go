@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,14 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
-	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
-	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
-	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
 // client asks for a name that lives and one that does not, twice a second, and
@@ -234,168 +227,4 @@ func TestSilenceAfterCatalog(t *testing.T) {
 			})
 		}
 	}
-}
-
-// A replica that hangs is left for one that does not, at the start and after a
-// loss, before anything expires.
-func TestHungReplicaIsLeft(t *testing.T) {
-	const second = "b.example:8008"
-	for name, run := range map[string]func(w *world, address string){
-		"hangs":                 silentOwners["hangs"],
-		"announces only":        silentOwners["announces only"],
-		"pings":                 silentOwners["pings"],
-		"drips":                 silentOwners["drips"],
-		"hangs in handshake":    func(w *world, address string) { w.Listen(address) },
-		"does not authenticate": func(w *world, address string) { w.misbehave(address, "status Unauthenticated") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				run(w, ownerAddress)
-				good := func() func() {
-					_, stop := w.serve(second, services.At("web.fed.example", "192.0.2.1"))
-					return stop
-				}
-				stop := good()
-				config := w.owner(ownerAddress, second)
-				config.Retention = 10 * time.Minute
-				b := w.attach(w.block(1, config))
-				c, _ := w.ask(b, []string{"SERVFAIL", "192.0.2.1"}, []string{"SERVFAIL", "NXDOMAIN"})
-				time.Sleep(16 * time.Second)
-				c.expect([]string{"192.0.2.1", "192.0.2.1 stale"}, nxdomain)
-				for range 2 {
-					time.Sleep(3 * time.Hour)
-					if got := w.state(); got != "synced 1/0" {
-						t.Fatalf("owner is %s", got)
-					}
-					stop()
-					time.Sleep(4 * time.Minute)
-					stop = good()
-					time.Sleep(5 * time.Minute)
-				}
-			})
-		})
-	}
-}
-
-// serveWith runs a good owner with a certificate, which it has had for some time,
-// until the test ends or the returned function is called.
-func (w *world) serveWith(issued mtls.Issued, had time.Duration) (stop func()) {
-	w.t.Helper()
-	files := w.issue("owner.example")
-	issued.CA = w.authority.PEM()
-	must.Do(w.t, issued.WriteFiles(files))
-	source := must.Get(mtls.Load(files, nil))(w.t)
-	s := must.Get(owner.New(owner.Config{
-		Registry: registry.New(), Credentials: source.Server(), Logger: slog.New(slog.DiscardHandler),
-	}))(w.t)
-	time.Sleep(had)
-	return w.run(ownerAddress, s)
-}
-
-// What fails in a handshake and cures itself parks nobody: the owner is found again
-// without a hand on this side.
-func TestHandshakeCuresItself(t *testing.T) {
-	web := func(t *testing.T) *federation.Service {
-		t.Helper()
-		return services.At("web.fed.example", "192.0.2.1")
-	}
-	for name, tc := range map[string]struct {
-		fail   func(w *world) (mend func())
-		reason string // that the status shows meanwhile
-	}{
-		"a balancer answers in plain text": {func(w *world) func() {
-			w.t.Helper()
-			_, stop := w.misbehaveWith(ownerAddress, faultowner.Config{Script: w.parse("hang")})
-			return stop
-		}, "TLS handshake: tls: first record does not look like a TLS handshake"},
-		"the owner's certificate is expired": {func(w *world) func() {
-			issued := must.Get(w.authority.Issue(mtls.Leaf{DNSNames: []string{"owner.example"}, Lifetime: time.Hour + time.Minute}))(w.t)
-			return w.serveWith(issued, time.Minute+time.Second)
-		}, "TLS handshake: tls: failed to verify certificate: "},
-		"the owner is somebody else": {func(w *world) func() {
-			issued := must.Get(w.authority.Issue(mtls.Leaf{DNSNames: []string{"other.example"}}))(w.t)
-			return w.serveWith(issued, 0)
-		}, "TLS handshake: tls: failed to verify certificate: "},
-		"a proxy ends the connection": {func(w *world) func() {
-			listener := w.Listen(ownerAddress)
-			go func() {
-				for {
-					conn, err := listener.Accept()
-					if err != nil {
-						return
-					}
-					conn.Close()
-				}
-			}()
-			return func() { listener.Close() }
-		}, "TLS handshake: "},
-	} {
-		for _, earlier := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, synced before %v", name, earlier), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					w := newWorld(t)
-					b := w.attach(w.block(1, w.owner(ownerAddress)))
-					c, _ := w.ask(b, servfail, servfail)
-					if earlier {
-						c.expect([]string{"SERVFAIL", "192.0.2.1"}, []string{"SERVFAIL", "NXDOMAIN"})
-						_, stop := w.serve(ownerAddress, web(t))
-						time.Sleep(time.Hour)
-						c.expect([]string{"192.0.2.1", "192.0.2.1 stale"}, nxdomain)
-						stop()
-					}
-					mend := tc.fail(w)
-					time.Sleep(3 * time.Hour)
-					if s := w.agent.Status()[0]; s.Parked || !strings.HasPrefix(fmt.Sprint(s.Failure), tc.reason) {
-						t.Errorf("parked %v, reason is %q", s.Parked, fmt.Sprint(s.Failure))
-					}
-					if n := w.attempts(); n < 30 || n > 300 {
-						t.Errorf("%d attempts in 3 h", n)
-					}
-					mend()
-					if !earlier {
-						c.expect([]string{"SERVFAIL", "192.0.2.1"}, []string{"SERVFAIL", "NXDOMAIN"})
-					}
-					w.serve(ownerAddress, web(t))
-					time.Sleep(5*time.Minute + time.Second)
-					if got := w.state(); got != "synced 1/0" {
-						t.Errorf("owner is %s: %v", got, w.agent.Status()[0].Failure)
-					}
-					if n := strings.Count(strings.Join(w.log.Lines(), ""), `error="TLS handshake`); n != 1 {
-						t.Errorf("the reason is logged %d times:\n%s", n, strings.Join(w.log.Lines(), ""))
-					}
-				})
-			})
-		}
-	}
-}
-
-// A flap is two lines, and an owner that flaps all the time has few of them.
-func TestLogOfFlaps(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.misbehave(ownerAddress, "announce\nupsert web web.fed.example 192.0.2.1\nend\nwait 1h\nreset")
-		w.attach(w.block(1, w.owner(ownerAddress)))
-		time.Sleep(time.Minute)
-		before := len(w.log.Lines())
-		time.Sleep(time.Hour)
-		lines := w.log.Lines()[before:]
-		if len(lines) != 2 || !strings.Contains(lines[0], "owner is lost") || !strings.Contains(lines[1], "owner is synced") {
-			t.Errorf("a flap is logged as\n%s", strings.Join(lines, ""))
-		}
-	})
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.misbehave(ownerAddress, "announce\nupsert web web.fed.example 192.0.2.1\nend\nupsert x x.other.example 192.0.2.1\nstatus Unavailable")
-		w.attach(w.block(1, w.owner(ownerAddress)))
-		time.Sleep(time.Hour)
-		flaps := w.attempts()
-		// Two kinds of lines with their counts, and what is logged once.
-		if n := len(w.log.Lines()); flaps < 1000 || n > 60*2*(10+1)+5 {
-			t.Errorf("%d lines of %d flaps", n, flaps)
-		}
-		if text := strings.Join(w.log.Lines(), ""); !strings.Contains(text, `line="owner is synced" count=`) || !strings.Contains(text, `line="owner is lost`) {
-			t.Error("what was left out is not counted")
-		}
-	})
 }

@@ -47,7 +47,6 @@ type world struct {
 	nowhere   error          // of a dial to an address where nobody listens; default: it is refused
 	store     consumer.Store // default: files
 	set       time.Duration  // by which the wall-clock is set forward, or back
-	stopped   time.Duration  // for which the process was stopped: both clocks went on
 	began     time.Time
 
 	log testlog.Buffer
@@ -79,13 +78,13 @@ func (w *world) start() {
 		Clock: func() (time.Time, time.Duration) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			return w.wall(), time.Since(w.began) + w.stopped
+			return w.wall(), time.Since(w.began)
 		},
 	})
 }
 
 // wall is the wall-clock.
-func (w *world) wall() time.Time { return time.Now().Round(0).Add(w.set + w.stopped) }
+func (w *world) wall() time.Time { return time.Now().Round(0).Add(w.set) }
 
 // setClock sets the wall-clock forward, or back. As the other clock stands still,
 // it is a suspension as well.
@@ -93,13 +92,6 @@ func (w *world) setClock(by time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.set += by
-}
-
-// stop lets time pass in which the process does not run.
-func (w *world) stop(d time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.stopped += d
 }
 
 // look is look by the wall-clock.

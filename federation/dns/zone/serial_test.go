@@ -130,51 +130,6 @@ func TestSerialStaysWithTheClock(t *testing.T) {
 	publish(now.Add(time.Minute), s+60, never)
 }
 
-// TestSerialAfterClockStep sets the clock back by an hour in the middle of a
-// second, then lets it run on with a change every 100 ms: serials go on growing,
-// by one a second, and none is due later than a second from now. The serials are
-// then those of a new block, whose clock is still behind.
-func TestSerialAfterClockStep(t *testing.T) {
-	const name = "fed.example."
-	changes := 0
-	change := func(b *zone.Builder) {
-		changes++
-		b.Put(0, service(fmt.Sprintf("s s.fed.example 192.0.2.1@%d i/TCP", 1+changes)), 1)
-	}
-	b := builder(owner("o", "fed.example"))
-	change(b)
-	last := b.Publish(now.Add(400 * time.Millisecond)).SOA(name).Serial
-	run := func(b *zone.Builder, from time.Time) {
-		t.Helper()
-		began := last
-		for at := from; at.Before(from.Add(20 * time.Second)); at = at.Add(100 * time.Millisecond) {
-			change(b)
-			serial := b.Publish(at).SOA(name).Serial
-			if serial-last > 1 {
-				t.Fatalf("serial %d after %d", serial, last)
-			}
-			if due, ok := b.Due(); ok && (!due.After(at) || due.After(at.Add(time.Second))) {
-				t.Fatalf("due %s after the change", due.Sub(at))
-			} else if !ok && serial == last {
-				t.Fatalf("serial %d stays, and none is due", serial)
-			}
-			last = serial
-		}
-		if moved := last - began; moved < 19 || moved > 21 {
-			t.Errorf("%d serials in 20 s", moved)
-		}
-	}
-	run(b, now.Add(-time.Hour+500*time.Millisecond))
-
-	next := zone.NewBuilder(config(owner("o", "fed.example")), map[string]uint32{name: last})
-	next.SetStatus(0, zone.Status{Live: 1, Known: true})
-	run(next, now.Add(-time.Hour+21*time.Second))
-	change(next)
-	if got, want := next.Publish(now.Add(time.Hour)).SOA(name).Serial, uint32(now.Add(time.Hour).Unix()); got != want {
-		t.Errorf("serial %d when the clock is right again, want %d", got, want)
-	}
-}
-
 // TestSerialsContinue starts builders where others have ended.
 func TestSerialsContinue(t *testing.T) {
 	tests := []struct {
