@@ -54,10 +54,10 @@ var wings = map[string]wing{
 	"federation/wire":     {[]string{"federation", "proto"}, 1800},
 	"federation/policy":   {[]string{"federation", "federation/wire"}, 1300},
 	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2285},
-	"federation/consumer": {[]string{"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"}, 4675},
+	"federation/consumer": {[]string{"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"}, 4665},
 	"federation/owner":    {[]string{"federation", "federation/mtls", "federation/policy", "federation/wire", "internal", "proto"}, 3365},
 	"federation/dns": {
-		[]string{"federation", "federation/consumer", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal"}, 5350,
+		[]string{"federation", "federation/consumer", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal"}, 5230,
 	},
 	"federation/source": {
 		[]string{
@@ -66,7 +66,7 @@ var wings = map[string]wing{
 	},
 	"federation/provider": {[]string{"federation", "internal", "proto"}, 1050},
 	"plugin": {
-		[]string{"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal"}, 1800,
+		[]string{"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal"}, 1785,
 	},
 	"cmd/coredns": {[]string{"internal", "plugin"}, 70},
 	"cmd/federationctl": {
