@@ -19,69 +19,21 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
-// client asks for a name that lives and one that does not, twice a second, and
-// remembers each answer that is none of the right ones.
-type client struct {
-	mu    sync.Mutex
-	block *agent.Block
-	live  []string // right answers for web, without TTL
-	dead  []string // right answers for nope
-	asked int
-	wrong map[string]int
-}
-
-// ask begins to ask, until the test ends or the returned function is called, which
-// reports what was wrong.
-func (w *world) ask(b *agent.Block, live, dead []string) (c *client, stop func()) {
-	c = &client{block: b, live: live, dead: dead, wrong: make(map[string]int)}
-	done := make(chan struct{})
-	var running sync.WaitGroup
-	running.Go(func() {
-		tick := time.NewTicker(500 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			c.once()
-			select {
-			case <-tick.C:
-			case <-done:
-				return
+// answers asks for a name that lives and one that does not, twice a second until a moment. But
+// for their TTL, which is for other tests, the answers are among the right ones.
+func (w *world) answers(b *agent.Block, until time.Time, web, nope []string) {
+	w.t.Helper()
+	for ; time.Now().Before(until); time.Sleep(500 * time.Millisecond) {
+		for name, right := range map[string][]string{"web.fed.example": web, "nope.fed.example": nope} {
+			words := strings.Fields(look(b, name))
+			if len(words) > 1 {
+				words = slices.Delete(words, 1, 2)
+			}
+			if got := strings.Join(words, " "); !slices.Contains(right, got) {
+				w.t.Fatalf("%s is %s, and not one of %q", name, got, right)
 			}
 		}
-	})
-	stop = sync.OnceFunc(func() {
-		close(done)
-		running.Wait()
-		if c.asked == 0 || len(c.wrong) > 0 {
-			w.t.Errorf("of %d questions these got a wrong answer: %v", c.asked, c.wrong)
-		}
-	})
-	w.t.Cleanup(stop)
-	return c, stop
-}
-
-func (c *client) once() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for name, right := range map[string][]string{"web.fed.example": c.live, "nope.fed.example": c.dead} {
-		c.asked++
-		// The TTL is for other tests.
-		words := strings.Fields(look(c.block, name))
-		if len(words) > 1 {
-			words = slices.Delete(words, 1, 2)
-		}
-		if got := strings.Join(words, " "); !slices.Contains(right, got) {
-			c.wrong[name+" is "+got]++
-		}
 	}
-}
-
-// expect changes what is right from now on, once what is under way has come to
-// rest.
-func (c *client) expect(live, dead []string) {
-	synctest.Wait()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.live, c.dead = live, dead
 }
 
 const (
@@ -165,17 +117,15 @@ func TestSilenceIsNoEmptiness(t *testing.T) {
 				for process := range 2 {
 					w.start()
 					b := w.attach(w.block(process, w.kept(file)))
-					_, stop := w.ask(b, servfail, servfail)
-					time.Sleep(20 * time.Second)
+					w.answers(b, time.Now().Add(20*time.Second), servfail, servfail)
 					if b.Ready() {
 						t.Error("ready by silence")
 					}
-					time.Sleep(time.Hour)
+					w.answers(b, time.Now().Add(time.Hour), servfail, servfail)
 					s := w.agent.Status()[0]
 					if s.Known || !s.LastSync.IsZero() || s.Services != 0 || s.State.String() == "synced" {
 						t.Errorf("status is %+v", s)
 					}
-					stop()
 					w.agent.Detach(b)
 					if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
 						t.Errorf("something is kept: %v", err)
@@ -198,31 +148,26 @@ func TestSilenceAfterCatalog(t *testing.T) {
 					_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 					b := w.attach(w.block(1, w.kept(file))) // for an hour
 					time.Sleep(time.Minute)
-					c, silence := w.ask(b, []string{"192.0.2.1", "192.0.2.1 stale"}, nxdomain)
 					stop()
 					lost := time.Now()
 					run(w, ownerAddress)
-					time.Sleep(10 * time.Minute)
+					stale := []string{"192.0.2.1 stale"}
+					w.answers(b, lost.Add(10*time.Minute), append(stale, "192.0.2.1"), nxdomain)
 					if restart {
-						silence()
 						w.agent.Detach(b)
 						w.start()
 						b = w.attach(w.block(2, w.kept(file)))
 						synctest.Wait()
-						c, silence = w.ask(b, []string{"192.0.2.1 stale"}, nxdomain)
 					}
-					time.Sleep(time.Hour - time.Since(lost) - time.Second)
-					c.expect([]string{"192.0.2.1 stale", "NXDOMAIN"}, nxdomain)
-					time.Sleep(5 * time.Second)
-					c.expect(nxdomain, nxdomain)
-					time.Sleep(time.Hour)
+					w.answers(b, lost.Add(time.Hour-time.Second), stale, nxdomain)
+					w.answers(b, lost.Add(time.Hour+4*time.Second), append(stale, "NXDOMAIN"), nxdomain)
+					w.answers(b, lost.Add(2*time.Hour), nxdomain, nxdomain)
 					if s := w.agent.Status()[0]; !s.Expired || s.Services != 0 {
 						t.Errorf("status is %+v", s)
 					}
 					if n := strings.Count(strings.Join(w.log.Lines(), ""), "owner is expired"); n != 1 {
 						t.Errorf("expiry is logged %d times", n)
 					}
-					silence()
 				})
 			})
 		}
