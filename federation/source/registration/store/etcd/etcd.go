@@ -241,30 +241,39 @@ func (s *Store) connect(ctx context.Context) (*clientv3.Client, error) {
 // anywhere makes a request, and where it is not answered in time as many at once as there are
 // members. The client sends requests to them in turn, and a member that hangs keeps
 // those that it gets.
-func (s *Store) anywhere(ctx context.Context, request func(context.Context) error) error {
-	err := within(ctx, s.timing.probe, request)
-	if err == nil || len(s.config.Endpoints) == 1 || ctx.Err() != nil {
-		return err
+func anywhere[T any](ctx context.Context, s *Store, request func(context.Context) (T, error)) (T, error) {
+	for at := 1; ; at = len(s.config.Endpoints) {
+		reply, err := first(ctx, s.timing.probe, at, request)
+		if err == nil || at == len(s.config.Endpoints) || ctx.Err() != nil {
+			return reply, err
+		}
 	}
-	return within(ctx, s.timing.probe, func(ctx context.Context) error {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		errs := make(chan error, len(s.config.Endpoints))
-		for range s.config.Endpoints {
-			go func() { errs <- request(ctx) }()
+}
+
+// first makes so many requests at once, and returns the first answer.
+func first[T any](ctx context.Context, limit time.Duration, at int, request func(context.Context) (T, error)) (reply T, err error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	defer cancel() // the others end at once
+	type answer struct {
+		reply T
+		err   error
+	}
+	answers := make(chan answer, at)
+	for range at {
+		asking.Go(func() {
+			reply, err := request(ctx)
+			answers <- answer{reply, err}
+		})
+	}
+	for range at {
+		a := <-answers
+		if reply, err = a.reply, a.err; err == nil {
+			break
 		}
-		answered := false
-		for range s.config.Endpoints {
-			if err = <-errs; err == nil {
-				answered = true
-				cancel() // the others end at once
-			}
-		}
-		if answered {
-			return nil
-		}
-		return err
-	})
+	}
+	return reply, err
 }
 
 func within(ctx context.Context, limit time.Duration, f func(context.Context) error) error {

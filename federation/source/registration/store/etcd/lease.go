@@ -151,8 +151,8 @@ func (s *Store) adopt(ctx context.Context, client *clientv3.Client, id clientv3.
 
 // renew keeps a lease alive once.
 func (s *Store) renew(ctx context.Context, client *clientv3.Client, id clientv3.LeaseID) error {
-	return s.anywhere(ctx, func(ctx context.Context) error {
-		_, err := client.KeepAliveOnce(ctx, id)
-		return err
+	_, err := anywhere(ctx, s, func(ctx context.Context) (*clientv3.LeaseKeepAliveResponse, error) {
+		return client.KeepAliveOnce(ctx, id)
 	})
+	return err
 }

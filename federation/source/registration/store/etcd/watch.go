@@ -44,28 +44,17 @@ type probe struct {
 }
 
 // ask asks etcd whether it is there. Only a leader with a quorum answers.
-func (s *Store) ask(ctx context.Context, client *clientv3.Client) (p probe) {
-	answers := make(chan probe, 1) // the first one counts
-	known := s.revision.Load()
-	err := s.anywhere(ctx, func(ctx context.Context) error {
-		reply, err := client.Get(ctx, s.marker())
-		if err != nil {
-			return err
-		}
-		answer := probe{known: known, revision: reply.Header.GetRevision()}
-		if len(reply.Kvs) > 0 {
-			answer.begun = string(reply.Kvs[0].GetValue())
-		}
-		select {
-		case answers <- answer:
-		default:
-		}
-		return nil
-	})
+func (s *Store) ask(ctx context.Context, client *clientv3.Client) probe {
+	p := probe{known: s.revision.Load()}
+	reply, err := anywhere(ctx, s, func(ctx context.Context) (*clientv3.GetResponse, error) { return client.Get(ctx, s.marker()) })
 	if err != nil {
 		return probe{err: err}
 	}
-	return <-answers
+	p.revision = reply.Header.GetRevision()
+	if len(reply.Kvs) > 0 {
+		p.begun = string(reply.Kvs[0].GetValue())
+	}
+	return p
 }
 
 // snapshot is all that etcd has, at one revision.
