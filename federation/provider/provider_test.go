@@ -30,8 +30,7 @@ func TestActiveAtHalfOfTheTTL(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.owner(a, grants(ttl))
 		p := w.provider(a)
-		w.set(p, one)
-		w.run(p)
+		w.run(p, one)
 		time.Sleep(10 * time.Minute)
 		times := w.times("a: active")
 		for i := 1; i < len(times); i++ {
@@ -92,8 +91,7 @@ func TestNextOwner(t *testing.T) {
 		})
 		w.owner(b, grants(ttl))
 		p := w.provider(a, b)
-		w.set(p, one, two)
-		w.run(p)
+		w.run(p, one, two)
 		time.Sleep(time.Second)
 		w.times("")
 		begun := time.Since(w.start)
@@ -116,8 +114,7 @@ func TestOwnerBackWithinTheTTL(t *testing.T) {
 	bubble(t, func(w *world) {
 		stop := w.owner(a, grants(ttl))
 		p := w.provider(a)
-		w.set(p, one)
-		w.run(p)
+		w.run(p, one)
 		time.Sleep(time.Second)
 		w.times("")
 		for range 20 {
@@ -142,8 +139,7 @@ func TestOwnerBackWithinTheTTL(t *testing.T) {
 func TestNoOwner(t *testing.T) {
 	bubble(t, func(w *world) {
 		p := w.provider(a, b)
-		w.set(p, one)
-		w.run(p)
+		w.run(p, one)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if n := len(w.log.Lines()); n != 2 {
@@ -162,24 +158,14 @@ func TestNoOwner(t *testing.T) {
 // stay.
 func TestRefused(t *testing.T) {
 	bubble(t, func(w *world) {
-		w.owner(a, func(c conversation) error {
-			for {
-				m, err := c.next()
-				if err != nil || m.GetClose() != nil {
-					return err
-				}
-				answer := granted(m, ttl)
-				if m.GetActive().GetNode() == two && m.GetActive().GetInstance() == "" {
-					answer = refused(m, "quota")
-				}
-				if err := c.Send(answer); err != nil {
-					return err
-				}
+		w.owner(a, answers(func(m *registrationv1.RegisterRequest) []*registrationv1.RegisterResponse {
+			if m.GetActive().GetNode() == two && m.GetActive().GetInstance() == "" {
+				return refused(m, "quota")
 			}
-		})
+			return granted(m, ttl)
+		}))
 		p := w.provider(a)
-		w.set(p, one, two)
-		w.run(p)
+		w.run(p, one, two)
 		synctest.Wait()
 		if got := w.happened("status " + two); got != "status "+two+" refused quota: it is quota" {
 			t.Errorf("has happened: %s", got)
@@ -201,24 +187,12 @@ func TestRefused(t *testing.T) {
 // What has expired is registered again, but not in a loop without end.
 func TestExpired(t *testing.T) {
 	bubble(t, func(w *world) {
-		w.owner(a, func(c conversation) error {
-			for {
-				m, err := c.next()
-				if err != nil || m.GetClose() != nil {
-					return err
-				}
-				if err := c.Send(granted(m, ttl)); err != nil {
-					return err
-				}
-				expired := &registrationv1.Expired{Service: "shop.fed.example", Node: one}
-				if err := c.Send(&registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Expired{Expired: expired}}); err != nil {
-					return err
-				}
-			}
-		})
+		w.owner(a, answers(func(m *registrationv1.RegisterRequest) []*registrationv1.RegisterResponse {
+			expired := &registrationv1.Expired{Service: "shop.fed.example", Node: one}
+			return append(granted(m, ttl), &registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Expired{Expired: expired}})
+		}))
 		p := w.provider(a)
-		w.set(p, one)
-		w.run(p)
+		w.run(p, one)
 		time.Sleep(10*time.Second + beforeEnd)
 		if n := len(w.times("a: active")); n != 11 {
 			t.Errorf("%d Actives in 10 seconds", n)
@@ -241,11 +215,7 @@ func TestVersionMismatch(t *testing.T) {
 				if err := c.Send(opened(2)); err != nil {
 					return err
 				}
-				for {
-					if m, err := c.next(); err != nil || m.GetClose() != nil {
-						return err
-					}
-				}
+				return answers(silence)(c)
 			},
 			"a: close VERSION_MISMATCH this program speaks version 1",
 			isOne + "pending: the owner speaks version 2 of the protocol, and this program version 1",
@@ -271,8 +241,7 @@ func TestVersionMismatch(t *testing.T) {
 			bubble(t, func(w *world) {
 				w.serve(a, tc.script)
 				p := w.provider(a)
-				w.set(p, one)
-				w.run(p)
+				w.run(p, one)
 				time.Sleep(closeWithin)
 				if got := w.happened("close", "pending"); !strings.Contains(got, tc.want) || !strings.Contains(got, tc.status) {
 					t.Errorf("has happened:\n%s", got)
@@ -297,8 +266,7 @@ func TestNotLetIn(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.serve(a, func(conversation) error { return status.Error(codes.PermissionDenied, "who are you\n") })
 		p := w.provider(a)
-		w.set(p, one)
-		w.run(p)
+		w.run(p, one)
 		synctest.Wait()
 		w.expect(isOne+`pending: PermissionDenied: "who are you\n"`, "status")
 		time.Sleep(time.Hour)
@@ -313,8 +281,7 @@ func TestRetryAfter(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.serve(a, func(c conversation) error { return c.Send(closed(registrationv1.Close_PARTING_FRIENDS, time.Minute)) })
 		p := w.provider(a)
-		w.set(p, one)
-		stop := w.run(p)
+		stop := w.run(p, one)
 		time.Sleep(10 * time.Minute)
 		times := w.times("dial")
 		for i := 1; i < len(times); i++ {
@@ -351,11 +318,7 @@ func TestOwnerHangs(t *testing.T) {
 			if err := c.Send(opened(version)); err != nil {
 				return err
 			}
-			for {
-				if _, err := c.Recv(); err != nil {
-					return err
-				}
-			}
+			return answers(silence)(c)
 		},
 		"before it reads": func(c conversation) error {
 			if err := c.Send(opened(version)); err != nil {
@@ -400,25 +363,16 @@ func TestOwnerHangs(t *testing.T) {
 	})
 	t.Run("after a while", func(t *testing.T) {
 		bubble(t, func(w *world) {
-			w.owner(a, func(c conversation) error {
-				for i := range 100 {
-					m, err := c.next()
-					if err != nil {
-						return err
-					}
-					if i < 3 {
-						err = c.Send(granted(m, ttl))
-					}
-					if err != nil {
-						return err
-					}
+			heard := 0
+			w.owner(a, answers(func(m *registrationv1.RegisterRequest) []*registrationv1.RegisterResponse {
+				if heard++; heard > 3 {
+					return nil
 				}
-				return nil
-			})
+				return granted(m, ttl)
+			}))
 			w.owner(b, grants(ttl))
 			p := w.provider(a, b)
-			w.set(p, one)
-			w.run(p)
+			w.run(p, one)
 			for range 600 {
 				time.Sleep(beforeEnd)
 				// Owners expire a node 1.5 ttl after its last Active, of which one more
@@ -459,24 +413,15 @@ func TestSlowOwners(t *testing.T) {
 // left then.
 func TestStoreAway(t *testing.T) {
 	bubble(t, func(w *world) {
-		w.owner(a, func(c conversation) error {
-			for {
-				m, err := c.next()
-				if err != nil || m.GetClose() != nil {
-					return err
-				}
-				if m.GetActive().GetNode() != one {
-					continue
-				}
-				if err := c.Send(granted(m, ttl)); err != nil {
-					return err
-				}
+		w.owner(a, answers(func(m *registrationv1.RegisterRequest) []*registrationv1.RegisterResponse {
+			if m.GetActive().GetNode() != one {
+				return nil
 			}
-		})
+			return granted(m, ttl)
+		}))
 		w.owner(b, grants(ttl))
 		p := w.provider(a, b)
-		w.set(p, one)
-		w.run(p)
+		w.run(p, one)
 		time.Sleep(time.Minute)
 		w.set(p, two)
 		time.Sleep(10 * time.Minute)
@@ -493,34 +438,25 @@ func TestStoreAway(t *testing.T) {
 // An answer does not say which Active it is to. The late one to a heartbeat is none to the
 // node as it is since.
 func TestLateAnswer(t *testing.T) {
-	for _, late := range []func(*registrationv1.RegisterRequest) *registrationv1.RegisterResponse{
-		func(m *registrationv1.RegisterRequest) *registrationv1.RegisterResponse { return granted(m, ttl) },
-		func(m *registrationv1.RegisterRequest) *registrationv1.RegisterResponse { return refused(m, "quota") },
-	} {
+	for _, rule := range []string{"", "quota"} {
 		bubble(t, func(w *world) {
-			w.owner(a, func(c conversation) error {
-				for number := 1; ; number++ {
-					m, err := c.next()
-					if err != nil || m.GetClose() != nil {
-						return err
-					}
-					answer := granted(m, ttl)
-					if number == 2 {
-						time.Sleep(time.Second)
-						answer = late(m)
-					}
-					if m.GetActive().GetDescription() != "" {
-						time.Sleep(time.Second)
-						answer = refused(m, "full")
-					}
-					if err := c.Send(answer); err != nil {
-						return err
+			heard := 0
+			w.owner(a, answers(func(m *registrationv1.RegisterRequest) []*registrationv1.RegisterResponse {
+				heard++
+				switch {
+				case m.GetActive().GetDescription() != "":
+					time.Sleep(time.Second)
+					return refused(m, "full")
+				case heard == 2:
+					time.Sleep(time.Second)
+					if rule != "" {
+						return refused(m, rule)
 					}
 				}
-			})
+				return granted(m, ttl)
+			}))
 			p := w.provider(a)
-			w.set(p, one)
-			w.run(p)
+			w.run(p, one)
 			for n := 0; n < 2; n += len(w.times("a: active")) {
 				time.Sleep(100 * time.Millisecond)
 			}
@@ -536,8 +472,7 @@ func TestLateAnswer(t *testing.T) {
 func clearAway(w *world) *Provider {
 	stop := w.owner(a, grants(ttl))
 	p := w.provider(a)
-	w.set(p, one, two)
-	w.run(p)
+	w.run(p, one, two)
 	synctest.Wait()
 	stop()
 	p.Clear("shop.fed.example", two)
@@ -592,8 +527,7 @@ func TestEnd(t *testing.T) {
 			return err
 		})
 		p := w.provider(a)
-		w.set(p, one)
-		stop := w.run(p)
+		stop := w.run(p, one)
 		synctest.Wait()
 		if took := stop(); took != 2*time.Second {
 			t.Errorf("the end takes %v", took)
@@ -645,8 +579,7 @@ func TestEndWithTrouble(t *testing.T) {
 					w.owner(b, grants(ttl))
 				}
 				p := w.provider(a, b)
-				w.set(p, one)
-				stop := w.run(p)
+				stop := w.run(p, one)
 				synctest.Wait()
 				if took := stop(); took != tc.took {
 					t.Errorf("the end takes %v", took)
@@ -659,8 +592,7 @@ func TestEndWithTrouble(t *testing.T) {
 		bubble(t, func(w *world) {
 			stopA := w.owner(a, grants(ttl))
 			p := w.provider(a, b)
-			w.set(p, one)
-			stop := w.run(p)
+			stop := w.run(p, one)
 			synctest.Wait()
 			stopA()
 			time.Sleep(time.Second)
@@ -690,8 +622,7 @@ func TestDrain(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.owner(a, grants(ttl))
 		p := w.provider(a)
-		w.set(p, one)
-		stop := w.run(p)
+		stop := w.run(p, one)
 		synctest.Wait()
 		begun := time.Now()
 		if err := p.Drain(w.Context(), ttl); err != nil || time.Since(begun) != ttl {

@@ -175,8 +175,9 @@ func (c conversation) next() (*registrationv1.RegisterRequest, error) {
 	return m, nil
 }
 
-// grants is the script of an owner in order, which grants a ttl for everything.
-func grants(ttl time.Duration) script {
+// answers is the script of an owner that says something to each Active, and ends with the Close of
+// the program.
+func answers(to func(active *registrationv1.RegisterRequest) []*registrationv1.RegisterResponse) script {
 	return func(c conversation) error {
 		for {
 			m, err := c.next()
@@ -185,8 +186,11 @@ func grants(ttl time.Duration) script {
 				return err
 			case m.GetClose() != nil:
 				return nil
-			case m.GetActive() != nil:
-				if err := c.Send(granted(m, ttl)); err != nil {
+			case m.GetActive() == nil:
+				continue
+			}
+			for _, answer := range to(m) {
+				if err := c.Send(answer); err != nil {
 					return err
 				}
 			}
@@ -194,20 +198,27 @@ func grants(ttl time.Duration) script {
 	}
 }
 
+func silence(*registrationv1.RegisterRequest) []*registrationv1.RegisterResponse { return nil }
+
+// grants is the script of an owner in order, which grants a ttl for everything.
+func grants(ttl time.Duration) script {
+	return answers(func(m *registrationv1.RegisterRequest) []*registrationv1.RegisterResponse { return granted(m, ttl) })
+}
+
 func opened(version uint32) *registrationv1.RegisterResponse {
 	return &registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Open{Open: &registrationv1.Open{Version: version}}}
 }
 
-func granted(m *registrationv1.RegisterRequest, ttl time.Duration) *registrationv1.RegisterResponse {
-	return &registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Granted{Granted: &registrationv1.Granted{
+func granted(m *registrationv1.RegisterRequest, ttl time.Duration) []*registrationv1.RegisterResponse {
+	return []*registrationv1.RegisterResponse{{Message: &registrationv1.RegisterResponse_Granted{Granted: &registrationv1.Granted{
 		Service: m.GetActive().GetService(), Node: m.GetActive().GetNode(), Ttl: durationpb.New(ttl), Uri: "https://192.0.2.1:443",
-	}}}
+	}}}}
 }
 
-func refused(m *registrationv1.RegisterRequest, rule string) *registrationv1.RegisterResponse {
-	return &registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Refused{Refused: &registrationv1.Refused{
+func refused(m *registrationv1.RegisterRequest, rule string) []*registrationv1.RegisterResponse {
+	return []*registrationv1.RegisterResponse{{Message: &registrationv1.RegisterResponse_Refused{Refused: &registrationv1.Refused{
 		Service: m.GetActive().GetService(), Node: m.GetActive().GetNode(), Rule: rule, Reason: "it is " + rule,
-	}}}
+	}}}}
 }
 
 func closed(reason registrationv1.Close_Reason, after time.Duration) *registrationv1.RegisterResponse {
@@ -252,10 +263,11 @@ func (w *world) set(p *Provider, uris ...string) {
 	}
 }
 
-// run runs a provider until the returned function is called, or the test ends. The function
-// returns how long the end has taken.
-func (w *world) run(p *Provider) (stop func() time.Duration) {
+// run sets nodes, and runs a provider until the returned function is called, or the test ends.
+// The function returns how long the end has taken.
+func (w *world) run(p *Provider, uris ...string) (stop func() time.Duration) {
 	w.Helper()
+	w.set(p, uris...)
 	end := must.Run(w, p.Run)
 	return func() time.Duration {
 		begun := time.Now()

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/storetest"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
@@ -18,7 +19,7 @@ func BenchmarkCommit(b *testing.B) {
 			<-r.states
 			changes := make([]store.Change, batch)
 			for i := range changes {
-				changes[i] = putOf(testNode(b, i, "a node of a benchmark"), 0)
+				changes[i] = storetest.Put(testNode(b, i, "a node of a benchmark"), 0)
 			}
 			b.ReportAllocs()
 			for i := 0; i < b.N; i += batch {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/storetest"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
@@ -187,7 +188,7 @@ func TestFullDisk(t *testing.T) {
 				r := started(t, c, state{map[string]int64{}, false})
 				want, full := map[string]int64{}, 0
 				for i := range 2000 {
-					changes := []store.Change{putOf(testNode(t, 2*i, strings.Repeat("x", 200)), 0), putOf(testNode(t, 2*i+1, strings.Repeat("y", 200)), 0)}
+					changes := []store.Change{storetest.Put(testNode(t, 2*i, strings.Repeat("x", 200)), 0), storetest.Put(testNode(t, 2*i+1, strings.Repeat("y", 200)), 0)}
 					outcomes, err := r.Commit(t.Context(), changes)
 					switch {
 					case err == nil:

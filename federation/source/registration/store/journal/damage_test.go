@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/storetest"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
@@ -84,7 +85,7 @@ func reopened(t *testing.T, data []byte, want state, damaged bool) {
 		must.Do(t, os.WriteFile(c.Path+lockSuffix, mark{File: found.last.File}.append(nil, found.version), 0o600))
 		r := started(t, c, want)
 		n := testNode(t, 99, "new")
-		want.nodes[textOf(n)] = r.commit(t, putOf(n, 0))[0]
+		want.nodes[textOf(n)] = storetest.Commit(t, r, storetest.Put(n, 0))[0]
 		time.Sleep(5 * time.Minute)
 		r.stop()
 		started(t, c, state{want.nodes, true}).stop()

@@ -21,6 +21,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/storetest"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
@@ -99,24 +100,6 @@ func started(t testing.TB, c Config, want state) running {
 	return r
 }
 
-// commit makes changes that must be made, and returns the versions.
-func (r running) commit(t testing.TB, changes ...store.Change) []int64 {
-	t.Helper()
-	outcomes := must.Get(r.Commit(t.Context(), changes))(t)
-	var versions []int64
-	for i, o := range outcomes {
-		if o.Conflict {
-			t.Errorf("change %d is in conflict", i)
-		}
-		versions = append(versions, o.Version)
-	}
-	return versions
-}
-
-func putOf(n *node.Node, before int64) store.Change {
-	return store.Change{Key: n.Key, Node: n, Before: before}
-}
-
 func configIn(t testing.TB) Config {
 	return Config{Path: filepath.Join(t.TempDir(), "nodes"), Lifetime: time.Hour, Convergence: 2 * time.Minute}
 }
@@ -139,7 +122,7 @@ func TestOlder(t *testing.T) {
 			other := configIn(t)
 			r := started(t, other, state{map[string]int64{}, false})
 			for i := range 20 {
-				r.commit(t, putOf(testNode(t, i, "other"), 0))
+				storetest.Commit(t, r, storetest.Put(testNode(t, i, "other"), 0))
 			}
 			time.Sleep(5 * time.Minute)
 			r.stop()
@@ -152,7 +135,7 @@ func TestOlder(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := configIn(t)
 				r := started(t, c, state{map[string]int64{}, false})
-				r.commit(t, putOf(testNode(t, 0, "a"), 0))
+				storetest.Commit(t, r, storetest.Put(testNode(t, 0, "a"), 0))
 				time.Sleep(5 * time.Minute)
 				r.stop()
 				old := filepath.Join(t.TempDir(), "copy")
@@ -162,7 +145,7 @@ func TestOlder(t *testing.T) {
 					t.Error("a file is not complete that nobody has touched")
 				}
 				for i := range 9 {
-					r.commit(t, putOf(testNode(t, 1+i, "b"), 0))
+					storetest.Commit(t, r, storetest.Put(testNode(t, 1+i, "b"), 0))
 				}
 				r.stop()
 				tt.spoil(t, c, old)
@@ -186,16 +169,16 @@ func TestRestart(t *testing.T) {
 		c := configIn(t)
 		r := started(t, c, state{map[string]int64{}, false})
 		a, b := testNode(t, 1, "a"), testNode(t, 2, "b")
-		if diff := cmp.Diff([]int64{1, 2}, r.commit(t, putOf(a, 0), putOf(b, 0))); diff != "" {
+		if diff := cmp.Diff([]int64{1, 2}, storetest.Commit(t, r, storetest.Put(a, 0), storetest.Put(b, 0))); diff != "" {
 			t.Error(diff)
 		}
-		outcomes, err := r.Commit(t.Context(), []store.Change{putOf(a, 0), putOf(testNode(t, 2, "c"), 2), {Key: testNode(t, 3, "").Key, Before: 9}})
+		outcomes, err := r.Commit(t.Context(), []store.Change{storetest.Put(a, 0), storetest.Put(testNode(t, 2, "c"), 2), {Key: testNode(t, 3, "").Key, Before: 9}})
 		if diff := cmp.Diff([]store.Outcome{{Version: 1, Conflict: true}, {Version: 3}, {Conflict: true}}, outcomes); err != nil || diff != "" {
 			t.Errorf("%v, -want +got:\n%s", err, diff)
 		}
-		r.commit(t, store.Change{Key: a.Key, Before: 1})
+		storetest.Commit(t, r, store.Change{Key: a.Key, Before: 1})
 		r.stop()
-		if _, err := r.Commit(t.Context(), []store.Change{putOf(a, 0)}); !errors.Is(err, errNotOpen) {
+		if _, err := r.Commit(t.Context(), []store.Change{storetest.Put(a, 0)}); !errors.Is(err, errNotOpen) {
 			t.Errorf("a commit after the end: %v", err)
 		}
 
@@ -204,7 +187,7 @@ func TestRestart(t *testing.T) {
 		time.Sleep(4 * time.Minute)
 		r.stop()
 		r = started(t, c, state{want, true})
-		if diff := cmp.Diff([]int64{5}, r.commit(t, putOf(a, 0))); diff != "" {
+		if diff := cmp.Diff([]int64{5}, storetest.Commit(t, r, storetest.Put(a, 0))); diff != "" {
 			t.Errorf("the version after a deletion that was the last: %s", diff)
 		}
 		if info, err := os.Stat(c.Path); err != nil || info.Mode() != mode {
@@ -220,7 +203,7 @@ func TestLifetime(t *testing.T) {
 		c := configIn(t)
 		r := started(t, c, state{map[string]int64{}, false})
 		n := testNode(t, 1, "a")
-		r.commit(t, putOf(n, 0))
+		storetest.Commit(t, r, storetest.Put(n, 0))
 		time.Sleep(3 * time.Hour)
 		r.stop()
 		want := map[string]int64{textOf(n): 1}
@@ -247,7 +230,7 @@ func TestIdle(t *testing.T) {
 		r := started(t, c, state{map[string]int64{}, false})
 		before := must.Get(os.Stat(c.Path))(t)
 		n := testNode(t, 1, "a")
-		r.commit(t, putOf(n, 0))
+		storetest.Commit(t, r, storetest.Put(n, 0))
 		time.Sleep(2 * syncEvery)
 		synctest.Wait()
 		r.mu.Lock()
@@ -280,7 +263,7 @@ func TestConverged(t *testing.T) {
 		c.Convergence = stampEvery * 3 / 2
 		r := started(t, c, state{map[string]int64{}, false})
 		n := testNode(t, 1, "a")
-		r.commit(t, putOf(n, 0))
+		storetest.Commit(t, r, storetest.Put(n, 0))
 		time.Sleep(c.Convergence + 2*syncEvery)
 		synctest.Wait()
 		copied := configIn(t)
@@ -301,9 +284,9 @@ func TestCompaction(t *testing.T) {
 		for round := range 100 {
 			var changes []store.Change
 			for i := range 200 {
-				changes = append(changes, putOf(testNode(t, i, strings.Repeat("x", round)), max(0, version-199+int64(i))))
+				changes = append(changes, storetest.Put(testNode(t, i, strings.Repeat("x", round)), max(0, version-199+int64(i))))
 			}
-			versions := r.commit(t, changes...)
+			versions := storetest.Commit(t, r, changes...)
 			version = versions[199]
 			if round == 99 {
 				for i, change := range changes {
@@ -332,7 +315,7 @@ func TestCompactionBesideCommits(t *testing.T) {
 	wg.Go(func() {
 		defer close(done)
 		for i := range 3000 {
-			if _, err := s.Commit(t.Context(), []store.Change{putOf(testNode(t, i, "a"), 0)}); err != nil {
+			if _, err := s.Commit(t.Context(), []store.Change{storetest.Put(testNode(t, i, "a"), 0)}); err != nil {
 				t.Error(err)
 				return
 			}
@@ -370,7 +353,7 @@ func TestNotAtItsPath(t *testing.T) {
 			func() error { return errors.Join(os.Remove(c.Path), os.WriteFile(c.Path, nil, 0o600)) },
 		} {
 			n := testNode(t, i, "a")
-			want[textOf(n)] = r.commit(t, putOf(n, 0))[0]
+			want[textOf(n)] = storetest.Commit(t, r, storetest.Put(n, 0))[0]
 			must.Do(t, vanish())
 			time.Sleep(stampEvery + 10*time.Second)
 			synctest.Wait()
@@ -389,7 +372,7 @@ func TestLock(t *testing.T) {
 		c := configIn(t)
 		first := started(t, c, state{map[string]int64{}, false})
 		n := testNode(t, 1, "a")
-		first.commit(t, putOf(n, 0))
+		storetest.Commit(t, first, storetest.Put(n, 0))
 		link := c
 		link.Path = filepath.Join(t.TempDir(), "link")
 		must.Do(t, os.Symlink(c.Path, link.Path))
@@ -442,7 +425,7 @@ func TestAway(t *testing.T) {
 				if got := <-r.states; len(got.nodes) > 0 || got.complete {
 					t.Errorf("the state is %v", got)
 				}
-				r.commit(t, putOf(testNode(t, 1, "a"), 0))
+				storetest.Commit(t, r, storetest.Put(testNode(t, 1, "a"), 0))
 			})
 		})
 	}
@@ -465,15 +448,15 @@ func TestNoNewFile(t *testing.T) {
 		r := started(t, c, state{map[string]int64{}, false})
 		n := testNode(t, 1, "a")
 		for range 3 {
-			if _, err := r.Commit(t.Context(), []store.Change{putOf(n, 0)}); !errors.Is(err, os.ErrExist) {
+			if _, err := r.Commit(t.Context(), []store.Change{storetest.Put(n, 0)}); !errors.Is(err, os.ErrExist) {
 				t.Errorf("a commit: %v", err)
 			}
 			time.Sleep(5 * time.Second)
 		}
 		must.Do(t, os.RemoveAll(c.Path+newSuffix))
-		_, _ = r.Commit(t.Context(), []store.Change{putOf(n, 0)})
+		_, _ = r.Commit(t.Context(), []store.Change{storetest.Put(n, 0)})
 		time.Sleep(5 * time.Second)
-		r.commit(t, putOf(n, 0))
+		storetest.Commit(t, r, storetest.Put(n, 0))
 		r.stop()
 		started(t, c, state{map[string]int64{textOf(n): 1}, false})
 	})
