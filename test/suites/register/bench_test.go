@@ -147,15 +147,13 @@ func changed(b *testing.B, w *world, n int) []time.Duration {
 // memory returns how much memory a process has, now and at most, in MiB.
 func memory(b *testing.B, pid int) (now, most float64) {
 	b.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	must.Do(b, err)
+	text := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))(b)
 	value := func(field string) float64 {
 		match := regexp.MustCompile(field + `:\s+(\d+) kB`).FindSubmatch(text)
 		if match == nil {
 			b.Fatalf("/proc has no %s", field)
 		}
-		n, err := strconv.ParseFloat(string(match[1]), 64)
-		must.Do(b, err)
+		n := must.Get(strconv.ParseFloat(string(match[1]), 64))(b)
 		return n / 1024
 	}
 	return value("VmRSS"), value("VmHWM")
@@ -167,14 +165,12 @@ const tickRate = 100
 // cpu returns the processor time that a process has used.
 func cpu(b *testing.B, pid int) time.Duration {
 	b.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	must.Do(b, err)
+	text := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)))(b)
 	_, rest, _ := strings.Cut(string(text), ") ") // behind the name of the program
 	fields := strings.Fields(rest)
 	var sum time.Duration
 	for _, field := range fields[11:13] { // utime, stime: proc(5)
-		n, err := strconv.Atoi(field)
-		must.Do(b, err)
+		n := must.Get(strconv.Atoi(field))(b)
 		sum += time.Duration(n) * time.Second / tickRate
 	}
 	return sum

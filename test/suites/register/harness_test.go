@@ -170,8 +170,7 @@ func (o *owner) pauses() int { return o.Logged("this process has not run for a w
 // federation_owner_registration_; the values of several series are added up.
 func (o *owner) metric(t testing.TB, name string) (sum float64) {
 	t.Helper()
-	response, err := http.Get("http://" + o.metrics + "/metrics")
-	must.Do(t, err)
+	response := must.Get(http.Get("http://" + o.metrics + "/metrics"))(t)
 	defer response.Body.Close()
 	lines := bufio.NewScanner(response.Body)
 	for lines.Scan() {
@@ -180,8 +179,7 @@ func (o *owner) metric(t testing.TB, name string) (sum float64) {
 			continue
 		}
 		var n float64
-		_, err := fmt.Sscan(value, &n)
-		must.Do(t, err)
+		_ = must.Get(fmt.Sscan(value, &n))(t)
 		sum += n
 	}
 	must.Do(t, lines.Err())
@@ -208,15 +206,12 @@ func (w *world) launch(t testing.TB, c fleet.Config) *providers {
 	if c.Addresses == nil {
 		c.Addresses = w.addresses()
 	}
-	config, err := json.Marshal(c) //nolint:musttag // both sides are package fleet
-	must.Do(t, err)
+	config := must.Get(json.Marshal(c))(t) //nolint:musttag // both sides are package fleet
 	p := &providers{Config: c, cmd: exec.Command(os.Args[0]), done: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), fleetVariable+"="+string(config))
 	p.cmd.Stderr = os.Stderr
-	p.stdin, err = p.cmd.StdinPipe()
-	must.Do(t, err)
-	stdout, err := p.cmd.StdoutPipe()
-	must.Do(t, err)
+	p.stdin = must.Get(p.cmd.StdinPipe())(t)
+	stdout := must.Get(p.cmd.StdoutPipe())(t)
 	must.Do(t, p.cmd.Start())
 	go func() { // it ends with the process, which ends with its stdin
 		defer close(p.done)
@@ -262,8 +257,7 @@ func (p *providers) connected(t testing.TB) {
 // begin has the fleet register its nodes.
 func (p *providers) begin(t testing.TB) {
 	t.Helper()
-	_, err := io.WriteString(p.stdin, "\n")
-	must.Do(t, err)
+	_ = must.Get(io.WriteString(p.stdin, "\n"))(t)
 }
 
 // granted waits until all nodes are registered, and returns when the fleet said so.

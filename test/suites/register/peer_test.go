@@ -28,12 +28,9 @@ type peer struct {
 // dial connects to an owner, as one of the identities of the world.
 func (w *world) dial(t testing.TB, o *owner, name string) registrationv1.RegistrationServiceClient {
 	t.Helper()
-	source, err := mtls.Load(w.Files(name), nil)
-	must.Do(t, err)
-	id, err := federation.ParseID(ownerID)
-	must.Do(t, err)
-	conn, err := grpc.NewClient("passthrough:///"+o.address, grpc.WithTransportCredentials(source.Client("localhost", []federation.ID{id})))
-	must.Do(t, err)
+	source := must.Get(mtls.Load(w.Files(name), nil))(t)
+	id := must.Get(federation.ParseID(ownerID))(t)
+	conn := must.Get(grpc.NewClient("passthrough:///"+o.address, grpc.WithTransportCredentials(source.Client("localhost", []federation.ID{id}))))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	return registrationv1.NewRegistrationServiceClient(conn)
 }
@@ -43,8 +40,7 @@ func (w *world) dial(t testing.TB, o *owner, name string) registrationv1.Registr
 func (w *world) provider(t testing.TB, o *owner, name string) *peer {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	stream, err := w.dial(t, o, name).Register(ctx)
-	must.Do(t, err)
+	stream := must.Get(w.dial(t, o, name).Register(ctx))(t)
 	p := &peer{stream: stream, responses: make(chan *registrationv1.RegisterResponse, 1024), ended: make(chan error, 1)}
 	done := make(chan struct{})
 	go func() {

@@ -64,8 +64,7 @@ func TestConversation(t *testing.T) {
 // conversation returns what the two sides say in docs/protocol.md, one message in each.
 func conversation(t *testing.T) (lines []string) {
 	t.Helper()
-	text, err := os.ReadFile("../../../docs/protocol.md")
-	must.Do(t, err)
+	text := must.Get(os.ReadFile("../../../docs/protocol.md"))(t)
 	_, block, _ := strings.Cut(string(text), "\n### A conversation\n")
 	_, block, _ = strings.Cut(block, "\n```text\n")
 	block, _, _ = strings.Cut(block, "\n```\n")

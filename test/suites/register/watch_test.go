@@ -173,19 +173,16 @@ type follower struct {
 // follow subscribes to owners until the end of the test.
 func (w *world) follow(t testing.TB, addresses ...string) *follower {
 	t.Helper()
-	source, err := mtls.Load(w.Files("coredns"), slog.New(slog.DiscardHandler))
-	must.Do(t, err)
-	id, err := federation.ParseID(ownerID)
-	must.Do(t, err)
+	source := must.Get(mtls.Load(w.Files("coredns"), slog.New(slog.DiscardHandler)))(t)
+	id := must.Get(federation.ParseID(ownerID))(t)
 	f := &follower{
 		services: make(map[string]*federation.Service), withdrawn: make(map[string]time.Time), changed: make(map[string]time.Time),
 	}
-	m, err := consumer.New(consumer.Config{
+	m := must.Get(consumer.New(consumer.Config{
 		Subscription: consumer.Subscription{Addresses: addresses, Identity: mtls.Consumer{Source: source, IDs: []federation.ID{id}}},
 		Rules:        catalog.Rules{Settle: time.Minute, Retention: time.Hour},
 		Publish:      f.publish,
-	})
-	must.Do(t, err)
+	}))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = source.Run(ctx) })

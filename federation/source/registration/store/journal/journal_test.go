@@ -82,12 +82,10 @@ func run(t testing.TB, c Config) running {
 	t.Helper()
 	s := New(c)
 	w := &watcher{make(chan state, 10), make(chan error, 10)}
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() { s.Run(ctx, w) })
-	stop := func() { cancel(); wg.Wait() }
-	t.Cleanup(stop)
-	return running{s, w, stop}
+	return running{s, w, must.Run(t, func(ctx context.Context) error {
+		s.Run(ctx, w)
+		return nil
+	})}
 }
 
 // started is run which checks what the watcher is told first.

@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // patience bounds each wait, on a machine that is busy.
@@ -23,18 +24,9 @@ const patience = time.Minute
 // Node returns a valid node of the service web-SERVICE.acme.example, in one stream.
 // Nodes with the same service and number have the same key.
 func Node(service, number int, stream uint64) *node.Node {
-	name, err := federation.ParseFQDN(fmt.Sprintf("web-%d.acme.example", service))
-	if err != nil {
-		panic(err)
-	}
-	uri, err := node.ParseURI(fmt.Sprintf("https://10.%d.%d.%d:8443", number>>16&255, number>>8&255, number&255), netip.Addr{})
-	if err != nil {
-		panic(err)
-	}
-	provider, err := federation.ParseID("spiffe://acme.example/web")
-	if err != nil {
-		panic(err)
-	}
+	name := must.Value(federation.ParseFQDN(fmt.Sprintf("web-%d.acme.example", service)))
+	uri := must.Value(node.ParseURI(fmt.Sprintf("https://10.%d.%d.%d:8443", number>>16&255, number>>8&255, number&255), netip.Addr{}))
+	provider := must.Value(federation.ParseID("spiffe://acme.example/web"))
 	return &node.Node{
 		Key: node.Key{Service: name, URI: uri}, Metadata: federation.Pairs(map[string]string{"zone": "a"}), TTL: 30 * time.Second,
 		Provider: provider, Rule: "web", Owner: "owner", Stream: stream, Since: time.Unix(1_700_000_000, 0).UTC(),
@@ -168,14 +160,10 @@ func (r *Recorder) Wait(what string, promised time.Duration, condition func(Told
 func Start(tb testing.TB, s store.Store) (r *Recorder, stop func()) {
 	tb.Helper()
 	r = NewRecorder(tb)
-	ctx, cancel := context.WithCancel(tb.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() { s.Run(ctx, r) })
-	stop = func() {
-		cancel()
-		wg.Wait()
-	}
-	tb.Cleanup(stop)
+	stop = must.Run(tb, func(ctx context.Context) error {
+		s.Run(ctx, r)
+		return nil
+	})
 	r.Wait("first State", time.Second, func(t Told) bool { return t.States > 0 })
 	return r, stop
 }
@@ -191,10 +179,7 @@ func Delete(key node.Key, before int64) store.Change { return store.Change{Key: 
 // Commit commits changes, none of which may be in conflict, and returns their versions.
 func Commit(tb testing.TB, s store.Store, changes ...store.Change) []int64 {
 	tb.Helper()
-	outcomes, err := s.Commit(tb.Context(), changes)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	outcomes := must.Get(s.Commit(tb.Context(), changes))(tb)
 	if len(outcomes) != len(changes) {
 		tb.Fatalf("%d outcomes of %d changes", len(outcomes), len(changes))
 	}
@@ -249,10 +234,7 @@ func testConflicts(t *testing.T, s store.Store) {
 	a, b, c := Node(1, 1, 7), Node(1, 2, 7), Node(1, 3, 7)
 	versions := Commit(t, s, Put(a, 0), Put(b, 0))
 	changes := []store.Change{Put(a, 0), Put(b, versions[1]), Delete(c.Key, versions[1])}
-	outcomes, err := s.Commit(t.Context(), changes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	outcomes := must.Get(s.Commit(t.Context(), changes))(t)
 	if o := outcomes[0]; !o.Conflict || o.Version != versions[0] {
 		t.Errorf("put of a key that is there: %+v, want a conflict with %d", o, versions[0])
 	}
@@ -262,10 +244,7 @@ func testConflicts(t *testing.T, s store.Store) {
 	if o := outcomes[2]; !o.Conflict {
 		t.Errorf("deletion of a key that is not there: %+v", o)
 	}
-	outcomes, err = s.Commit(t.Context(), []store.Change{Delete(a.Key, 0), Delete(b.Key, versions[1])})
-	if err != nil {
-		t.Fatal(err)
-	}
+	outcomes = must.Get(s.Commit(t.Context(), []store.Change{Delete(a.Key, 0), Delete(b.Key, versions[1])}))(t)
 	for i, o := range outcomes {
 		if !o.Conflict {
 			t.Errorf("deletion %d of an old version: %+v", i, o)
@@ -285,10 +264,7 @@ func testBatch(t *testing.T, s store.Store) {
 			Commit(t, s, Put(n, 0))
 		}
 	}
-	outcomes, err := s.Commit(t.Context(), changes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	outcomes := must.Get(s.Commit(t.Context(), changes))(t)
 	for i, o := range outcomes {
 		if o.Conflict != (i%taken == 0) || o.Version <= 0 {
 			t.Fatalf("change %d: %+v", i, o)
