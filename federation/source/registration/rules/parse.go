@@ -26,8 +26,8 @@ const (
 
 // document is what stands in a file.
 type document struct {
-	Rules     []*entry   `yaml:"rules" needs:"name providers services" most:"1000"`
-	Observers []observer `yaml:"observers" as:"observer" most:"256"`
+	Rules     []*entry     `yaml:"rules" needs:"name providers services" most:"1000"`
+	Observers []pattern.ID `yaml:"observers" as:"observer" most:"256"`
 }
 
 // entry is a rule as it stands in a file.
@@ -43,15 +43,6 @@ type entry struct {
 	} `yaml:"ttl"`
 	Quota int `yaml:"quota" as:"quota" default:"100"`
 }
-
-// observer is a pattern of identities, and how it is written.
-type observer struct {
-	pattern.ID
-
-	text string
-}
-
-func (o observer) String() string { return o.text }
 
 // address is what a rule allows, one of the first three, and how it is written.
 type address struct {
@@ -69,7 +60,7 @@ func Parse(data []byte) (*Rules, []problem.Problem) {
 	var in document
 	d := problem.Read(data, MaxBytes, "rules are", "rules", map[string]problem.Format{
 		"name": problem.Of(parseName), "provider": problem.Of(capture.ParseID), "service": problem.Of(capture.ParseName),
-		"address": problem.Of(parseAddress), "ttl": problem.Of(parseTTL), "quota": problem.Of(parseQuota), "observer": problem.Of(parseObserver),
+		"address": problem.Of(parseAddress), "ttl": problem.Of(parseTTL), "quota": problem.Of(parseQuota), "observer": problem.Of(pattern.ParseID),
 	}, &in)
 	rules := &Rules{observers: in.Observers}
 	names := make(map[string]int) // lines
@@ -162,11 +153,6 @@ func (r *rule) checkCaptures(d *problem.Document, path string) {
 	}
 	check("services", r.services)
 	check("addresses", r.hosts)
-}
-
-func parseObserver(text string) (observer, error) {
-	p, err := pattern.ParseID(text)
-	return observer{p, text}, err
 }
 
 // parseAddress takes what a rule allows: the word peer for the address of the connection,

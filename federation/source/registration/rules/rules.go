@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern/capture"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 )
@@ -64,7 +65,7 @@ func refusef(word, format string, args ...any) error {
 // value refuses everything.
 type Rules struct {
 	rules     []rule
-	observers []observer
+	observers []pattern.ID
 }
 
 // rule is a rule that was parsed.
