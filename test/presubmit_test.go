@@ -62,7 +62,7 @@ var wings = map[string]wing{
 	"federation/source": {
 		[]string{
 			"federation", "federation/consumer", "federation/mtls", "federation/owner", "federation/policy", "federation/wire", "internal", "proto",
-		}, 12050,
+		}, 11650,
 	},
 	"federation/provider": {[]string{"federation", "internal", "proto"}, 1050},
 	"plugin": {

@@ -217,7 +217,6 @@ const exclude = corev1.LabelNodeExcludeBalancers
 
 // nodes returns the nodes that forward to the Service, or why there is none.
 func (t *translation) nodes() (nodes []*corev1.Node, why string) {
-	local := t.Service.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 	candidates := slices.DeleteFunc(slices.Clone(t.Nodes), func(n *corev1.Node) bool {
 		_, excluded := n.Labels[exclude]
 		return excluded || n.DeletionTimestamp != nil
@@ -225,24 +224,17 @@ func (t *translation) nodes() (nodes []*corev1.Node, why string) {
 	// Where no node is ready it is rather their control plane that does not hear of them:
 	// nothing is better than another then.
 	blind := !slices.ContainsFunc(candidates, isReady)
-	with := make(map[string]bool)
-	if local {
-		t.each(blind || t.Service.Spec.PublishNotReadyAddresses, func(_ *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint) {
-			if e.NodeName != nil {
-				with[*e.NodeName] = true
-			}
-		})
-	}
+	nodes = slices.DeleteFunc(candidates, func(n *corev1.Node) bool { return !blind && !isReady(n) })
 	why = "no node takes traffic from outside"
-	for _, node := range candidates {
-		if !blind && !isReady(node) {
-			continue
-		}
-		if local && !with[node.Name] {
+	if t.Service.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
+		with := sets.New[string]()
+		t.each(blind || t.Service.Spec.PublishNotReadyAddresses, func(_ *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint) {
+			with.Insert(value(e.NodeName, ""))
+		})
+		if len(nodes) > 0 {
 			why = "its externalTrafficPolicy is Local, and no node that takes traffic from outside has a ready endpoint"
-			continue
 		}
-		nodes = append(nodes, node)
+		nodes = slices.DeleteFunc(nodes, func(n *corev1.Node) bool { return !with.Has(n.Name) })
 	}
 	if len(nodes) > 0 {
 		why = ""

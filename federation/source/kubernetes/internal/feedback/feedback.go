@@ -163,9 +163,9 @@ func (w *Writer) Refused(of types.NamespacedName, consumer, rule string) {
 	if p == nil {
 		return
 	}
-	before, known := p.refusals[consumer]
+	before := p.refusals[consumer]
 	switch {
-	case before == rule || !known && len(p.refusals) >= maxRefusals:
+	case before == rule || before == "" && len(p.refusals) >= maxRefusals:
 		return
 	case rule == "":
 		delete(p.refusals, consumer)
