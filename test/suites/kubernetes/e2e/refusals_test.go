@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -210,99 +209,6 @@ func TestRefusedLabel(t *testing.T) {
 	answers(t, east, "web."+space+"."+west.Zone, dns.TypeA, "NOERROR 192.0.2.1")
 }
 
-// Two replicas say the same, and stop when it is said: nothing is written while nothing
-// that conditions say changes.
-func TestReplicasSayOnce(t *testing.T) {
-	west, _ := two(t)
-	const space = "replicas"
-	namespace(t, west, space)
-	eventually(t, func() string { // what goes in a namespace that goes is written about as well
-		list, err := west.Cluster.Client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
-		must.Do(t, err)
-		for i := range list.Items {
-			if list.Items[i].DeletionTimestamp != nil {
-				return "the namespace " + list.Items[i].Name + " is still going"
-			}
-		}
-		return ""
-	})
-	told := listen(t, west, space)
-	followers := []*follower{follow(t, west, west.Owners[0]), follow(t, west, west.Owners[1])}
-	moves := 0
-	move := func() { // and wait until both replicas have seen it
-		moves++
-		address := fmt.Sprintf("192.0.2.%d", 1+moves%250)
-		apply(t, west, balanced(space, "marker", address))
-		for _, f := range followers {
-			eventually(t, func() string {
-				s := f.now()[west.Name+"/"+space+"/marker"]
-				if s == nil || s.Endpoints[0].Address.String() != address {
-					return "the marker has not come to " + address
-				}
-				return ""
-			})
-		}
-	}
-	writes := func() (total int, what map[string]int) {
-		requests, err := west.Cluster.Requests()
-		must.Do(t, err)
-		what = maps.Clone(requests["system:serviceaccount:default:"+domain.Account])
-		maps.DeleteFunc(what, func(what string, _ int) bool {
-			verb, _, _ := strings.Cut(what, " ")
-			return verb == "list" || verb == "watch" || verb == "get"
-		})
-		for _, n := range what {
-			total += n
-		}
-		return total, what
-	}
-	// quiet moves the marker until nothing has been written for some moves.
-	quiet := func() {
-		last, _ := writes()
-		for still := 0; still < 5; still++ {
-			move()
-			if now, what := writes(); now != last {
-				last, still = now, 0
-				if moves > 1000 {
-					t.Fatalf("after %d moves there are still writes: %v", moves, what)
-				}
-			}
-		}
-	}
-	apply(t, west, balanced(space, "marker", "192.0.2.1"), export(space, "marker"))
-	quiet()
-
-	before, _ := writes()
-	begin := time.Now()
-	for _, r := range refusals {
-		apply(t, west, in(r.wrong, space, r.name, "192.0.2.1"))
-	}
-	for _, r := range refusals {
-		if r.rule != "Conflict" { // there is no other with its name here
-			told.await(t, r.name, r.condition, "False "+r.rule, begin)
-		}
-	}
-	quiet()
-	after, what := writes()
-	// Each replica may write the conditions and the Event of each before it sees that the
-	// other has; a Service whose load balancer has no address yet is refused for that first.
-	if most := 2 * 2 * 2 * len(refusals); after-before > most {
-		t.Errorf("%d writes for %d refusals by two replicas, want %d at most: %v", after-before, len(refusals), most, what)
-	}
-	t.Logf("%d writes for %d refusals by two replicas", after-before, len(refusals))
-
-	versions := told.versions(t)
-	for range 20 {
-		move()
-	}
-	if now, what := writes(); now != after {
-		t.Errorf("%d writes while no condition changes: %v", now-after, what)
-	}
-	if now := told.versions(t); !maps.Equal(now, versions) {
-		t.Errorf("the versions of ServiceExports are %v, and were %v: no condition has changed", now, versions)
-	}
-}
-
 // What a consumer does not take is a condition as well: here a CoreDNS that answers for
 // a smaller zone.
 func TestConsumerRefuses(t *testing.T) {
@@ -490,18 +396,6 @@ func (e *ear) await(t *testing.T, name, kind, want string, begin time.Time) (c m
 			t.Fatalf("after %v the conditions of %s are %v, want %s to be %s", await.Patience, name, e.now(name), kind, want)
 		}
 	}
-}
-
-// versions returns the versions of the ServiceExports, by name.
-func (e *ear) versions(t *testing.T) map[string]string {
-	t.Helper()
-	list, err := e.domain.Cluster.Dynamic.Resource(serviceExports).Namespace(e.space).List(t.Context(), metav1.ListOptions{})
-	must.Do(t, err)
-	versions := make(map[string]string)
-	for i := range list.Items {
-		versions[list.Items[i].GetName()] = list.Items[i].GetResourceVersion()
-	}
-	return versions
 }
 
 // writeText writes a file, in the place of one that is there.
