@@ -51,9 +51,9 @@ var wings = map[string]wing{
 	"internal":            {[]string{"federation"}, 1200},
 	"proto":               {nil, 130},
 	"federation/mtls":     {[]string{"federation", "internal"}, 1260},
-	"federation/wire":     {[]string{"federation", "proto"}, 1800},
-	"federation/policy":   {[]string{"federation", "federation/wire"}, 1300},
-	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2285},
+	"federation/wire":     {[]string{"federation", "proto"}, 1750},
+	"federation/policy":   {[]string{"federation", "federation/wire"}, 1200},
+	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2240},
 	"federation/consumer": {[]string{"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"}, 4665},
 	"federation/owner":    {[]string{"federation", "federation/mtls", "federation/policy", "federation/wire", "internal", "proto"}, 3365},
 	"federation/dns": {
