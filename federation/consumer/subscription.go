@@ -156,7 +156,7 @@ type sink struct {
 }
 
 // Opened implements stream.Sink.
-func (m sink) Opened(context.Context) error {
+func (m sink) Opened(context.Context) {
 	m.change(func(now time.Time) {
 		m.setFailure(nil, false)
 		m.refetch.opened()
@@ -164,7 +164,6 @@ func (m sink) Opened(context.Context) error {
 		m.catalog.Opened(now)
 	})
 	m.announce()
-	return nil
 }
 
 // Apply implements stream.Sink.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -69,36 +68,30 @@ func (g guarded) shake(
 	}
 	peer := Peer{connection: c}
 	peer.TLSInfo, _ = info.(credentials.TLSInfo)
-	c.chain, c.at, c.own = peer.State.PeerCertificates, time.Now(), m.certificate.Leaf.NotAfter
-	if err := g.source.connections.add(c, m); err != nil {
+	c.chain, c.at, c.expiry = peer.State.PeerCertificates, time.Now(), m.certificate.Leaf.NotAfter
+	if other := c.chain[0].NotAfter; other.Before(c.expiry) {
+		c.expiry = other
+	}
+	if err := g.source.add(c, m); err != nil {
 		c.Close()
 		return nil, nil, err
 	}
 	return secured, peer, nil
 }
 
-// connections are the open ones of a Source, and the material by which they are judged.
-type connections struct {
-	material *atomic.Pointer[material] // replaced under mu
-
-	mu    sync.Mutex
-	open  map[*connection]struct{} // guarded by mu
-	grace time.Duration            // guarded by mu
-}
-
 // add takes up a connection whose handshake was judged by m, unless newer material
 // judges otherwise.
-func (s *connections) add(c *connection, m *material) error {
+func (s *Source) add(c *connection, m *material) error {
 	for {
-		s.mu.Lock()
+		s.judging.Lock()
 		now := s.material.Load()
 		if now == m {
-			defer s.mu.Unlock()
+			defer s.judging.Unlock()
 			s.open[c] = struct{}{}
 			c.timer = time.AfterFunc(c.left(s.grace), c.expire)
 			return nil
 		}
-		s.mu.Unlock() // as verifying takes a while
+		s.judging.Unlock() // as verifying takes a while
 		if !c.trusted(now.trust.timeless()) {
 			return errDistrusted
 		}
@@ -107,9 +100,9 @@ func (s *connections) add(c *connection, m *material) error {
 }
 
 // remove forgets a connection, and reports whether it was known.
-func (s *connections) remove(c *connection) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *Source) remove(c *connection) bool {
+	s.judging.Lock()
+	defer s.judging.Unlock()
 	_, ok := s.open[c]
 	if ok {
 		c.timer.Stop()
@@ -124,14 +117,14 @@ func (s *connections) remove(c *connection) bool {
 //
 // Peers are judged at the time of their handshake: when a certificate has expired
 // since, that is for expire to say.
-func (s *connections) replace(m *material) (old *material, ended int) {
-	s.mu.Lock()
+func (s *Source) replace(m *material) (old *material, ended int) {
+	s.judging.Lock()
 	old = s.material.Swap(m)
 	var open map[*connection]struct{}
 	if !old.trust.equal(&m.trust) {
 		open = maps.Clone(s.open)
 	}
-	s.mu.Unlock()
+	s.judging.Unlock()
 	close(old.replaced) // after the swap: whoever waits for it finds the new material
 	trust := m.trust.timeless()
 	for c := range open {
@@ -143,12 +136,16 @@ func (s *connections) replace(m *material) (old *material, ended int) {
 	return old, ended
 }
 
-func (s *connections) setGrace(d time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.grace = d
+// SetGrace sets how long a connection outlives the certificate that its peer has shown,
+// for the open ones, too: not at all, if d is not positive. When it is over the
+// connection ends. What happens to connections when the own certificate expires is for
+// the peer to say.
+func (s *Source) SetGrace(d time.Duration) {
+	s.judging.Lock()
+	defer s.judging.Unlock()
+	s.grace = max(d, 0)
 	for c := range s.open {
-		c.timer.Reset(c.left(d))
+		c.timer.Reset(c.left(s.grace))
 	}
 }
 
@@ -161,9 +158,9 @@ type connection struct {
 	usage  x509.ExtKeyUsage
 	chain  []*x509.Certificate // of the peer, its own certificate first
 	at     time.Time           // of the handshake
-	own    time.Time           // when the certificate of this side expires
+	expiry time.Time           // of the first of the certificates of both sides
 
-	timer *time.Timer           // calls expire; there while the connection is in connections.open, guarded by its mu
+	timer *time.Timer           // calls expire; there while the connection is one of Source.open, guarded as that is
 	ended atomic.Pointer[error] // why this side has ended it
 }
 
@@ -188,7 +185,7 @@ func (c *connection) Read(p []byte) (int, error) {
 
 // Close implements net.Conn.
 func (c *connection) Close() error {
-	c.source.connections.remove(c)
+	c.source.remove(c)
 	return c.Conn.Close()
 }
 
@@ -201,14 +198,14 @@ func (c *connection) end(reason error) {
 // expire ends the connection if the certificate of the peer has expired for longer than the
 // grace, unless the clock has been set back since the timer was set that calls it.
 func (c *connection) expire() {
-	s := &c.source.connections
-	s.mu.Lock()
+	s := c.source
+	s.judging.Lock()
 	_, ok := s.open[c]
 	left := c.left(s.grace)
 	if ok && left > 0 {
 		c.timer.Reset(left)
 	}
-	s.mu.Unlock()
+	s.judging.Unlock()
 	if ok && left <= 0 {
 		c.end(errExpired)
 	}

@@ -151,7 +151,7 @@ func TestConnectionEndsWithItsAuthority(t *testing.T) {
 		replace(owner, signed(newCA, newCA.PEM()))
 		all("with the renewed authority", young)
 		for name, s := range map[string]*Source{"owner": owner, "consumer": consumer} {
-			if n := len(s.connections.open); n != 1 {
+			if n := len(s.open); n != 1 {
 				t.Errorf("%s remembers %d connections, expected 1", name, n)
 			}
 		}
@@ -163,7 +163,7 @@ func TestConnectionEndsWithItsAuthority(t *testing.T) {
 		ends(t, young.server, young.client, errDistrusted, "without the authority of the consumer")
 		young.client.Close()
 		for name, s := range map[string]*Source{"owner": owner, "consumer": consumer} {
-			if n := len(s.connections.open); n != 0 {
+			if n := len(s.open); n != 0 {
 				t.Errorf("%s remembers %d connections, expected none", name, n)
 			}
 		}
@@ -182,14 +182,14 @@ func TestAuthorityIsReplacedDuringTheHandshake(t *testing.T) {
 	guarding, _ := consumer.Client("owner.example", nil).(guarded)
 	_, _, err := guarding.shake(a, func(c net.Conn, config *tls.Config) (net.Conn, credentials.AuthInfo, error) {
 		conn, info, err := credentials.NewTLS(config).ClientHandshake(context.Background(), "ignored.example", c)
-		consumer.connections.replace(next.material.Load())
+		consumer.replace(next.material.Load())
 		return conn, info, err
 	})
 	serving.Wait()
 	if !errors.Is(err, errDistrusted) {
 		t.Errorf("the handshake gave %v, expected %v", err, errDistrusted)
 	}
-	if n := len(consumer.connections.open); n != 0 {
+	if n := len(consumer.open); n != 0 {
 		t.Errorf("%d connections are remembered", n)
 	}
 }

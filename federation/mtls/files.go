@@ -37,20 +37,16 @@ var (
 // read returns what the files hold, if it is valid now. Its errors name the file and
 // what is wrong with it.
 func (f Files) read(now time.Time) (*material, error) {
-	cert, _, err := file.Read(f.Cert, MaxFile)
-	if err != nil {
-		return nil, fmt.Errorf("certificate: %w", err)
+	var all [3][]byte
+	for i, of := range [...]struct{ what, path string }{{"certificate", f.Cert}, {"key", f.Key}, {"CA bundle", f.CA}} {
+		var err error
+		if all[i], _, err = file.Read(of.path, MaxFile); err != nil {
+			return nil, fmt.Errorf("%s: %w", of.what, err)
+		}
 	}
-	key, _, err := file.Read(f.Key, MaxFile)
-	if err != nil {
-		return nil, fmt.Errorf("key: %w", err)
-	}
-	ca, _, err := file.Read(f.CA, MaxFile)
-	if err != nil {
-		return nil, fmt.Errorf("CA bundle: %w", err)
-	}
+	cert, key, ca := all[0], all[1], all[2]
 	m := &material{
-		sum:      sha256.Sum256(bytes.Join([][]byte{cert, key, ca}, []byte{0})), // PEM has no zero byte
+		sum:      sha256.Sum256(bytes.Join(all[:], []byte{0})), // PEM has no zero byte
 		replaced: make(chan struct{}),
 	}
 

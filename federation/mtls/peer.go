@@ -48,10 +48,7 @@ func (p Peer) Expiry() time.Time {
 	if p.connection == nil {
 		return time.Time{}
 	}
-	if own, other := p.connection.own, p.connection.chain[0].NotAfter; other.Before(own) {
-		return other
-	}
-	return p.connection.own
+	return p.connection.expiry
 }
 
 // AddressOf returns what counts as one address: an IPv4 address, or the /64 of an

@@ -42,9 +42,9 @@ func parties(t *testing.T, owners, consumers time.Duration) (owner, consumer *So
 // open returns of how many connections the sources know.
 func open(sources ...*Source) (n int) {
 	for _, s := range sources {
-		s.connections.mu.Lock()
-		n += len(s.connections.open)
-		s.connections.mu.Unlock()
+		s.judging.Lock()
+		n += len(s.open)
+		s.judging.Unlock()
 	}
 	return n
 }
@@ -157,7 +157,7 @@ func TestEverythingAtOnce(t *testing.T) {
 			all.Go(func() { owner.SetGrace(DefaultGrace); consumer.SetGrace(DefaultGrace) })
 			all.Go(func() { rotate(owner, time.Hour) })
 			all.Go(func() {
-				consumer.connections.replace(&material{certificate: consumer.material.Load().certificate, trust: trustFiles(nil), replaced: make(chan struct{})})
+				consumer.replace(&material{certificate: consumer.material.Load().certificate, trust: trustFiles(nil), replaced: make(chan struct{})})
 			})
 			all.Go(func() { l.client.Close() })
 			all.Wait()

@@ -36,8 +36,11 @@ type Source struct {
 	watch  *file.Watch // of the files
 	agent  *agent      // nil for files
 
-	material    atomic.Pointer[material] // in use; replaced by connections.replace
-	connections connections
+	material atomic.Pointer[material] // in use; replaced by replace
+
+	judging sync.Mutex               // held while material is replaced
+	open    map[*connection]struct{} // which were judged by it; guarded by judging
+	grace   time.Duration            // guarded by judging
 
 	mu     sync.Mutex // held by Reload
 	broken string     // why the files cannot be used, as logged; guarded by mu
@@ -70,11 +73,8 @@ func newSource(m *material, logger *slog.Logger) *Source {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Source{logger: logger}
+	s := &Source{logger: logger, open: make(map[*connection]struct{}), grace: DefaultGrace}
 	s.material.Store(m)
-	s.connections.material = &s.material
-	s.connections.open = make(map[*connection]struct{})
-	s.connections.grace = DefaultGrace
 	return s
 }
 
@@ -156,7 +156,7 @@ func (s *Source) Reload() {
 
 // use puts m in the place of the material in use. origin says in the log where it is from.
 func (s *Source) use(m *material, origin ...any) {
-	old, ended := s.connections.replace(m)
+	old, ended := s.replace(m)
 	text := "certificates changed; the new ones are used from the next handshake on"
 	if !old.held() {
 		text = "the first certificate is here"
@@ -210,12 +210,6 @@ func (s *Source) ForClients() bool {
 		return usage == x509.ExtKeyUsageAny || usage == x509.ExtKeyUsageClientAuth
 	})
 }
-
-// SetGrace sets how long a connection outlives the certificate that its peer has shown,
-// for the open ones, too: not at all, if d is not positive. When it is over the
-// connection ends. What happens to connections when the own certificate expires is for
-// the peer to say.
-func (s *Source) SetGrace(d time.Duration) { s.connections.setGrace(max(d, 0)) }
 
 // ids returns the identities that a certificate carries, as far as they count: in a
 // federation of trust domains an authority could write any DNS name.

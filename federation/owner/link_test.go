@@ -71,7 +71,7 @@ type counting struct {
 }
 
 func (*counting) Holds(context.Context) resume.Digests                 { return nil }
-func (*counting) Opened(context.Context) error                         { return nil }
+func (*counting) Opened(context.Context)                               {}
 func (*counting) Announced(context.Context, stream.Announcement) error { return nil }
 func (*counting) Answered(context.Context)                             {}
 func (*counting) Complete() bool                                       { return false }

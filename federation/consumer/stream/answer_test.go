@@ -82,7 +82,7 @@ func TestAnswer(t *testing.T) {
 
 // Whatever comes ends the silence, and has the time of its receipt. Where the end of
 // the catalog is marked, an empty response is the end, unless it is refused.
-func TestReceiver(t *testing.T) {
+func TestReceive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := &federation.InvalidError{}
 		quiet := &Consumer{config: Config{Tracer: func() trace.Tracer { return nil }}}
@@ -97,7 +97,9 @@ func TestReceiver(t *testing.T) {
 			"upsert":  {true, Update{Event: federation.Event{Operation: federation.Upsert}}, federation.Upsert},
 		} {
 			silence := time.AfterFunc(time.Second, func() {})
-			update, size, err := quiet.receiver(&recorder{response: tc.response}, tc.marked, silence)()
+			with := &conversation{stream: &recorder{response: tc.response}, silence: silence}
+			with.announced.Marked = tc.marked
+			update, size, err := quiet.receive(with)
 			if update.Operation != tc.want || size != 7 || err != nil {
 				t.Errorf("%s: received %+v, %d, %v", name, update, size, err)
 			}
@@ -106,7 +108,7 @@ func TestReceiver(t *testing.T) {
 			}
 		}
 		silence := time.AfterFunc(time.Second, func() {})
-		if _, _, err := quiet.receiver(&recorder{fails: io.EOF}, true, silence)(); !errors.Is(err, io.EOF) || !silence.Stop() {
+		if _, _, err := quiet.receive(&conversation{stream: &recorder{fails: io.EOF}, silence: silence}); !errors.Is(err, io.EOF) || !silence.Stop() {
 			t.Errorf("the end is %v, or no silence", err)
 		}
 	})
@@ -135,14 +137,5 @@ func TestSent(t *testing.T) {
 	other := errors.New("other")
 	if sent(nil) != nil || sent(io.EOF) != nil || !errors.Is(sent(other), other) {
 		t.Errorf("errors are %v, %v, %v", sent(nil), sent(io.EOF), sent(other))
-	}
-}
-
-func TestRotate(t *testing.T) {
-	all := []string{"a", "b", "c"}
-	for i, want := range []string{"a b c", "b c a", "c a b"} {
-		if got := strings.Join(rotate(all, i), " "); got != want {
-			t.Errorf("from %d on: %s", i, got)
-		}
 	}
 }

@@ -114,9 +114,8 @@ type Sink interface {
 	Holds(ctx context.Context) resume.Digests
 
 	// Opened says that a new stream is open. The owner may yet refuse it, unless the
-	// stream takes the place of another, of which Lost was not called. An error ends the
-	// stream.
-	Opened(ctx context.Context) error
+	// stream takes the place of another, of which Lost was not called.
+	Opened(ctx context.Context)
 
 	// Announced says what the owner has announced in the header of the stream. It is
 	// called before the first update. An error ends the stream: an UnwantedError for a
@@ -425,7 +424,8 @@ func (c *Consumer) next() (at time.Time, ok bool) {
 // prefer makes a replica the first of those that are due, and none is due before the
 // delay is over.
 func (c *Consumer) prefer(r *replica, delay time.Duration) {
-	c.replicas = rotate(c.replicas, slices.Index(c.replicas, r))
+	first := slices.Index(c.replicas, r)
+	c.replicas = slices.Concat(c.replicas[first:], c.replicas[:first])
 	soonest := time.Now().Add(delay)
 	for _, other := range c.replicas {
 		other.due = later(other.due, soonest)
@@ -434,9 +434,6 @@ func (c *Consumer) prefer(r *replica, delay time.Duration) {
 
 // forever is the patience with an owner when there is no other one to try.
 const forever = time.Duration(math.MaxInt64)
-
-// rotate returns s with its element i first.
-func rotate[S ~[]E, E any](s S, i int) S { return slices.Concat(s[i:], s[:i]) }
 
 type nobody struct{}
 

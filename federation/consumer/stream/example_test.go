@@ -46,10 +46,7 @@ type zone struct {
 	complete func()
 }
 
-func (zone) Opened(context.Context) error {
-	fmt.Println("a stream is open")
-	return nil
-}
+func (zone) Opened(context.Context) { fmt.Println("a stream is open") }
 
 // Holds makes the owner send everything.
 func (zone) Holds(context.Context) resume.Digests { return nil }

@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -346,24 +345,6 @@ func TestSinkFails(t *testing.T) {
 			t.Errorf("applied %d times, answered %v", n, w.seen("answered"))
 		}
 		if lost := w.details("lost"); lost[0] != "apply: no room" {
-			t.Errorf("lost: %v", lost)
-		}
-	})
-}
-
-type refusingSink struct{ *world }
-
-func (refusingSink) Opened(context.Context) error { return errors.New("not now") }
-
-func TestSinkRefusesStream(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.serve(ownerAddress, good)
-		config := w.config()
-		config.Sink = refusingSink{w}
-		w.run(config)
-		time.Sleep(10 * time.Minute)
-		if lost := w.details("lost"); len(lost) < 10 || lost[0] != "open: not now" || w.seen("applied") != nil {
 			t.Errorf("lost: %v", lost)
 		}
 	})

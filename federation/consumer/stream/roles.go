@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -155,16 +153,9 @@ func (c *Consumer) accepted(ctx context.Context, o *offer) (address string, err 
 	if err != nil {
 		return address, err
 	}
-	with := &conversation{
-		stream: stream, inbox: newInbox(), cancel: cancel, address: address, known: make(chan struct{}), announced: announcement(stream, nil),
-	}
-	close(with.known)
-	silence := time.NewTimer(math.MaxInt64) // there is no other replica to try
-	defer silence.Stop()
+	with := c.listen(streamCtx, cancel, stream, address, forever, nil) // there is no other replica to try
+	defer with.end()
 	defer c.inbox.Store(nil)
-	defer with.beside.Wait()
-	defer cancel(nil)
-	with.beside.Go(func() { with.inbox.fill(streamCtx, c.receiver(stream, with.announced.Marked, silence)) })
 	with.beside.Go(func() {
 		select {
 		case <-c.refetch: // which is a loss, as nobody knows whether the owner comes back

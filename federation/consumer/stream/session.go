@@ -76,21 +76,23 @@ type conversation struct {
 	stream   stream
 	inbox    *inbox
 	cancel   context.CancelCauseFunc // ends the stream at once
-	end      func()                  // does so, and waits for what belongs to it
 	address  string
 	patience time.Duration
-	asked    bool // to send only what differs
+	silence  *time.Timer    // is stopped by the first response
+	beside   sync.WaitGroup // what belongs to the stream
+	asked    bool           // to send only what differs
 
 	known     chan struct{} // closed when the header has come, or there is none
 	announced announced     // what it says; read-only once known is closed
 
-	beside     sync.WaitGroup
-	connection *connection     // nil where the owner has opened the stream
+	// of a stream that this side has opened
+	connection *connection
+	outlives   func() bool     // lets the stream outlive the session
 	successors chan *successor // takes a connection for the next stream
 	before     *conversation   // in whose place it comes, until the catalog is complete; nil: none, or no more
 }
 
-// begin opens a stream on the connection, to which it belongs from then on.
+// begin opens a stream on the connection, which belongs to it from then on.
 func (c *Consumer) begin(ctx context.Context, conn *connection, patience time.Duration) (*conversation, error) {
 	// The stream outlives ctx until the owner knows of its end, see leave.
 	streamCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -101,43 +103,52 @@ func (c *Consumer) begin(ctx context.Context, conn *connection, patience time.Du
 		conn.Close()
 		return nil, conn.explain(err)
 	}
+	with := c.listen(streamCtx, cancel, stream, conn.address, patience, asked)
+	with.connection, with.successors = conn, make(chan *successor)
+	with.outlives = context.AfterFunc(ctx, func() { time.AfterFunc(leaveTimeout, func() { cancel(nil) }) })
+	with.beside.Go(func() { c.prepare(streamCtx, with) })
+	return with, nil
+}
+
+// listen begins to read a stream, whose context is ctx.
+func (c *Consumer) listen(
+	ctx context.Context, cancel context.CancelCauseFunc, stream stream, address string, patience time.Duration, asked resume.Digests,
+) *conversation {
 	with := &conversation{
-		stream: stream, inbox: newInbox(), cancel: cancel, address: conn.address, patience: patience, asked: len(asked) > 0,
-		known: make(chan struct{}), connection: conn, successors: make(chan *successor),
+		stream: stream, inbox: newInbox(), cancel: cancel, address: address, patience: patience,
+		silence: time.AfterFunc(patience, func() { cancel(errSilent) }), asked: len(asked) > 0, known: make(chan struct{}),
 	}
-	outlives := context.AfterFunc(ctx, func() { time.AfterFunc(leaveTimeout, func() { cancel(nil) }) })
-	silence := time.AfterFunc(patience, func() { cancel(errSilent) })
-	beside := &with.beside
 	for _, other := range stream.beside() {
-		beside.Go(other)
+		with.beside.Go(other)
 	}
-	beside.Go(func() {
+	with.beside.Go(func() {
 		// RFC 9113 section 8.1: the header comes before the first message.
 		with.announced = announcement(stream, asked)
 		close(with.known)
-		with.inbox.fill(streamCtx, c.receiver(stream, with.announced.Marked, silence))
+		with.inbox.fill(ctx, func() (Update, int, error) { return c.receive(with) })
 	})
-	beside.Go(func() { c.prepare(streamCtx, with) })
-	with.end = func() {
-		silence.Stop()
-		outlives()
-		cancel(nil)
-		beside.Wait()
-		conn.Close()
-		if with.before != nil {
-			with.before.end()
-		}
+	return with
+}
+
+// end ends the stream at once, and waits for what belongs to it.
+func (v *conversation) end() {
+	v.silence.Stop()
+	v.cancel(nil)
+	v.beside.Wait()
+	if v.connection != nil {
+		v.outlives()
+		v.connection.Close()
 	}
-	return with, nil
+	if v.before != nil {
+		v.before.end()
+	}
 }
 
 // converse passes what the owner says to the Sink, and answers it, until the stream
 // or ctx ends, or another stream is there to take its place.
 func (c *Consumer) converse(ctx context.Context, with *conversation) (next *conversation, heard bool, err error) {
 	c.inbox.Store(with.inbox)
-	if err := c.config.Sink.Opened(ctx); err != nil {
-		return nil, false, fmt.Errorf("open: %w", err)
-	}
+	c.config.Sink.Opened(ctx)
 	if err := c.meet(ctx, with); err != nil {
 		return nil, false, err
 	}
@@ -267,24 +278,20 @@ func (c *Consumer) subscribe(
 	return stream, err
 }
 
-// receiver returns a function that receives the next response of a stream, and its
-// size in bytes. Marked says that the owner marks the end of its catalog. The timer
-// silence is stopped by the first response.
-func (c *Consumer) receiver(stream stream, marked bool, silence *time.Timer) func() (Update, int, error) {
-	return func() (Update, int, error) {
-		update, size, err := stream.receive()
-		if err != nil {
-			return Update{}, 0, err
-		}
-		silence.Stop()
-		if c.config.Tracer() != nil {
-			update.decoded = time.Now()
-		}
-		if marked && update.Invalid == nil && update.Operation == federation.Alive {
-			update.Operation = federation.End
-		}
-		return update, size, nil
+// receive receives the next response of a stream, and its size in bytes.
+func (c *Consumer) receive(with *conversation) (Update, int, error) {
+	update, size, err := with.stream.receive()
+	if err != nil {
+		return Update{}, 0, err
 	}
+	with.silence.Stop()
+	if c.config.Tracer() != nil {
+		update.decoded = time.Now()
+	}
+	if with.announced.Marked && update.Invalid == nil && update.Operation == federation.Alive {
+		update.Operation = federation.End
+	}
+	return update, size, nil
 }
 
 // answer acknowledges or refuses updates. An owner that goes on sending but reads
