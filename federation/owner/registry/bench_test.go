@@ -8,6 +8,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry/registrytest"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 const (
@@ -66,4 +67,17 @@ func heap() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
+}
+
+// BenchmarkChange changes a service of 10,000, while nobody is subscribed.
+func BenchmarkChange(b *testing.B) {
+	r := registry.New()
+	set(b, r, catalogOf(benchServices))
+	versions := []*wire.Encoded{encoded(b, service("s00007", 2)), encoded(b, service("s00007", 3))}
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		r.UpdateEncoded(versions[i%2:i%2+1], nil)
+		i++
+	}
 }

@@ -56,19 +56,22 @@ func (r *Registry) Digest(left bool) {
 // SpendOnDigests has digests cost so much time.
 func (r *Registry) SpendOnDigests(took time.Duration) { r.digesting.spend(took) }
 
-// MostSums returns of how many forms and views at most a bucket has a sum.
+// MostSums returns of how many forms and views at most a row has sums, or a version offers.
 func (r *Registry) MostSums() int {
-	most := 0
-	for _, b := range r.shown.Load().buckets {
-		most = max(most, len(b.sums))
+	shown := r.shown.Load()
+	most := len(shown.offers)
+	for _, row := range shown.rows {
+		most = max(most, len(row.sums))
 	}
 	return most
 }
 
 // ForgetSums has all digests be taken anew.
 func (r *Registry) ForgetSums() {
-	for _, b := range r.shown.Load().buckets {
-		b.sums = nil
+	shown := r.shown.Load()
+	shown.offers = nil
+	for _, row := range shown.rows {
+		row.sums = nil
 	}
 }
 

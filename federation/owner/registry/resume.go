@@ -2,6 +2,7 @@ package registry
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -77,64 +78,84 @@ type sum struct {
 	withheld []Withheld // of them
 }
 
-// sumsAfter returns what holds on of the sums of a bucket when the pairs change in it: a
-// consumer is sent the buckets whose digests are not known, and must not learn from them when
-// something changes that is hidden from it.
-func (b *bucket) sumsAfter(pairs []pair) map[formedView]*sum {
-	if b == nil {
-		return nil
+// sum returns the sums of the buckets for a formedView: nil where one is not known and there
+// is no time left to find it out. The first that wants them does that, and the others wait.
+func (r *row) sum(f formedView, left *allowance) [rowBuckets]*sum {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sums := r.sums[f]
+	if sums == nil {
+		sums = &[rowBuckets]*sum{}
+		keep(&r.sums, f, sums)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	var after map[formedView]*sum
-	for f, s := range b.sums {
-		if len(in(f.view, f.view, pairs)) > 0 {
-			continue
+	if slices.Contains(sums[:], nil) && left.any() {
+		begun := time.Now()
+		for at, b := range r.buckets {
+			if sums[at] == nil {
+				sums[at] = b.sum(f)
+			}
 		}
-		if after == nil {
-			after = make(map[formedView]*sum)
-		}
-		after[f] = s
+		left.spend(time.Since(begun))
 	}
-	return after
+	return *sums
 }
 
-// sum returns the sum of the bucket for a formedView, or nil where it is not known and there is
-// no time left to find it out. The first that wants it does that, and the others wait.
-func (b *bucket) sum(f formedView, left *allowance) *sum {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if known := b.sums[f]; known != nil || !left.any() {
-		return known
-	}
-	begun := time.Now()
-	found := b.take(f)
-	if b.sums == nil || len(b.sums) >= maxViews {
-		b.sums = make(map[formedView]*sum)
-	}
-	b.sums[f] = found
-	left.spend(time.Since(begun))
-	return found
-}
-
-// take finds out the sum of the bucket for a formedView.
-func (b *bucket) take(f formedView) *sum {
-	var s sum
-	var digests resume.Digests
+// sum finds out the sum of the bucket for a formedView.
+func (b *bucket) sum(f formedView) *sum {
+	s := &sum{services: len(b.entries)}
+	digests := make(resume.Digests, 0, len(b.entries))
 	for _, e := range b.entries {
 		service := e.in(f.view)
 		if service == nil {
-			continue
-		}
-		s.services++
-		if value, err := f.Value(service); err != nil {
+			s.services--
+		} else if value, err := f.Value(service); err != nil {
 			s.withheld = append(s.withheld, Withheld{service.Name(), err})
 		} else {
 			digests = append(digests, resume.Of(value))
 		}
 	}
 	s.digest = digests.Sum()
-	return &s
+	return s
+}
+
+// request is what a consumer that comes back asks a version for.
+type request struct {
+	formedView
+	buckets int // of which it has digests
+}
+
+// offer is what a version has for a request.
+type offer struct {
+	sums    [resume.Leaves]*sum // nil where it is not known
+	digests resume.Digests      // as many as were asked for
+}
+
+// offer returns what the version has for a request.
+func (v *version) offer(to request, left *allowance) *offer {
+	v.mu.Lock()
+	o := v.offers[to]
+	v.mu.Unlock()
+	if o != nil {
+		return o
+	}
+	o = &offer{}
+	digests := make(resume.Digests, resume.Leaves)
+	for i, r := range v.rows {
+		sums := r.sum(to.formedView, left)
+		copy(o.sums[i*rowBuckets:], sums[:])
+	}
+	for leaf, sum := range o.sums {
+		if sum != nil {
+			digests[leaf] = sum.digest
+		}
+	}
+	o.digests = digests.Fold(to.buckets)
+	if !slices.Contains(o.sums[:], nil) {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		keep(&v.offers, to, o)
+	}
+	return o
 }
 
 // allowance is the time that a registry spends on digests.
@@ -180,16 +201,10 @@ type Withheld struct {
 func (s *Subscription) Resume(f Form, theirs resume.Digests) *Resumption {
 	r := s.registry
 	shown := r.shown.Load()
-	v := formedView{viewOf(shown.policy, s), f}
-	var sums [resume.Leaves]*sum
-	ours := make(resume.Digests, resume.Leaves)
-	for leaf, b := range shown.buckets {
-		if sums[leaf] = b.sum(v, &r.digesting); sums[leaf] != nil {
-			ours[leaf] = sums[leaf].digest
-		}
-	}
-	resumed := &Resumption{Selection: ours.Differ(theirs)}
-	for leaf, sum := range sums {
+	v := viewOf(shown.policy, s)
+	ours := shown.offer(request{formedView{v, f}, len(theirs)}, &r.digesting)
+	resumed := &Resumption{Selection: ours.digests.Differ(theirs)}
+	for leaf, sum := range ours.sums {
 		if sum == nil {
 			resumed.Selection.Add(leaf)
 		}
@@ -197,21 +212,39 @@ func (s *Subscription) Resume(f Form, theirs resume.Digests) *Resumption {
 	if resumed.Selection.Len() == resumed.Selection.Of() {
 		return nil
 	}
-	has := shown.copied()
-	for leaf, sum := range sums {
-		if resumed.Selection.HasLeaf(leaf) {
-			has.buckets[leaf] = nil
-			continue
+	for leaf, sum := range ours.sums {
+		if !resumed.Selection.HasLeaf(leaf) {
+			resumed.Spared += sum.services - len(sum.withheld)
+			resumed.Withheld = append(resumed.Withheld, sum.withheld...)
 		}
-		resumed.Spared += sum.services - len(sum.withheld)
-		resumed.Withheld = append(resumed.Withheld, sum.withheld...)
 	}
+	has := shown.without(resumed.Selection)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s.told != nil { // the registry has not become unavailable
-		s.told, s.toldView = has, v.view
+		s.told, s.toldView = has, v
 	}
 	return resumed
+}
+
+// without returns a version that lacks the buckets of a selection.
+func (v *version) without(selection resume.Selection) *version {
+	if selection.Len() == 0 {
+		return v
+	}
+	less := v.copied()
+	for i, old := range v.rows {
+		less.rows[i] = &row{buckets: old.buckets}
+		for at := range old.buckets {
+			if selection.HasLeaf(i*rowBuckets + at) {
+				less.rows[i].buckets[at] = nil
+			}
+		}
+		if less.rows[i].buckets == old.buckets {
+			less.rows[i] = old
+		}
+	}
+	return less
 }
 
 // Holds reports whether the subscriber has been told the service of that name before anything

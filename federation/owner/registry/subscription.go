@@ -141,8 +141,8 @@ func (w *walk) next() (pair, bool) {
 		case w.bucket == resume.Leaves:
 			w.bucket, w.removing = 0, true
 		default:
-			if from := w.from.buckets[w.bucket]; from != nil || !w.removing { // else there is nothing to remove
-				w.pairs = differ(from, w.to.buckets[w.bucket])
+			if from := w.from.bucket(w.bucket); from != nil || !w.removing { // else there is nothing to remove
+				w.pairs = differ(from, w.to.bucket(w.bucket))
 			}
 			w.bucket++
 		}

@@ -56,15 +56,9 @@ func (e *entry) rule(v view) int {
 	return e.verdict.Rule(v.class)
 }
 
-// bucket has the entries of the names that package resume has in one leaf. They never
-// change; what has been found out of them is kept for those who ask next.
-type bucket struct {
-	entries []*entry // in the order of their names
-
-	mu     sync.Mutex // guards the fields below
-	counts map[view]int
-	sums   map[formedView]*sum
-}
+// bucket has the entries of the names that package resume has in one leaf, in the order of
+// the names. It never changes.
+type bucket struct{ entries []*entry }
 
 // all returns the entries. A bucket that is nil is empty.
 func (b *bucket) all() []*entry {
@@ -74,84 +68,160 @@ func (b *bucket) all() []*entry {
 	return b.entries
 }
 
-// find returns the entry of that name, or nil.
-func (b *bucket) find(name string) *entry {
-	entries := b.all()
-	i, found := slices.BinarySearchFunc(entries, name, func(e *entry, name string) int { return cmp.Compare(e.service.Name(), name) })
-	if !found {
-		return nil
-	}
-	return entries[i]
-}
-
-// count returns how many of the services are in the view.
-func (b *bucket) count(v view) int {
-	switch {
-	case b == nil:
-		return 0
-	case v.whole:
-		return len(b.entries)
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	n, known := b.counts[v]
-	if known {
-		return n
-	}
-	for _, e := range b.entries {
-		if e.in(v) != nil {
-			n++
-		}
-	}
-	if b.counts == nil || len(b.counts) >= maxViews {
-		b.counts = make(map[view]int)
-	}
-	b.counts[v] = n
-	return n
+// search returns where in the entries the name is, or would be.
+func search(entries []*entry, name string) (int, bool) {
+	return slices.BinarySearchFunc(entries, name, func(e *entry, name string) int { return cmp.Compare(e.service.Name(), name) })
 }
 
 // edit is another entry for a name; nil for one that goes.
 type edit struct {
+	leaf  int // of the name
 	name  string
 	entry *entry
 }
 
-// with returns a bucket with other entries, which are in the order of their names. A digest
-// holds on where nothing of what changes is seen.
+// with returns a bucket with other entries, which are in the order of their names.
 func (b *bucket) with(edits []edit) *bucket {
 	old := b.all()
 	entries := make([]*entry, 0, len(old)+len(edits))
-	pairs := make([]pair, 0, len(edits))
 	for _, e := range edits {
-		i, known := slices.BinarySearchFunc(old, e.name, func(e *entry, name string) int { return cmp.Compare(e.service.Name(), name) })
+		i, known := search(old, e.name)
 		entries = append(entries, old[:i]...)
-		before := pair{nil, e.entry}
 		if old = old[i:]; known {
-			before.before, old = old[0], old[1:]
+			old = old[1:]
 		}
-		pairs = append(pairs, before)
 		if e.entry != nil {
 			entries = append(entries, e.entry)
 		}
 	}
-	return &bucket{entries: append(entries, old...), sums: b.sumsAfter(pairs)}
+	return &bucket{append(entries, old...)}
+}
+
+// rowBuckets is how many buckets are in a row, and rows how many rows a version has: a
+// version is made by copying about as many pointers as both.
+const (
+	rowBuckets = 16
+	rows       = resume.Leaves / rowBuckets
+)
+
+// row has the buckets of a few leaves. They never change; what has been found out of them is
+// kept for those who ask next, and for the next version.
+type row struct {
+	buckets [rowBuckets]*bucket // nil stands for an empty one that was told to one subscriber alone
+
+	mu     sync.Mutex                       // guards the fields below
+	counts map[view]int                     // services that are in the view
+	sums   map[formedView]*[rowBuckets]*sum // nil where it is not known
+}
+
+// empty is a row of which one subscriber alone was told that it is empty.
+var empty = &row{} //nolint:gochecknoglobals // it never changes
+
+// count returns how many of the services are in the view.
+func (r *row) count(v view) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n, known := r.counts[v]
+	if known {
+		return n
+	}
+	for _, b := range r.buckets {
+		n += b.count(v)
+	}
+	keep(&r.counts, v, n)
+	return n
+}
+
+func (b *bucket) count(v view) (n int) {
+	for _, e := range b.all() {
+		if e.in(v) != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// keep remembers what was found out of a view, of which there may be any number.
+func keep[V comparable, T any](known *map[V]T, of V, found T) {
+	if *known == nil || len(*known) >= maxViews {
+		*known = make(map[V]T)
+	}
+	(*known)[of] = found
+}
+
+// with returns a row with other entries, which are in the order of their leaves. What has
+// been found out is brought up to date: a consumer is sent the buckets whose digests are not
+// known, and must not learn from them when something changes that is hidden from it.
+func (r *row) with(edits []edit) *row {
+	next := &row{buckets: r.buckets}
+	for in := range chunks(edits, 1) {
+		at := in[0].leaf % rowBuckets
+		next.buckets[at] = r.buckets[at].with(in)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.counts) == 0 && len(r.sums) == 0 {
+		return next
+	}
+	next.counts, next.sums = maps.Clone(r.counts), make(map[formedView]*[rowBuckets]*sum, len(r.sums))
+	for f, known := range r.sums {
+		sums := *known
+		next.sums[f] = &sums
+	}
+	for at, b := range next.buckets {
+		pairs := differ(r.buckets[at], b)
+		if len(pairs) == 0 {
+			continue
+		}
+		for v := range next.counts {
+			for _, p := range pairs {
+				next.counts[v] += p.gain(v)
+			}
+		}
+		for f, sums := range next.sums {
+			if len(in(f.view, f.view, pairs)) > 0 {
+				sums[at] = nil
+			}
+		}
+	}
+	return next
+}
+
+// chunks returns the edits of so many leaves each, which are in the order of the leaves.
+func chunks(edits []edit, size int) iter.Seq[[]edit] {
+	return func(yield func([]edit) bool) {
+		for len(edits) > 0 {
+			n := slices.IndexFunc(edits, func(e edit) bool { return e.leaf/size != edits[0].leaf/size })
+			if n < 0 {
+				n = len(edits)
+			}
+			if !yield(edits[:n]) {
+				return
+			}
+			edits = edits[n:]
+		}
+	}
 }
 
 // version is the catalog of a registry as it is at some time. It never changes. The next
-// version shares the buckets in which nothing is different:
+// version shares the buckets in which nothing is different, and the rows of those:
 //
-//	version 7   [ b0 | b1 | b2  | ... | b511 ]    policy, path, whether it is available
-//	               |    |    |            |
-//	              ...  ...  e1,e2,e3     ...      entries: service and verdict
-//	               |    |                 |
-//	version 8   [ b0 | b1 | b2' | ... | b511 ]
-//	                         |
-//	                        e1,e4,e3              one entry is another
+//	version 7   [ r0 | r1 | ... | r31 ]    policy, path, whether it is available
+//	               |    |           |
+//	              ...  [ b16 | b17 | ... | b31 ]
+//	                       |     |           |
+//	                      ...  e1,e2,e3     ...      entries: service and verdict
+//	                             |
+//	version 8   [ r0 | r1' | ... | r31 ]
+//	                    |
+//	                   [ b16 | b17' | ... | b31 ]
+//	                             |
+//	                           e1,e4,e3              one entry is another
 //
 // So what changes from one version to any other is found by comparing pointers, for each
 // view of it.
 type version struct {
-	buckets     [resume.Leaves]*bucket // nil stands for an empty one that was told to one subscriber alone
+	rows        [rows]*row
 	services    int
 	policy      *policy.Policy // nil while everything is for everyone
 	path        wire.Path      // through which the services come
@@ -162,38 +232,58 @@ type version struct {
 	// subscriber alone has none.
 	number uint64
 
-	mu          sync.Mutex                           // guards the field below
+	mu          sync.Mutex                           // guards the fields below
 	differences map[passage]weak.Pointer[difference] // from other versions
+	offers      map[request]*offer                   // in which all digests are known
 }
 
 // emptyVersion returns the first version of a registry.
 func emptyVersion() *version {
 	v := &version{number: 1}
-	for leaf := range v.buckets {
-		v.buckets[leaf] = &bucket{}
+	for i := range v.rows {
+		v.rows[i] = &row{}
+		for at := range v.rows[i].buckets {
+			v.rows[i].buckets[at] = &bucket{}
+		}
 	}
 	return v
 }
 
 // nothing is what a new subscriber has been told.
-var nothing = &version{} //nolint:gochecknoglobals // it never changes
+var nothing = func() *version { //nolint:gochecknoglobals // it never changes
+	v := &version{}
+	for i := range v.rows {
+		v.rows[i] = empty
+	}
+	return v
+}()
 
 // copied returns a version that is the same, to be changed before others see it.
 func (v *version) copied() *version {
 	return &version{
-		buckets: v.buckets, services: v.services, policy: v.policy, path: v.path,
+		rows: v.rows, services: v.services, policy: v.policy, path: v.path,
 		unavailable: v.unavailable, outages: v.outages,
 	}
 }
 
+// bucket returns the bucket of a leaf.
+func (v *version) bucket(leaf int) *bucket { return v.rows[leaf/rowBuckets].buckets[leaf%rowBuckets] }
+
 // find returns the entry of that name, or nil.
-func (v *version) find(name string) *entry { return v.buckets[resume.Leaf(name)].find(name) }
+func (v *version) find(name string) *entry {
+	entries := v.bucket(resume.Leaf(name)).all()
+	i, found := search(entries, name)
+	if !found {
+		return nil
+	}
+	return entries[i]
+}
 
 // entries returns those of all services.
 func (v *version) entries() iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
-		for _, b := range v.buckets {
-			for _, e := range b.all() {
+		for leaf := range resume.Leaves {
+			for _, e := range v.bucket(leaf).all() {
 				if !yield(e) {
 					return
 				}
@@ -208,25 +298,26 @@ func (v *version) count(in view) int {
 		return v.services
 	}
 	n := 0
-	for _, b := range v.buckets {
-		n += b.count(in)
+	for _, r := range v.rows {
+		n += r.count(in)
 	}
 	return n
 }
 
 // with returns a version with other entries; nil for those that go.
 func (v *version) with(entries map[string]*entry) *version {
-	next := v.copied()
-	edits := make(map[int][]edit)
+	edits := make([]edit, 0, len(entries))
 	for name, e := range entries {
-		leaf := resume.Leaf(name)
-		edits[leaf] = append(edits[leaf], edit{name, e})
+		edits = append(edits, edit{resume.Leaf(name), name, e})
 	}
-	for leaf, in := range edits {
-		slices.SortFunc(in, func(a, b edit) int { return cmp.Compare(a.name, b.name) })
-		old := v.buckets[leaf]
-		next.buckets[leaf] = old.with(in)
-		next.services += len(next.buckets[leaf].all()) - len(old.all())
+	slices.SortFunc(edits, func(a, b edit) int { return cmp.Or(cmp.Compare(a.leaf, b.leaf), cmp.Compare(a.name, b.name)) })
+	next := v.copied()
+	for in := range chunks(edits, rowBuckets) {
+		i := in[0].leaf / rowBuckets
+		next.rows[i] = v.rows[i].with(in)
+	}
+	for in := range chunks(edits, 1) {
+		next.services += len(next.bucket(in[0].leaf).all()) - len(v.bucket(in[0].leaf).all())
 	}
 	return next
 }
@@ -235,12 +326,15 @@ func (v *version) with(entries map[string]*entry) *version {
 func (v *version) judged(p *policy.Policy) *version {
 	next := v.copied()
 	next.policy = p
-	for leaf, old := range v.buckets {
-		entries := make([]*entry, len(old.entries))
-		for i, e := range old.entries {
-			entries[i] = &entry{e.service, p.Judge(e.service)}
+	for i, old := range v.rows {
+		next.rows[i] = &row{}
+		for at, b := range old.buckets {
+			entries := make([]*entry, len(b.entries))
+			for n, e := range b.entries {
+				entries[n] = &entry{e.service, p.Judge(e.service)}
+			}
+			next.rows[i].buckets[at] = &bucket{entries}
 		}
-		next.buckets[leaf] = &bucket{entries: entries}
 	}
 	return next
 }
@@ -254,6 +348,19 @@ func told(as *wire.Encoded) *entry {
 // pair is what becomes of a service: its entries in one version and in another one, which
 // are not the same.
 type pair struct{ before, after *entry }
+
+// gain returns how many more services are in the view.
+func (p pair) gain(v view) int {
+	before, after := p.before.in(v) != nil, p.after.in(v) != nil
+	switch {
+	case before == after:
+		return 0
+	case after:
+		return 1
+	default:
+		return -1
+	}
+}
 
 func (p pair) name() string {
 	if p.after != nil {
@@ -341,8 +448,12 @@ func (v *version) since(from *version, before, after view) *difference {
 // pairs returns what becomes of the services of another version, in any view.
 func (v *version) pairs(from *version) []pair {
 	var pairs []pair
-	for leaf, b := range v.buckets {
-		pairs = append(pairs, differ(from.buckets[leaf], b)...)
+	for i, r := range v.rows {
+		if old := from.rows[i]; old != r {
+			for at, b := range r.buckets {
+				pairs = append(pairs, differ(old.buckets[at], b)...)
+			}
+		}
 	}
 	return pairs
 }
@@ -371,11 +482,19 @@ func in(from, to view, pairs []pair) []pair {
 // distance returns how many services have changed since another version.
 func (v *version) distance(from *version, before, after view) int {
 	n := 0
-	for leaf, b := range v.buckets {
-		if old := from.buckets[leaf]; old == nil {
-			n += b.count(after)
-		} else {
-			n += len(in(before, after, differ(old, b)))
+	for i, r := range v.rows {
+		switch old := from.rows[i]; old {
+		case r:
+		case empty:
+			n += r.count(after)
+		default:
+			for at, b := range r.buckets {
+				if old.buckets[at] == nil {
+					n += b.count(after)
+				} else {
+					n += len(in(before, after, differ(old.buckets[at], b)))
+				}
+			}
 		}
 	}
 	return n
