@@ -121,7 +121,6 @@ func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
 			changed = nil
 		default:
 			updates = nil // a consumer at rest needs no memory for many
-			s.window.rest()
 		}
 		clear(updates) // keep no references to services
 		select {

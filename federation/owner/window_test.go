@@ -90,30 +90,22 @@ func TestWindowOracle(t *testing.T) {
 	}
 }
 
-// TestWindowGivesBack fills a large window again and again. Its memory is kept while there
-// is more to send, and given back at rest.
+// TestWindowGivesBack fills a large window again and again. Its memory is given back when
+// nothing is in flight.
 func TestWindowGivesBack(t *testing.T) {
 	w := newWindow(100)
-	w.rest()
-	if len(w.ring) != 0 {
-		t.Errorf("a window that was not used has a ring of %d", len(w.ring))
-	}
 	for range 3 {
 		nonces := fill(t, w)
-		if len(nonces) != 100 || len(w.ring) != 100 {
-			t.Fatalf("%d responses are in flight in a ring of %d, expected 100", len(nonces), len(w.ring))
+		if len(nonces) != 100 || len(w.flights) != 100 {
+			t.Fatalf("%d responses are in flight of %d that are kept, expected 100", len(nonces), len(w.flights))
 		}
 		for i := range nonces {
 			if got, ok := w.acknowledge(nonces[(i+50)%100]); !ok || got.name != fmt.Sprintf("s%d", (i+50)%100) {
 				t.Fatalf("response %d is %q (%v)", (i+50)%100, got.name, ok)
 			}
 		}
-		if len(w.ring) != 100 {
-			t.Errorf("the ring has %d places while there is more to send, expected 100", len(w.ring))
+		if w.flights != nil || w.free() != 100 {
+			t.Errorf("at rest there is room for %d, and memory: %v, expected 100 and none", w.free(), w.flights != nil)
 		}
-	}
-	w.rest()
-	if len(w.ring) != 0 || w.free() != 100 {
-		t.Errorf("at rest there is room for %d in a ring of %d, expected 100 in none", w.free(), len(w.ring))
 	}
 }
