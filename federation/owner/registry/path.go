@@ -26,7 +26,7 @@ func (r *Registry) SetPath(path wire.Path) error {
 	defer r.writing.Unlock()
 	next := r.newest.Load().copied()
 	next.path = slices.Clone(path)
-	r.publish(next, []pair{})
+	r.publish(next)
 	return nil
 }
 

@@ -142,7 +142,6 @@ func (r *Registry) apply(want map[string]*wire.Encoded) Difference {
 	var count Difference
 	now := r.newest.Load()
 	entries := make(map[string]*entry, len(want))
-	pairs := make([]pair, 0, len(want))
 	for name, s := range want {
 		change := pair{before: now.find(name)}
 		switch {
@@ -163,40 +162,51 @@ func (r *Registry) apply(want map[string]*wire.Encoded) Difference {
 		case !change.before.service.Equal(s):
 			count.Changed++
 		default:
-			continue // it is replaced, and nobody is told
+			// it is replaced, and nobody is told
 		}
-		pairs = append(pairs, change)
 	}
-	if len(entries) > 0 {
-		r.publish(now.with(entries), pairs)
+	if len(entries) == 0 {
+		return count
+	}
+	r.publish(now.with(entries))
+	for name, e := range entries {
+		if e == nil {
+			r.refusals.forget(name)
+		}
 	}
 	return count
 }
 
-// publish makes next the newest version. Pairs is what differs, or nil where that is not
-// known. The caller holds writing.
-func (r *Registry) publish(next *version, pairs []pair) {
-	next.number = r.newest.Load().number + 1
-	r.mu.Lock()
+// publish makes next the newest version. The caller holds writing.
+func (r *Registry) publish(next *version) {
+	r.mu.Lock() // Tell looks at it
 	r.newest.Store(next)
-	for _, p := range pairs {
-		if p.after == nil {
-			r.refusals.forget(p.name())
-		}
-	}
 	r.mu.Unlock()
 	if r.holds == 0 {
-		r.show(next, pairs)
+		r.show(next)
 	}
 }
 
-// show has the subscribers told of a version. Pairs is that of publish. The caller holds
-// writing.
-func (r *Registry) show(next *version, pairs []pair) {
-	var views map[*Subscription]view
+// show has the subscribers told of a version. What many services have to be looked at for is
+// done without the lock. The caller holds writing.
+func (r *Registry) show(next *version) {
 	before := r.shown.Load()
+	pairs := next.pairs(before)
+	differences := make(map[passage][]pair)
+	difference := func(p passage) []pair {
+		of, known := differences[p]
+		if !known {
+			of = p.of(pairs)
+			differences[p] = of
+		}
+		return of
+	}
+	var views map[*Subscription]view
 	if before.policy != next.policy {
 		views = r.views(next.policy)
+		for s, to := range views {
+			difference(passage{s.view, to})
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -207,9 +217,9 @@ func (r *Registry) show(next *version, pairs []pair) {
 		r.classes = make(map[view]subscriptions)
 	}
 	for v, class := range classes {
-		var difference []pair
-		if pairs != nil {
-			if difference = in(v, v, pairs); len(difference) == 0 {
+		var differs []pair
+		if views == nil {
+			if differs = difference(passage{v, v}); len(differs) == 0 && next.unavailable == before.unavailable {
 				continue
 			}
 		}
@@ -220,13 +230,14 @@ func (r *Registry) show(next *version, pairs []pair) {
 					to = viewOf(next.policy, s)
 				}
 				r.join(s, to)
+				differs = difference(passage{v, to})
 			}
 			if next.outages != before.outages && !s.patient { // even if it is over
 				s.end()
 				r.leave(s)
 				continue
 			}
-			s.follow(before, v, next, difference, now)
+			s.follow(before, v, next, differs, now)
 		}
 	}
 }
@@ -275,7 +286,7 @@ func (r *Registry) leave(s *Subscription) {
 func (r *Registry) SetPolicy(p *policy.Policy) {
 	r.writing.Lock()
 	defer r.writing.Unlock()
-	r.publish(r.newest.Load().judged(p), nil)
+	r.publish(r.newest.Load().judged(p))
 }
 
 // errUnavailable ends the streams of a registry that is not available. It does not say why:
@@ -304,7 +315,7 @@ func (r *Registry) SetUnavailable(reason string) {
 	if next.unavailable = reason; reason != "" {
 		next.outages++
 	}
-	r.publish(next, nil)
+	r.publish(next)
 }
 
 // Hold keeps what changes from now on, in the catalog and in its policy, from all subscribers
@@ -318,7 +329,7 @@ func (r *Registry) Hold() (release func()) {
 		r.writing.Lock()
 		defer r.writing.Unlock()
 		if r.holds--; r.holds == 0 && r.shown.Load() != r.newest.Load() {
-			r.show(r.newest.Load(), nil)
+			r.show(r.newest.Load())
 		}
 	}
 }

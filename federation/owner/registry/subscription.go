@@ -105,8 +105,7 @@ type walk struct {
 	from, to       *version
 	fromView, view view
 
-	known *difference // where pairs are from, if these are shared
-	pairs []pair      // what is to be told next
+	pairs []pair // what is to be told next
 
 	// Where pairs are not all: the next bucket, and whether the removals are told, for which
 	// all buckets are gone through once more.
@@ -120,15 +119,16 @@ type walk struct {
 	ahead map[string]*entry
 }
 
-// newWalk finds out what is different. It needs no lock.
-func newWalk(from, to *version, fromView, view view) *walk {
-	w := &walk{from: from, to: to, fromView: fromView, view: view}
-	if from.number == 0 && to.services > fewSorted {
-		w.buckets, w.left = true, to.distance(from, fromView, view)
-		return w
+// newWalk finds out what is different. It needs no lock. Of the catalog, the subscriber may have
+// nothing yet, and then a list of all takes too much memory.
+func newWalk(from, to *version, p passage, catalog bool) *walk {
+	w := &walk{from: from, to: to, fromView: p.before, view: p.after}
+	if catalog && to.services > fewSorted {
+		w.left = to.distance(from, p)
+		w.buckets = w.left > 0
+	} else {
+		w.pairs = p.of(to.pairs(from))
 	}
-	w.known = to.since(from, fromView, view)
-	w.pairs = w.known.pairs
 	return w
 }
 
@@ -316,12 +316,12 @@ func (s *Subscription) Take(updates []Update, n int) []Update {
 
 // begin begins the walk to what is shown. The lock is released meanwhile.
 func (s *Subscription) begin() {
-	to, told, ahead, toldView, view := s.registry.shown.Load(), s.told, s.ahead, s.toldView, s.view
+	to, told, ahead, p, catalog := s.registry.shown.Load(), s.told, s.ahead, passage{s.toldView, s.view}, !s.marked
 	s.registry.mu.Unlock()
 	if len(ahead) > 0 {
 		told = told.with(ahead)
 	}
-	w := newWalk(told, to, toldView, view)
+	w := newWalk(told, to, p, catalog)
 	s.registry.mu.Lock()
 	if s.told != nil { // the registry has not become unavailable
 		s.told, s.ahead, s.walk = told, nil, w
@@ -400,19 +400,16 @@ func (s *Subscription) Withdrawn(u *Update) bool {
 	return u.Encoded == nil
 }
 
-// follow notes that another version is shown, in which something is different for those with
-// that view: the pairs, or nil where these are not known.
+// follow notes that another version is shown, in which the pairs are different for the
+// subscriber, which had that view.
 func (s *Subscription) follow(before *version, v view, to *version, pairs []pair, now time.Time) {
 	switch {
-	case s.told != nil:
-		if s.later.IsZero() {
-			s.later = now
-		}
-	default:
+	case len(pairs) == 0:
+	case s.told == nil:
 		s.told, s.toldView, s.since = before, v, now
-		if pairs != nil {
-			s.walk = &walk{from: before, to: to, fromView: v, view: v, pairs: pairs}
-		}
+		s.walk = &walk{from: before, to: to, fromView: v, view: s.view, pairs: pairs}
+	case s.later.IsZero():
+		s.later = now
 	}
 	s.rouse()
 }
@@ -444,7 +441,7 @@ func (at standing) backlog(shown *version) int {
 	if at.version == nil {
 		return at.unsent
 	}
-	newer := shown.distance(at.version, at.told, at.view)
+	newer := shown.distance(at.version, passage{at.told, at.view})
 	return min(at.unsent+newer, max(at.unsent, newer, shown.count(at.view)))
 }
 

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"weak"
 
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -179,7 +178,7 @@ func (r *row) with(edits []edit) *row {
 			}
 		}
 		for f, sums := range next.sums {
-			if len(in(f.view, f.view, pairs)) > 0 {
+			if len((passage{f.view, f.view}).of(pairs)) > 0 {
 				sums[at] = nil
 			}
 		}
@@ -228,18 +227,13 @@ type version struct {
 	unavailable string         // why the catalog cannot be told as a whole; empty while it can
 	outages     int            // how often that has been so
 
-	// number is how many versions there were before, counted from 1. What was told to one
-	// subscriber alone has none.
-	number uint64
-
-	mu          sync.Mutex                           // guards the fields below
-	differences map[passage]weak.Pointer[difference] // from other versions
-	offers      map[request]*offer                   // in which all digests are known
+	mu     sync.Mutex         // guards the field below
+	offers map[request]*offer // in which all digests are known
 }
 
 // emptyVersion returns the first version of a registry.
 func emptyVersion() *version {
-	v := &version{number: 1}
+	v := &version{}
 	for i := range v.rows {
 		v.rows[i] = &row{}
 		for at := range v.rows[i].buckets {
@@ -409,41 +403,8 @@ func compareFirst(a, b []*entry) int {
 	}
 }
 
-// passage is from one view of a version to a view of another version.
-type passage struct {
-	from          uint64 // number of the version
-	before, after view
-}
-
-// difference is what changes in a passage: additions first, and removals last, so that an
-// fqdn that moves to a service of another name has an answer all the time. Each of the three is
-// in the order of the names.
-type difference struct {
-	once  sync.Once
-	pairs []pair
-}
-
-// since returns what has changed since another version. That is found out once for all who
-// ask while one of them has it.
-func (v *version) since(from *version, before, after view) *difference {
-	if from.number == 0 {
-		return &difference{pairs: in(before, after, v.pairs(from))}
-	}
-	p := passage{from.number, before, after}
-	v.mu.Lock()
-	d := v.differences[p].Value()
-	if d == nil {
-		d = &difference{}
-		maps.DeleteFunc(v.differences, func(_ passage, d weak.Pointer[difference]) bool { return d.Value() == nil })
-		if v.differences == nil {
-			v.differences = make(map[passage]weak.Pointer[difference])
-		}
-		v.differences[p] = weak.Make(d)
-	}
-	v.mu.Unlock()
-	d.once.Do(func() { d.pairs = in(before, after, v.pairs(from)) })
-	return d
-}
+// passage is from one view to another one.
+type passage struct{ before, after view }
 
 // pairs returns what becomes of the services of another version, in any view.
 func (v *version) pairs(from *version) []pair {
@@ -458,11 +419,13 @@ func (v *version) pairs(from *version) []pair {
 	return pairs
 }
 
-// in returns those pairs that are different in a view before and a view after.
-func in(from, to view, pairs []pair) []pair {
+// of returns those pairs that are different in a passage: additions first, and removals last,
+// so that an fqdn that moves to a service of another name has an answer all the time. Each of
+// the three is in the order of the names.
+func (p passage) of(pairs []pair) []pair {
 	var added, changed, gone []pair
 	for _, of := range pairs {
-		before, after := of.before.in(from), of.after.in(to)
+		before, after := of.before.in(p.before), of.after.in(p.after)
 		switch {
 		case before == after:
 		case before == nil:
@@ -480,19 +443,19 @@ func in(from, to view, pairs []pair) []pair {
 }
 
 // distance returns how many services have changed since another version.
-func (v *version) distance(from *version, before, after view) int {
+func (v *version) distance(from *version, p passage) int {
 	n := 0
 	for i, r := range v.rows {
 		switch old := from.rows[i]; old {
 		case r:
 		case empty:
-			n += r.count(after)
+			n += r.count(p.after)
 		default:
 			for at, b := range r.buckets {
 				if old.buckets[at] == nil {
-					n += b.count(after)
+					n += b.count(p.after)
 				} else {
-					n += len(in(before, after, differ(old.buckets[at], b)))
+					n += len(p.of(differ(old.buckets[at], b)))
 				}
 			}
 		}
