@@ -72,7 +72,10 @@ type subscriptions map[*Subscription]struct{}
 // before. So fill the registry before consumers can subscribe.
 func New() *Registry {
 	r := &Registry{hop: rand.Text(), classes: make(map[view]subscriptions)}
-	first := emptyVersion()
+	first := &version{}
+	for i := range first.rows {
+		first.rows[i] = &row{}
+	}
 	r.newest.Store(first)
 	r.shown.Store(first)
 	return r

@@ -102,9 +102,9 @@ func (r *row) sum(f formedView, left *allowance) [rowBuckets]*sum {
 
 // sum finds out the sum of the bucket for a formedView.
 func (b *bucket) sum(f formedView) *sum {
-	s := &sum{services: len(b.entries)}
-	digests := make(resume.Digests, 0, len(b.entries))
-	for _, e := range b.entries {
+	s := &sum{services: len(b.all())}
+	digests := make(resume.Digests, 0, s.services)
+	for _, e := range b.all() {
 		service := e.in(f.view)
 		if service == nil {
 			s.services--
@@ -233,15 +233,9 @@ func (v *version) without(selection resume.Selection) *version {
 		return v
 	}
 	less := v.copied()
-	for i, old := range v.rows {
-		less.rows[i] = &row{buckets: old.buckets}
-		for at := range old.buckets {
-			if selection.HasLeaf(i*rowBuckets + at) {
-				less.rows[i].buckets[at] = nil
-			}
-		}
-		if less.rows[i].buckets == old.buckets {
-			less.rows[i] = old
+	for leaf := range resume.Leaves {
+		if selection.HasLeaf(leaf) {
+			less.set(v, leaf, nil)
 		}
 	}
 	return less

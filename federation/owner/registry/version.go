@@ -3,7 +3,6 @@ package registry
 import (
 	"cmp"
 	"iter"
-	"maps"
 	"slices"
 	"sync"
 
@@ -74,7 +73,6 @@ func search(entries []*entry, name string) (int, bool) {
 
 // edit is another entry for a name; nil for one that goes.
 type edit struct {
-	leaf  int // of the name
 	name  string
 	entry *entry
 }
@@ -106,14 +104,14 @@ const (
 // row has the buckets of a few leaves. They never change; what has been found out of them is
 // kept for those who ask next, and for the next version.
 type row struct {
-	buckets [rowBuckets]*bucket // nil stands for an empty one that was told to one subscriber alone
+	buckets [rowBuckets]*bucket // nil for an empty one
 
 	mu     sync.Mutex                       // guards the fields below
 	counts map[view]int                     // services that are in the view
 	sums   map[formedView]*[rowBuckets]*sum // nil where it is not known
 }
 
-// empty is a row of which one subscriber alone was told that it is empty.
+// empty is a row of nothing.
 var empty = &row{} //nolint:gochecknoglobals // it never changes
 
 // count returns how many of the services are in the view.
@@ -148,56 +146,26 @@ func keep[V comparable, T any](known *map[V]T, of V, found T) {
 	(*known)[of] = found
 }
 
-// with returns a row with other entries, which are in the order of their leaves. What has
-// been found out is brought up to date: a consumer is sent the buckets whose digests are not
-// known, and must not learn from them when something changes that is hidden from it.
-func (r *row) with(edits []edit) *row {
-	next := &row{buckets: r.buckets}
-	for in := range chunks(edits, 1) {
-		at := in[0].leaf % rowBuckets
-		next.buckets[at] = r.buckets[at].with(in)
+// inherit has the row keep the sums of another one, but for those of buckets that are not the
+// same to the consumer: it is sent the buckets whose digests are not known, and must not learn
+// from them when something changes that is hidden from it.
+func (r *row) inherit(from *row) {
+	from.mu.Lock()
+	defer from.mu.Unlock()
+	if len(from.sums) == 0 {
+		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.counts) == 0 && len(r.sums) == 0 {
-		return next
-	}
-	next.counts, next.sums = maps.Clone(r.counts), make(map[formedView]*[rowBuckets]*sum, len(r.sums))
-	for f, known := range r.sums {
+	r.sums = make(map[formedView]*[rowBuckets]*sum, len(from.sums))
+	for f, known := range from.sums {
 		sums := *known
-		next.sums[f] = &sums
+		r.sums[f] = &sums
 	}
-	for at, b := range next.buckets {
-		pairs := differ(r.buckets[at], b)
-		if len(pairs) == 0 {
-			continue
-		}
-		for v := range next.counts {
-			for _, p := range pairs {
-				next.counts[v] += p.gain(v)
-			}
-		}
-		for f, sums := range next.sums {
+	for at, b := range r.buckets {
+		pairs := differ(from.buckets[at], b)
+		for f, sums := range r.sums {
 			if len((passage{f.view, f.view}).of(pairs)) > 0 {
 				sums[at] = nil
 			}
-		}
-	}
-	return next
-}
-
-// chunks returns the edits of so many leaves each, which are in the order of the leaves.
-func chunks(edits []edit, size int) iter.Seq[[]edit] {
-	return func(yield func([]edit) bool) {
-		for len(edits) > 0 {
-			n := slices.IndexFunc(edits, func(e edit) bool { return e.leaf/size != edits[0].leaf/size })
-			if n < 0 {
-				n = len(edits)
-			}
-			if !yield(edits[:n]) {
-				return
-			}
-			edits = edits[n:]
 		}
 	}
 }
@@ -229,18 +197,6 @@ type version struct {
 
 	mu     sync.Mutex         // guards the field below
 	offers map[request]*offer // in which all digests are known
-}
-
-// emptyVersion returns the first version of a registry.
-func emptyVersion() *version {
-	v := &version{}
-	for i := range v.rows {
-		v.rows[i] = &row{}
-		for at := range v.rows[i].buckets {
-			v.rows[i].buckets[at] = &bucket{}
-		}
-	}
-	return v
 }
 
 // nothing is what a new subscriber has been told.
@@ -298,20 +254,34 @@ func (v *version) count(in view) int {
 	return n
 }
 
+// set makes a bucket that of a leaf, in a version that was copied of another one.
+func (v *version) set(of *version, leaf int, b *bucket) {
+	in := &v.rows[leaf/rowBuckets]
+	if *in == of.rows[leaf/rowBuckets] {
+		*in = &row{buckets: (*in).buckets}
+	}
+	(*in).buckets[leaf%rowBuckets] = b
+}
+
 // with returns a version with other entries; nil for those that go.
 func (v *version) with(entries map[string]*entry) *version {
-	edits := make([]edit, 0, len(entries))
-	for name, e := range entries {
-		edits = append(edits, edit{resume.Leaf(name), name, e})
-	}
-	slices.SortFunc(edits, func(a, b edit) int { return cmp.Or(cmp.Compare(a.leaf, b.leaf), cmp.Compare(a.name, b.name)) })
 	next := v.copied()
-	for in := range chunks(edits, rowBuckets) {
-		i := in[0].leaf / rowBuckets
-		next.rows[i] = v.rows[i].with(in)
+	edits := make(map[int][]edit)
+	for name, e := range entries {
+		leaf := resume.Leaf(name)
+		edits[leaf] = append(edits[leaf], edit{name, e})
 	}
-	for in := range chunks(edits, 1) {
-		next.services += len(next.bucket(in[0].leaf).all()) - len(v.bucket(in[0].leaf).all())
+	for leaf, in := range edits {
+		slices.SortFunc(in, func(a, b edit) int { return cmp.Compare(a.name, b.name) })
+		old := v.bucket(leaf)
+		b := old.with(in)
+		next.set(v, leaf, b)
+		next.services += len(b.entries) - len(old.all())
+	}
+	for i, r := range next.rows {
+		if r != v.rows[i] {
+			r.inherit(v.rows[i])
+		}
 	}
 	return next
 }
@@ -320,15 +290,13 @@ func (v *version) with(entries map[string]*entry) *version {
 func (v *version) judged(p *policy.Policy) *version {
 	next := v.copied()
 	next.policy = p
-	for i, old := range v.rows {
-		next.rows[i] = &row{}
-		for at, b := range old.buckets {
-			entries := make([]*entry, len(b.entries))
-			for n, e := range b.entries {
-				entries[n] = &entry{e.service, p.Judge(e.service)}
-			}
-			next.rows[i].buckets[at] = &bucket{entries}
+	for leaf := range resume.Leaves {
+		old := v.bucket(leaf).all()
+		entries := make([]*entry, 0, len(old))
+		for _, e := range old {
+			entries = append(entries, &entry{e.service, p.Judge(e.service)})
 		}
+		next.set(v, leaf, &bucket{entries})
 	}
 	return next
 }
@@ -342,19 +310,6 @@ func told(as *wire.Encoded) *entry {
 // pair is what becomes of a service: its entries in one version and in another one, which
 // are not the same.
 type pair struct{ before, after *entry }
-
-// gain returns how many more services are in the view.
-func (p pair) gain(v view) int {
-	before, after := p.before.in(v) != nil, p.after.in(v) != nil
-	switch {
-	case before == after:
-		return 0
-	case after:
-		return 1
-	default:
-		return -1
-	}
-}
 
 func (p pair) name() string {
 	if p.after != nil {
