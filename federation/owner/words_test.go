@@ -1,6 +1,6 @@
 package owner
 
-import "github.com/hamlet-federation/coredns-federation/federation/owner/registry/registrytest"
+import "github.com/hamlet-federation/coredns-federation/test/kit/services/registrytest"
 
 // The words of these tests.
 var (

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
-	"github.com/hamlet-federation/coredns-federation/federation/owner/registry/registrytest"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/registrytest"
 )
 
 func newWorld(tb testing.TB, seed uint64) *registrytest.World {

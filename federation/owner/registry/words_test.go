@@ -5,7 +5,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
-	"github.com/hamlet-federation/coredns-federation/federation/owner/registry/registrytest"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/registrytest"
 )
 
 // The words of these tests.

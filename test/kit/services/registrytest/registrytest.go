@@ -148,7 +148,7 @@ func Subscribers(r *registry.Registry) int {
 }
 
 // Plain is how most tests are sent services.
-var Plain = registry.Form{Version: wire.V1Alpha2, MaxMessage: 16 << 20} //nolint:gochecknoglobals // it is a constant
+var Plain = registry.Form{Version: wire.V1Alpha2, MaxMessage: 16 << 20}
 
 // SumOf returns the digests of those of the services that are sent in that form.
 func SumOf(tb testing.TB, f registry.Form, services map[string]*federation.Service) resume.Digests {
