@@ -129,7 +129,7 @@ func (s *Server) Publish(ctx context.Context, half *duplex.Requests) error {
 	if err := s.admit(ctx, session); err != nil {
 		return nil // there is no way to say it, and admit has logged it
 	}
-	session.subscription = session.registry.SubscribeAs(registry.Consumer{IDs: session.ids, Stop: cancel, Patient: true})
+	session.subscription = session.registry.SubscribeAs(registry.Consumer{IDs: session.ids, Stop: cancel, Patient: true, Silent: true})
 	defer session.subscription.Close()
 	session.subscription.Available(ctx)
 	if err = session.announced(ctx); err == nil {

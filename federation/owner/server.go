@@ -307,7 +307,7 @@ func (s *Server) serve(ctx context.Context, stream grpc.ServerStream, session *s
 	if err := s.admit(ctx, session); err != nil {
 		return err
 	}
-	session.subscription = session.registry.SubscribeAs(registry.Consumer{IDs: session.ids, Stop: session.cancel})
+	session.subscription = session.registry.SubscribeAs(registry.Consumer{IDs: session.ids, Stop: session.cancel, Silent: true})
 	defer session.subscription.Close()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

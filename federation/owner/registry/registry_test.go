@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -465,4 +466,23 @@ func TestSubscriptionOracle(t *testing.T) {
 			s.Close()
 		}
 	}
+}
+
+// TestSilentConsumer has a consumer that asks for the catalog some time after it has
+// subscribed. Nothing waits for it before that.
+func TestSilentConsumer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := registry.New()
+		upsert(t, r, service("a", 1))
+		s := r.SubscribeAs(registry.Consumer{Silent: true})
+		defer s.Close()
+		if stats := r.Stats(); stats.Unsent != 0 || !stats.Oldest.IsZero() {
+			t.Errorf("%d services wait since %v for a consumer that has not asked", stats.Unsent, stats.Oldest)
+		}
+		time.Sleep(time.Minute)
+		s.Ask()
+		if stats := r.Stats(); stats.Unsent != 1 || !stats.Oldest.Equal(time.Now()) {
+			t.Errorf("%d services wait since %v for a consumer that has asked, expected 1 since now", stats.Unsent, stats.Oldest)
+		}
+	})
 }

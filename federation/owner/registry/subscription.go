@@ -15,7 +15,9 @@ import (
 // Subscribe returns a subscription that begins with the catalog as it is now, and is
 // told all of it, whatever the policy. While the registry is unavailable it fails at
 // once. The caller closes it.
-func (r *Registry) Subscribe() *Subscription { return r.open(&Subscription{everything: true}) }
+func (r *Registry) Subscribe() *Subscription {
+	return r.open(&Subscription{everything: true, begun: time.Now()})
+}
 
 // Consumer is a subscriber that is told what the policy says.
 type Consumer struct {
@@ -29,18 +31,25 @@ type Consumer struct {
 	// Patient says that the subscription can begin while the registry is unavailable. It goes
 	// on for longer than that only until Available has returned.
 	Patient bool
+
+	// Silent says that it has not asked for anything yet: nothing waits for it before Ask.
+	Silent bool
 }
 
 // SubscribeAs is Subscribe for a consumer, which is told what the policy says; without a
 // policy, everything.
 func (r *Registry) SubscribeAs(c Consumer) *Subscription {
-	return r.open(&Subscription{ids: c.IDs, stop: c.Stop, patient: c.Patient})
+	s := &Subscription{ids: c.IDs, stop: c.Stop, patient: c.Patient}
+	if !c.Silent {
+		s.begun = time.Now()
+	}
+	return r.open(s)
 }
 
 // open opens a subscription to which nothing has been told. One that is not patient is over
 // at once while the registry is unavailable.
 func (r *Registry) open(s *Subscription) *Subscription {
-	s.registry, s.told, s.begun = r, nothing, time.Now()
+	s.registry, s.told = r, nothing
 	s.wake, s.over = make(chan struct{}, 1), make(chan struct{})
 	for {
 		p := r.shown.Load().policy
