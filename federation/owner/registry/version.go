@@ -162,6 +162,9 @@ func (r *row) inherit(from *row) {
 	}
 	for at, b := range r.buckets {
 		pairs := differ(from.buckets[at], b)
+		if len(pairs) == 0 {
+			continue
+		}
 		for f, sums := range r.sums {
 			if len((passage{f.view, f.view}).of(pairs)) > 0 {
 				sums[at] = nil
