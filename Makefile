@@ -125,13 +125,13 @@ static:
 .PHONY: image
 image: STATIC = $(IMAGES)/binaries
 image: static ## build an OCI image of each binary in bin/image, the same from the same commit (ARCHES=amd64,arm64 for both)
-	@go -C deploy/image run . -binaries '$(abspath $(STATIC))' -license '$(CURDIR)/LICENSE' -out '$(abspath $(IMAGES))' \
+	@go -C deploy run ./image -binaries '$(abspath $(STATIC))' -license '$(CURDIR)/LICENSE' -out '$(abspath $(IMAGES))' \
 		-registry '$(REGISTRY)' -tag '$(TAG)' -arches '$(ARCHES)'
 
 .PHONY: dist
 dist: ARCHES = amd64,arm64
 dist: static ## write archives, Debian packages, SBOMs and checksums to bin/dist, the same from the same commit (ARCHES=amd64 for one)
-	@go -C deploy/package run . -binaries '$(abspath $(STATIC))' -repository '$(CURDIR)' -out '$(abspath $(DIST))' \
+	@go -C deploy run ./package -binaries '$(abspath $(STATIC))' -repository '$(CURDIR)' -out '$(abspath $(DIST))' \
 		-version '$(VERSION)' -arches '$(ARCHES)'
 
 .PHONY: run
@@ -141,7 +141,7 @@ run: build ## run an owner and CoreDNS on 127.0.0.1:1053 with sample look-ups, u
 
 .PHONY: test
 test: ## run every test that needs nothing but Go (WING=owner: those of federation/owner and of what imports it)
-	$(GOTEST) $(if $(WING),-wing '$(WING)' -- -timeout 20m,-modules .$(comma)deploy/image$(comma)deploy/package -- -timeout 20m ./...)
+	$(GOTEST) $(if $(WING),-wing '$(WING)' -- -timeout 20m,-modules .$(comma)deploy -- -timeout 20m ./...)
 
 # The tests of these packages do little but start processes, which are not built with
 # the race detector.
@@ -158,7 +158,7 @@ SHORTENED := ./federation/source/relay ./test/suites/matrix
 .PHONY: test-rest
 test-rest: ## run what CI needs of `make test` beside race and e2e: what the race detector shortens, and the other modules
 	$(GOTEST) -- -timeout 20m $(SHORTENED)
-	$(GOTEST) -modules deploy/image$(comma)deploy/package -- -timeout 20m ./...
+	$(GOTEST) -modules deploy -- -timeout 20m ./...
 
 .PHONY: race-etcd
 race-etcd: $(ETCD) ## run the tests of registrations in etcd with real clusters of etcd under the race detector
@@ -282,7 +282,7 @@ e2e-pods: image $(ETCD) $(KUBE_APISERVER) $(if $(filter kubelet,$(PODS)),$(KUBEL
 
 .PHONY: e2e-dist
 e2e-dist: ## build packages twice, install, start, upgrade and purge them in a root of Debian's; needs root and debootstrap
-	REAL_SERVERS=required $(GOTEST) -modules deploy/package -- -count=1 -run Lintian .
+	REAL_SERVERS=required $(GOTEST) -modules deploy -- -count=1 -run Lintian ./package
 	CGO_ENABLED=0 REAL_SERVERS=required $(GOTEST) -- -count=1 -v -timeout 20m ./test/suites/dist
 
 .PHONY: e2e-spiffe

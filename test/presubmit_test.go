@@ -75,8 +75,7 @@ var wings = map[string]wing{
 			"federation/source", "federation/status", "federation/wire", "internal", "proto",
 		}, 8530,
 	},
-	"deploy/image":   {nil, 350}, // a module of its own
-	"deploy/package": {nil, 400}, // likewise
+	"deploy": {nil, 690}, // a module of its own
 }
 
 // wingOf returns the wing that a folder is of, or "".

@@ -1,13 +1,15 @@
 package main
 
 import (
-	"archive/tar"
 	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/hamlet-federation/coredns-federation/deploy/internal/program"
 )
 
 // archive writes the layout in a folder to FOLDER.tar, and manifest.json with it,
@@ -36,22 +38,16 @@ func archive(folder, name string, image v1.Image) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	w := tar.NewWriter(file)
-	add := func(name string, content []byte) error {
-		header := &tar.Header{Format: tar.FormatUSTAR, Typeflag: tar.TypeReg, Name: name, Mode: 0o444, Size: int64(len(content))}
-		if err := w.WriteHeader(header); err != nil {
-			return err
-		}
-		_, err := w.Write(content)
-		return err
-	}
+	w := program.NewArchive(file, time.Time{})
 	root := os.DirFS(folder)
 	err = fs.WalkDir(root, ".", func(path string, entry fs.DirEntry, err error) error { // in the order of names
 		if err != nil || entry.IsDir() {
 			return err
 		}
 		content, err := fs.ReadFile(root, path)
-		return errors.Join(err, add(path, content))
+		w.Add(path, 0o444, content)
+		return err
 	})
-	return errors.Join(err, add("manifest.json", list), w.Close())
+	w.Add("manifest.json", 0o444, list)
+	return errors.Join(err, w.Close())
 }

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,29 +20,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
-)
 
-// compile compiles a program that does nothing, from a folder of its own, to the
-// names of all binaries.
-func compile(t *testing.T, arches ...string) (binaries string) {
-	t.Helper()
-	source, binaries := t.TempDir(), t.TempDir()
-	for name, text := range map[string]string{"go.mod": "module example.org/nothing\ngo 1.26\n", "main.go": "package main\n\nfunc main() {}\n"} {
-		if err := os.WriteFile(filepath.Join(source, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, arch := range arches {
-		for _, p := range programs {
-			cmd := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(binaries, "linux-"+arch, p.binary), ".")
-			cmd.Dir, cmd.Env = source, append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=")
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
-		}
-	}
-	return binaries
-}
+	"github.com/hamlet-federation/coredns-federation/deploy/internal/program/programtest"
+)
 
 // pack runs the command, and returns the folder that it wrote to and what it printed.
 func pack(t *testing.T, binaries string, flags ...string) (folder, printed string) {
@@ -96,7 +75,7 @@ func index(t *testing.T, folder string) (v1.ImageIndex, v1.Descriptor) {
 }
 
 func TestImage(t *testing.T) {
-	folder, printed := pack(t, compile(t, "amd64"), "-registry", "registry.example/team", "-tag", "v1")
+	folder, printed := pack(t, programtest.Compile(t, "amd64"), "-registry", "registry.example/team", "-tag", "v1")
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
 			list, descriptor := index(t, filepath.Join(folder, p.name))
@@ -174,15 +153,15 @@ func layerFiles(t *testing.T, image v1.Image) (lines string) {
 
 // What was compiled and packed in other folders is the same to the last octet.
 func TestImageReproducible(t *testing.T) {
-	first, _ := pack(t, compile(t, "amd64"))
-	second, _ := pack(t, compile(t, "amd64"))
+	first, _ := pack(t, programtest.Compile(t, "amd64"))
+	second, _ := pack(t, programtest.Compile(t, "amd64"))
 	if one, two := files(t, first), files(t, second); !maps.Equal(one, two) {
 		t.Errorf("two builds differ: %q and %q", slices.Sorted(maps.Keys(one)), slices.Sorted(maps.Keys(two)))
 	}
 }
 
 func TestImageOfSeveralArchitectures(t *testing.T) {
-	folder, _ := pack(t, compile(t, "amd64", "arm64"), "-arches", "amd64,arm64")
+	folder, _ := pack(t, programtest.Compile(t, "amd64", "arm64"), "-arches", "amd64,arm64")
 	list, descriptor := index(t, filepath.Join(folder, "coredns"))
 	if descriptor.MediaType != types.OCIImageIndex {
 		t.Fatalf("type is %s, want %s", descriptor.MediaType, types.OCIImageIndex)
@@ -214,7 +193,7 @@ func TestImageOfSeveralArchitectures(t *testing.T) {
 
 // The archive has the layout, and the same image for tools that know none.
 func TestArchive(t *testing.T) {
-	folder, _ := pack(t, compile(t, "amd64"), "-tag", "v1")
+	folder, _ := pack(t, programtest.Compile(t, "amd64"), "-tag", "v1")
 	path := filepath.Join(folder, "coredns.tar")
 	archived := make(map[string]string)
 	file, err := os.Open(path)
@@ -253,7 +232,7 @@ func TestArchive(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	binaries := compile(t, "amd64")
+	binaries := programtest.Compile(t, "amd64")
 	if err := os.Rename(filepath.Join(binaries, "linux-amd64"), filepath.Join(binaries, "linux-arm64")); err != nil {
 		t.Fatal(err)
 	}

@@ -16,16 +16,11 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
+
+	"github.com/hamlet-federation/coredns-federation/deploy/internal/program"
 )
 
-func main() {
-	if err := run(os.Args[1:], os.Stdout); err != nil {
-		if !errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintln(os.Stderr, "image:", err)
-		}
-		os.Exit(1)
-	}
-}
+func main() { program.Main("image", run) }
 
 func run(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("image", flag.ContinueOnError)
@@ -46,15 +41,19 @@ func run(args []string, out io.Writer) error {
 		return err
 	}
 	for _, p := range programs {
-		var images []built
-		for arch := range strings.SplitSeq(*arches, ",") {
-			b, err := build(p, filepath.Join(*binaries, "linux-"+arch, p.binary), arch, text)
-			if err != nil {
-				return fmt.Errorf("%s for %s: %w", p.name, arch, err)
-			}
-			images = append(images, b)
+		all, err := program.Read(*binaries, p.binary, *arches)
+		if err != nil {
+			return err
 		}
-		name := fmt.Sprintf("%s/%s:%s", *registry, p.name, tagOf(*tag, images[0].version))
+		var images []built
+		for _, b := range all {
+			image, err := build(p, b, text)
+			if err != nil {
+				return fmt.Errorf("%s for %s: %w", p.name, b.Arch, err)
+			}
+			images = append(images, image)
+		}
+		name := fmt.Sprintf("%s/%s:%s", *registry, p.name, tagOf(*tag, images[0].Version))
 		if err := write(filepath.Join(*to, p.name), name, images, out); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
@@ -93,7 +92,7 @@ func write(folder, name string, images []built, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "  linux/%s: %.1f MB to pull, %.1f MB unpacked, %s\n", image.arch, float64(pulled)/1e6, float64(image.unpacked)/1e6, image.revision)
+		fmt.Fprintf(out, "  linux/%s: %.1f MB to pull, %.1f MB unpacked, %s\n", image.Arch, float64(pulled)/1e6, float64(image.unpacked)/1e6, image.commit)
 	}
 	fmt.Fprintf(out, "  %s/ and %s.tar\n", folder, folder)
 	return nil

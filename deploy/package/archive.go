@@ -1,26 +1,24 @@
 package main
 
 import (
-	"archive/tar"
 	"bytes"
 	"compress/gzip"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-)
 
-// file is one of an archive.
-type file struct {
-	name    string
-	mode    int64
-	content []byte
-}
+	"github.com/hamlet-federation/coredns-federation/deploy/internal/program"
+)
 
 // writeArchive writes NAME-VERSION-linux-ARCH.tar.gz, with the binary, the license, a
 // README, the unit and its configuration.
 func writeArchive(p product, b *binary, repository, folder string) error {
-	files := []file{{p.command, 0o755, b.content}}
+	stem := fmt.Sprintf("%s-%s-linux-%s", p.name, b.version, b.Arch)
+	var buffer bytes.Buffer
+	zipped := gzip.NewWriter(&buffer)
+	w := program.NewArchive(zipped, b.Time)
+	w.Add(stem+"/"+p.command, 0o755, b.Content)
 	sources := []string{"LICENSE", "deploy/systemd/" + p.unit + ".service", "deploy/package/files/" + p.name + ".readme"}
 	for _, name := range p.config {
 		sources = append(sources, "deploy/package/files/"+name)
@@ -34,22 +32,7 @@ func writeArchive(p product, b *binary, repository, folder string) error {
 		if name == p.name+".readme" {
 			name = "README.md"
 		}
-		files = append(files, file{name, 0o644, content})
-	}
-	stem := fmt.Sprintf("%s-%s-linux-%s", p.name, b.version, b.arch)
-	var buffer bytes.Buffer
-	zipped := gzip.NewWriter(&buffer)
-	w := tar.NewWriter(zipped)
-	for _, f := range files {
-		header := tar.Header{
-			Format: tar.FormatUSTAR, Typeflag: tar.TypeReg, Name: stem + "/" + f.name, Mode: f.mode, Size: int64(len(f.content)), ModTime: b.time,
-		}
-		if err := w.WriteHeader(&header); err != nil {
-			return err
-		}
-		if _, err := w.Write(f.content); err != nil {
-			return err
-		}
+		w.Add(stem+"/"+name, 0o644, content)
 	}
 	if err := errors.Join(w.Close(), zipped.Close()); err != nil {
 		return err

@@ -1,20 +1,12 @@
 package main
 
 import (
-	"cmp"
-	"debug/buildinfo"
-	"fmt"
-	"os"
-	"runtime/debug"
-	"strconv"
 	"strings"
-	"time"
+
+	"github.com/hamlet-federation/coredns-federation/deploy/internal/program"
 )
 
-const (
-	source     = "https://github.com/hamlet-federation/coredns-federation"
-	maintainer = "The maintainers of coredns-federation <coredns-federation@users.noreply.github.com>"
-)
+const maintainer = "The maintainers of coredns-federation <coredns-federation@users.noreply.github.com>"
 
 // product is a binary of this repository, and how it is packed.
 type product struct {
@@ -51,49 +43,11 @@ enabled: it needs certificates, and /etc/federation-owner/owner.yaml.`,
 	},
 }
 
-// binary is one that was built, and what it says of itself.
+// binary is one with the version that it is packed with, such as 1.2.0.
 type binary struct {
-	content []byte
-	info    *debug.BuildInfo
-	arch    string
-	version string // such as 1.2.0 or 0.0.0-20261122131157-c33c1088fc01; devel where git was not asked
-	commit  string // empty where git was not asked
-	time    time.Time
-}
+	*program.Binary
 
-// readBinary reads the binary at path, which must be a static one of Go for Linux and
-// arch. The version is the binary's own where none is given. Its time is that of the
-// variable SOURCE_DATE_EPOCH or else of the commit.
-func readBinary(path, arch, version string) (*binary, error) {
-	info, err := buildinfo.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	settings := make(map[string]string)
-	for _, s := range info.Settings {
-		settings[s.Key] = s.Value
-	}
-	if settings["GOOS"] != "linux" || settings["GOARCH"] != arch || settings["CGO_ENABLED"] != "0" {
-		return nil, fmt.Errorf("%s is for %s/%s with CGO_ENABLED=%s; want linux/%s with CGO_ENABLED=0, which runs with any C library",
-			path, settings["GOOS"], settings["GOARCH"], settings["CGO_ENABLED"], arch)
-	}
-	b := &binary{info: info, arch: arch, version: version, commit: settings["vcs.revision"]}
-	if b.version == "" {
-		b.version = cmp.Or(strings.TrimPrefix(strings.Trim(info.Main.Version, "()"), "v"), "devel")
-	}
-	b.time, err = time.Parse(time.RFC3339, settings["vcs.time"])
-	if err != nil {
-		b.time = time.Unix(0, 0).UTC()
-	}
-	if text := os.Getenv("SOURCE_DATE_EPOCH"); text != "" {
-		seconds, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("SOURCE_DATE_EPOCH: %w", err)
-		}
-		b.time = time.Unix(seconds, 0).UTC()
-	}
-	b.content, err = os.ReadFile(path)
-	return b, err
+	version string
 }
 
 // debianVersion returns the version as Debian orders it: what comes before a release

@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/goreleaser/nfpm/v2"
 	_ "github.com/goreleaser/nfpm/v2/deb" // registers its format
 	"github.com/goreleaser/nfpm/v2/files"
+
+	"github.com/hamlet-federation/coredns-federation/deploy/internal/program"
 )
 
 // writeDeb writes NAME_VERSION_ARCH.deb.
@@ -22,40 +23,34 @@ func writeDeb(p product, b *binary, repository, folder string) (err error) {
 		return err
 	}
 	defer os.RemoveAll(staging)
-	s := stage{folder: staging, time: b.time}
-	at := func(path ...string) []byte {
-		content, err := os.ReadFile(filepath.Join(append([]string{repository}, path...)...))
+	s := stage{folder: staging, time: b.Time}
+	at := func(path ...string) string { return filepath.Join(append([]string{repository}, path...)...) }
+	named := func(name string) string {
+		content, err := os.ReadFile(at("deploy/package/files", name))
 		s.err = errors.Join(s.err, err)
-		return content
+		return s.write(name, strings.NewReplacer("@PACKAGE@", p.name, "@UNIT@", p.unit).Replace(string(content)))
 	}
-	unit, doc := at("deploy/systemd", p.unit+".service"), "/usr/share/doc/"+p.name+"/"
-	s.add("/usr/bin/"+p.command, "", 0o755, b.content)
-	s.add("/usr/lib/systemd/system/"+p.unit+".service", "", 0o644, unit)
+	doc := "/usr/share/doc/" + p.name + "/"
+	s.add("/usr/bin/"+p.command, "", 0o755, b.Path)
+	s.add("/usr/lib/systemd/system/"+p.unit+".service", "", 0o644, at("deploy/systemd", p.unit+".service"))
 	for _, name := range p.config {
 		s.add("/etc/"+p.unit+"/"+name, files.TypeConfig, 0o644, at("deploy/package/files", name))
 	}
 	// For certificates and keys; the package's script makes it the group's.
-	s.contents = append(s.contents, &files.Content{
-		Destination: "/etc/" + p.unit + "/tls", Type: files.TypeDir, FileInfo: &files.ContentFileInfo{Mode: 0o750, MTime: b.time},
-	})
+	s.add("/etc/"+p.unit+"/tls", files.TypeDir, 0o750, "")
 	s.add(doc+"README.md", "", 0o644, at("deploy/package/files", p.name+".readme"))
-	s.add(doc+"copyright", "", 0o644, []byte(fmt.Sprintf(copyright, p.name, source)))
-	changes := fmt.Sprintf("%s (%s) unstable; urgency=medium\n\n  * See %s/blob/main/CHANGELOG.md\n\n -- %s  %s\n",
-		p.name, b.debianVersion(), source, maintainer, b.time.Format(time.RFC1123Z))
-	s.add(doc+"changelog.gz", "", 0o644, s.zip(changes))
-	named := func(name string) []byte {
-		return []byte(strings.NewReplacer("@PACKAGE@", p.name, "@UNIT@", p.unit).Replace(string(at("deploy/package/files", name))))
-	}
+	s.add(doc+"copyright", "", 0o644, s.write("copyright", fmt.Sprintf(copyright, p.name, program.Source)))
+	s.add(doc+"changelog.gz", "", 0o644, s.write("changelog.gz", s.zip(fmt.Sprintf("%s (%s) unstable; urgency=medium\n\n  * See %s/blob/main/CHANGELOG.md\n\n -- %s  %s\n",
+		p.name, b.debianVersion(), program.Source, maintainer, b.Time.Format(time.RFC1123Z)))))
 	s.add("/usr/share/lintian/overrides/"+p.name, "", 0o644, named("lintian-overrides"))
-	script := func(name string) string { return s.write(name, named(name)) }
 	info := nfpm.WithDefaults(&nfpm.Info{
-		Name: p.name, Arch: b.arch, Platform: "linux", Version: b.debianVersion(), VersionSchema: "none",
-		Section: "net", Priority: "optional", Maintainer: maintainer, Homepage: source, License: "Apache-2.0",
-		Description: p.summary + "\n" + p.about, DisableGlobbing: true, MTime: b.time,
+		Name: p.name, Arch: b.Arch, Platform: "linux", Version: b.debianVersion(), VersionSchema: "none",
+		Section: "net", Priority: "optional", Maintainer: maintainer, Homepage: program.Source, License: "Apache-2.0",
+		Description: p.summary + "\n" + p.about, DisableGlobbing: true, MTime: b.Time,
 		Overridables: nfpm.Overridables{
 			Depends:  []string{"adduser"},
 			Contents: s.contents,
-			Scripts:  nfpm.Scripts{PostInstall: script("postinst"), PreRemove: script("prerm"), PostRemove: script("postrm")},
+			Scripts:  nfpm.Scripts{PostInstall: named("postinst"), PreRemove: named("prerm"), PostRemove: named("postrm")},
 		},
 	})
 	if s.err != nil {
@@ -85,22 +80,22 @@ type stage struct {
 }
 
 // add puts a file of the user root into the package.
-func (s *stage) add(destination, kind string, mode os.FileMode, content []byte) {
+func (s *stage) add(destination, kind string, mode os.FileMode, source string) {
 	s.contents = append(s.contents, &files.Content{
-		Source: s.write(strconv.Itoa(len(s.contents)), content), Destination: destination, Type: kind,
+		Source: source, Destination: destination, Type: kind,
 		FileInfo: &files.ContentFileInfo{Owner: "root", Group: "root", Mode: mode, MTime: s.time},
 	})
 }
 
 // write returns the path of a new file in the folder.
-func (s *stage) write(name string, content []byte) string {
+func (s *stage) write(name, content string) string {
 	path := filepath.Join(s.folder, name)
-	s.err = errors.Join(s.err, os.WriteFile(path, content, 0o600))
+	s.err = errors.Join(s.err, os.WriteFile(path, []byte(content), 0o600))
 	return path
 }
 
 // zip returns a compressed text.
-func (s *stage) zip(text string) []byte {
+func (s *stage) zip(text string) string {
 	var zipped strings.Builder
 	w, err := gzip.NewWriterLevel(&zipped, gzip.BestCompression)
 	if err == nil {
@@ -108,7 +103,7 @@ func (s *stage) zip(text string) []byte {
 		err = errors.Join(err, w.Close())
 	}
 	s.err = errors.Join(s.err, err)
-	return []byte(zipped.String())
+	return zipped.String()
 }
 
 // copyright is the file of that name, in the format that Debian has for it.

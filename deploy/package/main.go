@@ -7,6 +7,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"flag"
@@ -16,16 +17,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/hamlet-federation/coredns-federation/deploy/internal/program"
 )
 
-func main() {
-	if err := run(os.Args[1:], os.Stdout); err != nil {
-		if !errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintln(os.Stderr, "package:", err)
-		}
-		os.Exit(1)
-	}
-}
+func main() { program.Main("package", run) }
 
 const (
 	sums = "SHA256SUMS" // the file with the checksums
@@ -56,14 +52,15 @@ func run(args []string, out io.Writer) error {
 		return err
 	}
 	for _, p := range products {
-		for arch := range strings.SplitSeq(*arches, ",") {
-			b, err := readBinary(filepath.Join(*binaries, "linux-"+arch, p.binary), arch, *version)
-			if err != nil {
-				return fmt.Errorf("%s for %s: %w", p.name, arch, err)
-			}
+		all, err := program.Read(*binaries, p.binary, *arches)
+		if err != nil {
+			return err
+		}
+		for _, b := range all {
+			b := &binary{b, cmp.Or(*version, strings.TrimPrefix(b.Version, "v"))}
 			for _, write := range []func(p product, b *binary, repository, folder string) error{writeArchive, writeBOM, writeDeb} {
 				if err := write(p, b, *repository, *to); err != nil {
-					return fmt.Errorf("%s for %s: %w", p.name, arch, err)
+					return fmt.Errorf("%s for %s: %w", p.name, b.Arch, err)
 				}
 			}
 		}

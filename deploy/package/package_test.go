@@ -17,29 +17,10 @@ import (
 	"testing"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
-)
 
-// compile compiles a program that does nothing, from a folder of its own, to the
-// names of all binaries.
-func compile(t *testing.T, arches ...string) (binaries string) {
-	t.Helper()
-	source, binaries := t.TempDir(), t.TempDir()
-	for name, text := range map[string]string{"go.mod": "module example.org/nothing\ngo 1.26\n", "main.go": "package main\n\nfunc main() {}\n"} {
-		if err := os.WriteFile(filepath.Join(source, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, arch := range arches {
-		for _, p := range products {
-			cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(binaries, "linux-"+arch, p.binary), ".")
-			cmd.Dir, cmd.Env = source, append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=")
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
-		}
-	}
-	return binaries
-}
+	"github.com/hamlet-federation/coredns-federation/deploy/internal/program"
+	"github.com/hamlet-federation/coredns-federation/deploy/internal/program/programtest"
+)
 
 // pack runs the command, and returns the files that it wrote, by name.
 func pack(t *testing.T, binaries string, flags ...string) map[string]string {
@@ -70,8 +51,8 @@ func pack(t *testing.T, binaries string, flags ...string) map[string]string {
 // checksums are those of all of them.
 func TestReproducible(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
-	first := pack(t, compile(t, "amd64", "arm64"))
-	second := pack(t, compile(t, "amd64", "arm64"))
+	first := pack(t, programtest.Compile(t, "amd64", "arm64"))
+	second := pack(t, programtest.Compile(t, "amd64", "arm64"))
 	if len(first) != 13 {
 		t.Errorf("%d files, want an archive, a list and a package of each of four binaries, and %s", len(first), sums)
 	}
@@ -94,7 +75,7 @@ func TestReproducible(t *testing.T) {
 
 func TestArchive(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
-	all := pack(t, compile(t, "amd64"), "-arches", "amd64", "-version", "1.2.0")
+	all := pack(t, programtest.Compile(t, "amd64"), "-arches", "amd64", "-version", "1.2.0")
 	for stem, want := range map[string]string{
 		"coredns-federation-1.2.0-linux-amd64": "coredns-federation 755\nLICENSE 644\ncoredns-federation.service 644\nREADME.md 644\nCorefile 644\n",
 		"federationctl-1.2.0-linux-amd64":      "federationctl 755\nLICENSE 644\nfederation-owner.service 644\nREADME.md 644\nowner.yaml 644\ncatalog.yaml 644\n",
@@ -125,14 +106,14 @@ func TestArchive(t *testing.T) {
 
 func TestBOM(t *testing.T) {
 	folder := t.TempDir()
-	b := &binary{content: []byte("binary"), arch: "arm64", version: "1.2.0", commit: "c33c1088", info: &debug.BuildInfo{
+	b := &binary{version: "1.2.0", Binary: &program.Binary{Content: []byte("binary"), Arch: "arm64", Commit: "c33c1088", Info: &debug.BuildInfo{
 		GoVersion: "go1.26.8",
 		Main:      debug.Module{Path: "example.org/Main", Version: "v1.2.0"},
 		Deps: []*debug.Module{
 			{Path: "example.org/a", Version: "v2.0.0+incompatible", Sum: "h1:" + "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="},
 			{Path: "example.org/b", Version: "v1.0.0", Replace: &debug.Module{Path: "example.org/c", Version: "v1.0.1"}},
 		},
-	}}
+	}}}
 	if err := writeBOM(products[0], b, "", folder); err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +159,7 @@ func TestLintian(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
 	folder := t.TempDir()
 	args := []string{"--allow-root", "--fail-on=error,warning"}
-	for name, content := range pack(t, compile(t, "amd64"), "-arches", "amd64", "-version", "1.2.0") {
+	for name, content := range pack(t, programtest.Compile(t, "amd64"), "-arches", "amd64", "-version", "1.2.0") {
 		if filepath.Ext(name) == ".deb" {
 			args = append(args, filepath.Join(folder, name))
 			if err := os.WriteFile(args[len(args)-1], []byte(content), 0o600); err != nil {
@@ -205,7 +186,7 @@ func TestDebianVersion(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	binaries, used := compile(t, "amd64"), t.TempDir()
+	binaries, used := programtest.Compile(t, "amd64"), t.TempDir()
 	if err := os.Rename(filepath.Join(binaries, "linux-amd64"), filepath.Join(binaries, "linux-arm64")); err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +200,7 @@ func TestErrors(t *testing.T) {
 	}{
 		{"no flags", "are needed", nil},
 		{"another folder", "has other files", []string{"-binaries", binaries, "-repository", "../..", "-out", used}},
-		{"no binary", "coredns-federation for amd64: ", []string{"-binaries", binaries, "-repository", "../..", "-out", out, "-arches", "amd64"}},
+		{"no binary", "coredns for amd64: ", []string{"-binaries", binaries, "-repository", "../..", "-out", out, "-arches", "amd64"}},
 		{"another architecture", "is for linux/amd64 with CGO_ENABLED=0; want linux/arm64", []string{
 			"-binaries", binaries, "-repository", "../..", "-out", out, "-arches", "arm64",
 		}},
@@ -231,7 +212,7 @@ func TestErrors(t *testing.T) {
 		})
 	}
 	t.Run("no repository", func(t *testing.T) {
-		err := run([]string{"-binaries", compile(t, "amd64"), "-repository", "gone", "-out", out, "-arches", "amd64"}, io.Discard)
+		err := run([]string{"-binaries", programtest.Compile(t, "amd64"), "-repository", "gone", "-out", out, "-arches", "amd64"}, io.Discard)
 		if !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("error is %v, want that a file is missing", err)
 		}

@@ -18,29 +18,29 @@ import (
 // writeBOM writes NAME-VERSION-linux-ARCH.cdx.json, a CycloneDX list of the modules
 // that are linked into the binary, as the binary itself names them.
 func writeBOM(p product, b *binary, _, folder string) error {
-	main := component(cdx.ComponentTypeApplication, b.info.Main.Path, b.info.Main.Version, "")
-	main.Hashes = &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: fmt.Sprintf("%x", sha256.Sum256(b.content))}}
+	main := component(cdx.ComponentTypeApplication, b.Info.Main.Path, b.Info.Main.Version, "")
+	main.Hashes = &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: fmt.Sprintf("%x", sha256.Sum256(b.Content))}}
 	main.Licenses = &cdx.Licenses{{License: &cdx.License{ID: "Apache-2.0"}}}
 	main.Properties = &[]cdx.Property{
 		{Name: "binary", Value: p.command},
-		{Name: "platform", Value: "linux/" + b.arch},
-		{Name: "commit", Value: b.commit},
+		{Name: "platform", Value: "linux/" + b.Arch},
+		{Name: "commit", Value: b.Commit},
 	}
-	std := component(cdx.ComponentTypeLibrary, "std", strings.TrimPrefix(b.info.GoVersion, "go"), "")
+	std := component(cdx.ComponentTypeLibrary, "std", strings.TrimPrefix(b.Info.GoVersion, "go"), "")
 	components, refs := []cdx.Component{std}, []string{std.BOMRef}
-	for _, module := range b.info.Deps {
+	for _, module := range b.Info.Deps {
 		c := componentOf(module)
 		components, refs = append(components, c), append(refs, c.BOMRef)
 	}
 	bom := cdx.NewBOM() // without a serial number, as that would be another each time
-	bom.Metadata = &cdx.Metadata{Timestamp: b.time.Format(time.RFC3339), Component: &main}
+	bom.Metadata = &cdx.Metadata{Timestamp: b.Time.Format(time.RFC3339), Component: &main}
 	bom.Components = &components
 	bom.Dependencies = &[]cdx.Dependency{{Ref: main.BOMRef, Dependencies: &refs}}
 	var text bytes.Buffer
 	if err := cdx.NewBOMEncoder(&text, cdx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cdx.SpecVersion1_6); err != nil {
 		return err
 	}
-	name := fmt.Sprintf("%s-%s-linux-%s.cdx.json", p.name, b.version, b.arch)
+	name := fmt.Sprintf("%s-%s-linux-%s.cdx.json", p.name, b.version, b.Arch)
 	return os.WriteFile(filepath.Join(folder, name), text.Bytes(), public)
 }
 
