@@ -23,6 +23,7 @@ import (
 type catalog struct {
 	registry *registry.Registry
 	sources  *source.Catalog
+	observer source.Observer    // that of the one whose place it has taken, too; nil for none
 	exports  config.Catalog     // whose exports are in effect
 	entries  []source.Entry     // that Set was given last
 	stop     context.CancelFunc // ends its sources; nil before they run
@@ -203,7 +204,12 @@ func (p *Publisher) adopt(next *plan) (gone []*catalog) {
 		c := n.current
 		if c == nil {
 			c = &catalog{registry: registry.New()}
-			c.sources = source.NewCatalog(source.Config{Registry: c.registry, Logger: p.logger, Name: n.ServerName, Observer: p.observer(n.ServerName)})
+			if of := before[n.ServerName]; of != nil {
+				c.observer = of.observer
+			} else if p.observe != nil {
+				c.observer = p.observe()
+			}
+			c.sources = source.NewCatalog(source.Config{Registry: c.registry, Logger: p.logger, Name: n.ServerName, Observer: c.observer})
 		}
 		p.catalogs[n.ServerName] = c
 		c.become(n)
@@ -253,14 +259,6 @@ func (p *Publisher) attend() {
 			}
 		}
 	}
-}
-
-// observer returns what observes a catalog, or nil.
-func (p *Publisher) observer(serverName string) source.Observer {
-	if p.observe == nil {
-		return nil
-	}
-	return p.observe(serverName)
 }
 
 // registries returns the registries of the configuration, by server name.

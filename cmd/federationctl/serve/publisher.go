@@ -41,9 +41,9 @@ type Config struct {
 
 	Logger *slog.Logger
 
-	// Observe, where it is set, returns what observes the catalog with that server name.
-	// It is asked for each catalog that is made, one at a time.
-	Observe func(serverName string) source.Observer
+	// Observe, where it is set, returns what observes a catalog, which Catalogs returns as well.
+	// It is asked for each catalog that is not there yet, one at a time.
+	Observe func() source.Observer
 	Tracer  func() trace.Tracer // of the updates that relays receive; nil: nothing is traced
 
 	// TurnedAway, where it is set, is told of each consumer or provider that is not let in.
@@ -68,7 +68,7 @@ type Publisher struct {
 	// read-only after New
 	file     string
 	logger   *slog.Logger
-	observe  func(serverName string) source.Observer // nil for nobody
+	observe  func() source.Observer // nil for nobody
 	tracer   func() trace.Tracer
 	away     func(gate.TurnedAway)
 	server   *owner.Server

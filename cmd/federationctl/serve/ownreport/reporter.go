@@ -10,7 +10,6 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve"
@@ -22,89 +21,41 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// Reporter reports on an owner, which Observe watches from its beginning, and which For
-// names before anything else is called. Its methods are safe for concurrent use.
+// Reporter reports on an owner, which Observe and TurnedAway watch from its beginning, and
+// which For names before anything else is called. Its methods are safe for concurrent use.
 type Reporter struct {
 	version    string
 	publisher  *serve.Publisher
 	lists      paging.Lists[held]
 	turnedAway turnedAway
-
-	mu       sync.Mutex // guards the fields below
-	events   map[string]*recentEvents
-	observed int // how often Observe was called
 }
 
 var _ page.Source = (*Reporter)(nil)
 
 // New returns the reporter of a program of that version.
-func New(version string) *Reporter {
-	return &Reporter{version: version, events: make(map[string]*recentEvents)}
-}
+func New(version string) *Reporter { return &Reporter{version: version} }
 
-// Observe returns what is to observe the catalog with that server name, whenever it is
-// made anew.
-func (r *Reporter) Observe(serverName string) source.Observer {
-	r.mu.Lock()
-	r.observed++
-	r.mu.Unlock()
-	return r.recentEvents(serverName)
-}
+// Observe returns what is to observe a catalog.
+func (*Reporter) Observe() source.Observer { return &recentEvents{} }
 
 // TurnedAway observes a peer that is not let in.
 func (r *Reporter) TurnedAway(p gate.TurnedAway) { r.turnedAway.turnedAway(p, time.Now()) }
 
-// For names the owner.
+// For names the owner, whose catalogs Observe observes.
 func (r *Reporter) For(p *serve.Publisher) { r.publisher = p }
-
-func (r *Reporter) recentEvents(serverName string) *recentEvents {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	j := r.events[serverName]
-	if j == nil {
-		j = &recentEvents{}
-		r.events[serverName] = j
-	}
-	return j
-}
-
-// catalogs returns what is published, and forgets what happened in catalogs that there are
-// no more.
-func (r *Reporter) catalogs() map[string]serve.Catalog {
-	r.mu.Lock()
-	before := r.observed
-	r.mu.Unlock()
-	catalogs := r.publisher.Catalogs()
-	r.forget(catalogs, before)
-	return catalogs
-}
-
-// forget forgets what happened in other catalogs than these, which there were when Observe
-// had been called so often, unless it has been called since: the events of a catalog that
-// is new must stay the one that observes it.
-func (r *Reporter) forget(catalogs map[string]serve.Catalog, observed int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.observed != observed {
-		return
-	}
-	maps.DeleteFunc(r.events, func(name string, _ *recentEvents) bool {
-		_, known := catalogs[name]
-		return !known
-	})
-}
 
 // Status implements page.Source.
 func (r *Reporter) Status() status.Status {
-	r.catalogs()
-	now := time.Now()
+	catalogs, now := r.publisher.Catalogs(), time.Now()
 	s := Convert(r.publisher.Status(), now)
 	s.Version, s.Publisher.Listen = r.version, r.publisher.Addr().String()
 	s.Publisher.TurnedAway = r.turnedAway.read()
 	for i := range s.Catalogs {
 		of := &s.Catalogs[i]
-		of.Refusals, _, of.Updates = r.recentEvents(of.Name).read(now)
-		of.Refusals = of.Refusals[:min(len(of.Refusals), maxRefusals)]
+		if events, known := catalogs[of.Name].Observer.(*recentEvents); known { // otherwise it is new
+			of.Refusals, _, of.Updates = events.read(now)
+			of.Refusals = of.Refusals[:min(len(of.Refusals), maxRefusals)]
+		}
 	}
 	return s
 }
@@ -214,7 +165,7 @@ func (r *Reporter) Catalog(of string) (iter.Seq2[status.Service, error], error) 
 
 // Why implements page.Source.
 func (r *Reporter) Why(_ context.Context, name string, _ uint16) (status.Why, error) {
-	catalogs, reported := r.catalogs(), r.Status()
+	catalogs, reported := r.publisher.Catalogs(), r.Status()
 	why := status.Why{Role: status.Owner, Name: name}
 	for i := range reported.Catalogs {
 		of := &reported.Catalogs[i]
@@ -224,7 +175,7 @@ func (r *Reporter) Why(_ context.Context, name string, _ uint16) (status.Why, er
 		}
 		q := newQuestion(name, c, of.Consumers)
 		p := status.Publication{Catalog: of.Name, Unavailable: of.Unavailable, Sources: of.Sources, Services: q.offered()}
-		refusals, gone, _ := r.recentEvents(of.Name).read(reported.Now)
+		refusals, gone, _ := c.Observer.(*recentEvents).read(reported.Now)
 		p.Refusals, p.Gone = q.refusals(refusals), q.gone(gone)
 		why.Catalogs = append(why.Catalogs, p)
 	}
