@@ -3,7 +3,9 @@ package config_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -117,6 +119,7 @@ func ids(t *testing.T, texts ...string) []federation.ID {
 var equal = cmp.Options{
 	cmp.Comparer(func(a, b federation.ID) bool { return a == b }),
 	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+	cmp.Comparer(func(a, b federation.FQDN) bool { return a == b }),
 	cmp.Comparer(func(a, b *policy.Policy) bool { return (a == nil) == (b == nil) }), // Exports has the rules
 	cmpopts.EquateEmpty(),
 }
@@ -593,187 +596,141 @@ func TestSizes(t *testing.T) {
 	}
 }
 
+// keys is a mapping as it stands in a file.
+type keys map[string]any
+
+// some returns the keys that have a value which is not empty.
+func some(k keys) keys {
+	maps.DeleteFunc(k, func(_ string, value any) bool {
+		v := reflect.ValueOf(value)
+		return !v.IsValid() || v.IsZero() || (v.Kind() == reflect.Slice || v.Kind() == reflect.Map) && v.Len() == 0
+	})
+	return k
+}
+
+// texts returns values as they stand in a file.
+func texts[T fmt.Stringer](values []T) []string {
+	all := []string{}
+	for _, v := range values {
+		all = append(all, v.String())
+	}
+	return all
+}
+
+// endless returns a duration as it stands in a file, or the word for none.
+func endless(d time.Duration, word string) string {
+	if d == 0 {
+		return word
+	}
+	return d.String()
+}
+
 // spelled returns a configuration as the text of a file that says the same.
 func spelled(c config.Config) string {
-	var b strings.Builder
-	quote := func(v any) string {
-		data, err := json.Marshal(v)
-		if err != nil {
-			panic(err)
-		}
-		return string(data)
+	files := func(f mtls.Files) keys { return some(keys{"cert": f.Cert, "key": f.Key, "ca": f.CA}) }
+	identity := some(keys{"files": files(c.Identity.Files), "grace": c.Grace.String(), "spiffe": some(keys{
+		"socket": c.Identity.SPIFFE.Socket, "trust_domains": c.Identity.SPIFFE.TrustDomains,
+	})})
+	allow := some(keys{"file": c.Allow.File})
+	allow["ids"] = texts(c.Allow.IDs)
+	status := files(c.Status.Files)
+	if c.Status.Address != "" {
+		status["listen"] = c.Status.Address
 	}
-	lifetime := func(d time.Duration) string {
-		if d == 0 {
-			return "forever"
-		}
-		return d.String()
-	}
-	after := func(d time.Duration) string { return strings.Replace(lifetime(d), "forever", "never", 1) }
-	fmt.Fprintf(&b, "listen: %s\nwindow: %d\n", quote(c.Listen), c.Window)
-	if c.Metrics != "" {
-		fmt.Fprintf(&b, "metrics: %s\n", quote(c.Metrics))
-	}
-	if files := c.Status.Files; files != (mtls.Files{}) {
-		fmt.Fprintf(&b, "status: {listen: %s, cert: %s, key: %s, ca: %s}\n", quote(c.Status.Address), quote(files.Cert), quote(files.Key), quote(files.CA))
-	} else if c.Status.Address != "" {
-		fmt.Fprintf(&b, "status: %s\n", quote(c.Status.Address))
-	}
-	fmt.Fprintf(&b, "audit: %v\nidentity:\n  grace: %v\n", c.Audit, c.Grace)
-	if agent := c.Identity.SPIFFE; agent.Socket != "" {
-		fmt.Fprintf(&b, "  spiffe:\n    socket: %s\n", quote(agent.Socket))
-		if len(agent.TrustDomains) > 0 {
-			fmt.Fprintf(&b, "    trust_domains: %s\n", quote(agent.TrustDomains))
-		}
-	} else {
-		files := c.Identity.Files
-		fmt.Fprintf(&b, "  files: {cert: %s, key: %s, ca: %s}\n", quote(files.Cert), quote(files.Key), quote(files.CA))
-	}
-	b.WriteString("allow:\n  ids:")
-	if len(c.Allow.IDs) == 0 {
-		b.WriteString(" []")
-	}
-	b.WriteString("\n")
-	for _, id := range c.Allow.IDs {
-		fmt.Fprintf(&b, "  - %s\n", quote(id.String()))
-	}
-	if c.Allow.File != "" {
-		fmt.Fprintf(&b, "  file: %s\n", quote(c.Allow.File))
-	}
-	fmt.Fprintf(&b, "allow_addresses: []\n")
-	b.WriteString("catalogs:\n")
-	for _, catalog := range c.Catalogs {
-		b.WriteString("- sources:\n")
-		for _, s := range catalog.Sources {
-			if s.File != nil {
-				fmt.Fprintf(&b, "  - file: {path: %s, lifetime: %s, max_withdraw: %s, withdraw_after: %s, max_size: %s}\n", quote(s.File.Path), lifetime(s.Lifetime), share(s.MaxWithdraw), after(s.WithdrawAfter), config.FormatSize(s.File.MaxSize))
+	var catalogs []any
+	for _, of := range c.Catalogs {
+		catalog := some(keys{"server_name": of.ServerName})
+		var sources []any
+		for _, s := range of.Sources {
+			if s.Relay != nil {
+				catalog["relay"] = spelledRelay(s.Relay)
 				continue
 			}
-			if s.Registration != nil || s.NSM != nil {
-				fmt.Fprintf(&b, "  - %s\n", spelledSource(s, lifetime(s.Lifetime), after(s.WithdrawAfter)))
-				continue
-			}
-			k := s.Kubernetes
-			fmt.Fprintf(&b, "  - kubernetes:\n      cluster: %s\n      zone: %s\n      lifetime: %s\n      max_withdraw: %s\n      withdraw_after: %s\n      endpoints: %s\n",
-				quote(k.Cluster), quote(k.Zone), lifetime(s.Lifetime), share(s.MaxWithdraw), after(s.WithdrawAfter), quote(k.Endpoints))
-			if k.Kubeconfig != "" {
-				fmt.Fprintf(&b, "      kubeconfig: %s\n", quote(k.Kubeconfig))
-			}
-			if k.Context != "" {
-				fmt.Fprintf(&b, "      context: %s\n", quote(k.Context))
-			}
-			if len(k.Namespaces) > 0 {
-				fmt.Fprintf(&b, "      namespaces: %s\n", quote(k.Namespaces))
-			}
-			if k.Selector != "" {
-				fmt.Fprintf(&b, "      selector: %s\n", quote(k.Selector))
-			}
-			if len(k.Labels) > 0 {
-				fmt.Fprintf(&b, "      publish: {labels: %s, annotations: %s}\n", quote(k.Labels), quote(k.Annotations))
-			}
-			for i, of := range k.Names {
-				if i == 0 {
-					b.WriteString("      allow_names:\n")
+			kind, in := spelledSource(s)
+			in["lifetime"] = endless(s.Lifetime, "forever")
+			if kind != "registration" {
+				in["withdraw_after"], in["max_withdraw"] = endless(s.WithdrawAfter, "never"), "off"
+				if s.MaxWithdraw > 0 {
+					in["max_withdraw"] = fmt.Sprintf("%d%%", s.MaxWithdraw)
 				}
-				fmt.Fprintf(&b, "      - {namespaces: %s, names: %s}\n", quote(of.Namespaces), quote(of.Names))
 			}
-			if k.Routable {
-				b.WriteString("      pods: routable\n")
+			if kind == "registration" && s.Registration.Etcd != nil {
+				e := s.Registration.Etcd
+				in["store"] = keys{"etcd": some(keys{
+					"endpoints": e.Endpoints, "prefix": e.Prefix, "username": e.Username, "password_file": e.PasswordFile, "tls": files(e.TLS),
+				})}
 			}
+			sources = append(sources, keys{kind: in})
 		}
-		if catalog.ServerName != "" {
-			fmt.Fprintf(&b, "  server_name: %s\n", quote(catalog.ServerName))
+		if sources != nil {
+			catalog["sources"] = sources
 		}
-		if catalog.Policy != nil {
-			fmt.Fprintf(&b, "  exports: [")
-			for _, e := range catalog.Exports {
-				fmt.Fprintf(&b, "%s,", spelledRule(e.Rule))
+		if of.Policy != nil {
+			exports := []any{}
+			for _, e := range of.Exports {
+				exports = append(exports, spelledRule(e.Rule))
 			}
-			b.WriteString("]\n")
+			catalog["exports"] = exports
 		}
+		catalogs = append(catalogs, catalog)
 	}
-	return b.String()
+	return string(must.Value(json.Marshal(some(keys{
+		"listen": c.Listen, "window": c.Window, "metrics": c.Metrics, "status": status, "audit": c.Audit, "identity": identity, "allow": allow,
+		"catalogs": catalogs,
+	}))))
 }
 
-// share returns a share as it stands in a file.
-func share(percent int) string {
-	if percent == 0 {
-		return "off"
-	}
-	return fmt.Sprintf("%d%%", percent)
-}
-
-// spelledSource returns a registration or a registry as it stands in a file.
-func spelledSource(s config.Source, lifetime, after string) string {
-	in := map[string]any{"lifetime": lifetime}
-	set := func(in map[string]any, key, text string) {
-		if text != "" {
-			in[key] = text
+// spelledSource returns a source as it stands in a file, but for what all have.
+func spelledSource(s config.Source) (kind string, in keys) {
+	switch k, g, n := s.Kubernetes, s.Registration, s.NSM; {
+	case s.File != nil:
+		return "file", keys{"path": s.File.Path, "max_size": config.FormatSize(s.File.MaxSize)}
+	case k != nil:
+		var names []any
+		for _, of := range k.Names {
+			names = append(names, keys{"namespaces": of.Namespaces, "names": of.Names})
 		}
-	}
-	kind := "nsm"
-	if n := s.NSM; n != nil {
-		in["name"], in["registry"], in["zone"] = n.Name, n.Registry, n.Zone
-		in["max_withdraw"], in["withdraw_after"] = share(s.MaxWithdraw), after
+		in = some(keys{
+			"cluster": k.Cluster, "zone": k.Zone, "endpoints": k.Endpoints, "kubeconfig": k.Kubeconfig, "context": k.Context,
+			"namespaces": k.Namespaces, "selector": k.Selector, "allow_names": names, "publish": some(keys{"labels": k.Labels, "annotations": k.Annotations}),
+		})
+		if k.Routable {
+			in["pods"] = "routable"
+		}
+		return "kubernetes", in
+	case g != nil:
+		in = some(keys{
+			"name": g.Name, "rules": g.Rules, "listen": g.Listen, "owner": g.Owner, "max_nodes": g.MaxNodes,
+			"convergence": g.Convergence.String(), "linger": g.Linger.String(),
+		})
+		if g.Store != "" {
+			in["store"] = keys{"file": keys{"path": g.Store}}
+		}
+		return "registration", in
+	default:
+		in = some(keys{"name": n.Name, "registry": n.Registry, "zone": n.Zone, "registry_ids": texts(n.IDs)})
 		if n.Plain {
 			in["tls"] = "none"
 		}
-		var ids []string
-		for _, id := range n.IDs {
-			ids = append(ids, id.String())
-		}
-		if len(ids) > 0 {
-			in["registry_ids"] = ids
-		}
-	} else {
-		kind = "registration"
-		g := s.Registration
-		in["name"], in["rules"], in["convergence"], in["linger"], in["max_nodes"] = g.Name, g.Rules, g.Convergence.String(), g.Linger.String(), g.MaxNodes
-		set(in, "listen", g.Listen)
-		set(in, "owner", g.Owner)
-		if g.Store != "" {
-			in["store"] = map[string]any{"file": map[string]any{"path": g.Store}}
-		}
-		if e := g.Etcd; e != nil {
-			etcd, tls := map[string]any{"endpoints": e.Endpoints, "prefix": e.Prefix}, map[string]any{}
-			set(etcd, "username", e.Username)
-			set(etcd, "password_file", e.PasswordFile)
-			set(tls, "cert", e.TLS.Cert)
-			set(tls, "key", e.TLS.Key)
-			set(tls, "ca", e.TLS.CA)
-			if len(tls) > 0 {
-				etcd["tls"] = tls
-			}
-			in["store"] = map[string]any{"etcd": etcd}
-		}
+		return "nsm", in
 	}
-	data, err := json.Marshal(map[string]any{kind: in})
-	if err != nil {
-		panic(err)
-	}
-	return string(data)
+}
+
+// spelledRelay returns a relay as it stands in a file.
+func spelledRelay(l *config.Relay) keys {
+	return some(keys{
+		"name": l.Name, "addresses": l.Addresses, "owner_ids": texts(l.IDs), "tls_servername": l.ServerName, "api": l.Version.String(),
+		"zones": texts(l.Zones), "settle": l.Settle.String(), "keepalive": l.Keepalive.String(), "max_message": config.FormatSize(int64(l.MaxMessage)),
+		"max_services": l.MaxServices, "max_catalog": config.FormatSize(l.MaxCatalog), "persist": l.Persist,
+	})
 }
 
 // spelledRule returns a rule as it stands in a file.
-func spelledRule(r policy.Rule) string {
-	match, rule := make(map[string]any), map[string]any{"to": r.To}
-	set := func(in map[string]any, key string, n int, v any) {
-		if n > 0 {
-			in[key] = v
-		}
-	}
-	set(match, "fqdn", len(r.FQDNs), r.FQDNs)
-	set(match, "labels", len(r.Labels), r.Labels)
-	set(match, "tags", len(r.Tags), r.Tags)
-	set(rule, "match", len(match), match)
-	set(rule, "as", len(r.As), r.As)
-	set(rule, "endpoints", len(r.Endpoints), map[string]any{"labels": r.Endpoints})
-	set(rule, "strip", len(r.Strip), r.Strip)
-	data, err := json.Marshal(rule)
-	if err != nil {
-		panic(err)
-	}
-	return string(data)
+func spelledRule(r policy.Rule) keys {
+	return some(keys{
+		"match": some(keys{"fqdn": r.FQDNs, "labels": r.Labels, "tags": r.Tags}), "to": r.To, "as": r.As,
+		"endpoints": some(keys{"labels": r.Endpoints}), "strip": r.Strip,
+	})
 }
 
 // FuzzParse parses any text. A problem has a line of the text, and a configuration
@@ -783,6 +740,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(least))
 	f.Add([]byte(most))
 	f.Add([]byte(spiffe))
+	f.Add(relaying("{addresses: [owner.example:8008], zones: [fed.example]}"))
 	f.Add([]byte("---"))
 	f.Add([]byte("listen: [\n"))
 	f.Add([]byte("allow:\n  ids:\n  -\n---"))
