@@ -71,17 +71,22 @@ func Error(problems []Problem, more int) error {
 	return errors.New(Summary(problems, more))
 }
 
+// Lines spells out problems, with their lines.
+func Lines(problems []Problem) (lines []string) {
+	for _, p := range problems {
+		text := p.String()
+		if p.Line > 0 {
+			text = fmt.Sprintf("line %d: %s", p.Line, text)
+		}
+		lines = append(lines, text)
+	}
+	return lines
+}
+
 // Summary spells out the first few problems and counts the others. More is how
 // many there are at least beside those given.
 func Summary(problems []Problem, more int) string {
-	var parts []string
-	for _, p := range problems[:min(len(problems), maxSpelledOut)] {
-		if p.Line > 0 {
-			parts = append(parts, fmt.Sprintf("line %d: %s", p.Line, p))
-		} else {
-			parts = append(parts, p.String())
-		}
-	}
+	parts := Lines(problems[:min(len(problems), maxSpelledOut)])
 	switch rest := len(problems) - len(parts) + more; {
 	case more > 0:
 		parts = append(parts, fmt.Sprintf("and at least %d more", rest))

@@ -16,14 +16,10 @@ func (p *Publisher) openKubernetes(s config.Source) (source.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	opened, err := kubernetes.New(kubernetes.Config{
+	return kubernetes.New(kubernetes.Config{
 		Rules: rules, Kubeconfig: k.Kubeconfig, Context: k.Context, Namespaces: k.Namespaces, Selector: k.Selector,
 		Logger: p.logger.With("source", s.Name),
 	})
-	if err != nil {
-		return nil, err // opened would be a source that is not nil
-	}
-	return opened, nil
 }
 
 // rulesOf returns by what rules a cluster is translated.

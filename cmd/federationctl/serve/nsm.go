@@ -26,9 +26,5 @@ func (p *Publisher) openNSM(s config.Source, policy wire.Policy) (source.Source,
 		}
 		c.Credentials = p.identity.Client(address.Hostname(), s.NSM.IDs)
 	}
-	opened, err := nsm.New(c)
-	if err != nil {
-		return nil, err // opened would be a source that is not nil
-	}
-	return opened, nil
+	return nsm.New(c)
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -34,6 +35,8 @@ const maxProviderMessage = 64 << 10
 type registered struct {
 	*registration.Source
 
+	began atomic.Bool // whether Run was called
+
 	// read-only
 	publisher *Publisher
 	name      string // of the source
@@ -42,9 +45,9 @@ type registered struct {
 
 	// guarded by the mutex of Publisher
 
-	port         *port // nil: that of the owner
-	rules        *named[*rules.Rules]
-	began, ended bool // whether Run was called, and has returned
+	port  *port // nil: that of the owner
+	rules *named[*rules.Rules]
+	ended bool // whether Run has returned
 }
 
 // errTwice is why a registration publishes nothing that was put back into the
@@ -54,22 +57,13 @@ var errTwice = errors.New("it was put back while it ended; restart the owner")
 // Run implements source.Source. With its end providers cannot connect any more, unless
 // another registration has the port.
 func (g *registered) Run(ctx context.Context, part source.Part) {
-	if !g.begin() {
+	if g.began.Swap(true) {
 		part.Away(errTwice)
 		<-ctx.Done()
 		return
 	}
 	g.Source.Run(ctx, part)
 	g.end()
-}
-
-// begin reports whether the source runs for the first time.
-func (g *registered) begin() bool {
-	g.publisher.mu.Lock()
-	defer g.publisher.mu.Unlock()
-	first := !g.began
-	g.began = true
-	return first
 }
 
 func (g *registered) end() {

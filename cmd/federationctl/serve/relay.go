@@ -35,7 +35,7 @@ func (p *Publisher) openRelay(ctx context.Context, s config.Source, serverName s
 	if before != nil && before.Name() != l.Name {
 		before = nil
 	}
-	opened, err := relay.New(relay.Config{
+	return relay.New(relay.Config{
 		Subscription: consumer.Subscription{
 			Addresses: l.Addresses, Identity: mtls.Consumer{Source: p.identity, ServerName: l.ServerName, IDs: l.IDs},
 			Version: l.Version, Keepalive: l.Keepalive, MaxMessage: l.MaxMessage, File: l.Persist,
@@ -44,10 +44,6 @@ func (p *Publisher) openRelay(ctx context.Context, s config.Source, serverName s
 		Settle: l.Settle, MaxServices: l.MaxServices, MaxCatalog: l.MaxCatalog, Zones: l.Zones, Policy: policy,
 		Logger: p.logger.With("source", s.Name), Tracer: p.tracer, Store: store,
 	})
-	if err != nil {
-		return nil, err // opened would be a source that is not nil
-	}
-	return opened, nil
 }
 
 // relayOf returns the relay that fills the catalog of the server name, or nil.

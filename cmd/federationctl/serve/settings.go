@@ -3,7 +3,6 @@ package serve
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"path/filepath"
@@ -31,24 +30,10 @@ func newSettings(path string, logger *slog.Logger, edits *file.Group, prepare pr
 			}
 			config, problems := config.Parse(data)
 			if len(problems) > 0 {
-				return nil, spelledOut(problems)
+				return nil, errors.New(strings.Join(problem.Lines(problems), "; ")) // so that the author has all of them before the next attempt
 			}
 			config.In(filepath.Dir(path))
 			return prepare(ctx, config)
 		},
 	})
-}
-
-// spelledOut returns an error that names every problem, so that the author has all of
-// them before the next attempt.
-func spelledOut(problems []problem.Problem) error {
-	var parts []string
-	for _, p := range problems {
-		text := p.String()
-		if p.Line > 0 {
-			text = fmt.Sprintf("line %d: %s", p.Line, p)
-		}
-		parts = append(parts, text)
-	}
-	return errors.New(strings.Join(parts, "; "))
 }

@@ -28,10 +28,13 @@ func (p *Publisher) openSource(ctx context.Context, s config.Source, serverName 
 	case s.Relay != nil:
 		opened, err = p.openRelay(ctx, s, serverName, policy)
 	}
-	if err != nil && p.file != "" {
-		return nil, fmt.Errorf("source %s: %w", s.Name, err)
+	switch {
+	case err == nil:
+		return opened, nil
+	case p.file != "":
+		err = fmt.Errorf("source %s: %w", s.Name, err)
 	}
-	return opened, err
+	return nil, err // opened may be one that is not nil
 }
 
 // openFile returns the source of a catalog file. Where no configuration file is

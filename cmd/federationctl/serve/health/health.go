@@ -25,7 +25,8 @@ type Config struct {
 // it is known whether the program is healthy, and whenever that has changed, with the
 // reason of the last failure: nil for a program that is healthy.
 func Follow(ctx context.Context, c Config, changed func(failure error)) {
-	f := follower{Config: c}
+	var known, healthy bool
+	failing, row := false, 0 // whether the last check has failed, and how many results are as that one
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -40,35 +41,18 @@ func Follow(ctx context.Context, c Config, changed func(failure error)) {
 		if ctx.Err() != nil {
 			return
 		}
-		if f.counts(err) {
+		if failing != (err != nil) {
+			failing, row = !failing, 0
+		}
+		row++
+		needed := c.Successes
+		if failing {
+			needed = c.Failures
+		}
+		if row >= needed && (!known || healthy == failing) {
+			known, healthy = true, !failing
 			changed(err)
 		}
 		timer.Reset(c.Interval)
 	}
-}
-
-// follower counts the results of a check.
-type follower struct {
-	Config
-
-	known, healthy bool
-	failing        bool // the last check has failed
-	row            int  // how many results are as the last one
-}
-
-// counts takes a result, and reports whether it makes a change.
-func (f *follower) counts(err error) bool {
-	if failing := err != nil; failing != f.failing {
-		f.failing, f.row = failing, 0
-	}
-	f.row++
-	needed := f.Successes
-	if f.failing {
-		needed = f.Failures
-	}
-	if f.row < needed || f.known && f.healthy != f.failing {
-		return false
-	}
-	f.known, f.healthy = true, !f.failing
-	return true
 }
