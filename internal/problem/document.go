@@ -25,7 +25,7 @@ import (
 //
 //	yaml     the key; a field without it is none of the file
 //	default  what holds where the key is missing, as it would stand in the file
-//	as       the format of a scalar, or of those of a list
+//	as       the format of a scalar, or of those of a list, which may have tags of its own
 //	quoted   the scalar must be a string in YAML, too, as one without a format must be
 //	empty    the strings of a mapping may be empty
 //	least    that a list or a mapping is not empty: its value ends the sentence
@@ -39,12 +39,13 @@ type Document struct {
 	found   List
 }
 
-// Format makes a value of the text of a scalar. It takes no empty text.
-type Format func(text string) (any, error)
+// Format makes a value of the text of a scalar, for a field with these tags. It takes no empty
+// text.
+type Format func(text string, tag reflect.StructTag) (any, error)
 
 // Of returns the format that a function parses.
 func Of[T any](parse func(text string) (T, error)) Format {
-	return func(text string) (any, error) { return parse(text) }
+	return func(text string, _ reflect.StructTag) (any, error) { return parse(text) }
 }
 
 // place is a node at its place in the file.
@@ -328,7 +329,7 @@ func (d *Document) scalar(at place, tag reflect.StructTag, into reflect.Value) b
 	format := d.formats[tag.Get("as")]
 	what := "a string"
 	if format != nil {
-		_, err := format("")
+		_, err := format("", tag)
 		what = fmt.Sprintf("a single value: %v", err)
 	}
 	if !d.is(at, yaml.ScalarNode, what) {
@@ -346,7 +347,7 @@ func (d *Document) scalar(at place, tag reflect.StructTag, into reflect.Value) b
 		into.SetString(text)
 		return true
 	}
-	value, err := format(text)
+	value, err := format(text, tag)
 	if err != nil {
 		d.Wrongf(at.path, "%v", err)
 		return false

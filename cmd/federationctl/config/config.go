@@ -23,19 +23,13 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
-// What holds where the file says nothing, and is not said at the key.
-const (
-	defaultListen = ":8008"
-	defaultWindow = 1
-)
-
 // Config is what a configuration file says. Paths are as they stand in the file; see
 // Config.In.
 type Config struct {
-	Listen   string        `yaml:"listen" as:"address"`  // host:port
-	Metrics  string        `yaml:"metrics" as:"address"` // host:port of metrics, health and the status page; empty for none
+	Listen   string        `yaml:"listen" as:"address" default:":8008"` // host:port
+	Metrics  string        `yaml:"metrics" as:"address"`                // host:port of metrics, health and the status page; empty for none
 	Status   page.Config   // of status and why; without an address there is none
-	Window   int           `yaml:"window" as:"window"` // responses sent ahead of their acknowledgements
+	Window   int           `yaml:"window" as:"window" default:"1"` // responses sent ahead of their acknowledgements
 	Identity mtls.Origin   // of the owner
 	Grace    time.Duration // how long a connection outlives the certificate that its peer has shown
 	Allow    Allow         `yaml:"allow"`

@@ -132,7 +132,7 @@ func TestParse(t *testing.T) {
 		least: {
 			Listen: ":8008", Window: 1,
 			Identity: mtls.Origin{Files: mtls.Files{Cert: "owner.pem", Key: "owner-key.pem", CA: "ca.pem"}},
-			Grace:    time.Minute,
+			Grace:    mtls.DefaultGrace,
 			Allow:    config.Allow{IDs: ids(t, "spiffe://consumer.example/coredns")},
 			Catalogs: []config.Catalog{{Sources: []config.Source{
 				{Name: "file:catalog.yaml", Lifetime: time.Hour, WithdrawAfter: time.Hour, File: &config.File{Path: "catalog.yaml", MaxSize: 256 << 20}},
@@ -195,7 +195,7 @@ func TestParse(t *testing.T) {
 		spiffe: {
 			Listen: ":8008", Window: 1,
 			Identity: mtls.Origin{SPIFFE: mtls.SPIFFE{Socket: "unix:///run/spire/agent.sock", TrustDomains: []string{"partner.example"}}},
-			Grace:    time.Minute,
+			Grace:    mtls.DefaultGrace,
 			Allow:    config.Allow{IDs: ids(t, "spiffe://consumer.example/coredns")},
 			Catalogs: []config.Catalog{{Sources: []config.Source{
 				{Name: "file:catalog.yaml", Lifetime: time.Hour, WithdrawAfter: time.Hour, File: &config.File{Path: "catalog.yaml", MaxSize: 256 << 20}},

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,44 +26,37 @@ import (
 // formats returns those of the values of a file, by the names that the tags have for them.
 func formats() map[string]problem.Format {
 	return map[string]problem.Format{
-		"address":     is("is not host:port, such as localhost:9153, or :8008 for all addresses of this machine", isAddress),
-		"bool":        oneOf("is neither true nor false", map[string]any{"true": true, "false": false}),
-		"catalog":     problem.Of(sizeOf(minMaxCatalog, maxMaxCatalog)),
-		"convergence": problem.Of(durationOf(leastConvergence, mostConvergence, "2m")),
-		"grace":       problem.Of(durationOf(0, maxGrace, "1m")),
-		"host":        problem.Of(parseServerName),
-		"id":          problem.Of(federation.ParseID),
-		"ip or host":  problem.Of(parseHost),
-		"keepalive":   problem.Of(durationOf(minKeepalive, maxKeepalive, "1m")),
-		"key":         is("is no key such as tier or acme.example/tier", func(text string) bool { return validation.IsQualifiedName(text) == nil }),
-		"kind":        is("is not one of "+strings.Join(EndpointKinds(), ", "), func(text string) bool { return slices.Contains(EndpointKinds(), text) }),
-		"label":       is(noLabel, isLabel),
-		"lifetime":    problem.Of(durationOr("forever")),
-		"linger":      problem.Of(durationOf(0, mostLinger, "30s")),
-		"member":      is("is not the URL of a member, such as https://etcd-0.example:2379", isMember),
-		"message":     problem.Of(sizeOf(minMaxMessage, maxMaxMessage)),
-		"name":        problem.Of(parseName),
-		"namespace":   is(noLabel, func(text string) bool { return text == "*" || isLabel(text) }),
-		"nodes":       problem.Of(wholeNumber(mostNodes)),
-		"none":        oneOf("must be none; leave it out for mutual TLS with the identity of the owner", map[string]any{"none": true}),
-		"owner":       problem.Of(mtls.ParseOwnerName),
-		"patience":    problem.Of(durationOr("never")),
-		"prefix":      is(fmt.Sprintf("is not a prefix of keys, such as /federation/west: at most %d characters, the first of them '/' and the last another one", mostText), isPrefix),
-		"range":       problem.Of(ParseRange),
-		"registry":    is("is not the address of a registry, such as tcp://registry.nsm-system:5002 or unix:///run/nsm/registry.sock", isRegistry),
-		"replica":     problem.Of(parseOwner),
-		"routable":    oneOf("must be routable; leave it out where consumers do not reach pods", map[string]any{"routable": true}),
-		"selector":    problem.Of(parseSelector),
-		"services":    problem.Of(wholeNumber(mostServices)),
-		"settle":      problem.Of(durationOf(minSettle, maxSettle, "5s")),
-		"share":       problem.Of(parseShare),
-		"size":        problem.Of(ParseSize),
-		"socket":      is("is not the address of a SPIFFE agent, such as unix:///run/spire/agent.sock or tcp://127.0.0.1:8081", isSocket),
-		"trust":       is("is not a trust domain such as partner.example", isTrustDomain),
-		"version":     problem.Of(wire.ParseVersion),
-		"window":      problem.Of(wholeNumber(owner.MaxWindow)),
-		"word":        is(fmt.Sprintf("is not 1 to %d characters of ASCII without blanks", mostText), isWord),
-		"zone":        problem.Of(parseZone),
+		"address":    is("is not host:port, such as localhost:9153, or :8008 for all addresses of this machine", isAddress),
+		"bool":       oneOf("is neither true nor false", map[string]any{"true": true, "false": false}),
+		"duration":   parseDuration,
+		"host":       problem.Of(parseServerName),
+		"id":         problem.Of(federation.ParseID),
+		"ip or host": problem.Of(parseHost),
+		"key":        is("is no key such as tier or acme.example/tier", func(text string) bool { return validation.IsQualifiedName(text) == nil }),
+		"kind":       is("is not one of "+strings.Join(EndpointKinds(), ", "), func(text string) bool { return slices.Contains(EndpointKinds(), text) }),
+		"label":      is(noLabel, isLabel),
+		"lifetime":   problem.Of(durationOr("forever")),
+		"member":     is("is not the URL of a member, such as https://etcd-0.example:2379", isMember),
+		"name":       problem.Of(parseName),
+		"namespace":  is(noLabel, func(text string) bool { return text == "*" || isLabel(text) }),
+		"number":     parseNumber,
+		"none":       oneOf("must be none; leave it out for mutual TLS with the identity of the owner", map[string]any{"none": true}),
+		"owner":      problem.Of(mtls.ParseOwnerName),
+		"patience":   problem.Of(durationOr("never")),
+		"prefix":     is(fmt.Sprintf("is not a prefix of keys, such as /federation/west: at most %d characters, the first of them '/' and the last another one", mostText), isPrefix),
+		"range":      problem.Of(ParseRange),
+		"registry":   is("is not the address of a registry, such as tcp://registry.nsm-system:5002 or unix:///run/nsm/registry.sock", isRegistry),
+		"replica":    problem.Of(parseOwner),
+		"routable":   oneOf("must be routable; leave it out where consumers do not reach pods", map[string]any{"routable": true}),
+		"selector":   problem.Of(parseSelector),
+		"share":      problem.Of(parseShare),
+		"size":       parseSize,
+		"socket":     is("is not the address of a SPIFFE agent, such as unix:///run/spire/agent.sock or tcp://127.0.0.1:8081", isSocket),
+		"trust":      is("is not a trust domain such as partner.example", isTrustDomain),
+		"version":    problem.Of(wire.ParseVersion),
+		"window":     problem.Of(wholeNumber(owner.MaxWindow)),
+		"word":       is(fmt.Sprintf("is not 1 to %d characters of ASCII without blanks", mostText), isWord),
+		"zone":       problem.Of(parseZone),
 	}
 }
 
@@ -71,7 +65,7 @@ const noLabel = "is not a name of up to 63 lower-case letters, digits and '-'"
 
 // is returns the format of a text that is taken as it stands in the file, if it is right.
 func is(rule string, right func(text string) bool) problem.Format {
-	return func(text string) (any, error) {
+	return func(text string, _ reflect.StructTag) (any, error) {
 		if !right(text) {
 			return nil, fmt.Errorf("%s %s", federation.Quote(text), rule)
 		}
@@ -81,7 +75,7 @@ func is(rule string, right func(text string) bool) problem.Format {
 
 // oneOf is the format of a text that stands for one of a few values.
 func oneOf(rule string, words map[string]any) problem.Format {
-	return func(text string) (any, error) {
+	return func(text string, _ reflect.StructTag) (any, error) {
 		if value, ok := words[text]; ok {
 			return value, nil
 		}
@@ -196,19 +190,32 @@ func parseSelector(text string) (string, error) {
 	return text, nil
 }
 
-// maxGrace is how long a connection may outlive a certificate at most.
-const maxGrace = 24 * time.Hour
-
-// durationOf returns a function that takes a duration within bounds. 0 may be without a
-// unit.
-func durationOf(least, most time.Duration, example string) func(text string) (time.Duration, error) {
-	return func(text string) (time.Duration, error) {
-		d, err := time.ParseDuration(text)
-		if err != nil || d < least || d > most {
-			return 0, fmt.Errorf("%s is not a duration of %v to %v, such as %s", federation.Quote(text), least, most, example)
-		}
-		return d, nil
+// parseDuration takes a duration within the bounds of a tag. 0 may be without a unit.
+func parseDuration(text string, tag reflect.StructTag) (any, error) {
+	least, _ := time.ParseDuration(tag.Get("min")) // tests read every key
+	most, _ := time.ParseDuration(tag.Get("max"))
+	d, err := time.ParseDuration(text)
+	if err != nil || d < least || d > most {
+		return nil, fmt.Errorf("%s is not a duration of %v to %v, such as %s", federation.Quote(text), least, most, tag.Get("default"))
 	}
+	return d, nil
+}
+
+// parseNumber takes a whole number from 1 to the bound of a tag.
+func parseNumber(text string, tag reflect.StructTag) (any, error) {
+	most, _ := strconv.Atoi(tag.Get("max")) // tests read every key
+	return wholeNumber(most)(text)
+}
+
+// parseSize takes a size within the bounds of a tag, if it has any.
+func parseSize(text string, tag reflect.StructTag) (any, error) {
+	least, _ := ParseSize(tag.Get("min"))
+	most, unbounded := ParseSize(tag.Get("max"))
+	size, err := ParseSize(text)
+	if err == nil && unbounded == nil && (size < least || size > most) {
+		err = fmt.Errorf("%s is not a size of %s to %s", federation.Quote(text), FormatSize(least), FormatSize(most))
+	}
+	return size, err
 }
 
 func isLabel(text string) bool { return validation.IsDNS1123Label(text) == nil }

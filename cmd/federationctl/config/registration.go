@@ -28,9 +28,9 @@ type Registration struct {
 	Store string
 	Etcd  *Etcd
 
-	Convergence time.Duration `yaml:"convergence" as:"convergence" default:"2m"` // how long after a start providers have to come back
-	Linger      time.Duration `yaml:"linger" as:"linger" default:"30s"`          // how long the last node of a service that has expired stays; 0 for not at all
-	MaxNodes    int           `yaml:"max_nodes" as:"nodes" default:"1000000"`
+	Convergence time.Duration `yaml:"convergence" as:"duration" min:"1s" max:"1h" default:"2m"` // how long after a start providers have to come back
+	Linger      time.Duration `yaml:"linger" as:"duration" min:"0s" max:"1h" default:"30s"`     // how long the last node of a service that has expired stays; 0 for not at all
+	MaxNodes    int           `yaml:"max_nodes" as:"number" max:"1000000" default:"1000000"`
 }
 
 // Etcd is a cluster of etcd that keeps what is registered.
@@ -55,14 +55,7 @@ type NSM struct {
 	Plain    bool            `yaml:"tls" as:"none" quoted:"true"`        // whether the registry is asked without TLS; it is on this machine
 }
 
-// The bounds of what a registration may say.
-const (
-	leastConvergence = time.Second // providers take a moment to come back
-	mostConvergence  = time.Hour
-	mostLinger       = time.Hour
-	mostNodes        = 1_000_000
-	mostText         = 255 // bytes of a name or a prefix
-)
+const mostText = 255 // bytes of a name or a prefix
 
 // registration checks what the source of a path has in the file, beyond each key.
 func (r *reader) registration(path string, g *registration) {

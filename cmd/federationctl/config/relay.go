@@ -14,7 +14,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// Relay is another owner, whose catalog is the whole of this one.
+// Relay is another owner, whose catalog is the whole of this one. Its bounds are those of a
+// Corefile.
 type Relay struct {
 	Name       string          `yaml:"name" as:"owner"`                                                                                                        // of the owner; the default where the file gives it none
 	Addresses  []string        `yaml:"addresses" as:"replica" least:"one is required"`                                                                         // host:port of the owner's replicas, at least one; tried in turn
@@ -23,26 +24,13 @@ type Relay struct {
 	Version    wire.Version    `yaml:"api" as:"version" default:"v1alpha2"`                                                                                    // of the API
 
 	Zones       []federation.FQDN `yaml:"zones" as:"zone" least:"one is required; leave it out for all"` // that the owner may publish in; empty for everywhere
-	Settle      time.Duration     `yaml:"settle" as:"settle" default:"5s"`                               // how long an owner is silent that does not mark the end of its catalog
-	Keepalive   time.Duration     `yaml:"keepalive" as:"keepalive" default:"1m"`                         // between two pings
-	MaxMessage  int               `yaml:"max_message" as:"message" default:"16MiB"`                      // octets
-	MaxServices int               `yaml:"max_services" as:"services" default:"1000000"`
-	MaxCatalog  int64             `yaml:"max_catalog" as:"catalog" default:"1GiB"` // octets; see catalog.Size
-	Persist     string            `yaml:"persist"`                                 // path of the file that keeps the catalog through a restart; empty for none
+	Settle      time.Duration     `yaml:"settle" as:"duration" min:"100ms" max:"10m" default:"5s"`       // how long an owner is silent that does not mark the end of its catalog
+	Keepalive   time.Duration     `yaml:"keepalive" as:"duration" min:"10s" max:"24h" default:"1m"`      // between two pings
+	MaxMessage  int               `yaml:"max_message" as:"size" min:"64KiB" max:"1GiB" default:"16MiB"`  // octets
+	MaxServices int               `yaml:"max_services" as:"number" max:"1073741824" default:"1000000"`
+	MaxCatalog  int64             `yaml:"max_catalog" as:"size" min:"1MiB" max:"1024GiB" default:"1GiB"` // octets; see catalog.Size
+	Persist     string            `yaml:"persist"`                                                       // path of the file that keeps the catalog through a restart; empty for none
 }
-
-// The bounds of what a relay may say, which are those of a Corefile.
-const (
-	minSettle     = 100 * time.Millisecond
-	maxSettle     = 10 * time.Minute
-	minKeepalive  = 10 * time.Second
-	maxKeepalive  = 24 * time.Hour
-	minMaxMessage = 64 << 10
-	maxMaxMessage = 1 << 30
-	minMaxCatalog = 1 << 20
-	maxMaxCatalog = 1 << 40
-	mostServices  = 1 << 30
-)
 
 // key is Source.Key for a relay.
 func (l *Relay) key() string { return fmt.Sprintf("relay %q %q", l.Addresses, fmt.Sprint(*l)) }
@@ -82,17 +70,6 @@ func parseHost(text string) (string, error) {
 		return "", fmt.Errorf("%s: %w", federation.Quote(text), err)
 	}
 	return strings.TrimSuffix(address.String(), "."), nil
-}
-
-// sizeOf returns a function that takes a size within bounds.
-func sizeOf(least, most int64) func(text string) (int64, error) {
-	return func(text string) (int64, error) {
-		size, err := ParseSize(text)
-		if err == nil && (size < least || size > most) {
-			err = fmt.Errorf("%s is not a size of %s to %s", federation.Quote(text), FormatSize(least), FormatSize(most))
-		}
-		return size, err
-	}
 }
 
 // isUnnamed reports whether an owner of a relay is only known by an IP address, which few
