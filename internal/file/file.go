@@ -89,6 +89,9 @@ func New(c Config) *File {
 	if c.Group == nil {
 		c.Group = NewGroup(nil)
 	}
+	if c.Trouble == nil {
+		c.Trouble = func(error) {}
+	}
 	f := &File{config: c, seed: maphash.MakeSeed()}
 	f.watch = NewWatch(WatchConfig{
 		Paths:    []string{c.Path},
@@ -148,18 +151,12 @@ func (f *File) settle(r reading) {
 	case err == nil && before != nil:
 		f.trouble.Store(nil)
 		f.config.Logger.Info("file is in order again", "what", f.config.What, "file", f.config.Path)
-		f.report(nil)
+		f.config.Trouble(nil)
 	case err != nil && (before == nil || err.Error() != *before):
 		trouble := err.Error()
 		f.trouble.Store(&trouble)
 		f.config.Logger.Error("file is not used: fix it", "what", f.config.What, "file", f.config.Path, "meanwhile", f.config.Keeps, "error", err)
-		f.report(err)
-	}
-}
-
-func (f *File) report(reason error) {
-	if f.config.Trouble != nil {
-		f.config.Trouble(reason)
+		f.config.Trouble(err)
 	}
 }
 

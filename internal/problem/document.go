@@ -119,15 +119,14 @@ func (d *Document) At(path, format string, args ...any) Problem {
 
 // Wrongf notes what is wrong at a path.
 func (d *Document) Wrongf(path, format string, args ...any) {
-	d.wrongf(d.Line(path), path, format, args...)
+	d.found.Add(d.At(path, format, args...))
 }
 
+// wrongf is Wrongf for what is on another line.
 func (d *Document) wrongf(line int, path, format string, args ...any) {
-	if d.found.Full() {
-		d.found.More++
-		return
-	}
-	d.found.Add(Problem{Line: line, Field: path, Rule: Printable(fmt.Sprintf(format, args...))})
+	p := d.At(path, format, args...)
+	p.Line = line
+	d.found.Add(p)
 }
 
 // WrongIn reports whether something is wrong at a path or below it. It does not know where
