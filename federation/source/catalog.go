@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -65,9 +66,7 @@ type Entry struct {
 // concurrent use.
 //
 // A change takes time in proportion to what changes, and to the services of other
-// sources that have the same name or fqdn. A catalog of one source that only calls
-// Replace takes one pointer for each service; other catalogs have an index of their
-// names and fqdns.
+// sources that have the same name or fqdn; Part.Replace to all services of the part.
 type Catalog struct {
 	registry  *registry.Registry // read-only after NewCatalog
 	logger    *slog.Logger       // read-only after NewCatalog
@@ -80,7 +79,7 @@ type Catalog struct {
 	mu     sync.Mutex // guards the fields below, and those of every part
 	parts  map[string]*part
 	active []*part                    // the list that is published, in order
-	claims claim.Names[string, *item] // to fqdns, of the items of active
+	claims claim.Names[string, *item] // to fqdns, of the items of active, where these are several
 	next   []listed                   // the list that takes effect when it is complete
 	coming bool                       // whether there is one
 	begun  bool                       // whether any list has been complete
@@ -94,11 +93,8 @@ type Catalog struct {
 
 // listed is an entry of a list that has yet to take effect.
 type listed struct {
-	*part
-
-	name     string
-	lifetime time.Duration
-	limit    limit
+	part *part
+	Entry
 }
 
 // NewCatalog returns a catalog without sources, and makes its registry unavailable
@@ -145,7 +141,8 @@ func (c *Catalog) Set(entries []Entry) {
 		case slices.ContainsFunc(c.next, func(l listed) bool { return l.part == p }):
 			continue
 		}
-		c.next = append(c.next, listed{p, e.Name, e.Lifetime, limit{e.MaxWithdraw, e.WithdrawAfter}})
+		e.Source = p.Source // the one that runs
+		c.next = append(c.next, listed{p, e})
 	}
 	c.endUnlisted()
 	c.advance()
@@ -156,8 +153,8 @@ func (c *Catalog) Set(entries []Entry) {
 // add makes the part of a new source, which begins when after is closed.
 func (c *Catalog) add(e Entry, after <-chan struct{}) *part {
 	p := &part{
-		catalog: c, source: e.Source, key: e.Key, name: e.Name, level: inactive,
-		after: after, ended: make(chan struct{}), content: content{whole: []*wire.Encoded{}, news: make(map[string]struct{})},
+		catalog: c, Entry: e, level: inactive, after: after, ended: make(chan struct{}),
+		items: make(map[string]*item), news: make(map[string]struct{}), held: make(map[string]time.Time), recent: make(map[string]departure),
 	}
 	c.parts[e.Key] = p
 	c.fresh = append(c.fresh, p)
@@ -175,44 +172,44 @@ func (c *Catalog) endUnlisted() {
 
 // advance lets the next list take effect, if there is one and it is complete.
 func (c *Catalog) advance() {
-	if !c.coming || slices.ContainsFunc(c.next, func(l listed) bool { return !l.complete }) {
+	if !c.coming || slices.ContainsFunc(c.next, func(l listed) bool { return !l.part.complete }) {
 		return
 	}
 	next := c.next
 	c.next, c.coming = nil, false
-	if c.begun && slices.EqualFunc(c.active, next, func(p *part, l listed) bool { return p == l.part && p.name == l.name }) {
-		for _, l := range next {
-			l.part.lifetime = l.lifetime
-			l.limitTo(l.limit)
-		}
-		c.endUnlisted()
-		return
+	same := c.begun && slices.EqualFunc(c.active, next, func(p *part, l listed) bool { return p == l.part && p.Name == l.Name })
+	for _, l := range next {
+		l.part.Entry = l.Entry
 	}
-	before, _ := c.visible()
+	if !same {
+		c.turnToList(next)
+	}
+	c.endUnlisted()
+}
+
+// turnToList publishes what the sources of another list have.
+func (c *Catalog) turnToList(next []listed) {
+	before := c.publishes()
 	for _, p := range c.active {
 		p.level = inactive
 	}
 	c.active = make([]*part, 0, len(next))
 	for level, l := range next {
-		p := l.part
-		p.level, p.name, p.lifetime = level, l.name, l.lifetime
-		p.limitTo(l.limit)
-		c.active = append(c.active, p)
+		l.part.level = level
+		c.active = append(c.active, l.part)
 	}
 	c.turnTo(c.path())
 	for now, i := time.Now(), 0; i < len(c.active); i++ {
 		c.active[i].lapsed = c.begun && c.lapses(c.active[i], now)
 	}
 	c.evaluate()
-	services, _ := c.visible()
 	if c.begun {
-		c.publish(Compare(before, services), func(string) string { return "its source is not in the configuration any more" })
-	} else {
-		c.registry.SetEncoded(services)
-		c.begun = true
-		c.changes++
+		c.publish(Compare(before, c.publishes()), func(string) string { return "its source is not in the configuration any more" })
+		return
 	}
-	c.endUnlisted()
+	c.registry.SetEncoded(slices.Collect(maps.Values(c.publishes())))
+	c.begun = true
+	c.changes++
 }
 
 // path returns through which owners the services have come that are published: those of
@@ -306,8 +303,8 @@ func (c *Catalog) unavailable(now time.Time) string {
 	var names []string
 	if !c.begun {
 		for _, l := range c.next {
-			if !l.complete {
-				names = append(names, l.name)
+			if !l.part.complete {
+				names = append(names, l.Name)
 			}
 		}
 		if len(names) == 0 {
@@ -323,7 +320,7 @@ func (c *Catalog) unavailable(now time.Time) string {
 	}
 	for _, p := range c.active {
 		if p.isOverdue(now) && (!p.lapsed || lapsed == len(c.active)) {
-			names = append(names, p.name+" "+p.overdue())
+			names = append(names, p.Name+" "+p.overdue())
 		}
 	}
 	return strings.Join(names, ", ")
@@ -333,8 +330,8 @@ func (c *Catalog) unavailable(now time.Time) string {
 // are published without it, but only once one of them can be asked: where all are away, it is
 // the owner that is cut off, and what its consumers keep is better than nothing.
 func (c *Catalog) lapses(p *part, now time.Time) bool {
-	return p.isOverdue(now) && p.lifetime > 0 && (p.lapsed || slices.ContainsFunc(c.active, func(other *part) bool {
-		return other.away == nil || other.lifetime == 0
+	return c.shared() && p.isOverdue(now) && p.Lifetime > 0 && (p.lapsed || slices.ContainsFunc(c.active, func(other *part) bool {
+		return other.away == nil || other.Lifetime == 0
 	}))
 }
 
@@ -413,7 +410,7 @@ func (c *Catalog) turn(ctx context.Context) turn {
 	c.fresh = nil
 	now := time.Now()
 	for _, p := range c.active {
-		if p.away != nil && p.lifetime != 0 && !p.isOverdue(now) {
+		if p.away != nil && p.Lifetime != 0 && !p.isOverdue(now) {
 			t.next = sooner(t.next, p.deadline())
 		}
 		t.next = sooner(t.next, p.releaseDue(now))

@@ -2,69 +2,23 @@ package source
 
 import (
 	"fmt"
+	"log/slog"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source/internal/claim"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// Rank is the place of the item among those with its fqdn.
-func (i *item) Rank() claim.Rank { return claim.Rank{Source: int(i.level), Service: i.name()} }
-
-// conceal notes what hides an item, or with an empty by that it is published.
-func (p *part) conceal(it *item, by string) {
-	if it.by == by {
-		return
-	}
-	if it.by != "" {
-		p.hidden--
-	}
-	if by != "" {
-		p.hidden++
-	}
-	it.by = by
-	p.news[it.name()] = struct{}{}
-	p.catalog.rouse()
-}
-
-// visible returns the services that are published, with their stamps.
-func (c *Catalog) visible() (services []*wire.Encoded, stamps []uint32) {
-	alone := len(c.active) == 1 // a source that is alone does not lapse
-	if alone && c.active[0].items == nil {
-		return c.active[0].whole, c.active[0].stamps
-	}
-	for _, p := range c.active {
-		for _, it := range p.items {
-			if alone || p.shows(it) {
-				services, stamps = append(services, it.service), append(stamps, it.stamp)
-			}
-		}
-	}
-	return services, stamps
-}
-
-// lookup returns the item of that name that is published, or nil.
-func (c *Catalog) lookup(name string) *item {
-	for _, p := range c.active {
-		if it := p.items[name]; p.shows(it) {
-			return it
-		}
-	}
-	return nil
-}
-
 // evaluate settles all parts anew, after their list has changed.
 func (c *Catalog) evaluate() {
-	for _, p := range c.active {
-		if len(c.active) > 1 {
-			p.index()
-		}
-	}
 	c.claims = make(claim.Names[string, *item])
-	for level, p := range c.active {
+	for _, p := range c.active {
 		for _, it := range p.items {
-			it.level = int32(level)
-			c.claims.Add(it.fqdn, it)
+			if c.shared() {
+				c.claims.Add(it.service.FQDN(), it)
+			} else {
+				it.conceal("")
+			}
 		}
 	}
 	t := c.transaction()
@@ -75,26 +29,22 @@ func (c *Catalog) evaluate() {
 	}
 }
 
-// apply changes the part as the difference says, with the stamp, and publishes what follows
-// from it.
-func (c *Catalog) apply(p *part, d Difference, stamp uint32) {
-	if p.items == nil { // and so it is the only one, if it is published
-		if p.level != inactive {
-			c.publish(d, p.left)
-		}
-		return
-	}
-	t := c.transaction()
-	for _, name := range d.Gone {
+// shared reports whether several sources may want a name. Where one is alone, there are no
+// claims, as nothing of it is hidden.
+func (c *Catalog) shared() bool { return len(c.active) > 1 }
+
+// apply changes the part, and publishes what follows from it. A name in both counts as changed.
+func (p *part) apply(changed []*wire.Encoded, gone []string) {
+	t, stamp := p.catalog.transaction(), p.stamp()
+	for _, name := range gone {
 		t.remove(p, name)
 	}
-	for _, s := range d.Added {
+	for _, s := range changed {
 		t.put(p, s, stamp)
 	}
-	for _, s := range d.Changed {
-		t.put(p, s, stamp)
+	if p.level != inactive {
+		t.publish(t.settleAll(), p.left)
 	}
-	c.publish(t.settleAll(), p.left)
 }
 
 // lapse withdraws what the part publishes, as its lifetime is over, or publishes it again.
@@ -104,10 +54,9 @@ func (c *Catalog) lapse(p *part, lapsed bool) {
 		t.doubt(name)
 	}
 	p.lapsed = lapsed
-	c.publish(t.settleAll(), func(string) string { return "source " + p.name + " " + p.overdue() })
-	logger, reason, services := p.logger(), p.overdue(), len(p.items)-p.hidden
-	if lapsed {
-		c.lines = append(c.lines, func() {
+	c.publish(t.settleAll(), func(string) string { return "source " + p.Name + " " + p.overdue() })
+	if reason, services := p.overdue(), len(p.items)-p.hidden; lapsed {
+		p.log(func(logger *slog.Logger) {
 			logger.Error("source was away for its lifetime, its services are withdrawn", "reason", reason, "services", services)
 		})
 	}
@@ -139,9 +88,12 @@ func (t transaction) note(name string) {
 // doubt has all that want the name of a service, or the fqdn of one of these, settled.
 func (t transaction) doubt(name string) {
 	t.note(name)
+	if !t.shared() {
+		return
+	}
 	for _, p := range t.active {
 		if it := p.items[name]; it != nil {
-			t.fqdns[it.fqdn] = struct{}{}
+			t.fqdns[it.service.FQDN()] = struct{}{}
 		}
 	}
 }
@@ -153,52 +105,49 @@ func (t transaction) remove(p *part, name string) {
 		return
 	}
 	t.doubt(name)
-	p.conceal(it, "")
+	it.conceal("")
 	delete(p.items, name)
-	if p.level != inactive {
-		t.claims.Remove(it.fqdn, it)
-	}
+	t.claims.Remove(it.service.FQDN(), it)
 }
 
 // put adds a service, or replaces the one of its name.
 func (t transaction) put(p *part, s *wire.Encoded, stamp uint32) {
-	it, fqdn := p.items[s.Name()], s.FQDN()
+	it, name := p.items[s.Name()], s.Name()
 	switch {
 	case it != nil && it.service.Equal(s):
-	case it != nil && it.fqdn == fqdn:
-		t.note(s.Name())
+	case it != nil && it.service.FQDN() == s.FQDN():
+		t.note(name)
 		it.service, it.stamp = s, stamp
 	default:
-		t.note(s.Name())
-		t.remove(p, s.Name())
-		p.insert(s, stamp)
-		t.doubt(s.Name())
+		t.note(name)
+		t.remove(p, name)
+		it = &item{part: p, service: s, stamp: stamp}
+		p.items[name] = it
+		if p.level != inactive && t.shared() {
+			t.claims.Add(s.FQDN(), it)
+			t.doubt(name)
+		}
 	}
 }
 
 // settleAll settles all that is in doubt, from the first part to the last, and returns the
 // difference.
 func (t transaction) settleAll() Difference {
-	if len(t.active) > 1 {
-		for level := range t.active {
-			for fqdn := range t.fqdns { // settle may add some of parts after the level
-				t.settle(level, fqdn)
-			}
+	for level := range t.active {
+		for fqdn := range t.fqdns { // settle may add some of parts after the level
+			t.settle(level, fqdn)
 		}
 	}
-	var d Difference
+	after := make(map[string]*wire.Encoded, len(t.before))
 	for name, before := range t.before {
-		switch after := t.lookup(name); {
-		case after == nil && before != nil:
-			d.Gone = append(d.Gone, name)
-		case after == nil:
-		case before == nil:
-			d.Added = append(d.Added, after.service)
-		case before != after.service && !before.Equal(after.service):
-			d.Changed = append(d.Changed, after.service)
+		if it := t.lookup(name); it != nil {
+			after[name] = it.service
+		}
+		if before == nil {
+			delete(t.before, name)
 		}
 	}
-	return d
+	return Compare(t.before, after)
 }
 
 // settle finds out what hides the items of a level that have the fqdn. The levels before
@@ -206,14 +155,13 @@ func (t transaction) settleAll() Difference {
 func (t transaction) settle(level int, fqdn string) {
 	var first *item // that is published
 	for _, it := range t.claims[fqdn] {
-		p := t.active[it.level]
-		if int(it.level) == level {
+		if it.part.level == level {
 			if by := t.hider(it, first); by != it.by {
 				t.doubt(it.name())
-				p.conceal(it, by)
+				it.conceal(by)
 			}
 		}
-		if first == nil && p.shows(it) {
+		if first == nil && it.shown() {
 			first = it
 		}
 	}
@@ -222,14 +170,14 @@ func (t transaction) settle(level int, fqdn string) {
 // hider returns what hides an item, or nothing, where the first item is published that has
 // its fqdn: the first service of the parts before that has its fqdn or, rather, its name.
 func (t transaction) hider(it, first *item) string {
-	end := it.level
-	if first != nil && first.level < end {
-		end = first.level + 1
+	end := it.part.level
+	if first != nil && first.part.level < end {
+		end = first.part.level + 1
 	} else {
 		first = nil
 	}
 	for _, p := range t.active[:end] {
-		if other := p.items[it.name()]; p.shows(other) {
+		if other := p.items[it.name()]; other.shown() {
 			first = other
 			break
 		}
@@ -237,5 +185,5 @@ func (t transaction) hider(it, first *item) string {
 	if first == nil {
 		return ""
 	}
-	return fmt.Sprintf("service %s of %s", federation.Quote(first.name()), t.active[first.level].name)
+	return fmt.Sprintf("service %s of %s", federation.Quote(first.name()), first.part.Name)
 }

@@ -1,70 +1,74 @@
 package source
 
 import (
-	"slices"
+	"iter"
 
+	"github.com/hamlet-federation/coredns-federation/federation/source/internal/claim"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// content is what a part holds.
-type content struct {
-	// whole has the services as they were replaced last; it is nil when they have been
-	// updated since.
-	whole []*wire.Encoded
-
-	// stamps has the stamp of each of whole, as an item has it; nil where all are 0, and
-	// once there is an index.
-	stamps []uint32
-
-	items map[string]*item // the same by name; nil until it is needed
-
-	hidden int                 // items that are
-	news   map[string]struct{} // names of services that are hidden otherwise than was told
-}
-
 // item is a service of a part.
 type item struct {
+	part    *part
 	service *wire.Encoded
-	fqdn    string
 	by      string // what hides it, as a Listener is told; empty when it is published
 	stamp   uint32 // when this version came, in seconds from 1970; 0: with the first state that was published
-	level   int32  // of its part
 }
 
 func (i *item) name() string { return i.service.Name() }
 
-// services returns what the part holds.
-func (c *content) services() []*wire.Encoded {
-	if c.whole != nil {
-		return c.whole
+// shown reports whether the item, which may be nil, is published where its part is.
+func (i *item) shown() bool { return i != nil && i.by == "" && !i.part.lapsed }
+
+// Rank is the place of the item among those with its fqdn.
+func (i *item) Rank() claim.Rank { return claim.Rank{Source: i.part.level, Service: i.name()} }
+
+// conceal notes what hides the item, or with an empty by that it is published.
+func (i *item) conceal(by string) {
+	if i.by == by {
+		return
 	}
-	services := make([]*wire.Encoded, 0, len(c.items))
-	for _, it := range c.items {
-		services = append(services, it.service)
+	if i.by != "" {
+		i.part.hidden--
+	}
+	if by != "" {
+		i.part.hidden++
+	}
+	i.by = by
+	i.part.news[i.name()] = struct{}{}
+	i.part.catalog.rouse()
+}
+
+// visible yields the items that are published, in no order.
+func (c *Catalog) visible() iter.Seq[*item] {
+	return func(yield func(*item) bool) {
+		for _, p := range c.active {
+			for _, it := range p.items {
+				if it.shown() && !yield(it) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// lookup returns the item of that name that is published, or nil.
+func (c *Catalog) lookup(name string) *item {
+	for _, p := range c.active {
+		if it := p.items[name]; it.shown() {
+			return it
+		}
+	}
+	return nil
+}
+
+// publishes returns the services that are published, by name.
+func (c *Catalog) publishes() map[string]*wire.Encoded {
+	services := make(map[string]*wire.Encoded)
+	for it := range c.visible() {
+		services[it.name()] = it.service
 	}
 	return services
-}
-
-// len returns the number of services.
-func (c *content) len() int {
-	if c.whole != nil {
-		return len(c.whole)
-	}
-	return len(c.items)
-}
-
-// replace makes services the whole content, but for the index, and returns the
-// difference. What is new or changed gets the stamp.
-func (c *content) replace(services []*wire.Encoded, stamp uint32) Difference {
-	before, stamps := c.services(), c.stamps
-	c.whole, c.stamps = append(make([]*wire.Encoded, 0, len(services)), services...), nil
-	if c.items != nil || stamp == 0 && stamps == nil {
-		return compare(before, c.whole, func(int, int) {})
-	}
-	c.stamps = slices.Repeat([]uint32{stamp}, len(services))
-	return compare(before, c.whole, func(i, j int) {
-		c.stamps[j] = stampAt(stamps, i)
-	})
 }
 
 // Difference is what turns some services into others, in no order.
@@ -74,52 +78,20 @@ type Difference struct {
 	Gone    []string // names
 }
 
-// Compare returns what turns before into after. In each the names are unique. It takes
-// no memory for what has stayed at its place.
-func Compare(before, after []*wire.Encoded) Difference {
-	return compare(before, slices.Clone(after), func(int, int) {})
-}
-
-// compare is Compare. Where a service has stayed equal, it puts the value of before into
-// after, so that there are never two, and calls stayed with both indices.
-func compare(before, after []*wire.Encoded, stayed func(i, j int)) Difference {
-	same := func(i, j int) bool {
-		if before[i] != after[j] && !before[i].Equal(after[j]) {
-			return false
-		}
-		after[j] = before[i]
-		stayed(i, j)
-		return true
-	}
-	first, ends := 0, [2]int{len(before), len(after)} // what is between them has not been compared
-	for first < min(ends[0], ends[1]) && same(first, first) {
-		first++
-	}
-	for first < min(ends[0], ends[1]) && same(ends[0]-1, ends[1]-1) {
-		ends[0]--
-		ends[1]--
-	}
-	if first == ends[0] {
-		return Difference{Added: after[first:ends[1]]}
-	}
-	var d Difference
-	places := make(map[string]int, ends[0]-first)
-	for i := first; i < ends[0]; i++ {
-		places[before[i].Name()] = i
-	}
-	for j := first; j < ends[1]; j++ {
-		s := after[j]
-		switch i, known := places[s.Name()]; {
+// Compare returns what turns before into after, each by name.
+func Compare(before, after map[string]*wire.Encoded) (d Difference) {
+	for name, s := range after {
+		switch old, known := before[name]; {
 		case !known:
 			d.Added = append(d.Added, s)
-			continue
-		case !same(i, j):
+		case old != s && !old.Equal(s):
 			d.Changed = append(d.Changed, s)
 		}
-		delete(places, s.Name())
 	}
-	for name := range places {
-		d.Gone = append(d.Gone, name)
+	for name := range before {
+		if _, stays := after[name]; !stays {
+			d.Gone = append(d.Gone, name)
+		}
 	}
 	return d
 }

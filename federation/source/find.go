@@ -2,7 +2,6 @@ package source
 
 import (
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -63,8 +62,8 @@ func (c *Catalog) cause(name string, left func(service string) string) string {
 
 // left says why a service of the part has gone.
 func (p *part) left(service string) string {
-	cause := "withdrawn by source " + p.name
-	if l, ok := p.source.(Leaver); ok {
+	cause := "withdrawn by source " + p.Name
+	if l, ok := p.Source.(Leaver); ok {
 		if why := l.Left(service); why != "" {
 			cause += ": " + why
 		}
@@ -75,7 +74,7 @@ func (p *part) left(service string) string {
 // stamp returns the stamp of what the source says now: none for the first state of a
 // catalog, which was so before. What comes to a Leaver was not.
 func (p *part) stamp() uint32 {
-	if _, ok := p.source.(Leaver); !ok && !p.complete && !p.catalog.begun {
+	if _, ok := p.Source.(Leaver); !ok && !p.complete && !p.catalog.begun {
 		return 0
 	}
 	return uint32(time.Now().Unix()) //nolint:gosec // until 2106
@@ -105,128 +104,89 @@ const MaxFound = 100
 const notYet = "its source is not published before all sources of the new configuration are complete"
 
 // Find returns the services with one of the fqdns, which have no final dot, or with that
-// name, whatever the case of its letters. It returns those of all sources, in their order.
-//
-// Where a source has an index, it is asked for the fqdns and for the name as it is. All
-// else is looked through.
+// name, whatever the case of its letters where nothing else is found. It returns those of all
+// sources, in their order.
 func (c *Catalog) Find(fqdns []string, name string) []Held {
-	found := c.find(fqdns, name)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found := c.find(func(p *part) []*item { return p.find(fqdns, name) })
 	if len(found) == 0 {
-		for _, spelled := range c.spelled(name) {
-			found = append(found, c.find(nil, spelled)...)
-		}
+		found = c.find(func(p *part) []*item {
+			return p.matching(func(it *item) bool { return strings.EqualFold(it.name(), name) })
+		})
 	}
 	return found[:min(len(found), MaxFound)]
 }
 
-func (c *Catalog) find(fqdns []string, name string) (found []Held) {
-	for _, v := range c.versions(fqdns, name) {
-		for _, it := range v.items {
-			h := Held{Service: it.service, Source: v.source, Hidden: v.hidden, Updated: when(it.stamp)}
+// find returns what of finds in the parts of both lists.
+func (c *Catalog) find(of func(p *part) []*item) (found []Held) {
+	add := func(p *part, source, hidden string) {
+		for _, it := range of(p) {
+			h := Held{Service: it.service, Source: source, Hidden: hidden, Updated: when(it.stamp)}
 			if it.by != "" {
 				h.Hidden = it.by + " has its name or its fqdn, and stands first"
 			}
-			_, h.Kept = v.held[it.name()]
+			_, h.Kept = p.held[it.name()]
 			found = append(found, h)
 		}
-		for i, s := range v.whole {
-			if len(found) < MaxFound && (slices.Contains(fqdns, s.FQDN()) || strings.EqualFold(s.Name(), name)) {
-				_, kept := v.held[s.Name()]
-				found = append(found, Held{Service: s, Source: v.source, Hidden: v.hidden, Kept: kept, Updated: when(stampAt(v.stamps, i))})
+	}
+	for _, p := range c.active {
+		hidden := ""
+		if p.lapsed {
+			hidden = "its source " + p.overdue()
+		}
+		add(p, p.Name, hidden)
+	}
+	for _, l := range c.next {
+		if l.part.level == inactive {
+			add(l.part, l.Name, notYet)
+		}
+	}
+	return found
+}
+
+// find returns the items with the name, and with one of the fqdns. Where there are no claims
+// of the part, all are looked through.
+func (p *part) find(fqdns []string, name string) (found []*item) {
+	if p.level == inactive || !p.catalog.shared() {
+		return p.matching(func(it *item) bool { return it.name() == name || slices.Contains(fqdns, it.service.FQDN()) })
+	}
+	if it := p.items[name]; it != nil {
+		found = append(found, it)
+	}
+	for _, fqdn := range fqdns {
+		for _, it := range p.catalog.claims[fqdn] {
+			if it.part == p && it.name() != name {
+				found = append(found, it)
 			}
 		}
 	}
 	return found
 }
 
-// version is what a source holds at one moment.
-type version struct {
-	source, hidden string
-	held           map[string]time.Time
-	items          []item          // some, where the source has an index
-	whole          []*wire.Encoded // otherwise all; never changed, as stamps
-	stamps         []uint32
-}
-
-// versions returns those of all sources, with the items that have one of the fqdns or the name.
-func (c *Catalog) versions(fqdns []string, name string) (versions []version) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, p := range c.active {
-		v := version{source: p.name}
-		if p.lapsed {
-			v.hidden = "its source " + p.overdue()
-		}
-		versions = append(versions, p.fill(v, fqdns, name))
-	}
-	for _, l := range c.next {
-		if l.level == inactive {
-			versions = append(versions, l.fill(version{source: l.name, hidden: notYet}, fqdns, name))
+// matching returns the items that match, by name.
+func (p *part) matching(matches func(*item) bool) (found []*item) {
+	for _, it := range p.items {
+		if matches(it) {
+			found = append(found, it)
 		}
 	}
-	return versions
-}
-
-// fill adds what the part holds to a version.
-func (p *part) fill(v version, fqdns []string, name string) version {
-	v.held = maps.Clone(p.held)
-	if p.items == nil {
-		v.whole, v.stamps = p.whole, p.stamps
-		return v
-	}
-	if it := p.items[name]; it != nil {
-		v.items = append(v.items, *it)
-	}
-	add := func(it *item) {
-		if int(it.level) == p.level && it.name() != name && len(v.items) < MaxFound {
-			v.items = append(v.items, *it)
-		}
-	}
-	for _, fqdn := range fqdns {
-		for _, it := range p.catalog.claims[fqdn] {
-			add(it)
-		}
-	}
-	if p.level == inactive { // and so has no claims yet
-		for _, it := range p.items {
-			if slices.Contains(fqdns, it.fqdn) {
-				add(it)
-			}
-		}
-	}
-	return v
-}
-
-// spelled returns the names that differ from name in upper and lower case, of sources with
-// an index.
-func (c *Catalog) spelled(name string) (names []string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	add := func(p *part) {
-		for other := range p.items {
-			if strings.EqualFold(other, name) && !slices.Contains(names, other) && len(names) < MaxFound {
-				names = append(names, other)
-			}
-		}
-	}
-	for _, p := range c.active {
-		add(p)
-	}
-	for _, l := range c.next {
-		add(l.part)
-	}
-	return names
+	slices.SortFunc(found, func(a, b *item) int { return strings.Compare(a.name(), b.name()) })
+	return found[:min(len(found), MaxFound)]
 }
 
 // All yields the services that are published at that moment, in no order, with the time at
 // which each version came, as in Held. Changes go on meanwhile.
 func (c *Catalog) All() iter.Seq2[*wire.Encoded, time.Time] {
 	return func(yield func(*wire.Encoded, time.Time) bool) {
+		var all []item
 		c.mu.Lock()
-		services, stamps := c.visible()
+		for it := range c.visible() {
+			all = append(all, *it)
+		}
 		c.mu.Unlock()
-		for i, s := range services {
-			if !yield(s, when(stampAt(stamps, i))) {
+		for i := range all {
+			if !yield(all[i].service, when(all[i].stamp)) {
 				return
 			}
 		}
@@ -238,12 +198,4 @@ func (c *Catalog) Version() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.changes
-}
-
-// stampAt returns one of the stamps, which are all 0 where there are none.
-func stampAt(stamps []uint32, i int) uint32 {
-	if stamps == nil {
-		return 0
-	}
-	return stamps[i]
 }

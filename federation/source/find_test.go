@@ -33,7 +33,7 @@ func (h *heard) Withdrawn(s *wire.Encoded, cause string) {
 
 func (*heard) Refused(registry.Refusal, string) {}
 
-// TestLook looks at services of a source that is replaced as a whole, and with an index.
+// TestLook looks at services of a source that is replaced as a whole, and updated.
 func TestLook(t *testing.T) {
 	var told heard
 	c := NewCatalog(Config{Registry: registry.New(), Logger: slog.New(slog.DiscardHandler), Observer: &told})
@@ -69,10 +69,8 @@ func TestLook(t *testing.T) {
 	}
 	p.Replace([]*wire.Encoded{stays, encoded("one/changes", "changes", 1)})
 	check("replaced as a whole")
-	p.Update(nil, []string{"nobody"})
-	check("with an index")
-	p.Replace([]*wire.Encoded{stays, encoded("one/changes", "changes", 2)})
-	check("replaced, with an index")
+	p.Update([]*wire.Encoded{encoded("one/changes", "changes", 2)}, []string{"nobody"})
+	check("updated")
 	if want := "[one/goes: withdrawn by source first]"; fmt.Sprint(told.gone) != want || told.changed != 3 {
 		t.Errorf("the observer has heard of %d changes and %v, expected 3 and %s", told.changed, told.gone, want)
 	}
@@ -171,19 +169,19 @@ func TestAllIsTakenOver(t *testing.T) {
 	c.Find(nil, "nobody") // the lock is free
 }
 
-// BenchmarkFind looks for a service, and for one that there is not, among 100,000, without
-// an index and with one.
+// BenchmarkFind looks for a service, and for one that there is not, among 100,000 of one
+// source and of two.
 func BenchmarkFind(b *testing.B) {
 	const n = 100_000
-	whole := NewCatalog(Config{Registry: registry.New(), Logger: slog.New(slog.DiscardHandler)})
-	whole.Set([]Entry{{Key: "1", Name: "1", Source: newPuppet()}})
+	alone := NewCatalog(Config{Registry: registry.New(), Logger: slog.New(slog.DiscardHandler)})
+	alone.Set([]Entry{{Key: "1", Name: "1", Source: newPuppet()}})
 	var services []*wire.Encoded
 	for i := range n {
 		services = append(services, encoded(fmt.Sprint("one/", i), fmt.Sprint("h", i), 0))
 	}
-	whole.parts["1"].Replace(services)
-	indexed, _ := filled(b, n)
-	for name, c := range map[string]*Catalog{"whole": whole, "index": indexed} {
+	alone.parts["1"].Replace(services)
+	shared, _ := filled(b, n)
+	for name, c := range map[string]*Catalog{"alone": alone, "shared": shared} {
 		for what, fqdn := range map[string]string{"there": services[7].FQDN(), "missing": "nobody"} {
 			b.Run(name+"/"+what, func(b *testing.B) {
 				b.ReportAllocs()

@@ -17,14 +17,11 @@ import (
 type part struct {
 	// read-only after it was made
 	catalog *Catalog
-	source  Source
-	key     string
 	after   <-chan struct{} // closed when the source may begin; nil for at once
 	ended   chan struct{}   // closed when it has ended
 
 	// guarded by the mutex of catalog
-	name     string
-	lifetime time.Duration
+	Entry           // as the list that is published has it, or the one that is to be
 	level    int    // the place in the list that is published; inactive for none
 	cancel   func() // ends the source; nil before it begins
 	ending   bool   // whether it was told to end, or has ended
@@ -34,8 +31,16 @@ type part struct {
 	lapsed   bool // whether nothing of it is published because its lifetime is over
 	refused  map[string]int
 	path     wire.Path // through which the services have come
-	content
-	withdrawals
+
+	items  map[string]*item    // what it holds, by name
+	hidden int                 // items that are
+	news   map[string]struct{} // names of services that are hidden otherwise than was told
+
+	// held has the names of services that stay although the origin does not have them, and
+	// since when. All of them are items.
+	held   map[string]time.Time
+	recent map[string]departure // what went in withdrawWindow, or a bit before
+	pruned time.Time            // when what is older was taken out of it
 }
 
 // inactive is the level of a part that is not published.
@@ -51,7 +56,7 @@ func (p *part) run(ctx context.Context) {
 			return
 		}
 	}
-	p.source.Run(ctx, p)
+	p.Source.Run(ctx, p)
 	if ctx.Err() == nil {
 		p.Away(errors.New("the source has ended by itself"))
 		<-ctx.Done()
@@ -81,8 +86,8 @@ func (p *part) finish() {
 
 // forget lets a source with the same key begin.
 func (p *part) forget() {
-	if p.catalog.parts[p.key] == p && p.level == inactive {
-		delete(p.catalog.parts, p.key)
+	if p.catalog.parts[p.Key] == p && p.level == inactive {
+		delete(p.catalog.parts, p.Key)
 	}
 	close(p.ended)
 }
@@ -95,8 +100,17 @@ func (p *part) Replace(services []*wire.Encoded) {
 	if p.ending {
 		return
 	}
-	stamp := p.stamp()
-	c.apply(p, p.replace(p.holdReplaced(services), stamp), stamp)
+	has := make(map[string]struct{}, len(services))
+	for _, s := range services {
+		has[s.Name()] = struct{}{}
+	}
+	var gone []string
+	for name := range p.items {
+		if _, stays := has[name]; !stays {
+			gone = append(gone, name)
+		}
+	}
+	p.apply(p.hold(services, gone))
 	if !p.complete {
 		p.complete = true
 		c.advance()
@@ -110,12 +124,9 @@ func (p *part) Update(changed []*wire.Encoded, gone []string) {
 	c := p.catalog
 	c.mu.Lock()
 	defer c.unlock()
-	if p.ending {
-		return
+	if !p.ending {
+		p.apply(p.hold(changed, gone))
 	}
-	p.index()
-	p.whole = nil
-	c.apply(p, p.holdUpdated(changed, gone), p.stamp())
 }
 
 // Away implements Part.
@@ -128,18 +139,18 @@ func (p *part) Away(reason error) {
 		return
 	}
 	p.away = reason
-	switch logger := p.logger(); {
+	switch {
 	case before != nil && reason != nil:
 		return
 	case before == nil:
 		p.since = time.Now()
 		if _, reported := errors.AsType[ReportedError](reason); !reported {
-			c.lines = append(c.lines, func() { logger.Warn("source is away, what it has published stays", "error", reason) })
+			p.log(func(logger *slog.Logger) { logger.Warn("source is away, what it has published stays", "error", reason) })
 		}
 	default:
 		if _, reported := errors.AsType[ReportedError](before); !reported {
 			after := time.Since(p.since).Round(time.Second)
-			c.lines = append(c.lines, func() { logger.Info("source is back", "after", after) })
+			p.log(func(logger *slog.Logger) { logger.Info("source is back", "after", after) })
 		}
 	}
 	c.judge()
@@ -189,47 +200,29 @@ func (p *part) Refused(entries map[string]int) {
 }
 
 // logger returns the logger for lines about the source.
-func (p *part) logger() *slog.Logger { return p.catalog.logger.With("source", p.name) }
+func (p *part) logger() *slog.Logger { return p.catalog.logger.With("source", p.Name) }
+
+// log has a line written without the lock.
+func (p *part) log(line func(*slog.Logger)) {
+	logger := p.logger()
+	p.catalog.lines = append(p.catalog.lines, func() { line(logger) })
+}
 
 // deadline returns when the lifetime of a source that is away ends.
-func (p *part) deadline() time.Time { return p.since.Add(max(p.lifetime, 0)) }
+func (p *part) deadline() time.Time { return p.since.Add(max(p.Lifetime, 0)) }
 
 // overdue says, after the name of the source, that its lifetime is over.
 func (p *part) overdue() string {
-	if p.lifetime < 0 {
+	if p.Lifetime < 0 {
 		return "is away"
 	}
-	return fmt.Sprintf("has been away for more than %v", p.lifetime)
+	return fmt.Sprintf("has been away for more than %v", p.Lifetime)
 }
 
 // isOverdue reports whether the source has been away for longer than its lifetime.
 func (p *part) isOverdue(now time.Time) bool {
-	return p.away != nil && p.lifetime != 0 && !now.Before(p.deadline())
+	return p.away != nil && p.Lifetime != 0 && !now.Before(p.deadline())
 }
-
-// index makes the index of the part, unless there is one.
-func (p *part) index() {
-	if p.items != nil {
-		return
-	}
-	p.items = make(map[string]*item, len(p.whole))
-	for i, s := range p.whole {
-		p.insert(s, stampAt(p.stamps, i))
-	}
-	p.stamps = nil
-}
-
-// insert adds a service to the index. There is none of its name.
-func (p *part) insert(s *wire.Encoded, stamp uint32) {
-	it := &item{service: s, fqdn: s.FQDN(), stamp: stamp, level: int32(p.level)} //nolint:gosec // no list is that long
-	p.items[it.name()] = it
-	if p.level != inactive {
-		p.catalog.claims.Add(it.fqdn, it)
-	}
-}
-
-// shows reports whether the item of the part, which may be nil, is published where the part is.
-func (p *part) shows(it *item) bool { return it != nil && it.by == "" && !p.lapsed }
 
 // words appends what there is to tell of the services of the part.
 func (p *part) words(words []word) []word {
@@ -238,7 +231,7 @@ func (p *part) words(words []word) []word {
 	}
 	logger := p.logger()
 	for _, name := range slices.Sorted(maps.Keys(p.news)) {
-		w := word{source: p.source, logger: logger, service: name}
+		w := word{source: p.Source, logger: logger, service: name}
 		if it := p.items[name]; it != nil {
 			w.by = it.by
 		}
@@ -262,11 +255,8 @@ func (c *Catalog) refused(r registry.Refusal) {
 func (c *Catalog) publisher(name string) Source {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.active) == 1 && c.active[0].items == nil {
-		return c.active[0].source
-	}
 	if it := c.lookup(name); it != nil {
-		return c.active[it.level].source
+		return it.part.Source
 	}
 	return nil
 }

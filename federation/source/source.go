@@ -56,8 +56,7 @@ type Part interface {
 	// Replace makes services the whole part: what the origin holds as a whole. The
 	// first call says that this is known. The names must be unique in the part.
 	// The part may keep the services, but not the slice. A source that gives the same
-	// pointers again, in the same order, for what has not changed makes the comparison
-	// fast.
+	// pointers again for what has not changed makes the comparison fast.
 	Replace(services []*wire.Encoded)
 
 	// Update changes services of the part, after the first Replace. The names of

@@ -44,25 +44,25 @@ func (c *Catalog) Status() Status {
 	defer c.mu.Unlock()
 	s := Status{Name: c.name, Unavailable: c.reason}
 	for _, p := range c.active {
-		status := p.status()
-		status.Name, status.Lifetime, status.Published, status.Staying = p.name, p.lifetime, true, !c.coming
+		status := p.status(p.Entry)
+		status.Published, status.Staying = true, !c.coming
 		s.Sources = append(s.Sources, status)
 	}
 	for _, l := range c.next {
-		if l.level != inactive {
-			s.Sources[l.level].Staying = true
+		if l.part.level != inactive {
+			s.Sources[l.part.level].Staying = true
 			continue
 		}
-		status := l.status()
-		status.Name, status.Lifetime, status.Staying = l.name, l.lifetime, true
+		status := l.part.status(l.Entry)
+		status.Staying = true
 		s.Sources = append(s.Sources, status)
 	}
 	return s
 }
 
-func (p *part) status() SourceStatus {
+func (p *part) status(listed Entry) SourceStatus {
 	s := SourceStatus{
-		Complete: p.complete, Lapsed: p.lapsed, Services: p.len(), Hidden: p.hidden, Refused: maps.Clone(p.refused),
+		Name: listed.Name, Lifetime: listed.Lifetime, Complete: p.complete, Lapsed: p.lapsed, Services: len(p.items), Hidden: p.hidden, Refused: maps.Clone(p.refused),
 		Held: len(p.held), Release: p.due(),
 	}
 	if p.away != nil {

@@ -11,6 +11,8 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"maps"
+	"slices"
 
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
@@ -36,10 +38,9 @@ type File struct {
 
 	// owned by Load, then by Run
 	reader   *catalogfile.Reader
-	part     source.Part     // nil before Run
-	known    bool            // whether any version of the file was good
-	services []*wire.Encoded // of that version
-	warnings string          // those that were logged last
+	part     source.Part              // nil before Run
+	services map[string]*wire.Encoded // of the last version that was good, by name; nil where none was
+	warnings string                   // those that were logged last
 }
 
 // New returns the source of a file, which is not read before Load or Run.
@@ -70,8 +71,8 @@ func (f *File) Err() error { return f.file.Err() }
 // Run implements source.Source.
 func (f *File) Run(ctx context.Context, part source.Part) {
 	f.part = part
-	if f.known {
-		part.Replace(f.services)
+	if f.services != nil {
+		part.Replace(slices.Collect(maps.Values(f.services)))
 	}
 	_ = f.file.Run(ctx) // returns nil when ctx ends
 }
@@ -85,10 +86,14 @@ func (f *File) read(ctx context.Context, content io.Reader, size int64) (func(),
 }
 
 func (f *File) apply(catalog catalogfile.Catalog) {
-	d := source.Compare(f.services, catalog.Services)
-	f.services, f.known = catalog.Services, true
+	services := make(map[string]*wire.Encoded, len(catalog.Services))
+	for _, s := range catalog.Services {
+		services[s.Name()] = s
+	}
+	d := source.Compare(f.services, services)
+	f.services = services
 	if f.part != nil {
-		f.part.Replace(f.services)
+		f.part.Replace(catalog.Services)
 	}
 	f.config.Logger.Info("catalog applied", "file", f.config.Path, "services", len(f.services),
 		"added", len(d.Added), "changed", len(d.Changed), "removed", len(d.Gone))
