@@ -110,13 +110,14 @@ func (x *session) run(ctx context.Context) error {
 			continue
 		}
 		x.publish()
-		next, now := x.nextList(), time.Now()
-		switch {
-		case x.listing:
+		if x.listing {
 			timer.Stop()
-		case next.After(now):
+			continue
+		}
+		now := time.Now()
+		if next := x.nextList(now); next.After(now) {
 			timer.Reset(next.Sub(now))
-		default:
+		} else {
 			x.ask(ctx, &readers, now)
 		}
 	}
@@ -318,9 +319,9 @@ func (x *session) apply(l *list) {
 	}
 	for _, e := range x.world.endpoints {
 		x.judge(e, l, now)
-	}
-	for next := x.world.deadlines.next(); !next.IsZero() && !next.After(l.began); next = x.world.deadlines.next() {
-		x.world.forget(x.world.deadlines[0]) // the list has not renewed it
+		if !e.deadline.IsZero() && !e.deadline.After(l.began) {
+			x.world.forget(e) // the list has not renewed it
+		}
 	}
 	x.whole = true
 }
@@ -346,7 +347,7 @@ func (x *session) judge(e *known, l *list, now time.Time) {
 // nextList returns when to ask for a list: the first one at once, the next ones at an
 // interval, and as soon as an endpoint is due. Nothing expires without one: the registry
 // may know better, and it may be away.
-func (x *session) nextList() time.Time {
+func (x *session) nextList(now time.Time) time.Time {
 	switch {
 	case x.number == 0:
 		return time.Time{}
@@ -354,7 +355,7 @@ func (x *session) nextList() time.Time {
 		return x.ended.Add(firstGap)
 	}
 	next := x.ended.Add(listInterval)
-	if due := x.world.deadlines.next(); !due.IsZero() && due.Before(next) {
+	if due := x.world.next(now); !due.IsZero() && due.Before(next) {
 		next = due
 		if soonest := x.ended.Add(listGap); next.Before(soonest) {
 			next = soonest

@@ -1,7 +1,6 @@
 package nsm
 
 import (
-	"container/heap"
 	"maps"
 	"slices"
 	"time"
@@ -19,7 +18,6 @@ type known struct {
 
 	key      string
 	deadline time.Time // when it goes unless it is renewed; zero for never
-	index    int       // in deadlines; -1 when it is not there
 	old      bool      // the connection of now has not renewed it
 	heard    uint64    // the tick at which the registry spoke of it last
 	listed   uint64    // the number of the list that had it last
@@ -37,7 +35,7 @@ type world struct {
 	endpoints map[string]*known   // by key
 	services  map[string]*service // by name of the network service
 	payloads  map[string]string   // likewise, as the registry said last
-	deadlines deadlines
+	soonest   time.Time           // no deadline is before it; zero where there is none
 	changed   map[string]struct{} // network services that are to be rendered
 	refused   map[string]int      // entries that are not published, by rule
 	beyond    int                 // endpoints beyond maxEndpoints, since the last list
@@ -77,7 +75,7 @@ func (w *world) tell(say word, now time.Time) *known {
 		w.beyond++
 		return nil
 	case e == nil:
-		e = &known{key: say.key, index: -1}
+		e = &known{key: say.key}
 		w.endpoints[say.key] = e
 	}
 	e.old = false
@@ -97,20 +95,26 @@ func (w *world) tell(say word, now time.Time) *known {
 // due sets the deadline of an endpoint.
 func (w *world) due(e *known, deadline time.Time) {
 	e.deadline = deadline
-	switch {
-	case deadline.IsZero() && e.index >= 0:
-		heap.Remove(&w.deadlines, e.index)
-	case deadline.IsZero():
-	case e.index >= 0:
-		heap.Fix(&w.deadlines, e.index)
-	default:
-		heap.Push(&w.deadlines, e)
+	if !deadline.IsZero() && (w.soonest.IsZero() || deadline.Before(w.soonest)) {
+		w.soonest = deadline
 	}
+}
+
+// next returns when the first endpoint is due, or zero where none is. Until then nobody has to
+// know whether it was renewed.
+func (w *world) next(now time.Time) time.Time {
+	if w.soonest.IsZero() || w.soonest.After(now) {
+		return w.soonest
+	}
+	w.soonest = time.Time{}
+	for _, e := range w.endpoints {
+		w.due(e, e.deadline)
+	}
+	return w.soonest
 }
 
 // forget removes an endpoint.
 func (w *world) forget(e *known) {
-	w.due(e, time.Time{})
 	w.replace(e, endpoint.Endpoint{})
 	delete(w.endpoints, e.key)
 }
@@ -208,39 +212,4 @@ func (w *world) counts() map[string]int {
 		delete(counts, endpoint.Limit)
 	}
 	return counts
-}
-
-// deadlines is a heap of the endpoints that have one, the first one on top.
-type deadlines []*known
-
-// next returns the first deadline, or zero where there is none.
-func (d *deadlines) next() time.Time {
-	if len(*d) == 0 {
-		return time.Time{}
-	}
-	return (*d)[0].deadline
-}
-
-func (d deadlines) Len() int           { return len(d) }
-func (d deadlines) Less(i, j int) bool { return d[i].deadline.Before(d[j].deadline) }
-func (d deadlines) Swap(i, j int) {
-	d[i], d[j] = d[j], d[i]
-	d[i].index, d[j].index = i, j
-}
-
-// Push implements heap.Interface.
-func (d *deadlines) Push(x any) {
-	e := x.(*known) //nolint:forcetypeassert // there is nothing else
-	e.index = len(*d)
-	*d = append(*d, e)
-}
-
-// Pop implements heap.Interface.
-func (d *deadlines) Pop() any {
-	last := len(*d) - 1
-	e := (*d)[last]
-	(*d)[last] = nil
-	*d = (*d)[:last]
-	e.index = -1
-	return e
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"io"
 	"slices"
 
@@ -20,10 +19,12 @@ import (
 
 // remembered is a service of the last version without problems.
 type remembered struct {
-	key      [sha256.Size]byte // of its JSON, so that nobody who writes services finds two for one
 	service  *wire.Encoded
 	doubtful bool // whether there are warnings of it, which depend on its lines
 }
+
+// memory has services by the hash of their JSON: nobody who writes services finds two for one.
+type memory map[[sha256.Size]byte]remembered
 
 // Reader reads the versions of one catalog file, one after the other. It remembers the
 // services of the last version without problems: where one service of a million was
@@ -31,7 +32,7 @@ type remembered struct {
 type Reader struct {
 	policy  wire.Policy
 	maxYAML int64
-	known   []remembered // in the order of the file
+	known   memory
 }
 
 // NewReader returns a Reader that checks each service as a consumer with that policy
@@ -92,12 +93,7 @@ type reading struct {
 	lines   []int          // on which the services of catalog begin
 	places  map[string]int // of the services in catalog, by name
 	count   int            // services seen so far, wrong ones included
-	next    []remembered   // for the next version
-
-	// Where to look in what is known.
-	cursor int                       // behind the service that was found last
-	missed int                       // services that were not nearby, before there was an index
-	index  map[[sha256.Size]byte]int // nil until it is needed
+	next    memory         // for the next version
 }
 
 func newReading(r *Reader, check func() error) *reading {
@@ -105,7 +101,7 @@ func newReading(r *Reader, check func() error) *reading {
 	return &reading{
 		Reader: r, check: check, catalog: Catalog{Services: make([]*wire.Encoded, 0, n)},
 		lines: make([]int, 0, n), places: make(map[string]int, n),
-		next: make([]remembered, 0, n),
+		next: make(memory, n),
 	}
 }
 
@@ -137,52 +133,16 @@ func (p *reading) done() (bool, error) {
 	return err != nil || p.catalog.MoreProblems > maxCounted, err
 }
 
-// nearby is how far find looks before it makes an index, and manyServices how many services
-// are known for each that it may miss before it does.
-const (
-	nearby       = 16
-	manyServices = 1000
-)
-
-// find returns the service with that key in what is known. After an edit most
-// services follow each other as before, and an index of a million takes longer than to
-// decode a few that have moved.
-func (p *reading) find(key [sha256.Size]byte) (remembered, bool) {
-	known := p.known
-	for i := p.cursor; i < min(p.cursor+nearby, len(known)); i++ {
-		if known[i].key == key {
-			p.cursor = i + 1
-			return known[i], true
-		}
-	}
-	if p.missed < len(known)/manyServices {
-		p.missed++
-		return remembered{}, false
-	}
-	if p.index == nil {
-		p.index = make(map[[sha256.Size]byte]int, len(known))
-		for i := range known {
-			p.index[known[i].key] = i
-		}
-	}
-	i, ok := p.index[key]
-	if !ok {
-		return remembered{}, false
-	}
-	p.cursor = i + 1
-	return known[i], true
-}
-
 // service adds the service that the next entry spells, or its problems.
 func (p *reading) service(e *catalogentry.Entry) {
 	found, doubts := problem.List{Room: problem.Room - len(p.catalog.Problems)}, problem.List{Room: problem.Room}
 	key := sha256.Sum256(e.JSON())
-	known, ok := p.find(key)
+	known, ok := p.known[key]
 	if !ok {
 		if service := e.Service(place(p.count), p.policy, &found); service != nil {
 			e.Doubts(service, &doubts)
 			encoded, _ := wire.NewEncoded(service) // it was decoded, and so is valid
-			known = remembered{key, encoded, len(doubts.Kept) > 0}
+			known = remembered{encoded, len(doubts.Kept) > 0}
 		}
 	} else if known.doubtful {
 		e.Doubts(known.service.Service(), &doubts)
@@ -203,7 +163,7 @@ func (p *reading) service(e *catalogentry.Entry) {
 	if p.catalog.MoreProblems += found.More; len(found.Kept)+found.More > 0 {
 		return
 	}
-	p.next = append(p.next, known)
+	p.next[key] = known
 	p.places[known.service.Name()] = len(p.catalog.Services)
 	p.lines = append(p.lines, e.Line(""))
 	p.catalog.Services = append(p.catalog.Services, known.service)
@@ -223,33 +183,19 @@ func (p *reading) warn(warning problem.Problem) {
 
 // warnSharedNames warns of each service whose fqdn is that of another.
 func (p *reading) warnSharedNames() {
-	// The map holds hashes instead of names, which are cut out of the services for this.
-	services := p.catalog.Services
-	rank := func(i int) claim.Rank { return claim.Rank{Service: services[i].Name()} }
-	winners, seed := make(map[uint64]int, len(services)), maphash.MakeSeed()
-	key := func(fqdn string) uint64 {
-		for hash := maphash.String(seed, fqdn); ; hash++ {
-			if i, ok := winners[hash]; !ok || services[i].FQDN() == fqdn {
-				return hash
-			}
+	winners := make(map[string]string, len(p.catalog.Services)) // names of services by fqdn
+	rank := func(service string) claim.Rank { return claim.Rank{Service: service} }
+	for _, s := range p.catalog.Services {
+		if winner, taken := winners[s.FQDN()]; !taken || rank(s.Name()).Compare(rank(winner)) < 0 {
+			winners[s.FQDN()] = s.Name()
 		}
 	}
-	for i, s := range services {
-		hash := key(s.FQDN())
-		if winner, ok := winners[hash]; !ok || rank(i).Compare(rank(winner)) < 0 {
-			winners[hash] = i
-		}
-	}
-	if len(winners) == len(services) {
-		return
-	}
-	for i, s := range services {
-		fqdn := s.FQDN()
-		if winner := winners[key(fqdn)]; winner != i {
+	for i, s := range p.catalog.Services {
+		if winner := winners[s.FQDN()]; winner != s.Name() {
 			p.warn(problem.Problem{
 				Line: p.lines[i], Service: federation.Quote(s.Name()), Field: "fqdn",
 				Rule: fmt.Sprintf("%s. is also that of service %s, which wins: this one will not be served",
-					fqdn, federation.Quote(services[winner].Name())),
+					s.FQDN(), federation.Quote(winner)),
 			})
 		}
 	}
