@@ -32,10 +32,11 @@ const (
 	exposure = "20"
 )
 
-const (
-	patience = time.Minute      // bounds each wait for something that must happen
-	promised = 20 * time.Second // is what such a wait takes in the median
-)
+// patience bounds each wait for something that must happen.
+const patience = time.Minute
+
+// eventually waits until a condition has nothing to complain of.
+var eventually = await.Within(20 * time.Second)
 
 // need skips the test where REAL_SERVERS=required is not set, as it builds for minutes;
 // it fails where a program is missing, or the user is not root.
@@ -267,12 +268,6 @@ func difference(files, others map[string]string) (lines []string) {
 		}
 	}
 	return lines
-}
-
-// eventually waits until condition has nothing to complain of.
-func eventually(t *testing.T, condition func() string) {
-	t.Helper()
-	await.Until(t, promised, patience, condition)
 }
 
 // dig returns what dig prints of a question to the server in the root.

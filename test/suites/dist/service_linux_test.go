@@ -9,12 +9,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
 // service is a unit that runs as systemd would run it, as far as a root without
@@ -24,7 +24,7 @@ type service struct {
 	unit   map[string]string
 	cmd    *exec.Cmd
 	socket *net.UnixConn // it tells its state there
-	log    *output
+	log    *testlog.Buffer
 }
 
 // directives returns the last value of each directive of an installed unit.
@@ -43,7 +43,7 @@ func (r *root) directives(t *testing.T, name string) map[string]string {
 // launch starts the command of a unit.
 func (r *root) launch(t *testing.T, name string) *service {
 	t.Helper()
-	s := &service{root: r, unit: r.directives(t, name), log: new(output)}
+	s := &service{root: r, unit: r.directives(t, name), log: new(testlog.Buffer)}
 	if s.unit["Type"] != "notify" {
 		t.Fatalf("the type of %s is %q, want notify", name, s.unit["Type"])
 	}
@@ -174,24 +174,4 @@ func (s *service) last(t *testing.T) string {
 	state := make([]byte, 100)
 	n, _ := s.socket.Read(state) // what it has told is there already
 	return string(state[:n])
-}
-
-// output keeps what a process writes while others read it.
-type output struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-// Write implements io.Writer.
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(b)
-}
-
-// String returns what was written so far.
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
 }
