@@ -76,7 +76,7 @@ func TestOwnersShareEtcd(t *testing.T) {
 	}
 	resolved(t, w.dns, all.answers())
 	p := probe(t, w.dns, all.answers())
-	p.more(t)
+	more(t, p)
 
 	// An owner dies. Its providers go to the others, and what is left of it in etcd,
 	// the leases of its streams, runs out without an effect.
@@ -91,7 +91,7 @@ func TestOwnersShareEtcd(t *testing.T) {
 	})
 	t.Logf("all providers of the owner that was killed were with others after %v", time.Since(killed).Round(time.Millisecond))
 	passes(t, killed.Add(convergence+ttl))
-	p.more(t)
+	more(t, p)
 
 	// Providers die, one after the other: the owner that one is with tells the others by way
 	// of etcd.
@@ -131,7 +131,7 @@ func TestOwnersShareEtcd(t *testing.T) {
 		newcomer.grants(t, node(at))
 		t.Logf("a node was registered %v after a member of etcd was killed", time.Since(begin).Round(time.Millisecond))
 		resolvedTo(t, w, name, short([]string{at.String()}))
-		p.more(t)
+		more(t, p)
 		must.Do(t, e.Start(t.Context()))
 	}
 
@@ -142,8 +142,8 @@ func TestOwnersShareEtcd(t *testing.T) {
 	// The owner comes back, to nodes that are all with others.
 	must.Do(t, w.owners[0].Start(t.Context()))
 	passes(t, time.Now().Add(convergence+ttl))
-	p.more(t)
-	p.check(t)
+	more(t, p)
+	p.Check(t)
 	want := followers[1].synced(t, services)
 	for i, f := range followers {
 		eventually(t, func() string {

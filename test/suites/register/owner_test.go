@@ -55,13 +55,13 @@ func ownerKilled(t *testing.T, store func(int) string) {
 
 	o := w.owners[0]
 	stay, leave := probe(t, w.dns, back.answers()), probe(t, w.dns, away.answers())
-	stay.more(t)
-	leave.more(t)
+	more(t, stay)
+	more(t, leave)
 	pauses := o.pauses()
 	o.Kill()
 	away.kill()
 	begin := time.Now()
-	leave.judges(begin.Add(convergence)) // until then all of it is there
+	leave.Judge(begin.Add(convergence)) // until then all of it is there
 	must.Do(t, o.Start(t.Context()))
 	// It publishes at once what it had, so a consumer that comes now is told everything.
 	f := w.follow(t, o.address)
@@ -71,9 +71,9 @@ func ownerKilled(t *testing.T, store func(int) string) {
 	}
 	back.granted(t)
 	t.Logf("%d nodes were registered again %v after the owner was killed", nodes-lost, time.Since(begin).Round(time.Millisecond))
-	stay.more(t)
+	more(t, stay)
 	passes(t, begin.Add(convergence))
-	leave.check(t)
+	leave.Check(t)
 
 	gone := maps.Clone(away.answers())
 	for name := range gone {
@@ -89,8 +89,8 @@ func ownerKilled(t *testing.T, store func(int) string) {
 		}
 	}
 	t.Logf("%d nodes that did not come back were gone after %v", lost, time.Since(begin).Round(time.Millisecond))
-	stay.more(t)
-	stay.check(t)
+	more(t, stay)
+	stay.Check(t)
 	if n := len(f.withdrawals()); n != lost {
 		t.Errorf("%d services were withdrawn, want %d", n, lost)
 	}

@@ -54,8 +54,8 @@ func TestProviderKilled(t *testing.T) {
 		await.Took(t, "the withdrawal of a provider that is killed, after its ttl", tolerance, took-shortTTL)
 		resolvedTo(t, w, name, "NXDOMAIN")
 	}
-	p.more(t)
-	p.check(t)
+	more(t, p)
+	p.Check(t)
 }
 
 // resolvedTo waits until CoreDNS answers for a name as it should.
@@ -120,8 +120,8 @@ func TestProviderStopped(t *testing.T) {
 		})
 		passes(t, time.Now().Add(time.Duration(i)*ttl/10))
 	}
-	p.more(t)
-	p.check(t)
+	more(t, p)
+	p.Check(t)
 	if s, _ := fleet.now(); s.Expired+s.Refused+s.Lost > 0 {
 		t.Errorf("the providers were disturbed: %+v", s)
 	}

@@ -1,9 +1,7 @@
 package register
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -16,8 +14,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/place/domain"
 )
 
@@ -27,123 +23,27 @@ func short(addresses []string) string {
 	return strings.Join(append([]string{"NOERROR"}, addresses...), " ")
 }
 
-// prober asks a CoreDNS for all of some names, again and again, and notes each answer
-// that is wrong.
-type prober struct {
-	cancel  context.CancelFunc
-	running sync.WaitGroup
-
-	mu     sync.Mutex
-	until  time.Time // what is answered later is not judged; zero: all is
-	asked  int
-	rounds int      // in which all names were asked for
-	wrong  []string // the first answers that were wrong
-	wrongs int
-}
-
-const (
-	keptWrong = 10
-	askers    = 4 // how many queries are asked at a time
-)
-
-// probe begins to ask for names, each with its answer in the form of domain.Short,
-// until check.
-func probe(t testing.TB, d *domain.DNS, want map[string]string) *prober {
+// probe begins to ask for names, each with its answer in the form of domain.Short, until it
+// is checked.
+func probe(t testing.TB, d *domain.DNS, want map[string]string) *domain.Prober {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	p := &prober{cancel: cancel}
-	names := slices.Sorted(maps.Keys(want))
-	work := make(chan string)
-	t.Cleanup(func() { cancel(); p.running.Wait() })
-	p.running.Go(func() {
-		defer close(work)
-		for {
-			for _, name := range names {
-				select {
-				case work <- name:
-				case <-ctx.Done():
-					return
-				}
-			}
-			p.mu.Lock()
-			p.rounds++
-			p.mu.Unlock()
-		}
-	})
-	for range askers {
-		p.running.Go(func() {
-			pace := time.NewTicker(time.Millisecond) // leaves the processors to others
-			defer pace.Stop()
-			for name := range work {
-				<-pace.C
-				p.judge(ctx, d, name, want[name])
-			}
-		})
+	questions := make(map[domain.Question]string, len(want))
+	for name, answer := range want {
+		questions[domain.Question{Name: name, Type: dns.TypeA}] = answer
 	}
-	return p
-}
-
-// judge asks for one name.
-func (p *prober) judge(ctx context.Context, d *domain.DNS, name, want string) {
-	begin := time.Now()
-	got := d.Answer(ctx, name, dns.TypeA)
-	if ctx.Err() != nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.until.IsZero() && time.Now().After(p.until) {
-		return
-	}
-	p.asked++
-	if got == want {
-		return
-	}
-	p.wrongs++
-	if len(p.wrong) < keptWrong {
-		p.wrong = append(p.wrong, fmt.Sprintf("%s %s: %q, want %q", begin.Format(time.TimeOnly), name, got, want))
-	}
-}
-
-// judges says until when the answers have to be right.
-func (p *prober) judges(until time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.until = until
+	return domain.Probe(t, d, 4, questions)
 }
 
 // more waits until every name was asked for once more, from now on.
-func (p *prober) more(t testing.TB) {
+func more(t testing.TB, p *domain.Prober) {
 	t.Helper()
-	rounds := func() int {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.rounds
-	}
-	before := rounds()
+	before := p.Rounds()
 	eventually(t, func() string {
-		if rounds() < before+2 { // the one that is under way may have passed a name
+		if p.Rounds() < before+2 { // the one that is under way may have passed a name
 			return "not all names were asked for"
 		}
 		return ""
 	})
-}
-
-// check ends the queries, and fails the test if an answer was wrong.
-func (p *prober) check(t testing.TB) {
-	t.Helper()
-	p.cancel()
-	p.running.Wait()
-	if p.asked == 0 {
-		t.Error("no query was answered")
-	}
-	if p.wrongs > 0 {
-		t.Errorf("%d of %d answers were wrong, the first of them:", p.wrongs, p.asked)
-		for _, wrong := range p.wrong {
-			t.Error(wrong)
-		}
-	}
-	t.Logf("%d queries were answered, %d rounds", p.asked, p.rounds)
 }
 
 // resolved waits until a CoreDNS answers for each name as it should.
@@ -173,21 +73,10 @@ type follower struct {
 // follow subscribes to owners until the end of the test.
 func (w *world) follow(t testing.TB, addresses ...string) *follower {
 	t.Helper()
-	source := must.Get(mtls.Load(w.Files("coredns"), slog.New(slog.DiscardHandler)))(t)
-	id := must.Get(federation.ParseID(ownerID))(t)
 	f := &follower{
 		services: make(map[string]*federation.Service), withdrawn: make(map[string]time.Time), changed: make(map[string]time.Time),
 	}
-	m := must.Get(consumer.New(consumer.Config{
-		Subscription: consumer.Subscription{Addresses: addresses, Identity: mtls.Consumer{Source: source, IDs: []federation.ID{id}}},
-		Rules:        catalog.Rules{Settle: time.Minute, Retention: time.Hour},
-		Publish:      f.publish,
-	}))(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { _ = source.Run(ctx) })
-	running.Go(func() { _ = m.Run(ctx) })
-	t.Cleanup(func() { cancel(); running.Wait() })
+	domain.Follow(t, w.Files("coredns"), ownerID, addresses, f.publish)
 	return f
 }
 

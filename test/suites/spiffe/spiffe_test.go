@@ -11,8 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/miekg/dns"
+
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place/domain"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -47,6 +50,12 @@ func TestPolicyByID(t *testing.T) {
 	}
 	w.answers(t, web, webAnswer)
 	unbroken()
+}
+
+// probe begins to ask for web all the time.
+func (w *world) probe(t *testing.T) *domain.Prober {
+	t.Helper()
+	return domain.Probe(t, w.coreDNS, 1, map[domain.Question]string{{Name: web, Type: dns.TypeA}: webAnswer})
 }
 
 // follow returns a function that fails the test unless CoreDNS has followed the owner all the
@@ -110,7 +119,7 @@ func TestRotation(t *testing.T) {
 		return ""
 	})
 	t.Logf("certificates of the owner expire at %v, of CoreDNS at %v", owner, coreDNS)
-	prober.check(t)
+	prober.Check(t)
 	octets, replaced := meter.octets.Load()-before, unbroken()
 	if replaced < rotations {
 		t.Errorf("%v streams were replaced, want %d at least", replaced, rotations)
@@ -162,7 +171,7 @@ func TestAgentAway(t *testing.T) {
 		must.Do(t, side.agent.Start(t.Context()))
 		w.state(t, "synced")
 	}
-	prober.check(t)
+	prober.Check(t)
 }
 
 // A trust domain whose authority signs for another one is not believed: neither does
@@ -305,5 +314,5 @@ func TestTakenAway(t *testing.T) {
 		must.Do(t, tc.give())
 	}
 	w.state(t, "synced")
-	prober.check(t)
+	prober.Check(t)
 }

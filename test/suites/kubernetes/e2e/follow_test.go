@@ -1,30 +1,21 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
-
-	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/place/domain"
 )
 
 // follower is one more consumer of the owners of a domain, with all that it was told.
 type follower struct {
-	mirror *consumer.Mirror
-
 	mu         sync.Mutex
 	services   map[string]*federation.Service
 	generation map[string]uint64
@@ -41,26 +32,12 @@ func follow(t testing.TB, d *domain.Domain, owners ...*domain.Owner) *follower {
 	if len(owners) == 0 {
 		owners = d.Owners
 	}
-	source, err := mtls.Load(d.ConsumerFiles(), slog.New(slog.DiscardHandler))
-	must.Do(t, err)
-	id, err := federation.ParseID(d.OwnerID())
-	must.Do(t, err)
 	f := &follower{services: make(map[string]*federation.Service), generation: make(map[string]uint64), announced: make(map[string]int), withdrawn: make(map[string]int)}
-	config := consumer.Config{
-		Subscription: consumer.Subscription{Identity: mtls.Consumer{Source: source, IDs: []federation.ID{id}}},
-		Rules:        catalog.Rules{Settle: time.Minute, Retention: time.Hour},
-		Publish:      f.publish,
-	}
+	var addresses []string
 	for _, o := range owners {
-		config.Subscription.Addresses = append(config.Subscription.Addresses, o.Address)
+		addresses = append(addresses, o.Address)
 	}
-	f.mirror, err = consumer.New(config)
-	must.Do(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { _ = source.Run(ctx) })
-	running.Go(func() { _ = f.mirror.Run(ctx) })
-	t.Cleanup(func() { cancel(); running.Wait() })
+	domain.Follow(t, d.ConsumerFiles(), d.OwnerID(), addresses, f.publish)
 	return f
 }
 
@@ -171,74 +148,4 @@ func same(t testing.TB, d *domain.Domain, owners ...*domain.Owner) {
 			return ""
 		})
 	}
-}
-
-// question is one that a prober asks.
-type question struct {
-	name  string
-	qtype uint16
-}
-
-// prober asks a CoreDNS all the time, and notes each answer that is wrong.
-type prober struct {
-	cancel  context.CancelFunc
-	running sync.WaitGroup
-
-	mu     sync.Mutex
-	asked  int
-	wrong  []string // the first answers that were wrong
-	wrongs int
-}
-
-const keptWrong = 10
-
-// probe asks the CoreDNS of a domain for all of want, again and again, until check.
-// The answers are in the form of domain.Short. The caller does not change want.
-func probe(t testing.TB, d *domain.Domain, want map[question]string) *prober {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	p := &prober{cancel: cancel}
-	t.Cleanup(func() { cancel(); p.running.Wait() })
-	p.running.Go(func() {
-		pace := time.NewTicker(time.Millisecond) // leaves the processors to others
-		defer pace.Stop()
-		for ctx.Err() == nil {
-			for q, answer := range want {
-				<-pace.C
-				begin := time.Now()
-				got := d.DNS.Answer(ctx, q.name, q.qtype)
-				if ctx.Err() != nil {
-					return
-				}
-				p.mu.Lock()
-				p.asked++
-				if got != answer {
-					p.wrongs++
-					if len(p.wrong) < keptWrong {
-						p.wrong = append(p.wrong, fmt.Sprintf("%s %s %s: %q, want %q",
-							begin.Format(time.TimeOnly), q.name, dns.TypeToString[q.qtype], got, answer))
-					}
-				}
-				p.mu.Unlock()
-			}
-		}
-	})
-	return p
-}
-
-// check ends the queries, and fails the test if an answer was wrong.
-func (p *prober) check(t testing.TB) {
-	t.Helper()
-	p.cancel()
-	p.running.Wait()
-	if p.asked == 0 {
-		t.Error("no query was answered")
-	}
-	if p.wrongs > 0 {
-		t.Errorf("%d of %d answers were wrong, the first of them:", p.wrongs, p.asked)
-		for _, wrong := range p.wrong {
-			t.Error(wrong)
-		}
-	}
-	t.Logf("%d queries", p.asked)
 }

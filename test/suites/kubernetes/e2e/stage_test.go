@@ -31,7 +31,7 @@ type stage struct {
 	space      string // the namespace
 	zone       string // of the names of its Services
 
-	prober    *prober
+	prober    *domain.Prober
 	followers []*follower // one of each owner of west
 	changes   int
 }
@@ -61,25 +61,25 @@ func newStage(t *testing.T, space string) *stage {
 	apply(t, west, balanced(space, balancedName, "203.0.113.1"), export(space, balancedName),
 		stateful(space, statefulName, "10.3.0.1", "10.3.0.2"), export(space, statefulName), labelled,
 		balanced(space, movingName, "198.51.100.0"), export(space, movingName))
-	want := make(map[question]string)
+	want := make(map[domain.Question]string)
 	for name, answer := range map[string]string{
 		balancedName: "203.0.113.1", labelledName: "203.0.113.2", statefulName: "10.3.0.1 10.3.0.2",
 		statefulName + "-0." + statefulName: "10.3.0.1", statefulName + "-1." + statefulName: "10.3.0.2",
 	} {
 		answers(t, east, name+s.zone, dns.TypeA, "NOERROR "+answer)
-		want[question{name + s.zone, dns.TypeA}] = "NOERROR " + answer
+		want[domain.Question{Name: name + s.zone, Type: dns.TypeA}] = "NOERROR " + answer
 		// The names of targets are CoreDNS's own, so what it says first is right.
 		reply, err := east.DNS.Ask(t.Context(), name+s.zone, dns.TypeSRV)
 		must.Do(t, err)
 		if got := len(reply.Answer); got != len(strings.Fields(answer)) {
 			t.Fatalf("%s has %d SRV records, want one for each of %s", name, got, answer)
 		}
-		want[question{name + s.zone, dns.TypeSRV}] = domain.Short(reply)
+		want[domain.Question{Name: name + s.zone, Type: dns.TypeSRV}] = domain.Short(reply)
 	}
 	for _, o := range west.Owners {
 		s.followers = append(s.followers, follow(t, west, o))
 	}
-	s.prober = probe(t, east, want)
+	s.prober = domain.Probe(t, east.DNS, 1, want)
 	s.settled(t)
 	return s
 }
@@ -238,7 +238,7 @@ func instances(service *corev1.Service, addresses []string, pods map[string]stri
 // answer was wrong, or an owner withdrew it, or said something twice.
 func (s *stage) check(t *testing.T) {
 	t.Helper()
-	s.prober.check(t)
+	s.prober.Check(t)
 	same(t, s.west, s.west.Owners...)
 	for _, f := range s.followers {
 		for _, name := range []string{balancedName, statefulName, labelledName, movingName} {
