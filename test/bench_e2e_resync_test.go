@@ -14,6 +14,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place"
 )
 
 const (
@@ -50,7 +51,7 @@ func BenchmarkE2EResync(b *testing.B) {
 		resync = append(resync, span{tried, synced})
 		took += synced.Sub(tried)
 	}
-	samples := scrape(b, metrics)
+	samples := place.Scrape(b, metrics)
 	stop()
 
 	rounds := float64(*e2eRounds)
@@ -71,10 +72,10 @@ func BenchmarkE2EResync(b *testing.B) {
 // again, and when it had the whole catalog, which must have been sent anew.
 func (r *race) resync(b *testing.B, metrics string) (tried, synced time.Time) {
 	b.Helper()
-	count := func(samples map[string]float64, operation string) int {
-		return int(sum(samples, "coredns_federation_responses_total", fmt.Sprintf("operation=%q", operation)))
+	count := func(samples place.Samples, operation string) int {
+		return int(samples.Sum("coredns_federation_responses_total", fmt.Sprintf("operation=%q", operation)))
 	}
-	before, cut := scrape(b, metrics), time.Now()
+	before, cut := place.Scrape(b, metrics), time.Now()
 	r.owner.stop()
 	r.owner = serveRegistry(b, r.keys.owner, r.owner.address, r.owner.Registry, 256)
 	tick := time.NewTicker(100 * time.Millisecond) // a page costs CPU time
@@ -83,8 +84,8 @@ func (r *race) resync(b *testing.B, metrics string) (tried, synced time.Time) {
 		if time.Since(cut) > syncPatience {
 			b.Fatalf("not synced %v after the cut", syncPatience)
 		}
-		after := scrape(b, metrics)
-		if count(after, "end") == count(before, "end") || sum(after, "coredns_federation_owner_state", `state="synced"`) == 0 {
+		after := place.Scrape(b, metrics)
+		if count(after, "end") == count(before, "end") || after.Sum("coredns_federation_owner_state", `state="synced"`) == 0 {
 			continue
 		}
 		if again := count(after, "upsert") - count(before, "upsert"); again != r.size {
@@ -98,8 +99,8 @@ func (r *race) resync(b *testing.B, metrics string) (tried, synced time.Time) {
 }
 
 // timestamp returns a metric that is one.
-func timestamp(samples map[string]float64, metric string) time.Time {
-	return time.UnixMicro(int64(sum(samples, metric) * 1e6))
+func timestamp(samples place.Samples, metric string) time.Time {
+	return time.UnixMicro(int64(samples.Sum(metric) * 1e6))
 }
 
 // span is a time between two others.

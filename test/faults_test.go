@@ -22,6 +22,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place"
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
@@ -674,7 +675,7 @@ func TestFaults(t *testing.T) {
 				}
 				story(watch(t, d.address, zone, first))
 				f.until(func() string {
-					if sum(scrape(t, metrics), "coredns_federation_owner_state", f.address, `state="synced"`) != 1 {
+					if place.Scrape(t, metrics).Sum("coredns_federation_owner_state", f.address, `state="synced"`) != 1 {
 						return "the owner is not synced in the end"
 					}
 					return ""

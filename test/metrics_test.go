@@ -20,6 +20,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place"
 )
 
 // TestMetrics compares the values of the metrics with what happened, and their
@@ -43,11 +44,11 @@ func TestMetrics(t *testing.T) {
 	expect := func(want map[string]float64) {
 		t.Helper()
 		eventually(t, patience, func() string {
-			samples := scrape(t, metrics)
+			samples := place.Scrape(t, metrics)
 			got := make(map[string]float64)
 			for series := range want {
 				metric, labels, _ := strings.Cut(series, " ")
-				got[series] = sum(samples, "coredns_federation_"+metric, append(strings.Fields(labels), owner)...)
+				got[series] = samples.Sum("coredns_federation_"+metric, append(strings.Fields(labels), owner)...)
 			}
 			return cmp.Diff(want, got)
 		})
@@ -72,18 +73,18 @@ func TestMetrics(t *testing.T) {
 		`retention_seconds`:                           3600,
 	})
 	eventually(t, patience, func() string { // they are timed after all else
-		if n := scrape(t, metrics)["coredns_federation_update_duration_seconds_count"]; n != 3 {
+		if n := place.Scrape(t, metrics)["coredns_federation_update_duration_seconds_count"]; n != 3 {
 			return fmt.Sprintf("%v updates were timed, want 3", n)
 		}
 		return ""
 	})
-	samples := scrape(t, metrics)
-	if got := sum(samples, "coredns_federation_ready"); got != 1 {
+	samples := place.Scrape(t, metrics)
+	if got := samples.Sum("coredns_federation_ready"); got != 1 {
 		t.Errorf("ready is %v on a server that is ready", got)
 	}
 	since := func(metric string, from time.Time) {
 		t.Helper()
-		at, now := sum(samples, "coredns_federation_"+metric, owner), time.Now()
+		at, now := samples.Sum("coredns_federation_"+metric, owner), time.Now()
 		if at < float64(from.Unix()) || at > float64(now.Unix()+1) {
 			t.Errorf("%s is %v, want between %d and %d", metric, at, from.Unix(), now.Unix()+1)
 		}
@@ -95,12 +96,12 @@ func TestMetrics(t *testing.T) {
 	o.stop()
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
 	d.awaitStale(t, "web.fed.example")
-	samples = scrape(t, metrics)
-	if left := sum(samples, "coredns_federation_retention_remaining_seconds", owner); left < 3500 || left > 3600 {
+	samples = place.Scrape(t, metrics)
+	if left := samples.Sum("coredns_federation_retention_remaining_seconds", owner); left < 3500 || left > 3600 {
 		t.Errorf("%v s of the retention are left, want nearly 3600", left)
 	}
 	since("stale_since_timestamp_seconds", stopped)
-	if n := sum(samples, "coredns_federation_stale_answers_total", owner); n < 1 {
+	if n := samples.Sum("coredns_federation_stale_answers_total", owner); n < 1 {
 		t.Errorf("%v stale answers", n)
 	}
 
@@ -144,11 +145,11 @@ func TestMetricsOfStreams(t *testing.T) {
 	expect := func(hops, resumed float64) {
 		t.Helper()
 		eventually(t, patience, func() string {
-			samples := scrape(t, metrics)
+			samples := place.Scrape(t, metrics)
 			return cmp.Diff([]float64{1, hops, resumed}, []float64{
-				sum(samples, "coredns_federation_owner_state", `state="synced"`, label),
-				sum(samples, "coredns_federation_owner_hops", label),
-				sum(samples, "coredns_federation_resumed_streams_total", label),
+				samples.Sum("coredns_federation_owner_state", `state="synced"`, label),
+				samples.Sum("coredns_federation_owner_hops", label),
+				samples.Sum("coredns_federation_resumed_streams_total", label),
 			})
 		})
 	}
@@ -213,7 +214,7 @@ func TestSeriesAreUnique(t *testing.T) {
 	stop()
 	o.stop() // so that there are sessions that have ended, with a code
 	eventually(t, patience, func() string {
-		if sum(scrape(t, metrics), "coredns_federation_sessions_total") < 2 {
+		if place.Scrape(t, metrics).Sum("coredns_federation_sessions_total") < 2 {
 			return "the sessions have not ended"
 		}
 		return ""
@@ -232,7 +233,7 @@ func TestSeriesAreUnique(t *testing.T) {
 	}
 	label := regexp.MustCompile(`([a-z_]+)="([^"]*)"`)
 	seen := make(map[string]bool)
-	for _, series := range federationSeries(scrape(t, metrics)) {
+	for _, series := range federationSeries(place.Scrape(t, metrics)) {
 		for _, m := range label.FindAllStringSubmatch(series, -1) {
 			seen[m[1]] = true
 			if m[1] != "le" && !slices.Contains(words[m[1]], m[2]) {

@@ -12,6 +12,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place"
 )
 
 // answersStale waits until the answer for a name is stale, and fails the test where it is
@@ -51,7 +52,7 @@ func TestOwnerIsItsName(t *testing.T) {
 		d.reload(t)
 		d.answersStale(t, web, stale)
 	}
-	left := sum(scrape(t, metrics), "coredns_federation_retention_remaining_seconds", fmt.Sprintf("owner=%q", first.address))
+	left := place.Scrape(t, metrics).Sum("coredns_federation_retention_remaining_seconds", fmt.Sprintf("owner=%q", first.address))
 	if left <= 0 || left > 3600 {
 		t.Errorf("%v s of the retention are left", left)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place"
 )
 
 // TestPersist kills CoreDNS and stops its owner. The next CoreDNS answers from the
@@ -48,7 +49,7 @@ func TestPersist(t *testing.T) {
 	}
 	second.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN")
 	most := retention - time.Since(killed)
-	if left := sum(scrape(t, metrics), "coredns_federation_retention_remaining_seconds", o.address); left <= 0 || left > most.Seconds() {
+	if left := place.Scrape(t, metrics).Sum("coredns_federation_retention_remaining_seconds", o.address); left <= 0 || left > most.Seconds() {
 		t.Errorf("%v s of the retention are left, want some, and no more than %v", left, most)
 	}
 	second.awaitNXDOMAIN(t, "web.fed.example", killed)

@@ -2,9 +2,7 @@ package test
 
 import (
 	"fmt"
-	"net/http"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -12,45 +10,13 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/place"
 )
-
-// scrape returns the samples of a /metrics page by series.
-func scrape(t testing.TB, address string) map[string]float64 {
-	t.Helper()
-	status, body, err := get("http://" + address + "/metrics")
-	if err != nil || status != http.StatusOK {
-		t.Fatalf("metrics: %d %.300s %v", status, body, err)
-	}
-	samples := make(map[string]float64)
-	for line := range strings.Lines(body) {
-		line = strings.TrimSpace(line)
-		if strings.HasPrefix(line, "#") {
-			continue
-		}
-		i := strings.LastIndexByte(line, ' ') // values of labels may have spaces, too
-		v, err := strconv.ParseFloat(line[i+1:], 64)
-		if i < 0 || err != nil {
-			t.Fatalf("metrics: line %q has no value", line)
-		}
-		samples[line[:i]] = v
-	}
-	return samples
-}
-
-// sum adds up the series of a metric that contain all of the labels.
-func sum(samples map[string]float64, metric string, labels ...string) float64 {
-	total := 0.0
-	for series, v := range samples {
-		if name, _, _ := strings.Cut(series, "{"); name == metric && containsAll(series, labels) {
-			total += v
-		}
-	}
-	return total
-}
 
 // federationSeries returns the names of the plugin's series that contain all of
 // the labels.
-func federationSeries(samples map[string]float64, labels ...string) []string {
+func federationSeries(samples place.Samples, labels ...string) []string {
 	var ours []string
 	for series := range samples {
 		if strings.HasPrefix(series, "coredns_federation_") && containsAll(series, labels) {
@@ -142,7 +108,7 @@ func (p *process) openFiles(t testing.TB) int {
 // leaked returns "" once CoreDNS has hardly more goroutines than before, and
 // hardly more open files than given. The sockets of the last configuration and the
 // goroutines of the last queries may take a moment to end.
-func (d *coreDNS) leaked(t testing.TB, before, after map[string]float64, files int) string {
+func (d *coreDNS) leaked(t testing.TB, before, after place.Samples, files int) string {
 	t.Helper()
 	const goroutines = "go_goroutines"
 	if got, want := after[goroutines], before[goroutines]; got == 0 || got > want+3 {
@@ -170,12 +136,12 @@ func TestReloads(t *testing.T) {
 
 	// A series begins when something is counted, which is after the answers.
 	eventually(t, patience, func() string {
-		if sum(scrape(t, metrics), "coredns_federation_responses_total", `operation="end"`) != 1 {
+		if place.Scrape(t, metrics).Sum("coredns_federation_responses_total", `operation="end"`) != 1 {
 			return "the end of the catalog is not counted"
 		}
 		return ""
 	})
-	before, files := scrape(t, metrics), d.openFiles(t)
+	before, files := place.Scrape(t, metrics), d.openFiles(t)
 	for i := range 100 {
 		d.write(t, corefile(30+i%2))
 		d.reload(t)
@@ -188,13 +154,13 @@ func TestReloads(t *testing.T) {
 		t.Errorf("the owner was synced %d times, want once:\n%s", n, d.log)
 	}
 	eventually(t, patience, func() string {
-		after := scrape(t, metrics)
+		after := place.Scrape(t, metrics)
 		if got, want := len(federationSeries(after)), len(federationSeries(before)); got == 0 || got != want {
 			return fmt.Sprintf("%d series, %d before", got, want)
 		}
 		return d.leaked(t, before, after, files)
 	})
-	if got := sum(scrape(t, metrics), "coredns_federation_sessions_total"); got != 0 {
+	if got := place.Scrape(t, metrics).Sum("coredns_federation_sessions_total"); got != 0 {
 		t.Errorf("%v streams have ended", got)
 	}
 }
@@ -243,7 +209,7 @@ func TestReloadChanges(t *testing.T) {
 	}
 	checkSeries := func(when string) {
 		t.Helper()
-		samples := scrape(t, metrics)
+		samples := place.Scrape(t, metrics)
 		if len(federationSeries(samples, one.address)) == 0 {
 			t.Errorf("%s: no series of the owner that stayed", when)
 		}
@@ -270,7 +236,7 @@ func TestReloadChanges(t *testing.T) {
 	}
 	checkSeries("after the failed reloads")
 	a.check(t)
-	if got := sum(scrape(t, metrics), "coredns_federation_sessions_total", one.address); got != 0 {
+	if got := place.Scrape(t, metrics).Sum("coredns_federation_sessions_total", one.address); got != 0 {
 		t.Errorf("%v streams to the owner that stayed were lost", got)
 	}
 }
@@ -309,11 +275,11 @@ func TestFailedReloads(t *testing.T) {
 				corefile(good, ".:PORT {\nbind 127.0.0.2\n"+block("more.example", "127.0.0.1:1", "/nonexistent")+"}\n"),
 				corefile(good, occupied),
 			}
-			var before map[string]float64
+			var before place.Samples
 			var files int
 			for i := range 40 {
 				if i == 4 { // the first ones may keep something: that is no leak
-					before, files = scrape(t, metrics), d.openFiles(t)
+					before, files = place.Scrape(t, metrics), d.openFiles(t)
 				}
 				d.write(t, broken[i%len(broken)])
 				d.reload(t)
@@ -322,7 +288,7 @@ func TestFailedReloads(t *testing.T) {
 				t.Fatalf("%d reloads failed, want 40", n)
 			}
 			eventually(t, patience, func() string {
-				after := scrape(t, metrics)
+				after := place.Scrape(t, metrics)
 				if left := federationSeries(after, other.address); len(left) > 0 {
 					return fmt.Sprintf("left behind: %q", left)
 				}
@@ -337,7 +303,7 @@ func TestFailedReloads(t *testing.T) {
 			d.write(t, corefile(good, ""))
 			d.reload(t)
 			d.awaitAnswer(t, "new.new.example", dns.TypeA, "NOERROR 192.0.2.2")
-			if len(federationSeries(scrape(t, metrics), other.address)) == 0 {
+			if len(federationSeries(place.Scrape(t, metrics), other.address)) == 0 {
 				t.Error("no series of the owner that was added")
 			}
 		})

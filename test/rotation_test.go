@@ -11,6 +11,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place"
 )
 
 // TestRotation replaces the consumer's certificate, its key and the authority under
@@ -27,7 +28,7 @@ func TestRotation(t *testing.T) {
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
 	a := keepAsking(t, d.address, map[string]string{"web.fed.example": "NOERROR 192.0.2.1"})
 	expiry := func() float64 {
-		return sum(scrape(t, metrics), "coredns_federation_certificate_expiry_timestamp_seconds", old.consumer.Cert)
+		return place.Scrape(t, metrics).Sum("coredns_federation_certificate_expiry_timestamp_seconds", old.consumer.Cert)
 	}
 	before := expiry()
 
@@ -50,7 +51,7 @@ func TestRotation(t *testing.T) {
 		}
 		return ""
 	})
-	sessions := func() float64 { return sum(scrape(t, metrics), "coredns_federation_sessions_total") }
+	sessions := func() float64 { return place.Scrape(t, metrics).Sum("coredns_federation_sessions_total") }
 	if got := sessions(); got != 0 {
 		t.Errorf("%v streams have ended because of the rotation, want none", got)
 	}
@@ -93,12 +94,12 @@ func TestParkedUntilTheCertificateChanges(t *testing.T) {
 	metrics := freeAddress(t)
 	d := startCoreDNS(t, federationBlock(p, "fed.example", "prometheus "+metrics, address))
 	eventually(t, patience, func() string {
-		if sum(scrape(t, metrics), "coredns_federation_owner_state", `state="parked"`) != 1 {
+		if place.Scrape(t, metrics).Sum("coredns_federation_owner_state", `state="parked"`) != 1 {
 			return "the owner is not parked"
 		}
 		return ""
 	})
-	if got := sum(scrape(t, metrics), "coredns_federation_sessions_total", `code="Unauthenticated"`); got != 1 {
+	if got := place.Scrape(t, metrics).Sum("coredns_federation_sessions_total", `code="Unauthenticated"`); got != 1 {
 		t.Errorf("%v attempts, want 1", got)
 	}
 	p.issue(t, "consumer", mtls.Leaf{Name: "consumer", DNSNames: []string{"welcome.example"}})

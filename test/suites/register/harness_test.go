@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -168,22 +167,9 @@ func (o *owner) pauses() int { return o.Logged("this process has not run for a w
 
 // metric returns the value of a metric of the owner, by its name without the prefix
 // federation_owner_registration_; the values of several series are added up.
-func (o *owner) metric(t testing.TB, name string) (sum float64) {
+func (o *owner) metric(t testing.TB, name string) float64 {
 	t.Helper()
-	response := must.Get(http.Get("http://" + o.metrics + "/metrics"))(t)
-	defer response.Body.Close()
-	lines := bufio.NewScanner(response.Body)
-	for lines.Scan() {
-		series, value, _ := strings.Cut(lines.Text(), " ")
-		if series, _, _ = strings.Cut(series, "{"); series != "federation_owner_registration_"+name {
-			continue
-		}
-		var n float64
-		_ = must.Get(fmt.Sscan(value, &n))(t)
-		sum += n
-	}
-	must.Do(t, lines.Err())
-	return sum
+	return place.Scrape(t, o.metrics).Sum("federation_owner_registration_" + name)
 }
 
 // providers is a fleet that is a process.

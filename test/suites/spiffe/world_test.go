@@ -1,13 +1,9 @@
 package spiffe
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"net"
-	"net/http"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -22,8 +18,6 @@ import (
 )
 
 const (
-	tick = 20 * time.Millisecond
-
 	// grace is how long a stream outlives a certificate, on both sides.
 	grace = 10 * time.Second
 
@@ -61,7 +55,7 @@ func newWorld(t *testing.T, ttl time.Duration) *world {
 	w.ownerAddress, w.ownerMetrics, w.dnsMetrics = loopback.Address(t), loopback.Address(t), loopback.Address(t)
 	w.owner = &realserver.Process{
 		Name: "owner", Path: must.Get(place.Program("federationctl"))(t), Dir: w.Dir, Args: []string{"serve", "--config", "owner.yaml"},
-		Ready: func(ctx context.Context) error { _, err := get(ctx, w.ownerMetrics); return err },
+		Ready: place.Dial(w.ownerMetrics),
 	}
 	w.coreDNS = &domain.DNS{Address: loopback.Address(t), Corefile: w.Path("Corefile")}
 	w.coreDNS.Process = &realserver.Process{
@@ -178,24 +172,24 @@ func (w *world) state(t *testing.T, want string) {
 // the texts.
 func (w *world) dnsMetric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
-	return sum(samples(t, w.dnsMetrics, "coredns_federation_"+name, labels...))
+	return place.Scrape(t, w.dnsMetrics).Sum("coredns_federation_"+name, labels...)
 }
 
 func (w *world) ownerMetric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
-	return sum(samples(t, w.ownerMetrics, "federation_owner_"+name, labels...))
+	return place.Scrape(t, w.ownerMetrics).Sum("federation_owner_"+name, labels...)
 }
 
 // expiry returns when the certificate of the owner or of CoreDNS expires, or zero while
 // it has none.
 func (w *world) ownerExpiry(t *testing.T) time.Time {
 	t.Helper()
-	return first(samples(t, w.ownerMetrics, "federation_owner_certificate_expiry_timestamp_seconds"))
+	return first(place.Scrape(t, w.ownerMetrics).Of("federation_owner_certificate_expiry_timestamp_seconds"))
 }
 
 func (w *world) dnsExpiry(t *testing.T) time.Time {
 	t.Helper()
-	return first(samples(t, w.dnsMetrics, "coredns_federation_certificate_expiry_timestamp_seconds"))
+	return first(place.Scrape(t, w.dnsMetrics).Of("coredns_federation_certificate_expiry_timestamp_seconds"))
 }
 
 // first returns the first of some times; authorities expire long after certificates.
@@ -210,52 +204,6 @@ func first(values []float64) time.Time {
 		return time.Time{}
 	}
 	return time.UnixMilli(int64(earliest * 1000))
-}
-
-func sum(values []float64) (total float64) {
-	for _, v := range values {
-		total += v
-	}
-	return total
-}
-
-// samples returns the values of a metric.
-func samples(t *testing.T, address, name string, labels ...string) (values []float64) {
-	t.Helper()
-	text, err := get(t.Context(), address)
-	must.Do(t, err)
-lines:
-	for line := range strings.Lines(text) {
-		rest, ok := strings.CutPrefix(strings.TrimSpace(line), name)
-		if !ok || rest == "" || rest[0] != '{' && rest[0] != ' ' {
-			continue
-		}
-		for _, label := range labels {
-			if !strings.Contains(rest, label) {
-				continue lines
-			}
-		}
-		value, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
-		must.Do(t, err)
-		values = append(values, value)
-	}
-	return values
-}
-
-// get returns the metrics of a program.
-func get(ctx context.Context, address string) (string, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", http.NoBody)
-	if err != nil {
-		return "", err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return "", err
-	}
-	defer response.Body.Close()
-	var text strings.Builder
-	_, err = bufio.NewReader(response.Body).WriteTo(&text)
-	return text.String(), err
 }
 
 // logs waits until the log of a program has a line with all of the texts.
