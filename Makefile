@@ -140,8 +140,17 @@ run: build ## run an owner and CoreDNS on 127.0.0.1:1053 with sample look-ups, u
 	@test/run.sh
 
 .PHONY: test
-test: ## run every test that needs nothing but Go (WING=owner: those of federation/owner and of what imports it)
+test: ## run every test that needs nothing but Go (WING=owner: those of federation/owner and of what imports it; WITHOUT=e2e: but for those of `make e2e`)
+ifeq ($(WITHOUT),e2e)
+	$(GOTEST) -- -timeout 20m $$(go list ./... | grep -vxF "$$(go list $(E2E_PACKAGES))")
+	$(GOTEST) -modules deploy -- -timeout 20m ./...
+else
 	$(GOTEST) $(if $(WING),-wing '$(WING)' -- -timeout 20m,-modules .$(comma)deploy -- -timeout 20m ./...)
+endif
+
+# What `make e2e` runs with real servers, and `make test` without.
+E2E_PACKAGES := ./federation/source/kubernetes ./federation/source/registration/store/etcd ./test/peers/realserver ./test/suites/kubernetes/deploy \
+	./test/suites/kubernetes/e2e ./test/suites/register ./test/suites/relay ./test/suites/monitoring/drill
 
 # The tests of these packages do little but start processes, which are not built with
 # the race detector.
@@ -150,15 +159,6 @@ RACELESS := /test/(peers/realserver|suites/kubernetes/deploy|suites/relay)$$
 .PHONY: race
 race: ## run the same tests under the race detector, but for those of processes
 	CGO_ENABLED=1 $(GOTEST) -- -race -timeout 20m $$(go list ./... | grep -vE '$(RACELESS)')
-
-# The tests of these packages do less under the race detector, so CI runs them without it
-# as well. All others it leaves to race and e2e, which between them run every package.
-SHORTENED := ./federation/source/relay ./test/suites/matrix
-
-.PHONY: test-rest
-test-rest: ## run what CI needs of `make test` beside race and e2e: what the race detector shortens, and the other modules
-	$(GOTEST) -- -timeout 20m $(SHORTENED)
-	$(GOTEST) -modules deploy -- -timeout 20m ./...
 
 .PHONY: race-etcd
 race-etcd: $(ETCD) ## run the tests of registrations in etcd with real clusters of etcd under the race detector
@@ -258,7 +258,7 @@ drill: build ## be on call: one thing goes wrong in two owners and a CoreDNS, fi
 
 .PHONY: e2e
 e2e: build e2e-tools ## run the tests against real control planes of Kubernetes and clusters of etcd, eight minutes (RUN=regexp for some)
-	REAL_SERVERS=required $(GOTEST) -- ./federation/source/kubernetes ./federation/source/registration/store/etcd ./test/peers/realserver ./test/suites/kubernetes/deploy ./test/suites/kubernetes/e2e ./test/suites/register ./test/suites/relay ./test/suites/monitoring/drill -count=1 -p 1 -timeout 20m $(if $(RUN),-run '$(RUN)' -v)
+	REAL_SERVERS=required $(GOTEST) -- $(E2E_PACKAGES) -count=1 -p 1 -timeout 20m $(if $(RUN),-run '$(RUN)' -v)
 
 .PHONY: run-clusters
 run-clusters: build e2e-tools ## run two clusters that federate, each with an owner and CoreDNS, until Ctrl-C (ONCE=1: end after the look-ups)
