@@ -99,20 +99,23 @@ func (e *encoder) resource(p packed.Service, version wire.Version) ([]byte, bool
 
 // Announced implements stream.Sink.
 func (m sink) Announced(ctx context.Context, a stream.Announcement) error {
-	if m.config.Accept != nil {
-		err := a.PathErr
-		if err == nil {
-			err = m.config.Accept(a.Path)
-		}
-		if err != nil {
-			return stream.UnwantedError{Reason: err}
-		}
+	if a.Waits {
+		m.change(func(now time.Time) {
+			m.catalog.Marked()
+			_ = m.catalog.Apply(federation.Event{Operation: federation.Unavailable}, now) // of an open stream
+			m.followAvailability(federation.Unavailable)
+		})
+		m.announce()
+		return nil
+	}
+	if err := m.accept(a.Path, a.PathErr); err != nil {
+		return err
 	}
 	var held heldDigests
 	var err error
 	m.change(func(time.Time) {
 		held, m.heldDigests = m.heldDigests, heldDigests{} // only an owner that is away is told the same again
-		m.path, m.resumed, m.outdated = a.Path.Header(), false, true
+		m.path, m.outdated = a.Path.Header(), true
 		if a.Marked {
 			m.catalog.Marked()
 		}

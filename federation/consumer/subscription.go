@@ -159,6 +159,7 @@ type sink struct {
 func (m sink) Opened(context.Context) {
 	m.change(func(now time.Time) {
 		m.setFailure(nil, false)
+		m.resumed = false
 		m.refetch.opened()
 		m.catalog.Refetch(now) // it does something only where this stream takes the place of another
 		m.catalog.Opened(now)
@@ -176,6 +177,7 @@ func (m sink) Apply(ctx context.Context, updates []stream.Update) (refusals []*f
 	now := m.now()
 	for i := range updates {
 		u := &updates[i]
+		m.followAvailability(u.Operation)
 		if u.Invalid != nil {
 			m.catalog.Refused(u.Name, u.ID, now)
 			continue
@@ -200,6 +202,34 @@ func (m sink) Apply(ctx context.Context, updates []stream.Update) (refusals []*f
 		}
 	}
 	return refusals, nil
+}
+
+// followAvailability notes that the owner says that it is unavailable, or available again.
+// m.mu is held.
+func (m sink) followAvailability(says federation.Operation) {
+	switch says { //nolint:exhaustive // the others say nothing of it
+	case federation.Unavailable:
+		m.setFailure(stream.Unavailable(), false)
+		m.refetch.underWay = false
+		m.nextAttempt.Store(0) // the owner says when
+	case federation.Available:
+		m.setFailure(nil, false)
+	}
+}
+
+// accept returns why services that come by this path are not wanted.
+func (m *Mirror) accept(path wire.Path, malformed error) error {
+	if m.config.Accept == nil {
+		return nil
+	}
+	err := malformed
+	if err == nil {
+		err = m.config.Accept(path)
+	}
+	if err != nil {
+		return stream.UnwantedError{Reason: err}
+	}
+	return nil
 }
 
 // Answered implements stream.Sink. Only here is the Observer told of what was

@@ -3,17 +3,23 @@ package owner
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/registrytest"
 )
 
 // expectUnavailable checks that a stream has ended because its catalog is not
@@ -202,4 +208,76 @@ func TestNoHalfOfACatalogIsTold(t *testing.T) {
 	consumers.Wait()
 	cancel()
 	turning.Wait()
+}
+
+// patient opens a stream that outlasts that the catalog is unavailable, and sends the initial
+// request. The pairs are further metadata.
+func patient(tb testing.TB, conn *grpc.ClientConn, pairs ...string) *client {
+	tb.Helper()
+	ctx := metadata.AppendToOutgoingContext(tb.Context(), append(pairs, wire.AvailabilityHeader, wire.AvailabilityTold)...)
+	c := &client{tb, must.Get(rdpb.NewDiscoveryServiceClient(conn).EstablishStream(ctx))(tb)}
+	c.request(wire.Subscribe("session"))
+	return c
+}
+
+// TestPatient keeps the streams of consumers that understand that the catalog is unavailable:
+// they are told that, and later what has changed.
+func TestPatient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		a, b := service("a", 1), service("b", 1)
+		set(t, f.registry, []*federation.Service{a, b})
+		conn := f.dial(t, consumerID)
+		before := patient(t, conn)
+		before.nextN(3)
+
+		f.registry.SetUnavailable("the cluster is away")
+		if got := before.next(); got != "unavailable" {
+			t.Errorf("the consumer is told %q", got)
+		}
+		f.registry.UpdateEncoded([]*wire.Encoded{encoded(t, service("c", 1))}, []string{"a"})
+		f.registry.SetUnavailable("the cluster is not complete")
+		fresh := patient(t, conn)
+		held := patient(t, conn, wire.ResumeHeader, registrytest.SumOf(t, registrytest.Plain, map[string]*federation.Service{"a": a, "b": b}).Header())
+		for _, c := range []*client{fresh, held} {
+			header := must.Get(c.stream.Header())(t)
+			if waits := header.Get(wire.AvailabilityHeader); len(waits) != 1 || waits[0] != wire.AvailabilityWaiting || len(header.Get(wire.PathHeader)) > 0 {
+				t.Errorf("the header is %v", header)
+			}
+		}
+		time.Sleep(time.Hour)
+		if s := f.server.Stats().Catalogs[""]; !s.Oldest.IsZero() || s.Unsent != 0 || len(s.Ended) > 0 {
+			t.Errorf("unexpected figures %+v", s)
+		}
+
+		must.Do(t, f.registry.SetPath(wire.Path{"origin"}))
+		f.registry.SetUnavailable("")
+		now := "available " + f.registry.Path().Header()
+		for name, tc := range map[string]struct {
+			client *client
+			want   []string
+		}{
+			"before": {before, []string{now, "upsert c 1", "delete a", "end"}},
+			"fresh":  {fresh, []string{now, "upsert b 1", "upsert c 1", "end"}},
+			"held":   {held, []string{now + " accepted", "upsert c 1", "end"}},
+		} {
+			got := tc.client.nextN(len(tc.want))
+			if name == "held" { // the selection has its own tests
+				got[0], _, _ = strings.Cut(got[0], "accepted")
+				got[0] += "accepted"
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s: unexpected messages (-want +got):\n%s", name, diff)
+			}
+		}
+		synctest.Wait()
+		if s := f.server.Stats().Catalogs[""]; !s.Oldest.IsZero() || s.Unsent != 0 {
+			t.Errorf("unexpected figures %+v", s)
+		}
+
+		must.Do(t, f.registry.SetPath(wire.Path{"origin", "another"}))
+		if got, want := before.next(), "available "+f.registry.Path().Header(); got != want {
+			t.Errorf("the consumer is told %q, expected %q", got, want)
+		}
+	})
 }

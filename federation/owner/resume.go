@@ -68,18 +68,20 @@ func (s *session) await(ctx context.Context, opened <-chan wire.Request) (wire.R
 	}
 }
 
-// start tells that the consumer has subscribed.
-func (s *session) start() {
+// start notes that the consumer has subscribed, and waits for its turn to be told the catalog.
+func (s *session) start(ctx context.Context) error {
+	s.subscribed = true
 	s.subscription.Ask()
 	if s.resumed == nil {
 		s.log.Info("consumer subscribed")
-		return
+	} else {
+		s.log.Info("consumer subscribed", "held", s.resumed.Spared)
+		if audit := s.server.audit.Load(); audit != nil {
+			audit.Info("services held", "catalog", s.catalog.name, "consumer", s.consumer, "held", s.resumed.Spared)
+		}
+		s.resumed = nil // it is not needed any more
 	}
-	s.log.Info("consumer subscribed", "held", s.resumed.Spared)
-	if audit := s.server.audit.Load(); audit != nil {
-		audit.Info("services held", "catalog", s.catalog.name, "consumer", s.consumer, "held", s.resumed.Spared)
-	}
-	s.resumed = nil // it is not needed any more
+	return s.queue(ctx, s.subscription.Unsent())
 }
 
 // regained tells that the consumer does not refuse any more what it holds. It may have

@@ -131,7 +131,6 @@ func (s *Server) Publish(ctx context.Context, half *duplex.Requests) error {
 	}
 	session.subscription = session.registry.SubscribeAs(registry.Consumer{IDs: session.ids, Stop: cancel, Patient: true, Silent: true})
 	defer session.subscription.Close()
-	session.subscription.Available(ctx)
 	if err = session.announced(ctx); err == nil {
 		err = session.run(ctx)
 	}

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
@@ -307,12 +309,15 @@ func (s *Server) serve(ctx context.Context, stream grpc.ServerStream, session *s
 	if err := s.admit(ctx, session); err != nil {
 		return err
 	}
-	session.subscription = session.registry.SubscribeAs(registry.Consumer{IDs: session.ids, Stop: session.cancel, Silent: true})
+	patient := slices.Contains(metadata.ValueFromIncomingContext(ctx, wire.AvailabilityHeader), wire.AvailabilityTold)
+	session.subscription = session.registry.SubscribeAs(registry.Consumer{IDs: session.ids, Stop: session.cancel, Silent: true, Patient: patient})
 	defer session.subscription.Close()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	session.resume(ctx)
+	if !session.subscription.Away() {
+		session.resume(ctx)
+	}
 	if err := stream.SendHeader(session.header()); err != nil {
 		return err
 	}

@@ -52,7 +52,12 @@ type session struct {
 
 // header returns what the owner announces on the stream.
 func (s *session) header() metadata.MD {
-	header := metadata.Pairs(wire.CatalogEndHeader, wire.CatalogEndMarked, wire.PathHeader, s.registry.Path().Header())
+	header := metadata.Pairs(wire.CatalogEndHeader, wire.CatalogEndMarked)
+	if s.subscription.Away() {
+		header.Set(wire.AvailabilityHeader, wire.AvailabilityWaiting)
+	} else {
+		header.Set(wire.PathHeader, s.registry.Path().Header())
+	}
 	if s.resumed != nil {
 		header.Set(wire.ResumeHeader, s.resumed.Selection.Header())
 	}
@@ -89,12 +94,12 @@ func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
 	if err != nil {
 		return err
 	}
-	s.subscribed = true
-	s.start()
 	subscription := s.subscription
 	defer s.release()
-	if err := s.queue(ctx, subscription.Unsent()); err != nil {
-		return err
+	if !subscription.Away() {
+		if err := s.start(ctx); err != nil {
+			return err
+		}
 	}
 	again := make(chan struct{})
 	close(again)
@@ -159,15 +164,20 @@ func (s *session) tell(ctx context.Context, subscription *registry.Subscription,
 			}
 			continue
 		}
-		if u.Operation == federation.End {
+		var err error
+		switch u.Operation {
+		case federation.End:
 			s.release()
 			s.end = &u
-			if err := s.finish(context); err != nil {
-				return err
-			}
-			continue
+			err = s.finish(context)
+		case federation.Unavailable:
+			err = s.pause(u, context)
+		case federation.Available:
+			err = s.goOn(ctx, u, context)
+		default:
+			err = s.say(u, context)
 		}
-		if err := s.say(u, context); err != nil {
+		if err != nil {
 			return err
 		}
 	}

@@ -53,9 +53,9 @@ func (s *session) express(u registry.Update) (registry.Update, message, bool) {
 	}
 	if u.Operation != federation.Upsert {
 		s.supply(u.Name)
-		// A deletion and the end of the catalog always have a message: the name is
-		// that of a valid service.
-		return u, m, err == nil && (u.Told || u.Operation == federation.End)
+		// All but a service always has a message: the name in a deletion is that of a
+		// valid one.
+		return u, m, err == nil && (u.Told || u.Operation != federation.Delete)
 	}
 	if err == nil {
 		s.supply(u.Name)

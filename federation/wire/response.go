@@ -36,8 +36,8 @@ const (
 // [*federation.InvalidError], for the first rule that m breaks.
 //
 // A response without operation, resource and resource_id is an Alive; whether
-// it is an End depends on the header of its stream. An empty resource_url is
-// accepted, since the resource names its own type.
+// it is an End depends on the header of its stream. With a google.rpc.Status for a resource
+// it is an Unavailable, or an Available. An empty resource_url is accepted, since the resource names its own type.
 //
 // A service is known by its name. The resource_id stands for the name only in a
 // DELETE whose resource has none: owners built on the public implementation choose
@@ -55,6 +55,9 @@ func Decode(m *rdpb.StreamResponse, policy Policy) (federation.Event, error) {
 }
 
 func decode(m *rdpb.StreamResponse, policy Policy) (federation.Event, *federation.InvalidError) {
+	if m.GetOperation() == rdpb.StreamResponse_UNKNOWN && m.GetResourceId() == "" && saysAvailability(m) {
+		return decodeAvailability(m, ResourceURL)
+	}
 	if invalid := checkResponse(m, (*typespb.FederatedService)(nil), ResourceURL); invalid != nil {
 		return federation.Event{}, invalid
 	}
@@ -174,8 +177,8 @@ func Encode(event federation.Event, nonce, context string) (*rdpb.StreamResponse
 	return Respond(event, resource, nonce, context), nil
 }
 
-// EncodeResource returns the resource in the message for an Upsert, a Delete or
-// an End, which has none. A Delete has one with only the name in it, since the
+// EncodeResource returns the resource in the message for an event: of an Upsert the
+// service, of an Unavailable or Available a status, and of an End none. A Delete has one with only the name in it, since the
 // public definitions require a resource in every response.
 //
 // It fails for a service with an unnamed instance, which v1alpha2 cannot express,
@@ -197,6 +200,8 @@ func EncodeResource(event federation.Event) (*anypb.Any, error) {
 		}
 	case federation.End:
 		return nil, nil //nolint:nilnil // it has no resource
+	case federation.Unavailable, federation.Available:
+		return encodeAvailability(event)
 	default:
 		return nil, fmt.Errorf("no message says %q", event.Operation)
 	}

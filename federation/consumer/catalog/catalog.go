@@ -111,6 +111,15 @@ func (c Cause) String() string {
 // others are stale until they come, and are swept at the end marker, without which no
 // stream is resumed.
 //
+// # Unavailable owners
+//
+// An owner may say on an open stream that it is unavailable (an Unavailable event). That is a
+// loss of the stream in all that depends on it: the services are stale, and the retention
+// clock runs. But the stream goes on when the owner is available: what it has announced is live
+// again, what has changed since follows, and the next end marker completes the catalog. It
+// cannot go on with services that the retention has ended: then Apply fails, and the stream
+// has to be opened anew.
+//
 // # Services that are not imported
 //
 // What this side does not want (Rules.Admit returns ErrNotImported) is accepted, and not
@@ -149,6 +158,7 @@ type Catalog struct {
 
 	generation uint32 // of the open or last stream; 0 before the first. A stream each second is 136 years
 	stream     stream // the open stream; zero when none is open
+	suspended  stream // what was open until the owner said that it is unavailable; zero otherwise
 
 	ids       ids
 	limited   limited
@@ -168,6 +178,7 @@ type stream struct {
 	content bool      // a valid service or deletion came
 	synced  bool      // the catalog is complete
 	heard   time.Time // when Rules.Settle began to count: at the last response that counts, or when the stream was opened
+	lapsed  bool      // while it is suspended: something that it had announced is gone by the end of the retention
 	refetch refetch   // of the stream before; zero when this stream does not take the place of another
 }
 
@@ -209,7 +220,14 @@ func (c *Catalog) Apply(ev federation.Event, now time.Time) error { return c.App
 // ApplySent is Apply for an event that came in a message with that resource, as it came: a
 // later stream can go on with what is not imported. The resource is not kept.
 func (c *Catalog) ApplySent(ev federation.Event, resource []byte, now time.Time) error {
-	if !c.stream.open {
+	switch {
+	case ev.Operation == federation.Unavailable:
+		return c.suspend(now)
+	case ev.Operation == federation.Available:
+		return c.goOn()
+	case ev.Operation == federation.Alive && c.suspended.open:
+		return nil
+	case !c.stream.open:
 		return errNoStream
 	}
 	if !c.stream.content || ev.Operation == federation.Upsert && !c.announces(ev.Name) {
@@ -309,6 +327,7 @@ func (c *Catalog) Paused(now time.Time) {
 // Lost records that the open stream has ended, and makes all services stale. It does
 // nothing when no stream is open: a failed attempt changes nothing.
 func (c *Catalog) Lost(now time.Time) {
+	c.suspended = stream{}
 	if !c.stream.open {
 		return
 	}

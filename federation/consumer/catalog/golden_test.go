@@ -116,6 +116,10 @@ func (p *player) play(t *testing.T, line string) (output []string) {
 		c.Marked()
 	case "lost":
 		c.Lost(now)
+	case "unavailable":
+		show("unavailable", c.Apply(federation.Event{Operation: federation.Unavailable}, now))
+	case "available":
+		show("available", c.Apply(federation.Event{Operation: federation.Available}, now))
 	case "advance":
 		c.Advance(now)
 	case "alive":

@@ -76,13 +76,13 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 	randomID := func(name string) string { return pick(r, "", "", name, "s1", "s2", "id-1", "id-2", "id-3") }
 	config := randomConfig()
 	ops := []string{
-		"up", "up", "up", "bulk", "bulk", "delete", "delete by ID", "alive", "refused", "refused", "end", "open", "open", "marked", "paused", "lost",
+		"up", "up", "up", "bulk", "bulk", "delete", "delete by ID", "alive", "refused", "refused", "end", "open", "open", "unavailable", "available", "available", "marked", "paused", "lost",
 		"advance", "advance", "config", "restore", "renew", "resume", "resume",
 	}
 	if r.IntN(2) == 0 {
 		// An owner that flaps, with the guard and several clocks at work.
 		config.Retention, config.MaxServices, config.MaxCatalog, config.Admit = 100*time.Second, 0, 0, nil
-		ops = []string{"up", "bulk", "open", "lost", "advance", "advance", "renew", "resume"}
+		ops = []string{"up", "bulk", "open", "lost", "unavailable", "available", "available", "advance", "advance", "renew", "resume"}
 	}
 	c, m := catalog.New(config), &model{config: config, services: map[string]*entry{}, leftOut: map[string]string{}, sent: map[string]bool{}, earlier: map[string]bool{}}
 	zone := map[string]catalog.Change{} // built from the changes alone
@@ -108,6 +108,16 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 		name := fmt.Sprint("s", r.IntN(14))
 		*log = append(*log, fmt.Sprintf("%v %s %s", now.Sub(epoch), op, name))
 		switch op {
+		case "unavailable":
+			if err := c.Apply(federation.Event{Operation: federation.Unavailable}, now); (err == nil) != (m.open || m.suspended != nil) {
+				return fmt.Sprint("unavailable: ", err)
+			}
+			m.suspend(now)
+		case "available":
+			if err := c.Apply(federation.Event{Operation: federation.Available}, now); (err == nil) != (m.open || m.suspended != nil && !m.suspended[2]) {
+				return fmt.Sprint("available: ", err)
+			}
+			m.goOn()
 		case "up", "bulk":
 			names := []string{name}
 			if op == "bulk" {
@@ -153,7 +163,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 			removable = func(c catalog.Change) bool { return c.Name == want }
 		case "alive":
 			_ = c.Apply(federation.Event{Operation: federation.Alive}, now)
-			if !m.content {
+			if m.open && !m.content {
 				m.heard = now
 			}
 		case "refused":
@@ -352,6 +362,7 @@ type model struct {
 
 	generation                    uint64
 	open, marked, content, synced bool
+	suspended                     *[3]bool // of the stream that goes on when its owner is available: marked, content, and whether the retention ended something of it
 	clock, expired, known         bool
 	heard, ownerLost, lastSync    time.Time
 
@@ -750,7 +761,30 @@ func randomSelection(r *rand.Rand) resume.Selection {
 	return some.Differ(none)
 }
 
+// suspend has the stream go on later.
+func (m *model) suspend(now time.Time) {
+	if m.open {
+		suspended := [3]bool{m.marked, m.content, false}
+		m.lost(now)
+		m.suspended = &suspended
+	}
+}
+
+func (m *model) goOn() {
+	if m.suspended == nil || m.suspended[2] {
+		return
+	}
+	m.open, m.marked, m.content = true, m.suspended[0], m.suspended[1]
+	m.suspended = nil
+	for _, e := range m.services {
+		if e.generation == m.generation {
+			e.lost = time.Time{}
+		}
+	}
+}
+
 func (m *model) lost(now time.Time) {
+	m.suspended = nil
 	if !m.open {
 		return
 	}
@@ -851,7 +885,13 @@ func (m *model) advance(now time.Time) {
 		} else if end, ok := m.refetchEnds(); ok && end.Equal(at) {
 			m.endRefetch()
 		} else {
-			maps.DeleteFunc(m.services, func(_ string, e *entry) bool { return !e.lost.IsZero() && !m.due(e.lost).After(at) })
+			maps.DeleteFunc(m.services, func(_ string, e *entry) bool {
+				over := !e.lost.IsZero() && !m.due(e.lost).After(at)
+				if over && m.suspended != nil && e.generation == m.generation {
+					m.suspended[2] = true
+				}
+				return over
+			})
 			if m.clock && !m.due(m.ownerLost).After(at) {
 				m.clock, m.expired = false, !m.synced
 			}

@@ -85,6 +85,15 @@ func (r *retention) hold(newest uint32) {
 	}
 }
 
+// vouch has the newest clock go on for what is older than the generation, which its stream vouches
+// for again.
+func (r *retention) vouch(generation uint32) {
+	if n := len(r.losses); n > 0 {
+		r.losses = slices.Clone(r.losses)
+		r.losses[n-1].generation = generation - 1
+	}
+}
+
 // clocks returns the retention clocks as they are when the open stream ends at now.
 // When no stream is open, they are the current ones.
 func (c *Catalog) clocks(now time.Time) []loss {
@@ -96,6 +105,8 @@ func (c *Catalog) clocks(now time.Time) []loss {
 
 // expire removes the services of the oldest clock, which has run out.
 func (c *Catalog) expire() {
+	announced := c.count.announced
 	c.removeBefore(c.retention.losses[0].generation+1, CauseExpired)
 	c.retention.expired()
+	c.suspended.lapsed = c.suspended.open && (c.suspended.lapsed || c.count.announced < announced)
 }

@@ -108,6 +108,12 @@ func TestReceive(t *testing.T) {
 			}
 		}
 		silence := time.AfterFunc(time.Second, func() {})
+		silence.Stop()
+		away := &conversation{stream: &recorder{response: Update{Event: federation.Event{Operation: federation.Unavailable}}}, silence: silence, patience: time.Second}
+		if _, _, err := quiet.receive(away); err != nil || !silence.Stop() {
+			t.Errorf("an owner that is unavailable may be silent for ever: %v", err)
+		}
+		silence.Reset(time.Second)
 		if _, _, err := quiet.receive(&conversation{stream: &recorder{fails: io.EOF}, silence: silence}); !errors.Is(err, io.EOF) || !silence.Stop() {
 			t.Errorf("the end is %v, or no silence", err)
 		}

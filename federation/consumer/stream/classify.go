@@ -39,6 +39,10 @@ type end struct {
 	after   time.Duration // for how long the owner asks not to be tried; 0: it does not
 }
 
+// Unavailable returns why there is no catalog while an owner says on its stream that it is
+// unavailable.
+func Unavailable() error { return classify(errUnavailable) }
+
 // classify turns the error with which a session ended into a decision. A status code
 // comes from the owner itself: no stream is opened before the owner has proved its
 // identity.
@@ -165,6 +169,8 @@ func (e end) Remedy() string {
 	var name *net.DNSError
 	f, below := errors.AsType[*failure](e.err)
 	switch {
+	case errors.Is(e.err, errUnavailable):
+		return "have the owner repair the source that it waits for: its status page and log say which"
 	case errors.As(e.err, &certificate) && certificate.Reason == x509.Expired: // or not yet valid
 		return "have the owner renew its certificate, and compare the clocks of both machines"
 	case errors.As(e.err, &identity):

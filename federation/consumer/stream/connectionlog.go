@@ -47,6 +47,18 @@ func (j *connectionLog) connected(address string) {
 	clear(j.ends)
 }
 
+// unavailable notes that the owner says that its catalog is not available, on a stream that
+// stays open.
+func (j *connectionLog) unavailable(address string) {
+	if key := address + " unavailable"; !j.ends[key] {
+		j.ends[key] = true
+		j.logger.Warn("catalog of owner is not available, and its stream will say when it is", "address", address)
+	}
+	if j.address != "" {
+		j.address, j.lost = "", time.Now()
+	}
+}
+
 // ended notes the end of a session, after which the owner may be parked.
 func (j *connectionLog) ended(address string, e end, parked bool) {
 	attributes := []any{"address", address, "error", e.Error()}

@@ -118,7 +118,7 @@ type Sink interface {
 	Opened(ctx context.Context)
 
 	// Announced says what the owner has announced in the header of the stream. It is
-	// called before the first update. An error ends the stream: an UnwantedError for a
+	// called before the first update, and once more after an update with an Available. An error ends the stream: an UnwantedError for a
 	// while, and after any other one it is opened anew like one that was lost.
 	Announced(ctx context.Context, a Announcement) error
 
@@ -150,6 +150,10 @@ type Sink interface {
 type Announcement struct {
 	// Marked says that it will mark the end of its catalog: silence is not the end.
 	Marked bool
+
+	// Waits says that the owner is unavailable as the stream opens. It announces the rest when
+	// it is available.
+	Waits bool
 
 	// Resumed says that the owner does not send all of its catalog: of what Holds has
 	// told, it sends only the buckets in Whole, and the end marker. Of them it sends
@@ -409,6 +413,13 @@ func (c *Consumer) armed() (n int) {
 		}
 	}
 	return n
+}
+
+// otherDue reports whether another address than that one can be tried now.
+func (c *Consumer) otherDue(address string) bool {
+	return slices.ContainsFunc(c.replicas, func(r *replica) bool {
+		return r.address != address && !r.final && time.Until(r.next()) <= 0
+	})
 }
 
 // next returns when the next attempt is due; false: when something has changed.

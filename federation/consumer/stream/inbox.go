@@ -3,6 +3,8 @@ package stream
 import (
 	"context"
 	"sync/atomic"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
 const (
@@ -65,7 +67,8 @@ func (in *inbox) fill(ctx context.Context, receive func() (Update, int, error)) 
 }
 
 // take returns an update that has come out of updates with those that wait behind it, as
-// many as there is room for. The slice is valid until the next call.
+// many as there is room for. The slice is valid until the next call. An Available is the last
+// one in it, as it announces those behind it.
 func (in *inbox) take(update Update) []Update {
 	clear(in.taken) // keeps no service that is gone
 	in.taken = in.taken[:0]
@@ -74,7 +77,7 @@ func (in *inbox) take(update Update) []Update {
 		for range update.room {
 			<-in.room
 		}
-		if room += update.room; room >= maxUpdates {
+		if room += update.room; room >= maxUpdates || update.Operation == federation.Available {
 			break
 		}
 		select {

@@ -163,7 +163,7 @@ func (c *Consumer) accepted(ctx context.Context, o *offer) (address string, err 
 		case <-streamCtx.Done():
 		}
 	})
-	_, _, err = c.converse(ctx, with)
+	_, err = c.converse(ctx, with)
 	return address, err
 }
 

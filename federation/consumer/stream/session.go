@@ -34,6 +34,10 @@ var (
 	errOpenTimeout   = status.Errorf(codes.DeadlineExceeded, "no stream within %v", openTimeout)
 	errAnswerTimeout = status.Errorf(codes.DeadlineExceeded, "no acknowledgement was read within %v", answerTimeout)
 
+	// errUnavailable is why there is no catalog while the owner says that it is unavailable.
+	// It ends the stream where another replica can be tried.
+	errUnavailable = status.Error(codes.Unavailable, "the catalog is not available just now")
+
 	// errSilent ends a stream on which nothing arrives, where another replica can be
 	// tried.
 	errSilent = errors.New("the owner says nothing, and there is another replica to try")
@@ -56,8 +60,7 @@ func (c *Consumer) session(ctx context.Context, address string, patience time.Du
 		return false, err
 	}
 	for {
-		next, useful, err := c.converse(ctx, with)
-		heard = heard || useful
+		next, err := c.converse(ctx, with)
 		if next != nil {
 			with = next
 			continue
@@ -67,7 +70,7 @@ func (c *Consumer) session(ctx context.Context, address string, patience time.Du
 		}
 		c.inbox.Store(nil)
 		with.end()
-		return heard, conn.explain(err)
+		return with.heard, conn.explain(err)
 	}
 }
 
@@ -78,9 +81,9 @@ type conversation struct {
 	cancel   context.CancelCauseFunc // ends the stream at once
 	address  string
 	patience time.Duration
-	silence  *time.Timer    // is stopped by the first response
+	silence  *time.Timer    // is stopped by a response, but begins anew when the owner is unavailable
 	beside   sync.WaitGroup // what belongs to the stream
-	asked    bool           // to send only what differs
+	asked    resume.Digests // of the owner, to send only what differs
 
 	known     chan struct{} // closed when the header has come, or there is none
 	announced announced     // what it says; read-only once known is closed
@@ -90,6 +93,9 @@ type conversation struct {
 	outlives   func() bool     // lets the stream outlive the session
 	successors chan *successor // takes a connection for the next stream
 	before     *conversation   // in whose place it comes, until the catalog is complete; nil: none, or no more
+
+	answered bool // whether the owner has said which part of the catalog it sends, after it was unavailable
+	heard    bool // a valid message came, and the last one does not say that the owner is unavailable
 }
 
 // begin opens a stream on the connection, which belongs to it from then on.
@@ -97,6 +103,9 @@ func (c *Consumer) begin(ctx context.Context, conn *connection, patience time.Du
 	// The stream outlives ctx until the owner knows of its end, see leave.
 	streamCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	asked := c.holds(ctx, conn.address)
+	if !c.otherDue(conn.address) {
+		streamCtx = metadata.AppendToOutgoingContext(streamCtx, wire.AvailabilityHeader, wire.AvailabilityTold)
+	}
 	stream, err := c.subscribe(ctx, streamCtx, cancel, conn.ClientConn, asked)
 	if err != nil {
 		cancel(nil)
@@ -116,7 +125,7 @@ func (c *Consumer) listen(
 ) *conversation {
 	with := &conversation{
 		stream: stream, inbox: newInbox(), cancel: cancel, address: address, patience: patience,
-		silence: time.AfterFunc(patience, func() { cancel(errSilent) }), asked: len(asked) > 0, known: make(chan struct{}),
+		silence: time.AfterFunc(patience, func() { cancel(errSilent) }), asked: asked, known: make(chan struct{}),
 	}
 	for _, other := range stream.beside() {
 		with.beside.Go(other)
@@ -146,11 +155,11 @@ func (v *conversation) end() {
 
 // converse passes what the owner says to the Sink, and answers it, until the stream
 // or ctx ends, or another stream is there to take its place.
-func (c *Consumer) converse(ctx context.Context, with *conversation) (next *conversation, heard bool, err error) {
+func (c *Consumer) converse(ctx context.Context, with *conversation) (next *conversation, err error) {
 	c.inbox.Store(with.inbox)
 	c.config.Sink.Opened(ctx)
 	if err := c.meet(ctx, with); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	if !with.announced.Marked {
 		with.complete()
@@ -159,49 +168,57 @@ func (c *Consumer) converse(ctx context.Context, with *conversation) (next *conv
 		select {
 		case update, ok := <-with.inbox.updates:
 			if !ok {
-				return nil, heard, with.inbox.err
+				return nil, with.inbox.err
 			}
-			useful, err := c.apply(ctx, with, with.inbox.take(update))
-			heard = heard || useful
-			if err != nil {
-				return nil, heard, err
+			if err := c.apply(ctx, with, with.inbox.take(update)); err != nil {
+				return nil, err
 			}
 		case s := <-with.successors:
 			next, err := c.succeed(ctx, with, s.connection)
 			s.result <- err
 			if err == nil {
-				return next, heard, nil
+				return next, nil
 			}
 		case <-ctx.Done():
-			return nil, heard, ctx.Err()
+			return nil, ctx.Err()
 		}
 	}
 }
 
-// apply passes updates to the Sink, and answers them. It reports whether one was accepted.
-func (c *Consumer) apply(ctx context.Context, with *conversation, updates []Update) (heard bool, err error) {
+// apply passes updates to the Sink, and answers them.
+func (c *Consumer) apply(ctx context.Context, with *conversation, updates []Update) error {
 	traced, span := c.traced(ctx, with.address, updates)
 	refusals, err := c.config.Sink.Apply(traced, updates)
 	with.inbox.applied()
 	if err != nil {
 		err = fmt.Errorf("apply: %w", err)
 		span.fail(err)
-		return false, err
+		return err
 	}
 	span.describe(updates, refusals)
+	last := &updates[len(updates)-1]
+	if last.Operation == federation.Available {
+		if err := c.meetAgain(ctx, with, last.Header); err != nil {
+			return err
+		}
+	}
 	err = answer(with.stream, with.cancel, updates, refusals)
 	span.answered(traced, err)
 	if err != nil {
-		return false, err
+		return err
 	}
 	for i := range updates {
-		heard = c.note(with.address, &updates[i].Event, refusal(updates, refusals, i)) || heard
+		accepted := c.note(with.address, &updates[i].Event, refusal(updates, refusals, i))
+		with.heard = (with.heard || accepted) && updates[i].Operation != federation.Unavailable
 		if updates[i].Operation == federation.End {
 			with.complete()
 		}
 	}
 	c.config.Sink.Answered(ctx)
-	return heard, nil
+	if last.Operation == federation.Unavailable && c.otherDue(with.address) {
+		return errUnavailable
+	}
+	return nil
 }
 
 // leave ends the stream on purpose. The owner sees that nothing else comes and ends
@@ -232,7 +249,13 @@ func (c *Consumer) note(address string, ev *federation.Event, refusal *federatio
 		return false
 	}
 	c.config.Observer.Responded(ev.Operation, ev.Name)
-	c.connectionLog.connected(address)
+	switch ev.Operation {
+	case federation.Unavailable:
+		c.connectionLog.unavailable(address)
+	case federation.Available: // what follows shows that it is back
+	default:
+		c.connectionLog.connected(address)
+	}
 	return true
 }
 
@@ -285,6 +308,9 @@ func (c *Consumer) receive(with *conversation) (Update, int, error) {
 		return Update{}, 0, err
 	}
 	with.silence.Stop()
+	if update.Operation == federation.Unavailable && update.Invalid == nil {
+		with.silence.Reset(with.patience)
+	}
 	if c.config.Tracer() != nil {
 		update.decoded = time.Now()
 	}

@@ -97,7 +97,7 @@ func (c *Consumer) due(with *conversation) time.Time {
 	// An owner that marks the end of its catalog resumes mostly, and the stream says whether
 	// it does if it was asked. What this side publishes on the stream is sent whole.
 	a := &with.announced
-	resumes := a.Resumed || a.Marked && !with.asked
+	resumes := a.Resumed || a.Marked && len(with.asked) == 0
 	return now.Add(replacementDelay(left, resumes && c.config.Publisher == nil))
 }
 
@@ -172,7 +172,9 @@ func (c *Consumer) succeed(ctx context.Context, with *conversation, conn *connec
 	defer limit.Stop()
 	select {
 	case <-next.known:
-		err = c.check(ctx, next)
+		if err = c.check(ctx, next); err == nil && next.announced.Waits {
+			err = errUnavailable // as this stream says as well
+		}
 	case <-with.inbox.ended:
 		err = errEnded
 	case <-limit.C:
@@ -184,7 +186,7 @@ func (c *Consumer) succeed(ctx context.Context, with *conversation, conn *connec
 		next.end()
 		return nil, conn.explain(err)
 	}
-	next.before = with
+	next.before, next.heard = with, with.heard
 	return next, nil
 }
 

@@ -43,6 +43,6 @@ func (r *Registry) CheckPath(path wire.Path) error {
 
 // Path returns through which owners the services of the registry come to consumers; the
 // last one is the registry.
-func (r *Registry) Path() wire.Path {
-	return append(slices.Clone(r.shown.Load().path), r.hop)
-}
+func (r *Registry) Path() wire.Path { return r.through(r.shown.Load()) }
+
+func (r *Registry) through(v *version) wire.Path { return append(slices.Clone(v.path), r.hop) }

@@ -222,7 +222,7 @@ func (r *Registry) show(next *version) {
 	for v, class := range classes {
 		var differs []pair
 		if views == nil {
-			if differs = difference(passage{v, v}); len(differs) == 0 && next.unavailable == before.unavailable {
+			if differs = difference(passage{v, v}); len(differs) == 0 && next.sameAvailability(before) {
 				continue
 			}
 		}
@@ -292,10 +292,10 @@ func (r *Registry) SetPolicy(p *policy.Policy) {
 	r.publish(r.newest.Load().judged(p))
 }
 
-// errUnavailable ends the streams of a registry that is not available. It does not say why:
+// ErrUnavailable ends the streams of a registry that is not available. It does not say why:
 // the reason names the sources of the owner, with their paths and addresses, and consumers
 // are others.
-var errUnavailable = status.Error(codes.Unavailable, "the catalog is not available just now; the owner's status page and log say why")
+var ErrUnavailable = status.Error(codes.Unavailable, "the catalog is not available just now; the owner's status page and log say why")
 
 // SetUnavailable says why the catalog cannot be told as a whole just now, or with ""
 // that it can be. A new registry is available.

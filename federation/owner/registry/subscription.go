@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/anypb"
@@ -24,12 +25,13 @@ type Consumer struct {
 	// IDs are its identities. It must be one that may subscribe.
 	IDs []federation.ID
 
-	// Stop, where it is set, is called with a status of the code Unavailable when the registry
-	// becomes unavailable. It must not block.
+	// Stop, where it is set, is called with [ErrUnavailable] when the subscription ends because
+	// the registry is unavailable. It must not block.
 	Stop func(error)
 
-	// Patient says that the subscription can begin while the registry is unavailable. It goes
-	// on for longer than that only until Available has returned.
+	// Patient says that the subscription outlasts that the registry is unavailable. It is told an
+	// Unavailable, and later an Available, what has changed, and another End. An outage that is
+	// over before it is told is none. An Available alone tells another path of the services.
 	Patient bool
 
 	// Silent says that it has not asked for anything yet: nothing waits for it before Ask.
@@ -49,7 +51,7 @@ func (r *Registry) SubscribeAs(c Consumer) *Subscription {
 // open opens a subscription to which nothing has been told. One that is not patient is over
 // at once while the registry is unavailable.
 func (r *Registry) open(s *Subscription) *Subscription {
-	s.registry, s.told = r, nothing
+	s.registry, s.told, s.path = r, nothing, r.shown.Load().path
 	s.wake, s.over = make(chan struct{}, 1), make(chan struct{})
 	for {
 		p := r.shown.Load().policy
@@ -57,7 +59,10 @@ func (r *Registry) open(s *Subscription) *Subscription {
 		r.mu.Lock()
 		if shown := r.shown.Load(); shown.policy == p {
 			defer r.mu.Unlock()
-			if shown.unavailable != "" && !s.patient {
+			if s.away = shown.unavailable != ""; s.away {
+				s.begun = time.Time{}
+			}
+			if s.away && !s.patient {
 				s.end()
 			} else {
 				r.join(s, v)
@@ -79,7 +84,7 @@ type Subscription struct {
 	everything bool            // whatever the policy
 	ids        []federation.ID // of the consumer, unless it is told everything
 
-	stop func(error) // is called when the registry becomes unavailable, with it locked; may be nil
+	stop func(error) // is called when it ends because the registry is unavailable, with that locked; may be nil
 
 	wake chan struct{} // holds one value when there may be something to take
 	over chan struct{} // closed when it ends because the registry is unavailable
@@ -88,9 +93,14 @@ type Subscription struct {
 
 	// Guarded by the mutex of registry.
 
-	begun   time.Time // zero before the subscriber has asked
-	patient bool      // whether it outlasts that the registry is unavailable
-	view    view      // of what the registry shows
+	begun time.Time // zero before the subscriber has asked, and while it knows that there is nothing to ask for
+	view  view      // of what the registry shows
+
+	// A patient subscriber knows of this path, and whether the registry is unavailable. One
+	// whose subscription is over is not patient any more.
+	patient bool
+	path    wire.Path
+	away    bool
 
 	// The subscriber was told this version in this view, but for what walk has told since and
 	// what ahead says; ahead is only set between two walks. Told is nil while the subscriber
@@ -174,34 +184,24 @@ func (s *Subscription) Close() {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
 	s.registry.leave(s)
-	s.told, s.walk, s.ahead = nil, nil, nil
+	s.told, s.walk, s.ahead, s.patient = nil, nil, nil, false
 }
 
 // end ends the subscription because the registry is unavailable.
 func (s *Subscription) end() {
-	s.told, s.walk, s.ahead = nil, nil, nil
+	s.told, s.walk, s.ahead, s.patient = nil, nil, nil, false
 	close(s.over)
 	if s.stop != nil {
-		s.stop(errUnavailable)
+		s.stop(ErrUnavailable)
 	}
 }
 
-// Available waits until the registry is available, or until ctx ends, for a subscription that is
-// patient until then.
-func (s *Subscription) Available(ctx context.Context) {
-	for ctx.Err() == nil {
-		s.registry.mu.Lock()
-		available := s.registry.shown.Load().unavailable == ""
-		s.patient = !available
-		s.registry.mu.Unlock()
-		if available {
-			return
-		}
-		select {
-		case <-s.wake:
-		case <-ctx.Done():
-		}
-	}
+// Away reports whether the registry is unavailable, as far as the subscriber knows. It need not
+// be told of that at the beginning.
+func (s *Subscription) Away() bool {
+	s.registry.mu.Lock()
+	defer s.registry.mu.Unlock()
+	return s.away
 }
 
 // Next returns the next event, and waits until there is one. It fails when ctx ends,
@@ -214,7 +214,7 @@ func (s *Subscription) Next(ctx context.Context) (federation.Event, error) {
 		}
 		select {
 		case <-s.over:
-			return federation.Event{}, errUnavailable
+			return federation.Event{}, ErrUnavailable
 		default:
 		}
 		select {
@@ -287,15 +287,19 @@ func (s *Subscription) Over() <-chan struct{} { return s.over }
 const maxSkipped = 4096
 
 // Take appends up to n updates, and does not wait for any. While the registry is
-// unavailable there are none: what it holds since then may be a part. When there are
-// fewer than n, Wake says when to try again. Only one goroutine may call it at a time.
+// unavailable there are none but the one that says so: what it holds since then may be a
+// part. When there are fewer than n, Wake says when to try again. Only one goroutine may call
+// it at a time.
 func (s *Subscription) Take(updates []Update, n int) []Update {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
 	end, skip := len(updates)+n, maxSkipped
-	for s.told != nil && len(updates) < end {
+	for len(updates) < end {
 		shown := s.registry.shown.Load()
-		if s.policy = shown.policy; shown.unavailable != "" {
+		if s.policy = shown.policy; s.patient && s.availability(shown) {
+			return append(updates, s.tellAvailability(shown))
+		}
+		if s.told == nil || shown.unavailable != "" {
 			break
 		}
 		if s.walk == nil {
@@ -321,6 +325,36 @@ func (s *Subscription) Take(updates []Update, n int) []Update {
 		s.arrive(s.registry.shown.Load())
 	}
 	return updates
+}
+
+// sameAvailability reports whether patient subscribers need not be told more than services.
+func (v *version) sameAvailability(before *version) bool {
+	return v.unavailable == before.unavailable && slices.Equal(v.path, before.path)
+}
+
+// availability reports whether a patient subscriber has to be told that the registry is not
+// available any more, that it is again, or that the services come by another path.
+func (s *Subscription) availability(shown *version) bool {
+	if shown.unavailable != "" {
+		return !s.away
+	}
+	return s.away || !slices.Equal(s.path, shown.path)
+}
+
+// tellAvailability returns the update that tells it.
+func (s *Subscription) tellAvailability(shown *version) Update {
+	if shown.unavailable != "" {
+		if s.told == nil {
+			s.told, s.toldView = shown, s.view // of which the subscriber has all
+		}
+		s.away, s.marked, s.begun = true, false, time.Time{}
+		return Update{Event: federation.Event{Operation: federation.Unavailable}}
+	}
+	if s.away {
+		s.away, s.begun = false, time.Now()
+	}
+	s.path = shown.path
+	return Update{Event: federation.Event{Operation: federation.Available, Header: federation.Header{Path: s.registry.through(shown).Header()}}}
 }
 
 // begin begins the walk to what is shown. The lock is released meanwhile.
@@ -402,6 +436,10 @@ func (s *Subscription) Withdrawn(u *Update) bool {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
 	if shown = s.registry.shown.Load(); shown.unavailable != "" {
+		if s.patient { // which would not learn later that the update was not sent
+			s.registry.leave(s)
+			s.end()
+		}
 		return true
 	}
 	e := shown.find(u.Name)

@@ -14,6 +14,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // tier is a process of the simulation: the origin, which has only a registry, a relay, or
@@ -29,6 +30,7 @@ type tier struct {
 	catalog  *source.Catalog
 	replica  *replica
 	end      func()
+	serves   []context.CancelCauseFunc // end the streams of its consumers
 
 	persist bool
 	saved   *saved // the file; nil without one
@@ -66,6 +68,7 @@ type item struct {
 	at     time.Time
 	header bool
 	path   wire.Path
+	waits  bool // the owner is unavailable as the stream opens, and tells its path later
 	event  federation.Event
 	err    error
 }
@@ -93,16 +96,18 @@ func (q *queue) take(before time.Time) []item {
 // pump carries what a subscription says to the queue until either ends.
 func (q *queue) pump(ctx context.Context, s *registry.Subscription, path wire.Path) {
 	defer s.Close()
-	header := item{header: true, path: path}
-	for {
+	header := item{header: true, path: path, waits: s.Away()}
+	if header.waits {
+		q.put(header)
+	}
+	for first := true; ; first = false {
 		ev, err := s.Next(ctx)
 		if err != nil {
 			q.put(item{err: err})
 			return
 		}
-		if header.header {
+		if first && !header.waits {
 			q.put(header)
-			header.header = false
 		}
 		q.put(item{event: ev})
 	}
@@ -152,7 +157,6 @@ func (t *tier) startRelay(rules catalog.Rules) {
 	t.replica = newReplica(rules, r.publish)
 	t.replica.accept = r.accept
 	t.end = func() {
-		t.registry.SetUnavailable("the process has ended")
 		cancel()
 		<-ended
 	}
@@ -169,11 +173,11 @@ func (t *tier) stop(gracefully bool) {
 		}
 		t.lose(nil)
 	}
-	if t.from == nil {
-		t.registry.SetUnavailable("the process has ended")
+	for _, end := range t.serves {
+		end(errReset)
 	}
 	t.end()
-	t.end, t.registry, t.catalog, t.replica = nil, nil, nil, nil
+	t.serves, t.end, t.registry, t.catalog, t.replica = nil, nil, nil, nil, nil
 }
 
 // save writes the file.
@@ -210,7 +214,8 @@ func (t *tier) open(now time.Time) {
 	t.replica.change(t.replica.catalog.Opened)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	t.stream = stream{to: other, close: cancel, queue: new(queue)}
-	subscription := other.registry.Subscribe()
+	other.serves = append(other.serves, cancel)
+	subscription := other.registry.SubscribeAs(registry.Consumer{Patient: t.world.random.IntN(2) == 0})
 	go t.queue.pump(ctx, subscription, other.registry.Path())
 }
 
@@ -239,9 +244,10 @@ func (t *tier) renew() bool {
 }
 
 var (
-	errSilent  = errors.New("the owner is silent")
-	errReset   = errors.New("connection reset")
-	errRewired = errors.New("another owner is configured")
+	errSilent      = errors.New("the owner is silent")
+	errReset       = errors.New("connection reset")
+	errUnavailable = errors.New("the owner is unavailable")
+	errRewired     = errors.New("another owner is configured")
 )
 
 // work does what the process has to do now, and reports whether it did anything.
@@ -274,21 +280,53 @@ func (t *tier) work(now time.Time) bool {
 			t.lose(i.err)
 			return true
 		case i.header:
-			t.replica.path = i.path
-			if err := t.replica.accept(i.path); err != nil {
-				t.lose(err)
+			t.replica.change(func(time.Time) { t.replica.catalog.Marked() })
+			if i.waits {
+				t.apply(federation.Event{Operation: federation.Unavailable})
+			} else if !t.follow(i.path) {
 				return true
 			}
-			t.replica.change(func(time.Time) { t.replica.catalog.Marked() })
+		case i.event.Operation == federation.Available:
+			path := must.Value(wire.ParsePath(i.event.Header.Path))
+			if !t.apply(i.event) || !t.follow(path) {
+				return true
+			}
 		default:
-			t.replica.change(func(now time.Time) {
-				if err := t.replica.catalog.Apply(i.event, now); err != nil {
-					t.world.wrongf("%s refuses an event: %v", t.name, err)
-				}
-			})
+			t.apply(i.event)
 		}
 	}
 	return len(items) > 0
+}
+
+// follow takes the path by which services come, or loses the stream.
+func (t *tier) follow(path wire.Path) bool {
+	t.replica.path = path
+	err := t.replica.accept(path)
+	if err != nil {
+		t.lose(err)
+	}
+	return err == nil
+}
+
+// apply has the replica take an event. It loses a stream that cannot go on.
+func (t *tier) apply(ev federation.Event) bool {
+	switch ev.Operation {
+	case federation.Unavailable:
+		t.replica.failure, t.replica.outdated = errUnavailable, true
+	case federation.Available:
+		t.replica.failure, t.replica.outdated = nil, true
+	}
+	var err error
+	t.replica.change(func(now time.Time) { err = t.replica.catalog.Apply(ev, now) })
+	switch {
+	case err == nil:
+		return true
+	case ev.Operation == federation.Available:
+		t.lose(err)
+	default:
+		t.world.wrongf("%s refuses an event: %v", t.name, err)
+	}
+	return false
 }
 
 // replica is a catalog with the rules by which a mirror publishes it.
