@@ -790,3 +790,22 @@ func BenchmarkFullSync(b *testing.B) {
 		})
 	}
 }
+
+// A stream of an earlier build, by which it shows a newer certificate for another one, is no
+// subscription: it ends with OK, and nothing becomes of it.
+func TestRenewalOfEarlierBuilds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		upsert(t, f.registry, service("a", 1))
+		stream := must.Get(rdpb.NewDiscoveryServiceClient(f.dial(t, consumerID)).EstablishStream(
+			metadata.AppendToOutgoingContext(t.Context(), "federation-renew", "token")))(t)
+		must.Do(t, stream.CloseSend())
+		if m, err := stream.Recv(); !errors.Is(err, io.EOF) {
+			t.Errorf("received %v, %v, expected the end", m, err)
+		}
+		synctest.Wait()
+		if stats := f.server.Stats().Catalogs[""]; stats.Consumers[wire.V1Alpha2] != 0 || f.logged.String() != "" {
+			t.Errorf("%v streams are open, and the log is:\n%s", stats.Consumers, f.logged)
+		}
+	})
+}
