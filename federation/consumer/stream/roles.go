@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -80,6 +81,23 @@ type offer struct {
 // NewAcceptor returns an Acceptor, on which no stream waits.
 func NewAcceptor() *Acceptor { return &Acceptor{make(chan *offer)} }
 
+// successorTimeout is how long another stream is waited for after one that the owner has closed:
+// it has opened the other one before, to take the place, but both come by ways of their own.
+const successorTimeout = time.Second
+
+// successor returns a stream that takes the place of one that the owner has closed, or nil.
+func (a *Acceptor) successor(ctx context.Context) *offer {
+	limit := time.NewTimer(successorTimeout)
+	defer limit.Stop()
+	select {
+	case o := <-a.offers:
+		return o
+	case <-limit.C:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
 var errLeft = errors.New("the subscription has ended")
 
 // Subscribe lets the Consumer use one half of a stream, and returns why it does not any
@@ -121,11 +139,8 @@ func (c *Consumer) attend(ctx context.Context) error {
 			return nil //nolint:nilerr // ctx has ended, and so the session
 		}
 		next = nil
-		if errors.Is(err, io.EOF) { // the owner may have opened another one, to take its place
-			select {
-			case next = <-c.config.Accept.offers:
-			default:
-			}
+		if errors.Is(err, io.EOF) && c.config.Sink.Complete() { // the place of a part of a catalog is not taken
+			next = c.config.Accept.successor(ctx)
 		}
 		if next == nil {
 			ending := classify(err)
