@@ -114,7 +114,8 @@ type Limits = gate.Limits
 //
 // A registry that does not hold a whole catalog is made unavailable with
 // SetUnavailable. Its streams, and those for whose server name there is no catalog, end
-// with Unavailable: consumers keep the catalog that they have, and retry with
+// with Unavailable, but for those of consumers that can be told it on their streams
+// ([wire.AvailabilityHeader]). Consumers keep the catalog that they have, and retry with
 // backoff. Foreign consumers do so too, because the specification says it of no other
 // code.
 //

@@ -300,10 +300,11 @@ var ErrUnavailable = status.Error(codes.Unavailable, "the catalog is not availab
 // SetUnavailable says why the catalog cannot be told as a whole just now, or with ""
 // that it can be. A new registry is available.
 //
-// While there is a reason, every stream of the registry ends with the code Unavailable:
-// consumers keep the catalog that they have, and come back. The reason is for Stats, and
+// While there is a reason, every stream of the registry ends with the code Unavailable, but
+// for those of patient consumers, which are told it on their streams (see [Consumer]). They
+// keep the catalog that they have, and the others come back. The reason is for Stats, and
 // they are not told it. What the registry holds may change meanwhile, and no consumer is
-// told of it. Streams that are open end even if the reason is gone at once.
+// told of it. Streams that are not patient end even if the reason is gone at once.
 //
 // A stream that ends so may have got a part of the catalog, but then not its end
 // marker, or all of it as it was before.

@@ -4,7 +4,7 @@
 // The source is away from the moment at which the stream is lost, before anything else
 // is published, and until the owner has said again what its catalog is, which is published
 // before. In a catalog that has no lifetime for the source ([source.NoLifetime]),
-// consumers get Unavailable meanwhile. So their own retention counts from the loss of the
+// the catalog is unavailable to consumers meanwhile. So their own retention counts from the loss of the
 // origin, through any number of relays, and never adds up.
 //
 // A stream that the relay replaces on purpose is no loss.
