@@ -33,7 +33,7 @@ type document struct {
 			Socket       string   `yaml:"socket" as:"socket"`
 			TrustDomains []string `yaml:"trust_domains" as:"trust" least:"one is required; leave it out for none"`
 		} `yaml:"spiffe" needs:"socket"`
-		Grace time.Duration `yaml:"grace" as:"duration" min:"0s" max:"24h" default:"1m"` // mtls.DefaultGrace
+		Grace time.Duration `yaml:"grace" as:"duration" default:"1m" max:"24h" min:"0s"` // mtls.DefaultGrace
 	} `yaml:"identity" one:"files spiffe" why:"the identity has one origin"`
 	Catalogs []*catalog `yaml:"catalogs" one:"sources relay" least:"one is required" why:"the catalog of another owner is not mixed with others; give it a catalog with a server_name of its own"`
 }

@@ -28,9 +28,9 @@ type Registration struct {
 	Store string
 	Etcd  *Etcd
 
-	Convergence time.Duration `yaml:"convergence" as:"duration" min:"1s" max:"1h" default:"2m"` // how long after a start providers have to come back
-	Linger      time.Duration `yaml:"linger" as:"duration" min:"0s" max:"1h" default:"30s"`     // how long the last node of a service that has expired stays; 0 for not at all
-	MaxNodes    int           `yaml:"max_nodes" as:"number" max:"1000000" default:"1000000"`
+	Convergence time.Duration `yaml:"convergence" as:"duration" default:"2m" max:"1h" min:"1s"` // how long after a start providers have to come back
+	Linger      time.Duration `yaml:"linger" as:"duration" default:"30s" max:"1h" min:"0s"`     // how long the last node of a service that has expired stays; 0 for not at all
+	MaxNodes    int           `yaml:"max_nodes" as:"number" default:"1000000" max:"1000000"`
 }
 
 // Etcd is a cluster of etcd that keeps what is registered.

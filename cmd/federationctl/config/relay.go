@@ -24,11 +24,11 @@ type Relay struct {
 	Version    wire.Version    `yaml:"api" as:"version" default:"v1alpha2"`                                                                                    // of the API
 
 	Zones       []federation.FQDN `yaml:"zones" as:"zone" least:"one is required; leave it out for all"` // that the owner may publish in; empty for everywhere
-	Settle      time.Duration     `yaml:"settle" as:"duration" min:"100ms" max:"10m" default:"5s"`       // how long an owner is silent that does not mark the end of its catalog
-	Keepalive   time.Duration     `yaml:"keepalive" as:"duration" min:"10s" max:"24h" default:"1m"`      // between two pings
-	MaxMessage  int               `yaml:"max_message" as:"size" min:"64KiB" max:"1GiB" default:"16MiB"`  // octets
-	MaxServices int               `yaml:"max_services" as:"number" max:"1073741824" default:"1000000"`
-	MaxCatalog  int64             `yaml:"max_catalog" as:"size" min:"1MiB" max:"1024GiB" default:"1GiB"` // octets; see catalog.Size
+	Settle      time.Duration     `yaml:"settle" as:"duration" default:"5s" max:"10m" min:"100ms"`       // how long an owner is silent that does not mark the end of its catalog
+	Keepalive   time.Duration     `yaml:"keepalive" as:"duration" default:"1m" max:"24h" min:"10s"`      // between two pings
+	MaxMessage  int               `yaml:"max_message" as:"size" default:"16MiB" max:"1GiB" min:"64KiB"`  // octets
+	MaxServices int               `yaml:"max_services" as:"number" default:"1000000" max:"1073741824"`
+	MaxCatalog  int64             `yaml:"max_catalog" as:"size" default:"1GiB" max:"1024GiB" min:"1MiB"` // octets; see catalog.Size
 	Persist     string            `yaml:"persist"`                                                       // path of the file that keeps the catalog through a restart; empty for none
 }
 
