@@ -1,6 +1,7 @@
 package registrytest
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"runtime"
@@ -53,18 +54,30 @@ type Holder struct {
 
 	Held    map[string]*federation.Service
 	Ended   bool
+	waits   bool            // until the registry is available
 	catalog map[string]bool // names that have been told before the end marker
 }
 
-// NewHolder returns a subscriber that has been told nothing.
+// NewHolder returns a subscriber that has been told nothing. S is nil for one on a stream.
 func NewHolder(s *registry.Subscription, ids []federation.ID) *Holder {
-	return &Holder{Subscription: s, IDs: ids, Held: make(map[string]*federation.Service), catalog: make(map[string]bool)}
+	return &Holder{Subscription: s, IDs: ids, waits: s != nil && s.Away(), Held: make(map[string]*federation.Service), catalog: make(map[string]bool)}
 }
 
 // apply holds an update, and returns what is wrong with it whatever is true. Upserted is
 // nil for a deletion and for the end of the catalog.
 func (h *Holder) apply(u registry.Update) (upserted *federation.Service, err error) {
+	if h.waits && u.Operation != federation.Available {
+		return nil, fmt.Errorf("told %v %s while the registry is unavailable", u.Operation, u.Name)
+	}
 	switch u.Operation {
+	case federation.Unavailable:
+		h.waits, h.Ended = true, false
+		clear(h.catalog)
+	case federation.Available:
+		if !h.waits {
+			return nil, errors.New("told of another path, which there is not")
+		}
+		h.waits = false
 	case federation.Upsert:
 		upserted = u.Encoded.Service()
 		if !h.Ended && h.catalog[u.Name] {
@@ -264,7 +277,10 @@ func (w *World) Do(op byte) {
 		w.exports = exports
 	case 10:
 		switch {
-		case w.away || len(w.Holders) > 5:
+		case len(w.Holders) > 5:
+		case w.away:
+			ids := w.IDs()
+			w.Holders = append(w.Holders, NewHolder(r.SubscribeAs(registry.Consumer{IDs: ids, Patient: true}), ids))
 		case w.IntN(5) == 0:
 			h := NewHolder(r.Subscribe(), nil)
 			h.Everything = true
@@ -299,7 +315,7 @@ func (w *World) Do(op byte) {
 
 // subscribe returns a subscriber that holds nothing.
 func (w *World) subscribe(ids []federation.ID) *Holder {
-	return NewHolder(w.Registry.SubscribeAs(registry.Consumer{IDs: ids}), ids)
+	return NewHolder(w.Registry.SubscribeAs(registry.Consumer{IDs: ids, Patient: w.IntN(2) == 0}), ids)
 }
 
 // take takes up to n updates, which must be what the policy in force tells.
@@ -532,7 +548,7 @@ func (w *World) takeAtOnce(h *Holder, p possible, n int) {
 			if err != nil {
 				w.tb.Errorf("subscriber %v is %v", h.IDs, err)
 			}
-			if u.Operation != federation.End && !p.allows(h, u.Name, got) {
+			if u.Name != "" && !p.allows(h, u.Name, got) {
 				w.tb.Errorf("subscriber %v is told %+v of %s, which no policy that was in force tells", h.IDs, got, u.Name)
 			}
 		}
