@@ -286,9 +286,9 @@ func (w *World) Do(op byte) {
 			h.Everything = true
 			w.Holders = append(w.Holders, h)
 		case w.IntN(2) == 0:
-			w.Holders = append(w.Holders, w.comeBack(w.IDs(), w.Remembered(), 1<<w.IntN(10)))
+			w.Holders = append(w.Holders, w.comeBack(w.IDs(), w.Remembered(), 1<<w.IntN(10), w.IntN(2) == 0))
 		default:
-			w.Holders = append(w.Holders, w.subscribe(w.IDs()))
+			w.Holders = append(w.Holders, w.subscribe(w.IDs(), w.IntN(2) == 0))
 		}
 	case 11:
 		if i := w.IntN(8); i < len(w.Holders) {
@@ -314,8 +314,8 @@ func (w *World) Do(op byte) {
 }
 
 // subscribe returns a subscriber that holds nothing.
-func (w *World) subscribe(ids []federation.ID) *Holder {
-	return NewHolder(w.Registry.SubscribeAs(registry.Consumer{IDs: ids, Patient: w.IntN(2) == 0}), ids)
+func (w *World) subscribe(ids []federation.ID, patient bool) *Holder {
+	return NewHolder(w.Registry.SubscribeAs(registry.Consumer{IDs: ids, Patient: patient}), ids)
 }
 
 // take takes up to n updates, which must be what the policy in force tells.
@@ -499,9 +499,9 @@ func (w *World) StepAtOnce() {
 	}
 	fresh := make([]*Holder, w.IntN(3))
 	for i := range fresh {
-		ids, state, buckets := w.IDs(), w.Remembered(), 1<<w.IntN(10)
+		ids, state, buckets, patient := w.IDs(), w.Remembered(), 1<<w.IntN(10), w.IntN(2) == 0
 		running.Go(func() {
-			fresh[i] = w.comeBack(ids, state, buckets)
+			fresh[i] = w.comeBack(ids, state, buckets, patient)
 			w.takeAtOnce(fresh[i], p, 10)
 		})
 	}
@@ -578,10 +578,10 @@ func (w *World) Remembered() map[string]*federation.Service {
 
 // comeBack returns a subscriber that holds services already. What is in a bucket that is
 // not selected counts as held, and all else as not told yet.
-func (w *World) comeBack(ids []federation.ID, state map[string]*federation.Service, buckets int) *Holder {
+func (w *World) comeBack(ids []federation.ID, state map[string]*federation.Service, buckets int, patient bool) *Holder {
 	resumed := ResumeAs(w.Registry, ids, Plain, SumOf(w.tb, Plain, state).Fold(buckets))
 	if resumed == nil {
-		return w.subscribe(ids)
+		return w.subscribe(ids, patient)
 	}
 	w.counts.Lock()
 	defer w.counts.Unlock()
