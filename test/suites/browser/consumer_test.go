@@ -11,6 +11,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
 )
 
 const many = 100_000 // services of the largest catalog
@@ -35,9 +36,9 @@ func TestConsumer(t *testing.T) {
 	gone, goneAt := owner(t, folder, "gone", catalogOf(service("gone", "gone.fed.example", "192.0.2.4")))
 	_, strict := owner(t, folder, "strict", catalogOf(service("strict", "strict.fed.example", "192.0.2.5")), "--allow-id", "spiffe://elsewhere.example/consumer")
 	slow := stall(t, large, 200_000)
-	nobody := address(t)
+	nobody := loopback.Address(t)
 
-	dns, at := address(t), address(t)
+	dns, at := loopback.Address(t), loopback.Address(t)
 	base := "http://" + at
 	block := func(owner string, more string) string {
 		return fmt.Sprintf("    federation {\n        owner %s\n        tls %[2]s/consumer.pem %[2]s/consumer-key.pem %[2]s/ca.pem\n%s    }\n", owner, folder, more)

@@ -9,6 +9,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
 )
 
 // TestOwner shows an owner with a file that is broken, a program that has registered, an
@@ -25,7 +26,7 @@ func TestOwner(t *testing.T) {
   services: ["*.fed.example"]
   ttl: {min: 2s, max: 1m, default: 30s}
 `)
-	at, statusAt, dns, base := address(t), address(t), address(t), ""
+	at, statusAt, dns, base := loopback.Address(t), loopback.Address(t), loopback.Address(t), ""
 	base = "http://" + statusAt
 	start(t, "federationctl", "serve", "--config", write(t, folder, "owner.yaml", fmt.Sprintf(`listen: %q
 status: %q

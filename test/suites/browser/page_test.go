@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,6 +19,8 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // tab is a tab of a browser. It fails the test when the page asks anybody but its own
@@ -76,16 +77,10 @@ func TestMain(m *testing.M) {
 // open opens a tab for the pages of a server.
 func open(t *testing.T, base string) *tab {
 	t.Helper()
-	axe, err := os.ReadFile("node_modules/axe-core/axe.min.js")
-	if err != nil {
-		t.Fatalf("%v; make e2e-browser installs it", err)
-	}
+	axe := must.Get(os.ReadFile("node_modules/axe-core/axe.min.js"))(t) // make e2e-browser installs it
 	first := browser(t)
 	// A window of its own: what is behind another tab is not drawn.
-	id, err := target.CreateTarget("about:blank").WithNewWindow(true).Do(cdp.WithExecutor(first, chromedp.FromContext(first).Browser))
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := must.Get(target.CreateTarget("about:blank").WithNewWindow(true).Do(cdp.WithExecutor(first, chromedp.FromContext(first).Browser)))(t)
 	ctx, cancel := chromedp.NewContext(first, chromedp.WithTargetID(id))
 	t.Cleanup(cancel)
 	b := &tab{t: t, ctx: ctx, base: base, axe: string(axe)}
@@ -126,9 +121,7 @@ func (b *tab) run(actions ...chromedp.Action) {
 	if b.asked == 0 { // the first run makes the browser, which must outlive it
 		ctx = b.ctx
 	}
-	if err := chromedp.Run(ctx, actions...); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Do(b.t, chromedp.Run(ctx, actions...))
 }
 
 // follow runs what makes the browser go to another page, and waits for that page.
@@ -136,9 +129,7 @@ func (b *tab) follow(actions ...chromedp.Action) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
-	if _, err := chromedp.RunResponse(ctx, actions...); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Get(chromedp.RunResponse(ctx, actions...))(b.t)
 }
 
 // unfold opens whatever is folded up: a few of many services will do.
@@ -183,9 +174,8 @@ var looks = []struct {
 func keep(t *testing.T, name string, content []byte) {
 	t.Helper()
 	folder := filepath.Join(bin, "browser")
-	if err := errors.Join(os.MkdirAll(folder, 0o755), os.WriteFile(filepath.Join(folder, name), content, 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(folder, 0o755))
+	must.Do(t, os.WriteFile(filepath.Join(folder, name), content, 0o644))
 }
 
 // look keeps screenshots of a page, as it is at load and unfolded, and has axe look at the
@@ -231,12 +221,8 @@ func (b *tab) look(name, path string, most int64) {
 			Passes     int
 			Violations []string
 		}
-		if err := json.Unmarshal(found, &text); err != nil {
-			b.t.Fatal(err)
-		}
-		if err := json.Unmarshal([]byte(text), &result); err != nil {
-			b.t.Fatal(err)
-		}
+		must.Do(b.t, json.Unmarshal(found, &text))
+		must.Do(b.t, json.Unmarshal([]byte(text), &result))
 		if result.Passes == 0 {
 			b.t.Errorf("%s, %s: axe has checked nothing", path, l.name)
 		}

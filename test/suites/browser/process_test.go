@@ -1,10 +1,10 @@
 package browser
 
 import (
-	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -12,12 +12,14 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
 // bin is where `make build` puts the binaries, and the screenshots go.
@@ -32,69 +34,21 @@ var bin = func() string {
 // patience bounds each wait for something that must happen.
 const patience = 90 * time.Second
 
-// ports are below the ephemeral ones, which the system gives to clients.
-const firstPort, lastPort = 10_000, 32_000
-
-var tried atomic.Int64
-
-func init() { tried.Store(rand.Int64N(lastPort - firstPort)) }
-
-// address returns 127.0.0.1 with a port that is free for UDP and TCP.
-func address(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		free := fmt.Sprintf("127.0.0.1:%d", firstPort+tried.Add(1)%(lastPort-firstPort))
-		l, err := net.Listen("tcp", free)
-		if err != nil {
-			continue
-		}
-		p, err := net.ListenPacket("udp", free)
-		l.Close()
-		if err == nil {
-			p.Close()
-			return free
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
-}
-
 // process is a binary of this project that runs.
 type process struct {
-	t    *testing.T
-	name string
 	cmd  *exec.Cmd
-	log  lockedBuffer
+	log  testlog.Buffer
 	once sync.Once
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // start runs a binary until the end of the test, or until kill. When the test fails, its
 // log is shown.
 func start(t *testing.T, name string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, name: name, cmd: exec.Command(filepath.Join(bin, name), args...)}
+	p := &process{cmd: exec.Command(filepath.Join(bin, name), args...)}
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
 	p.cmd.WaitDelay = time.Second // for a program that federationctl register has started
-	if err := p.cmd.Start(); err != nil {
-		t.Fatalf("%v; make build makes it", err)
-	}
+	must.Do(t, p.cmd.Start())     // make build makes it
 	t.Cleanup(func() {
 		p.end(syscall.SIGTERM)
 		if t.Failed() {
@@ -129,12 +83,8 @@ func pki(t *testing.T) string {
 func write(t *testing.T, folder, name, text string) string {
 	t.Helper()
 	path := filepath.Join(folder, name)
-	if err := os.WriteFile(path+".new", []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path+".new", []byte(text), 0o644))
+	must.Do(t, os.Rename(path+".new", path))
 	return path
 }
 
@@ -151,7 +101,7 @@ func catalogOf(services ...string) string {
 // listens.
 func owner(t *testing.T, folder, name, text string, flags ...string) (*process, string) {
 	t.Helper()
-	at := address(t)
+	at := loopback.Address(t)
 	p := start(t, "federationctl", append([]string{
 		"serve", "--listen", at, "--catalog", write(t, folder, name+".yaml", text),
 		"--cert", folder + "/owner.pem", "--key", folder + "/owner-key.pem", "--ca", folder + "/ca.pem",
@@ -206,18 +156,8 @@ func read(base string) (s status, err error) {
 // each consumer, and then no more.
 func stall(t *testing.T, owner string, after int64) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var mu sync.Mutex
-	var open []net.Conn
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	var running sync.WaitGroup
-	keep := func(c net.Conn) {
-		mu.Lock()
-		defer mu.Unlock()
-		open = append(open, c)
-	}
 	running.Go(func() {
 		for {
 			near, err := l.Accept()
@@ -229,35 +169,17 @@ func stall(t *testing.T, owner string, after int64) string {
 				near.Close()
 				continue
 			}
-			keep(near)
-			keep(far)
-			running.Go(func() { pass(far, near, 1<<40) })
-			running.Go(func() { pass(near, far, after) })
+			context.AfterFunc(t.Context(), func() { // before what is cleaned up
+				near.Close()
+				far.Close()
+			})
+			running.Go(func() { _, _ = io.Copy(far, near) })
+			running.Go(func() { _, _ = io.CopyN(near, far, after) })
 		}
 	})
 	t.Cleanup(func() {
 		l.Close()
-		mu.Lock()
-		for _, c := range open {
-			c.Close()
-		}
-		mu.Unlock()
 		running.Wait()
 	})
 	return l.Addr().String()
-}
-
-// pass copies so many bytes from one connection to another.
-func pass(to, from net.Conn, n int64) {
-	buffer := make([]byte, 4096)
-	for n > 0 {
-		got, err := from.Read(buffer[:min(n, int64(len(buffer)))])
-		if err != nil {
-			return
-		}
-		if _, err := to.Write(buffer[:got]); err != nil {
-			return
-		}
-		n -= int64(got)
-	}
 }
