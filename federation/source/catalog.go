@@ -223,16 +223,17 @@ func (c *Catalog) path() wire.Path {
 	return nil
 }
 
-// turnTo has the registry tell another path. Streams that are open were told the one
-// before: they end, since their consumers could not tell a circle from it. It is judge
-// that makes the catalog available again.
+// turnTo has the registry tell another path. Streams that were told the one before and
+// cannot be told another end, since their consumers could not tell a circle from it.
 func (c *Catalog) turnTo(path wire.Path) {
 	if told := c.registry.Path(); slices.Equal(path, told[:len(told)-1]) {
 		return
 	}
+	release := c.registry.Hold() // patient consumers see no more of it than the path
+	defer release()
 	if c.reason == "" {
-		c.reason = "the services come by another way"
-		c.registry.SetUnavailable(c.reason)
+		c.registry.SetUnavailable("the services come by another way")
+		defer c.registry.SetUnavailable("")
 	}
 	_ = c.registry.SetPath(path) // Through has checked it
 }

@@ -248,6 +248,9 @@ func TestRenewalByAnotherWay(t *testing.T) {
 		registry.Delete("a")
 		await(t, "consumer", c.shown, "synced: b=192.0.2.1")
 		time.Sleep(time.Minute)
+		if slices.Contains(c.states, "stale") {
+			t.Errorf("the states of the consumer are %q", c.states)
+		}
 		if status := c.Status(); status.Hops() != 3 {
 			t.Errorf("the consumer knows of %d owners", status.Hops())
 		}
