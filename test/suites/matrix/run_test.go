@@ -257,6 +257,9 @@ func (r *run) serve(address string, b faultowner.Behaviour) {
 // halt ends all replicas, as a crash does.
 func (r *run) halt() {
 	for _, address := range r.config.Addresses {
+		r.network.unlisten(address) // a consumer that loses one must not find the next one just before that ends
+	}
+	for _, address := range r.config.Addresses {
 		if stop := r.stops[address]; stop != nil {
 			r.closed(address, r.network.newest(address)) // first: what the consumer does next must find the oracle up to date
 			stop()
