@@ -37,7 +37,8 @@ const (
 //
 // A response without operation, resource and resource_id is an Alive; whether
 // it is an End depends on the header of its stream. With a google.rpc.Status for a resource
-// it is an Unavailable, or an Available. An empty resource_url is accepted, since the resource names its own type.
+// it is an Unavailable, or an Available. An empty resource_url is accepted, since the resource
+// names its own type.
 //
 // A service is known by its name. The resource_id stands for the name only in a
 // DELETE whose resource has none: owners built on the public implementation choose
@@ -178,8 +179,8 @@ func Encode(event federation.Event, nonce, context string) (*rdpb.StreamResponse
 }
 
 // EncodeResource returns the resource in the message for an event: of an Upsert the
-// service, of an Unavailable or Available a status, and of an End none. A Delete has one with only the name in it, since the
-// public definitions require a resource in every response.
+// service, of an Unavailable or Available a status, and of an End none. A Delete has one with
+// only the name in it, since the public definitions require a resource in every response.
 //
 // It fails for a service with an unnamed instance, which v1alpha2 cannot express,
 // and for one that is not valid UTF-8.

@@ -198,7 +198,6 @@ func EncodeV1Alpha1(event federation.Event, nonce string, known bool) (*rdpb1.St
 	case federation.End:
 		return m, nil
 	case federation.Unavailable, federation.Available:
-		var err error
 		m.Resource, err = encodeAvailability(event)
 		return m, err
 	default:

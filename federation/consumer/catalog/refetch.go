@@ -52,9 +52,14 @@ func (c *Catalog) endRefetch() {
 	}
 	c.stream.refetch = refetch{}
 	c.retention = retention{losses: append(slices.Clip(c.retention.losses), loss{generation: c.generation - 1, at: r.at})}
+	c.countStale()
+}
+
+// countStale counts the services that only an earlier stream than the open one has announced.
+func (c *Catalog) countStale() {
 	c.count.stale = 0
-	for _, record := range c.records {
-		if !record.service.IsZero() && record.generation < c.generation {
+	for _, r := range c.records {
+		if !r.service.IsZero() && r.generation < c.generation {
 			c.count.stale++
 		}
 	}

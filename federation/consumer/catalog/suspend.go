@@ -34,11 +34,6 @@ func (c *Catalog) goOn() error {
 	}
 	c.stream, c.suspended = c.suspended, stream{}
 	c.retention.vouch(c.generation)
-	c.count.stale = 0
-	for _, r := range c.records {
-		if !r.service.IsZero() && r.generation < c.generation {
-			c.count.stale++
-		}
-	}
+	c.countStale()
 	return nil
 }
