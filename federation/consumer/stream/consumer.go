@@ -118,8 +118,9 @@ type Sink interface {
 	Opened(ctx context.Context)
 
 	// Announced says what the owner has announced in the header of the stream. It is
-	// called before the first update, and once more after an update with an Available. An error ends the stream: an UnwantedError for a
-	// while, and after any other one it is opened anew like one that was lost.
+	// called before the first update, and once more after an update with an Available. An
+	// error ends the stream: an UnwantedError for a while, and after any other one it is
+	// opened anew like one that was lost.
 	Announced(ctx context.Context, a Announcement) error
 
 	// Apply takes what came since the last call, in the order in which the owner
