@@ -106,8 +106,8 @@ func TestMetrics(t *testing.T) {
 	}
 
 	// Every metric has a series by now.
-	readme := must.Get(os.ReadFile("../README.md"))(t)
-	documented := regexp.MustCompile(`coredns_federation_[a-z_]+`).FindAllString(string(readme), -1)
+	operating := must.Get(os.ReadFile("../docs/operating.md"))(t)
+	documented := regexp.MustCompile(`coredns_federation_[a-z_]+`).FindAllString(string(operating), -1)
 	var exported []string
 	for _, series := range federationSeries(samples) {
 		name, _, _ := strings.Cut(series, "{")
@@ -119,7 +119,7 @@ func TestMetrics(t *testing.T) {
 	slices.Sort(documented)
 	slices.Sort(exported)
 	if d := cmp.Diff(slices.Compact(documented), slices.Compact(exported)); d != "" {
-		t.Errorf("metrics (-README +exported):\n%s", d)
+		t.Errorf("metrics (-docs/operating.md +exported):\n%s", d)
 	}
 
 	response := must.Get(http.Get("http://" + metrics + "/metrics"))(t)
