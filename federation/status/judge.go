@@ -3,6 +3,7 @@ package status
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,12 +13,15 @@ import (
 // Level is how bad something is.
 type Level int
 
-// The levels.
+// The levels. Each is the exit code of 'federationctl status --check'.
 const (
-	Well Level = iota
-	Look       // something to look at, by day
-	Act        // something to do: names are missing, or will be
+	Well Level = iota // nothing to do
+	Look              // look at it by day: names are still answered
+	Act               // act now: names are missing, or will be
 )
+
+// String returns the word for a level.
+func (l Level) String() string { return [...]string{"well", "look", "act"}[l] }
 
 // Condition is what an owner, a source, a registration, a catalog or a process can be in:
 // how bad that is, which sentence says it, and what to do about it. Whatever shows a status
@@ -26,7 +30,6 @@ type Condition struct {
 	Of       string // what is in it
 	State    string
 	Level    Level
-	Failing  bool   // names are missing or about to go, so nothing comes before it
 	Sentence string // a format of fmt
 	Remedy   string
 	Runbook  string // the section of docs/operating.md that says more
@@ -38,7 +41,6 @@ const (
 	ownerComparing
 	ownerSyncing
 	ownerConnecting
-	ownerUnreached
 	ownerStale
 	ownerNearExpiry
 	ownerExpired
@@ -62,6 +64,7 @@ const (
 	sourceCurrent
 	sourceAway
 	sourceKept
+	sourceNearLapse
 	sourceLapsed
 	sourceWaiting
 	sourceHeld
@@ -98,53 +101,53 @@ const (
 // conditions returns the table.
 func conditions() []Condition {
 	return []Condition{
-		ownerSynced:     {"owner", "synced", Well, false, "It is followed, and its catalog is complete.", nothing, "Owner states"},
-		ownerComparing:  {"owner", "syncing", Look, false, "A stream is open, and its catalog is being compared. What was known before is still answered.", awaitCatalog, "FederationConsumerOwnerStale"},
-		ownerSyncing:    {"owner", "syncing", Act, false, "A stream is open, and its first catalog is not complete yet. Names that are not known yet get SERVFAIL.", awaitCatalog, "FederationConsumerOwnerStale"},
-		ownerConnecting: {"owner", "connecting", Act, false, "There is no stream, and nothing is known of its catalog. Names that only this owner could know get SERVFAIL.", findReason, "FederationConsumerOwnerUnknown"},
-		ownerUnreached:  {"owner", "connecting", Act, true, "There is no stream, and nothing is known of its catalog. Names that only this owner could know get SERVFAIL.", findReason, "FederationConsumerOwnerUnknown"},
-		ownerStale:      {"owner", "stale", Act, false, "It is lost. Its last records are still answered, with a short TTL.", winTime, "FederationConsumerOwnerStale"},
-		ownerNearExpiry: {"owner", "stale", Act, true, "It is lost. Its last records are still answered, with a short TTL.", winTime, "FederationConsumerRetentionHalfGone"},
-		ownerExpired:    {"owner", "expired", Act, true, "It was lost for longer than its retention. Its records are gone.", "repair the owner or the network; its records come back with it (retention; log: \"owner is expired: the retention is over and its records are gone\")", "FederationConsumerOwnerExpired"},
-		ownerRetried:    {"owner", "parked", Act, true, "It has turned this side away, and is tried again every few minutes.%s", correctRetry, "FederationConsumerOwnerParked"},
-		ownerParked:     {"owner", "parked", Act, true, "It has turned this side away, and is not tried again until the certificates change or the configuration is reloaded.%s", correctReload, "FederationConsumerOwnerParked"},
-		ownerUnknown:    {"owner", "unknown", Look, false, "This page does not know the state.", "compare the versions of both programs", "Owner states"},
-		ownerDamaged:    {"owner", "damaged", Act, true, "It was restored in part only, and names that are not known get SERVFAIL until its catalog is complete: %s", "repair the disk that the file of persist is on, and the owner or the network: the file is written anew with its complete catalog", "Persistence"},
-		ownerHeld:       {"owner", "held", Act, false, "%s did not come again, and are answered until the retention ends.", "ask the owner whether they are to go, and have it delete them: it came back with less than half of its services", "Symptoms"},
-		ownerRefused:    {"owner", "refused", Look, false, "This side refuses the newest version of %s.", "have the owner correct the services, or permit here what is right", "FederationConsumerRefusals"},
-		ownerConflicts:  {"owner", "conflicts", Look, false, "Not published, because of conflicts or rules: %s.", "have one of those that want the name renamed, or change the order of owners in the Corefile, or rename", "FederationConsumerConflicts"},
+		ownerSynced:     {"owner", "synced", Well, "It is followed, and its catalog is complete.", nothing, "Owner states"},
+		ownerComparing:  {"owner", "syncing", Look, "A stream is open, and its catalog is being compared. What was known before is still answered.", awaitCatalog, "FederationConsumerOwnerStale"},
+		ownerSyncing:    {"owner", "syncing", Act, "A stream is open, and its first catalog is not complete yet. Names that are not known yet get SERVFAIL.", awaitCatalog, "FederationConsumerOwnerStale"},
+		ownerConnecting: {"owner", "connecting", Act, "There is no stream, and nothing is known of its catalog. Names that only this owner could know get SERVFAIL.", findReason, "FederationConsumerOwnerUnknown"},
+		ownerStale:      {"owner", "stale", Look, "It is lost. Its last records are still answered, with a short TTL.", winTime, "FederationConsumerOwnerStale"},
+		ownerNearExpiry: {"owner", "stale", Act, "It is lost. Its last records are still answered, with a short TTL.", winTime, "FederationConsumerRetentionHalfGone"},
+		ownerExpired:    {"owner", "expired", Act, "It was lost for longer than its retention. Its records are gone.", "repair the owner or the network; its records come back with it (retention; log: \"owner is expired: the retention is over and its records are gone\")", "FederationConsumerOwnerExpired"},
+		ownerRetried:    {"owner", "parked", Act, "It has turned this side away, and is tried again every few minutes.%s", correctRetry, "FederationConsumerOwnerParked"},
+		ownerParked:     {"owner", "parked", Act, "It has turned this side away, and is not tried again until the certificates change or the configuration is reloaded.%s", correctReload, "FederationConsumerOwnerParked"},
+		ownerUnknown:    {"owner", "unknown", Look, "This page does not know the state.", "compare the versions of both programs", "Owner states"},
+		ownerDamaged:    {"owner", "damaged", Act, "It was restored in part only, and names that are not known get SERVFAIL until its catalog is complete: %s", "repair the disk that the file of persist is on, and the owner or the network: the file is written anew with its complete catalog", "Persistence"},
+		ownerHeld:       {"owner", "held", Look, "%s did not come again, and are answered until the retention ends.", "ask the owner whether they are to go, and have it delete them: it came back with less than half of its services", "Symptoms"},
+		ownerRefused:    {"owner", "refused", Look, "This side refuses the newest version of %s.", "have the owner correct the services, or permit here what is right", "FederationConsumerRefusals"},
+		ownerConflicts:  {"owner", "conflicts", Look, "Not published, because of conflicts or rules: %s.", "have one of those that want the name renamed, or change the order of owners in the Corefile, or rename", "FederationConsumerConflicts"},
 
-		relayedSyncing:    {"relayed owner", "syncing", Act, false, "A stream is open, and its catalog is not complete yet.", awaitCatalog, "FederationOwnerCatalogUnavailable"},
-		relayedConnecting: {"relayed owner", "connecting", Act, true, "There is no stream, and nothing is known of its catalog.", findReason, "FederationOwnerCatalogUnavailable"},
-		relayedRetried:    {"relayed owner", "parked", Act, true, "It has turned this side away, and is tried again every few minutes.", correctRetry, "FederationOwnerCatalogUnavailable"},
-		relayedParked:     {"relayed owner", "parked", Act, true, "It has turned this side away, and is not tried again until the certificates change or the configuration is reloaded.", correctReload, "FederationOwnerCatalogUnavailable"},
-		relayedLost:       {"relayed owner", "lost", Act, false, "It is lost, and consumers count their own retention.", winTime, "FederationOwnerCatalogUnavailable"},
+		relayedSyncing:    {"relayed owner", "syncing", Act, "A stream is open, and its catalog is not complete yet.", awaitCatalog, "FederationOwnerCatalogUnavailable"},
+		relayedConnecting: {"relayed owner", "connecting", Act, "There is no stream, and nothing is known of its catalog.", findReason, "FederationOwnerCatalogUnavailable"},
+		relayedRetried:    {"relayed owner", "parked", Act, "It has turned this side away, and is tried again every few minutes.", correctRetry, "FederationOwnerCatalogUnavailable"},
+		relayedParked:     {"relayed owner", "parked", Act, "It has turned this side away, and is not tried again until the certificates change or the configuration is reloaded.", correctReload, "FederationOwnerCatalogUnavailable"},
+		relayedLost:       {"relayed owner", "lost", Look, "It is lost, and consumers count their own retention.", winTime, "FederationOwnerSourceAway"},
 
-		certificateExpired: {"certificate", "expired", Act, true, "%s has expired.", "replace the file, or repair what renews it; it is read again by itself", "FederationConsumerCertificateExpiring"},
-		certificateAging:   {"certificate", "expires soon", Look, false, "%s expires in %s.", "renew it, unless a machine does", "FederationConsumerCertificateAging"},
+		certificateExpired: {"certificate", "expired", Act, "%s has expired.", "replace the file, or repair what renews it; it is read again by itself", "FederationConsumerCertificateExpiring"},
+		certificateAging:   {"certificate", "expires soon", Look, "%s expires in %s.", "renew it, unless a machine does", "FederationConsumerCertificateAging"},
 
-		sourceCurrent:  {"source", "current", Well, false, "It is published as its origin has it.", nothing, "Consumers and sources of an owner"},
-		sourceAway:     {"source", "away", Act, false, "It is away: %s", repairSource, "FederationOwnerSourceAway"},
-		sourceKept:     {"source", "away", Act, false, "What it said last stays published for its lifetime, %s.", repairSource, "FederationOwnerSourceLifetimeHalfGone"},
-		sourceLapsed:   {"source", "lapsed", Act, true, "It has been away for its lifetime, %s, and its services are withdrawn: %s", repairSource, "FederationOwnerSourceLifetimeHalfGone"},
-		sourceWaiting:  {"source", "waiting", Act, false, "Nothing of it is published yet: its first state is not complete.", "repair the origin of the source, if it stays: nobody is served before all sources are known", "FederationOwnerCatalogUnavailable"},
-		sourceHeld:     {"source", "held", Act, false, "%s of it are held: its origin has them no more, and they are too many at once.", confirmHeld, "FederationOwnerServicesHeld"},
-		sourceReleases: {"source", "held", Act, false, "The first of them go %s, if they do not come back.", confirmHeld, "FederationOwnerServicesHeld"},
-		sourceRefused:  {"source", "refused", Look, false, "Some of its entries are no services.", "correct them in the source; the log names entries that it refuses", "Consumers and sources of an owner"},
-		sourceRelays:   {"source", "relays", Look, false, "The owner that it relays is to be looked at.", "see what is said of that owner", "When something is lost"},
+		sourceCurrent:   {"source", "current", Well, "It is published as its origin has it.", nothing, "Consumers and sources of an owner"},
+		sourceAway:      {"source", "away", Look, "It is away: %s", repairSource, "FederationOwnerSourceAway"},
+		sourceKept:      {"source", "away", Look, "What it said last stays published for its lifetime, %s.", repairSource, "FederationOwnerSourceAway"},
+		sourceNearLapse: {"source", "away", Act, "What it said last stays published for its lifetime, %s.", repairSource, "FederationOwnerSourceLifetimeHalfGone"},
+		sourceLapsed:    {"source", "lapsed", Act, "It has been away for its lifetime, %s, and its services are withdrawn: %s", repairSource, "FederationOwnerSourceLifetimeHalfGone"},
+		sourceWaiting:   {"source", "waiting", Act, "Nothing of it is published yet: its first state is not complete.", "repair the origin of the source, if it stays: nobody is served before all sources are known", "FederationOwnerCatalogUnavailable"},
+		sourceHeld:      {"source", "held", Act, "%s of it are held: its origin has them no more, and they are too many at once.", confirmHeld, "FederationOwnerServicesHeld"},
+		sourceReleases:  {"source", "held", Act, "The first of them go %s, if they do not come back.", confirmHeld, "FederationOwnerServicesHeld"},
+		sourceRefused:   {"source", "refused", Look, "Some of its entries are no services.", "correct them in the source; the log names entries that it refuses", "Consumers and sources of an owner"},
+		sourceRelays:    {"source", "relays", Look, "The owner that it relays is to be looked at.", "see what is said of that owner", "When something is lost"},
 
-		registrationStoreAway: {"registration", "store away", Act, false, "Its store is away: what is registered now is not stored.", "repair the store; programs register again by themselves", "FederationOwnerStoreAway"},
-		registrationConverges: {"registration", "converging", Look, false, "It converges for another %s: programs register again.", "wait; if it stays, find out why programs do not come back", "FederationOwnerConvergenceStuck"},
+		registrationStoreAway: {"registration", "store away", Act, "Its store is away: what is registered now is not stored.", "repair the store; programs register again by themselves", "FederationOwnerStoreAway"},
+		registrationConverges: {"registration", "converging", Look, "It converges for another %s: programs register again.", "wait; if it stays, find out why programs do not come back", "FederationOwnerConvergenceStuck"},
 
-		catalogServed:      {"catalog", "in order", Well, false, "Consumers have it as it is.", nothing, "Consumers and sources of an owner"},
-		catalogUnavailable: {"catalog", "unavailable", Act, true, "Consumers cannot have it: %s.", "repair the source that is waited for; consumers keep what they have meanwhile (metric federation_owner_catalog_unavailable)", "FederationOwnerCatalogUnavailable"},
-		catalogBehind:      {"catalog", "behind", Act, false, "A consumer is behind: it has not acknowledged a change for %s.", "find the consumer in the log, and what keeps it busy or cut off", "FederationOwnerConsumerLag"},
-		catalogRefused:     {"catalog", "refused in part", Look, false, "Consumers have refused services.", "correct what consumers refuse, or have them change their configuration (metric federation_owner_refused_total)", "FederationOwnerRefusals"},
+		catalogServed:      {"catalog", "in order", Well, "Consumers have it as it is.", nothing, "Consumers and sources of an owner"},
+		catalogUnavailable: {"catalog", "unavailable", Act, "Consumers cannot have it: %s.", "repair the source that is waited for; consumers keep what they have meanwhile (metric federation_owner_catalog_unavailable)", "FederationOwnerCatalogUnavailable"},
+		catalogBehind:      {"catalog", "behind", Look, "A consumer is behind: it has not acknowledged a change for %s.", "find the consumer in the log, and what keeps it busy or cut off", "FederationOwnerConsumerLag"},
+		catalogRefused:     {"catalog", "refused in part", Look, "Consumers have refused services.", "correct what consumers refuse, or have them change their configuration (metric federation_owner_refused_total)", "FederationOwnerRefusals"},
 
-		processFileBroken: {"process", "broken", Act, false, "%s not used as %s now: what was read before stays in force.", "correct the file: the reason has the line", "FederationOwnerFileBroken"},
-		processRestart:    {"process", "waits for a restart", Look, false, "The new value of %s waits for a restart.", "restart the owner when it suits", "The process of an owner"},
-		processTurnedAway: {"process", "turned away", Look, false, "%s %s turned away within the last hour.", "if a peer is to be let in, allow the identity that it has shown", "Consumers and sources of an owner"},
-		processWaits:      {"process", "not ready", Act, true, "It waits for %s.", "repair what it waits for", "FederationOwnerNotReady"},
+		processFileBroken: {"process", "broken", Look, "%s not used as %s now: what was read before stays in force.", "correct the file: the reason has the line", "FederationOwnerFileBroken"},
+		processRestart:    {"process", "waits for a restart", Look, "The new value of %s waits for a restart.", "restart the owner when it suits", "The process of an owner"},
+		processTurnedAway: {"process", "turned away", Look, "%s %s turned away within the last hour.", "if a peer is to be let in, allow the identity that it has shown", "Consumers and sources of an owner"},
+		processWaits:      {"process", "not ready", Act, "It waits for %s.", "repair what it waits for", "FederationOwnerNotReady"},
 	}
 }
 
@@ -158,7 +161,6 @@ type Finding struct {
 // Judgement is how something is, and why.
 type Judgement struct {
 	Level    Level
-	Failing  bool
 	Findings []Finding // none of what is well
 }
 
@@ -173,26 +175,7 @@ func (v *Judgement) find(which int, args ...any) {
 // Add adds a finding, which makes the verdict as bad as it is.
 func (v *Judgement) Add(f Finding) {
 	v.Findings = append(v.Findings, f)
-	v.Worsen(&Judgement{Level: f.Level, Failing: f.Failing})
-}
-
-// Worsen makes a verdict as bad as another one.
-func (v *Judgement) Worsen(than *Judgement) {
-	if than.Compare(v) > 0 {
-		v.Level, v.Failing = than.Level, than.Failing
-	}
-}
-
-// Compare returns a number above 0 if a verdict is worse than another one, below 0 if it is
-// better, and 0 if both are as bad.
-func (v *Judgement) Compare(with *Judgement) int {
-	if v.Failing != with.Failing && v.Level == with.Level {
-		if v.Failing {
-			return 1
-		}
-		return -1
-	}
-	return cmp.Compare(v.Level, with.Level)
+	v.Level = max(v.Level, f.Level)
 }
 
 // Judge says how an owner is, for who answers with what it publishes or, if relayed, for who
@@ -227,10 +210,6 @@ func (u *FollowedOwner) Judge(now time.Time, relayed bool) (v Judgement) {
 func (u *FollowedOwner) answered(v *Judgement, now time.Time) {
 	which := ownerIn(u.State, u.Known, u.NextAttempt)
 	switch which {
-	case ownerConnecting:
-		if u.Failure != "" {
-			which = ownerUnreached
-		}
 	case ownerStale:
 		if _, percent := u.Left(now); percent > 0 && percent < 50 {
 			which = ownerNearExpiry
@@ -321,7 +300,11 @@ func (s *Source) Judge(now time.Time) (v Judgement) {
 	case s.State == "away":
 		v.find(sourceAway, away)
 		if s.Lifetime != "" && s.Lifetime != "0s" { // a relay keeps nothing
-			v.find(sourceKept, Lasting(s.Lifetime))
+			which := sourceKept
+			if whole, err := time.ParseDuration(s.Lifetime); err == nil && !s.Since.IsZero() && now.Sub(s.Since) > whole/2 {
+				which = sourceNearLapse
+			}
+			v.find(which, Lasting(s.Lifetime))
 		}
 	case !s.Published:
 		v.find(sourceWaiting)
@@ -344,9 +327,9 @@ func (s *Source) Judge(now time.Time) (v Judgement) {
 		v.find(sourceRefused)
 	}
 	if s.Relay != nil {
-		if of := s.Relay.Judge(now, true); of.Compare(&v) > 0 {
+		if of := s.Relay.Judge(now, true); of.Level > v.Level {
 			v.find(sourceRelays)
-			v.Worsen(&of)
+			v.Level = of.Level
 		}
 	}
 	return v
@@ -392,12 +375,91 @@ func (p *Publisher) Judge(now time.Time) (v Judgement) {
 	return v
 }
 
-// Judge says how a process is, but for what it consists of.
+// Judge says how a process is with all that it consists of, in a few sentences, the worst
+// first.
 func (s *Status) Judge() (v Judgement) {
 	if !s.Ready {
 		v.find(processWaits, strings.Join(s.Waiting, ", "))
 	}
+	if s.Role == Consumer {
+		s.followed(&v)
+	} else {
+		s.published(&v)
+	}
 	return v
+}
+
+// sayf adds a sentence that sums something up.
+func (v *Judgement) sayf(level Level, format string, args ...any) {
+	v.Add(Finding{Condition{Level: level}, fmt.Sprintf(format, args...)})
+}
+
+// followed sums up the owners of a consumer.
+func (s *Status) followed(v *Judgement) {
+	if len(s.Owners) == 0 {
+		return
+	}
+	var of [Act + 1]int                // how many owners are at a level
+	var states [Act + 1]map[string]int // and how many of them are in which state
+	for i := range s.Owners {
+		u := &s.Owners[i]
+		level := u.Judge(s.Now, false).Level
+		if of[level]++; of[level] == 1 {
+			states[level] = make(map[string]int)
+		}
+		states[level][u.State]++
+	}
+	if of[Well] == len(s.Owners) {
+		v.sayf(Well, "Every owner is synced.")
+	}
+	for level := Act; level > Well; level-- {
+		var words []string
+		for _, state := range slices.Sorted(maps.Keys(states[level])) {
+			words = append(words, Number(states[level][state])+" "+state)
+		}
+		if of[level] > 0 {
+			v.sayf(level, "%s %s of %s: %s.", [...]string{"", "Look at", "Act on"}[level], Number(of[level]), Count(len(s.Owners), "owner"), strings.Join(words, ", "))
+		}
+	}
+}
+
+// published sums up what an owner publishes.
+func (s *Status) published(v *Judgement) {
+	type part struct {
+		what string
+		Judgement
+	}
+	var parts []part
+	add := func(what string, v Judgement) {
+		if v.Level > Well {
+			parts = append(parts, part{what, v})
+		}
+	}
+	if s.Publisher != nil {
+		add("This owner", s.Publisher.Judge(s.Now))
+	}
+	for i := range s.Catalogs {
+		c := &s.Catalogs[i]
+		judged, _ := c.Judge(s.Now)
+		add("Catalog "+catalogName(c.Name), judged)
+	}
+	for i := range s.Catalogs {
+		for j := range s.Catalogs[i].Sources {
+			of := &s.Catalogs[i].Sources[j]
+			add("Source "+of.Name, of.Judge(s.Now))
+		}
+	}
+	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(b.Level, a.Level) })
+	const most = 3
+	for _, p := range parts[:min(len(parts), most)] {
+		v.sayf(p.Level, "%s: %s", p.what, p.Findings[0].Says)
+	}
+	if more := len(parts) - most; more > 0 {
+		v.sayf(Well, "%s more to look at.", Number(more))
+	}
+	if v.Level == Well {
+		v.sayf(Well, "Everything is published as it should be.")
+	}
 }
 
 // Number returns a number with commas between thousands.

@@ -17,12 +17,8 @@ const manual = "../../docs/operating.md"
 
 // row returns a condition as a row of the table in the manual.
 func row(c Condition) string {
-	level := [...]string{"well", "look", "act"}[c.Level]
-	if c.Failing {
-		level += ", first"
-	}
 	more := fmt.Sprintf("[%s](#%s)", c.Runbook, strings.ReplaceAll(strings.ToLower(c.Runbook), " ", "-"))
-	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s |", c.Of, c.State, level, strings.ReplaceAll(strings.TrimSuffix(c.Sentence, ".%s"), "%s", "(...)"), c.Remedy, more)
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s |", c.Of, c.State, c.Level, strings.ReplaceAll(strings.TrimSuffix(c.Sentence, ".%s"), "%s", "(...)"), c.Remedy, more)
 }
 
 // TestConditions has a level, a sentence, a remedy and a section of the manual for each
@@ -33,7 +29,7 @@ func TestConditions(t *testing.T) {
 	rules := string(must.Get(os.ReadFile("../../deploy/monitoring/rules.yaml"))(t))
 	var rows []string
 	for i, c := range conditions() {
-		if c.Of == "" || c.State == "" || c.Sentence == "" || c.Remedy == "" || c.Runbook == "" || c.Failing && c.Level != Act {
+		if c.Of == "" || c.State == "" || c.Sentence == "" || c.Remedy == "" || c.Runbook == "" {
 			t.Errorf("condition %d is not complete: %+v", i, c)
 		}
 		rows = append(rows, row(c))
@@ -49,7 +45,7 @@ func TestConditions(t *testing.T) {
 		_, alert, found := strings.Cut(rules, "alert: "+c.Runbook+"\n")
 		_, severity, _ := strings.Cut(alert, "severity: ")
 		severity, _, _ = strings.Cut(severity, "}")
-		if !found || c.Failing && severity != "page" || c.Level == Look && severity != "ticket" {
+		if !found || c.Level == Act && severity != "page" || c.Level == Look && severity != "ticket" {
 			t.Errorf("%s %s: the alert %s has the severity %q", c.Of, c.State, c.Runbook, severity)
 		}
 	}
@@ -78,7 +74,6 @@ func TestJudge(t *testing.T) {
 	}{
 		"synced":          {owner(FollowedOwner{State: "synced"}), nil},
 		"first catalog":   {owner(FollowedOwner{State: "syncing"}), []int{ownerSyncing}},
-		"unreached":       {owner(FollowedOwner{State: "connecting", Failure: "x"}), []int{ownerUnreached}},
 		"half gone":       {owner(FollowedOwner{State: "stale", Lost: ago(13 * time.Hour), Expires: now.Add(11 * time.Hour)}), []int{ownerNearExpiry}},
 		"half left":       {owner(FollowedOwner{State: "stale", Lost: ago(12 * time.Hour), Expires: now.Add(12 * time.Hour)}), []int{ownerStale}},
 		"retried":         {owner(FollowedOwner{State: "parked", NextAttempt: now}), []int{ownerRetried}},
@@ -95,6 +90,8 @@ func TestJudge(t *testing.T) {
 		"current":         {source(Source{State: "current", Published: true}), nil},
 		"lapsed":          {source(Source{State: "lapsed", Away: "x", Lifetime: "1h"}), []int{sourceLapsed}},
 		"away":            {source(Source{State: "away", Away: "x", Lifetime: "0s"}), []int{sourceAway}},
+		"kept":            {source(Source{State: "away", Away: "x", Lifetime: "1h", Since: ago(29 * time.Minute)}), []int{sourceAway, sourceKept}},
+		"near lapse":      {source(Source{State: "away", Away: "x", Lifetime: "1h", Since: ago(31 * time.Minute)}), []int{sourceAway, sourceNearLapse}},
 		"relays":          {source(Source{State: "current", Published: true, Relay: &FollowedOwner{State: "parked"}}), []int{sourceRelays}},
 	} {
 		var states, want []string
@@ -111,7 +108,7 @@ func TestJudge(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
 	}
-	if v := source(Source{State: "current", Published: true, Relay: &FollowedOwner{State: "parked"}}); v.Level != Act || !v.Failing {
+	if v := source(Source{State: "current", Published: true, Relay: &FollowedOwner{State: "parked"}}); v.Level != Act {
 		t.Errorf("a source is as bad as the owner that it relays: %+v", v)
 	}
 }

@@ -231,8 +231,8 @@ func TestPlain(t *testing.T) {
 		source *fixed
 		order  []string
 	}{
-		"consumer": {consumer(), []string{"\n✕ Ready, with trouble\n", "\nWhy is a name", "\no3.example:8008 ✕ expired", "\no2.example:8008 ▲ stale", "\nRetention left: 22 h of 24 h", "\no1.example:8008 ✓ synced", "\nfed.example."}},
-		"owner":    {owner(), []string{"\n✕ Not ready\n", "\nWhy is a name", "\ncatalog.yaml: line 3:", "\nCatalog east.example", "\nCatalog (default)", "\nSource up ▲ away", "\nRelayed from o2:8008 ▲ stale"}},
+		"consumer": {consumer(), []string{"\n✕ Ready, with something to act on\n", "\nWhy is a name", "\no3.example:8008 ✕ expired", "\no2.example:8008 ▲ stale", "\nRetention left: 22 h of 24 h", "\no1.example:8008 ✓ synced", "\nfed.example."}},
+		"owner":    {owner(), []string{"\n✕ Not ready\n", "\nWhy is a name", "\ncatalog.yaml: line 3:", "\nCatalog (default)", "\nSource up ▲ away", "\nRelayed from o2:8008 ▲ stale", "\nCatalog east.example"}},
 	} {
 		w := httptest.NewRecorder()
 		Handler(tc.source).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))

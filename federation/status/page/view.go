@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/status"
@@ -19,21 +18,14 @@ type shown struct {
 }
 
 // Class returns the class of the colours of a verdict, in style.css.
-func (s shown) Class() string { return s.either("ok", "note", "warn", "bad") }
+func (s shown) Class() string { return s.Level.String() }
 
 // Sign returns what says a verdict without a colour.
-func (s shown) Sign() string { return s.either("✓", "!", "▲", "✕") }
-
-func (s shown) either(well, look, act, failing string) string {
-	if s.Failing {
-		return failing
-	}
-	return [...]string{well, look, act}[s.Level]
-}
+func (s shown) Sign() string { return [...]string{"✓", "▲", "✕"}[s.Level] }
 
 // worst sorts by verdict, the worst first, and keeps the order of those that are alike.
-func worst[T any](list []T, of func(T) *status.Judgement) {
-	slices.SortStableFunc(list, func(a, b T) int { return of(b).Compare(of(a)) })
+func worst[T any](list []T, of func(T) status.Level) {
+	slices.SortStableFunc(list, func(a, b T) int { return cmp.Compare(of(b), of(a)) })
 }
 
 // moment is a time, as the page shows it.
@@ -132,17 +124,16 @@ func newCatalogView(now time.Time, i int, c *status.Catalog, token string) *cata
 		}
 		v.Sources = append(v.Sources, of)
 	}
-	worst(v.Sources, func(s *sourceView) *status.Judgement { return &s.Judgement })
+	worst(v.Sources, func(s *sourceView) status.Level { return s.Level })
 	return v
 }
 
-// worst returns the verdict on the catalog, or on its worst source.
-func (v *catalogView) worst() *status.Judgement {
-	all := v.Judgement
+// worst returns the level of the catalog, or of its worst source.
+func (v *catalogView) worst() status.Level {
 	if len(v.Sources) > 0 {
-		all.Worsen(&v.Sources[0].Judgement)
+		return max(v.Level, v.Sources[0].Level)
 	}
-	return &all
+	return v.Level
 }
 
 // publisherView is an owner as a whole.
@@ -167,11 +158,13 @@ type overview struct {
 
 func newOverview(s *status.Status, token string) *overview {
 	v := &overview{Status: s, shown: shown{Judgement: s.Judge(), now: s.Now}, Heading: "Federation owner", Up: status.Span(s.Now.Sub(s.Began)), Consumer: s.Role == status.Consumer}
-	v.Findings = nil // the page has what is waited for below
+	if !s.Ready {
+		v.Findings = v.Findings[1:] // the page has what is waited for below
+	}
 	for i := range s.Owners {
 		v.Owners = append(v.Owners, newOwnerView(s.Now, &s.Owners[i], true, s.Owners[i].ID, token))
 	}
-	worst(v.Owners, func(u *ownerView) *status.Judgement { return &u.Judgement })
+	worst(v.Owners, func(u *ownerView) status.Level { return u.Level })
 	for i := range s.Catalogs {
 		v.Catalogs = append(v.Catalogs, newCatalogView(s.Now, i, &s.Catalogs[i], token))
 	}
@@ -181,78 +174,11 @@ func newOverview(s *status.Status, token string) *overview {
 	}
 	if v.Consumer {
 		v.Heading = "CoreDNS federation"
-		v.followed()
-	} else {
-		v.ownSide()
 	}
 	v.Word = "Not ready"
 	if s.Ready {
-		v.Word = [...]string{"Ready", "Ready, with something to look at", "Ready, with trouble"}[v.Level]
+		v.Word = [...]string{"Ready", "Ready, with something to look at", "Ready, with something to act on"}[v.Level]
 	}
 	v.Title = fmt.Sprintf("%s %s: %s", v.Sign(), v.Heading, v.Word)
 	return v
-}
-
-// sayf adds a sentence to the sum.
-func (v *overview) sayf(of *status.Judgement, format string, args ...any) {
-	v.Add(status.Finding{Condition: status.Condition{Level: of.Level, Failing: of.Failing}, Says: fmt.Sprintf(format, args...)})
-}
-
-// followed sums up the owners of a consumer.
-func (v *overview) followed() {
-	if len(v.Owners) == 0 {
-		return
-	}
-	troubled, states := 0, make(map[string]int)
-	var words []string // the worst first, as the owners are
-	for _, u := range v.Owners {
-		if u.Level == status.Act {
-			troubled++
-		}
-		if states[u.Word]++; states[u.Word] == 1 {
-			words = append(words, u.Word)
-		}
-	}
-	for i, word := range words {
-		words[i] = status.Number(states[word]) + " " + word
-	}
-	tally, are := strings.Join(words, ", "), map[bool]string{true: "is", false: "are"}[troubled == 1]
-	switch first := &v.Owners[0].Judgement; first.Level {
-	case status.Well:
-		v.sayf(first, "Every owner is synced.")
-	case status.Look:
-		v.sayf(first, "Every owner is followed: %s.", tally)
-	case status.Act:
-		v.sayf(first, "%d of %s %s in trouble: %s.", troubled, status.Count(len(v.Owners), "owner"), are, tally)
-	}
-}
-
-// ownSide sums up what an owner publishes, the worst first.
-func (v *overview) ownSide() {
-	type part struct {
-		what string
-		*status.Judgement
-	}
-	var parts []part
-	if v.Publisher != nil {
-		parts = append(parts, part{"This owner", &v.Publisher.Judgement})
-	}
-	for _, c := range v.Catalogs {
-		parts = append(parts, part{"Catalog " + c.Name, &c.Judgement})
-		for _, s := range c.Sources {
-			parts = append(parts, part{"Source " + s.Name, &s.Judgement})
-		}
-	}
-	parts = slices.DeleteFunc(parts, func(p part) bool { return p.Level == status.Well })
-	worst(parts, func(p part) *status.Judgement { return p.Judgement })
-	const most = 3 // the rest is below, each at its place
-	for _, p := range parts[:min(len(parts), most)] {
-		v.sayf(p.Judgement, "%s: %s", p.what, p.Findings[0].Says)
-	}
-	if more := len(parts) - most; more > 0 {
-		v.sayf(&status.Judgement{}, "%s more below.", status.Number(more))
-	}
-	if v.Level == status.Well {
-		v.sayf(&status.Judgement{}, "Everything is published as it should be.")
-	}
 }

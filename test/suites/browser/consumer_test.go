@@ -81,7 +81,7 @@ func TestConsumer(t *testing.T) {
 	if s, err := read(base); err != nil || !s.Ready && !strings.Contains(overall, "Not ready") {
 		t.Errorf("%v; the page says %q, and the process is not ready", err, overall)
 	}
-	tab.says(".overall", "5 of 7 owners are in trouble", "1 parked", "1 expired", "1 connecting", "1 stale", "1 syncing")
+	tab.says(".overall", "Act on 4 of 7 owners: 1 connecting, 1 expired, 1 parked, 1 syncing.", "Look at 2 of 7 owners: 1 stale, 1 synced.")
 	tab.says(tab.card(goneAt), "expired", "Its records are gone", "connection refused")
 	tab.says(tab.card(lostAt), "stale", "still answered", "connection refused")
 	if text := tab.text(tab.card(lostAt)); !regexp.MustCompile(`Retention left:\s+5\d min\s+of 1 h`).MatchString(text) {
@@ -97,7 +97,7 @@ func TestConsumer(t *testing.T) {
 	tab.says(tab.card(faulty), "outside.other.example", "127.0.0.1", "fqdn_conflict: 1")
 	var order []string
 	tab.run(chromedp.Evaluate(`[...document.querySelectorAll("section[aria-labelledby=owners] article")].map(a => a.className.split(" ")[1])`, &order))
-	if last := order[len(order)-1]; order[0] != "bad" || last != "ok" && last != "note" || !sorted(order) {
+	if last := order[len(order)-1]; order[0] != "act" || last != "well" || !sorted(order) {
 		t.Errorf("the cards are %q, expected the worst first", order)
 	}
 	tab.look("consumer", "/", 2700) // four of the cards have a button
@@ -145,7 +145,7 @@ func TestConsumer(t *testing.T) {
 
 // sorted reports whether the classes of cards are in order, the worst first.
 func sorted(classes []string) bool {
-	rank := map[string]int{"bad": 3, "warn": 2, "note": 1, "ok": 0}
+	rank := map[string]int{"act": 2, "look": 1, "well": 0}
 	for i := 1; i < len(classes); i++ {
 		if rank[classes[i]] > rank[classes[i-1]] {
 			return false

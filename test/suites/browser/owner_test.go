@@ -105,7 +105,7 @@ catalogs:
 	tab := open(t, base)
 	tab.run(chromedp.Navigate(base + "/"))
 	tab.says("h1", "Federation owner")
-	tab.says(".overall", "trouble", "1 file is not used", "away")
+	tab.says(".overall", "something to act on", "1 file is not used", "away")
 	tab.says("main", "brief.yaml", "1 file is not used as it is now", "Relayed from", "stale", "No stream:", "1 refusal by consumers, newest")
 	tab.unfold()
 	tab.says("main", "Programs register at", "1 provider connected", "outside.other.example", "Certificate")
