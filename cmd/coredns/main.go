@@ -3,14 +3,18 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/core/dnsserver"
 	_ "github.com/coredns/coredns/core/plugin" // every plugin of CoreDNS's tree
 	"github.com/coredns/coredns/coremain"
+	clog "github.com/coredns/coredns/plugin/pkg/log"
 	"github.com/coreos/go-systemd/v22/daemon"
+	"google.golang.org/grpc/grpclog"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/coredns/directives"
 	"github.com/hamlet-federation/coredns-federation/internal/telemetry"
@@ -29,6 +33,9 @@ func main() {
 		coremain.GitCommit = "federation " + telemetry.Version()
 	}
 	caddy.RegisterEventHook("systemd", tellSystemd)
+	if os.Getenv("GRPC_GO_LOG_SEVERITY_LEVEL") == "" { // with it, somebody wants the log of the library itself
+		logGRPC()
+	}
 	coremain.Run()
 }
 
@@ -38,6 +45,19 @@ func addFederation() error {
 		return err
 	}
 	return dnsserver.SetDirectives(order)
+}
+
+// logGRPC has the errors that gRPC reports written as lines of CoreDNS's log. The plugin does
+// not: other programs have a say in it.
+func logGRPC() { grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, lineWriter{})) }
+
+// lineWriter logs what is written to it.
+type lineWriter struct{}
+
+// Write implements io.Writer.
+func (lineWriter) Write(text []byte) (int, error) {
+	clog.Errorf("gRPC reports an error error=%q", bytes.TrimSpace(text))
+	return len(text), nil
 }
 
 // tellSystemd tells systemd, where it has started the process, that the servers listen

@@ -33,16 +33,21 @@ func logHandler(w io.Writer, format string) slog.Handler {
 	return slog.NewTextHandler(w, nil)
 }
 
-// logLibraries has what libraries write to standard error written by the logger: the log
-// package, that of the Kubernetes client, and that of gRPC, which is for errors only. It
-// is for a process that does nothing else.
-func logLibraries(ctx context.Context, logger *slog.Logger) {
+// logLibraries has what libraries write to standard error written by the logger: that of the
+// Kubernetes client, and that of gRPC, which is for errors only.
+func logLibraries(logger *slog.Logger) {
+	klog.SetSlogLogger(logger)
+	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, lineWriter{logger}))
+}
+
+// logAll is logLibraries, and for the log package as well. It is for a process that does
+// nothing else.
+func logAll(ctx context.Context, logger *slog.Logger) {
 	if ctx.Value(endsItself{}) == nil {
 		return // a test runs the command in its own process
 	}
 	slog.SetDefault(logger)
-	klog.SetSlogLogger(logger)
-	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, lineWriter{logger}))
+	logLibraries(logger)
 }
 
 // lineWriter logs what is written to it.

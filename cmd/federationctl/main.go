@@ -25,7 +25,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"k8s.io/klog/v2"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
@@ -50,8 +49,8 @@ const shutdownGrace = 10 * time.Second
 type endsItself struct{}
 
 func main() {
-	klog.SetSlogLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))) // the log of the Kubernetes client
-	signal.Ignore(syscall.SIGPIPE)                                    // a write to a closed pipe returns an error instead
+	logLibraries(slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	signal.Ignore(syscall.SIGPIPE) // a write to a closed pipe returns an error instead
 	var own atomic.Bool
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, func() {

@@ -101,7 +101,7 @@ the metrics among it: https://github.com/hamlet-federation/coredns-federation`,
 // run serves until ctx ends.
 func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, stderr io.Writer) error {
 	config := serve.Config{File: o.config, Logger: slog.New(logHandler(stderr, o.logFormat))}
-	logLibraries(ctx, config.Logger)
+	logAll(ctx, config.Logger)
 	provider, err := telemetry.New(ctx, telemetry.Config{Service: "federationctl", Version: version(), Logger: config.Logger})
 	if err != nil {
 		return err

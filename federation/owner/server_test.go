@@ -575,21 +575,29 @@ func TestShutdownDoesNotWaitForAConsumerThatDoesNotRead(t *testing.T) {
 	})
 }
 
+// TestShutdownDoesNotWaitForAHandshake stops an owner while a consumer is silent: before its
+// TLS handshake, and after it, where HTTP/2 would begin.
 func TestShutdownDoesNotWaitForAHandshake(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := start(t, nil)
-		conn, err := f.listener.DialContext(t.Context()) // without a handshake
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		synctest.Wait()
-		begun := time.Now()
-		f.stop()
-		if took := time.Since(begun); took > 0 {
-			t.Errorf("the owner took %v to stop, expected that it stops at once", took)
-		}
-	})
+	for name, shakeHands := range map[string]bool{"before the handshake": false, "after the handshake": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := start(t, nil)
+				conn := must.Get(f.listener.DialContext(t.Context()))(t)
+				defer conn.Close()
+				if shakeHands {
+					conn, _, err := f.credentials(t, mtls.Leaf{Name: "test", URIs: []string{consumerID}}).ClientHandshake(t.Context(), "owner.example", conn)
+					must.Do(t, err)
+					defer conn.Close()
+				}
+				synctest.Wait()
+				begun := time.Now()
+				f.stop()
+				if took := time.Since(begun); took > 0 {
+					t.Errorf("the owner took %v to stop, expected that it stops at once", took)
+				}
+			})
+		})
+	}
 }
 
 func TestStreamsOfOneConnectionAreLimited(t *testing.T) {

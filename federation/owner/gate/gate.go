@@ -241,6 +241,18 @@ type guest struct {
 	inVisitor *list.Element // place in visitor.handshakes
 
 	cut atomic.Bool // a write has failed
+
+	// owned by the goroutine of gRPC that begins the connection
+	begun func() bool // ends that the connection is closed when the port ends; nil before the handshake
+}
+
+// SetDeadline implements net.Conn. gRPC removes the deadline when a connection has begun, or
+// has failed to: its streams end by themselves from then on.
+func (c *guest) SetDeadline(t time.Time) error {
+	if t.IsZero() && c.begun != nil {
+		c.begun()
+	}
+	return c.Conn.SetDeadline(t)
 }
 
 // Write implements net.Conn. After one that failed, nothing is sent any more: crypto/tls

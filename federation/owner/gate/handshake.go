@@ -66,8 +66,9 @@ func (w welcoming) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo
 	if !ok {
 		return w.TransportCredentials.ServerHandshake(raw)
 	}
-	// gRPC waits for handshakes before it ends anything else, and a peer can be silent.
-	defer context.AfterFunc(w.serving, func() { c.Close() })()
+	// gRPC waits for handshakes before it ends anything else, and for what HTTP/2 begins with
+	// after them. A peer can be silent in both.
+	c.begun = context.AfterFunc(w.serving, func() { c.Close() })
 	hello, err := readHello(c) // a peer that says nothing takes no turn
 	if err != nil {
 		return nil, nil, err
