@@ -568,7 +568,7 @@ func (d *document) whole() string {
 // documented as the code has them.
 func TestDocumentedValues(t *testing.T) {
 	library, plugin := sources(t, "federation"), sources(t, "plugin")
-	operating := documentAt(t, "docs/operating.md").prose
+	operating, symptoms := documentAt(t, "docs/operating.md").prose, documentAt(t, "docs/symptoms.md").prose
 	section := func(text, from, to string) string {
 		_, text, _ = strings.Cut(text, from)
 		text, _, _ = strings.Cut(text, to)
@@ -584,9 +584,9 @@ func TestDocumentedValues(t *testing.T) {
 	}{
 		{"nacks_total in docs/operating.md", section(operating, "nacks_total{", "\n* "), library, reasons, 9},
 		{"conflicts in docs/operating.md", section(operating, "conflicts{", "\n* "), library, faults, 6},
-		{"Conflicts in docs/operating.md", section(operating, "### Conflicts", "\n## "), library, faults, 6},
+		{"Conflicts in docs/symptoms.md", section(symptoms, "## Conflicts", "\n## "), library, faults, 6},
 		{"owner_state in docs/operating.md", section(operating, "owner_state{", "\n* "), section(plugin, "var states =", "}"), states, 6},
-		{"Owner states in docs/operating.md", section(operating, "## Owner states", "\n## "), section(plugin, "var states =", "}"), states, 6},
+		{"Owner states in docs/symptoms.md", section(symptoms, "## Owner states", "\n## "), section(plugin, "var states =", "}"), states, 6},
 	} {
 		values := of.value.FindAllStringSubmatch(of.source, -1)
 		if len(values) < of.least {

@@ -20,7 +20,7 @@ import (
 )
 
 // logLevels are the methods of a slog.Logger that write a line, with the words that
-// docs/operating.md has for their levels.
+// docs/symptoms.md has for their levels.
 var logLevels = map[string]string{"Debug": "debug", "Info": "info", "Warn": "warning", "Error": "error"}
 
 // otherLevels are methods of loggers that this repository does not use, as their messages
@@ -273,7 +273,7 @@ func parameter(function *ast.FuncDecl, name string) int {
 	return -1
 }
 
-// TestDocumentedLogs compares the log lines of docs/operating.md, their levels, and the
+// TestDocumentedLogs compares the log lines of docs/symptoms.md, their levels, and the
 // keys, with those of the code, in both directions.
 func TestDocumentedLogs(t *testing.T) {
 	code := &logged{lines: make(map[string]bool), keys: make(map[string]bool)}
@@ -307,7 +307,7 @@ func TestDocumentedLogs(t *testing.T) {
 	}
 
 	documented := &logged{lines: make(map[string]bool), keys: make(map[string]bool)}
-	_, section, _ := strings.Cut(documentAt(t, "docs/operating.md").prose, "\n## Log lines\n")
+	_, section, _ := strings.Cut(documentAt(t, "docs/symptoms.md").prose, "\n## Log lines\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (debug|info|warning|error|of the line) \\| [^|]+\\|").FindAllStringSubmatch(section, -1) {
 		documented.lines[row[2]+": "+row[1]] = true
@@ -318,18 +318,18 @@ func TestDocumentedLogs(t *testing.T) {
 		}
 	}
 	if diff := gocmp.Diff(code.lines, documented.lines); diff != "" {
-		t.Errorf("lines (-code +docs/operating.md):\n%s", diff)
+		t.Errorf("lines (-code +docs/symptoms.md):\n%s", diff)
 	}
 	if diff := gocmp.Diff(code.keys, documented.keys); diff != "" {
-		t.Errorf("keys (-code +docs/operating.md):\n%s", diff)
+		t.Errorf("keys (-code +docs/symptoms.md):\n%s", diff)
 	}
 }
 
-// TestExplainedNames looks up in docs/operating.md, README.md and the README of federationctl
+// TestExplainedNames looks up in docs/symptoms.md, docs/operating.md and the README of federationctl
 // the log lines and metrics that explanations send a reader to.
 func TestExplainedNames(t *testing.T) {
 	files := must.Get(os.ReadDir("../federation/status"))(t)
-	prose := documentAt(t, "docs/operating.md").prose + documentAt(t, "README.md").prose + documentAt(t, "cmd/federationctl/README.md").prose
+	prose := documentAt(t, "docs/symptoms.md").prose + documentAt(t, "docs/operating.md").prose + documentAt(t, "cmd/federationctl/README.md").prose
 	found := 0
 	for _, entry := range files {
 		if path.Ext(entry.Name()) != ".go" || strings.HasSuffix(entry.Name(), "_test.go") {
@@ -338,7 +338,7 @@ func TestExplainedNames(t *testing.T) {
 		content := must.Get(os.ReadFile("../federation/status/" + entry.Name()))(t)
 		for _, line := range regexp.MustCompile(`log: \\"([^\\"]+)\\"`).FindAllStringSubmatch(string(content), -1) {
 			if found++; !strings.Contains(prose, "| `"+line[1]+"` |") {
-				t.Errorf("%s: docs/operating.md has no log line %q", entry.Name(), line[1])
+				t.Errorf("%s: docs/symptoms.md has no log line %q", entry.Name(), line[1])
 			}
 		}
 		for _, metric := range regexp.MustCompile(`\b(?:coredns_federation|federation_owner)_[a-z_]+`).FindAllString(string(content), -1) {

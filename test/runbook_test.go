@@ -11,7 +11,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
-// TestRunbookRows holds the tables of docs/operating.md about reasons, names and states
+// TestRunbookRows holds the tables of docs/symptoms.md about reasons, names and states
 // against the golden files: what stands in a row is what a process has said of a real fault.
 func TestRunbookRows(t *testing.T) {
 	read := func(folders ...string) (texts []string) {
@@ -29,7 +29,7 @@ func TestRunbookRows(t *testing.T) {
 	}
 	consumer := read("testdata/why", "../federation/dns/agent/testdata/outages")
 	owner := read("../cmd/federationctl/testdata/why")
-	all := must.Get(os.ReadFile("../docs/operating.md"))(t)
+	all := must.Get(os.ReadFile("../docs/symptoms.md"))(t)
 	code := regexp.MustCompile("`[^`]+`")
 	said := func(texts []string, cell, more string) {
 		t.Helper()
@@ -41,7 +41,7 @@ func TestRunbookRows(t *testing.T) {
 			if !slices.ContainsFunc(texts, func(text string) bool {
 				return strings.Contains(text, more) && !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(text, strings.TrimSpace(part)) })
 			}) {
-				t.Errorf("no golden file has %s with %q, which is in a row of docs/operating.md", phrase, more)
+				t.Errorf("no golden file has %s with %q, which is in a row of docs/symptoms.md", phrase, more)
 			}
 		}
 	}
@@ -49,7 +49,7 @@ func TestRunbookRows(t *testing.T) {
 		t.Helper()
 		_, table, found := strings.Cut(string(all), "\n"+head+"\n")
 		if !found {
-			t.Fatalf("no table %s in docs/operating.md", head)
+			t.Fatalf("no table %s in docs/symptoms.md", head)
 		}
 		for i, line := range strings.Split(table, "\n") {
 			if !strings.HasPrefix(line, "|") {

@@ -201,7 +201,7 @@ type whyCase struct {
 }
 
 // TestWhy lets CoreDNS explain one answer of every kind: of each state of an owner, each
-// conflict and each rule, and of the symptoms in docs/operating.md. Every explanation has the
+// conflict and each rule, and of the symptoms in docs/symptoms.md. Every explanation has the
 // reply that a client gets.
 func TestWhy(t *testing.T) {
 	p := newPKI(t)

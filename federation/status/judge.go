@@ -32,7 +32,7 @@ type Condition struct {
 	Level    Level
 	Sentence string // a format of fmt
 	Remedy   string
-	Runbook  string // the section of docs/operating.md that says more
+	Runbook  string // the section that says more, of the pages in docs
 }
 
 // The conditions, by their place in the table.
@@ -103,7 +103,7 @@ func conditions() []Condition {
 	return []Condition{
 		ownerSynced:     {"owner", "synced", Well, "It is followed, and its catalog is complete.", nothing, "Owner states"},
 		ownerComparing:  {"owner", "syncing", Look, "A stream is open, and its catalog is being compared. What was known before is still answered.", awaitCatalog, "FederationConsumerOwnerStale"},
-		ownerSyncing:    {"owner", "syncing", Act, "A stream is open, and its first catalog is not complete yet. Names that are not known yet get SERVFAIL.", awaitCatalog, "FederationConsumerOwnerStale"},
+		ownerSyncing:    {"owner", "syncing", Act, "A stream is open, and its first catalog is not complete yet. Names that are not known yet get SERVFAIL.", awaitCatalog, "Owner states"},
 		ownerConnecting: {"owner", "connecting", Act, "There is no stream, and nothing is known of its catalog. Names that only this owner could know get SERVFAIL.", findReason, "FederationConsumerOwnerUnknown"},
 		ownerStale:      {"owner", "stale", Look, "It is lost. Its last records are still answered, with a short TTL.", winTime, "FederationConsumerOwnerStale"},
 		ownerNearExpiry: {"owner", "stale", Act, "It is lost. Its last records are still answered, with a short TTL.", winTime, "FederationConsumerRetentionHalfGone"},
@@ -112,7 +112,7 @@ func conditions() []Condition {
 		ownerParked:     {"owner", "parked", Act, "It has turned this side away, and is not tried again until the certificates change or the configuration is reloaded.%s", correctReload, "FederationConsumerOwnerParked"},
 		ownerUnknown:    {"owner", "unknown", Look, "This page does not know the state.", "compare the versions of both programs", "Owner states"},
 		ownerDamaged:    {"owner", "damaged", Act, "It was restored in part only, and names that are not known get SERVFAIL until its catalog is complete: %s", "repair the disk that the file of persist is on, and the owner or the network: the file is written anew with its complete catalog", "Persistence"},
-		ownerHeld:       {"owner", "held", Look, "%s did not come again, and are answered until the retention ends.", "ask the owner whether they are to go, and have it delete them: it came back with less than half of its services", "Symptoms"},
+		ownerHeld:       {"owner", "held", Look, "%s did not come again, and are answered until the retention ends.", "ask the owner whether they are to go, and have it delete them: it came back with less than half of its services", "What users report"},
 		ownerRefused:    {"owner", "refused", Look, "This side refuses the newest version of %s.", "have the owner correct the services, or permit here what is right", "FederationConsumerRefusals"},
 		ownerConflicts:  {"owner", "conflicts", Look, "Not published, because of conflicts or rules: %s.", "have one of those that want the name renamed, or change the order of owners in the Corefile, or rename", "FederationConsumerConflicts"},
 

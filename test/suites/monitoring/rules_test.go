@@ -18,8 +18,8 @@ import (
 
 // The files that are tested, from this folder.
 const (
-	folder    = "../../../deploy/monitoring"
-	operating = "../../../docs/operating.md"
+	folder  = "../../../deploy/monitoring"
+	runbook = "../../../docs/runbook.md"
 )
 
 // rules is a rule file of Prometheus.
@@ -97,7 +97,7 @@ func TestEveryAlertIsComplete(t *testing.T) {
 	names := slices.Sorted(maps.Keys(all))
 	tests := read(t, folder+"/rules_test.yaml") + read(t, folder+"/rules_days_test.yaml")
 	for what, has := range map[string][]string{
-		"docs/operating.md":           found(`(?m)^### (Federation[A-Za-z]+)$`, read(t, operating)),
+		"docs/runbook.md":             found(`(?m)^## (Federation[A-Za-z]+)$`, read(t, runbook)),
 		"names of promtool tests":     found(`(?m)^- name: (Federation[A-Za-z]+)$`, tests),
 		"expectations of these tests": found(`alertname="(Federation[A-Za-z]+)"`, tests),
 		"real faults":                 found(`"(Federation[A-Za-z]+)"`, read(t, "faults_test.go")+read(t, "faults/faults.go")),
@@ -106,7 +106,7 @@ func TestEveryAlertIsComplete(t *testing.T) {
 			t.Errorf("alerts (-rules.yaml +%s):\n%s", what, diff)
 		}
 	}
-	const base = "https://github.com/hamlet-federation/coredns-federation/blob/main/docs/operating.md#"
+	const base = "https://github.com/hamlet-federation/coredns-federation/blob/main/docs/runbook.md#"
 	for name, r := range all {
 		if s := r.Labels["severity"]; s != "page" && s != "ticket" {
 			t.Errorf("%s has the severity %q", name, s)
@@ -125,9 +125,7 @@ func TestEveryAlertIsComplete(t *testing.T) {
 
 // TestRunbookHasItsParts checks the parts that every entry of the runbook has.
 func TestRunbookHasItsParts(t *testing.T) {
-	_, book, _ := strings.Cut(read(t, operating), "\n## Runbook\n")
-	book, _, _ = strings.Cut(book, "\n## ")
-	entries := strings.Split(book, "\n### ")
+	entries := strings.Split(read(t, runbook), "\n## ")
 	for _, entry := range entries[1:] {
 		name, text, _ := strings.Cut(entry, "\n")
 		if !strings.HasPrefix(name, "Federation") {

@@ -122,7 +122,7 @@ This is what you have:
   http://%[6]s/       that of the owner west
   http://%[7]s/metrics, http://%[8]s/metrics, http://%[9]s/metrics
   dig @127.0.0.1 -p %[10]s NAME
-  docs/operating.md, and the logs in %[11]s
+  docs/runbook.md, docs/symptoms.md, and the logs in %[11]s
 
 Press Enter when you know what it is.
 `, cmp.Or(pager, "(nothing)"), f.Complaint, f.Ask, w.DNS.Status, w.East.Status, w.West.Status,
