@@ -302,6 +302,15 @@ e2e-browser: build ## look at the status page in a real chromium, with axe; two 
 	npm --prefix test/suites/browser ci --ignore-scripts --no-audit --no-fund
 	$(GOTEST) -modules test/suites/browser -- -count=1 -v -timeout 20m -run '$(or $(RUN),.)' ./...
 
+.PHONY: e2e-docs
+e2e-docs: ## do what the README, install.md and the tutorial say in a root of Debian's with Go, git and make; needs root and debootstrap
+	CGO_ENABLED=0 REAL_SERVERS=required $(GOTEST) -- -count=1 -v -timeout 40m ./test/suites/dist/pages
+
+.PHONY: screenshot
+screenshot: build ## take the screenshot of the status page in the README anew; needs chromium
+	go build -o bin/ ./test/kit/lookup
+	@test/screenshot.sh
+
 .PHONY: benchcmp
 benchcmp: $(BENCHSTAT) ## compare the benchmarks BENCH of PACKAGE (all of ./plugin) in this tree with those of the commit BASE (HEAD~1)
 	@BASE='$(BASE)' PACKAGE='$(PACKAGE)' BENCH='$(BENCH)' COUNT='$(COUNT)' BENCHTIME='$(BENCHTIME)' BENCHSTAT='$(BENCHSTAT)' test/benchcmp.sh
