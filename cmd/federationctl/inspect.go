@@ -10,6 +10,7 @@ import (
 
 	"github.com/miekg/dns"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
@@ -40,10 +41,10 @@ func (o *statusOptions) add(command *cobra.Command) {
 // what the process has sent. The first of the formats is the default.
 func (o *statusOptions) asking(command *cobra.Command, formats []string, ask func(e *inspect.Endpoint, args []string, out io.Writer) error) *cobra.Command {
 	o.add(command)
-	command.Flags().StringVar(&o.at, "at", "http://localhost:9154", "`URL` of the status endpoint to ask")
+	command.Flags().StringVar(&o.at, "at", "", "`URL` of the status endpoint, or host[:port]; none: "+inspect.ConsumerAt+" of a CoreDNS or, where nothing listens there, "+inspect.OwnerAt+" of an owner")
 	outputFlag(command, &o.output, "`format`: "+strings.Join(formats, " or "), formats...)
 	command.RunE = func(command *cobra.Command, args []string) error {
-		endpoint, err := o.endpoint(o.at)
+		endpoint, err := o.endpoint(command.Flags(), o.at)
 		if err != nil {
 			return err
 		}
@@ -64,12 +65,17 @@ func (o *statusOptions) write(out io.Writer, sent string, err error, text func()
 	return failure(err)
 }
 
-// endpoint returns the endpoint to ask. Its errors are of usage.
-func (o *statusOptions) endpoint(at string) (*inspect.Endpoint, error) {
+// endpoint returns the endpoint to ask. Its errors are of usage. Files of the environment
+// are for https alone.
+func (o *statusOptions) endpoint(flags *pflag.FlagSet, at string) (*inspect.Endpoint, error) {
 	if o.timeout <= 0 {
 		return nil, fmt.Errorf("--timeout: %v is not above 0", o.timeout)
 	}
-	return inspect.NewEndpoint(at, o.files, o.timeout) //nolint:wrapcheck // it names the flag
+	files := o.files
+	if !strings.HasPrefix(at, "https://") && !given(flags, "cert", "key", "ca") {
+		files = mtls.Files{}
+	}
+	return inspect.NewEndpoint(at, files, o.timeout) //nolint:wrapcheck // it names the flag
 }
 
 // reports are the formats of a status and of an explanation.
@@ -272,7 +278,7 @@ known.`,
 		},
 		ValidArgsFunction: cobra.FixedCompletions(catalogExtensions, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: func(command *cobra.Command, args []string) error {
-			return o.run(ctx, command.OutOrStdout(), command.ErrOrStderr(), args)
+			return o.run(ctx, command.Flags(), command.OutOrStdout(), command.ErrOrStderr(), args)
 		},
 	}
 	o.add(command)
@@ -284,7 +290,7 @@ known.`,
 	return command
 }
 
-func (o *diffOptions) run(ctx context.Context, stdout, stderr io.Writer, args []string) error {
+func (o *diffOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, stderr io.Writer, args []string) error {
 	if len(o.of) > len(args) {
 		return fmt.Errorf("--of is there %d times, for %s", len(o.of), printable.Count(len(args), "catalog"))
 	}
@@ -297,7 +303,7 @@ func (o *diffOptions) run(ctx context.Context, stdout, stderr io.Writer, args []
 	}
 	var catalogs []*inspect.Catalog
 	for i, name := range args {
-		catalog, err := o.open(ctx, name, i)
+		catalog, err := o.open(ctx, flags, name, i)
 		if err != nil {
 			return err
 		}
@@ -325,7 +331,7 @@ func (o *diffOptions) run(ctx context.Context, stdout, stderr io.Writer, args []
 }
 
 // open reads the catalog that is the argument at an index.
-func (o *diffOptions) open(ctx context.Context, name string, i int) (*inspect.Catalog, error) {
+func (o *diffOptions) open(ctx context.Context, flags *pflag.FlagSet, name string, i int) (*inspect.Catalog, error) {
 	if !inspect.IsURL(name) {
 		catalog, err := inspect.ReadCatalog(name, o.limit)
 		if err != nil {
@@ -337,7 +343,7 @@ func (o *diffOptions) open(ctx context.Context, name string, i int) (*inspect.Ca
 	if !strings.HasPrefix(name, "https://") {
 		asked.files = mtls.Files{} // they are for the other catalog
 	}
-	endpoint, err := asked.endpoint(name)
+	endpoint, err := asked.endpoint(flags, name)
 	if err != nil {
 		return nil, err
 	}

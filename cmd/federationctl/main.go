@@ -120,6 +120,7 @@ called in a wrong way.`,
 	root.AddCommand(serveCommand(ctx), watchCommand(ctx), registerCommand(ctx), providersCommand(ctx), lintCommand(ctx), convertCommand(), policyCommand(ctx),
 		whyCommand(ctx), statusCommand(ctx), retryCommand(ctx), confirmCommand(ctx), dumpCommand(ctx), diffCommand(ctx), pkiCommand())
 	completeFlags(root)
+	readEnvironment(root)
 	return root
 }
 

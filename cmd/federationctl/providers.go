@@ -57,7 +57,7 @@ The owner tells this only to those whom its rules name as observers.`,
 	}
 	flags := command.Flags()
 	targetFlags(command, &o.target, "observer")
-	flags.StringVar(&o.server, "server", "", "`address` of the owner, host:port")
+	flags.StringVar(&o.server, "server", "", "`address` of the owner, host or host:port (8008 by default)")
 	require(command, "cert", "key", "ca", "server")
 	flags.StringVar(&o.service, "service", "", "`fqdn` of the service; none: all")
 	flags.BoolVar(&o.watch, "watch", false, "go on with what changes")
@@ -76,6 +76,7 @@ func (o *providersOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	if err != nil {
 		return err
 	}
+	o.server = o.servers[0]
 	if err := awaitCertificate(ctx, identity.Source); err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"strings"
@@ -43,10 +42,12 @@ func targetFlags(command *cobra.Command, t *target, party string) {
 
 // open returns the identity of the party towards the owners.
 func (t *target) open(stderr io.Writer) (mtls.Consumer, error) {
-	for _, address := range t.servers {
-		if host, port, err := net.SplitHostPort(address); err != nil || host == "" || port == "" {
-			return mtls.Consumer{}, fmt.Errorf("--server: %q is not host:port", address)
+	for i, text := range t.servers {
+		address, ok := ownerAddress(text)
+		if !ok {
+			return mtls.Consumer{}, fmt.Errorf("--server: %q is neither host nor host:port", text)
 		}
+		t.servers[i] = address
 	}
 	if err := checkOwner(t.ownerIDs, t.origin, "--server"); err != nil {
 		return mtls.Consumer{}, err
@@ -138,7 +139,7 @@ refuses is asked again now and then, as its rules may change.`,
 	}
 	flags := command.Flags()
 	targetFlags(command, &o.target, "provider")
-	flags.StringSliceVar(&o.servers, "server", nil, "`address` of an owner, host:port; repeatable, or separated by commas")
+	flags.StringSliceVar(&o.servers, "server", nil, "`address` of an owner, host or host:port (8008 by default); repeatable, or separated by commas")
 	flags.StringVar(&o.node.Service, "service", "", "`fqdn` of the service")
 	flags.StringVar(&o.node.URI, "node", "", "`URI` at which the program provides it, scheme://[host]:port")
 	require(command, "cert", "key", "ca", "server", "service", "node")

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/url"
 	"strconv"
 	"strings"
@@ -34,7 +33,8 @@ func watchCommand(ctx context.Context) *cobra.Command {
 		Use:   "watch ADDRESS {--cert FILE --key FILE --ca FILE | --spiffe SOCKET --owner-id ID}",
 		Short: "Show what an owner publishes",
 		Long: `watch subscribes to an owner, as CoreDNS would, and shows what it publishes until
-it is interrupted. ADDRESS is host:port or https://host:port.
+it is interrupted. ADDRESS is host, host:port or https://host:port; the port
+is 8008 by default.
 
 It prints a line for each service, one when the catalog is complete, and one for
 each change. Until the catalog is complete a line on standard error says how many
@@ -137,19 +137,19 @@ func awaitCertificate(ctx context.Context, certificates *mtls.Source) error {
 // apis are the versions of the protocol that watch speaks.
 var apis = []string{wire.V1Alpha2.String(), wire.V1Alpha1.String()}
 
-// parseTarget returns the host:port of an owner.
+// parseTarget returns the host:port of an owner, with 8008 for a port that is missing.
 func parseTarget(target string) (address string, err error) {
 	address = target
 	if strings.Contains(target, "://") {
 		u, err := url.Parse(target)
 		if err != nil || u.Scheme != "https" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-			return "", fmt.Errorf("ADDRESS %q is neither host:port nor https://host:port", target)
+			return "", fmt.Errorf("ADDRESS %q is none such as owner.example, owner.example:8008 or https://owner.example:8008", target)
 		}
 		address = u.Host
 	}
-	host, port, err := net.SplitHostPort(address)
-	if err != nil || host == "" || port == "" {
-		return "", fmt.Errorf("ADDRESS %q is neither host:port nor https://host:port", target)
+	address, ok := ownerAddress(address)
+	if !ok {
+		return "", fmt.Errorf("ADDRESS %q is none such as owner.example, owner.example:8008 or https://owner.example:8008", target)
 	}
 	return address, nil
 }

@@ -8,6 +8,7 @@ package inspect
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -37,20 +38,31 @@ const (
 	maxHeader = 64 << 10
 )
 
+// Where the programs have their status endpoints in all examples, packages and charts.
+const (
+	ConsumerAt = "http://localhost:9154"
+	OwnerAt    = "http://localhost:9156"
+)
+
 // Endpoint is the status endpoint of a process.
 type Endpoint struct {
-	base *url.URL
-	http *http.Client
+	base  *url.URL
+	other *url.URL // that is asked where nothing listens at base; nil for none
+	local bool     // it is not named, and one of those of this machine
+	http  *http.Client
 }
 
 // NewEndpoint returns the endpoint at a URL, such as http://localhost:9154. An address
-// alone is one of http; https needs the files, and http has none. One request takes no
-// longer than the timeout, with what is read of its answer. The error says what is wrong
-// with the URL or the files.
+// alone is one of http, at the port of a CoreDNS if it has none; https needs the files, and
+// http has none. Without a URL it is that of a CoreDNS on this machine, or of an owner. One
+// request takes no longer than the timeout, with what is read of its answer. The error says
+// what is wrong with the URL or the files.
 func NewEndpoint(at string, files mtls.Files, timeout time.Duration) (*Endpoint, error) {
-	text := at
+	text := cmp.Or(at, ConsumerAt)
 	if !strings.Contains(text, "://") {
-		text = "http://" + text
+		if text = "http://" + text; !hasPort(text) {
+			text += ":9154"
+		}
 	}
 	base, err := url.Parse(text)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" || base.Path != "" && base.Path != "/" ||
@@ -74,7 +86,18 @@ func NewEndpoint(at string, files mtls.Files, timeout time.Duration) (*Endpoint,
 		Transport: transport, Timeout: timeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	return &Endpoint{base: base, http: client}, nil
+	e := &Endpoint{base: base, http: client}
+	if at == "" {
+		e.local = true
+		e.other, err = url.Parse(OwnerAt)
+	}
+	return e, err //nolint:wrapcheck // there is none
+}
+
+// hasPort reports whether a URL, if it is one, has a port.
+func hasPort(text string) bool {
+	u, err := url.Parse(text)
+	return err != nil || u.Port() != "" || u.Host == ""
 }
 
 // identity returns the configuration of TLS that the files say.
@@ -232,6 +255,10 @@ func (e *Endpoint) ask(ctx context.Context, method, path string, query url.Value
 	}
 	request.Header.Set("Accept", contentType)
 	response, err := e.http.Do(request)
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" && e.other != nil {
+		e.base, e.other = e.other, nil
+		return e.ask(ctx, method, path, query, contentType)
+	}
 	if err != nil {
 		return nil, e.failure(ctx, path, err)
 	}
@@ -287,13 +314,27 @@ func (e *Endpoint) failure(ctx context.Context, path string, err error) error {
 		error
 		Timeout() bool
 	}](err); ok && timeout.Timeout() {
-		return fmt.Errorf("%s does not answer %s in time; --timeout gives it longer", e, path)
+		return unreachable("%s does not answer %s in time; --timeout gives it longer", e, path)
 	}
 	text := problem.Printable(err.Error())
-	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
-		return fmt.Errorf("%s: %s; check --at, and that the process runs with 'status' in its Corefile, or in the configuration of the owner", e, text)
+	op, ok := errors.AsType[*net.OpError](err)
+	switch {
+	case ok && op.Op == "dial" && e.local:
+		return unreachable("nothing listens at %s, of a CoreDNS, or at %s, of an owner: %s; name another endpoint with --at or $FEDERATION_AT, or add 'status' to the Corefile or the configuration of the owner", ConsumerAt, OwnerAt, text)
+	case ok && op.Op == "dial":
+		return unreachable("%s: %s; check --at, and that the process runs with 'status' in its Corefile, or in the configuration of the owner", e, text)
 	}
-	return fmt.Errorf("%s: %s; if this goes on, check --at: it may be another port, such as that of DNS", e, text)
+	return unreachable("%s: %s; if this goes on, check --at: it may be another port, such as that of DNS", e, text)
+}
+
+// UnreachableError is why a process gives no answer at all.
+type UnreachableError struct{ text string }
+
+// Error implements error.
+func (e *UnreachableError) Error() string { return e.text }
+
+func unreachable(format string, args ...any) error {
+	return &UnreachableError{fmt.Sprintf(format, args...)}
 }
 
 // String returns the URL.
