@@ -8,6 +8,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services/registrytest"
 )
 
@@ -69,15 +70,39 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// BenchmarkChange changes a service of 10,000, while nobody is subscribed.
+// BenchmarkChange changes a service while so many consumers are subscribed that hold the
+// whole catalog, and each takes the change. It reports the memory of the catalog with its
+// subscriptions.
 func BenchmarkChange(b *testing.B) {
-	r := registry.New()
-	set(b, r, catalogOf(benchServices))
-	versions := []*wire.Encoded{encoded(b, service("s00007", 2)), encoded(b, service("s00007", 3))}
-	b.ReportAllocs()
-	i := 0
-	for b.Loop() {
-		r.UpdateEncoded(versions[i%2:i%2+1], nil)
-		i++
+	for _, services := range []int{benchServices, 1_000_000} {
+		for _, consumers := range []int{0, 1, 1000, 10_000} {
+			b.Run(fmt.Sprintf("services=%d/consumers=%d", services, consumers), func(b *testing.B) {
+				before := heap()
+				r := registry.New()
+				set(b, r, catalogOf(services))
+				theirs := sumOf(b, plain, current(r)).Fold(resume.Buckets(services))
+				subscriptions := make([]*registry.Subscription, consumers)
+				for i := range subscriptions {
+					s := resumeAs(r, nil, plain, theirs).Subscription
+					registrytest.Drain(s) // the end marker
+					subscriptions[i] = s
+				}
+				memory := heap() - before
+				name := fmt.Sprintf("s%05d", 7)
+				versions := []*wire.Encoded{encoded(b, service(name, 2)), encoded(b, service(name, 3))}
+				var updates []registry.Update
+				b.ReportAllocs()
+				i := 0
+				for b.Loop() {
+					r.UpdateEncoded(versions[i%2:i%2+1], nil)
+					i++
+					for _, s := range subscriptions {
+						updates = s.Take(updates[:0], 1)
+					}
+				}
+				b.ReportMetric(float64(memory)/(1<<20), "heap-MiB")
+				runtime.KeepAlive(r)
+			})
+		}
 	}
 }

@@ -102,9 +102,9 @@ func (r *row) sum(f formedView, left *allowance) [rowBuckets]*sum {
 
 // sum finds out the sum of the bucket for a formedView.
 func (b *bucket) sum(f formedView) *sum {
-	s := &sum{services: len(b.all())}
+	s := &sum{services: b.len()}
 	digests := make(resume.Digests, 0, s.services)
-	for _, e := range b.all() {
+	for e := range b.all() {
 		service := e.in(f.view)
 		if service == nil {
 			s.services--

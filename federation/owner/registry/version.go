@@ -54,46 +54,6 @@ func (e *entry) rule(v view) int {
 	return e.verdict.Rule(v.class)
 }
 
-// bucket has the entries of the names that package resume has in one leaf, in the order of
-// the names. It never changes.
-type bucket struct{ entries []*entry }
-
-// all returns the entries. A bucket that is nil is empty.
-func (b *bucket) all() []*entry {
-	if b == nil {
-		return nil
-	}
-	return b.entries
-}
-
-// search returns where in the entries the name is, or would be.
-func search(entries []*entry, name string) (int, bool) {
-	return slices.BinarySearchFunc(entries, name, func(e *entry, name string) int { return cmp.Compare(e.service.Name(), name) })
-}
-
-// edit is another entry for a name; nil for one that goes.
-type edit struct {
-	name  string
-	entry *entry
-}
-
-// with returns a bucket with other entries, which are in the order of their names.
-func (b *bucket) with(edits []edit) *bucket {
-	old := b.all()
-	entries := make([]*entry, 0, len(old)+len(edits))
-	for _, e := range edits {
-		i, known := search(old, e.name)
-		entries = append(entries, old[:i]...)
-		if old = old[i:]; known {
-			old = old[1:]
-		}
-		if e.entry != nil {
-			entries = append(entries, e.entry)
-		}
-	}
-	return &bucket{append(entries, old...)}
-}
-
 // rowBuckets is how many buckets are in a row, and rows how many rows a version has: a
 // version is made by copying about as many pointers as both.
 const (
@@ -130,7 +90,7 @@ func (r *row) count(v view) int {
 }
 
 func (b *bucket) count(v view) (n int) {
-	for _, e := range b.all() {
+	for e := range b.all() {
 		if e.in(v) != nil {
 			n++
 		}
@@ -223,20 +183,13 @@ func (v *version) copied() *version {
 func (v *version) bucket(leaf int) *bucket { return v.rows[leaf/rowBuckets].buckets[leaf%rowBuckets] }
 
 // find returns the entry of that name, or nil.
-func (v *version) find(name string) *entry {
-	entries := v.bucket(resume.Leaf(name)).all()
-	i, found := search(entries, name)
-	if !found {
-		return nil
-	}
-	return entries[i]
-}
+func (v *version) find(name string) *entry { return v.bucket(resume.Leaf(name)).find(name) }
 
 // entries returns those of all services.
 func (v *version) entries() iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
 		for leaf := range resume.Leaves {
-			for _, e := range v.bucket(leaf).all() {
+			for e := range v.bucket(leaf).all() {
 				if !yield(e) {
 					return
 				}
@@ -279,7 +232,7 @@ func (v *version) with(entries map[string]*entry) *version {
 		old := v.bucket(leaf)
 		b := old.with(in)
 		next.set(v, leaf, b)
-		next.services += len(b.entries) - len(old.all())
+		next.services += b.len() - old.len()
 	}
 	for i, r := range next.rows {
 		if r != v.rows[i] {
@@ -294,12 +247,14 @@ func (v *version) judged(p *policy.Policy) *version {
 	next := v.copied()
 	next.policy = p
 	for leaf := range resume.Leaves {
-		old := v.bucket(leaf).all()
-		entries := make([]*entry, 0, len(old))
-		for _, e := range old {
+		old := v.bucket(leaf)
+		entries := make([]*entry, 0, old.len())
+		for e := range old.all() {
 			entries = append(entries, &entry{e.service, p.Judge(e.service)})
 		}
-		next.set(v, leaf, &bucket{entries})
+		b := &bucket{}
+		b.add(entries)
+		next.set(v, leaf, b)
 	}
 	return next
 }
@@ -308,57 +263,6 @@ func (v *version) judged(p *policy.Policy) *version {
 func told(as *wire.Encoded) *entry {
 	var everyone *policy.Policy
 	return &entry{as, everyone.Judge(as)}
-}
-
-// pair is what becomes of a service: its entries in one version and in another one, which
-// are not the same.
-type pair struct{ before, after *entry }
-
-func (p pair) name() string {
-	if p.after != nil {
-		return p.after.service.Name()
-	}
-	return p.before.service.Name()
-}
-
-// differ returns what becomes of the services of one bucket in another one.
-func differ(before, after *bucket) []pair {
-	if before == after {
-		return nil
-	}
-	var pairs []pair
-	a, b := before.all(), after.all()
-	if len(a) == 0 || len(b) == 0 {
-		pairs = make([]pair, 0, len(a)+len(b))
-	}
-	for len(a) > 0 || len(b) > 0 {
-		switch order := compareFirst(a, b); {
-		case order == 0 && a[0] == b[0]:
-			a, b = a[1:], b[1:]
-		case order == 0:
-			pairs = append(pairs, pair{a[0], b[0]})
-			a, b = a[1:], b[1:]
-		case order < 0:
-			pairs, a = append(pairs, pair{before: a[0]}), a[1:]
-		default:
-			pairs, b = append(pairs, pair{after: b[0]}), b[1:]
-		}
-	}
-	return pairs
-}
-
-// compareFirst compares the names of the first entries. What is at its end comes last.
-func compareFirst(a, b []*entry) int {
-	switch {
-	case len(b) == 0:
-		return -1
-	case len(a) == 0:
-		return 1
-	case a[0] == b[0]:
-		return 0
-	default:
-		return cmp.Compare(a[0].service.Name(), b[0].service.Name())
-	}
 }
 
 // passage is from one view to another one.

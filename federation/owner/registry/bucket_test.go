@@ -1,0 +1,89 @@
+package registry
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
+)
+
+// TestBuckets makes one bucket after another, and compares each with a map, and what differs
+// between any two of them with what differs between the maps.
+func TestBuckets(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	entryOf := func(name string) *entry {
+		s := services.At("web.example.org", "192.0.2.1")
+		s.Name = name
+		return &entry{service: must.Get(wire.NewEncoded(s))(t)}
+	}
+	type version struct {
+		bucket *bucket
+		want   map[string]*entry
+	}
+	versions := []version{{nil, map[string]*entry{}}}
+	for round := range 120 {
+		last := versions[len(versions)-1]
+		want := maps.Clone(last.want)
+		edits := make(map[string]edit)
+		most := 1 + random.IntN([]int{1, 3, 1000}[random.IntN(3)])
+		for range most {
+			name := fmt.Sprintf("s%04d", random.IntN(2000))
+			e := edit{name: name}
+			if delete(want, name); random.IntN(4) < 2+round/30%2*2-1 { // it grows for 30 rounds, and shrinks for 30
+				e.entry = entryOf(name)
+				want[name] = e.entry
+			}
+			edits[name] = e
+		}
+		sorted := make([]edit, 0, len(edits))
+		for _, name := range slices.Sorted(maps.Keys(edits)) {
+			sorted = append(sorted, edits[name])
+		}
+		versions = append(versions, version{last.bucket.with(sorted), want})
+		for _, other := range []version{last, versions[random.IntN(len(versions))], versions[len(versions)-1]} {
+			compareBuckets(t, other.bucket, versions[len(versions)-1].bucket, other.want, want)
+		}
+	}
+	for _, v := range versions {
+		compareBuckets(t, v.bucket, v.bucket, v.want, v.want) // nobody has changed it since
+		for i, c := range v.bucket.list() {
+			if len(c) > 2*chunkEntries || i > 0 && len(c)+len(v.bucket.chunks[i-1]) <= chunkEntries {
+				t.Fatalf("chunk %d has %d entries", i, len(c))
+			}
+		}
+	}
+}
+
+// compareBuckets checks that a bucket has what it should, and how it differs from another one.
+func compareBuckets(t *testing.T, before, after *bucket, had, has map[string]*entry) {
+	t.Helper()
+	names := slices.Sorted(maps.Keys(has))
+	got := slices.Collect(after.all())
+	if after.len() != len(names) || len(got) != len(names) {
+		t.Fatalf("%d entries, and %d of them come, of %d", after.len(), len(got), len(names))
+	}
+	for i, name := range names {
+		if got[i] != has[name] || after.find(name) != has[name] {
+			t.Fatalf("entry %d is %s, not %s", i, got[i].service.Name(), name)
+		}
+	}
+	if e := after.find("s0000a"); e != nil {
+		t.Fatalf("found %s", e.service.Name())
+	}
+	all := maps.Clone(had)
+	maps.Copy(all, has)
+	var want []pair
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if had[name] != has[name] {
+			want = append(want, pair{had[name], has[name]})
+		}
+	}
+	if !slices.Equal(differ(before, after), want) {
+		t.Fatalf("%d entries differ, not %d", len(differ(before, after)), len(want))
+	}
+}
