@@ -583,7 +583,6 @@ func TestDocumentedValues(t *testing.T) {
 		least              int
 	}{
 		{"nacks_total in docs/operating.md", section(operating, "nacks_total{", "\n* "), library, reasons, 9},
-		{"conflicts in docs/operating.md", section(operating, "conflicts{", "\n* "), library, faults, 6},
 		{"Conflicts in docs/symptoms.md", section(symptoms, "## Conflicts", "\n## "), library, faults, 6},
 		{"owner_state in docs/operating.md", section(operating, "owner_state{", "\n* "), section(plugin, "var states =", "}"), states, 6},
 		{"Owner states in docs/symptoms.md", section(symptoms, "## Owner states", "\n## "), section(plugin, "var states =", "}"), states, 6},
