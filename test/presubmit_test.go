@@ -48,12 +48,12 @@ type wing struct {
 // wings are all of them, by folder.
 var wings = map[string]wing{
 	"federation":          {nil, 650},
-	"internal":            {[]string{"federation"}, 1200},
+	"internal":            {[]string{"federation"}, 1205},
 	"proto":               {nil, 130},
 	"federation/mtls":     {[]string{"federation", "internal"}, 1260},
 	"federation/wire":     {[]string{"federation", "proto"}, 1815},
 	"federation/policy":   {[]string{"federation", "federation/wire"}, 1200},
-	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2240},
+	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2340},
 	"federation/consumer": {[]string{"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"}, 4830},
 	"federation/owner":    {[]string{"federation", "federation/mtls", "federation/policy", "federation/wire", "internal", "proto"}, 3490},
 	"federation/dns": {

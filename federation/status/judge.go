@@ -51,6 +51,7 @@ const (
 	ownerHeld
 	ownerRefused
 	ownerConflicts
+	ownerEmpty
 
 	relayedSyncing
 	relayedConnecting
@@ -79,6 +80,8 @@ const (
 	catalogUnavailable
 	catalogBehind
 	catalogRefused
+	catalogEmpty
+	catalogUnread
 
 	processFileBroken
 	processRestart
@@ -116,6 +119,8 @@ func conditions() []Condition {
 		ownerRefused:    {"owner", "refused", Look, "This side refuses the newest version of %s.", "have the owner correct the services, or permit here what is right", "FederationConsumerRefusals"},
 		ownerConflicts:  {"owner", "conflicts", Look, "Not published, because of conflicts or rules: %s.", "have one of those that want the name renamed, or change the order of owners in the Corefile, or rename", "FederationConsumerConflicts"},
 
+		ownerEmpty: {"owner", "empty", Well, "It publishes no service for this consumer.", "publish a first service at the owner, or have a rule of its exports show one to this consumer; 'federationctl why NAME' there says who is told", "What users report"},
+
 		relayedSyncing:    {"relayed owner", "syncing", Act, "A stream is open, and its catalog is not complete yet.", awaitCatalog, "FederationOwnerCatalogUnavailable"},
 		relayedConnecting: {"relayed owner", "connecting", Act, "There is no stream, and nothing is known of its catalog.", findReason, "FederationOwnerCatalogUnavailable"},
 		relayedRetried:    {"relayed owner", "parked", Act, "It has turned this side away, and is tried again every few minutes.", correctRetry, "FederationOwnerCatalogUnavailable"},
@@ -143,6 +148,8 @@ func conditions() []Condition {
 		catalogUnavailable: {"catalog", "unavailable", Act, "Consumers cannot have it: %s.", "repair the source that is waited for; consumers keep what they have meanwhile (metric federation_owner_catalog_unavailable)", "FederationOwnerCatalogUnavailable"},
 		catalogBehind:      {"catalog", "behind", Look, "A consumer is behind: it has not acknowledged a change for %s.", "find the consumer in the log, and what keeps it busy or cut off", "FederationOwnerConsumerLag"},
 		catalogRefused:     {"catalog", "refused in part", Look, "Consumers have refused services.", "correct what consumers refuse, or have them change their configuration (metric federation_owner_refused_total)", "FederationOwnerRefusals"},
+		catalogEmpty:       {"catalog", "empty", Well, "It has no service.", "add a first service to a source of the catalog", "Consumers and sources of an owner"},
+		catalogUnread:      {"catalog", "no consumers", Well, "No consumer is connected.", "name this owner in a federation block of a CoreDNS, and allow the identity of its certificate here", "Consumers and sources of an owner"},
 
 		processFileBroken: {"process", "broken", Look, "%s not used as %s now: what was read before stays in force.", "correct the file: the reason has the line", "FederationOwnerFileBroken"},
 		processRestart:    {"process", "waits for a restart", Look, "The new value of %s waits for a restart.", "restart the owner when it suits", "The process of an owner"},
@@ -161,13 +168,12 @@ type Finding struct {
 // Judgement is how something is, and why.
 type Judgement struct {
 	Level    Level
-	Findings []Finding // none of what is well
+	Findings []Finding // none where nothing is to do
 }
 
 // find adds a condition.
 func (v *Judgement) find(which int, args ...any) {
-	c := conditions()[which]
-	if c.Level > Well {
+	if c := conditions()[which]; c.Remedy != nothing {
 		v.Add(Finding{c, fmt.Sprintf(c.Sentence, args...)})
 	}
 }
@@ -203,6 +209,9 @@ func (u *FollowedOwner) Judge(now time.Time, relayed bool) (v Judgement) {
 		v.find(ownerConflicts, Number(conflicts))
 	}
 	v.certificates(now, u.Certificate, u.Authority)
+	if u.State == "synced" && u.Services+u.NotAdmitted+u.NotImported == 0 {
+		v.find(ownerEmpty)
+	}
 	return v
 }
 
@@ -335,6 +344,14 @@ func (s *Source) Judge(now time.Time) (v Judgement) {
 	return v
 }
 
+// Streams returns how many streams consumers have open.
+func (c *Catalog) Streams() (n int) {
+	for _, of := range c.Consumers {
+		n += of
+	}
+	return n
+}
+
 // late is how long a consumer may take to acknowledge a change.
 const late = time.Minute
 
@@ -349,6 +366,12 @@ func (c *Catalog) Judge(now time.Time) (v Judgement, state string) {
 	}
 	if len(c.Refusals) > 0 {
 		v.find(catalogRefused)
+	}
+	if c.Services == 0 && c.Unavailable == "" {
+		v.find(catalogEmpty)
+	}
+	if c.Streams() == 0 {
+		v.find(catalogUnread)
 	}
 	if len(v.Findings) == 0 {
 		return v, conditions()[catalogServed].State
@@ -401,8 +424,10 @@ func (s *Status) followed(v *Judgement) {
 	}
 	var of [Act + 1]int                // how many owners are at a level
 	var states [Act + 1]map[string]int // and how many of them are in which state
+	services := 0
 	for i := range s.Owners {
 		u := &s.Owners[i]
+		services += u.Services
 		level := u.Judge(s.Now, false).Level
 		if of[level]++; of[level] == 1 {
 			states[level] = make(map[string]int)
@@ -410,7 +435,7 @@ func (s *Status) followed(v *Judgement) {
 		states[level][u.State]++
 	}
 	if of[Well] == len(s.Owners) {
-		v.sayf(Well, "Every owner is synced.")
+		v.sayf(Well, "%s synced, %s.", Count(len(s.Owners), "owner"), Count(services, "service"))
 	}
 	for level := Act; level > Well; level-- {
 		var words []string
@@ -438,8 +463,10 @@ func (s *Status) published(v *Judgement) {
 	if s.Publisher != nil {
 		add("This owner", s.Publisher.Judge(s.Now))
 	}
+	services, consumers := 0, 0
 	for i := range s.Catalogs {
 		c := &s.Catalogs[i]
+		services, consumers = services+c.Services, consumers+c.Streams()
 		judged, _ := c.Judge(s.Now)
 		add("Catalog "+catalogName(c.Name), judged)
 	}
@@ -457,8 +484,14 @@ func (s *Status) published(v *Judgement) {
 	if more := len(parts) - most; more > 0 {
 		v.sayf(Well, "%s more to look at.", Number(more))
 	}
-	if v.Level == Well {
-		v.sayf(Well, "Everything is published as it should be.")
+	switch {
+	case v.Level > Well:
+	case services == 0:
+		v.sayf(Well, "No service is published yet.")
+	case consumers == 0:
+		v.sayf(Well, "%s, and no consumer is connected yet.", Count(services, "service"))
+	default:
+		v.sayf(Well, "%s, %s.", Count(services, "service"), Count(consumers, "consumer"))
 	}
 }
 
@@ -490,10 +523,21 @@ func Age(now, when time.Time) string {
 	return Span(now.Sub(when)) + " ago"
 }
 
-// Lasting returns a duration of a configuration as Span does, and a word as it is.
+// Lasting returns a duration of a configuration as people write it, and a word as it is.
 func Lasting(text string) string {
-	if d, err := time.ParseDuration(text); err == nil && d >= time.Second {
-		return Span(d)
+	d, err := time.ParseDuration(text)
+	if err != nil || d < time.Second || d%time.Second != 0 {
+		return text
 	}
-	return text
+	var parts []string
+	for _, unit := range []struct {
+		time.Duration
+		name string
+	}{{time.Hour, "h"}, {time.Minute, "min"}, {time.Second, "s"}} {
+		if n := d / unit.Duration; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, unit.name))
+		}
+		d %= unit.Duration
+	}
+	return strings.Join(parts, " ")
 }

@@ -51,8 +51,8 @@ func TestConditions(t *testing.T) {
 			t.Errorf("condition %d is not complete: %+v", i, c)
 		}
 		rows = append(rows, row(t, c))
-		if (c.Level == Well) != (c.Remedy == nothing) {
-			t.Errorf("%s %s: is well, or something is to do: %q", c.Of, c.State, c.Remedy)
+		if c.Level > Well && c.Remedy == nothing {
+			t.Errorf("%s %s: something is to do: %q", c.Of, c.State, c.Remedy)
 		}
 		if section(t, c.Runbook) == "" {
 			t.Errorf("%s %s: the manual has no section %q", c.Of, c.State, c.Runbook)
@@ -90,17 +90,19 @@ func TestJudge(t *testing.T) {
 		got  Judgement
 		want []int
 	}{
-		"synced":          {owner(FollowedOwner{State: "synced"}), nil},
+		"synced":          {owner(FollowedOwner{State: "synced", Services: 1}), nil},
 		"first catalog":   {owner(FollowedOwner{State: "syncing"}), []int{ownerSyncing}},
 		"half gone":       {owner(FollowedOwner{State: "stale", Lost: ago(13 * time.Hour), Expires: now.Add(11 * time.Hour)}), []int{ownerNearExpiry}},
 		"half left":       {owner(FollowedOwner{State: "stale", Lost: ago(12 * time.Hour), Expires: now.Add(12 * time.Hour)}), []int{ownerStale}},
 		"retried":         {owner(FollowedOwner{State: "parked", NextAttempt: now}), []int{ownerRetried}},
 		"damaged":         {owner(FollowedOwner{State: "stale", Damage: "x"}), []int{ownerDamaged, ownerStale}},
-		"held":            {owner(FollowedOwner{State: "synced", Stale: 2}), []int{ownerHeld}},
+		"held":            {owner(FollowedOwner{State: "synced", Stale: 2, Services: 2}), []int{ownerHeld}},
+		"empty":           {owner(FollowedOwner{State: "synced"}), []int{ownerEmpty}},
+		"all refused":     {owner(FollowedOwner{State: "synced", NotAdmitted: 1}), []int{ownerRefused}},
 		"later version":   {owner(FollowedOwner{State: "cloudy"}), []int{ownerUnknown}},
 		"no state":        {owner(FollowedOwner{State: "held"}), []int{ownerUnknown}},
 		"relay stale":     {relayed(FollowedOwner{State: "stale"}), []int{relayedLost}},
-		"relay synced":    {relayed(FollowedOwner{State: "synced"}), nil},
+		"relay synced":    {relayed(FollowedOwner{State: "synced", Services: 1}), nil},
 		"relay syncing":   {relayed(FollowedOwner{State: "syncing", Known: true}), []int{relayedSyncing}},
 		"relay unreached": {relayed(FollowedOwner{State: "connecting"}), []int{relayedConnecting}},
 		"relay parked":    {relayed(FollowedOwner{State: "parked"}), []int{relayedParked}},

@@ -25,6 +25,8 @@ const (
 type Status struct {
 	Role    Role      `json:"role"`
 	Version string    `json:"version"`
+	Host    string    `json:"host,omitempty"` // the name of the machine, or of the pod
+	PID     int       `json:"pid,omitempty"`  // of the process
 	Now     time.Time `json:"now"`
 	Began   time.Time `json:"began"` // when the process was started
 

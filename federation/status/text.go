@@ -59,7 +59,7 @@ func (t text) lines(name string, data any) (lines []string) {
 			return strings.ReplaceAll(s, "\n", "\n  "), err
 		},
 		"blank": func() string { return blank }, "first": first, "more": more,
-		"at": t.at, "since": t.since, "next": t.next, "octets": Octets, "serial": serial, "count": count, "counts": counts,
+		"at": t.at, "since": t.since, "next": t.next, "octets": Octets, "serial": serial, "count": Count, "number": Number, "counts": counts,
 		"plain": problem.Printable, "quote": federation.Quote, "word": word, "words": words, "catalog": catalogName,
 		"also": also, "records": records, "rdata": rdata, "kind": kind, "cause": cause, "contains": strings.Contains,
 	}).Parse(statusText + whyText))
@@ -138,20 +138,21 @@ func Next(now, when time.Time) string {
 // clock returns a time in UTC, in seconds.
 func clock(when time.Time) string { return when.UTC().Format("2006-01-02 15:04:05 UTC") }
 
-// Span returns a duration in the two largest units that say enough.
+// Span returns a duration rounded as people do: 4:57 is 5 min.
 func Span(d time.Duration) string {
-	switch d = max(d, 0); {
-	case d < time.Minute:
-		return fmt.Sprintf("%d s", d/time.Second)
-	case d < time.Hour:
-		return fmt.Sprintf("%d min", d/time.Minute)
-	case d < 48*time.Hour:
-		if rest := d % time.Hour / time.Minute; rest > 0 {
-			return fmt.Sprintf("%d h %d min", d/time.Hour, rest)
-		}
-		return fmt.Sprintf("%d h", d/time.Hour)
+	d = max(d, 0)
+	seconds, minutes := d.Round(time.Second), d.Round(time.Minute)
+	switch {
+	case seconds < time.Minute:
+		return fmt.Sprintf("%d s", seconds/time.Second)
+	case minutes < time.Hour:
+		return fmt.Sprintf("%d min", minutes/time.Minute)
+	case minutes < 48*time.Hour && minutes%time.Hour > 0:
+		return fmt.Sprintf("%d h %d min", minutes/time.Hour, minutes%time.Hour/time.Minute)
+	case minutes < 48*time.Hour:
+		return fmt.Sprintf("%d h", minutes/time.Hour)
 	}
-	return fmt.Sprintf("%d days", d/(24*time.Hour))
+	return fmt.Sprintf("%d days", d.Round(24*time.Hour)/(24*time.Hour))
 }
 
 // Octets returns a size in the largest unit that fits.
@@ -166,14 +167,6 @@ func Octets(n int64) string {
 		return fmt.Sprintf("%.1f MiB", float64(n)/(unit*unit))
 	}
 	return fmt.Sprintf("%.1f GiB", float64(n)/(unit*unit*unit))
-}
-
-// count returns a number with its noun, in the plural unless n is 1.
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // word returns a name, an address or an ID as it is, without the dot at its end, or
@@ -209,7 +202,7 @@ func counts(of map[string]int) string {
 			parts = append(parts, fmt.Sprintf("and %d more", len(of)-maxShown))
 			break
 		}
-		parts = append(parts, fmt.Sprintf("%s %d", word(key), of[key]))
+		parts = append(parts, word(key)+" "+Number(of[key]))
 	}
 	return strings.Join(parts, ", ")
 }

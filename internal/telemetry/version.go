@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"os"
 	"runtime/debug"
 	"strings"
 )
@@ -18,6 +19,12 @@ func Version() string {
 		return "unknown"
 	}
 	return of(info)
+}
+
+// Host returns the name of this machine, or of this pod; empty where that is not known.
+func Host() string {
+	name, _ := os.Hostname()
+	return name
 }
 
 // of returns what String does. Only the main module has a commit: in a binary of

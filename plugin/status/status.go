@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -193,7 +194,7 @@ func (p *Page) running() []Block {
 func (p *Page) Status() status.Status {
 	now := time.Now()
 	s := status.Status{
-		Role: status.Consumer, Version: telemetry.Version(), Now: now.UTC(), Began: p.began.UTC(),
+		Role: status.Consumer, Version: telemetry.Version(), Host: telemetry.Host(), PID: os.Getpid(), Now: now.UTC(), Began: p.began.UTC(),
 		Ready: p.agent.Ready(), Owners: p.agent.Owners(now),
 	}
 	for i := range s.Owners {
@@ -209,8 +210,8 @@ func (p *Page) Status() status.Status {
 }
 
 // Services implements page.Source.
-func (p *Page) Services(of, after string, limit int) (status.Services, error) {
-	return p.agent.Services(of, after, limit)
+func (p *Page) Services(ctx context.Context, of string, q status.Query) (status.Services, error) {
+	return p.agent.Services(ctx, of, q)
 }
 
 // Catalog implements page.Source.

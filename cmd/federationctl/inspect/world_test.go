@@ -50,7 +50,7 @@ func (*process) Confirm(_, source string) (status.Source, error) {
 	return status.Source{Name: source}, nil
 }
 
-func (*process) Services(string, string, int) (status.Services, error) {
+func (*process) Services(context.Context, string, status.Query) (status.Services, error) {
 	return status.Services{}, fmt.Errorf("nobody asks")
 }
 

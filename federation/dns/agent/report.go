@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"iter"
 	"slices"
 	"time"
@@ -49,13 +50,13 @@ func (a *Agent) follows(id string) (*owner, error) {
 // first on that comes after a name. The error is a *status.UnknownError if there is no
 // owner with that ID. It reads what is published, or was so a few seconds ago, and waits for
 // nobody but others who read services.
-func (a *Agent) Services(of, after string, limit int) (status.Services, error) {
+func (a *Agent) Services(ctx context.Context, of string, q status.Query) (status.Services, error) {
 	o, err := a.follows(of)
 	if err != nil {
 		return status.Services{}, err
 	}
 	c := o.catalog()
-	page, err := a.catalogs.Page(c, after, limit)
+	page, err := a.catalogs.Page(ctx, c, q)
 	page.Of, page.Total = of, c.Size
 	return page, err //nolint:wrapcheck // it names the service
 }

@@ -169,7 +169,7 @@ func TestServices(t *testing.T) {
 		for _, limit := range []int{1, 2, 7, 49, 50, 51, 1000} {
 			var got []string
 			for after := ""; ; {
-				page, err := w.agent.Services(ownerAddress, after, limit)
+				page, err := w.agent.Services(t.Context(), ownerAddress, status.Query{After: after, Limit: limit})
 				if err != nil || page.Total != len(want) || len(page.Services) > limit {
 					t.Fatalf("%d of %d services in a page of %d, %v", len(page.Services), page.Total, limit, err)
 				}
@@ -199,7 +199,7 @@ func TestServices(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("the catalog is %q", got)
 		}
-		_, err = w.agent.Services("nobody", "", 1)
+		_, err = w.agent.Services(t.Context(), "nobody", status.Query{After: "", Limit: 1})
 		if unknown, ok := errors.AsType[*status.UnknownError](err); !ok || !slices.Contains(unknown.Known, ownerAddress) {
 			t.Errorf("an owner that is not followed: %v", err)
 		}
@@ -224,7 +224,7 @@ func TestReportsWhileCatalogsChange(t *testing.T) {
 			readers.Go(func() {
 				for ctx.Err() == nil {
 					time.Sleep(time.Millisecond) // with the changes
-					page, err := w.agent.Services(ownerAddress, "stays", 10)
+					page, err := w.agent.Services(ctx, ownerAddress, status.Query{After: "stays", Limit: 10})
 					if err != nil || slices.ContainsFunc(page.Services, func(s status.Service) bool { return s.Name <= "stays" }) {
 						t.Errorf("%+v, %v", page, err)
 						return

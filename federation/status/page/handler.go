@@ -34,9 +34,9 @@ type Source interface {
 	// Why explains the answer to a query. The name is absolute and in lower case.
 	Why(ctx context.Context, name string, qtype uint16) (status.Why, error)
 
-	// Services returns up to limit services of a catalog whose names come after a name.
+	// Services returns the services of a catalog that a query asks for, as long as ctx lasts.
 	// Of is the ID of an owner that is followed, or the server name of a catalog.
-	Services(of, after string, limit int) (status.Services, error)
+	Services(ctx context.Context, of string, q status.Query) (status.Services, error)
 
 	// Catalog yields all services of a catalog, in the order of their names.
 	Catalog(of string) (iter.Seq2[status.Service, error], error)
@@ -59,10 +59,10 @@ const (
 // Handler serves the status of a process:
 //
 //	GET /                                  the page; ?name=NAME&type=TYPE adds why
-//	GET /services?of=ID&after=NAME         a page of the services of a catalog
+//	GET /services?of=ID&after=NAME&match=TEXT   a page of the services of a catalog
 //	GET /v1/status                         status.Status
 //	GET /v1/why?name=NAME&type=TYPE        status.Why; the type is A by default
-//	GET /v1/services?of=ID&after=NAME&limit=N   status.Services
+//	GET /v1/services?of=ID&after=NAME&limit=N&match=TEXT   status.Services
 //	GET /v1/catalog?of=ID                  a status.Service in each line
 //	POST /v1/retry?of=ID                   status.FollowedOwner, as it was; an attempt is made now
 //	POST /v1/confirm?of=ID&source=NAME     status.Source, as it was; what was held of it is withdrawn
@@ -211,7 +211,7 @@ func (h handler) services(r *http.Request) (any, int, error) {
 			return nil, http.StatusBadRequest, fmt.Errorf("limit: %q is not in 1 to %d", text, maxLimit)
 		}
 	}
-	page, err := h.source.Services(query.Get("of"), query.Get("after"), limit)
+	page, err := h.source.Services(r.Context(), query.Get("of"), status.Query{After: query.Get("after"), Match: query.Get("match"), Limit: limit})
 	return page, http.StatusNotFound, err
 }
 

@@ -23,6 +23,9 @@ var pageText string
 //go:embed style.css
 var styleText string
 
+//go:embed refresh.js
+var scriptText string
+
 // newPages returns the templates of the pages. Text that peers may have chosen goes
 // through show, which makes visible what could pass for something else: control
 // characters, and those that turn the direction of what follows.
@@ -33,6 +36,7 @@ func newPages() *template.Template {
 		"lasting":  status.Lasting,
 		"number":   status.Number,
 		"octets":   status.Octets,
+		"script":   func() template.JS { return template.JS(scriptText) }, //nolint:gosec // our own
 		"show":     problem.Printable,
 		"style":    func() template.CSS { return template.CSS(styleText) }, //nolint:gosec // our own
 	}).Parse(pageText))
@@ -46,10 +50,14 @@ func lifetime(text string) string {
 	return status.Lasting(text)
 }
 
-// contentPolicy lets a page have its own style and send its forms here, and nothing else.
+// contentPolicy lets a page have its own style and script, ask here and send its forms here,
+// and nothing else.
 func contentPolicy() string {
-	sum := sha256.Sum256([]byte(styleText))
-	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; img-src data:; " +
+	hash := func(text string) string {
+		sum := sha256.Sum256([]byte(text))
+		return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; "
+	}
+	return "default-src 'none'; style-src " + hash(styleText) + "script-src " + hash(scriptText) + "connect-src 'self'; img-src data:; " +
 		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 }
 
@@ -126,8 +134,9 @@ func (h handler) page(w http.ResponseWriter, r *http.Request) {
 // listing is a page of the services of a catalog.
 type listing struct {
 	Title, Heading  string
-	PagesLabel      string
 	Of, After, Next string
+	Match           string
+	Refreshed       bool // never
 	Error           string
 	Total, Limit    int
 	List            []listed
@@ -143,13 +152,13 @@ type listed struct {
 // listing answers GET /services.
 func (h handler) listing(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	v := &listing{Of: query.Get("of"), After: query.Get("after"), Limit: defaultLimit}
+	v := &listing{Of: query.Get("of"), After: query.Get("after"), Match: strings.TrimSpace(query.Get("match")), Limit: defaultLimit}
 	v.Heading = "Services of " + problem.Printable(v.Of)
 	if v.Of == "" {
 		v.Heading = "Services of the default catalog"
 	}
 	v.Title = v.Heading
-	page, err := h.source.Services(v.Of, v.After, v.Limit)
+	page, err := h.source.Services(r.Context(), v.Of, status.Query{After: v.After, Match: v.Match, Limit: v.Limit})
 	if err != nil {
 		v.Error = err.Error()
 		h.render(w, http.StatusNotFound, "services", v)

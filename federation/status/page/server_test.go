@@ -647,7 +647,7 @@ func (f *fixed) Why(_ context.Context, name string, _ uint16) (status.Why, error
 	return why, nil
 }
 
-func (f *fixed) Services(of, _ string, _ int) (status.Services, error) {
+func (f *fixed) Services(_ context.Context, of string, _ status.Query) (status.Services, error) {
 	if of != ownerID {
 		return status.Services{}, &status.UnknownError{Of: of, Known: []string{ownerID}}
 	}

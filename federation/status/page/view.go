@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // shown is the verdict on something, in a word as well, at the time when a page is made.
@@ -100,7 +102,6 @@ type catalogView struct {
 	shown
 
 	Anchor, Name string
-	Streams      int // open, of consumers
 	Sources      []*sourceView
 }
 
@@ -109,9 +110,6 @@ func newCatalogView(now time.Time, i int, c *status.Catalog, token string) *cata
 	v := &catalogView{
 		Catalog: c, shown: shown{judged, word, now},
 		Anchor: fmt.Sprintf("catalog-%d", i+1), Name: cmp.Or(c.Name, "(default)"),
-	}
-	for _, n := range c.Consumers {
-		v.Streams += n
 	}
 	for i := range c.Sources {
 		s := &c.Sources[i]
@@ -149,7 +147,7 @@ type overview struct {
 
 	Title, Heading, Self string
 	Up                   string
-	Consumer             bool
+	Consumer, Refreshed  bool
 	Why                  question
 	Owners               []*ownerView
 	Catalogs             []*catalogView
@@ -157,7 +155,7 @@ type overview struct {
 }
 
 func newOverview(s *status.Status, token string) *overview {
-	v := &overview{Status: s, shown: shown{Judgement: s.Judge(), now: s.Now}, Heading: "Federation owner", Up: status.Span(s.Now.Sub(s.Began)), Consumer: s.Role == status.Consumer}
+	v := &overview{Status: s, shown: shown{Judgement: s.Judge(), now: s.Now}, Heading: "Federation owner", Up: status.Span(s.Now.Sub(s.Began)), Consumer: s.Role == status.Consumer, Refreshed: true}
 	if !s.Ready {
 		v.Findings = v.Findings[1:] // the page has what is waited for below
 	}
@@ -179,6 +177,6 @@ func newOverview(s *status.Status, token string) *overview {
 	if s.Ready {
 		v.Word = [...]string{"Ready", "Ready, with something to look at", "Ready, with something to act on"}[v.Level]
 	}
-	v.Title = fmt.Sprintf("%s %s: %s", v.Sign(), v.Heading, v.Word)
+	v.Title = fmt.Sprintf("%s %s: %s", v.Sign(), strings.TrimSpace(v.Heading+" "+problem.Printable(s.Host)), v.Word)
 	return v
 }

@@ -8,6 +8,7 @@
 package paging
 
 import (
+	"context"
 	"iter"
 	"slices"
 	"sort"
@@ -15,12 +16,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
 // Entry is what a list has of one service.
 type Entry interface {
 	Name() string
+	Service() *federation.Service
 	Report() (status.Service, error)
 }
 
@@ -40,7 +43,8 @@ const (
 // who wants another one, or the same, waits. It is safe for concurrent use. The zero value
 // is empty.
 type Lists[E Entry] struct {
-	making sync.Mutex // held while a list is made
+	making    sync.Mutex // held while a list is made
+	searching sync.Mutex // held while all of a list is searched, so that searches take one processor
 
 	mu  sync.Mutex // guards the field below, and is held for moments
 	all map[string]*list[E]
@@ -71,13 +75,19 @@ type Catalog[E Entry] struct {
 	All iter.Seq[E]
 }
 
-// Page returns up to limit services of a catalog in the order of their names, from the first
-// on that comes after a name. They may be those of another version where there are many and
-// they were read lately: 5 s ago at most, and mostly much less.
-func (l *Lists[E]) Page(c Catalog[E], after string, limit int) (status.Services, error) {
+// Page returns the services of a catalog that a query asks for, in the order of their names.
+// They may be those of another version where there are many and they were read lately: 5 s
+// ago at most, and mostly much less. It ends when ctx does.
+func (l *Lists[E]) Page(ctx context.Context, c Catalog[E], q status.Query) (status.Services, error) {
 	all := l.sorted(c)
-	rest := all[sort.Search(len(all), func(i int) bool { return all[i].name > after }):]
-	first := rest[:min(len(rest), limit)]
+	rest := all[sort.Search(len(all), func(i int) bool { return all[i].name > q.After }):]
+	if q.Match != "" {
+		var err error
+		if rest, err = l.search(ctx, rest, q); err != nil {
+			return status.Services{}, err
+		}
+	}
+	first := rest[:min(len(rest), q.Limit)]
 	page := status.Services{Of: c.Name, Total: len(all), Services: make([]status.Service, len(first))}
 	for i, e := range first {
 		var err error
@@ -85,10 +95,28 @@ func (l *Lists[E]) Page(c Catalog[E], after string, limit int) (status.Services,
 			return status.Services{}, err //nolint:wrapcheck // it names the service
 		}
 	}
-	if len(rest) > limit {
-		page.Next = first[limit-1].name
+	if len(rest) > q.Limit {
+		page.Next = first[q.Limit-1].name
 	}
 	return page, nil
+}
+
+// search returns the first entries that match a query, one more than it has room for.
+func (l *Lists[E]) search(ctx context.Context, rest []named[E], q status.Query) (found []named[E], err error) {
+	l.searching.Lock()
+	defer l.searching.Unlock()
+	for _, e := range rest {
+		if len(found) > q.Limit {
+			break
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err //nolint:wrapcheck // the reader is gone
+		}
+		if status.Matches(e.entry.Service(), q.Match) {
+			found = append(found, e)
+		}
+	}
+	return found, nil
 }
 
 // Services yields all services of a catalog in the order of their names, each once. They may

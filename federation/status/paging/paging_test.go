@@ -1,6 +1,8 @@
 package paging_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -9,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/status/paging"
 )
@@ -20,6 +23,8 @@ type entry struct {
 }
 
 func (e entry) Name() string { return e.name }
+
+func (e entry) Service() *federation.Service { return &federation.Service{Name: e.name} }
 
 func (e entry) Report() (status.Service, error) {
 	return status.Service{Name: e.name, FQDN: fmt.Sprint(e.version)}, nil
@@ -126,6 +131,31 @@ func TestShared(t *testing.T) {
 	}
 }
 
+// TestSearch reads the services that match in pages, for as long as the reader stays.
+func TestSearch(t *testing.T) {
+	w := &world{n: 1000}
+	catalog := paging.Catalog[entry]{Size: w.n, All: w.all}
+	q, pages := status.Query{Match: "S00003", Limit: 40}, []int{}
+	for {
+		page, err := w.lists.Page(t.Context(), catalog, q)
+		if err != nil || page.Total != w.n {
+			t.Fatalf("%+v, %v", page, err)
+		}
+		pages = append(pages, len(page.Services))
+		if q.After = page.Next; q.After == "" {
+			break
+		}
+	}
+	if !slices.Equal(pages, []int{40, 40, 20}) {
+		t.Errorf("pages of %d services", pages)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if page, err := w.lists.Page(gone, catalog, status.Query{Match: "x", Limit: 1}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%+v, %v", page, err)
+	}
+}
+
 // TestOrder compares the order, and pages, with those of sorted strings.
 func TestOrder(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
@@ -156,7 +186,7 @@ func TestOrder(t *testing.T) {
 			t.Fatalf("%q is not %q", got, names)
 		}
 		for i := range names {
-			page, err := lists.Page(catalog, names[i], 3)
+			page, err := lists.Page(t.Context(), catalog, status.Query{After: names[i], Limit: 3})
 			rest := names[i+1:]
 			if first := rest[:min(len(rest), 3)]; err != nil || len(page.Services) != len(first) || page.Total != len(names) ||
 				(page.Next != "") != (len(rest) > 3) || len(first) > 0 && page.Services[0].Name != first[0] || page.Next != "" && page.Next != first[2] {

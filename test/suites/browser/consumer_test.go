@@ -2,6 +2,7 @@ package browser
 
 import (
 	"fmt"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 const many = 100_000 // services of the largest catalog
@@ -34,6 +36,7 @@ func TestConsumer(t *testing.T) {
 	), "--allow-addresses", "127.0.0.0/8")
 	lost, lostAt := owner(t, folder, "lost", catalogOf(service("lost", "lost.fed.example", "192.0.2.3")))
 	gone, goneAt := owner(t, folder, "gone", catalogOf(service("gone", "gone.fed.example", "192.0.2.4")))
+	_, empty := owner(t, folder, "empty", "services: []\n")
 	_, strict := owner(t, folder, "strict", catalogOf(service("strict", "strict.fed.example", "192.0.2.5")), "--allow-id", "spiffe://elsewhere.example/consumer")
 	slow := stall(t, large, 200_000)
 	nobody := loopback.Address(t)
@@ -45,8 +48,8 @@ func TestConsumer(t *testing.T) {
 	}
 	corefile := fmt.Sprintf("fed.example:%s {\n    bind 127.0.0.1\n    errors\n", strings.TrimPrefix(dns, "127.0.0.1:")) +
 		block(large, "        status "+at+"\n") + block(faulty, "") + block(lostAt, "        retention 1h\n") + block(goneAt, "        retention 1s\n") +
-		block(strict, "") + block(slow, "        keepalive 1h\n") + block(nobody, "") + "}\n"
-	start(t, "coredns", "-conf", write(t, folder, "Corefile", corefile))
+		block(strict, "") + block(slow, "        keepalive 1h\n") + block(nobody, "") + block(empty, "") + "}\n"
+	dnsProcess := start(t, "coredns", "-conf", write(t, folder, "Corefile", corefile))
 
 	in := func(want map[string]string) {
 		t.Helper()
@@ -62,29 +65,31 @@ func TestConsumer(t *testing.T) {
 					return fmt.Sprintf("owner %s has not been tried again: %s", o.ID, o.Failure) // the loss itself is named before
 				}
 			}
-			if len(s.Owners) != 7 {
+			if len(s.Owners) != 8 {
 				return fmt.Sprintf("%d owners", len(s.Owners))
 			}
 			return ""
 		})
 	}
-	in(map[string]string{large: "synced", faulty: "synced", lostAt: "synced", goneAt: "synced", strict: "parked", slow: "syncing", nobody: "connecting"})
+	in(map[string]string{large: "synced", faulty: "synced", lostAt: "synced", goneAt: "synced", strict: "parked", slow: "syncing", nobody: "connecting", empty: "synced"})
 	lost.kill()
 	gone.kill()
 	in(map[string]string{lostAt: "stale", goneAt: "expired"})
 
 	tab := open(t, base)
 	tab.run(chromedp.Navigate(base + "/"))
-	tab.says("h1", "CoreDNS federation")
+	host := must.Get(os.Hostname())(t)
+	tab.says("h1", "CoreDNS federation on "+host)
+	tab.says("header", fmt.Sprintf("process %d, ", dnsProcess.cmd.Process.Pid), "Refresh every 5 s")
 	overall := tab.text("#overall")
 	// It becomes ready when it has waited long enough for those that are not known.
 	if s, err := read(base); err != nil || !s.Ready && !strings.Contains(overall, "Not ready") {
 		t.Errorf("%v; the page says %q, and the process is not ready", err, overall)
 	}
-	tab.says(".overall", "Act on 4 of 7 owners: 1 connecting, 1 expired, 1 parked, 1 syncing.", "Look at 2 of 7 owners: 1 stale, 1 synced.")
+	tab.says(".overall", "Act on 4 of 8 owners: 1 connecting, 1 expired, 1 parked, 1 syncing.", "Look at 2 of 8 owners: 1 stale, 1 synced.")
 	tab.says(tab.card(goneAt), "expired", "Its records are gone", "connection refused")
 	tab.says(tab.card(lostAt), "stale", "still answered", "connection refused")
-	if text := tab.text(tab.card(lostAt)); !regexp.MustCompile(`Retention left:\s+5\d min\s+of 1 h`).MatchString(text) {
+	if text := tab.text(tab.card(lostAt)); !regexp.MustCompile(`Retention left:\s+(1 h|5\d min)\s+of 1 h`).MatchString(text) {
 		t.Errorf("of the retention of 1 h this is left: %q", text)
 	}
 	tab.says(tab.card(strict), "parked", "turned this side away", "Unauthenticated", "To do: have the owner admit the certificate")
@@ -92,6 +97,7 @@ func TestConsumer(t *testing.T) {
 	tab.says(tab.card(slow), "syncing", "not complete yet")
 	tab.says(tab.card(large), "synced", "100,000 services, updated ", " ago")
 	tab.says(tab.card(faulty), "synced", "2 refusals here, newest", " ago: ", "Not published, because of conflicts or rules: 1.")
+	tab.says(tab.card(empty), "synced", "no service for this consumer", "To do: publish a first service")
 	tab.unfold()
 	tab.says(tab.card(large), "Certificate", "expires in", "Catalog", "100,000 instances", "UTC")
 	tab.says(tab.card(faulty), "outside.other.example", "127.0.0.1", "fqdn_conflict: 1")
@@ -100,7 +106,7 @@ func TestConsumer(t *testing.T) {
 	if last := order[len(order)-1]; order[0] != "act" || last != "well" || !sorted(order) {
 		t.Errorf("the cards are %q, expected the worst first", order)
 	}
-	tab.look("consumer", "/", 2700) // four of the cards have a button
+	tab.look("consumer", "/", 2900) // four of the cards have a button
 	tab.print("consumer", "/")
 
 	// The name box.
@@ -127,20 +133,73 @@ func TestConsumer(t *testing.T) {
 	tab.says("main", "100 of 100,000 services", "s000000", "s000099")
 	tab.follow(chromedp.Click("a[rel=next]", chromedp.ByQuery))
 	tab.says("main", "after s000099", "s000100", "s000199")
-	tab.run(chromedp.SetValue("#after", "s099950", chromedp.ByQuery))
+	tab.follow(chromedp.SendKeys("#match", "192.0.2.1 S0999\r", chromedp.ByQuery))
+	tab.says("main", "100 that match 192.0.2.1 S0999, of 100,000 services", "s099900", "s099999", "This is the last page")
+	tab.run(chromedp.Navigate(base + "/services?of=" + large + "&match=192.0.2"))
+	tab.says("main", "The first 100 that match 192.0.2, of 100,000 services", "Next 100 services")
+	tab.run(chromedp.SetValue("#match", "s09999 fed.example", chromedp.ByQuery))
 	tab.follow(chromedp.Click("button", chromedp.ByQuery))
-	tab.says("main", "49 of 100,000 services", "s099999", "This is the last page")
+	tab.says("main", "10 that match s09999 fed.example, of 100,000 services", "s099990")
 	tab.look("services", "/services?of="+large+"&after=s000099", 0)
+	tab.look("services-filtered", "/services?of="+large+"&match=s09999", 0)
+	tab.run(chromedp.Navigate(base + "/services?of=" + large + "&match=nosuch"))
+	tab.says("main", "0 that match nosuch", "No service matches.")
 
-	// Nothing on the page needs a script, and so nothing differs without.
+	// The page refreshes itself, and leaves the reader what is typed, open, focused and chosen.
+	var fetched, age string
+	tab.run(chromedp.Navigate(base+"/"), chromedp.SendKeys("#name", "half a na", chromedp.ByQuery), chromedp.SetValue("#type", "SRV", chromedp.ByQuery),
+		chromedp.Evaluate(`document.querySelector("article details").open = true; scrollTo(0, 150); document.querySelector("[data-live=head]").textContent`, &fetched))
+	refreshed := func(what string) {
+		t.Helper()
+		await.Until(t, 10*time.Second, patience, func() string {
+			before := age
+			if tab.run(chromedp.Text("[data-live=head]", &age, chromedp.ByQuery)); age == fetched || age == before {
+				return what + ": the page still says " + age
+			}
+			return ""
+		})
+	}
+	refreshed("first")
+	var kept bool
+	tab.run(chromedp.Evaluate(`document.querySelector("#name").value === "half a na" && document.activeElement.id === "name" &&
+		document.querySelector("#type").value === "SRV" && document.querySelector("article details").open && scrollY === 150`, &kept))
+	if !kept {
+		t.Error("a refresh has changed what the reader had typed, opened, chosen or scrolled to")
+	}
+	tab.run(chromedp.Evaluate(`document.querySelector("article summary").focus(); 0`, nil))
+	refreshed("focused")
+	tab.run(chromedp.Evaluate(`document.activeElement === document.querySelector("article summary")`, &kept))
+	if !kept {
+		t.Error("a refresh has taken the focus")
+	}
+
+	// Without scripts the page is the same, until it is reloaded.
 	var plain, scripted string
 	tab.run(emulation.SetScriptExecutionDisabled(true), chromedp.Navigate(base+"/?name=web.fed.example&type=A"), chromedp.OuterHTML("html", &plain, chromedp.ByQuery),
 		emulation.SetScriptExecutionDisabled(false), chromedp.Navigate(base+"/?name=web.fed.example&type=A"), chromedp.OuterHTML("html", &scripted, chromedp.ByQuery))
 	for _, html := range []string{plain, scripted} {
-		if !strings.Contains(html, "web.fed.example A: 192.0.2.2") || strings.Contains(html, "<script") {
+		if !strings.Contains(html, "web.fed.example A: 192.0.2.2") {
 			t.Errorf("without scripts the page is %.2000s", html)
 		}
 	}
+}
+
+// TestGone shows that a process has ended: what it said last does not pass for what is so.
+func TestGone(t *testing.T) {
+	t.Parallel()
+	folder, at := pki(t), loopback.Address(t)
+	process, _ := owner(t, folder, "first", "services: []\n", "--status", at)
+	tab := open(t, "http://"+at)
+	tab.run(chromedp.Navigate("http://" + at + "/"))
+	tab.says("h1", "Federation owner on "+must.Get(os.Hostname())(t))
+	tab.says(".overall", "Ready", "No service is published yet")
+	tab.says(tab.card("To consumers"), "empty", "To do: add a first service", "No consumer is connected", "To do: name this owner")
+	tab.look("owner-empty", "/", 1700)
+	tab.refused = "ERR_CONNECTION_REFUSED"
+	tab.run(chromedp.Navigate("http://" + at + "/"))
+	process.kill()
+	tab.run(chromedp.WaitVisible("#lost", chromedp.ByQuery))
+	tab.says("#lost", "No answer", "what was so before")
 }
 
 // sorted reports whether the classes of cards are in order, the worst first.

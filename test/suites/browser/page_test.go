@@ -31,6 +31,8 @@ type tab struct {
 	base string // of the server
 	axe  string // the source of axe
 
+	refused string // an entry of the browser's log that is meant
+
 	mu     sync.Mutex
 	asked  int
 	faults []string
@@ -106,7 +108,7 @@ func (b *tab) heard(event any) {
 			b.faults = append(b.faults, "request of "+url)
 		}
 	case *log.EventEntryAdded:
-		if !strings.Contains(event.Entry.Text, "status of 400") { // a page that is meant
+		if !strings.Contains(event.Entry.Text, cmp.Or(b.refused, "status of 400")) { // a page that is meant
 			b.faults = append(b.faults, event.Entry.Text)
 		}
 	case *runtime.EventExceptionThrown:

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"os"
 	"slices"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 	"github.com/hamlet-federation/coredns-federation/federation/status/paging"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/telemetry"
 )
 
 // Reporter reports on an owner, which Observe and TurnedAway watch from its beginning, and
@@ -48,7 +50,7 @@ func (r *Reporter) For(p *serve.Publisher) { r.publisher = p }
 func (r *Reporter) Status() status.Status {
 	catalogs, now := r.publisher.Catalogs(), time.Now()
 	s := Convert(r.publisher.Status(), now)
-	s.Version, s.Publisher.Listen = r.version, r.publisher.Addr().String()
+	s.Version, s.Host, s.PID, s.Publisher.Listen = r.version, telemetry.Host(), os.Getpid(), r.publisher.Addr().String()
 	s.Publisher.TurnedAway = r.turnedAway.read()
 	for i := range s.Catalogs {
 		of := &s.Catalogs[i]
@@ -146,12 +148,12 @@ func (r *Reporter) catalog(of string) (paging.Catalog[held], error) {
 }
 
 // Services implements page.Source.
-func (r *Reporter) Services(of, after string, limit int) (status.Services, error) {
+func (r *Reporter) Services(ctx context.Context, of string, q status.Query) (status.Services, error) {
 	c, err := r.catalog(of)
 	if err != nil {
 		return status.Services{}, err
 	}
-	return r.lists.Page(c, after, limit) //nolint:wrapcheck // it names the service
+	return r.lists.Page(ctx, c, q) //nolint:wrapcheck // it names the service
 }
 
 // Catalog implements page.Source. The services come in the order of their names.

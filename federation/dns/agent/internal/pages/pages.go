@@ -5,6 +5,7 @@ import (
 	"time"
 	"weak"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/status/paging"
@@ -49,11 +50,14 @@ func Catalog(id string, parts []Part, size int) paging.Catalog[Offer] {
 // Name returns the name of the service.
 func (o Offer) Name() string { return o.service.Name() }
 
+// Service returns the service.
+func (o Offer) Service() *federation.Service { return o.service.Unpack() }
+
 // Report returns what the status has of the service.
 func (o Offer) Report() (status.Service, error) {
 	var updated time.Time
 	if o.updated != 0 {
 		updated = time.Unix(int64(o.updated), 0)
 	}
-	return status.NewService(o.service.Unpack(), updated, o.stale)
+	return status.NewService(o.Service(), updated, o.stale)
 }

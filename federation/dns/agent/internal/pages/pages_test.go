@@ -8,6 +8,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent/internal/pages"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/status/paging"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -38,7 +39,7 @@ func TestPages(t *testing.T) {
 	var catalogs paging.Lists[pages.Offer]
 	after, n := "", 0
 	for {
-		page, err := catalogs.Page(pages.Catalog("o", parts, 0), after, 300)
+		page, err := catalogs.Page(t.Context(), pages.Catalog("o", parts, 0), status.Query{After: after, Limit: 300})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +66,7 @@ func TestPages(t *testing.T) {
 	if n != 5000 {
 		t.Errorf("%d services", n)
 	}
-	page, err := catalogs.Page(pages.Catalog("o", []pages.Part{published(3)}, 0), "service-000001", 300)
+	page, err := catalogs.Page(t.Context(), pages.Catalog("o", []pages.Part{published(3)}, 0), status.Query{After: "service-000001", Limit: 300})
 	if err != nil || len(page.Services) != 1 || page.Services[0].Name != "service-000002" || page.Next != "" {
 		t.Errorf("of another version: %+v, %v", page, err)
 	}
@@ -79,7 +80,7 @@ func BenchmarkPage(b *testing.B) {
 		for _, first := range []bool{false, true} {
 			b.Run(fmt.Sprintf("limit=%d/first=%v", limit, first), func(b *testing.B) {
 				catalogs := new(paging.Lists[pages.Offer])
-				if _, err := catalogs.Page(pages.Catalog("o", parts, 100_000), "", 1); err != nil {
+				if _, err := catalogs.Page(b.Context(), pages.Catalog("o", parts, 100_000), status.Query{Limit: 1}); err != nil {
 					b.Fatal(err)
 				}
 				b.ReportAllocs()
@@ -87,7 +88,7 @@ func BenchmarkPage(b *testing.B) {
 					if first {
 						catalogs = new(paging.Lists[pages.Offer])
 					}
-					page, err := catalogs.Page(pages.Catalog("o", parts, 100_000), fmt.Sprintf("service-%06d", i*7919%99_000), limit)
+					page, err := catalogs.Page(b.Context(), pages.Catalog("o", parts, 100_000), status.Query{After: fmt.Sprintf("service-%06d", i*7919%99_000), Limit: limit})
 					if err != nil || len(page.Services) != limit {
 						b.Fatal(len(page.Services), err)
 					}
