@@ -38,7 +38,7 @@ func BenchmarkE2EOwner(b *testing.B) {
 	for b.Loop() {
 		begin := time.Now()
 		serve := startProcess(b, exec.Command(federationctlBinary, "serve", "--listen", "127.0.0.1:0", "--catalog", path,
-			"--cert", keys.owner.Cert, "--key", keys.owner.Key, "--ca", keys.owner.CA))
+			"--cert", keys.owner.Cert, "--key", keys.owner.Key, "--ca", keys.owner.CA, "--allow-any"))
 		applied := func(n int) time.Duration {
 			eventually(b, ownerPatience, func() string { return serve.unlogged(n, "catalog applied") })
 			return time.Since(begin)

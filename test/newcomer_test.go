@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -44,6 +45,9 @@ func serveCatalog(t testing.TB, address, catalog string, files mtls.Files, flags
 		"serve", "--listen", address, "--catalog", catalog,
 		"--cert", files.Cert, "--key", files.Key, "--ca", files.CA,
 	}, flags...)
+	if !slices.Contains(flags, "--allow-id") {
+		args = append(args, "--allow-any")
+	}
 	return startProcess(t, exec.Command(path, args...))
 }
 

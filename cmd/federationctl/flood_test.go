@@ -44,7 +44,7 @@ func TestIdleConnectionsFromOneAddress(t *testing.T) {
 	realBinary(t)
 	dir := pkiIn(t)
 	file := write(t, filepath.Join(dir, "catalog.yaml"), catalogText)
-	owner := shellCommand(t.Context(), t, dir, "ulimit -n 128 && exec federationctl serve --listen 127.0.0.1:0 --catalog catalog.yaml "+
+	owner := shellCommand(t.Context(), t, dir, "ulimit -n 128 && exec federationctl serve --listen 127.0.0.1:0 --catalog catalog.yaml --allow-any "+
 		strings.Join(files(".", "owner"), " "))
 	var logged safeBuffer
 	owner.Stderr = &logged

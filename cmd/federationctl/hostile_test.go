@@ -35,7 +35,7 @@ type process struct {
 // startServe starts an owner as a process, with the certificates in dir.
 func startServe(t *testing.T, dir, catalog string) *process {
 	t.Helper()
-	args := slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--catalog", catalog}, files(dir, "owner"))
+	args := slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--catalog", catalog, "--allow-any"}, files(dir, "owner"))
 	p := &process{t: t, command: exec.CommandContext(t.Context(), realBinary(t), args...)}
 	log := must.Get(p.command.StderrPipe())(t)
 	must.Do(t, p.command.Start())
@@ -89,7 +89,7 @@ func TestServeSurvivesFIFOsAndEndsOnSIGTERM(t *testing.T) {
 	}
 
 	p := startServe(t, dir, file)
-	p.logs("may subscribe")
+	p.logs("catalog applied")
 	fifo(t, file)
 	p.logs(file + " is not a regular file")
 	write(t, file, strings.Replace(catalogText, "port: 80}", "port: 81}", 1))
@@ -105,7 +105,7 @@ func TestServeSurvivesFIFOsAndEndsOnSIGTERM(t *testing.T) {
 	}
 
 	p = startServe(t, dir, file)
-	p.logs("may subscribe")
+	p.logs("catalog applied")
 	fifo(t, file)
 	fifo(t, filepath.Join(dir, "owner-key.pem"))
 	p.logs("is not a regular file")
@@ -114,7 +114,7 @@ func TestServeSurvivesFIFOsAndEndsOnSIGTERM(t *testing.T) {
 		t.Errorf("with FIFOs in the place of files: exit code %d, expected 0", code)
 	}
 
-	code, stdout, stderr := shell(t, dir, "federationctl serve --catalog catalog.yaml "+strings.Join(files(renewed, "owner"), " "))
+	code, stdout, stderr := shell(t, dir, "federationctl serve --catalog catalog.yaml --allow-any "+strings.Join(files(renewed, "owner"), " "))
 	if want := "federationctl: catalog file: catalog.yaml is not a regular file\n"; code != exitFailed || stdout != "" || stderr != want {
 		t.Errorf("at the start: exit code %d, standard output %q, standard error %q, expected 1 and %q", code, stdout, stderr, want)
 	}
@@ -133,7 +133,7 @@ func TestServeWithAStuckLogEndsOnSIGTERM(t *testing.T) {
 	}
 	defer reader.Close()
 	defer writer.Close()
-	args := slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--catalog", file}, files(dir, "owner"))
+	args := slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--catalog", file, "--allow-any"}, files(dir, "owner"))
 	command := exec.CommandContext(t.Context(), realBinary(t), args...)
 	command.Stderr = writer
 	output := startWithOutput(t, command)
@@ -247,7 +247,7 @@ func TestFileErrorsAreEscapedAndBounded(t *testing.T) {
 		file := write(t, filepath.Join(dir, "catalog.yaml"), text)
 		for _, args := range [][]string{
 			{"lint", file},
-			slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--catalog", file}, files(dir, "owner")),
+			slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--catalog", file, "--allow-any"}, files(dir, "owner")),
 		} {
 			code, stdout, stderr := ctl(t, args...)
 			output := stdout + stderr

@@ -109,7 +109,7 @@ The exit code is 0 when a command is done, 1 when it failed, and 2 when it was
 called in a wrong way.`,
 		Example: `  # Try it out on one machine: certificates, an owner, a consumer.
   federationctl pki run
-  federationctl serve --catalog catalog.yaml --cert run/owner.pem --key run/owner-key.pem --ca run/ca.pem
+  federationctl serve --catalog catalog.yaml --cert run/owner.pem --key run/owner-key.pem --ca run/ca.pem --allow-any
   federationctl watch localhost:8008 --cert run/consumer.pem --key run/consumer-key.pem --ca run/ca.pem`,
 		Version:       version(),
 		SilenceErrors: true,

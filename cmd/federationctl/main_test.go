@@ -135,7 +135,7 @@ func staying(t *testing.T) []string {
 // the command and the address of the owner.
 func runServe(t *testing.T, dir, file string, flags ...string) (*running, string) {
 	t.Helper()
-	args := slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--catalog", file}, files(dir, "owner"), flags)
+	args := slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--catalog", file}, files(dir, "owner"), admitting(flags))
 	r := background(t, args...)
 	line := r.line()
 	var services int
@@ -144,6 +144,14 @@ func runServe(t *testing.T, dir, file string, flags ...string) (*running, string
 		t.Fatalf("serve begins with %q: %v", line, err)
 	}
 	return r, address
+}
+
+// admitting returns flags of serve that say who may subscribe: everybody, unless they say so.
+func admitting(flags []string) []string {
+	if slices.Contains(flags, "--allow-id") || slices.Contains(flags, "--allow-file") {
+		return flags
+	}
+	return append([]string{"--allow-any"}, flags...)
 }
 
 func TestUsage(t *testing.T) {
@@ -164,12 +172,14 @@ func TestUsage(t *testing.T) {
 		{[]string{"serve"}, 2, "", "federationctl: required flag(s) \"ca\", \"catalog\", \"cert\", \"key\" not set\nfederationctl: see 'federationctl serve --help'\n"},
 		{slices.Concat([]string{"serve", "--catalog", "c.yaml", "more"}, owner), 2, "", "federationctl: serve takes no argument, not \"more\"; name the catalog with --catalog\nfederationctl: see 'federationctl serve --help'\n"},
 		{slices.Concat([]string{"serve", "--catalog", "c.yaml", "--window", "0"}, owner), 2, "", "federationctl: --window: 0 is not in 1 to 1024\nfederationctl: see 'federationctl serve --help'\n"},
+		{slices.Concat([]string{"serve", "--catalog", "c.yaml"}, owner), 2, "", "federationctl: nobody may subscribe yet: name consumers with --allow-id ID or --allow-file FILE, or add --allow-any\nfederationctl: see 'federationctl serve --help'\n"},
+		{slices.Concat([]string{"serve", "--catalog", "c.yaml", "--allow-any", "--allow-id", "a.example"}, owner), 2, "", "federationctl: --allow-any lets every consumer in, so --allow-id and --allow-file cannot be used with it\nfederationctl: see 'federationctl serve --help'\n"},
 		{slices.Concat([]string{"serve", "--catalog", "c.yaml", "--allow-id", "http://a"}, owner), 2, "", "federationctl: --allow-id: identity \"http://a\": only the scheme spiffe:// is an identity\nfederationctl: see 'federationctl serve --help'\n"},
 		{slices.Concat([]string{"serve", "--catalog", "c.yaml", "--allow-addresses", "10"}, owner), 2, "", "federationctl: --allow-addresses: \"10\" is not a CIDR such as 127.0.0.0/8\nfederationctl: see 'federationctl serve --help'\n"},
-		{slices.Concat([]string{"serve", "--catalog", "c.yaml"}, owner), 1, "", "federationctl: catalog file: stat c.yaml: no such file or directory\n"},
-		{slices.Concat([]string{"serve", "--catalog", "ca.pem"}, owner), 1, "", "federationctl: catalog file ca.pem: line 1: the file must hold a mapping with the one key services; an empty catalog is 'services: []'; find all mistakes with 'federationctl lint ca.pem'\n"},
-		{[]string{"serve", "--catalog", "c.yaml", "--cert", "no.pem", "--key", "owner-key.pem", "--ca", "ca.pem"}, 1, "", "federationctl: certificate: stat no.pem: no such file or directory; 'federationctl pki DIR' makes files for trying it out\n"},
-		{[]string{"serve", "--catalog", "c.yaml", "--cert", "owner.pem", "--key", "consumer-key.pem", "--ca", "ca.pem"}, 1, "", "federationctl: key consumer-key.pem of certificate owner.pem: tls: private key does not match public key; check --cert, --key and --ca\n"},
+		{slices.Concat([]string{"serve", "--allow-any", "--catalog", "c.yaml"}, owner), 1, "", "federationctl: catalog file: stat c.yaml: no such file or directory\n"},
+		{slices.Concat([]string{"serve", "--allow-any", "--catalog", "ca.pem"}, owner), 1, "", "federationctl: catalog file ca.pem: line 1: the file must hold a mapping with the one key services; an empty catalog is 'services: []'; find all mistakes with 'federationctl lint ca.pem'\n"},
+		{[]string{"serve", "--allow-any", "--catalog", "c.yaml", "--cert", "no.pem", "--key", "owner-key.pem", "--ca", "ca.pem"}, 1, "", "federationctl: certificate: stat no.pem: no such file or directory; 'federationctl pki DIR' makes files for trying it out\n"},
+		{[]string{"serve", "--allow-any", "--catalog", "c.yaml", "--cert", "owner.pem", "--key", "consumer-key.pem", "--ca", "ca.pem"}, 1, "", "federationctl: key consumer-key.pem of certificate owner.pem: tls: private key does not match public key; check --cert, --key and --ca\n"},
 		{[]string{"lint"}, 2, "", "federationctl: name the catalog FILE to check, or several\nfederationctl: see 'federationctl lint --help'\n"},
 		{[]string{"pki"}, 2, "", "federationctl: pki takes one DIR, not 0\nfederationctl: see 'federationctl pki --help'\n"},
 		{[]string{"pki", "new", "--host", "a b"}, 2, "", "federationctl: --host: address is neither an IP address nor a host name: label has a character other than a-z, 0-9, '-' and '_'\nfederationctl: see 'federationctl pki --help'\n"},
@@ -184,7 +194,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"serve", "--catalog", "c.yaml", "--cert", "owner.pem", "--key", "owner-key.pem", "--ca", "ca.pem", "--trust-domain", "a.example"}, 2, "", "federationctl: --trust-domain is for --spiffe: with files, --ca says who is accepted\nfederationctl: see 'federationctl serve --help'\n"},
 		{[]string{"serve", "--catalog", "c.yaml", "--spiffe", ""}, 2, "", "federationctl: --spiffe: the socket is empty\nfederationctl: see 'federationctl serve --help'\n"},
 		{[]string{"serve", "--catalog", "c.yaml", "--spiffe", "unix:///a", "--allow-id", "a.example"}, 2, "", "federationctl: --allow-id: a.example is no SPIFFE ID, and with --spiffe nothing else is an identity\nfederationctl: see 'federationctl serve --help'\n"},
-		{[]string{"serve", "--catalog", "c.yaml", "--spiffe", "unix://a/b"}, 1, "", "federationctl: SPIFFE socket \"unix://a/b\": the path is not absolute: write unix:///path; check --spiffe and --trust-domain\n"},
+		{[]string{"serve", "--allow-any", "--catalog", "c.yaml", "--spiffe", "unix://a/b"}, 1, "", "federationctl: SPIFFE socket \"unix://a/b\": the path is not absolute: write unix:///path; check --spiffe and --trust-domain\n"},
 		{[]string{"watch", "owner:1", "--spiffe", "unix:///a"}, 2, "", "federationctl: --spiffe needs --owner-id: the host of ADDRESS is no SPIFFE ID\nfederationctl: see 'federationctl watch --help'\n"},
 		{[]string{"watch", "owner:1", "--spiffe", "unix:///a", "--owner-id", "a.example"}, 2, "", "federationctl: --owner-id: a.example is no SPIFFE ID, and with --spiffe nothing else is an identity\nfederationctl: see 'federationctl watch --help'\n"},
 		{[]string{"watch", "owner:1", "--spiffe", "unix:///a", "--owner-id", "spiffe://a/b", "--trust-domain", "A"}, 1, "", "federationctl: trust domain \"A\": trust domain characters are limited to lowercase letters, numbers, dots, dashes, and underscores; check --spiffe and --trust-domain\n"},
@@ -215,7 +225,7 @@ func TestPKI(t *testing.T) {
   owner.pem, owner-key.pem        spiffe://federation.example/owner
   consumer.pem, consumer-key.pem  spiffe://federation.example/consumer
 Next, publish a catalog:
-  federationctl serve --catalog catalog.yaml --cert DIR/owner.pem --key DIR/owner-key.pem --ca DIR/ca.pem
+  federationctl serve --catalog catalog.yaml --cert DIR/owner.pem --key DIR/owner-key.pem --ca DIR/ca.pem --allow-id spiffe://federation.example/consumer
 and, in another terminal, look at it:
   federationctl watch localhost:8008 --cert DIR/consumer.pem --key DIR/consumer-key.pem --ca DIR/ca.pem
 `
@@ -374,7 +384,7 @@ func TestWatchFollows(t *testing.T) {
 
 	// The owner goes and comes back: the watch goes on.
 	owner.stop()
-	again := background(t, slices.Concat([]string{"serve", "--listen", address, "--catalog", file}, files(dir, "owner"))...)
+	again := background(t, slices.Concat([]string{"serve", "--listen", address, "--catalog", file, "--allow-any"}, files(dir, "owner"))...)
 	again.line()
 	if line := watch.line(); line != end {
 		t.Errorf("after the owner is back the line is %q, expected %q", line, end)
@@ -466,7 +476,7 @@ func TestServeProcess(t *testing.T) {
 	dir := pkiIn(t)
 	file := write(t, filepath.Join(dir, "catalog.yaml"), catalogText)
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
-		command := exec.CommandContext(t.Context(), binary, slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--catalog", file}, files(dir, "owner"))...)
+		command := exec.CommandContext(t.Context(), binary, slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--catalog", file, "--allow-any"}, files(dir, "owner"))...)
 		var stderr bytes.Buffer
 		command.Stderr = &stderr
 		output := startWithOutput(t, command)

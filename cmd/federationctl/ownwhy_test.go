@@ -257,7 +257,7 @@ func TestServeStatus(t *testing.T) {
 	if len(page.Services) != 1 || page.Services[0].Name != "shop" || page.Next != "" {
 		t.Errorf("the second page is %+v", page)
 	}
-	code, _, stderr := ctl(t, slices.Concat([]string{"serve", "--status", ":9154", "--catalog", catalog}, files(dir, "owner"))...)
+	code, _, stderr := ctl(t, slices.Concat([]string{"serve", "--status", ":9154", "--catalog", catalog, "--allow-any"}, files(dir, "owner"))...)
 	if code != exitUsage || !strings.Contains(stderr, "is not a loopback address") {
 		t.Errorf("with all addresses serve ends with exit code %d and %q", code, stderr)
 	}

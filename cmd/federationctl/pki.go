@@ -110,10 +110,10 @@ func pki(dir string, hosts []string, stdout io.Writer) error {
   owner.pem, owner-key.pem        %s
   consumer.pem, consumer-key.pem  %s
 Next, publish a catalog:
-  federationctl serve --catalog catalog.yaml --cert %s --key %s --ca %s
+  federationctl serve --catalog catalog.yaml --cert %s --key %s --ca %s --allow-id %s
 and, in another terminal, look at it:
   federationctl watch localhost:8008 --cert %s --key %s --ca %s
 `, dir, pkiOwnerID, pkiConsumerID,
-		ownerFiles.Cert, ownerFiles.Key, ownerFiles.CA, consumerFiles.Cert, consumerFiles.Key, consumerFiles.CA)
+		ownerFiles.Cert, ownerFiles.Key, ownerFiles.CA, pkiConsumerID, consumerFiles.Cert, consumerFiles.Key, consumerFiles.CA)
 	return nil
 }

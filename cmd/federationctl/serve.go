@@ -37,6 +37,7 @@ type serveOptions struct {
 	origin    mtls.Origin
 	allow     []federation.ID
 	allowFile string
+	allowAny  bool
 	ranges    []netip.Prefix
 	window    int
 	metrics   string
@@ -47,7 +48,7 @@ type serveOptions struct {
 func serveCommand(ctx context.Context) *cobra.Command {
 	o := serveOptions{max: catalogfile.DefaultLimit}
 	command := &cobra.Command{
-		Use:   "serve {--config FILE | --catalog FILE {--cert FILE --key FILE --ca FILE | --spiffe SOCKET}}",
+		Use:   "serve {--config FILE | --catalog FILE {--cert FILE --key FILE --ca FILE | --spiffe SOCKET} {--allow-id ID | --allow-file FILE | --allow-any}}",
 		Short: "Publish services: of a catalog file, or as a configuration file says",
 		Long: `serve publishes the services of a catalog file to consumers or, with --config,
 those of any number of catalogs, each filled by files, Kubernetes clusters, programs
@@ -63,9 +64,9 @@ A catalog is a YAML or JSON file:
     instances:
     - {id: v1, protocol: HTTPS, endpointSelector: [stable]}
 
-A consumer needs a certificate of an authority in --ca and, with --allow-id or
---allow-file, one of the identities named there. With --spiffe a SPIFFE agent issues
-the certificate and says which authorities to trust.
+A consumer needs a certificate of an authority in --ca, and one of the identities in
+--allow-id and --allow-file; with --allow-any, every such certificate will do. With
+--spiffe a SPIFFE agent issues the certificate and says which authorities to trust.
 
 The files are followed. One that is broken, empty or gone changes nothing:
 'services: []' withdraws every service, and 'federationctl lint' finds mistakes.
@@ -88,8 +89,9 @@ the metrics among it: https://github.com/hamlet-federation/coredns-federation`,
 	flags.StringVar(&o.catalog, "catalog", "", "YAML or JSON `file` with the services")
 	maxCatalogFlag(command, &o.max)
 	originFlags(command, &o.origin, "owner", "consumers")
-	idsFlag(command, &o.allow, "allow-id", "`identity` that may subscribe, spiffe://... or a DNS name; repeatable; without this flag and --allow-file, every certificate of --ca may")
+	idsFlag(command, &o.allow, "allow-id", "`identity` that may subscribe, spiffe://... or a DNS name; repeatable")
 	flags.StringVar(&o.allowFile, "allow-file", "", "`file` with more identities that may subscribe, one a line; followed")
+	flags.BoolVar(&o.allowAny, "allow-any", false, "let every consumer subscribe whose certificate --ca or the SPIFFE agent vouches for")
 	rangesFlag(command, &o.ranges)
 	flags.IntVar(&o.window, "window", 1, fmt.Sprintf("messages sent ahead of their acknowledgements, 1 to %d; 1 is the rule of the specification, more is faster on a long link", owner.MaxWindow))
 	flags.StringVar(&o.status, "status", "", "loopback `address` to serve status and why on, such as localhost:9154; without this flag there are none")
@@ -133,13 +135,6 @@ func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, st
 	status, err := listenStatus(ctx, p.StatusPage(), config.Logger)
 	if err != nil {
 		return explained(err)
-	}
-	switch {
-	case !config.Owner.Allow.Everybody:
-	case o.origin.SPIFFE.Socket != "":
-		config.Logger.Info("every consumer of the own trust domain and of those that are named may subscribe; --allow-id and --allow-file name those that may", "trust_domains", o.origin.SPIFFE.TrustDomains)
-	default:
-		config.Logger.Info("every consumer with a certificate of the CA file may subscribe; --allow-id and --allow-file name those that may", "file", o.origin.Files.CA)
 	}
 	announce := func() {
 		if o.config == "" {
@@ -234,10 +229,16 @@ func (o *serveOptions) ownerConfig() (config.Config, error) {
 			return config.Config{}, fmt.Errorf("--status: %w", err)
 		}
 	}
+	switch named := len(o.allow) > 0 || o.allowFile != ""; {
+	case named && o.allowAny:
+		return config.Config{}, errors.New("--allow-any lets every consumer in, so --allow-id and --allow-file cannot be used with it")
+	case !named && !o.allowAny:
+		return config.Config{}, errors.New("nobody may subscribe yet: name consumers with --allow-id ID or --allow-file FILE, or add --allow-any")
+	}
 	return config.Config{
 		Listen: o.listen, Metrics: o.metrics, Status: page, Window: o.window, AllowAddresses: o.ranges,
 		Identity: o.origin, Grace: mtls.DefaultGrace,
-		Allow: config.Allow{IDs: o.allow, File: o.allowFile, Everybody: len(o.allow) == 0 && o.allowFile == ""},
+		Allow: config.Allow{IDs: o.allow, File: o.allowFile, Everybody: o.allowAny},
 		Catalogs: []config.Catalog{{Sources: []config.Source{
 			{Name: "file:" + o.catalog, File: &config.File{Path: o.catalog, MaxSize: o.max}},
 		}}},

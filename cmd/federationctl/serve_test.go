@@ -193,7 +193,7 @@ func TestServeRefusesFlags(t *testing.T) {
 		{[]string{"--allow-file", broken}, "allow file " + broken + ": line 2: identity \"*\""},
 		{[]string{"--metrics", "nowhere"}, "missing port in address; choose another address with --metrics"},
 	} {
-		args := slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--catalog", file}, files(dir, "owner"), tt.flags)
+		args := slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--catalog", file}, files(dir, "owner"), admitting(tt.flags))
 		code, stdout, stderr := ctl(t, args...)
 		if code != exitFailed || stdout != "" || !strings.Contains(stderr, tt.want) {
 			t.Errorf("%v: exit code %d, standard output %q, standard error:\n%s\nexpected exit code 1 and %q", tt.flags, code, stdout, stderr, tt.want)

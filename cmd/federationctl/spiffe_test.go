@@ -39,7 +39,7 @@ func TestSPIFFE(t *testing.T) {
 	owners, consumers := agentFor(t, one, owner, "two.example", two), agentFor(t, two, consumer, "one.example", one)
 	catalog := write(t, filepath.Join(t.TempDir(), "catalog.yaml"), catalogText)
 	serving := func(flags ...string) (address string) {
-		r := background(t, append([]string{"serve", "--listen", "127.0.0.1:0", "--catalog", catalog, "--spiffe", owners}, flags...)...)
+		r := background(t, append([]string{"serve", "--listen", "127.0.0.1:0", "--catalog", catalog, "--spiffe", owners}, admitting(flags)...)...)
 		address, ok := strings.CutPrefix(r.line(), "serving 2 services on ")
 		if !ok {
 			t.Fatal("serve does not serve two services")

@@ -133,7 +133,7 @@ func TestWatchOnATerminal(t *testing.T) {
 	v.shows(t, "\nfederationctl: refused: service \"inside\": endpoints[0].address: loopback address 127.0.0.1, which")
 	owner.stop()
 	v.shows(t, "; trying again\n")
-	again := background(t, slices.Concat([]string{"serve", "--listen", address, "--catalog", write(t, file, catalogText)}, files(dir, "owner"))...)
+	again := background(t, slices.Concat([]string{"serve", "--listen", address, "--catalog", write(t, file, catalogText), "--allow-any"}, files(dir, "owner"))...)
 	again.line()
 	v.shows(t, "\nfederationctl: connected to "+address+" again\n")
 	v.shows(t, "\ndelete  \"\\x1b[2J\\u4e16\"\n")

@@ -173,7 +173,7 @@ func (d *driver) split() error {
 func (d *driver) startOwner() error {
 	file := func(name string) string { return filepath.Join(d.dir, name) }
 	cmd := exec.Command(d.binary, "serve", "--listen", d.owner, "--catalog", file("catalog.yaml"), "--window", strconv.Itoa(d.window),
-		"--cert", file("owner.pem"), "--key", file("owner-key.pem"), "--ca", file("ca.pem"))
+		"--cert", file("owner.pem"), "--key", file("owner-key.pem"), "--ca", file("ca.pem"), "--allow-any")
 	serve, err := startProcess(cmd)
 	if err != nil {
 		return err

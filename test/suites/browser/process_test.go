@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -102,6 +103,9 @@ func catalogOf(services ...string) string {
 func owner(t *testing.T, folder, name, text string, flags ...string) (*process, string) {
 	t.Helper()
 	at := loopback.Address(t)
+	if !slices.Contains(flags, "--allow-id") {
+		flags = append(flags, "--allow-any")
+	}
 	p := start(t, "federationctl", append([]string{
 		"serve", "--listen", at, "--catalog", write(t, folder, name+".yaml", text),
 		"--cert", folder + "/owner.pem", "--key", folder + "/owner-key.pem", "--ca", folder + "/ca.pem",

@@ -97,7 +97,7 @@ func (p *world) origin(t testing.TB, catalog string) *tierProcess {
 	t.Helper()
 	address := loopback.Address(t)
 	n := p.start(t, "origin", "federationctl", address, "serve", "--listen", address, "--catalog", p.Put(t, "catalog.yaml", catalog),
-		"--cert", p.Path("owner.pem"), "--key", p.Path("owner-key.pem"), "--ca", p.Path("ca.pem"))
+		"--cert", p.Path("owner.pem"), "--key", p.Path("owner-key.pem"), "--ca", p.Path("ca.pem"), "--allow-any")
 	n.gate = realserver.StartGate(t, address)
 	return n
 }

@@ -166,7 +166,7 @@ func newWorld(t *testing.T) *world {
 - {name: lb, fqdn: lb.west.fed.example, endpoints: [{address: lb-1.cloud.example, port: 80}], instances: [{id: v1, protocol: HTTP}]}
 `), 0o600))
 	start(t, filepath.Join(w.bin, "federationctl"), "serve", "--listen", w.owner, "--catalog", catalog,
-		"--cert", file("owner.pem"), "--key", file("owner-key.pem"), "--ca", file("ca.pem"))
+		"--cert", file("owner.pem"), "--key", file("owner-key.pem"), "--ca", file("ca.pem"), "--allow-any")
 	return w
 }
 

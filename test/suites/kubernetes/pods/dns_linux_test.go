@@ -227,7 +227,7 @@ func certificates(t *testing.T, address string) certificateFiles {
 func startOwner(t *testing.T, in *pod, files certificateFiles) *process {
 	t.Helper()
 	return startProcess(t, "the owner", exec.Command(binaries+"/federationctl", "serve", "--catalog", catalog,
-		"--cert", files.owner.Cert, "--key", files.owner.Key, "--ca", files.owner.CA), in.start)
+		"--cert", files.owner.Cert, "--key", files.owner.Key, "--ca", files.owner.CA, "--allow-any"), in.start)
 }
 
 // dnsServer is a CoreDNS in a pod.

@@ -189,7 +189,7 @@ func TestImage(t *testing.T) {
 	t.Run("serve", func(t *testing.T) {
 		owner := newContainer(t, "federationctl", "owner", []string{
 			"serve", "--catalog", "/config/catalog.yaml",
-			"--cert", inside(files.owner.Cert), "--key", inside(files.owner.Key), "--ca", inside(files.owner.CA),
+			"--cert", inside(files.owner.Cert), "--key", inside(files.owner.Key), "--ca", inside(files.owner.CA), "--allow-any",
 		}, ownerPod, mounts, nil)
 		dns := newContainer(t, "coredns", "coredns", []string{"-conf", "/config/Corefile"}, dnsPod, withState, firstPort("0"))
 		server := &dnsServer{process: dns.start(t), address: clusterDNS + ":53"}
