@@ -176,7 +176,7 @@ func (s *Status) Remaining(now time.Time) time.Duration {
 	if s.Expires.IsZero() {
 		return 0
 	}
-	return max(s.Expires.Add(-time.Second).Sub(now), 0)
+	return max(s.Expires.Sub(now), 0)
 }
 
 // StateName returns the state in one lower-case word.

@@ -109,8 +109,7 @@ func TestStatusRemaining(t *testing.T) {
 		{}:                        0,
 		now.Add(-time.Hour):       0,
 		now:                       0,
-		now.Add(time.Second):      0,
-		now.Add(61 * time.Second): time.Minute,
+		now.Add(61 * time.Second): 61 * time.Second,
 	} {
 		s := consumer.Status{Summary: catalog.Summary{Expires: expires}}
 		if got := s.Remaining(now); got != want {

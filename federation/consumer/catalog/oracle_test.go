@@ -870,8 +870,7 @@ func (m *model) refetchEnds() (time.Time, bool) {
 
 func (m *model) settling() bool { return m.open && m.content && !m.synced && !m.marked }
 
-// due is one nanosecond after the retention.
-func (m *model) due(lost time.Time) time.Time { return lost.Add(m.config.Retention + 1) }
+func (m *model) due(lost time.Time) time.Time { return lost.Add(m.config.Retention) }
 
 func (m *model) advance(now time.Time) {
 	for {
@@ -986,7 +985,7 @@ func (m *model) trim() {
 }
 
 func (m *model) restore(services []packed.Service, up, now time.Time) bool {
-	if m.generation > 0 || m.known || m.config.Retention > 0 && now.After(up.Add(m.config.Retention)) {
+	if m.generation > 0 || m.known || m.config.Retention > 0 && !m.due(up).After(now) {
 		return false
 	}
 	m.known, m.clock, m.ownerLost = true, true, up
@@ -1011,7 +1010,7 @@ func (m *model) soonest() time.Time {
 			first = e.lost
 		}
 	}
-	return first.Add(m.config.Retention + time.Second)
+	return m.due(first)
 }
 
 func (m *model) status() catalog.Summary {
@@ -1039,7 +1038,7 @@ func (m *model) status() catalog.Summary {
 		s.Live = m.liveSince()
 	}
 	if m.clock && m.config.Retention > 0 {
-		s.Expires = m.ownerLost.Add(m.config.Retention + time.Second)
+		s.Expires = m.due(m.ownerLost)
 	}
 	switch {
 	case m.synced:

@@ -33,7 +33,7 @@ func (c *Catalog) BeginRestore(services int, lastUp, now time.Time) bool {
 	if c.generation > 0 || c.known {
 		return false
 	}
-	if due, ok := l.due(c.rules.Retention); ok && !due.After(now) {
+	if due, ok := l.expiry(c.rules.Retention); ok && !due.After(now) {
 		return false
 	}
 	if limit := c.rules.MaxServices; limit > 0 {

@@ -5,12 +5,6 @@ import (
 	"time"
 )
 
-// expiryMargin is how much later than the end of the retention Summary.Expires is. The
-// TTL of an answer is the whole seconds up to Expires, and a service with less than
-// one is gone. Without expiryMargin, the last second of the retention would get no
-// answers.
-const expiryMargin = time.Second
-
 // loss is one retention clock: services whose last stream was of this generation or
 // an earlier one are lost since at.
 type loss struct {
@@ -18,18 +12,10 @@ type loss struct {
 	at         time.Time
 }
 
-// expiry returns the instant from which the services are gone, as in Summary.Expires, and
-// false when the retention is without limit.
+// expiry returns the end of the retention, from which the services are gone, and false when
+// the retention is without limit.
 func (l loss) expiry(retention time.Duration) (time.Time, bool) {
-	return l.at.Add(retention).Add(expiryMargin), retention > 0
-}
-
-// due returns when Advance has to remove the services, and false when they are kept without
-// limit: when less than a second is left until their expiry, as no TTL is left for an answer
-// then.
-func (l loss) due(retention time.Duration) (time.Time, bool) {
-	expiry, ok := l.expiry(retention)
-	return expiry.Add(1 - time.Second), ok
+	return l.at.Add(retention), retention > 0
 }
 
 // retention is the retention clocks of an owner. There is more than one only when a stream is
@@ -63,7 +49,7 @@ func (r *retention) due(limit time.Duration) (time.Time, bool) {
 	if len(r.losses) == 0 || r.over {
 		return time.Time{}, false
 	}
-	return r.losses[0].due(limit)
+	return r.losses[0].expiry(limit)
 }
 
 // expired notes that what the oldest clock ran for is gone.

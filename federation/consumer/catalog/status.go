@@ -31,10 +31,8 @@ type Summary struct {
 	// announced a service of an older one has been lost.
 	Live uint64
 
-	// Expires is the instant from which stale services are gone. It is a second
-	// after the end of the retention: the TTL of an answer is the whole seconds up
-	// to it, and with 0 of them the service is gone. It is zero when the services
-	// stay without limit, or when no clock is running.
+	// Expires is the end of the retention, from which stale services are gone. It is
+	// zero when the services stay without limit, or when no clock is running.
 	Expires time.Time
 
 	// Soonest is when the first of them are gone. It is before Expires when the

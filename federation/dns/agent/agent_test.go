@@ -32,8 +32,8 @@ func TestLife(t *testing.T) {
 			{"the owner comes", serve, 61 * time.Second, "synced 1/0", "192.0.2.1 60", "NXDOMAIN"},
 			{"it is idle", func() {}, 48 * time.Hour, "synced 1/0", "192.0.2.1 60", "NXDOMAIN"},
 			{"it goes", func() { stop() }, time.Second, "stale 1/1", "192.0.2.1 30 stale", "NXDOMAIN"},
-			{"still away", func() {}, 24*time.Hour - 11*time.Second, "stale 1/1", "192.0.2.1 11 stale", "NXDOMAIN"},
-			{"one more second is left", func() {}, 10 * time.Second, "stale 1/1", "192.0.2.1 1 stale", "NXDOMAIN"},
+			{"still away", func() {}, 24*time.Hour - 11*time.Second, "stale 1/1", "192.0.2.1 10 stale", "NXDOMAIN"},
+			{"in the last second", func() {}, 9*time.Second + 500*time.Millisecond, "stale 1/1", "NXDOMAIN", "NXDOMAIN"},
 			{"the retention is over", func() {}, time.Second, "expired 0/0", "NXDOMAIN", "NXDOMAIN"},
 			{"it stays away", func() {}, 24 * time.Hour, "expired 0/0", "NXDOMAIN", "NXDOMAIN"},
 			{"it returns", serve, 61 * time.Second, "synced 1/0", "192.0.2.1 60", "NXDOMAIN"},
@@ -119,8 +119,8 @@ func TestHeldThroughLoss(t *testing.T) {
 		synctest.Wait()
 		lost := time.Now()
 		time.Sleep(52 * time.Minute)
-		for ; time.Since(lost) < c.Retention; time.Sleep(time.Second) {
-			left := int((c.Retention - time.Since(lost)).Seconds()) + 1
+		for ; c.Retention-time.Since(lost) >= time.Second; time.Sleep(time.Second) {
+			left := int((c.Retention - time.Since(lost)).Seconds())
 			if got, want := look(b, "s19.fed.example"), fmt.Sprintf("10.0.0.19 %d stale", min(30, left)); got != want {
 				t.Fatalf("%v after the loss s19 is %s, want %s", time.Since(lost), got, want)
 			}
@@ -211,10 +211,12 @@ func TestDenialsOfLostOwner(t *testing.T) {
 		expect("with the owner", "192.0.2.1 60", false)
 		stop()
 		expect("lost", "192.0.2.1 30 stale", true)
-		time.Sleep(c.Retention) // the last second has a TTL, too
-		expect("before the end", "192.0.2.1 1 stale", true)
-		time.Sleep(time.Second)
-		expect("at the end", "NXDOMAIN", true)
+		time.Sleep(c.Retention - 12*time.Second - 100*time.Millisecond)
+		expect("12.1 s before the end", "192.0.2.1 12 stale", true)
+		time.Sleep(11 * time.Second)
+		expect("before the last second", "192.0.2.1 1 stale", true)
+		time.Sleep(200 * time.Millisecond)
+		expect("in the last second, for which there is no TTL", "NXDOMAIN", true)
 		time.Sleep(time.Hour)
 		expect("long expired", "NXDOMAIN", true)
 		w.misbehave(ownerAddress, "announce\nupsert web web.fed.example 192.0.2.2\nwait 4m\nend\nhang")

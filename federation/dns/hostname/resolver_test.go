@@ -305,10 +305,12 @@ func TestResolveStale(t *testing.T) {
 		took      time.Duration
 	}{
 		{"refused", 0, "REFUSED", 1, stale, 0},
-		{"failed for nearly a day", 0, "SERVFAIL", maxStale - 1, stale, 0},
+		{"failed for nearly a day", 0, "SERVFAIL", maxStale - 30*time.Second, stale, 0},
+		{"has a few seconds left", 0, "SERVFAIL", maxStale - 7900*time.Millisecond, "7 198.51.100.7 stale", 0},
+		{"has less than a second left", 0, "SERVFAIL", maxStale - 1, "failed", 0},
 		{"failed for a day", 0, "SERVFAIL", maxStale, "failed", 0},
 		{"failed for as long as the owner's records are kept", hour, "SERVFAIL", hour, "failed", 0},
-		{"failed for nearly as long", hour, "SERVFAIL", hour - 1, stale, 0},
+		{"failed for nearly as long", hour, "SERVFAIL", hour - 1500*time.Millisecond, "1 198.51.100.7 stale", 0},
 		{"retention of days", 1000 * hour, "SERVFAIL", maxStale, "failed", 0},
 		{"hangs", 0, "hang", 1, stale, Patience},
 		{"gone", 0, "", 1, "", 0},

@@ -105,8 +105,11 @@ func (s *share) recall(q question, now time.Time) (a Answer, due bool) {
 	switch age := now.Sub(e.at); {
 	case age < e.life:
 		return e.answer(now), due && age >= e.life-e.prefetch()
-	case len(e.addresses) > 0 && age < e.life+s.stale:
-		return Answer{Addresses: e.addresses, TTL: staleTTL, Stale: true}, due
+	case len(e.addresses) > 0:
+		// Nobody keeps them longer than they are used here.
+		if left := (e.life + s.stale - age) / time.Second; left > 0 {
+			return Answer{Addresses: e.addresses, TTL: uint32(min(left, staleTTL)), Stale: true}, due
+		}
 	}
 	return Answer{Failed: true}, due
 }

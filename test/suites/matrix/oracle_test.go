@@ -591,7 +591,7 @@ func (o *oracle) options(r, v *record, now time.Time) (all []option) {
 			lost = now
 		}
 		left := max(int(lost.Add(o.retention).Sub(now)/time.Second), 0)
-		stale.to = min(stale.to, uint32(left)+2)
+		stale.to = min(stale.to, uint32(left)+1)
 		stale.from = min(stale.from, uint32(max(left-1, 1)))
 		if o.guarded {
 			stale.from = 1 // the service that expires first bounds the TTL of all

@@ -429,7 +429,7 @@ func (d *drama) judge(name string, a answer) {
 			if late > allowed {
 				d.wrongf("%s is at %s %v after that has ended, with a bound of %v: %v", name, a.address, late, allowed, a)
 			}
-			if a.stale() && late+a.ttl > allowed+time.Second {
+			if a.stale() && late+a.ttl > allowed {
 				d.wrongf("%s is at %s with a TTL of %v, %v after that has ended", name, a.address, a.ttl, late)
 			}
 		}
