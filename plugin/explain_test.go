@@ -40,7 +40,7 @@ func TestExplainSlowHosts(t *testing.T) {
 			endpoints = append(endpoints, fmt.Sprintf("h%d.example.net:443", i))
 		}
 		c := newChain(t, nil, []corefile.Block{newBlock(t)}, newService(t, "web.fed.example", endpoints...))
-		defer c.hosts.Close()
+		defer hostname.Close(c.hosts)
 		s := &server{Federation: c.Federation}
 		begun := time.Now()
 		hosts := s.explainHosts(context.WithValue(t.Context(), lookupsKey{}, hostname.Upstream(slow{})), s.zone(), "web.fed.example.", dns.TypeA)

@@ -15,6 +15,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/hostname"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
@@ -48,7 +49,7 @@ func FuzzServeDNS(f *testing.F) {
 		d := &dice{catalog}
 		next := &handedOn{}
 		c := newChain(t, next, d.blocks(t), d.services(t)...)
-		defer c.hosts.Close()
+		defer hostname.Close(c.hosts)
 		if d.roll(4) == 0 {
 			c.builder.SetStatus(0, zone.Status{Live: 1})
 			c.publish()

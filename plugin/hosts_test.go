@@ -139,7 +139,7 @@ func TestHosts(t *testing.T) {
 					endpoints[i] += ":443"
 				}
 				c := newChain(t, &elsewhere{names: names}, []corefile.Block{newBlock(t)}, newService(t, "web.fed.example", endpoints...))
-				defer c.hosts.Close()
+				defer hostname.Close(c.hosts)
 				start := time.Now()
 				if got := c.lookup("web.fed.example.", dns.TypeA); got != tt.want {
 					t.Errorf("answer is %q, want %q", got, tt.want)
@@ -195,7 +195,7 @@ func TestHostsAsTargets(t *testing.T) {
 				c := newChain(t, &elsewhere{names: names}, []corefile.Block{newBlock(t)}, newService(t, "web.fed.example", endpoints...),
 					newService(t, "meta.fed.example", "meta.example.net:443"), newService(t, "via.fed.example", "192.0.2.1:443", "meta.fed.example:443"),
 					newService(t, "good.fed.example", "gw.example.net:443"))
-				defer c.hosts.Close()
+				defer hostname.Close(c.hosts)
 				start := time.Now()
 				for _, name := range []string{"web.fed.example.", "_https._tcp.web.fed.example."} {
 					if got := c.lookup(name, dns.TypeSRV); got != tt.want {
@@ -215,7 +215,7 @@ func TestTargetsShareLookups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &elsewhere{names: map[string]string{"gw.example.net.": "20 A 198.51.100.7"}}
 		c := newChain(t, e, []corefile.Block{newBlock(t)}, newService(t, "web.fed.example", "gw.example.net:443", "gw.example.net:444"))
-		defer c.hosts.Close()
+		defer hostname.Close(c.hosts)
 		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV} {
 			c.lookup("web.fed.example.", qtype)
 		}
@@ -250,7 +250,7 @@ func TestHostsStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &elsewhere{names: map[string]string{"gw.example.net.": "20 A 198.51.100.7"}}
 		c := newChain(t, e, []corefile.Block{newBlock(t)}, newService(t, "web.fed.example", "gw.example.net:443", "192.0.2.1:443"))
-		defer c.hosts.Close()
+		defer hostname.Close(c.hosts)
 		for _, want := range []string{
 			"NOERROR, 20 192.0.2.1, 20 198.51.100.7",
 			"NOERROR, EDE 3, 30 192.0.2.1, 30 198.51.100.7",
@@ -272,7 +272,7 @@ func TestHostsStaleForRetention(t *testing.T) {
 		block := newBlock(t)
 		block.Owner.Retention = time.Hour
 		c := newChain(t, e, []corefile.Block{block}, newService(t, "web.fed.example", "gw.example.net:443"))
-		defer c.hosts.Close()
+		defer hostname.Close(c.hosts)
 		c.lookup("web.fed.example.", dns.TypeA)
 		e.names["gw.example.net."] = "SERVFAIL"
 		time.Sleep(20*time.Second + time.Hour)

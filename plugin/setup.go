@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/hostname"
 	"github.com/hamlet-federation/coredns-federation/internal/telemetry"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 	"github.com/hamlet-federation/coredns-federation/plugin/loopback"
@@ -54,10 +55,10 @@ func setup(c *caddy.Controller) error {
 	f.wasReady = owners.Ready()
 	config := dnsserver.GetConfig(c)
 	own := configurationOf(c)
-	if err := own.Add(blocks); err != nil {
+	own.hosts = append(own.hosts, f.hosts)
+	if err := own.status.Add(blocks); err != nil {
 		return plugin.Error(corefile.Directive, err)
 	}
-	var attached *agent.Block
 	var notifier sync.WaitGroup
 	detach := owners.Detach
 
@@ -66,6 +67,7 @@ func setup(c *caddy.Controller) error {
 		if err := beginTraces(); err != nil {
 			return plugin.Error(corefile.Directive, err)
 		}
+		f.takeOver(own)
 		b, err := owners.Attach(f.blockConfig(own, config))
 		if wrong, ok := errors.AsType[*agent.OwnerError](err); ok {
 			return plugin.Error(corefile.Directive, fmt.Errorf("%s - Error: %w", blocks[wrong.Index].Position, err))
@@ -73,24 +75,24 @@ func setup(c *caddy.Controller) error {
 		if err != nil {
 			return plugin.Error(corefile.Directive, err)
 		}
-		attached = b
+		own.blocks = append(own.blocks, b)
 		f.serve(b)
-		if err := page.Open(own); err != nil {
+		if err := page.Open(&own.status); err != nil {
 			return plugin.Error(corefile.Directive, err)
 		}
-		page.Show(own, &server{f, b, c.ServerBlockKeys, loopback.NewNetwork(c.ServerBlockKeys, config.ListenHosts)})
+		page.Show(&own.status, &server{f, b, c.ServerBlockKeys, loopback.NewNetwork(c.ServerBlockKeys, config.ListenHosts)})
 		if t, ok := config.Handler("transfer").(*transfer.Transfer); ok {
 			notifier.Go(func() { f.notify(b, t) })
 		}
 		return nil
 	})
 	c.OnShutdown(func() error {
-		page.Keep(func(c *status.Configuration) bool { return c != own })
-		if attached != nil {
-			detach(attached)
-		}
+		// The first server block ends all of them: one after the other, each could take
+		// seconds.
+		page.Keep(func(c *status.Configuration) bool { return c != &own.status })
+		detach(own.blocks...)
 		notifier.Wait()
-		f.hosts.Close()
+		hostname.Close(own.hosts...)
 		return nil
 	})
 	c.OnFinalShutdown(endTraces)
@@ -131,11 +133,18 @@ func endTraces() error {
 // storageKey finds the configuration of an instance.
 type storageKey struct{}
 
+// configuration is what the server blocks that were read together have.
+type configuration struct {
+	status status.Configuration
+	blocks []*agent.Block // those that have started
+	hosts  []*hostname.Resolver
+}
+
 // configurationOf returns the configuration that the server block is read with.
-func configurationOf(c *caddy.Controller) *status.Configuration {
-	known, ok := c.Get(storageKey{}).(*status.Configuration)
+func configurationOf(c *caddy.Controller) *configuration {
+	known, ok := c.Get(storageKey{}).(*configuration)
 	if !ok {
-		known = new(status.Configuration)
+		known = new(configuration)
 		c.Set(storageKey{}, known)
 	}
 	return known
@@ -148,7 +157,7 @@ func watchRestart() {
 	for _, instance := range caddy.Instances() {
 		instance.StorageMu.Lock()
 		if instance.Storage[storageKey{}] == nil {
-			instance.Storage[storageKey{}] = new(status.Configuration)
+			instance.Storage[storageKey{}] = new(configuration)
 			instance.OnRestartFailed = append(instance.OnRestartFailed, retain)
 		}
 		instance.StorageMu.Unlock()
@@ -158,14 +167,38 @@ func watchRestart() {
 // retain detaches the blocks of configurations that are not running.
 func retain() error {
 	var all []any
-	for _, instance := range caddy.Instances() {
-		instance.StorageMu.RLock()
-		all = append(all, instance.Storage[storageKey{}])
-		instance.StorageMu.RUnlock()
+	var shown []*status.Configuration
+	for _, c := range configurations() {
+		all, shown = append(all, c), append(shown, &c.status)
 	}
 	owners.Retain(all)
-	page.Keep(func(c *status.Configuration) bool { return slices.Contains(all, any(c)) })
+	page.Keep(func(c *status.Configuration) bool { return slices.Contains(shown, c) })
 	return nil
+}
+
+// takeOver takes over the addresses of hosts that other configurations have looked up: a
+// reload forgets none.
+func (f *Federation) takeOver(own *configuration) {
+	for _, c := range configurations() {
+		if c == own {
+			continue
+		}
+		for _, before := range c.hosts {
+			f.hosts.TakeOver(before)
+		}
+	}
+}
+
+// configurations returns those of all instances, with federation blocks or without.
+func configurations() (all []*configuration) {
+	for _, instance := range caddy.Instances() {
+		instance.StorageMu.RLock()
+		if c, ok := instance.Storage[storageKey{}].(*configuration); ok {
+			all = append(all, c)
+		}
+		instance.StorageMu.RUnlock()
+	}
+	return all
 }
 
 // blockConfig returns what the agent needs to know of the server block.
@@ -219,6 +252,11 @@ func (f *Federation) notify(b *agent.Block, t *transfer.Transfer) {
 		}
 		z := b.Zone()
 		for _, origin := range f.zones() {
+			select {
+			case <-b.Detached():
+				return // a secondary that does not answer takes seconds
+			default:
+			}
 			if _, synced := z.Synced(origin, time.Now()); !synced || f.shared(origin) {
 				continue
 			}

@@ -309,3 +309,49 @@ func TestFailedReloads(t *testing.T) {
 		})
 	}
 }
+
+// TestReloadKeepsHosts has a host that cannot be looked up any more after a reload: its last
+// addresses are answered as if there had been none. A reload that finds others answers these.
+func TestReloadKeepsHosts(t *testing.T) {
+	p := newPKI(t)
+	o := startOwner(t, p.owner, "", fixtureService(t, "web", "web.fed.example", []string{"gw.elsewhere.example:443"}, []string{"v1 HTTPS"}))
+	blocks := federationBlock(p, "fed.example", "", o.address)
+	corefile := func(elsewhere string) string {
+		return blocks + "elsewhere.example:PORT {\nbind 127.0.0.1\n" + elsewhere + "\n}\n"
+	}
+	found := func(address string) string {
+		return corefile("template IN A {\nanswer \"{{ .Name }} 300 IN A " + address + "\"\n}")
+	}
+	d := startCoreDNS(t, found("198.51.100.7"))
+	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 198.51.100.7")
+	d.write(t, corefile("template IN A {\nrcode SERVFAIL\n}"))
+	for range 2 {
+		d.reload(t)
+		if got := summary(mustQuery(t, d.address, "web.fed.example", dns.TypeA)); got != "NOERROR 198.51.100.7" {
+			t.Errorf("after a reload the answer is %q", got)
+		}
+	}
+	d.write(t, found("198.51.100.8"))
+	d.reload(t)
+	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 198.51.100.8")
+}
+
+// TestShutdownTogether has server blocks whose owners do not end their streams. Each of them
+// is waited for, and all at the same time.
+func TestShutdownTogether(t *testing.T) {
+	const blocks = 20
+	p := newPKI(t)
+	f := &faulty{t: t, address: freeAddress(t)}
+	f.serve("hang"+strings.Repeat("\n---\nhang", blocks-1), f.load(p.owner), 0)
+	var corefile strings.Builder
+	for i := range blocks {
+		corefile.WriteString(federationBlock(p, fmt.Sprintf("fed%d.example", i), "", fmt.Sprintf("%s name owner%d", f.address, i)))
+	}
+	d := startCoreDNS(t, corefile.String())
+	f.streams(blocks)
+	before := time.Now()
+	d.end(t, syscall.SIGTERM)
+	if took := time.Since(before); took > blocks*time.Second/2 {
+		t.Errorf("the shutdown took %v", took)
+	}
+}

@@ -201,15 +201,16 @@ func (a *Agent) Attach(c BlockConfig) (*Block, error) {
 	return b, nil
 }
 
-// Detach takes a block back. Owners that no other block names are left: their
+// Detach takes blocks back. Owners that no other block names are left: their
 // streams have ended, their catalogs are saved and their records and metrics are
-// gone when it returns. For a disk it waits no longer than a few seconds.
-func (a *Agent) Detach(b *Block) { a.detachAll([]*Block{b}) }
+// gone when it returns. All of them end at once, each within a second, or a few
+// where a disk is waited for.
+func (a *Agent) Detach(blocks ...*Block) { a.detachAll(blocks) }
 
-// Replace is Detach for a block in whose place a reload has put others. The log says
+// Replace is Detach for blocks in whose place a reload has put others. The log says
 // which owners are left whose services were answered: that may be a mistake.
-func (a *Agent) Replace(b *Block) {
-	for _, o := range a.detachAll([]*Block{b}) {
+func (a *Agent) Replace(blocks ...*Block) {
+	for _, o := range a.detachAll(blocks) {
 		if n := o.mirror.Status().Services; n > 0 {
 			a.config.Logger.Warn("owner has left the configuration with a reload, and its records are gone", "owner", o.id, "services", n)
 		}

@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -366,6 +367,29 @@ func TestAttachFails(t *testing.T) {
 		}
 		if diff := cmp.Diff(lines, w.log.Lines()); diff != "" {
 			t.Errorf("logged (-before +after):\n%s", diff)
+		}
+	})
+}
+
+// The owners of blocks that are detached together end at the same time.
+func TestDetachTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.t = t
+		var blocks []*agent.Block
+		for i := range 10 {
+			address := fmt.Sprintf("owner%d.example:8008", i)
+			w.misbehave(address, "hang")
+			blocks = append(blocks, must.Get(w.agent.Attach(w.block(1, w.owner(address))))(t))
+		}
+		time.Sleep(time.Minute)
+		before := time.Now()
+		w.agent.Detach(blocks...)
+		if took := time.Since(before); took > 1100*time.Millisecond {
+			t.Errorf("took %v", took)
+		}
+		if n := len(w.agent.Status()); n != 0 || len(w.forgotten) != len(blocks) {
+			t.Errorf("%d owners left, %d forgotten", n, len(w.forgotten))
 		}
 	})
 }

@@ -102,13 +102,28 @@ func New(retentions map[string]time.Duration) *Resolver {
 	return r
 }
 
-// Close waits for the look-ups under way. From then on there are no more, and
-// Resolve returns what is remembered.
-func (r *Resolver) Close() {
-	for _, s := range r.shares {
-		s.close()
+// Close waits for the look-ups under way of all the resolvers. From then on there are no
+// more, and Resolve returns what is remembered.
+func Close(resolvers ...*Resolver) {
+	for _, r := range resolvers {
+		for _, s := range r.shares {
+			s.close()
+		}
 	}
-	r.running.Wait()
+	for _, r := range resolvers {
+		r.running.Wait()
+	}
+}
+
+// TakeOver remembers the addresses that another resolver has found, for the owners of both.
+// They are answered as they would be there, but each host is looked up again as soon as it is
+// asked for: here it may have others.
+func (r *Resolver) TakeOver(before *Resolver) {
+	for owner, s := range r.shares {
+		if other := before.shares[owner]; other != nil && other != s {
+			s.inherit(other.found())
+		}
+	}
 }
 
 // Resolve returns the addresses of hosts. It waits for Patience at most, and no

@@ -167,7 +167,7 @@ func TestResolve(t *testing.T) {
 		t.Run(tt.hosts+" "+dns.TypeToString[tt.qtype], func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newResolver(0)
-				defer r.Close()
+				defer Close(r)
 				start := time.Now()
 				q := Query{Owner: "one", Type: tt.qtype, Hosts: strings.Fields(tt.hosts)}
 				if got := askFor(r, &elsewhere{names: names}, q); got != tt.want {
@@ -268,7 +268,7 @@ func TestResolvePrefetches(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e := &elsewhere{names: map[string]string{"gw.": tt.record}, delay: 999 * time.Millisecond}
 				r := newResolver(0)
-				defer r.Close()
+				defer Close(r)
 				ask(r, e, "gw.")
 				for range 3000 {
 					start := time.Now()
@@ -322,7 +322,7 @@ func TestResolveStale(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e := &elsewhere{names: map[string]string{"gw.": "20 A 198.51.100.7"}}
 				r := newResolver(tt.retention)
-				defer r.Close()
+				defer Close(r)
 				if got := ask(r, e, "gw."); got != fresh {
 					t.Fatalf("answer is %q, want %q", got, fresh)
 				}
@@ -399,8 +399,8 @@ func TestResolveShares(t *testing.T) {
 		if got := e.asked.Load(); got != 1 {
 			t.Errorf("%d look-ups, want 1", got)
 		}
-		r.Close()
-		r.Close()
+		Close(r)
+		Close(r)
 		fails(0) // remembered
 		time.Sleep(minRetry)
 		fails(0) // closed
@@ -415,7 +415,7 @@ func TestResolveCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &elsewhere{names: map[string]string{"gw.": "60 A 198.51.100.7"}, delay: 1900 * time.Millisecond}
 		r := newResolver(0)
-		defer r.Close()
+		defer Close(r)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
@@ -540,7 +540,7 @@ func TestSlotsOfEachOwner(t *testing.T) {
 					time.Sleep(time.Second / 10)
 				}
 				clients.Wait()
-				r.Close()
+				Close(r)
 				if failed > 0 {
 					t.Errorf("%d of %d queries for the other owner's host failed", failed, minute)
 				}
@@ -573,7 +573,7 @@ func TestSlotsOfEachDomain(t *testing.T) {
 			}
 		}
 		r := newResolver(0)
-		defer r.Close()
+		defer Close(r)
 		asks := func(hosts []string, want string, took time.Duration) {
 			t.Helper()
 			start := time.Now()
@@ -616,7 +616,7 @@ func TestResolveEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &elsewhere{names: map[string]string{"gw.": "20 A 198.51.100.7\n10 AAAA 2001:db8::7", "dead.": "SERVFAIL"}}
 		r := New(map[string]time.Duration{"one": 0})
-		defer r.Close()
+		defer Close(r)
 		for range 2 { // the second time from memory
 			got := r.ResolveEach(t.Context(), e, Query{Owner: "one", Type: dns.TypeSRV, Hosts: []string{"dead.", "gw.", "nx."}})
 			slices.SortFunc(got[1].Addresses, netip.Addr.Compare)
@@ -628,6 +628,109 @@ func TestResolveEach(t *testing.T) {
 			if !reflect.DeepEqual(got, want) {
 				t.Errorf("answers are %+v, want %+v", got, want)
 			}
+		}
+	})
+}
+
+// What another resolver has found is answered while its TTL lasts, and looked up anew in the
+// background: the first answer may be another's, the second one is not.
+func TestTakeOver(t *testing.T) {
+	for name, tt := range map[string]struct {
+		then   string // what the resolver finds that takes over
+		after  time.Duration
+		first  string
+		second string
+	}{
+		"the same":         {"20 A 198.51.100.7", 5 * time.Second, "15 198.51.100.7", "20 198.51.100.7"},
+		"another":          {"20 A 198.51.100.8", 5 * time.Second, "15 198.51.100.7", "20 198.51.100.8"},
+		"none":             {"", 5 * time.Second, "15 198.51.100.7", ""},
+		"a failure":        {"SERVFAIL", 5 * time.Second, "15 198.51.100.7", "15 198.51.100.7"},
+		"nothing in time":  {"hang", 5 * time.Second, "15 198.51.100.7", "15 198.51.100.7"},
+		"none, after TTL":  {"", time.Minute, "", ""},
+		"failure, then":    {"SERVFAIL", time.Minute, "30 198.51.100.7 stale", "30 198.51.100.7 stale"},
+		"failure, too old": {"SERVFAIL", 25 * time.Hour, "failed", "failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				up := &elsewhere{names: map[string]string{"gw.": "20 A 198.51.100.7", "nx.": ""}}
+				before := newResolver(0)
+				ask(before, up, "gw.")
+				ask(before, up, "servfail.")
+				Close(before)
+				time.Sleep(tt.after)
+
+				r := newResolver(0)
+				defer Close(r)
+				r.TakeOver(before)
+				r.TakeOver(r)
+				up = &elsewhere{names: map[string]string{"gw.": tt.then, "servfail.": "20 A 198.51.100.9"}}
+				if tt.then == "" {
+					delete(up.names, "gw.")
+				}
+				start := time.Now()
+				if got := ask(r, up, "gw."); got != tt.first {
+					t.Errorf("the first answer is %q, want %q", got, tt.first)
+				}
+				if took := time.Since(start); took > 0 {
+					t.Errorf("the first answer took %v", took)
+				}
+				synctest.Wait()
+				if got := ask(r, up, "gw."); got != tt.second {
+					t.Errorf("the second answer is %q, want %q", got, tt.second)
+				}
+				if got := ask(r, up, "servfail."); got != "20 198.51.100.9" {
+					t.Errorf("a host that could not be looked up before is %q", got)
+				}
+				if n := up.asked.Load(); n != 2 {
+					t.Errorf("%d look-ups, want one for each host", n)
+				}
+			})
+		})
+	}
+}
+
+// A resolver takes nothing over for owners that it does not have, and no more than it
+// remembers itself.
+func TestTakeOverIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := &elsewhere{names: make(map[string]string)}
+		one, other := newResolver(0), newResolver(0)
+		for i, r := range []*Resolver{one, other} {
+			for n := range maxRemembered / 2 {
+				host := fmt.Sprintf("h%d.d%d-%d.", n, i, n)
+				up.names[host] = "3600 A 198.51.100.7"
+				ask(r, up, host)
+			}
+		}
+		r := New(map[string]time.Duration{"one": 0, "three": 0})
+		r.TakeOver(one)
+		r.TakeOver(other)
+		size := 0
+		for _, e := range r.shares["one"].entries {
+			size += 1 + len(e.addresses)
+		}
+		if got := r.shares["one"].size; got != size || size > maxRemembered || size < maxRemembered-2 || len(r.shares["three"].entries) > 0 {
+			t.Errorf("%d are remembered, counted as %d", size, got)
+		}
+	})
+}
+
+// Resolvers are closed together: what one waits for, the others wait for as well.
+func TestCloseTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := &elsewhere{names: map[string]string{"gw.": "hang"}}
+		resolvers := []*Resolver{newResolver(0), newResolver(0), newResolver(0)}
+		for _, r := range resolvers {
+			go ask(r, up, "gw.")
+		}
+		synctest.Wait()
+		start := time.Now()
+		Close(resolvers...)
+		if took := time.Since(start); took != 5*time.Second {
+			t.Errorf("took %v, want as long as one look-up", took)
+		}
+		if got, n := ask(resolvers[2], up, "gw."), up.asked.Load(); got != "failed" || n != 3 {
+			t.Errorf("a closed resolver finds %q with %d look-ups", got, n)
 		}
 	})
 }

@@ -73,8 +73,9 @@ type result struct {
 type entry struct {
 	result // the last one that was usable
 
-	failures int       // look-ups that have failed since
-	retry    time.Time // when the next look-up may begin
+	failures  int       // look-ups that have failed since
+	retry     time.Time // when the next look-up may begin
+	inherited bool      // another resolver has found it: the next look-up is due
 }
 
 func newShare(retention time.Duration) *share {
@@ -104,7 +105,7 @@ func (s *share) recall(q question, now time.Time) (a Answer, due bool) {
 	due = !now.Before(e.retry)
 	switch age := now.Sub(e.at); {
 	case age < e.life:
-		return e.answer(now), due && age >= e.life-e.prefetch()
+		return e.answer(now), due && (e.inherited || age >= e.life-e.prefetch())
 	case len(e.addresses) > 0:
 		// Nobody keeps them longer than they are used here.
 		if left := (e.life + s.stale - age) / time.Second; left > 0 {
@@ -123,20 +124,49 @@ func (s *share) finish(k lookupKey, r result) {
 	if k.depth > 0 {
 		return // it may lack what MaxDepth cut off
 	}
-	e := s.entries[k.question]
-	if e == nil {
-		e = new(entry)
-		s.entries[k.question] = e
-		s.size++
-	}
-	s.size -= len(e.addresses)
-	if r.usable() {
-		*e = entry{result: r}
-	} else {
+	e := entry{result: r}
+	if known := s.entries[k.question]; !r.usable() {
+		if e = (entry{}); known != nil {
+			e = *known
+		}
 		e.failures++
 		e.retry = r.at.Add(e.backoff())
 	}
-	s.size += len(e.addresses)
+	s.remember(k.question, &e)
+}
+
+// found returns the results with addresses.
+func (s *share) found() map[question]result {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make(map[question]result, len(s.entries))
+	for q, e := range s.entries {
+		if len(e.addresses) > 0 {
+			all[q] = e.result
+		}
+	}
+	return all
+}
+
+// inherit remembers results of another share, where they are newer.
+func (s *share) inherit(results map[question]result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for q, r := range results {
+		if known := s.entries[q]; known == nil || r.at.After(known.at) {
+			s.remember(q, &entry{result: r, inherited: true})
+		}
+	}
+}
+
+// remember puts an entry in the place of what is remembered of the question. The caller holds
+// the lock.
+func (s *share) remember(q question, e *entry) {
+	if known := s.entries[q]; known != nil {
+		s.size -= 1 + len(known.addresses)
+	}
+	s.entries[q] = e
+	s.size += 1 + len(e.addresses)
 	for q, other := range s.entries { // in random order
 		if s.size <= maxRemembered {
 			break
