@@ -261,7 +261,7 @@ func BenchmarkStart(b *testing.B) {
 	eachCatalog(b, func(b *testing.B, p *profile, size int) {
 		kept := filepath.Join(b.TempDir(), "catalog")
 		all := p.catalog(b, size)
-		must.Do(b, snapshot.Save(kept, &snapshot.Snapshot{Owner: "owner", LastUp: time.Now(), Services: pack(all)}))
+		must.Do(b, snapshot.Save(kept, &snapshot.Snapshot{Owner: "owner", LastUp: time.Now(), Services: pack(all), IDs: map[string]string{}}))
 		perService := func(b *testing.B) {
 			b.Helper()
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*size), "ns/service")
@@ -282,7 +282,7 @@ func BenchmarkStart(b *testing.B) {
 			for b.Loop() {
 				s := must.Get(snapshot.Load(kept, snapshot.Options{Owner: "owner"}))(b)
 				c := catalog.New(catalog.Rules{Retention: 24 * time.Hour})
-				if !c.Restore(s.Services, s.LastUp, time.Now()) || len(s.Services) != size {
+				if !c.Restore(s.Services, s.IDs, s.LastUp, time.Now()) || len(s.Services) != size {
 					b.Fatalf("%d services are not restored", len(s.Services))
 				}
 				builder := zone.NewBuilder(benchZone(b), nil)

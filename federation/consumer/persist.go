@@ -204,7 +204,7 @@ func (r *restoration) add(s *snapshot.Snapshot, prepared []any) {
 		}
 		r.services += len(s.Services)
 		if r.used {
-			m.catalog.RestoreMore(s.Services)
+			m.catalog.RestoreMore(s.Services, s.IDs)
 		}
 	})
 }
@@ -299,11 +299,11 @@ func (m *Mirror) currentSnapshot() *snapshot.Snapshot {
 
 // snapshot is currentSnapshot where m.mu is held.
 func (m *Mirror) snapshot(now time.Time) *snapshot.Snapshot {
-	services, lastUp, ok := m.catalog.Snapshot(now)
+	services, ids, lastUp, ok := m.catalog.Snapshot(now)
 	if !ok {
 		return nil
 	}
-	return &snapshot.Snapshot{Owner: m.config.Name, LastUp: lastUp, Saved: now, Services: services}
+	return &snapshot.Snapshot{Owner: m.config.Name, LastUp: lastUp, Saved: now, Services: services, IDs: ids}
 }
 
 // save writes the catalog, if there is one.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -340,6 +341,54 @@ func TestResumeIsCut(t *testing.T) {
 		w.compare(config, services)
 		if n := w.attempts() - before; n < 10 {
 			t.Errorf("synced with the attempt number %d", n)
+		}
+	})
+}
+
+// TestFirstCatalogIsCut loses an owner in the middle of its first catalog. The next stream brings
+// the rest. Before its end nobody takes the part for the whole, and no file has it.
+func TestFirstCatalogIsCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const all = 1500 // more than an owner sends in the order of names
+		w := newWorld(t)
+		services := make([]*federation.Service, all)
+		for i := range services {
+			services[i] = shop(t, i, "")
+		}
+		w.serve(services...)
+		config := w.config()
+		config.Subscription.File = filepath.Join(t.TempDir(), "catalog")
+		room := 150_000 // octets, of about 300,000
+		w.wrap = func(conn net.Conn) net.Conn {
+			if room == 0 {
+				return conn
+			}
+			cut := &short{Conn: conn, room: room}
+			room = 0
+			return cut
+		}
+		w.publish = func(c consumer.Changes) {
+			if c.Status.Known && c.Status.Services < all {
+				t.Errorf("the catalog is %s and known, with %d services", c.Status.State, c.Status.Services)
+			}
+		}
+		m, _ := w.run(config)
+		for m.Status().State != catalog.Stale {
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+		}
+		held := m.Status().Services
+		if held < all/4 || held > all*3/4 {
+			t.Fatalf("%d services have come", held)
+		}
+		if _, err := os.Stat(config.Subscription.File); err == nil {
+			t.Error("there is a file of a part")
+		}
+		w.forget()
+		w.synced(m)
+		w.compare(config, services)
+		if sent := w.counted("responded upsert"); sent > all-held+all/8 || !m.Status().Resumed {
+			t.Errorf("%d services were sent when %d of %d were there", sent, held, all)
 		}
 	})
 }

@@ -174,7 +174,6 @@ type Catalog struct {
 type stream struct {
 	open    bool
 	marked  bool      // the header announced an end marker
-	resumed bool      // it goes on with services of earlier ones
 	content bool      // a valid service or deletion came
 	synced  bool      // the catalog is complete
 	heard   time.Time // when Rules.Settle began to count: at the last response that counts, or when the stream was opened
@@ -199,7 +198,7 @@ func (c *Catalog) Opened(now time.Time) {
 	c.EndRestore(false)
 	c.generation++
 	c.count.opened()
-	c.limited, c.ids.unclear = limited{}, false
+	c.limited = limited{}
 	c.leftOut.Opened(c.rules.MaxServices)
 	c.stream = stream{open: true, heard: now, refetch: refetch}
 }

@@ -17,10 +17,6 @@ type knowledge struct {
 	lastSync  time.Time
 }
 
-// whole reports whether the services that are there are those of a whole catalog: a name that
-// is missing does not exist.
-func (k *knowledge) whole() bool { return k.known && !k.restoring }
-
 // restored ends a restoration, if one is under way, with all services or not.
 func (k *knowledge) restored(complete bool) {
 	k.known = k.known || k.restoring && complete
@@ -51,7 +47,6 @@ func (c *Catalog) synced(now time.Time) {
 	c.stream.synced = true
 	c.known = true
 	c.lastSync = now
-	c.ids.complete(!c.stream.resumed && c.count.stale == 0)
 	c.leftOut.Complete()
 }
 

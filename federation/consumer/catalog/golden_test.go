@@ -150,9 +150,9 @@ func (p *player) play(t *testing.T, line string) (output []string) {
 		for i, name := range names {
 			services[i] = packed.Of(service(t, name, nil))
 		}
-		output = append(output, fmt.Sprintf("restored: %v", c.Restore(services, epoch.Add(duration(t, options["up"])), now)))
+		output = append(output, fmt.Sprintf("restored: %v", c.Restore(services, kept(options["ids"]), epoch.Add(duration(t, options["up"])), now)))
 	case "snapshot":
-		services, lastUp, ok := c.Snapshot(now)
+		services, ids, lastUp, ok := c.Snapshot(now)
 		if !ok {
 			output = append(output, "nothing to keep")
 			break
@@ -160,6 +160,9 @@ func (p *player) play(t *testing.T, line string) (output []string) {
 		kept := make([]string, len(services))
 		for i, s := range services {
 			kept[i] = s.Name()
+			if id := ids[s.Name()]; id != "" {
+				kept[i] += " as " + id
+			}
 		}
 		slices.Sort(kept)
 		output = append(output, fmt.Sprintf("keep %s, last up %s", strings.Join(kept, " "), offset(lastUp)))
@@ -180,6 +183,19 @@ func (p *player) play(t *testing.T, line string) (output []string) {
 		output = append(output, deadline)
 	}
 	return output
+}
+
+// kept returns the IDs of a list such as "web:7,mail:8"; nil for an empty one.
+func kept(list string) (ids map[string]string) {
+	for entry := range strings.SplitSeq(list, ",") {
+		if name, id, ok := strings.Cut(entry, ":"); ok {
+			if ids == nil {
+				ids = make(map[string]string)
+			}
+			ids[name] = id
+		}
+	}
+	return ids
 }
 
 // configure changes the given options and keeps the others.

@@ -8,17 +8,12 @@ import (
 )
 
 // ids are the IDs of the services whose ID differs from their name. Where two services
-// came with one ID, the last one has it. A restored catalog has none.
+// came with one ID, the last one has it.
 type ids struct {
 	names map[string]string // by ID
 	of    map[string]string // by name
 
-	// Streams have gone on with services that were restored, so that their generation does
-	// not tell whether their IDs are known.
-	resumed bool
-
-	// The open stream has deleted one of these, maybe.
-	unclear bool
+	unknown bool // those of the services that were restored
 }
 
 func newIDs() ids { return ids{names: make(map[string]string), of: make(map[string]string)} }
@@ -30,10 +25,6 @@ func (i *ids) forget(name string) {
 		delete(i.names, id)
 	}
 }
-
-// complete notes that a catalog is complete. All of it was announced with its ID, unless
-// the stream went on with services of earlier ones or the guard holds some.
-func (i *ids) complete(all bool) { i.resumed = i.resumed && !all }
 
 // identify stores the ID under which the owner sent a service. An empty one means
 // that the ID is the name, as in a DELETE that carries only the name.
@@ -66,10 +57,9 @@ func (c *Catalog) releaseID(name, id string) {
 }
 
 // named returns the name of the service that a deletion is about. An ID that no
-// service has is no mistake, as deletions may be repeated. But restored services came
-// without their IDs, and one that no stream has announced since may be the one that is
-// meant. The deletion is refused then: an acknowledgement would leave the owner in a
-// false belief.
+// service has is no mistake, as deletions may be repeated. But where services were restored
+// without their IDs, one that no stream has announced since may be the one that is meant.
+// The deletion is refused then: an acknowledgement would leave the owner in a false belief.
 func (c *Catalog) named(ev federation.Event) (string, *federation.InvalidError) {
 	if ev.ID == "" {
 		return ev.Name, nil
@@ -78,8 +68,7 @@ func (c *Catalog) named(ev federation.Event) (string, *federation.InvalidError) 
 		return name, nil
 	}
 	r, ok := c.records[ev.ID]
-	c.ids.unclear = c.ids.unclear || !ok && c.ids.resumed
-	if !ok && (c.count.restored > 0 || c.ids.resumed) || ok && r.generation == 0 && c.count.restored > 1 {
+	if c.ids.unknown && (!ok && c.count.restored > 0 || ok && r.generation == 0 && c.count.restored > 1) {
 		return "", &federation.InvalidError{
 			Service: ev.ID,
 			Field:   "resource_id",

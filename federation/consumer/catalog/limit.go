@@ -70,15 +70,14 @@ func (c *Catalog) keep(name string, r record, ok bool) {
 }
 
 // Wanting reports whether a service that the open stream announced was refused for a
-// limit, and would be within it now, or whether it is unclear which one was deleted. A new
-// stream brings what there is: see Refetch.
+// limit, and would be within it now. A new stream brings it: see Refetch.
 func (c *Catalog) Wanting() bool {
 	fits := func(l least) bool {
 		limit, more := c.rules.MaxCatalog, int64(l)
 		return more > 0 && (limit == 0 || c.count.current+more <= limit && c.count.octets+more <= 2*limit)
 	}
 	places := c.rules.MaxServices
-	return c.stream.synced && (c.ids.unclear || fits(c.limited.growth) ||
+	return c.stream.synced && (fits(c.limited.growth) ||
 		fits(c.limited.names) && (places == 0 || c.count.announced < places && len(c.records)/2 < places))
 }
 

@@ -95,7 +95,6 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 	}
 	lastHeld := heldNames(c)
 	var lastEdits uint64
-	var lastKnown bool
 	now := epoch
 	for range 60 {
 		now = now.Add(pick(r, 0, time.Second, time.Second, 2*time.Second, 5*time.Second, 6*time.Second, 20*time.Second))
@@ -246,7 +245,14 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 				services = append(services, packed.Of(randomService(fmt.Sprint("s", i))))
 			}
 			up := now.Add(-pick(r, 0, 5*time.Second, 10*time.Second, 31*time.Second))
-			if got, want := c.Restore(services, up, now), m.restore(services, up, now); got != want {
+			var ids map[string]string
+			if r.IntN(2) == 0 {
+				ids = map[string]string{}
+				for _, s := range services {
+					ids[s.Name()] = randomID(s.Name())
+				}
+			}
+			if got, want := c.Restore(services, ids, up, now), m.restore(services, ids, up, now); got != want {
 				return fmt.Sprintf("restored %v, want %v", got, want)
 			}
 		}
@@ -310,14 +316,14 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 		if holds != expected {
 			return "status (-want +got)\n" + gocmp.Diff(expected, holds)
 		}
-		held, known := heldNames(c), c.Summary().Known
+		held := heldNames(c)
 		if want := m.held(); held != want {
 			return fmt.Sprintf("held is %s, want %s", held, want)
 		}
-		if c.Edits() == lastEdits && held != lastHeld && known == lastKnown {
+		if c.Edits() == lastEdits && held != lastHeld {
 			return fmt.Sprintf("held is %s, and was %s, without an edit", held, lastHeld)
 		}
-		lastHeld, lastEdits, lastKnown = held, c.Edits(), known
+		lastHeld, lastEdits = held, c.Edits()
 		if got, want := c.Wanting(), m.wanting(); got != want {
 			return fmt.Sprintf("wanting is %v, want %v", got, want)
 		}
@@ -375,9 +381,7 @@ type model struct {
 
 	leftBefore int // how many there were before the stream that is not complete
 
-	resumed      bool // the stream goes on with services of earlier ones
-	unidentified bool // such streams have gone on with restored services
-	unclear      bool // the stream may have deleted one of these
+	unidentified bool // nobody knows the IDs of the services that were restored
 
 	wants []want // what the stream announced beyond the limits
 }
@@ -472,11 +476,11 @@ func (m *model) wanting() bool {
 	current := func(_ string, e *entry) bool { return e.generation == m.generation }
 	announced := m.count(func(e *entry) bool { return e.generation == m.generation })
 	all := m.octets(func(string, *entry) bool { return true })
-	return m.synced && (m.unclear || slices.ContainsFunc(m.wants, func(w want) bool {
+	return m.synced && slices.ContainsFunc(m.wants, func(w want) bool {
 		limit, places := m.config.MaxCatalog, m.config.MaxServices
 		return (limit == 0 || m.octets(current)+w.octets <= limit && all+w.octets <= 2*limit) &&
 			(!w.place || places == 0 || announced < places && len(m.services) < 2*places)
-	}))
+	})
 }
 
 func (m *model) stale() int {
@@ -631,15 +635,10 @@ func (m *model) deleteByID(id string, now time.Time) (string, federation.Reason)
 		return "", ""
 	}
 	restored := func(e *entry) bool { return e.generation == 0 }
-	if e := m.services[id]; !ok && m.count(restored) > 0 {
+	if e := m.services[id]; !ok && m.unidentified && m.count(restored) > 0 {
 		if e == nil || restored(e) && m.count(restored) > 1 {
-			m.unclear = m.unclear || e == nil && m.unidentified
 			return "", federation.ReasonMissing
 		}
-	}
-	if m.services[id] == nil && !ok && m.unidentified {
-		m.unclear = true
-		return "", federation.ReasonMissing
 	}
 	m.content = true
 	delete(m.services, name)
@@ -682,7 +681,7 @@ func (m *model) opened(now time.Time) {
 		m.marked, m.content, m.synced = false, false, false
 	}
 	m.generation++
-	m.open, m.heard, m.wants, m.resumed, m.unclear = true, now, nil, false, false
+	m.open, m.heard, m.wants = true, now, nil
 	m.leftBefore = max(m.leftBefore, len(m.leftOut))
 	if limit := m.config.MaxServices; limit > 0 && len(m.leftOut)+len(m.earlier) > limit && len(m.leftOut) > 0 && len(m.earlier) > 0 {
 		if len(m.earlier) > len(m.leftOut) {
@@ -701,10 +700,8 @@ func (m *model) opened(now time.Time) {
 // resume takes services as announced by the stream that was opened, and what is not
 // imported but for what it sends whole.
 func (m *model) resume(names []string, whole resume.Selection) {
-	m.resumed = true
 	for _, name := range names {
 		if e := m.services[name]; m.fits(name, e.octets) {
-			m.unidentified = m.unidentified || e.generation == 0
 			e.generation, e.lost, e.refused = m.generation, time.Time{}, ""
 		}
 	}
@@ -720,7 +717,7 @@ func (m *model) resume(names []string, whole resume.Selection) {
 func (m *model) held() string {
 	var names []string
 	for name, e := range m.services {
-		if m.known && e.service != nil && e.id == "" {
+		if e.service != nil && e.id == "" && (e.generation > 0 || !m.unidentified) {
 			names = append(names, name)
 		}
 	}
@@ -735,9 +732,6 @@ func (m *model) held() string {
 		if sent {
 			n++
 		}
-	}
-	if !m.known {
-		n = 0
 	}
 	return fmt.Sprint(names, n)
 }
@@ -828,7 +822,6 @@ func (m *model) end(now time.Time) {
 
 func (m *model) sweep(now time.Time) {
 	maps.DeleteFunc(m.services, func(_ string, e *entry) bool { return !m.live(e) })
-	m.unidentified = m.unidentified && m.resumed
 	m.synced, m.known, m.lastSync, m.leftBefore = true, true, now, 0
 	clear(m.earlier)
 	m.clock, m.expired, m.ownerLost = false, false, time.Time{}
@@ -984,13 +977,13 @@ func (m *model) trim() {
 	}
 }
 
-func (m *model) restore(services []packed.Service, up, now time.Time) bool {
+func (m *model) restore(services []packed.Service, ids map[string]string, up, now time.Time) bool {
 	if m.generation > 0 || m.known || m.config.Retention > 0 && !m.due(up).After(now) {
 		return false
 	}
-	m.known, m.clock, m.ownerLost = true, true, up
+	m.known, m.clock, m.ownerLost, m.unidentified = true, true, up, ids == nil
 	for _, s := range services {
-		m.take(s.Name(), "", s.Unpack(), false)
+		m.take(s.Name(), ids[s.Name()], s.Unpack(), false)
 	}
 	for _, e := range m.services {
 		e.lost = up

@@ -1,19 +1,20 @@
 package catalog
 
 import (
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
 
-// Restore fills a new catalog with the services that were kept through a restart,
-// and reports whether it did, as BeginRestore does.
-func (c *Catalog) Restore(services []packed.Service, lastUp, now time.Time) bool {
+// Restore fills a new catalog with the services that were kept through a restart, and
+// their IDs as RestoreMore takes them, and reports whether it did, as BeginRestore does.
+func (c *Catalog) Restore(services []packed.Service, ids map[string]string, lastUp, now time.Time) bool {
 	if !c.BeginRestore(len(services), lastUp, now) {
 		return false
 	}
-	c.RestoreMore(services)
+	c.RestoreMore(services, ids)
 	c.EndRestore(true)
 	return true
 }
@@ -42,24 +43,27 @@ func (c *Catalog) BeginRestore(services int, lastUp, now time.Time) bool {
 	c.removeBefore(1, CauseUnproven)
 	c.leftOut.Complete()
 	c.records = make(map[string]record, services)
-	c.restoring, c.retention, c.limited = true, retention{losses: []loss{l}}, limited{}
+	c.restoring, c.retention, c.limited, c.ids.unknown = true, retention{losses: []loss{l}}, limited{}, false
 	return true
 }
 
 // RestoreMore adds some of the services that are restored, but for those that are not
 // imported or not admitted, and those that are beyond the limits of Config. It does
-// nothing when no restoration is under way, or their retention has ended meanwhile.
-func (c *Catalog) RestoreMore(services []packed.Service) {
+// nothing when no restoration is under way, or their retention has ended meanwhile. The
+// IDs are those that are not the name of their service, by that name; nil: they are not
+// known.
+func (c *Catalog) RestoreMore(services []packed.Service, ids map[string]string) {
 	if !c.restoring || c.retention.over {
 		return
 	}
 	c.changes = slices.Grow(c.changes, len(services))
+	c.ids.unknown = c.ids.unknown || ids == nil && len(services) > 0
 	for _, p := range services {
 		s := c.unpacker.Unpack(p)
 		if invalid := c.admit(s); invalid == ErrNotImported {
 			c.leaveOutBefore()
 		} else {
-			_ = c.upsert("", p, s, invalid, 0) // the error was reported when the owner sent the service
+			_ = c.upsert(ids[s.Name], p, s, invalid, 0) // the error was reported when the owner sent the service
 		}
 	}
 }
@@ -67,21 +71,24 @@ func (c *Catalog) RestoreMore(services []packed.Service) {
 // EndRestore ends a restoration, if one is under way. With complete, all services are
 // there: the catalog is known. Otherwise those that are there stay, as stale as the others,
 // and the catalog is not known before a stream has completed it: a name that is not there
-// may be one that was lost, and the owner is not told that anything is held.
+// may be one that was lost.
 func (c *Catalog) EndRestore(complete bool) { c.restored(complete) }
 
 // Snapshot returns what Restore takes: the services that are worth keeping through a
-// restart, and the time when a stream that vouches for them was last up. It returns
-// false as long as no catalog was ever complete: a part of one, restored, would deny
-// that the rest exists.
+// restart, their IDs, and the time when a stream that vouches for them was last up. It
+// returns false as long as no catalog was ever complete: a part of one, restored, would
+// deny that the rest exists.
 //
 // Services that the guard holds are left out. Their retention is shorter than that of
 // the others, and there is only one time for all.
-func (c *Catalog) Snapshot(now time.Time) (services []packed.Service, lastUp time.Time, ok bool) {
+func (c *Catalog) Snapshot(now time.Time) (services []packed.Service, ids map[string]string, lastUp time.Time, ok bool) {
 	clocks := c.clocks(now)
 	n := len(clocks)
 	if !c.known || n == 0 {
-		return nil, time.Time{}, false
+		return nil, nil, time.Time{}, false
+	}
+	if !c.ids.unknown || c.count.restored == 0 {
+		ids = maps.Clone(c.ids.of)
 	}
 	var oldest uint64
 	if n > 1 {
@@ -92,5 +99,5 @@ func (c *Catalog) Snapshot(now time.Time) (services []packed.Service, lastUp tim
 			services = append(services, p)
 		}
 	}
-	return services, clocks[n-1].at, true
+	return services, ids, clocks[n-1].at, true
 }

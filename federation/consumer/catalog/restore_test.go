@@ -1,6 +1,7 @@
 package catalog_test
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -11,8 +12,8 @@ import (
 )
 
 // TestRestoreInParts checks that services of a restoration are published at once, and that
-// the catalog is known at its end only, if all are there. Otherwise the owner is told that
-// nothing is held, nothing is kept in a file, and another restoration begins anew.
+// the catalog is known at its end only, if all are there. Otherwise nothing is kept in a
+// file, and another restoration begins anew. The owner is told in any case what is held.
 func TestRestoreInParts(t *testing.T) {
 	part := func(names ...string) (list []packed.Service) {
 		for _, name := range names {
@@ -20,6 +21,7 @@ func TestRestoreInParts(t *testing.T) {
 		}
 		return list
 	}
+	known := map[string]string{}
 	for name, tt := range map[string]struct {
 		end   func(c *catalog.Catalog)
 		left  int
@@ -31,12 +33,12 @@ func TestRestoreInParts(t *testing.T) {
 		"again": {func(c *catalog.Catalog) {
 			c.EndRestore(false)
 			c.BeginRestore(3, epoch, epoch)
-			c.RestoreMore(part("a"))
+			c.RestoreMore(part("a"), known)
 			c.EndRestore(true)
 		}, 1, true},
 		"expired meanwhile": {func(c *catalog.Catalog) {
 			c.Advance(epoch.Add(2 * time.Hour))
-			c.RestoreMore(part("d"))
+			c.RestoreMore(part("d"), known)
 			c.EndRestore(true)
 		}, 0, true},
 	} {
@@ -45,12 +47,12 @@ func TestRestoreInParts(t *testing.T) {
 			if !c.BeginRestore(3, epoch, epoch) {
 				t.Fatal("there is no restoration")
 			}
-			c.RestoreMore(part("a", "b"))
-			c.RestoreMore(part("c", "toomany"))
+			c.RestoreMore(part("a", "b"), known)
+			c.RestoreMore(part("c", "toomany"), known)
 			if s := c.Summary(); s.Services != 3 || s.Stale != 3 || s.Known || len(c.Changes()) != 3 {
 				t.Errorf("before the end the catalog is %+v", s)
 			}
-			if _, _, ok := c.Snapshot(epoch); ok {
+			if _, _, _, ok := c.Snapshot(epoch); ok {
 				t.Error("a part of the catalog is worth keeping")
 			}
 			tt.end(c)
@@ -68,13 +70,13 @@ func TestRestoreInParts(t *testing.T) {
 			if gone != 3-tt.left {
 				t.Errorf("%d services go", gone)
 			}
-			if _, _, ok := c.Snapshot(epoch); ok != (tt.known && tt.left > 0) && name != "expired meanwhile" {
+			if _, _, _, ok := c.Snapshot(epoch); ok != (tt.known && tt.left > 0) && name != "expired meanwhile" {
 				t.Errorf("the catalog is worth keeping: %t", ok)
 			}
-			if c.Opened(epoch); len(c.Resumable()) > 0 != (tt.known && tt.left > 0) {
+			if c.Opened(epoch); len(c.Resumable()) != tt.left {
 				t.Errorf("the owner is told that %d services are held", len(c.Resumable()))
 			}
-			c.RestoreMore(part("late"))
+			c.RestoreMore(part("late"), known)
 			if s := c.Summary(); s.Services != tt.left {
 				t.Error("a service is restored after the end")
 			}
@@ -89,33 +91,46 @@ func TestRestoreInParts(t *testing.T) {
 	}
 }
 
-// TestDeletionAfterRestore goes on with restored services, whose IDs nobody knows. A deletion
-// by an ID may be about any of them: it is refused, and the whole catalog is wanted.
+// TestDeletionAfterRestore deletes by an ID after a restart. Where the IDs of the services
+// were kept, it is done. Where they were not, it is refused until the stream has announced
+// everything; what is held is not resumed then.
 func TestDeletionAfterRestore(t *testing.T) {
-	c := catalog.New(catalog.Rules{Retention: time.Hour})
-	c.Restore([]packed.Service{packed.Of(service(t, "a", nil)), packed.Of(service(t, "b", nil))}, epoch, epoch)
-	apply := func(ev federation.Event) error { return c.Apply(ev, epoch) }
+	both := []packed.Service{packed.Of(service(t, "a", nil)), packed.Of(service(t, "b", nil))}
+	apply := func(c *catalog.Catalog, ev federation.Event) error { return c.Apply(ev, epoch) }
 	deletion := federation.Event{Operation: federation.Delete, Name: "id-of-a", ID: "id-of-a"}
-	held := c.Resumable()
-	c.Opened(epoch)
-	c.Marked()
-	c.Resumed(resume.Selection{})
-	c.Adopt(held)
-	if err := apply(federation.Event{Operation: federation.End}); err != nil || c.Wanting() {
-		t.Fatalf("a complete catalog: error is %v, and more is wanted: %v", err, c.Wanting())
-	}
-	if err := apply(deletion); err == nil || !c.Wanting() {
-		t.Errorf("a deletion by an ID that may be that of a restored service: error is %v, expected a refusal, and that the catalog is wanted", err)
-	}
-	if err := apply(federation.Event{Operation: federation.Delete, Name: "b", ID: "b"}); err != nil {
-		t.Error(err)
-	}
-	c.Opened(epoch)
-	c.Marked()
-	if err := apply(federation.Event{Operation: federation.End}); err != nil || c.Wanting() || c.Summary().Services > 0 {
-		t.Errorf("the whole catalog: error is %v, and the status %+v", err, c.Summary())
-	}
-	if err := apply(deletion); err != nil {
-		t.Errorf("a deletion by an ID that no service has: %v", err)
+	for name, tt := range map[string]struct {
+		ids      map[string]string
+		resumed  int
+		refused  bool
+		services int // after the deletion
+	}{
+		"kept":            {map[string]string{"a": "id-of-a"}, 1, false, 1},
+		"of no service":   {map[string]string{}, 2, false, 2},
+		"of another file": {nil, 0, true, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := catalog.New(catalog.Rules{Retention: time.Hour})
+			c.Restore(both, tt.ids, epoch, epoch)
+			if _, ids, _, ok := c.Snapshot(epoch); !ok || !maps.Equal(ids, tt.ids) || (ids == nil) != (tt.ids == nil) {
+				t.Errorf("the IDs %v are kept, expected %v", ids, tt.ids)
+			}
+			held := c.Resumable()
+			c.Opened(epoch)
+			c.Marked()
+			c.Resumed(resume.Selection{})
+			c.Adopt(held)
+			if len(held) != tt.resumed {
+				t.Errorf("%d services are resumed, expected %d", len(held), tt.resumed)
+			}
+			if err := apply(c, deletion); (err != nil) != tt.refused || c.Summary().Services != tt.services {
+				t.Errorf("%d services are left, and the error is %v", c.Summary().Services, err)
+			}
+			if err := apply(c, federation.Event{Operation: federation.End}); err != nil {
+				t.Error(err)
+			}
+			if err := apply(c, deletion); err != nil {
+				t.Errorf("a deletion by an ID that no service has: %v", err)
+			}
+		})
 	}
 }

@@ -7,19 +7,18 @@ import (
 )
 
 // Resumable returns the services that the owner need not send again on a new stream (see package
-// resume), in no order. There are none as long as no catalog was complete, or while one is
-// restored: of a catalog that came in part, hardly any bucket is complete, as owners send
-// in the order of names.
+// resume), in no order. They need not be a whole catalog: a digest tells what is in a bucket,
+// and so what is missing comes. While services are restored there are none, as more will come.
 //
 // A service whose ID is not its name is not in it, and comes again: the catalog would not
-// learn that its ID has changed.
+// learn that its ID has changed. So is one of which nobody knows the ID.
 func (c *Catalog) Resumable() []packed.Service {
-	if !c.whole() {
+	if c.restoring {
 		return nil
 	}
 	services := make([]packed.Service, 0, c.count.services)
 	for _, r := range c.records {
-		if !r.service.IsZero() && c.ids.of[r.service.Name()] == "" {
+		if !r.service.IsZero() && c.ids.of[r.service.Name()] == "" && (r.generation > 0 || !c.ids.unknown) {
 			services = append(services, r.service)
 		}
 	}
@@ -28,12 +27,7 @@ func (c *Catalog) Resumable() []packed.Service {
 
 // LeftOut returns what belongs to Resumable beside the services: those that are not imported,
 // as far as it is known what the owner has sent.
-func (c *Catalog) LeftOut() []leftout.Sent {
-	if !c.whole() {
-		return nil
-	}
-	return c.leftOut.SentAll()
-}
+func (c *Catalog) LeftOut() []leftout.Sent { return c.leftOut.SentAll() }
 
 // Forget takes what is not imported from LeftOut, so that a stream which resumes brings it: of
 // what was refused, no version is in Resumable.
@@ -48,7 +42,6 @@ func (c *Catalog) Edits() uint64 { return c.edits + c.leftOut.Edits() }
 // Resumed follows Marked, and comes before the first event.
 func (c *Catalog) Resumed(whole resume.Selection) {
 	if c.stream.open {
-		c.stream.resumed = true
 		c.leftOut.Resumed(whole)
 	}
 }
@@ -68,7 +61,6 @@ func (c *Catalog) Adopt(services []packed.Service) {
 		next := r
 		next.generation, next.admission = c.generation, admitted
 		if c.exceeded(r, true, next) == "" {
-			c.ids.resumed = c.ids.resumed || r.generation == 0
 			c.set(p.Name(), next)
 		}
 	}

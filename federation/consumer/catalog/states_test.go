@@ -76,7 +76,7 @@ func TestRetention(t *testing.T) {
 	}
 }
 
-// TestIDs has the last service take an ID over, and a catalog that is complete.
+// TestIDs has the last service take an ID over.
 func TestIDs(t *testing.T) {
 	c := New(Rules{})
 	c.identify("web", "7")
@@ -85,12 +85,6 @@ func TestIDs(t *testing.T) {
 	c.identify("api", "")
 	if d := cmp.Diff(map[string]string{}, c.ids.of); d != "" {
 		t.Errorf("IDs that are not names (-want +got):\n%s", d)
-	}
-	for _, all := range []bool{false, true} {
-		c.ids.resumed = true
-		if c.ids.complete(all); c.ids.resumed == all {
-			t.Errorf("resumed is %v after a catalog that was announced in full: %v", c.ids.resumed, all)
-		}
 	}
 }
 
@@ -106,11 +100,8 @@ func TestKnowledge(t *testing.T) {
 		{knowledge{known: true}, knowledge{known: true}, false},
 	} {
 		k := tt.before
-		if k.restored(tt.complete); k != tt.want || k.whole() != tt.want.known {
+		if k.restored(tt.complete); k != tt.want {
 			t.Errorf("%+v is %+v, want %+v", tt.before, k, tt.want)
 		}
-	}
-	if k := (knowledge{known: true, restoring: true}); k.whole() {
-		t.Error("what is being restored is whole")
 	}
 }

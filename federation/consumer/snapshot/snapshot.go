@@ -80,6 +80,10 @@ type Snapshot struct {
 	Saved    time.Time // when the snapshot was made; zero if it is not known
 	Services []packed.Service
 
+	// IDs are those under which the owner sent services, where they are not the name, by that
+	// name; nil: they are not known, as in a file of a version before.
+	IDs map[string]string
+
 	// Total is how many services the whole snapshot has, for one that comes in parts; less
 	// where the file is too small for what it says. Encode does not write it.
 	Total int
@@ -120,14 +124,18 @@ type Options struct {
 // w does.
 func Encode(w io.Writer, s *Snapshot) error {
 	b := bufio.NewWriterSize(w, bufferSize)
-	part := &snapshotpb.Part{Owner: s.Owner, LastUp: timestamppb.New(s.LastUp), Services: uint64(len(s.Services))}
+	part := &snapshotpb.Part{Owner: s.Owner, LastUp: timestamppb.New(s.LastUp), Services: uint64(len(s.Services)), Identified: s.IDs != nil}
 	if !s.Saved.IsZero() {
 		part.Saved = timestamppb.New(s.Saved)
 	}
 	for done := 0; ; {
 		part.Before, part.Records = uint64(done), part.GetRecords()[:0]
+		part.Ids = make(map[string]string)
 		for n := 0; done < len(s.Services) && n < partServices && len(part.GetRecords()) < partOctets; n++ {
 			part.Records = protowire.AppendString(part.GetRecords(), s.Services[done].Octets())
+			if name := s.Services[done].Name(); s.IDs[name] != "" {
+				part.Ids[name] = s.IDs[name]
+			}
 			done++
 		}
 		if err := write(b, part); err != nil {
@@ -140,7 +148,7 @@ func Encode(w io.Writer, s *Snapshot) error {
 }
 
 func write(w *bufio.Writer, part *snapshotpb.Part) error {
-	octets, err := proto.Marshal(part)
+	octets, err := proto.MarshalOptions{Deterministic: true}.Marshal(part)
 	if err != nil {
 		return err
 	}
@@ -284,6 +292,7 @@ func (d *decoder) take(part *snapshotpb.Part) error {
 			s.Total = int(min(int64(d.services), d.file.Size()/leastOctets)) //nolint:gosec // see accepts
 		}
 	}
+	d.identify(part)
 	d.ended = part.GetBefore()
 	for records := part.GetRecords(); len(records) > 0 && d.ended < d.services; d.ended++ {
 		octets, n := protowire.ConsumeBytes(records)
@@ -300,11 +309,26 @@ func (d *decoder) take(part *snapshotpb.Part) error {
 		return nil
 	}
 	whole := *d.snapshot
-	d.snapshot.Services = nil
+	d.snapshot.Services, d.snapshot.IDs = nil, nil
 	if !d.options.Part(&whole) {
 		return ErrStopped
 	}
 	return nil
+}
+
+// identify takes the IDs of a part.
+func (d *decoder) identify(part *snapshotpb.Part) {
+	if !part.GetIdentified() {
+		return
+	}
+	if d.snapshot.IDs == nil {
+		d.snapshot.IDs = make(map[string]string, len(part.GetIds()))
+	}
+	for name, id := range part.GetIds() {
+		if federation.CheckText("resource_id", id, federation.MaxNameBytes) == nil {
+			d.snapshot.IDs[name] = id
+		}
+	}
 }
 
 // accepts reports whether a part that says s of the file can come next.

@@ -47,6 +47,7 @@ type tier struct {
 // saved is a catalog in a file.
 type saved struct {
 	services []packed.Service
+	ids      map[string]string
 	lastUp   time.Time
 }
 
@@ -134,7 +135,7 @@ func (t *tier) start() {
 		t.startRelay(rules)
 	}
 	if t.saved != nil && t.persist {
-		t.replica.change(func(now time.Time) { t.replica.catalog.Restore(t.saved.services, t.saved.lastUp, now) })
+		t.replica.change(func(now time.Time) { t.replica.catalog.Restore(t.saved.services, t.saved.ids, t.saved.lastUp, now) })
 	}
 }
 
@@ -185,8 +186,8 @@ func (t *tier) save() {
 	if !t.persist || t.replica == nil {
 		return
 	}
-	if services, lastUp, ok := t.replica.catalog.Snapshot(time.Now()); ok {
-		t.saved = &saved{services, lastUp}
+	if services, ids, lastUp, ok := t.replica.catalog.Snapshot(time.Now()); ok {
+		t.saved = &saved{services, ids, lastUp}
 	}
 }
 

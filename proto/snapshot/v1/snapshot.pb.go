@@ -98,7 +98,11 @@ type Part struct {
 	// How many of them are in the parts before this one.
 	Before uint64 `protobuf:"varint,5,opt,name=before,proto3" json:"before,omitempty"`
 	// Encoded messages of type Record, each behind its length.
-	Records       []byte `protobuf:"bytes,6,opt,name=records,proto3" json:"records,omitempty"`
+	Records []byte `protobuf:"bytes,6,opt,name=records,proto3" json:"records,omitempty"`
+	// The IDs of services in this part that are not the name of their service, by that name.
+	Ids map[string]string `protobuf:"bytes,7,rep,name=ids,proto3" json:"ids,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Whether ids has them all. The files of versions before have none.
+	Identified    bool `protobuf:"varint,8,opt,name=identified,proto3" json:"identified,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -175,6 +179,20 @@ func (x *Part) GetRecords() []byte {
 	return nil
 }
 
+func (x *Part) GetIds() map[string]string {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *Part) GetIdentified() bool {
+	if x != nil {
+		return x.Identified
+	}
+	return false
+}
+
 // Record is one service.
 type Record struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -238,14 +256,21 @@ const file_snapshot_v1_snapshot_proto_rawDesc = "" +
 	"\x1asnapshot/v1/snapshot.proto\x12\x16federation.snapshot.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1atypes/v1alpha2/types.proto\"7\n" +
 	"\x05Frame\x12\x1a\n" +
 	"\bchecksum\x18\x01 \x01(\aR\bchecksum\x12\x12\n" +
-	"\x04part\x18\x02 \x01(\fR\x04part\"\xd1\x01\n" +
+	"\x04part\x18\x02 \x01(\fR\x04part\"\xe2\x02\n" +
 	"\x04Part\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x123\n" +
 	"\alast_up\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x06lastUp\x120\n" +
 	"\x05saved\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05saved\x12\x1a\n" +
 	"\bservices\x18\x04 \x01(\x04R\bservices\x12\x16\n" +
 	"\x06before\x18\x05 \x01(\x04R\x06before\x12\x18\n" +
-	"\arecords\x18\x06 \x01(\fR\arecords\"i\n" +
+	"\arecords\x18\x06 \x01(\fR\arecords\x127\n" +
+	"\x03ids\x18\a \x03(\v2%.federation.snapshot.v1.Part.IdsEntryR\x03ids\x12\x1e\n" +
+	"\n" +
+	"identified\x18\b \x01(\bR\n" +
+	"identified\x1a6\n" +
+	"\bIdsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"i\n" +
 	"\x06Record\x12E\n" +
 	"\aservice\x18\x01 \x01(\v2+.federation.types.v1alpha2.FederatedServiceR\aservice\x12\x18\n" +
 	"\aunnamed\x18\x02 \x03(\rR\aunnamedBNZLgithub.com/hamlet-federation/coredns-federation/proto/snapshot/v1;snapshotv1b\x06proto3"
@@ -262,23 +287,25 @@ func file_snapshot_v1_snapshot_proto_rawDescGZIP() []byte {
 	return file_snapshot_v1_snapshot_proto_rawDescData
 }
 
-var file_snapshot_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_snapshot_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_snapshot_v1_snapshot_proto_goTypes = []any{
 	(*Frame)(nil),                     // 0: federation.snapshot.v1.Frame
 	(*Part)(nil),                      // 1: federation.snapshot.v1.Part
 	(*Record)(nil),                    // 2: federation.snapshot.v1.Record
-	(*timestamppb.Timestamp)(nil),     // 3: google.protobuf.Timestamp
-	(*v1alpha2.FederatedService)(nil), // 4: federation.types.v1alpha2.FederatedService
+	nil,                               // 3: federation.snapshot.v1.Part.IdsEntry
+	(*timestamppb.Timestamp)(nil),     // 4: google.protobuf.Timestamp
+	(*v1alpha2.FederatedService)(nil), // 5: federation.types.v1alpha2.FederatedService
 }
 var file_snapshot_v1_snapshot_proto_depIdxs = []int32{
-	3, // 0: federation.snapshot.v1.Part.last_up:type_name -> google.protobuf.Timestamp
-	3, // 1: federation.snapshot.v1.Part.saved:type_name -> google.protobuf.Timestamp
-	4, // 2: federation.snapshot.v1.Record.service:type_name -> federation.types.v1alpha2.FederatedService
-	3, // [3:3] is the sub-list for method output_type
-	3, // [3:3] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	4, // 0: federation.snapshot.v1.Part.last_up:type_name -> google.protobuf.Timestamp
+	4, // 1: federation.snapshot.v1.Part.saved:type_name -> google.protobuf.Timestamp
+	3, // 2: federation.snapshot.v1.Part.ids:type_name -> federation.snapshot.v1.Part.IdsEntry
+	5, // 3: federation.snapshot.v1.Record.service:type_name -> federation.types.v1alpha2.FederatedService
+	4, // [4:4] is the sub-list for method output_type
+	4, // [4:4] is the sub-list for method input_type
+	4, // [4:4] is the sub-list for extension type_name
+	4, // [4:4] is the sub-list for extension extendee
+	0, // [0:4] is the sub-list for field type_name
 }
 
 func init() { file_snapshot_v1_snapshot_proto_init() }
@@ -292,7 +319,7 @@ func file_snapshot_v1_snapshot_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_snapshot_v1_snapshot_proto_rawDesc), len(file_snapshot_v1_snapshot_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   3,
+			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
