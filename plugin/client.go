@@ -17,6 +17,9 @@ type client struct {
 	edns bool // it understands extended errors (RFC 8914)
 	asks bool // it wants an explanation, and its answers do not count
 
+	// proves is set where plugin dnssec may sign the reply: it must not sign what is another zone's.
+	proves bool
+
 	// room is how many octets of a reply can reach it: the server would cut off what is
 	// made beyond that.
 	room int
@@ -39,9 +42,10 @@ func (f *Federation) client(w dns.ResponseWriter, r *dns.Msg) client {
 	state := request.Request{W: w, Req: r}
 	c := client{room: state.Size()}
 	_, c.asks = w.(asker)
+	c.proves = state.Do()
 	// Over UDP a client that sets DO gets no glue: plugin dnssec would add a signature for
 	// each RRset.
-	if !state.Do() || state.Proto() != "udp" {
+	if !c.proves || state.Proto() != "udp" {
 		c.glue = c.room
 	}
 	if opt := r.IsEdns0(); opt != nil {

@@ -43,7 +43,7 @@ func (f *Federation) answerIndirect(ctx context.Context, m *reply.Message, c cli
 // answerTargets answers an SRV query about endpoints that are hosts elsewhere, which are
 // its targets.
 func (f *Federation) answerTargets(ctx context.Context, m *reply.Message, c client, result *zone.Result, now time.Time) {
-	blocked, failed := f.barTargets(ctx, result)
+	blocked, failed := f.barTargets(ctx, result, c)
 	if failed {
 		result.TTL = min(result.TTL, partialTTL)
 	}
@@ -92,8 +92,10 @@ func (f *Federation) mayExist(h zone.Host) bool {
 // looks a target up by itself, and what it finds there would pass by the policy that
 // decides on addresses. So a host is no target while one of its addresses, of either type,
 // is not allowed, or while it cannot be looked up and nothing is known of it. In the second
-// case failed is true, as it is where an address may be missing.
-func (f *Federation) barTargets(ctx context.Context, result *zone.Result) (blocked, failed bool) {
+// case failed is true, as it is where an address may be missing. What these look-ups have found
+// is glue for a client that takes it, unless it is stale, may be only a part, or is the address of
+// another name.
+func (f *Federation) barTargets(ctx context.Context, result *zone.Result, c client) (blocked, failed bool) {
 	owner := result.Owner()
 	hosts, _ := f.elsewhere(result)
 	found := make(map[string]hostname.Answer, len(hosts))
@@ -101,7 +103,9 @@ func (f *Federation) barTargets(ctx context.Context, result *zone.Result) (block
 	for i, a := range f.hosts.ResolveEach(ctx, up, hostname.Query{Owner: owner, Type: dns.TypeSRV, Hosts: hosts, Depth: depth}) {
 		found[hosts[i]] = a
 	}
-	for _, target := range result.Targets() {
+	targets := result.Targets()
+	for i := range targets {
+		target := &targets[i]
 		refused, unknown := false, false
 		for _, h := range target.Hosts {
 			a := found[h.Name]
@@ -111,6 +115,8 @@ func (f *Federation) barTargets(ctx context.Context, result *zone.Result) (block
 		}
 		if refused || unknown {
 			result.Bar(target.Name)
+		} else if a := found[target.Name]; c.glue > 0 && !c.proves && target.IsHost() && !a.Failed && !a.Stale && !a.Alias {
+			target.Addresses, target.TTL = a.Addresses, a.TTL
 		}
 		blocked, failed = blocked || refused, failed || unknown
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	golog "log"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -223,6 +224,85 @@ func TestTargetsShareLookups(t *testing.T) {
 			t.Errorf("%d look-ups, want one of each type", n)
 		}
 	})
+}
+
+// Targets elsewhere come with the addresses that the look-ups of the query have found: all of
+// a host or none, with what is left of their TTL, and as far as there is room.
+func TestTargetGlue(t *testing.T) {
+	names := map[string]string{
+		"gw.example.net.":       "20 A 198.51.100.7\n10 A 198.51.100.6\n20 A 198.51.100.7\n30 AAAA 2001:db8::7",
+		"four.example.net.":     "40 A 198.51.100.4",
+		"meta.example.net.":     "20 A 169.254.169.254\n20 A 198.51.100.8",
+		"servfail.example.net.": "SERVFAIL",
+		"tc.example.net.":       "TC 20 A 198.51.100.9",
+		"alias.example.net.":    "20 CNAME four.example.net.\n20 A 198.51.100.4",
+	}
+	const (
+		own  = "30 192-0-2-1.addr.web.fed.example. 192.0.2.1"
+		gw   = "10 gw.example.net. 198.51.100.6, 10 gw.example.net. 198.51.100.7, 10 gw.example.net. 2001:db8::7"
+		four = "40 four.example.net. 198.51.100.4"
+	)
+	type ask struct {
+		tcp, signed bool
+		size        uint16 // of EDNS; 0: there is none
+		again       time.Duration
+	}
+	for name, tt := range map[string]struct {
+		endpoints string
+		ask       ask
+		want      string
+	}{
+		"one":                   {"gw.example.net:443", ask{}, gw},
+		"with several ports":    {"gw.example.net:443 gw.example.net:444", ask{}, gw},
+		"in order":              {"gw.example.net:443 192.0.2.1:443 four.example.net:443", ask{size: 1232}, own + ", " + four + ", " + gw},
+		"over TCP":              {"gw.example.net:443", ask{tcp: true}, gw},
+		"with signatures":       {"gw.example.net:443 192.0.2.1:443", ask{tcp: true, signed: true, size: 1232}, own},
+		"signatures over UDP":   {"gw.example.net:443 192.0.2.1:443", ask{signed: true, size: 1232}, ""},
+		"without addresses":     {"nx.example.net:443 four.example.net:443", ask{}, four},
+		"refused":               {"meta.example.net:443 four.example.net:443", ask{}, four},
+		"unknown":               {"servfail.example.net:443 four.example.net:443", ask{}, four},
+		"perhaps a part":        {"tc.example.net:443 four.example.net:443", ask{}, four},
+		"behind a name of ours": {"via.fed.example:443 four.example.net:443", ask{}, four},
+		"an alias":              {"alias.example.net:443 four.example.net:443", ask{}, four},
+		"later":                 {"four.example.net:443", ask{again: 15 * time.Second}, "25" + four[2:]},
+		"stale":                 {"gw.example.net:443", ask{again: 40 * time.Second}, ""},
+		"for which there is no room": {
+			"four.example.net:443 gw.example.net:443 a.very.long.name.of.a.host.that.takes.room.in.the.message.example.net:443 " +
+				"another.very.long.name.of.a.host.that.takes.room.in.the.message.example.net:443 " +
+				"yet.another.very.long.name.of.a.host.that.takes.room.in.the.message.example.net:443 " +
+				"and.yet.another.long.name.of.a.host.that.takes.room.in.the.message.example.net:443", ask{}, four,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := &elsewhere{names: maps.Clone(names)}
+				c := newChain(t, e, []corefile.Block{newBlock(t)}, newService(t, "web.fed.example", strings.Fields(tt.endpoints)...),
+					newService(t, "via.fed.example", "gw.example.net:443"))
+				defer hostname.Close(c.hosts)
+				query := new(dns.Msg)
+				query.SetQuestion("web.fed.example.", dns.TypeSRV)
+				if tt.ask.size > 0 {
+					query.SetEdns0(tt.ask.size, tt.ask.signed)
+				}
+				m := c.ask(&test.ResponseWriter{TCP: tt.ask.tcp}, query)
+				if tt.ask.again > 0 {
+					synctest.Wait()
+					e.names["gw.example.net."] = "SERVFAIL"
+					time.Sleep(tt.ask.again)
+					m = c.ask(&test.ResponseWriter{TCP: tt.ask.tcp}, query)
+				}
+				var glue []string
+				for _, rr := range m.Extra {
+					if h := rr.Header(); h.Rrtype != dns.TypeOPT {
+						glue = append(glue, fmt.Sprintf("%d %s %s", h.Ttl, h.Name, strings.TrimPrefix(rr.String(), h.String())))
+					}
+				}
+				if got := strings.Join(glue, ", "); got != tt.want || m.Rcode != dns.RcodeSuccess || m.Truncated {
+					t.Errorf("glue is %q, want %q, in\n%v", got, tt.want, m)
+				}
+			})
+		})
+	}
 }
 
 // Addresses that allow_addresses opens are also allowed behind hosts.

@@ -584,6 +584,7 @@ func answerRows() []tableRow {
 		v6     = "2001-0db8-0000-0000-0000-0000-0000-0001.addr.web.fed.example."
 		v4glue = v4 + " 30 A 192.0.2.1"
 		v6glue = v6 + " 30 AAAA 2001:db8::1"
+		gwGlue = "gw.example.net. <=20 A 198.51.100.7"
 		others = "CNAME MX CAA NS SOA DS HTTPS SVCB HINFO PTR NAPTR TLSA DNSKEY NSEC RRSIG TYPE65000"
 		every  = "A AAAA SRV TXT ANY " + others
 		v1TXT  = `30 TXT "txtvers=1" "id=v1" "protocol=HTTP" "hostname=web.int" "port=80" "md.zone=eu"`
@@ -591,7 +592,7 @@ func answerRows() []tableRow {
 		webTXT = `30 TXT "txtvers=1" "name=web" "desc=Web" "tag=a" "tag2=b" "label.app=x" "san=spiffe://o1/web"`
 	)
 	hinfo := found(`30 HINFO "RFC8482" ""`)
-	all := found("30 SRV 0 100 8080 "+v4, "30 SRV 0 100 8443 "+v6, "30 SRV 0 100 443 gw.example.net.").with(v4glue, v6glue)
+	all := found("30 SRV 0 100 8080 "+v4, "30 SRV 0 100 8443 "+v6, "30 SRV 0 100 443 gw.example.net.").with(v4glue, v6glue, gwGlue)
 	http := found("30 SRV 0 100 8080 " + v4).with(v4glue)
 	endpoint := func(port, address, name string) want {
 		target := strings.ReplaceAll(address, ".", "-") + ".addr." + name + ".fed.example."
@@ -723,7 +724,7 @@ func answerRows() []tableRow {
 		{"5.13", "xn--bcher-kva.xn--bcher-kva", "TXT", found(`30 TXT "txtvers=1" "id=B\195\188cher" "protocol=HTTP"`)},
 		{"5.14", "twice.ids", "TXT", found(`30 TXT "txtvers=1" "id=TWICE" "protocol=TCP"`)},
 		{"5.14", "_tls._tcp.twice.ids", every, nxDomain},
-		{"5.15", long, "SRV", found("30 SRV 0 100 443 gw.example.net.")},
+		{"5.15", long, "SRV", found("30 SRV 0 100 443 gw.example.net.").with(gwGlue)},
 
 		// 7. Stale
 		{"7.6", "old", "A", found("30 A 203.0.113.5").stale()},

@@ -57,7 +57,7 @@ var wings = map[string]wing{
 	"federation/consumer": {[]string{"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"}, 4830},
 	"federation/owner":    {[]string{"federation", "federation/mtls", "federation/policy", "federation/wire", "internal", "proto"}, 3490},
 	"federation/dns": {
-		[]string{"federation", "federation/consumer", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal"}, 5265,
+		[]string{"federation", "federation/consumer", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal"}, 5289,
 	},
 	"federation/source": {
 		[]string{
@@ -66,7 +66,7 @@ var wings = map[string]wing{
 	},
 	"federation/provider": {[]string{"federation", "internal", "proto"}, 1050},
 	"plugin": {
-		[]string{"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal"}, 1812,
+		[]string{"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal"}, 1818,
 	},
 	"cmd/coredns": {[]string{"internal", "plugin"}, 76},
 	"cmd/federationctl": {

@@ -32,7 +32,7 @@ func read(reply *dns.Msg, q question, at time.Time) result {
 			}
 			switch rr := rr.(type) {
 			case *dns.CNAME:
-				target, r.ttl = rr.Target, min(r.ttl, rr.Hdr.Ttl)
+				target, r.ttl, r.alias = rr.Target, min(r.ttl, rr.Hdr.Ttl), true
 			case *dns.A:
 				r.add(rr.A, &rr.Hdr, q.qtype)
 			case *dns.AAAA:

@@ -64,6 +64,7 @@ type Answer struct {
 	TTL       uint32       // seconds; math.MaxUint32 without addresses
 	Stale     bool         // the TTL of some addresses is over, and there are no newer ones
 	Failed    bool         // the addresses of some hosts are unknown; a host without any is no failure
+	Alias     bool         // some hosts have a CNAME; not known of those that are stale
 
 	fresh bool // of what is remembered of one host: a query need not wait for a newer one
 }
@@ -83,6 +84,7 @@ func (a *Answer) add(b Answer) {
 	}
 	a.Stale = a.Stale || b.Stale
 	a.Failed = a.Failed || b.Failed
+	a.Alias = a.Alias || b.Alias
 }
 
 // Resolver looks hosts up, each one once at a time, and remembers what it found.

@@ -67,6 +67,7 @@ type result struct {
 	at        time.Time     // when it was found
 	life      time.Duration // how long it may be used from then on
 	failed    bool          // something is missing; a negative answer is no failure
+	alias     bool          // the host has a CNAME
 }
 
 // entry is what is remembered of a question. The lock of its share guards it.
@@ -199,5 +200,5 @@ func (r *result) prefetch() time.Duration { return max(r.life/10, min(r.life/2, 
 
 func (r *result) answer(now time.Time) Answer {
 	gone := uint32(max(now.Sub(r.at)/time.Second, 0)) //nolint:gosec // at most life, which is ttl seconds
-	return Answer{Addresses: r.addresses, TTL: r.ttl - min(gone, r.ttl), Failed: r.failed, fresh: true}
+	return Answer{Addresses: r.addresses, TTL: r.ttl - min(gone, r.ttl), Failed: r.failed, Alias: r.alias, fresh: true}
 }

@@ -102,7 +102,7 @@ func (r *Result) aim(now time.Time, alone bool) Kind {
 			r.Bar(last)
 			continue
 		case len(one.hosts) > 0:
-			r.targets = append(r.targets, Target{last, one.hosts})
+			r.targets = append(r.targets, Target{Name: last, Hosts: one.hosts})
 			for _, h := range one.hosts {
 				if !listed[h.Name] {
 					listed[h.Name] = true

@@ -77,10 +77,20 @@ type Host struct {
 type Target struct {
 	Name  string
 	Hosts []Host // where it leads to
+
+	// Addresses are those of the host, with their TTL, where the caller knows them: its glue. Making it
+	// sorts them.
+	Addresses []netip.Addr
+	TTL       uint32
 }
 
-// Targets returns the targets of an Indirect SRV result that are to be decided on. Their
-// hosts are those of Hosts.
+// IsHost reports whether the target itself is the host elsewhere.
+func (t *Target) IsHost() bool {
+	return len(t.Hosts) == 1 && t.Hosts[0].Name == t.Name && !t.Hosts[0].InZone
+}
+
+// Targets returns the targets of an Indirect SRV result that are to be decided on, in the
+// order of their names. Their hosts are those of Hosts.
 func (r *Result) Targets() []Target { return r.targets }
 
 // Bar leaves a host out of the SRV records.

@@ -153,7 +153,7 @@ func Authority(rrs []dns.RR, r *zone.Result) []dns.RR { return append(rrs, r.SOA
 // whole and stand one behind the other. It makes no more than fits the room.
 //
 // A target that is a host has glue when it is in the same zone and its endpoints
-// are no hosts in turn.
+// are no hosts in turn, or when zone.Target has its addresses.
 func Glue(rrs []dns.RR, r *zone.Result, answer []dns.RR, room int, now time.Time) []dns.RR {
 	switch r.Type {
 	case dns.TypeNS:
@@ -218,7 +218,7 @@ func glueBlock(r *zone.Result, n int) record.Block {
 func hostGlue(rrs []dns.RR, r *zone.Result, host string, room int, now time.Time) []dns.RR {
 	found, ok := r.Target(host, now)
 	if !ok {
-		return rrs
+		return elsewhereGlue(rrs, r, host)
 	}
 	glue := rrs
 	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
@@ -230,4 +230,22 @@ func hostGlue(rrs []dns.RR, r *zone.Result, host string, room int, now time.Time
 		return rrs
 	}
 	return glue
+}
+
+// elsewhereGlue appends the addresses that the caller knows of a host elsewhere.
+func elsewhereGlue(rrs []dns.RR, r *zone.Result, host string) []dns.RR {
+	targets := r.Targets()
+	i, ok := slices.BinarySearchFunc(targets, host, func(t zone.Target, host string) int { return strings.Compare(t.Name, host) })
+	if !ok {
+		return rrs
+	}
+	ips := targets[i].Addresses
+	slices.SortFunc(ips, netip.Addr.Compare)
+	ips = slices.Compact(ips)
+	v6 := slices.IndexFunc(ips, netip.Addr.Is6)
+	if v6 < 0 {
+		v6 = len(ips)
+	}
+	rrs = record.Addresses(rrs, host, ips[:v6], targets[i].TTL)
+	return record.Addresses(rrs, host, ips[v6:], targets[i].TTL)
 }
