@@ -309,8 +309,13 @@ func TestDocumentedLogs(t *testing.T) {
 	documented := &logged{lines: make(map[string]bool), keys: make(map[string]bool)}
 	_, section, _ := strings.Cut(documentAt(t, "docs/symptoms.md").prose, "\n## Log lines\n")
 	section, _, _ = strings.Cut(section, "\n## ")
-	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (debug|info|warning|error|of the line) \\| [^|]*\\|").FindAllStringSubmatch(section, -1) {
-		documented.lines[row[2]+": "+row[1]] = true
+	level := ""
+	for _, row := range regexp.MustCompile("(?m)^(?:\\*\\*(debug|info|warning|error|of the line)\\*\\*|\\* `([^`]+)`.*)$").FindAllStringSubmatch(section, -1) {
+		if row[1] != "" {
+			level = row[1]
+		} else {
+			documented.lines[level+": "+row[2]] = true
+		}
 	}
 	for _, row := range regexp.MustCompile("(?m)^\\| ((?:`[a-z_]+`(?:, )?)+) \\| [^|]+\\|$").FindAllStringSubmatch(section, -1) {
 		for _, key := range regexp.MustCompile("[a-z_]+").FindAllString(row[1], -1) {
@@ -337,7 +342,7 @@ func TestExplainedNames(t *testing.T) {
 		}
 		content := must.Get(os.ReadFile("../federation/status/" + entry.Name()))(t)
 		for _, line := range regexp.MustCompile(`log: \\"([^\\"]+)\\"`).FindAllStringSubmatch(string(content), -1) {
-			if found++; !strings.Contains(prose, "| `"+line[1]+"` |") {
+			if found++; !strings.Contains(prose, "* `"+line[1]+"`") {
 				t.Errorf("%s: docs/symptoms.md has no log line %q", entry.Name(), line[1])
 			}
 		}
