@@ -46,14 +46,17 @@ func init() { plugin.Register(corefile.Directive, setup) }
 // setup reads the federation blocks of one server block. It starts nothing itself:
 // what runs, starts with the server and ends with it.
 func setup(c *caddy.Controller) error {
-	blocks, err := corefile.Parse(c)
+	config := dnsserver.GetConfig(c)
+	blocks, warnings, err := corefile.Parse(c.Dispenser, corefile.Server{Keys: c.ServerBlockKeys, Root: config.Root})
 	if err != nil {
 		return plugin.Error(corefile.Directive, err)
+	}
+	for _, warning := range warnings {
+		newLogger(log).Warn("Corefile has what is probably not meant", "file", warning.File, "warnings", fmt.Sprintf("line %d: %s", warning.Line, warning.Text))
 	}
 	registerMetrics()
 	f := newFederation(blocks)
 	f.wasReady = owners.Ready()
-	config := dnsserver.GetConfig(c)
 	own := configurationOf(c)
 	own.hosts = append(own.hosts, f.hosts)
 	if err := own.status.Add(blocks); err != nil {

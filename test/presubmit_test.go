@@ -66,13 +66,16 @@ var wings = map[string]wing{
 	},
 	"federation/provider": {[]string{"federation", "internal", "proto"}, 1050},
 	"plugin": {
-		[]string{"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal"}, 1818,
+		[]string{"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal", "plugin/corefile"}, 1345,
+	},
+	"plugin/corefile": {
+		[]string{"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "federation/wire"}, 730,
 	},
 	"cmd/coredns": {[]string{"internal", "plugin"}, 76},
 	"cmd/federationctl": {
 		[]string{
 			"federation", "federation/consumer", "federation/dns", "federation/mtls", "federation/owner", "federation/policy", "federation/provider",
-			"federation/source", "federation/status", "federation/wire", "internal", "proto",
+			"federation/source", "federation/status", "federation/wire", "internal", "plugin/corefile", "proto",
 		}, 8530,
 	},
 	"deploy": {nil, 690}, // a module of its own

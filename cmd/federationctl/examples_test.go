@@ -152,6 +152,9 @@ func prepared(t *testing.T) string {
 		}
 	}
 	write(t, filepath.Join(dir, "catalog.yaml"), strings.Replace(catalogText, "v 2", "v2", 1))
+	for _, name := range []string{"Corefile", "Corefile.new"} {
+		write(t, filepath.Join(dir, name), "fed.example {\nfederation {\nowner owner.example:8008\ntls a b c\n}\n}\n")
+	}
 	write(t, filepath.Join(dir, "owner.yaml"), ownerText)
 	write(t, filepath.Join(dir, "new-owner.yaml"), ownerText+"  exports: []\n")
 	write(t, filepath.Join(dir, "catalogs", "one.json"), `{"services": []}`)

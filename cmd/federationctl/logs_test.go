@@ -49,10 +49,10 @@ func TestLogJSON(t *testing.T) {
 		fields := object(t, lines.Text())
 		message, _ := fields[slog.MessageKey].(string)
 		seen = append(seen, message)
-		switch {
-		case message == "catalog has what is probably not meant":
+		switch message {
+		case "catalog has what is probably not meant":
 			write(t, catalog, "{")
-		case message == "file is not used: fix it":
+		case "file is not used: fix it":
 			if fields["what"] != "catalog file" || fields["file"] != catalog || fields["error"] == "" {
 				t.Errorf("the line is %v", fields)
 			}

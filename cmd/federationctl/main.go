@@ -2,7 +2,7 @@
 // publishes the services of a catalog file. Around it, watch shows what an owner
 // publishes, register has a program published while it runs, providers shows which
 // programs are, lint checks catalog files and convert makes JSON lines or YAML of them,
-// policy explains who is told of what, and pki makes certificates for a first try. Of a process that runs, a CoreDNS with the plugin or
+// check finds mistakes in a Corefile, policy explains who is told of what, and pki makes certificates for a first try. Of a process that runs, a CoreDNS with the plugin or
 // an owner, status shows how it is doing, why explains an answer, and dump and diff have
 // its catalogs.
 package main
@@ -117,7 +117,7 @@ called in a wrong way.`,
 	}
 	root.SetVersionTemplate("federationctl {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(serveCommand(ctx), watchCommand(ctx), registerCommand(ctx), providersCommand(ctx), lintCommand(ctx), convertCommand(), policyCommand(ctx),
+	root.AddCommand(serveCommand(ctx), watchCommand(ctx), registerCommand(ctx), providersCommand(ctx), lintCommand(ctx), checkCommand(ctx), convertCommand(), policyCommand(ctx),
 		whyCommand(ctx), statusCommand(ctx), retryCommand(ctx), confirmCommand(ctx), dumpCommand(ctx), diffCommand(ctx), pkiCommand())
 	completeFlags(root)
 	readEnvironment(root)

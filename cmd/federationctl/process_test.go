@@ -162,7 +162,7 @@ func TestCompletion(t *testing.T) {
 		words     []string
 		directive string
 	}{
-		{[]string{""}, []string{"completion", "confirm", "convert", "diff", "dump", "help", "lint", "pki", "policy", "providers", "register", "retry", "serve", "status", "watch", "why"}, "no file"},
+		{[]string{""}, []string{"check", "completion", "confirm", "convert", "diff", "dump", "help", "lint", "pki", "policy", "providers", "register", "retry", "serve", "status", "watch", "why"}, "no file"},
 		{[]string{"wa"}, []string{"watch"}, "no file"},
 		{[]string{"completion", ""}, []string{"bash", "fish", "powershell", "zsh"}, "no file"},
 		{[]string{"lint", ""}, catalogExtensions, "file with extension"},

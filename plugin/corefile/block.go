@@ -19,9 +19,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/coredns/caddy"
 	"github.com/coredns/caddy/caddyfile"
-	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/plugin"
 	"github.com/coredns/coredns/plugin/pkg/fall"
 
@@ -68,6 +66,14 @@ type Block struct {
 // repeatable are the properties that add to what an earlier line of them says.
 var repeatable = []string{"rename", "allow_addresses", "import_names", "import_labels"}
 
+// properties are all of them: those that set takes.
+var properties = []string{
+	"name", "owner", "tls", "spiffe", "identity_grace", "tls_servername",
+	"owner_id", "api", "ttl", "negative_ttl", "retention", "settle",
+	"keepalive", "persist", "rename", "max_services", "max_catalog", "max_message",
+	"allow_addresses", "import_names", "import_labels", "fallthrough", "status",
+}
+
 // alternatives are the properties that exclude each other.
 var alternatives = map[string][]string{"tls": {"spiffe"}, "spiffe": {"tls"}}
 
@@ -87,85 +93,166 @@ func defaults() Block {
 	}
 }
 
-// Parse returns the federation blocks of one server block, in Corefile order. Its
-// errors carry file and line and name the property, its value and the rule.
-func Parse(c *caddy.Controller) ([]Block, error) {
-	var blocks []Block
-	for c.Next() {
-		start := c.Dispenser
-		b, err := parseBlock(c)
-		if err != nil {
-			return nil, err
-		}
-		for i := range blocks {
-			if err := b.conflict(&blocks[i]); err != nil {
-				return nil, start.Errf("%v in the block at %s", err, blocks[i].Position)
-			}
-		}
-		blocks = append(blocks, b)
-		if err := checkNested(blocks); err != nil {
-			return nil, start.Errf("zones: %v", err)
-		}
-	}
-	return blocks, nil
+// Server is what a federation block takes from the server block around it.
+type Server struct {
+	Keys []string // of the server block, such as dns://fed.example.:53
+	Root string   // the directory that relative paths begin at
 }
 
-func parseBlock(c *caddy.Controller) (Block, error) {
-	start := c.Dispenser // stays on the first line of the block
-	if c.Val() != Directive {
-		return Block{}, c.Errf("unexpected %q", c.Val()) // behind a brace too many
+// Parse returns the federation blocks of one server block, in Corefile order, and what is
+// probably not meant. Its error joins one *MistakeError for each mistake, in the order of the
+// blocks: it names the property, its value and the rule.
+func Parse(tokens caddyfile.Dispenser, server Server) ([]Block, []*MistakeError, error) {
+	r := reader{Dispenser: tokens, server: server}
+	var blocks []Block
+	for r.Next() {
+		start := r.Dispenser
+		known := len(r.mistakes)
+		b, whole := r.block()
+		if !whole {
+			break
+		}
+		if len(r.mistakes) > known {
+			continue // what is wrong with it is not compared with others
+		}
+		r.compare(start, b, blocks)
+		blocks = append(blocks, b)
 	}
-	b := defaults()
+	if len(r.mistakes) > 0 {
+		return nil, nil, errors.Join(r.mistakes...)
+	}
+	return blocks, r.warnings, nil
+}
+
+// reader reads the blocks of a server block, and keeps their mistakes.
+type reader struct {
+	caddyfile.Dispenser
+
+	server   Server
+	mistakes []error
+	warnings []*MistakeError
+}
+
+// wrongf keeps a mistake at the token that d is at.
+func (r *reader) wrongf(d caddyfile.Dispenser, format string, args ...any) {
+	r.mistakes = append(r.mistakes, mistake(d, format, args...))
+}
+
+// compare keeps what is wrong with a block beside those before it.
+func (r *reader) compare(start caddyfile.Dispenser, b Block, blocks []Block) {
+	for i := range blocks {
+		if err := b.conflict(&blocks[i]); err != nil {
+			r.wrongf(start, "%v in the block at %s", err, blocks[i].Position)
+		}
+	}
+	if err := checkNested(append(slices.Clip(blocks), b)); err != nil {
+		r.wrongf(start, "zones: %v", err)
+	}
+	var around []federation.FQDN
+	for _, zone := range zonesOf(r.server.Keys) {
+		if origin, err := parseOrigin(zone); err == nil {
+			around = append(around, origin)
+		}
+	}
+	for _, origin := range b.Zone.Origins {
+		if !slices.ContainsFunc(around, origin.Within) {
+			r.warnings = append(r.warnings, mistake(start, "zones: %s is not within its server block, %s; queries for names outside of that do not arrive here",
+				origin, strings.Join(zonesOf(r.server.Keys), " ")))
+		}
+	}
+}
+
+// block reads a block. It reports whether the tokens behind it can be read.
+func (r *reader) block() (b Block, whole bool) {
+	start := r.Dispenser // stays on the first line of the block
+	if r.Val() != Directive {
+		r.wrongf(start, "unexpected %q", r.Val()) // behind a brace too many
+		return Block{}, false
+	}
+	b = defaults()
 	b.Position = position(start)
 	var err error
-	if b.Zone.Origins, err = parseOrigins(c.RemainingArgs(), c.ServerBlockKeys); err != nil {
-		return Block{}, c.Errf("zones: %v", err)
+	if b.Zone.Origins, err = parseOrigins(r.RemainingArgs(), r.server.Keys); err != nil {
+		r.wrongf(start, "zones: %v", err)
 	}
 	set := make(map[string]string) // property to position
-	for c.NextBlock() {
-		property := c.Val()
-		if at, ok := set[property]; ok && !slices.Contains(repeatable, property) {
-			return Block{}, c.Errf("%s: is already set at %s", property, at)
+	for r.NextBlock() {
+		property, at := r.Val(), r.Dispenser
+		args := r.RemainingArgs()
+		if r.NextArg() { // RemainingArgs stops before nothing but a brace
+			r.wrongf(r.Dispenser, "%s: takes no block in braces", property)
+			return Block{}, false
 		}
-		for _, other := range alternatives[property] {
-			if at, ok := set[other]; ok {
-				return Block{}, c.Errf("%s: %s is set at %s, and a block takes one of tls and spiffe", property, other, at)
-			}
+		if err := b.property(property, args, set); err != nil {
+			r.wrongf(at, "%s: %v", property, err)
 		}
-		set[property] = position(c.Dispenser)
-		args := c.RemainingArgs()
-		if c.NextArg() { // RemainingArgs stops before nothing but a brace
-			return Block{}, c.Errf("%s: takes no block in braces", property)
-		}
-		if err := b.set(property, args); err != nil {
-			return Block{}, c.Errf("%s: %v", property, err)
+		if _, twice := set[property]; !twice {
+			set[property] = position(at)
 		}
 	}
-	files := &b.Owner.Identity.Files
-	switch agent := b.Owner.Identity.SPIFFE.Socket; {
-	case len(b.Owner.Addresses) == 0:
-		return Block{}, start.Err("owner: is missing; it takes the owner's address as HOST:PORT")
-	case *files == mtls.Files{} && agent == "":
-		return Block{}, start.Err("tls: is missing, and so is spiffe; there is no unsecured mode: " +
-			"tls takes the files CERT KEY CA, and spiffe takes SOCKET [TRUST_DOMAIN...]")
-	case agent != "" && !slices.ContainsFunc(b.Owner.IDs, federation.ID.IsSPIFFE):
-		return Block{}, start.Err("owner_id: with spiffe, one SPIFFE ID at least is needed, such as spiffe://owner.example/hamlet; " +
-			"a host name is no identity in SPIFFE")
+	if missing := b.missing(set); missing != "" {
+		r.wrongf(start, "%s", missing)
 	}
-	root := dnsserver.GetConfig(c).Root
-	page := &b.Status.Files
+	b.join(r.server.Root)
+	if overwritten := b.overwritten(); overwritten != "" {
+		r.wrongf(start, "persist: %q is a file of %s and would be written over", b.Owner.Persist, overwritten)
+	}
+	return b, true
+}
+
+// property sets a property, unless one that is set before excludes it.
+func (b *Block) property(property string, args []string, set map[string]string) error {
+	if at, ok := set[property]; ok && !slices.Contains(repeatable, property) {
+		return fmt.Errorf("is already set at %s", at)
+	}
+	for _, other := range alternatives[property] {
+		if at, ok := set[other]; ok {
+			return fmt.Errorf("%s is set at %s, and a block takes one of tls and spiffe", other, at)
+		}
+	}
+	return b.set(property, args)
+}
+
+// missing returns which property a block lacks, or "".
+func (b *Block) missing(set map[string]string) string {
+	_, named := set["owner"]
+	_, files := set["tls"]
+	_, agent := set["spiffe"]
+	_, ids := set["owner_id"]
+	switch {
+	case !named:
+		return "owner: is missing; it takes the owner's address as HOST:PORT"
+	case !files && !agent:
+		return "tls: is missing, and so is spiffe; there is no unsecured mode: " +
+			"tls takes the files CERT KEY CA, and spiffe takes SOCKET [TRUST_DOMAIN...]"
+	case agent && !files && (!ids || len(b.Owner.IDs) > 0) && !slices.ContainsFunc(b.Owner.IDs, federation.ID.IsSPIFFE):
+		return "owner_id: with spiffe, one SPIFFE ID at least is needed, such as spiffe://owner.example/hamlet; " +
+			"a host name is no identity in SPIFFE"
+	}
+	return ""
+}
+
+// join makes relative paths begin at the root.
+func (b *Block) join(root string) {
+	files, page := &b.Owner.Identity.Files, &b.Status.Files
 	for _, file := range []*string{&files.Cert, &files.Key, &files.CA, &page.Cert, &page.Key, &page.CA, &b.Owner.Persist} {
 		if *file != "" && !filepath.IsAbs(*file) {
 			*file = filepath.Join(root, *file)
 		}
 	}
-	if slices.ContainsFunc([]string{files.Cert, files.Key, files.CA}, sameFile(b.Owner.Persist)) {
-		return Block{}, start.Errf("persist: %q is a file of tls and would be written over", b.Owner.Persist)
+}
+
+// overwritten returns the property that names the file of persist as well, or "".
+func (b *Block) overwritten() string {
+	for _, other := range []struct {
+		property string
+		files    mtls.Files
+	}{{"tls", b.Owner.Identity.Files}, {"status", b.Status.Files}} {
+		if slices.ContainsFunc([]string{other.files.Cert, other.files.Key, other.files.CA}, sameFile(b.Owner.Persist)) {
+			return other.property
+		}
 	}
-	if slices.ContainsFunc([]string{page.Cert, page.Key, page.CA}, sameFile(b.Owner.Persist)) {
-		return Block{}, start.Errf("persist: %q is a file of status and would be written over", b.Owner.Persist)
-	}
-	return b, nil
+	return ""
 }
 
 // position returns where the token that d is at stands in the Corefile.
@@ -224,7 +311,7 @@ func (b *Block) set(property string, args []string) (err error) {
 	case "status":
 		b.Status, err = parseStatus(args)
 	default:
-		err = errors.New("is not a property of federation")
+		err = fmt.Errorf("is not a property of federation%s", didYouMean(property))
 	}
 	return err
 }
@@ -280,12 +367,17 @@ func (b *Block) fallThrough(args []string) error {
 // are none.
 func parseOrigins(args, serverBlock []string) ([]federation.FQDN, error) {
 	if len(args) == 0 {
-		args = plugin.OriginsFromArgsOrServerBlock(nil, serverBlock)
-		// There, a zone stands once for each port and transport.
-		slices.Sort(args)
-		args = slices.Compact(args)
+		args = zonesOf(serverBlock)
 	}
 	return list(nil, args, parseOrigin)
+}
+
+// zonesOf returns the zones of the keys of a server block, sorted.
+func zonesOf(keys []string) []string {
+	zones := plugin.OriginsFromArgsOrServerBlock(nil, keys)
+	// There, a zone stands once for each port and transport.
+	slices.Sort(zones)
+	return slices.Compact(zones)
 }
 
 // checkNested refuses a zone that contains the name of another zone's name server,

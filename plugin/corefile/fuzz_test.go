@@ -25,7 +25,7 @@ import (
 // as a Corefile.
 func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, input string) {
-		blocks, err := Parse(controller(input))
+		blocks, err := parse(input, around)
 		if err != nil {
 			if blocks != nil {
 				t.Errorf("blocks beside the error %v", err)
@@ -44,9 +44,7 @@ func FuzzParse(f *testing.F) {
 		for _, b := range blocks {
 			written = appendBlock(written, b)
 		}
-		c := controller("")
-		c.Dispenser = caddyfile.NewDispenserTokens("Testfile", written)
-		again, err := Parse(c)
+		again, _, err := Parse(caddyfile.NewDispenserTokens("Testfile", written), around)
 		if err != nil {
 			t.Fatalf("what Parse accepted, written out: %v\n%v", err, written)
 		}

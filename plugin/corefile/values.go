@@ -18,8 +18,8 @@ import (
 
 // The ranges of the values in a block.
 const (
-	minTTL        = 1    // seconds: with 0, resolvers ask anew for every look-up
-	maxTTL        = 3600 // seconds
+	minTTL        = time.Second // with 0, resolvers ask anew for every look-up
+	maxTTL        = time.Hour
 	minRetention  = time.Second
 	minSettle     = 100 * time.Millisecond
 	maxSettle     = 10 * time.Minute
@@ -177,11 +177,11 @@ func parseFile(s string) (string, error) {
 }
 
 func parseTTL(s string) (uint32, error) {
-	seconds, err := strconv.ParseUint(s, 10, 32)
-	if err != nil || seconds < minTTL || seconds > maxTTL {
-		return 0, fmt.Errorf("%q is not a whole number of seconds from %d to %d", s, minTTL, maxTTL)
+	ttl, err := parseDuration(s)
+	if err != nil || ttl < minTTL || ttl > maxTTL || ttl%time.Second != 0 {
+		return 0, fmt.Errorf("%q is not a whole number of seconds from %.0f to %.0f", s, minTTL.Seconds(), maxTTL.Seconds())
 	}
-	return uint32(seconds), nil
+	return uint32(ttl / time.Second), nil
 }
 
 func parseRetention(s string) (time.Duration, error) {

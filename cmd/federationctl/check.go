@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
+	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
+)
+
+func checkCommand(ctx context.Context) *cobra.Command {
+	return &cobra.Command{
+		Use:   "check COREFILE",
+		Short: "Find all mistakes in the federation blocks of a Corefile",
+		Long: `check reads a Corefile as CoreDNS does, and starts nothing. It prints each mistake in
+its shape and in its federation blocks with file and line, where CoreDNS would stop at
+the first server block with one. Imported files are read as well.
+
+A warning is for what is allowed and probably not meant, such as a zone outside its
+server block. Other plugins, certificates and addresses in use are not checked, nor
+whether blocks of several server blocks agree on an owner.
+
+COREFILE - is standard input. The exit code is 0 without mistakes, also with warnings,
+and 1 with some.`,
+		Example: `  federationctl check Corefile
+
+  # Check an edit before it is used.
+  federationctl check Corefile.new && mv Corefile.new Corefile`,
+		Args:              one("COREFILE"),
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+		RunE: func(command *cobra.Command, args []string) error {
+			done := make(chan error, 1)
+			// When ctx ends the goroutine is left to the end of the process, as with lint.
+			go func() { done <- check(args[0], command.InOrStdin(), command.OutOrStdout()) }()
+			select {
+			case err := <-done:
+				return err
+			case <-ctx.Done():
+				return failed("interrupted")
+			}
+		},
+	}
+}
+
+// check prints the mistakes and warnings of a Corefile, and returns an error where it has
+// mistakes.
+func check(name string, stdin io.Reader, stdout io.Writer) error {
+	input := stdin
+	if name == "-" {
+		name = "<stdin>"
+	} else {
+		opened, err := os.Open(name)
+		if err != nil {
+			return failure(err)
+		}
+		defer opened.Close()
+		input = opened
+	}
+	mistakes, warnings := corefile.Check(name, input)
+	for _, found := range []struct {
+		severity string
+		in       []*corefile.MistakeError
+	}{{"error", mistakes}, {"warning", warnings}} {
+		for _, m := range found.in {
+			show(stdout, m.File, found.severity, []problem.Problem{{Line: m.Line, Rule: problem.Printable(m.Text)}})
+		}
+	}
+	if len(mistakes) > 0 {
+		return failed("%s in the Corefile; mend and check again", printable.Count(len(mistakes), "mistake"))
+	}
+	return nil
+}
