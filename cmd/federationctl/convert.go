@@ -1,8 +1,6 @@
 package main
 
 import (
-	"strings"
-
 	"github.com/spf13/cobra"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
@@ -26,7 +24,7 @@ func convertCommand() *cobra.Command {
 		},
 		ValidArgsFunction: cobra.FixedCompletions(catalogExtensions, cobra.ShellCompDirectiveFilterFileExt),
 	}
-	outputFlag(command, &format, "`format`: "+strings.Join(inspect.Formats, " or "), inspect.Formats...)
+	fileFlag(command, &format)
 	maxCatalogFlag(command, &limit)
 	return command
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
@@ -73,25 +74,26 @@ func choiceFlag(command *cobra.Command, to *string, name, shorthand, usage strin
 	*to = cmp.Or(*to, values[0])
 	command.Flags().VarP(&flagValue{kind: "string", text: *to, set: func(text string) error {
 		if *to = text; !slices.Contains(values, text) {
-			return fmt.Errorf("%q is neither %s", text, strings.Join(values, " nor "))
+			return fmt.Errorf("%q is not one of %s", text, strings.Join(values, ", "))
 		}
 		return nil
 	}}, name, shorthand, usage)
 	completeValues(command, name, values)
 }
 
-// outputFlag adds the flag -o.
-func outputFlag(command *cobra.Command, to *string, usage string, formats ...string) {
-	choiceFlag(command, to, "output", "o", usage, formats...)
+// formats are what -o means for every command; printable.Objects says more of those for
+// programs.
+var formats = []string{"table", "json", "yaml", "name"}
+
+// outputFlag adds the flag -o of commands that print what they find.
+func outputFlag(command *cobra.Command, to *string) {
+	choiceFlag(command, to, "output", "o", "`format`: table for people, json (an object a line where there are several), yaml, or name for names alone", formats...)
 }
 
-// tableFlag adds the flag -o of commands that print tables.
-func tableFlag(command *cobra.Command, to *string) {
-	outputFlag(command, to, "`format`: table, or json for one object a line", formats...)
+// fileFlag adds the flag -o of commands that print a catalog file.
+func fileFlag(command *cobra.Command, to *string) {
+	choiceFlag(command, to, "output", "o", "`format` of a catalog file: yaml, json or jsonl for JSON with a service a line", inspect.Formats...)
 }
-
-// formats are those of tables.
-var formats = []string{"table", "json"}
 
 // positiveFlag adds a flag for a time above 0. Its default is what stands in to.
 func positiveFlag(command *cobra.Command, to *time.Duration, name, usage string) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
@@ -26,6 +28,7 @@ type statusOptions struct {
 	files   mtls.Files
 	timeout time.Duration
 	output  string
+	objects printable.Objects
 }
 
 // add adds the flags to a command.
@@ -37,12 +40,14 @@ func (o *statusOptions) add(command *cobra.Command) {
 	flags.StringVar(&o.files.CA, "ca", "", "PEM `file` with the authorities that sign the certificate of the endpoint")
 }
 
-// asking makes a command one that asks a process, and writes what is answered: text, or
-// what the process has sent. The first of the formats is the default.
-func (o *statusOptions) asking(command *cobra.Command, formats []string, ask func(e *inspect.Endpoint, args []string, out io.Writer) error) *cobra.Command {
+// asking makes a command one that asks a process, and writes what is answered in the format
+// of its flag -o.
+func (o *statusOptions) asking(
+	command *cobra.Command, format func(*cobra.Command, *string), ask func(e *inspect.Endpoint, args []string, out io.Writer) error,
+) *cobra.Command {
 	o.add(command)
 	command.Flags().StringVar(&o.at, "at", "", "`URL` of the status endpoint, or host[:port]; none: "+inspect.ConsumerAt+" of a CoreDNS or, where nothing listens there, "+inspect.OwnerAt+" of an owner")
-	outputFlag(command, &o.output, "`format`: "+strings.Join(formats, " or "), formats...)
+	format(command, &o.output)
 	command.RunE = func(command *cobra.Command, args []string) error {
 		endpoint, err := o.endpoint(command.Flags(), o.at)
 		if err != nil {
@@ -53,15 +58,20 @@ func (o *statusOptions) asking(command *cobra.Command, formats []string, ask fun
 	return command
 }
 
-// write writes an answer: as it was sent, or as text.
-func (o *statusOptions) write(out io.Writer, sent string, err error, text func() string) error {
+// write writes an answer: as it was sent, as text for people, or the names in it.
+func (o *statusOptions) write(out io.Writer, sent string, err error, text func() string, names ...string) error {
 	if err != nil {
 		return failure(err)
 	}
-	if o.output != "json" {
+	if printable.IsTable(o.output) {
 		sent = text()
+	} else {
+		o.objects.Format = o.output
+		sent, err = o.objects.Text(sent, names...)
 	}
-	_, err = io.WriteString(out, sent)
+	if err == nil {
+		_, err = io.WriteString(out, sent)
+	}
 	return failure(err)
 }
 
@@ -78,13 +88,10 @@ func (o *statusOptions) endpoint(flags *pflag.FlagSet, at string) (*inspect.Endp
 	return inspect.NewEndpoint(at, files, o.timeout) //nolint:wrapcheck // it names the flag
 }
 
-// reports are the formats of a status and of an explanation.
-var reports = []string{"text", "json"}
-
 func whyCommand(ctx context.Context) *cobra.Command {
 	var o statusOptions
 	return o.asking(&cobra.Command{
-		Use:   "why NAME [TYPE]",
+		Use:   "why {NAME [TYPE] | IP}",
 		Short: "Explain why a running CoreDNS or owner answers a name as it does",
 		Long: `why asks a CoreDNS with the plugin how it comes to its answer for NAME: the zone,
 the owner and the service, since when, live or stale until when; what wants the name
@@ -94,10 +101,14 @@ service or as one below an fqdn, and who is told of it.
 
 NAME is absolute, with or without its final dot. TYPE is A by default.
 
+Of an IP address it lists the names that lead there, of services and of instances;
+a CoreDNS says of each whether it is answered with that address. Names are those of
+the owner, before a rename, and endpoints that are host names are not looked up.
+
 The process must have the status endpoint, 'status' in its configuration. The exit
 code is 0 when it has explained the answer, whatever that is, and 1 when it has not.`,
 		Example: `  federationctl why shop.fed.example
-  federationctl why shop.fed.example SRV --at http://localhost:9154 -o json`,
+  federationctl why 192.0.2.10 -o name`,
 		Args: configFile("why", "a NAME and perhaps a TYPE", 1, 2),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) (types []string, _ cobra.ShellCompDirective) {
 			if len(args) == 1 {
@@ -105,7 +116,10 @@ code is 0 when it has explained the answer, whatever that is, and 1 when it has 
 			}
 			return types, cobra.ShellCompDirectiveNoFileComp
 		},
-	}, reports, func(e *inspect.Endpoint, args []string, out io.Writer) error {
+	}, outputFlag, func(e *inspect.Endpoint, args []string, out io.Writer) error {
+		if ip, err := netip.ParseAddr(args[0]); err == nil {
+			return o.leads(ctx, e, ip, args[1:], out)
+		}
 		name, qtype := dns.Fqdn(args[0]), "A"
 		if len(args) > 1 {
 			qtype = strings.ToUpper(args[1])
@@ -117,31 +131,34 @@ code is 0 when it has explained the answer, whatever that is, and 1 when it has 
 			return fmt.Errorf("%q is not a type such as A, AAAA, SRV or TXT", qtype)
 		}
 		why, sent, err := e.Why(ctx, name, qtype)
-		return o.write(out, sent, err, func() string { return strings.Join(why.Lines(), "\n") + "\n" })
+		return o.write(out, sent, err, func() string { return strings.Join(why.Lines(), "\n") + "\n" }, inspect.Holders(why)...)
 	})
 }
 
-func statusCommand(ctx context.Context) *cobra.Command {
-	var o statusOptions
-	return o.asking(&cobra.Command{
-		Use:   "status",
-		Short: "Show how a running CoreDNS or owner is doing",
-		Long: `status shows what the status page of a process does. Of a CoreDNS with the plugin:
-each owner with its state, its age, what is left of the retention, the size and the
-rate of change of its catalog, refusals, conflicts and certificates. Of an owner: its
-catalogs, their consumers, classes and sources, and what consumers refuse.
-
-The process must have the status endpoint, 'status' in its configuration.`,
-		Example: `  federationctl status
-  federationctl status --at http://localhost:9154 -o json >status.json`,
-		Args: none("name the endpoint with --at"),
-	}, reports, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
-		reported, sent, err := e.Status(ctx)
-		return o.write(out, sent, err, func() string {
-			var text strings.Builder
-			_ = status.WriteStatus(&text, reported) // a Builder takes everything
-			return text.String()
-		})
+// leads writes the names that lead to an IP address.
+func (o *statusOptions) leads(ctx context.Context, e *inspect.Endpoint, ip netip.Addr, rest []string, out io.Writer) error {
+	if len(rest) > 0 {
+		return fmt.Errorf("%s is an IP address, and has no type %s", ip, federation.Quote(rest[0]))
+	}
+	leads, err := e.Leads(ctx, ip.Unmap())
+	if err != nil {
+		return failure(err)
+	}
+	titles := []string{"NAME", "CATALOG", "SERVICE", "PORTS", "ANSWER"}
+	switch {
+	case len(leads) == 0 && printable.IsTable(o.output):
+		_, err := fmt.Fprintf(out, "%s: no name leads there\n", ip)
+		return failure(err)
+	case len(leads) > 0 && leads[0].Answer == "": // of an owner
+		titles = titles[:4]
+	}
+	return o.list(out, titles, func(row func(cells []string, object any, name string) error) error {
+		for i := range leads {
+			if err := row(leads[i].Cells()[:len(titles)], leads[i], leads[i].Name); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 
@@ -160,14 +177,14 @@ attempts are made within a second.
 The process must have the status endpoint, 'status' in its configuration.`,
 		Example: `  federationctl retry --of owner.example:8008`,
 		Args:    none("name the endpoint with --at, and the owner with --of"),
-	}, reports, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
+	}, outputFlag, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
 		u, sent, err := e.Retry(ctx, of)
 		return o.write(out, sent, err, func() string {
 			if u.State == "synced" || u.State == "syncing" {
 				return fmt.Sprintf("%s is %s: there is nothing to try\n", problem.Printable(u.ID), problem.Printable(u.State))
 			}
 			return fmt.Sprintf("%s was %s, and is tried now; 'federationctl status' says what came of it\n", problem.Printable(u.ID), problem.Printable(u.State))
-		})
+		}, known(u, func() string { return u.ID })...)
 	})
 	command.Flags().StringVar(&of, "of", "", "`owner`, or server name of the catalog of a relay; none: the only one")
 	return command
@@ -191,14 +208,14 @@ The process must have the status endpoint, 'status' in its configuration.`,
 		Example: `  federationctl confirm
   federationctl confirm --of mesh-b.owner.example --source kubernetes:west`,
 		Args: none("name the endpoint with --at, the catalog with --of and the source with --source"),
-	}, reports, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
+	}, outputFlag, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
 		s, sent, err := e.Confirm(ctx, of, source)
 		return o.write(out, sent, err, func() string {
 			if s.Held == 0 {
 				return "nothing is held: there is nothing to confirm\n"
 			}
-			return fmt.Sprintf("%d held services of %s are withdrawn\n", s.Held, problem.Printable(s.Name))
-		})
+			return fmt.Sprintf("%s of %s withdrawn\n", status.Count(s.Held, "held service"), problem.Printable(s.Name))
+		}, known(s, func() string { return s.Name })...)
 	})
 	command.Flags().StringVar(&of, "of", "", "server name of the `catalog`; none: the default or only one")
 	command.Flags().StringVar(&source, "source", "", "`name` of the source; none: the only one of which services are held")
@@ -225,7 +242,7 @@ configuration.`,
   # The catalog of one of several owners.
   federationctl dump --of owner.example:8008 -o json | jq -r '.services[].fqdn'`,
 		Args: none("name the endpoint with --at, and the catalog with --of"),
-	}, inspect.Formats, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
+	}, fileFlag, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
 		catalog, err := e.Catalog(ctx, of, limit)
 		if err != nil {
 			return failure(err)

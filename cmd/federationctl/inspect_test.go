@@ -57,7 +57,9 @@ func (*asked) Confirm(_, source string) (status.Source, error) {
 	return map[string]status.Source{"": {}, "mesh": {Name: "mesh", Held: 12}}[source], nil
 }
 
-func (*asked) Services(context.Context, string, status.Query) (status.Services, error) { return status.Services{}, nil }
+func (*asked) Services(context.Context, string, status.Query) (status.Services, error) {
+	return status.Services{}, nil
+}
 
 func (a *asked) Catalog(string) (iter.Seq2[status.Service, error], error) {
 	return func(yield func(status.Service, error) bool) {
@@ -145,14 +147,14 @@ owner o1:8008: synced since 2026-05-04 03:01:01 UTC (1 min)
 		{"why a..b --at " + at, 2, "", "federationctl: \"a..b\" is not a domain name" + hint("why")},
 		{"why a FOO --at " + at, 2, "", "federationctl: \"FOO\" is not a type such as A, AAAA, SRV or TXT" + hint("why")},
 		{"why", 2, "", "federationctl: why takes a NAME and perhaps a TYPE, not 0 arguments" + hint("why")},
-		{"why a -o yaml", 2, "", "federationctl: -o: \"yaml\" is neither text nor json" + hint("why")},
+		{"why a -o xml", 2, "", "federationctl: -o: \"xml\" is not one of table, json, yaml, name" + hint("why")},
 		{"why a --timeout 0s", 2, "", "federationctl: --timeout: 0s is not above 0" + hint("why")},
-		{"status --at " + at, 0, status, ""},
+		{"status --details --at " + at, 0, status, ""},
 		{"status --at ftp://a", 2, "", "federationctl: \"ftp://a\" is not a URL such as http://localhost:9154 or https://host:9154" + hint("status")},
 		{"status --at https://a", 2, "", "federationctl: https://a needs --cert, --key and --ca" + hint("status")},
 		{"retry --at " + at, 0, "o1:8008 was parked, and is tried now; 'federationctl status' says what came of it\n", ""},
 		{"retry --of o2:8008 --at " + at, 1, "", "federationctl: " + at + ": there is no owner or catalog \"o2:8008\"; there are [\"o1:8008\"]\n"},
-		{"confirm --source mesh --at " + at, 0, "12 held services of mesh are withdrawn\n", ""},
+		{"confirm --source mesh --at " + at, 0, "12 held services of mesh withdrawn\n", ""},
 		{"confirm --at " + at, 0, "nothing is held: there is nothing to confirm\n", ""},
 		{"confirm mesh", 2, "", "federationctl: confirm takes no argument, not \"mesh\"; name the endpoint with --at, the catalog with --of and the source with --source" + hint("confirm")},
 		{"retry o1:8008", 2, "", "federationctl: retry takes no argument, not \"o1:8008\"; name the endpoint with --at, and the owner with --of" + hint("retry")},
@@ -213,7 +215,7 @@ func TestInspectOverTLS(t *testing.T) {
 	t.Cleanup(server.Close)
 	at := strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
 	code, stdout, stderr := ctl(t, append([]string{"status", "--at", at}, files(dir, "consumer")...)...)
-	if code != exitDone || !strings.Contains(stdout, "\nready\n") || stderr != "" {
+	if code != exitDone || !strings.Contains(stdout, ": well\n") || stderr != "" {
 		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 	}
 	other := pkiIn(t)

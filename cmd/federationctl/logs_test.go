@@ -83,7 +83,7 @@ func TestLogJSON(t *testing.T) {
 			t.Errorf("%s: exit code %d, and %s", name, code, stderr)
 		}
 	}
-	if code, _, stderr := ctl(t, "serve", "--log-format", "xml"); code != exitUsage || !strings.Contains(stderr, "is neither text nor json") {
+	if code, _, stderr := ctl(t, "serve", "--log-format", "xml"); code != exitUsage || !strings.Contains(stderr, "is not one of text, json") {
 		t.Errorf("exit code %d, and %s", code, stderr)
 	}
 }

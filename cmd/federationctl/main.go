@@ -26,6 +26,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/internal/telemetry"
@@ -84,6 +85,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	switch {
 	case !ok:
 		complain(stderr, command, err, fmt.Sprintf("see '%s --help'", command.CommandPath()))
+		if command.Name() == "status" && slices.Contains(args, "--check") {
+			return inspect.Unknown
+		}
 		return exitUsage
 	case end.reason != nil:
 		complain(stderr, command, err, "")
@@ -118,7 +122,7 @@ called in a wrong way.`,
 	root.SetVersionTemplate("federationctl {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(serveCommand(ctx), watchCommand(ctx), registerCommand(ctx), providersCommand(ctx), lintCommand(ctx), checkCommand(ctx), convertCommand(), policyCommand(ctx),
-		whyCommand(ctx), statusCommand(ctx), retryCommand(ctx), confirmCommand(ctx), dumpCommand(ctx), diffCommand(ctx), pkiCommand())
+		whyCommand(ctx), statusCommand(ctx), servicesCommand(ctx), retryCommand(ctx), confirmCommand(ctx), dumpCommand(ctx), diffCommand(ctx), pkiCommand())
 	completeFlags(root)
 	readEnvironment(root)
 	return root

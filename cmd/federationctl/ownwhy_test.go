@@ -217,7 +217,7 @@ func TestStatusTurnedAway(t *testing.T) {
 	said := func(want ...string) {
 		t.Helper()
 		eventually(t, func() string {
-			code, stdout, stderr := ctl(t, "status", "--at", "http://"+c.status)
+			code, stdout, stderr := ctl(t, "status", "--details", "--at", "http://"+c.status)
 			for _, pattern := range want {
 				if code != exitDone || !regexp.MustCompile(`(?m)^turned away \d+ (s|min) ago \(.* UTC\)`+pattern+"$").MatchString(stdout) {
 					return fmt.Sprintf("exit code %d, nothing like %q in:\n%s%s", code, pattern, stdout, stderr)

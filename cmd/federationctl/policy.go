@@ -58,6 +58,7 @@ type policyOptions struct {
 	catalogs   []string
 	max        int64
 	output     string
+	objects    printable.Objects
 }
 
 // add adds the flags to a command. As is the usage of --as, if there is one.
@@ -79,7 +80,7 @@ func (o *policyOptions) add(command *cobra.Command, as, serverName string) {
 	flags.StringArrayVar(&o.catalogs, "catalog", nil,
 		"YAML or JSON `file` with services of sources that cannot be read here: a catalog, or what 'watch --once -o json' prints; repeatable")
 	maxCatalogFlag(command, &o.max)
-	tableFlag(command, &o.output)
+	outputFlag(command, &o.output)
 }
 
 // open reads configuration files. It prints all mistakes in them, and in the allow files.
@@ -99,7 +100,7 @@ func (o *policyOptions) open(ctx context.Context, stderr io.Writer, files ...str
 // answering makes a command one that answers with yes or no, and prints what it finds. The
 // first so many arguments are configuration files.
 func (o *policyOptions) answering(
-	ctx context.Context, command *cobra.Command, configs int, answer func(owners []*ownerfiles.Owner, args []string, show func(fmt.Stringer) error) (bool, error),
+	ctx context.Context, command *cobra.Command, configs int, answer func(owners []*ownerfiles.Owner, args []string, show func(found) error) (bool, error),
 ) *cobra.Command {
 	command.RunE = func(command *cobra.Command, args []string) error {
 		stderr := command.ErrOrStderr()
@@ -107,7 +108,7 @@ func (o *policyOptions) answering(
 		if err != nil {
 			return err
 		}
-		yes, err := answer(owners, args, func(found fmt.Stringer) error { return o.print(command.OutOrStdout(), found) })
+		yes, err := answer(owners, args, func(what found) error { return o.print(command.OutOrStdout(), what) })
 		notes(stderr, owners...)
 		if err != nil {
 			return explained(stderr, err)
@@ -143,11 +144,20 @@ func notes(stderr io.Writer, owners ...*ownerfiles.Owner) {
 	}
 }
 
+// found is what a command has found: its text for people, and the names for other commands.
+type found interface {
+	fmt.Stringer
+	Names() []string
+}
+
 // print prints an answer in the format that was asked for.
-func (o *policyOptions) print(stdout io.Writer, answer fmt.Stringer) error {
+func (o *policyOptions) print(stdout io.Writer, answer found) error {
 	text, err := answer.String(), error(nil)
-	if o.output == "json" {
-		text, err = printable.JSON(answer)
+	if !printable.IsTable(o.output) {
+		o.objects.Format = o.output
+		if text, err = printable.JSON(answer); err == nil {
+			text, err = o.objects.Text(text, answer.Names()...)
+		}
 	}
 	if err == nil {
 		_, err = io.WriteString(stdout, text)
@@ -180,7 +190,7 @@ cannot be read here.`,
   federationctl policy test owner.yaml --catalog seen.json --as spiffe://federation.example/consumer -o json shop api`,
 		Args:              configFile("test", "CONFIG and a NAME, or several", 2, -1),
 		ValidArgsFunction: completeNames,
-	}, 1, func(owners []*ownerfiles.Owner, args []string, show func(fmt.Stringer) error) (bool, error) {
+	}, 1, func(owners []*ownerfiles.Owner, args []string, show func(found) error) (bool, error) {
 		answers, told, err := policy.Test(owners[0], o.as, o.serverName, args[1:])
 		return told, showAll(answers, err, show)
 	})
@@ -190,7 +200,7 @@ cannot be read here.`,
 }
 
 // showAll shows answers, if there is no error.
-func showAll[T fmt.Stringer](answers []T, err error, show func(fmt.Stringer) error) error {
+func showAll[T found](answers []T, err error, show func(found) error) error {
 	for _, answer := range answers {
 		if err == nil {
 			err = show(answer)
@@ -216,7 +226,7 @@ known.`,
 		Example:           policyExamples[1],
 		Args:              configFile("who-can", "CONFIG and a NAME", 2, 2),
 		ValidArgsFunction: completeNames,
-	}, 1, func(owners []*ownerfiles.Owner, args []string, show func(fmt.Stringer) error) (bool, error) {
+	}, 1, func(owners []*ownerfiles.Owner, args []string, show func(found) error) (bool, error) {
 		audiences, told, err := policy.WhoCan(owners[0], o.serverName, args[1])
 		return told, showAll(audiences, err, show)
 	})
@@ -242,7 +252,7 @@ not known.`,
 		Example:           policyExamples[2],
 		Args:              configFile("diff", "OLD and NEW", 2, 2),
 		ValidArgsFunction: cobra.FixedCompletions(catalogExtensions, cobra.ShellCompDirectiveFilterFileExt),
-	}, 2, func(owners []*ownerfiles.Owner, args []string, show func(fmt.Stringer) error) (bool, error) {
+	}, 2, func(owners []*ownerfiles.Owner, args []string, show func(found) error) (bool, error) {
 		for _, id := range o.as {
 			_, before := owners[0].Admit([]federation.ID{id})
 			_, after := owners[1].Admit([]federation.ID{id})

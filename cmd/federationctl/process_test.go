@@ -162,7 +162,7 @@ func TestCompletion(t *testing.T) {
 		words     []string
 		directive string
 	}{
-		{[]string{""}, []string{"check", "completion", "confirm", "convert", "diff", "dump", "help", "lint", "pki", "policy", "providers", "register", "retry", "serve", "status", "watch", "why"}, "no file"},
+		{[]string{""}, []string{"check", "completion", "confirm", "convert", "diff", "dump", "help", "lint", "pki", "policy", "providers", "register", "retry", "serve", "services", "status", "watch", "why"}, "no file"},
 		{[]string{"wa"}, []string{"watch"}, "no file"},
 		{[]string{"completion", ""}, []string{"bash", "fish", "powershell", "zsh"}, "no file"},
 		{[]string{"lint", ""}, catalogExtensions, "file with extension"},
@@ -181,7 +181,7 @@ func TestCompletion(t *testing.T) {
 		{[]string{"serve", "--listen", ""}, nil, "no file"},
 		{[]string{"why", ""}, nil, "no file"},
 		{[]string{"why", "web.fed.example", ""}, []string{"A", "AAAA", "SRV", "TXT", "SOA", "NS"}, "no file"},
-		{[]string{"status", "-o", ""}, reports, "no file"},
+		{[]string{"status", "-o", ""}, formats, "no file"},
 		{[]string{"dump", "-o", ""}, inspect.Formats, "no file"},
 		{[]string{"dump", "--cert", ""}, pem, "file with extension"},
 		{[]string{"convert", ""}, catalogExtensions, "file with extension"},

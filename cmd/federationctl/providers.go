@@ -61,7 +61,7 @@ The owner tells this only to those whom its rules name as observers.`,
 	require(command, "cert", "key", "ca", "server")
 	flags.StringVar(&o.service, "service", "", "`fqdn` of the service; none: all")
 	flags.BoolVar(&o.watch, "watch", false, "go on with what changes")
-	tableFlag(command, &o.output)
+	outputFlag(command, &o.output)
 	return command
 }
 
@@ -92,7 +92,7 @@ func (o *providersOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	})
 	err = providers.Show(ctx, providers.Config{
 		Address: o.server, Credentials: identity.Credentials(o.server), Service: o.service,
-		Watch: o.watch, JSON: o.output == "json", Stdout: stdout, Stderr: stderr,
+		Watch: o.watch, Output: o.output, Stdout: stdout, Stderr: stderr,
 	})
 	switch {
 	case errors.Is(context.Cause(ctx), tty.ErrUnread):

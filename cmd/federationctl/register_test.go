@@ -389,8 +389,8 @@ func TestRegisterUsage(t *testing.T) {
 	t.Chdir(pkiIn(t))
 	good := append(files("", "consumer"), "--server", "127.0.0.1:1", "--service", "shop.fed.example", "--node", registerURI)
 	for want, args := range map[string][]string{
-		`required flag(s) "node", "server", "service" not set`:                             files("", "consumer"),
-		`--server: "owner" is not host:port`:                                               {"--server", "owner"},
+		`required flag(s) "node", "server", "service" not set`: files("", "consumer"),
+		`--server: "owner/" is neither host nor host:port`:     {"--server", "owner/"},
 		`--service: name`:                                                                  {"--service", "a..b"},
 		`--node "8080": the scheme is not one of`:                                          {"--node", "8080"},
 		`--metadata: "a" is not key=value`:                                                 {"--metadata", "a"},
@@ -498,8 +498,8 @@ func TestProviders(t *testing.T) {
 		"json":            {[]string{"-o", "json"}, 0, `{"service":"shop.fed.example","node":"tcp://192.0.2.1:1","provider":"","rule":"","owner":"another","state":"elsewhere","ttl":"0s"}` + "\n", ""},
 		"another service": {[]string{"--service", "a.example", "-o", "json"}, 0, "", ""},
 		"no service":      {[]string{"--service", "a..b"}, 2, "", "federationctl: --service: "},
-		"no format":       {[]string{"-o", "xml"}, 2, "", "federationctl: -o: \"xml\" is neither table nor json\n"},
-		"no address":      {[]string{"--server", "a"}, 2, "", "federationctl: --server: \"a\" is not host:port\n"},
+		"no format":       {[]string{"-o", "xml"}, 2, "", "federationctl: -o: \"xml\" is not one of table, json, yaml, name\n"},
+		"no address":      {[]string{"--server", "a/b"}, 2, "", "federationctl: --server: \"a/b\" is neither host nor host:port\n"},
 		"another owner":   {[]string{"--owner-id", "a.example"}, 1, "", "federationctl: owner " + r.address + ": Unavailable: "},
 		"an argument":     {[]string{"a"}, 2, "", "federationctl: providers takes no argument, not \"a\"; name the owner with --server\n"},
 	} {

@@ -20,6 +20,9 @@ import (
 
 const clearLine = "\x1b[K"
 
+// allowed removes what a terminal may get: ends of lines, the way home, and colours.
+var allowed = strings.NewReplacer(clearLine, "", "\x1b[H", "", "\x1b[J", "", "\x1b[31m", "", "\x1b[32m", "", "\x1b[33m", "", "\x1b[0m", "")
+
 // terminal is a pseudo-terminal, and what was written to it.
 type terminal struct {
 	slave *os.File // the end that programs write to
@@ -56,7 +59,7 @@ func newTerminal(t *testing.T) *terminal {
 		slave.Close()
 		reading.Wait() // reads fail once the last slave is closed
 		master.Close()
-		if left := strings.ReplaceAll(v.text.String(), clearLine, ""); strings.ContainsFunc(left, func(r rune) bool { return r < ' ' && r != '\r' && r != '\n' }) {
+		if left := allowed.Replace(v.text.String()); strings.ContainsFunc(left, func(r rune) bool { return r < ' ' && r != '\r' && r != '\n' }) {
 			t.Errorf("the terminal got controls that it should not: %q", left)
 		}
 	})
@@ -181,4 +184,35 @@ func TestProgressWhileConnecting(t *testing.T) {
 			t.Errorf("TERM=%s: standard output %q", name, &stdout)
 		}
 	}
+}
+
+// TestStatusOnATerminal has colours where they are wanted, and with --watch the same place
+// for each table.
+func TestStatusOnATerminal(t *testing.T) {
+	at := statusAt(t, &manyOwners{owners: followed()})
+	for _, tt := range []struct{ term, noColor, want string }{
+		{"xterm", "", "\x1b[31mact\x1b[0m    mesh-c.example"},
+		{"xterm", "1", "\nact    mesh-c.example"},
+		{"dumb", "", "\nact    mesh-c.example"},
+	} {
+		t.Setenv("TERM", tt.term)
+		t.Setenv("NO_COLOR", tt.noColor)
+		v := newTerminal(t)
+		if code := run(t.Context(), []string{"status", "--at", at}, v.slave, v.slave); code != exitDone {
+			t.Errorf("exit code %d", code)
+		}
+		v.shows(t, tt.want)
+	}
+	t.Setenv("TERM", "xterm")
+	v := newTerminal(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		if code := run(ctx, []string{"status", "--at", at, "--watch", "--interval", "1ms"}, v.slave, v.slave); code != exitDone {
+			t.Errorf("exit code %d", code)
+		}
+	})
+	v.await(t, "two tables at one place", func(shown string) bool { return strings.Count(shown, "\x1b[HCoreDNS") > 1 })
+	cancel()
+	watch.Wait()
 }

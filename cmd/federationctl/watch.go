@@ -24,7 +24,6 @@ type watchOptions struct {
 	origin   mtls.Origin
 	ownerIDs []federation.ID
 	watch.Config
-	output string
 }
 
 func watchCommand(ctx context.Context) *cobra.Command {
@@ -87,7 +86,7 @@ of a stream that resumed, that it did.`,
 	rangesFlag(command, &o.Policy.AllowAddresses)
 	listFlag(command, &o.Imports.Names, "import", pattern.ParseName, "`pattern` of the fqdns to keep: NAME, *.ZONE or *; repeatable, one has to match")
 	listFlag(command, &o.Imports.Labels, "import-label", pattern.ParseLabel, "`key=value` that a service must have to be kept; repeatable, all have to match")
-	tableFlag(command, &o.output)
+	outputFlag(command, &o.Output)
 	flags.BoolVar(&o.Once, "once", false, "end when the catalog is complete")
 	return command
 }
@@ -100,7 +99,7 @@ func (o *watchOptions) run(ctx context.Context, target string, stdout, stderr io
 	if err := checkOwner(o.ownerIDs, o.origin, "ADDRESS"); err != nil {
 		return err
 	}
-	o.JSON, o.Stdout, o.Stderr = o.output == "json", stdout, stderr
+	o.Stdout, o.Stderr = stdout, stderr
 	w := watch.New(o.Config)
 	certificates, err := openOrigin(o.origin, slog.New(slog.NewTextHandler(w.Messages(), &slog.HandlerOptions{Level: slog.LevelWarn})))
 	if err != nil {

@@ -42,7 +42,7 @@ func TestUnusableURLs(t *testing.T) {
 		files mtls.Files
 		want  string
 	}{
-		{"", mtls.Files{}, "is not a URL"},
+		{"http://", mtls.Files{}, "is not a URL"},
 		{"ftp://localhost", mtls.Files{}, "is not a URL"},
 		{"http://localhost:9154/v1/status", mtls.Files{}, "is not a URL"},
 		{"http://user@localhost", mtls.Files{}, "is not a URL"},

@@ -3,15 +3,9 @@ package inspect
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
-	"fmt"
 	"io"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
@@ -71,60 +65,5 @@ func joined(separator, end string) func(services [][]byte) (string, error) {
 
 // yamlText returns services as items of a list.
 func yamlText(services [][]byte) (string, error) {
-	all := &yaml.Node{Kind: yaml.SequenceNode}
-	for _, service := range services {
-		decoder := json.NewDecoder(bytes.NewReader(service))
-		decoder.UseNumber()
-		one, err := node(decoder)
-		if err != nil {
-			return "", fmt.Errorf("JSON of a service: %w", err)
-		}
-		all.Content = append(all.Content, one)
-	}
-	var text strings.Builder
-	encoder := yaml.NewEncoder(&text)
-	encoder.SetIndent(2)
-	if err := encoder.Encode(all); err != nil {
-		return "", fmt.Errorf("YAML of services: %w", err)
-	}
-	return text.String(), nil
-}
-
-// oldBooleans are texts that are truth values for readers of YAML 1.1, as in its type
-// repository at bool.
-var oldBooleans = []string{"y", "n", "yes", "no", "on", "off"}
-
-// node returns the next value of JSON as one of YAML, with the keys in the same order.
-func node(decoder *json.Decoder) (*yaml.Node, error) {
-	token, err := decoder.Token()
-	if err != nil {
-		return nil, err //nolint:wrapcheck // the caller does
-	}
-	switch value := token.(type) {
-	case string:
-		n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: value}
-		if printable.EscapeControls(value) != value || strings.ContainsAny(value, "\r\t") || slices.Contains(oldBooleans, strings.ToLower(value)) {
-			n.Style = yaml.DoubleQuotedStyle // the only one that has escapes
-		}
-		return n, nil
-	case json.Number:
-		return &yaml.Node{Kind: yaml.ScalarNode, Value: value.String()}, nil
-	case bool:
-		return &yaml.Node{Kind: yaml.ScalarNode, Value: strconv.FormatBool(value)}, nil
-	case json.Delim:
-		n := &yaml.Node{Kind: yaml.SequenceNode}
-		if value == '{' {
-			n.Kind = yaml.MappingNode
-		}
-		for decoder.More() {
-			item, err := node(decoder) // of a mapping, keys and values in turn
-			if err != nil {
-				return nil, err
-			}
-			n.Content = append(n.Content, item)
-		}
-		_, err := decoder.Token() // the end
-		return n, err             //nolint:wrapcheck // the caller does
-	}
-	return &yaml.Node{Kind: yaml.ScalarNode, Value: "null"}, nil
+	return printable.YAML("[" + string(bytes.Join(services, []byte(","))) + "]") //nolint:wrapcheck // it says what is wrong
 }

@@ -33,6 +33,14 @@ type Change struct {
 	Fields []Field `json:"fields,omitempty"` // that are others
 }
 
+// Names returns the fqdns of the services that change.
+func (g *Group) Names() (names []string) {
+	for i := range g.Changes {
+		names = append(names, g.Changes[i].FQDN)
+	}
+	return names
+}
+
 // String returns the group as lines.
 func (g *Group) String() string {
 	var b strings.Builder

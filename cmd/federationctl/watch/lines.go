@@ -156,6 +156,23 @@ func table(e entry) (string, error) {
 	return strings.TrimRight(line, " ") + "\n", nil
 }
 
+// objects returns the format of entries for programs. The name of one is the fqdn of a
+// service that comes or changes.
+func objects(to *printable.Objects) func(entry) (string, error) {
+	return func(e entry) (string, error) {
+		line, err := jsonLine(e)
+		if err != nil {
+			return "", err
+		}
+		var names []string
+		if e.Service != nil {
+			_, fqdn, _, _ := printable.Cells(e.Service)
+			names = append(names, fqdn)
+		}
+		return to.Text(line, names...)
+	}
+}
+
 // jsonLine formats an entry as a JSON object in one line. The service is in the
 // protobuf JSON mapping, as in a catalog file.
 func jsonLine(e entry) (string, error) {

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/watch/tty"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
@@ -44,8 +45,8 @@ type Config struct {
 	Policy  wire.Policy    // which addresses the owner may publish
 	Imports pattern.Filter // which services are kept
 
-	Once bool // it ends when the catalog is complete, and the owner is tried only once
-	JSON bool // one object a line, in place of a table
+	Once   bool   // it ends when the catalog is complete, and the owner is tried only once
+	Output string // table, or a format of printable.Objects: an object for each change
 
 	Stdout, Stderr io.Writer
 }
@@ -83,8 +84,8 @@ func New(c Config) *Watch {
 		}
 	}
 	w.view = newLines(c.Address, stdout, stderr)
-	if c.JSON {
-		w.view.format = jsonLine
+	if !printable.IsTable(c.Output) {
+		w.view.format = objects(&printable.Objects{Format: c.Output})
 	} else {
 		w.view.header = fmt.Sprintf(row, "OP", "NAME", "FQDN", "INSTANCES", "ENDPOINTS") + "\n"
 	}

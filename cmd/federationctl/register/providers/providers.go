@@ -37,7 +37,7 @@ type Config struct {
 	Credentials credentials.TransportCredentials
 	Service     string // the fqdn; "" for all services
 	Watch       bool   // whether to go on with what changes, until ctx ends
-	JSON        bool   // one object for each node, instead of a table
+	Output      string // table, or a format of printable.Objects: an object for each node
 	Stdout      io.Writer
 	Stderr      io.Writer // for an owner that is lost
 }

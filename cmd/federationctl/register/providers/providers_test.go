@@ -100,7 +100,7 @@ func TestShort(t *testing.T) {
 
 func TestJSON(t *testing.T) {
 	var out bytes.Buffer
-	shown := newTable(Config{Stdout: &out, JSON: true})
+	shown := newTable(Config{Stdout: &out, Output: "json"})
 	must.Do(t, shown.all([]*registrationv1.ListResponse{
 		registered("a.example", "tcp://192.0.2.1:1", nil),
 		registered("b.example", "tcp://192.0.2.1:1", func(n *registrationv1.ListResponse) {
@@ -200,7 +200,7 @@ func TestWatch(t *testing.T) {
 		return nil
 	})
 	var out, errs bytes.Buffer
-	c.Watch, c.JSON, c.Service, c.Stdout, c.Stderr = true, true, "all.example", &out, &errs
+	c.Watch, c.Output, c.Service, c.Stdout, c.Stderr = true, "json", "all.example", &out, &errs
 	must.Do(t, Show(ctx, c))
 	var got []string
 	for line := range strings.Lines(out.String()) {

@@ -19,15 +19,16 @@ import (
 // table writes nodes, as rows or as JSON.
 type table struct {
 	stdout io.Writer
-	json   bool
+	plain  bool // as a table
 	watch  bool
 
-	titled bool                                    // the titles are written
-	known  map[string]*registrationv1.ListResponse // with watch: what is shown, by service and URI
+	objects printable.Objects
+	titled  bool                                    // the titles are written
+	known   map[string]*registrationv1.ListResponse // with watch: what is shown, by service and URI
 }
 
 func newTable(c Config) *table {
-	return &table{stdout: c.Stdout, json: c.JSON, watch: c.Watch, known: make(map[string]*registrationv1.ListResponse)}
+	return &table{stdout: c.Stdout, plain: printable.IsTable(c.Output), objects: printable.Objects{Format: c.Output}, watch: c.Watch, known: make(map[string]*registrationv1.ListResponse)}
 }
 
 // The operations of a watch, as federationctl watch has them.
@@ -38,7 +39,7 @@ const (
 
 // all writes nodes in columns that are as wide as they need.
 func (t *table) all(nodes []*registrationv1.ListResponse, now time.Time) error {
-	if t.json {
+	if !t.plain {
 		for _, n := range nodes {
 			if err := t.object("", n); err != nil {
 				return err
@@ -114,7 +115,7 @@ const row = "%-6s  %-28s  %-28s  %-20s  %-40s  %-16s  %-8s  %-8s  %s"
 
 // line writes a line of a watch.
 func (t *table) line(op string, n *registrationv1.ListResponse, now time.Time) error {
-	if t.json {
+	if !t.plain {
 		return t.object(op, n)
 	}
 	text := ""
@@ -229,7 +230,10 @@ func (t *table) object(op string, n *registrationv1.ListResponse) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.WriteString(t.stdout, printable.EscapeControls(string(line))+"\n")
+	text, err := t.objects.Text(printable.EscapeControls(string(line))+"\n", plain(n.GetNode()))
+	if err == nil {
+		_, err = io.WriteString(t.stdout, text)
+	}
 	return err
 }
 

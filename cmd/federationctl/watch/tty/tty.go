@@ -21,6 +21,22 @@ func Is(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
+// Width returns how many columns w has; 0 if it is no terminal.
+func Width(w io.Writer) int {
+	if !Is(w) {
+		return 0
+	}
+	width, _, err := term.GetSize(int(w.(*os.File).Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
+}
+
+// HasColours reports whether w is a terminal whose user wants colours: https://no-color.org
+// says how one does not.
+func HasColours(w io.Writer) bool { return CanUpdate(w) && os.Getenv("NO_COLOR") == "" }
+
 // CanUpdate reports whether a line written to w can be written over: w is a terminal that
 // can move its cursor.
 func CanUpdate(w io.Writer) bool {

@@ -1,0 +1,314 @@
+package inspect
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
+)
+
+// Filter says which services are meant: those that all of its parts match. The zero value
+// means all.
+type Filter struct {
+	pattern *regexp.Regexp // of a name or an fqdn
+	labels  []federation.Pair
+	address string
+
+	words []string // that are in every service that matches; the process looks for them
+}
+
+// NewFilter returns a filter. The pattern is a part of the name or the fqdn or, if it has a
+// *, all of it, in any case; labels are KEY=VALUE, or KEY=* for any value; the address is an
+// IP address or a host name. What is empty matches everything.
+func NewFilter(pattern string, labels []string, address string) (*Filter, error) {
+	f := new(Filter)
+	if pattern != "" {
+		parts := strings.Split(strings.TrimSuffix(pattern, "."), "*")
+		for i, part := range parts {
+			f.words = append(f.words, strings.Fields(part)...)
+			parts[i] = regexp.QuoteMeta(part)
+		}
+		text := strings.Join(parts, ".*")
+		if len(parts) > 1 {
+			text = "^" + text + "$"
+		}
+		var err error
+		if f.pattern, err = regexp.Compile("(?is)" + text); err != nil {
+			return nil, fmt.Errorf("%s is no pattern: %w", federation.Quote(pattern), err)
+		}
+	}
+	for _, label := range labels {
+		key, value, ok := strings.Cut(label, "=")
+		if !ok || key == "" {
+			return nil, fmt.Errorf("--label: %s is not KEY=VALUE; KEY=* is any value", federation.Quote(label))
+		}
+		f.labels = append(f.labels, federation.Pair{Key: key, Value: value})
+		f.words = append(f.words, strings.Fields(strings.TrimSuffix(label, "*"))...)
+	}
+	if address != "" {
+		parsed, err := federation.ParseAddress(address)
+		if err != nil {
+			return nil, fmt.Errorf("--address: %w", err)
+		}
+		f.address = parsed.String()
+		f.words = append(f.words, strings.TrimSuffix(f.address, "."))
+	}
+	return f, nil
+}
+
+// Matches reports whether a service is meant.
+func (f *Filter) Matches(s *federation.Service) bool {
+	if f.pattern != nil && !f.pattern.MatchString(s.Name) && !f.pattern.MatchString(strings.TrimSuffix(s.FQDN.String(), ".")) {
+		return false
+	}
+	for _, want := range f.labels {
+		if !slices.ContainsFunc(s.Labels, func(p federation.Pair) bool {
+			return p.Key == want.Key && (p.Value == want.Value || want.Value == "*")
+		}) {
+			return false
+		}
+	}
+	return f.address == "" || slices.ContainsFunc(s.Endpoints, f.leads)
+}
+
+// leads reports whether an endpoint has the address.
+func (f *Filter) leads(e federation.Endpoint) bool { return e.Address.String() == f.address }
+
+// Found is a service of a catalog.
+type Found struct {
+	Of string `json:"of"` // the owner that is followed, or the server name of the catalog
+
+	status.Service
+
+	Decoded *federation.Service `json:"-"`
+}
+
+// pageSize is how many services are asked for at once.
+const pageSize = 500
+
+// Names returns the names of the catalogs to look in: of, or all if it is empty.
+func (e *Endpoint) Names(ctx context.Context, of string) ([]string, error) {
+	if of != "" {
+		return []string{of}, nil
+	}
+	names, err := e.catalogs(ctx)
+	if err == nil && len(names) == 0 {
+		err = fmt.Errorf("%s has no catalog", e)
+	}
+	return names, err
+}
+
+// Find calls each with the services of a catalog that a filter means, in the order of their
+// names, some at a time. It returns how many the catalog has.
+func (e *Endpoint) Find(ctx context.Context, of string, filter *Filter, each func([]Found) error) (total int, err error) {
+	for after := ""; ; {
+		query := url.Values{"of": {of}, "after": {after}, "limit": {strconv.Itoa(pageSize)}, "match": {strings.Join(filter.words, " ")}}
+		page, _, err := report[status.Services](ctx, e, http.MethodGet, "/v1/services", query)
+		if err != nil {
+			return 0, err
+		}
+		found, err := e.decode(of, page.Services)
+		if err != nil {
+			return 0, err
+		}
+		if err := each(slices.DeleteFunc(found, func(s Found) bool { return !filter.Matches(s.Decoded) })); err != nil {
+			return 0, err
+		}
+		switch {
+		case page.Next == "":
+			return page.Total, nil
+		case page.Next <= after:
+			return 0, fmt.Errorf("%s answers a page of services that leads nowhere", e)
+		}
+		after = page.Next
+	}
+}
+
+// decode returns the services of a page.
+func (e *Endpoint) decode(of string, services []status.Service) ([]Found, error) {
+	texts := make([][]byte, len(services))
+	for i := range services {
+		texts[i] = services[i].Service
+	}
+	catalog, err := parse([]byte(`{"services": [` + string(bytes.Join(texts, []byte(","))) + `]}`))
+	if err == nil && len(catalog.services) != len(services) {
+		err = errors.New("services are there twice")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s has services that this version does not know: %w", e, err)
+	}
+	slices.SortFunc(services, func(a, b status.Service) int { return strings.Compare(a.Name, b.Name) })
+	found := make([]Found, len(services))
+	for i := range services {
+		found[i] = Found{of, services[i], catalog.services[i].Service()}
+	}
+	return found, nil
+}
+
+// catalogName returns the name of a catalog as a reader knows it.
+func catalogName(of string) string {
+	if of == "" {
+		return "(default)"
+	}
+	return plain(of)
+}
+
+// Holders returns the fqdns of the services that have a name, as other commands take them.
+func Holders(why *status.Why) (fqdns []string) {
+	if why == nil {
+		return nil
+	}
+	add := func(fqdn string) {
+		if fqdn = plain(strings.TrimSuffix(fqdn, ".")); !slices.Contains(fqdns, fqdn) {
+			fqdns = append(fqdns, fqdn)
+		}
+	}
+	for i := range why.Answers {
+		if h := why.Answers[i].Holder; h != nil {
+			add(h.FQDN)
+		}
+	}
+	for i := range why.Catalogs {
+		for _, s := range why.Catalogs[i].Services {
+			add(s.FQDN)
+		}
+	}
+	return fqdns
+}
+
+// FQDN returns the fqdn as other commands take it.
+func (f *Found) FQDN() string { return strings.TrimSuffix(f.Decoded.FQDN.String(), ".") }
+
+// Cells returns the service as cells of a table: name, fqdn, state and endpoints, and before
+// them the catalog if it is wanted.
+func (f *Found) Cells(withOf bool) []string {
+	name, fqdn, _, _ := printable.Cells(f.Decoded)
+	state := "live"
+	if f.Stale {
+		state = "stale"
+	}
+	const most = 8
+	cells := []string{name, fqdn, state, printable.Few(f.Decoded.Endpoints, most, ", ", printable.Place)}
+	if withOf {
+		cells = append([]string{catalogName(f.Of)}, cells...)
+	}
+	return cells
+}
+
+// Lead is a name that leads to an address.
+type Lead struct {
+	Name    string   `json:"name"`
+	Of      string   `json:"of"`      // the owner that is followed, or the server name of the catalog
+	Service string   `json:"service"` // its name
+	Ports   []uint16 `json:"ports"`
+	Answer  string   `json:"answer,omitempty"` // of a consumer: live or stale, or why the name is answered otherwise
+}
+
+// mostAsked is how many names a consumer is asked about one after the other.
+const mostAsked = 200
+
+// Leads returns the names that lead to an IP address: of services, and of their instances. A
+// consumer says of each, up to a bound, whether it is answered with the address.
+func (e *Endpoint) Leads(ctx context.Context, ip netip.Addr) ([]Lead, error) {
+	filter, err := NewFilter("", nil, ip.String())
+	if err != nil {
+		return nil, err
+	}
+	reported, _, err := e.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names, err := e.Names(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	var leads []Lead
+	for _, of := range names {
+		if _, err := e.Find(ctx, of, filter, func(found []Found) error {
+			for i := range found {
+				leads = append(leads, filter.lead(&found[i])...)
+			}
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+	}
+	if reported.Role != status.Consumer {
+		return leads, nil
+	}
+	for i := range leads {
+		if leads[i].Answer = "not asked"; i >= mostAsked {
+			continue
+		}
+		if leads[i].Answer, err = e.answer(ctx, leads[i].Name, ip); err != nil {
+			return nil, err
+		}
+	}
+	return leads, nil
+}
+
+// lead returns the names of a service that lead to the address of the filter.
+func (f *Filter) lead(s *Found) (leads []Lead) {
+	add := func(name string, reached func(federation.Endpoint) bool) {
+		lead := Lead{Name: name, Of: s.Of, Service: s.Name}
+		for _, e := range s.Decoded.Endpoints {
+			if f.leads(e) && reached(e) && !slices.Contains(lead.Ports, e.Port) {
+				lead.Ports = append(lead.Ports, e.Port)
+			}
+		}
+		if len(lead.Ports) > 0 {
+			leads = append(leads, lead)
+		}
+	}
+	add(s.FQDN(), func(federation.Endpoint) bool { return true })
+	for _, in := range s.Decoded.Instances {
+		if in.Unnamed || in.ID == "" || strings.ContainsAny(in.ID, ". ") {
+			continue // it has no name of its own
+		}
+		chosen := slices.ContainsFunc(s.Decoded.Endpoints, func(e federation.Endpoint) bool { return in.Selects(e.Labels) })
+		add(strings.ToLower(in.ID)+"."+s.FQDN(), func(e federation.Endpoint) bool { return !chosen || in.Selects(e.Labels) })
+	}
+	return leads
+}
+
+// answer says whether a consumer answers a name with an address.
+func (e *Endpoint) answer(ctx context.Context, name string, ip netip.Addr) (string, error) {
+	qtype := "A"
+	if ip.Is6() {
+		qtype = "AAAA"
+	}
+	why, _, err := e.Why(ctx, name+".", qtype)
+	if err != nil {
+		return "", err
+	}
+	said := "no zone has it"
+	for i := range why.Answers {
+		a := &why.Answers[i]
+		if slices.ContainsFunc(a.Records, func(record string) bool { return strings.HasSuffix(record, "\t"+ip.String()) }) {
+			return plain(string(a.Verdict)), nil
+		}
+		said = "other addresses"
+		if a.Rcode != "NOERROR" || len(a.Records) == 0 {
+			said = plain(a.Rcode) + ", " + plain(string(a.Verdict))
+		}
+	}
+	return said, nil
+}
+
+// Cells returns the lead as cells of a table: name, catalog, service, ports and the answer.
+func (l *Lead) Cells() []string {
+	const most = 8
+	ports := printable.Few(l.Ports, most, ",", func(p uint16) string { return strconv.Itoa(int(p)) })
+	return []string{plain(l.Name), catalogName(l.Of), printable.Text(l.Service), ports, l.Answer}
+}

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/watch/tty"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
+)
+
+// overviewOptions are the flags of status.
+type overviewOptions struct {
+	statusOptions
+
+	details, watch, check bool
+	interval              time.Duration
+}
+
+func statusCommand(ctx context.Context) *cobra.Command {
+	o := overviewOptions{interval: 2 * time.Second}
+	command := o.asking(&cobra.Command{
+		Use:   "status",
+		Short: "Show how a running CoreDNS or owner is doing",
+		Long: `status shows a process in a table, the worst first. Of a CoreDNS with the plugin
+it has a line for each owner, of an owner one for each catalog and source. A level
+is well, look (by day: names are still answered) or act (now: names are missing, or
+will be). What is worst is explained below, with what to do. --details has all
+there is to say.
+
+--check is for monitoring systems. It prints a line with performance data, and one
+for each thing that is not well. The exit code is 0 for well, 1 for look, 2 for act
+and where no process answers, and 3 where it is not known: the command is called in
+a wrong way, or what answers is something else.
+
+The process must have the status endpoint, 'status' in its configuration.`,
+		Example: `  federationctl status
+  federationctl status --check --timeout 10s`,
+		Args: none("name the endpoint with --at"),
+	}, outputFlag, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
+		switch {
+		case o.check && (o.watch || o.details):
+			return errors.New("--check cannot be used with --watch or --details")
+		case o.check:
+			return o.checked(ctx, e, out)
+		case o.watch:
+			return o.follow(ctx, e, out)
+		}
+		_, err := o.show(ctx, e, out, out)
+		return err
+	})
+	flags := command.Flags()
+	flags.BoolVar(&o.details, "details", false, "show all there is to say")
+	flags.BoolVar(&o.watch, "watch", false, "show it anew until interrupted; where it is no terminal, when something has changed")
+	positiveFlag(command, &o.interval, "interval", "`time` from one look to the next of --watch")
+	flags.BoolVar(&o.check, "check", false, "print a line for a monitoring system, and exit with 0, 1, 2 or 3")
+	return command
+}
+
+// show writes a status, in the form for a terminal if that is one.
+func (o *overviewOptions) show(ctx context.Context, e *inspect.Endpoint, terminal, out io.Writer) (*inspect.Overview, error) {
+	reported, sent, err := e.Status(ctx)
+	if err != nil {
+		return nil, failure(err)
+	}
+	overview := inspect.NewOverview(reported)
+	return overview, o.write(out, sent, nil, func() string {
+		if !o.details {
+			width := tty.Width(terminal)
+			if width == 0 {
+				width = printable.LineWidth
+			}
+			return overview.Table(width, tty.HasColours(terminal))
+		}
+		var text strings.Builder
+		_ = status.WriteStatus(&text, reported) // a Builder takes everything
+		return text.String()
+	}, overview.Names()...)
+}
+
+// follow shows a status until ctx ends, also one of a process that is away for a while. A
+// terminal is written anew each time, anything else when something has changed.
+func (o *overviewOptions) follow(ctx context.Context, e *inspect.Endpoint, out io.Writer) error {
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	reading.Go(func() {
+		if err := tty.AwaitUnread(ctx, out); err != nil {
+			cancel(err)
+		}
+	})
+	tick := time.NewTicker(o.interval)
+	defer tick.Stop()
+	var shown *inspect.Overview
+	for begun, trouble := false, ""; ; {
+		var text bytes.Buffer
+		overview, err := o.show(ctx, e, out, &text)
+		if ctx.Err() != nil {
+			return nil
+		}
+		said := ""
+		if err != nil {
+			overview, said = &inspect.Overview{}, err.Error()
+			fmt.Fprintln(&text, printable.Wrap("no answer: "+said, max(tty.Width(out), printable.LineWidth), "  "))
+		}
+		switch {
+		case tty.CanUpdate(out):
+			text.WriteString("\x1b[J") // what is left below
+			_, err = out.Write(append([]byte("\x1b[H"), bytes.ReplaceAll(text.Bytes(), []byte("\n"), []byte("\x1b[K\n"))...))
+		case !begun || said != trouble || !overview.Same(shown):
+			if begun && printable.IsTable(o.output) {
+				fmt.Fprintln(out)
+			}
+			_, err = text.WriteTo(out)
+		default:
+			err = nil
+		}
+		if err != nil {
+			return failure(err)
+		}
+		begun, shown, trouble = true, overview, said
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// checked writes what a monitoring system reads, and returns its exit code.
+func (o *overviewOptions) checked(ctx context.Context, e *inspect.Endpoint, out io.Writer) error {
+	reported, sent, err := e.Status(ctx)
+	if err != nil {
+		code := inspect.Unknown
+		if _, away := errors.AsType[*inspect.UnreachableError](err); away {
+			code = inspect.Critical
+		}
+		fmt.Fprintln(out, inspect.CheckLine(code, err.Error()))
+		return ended(code)
+	}
+	overview := inspect.NewOverview(reported)
+	text, code := overview.Check()
+	if err := o.write(out, sent, nil, func() string { return text }, overview.Names()...); err != nil {
+		return ended(inspect.Unknown)
+	}
+	return ended(code)
+}

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"iter"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/federation/status/page"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+)
+
+var updateTranscripts = flag.Bool("update-transcripts", false, "write what commands print to testdata/transcripts")
+
+// transcript runs the command lines of a file in testdata/transcripts, each behind "$ ", with
+// the real binary, and compares what it prints with what stands below them. Addresses that
+// differ from run to run have names, as in "AT=http://...".
+func transcript(t *testing.T, name, dir string, environment map[string]string) {
+	t.Helper()
+	path := must.Get(filepath.Abs(filepath.Join("testdata", "transcripts", name+".txt")))(t)
+	want := string(must.Get(os.ReadFile(path))(t))
+	long := regexp.MustCompile(`^(\{|federationctl: |FEDERATION |act: |look: )`) // for programs, or as long as what they are about
+	var got strings.Builder
+	for line := range strings.Lines(want) {
+		script, is := strings.CutPrefix(line, "$ ")
+		if !is {
+			continue
+		}
+		for variable, text := range environment {
+			t.Setenv(variable, text)
+		}
+		code, stdout, stderr := shell(t, dir, script)
+		for output := range strings.Lines(stdout + stderr) {
+			if text := strings.TrimSuffix(output, "\n"); len(text) > 80 && !long.MatchString(text) {
+				t.Errorf("%s prints a line of %d characters: %s", strings.TrimSpace(script), len(text), text)
+			}
+		}
+		fmt.Fprintf(&got, "%s%s%s", line, stdout, stderr)
+		if code != 0 {
+			fmt.Fprintf(&got, "[exit code %d]\n", code)
+		}
+		got.WriteByte('\n')
+	}
+	text := strings.TrimSuffix(got.String(), "\n")
+	for variable, address := range environment {
+		text = strings.ReplaceAll(text, address, variable)
+	}
+	for _, mask := range [][2]string{
+		{`serve \S+ \(.*\)`, "serve VERSION"},
+		{`127\.0\.0\.1:\d+`, "ADDRESS"},
+		{`running for \d+ (s|min)`, "running for TIME"},
+		{`expires in \d+ h( \d+ min)?`, "expires in TIME"},
+		{`20\d\d-\d\d-\d\dT[0-9:.]+Z`, "TIME"},
+	} {
+		text = regexp.MustCompile(mask[0]).ReplaceAllString(text, mask[1])
+	}
+	if *updateTranscripts {
+		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
+	} else if diff := cmp.Diff(want, text); diff != "" {
+		t.Errorf("%s (-want +got); after a change that is meant, run the test with -update-transcripts:\n%s", path, diff)
+	}
+}
+
+// manyOwners is a CoreDNS that follows owners in several states.
+type manyOwners struct {
+	asked
+
+	owners []status.FollowedOwner
+	worse  atomic.Bool // than the first of them is
+}
+
+func (m *manyOwners) Status() status.Status {
+	s := m.asked.Status()
+	s.Owners, s.Began = m.owners, askedAt.Add(-72*time.Hour)
+	if !m.worse.Load() && len(s.Owners) == 2 {
+		s.Owners = s.Owners[:1]
+	}
+	return s
+}
+
+func (m *manyOwners) Services(_ context.Context, of string, q status.Query) (status.Services, error) {
+	found := status.Services{Of: of, Total: len(m.services), Services: []status.Service{}}
+	if of != m.owners[0].ID {
+		found.Total = 0
+		return found, nil
+	}
+	for _, encoded := range m.services {
+		s := encoded.Service()
+		if s.Name <= q.After || !status.Matches(s, q.Match) {
+			continue
+		}
+		if len(found.Services) == 1 { // one a page, whatever the limit is
+			found.Next = found.Services[0].Name
+			break
+		}
+		reported, err := status.NewService(s, askedAt, s.Name == "api")
+		if err != nil {
+			return found, err
+		}
+		found.Services = append(found.Services, reported)
+	}
+	return found, nil
+}
+
+func (m *manyOwners) Why(ctx context.Context, name string, qtype uint16) (status.Why, error) {
+	why, err := m.asked.Why(ctx, name, qtype)
+	if name == "shop.fed.example." {
+		a := &why.Answers[0]
+		a.Verdict, a.Rcode, a.Is, a.Records = status.Live, "NOERROR", "service", []string{name + "\t30\tIN\tA\t192.0.2.10"}
+		a.Holder = &status.Holder{Owner: m.owners[0].ID, Service: "shop", FQDN: name, Updated: askedAt}
+	}
+	return why, err
+}
+
+func (m *manyOwners) Catalog(string) (iter.Seq2[status.Service, error], error) {
+	return m.asked.Catalog("")
+}
+
+// followed returns owners in each state.
+func followed() []status.FollowedOwner {
+	ago := func(d time.Duration) time.Time { return askedAt.Add(-d) }
+	in := askedAt.Add
+	return []status.FollowedOwner{
+		{ID: "mesh-a.example:8008", State: "synced", Since: ago(50 * time.Hour), Known: true, Services: 123456, Instances: 200000, Octets: 61 << 20, Retention: "24h0m0s"},
+		{ID: "mesh-b.example:8008", State: "stale", Since: ago(2 * time.Hour), Known: true, Services: 1, Stale: 1, Retention: "24h0m0s", Lost: ago(2 * time.Hour), Expires: in(22 * time.Hour), Failure: "Unavailable: connection refused", Remedy: "check that the owner runs", NextAttempt: in(4 * time.Second)},
+		{ID: "mesh-c.example:8008", State: "expired", Since: ago(40 * time.Minute), Known: true, Retention: "1h0m0s", Failure: "Unavailable: connection refused", Lost: ago(100 * time.Minute)},
+		{ID: "mesh-d.example:8008", State: "synced", Since: ago(297 * time.Second), Known: true, Services: 12, NotAdmitted: 2, Retention: "24h0m0s"},
+		{ID: "mesh-west.prod.example.org:8008", State: "connecting", Since: ago(9 * time.Second), Retention: "24h0m0s", Failure: "Unavailable: no such host"},
+		{ID: "mesh-e.example:8008", State: "parked", Since: ago(time.Hour), Known: true, Retention: "24h0m0s", Failure: "Unauthenticated: not allowed"},
+	}
+}
+
+// statusAt serves the status of a process until the test ends, and returns its URL.
+func statusAt(t *testing.T, source page.Source) string {
+	t.Helper()
+	server := httptest.NewServer(page.Handler(source))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// TestTranscriptsOfConsumer has what the commands print of a CoreDNS in trouble, one that is
+// well, and none.
+func TestTranscriptsOfConsumer(t *testing.T) {
+	services := catalogfile.Parse([]byte(transcribed), wire.AnyAddress())
+	must.Do(t, services.Err())
+	slices.SortFunc(services.Services, func(a, b *wire.Encoded) int { return strings.Compare(a.Name(), b.Name()) })
+	all := followed()
+	look := &manyOwners{asked: asked{services.Services}, owners: all[:2]}
+	look.worse.Store(true)
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	transcript(t, "consumer", t.TempDir(), map[string]string{
+		"BAD":  statusAt(t, &manyOwners{asked: asked{services.Services}, owners: all}),
+		"WELL": statusAt(t, &manyOwners{asked: asked{services.Services}, owners: all[:1]}),
+		"LOOK": statusAt(t, look),
+		"GONE": gone.URL, "OTHER": statusAt(t, nothing{}),
+	})
+}
+
+// nothing is an endpoint of something else.
+type nothing struct{ page.Source }
+
+func (nothing) Status() status.Status { return status.Status{} }
+
+const transcribed = `services:
+- name: shop
+  fqdn: shop.fed.example
+  labels: {team: storefront, tier: gold}
+  endpoints:
+  - {address: 192.0.2.10, port: 443, labels: [stable]}
+  - {address: "2001:db8::10", port: 443}
+  - {address: 192.0.2.11, port: 8443, labels: [canary]}
+  - {address: 192.0.2.12, port: 8443, labels: [canary]}
+  instances:
+  - {id: v1, protocol: HTTPS, endpointSelector: [stable]}
+  - {id: v2, protocol: HTTPS, endpointSelector: [canary]}
+- name: api
+  fqdn: api.fed.example
+  labels: {team: platform}
+  endpoints: [{address: 192.0.2.20, port: 80}, {address: gw.example.net, port: 81}]
+  instances: [{id: v1, protocol: HTTP}]
+`
+
+// TestTranscriptsOfOwner has what they print of an owner, which is a real process.
+func TestTranscriptsOfOwner(t *testing.T) {
+	dir := pkiIn(t)
+	write(t, filepath.Join(dir, "catalog.yaml"), transcribed)
+	command := shellCommand(t.Context(), t, dir, "exec federationctl serve --allow-any --catalog catalog.yaml --listen 127.0.0.1:0 --status 127.0.0.1:0 --cert owner.pem --key owner-key.pem --ca ca.pem")
+	lines := startWithOutput(t, command)
+	t.Cleanup(func() {
+		_ = command.Process.Kill()
+		for lines.Scan() { // to the end
+		}
+		_ = command.Wait()
+	})
+	at := ""
+	for at == "" && lines.Scan() {
+		if address, is := strings.CutPrefix(lines.Text(), "status on "); is {
+			at = "http://" + address
+		}
+	}
+	if at == "" {
+		t.Fatal("the owner does not say where its status is")
+	}
+	transcript(t, "owner", dir, map[string]string{"FEDERATION_AT": at})
+}
+
+// TestStatusWatch follows a process that gets worse, and then goes: what has not changed is
+// not printed again.
+func TestStatusWatch(t *testing.T) {
+	source := &manyOwners{owners: followed()[:2]}
+	server := httptest.NewServer(page.Handler(source))
+	t.Cleanup(server.Close)
+	r := background(t, "status", "--watch", "--interval", "1ms", "--at", server.URL)
+	says := func(want ...string) {
+		t.Helper()
+		for _, text := range want {
+			if line := r.line(); !strings.HasPrefix(line, text) || text == "" && line != "" {
+				t.Fatalf("%q does not begin with %q", line, text)
+			}
+		}
+	}
+	says("CoreDNS with federation v1.2.3, running for 3 days: well", "", "LEVEL", "well   mesh-a")
+	source.worse.Store(true)
+	says("", "CoreDNS with federation v1.2.3, running for 3 days: look", "", "LEVEL", "look   mesh-b", "well   mesh-a")
+	line := r.line()
+	for !strings.HasPrefix(line, "  to do:") {
+		line = r.line()
+	}
+	server.Close()
+	for line != "" {
+		line = r.line()
+	}
+	says("no answer: http://127.0.0.1")
+	if code := r.stop(); code != exitDone {
+		t.Errorf("exit code %d", code)
+	}
+}
