@@ -170,7 +170,7 @@ func TestExportsAndSources(t *testing.T) {
 			t.Errorf("received %q, expected %q", got, want)
 		}
 	}
-	if code := c.stop(); code != exitDone || !strings.Contains(c.errs.String(), "catalog begins anew") {
+	if code := c.stop(); code != exitDone || !strings.Contains(c.errs.String(), "catalog restarted") {
 		t.Errorf("serve ended with exit code %d; standard error:\n%s", code, c.errs)
 	}
 }

@@ -345,8 +345,7 @@ func (p *Publisher) change(next *plan) {
 		"sources", sources)
 	for _, n := range next.catalogs {
 		if n.anew {
-			p.logger.Warn("catalog begins anew: who is told of what has changed, and a source is left out that was not for all of them; its consumers come back",
-				"catalog", shown(n.ServerName))
+			p.logger.Warn("catalog restarted: its exports changed and a source was removed; consumers will reconnect", "catalog", shown(n.ServerName))
 		}
 	}
 	if len(next.waiting) > 0 {
