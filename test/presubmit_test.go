@@ -50,7 +50,7 @@ var wings = map[string]wing{
 	"federation":          {nil, 650},
 	"internal":            {[]string{"federation"}, 1205},
 	"proto":               {nil, 130},
-	"federation/mtls":     {[]string{"federation", "internal"}, 1260},
+	"federation/mtls":     {[]string{"federation", "internal"}, 1275},
 	"federation/wire":     {[]string{"federation", "proto"}, 1815},
 	"federation/policy":   {[]string{"federation", "federation/wire"}, 1200},
 	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2340},

@@ -365,6 +365,31 @@ func TestConfigChange(t *testing.T) {
 	}
 }
 
+// TestConfigIdentity has the identity come from other files while the owner runs. Files that cannot
+// be used change nothing.
+func TestConfigIdentity(t *testing.T) {
+	c := serveConfig(t, ownerText, map[string]string{"catalog.yaml": oneService("a")})
+	open := c.gets(c.as("consumer", "owner.example"), "UPSERT a")
+	other := *c
+	other.dir = pkiIn(t)
+	write(t, c.file, strings.Replace(ownerText, "cert: owner.pem", "cert: none.pem", 1))
+	c.shows("", "broken: config: configuration file "+c.file+": certificate: stat "+filepath.Join(c.dir, "none.pem"))
+	c.gets(c.as("consumer", "owner.example"), "UPSERT a")
+
+	text := ownerText
+	for _, name := range []string{"owner.pem", "owner-key.pem", "ca.pem"} {
+		text = strings.Replace(text, " "+name, " "+filepath.Join(other.dir, name), 1)
+	}
+	write(t, c.file, text)
+	if code := open.ends(); code != codes.Unavailable {
+		t.Errorf("the stream of a consumer of the authority before ended with %v, expected Unavailable", code)
+	}
+	other.gets(other.as("consumer", "owner.example"), "UPSERT a")
+	if code := c.stop(); code != exitDone {
+		t.Errorf("serve ended with exit code %d; standard error:\n%s", code, c.errs)
+	}
+}
+
 // TestConfigRefused has configurations with which an owner does not start.
 func TestConfigRefused(t *testing.T) {
 	t.Chdir(pkiIn(t))

@@ -246,9 +246,17 @@ func TestSPIFFEAgentAway(t *testing.T) {
 		t.Error("there is a metric of a certificate")
 	}
 
-	// Where the identity comes from waits for a restart.
+	// Another agent, and then files, take its place.
 	write(t, c.file, strings.Replace(text, "nowhere", "elsewhere", 1))
-	c.shows("", "new values wait for a restart: identity.spiffe\n")
+	c.shows("readyz", "from the SPIFFE agent at unix:///elsewhere/agent.sock\n")
+	write(t, c.file, ownerText)
+	eventually(t, func() string {
+		if code, body := c.get("readyz"); code != http.StatusOK {
+			return "/readyz is " + body
+		}
+		return ""
+	})
+	c.gets(c.as("consumer", "owner.example"), "UPSERT a")
 	if code := c.stop(); code != exitDone || !strings.Contains(c.errs.String(), "the SPIFFE agent is away") {
 		t.Errorf("serve ended with exit code %d; standard error:\n%s", code, c.errs)
 	}

@@ -59,7 +59,7 @@ func (g guarded) shake(
 ) (net.Conn, credentials.AuthInfo, error) {
 	m := g.source.material.Load() // once, so that a handshake sees one generation
 	if !m.held() {
-		return nil, nil, g.source.agent.missing()
+		return nil, nil, m.agent.missing()
 	}
 	c := &connection{Conn: raw, source: g.source, usage: g.usage}
 	secured, info, err := handshake(c, g.config(m))
@@ -92,7 +92,7 @@ func (s *Source) add(c *connection, m *material) error {
 			return nil
 		}
 		s.judging.Unlock() // as verifying takes a while
-		if !c.trusted(now.trust.timeless()) {
+		if !now.alike(m) || !c.trusted(now.trust.timeless()) {
 			return errDistrusted
 		}
 		m = now
@@ -121,14 +121,14 @@ func (s *Source) replace(m *material) (old *material, ended int) {
 	s.judging.Lock()
 	old = s.material.Swap(m)
 	var open map[*connection]struct{}
-	if !old.trust.equal(&m.trust) {
+	if !old.alike(m) || !old.trust.equal(&m.trust) {
 		open = maps.Clone(s.open)
 	}
 	s.judging.Unlock()
 	close(old.replaced) // after the swap: whoever waits for it finds the new material
 	trust := m.trust.timeless()
 	for c := range open {
-		if !c.trusted(trust) && s.remove(c) {
+		if (!old.alike(m) || !c.trusted(trust)) && s.remove(c) {
 			c.end(errDistrusted)
 			ended++
 		}

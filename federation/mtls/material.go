@@ -22,8 +22,21 @@ type material struct {
 	expiry      time.Time       // of the first certificate of the chain to expire
 	trust       trust
 	sum         [sha256.Size]byte
+	agent       *agent        // that has issued the certificate, or is to; nil: it is from files
 	replaced    chan struct{} // closed when newer material is in use
 }
+
+// ids returns the identities that a certificate carries, as far as they count: in a
+// federation of trust domains an authority could write any DNS name.
+func (m *material) ids(certificate *x509.Certificate) []federation.ID {
+	if m.agent != nil {
+		return spiffeIDs(certificate)
+	}
+	return PeerIDs(certificate)
+}
+
+// alike reports whether both are from files, or both from an agent.
+func (m *material) alike(other *material) bool { return (m.agent == nil) == (other.agent == nil) }
 
 // held reports whether there is a certificate.
 func (m *material) held() bool { return len(m.certificate.Certificate) > 0 }

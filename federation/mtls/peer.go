@@ -36,7 +36,7 @@ func (p Peer) IDs() []federation.ID {
 	case len(p.State.PeerCertificates) == 0:
 		return nil
 	case p.connection != nil:
-		return p.connection.source.ids(p.State.PeerCertificates[0])
+		return p.connection.source.material.Load().ids(p.State.PeerCertificates[0])
 	}
 	return PeerIDs(p.State.PeerCertificates[0])
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
 )
 
@@ -30,19 +29,15 @@ const (
 // Source is the certificate, the key and the CA bundle of a party, as its origin gives
 // them now. It is safe for concurrent use.
 type Source struct {
-	// read-only after Open
-	logger *slog.Logger
-	files  Files       // where there is no agent
-	watch  *file.Watch // of the files
-	agent  *agent      // nil for files
-
+	logger   *slog.Logger             // read-only after Open
 	material atomic.Pointer[material] // in use; replaced by replace
+	origin   atomic.Pointer[origin]   // changed while mu is held
 
 	judging sync.Mutex               // held while material is replaced
 	open    map[*connection]struct{} // which were judged by it; guarded by judging
 	grace   time.Duration            // guarded by judging
 
-	mu     sync.Mutex // held by Reload
+	mu     sync.Mutex // held by whoever has material that is to be used
 	broken string     // why the files cannot be used, as logged; guarded by mu
 }
 
@@ -52,30 +47,34 @@ type Origin struct {
 	SPIFFE SPIFFE // instead of Files, where its Socket is set
 }
 
+// origin is an Origin that a Source follows.
+type origin struct {
+	// read-only
+	files Files       // where there is no agent
+	watch *file.Watch // of the files
+	agent *agent      // nil for files
+
+	mu   sync.Mutex
+	left bool                             // another one has taken its place; guarded by mu
+	runs map[*context.CancelFunc]struct{} // of Source, that follow it; guarded by mu
+}
+
 // Open returns a Source of what the origin gives. From files it reads them, as Load does.
 // For a SPIFFE agent it fails only for what can never work, such as a socket that is no
 // address: handshakes fail until Run has got the first certificate from the agent.
 // Without a logger nothing is logged.
 func Open(o Origin, logger *slog.Logger) (*Source, error) {
-	if o.SPIFFE.Socket == "" {
-		return Load(o.Files, logger)
-	}
-	agent, err := o.SPIFFE.agent()
-	if err != nil {
-		return nil, err
-	}
-	s := newSource(&material{replaced: make(chan struct{})}, logger)
-	s.agent = agent
-	return s, nil
-}
-
-func newSource(m *material, logger *slog.Logger) *Source {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Source{logger: logger, open: make(map[*connection]struct{}), grace: DefaultGrace}
+	of, m, err := s.openOrigin(o)
+	if err != nil {
+		return nil, err
+	}
+	s.origin.Store(of)
 	s.material.Store(m)
-	return s
+	return s, nil
 }
 
 // Load reads and checks the files. Its errors name the file and what is wrong:
@@ -83,21 +82,55 @@ func newSource(m *material, logger *slog.Logger) *Source {
 // certificate, the certificate or the whole CA bundle is expired or not valid
 // yet. Without a logger nothing is logged.
 func Load(files Files, logger *slog.Logger) (*Source, error) {
-	m, err := files.read(time.Now())
+	return Open(Origin{Files: files}, logger)
+}
+
+// openOrigin opens an origin, and returns what it gives now: of an agent nothing.
+func (s *Source) openOrigin(o Origin) (*origin, *material, error) {
+	of := &origin{files: o.Files, runs: make(map[*context.CancelFunc]struct{})}
+	if o.SPIFFE.Socket == "" {
+		of.watch = s.newWatch(o.Files, nil)
+		m, err := o.Files.read(time.Now())
+		return of, m, err
+	}
+	var err error
+	of.agent, err = o.SPIFFE.agent()
+	return of, &material{agent: of.agent, replaced: make(chan struct{})}, err
+}
+
+// Prepare opens another origin, as Open does, and returns what has the Source follow it in
+// the place of the one before. What files have is used at once then. Until a SPIFFE agent
+// has issued the first certificate, that of before stays in use.
+//
+// Where an agent takes the place of files, or files that of an agent, all connections end
+// with the new certificate: the identities of a peer are others.
+func (s *Source) Prepare(o Origin) (use func(), err error) {
+	next, m, err := s.openOrigin(o)
 	if err != nil {
 		return nil, err
 	}
-	s := newSource(m, logger)
-	s.files = files
-	s.watch = s.newWatch(nil)
-	return s, nil
+	return func() { s.adopt(next, m) }, nil
+}
+
+// adopt has the Source follow another origin, which gives m now.
+func (s *Source) adopt(next *origin, m *material) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.origin.Swap(next)
+	s.broken = ""
+	if next.agent == nil {
+		s.use(m, "file", next.files.Cert)
+	} else if !s.material.Load().held() {
+		s.replace(m)
+	}
+	before.leave()
 }
 
 // newWatch returns what follows the files. In tests, events take the place of the
 // system's notifications.
-func (s *Source) newWatch(events <-chan fsnotify.Event) *file.Watch {
+func (s *Source) newWatch(files Files, events <-chan fsnotify.Event) *file.Watch {
 	return file.NewWatch(file.WatchConfig{
-		Paths:    []string{s.files.Cert, s.files.Key, s.files.CA},
+		Paths:    []string{files.Cert, files.Key, files.CA},
 		Interval: pollInterval,
 		Quiet:    burst,
 		Patience: burst,
@@ -120,11 +153,40 @@ func (s *Source) newWatch(events <-chan fsnotify.Event) *file.Watch {
 // It may run several times at once, as a consumer and an owner of one process may
 // share a Source: the origin is followed until the last of the Runs ends.
 func (s *Source) Run(ctx context.Context) error {
-	if s.agent != nil {
-		s.agent.run(ctx, s)
-		return nil
+	for ctx.Err() == nil {
+		s.origin.Load().follow(ctx, s)
 	}
-	return s.watch.Run(ctx)
+	return nil
+}
+
+// follow follows the origin for a Source until ctx ends, or another origin has taken its place.
+func (o *origin) follow(ctx context.Context, s *Source) {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	o.mu.Lock()
+	left := o.left
+	o.runs[&end] = struct{}{}
+	o.mu.Unlock()
+	switch {
+	case left:
+	case o.agent != nil:
+		o.agent.run(ctx, s)
+	default:
+		_ = o.watch.Run(ctx) // it returns nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.runs, &end)
+}
+
+// leave ends all that follow the origin.
+func (o *origin) leave() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.left = true
+	for end := range o.runs {
+		(*end)()
+	}
 }
 
 // logWatching logs that a directory cannot be watched, or that all of them are
@@ -141,28 +203,34 @@ func (s *Source) logWatching(err error) {
 // the place of the material in use if it is new and good. With a SPIFFE agent there are
 // none, and it does nothing.
 func (s *Source) Reload() {
-	if s.agent != nil {
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m, err := s.files.read(time.Now())
-	s.logReading(err)
-	if err != nil || m.sum == s.material.Load().sum {
+	o := s.origin.Load()
+	if o.agent != nil {
 		return
 	}
-	s.use(m, "file", s.files.Cert)
+	m, err := o.files.read(time.Now())
+	s.logReading(err)
+	if err == nil {
+		s.use(m, "file", o.files.Cert)
+	}
 }
 
-// use puts m in the place of the material in use. origin says in the log where it is from.
+// use puts m in the place of the material in use, if it is another one. origin says in the log
+// where it is from. The caller holds the lock.
 func (s *Source) use(m *material, origin ...any) {
+	if m.sum == s.material.Load().sum {
+		return
+	}
 	old, ended := s.replace(m)
 	text := "certificates changed; the new ones are used from the next handshake on"
 	if !old.held() {
 		text = "the first certificate is here"
 	}
 	s.logger.Info(text, append(origin, "expires", m.expiry)...)
-	if ended > 0 {
+	if ended > 0 && !old.alike(m) {
+		s.logger.Warn("connections end: the identity has another kind of origin, by which peers have other identities", append(origin, "connections", ended)...)
+	} else if ended > 0 {
 		s.logger.Warn("connections end: the CA bundle has no authority of their peers' certificates any more", append(origin, "connections", ended)...)
 	}
 }
@@ -195,10 +263,10 @@ func (s *Source) Expiry() (certificate, ca time.Time) {
 // Missing returns why there is no certificate yet, which only a SPIFFE agent can cause: it
 // names the agent. It is nil once there is one.
 func (s *Source) Missing() error {
-	if s.material.Load().held() {
-		return nil
+	if m := s.material.Load(); !m.held() {
+		return m.agent.missing()
 	}
-	return s.agent.missing()
+	return nil
 }
 
 // ForClients reports whether the certificate in use may identify the client of a
@@ -209,13 +277,4 @@ func (s *Source) ForClients() bool {
 	return leaf == nil || len(leaf.ExtKeyUsage)+len(leaf.UnknownExtKeyUsage) == 0 || slices.ContainsFunc(leaf.ExtKeyUsage, func(usage x509.ExtKeyUsage) bool {
 		return usage == x509.ExtKeyUsageAny || usage == x509.ExtKeyUsageClientAuth
 	})
-}
-
-// ids returns the identities that a certificate carries, as far as they count: in a
-// federation of trust domains an authority could write any DNS name.
-func (s *Source) ids(certificate *x509.Certificate) []federation.ID {
-	if s.agent != nil {
-		return spiffeIDs(certificate)
-	}
-	return PeerIDs(certificate)
 }

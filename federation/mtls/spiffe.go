@@ -188,7 +188,9 @@ func (w *watcher) OnX509ContextUpdate(update *workloadapi.X509Context) {
 		return
 	}
 	w.agent.report(w.source, nil)
-	if m.sum != w.source.material.Load().sum {
+	w.source.mu.Lock()
+	defer w.source.mu.Unlock()
+	if w.source.origin.Load().agent == w.agent {
 		w.source.use(m, "id", update.SVIDs[0].ID.String())
 	}
 }
@@ -255,6 +257,7 @@ func (a *agent) material(update *workloadapi.X509Context, now time.Time) (*mater
 		certificate: tls.Certificate{PrivateKey: svid.PrivateKey, Leaf: svid.Certificates[0]},
 		expiry:      firstExpiry(svid.Certificates),
 		trust:       trust{domains: make(map[spiffeid.TrustDomain]*x509bundle.Bundle)},
+		agent:       a,
 		replaced:    make(chan struct{}),
 	}
 	sum := sha256.New()

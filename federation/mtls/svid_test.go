@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"log/slog"
 	"net/url"
 	"strings"
 	"testing"
@@ -63,8 +64,9 @@ func holder(bundles map[string][]*x509.Certificate, leaf *Authority, rest ...*Au
 		domain := spiffeid.RequireTrustDomainFromString(name)
 		m.trust.domains[domain] = x509bundle.FromX509Authorities(domain, authorities)
 	}
-	s := newSource(m, nil)
-	s.agent = &agent{}
+	m.agent = &agent{}
+	s := &Source{logger: slog.New(slog.DiscardHandler), open: make(map[*connection]struct{}), grace: DefaultGrace}
+	s.material.Store(m)
 	return s
 }
 

@@ -77,10 +77,10 @@ func (s *Source) verifyOwner(m *material, chain []*x509.Certificate, serverName 
 	leaf := chain[0]
 	switch {
 	case len(ids) > 0:
-		if !slices.ContainsFunc(s.ids(leaf), func(id federation.ID) bool { return slices.Contains(ids, id) }) {
+		if !slices.ContainsFunc(m.ids(leaf), func(id federation.ID) bool { return slices.Contains(ids, id) }) {
 			return fmt.Errorf("certificate is for %s, not for %v", names(leaf), ids)
 		}
-	case s.agent != nil:
+	case m.agent != nil:
 		return fmt.Errorf("certificate is for %s, and no SPIFFE ID is named that the owner must have", names(leaf))
 	case leaf.VerifyHostname(serverName) != nil:
 		return fmt.Errorf("certificate is for %s, not for %q", names(leaf), serverName)
@@ -122,7 +122,7 @@ func (s *Source) ServerConfig() *tls.Config {
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			m := s.material.Load() // once, so that a handshake sees one generation
 			if !m.held() {
-				return nil, s.agent.missing()
+				return nil, m.agent.missing()
 			}
 			return s.serverConfig(m), nil
 		},
@@ -139,7 +139,7 @@ func (s *Source) serverConfig(m *material) *tls.Config {
 		// one long stream gains nothing from it.
 		SessionTicketsDisabled: true,
 	}
-	if s.agent != nil {
+	if m.agent != nil {
 		// crypto/tls knows one pool for all peers, and not one for each trust domain.
 		config.ClientAuth, config.ClientCAs = tls.RequireAnyClientCert, nil
 		config.VerifyConnection = func(state tls.ConnectionState) error {

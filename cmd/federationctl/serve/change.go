@@ -38,6 +38,7 @@ type plan struct {
 	allowed  *named[[]federation.ID]
 	catalogs []planned
 	rules    map[*registered]*named[*rules.Rules] // of registrations that stay, and have another file of rules
+	identity func()                               // has its origin take the place of the one in effect; nil where that stays
 	waiting  []string                             // keys whose new values wait for a restart
 }
 
@@ -62,6 +63,11 @@ func (p *Publisher) prepare(ctx context.Context, c config.Config) (next *plan, e
 	if p.allowed == nil || c.Allow.File != p.allowed.path {
 		if next.allowed, err = p.openAllowed(ctx, c.Allow.File); err != nil {
 			return nil, Error{"allow.file", err}
+		}
+	}
+	if !reflect.DeepEqual(c.Identity, p.config.Identity) {
+		if next.identity, err = p.identity.Prepare(c.Identity); err != nil {
+			return nil, Error{identityKey(c.Identity), err}
 		}
 	}
 	for i := range c.Catalogs {
@@ -324,6 +330,9 @@ func (p *Publisher) change(next *plan) {
 	gone := p.adopt(next)
 	p.admit()
 	p.server.SetCatalogs(p.registries())
+	if next.identity != nil {
+		next.identity() // when those who lose their place in allow have lost it
+	}
 	for _, c := range gone {
 		c.stop()
 	}
@@ -366,14 +375,12 @@ func (p *Publisher) audit(on bool) {
 // those in effect, and returns the keys of those that differ.
 func (p *Publisher) keep(c *config.Config) []string {
 	differ := map[string]bool{
-		"listen":          c.Listen != p.config.Listen,
-		"metrics":         c.Metrics != p.config.Metrics,
-		"status":          c.Status != p.config.Status,
-		"window":          c.Window != p.config.Window,
-		"identity.files":  c.Identity.Files != p.config.Identity.Files,
-		"identity.spiffe": !reflect.DeepEqual(c.Identity.SPIFFE, p.config.Identity.SPIFFE),
+		"listen":  c.Listen != p.config.Listen,
+		"metrics": c.Metrics != p.config.Metrics,
+		"status":  c.Status != p.config.Status,
+		"window":  c.Window != p.config.Window,
 	}
-	c.Listen, c.Metrics, c.Status, c.Window, c.Identity = p.config.Listen, p.config.Metrics, p.config.Status, p.config.Window, p.config.Identity
+	c.Listen, c.Metrics, c.Status, c.Window = p.config.Listen, p.config.Metrics, p.config.Status, p.config.Window
 	maps.DeleteFunc(differ, func(_ string, differs bool) bool { return !differs })
 	return slices.Sorted(maps.Keys(differ))
 }

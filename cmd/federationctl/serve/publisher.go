@@ -138,7 +138,7 @@ func (p *Publisher) begin(ctx context.Context, c config.Config) (err error) {
 	if p.gate, err = gate.New(gate.Config{Logger: p.logger, TurnedAway: p.away}); err != nil {
 		return Error{Err: err}
 	}
-	p.config.Listen = c.Listen
+	p.config.Listen, p.config.Identity = c.Listen, c.Identity
 	if p.identity, err = mtls.Open(c.Identity, p.logger); err != nil {
 		return Error{identityKey(c.Identity), err}
 	}
