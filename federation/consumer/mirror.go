@@ -86,6 +86,11 @@ type Config struct {
 	// nil.
 	Prepare func(p packed.Service, s *federation.Service) any
 
+	// Scope says of which configurations of the program the catalog has all names, as it was
+	// published last, in words of the program's own. It is kept in the file, and comes back in
+	// Status.Scope. It must not call the Mirror. It may be nil.
+	Scope func() string
+
 	// Accept returns why the services of a stream are not wanted, as they have come through
 	// these owners: before any of it is applied. The stream ends with that, and is not
 	// tried again soon. So does one of which the path cannot be read. It must not call the
@@ -157,6 +162,10 @@ type Status struct {
 	// complete; nil where it could. The text is safe to show.
 	Damage error
 
+	// Scope is what Config.Scope said when the file was saved from which the catalog was restored,
+	// until a catalog is complete; empty where the file does not say it.
+	Scope string
+
 	Resumed bool   // the open or last stream has brought only what differed from what was held
 	Resumes uint64 // how many streams have, since the Mirror was made
 }
@@ -205,6 +214,7 @@ type Mirror struct {
 	resumed     bool
 	resumes     uint64
 	damage      error
+	scope       string
 	outdated    bool // one of those was set since, or parked or failure
 	heldDigests heldDigests
 	refetch     refetch
@@ -370,11 +380,14 @@ func (m *Mirror) publish(prepared []any) {
 		Prepared: prepared,
 		Status: Status{
 			Summary: m.catalogStatus(), Parked: m.parked, Failure: m.failure, Path: m.path, Resumed: m.resumed, Resumes: m.resumes,
-			Since: m.published.Since, Damage: m.damage,
+			Since: m.published.Since, Damage: m.damage, Scope: m.scope,
 		},
 	}
 	if changes.Status.Known {
 		m.damage, changes.Status.Damage = nil, nil
+	}
+	if changes.Status.State == catalog.Synced {
+		m.scope, changes.Status.Scope = "", ""
 	}
 	if changes.Status.StateName() != m.published.StateName() {
 		changes.Status.Since = m.clock.wallAt

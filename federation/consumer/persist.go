@@ -228,7 +228,11 @@ func (m *Mirror) beginRestore(s *snapshot.Snapshot) bool {
 	for _, t := range []time.Time{s.LastUp, s.Saved} {
 		m.clock.atLeast(t)
 	}
-	return m.catalog.BeginRestore(s.Total, s.LastUp, m.now())
+	begun := m.catalog.BeginRestore(s.Total, s.LastUp, m.now())
+	if begun {
+		m.scope = s.Scope
+	}
+	return begun
 }
 
 // run saves the catalog after changes until ctx ends, and then once more what comes
@@ -303,7 +307,11 @@ func (m *Mirror) snapshot(now time.Time) *snapshot.Snapshot {
 	if !ok {
 		return nil
 	}
-	return &snapshot.Snapshot{Owner: m.config.Name, LastUp: lastUp, Saved: now, Services: services, IDs: ids}
+	s := &snapshot.Snapshot{Owner: m.config.Name, LastUp: lastUp, Saved: now, Services: services, IDs: ids}
+	if m.config.Scope != nil {
+		s.Scope = m.config.Scope()
+	}
+	return s
 }
 
 // save writes the catalog, if there is one.

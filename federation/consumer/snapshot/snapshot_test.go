@@ -96,6 +96,7 @@ func TestRoundTrip(t *testing.T) {
 	for name, s := range map[string]*snapshot.Snapshot{
 		"full":  full,
 		"empty": {Owner: owner, LastUp: lastUp},
+		"scope": {Owner: owner, LastUp: lastUp, Services: full.Services, Scope: "only 7f3a"},
 		"IDs":   {Owner: owner, LastUp: lastUp, Services: full.Services, IDs: map[string]string{"web": "7f3a"}},
 		"none":  {Owner: owner, LastUp: lastUp, Services: full.Services, IDs: map[string]string{}},
 		"saved": {Owner: owner, LastUp: lastUp, Saved: lastUp.Add(time.Hour)},

@@ -231,9 +231,7 @@ func (a *Agent) Retain(configurations []any) {
 // detachAll returns the owners that are left.
 func (a *Agent) detachAll(blocks []*Block) (left []*owner) {
 	a.lifecycle.Lock()
-	for _, b := range blocks {
-		left = append(left, a.detach(b)...)
-	}
+	left = a.detach(blocks)
 	a.lifecycle.Unlock()
 
 	for _, o := range left {
@@ -256,19 +254,20 @@ func (a *Agent) detachAll(blocks []*Block) (left []*owner) {
 }
 
 // detach returns the owners that nobody names any more. Their mirrors are about to
-// end.
-func (a *Agent) detach(b *Block) (left []*owner) {
-	i := slices.Index(a.blocks, b)
-	if i < 0 {
-		return nil
+// end. An owner of several of the blocks keeps what each of them publishes, for its file.
+func (a *Agent) detach(blocks []*Block) (left []*owner) {
+	blocks = slices.DeleteFunc(slices.Clone(blocks), func(b *Block) bool { return !slices.Contains(a.blocks, b) })
+	gone := func(b *Block) bool { return slices.Contains(blocks, b) }
+	a.blocks = slices.DeleteFunc(a.blocks, gone)
+	var named, stay []*owner
+	for _, b := range blocks {
+		named = append(named, b.owners...)
 	}
-	a.blocks = slices.Delete(a.blocks, i, i+1)
-	var stay []*owner
-	for _, o := range b.owners {
+	for _, o := range named {
 		if slices.Contains(left, o) || slices.Contains(stay, o) {
 			continue // it is named twice
 		}
-		o.claims = slices.DeleteFunc(o.claims, func(c *claim) bool { return c.block == b })
+		o.claims = slices.DeleteFunc(o.claims, func(c *claim) bool { return gone(c.block) })
 		if len(o.claims) > 0 {
 			stay = append(stay, o)
 			continue
@@ -279,16 +278,20 @@ func (a *Agent) detach(b *Block) (left []*owner) {
 	}
 	a.ending += len(left)
 	a.show()
-	a.do(func() { a.attached = slices.DeleteFunc(a.attached, func(other *Block) bool { return other == b }) })
+	if len(blocks) > 0 {
+		a.do(func() { a.attached = slices.DeleteFunc(a.attached, gone) })
+	}
 	for _, o := range left {
-		o.withdraw(b)
+		o.withdraw(gone)
 	}
 	for _, o := range stay {
-		o.withdraw(b)
+		o.withdraw(gone)
 		o.configure()
 		o.subscribe()
 	}
-	close(b.detached)
+	for _, b := range blocks {
+		close(b.detached)
+	}
 	return left
 }
 

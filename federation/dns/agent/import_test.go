@@ -446,9 +446,9 @@ func TestRestartImportsLess(t *testing.T) {
 		w.agent.Detach(b)
 		stop()
 		for _, tc := range []struct{ texts, a, b, c string }{
-			{"", "192.0.2.1 30 stale", "192.0.2.2 30 stale", "NXDOMAIN"},
-			{"a.fed.example c.fed.example", "192.0.2.1 30 stale", "NXDOMAIN", "NXDOMAIN"},
-			{"", "192.0.2.1 30 stale", "NXDOMAIN", "NXDOMAIN"}, // it is gone from the file
+			{"", "192.0.2.1 30 stale", "192.0.2.2 30 stale", "SERVFAIL"}, // it was left out, and may be wanted now
+			{"a.fed.example c.fed.example", "192.0.2.1 30 stale", "SERVFAIL", "SERVFAIL"},
+			{"", "192.0.2.1 30 stale", "SERVFAIL", "SERVFAIL"}, // it is gone from the file
 		} {
 			w.start()
 			b := w.attach(config(tc.texts))

@@ -1,10 +1,14 @@
 package agent
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"iter"
 	"maps"
-	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
@@ -17,6 +21,7 @@ import (
 type member struct {
 	block *Block
 	index int
+	scope string // a word for what the block publishes, the same in another process
 
 	// complete is the first generation whose complete catalog has all names of the
 	// block: names that it publishes may have been left out or refused before it came, so
@@ -32,6 +37,43 @@ func (m *member) lacks(s *catalog.Summary) bool {
 	}
 	return m.complete != 0
 }
+
+// The scope of a catalog is the words of the blocks of which it has all names, behind noScope,
+// which is none, or allScope where the owner has sent nothing else.
+const (
+	allScope = "all"
+	noScope  = "only"
+)
+
+// within reports whether a catalog of that scope has all names of the block. One of which the
+// scope is not known counts as such.
+func (m *member) within(scope string) bool {
+	return scope == "" || scope == allScope || slices.Contains(strings.Fields(scope), m.scope)
+}
+
+// rescope notes of which blocks the catalog has all names: of all that there can be, or of these.
+// Without blocks the owner is about to end, and its file is about those that it had.
+func (o *owner) rescope() {
+	if len(*o.members.Load()) == 0 {
+		return
+	}
+	scope := cmp.Or(o.restored, allScope)
+	if omits(&o.status) {
+		words := []string{noScope}
+		for _, m := range *o.members.Load() {
+			if m.complete == 0 {
+				words = append(words, m.scope)
+			}
+		}
+		scope = strings.Join(words, " ")
+	}
+	if scope != *o.scope.Load() {
+		o.scope.Store(&scope)
+	}
+}
+
+// omits reports whether names that the owner has sent are not in its catalog.
+func omits(s *catalog.Summary) bool { return s.Refused > s.Addresses || s.NotImported > 0 }
 
 // tell passes the state of the owner on to the block.
 func (m *member) tell(o *owner) {
@@ -53,6 +95,14 @@ func (o *owner) publish(changes consumer.Changes) {
 	offers := o.prepare(members, &changes)
 	o.agent.do(func() {
 		o.status = changes.Status.Summary
+		if o.restored != changes.Status.Scope {
+			o.restored = changes.Status.Scope
+			for _, m := range *members {
+				if !m.within(o.restored) {
+					m.complete = o.status.Generation + 1
+				}
+			}
+		}
 		for i, m := range *members {
 			for n := range changes.Services {
 				switch change := &changes.Services[n]; change.Op() {
@@ -66,6 +116,7 @@ func (o *owner) publish(changes consumer.Changes) {
 			}
 			m.tell(o)
 		}
+		o.rescope()
 	})
 	o.log.Published(changes.Services, o.agent.now())
 }
@@ -77,7 +128,7 @@ const joinTogether = 512
 // join makes a block publish the owner: it gets the whole catalog, and all changes
 // from there on.
 func (o *owner) join(b *Block, index int) {
-	m := &member{block: b, index: index}
+	m := &member{block: b, index: index, scope: b.config.published(index)}
 	type offered struct {
 		zone.Prepared
 		catalog.Announced
@@ -99,19 +150,21 @@ func (o *owner) join(b *Block, index int) {
 		o.agent.do(func() {
 			put()
 			o.status = s
-			if s.Refused > s.Addresses || s.NotImported > 0 {
+			if omits(&s) || !m.within(o.restored) {
 				m.complete = o.completeFor(m, s.Generation+1)
 			}
 			o.setMembers(append(slices.Clone(*o.members.Load()), m))
 			m.tell(o)
+			o.rescope()
 		})
 	})
 }
 
-// withdraw makes a block no longer publish the owner.
-func (o *owner) withdraw(b *Block) {
+// withdraw makes blocks no longer publish the owner.
+func (o *owner) withdraw(gone func(*Block) bool) {
 	o.agent.do(func() {
-		o.setMembers(slices.DeleteFunc(slices.Clone(*o.members.Load()), func(m *member) bool { return m.block == b }))
+		o.setMembers(slices.DeleteFunc(slices.Clone(*o.members.Load()), func(m *member) bool { return gone(m.block) }))
+		o.rescope()
 	})
 }
 
@@ -139,18 +192,17 @@ func (o *owner) setMembers(members []*member) { o.members.Store(&members) }
 // completeFor returns member.complete for a block that comes when services were left out or
 // refused: the next generation, unless a block that is there publishes the same.
 func (o *owner) completeFor(m *member, next uint64) uint64 {
-	published := m.block.config.published(m.index)
 	for _, other := range *o.members.Load() {
-		if reflect.DeepEqual(other.block.config.published(other.index), published) {
+		if other.scope == m.scope {
 			return other.complete
 		}
 	}
 	return next
 }
 
-// published returns what decides which services of the owner at an index are imported and
-// admitted: two blocks for which it is equal publish the same ones.
-func (c *BlockConfig) published(index int) any {
+// published returns a word for what decides which services of the owner at an index are imported
+// and admitted: two blocks for which it is equal publish the same ones.
+func (c *BlockConfig) published(index int) string {
 	own := &c.Zone.Owners[index]
 	var taken []federation.FQDN // zones of others inside of its own
 	for i := range c.Zone.Owners {
@@ -160,7 +212,8 @@ func (c *BlockConfig) published(index int) any {
 			}
 		}
 	}
-	return []any{own.Import, own.Origins, own.Renames, taken}
+	sum := sha256.Sum256(fmt.Append(nil, own.Import, own.Origins, own.Renames, taken))
+	return hex.EncodeToString(sum[:8])
 }
 
 // refetch has the owner send its services again where a block publishes more of them than

@@ -200,9 +200,11 @@ type owner struct {
 	done    chan struct{} // closed when the mirror has ended
 
 	// Owned by the writer.
-	status catalog.Summary // the last one that came from the mirror
+	status   catalog.Summary // the last one that came from the mirror
+	restored string          // what scope was when the file was saved; empty once a catalog is complete
 
 	// Atomic.
+	scope     atomic.Pointer[string]    // of the catalog, as member.scope has it; stored by the writer
 	members   atomic.Pointer[[]*member] // stored by the writer; the list is never written
 	conflicts atomic.Pointer[map[zone.Fault]int]
 	running   atomic.Pointer[claim] // whose subscription the mirror has; nil before it runs
@@ -230,6 +232,7 @@ func (a *Agent) newOwner(c *OwnerConfig, s consumer.Subscription) (*owner, error
 	o := &owner{agent: a, id: c.ID(), grace: time.Now().Add(grace), done: make(chan struct{})}
 	o.members.Store(new([]*member))
 	o.conflicts.Store(new(map[zone.Fault]int))
+	o.scope.Store(new(string))
 	var err error
 	o.mirror, err = consumer.New(consumer.Config{
 		Subscription: s,
@@ -237,6 +240,7 @@ func (a *Agent) newOwner(c *OwnerConfig, s consumer.Subscription) (*owner, error
 		FormerNames:  c.consumer(nil).FormerNames(c.Addresses),
 		Publish:      o.publish,
 		Prepare:      o.compile,
+		Scope:        func() string { return *o.scope.Load() },
 		Observer:     observer{o},
 		Logger:       a.config.Logger,
 		Tracer:       a.config.Tracer,

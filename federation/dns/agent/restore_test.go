@@ -260,3 +260,98 @@ func TestReloadWhileRestoring(t *testing.T) {
 		})
 	}
 }
+
+// A restart with a configuration that may publish names which the one before has left out or
+// refused denies none of them until the owner is synced, also if it is the second or third one
+// since. What the one before has published is answered meanwhile.
+func TestRestartImportsMore(t *testing.T) {
+	const denied, unknown = "NXDOMAIN", "SERVFAIL"
+	type start struct {
+		names string // that the block imports; none: all
+		api   string // what is said of a name that the first process has left out
+		nope  string
+	}
+	for name, starts := range map[string][]start{
+		"nothing left out":      {{"", "192.0.2.2 30 stale", denied}},
+		"nothing, narrower":     {{"web.fed.example", denied, denied}, {"", unknown, unknown}, {"web.fed.example", denied, denied}},
+		"the same":              {{"web.fed.example", denied, denied}, {"web.fed.example", denied, denied}},
+		"all":                   {{"", unknown, unknown}, {"", unknown, unknown}},
+		"all, and back":         {{"", unknown, unknown}, {"web.fed.example", denied, denied}},
+		"another":               {{"api.fed.example", unknown, unknown}},
+		"another that has both": {{"*.fed.example", unknown, unknown}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				file := filepath.Join(t.TempDir(), "catalog")
+				block := func(names string) agent.BlockConfig {
+					c := w.importing(1, names)
+					c.Owners[0].Persist = file
+					return c
+				}
+				published := []*federation.Service{services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "192.0.2.2")}
+				_, stop := w.serve(ownerAddress, published...)
+				first := "web.fed.example"
+				if strings.HasPrefix(name, "nothing") {
+					first = ""
+				}
+				b := w.attach(block(first))
+				time.Sleep(time.Minute)
+				w.agent.Detach(b)
+				stop()
+
+				for i, s := range starts {
+					w.start()
+					b = w.attach(block(s.names))
+					time.Sleep(time.Minute)
+					if api, nope := look(b, "api.fed.example"), look(b, "nope.fed.example"); api != s.api || nope != s.nope || !b.Ready() {
+						t.Errorf("start %d: api is %s and nope %s, want %s and %s; ready is %v", i, api, nope, s.api, s.nope, b.Ready())
+					}
+					if web := look(b, "web.fed.example"); web != "192.0.2.1 30 stale" && s.names != "api.fed.example" {
+						t.Errorf("start %d: web is %s", i, web)
+					}
+					w.agent.Detach(b)
+				}
+
+				w.serve(ownerAddress, published...)
+				w.start()
+				b = w.attach(block(""))
+				time.Sleep(time.Minute)
+				if api, nope := look(b, "api.fed.example"), look(b, "nope.fed.example"); api != "192.0.2.2 60" || nope != denied {
+					t.Errorf("in the end api is %s and nope %s", api, nope)
+				}
+			})
+		})
+	}
+}
+
+// Of two blocks, a restart denies only names of the one for which nothing may be missing; a reload
+// while the owner is still away follows the same rule.
+func TestRestartOfTwoBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		file := filepath.Join(t.TempDir(), "catalog")
+		block := func(configuration int, names string) *agent.Block {
+			c := w.importing(configuration, names)
+			c.Owners[0].Persist = file
+			return w.attach(c)
+		}
+		_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "192.0.2.2"), services.At("db.fed.example", "192.0.2.3"))
+		one, two := block(1, "web.fed.example"), block(1, "api.fed.example")
+		time.Sleep(time.Minute)
+		w.agent.Detach(one, two)
+		stop()
+		w.start()
+		one, two = block(2, "web.fed.example"), block(2, "db.fed.example")
+		time.Sleep(time.Minute)
+		if nope, db := look(one, "nope.fed.example"), look(two, "db.fed.example"); nope != "NXDOMAIN" || db != "SERVFAIL" {
+			t.Errorf("nope is %s, db is %s", nope, db)
+		}
+		after, all := block(3, "web.fed.example"), block(3, "")
+		w.agent.Detach(one, two)
+		time.Sleep(time.Minute)
+		if nope, db, web := look(after, "nope.fed.example"), look(all, "db.fed.example"), look(all, "web.fed.example"); nope != "NXDOMAIN" || db != "SERVFAIL" || web != "192.0.2.1 30 stale" {
+			t.Errorf("after a reload nope is %s, db %s and web %s", nope, db, web)
+		}
+	})
+}

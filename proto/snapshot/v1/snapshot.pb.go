@@ -102,7 +102,10 @@ type Part struct {
 	// The IDs of services in this part that are not the name of their service, by that name.
 	Ids map[string]string `protobuf:"bytes,7,rep,name=ids,proto3" json:"ids,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Whether ids has them all. The files of versions before have none.
-	Identified    bool `protobuf:"varint,8,opt,name=identified,proto3" json:"identified,omitempty"`
+	Identified bool `protobuf:"varint,8,opt,name=identified,proto3" json:"identified,omitempty"`
+	// Of which configurations the services are all that the owner has, in the consumer's own
+	// words. Empty: not known.
+	Scope         string `protobuf:"bytes,9,opt,name=scope,proto3" json:"scope,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -193,6 +196,13 @@ func (x *Part) GetIdentified() bool {
 	return false
 }
 
+func (x *Part) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
 // Record is one service.
 type Record struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -256,7 +266,7 @@ const file_snapshot_v1_snapshot_proto_rawDesc = "" +
 	"\x1asnapshot/v1/snapshot.proto\x12\x16federation.snapshot.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1atypes/v1alpha2/types.proto\"7\n" +
 	"\x05Frame\x12\x1a\n" +
 	"\bchecksum\x18\x01 \x01(\aR\bchecksum\x12\x12\n" +
-	"\x04part\x18\x02 \x01(\fR\x04part\"\xe2\x02\n" +
+	"\x04part\x18\x02 \x01(\fR\x04part\"\xf8\x02\n" +
 	"\x04Part\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x123\n" +
 	"\alast_up\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x06lastUp\x120\n" +
@@ -267,7 +277,8 @@ const file_snapshot_v1_snapshot_proto_rawDesc = "" +
 	"\x03ids\x18\a \x03(\v2%.federation.snapshot.v1.Part.IdsEntryR\x03ids\x12\x1e\n" +
 	"\n" +
 	"identified\x18\b \x01(\bR\n" +
-	"identified\x1a6\n" +
+	"identified\x12\x14\n" +
+	"\x05scope\x18\t \x01(\tR\x05scope\x1a6\n" +
 	"\bIdsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"i\n" +
