@@ -22,9 +22,12 @@
 // It has a condition and a field manager of its own, with these rules: a replica
 // whose consumers refuse a service says so unless another replica has. It takes that
 // back when its own consumers take the service, if it said it; and any replica takes
-// it back when the service has changed since. A replica whose consumers are content
-// says nothing. So replicas do not take turns, and the condition says what at least
-// one consumer thought of the service as it is now.
+// it back when the service has changed since. What was said before a replica started,
+// maybe by one that is gone, the replica takes back once all its consumers have had the
+// time to come back, if none of them refuses the service. If those of another replica
+// still do, that one says it once more, and it is newer than the start then. A replica
+// whose consumers are content says nothing. So replicas do not take turns, and the
+// condition says what at least one consumer thought of the service as it is now.
 package feedback
 
 import (
@@ -76,6 +79,10 @@ type voice struct {
 	owed    bool   // words of our own are to be replaced
 	writes  int    // of this verdict
 }
+
+// patience is how long after its start an owner waits for its consumers: twice as long as
+// they wait at most before they come back.
+const patience = 10 * time.Minute
 
 // maxWrites is how often one verdict is written against others that read the same cluster.
 // More than once, as what is known of the object may be older than what was written last.
@@ -185,7 +192,7 @@ func (w *Writer) queue(of types.NamespacedName, p *plan) {
 	}
 	delete(w.urgent, of)
 	delete(w.usual, of)
-	if t := p.task(w.now()); !t.nothing() {
+	if t := p.task(w.now(), w.began); !t.nothing() {
 		w.put(of, t)
 		w.rouse()
 	}
@@ -216,8 +223,8 @@ func (w *Writer) Forget(of types.NamespacedName) {
 	delete(w.usual, of)
 }
 
-// task returns what is to be written.
-func (p *plan) task(now time.Time) task {
+// task returns what is to be written, by an owner that began then.
+func (p *plan) task(now, began time.Time) task {
 	note := p.note
 	note.Standing.HiddenBy, note.Standing.Refusals = p.hiddenBy, p.refusals
 	t := task{export: note.Export, urgent: note.Standing.Verdict.Refusal != nil || note.Standing.HiddenBy != ""}
@@ -253,6 +260,9 @@ func (p *plan) task(now time.Time) task {
 		t.conditions = own
 	}
 	t.events = p.news(events(note.Standing, regarding(note)), news || t.opinions && refused)
+	if !refused && said != nil && said.LastTransitionTime.Time.Before(began.Truncate(time.Second)) && t.nothing() {
+		t.opinions, t.due = true, began.Add(patience)
+	}
 	return t
 }
 
@@ -327,9 +337,10 @@ func regarding(note Note) corev1.ObjectReference {
 // Writer writes what it is told, while [Writer.Run] runs. It is safe for concurrent
 // use.
 type Writer struct {
-	wake chan struct{} // has a token when there is something to write
-	log  *slog.Logger
-	now  func() time.Time
+	wake  chan struct{} // has a token when there is something to write
+	log   *slog.Logger
+	now   func() time.Time
+	began time.Time
 
 	mu     sync.Mutex
 	server server
@@ -343,7 +354,7 @@ type Writer struct {
 // New returns a Writer.
 func New(log *slog.Logger) *Writer {
 	return &Writer{
-		wake: make(chan struct{}, 1), log: log, now: time.Now,
+		wake: make(chan struct{}, 1), log: log, now: time.Now, began: time.Now(),
 		plans: make(map[types.NamespacedName]*plan), urgent: make(map[types.NamespacedName]task), usual: make(map[types.NamespacedName]task),
 	}
 }

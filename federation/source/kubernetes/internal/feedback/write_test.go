@@ -149,6 +149,45 @@ func TestEventOutlivesItsCondition(t *testing.T) {
 	})
 }
 
+// TestRefusalOfBefore has an owner start when a condition says that a consumer refuses a
+// service. If no consumer has refused it when all have had the time to come back, the
+// condition goes. What another replica says since then stays.
+func TestRefusalOfBefore(t *testing.T) {
+	of := types.NamespacedName{Namespace: "n", Name: "a"}
+	for name, tc := range map[string]struct {
+		said    time.Duration // before the start
+		refused bool          // by a consumer of this owner
+		want    []string
+	}{
+		"before the start": {said: time.Hour, want: []string{fmt.Sprintf("a after %v", patience)}},
+		"since the start":  {said: -time.Minute},
+		"and still":        {said: time.Hour, refused: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := &api{begun: time.Now(), answer: func(string) int { return http.StatusOK }}
+				standing := published(t, "a.n.west.fed.example")
+				standing.Refusals = map[string]string{"spiffe://a.example/dns": "not wanted"}
+				object := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "a", UID: "a"}}
+				object.Status.Conditions = standing.Conditions(nil, 0, time.Now().Add(-tc.said))
+				w, stop := server.writer(t)
+				standing.Refusals = nil
+				w.Tell(of, Note{Standing: standing, Export: object})
+				time.Sleep(time.Minute)
+				if tc.refused {
+					w.Refused(of, "spiffe://a.example/dns", "not wanted")
+				}
+				time.Sleep(patience)
+				synctest.Wait()
+				stop()
+				if diff := cmp.Diff(tc.want, server.writes); diff != "" {
+					t.Errorf("unexpected writes (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
 // shared is a ServiceExport that several writers tell of, each of which sees what the others
 // have written.
 type shared struct {
