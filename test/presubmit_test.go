@@ -50,7 +50,7 @@ var wings = map[string]wing{
 	"federation":          {nil, 650},
 	"internal":            {[]string{"federation"}, 1205},
 	"proto":               {nil, 130},
-	"federation/mtls":     {[]string{"federation", "internal"}, 1275},
+	"federation/mtls":     {[]string{"federation", "internal"}, 1300},
 	"federation/wire":     {[]string{"federation", "proto"}, 1815},
 	"federation/policy":   {[]string{"federation", "federation/wire"}, 1200},
 	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2340},
@@ -76,7 +76,7 @@ var wings = map[string]wing{
 		[]string{
 			"federation", "federation/consumer", "federation/dns", "federation/mtls", "federation/owner", "federation/policy", "federation/provider",
 			"federation/source", "federation/status", "federation/wire", "internal", "plugin/corefile", "proto",
-		}, 9400,
+		}, 9700,
 	},
 	"deploy": {nil, 690}, // a module of its own
 }

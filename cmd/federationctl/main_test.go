@@ -183,7 +183,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"lint"}, 2, "", "federationctl: name the catalog FILE to check, or several\nfederationctl: see 'federationctl lint --help'\n"},
 		{[]string{"pki"}, 2, "", "federationctl: pki takes one DIR, not 0\nfederationctl: see 'federationctl pki --help'\n"},
 		{[]string{"pki", "new", "--host", "a b"}, 2, "", "federationctl: --host: address is neither an IP address nor a host name: label has a character other than a-z, 0-9, '-' and '_'\nfederationctl: see 'federationctl pki --help'\n"},
-		{[]string{"pki", "."}, 1, "", "federationctl: ca.pem is there already, and nothing was written; remove it or choose another directory\n"},
+		{[]string{"pki", "."}, 1, "", "federationctl: ca.pem is there already, and nothing was written; remove it, or choose another name or directory\n"},
 		{[]string{"pki", "ca.pem/new"}, 1, "", "federationctl: mkdir ca.pem: not a directory; choose another directory\n"},
 		{slices.Concat([]string{"watch"}, owner), 2, "", "federationctl: watch takes one ADDRESS, not 0\nfederationctl: see 'federationctl watch --help'\n"},
 		{slices.Concat([]string{"watch", "owner/"}, owner), 2, "", "federationctl: ADDRESS \"owner/\" is none such as owner.example, owner.example:8008 or https://owner.example:8008\nfederationctl: see 'federationctl watch --help'\n"},
@@ -221,7 +221,7 @@ func TestPKI(t *testing.T) {
 		t.Fatalf("exit code %d, standard error %q", code, stderr)
 	}
 	want := `wrote to DIR:
-  ca.pem
+  ca.pem, ca-key.pem
   owner.pem, owner-key.pem        spiffe://federation.example/owner
   consumer.pem, consumer-key.pem  spiffe://federation.example/consumer
 Next, publish a catalog:
@@ -239,7 +239,7 @@ and, in another terminal, look at it:
 		names = append(names, fmt.Sprintf("%s %v", e.Name(), info.Mode()))
 	}
 	wantNames := []string{
-		"ca.pem -rw-r--r--", "consumer-key.pem -rw-------", "consumer.pem -rw-r--r--", "owner-key.pem -rw-------", "owner.pem -rw-r--r--",
+		"ca-key.pem -rw-------", "ca.pem -rw-r--r--", "consumer-key.pem -rw-------", "consumer.pem -rw-r--r--", "owner-key.pem -rw-------", "owner.pem -rw-r--r--",
 	}
 	if diff := cmp.Diff(wantNames, names); diff != "" {
 		t.Errorf("unexpected files (-want +got):\n%s", diff)
@@ -262,8 +262,9 @@ and, in another terminal, look at it:
 
 	// One file that exists is enough.
 	must.Do(t, os.Remove(filepath.Join(dir, "ca.pem")))
+	must.Do(t, os.Remove(filepath.Join(dir, "ca-key.pem")))
 	code, _, stderr = ctl(t, "pki", dir)
-	if code != 1 || !strings.Contains(stderr, "owner.pem is there already, and nothing was written") {
+	if code != 1 || !strings.Contains(stderr, "owner-key.pem is there already, and nothing was written") {
 		t.Errorf("exit code %d, standard error %q", code, stderr)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "ca.pem")); err == nil {

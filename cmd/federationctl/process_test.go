@@ -167,7 +167,7 @@ func TestCompletion(t *testing.T) {
 		{[]string{"completion", ""}, []string{"bash", "fish", "powershell", "zsh"}, "no file"},
 		{[]string{"lint", ""}, catalogExtensions, "file with extension"},
 		{[]string{"lint", "a.yaml", ""}, catalogExtensions, "file with extension"},
-		{[]string{"pki", ""}, nil, "directory"},
+		{[]string{"pki", ""}, []string{"init", "issue"}, "directory"},
 		{[]string{"pki", "--host", ""}, nil, "no file"},
 		{[]string{"watch", ""}, []string{"--ca", "--cert", "--key"}, "no file"}, // the required flags
 		{[]string{"watch", "-o", ""}, formats, "no file"},

@@ -4,9 +4,11 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
@@ -18,8 +20,8 @@ import (
 )
 
 // Authority is a throwaway certificate authority, for tests and for trying the
-// project out. It is no way to run a federation: its key lives in memory only, and
-// what it signed cannot be renewed.
+// project out. It is no way to run a federation: nothing protects its key, and nothing
+// that it signed can be revoked.
 type Authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
@@ -54,6 +56,20 @@ func NewAuthority(name string, lifetime time.Duration) (*Authority, error) {
 		return nil, fmt.Errorf("parse certificate: %w", err)
 	}
 	return &Authority{certificate, key}, nil
+}
+
+// ParseAuthority returns the authority with a certificate and a key in PEM, as PEM and
+// KeyPEM return them.
+func ParseAuthority(cert, key []byte) (*Authority, error) {
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return nil, err
+	}
+	private, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
+	if !ok || !pair.Leaf.IsCA {
+		return nil, errors.New("certificate and key are not those of an authority of this package")
+	}
+	return &Authority{pair.Leaf, private}, nil
 }
 
 // Leaf describes the certificate of a consumer or an owner.
@@ -110,16 +126,27 @@ func (a *Authority) Issue(leaf Leaf) (Issued, error) {
 	if err != nil {
 		return Issued{}, err
 	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
+	private, err := keyPEM(key)
 	if err != nil {
-		return Issued{}, fmt.Errorf("encode key: %w", err)
+		return Issued{}, err
 	}
 	return Issued{
 		Cert: pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: certificate}),
-		Key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
+		Key:  private,
 		CA:   a.PEM(),
 	}, nil
 }
+
+func keyPEM(key *ecdsa.PrivateKey) ([]byte, error) {
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encode key: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), nil
+}
+
+// KeyPEM returns the key of the authority in PEM.
+func (a *Authority) KeyPEM() ([]byte, error) { return keyPEM(a.key) }
 
 // PEM returns the certificate of the authority in PEM.
 func (a *Authority) PEM() []byte {
