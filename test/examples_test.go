@@ -16,7 +16,7 @@ import (
 
 var (
 	exampleOwner = regexp.MustCompile(`\bmesh-[a-z0-9-]+\.example:8008\b`)
-	examplePort  = regexp.MustCompile(`:(1053|1054|8008|8080|8181|9153|9154)\b`)
+	examplePort  = regexp.MustCompile(`:(1053|1054|8008|8080|8181|9153|9154|9155|9156)\b`)
 )
 
 // TestExamples boots every example Corefile and those in the documents, with their

@@ -74,7 +74,7 @@ The files are followed. One that is broken, empty or gone changes nothing:
 docs/owner.md has the keys of --config, cmd/federationctl/README.md everything else,
 the metrics among it: https://github.com/hamlet-federation/coredns-federation`,
 		Example: `  federationctl serve --catalog catalog.yaml --cert owner.pem --key owner-key.pem --ca ca.pem \
-      --allow-file consumers.txt --metrics localhost:9153
+      --allow-file consumers.txt --metrics localhost:9155
 
   # Catalogs and sources as a configuration file says.
   federationctl serve --config owner.yaml`,
@@ -94,7 +94,7 @@ the metrics among it: https://github.com/hamlet-federation/coredns-federation`,
 	flags.BoolVar(&o.allowAny, "allow-any", false, "let every consumer subscribe whose certificate --ca or the SPIFFE agent vouches for")
 	rangesFlag(command, &o.ranges)
 	flags.IntVar(&o.window, "window", 1, fmt.Sprintf("messages sent ahead of their acknowledgements, 1 to %d; 1 is the rule of the specification, more is faster on a long link", owner.MaxWindow))
-	flags.StringVar(&o.status, "status", "", "loopback `address` to serve status and why on, such as localhost:9154; without this flag there are none")
+	flags.StringVar(&o.status, "status", "", "loopback `address` to serve status and why on, such as localhost:9156; without this flag there are none")
 	flags.StringVar(&o.metrics, "metrics", "", "`address` to serve metrics on, host:port; without this flag there are none")
 	logFormatFlag(command, &o.logFormat)
 	return command

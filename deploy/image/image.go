@@ -40,7 +40,7 @@ var programs = []packed{
 	},
 	{
 		name: "federationctl", binary: "federationctl", title: "Owner of federated services",
-		ports: []string{"8008/tcp", "9153/tcp"}, // subscriptions, metrics
+		ports: []string{"8008/tcp", "9155/tcp"}, // subscriptions, metrics
 	},
 }
 

@@ -26,7 +26,7 @@ import (
 // formats returns those of the values of a file, by the names that the tags have for them.
 func formats() map[string]problem.Format {
 	return map[string]problem.Format{
-		"address":    is("is not host:port, such as localhost:9153, or :8008 for all addresses of this machine", isAddress),
+		"address":    is("is not host:port, such as localhost:9155, or :8008 for all addresses of this machine", isAddress),
 		"bool":       oneOf("is neither true nor false", map[string]any{"true": true, "false": false}),
 		"duration":   parseDuration,
 		"host":       problem.Of(parseServerName),

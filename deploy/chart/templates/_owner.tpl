@@ -1,9 +1,9 @@
 {{/* The configuration of the owner. */}}
 {{- define "federation.owner" -}}
 listen: ":8008"
-metrics: ":9153"
+metrics: ":9155"
 {{- if .Values.owner.status }}
-status: "localhost:9154"
+status: "localhost:9156"
 {{- end }}
 window: {{ .Values.owner.window }}
 identity:

@@ -93,16 +93,16 @@ func TestRegistration(t *testing.T) {
 // say so; the owner and CoreDNS accept it with every example.
 func TestStatus(t *testing.T) {
 	helm := helm(t, "")
-	const owner, dns = `status: "localhost:9154"`, "status localhost:9154"
+	const owner, dns = `status: "localhost:9156"`, "status localhost:9154"
 	for example := range examples(t) {
 		rendered := helm.template(t, example)
-		for _, text := range []string{"9154", "log-format"} {
+		for _, text := range []string{"9154", "9156", "log-format"} {
 			if strings.Contains(rendered, text) {
 				t.Errorf("%s: %q is rendered", example, text)
 			}
 		}
 		rendered = helm.template(t, example, "--set=owner.status=true,dns.status=true,owner.logFormat=json,dns.logFormat=json")
-		if strings.Contains(rendered, "containerPort: 9154") {
+		if strings.Contains(rendered, "containerPort: 9154") || strings.Contains(rendered, "containerPort: 9156") {
 			t.Errorf("%s: the status is a port of the container", example)
 		}
 		var served, logged int
