@@ -120,7 +120,7 @@ func (m *manyOwners) Why(ctx context.Context, name string, qtype uint16) (status
 	why, err := m.asked.Why(ctx, name, qtype)
 	if name == "shop.fed.example." {
 		a := &why.Answers[0]
-		a.Verdict, a.Rcode, a.Is, a.Records = status.Live, "NOERROR", "service", []string{name + "\t30\tIN\tA\t192.0.2.10"}
+		a.Verdict, a.Rcode, a.Is, a.Records = status.Live, "NOERROR", "service", []string{name + " 30 IN A 192.0.2.10"}
 		a.Holder = &status.Holder{Owner: m.owners[0].ID, Service: "shop", FQDN: name, Updated: askedAt}
 	}
 	return why, err

@@ -295,7 +295,10 @@ func (e *Endpoint) answer(ctx context.Context, name string, ip netip.Addr) (stri
 	said := "no zone has it"
 	for i := range why.Answers {
 		a := &why.Answers[i]
-		if slices.ContainsFunc(a.Records, func(record string) bool { return strings.HasSuffix(record, "\t"+ip.String()) }) {
+		if slices.ContainsFunc(a.Records, func(record string) bool {
+			fields := strings.Fields(record)
+			return len(fields) > 0 && fields[len(fields)-1] == ip.String()
+		}) {
 			return plain(string(a.Verdict)), nil
 		}
 		said = "other addresses"
