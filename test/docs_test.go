@@ -391,6 +391,9 @@ func TestDocumentPackages(t *testing.T) {
 	}
 }
 
+// prompt is what stands before a command: $, or that of a machine, such as owner$.
+var prompt = regexp.MustCompile(`^[a-z]*\$ `)
+
 // languages are those that a fenced block may be in. Go is not among them: it
 // belongs into the examples of a package, which are compiled and run.
 var languages = []string{"console", "corefile", "sh", "text", "txt", "yaml"}
@@ -411,7 +414,7 @@ func TestDocumentBlocks(t *testing.T) {
 			}
 			text := strings.ReplaceAll(b.text, "\\\n", " ")
 			for line := range strings.SplitSeq(text, "\n") {
-				checkCommand(t, where, strings.TrimPrefix(line, "$ "), targets)
+				checkCommand(t, where, prompt.ReplaceAllString(line, ""), targets)
 			}
 		}
 		for _, at := range code.FindAllStringIndex(d.prose, -1) {
@@ -460,7 +463,7 @@ func checkFlags(t *testing.T, where string, words []string) {
 		return // COMMAND, which stands for any
 	}
 	command := words[0]
-	if command == "policy" && len(words) > 1 { // the only one that has commands of its own
+	if len(words) > 1 && (command == "policy" || command == "pki" && (words[1] == "init" || words[1] == "issue")) {
 		command += " " + words[1]
 	}
 	help, err := helpOf(command)

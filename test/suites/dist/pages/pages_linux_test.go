@@ -164,8 +164,8 @@ func (r *root) start(t *testing.T, name string, online bool) *machine {
 	m.out = bufio.NewReader(out)
 	must.Do(t, m.command.Start())
 	t.Cleanup(func() {
-		m.command.Process.Kill() // and with it, all that it has started
-		m.command.Wait()
+		_ = m.command.Process.Kill() // and with it, all that it has started
+		_ = m.command.Wait()
 	})
 	for _, variable := range r.environment {
 		if strings.HasPrefix(variable, "PATH=") {
