@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
@@ -70,7 +70,7 @@ func check(name string, stdin io.Reader, stdout io.Writer) error {
 		}
 	}
 	if len(mistakes) > 0 {
-		return failed("%s in the Corefile; mend and check again", printable.Count(len(mistakes), "mistake"))
+		return failed("%s in the Corefile; mend and check again", status.Count(len(mistakes), "mistake"))
 	}
 	return nil
 }

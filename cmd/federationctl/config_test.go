@@ -281,7 +281,7 @@ func TestConfirm(t *testing.T) {
 	confirm(exitFailed, "", `no source "x"; there are ["file:catalog.yaml" "file:other.yaml"]`, "--source", "x")
 	confirm(exitFailed, "", `no owner or catalog "x"; there are [""]`, "--of", "x")
 	confirm(exitDone, "nothing is held: there is nothing to confirm\n", "", "--source", "file:other.yaml")
-	confirm(exitDone, "10 held services of file:catalog.yaml are withdrawn\n", "")
+	confirm(exitDone, "withdrawn: 10 held services of file:catalog.yaml\n", "")
 	c.metrics(map[string]float64{`services`: 2, `source_held_services{source="file:catalog.yaml"}`: 0})
 }
 

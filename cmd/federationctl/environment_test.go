@@ -35,7 +35,7 @@ func TestEnvironment(t *testing.T) {
 		{"watch --once --ca no.pem " + address, 1, "", "no.pem"},
 		{"watch --once --spiffe tcp://127.0.0.1 --owner-id spiffe://a/b " + address, 1, "", "check --spiffe"},
 		{"serve --config no.yaml", 1, "", "no.yaml"},
-		{"serve --catalog no.yaml", 1, "", "no.yaml"},
+		{"serve --allow-any --catalog no.yaml", 1, "", "no.yaml"},
 		{"watch --help", 0, "[$FEDERATION_CERT]", ""},
 	} {
 		code, stdout, stderr := ctl(t, strings.Fields(tt.line)...)

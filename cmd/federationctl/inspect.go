@@ -214,7 +214,7 @@ The process must have the status endpoint, 'status' in its configuration.`,
 			if s.Held == 0 {
 				return "nothing is held: there is nothing to confirm\n"
 			}
-			return fmt.Sprintf("%s of %s withdrawn\n", status.Count(s.Held, "held service"), problem.Printable(s.Name))
+			return fmt.Sprintf("withdrawn: %s of %s\n", status.Count(s.Held, "held service"), problem.Printable(s.Name))
 		}, known(s, func() string { return s.Name })...)
 	})
 	command.Flags().StringVar(&of, "of", "", "server name of the `catalog`; none: the default or only one")
@@ -309,7 +309,7 @@ known.`,
 
 func (o *diffOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, stderr io.Writer, args []string) error {
 	if len(o.of) > len(args) {
-		return fmt.Errorf("--of is there %d times, for %s", len(o.of), printable.Count(len(args), "catalog"))
+		return fmt.Errorf("--of is there %d times, for %s", len(o.of), status.Count(len(args), "catalog"))
 	}
 	var server *inspect.DNS
 	if o.dns != "" {
@@ -337,12 +337,12 @@ func (o *diffOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, std
 	if err != nil {
 		return trouble(err)
 	}
-	fmt.Fprintf(stderr, "federationctl: compared %s of %s\n", printable.Count(compared.Names, "name"), printable.Count(catalogs[0].Len(), "service"))
+	fmt.Fprintf(stderr, "federationctl: compared %s of %s\n", status.Count(compared.Names, "name"), status.Count(catalogs[0].Len(), "service"))
 	if compared.Left > 0 {
-		fmt.Fprintf(stderr, "federationctl: %s cannot be in DNS, for the name, and not compared\n", printable.Count(compared.Left, "service"))
+		fmt.Fprintf(stderr, "federationctl: %s cannot be in DNS, for the name, and not compared\n", status.Count(compared.Left, "service"))
 	}
 	if compared.Hosts > 0 {
-		fmt.Fprintf(stderr, "federationctl: addresses behind host names are not compared: %s with such endpoints\n", printable.Count(compared.Hosts, "set"))
+		fmt.Fprintf(stderr, "federationctl: addresses behind host names are not compared: %s with such endpoints\n", status.Count(compared.Hosts, "set"))
 	}
 	return isYes(!compared.Differs)
 }

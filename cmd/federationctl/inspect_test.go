@@ -154,7 +154,7 @@ owner o1:8008: synced since 2026-05-04 03:01:01 UTC (1 min)
 		{"status --at https://a", 2, "", "federationctl: https://a needs --cert, --key and --ca" + hint("status")},
 		{"retry --at " + at, 0, "o1:8008 was parked, and is tried now; 'federationctl status' says what came of it\n", ""},
 		{"retry --of o2:8008 --at " + at, 1, "", "federationctl: " + at + ": there is no owner or catalog \"o2:8008\"; there are [\"o1:8008\"]\n"},
-		{"confirm --source mesh --at " + at, 0, "12 held services of mesh withdrawn\n", ""},
+		{"confirm --source mesh --at " + at, 0, "withdrawn: 12 held services of mesh\n", ""},
 		{"confirm --at " + at, 0, "nothing is held: there is nothing to confirm\n", ""},
 		{"confirm mesh", 2, "", "federationctl: confirm takes no argument, not \"mesh\"; name the endpoint with --at, the catalog with --of and the source with --source" + hint("confirm")},
 		{"retry o1:8008", 2, "", "federationctl: retry takes no argument, not \"o1:8008\"; name the endpoint with --at, and the owner with --of" + hint("retry")},

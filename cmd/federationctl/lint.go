@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
@@ -153,7 +153,7 @@ func (l *linter) catalog(file string, data []byte, policy wire.Policy) {
 		fmt.Fprintf(l.stdout, "%s: warning: and %d more\n", file, catalog.MoreWarnings)
 	}
 	if len(catalog.Problems) == 0 {
-		fmt.Fprintf(l.stdout, "%s: %s, fit to be published\n", file, printable.Count(len(catalog.Services), "service"))
+		fmt.Fprintf(l.stdout, "%s: %s, fit to be published\n", file, status.Count(len(catalog.Services), "service"))
 	}
 }
 
@@ -167,7 +167,7 @@ func (l *linter) configuration(opened string, data []byte) {
 	if len(problems) > 0 {
 		return
 	}
-	fmt.Fprintf(l.stdout, "%s: %s, fit to be served\n", opened, printable.Count(len(config.Catalogs), "catalog"))
+	fmt.Fprintf(l.stdout, "%s: %s, fit to be served\n", opened, status.Count(len(config.Catalogs), "catalog"))
 	checked := make(map[string]bool)
 	named := func(path string, limit int64, raise string, check func(data []byte)) {
 		if checked[path] {

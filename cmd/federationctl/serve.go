@@ -23,6 +23,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
 	"github.com/hamlet-federation/coredns-federation/internal/telemetry"
@@ -132,13 +133,13 @@ func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, st
 		return explained(err)
 	}
 	reporter.For(p)
-	status, err := listenStatus(ctx, p.StatusPage(), config.Logger)
+	endpoint, err := listenStatus(ctx, p.StatusPage(), config.Logger)
 	if err != nil {
 		return explained(err)
 	}
 	announce := func() {
 		if o.config == "" {
-			fmt.Fprintf(stdout, "serving %d services on %s\n", p.Status().Server.Catalogs[""].Services, p.Addr())
+			fmt.Fprintf(stdout, "serving %s on %s\n", status.Count(p.Status().Server.Catalogs[""].Services, "service"), p.Addr())
 		} else {
 			fmt.Fprintf(stdout, "serving %s on %s\n", o.config, p.Addr())
 		}
@@ -148,8 +149,8 @@ func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, st
 		if p.WebAddr() != nil {
 			fmt.Fprintf(stdout, "metrics on http://%s/metrics\n", p.WebAddr())
 		}
-		if status != nil {
-			fmt.Fprintf(stdout, "status on %s\n", status.Addr())
+		if endpoint != nil {
+			fmt.Fprintf(stdout, "status on %s\n", endpoint.Addr())
 		}
 		tellSystemd(config.Logger, daemon.SdNotifyReady)
 	}
@@ -162,9 +163,9 @@ func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, st
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	defer cancel()
-	if status != nil {
+	if endpoint != nil {
 		serving.Go(func() {
-			if err := status.Serve(serveCtx, reporter); err != nil {
+			if err := endpoint.Serve(serveCtx, reporter); err != nil {
 				config.Logger.Error("status and why are not served any more", "error", err)
 			}
 		})

@@ -33,7 +33,7 @@ func transcript(t *testing.T, name, dir string, environment map[string]string) {
 	t.Helper()
 	path := must.Get(filepath.Abs(filepath.Join("testdata", "transcripts", name+".txt")))(t)
 	want := string(must.Get(os.ReadFile(path))(t))
-	long := regexp.MustCompile(`^(\{|federationctl: |FEDERATION |act: |look: )`) // for programs, or as long as what they are about
+	long := regexp.MustCompile(`^(\{|federationctl: |FEDERATION |act: |look: |OP |upsert |- )`) // for programs, or as long as what they are about
 	var got strings.Builder
 	for line := range strings.Lines(want) {
 		script, is := strings.CutPrefix(line, "$ ")
@@ -199,6 +199,13 @@ const transcribed = `services:
 func TestTranscriptsOfOwner(t *testing.T) {
 	dir := pkiIn(t)
 	write(t, filepath.Join(dir, "catalog.yaml"), transcribed)
+	write(t, filepath.Join(dir, "owner.yaml"), `identity: {files: {cert: owner.pem, key: owner-key.pem, ca: ca.pem}}
+allow: {ids: ["spiffe://federation.example/consumer"]}
+catalogs:
+- sources: [{file: {path: catalog.yaml}}]
+  exports:
+  - {to: ["*"], match: {labels: {team: storefront}}}
+`)
 	command := shellCommand(t.Context(), t, dir, "exec federationctl serve --allow-any --catalog catalog.yaml --listen 127.0.0.1:0 --status 127.0.0.1:0 --cert owner.pem --key owner-key.pem --ca ca.pem")
 	lines := startWithOutput(t, command)
 	t.Cleanup(func() {
@@ -207,8 +214,11 @@ func TestTranscriptsOfOwner(t *testing.T) {
 		}
 		_ = command.Wait()
 	})
-	at := ""
+	at, owner := "", ""
 	for at == "" && lines.Scan() {
+		if address, is := strings.CutPrefix(lines.Text(), "serving 2 services on "); is {
+			owner = address
+		}
 		if address, is := strings.CutPrefix(lines.Text(), "status on "); is {
 			at = "http://" + address
 		}
@@ -216,7 +226,9 @@ func TestTranscriptsOfOwner(t *testing.T) {
 	if at == "" {
 		t.Fatal("the owner does not say where its status is")
 	}
-	transcript(t, "owner", dir, map[string]string{"FEDERATION_AT": at})
+	transcript(t, "owner", dir, map[string]string{
+		"FEDERATION_AT": at, "OWNER": owner, "FEDERATION_CERT": "consumer.pem", "FEDERATION_KEY": "consumer-key.pem", "FEDERATION_CA": "ca.pem",
+	})
 }
 
 // TestStatusWatch follows a process that gets worse, and then goes: what has not changed is

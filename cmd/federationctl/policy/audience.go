@@ -6,10 +6,10 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config/ownerfiles"
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
 // Audience says who is told of a service.
@@ -63,7 +63,7 @@ func (a *Audience) String() string {
 	for _, r := range a.NotTold {
 		all += len(r.Consumers)
 	}
-	fmt.Fprintf(&b, "%stold to %d of %s\n", asked(a.Asked, a.Name), told, printable.Count(told+all, "consumer"))
+	fmt.Fprintf(&b, "%stold to %s of %s\n", asked(a.Asked, a.Name), status.Number(told), status.Count(told+all, "consumer"))
 	for _, s := range a.Told {
 		fmt.Fprintf(&b, "%s\n%s%s", s.why, s.rows(a.whole), listed(s.Consumers))
 	}

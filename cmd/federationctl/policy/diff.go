@@ -11,6 +11,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -44,7 +45,7 @@ func (g *Group) Names() (names []string) {
 // String returns the group as lines.
 func (g *Group) String() string {
 	var b strings.Builder
-	b.WriteString(printable.Count(len(g.Consumers), "consumer"))
+	b.WriteString(status.Count(len(g.Consumers), "consumer"))
 	if g.ServerName != "" {
 		b.WriteString(" of " + g.ServerName)
 	}

@@ -53,11 +53,3 @@ func Text(s string) string {
 	}
 	return quoted
 }
-
-// Count returns a number with its noun, in the plural unless n is 1.
-func Count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}

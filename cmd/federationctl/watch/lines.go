@@ -165,7 +165,7 @@ func objects(to *printable.Objects) func(entry) (string, error) {
 			return "", err
 		}
 		var names []string
-		if e.Service != nil {
+		if e.Service != nil && e.op == federation.Upsert.String() {
 			_, fqdn, _, _ := printable.Cells(e.Service)
 			names = append(names, fqdn)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
 const (
@@ -91,7 +92,7 @@ func (p *progress) run(ctx context.Context) error {
 func (p *progress) tell(after time.Duration) {
 	text := fmt.Sprintf("connecting to %s, %d s", p.address, after/time.Second)
 	if n := p.services.Load(); n > 0 {
-		text = fmt.Sprintf("%d services from %s, %d s", n, p.address, after/time.Second)
+		text = fmt.Sprintf("%s from %s, %d s", status.Count(int(n), "service"), p.address, after/time.Second)
 	}
 	if width := p.width(); width > 0 && len(text) >= width {
 		text = text[:width-1] // a line that wraps cannot be cleared
