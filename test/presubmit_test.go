@@ -47,8 +47,8 @@ type wing struct {
 
 // wings are all of them, by folder.
 var wings = map[string]wing{
-	"federation":          {nil, 650},
-	"internal":            {[]string{"federation"}, 1205},
+	"federation":          {nil, 665},
+	"internal":            {[]string{"federation"}, 1190},
 	"proto":               {nil, 130},
 	"federation/mtls":     {[]string{"federation", "internal"}, 1300},
 	"federation/wire":     {[]string{"federation", "proto"}, 1815},
@@ -99,6 +99,7 @@ const mostEntries = 10
 const (
 	goReason    = "goroutines are started only in consumer, dns/agent, owner, source, provider, status/page and cmd, and at one place each in hostname, plugin and plugin/status, by whoever awaits them"
 	sleepReason = "nothing can end a sleep early; in a test use testing/synctest, or wait for a condition"
+	quoteReason = "it would be quoted twice; see federation.Printable"
 	longReason  = "ServeDNS fits one screen"
 )
 
@@ -194,6 +195,10 @@ func (s *source) checkFunction(function *ast.FuncDecl, report func(ast.Node, str
 			report(call, goReason)
 		case name == "time.Sleep" && !sleeps:
 			report(call, sleepReason)
+		case name == "federation.Quote" && !s.test && len(call.Args) == 1 && isMessage(call.Args[0]):
+			report(call, quoteReason)
+		case levels[name[strings.LastIndexByte(name, '.')+1:]] && slices.ContainsFunc(call.Args, isQuoted):
+			report(call, quoteReason)
 		}
 		return true
 	})
@@ -201,6 +206,21 @@ func (s *source) checkFunction(function *ast.FuncDecl, report func(ast.Node, str
 
 func (s *source) importsPath(name string) bool {
 	return slices.ContainsFunc(s.Imports, func(spec *ast.ImportSpec) bool { return spec.Path.Value == strconv.Quote(name) })
+}
+
+// levels are the methods of a logger.
+var levels = map[string]bool{"Debug": true, "Info": true, "Warn": true, "Error": true, "With": true}
+
+// isQuoted reports whether an expression is a call of federation.Quote.
+func isQuoted(e ast.Expr) bool {
+	call, ok := e.(*ast.CallExpr)
+	return ok && callee(call) == "federation.Quote"
+}
+
+// isMessage reports whether an expression is a whole message, of an error or a status.
+func isMessage(e ast.Expr) bool {
+	call, ok := e.(*ast.CallExpr)
+	return ok && (strings.HasSuffix(callee(call), ".Error") || strings.HasSuffix(callee(call), ".Message"))
 }
 
 // callee returns the name that a call is made by: package.Function, or .Method
@@ -348,6 +368,10 @@ func TestPresubmitRules(t *testing.T) {
 		{
 			"long handler", "plugin/handler.go", "package federationplugin\nfunc (h H) ServeDNS() {" + strings.Repeat("\n", 60) + "}",
 			[]string{"plugin/handler.go:2: " + longReason},
+		},
+		{
+			"quoted twice", "federation/wire/decode.go", "package wire\nfunc f() {\nlog.Warn(\"x\", \"error\", federation.Quote(s))\nfederation.Quote(err.Error())\nfederation.Quote(name)\n}",
+			[]string{"federation/wire/decode.go:3: " + quoteReason, "federation/wire/decode.go:4: " + quoteReason},
 		},
 		{"short handler", "plugin/handler.go", "package federationplugin\nfunc (h H) ServeDNS() {" + strings.Repeat("\n", 59) + "}", nil},
 	} {

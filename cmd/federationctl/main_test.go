@@ -393,7 +393,7 @@ func TestWatchFollows(t *testing.T) {
 		t.Errorf("watch ended with exit code %d, expected 0", code)
 	}
 	for _, want := range []string{
-		"federationctl: owner " + address + `: Unavailable: "owner is shutting down"; trying again`,
+		"federationctl: owner " + address + `: Unavailable: owner is shutting down; trying again`,
 		"federationctl: connected to " + address + " again",
 	} {
 		if !strings.Contains(watch.errs.String(), want) {

@@ -510,7 +510,7 @@ func TestProviders(t *testing.T) {
 	}
 	r.refuses.Store(true)
 	code, _, stderr := ctl(t, append(args, "--watch")...)
-	if code != 1 || !strings.Contains(stderr, `PermissionDenied: "nobody may"; have the owner's rules name the identity of --cert as an observer`) {
+	if code != 1 || !strings.Contains(stderr, `PermissionDenied: nobody may; have the owner's rules name the identity of --cert as an observer`) {
 		t.Errorf("refused: exit code %d, standard error %q", code, stderr)
 	}
 }

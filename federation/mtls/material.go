@@ -121,7 +121,7 @@ func (t *trust) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, at tim
 		Roots: t.roots, Intermediates: intermediates, KeyUsages: []x509.ExtKeyUsage{usage}, CurrentTime: at,
 	})
 	if err != nil {
-		return fmt.Errorf("%s%.0w", federation.Quote(err.Error()), err) // quoted, as it may hold names from the certificate
+		return fmt.Errorf("%s%.0w", federation.Printable(err.Error()), err) // escaped, as it may hold names from the certificate
 	}
 	return nil
 }

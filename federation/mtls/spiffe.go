@@ -207,9 +207,9 @@ func (w *watcher) OnX509ContextWatchError(err error) {
 	case !ofStream: // the stream goes on
 		err = fmt.Errorf("%w: %w", errBroken, shown(err))
 	case s.Code() == codes.PermissionDenied: // SPIFFE Workload API section 5.1: it is not known to the agent
-		err = fmt.Errorf("%w (%s)", errNothing, federation.Quote(s.Message()))
+		err = fmt.Errorf("%w (%s)", errNothing, federation.Printable(s.Message()))
 	default:
-		err = fmt.Errorf("%w: %v: %s", errAway, s.Code(), federation.Quote(s.Message()))
+		err = fmt.Errorf("%w: %v: %s", errAway, s.Code(), federation.Printable(s.Message()))
 	}
 	w.agent.report(w.source, err)
 }

@@ -53,7 +53,7 @@ func verifySVID(chain []*x509.Certificate, domains map[spiffeid.TrustDomain]*x50
 	default:
 		_, verified, err := x509svid.Verify(chain, bundle, x509svid.WithTime(at))
 		if err != nil {
-			return refused(fmt.Errorf("by the bundle of trust domain %s: %s%.0w", domain, federation.Quote(err.Error()), err))
+			return refused(fmt.Errorf("by the bundle of trust domain %s: %s%.0w", domain, federation.Printable(err.Error()), err))
 		}
 		if !slices.ContainsFunc(verified, func(chain []*x509.Certificate) bool { return within(domain, chain) }) {
 			return refused(errIntermediate)

@@ -86,7 +86,7 @@ func TestX509SVID(t *testing.T) {
 	twoUnderOne := certify(t, one, intermediate, "spiffe://two.example")
 	oneUnderOne := certify(t, one, intermediate, "spiffe://one.example")
 
-	const unsigned = "by the bundle of trust domain one.example: \"x509svid: could not verify leaf certificate: x509: certificate signed by unknown authority"
+	const unsigned = "by the bundle of trust domain one.example: x509svid: could not verify leaf certificate: x509: certificate signed by unknown authority"
 	for name, tc := range map[string]struct {
 		leaf *Authority
 		rest []*Authority

@@ -365,7 +365,7 @@ func (s *Server) admit(ctx context.Context, session *session) error {
 		s.sessions[session] = struct{}{} // where SetAllow and SetCatalogs find it
 	}
 	s.mu.Unlock()
-	who := federation.Quote(fmt.Sprint(session.ids)) // a certificate may have any number of them
+	who := federation.Printable(fmt.Sprint(session.ids)) // a certificate may have any number of them
 	switch {
 	case !certified:
 		return errNoCertificate
@@ -378,7 +378,7 @@ func (s *Server) admit(ctx context.Context, session *session) error {
 	case session.registry == nil:
 		name := federation.Quote(session.serverName)
 		if s.turnedAway.add(who, name, "") {
-			s.log.With("identities", who).Warn("consumer turned away: there is no catalog for the server name of its handshake", "server_name", name, "address", p.Addr)
+			s.log.With("identities", who).Warn("consumer turned away: there is no catalog for the server name of its handshake", "server_name", federation.Printable(session.serverName), "address", p.Addr)
 		}
 		session.turnedAway(gate.NoCatalog, "there is no catalog for the server name "+name+" of its handshake")
 		return status.Errorf(codes.Unavailable, "there is no catalog for the server name %s of your handshake", name)
@@ -408,5 +408,5 @@ func (s *Server) mayLocked(ids []federation.ID) (federation.ID, bool) {
 
 func mayNot(ids []federation.ID) error {
 	return status.Errorf(codes.Unauthenticated,
-		"the identities %s of your certificate may not subscribe; have the owner allow one of them", federation.Quote(fmt.Sprint(ids)))
+		"the identities %s of your certificate may not subscribe; have the owner allow one of them", federation.Printable(fmt.Sprint(ids)))
 }

@@ -345,7 +345,7 @@ func TestRefusalIsLoggedOnceAndNotSentAgain(t *testing.T) {
 				t.Errorf("a stream that the consumer ends has the status %v, expected OK", got)
 			}
 		}
-		line := `service=a error="\"fqdn: not \\x1b[31mours\\n\""`
+		line := `service=a error="fqdn: not \\x1b[31mours\\n"`
 		if n := f.logged.Count("consumer refuses"); n != 1 || f.logged.Count(line) != 1 {
 			t.Errorf("%d log lines tell of the refusal, expected 1 with %s:\n%s", n, line, f.logged)
 		}
@@ -475,7 +475,7 @@ func TestAuthorisation(t *testing.T) {
 					}
 					return
 				}
-				want := fmt.Sprintf("the identities \"[%s]\" of your certificate may not subscribe; have the owner allow one of them", tt.consumer)
+				want := fmt.Sprintf("the identities [%s] of your certificate may not subscribe; have the owner allow one of them", tt.consumer)
 				if _, err := c.stream.Recv(); status.Code(err) != codes.Unauthenticated || status.Convert(err).Message() != want {
 					t.Errorf("the first response is the error %v, expected Unauthenticated: %s", err, want)
 				}

@@ -251,10 +251,10 @@ func (s *session) acknowledged(answered flight, refusal string) {
 		s.countRefusal(field)
 		if s.catalog.refusals.add(s.consumer, answered.name, refusal) {
 			s.log.Warn("consumer refuses a service; it is sent again when it changes",
-				"operation", answered.operation, "service", answered.name, "error", federation.Quote(rule))
+				"operation", answered.operation, "service", answered.name, "error", federation.Printable(rule))
 		}
 		if answered.operation == federation.Upsert {
-			s.registry.Tell(registry.Refusal{Service: answered.name, Consumer: s.consumer, Field: field, Rule: federation.Quote(rule)})
+			s.registry.Tell(registry.Refusal{Service: answered.name, Consumer: s.consumer, Field: field, Rule: federation.Printable(rule)})
 		}
 	case answered.operation == federation.End:
 		s.log.Info("consumer has the whole catalog")

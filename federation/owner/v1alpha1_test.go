@@ -185,7 +185,7 @@ func TestAnswersV1Alpha1(t *testing.T) {
 			t.Errorf("unexpected responses (-want +got):\n%s", diff)
 		}
 		synctest.Wait()
-		if n := f.logged.Count(`service=a error="\"not ours\""`); n != 1 {
+		if n := f.logged.Count(`service=a error="not ours"`); n != 1 {
 			t.Errorf("%d log lines tell of the refusal, expected 1:\n%s", n, f.logged)
 		}
 		c.request(wire.AckV1Alpha1(response.GetNonce())) // a second answer

@@ -36,7 +36,7 @@ func (e *closeError) Error() string {
 		text = fmt.Sprintf("the owner does not speak version %d of the protocol", version)
 	}
 	if e.text != "" {
-		text += ": " + quote(e.text)
+		text += ": " + federation.Printable(e.text)
 	}
 	if e.retryAfter > 0 {
 		text += fmt.Sprintf("; it is to be left alone for %v", e.retryAfter.Round(time.Millisecond))
@@ -52,7 +52,7 @@ func (f failure) Error() string {
 		return "the owner ended the stream"
 	}
 	s := status.Convert(f.error)
-	return fmt.Sprintf("%v: %s", s.Code(), quote(s.Message()))
+	return fmt.Sprintf("%v: %s", s.Code(), federation.Printable(s.Message()))
 }
 
 // Unwrap returns the error itself.
@@ -69,9 +69,6 @@ func kindOf(err error) string {
 	}
 	return fmt.Sprintf("%T", err)
 }
-
-// quote returns what an owner has sent, safe to show.
-func quote(text string) string { return federation.Quote(text) }
 
 // dialLog records why a connection could not be made, which gRPC reports only in the text
 // of a status. It is the credentials and the dialer of one connection.

@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc/credentials"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 )
 
@@ -318,7 +319,7 @@ func (p *Provider) tell(ctx context.Context) {
 func (p *Provider) log(s *Status) {
 	if s.State == Refused {
 		p.config.Logger.Warn("node is refused", "service", s.Node.Service, "node", s.Node.URI, "address", s.Owner,
-			"rule", quote(s.Rule), "reason", quote(s.Reason))
+			"rule", federation.Printable(s.Rule), "reason", federation.Printable(s.Reason))
 	}
 }
 

@@ -218,7 +218,7 @@ func TestFirstSourceWins(t *testing.T) {
 		s.parts["3"].Update(services("f v 3"), nil)
 		s.expect("in another order", "a w 3", "c y 3", "f v 3")
 		hidden("in another order", "1", map[string]string{"d": `service "f" of source 3`})
-		if !strings.Contains(s.logged.String(), `msg="service is not published, another source stands first" catalog=test source="source 1" service="\"d\"" by="service \"f\" of source 3"`) {
+		if !strings.Contains(s.logged.String(), `msg="service is not published, another source stands first" catalog=test source="source 1" service=d by="service \"f\" of source 3"`) {
 			s.Errorf("the log does not tell what is hidden:\n%s", s.logged)
 		}
 	})

@@ -12,9 +12,9 @@ package problem
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
 // Problem is one thing that is wrong with a file, or is probably not meant.
@@ -96,28 +96,5 @@ func Summary(problems []Problem, more int) string {
 	return strings.Join(parts, "; ")
 }
 
-// maxRule bounds the rule of a problem, in bytes. Those of our own are shorter.
-const maxRule = 512
-
-// Printable returns the text of a decoder, which may repeat what stands in the
-// file, in printable ASCII of bounded length.
-func Printable(text string) string {
-	var shown []byte
-	for rest := text; rest != ""; {
-		if len(shown) >= maxRule {
-			return fmt.Sprintf("%s... (%d bytes)", shown, len(text))
-		}
-		r, size := utf8.DecodeRuneInString(rest)
-		switch {
-		case ' ' <= r && r <= '~':
-			shown = append(shown, byte(r))
-		case r == utf8.RuneError && size == 1:
-			shown = fmt.Appendf(shown, `\x%02x`, rest[0])
-		default:
-			quoted := strconv.QuoteRuneToASCII(r)
-			shown = append(shown, quoted[1:len(quoted)-1]...)
-		}
-		rest = rest[size:]
-	}
-	return string(shown)
-}
+// Printable is federation.Printable.
+func Printable(text string) string { return federation.Printable(text) }

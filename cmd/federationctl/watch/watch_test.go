@@ -163,7 +163,7 @@ func TestWatchOnce(t *testing.T) {
 		{"end announced, and nothing else", "announce\nwait 1s\nend", "1s out: end\n", ""},
 		{
 			"stream that breaks", "upsert a a.fed.example 192.0.2.1\nstatus Internal", "0s out: upsert a\n",
-			`owner owner.example:8008: Internal: "as the script says"; check ADDRESS, and that the owner is up`,
+			`owner owner.example:8008: Internal: as the script says; check ADDRESS, and that the owner is up`,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -245,9 +245,9 @@ out: upsert b
 out: upsert c
 out: end
 out: delete c
-err: federationctl: owner owner.example:8008: Internal: "as the script says"; trying again
+err: federationctl: owner owner.example:8008: Internal: as the script says; trying again
 err: federationctl: connected to owner.example:8008 again
-err: federationctl: owner owner.example:8008: Internal: "as the script says"; trying again
+err: federationctl: owner owner.example:8008: Internal: as the script says; trying again
 err: federationctl: connected to owner.example:8008 again
 out: upsert c
 out: delete b

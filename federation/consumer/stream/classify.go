@@ -128,7 +128,7 @@ func (e end) Error() string {
 		return fmt.Sprintf("%v: the owner gets more pings than it allows (too_many_pings)", e.code)
 	}
 	if s, ok := status.FromError(e.err); ok {
-		return fmt.Sprintf("%v: %s", e.code, federation.Quote(s.Message()))
+		return fmt.Sprintf("%v: %s", e.code, federation.Printable(s.Message()))
 	}
 	return e.err.Error()
 }

@@ -73,7 +73,7 @@ func TestHandshakeFailureIsRetried(t *testing.T) {
 			},
 			slow:   true,
 			remedy: "CA file here",
-			reason: `TLS handshake: tls: failed to verify certificate: "x509: certificate signed by unknown authority`,
+			reason: `TLS handshake: tls: failed to verify certificate: x509: certificate signed by unknown authority`,
 		},
 		"consumer of another CA": {
 			prepare: func(t *testing.T, w *world, _ *Config) {

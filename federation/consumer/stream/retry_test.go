@@ -57,7 +57,7 @@ func TestCodes(t *testing.T) {
 				if n := len(w.seen("dialed")); n != 1 {
 					t.Errorf("%d attempts, want 1", n)
 				}
-				want := fmt.Sprintf(`%v: "because\n"`, code)
+				want := fmt.Sprintf(`%v: because\n`, code)
 				if diff := cmp.Diff([]string{want}, w.details("parked")); diff != "" {
 					t.Errorf("-want +got:\n%s", diff)
 				}

@@ -175,7 +175,7 @@ func (g *Gate) refuse(c *guest, role string, err error) {
 	}
 	ids := mtls.PeerIDs(refusal.UnverifiedCertificates[0])
 	g.log.Warn("peer turned away: its certificate is not accepted", "role", role, "address", c.RemoteAddr(),
-		"identities", federation.Quote(fmt.Sprint(ids)), "error", federation.Quote(reason.Error()))
+		"identities", federation.Printable(fmt.Sprint(ids)), "error", federation.Printable(reason.Error()))
 	g.tell(TurnedAway{Role: role, Address: c.RemoteAddr(), IDs: ids, Reason: BadCertificate, Rule: reason.Error()})
 }
 

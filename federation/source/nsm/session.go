@@ -129,7 +129,7 @@ func explain(err error) error {
 	if !ok {
 		return err
 	}
-	return fmt.Errorf("%v: %s", s.Code(), federation.Quote(s.Message()))
+	return fmt.Errorf("%v: %s", s.Code(), federation.Printable(s.Message()))
 }
 
 // find asks for all endpoints.
@@ -371,7 +371,7 @@ func (x *session) publish() {
 	}
 	changed, gone := x.world.render(&x.rules)
 	for _, r := range x.world.news {
-		x.logger.Warn("endpoint of the registry is not published", "endpoint", federation.Quote(r.key), "rule", r.rule)
+		x.logger.Warn("endpoint of the registry is not published", "endpoint", federation.Printable(r.key), "rule", r.rule)
 	}
 	x.world.news = nil
 	if counts := x.world.counts(); !maps.Equal(counts, x.refused) {

@@ -387,7 +387,7 @@ func TestNotThere(t *testing.T) {
 	runStand(t, func(f *fakeRegistry) { f.stop() }, func(t *testing.T, s *stand) {
 		s.wantAway(t, true)
 		s.want(t, "silent")
-		if got := s.part.away.Error(); !strings.HasPrefix(got, "registry tcp://127.0.0.1:5002: Unavailable: \"") {
+		if got := s.part.away.Error(); !strings.HasPrefix(got, "registry tcp://127.0.0.1:5002: Unavailable: ") {
 			t.Errorf("reason is %s", got)
 		}
 		s.put(nse("a", "web"))

@@ -329,7 +329,7 @@ func (c *session) register(m *registrationv1.Active) {
 	s.mu.Unlock()
 	rouse(s.commits)
 	if refusal, ok := errors.AsType[rules.Refusal](err); ok {
-		c.log.Warn("registration refused", "service", federation.Quote(a.Service), "node", federation.Quote(a.Node),
+		c.log.Warn("registration refused", "service", federation.Printable(a.Service), "node", federation.Printable(a.Node),
 			"rule", refusal.Rule, "reason", refusal.Reason)
 	}
 }

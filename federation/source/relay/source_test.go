@@ -70,7 +70,7 @@ hang`)
 			t.Errorf("first catalog: unexpected calls (-want +got):\n%s", diff)
 		}
 		time.Sleep(31 * time.Second)
-		expect(t, "updates and the loss", p, "update [a] []", "update [] [b]", `away: Unavailable: "error reading from server: EOF"`)
+		expect(t, "updates and the loss", p, "update [a] []", "update [] [b]", `away: Unavailable: error reading from server: EOF`)
 		time.Sleep(time.Minute)
 		later := slices.Compact(p.take())
 		if diff := cmp.Diff([]string{syncing, "through", syncing, "update [a] []", syncing, "update [d] []", "update [] [c]", "back"}, later); diff != "" {

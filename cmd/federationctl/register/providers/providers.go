@@ -188,7 +188,7 @@ func explain(err error) error {
 		remedy = "check --service"
 	default:
 	}
-	return fmt.Errorf("%v: %s; %s", s.Code(), federation.Quote(s.Message()), remedy)
+	return fmt.Errorf("%v: %s; %s", s.Code(), federation.Printable(s.Message()), remedy)
 }
 
 var errEnded = errors.New("the owner has ended the stream")

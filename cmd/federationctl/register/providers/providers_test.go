@@ -143,11 +143,11 @@ func serve(t *testing.T, list func(*registrationv1.ListRequest, registrationv1.R
 
 func TestErrors(t *testing.T) {
 	for want, given := range map[string]error{
-		`PermissionDenied: "no"; have the owner's rules name the identity of --cert as an observer`: status.Error(codes.PermissionDenied, "no"),
-		`Unimplemented: "no"; check --server and --server-name: no programs register there`:         status.Error(codes.Unimplemented, "no"),
-		`Unauthenticated: "no"; check --cert: the owner needs an identity in it`:                    status.Error(codes.Unauthenticated, "no"),
-		`InvalidArgument: "no"; check --service`:                                                    status.Error(codes.InvalidArgument, "no"),
-		`Unavailable: "n\to"; check --server, --cert and --ca, and that the owner is up`:            status.Error(codes.Unavailable, "n\to"),
+		`PermissionDenied: no; have the owner's rules name the identity of --cert as an observer`: status.Error(codes.PermissionDenied, "no"),
+		`Unimplemented: no; check --server and --server-name: no programs register there`:         status.Error(codes.Unimplemented, "no"),
+		`Unauthenticated: no; check --cert: the owner needs an identity in it`:                    status.Error(codes.Unauthenticated, "no"),
+		`InvalidArgument: no; check --service`:                                                    status.Error(codes.InvalidArgument, "no"),
+		`Unavailable: n\to; check --server, --cert and --ca, and that the owner is up`:            status.Error(codes.Unavailable, "n\to"),
 	} {
 		c := serve(t, func(*registrationv1.ListRequest, registrationv1.RegistrationService_ListServer) error { return given })
 		if err := Show(t.Context(), c); err == nil || err.Error() != want {

@@ -128,7 +128,7 @@ func serving(ctx context.Context, address, service string) error {
 	response, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: service})
 	if err != nil {
 		s := status.Convert(err)
-		return shown(ctx, fmt.Errorf("health of %s: %v: %s", address, s.Code(), federation.Quote(s.Message())))
+		return shown(ctx, fmt.Errorf("health of %s: %v: %s", address, s.Code(), federation.Printable(s.Message())))
 	}
 	if s := response.GetStatus(); s != grpc_health_v1.HealthCheckResponse_SERVING {
 		return fmt.Errorf("health of %s: %v", address, s)
@@ -150,7 +150,7 @@ func execute(ctx context.Context, line string) error {
 		return nil
 	}
 	if text := bytes.TrimSpace(output.text); len(text) > 0 {
-		err = fmt.Errorf("%w: %s", err, federation.Quote(string(text)))
+		err = fmt.Errorf("%w: %s", err, federation.Printable(string(text)))
 	}
 	return shown(ctx, fmt.Errorf("%s: %w", federation.Quote(line), err))
 }

@@ -107,7 +107,7 @@ func (s *Store) parse(kv *mvccpb.KeyValue) *node.Node {
 		err = errors.New("it is the value of another key")
 	}
 	if err != nil {
-		s.logger.Warn("a key in etcd is ignored", "key", federation.Quote(string(kv.GetKey())), "error", err)
+		s.logger.Warn("a key in etcd is ignored", "key", federation.Printable(string(kv.GetKey())), "error", err)
 		return nil
 	}
 	return n
