@@ -9,8 +9,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
-// maxRefusals is how many refusals a report has.
-const maxRefusals = 20
+// maxShown is how many refusals a report has, and how many services that are left out.
+const maxShown = 20
 
 // Report returns the report of an owner, without Conflicts and the times of certificates.
 // Retention is how long services of a lost owner are kept; 0 is without limit.
@@ -37,6 +37,7 @@ func Report(id string, s *consumer.Status, retention time.Duration, log *Log, no
 		Resumes:     s.Resumes,
 		Updates:     log.Updates(now),
 		Refusals:    log.Refusals(),
+		LeftOut:     log.AllLeftOut(),
 	}
 	if s.Damage != nil {
 		u.Damage = s.Damage.Error()
@@ -56,7 +57,8 @@ func Report(id string, s *consumer.Status, retention time.Duration, log *Log, no
 			u.Remedy = failure.Remedy()
 		}
 	}
-	u.Refusals = u.Refusals[:min(len(u.Refusals), maxRefusals)]
+	u.Refusals = u.Refusals[:min(len(u.Refusals), maxShown)]
+	u.LeftOut = u.LeftOut[:min(len(u.LeftOut), maxShown)]
 	return u
 }
 

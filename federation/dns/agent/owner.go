@@ -298,7 +298,13 @@ func (o *owner) configure() {
 	o.retention.Store(int64(c.Retention))
 	o.mirror.Configure(catalog.Rules{
 		Retention: cmp.Or(c.Retention, catalog.Forever), Settle: c.Settle, MaxServices: c.MaxServices, MaxCatalog: c.MaxCatalog,
-		Admit: func(s *federation.Service) *federation.InvalidError { return admit(claims, policy, s) },
+		Admit: func(s *federation.Service) *federation.InvalidError {
+			invalid := admit(claims, policy, s)
+			if invalid == catalog.ErrNotImported {
+				o.log.LeftOut(s, o.agent.now())
+			}
+			return invalid
+		},
 	})
 }
 

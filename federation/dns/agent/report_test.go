@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -20,6 +21,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/federation/status/recent"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
@@ -299,4 +301,43 @@ func TestParkedOwner(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestExplainLeftOut asks for names of services whose labels are not imported: of those that are
+// remembered, and of more than that.
+func TestExplainLeftOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var all []*federation.Service
+		for i := range recent.Limit {
+			all = append(all, tier(t, fmt.Sprintf("s%d.fed.example", i), "192.0.2.1", "none"))
+		}
+		published, _ := w.serve(ownerAddress, all...)
+		b := w.attach(w.importing(1, "tier=public"))
+		time.Sleep(time.Minute)
+		ask := func(name, want string) {
+			t.Helper()
+			got := b.Explain(b.Zone(), name+".fed.example.", dns.TypeA, time.Now()).Owners[0].NotImported
+			if ok := strings.Contains(got, want); !ok || want == "" && got != "" {
+				t.Errorf("%s: %q, want %q", name, got, want)
+			}
+		}
+		const named = `import_labels leaves out service "s7" (s7.fed.example), which lacks tier=public`
+		ask("s7", named)
+		ask("_http._tcp.s7", named)
+		ask("nope", "")
+		if of := w.agent.Owners(time.Now())[0]; of.NotImported != recent.Limit || len(of.LeftOut) != 20 {
+			t.Errorf("%d are left out, %d of them are shown", of.NotImported, len(of.LeftOut))
+		}
+
+		must.Get(published.Upsert(tier(t, "s7.fed.example", "192.0.2.1", "public")))(t)
+		time.Sleep(time.Second)
+		ask("s7", "")
+		must.Get(published.Upsert(tier(t, "s7.fed.example", "192.0.2.1", "none")))(t)
+		must.Get(published.Upsert(tier(t, "new.fed.example", "192.0.2.1", "none")))(t)
+		must.Get(published.Upsert(tier(t, "newer.fed.example", "192.0.2.1", "none")))(t)
+		time.Sleep(time.Second)
+		ask("s7", named)
+		ask("nope", "import_labels leaves out 2 more services that lack tier=public than are remembered; this may be one")
+	})
 }

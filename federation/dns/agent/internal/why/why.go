@@ -176,7 +176,7 @@ func (b *block) leavesOut(i int, name string) (notImported, notAdmitted string) 
 		}
 		_, invalid := b.config.Admit(i, of)
 		if invalid == nil {
-			return b.labels(i), ""
+			return b.labels(i, name), ""
 		}
 		notAdmitted = invalid.Rule
 	}
@@ -201,14 +201,24 @@ func filtered(f *pattern.Filter, fqdn federation.FQDN) string {
 	return fmt.Sprintf("import_names %s does not match %s", join(f.Names), fqdn)
 }
 
-// labels says that the import filter of the owner at an index leaves services out because of
-// their labels, if it does. Which ones they are is not kept.
-func (b *block) labels(i int) string {
+// labels says which service with a name the import filter of the owner at an index leaves out
+// because of its labels, or that there are others than those that are remembered. It is empty
+// where neither is so.
+func (b *block) labels(i int, name string) string {
 	labels := b.config.Owners[i].Import.Labels
-	if len(labels) == 0 || b.owners[i].Report.NotImported == 0 {
+	if len(labels) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("import_labels leaves out services of this owner without %s; their names are not kept, so this may be one", join(labels))
+	all := b.owners[i].Log.AllLeftOut()
+	for _, l := range all {
+		if b.names(i, l.Service, l.FQDN, name) {
+			return fmt.Sprintf("import_labels leaves out service %s (%s), which lacks %s", federation.Quote(l.Service), strings.TrimSuffix(l.FQDN, "."), join(labels))
+		}
+	}
+	if more := b.owners[i].Report.NotImported - len(all); more > 0 {
+		return fmt.Sprintf("import_labels leaves out %d more services that lack %s than are remembered; this may be one", more, join(labels))
+	}
+	return ""
 }
 
 func join[P fmt.Stringer](patterns []P) string {
