@@ -496,6 +496,7 @@ func TestProviders(t *testing.T) {
 		"table": {nil, 0, "SERVICE           NODE               INSTANCE  PROVIDER  STATE       SINCE  UNTIL  TTL\n" +
 			"shop.fed.example  tcp://192.0.2.1:1  -                   on another  -      -      0s\n", ""},
 		"json":            {[]string{"-o", "json"}, 0, `{"service":"shop.fed.example","node":"tcp://192.0.2.1:1","provider":"","rule":"","owner":"another","state":"elsewhere","ttl":"0s"}` + "\n", ""},
+		"name":            {[]string{"-o", "name"}, 0, "tcp://192.0.2.1:1\n", ""},
 		"another service": {[]string{"--service", "a.example", "-o", "json"}, 0, "", ""},
 		"no service":      {[]string{"--service", "a..b"}, 2, "", "federationctl: --service: "},
 		"no format":       {[]string{"-o", "xml"}, 2, "", "federationctl: -o: \"xml\" is not one of table, json, yaml, name\n"},
