@@ -303,7 +303,7 @@ e2e-browser: build ## look at the status page in a real chromium, with axe; two 
 	$(GOTEST) -modules test/suites/browser -- -count=1 -v -timeout 20m -run '$(or $(RUN),.)' ./...
 
 .PHONY: e2e-docs
-e2e-docs: ## do what the README, install.md and the tutorial say in a root of Debian's with Go, git and make; needs root and debootstrap
+e2e-docs: ## do what the README, install.md and the tutorial say, four minutes, in a root of Debian's with Go, git and make; needs root and debootstrap
 	CGO_ENABLED=0 REAL_SERVERS=required $(GOTEST) -- -count=1 -v -timeout 40m ./test/suites/dist/pages
 
 .PHONY: screenshot
