@@ -266,7 +266,7 @@ func TestPolicyMistakes(t *testing.T) {
 	const (
 		hint   = "federationctl: see 'federationctl policy %s --help'\n"
 		as     = " --as spiffe://partner.example/coredns"
-		config = "bad.yaml:9: error: catalogs[0].surces: there is no such key; those that there are: exports, relay, server_name, sources\nbad.yaml:9: error: catalogs[0]: needs one of sources, relay: the catalog of another owner is not mixed with others; give it a catalog with a server_name of its own\n"
+		config = "bad.yaml:9: error: catalogs[0].surces: there is no such key; those that there are: exports, relay, server_name, sources\nbad.yaml:9: error: catalogs[0]: needs one of sources, relay: a relay is the whole catalog; beside other sources it is one of them, in their list\n"
 	)
 	write(t, "bad.yaml", strings.NewReplacer("sources:", "surces:", "window", "windw").Replace(policyText))
 	write(t, "worse.yaml", strings.NewReplacer("[stable]", "[stable, \"*\"]", `"*.dns.example"`, `"*.*.example"`).Replace(policyText))

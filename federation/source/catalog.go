@@ -213,7 +213,8 @@ func (c *Catalog) turnToList(next []listed) {
 }
 
 // path returns through which owners the services have come that are published: those of
-// the first source that names any. A source with a path is mostly alone.
+// the first source that names any. They are told for all services: with two paths a loop
+// through the second would not be found, so whoever makes the list has one relay in it.
 func (c *Catalog) path() wire.Path {
 	for _, p := range c.active {
 		if len(p.path) > 0 {

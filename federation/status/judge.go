@@ -125,7 +125,7 @@ func conditions() []Condition {
 		relayedConnecting: {"relayed owner", "connecting", Act, "There is no stream, and nothing is known of its catalog.", findReason, "FederationOwnerCatalogUnavailable"},
 		relayedRetried:    {"relayed owner", "parked", Act, "It has turned this side away, and is tried again every few minutes.", correctRetry, "FederationOwnerCatalogUnavailable"},
 		relayedParked:     {"relayed owner", "parked", Act, "It has turned this side away, and is not tried again until the certificates change or the configuration is reloaded.", correctReload, "FederationOwnerCatalogUnavailable"},
-		relayedLost:       {"relayed owner", "lost", Look, "It is lost, and consumers count their own retention.", winTime, "FederationOwnerSourceAway"},
+		relayedLost:       {"relayed owner", "lost", Look, "It is lost. Consumers count their own retention, or the lifetime of the source runs.", winTime, "FederationOwnerSourceAway"},
 
 		certificateExpired: {"certificate", "expired", Act, "%s has expired.", "replace the file, or repair what renews it; it is read again by itself", "FederationConsumerCertificateExpiring"},
 		certificateAging:   {"certificate", "expires soon", Look, "%s expires in %s.", "renew it, unless a machine does", "FederationConsumerCertificateAging"},

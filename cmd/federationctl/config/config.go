@@ -19,6 +19,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
+	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
@@ -55,7 +56,7 @@ type Allow struct {
 // Catalog is what consumers get who ask for the server name in their TLS handshake.
 type Catalog struct {
 	ServerName string   `yaml:"server_name" as:"host"` // in lower case, without a final dot; empty for the default catalog
-	Sources    []Source // the first wins where two publish the same; one at least, and a relay stands alone
+	Sources    []Source // the first wins where two publish the same; one at least, and one relay at most
 
 	Policy  *policy.Policy // nil where there are no exports: everything to everyone who may subscribe
 	Exports []Export       // the rules of Policy, in order
@@ -211,7 +212,7 @@ func (c *Config) sources() iter.Seq2[string, Source] {
 			for j, s := range catalog.Sources {
 				key, _, _ := strings.Cut(s.Name, ":")
 				path := fmt.Sprintf("catalogs[%d].sources[%d].%s", i, j, key)
-				if s.Relay != nil {
+				if s.Relay != nil && s.Lifetime == source.NoLifetime {
 					path = fmt.Sprintf("catalogs[%d].relay", i)
 				}
 				if !yield(path, s) {

@@ -18,6 +18,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
+	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -325,7 +326,7 @@ func TestMistakes(t *testing.T) {
 		"nobody by omission":      {`ids: ["spiffe://consumer.example/coredns"]`, `{}`, []string{"3: allow: needs ids, file or both; 'ids: []' lets nobody subscribe"}},
 		"no sources":              {"sources:\n  - file: {path: catalog.yaml}", "sources: []", []string{"6: catalogs[0].sources: at least one is required"}},
 		"no catalogs":             {"- sources:\n  - file: {path: catalog.yaml}", "  []", []string{"5: catalogs: at least one is required"}},
-		"a source of nothing":     {"file: {path: catalog.yaml}", "{}", []string{"7: catalogs[0].sources[0]: needs one of file, kubernetes, registration, nsm: give each a '-' of its own"}},
+		"a source of nothing":     {"file: {path: catalog.yaml}", "{}", []string{"7: catalogs[0].sources[0]: needs one of file, kubernetes, registration, nsm, relay: give each a '-' of its own"}},
 		"two origins in one":      {"file: {path: catalog.yaml}", "file: {path: a}\n    kubernetes: {cluster: a, zone: b.example}", []string{"8: catalogs[0].sources[0].kubernetes: cannot be used with file on line 7: give each a '-' of its own"}},
 		"registrations of slips": {"file: {path: catalog.yaml}", "registration: {name: A, listen: 1, rule: a, owner: a b, convergence: 0s, linger: 2h, max_nodes: 0, store: {}}\n  - nsm: {}", []string{
 			`7: catalogs[0].sources[0].registration.name: "A" is not a name of up to 63 lower-case letters, digits and '-'`,
@@ -642,13 +643,13 @@ func spelled(c config.Config) string {
 		catalog := some(keys{"server_name": of.ServerName})
 		var sources []any
 		for _, s := range of.Sources {
-			if s.Relay != nil {
+			if s.Lifetime == source.NoLifetime {
 				catalog["relay"] = spelledRelay(s.Relay)
 				continue
 			}
 			kind, in := spelledSource(s)
 			in["lifetime"] = endless(s.Lifetime, "forever")
-			if kind != "registration" {
+			if kind != "registration" && kind != "relay" {
 				in["withdraw_after"], in["max_withdraw"] = endless(s.WithdrawAfter, "never"), "off"
 				if s.MaxWithdraw > 0 {
 					in["max_withdraw"] = fmt.Sprintf("%d%%", s.MaxWithdraw)
@@ -707,6 +708,8 @@ func spelledSource(s config.Source) (kind string, in keys) {
 			in["store"] = keys{"file": keys{"path": g.Store}}
 		}
 		return "registration", in
+	case s.Relay != nil:
+		return "relay", spelledRelay(s.Relay)
 	default:
 		in = some(keys{"name": n.Name, "registry": n.Registry, "zone": n.Zone, "registry_ids": texts(n.IDs)})
 		if n.Plain {
@@ -741,6 +744,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(most))
 	f.Add([]byte(spiffe))
 	f.Add(relaying("{addresses: [owner.example:8008], zones: [fed.example]}"))
+	f.Add([]byte(least + "  - relay: {addresses: [\"owner.example:8008\"], lifetime: 1m}\n"))
 	f.Add([]byte("---"))
 	f.Add([]byte("listen: [\n"))
 	f.Add([]byte("allow:\n  ids:\n  -\n---"))

@@ -35,7 +35,7 @@ type document struct {
 		} `yaml:"spiffe" needs:"socket"`
 		Grace time.Duration `yaml:"grace" as:"duration" default:"1m" max:"24h" min:"0s"` // mtls.DefaultGrace
 	} `yaml:"identity" one:"files spiffe" why:"the identity has one origin"`
-	Catalogs []*catalog `yaml:"catalogs" one:"sources relay" least:"one is required" why:"the catalog of another owner is not mixed with others; give it a catalog with a server_name of its own"`
+	Catalogs []*catalog `yaml:"catalogs" one:"sources relay" least:"one is required" why:"a relay is the whole catalog; beside other sources it is one of them, in their list"`
 }
 
 // files are those of a certificate.
@@ -48,7 +48,7 @@ type files struct {
 type catalog struct {
 	Catalog
 
-	Sources []*origin `yaml:"sources" one:"file kubernetes registration nsm" least:"one is required" why:"give each a '-' of its own"`
+	Sources []*origin `yaml:"sources" one:"file kubernetes registration nsm relay" least:"one is required" why:"give each a '-' of its own"`
 	Relay   *Relay    `yaml:"relay" needs:"addresses"`
 	Exports []*rule   `yaml:"exports" needs:"to"`
 }
@@ -67,6 +67,10 @@ type origin struct {
 		limits
 		NSM
 	} `yaml:"nsm" needs:"registry zone"`
+	Relay *struct {
+		lifetime
+		Relay
+	} `yaml:"relay" needs:"addresses"`
 }
 
 // limits are of every source that lists what there is. By default they hold back what
@@ -162,10 +166,7 @@ func (r *reader) catalogs(catalogs []*catalog, c *Config) {
 		of := &c.Catalogs[i]
 		of.ServerName = in.ServerName
 		if r.sources(path+".sources", in.Sources, of); in.Relay != nil {
-			if in.Relay.Name == "" && len(in.Relay.Addresses) > 0 {
-				in.Relay.Name = in.Relay.owner().OwnerName(in.Relay.Addresses)
-			}
-			of.Sources = append(of.Sources, Source{Name: "relay:" + in.Relay.Name, Lifetime: source.NoLifetime, Relay: in.Relay})
+			of.Sources = append(of.Sources, in.Relay.source(source.NoLifetime))
 		}
 		if exports := path + ".exports"; r.Has(exports) {
 			r.exports(exports, in.Exports, of)
@@ -190,6 +191,7 @@ func (r *reader) catalogs(catalogs []*catalog, c *Config) {
 func (r *reader) sources(path string, origins []*origin, c *Catalog) {
 	names := make(map[string]int) // lines
 	portless := 0                 // the line of the registration that has no port of its own
+	relay := 0                    // that of the relay
 	for i, o := range origins {
 		path := fmt.Sprintf("%s[%d]", path, i)
 		c.Sources = append(c.Sources, Source{})
@@ -208,6 +210,10 @@ func (r *reader) sources(path string, origins []*origin, c *Catalog) {
 				r.wrongIf(portless > 0, path, "has no listen, and neither has the registration on line %d; the port of the owner leads to one registration of each catalog", portless)
 				portless = r.Line(path)
 			}
+		}
+		if o.Relay != nil {
+			r.wrongIf(relay > 0, path, "is the second relay of the catalog, after that on line %d; consumers are told one path, so give it a catalog with a server_name of its own", relay)
+			relay = r.Line(path)
 		}
 		s := o.source()
 		c.Sources[i] = s
@@ -240,6 +246,8 @@ func (o *origin) source() Source {
 			g.Etcd.TLS, g.Etcd.Prefix = mtls.Files(e.TLS), cmp.Or(e.Prefix, "/federation/"+g.Name)
 		}
 		return Source{Name: "registration:" + g.Name, Lifetime: o.Registration.Lifetime, Registration: g}
+	case o.Relay != nil:
+		return o.Relay.source(o.Relay.Lifetime)
 	}
 	return Source{}
 }

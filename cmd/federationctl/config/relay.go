@@ -14,8 +14,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// Relay is another owner, whose catalog is the whole of this one. Its bounds are those of a
-// Corefile.
+// Relay is another owner, whose catalog is the whole of this one or a part of it. Its bounds
+// are those of a Corefile.
 type Relay struct {
 	Name       string          `yaml:"name" as:"owner"`                                                                                                        // of the owner; the default where the file gives it none
 	Addresses  []string        `yaml:"addresses" as:"replica" least:"one is required"`                                                                         // host:port of the owner's replicas, at least one; tried in turn
@@ -34,6 +34,14 @@ type Relay struct {
 
 // key is Source.Key for a relay.
 func (l *Relay) key() string { return fmt.Sprintf("relay %q %q", l.Addresses, fmt.Sprint(*l)) }
+
+// source returns the source that a relay is, under the default name where it has none.
+func (l *Relay) source(lifetime time.Duration) Source {
+	if l.Name == "" && len(l.Addresses) > 0 {
+		l.Name = l.owner().OwnerName(l.Addresses)
+	}
+	return Source{Name: "relay:" + l.Name, Lifetime: lifetime, Relay: l}
+}
 
 // owner returns what names the owner where the file does not.
 func (l *Relay) owner() mtls.Consumer { return mtls.Consumer{ServerName: l.ServerName, IDs: l.IDs} }

@@ -171,9 +171,13 @@ func TestMistakesOfRelays(t *testing.T) {
 			"22: catalogs[1].relay.lifetime: there is no such key; those that there are: addresses, api, keepalive, max_catalog, max_message, max_services, name, owner_ids, persist, settle, tls_servername, zones",
 		}},
 		"beside sources": {relaying("{addresses: [\"b.example:8008\"]}\n  sources: [file: {path: a}]\n"), []string{
-			"9: catalogs[1].relay: cannot be used with sources on line 10: the catalog of another owner is not mixed with others; give it a catalog with a server_name of its own",
+			"9: catalogs[1].relay: cannot be used with sources on line 10: a relay is the whole catalog; beside other sources it is one of them, in their list",
 		}},
-		"neither": {[]byte(least + "- server_name: a\n"), []string{"8: catalogs[1]: needs one of sources, relay: the catalog of another owner is not mixed with others; give it a catalog with a server_name of its own"}},
+		"two of a catalog": {[]byte(least + "  - relay: {addresses: [\"b.example:8008\"], lifetime: 1m}\n  - relay: {addresses: [\"c.example:8008\"], persist: catalog.yaml}\n"), []string{
+			"9: catalogs[0].sources[2]: is the second relay of the catalog, after that on line 8; consumers are told one path, so give it a catalog with a server_name of its own",
+			"9: catalogs[0].sources[2].relay.persist: is a file of the configuration, and would be written over",
+		}},
+		"neither": {[]byte(least + "- server_name: a\n"), []string{"8: catalogs[1]: needs one of sources, relay: a relay is the whole catalog; beside other sources it is one of them, in their list"}},
 		"a file that others have": {relaying(`{addresses: ["b.example:8008"], persist: ./b}
 - server_name: c
   relay: {addresses: ["c.example:8008"], persist: b}

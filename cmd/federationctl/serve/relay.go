@@ -49,8 +49,11 @@ func (p *Publisher) openRelay(ctx context.Context, s config.Source, serverName s
 // relayOf returns the relay that fills the catalog of the server name, or nil.
 func (p *Publisher) relayOf(serverName string) *relay.Source {
 	if c := p.catalogs[serverName]; c != nil {
-		of, _ := c.entries[0].Source.(*relay.Source) // a relay stands alone
-		return of
+		for _, e := range c.entries {
+			if of, ok := e.Source.(*relay.Source); ok { // there is one at most
+				return of
+			}
+		}
 	}
 	return nil
 }

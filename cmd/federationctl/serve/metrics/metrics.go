@@ -116,7 +116,7 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 			to.gauge("source_complete", "1 once the whole state of the origin of a source has been known.", oneIf(of.Complete), "source", of.Name)
 			to.gauge("source_away_seconds", "For how long the origin of a source cannot be asked; 0 when it can.", away, "source", of.Name)
 			if of.Lifetime != 0 {
-				to.gauge("source_lifetime_seconds", "For how long the catalog stays available while the origin of a source cannot be asked: 0 for a relay, none where it does so for ever.", max(of.Lifetime, 0).Seconds(), "source", of.Name) // source.NoLifetime is below 0
+				to.gauge("source_lifetime_seconds", "For how long the catalog stays available while the origin of a source cannot be asked: 0 for a relay that is the whole catalog, none where it does so for ever.", max(of.Lifetime, 0).Seconds(), "source", of.Name) // source.NoLifetime is below 0
 			}
 			to.gauge("source_services", "Services of a source, with those that are hidden.", float64(of.Services), "source", of.Name)
 			to.gauge("source_held_services", "Services of a source that its origin does not have any more, and that stay because they are more at once than max_withdraw allows.", float64(of.Held), "source", of.Name)
