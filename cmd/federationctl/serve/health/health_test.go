@@ -184,7 +184,7 @@ func TestExec(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := check(t.Context()); err == nil || len(err.Error()) > 400 || !strings.Contains(err.Error(), `exit status 3: "`) || !strings.HasSuffix(err.Error(), `the end"`) {
+	if err := check(t.Context()); err == nil || len(err.Error()) > 400 || !strings.Contains(err.Error(), `exit status 3: `) || !strings.HasSuffix(err.Error(), `the end`) {
 		t.Errorf("it fails with %v", err)
 	}
 	fifo := filepath.Join(t.TempDir(), "fifo")
