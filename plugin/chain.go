@@ -102,7 +102,7 @@ func (f *Federation) Metadata(ctx context.Context, state request.Request) contex
 	set := func(label string, value func(*zone.Result) string) {
 		metadata.SetValueFunc(ctx, corefile.Directive+"/"+label, func() string { return oneWord(value(lookup())) })
 	}
-	set("owner", (*zone.Result).Owner)
+	set("owner", func(r *zone.Result) string { return strings.Join(r.Owners(), ",") })
 	set("service", (*zone.Result).Service)
 	set("fqdn", func(r *zone.Result) string { return strings.TrimSuffix(r.FQDN(), ".") })
 	set("instance", func(r *zone.Result) string {

@@ -128,7 +128,7 @@ func (s *server) explainHosts(ctx context.Context, z *zone.Zone, name string, qt
 		default:
 			found := s.resolve(ctx, result.Owner(), qtype, []string{h.Name})
 			all := len(found.Addresses)
-			for _, address := range s.publishable(result.Owner(), found.Addresses) {
+			for _, address := range publishable(&result, found.Addresses) {
 				r.Addresses = append(r.Addresses, address.String())
 			}
 			r.Stale = found.Stale

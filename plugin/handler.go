@@ -2,7 +2,6 @@ package federationplugin
 
 import (
 	"context"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -28,8 +27,7 @@ type Federation struct {
 	wasReady bool              // the server is in service with an earlier configuration
 	config   agent.BlockConfig // but for Configuration and the addresses of the server
 	origins  []origin
-	falls    bool                             // names of some origin go to the next plugin
-	admits   map[string]func(netip.Addr) bool // which addresses an owner may publish, by its ID
+	falls    bool // names of some origin go to the next plugin
 	hosts    *hostname.Resolver
 
 	block atomic.Pointer[block] // set at start-up, before the first query
@@ -51,7 +49,7 @@ type origin struct {
 // has its block. Blocks that name the same owner agree on the connection to it,
 // or the agent refuses them.
 func newFederation(blocks []corefile.Block) *Federation {
-	f := &Federation{admits: make(map[string]func(netip.Addr) bool)}
+	f := new(Federation)
 	retentions := make(map[string]time.Duration)
 	for i := range blocks {
 		b := &blocks[i]
@@ -60,7 +58,7 @@ func newFederation(blocks []corefile.Block) *Federation {
 		o.Admits = wire.Policy{AllowAddresses: b.Owner.AllowAddresses}.Admits
 		f.config.Owners = append(f.config.Owners, b.Owner)
 		f.config.Zone.Owners = append(f.config.Zone.Owners, o)
-		f.admits[o.ID], retentions[o.ID] = o.Admits, o.Retention
+		retentions[o.ID] = o.Retention
 		for _, z := range o.Origins {
 			i := slices.IndexFunc(f.origins, func(o origin) bool { return o.name == z.String() })
 			if i < 0 {

@@ -341,14 +341,14 @@ func TestLostOwnerMarksNegativeAnswers(t *testing.T) {
 	check(other)
 	check(map[string]string{"nope.fed.example. A": "NXDOMAIN, SOA", "web.fed.example. MX": "NOERROR, SOA"})
 
-	c.builder.SetStatus(0, zone.Status{Known: true, Live: 1, Lost: true, Expires: time.Now().Add(time.Hour)})
+	c.builder.SetStatus(0, zone.Status{Known: true, Live: 1, Lost: time.Now(), Expires: time.Now().Add(time.Hour)})
 	check(map[string]string{
 		"nope.fed.example. A": "NXDOMAIN, EDE 19, SOA", "web.fed.example. MX": "NOERROR, EDE 19, SOA",
 		"_tcp.web.fed.example. A": "NOERROR, EDE 19, SOA", "web.fed.example. A": "NOERROR, EDE 3, 30 192.0.2.1",
 		"fed.example. NS": "NOERROR, 5 ns.dns.fed.example.",
 	})
 	check(other)
-	c.builder.SetStatus(0, zone.Status{Known: true, Live: 1, Lost: true, Expires: time.Now()})
+	c.builder.SetStatus(0, zone.Status{Known: true, Live: 1, Lost: time.Now(), Expires: time.Now()})
 	check(map[string]string{"web.fed.example. A": "NXDOMAIN, EDE 19, SOA"})
 	c.builder.SetStatus(0, zone.Status{Known: true})
 	check(map[string]string{"nope.fed.example. A": "NXDOMAIN, SOA", "web.fed.example. A": "NOERROR, 30 192.0.2.1"})
@@ -499,7 +499,7 @@ func TestNameServerLendsNoRefusedAddress(t *testing.T) {
 func TestStaleFailure(t *testing.T) {
 	e := &elsewhere{names: map[string]string{"gw.example.net.": "SERVFAIL", "meta.example.net.": "20 A 169.254.169.254"}}
 	c := newChain(t, e, []corefile.Block{newBlock(t)}, newService(t, "web.fed.example", "gw.example.net:443"), newService(t, "meta.fed.example", "meta.example.net:443"))
-	c.builder.SetStatus(0, zone.Status{Known: true, Live: 1, Lost: true})
+	c.builder.SetStatus(0, zone.Status{Known: true, Live: 1, Lost: time.Now()})
 	c.publish()
 	for name, want := range map[string]string{"web": "SERVFAIL, EDE 22", "meta": "NOERROR, EDE 15, EDE 19, SOA"} {
 		if got := c.lookup(name+".fed.example.", dns.TypeA); got != want {

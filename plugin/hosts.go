@@ -29,7 +29,7 @@ func (f *Federation) answerIndirect(ctx context.Context, m *reply.Message, c cli
 	if failed = failed || others.Failed; failed {
 		others.TTL = min(others.TTL, partialTTL)
 	}
-	allowed := f.publishable(owner, others.Addresses)
+	allowed := publishable(result, others.Addresses)
 	m.SetResolved(result, allowed, others.TTL)
 	if others.Stale && !result.Stale() { // annotate says it of the result
 		c.addError(m, dns.ExtendedErrorCodeStaleAnswer, "endpoint host cannot be resolved")
@@ -109,7 +109,7 @@ func (f *Federation) barTargets(ctx context.Context, result *zone.Result, c clie
 		refused, unknown := false, false
 		for _, h := range target.Hosts {
 			a := found[h.Name]
-			refused = refused || slices.ContainsFunc(a.Addresses, func(ip netip.Addr) bool { return !f.admits[owner](ip) })
+			refused = refused || slices.ContainsFunc(a.Addresses, func(ip netip.Addr) bool { return !result.Allows(ip) })
 			unknown = unknown || f.mayExist(h) || a.Failed && len(a.Addresses) == 0
 			failed = failed || a.Failed
 		}
@@ -142,11 +142,10 @@ func (f *Federation) resolve(ctx context.Context, owner string, qtype uint16, ho
 // publishable returns those of a host's addresses that the owner of the name may
 // publish: an address that is refused in an endpoint is refused behind a host as
 // well. It reuses addresses.
-func (f *Federation) publishable(owner string, addresses []netip.Addr) []netip.Addr {
-	admits := f.admits[owner]
+func publishable(result *zone.Result, addresses []netip.Addr) []netip.Addr {
 	allowed := addresses[:0]
 	for _, a := range addresses {
-		if admits(a) {
+		if result.Allows(a) {
 			allowed = append(allowed, a)
 		}
 	}

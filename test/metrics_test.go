@@ -37,7 +37,7 @@ func TestMetrics(t *testing.T) {
 	kept := filepath.Join(t.TempDir(), "catalog")
 	writeFile(t, kept, "no catalog")
 	began := time.Now()
-	d := startCoreDNS(t, federationBlock(p, "fed.example", "prometheus "+metrics+"\nready "+ready, o.address+" retention 1h\npersist "+kept))
+	d := startCoreDNS(t, federationBlock(p, "fed.example", "prometheus "+metrics+"\nready "+ready, o.address+" retention 1h\nshare *\npersist "+kept))
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
 	awaitStatus(t, "http://"+ready+"/ready", http.StatusOK)
 	owner := fmt.Sprintf("owner=%q", o.address)

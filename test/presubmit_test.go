@@ -53,11 +53,11 @@ var wings = map[string]wing{
 	"federation/mtls":     {[]string{"federation", "internal"}, 1300},
 	"federation/wire":     {[]string{"federation", "proto"}, 1815},
 	"federation/policy":   {[]string{"federation", "federation/wire"}, 1200},
-	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2361},
+	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2375},
 	"federation/consumer": {[]string{"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"}, 4865},
 	"federation/owner":    {[]string{"federation", "federation/mtls", "federation/policy", "federation/wire", "internal", "proto"}, 3490},
 	"federation/dns": {
-		[]string{"federation", "federation/consumer", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal"}, 5353,
+		[]string{"federation", "federation/consumer", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal"}, 6225,
 	},
 	"federation/source": {
 		[]string{
@@ -69,7 +69,7 @@ var wings = map[string]wing{
 		[]string{"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal", "plugin/corefile"}, 1345,
 	},
 	"plugin/corefile": {
-		[]string{"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "federation/wire"}, 730,
+		[]string{"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "federation/wire"}, 860,
 	},
 	"cmd/coredns": {[]string{"internal", "plugin"}, 76},
 	"cmd/federationctl": {

@@ -253,6 +253,8 @@ func TestWhy(t *testing.T) {
 		fixtureService(t, "here", "here.one.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}),
 		fixtureService(t, "there", "there.two.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}),
 		fixtureService(t, "reserved", "x.dns.three.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}))
+	near := startOwner(t, p.owner, "", fixtureService(t, "near", "web.joint.example", []string{"192.0.2.1:443", "192.0.2.2:443@[far]"}, []string{"v1 HTTPS"}))
+	far := startOwner(t, p.owner, "", fixtureService(t, "far", "web.joint.example", []string{"192.0.2.2:443", "192.0.2.3:443"}, []string{"v1 HTTPS"}))
 	falls := startOwner(t, p.owner, "")
 
 	// What is refused.
@@ -290,6 +292,7 @@ func TestWhy(t *testing.T) {
 	page := freeAddress(t)
 	d := startCoreDNS(t, strings.Join([]string{
 		federationBlock(p, "live.example", "", first.address+" status "+page, second.address),
+		federationBlock(p, "joint.example", "", near.address+" share *\n\t\ttier 1 far", far.address+" share web.joint.example\n\t\ttier 1\n\t\tweight 50"),
 		federationBlock(p, "chosen.example", "", chosen.address+" import_names *.pay.chosen.example\n\t\timport_labels tier=public"),
 		federationBlock(p, "renamed.example", "", renamed.address+" rename corp.internal renamed.example\n\t\trename "+"big.corp.internal "+strings.Repeat("b23456789.", 9)+"renamed.example"),
 		federationBlock(p, "one.example", "", shared.address),
@@ -313,6 +316,7 @@ func TestWhy(t *testing.T) {
 	d.awaitAnswer(t, "b.pay.chosen.example", dns.TypeA, "NOERROR 192.0.2.1")
 	d.awaitAnswer(t, "here.one.example", dns.TypeA, "NOERROR 192.0.2.1")
 	d.awaitAnswer(t, "there.two.example", dns.TypeA, "NOERROR 192.0.2.1")
+	d.awaitAnswer(t, "web.joint.example", dns.TypeA, "NOERROR 192.0.2.1")
 	d.awaitAnswer(t, "crm.renamed.example", dns.TypeA, "NOERROR 192.0.2.1")
 	d.awaitAnswer(t, "old.stale.example", dns.TypeA, "NOERROR 192.0.2.1")
 	d.awaitAnswer(t, "old.expired.example", dns.TypeA, "NOERROR 192.0.2.1")
@@ -327,7 +331,7 @@ func TestWhy(t *testing.T) {
 			return fmt.Sprintf("%s is not %s, with the failure %q", address, want, failure)
 		})
 	}
-	for _, o := range []*realOwner{first, second, chosen, renamed, shared, falls, lost, over} {
+	for _, o := range []*realOwner{first, second, chosen, renamed, shared, near, far, falls, lost, over} {
 		state(o.address, "synced", "") // which comes after the answers from a catalog
 	}
 	lost.stop()
@@ -355,7 +359,7 @@ func TestWhy(t *testing.T) {
 	state(turned.address, "parked", "")
 
 	owners := strings.NewReplacer(
-		first.address, "first:8008", second.address, "second:8008", chosen.address, "chosen:8008", renamed.address, "renamed:8008",
+		first.address, "first:8008", near.address, "near:8008", far.address, "far:8008", second.address, "second:8008", chosen.address, "chosen:8008", renamed.address, "renamed:8008",
 		shared.address, "shared:8008", falls.address, "falls:8008", refused.address, "refused:8008", nobody, "nobody:8008",
 		strict.address, "strict:8008", silent.address, "silent:8008", closed.address, "closed:8008", lost.address, "lost:8008",
 		over.address, "over:8008", held.address, "held:8008",
@@ -365,6 +369,8 @@ func TestWhy(t *testing.T) {
 		{"live", "web.live.example", "A", status.Live},
 		{"live-instance", "v1.web.live.example", "SRV", status.Live},
 		{"live-protocol", "_https._tcp.web.live.example", "SRV", status.Live},
+		{"shared", "web.joint.example", "A", status.Live},
+		{"shared-protocol", "_https._tcp.web.joint.example", "SRV", status.Live},
 		{"zone-soa", "live.example", "SOA", status.OwnData},
 		{"zone-name-server", "ns.dns.live.example", "A", ""},
 		{"no-data", "web.live.example", "MX", status.NoData},

@@ -121,6 +121,20 @@ type Holder struct {
 	// Faults are records and names of the service that are not published, by reason, as
 	// in the metric coredns_federation_conflicts.
 	Faults map[string]int `json:"faults,omitempty"`
+
+	// Shared are the endpoints of a name that owners share, the best first. Owner is the first
+	// of these owners then.
+	Shared []SharedEndpoint `json:"shared,omitempty"`
+}
+
+// SharedEndpoint is an endpoint of a name that owners share.
+type SharedEndpoint struct {
+	Endpoint string    `json:"endpoint"` // ADDRESS:PORT or HOST:PORT
+	Owners   []string  `json:"owners"`   // that say it
+	Tier     int       `json:"tier"`
+	Answered bool      `json:"answered,omitempty"` // for the type of the query
+	Rule     string    `json:"rule"`               // why, a clause such as "better endpoints are enough"
+	Changes  time.Time `json:"changes,omitzero"`   // when that is judged anew if nothing happens; zero: it is not
 }
 
 // Host is an endpoint that is looked up.

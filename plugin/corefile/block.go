@@ -64,7 +64,7 @@ type Block struct {
 }
 
 // repeatable are the properties that add to what an earlier line of them says.
-var repeatable = []string{"rename", "allow_addresses", "import_names", "import_labels"}
+var repeatable = []string{"rename", "allow_addresses", "import_names", "import_labels", "share", "tier"}
 
 // properties are all of them: those that set takes.
 var properties = []string{
@@ -89,7 +89,7 @@ func defaults() Block {
 			MaxMessage:  16 << 20,
 			Grace:       mtls.DefaultGrace,
 		},
-		Zone: zone.Owner{TTL: 30, NegativeTTL: 5},
+		Zone: zone.Owner{TTL: 30, NegativeTTL: 5, Sharing: defaultSharing()},
 	}
 }
 
@@ -229,6 +229,13 @@ func (b *Block) missing(set map[string]string) string {
 		return "owner_id: with spiffe, one SPIFFE ID at least is needed, such as spiffe://owner.example/hamlet; " +
 			"a host name is no identity in SPIFFE"
 	}
+	if _, shared := set["share"]; !shared {
+		for _, property := range ofSharing {
+			if at, ok := set[property]; ok {
+				return fmt.Sprintf("share: is missing, and %s at %s is about the names that it shares", property, at)
+			}
+		}
+	}
 	return ""
 }
 
@@ -306,6 +313,18 @@ func (b *Block) set(property string, args []string) (err error) {
 		b.Zone.Import.Names, err = list(b.Zone.Import.Names, args, pattern.ParseName)
 	case "import_labels":
 		b.Zone.Import.Labels, err = list(b.Zone.Import.Labels, args, labelBeside(b.Zone.Import.Labels))
+	case "share":
+		err = b.share(args)
+	case "tier":
+		err = b.tier(args)
+	case "weight":
+		b.Zone.Sharing.Weight, err = single(args, numberUpTo(zone.MaxWeight))
+	case "min":
+		b.Zone.Sharing.Min, err = single(args, parseCount)
+	case "hold":
+		b.Zone.Sharing.Hold, err = single(args, durationBetween(0, maxHold))
+	case "demote":
+		b.Zone.Sharing.Demote, err = single(args, parseDemote)
 	case "fallthrough":
 		err = b.fallThrough(args)
 	case "status":
@@ -403,7 +422,7 @@ func checkNested(blocks []Block) error {
 // conflict returns why two blocks cannot stand in one server block, or nil. The
 // caller appends the position of the other block.
 func (b *Block) conflict(other *Block) error {
-	if err := b.StatusConflict(other); err != nil {
+	if err := cmp.Or(b.StatusConflict(other), b.sharingConflict(other)); err != nil {
 		return err
 	}
 	id := b.Owner.ID()

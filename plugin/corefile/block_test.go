@@ -69,7 +69,7 @@ func TestParse(t *testing.T) {
 				MaxCatalog:  1073741824,
 				MaxMessage:  16777216,
 			},
-			Zone: zone.Owner{Origins: zones(t, "fed.example."), TTL: 30, NegativeTTL: 5},
+			Zone: zone.Owner{Origins: zones(t, "fed.example."), TTL: 30, NegativeTTL: 5, Sharing: defaultSharing()},
 		}
 		change(&b)
 		return b
@@ -110,6 +110,14 @@ func TestParse(t *testing.T) {
 				import_names *
 				import_labels tier=public team=
 				import_labels region=*
+				share web.fed.example *.Shop.fed.example.
+				share *.mesh.example
+				tier 0 zone/eu-1a
+				tier 2
+				weight 0
+				min 3
+				hold 0s
+				demote never
 				fallthrough Fed.Example
 				status [::]:09154 status.pem ../key.pem /etc/readers.pem
 			}`,
@@ -145,6 +153,12 @@ func TestParse(t *testing.T) {
 					Import: pattern.Filter{
 						Names:  []pattern.Name{name(t, "*.pay.example"), name(t, "web.example"), name(t, "*")},
 						Labels: []pattern.Label{{Key: "tier", Value: "public"}, {Key: "team", Value: ""}, {Key: "region", Value: "*"}},
+					},
+					Sharing: zone.Sharing{
+						Names:  []pattern.Name{name(t, "web.fed.example"), name(t, "*.shop.fed.example"), name(t, "*.mesh.example")},
+						Tiers:  []zone.Tier{{N: 0, Label: "zone/eu-1a"}, {N: 2}},
+						Min:    3,
+						Demote: -1,
 					},
 				},
 				Fall: fall.F{Zones: []string{"fed.example."}},
@@ -283,6 +297,19 @@ func TestParseErrors(t *testing.T) {
 		{input: "federation ip6.arpa {\n" + required + "}", want: `1: zones: "ip6.arpa" is a reverse zone, and services are published by name only`},
 		{input: "federation fed.example FED.example. {\n" + required + "}", want: `1: zones: "FED.example." is given twice`},
 
+		{property: "share", want: "4: share: takes at least one argument"},
+		{property: "share web.fed.example *.web.*.example", want: `4: share: name pattern "*.web.*.example": "*" stands alone, or as the first label before a name, as in *.pay.example`},
+		{property: "share web.other.example", want: `4: share: "web.other.example" is outside the zones of the block, so there is nothing to share`},
+		{property: "weight 5", want: "1: share: is missing, and weight at Testfile:4 is about the names that it shares"},
+		{property: "share *\nweight 101", want: `5: weight: "101" is not a whole number from 0 to 100`},
+		{property: "share *\nmin 0", want: `5: min: "0" is not a whole number from 1`},
+		{property: "share *\nhold 25h", want: `5: hold: "25h" is not a duration from 0s to 24h0m0s`},
+		{property: "share *\ndemote soon", want: `5: demote: "soon" is not a duration from 0s, or never`},
+		{property: "share *\ntier", want: "5: tier: takes N [LABEL], not 0 arguments"},
+		{property: "share *\ntier 10 a", want: `5: tier: "10" is not a whole number from 0 to 9`},
+		{property: "share *\ntier 1 a\ntier 2 a", want: `6: tier: "a" is in tier 1 already`},
+		{property: "share *\ntier 1\ntier 2", want: "6: tier: a line before it is for all other endpoints already"},
+		{property: "share *\ntier 1\ntier 2 a", want: "6: tier: no endpoint is left for it: a line before it, without a label, is for all others"},
 		{property: "bogus 1", want: "4: bogus: is not a property of federation"},
 		{property: "ttl 5\nttl 6", want: "5: ttl: is already set at Testfile:4"},
 		{property: "owner b:1", want: "4: owner: is already set at Testfile:2"},
@@ -437,6 +464,14 @@ func TestParseErrors(t *testing.T) {
 		{
 			input: "federation . ns.dns {\n" + required + "}",
 			want:  "1: zones: ns.dns. is within dns., which holds the name server of the zone .",
+		},
+		{
+			input: "federation {\n" + required + "share *.shop.fed.example\nmin 3\n}\nfederation {\nowner b:1\ntls a b c\nshare web.shop.fed.example\n}",
+			want:  "7: min: is 1, and 3 for what web.shop.fed.example and *.shop.fed.example share, in the block at Testfile:1",
+		},
+		{
+			input: "federation {\n" + required + "share *.shop.fed.example\nhold 1m\n}\nfederation {\nowner b:1\ntls a b c\nshare *\n}",
+			want:  "7: hold: is 30s, and 1m0s for what * and *.shop.fed.example share, in the block at Testfile:1",
 		},
 		{
 			input: "federation {\n" + required + "persist x.db\n}\nfederation {\nowner b:1\ntls a b c\npersist ./x.db\n}",

@@ -9,6 +9,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
@@ -78,7 +80,10 @@ func omits(s *catalog.Summary) bool { return s.Refused > s.Addresses || s.NotImp
 // tell passes the state of the owner on to the block.
 func (m *member) tell(o *owner) {
 	s := &o.status
-	lost := s.State != catalog.Synced && !s.Lost.IsZero()
+	var lost time.Time
+	if s.State != catalog.Synced {
+		lost = s.Lost
+	}
 	m.block.builder.SetStatus(m.index, zone.Status{
 		Live: s.Live, Expires: s.Expires, Soonest: s.Soonest, Known: s.Known && !m.lacks(s), Lost: lost, Grace: o.grace,
 	})
@@ -169,21 +174,28 @@ func (o *owner) withdraw(gone func(*Block) bool) {
 }
 
 // showConflicts shows in the status what the zones cannot publish of the owner: by
-// kind, the most in any block.
+// kind, the most in any block; and likewise where the endpoints are that it shares.
 func (o *owner) showConflicts() {
-	var most map[zone.Fault]int
-	for _, m := range *o.members.Load() {
-		for kind, n := range m.block.builder.Faults(m.index) {
+	members := *o.members.Load()
+	show(&o.conflicts, members, func(m *member) map[zone.Fault]int { return m.block.builder.Faults(m.index) })
+	show(&o.shared, members, func(m *member) map[zone.Standing]int { return m.block.builder.Shared(m.index) })
+}
+
+// show stores the most of each kind that is counted in any block.
+func show[K comparable](in *atomic.Pointer[map[K]int], members []*member, counted func(*member) map[K]int) {
+	var most map[K]int
+	for _, m := range members {
+		for kind, n := range counted(m) {
 			if n > most[kind] {
 				if most == nil {
-					most = make(map[zone.Fault]int)
+					most = make(map[K]int)
 				}
 				most[kind] = n
 			}
 		}
 	}
-	if !maps.Equal(most, *o.conflicts.Load()) {
-		o.conflicts.Store(&most)
+	if !maps.Equal(most, *in.Load()) {
+		in.Store(&most)
 	}
 }
 

@@ -160,7 +160,7 @@ func (a *Agent) claim(b *Block, i int, f found, claims []*claim) (*claim, error)
 		}
 		if !other.config.agrees(c) {
 			return nil, errors.New("is named by two blocks with different properties; only zones, ttl, " +
-				"negative_ttl, rename, import_names, import_labels and fallthrough may differ, as it is one stream; " +
+				"negative_ttl, rename, import_names, import_labels, fallthrough and how names are shared may differ, as it is one stream; " +
 				"if they mean two owners, give one of them another name")
 		}
 		o = other.owner
@@ -207,6 +207,7 @@ type owner struct {
 	scope     atomic.Pointer[string]    // of the catalog, as member.scope has it; stored by the writer
 	members   atomic.Pointer[[]*member] // stored by the writer; the list is never written
 	conflicts atomic.Pointer[map[zone.Fault]int]
+	shared    atomic.Pointer[map[zone.Standing]int]
 	running   atomic.Pointer[claim] // whose subscription the mirror has; nil before it runs
 	retention atomic.Int64          // of the catalog, a time.Duration
 
@@ -221,7 +222,8 @@ type OwnerStatus struct {
 	ID string
 	consumer.Status
 	Conflicts  map[zone.Fault]int
-	Retention  time.Duration // as configured; 0 for ever
+	Shared     map[zone.Standing]int // endpoints of shared names
+	Retention  time.Duration         // as configured; 0 for ever
 	Identity   mtls.Origin
 	CertExpiry time.Time // zero before the first certificate, as CAExpiry
 	CAExpiry   time.Time
@@ -233,6 +235,7 @@ func (a *Agent) newOwner(c *OwnerConfig, s consumer.Subscription) (*owner, error
 	o.members.Store(new([]*member))
 	o.conflicts.Store(new(map[zone.Fault]int))
 	o.scope.Store(new(string))
+	o.shared.Store(new(map[zone.Standing]int))
 	var err error
 	o.mirror, err = consumer.New(consumer.Config{
 		Subscription: s,
@@ -331,7 +334,7 @@ func admit(claims []*claim, policy wire.Policy, s *federation.Service) *federati
 
 // report returns the status of the owner. It waits for nobody.
 func (o *owner) report() OwnerStatus {
-	s := OwnerStatus{ID: o.id, Status: o.mirror.Status(), Conflicts: *o.conflicts.Load(), Retention: time.Duration(o.retention.Load())}
+	s := OwnerStatus{ID: o.id, Status: o.mirror.Status(), Conflicts: *o.conflicts.Load(), Shared: *o.shared.Load(), Retention: time.Duration(o.retention.Load())}
 	if c := o.running.Load(); c != nil {
 		s.Identity = c.config.Identity
 		s.CertExpiry, s.CAExpiry = c.source.Expiry()

@@ -283,3 +283,45 @@ func heap() uint64 {
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
 }
+
+// BenchmarkShared asks for the addresses and the SRV records of a name with so many endpoints,
+// which one owner has alone or two share, and changes it.
+func BenchmarkShared(b *testing.B) {
+	for _, endpoints := range []int{2, 10, 100, 1000} {
+		text := "web web.fed.example v1/HTTP"
+		for i := range endpoints {
+			text += fmt.Sprintf(" 10.%d.%d.1@80", i/250, i%250)
+		}
+		for _, name := range []string{"alone", "shared"} {
+			first, second := owner("a", "fed.example"), owner("b", "fed.example")
+			if name == "shared" {
+				first, second = sharer("a", "web.fed.example", nil), sharer("b", "web.fed.example", nil)
+			}
+			builder := builder(first, second)
+			web := service(text)
+			builder.Put(0, web, 1)
+			builder.Put(1, web, 1)
+			z := builder.Publish(now)
+			for _, qtype := range []uint16{dns.TypeA, dns.TypeSRV} {
+				b.Run(fmt.Sprintf("%s/endpoints=%d/%s", dns.Type(qtype), endpoints, name), func(b *testing.B) {
+					b.ReportAllocs()
+					for b.Loop() {
+						r := z.Lookup("web.fed.example.", qtype, now)
+						_ = reply.Answer(nil, &r, "web.fed.example.", 0)
+					}
+				})
+			}
+			b.Run(fmt.Sprintf("change/endpoints=%d/%s", endpoints, name), func(b *testing.B) {
+				b.ReportAllocs()
+				at := now
+				for b.Loop() {
+					at = at.Add(time.Second)
+					other := *web
+					other.Endpoints = other.Endpoints[at.Unix()%2:]
+					builder.Put(1, &other, 1)
+					builder.Publish(at)
+				}
+			})
+		}
+	}
+}

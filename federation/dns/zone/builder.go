@@ -22,6 +22,7 @@ type Builder struct {
 	serials []change // by origin
 	owners  []contributor
 	tree    *precedence.Writer // with what is not yet published
+	groups  groups             // what owners share, which the tree has joined
 	current *Zone
 	changed bool // since current: the status of an owner, or the tree
 
@@ -43,7 +44,7 @@ type Fault = subtree.Fault
 // NewBuilder returns a builder without services. The serials continue after
 // those in the map, which is by origin.
 func NewBuilder(config Config, serials map[string]uint32) *Builder {
-	b := &Builder{config: config, changed: true}
+	b := &Builder{config: config, changed: true, groups: newGroups(len(config.Owners))}
 	for i := range config.Owners {
 		o := &config.Owners[i]
 		b.owners = append(b.owners, contributor{
@@ -98,7 +99,7 @@ func (b *Builder) Put(owner int, s *federation.Service, generation uint64) {
 // published here. If the fqdn has changed, the next version has the old one no longer.
 // Updated is when this version came, in seconds since 1970, for Explain; 0: it is not known.
 func (b *Builder) PutPrepared(p Prepared, generation uint64, updated uint32) {
-	old := b.tree.Offer(p.owner, p.service.Name())
+	old, _ := b.offer(p.owner, p.service.Name())
 	if old == nil || p.offer == nil || old.FQDN() != p.offer.FQDN() {
 		b.Remove(p.owner, p.service.Name())
 		old = nil
@@ -108,16 +109,26 @@ func (b *Builder) PutPrepared(p Prepared, generation uint64, updated uint32) {
 		b.refuse(p.owner, strings.Clone(p.service.Name()), p.refused)
 	case p.offer != nil:
 		p.offer.Announced(generation, updated)
-		b.exchange(p.offer.FQDN(), old, p.offer)
+		b.put(p.shared, p.offer.FQDN(), old, p.offer)
 	}
 }
 
 // Confirm offers a service in another generation, where it is published: the owner has sent it
 // again, on a new stream, as it was.
 func (b *Builder) Confirm(owner int, name string, generation uint64) {
-	if old := b.tree.Offer(owner, name); old != nil && old.Generation() != generation {
-		b.exchange(old.FQDN(), old, old.Confirmed(generation))
+	if old, shared := b.offer(owner, name); old != nil && old.Generation() != generation {
+		b.put(shared, old.FQDN(), old, old.Confirmed(generation))
 	}
+}
+
+// put puts an offer in the place of another one of the same service, both of them at the
+// fqdn, into the tree or among what is shared.
+func (b *Builder) put(shared bool, fqdn string, old, offer *precedence.Offer) {
+	if shared {
+		b.share(fqdn, old, offer)
+		return
+	}
+	b.exchange(fqdn, old, offer)
 }
 
 // exchange puts an offer in the place of another one of the same service, both of
@@ -132,7 +143,8 @@ func (b *Builder) exchange(fqdn string, old, offer *precedence.Offer) {
 		return
 	}
 	c.pending = true
-	if confirmed := old != nil && offer != nil && old.Service == offer.Service; !confirmed || b.owners[offer.Owner].ages() {
+	confirmed := old != nil && offer != nil && old.Service == offer.Service && offer.Subtree.Shared() == nil
+	if !confirmed || b.owners[offer.Owner].ages() {
 		c.recent.Note(fqdn)
 	}
 }
@@ -140,8 +152,8 @@ func (b *Builder) exchange(fqdn string, old, offer *precedence.Offer) {
 // Remove takes back what the owner offered under the name of a service.
 func (b *Builder) Remove(owner int, name string) {
 	b.admit(owner, name)
-	if old := b.tree.Offer(owner, name); old != nil {
-		b.exchange(old.FQDN(), old, nil)
+	if old, shared := b.offer(owner, name); old != nil {
+		b.put(shared, old.FQDN(), old, nil)
 	}
 }
 
@@ -164,6 +176,7 @@ func (b *Builder) SetStatus(owner int, s Status) {
 	}
 	b.tree.SetLife(owner, precedence.Life{Live: s.Live, Expires: s.Expires}, changed)
 	v.Status = s
+	b.groups.touch(owner)
 	b.changed = true
 }
 
@@ -194,6 +207,7 @@ func (b *Builder) clean(owner int) bool {
 // The version in which a serial moves is what that serial stands for in transfers:
 // Update of package reply.
 func (b *Builder) Publish(now time.Time) *Zone {
+	b.join(now)
 	var moved []int // origins
 	for i := range b.origins {
 		if c := &b.serials[i]; c.pending && c.move(&b.origins[i], now) {
@@ -204,7 +218,7 @@ func (b *Builder) Publish(now time.Time) *Zone {
 	if !b.changed {
 		return b.current
 	}
-	z := &Zone{tree: b.tree.Publish(), owners: make([]view, len(b.owners))}
+	z := &Zone{tree: b.tree.Publish(), shared: b.groups.shown.Publish(), owners: make([]view, len(b.owners))}
 	for i := range b.owners {
 		z.owners[i] = b.owners[i].view
 		z.timed = z.timed || !z.owners[i].Known || !z.owners[i].Expires.IsZero()
@@ -215,13 +229,16 @@ func (b *Builder) Publish(now time.Time) *Zone {
 	return z
 }
 
-// Due returns when Publish can move a serial that it could not move yet. It
-// reports false when no serial waits.
+// Due returns when Publish can move a serial that it could not move yet, or may join a shared
+// name anew. It reports false when nothing waits.
 func (b *Builder) Due() (time.Time, bool) {
-	var due time.Time
+	due := b.groups.demoted
+	if len(b.groups.waiting) > 0 {
+		due = soonest(due, b.groups.waiting[0].at)
+	}
 	for i := range b.serials {
-		if c := &b.serials[i]; c.pending && !c.due.IsZero() && (due.IsZero() || c.due.Before(due)) {
-			due = c.due
+		if c := &b.serials[i]; c.pending {
+			due = soonest(due, c.due)
 		}
 	}
 	return due, !due.IsZero()

@@ -36,6 +36,8 @@ type Owner struct {
 	// origins. Two server blocks may choose differently of one owner.
 	Import pattern.Filter
 
+	Sharing Sharing // of names with other owners
+
 	// Admits reports whether the owner may publish an address, which is unmapped.
 	// The owner's own endpoints were judged when they arrived. This is for the
 	// addresses of hosts in our zones that its endpoints name. Nil admits every

@@ -327,7 +327,7 @@ func TestInstanceNamesKeepTheirOwner(t *testing.T) {
 	}
 
 	// The first owner is lost: its names are its own as long as it is answered.
-	b.SetStatus(0, zone.Status{Live: 2, Known: true, Lost: true, Expires: now.Add(10 * time.Second)})
+	b.SetStatus(0, zone.Status{Live: 2, Known: true, Lost: now, Expires: now.Add(10 * time.Second)})
 	z := b.Publish(now)
 	expect(t, z, now.Add(9*time.Second), "v1.web A | NOERROR | 1 A 192.0.2.1")
 	expect(t, z, now.Add(9*time.Second+time.Millisecond), taken, "web A | NODATA")

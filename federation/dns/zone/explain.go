@@ -6,9 +6,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/miekg/dns"
+
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/precedence"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/share"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
 
@@ -39,6 +43,22 @@ type Holder struct {
 	Stale    bool
 	Expires  time.Time     // when it goes, if it is stale; zero: it stays
 	Faults   map[Fault]int // names and records of the service that are not published
+
+	Shared []SharedEndpoint // of a name that owners share, those of the name, the best first
+	Fewer  time.Time        // when fewer of them are answered if nothing happens; zero: never
+}
+
+// SharedEndpoint is an endpoint of a name that owners share.
+type SharedEndpoint struct {
+	Address  string // or host
+	Port     uint16
+	Owners   []int // that say it, by index in Config.Owners
+	Tier     int
+	Demoted  bool // its owners have been lost for long, and it stands behind the tiers of others
+	Last     bool // its owners have weight 0, and it stands behind those of all others
+	Live     bool // one of its owners is not lost
+	Answered bool // for the type of the query: as an address of the name, unless that is SRV
+	Kept     bool // answered, and would not be but for the hold
 }
 
 // Rival is a service that wants a name and does not have it.
@@ -59,7 +79,7 @@ func (z *Zone) Explain(name string, qtype uint16, now time.Time) *Explanation {
 	}
 	o, m := e.Result.origin, &e.Result.match
 	e.Role, e.Owners = m.Role, slices.Clone(o.owners)
-	e.Holder = z.explainHolder(m)
+	e.Holder = z.explainHolder(m, qtype)
 	if domain.Within(name, o.dns) {
 		return e // no service can have it
 	}
@@ -79,7 +99,7 @@ func (z *Zone) Explain(name string, qtype uint16, now time.Time) *Explanation {
 }
 
 // explainHolder returns what there is to say of the service of a match, if it has one.
-func (z *Zone) explainHolder(m *match) *Holder {
+func (z *Zone) explainHolder(m *match, qtype uint16) *Holder {
 	if m.offer == nil {
 		return nil
 	}
@@ -94,8 +114,49 @@ func (z *Zone) explainHolder(m *match) *Holder {
 	if h.Stale {
 		h.Expires = z.owners[of.Owner].end()
 	}
+	z.explainShared(h, m, qtype)
 	return h
 }
+
+// explainShared says of each endpoint of a shared name where it stands.
+func (z *Zone) explainShared(h *Holder, m *match, qtype uint16) {
+	t := &m.offer.Subtree
+	shared := t.Shared()
+	if shared == nil || m.Role == domain.Address {
+		return
+	}
+	label, answered, wanted := "", subtree.Selection(nil), share.All
+	if m.Instance != nil {
+		label = m.Instance.Label
+	}
+	if qtype == dns.TypeSRV {
+		answered = m.Endpoints // all, with priorities
+	} else if m.Role != domain.Protocol {
+		answered, _ = t.Answered(m.Instance)
+	}
+	if of := z.shared.Get(h.FQDN); of != nil && qtype != dns.TypeSRV {
+		h.Fewer, wanted = of.fewer[label].at, of.fewer[label].wanted
+	}
+	all := t.Named(m.Instance)
+	if m.Role == domain.Protocol {
+		all = m.Endpoints
+	}
+	for _, i := range all {
+		e, p := t.Endpoint(i), shared.Point(i)
+		one := SharedEndpoint{
+			Address: e.Address.String(), Port: e.Port, Live: p.Live, Answered: slices.Contains(answered, i),
+			Kept: !h.Fewer.IsZero() && slices.Contains(answered, i) && p.Rank > wanted, Tier: p.Rank.Tier(), Demoted: p.Rank.Demoted(), Last: p.Rank.Last(),
+		}
+		for n := range p.Members.Each {
+			one.Owners = append(one.Owners, int(shared.Members[n].Owner))
+		}
+		h.Shared = append(h.Shared, one)
+	}
+	slices.SortStableFunc(h.Shared, func(x, y SharedEndpoint) int { return x.rank() - y.rank() })
+	h.Stale = !slices.ContainsFunc(h.Shared, func(e SharedEndpoint) bool { return e.Live })
+}
+
+func (e *SharedEndpoint) rank() int { return int(share.RankOf(e.Tier, e.Demoted, e.Last)) }
 
 // explainLoss returns why an offer that wants a name of the origin, where the match is, does
 // not have it.
@@ -139,11 +200,22 @@ type Offer struct {
 func (z *Zone) Offers(owner int) iter.Seq[Offer] {
 	return func(yield func(Offer) bool) {
 		var buf [4]*precedence.Offer
-		for _, n := range z.tree.All() {
-			for _, of := range n.Offers(buf[:0]) {
-				if int(of.Owner) == owner && !yield(Offer{of.Service, of.Updated(), z.tree.Stale(of)}) {
-					return
+		each := func(offers []*precedence.Offer) bool {
+			for _, of := range offers {
+				if int(of.Owner) == owner && of.Subtree.Shared() == nil && !yield(Offer{of.Service, of.Updated(), z.tree.Stale(of)}) {
+					return false
 				}
+			}
+			return true
+		}
+		for _, n := range z.tree.All() {
+			if !each(n.Offers(buf[:0])) {
+				return
+			}
+		}
+		for at := range z.shared.All() {
+			if !each(at.Value.offers) {
+				return
 			}
 		}
 	}

@@ -178,7 +178,7 @@ func TestExplainHolder(t *testing.T) {
 	b.Put(0, explained("a", "web.remote", "i"), 1)
 	b.Put(0, explained("b", "i.web.remote", "no name"), 1)
 	expires := now.Add(time.Hour)
-	b.SetStatus(0, zone.Status{Live: 2, Expires: expires, Known: true, Lost: true})
+	b.SetStatus(0, zone.Status{Live: 2, Expires: expires, Known: true, Lost: now})
 	z := b.Publish(now)
 	want := &zone.Holder{
 		Service: "a", FQDN: "web.example.", Original: "web.remote.", Stale: true, Expires: expires,

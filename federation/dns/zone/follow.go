@@ -10,6 +10,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/precedence"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/record"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
 )
 
 const (
@@ -124,7 +125,6 @@ func (r *Result) aim(now time.Time, alone bool) Kind {
 // visit collects what the endpoints of one match are, and appends the services
 // and instances among them to next.
 func (f *follower) visit(next []match, m *match) []match {
-	f.inherit(m.offer)
 	for _, i := range m.Endpoints {
 		address := m.offer.Subtree.Endpoint(i).Address
 		if ip, ok := address.IP(); ok {
@@ -155,10 +155,11 @@ func (f *follower) visit(next []match, m *match) []match {
 			f.TTL = min(f.TTL, o.negativeTTL)
 			f.collect(nil, o.addresses...)
 		case domain.Address:
-			f.inherit(at.offer)
+			f.inherit(at.offer, at.answer(dns.TypeA))
 			f.collect(at.offer, at.Address)
 		case domain.Empty, domain.Apex, domain.Service, domain.Instance:
 			if at.offer != nil {
+				f.inherit(at.offer, at.answer(dns.TypeA))
 				next = append(next, at)
 			} else if f.zone.extent(o, f.now) != complete {
 				f.hosts = append(f.hosts, Host{Name: name, InZone: true, Unsynced: true}) // a service may still come
@@ -184,7 +185,7 @@ func (f *follower) collect(from *precedence.Offer, ips ...netip.Addr) {
 
 // inherit takes over the TTL and the staleness of a service that was followed
 // (RFC 2181 section 5.2: one TTL for an RRset).
-func (f *follower) inherit(p *precedence.Offer) {
-	f.TTL = min(f.TTL, f.zone.ttl(p, f.now))
-	f.age(p)
+func (f *follower) inherit(p *precedence.Offer, members subtree.Members) {
+	f.TTL = min(f.TTL, f.zone.ttl(p, members, f.now))
+	f.age(p, members)
 }

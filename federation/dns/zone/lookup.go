@@ -52,8 +52,9 @@ func (r *Result) resolve(now time.Time, alone bool) {
 		}
 		r.TTL = r.origin.negativeTTL
 		if m.offer != nil {
-			r.TTL = r.zone.ttl(m.offer, now)
-			r.age(m.offer)
+			members := m.answer(r.Type)
+			r.TTL = r.zone.ttl(m.offer, members, now)
+			r.age(m.offer, members)
 		}
 		r.Kind = r.kind(now, alone)
 	}

@@ -502,7 +502,7 @@ func (o *oracle) answer(name string, qtype uint16) outcome {
 	unsynced, unheard := o.unsynced(origin)
 	r := outcome{Kind: "NODATA"}
 	for _, i := range o.origins()[origin] {
-		r.Lost = r.Lost || o.statuses[i].Lost
+		r.Lost = r.Lost || !o.statuses[i].Lost.IsZero()
 	}
 	if at == nil {
 		switch exists := o.exists(name); {
@@ -884,7 +884,10 @@ func (c *chaos) step(b *zone.Builder) {
 		}
 		b.Remove(owner, name)
 	case n < 11:
-		s := zone.Status{Live: uint64(c.IntN(4)), Known: c.IntN(4) > 0, Lost: c.IntN(3) == 0}
+		s := zone.Status{Live: uint64(c.IntN(4)), Known: c.IntN(4) > 0}
+		if c.IntN(3) == 0 {
+			s.Lost = now
+		}
 		if !c.lasting && c.IntN(2) == 0 {
 			left := pick(c, 500, 999, 1000, 5900, 35_000)
 			s.Expires = now.Add(time.Duration(left) * time.Millisecond)

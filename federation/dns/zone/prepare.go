@@ -11,6 +11,7 @@ type Prepared struct {
 	owner   int
 	service packed.Service
 	offer   *precedence.Offer // nil where it is not published
+	shared  bool              // with other owners that offer a service of that name
 	refused Fault             // why it is not admitted, though it is imported; "" otherwise
 }
 
@@ -26,6 +27,7 @@ func (b *Builder) Prepare(owner int, p packed.Service, s *federation.Service) Pr
 		made.refused = Fault(invalid.Reason)
 	default:
 		made.offer = precedence.NewOffer(p, s, fqdn.String(), owner, b.refuseName)
+		made.shared = b.config.Owners[owner].Sharing.matches(fqdn)
 	}
 	return made
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/precedence"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
 )
@@ -62,6 +63,23 @@ type match struct {
 	subtree.Match
 
 	offer *precedence.Offer // that has the name, or nil
+}
+
+// answer keeps those endpoints of a shared name that are answered for the type, and returns the
+// owners that say one of them. For other names it does nothing.
+func (m *match) answer(qtype uint16) subtree.Members {
+	t := &m.offer.Subtree
+	switch {
+	case t.Shared() == nil:
+		return 0
+	case m.Role == domain.Address:
+		return t.SayingAddress(m.Address)
+	case m.Role != domain.Protocol && (qtype == dns.TypeA || qtype == dns.TypeAAAA):
+		endpoints, members := t.Answered(m.Instance)
+		m.Endpoints = endpoints
+		return members
+	}
+	return t.Saying(m.Instance)
 }
 
 // Host is an endpoint that must be looked up elsewhere.
@@ -166,10 +184,21 @@ func (r *Result) As(qtype uint16, now time.Time) {
 // another result.
 func (r *Result) Admits(of *Result, ip netip.Addr) bool { return r.admits(of.match.offer, ip) }
 
+// Allows reports whether the owner of the result may publish an address that a host elsewhere has.
+func (r *Result) Allows(ip netip.Addr) bool { return r.admits(nil, ip) }
+
 // admits reports whether the owner of the result may publish an address that it
 // has from an offer. No owner gets one in behind a host that it could not publish
-// as an endpoint; its own addresses were judged when they arrived.
+// as an endpoint; its own addresses were judged when they arrived. Of a name that owners
+// share, all of them must be allowed to: it is not looked at who says the host.
 func (r *Result) admits(from *precedence.Offer, ip netip.Addr) bool {
+	shared := r.match.offer.Subtree.Shared()
+	if shared != nil {
+		return from == r.match.offer || !slices.ContainsFunc(shared.Members, func(m subtree.Member) bool {
+			admits := r.zone.owners[m.Owner].admits
+			return admits != nil && !admits(ip)
+		})
+	}
 	owner := r.match.offer.Owner
 	admits := r.zone.owners[owner].admits
 	return admits == nil || from != nil && from.Owner == owner || admits(ip)
@@ -181,7 +210,7 @@ func (r *Result) Stale() bool { return r.stale != nil }
 // Lost reports whether an owner of the zone is lost, so that names which are not
 // in the zone may exist nevertheless.
 func (r *Result) Lost() bool {
-	return slices.ContainsFunc(r.origin.owners, func(i int) bool { return r.zone.owners[i].Lost })
+	return slices.ContainsFunc(r.origin.owners, func(i int) bool { return !r.zone.owners[i].Lost.IsZero() })
 }
 
 // Denied reports whether the answer lacks an address of a host in our zones that
@@ -198,20 +227,53 @@ func (r *Result) StaleOwner() string {
 	return r.stale.id
 }
 
-// age notes that an offer has a part in the answer, which is stale if the offer
-// is.
-func (r *Result) age(p *precedence.Offer) {
-	if r.stale == nil && r.zone.tree.Stale(p) {
-		r.stale = &r.zone.owners[p.Owner]
+// age notes that an offer has a part in the answer, which is stale if the offer is. One that
+// owners share is stale if all of those are that have a part in the answer.
+func (r *Result) age(p *precedence.Offer, members subtree.Members) {
+	if r.stale != nil {
+		return
+	}
+	shared := p.Subtree.Shared()
+	if shared == nil {
+		if r.zone.tree.Stale(p) {
+			r.stale = &r.zone.owners[p.Owner]
+		}
+		return
+	}
+	for i := range members.Each {
+		if !shared.Members[i].Stale {
+			r.stale = nil
+			return
+		}
+		r.stale = &r.zone.owners[shared.Members[i].Owner]
 	}
 }
 
-// Owner returns the ID of the owner that has the name, or "".
+// Owner returns the ID of the owner that has the name, or "". Of several that share it, it is the
+// first.
 func (r *Result) Owner() string {
 	if r.match.offer == nil {
 		return ""
 	}
 	return r.zone.owners[r.match.offer.Owner].id
+}
+
+// Owners returns the IDs of the owners that have a part in the answer, sorted: several where they
+// share the name.
+func (r *Result) Owners() (ids []string) {
+	if r.match.offer == nil {
+		return nil
+	}
+	shared := r.match.offer.Subtree.Shared()
+	if shared == nil {
+		return []string{r.Owner()}
+	}
+	m := r.match
+	for i := range m.answer(r.Type).Each {
+		ids = append(ids, r.zone.owners[shared.Members[i].Owner].id)
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 // Service returns the name of the service that has the name, or "".

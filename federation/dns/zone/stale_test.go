@@ -172,7 +172,7 @@ func TestLostOwnerShowsInNegativeAnswers(t *testing.T) {
 	if lost(z, "nope.fed.example.") || lost(z, "nope.other.example.") {
 		t.Error("lost without a lost owner")
 	}
-	b.SetStatus(0, zone.Status{Live: 2, Known: true, Lost: true})
+	b.SetStatus(0, zone.Status{Live: 2, Known: true, Lost: now})
 	z = b.Publish(now)
 	for name, want := range map[string]bool{"nope.fed.example.": true, "web.fed.example.": true, "nope.other.example.": false} {
 		if lost(z, name) != want {
@@ -189,7 +189,7 @@ func TestStaleOwner(t *testing.T) {
 	b.Put(0, service("via via.fed.example old.fed.example@80 i/TCP"), 1)
 	b.Put(1, service("old old.fed.example 192.0.2.2@80 i/TCP"), 1)
 	b.Put(1, service("back back.fed.example live.fed.example@80 i/TCP"), 1)
-	b.SetStatus(1, zone.Status{Live: 2, Known: true, Lost: true})
+	b.SetStatus(1, zone.Status{Live: 2, Known: true, Lost: now})
 	z := b.Publish(now)
 	for _, tt := range []struct {
 		name         string

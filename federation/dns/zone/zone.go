@@ -1,10 +1,13 @@
 package zone
 
 import (
+	"math"
 	"net/netip"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/precedence"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/trie"
 )
 
 // maxStaleTTL bounds the TTL of a stale answer, in seconds (RFC 8767 section 4
@@ -15,6 +18,7 @@ const maxStaleTTL = 30
 // and many goroutines may use it at once.
 type Zone struct {
 	tree    precedence.Tree
+	shared  trie.Map[common] // by name, what owners share
 	origins origins
 	owners  []view // by index in Config.Owners
 	timed   bool   // answers depend on the time
@@ -44,9 +48,9 @@ type Status struct {
 	// Known reports whether a catalog of this owner was ever complete, or was
 	// restored from its file.
 	Known bool
-	// Lost reports whether the owner is stale or expired, so that names which it
-	// publishes now may be missing.
-	Lost bool
+	// Lost is when an owner was lost that is stale or expired, so that names which it
+	// publishes now may be missing. It is zero while the owner is there.
+	Lost time.Time
 	// Grace is when queries stop waiting for an owner that is not Known: until then
 	// the names that it may publish are Unsynced.
 	Grace time.Time
@@ -80,10 +84,24 @@ func (z *Zone) extent(o *origin, now time.Time) extent {
 	return known
 }
 
-// ttl returns the TTL of an answer from the offer, in seconds, at least 1.
-func (z *Zone) ttl(p *precedence.Offer, now time.Time) uint32 {
-	v := &z.owners[p.Owner]
-	if !z.tree.Stale(p) {
+// ttl returns the TTL of an answer from the offer, in seconds, at least 1. Where owners share
+// it, it is the least of those that have a part in the answer.
+func (z *Zone) ttl(p *precedence.Offer, members subtree.Members, now time.Time) uint32 {
+	shared := p.Subtree.Shared()
+	if shared == nil {
+		return z.owners[p.Owner].answerTTL(z.tree.Stale(p), now)
+	}
+	ttl := uint32(math.MaxUint32)
+	for i := range members.Each {
+		m := &shared.Members[i]
+		ttl = min(ttl, z.owners[m.Owner].answerTTL(m.Stale, now))
+	}
+	return ttl
+}
+
+// answerTTL returns the TTL of the owner's live or stale answers.
+func (v *view) answerTTL(stale bool, now time.Time) uint32 {
+	if !stale {
 		return v.ttl
 	}
 	ttl := v.staleTTL()
@@ -92,6 +110,9 @@ func (z *Zone) ttl(p *precedence.Offer, now time.Time) uint32 {
 	}
 	return ttl
 }
+
+// stale reports whether the owner has not confirmed an offer since it was lost.
+func (v *view) stale(o *precedence.Offer) bool { return o.Generation() < v.Live }
 
 // staleTTL returns the TTL of stale answers whose end is not near, in seconds.
 func (v *view) staleTTL() uint32 { return min(v.fullTTL, maxStaleTTL) }

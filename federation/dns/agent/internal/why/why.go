@@ -5,7 +5,9 @@ package why
 
 import (
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -92,7 +94,43 @@ func (b *block) holder(h *zone.Holder) *status.Holder {
 	if h.Stale {
 		holder.StaleFrom, holder.Expires = u.Lost, h.Expires.UTC()
 	}
+	for i := range h.Shared {
+		holder.Shared = append(holder.Shared, b.shared(h, &h.Shared[i]))
+	}
 	return holder
+}
+
+// shared says why an endpoint of a shared name is answered or not, and until when.
+func (b *block) shared(h *zone.Holder, e *zone.SharedEndpoint) status.SharedEndpoint {
+	s := status.SharedEndpoint{
+		Endpoint: net.JoinHostPort(e.Address, strconv.Itoa(int(e.Port))), Tier: e.Tier, Answered: e.Answered,
+	}
+	var demoted time.Time // when one of its owners is
+	for _, i := range e.Owners {
+		u, sharing := &b.owners[i].Report, &b.config.Owners[i].Sharing
+		s.Owners = append(s.Owners, u.ID)
+		if !e.Live && !e.Demoted && sharing.Demote >= 0 && !u.Lost.IsZero() {
+			demoted = u.Lost.Add(sharing.Demote)
+		}
+	}
+	switch {
+	case e.Demoted && !e.Live:
+		s.Rule = "as its owner has been lost for the time of demote, it stands behind those of others"
+	case e.Demoted:
+		s.Rule = "its owner is back, and stands behind others for the time of hold"
+	case !e.Live:
+		s.Rule, s.Changes = "its owner is lost", demoted
+	case e.Last:
+		s.Rule = "its owner has weight 0, and stands behind all others"
+	case e.Answered:
+		s.Rule = "it is live"
+	default:
+		s.Rule = "it is live, and better endpoints are enough (min)"
+	}
+	if e.Kept {
+		s.Rule, s.Changes = "fewer endpoints are enough, and have to be for the time of hold", h.Fewer
+	}
+	return s
 }
 
 // part returns what there is to say of an owner, whatever the name.

@@ -75,9 +75,9 @@ func (o *Offer) Weight() int {
 	return perOffer + len(o.Service.Octets()) + perPart*(endpoints+instances) + 2*instances*endpoints // 2: one that an instance selects
 }
 
-// compare orders the offers of one name: by owner, then by the name of the
+// Compare orders the offers of one name: by owner, then by the name of the
 // service. It does not depend on who came first.
-func compare(x, y *Offer) int {
+func Compare(x, y *Offer) int {
 	return cmp.Or(cmp.Compare(x.Owner, y.Owner), strings.Compare(x.Service.Name(), y.Service.Name()))
 }
 

@@ -462,14 +462,14 @@ func TestCrowd(t *testing.T) {
 			delete(offered, key)
 		}
 		if step%10 == 0 {
-			w.compare(t, step)
+			w.Compare(t, step)
 		}
 	}
 }
 
 // compare compares the conflicts of instances that are counted with those that are found one
 // by one.
-func (w world) compare(t *testing.T, step int) {
+func (w world) Compare(t *testing.T, step int) {
 	t.Helper()
 	tree, want := w.Publish(), [3]int{}
 	for name, n := range tree.All() {

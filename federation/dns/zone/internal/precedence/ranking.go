@@ -37,7 +37,7 @@ func (r *ranking) insert(one *ranking) *ranking {
 	switch {
 	case r == nil || one.height > r.height:
 		return one.between(r.split(one.offer))
-	case compare(one.offer, r.offer) < 0:
+	case Compare(one.offer, r.offer) < 0:
 		return r.between(r.left.insert(one), r.right)
 	}
 	return r.between(r.left, r.right.insert(one))
@@ -48,7 +48,7 @@ func (r *ranking) split(o *Offer) (before, after *ranking) {
 	switch {
 	case r == nil:
 		return nil, nil
-	case compare(r.offer, o) < 0:
+	case Compare(r.offer, o) < 0:
 		before, after = r.right.split(o)
 		return r.between(r.left, before), after
 	}
@@ -58,7 +58,7 @@ func (r *ranking) split(o *Offer) (before, after *ranking) {
 
 // without returns the ranking without an offer that is part of it.
 func (r *ranking) without(o *Offer) *ranking {
-	switch c := compare(o, r.offer); {
+	switch c := Compare(o, r.offer); {
 	case c < 0:
 		return r.between(r.left.without(o), r.right)
 	case c > 0:

@@ -92,7 +92,7 @@ func (w *Writer) Exchange(fqdn string, old, offer *Offer) bool {
 	}
 	if old != nil {
 		w.countOffer(old, n, -1)
-		delete(w.owners[old.Owner].offers, old.Service.Name())
+		w.own(old, nil)
 	}
 	if !sameOwners && first != nil {
 		claim = w.claim(fqdn, origin)
@@ -101,7 +101,7 @@ func (w *Writer) Exchange(fqdn string, old, offer *Offer) bool {
 	w.recount(fqdn, first, others, old, offer)
 	if offer != nil {
 		w.countOffer(offer, n, +1)
-		w.owners[offer.Owner].offers[offer.Service.Name()] = offer
+		w.own(offer, offer)
 	}
 	if !sameOwners {
 		w.countNode(fqdn, origin, n, +1)
@@ -116,6 +116,19 @@ func (w *Writer) Exchange(fqdn string, old, offer *Offer) bool {
 		w.countFQDN(was, +1)
 	}
 	return !w.same(was, first)
+}
+
+// own notes what the owner of an offer has under the name of its service from now on; nil is
+// nothing. What several owners share is nobody's.
+func (w *Writer) own(of, now *Offer) {
+	offers, name := w.owners[of.Owner].offers, of.Service.Name()
+	switch {
+	case of.Subtree.Shared() != nil:
+	case now == nil:
+		delete(offers, name)
+	default:
+		offers[name] = now
+	}
 }
 
 // countFQDN adds n to what the owner of an offer, which may be nil, has not published
@@ -145,7 +158,7 @@ func (w *Writer) exchanged(n *Node, old, offer *Offer) (first *Offer, others *ra
 	case offer == nil:
 	case first == nil:
 		first = offer
-	case compare(offer, first) < 0:
+	case Compare(offer, first) < 0:
 		first, others = offer, others.with(first, w.seed)
 	default:
 		others = others.with(offer, w.seed)
@@ -159,7 +172,7 @@ func (w *Writer) same(x, y *Offer) bool {
 		return x == y
 	}
 	live := w.lives[x.Owner].Live
-	return x.Owner == y.Owner && x.Service == y.Service && (x.Generation() < live) == (y.Generation() < live)
+	return x.Owner == y.Owner && x.Service == y.Service && x.Subtree.Shared() == y.Subtree.Shared() && (x.Generation() < live) == (y.Generation() < live)
 }
 
 // assign gives a name, which has the node n or is new, these offers and the

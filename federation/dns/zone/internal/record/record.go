@@ -27,10 +27,6 @@ const (
 	MaxAddresses = MaxSet / MinAddress
 )
 
-// weight is above 0, because clients do not shuffle records whose weights sum up
-// to 0 (Go's net.LookupSRV among them) and would all use the first.
-const weight = 100
-
 // Timers of the SOA, in seconds. Secondaries are notified; they refresh often
 // because a federated zone changes often.
 const (
@@ -57,9 +53,9 @@ func NS(name, ns string, ttl uint32) *dns.NS {
 	return &dns.NS{Hdr: header(name, dns.TypeNS, ttl), Ns: ns}
 }
 
-// SRV returns the record of an endpoint. All have one priority and one weight.
-func SRV(name, target string, port uint16, ttl uint32) dns.SRV {
-	return dns.SRV{Hdr: header(name, dns.TypeSRV, ttl), Weight: weight, Port: port, Target: target}
+// SRV returns the record of an endpoint.
+func SRV(name, target string, port, priority, weight uint16, ttl uint32) dns.SRV {
+	return dns.SRV{Hdr: header(name, dns.TypeSRV, ttl), Priority: priority, Weight: weight, Port: port, Target: target}
 }
 
 // Any returns the answer to a query for ANY (RFC 8482 section 4.2).

@@ -25,7 +25,7 @@ func addresses(first string, n int) []netip.Addr {
 
 // TestRecords compares every kind with the text of a zone file.
 func TestRecords(t *testing.T) {
-	srv := record.SRV(name, "a.example.", 8080, 30)
+	srv := record.SRV(name, "a.example.", 8080, 0, 100, 30)
 	for _, tt := range []struct {
 		got  dns.RR
 		want string
@@ -80,7 +80,7 @@ func TestAddressesFitAMessage(t *testing.T) {
 // a pointer to the question.
 func TestSizes(t *testing.T) {
 	const target = "a.b.example.org."
-	srv := record.SRV(name, target, 1, 1)
+	srv := record.SRV(name, target, 1, 0, 100, 1)
 	rdata := "\x05a=b\\c\x03d=e"
 	for _, tt := range []struct {
 		rr   dns.RR

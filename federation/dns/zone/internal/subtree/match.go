@@ -70,12 +70,14 @@ func (t *Subtree) matchService(labels string) Match {
 // Instance returns the instance whose own name has the labels in front of the
 // fqdn.
 func (t *Subtree) Instance(labels string) (*Instance, bool) {
-	i, ok := slices.BinarySearchFunc(t.instances, labels, func(in Instance, l string) int { return strings.Compare(in.Label, l) })
+	i, ok := slices.BinarySearchFunc(t.instances, labels, compareLabel)
 	if !ok {
 		return nil, false
 	}
 	return &t.instances[i], true
 }
+
+func compareLabel(in Instance, label string) int { return strings.Compare(in.Label, label) }
 
 // isAboveInstance reports whether the labels stand for an empty non-terminal
 // between the fqdn and an instance whose name has several labels (RFC 8020).

@@ -35,6 +35,7 @@ type rare struct {
 	selected    []selected // the protocols that are not spoken at every endpoint, in order
 	textEnds    []uint32   // where the text of each instance ends in texts; nil when there is one instance
 	describedBy []uint16   // the instances with a TXT record at the fqdn, by index in Service.Instances; likewise
+	shared      *Shared    // of a name that several owners share
 }
 
 // none is what a Subtree without a rare has.

@@ -1,0 +1,509 @@
+package zone
+
+import (
+	"container/heap"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/precedence"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/share"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/trie"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+)
+
+// Sharing is how an owner shares names with other owners that share them too. Package share
+// has the rule.
+type Sharing struct {
+	Names  []pattern.Name // as they are published; none: the owner shares nothing
+	Tiers  []Tier         // the first that has the label of an endpoint decides; none: tier 0
+	Weight int            // of SRV records, from 0 to 100, divided among the endpoints of a rank
+	Demote time.Duration  // after which an owner that is lost stands behind the others; negative: never
+
+	// All owners of a Config that share a name have the same of these.
+	Min  int           // how many live endpoints are enough
+	Hold time.Duration // how long it has to be better before it is followed
+}
+
+// Tier is where the endpoints with a label stand, the smallest first; an empty label is that of
+// the rest.
+type Tier struct {
+	N     int // from 0 to MaxTier
+	Label string
+}
+
+// The limits of a Sharing.
+const (
+	MaxTier   = share.MaxTier
+	MaxWeight = 100
+)
+
+// matches reports whether the owner shares a name.
+func (s *Sharing) matches(name federation.FQDN) bool {
+	return slices.ContainsFunc(s.Names, func(p pattern.Name) bool { return p.Matches(name) })
+}
+
+// tier returns where an endpoint with these labels stands.
+func (s *Sharing) tier(labels []string) int {
+	for _, t := range s.Tiers {
+		if t.Label == "" || slices.Contains(labels, t.Label) {
+			return t.N
+		}
+	}
+	return 0
+}
+
+// groups are the names that owners share. Their offers are no part of the tree: what they are
+// together is, as one offer of the first of these owners.
+type groups struct {
+	names    map[string]*group
+	members  []map[string]*precedence.Offer // by owner and name of the service
+	demotion []share.Demotion               // by owner
+	changed  map[string]bool                // names that have to be joined anew
+	waiting  waits                          // names that may have to be, though nothing happens
+	demoted  time.Time                      // when an owner is demoted, or no more; zero: nothing is to be expected
+	shown    *trie.Writer[common]
+	counts   []map[Standing]int // by owner: endpoints that are where, none of them 0
+}
+
+// Standing is where an endpoint of a shared name stands, as one of its owners says it.
+type Standing struct {
+	Tier  int
+	State string // answered, as an address of the name; waiting, behind better ones; or stale
+}
+
+// common is what a version knows of a shared name beside what is in the tree. It is not for
+// answers.
+type common struct {
+	offers []*precedence.Offer // in order of precedence
+	fewer  map[string]fewer    // by label
+}
+
+// fewer is when fewer endpoints are answered if nothing happens, and how many are enough.
+type fewer struct {
+	at     time.Time
+	wanted share.Rank
+}
+
+// group is one shared name.
+type group struct {
+	offers []*precedence.Offer // in order of precedence; the list is never written
+	union  *union              // of those that are alive; nil: nothing is
+	joined *precedence.Offer   // that is in the tree; nil: nothing is
+	levels map[string]share.Level
+	due    time.Time
+}
+
+// newGroups returns no groups, for so many owners.
+func newGroups(owners int) groups {
+	g := groups{
+		names: make(map[string]*group), members: make([]map[string]*precedence.Offer, owners),
+		demotion: make([]share.Demotion, owners), counts: make([]map[Standing]int, owners), changed: make(map[string]bool), shown: trie.NewWriter[common](),
+	}
+	for i := range g.members {
+		g.members[i] = make(map[string]*precedence.Offer)
+		g.counts[i] = make(map[Standing]int)
+	}
+	return g
+}
+
+// share puts an offer in the place of another one of the same service, both of them at a
+// shared name. Either may be nil.
+func (b *Builder) share(fqdn string, old, offer *precedence.Offer) {
+	g := &b.groups
+	of := g.names[fqdn]
+	if of == nil {
+		of = new(group)
+		g.names[fqdn] = of
+	}
+	offers := slices.Clone(of.offers)
+	if old != nil {
+		delete(g.members[old.Owner], old.Service.Name())
+		offers = slices.DeleteFunc(offers, func(o *precedence.Offer) bool { return o == old })
+		b.countSame(offers, old, -1)
+	}
+	if offer != nil {
+		b.countSame(offers, offer, +1)
+		g.members[offer.Owner][offer.Service.Name()] = offer
+		at, _ := slices.BinarySearchFunc(offers, offer, precedence.Compare)
+		offers = slices.Insert(offers, at, offer)
+	}
+	of.offers = offers
+	g.changed[fqdn] = true
+}
+
+// countSame counts, n times, that one of several services of one owner has the name.
+func (b *Builder) countSame(offers []*precedence.Offer, of *precedence.Offer, n int) {
+	if slices.ContainsFunc(offers, func(o *precedence.Offer) bool { return o.Owner == of.Owner }) {
+		b.tree.Fault(int(of.Owner), precedence.FaultFQDN, n)
+	}
+}
+
+// touch has all names joined anew that an owner shares.
+func (g *groups) touch(owner int) {
+	for _, o := range g.members[owner] {
+		g.changed[o.FQDN()] = true
+	}
+}
+
+// offer returns what an owner offers under the name of a service, and whether that is for a
+// name that it shares.
+func (b *Builder) offer(owner int, service string) (o *precedence.Offer, shared bool) {
+	if o = b.groups.members[owner][service]; o != nil {
+		return o, true
+	}
+	return b.tree.Offer(owner, service), false
+}
+
+// join brings the shared names up to date.
+func (b *Builder) join(now time.Time) {
+	g := &b.groups
+	back := make(map[uint32]bool) // owners that are not demoted any more
+	g.demoted = time.Time{}
+	for i := range b.config.Owners {
+		s := &b.config.Owners[i].Sharing
+		if len(s.Names) == 0 {
+			continue
+		}
+		was := g.demotion[i]
+		next, due := was.Next(b.owners[i].Lost, now, s.Demote, s.Hold)
+		if next.Demoted != was.Demoted {
+			g.touch(i)
+			back[uint32(i)] = was.Demoted
+		}
+		g.demotion[i], g.demoted = next, soonest(g.demoted, due)
+	}
+	for len(g.waiting) > 0 && !now.Before(g.waiting[0].at) {
+		w := heap.Pop(&g.waiting).(wait) //nolint:forcetypeassert // that is what it holds
+		if of := g.names[w.fqdn]; of != nil && of.due.Equal(w.at) {
+			g.changed[w.fqdn] = true
+		}
+	}
+	for fqdn := range g.changed {
+		b.joinName(fqdn, back, now)
+	}
+	g.changed = make(map[string]bool) // clear takes as long as for the most names it ever held
+}
+
+// joinName joins what the owners offer at one name and is alive, and puts it into the tree. One
+// that is back was held for that, so nothing else is.
+func (b *Builder) joinName(fqdn string, back map[uint32]bool, now time.Time) {
+	g := b.groups.names[fqdn]
+	old, held := g.joined, make(map[string]fewer)
+	alive, due := b.alive(g.offers, now)
+	if !g.union.is(alive) {
+		b.countConflicts(g.union, -1)
+		g.union = b.unite(fqdn, alive)
+		b.countConflicts(g.union, +1)
+	}
+	if g.joined = nil; g.union == nil {
+		g.levels = nil
+	} else {
+		hold := b.config.Owners[alive[0].Owner].Sharing.Hold
+		if b.expects(fqdn) || slices.ContainsFunc(alive, func(o *precedence.Offer) bool { return back[o.Owner] }) {
+			hold = 0
+		}
+		g.joined = b.rank(g, alive, old, hold, now)
+		for label, l := range g.levels {
+			if at := l.Due(hold); !at.IsZero() {
+				due, held[label] = soonest(due, at), fewer{at, l.Wanted()}
+			}
+		}
+	}
+	if !due.IsZero() && !due.Equal(g.due) {
+		heap.Push(&b.groups.waiting, wait{fqdn, due})
+	}
+	g.due = due
+	if old != g.joined {
+		b.groups.count(old, -1)
+		b.groups.count(g.joined, +1)
+	}
+	switch {
+	case old == g.joined:
+	case old != nil && g.joined != nil && old.Owner == g.joined.Owner && old.Service.Name() == g.joined.Service.Name():
+		b.exchange(fqdn, old, g.joined)
+	default:
+		if old != nil {
+			b.exchange(fqdn, old, nil)
+		}
+		if g.joined != nil {
+			b.exchange(fqdn, nil, g.joined)
+		}
+	}
+	b.changed = true
+	if len(g.offers) == 0 {
+		delete(b.groups.names, fqdn)
+		b.groups.shown.Delete(fqdn)
+		return
+	}
+	b.groups.shown.Set(&trie.Item[common]{Name: fqdn, Value: common{g.offers, held}})
+}
+
+// count adds the endpoints of a joined offer, which may be nil, n times.
+func (g *groups) count(joined *precedence.Offer, n int) {
+	if joined == nil {
+		return
+	}
+	t := &joined.Subtree
+	answered, _ := t.Answered(nil)
+	for _, i := range t.All() {
+		p := t.Shared().Point(i)
+		for m := range p.Members.Each {
+			at := Standing{p.Rank.Tier(), "waiting"}
+			switch member := t.Shared().Members[m]; {
+			case member.Stale:
+				at.State = "stale"
+			case slices.Contains(answered, i):
+				at.State = "answered"
+			}
+			counts := g.counts[t.Shared().Members[m].Owner]
+			if counts[at] += n; counts[at] == 0 {
+				delete(counts, at)
+			}
+		}
+	}
+}
+
+// Shared returns how many endpoints of shared names an owner has where. The caller must not
+// change it.
+func (b *Builder) Shared(owner int) map[Standing]int { return b.groups.counts[owner] }
+
+// alive returns the first offer of each owner that has not expired, and when one of them does.
+func (b *Builder) alive(offers []*precedence.Offer, now time.Time) (alive []*precedence.Offer, due time.Time) {
+	for _, o := range offers {
+		if n := len(alive); n > 0 && alive[n-1].Owner == o.Owner || n == subtree.MaxMembers {
+			continue // of two services of one owner, that with the smaller name has the fqdn
+		}
+		if v := &b.owners[o.Owner].view; v.stale(o) && !v.Expires.IsZero() {
+			end := v.Expires.Add(1 - time.Second) // see precedence.Life
+			if !now.Before(end) {
+				continue
+			}
+			due = soonest(due, end)
+		}
+		alive = append(alive, o)
+	}
+	return alive, due
+}
+
+// expects reports whether an owner that shares the name has no catalog yet, with which it may
+// look better at once.
+func (b *Builder) expects(fqdn string) bool {
+	name, err := federation.ParseFQDN(fqdn)
+	if err != nil {
+		return false
+	}
+	for i := range b.config.Owners {
+		if !b.owners[i].Known && b.config.Owners[i].Sharing.matches(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// union is what offers of several owners are as one service.
+type union struct {
+	of     []*precedence.Offer
+	whole  *precedence.Offer
+	said   [][]saying // by endpoint of whole
+	differ []int      // the owners of offers that say other things of the service than the first
+}
+
+// saying is that a member has an endpoint in a tier.
+type saying struct{ member, tier int }
+
+// is reports whether the union is that of these offers. Those that were confirmed are the same.
+func (u *union) is(offers []*precedence.Offer) bool {
+	if u == nil {
+		return len(offers) == 0
+	}
+	return slices.EqualFunc(u.of, offers, func(x, y *precedence.Offer) bool { return x.Owner == y.Owner && x.Service == y.Service })
+}
+
+// unite makes one service of the offers: that of the first owner, with all endpoints and
+// instances. The instances of an owner select among its own endpoints.
+func (b *Builder) unite(fqdn string, offers []*precedence.Offer) *union {
+	if len(offers) == 0 {
+		return nil
+	}
+	type place struct {
+		address federation.Address
+		port    uint16
+	}
+	u := &union{of: offers}
+	all := *offers[0].Service.Unpack()
+	first := character(&all)
+	all.Endpoints, all.Instances = nil, nil
+	endpoints, instances := make(map[place]int), make(map[string]int)
+	said := make(map[place][]saying)
+	for m, o := range offers {
+		s := o.Service.Unpack()
+		if !slices.Equal(first, character(s)) {
+			u.differ = append(u.differ, int(o.Owner))
+		}
+		own := func(label string) string { return strconv.Itoa(m) + "/" + label }
+		for _, e := range s.Endpoints {
+			at := place{e.Address, e.Port}
+			i, known := endpoints[at]
+			if !known {
+				i = len(all.Endpoints)
+				endpoints[at] = i
+				all.Endpoints = append(all.Endpoints, federation.Endpoint{Address: e.Address, Port: e.Port})
+			}
+			labels := &all.Endpoints[i].Labels
+			if said[at] = append(said[at], saying{m, b.config.Owners[o.Owner].Sharing.tier(e.Labels)}); !slices.Contains(*labels, own("")) {
+				*labels = append(*labels, own(""))
+			}
+			for _, l := range e.Labels {
+				*labels = append(*labels, own(l))
+			}
+		}
+		for _, in := range s.Instances {
+			selector := []string{own("")}
+			if slices.ContainsFunc(s.Endpoints, func(e federation.Endpoint) bool { return in.Selects(e.Labels) }) {
+				selector = nil
+				for _, l := range in.EndpointSelector {
+					selector = append(selector, own(l))
+				}
+			}
+			key := in.ID
+			if in.Unnamed {
+				key = "\x00" + in.Protocol.String()
+			}
+			if i, known := instances[key]; known {
+				all.Instances[i].EndpointSelector = append(all.Instances[i].EndpointSelector, selector...)
+				continue
+			}
+			instances[key] = len(all.Instances)
+			in.EndpointSelector = selector
+			all.Instances = append(all.Instances, in)
+		}
+	}
+	u.whole = precedence.NewOffer(packed.Of(&all), &all, fqdn, int(offers[0].Owner), b.refuseName)
+	t := &u.whole.Subtree
+	for _, i := range t.All() {
+		e := t.Endpoint(i)
+		u.said = append(u.said, said[place{e.Address, e.Port}])
+	}
+	return u
+}
+
+// rank returns the offer for the tree: the union, with what each of its endpoints is worth now.
+// It is the old one if that says the same.
+func (b *Builder) rank(g *group, alive []*precedence.Offer, old *precedence.Offer, hold time.Duration, now time.Time) *precedence.Offer {
+	members := make([]subtree.Member, len(alive))
+	var updated time.Time
+	for m, o := range alive {
+		members[m] = subtree.Member{Owner: o.Owner, Stale: b.owners[o.Owner].stale(o)}
+		if at := o.Updated(); at.After(updated) {
+			updated = at
+		}
+	}
+	points := make([]subtree.Point, len(g.union.said))
+	by := make([]int, len(points)) // the member whose rank counts
+	type standing struct {
+		member int
+		rank   share.Rank
+	}
+	counts := make(map[standing]int)
+	for i, all := range g.union.said {
+		p := &points[i]
+		p.Rank = share.All
+		for _, s := range all {
+			owner := members[s.member].Owner
+			if r := share.RankOf(s.tier, b.groups.demotion[owner].Demoted, b.config.Owners[owner].Sharing.Weight == 0); r < p.Rank {
+				p.Rank, by[i] = r, s.member
+			}
+			p.Live = p.Live || !members[s.member].Stale
+			p.Members |= 1 << s.member
+		}
+		counts[standing{by[i], p.Rank}]++
+	}
+	for i := range points {
+		p := &points[i]
+		p.Weight = share.Weight(b.config.Owners[members[by[i]].Owner].Sharing.Weight, counts[standing{by[i], p.Rank}])
+	}
+	levels := make(map[string]share.Level)
+	next := g.union.whole.Confirmed(math.MaxUint32)                // its members are stale or not, and it is not
+	next.Announced(math.MaxUint32, uint32(max(updated.Unix(), 0))) //nolint:gosec // until 2106
+	next.Subtree.Share(members, points, func(label string, all []share.Candidate) share.Rank {
+		wanted := share.Wanted(all, b.config.Owners[alive[0].Owner].Sharing.Min)
+		levels[label] = g.levels[label].Next(wanted, now, hold)
+		return levels[label].Rank()
+	})
+	g.levels = levels
+	if old != nil && old.Service == next.Service && old.Subtree.Shared().Equal(next.Subtree.Shared()) {
+		return old
+	}
+	return next
+}
+
+// FaultDiffers counts services of a shared name that have other protocols, SANs or SNIs than
+// that of an owner that comes first. All of them are answered.
+const FaultDiffers = Fault("differs")
+
+// countConflicts counts, n times, what owners say differently in a union.
+func (b *Builder) countConflicts(u *union, n int) {
+	if u == nil {
+		return
+	}
+	for _, owner := range u.differ {
+		b.tree.Fault(owner, FaultDiffers, n)
+	}
+}
+
+// character returns what clients need to be the same behind one name.
+func character(s *federation.Service) []string {
+	all := slices.Clone(s.SANs)
+	for _, in := range s.Instances {
+		all = append(all, in.Protocol.String())
+		for _, m := range in.Metadata {
+			if strings.EqualFold(m.Key, "sni") {
+				all = append(all, "sni "+m.Value)
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// soonest returns the earlier of two times, of which zero is never.
+func soonest(x, y time.Time) time.Time {
+	if x.IsZero() || !y.IsZero() && y.Before(x) {
+		return y
+	}
+	return x
+}
+
+// wait is when a shared name may have to be joined anew, though nothing happens.
+type wait struct {
+	fqdn string
+	at   time.Time
+}
+
+// waits are a heap.
+type waits []wait
+
+// Len implements heap.Interface.
+func (w waits) Len() int { return len(w) }
+
+// Less implements heap.Interface.
+func (w waits) Less(i, j int) bool { return w[i].at.Before(w[j].at) }
+
+// Swap implements heap.Interface.
+func (w waits) Swap(i, j int) { w[i], w[j] = w[j], w[i] }
+
+// Push implements heap.Interface.
+func (w *waits) Push(x any) { *w = append(*w, x.(wait)) } //nolint:forcetypeassert // nothing else is pushed
+
+// Pop implements heap.Interface.
+func (w *waits) Pop() any {
+	last := (*w)[len(*w)-1]
+	*w = (*w)[:len(*w)-1]
+	return last
+}

@@ -1,0 +1,156 @@
+package subtree
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/share"
+)
+
+// MaxMembers is how many owners can share one name: a set of them is a word.
+const MaxMembers = 64
+
+// Shared is what the subtree of a name has that owners share.
+type Shared struct {
+	Members []Member // in order of precedence
+
+	points    []Point // endpoint by endpoint
+	service   sources // of the fqdn
+	instances []sources
+}
+
+// Member is an owner that shares the name.
+type Member struct {
+	Owner uint32 // its place in the order of precedence
+	Stale bool   // whether it has not confirmed what it says since it was lost
+}
+
+// Members is a set of members, by index in Shared.Members.
+type Members uint64
+
+// Each yields the indexes of the set.
+func (m Members) Each(yield func(int) bool) {
+	for i := 0; m != 0; i, m = i+1, m>>1 {
+		if m&1 != 0 && !yield(i) {
+			return
+		}
+	}
+}
+
+// Point is what is known of an endpoint that members say.
+type Point struct {
+	Rank    share.Rank // its SRV priority
+	Weight  uint16     // of its SRV record
+	Live    bool       // whether one of the members does that is not stale
+	Members Members
+}
+
+// sources is where the records of one name come from.
+type sources struct {
+	answered Selection // the endpoints whose addresses are answered
+	near     Members   // that say one of those
+	all      Members   // that say one of all endpoints of the name
+}
+
+// Share fills what is shared, in a subtree that nobody else has yet. The points are those of
+// the endpoints. Of the fqdn, whose label is empty, and of each instance, level returns up to
+// which rank addresses are answered.
+func (t *Subtree) Share(members []Member, points []Point, level func(label string, all []share.Candidate) share.Rank) {
+	s := &Shared{Members: members, points: points}
+	s.service = s.source("", t.All(), level)
+	for i := range t.instances {
+		s.instances = append(s.instances, s.source(t.instances[i].Label, t.instances[i].endpoints, level))
+	}
+	r := *t.some()
+	r.shared = s
+	t.rare = &r
+}
+
+func (s *Shared) source(label string, endpoints Selection, level func(string, []share.Candidate) share.Rank) sources {
+	candidates := make([]share.Candidate, len(endpoints))
+	live := false
+	for n, i := range endpoints {
+		candidates[n] = share.Candidate{Rank: s.points[i].Rank, Live: s.points[i].Live}
+		live = live || s.points[i].Live
+	}
+	last := level(label, candidates)
+	if !live {
+		last = share.All
+	}
+	var of sources
+	for _, i := range endpoints {
+		p := &s.points[i]
+		of.all |= p.Members
+		if p.Rank <= last {
+			of.answered = append(of.answered, i)
+			of.near |= p.Members
+		}
+	}
+	return of
+}
+
+// Equal reports whether two subtrees of one service are answered alike, as far as they are shared.
+func (s *Shared) Equal(t *Shared) bool {
+	return slices.Equal(s.Members, t.Members) && slices.Equal(s.points, t.points) && s.service.equal(t.service) &&
+		slices.EqualFunc(s.instances, t.instances, sources.equal)
+}
+
+func (s sources) equal(t sources) bool {
+	return s.near == t.near && s.all == t.all && slices.Equal(s.answered, t.answered)
+}
+
+// Shared returns what the subtree has of a shared name; nil for others. It must not be changed.
+func (t *Subtree) Shared() *Shared { return t.some().shared }
+
+// Point returns what is known of an endpoint of a shared name.
+func (s *Shared) Point(i uint16) *Point { return &s.points[i] }
+
+// at returns where the records of a match come from, if it is the fqdn or of an instance.
+func (s *Shared) at(t *Subtree, in *Instance) *sources {
+	if in == nil {
+		return &s.service
+	}
+	at, _ := slices.BinarySearchFunc(t.instances, in.Label, compareLabel)
+	return &s.instances[at]
+}
+
+// Answered returns the endpoints of a match whose addresses are answered, and the members
+// that say one of them.
+func (t *Subtree) Answered(in *Instance) (Selection, Members) {
+	of := t.rare.shared.at(t, in)
+	return of.answered, of.near
+}
+
+// Named returns all endpoints of the fqdn or of an instance.
+func (t *Subtree) Named(in *Instance) Selection {
+	if in == nil {
+		return t.All()
+	}
+	return in.endpoints
+}
+
+// Saying returns the members that say an endpoint of the fqdn or of an instance.
+func (t *Subtree) Saying(in *Instance) Members { return t.rare.shared.at(t, in).all }
+
+// SayingAddress returns the members that say an endpoint with the address.
+func (t *Subtree) SayingAddress(ip netip.Addr) (of Members) {
+	for i := range t.endpoints {
+		if own, ok := t.endpoints[i].Address.IP(); ok && own == ip {
+			of |= t.rare.shared.points[i].Members
+		}
+	}
+	return of
+}
+
+// Preference returns priority and weight of the SRV record of an endpoint.
+func (t *Subtree) Preference(i uint16) (priority, weight uint16) {
+	s := t.Shared()
+	if s == nil {
+		return 0, plainWeight
+	}
+	return uint16(s.points[i].Rank), s.points[i].Weight
+}
+
+// plainWeight is above 0, because clients do not shuffle records whose weights sum up
+// to 0 (Go's net.LookupSRV among them) and would all use the first.
+const plainWeight = 100

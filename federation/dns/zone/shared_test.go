@@ -1,0 +1,579 @@
+package zone_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+)
+
+// sharer makes an owner of fed.example. that shares the names, and of which change changes how.
+func sharer(id, names string, change func(*zone.Sharing)) zone.Owner {
+	o := owner(id, "fed.example")
+	o.Sharing = zone.Sharing{Weight: 100, Min: 1, Hold: 30 * time.Second, Demote: time.Minute}
+	for name := range strings.FieldsSeq(names) {
+		o.Sharing.Names = append(o.Sharing.Names, must.Value(pattern.ParseName(name)))
+	}
+	if change != nil {
+		change(&o.Sharing)
+	}
+	return o
+}
+
+// TestSharedName follows one name of two owners from the first to the last endpoint.
+func TestSharedName(t *testing.T) {
+	b := builder(sharer("a", "web.fed.example", nil), sharer("b", "*.fed.example", nil), owner("c", "fed.example"))
+	b.Put(0, service("web web.fed.example 192.0.2.1@80 192.0.2.2@80 192.0.2.3@80 v1/HTTP"), 1)
+	b.Put(1, service("shop web.fed.example 192.0.2.3@80 192.0.2.4@80 192.0.2.5@80 v1/HTTP v2/HTTP"), 1)
+	b.Put(2, service("web web.fed.example 192.0.2.9@80 v9/HTTP"), 1)
+	expect(t, b.Publish(now), now,
+		"web A | NOERROR | 30 A 192.0.2.1 | 30 A 192.0.2.2 | 30 A 192.0.2.3 | 30 A 192.0.2.4 | 30 A 192.0.2.5",
+		"v1.web A | NOERROR | 30 A 192.0.2.1 | 30 A 192.0.2.2 | 30 A 192.0.2.3 | 30 A 192.0.2.4 | 30 A 192.0.2.5",
+		"v2.web A | NOERROR | 30 A 192.0.2.3 | 30 A 192.0.2.4 | 30 A 192.0.2.5",
+		"v2.web SRV | NOERROR | 30 SRV 0 33 80 192-0-2-3.addr.web.fed.example. | 30 SRV 0 50 80 192-0-2-4.addr.web.fed.example. | 30 SRV 0 50 80 192-0-2-5.addr.web.fed.example.",
+		"web AAAA | NODATA", "v9.web A | NXDOMAIN", "192-0-2-5.addr.web A | NOERROR | 30 A 192.0.2.5",
+	)
+	if n := faults(b, 2)["fqdn_conflict"]; n != 1 {
+		t.Errorf("%d conflicts of the owner that does not share", n)
+	}
+	b.Put(1, service("shop web.fed.example 192.0.2.4@80 192.0.2.5@80 v1/HTTP v2/HTTP"), 1)
+	expect(t, b.Publish(now), now, "web A | NOERROR | 30 A 192.0.2.1 | 30 A 192.0.2.2 | 30 A 192.0.2.3 | 30 A 192.0.2.4 | 30 A 192.0.2.5")
+	b.Put(0, service("web web.fed.example 192.0.2.1@80 192.0.2.2@80 v1/HTTP"), 1)
+	expect(t, b.Publish(now), now, "web A | NOERROR | 30 A 192.0.2.1 | 30 A 192.0.2.2 | 30 A 192.0.2.4 | 30 A 192.0.2.5")
+	b.Remove(0, "web")
+	expect(t, b.Publish(now), now, "web A | NOERROR | 30 A 192.0.2.4 | 30 A 192.0.2.5")
+	b.Remove(1, "shop")
+	expect(t, b.Publish(now), now, "web A | NOERROR | 30 A 192.0.2.9")
+}
+
+// TestSharedTiers has the near tier grow from nothing: what is far is added while it is not enough, and
+// stays until it has been enough for a while.
+func TestSharedTiers(t *testing.T) {
+	enough := func(s *zone.Sharing) { s.Min = 3 }
+	b := builder(
+		sharer("near", "web.fed.example", enough),
+		sharer("far", "web.fed.example", func(s *zone.Sharing) { enough(s); s.Tiers = []zone.Tier{{N: 1}} }),
+	)
+	near := func(n int) *federation.Service {
+		s := "web web.fed.example v1/HTTP"
+		for i := range n {
+			s += fmt.Sprintf(" 10.0.0.%d@80", 1+i)
+		}
+		return service(s)
+	}
+	at := now
+	look := func(want int, far bool) {
+		t.Helper()
+		answer := ask(b.Publish(at), "web.fed.example.", "A", at)
+		if got := slices.Contains(answer, "30 A 192.0.2.1"); got != far || len(answer)-1 != want {
+			t.Errorf("%s: far is answered: %v, of %d addresses; want %v of %d", at.Sub(now), got, len(answer)-1, far, want)
+		}
+	}
+	b.Put(1, service("web web.fed.example 192.0.2.1@80 192.0.2.2@80 192.0.2.3@80 v1/HTTP"), 1)
+	look(3, true)
+	b.Put(0, near(1), 1)
+	look(4, true)
+	b.Put(0, near(2), 1)
+	look(5, true)
+	b.Put(0, near(30), 1)
+	look(33, true)
+	at = at.Add(29 * time.Second)
+	look(33, true)
+	due, ok := b.Due()
+	if at = at.Add(time.Second); !ok || !due.Equal(at) {
+		t.Errorf("it is due at %s, not %s", due, at)
+	}
+	look(30, false)
+	b.Put(0, near(2), 1) // worse: at once
+	look(5, true)
+}
+
+// TestSharedLoss loses an owner, the other one, and gets one of them back.
+func TestSharedLoss(t *testing.T) {
+	b := builder(sharer("a", "web.fed.example", nil), sharer("b", "web.fed.example", nil))
+	web := []*federation.Service{service("web web.fed.example 192.0.2.1@80 v1/HTTP"), service("web web.fed.example 192.0.2.2@80 v1/HTTP")}
+	b.Put(0, web[0], 1)
+	b.Put(1, web[1], 1)
+	at := now
+	srv := func(a, b string) string {
+		return "web SRV | NOERROR | 30 SRV " + a + " 80 192-0-2-1.addr.web.fed.example. | 30 SRV " + b + " 80 192-0-2-2.addr.web.fed.example."
+	}
+	look := func(stale bool, rows ...string) {
+		t.Helper()
+		z := b.Publish(at)
+		expect(t, z, at, rows...)
+		if r := z.Lookup("web.fed.example.", dns.TypeA, at); r.Stale() != stale {
+			t.Errorf("stale is %v", r.Stale())
+		}
+	}
+	both := "web A | NOERROR | 30 A 192.0.2.1 | 30 A 192.0.2.2"
+	look(false, both, srv("0 100", "0 100"))
+	lost := zone.Status{Live: 2, Known: true, Lost: at, Expires: at.Add(time.Hour)}
+	b.SetStatus(0, lost)
+	look(false, both)
+	b.Publish(at.Add(time.Second)) // the serial has moved
+	at = at.Add(time.Minute)
+	if due, ok := b.Due(); !ok || !due.Equal(at) {
+		t.Errorf("due at %s, not %s", due, at)
+	}
+	look(false, "web A | NOERROR | 30 A 192.0.2.2", srv("10 100", "0 100"))
+	b.SetStatus(1, zone.Status{Live: 2, Known: true, Lost: at, Expires: at.Add(time.Hour)})
+	look(true, both)
+	b.SetStatus(0, zone.Status{Live: 2, Known: true})
+	b.Confirm(0, "web", 2)
+	look(false, both) // its own is live; the other one is stale, and not demoted yet
+	at = at.Add(30 * time.Second)
+	look(false, both, srv("0 100", "0 100"))
+	at = at.Add(time.Hour)
+	look(false, "web A | NOERROR | 30 A 192.0.2.1", "192-0-2-2.addr.web A | NXDOMAIN")
+}
+
+// TestSharedConflict has two owners that differ in what clients need to be the same.
+func TestSharedConflict(t *testing.T) {
+	b := builder(sharer("a", "web.fed.example", nil), sharer("b", "web.fed.example", nil))
+	b.Put(0, service("web web.fed.example 192.0.2.1@80 v1/HTTP"), 1)
+	b.Put(1, service("web web.fed.example 192.0.2.2@80 v2/GRPC"), 1)
+	b.Put(1, service("web2 web.fed.example 192.0.2.3@80 v3/GRPC"), 1)
+	expect(t, b.Publish(now), now, "web A | NOERROR | 30 A 192.0.2.1 | 30 A 192.0.2.2", "_grpc._tcp.web SRV | NOERROR | 30 SRV 0 100 80 192-0-2-2.addr.web.fed.example.")
+	want := map[zone.Fault]int{zone.FaultDiffers: 1, "fqdn_conflict": 1}
+	if diff := cmp.Diff(want, faults(b, 1)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	b.Remove(1, "web")
+	b.Remove(1, "web2")
+	b.Publish(now)
+	if f := faults(b, 1); len(f) > 0 {
+		t.Errorf("faults %v are left", f)
+	}
+}
+
+// TestSharedFlap has a near owner that comes and goes every two seconds for five minutes: the
+// answer goes back to it no more often than hold allows.
+func TestSharedFlap(t *testing.T) {
+	for _, lost := range []bool{true, false} { // the owner, or its endpoint
+		b := builder(
+			sharer("near", "web.fed.example", func(s *zone.Sharing) { s.Demote = 0 }),
+			sharer("far", "web.fed.example", func(s *zone.Sharing) { s.Tiers = []zone.Tier{{N: 1}} }),
+		)
+		web := service("web web.fed.example 192.0.2.1@80 v1/HTTP")
+		b.Put(0, web, 1)
+		b.Put(1, service("web web.fed.example 192.0.2.2@80 v1/HTTP"), 1)
+		last, changes, generation := "", 0, uint64(1)
+		for seconds := range 300 {
+			at := now.Add(time.Duration(seconds) * time.Second)
+			switch up := seconds%4 < 2; {
+			case lost && up:
+				generation++
+				b.Confirm(0, "web", generation)
+				b.SetStatus(0, zone.Status{Live: generation, Known: true})
+			case lost:
+				b.SetStatus(0, zone.Status{Live: generation + 1, Known: true, Lost: at})
+			case up:
+				b.Put(0, web, 1)
+			default:
+				b.Remove(0, "web")
+			}
+			answer := strings.Join(ask(b.Publish(at), "web.fed.example.", "A", at), " ")
+			if far := strings.Contains(answer, "192.0.2.2"); !far && last != "" && last != answer {
+				changes++
+			}
+			last = answer
+		}
+		if changes > 10 {
+			t.Errorf("lost %v: it went back %d times", lost, changes)
+		}
+	}
+}
+
+// TestSharedOrder has the same services arrive in every order: the zone is the same.
+func TestSharedOrder(t *testing.T) {
+	services := []string{
+		"web web.fed.example 192.0.2.1@80[x] 192.0.2.2@80 v1/HTTP", "web web.fed.example 192.0.2.2@80[x] v1/HTTP v2/GRPC",
+		"a web.fed.example 192.0.2.3@81 v3/HTTP", "b web.fed.example 192.0.2.4@81 v1/HTTP",
+	}
+	var first []string
+	for _, order := range permutations(len(services)) {
+		b := builder(
+			sharer("a", "web.fed.example", func(s *zone.Sharing) { s.Tiers = []zone.Tier{{N: 2, Label: "x"}} }),
+			sharer("b", "*", func(s *zone.Sharing) { s.Weight = 3 }), sharer("c", "*.fed.example", nil), sharer("d", "web.fed.example", nil),
+		)
+		for _, i := range order {
+			b.Put(i, service(services[i]), 1)
+		}
+		all := data("", transfer(t, b.Publish(now), "fed.example."))
+		if slices.Sort(all); first == nil {
+			first = all
+		}
+		if diff := cmp.Diff(first, all); diff != "" {
+			t.Fatalf("in the order %v (-first +now):\n%s", order, diff)
+		}
+	}
+}
+
+// sharedWorld has owners that share some names, and does what may happen to them. It says
+// itself, in the simplest way, what has to be answered.
+type sharedWorld struct {
+	*rand.Rand
+
+	b      *zone.Builder
+	owners []zone.Owner
+	at     time.Time
+
+	offers []map[string]*federation.Service // by owner
+	lost   []time.Time                      // zero: the owner is there
+	came   []uint64                         // generation of its offers
+	behind []bool                           // demoted
+	back   []time.Time                      // since when one that is demoted is there again
+	wanted map[string][]want                // by fqdn and label, ever
+}
+
+// want is how much was wanted of a name from a time on.
+type want struct {
+	from time.Time
+	rank int
+}
+
+const sharedRetention = 90 * time.Second
+
+func newSharedWorld(seed uint64) *sharedWorld {
+	w := &sharedWorld{Rand: rand.New(rand.NewPCG(seed, 1)), at: now, wanted: make(map[string][]want)}
+	enough, hold := 1+w.IntN(4), time.Duration(w.IntN(3))*15*time.Second
+	for i := range 2 + w.IntN(3) {
+		var names []string
+		for _, name := range []string{"n0.fed.example", "n1.fed.example", "*.fed.example"} {
+			if w.IntN(2) == 0 {
+				names = append(names, name)
+			}
+		}
+		o := sharer(fmt.Sprint("o", i), strings.Join(names, " "), func(s *zone.Sharing) {
+			s.Min, s.Hold, s.Demote = enough, hold, time.Duration(w.IntN(4)-1)*20*time.Second
+			s.Weight = []int{0, 1, 50, 100}[w.IntN(4)]
+			for range w.IntN(3) {
+				s.Tiers = append(s.Tiers, zone.Tier{N: w.IntN(3), Label: []string{"", "x", "y"}[w.IntN(3)]})
+			}
+		})
+		o.Retention = sharedRetention
+		w.owners = append(w.owners, o)
+		w.offers = append(w.offers, make(map[string]*federation.Service))
+	}
+	w.lost, w.came = make([]time.Time, len(w.owners)), make([]uint64, len(w.owners))
+	w.behind, w.back = make([]bool, len(w.owners)), make([]time.Time, len(w.owners))
+	w.b = builder(w.owners...)
+	for i := range w.came {
+		w.came[i] = 1
+	}
+	return w
+}
+
+// service makes a service at one of the names.
+func (w *sharedWorld) service(name string) *federation.Service {
+	s := name + fmt.Sprintf(" n%d.fed.example", w.IntN(2))
+	for range 1 + w.IntN(3) {
+		s += fmt.Sprintf(" 192.0.2.%d@%d[%s]", 1+w.IntN(6), 80+w.IntN(2), []string{"x", "y", "z", "x,y"}[w.IntN(4)])
+	}
+	for _, id := range []string{"v0", "v1"}[w.IntN(2):] {
+		s += fmt.Sprintf(" %s/%s[%s]", id, []string{"HTTP", "GRPC"}[w.IntN(2)], []string{"", "x", "q"}[w.IntN(3)])
+	}
+	return service(s)
+}
+
+func (w *sharedWorld) step() {
+	i := w.IntN(len(w.owners))
+	switch w.IntN(5) {
+	case 0, 1:
+		name := fmt.Sprint("s", w.IntN(2))
+		s := w.service(name)
+		w.offers[i][name] = s
+		w.b.Put(i, s, w.came[i])
+	case 2:
+		name := fmt.Sprint("s", w.IntN(2))
+		delete(w.offers[i], name)
+		w.b.Remove(i, name)
+	case 3:
+		if w.lost[i].IsZero() {
+			w.lost[i] = w.at
+			w.b.SetStatus(i, zone.Status{Live: w.came[i] + 1, Known: true, Lost: w.at, Expires: w.at.Add(sharedRetention)})
+			break
+		}
+		w.lost[i] = time.Time{}
+		w.came[i]++
+		for name := range w.offers[i] {
+			w.b.Confirm(i, name, w.came[i])
+		}
+		w.b.SetStatus(i, zone.Status{Live: w.came[i], Known: true})
+	case 4:
+		w.at = w.at.Add(time.Duration(1+w.IntN(25)) * time.Second)
+	}
+}
+
+// sharedEndpoint is one endpoint of a name, with what all owners say of it.
+type sharedEndpoint struct {
+	rank, owner int // the best rank, and whose it is
+	live        bool
+	sayers      []int
+}
+
+// check publishes, and compares every answer.
+func (w *sharedWorld) check(t *testing.T) {
+	t.Helper()
+	z := w.b.Publish(w.at)
+	back := w.demote()
+	for _, fqdn := range []string{"n0.fed.example.", "n1.fed.example."} {
+		all := w.members(fqdn)
+		members := slices.DeleteFunc(slices.Clone(all), func(i int) bool { return !w.shares(i, fqdn) })
+		held := !slices.ContainsFunc(members, func(i int) bool { return back[i] })
+		for _, label := range []string{"", "v0.", "v1."} {
+			level := w.level(label, fqdn, members, held)
+			if len(all) > 0 && !w.shares(all[0], fqdn) {
+				w.compare(t, z, label, fqdn, all[:1], false, level) // the group comes later
+			} else {
+				w.compare(t, z, label, fqdn, members, true, level)
+			}
+		}
+	}
+}
+
+// demote brings up to date which owners stand behind others, and returns those that do no more.
+func (w *sharedWorld) demote() map[int]bool {
+	back := make(map[int]bool)
+	for i := range w.owners {
+		s := &w.owners[i].Sharing
+		switch {
+		case len(s.Names) == 0:
+		case !w.lost[i].IsZero():
+			w.behind[i] = w.behind[i] || s.Demote >= 0 && w.at.Sub(w.lost[i]) >= s.Demote
+			w.back[i] = time.Time{}
+		case w.behind[i]:
+			if w.back[i].IsZero() {
+				w.back[i] = w.at
+			}
+			if w.at.Sub(w.back[i]) >= s.Hold {
+				w.behind[i], w.back[i], back[i] = false, time.Time{}, true
+			}
+		}
+	}
+	return back
+}
+
+func (w *sharedWorld) shares(i int, fqdn string) bool {
+	return slices.ContainsFunc(w.owners[i].Sharing.Names, func(p pattern.Name) bool { return p.Matches(origin(fqdn)) })
+}
+
+// serviceAt returns what an owner has at a name, unless that has expired.
+func (w *sharedWorld) serviceAt(i int, fqdn string) *federation.Service {
+	if !w.lost[i].IsZero() && w.lost[i].Add(sharedRetention).Sub(w.at) < time.Second {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.offers[i])) {
+		if s := w.offers[i][name]; s.FQDN.String() == fqdn {
+			return s
+		}
+	}
+	return nil
+}
+
+// members returns the owners that have the name.
+func (w *sharedWorld) members(fqdn string) (members []int) {
+	for i := range w.owners {
+		if w.serviceAt(i, fqdn) != nil {
+			members = append(members, i)
+		}
+	}
+	return members
+}
+
+// endpoints returns those of a name, and those of its fqdn: an endpoint of an instance is what all
+// owners say of it there. Without any, the name does not exist.
+func (w *sharedWorld) endpoints(label, fqdn string, members []int) (of, known map[string]*sharedEndpoint) {
+	known, of = w.all(fqdn, members), make(map[string]*sharedEndpoint)
+	for _, i := range members {
+		s := w.serviceAt(i, fqdn)
+		some := s.Endpoints
+		if label != "" {
+			at := slices.IndexFunc(s.Instances, func(in federation.Instance) bool { return in.ID+"." == label })
+			if at < 0 {
+				continue
+			}
+			some = selected(s, &s.Instances[at])
+		}
+		for _, e := range some {
+			key := fmt.Sprintf("%s %d", e.Address.String(), e.Port)
+			of[key] = known[key]
+		}
+	}
+	return of, known
+}
+
+func (w *sharedWorld) compare(t *testing.T, z *zone.Zone, label, fqdn string, members []int, shared bool, last int) {
+	t.Helper()
+	endpoints, known := w.endpoints(label, fqdn, members)
+	if len(endpoints) == 0 {
+		if r := z.Lookup(label+fqdn, dns.TypeA, w.at); r.Kind == zone.Success {
+			t.Fatalf("%s%s has records", label, fqdn)
+		}
+		return
+	}
+	var a, srv []string
+	ttl := map[bool]int{false: 30, true: 30}
+	stale := map[bool]bool{false: true, true: true}
+	for key, e := range endpoints {
+		ip, port, _ := strings.Cut(key, " ")
+		priority, weight := 0, 100
+		if shared {
+			n := 0
+			for _, other := range known {
+				if other.rank == e.rank && other.owner == e.owner {
+					n++
+				}
+			}
+			priority, weight = e.rank, max(w.owners[e.owner].Sharing.Weight/max(n, 1), 1)
+		}
+		answered := !shared || e.rank <= last
+		for _, i := range e.sayers {
+			for _, addresses := range []bool{true, false} {
+				if addresses && !answered {
+					continue
+				}
+				if w.lost[i].IsZero() {
+					stale[addresses] = false
+				} else {
+					ttl[addresses] = min(ttl[addresses], int(w.lost[i].Add(sharedRetention).Sub(w.at)/time.Second))
+				}
+			}
+		}
+		if answered && !slices.Contains(a, ip) {
+			a = append(a, ip)
+		}
+		srv = append(srv, fmt.Sprintf("SRV %d %d %s %s.addr.%s", priority, weight, port, strings.ReplaceAll(ip, ".", "-"), fqdn))
+	}
+	for i := range a {
+		a[i] = fmt.Sprintf("%d A %s", ttl[true], a[i])
+	}
+	for i := range srv {
+		srv[i] = fmt.Sprintf("%d %s", ttl[false], srv[i])
+	}
+	for qtype, want := range map[string][]string{"A": a, "SRV": srv} {
+		got := ask(z, label+fqdn, qtype, w.at)[1:]
+		slices.Sort(got)
+		slices.Sort(want)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("%s%s %s at %s, of %v (-want +got):\n%s", label, fqdn, qtype, w.at.Sub(now), members, diff)
+		}
+		number, _ := typeOf(qtype)
+		if r := z.Lookup(label+fqdn, number, w.at); r.Stale() != stale[qtype == "A"] {
+			t.Fatalf("%s%s %s at %s: stale is %v", label, fqdn, qtype, w.at.Sub(now), r.Stale())
+		}
+	}
+}
+
+// all returns the endpoints of the fqdn.
+func (w *sharedWorld) all(fqdn string, members []int) map[string]*sharedEndpoint {
+	all := make(map[string]*sharedEndpoint)
+	for _, i := range members {
+		for _, e := range w.serviceAt(i, fqdn).Endpoints {
+			key := fmt.Sprintf("%s %d", e.Address.String(), e.Port)
+			if all[key] == nil {
+				all[key] = &sharedEndpoint{rank: 1000}
+			}
+			of := all[key]
+			of.sayers = append(of.sayers, i)
+			of.live = of.live || w.lost[i].IsZero()
+			if rank := w.rank(i, e.Labels); rank < of.rank {
+				of.rank, of.owner = rank, i
+			}
+		}
+	}
+	return all
+}
+
+func (w *sharedWorld) rank(i int, labels []string) int {
+	s := &w.owners[i].Sharing
+	rank := 0
+	for _, tier := range s.Tiers {
+		if tier.Label == "" || slices.Contains(labels, tier.Label) {
+			rank = tier.N
+			break
+		}
+	}
+	if w.behind[i] {
+		rank += 10
+	}
+	if s.Weight == 0 {
+		rank += 20
+	}
+	return rank
+}
+
+// level returns up to which rank addresses are answered: the most that was wanted in the
+// duration of hold.
+func (w *sharedWorld) level(label, fqdn string, members []int, held bool) int {
+	name, s := label+fqdn, &w.owners[0].Sharing
+	endpoints, _ := w.endpoints(label, fqdn, members)
+	if len(endpoints) == 0 {
+		delete(w.wanted, name)
+		return 0
+	}
+	rank, live := 1000, 0
+	for r := range 40 {
+		for _, e := range endpoints {
+			if e.live && e.rank == r {
+				live++
+			}
+		}
+		if live >= s.Min {
+			rank = r
+			break
+		}
+	}
+	if !held {
+		w.wanted[name] = nil
+	}
+	w.wanted[name] = append(w.wanted[name], want{w.at, rank})
+	most := rank
+	for n, past := range w.wanted[name][:len(w.wanted[name])-1] {
+		if until := w.wanted[name][n+1].from; w.at.Sub(until) < s.Hold {
+			most = max(most, past.rank)
+		}
+	}
+	if live == 0 {
+		most = 1000
+	}
+	return most
+}
+
+// TestSharedOracle compares what happens to random owners that share names with what should.
+func TestSharedOracle(t *testing.T) {
+	for seed := range uint64(100) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			w := newSharedWorld(seed)
+			for range 80 {
+				w.step()
+				if w.IntN(3) > 0 {
+					w.check(t)
+				}
+			}
+			for i := range w.owners {
+				for _, name := range []string{"s0", "s1"} {
+					w.b.Remove(i, name)
+				}
+			}
+			w.b.Publish(w.at)
+			for i := range w.owners {
+				if f := faults(w.b, i); len(f) > 0 {
+					t.Errorf("owner %d has faults %v without services", i, f)
+				}
+			}
+		})
+	}
+}
