@@ -83,6 +83,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	end, ok := errors.AsType[exit](err)
 	switch {
+	case isClosedPipe(err):
+		return exitDone
 	case !ok:
 		complain(stderr, command, err, fmt.Sprintf("see '%s --help'", command.CommandPath()))
 		if command.Name() == "status" && slices.Contains(args, "--check") {
@@ -93,6 +95,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		complain(stderr, command, err, "")
 	}
 	return end.code
+}
+
+// isClosedPipe reports whether an error is that nobody reads the standard output any more, as
+// after head -1. Nobody has to be told. A connection of the network may end by the same error.
+func isClosedPipe(err error) bool {
+	at, ok := errors.AsType[*fs.PathError](err)
+	return ok && at.Path == os.Stdout.Name() && errors.Is(at, syscall.EPIPE)
 }
 
 // rootCommand returns federationctl with all its commands, which end with ctx.

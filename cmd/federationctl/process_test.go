@@ -105,6 +105,11 @@ func TestPipelines(t *testing.T) {
 	realBinary(t)
 	dir := pkiIn(t)
 	_, address := runServe(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalogText))
+	large := "services:\n"
+	for i := range 5000 {
+		large += fmt.Sprintf("- {name: s%06[1]d, fqdn: s%06[1]d.fed.example, endpoints: [{address: 192.0.2.1, port: 443}], instances: [{id: v1, protocol: HTTPS}]}\n", i)
+	}
+	write(t, filepath.Join(dir, "large.yaml"), large)
 	watch := strings.Join(append([]string{"federationctl watch", address}, files(".", "consumer")...), " ")
 	for _, tt := range []struct {
 		name, script string
@@ -115,6 +120,7 @@ func TestPipelines(t *testing.T) {
 		{"all of it", watch + " --once -o json", 0, wantJSON, ""},
 		{"the first line of a watch that ends", watch + " --once | head -n 1; echo ${PIPESTATUS[0]}", 0, strings.SplitAfter(wantTable, "\n")[0] + "0\n", ""},
 		{"the first line of a watch that does not end", watch + " | head -n 1; echo ${PIPESTATUS[0]}", 0, strings.SplitAfter(wantTable, "\n")[0] + "0\n", ""},
+		{"the first line of a catalog", "federationctl convert large.yaml | head -n 1 | cut -c 1-17; echo ${PIPESTATUS[0]}", 0, "{\"name\":\"s000000\"\n0\n", ""},
 		{"a full disk", watch + " --once >/dev/full", 1, "", "federationctl: write /dev/stdout: no space left on device\n"},
 		{"an owner that does not exist", "federationctl watch --once nobody.invalid:1 " + strings.Join(files(".", "consumer"), " ") + " 2>&1 | sed 's/.*check/check/'", 0, "check the host in ADDRESS\n", ""},
 		{"a key that is a directory", "federationctl watch " + address + " --cert consumer.pem --key . --ca ca.pem", 1, "", "federationctl: key: . is not a regular file; check --cert, --key and --ca\n"},
