@@ -91,61 +91,61 @@ const (
 
 // What to do about an owner that is followed, whether by a CoreDNS or by a relay.
 const (
-	awaitCatalog  = "wait for the catalog; if it stays, the owner says nothing that is accepted (settle; log: \"message of owner refused\")"
-	findReason    = "find out why there is no stream: the network, the address in owner, or the certificates in tls (log: \"not connected to owner, still trying\")"
-	winTime       = "repair the owner or the network before its records go; to win time raise retention and reload (log: \"owner is lost, trying to connect again\")"
-	correctRetry  = "an owner refuses this consumer: correct tls, owner_id or api, or its allow list; it is tried again in some minutes, or now by 'federationctl retry' (log: \"owner is parked: tried again in some minutes, or when the certificate, key or CA files or the configuration change\")"
-	correctReload = "an owner refuses this consumer and is not tried again by itself: correct tls, owner_id or api, or its allow list, then reload or 'federationctl retry' (log: \"owner is parked: not tried again before the certificate, key or CA files or the configuration change\")"
-	repairSource  = "repair the source that is away: until then it stays as it was, and changes are not published (log: the first error)"
-	confirmHeld   = "if they are to go, 'federationctl confirm' withdraws them; if not, repair the origin of the source, and they stay"
+	awaitCatalog  = "wait; if it stays syncing, the owner sends nothing, or nothing valid (log: \"message of owner refused\")"
+	findReason    = "check the network, the address in owner and the certificates in tls (log: \"not connected to owner, still trying\")"
+	winTime       = "repair the owner or the network before its records are removed; to gain time, raise retention and reload (log: \"owner is lost, trying to connect again\")"
+	correctRetry  = "the owner refuses this consumer: correct tls, owner_id or api here, or its allow list; the next attempt is within minutes, or at once with 'federationctl retry' (log: \"owner is parked: tried again in some minutes, or when the certificate, key or CA files or the configuration change\")"
+	correctReload = "the owner refuses this consumer and is not tried again by itself: correct tls, owner_id or api here, or its allow list, then reload or run 'federationctl retry' (log: \"owner is parked: not tried again before the certificate, key or CA files or the configuration change\")"
+	repairSource  = "repair the source: until then its services stay as they were, and changes are not published (log: the first error)"
+	confirmHeld   = "to withdraw them, run 'federationctl confirm'; to keep them, repair the origin of the source"
 	nothing       = "nothing"
 )
 
 // conditions returns the table.
 func conditions() []Condition {
 	return []Condition{
-		ownerSynced:     {"owner", "synced", Well, "It is followed, and its catalog is complete.", nothing, "Owner states"},
-		ownerComparing:  {"owner", "syncing", Look, "A stream is open, and its catalog is being compared. What was known before is still answered.", awaitCatalog, "FederationConsumerOwnerStale"},
-		ownerSyncing:    {"owner", "syncing", Act, "A stream is open, and its first catalog is not complete yet. Names that are not known yet get SERVFAIL.", awaitCatalog, "Owner states"},
-		ownerConnecting: {"owner", "connecting", Act, "There is no stream, and nothing is known of its catalog. Names that only this owner could know get SERVFAIL.", findReason, "FederationConsumerOwnerUnknown"},
-		ownerStale:      {"owner", "stale", Look, "It is lost. Its last records are still answered, with a short TTL.", winTime, "FederationConsumerOwnerStale"},
-		ownerNearExpiry: {"owner", "stale", Act, "It is lost. Its last records are still answered, with a short TTL.", winTime, "FederationConsumerRetentionHalfGone"},
-		ownerExpired:    {"owner", "expired", Act, "It was lost for longer than its retention. Its records are gone.", "repair the owner or the network; its records come back with it (retention; log: \"owner is expired: the retention is over and its records are gone\")", "FederationConsumerOwnerExpired"},
-		ownerRetried:    {"owner", "parked", Act, "It has turned this side away, and is tried again every few minutes.%s", correctRetry, "FederationConsumerOwnerParked"},
-		ownerParked:     {"owner", "parked", Act, "It has turned this side away, and is not tried again until the certificates change or the configuration is reloaded.%s", correctReload, "FederationConsumerOwnerParked"},
+		ownerSynced:     {"owner", "synced", Well, "Connected, and its catalog is complete.", nothing, "Owner states"},
+		ownerComparing:  {"owner", "syncing", Look, "Connected; its catalog is being compared. Known names are still answered.", awaitCatalog, "FederationConsumerOwnerStale"},
+		ownerSyncing:    {"owner", "syncing", Act, "Connected, and its first catalog is not complete yet. Unknown names get SERVFAIL.", awaitCatalog, "Owner states"},
+		ownerConnecting: {"owner", "connecting", Act, "Not connected, and its catalog is unknown. Names that only this owner could publish get SERVFAIL.", findReason, "FederationConsumerOwnerUnknown"},
+		ownerStale:      {"owner", "stale", Look, "The connection is lost. Its last records are still answered, with a short TTL.", winTime, "FederationConsumerOwnerStale"},
+		ownerNearExpiry: {"owner", "stale", Act, "The connection is lost. Its last records are still answered, with a short TTL.", winTime, "FederationConsumerRetentionHalfGone"},
+		ownerExpired:    {"owner", "expired", Act, "It was lost for longer than its retention. Its records are removed.", "repair the owner or the network; its records come back with it (log: \"owner is expired: the retention is over and its records are gone\")", "FederationConsumerOwnerExpired"},
+		ownerRetried:    {"owner", "parked", Act, "It has turned this consumer away, and is tried again every few minutes.%s", correctRetry, "FederationConsumerOwnerParked"},
+		ownerParked:     {"owner", "parked", Act, "It has turned this consumer away, and is not tried again until the certificates change or the configuration is reloaded.%s", correctReload, "FederationConsumerOwnerParked"},
 		ownerUnknown:    {"owner", "unknown", Look, "This page does not know the state.", "compare the versions of both programs", "Owner states"},
-		ownerDamaged:    {"owner", "damaged", Act, "It was restored in part only, and names that are not known get SERVFAIL until its catalog is complete: %s", "repair the disk that the file of persist is on, and the owner or the network: the file is written anew with its complete catalog", "Persistence"},
-		ownerHeld:       {"owner", "held", Look, "%s did not come again, and are answered until the retention ends.", "ask the owner whether they are to go, and have it delete them: it came back with less than half of its services", "What users report"},
-		ownerRefused:    {"owner", "refused", Look, "This side refuses the newest version of %s.", "have the owner correct the services, or permit here what is right", "FederationConsumerRefusals"},
+		ownerDamaged:    {"owner", "damaged", Act, "It was restored only in part. Unknown names get SERVFAIL until its catalog is complete: %s", "repair the disk that the file of persist is on, and the owner or the network: the file is written anew with its complete catalog", "Persistence"},
+		ownerHeld:       {"owner", "held", Look, "%s did not come back, and are answered until the retention ends.", "ask the owner whether they are to go, and have it delete them: it came back with less than half of its services", "What users report"},
+		ownerRefused:    {"owner", "refused", Look, "This consumer refuses the newest version of %s.", "have the owner correct the services, or permit here what is right", "FederationConsumerRefusals"},
 		ownerConflicts:  {"owner", "conflicts", Look, "Not published, because of conflicts or rules: %s.", "have one of those that want the name renamed, or change the order of owners in the Corefile, or rename", "FederationConsumerConflicts"},
 
 		ownerEmpty: {"owner", "empty", Well, "It publishes no service for this consumer.", "publish a first service at the owner, or have a rule of its exports show one to this consumer; 'federationctl why NAME' there says who is told", "What users report"},
 
-		relayedSyncing:    {"relayed owner", "syncing", Act, "A stream is open, and its catalog is not complete yet.", awaitCatalog, "FederationOwnerCatalogUnavailable"},
-		relayedConnecting: {"relayed owner", "connecting", Act, "There is no stream, and nothing is known of its catalog.", findReason, "FederationOwnerCatalogUnavailable"},
-		relayedRetried:    {"relayed owner", "parked", Act, "It has turned this side away, and is tried again every few minutes.", correctRetry, "FederationOwnerCatalogUnavailable"},
-		relayedParked:     {"relayed owner", "parked", Act, "It has turned this side away, and is not tried again until the certificates change or the configuration is reloaded.", correctReload, "FederationOwnerCatalogUnavailable"},
-		relayedLost:       {"relayed owner", "lost", Look, "It is lost. Consumers count their own retention, or the lifetime of the source runs.", winTime, "FederationOwnerSourceAway"},
+		relayedSyncing:    {"relayed owner", "syncing", Act, "Connected, and its catalog is not complete yet.", awaitCatalog, "FederationOwnerCatalogUnavailable"},
+		relayedConnecting: {"relayed owner", "connecting", Act, "Not connected, and its catalog is unknown.", findReason, "FederationOwnerCatalogUnavailable"},
+		relayedRetried:    {"relayed owner", "parked", Act, "It has turned this consumer away, and is tried again every few minutes.", correctRetry, "FederationOwnerCatalogUnavailable"},
+		relayedParked:     {"relayed owner", "parked", Act, "It has turned this consumer away, and is not tried again until the certificates change or the configuration is reloaded.", correctReload, "FederationOwnerCatalogUnavailable"},
+		relayedLost:       {"relayed owner", "lost", Look, "The connection is lost. Consumers count their own retention, or the lifetime of the source runs.", winTime, "FederationOwnerSourceAway"},
 
 		certificateExpired: {"certificate", "expired", Act, "%s has expired.", "replace the file, or repair what renews it; it is read again by itself", "FederationConsumerCertificateExpiring"},
 		certificateAging:   {"certificate", "expires soon", Look, "%s expires in %s.", "renew it, unless a machine does", "FederationConsumerCertificateAging"},
 
 		sourceCurrent:   {"source", "current", Well, "It is published as its origin has it.", nothing, "Consumers and sources of an owner"},
 		sourceAway:      {"source", "away", Look, "It is away: %s", repairSource, "FederationOwnerSourceAway"},
-		sourceKept:      {"source", "away", Look, "What it said last stays published for its lifetime, %s.", repairSource, "FederationOwnerSourceAway"},
-		sourceNearLapse: {"source", "away", Act, "What it said last stays published for its lifetime, %s.", repairSource, "FederationOwnerSourceLifetimeHalfGone"},
+		sourceKept:      {"source", "away", Look, "Its last services stay published for its lifetime, %s.", repairSource, "FederationOwnerSourceAway"},
+		sourceNearLapse: {"source", "away", Act, "Its last services stay published for its lifetime, %s.", repairSource, "FederationOwnerSourceLifetimeHalfGone"},
 		sourceLapsed:    {"source", "lapsed", Act, "It has been away for its lifetime, %s, and its services are withdrawn: %s", repairSource, "FederationOwnerSourceLifetimeHalfGone"},
 		sourceWaiting:   {"source", "waiting", Act, "Nothing of it is published yet: its first state is not complete.", "repair the origin of the source, if it stays: nobody is served before all sources are known", "FederationOwnerCatalogUnavailable"},
-		sourceHeld:      {"source", "held", Act, "%s of it are held: its origin has them no more, and they are too many at once.", confirmHeld, "FederationOwnerServicesHeld"},
-		sourceReleases:  {"source", "held", Act, "The first of them go %s, if they do not come back.", confirmHeld, "FederationOwnerServicesHeld"},
-		sourceRefused:   {"source", "refused", Look, "Some of its entries are no services.", "correct them in the source; the log names entries that it refuses", "Consumers and sources of an owner"},
-		sourceRelays:    {"source", "relays", Look, "The owner that it relays is to be looked at.", "see what is said of that owner", "When something is lost"},
+		sourceHeld:      {"source", "held", Act, "%s are held: too many disappeared from its origin at once.", confirmHeld, "FederationOwnerServicesHeld"},
+		sourceReleases:  {"source", "held", Act, "The first of them are withdrawn %s unless they come back.", confirmHeld, "FederationOwnerServicesHeld"},
+		sourceRefused:   {"source", "refused", Look, "Some of its entries are not valid services.", "correct them in the source; the log names entries that it refuses", "Consumers and sources of an owner"},
+		sourceRelays:    {"source", "relays", Look, "Look at the owner that it relays.", "see what is said of that owner", "When something is lost"},
 
-		registrationStoreAway: {"registration", "store away", Act, "Its store is away: what is registered now is not stored.", "repair the store; programs register again by themselves", "FederationOwnerStoreAway"},
+		registrationStoreAway: {"registration", "store away", Act, "Its store is away: new registrations are not stored.", "repair the store; programs register again by themselves", "FederationOwnerStoreAway"},
 		registrationConverges: {"registration", "converging", Look, "It converges for another %s: programs register again.", "wait; if it stays, find out why programs do not come back", "FederationOwnerConvergenceStuck"},
 
 		catalogServed:      {"catalog", "in order", Well, "Consumers have it as it is.", nothing, "Consumers and sources of an owner"},
-		catalogUnavailable: {"catalog", "unavailable", Act, "Consumers cannot have it: %s.", "repair the source that is waited for; consumers keep what they have meanwhile (metric federation_owner_catalog_unavailable)", "FederationOwnerCatalogUnavailable"},
+		catalogUnavailable: {"catalog", "unavailable", Act, "It is not served to consumers: %s.", "repair the source that is waited for; consumers keep what they have meanwhile (metric federation_owner_catalog_unavailable)", "FederationOwnerCatalogUnavailable"},
 		catalogBehind:      {"catalog", "behind", Look, "A consumer is behind: it has not acknowledged a change for %s.", "find the consumer in the log, and what keeps it busy or cut off", "FederationOwnerConsumerLag"},
 		catalogRefused:     {"catalog", "refused in part", Look, "Consumers have refused services.", "correct what consumers refuse, or have them change their configuration (metric federation_owner_refused_total)", "FederationOwnerRefusals"},
 		catalogEmpty:       {"catalog", "empty", Well, "It has no service.", "add a first service to a source of the catalog", "Consumers and sources of an owner"},

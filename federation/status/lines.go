@@ -235,7 +235,7 @@ func correction(r *Refusal) string {
 	s := "have the owner correct the service"
 	switch federation.Reason(r.Reason) { //nolint:exhaustive // the others depend on the owner alone
 	case federation.ReasonOutOfZone:
-		s = "if the service should be here, add its zone to the federation block of the owner, or have the owner publish it in a zone of the block"
+		s = "if the service should be here, add its zone to the federation block, or have the owner use a zone of the block"
 	case federation.ReasonReservedName:
 		s = "have the owner choose another name: the zone needs this one for itself"
 	case federation.ReasonName:

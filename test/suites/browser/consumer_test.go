@@ -87,12 +87,12 @@ func TestConsumer(t *testing.T) {
 		t.Errorf("%v; the page says %q, and the process is not ready", err, overall)
 	}
 	tab.says(".overall", "Act on 4 of 8 owners: 1 connecting, 1 expired, 1 parked, 1 syncing.", "Look at 2 of 8 owners: 1 stale, 1 synced.")
-	tab.says(tab.card(goneAt), "expired", "Its records are gone", "connection refused")
+	tab.says(tab.card(goneAt), "expired", "Its records are removed", "connection refused")
 	tab.says(tab.card(lostAt), "stale", "still answered", "connection refused")
 	if text := tab.text(tab.card(lostAt)); !regexp.MustCompile(`Retention left:\s+(1 h|5\d min)\s+of 1 h`).MatchString(text) {
 		t.Errorf("of the retention of 1 h this is left: %q", text)
 	}
-	tab.says(tab.card(strict), "parked", "turned this side away", "Unauthenticated", "To do: have the owner admit the certificate")
+	tab.says(tab.card(strict), "parked", "turned this consumer away", "Unauthenticated", "To do: have the owner admit the certificate")
 	tab.says(tab.card(nobody), "connecting", "SERVFAIL", "connection refused")
 	tab.says(tab.card(slow), "syncing", "not complete yet")
 	tab.says(tab.card(large), "synced", "100,000 services, updated ", " ago")
