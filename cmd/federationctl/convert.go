@@ -10,11 +10,14 @@ import (
 func convertCommand() *cobra.Command {
 	format, limit := "jsonl", int64(catalogfile.DefaultLimit)
 	command := &cobra.Command{
-		Use:     "convert FILE",
-		Short:   "Convert a catalog file into JSON lines, YAML or JSON",
-		Long:    `convert writes a catalog as jsonl (JSON, one service a line), yaml or json, sorted by name and without comments.`,
-		Example: `  federationctl convert catalog.yaml >catalog.jsonl && federationctl lint catalog.jsonl`,
-		Args:    cobra.ExactArgs(1),
+		Use:   "convert FILE",
+		Short: "Convert a catalog file into JSON lines, YAML or JSON",
+		Long:  `convert writes a catalog as jsonl (JSON, one service a line), yaml or json, sorted by name and without comments.`,
+		Example: `  federationctl convert catalog.yaml >catalog.jsonl
+
+  # YAML to edit by hand.
+  federationctl convert catalog.yaml -o yaml >edited.yaml`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, files []string) error {
 			catalog, err := inspect.ReadCatalog(files[0], limit)
 			if err != nil {

@@ -34,10 +34,10 @@ type statusOptions struct {
 // add adds the flags to a command.
 func (o *statusOptions) add(command *cobra.Command) {
 	flags := command.Flags()
-	flags.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long an answer may take")
-	flags.StringVar(&o.files.Cert, "cert", "", "PEM `file` with your certificate, for https")
-	flags.StringVar(&o.files.Key, "key", "", "PEM `file` with the private key of that certificate")
-	flags.StringVar(&o.files.CA, "ca", "", "PEM `file` with the authorities that sign the certificate of the endpoint")
+	flags.DurationVar(&o.timeout, "timeout", 30*time.Second, "`duration` that an answer may take")
+	flags.StringVar(&o.files.Cert, "cert", "", "PEM `file`: your certificate, for https")
+	flags.StringVar(&o.files.Key, "key", "", "PEM `file`: the key of that certificate")
+	flags.StringVar(&o.files.CA, "ca", "", "PEM `file`: the authorities of the endpoint")
 }
 
 // asking makes a command one that asks a process, and writes what is answered in the format
@@ -175,8 +175,9 @@ that it passes on; 'federationctl status' lists them, and says what came of it. 
 attempts are made within a second.
 
 The process must have the status endpoint, 'status' in its configuration.`,
-		Example: `  federationctl retry --of owner.example:8008`,
-		Args:    none("name the endpoint with --at, and the owner with --of"),
+		Example: `  federationctl retry
+  federationctl retry --of owner.example:8008`,
+		Args: none("name the endpoint with --at, and the owner with --of"),
 	}, outputFlag, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
 		u, sent, err := e.Retry(ctx, of)
 		return o.write(out, sent, err, func() string {
@@ -286,7 +287,8 @@ known.`,
 		Example: `  federationctl diff catalog.yaml http://localhost:9154
 
   # Does DNS answer what the owner publishes?
-  federationctl diff http://localhost:9154 --dns localhost:53 2>notes.txt || test $? = 1`,
+  federationctl diff http://localhost:9154 --dns localhost:53 2>notes.txt \
+      || test $? = 1`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if want := 2 - min(len(o.dns), 1); len(args) != want {
 				return errors.New("diff takes two catalogs, or one and --dns SERVER")

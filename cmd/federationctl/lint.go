@@ -49,7 +49,7 @@ The FILE - is standard input. Any other FILE must be a regular file.`,
 		Example: `  federationctl lint catalog.yaml
   federationctl lint catalogs/*.json
 
-  # Check the configuration of an owner, and the catalog files and rules that it names.
+  # The configuration of an owner, with the catalog files and rules it names.
   federationctl lint owner.yaml
 
   # Check a catalog before it is copied to where an owner reads it.

@@ -122,8 +122,10 @@ The exit code is 0 when a command is done, 1 when it failed, and 2 when it was
 called in a wrong way.`,
 		Example: `  # Try it out on one machine: certificates, an owner, a consumer.
   federationctl pki run
-  federationctl serve --catalog catalog.yaml --cert run/owner.pem --key run/owner-key.pem --ca run/ca.pem --allow-any
-  federationctl watch localhost:8008 --cert run/consumer.pem --key run/consumer-key.pem --ca run/ca.pem`,
+  federationctl serve --catalog catalog.yaml --allow-any \
+      --cert run/owner.pem --key run/owner-key.pem --ca run/ca.pem
+  federationctl watch localhost:8008 \
+      --cert run/consumer.pem --key run/consumer-key.pem --ca run/ca.pem`,
 		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -134,6 +136,7 @@ called in a wrong way.`,
 		whyCommand(ctx), statusCommand(ctx), servicesCommand(ctx), retryCommand(ctx), confirmCommand(ctx), dumpCommand(ctx), diffCommand(ctx), pkiCommand())
 	completeFlags(root)
 	readEnvironment(root)
+	shapeHelp(root)
 	return root
 }
 
@@ -195,11 +198,11 @@ func version() string {
 // consumers. checkOrigin has their rules.
 func originFlags(command *cobra.Command, origin *mtls.Origin, party, peers string) {
 	flags := command.Flags()
-	flags.StringVar(&origin.Files.Cert, "cert", "", "PEM `file` with the "+party+"'s certificate, followed by any intermediate ones")
-	flags.StringVar(&origin.Files.Key, "key", "", "PEM `file` with the private key of that certificate")
-	flags.StringVar(&origin.Files.CA, "ca", "", "PEM `file` with the authorities that sign the certificates of "+peers)
-	flags.StringVar(&origin.SPIFFE.Socket, "spiffe", "", "`socket` of the SPIFFE agent that issues the "+party+"'s certificate, unix:///path or tcp://ip:port, in place of --cert, --key and --ca")
-	flags.StringArrayVar(&origin.SPIFFE.TrustDomains, "trust-domain", nil, "federated `domain` whose "+peers+" are accepted with --spiffe, beside those of the own one; repeatable")
+	flags.StringVar(&origin.Files.Cert, "cert", "", "PEM `file`: the "+party+"'s certificate, then intermediate ones")
+	flags.StringVar(&origin.Files.Key, "key", "", "PEM `file`: the key of that certificate")
+	flags.StringVar(&origin.Files.CA, "ca", "", "PEM `file`: the authorities of "+peers)
+	flags.StringVar(&origin.SPIFFE.Socket, "spiffe", "", "`socket` of a SPIFFE agent, unix:///path or tcp://ip:port, in place of the files")
+	flags.StringArrayVar(&origin.SPIFFE.TrustDomains, "trust-domain", nil, "further `domain` accepted with --spiffe; repeatable")
 }
 
 // checkOrigin returns what is wrong with the choice of flags: three files or a SPIFFE

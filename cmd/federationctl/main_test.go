@@ -162,9 +162,9 @@ func TestUsage(t *testing.T) {
 		stdout string // how it begins
 		stderr string
 	}{
-		{[]string{}, 0, "federationctl is the owner's side", ""},
-		{[]string{"--help"}, 0, "federationctl is the owner's side", ""},
-		{[]string{"serve", "--help"}, 0, "serve publishes the services", ""},
+		{[]string{}, 0, "Publish services to federated platforms", ""},
+		{[]string{"--help"}, 0, "Publish services to federated platforms", ""},
+		{[]string{"serve", "--help"}, 0, "Publish services: of a catalog file", ""},
 		{[]string{"--version"}, 0, "federationctl ", ""},
 		{[]string{"publish"}, 2, "", "federationctl: unknown command \"publish\" for \"federationctl\"\nfederationctl: see 'federationctl --help'\n"},
 		{[]string{"--nope"}, 2, "", "federationctl: unknown flag: --nope\nfederationctl: see 'federationctl --help'\n"},

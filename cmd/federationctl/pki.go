@@ -105,7 +105,8 @@ a relay is both.`,
   federationctl pki issue ca dns --id spiffe://dns.example/coredns --client
 
   # An owner that is reached by a name and by an address.
-  federationctl pki issue ca owner --id spiffe://owner.example/hamlet --dns owner.example --dns 192.0.2.1 --server`,
+  federationctl pki issue ca owner --id spiffe://owner.example/hamlet \
+      --dns owner.example --dns 192.0.2.1 --server`,
 		Args: configFile("issue", "DIR and NAME", 2, 2),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 0 {

@@ -41,13 +41,16 @@ one, and diff what an edit of the file would change, before it is made. The exit
 // policyExamples has an example of each command.
 var policyExamples = []string{
 	`  # Is this consumer told of the shop?
-  federationctl policy test owner.yaml --as spiffe://federation.example/consumer shop.fed.example
+  federationctl policy test owner.yaml \
+      --as spiffe://federation.example/consumer shop.fed.example
 `,
 	`  # Who is told of it?
   federationctl policy who-can owner.yaml shop.fed.example
+  federationctl policy who-can owner.yaml shop.fed.example -o json
 `,
 	`  # What would an edit change, and for whom?
   federationctl policy diff owner.yaml new-owner.yaml || test $? = 1
+  federationctl policy diff owner.yaml new-owner.yaml -o json || test $? = 1
 `,
 }
 
@@ -185,9 +188,10 @@ when it is not known: a mistake in a file, a NAME that no service has, a source 
 cannot be read here.`,
 		Example: policyExamples[0] + `
   # Services of a cluster, as the owner publishes them.
-  federationctl watch localhost:8008 --cert consumer.pem --key consumer-key.pem --ca ca.pem \
-      --once -o json >seen.json
-  federationctl policy test owner.yaml --catalog seen.json --as spiffe://federation.example/consumer -o json shop api`,
+  federationctl watch localhost:8008 --cert consumer.pem \
+      --key consumer-key.pem --ca ca.pem --once -o json >seen.json
+  federationctl policy test owner.yaml --catalog seen.json -o json \
+      --as spiffe://federation.example/consumer shop api`,
 		Args:              configFile("test", "CONFIG and a NAME, or several", 2, -1),
 		ValidArgsFunction: completeNames,
 	}, 1, func(owners []*ownerfiles.Owner, args []string, show func(found) error) (bool, error) {

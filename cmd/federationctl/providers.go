@@ -35,7 +35,7 @@ when, and when it expires if nothing is heard of it. The state is
 
   connected   its provider has a stream to this owner
   lost        its provider's stream to this owner is gone, and it expires soon
-  old         it was known before the owner's start, and its provider is not back yet
+  old         it was known before the owner's start; its provider is not back
   on OWNER    its provider is connected to another owner, which knows more
 
 With --watch it goes on with a line for each change, until it is interrupted; an
@@ -44,11 +44,14 @@ UTC; the state of 'on OWNER' is elsewhere there. 'federationctl watch' shows wha
 is published of all this.
 
 The owner tells this only to those whom its rules name as observers.`,
-		Example: `  federationctl providers --server owner.example.org:8009 --cert observer.pem --key observer-key.pem --ca ca.pem
+		Example: `  federationctl providers --server owner.example.org:8009 \
+      --cert observer.pem --key observer-key.pem --ca ca.pem
 
   # The nodes of a service whose providers are not connected.
-  federationctl providers --server owner.example.org:8009 --cert observer.pem --key observer-key.pem --ca ca.pem \
-      --service shop.fed.example -o json | jq -r 'select(.state != "connected").node'`,
+  federationctl providers --server owner.example.org:8009 \
+      --cert observer.pem --key observer-key.pem --ca ca.pem \
+      --service shop.fed.example -o json \
+      | jq -r 'select(.state != "connected").node'`,
 		Args:    none("name the owner with --server"),
 		PreRunE: func(command *cobra.Command, _ []string) error { return checkOrigin(command.Flags(), "server") },
 		RunE: func(command *cobra.Command, _ []string) error {

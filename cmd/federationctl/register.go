@@ -36,8 +36,8 @@ type target struct {
 func targetFlags(command *cobra.Command, t *target, party string) {
 	flags := command.Flags()
 	originFlags(command, &t.origin, party, "owners")
-	flags.StringVar(&t.serverName, "server-name", "", "`name` that the owner's certificate must be valid for; none: the host of --server")
-	idsFlag(command, &t.ownerIDs, "owner-id", "`identity` that the owner must have, spiffe://... or a DNS name; repeatable; none: --server-name or the host of --server")
+	flags.StringVar(&t.serverName, "server-name", "", "`name` in the owner's certificate, if not the host of --server")
+	idsFlag(command, &t.ownerIDs, "owner-id", "`identity` of the owner, if not its host; repeatable")
 }
 
 // open returns the identity of the party towards the owners.
@@ -73,55 +73,27 @@ func registerCommand(ctx context.Context) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "register --server ADDRESS[,...] --service FQDN --node URI {--cert FILE --key FILE --ca FILE | --spiffe SOCKET --owner-id ID} [-- COMMAND ARGUMENT...]",
 		Short: "Register a program with an owner while it runs",
-		Long: `register tells an owner that a program provides a service, for as long as it does.
-The program need not know of it. The owner publishes the node, and its rules for
-the identity in the certificate decide what may be registered.
+		Long: `register tells an owner of a program while it is well. Rules of the owner decide
+who may register what. At SIGTERM the program is withdrawn, and after --drain
+COMMAND gets the signal. register ends with the exit code of COMMAND. Without
+COMMAND it stands beside the program. docs/owner.md says more.
 
---node is scheme://host:port, where the scheme is the protocol: http, https, grpc,
-http2, mongo, tcp, tls or mtls. Without a host, as in https://:8443, it is the
-address from which register connects to the owner.
+A --check is http://HOST:PORT/PATH, or https, for a status from 200 to 399;
+tcp://HOST:PORT for a connection; grpc://HOST:PORT[/SERVICE] for the health
+service of gRPC; or exec:COMMAND, in sh, for exit code 0.
 
-With several addresses in --server, of owners that share what is registered, one
-is used at a time: a random one first, and the next one when it fails. What is
-registered stays for its ttl when nothing is heard of it, so an owner that is
-restarted, or another one that takes its place, makes no gap.
-
-With --check the program is registered only while it is healthy:
-
-  http://HOST:PORT/PATH      a GET is answered with a status from 200 to 399;
-                             https:// as well, without a look at the certificate
-  tcp://HOST:PORT            a connection is accepted
-  grpc://HOST:PORT[/SERVICE] the health service of gRPC says SERVING, without TLS
-  exec:COMMAND               a command line of sh ends with exit code 0
-
-After --check-failures in a row it is withdrawn, and after --check-successes in a
-row it is registered.
-
-With a COMMAND register is its parent. The command has the standard streams and the
-environment. At SIGTERM or SIGINT the program is withdrawn first; after --drain,
-when clients have forgotten it, the signal is passed on. A second one is passed on
-at once, and so are SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH and SIGCONT. When
-the command ends it is withdrawn at once, and its exit code is that of register:
-128 and the number of the signal if one has ended it, 127 if there is no such
-command, 126 if it cannot be run. That it is not registered, whatever the reason,
-does not end it. The command is in a process group of its own: it gets Ctrl-C by
-way of register, and cannot read from a terminal. As the first process of a
-container (PID 1) register also reaps processes that have lost their parent.
-
-Without a COMMAND register stands beside the program, until SIGTERM or SIGINT. It
-ends when --drain is over, or at once with a second signal.
-
-What happens is said on standard error, in a line for each change: registered,
-refused, with the rule and the reason, lost, and registered again. An owner that
-refuses is asked again now and then, as its rules may change.`,
+--node is scheme://host:port with http, https, grpc, http2, mongo, tcp, tls or
+mtls. Without a host it is the address from which register connects.`,
 		Example: `  # Run a program, and register it while it is healthy.
-  federationctl register --server owner.example.org:8009 --cert provider.pem --key provider-key.pem --ca ca.pem \
-      --service shop.fed.example --node http://:8080 --check http://127.0.0.1:8080/healthz -- shop --listen :8080
+  federationctl register --server owner.example.org:8009 --cert provider.pem \
+      --key provider-key.pem --ca ca.pem --service shop.fed.example \
+      --node http://:8080 --check http://127.0.0.1:8080/healthz -- shop
 
   # Stand beside a database that runs already, and talk to either of two owners.
-  federationctl register --server owner.example.org:8009,owner-b.example.org:8009 \
-      --cert provider.pem --key provider-key.pem --ca ca.pem --service db.fed.example --node tcp://:5432 \
-      --check 'exec:pg_isready --quiet' --ttl 10s --metadata tier=gold`,
+  federationctl register \
+      --server owner.example.org:8009,owner-b.example.org:8009 \
+      --cert provider.pem --key provider-key.pem --ca ca.pem \
+      --service db.fed.example --node tcp://:5432 --check exec:pg_isready`,
 		Args: func(command *cobra.Command, args []string) error {
 			if dash := command.ArgsLenAtDash(); len(args) > 0 && dash != 0 {
 				return fmt.Errorf("register takes no argument, not %q; put -- before the command", args[0])
@@ -139,23 +111,23 @@ refuses is asked again now and then, as its rules may change.`,
 	}
 	flags := command.Flags()
 	targetFlags(command, &o.target, "provider")
-	flags.StringSliceVar(&o.servers, "server", nil, "`address` of an owner, host or host:port (8008 by default); repeatable, or separated by commas")
+	flags.StringSliceVar(&o.servers, "server", nil, "`address` of an owner, host[:port]; repeatable")
 	flags.StringVar(&o.node.Service, "service", "", "`fqdn` of the service")
-	flags.StringVar(&o.node.URI, "node", "", "`URI` at which the program provides it, scheme://[host]:port")
+	flags.StringVar(&o.node.URI, "node", "", "`URI` of the program")
 	require(command, "cert", "key", "ca", "server", "service", "node")
-	positiveFlag(command, &o.node.TTL, "ttl", "for how `long` it stays registered when nothing is heard of it; none: what the owner's rule has")
+	positiveFlag(command, &o.node.TTL, "ttl", "`duration` that it stays registered unheard of, if not the owner's")
 	flags.Var(&flagValue{kind: repeatable, set: o.addMetadata}, "metadata", "`key=value` for clients of the service; repeatable")
-	flags.StringVar(&o.node.Instance, "instance", "", "`ID` of the instance, such as a version: nodes with the same ID are one; none: one of its own")
+	flags.StringVar(&o.node.Instance, "instance", "", "`ID` of the instance, which nodes may share")
 	flags.StringVar(&o.node.Description, "description", "", "`text` for people")
 	flags.Var(&flagValue{kind: "string", set: func(text string) (err error) {
 		o.health.Check, err = health.Parse(text)
 		return err
-	}}, "check", "`URL` or exec:COMMAND by which the program is checked; none: it counts as healthy")
+	}}, "check", "`URL` or exec:COMMAND that checks the program")
 	positiveFlag(command, &o.health.Interval, "check-interval", "`time` from one check to the next")
 	positiveFlag(command, &o.health.Timeout, "check-timeout", "`time` that a check may take")
-	flags.IntVar(&o.health.Failures, "check-failures", 3, "`number` of failures in a row after which the program is withdrawn")
-	flags.IntVar(&o.health.Successes, "check-successes", 1, "`number` of successes in a row after which it is registered")
-	flags.DurationVar(&o.drain, "drain", 5*time.Second, "`time` for which clients may have the program in their caches after it is withdrawn")
+	flags.IntVar(&o.health.Failures, "check-failures", 3, "`number` of failures until it is withdrawn")
+	flags.IntVar(&o.health.Successes, "check-successes", 1, "`number` of successes until it is registered")
+	flags.DurationVar(&o.drain, "drain", 5*time.Second, "`time` that the program stays after it is withdrawn")
 	return command
 }
 

@@ -51,11 +51,8 @@ func serveCommand(ctx context.Context) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "serve {--config FILE | --catalog FILE {--cert FILE --key FILE --ca FILE | --spiffe SOCKET} {--allow-id ID | --allow-file FILE | --allow-any}}",
 		Short: "Publish services: of a catalog file, or as a configuration file says",
-		Long: `serve publishes the services of a catalog file to consumers or, with --config,
-those of any number of catalogs, each filled by files, Kubernetes clusters, programs
-that register, registries of the Network Service Mesh, or another owner.
-
-A catalog is a YAML or JSON file:
+		Long: `serve publishes a catalog file to consumers or, with --config, any number of
+catalogs from files, clusters, registries, programs and other owners. A catalog:
 
   services:
   - name: shop                       # unique, the ID of the service
@@ -65,17 +62,10 @@ A catalog is a YAML or JSON file:
     instances:
     - {id: v1, protocol: HTTPS, endpointSelector: [stable]}
 
-A consumer needs a certificate of an authority in --ca, and one of the identities in
---allow-id and --allow-file; with --allow-any, every such certificate will do. With
---spiffe a SPIFFE agent issues the certificate and says which authorities to trust.
-
-The files are followed. One that is broken, empty or gone changes nothing:
-'services: []' withdraws every service, and 'federationctl lint' finds mistakes.
-
-docs/owner.md has the keys of --config, cmd/federationctl/README.md everything else,
-the metrics among it: https://github.com/hamlet-federation/coredns-federation`,
-		Example: `  federationctl serve --catalog catalog.yaml --cert owner.pem --key owner-key.pem --ca ca.pem \
-      --allow-file consumers.txt --metrics localhost:9155
+Files are followed. A broken, empty or missing one changes nothing, and
+'services: []' withdraws everything. 'federationctl lint' finds mistakes.`,
+		Example: `  federationctl serve --catalog catalog.yaml --cert owner.pem \
+      --key owner-key.pem --ca ca.pem --allow-file consumers.txt
 
   # Catalogs and sources as a configuration file says.
   federationctl serve --config owner.yaml`,
@@ -92,10 +82,10 @@ the metrics among it: https://github.com/hamlet-federation/coredns-federation`,
 	originFlags(command, &o.origin, "owner", "consumers")
 	idsFlag(command, &o.allow, "allow-id", "`identity` that may subscribe, spiffe://... or a DNS name; repeatable")
 	flags.StringVar(&o.allowFile, "allow-file", "", "`file` with more identities that may subscribe, one a line; followed")
-	flags.BoolVar(&o.allowAny, "allow-any", false, "let every consumer subscribe whose certificate --ca or the SPIFFE agent vouches for")
+	flags.BoolVar(&o.allowAny, "allow-any", false, "let every consumer with a valid certificate subscribe")
 	rangesFlag(command, &o.ranges)
-	flags.IntVar(&o.window, "window", 1, fmt.Sprintf("messages sent ahead of their acknowledgements, 1 to %d; 1 is the rule of the specification, more is faster on a long link", owner.MaxWindow))
-	flags.StringVar(&o.status, "status", "", "loopback `address` to serve status and why on, such as localhost:9156; without this flag there are none")
+	flags.IntVar(&o.window, "window", 1, fmt.Sprintf("`number` of messages ahead of their ACKs, up to %d; above 1 is beside the specification, and faster on a long link", owner.MaxWindow))
+	flags.StringVar(&o.status, "status", "", "loopback `address` for status and why, such as localhost:9156")
 	flags.StringVar(&o.metrics, "metrics", "", "`address` to serve metrics on, host:port; without this flag there are none")
 	logFormatFlag(command, &o.logFormat)
 	return command

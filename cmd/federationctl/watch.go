@@ -31,42 +31,28 @@ func watchCommand(ctx context.Context) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "watch ADDRESS {--cert FILE --key FILE --ca FILE | --spiffe SOCKET --owner-id ID}",
 		Short: "Show what an owner publishes",
-		Long: `watch subscribes to an owner, as CoreDNS would, and shows what it publishes until
-it is interrupted. ADDRESS is host, host:port or https://host:port; the port
-is 8008 by default.
+		Long: `watch subscribes to an owner as CoreDNS would. It prints a line for each service,
+one when the catalog is complete, and one for each change, until it is interrupted.
+ADDRESS is host, host:port or https://host:port; the port is 8008 by default.
 
-It prints a line for each service, one when the catalog is complete, and one for
-each change. Until the catalog is complete a line on standard error says how many
-services have come, if that is a terminal (other than TERM=dumb).
+The owner's certificate must be valid for the host of ADDRESS, or have an identity
+of --owner-id. An owner that is away is tried until it answers. The watch ends when
+the owner refuses this consumer.
 
-The owner's certificate must be valid for the host of ADDRESS, or carry one of
-the identities in --owner-id. With --spiffe a SPIFFE agent issues the certificate
-of this consumer, and --owner-id must name the SPIFFE ID of the owner.
+With --once the watch ends when the catalog is complete: when the owner says so or,
+without an end marker, after ` + watch.SettleTime.String() + ` of silence. It fails when the owner cannot be reached
+at once, or says nothing for ` + watch.EmptyTime.String() + `.
 
-An owner that cannot be reached, or is lost, is tried until it answers. The watch
-ends when the owner refuses this consumer, or turns out to be another one at the
-first attempt.
-
-With --once the watch ends when the catalog is complete, by the rules of CoreDNS:
-when the owner says so or, where it does not mark the end, when no further service
-has come for ` + watch.SettleTime.String() + `. The owner is tried only once then. It is a failure when it cannot
-be reached, or when it publishes nothing for ` + watch.EmptyTime.String() + ` and does not say that this
-is all.
-
-A service that breaks a rule is refused, as CoreDNS would do, and named on
-standard error.
-
-With --import and --import-label, what they leave out is acknowledged and not
-kept, as with import_names and import_labels in a Corefile. The first ` + strconv.Itoa(watch.MaxSkips) + ` such services
-have a line of their own, with the operation skip.
-
-Of a catalog that comes through relays, the end says through how many owners, and
-of a stream that resumed, that it did.`,
-		Example: `  federationctl watch owner.example.org:8008 --cert consumer.pem --key consumer-key.pem --ca ca.pem
+Services that break a rule are refused and named on standard error. The first ` + strconv.Itoa(watch.MaxSkips) + `
+that --import or --import-label leave out have a line with the operation skip.`,
+		Example: `  federationctl watch owner.example.org:8008 --cert consumer.pem \
+      --key consumer-key.pem --ca ca.pem
 
   # The names of all services.
-  federationctl watch https://owner.example.org:8008 --cert consumer.pem --key consumer-key.pem --ca ca.pem \
-      --owner-id spiffe://federation.example/owner --once -o json | jq -r 'select(.op == "upsert").service.fqdn'`,
+  federationctl watch https://owner.example.org:8008 --cert consumer.pem \
+      --key consumer-key.pem --ca ca.pem \
+      --owner-id spiffe://federation.example/owner --once -o json \
+      | jq -r 'select(.op == "upsert").service.fqdn'`,
 		Args:              one("ADDRESS"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE:           func(command *cobra.Command, _ []string) error { return checkOrigin(command.Flags()) },
@@ -77,7 +63,7 @@ of a stream that resumed, that it did.`,
 	flags := command.Flags()
 	originFlags(command, &o.origin, "consumer", "owners")
 	require(command, "cert", "key", "ca")
-	idsFlag(command, &o.ownerIDs, "owner-id", "`identity` that the owner must have, spiffe://... or a DNS name; repeatable; none: the host of ADDRESS")
+	idsFlag(command, &o.ownerIDs, "owner-id", "`identity` of the owner, if not its host; repeatable")
 	flags.Var(&flagValue{kind: "string", text: apis[0], set: func(text string) (err error) {
 		o.Version, err = wire.ParseVersion(text)
 		return err
