@@ -325,3 +325,28 @@ func BenchmarkShared(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkSharedLoss loses an owner that shares each of its 10,000 services, and has it come
+// back.
+func BenchmarkSharedLoss(b *testing.B) {
+	for _, names := range []string{"", "*"} {
+		b.Run("share="+names, func(b *testing.B) {
+			o := sharer("a", names, nil)
+			builder := builder(o)
+			for i := range 10_000 {
+				builder.Put(0, plain(i), 1)
+			}
+			builder.Publish(now)
+			at, generation := now, uint64(1)
+			for b.Loop() {
+				at = at.Add(time.Second)
+				if generation++; generation%2 == 0 {
+					builder.SetStatus(0, zone.Status{Live: generation, Known: true, Lost: at})
+				} else {
+					builder.SetStatus(0, zone.Status{Live: 1, Known: true})
+				}
+				builder.Publish(at)
+			}
+		})
+	}
+}

@@ -234,7 +234,7 @@ func (b *Builder) Publish(now time.Time) *Zone {
 func (b *Builder) Due() (time.Time, bool) {
 	due := b.groups.demoted
 	if len(b.groups.waiting) > 0 {
-		due = soonest(due, b.groups.waiting[0].at)
+		due = soonest(due, b.groups.waiting[0].due)
 	}
 	for i := range b.serials {
 		if c := &b.serials[i]; c.pending {

@@ -65,7 +65,7 @@ type groups struct {
 	members  []map[string]*precedence.Offer // by owner and name of the service
 	demotion []share.Demotion               // by owner
 	changed  map[string]bool                // names that have to be joined anew
-	waiting  waits                          // names that may have to be, though nothing happens
+	waiting  schedule                       // names that may have to be, though nothing happens
 	demoted  time.Time                      // when an owner is demoted, or no more; zero: nothing is to be expected
 	shown    *trie.Writer[common]
 	counts   []map[Standing]int // by owner: endpoints that are where, none of them 0
@@ -96,7 +96,12 @@ type group struct {
 	union  *union              // of those that are alive; nil: nothing is
 	joined *precedence.Offer   // that is in the tree; nil: nothing is
 	levels map[string]share.Level
-	due    time.Time
+
+	// When it has to be joined anew though nothing happens, zero for never, and its place in
+	// groups.waiting until then.
+	fqdn  string
+	due   time.Time
+	place int
 }
 
 // newGroups returns no groups, for so many owners.
@@ -118,7 +123,7 @@ func (b *Builder) share(fqdn string, old, offer *precedence.Offer) {
 	g := &b.groups
 	of := g.names[fqdn]
 	if of == nil {
-		of = new(group)
+		of = &group{fqdn: fqdn}
 		g.names[fqdn] = of
 	}
 	offers := slices.Clone(of.offers)
@@ -178,11 +183,9 @@ func (b *Builder) join(now time.Time) {
 		}
 		g.demotion[i], g.demoted = next, soonest(g.demoted, due)
 	}
-	for len(g.waiting) > 0 && !now.Before(g.waiting[0].at) {
-		w := heap.Pop(&g.waiting).(wait) //nolint:forcetypeassert // that is what it holds
-		if of := g.names[w.fqdn]; of != nil && of.due.Equal(w.at) {
-			g.changed[w.fqdn] = true
-		}
+	for len(g.waiting) > 0 && !now.Before(g.waiting[0].due) {
+		g.changed[g.waiting[0].fqdn] = true
+		g.waiting.set(g.waiting[0], time.Time{})
 	}
 	for fqdn := range g.changed {
 		b.joinName(fqdn, back, now)
@@ -205,7 +208,7 @@ func (b *Builder) joinName(fqdn string, back map[uint32]bool, now time.Time) {
 		g.levels = nil
 	} else {
 		hold := b.config.Owners[alive[0].Owner].Sharing.Hold
-		if b.expects(fqdn) || slices.ContainsFunc(alive, func(o *precedence.Offer) bool { return back[o.Owner] }) {
+		if b.expects(fqdn, now) || slices.ContainsFunc(alive, func(o *precedence.Offer) bool { return back[o.Owner] }) {
 			hold = 0
 		}
 		g.joined = b.rank(g, alive, old, hold, now)
@@ -215,10 +218,7 @@ func (b *Builder) joinName(fqdn string, back map[uint32]bool, now time.Time) {
 			}
 		}
 	}
-	if !due.IsZero() && !due.Equal(g.due) {
-		heap.Push(&b.groups.waiting, wait{fqdn, due})
-	}
-	g.due = due
+	b.groups.waiting.set(g, due)
 	if old != g.joined {
 		b.groups.count(old, -1)
 		b.groups.count(g.joined, +1)
@@ -291,15 +291,15 @@ func (b *Builder) alive(offers []*precedence.Offer, now time.Time) (alive []*pre
 	return alive, due
 }
 
-// expects reports whether an owner that shares the name has no catalog yet, with which it may
-// look better at once.
-func (b *Builder) expects(fqdn string) bool {
+// expects reports whether queries still wait for an owner that shares the name: with its first
+// catalog, what looks better is what was there before.
+func (b *Builder) expects(fqdn string, now time.Time) bool {
 	name, err := federation.ParseFQDN(fqdn)
 	if err != nil {
 		return false
 	}
 	for i := range b.config.Owners {
-		if !b.owners[i].Known && b.config.Owners[i].Sharing.matches(name) {
+		if !b.owners[i].Known && now.Before(b.owners[i].Grace) && b.config.Owners[i].Sharing.matches(name) {
 			return true
 		}
 	}
@@ -480,30 +480,45 @@ func soonest(x, y time.Time) time.Time {
 	return x
 }
 
-// wait is when a shared name may have to be joined anew, though nothing happens.
-type wait struct {
-	fqdn string
-	at   time.Time
+// schedule is a heap of the groups that are due, each once.
+type schedule []*group
+
+// set notes when a group is due; zero for never.
+func (s *schedule) set(g *group, due time.Time) {
+	known := !g.due.IsZero()
+	g.due = due
+	switch {
+	case known && due.IsZero():
+		heap.Remove(s, g.place)
+	case known:
+		heap.Fix(s, g.place)
+	case !due.IsZero():
+		heap.Push(s, g)
+	}
 }
 
-// waits are a heap.
-type waits []wait
-
 // Len implements heap.Interface.
-func (w waits) Len() int { return len(w) }
+func (s schedule) Len() int { return len(s) }
 
 // Less implements heap.Interface.
-func (w waits) Less(i, j int) bool { return w[i].at.Before(w[j].at) }
+func (s schedule) Less(i, j int) bool { return s[i].due.Before(s[j].due) }
 
 // Swap implements heap.Interface.
-func (w waits) Swap(i, j int) { w[i], w[j] = w[j], w[i] }
+func (s schedule) Swap(i, j int) {
+	s[i], s[j] = s[j], s[i]
+	s[i].place, s[j].place = i, j
+}
 
 // Push implements heap.Interface.
-func (w *waits) Push(x any) { *w = append(*w, x.(wait)) } //nolint:forcetypeassert // nothing else is pushed
+func (s *schedule) Push(x any) {
+	g := x.(*group) //nolint:forcetypeassert // nothing else is pushed
+	g.place = len(*s)
+	*s = append(*s, g)
+}
 
 // Pop implements heap.Interface.
-func (w *waits) Pop() any {
-	last := (*w)[len(*w)-1]
-	*w = (*w)[:len(*w)-1]
+func (s *schedule) Pop() any {
+	last := (*s)[len(*s)-1]
+	*s = (*s)[:len(*s)-1]
 	return last
 }
