@@ -76,7 +76,7 @@ var wings = map[string]wing{
 		[]string{
 			"federation", "federation/consumer", "federation/dns", "federation/mtls", "federation/owner", "federation/policy", "federation/provider",
 			"federation/source", "federation/status", "federation/wire", "internal", "plugin/corefile", "proto",
-		}, 9700,
+		}, 9760,
 	},
 	"deploy": {nil, 690}, // a module of its own
 }

@@ -177,6 +177,9 @@ func runExample(t *testing.T, dir, line, address, fqdns string) string {
 	if inspects.MatchString(line) {
 		script = inspectExample(t, dir, script)
 	}
+	if strings.HasPrefix(line, "federationctl wait ") {
+		script = strings.ReplaceAll(script, "localhost:53", emptyDNS(t))
+	}
 	serves := strings.HasPrefix(line, "federationctl serve ")
 	if serves {
 		script = exampleListen.ReplaceAllString(script, "--$1 127.0.0.1:0")

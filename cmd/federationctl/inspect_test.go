@@ -83,12 +83,18 @@ func statusOf(t *testing.T, file string) string {
 	return server.URL
 }
 
-// emptyDNS serves DNS without any name, until the test ends, and returns its address.
+// emptyDNS serves DNS without any name but new.fed.example, until the test ends, and returns its address.
 func emptyDNS(t *testing.T) string {
 	t.Helper()
 	packets := must.Get(new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0"))(t)
 	started := make(chan struct{})
 	server := &dns.Server{PacketConn: packets, NotifyStartedFunc: func() { close(started) }, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, query *dns.Msg) {
+		if q := query.Question[0]; q.Name == "new.fed.example." && q.Qtype == dns.TypeA {
+			_ = w.WriteMsg(&dns.Msg{MsgHdr: dns.MsgHdr{Id: query.Id, Response: true}, Question: query.Question, Answer: []dns.RR{
+				&dns.A{Hdr: dns.RR_Header{Name: q.Name, Rrtype: q.Qtype, Class: q.Qclass}, A: net.IPv4(192, 0, 2, 1)},
+			}})
+			return
+		}
 		_ = w.WriteMsg(new(dns.Msg).SetRcode(query, dns.RcodeNameError))
 	})}
 	var running sync.WaitGroup

@@ -133,7 +133,7 @@ called in a wrong way.`,
 	root.SetVersionTemplate("federationctl {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(serveCommand(ctx), watchCommand(ctx), registerCommand(ctx), providersCommand(ctx), lintCommand(ctx), checkCommand(ctx), convertCommand(), policyCommand(ctx),
-		whyCommand(ctx), statusCommand(ctx), servicesCommand(ctx), retryCommand(ctx), confirmCommand(ctx), dumpCommand(ctx), diffCommand(ctx), pkiCommand())
+		whyCommand(ctx), statusCommand(ctx), servicesCommand(ctx), retryCommand(ctx), confirmCommand(ctx), dumpCommand(ctx), diffCommand(ctx), waitCommand(ctx), pkiCommand())
 	completeFlags(root)
 	readEnvironment(root)
 	shapeHelp(root)

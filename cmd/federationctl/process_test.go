@@ -168,8 +168,8 @@ func TestCompletion(t *testing.T) {
 		words     []string
 		directive string
 	}{
-		{[]string{""}, []string{"check", "completion", "confirm", "convert", "diff", "dump", "help", "lint", "pki", "policy", "providers", "register", "retry", "serve", "services", "status", "watch", "why"}, "no file"},
-		{[]string{"wa"}, []string{"watch"}, "no file"},
+		{[]string{""}, []string{"check", "completion", "confirm", "convert", "diff", "dump", "help", "lint", "pki", "policy", "providers", "register", "retry", "serve", "services", "status", "wait", "watch", "why"}, "no file"},
+		{[]string{"wa"}, []string{"wait", "watch"}, "no file"},
 		{[]string{"completion", ""}, []string{"bash", "fish", "powershell", "zsh"}, "no file"},
 		{[]string{"lint", ""}, catalogExtensions, "file with extension"},
 		{[]string{"lint", "a.yaml", ""}, catalogExtensions, "file with extension"},
