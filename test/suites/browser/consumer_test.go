@@ -153,7 +153,7 @@ func TestConsumer(t *testing.T) {
 		t.Helper()
 		await.Until(t, 10*time.Second, patience, func() string {
 			before := age
-			if tab.run(chromedp.Text("[data-live=head]", &age, chromedp.ByQuery)); age == fetched || age == before {
+			if age = tab.text("[data-live=head]"); age == fetched || age == before {
 				return what + ": the page still says " + age
 			}
 			return ""

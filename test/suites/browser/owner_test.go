@@ -100,7 +100,15 @@ catalogs:
 		}
 		return n
 	}
-	is("two sources away", func(s status) bool { return away(s) == 2 })
+	is("two sources away for longer than they may", func(s status) bool {
+		n := 0
+		for _, c := range s.Catalogs {
+			if c.Unavailable != "" {
+				n++
+			}
+		}
+		return away(s) == 2 && n == 2
+	})
 
 	tab := open(t, base)
 	tab.run(chromedp.Navigate(base + "/"))

@@ -141,10 +141,11 @@ func (b *tab) unfold() {
 }
 
 // text returns the text of an element, as a reader sees it.
+// It is read in one step, as the page may refresh itself between two.
 func (b *tab) text(selector string) string {
 	b.t.Helper()
 	var text string
-	b.run(chromedp.Text(selector, &text, chromedp.ByQuery))
+	b.run(chromedp.Poll(fmt.Sprintf("document.querySelector(%q)?.innerText", selector), &text))
 	return text
 }
 

@@ -140,9 +140,10 @@ type status struct {
 			Name, State string
 			Services    int
 		}
-		Services  int
-		Consumers map[string]int
-		Refusals  []struct{ Field string }
+		Unavailable string
+		Services    int
+		Consumers   map[string]int
+		Refusals    []struct{ Field string }
 	}
 }
 
