@@ -151,7 +151,7 @@ func (t *Table) learn(v store.Versioned, now time.Time) {
 		e = t.entry(n.Key)
 	case v.Version < e.version:
 		return
-	case v.Version == e.version && e.stored != nil:
+	case v.Version == e.version && e.stored != nil && identical(e.stored, n): // else the store has begun to count anew
 		e.missing = false
 		t.unblock(e)
 		return
