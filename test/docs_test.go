@@ -738,6 +738,11 @@ func TestDocumentedProperties(t *testing.T) {
 		return found
 	}
 	parsed := names(`(?m)^\tcase ("[a-z_]+"):$`, properties)
+	_, suggested, _ := strings.Cut(sources(t, "plugin"), "var properties = []string{\n")
+	suggested, _, _ = strings.Cut(suggested, "\n}")
+	if diff := gocmp.Diff(parsed, names(`("[a-z_]+")`, suggested)); diff != "" {
+		t.Errorf("properties that a mistake may have meant (-parser +list):\n%s", diff)
+	}
 	if diff := gocmp.Diff(parsed, names(`(?m)^    ([a-z_]+)`, syntax)); diff != "" {
 		t.Errorf("properties in the syntax (-parser +README):\n%s", diff)
 	}

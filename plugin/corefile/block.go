@@ -71,7 +71,7 @@ var properties = []string{
 	"name", "owner", "tls", "spiffe", "identity_grace", "tls_servername",
 	"owner_id", "api", "ttl", "negative_ttl", "retention", "settle",
 	"keepalive", "persist", "rename", "max_services", "max_catalog", "max_message",
-	"allow_addresses", "import_names", "import_labels", "fallthrough", "status",
+	"allow_addresses", "import_names", "import_labels", "share", "tier", "weight", "min", "hold", "demote", "fallthrough", "status",
 }
 
 // alternatives are the properties that exclude each other.
