@@ -67,11 +67,11 @@ func (o *waitOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 	records, err := server.Wait(ctx, o.name, o.qtype, o.until == "gone", func(said string) {
 		last = said
 		if tty.CanUpdate(stderr) {
-			fmt.Fprintf(stderr, "\r\x1b[K%s: %s", name, said)
+			fmt.Fprint(stderr, tty.Over(name+": "+said, tty.Width(stderr)))
 		}
 	})
 	if tty.CanUpdate(stderr) {
-		fmt.Fprint(stderr, "\r\x1b[K")
+		fmt.Fprint(stderr, tty.Over("", 0))
 	}
 	if errors.Is(err, late) {
 		return failure(fmt.Errorf("%s: waited %v for %s, and %s says: %s", name, o.timeout, o.until, o.server, last))

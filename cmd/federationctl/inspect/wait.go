@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // NewQuestion returns the name and the type to ask for, as people write them: the final dot of
@@ -39,7 +41,7 @@ func (d *DNS) Wait(ctx context.Context, name string, qtype uint16, gone bool, sa
 		case err != nil:
 			now = err.Error()
 		case q.trouble != "":
-			now = q.trouble
+			now = problem.Printable(q.trouble)
 		case gone == (len(q.got) == 0):
 			return q.got, nil
 		case gone:

@@ -12,18 +12,15 @@ import (
 	"golang.org/x/term"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/watch/tty"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
-const (
-	// progressInterval is how often the progress is written. A download that is shorter
-	// needs none.
-	progressInterval = 500 * time.Millisecond
-
-	clearLine = "\x1b[K" // from the cursor on (ECMA-48 section 8.3.41)
-)
+// progressInterval is how often the progress is written. A download that is shorter needs
+// none.
+const progressInterval = 500 * time.Millisecond
 
 // progress writes to a terminal how much of the first catalog has come: one line, which is
 // written over, and removed for anything else.
@@ -94,18 +91,15 @@ func (p *progress) tell(after time.Duration) {
 	if n := p.services.Load(); n > 0 {
 		text = fmt.Sprintf("%s from %s, %d s", status.Count(int(n), "service"), p.address, after/time.Second)
 	}
-	if width := p.width(); width > 0 && len(text) >= width {
-		text = text[:width-1] // a line that wraps cannot be cleared
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.shown = true
-	_, _ = io.WriteString(p.terminal, "\r"+text+clearLine)
+	_, _ = io.WriteString(p.terminal, tty.Over(text, p.width()))
 }
 
 func (p *progress) clear() {
 	if p.shown {
-		_, _ = io.WriteString(p.terminal, "\r"+clearLine)
+		_, _ = io.WriteString(p.terminal, tty.Over("", 0))
 		p.shown = false
 	}
 }

@@ -46,6 +46,16 @@ func CanUpdate(w io.Writer) bool {
 // ErrUnread is why a command ends that has done nothing wrong.
 var ErrUnread = errors.New("nobody reads the output")
 
+// Over returns what writes a text over the line on which the cursor of a terminal is, or, without
+// one, removes the line. Width is that of the terminal, 0 if it is not known: a line that wraps
+// cannot be written over.
+func Over(text string, width int) string {
+	if width > 0 && len(text) >= width {
+		text = text[:width-1]
+	}
+	return "\r" + text + "\x1b[K" // erase from the cursor on (ECMA-48 section 8.3.41)
+}
+
 // AwaitUnread returns ErrUnread when stdout is a pipe that nobody reads any more,
 // and nil when ctx ends or stdout is something else.
 func AwaitUnread(ctx context.Context, stdout io.Writer) error {
