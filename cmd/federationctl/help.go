@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 )
 
 // helpWidth is how many columns the help has.
@@ -121,24 +123,7 @@ func paragraphs(text string) string {
 }
 
 // wrap breaks a line at spaces, and begins the lines with the indentations: that of the first
-// one and that of the others.
+// one and that of the others. Spaces between columns stay.
 func wrap(line, first, others string) string {
-	var wrapped strings.Builder
-	column := 0
-	for i, word := range strings.Split(strings.TrimSpace(line), " ") {
-		switch {
-		case i == 0:
-			wrapped.WriteString(first)
-			column = len(first)
-		case column+1+len(word) > helpWidth:
-			wrapped.WriteString("\n" + others)
-			column = len(others)
-		default:
-			wrapped.WriteString(" ")
-			column++
-		}
-		wrapped.WriteString(word)
-		column += len(word)
-	}
-	return wrapped.String()
+	return printable.Fill(strings.Split(strings.TrimSpace(line), " "), helpWidth, first, others)
 }
