@@ -3,6 +3,7 @@ package federation_test
 import (
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
@@ -35,4 +36,28 @@ func TestQuote(t *testing.T) {
 			t.Errorf("%q is quoted as %s, expected %s", s, got, want)
 		}
 	}
+}
+
+func TestPrintable(t *testing.T) {
+	for text, want := range map[string]string{
+		"plain text":              "plain text",
+		"\x1b[31m\xff\u009b\n\"ü": `\x1b[31m\xff\u009b\n"\u00fc`,
+	} {
+		if got := federation.Printable(text); got != want {
+			t.Errorf("Printable(%q) = %q, expected %q", text, got, want)
+		}
+	}
+	if got := federation.Printable(strings.Repeat("a", 100_000)); got != strings.Repeat("a", 512)+"... (100000 bytes)" {
+		t.Errorf("a long text becomes %d bytes, which end in %q", len(got), got[max(0, len(got)-30):])
+	}
+}
+
+func FuzzPrintable(f *testing.F) {
+	f.Add("\x1b\xff\u2028")
+	f.Fuzz(func(t *testing.T, text string) {
+		got := federation.Printable(text)
+		if len(got) > 600 || strings.ContainsFunc(got, func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsPrint(r) }) {
+			t.Errorf("Printable(%q) = %q", text, got)
+		}
+	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
@@ -66,7 +67,7 @@ func check(name string, stdin io.Reader, stdout io.Writer) error {
 		in       []*corefile.MistakeError
 	}{{"error", mistakes}, {"warning", warnings}} {
 		for _, m := range found.in {
-			show(stdout, m.File, found.severity, []problem.Problem{{Line: m.Line, Rule: problem.Printable(m.Text)}})
+			show(stdout, m.File, found.severity, []problem.Problem{{Line: m.Line, Rule: federation.Printable(m.Text)}})
 		}
 	}
 	if len(mistakes) > 0 {

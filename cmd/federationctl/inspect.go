@@ -19,7 +19,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
-	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // statusOptions are the flags by which a process is asked what it knows.
@@ -182,9 +181,9 @@ The process must have the status endpoint, 'status' in its configuration.`,
 		u, sent, err := e.Retry(ctx, of)
 		return o.write(out, sent, err, func() string {
 			if u.State == "synced" || u.State == "syncing" {
-				return fmt.Sprintf("%s is %s: there is nothing to try\n", problem.Printable(u.ID), problem.Printable(u.State))
+				return fmt.Sprintf("%s is %s: there is nothing to try\n", federation.Printable(u.ID), federation.Printable(u.State))
 			}
-			return fmt.Sprintf("%s was %s, and is tried now; 'federationctl status' says what came of it\n", problem.Printable(u.ID), problem.Printable(u.State))
+			return fmt.Sprintf("%s was %s, and is tried now; 'federationctl status' says what came of it\n", federation.Printable(u.ID), federation.Printable(u.State))
 		}, known(u, func() string { return u.ID })...)
 	})
 	command.Flags().StringVar(&of, "of", "", "`owner`, or server name of the catalog of a relay; none: the only one")
@@ -215,7 +214,7 @@ The process must have the status endpoint, 'status' in its configuration.`,
 			if s.Held == 0 {
 				return "nothing is held: there is nothing to confirm\n"
 			}
-			return fmt.Sprintf("withdrawn: %s of %s\n", status.Count(s.Held, "held service"), problem.Printable(s.Name))
+			return fmt.Sprintf("withdrawn: %s of %s\n", status.Count(s.Held, "held service"), federation.Printable(s.Name))
 		}, known(s, func() string { return s.Name })...)
 	})
 	command.Flags().StringVar(&of, "of", "", "server name of the `catalog`; none: the default or only one")

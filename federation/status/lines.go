@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // explained is what the template says of an answer, or of none.
@@ -147,12 +146,12 @@ func rdata(record string) string {
 		rest = strings.TrimLeft(rest, " \t")
 		i := strings.IndexAny(rest, " \t")
 		if i < 0 {
-			return problem.Printable(record)
+			return federation.Printable(record)
 		}
 		rest = rest[i:]
 	}
 	const most = 200
-	if rest = problem.Printable(strings.TrimLeft(rest, " \t")); len(rest) > most {
+	if rest = federation.Printable(strings.TrimLeft(rest, " \t")); len(rest) > most {
 		return fmt.Sprintf("%s... (%d bytes)", rest[:most], len(record))
 	}
 	return rest
@@ -171,7 +170,7 @@ func kind(is string) string {
 		"missing":     "there is no such name",
 	}[is]
 	if !known {
-		return "it is " + problem.Printable(is)
+		return "it is " + federation.Printable(is)
 	}
 	return said
 }
@@ -227,7 +226,7 @@ func broken(owner string, r *Refusal) string {
 	if r.FQDN != "" {
 		s += fmt.Sprintf(" (%s)", word(r.FQDN))
 	}
-	return fmt.Sprintf("%s of owner %s breaks the rule %s: %s", s, word(owner), word(cmp.Or(r.Reason, "without a name")), problem.Printable(cmp.Or(r.Rule, "no more is given")))
+	return fmt.Sprintf("%s of owner %s breaks the rule %s: %s", s, word(owner), word(cmp.Or(r.Reason, "without a name")), federation.Printable(cmp.Or(r.Rule, "no more is given")))
 }
 
 // correction says what can be done about a refusal.

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // The bounds of what is shown. What is beyond them is counted.
@@ -60,7 +59,7 @@ func (t text) lines(name string, data any) (lines []string) {
 		},
 		"blank": func() string { return blank }, "first": first, "more": more,
 		"at": t.at, "since": t.since, "next": t.next, "octets": Octets, "serial": serial, "count": Count, "number": Number, "counts": counts,
-		"plain": problem.Printable, "quote": federation.Quote, "word": word, "words": words, "catalog": catalogName,
+		"plain": federation.Printable, "quote": federation.Quote, "word": word, "words": words, "catalog": catalogName,
 		"also": also, "records": records, "rdata": rdata, "kind": kind, "cause": cause, "contains": strings.Contains,
 	}).Parse(statusText + whyText))
 	s, err := execute(name, data)
@@ -234,7 +233,7 @@ func cause(word string) string {
 		"unproven":  "was restored from a part of a file, and went when the file was read anew,",
 	}[word]
 	if !known {
-		return "went (" + problem.Printable(word) + ")"
+		return "went (" + federation.Printable(word) + ")"
 	}
 	return said
 }

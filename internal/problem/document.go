@@ -63,7 +63,7 @@ func Read(data []byte, most int, are, needs string, formats map[string]Format, i
 	d := &Document{formats: formats, lines: make(map[string]int), found: List{Room: Room}}
 	root, wrong := Root(data, most, are)
 	if root == nil {
-		wrong.Rule = Printable(wrong.Rule)
+		wrong.Rule = federation.Printable(wrong.Rule)
 		d.found.Add(wrong)
 		return d
 	}
@@ -114,7 +114,7 @@ func (d *Document) Line(path string) int {
 
 // At returns what there is to say of a path.
 func (d *Document) At(path, format string, args ...any) Problem {
-	return Problem{Line: d.Line(path), Field: path, Rule: Printable(fmt.Sprintf(format, args...))}
+	return Problem{Line: d.Line(path), Field: path, Rule: federation.Printable(fmt.Sprintf(format, args...))}
 }
 
 // Wrongf notes what is wrong at a path.
@@ -257,7 +257,9 @@ func (d *Document) one(path string, tag reflect.StructTag) {
 }
 
 // below returns the path of a key in a mapping.
-func below(path, key string) string { return strings.TrimPrefix(path+"."+Printable(key), ".") }
+func below(path, key string) string {
+	return strings.TrimPrefix(path+"."+federation.Printable(key), ".")
+}
 
 // entries hands each key and its value to a function, and reports whether the value is a
 // mapping. It may have the keys of the fields only, unless these are nil.

@@ -13,8 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
 // Problem is one thing that is wrong with a file, or is probably not meant.
@@ -95,6 +93,3 @@ func Summary(problems []Problem, more int) string {
 	}
 	return strings.Join(parts, "; ")
 }
-
-// Printable is federation.Printable.
-func Printable(text string) string { return federation.Printable(text) }

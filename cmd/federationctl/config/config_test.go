@@ -759,7 +759,7 @@ func FuzzParse(f *testing.F) {
 			if p.Line < 0 || p.Line > lines {
 				t.Errorf("problem %q is on line %d of %d", p, p.Line, lines)
 			}
-			if p.Rule == "" || p.String() != problem.Printable(p.String()) && len(p.String()) < 400 {
+			if p.Rule == "" || p.String() != federation.Printable(p.String()) && len(p.String()) < 400 {
 				t.Errorf("problem %q cannot be shown", p)
 			}
 		}

@@ -13,7 +13,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
-	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // Catalog has the services of a catalog, by their names.
@@ -103,5 +102,5 @@ func plain(s string) string {
 	if s == "" || strings.ContainsAny(s, " \"") {
 		return federation.Quote(s)
 	}
-	return problem.Printable(s)
+	return federation.Printable(s)
 }

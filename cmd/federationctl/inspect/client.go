@@ -25,10 +25,10 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
-	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // The bounds of an answer, in bytes.
@@ -111,7 +111,7 @@ func identity(files mtls.Files) (*tls.Config, error) {
 	}
 	certificate, err := tls.X509KeyPair(pem[0], pem[1])
 	if err != nil {
-		return nil, fmt.Errorf("certificate %s: %s", files.Cert, problem.Printable(err.Error()))
+		return nil, fmt.Errorf("certificate %s: %s", files.Cert, federation.Printable(err.Error()))
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(pem[2]) {
@@ -196,7 +196,7 @@ func report[T any](ctx context.Context, e *Endpoint, method, path string, query 
 	}
 	var value T
 	if err := json.Unmarshal(data, &value); err != nil {
-		return nil, "", fmt.Errorf("%s answers %s in a form that this version does not know: %s", e, path, problem.Printable(err.Error()))
+		return nil, "", fmt.Errorf("%s answers %s in a form that this version does not know: %s", e, path, federation.Printable(err.Error()))
 	}
 	var indented bytes.Buffer
 	if err := json.Indent(&indented, bytes.ToValidUTF8(bytes.TrimSpace(data), []byte("\uFFFD")), "", "  "); err != nil {
@@ -282,17 +282,17 @@ func (e *Endpoint) check(response *http.Response, path, contentType string) erro
 		}
 		switch {
 		case said.Error != "":
-			return fmt.Errorf("%s: %s", e, problem.Printable(said.Error))
+			return fmt.Errorf("%s: %s", e, federation.Printable(said.Error))
 		case code == http.StatusNotFound:
 			return e.stranger(path)
 		case code >= 300 && code < 400:
-			return fmt.Errorf("%s redirects %s to %s, which is not followed", e, path, problem.Printable(fmt.Sprintf("%q", response.Header.Get("Location"))))
+			return fmt.Errorf("%s redirects %s to %s, which is not followed", e, path, federation.Printable(fmt.Sprintf("%q", response.Header.Get("Location"))))
 		}
 		return fmt.Errorf("%s answers %s with the code %d", e, path, code)
 	}
 	if kind != contentType {
 		return fmt.Errorf("%s answers %s with the content type %s in place of %s: it is no status endpoint",
-			e, path, problem.Printable(fmt.Sprintf("%q", response.Header.Get("Content-Type"))), contentType)
+			e, path, federation.Printable(fmt.Sprintf("%q", response.Header.Get("Content-Type"))), contentType)
 	}
 	return nil
 }
@@ -316,7 +316,7 @@ func (e *Endpoint) failure(ctx context.Context, path string, err error) error {
 	}](err); ok && timeout.Timeout() {
 		return unreachable("%s does not answer %s in time; --timeout gives it longer", e, path)
 	}
-	text := problem.Printable(err.Error())
+	text := federation.Printable(err.Error())
 	op, ok := errors.AsType[*net.OpError](err)
 	switch {
 	case ok && op.Op == "dial" && e.local:

@@ -19,7 +19,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
-	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // How DNS is asked.
@@ -182,7 +181,7 @@ func rdata(rrs []dns.RR, qtype uint16) []string {
 func (q *question) differences() string {
 	var b strings.Builder
 	line := func(mark, what string) {
-		fmt.Fprintf(&b, "%s %s %s %s\n", mark, short(q.name), dns.TypeToString[q.qtype], problem.Printable(what))
+		fmt.Fprintf(&b, "%s %s %s %s\n", mark, short(q.name), dns.TypeToString[q.qtype], federation.Printable(what))
 	}
 	if q.trouble != "" {
 		line("!", q.trouble)
@@ -247,7 +246,7 @@ func (d *DNS) query(ctx context.Context, q *question) error {
 		}
 	}
 	last = cmp.Or(last, errors.New("truncated"))
-	return fmt.Errorf("server %s does not answer %s %s over %s: %s", d.address, short(q.name), dns.TypeToString[q.qtype], transport, problem.Printable(last.Error()))
+	return fmt.Errorf("server %s does not answer %s %s over %s: %s", d.address, short(q.name), dns.TypeToString[q.qtype], transport, federation.Printable(last.Error()))
 }
 
 // take notes what is answered.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
-	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // Overview is a process at a glance: what it consists of, the worst first.
@@ -58,7 +58,7 @@ func NewOverview(s *status.Status) *Overview {
 	judged := s.Judge()
 	o := &Overview{Level: judged.Level, kind: "OWNER", Title: "CoreDNS with federation"}
 	for _, f := range judged.Findings {
-		o.Says = append(o.Says, problem.Printable(f.Says))
+		o.Says = append(o.Says, federation.Printable(f.Says))
 	}
 	for i := range s.Owners {
 		o.Rows = append(o.Rows, ownerRow(&s.Owners[i], s.Now))
@@ -67,7 +67,7 @@ func NewOverview(s *status.Status) *Overview {
 		o.published(s)
 	}
 	slices.SortStableFunc(o.Rows, func(a, b Row) int { return cmp.Compare(b.Level, a.Level) })
-	o.Title += fmt.Sprintf(" %s, running for %s: %s", problem.Printable(s.Version), status.Span(s.Now.Sub(s.Began)), o.Level)
+	o.Title += fmt.Sprintf(" %s, running for %s: %s", federation.Printable(s.Version), status.Span(s.Now.Sub(s.Began)), o.Level)
 	return o
 }
 
@@ -79,7 +79,7 @@ func ownerRow(u *status.FollowedOwner, now time.Time) Row {
 		Services: status.Number(u.Services), findings: judged.Findings,
 	}
 	if u.Failure != "" {
-		r.failure = problem.Printable(u.Failure)
+		r.failure = federation.Printable(u.Failure)
 	}
 	if left, _ := u.Left(now); left > 0 {
 		r.left = "records go in " + status.Span(left)
@@ -128,7 +128,7 @@ func note(v status.Judgement) string {
 	if len(v.Findings) == 0 {
 		return ""
 	}
-	return problem.Printable(v.Findings[0].Says)
+	return federation.Printable(v.Findings[0].Says)
 }
 
 // span returns for how long something is so; nothing if that is not known.
@@ -189,9 +189,9 @@ func (o *Overview) explained(width int) (lines []string) {
 			lines = append(lines, printable.Wrap("  no stream: "+r.failure, width, "    "))
 		}
 		for i, f := range r.findings {
-			lines = append(lines, printable.Wrap("  "+problem.Printable(f.Says), width, "    "))
+			lines = append(lines, printable.Wrap("  "+federation.Printable(f.Says), width, "    "))
 			if i+1 == len(r.findings) || r.findings[i+1].Remedy != f.Remedy {
-				lines = append(lines, printable.Wrap("  to do: "+problem.Printable(f.Remedy), width, "    "))
+				lines = append(lines, printable.Wrap("  to do: "+federation.Printable(f.Remedy), width, "    "))
 			}
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/hamlet-federation/coredns-federation/internal/problem"
+	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
 // NewQuestion returns the name and the type to ask for, as people write them: the final dot of
@@ -41,7 +41,7 @@ func (d *DNS) Wait(ctx context.Context, name string, qtype uint16, gone bool, sa
 		case err != nil:
 			now = err.Error()
 		case q.trouble != "":
-			now = problem.Printable(q.trouble)
+			now = federation.Printable(q.trouble)
 		case gone == (len(q.got) == 0):
 			return q.got, nil
 		case gone:

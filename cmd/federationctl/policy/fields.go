@@ -7,7 +7,6 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // Field is a difference between two forms of a service.
@@ -20,7 +19,7 @@ type Field struct {
 
 // String returns the difference: -field, +field: value, or field: before -> after.
 func (f Field) String() string {
-	name := problem.Printable(f.Field)
+	name := federation.Printable(f.Field)
 	switch {
 	case f.Change == "-":
 		return "-" + name

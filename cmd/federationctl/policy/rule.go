@@ -19,7 +19,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
-	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // Rule is a rule of an export policy. Its text is for people.
@@ -74,7 +73,7 @@ func open(o *ownerfiles.Owner, serverName string) (*catalog, error) {
 
 // String returns the rule in short, with its place.
 func (r *Rule) String() string {
-	return fmt.Sprintf("rule %d (%s:%d: %s to %s)", r.Number, problem.Printable(r.File), r.Line, r.Match, r.To)
+	return fmt.Sprintf("rule %d (%s:%d: %s to %s)", r.Number, federation.Printable(r.File), r.Line, r.Match, r.To)
 }
 
 // most is how many words a text has of a list of any length.

@@ -21,8 +21,8 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
-	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // Source is the process that the pages are about. Its methods are called by many
@@ -165,7 +165,7 @@ func (h handler) postForm(act func(url.Values) (any, error)) http.HandlerFunc {
 			return
 		}
 		if _, err := act(r.PostForm); err != nil {
-			http.Error(w, problem.Printable(err.Error()), http.StatusNotFound)
+			http.Error(w, federation.Printable(err.Error()), http.StatusNotFound)
 			return
 		}
 		http.Redirect(w, r, "/", http.StatusSeeOther)

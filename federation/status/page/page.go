@@ -13,8 +13,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
-	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 //go:embed page.html
@@ -37,7 +37,7 @@ func newPages() *template.Template {
 		"number":   status.Number,
 		"octets":   status.Octets,
 		"script":   func() template.JS { return template.JS(scriptText) }, //nolint:gosec // our own
-		"show":     problem.Printable,
+		"show":     federation.Printable,
 		"style":    func() template.CSS { return template.CSS(styleText) }, //nolint:gosec // our own
 	}).Parse(pageText))
 }
@@ -116,7 +116,7 @@ func (h handler) page(w http.ResponseWriter, r *http.Request) {
 	if v.Consumer {
 		v.Why.Types = []string{"A", "AAAA", "SRV", "TXT", "NS", "SOA"}
 		if text != "" && !slices.Contains(v.Why.Types, text) {
-			v.Why.Types = append(v.Why.Types, problem.Printable(text))
+			v.Why.Types = append(v.Why.Types, federation.Printable(text))
 		}
 	}
 	code := http.StatusOK
@@ -153,7 +153,7 @@ type listed struct {
 func (h handler) listing(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	v := &listing{Of: query.Get("of"), After: query.Get("after"), Match: strings.TrimSpace(query.Get("match")), Limit: defaultLimit}
-	v.Heading = "Services of " + problem.Printable(v.Of)
+	v.Heading = "Services of " + federation.Printable(v.Of)
 	if v.Of == "" {
 		v.Heading = "Services of the default catalog"
 	}
@@ -176,11 +176,11 @@ func (h handler) listing(w http.ResponseWriter, r *http.Request) {
 func indent(text json.RawMessage) string {
 	var b bytes.Buffer
 	if json.Indent(&b, text, "", "  ") != nil {
-		return problem.Printable(string(text))
+		return federation.Printable(string(text))
 	}
 	lines := strings.Split(b.String(), "\n")
 	for i, line := range lines {
-		lines[i] = problem.Printable(line)
+		lines[i] = federation.Printable(line)
 	}
 	return strings.Join(lines, "\n")
 }

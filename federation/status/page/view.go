@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
-	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // shown is the verdict on something, in a word as well, at the time when a page is made.
@@ -177,6 +177,6 @@ func newOverview(s *status.Status, token string) *overview {
 	if s.Ready {
 		v.Word = [...]string{"Ready", "Ready, with something to look at", "Ready, with something to act on"}[v.Level]
 	}
-	v.Title = fmt.Sprintf("%s %s: %s", v.Sign(), strings.TrimSpace(v.Heading+" "+problem.Printable(s.Host)), v.Word)
+	v.Title = fmt.Sprintf("%s %s: %s", v.Sign(), strings.TrimSpace(v.Heading+" "+federation.Printable(s.Host)), v.Word)
 	return v
 }

@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
-	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // Extra has the services of sources that cannot be read here, such as clusters.
@@ -82,7 +82,7 @@ func catalogOf(data []byte) ([]byte, error) {
 		if err := decoder.Decode(&w); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
-			return nil, fmt.Errorf("line %d: %s", line+1, problem.Printable(err.Error()))
+			return nil, fmt.Errorf("line %d: %s", line+1, federation.Printable(err.Error()))
 		}
 		if w.Op != "upsert" && w.Op != "delete" {
 			w.Service = nil // the end, or what is not in the catalog

@@ -201,12 +201,12 @@ func (o *Owner) Catalog(serverName string) (*Catalog, error) {
 	i := slices.Index(names, serverName)
 	switch {
 	case i < 0 && serverName == "":
-		return nil, fmt.Errorf("%s has no default catalog; choose one with --server-name: %s", o.file, problem.Printable(strings.Join(names, ", ")))
+		return nil, fmt.Errorf("%s has no default catalog; choose one with --server-name: %s", o.file, federation.Printable(strings.Join(names, ", ")))
 	case i < 0:
 		for i, name := range names {
 			names[i] = CatalogName(name)
 		}
-		return nil, fmt.Errorf("%s has no catalog with the server name %s, only %s", o.file, problem.Printable(serverName), problem.Printable(strings.Join(names, ", ")))
+		return nil, fmt.Errorf("%s has no catalog with the server name %s, only %s", o.file, federation.Printable(serverName), federation.Printable(strings.Join(names, ", ")))
 	}
 	config := &o.config.Catalogs[i]
 	c := &Catalog{ServerName: serverName, Policy: config.Policy, Exports: config.Exports}
@@ -253,7 +253,7 @@ func (o *Owner) read(c *Catalog, sources []config.Source) error {
 		return o.mistakes.Err()
 	}
 	if len(unread) > 0 && !o.extra.given {
-		return fmt.Errorf("the services of %s are not known here; give --catalog, a file with them", problem.Printable(strings.Join(unread, ", ")))
+		return fmt.Errorf("the services of %s are not known here; give --catalog, a file with them", federation.Printable(strings.Join(unread, ", ")))
 	}
 	c.Services = taken.add(c.Services, "--catalog", left, true)
 	return nil
@@ -291,7 +291,7 @@ func (c claims) add(to []*Service, source string, services []*wire.Encoded, extr
 		s := &Service{Encoded: encoded, Source: source, Extra: extra}
 		for _, other := range []*Service{c.names[s.Name()], c.fqdns[s.FQDN()]} {
 			if other != nil && s.By == "" {
-				s.By = fmt.Sprintf("service %s of %s", federation.Quote(other.Name()), problem.Printable(other.Source))
+				s.By = fmt.Sprintf("service %s of %s", federation.Quote(other.Name()), federation.Printable(other.Source))
 			}
 		}
 		to = append(to, s)

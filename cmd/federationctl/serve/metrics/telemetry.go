@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve"
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
-	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // Handler serves /metrics, /healthz, /readyz and the status page /. Status returns the
@@ -50,7 +50,7 @@ func reply(w http.ResponseWriter, code int, text string) {
 func lines(texts []string) string {
 	var b strings.Builder
 	for _, text := range texts {
-		b.WriteString(problem.Printable(text) + "\n")
+		b.WriteString(federation.Printable(text) + "\n")
 	}
 	return b.String()
 }

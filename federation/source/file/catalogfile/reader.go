@@ -113,7 +113,7 @@ func (u unreadable) Error() string { return problem.Problem(u).String() }
 // result returns what the file says, after it was read with err.
 func (p *reading) result(err error) (Catalog, error) {
 	if u, ok := errors.AsType[unreadable](err); ok {
-		u.Rule = problem.Printable(u.Rule)
+		u.Rule = federation.Printable(u.Rule)
 		return Catalog{Problems: []problem.Problem{problem.Problem(u)}}, nil
 	}
 	if err != nil {
@@ -157,7 +157,7 @@ func (p *reading) service(e *catalogentry.Entry) {
 	}
 	p.count++
 	for _, wrong := range found.Kept {
-		wrong.Rule = problem.Printable(wrong.Rule)
+		wrong.Rule = federation.Printable(wrong.Rule)
 		p.catalog.Problems = append(p.catalog.Problems, wrong)
 	}
 	if p.catalog.MoreProblems += found.More; len(found.Kept)+found.More > 0 {
