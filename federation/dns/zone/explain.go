@@ -1,6 +1,7 @@
 package zone
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"slices"
@@ -137,10 +138,11 @@ func (z *Zone) explainShared(h *Holder, m *match, qtype uint16) {
 	if of := z.shared.Get(h.FQDN); of != nil && qtype != dns.TypeSRV {
 		h.Fewer, wanted = of.fewer[label].at, of.fewer[label].wanted
 	}
-	all := t.Named(m.Instance)
+	all := slices.Clone(t.Named(m.Instance))
 	if m.Role == domain.Protocol {
-		all = m.Endpoints
+		all = slices.Clone(m.Endpoints)
 	}
+	slices.SortStableFunc(all, func(i, j uint16) int { return cmp.Compare(shared.Point(i).Rank, shared.Point(j).Rank) })
 	for _, i := range all {
 		e, p := t.Endpoint(i), shared.Point(i)
 		one := SharedEndpoint{
@@ -152,11 +154,8 @@ func (z *Zone) explainShared(h *Holder, m *match, qtype uint16) {
 		}
 		h.Shared = append(h.Shared, one)
 	}
-	slices.SortStableFunc(h.Shared, func(x, y SharedEndpoint) int { return x.rank() - y.rank() })
 	h.Stale = !slices.ContainsFunc(h.Shared, func(e SharedEndpoint) bool { return e.Live })
 }
-
-func (e *SharedEndpoint) rank() int { return int(share.RankOf(e.Tier, e.Demoted, e.Last)) }
 
 // explainLoss returns why an offer that wants a name of the origin, where the match is, does
 // not have it.

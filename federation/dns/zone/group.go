@@ -92,10 +92,11 @@ type fewer struct {
 
 // group is one shared name.
 type group struct {
-	offers []*precedence.Offer // in order of precedence; the list is never written
-	union  *union              // of those that are alive; nil: nothing is
-	joined *precedence.Offer   // that is in the tree; nil: nothing is
-	levels map[string]share.Level
+	sharers []int               // the owners that share the name, by index
+	offers  []*precedence.Offer // in order of precedence; the list is never written
+	union   *union              // of those that are alive; nil: nothing is
+	joined  *precedence.Offer   // that is in the tree; nil: nothing is
+	levels  map[string]share.Level
 
 	// When it has to be joined anew though nothing happens, zero for never, and its place in
 	// groups.waiting until then.
@@ -123,7 +124,7 @@ func (b *Builder) share(fqdn string, old, offer *precedence.Offer) {
 	g := &b.groups
 	of := g.names[fqdn]
 	if of == nil {
-		of = &group{fqdn: fqdn}
+		of = &group{fqdn: fqdn, sharers: b.sharers(fqdn)}
 		g.names[fqdn] = of
 	}
 	offers := slices.Clone(of.offers)
@@ -208,7 +209,7 @@ func (b *Builder) joinName(fqdn string, back map[uint32]bool, now time.Time) {
 		g.levels = nil
 	} else {
 		hold := b.config.Owners[alive[0].Owner].Sharing.Hold
-		if b.expects(fqdn, now) || slices.ContainsFunc(alive, func(o *precedence.Offer) bool { return back[o.Owner] }) {
+		if b.expects(g, now) || slices.ContainsFunc(alive, func(o *precedence.Offer) bool { return back[o.Owner] }) {
 			hold = 0
 		}
 		g.joined = b.rank(g, alive, old, hold, now)
@@ -291,19 +292,21 @@ func (b *Builder) alive(offers []*precedence.Offer, now time.Time) (alive []*pre
 	return alive, due
 }
 
-// expects reports whether queries still wait for an owner that shares the name: with its first
-// catalog, what looks better is what was there before.
-func (b *Builder) expects(fqdn string, now time.Time) bool {
+// sharers returns the owners that share a name, by index.
+func (b *Builder) sharers(fqdn string) (owners []int) {
 	name, err := federation.ParseFQDN(fqdn)
-	if err != nil {
-		return false
-	}
 	for i := range b.config.Owners {
-		if !b.owners[i].Known && now.Before(b.owners[i].Grace) && b.config.Owners[i].Sharing.matches(name) {
-			return true
+		if err == nil && b.config.Owners[i].Sharing.matches(name) {
+			owners = append(owners, i)
 		}
 	}
-	return false
+	return owners
+}
+
+// expects reports whether queries still wait for an owner that shares the name: with its first
+// catalog, what looks better is what was there before.
+func (b *Builder) expects(g *group, now time.Time) bool {
+	return slices.ContainsFunc(g.sharers, func(i int) bool { return !b.owners[i].Known && now.Before(b.owners[i].Grace) })
 }
 
 // union is what offers of several owners are as one service.
@@ -385,6 +388,8 @@ func (b *Builder) unite(fqdn string, offers []*precedence.Offer) *union {
 		}
 	}
 	u.whole = precedence.NewOffer(packed.Of(&all), &all, fqdn, int(offers[0].Owner), b.refuseName)
+	newest := slices.MaxFunc(offers, func(x, y *precedence.Offer) int { return x.Updated().Compare(y.Updated()) })
+	u.whole.Announced(math.MaxUint32, uint32(max(newest.Updated().Unix(), 0))) //nolint:gosec // until 2106
 	t := &u.whole.Subtree
 	for _, i := range t.All() {
 		e := t.Endpoint(i)
@@ -397,20 +402,16 @@ func (b *Builder) unite(fqdn string, offers []*precedence.Offer) *union {
 // It is the old one if that says the same.
 func (b *Builder) rank(g *group, alive []*precedence.Offer, old *precedence.Offer, hold time.Duration, now time.Time) *precedence.Offer {
 	members := make([]subtree.Member, len(alive))
-	var updated time.Time
 	for m, o := range alive {
 		members[m] = subtree.Member{Owner: o.Owner, Stale: b.owners[o.Owner].stale(o)}
-		if at := o.Updated(); at.After(updated) {
-			updated = at
-		}
 	}
 	points := make([]subtree.Point, len(g.union.said))
 	by := make([]int, len(points)) // the member whose rank counts
-	type standing struct {
+	type part struct {             // of a rank
 		member int
 		rank   share.Rank
 	}
-	counts := make(map[standing]int)
+	counts := make(map[part]int)
 	for i, all := range g.union.said {
 		p := &points[i]
 		p.Rank = share.All
@@ -422,15 +423,14 @@ func (b *Builder) rank(g *group, alive []*precedence.Offer, old *precedence.Offe
 			p.Live = p.Live || !members[s.member].Stale
 			p.Members |= 1 << s.member
 		}
-		counts[standing{by[i], p.Rank}]++
+		counts[part{by[i], p.Rank}]++
 	}
 	for i := range points {
 		p := &points[i]
-		p.Weight = share.Weight(b.config.Owners[members[by[i]].Owner].Sharing.Weight, counts[standing{by[i], p.Rank}])
+		p.Weight = share.Weight(b.config.Owners[members[by[i]].Owner].Sharing.Weight, counts[part{by[i], p.Rank}])
 	}
 	levels := make(map[string]share.Level)
-	next := g.union.whole.Confirmed(math.MaxUint32)                // its members are stale or not, and it is not
-	next.Announced(math.MaxUint32, uint32(max(updated.Unix(), 0))) //nolint:gosec // until 2106
+	next := g.union.whole.Confirmed(math.MaxUint32) // its members are stale or not, and it is not
 	next.Subtree.Share(members, points, func(label string, all []share.Candidate) share.Rank {
 		wanted := share.Wanted(all, b.config.Owners[alive[0].Owner].Sharing.Min)
 		levels[label] = g.levels[label].Next(wanted, now, hold)
