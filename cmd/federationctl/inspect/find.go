@@ -15,6 +15,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
@@ -22,22 +23,22 @@ import (
 // means all.
 type Filter struct {
 	pattern *regexp.Regexp // of a name or an fqdn
-	labels  []federation.Pair
+	labels  []pattern.Label
 	address string
 
 	words []string // that are in every service that matches; the process looks for them
 }
 
-// NewFilter returns a filter. The pattern is a part of the name or the fqdn or, if it has a
+// NewFilter returns a filter. Part is a part of the name or the fqdn or, if it has a
 // *, all of it, in any case; labels are KEY=VALUE, or KEY=* for any value; the address is an
 // IP address or a host name. What is empty matches everything.
-func NewFilter(pattern string, labels []string, address string) (*Filter, error) {
+func NewFilter(part string, labels []string, address string) (*Filter, error) {
 	f := new(Filter)
-	if pattern != "" {
-		parts := strings.Split(strings.TrimSuffix(pattern, "."), "*")
-		for i, part := range parts {
-			f.words = append(f.words, strings.Fields(part)...)
-			parts[i] = regexp.QuoteMeta(part)
+	if part != "" {
+		parts := strings.Split(strings.TrimSuffix(part, "."), "*")
+		for i, text := range parts {
+			f.words = append(f.words, strings.Fields(text)...)
+			parts[i] = regexp.QuoteMeta(text)
 		}
 		text := strings.Join(parts, ".*")
 		if len(parts) > 1 {
@@ -45,15 +46,15 @@ func NewFilter(pattern string, labels []string, address string) (*Filter, error)
 		}
 		var err error
 		if f.pattern, err = regexp.Compile("(?is)" + text); err != nil {
-			return nil, fmt.Errorf("%s is no pattern: %w", federation.Quote(pattern), err)
+			return nil, fmt.Errorf("%s is no pattern: %w", federation.Quote(part), err)
 		}
 	}
 	for _, label := range labels {
-		key, value, ok := strings.Cut(label, "=")
-		if !ok || key == "" {
+		l, err := pattern.ParseLabel(label)
+		if err != nil {
 			return nil, fmt.Errorf("--label: %s is not KEY=VALUE; KEY=* is any value", federation.Quote(label))
 		}
-		f.labels = append(f.labels, federation.Pair{Key: key, Value: value})
+		f.labels = append(f.labels, l)
 		f.words = append(f.words, strings.Fields(strings.TrimSuffix(label, "*"))...)
 	}
 	if address != "" {
@@ -72,12 +73,8 @@ func (f *Filter) Matches(s *federation.Service) bool {
 	if f.pattern != nil && !f.pattern.MatchString(s.Name) && !f.pattern.MatchString(strings.TrimSuffix(s.FQDN.String(), ".")) {
 		return false
 	}
-	for _, want := range f.labels {
-		if !slices.ContainsFunc(s.Labels, func(p federation.Pair) bool {
-			return p.Key == want.Key && (p.Value == want.Value || want.Value == "*")
-		}) {
-			return false
-		}
+	if slices.ContainsFunc(f.labels, func(l pattern.Label) bool { return !l.Matches(s.Labels) }) {
+		return false
 	}
 	return f.address == "" || slices.ContainsFunc(s.Endpoints, f.leads)
 }
@@ -273,11 +270,12 @@ func (f *Filter) lead(s *Found) (leads []Lead) {
 	}
 	add(s.FQDN(), func(federation.Endpoint) bool { return true })
 	for _, in := range s.Decoded.Instances {
-		if in.Unnamed || in.ID == "" || strings.ContainsAny(in.ID, ". ") {
+		label, err := federation.ParseLabel(in.ID)
+		if in.Unnamed || err != nil {
 			continue // it has no name of its own
 		}
 		chosen := slices.ContainsFunc(s.Decoded.Endpoints, func(e federation.Endpoint) bool { return in.Selects(e.Labels) })
-		add(strings.ToLower(in.ID)+"."+s.FQDN(), func(e federation.Endpoint) bool { return !chosen || in.Selects(e.Labels) })
+		add(label.String()+"."+s.FQDN(), func(e federation.Endpoint) bool { return !chosen || in.Selects(e.Labels) })
 	}
 	return leads
 }
