@@ -254,12 +254,13 @@ func (g *groups) count(joined *precedence.Offer, n int) {
 	answered, _ := t.Answered(nil)
 	for _, i := range t.All() {
 		p := t.Shared().Point(i)
+		_, isAnswered := slices.BinarySearch(answered, i) // a Selection ascends
 		for m := range p.Members.Each {
 			at := Standing{p.Rank.Tier(), "waiting"}
 			switch member := t.Shared().Members[m]; {
 			case member.Stale:
 				at.State = "stale"
-			case slices.Contains(answered, i):
+			case isAnswered:
 				at.State = "answered"
 			}
 			counts := g.counts[t.Shared().Members[m].Owner]
