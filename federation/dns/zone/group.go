@@ -64,6 +64,7 @@ type groups struct {
 	names    map[string]*group
 	members  []map[string]*precedence.Offer // by owner and name of the service
 	demotion []share.Demotion               // by owner
+	there    []bool                         // by owner: a catalog of it was complete since the start
 	changed  map[string]bool                // names that have to be joined anew
 	waiting  schedule                       // names that may have to be, though nothing happens
 	demoted  time.Time                      // when an owner is demoted, or no more; zero: nothing is to be expected
@@ -109,7 +110,7 @@ type group struct {
 func newGroups(owners int) groups {
 	g := groups{
 		names: make(map[string]*group), members: make([]map[string]*precedence.Offer, owners),
-		demotion: make([]share.Demotion, owners), counts: make([]map[Standing]int, owners), changed: make(map[string]bool), shown: trie.NewWriter[common](),
+		demotion: make([]share.Demotion, owners), there: make([]bool, owners), counts: make([]map[Standing]int, owners), changed: make(map[string]bool), shown: trie.NewWriter[common](),
 	}
 	for i := range g.members {
 		g.members[i] = make(map[string]*precedence.Offer)
@@ -169,19 +170,23 @@ func (b *Builder) offer(owner int, service string) (o *precedence.Offer, shared 
 // join brings the shared names up to date.
 func (b *Builder) join(now time.Time) {
 	g := &b.groups
-	back := make(map[uint32]bool) // owners that are not demoted any more
+	back := make(map[uint32]bool) // owners that are not demoted any more, or come for the first time
 	g.demoted = time.Time{}
 	for i := range b.config.Owners {
-		s := &b.config.Owners[i].Sharing
+		s, v := &b.config.Owners[i].Sharing, &b.owners[i].view
 		if len(s.Names) == 0 {
 			continue
 		}
-		was := g.demotion[i]
-		next, due := was.Next(b.owners[i].Lost, now, s.Demote, s.Hold)
+		was, hold, first := g.demotion[i], s.Hold, b.expects(i, now)
+		if first {
+			hold = 0
+		}
+		next, due := was.Next(v.Lost, now, s.Demote, hold)
 		if next.Demoted != was.Demoted {
 			g.touch(i)
-			back[uint32(i)] = was.Demoted
 		}
+		g.there[i] = g.there[i] || v.Known && v.Lost.IsZero()
+		back[uint32(i)] = was.Demoted && !next.Demoted || first && g.there[i]
 		g.demotion[i], g.demoted = next, soonest(g.demoted, due)
 	}
 	for len(g.waiting) > 0 && !now.Before(g.waiting[0].due) {
@@ -194,8 +199,8 @@ func (b *Builder) join(now time.Time) {
 	g.changed = make(map[string]bool) // clear takes as long as for the most names it ever held
 }
 
-// joinName joins what the owners offer at one name and is alive, and puts it into the tree. One
-// that is back was held for that, so nothing else is.
+// joinName joins what the owners offer at one name and is alive, and puts it into the tree. While
+// one of them is back, or expected, nothing is held.
 func (b *Builder) joinName(fqdn string, back map[uint32]bool, now time.Time) {
 	g := b.groups.names[fqdn]
 	old, held := g.joined, make(map[string]fewer)
@@ -209,7 +214,7 @@ func (b *Builder) joinName(fqdn string, back map[uint32]bool, now time.Time) {
 		g.levels = nil
 	} else {
 		hold := b.config.Owners[alive[0].Owner].Sharing.Hold
-		if b.expects(g, now) || slices.ContainsFunc(alive, func(o *precedence.Offer) bool { return back[o.Owner] }) {
+		if slices.ContainsFunc(g.sharers, func(i int) bool { return b.expects(i, now) }) || slices.ContainsFunc(alive, func(o *precedence.Offer) bool { return back[o.Owner] }) {
 			hold = 0
 		}
 		g.joined = b.rank(g, alive, old, hold, now)
@@ -304,10 +309,10 @@ func (b *Builder) sharers(fqdn string) (owners []int) {
 	return owners
 }
 
-// expects reports whether queries still wait for an owner that shares the name: with its first
-// catalog, what looks better is what was there before.
-func (b *Builder) expects(g *group, now time.Time) bool {
-	return slices.ContainsFunc(g.sharers, func(i int) bool { return !b.owners[i].Known && now.Before(b.owners[i].Grace) })
+// expects reports whether an owner may still come for the first time, as queries wait for it: it
+// was there before the start, so what looks better with it is no change that has to be held.
+func (b *Builder) expects(owner int, now time.Time) bool {
+	return !b.groups.there[owner] && now.Before(b.owners[owner].Grace)
 }
 
 // union is what offers of several owners are as one service.

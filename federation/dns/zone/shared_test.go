@@ -139,6 +139,45 @@ func TestSharedLoss(t *testing.T) {
 	look(false, "web A | NOERROR | 30 A 192.0.2.1", "192-0-2-2.addr.web A | NXDOMAIN")
 }
 
+// TestSharedStart has a near owner come to one that is far, when both are restored and when none
+// is known: nothing was answered before that is worth to be held.
+func TestSharedStart(t *testing.T) {
+	for name, start := range map[string]zone.Status{
+		"new":      {Live: 1, Grace: now.Add(time.Minute)},
+		"restored": {Live: 1, Known: true, Lost: now.Add(-time.Hour), Expires: now.Add(time.Hour), Grace: now.Add(time.Minute)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := builder(
+				sharer("near", "web.fed.example", nil),
+				sharer("far", "web.fed.example", func(s *zone.Sharing) { s.Tiers = []zone.Tier{{N: 1}} }),
+			)
+			there := zone.Status{Live: 1, Known: true, Grace: start.Grace}
+			come := func(owner int) {
+				t.Helper()
+				b.Put(owner, service(fmt.Sprintf("web web.fed.example 192.0.2.%d@80 v1/HTTP", 1+owner)), 1)
+				b.SetStatus(owner, there)
+			}
+			b.SetStatus(0, start)
+			b.SetStatus(1, start)
+			if start.Known {
+				b.Put(0, service("web web.fed.example 192.0.2.1@80 v1/HTTP"), 0)
+				b.Put(1, service("web web.fed.example 192.0.2.2@80 v1/HTTP"), 0)
+				expect(t, b.Publish(now), now, "web A | NOERROR | 30 A 192.0.2.1 | 30 A 192.0.2.2")
+			}
+			come(1)
+			expect(t, b.Publish(now), now, "web A | NOERROR | 30 A 192.0.2.2")
+			come(0)
+			expect(t, b.Publish(now), now, "web A | NOERROR | 30 A 192.0.2.1",
+				"web SRV | NOERROR | 30 SRV 0 100 80 192-0-2-1.addr.web.fed.example. | 30 SRV 1 100 80 192-0-2-2.addr.web.fed.example.")
+
+			b.SetStatus(0, zone.Status{Live: 2, Known: true, Lost: now, Grace: start.Grace})
+			expect(t, b.Publish(now), now, "web A | NOERROR | 30 A 192.0.2.1 | 30 A 192.0.2.2")
+			b.SetStatus(0, there)
+			expect(t, b.Publish(now), now, "web A | NOERROR | 30 A 192.0.2.1 | 30 A 192.0.2.2") // as it was there before
+		})
+	}
+}
+
 // TestSharedConflict has two owners that differ in what clients need to be the same.
 func TestSharedConflict(t *testing.T) {
 	b := builder(sharer("a", "web.fed.example", nil), sharer("b", "web.fed.example", nil))
