@@ -78,7 +78,7 @@ var wings = map[string]wing{
 			"federation/source", "federation/status", "federation/wire", "internal", "plugin/corefile", "proto",
 		}, 9760,
 	},
-	"deploy": {nil, 690}, // a module of its own
+	"deploy": {nil, 712}, // a module of its own
 }
 
 // wingOf returns the wing that a folder is of, or "".

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"flag"
 	"log"
+	"os"
 	"strings"
 	"testing"
 
@@ -18,5 +20,22 @@ func TestErrorsOfGRPC(t *testing.T) {
 	grpclog.Error("an owner complains\nof too many pings")
 	if line := text.String(); !strings.Contains(line, "[ERROR] gRPC reports an error error=") || !strings.Contains(line, `complains\nof too many pings"`) || strings.Count(line, "\n") != 1 {
 		t.Errorf("the log is %q", line)
+	}
+}
+
+// TestManPage has every flag of the program on its manual page.
+func TestManPage(t *testing.T) {
+	page, err := os.ReadFile("../../deploy/package/files/share/coredns-federation/man/man1/coredns-federation.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.ReplaceAll(string(page), `\-`, "-")
+	flag.VisitAll(func(f *flag.Flag) {
+		if !strings.HasPrefix(f.Name, "test.") && !strings.Contains(text, "-"+f.Name+" ") && !strings.Contains(text, "-"+f.Name+"\n") {
+			t.Errorf("the flag -%s is not there", f.Name)
+		}
+	})
+	if flag.Lookup("conf") == nil {
+		t.Error("the flags of the program are not known here")
 	}
 }

@@ -46,18 +46,7 @@ func helpOf(command *cobra.Command) string {
 	}
 	text.WriteString(command.Short + ".\n")
 	section("Examples:", command.Example)
-	usage := command.UseLine()
-	if command.HasAvailableSubCommands() {
-		usage = command.CommandPath() + " COMMAND"
-		if command.Args != nil && command.Runnable() && command.HasParent() && strings.Contains(command.Use, " ") {
-			usage = command.UseLine() + "\n" + usage
-		}
-	}
-	var lines []string
-	for line := range strings.SplitSeq(usage, "\n") {
-		lines = append(lines, wrap(line, "  ", "      "))
-	}
-	section("Usage:", strings.Join(lines, "\n"))
+	section("Usage:", usageOf(command))
 	if long := paragraphs(command.Long); long != "" {
 		text.WriteString("\n" + long + "\n")
 	}
@@ -72,6 +61,22 @@ func helpOf(command *cobra.Command) string {
 	return text.String()
 }
 
+// usageOf returns the lines by which a command is called.
+func usageOf(command *cobra.Command) string {
+	usage := command.UseLine()
+	if command.HasAvailableSubCommands() {
+		usage = command.CommandPath() + " COMMAND"
+		if command.Args != nil && command.Runnable() && command.HasParent() && strings.Contains(command.Use, " ") {
+			usage = command.UseLine() + "\n" + usage
+		}
+	}
+	var lines []string
+	for line := range strings.SplitSeq(usage, "\n") {
+		lines = append(lines, wrap(line, "  ", "      "))
+	}
+	return strings.Join(lines, "\n")
+}
+
 // mostPadded is how many columns the names of flags have. Those of a longer one have a line of
 // their own.
 const mostPadded = 22
@@ -80,16 +85,7 @@ const mostPadded = 22
 func flagsOf(command *cobra.Command) string {
 	var lines []string
 	command.LocalFlags().VisitAll(func(flag *pflag.Flag) {
-		value, usage := pflag.UnquoteUsage(flag)
-		name := strings.TrimSpace("--" + flag.Name + " " + value)
-		if flag.Shorthand != "" {
-			name = "-" + flag.Shorthand + ", " + name
-		}
-		switch flag.DefValue {
-		case "", "false", "0", "0s", "[]":
-		default:
-			usage += " (default " + flag.DefValue + ")"
-		}
+		name, usage := flagHelp(flag)
 		rest := strings.Repeat(" ", mostPadded+3)
 		if len(name) > mostPadded {
 			lines = append(lines, "  "+name, wrap(usage, rest, rest))
@@ -98,6 +94,21 @@ func flagsOf(command *cobra.Command) string {
 		lines = append(lines, wrap(fmt.Sprintf("%-*s %s", mostPadded, name, usage), "  ", rest))
 	})
 	return strings.Join(lines, "\n")
+}
+
+// flagHelp returns the name of a flag with its value, and what it is for.
+func flagHelp(flag *pflag.Flag) (name, usage string) {
+	value, usage := pflag.UnquoteUsage(flag)
+	name = strings.TrimSpace("--" + flag.Name + " " + value)
+	if flag.Shorthand != "" {
+		name = "-" + flag.Shorthand + ", " + name
+	}
+	switch flag.DefValue {
+	case "", "false", "0", "0s", "[]":
+	default:
+		usage += " (default " + flag.DefValue + ")"
+	}
+	return name, usage
 }
 
 // paragraphs wraps the paragraphs of a text. Indented lines stay as they are.

@@ -218,7 +218,7 @@ func TestCompletion(t *testing.T) {
 }
 
 // TestCompletionScripts writes the script for each shell, and lets bash complete
-// with it.
+// with the file of the packages.
 func TestCompletionScripts(t *testing.T) {
 	for _, name := range []string{"bash", "fish", "powershell", "zsh"} {
 		code, stdout, stderr := ctl(t, "completion", name)
@@ -237,19 +237,19 @@ func TestCompletionScripts(t *testing.T) {
 	write(t, filepath.Join(dir, "catalog.yaml"), "")
 	write(t, filepath.Join(dir, "notes.txt"), "")
 	// The functions stand for those of the package bash-completion.
-	const script = `
+	script := `
 _get_comp_words_by_ref() { cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words=("${COMP_WORDS[@]}") cword=$COMP_CWORD; }
 compopt() { :; }
 _filedir() { mapfile -t COMPREPLY < <(shopt -s extglob; compgen -f -X "!*.@($1)" -- "$cur"); }
-source <(federationctl completion bash)
-try() { COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_LINE="$*" COMP_POINT=${#COMP_LINE} COMP_TYPE=9; COMPREPLY=(); __start_federationctl; echo "${COMPREPLY[@]%% *}"; }
-try federationctl wat
+` + string(must.Get(os.ReadFile(packed+"/bash-completion/completions/federationctl"))(t)) + `
+try() { COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_LINE="$*" COMP_POINT=${#COMP_LINE} COMP_TYPE=9; COMPREPLY=(); __start_federationctl; echo ${COMPREPLY[@]%% *}; }
+try federationctl ser
 try federationctl watch -o j
 try federationctl watch --api v
 try federationctl lint ""
 `
 	code, stdout, stderr := shell(t, dir, script)
-	if code != 0 || stdout != "watch\njson\n"+strings.Join(apis, " ")+"\ncatalog.yaml\n" || stderr != "" {
+	if code != 0 || stdout != "serve services\njson\n"+strings.Join(apis, " ")+"\ncatalog.yaml\n" || stderr != "" {
 		t.Errorf("bash: exit code %d, standard output %q, standard error %q", code, stdout, stderr)
 	}
 }

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/deploy/internal/program"
@@ -41,6 +44,18 @@ files, Kubernetes clusters and programs that register, and has tools to
 check catalogs and to watch owners. The unit federation-owner is not
 enabled: it needs certificates, and /etc/federation-owner/owner.yaml.`,
 	},
+}
+
+// share calls add for each file that the product has in /usr/share, with its path there and
+// where it is: manual pages, and what shells complete its command with.
+func (p product) share(repository string, add func(path, from string) error) error {
+	root := filepath.Join(repository, "deploy/package/files/share", p.name)
+	return fs.WalkDir(os.DirFS(root), ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		return add(path, filepath.Join(root, path))
+	})
 }
 
 // binary is one with the version that it is packed with, such as 1.2.0.

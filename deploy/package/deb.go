@@ -43,6 +43,15 @@ func writeDeb(p product, b *binary, repository, folder string) (err error) {
 	s.add(doc+"changelog.gz", "", 0o644, s.write("changelog.gz", s.zip(fmt.Sprintf("%s (%s) unstable; urgency=medium\n\n  * See %s/blob/main/CHANGELOG.md\n\n -- %s  %s\n",
 		p.name, b.debianVersion(), program.Source, maintainer, b.Time.Format(time.RFC1123Z)))))
 	s.add("/usr/share/lintian/overrides/"+p.name, "", 0o644, named("lintian-overrides"))
+	s.err = errors.Join(s.err, p.share(repository, func(path, from string) error {
+		if strings.HasPrefix(path, "man/") {
+			page, err := os.ReadFile(from)
+			path, from = path+".gz", s.write(filepath.Base(path)+".gz", s.zip(string(page)))
+			s.err = errors.Join(s.err, err)
+		}
+		s.add("/usr/share/"+path, "", 0o644, from)
+		return nil
+	}))
 	info := nfpm.WithDefaults(&nfpm.Info{
 		Name: p.name, Arch: b.Arch, Platform: "linux", Version: b.debianVersion(), VersionSchema: "none",
 		Section: "net", Priority: "optional", Maintainer: maintainer, Homepage: program.Source, License: "Apache-2.0",

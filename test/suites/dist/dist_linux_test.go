@@ -25,7 +25,7 @@ import (
 const (
 	repository = "../../.."
 	// base is an archive of a minimal Debian, made once.
-	base = repository + "/bin/tools/debian-bookworm.tar"
+	base = repository + "/bin/tools/debian-bookworm-completion.tar"
 	// suite is the oldest Debian that the packages are for.
 	suite = "bookworm"
 	// exposure is the most that `systemd-analyze security` may say of a unit, in tenths.
@@ -178,7 +178,7 @@ func newRoot(t *testing.T) *root {
 	t.Helper()
 	if _, err := os.Stat(base); errors.Is(err, fs.ErrNotExist) {
 		folder := filepath.Join(t.TempDir(), "root")
-		run(t, "debootstrap", append([]string{"--variant=minbase", "--include=adduser,init-system-helpers", suite, folder}, mirror(t)...)...)
+		run(t, "debootstrap", append([]string{"--variant=minbase", "--include=adduser,bash-completion,init-system-helpers", suite, folder}, mirror(t)...)...)
 		run(t, "tar", "-C", folder, "--numeric-owner", "--exclude=./var/cache/apt/archives/*", "--exclude=./var/lib/apt/lists/*", "--exclude=./proc/*", "--exclude=./sys/*", "-cf", base+".new", ".")
 		must.Do(t, os.Rename(base+".new", base))
 	}
@@ -314,6 +314,16 @@ drwxr-x--- root:federation-owner /etc/federation-owner/tls
 				t.Errorf("systemd-analyze verify %s:\n%s", name, out)
 			}
 			run(t, "systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold="+exposure, unit)
+		}
+	})
+
+	t.Run("completion", func(t *testing.T) {
+		const script = `compopt() { :; } # outside of a completion it is an error
+. /usr/share/bash-completion/bash_completion; _completion_loader federationctl
+COMP_WORDS=(federationctl ser) COMP_CWORD=1 COMP_LINE="federationctl ser" COMP_POINT=17 COMP_TYPE=9
+__start_federationctl; echo "${COMPREPLY[@]%% *}"`
+		if got := r.in(t, "bash", "-c", script); got != "serve services\n" {
+			t.Errorf("bash completes federationctl ser with %q", got)
 		}
 	})
 
