@@ -10,6 +10,7 @@ func TestCheckCommand(t *testing.T) {
 	good := write(t, filepath.Join(dir, "good"), "fed.example {\nfederation {\nowner owner.example:8008\ntls a b c\n}\n}\n")
 	outside := write(t, filepath.Join(dir, "outside"), "fed.example {\nfederation x.example {\nowner owner.example:8008\ntls a b c\n}\n}\n")
 	wrong := write(t, filepath.Join(dir, "wrong"), "fed.example {\nfederation {\nowner owner\ntsl a b c\n}\n}\n")
+	shared := write(t, filepath.Join(dir, "shared"), "fed.example {\nfederation {\nowner a:1\ntls a b c\nshare *\nmin 2\n}\nfederation {\nowner b:1\ntls a b c\nshare web.fed.example\nmin 3\n}\n}\n")
 	for _, tt := range []struct {
 		file   string
 		code   int
@@ -23,6 +24,10 @@ func TestCheckCommand(t *testing.T) {
 				wrong + ":3: error: owner: \"owner\" is not HOST:PORT or https://HOST:PORT\n" +
 				wrong + ":4: error: tsl: is not a property of federation; did you mean tls?\n",
 			"federationctl: 3 mistakes in the Corefile; mend and check again\n",
+		},
+		{
+			shared, exitFailed, shared + ":12: error: min: is 3 here and 2 at " + shared + ":6, in blocks that share web.fed.example\n",
+			"federationctl: 1 mistake in the Corefile; mend and check again\n",
 		},
 		{filepath.Join(dir, "none"), exitFailed, "", "federationctl: open " + filepath.Join(dir, "none") + ": no such file or directory\n"},
 	} {

@@ -104,24 +104,22 @@ type Server struct {
 // blocks: it names the property, its value and the rule.
 func Parse(tokens caddyfile.Dispenser, server Server) ([]Block, []*MistakeError, error) {
 	r := reader{Dispenser: tokens, server: server}
-	var blocks []Block
 	for r.Next() {
-		start := r.Dispenser
 		known := len(r.mistakes)
-		b, whole := r.block()
+		b, at, whole := r.block()
 		if !whole {
 			break
 		}
 		if len(r.mistakes) > known {
 			continue // what is wrong with it is not compared with others
 		}
-		r.compare(start, b, blocks)
-		blocks = append(blocks, b)
+		r.compare(&b, at)
+		r.blocks, r.places = append(r.blocks, b), append(r.places, at)
 	}
 	if len(r.mistakes) > 0 {
 		return nil, nil, errors.Join(r.mistakes...)
 	}
-	return blocks, r.warnings, nil
+	return r.blocks, r.warnings, nil
 }
 
 // reader reads the blocks of a server block, and keeps their mistakes.
@@ -129,9 +127,15 @@ type reader struct {
 	caddyfile.Dispenser
 
 	server   Server
+	blocks   []Block // those without mistakes
+	places   []places
 	mistakes []error
 	warnings []*MistakeError
 }
+
+// places are where a block has the first line of each of its properties, and under Directive
+// where it begins.
+type places map[string]caddyfile.Dispenser
 
 // wrongf keeps a mistake at the token that d is at.
 func (r *reader) wrongf(d caddyfile.Dispenser, format string, args ...any) {
@@ -139,13 +143,15 @@ func (r *reader) wrongf(d caddyfile.Dispenser, format string, args ...any) {
 }
 
 // compare keeps what is wrong with a block beside those before it.
-func (r *reader) compare(start caddyfile.Dispenser, b Block, blocks []Block) {
-	for i := range blocks {
-		if err := b.conflict(&blocks[i]); err != nil {
-			r.wrongf(start, "%v in the block at %s", err, blocks[i].Position)
+func (r *reader) compare(b *Block, at places) {
+	start := at[Directive]
+	for i := range r.blocks {
+		if err := b.conflict(&r.blocks[i]); err != nil {
+			r.wrongf(start, "%v in the block at %s", err, r.blocks[i].Position)
 		}
+		r.compareSharing(b, &r.blocks[i], at, r.places[i])
 	}
-	if err := checkNested(append(slices.Clip(blocks), b)); err != nil {
+	if err := checkNested(append(slices.Clip(r.blocks), *b)); err != nil {
 		r.wrongf(start, "zones: %v", err)
 	}
 	var around []federation.FQDN
@@ -163,11 +169,11 @@ func (r *reader) compare(start caddyfile.Dispenser, b Block, blocks []Block) {
 }
 
 // block reads a block. It reports whether the tokens behind it can be read.
-func (r *reader) block() (b Block, whole bool) {
+func (r *reader) block() (b Block, at places, whole bool) {
 	start := r.Dispenser // stays on the first line of the block
 	if r.Val() != Directive {
 		r.wrongf(start, "unexpected %q", r.Val()) // behind a brace too many
-		return Block{}, false
+		return Block{}, nil, false
 	}
 	b = defaults()
 	b.Position = position(start)
@@ -175,46 +181,46 @@ func (r *reader) block() (b Block, whole bool) {
 	if b.Zone.Origins, err = parseOrigins(r.RemainingArgs(), r.server.Keys); err != nil {
 		r.wrongf(start, "zones: %v", err)
 	}
-	set := make(map[string]string) // property to position
+	at = places{Directive: start}
 	for r.NextBlock() {
-		property, at := r.Val(), r.Dispenser
+		property, line := r.Val(), r.Dispenser
 		args := r.RemainingArgs()
 		if r.NextArg() { // RemainingArgs stops before nothing but a brace
 			r.wrongf(r.Dispenser, "%s: takes no block in braces", property)
-			return Block{}, false
+			return Block{}, nil, false
 		}
-		if err := b.property(property, args, set); err != nil {
-			r.wrongf(at, "%s: %v", property, err)
+		if err := b.property(property, args, at); err != nil {
+			r.wrongf(line, "%s: %v", property, err)
 		}
-		if _, twice := set[property]; !twice {
-			set[property] = position(at)
+		if _, twice := at[property]; !twice {
+			at[property] = line
 		}
 	}
-	if missing := b.missing(set); missing != "" {
+	if missing := b.missing(at); missing != "" {
 		r.wrongf(start, "%s", missing)
 	}
 	b.join(r.server.Root)
 	if overwritten := b.overwritten(); overwritten != "" {
 		r.wrongf(start, "persist: %q is a file of %s and would be written over", b.Owner.Persist, overwritten)
 	}
-	return b, true
+	return b, at, true
 }
 
 // property sets a property, unless one that is set before excludes it.
-func (b *Block) property(property string, args []string, set map[string]string) error {
+func (b *Block) property(property string, args []string, set places) error {
 	if at, ok := set[property]; ok && !slices.Contains(repeatable, property) {
-		return fmt.Errorf("is already set at %s", at)
+		return fmt.Errorf("is already set at %s", position(at))
 	}
 	for _, other := range alternatives[property] {
 		if at, ok := set[other]; ok {
-			return fmt.Errorf("%s is set at %s, and a block takes one of tls and spiffe", other, at)
+			return fmt.Errorf("%s is set at %s, and a block takes one of tls and spiffe", other, position(at))
 		}
 	}
 	return b.set(property, args)
 }
 
 // missing returns which property a block lacks, or "".
-func (b *Block) missing(set map[string]string) string {
+func (b *Block) missing(set places) string {
 	_, named := set["owner"]
 	_, files := set["tls"]
 	_, agent := set["spiffe"]
@@ -232,7 +238,7 @@ func (b *Block) missing(set map[string]string) string {
 	if _, shared := set["share"]; !shared {
 		for _, property := range ofSharing {
 			if at, ok := set[property]; ok {
-				return fmt.Sprintf("share: is missing, and %s at %s is about the names that it shares", property, at)
+				return fmt.Sprintf("share: is missing, and %s at %s is about the names that it shares", property, position(at))
 			}
 		}
 	}
@@ -422,7 +428,7 @@ func checkNested(blocks []Block) error {
 // conflict returns why two blocks cannot stand in one server block, or nil. The
 // caller appends the position of the other block.
 func (b *Block) conflict(other *Block) error {
-	if err := cmp.Or(b.StatusConflict(other), b.sharingConflict(other)); err != nil {
+	if err := b.StatusConflict(other); err != nil {
 		return err
 	}
 	id := b.Owner.ID()

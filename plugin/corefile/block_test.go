@@ -466,12 +466,16 @@ func TestParseErrors(t *testing.T) {
 			want:  "1: zones: ns.dns. is within dns., which holds the name server of the zone .",
 		},
 		{
-			input: "federation {\n" + required + "share *.shop.fed.example\nmin 3\n}\nfederation {\nowner b:1\ntls a b c\nshare web.shop.fed.example\n}",
-			want:  "7: min: is 1, and 3 for what web.shop.fed.example and *.shop.fed.example share, in the block at Testfile:1",
+			input: "federation {\n" + required + "share *.shop.fed.example\nmin 3\n}\nfederation {\nowner b:1\ntls a b c\nmin 2\nshare web.shop.fed.example\n}",
+			want:  "10: min: is 2 here and 3 at Testfile:5, in blocks that share web.shop.fed.example",
 		},
 		{
-			input: "federation {\n" + required + "share *.shop.fed.example\nhold 1m\n}\nfederation {\nowner b:1\ntls a b c\nshare *\n}",
-			want:  "7: hold: is 30s, and 1m0s for what * and *.shop.fed.example share, in the block at Testfile:1",
+			input: "federation {\n" + required + "share *.shop.fed.example\n}\nfederation {\nowner b:1\ntls a b c\nshare *\nhold 1m\n}",
+			want:  "10: hold: is 1m0s here and 30s by default at Testfile:4, in blocks that share *.shop.fed.example",
+		},
+		{
+			input: "federation {\n" + required + "min 2\nshare *\n}\nfederation {\nowner b:1\ntls a b c\nshare *\n}",
+			want:  "10: min: is 1 by default here and 2 at Testfile:4, in blocks that share *",
 		},
 		{
 			input: "federation {\n" + required + "persist x.db\n}\nfederation {\nowner b:1\ntls a b c\npersist ./x.db\n}",

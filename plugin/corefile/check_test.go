@@ -49,6 +49,18 @@ func TestCheck(t *testing.T) {
 				"9: status: localhost:2 is not localhost:1, and a process has one status, in the block at Corefile:2",
 			},
 		},
+		{
+			name: "shared names", corefile: "a.example b.example {\nfederation {\n" + required + "share *\n}\nfederation a.example {\nowner b:1\ntls a b c\nhold 1s\nmin 2\nshare web.a.example\n}\n" +
+				"federation b.example {\nowner c:1\ntls a b c\nshare web.b.example\nshare *.c.b.example\nmin 1\n}\n}\n",
+			mistakes: []string{
+				"10: hold: is 1s here and 30s by default at Corefile:5, in blocks that share web.a.example",
+				"11: min: is 2 here and 1 by default at Corefile:5, in blocks that share web.a.example",
+			},
+		},
+		{
+			name: "shared names of other zones", corefile: "a.example b.example {\nfederation a.example {\n" + required + "share *\n}\nfederation b.example {\nowner b:1\ntls a b c\nshare *\nmin 2\n}\n" +
+				"federation x.b.example {\nowner c:1\ntls a b c\nshare *.b.example\nmin 3\n}\n}\n",
+		},
 		{name: "an unclosed block", corefile: "fed.example {\nfederation {\n", mistakes: []string{"2: Unexpected EOF"}},
 		{name: "a brace too many", corefile: "fed.example {\nfederation {\n" + required + "}\n}\n}\n", mistakes: []string{`0: unexpected "}" between server blocks`}},
 		{name: "nested", corefile: "fed.example {\nfederation {\n" + required + "ttl {\n5\n}\n}\n}\n", mistakes: []string{"5: ttl: takes no block in braces"}},

@@ -68,6 +68,7 @@ func checkRanges(t *testing.T, b Block) {
 		"allow_addresses": anys(b.Owner.AllowAddresses),
 		"spiffe":          anys(b.Owner.Identity.SPIFFE.TrustDomains),
 		"import_names":    anys(b.Zone.Import.Names),
+		"share":           anys(b.Zone.Sharing.Names),
 	} {
 		for i, value := range values {
 			if slices.Contains(values[:i], value) {
@@ -76,6 +77,7 @@ func checkRanges(t *testing.T, b Block) {
 		}
 	}
 	files, spiffe := b.Owner.Identity.Files, b.Owner.Identity.SPIFFE.Socket != ""
+	sharing := &b.Zone.Sharing
 	for rule, ok := range map[string]bool{
 		"zones":           len(b.Zone.Origins) > 0,
 		"owner":           len(b.Owner.Addresses) > 0,
@@ -92,6 +94,10 @@ func checkRanges(t *testing.T, b Block) {
 		"max_services":    b.Owner.MaxServices >= 1,
 		"max_catalog":     1<<20 <= b.Owner.MaxCatalog && b.Owner.MaxCatalog <= 1<<40,
 		"max_message":     64<<10 <= b.Owner.MaxMessage && b.Owner.MaxMessage <= 1<<30,
+		"tier":            !slices.ContainsFunc(sharing.Tiers, func(t zone.Tier) bool { return t.N < 0 || t.N > 9 }),
+		"weight":          0 <= sharing.Weight && sharing.Weight <= 100,
+		"min":             sharing.Min >= 1,
+		"hold":            0 <= sharing.Hold && sharing.Hold <= 24*time.Hour,
 		"status":          b.Status == page.Config{} || b.Status.Validate() == nil,
 		"allow_addresses": !slices.ContainsFunc(b.Owner.AllowAddresses, func(p netip.Prefix) bool { return p != p.Masked() }),
 	} {
@@ -163,6 +169,24 @@ func appendBlock(tokens []caddyfile.Token, b Block) []caddyfile.Token {
 	}
 	for _, label := range b.Zone.Import.Labels {
 		line("import_labels", label)
+	}
+	if s := b.Zone.Sharing; len(s.Names) > 0 {
+		line(append([]any{"share"}, anys(s.Names)...)...)
+		for _, t := range s.Tiers {
+			if t.Label == "" {
+				line("tier", t.N)
+			} else {
+				line("tier", t.N, t.Label)
+			}
+		}
+		line("weight", s.Weight)
+		line("min", s.Min)
+		line("hold", s.Hold)
+		if s.Demote < 0 {
+			line("demote", "never")
+		} else {
+			line("demote", s.Demote)
+		}
 	}
 	if len(b.Fall.Zones) > 0 {
 		line(append([]any{"fallthrough"}, anys(b.Fall.Zones)...)...)

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/coredns/caddy/caddyfile"
+
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
@@ -29,15 +31,18 @@ func (b *Block) share(args []string) (err error) {
 		return err
 	}
 	for _, p := range s.Names[known:] {
-		name, _ := p.Zone()
-		if p.IsEvery() {
-			continue
-		}
-		if of, err := federation.ParseFQDN(name); err != nil || !slices.ContainsFunc(b.Zone.Origins, overlaps(of)) {
+		if !slices.ContainsFunc(b.Zone.Origins, hasNames(p)) {
 			return fmt.Errorf("%q is outside the zones of the block, so there is nothing to share", p)
 		}
 	}
 	return nil
+}
+
+// hasNames returns a function that reports whether a zone can have names that a pattern matches.
+func hasNames(p pattern.Name) func(zone federation.FQDN) bool {
+	name, _ := p.Zone()
+	of, err := federation.ParseFQDN(name)
+	return func(zone federation.FQDN) bool { return p.IsEvery() || err == nil && overlaps(of)(zone) }
 }
 
 // tier takes N [LABEL].
@@ -91,23 +96,47 @@ func parseDemote(s string) (time.Duration, error) {
 	return demote, nil
 }
 
-// sharingConflict returns why two blocks of one server block cannot share names, or nil.
-func (b *Block) sharingConflict(other *Block) error {
-	x, y := &b.Zone.Sharing, &other.Zone.Sharing
-	if x.Min == y.Min && x.Hold == y.Hold {
-		return nil
+// compareSharing keeps in which properties two blocks differ that must be the same in blocks
+// that share a name.
+func (r *reader) compareSharing(b, other *Block, at, others places) {
+	what, both := b.sharesWith(other)
+	if !both {
+		return
 	}
-	for _, p := range x.Names {
-		for _, q := range y.Names {
-			if !p.Covers(q) && !q.Covers(p) {
-				continue
-			}
-			property, mine, others := "min", strconv.Itoa(x.Min), strconv.Itoa(y.Min)
-			if x.Min == y.Min {
-				property, mine, others = "hold", x.Hold.String(), y.Hold.String()
-			}
-			return fmt.Errorf("%s: is %s, and %s for what %s and %s share,", property, mine, others, p, q)
+	x, y := &b.Zone.Sharing, &other.Zone.Sharing
+	for _, must := range []struct{ property, mine, its string }{
+		{"min", strconv.Itoa(x.Min), strconv.Itoa(y.Min)},
+		{"hold", x.Hold.String(), y.Hold.String()},
+	} {
+		if must.mine != must.its {
+			line, mine := at.said(must.property, must.mine)
+			there, its := others.said(must.property, must.its)
+			r.wrongf(line, "%s: is %s here and %s at %s, in blocks that share %s", must.property, mine, its, position(there), what)
 		}
 	}
-	return nil
+}
+
+// said returns the line that says the value of a property, and the words for it. A default stands
+// where the block has share.
+func (p places) said(property, value string) (line caddyfile.Dispenser, words string) {
+	if line, ok := p[property]; ok {
+		return line, value
+	}
+	return p["share"], value + " by default"
+}
+
+// sharesWith returns the first pattern of names that two blocks share, in a zone of both.
+func (b *Block) sharesWith(other *Block) (what pattern.Name, both bool) {
+	zones := slices.DeleteFunc(slices.Clone(b.Zone.Origins), func(o federation.FQDN) bool { return !slices.Contains(other.Zone.Origins, o) })
+	for _, p := range b.Zone.Sharing.Names {
+		for _, q := range other.Zone.Sharing.Names {
+			if what = p; p.Covers(q) {
+				what = q // the names of both patterns are those of the narrower one
+			}
+			if (p.Covers(q) || q.Covers(p)) && slices.ContainsFunc(zones, hasNames(what)) {
+				return what, true
+			}
+		}
+	}
+	return pattern.Name{}, false
 }
