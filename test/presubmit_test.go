@@ -76,7 +76,7 @@ var wings = map[string]wing{
 		[]string{
 			"federation", "federation/consumer", "federation/dns", "federation/mtls", "federation/owner", "federation/policy", "federation/provider",
 			"federation/source", "federation/status", "federation/wire", "internal", "plugin/corefile", "proto",
-		}, 9760,
+		}, 9810,
 	},
 	"deploy": {nil, 712}, // a module of its own
 }

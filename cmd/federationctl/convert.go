@@ -4,6 +4,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/watch/tty"
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
 )
 
@@ -19,11 +21,14 @@ func convertCommand() *cobra.Command {
   federationctl convert catalog.yaml -o yaml >edited.yaml`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, files []string) error {
-			catalog, err := inspect.ReadCatalog(files[0], limit)
-			if err != nil {
-				return failure(err)
-			}
-			return failure(catalog.Dump(command.OutOrStdout(), format))
+			return showing(command, func(p *tty.Progress) error {
+				p.Sayf("converting %s", federation.Printable(files[0]))
+				catalog, err := inspect.ReadCatalog(files[0], limit)
+				if err != nil {
+					return failure(err)
+				}
+				return failure(catalog.Dump(command.OutOrStdout(), format))
+			})
 		},
 		ValidArgsFunction: cobra.FixedCompletions(catalogExtensions, cobra.ShellCompDirectiveFilterFileExt),
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/watch/tty"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
@@ -52,7 +53,10 @@ func (o *statusOptions) asking(
 		if err != nil {
 			return err
 		}
-		return ask(endpoint, args, command.OutOrStdout())
+		return showing(command, func(p *tty.Progress) error {
+			p.Sayf("asking %s", endpoint)
+			return ask(endpoint, args, command.OutOrStdout())
+		})
 	}
 	return command
 }
@@ -85,6 +89,15 @@ func (o *statusOptions) endpoint(flags *pflag.FlagSet, at string) (*inspect.Endp
 		files = mtls.Files{}
 	}
 	return inspect.NewEndpoint(at, files, o.timeout) //nolint:wrapcheck // it names the flag
+}
+
+// showing runs a command, and shows what it does on the terminal where its errors go, if that is
+// one.
+func showing(command *cobra.Command, work func(*tty.Progress) error) error {
+	p := tty.NewProgress(command.ErrOrStderr())
+	command.SetOut(p.Beside(command.OutOrStdout()))
+	command.SetErr(p.Beside(command.ErrOrStderr()))
+	return p.During(func() error { return work(p) })
 }
 
 func whyCommand(ctx context.Context) *cobra.Command {
@@ -296,7 +309,9 @@ known.`,
 		},
 		ValidArgsFunction: cobra.FixedCompletions(catalogExtensions, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: func(command *cobra.Command, args []string) error {
-			return o.run(ctx, command.Flags(), command.OutOrStdout(), command.ErrOrStderr(), args)
+			return showing(command, func(p *tty.Progress) error {
+				return o.run(ctx, command.Flags(), command.OutOrStdout(), command.ErrOrStderr(), p, args)
+			})
 		},
 	}
 	o.add(command)
@@ -308,7 +323,7 @@ known.`,
 	return command
 }
 
-func (o *diffOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, stderr io.Writer, args []string) error {
+func (o *diffOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, stderr io.Writer, p *tty.Progress, args []string) error {
 	if len(o.of) > len(args) {
 		return fmt.Errorf("--of is there %d times, for %s", len(o.of), status.Count(len(args), "catalog"))
 	}
@@ -321,6 +336,7 @@ func (o *diffOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, std
 	}
 	var catalogs []*inspect.Catalog
 	for i, name := range args {
+		p.Sayf("reading %s", federation.Printable(name))
 		catalog, err := o.open(ctx, flags, name, i)
 		if err != nil {
 			return err
@@ -334,7 +350,9 @@ func (o *diffOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, std
 		}
 		return isYes(!differ)
 	}
-	compared, err := server.Compare(ctx, stdout, catalogs[0])
+	compared, err := server.Compare(ctx, stdout, catalogs[0], func(done, names int) {
+		p.Sayf("compared %s of %s", status.Number(done), status.Count(names, "name"))
+	})
 	if err != nil {
 		return trouble(err)
 	}

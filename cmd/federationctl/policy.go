@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config/ownerfiles"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/policy"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/watch/tty"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
@@ -106,17 +108,20 @@ func (o *policyOptions) answering(
 	ctx context.Context, command *cobra.Command, configs int, answer func(owners []*ownerfiles.Owner, args []string, show func(found) error) (bool, error),
 ) *cobra.Command {
 	command.RunE = func(command *cobra.Command, args []string) error {
-		stderr := command.ErrOrStderr()
-		owners, err := o.open(ctx, stderr, args[:configs]...)
-		if err != nil {
-			return err
-		}
-		yes, err := answer(owners, args, func(what found) error { return o.print(command.OutOrStdout(), what) })
-		notes(stderr, owners...)
-		if err != nil {
-			return explained(stderr, err)
-		}
-		return isYes(yes)
+		return showing(command, func(p *tty.Progress) error {
+			p.Sayf("reading %s", federation.Printable(strings.Join(args[:configs], " and ")))
+			stderr := command.ErrOrStderr()
+			owners, err := o.open(ctx, stderr, args[:configs]...)
+			if err != nil {
+				return err
+			}
+			yes, err := answer(owners, args, func(what found) error { return o.print(command.OutOrStdout(), what) })
+			notes(stderr, owners...)
+			if err != nil {
+				return explained(stderr, err)
+			}
+			return isYes(yes)
+		})
 	}
 	return command
 }

@@ -55,7 +55,12 @@ The owner tells this only to those whom its rules name as observers.`,
 		Args:    none("name the owner with --server"),
 		PreRunE: func(command *cobra.Command, _ []string) error { return checkOrigin(command.Flags(), "server") },
 		RunE: func(command *cobra.Command, _ []string) error {
-			return o.run(ctx, command.OutOrStdout(), command.ErrOrStderr())
+			return showing(command, func(p *tty.Progress) error {
+				if !o.watch {
+					p.Sayf("asking %s", federation.Printable(o.server))
+				}
+				return o.run(ctx, command.OutOrStdout(), command.ErrOrStderr())
+			})
 		},
 	}
 	flags := command.Flags()

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -183,6 +185,49 @@ func TestProgressWhileConnecting(t *testing.T) {
 		if stdout.Len() > 0 {
 			t.Errorf("TERM=%s: standard output %q", name, &stdout)
 		}
+	}
+}
+
+// TestProgressOfCommands has commands that take long: they read what does not come, or ask who
+// does not answer. What they do is on the terminal of their errors until they end, and not
+// in the text that they write.
+func TestProgressOfCommands(t *testing.T) {
+	t.Setenv("TERM", "xterm")
+	asked := make(chan struct{}) // is closed when the process may answer
+	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-asked:
+		case <-r.Context().Done():
+		}
+	}))
+	defer slow.Close()
+	defer close(asked)
+	reader, writer, err := os.Pipe()
+	must.Do(t, err)
+	defer writer.Close()
+	defer reader.Close()
+	old := os.Stdin
+	os.Stdin = reader
+	defer func() { os.Stdin = old }()
+	catalog := write(t, filepath.Join(t.TempDir(), "catalog.yaml"), catalogText)
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"lint", "-"}, "checking 1 file, 0 s"},
+		{[]string{"dump", "--at", slow.URL}, "asking " + slow.URL + ", 0 s"},
+		{[]string{"diff", catalog, slow.URL}, "reading " + slow.URL + ", 0 s"},
+		{[]string{"diff", catalog, "--dns", emptyDNS(t), "--rate", "1"}, "compared 0 of "},
+		{[]string{"wait", "gone.example", "--dns", emptyDNS(t)}, "gone.example: "},
+	} {
+		v := newTerminal(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { run(ctx, tt.args, v.slave, v.slave) })
+		v.shows(t, tt.want)
+		cancel()
+		running.Wait()
+		v.await(t, "no progress", func(shown string) bool { return !strings.Contains(shown, tt.want) })
 	}
 }
 

@@ -44,7 +44,7 @@ is called in a wrong way.`,
 			return err //nolint:wrapcheck // it says what is wrong with which argument
 		},
 		RunE: func(command *cobra.Command, _ []string) error {
-			return o.run(ctx, command.OutOrStdout(), command.ErrOrStderr())
+			return showing(command, func(p *tty.Progress) error { return o.run(ctx, command.OutOrStdout(), p) })
 		},
 	}
 	flags := command.Flags()
@@ -54,7 +54,7 @@ is called in a wrong way.`,
 	return command
 }
 
-func (o *waitOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
+func (o *waitOptions) run(ctx context.Context, stdout io.Writer, p *tty.Progress) error {
 	name := strings.TrimSuffix(o.name, ".")
 	server, err := inspect.NewDNS(o.server, min(o.timeout, 2*time.Second), 10)
 	if err != nil {
@@ -64,15 +64,11 @@ func (o *waitOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, late)
 	defer cancel()
 	last := "no answer yet"
+	p.Sayf("%s: %s", name, last)
 	records, err := server.Wait(ctx, o.name, o.qtype, o.until == "gone", func(said string) {
 		last = said
-		if tty.CanUpdate(stderr) {
-			fmt.Fprint(stderr, tty.Over(name+": "+said, tty.Width(stderr)))
-		}
+		p.Sayf("%s: %s", name, said)
 	})
-	if tty.CanUpdate(stderr) {
-		fmt.Fprint(stderr, tty.Over("", 0))
-	}
 	if errors.Is(err, late) {
 		return failure(fmt.Errorf("%s: waited %v for %s, and %s says: %s", name, o.timeout, o.until, o.server, last))
 	}

@@ -73,8 +73,8 @@ var types = []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypeTXT}
 // catalog, and writes what differs, in the order of the names: - is a record that DNS
 // should have, + one that it should not, and ! an answer that is an error. The TTL does not
 // count, and neither do addresses behind endpoints that are host names. It fails when the
-// server does not answer.
-func (d *DNS) Compare(ctx context.Context, w io.Writer, catalog *Catalog) (Compared, error) {
+// server does not answer. said is called with how many names are done, of how many.
+func (d *DNS) Compare(ctx context.Context, w io.Writer, catalog *Catalog, said func(done, names int)) (Compared, error) {
 	root, err := federation.ParseOrigin(".")
 	if err != nil {
 		return Compared{}, fmt.Errorf("the root: %w", err)
@@ -98,7 +98,10 @@ func (d *DNS) Compare(ctx context.Context, w io.Writer, catalog *Catalog) (Compa
 
 	ticker := time.NewTicker(d.every)
 	defer ticker.Stop()
+	done := 0
 	for batch := range slices.Chunk(names, namesAtOnce) {
+		said(done, len(names))
+		done += len(batch)
 		expected := make([]question, 0, len(batch)*len(types))
 		for _, name := range batch {
 			for _, qtype := range types {

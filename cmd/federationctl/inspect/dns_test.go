@@ -95,7 +95,7 @@ func compare(t *testing.T, address string, timeout time.Duration, c *inspect.Cat
 	t.Helper()
 	server := must.Get(inspect.NewDNS(address, timeout, 100_000))(t)
 	var text strings.Builder
-	compared, err := server.Compare(t.Context(), &text, c)
+	compared, err := server.Compare(t.Context(), &text, c, func(int, int) {})
 	return text.String(), compared, err
 }
 

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -22,6 +21,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -59,14 +59,15 @@ type Watch struct {
 	// Read-only once Run has begun.
 	config   Config
 	view     *lines
-	progress *progress               // nil: nobody would see it
+	progress *tty.Progress
 	finish   context.CancelCauseFunc // ends the watch
 	empty    *time.Timer             // ends it when nothing comes
 
 	importer importer
 
 	// Owned by publish.
-	opened bool // the only stream of once is open
+	opened   bool // the only stream of once is open
+	complete bool // the catalog was, once
 
 	// Atomic.
 	refusals atomic.Int64
@@ -76,12 +77,11 @@ type Watch struct {
 func New(c Config) *Watch {
 	w := &Watch{config: c, importer: importer{filter: c.Imports}}
 	stdout, stderr := c.Stdout, c.Stderr
-	if tty.CanUpdate(stderr) {
-		w.progress = newProgress(c.Address, stderr.(*os.File))
-		stderr = beside{w.progress, stderr}
-		if tty.Is(stdout) {
-			stdout = beside{w.progress, stdout}
-		}
+	w.progress = tty.NewProgress(stderr)
+	w.progress.Sayf("connecting to %s", printable.Text(c.Address))
+	stderr = w.progress.Beside(stderr)
+	if tty.Is(stdout) {
+		stdout = w.progress.Beside(stdout)
 	}
 	w.view = newLines(c.Address, stdout, stderr)
 	if !printable.IsTable(c.Output) {
@@ -99,14 +99,15 @@ func (w *Watch) Messages() io.Writer { return w.view.stderr }
 // that is no failure.
 func (w *Watch) Run(ctx context.Context, identity stream.Identity) error {
 	c := &w.config
-	helpers := []helper{func(ctx context.Context) error { return tty.AwaitUnread(ctx, c.Stdout) }}
-	if w.progress != nil {
-		helpers = append(helpers, w.progress.run)
+	awaitUnread := func(ctx context.Context) error { return tty.AwaitUnread(ctx, c.Stdout) }
+	showProgress := func(ctx context.Context) error {
+		w.progress.Run(ctx.Done())
+		return nil
 	}
 	return w.run(ctx, consumer.Config{
 		Subscription: consumer.Subscription{Addresses: []string{c.Address}, Identity: identity, Version: c.Version},
 		Rules:        catalog.Rules{Settle: SettleTime, Retention: catalog.Forever, Admit: w.importer.admit(c.Policy)},
-	}, helpers...)
+	}, awaitUnread, showProgress)
 }
 
 // errComplete is the end of a watch that is no failure, as tty.ErrUnread is.
@@ -173,8 +174,12 @@ func (w *Watch) publish(c consumer.Changes) {
 		w.opened = true
 		w.empty.Reset(EmptyTime)
 	}
-	if w.progress != nil {
-		w.progress.count(s)
+	switch {
+	case s.State == catalog.Synced:
+		w.complete = true
+		w.progress.Sayf("")
+	case s.Services > 0 && !w.complete:
+		w.progress.Sayf("%s from %s", status.Count(s.Services, "service"), printable.Text(w.config.Address))
 	}
 	w.skip()
 	if err := w.view.show(c); err != nil {

@@ -17,19 +17,26 @@ import (
 
 // Is reports whether w is a terminal.
 func Is(w io.Writer) bool {
-	file, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd()))
+	f, ok := file(w)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// file returns the file that w is, perhaps beside a progress.
+func file(w io.Writer) (*os.File, bool) {
+	if b, ok := w.(beside); ok {
+		w = b.out
+	}
+	f, ok := w.(*os.File)
+	return f, ok
 }
 
 // Width returns how many columns w has; 0 if it is no terminal.
 func Width(w io.Writer) int {
-	if !Is(w) {
+	f, ok := file(w)
+	if !ok {
 		return 0
 	}
-	width, _, err := term.GetSize(int(w.(*os.File).Fd()))
-	if err != nil {
-		return 0
-	}
+	width, _, _ := term.GetSize(int(f.Fd())) // 0 with an error
 	return width
 }
 
@@ -46,20 +53,10 @@ func CanUpdate(w io.Writer) bool {
 // ErrUnread is why a command ends that has done nothing wrong.
 var ErrUnread = errors.New("nobody reads the output")
 
-// Over returns what writes a text over the line on which the cursor of a terminal is, or, without
-// one, removes the line. Width is that of the terminal, 0 if it is not known: a line that wraps
-// cannot be written over.
-func Over(text string, width int) string {
-	if width > 0 && len(text) >= width {
-		text = text[:width-1]
-	}
-	return "\r" + text + "\x1b[K" // erase from the cursor on (ECMA-48 section 8.3.41)
-}
-
 // AwaitUnread returns ErrUnread when stdout is a pipe that nobody reads any more,
 // and nil when ctx ends or stdout is something else.
 func AwaitUnread(ctx context.Context, stdout io.Writer) error {
-	pipe, ok := stdout.(*os.File)
+	pipe, ok := file(stdout)
 	if !ok {
 		return nil
 	}
