@@ -148,7 +148,8 @@ func (c Cause) String() string {
 // The retention clock is the owner's. It starts when a synced stream is lost. It goes
 // on through failed attempts and through streams that are lost before they are synced.
 // It stops when a stream is synced. Silence never starts it: services of an idle
-// stream stay live without limit.
+// stream stay live without limit. Where the retention ends while a stream is open, what that
+// stream has announced stays, and has a retention of its own from the loss of the stream.
 type Catalog struct {
 	knowledge
 
@@ -323,14 +324,18 @@ func (c *Catalog) Paused(now time.Time) {
 	}
 }
 
-// Lost records that the open stream has ended, and makes all services stale. It does
-// nothing when no stream is open: a failed attempt changes nothing.
+// Lost records that the open stream has ended, and makes all services stale. Those whose
+// retention was over before that are gone, as after an Advance in time. It does nothing when
+// no stream is open: a failed attempt changes nothing.
 func (c *Catalog) Lost(now time.Time) {
 	c.suspended = stream{}
 	if !c.stream.open {
 		return
 	}
 	c.endRefetch()
+	for at, ok := c.retention.due(c.rules.Retention); ok && !at.After(now); at, ok = c.retention.due(c.rules.Retention) {
+		c.expire()
+	}
 	c.retention = retention{c.clocks(now), c.retention.over && c.count.services == 0}
 	c.stream = stream{}
 	c.count.lost()

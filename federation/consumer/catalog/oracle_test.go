@@ -90,6 +90,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 	causes := map[string][]catalog.Cause{ // for which services are gone with an operation
 		"up": {catalog.CauseExcluded}, "bulk": {catalog.CauseExcluded},
 		"delete": {catalog.CauseWithdrawn}, "delete by ID": {catalog.CauseWithdrawn},
+		"lost": {catalog.CauseExpired}, "open": {catalog.CauseExpired}, "resume": {catalog.CauseExpired}, "unavailable": {catalog.CauseExpired},
 		"end": {catalog.CauseAbsent}, "advance": {catalog.CauseAbsent, catalog.CauseExpired},
 		"config": {catalog.CauseExcluded, catalog.CauseAbsent, catalog.CauseExpired},
 	}
@@ -112,6 +113,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 				return fmt.Sprint("unavailable: ", err)
 			}
 			m.suspend(now)
+			removable = stale
 		case "available":
 			if err := c.Apply(federation.Event{Operation: federation.Available}, now); (err == nil) != (m.open || m.suspended != nil && !m.suspended[2]) {
 				return fmt.Sprint("available: ", err)
@@ -180,6 +182,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 		case "open":
 			c.Opened(now)
 			m.opened(now)
+			removable = stale
 		case "resume":
 			whole := randomSelection(r)
 			held, edits := c.Resumable(), c.Edits()
@@ -187,6 +190,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 			c.Marked()
 			m.opened(now)
 			m.mark()
+			removable = stale
 			if c.Edits() != edits {
 				break // the caller gives the stream up
 			}
@@ -224,6 +228,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 		case "lost":
 			c.Lost(now)
 			m.lost(now)
+			removable = stale
 		case "advance":
 			if at, ok := c.Deadline(); ok {
 				if next, ok := m.next(); ok && next.Before(at) {
@@ -784,6 +789,7 @@ func (m *model) lost(now time.Time) {
 	}
 	m.endRefetch()
 	m.renewing = 0
+	m.expire(now)
 	if m.synced || m.published() > 0 && !m.clock {
 		m.clock, m.expired, m.ownerLost = true, false, now
 	}
@@ -877,18 +883,24 @@ func (m *model) advance(now time.Time) {
 		} else if end, ok := m.refetchEnds(); ok && end.Equal(at) {
 			m.endRefetch()
 		} else {
-			maps.DeleteFunc(m.services, func(_ string, e *entry) bool {
-				over := !e.lost.IsZero() && !m.due(e.lost).After(at)
-				if over && m.suspended != nil && e.generation == m.generation {
-					m.suspended[2] = true
-				}
-				return over
-			})
-			if m.clock && !m.due(m.ownerLost).After(at) {
-				m.clock, m.expired = false, !m.synced
-			}
+			m.expire(at)
 		}
 		m.tidy()
+	}
+}
+
+// expire removes the services whose retention is over.
+func (m *model) expire(now time.Time) {
+	over := func(lost time.Time) bool { return m.config.Retention > 0 && !m.due(lost).After(now) }
+	maps.DeleteFunc(m.services, func(_ string, e *entry) bool {
+		gone := !e.lost.IsZero() && over(e.lost)
+		if gone && m.suspended != nil && e.generation == m.generation {
+			m.suspended[2] = true
+		}
+		return gone
+	})
+	if m.clock && over(m.ownerLost) {
+		m.clock, m.expired = false, !m.synced
 	}
 }
 
