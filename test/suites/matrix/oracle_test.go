@@ -94,9 +94,8 @@ type oracle struct {
 
 	started        time.Time // of the process
 	knows, mayKnow bool      // a catalog has been complete, or was restored: certainly, or perhaps
-	clock          time.Time // when the retention began to run; zero while it does not
-	expired        bool      // the retention has ended
-	ended          bool      // it has ended once in this process: names may be denied since then
+	clock          moments   // when the retention began to run; none while it does not
+	ended          bool      // the retention has ended once in this process: names may be denied since then
 	guarded        bool      // the last complete catalog lacked services that the guard kept
 
 	refusedBy map[string]bool // replicas that refused the consumer and must not be tried again
@@ -112,7 +111,7 @@ type oracle struct {
 type record struct {
 	id, name, fqdn, address string
 	stream                  *speech   // on which it was announced last
-	lost                    time.Time // when that stream was lost; zero while it is open
+	lost                    moments   // when its retention began; none while that stream is open
 	held                    bool      // a complete catalog lacked it, and it was kept
 	vague                   bool      // a bad version was refused since then: it is kept, live or stale
 	refused                 *speech   // the stream on which that was
@@ -123,6 +122,21 @@ type record struct {
 
 func isVague(r *record) bool { return r.vague }
 
+// moments are when a retention began. There is more than one if a stream was lost that was not
+// complete when another retention was about to end: it began another one only if that one was
+// over.
+type moments []time.Time
+
+// mayBeOver reports whether the retention that began at one of the moments may be over.
+func (o *oracle) mayBeOver(began moments, now time.Time) bool {
+	return slices.ContainsFunc(began, func(at time.Time) bool { return o.retention > 0 && !now.Before(at.Add(o.retention-slack)) })
+}
+
+// mustBeOver reports whether the retention began, and is over whenever that was.
+func (o *oracle) mustBeOver(began moments, now time.Time) bool {
+	return o.retention > 0 && len(began) > 0 && now.After(slices.MaxFunc(began, time.Time.Compare).Add(o.retention+slack))
+}
+
 // speech is one stream.
 type speech struct {
 	replica    string
@@ -132,6 +146,7 @@ type speech struct {
 	content    bool      // a good service, or a deletion, was said
 	said       bool      // anything was said
 	synced     bool      // its catalog is complete
+	left       bool      // the consumer ends it, and hears no more
 	changed    time.Time // when a service was last said that is new to the stream, or refused
 	heard      time.Time // when anything was last said
 }
@@ -352,9 +367,7 @@ func (o *oracle) answered(replica string, f faultowner.Fact, now time.Time) {
 // is of it stays, unless its retention is over, and with it the record.
 func (o *oracle) keep(r *record, now time.Time) {
 	r.vague, r.refused = true, o.open
-	if o.retention > 0 && !r.lost.IsZero() && !now.Before(r.lost.Add(o.retention-slack)) {
-		r.perhaps = true
-	}
+	r.perhaps = r.perhaps || o.mayBeOver(r.lost, now)
 }
 
 // complete takes in that the catalog of the open stream is complete: because the
@@ -387,14 +400,14 @@ func (o *oracle) complete(marked bool) {
 		return (!hold || r.perhaps) && !offered(r)
 	})
 	o.knows, o.mayKnow = true, true
-	o.clock, o.expired = time.Time{}, false
+	o.clock = nil
 }
 
 // window returns from when the catalog of the open stream may be complete after
 // silence, and when it must be. It is not ok where silence does not complete it.
 func (o *oracle) window() (from, to time.Time, ok bool) {
 	s := o.open
-	if s == nil || s.synced || s.marked || !s.content {
+	if s == nil || s.synced || s.marked || s.left || !s.content {
 		return from, to, false
 	}
 	return s.changed.Add(o.settle), s.heard.Add(o.settle), true
@@ -408,14 +421,9 @@ func (o *oracle) advance(now time.Time) {
 	if o.open != nil && o.open.said {
 		o.lastSaid = now
 	}
-	if o.retention == 0 {
-		return
-	}
-	if !o.clock.IsZero() && now.After(o.clock.Add(o.retention)) {
-		o.expired, o.ended = true, true
-	}
+	o.ended = o.ended || o.mayBeOver(o.clock, now)
 	o.records = slices.DeleteFunc(o.records, func(r *record) bool {
-		return r.stream != o.open && !r.lost.IsZero() && now.After(r.lost.Add(o.retention+2*slack)) && !(r.vague && o.open != nil)
+		return r.stream != o.open && o.mustBeOver(r.lost, now.Add(-slack)) && !(r.vague && o.open != nil)
 	})
 }
 
@@ -430,24 +438,39 @@ func (o *oracle) lose(now time.Time) {
 		r.next = nil
 	}
 	some := slices.ContainsFunc(o.records, func(r *record) bool { return r.stream == stream })
-	// A retention that ended less than slack ago may still run: then this stream did not
-	// begin another one, and what it announced goes with the rest.
-	if o.expired && !stream.synced && now.Before(o.clock.Add(o.retention+slack)) {
-		o.knows = false
-		for _, r := range o.records {
-			r.perhaps = true
+	switch may, must := o.mayBeOver(o.clock, now), o.mustBeOver(o.clock, now); {
+	case stream.synced, some && (len(o.clock) == 0 || must):
+		o.clock = moments{now}
+	case may && !must:
+		// If the retention is not over, what this stream announced goes with the rest.
+		o.doubt()
+		if some {
+			o.clock = append(slices.Clip(o.clock), now)
 		}
-	}
-	if stream.synced || some && (o.clock.IsZero() || o.expired) {
-		o.clock, o.expired = now, false
 	}
 	for _, r := range o.records {
 		switch {
 		case r.vague:
-			r.lost = now // at the latest
-		case r.stream == stream && r.lost.IsZero():
+			r.lost = moments{now} // at the latest
+		case r.stream == stream && len(r.lost) == 0:
 			r.lost = o.clock
 		}
+	}
+}
+
+// doubt takes in that the retention of all that is known may be over.
+func (o *oracle) doubt() {
+	o.knows = false
+	for _, r := range o.records {
+		r.perhaps = true
+	}
+}
+
+// leave takes in that the process begins to shut down: nobody listens any more, so silence
+// proves nothing. The stream is lost when it has ended.
+func (o *oracle) leave() {
+	if o.open != nil {
+		o.open.left = true
 	}
 }
 
@@ -459,15 +482,11 @@ func (o *oracle) restart(now time.Time, kept bool) {
 		o.lose(now)
 	}
 	o.notef("the process ends")
-	over := o.expired || o.retention > 0 && !o.clock.IsZero() && !now.Before(o.clock.Add(o.retention))
 	switch {
 	case !o.mayKnow || !kept:
 		o.records, o.knows, o.mayKnow = nil, false, false
-	case over || !o.knows || slices.ContainsFunc(o.records, isVague):
-		for _, r := range o.records {
-			r.perhaps = true
-		}
-		o.knows = false
+	case !o.knows || slices.ContainsFunc(o.records, isVague):
+		o.doubt()
 	}
 	for _, r := range o.records {
 		r.perhaps = r.perhaps || r.held || r.vague
@@ -480,20 +499,14 @@ func (o *oracle) start(now time.Time) {
 	o.notef("a process starts")
 	o.started, o.lastSaid, o.ended = now, now, false
 	// The retention of the file may have ended meanwhile.
-	if o.retention > 0 && !o.clock.IsZero() && !now.Before(o.clock.Add(o.retention-slack)) {
-		o.expired = true
-	}
-	if o.expired {
-		o.knows = false
-		for _, r := range o.records {
-			r.perhaps = true
-		}
-		if now.After(o.clock.Add(o.retention+slack)) && !slices.ContainsFunc(o.records, isVague) {
-			o.records, o.mayKnow = nil, false
+	if o.mayBeOver(o.clock, now) {
+		o.doubt()
+		if o.mustBeOver(o.clock, now) && !slices.ContainsFunc(o.records, isVague) {
+			o.mayKnow = false
 		}
 	}
 	if !o.mayKnow {
-		o.records, o.clock, o.expired = nil, time.Time{}, false
+		o.records, o.clock = nil, nil
 	}
 }
 
@@ -568,10 +581,7 @@ func (o *oracle) versions(r *record, now time.Time) (versions []*record, sure bo
 	if from, _, ok := o.window(); ok && r.stream != o.open && !now.Before(from.Add(-slack)) {
 		sure = false // it may be swept
 	}
-	if o.retention > 0 && !r.lost.IsZero() && !now.Before(r.lost.Add(o.retention-slack)) {
-		sure = false // its retention may have ended
-	}
-	return versions, sure
+	return versions, sure && !o.mayBeOver(r.lost, now)
 }
 
 // options returns the allowed answers with the version v of the record r.
@@ -581,31 +591,32 @@ func (o *oracle) options(r, v *record, now time.Time) (all []option) {
 		live.to = min(o.ttl, uint32(o.retention/time.Second))
 		live.from = live.to
 	}
-	stale := option{kind: zone.Success, address: v.address, stale: true, from: min(30, o.ttl), to: min(30, o.ttl)}
-	if o.retention > 0 {
-		lost := r.lost
-		if lost.IsZero() {
-			lost = o.clock
-		}
-		if lost.IsZero() {
-			lost = now
-		}
-		left := max(int(lost.Add(o.retention).Sub(now)/time.Second), 0)
-		stale.to = min(stale.to, uint32(left)+1)
-		stale.from = min(stale.from, uint32(max(left-1, 1)))
-		if o.guarded {
-			stale.from = 1 // the service that expires first bounds the TTL of all
-		}
-	}
-	if r.vague {
-		stale.from, stale.to = 1, min(30, o.ttl)
-	}
-	mayLive := r.stream == o.open && o.open != nil || v.stream == o.open && o.open != nil || r.vague && o.open != nil
-	mayStale := r.stream != o.open || r.vague || o.open == nil
-	if mayLive {
+	if r.stream == o.open && o.open != nil || v.stream == o.open && o.open != nil || r.vague && o.open != nil {
 		all = append(all, live)
 	}
-	if mayStale {
+	if r.stream == o.open && !r.vague && o.open != nil {
+		return all
+	}
+	began := r.lost
+	if len(began) == 0 {
+		began = o.clock
+	}
+	if len(began) == 0 {
+		began = moments{now}
+	}
+	for _, at := range began {
+		stale := option{kind: zone.Success, address: v.address, stale: true, from: min(30, o.ttl), to: min(30, o.ttl)}
+		if o.retention > 0 {
+			left := max(int(at.Add(o.retention).Sub(now)/time.Second), 0)
+			stale.to = min(stale.to, uint32(left)+1)
+			stale.from = min(stale.from, uint32(max(left-1, 1)))
+			if o.guarded {
+				stale.from = 1 // the service that expires first bounds the TTL of all
+			}
+		}
+		if r.vague {
+			stale.from, stale.to = 1, min(30, o.ttl)
+		}
 		all = append(all, stale)
 	}
 	return all

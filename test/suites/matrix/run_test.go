@@ -309,6 +309,9 @@ func (r *run) start() {
 // end shuts the process down.
 func (r *run) end() {
 	r.tick()
+	r.mu.Lock()
+	r.oracle.leave()
+	r.mu.Unlock()
 	for _, b := range r.blocks {
 		r.agent.Detach(b)
 	}
