@@ -83,7 +83,8 @@ const grace = 30 * time.Second
 type Agent struct {
 	// Read-only after New.
 	config  Config
-	ops     chan op // to the writer
+	ops     chan op         // to the writer
+	differ  chan difference // from the writer; has room, so that it waits for no log
 	readyAt time.Time
 
 	// Atomic.
@@ -119,7 +120,7 @@ func New(config Config) *Agent {
 		config.Store = consumer.Files()
 	}
 	a := &Agent{
-		config: config, owners: make(map[string]*owner), ops: make(chan op), readyAt: time.Now().Add(grace),
+		config: config, owners: make(map[string]*owner), ops: make(chan op), differ: make(chan difference, maxDiffer), readyAt: time.Now().Add(grace),
 	}
 	a.show()
 	return a
@@ -368,11 +369,12 @@ func (a *Agent) do(f func()) {
 	<-done
 }
 
-// start starts the writer.
+// start starts the writer, and what logs for it.
 func (a *Agent) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { a.write(ctx) })
+	wg.Go(func() { a.warn(ctx) })
 	a.stop = func() {
 		cancel()
 		wg.Wait()
@@ -469,11 +471,41 @@ func (a *Agent) release() {
 	a.waiting = a.waiting[:0]
 }
 
-// announce shows in the status what the zones have found.
+// announce shows in the status what the zones have found, and has it logged.
 func (a *Agent) announce() {
 	for _, b := range a.attached {
 		for _, o := range b.owners {
 			o.showConflicts()
+		}
+		for _, d := range b.builder.Differences() {
+			select {
+			case a.differ <- difference{d, b}:
+			default:
+			}
+		}
+	}
+}
+
+// difference is one that a block has found.
+type difference struct {
+	zone.Difference
+
+	block *Block
+}
+
+// maxDiffer is how many differences can wait to be logged: more than are in a minute. What is beyond
+// is only counted.
+const maxDiffer = 8 * loglimit.PerMinute
+
+// warn logs what owners say differently of names that they share, until ctx ends.
+func (a *Agent) warn(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case d := <-a.differ:
+			a.config.Logger.With("owner", d.block.owners[d.Owner].id).Warn("owner differs from the first that has a shared name; both are answered",
+				"first", d.block.owners[d.First].id, "fqdn", d.FQDN, "service", federation.Printable(d.Service), "differs", d.What)
 		}
 	}
 }

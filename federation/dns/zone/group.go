@@ -70,6 +70,7 @@ type groups struct {
 	demoted  time.Time                      // when an owner is demoted, or no more; zero: nothing is to be expected
 	shown    *trie.Writer[common]
 	counts   []map[Standing]int // by owner: endpoints that are where, none of them 0
+	differ   []Difference       // that have come up since Builder.Differences
 }
 
 // Standing is where an endpoint of a shared name stands, as one of its owners says it.
@@ -206,9 +207,9 @@ func (b *Builder) joinName(fqdn string, back map[uint32]bool, now time.Time) {
 	old, held := g.joined, make(map[string]fewer)
 	alive, due := b.alive(g.offers, now)
 	if !g.union.is(alive) {
-		b.countConflicts(g.union, -1)
+		before := g.union
 		g.union = b.unite(fqdn, alive)
-		b.countConflicts(g.union, +1)
+		b.compare(before, g.union)
 	}
 	if g.joined = nil; g.union == nil {
 		g.levels = nil
@@ -320,7 +321,7 @@ type union struct {
 	of     []*precedence.Offer
 	whole  *precedence.Offer
 	said   [][]saying // by endpoint of whole
-	differ []int      // the owners of offers that say other things of the service than the first
+	differ []Difference
 }
 
 // saying is that a member has an endpoint in a tier.
@@ -352,8 +353,8 @@ func (b *Builder) unite(fqdn string, offers []*precedence.Offer) *union {
 	said := make(map[place][]saying)
 	for m, o := range offers {
 		s := o.Service.Unpack()
-		if !slices.Equal(first, character(s)) {
-			u.differ = append(u.differ, int(o.Owner))
+		if what := difference(first, character(s)); what != "" {
+			u.differ = append(u.differ, Difference{Owner: int(o.Owner), First: int(offers[0].Owner), FQDN: fqdn, Service: s.Name, What: what})
 		}
 		own := func(label string) string { return strconv.Itoa(m) + "/" + label }
 		for _, e := range s.Endpoints {
@@ -453,29 +454,72 @@ func (b *Builder) rank(g *group, alive []*precedence.Offer, old *precedence.Offe
 // that of an owner that comes first. All of them are answered.
 const FaultDiffers = Fault("differs")
 
-// countConflicts counts, n times, what owners say differently in a union.
-func (b *Builder) countConflicts(u *union, n int) {
+// Difference is in what a service of a shared name counts as FaultDiffers.
+type Difference struct {
+	Owner, First  int // its owner, and the first that has the name, by index in Config.Owners
+	FQDN, Service string
+	What          string // a clause, printable and of bounded length
+}
+
+// Differences returns those that have come up since the last call.
+func (b *Builder) Differences() []Difference {
+	found := b.groups.differ
+	b.groups.differ = nil
+	return found
+}
+
+// compare counts the differences within a union rather than those within the one before it.
+// Either may be nil.
+func (b *Builder) compare(before, u *union) {
+	var known []Difference
+	if before != nil {
+		known = before.differ
+	}
+	for _, d := range known {
+		b.tree.Fault(d.Owner, FaultDiffers, -1)
+	}
 	if u == nil {
 		return
 	}
-	for _, owner := range u.differ {
-		b.tree.Fault(owner, FaultDiffers, n)
+	for _, d := range u.differ {
+		if b.tree.Fault(d.Owner, FaultDiffers, 1); !slices.Contains(known, d) {
+			b.groups.differ = append(b.groups.differ, d)
+		}
 	}
 }
 
-// character returns what clients need to be the same behind one name.
-func character(s *federation.Service) []string {
-	all := slices.Clone(s.SANs)
+// character returns what clients need to be the same behind one name, sorted.
+func character(s *federation.Service) (all []string) {
+	for _, san := range s.SANs {
+		all = append(all, "SAN "+san)
+	}
 	for _, in := range s.Instances {
-		all = append(all, in.Protocol.String())
+		all = append(all, "protocol "+in.Protocol.String())
 		for _, m := range in.Metadata {
 			if strings.EqualFold(m.Key, "sni") {
-				all = append(all, "sni "+m.Value)
+				all = append(all, "SNI "+m.Value)
 			}
 		}
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// difference says what another character than the first has and lacks, or nothing.
+func difference(first, other []string) string {
+	var parts []string
+	add := func(verb string, of, without []string) {
+		only := slices.DeleteFunc(slices.Clone(of), func(s string) bool {
+			_, has := slices.BinarySearch(without, s)
+			return has
+		})
+		if len(only) > 0 {
+			parts = append(parts, verb+" "+strings.Join(only, ", "))
+		}
+	}
+	add("has", other, first)
+	add("lacks", first, other)
+	return federation.Printable(strings.Join(parts, "; "))
 }
 
 // soonest returns the earlier of two times, of which zero is never.

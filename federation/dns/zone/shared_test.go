@@ -178,22 +178,47 @@ func TestSharedStart(t *testing.T) {
 	}
 }
 
-// TestSharedConflict has two owners that differ in what clients need to be the same.
-func TestSharedConflict(t *testing.T) {
-	b := builder(sharer("a", "web.fed.example", nil), sharer("b", "web.fed.example", nil))
-	b.Put(0, service("web web.fed.example 192.0.2.1@80 v1/HTTP"), 1)
+// TestSharedDifferences has owners that differ in what clients need to be the same. Each difference
+// is told once.
+func TestSharedDifferences(t *testing.T) {
+	b := builder(sharer("a", "web.fed.example", nil), sharer("b", "web.fed.example", nil), sharer("c", "web.fed.example", nil))
+	a, c := service("web web.fed.example 192.0.2.1@80 v1/HTTP"), service("c web.fed.example 192.0.2.3@80 v1/HTTP")
+	a.SANs = []string{"a.example", "web.example"}
+	a.Instances[0].Metadata = []federation.Pair{{Key: "sni", Value: "web.example"}}
+	c.SANs = []string{"b.example\n", "web.example"}
+	c.Instances[0].Metadata = []federation.Pair{{Key: "SNI", Value: "web.example"}}
+	b.Put(0, a, 1)
 	b.Put(1, service("web web.fed.example 192.0.2.2@80 v2/GRPC"), 1)
 	b.Put(1, service("web2 web.fed.example 192.0.2.3@80 v3/GRPC"), 1)
-	expect(t, b.Publish(now), now, "web A | NOERROR | 30 A 192.0.2.1 | 30 A 192.0.2.2", "_grpc._tcp.web SRV | NOERROR | 30 SRV 0 100 80 192-0-2-2.addr.web.fed.example.")
+	b.Put(2, c, 1)
+	tell := func(want ...zone.Difference) {
+		t.Helper()
+		b.Publish(now)
+		if diff := cmp.Diff(want, b.Differences()); diff != "" {
+			t.Errorf("differences (-want +got):\n%s", diff)
+		}
+	}
+	byB := zone.Difference{Owner: 1, FQDN: "web.fed.example.", Service: "web", What: "has protocol GRPC; lacks SAN a.example, SAN web.example, SNI web.example, protocol HTTP"}
+	tell(byB, zone.Difference{Owner: 2, FQDN: "web.fed.example.", Service: "c", What: `has SAN b.example\n; lacks SAN a.example`})
+	expect(t, b.Publish(now), now, "web A | NOERROR | 30 A 192.0.2.1 | 30 A 192.0.2.2 | 30 A 192.0.2.3", "_grpc._tcp.web SRV | NOERROR | 30 SRV 0 100 80 192-0-2-2.addr.web.fed.example.")
 	want := map[zone.Fault]int{zone.FaultDiffers: 1, "fqdn_conflict": 1}
 	if diff := cmp.Diff(want, faults(b, 1)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	b.Remove(1, "web")
+	b.Put(1, service("web web.fed.example 192.0.2.4@80 v2/GRPC"), 1)
+	b.Put(2, service("c web.fed.example 192.0.2.3@80"), 1)
+	tell(zone.Difference{Owner: 2, FQDN: "web.fed.example.", Service: "c", What: "lacks SAN a.example, SAN web.example, SNI web.example, protocol HTTP"})
+	b.Remove(0, "web")
+	tell(zone.Difference{Owner: 2, First: 1, FQDN: "web.fed.example.", Service: "c", What: "lacks protocol GRPC"})
+	for i, name := range []string{1: "web", 2: "c"} {
+		b.Remove(i, name)
+	}
 	b.Remove(1, "web2")
-	b.Publish(now)
-	if f := faults(b, 1); len(f) > 0 {
-		t.Errorf("faults %v are left", f)
+	tell()
+	for i := range 3 {
+		if f := faults(b, i); len(f) > 0 {
+			t.Errorf("faults %v of owner %d are left", f, i)
+		}
 	}
 }
 
