@@ -4,8 +4,6 @@ import (
 	"container/heap"
 	"math"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -14,7 +12,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/trie"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
 
 // Sharing is how an owner shares names with other owners that share them too. Package share
@@ -229,18 +226,7 @@ func (b *Builder) joinName(fqdn string, back map[uint32]bool, now time.Time) {
 	if old != g.joined {
 		b.groups.count(old, -1)
 		b.groups.count(g.joined, +1)
-	}
-	switch {
-	case old == g.joined:
-	case old != nil && g.joined != nil && old.Owner == g.joined.Owner && old.Service.Name() == g.joined.Service.Name():
-		b.exchange(fqdn, old, g.joined)
-	default:
-		if old != nil {
-			b.exchange(fqdn, old, nil)
-		}
-		if g.joined != nil {
-			b.exchange(fqdn, nil, g.joined)
-		}
+		b.replace(fqdn, old, g.joined)
 	}
 	b.changed = true
 	if len(g.offers) == 0 {
@@ -249,6 +235,16 @@ func (b *Builder) joinName(fqdn string, back map[uint32]bool, now time.Time) {
 		return
 	}
 	b.groups.shown.Set(&trie.Item[common]{Name: fqdn, Value: common{g.offers, held}})
+}
+
+// replace puts a joined offer in the place of another one. Either may be nil, and they may be of
+// different services.
+func (b *Builder) replace(fqdn string, old, joined *precedence.Offer) {
+	if old != nil && joined != nil && (old.Owner != joined.Owner || old.Service.Name() != joined.Service.Name()) {
+		b.exchange(fqdn, old, nil)
+		old = nil
+	}
+	b.exchange(fqdn, old, joined)
 }
 
 // count adds the endpoints of a joined offer, which may be nil, n times.
@@ -316,95 +312,6 @@ func (b *Builder) expects(owner int, now time.Time) bool {
 	return !b.groups.there[owner] && now.Before(b.owners[owner].Grace)
 }
 
-// union is what offers of several owners are as one service.
-type union struct {
-	of     []*precedence.Offer
-	whole  *precedence.Offer
-	said   [][]saying // by endpoint of whole
-	differ []Difference
-}
-
-// saying is that a member has an endpoint in a tier.
-type saying struct{ member, tier int }
-
-// is reports whether the union is that of these offers. Those that were confirmed are the same.
-func (u *union) is(offers []*precedence.Offer) bool {
-	if u == nil {
-		return len(offers) == 0
-	}
-	return slices.EqualFunc(u.of, offers, func(x, y *precedence.Offer) bool { return x.Owner == y.Owner && x.Service == y.Service })
-}
-
-// unite makes one service of the offers: that of the first owner, with all endpoints and
-// instances. The instances of an owner select among its own endpoints.
-func (b *Builder) unite(fqdn string, offers []*precedence.Offer) *union {
-	if len(offers) == 0 {
-		return nil
-	}
-	type place struct {
-		address federation.Address
-		port    uint16
-	}
-	u := &union{of: offers}
-	all := *offers[0].Service.Unpack()
-	first := character(&all)
-	all.Endpoints, all.Instances = nil, nil
-	endpoints, instances := make(map[place]int), make(map[string]int)
-	said := make(map[place][]saying)
-	for m, o := range offers {
-		s := o.Service.Unpack()
-		if what := difference(first, character(s)); what != "" {
-			u.differ = append(u.differ, Difference{Owner: int(o.Owner), First: int(offers[0].Owner), FQDN: fqdn, Service: s.Name, What: what})
-		}
-		own := func(label string) string { return strconv.Itoa(m) + "/" + label }
-		for _, e := range s.Endpoints {
-			at := place{e.Address, e.Port}
-			i, known := endpoints[at]
-			if !known {
-				i = len(all.Endpoints)
-				endpoints[at] = i
-				all.Endpoints = append(all.Endpoints, federation.Endpoint{Address: e.Address, Port: e.Port})
-			}
-			labels := &all.Endpoints[i].Labels
-			if said[at] = append(said[at], saying{m, b.config.Owners[o.Owner].Sharing.tier(e.Labels)}); !slices.Contains(*labels, own("")) {
-				*labels = append(*labels, own(""))
-			}
-			for _, l := range e.Labels {
-				*labels = append(*labels, own(l))
-			}
-		}
-		for _, in := range s.Instances {
-			selector := []string{own("")}
-			if slices.ContainsFunc(s.Endpoints, func(e federation.Endpoint) bool { return in.Selects(e.Labels) }) {
-				selector = nil
-				for _, l := range in.EndpointSelector {
-					selector = append(selector, own(l))
-				}
-			}
-			key := in.ID
-			if in.Unnamed {
-				key = "\x00" + in.Protocol.String()
-			}
-			if i, known := instances[key]; known {
-				all.Instances[i].EndpointSelector = append(all.Instances[i].EndpointSelector, selector...)
-				continue
-			}
-			instances[key] = len(all.Instances)
-			in.EndpointSelector = selector
-			all.Instances = append(all.Instances, in)
-		}
-	}
-	u.whole = precedence.NewOffer(packed.Of(&all), &all, fqdn, int(offers[0].Owner), b.refuseName)
-	newest := slices.MaxFunc(offers, func(x, y *precedence.Offer) int { return x.Updated().Compare(y.Updated()) })
-	u.whole.Announced(math.MaxUint32, uint32(max(newest.Updated().Unix(), 0))) //nolint:gosec // until 2106
-	t := &u.whole.Subtree
-	for _, i := range t.All() {
-		e := t.Endpoint(i)
-		u.said = append(u.said, said[place{e.Address, e.Port}])
-	}
-	return u
-}
-
 // rank returns the offer for the tree: the union, with what each of its endpoints is worth now.
 // It is the old one if that says the same.
 func (b *Builder) rank(g *group, alive []*precedence.Offer, old *precedence.Offer, hold time.Duration, now time.Time) *precedence.Offer {
@@ -448,78 +355,6 @@ func (b *Builder) rank(g *group, alive []*precedence.Offer, old *precedence.Offe
 		return old
 	}
 	return next
-}
-
-// FaultDiffers counts services of a shared name that have other protocols, SANs or SNIs than
-// that of an owner that comes first. All of them are answered.
-const FaultDiffers = Fault("differs")
-
-// Difference is in what a service of a shared name counts as FaultDiffers.
-type Difference struct {
-	Owner, First  int // its owner, and the first that has the name, by index in Config.Owners
-	FQDN, Service string
-	What          string // a clause, printable and of bounded length
-}
-
-// Differences returns those that have come up since the last call.
-func (b *Builder) Differences() []Difference {
-	found := b.groups.differ
-	b.groups.differ = nil
-	return found
-}
-
-// compare counts the differences within a union rather than those within the one before it.
-// Either may be nil.
-func (b *Builder) compare(before, u *union) {
-	var known []Difference
-	if before != nil {
-		known = before.differ
-	}
-	for _, d := range known {
-		b.tree.Fault(d.Owner, FaultDiffers, -1)
-	}
-	if u == nil {
-		return
-	}
-	for _, d := range u.differ {
-		if b.tree.Fault(d.Owner, FaultDiffers, 1); !slices.Contains(known, d) {
-			b.groups.differ = append(b.groups.differ, d)
-		}
-	}
-}
-
-// character returns what clients need to be the same behind one name, sorted.
-func character(s *federation.Service) (all []string) {
-	for _, san := range s.SANs {
-		all = append(all, "SAN "+san)
-	}
-	for _, in := range s.Instances {
-		all = append(all, "protocol "+in.Protocol.String())
-		for _, m := range in.Metadata {
-			if strings.EqualFold(m.Key, "sni") {
-				all = append(all, "SNI "+m.Value)
-			}
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
-// difference says what another character than the first has and lacks, or nothing.
-func difference(first, other []string) string {
-	var parts []string
-	add := func(verb string, of, without []string) {
-		only := slices.DeleteFunc(slices.Clone(of), func(s string) bool {
-			_, has := slices.BinarySearch(without, s)
-			return has
-		})
-		if len(only) > 0 {
-			parts = append(parts, verb+" "+strings.Join(only, ", "))
-		}
-	}
-	add("has", other, first)
-	add("lacks", first, other)
-	return federation.Printable(strings.Join(parts, "; "))
 }
 
 // soonest returns the earlier of two times, of which zero is never.
