@@ -47,7 +47,7 @@ type configured struct {
 	*running
 
 	dir, file    string
-	address, web string // host:port of the owner, and the URL of its status page
+	address, web string // host:port of the owner, and the URL of its metrics
 	status       string // host:port of its status, where the configuration has the key
 }
 

@@ -240,7 +240,7 @@ func TestSPIFFEAgentAway(t *testing.T) {
 		t.Errorf("watch ended with exit code %d, standard output %q, standard error %q", code, stdout, stderr)
 	}
 	if _, page := c.get(""); strings.Contains(page, "certificate:") {
-		t.Errorf("the status page tells of a certificate:\n%s", page)
+		t.Errorf("the status tells of a certificate:\n%s", page)
 	}
 	if _, metrics := c.get("metrics"); strings.Contains(metrics, "certificate_expiry_timestamp_seconds{") {
 		t.Error("there is a metric of a certificate")

@@ -76,7 +76,7 @@ type Publisher struct {
 	settings *file.File  // the configuration file; nil when there is none
 	edits    *file.Group // it, and what it names that is followed, but for certificates
 	listener net.Listener
-	web      net.Listener // of metrics, health and the status page; nil when there is none
+	web      net.Listener // of metrics, health and the status in plain text; nil when there is none
 	began    time.Time
 	gate     *gate.Gate // of all ports
 
@@ -205,7 +205,7 @@ func listen(ctx context.Context, key, address string) (net.Listener, error) {
 // Addr returns the address that consumers connect to.
 func (p *Publisher) Addr() net.Addr { return p.listener.Addr() }
 
-// WebAddr returns the address of metrics, health and the status page, or nil when
+// WebAddr returns the address of metrics, health and the status in plain text, or nil when
 // there is none.
 func (p *Publisher) WebAddr() net.Addr {
 	if p.web == nil {
@@ -235,7 +235,7 @@ func (p *Publisher) Run(ctx context.Context, web http.Handler, announce func()) 
 		defer server.Close() // after the owner has ended, so that its end can be watched
 		p.running.Go(func() {
 			if err := server.Serve(p.web); !errors.Is(err, http.ErrServerClosed) {
-				p.logger.Error("metrics, health and the status page are not served any more", "error", err)
+				p.logger.Error("metrics and health are not served any more", "error", err)
 			}
 		})
 	}

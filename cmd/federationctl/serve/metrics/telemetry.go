@@ -1,5 +1,5 @@
 // Package metrics tells over HTTP how an owner is doing: metrics for Prometheus,
-// health and readiness for probes, and a page for the person on call.
+// health and readiness for probes, and the status in plain text.
 //
 // Only packages of this module import it: it is not a stable API.
 package metrics
@@ -14,9 +14,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
-// Handler serves /metrics, /healthz, /readyz and the status page /. Status returns the
-// status of the owner, and page the one that the page shows.
-func Handler(reported func() serve.Status, page func() status.Status) http.Handler {
+// Handler serves /metrics, /healthz, /readyz and / in plain text. Status returns the
+// status of the owner, and report the one that / shows.
+func Handler(reported func() serve.Status, report func() status.Status) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics(reported))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -31,7 +31,7 @@ func Handler(reported func() serve.Status, page func() status.Status) http.Handl
 	})
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		var text strings.Builder
-		s := page()
+		s := report()
 		_ = status.WriteStatus(&text, &s) // a Builder takes everything
 		reply(w, http.StatusOK, text.String())
 	})
