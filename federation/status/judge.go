@@ -195,6 +195,9 @@ func (u *FollowedOwner) Judge(now time.Time, relayed bool) (v Judgement) {
 		}
 		u.answered(&v, now)
 	}
+	if last := len(v.Findings) - 1; last >= 0 && v.Findings[last].Remedy == findReason && u.Remedy != "" {
+		v.Findings[last].Remedy = u.Remedy // the reason is found
+	}
 	if u.Stale > 0 && u.State == "synced" {
 		v.find(ownerHeld, Count(u.Stale, "service"))
 	}

@@ -147,4 +147,11 @@ func TestJudge(t *testing.T) {
 	if v := source(Source{State: "current", Published: true, Relay: &FollowedOwner{State: "parked"}}); v.Level != Act {
 		t.Errorf("a source is as bad as the owner that it relays: %+v", v)
 	}
+	for _, v := range []Judgement{
+		owner(FollowedOwner{State: "connecting", Damage: "x", Remedy: "start it"}), relayed(FollowedOwner{State: "connecting", Remedy: "start it"}),
+	} {
+		if last := v.Findings[len(v.Findings)-1]; last.Remedy != "start it" {
+			t.Errorf("where the reason is known, the remedy is that of the reason, and not %q", last.Remedy)
+		}
+	}
 }
