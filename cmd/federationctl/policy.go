@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/watch/tty"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
@@ -282,7 +283,7 @@ not known.`,
 func configFile(name, what string, least, most int) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) < least || most >= 0 && len(args) > most {
-			return fmt.Errorf("%s takes %s, not %d arguments", name, what, len(args))
+			return fmt.Errorf("%s takes %s, not %s", name, what, status.Count(len(args), "argument"))
 		}
 		return nil
 	}

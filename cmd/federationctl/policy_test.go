@@ -281,13 +281,13 @@ broken-catalog.yaml:27: error: service "vault": instances[0].protocol: "UDP" is 
 federationctl: problems found: 3; fix them and try again
 `
 	for _, c := range []policyCase{
-		{"test owner.yaml" + as, 2, "", "federationctl: test takes CONFIG and a NAME, or several, not 1 arguments\n" + fmt.Sprintf(hint, "test")},
+		{"test owner.yaml" + as, 2, "", "federationctl: test takes CONFIG and a NAME, or several, not 1 argument\n" + fmt.Sprintf(hint, "test")},
 		{"test owner.yaml api", 2, "", "federationctl: required flag(s) \"as\" not set\n" + fmt.Sprintf(hint, "test")},
 		{"test owner.yaml api --as *.example", 2, "", "federationctl: --as: identity \"*.example\": label has a character other than a-z, 0-9, '-' and '_'\n" + fmt.Sprintf(hint, "test")},
 		{"test owner.yaml api -o xml" + as, 2, "", "federationctl: -o: \"xml\" is not one of table, json, yaml, name\n" + fmt.Sprintf(hint, "test")},
-		{"who-can owner.yaml", 2, "", "federationctl: who-can takes CONFIG and a NAME, not 1 arguments\n" + fmt.Sprintf(hint, "who-can")},
+		{"who-can owner.yaml", 2, "", "federationctl: who-can takes CONFIG and a NAME, not 1 argument\n" + fmt.Sprintf(hint, "who-can")},
 		{"who-can owner.yaml no-such", 2, "", "federationctl: owner.yaml: the default catalog has no service with the name or fqdn no-such\n" + fmt.Sprintf(hint, "who-can")},
-		{"diff owner.yaml", 2, "", "federationctl: diff takes OLD and NEW, not 1 arguments\n" + fmt.Sprintf(hint, "diff")},
+		{"diff owner.yaml", 2, "", "federationctl: diff takes OLD and NEW, not 1 argument\n" + fmt.Sprintf(hint, "diff")},
 		{"nothing", 2, "", "federationctl: unknown command \"nothing\" for \"federationctl policy\"\nfederationctl: see 'federationctl policy --help'\n"},
 		{"test none.yaml api" + as, 2, "", "none.yaml: error: stat none.yaml: no such file or directory\nfederationctl: problems found: 1; fix them and try again\n"},
 		{"who-can nobody.yaml api", 2, "", "none.txt: error: allow file: stat none.txt: no such file or directory\nfederationctl: problems found: 1; fix them and try again\n"},

@@ -508,7 +508,15 @@ func Number(n int) string {
 }
 
 // Count returns a number with commas, and its noun.
-func Count(n int, noun string) string { return Number(n) + " " + either(n, noun, noun+"s") }
+func Count(n int, noun string) string { return Number(n) + " " + nouns(n, noun) }
+
+// nouns returns a noun for that many.
+func nouns(n int, noun string) string {
+	if strings.HasSuffix(noun, "s") {
+		return either(n, noun, noun+"es")
+	}
+	return either(n, noun, noun+"s")
+}
 
 // either returns the word for one thing, or the one for any other number of them.
 func either(n int, one, others string) string {

@@ -155,3 +155,15 @@ func TestJudge(t *testing.T) {
 		}
 	}
 }
+
+// TestCount has one thing, and several.
+func TestCount(t *testing.T) {
+	for want, got := range map[string]string{
+		"1 class": Count(1, "class"), "0 classes": Count(0, "class"), "1,234 owners": Count(1234, "owner"), "-1,000 owners": Count(-1000, "owner"),
+		"and 1 more class": more(make([]int, maxShown+1), "class"), "and 2 more owners": more(make([]int, maxShown+2), "owner"), "": more(make([]int, maxShown), "owner"),
+	} {
+		if got != want {
+			t.Errorf("it says %q, not %q", got, want)
+		}
+	}
+}

@@ -97,7 +97,7 @@ func first(list any) any {
 // more says how many entries are not shown, if there are any.
 func more(list any, noun string) string {
 	if rest := reflect.ValueOf(list).Len() - maxShown; rest > 0 {
-		return fmt.Sprintf("and %d more %s", rest, noun)
+		return fmt.Sprintf("and %s more %s", Number(rest), nouns(rest, noun))
 	}
 	return ""
 }

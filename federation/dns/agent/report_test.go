@@ -338,6 +338,6 @@ func TestExplainLeftOut(t *testing.T) {
 		must.Get(published.Upsert(tier(t, "newer.fed.example", "192.0.2.1", "none")))(t)
 		time.Sleep(time.Second)
 		ask("s7", named)
-		ask("nope", "import_labels leaves out 2 more services that lack tier=public than are remembered; this may be one")
+		ask("nope", "import_labels leaves out 2 services for lack of tier=public, beyond those that are remembered; this may be one")
 	})
 }

@@ -27,7 +27,7 @@ func TestSetRefusesInvalidServices(t *testing.T) {
 	}
 	lines := strings.Split(err.Error(), "\n")
 	if len(lines) != registry.MaxInvalid+1 || lines[0] != "service: required" ||
-		lines[1] != `service "s00": description: not valid UTF-8: "\xff"` || lines[registry.MaxInvalid] != "and 11 more services" {
+		lines[1] != `service "s00": description: not valid UTF-8: "\xff"` || lines[registry.MaxInvalid] != "other services: 11" {
 		t.Errorf("the error has %d lines:\n%v", len(lines), err)
 	}
 	if first, ok := errors.AsType[*federation.InvalidError](err); !ok || first.Field == "" {

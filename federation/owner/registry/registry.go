@@ -364,7 +364,7 @@ func (r *Registry) encode(services []*federation.Service) ([]*wire.Encoded, erro
 		}
 	}
 	if more > 0 {
-		errs = append(errs, fmt.Errorf("and %d more services", more))
+		errs = append(errs, fmt.Errorf("other services: %d", more))
 	}
 	return all, errors.Join(errs...)
 }

@@ -179,6 +179,7 @@ func newRoot(t *testing.T) *root {
 	if _, err := os.Stat(base); errors.Is(err, fs.ErrNotExist) {
 		folder := filepath.Join(t.TempDir(), "root")
 		run(t, "debootstrap", append([]string{"--variant=minbase", "--include=adduser,bash-completion,init-system-helpers", suite, folder}, mirror(t)...)...)
+		must.Do(t, os.MkdirAll(filepath.Dir(base), 0o755))
 		run(t, "tar", "-C", folder, "--numeric-owner", "--exclude=./var/cache/apt/archives/*", "--exclude=./var/lib/apt/lists/*", "--exclude=./proc/*", "--exclude=./sys/*", "-cf", base+".new", ".")
 		must.Do(t, os.Rename(base+".new", base))
 	}

@@ -254,7 +254,7 @@ func (b *block) labels(i int, name string) string {
 		}
 	}
 	if more := b.owners[i].Report.NotImported - len(all); more > 0 {
-		return fmt.Sprintf("import_labels leaves out %d more services that lack %s than are remembered; this may be one", more, join(labels))
+		return fmt.Sprintf("import_labels leaves out %s for lack of %s, beyond those that are remembered; this may be one", status.Count(more, "service"), join(labels))
 	}
 	return ""
 }

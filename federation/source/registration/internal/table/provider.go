@@ -329,13 +329,13 @@ func (t *Table) check(s *Stream, e *entry, o *Offer) error {
 	}
 	of := accountOf(o.node)
 	if counts := wanted != nil && accountOf(wanted) == of; !counts && t.quotas[of] >= o.quota {
-		return rules.Refusal{Rule: rules.Quota, Reason: fmt.Sprintf("rule %s allows a provider %d nodes", o.node.Rule, o.quota)}
+		return rules.Refusal{Rule: rules.Quota, Reason: fmt.Sprintf("the quota of rule %s is %d", o.node.Rule, o.quota)}
 	}
 	if wanted != nil {
 		return nil
 	}
 	if e == nil && len(t.entries) >= t.config.Nodes {
-		return rules.Refusal{Rule: rules.Full, Reason: fmt.Sprintf("this owner has %d nodes, as many as it may have", t.config.Nodes)}
+		return rules.Refusal{Rule: rules.Full, Reason: fmt.Sprintf("this owner has as many nodes as it may have: %d", t.config.Nodes)}
 	}
 	return nil
 }

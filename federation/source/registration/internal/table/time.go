@@ -130,7 +130,7 @@ func (t *Table) SetRules(r *rules.Rules, report func(n *node.Node, refusal rules
 		of := account{grant.Provider, grant.Rule}
 		if err == nil {
 			if used[of]++; used[of] > grant.Quota {
-				err = rules.Refusal{Rule: rules.Quota, Reason: fmt.Sprintf("rule %s allows a provider %d nodes", grant.Rule, grant.Quota)}
+				err = rules.Refusal{Rule: rules.Quota, Reason: fmt.Sprintf("the quota of rule %s is %d", grant.Rule, grant.Quota)}
 			}
 		}
 		if refusal, ok := err.(rules.Refusal); ok { //nolint:errorlint // the rules return nothing else
