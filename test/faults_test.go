@@ -89,16 +89,20 @@ func watch(t *testing.T, server, zone string, first truth) *watched {
 }
 
 // expect changes what is allowed from now on.
-func (w *watched) expect(a truth) {
+func (w *watched) expect(a truth) { w.expectFrom(time.Now(), a) }
+
+// expectFrom changes what is allowed from a time on, the latest so far.
+func (w *watched) expectFrom(from time.Time, a truth) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.epochs = append(w.epochs, epoch{time.Now(), a})
+	w.epochs = append(w.epochs, epoch{from, a})
 }
 
 // ask asks for one name and judges the answer.
 func (w *watched) ask(name string) {
 	asked := time.Now()
-	m, err := query(w.dns, name+"."+w.zone, dns.TypeA)
+	m, err := query(w.dns, name+"."+w.zone, dns.TypeA, withEDNS)
+	replied := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil {
@@ -108,6 +112,9 @@ func (w *watched) ask(name string) {
 	got := summary(m)
 	var allowed []string
 	for i, e := range w.epochs {
+		if e.from.After(replied) {
+			break
+		}
 		if i+1 == len(w.epochs) || w.epochs[i+1].from.After(asked) {
 			allowed = append(allowed, strings.Split(e.truth[name], "|")...)
 		}
@@ -140,7 +147,7 @@ func (w *watched) await(t *testing.T, a truth) {
 	t.Helper()
 	await.Until(t, 30*time.Second, 5*patience, func() string { // some of it is the retention
 		for name, want := range a {
-			m, err := query(w.dns, name+"."+w.zone, dns.TypeA)
+			m, err := query(w.dns, name+"."+w.zone, dns.TypeA, withEDNS)
 			if err != nil {
 				return err.Error()
 			}
