@@ -49,29 +49,42 @@ func TestExamples(t *testing.T) {
 	delete(corefiles, "kubernetes-cluster-dns") // needs an API server: test/suites/kubernetes/deploy boots it
 	for name, corefile := range corefiles {
 		t.Run(name, func(t *testing.T) {
-			d := &coreDNS{address: freeAddress(t), corefile: filepath.Join(t.TempDir(), "Corefile")}
-			_, port, _ := net.SplitHostPort(d.address)
-			// Ports and owners of this test, so that nothing leaves the machine.
-			ports := map[string]string{":1053": ":" + port}
-			corefile = exampleOwner.ReplaceAllStringFunc(corefile, func(string) string { return freeAddress(t) })
-			corefile = examplePort.ReplaceAllStringFunc(corefile, func(s string) string {
-				if ports[s] == "" {
-					_, free, _ := net.SplitHostPort(freeAddress(t))
-					ports[s] = ":" + free
-				}
-				return ports[s]
-			})
-			corefile = strings.ReplaceAll(corefile, "unix:///run/", "unix://"+p.dir+"/") // where no agent is
-			for _, dir := range []string{"certs/", "run/"} {
-				corefile = strings.ReplaceAll(corefile, " "+dir, " "+p.dir+"/")
-			}
-			d.write(t, corefile)
-			d.process = startProcess(t, coreDNSCommand(d.corefile, "-dns.port", port))
-			d.await(t)
+			d := bootExample(t, p, corefile, nil)
 			m := mustQuery(t, d.address, "nope.a.fed.example", dns.TypeA, withEDNS)
 			if m.Rcode != dns.RcodeServerFailure || extendedError(m) != int(dns.ExtendedErrorCodeNotReady) {
 				t.Errorf("before the first catalog the answer is\n%v\nwant SERVFAIL with extended error 14", m)
 			}
 		})
 	}
+}
+
+// bootExample boots a Corefile with ports of its own. The addresses of owners are by those in
+// the Corefile; where there is none, nobody listens.
+func bootExample(t *testing.T, p *pki, corefile string, owners map[string]string) *coreDNS {
+	t.Helper()
+	d := &coreDNS{address: freeAddress(t), corefile: filepath.Join(t.TempDir(), "Corefile")}
+	_, port, _ := net.SplitHostPort(d.address)
+	// Ports and owners of this test, so that nothing leaves the machine.
+	ports := map[string]string{":1053": ":" + port}
+	corefile = exampleOwner.ReplaceAllStringFunc(corefile, func(owner string) string {
+		if address, ok := owners[owner]; ok {
+			return address
+		}
+		return freeAddress(t)
+	})
+	corefile = examplePort.ReplaceAllStringFunc(corefile, func(s string) string {
+		if ports[s] == "" {
+			_, free, _ := net.SplitHostPort(freeAddress(t))
+			ports[s] = ":" + free
+		}
+		return ports[s]
+	})
+	corefile = strings.ReplaceAll(corefile, "unix:///run/", "unix://"+p.dir+"/") // where no agent is
+	for _, dir := range []string{"certs/", "run/"} {
+		corefile = strings.ReplaceAll(corefile, " "+dir, " "+p.dir+"/")
+	}
+	d.write(t, corefile)
+	d.process = startProcess(t, coreDNSCommand(d.corefile, "-dns.port", port))
+	d.await(t)
+	return d
 }

@@ -1,68 +1,101 @@
 package test
 
 import (
-	"context"
+	"cmp"
 	"fmt"
-	"os/exec"
+	"maps"
+	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place"
+	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
-// sharedServers are three replicas of CoreDNS that share a name of two owners, and Knot, a
-// secondary of the first.
-type sharedServers struct {
-	replicas []*coreDNS
-	knot     string
-	key      *dns.DNSKEY // of the third, which signs
+// site is an owner that shares a name: federationctl serve with a catalog file.
+type site struct {
+	*process
+	link *realserver.Gate // by which consumers reach it; nil: directly
+
+	name, fqdn string
+	files      *pki
+	address    string // of the process
+	catalog    string // path
 }
 
-// startShared starts them. Options stand in the block of each owner.
-func startShared(t *testing.T, p *pki, options string, owners ...string) *sharedServers {
+// startSite starts a site whose one service has the fqdn.
+func startSite(t *testing.T, p *pki, name, fqdn string, endpoints ...string) *site {
 	t.Helper()
-	s := &sharedServers{knot: freeAddress(t)}
-	path, key := signingKey(t, "fed.example.")
-	s.key = key
-	for _, more := range []string{"transfer {\n\tto " + s.knot + "\n}", "", "dnssec {\n\tkey file " + path + "\n}"} {
-		block := "fed.example:PORT {\n\tbind 127.0.0.1\n" + more + "\n"
-		for _, o := range owners {
-			block += "federation {\nowner " + o + "\n" + p.tls() + "\nretention 5m\n" + options + "\n}\n"
-		}
-		s.replicas = append(s.replicas, startCoreDNS(t, block+"}\n"))
-	}
-	s.replicas[0].awaitComplete(t, "nope.fed.example")
-	startKnot(t, s.knot, "fed.example", s.replicas[0].address)
+	s := &site{name: name, fqdn: fqdn, files: p, address: freeAddress(t), catalog: filepath.Join(t.TempDir(), "catalog.yaml")}
+	s.write(t, endpoints...)
+	s.start(t)
 	return s
 }
 
-// addresses returns the A records of a name, as text.
-func addresses(address, name string) (string, error) {
-	m, err := query(address, name, dns.TypeA)
-	if err != nil {
-		return "", err
-	}
-	var all []string
-	for _, rr := range m.Answer {
-		if a, ok := rr.(*dns.A); ok {
-			all = append(all, a.A.String())
+// write replaces the endpoints of the service, which is there while it has some. The last
+// octet of an address stands for it, and "@" for that its endpoint has the label zone/near.
+func (s *site) write(t *testing.T, endpoints ...string) {
+	t.Helper()
+	all := make([]string, len(endpoints))
+	for i, e := range endpoints {
+		octet, near := strings.CutSuffix(e, "@")
+		label := ""
+		if near {
+			label = "zone/near"
 		}
+		all[i] = fmt.Sprintf("{address: 192.0.2.%s, port: 80, labels: [%s]}", octet, label)
 	}
-	slices.Sort(all)
-	return strings.Join(all, " "), nil
+	content := "services: []\n"
+	if len(all) > 0 {
+		content = fmt.Sprintf("services:\n- {name: %s, fqdn: %s, endpoints: [%s], instances: [{id: %[1]s, protocol: HTTP}]}\n", s.name, s.fqdn, strings.Join(all, ", "))
+	}
+	writeFile(t, s.catalog, content)
 }
 
-// priorities returns the SRV records of a name as PRIORITY PORT, by target.
-func priorities(address, name string) (string, error) {
-	m, err := query(address, name, dns.TypeSRV)
-	if err != nil {
-		return "", err
+// start starts the process, or another one after its end, and waits until it takes connections.
+func (s *site) start(t *testing.T) {
+	t.Helper()
+	s.process = serveCatalog(t, s.address, s.catalog, s.files.owner)
+	eventually(t, patience, func() string {
+		conn, err := net.Dial("tcp", s.address)
+		if err != nil {
+			return err.Error()
+		}
+		_ = conn.Close()
+		return ""
+	})
+}
+
+// owner returns the owner as federationBlock takes it.
+func (s *site) owner(properties string) string {
+	address := s.address
+	if s.link != nil {
+		address = s.link.Address
 	}
+	return address + " share " + s.fqdn + "\n" + properties
+}
+
+// answerOf returns the answer that has these addresses, in the form of summary.
+func answerOf(octets ...string) string {
+	all := make([]string, len(octets))
+	for i, o := range octets {
+		all[i] = "192.0.2." + strings.TrimSuffix(o, "@")
+	}
+	slices.Sort(all)
+	return "NOERROR " + strings.Join(all, " ")
+}
+
+// priorities returns the answer to SRV as OCTET:PRIORITY.
+func priorities(m *dns.Msg) string {
 	var all []string
 	for _, rr := range m.Answer {
 		if srv, ok := rr.(*dns.SRV); ok {
@@ -71,101 +104,315 @@ func priorities(address, name string) (string, error) {
 		}
 	}
 	slices.Sort(all)
-	return strings.Join(all, " "), nil
+	return strings.Join(all, " ")
 }
 
-// await waits until all four answer the same.
-func (s *sharedServers) await(t *testing.T, of func(address, name string) (string, error), want string) {
-	t.Helper()
-	servers := []string{s.knot}
-	for _, d := range s.replicas {
-		servers = append(servers, d.address)
+// unlike returns "" once a server answers as wanted: the addresses of a name, and if that is
+// not empty its SRV records. It says what is different until then.
+func unlike(address, name, want, srv string) string {
+	m, err := query(address, name, dns.TypeA, withEDNS)
+	if err != nil {
+		return err.Error()
 	}
-	for _, address := range servers {
-		eventually(t, patience, func() string {
-			got, err := of(address, "web.fed.example")
-			if err != nil {
-				return err.Error()
+	if got := summary(m); got != want {
+		return fmt.Sprintf("%s answers %s with %s, want %s", address, name, got, want)
+	}
+	if srv == "" {
+		return ""
+	}
+	if m, err = query(address, name, dns.TypeSRV, withEDNS); err != nil {
+		return err.Error()
+	}
+	if got := priorities(m); got != srv {
+		return fmt.Sprintf("%s answers SRV of %s with %s, want %s", address, name, got, srv)
+	}
+	return ""
+}
+
+// fleet are name servers that follow the same owners, and are asked all the time.
+type fleet struct {
+	addresses []string
+	watches   []*watched
+}
+
+// expectFrom changes what is allowed at each of them.
+func (f *fleet) expectFrom(from time.Time, a truth) {
+	for _, w := range f.watches {
+		w.expectFrom(from, a)
+	}
+}
+
+// await waits until all of them answer as wanted, and returns how long after the first each did.
+func (f *fleet) await(t *testing.T, name, want, srv string) string {
+	t.Helper()
+	since := make(map[string]time.Time) // by address
+	eventually(t, patience, func() string {
+		var whys []string
+		for _, address := range f.addresses {
+			if why := unlike(address, name, want, srv); why != "" {
+				whys = append(whys, why)
+			} else if since[address].IsZero() {
+				since[address] = time.Now()
 			}
-			if got != want {
-				return fmt.Sprintf("%s answers %q, not %q", address, got, want)
+		}
+		return strings.Join(whys, "; ")
+	})
+	first := slices.MinFunc(slices.Collect(maps.Values(since)), time.Time.Compare)
+	var later []string
+	for _, address := range f.addresses {
+		later = append(later, since[address].Sub(first).Round(time.Millisecond).String())
+	}
+	return strings.Join(later, ", ")
+}
+
+// TestSharedNames has sites share names: of two the endpoints come and go, and then the sites; and
+// one is near, and fills up before the other is left. Three replicas and Knot, a secondary of the
+// first, agree after all that happens, and delv validates what the third signs.
+func TestSharedNames(t *testing.T) {
+	t.Parallel()
+	program(t, "knotd", "knot")
+	path, key := signingKey(t, "fed.example.")
+	delv := delvOf(t, key)
+	p := newPKI(t)
+	a := startSite(t, p, "a", "web.fed.example", "1", "2")
+	b := startSite(t, p, "b", "web.fed.example", "3", "4", "5")
+	near := startSite(t, p, "near", "big.fed.example")
+	spare := []string{"201", "202", "203"}
+	far := startSite(t, p, "far", "big.fed.example", spare...)
+	const hold, demote = 1500 * time.Millisecond, 2 * time.Second
+	options := fmt.Sprintf("retention 5m\nhold %v\ndemote %v\n", hold, demote)
+	tiers := options + "tier 0 zone/near\ntier 1\nmin 3"
+
+	knot := freeAddress(t)
+	var r fleet
+	var primary, signer *coreDNS
+	for _, more := range []string{"transfer {\n\tto " + knot + "\n}", "", "dnssec {\n\tkey file " + path + "\n}"} {
+		signer = startCoreDNS(t, federationBlock(p, "fed.example", more, a.owner(options), b.owner(options), near.owner(tiers), far.owner(tiers)))
+		if primary == nil {
+			primary = signer
+		}
+		r.addresses = append(r.addresses, signer.address)
+		signer.awaitComplete(t, "nope.fed.example")
+	}
+	secondary := startKnot(t, knot, "fed.example", primary.address)
+	r.addresses = append(r.addresses, knot)
+	known := truth{"web": answerOf("1", "2", "3", "4", "5"), "big": answerOf(spare...)}
+	for name, want := range known {
+		r.await(t, name+".fed.example", want, "")
+	}
+	for _, address := range r.addresses {
+		r.watches = append(r.watches, watch(t, address, "fed.example", known))
+	}
+
+	var many []string
+	for i := range 30 {
+		many = append(many, fmt.Sprint(1+i, "@"))
+	}
+	whole := 0 // transfers of all of the zone
+	for i, step := range []struct {
+		what      string
+		do        func()
+		name      string
+		want, srv string        // in the end
+		after     time.Duration // the first time after do at which that may be answered
+		until     string        // what may be answered before; "": what was
+	}{
+		{what: "one more, which both have", do: func() { a.write(t, "1", "2", "3") }, name: "a.web", want: answerOf("1", "2", "3")},
+		{what: "one withdraws it", do: func() { b.write(t, "4", "5") }, name: "b.web", want: answerOf("4", "5")},
+		{what: "both do", do: func() { a.write(t, "1", "2") }, name: "web", want: answerOf("1", "2", "4", "5"), srv: "1:0 2:0 4:0 5:0"},
+		{what: "one is killed", do: func() { b.end(t, syscall.SIGKILL) }, name: "web", want: answerOf("1", "2"), srv: "1:0 2:0 4:10 5:10", after: demote},
+		{what: "both are", do: func() { a.end(t, syscall.SIGKILL) }, name: "web", want: answerOf("1", "2", "4", "5"), srv: "1:10 2:10 4:10 5:10"},
+		{what: "one is back", do: func() { b.start(t) }, name: "web", want: answerOf("4", "5"), srv: "1:10 2:10 4:0 5:0", after: hold},
+		{what: "both are back", do: func() { a.start(t) }, name: "web", want: answerOf("1", "2", "4", "5"), srv: "1:0 2:0 4:0 5:0", after: hold},
+
+		{what: "one is near", do: func() { near.write(t, many[:1]...) }, name: "big", want: answerOf(append(many[:1:1], spare...)...), srv: "1:0 201:1 202:1 203:1"},
+		{what: "two", do: func() { near.write(t, many[:2]...) }, name: "big", want: answerOf(append(many[:2:2], spare...)...), srv: "1:0 201:1 202:1 203:1 2:0"},
+		{what: "thirty", do: func() { near.write(t, many...) }, name: "big", want: answerOf(many...), after: hold, until: answerOf(append(many[:30:30], spare...)...)},
+	} {
+		meanwhile, then := maps.Clone(known), maps.Clone(known)
+		if was := known[step.name]; was != "" {
+			meanwhile[step.name] = was + "|" + cmp.Or(step.until, was)
+			then[step.name] = meanwhile[step.name] + "|" + step.want
+			known = maps.Clone(known)
+			known[step.name] = step.want
+		}
+		began := time.Now()
+		r.expectFrom(began, meanwhile)
+		r.expectFrom(began.Add(step.after), then)
+		step.do()
+		t.Logf("%s: the same at each after %s", step.what, r.await(t, step.name+".fed.example", step.want, step.srv))
+		for name, want := range known {
+			r.await(t, name+".fed.example", want, "")
+		}
+		r.expectFrom(time.Now(), known)
+		for _, qtype := range []string{"A", "SRV", "TXT"} {
+			delv(t, signer.address, step.name+".fed.example", qtype, validated)
+		}
+		if step.what == "both are" {
+			for _, address := range r.addresses[:3] {
+				(&coreDNS{address: address}).awaitStale(t, "web.fed.example")
+			}
+		}
+		if i == 0 { // from the first serial of a process there is no difference
+			whole = secondary.log.Count("AXFR, incoming", "finished")
+		}
+	}
+	secondary.awaitLog(t, 9, "IXFR, incoming", "finished")
+	if n := secondary.log.Count("AXFR, incoming", "finished"); n != whole {
+		t.Errorf("Knot has had %d whole zones more", n-whole)
+	}
+}
+
+// TestSharedRestart restarts CoreDNS while one of two owners is lost. What it kept says so much of
+// both that the best is answered at once: the other one comes back from no state that was answered.
+func TestSharedRestart(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	a := startSite(t, p, "a", "web.fed.example", "1", "2")
+	b := startSite(t, p, "b", "web.fed.example", "3", "4")
+	const options = "hold 1h\ndemote 0s\npersist "
+	dir := t.TempDir()
+	corefile := federationBlock(p, "fed.example", "",
+		a.owner(options+filepath.Join(dir, "a")), b.owner(options+filepath.Join(dir, "b")))
+	both, left := answerOf("1", "2", "3", "4"), answerOf("1", "2")
+	d := startCoreDNS(t, corefile)
+	r := fleet{addresses: []string{d.address}}
+	r.await(t, "web.fed.example", both, "1:0 2:0 3:0 4:0")
+	b.end(t, syscall.SIGKILL)
+	r.await(t, "web.fed.example", left, "1:0 2:0 3:10 4:10")
+	for _, file := range []string{"a", "b"} {
+		eventually(t, patience, func() string {
+			if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
+				return err.Error()
 			}
 			return ""
 		})
 	}
+	d.end(t, syscall.SIGTERM)
+	d = startCoreDNS(t, corefile)
+	w := watch(t, d.address, "fed.example", unsynced(truth{"web": both + "|" + left}))
+	r.addresses[0] = d.address
+	r.await(t, "web.fed.example", left, "1:0 2:0 3:10 4:10")
+	w.expect(truth{"web": left})
+	w.more(t, 5)
 }
 
-// neverEmpty asks for the name all the while, until the test ends: there is always an address.
-func (s *sharedServers) neverEmpty(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for asked := 0; ; asked++ {
-			if ctx.Err() != nil {
-				t.Logf("asked %d times", asked)
-				return
-			}
-			for _, d := range s.replicas {
-				if got, err := addresses(d.address, "web.fed.example"); err == nil && got == "" {
-					t.Errorf("%s has no address of a name that is within retention", d.address)
-					return
-				}
-			}
-		}
-	})
-	t.Cleanup(func() {
-		cancel()
-		wg.Wait()
-	})
-}
+// loss is a way to lose a site, and to get it back.
+type loss struct{ begin, end func(t *testing.T, s *site) }
 
-// TestSharedNames has two owners share a name, from the first union to the loss of both, and
-// three replicas with a secondary follow it; the answers of one are signed.
-func TestSharedNames(t *testing.T) {
-	delv := program(t, "delv", "bind9-dnsutils")
-	program(t, "knotd", "knot")
+// Of TestSharedFaults: how long the last replica keeps what it knows, and when things change.
+const (
+	sharedRetention = 10 * time.Second
+	sharedHold      = 2 * time.Second
+	sharedDemote    = 2 * time.Second
+)
+
+// TestSharedFaults loses one of two sites in every way, then the other one as well, and gets both
+// back. Three replicas keep what they know for long, and the last one does not.
+func TestSharedFaults(t *testing.T) {
+	t.Parallel()
+	losses := map[string]loss{
+		"killed": {
+			func(t *testing.T, s *site) { t.Helper(); s.end(t, syscall.SIGKILL) },
+			func(t *testing.T, s *site) { t.Helper(); s.start(t) },
+		},
+		"stopped": {
+			func(_ *testing.T, s *site) { s.signal(syscall.SIGSTOP) },
+			func(_ *testing.T, s *site) { s.signal(syscall.SIGCONT) },
+		},
+		"cut": {
+			func(_ *testing.T, s *site) { s.link.Stall(true) },
+			func(_ *testing.T, s *site) { s.link.Stall(false) },
+		},
+	}
 	p := newPKI(t)
-	web := func(last ...int) []string {
-		var all []string
-		for _, n := range last {
-			all = append(all, fmt.Sprintf("192.0.2.%d:80", n))
+	sites := make(map[string][]*site)
+	var lasting, brief []string // owners
+	for name := range losses {
+		a := startSite(t, p, "a", name+".fed.example", "1", "2")
+		b := startSite(t, p, "b", name+".fed.example", "3", "4")
+		if name == "cut" {
+			b.link = realserver.StartGate(t, b.address)
 		}
-		return all
-	}
-	a := startOwner(t, p.owner, "", fixtureService(t, "web", "web.fed.example", web(1, 2, 3), []string{"v1 HTTP"}))
-	b := startOwner(t, p.owner, "", fixtureService(t, "web", "web.fed.example", web(3, 4, 5), []string{"v1 HTTP"}))
-	s := startShared(t, p, "share web.fed.example\nhold 1s\ndemote 2s", a.address, b.address)
-	s.await(t, addresses, "192.0.2.1 192.0.2.2 192.0.2.3 192.0.2.4 192.0.2.5")
-	s.neverEmpty(t)
-
-	mustUpsert(t, b, fixtureService(t, "web", "web.fed.example", web(4, 5), []string{"v1 HTTP"}))
-	s.await(t, priorities, "1:0 2:0 3:0 4:0 5:0")
-	mustUpsert(t, a, fixtureService(t, "web", "web.fed.example", web(1, 2), []string{"v1 HTTP"}))
-	s.await(t, addresses, "192.0.2.1 192.0.2.2 192.0.2.4 192.0.2.5")
-
-	b.stop()
-	s.await(t, priorities, "1:0 2:0 4:10 5:10")
-	s.await(t, addresses, "192.0.2.1 192.0.2.2")
-	a.stop()
-	s.await(t, addresses, "192.0.2.1 192.0.2.2 192.0.2.4 192.0.2.5")
-	for _, d := range s.replicas {
-		d.awaitStale(t, "web.fed.example")
-	}
-	b = startOwner(t, p.owner, b.address, fixtureService(t, "web", "web.fed.example", web(4, 5), []string{"v1 HTTP"}))
-	s.await(t, priorities, "1:10 2:10 4:0 5:0")
-	s.await(t, addresses, "192.0.2.4 192.0.2.5")
-	b.stop()
-
-	anchor := filepath.Join(t.TempDir(), "anchor")
-	writeFile(t, anchor, fmt.Sprintf("trust-anchors {\n\t%s static-key %d %d %d \"%s\";\n};\n",
-		s.key.Hdr.Name, s.key.Flags, s.key.Protocol, s.key.Algorithm, s.key.PublicKey))
-	host, port, _ := strings.Cut(s.replicas[2].address, ":")
-	for _, qtype := range []string{"A", "SRV", "TXT"} {
-		out, err := exec.Command(delv, "@"+host, "-p", port, "-a", anchor, "+root=fed.example", "web.fed.example", qtype).CombinedOutput()
-		if err != nil || !strings.Contains(string(out), "; fully validated") {
-			t.Errorf("%s: %v\n%s", qtype, err, out)
+		for _, s := range []*site{a, b} {
+			options := fmt.Sprintf("keepalive 10s\nhold %v\ndemote %v\nretention ", sharedHold, sharedDemote)
+			lasting, brief = append(lasting, s.owner(options+"5m")), append(brief, s.owner(options+sharedRetention.String()))
+			sites[name] = append(sites[name], s)
 		}
 	}
+	var servers []*coreDNS
+	for _, owners := range [][]string{lasting, lasting, lasting, brief} {
+		d := startCoreDNS(t, federationBlock(p, "fed.example", "", owners...))
+		d.awaitComplete(t, "nope.fed.example")
+		servers = append(servers, d)
+	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	for name, l := range losses { // beside each other, as they wait for most of the time
+		running.Go(func() {
+			t.Run(name, func(t *testing.T) { l.story(t, sites[name][0], sites[name][1], servers) })
+		})
+	}
+}
+
+// story loses b in this way, and a, and gets a back and then b.
+func (l *loss) story(t *testing.T, a, b *site, servers []*coreDNS) {
+	t.Helper()
+	// The answers to the name, and to the names of an address of a and of b, which tell
+	// whether it is there though it is not answered.
+	const ofA, ofB, none = "NOERROR 192.0.2.1", "NOERROR 192.0.2.3", "NXDOMAIN"
+	both, left := answerOf("1", "2", "3", "4"), answerOf("1", "2")
+	either := both + "|" + left
+	name, _, _ := strings.Cut(a.fqdn, ".")
+	state := func(web, a, b string) truth {
+		return truth{name: web, "192-0-2-1.addr." + name: a, "192-0-2-3.addr." + name: b}
+	}
+	var lasting, brief fleet
+	for i, d := range servers {
+		r := &lasting
+		if i == len(servers)-1 {
+			r = &brief
+		}
+		r.addresses = append(r.addresses, d.address)
+		r.watches = append(r.watches, watch(t, d.address, "fed.example", state(both, ofA, ofB)))
+	}
+	const end = sharedRetention - time.Second // in the last second no TTL is left
+	const asBefore, behind = "1:0 2:0 3:0 4:0", "1:0 2:0 3:10 4:10"
+	lasting.await(t, a.fqdn, both, asBefore)
+
+	lost := time.Now()
+	lasting.expectFrom(lost.Add(sharedDemote), state(either, ofA, ofB))
+	brief.expectFrom(lost.Add(sharedDemote), state(either, ofA, ofB))
+	brief.expectFrom(lost.Add(end), state(either, ofA, ofB+"|"+none))
+	l.begin(t, b)
+	t.Logf("one is lost: the same at each after %s", lasting.await(t, a.fqdn, left, behind))
+
+	killed := time.Now()
+	lasting.expectFrom(killed, state(either, ofA, ofB))
+	brief.expectFrom(killed.Add(end), state(either+"|"+none, ofA+"|"+none, ofB+"|"+none))
+	a.end(t, syscall.SIGKILL)
+	t.Logf("both are: the same at each after %s", lasting.await(t, a.fqdn, both, "1:10 2:10 3:10 4:10"))
+	lasting.expectFrom(time.Now(), state(both, ofA, ofB))
+	for _, d := range servers[:len(servers)-1] {
+		d.awaitStale(t, a.fqdn)
+	}
+	brief.watches[0].await(t, state(none, none, none))
+	t.Logf("all is gone %v after the loss of one, and %v after that of the other", time.Since(lost), time.Since(killed))
+
+	back := time.Now()
+	lasting.expectFrom(back.Add(sharedHold), state(either, ofA, ofB))
+	brief.expectFrom(back, state(left+"|"+none, ofA+"|"+none, none))
+	a.start(t)
+	t.Logf("one is back: the same at each after %s", lasting.await(t, a.fqdn, left, behind))
+	brief.watches[0].await(t, state(left, ofA, none))
+
+	back = time.Now()
+	lasting.expectFrom(back, state(left, ofA, ofB))
+	lasting.expectFrom(back.Add(sharedHold), state(either, ofA, ofB))
+	brief.expectFrom(back, state(either, ofA, ofB+"|"+none))
+	l.end(t, b)
+	t.Logf("both are back: the same at each after %s", lasting.await(t, a.fqdn, both, asBefore))
+	brief.watches[0].await(t, state(both, ofA, ofB))
 }
 
 // TestNotShared has two owners of which only one shares the name: the first in the Corefile has it.
@@ -173,10 +420,34 @@ func TestNotShared(t *testing.T) {
 	p := newPKI(t)
 	a := startOwner(t, p.owner, "", simpleService(t, "web", "web.fed.example", "192.0.2.1"))
 	b := startOwner(t, p.owner, "", simpleService(t, "web", "web.fed.example", "192.0.2.2"))
-	d := startCoreDNS(t, "fed.example:PORT {\n\tbind 127.0.0.1\nfederation {\nowner "+a.address+"\n"+p.tls()+"\n}\nfederation {\nname b\nowner "+b.address+"\n"+p.tls()+"\nshare *\n}\n"+
-		"prometheus 127.0.0.1:METRICS\n}\n")
+	metrics := freeAddress(t)
+	d := startCoreDNS(t, federationBlock(p, "fed.example", "prometheus "+metrics, a.address, b.address+" share *"))
 	d.awaitComplete(t, "nope.fed.example")
-	if got := must.Get(addresses(d.address, "web.fed.example"))(t); got != "192.0.2.1" {
+	if got := summary(mustQuery(t, d.address, "web.fed.example", dns.TypeA)); got != answerOf("1") {
 		t.Errorf("the answer is %s", got)
 	}
+	samples := place.Scrape(t, metrics)
+	for address, want := range map[string]float64{a.address: 0, b.address: 1} {
+		if got := samples.Sum("coredns_federation_conflicts", address); got != want {
+			t.Errorf("%v conflicts of %s, want %v", got, address, want)
+		}
+	}
+}
+
+// TestSharedExample has the owners of the example for shared names there: each has endpoints in the
+// zone that is near, and what the first has elsewhere comes before what the second has.
+func TestSharedExample(t *testing.T) {
+	p := newPKI(t)
+	owners := make(map[string]string)
+	for name, endpoints := range map[string][]string{
+		"mesh-a.example:8008": {"192.0.2.1:80@[zone/eu-1a]", "192.0.2.2:80"},
+		"mesh-b.example:8008": {"192.0.2.3:80@[zone/eu-1a]", "192.0.2.4:80"},
+	} {
+		owners[name] = startOwner(t, p.owner, "", fixtureService(t, "web", "web.fed.example", endpoints, []string{"v1 HTTP"})).address
+	}
+	corefile := must.Get(os.ReadFile("../corefile-examples/shared/Corefile"))(t)
+	d := bootExample(t, p, string(corefile), owners)
+	eventually(t, patience, func() string {
+		return unlike(d.address, "web.fed.example", answerOf("1", "2", "3"), "1:0 2:1 3:0 4:2")
+	})
 }
