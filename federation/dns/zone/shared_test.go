@@ -291,15 +291,26 @@ type sharedWorld struct {
 	*rand.Rand
 
 	b      *zone.Builder
-	owners []zone.Owner
+	owners []*sharedOwner
 	at     time.Time
+	named  int // owners, ever
 
-	offers []map[string]*federation.Service // by owner
-	lost   []time.Time                      // zero: the owner is there
-	came   []uint64                         // generation of its offers
-	behind []bool                           // demoted
-	back   []time.Time                      // since when one that is demoted is there again
-	wanted map[string][]want                // by fqdn and label, ever
+	wanted map[string][]want // by fqdn and label, since the builder was made
+}
+
+// sharedOwner is an owner, with what the builder has to know of it.
+type sharedOwner struct {
+	zone.Owner
+
+	offers      map[string]*federation.Service // by name
+	generation  uint64                         // of the offers
+	known       bool
+	lost, grace time.Time // zero: it is there; nothing waits for it
+
+	// Since the builder was made.
+	there  bool      // with a complete catalog, once
+	behind bool      // the others: it is demoted
+	back   time.Time // since when one that is demoted is there again
 }
 
 // want is how much was wanted of a name from a time on.
@@ -308,19 +319,44 @@ type want struct {
 	rank int
 }
 
-const sharedRetention = 90 * time.Second
+const sharedRetention, sharedGrace = 90 * time.Second, 30 * time.Second
 
 func newSharedWorld(seed uint64) *sharedWorld {
-	w := &sharedWorld{Rand: rand.New(rand.NewPCG(seed, 1)), at: now, wanted: make(map[string][]want)}
+	w := &sharedWorld{Rand: rand.New(rand.NewPCG(seed, 1)), at: now}
+	for range 2 + w.IntN(3) {
+		w.add()
+	}
+	for _, o := range w.owners {
+		o.known, o.grace = true, time.Time{}
+	}
+	w.reload()
+	return w
+}
+
+// add puts an owner that is not known yet somewhere into the configuration.
+func (w *sharedWorld) add() {
+	o := &sharedOwner{offers: make(map[string]*federation.Service), generation: 1, grace: w.at.Add(sharedGrace)}
+	o.ID = fmt.Sprint("o", w.named)
+	w.named++
+	w.owners = slices.Insert(w.owners, w.IntN(len(w.owners)+1), o)
+}
+
+// reload makes a builder with another configuration: of its owners, some share other names, or in
+// another way.
+func (w *sharedWorld) reload() {
 	enough, hold := 1+w.IntN(4), time.Duration(w.IntN(3))*15*time.Second
-	for i := range 2 + w.IntN(3) {
+	for _, o := range w.owners {
+		if len(o.Origins) > 0 && w.IntN(2) == 0 {
+			o.Sharing.Min, o.Sharing.Hold = enough, hold // which all of them have
+			continue
+		}
 		var names []string
 		for _, name := range []string{"n0.fed.example", "n1.fed.example", "*.fed.example"} {
 			if w.IntN(2) == 0 {
 				names = append(names, name)
 			}
 		}
-		o := sharer(fmt.Sprint("o", i), strings.Join(names, " "), func(s *zone.Sharing) {
+		o.Owner = sharer(o.ID, strings.Join(names, " "), func(s *zone.Sharing) {
 			s.Min, s.Hold, s.Demote = enough, hold, time.Duration(w.IntN(4)-1)*20*time.Second
 			s.Weight = []int{0, 1, 50, 100}[w.IntN(4)]
 			for range w.IntN(3) {
@@ -328,16 +364,51 @@ func newSharedWorld(seed uint64) *sharedWorld {
 			}
 		})
 		o.Retention = sharedRetention
-		w.owners = append(w.owners, o)
-		w.offers = append(w.offers, make(map[string]*federation.Service))
 	}
-	w.lost, w.came = make([]time.Time, len(w.owners)), make([]uint64, len(w.owners))
-	w.behind, w.back = make([]bool, len(w.owners)), make([]time.Time, len(w.owners))
-	w.b = builder(w.owners...)
-	for i := range w.came {
-		w.came[i] = 1
+	w.build()
+}
+
+// restart makes a builder as after the start of a process, with what the owners had when it ended.
+func (w *sharedWorld) restart() {
+	for _, o := range w.owners {
+		o.grace = w.at.Add(sharedGrace)
+		if !o.known {
+			clear(o.offers)
+		} else if o.lost.IsZero() {
+			o.lost = w.at
+		}
 	}
-	return w
+	w.build()
+}
+
+// build makes a builder that knows what there is, and nothing of what was before.
+func (w *sharedWorld) build() {
+	config := zone.Config{}
+	for _, o := range w.owners {
+		config.Owners = append(config.Owners, o.Owner)
+	}
+	serials := make(map[string]uint32)
+	if w.b != nil {
+		serials["fed.example."] = w.b.Publish(w.at).SOA("fed.example.").Serial
+	}
+	w.b, w.wanted = zone.NewBuilder(config, serials), make(map[string][]want)
+	for i, o := range w.owners {
+		o.there, o.behind, o.back = false, false, time.Time{}
+		for _, s := range o.offers {
+			w.b.Put(i, s, o.generation)
+		}
+		w.tell(i)
+	}
+}
+
+// tell passes on the status of an owner.
+func (w *sharedWorld) tell(i int) {
+	o := w.owners[i]
+	s := zone.Status{Live: o.generation, Known: o.known, Grace: o.grace}
+	if !o.lost.IsZero() {
+		s.Live, s.Lost, s.Expires = o.generation+1, o.lost, o.lost.Add(sharedRetention)
+	}
+	w.b.SetStatus(i, s)
 }
 
 // service makes a service at one of the names.
@@ -353,31 +424,41 @@ func (w *sharedWorld) service(name string) *federation.Service {
 }
 
 func (w *sharedWorld) step() {
-	i := w.IntN(len(w.owners))
-	switch w.IntN(5) {
-	case 0, 1:
-		name := fmt.Sprint("s", w.IntN(2))
-		s := w.service(name)
-		w.offers[i][name] = s
-		w.b.Put(i, s, w.came[i])
-	case 2:
-		name := fmt.Sprint("s", w.IntN(2))
-		delete(w.offers[i], name)
+	i, name := w.IntN(len(w.owners)), fmt.Sprint("s", w.IntN(2))
+	o := w.owners[i]
+	switch w.IntN(22) {
+	default:
+		o.offers[name] = w.service(name)
+		w.b.Put(i, o.offers[name], o.generation)
+	case 0, 1, 2, 3:
+		delete(o.offers, name)
 		w.b.Remove(i, name)
-	case 3:
-		if w.lost[i].IsZero() {
-			w.lost[i] = w.at
-			w.b.SetStatus(i, zone.Status{Live: w.came[i] + 1, Known: true, Lost: w.at, Expires: w.at.Add(sharedRetention)})
-			break
+	case 4, 5, 6, 7: // the owner comes, is lost, or comes back
+		switch {
+		case !o.known:
+			o.known = true
+		case o.lost.IsZero():
+			o.lost = w.at
+		default:
+			o.lost = time.Time{}
+			o.generation++
+			for name := range o.offers {
+				w.b.Confirm(i, name, o.generation)
+			}
 		}
-		w.lost[i] = time.Time{}
-		w.came[i]++
-		for name := range w.offers[i] {
-			w.b.Confirm(i, name, w.came[i])
-		}
-		w.b.SetStatus(i, zone.Status{Live: w.came[i], Known: true})
-	case 4:
+		w.tell(i)
+	case 8, 9, 10, 11:
 		w.at = w.at.Add(time.Duration(1+w.IntN(25)) * time.Second)
+	case 12:
+		switch leaves := len(w.owners) > 1; {
+		case w.IntN(3) == 0 && len(w.owners) < 5:
+			w.add()
+		case w.IntN(2) == 0 && leaves:
+			w.owners = slices.Delete(w.owners, i, i+1)
+		}
+		w.reload()
+	case 13:
+		w.restart()
 	}
 }
 
@@ -397,6 +478,9 @@ func (w *sharedWorld) check(t *testing.T) {
 		all := w.members(fqdn)
 		members := slices.DeleteFunc(slices.Clone(all), func(i int) bool { return !w.shares(i, fqdn) })
 		held := !slices.ContainsFunc(members, func(i int) bool { return back[i] })
+		for i := range w.owners {
+			held = held && !(w.shares(i, fqdn) && w.expected(i))
+		}
 		for _, label := range []string{"", "v0.", "v1."} {
 			level := w.level(label, fqdn, members, held)
 			if len(all) > 0 && !w.shares(all[0], fqdn) {
@@ -408,23 +492,38 @@ func (w *sharedWorld) check(t *testing.T) {
 	}
 }
 
-// demote brings up to date which owners stand behind others, and returns those that do no more.
+// expected reports whether an owner may still come for the first time.
+func (w *sharedWorld) expected(i int) bool {
+	return !w.owners[i].there && w.at.Before(w.owners[i].grace)
+}
+
+// demote brings up to date which owners stand behind others, and returns those that do no more,
+// and those that are there for the first time.
 func (w *sharedWorld) demote() map[int]bool {
 	back := make(map[int]bool)
-	for i := range w.owners {
-		s := &w.owners[i].Sharing
+	for i, o := range w.owners {
+		s := &o.Sharing
+		hold, first := s.Hold, w.expected(i)
+		if first {
+			hold = 0
+		}
 		switch {
 		case len(s.Names) == 0:
-		case !w.lost[i].IsZero():
-			w.behind[i] = w.behind[i] || s.Demote >= 0 && w.at.Sub(w.lost[i]) >= s.Demote
-			w.back[i] = time.Time{}
-		case w.behind[i]:
-			if w.back[i].IsZero() {
-				w.back[i] = w.at
+			continue
+		case !o.lost.IsZero():
+			o.behind = o.behind || s.Demote >= 0 && w.at.Sub(o.lost) >= s.Demote
+			o.back = time.Time{}
+		case o.behind:
+			if o.back.IsZero() {
+				o.back = w.at
 			}
-			if w.at.Sub(w.back[i]) >= s.Hold {
-				w.behind[i], w.back[i], back[i] = false, time.Time{}, true
+			if w.at.Sub(o.back) >= hold {
+				o.behind, o.back, back[i] = false, time.Time{}, true
 			}
+		}
+		if o.known && o.lost.IsZero() {
+			back[i] = back[i] || first
+			o.there = true
 		}
 	}
 	return back
@@ -436,11 +535,12 @@ func (w *sharedWorld) shares(i int, fqdn string) bool {
 
 // serviceAt returns what an owner has at a name, unless that has expired.
 func (w *sharedWorld) serviceAt(i int, fqdn string) *federation.Service {
-	if !w.lost[i].IsZero() && w.lost[i].Add(sharedRetention).Sub(w.at) < time.Second {
+	o := w.owners[i]
+	if !o.lost.IsZero() && o.lost.Add(sharedRetention).Sub(w.at) < time.Second {
 		return nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(w.offers[i])) {
-		if s := w.offers[i][name]; s.FQDN.String() == fqdn {
+	for _, name := range slices.Sorted(maps.Keys(o.offers)) {
+		if s := o.offers[name]; s.FQDN.String() == fqdn {
 			return s
 		}
 	}
@@ -509,10 +609,10 @@ func (w *sharedWorld) compare(t *testing.T, z *zone.Zone, label, fqdn string, me
 				if addresses && !answered {
 					continue
 				}
-				if w.lost[i].IsZero() {
+				if w.owners[i].lost.IsZero() {
 					stale[addresses] = false
 				} else {
-					ttl[addresses] = min(ttl[addresses], int(w.lost[i].Add(sharedRetention).Sub(w.at)/time.Second))
+					ttl[addresses] = min(ttl[addresses], int(w.owners[i].lost.Add(sharedRetention).Sub(w.at)/time.Second))
 				}
 			}
 		}
@@ -552,7 +652,7 @@ func (w *sharedWorld) all(fqdn string, members []int) map[string]*sharedEndpoint
 			}
 			of := all[key]
 			of.sayers = append(of.sayers, i)
-			of.live = of.live || w.lost[i].IsZero()
+			of.live = of.live || w.owners[i].lost.IsZero()
 			if rank := w.rank(i, e.Labels); rank < of.rank {
 				of.rank, of.owner = rank, i
 			}
@@ -570,7 +670,7 @@ func (w *sharedWorld) rank(i int, labels []string) int {
 			break
 		}
 	}
-	if w.behind[i] {
+	if w.owners[i].behind {
 		rank += 10
 	}
 	if s.Weight == 0 {
@@ -616,9 +716,10 @@ func (w *sharedWorld) level(label, fqdn string, members []int, held bool) int {
 	return most
 }
 
-// TestSharedOracle compares what happens to random owners that share names with what should.
+// TestSharedOracle compares what happens to random owners that share names with what should,
+// also through reloads and restarts.
 func TestSharedOracle(t *testing.T) {
-	for seed := range uint64(100) {
+	for seed := range uint64(200) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := newSharedWorld(seed)
 			for range 80 {
