@@ -60,6 +60,8 @@ type SharedEndpoint struct {
 	Live     bool // one of its owners is not lost
 	Answered bool // for the type of the query: as an address of the name, unless that is SRV
 	Kept     bool // answered, and would not be but for the hold
+
+	Back time.Time // when it is demoted no more, as an owner that says it is there; zero: none is
 }
 
 // Rival is a service that wants a name and does not have it.
@@ -150,7 +152,8 @@ func (z *Zone) explainShared(h *Holder, m *match, qtype uint16) {
 			Kept: !h.Fewer.IsZero() && slices.Contains(answered, i) && p.Rank > wanted, Tier: p.Rank.Tier(), Demoted: p.Rank.Demoted(), Last: p.Rank.Last(),
 		}
 		for n := range p.Members.Each {
-			one.Owners = append(one.Owners, int(shared.Members[n].Owner))
+			owner := shared.Members[n].Owner
+			one.Owners, one.Back = append(one.Owners, int(owner)), soonest(one.Back, z.owners[owner].back)
 		}
 		h.Shared = append(h.Shared, one)
 	}

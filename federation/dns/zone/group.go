@@ -185,7 +185,10 @@ func (b *Builder) join(now time.Time) {
 		}
 		g.there[i] = g.there[i] || v.Known && v.Lost.IsZero()
 		back[uint32(i)] = was.Demoted && !next.Demoted || first && g.there[i]
-		g.demotion[i], g.demoted = next, soonest(g.demoted, due)
+		g.demotion[i], g.demoted, v.back = next, soonest(g.demoted, due), time.Time{}
+		if next.Demoted {
+			v.back = due
+		}
 	}
 	for len(g.waiting) > 0 && !now.Before(g.waiting[0].due) {
 		g.changed[g.waiting[0].fqdn] = true

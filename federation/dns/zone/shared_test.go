@@ -133,6 +133,13 @@ func TestSharedLoss(t *testing.T) {
 	b.SetStatus(0, zone.Status{Live: 2, Known: true})
 	b.Confirm(0, "web", 2)
 	look(false, both) // its own is live; the other one is stale, and not demoted yet
+	want := []zone.SharedEndpoint{
+		{Address: "192.0.2.2", Port: 80, Owners: []int{1}, Answered: true},
+		{Address: "192.0.2.1", Port: 80, Owners: []int{0}, Demoted: true, Live: true, Answered: true, Back: at.Add(30 * time.Second)},
+	}
+	if diff := cmp.Diff(want, b.Publish(at).Explain("web.fed.example.", dns.TypeA, at).Holder.Shared); diff != "" {
+		t.Errorf("shared (-want +got):\n%s", diff)
+	}
 	at = at.Add(30 * time.Second)
 	look(false, both, srv("0 100", "0 100"))
 	at = at.Add(time.Hour)

@@ -31,6 +31,7 @@ type view struct {
 	ttl     uint32 // of live answers
 	fullTTL uint32 // as configured
 	admits  func(netip.Addr) bool
+	back    time.Time // when it is demoted no more; zero: it is not, or it is lost
 }
 
 // Status is the state of an owner as far as it shows in answers.

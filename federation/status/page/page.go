@@ -71,9 +71,10 @@ type question struct {
 
 // block is the answer of one server block, or what one catalog has.
 type block struct {
-	First string
-	Todo  []string
-	Rest  []line
+	First  string
+	Todo   []string
+	Shared []string // the endpoints of a shared name
+	Rest   []line
 }
 
 // Long reports whether the rest is folded up, so that what to do is not far from what is
@@ -98,6 +99,8 @@ func blocks(lines []string) (all []*block) {
 		last := all[len(all)-1]
 		if todo, is := strings.CutPrefix(short, "to do: "); is {
 			last.Todo = append(last.Todo, todo)
+		} else if endpoint, is := strings.CutPrefix(short, "shared: "); is {
+			last.Shared = append(last.Shared, endpoint)
 		} else {
 			last.Rest = append(last.Rest, line{min(depth, 3), short})
 		}

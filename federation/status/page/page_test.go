@@ -107,6 +107,12 @@ func owner() *fixed {
 func TestPages(t *testing.T) {
 	ready := consumer()
 	ready.status.Owners = ready.status.Owners[:1]
+	shared := consumer()
+	shared.status.Owners = shared.status.Owners[:1]
+	shared.why.Answers[0].Holder.Shared = []status.SharedEndpoint{
+		{Endpoint: "192.0.2.1:80", Owners: []string{"o1.example:8008", hostile}, Answered: true, Rule: "it is live"},
+		{Endpoint: hostile + ":80", Owners: []string{"o2.example:8008"}, Tier: 1, Rule: "its owner is lost", Changes: noon.Add(30 * time.Second)},
+	}
 	for name, tc := range map[string]struct {
 		source *fixed
 		path   string
@@ -116,6 +122,7 @@ func TestPages(t *testing.T) {
 		"ready":       {ready, "/", 200},
 		"owner":       {owner(), "/", 200},
 		"why":         {ready, "/?name=WEB.fed.example&type=AAAA", 200},
+		"why-shared":  {shared, "/?name=web.fed.example&type=A", 200},
 		"why-owner":   {owner(), "/?name=web.fed.example", 200},
 		"why-wrong":   {ready, "/?name=%3cb%3e..%e2%80%ae&type=%3cb%3e", 400},
 		"services":    {consumer(), "/services?of=o1.example:8008&after=a%3cb%3e", 200},

@@ -33,8 +33,9 @@ func TestConsumer(t *testing.T) {
 		service("outside", "outside.other.example", "192.0.2.2"),
 		service("local", "local.fed.example", "127.0.0.1"),
 		service("taken", "s000001.fed.example", "192.0.2.2"),
+		service("joint", "joint.fed.example", "192.0.2.6"),
 	), "--allow-addresses", "127.0.0.0/8")
-	lost, lostAt := owner(t, folder, "lost", catalogOf(service("lost", "lost.fed.example", "192.0.2.3")))
+	lost, lostAt := owner(t, folder, "lost", catalogOf(service("lost", "lost.fed.example", "192.0.2.3"), service("joint", "joint.fed.example", "192.0.2.3")))
 	gone, goneAt := owner(t, folder, "gone", catalogOf(service("gone", "gone.fed.example", "192.0.2.4")))
 	_, empty := owner(t, folder, "empty", "services: []\n")
 	_, strict := owner(t, folder, "strict", catalogOf(service("strict", "strict.fed.example", "192.0.2.5")), "--allow-id", "spiffe://elsewhere.example/consumer")
@@ -47,7 +48,7 @@ func TestConsumer(t *testing.T) {
 		return fmt.Sprintf("    federation {\n        owner %s\n        tls %[2]s/consumer.pem %[2]s/consumer-key.pem %[2]s/ca.pem\n%s    }\n", owner, folder, more)
 	}
 	corefile := fmt.Sprintf("fed.example:%s {\n    bind 127.0.0.1\n    errors\n", strings.TrimPrefix(dns, "127.0.0.1:")) +
-		block(large, "        status "+at+"\n") + block(faulty, "") + block(lostAt, "        retention 1h\n") + block(goneAt, "        retention 1s\n") +
+		block(large, "        status "+at+"\n") + block(faulty, "        share joint.fed.example\n") + block(lostAt, "        retention 1h\n        share joint.fed.example\n        tier 1\n        demote never\n") + block(goneAt, "        retention 1s\n") +
 		block(strict, "") + block(slow, "        keepalive 1h\n") + block(nobody, "") + block(empty, "") + "}\n"
 	dnsProcess := start(t, "coredns", "-conf", write(t, folder, "Corefile", corefile))
 
@@ -121,6 +122,10 @@ func TestConsumer(t *testing.T) {
 	tab.says(".answer .todo", "To do")
 	ask("gone.fed.example", "A", "gone.fed.example A: ")
 	ask("s000001.fed.example", "SRV", "s000001.fed.example SRV: ", large)
+	ask("joint.fed.example", "A", "joint.fed.example A: 192.0.2.6", "live", faulty)
+	tab.says(".answer .shared", "192.0.2.6:443, tier 0, of "+faulty+": answered, it is live",
+		"192.0.2.3:443, tier 1, of "+lostAt+": not answered, its owner is lost; judged anew in ")
+	tab.look("why-shared", "/?name=joint.fed.example&type=A", 0)
 	tab.look("why", "/?name=lost.fed.example&type=A", 0)
 	tab.run(chromedp.Navigate(base + "/?name=a..b&type=A"))
 	tab.says("#why-error", "is not a domain name")

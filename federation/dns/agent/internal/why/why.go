@@ -4,6 +4,7 @@
 package why
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"slices"
@@ -105,21 +106,24 @@ func (b *block) shared(h *zone.Holder, e *zone.SharedEndpoint) status.SharedEndp
 	s := status.SharedEndpoint{
 		Endpoint: net.JoinHostPort(e.Address, strconv.Itoa(int(e.Port))), Tier: e.Tier, Answered: e.Answered,
 	}
-	var demoted time.Time // when one of its owners is
-	for _, i := range e.Owners {
+	var demoted, gone time.Time // when one of its owners is demoted, and when the last retention ends
+	for n, i := range e.Owners {
 		u, sharing := &b.owners[i].Report, &b.config.Owners[i].Sharing
 		s.Owners = append(s.Owners, u.ID)
 		if !e.Live && !e.Demoted && sharing.Demote >= 0 && !u.Lost.IsZero() {
 			demoted = u.Lost.Add(sharing.Demote)
 		}
+		if n == 0 || u.Expires.IsZero() || !gone.IsZero() && gone.Before(u.Expires) {
+			gone = u.Expires
+		}
 	}
 	switch {
 	case e.Demoted && !e.Live:
-		s.Rule = "as its owner has been lost for the time of demote, it stands behind those of others"
+		s.Rule, s.Changes = "as its owner has been lost for the time of demote, it stands behind those of others", gone
 	case e.Demoted:
-		s.Rule = "its owner is back, and stands behind others for the time of hold"
+		s.Rule, s.Changes = "its owner is back, and stands behind others for the time of hold", e.Back
 	case !e.Live:
-		s.Rule, s.Changes = "its owner is lost", demoted
+		s.Rule, s.Changes = "its owner is lost", cmp.Or(demoted, gone)
 	case e.Last:
 		s.Rule = "its owner has weight 0, and stands behind all others"
 	case e.Answered:
