@@ -212,6 +212,7 @@ bench: $(BENCHSTAT) ## load an owner with 1,000 consumers, and compare with Core
 	@mkdir -p bin
 	go test ./test -run '^(TestOwnerServesACrowd|TestOwnerMemoryPerConsumer)$$' -full -v -timeout 20m
 	go test ./test -run '^$$' -bench . -skip E2E -benchtime $(BENCHTIME) -count $(COUNT) -timeout 0 -services $(SERVICES) | tee bin/bench.txt
+	go test ./federation/dns/zone -run '^$$' -bench Shared -benchtime $(BENCHTIME) -count $(COUNT) -timeout 0 | tee -a bin/bench.txt
 	$(call benchstat,bin/bench.txt)
 
 .PHONY: bench-swarm

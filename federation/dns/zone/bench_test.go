@@ -276,6 +276,38 @@ func BenchmarkFill(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/size, "ns/service")
 }
 
+// TestMemoryWithoutShare holds a catalog with and without a block that shares other names: it takes
+// as much.
+func TestMemoryWithoutShare(t *testing.T) {
+	const size = 10_000
+	services := make([]*federation.Service, size)
+	for i := range services {
+		services[i] = plain(i)
+	}
+	held := func(share string) float64 {
+		before := heap()
+		b := builder(sharer("o", share, nil))
+		for _, s := range services {
+			b.Put(0, s, 1)
+		}
+		z := b.Publish(now)
+		bytes := float64(heap()-before) / size
+		runtime.KeepAlive(z)
+		runtime.KeepAlive(b)
+		return bytes
+	}
+	held("") // the first one pays for what stays
+	without, other, all := held(""), held("web.fed.example *.other.fed.example"), held("*")
+	if other > 1.01*without {
+		t.Errorf("%.0f bytes for each service, and %.0f where other names are shared", without, other)
+	}
+	if all < 1.1*other {
+		t.Errorf("%.0f bytes for each service, and %.0f if all are shared: what share costs is not noticed", other, all)
+	}
+	t.Logf("bytes for each service: %.0f, %.0f where other names are shared, %.0f if all are", without, other, all)
+	runtime.KeepAlive(services)
+}
+
 // heap returns the live bytes.
 func heap() uint64 {
 	runtime.GC()
