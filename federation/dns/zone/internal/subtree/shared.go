@@ -62,7 +62,7 @@ func (t *Subtree) Share(members []Member, points []Point, level func(label strin
 		s.instances = append(s.instances, s.source(t.instances[i].Label, t.instances[i].endpoints, level))
 	}
 	r := *t.some()
-	r.shared = s
+	r.rarest = &rarest{r.faults, s}
 	t.rare = &r
 }
 

@@ -31,15 +31,21 @@ type Subtree struct {
 
 // rare is what most services do not have.
 type rare struct {
-	faults      Faults
+	*rarest
+
 	selected    []selected // the protocols that are not spoken at every endpoint, in order
 	textEnds    []uint32   // where the text of each instance ends in texts; nil when there is one instance
 	describedBy []uint16   // the instances with a TXT record at the fqdn, by index in Service.Instances; likewise
-	shared      *Shared    // of a name that several owners share
+}
+
+// rarest is what hardly any service has.
+type rarest struct {
+	faults Faults
+	shared *Shared // of a name that several owners share
 }
 
 // none is what a Subtree without a rare has.
-var none rare //nolint:gochecknoglobals // a constant that Go has no word for
+var none = rare{rarest: new(rarest)} //nolint:gochecknoglobals // a constant that Go has no word for
 
 // some returns what is rare of the service. It must not be changed.
 func (t *Subtree) some() *rare {
@@ -123,16 +129,20 @@ func (t *Subtree) Compile(s *federation.Service, fqdn string, refuse Refuse) {
 // more returns where the rare things go.
 func (c *compiler) more() *rare {
 	if c.rare == nil {
-		c.rare = new(rare)
+		c.rare = &rare{rarest: none.rarest}
 	}
 	return c.rare
 }
 
 // fault counts what is not published.
 func (c *compiler) fault(kind Fault, n int) {
-	if n != 0 {
-		c.more().faults.Add(kind, n)
+	if n == 0 {
+		return
 	}
+	if c.more().rarest == none.rarest {
+		c.rare.rarest = new(rarest)
+	}
+	c.rare.faults.Add(kind, n)
 }
 
 // Copy fills the zero Subtree with the content of another one, of which it holds
