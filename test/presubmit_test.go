@@ -53,11 +53,11 @@ var wings = map[string]wing{
 	"federation/mtls":     {[]string{"federation", "internal"}, 1300},
 	"federation/wire":     {[]string{"federation", "proto"}, 1815},
 	"federation/policy":   {[]string{"federation", "federation/wire"}, 1200},
-	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2389},
+	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2392},
 	"federation/consumer": {[]string{"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"}, 4868},
 	"federation/owner":    {[]string{"federation", "federation/mtls", "federation/policy", "federation/wire", "internal", "proto"}, 3490},
 	"federation/dns": {
-		[]string{"federation", "federation/consumer", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal"}, 6288,
+		[]string{"federation", "federation/consumer", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal"}, 6295,
 	},
 	"federation/source": {
 		[]string{
