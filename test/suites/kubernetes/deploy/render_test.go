@@ -267,52 +267,36 @@ func rightsOf(role object) (rights []string) {
 	return rights
 }
 
-// The table of values in the chart's README has each value, with its default.
+// The list of values in the chart's README has each value. Defaults are in values.yaml.
 func TestValuesAreDocumented(t *testing.T) {
 	text := must.Get(os.ReadFile(chart + "/values.yaml"))(t)
 	var values yaml.Node
 	must.Do(t, yaml.Unmarshal(text, &values))
-	want := make(map[string]string)
-	leaves(values.Content[0], "", want)
+	want := leaves(values.Content[0], "")
+	slices.Sort(want)
 	readme := must.Get(os.ReadFile(chart + "/README.md"))(t)
-	got := make(map[string]string)
-	for _, row := range regexp.MustCompile("(?m)^\\| `([a-zA-Z.]+)`(.*?) \\| (?:`(.*?)` )?\\|").FindAllStringSubmatch(string(readme), -1) {
-		for _, key := range append([]string{row[1]}, also(row[2])...) {
-			got[key] = row[3]
-		}
+	var got []string
+	_, list, _ := strings.Cut(string(readme), "\n## Values\n")
+	list, _, _ = strings.Cut(list, "\n## ")
+	for _, item := range regexp.MustCompile("(?m)^\\* (`[a-zA-Z.]+`(?:, `[a-zA-Z.]+`)*)").FindAllStringSubmatch(list, -1) {
+		got = append(got, strings.Split(strings.Trim(item[1], "`"), "`, `")...)
 	}
+	slices.Sort(got)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("values (-values.yaml +README.md):\n%s", diff)
 	}
 }
 
-// also returns the further keys of a row: ", `key`".
-func also(text string) (keys []string) {
-	for _, match := range regexp.MustCompile(", `([a-zA-Z.]+)`").FindAllStringSubmatch(text, -1) {
-		keys = append(keys, match[1])
-	}
-	return keys
-}
-
-// leaves collects the values below a node, by path: what a user replaces as a whole
-// (lists, and mappings in one line) is one value.
-func leaves(node *yaml.Node, path string, into map[string]string) {
+// leaves returns the values below a node, by path: what a user replaces as a whole (lists, and
+// mappings in one line) is one value.
+func leaves(node *yaml.Node, path string) (paths []string) {
 	if node.Kind != yaml.MappingNode || node.Style == yaml.FlowStyle {
-		if node.Value != "" || node.Kind != yaml.ScalarNode {
-			text, _ := yaml.Marshal(node)
-			node.Style = yaml.FlowStyle
-			if flow, err := yaml.Marshal(node); err == nil {
-				text = flow
-			}
-			into[path] = strings.TrimSpace(string(text))
-			return
-		}
-		into[path] = ""
-		return
+		return []string{path}
 	}
 	for i := 0; i < len(node.Content); i += 2 {
-		leaves(node.Content[i+1], strings.TrimPrefix(path+"."+node.Content[i].Value, "."), into)
+		paths = append(paths, leaves(node.Content[i+1], strings.TrimPrefix(path+"."+node.Content[i].Value, "."))...)
 	}
+	return paths
 }
 
 // The example for cert-manager makes the Secrets that the recipes look for.
