@@ -8,6 +8,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/precedence"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
 
@@ -30,12 +31,6 @@ func (u *union) is(offers []*precedence.Offer) bool {
 	return slices.EqualFunc(u.of, offers, func(x, y *precedence.Offer) bool { return x.Owner == y.Owner && x.Service == y.Service })
 }
 
-// place is where an endpoint is.
-type place struct {
-	address federation.Address
-	port    uint16
-}
-
 // unite makes one service of the offers: that of the first owner, with all endpoints and
 // instances.
 func (b *Builder) unite(fqdn string, offers []*precedence.Offer) *union {
@@ -46,7 +41,8 @@ func (b *Builder) unite(fqdn string, offers []*precedence.Offer) *union {
 	all := *offers[0].Service.Unpack()
 	first := character(&all)
 	all.Endpoints, all.Instances = nil, nil
-	endpoints, instances, said := make(map[place]int), make(map[string]int), make(map[place][]saying)
+	endpoints, instances := make(map[subtree.Endpoint]int), make(map[string]int) // their places in all
+	var said [][]saying
 	for m, o := range offers {
 		s := o.Service.Unpack()
 		if what := difference(first, character(s)); what != "" {
@@ -54,15 +50,15 @@ func (b *Builder) unite(fqdn string, offers []*precedence.Offer) *union {
 		}
 		sharing := &b.config.Owners[o.Owner].Sharing
 		for _, e := range s.Endpoints {
-			at := place{e.Address, e.Port}
-			said[at] = append(said[at], saying{m, sharing.tier(e.Labels)})
+			at := subtree.Endpoint{Address: e.Address, Port: e.Port}
 			i, known := endpoints[at]
 			if !known {
-				i = len(all.Endpoints)
+				i = len(said)
 				endpoints[at] = i
-				all.Endpoints = append(all.Endpoints, federation.Endpoint{Address: e.Address, Port: e.Port})
+				all.Endpoints, said = append(all.Endpoints, federation.Endpoint{Address: e.Address, Port: e.Port}), append(said, nil)
 			}
 			all.Endpoints[i].Labels = append(all.Endpoints[i].Labels, labelsOf(m, e.Labels)...)
+			said[i] = append(said[i], saying{m, sharing.tier(e.Labels)})
 		}
 		for _, in := range s.Instances {
 			in.EndpointSelector = selectorOf(m, s, &in)
@@ -84,8 +80,7 @@ func (b *Builder) unite(fqdn string, offers []*precedence.Offer) *union {
 	u.whole.Announced(math.MaxUint32, uint32(max(newest.Updated().Unix(), 0))) //nolint:gosec // until 2106
 	t := &u.whole.Subtree
 	for _, i := range t.All() {
-		e := t.Endpoint(i)
-		u.said = append(u.said, said[place{e.Address, e.Port}])
+		u.said = append(u.said, said[endpoints[*t.Endpoint(i)]])
 	}
 	return u
 }
