@@ -204,7 +204,7 @@ func (u *FollowedOwner) Judge(now time.Time, relayed bool) (v Judgement) {
 	if u.NotAdmitted > 0 {
 		v.find(ownerRefused, Count(u.NotAdmitted, "service"))
 	}
-	conflicts := 0
+	conflicts := -u.Conflicts["differs"] // those are answered
 	for _, n := range u.Conflicts {
 		conflicts += n
 	}

@@ -113,6 +113,8 @@ func TestJudge(t *testing.T) {
 		"retried":         {owner(FollowedOwner{State: "parked", NextAttempt: now}), []int{ownerRetried}},
 		"damaged":         {owner(FollowedOwner{State: "stale", Damage: "x"}), []int{ownerDamaged, ownerStale}},
 		"held":            {owner(FollowedOwner{State: "synced", Stale: 2, Services: 2}), []int{ownerHeld}},
+		"conflicts":       {owner(FollowedOwner{State: "synced", Services: 1, Conflicts: map[string]int{"name": 1, "differs": 2}}), []int{ownerConflicts}},
+		"differs":         {owner(FollowedOwner{State: "synced", Services: 1, Conflicts: map[string]int{"differs": 2}}), nil},
 		"empty":           {owner(FollowedOwner{State: "synced"}), []int{ownerEmpty}},
 		"all refused":     {owner(FollowedOwner{State: "synced", NotAdmitted: 1}), []int{ownerRefused}},
 		"later version":   {owner(FollowedOwner{State: "cloudy"}), []int{ownerUnknown}},

@@ -70,7 +70,7 @@ type FollowedOwner struct {
 	Updates   Rate           `json:"updates"`             // updates that were accepted
 	Refusals  []Refusal      `json:"refusals,omitempty"`  // the newest, newest first, 20 at most
 	LeftOut   []LeftOut      `json:"leftOut,omitempty"`   // of NotImported those that came last, newest first, 20 at most
-	Conflicts map[string]int `json:"conflicts,omitempty"` // what is not published, by reason
+	Conflicts map[string]int `json:"conflicts,omitempty"` // what is not published, by reason; and "differs"
 
 	Certificate time.Time `json:"certificateExpires,omitzero"` // this side's, for this owner
 	Authority   time.Time `json:"authorityExpires,omitzero"`   // the next of the authorities that are trusted
