@@ -53,7 +53,7 @@ var wings = map[string]wing{
 	"federation/mtls":     {[]string{"federation", "internal"}, 1300},
 	"federation/wire":     {[]string{"federation", "proto"}, 1815},
 	"federation/policy":   {[]string{"federation", "federation/wire"}, 1200},
-	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2392},
+	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2398},
 	"federation/consumer": {[]string{"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"}, 4868},
 	"federation/owner":    {[]string{"federation", "federation/mtls", "federation/policy", "federation/wire", "internal", "proto"}, 3490},
 	"federation/dns": {

@@ -196,7 +196,7 @@ The process must have the status endpoint, 'status' in its configuration.`,
 			if u.State == "synced" || u.State == "syncing" {
 				return fmt.Sprintf("%s is %s: there is nothing to try\n", federation.Printable(u.ID), federation.Printable(u.State))
 			}
-			return fmt.Sprintf("%s was %s, and is tried now; 'federationctl status' says what came of it\n", federation.Printable(u.ID), federation.Printable(u.State))
+			return fmt.Sprintf("%s was %s and is tried now; see 'federationctl status'\n", federation.Printable(u.ID), federation.Printable(u.State))
 		}, known(u, func() string { return u.ID })...)
 	})
 	command.Flags().StringVar(&of, "of", "", "`owner`, or server name of the catalog of a relay; none: the only one")

@@ -158,7 +158,7 @@ owner o1:8008: synced since 2026-05-04 03:01:01 UTC (1 min)
 		{"status --details --at " + at, 0, status, ""},
 		{"status --at ftp://a", 2, "", "federationctl: \"ftp://a\" is not a URL such as http://localhost:9154 or https://host:9154" + hint("status")},
 		{"status --at https://a", 2, "", "federationctl: https://a needs --cert, --key and --ca" + hint("status")},
-		{"retry --at " + at, 0, "o1:8008 was parked, and is tried now; 'federationctl status' says what came of it\n", ""},
+		{"retry --at " + at, 0, "o1:8008 was parked and is tried now; see 'federationctl status'\n", ""},
 		{"retry --of o2:8008 --at " + at, 1, "", "federationctl: " + at + ": there is no owner or catalog \"o2:8008\"; there are [\"o1:8008\"]\n"},
 		{"confirm --source mesh --at " + at, 0, "withdrawn: 12 held services of mesh\n", ""},
 		{"confirm --at " + at, 0, "nothing is held: there is nothing to confirm\n", ""},

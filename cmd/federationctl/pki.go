@@ -75,7 +75,7 @@ which stays where it is. It is valid for a year. No file is overwritten.`,
 			if err := initAuthority(dir); err != nil {
 				return err
 			}
-			fmt.Fprintf(command.OutOrStdout(), "wrote %[1]s, which peers need, and %[2]s, which stays here\nnext: federationctl pki issue %[3]s NAME --id spiffe://...\n",
+			fmt.Fprintf(command.OutOrStdout(), "wrote %[1]s for peers, and %[2]s, which stays here\nnext: federationctl pki issue %[3]s NAME --id spiffe://...\n",
 				filepath.Join(dir, "ca.pem"), filepath.Join(dir, "ca-key.pem"), dir)
 			return nil
 		},

@@ -21,7 +21,7 @@ import (
 func TestPKIIssue(t *testing.T) {
 	t.Chdir(t.TempDir())
 	code, stdout, stderr := ctl(t, "pki", "init", "ca")
-	if want := "wrote ca/ca.pem, which peers need, and ca/ca-key.pem, which stays here\nnext: federationctl pki issue ca NAME --id spiffe://...\n"; code != 0 || stdout != want || stderr != "" {
+	if want := "wrote ca/ca.pem for peers, and ca/ca-key.pem, which stays here\nnext: federationctl pki issue ca NAME --id spiffe://...\n"; code != 0 || stdout != want || stderr != "" {
 		t.Fatalf("init: exit code %d, standard output %q, standard error %q; expected %q", code, stdout, stderr, want)
 	}
 	for name, tc := range map[string]struct {

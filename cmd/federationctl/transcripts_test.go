@@ -33,7 +33,7 @@ func transcript(t *testing.T, name, dir string, environment map[string]string) {
 	t.Helper()
 	path := must.Get(filepath.Abs(filepath.Join("testdata", "transcripts", name+".txt")))(t)
 	want := string(must.Get(os.ReadFile(path))(t))
-	long := regexp.MustCompile(`^(\{|federationctl: |FEDERATION |act: |look: |OP |upsert |- )`) // for programs, or as long as what they are about
+	long := regexp.MustCompile(`^(\{|federationctl: |FEDERATION |act: |look: |OP |upsert |- |  federationctl |tcp://|SERVICE +NODE|shop.fed.example +tcp|time=|\S+:\d+: )`) // for programs, or as long as what they are about
 	var got strings.Builder
 	for line := range strings.Lines(want) {
 		script, is := strings.CutPrefix(line, "$ ")
@@ -63,6 +63,7 @@ func transcript(t *testing.T, name, dir string, environment map[string]string) {
 		{`serve \S+ \(.*\)`, "serve VERSION"},
 		{`127\.0\.0\.1:\d+`, "ADDRESS"},
 		{`running for \d+ (s|min)`, "running for TIME"},
+		{`\d+s ago +in \d+s`, "SINCE   UNTIL "},
 		{`expires in \d+ h( \d+ min)?`, "expires in TIME"},
 		{`20\d\d-\d\d-\d\dT[0-9:.]+Z`, "TIME"},
 	} {
@@ -260,5 +261,83 @@ func TestStatusWatch(t *testing.T) {
 	says("no answer: http://127.0.0.1")
 	if code := r.stop(); code != exitDone {
 		t.Errorf("exit code %d", code)
+	}
+}
+
+// TestTranscriptsOfTools has what the commands print that ask no status: about files, with an
+// owner in which programs register, and with a DNS server.
+func TestTranscriptsOfTools(t *testing.T) {
+	const rules = `observers: ["` + pkiConsumerID + `"]
+rules:
+- name: shop
+  providers: ["` + pkiConsumerID + `"]
+  services: [shop.fed.example]
+  addresses: [192.0.2.0/24]
+`
+	dir := pkiIn(t)
+	for name, text := range map[string]string{
+		"catalog.yaml": transcribed, "rules.yaml": rules,
+		"broken.yaml":     strings.Replace(transcribed, "port: 443", "port: 0", 1),
+		"other.yaml":      strings.NewReplacer("192.0.2.20", "192.0.2.21", "tier: gold", "tier: silver").Replace(transcribed),
+		"owner.yaml":      strings.Replace(ownerText, "metrics: \"127.0.0.1:0\"\n", "", 1),
+		"closed.yaml":     ownerText + "  exports: []\n",
+		"registrar.yaml":  strings.Replace(strings.Replace(ownerText, "file: {path: catalog.yaml}", "registration: {rules: rules.yaml, convergence: 1s}", 1), "metrics: \"127.0.0.1:0\"\n", "", 1),
+		"Corefile":        "fed.example {\nfederation {\nowner owner.example:8008\ntls a b c\n}\n}\n",
+		"Corefile.broken": "fed.example {\nfederation {\nowner owner\ntsl a b c\n}\n}\n",
+	} {
+		write(t, filepath.Join(dir, name), text)
+	}
+	owner := background(t, "serve", "--config", filepath.Join(dir, "registrar.yaml"))
+	at := ""
+	must.Get(fmt.Sscanf(owner.line(), "serving "+filepath.Join(dir, "registrar.yaml")+" on %s", &at))(t)
+	for variable, file := range map[string]string{"FEDERATION_CERT": "consumer.pem", "FEDERATION_KEY": "consumer-key.pem", "FEDERATION_CA": "ca.pem"} {
+		t.Setenv(variable, file)
+	}
+	transcript(t, "tools", dir, map[string]string{
+		"REGISTRAR": at, "DNS": emptyDNS(t), "LISTEN": "127.0.0.1:0",
+	})
+}
+
+// TestEveryCommandHasGoldens has a golden of the help of each command, and of each that does
+// something one of a success and one of a failure.
+func TestEveryCommandHasGoldens(t *testing.T) {
+	ran := make(map[string]map[bool]bool) // by command: whether it was a success
+	for _, path := range must.Get(filepath.Glob("testdata/transcripts/*.txt"))(t) {
+		for run := range strings.SplitSeq("\n"+string(must.Get(os.ReadFile(path))(t)), "\n$ ") {
+			line, _, _ := strings.Cut(run, "\n")
+			_, line, _ = strings.Cut(line, "federationctl ")
+			words := []string{"federationctl"}
+			for _, word := range strings.Fields(line) {
+				words = append(words, word)
+				name := strings.Join(words, "-")
+				if ran[name] == nil {
+					ran[name] = make(map[bool]bool)
+				}
+				ran[name][!strings.Contains(run, "\n[exit code ")] = true
+			}
+		}
+	}
+	root := rootCommand(t.Context())
+	root.InitDefaultCompletionCmd()
+	root.InitDefaultHelpCmd()
+	want := make(map[string]bool)
+	for _, command := range commandsBelow(root) {
+		name := strings.ReplaceAll(command.CommandPath(), " ", "-")
+		want[name+".txt"] = true
+		library := name == "federationctl-help" || strings.HasPrefix(name, "federationctl-completion")
+		for _, success := range []bool{true, false} {
+			if does := !command.HasAvailableSubCommands() && !library; does && !ran[name][success] {
+				t.Errorf("no transcript has %s with success=%t", command.CommandPath(), success)
+			}
+		}
+	}
+	for _, entry := range must.Get(os.ReadDir("testdata/help"))(t) {
+		if !want[entry.Name()] {
+			t.Errorf("testdata/help/%s is of no command", entry.Name())
+		}
+		delete(want, entry.Name())
+	}
+	for name := range want {
+		t.Errorf("testdata/help has no %s", name)
 	}
 }

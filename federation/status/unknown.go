@@ -10,5 +10,11 @@ type UnknownError struct {
 
 // Error names both.
 func (e *UnknownError) Error() string {
-	return fmt.Sprintf("there is no owner or catalog %q; there are %q", e.Of, e.Known)
+	switch {
+	case len(e.Known) > 0:
+		return fmt.Sprintf("there is no owner or catalog %q; there are %q", e.Of, e.Known)
+	case e.Of == "":
+		return "no owner is followed here"
+	}
+	return fmt.Sprintf("there is no owner or catalog %q, nor any other", e.Of)
 }

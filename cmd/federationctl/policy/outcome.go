@@ -77,7 +77,7 @@ func (c *catalog) refusal() string {
 // why returns that a service is told, and by what.
 func (o outcome) why() string {
 	if o.rule == nil {
-		return "told, as the catalog has no exports: everybody who may subscribe is told everything"
+		return "told, as the catalog has no exports: every consumer is told everything"
 	}
 	return "told by " + o.rule.String()
 }
