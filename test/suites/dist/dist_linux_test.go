@@ -323,7 +323,9 @@ drwxr-x--- root:federation-owner /etc/federation-owner/tls
 . /usr/share/bash-completion/bash_completion; _completion_loader federationctl
 COMP_WORDS=(federationctl ser) COMP_CWORD=1 COMP_LINE="federationctl ser" COMP_POINT=17 COMP_TYPE=9
 __start_federationctl; echo "${COMPREPLY[@]%% *}"`
-		if got := r.in(t, "bash", "-c", script); got != "serve services\n" {
+		// Completion reads from processes by way of /proc.
+		const mounted = `mount --bind /proc "$1/proc" && exec chroot "$1" env -i PATH=/usr/bin:/bin bash -c "$2"`
+		if got := run(t, "unshare", "--mount", "sh", "-c", mounted, "sh", r.folder, script); got != "serve services\n" {
 			t.Errorf("bash completes federationctl ser with %q", got)
 		}
 	})
