@@ -20,6 +20,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/status/recent"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -119,6 +120,54 @@ func TestExplain(t *testing.T) {
 		if parts := w.agent.Refused("web.other.example.", []status.Answer{{Owners: []status.Part{{ID: ownerAddress}}}}, time.Now()); parts != nil {
 			t.Errorf("refused of an owner that has been heard: %+v", parts)
 		}
+	})
+}
+
+// TestExplainShared asks for a shared name while its near owner is lost, is demoted and comes back:
+// why an endpoint is answered or not, and after how many minutes that is judged anew.
+func TestExplainShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		const far = "far.example:8008"
+		near := services.At("web.fed.example", "192.0.2.1")
+		_, stop := w.serve(ownerAddress, near)
+		w.serve(far, services.At("web.fed.example", "192.0.2.2"))
+		config := w.block(1, w.owner(ownerAddress), w.owner(far))
+		for i := range config.Zone.Owners {
+			config.Zone.Owners[i].Sharing = zone.Sharing{
+				Names: []pattern.Name{must.Value(pattern.ParseName("*"))}, Tiers: []zone.Tier{{N: i}}, Weight: 100, Min: 1, Hold: 10 * time.Minute, Demote: 5 * time.Minute,
+			}
+		}
+		b := w.attach(config)
+		began := time.Now()
+		look := func(after time.Duration, want ...string) {
+			t.Helper()
+			time.Sleep(time.Until(began.Add(after)))
+			synctest.Wait()
+			var got []string
+			for _, e := range explain(b, "web.fed.example").Holder.Shared {
+				line := fmt.Sprintf("%s of %s, answered %v: %s", e.Endpoint, e.Owners, e.Answered, e.Rule)
+				if !e.Changes.IsZero() {
+					line += "; " + e.Changes.Sub(began).Round(time.Minute).String()
+				}
+				got = append(got, line)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("after %s (-want +got):\n%s", after, diff)
+			}
+		}
+		const nearIs, farIs = "192.0.2.1:443 of [owner.example:8008], answered ", "192.0.2.2:443 of [far.example:8008], answered "
+		look(20*time.Minute, nearIs+"true: it is live", farIs+"false: it is live, and better endpoints are enough (min)")
+		stop()
+		look(21*time.Minute, nearIs+"true: its owner is lost; 25m0s", farIs+"true: it is live")
+		look(26*time.Minute, farIs+"true: it is live", nearIs+"false: as its owner has been lost for the time of demote, it stands behind those of others; 24h20m0s")
+		registry, _ := w.serve(ownerAddress, near)
+		look(28*time.Minute, farIs+"true: it is live", nearIs+"false: its owner is back, and stands behind others for the time of hold; 36m0s")
+		look(37*time.Minute, nearIs+"true: it is live", farIs+"false: it is live, and better endpoints are enough (min)")
+		registry.Delete(near.Name)
+		look(38*time.Minute, farIs+"true: it is live")
+		must.Get(registry.Upsert(near))(t)
+		look(39*time.Minute, nearIs+"true: it is live", farIs+"true: fewer endpoints are enough, and have to be for the time of hold; 48m0s")
 	})
 }
 
