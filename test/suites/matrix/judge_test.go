@@ -35,6 +35,7 @@ func (r *run) tick() {
 	if n := r.network.connections(r.config.Addresses...); n > 1 {
 		r.wrongf("%d connections with one owner", n)
 	}
+	r.oracle.note(now)
 	allowed := make(map[string][]option, len(r.names))
 	for _, name := range r.names {
 		allowed[name] = r.oracle.allowed(name, now)
@@ -140,19 +141,32 @@ func (r *run) judgeNeighbour(s agent.OwnerStatus, now time.Time) {
 	}
 }
 
-// look asks the block for the addresses of a name.
-func (r *run) look(b *agent.Block, name string) answer {
+// look asks the block a question, as oracle.allowed has it.
+func (r *run) look(b *agent.Block, question string) answer {
 	r.looks++
-	result := b.Zone().Lookup(name, dns.TypeA, time.Now())
+	name, srv := strings.CutSuffix(question, " SRV")
+	qtype := dns.TypeA
+	if srv {
+		qtype = dns.TypeSRV
+	}
+	result := b.Zone().Lookup(name, qtype, time.Now())
 	a := answer{kind: result.Kind}
 	if a.kind != zone.Success {
 		return a
 	}
+	var addresses []string
 	for _, rr := range reply.Answer(nil, &result, name, 0) {
-		a.address += rr.(*dns.A).A.String()
 		a.ttl = rr.Header().Ttl
+		switch rr := rr.(type) {
+		case *dns.A:
+			addresses = append(addresses, rr.A.String())
+		case *dns.SRV:
+			label, _, _ := strings.Cut(rr.Target, ".")
+			addresses = append(addresses, fmt.Sprintf("%d/%s", rr.Priority, strings.ReplaceAll(label, "-", ".")))
+		}
 	}
-	a.stale = result.Stale()
+	slices.Sort(addresses)
+	a.address, a.stale = strings.Join(addresses, " "), result.Stale()
 	return a
 }
 
@@ -200,6 +214,9 @@ func (r *run) closed(address string, connection int) {
 func (r *run) keep(f func()) {
 	f()
 	now := time.Now()
+	if !r.fresh {
+		r.oracle.note(now)
+	}
 	for _, name := range r.names {
 		for _, o := range r.oracle.allowed(name, now) {
 			if !slices.Contains(r.previous[name], o) {
@@ -244,10 +261,10 @@ func (r *run) wrongf(format string, args ...any) {
 	r.wrong++
 	o := r.oracle
 	at := time.Now()
-	r.t.Errorf("%s\n  seed %d, cell %v, %v after the fault; %d services, addresses %v, retention %v, settle %v, first %v, kept %v\n"+
+	r.t.Errorf("%s\n  seed %d, cell %v, %v after the fault; %d services, addresses %v, retention %v, settle %v, first %v, kept %v, %v\n"+
 		"  what happened before:\n\t%s\n  again: go test ./test/suites/matrix -run '^TestMatrix$/^%s$' -seed %d -all",
 		fmt.Sprintf(format, args...), r.seed, r.cell, at.Sub(time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC)),
-		r.services, r.config.Addresses, r.config.Retention, r.config.Settle, r.first, r.config.Persist != "",
+		r.services, r.config.Addresses, r.config.Retention, r.config.Settle, r.first, r.config.Persist != "", &o.sharing,
 		strings.Join(o.trace[max(0, len(o.trace)-25):], "\n\t"), strings.ReplaceAll(r.cell.String(), "/", "$/^"), r.seed)
 	if r.wrong >= 3 {
 		r.dead = true

@@ -39,7 +39,7 @@ var (
 var (
 	states  = []string{"none", "persisted", "synced", "stale"}
 	others  = []string{"alone", "healthy", "hung", "too"} // the other replica; too: it misbehaves as well
-	besides = []string{"apart", "shared"}                 // the neighbour's zone
+	besides = []string{"apart", "shared", "joined"}       // the neighbour's zone is another one, or the same; joined: they share names
 )
 
 // cell is one combination of values, with a seed for the rest.
@@ -60,9 +60,9 @@ func (c cell) random() *rand.Rand {
 	return rand.New(rand.NewPCG(c.seed, h.Sum64()))
 }
 
-// cells returns the whole matrix, or an eighth of it in which each value of a
+// cells returns the whole matrix, or a twelfth of it in which each value of a
 // dimension meets each value of every other one, as in a Latin square. The race
-// detector makes everything ten times slower, so it gets a quarter of that eighth.
+// detector makes everything ten times slower, so it gets a quarter of that.
 func cells(seed uint64, all bool) (list []cell) {
 	turn := int(seed % uint64(len(others)))
 	for i, b := range faultowner.Behaviours {
@@ -104,8 +104,8 @@ func TestCells(t *testing.T) {
 	}
 	for seed := range uint64(8) {
 		part := cells(seed, false)
-		if len(part) != len(whole)/8 {
-			t.Errorf("seed %d: a part has %d cells, want %d", seed, len(part), len(whole)/8)
+		if want := len(whole) / len(others) / len(besides); len(part) != want {
+			t.Errorf("seed %d: a part has %d cells, want %d", seed, len(part), want)
 		}
 		found := pairs(part)
 		for pair := range pairs(whole) {

@@ -89,6 +89,7 @@ type rules struct {
 type oracle struct {
 	rules
 
+	sharing sharing
 	records []*record
 	open    *speech // the stream that is open, or nil
 
@@ -401,6 +402,7 @@ func (o *oracle) complete(marked bool) {
 	})
 	o.knows, o.mayKnow = true, true
 	o.clock = nil
+	o.sharing.complete(o.started, o.now())
 }
 
 // window returns from when the catalog of the open stream may be complete after
@@ -422,6 +424,7 @@ func (o *oracle) advance(now time.Time) {
 		o.lastSaid = now
 	}
 	o.ended = o.ended || o.mayBeOver(o.clock, now)
+	o.demotion(now)
 	o.records = slices.DeleteFunc(o.records, func(r *record) bool {
 		return r.stream != o.open && o.mustBeOver(r.lost, now.Add(-slack)) && !(r.vague && o.open != nil)
 	})
@@ -498,6 +501,7 @@ func (o *oracle) restart(now time.Time, kept bool) {
 func (o *oracle) start(now time.Time) {
 	o.notef("a process starts")
 	o.started, o.lastSaid, o.ended = now, now, false
+	o.sharing.start()
 	// The retention of the file may have ended meanwhile.
 	if o.mayBeOver(o.clock, now) {
 		o.doubt()
@@ -514,26 +518,18 @@ func (o *oracle) start(now time.Time) {
 // of, in a zone that it shares with another owner.
 const grace = 30 * time.Second
 
-// allowed returns the answers that are allowed for a name now.
-func (o *oracle) allowed(name string, now time.Time) []option {
+// allowed returns the answers that are allowed now for a question: a name, for addresses, or a
+// name with " SRV" behind it.
+func (o *oracle) allowed(question string, now time.Time) []option {
 	o.advance(now)
-	var all []option
+	name, srv := strings.CutSuffix(question, " SRV")
 	fqdn := strings.TrimSuffix(strings.TrimPrefix(name, "v1."), ".")
-	for _, r := range o.records { // of services with one fqdn, the one with the first name wins
-		if !r.concerns(func(name string) bool { return name == fqdn }) {
-			continue
-		}
-		versions, sure := o.versions(r, now)
-		for _, v := range versions {
-			if v.fqdn == fqdn {
-				all = append(all, o.options(r, v, now)...)
-			} else {
-				sure = false
-			}
-		}
-		if sure {
-			return all
-		}
+	all, sure := o.offers(fqdn, now)
+	if o.sharing.shares(fqdn) {
+		all, sure = o.joined(fqdn, srv, now)
+	}
+	if sure {
+		return all
 	}
 	// An empty non-terminal exists as long as something below it does.
 	isBelow := func(name string) bool {
@@ -561,6 +557,36 @@ func (o *oracle) allowed(name string, now time.Time) []option {
 	return all
 }
 
+// offers returns the allowed answers with what the owner has at the fqdn, and whether it
+// certainly has something.
+func (o *oracle) offers(fqdn string, now time.Time) (all []option, sure bool) {
+	for _, r := range o.records { // of services with one fqdn, the one with the first name wins
+		if !r.concerns(func(name string) bool { return name == fqdn }) {
+			continue
+		}
+		versions, sure := o.versions(r, now)
+		for _, v := range versions {
+			if v.fqdn == fqdn {
+				all = append(all, o.options(r, v, now)...)
+			} else {
+				sure = false
+			}
+		}
+		if sure {
+			return all, true
+		}
+	}
+	return all, false
+}
+
+// liveTTL returns the TTL of live answers.
+func (o *oracle) liveTTL() uint32 {
+	if o.retention > 0 {
+		return min(o.ttl, uint32(o.retention/time.Second))
+	}
+	return o.ttl
+}
+
 // concerns reports whether a version of the record has such an fqdn.
 func (r *record) concerns(such func(fqdn string) bool) bool {
 	return such(r.fqdn) || slices.ContainsFunc(r.next, func(n *record) bool { return n != nil && such(n.fqdn) })
@@ -586,11 +612,7 @@ func (o *oracle) versions(r *record, now time.Time) (versions []*record, sure bo
 
 // options returns the allowed answers with the version v of the record r.
 func (o *oracle) options(r, v *record, now time.Time) (all []option) {
-	live := option{kind: zone.Success, address: v.address, live: true, from: o.ttl, to: o.ttl}
-	if o.retention > 0 {
-		live.to = min(o.ttl, uint32(o.retention/time.Second))
-		live.from = live.to
-	}
+	live := option{kind: zone.Success, address: v.address, live: true, from: o.liveTTL(), to: o.liveTTL()}
 	if r.stream == o.open && o.open != nil || v.stream == o.open && o.open != nil || r.vague && o.open != nil {
 		all = append(all, live)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
@@ -119,8 +120,33 @@ func newRun(t *testing.T, c cell, p *passports, file string) *run {
 	} {
 		r.names = append(r.names, name+"."+r.zone+".")
 	}
+	if c.beside == "joined" {
+		r.share()
+	}
 	r.cells = 1
 	return r
+}
+
+// share draws how the owner and its neighbour share names.
+func (r *run) share() {
+	r.oracle.sharing = sharing{
+		names: []string{"web." + r.zone, "s0." + r.zone}, tier: pick(r.random, 0, 0, 1), others: pick(r.random, 0, 1, 1), min: pick(r.random, 1, 1, 2),
+		hold: pick(r.random, 0, 5*time.Second, 30*time.Second), demote: pick(r.random, 5*time.Second, time.Minute, -1),
+		theirs: make(map[string]string), past: make(map[string][]want),
+	}
+	for _, name := range r.oracle.sharing.names {
+		r.names = append(r.names, name+". SRV")
+	}
+}
+
+// sharing returns how an owner shares names, of which the endpoints are in a tier.
+func (r *run) sharing(tier int) zone.Sharing {
+	s := &r.oracle.sharing
+	all := zone.Sharing{Tiers: []zone.Tier{{N: tier}}, Weight: zone.MaxWeight, Min: s.min, Hold: s.hold, Demote: s.demote}
+	for _, name := range s.names {
+		all.Names = append(all.Names, must.Get(pattern.ParseName(name))(r.t))
+	}
+	return all
 }
 
 // pick draws one of the values.
@@ -275,6 +301,9 @@ func (r *run) neighbour() {
 	r.registry = registry.New()
 	r.upsert("n0", "198.51.100.1")
 	r.upsert("n1", "198.51.100.2")
+	for _, fqdn := range r.oracle.sharing.names {
+		r.join(fqdn)
+	}
 	s := must.Get(owner.New(owner.Config{
 		Registry: r.registry, Credentials: r.passports.credentials(faultowner.Right, neighbour), Logger: quiet(),
 	}))(r.t)
@@ -331,19 +360,19 @@ func (r *run) attach() {
 	}
 	r.configuration++
 	c := agent.BlockConfig{Configuration: r.configuration}
-	add := func(o agent.OwnerConfig, origin string) {
+	add := func(o agent.OwnerConfig, origin string, tier int) {
 		fqdn := must.Get(federation.ParseFQDN(origin))(r.t)
 		c.Owners = append(c.Owners, o)
 		c.Zone.Owners = append(c.Zone.Owners, zone.Owner{
-			ID: o.ID(), Origins: []federation.FQDN{fqdn}, TTL: 60, NegativeTTL: 5, Retention: o.Retention,
+			ID: o.ID(), Origins: []federation.FQDN{fqdn}, TTL: 60, NegativeTTL: 5, Retention: o.Retention, Sharing: r.sharing(tier),
 		})
 	}
 	if r.first {
-		add(mine, r.zone)
+		add(mine, r.zone, r.oracle.sharing.tier)
 	}
-	add(other, r.next)
+	add(other, r.next, r.oracle.sharing.others)
 	if !r.first {
-		add(mine, r.zone)
+		add(mine, r.zone, r.oracle.sharing.tier)
 	}
 	b := must.Get(r.agent.Attach(c))(r.t)
 	r.mu.Lock()
@@ -362,10 +391,12 @@ func (r *run) reload() {
 	if r.random.IntN(3) == 0 {
 		r.config.Keepalive += time.Second
 	}
+	r.oracle.sharing.reload()
 	r.attach()
 	r.tick()
 	r.mu.Lock()
 	r.oracle.rearm()
+	r.oracle.sharing.reload()
 	r.parked = -1
 	old := r.blocks[0]
 	r.blocks = r.blocks[1:]
@@ -432,5 +463,33 @@ func (r *run) update() {
 		r.registry.Delete("n2")
 	} else {
 		r.upsert("n2", "198.51.100.250")
+	}
+	for _, fqdn := range r.oracle.sharing.names {
+		if r.random.IntN(6) == 0 {
+			r.join(fqdn)
+		}
+	}
+}
+
+// join has the neighbour offer a shared name, or withdraw it.
+func (r *run) join(fqdn string) {
+	s := &r.oracle.sharing
+	r.mu.Lock()
+	_, there := s.theirs[fqdn]
+	r.oracle.notef("neighbour has %s: %v", fqdn, !there)
+	r.keep(func() {}) // the owner may have changed before
+	r.keep(func() {
+		if there {
+			delete(s.theirs, fqdn)
+		} else {
+			s.theirs[fqdn] = "198.51.100.251"
+		}
+	})
+	r.mu.Unlock()
+	name, _, _ := strings.Cut(fqdn, ".")
+	if there {
+		r.registry.Delete(name)
+	} else {
+		r.upsert(name, "198.51.100.251")
 	}
 }
