@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/receipt"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
@@ -27,6 +28,12 @@ func Ack(nonce, context string) *rdpb.StreamRequest {
 // text of err, cut to [MaxRefusalBytes].
 func Nack(nonce, context string, err error) *rdpb.StreamRequest {
 	return answer(nonce, context, refused(err))
+}
+
+// Report returns the request with a report in the session.
+func Report(r receipt.Report, context string) (*rdpb.StreamRequest, error) {
+	status, err := r.Status()
+	return answer(r.Settled, context, status), err
 }
 
 func answer(nonce, context string, status *status.Status) *rdpb.StreamRequest {
@@ -48,6 +55,10 @@ type Request struct {
 	Nonce   string // of the response that it answers
 	Context string // at most MaxContextBytes
 	Refusal string // the peer's text of a NACK, at most MaxRefusalBytes; "" for an ACK
+
+	// Report is what a consumer says of what it may hold, in place of an answer; or nil. Only
+	// v1alpha2 has it.
+	Report *receipt.Report
 }
 
 // ParseRequest returns what m says. The error is always a
@@ -57,7 +68,11 @@ type Request struct {
 // implementation. An answer without a status is an ACK, and a NACK without a
 // message gets the name of its code.
 func ParseRequest(m *rdpb.StreamRequest) (Request, error) {
-	return parseRequest(m, m.GetStatus(), ResourceURL, m.GetContext())
+	parsed, err := parseRequest(m, m.GetStatus(), ResourceURL, m.GetContext())
+	if err == nil {
+		parsed.Report, err = receipt.Reported(m.GetStatus(), m.GetResponseNonce())
+	}
+	return parsed, err
 }
 
 // request is what the requests of both versions have.
