@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
@@ -21,10 +22,18 @@ type view struct {
 
 // viewOf returns what a policy lets a consumer with these identities see.
 func viewOf(p *policy.Policy, s *Subscription) view {
-	if p == nil || s.everything {
+	if s.everything {
 		return view{whole: true}
 	}
-	return view{class: p.Class(s.ids)}
+	return viewFor(p, s.ids)
+}
+
+// viewFor returns what a policy lets a consumer with these identities see.
+func viewFor(p *policy.Policy, ids []federation.ID) view {
+	if p == nil {
+		return view{whole: true}
+	}
+	return view{class: p.Class(ids)}
 }
 
 // entry is a service of a version, with what the policy of the version says of it. It never
@@ -151,6 +160,7 @@ func (r *row) inherit(from *row) {
 // So what changes from one version to any other is found by comparing pointers, for each
 // view of it.
 type version struct {
+	number      uint64 // larger than that of any version before
 	rows        [rows]*row
 	services    int
 	policy      *policy.Policy // nil while everything is for everyone
