@@ -129,8 +129,9 @@ func (s *Server) Publish(ctx context.Context, half *duplex.Requests) error {
 	if err := s.admit(ctx, session); err != nil {
 		return nil // there is no way to say it, and admit has logged it
 	}
+	s.hold(session)
 	session.subscription = session.registry.SubscribeAs(registry.Consumer{IDs: session.ids, Stop: cancel, Patient: true, Silent: true})
-	defer session.subscription.Close()
+	defer session.finished()
 	if err = session.announced(ctx); err == nil {
 		err = session.run(ctx)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner/internal/turnstile"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/receipt"
 )
 
 // session is one stream, in any version of the API.
@@ -38,6 +39,9 @@ type session struct {
 	window       *window
 	resumed      *registry.Resumption // until run starts; nil unless the consumer has resumed
 	readers      *sync.WaitGroup      // by which the reader is awaited
+	receipt      *declared            // what the consumer says that it may hold; nil: nothing
+	key          string               // of its copy of the catalog; "" before it is told anything
+	last         reached              // how far the consumer had come at the end
 
 	// owned by run
 	subscribed bool
@@ -60,6 +64,9 @@ func (s *session) header() metadata.MD {
 	}
 	if s.resumed != nil {
 		header.Set(wire.ResumeHeader, s.resumed.Selection.Header())
+	}
+	if s.receipt != nil && s.version == wire.V1Alpha2 {
+		header.Set(receipt.Header, receipt.Taken)
 	}
 	return header
 }
@@ -118,6 +125,7 @@ func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
 		if err := s.tell(ctx, subscription, updates, first.Context); err != nil {
 			return err
 		}
+		s.reach()
 		changed := subscription.Wake()
 		switch {
 		case len(updates) > 0:
@@ -230,6 +238,10 @@ func (s *session) read(ctx context.Context, opened chan<- wire.Request) error {
 		if err != nil {
 			return err
 		}
+		if request.Report != nil {
+			s.report(request.Report)
+			continue
+		}
 		answered, ok := s.window.acknowledge(request.Nonce)
 		if !ok {
 			return status.Errorf(codes.InvalidArgument, "response_nonce %s is not that of an unacknowledged response",
@@ -242,6 +254,7 @@ func (s *session) read(ctx context.Context, opened chan<- wire.Request) error {
 // acknowledged records the answer of the consumer to a response. A service that it
 // refuses is not sent again until it changes, because it would be refused again.
 func (s *session) acknowledged(answered flight, refusal string) {
+	s.receipt.refuses(answered, refusal != "")
 	switch {
 	case refusal != "":
 		// Our own consumers begin the text with the service. What is logged of it is

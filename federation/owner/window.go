@@ -26,6 +26,8 @@ type window struct {
 	first, next uint64
 	flights     map[uint64]flight // those that are, by their numbers
 	most        int               // how many there were at once since the map was made
+
+	answered watermark
 }
 
 // fewFlights is how large the map of a consumer at rest may be: most of them are, and what
@@ -88,6 +90,7 @@ func (w *window) acknowledge(nonce string) (flight, bool) {
 		}
 		w.first++
 	}
+	w.answered.advance(w.first)
 	if len(w.flights) == 0 && w.most > fewFlights { // a map does not get smaller
 		w.flights, w.most = nil, 0
 	}
@@ -96,6 +99,29 @@ func (w *window) acknowledge(nonce string) (flight, bool) {
 	default: // there is a value already
 	}
 	return answered, true
+}
+
+// told notes that the responses before the next one have all of a version, and returns the
+// number of that one.
+func (w *window) told(version uint64) (next uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.answered.note(mark{version, w.next}, w.first)
+	return w.next
+}
+
+// acknowledged returns how far the consumer has answered.
+func (w *window) acknowledged() watermark {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.answered
+}
+
+// acknowledgedBefore returns the number of the oldest response that is not answered.
+func (w *window) acknowledgedBefore() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.first
 }
 
 // inFlight returns how many responses are in flight, and the earliest since of
@@ -107,4 +133,38 @@ func (w *window) inFlight() (n int, oldest time.Time) {
 		oldest = earlier(oldest, f.since)
 	}
 	return len(w.flights), oldest
+}
+
+// mark is a version of the catalog, and the number of the first response after those that have
+// all of it.
+type mark struct{ version, end uint64 }
+
+// watermark is the newest version that a consumer is done with, and when that was. Of those
+// that it is not done with yet it knows the oldest and the newest: so it moves on however
+// often the catalog changes, and takes the same room for any number of changes.
+type watermark struct {
+	version        uint64
+	at             time.Time
+	oldest, newest mark // zero without one
+}
+
+// note adds a version, where the consumer is done with the responses before first.
+func (m *watermark) note(v mark, first uint64) {
+	switch {
+	case v.version <= max(m.version, m.oldest.version, m.newest.version):
+		return
+	case m.oldest.version == 0:
+		m.oldest = v
+	default:
+		m.newest = v
+	}
+	m.advance(first)
+}
+
+// advance notes that the consumer is done with the responses before first.
+func (m *watermark) advance(first uint64) {
+	for m.oldest.version != 0 && m.oldest.end <= first {
+		m.version, m.at = m.oldest.version, time.Now()
+		m.oldest, m.newest = m.newest, mark{}
+	}
 }

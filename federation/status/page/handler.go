@@ -64,6 +64,7 @@ const (
 //	GET /v1/why?name=NAME&type=TYPE        status.Why; the type is A by default
 //	GET /v1/services?of=ID&after=NAME&limit=N&match=TEXT   status.Services
 //	GET /v1/catalog?of=ID                  a status.Service in each line
+//	GET /v1/settled?name=NAME&for=gone&address=IP&timeout=30s   status.Settlement, of a Settler
 //	POST /v1/retry?of=ID                   status.FollowedOwner, as it was; an attempt is made now
 //	POST /v1/confirm?of=ID&source=NAME     status.Source, as it was; what was held of it is withdrawn
 //	POST /retry, POST /confirm             the same for the page, as a form with its token
@@ -80,6 +81,9 @@ func Handler(source Source) http.Handler {
 	mux.Handle("GET /v1/why", answer(h.why))
 	mux.Handle("GET /v1/services", answer(h.services))
 	mux.HandleFunc("GET /v1/catalog", h.catalog)
+	if of, ok := source.(Settler); ok {
+		mux.HandleFunc("GET /v1/settled", h.settled(of))
+	}
 	retry := func(from url.Values) (any, error) { return source.Retry(from.Get("of")) }
 	confirm := func(from url.Values) (any, error) { return source.Confirm(from.Get("of"), from.Get("source")) }
 	mux.Handle("POST /v1/retry", h.post(retry))
@@ -229,7 +233,7 @@ func (h handler) catalog(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, err)
 		return
 	}
-	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.Header().Set("Content-Type", ndjson)
 	encoder := newEncoder(&patient{ResponseWriter: w, end: time.Now().Add(catalogTimeout)})
 	for service, err := range services {
 		if err != nil || encoder.Encode(service) != nil { //nolint:errchkjson // the JSON in it is valid
