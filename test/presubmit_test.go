@@ -51,13 +51,13 @@ var wings = map[string]wing{
 	"internal":            {[]string{"federation"}, 1190},
 	"proto":               {nil, 130},
 	"federation/mtls":     {[]string{"federation", "internal"}, 1300},
-	"federation/wire":     {[]string{"federation", "proto"}, 1815},
+	"federation/wire":     {[]string{"federation", "proto"}, 1940},
 	"federation/policy":   {[]string{"federation", "federation/wire"}, 1200},
-	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2398},
-	"federation/consumer": {[]string{"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"}, 4868},
-	"federation/owner":    {[]string{"federation", "federation/mtls", "federation/policy", "federation/wire", "internal", "proto"}, 3490},
+	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2650},
+	"federation/consumer": {[]string{"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"}, 5000},
+	"federation/owner":    {[]string{"federation", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal", "proto"}, 4300},
 	"federation/dns": {
-		[]string{"federation", "federation/consumer", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal"}, 6292,
+		[]string{"federation", "federation/consumer", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal"}, 6320,
 	},
 	"federation/source": {
 		[]string{
@@ -76,7 +76,7 @@ var wings = map[string]wing{
 		[]string{
 			"federation", "federation/consumer", "federation/dns", "federation/mtls", "federation/owner", "federation/policy", "federation/provider",
 			"federation/source", "federation/status", "federation/wire", "internal", "plugin/corefile", "proto",
-		}, 9810,
+		}, 10140,
 	},
 	"deploy": {nil, 712}, // a module of its own
 }

@@ -47,6 +47,7 @@ is called in a wrong way.`,
 			return showing(command, func(p *tty.Progress) error { return o.run(ctx, command.OutOrStdout(), p) })
 		},
 	}
+	command.AddCommand(settledCommands(ctx)...)
 	flags := command.Flags()
 	choiceFlag(command, &o.until, "for", "", "`what` to wait for: answer or gone", "answer", "gone")
 	flags.StringVar(&o.server, "dns", "localhost", "`server` to ask, host or host:port")

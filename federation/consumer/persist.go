@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -231,6 +232,7 @@ func (m *Mirror) beginRestore(s *snapshot.Snapshot) bool {
 	begun := m.catalog.BeginRestore(s.Total, s.LastUp, m.now())
 	if begun {
 		m.scope = s.Scope
+		m.holder = cmp.Or(s.Holder, m.holder)
 	}
 	return begun
 }
@@ -307,7 +309,7 @@ func (m *Mirror) snapshot(now time.Time) *snapshot.Snapshot {
 	if !ok {
 		return nil
 	}
-	s := &snapshot.Snapshot{Owner: m.config.Name, LastUp: lastUp, Saved: now, Services: services, IDs: ids}
+	s := &snapshot.Snapshot{Owner: m.config.Name, LastUp: lastUp, Saved: now, Services: services, IDs: ids, Holder: m.holder}
 	if m.config.Scope != nil {
 		s.Scope = m.config.Scope()
 	}

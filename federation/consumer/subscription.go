@@ -12,6 +12,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/receipt"
 )
 
 // Subscription is how the owner is reached, and where its catalog is kept.
@@ -70,6 +71,9 @@ func (m *Mirror) subscription(s Subscription) (*subscription, error) {
 	config.Sink = sink{m, s.Version}
 	// A catalog that stays silent for so long counts as complete: a replica gets no more time.
 	config.Patience = min(max(m.config.Rules.Settle, time.Second), stream.MaxPatience)
+	if m.config.Receipt != nil {
+		config.Receipt = func(leaving bool) receipt.Receipt { return m.receipt(s.File, leaving) }
+	}
 	config.Observer = observer{m}
 	config.Logger = m.logger
 	config.Tracer = m.config.Tracer
@@ -78,6 +82,48 @@ func (m *Mirror) subscription(s Subscription) (*subscription, error) {
 		return nil, err
 	}
 	return &subscription{consumer: c, file: s.File}, nil
+}
+
+// leaveHold is how long a program may go on to answer what it holds when its subscription has
+// ended for good: servers stop after what feeds them, and may wait for their clients.
+const leaveHold = 90 * time.Second
+
+// receipt returns what the owner is told. Leaving says that the stream is about to end on
+// purpose: for good, unless another subscription is to take its place, or a file has the catalog
+// for the next process.
+func (m *Mirror) receipt(file string, leaving bool) receipt.Receipt {
+	r := m.config.Receipt()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r.Holder = m.holder
+	if leaving && m.next == nil && file == "" && !r.Relay && (r.Hold < 0 || r.Hold > leaveHold) {
+		r.Hold = leaveHold
+	}
+	return r
+}
+
+// Position returns how far the Mirror has followed its owner: all that the owner has sent
+// until then was published.
+func (m *Mirror) Position() stream.Position {
+	if s := m.running(); s != nil {
+		return s.consumer.Position()
+	}
+	return stream.Position{}
+}
+
+// Report tells the owner what Config.Receipt says now, and that all is settled up to the
+// position by those who follow this program. Unknown is that of a receipt.Report.
+func (m *Mirror) Report(settled stream.Position, unknown string) {
+	if s := m.running(); s != nil {
+		s.consumer.Report(settled, unknown)
+	}
+}
+
+// running returns the subscription that Run follows, or nil.
+func (m *Mirror) running() *subscription {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.current
 }
 
 // Resubscribe replaces the subscription. The stream, if there is one, ends; what it

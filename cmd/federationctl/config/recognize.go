@@ -18,7 +18,7 @@ const (
 )
 
 // topKeys are the keys at the top of a configuration.
-var topKeys = []string{"listen", "metrics", "status", "window", "identity", "allow", "allow_addresses", "audit", "catalogs"}
+var topKeys = []string{"listen", "metrics", "status", "window", "identity", "allow", "allow_addresses", "audit", "receipts", "catalogs"}
 
 // ruleKeys are the keys at the top of a file of rules.
 var ruleKeys = []string{"rules", "observers"}

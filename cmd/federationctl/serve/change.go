@@ -379,8 +379,10 @@ func (p *Publisher) keep(c *config.Config) []string {
 		"metrics": c.Metrics != p.config.Metrics,
 		"status":  c.Status != p.config.Status,
 		"window":  c.Window != p.config.Window,
+
+		"receipts": c.Receipts != p.config.Receipts,
 	}
-	c.Listen, c.Metrics, c.Status, c.Window = p.config.Listen, p.config.Metrics, p.config.Status, p.config.Window
+	c.Listen, c.Metrics, c.Status, c.Window, c.Receipts = p.config.Listen, p.config.Metrics, p.config.Status, p.config.Window, p.config.Receipts
 	maps.DeleteFunc(differ, func(_ string, differs bool) bool { return !differs })
 	return slices.Sorted(maps.Keys(differ))
 }

@@ -150,7 +150,7 @@ func (p *Publisher) begin(ctx context.Context, c config.Config) (err error) {
 	p.adopt(next)
 	p.server, err = owner.New(owner.Config{
 		Catalogs: p.registries(), Credentials: p.identity.Server(), Window: c.Window, Logger: p.logger,
-		Gate: p.gate, TurnedAway: p.away, Register: p.register,
+		Gate: p.gate, TurnedAway: p.away, Register: p.register, Receipts: receiptsFile(&c),
 	})
 	if err != nil {
 		return Error{Err: err}
@@ -258,6 +258,7 @@ func (p *Publisher) Run(ctx context.Context, web http.Handler, announce func()) 
 	if p.settings != nil {
 		p.running.Go(func() { _ = p.settings.Run(ctx) })
 	}
+	p.running.Go(func() { p.reportReceipts(ctx) })
 	announce()
 	p.setServing(true)
 	defer context.AfterFunc(ctx, func() { p.setServing(false) })()

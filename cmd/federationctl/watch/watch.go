@@ -23,6 +23,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/receipt"
 )
 
 const (
@@ -105,6 +106,7 @@ func (w *Watch) Run(ctx context.Context, identity stream.Identity) error {
 		return nil
 	}
 	return w.run(ctx, consumer.Config{
+		Receipt:      func() receipt.Receipt { return receipt.Receipt{} }, // nobody is answered from it
 		Subscription: consumer.Subscription{Addresses: []string{c.Address}, Identity: identity, Version: c.Version},
 		Rules:        catalog.Rules{Settle: SettleTime, Retention: catalog.Forever, Admit: w.importer.admit(c.Policy)},
 	}, awaitUnread, showProgress)

@@ -27,6 +27,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/receipt"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 )
 
@@ -68,6 +69,11 @@ type Config struct {
 	Policy     wire.Policy
 	Keepalive  time.Duration // interval of HTTP/2 pings, at least 10 s; default 60 s
 	MaxMessage int           // bytes of one message, of which four times as many are read; default 16 MiB
+
+	// Receipt returns what the owner is told of how long what it withdraws may still be
+	// answered, before each stream, and when one is about to end on purpose. Its Hold counts
+	// from a loss that is noticed at once. Nil: the owner is told nothing.
+	Receipt func(leaving bool) receipt.Receipt
 
 	// Patience is how long a replica may send nothing while there is another one to
 	// try; default, and at most, 10 s. It doubles, up to a minute, with every round
@@ -201,7 +207,9 @@ type Consumer struct {
 	hurry   chan struct{} // has room for one value: somebody wants an attempt now
 	refetch chan struct{} // has room for one value: somebody wants another stream
 
-	inbox atomic.Pointer[inbox] // of the open stream; nil without one
+	inbox    atomic.Pointer[inbox]    // of the open stream; nil without one
+	position atomic.Pointer[Position] // nil before there was one
+	reports  chan report              // has room for the newest one
 
 	// owned by Run
 	keepalive     time.Duration
@@ -266,7 +274,7 @@ func New(config Config) (*Consumer, error) {
 		}
 	}
 	c := &Consumer{
-		config: config, hurry: make(chan struct{}, 1), refetch: make(chan struct{}, 1), keepalive: config.Keepalive,
+		config: config, hurry: make(chan struct{}, 1), refetch: make(chan struct{}, 1), reports: make(chan report, 1), keepalive: config.Keepalive,
 		connectionLog: newConnectionLog(config.Logger), whole: make(map[string]time.Time),
 	}
 	for _, address := range config.Addresses {

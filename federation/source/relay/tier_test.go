@@ -41,7 +41,7 @@ type tier struct {
 	cut   bool      // there is no connection to that
 	mute  time.Time // since when nothing comes through the link, either way; zero while it does
 	retry time.Time // of the next attempt to open a stream
-	stream
+	tierStream
 }
 
 // saved is a catalog in a file.
@@ -51,8 +51,8 @@ type saved struct {
 	lastUp   time.Time
 }
 
-// stream is a subscription to another tier as the consumer has it. The zero value is none.
-type stream struct {
+// tierStream is a subscription to another tier as the consumer has it. The zero value is none.
+type tierStream struct {
 	to    *tier
 	close context.CancelCauseFunc
 	queue *queue
@@ -214,7 +214,7 @@ func (t *tier) open(now time.Time) {
 	t.replica.failure = nil
 	t.replica.change(t.replica.catalog.Opened)
 	ctx, cancel := context.WithCancelCause(context.Background())
-	t.stream = stream{to: other, close: cancel, queue: new(queue)}
+	t.tierStream = tierStream{to: other, close: cancel, queue: new(queue)}
 	other.serves = append(other.serves, cancel)
 	subscription := other.registry.SubscribeAs(registry.Consumer{Patient: t.world.random.IntN(2) == 0})
 	go t.queue.pump(ctx, subscription, other.registry.Path())
@@ -226,7 +226,7 @@ func (t *tier) lose(err error) {
 		return
 	}
 	t.close(nil)
-	t.stream = stream{}
+	t.tierStream = tierStream{}
 	t.retry = time.Now().Add(step + t.world.backoff())
 	if err != nil {
 		t.replica.fail(err)
@@ -239,7 +239,7 @@ func (t *tier) renew() bool {
 		return false
 	}
 	t.close(nil)
-	t.stream = stream{}
+	t.tierStream = tierStream{}
 	t.retry = time.Now()
 	return true
 }

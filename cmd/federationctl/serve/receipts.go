@@ -1,0 +1,114 @@
+package serve
+
+import (
+	"context"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/source/relay"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// receiptsFile returns the path of the file of receipts: the one that is named, or one beside the
+// file of registrations, which outlives the owner as well.
+func receiptsFile(c *config.Config) string {
+	if c.Receipts != "" {
+		return c.Receipts
+	}
+	for _, catalog := range c.Catalogs {
+		for _, s := range catalog.Sources {
+			if s.Registration != nil && s.Registration.Store != "" {
+				return s.Registration.Store + ".receipts"
+			}
+		}
+	}
+	return ""
+}
+
+// Inquire begins an inquiry of the owner.
+func (p *Publisher) Inquire(q owner.Question) *owner.Inquiry { return p.server.Inquire(q) }
+
+const (
+	reportInterval = 250 * time.Millisecond // between two looks at what consumers have settled
+	roundInterval  = time.Second            // between the beginnings of two rounds
+	maxRounds      = 4                      // at a time
+)
+
+// round is what the consumers of a relay have yet to settle: all that the owner had sent up to a
+// position.
+type round struct {
+	position stream.Position
+	inquiry  *owner.Inquiry
+}
+
+// reporting is what an owner is told of the consumers of a relay.
+type reporting struct {
+	rounds  []round
+	begun   stream.Position // the last one of which there was a round
+	at      time.Time       // when that began
+	settled stream.Position
+	hold    time.Duration
+	unknown string
+}
+
+// reportReceipts tells the owners that are relayed what the consumers have settled, and may hold,
+// until ctx ends.
+func (p *Publisher) reportReceipts(ctx context.Context) {
+	ticker := time.NewTicker(reportInterval)
+	defer ticker.Stop()
+	reports := make(map[*relay.Source]*reporting)
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		now := make(map[*relay.Source]*reporting)
+		p.mu.Lock()
+		catalogs := make(map[string]*relay.Source)
+		held := make(map[string]bool)
+		for name, c := range p.catalogs {
+			if of := p.relayOf(name); of != nil {
+				catalogs[name] = of
+				for _, s := range c.sources.Status().Sources {
+					held[name] = held[name] || s.Held > 0
+				}
+			}
+		}
+		p.mu.Unlock()
+		for name, of := range catalogs {
+			r := reports[of]
+			if r == nil {
+				r = &reporting{}
+			}
+			now[of] = r
+			r.report(of, p.server, name, held[name])
+		}
+		reports = now
+	}
+}
+
+// report tells the owner what is new. While withdrawals are held back, nothing is settled.
+func (r *reporting) report(of *relay.Source, server *owner.Server, catalog string, held bool) {
+	position := of.Position() // before the inquiry, which then knows of all of it
+	if !held && position != r.begun && len(r.rounds) < maxRounds && (len(r.rounds) == 0 || time.Since(r.at) >= roundInterval) {
+		i := server.Inquire(owner.Question{Matches: func(*wire.Encoded) bool { return false }, Catalog: &catalog})
+		r.rounds = append(r.rounds, round{position, i})
+		r.begun, r.at = position, time.Now()
+	}
+	done := 0
+	for i, round := range r.rounds {
+		if s := round.inquiry.Look(); s.Settled {
+			done, r.settled = i+1, round.position
+		}
+	}
+	r.rounds = append(r.rounds[:0], r.rounds[done:]...)
+	hold, unknown := server.Holding(catalog)
+	if done == 0 && hold == r.hold && unknown == r.unknown && r.hold != 0 {
+		return
+	}
+	r.hold, r.unknown = hold, unknown
+	of.Report(r.settled, hold, unknown)
+}
