@@ -52,7 +52,7 @@ func setup(c *caddy.Controller) error {
 		return plugin.Error(corefile.Directive, err)
 	}
 	for _, warning := range warnings {
-		newLogger(log).Warn("Corefile has what is probably not meant", "file", warning.File, "warnings", fmt.Sprintf("line %d: %s", warning.Line, warning.Text))
+		newLogger(log).Warn("Corefile has warnings", "file", warning.File, "warnings", fmt.Sprintf("line %d: %s", warning.Line, warning.Text))
 	}
 	registerMetrics()
 	f := newFederation(blocks)
@@ -220,7 +220,7 @@ func boundAddresses(hosts []string) []netip.Addr {
 		hosts = nil
 		interfaces, err := net.InterfaceAddrs()
 		if err != nil {
-			newLogger(log).Warn("no addresses for the name server of the zones", "error", err)
+			newLogger(log).Warn("the name server of the zones has no address: those of this machine cannot be read", "error", err)
 		}
 		for _, a := range interfaces {
 			hosts = append(hosts, a.String())

@@ -50,7 +50,7 @@ func TestLogJSON(t *testing.T) {
 		message, _ := fields[slog.MessageKey].(string)
 		seen = append(seen, message)
 		switch message {
-		case "catalog has what is probably not meant":
+		case "catalog has warnings":
 			write(t, catalog, "{")
 		case "file is not used: fix it":
 			if fields["what"] != "catalog file" || fields["file"] != catalog || fields["error"] == "" {

@@ -483,7 +483,7 @@ func (m *Mirror) announce() {
 
 	m.status.Store(&s)
 	if refetches {
-		m.logger.Info("owner is subscribed to anew: services that were refused may be admitted now", "services", s.Services)
+		m.logger.Info("subscribing to owner again: services refused before may be accepted now", "services", s.Services)
 	}
 	state := s.State
 	if s.Expired {

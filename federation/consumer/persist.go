@@ -142,7 +142,7 @@ func (k *keeper) read(steps chan<- func(), part func(*snapshot.Snapshot, []any) 
 		},
 		Refused: func(invalid *federation.InvalidError) {
 			if refused++; refused == 1 {
-				k.logger.Warn("catalog in the file has services that are refused now; this is the first", "error", invalid)
+				k.logger.Warn("the saved catalog has services that are refused now; this is the first", "error", invalid)
 			}
 		},
 		Progress: func(done, total int) {

@@ -261,7 +261,7 @@ func TestRestoreRefused(t *testing.T) {
 			return nil
 		}
 		w.run(w.kept(d, "catalog"))
-		w.wantLog(`WARN msg="catalog in the file has services that are refused now; this is the first" file=catalog error=`,
+		w.wantLog(`WARN msg="the saved catalog has services that are refused now; this is the first" file=catalog error=`,
 			`INFO msg="catalog restored from its file"`, `WARN msg="not connected to owner, still trying"`)
 	})
 }

@@ -53,7 +53,7 @@ func TestRenew(t *testing.T) {
 			t.Errorf("after %d attempts the owner is %s with %s", w.attempts(), got, w.names())
 		}
 		w.neverStale()
-		w.wantLog(`INFO msg="owner is subscribed to anew: services that were refused may be admitted now" services=1`)
+		w.wantLog(`INFO msg="subscribing to owner again: services refused before may be accepted now" services=1`)
 		time.Sleep(time.Hour)
 		if got := w.attempts(); got != 2 {
 			t.Errorf("%d attempts an hour after the renewal", got)

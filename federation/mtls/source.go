@@ -229,9 +229,9 @@ func (s *Source) use(m *material, origin ...any) {
 	}
 	s.logger.Info(text, append(origin, "expires", m.expiry)...)
 	if ended > 0 && !old.alike(m) {
-		s.logger.Warn("connections end: the identity has another kind of origin, by which peers have other identities", append(origin, "connections", ended)...)
+		s.logger.Warn("connections closed: this identity now comes from another kind of source, which identifies peers differently", append(origin, "connections", ended)...)
 	} else if ended > 0 {
-		s.logger.Warn("connections end: the CA bundle has no authority of their peers' certificates any more", append(origin, "connections", ended)...)
+		s.logger.Warn("connections closed: the CA bundle no longer has the authority of their peers", append(origin, "connections", ended)...)
 	}
 }
 

@@ -228,11 +228,11 @@ func (a *agent) report(s *Source, trouble error) {
 	}
 	switch {
 	case trouble == nil && errors.Is(before, errBroken):
-		log.Info("what the SPIFFE agent sends is in order again")
+		log.Info("responses of the SPIFFE agent are valid again")
 	case trouble == nil && before != nil && !errors.Is(before, errNotAsked):
 		log.Info("the SPIFFE agent is back")
 	case errors.Is(trouble, errBroken) && (before == nil || before.Error() != trouble.Error()):
-		log.Error("what the SPIFFE agent sends cannot be used", "meanwhile", meanwhile, "error", trouble)
+		log.Error("response of the SPIFFE agent is invalid", "meanwhile", meanwhile, "error", trouble)
 	case errors.Is(trouble, errNothing) && !errors.Is(before, errNothing):
 		log.Warn("the SPIFFE agent issues no identity", "meanwhile", meanwhile, "error", trouble)
 	case errors.Is(trouble, errAway) && !errors.Is(before, errAway):

@@ -295,14 +295,14 @@ func TestBrokenUpdate(t *testing.T) {
 				if closed(changed) {
 					t.Error("a broken update is used")
 				}
-				w.logged(t, "what the SPIFFE agent sends cannot be used\" socket="+socket+" meanwhile=\"the old certificate stays in use", 1)
+				w.logged(t, "response of the SPIFFE agent is invalid\" socket="+socket+" meanwhile=\"the old certificate stays in use", 1)
 				w.logged(t, tc.want, 1)
 				station.Issue(nil, svid(t, one, alice, time.Hour))
 				synctest.Wait()
 				if !closed(changed) {
 					t.Error("a good update is not used")
 				}
-				w.logged(t, "what the SPIFFE agent sends is in order again", 1)
+				w.logged(t, "responses of the SPIFFE agent are valid again", 1)
 			})
 		})
 	}
@@ -351,7 +351,7 @@ func TestFederation(t *testing.T) {
 		station.Issue(map[string][]byte{"two.example": nil}, own)
 		synctest.Wait()
 		ends(t, l.server, l.client, errDistrusted, "without its bundle")
-		w.logged(t, "connections end", 1)
+		w.logged(t, "connections closed", 1)
 	})
 }
 

@@ -28,7 +28,7 @@ func (s *session) resume(ctx context.Context) {
 	}
 	theirs, err := resume.ParseDigests(values[0])
 	if err != nil {
-		s.log.Debug("consumer cannot resume: what it says it holds cannot be read", "error", err)
+		s.log.Debug("consumer cannot resume: what it holds cannot be read", "error", err)
 		return
 	}
 	s.resumed = s.subscription.Resume(s.form(), theirs)

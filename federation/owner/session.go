@@ -153,7 +153,7 @@ func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
 func (s *session) decline(answer func() error) error {
 	if !s.declined {
 		s.declined = true
-		s.log.Warn("consumer publishes services, which this owner does not take")
+		s.log.Warn("consumer publishes services, too; this owner ignores them")
 	}
 	return answer()
 }

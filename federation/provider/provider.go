@@ -144,7 +144,7 @@ func (p *Provider) Run(ctx context.Context) error {
 	defer cancel()
 	beside.Go(func() {
 		if err := p.config.Identity.Run(outliving); err != nil {
-			p.config.Logger.Error("credentials are not kept current", "error", err)
+			p.config.Logger.Error("credentials are no longer updated", "error", err)
 		}
 	})
 	beside.Go(func() { p.tell(outliving) })
@@ -196,7 +196,7 @@ func (p *Provider) depart(ctx context.Context) {
 	for i := 0; i < len(p.owners) && ctx.Err() == nil && p.owes(); i++ {
 		o := p.owners[(p.next+i)%len(p.owners)]
 		if _, err := p.session(ctx, o); err != nil {
-			p.config.Logger.Warn("nodes are not cleared, and expire after their ttl", "address", o.address, "error", err)
+			p.config.Logger.Warn("owner was not told of the end; the nodes expire after their ttl", "address", o.address, "error", err)
 		}
 	}
 }

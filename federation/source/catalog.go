@@ -383,7 +383,7 @@ type word struct {
 
 func (w word) tell() {
 	if w.by != "" {
-		w.logger.Warn("service is not published, another source stands first", "service", federation.Printable(w.service), "by", w.by)
+		w.logger.Warn("service is hidden: another source stands first", "service", federation.Printable(w.service), "by", w.by)
 	}
 	if l, ok := w.source.(Listener); ok {
 		l.Hidden(w.service, w.by)

@@ -72,7 +72,7 @@ func TestAwayWithdrawsNothing(t *testing.T) {
 		s.parts["2"].Away(ReportedError{errors.New("said already")})
 		s.parts["2"].Away(nil)
 		s.expectLines(
-			`level=WARN msg="source is away, what it has published stays" catalog=test source="source 1" error="connection refused"`,
+			`level=WARN msg="source is away; its published services stay" catalog=test source="source 1" error="connection refused"`,
 			`level=INFO msg="source is back" catalog=test source="source 1" after=3h0m0s`,
 		)
 	})
@@ -218,7 +218,7 @@ func TestFirstSourceWins(t *testing.T) {
 		s.parts["3"].Update(services("f v 3"), nil)
 		s.expect("in another order", "a w 3", "c y 3", "f v 3")
 		hidden("in another order", "1", map[string]string{"d": `service "f" of source 3`})
-		if !strings.Contains(s.logged.String(), `msg="service is not published, another source stands first" catalog=test source="source 1" service=d by="service \"f\" of source 3"`) {
+		if !strings.Contains(s.logged.String(), `msg="service is hidden: another source stands first" catalog=test source="source 1" service=d by="service \"f\" of source 3"`) {
 			s.Errorf("the log does not tell what is hidden:\n%s", s.logged)
 		}
 	})

@@ -145,7 +145,7 @@ func (p *part) Away(reason error) {
 	case before == nil:
 		p.since = time.Now()
 		if _, reported := errors.AsType[ReportedError](reason); !reported {
-			p.log(func(logger *slog.Logger) { logger.Warn("source is away, what it has published stays", "error", reason) })
+			p.log(func(logger *slog.Logger) { logger.Warn("source is away; its published services stay", "error", reason) })
 		}
 	default:
 		if _, reported := errors.AsType[ReportedError](before); !reported {

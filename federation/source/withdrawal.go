@@ -56,7 +56,7 @@ func (p *part) hold(changed []*wire.Encoded, gone []string) (now []*wire.Encoded
 		clear(p.recent)
 	}
 	if before > 0 && len(p.held) == 0 {
-		p.log(func(logger *slog.Logger) { logger.Info("source has again all that was held") })
+		p.log(func(logger *slog.Logger) { logger.Info("all held services are back in the source") })
 	}
 	return changed, going
 }
@@ -77,7 +77,7 @@ func (p *part) stay(going []string, now time.Time) bool {
 	if len(p.held) == 0 {
 		n, all := len(p.recent)+len(going), len(p.items)+len(p.recent)
 		p.log(func(logger *slog.Logger) {
-			logger.Error("source withdraws too much at once, which is held until it is confirmed", "services", all, "held", n)
+			logger.Error("source withdraws too much at once; the services are held until confirmed", "services", all, "held", n)
 		})
 	}
 	for _, name := range slices.AppendSeq(going, maps.Keys(p.recent)) {

@@ -84,7 +84,7 @@ func TestMaxWithdraw(t *testing.T) {
 					}
 					s.expect("afterwards", want...)
 					s.expectHeld("afterwards", held)
-					if logged := strings.Count(s.logged.String(), `level=ERROR msg="source withdraws too much at once, which is held until it is confirmed"`); logged != min(held, 1) {
+					if logged := strings.Count(s.logged.String(), `level=ERROR msg="source withdraws too much at once; the services are held until confirmed"`); logged != min(held, 1) {
 						t.Errorf("%d lines say that something is held:\n%s", logged, s.logged)
 					}
 				})
@@ -178,7 +178,7 @@ func TestHeldComesBack(t *testing.T) {
 		s.parts["1"].Replace(services(all...))
 		s.expectHeld("when all are back", 0)
 		s.expect("when all are back", all...)
-		if !strings.Contains(s.logged.String(), `level=INFO msg="source has again all that was held"`) {
+		if !strings.Contains(s.logged.String(), `level=INFO msg="all held services are back in the source"`) {
 			t.Errorf("the log does not tell of the end:\n%s", s.logged)
 		}
 		time.Sleep(2 * time.Hour)

@@ -135,10 +135,10 @@ func (f *File) Run(ctx context.Context) error {
 // is watched again.
 func (f *File) logWatching(err error) {
 	if err != nil {
-		f.config.Logger.Warn("no notifications of changes; the file is polled",
+		f.config.Logger.Warn("file cannot be watched; it is polled",
 			"what", f.config.What, "file", f.config.Path, "interval", pollInterval, "error", err)
 	} else {
-		f.config.Logger.Info("notifications of changes of the file arrive again", "what", f.config.What, "file", f.config.Path)
+		f.config.Logger.Info("file can be watched again", "what", f.config.What, "file", f.config.Path)
 	}
 }
 

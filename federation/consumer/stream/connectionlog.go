@@ -52,7 +52,7 @@ func (j *connectionLog) connected(address string) {
 func (j *connectionLog) unavailable(address string) {
 	if key := address + " unavailable"; !j.ends[key] {
 		j.ends[key] = true
-		j.logger.Warn("catalog of owner is not available, and its stream will say when it is", "address", address)
+		j.logger.Warn("catalog of owner is unavailable; its stream stays open and will say when it is back", "address", address)
 	}
 	if j.address != "" {
 		j.address, j.lost = "", time.Now()
@@ -71,7 +71,7 @@ func (j *connectionLog) ended(address string, e end, parked bool) {
 	}
 	text := "not connected to owner, still trying"
 	if j.accepts {
-		text = "owner has connected, but its catalog did not come"
+		text = "owner connected, but sent no catalog"
 	}
 	again := j.ends[key] || e.verdict == slow && j.slowEnds[key]
 	if j.address != "" {
@@ -80,7 +80,7 @@ func (j *connectionLog) ended(address string, e end, parked bool) {
 		}
 		text = "owner is lost, trying to connect again"
 		if j.accepts {
-			text = "owner is lost, and has to connect again"
+			text = "owner is lost; waiting for it to connect again"
 		}
 		j.address, j.lost = "", time.Now()
 	}
@@ -108,7 +108,7 @@ func (j *connectionLog) calmed(address string, interval time.Duration) {
 // path notes why the path in the header of a stream makes no sense, or that it does.
 func (j *connectionLog) path(address string, err error) {
 	if err != nil && !j.pathless {
-		j.logger.Warn("owner does not say through which owners its services come", "address", address, "error", err)
+		j.logger.Warn("owner sends no readable path of its services", "address", address, "error", err)
 	}
 	j.pathless = err != nil
 }

@@ -297,7 +297,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	defer cancel()
 	identity.Go(func() {
 		if err := c.config.Identity.Run(ctx); err != nil {
-			c.config.Logger.Error("credentials are not kept current", "error", err)
+			c.config.Logger.Error("credentials are no longer updated", "error", err)
 		}
 	})
 

@@ -207,7 +207,7 @@ func (c *Consumer) unreplaced(with *conversation, err error, warned bool) bool {
 	expiry, reason := with.connection.expires(), classify(err)
 	attributes := []any{"address", with.address, "expires", expiry, "error", reason.Error()}
 	if warned || time.Until(expiry) >= 0 {
-		c.connectionLog.logger.Debug("stream is not replaced by one with newer certificates, trying again", attributes...)
+		c.connectionLog.logger.Debug("stream with newer certificates failed, trying again", attributes...)
 		return warned
 	}
 	if remedy := reason.Remedy(); remedy != "" {

@@ -99,7 +99,7 @@ func (f *File) apply(catalog catalogfile.Catalog) {
 		"added", len(d.Added), "changed", len(d.Changed), "removed", len(d.Gone))
 	warnings := problem.Summary(catalog.Warnings, catalog.MoreWarnings)
 	if warnings != f.warnings && warnings != "" {
-		f.config.Logger.Warn("catalog has what is probably not meant", "file", f.config.Path, "warnings", warnings)
+		f.config.Logger.Warn("catalog has warnings", "file", f.config.Path, "warnings", warnings)
 	}
 	f.warnings = warnings
 }

@@ -147,9 +147,9 @@ func TestFollows(t *testing.T) {
 			{"broken", "services: [", "upsert a 1, upsert b 1", "line 1", map[string]int{"not used": 1}},
 			{"empty", "", "upsert a 1, upsert b 1", "the file is empty", map[string]int{"not used": 2}},
 			{"as it was", catalogFile("a 1", "b 1"), "upsert a 1, upsert b 1", "", map[string]int{"applied": 1, "in order again": 1}},
-			{"new", catalogFile("c 1", "a 20"), "upsert a 20, upsert c 1", "", map[string]int{"services=2 added=1 changed=1 removed=1": 1, "probably": 0}},
-			{"doubtful", doubtful(catalogFile("a 30")), "upsert a 30", "", map[string]int{"applied": 3, "probably": 1}},
-			{"as doubtful", doubtful(catalogFile("a 400")), "upsert a 400", "", map[string]int{"applied": 4, "probably": 1}},
+			{"new", catalogFile("c 1", "a 20"), "upsert a 20, upsert c 1", "", map[string]int{"services=2 added=1 changed=1 removed=1": 1, "catalog has warnings": 0}},
+			{"doubtful", doubtful(catalogFile("a 30")), "upsert a 30", "", map[string]int{"applied": 3, "catalog has warnings": 1}},
+			{"as doubtful", doubtful(catalogFile("a 400")), "upsert a 400", "", map[string]int{"applied": 4, "catalog has warnings": 1}},
 			{"nothing", catalogFile(), "", "", map[string]int{"services=0 added=0 changed=0 removed=1": 1, "level=ERROR": 2, "is away": 0, "is back": 0}},
 		} {
 			write(t, path, step.text)

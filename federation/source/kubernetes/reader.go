@@ -171,7 +171,7 @@ func (r *reader) reload() bool {
 			return false
 		}
 		if !r.unreadable {
-			r.log.Warn("the kubeconfig is not usable, the one before stays in use", "error", err)
+			r.log.Warn("the kubeconfig is unusable; the previous one stays in use", "error", err)
 		}
 		r.unreadable = true
 		return true

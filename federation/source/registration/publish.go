@@ -105,7 +105,7 @@ func (p *publisher) exceed(s table.Service) {
 		return
 	}
 	if p.over[s.Name] == 0 {
-		p.log.Warn("a service has more nodes than endpoints; the first ones by their URIs are published",
+		p.log.Warn("a service has more nodes than it may have endpoints; the first by URI are published",
 			"service", s.Name, "nodes", len(s.Nodes), "limit", federation.MaxEndpoints)
 	}
 	p.over[s.Name] = over

@@ -365,7 +365,7 @@ func (s *Source) expire(now time.Time, stopped bool) time.Time {
 	defer s.mu.Unlock()
 	if stopped {
 		s.table.Pause(now)
-		s.log.Warn("this process has not run for a while; nothing expires until the providers had time to be heard",
+		s.log.Warn("the process was suspended; nothing expires until providers have had time to report",
 			"convergence", s.config.Convergence)
 	}
 	s.sendAway(now)

@@ -163,7 +163,7 @@ func (w *world) startDNS(t testing.TB, owners ...string) *domain.DNS {
 
 // pauses returns how often the owner has found so far that it had no processor for a while.
 // Each time nothing expires before one more convergence is over.
-func (o *owner) pauses() int { return o.Logged("this process has not run for a while") }
+func (o *owner) pauses() int { return o.Logged("the process was suspended") }
 
 // metric returns the value of a metric of the owner, by its name without the prefix
 // federation_owner_registration_; the values of several series are added up.

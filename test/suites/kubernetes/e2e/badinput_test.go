@@ -222,8 +222,8 @@ func wrongs() []wrong {
 		must.Do(t, err)
 		in.use(t, "https://"+address, in.access)
 	}
-	away := "source is away, what it has published stays"
-	inUse := "the kubeconfig is not usable, the one before stays in use"
+	away := "source is away; its published services stay"
+	inUse := "the kubeconfig is unusable; the previous one stays in use"
 	services := permission("services", "", "list", "watch")
 	services.name, services.early = "early-permission", true
 	return []wrong{
@@ -336,7 +336,7 @@ func testBadFeedback(t *testing.T, d *domain.Domain) {
 		in.follower.holds(t, in.services()...)
 		told := listen(t, d, in.space)
 		begin := told.apply(t, export(in.space, "absent"))
-		complains(t, in.Owner, 1, append(c.words, "conditions and Events cannot be written; they will be")...)
+		complains(t, in.Owner, 1, append(c.words, "conditions and Events cannot be written; trying again")...)
 		in.move(t)
 		in.arrives(t)
 		c.mends(t, in)
@@ -359,7 +359,7 @@ func testDefinitionsComeAndGo(t *testing.T, d *domain.Domain) {
 	in.follower.holds(t, in.services(labelled)...)
 
 	must.Do(t, d.Cluster.Uninstall(t.Context(), realserver.ServiceExports))
-	complains(t, in.Owner, 1, "source is away, what it has published stays", realserver.ServiceExports+" are not served any more")
+	complains(t, in.Owner, 1, "source is away; its published services stay", realserver.ServiceExports+" are not served any more")
 	eventually(t, func() string {
 		if in.Logged("level=INFO", "the cluster serves fewer resources", realserver.ServiceExports) != 1 {
 			return "the log does not say which resources are gone"

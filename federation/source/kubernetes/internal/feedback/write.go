@@ -233,7 +233,7 @@ func (w *Writer) conflicts(of types.NamespacedName, text uint64, err error) {
 		p.conflict = text
 	})
 	if first {
-		w.log.Warn("another controller keeps the conditions of a ServiceExport", "export", of.String(), "error", oneLine(err))
+		w.log.Warn("another controller writes the conditions of a ServiceExport", "export", of.String(), "error", oneLine(err))
 	}
 }
 
@@ -258,7 +258,7 @@ func (w *Writer) report(err error) {
 	w.said = class
 	w.mu.Unlock()
 	if news && err != nil {
-		w.log.Warn("conditions and Events cannot be written; they will be", "error", oneLine(err))
+		w.log.Warn("conditions and Events cannot be written; trying again", "error", oneLine(err))
 	}
 }
 

@@ -110,7 +110,7 @@ func (s *Store) renewLeases(ctx context.Context, client *clientv3.Client, since 
 				s.leases[i].renewed = now
 			case errors.Is(err, rpctypes.ErrLeaseNotFound):
 				s.leases[i] = granted{}
-				s.logger.Warn("a lease in etcd was lost, its nodes have to be put again", "lease", fmt.Sprintf("%x", int64(l.id)))
+				s.logger.Warn("a lease in etcd was lost; its nodes are stored again", "lease", fmt.Sprintf("%x", int64(l.id)))
 			}
 			return nil
 		})

@@ -60,7 +60,7 @@ func (s *Store) open() (complete bool, err error) {
 	}
 	s.path, s.lock = path, lock
 	s.use(&found)
-	s.complain("cannot write the file anew", s.compact())
+	s.complain("cannot rewrite the journal", s.compact())
 	s.note()
 	return found.lost == "", nil
 }
@@ -116,7 +116,7 @@ func (s *Store) note() {
 	s.mu.Unlock()
 	if open {
 		_, err := s.lock.WriteAt(says, 0)
-		s.complain("cannot note what was stored last", err)
+		s.complain("cannot record the last stored change", err)
 	}
 }
 

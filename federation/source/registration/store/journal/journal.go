@@ -219,7 +219,7 @@ func (s *Store) keep() {
 	due := s.size > 2*s.live+slack || s.size > maxFile/4*3 && s.size-s.live > maxFile/8
 	s.mu.Unlock()
 	if missing || due && now.Sub(s.compacted) >= compactEvery {
-		s.complain("cannot write the file anew", s.compact())
+		s.complain("cannot rewrite the journal", s.compact())
 	}
 	s.mu.Lock()
 	file, unsaved := s.file, s.unsaved
@@ -280,7 +280,7 @@ func (s *Store) find() {
 	there, err := os.Stat(s.path)
 	is, failure := s.file.Stat()
 	if failure == nil && (errors.Is(err, os.ErrNotExist) || err == nil && !os.SameFile(there, is)) {
-		s.logger.Warn("somebody has removed or replaced the file; it is written anew")
+		s.logger.Warn("the journal was removed or replaced; it is written again")
 		_ = s.file.Close()
 		s.file, s.broken = nil, errNotOpen
 	}

@@ -359,7 +359,7 @@ func TestNotAtItsPath(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		r.stop()
 		started(t, c, state{want, true})
-		if count := strings.Count(logged.String(), "somebody has removed or replaced the file"); count != 2 {
+		if count := strings.Count(logged.String(), "the journal was removed or replaced"); count != 2 {
 			t.Errorf("it was logged %d times:\n%s", count, &logged)
 		}
 	})
