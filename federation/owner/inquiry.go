@@ -145,7 +145,7 @@ func (i *Inquiry) judge(s *session, sought *registry.Sought) status.Outstanding 
 	defer r.mu.Unlock()
 	at.Holder = r.said.Holder
 	if r.unknown != "" {
-		at.Reason, at.Unknown = r.unknown, true
+		at.Reason, at.Unknown = r.unknown, r.unknown != notYetReported
 		return at
 	}
 	if service, refused := r.refusal(sought); refused {
@@ -207,6 +207,9 @@ func (i *Inquiry) lost(c *receipts.Copy) status.Outstanding {
 	return at
 }
 
+// holdStep is how exactly Holding says it: each second would be news while somebody is lost.
+const holdStep = 10 * time.Second
+
 // Holding returns for how long at most the consumers of a catalog, and those whom they answer, use
 // what they hold when this owner is lost: negative for ever. Where nobody can know, it says why.
 func (s *Server) Holding(catalog string) (hold time.Duration, unknown string) {
@@ -239,5 +242,8 @@ func (s *Server) Holding(catalog string) (hold time.Duration, unknown string) {
 			hold = max(hold, until.Sub(now))
 		}
 	}
-	return hold.Round(time.Second), unknown
+	if hold > 0 {
+		hold = (hold + holdStep - 1).Truncate(holdStep)
+	}
+	return hold, unknown
 }

@@ -30,7 +30,8 @@ type declared struct {
 // maxRefused bounds the services of which it is known that a consumer refuses them.
 const maxRefused = 100
 
-// notYetReported is why nothing is known of the consumers of a relay.
+// notYetReported is why nothing is known of the consumers of a relay. It is worth to wait for the
+// report while there is a stream.
 const notYetReported = "the relay has yet to report what its own consumers hold"
 
 // receiptOf returns what a consumer says in the header of its stream of what it may hold.

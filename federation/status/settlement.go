@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
 // Settlement says whether a change of a name has reached everybody: the consumers of an owner,
@@ -152,7 +154,7 @@ func (m *Outstanding) line(now time.Time) string {
 		}
 		text += ": "
 	}
-	text += m.Reason
+	text += federation.Printable(m.Reason) // a relay may say it
 	if !m.Until.IsZero() {
 		text += ", " + Span(m.Until.Sub(now)) + " more"
 	}

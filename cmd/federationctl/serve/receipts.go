@@ -49,8 +49,14 @@ type reporting struct {
 	begun   stream.Position // the last one of which there was a round
 	at      time.Time       // when that began
 	settled stream.Position
-	hold    time.Duration
-	unknown string
+	said    said
+}
+
+// said is what an owner was told last.
+type said struct {
+	position stream.Position // then: a stream that is new has to be told all
+	hold     time.Duration
+	unknown  string
 }
 
 // reportReceipts tells the owners that are relayed what the consumers have settled, and may hold,
@@ -106,9 +112,8 @@ func (r *reporting) report(of *relay.Source, server *owner.Server, catalog strin
 	}
 	r.rounds = append(r.rounds[:0], r.rounds[done:]...)
 	hold, unknown := server.Holding(catalog)
-	if done == 0 && hold == r.hold && unknown == r.unknown && r.hold != 0 {
-		return
+	if now := (said{position, hold, unknown}); done > 0 || now != r.said {
+		r.said = now
+		of.Report(r.settled, hold, unknown)
 	}
-	r.hold, r.unknown = hold, unknown
-	of.Report(r.settled, hold, unknown)
 }

@@ -191,8 +191,9 @@ func (b *Book) Opened(c *Copy) {
 	b.put(*c)
 }
 
-// Changed notes what a consumer says of a copy that has a stream.
-func (b *Book) Changed(c *Copy) { b.later(func() { b.put(*c) }) }
+// Changed notes what a consumer says of a copy that has a stream. When it returns, that is on the
+// disk: so a consumer cannot say more than the disk can take.
+func (b *Book) Changed(c *Copy) { b.put(*c) }
 
 // Lost notes that a copy has no stream any more.
 func (b *Book) Lost(c *Copy) {
