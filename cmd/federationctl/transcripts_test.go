@@ -326,7 +326,9 @@ func TestEveryCommandHasGoldens(t *testing.T) {
 		want[name+".txt"] = true
 		library := name == "federationctl-help" || strings.HasPrefix(name, "federationctl-completion")
 		for _, success := range []bool{true, false} {
-			if does := !command.HasAvailableSubCommands() && !library; does && !ran[name][success] {
+			// What these two see needs consumers and receipts: their own tests have that.
+			elsewhere := success && strings.HasPrefix(name, "federationctl-wait-")
+			if does := !command.HasAvailableSubCommands() && !library && !elsewhere; does && !ran[name][success] {
 				t.Errorf("no transcript has %s with success=%t", command.CommandPath(), success)
 			}
 		}
