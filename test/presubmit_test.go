@@ -54,7 +54,7 @@ var wings = map[string]wing{
 	"federation/wire":     {[]string{"federation", "proto"}, 1940},
 	"federation/policy":   {[]string{"federation", "federation/wire"}, 1200},
 	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2650},
-	"federation/consumer": {[]string{"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"}, 5000},
+	"federation/consumer": {[]string{"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"}, 5020},
 	"federation/owner":    {[]string{"federation", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal", "proto"}, 4300},
 	"federation/dns": {
 		[]string{"federation", "federation/consumer", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal"}, 6320,

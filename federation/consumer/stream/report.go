@@ -71,17 +71,39 @@ func (c *Consumer) Report(settled Position, unknown string) {
 
 // report sends a report on a stream, if the owner takes any.
 func (c *Consumer) report(with *conversation, r report) error {
+	r.hold = c.noticed(r.hold)
+	return with.report(r)
+}
+
+// part reports for the last time on a stream that is about to end on purpose: nobody has to notice
+// its end. Of a relay, what it has reported goes on to be true.
+func (c *Consumer) part(with *conversation) {
+	if c.config.Receipt == nil {
+		return
+	}
+	if r := c.config.Receipt(true); !r.Relay {
+		_ = with.report(report{hold: r.Hold}) // else the owner goes on to believe what it was told
+		return
+	}
 	select {
-	case <-with.known:
+	case r := <-c.reports:
+		_ = c.report(with, r)
+	default:
+	}
+}
+
+func (v *conversation) report(r report) error {
+	select {
+	case <-v.known:
 	default:
 		return nil
 	}
-	if !with.announced.reports {
+	if !v.announced.reports {
 		return nil
 	}
-	said := receipt.Report{Hold: c.noticed(r.hold), Unknown: r.unknown}
-	if r.settled.with == with {
+	said := receipt.Report{Hold: r.hold, Unknown: r.unknown}
+	if r.settled.with == v {
 		said.Settled = r.settled.nonce
 	}
-	return with.stream.report(said)
+	return v.stream.report(said)
 }

@@ -67,9 +67,7 @@ func (c *Consumer) session(ctx context.Context, address string, patience time.Du
 			continue
 		}
 		if ctx.Err() != nil {
-			if c.config.Receipt != nil {
-				_ = c.report(with, report{hold: c.config.Receipt(true).Hold}) // else the owner goes on to believe what it was told
-			}
+			c.part(with)
 			with.leave()
 		}
 		c.inbox.Store(nil)
