@@ -396,7 +396,7 @@ var prompt = regexp.MustCompile(`^[a-z]*\$ `)
 
 // languages are those that a fenced block may be in. Go is not among them: it
 // belongs into the examples of a package, which are compiled and run.
-var languages = []string{"console", "corefile", "sh", "text", "txt", "yaml"}
+var languages = []string{"console", "corefile", "ini", "sh", "text", "txt", "yaml"}
 
 // TestDocumentBlocks checks that every fenced block says what it is in, and that
 // commands in it, and in line, name what exists. What a Corefile says is checked by
@@ -463,7 +463,7 @@ func checkFlags(t *testing.T, where string, words []string) {
 		return // COMMAND, which stands for any
 	}
 	command := words[0]
-	if len(words) > 1 && (command == "policy" || command == "pki" && (words[1] == "init" || words[1] == "issue")) {
+	if len(words) > 1 && (command == "policy" || command == "pki" && (words[1] == "init" || words[1] == "issue") || command == "wait" && (words[1] == "gone" || words[1] == "there")) {
 		command += " " + words[1]
 	}
 	help, err := helpOf(command)

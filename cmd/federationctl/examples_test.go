@@ -221,11 +221,12 @@ func runExample(t *testing.T, dir, line, address, fqdns string) string {
 	return ""
 }
 
-// exampleCount matches what services says of how many there are.
-var exampleCount = regexp.MustCompile(`^federationctl: [0-9,]+ of [0-9,]+ services?\n$`)
+// exampleCount matches what services says of how many there are, and wait of how many consumers
+// are settled.
+var exampleCount = regexp.MustCompile(`^(federationctl: [0-9,]+ of [0-9,]+ services?|web.fed.example is (gone|there).* for everybody: 1 of 1 consumer settled)\n$`)
 
 // inspects matches the commands that ask a running process.
-var inspects = regexp.MustCompile(`^federationctl (why|status|services|retry|confirm|dump|diff)\b`)
+var inspects = regexp.MustCompile(`^federationctl (why|status|services|retry|confirm|dump|diff|wait (gone|there))\b`)
 
 // inspectExample returns a command line that asks a process, with an endpoint of this test
 // and DNS for it that has no name.

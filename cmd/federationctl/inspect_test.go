@@ -53,6 +53,16 @@ func (*asked) Retry(of string) (status.FollowedOwner, error) {
 	return status.FollowedOwner{ID: of, State: "parked"}, nil
 }
 
+var _ page.Settler = (*asked)(nil)
+
+func (*asked) Settled(_ context.Context, q page.Question, _ func(status.Settlement)) (status.Settlement, error) {
+	s := status.Settlement{Name: q.Name, There: q.There, Now: askedAt, Settled: true, Consumers: 1, Done: 1}
+	if q.There {
+		s.Published = 1
+	}
+	return s, nil
+}
+
 func (*asked) Confirm(_, source string) (status.Source, error) {
 	return map[string]status.Source{"": {}, "mesh": {Name: "mesh", Held: 12}}[source], nil
 }
