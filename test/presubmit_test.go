@@ -61,7 +61,8 @@ var wings = map[string]wing{
 	},
 	"federation/source": {
 		[]string{
-			"federation", "federation/consumer", "federation/mtls", "federation/owner", "federation/policy", "federation/wire", "internal", "proto",
+			"federation", "federation/consumer", "federation/mtls", "federation/owner", "federation/policy", "federation/status",
+			"federation/wire", "internal", "proto",
 		}, 11650,
 	},
 	"federation/provider": {[]string{"federation", "internal", "proto"}, 1050},

@@ -8,6 +8,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/source/relay"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -29,6 +30,13 @@ func receiptsFile(c *config.Config) string {
 
 // Inquire begins an inquiry of the owner.
 func (p *Publisher) Inquire(q owner.Question) *owner.Inquiry { return p.server.Inquire(q) }
+
+// inquireIn returns what begins an inquiry whether services of a catalog are gone.
+func (p *Publisher) inquireIn(catalog string) func(gone func(*wire.Encoded) bool) func() status.Settlement {
+	return func(gone func(*wire.Encoded) bool) func() status.Settlement {
+		return p.server.Inquire(owner.Question{Matches: gone, Catalog: &catalog}).Look
+	}
+}
 
 const (
 	reportInterval = 250 * time.Millisecond // between two looks at what consumers have settled

@@ -346,9 +346,9 @@ func (t *Table) refuse(s *Stream, text Text, refusal rules.Refusal) {
 	s.tell(Answer{Kind: Refused, Text: text, Refusal: refusal})
 }
 
-// Clear takes a Clear. What the provider does not hold, or what is not known, is left
-// alone.
-func (t *Table) Clear(s *Stream, text Text) {
+// Clear takes a Clear, and returns the node. What the provider does not hold, or what is not
+// known, is left alone: then it reports false.
+func (t *Table) Clear(s *Stream, text Text) (node.Key, bool) {
 	var e *entry
 	if h := s.holds[text]; h != nil {
 		e = h.entry
@@ -356,19 +356,19 @@ func (t *Table) Clear(s *Stream, text Text) {
 		service, err := federation.ParseFQDN(text.Service)
 		uri, invalid := node.ParseURI(text.Node, s.peer)
 		if err != nil || invalid != nil {
-			return
+			return node.Key{}, false
 		}
 		e = t.entries[node.Key{Service: service, URI: uri}]
 	}
 	if e == nil || s.left || s.leaving {
-		return
+		return node.Key{}, false
 	}
 	wanted := e.wanted()
 	switch {
 	case wanted == nil || !slices.Contains(s.ids, wanted.Provider):
-		return
+		return node.Key{}, false
 	case e.holder != nil && e.holder.stream.number > s.number, e.holder == nil && s.number <= e.former:
-		return // the provider goes on with it on a newer stream
+		return node.Key{}, false // the provider goes on with it on a newer stream
 	}
 	t.numbers.Cleared++
 	by := s
@@ -376,6 +376,7 @@ func (t *Table) Clear(s *Stream, text Text) {
 		by = nil // somebody has stored it since: the Clear is for the node that was to come
 	}
 	t.request(e, &change{stream: by})
+	return e.key, true
 }
 
 // finish ends a change that is stored. Who waits for it is told when it is published.
