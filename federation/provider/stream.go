@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"sync"
 	"time"
 
@@ -76,7 +77,7 @@ func (p *Provider) session(ctx context.Context, o *owner) (useful bool, err erro
 		err = p.converse(ctx, s)
 	}
 	if _, ok := errors.AsType[*versionError](err); ok {
-		s.close(registrationv1.Close_VERSION_MISMATCH, fmt.Sprintf("this program speaks version %d", version))
+		s.close(&registrationv1.Close{Reason: registrationv1.Close_VERSION_MISMATCH, Text: fmt.Sprintf("this program speaks version %d", version)})
 		s.await()
 	}
 	p.mu.Lock()
@@ -133,14 +134,27 @@ func (p *Provider) converse(ctx context.Context, s *session) error {
 }
 
 // part ends the stream, on which everything was cleared, and waits until the owner has
-// done that.
+// done that. Where somebody waits for that, the owner tells when no client has the nodes.
 func (p *Provider) part(ctx context.Context, s *session) error {
-	s.close(registrationv1.Close_PARTING_FRIENDS, "")
+	p.mu.Lock()
+	settles := p.settles && len(p.cleared) > 0
+	if settles {
+		p.unsettled = errNoReceipts
+	}
+	p.mu.Unlock()
+	s.close(&registrationv1.Close{Reason: registrationv1.Close_PARTING_FRIENDS, Settle: settles})
 	var err error
-	select {
-	case err = <-s.failed:
-	case <-ctx.Done():
-		return ctx.Err()
+	for ended := false; !ended; {
+		select {
+		case err = <-s.failed:
+			ended = true
+		case <-p.wake:
+			if withdrawn, waits := p.settling(); settles && withdrawn && !waits {
+				return nil // whatever the owner would say
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	if closed, ok := errors.AsType[*closeError](err); ok && closed.reason == registrationv1.Close_PARTING_FRIENDS && closed.retryAfter == 0 {
 		err = io.EOF // it parts as a friend, too
@@ -150,12 +164,13 @@ func (p *Provider) part(ctx context.Context, s *session) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for k, o := range p.cleared {
-		if o.stream == s {
-			delete(p.cleared, k)
-		}
-	}
+	p.withdrawn(s)
 	return nil
+}
+
+// withdrawn forgets what was cleared on a stream, whose owner has done that. p.mu is held.
+func (p *Provider) withdrawn(s *session) {
+	maps.DeleteFunc(p.cleared, func(_ key, o *obsolete) bool { return o.stream == s })
 }
 
 // send sends messages. The owner has to read each of them in time. That the owner has
@@ -178,10 +193,8 @@ func (s *session) send(messages ...*registrationv1.RegisterRequest) error {
 }
 
 // close sends the last message.
-func (s *session) close(reason registrationv1.Close_Reason, text string) {
-	_ = s.send(&registrationv1.RegisterRequest{Message: &registrationv1.RegisterRequest_Close{
-		Close: &registrationv1.Close{Reason: reason, Text: text},
-	}}) // what is wrong with the stream, read tells
+func (s *session) close(m *registrationv1.Close) {
+	_ = s.send(&registrationv1.RegisterRequest{Message: &registrationv1.RegisterRequest_Close{Close: m}}) // what is wrong with the stream, read tells
 	_ = s.stream.CloseSend()
 }
 

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
@@ -151,7 +152,7 @@ func (w *world) owner(address string, do script) (stop func()) {
 // serve is like owner for a script that opens the stream itself.
 func (w *world) serve(address string, do script) (stop func()) {
 	name, _, _ := strings.Cut(address, ":")
-	server := grpc.NewServer()
+	server := grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minKeepalive}))
 	registrationv1.RegisterRegistrationServiceServer(server, scripted{register: func(s registrationv1.RegistrationService_RegisterServer) error {
 		return do(conversation{s, w, name})
 	}})
@@ -171,6 +172,9 @@ func (c conversation) next() (*registrationv1.RegisterRequest, error) {
 		c.world.recordf("%s: clear %s", c.name, m.GetClear().GetNode())
 	case m.GetClose() != nil:
 		c.world.recordf("%s: close %v %s", c.name, m.GetClose().GetReason(), m.GetClose().GetText())
+		if m.GetClose().GetSettle() {
+			c.world.recordf("%s: settle", c.name)
+		}
 	}
 	return m, nil
 }
