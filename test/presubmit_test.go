@@ -65,7 +65,7 @@ var wings = map[string]wing{
 			"federation/wire", "internal", "proto",
 		}, 11650,
 	},
-	"federation/provider": {[]string{"federation", "internal", "proto"}, 1050},
+	"federation/provider": {[]string{"federation", "internal", "proto"}, 1107},
 	"plugin": {
 		[]string{"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal", "plugin/corefile"}, 1345,
 	},
@@ -77,7 +77,7 @@ var wings = map[string]wing{
 		[]string{
 			"federation", "federation/consumer", "federation/dns", "federation/mtls", "federation/owner", "federation/policy", "federation/provider",
 			"federation/source", "federation/status", "federation/wire", "internal", "plugin/corefile", "proto",
-		}, 10140,
+		}, 10185,
 	},
 	"deploy": {nil, 712}, // a module of its own
 }

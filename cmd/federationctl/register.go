@@ -65,11 +65,13 @@ type registerOptions struct {
 
 	node   provider.Node
 	health health.Config
-	drain  time.Duration
+	drain  register.Drain
 }
 
 func registerCommand(ctx context.Context) *cobra.Command {
-	o := registerOptions{health: health.Config{Interval: 5 * time.Second, Timeout: 2 * time.Second}}
+	o := registerOptions{
+		health: health.Config{Interval: 5 * time.Second, Timeout: 2 * time.Second}, drain: register.Drain{Wait: 5 * time.Second},
+	}
 	command := &cobra.Command{
 		Use:   "register --server ADDRESS[,...] --service FQDN --node URI {--cert FILE --key FILE --ca FILE | --spiffe SOCKET --owner-id ID} [-- COMMAND ARGUMENT...]",
 		Short: "Register a program with an owner while it runs",
@@ -127,7 +129,10 @@ mtls. Without a host it is the address from which register connects.`,
 	positiveFlag(command, &o.health.Timeout, "check-timeout", "`time` that a check may take")
 	flags.IntVar(&o.health.Failures, "check-failures", 3, "`number` of failures until it is withdrawn")
 	flags.IntVar(&o.health.Successes, "check-successes", 1, "`number` of successes until it is registered")
-	flags.DurationVar(&o.drain, "drain", 5*time.Second, "`time` that the program stays after it is withdrawn")
+	flags.Var(&flagValue{kind: "duration", text: o.drain.Wait.String(), set: func(text string) (err error) {
+		o.drain, err = parseDrain(text)
+		return err
+	}}, "drain", "`time` it stays withdrawn, or receipts[,max=time]: until no client has it")
 	return command
 }
 
@@ -177,10 +182,30 @@ func (o *registerOptions) parse(flags *pflag.FlagSet) error {
 			return fmt.Errorf("--%s: %d is less than 1", name, n)
 		}
 	}
-	if o.drain < 0 {
-		return fmt.Errorf("--drain: %v is negative", o.drain)
-	}
 	return nil
+}
+
+// longestDrain is the default of max.
+const longestDrain = "60s"
+
+// parseDrain reads a value of --drain.
+func parseDrain(text string) (d register.Drain, err error) {
+	wait := text
+	if d.Receipts = text == "receipts"; d.Receipts {
+		wait = longestDrain
+	} else if limit, ok := strings.CutPrefix(text, "receipts,max="); ok {
+		d.Receipts, wait = true, limit
+	}
+	d.Wait, err = time.ParseDuration(wait)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("%q is neither a time nor receipts[,max=time]", text)
+	case d.Wait < 0:
+		err = fmt.Errorf("%v is negative", d.Wait)
+	case d.Receipts && d.Wait == 0:
+		err = errors.New("max is not positive")
+	}
+	return d, err
 }
 
 // addMetadata takes a value of --metadata.

@@ -41,6 +41,7 @@ type registry struct {
 
 	address string
 	refuses atomic.Bool
+	settled atomic.Pointer[registrationv1.Settled] // what it says of clients; nil: nothing
 
 	mu      sync.Mutex
 	nodes   map[string]*registrationv1.Active // by URI
@@ -110,7 +111,7 @@ func (r *registry) Register(stream registrationv1.RegistrationService_RegisterSe
 		}}}
 		switch {
 		case m.GetClose() != nil:
-			return nil
+			return r.settle(stream, m.GetClose())
 		case m.GetClear() != nil:
 			r.set(m.GetClear().GetNode(), nil)
 			continue
@@ -128,6 +129,19 @@ func (r *registry) Register(stream registrationv1.RegistrationService_RegisterSe
 			return err
 		}
 	}
+}
+
+// settle answers a Close. While clients may have the node, it waits.
+func (r *registry) settle(stream registrationv1.RegistrationService_RegisterServer, m *registrationv1.Close) error {
+	settled := r.settled.Load()
+	if !m.GetSettle() || settled == nil {
+		return nil
+	}
+	err := stream.Send(&registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Settled{Settled: settled}})
+	if settled.GetState() == registrationv1.Settled_WAITING {
+		<-stream.Context().Done()
+	}
+	return err
 }
 
 func (r *registry) set(uri string, active *registrationv1.Active) {
@@ -276,6 +290,44 @@ func TestRegisterDrains(t *testing.T) {
 	p.ends(7)
 }
 
+// With receipts the drain ends when the owner says so. Otherwise it ends in time, with a line
+// that says why, or with another signal.
+func TestRegisterReceipts(t *testing.T) {
+	dir := pkiIn(t)
+	r := newRegistry(t, dir)
+	const may = "clients may have shop.fed.example still, after "
+	waiting := &registrationv1.Settled{State: registrationv1.Settled_WAITING, Text: "0 of 1 consumers are done"}
+	for name, tc := range map[string]struct {
+		settled *registrationv1.Settled
+		drain   string
+		signals int
+		want    string
+	}{
+		"gone":           {&registrationv1.Settled{State: registrationv1.Settled_GONE}, "receipts", 1, "no client has shop.fed.example any more, after "},
+		"waiting":        {waiting, "receipts,max=100ms", 1, may + "100ms: 0 of 1 consumers are done"},
+		"unknown":        {&registrationv1.Settled{State: registrationv1.Settled_UNKNOWN, Text: "why"}, "receipts,max=100ms", 1, may + "100ms: why"},
+		"an older owner": {nil, "receipts,max=100ms", 1, may + "100ms: the owner does not say"},
+		"two signals":    {waiting, "receipts,max=1h", 2, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r.settled.Store(tc.settled)
+			p := r.register(t, dir, "--drain", tc.drain, "--", "sh", "-c", "trap 'echo ends; exit 7' TERM; echo begins; while :; do sleep 0.01; done")
+			p.writes("begins")
+			p.says(isRegistered)
+			for range tc.signals {
+				p.signal(syscall.SIGTERM)
+				r.await(t, registerURI, false)
+			}
+			p.says("withdrawing shop.fed.example, and waiting until no client has it, for ")
+			if tc.want != "" {
+				p.says(tc.want)
+			}
+			p.writes("ends")
+			p.ends(7)
+		})
+	}
+}
+
 // A second signal is passed on at once, and so are others at any time. A command that
 // ignores SIGTERM runs on, withdrawn.
 func TestRegisterSignals(t *testing.T) {
@@ -400,6 +452,9 @@ func TestRegisterUsage(t *testing.T) {
 		`--check-timeout: -1s is not positive`:                                             {"--check-timeout", "-1s"},
 		`--check-failures: 0 is less than 1`:                                               {"--check-failures", "0"},
 		`--drain: -1s is negative`:                                                         {"--drain", "-1s"},
+		`--drain: "5" is neither a time nor receipts[,max=time]`:                           {"--drain", "5"},
+		`--drain: "receipts,5s" is neither`:                                                {"--drain", "receipts,5s"},
+		`--drain: max is not positive`:                                                     {"--drain", "receipts,max=0"},
 		`register takes no argument, not "shop"; put -- before the command`:                {"shop"},
 		`there is no command after --`:                                                     {"--"},
 		`--spiffe needs --owner-id: the host of --server is no SPIFFE ID`:                  nil,

@@ -34,17 +34,31 @@ func newProgress(stderr io.Writer) *progress {
 
 // withdraws says that the node is withdrawn for good, and reports whether clients may know
 // of it.
-func (j *progress) withdraws(service string, caches time.Duration) bool {
+func (j *progress) withdraws(service string, d Drain) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	was := j.registered
 	j.registered = false
-	if was && caches > 0 {
-		j.linef("withdrawing %s, and waiting %v for the caches of its clients", service, caches)
-	} else if was {
+	switch {
+	case !was:
+	case d.Receipts:
+		j.linef("withdrawing %s, and waiting until no client has it, for %v at most", service, d.Wait)
+	case d.Wait > 0:
+		j.linef("withdrawing %s, and waiting %v for the caches of its clients", service, d.Wait)
+	default:
 		j.linef("withdrawing %s", service)
 	}
 	return was
+}
+
+// settled says how waiting for receipts has ended.
+func (j *progress) settled(service string, took time.Duration, unsettled error) {
+	took = took.Round(100 * time.Millisecond)
+	if unsettled == nil {
+		j.sayf("no client has %s any more, after %v", service, took)
+	} else {
+		j.sayf("clients may have %s still, after %v: %v", service, took, unsettled)
+	}
 }
 
 // changed says what has become of the node. It is the OnChange of a provider.

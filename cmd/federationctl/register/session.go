@@ -21,9 +21,15 @@ type Config struct {
 	Provider provider.Config // OnChange is that of the session
 	Node     provider.Node
 	Health   health.Config // without a Check the node is registered always
-	Drain    time.Duration // how long clients may have the node in their caches
-	Command  []string      // to be run; none: the program runs already
-	Stderr   io.Writer     // for what happens
+	Drain    Drain
+	Command  []string  // to be run; none: the program runs already
+	Stderr   io.Writer // for what happens
+}
+
+// Drain says how long the program stays after its node is withdrawn.
+type Drain struct {
+	Wait     time.Duration // for which clients may have the node in their caches
+	Receipts bool          // whether it ends earlier, when the owner knows that they do not
 }
 
 // Run registers until ctx ends or, with a command, until that does. It returns the exit
@@ -84,12 +90,20 @@ func (r *session) checked(failure error) {
 
 // drain withdraws the node for good, and waits until clients have it no more in their
 // caches or ctx ends.
-func (r *session) drain(ctx context.Context, caches time.Duration) {
+func (r *session) drain(ctx context.Context, d Drain) {
 	r.uncheck()
-	if !r.progress.withdraws(r.config.Node.Service, caches) {
-		caches = 0 // nobody has it
+	if !r.progress.withdraws(r.config.Node.Service, d) {
+		d = Drain{} // nobody has it
 	}
-	_ = r.provider.Drain(ctx, caches) // its only error is that of ctx
+	if !d.Receipts {
+		_ = r.provider.Drain(ctx, d.Wait) // its only error is that of ctx
+		return
+	}
+	begun := time.Now()
+	unsettled := r.provider.Settle(ctx, d.Wait)
+	if ctx.Err() == nil {
+		r.progress.settled(r.config.Node.Service, time.Since(begun), unsettled)
+	}
 }
 
 // beside registers until ctx ends.
@@ -124,7 +138,7 @@ func (r *session) parent(ctx context.Context) (code int, err error) {
 		case <-command.Done():
 			cancel()
 			draining.Wait()
-			r.drain(context.WithoutCancel(ctx), 0)
+			r.drain(context.WithoutCancel(ctx), Drain{})
 			return command.Wait(), nil
 		}
 		switch {
