@@ -210,7 +210,7 @@ func TestForeignReceipts(t *testing.T) {
 		asked.Look()
 		o.Delete("web")
 		nonce := c.next(t)
-		asked.becomes(t, "unknown: ")
+		asked.becomes(t, "waiting: the relay has yet to report")
 		c.send(t, d.report(receiptSession, nonce, "hold=60")) // it is not answered yet, and this counts as no nonce
 		asked.becomes(t, "waiting: not all of its own consumers")
 		c.answer(t, nonce)
