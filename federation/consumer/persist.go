@@ -40,6 +40,7 @@ type keeper struct {
 	logger *slog.Logger
 	before *keeper                 // the mirror's last one, which may still be at the file; or nil
 	wake   chan struct{}           // has room for one wake-up
+	news   chan struct{}           // has room for one value: updates have been answered
 	last   chan *snapshot.Snapshot // has room for what is saved last; nil: nothing
 	done   chan struct{}           // closed when run has returned
 
@@ -48,13 +49,14 @@ type keeper struct {
 
 	// Owned by whoever runs load or run, one after the other.
 	failure string // the last one that was logged
+	saved   uint64 // the edits of the catalog that is in the file, plus one; 0: not known
 }
 
 // newKeeper makes a keeper that saves the catalog from now on.
 func (m *Mirror) newKeeper(file string) *keeper {
 	k := &keeper{
 		mirror: m, file: file, before: m.lastKeeper,
-		wake: make(chan struct{}, 1), last: make(chan *snapshot.Snapshot, 1), done: make(chan struct{}),
+		wake: make(chan struct{}, 1), news: make(chan struct{}, 1), last: make(chan *snapshot.Snapshot, 1), done: make(chan struct{}),
 		logger: m.logger.With("file", file),
 	}
 	m.lastKeeper = k
@@ -170,7 +172,7 @@ func (m *Mirror) takeOver() {
 	if m.before == nil {
 		return
 	}
-	if s := m.before.currentSnapshot(); s != nil {
+	if s, _ := m.before.currentSnapshot(); s != nil {
 		s.Total = len(s.Services)
 		r := restoration{mirror: m}
 		r.add(s, nil)
@@ -252,17 +254,47 @@ func (k *keeper) run(ctx context.Context) {
 		case <-k.wake:
 			k.save(k.mirror.currentSnapshot())
 			refresh.Reset(saveInterval)
-			select {
-			case <-refresh.C:
-			case <-ctx.Done():
-			}
+			k.pause(ctx, refresh.C)
+		case <-k.news:
+			k.settle()
 		case <-refresh.C:
 			k.save(k.mirror.currentSnapshot())
 		case <-ctx.Done():
 		}
 		refresh.Stop()
 	}
-	k.save(<-k.last)
+	last := <-k.last
+	k.save(last, 0) // nobody is told any more
+}
+
+// pause waits until a timer fires or ctx ends.
+func (k *keeper) pause(ctx context.Context, timer <-chan time.Time) {
+	for {
+		select {
+		case <-timer:
+			return
+		case <-k.news:
+			k.settle()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// settle reports to the owner that the file has all that was answered, if that is so: what was
+// withdrawn does not come back with the next process.
+func (k *keeper) settle() {
+	of, position := k.mirror.config.Receipt, k.mirror.Position() // before the edits
+	if k.saved > 0 && k.saved == k.mirror.edits()+1 && of != nil && !of().Relay {
+		k.mirror.Report(position, "")
+	}
+}
+
+// edits returns those of the catalog.
+func (m *Mirror) edits() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.catalog.Edits()
 }
 
 // abandon leaves a keeper alone whose disk hangs.
@@ -295,12 +327,12 @@ func (m *Mirror) save() {
 	}
 }
 
-// currentSnapshot returns the catalog as it is now, or nil when there is none that
-// is worth keeping.
-func (m *Mirror) currentSnapshot() *snapshot.Snapshot {
+// currentSnapshot returns the catalog as it is now with its edits, or nil when there is none
+// that is worth keeping.
+func (m *Mirror) currentSnapshot() (s *snapshot.Snapshot, edits uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.snapshot(m.now())
+	return m.snapshot(m.now()), m.catalog.Edits()
 }
 
 // snapshot is currentSnapshot where m.mu is held.
@@ -316,11 +348,12 @@ func (m *Mirror) snapshot(now time.Time) *snapshot.Snapshot {
 	return s
 }
 
-// save writes the catalog, if there is one.
-func (k *keeper) save(s *snapshot.Snapshot) {
+// save writes the catalog with these edits, if there is one.
+func (k *keeper) save(s *snapshot.Snapshot, edits uint64) {
 	if s == nil {
 		return
 	}
+	k.saved = 0 // the file is an older one, or this one
 	if err := k.mirror.config.Store.Save(k.file, s); err != nil {
 		k.report("catalog cannot be saved", err)
 		return
@@ -329,6 +362,8 @@ func (k *keeper) save(s *snapshot.Snapshot) {
 		k.failure = ""
 		k.logger.Info("catalog is saved again")
 	}
+	k.saved = edits + 1
+	k.settle()
 }
 
 // report logs a failure when it is of another kind than the one before, and

@@ -95,7 +95,7 @@ func (m *Mirror) receipt(file string, leaving bool) receipt.Receipt {
 	r := m.config.Receipt()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r.Holder = m.holder
+	r.Holder, r.File = m.holder, file != "" && !r.Relay
 	if leaving && m.next == nil && file == "" && !r.Relay && (r.Hold < 0 || r.Hold > leaveHold) {
 		r.Hold = leaveHold
 	}
@@ -286,6 +286,12 @@ func (m sink) Answered(context.Context) {
 	m.news = nil
 	m.mu.Unlock()
 	m.announce()
+	if k := m.keeper.Load(); k != nil {
+		select {
+		case k.news <- struct{}{}:
+		default: // it looks soon anyway
+		}
+	}
 	for _, d := range news {
 		m.config.Observer.Published(d)
 	}

@@ -53,13 +53,23 @@ type Receipt struct {
 	// Relay says that others hold what the consumer holds. It sends a report of what they
 	// have settled, and before the first nothing is known of them.
 	Relay bool
+
+	// File says that a file has the copy for the next process, which answers what it has: the
+	// consumer sends a report of what it has not any more.
+	File bool
 }
+
+// Reports says that a response is settled only when a report says so.
+func (r Receipt) Reports() bool { return r.Relay || r.File }
 
 // Header returns the value of [Header].
 func (r Receipt) Header() string {
 	text := "holder=" + r.Holder + "; ttl=" + seconds(r.TTL) + "; hold=" + seconds(r.Hold)
 	if r.Relay {
 		text += "; relay"
+	}
+	if r.File {
+		text += "; file"
 	}
 	return text
 }
@@ -88,6 +98,8 @@ func Parse(header string) (Receipt, error) {
 			r.Hold, err = parseSeconds(value)
 		case "relay":
 			r.Relay = true
+		case "file":
+			r.File = true
 		}
 		if err != nil {
 			return Receipt{}, fmt.Errorf("%s: %s: %w", Header, key, err)
@@ -122,8 +134,8 @@ func parseSeconds(text string) (time.Duration, error) {
 // Report is what a consumer says later of what it may hold. It takes the place of what it has
 // said before.
 type Report struct {
-	// Settled is the nonce of a response: nobody behind a relay answers any more what that
-	// response and those before it have withdrawn. It is empty where there is none.
+	// Settled is the nonce of a response: no file has, and nobody behind a relay answers, what
+	// that response and those before it have withdrawn. It is empty where there is none.
 	Settled string
 
 	Hold    time.Duration // of a Receipt
@@ -163,7 +175,7 @@ func Reported(s *status.Status, nonce string) (*Report, error) {
 	if !ok || err != nil {
 		return nil, federation.Invalidf("status.details", federation.ReasonUndecodable, "a report begins with hold= and a number of seconds, or forever")
 	}
-	return &Report{Settled: nonce, Hold: hold, Unknown: unknown[:min(len(unknown), maxUnknownBytes)]}, nil
+	return &Report{Settled: nonce, Hold: hold, Unknown: federation.Printable(unknown[:min(len(unknown), maxUnknownBytes)])}, nil
 }
 
 func notInWord(r rune) bool {
