@@ -188,7 +188,9 @@ func (r *Registry) apply(want map[string]*wire.Encoded) Difference {
 // writing.
 func (r *Registry) publish(next *version, old ...*entry) {
 	now := r.newest.Load()
-	next.number = now.number + 1
+	if next.number = now.number + 1; next.policy != now.policy {
+		next.since = next.number
+	}
 	r.mu.Lock() // Tell looks at it
 	r.newest.Store(next)
 	for _, e := range old {

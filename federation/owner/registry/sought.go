@@ -21,11 +21,11 @@ type Sought struct {
 	found  map[string]*entry // what is sought in it
 	since  uint64            // the number of the version since which it is there, or is gone
 	seen   []seen            // what was ever found
-	missed bool              // whether there was more than maxSeen
+	missed uint64            // the number of a version before which there was more than is in seen; 0 without any
 }
 
-// seen is a service as it was under a policy, and is not any more in a version and those
-// after it.
+// seen is a service as it was under a policy, up to the version with that number at least, and
+// not after it where it is former.
 type seen struct {
 	*entry
 
@@ -38,7 +38,7 @@ type seen struct {
 type former struct {
 	ring [256]seen
 	next int
-	full bool // whether there was more
+	past uint64 // the number of a version before which there was more; 0 without any
 }
 
 // maxFormerBytes bounds a service that is kept there.
@@ -46,13 +46,12 @@ const maxFormerBytes = 8 << 10
 
 func (f *former) add(s seen) {
 	if len(s.service.Resource().GetValue()) > maxFormerBytes {
-		f.full = true
+		f.past = s.until
 		return
 	}
+	f.past = max(f.past, f.ring[f.next].until)
 	f.ring[f.next] = s
-	if f.next = (f.next + 1) % len(f.ring); f.next == 0 {
-		f.full = true
-	}
+	f.next = (f.next + 1) % len(f.ring)
 }
 
 // Seek returns a Sought of which nothing is known before Look.
@@ -69,38 +68,58 @@ func (s *Sought) Look() {
 	}
 	before := len(s.found) > 0
 	if s.shown == nil {
+		s.since = shown.number
 		for e := range shown.entries() {
 			s.consider(e.service.Name(), e, shown)
 		}
-		s.remember(shown)
 	} else {
 		for _, p := range shown.pairs(s.shown) {
 			s.consider(p.name(), p.after, shown)
 		}
+		if before != (len(s.found) > 0) {
+			s.since = shown.number
+		}
 	}
-	if s.shown != nil && before != (len(s.found) > 0) {
-		s.since = shown.number
-	}
+	s.remember(shown)
 	s.shown = shown
 }
 
-// remember takes what was there before the first Look, and finds out since when it is gone.
+// remember takes what was there since the last Look, or before the first one, and finds out since
+// when it is gone.
 func (s *Sought) remember(shown *version) {
-	s.since = shown.number
+	var last uint64
+	if s.shown != nil {
+		last = s.shown.number
+	}
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
 	former := &s.registry.former
 	var gone uint64
 	for _, e := range former.ring {
-		if e.entry != nil && e.until <= shown.number && s.matches(e.service) {
-			s.seen = append(s.seen, e)
+		if e.entry != nil && e.until > last && e.until <= shown.number && s.matches(e.service) {
+			s.note(e)
 			gone = max(gone, e.until)
 		}
 	}
-	if gone > 0 && len(s.found) == 0 {
-		s.since = gone
+	if former.past > last {
+		s.missed = former.past
 	}
-	s.missed = s.missed || former.full // what else there was may have been told to others
+	switch {
+	case gone == 0 && s.missed <= last: // nothing that is sought has changed
+	case gone > s.missed && len(s.found) == 0:
+		s.since = gone
+	default: // it may have been away meanwhile
+		s.since = shown.number
+	}
+}
+
+// note notes what was sought once.
+func (s *Sought) note(e seen) {
+	if len(s.seen) == maxSeen {
+		s.missed = e.until
+		return
+	}
+	s.seen = append(s.seen, e)
 }
 
 // consider notes what a service is in a version.
@@ -113,11 +132,7 @@ func (s *Sought) consider(name string, e *entry, of *version) {
 		s.since = of.number
 	}
 	s.found[name] = e
-	if len(s.seen) == maxSeen {
-		s.missed = true
-		return
-	}
-	s.seen = append(s.seen, seen{entry: e, policy: of.policy})
+	s.note(seen{e, of.policy, of.number})
 }
 
 // Found returns what is sought and there, as of the last Look, and the number of the version
@@ -127,21 +142,14 @@ func (s *Sought) Found() (services int, since uint64) { return len(s.found), s.s
 // Unavailable says why the catalog could not be told at the last Look, or "".
 func (s *Sought) Unavailable() string { return s.shown.unavailable }
 
-// Seen reports whether something that is sought was ever there at a Look.
-func (s *Sought) Seen() bool { return len(s.seen) > 0 }
-
-// Was reports whether a service of that name is or was sought. Of what was gone before the
-// first Look nobody knows that.
-func (s *Sought) Was(name string) bool {
-	return len(s.seen) == 0 || s.missed || slices.ContainsFunc(s.seen, func(e seen) bool { return e.service.Name() == name })
-}
-
 // Tells reports whether a consumer with these identities may have been told of what is
 // sought. Of what was gone before the first Look nobody knows that, nor of a consumer without
-// identities.
-func (s *Sought) Tells(ids []federation.ID) bool {
-	if len(s.seen) == 0 || s.missed || len(ids) == 0 {
-		return true
+// identities. Where it was not told, that holds from the version with the number since on:
+// before it another policy may have told it, or another program.
+func (s *Sought) Tells(ids []federation.ID) (tells bool, since uint64) {
+	if len(s.seen) == 0 || len(ids) == 0 {
+		return true, 0
 	}
-	return slices.ContainsFunc(s.seen, func(e seen) bool { return e.in(viewFor(e.policy, ids)) != nil })
+	tells = slices.ContainsFunc(s.seen, func(e seen) bool { return e.in(viewFor(e.policy, ids)) != nil })
+	return tells, max(s.shown.since, s.missed)
 }

@@ -91,6 +91,7 @@ type Subscription struct {
 
 	policy *policy.Policy // in force when updates were taken last; of who takes them, as is the next
 	taken  uint64         // the number of the newest version of which all was taken
+	lacks  uint64         // of those before it something was withdrawn that was taken
 
 	// Guarded by the mutex of registry.
 
@@ -437,7 +438,12 @@ func (s *Subscription) arrive(shown *version) {
 
 // Taken returns the number of the newest version of which everything has been taken, for who
 // takes it: each version of a registry has a larger number than those before it.
-func (s *Subscription) Taken() uint64 { return s.taken }
+func (s *Subscription) Taken() uint64 {
+	if s.taken < s.lacks { // the deletion of what was withdrawn is still to come
+		return 0
+	}
+	return s.taken
+}
 
 // Reached returns the number of the newest version of which the subscriber has been told
 // everything that is for it, if it has been told all up to the one that Taken returned: what
@@ -469,6 +475,9 @@ func (s *Subscription) Withdrawn(u *Update) bool {
 	}
 	e := shown.find(u.Name)
 	u.Encoded, u.Rule = e.in(s.view), e.rule(s.view)
+	if u.Encoded == nil {
+		s.lacks = shown.since
+	}
 	return u.Encoded == nil
 }
 

@@ -164,6 +164,7 @@ type version struct {
 	rows        [rows]*row
 	services    int
 	policy      *policy.Policy // nil while everything is for everyone
+	since       uint64         // the number of the version in which that policy came
 	path        wire.Path      // through which the services come
 	unavailable string         // why the catalog cannot be told as a whole; empty while it can
 	outages     int            // how often that has been so
@@ -184,7 +185,7 @@ var nothing = func() *version { //nolint:gochecknoglobals // it never changes
 // copied returns a version that is the same, to be changed before others see it.
 func (v *version) copied() *version {
 	return &version{
-		rows: v.rows, services: v.services, policy: v.policy, path: v.path,
+		rows: v.rows, services: v.services, policy: v.policy, since: v.since, path: v.path,
 		unavailable: v.unavailable, outages: v.outages,
 	}
 }
