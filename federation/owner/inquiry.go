@@ -70,25 +70,20 @@ func (i *Inquiry) Wait(ctx context.Context, look func(status.Settlement)) status
 // Look returns what is so now.
 func (i *Inquiry) Look() status.Settlement {
 	now := time.Now()
-	i.server.mu.Lock()
-	sessions := slices.Collect(maps.Keys(i.server.sessions))
-	catalogs := make(map[string]*registry.Registry)
-	for name, c := range i.server.catalogs {
-		if c.registry != nil && (i.question.Catalog == nil || *i.question.Catalog == name) {
-			catalogs[name] = c.registry
-		}
-	}
-	remembered := i.server.copies.Remembered(now) // with the sessions: a consumer is in one of them
-	i.server.mu.Unlock()
-
 	s := status.Settlement{There: i.question.There, Now: now.UTC(), Away: []string{}}
-	for name, r := range catalogs {
+	registries := i.server.registries()
+	served := make(map[*registry.Registry]*registry.Sought, len(registries))
+	for name, r := range registries {
+		if !i.counts(name, "") {
+			continue
+		}
 		sought := i.sought[r]
 		if sought == nil {
 			sought = r.Seek(i.question.Matches)
 			i.sought[r] = sought
 		}
 		sought.Look()
+		served[r] = sought
 		n, _ := sought.Found()
 		s.Published += n
 		if sought.Unavailable() != "" {
@@ -97,105 +92,119 @@ func (i *Inquiry) Look() status.Settlement {
 	}
 	slices.Sort(s.Away)
 	if i.question.There == (s.Published > 0) && len(s.Away) == 0 {
-		for _, session := range sessions {
-			if sought := i.of(session.registry, session.consumer, session.ids, catalogs[session.catalog.name]); sought != nil {
-				s.Add(i.judge(session, sought))
-			}
-		}
-		for _, c := range remembered.Lost {
-			if i.of(catalogs[c.Catalog], c.Consumer, c.IDs, catalogs[c.Catalog]) != nil {
-				s.Add(i.lost(c))
-			}
-		}
-		if remembered.More.After(now) {
-			s.Add(status.Outstanding{Reason: "others were lost than are remembered", Until: remembered.More})
-		}
-		if remembered.Beyond != "" {
-			s.Add(status.Outstanding{Reason: remembered.Beyond, Unknown: true})
-		}
+		i.count(&s, registries, served)
 	}
 	s.Conclude()
 	return s
 }
 
-// of returns what is sought in the catalog that a consumer has, or nil where it does not
-// count: it may have had no such service.
-func (i *Inquiry) of(has *registry.Registry, consumer string, ids []federation.ID, counts *registry.Registry) *registry.Sought {
-	if has == nil || counts == nil || slices.Contains(i.question.Ignore, consumer) {
-		return nil
+// count adds the consumers that count. It comes after the look at the catalogs: who subscribes
+// later is not told what is gone.
+func (i *Inquiry) count(s *status.Settlement, registries map[string]*registry.Registry, served map[*registry.Registry]*registry.Sought) {
+	i.server.mu.Lock()
+	sessions := slices.Collect(maps.Keys(i.server.sessions))
+	remembered := i.server.copies.Remembered(s.Now) // with the sessions: a consumer is in one of them
+	i.server.mu.Unlock()
+	for _, session := range sessions {
+		if !i.counts(session.catalog.name, session.consumer) {
+			continue
+		}
+		if at, told := i.judge(session, served[session.registry]); told || at.Until.IsZero() || at.Until.After(s.Now) {
+			s.Add(at)
+		}
 	}
-	sought := i.sought[counts]
-	if !sought.Tells(ids) {
-		return nil
+	for _, c := range remembered.Lost {
+		if !i.counts(c.Catalog, c.Consumer) {
+			continue
+		}
+		if at, told := i.lost(c, served[registries[c.Catalog]]); told || at.Until.IsZero() || at.Until.After(s.Now) {
+			s.Add(at)
+		}
 	}
-	return sought
+	if remembered.More.After(s.Now) {
+		s.Add(status.Outstanding{Reason: "others were lost than are remembered", Until: remembered.More})
+	}
+	if remembered.Beyond != "" {
+		s.Add(status.Outstanding{Reason: remembered.Beyond, Unknown: true})
+	}
 }
 
-// judge returns where the consumer of a session is.
-func (i *Inquiry) judge(s *session, sought *registry.Sought) status.Outstanding {
-	_, since := sought.Found()
-	at := status.Outstanding{Catalog: s.catalog.name, Consumer: s.consumer, Address: s.address.String()}
-	r := s.receipt
-	if r == nil {
+// counts reports whether a consumer of a catalog does.
+func (i *Inquiry) counts(catalog, consumer string) bool {
+	return (i.question.Catalog == nil || *i.question.Catalog == catalog) && !slices.Contains(i.question.Ignore, consumer)
+}
+
+// judge returns where the consumer of a session is, and whether it may have been told what is
+// sought since it subscribed. If not, it may only have that from before.
+func (i *Inquiry) judge(s *session, sought *registry.Sought) (at status.Outstanding, told bool) {
+	at = status.Outstanding{Catalog: s.catalog.name, Consumer: s.consumer, Address: s.address.String()}
+	if sought == nil {
+		at.Reason = "its catalog is not served any more"
+		return at, true
+	}
+	told, since := need(sought, s.ids)
+	r, has := s.receipt, s.reached()
+	switch {
+	case r != nil:
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		at.Holder = r.said.Holder
+	case told:
 		at.Reason, at.Unknown = receipts.Silent, true
-		return at
-	}
-	now := s.reached()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	at.Holder = r.said.Holder
-	if r.unknown != "" {
-		at.Reason, at.Unknown = r.unknown, r.unknown != notYetReported
-		return at
-	}
-	if service, refused := r.refusal(sought); refused {
-		at.Reason = "it refuses what this owner says of the service " + federation.Quote(service)
-		return at
+		return at, true
+	default: // with an answer that it was given before it has no TTL that is known
+		r = &declared{}
 	}
 	had := i.answered[s]
 	if had.version != since {
 		had = reached{}
-		if now.version >= since {
-			had = reached{since, now.at}
+		if has.version >= since {
+			had = reached{since, has.at}
 			i.answered[s] = had
 		}
 	}
+	refuses, refused := r.refusal()
 	switch {
+	case told && r.unknown() != "":
+		at.Reason, at.Unknown = r.unknown(), r.unknown() != notYetReported
+	case told && refused:
+		at.Reason = "it refuses what this owner says of the service " + federation.Quote(refuses)
 	case had.at.IsZero() && r.said.Relay:
 		at.Reason = "not all of its own consumers are settled"
+	case had.at.IsZero() && r.said.File:
+		at.Reason = "it has yet to acknowledge the change, or to save it in its file"
 	case had.at.IsZero():
 		at.Reason = "it has yet to acknowledge the change"
 	case r.said.TTL < 0:
 		at.Reason = "its answers are kept for ever"
 	default:
-		at.Reason, at.Until = "its answers are kept for their TTL", had.at.Add(r.said.TTL)
+		at.Reason, at.Until = "its answers are kept for their TTL", r.since(had.at).Add(r.said.TTL)
 	}
-	return at
+	return at, told
 }
 
-// refusal returns the service that the consumer refuses of those that are sought. Of what
-// was gone before anybody asked, it may have refused only that it is gone. The caller holds mu.
-func (r *declared) refusal(sought *registry.Sought) (string, bool) {
-	for name, operation := range r.refused {
-		if sought.Was(name) && (operation == federation.Delete || sought.Seen()) {
-			return name, true
-		}
+// need returns the number of the version that a consumer with these identities has to have, and
+// whether it may have been told what is sought.
+func need(sought *registry.Sought, ids []federation.ID) (told bool, since uint64) {
+	told, since = sought.Tells(ids)
+	if told {
+		_, since = sought.Found()
 	}
-	return "and others", r.more
+	return told, since
 }
 
-// lost returns where a consumer is that has no stream.
-func (i *Inquiry) lost(c *receipts.Copy) status.Outstanding {
-	at := status.Outstanding{Catalog: c.Catalog, Consumer: c.Consumer, Holder: c.Receipt.Holder}
+// lost is judge for a consumer that has no stream.
+func (i *Inquiry) lost(c *receipts.Copy, sought *registry.Sought) (at status.Outstanding, told bool) {
+	at = status.Outstanding{Catalog: c.Catalog, Consumer: c.Consumer, Holder: c.Receipt.Holder}
 	until, why, ok := c.Until()
-	of, _ := c.Of.(*registry.Registry)
-	knew := false
-	if sought := i.sought[of]; sought != nil {
-		_, since := sought.Found()
+	told, knew := true, false
+	if of, _ := c.Of.(*registry.Registry); sought != nil && i.sought[of] == sought {
+		var since uint64
+		told, since = need(sought, c.IDs)
 		knew = c.Version >= since
 	}
 	switch {
-	case knew && c.Receipt.TTL >= 0:
+	case knew && c.Receipt.TTL >= 0 && (c.Receipt.Holder != "" || !told):
 		at.Until, at.Reason = c.At.Add(c.Receipt.TTL), "its answers are kept for their TTL"
 	case ok:
 		at.Until, at.Reason = until, "it is lost, and answers what it holds until then at most"
@@ -204,7 +213,7 @@ func (i *Inquiry) lost(c *receipts.Copy) status.Outstanding {
 	default:
 		at.Reason = "it is lost, and answers what it holds without an end"
 	}
-	return at
+	return at, told
 }
 
 // holdStep is how exactly Holding says it: each second would be news while somebody is lost.

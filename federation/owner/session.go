@@ -40,8 +40,8 @@ type session struct {
 	resumed      *registry.Resumption // until run starts; nil unless the consumer has resumed
 	readers      *sync.WaitGroup      // by which the reader is awaited
 	receipt      *declared            // what the consumer says that it may hold; nil: nothing
-	key          string               // of its copy of the catalog; "" before it is told anything
-	last         reached              // how far the consumer had come at the end
+	last         *reached             // how far the consumer had come at the end; nil before, and where it had no version
+	holds        bool                 // whether it may have been told something
 
 	// owned by run
 	subscribed bool
@@ -254,7 +254,7 @@ func (s *session) read(ctx context.Context, opened chan<- wire.Request) error {
 // acknowledged records the answer of the consumer to a response. A service that it
 // refuses is not sent again until it changes, because it would be refused again.
 func (s *session) acknowledged(answered flight, refusal string) {
-	s.receipt.refuses(answered, refusal != "")
+	s.receipt.answers(answered, refusal != "")
 	switch {
 	case refusal != "":
 		// Our own consumers begin the text with the service. What is logged of it is

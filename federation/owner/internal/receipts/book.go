@@ -106,15 +106,24 @@ func (c *Copy) Until() (until time.Time, why string, ok bool) {
 
 // Book is what is remembered. Its methods are safe for concurrent use.
 type Book struct {
-	db      *bbolt.DB // nil without a file
 	path    string
 	failed  func(error) // is told once why the file is not written any more
-	pending sync.WaitGroup
+	writing sync.WaitGroup
 
 	mu     sync.Mutex // guards the fields below
+	db     *bbolt.DB  // nil without a file
+	queue  []change   // that are to be written, in this order
+	writes bool       // whether somebody writes them
 	lost   map[string]*Copy
 	more   time.Time // until when copies count that there was no room for
 	beyond string    // why there are copies of which nothing is known, or ""
+}
+
+// change is one of the file: a copy, or that there is none any more.
+type change struct {
+	key   string
+	value []byte        // nil: none
+	done  chan struct{} // closed when it is on the disk, or cannot be; nil: nobody waits
 }
 
 var bucket = []byte("copies")
@@ -160,6 +169,7 @@ func (b *Book) read(tx *bbolt.Tx) error {
 		}
 		if c.Lost.IsZero() || c.Lost.After(now) {
 			c.Lost = now
+			b.put(c)
 		}
 		if until, _, ok := c.Until(); ok && until.Before(now) {
 			over = append(over, key)
@@ -174,40 +184,43 @@ func (b *Book) read(tx *bbolt.Tx) error {
 	return err
 }
 
-// Close closes the file, when all is written.
+// Close closes the file, when all is written. The book goes on without it.
 func (b *Book) Close() error {
-	b.pending.Wait()
+	b.writing.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.db == nil {
 		return nil
 	}
-	return b.db.Close()
+	err := b.db.Close()
+	b.db = nil
+	return err
 }
 
 // Opened notes that a copy has a stream. When it returns, that is on the disk.
 func (b *Book) Opened(c *Copy) {
 	b.mu.Lock()
 	delete(b.lost, c.Key())
+	done := b.put(c)
 	b.mu.Unlock()
-	b.put(*c)
+	<-done
 }
 
 // Changed notes what a consumer says of a copy that has a stream. When it returns, that is on the
 // disk: so a consumer cannot say more than the disk can take.
-func (b *Book) Changed(c *Copy) { b.put(*c) }
+func (b *Book) Changed(c *Copy) {
+	b.mu.Lock()
+	done := b.put(c)
+	b.mu.Unlock()
+	<-done
+}
 
 // Lost notes that a copy has no stream any more.
 func (b *Book) Lost(c *Copy) {
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.lose(c)
-	b.mu.Unlock()
-	b.later(func() { b.put(*c) })
-}
-
-// later does something for the file while nobody waits for it.
-func (b *Book) later(do func()) {
-	if b.db != nil {
-		b.pending.Go(do)
-	}
+	b.put(c)
 }
 
 // lose adds a copy to those that are lost, if there is room. The caller holds mu.
@@ -228,29 +241,73 @@ func (b *Book) lose(c *Copy) {
 	}
 }
 
-// put writes a copy to the file, as it is when that happens: what is noted first may be
-// written last.
-func (b *Book) put(c Copy) {
+// put has a copy written. The channel is closed when it is. The caller holds mu.
+func (b *Book) put(c *Copy) <-chan struct{} {
+	done := make(chan struct{})
+	value, err := c.marshal()
+	if err != nil {
+		b.beyond = err.Error()
+		close(done)
+		return done
+	}
+	b.write(change{c.Key(), value, done})
+	return done
+}
+
+// write has a change written after those before it. The caller holds mu.
+func (b *Book) write(c change) {
 	if b.db == nil {
+		if c.done != nil {
+			close(c.done)
+		}
 		return
 	}
-	key := c.Key()
-	err := b.db.Batch(func(tx *bbolt.Tx) error {
-		c.Lost = time.Time{}
+	b.queue = append(b.queue, c)
+	if !b.writes {
+		b.writes = true
+		b.writing.Go(b.writeAll)
+	}
+}
+
+// writeAll writes what there is to write, all that has come meanwhile at once.
+func (b *Book) writeAll() {
+	for {
 		b.mu.Lock()
-		if lost := b.lost[key]; lost != nil {
-			c.Lost = lost.Lost
+		changes, db := b.queue, b.db
+		if b.queue = nil; len(changes) == 0 {
+			b.writes = false
+			b.mu.Unlock()
+			return
 		}
 		b.mu.Unlock()
-		value, err := c.marshal()
+		err := db.Update(func(tx *bbolt.Tx) error {
+			in := tx.Bucket(bucket)
+			for _, c := range changes {
+				var err error
+				if c.value == nil {
+					err = in.Delete([]byte(c.key))
+				} else {
+					err = in.Put([]byte(c.key), c.value)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 		if err != nil {
-			return err
+			b.fail(err)
 		}
-		return tx.Bucket(bucket).Put([]byte(key), value)
-	})
-	if err == nil {
-		return
+		for _, c := range changes {
+			if c.done != nil {
+				close(c.done)
+			}
+		}
 	}
+}
+
+// fail notes that the file cannot be written.
+func (b *Book) fail(err error) {
 	b.mu.Lock()
 	first := b.beyond == ""
 	if first {
@@ -286,32 +343,10 @@ func (b *Book) Remembered(now time.Time) Remembered {
 
 // forget forgets what nobody holds any more. The caller holds mu.
 func (b *Book) forget(now time.Time) {
-	var over [][]byte
 	for key, c := range b.lost {
 		if until, _, ok := c.Until(); ok && !until.After(now) {
 			delete(b.lost, key)
-			over = append(over, []byte(key))
+			b.write(change{key: key})
 		}
 	}
-	if len(over) > 0 {
-		b.later(func() { b.remove(over) })
-	}
-}
-
-// remove removes copies from the file that have not come back. That it fails does no harm:
-// what is in the file too long is asked for too long.
-func (b *Book) remove(over [][]byte) {
-	_ = b.db.Batch(func(tx *bbolt.Tx) error {
-		for _, key := range over {
-			in := tx.Bucket(bucket)
-			c, err := unmarshal(in.Get(key))
-			if err != nil || c.Lost.IsZero() {
-				continue
-			}
-			if err := in.Delete(key); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
 }
