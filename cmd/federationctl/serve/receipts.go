@@ -2,11 +2,13 @@ package serve
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/relay"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -81,32 +83,30 @@ func (p *Publisher) reportReceipts(ctx context.Context) {
 		}
 		now := make(map[*relay.Source]*reporting)
 		p.mu.Lock()
-		catalogs := make(map[string]*relay.Source)
-		held := make(map[string]bool)
+		relays := make(map[string]*relay.Source)
+		catalogs := make(map[string]*source.Catalog)
 		for name, c := range p.catalogs {
 			if of := p.relayOf(name); of != nil {
-				catalogs[name] = of
-				for _, s := range c.sources.Status().Sources {
-					held[name] = held[name] || s.Held > 0
-				}
+				relays[name], catalogs[name] = of, c.sources
 			}
 		}
 		p.mu.Unlock()
-		for name, of := range catalogs {
+		for name, of := range relays {
 			r := reports[of]
 			if r == nil {
 				r = &reporting{}
 			}
 			now[of] = r
-			r.report(of, p.server, name, held[name])
+			r.report(of, p.server, name, catalogs[name])
 		}
 		reports = now
 	}
 }
 
 // report tells the owner what is new. While withdrawals are held back, nothing is settled.
-func (r *reporting) report(of *relay.Source, server *owner.Server, catalog string, held bool) {
-	position := of.Position() // before the inquiry, which then knows of all of it
+func (r *reporting) report(of *relay.Source, server *owner.Server, catalog string, sources *source.Catalog) {
+	position := of.Position() // first: the others then know of all of it
+	held := slices.ContainsFunc(sources.Status().Sources, func(s source.SourceStatus) bool { return s.Held > 0 })
 	if !held && position != r.begun && len(r.rounds) < maxRounds && (len(r.rounds) == 0 || time.Since(r.at) >= roundInterval) {
 		i := server.Inquire(owner.Question{Matches: func(*wire.Encoded) bool { return false }, Catalog: &catalog})
 		r.rounds = append(r.rounds, round{position, i})
