@@ -167,7 +167,7 @@ func (i *Inquiry) judge(s *session, sought *registry.Sought) (at status.Outstand
 	switch {
 	case told && r.unknown() != "":
 		at.Reason, at.Unknown = r.unknown(), r.unknown() != notYetReported
-	case told && refused:
+	case refused:
 		at.Reason = "it refuses what this owner says of the service " + federation.Quote(refuses)
 	case had.at.IsZero() && r.said.Relay:
 		at.Reason = "not all of its own consumers are settled"

@@ -130,6 +130,28 @@ func TestRefusalIsNotGone(t *testing.T) {
 	})
 }
 
+// It is so even if the version that the consumer has was hidden from it when it was replaced.
+func TestRefusalOfWhatWasHidden(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, remembering(t))
+		set(t, f.registry, []*federation.Service{service("a", 1)})
+		c := f.holding(t, consumerID, receipt.Receipt{Holder: "x", Hold: time.Hour}, 2)
+		hides, _ := policy.New([]policy.Rule{{FQDNs: []string{"none.example"}, To: []string{"*"}}})
+		release := f.registry.Hold()
+		f.registry.SetPolicy(hides)
+		upsert(t, f.registry, service("a", 2))
+		f.registry.SetPolicy(nil)
+		release()
+		response, _ := c.receive()
+		c.request(wire.Nack(response.GetNonce(), "", federation.Invalidf("description", federation.ReasonUndecodable, "no")))
+		i := f.server.Inquire(Question{Matches: func(e *wire.Encoded) bool {
+			return e.Name() == "a" && e.Service().Description == service("a", 1).Description
+		}})
+		wantAsked(t, i, `0 of 1; it refuses what this owner says of the service "a"`)
+	})
+}
+
 // What a policy does not tell any more was told, and nobody asked yet.
 func TestPolicyBeforeTheInquiry(t *testing.T) {
 	t.Parallel()

@@ -67,6 +67,15 @@ func (w *window) add(u registry.Update) string {
 	return strconv.FormatUint(n, 10)
 }
 
+// flight returns the response with the nonce, if it is in flight.
+func (w *window) flight(nonce string) (flight, bool) {
+	n, err := strconv.ParseUint(nonce, 10, 64)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f, ok := w.flights[n]
+	return f, ok && err == nil
+}
+
 // acknowledge removes the response with the nonce, and reports whether it was in
 // flight.
 func (w *window) acknowledge(nonce string) (flight, bool) {
