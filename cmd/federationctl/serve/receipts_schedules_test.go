@@ -523,14 +523,15 @@ func (m *member) kill() {
 	}
 }
 
-// leave ends the subscription, and the process some time later.
+// leave ends the subscription, and the process some time later: what is stale is answered until the
+// retention is over.
 func (m *member) leave() {
 	m.stop()
 	m.mirror = nil
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.life++
-	m.shut = time.Now().Add(time.Duration(m.w.IntN(20)) * time.Second)
+	m.shut = time.Now().Add(min(time.Duration(m.w.IntN(20))*time.Second, m.retention))
 }
 
 // has reports whether an address may be used that it has answered, and why.
