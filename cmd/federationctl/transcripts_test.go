@@ -307,7 +307,7 @@ func TestEveryCommandHasGoldens(t *testing.T) {
 			line, _, _ := strings.Cut(run, "\n")
 			_, line, _ = strings.Cut(line, "federationctl ")
 			words := []string{"federationctl"}
-			for _, word := range strings.Fields(line) {
+			for word := range strings.FieldsSeq(line) {
 				words = append(words, word)
 				name := strings.Join(words, "-")
 				if ran[name] == nil {

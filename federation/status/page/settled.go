@@ -67,6 +67,8 @@ func (h handler) settled(of Settler) http.HandlerFunc {
 			}
 		})
 		switch {
+		case r.Context().Err() != nil:
+			panic(http.ErrAbortHandler) // so that nobody takes what is so as the process ends for the answer
 		case err != nil:
 			fail(w, http.StatusNotFound, err)
 		case lines:

@@ -25,7 +25,7 @@ func (s shown) Class() string { return s.Level.String() }
 // Sign returns what says a verdict without a colour.
 func (s shown) Sign() string { return [...]string{"✓", "▲", "✕"}[s.Level] }
 
-// Todo says what to do about a finding, unless the next one says it.
+// It says what to do about a finding, unless the next one says it.
 func (s shown) Todo(i int) string {
 	if i+1 < len(s.Findings) && s.Findings[i+1].Remedy == s.Findings[i].Remedy {
 		return ""
@@ -69,7 +69,7 @@ func newOwnerView(now time.Time, u *status.FollowedOwner, link bool, of, token s
 	return v
 }
 
-// Todo is that of a finding, unless the reason why there is no stream has it.
+// It is that of a finding, unless the reason why there is no stream has it.
 func (v *ownerView) Todo(i int) string {
 	if todo := v.shown.Todo(i); todo != v.Remedy {
 		return todo

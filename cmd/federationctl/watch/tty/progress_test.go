@@ -1,6 +1,7 @@
 package tty
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -65,7 +66,7 @@ func TestProgress(t *testing.T) {
 func TestNoProgress(t *testing.T) {
 	p := NewProgress(io.Discard)
 	p.Sayf("nothing")
-	if err := p.During(func() error { return io.EOF }); p != nil || p.Beside(io.Discard) != io.Discard || err != io.EOF {
+	if err := p.During(func() error { return io.EOF }); p != nil || p.Beside(io.Discard) != io.Discard || !errors.Is(err, io.EOF) {
 		t.Errorf("progress %v, and the error %v", p, err)
 	}
 }
