@@ -119,7 +119,7 @@ func TestSettled(t *testing.T) {
 	}
 	cached := loopback.Address(t)
 	clients = append(clients, p.start(t, "cache", "coredns", cached, "-conf", p.Put(t, "cache.corefile", fmt.Sprintf(
-		".:%s {\nbind 127.0.0.1\ncache\nforward . %s\n}\n", cached[strings.LastIndexByte(cached, ':')+1:], clients[3].address))))
+		".:%s {\nbind 127.0.0.1\ncache {\nsuccess 1000 3600 0\n}\nforward . %s\n}\n", cached[strings.LastIndexByte(cached, ':')+1:], clients[3].address))))
 	for _, n := range clients {
 		n.live(t, web, "192.0.2.1")
 		asked.watch(t, n, web, "192.0.2.1")
