@@ -85,7 +85,13 @@ func (o *settledOptions) run(ctx context.Context, command *cobra.Command, name s
 		return failure(err)
 	}
 	sent, err := printable.JSON(s)
-	err = o.write(command.OutOrStdout(), sent, err, func() string { return strings.Join(s.Lines(), "\n") + "\n" }, s.Name)
+	err = o.write(command.OutOrStdout(), sent, err, func() string {
+		var text strings.Builder
+		for _, line := range s.Lines() {
+			text.WriteString(printable.Wrap(line, printable.LineWidth, "    ") + "\n")
+		}
+		return text.String()
+	}, s.Name)
 	if err == nil && s.Code() != 0 {
 		err = exit{s.Code(), nil}
 	}
