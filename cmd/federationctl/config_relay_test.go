@@ -60,7 +60,7 @@ func TestConfigRelay(t *testing.T) {
 	}
 	c.shows("", "unavailable: "+source+" is away\n")
 	code, stdout, stderr := ctl(t, "retry", "--at", "http://"+c.status)
-	if want := pkiOwnerID + " was stale, and is tried now"; code != exitDone || !strings.HasPrefix(stdout, want) {
+	if want := pkiOwnerID + " was stale and is tried now"; code != exitDone || !strings.HasPrefix(stdout, want) {
 		t.Errorf("retry ended with exit code %d: %s%s", code, stdout, stderr)
 	}
 	if code, _, stderr := ctl(t, "retry", "--of", "east", "--at", "http://"+c.status); code != exitFailed || !strings.Contains(stderr, `no owner or catalog "east"; there are [""]`) {

@@ -88,6 +88,10 @@ func (m *Mirror) subscription(s Subscription) (*subscription, error) {
 // ended for good: servers stop after what feeds them, and may wait for their clients.
 const leaveHold = 90 * time.Second
 
+// leaveSlack is how much later than the owner the Mirror may note that a stream has ended on
+// purpose: it waits a second for the owner to end it, and timers may be late.
+const leaveSlack = 5 * time.Second
+
 // receipt returns what the owner is told. Leaving says that the stream is about to end on
 // purpose: for good, unless another subscription is to take its place, or a file has the catalog
 // for the next process.
@@ -96,6 +100,9 @@ func (m *Mirror) receipt(file string, leaving bool) receipt.Receipt {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r.Holder, r.File = m.holder, file != "" && !r.Relay
+	if leaving && r.Hold >= 0 {
+		r.Hold += leaveSlack
+	}
 	if leaving && m.next == nil && file == "" && !r.Relay && (r.Hold < 0 || r.Hold > leaveHold) {
 		r.Hold = leaveHold
 	}

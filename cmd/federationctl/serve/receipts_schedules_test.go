@@ -55,7 +55,7 @@ func TestReceiptsSchedules(t *testing.T) {
 	case *schedules > 0:
 		n = *schedules
 	case os.Getenv("CI") == "true":
-		n = 10_000
+		n = 1_000
 	case testing.Short():
 		n = 50
 	}
