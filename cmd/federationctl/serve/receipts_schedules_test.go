@@ -54,6 +54,8 @@ func TestReceiptsSchedules(t *testing.T) {
 	switch {
 	case *schedules > 0:
 		n = *schedules
+	case race:
+		n = 40
 	case os.Getenv("CI") == "true":
 		n = 1_000
 	case testing.Short():
