@@ -51,7 +51,7 @@ var wings = map[string]wing{
 	"internal":            {[]string{"federation"}, 1190},
 	"proto":               {nil, 130},
 	"federation/mtls":     {[]string{"federation", "internal"}, 1300},
-	"federation/wire":     {[]string{"federation", "proto"}, 1950},
+	"federation/wire":     {[]string{"federation", "proto"}, 1960},
 	"federation/policy":   {[]string{"federation", "federation/wire"}, 1200},
 	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2650},
 	"federation/consumer": {[]string{"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"}, 5060},

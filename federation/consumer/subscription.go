@@ -233,6 +233,7 @@ func (m sink) Apply(ctx context.Context, updates []stream.Update) (refusals []*f
 		m.followAvailability(u.Operation)
 		if u.Invalid != nil {
 			m.catalog.Refused(u.Name, u.ID, now)
+			u.Invalid.Unheld = u.Name != "" && !m.catalog.Has(u.Name)
 			continue
 		}
 		err := m.catalog.ApplySent(u.Event, u.Resource, now)
@@ -240,7 +241,9 @@ func (m sink) Apply(ctx context.Context, updates []stream.Update) (refusals []*f
 			if refusals == nil {
 				refusals = make([]*federation.InvalidError, len(updates))
 			}
-			refusals[i] = refusal
+			told := *refusal
+			told.Unheld = u.Operation == federation.Upsert && !m.catalog.Has(u.Name)
+			refusals[i] = &told
 		} else if err != nil {
 			return nil, err
 		}

@@ -130,6 +130,36 @@ func TestRefusalIsNotGone(t *testing.T) {
 	})
 }
 
+// A consumer that refuses what it never had answers nothing of it.
+func TestRefusalOfWhatIsNotHeld(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, remembering(t))
+		set(t, f.registry, []*federation.Service{service("a", 1)})
+		c := f.holding(t, consumerID, receipt.Receipt{Holder: "x", TTL: 5 * time.Second, Hold: time.Hour}, 2)
+		i := f.server.Inquire(Question{Matches: func(e *wire.Encoded) bool { return e.Name() == "a" }})
+		asked(i)
+		refuse := func(unheld bool) {
+			response, _ := c.receive()
+			invalid := federation.Invalidf("fqdn", federation.ReasonOutOfZone, "no")
+			invalid.Unheld = unheld
+			c.request(wire.Nack(response.GetNonce(), "", invalid))
+		}
+		upsert(t, f.registry, service("b", 1))
+		refuse(true)
+		f.registry.Delete("a")
+		c.nextN(1)
+		wantAsked(t, i, "0 of 1; its answers are kept for their TTL 5s")
+		time.Sleep(5 * time.Second)
+		wantAsked(t, i, "gone, 1 of 1")
+		upsert(t, f.registry, service("c", 1))
+		refuse(false)
+		time.Sleep(time.Minute)
+		wantAsked(t, f.server.Inquire(Question{Matches: func(e *wire.Encoded) bool { return e.Name() == "a" }}),
+			`0 of 1; it refuses what this owner says of the service "c"`)
+	})
+}
+
 // It is so even if the version that the consumer has was hidden from it when it was replaced.
 func TestRefusalOfWhatWasHidden(t *testing.T) {
 	t.Parallel()

@@ -242,13 +242,16 @@ func (s *session) read(ctx context.Context, opened chan<- wire.Request) error {
 			s.report(request.Report)
 			continue
 		}
-		if refused, ok := s.window.flight(request.Nonce); ok && request.Refusal != "" {
+		if refused, ok := s.window.flight(request.Nonce); ok && request.Refusal != "" && !request.Unheld {
 			s.receipt.answers(refused, true) // before it counts as answered
 		}
 		answered, ok := s.window.acknowledge(request.Nonce)
 		if !ok {
 			return status.Errorf(codes.InvalidArgument, "response_nonce %s is not that of an unacknowledged response",
 				federation.Quote(request.Nonce))
+		}
+		if request.Refusal == "" || request.Unheld {
+			s.receipt.answers(answered, false)
 		}
 		s.acknowledged(answered, request.Refusal)
 	}
@@ -257,9 +260,6 @@ func (s *session) read(ctx context.Context, opened chan<- wire.Request) error {
 // acknowledged records the answer of the consumer to a response. A service that it
 // refuses is not sent again until it changes, because it would be refused again.
 func (s *session) acknowledged(answered flight, refusal string) {
-	if refusal == "" {
-		s.receipt.answers(answered, false)
-	}
 	switch {
 	case refusal != "":
 		// Our own consumers begin the text with the service. What is logged of it is

@@ -275,6 +275,12 @@ func (c *Catalog) delete(ev federation.Event) *federation.InvalidError {
 	return nil
 }
 
+// Has reports whether the catalog has a service of that name, or one that came with that ID, in
+// any version.
+func (c *Catalog) Has(name string) bool {
+	return !c.records[name].service.IsZero() || !c.records[c.ids.names[name]].service.IsZero()
+}
+
 // announces reports whether the open stream has announced the name, as far as that is
 // known: of services that are not imported, only so many are.
 func (c *Catalog) announces(name string) bool {

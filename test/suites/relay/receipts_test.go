@@ -107,7 +107,9 @@ func TestSettled(t *testing.T) {
 	t.Parallel()
 	p := newWorld(t)
 	const web = "web." + zone
-	with := services(map[string]string{"web": "192.0.2.1"})
+	// Each CoreDNS refuses a service in another zone, and never has it.
+	const refused = "- {name: elsewhere, fqdn: web.other.example, endpoints: [{address: 192.0.2.9, port: 80}], instances: [{id: v1, protocol: HTTP}]}\n"
+	with := services(map[string]string{"web": "192.0.2.1"}) + refused
 	p.Put(t, "catalog.yaml", with)
 	origin := p.settlingOwner(t, "origin", "owner", "- sources:\n  - file: {path: catalog.yaml}\n")
 	relay := p.settlingOwner(t, "relay", "relay", fmt.Sprintf("- relay: {addresses: [%q], owner_ids: [%q], keepalive: 10s}\n", origin.gate.Address, ownerID))
@@ -143,7 +145,7 @@ func TestSettled(t *testing.T) {
 		before <- outcome{said, code, time.Now()}
 	})
 	withdrawn := time.Now()
-	p.Put(t, "catalog.yaml", services(map[string]string{"other": "192.0.2.2"}))
+	p.Put(t, "catalog.yaml", services(map[string]string{"other": "192.0.2.2"})+refused)
 	after, code := origin.settled(t, "gone", web, time.Minute)
 	at := time.Now()
 	waiting.Wait()
