@@ -148,13 +148,18 @@ func Open(path string, failed func(error)) (*Book, error) {
 	if _, err := os.Lstat(path + brokenSuffix); !errors.Is(err, fs.ErrNotExist) {
 		b.beyond = "an owner before could not write " + path + "; remove " + path + brokenSuffix + " when no consumer of then is left"
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if err := db.Update(b.read); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), db.Close())
+	}
+	for _, c := range b.lost {
+		b.put(c) // of those that had a stream, the file does not know that it is lost
 	}
 	return b, nil
 }
 
-// read takes the copies of the file, and removes those that are over.
+// read takes the copies of the file, and removes those that are over. The caller holds mu.
 func (b *Book) read(tx *bbolt.Tx) error {
 	in, err := tx.CreateBucketIfNotExists(bucket)
 	if err != nil {
@@ -169,7 +174,6 @@ func (b *Book) read(tx *bbolt.Tx) error {
 		}
 		if c.Lost.IsZero() || c.Lost.After(now) {
 			c.Lost = now
-			b.put(c)
 		}
 		if until, _, ok := c.Until(); ok && until.Before(now) {
 			over = append(over, key)
