@@ -329,6 +329,7 @@ func (o *ownerNode) start() {
 func (o *ownerNode) end(crash bool) {
 	var left []byte
 	if crash && o.receipts != "" {
+		synctest.Wait() // or somebody would be told something between this moment and the end
 		left, _ = os.ReadFile(o.receipts)
 	}
 	o.stop()
