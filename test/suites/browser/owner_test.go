@@ -117,7 +117,7 @@ catalogs:
 	tab.says("main", "brief.yaml", "1 file is not used as it is now", "Relayed from", "stale", "No stream:", "1 refusal by consumers, newest")
 	tab.unfold()
 	tab.says("main", "Programs register at", "1 provider connected", "outside.other.example", "Certificate")
-	tab.look("owner", "/", 2600)
+	tab.look("owner", "/", 3400)
 	tab.run(chromedp.Navigate(base + "/"))
 	tab.follow(chromedp.SendKeys("#name", "web.fed.example\r", chromedp.ByQuery))
 	tab.unfold()
