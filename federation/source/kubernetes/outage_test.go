@@ -222,13 +222,13 @@ func testCredentials(t *testing.T, c *cluster) {
 	write(good)
 	until(t, "everything", func() bool { return r.names() == "west/credentials/a" && r.back() })
 	write([]byte("{"))
-	until(t, "a line about a kubeconfig that is broken", func() bool { return strings.Contains(r.log.String(), "not usable") })
+	until(t, "a line about a kubeconfig that is broken", func() bool { return strings.Contains(r.log.String(), "is unusable") })
 	write(bad)
 	until(t, "the reason", func() bool { return r.awayFor("does not accept the credentials") })
 	write(good)
 	until(t, "the end of it", r.back)
 	r.withdrew(t)
-	if n := strings.Count(r.log.String(), "not usable"); n != 1 {
+	if n := strings.Count(r.log.String(), "is unusable"); n != 1 {
 		t.Errorf("the broken kubeconfig was logged %d times", n)
 	}
 }

@@ -196,7 +196,7 @@ func testOtherController(t *testing.T, c *cluster) {
 	_, err := c.Dynamic.Resource(serviceExports).Namespace("others").Patch(t.Context(), "a", types.ApplyYAMLPatchType, []byte(patch), metav1.PatchOptions{FieldManager: "other"}, "status")
 	c.must(err)
 	r := c.run(func(config *Config) { config.Namespaces = []string{"others"} })
-	until(t, "the line in the log", func() bool { return strings.Contains(r.log.String(), "another controller keeps") })
+	until(t, "the line in the log", func() bool { return strings.Contains(r.log.String(), "another controller writes") })
 	c.moveTo("others", "a", "192.0.2.2")
 	until(t, "the change", func() bool { return r.has("west/others/a", "192.0.2.2") })
 	quiet(t, r)
