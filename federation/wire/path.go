@@ -5,13 +5,11 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/receipt"
 )
 
 // MaxHops is through how many owners a service may come.
 const MaxHops = 16
-
-// maxHopBytes bounds what one owner is called in a path.
-const maxHopBytes = 64
 
 // Path is through which owners services have come, from their origin to the one that
 // the consumer has its stream with. Each is called by a word that only it has, made of
@@ -32,14 +30,10 @@ func ParsePath(header string) (Path, error) {
 		return nil, fmt.Errorf("%s names %d owners, more than %d", PathHeader, len(p), MaxHops)
 	}
 	for _, hop := range p {
-		if hop == "" || len(hop) > maxHopBytes || strings.IndexFunc(hop, notInHop) >= 0 {
+		if !receipt.IsWord(hop) {
 			return nil, fmt.Errorf("%s has %s, which is not a word of letters and digits up to %d bytes",
-				PathHeader, federation.Quote(hop), maxHopBytes)
+				PathHeader, federation.Quote(hop), receipt.MaxWordBytes)
 		}
 	}
 	return p, nil
-}
-
-func notInHop(r rune) bool {
-	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9')
 }

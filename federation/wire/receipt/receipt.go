@@ -31,8 +31,8 @@ const Forever = time.Duration(-1)
 // hundred years is for ever.
 const maxHold = 100 * 365 * 24 * time.Hour
 
-// maxHolderBytes bounds the name of a holder.
-const maxHolderBytes = 64
+// MaxWordBytes bounds a word.
+const MaxWordBytes = 64
 
 // Receipt is what a consumer says of how long something may be answered that an owner has
 // withdrawn.
@@ -106,8 +106,8 @@ func Parse(header string) (Receipt, error) {
 		}
 	}
 	switch {
-	case r.Holder == "" || len(r.Holder) > maxHolderBytes || strings.IndexFunc(r.Holder, notInWord) >= 0:
-		return Receipt{}, fmt.Errorf("%s: holder %s is not a word of letters and digits up to %d bytes", Header, federation.Quote(r.Holder), maxHolderBytes)
+	case !IsWord(r.Holder):
+		return Receipt{}, fmt.Errorf("%s: holder %s is not a word of letters and digits up to %d bytes", Header, federation.Quote(r.Holder), MaxWordBytes)
 	case r.TTL < 0:
 		return Receipt{}, fmt.Errorf("%s: there is no ttl in seconds", Header)
 	case r.Hold < Forever:
@@ -178,6 +178,10 @@ func Reported(s *status.Status, nonce string) (*Report, error) {
 	return &Report{Settled: nonce, Hold: hold, Unknown: federation.Printable(unknown[:min(len(unknown), maxUnknownBytes)])}, nil
 }
 
-func notInWord(r rune) bool {
-	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9')
+// IsWord reports whether a text is a word of letters and digits, MaxWordBytes at most. So owners are
+// called in a path, and copies of their catalogs.
+func IsWord(text string) bool {
+	return text != "" && len(text) <= MaxWordBytes && !strings.ContainsFunc(text, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9')
+	})
 }
