@@ -242,15 +242,18 @@ func (s *session) read(ctx context.Context, opened chan<- wire.Request) error {
 			s.report(request.Report)
 			continue
 		}
-		if refused, ok := s.window.flight(request.Nonce); ok && request.Refusal != "" && !request.Unheld {
-			s.receipt.answers(refused, true) // before it counts as answered
+		refuses := request.Refusal != "" && !request.Unheld // what the consumer goes on to have as it was
+		if refuses {
+			if refused, ok := s.window.flight(request.Nonce); ok {
+				s.receipt.answers(refused, true) // before it counts as answered
+			}
 		}
 		answered, ok := s.window.acknowledge(request.Nonce)
 		if !ok {
 			return status.Errorf(codes.InvalidArgument, "response_nonce %s is not that of an unacknowledged response",
 				federation.Quote(request.Nonce))
 		}
-		if request.Refusal == "" || request.Unheld {
+		if !refuses {
 			s.receipt.answers(answered, false)
 		}
 		s.acknowledged(answered, request.Refusal)
