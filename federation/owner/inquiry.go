@@ -38,8 +38,8 @@ type reached struct {
 	at      time.Time
 }
 
-// Inquire begins an inquiry. Of a service that was withdrawn before, it cannot know which
-// consumers were told of it, and takes all of them.
+// Inquire begins an inquiry. Of a service that was withdrawn before, it knows only lately which
+// consumers were told of it, and else takes all of them; see [registry.Sought].
 func (s *Server) Inquire(q Question) *Inquiry {
 	return &Inquiry{server: s, question: q, sought: make(map[*registry.Registry]*registry.Sought), answered: make(map[*session]reached)}
 }
@@ -175,8 +175,6 @@ func (i *Inquiry) judge(s *session, sought *registry.Sought) (at status.Outstand
 		at.Reason = "it has yet to acknowledge the change, or to save it in its file"
 	case had.at.IsZero():
 		at.Reason = "it has yet to acknowledge the change"
-	case r.said.TTL < 0:
-		at.Reason = "its answers are kept for ever"
 	default:
 		at.Reason, at.Until = "its answers are kept for their TTL", r.since(had.at).Add(r.said.TTL)
 	}
@@ -204,7 +202,7 @@ func (i *Inquiry) lost(c *receipts.Copy, sought *registry.Sought) (at status.Out
 		knew = c.Version >= since
 	}
 	switch {
-	case knew && c.Receipt.TTL >= 0 && (c.Receipt.Holder != "" || !told):
+	case knew && (c.Receipt.Holder != "" || !told):
 		at.Until, at.Reason = c.At.Add(c.Receipt.TTL), "its answers are kept for their TTL"
 	case ok:
 		at.Until, at.Reason = until, "it is lost, and answers what it holds until then at most"

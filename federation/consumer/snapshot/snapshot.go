@@ -88,7 +88,7 @@ type Snapshot struct {
 	// the program that saves it; empty: not known.
 	Scope string
 
-	// Holder is what the copy of the catalog is called; see wire.Receipt.
+	// Holder is what the copy of the catalog is called; see receipt.Receipt.
 	Holder string
 
 	// Total is how many services the whole snapshot has, for one that comes in parts; less

@@ -98,7 +98,7 @@ func (c *Copy) Until() (until time.Time, why string, ok bool) {
 		return until, Silent, false
 	case c.Unknown != "":
 		return until, c.Unknown, false
-	case c.Receipt.Hold < 0 || c.Receipt.TTL < 0:
+	case c.Receipt.Hold < 0:
 		return until, "", false
 	}
 	return c.Lost.Add(c.Receipt.Hold + c.Receipt.TTL), "", true
