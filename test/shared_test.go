@@ -278,8 +278,6 @@ func TestSharedRestart(t *testing.T) {
 	d := startCoreDNS(t, corefile)
 	r := fleet{addresses: []string{d.address}}
 	r.await(t, "web.fed.example", both, "1:0 2:0 3:0 4:0")
-	b.end(t, syscall.SIGKILL)
-	r.await(t, "web.fed.example", left, "1:0 2:0 3:10 4:10")
 	for _, file := range []string{"a", "b"} {
 		eventually(t, patience, func() string {
 			if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
@@ -288,6 +286,8 @@ func TestSharedRestart(t *testing.T) {
 			return ""
 		})
 	}
+	b.end(t, syscall.SIGKILL)
+	r.await(t, "web.fed.example", left, "1:0 2:0 3:10 4:10")
 	d.end(t, syscall.SIGTERM)
 	d = startCoreDNS(t, corefile)
 	w := watch(t, d.address, "fed.example", unsynced(truth{"web": both + "|" + left}))
