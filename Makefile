@@ -6,6 +6,9 @@ GOVULNCHECK_VERSION   := v1.9.0
 GREMLINS_VERSION      := v0.6.0
 BENCHSTAT_VERSION     := v0.0.0-20260908200009-22c9c6c9d4da
 
+# The newest three minor releases of CoreDNS, the first of which is that of go.mod.
+COREDNS_RELEASES := v1.15.0 v1.14.7 v1.13.2
+
 # How long `make fuzz` spends on each target.
 FUZZTIME ?= 30s
 
@@ -343,8 +346,8 @@ check: lint generate ## check the house rules: format, vet, lint, presubmit, gen
 		{ echo "unreachable:" "$$dead" >&2; exit 1; }
 
 .PHONY: unmodified
-unmodified: ## build the plugin into an unmodified CoreDNS tree
-	test/unmodified-coredns.sh
+unmodified: ## build and test the plugin in unmodified trees of the CoreDNS releases that are supported
+	test/unmodified-coredns.sh $(COREDNS_RELEASES)
 
 .PHONY: vuln
 vuln: ## look for known vulnerabilities (needs the network and vuln.go.dev; CI does not check this)

@@ -796,3 +796,27 @@ func TestParseDocument(t *testing.T) {
 		t.Error("a block without an end is taken")
 	}
 }
+
+// TestSupportedCoreDNS checks that docs/install.md lists the releases of CoreDNS that `make
+// unmodified` builds: that of go.mod, and the newest of the two minor ones before it.
+func TestSupportedCoreDNS(t *testing.T) {
+	file := func(name string) string { return string(must.Get(os.ReadFile(filepath.Join("..", name)))(t)) }
+	built := strings.Fields(regexp.MustCompile(`(?m)^COREDNS_RELEASES := (.*)$`).FindStringSubmatch(file("Makefile"))[1])
+	var documented []string
+	for _, row := range regexp.MustCompile(`(?m)^\| (v1\.[0-9.]+) \| (?:yes|no) \|$`).FindAllStringSubmatch(file("docs/install.md"), -1) {
+		documented = append(documented, row[1])
+	}
+	if diff := gocmp.Diff(built, documented); diff != "" {
+		t.Errorf("docs/install.md (-Makefile +page):\n%s", diff)
+	}
+	required := regexp.MustCompile(`github.com/coredns/coredns (v1\.([0-9]+)\.[0-9]+)\n`).FindStringSubmatch(file("go.mod"))
+	newest := must.Get(strconv.Atoi(required[2]))(t)
+	if len(built) != 3 || built[0] != required[1] {
+		t.Errorf("COREDNS_RELEASES is %v: want three, and first %s, which go.mod has", built, required[1])
+	}
+	for i, version := range built {
+		if minor := fmt.Sprintf("v1.%d.", newest-i); !strings.HasPrefix(version, minor) {
+			t.Errorf("%s: want a release of %s*", version, minor)
+		}
+	}
+}
