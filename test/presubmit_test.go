@@ -70,7 +70,7 @@ var wings = map[string]wing{
 		[]string{"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal", "plugin/corefile"}, 1345,
 	},
 	"plugin/corefile": {
-		[]string{"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "federation/wire"}, 871,
+		[]string{"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "federation/wire"}, 879,
 	},
 	"cmd/coredns": {[]string{"internal", "plugin"}, 76},
 	"cmd/federationctl": {

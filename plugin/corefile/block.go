@@ -336,7 +336,7 @@ func (b *Block) set(property string, args []string) (err error) {
 	case "status":
 		b.Status, err = parseStatus(args)
 	default:
-		err = fmt.Errorf("is not a property of federation%s", didYouMean(property))
+		err = fmt.Errorf("is not a property of federation%s", cmp.Or(didYouMean(property), ofOldPlugin(property, args)))
 	}
 	return err
 }

@@ -274,6 +274,10 @@ func TestParseRoot(t *testing.T) {
 	}
 }
 
+// oldPlugin ends the error for a line of CoreDNS's federation before 1.7.0.
+const oldPlugin = "; NAME DOMAIN and upstream are of another plugin with this name, which CoreDNS had before 1.7.0: " +
+	"remove its block, and begin a new one with owner and tls"
+
 func TestParseErrors(t *testing.T) {
 	const required = "owner owner.example:8008\ntls cert.pem key.pem ca.pem\n"
 	const exposed = "is not a loopback address such as localhost:9154; what is published is not for everybody: " +
@@ -311,6 +315,9 @@ func TestParseErrors(t *testing.T) {
 		{property: "share *\ntier 1\ntier 2", want: "6: tier: a line before it is for all other endpoints already"},
 		{property: "share *\ntier 1\ntier 2 a", want: "6: tier: no endpoint is left for it: a line before it, without a label, is for all others"},
 		{property: "bogus 1", want: "4: bogus: is not a property of federation"},
+		{property: "prod prod.feddomain.com", want: "4: prod: is not a property of federation" + oldPlugin},
+		{property: "upstream", want: "4: upstream: is not a property of federation" + oldPlugin},
+		{property: "upstream 192.0.2.53:53 /etc/resolv.conf", want: "4: upstream: is not a property of federation" + oldPlugin},
 		{property: "ttl 5\nttl 6", want: "5: ttl: is already set at Testfile:4"},
 		{property: "owner b:1", want: "4: owner: is already set at Testfile:2"},
 		{property: "fallthrough\nfallthrough", want: "5: fallthrough: is already set at Testfile:4"},

@@ -38,6 +38,17 @@ func didYouMean(word string) string {
 	return fmt.Sprintf("; did you mean %s?", best)
 }
 
+// ofOldPlugin returns a remedy for a line of the plugin federation that CoreDNS had before
+// 1.7.0, which is NAME DOMAIN or upstream [ADDRESS...], or "".
+func ofOldPlugin(property string, args []string) string {
+	domain := len(args) == 1 && strings.Contains(strings.TrimSuffix(args[0], "."), ".") && !strings.ContainsAny(args[0], "/:")
+	if property != "upstream" && !domain {
+		return ""
+	}
+	return "; NAME DOMAIN and upstream are of another plugin with this name, which CoreDNS had before 1.7.0: " +
+		"remove its block, and begin a new one with owner and tls"
+}
+
 // distance returns how many letters of a have to be inserted, removed, changed or swapped
 // with the next one to have b.
 func distance(a, b string) int {
