@@ -194,6 +194,33 @@ func version(t *testing.T) string {
 	return found.Version
 }
 
+// Artifact Hub reads annotations of the chart, one of which is YAML itself. Its links lead to
+// files that are there.
+func TestArtifactHub(t *testing.T) {
+	text := must.Get(os.ReadFile(chart + "/Chart.yaml"))(t)
+	var found struct {
+		Home        string
+		Annotations map[string]string
+	}
+	must.Do(t, yaml.Unmarshal(text, &found))
+	for key, want := range map[string]string{"category": "networking", "license": "Apache-2.0"} {
+		if got := found.Annotations["artifacthub.io/"+key]; got != want {
+			t.Errorf("%s is %q, want %q", key, got, want)
+		}
+	}
+	var links []struct{ Name, URL string }
+	must.Do(t, yaml.Unmarshal([]byte(found.Annotations["artifacthub.io/links"]), &links))
+	if len(links) == 0 {
+		t.Error("there are no links")
+	}
+	for _, link := range links {
+		file, ours := strings.CutPrefix(link.URL, found.Home+"/blob/main/")
+		if _, err := os.Stat(root + "/" + file); !ours || err != nil {
+			t.Errorf("%s: %s leads to no file of %s: %v", link.Name, link.URL, found.Home, err)
+		}
+	}
+}
+
 // With the Prometheus Operator, each component that is installed has its own alerts,
 // which are those of deploy/monitoring, and a Service that only its ServiceMonitor finds
 // a port of metrics at.
