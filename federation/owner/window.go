@@ -21,28 +21,22 @@ type window struct {
 
 	mu sync.Mutex // guards the fields below
 
-	// Responses first to next-1 are in flight, except those that were acknowledged before an
-	// older one.
-	first, next uint64
-	flights     map[uint64]flight // those that are, by their numbers
-	most        int               // how many there were at once since the map was made
+	first   uint64   // the number of the oldest response that is in flight, or of the next one
+	flights []flight // from first on; nil at rest, as most consumers are
 
 	answered watermark
 }
-
-// fewFlights is how large the map of a consumer at rest may be: most of them are, and what
-// one of them costs, thousands of them do.
-const fewFlights = 4
 
 // flight is a response that is in flight.
 type flight struct {
 	operation federation.Operation
 	name      string
 	since     time.Time // as in registry.Update
+	answered  bool      // before an older one
 }
 
 func newWindow(size int) *window {
-	return &window{room: make(chan struct{}, 1), size: size, first: 1, next: 1}
+	return &window{room: make(chan struct{}, 1), size: size, first: 1}
 }
 
 // free returns how many responses there is room for. When room has a value, that
@@ -50,59 +44,61 @@ func newWindow(size int) *window {
 func (w *window) free() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.size - int(w.next-w.first) //nolint:gosec // at most the size
+	return w.size - len(w.flights)
 }
 
 // add notes a response, for which there must be room, and returns its nonce.
 func (w *window) add(u registry.Update) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.flights == nil {
-		w.flights = make(map[uint64]flight)
-	}
-	n := w.next
-	w.next++
-	w.flights[n] = flight{operation: u.Operation, name: u.Name, since: u.Since}
-	w.most = max(w.most, len(w.flights))
-	return strconv.FormatUint(n, 10)
+	w.flights = append(w.flights, flight{operation: u.Operation, name: u.Name, since: u.Since})
+	return strconv.FormatUint(w.next()-1, 10)
 }
+
+// next returns the number of the next response. The caller holds mu.
+func (w *window) next() uint64 { return w.first + uint64(len(w.flights)) }
 
 // flight returns the response with the nonce, if it is in flight.
 func (w *window) flight(nonce string) (flight, bool) {
-	n, err := strconv.ParseUint(nonce, 10, 64)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	f, ok := w.flights[n]
-	return f, ok && err == nil
+	f := w.find(nonce)
+	if f == nil {
+		return flight{}, false
+	}
+	return *f, true
+}
+
+// find returns the response with the nonce, or nil if it is not in flight. The caller holds mu.
+func (w *window) find(nonce string) *flight {
+	n, err := strconv.ParseUint(nonce, 10, 64)
+	if err != nil || n < w.first || n >= w.next() || w.flights[n-w.first].answered {
+		return nil
+	}
+	return &w.flights[n-w.first]
 }
 
 // acknowledge removes the response with the nonce, and reports whether it was in
 // flight.
 func (w *window) acknowledge(nonce string) (flight, bool) {
-	n, err := strconv.ParseUint(nonce, 10, 64)
-	if err != nil {
-		return flight{}, false
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	answered, ok := w.flights[n]
-	if !ok {
+	f := w.find(nonce)
+	if f == nil {
 		return flight{}, false
 	}
-	delete(w.flights, n)
-	if n != w.first {
+	answered := *f
+	if *f = (flight{answered: true}); f != &w.flights[0] {
 		return answered, true
 	}
-	for w.first < w.next {
-		if _, waits := w.flights[w.first]; waits {
-			break
-		}
+	for len(w.flights) > 0 && w.flights[0].answered {
 		w.first++
+		w.flights = w.flights[1:]
+	}
+	if len(w.flights) == 0 {
+		w.flights = nil
 	}
 	w.answered.advance(w.first)
-	if len(w.flights) == 0 && w.most > fewFlights { // a map does not get smaller
-		w.flights, w.most = nil, 0
-	}
 	select {
 	case w.room <- struct{}{}:
 	default: // there is a value already
@@ -115,8 +111,8 @@ func (w *window) acknowledge(nonce string) (flight, bool) {
 func (w *window) told(version uint64) (next uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.answered.note(mark{version, w.next}, w.first)
-	return w.next
+	w.answered.note(mark{version, w.next()}, w.first)
+	return w.next()
 }
 
 // acknowledged returns how far the consumer has answered.
@@ -139,9 +135,12 @@ func (w *window) inFlight() (n int, oldest time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, f := range w.flights {
-		oldest = earlier(oldest, f.since)
+		if !f.answered {
+			n++
+			oldest = earlier(oldest, f.since)
+		}
 	}
-	return len(w.flights), oldest
+	return n, oldest
 }
 
 // mark is a version of the catalog, and the number of the first response after those that have

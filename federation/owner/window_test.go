@@ -71,7 +71,7 @@ func TestWindowOracle(t *testing.T) {
 		inFlight := make(map[string]string) // names by nonce
 		sent := 0
 		for range 500 {
-			if rnd.IntN(2) == 0 && int(w.next-w.first) < size {
+			if rnd.IntN(2) == 0 && w.free() > 0 {
 				name := strconv.Itoa(sent)
 				sent++
 				inFlight[w.add(registry.Update{Event: federation.Event{Name: name}})] = name
