@@ -14,6 +14,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -818,5 +819,26 @@ func TestSupportedCoreDNS(t *testing.T) {
 		if minor := fmt.Sprintf("v1.%d.", newest-i); !strings.HasPrefix(version, minor) {
 			t.Errorf("%s: want a release of %s*", version, minor)
 		}
+	}
+}
+
+// TestBinaryTellsItsModules does with a small program what SECURITY.md says about a binary.
+func TestBinaryTellsItsModules(t *testing.T) {
+	command := regexp.MustCompile("(?m)^go version -m ").FindString(documentAt(t, "SECURITY.md").whole())
+	if command == "" {
+		t.Fatal("SECURITY.md has no command to list the modules of a binary")
+	}
+	binary := filepath.Join(t.TempDir(), "lookup")
+	run := func(args ...string) string {
+		return string(must.Get(exec.CommandContext(t.Context(), args[0], args[1:]...).Output())(t))
+	}
+	run("go", "build", "-ldflags=-s -w", "-o", binary, "./kit/lookup") // as `make dist` builds
+	listed := run(append(strings.Fields(command), binary)...)
+	required := regexp.MustCompile(`github.com/miekg/dns (v\S+)\n`).FindStringSubmatch(string(must.Get(os.ReadFile("../go.mod"))(t)))
+	if want := "\tdep\tgithub.com/miekg/dns\t" + required[1] + "\t"; !strings.Contains(listed, want) {
+		t.Errorf("%s lacks %q:\n%s", command, want, listed)
+	}
+	if first, _, _ := strings.Cut(listed, "\n"); !strings.HasSuffix(first, ": "+runtime.Version()) {
+		t.Errorf("%s begins with %q, without the version of Go", command, first)
 	}
 }
