@@ -132,7 +132,12 @@ func (w *Writer) one(ctx context.Context, of types.NamespacedName, t *task, s se
 		err = s.apply(ctx, t.export, SettledManager, t.export.ResourceVersion, []metav1.Condition{*t.settled})
 		if done(err) || apierrors.IsConflict(err) {
 			if said := wordOf(t.settled); err == nil {
-				w.note(of, func(p *plan) { p.settling.wrote(said, w.now()) })
+				w.note(of, func(p *plan) {
+					seen := p.settling.there == said // before this replica knew that it is its word
+					if p.settling.wrote(said, w.now()); seen {
+						w.queue(of, p)
+					}
+				})
 			}
 			t.settled = nil
 			return nil
