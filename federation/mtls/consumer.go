@@ -2,6 +2,7 @@ package mtls
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net"
 	"strings"
@@ -60,9 +61,19 @@ func (c Consumer) FormerNames(addresses []string) []string {
 // Credentials returns those for a connection to an address, host:port. See
 // [Source.Client].
 func (c Consumer) Credentials(address string) credentials.TransportCredentials {
+	return c.Client(c.serverName(address), c.IDs)
+}
+
+// Dialed makes the connection raw, to that address, one on which the other side is the
+// consumer. See [Source.Dialed].
+func (c Consumer) Dialed(ctx context.Context, raw net.Conn, address string) (*Reversed, error) {
+	return c.Source.Dialed(ctx, raw, c.serverName(address), c.IDs)
+}
+
+func (c Consumer) serverName(address string) string {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		host = address
 	}
-	return c.Client(cmp.Or(c.ServerName, host), c.IDs)
+	return cmp.Or(c.ServerName, host)
 }
