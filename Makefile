@@ -101,7 +101,7 @@ GOTEST := go run ./test/kit/runner
 # Whatever neither the programs reach, nor the tests and examples of the packages that
 # are meant for others, is dead.
 ALIVE = ./cmd/coredns ./cmd/federationctl ./federation \
-	$(addprefix ./federation/,consumer consumer/catalog mtls owner owner/gate owner/registry policy provider source status wire wire/duplex)
+	$(addprefix ./federation/,consumer consumer/catalog mtls owner owner/gate owner/registry policy provider source status wire)
 
 # The plugin's version is the module's, and Go takes it from git.
 BUILDFLAGS := -buildvcs=auto

@@ -26,12 +26,6 @@ type Subscription struct {
 	// Dial opens a connection to an address; default: TCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 
-	// Accept and Publisher are for a peer that is owner and consumer on one stream; see
-	// stream.Config. With Accept there are no Addresses and no Identity, and Config.Name
-	// says what the owner is called.
-	Accept    *stream.Acceptor
-	Publisher stream.Publisher
-
 	// File is the path of the file in which the catalog outlives the process;
 	// empty: none.
 	File string
@@ -55,8 +49,6 @@ func (s Subscription) config() stream.Config {
 	return stream.Config{
 		Addresses:  s.Addresses,
 		Identity:   s.Identity,
-		Accept:     s.Accept,
-		Publisher:  s.Publisher,
 		Version:    s.Version,
 		Policy:     wire.AnyAddress(), // the rules of the catalog judge addresses
 		Keepalive:  s.Keepalive,

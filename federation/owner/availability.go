@@ -6,12 +6,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 )
 
-// pause tells the consumer that the registry is unavailable. On a stream that this side has
-// dialed the consumer has not said that it understands that.
+// pause tells the consumer that the registry is unavailable.
 func (s *session) pause(u registry.Update, context string) error {
-	if s.dialed {
-		return registry.ErrUnavailable
-	}
 	s.end, s.complete = nil, false
 	return s.say(u, context)
 }
@@ -20,11 +16,6 @@ func (s *session) pause(u registry.Update, context string) error {
 // now. What the header of a stream says that opens while the registry is available, the consumer
 // of one that has waited is told here.
 func (s *session) goOn(ctx context.Context, u registry.Update, context string) error {
-	if s.dialed {
-		if err := s.announced(ctx); err != nil {
-			return err
-		}
-	}
 	if !s.subscribed {
 		s.resume(ctx)
 		if s.resumed != nil {
@@ -33,9 +24,6 @@ func (s *session) goOn(ctx context.Context, u registry.Update, context string) e
 		if err := s.start(ctx); err != nil {
 			return err
 		}
-	}
-	if s.dialed {
-		return nil
 	}
 	return s.say(u, context)
 }

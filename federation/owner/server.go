@@ -24,15 +24,13 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner/internal/receipts"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/duplex"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
-// MaxWindow is the largest Config.Window: 1024. A consumer that is an owner on the same
-// stream has room for the answers to so many responses.
-const MaxWindow = duplex.MaxAnswers
+// MaxWindow is the largest Config.Window.
+const MaxWindow = 1024
 
 const defaultMaxMessage = 16 << 20
 
@@ -83,12 +81,6 @@ type Config struct {
 	// to come back later, and by a gate that New makes of those that it does not let in. See
 	// package gate.
 	TurnedAway func(gate.TurnedAway)
-
-	// Consume, where it is set, chooses the peers that are consumers and owners at once:
-	// for the identities of a consumer that may subscribe, it returns who subscribes to
-	// what the consumer publishes on its streams of v1alpha2, or nil for nobody. With it,
-	// messages of up to MaxMessage are received, of every peer.
-	Consume func(ids []federation.ID) Subscriber
 
 	// Register, where it is set, adds further services to those that are served. The
 	// others are the two versions of the API, and the health service. Streams of further
@@ -145,14 +137,6 @@ type Limits = gate.Limits
 // with the code Unimplemented, because this owner accepts none, and the stream goes
 // on. While four of these answers wait to be sent, the stream is not read. A response
 // of more than 256 KiB ends it.
-//
-// # Both roles
-//
-// Config.Consume names the consumers from which something is accepted: on their streams
-// of v1alpha2, a [Subscriber] sends requests of its own, and gets the responses. A
-// program that has opened a stream itself publishes on it with [Server.Publish], which
-// makes the Server a stream.Publisher; what Serve says of consumers holds for the owner
-// at the other end. Package duplex says how the two roles share a stream.
 //
 // # What consumers can cost
 //
@@ -284,12 +268,8 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		}
 	}()
 	defer s.readers.Wait()
-	received := maxRequestBytes
-	if s.config.Consume != nil {
-		received = max(received, s.config.MaxMessage)
-	}
 	return s.gate.Serve(ctx, gate.Port{
-		Listener: listener, Credentials: s.config.Credentials, Role: role, MaxMessage: received,
+		Listener: listener, Credentials: s.config.Credentials, Role: role, MaxMessage: maxRequestBytes,
 		Register: func(to grpc.ServiceRegistrar) {
 			rdpb.RegisterDiscoveryServiceServer(to, v1alpha2{server: s})
 			rdpb1.RegisterDiscoveryServiceServer(to, v1alpha1{server: s})
@@ -311,9 +291,6 @@ type dialect struct {
 	// Run calls them between updates. The channel is nil in a version without such
 	// responses.
 	answers <-chan func() error
-
-	// begin is called when the stream is open for a consumer that may subscribe, or is nil.
-	begin func()
 }
 
 // subscribe serves one subscription of a consumer, and returns the status of its stream.
@@ -345,9 +322,6 @@ func (s *Server) serve(ctx context.Context, stream grpc.ServerStream, session *s
 	if err := stream.SendHeader(session.header()); err != nil {
 		return err
 	}
-	if session.begin != nil {
-		session.begin()
-	}
 	return session.run(ctx)
 }
 
@@ -372,9 +346,7 @@ func (s *Server) admit(ctx context.Context, session *session) error {
 	p, _ := peer.FromContext(ctx)
 	consumer, certified := mtls.PeerOf(p.AuthInfo)
 	session.address, session.ids = p.Addr, consumer.IDs()
-	if !session.dialed {
-		session.serverName = canonical(consumer.State.ServerName)
-	}
+	session.serverName = canonical(consumer.State.ServerName)
 	var unread error
 	session.receipt, unread = receiptOf(ctx, session.version)
 	s.mu.Lock()

@@ -32,8 +32,7 @@ type session struct {
 	cancel       context.CancelCauseFunc // ends it
 	address      net.Addr                // of the consumer
 	ids          []federation.ID         // of its certificate
-	dialed       bool                    // by this side
-	serverName   string                  // for which the consumer asked in its handshake; "" if dialed
+	serverName   string                  // for which the consumer asked in its handshake
 	consumer     string                  // who it is, as it may be shown
 	log          *slog.Logger            // which names the consumer in every line
 	window       *window

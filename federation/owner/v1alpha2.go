@@ -25,13 +25,9 @@ type v1alpha2 struct {
 // EstablishStream serves one subscription of a consumer.
 //
 // A message of this version has two parts, and a peer may fill either: it sends
-// requests as a consumer, and responses as an owner. Unless Config.Consume wants them,
-// each response is declined. A message with neither part, as a later version may have, is
-// ignored.
+// requests as a consumer, and responses as an owner. Each response is declined. A message with
+// neither part, as a later version may have, is ignored.
 func (v v1alpha2) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamServer) error {
-	if from := v.server.subscriber(stream.Context()); from != nil {
-		return v.server.bothRoles(stream, from)
-	}
 	answers := make(chan func() error, maxAnswers)
 	d := dialectV1Alpha2(oneRole{stream, answers})
 	d.answers = answers

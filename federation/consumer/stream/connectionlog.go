@@ -11,12 +11,11 @@ import (
 // connectionLog logs changes of the connection to the owner. What repeats with every
 // attempt, or with every message, it logs once. Its logger bounds the lines a minute.
 type connectionLog struct {
-	logger  *slog.Logger
-	accepts bool // the owner opens the streams; read-only
+	logger *slog.Logger
 
 	address  string          // of the replica that is connected; "" for none
 	lost     time.Time       // when the last connection was lost; zero before there was one
-	ends     map[string]bool // addresses and kinds of ends that were logged since then; only kinds where it accepts
+	ends     map[string]bool // addresses and kinds of ends that were logged since then
 	slowEnds map[string]bool // the same of slow ends, until a stream ends otherwise
 	refusals map[string]bool // services and reasons that were logged
 	pathless bool            // the last path made no sense, which was logged
@@ -65,23 +64,14 @@ func (j *connectionLog) ended(address string, e end, parked bool) {
 	if remedy := e.Remedy(); remedy != "" {
 		attributes = append(attributes, "remedy", remedy)
 	}
-	key := e.kind()
-	if !j.accepts { // or the address has another port each time
-		key = address + " " + key
-	}
+	key := address + " " + e.kind()
 	text := "not connected to owner, still trying"
-	if j.accepts {
-		text = "owner connected, but sent no catalog"
-	}
 	again := j.ends[key] || e.verdict == slow && j.slowEnds[key]
 	if j.address != "" {
 		if e.verdict != slow {
 			clear(j.slowEnds)
 		}
 		text = "owner is lost, trying to connect again"
-		if j.accepts {
-			text = "owner is lost; waiting for it to connect again"
-		}
 		j.address, j.lost = "", time.Now()
 	}
 	switch {

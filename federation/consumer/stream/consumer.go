@@ -52,18 +52,10 @@ const MaxPatience = 10 * time.Second
 
 // Config says what to subscribe to, and who learns of it.
 type Config struct {
-	Addresses []string // host:port of the owner's replicas, at least one; tried in turn
+	Addresses []string // host:port of the owner's replicas, at least one; tried in turn. With Dial, whatever that takes
 
 	// Identity is who the consumer is, and which owners it trusts.
 	Identity Identity
-
-	// Accept, where it is set, takes the place of Addresses and Identity: the consumer
-	// opens no stream, but uses those that the owner has opened.
-	Accept *Acceptor
-
-	// Publisher, where it is set, answers the requests of the owner, which may be a
-	// consumer on the same stream. It needs v1alpha2. Without it they are passed over.
-	Publisher Publisher
 
 	Version    wire.Version // of the API; default v1alpha2
 	Policy     wire.Policy
@@ -222,19 +214,15 @@ type Consumer struct {
 // field.
 func New(config Config) (*Consumer, error) {
 	switch {
-	case config.Accept != nil && (len(config.Addresses) > 0 || config.Identity != nil || config.Publisher != nil):
-		return nil, errors.New("a consumer that accepts streams has no addresses, identity and publisher")
-	case (config.Accept != nil || config.Publisher != nil) && config.Version != wire.V1Alpha2:
-		return nil, fmt.Errorf("api %v has no streams with both roles", config.Version)
-	case config.Accept == nil && len(config.Addresses) == 0:
+	case len(config.Addresses) == 0:
 		return nil, errors.New("no address of the owner")
 	}
 	for _, address := range config.Addresses {
-		if _, _, err := net.SplitHostPort(address); err != nil {
+		if _, _, err := net.SplitHostPort(address); err != nil && config.Dial == nil {
 			return nil, fmt.Errorf("address %q of the owner is not host:port: %w", address, err)
 		}
 	}
-	if config.Identity == nil && config.Accept == nil {
+	if config.Identity == nil {
 		return nil, errors.New("no identity: there is no unsecured mode")
 	}
 	if config.Sink == nil {
@@ -280,7 +268,6 @@ func New(config Config) (*Consumer, error) {
 	for _, address := range config.Addresses {
 		c.replicas = append(c.replicas, &replica{address: address, patience: config.Patience})
 	}
-	c.connectionLog.accepts = config.Accept != nil
 	return c, nil
 }
 
@@ -288,9 +275,6 @@ func New(config Config) (*Consumer, error) {
 // at most. An open stream is closed first, so that the owner sees its end, and not
 // that it was cut off. It must be called only once.
 func (c *Consumer) Run(ctx context.Context) error {
-	if c.config.Accept != nil {
-		return c.attend(ctx)
-	}
 	var identity sync.WaitGroup
 	defer identity.Wait()
 	ctx, cancel := context.WithCancel(ctx)

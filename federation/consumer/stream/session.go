@@ -132,9 +132,6 @@ func (c *Consumer) listen(
 		stream: stream, inbox: newInbox(), cancel: cancel, address: address, patience: patience,
 		silence: time.AfterFunc(patience, func() { cancel(errSilent) }), asked: asked, known: make(chan struct{}),
 	}
-	for _, other := range stream.beside() {
-		with.beside.Go(other)
-	}
 	with.beside.Go(func() {
 		// RFC 9113 section 8.1: the header comes before the first message.
 		with.announced = announcement(stream, asked)

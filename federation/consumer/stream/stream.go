@@ -38,10 +38,6 @@ type stream interface {
 	// CloseSend tells the owner that nothing else is sent: that the subscription
 	// is over. It does not wait for anything, and follows the last answer.
 	CloseSend() error
-
-	// beside returns what has to run beside the stream, from its beginning on: an owner
-	// may send no header before it has read the request.
-	beside() []func()
 }
 
 // received returns a response that came at that time, with that resource as Decode has
@@ -60,9 +56,6 @@ func received(at time.Time, nonce string, resource []byte, event federation.Even
 func (c *Consumer) open(ctx context.Context, cancel context.CancelCauseFunc, conn *grpc.ClientConn) (stream, error) {
 	if c.config.Version == wire.V1Alpha1 {
 		return openV1Alpha1(ctx, conn, c.config.Policy)
-	}
-	if c.config.Publisher != nil {
-		return c.openBothRoles(ctx, cancel, conn)
 	}
 	return openV1Alpha2(ctx, conn, c.config.Policy)
 }
@@ -89,7 +82,6 @@ type v1alpha2 struct {
 
 	policy  wire.Policy
 	session string // the context of the session
-	others  []func()
 }
 
 func openV1Alpha2(ctx context.Context, conn *grpc.ClientConn, policy wire.Policy) (stream, error) {
@@ -101,9 +93,9 @@ func openV1Alpha2(ctx context.Context, conn *grpc.ClientConn, policy wire.Policy
 }
 
 // subscribeV1Alpha2 begins a session on the half.
-func subscribeV1Alpha2(half responses, policy wire.Policy, others ...func()) (stream, error) {
+func subscribeV1Alpha2(half responses, policy wire.Policy) (stream, error) {
 	// Hamlet: a fresh context for each session, which the owner echoes.
-	s := &v1alpha2{half, policy, rand.Text(), others}
+	s := &v1alpha2{half, policy, rand.Text()}
 	return s, sent(s.Send(wire.Subscribe(s.session)))
 }
 
@@ -144,8 +136,6 @@ func (s *v1alpha2) report(r receipt.Report) error {
 	}
 	return sent(s.Send(m))
 }
-
-func (s *v1alpha2) beside() []func() { return s.others }
 
 // oneRole is the half of a stream on whose other half nothing is published.
 type oneRole struct {
@@ -198,5 +188,3 @@ func (s *v1alpha1) answer(nonce string, refusal *federation.InvalidError) error 
 }
 
 func (*v1alpha1) report(receipt.Report) error { return nil }
-
-func (*v1alpha1) beside() []func() { return nil }

@@ -98,7 +98,7 @@ func (c *Consumer) due(with *conversation) time.Time {
 	// it does if it was asked. What this side publishes on the stream is sent whole.
 	a := &with.announced
 	resumes := a.Resumed || a.Marked && len(with.asked) == 0
-	return now.Add(replacementDelay(left, resumes && c.config.Publisher == nil))
+	return now.Add(replacementDelay(left, resumes))
 }
 
 // replacementDelay returns half of the time that is left until a certificate expires, or

@@ -49,6 +49,9 @@ import (
 type Config struct {
 	Subscription consumer.Subscription
 
+	// Inbound, where it is set, has the connections of Subscription, which is its own.
+	Inbound *Inbound
+
 	Name        string   // of the owner, in logs and in Subscription.File; default: the addresses
 	FormerNames []string // others that the file may have
 
@@ -83,6 +86,7 @@ type Source struct {
 	// read-only after New
 	name   string
 	mirror *consumer.Mirror
+	in     *Inbound // nil where this side dials
 	rules  catalog.Rules
 	held   chan struct{} // has room for one value: holds has changed
 	keeps  atomic.Int64  // how long its consumers answer what they hold when this owner is lost, in nanoseconds; negative for ever
@@ -103,7 +107,7 @@ var _ source.Source = (*Source)(nil)
 // configuration.
 func New(c Config) (*Source, error) {
 	s := &Source{
-		name: c.Name,
+		name: c.Name, in: c.Inbound,
 		held: make(chan struct{}, 1), first: make(map[string]*wire.Encoded), refused: newRefusals(),
 		rules: catalog.Rules{
 			Retention: catalog.Forever, Settle: c.Settle, MaxServices: c.MaxServices, MaxCatalog: c.MaxCatalog,
@@ -138,6 +142,9 @@ func admit(zones []federation.FQDN, policy wire.Policy, s *federation.Service) *
 // Name returns that of the owner.
 func (s *Source) Name() string { return s.name }
 
+// Inbound returns what takes the connections of owners that dial in, or nil where this side dials.
+func (s *Source) Inbound() *Inbound { return s.in }
+
 // Status returns the state of the subscription.
 func (s *Source) Status() consumer.Status { return s.mirror.Status() }
 
@@ -161,6 +168,9 @@ func (s *Source) Run(ctx context.Context, part source.Part) {
 	var holding sync.WaitGroup
 	defer holding.Wait()
 	holding.Go(func() { s.hold(ctx) })
+	if s.in != nil {
+		holding.Go(func() { s.in.run(ctx, s.mirror.Retry) })
+	}
 	_ = s.mirror.Run(ctx) // it returns nil when ctx ends, and not before
 }
 

@@ -114,12 +114,11 @@ type follower struct {
 	states   []string // one after the other
 }
 
+var followed = catalog.Rules{Settle: 5 * time.Second, Retention: time.Hour}
+
 func (w *world) consumer(from ...string) *follower {
 	w.t.Helper()
-	c := &follower{services: make(map[string]*federation.Service)}
-	c.Mirror = must.Get(consumer.New(consumer.Config{
-		Subscription: w.subscription(from...), Rules: catalog.Rules{Settle: 5 * time.Second, Retention: time.Hour}, Publish: c.publish,
-	}))(w.t)
+	c := w.follow(w.subscription(from...))
 	must.Run(w.t, c.Run)
 	return c
 }
