@@ -50,12 +50,12 @@ var wings = map[string]wing{
 	"federation":          {nil, 665},
 	"internal":            {[]string{"federation"}, 1190},
 	"proto":               {nil, 130},
-	"federation/mtls":     {[]string{"federation", "internal"}, 1300},
-	"federation/wire":     {[]string{"federation", "proto"}, 1960},
+	"federation/mtls":     {[]string{"federation", "internal"}, 1378},
+	"federation/wire":     {[]string{"federation", "proto"}, 1795},
 	"federation/policy":   {[]string{"federation", "federation/wire"}, 1200},
-	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2650},
-	"federation/consumer": {[]string{"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"}, 5060},
-	"federation/owner":    {[]string{"federation", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal", "proto"}, 4493},
+	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2662},
+	"federation/consumer": {[]string{"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"}, 4880},
+	"federation/owner":    {[]string{"federation", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal", "proto"}, 4591},
 	"federation/dns": {
 		[]string{"federation", "federation/consumer", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal"}, 6320,
 	},
@@ -63,7 +63,7 @@ var wings = map[string]wing{
 		[]string{
 			"federation", "federation/consumer", "federation/mtls", "federation/owner", "federation/policy", "federation/status",
 			"federation/wire", "internal", "proto",
-		}, 11650,
+		}, 11714,
 	},
 	"federation/provider": {[]string{"federation", "internal", "proto"}, 1107},
 	"plugin": {
@@ -77,7 +77,7 @@ var wings = map[string]wing{
 		[]string{
 			"federation", "federation/consumer", "federation/dns", "federation/mtls", "federation/owner", "federation/policy", "federation/provider",
 			"federation/source", "federation/status", "federation/wire", "internal", "plugin/corefile", "proto",
-		}, 10192,
+		}, 10314,
 	},
 	"deploy": {nil, 712}, // a module of its own
 }

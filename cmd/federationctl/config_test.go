@@ -310,7 +310,7 @@ func TestConfigChange(t *testing.T) {
 	// A file with mistakes changes nothing, and is reported with all of them.
 	write(t, c.file, strings.Replace(twoCatalogs, "allow:", "alow:", 1)+"window: 0\n")
 	c.metrics(map[string]float64{`file_broken{file="config"}`: 1})
-	c.shows("", "broken: config: configuration file "+c.file+": line 1: allow: required; line 5: alow: there is no such key; those that there are: allow, allow_addresses, audit, catalogs, identity, listen, metrics, receipts, status, window; line 13: window: ")
+	c.shows("", "broken: config: configuration file "+c.file+": line 1: allow: required; line 5: alow: there is no such key; those that there are: allow, allow_addresses, audit, catalogs, identity, listen, metrics, publish_to, receipts, status, window; line 13: window: ")
 	// So is one that names what cannot be opened.
 	write(t, c.file, strings.Replace(ownerText, "allow:\n", "allow:\n  file: nobody.txt\n", 1))
 	c.shows("", "broken: config: configuration file "+c.file+": allow file: stat "+filepath.Join(c.dir, "nobody.txt"))
@@ -409,7 +409,7 @@ func TestConfigRefused(t *testing.T) {
 		want  string
 	}{
 		{"", nil, 1, "federationctl: configuration file: stat owner.yaml: no such file or directory\n"},
-		{with("ids: [", "ids: [x y, ") + "windows: 1\n", nil, 1, "federationctl: configuration file owner.yaml: line 6: allow.ids[0]: identity \"x y\": label has a character other than a-z, 0-9, '-' and '_'; line 10: windows: there is no such key; those that there are: allow, allow_addresses, audit, catalogs, identity, listen, metrics, receipts, status, window; 'federationctl lint owner.yaml' shows each mistake in a line\n"},
+		{with("ids: [", "ids: [x y, ") + "windows: 1\n", nil, 1, "federationctl: configuration file owner.yaml: line 6: allow.ids[0]: identity \"x y\": label has a character other than a-z, 0-9, '-' and '_'; line 10: windows: there is no such key; those that there are: allow, allow_addresses, audit, catalogs, identity, listen, metrics, publish_to, receipts, status, window; 'federationctl lint owner.yaml' shows each mistake in a line\n"},
 		{with("cert: owner.pem", "cert: no.pem"), nil, 1, "federationctl: certificate: stat no.pem: no such file or directory; see identity.files in owner.yaml\n"},
 		{with("key: owner-key.pem", "key: consumer-key.pem"), nil, 1, "federationctl: key consumer-key.pem of certificate owner.pem: tls: private key does not match public key; see identity.files in owner.yaml\n"},
 		{with("allow:", "allow:\n  file: no.txt"), nil, 1, "federationctl: allow file: stat no.txt: no such file or directory; see allow.file in owner.yaml\n"},
@@ -486,7 +486,7 @@ func TestLintConfig(t *testing.T) {
 		{strings.Replace(ownerText, "catalog.yaml}", "catalog.yaml, max_size: 9}", 1), "owner.yaml: 1 catalog, fit to be served\n" +
 			"catalog.yaml: error: catalog.yaml is larger than allowed: it has 128 bytes, the limit is 9; max_size in owner.yaml raises it\n", "federationctl: problems found: 1; fix them and check again\n"},
 		{"window: 0\n" + ownerText + "windows: 1\n", `owner.yaml:1: error: window: "0" is not a whole number from 1 to 1024` + "\n" +
-			"owner.yaml:11: error: windows: there is no such key; those that there are: allow, allow_addresses, audit, catalogs, identity, listen, metrics, receipts, status, window\n", "federationctl: problems found: 2; fix them and check again\n"},
+			"owner.yaml:11: error: windows: there is no such key; those that there are: allow, allow_addresses, audit, catalogs, identity, listen, metrics, publish_to, receipts, status, window\n", "federationctl: problems found: 2; fix them and check again\n"},
 		{ownerText + "  exports: []\nallow_addresses: [127.0.0.0/8]\n", "owner.yaml:10: warning: catalogs[0].exports: is empty: nobody is told anything; leave it out to tell everything to everyone who may subscribe\n" +
 			"owner.yaml: 1 catalog, fit to be served\ncatalog.yaml: 1 service, fit to be published\n", ""},
 		{ownerText + exportsText + "allow_addresses: [127.0.0.0/8]\n", "owner.yaml:17: warning: catalogs[0].exports[2]: is never reached: the rule on line 13 covers it\n" +
@@ -566,8 +566,8 @@ func TestOwnerDocument(t *testing.T) {
 		}
 		configs = append(configs, config)
 	}
-	if len(configs) != 6 || configs[1].Identity.SPIFFE.Socket == "" || configs[1].Identity.SPIFFE.TrustDomains == nil {
-		t.Fatalf("docs/owner.md has %d configurations, expected 6, of which the second has an agent", len(configs))
+	if len(configs) != 8 || configs[1].Identity.SPIFFE.Socket == "" || configs[1].Identity.SPIFFE.TrustDomains == nil {
+		t.Fatalf("docs/owner.md has %d configurations, expected 8, of which the second has an agent", len(configs))
 	}
 	settings := configs[0]
 	// What is not set by the example is not shown by it.
@@ -593,10 +593,10 @@ func TestOwnerDocument(t *testing.T) {
 	look("nsm", reflect.ValueOf(settings.Catalogs[0].Sources[3].NSM))
 	look("relay", reflect.ValueOf(settings.Catalogs[len(settings.Catalogs)-1].Sources[0].Relay))
 	look("exports", reflect.ValueOf(settings.Catalogs[0].Exports[0].Rule))
-	// The first two exclude others, and another catalog has them. Services of clusters have
-	// no tags.
+	// Registration.Store and NSM.Plain exclude others, and another catalog has them. PublishTo and
+	// Accept are of two other configurations. Services of clusters have no tags.
 	others := settings.Catalogs[1].Sources
-	if diff := cmp.Diff([]string{"registration.Store", "nsm.Plain", "exports.Tags"}, empty); diff != "" || others[1].Registration.Store == "" || !others[2].NSM.Plain {
+	if diff := cmp.Diff([]string{".PublishTo", "registration.Store", "nsm.Plain", "relay.Accept", "exports.Tags"}, empty); diff != "" || others[1].Registration.Store == "" || !others[2].NSM.Plain {
 		t.Errorf("the configuration in docs/owner.md leaves out (-want +got):\n%s", diff)
 	}
 	if len(settings.Catalogs) != 3 || settings.Catalogs[1].ServerName == "" || settings.Allow.File == "" {

@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -49,7 +50,7 @@ type catalog struct {
 	Catalog
 
 	Sources []*origin `yaml:"sources" one:"file kubernetes registration nsm relay" least:"one is required" why:"give each a '-' of its own"`
-	Relay   *Relay    `yaml:"relay" needs:"addresses"`
+	Relay   *Relay    `yaml:"relay" one:"addresses accept" why:"a relay dials its owner, or the owner dials it"`
 	Exports []*rule   `yaml:"exports" needs:"to"`
 }
 
@@ -70,7 +71,7 @@ type origin struct {
 	Relay *struct {
 		lifetime
 		Relay
-	} `yaml:"relay" needs:"addresses"`
+	} `yaml:"relay" one:"addresses accept" why:"a relay dials its owner, or the owner dials it"`
 }
 
 // limits are of every source that lists what there is. By default they hold back what
@@ -129,6 +130,7 @@ func read(data []byte) (Config, reader) {
 	r.addresses(c)
 	r.catalogs(d.Catalogs, &c)
 	r.apart(c)
+	r.published(c)
 	if len(r.Wrong()) == 0 {
 		r.labelled(c)
 	}
@@ -152,6 +154,26 @@ func (r *reader) addresses(c Config) {
 		"has the address of metrics as well; that port is for scrapers and probes, and catalogs are not for everybody")
 	if err := c.Status.Validate(); status != "" && err != nil {
 		r.Wrongf("status", "%v", err)
+	}
+}
+
+// published checks the relays that this owner dials, and the owners that dial its relays.
+func (r *reader) published(c Config) {
+	for i, p := range c.PublishTo {
+		path := fmt.Sprintf("publish_to[%d]", i)
+		if p == nil {
+			continue
+		}
+		r.wrongIf(!slices.ContainsFunc(c.Catalogs, func(of Catalog) bool { return of.ServerName == p.Catalog }), path, "%s is the server_name of no catalog", cmp.Or(p.Catalog, "the default"))
+		r.wrongIf(c.Identity.SPIFFE.Socket != "" && !slices.ContainsFunc(p.IDs, federation.ID.IsSPIFFE), path,
+			"needs a SPIFFE ID in owner_ids: where identities come from a SPIFFE agent the relay is known by that")
+		r.wrongIf(slices.ContainsFunc(c.PublishTo[:i], func(other *PublishTo) bool { return other != nil && reflect.DeepEqual(other, p) }), path, "is there twice")
+	}
+	for path, s := range c.sources() {
+		if l := s.Relay; l != nil && len(l.Accept) > 0 {
+			r.wrongIf(len(l.IDs) > 0, path+".owner_ids", "goes with addresses; accept names who may dial in")
+			r.wrongIf(l.ServerName != "", path+".tls_servername", "goes with addresses")
+		}
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/dialer"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/gate"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
@@ -75,7 +76,7 @@ type Publisher struct {
 	identity *mtls.Source
 	settings *file.File  // the configuration file; nil when there is none
 	edits    *file.Group // it, and what it names that is followed, but for certificates
-	listener net.Listener
+	listener *dialer.Listener
 	web      net.Listener // of metrics, health and the status in plain text; nil when there is none
 	began    time.Time
 	gate     *gate.Gate // of all ports
@@ -99,6 +100,7 @@ type Publisher struct {
 	allowed     *named[[]federation.ID]         // the allow file
 	catalogs    map[string]*catalog             // by server name
 	ports       map[string]*port                // for providers, by key
+	dials       []*dial                         // the relays that are dialed
 	pending     []*registered                   // that were opened and are not in effect
 	serving     bool
 	ready       bool // whether one of the catalogs has been complete, and served, at one time
@@ -149,7 +151,7 @@ func (p *Publisher) begin(ctx context.Context, c config.Config) (err error) {
 	}
 	p.adopt(next)
 	p.server, err = owner.New(owner.Config{
-		Catalogs: p.registries(), Credentials: p.identity.Server(), Window: c.Window, Logger: p.logger,
+		Catalogs: p.registries(), Credentials: p.identity.ServerFor(p.mayDial, p.take), Window: c.Window, Logger: p.logger,
 		Gate: p.gate, TurnedAway: p.away, Register: p.register, Receipts: receiptsFile(&c),
 	})
 	if err != nil {
@@ -157,9 +159,11 @@ func (p *Publisher) begin(ctx context.Context, c config.Config) (err error) {
 	}
 	p.audit(c.Audit)
 	p.admit()
-	if p.listener, err = listen(ctx, "listen", c.Listen); err != nil {
+	listener, err := listen(ctx, "listen", c.Listen)
+	if err != nil {
 		return err
 	}
+	p.listener = dialer.Join(listener)
 	if c.Metrics == "" {
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/dialer"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file"
@@ -35,6 +36,8 @@ type Status struct {
 	// When the owner's certificate expires, and the next authority. Both are zero while
 	// there is none yet from a SPIFFE agent.
 	Certificate, CA time.Time
+
+	PublishTo []dialer.Status // the relays that are dialed
 
 	Server   owner.Stats
 	Catalogs map[string]CatalogStatus // by server name
@@ -138,6 +141,9 @@ func (p *Publisher) Status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.Applied, s.Restart = p.applied, p.restart
+	for _, d := range p.dials {
+		s.PublishTo = append(s.PublishTo, d.Status())
+	}
 	if p.allowed.file != nil {
 		s.Broken["allow"] = p.allowed.file.Err()
 	}
