@@ -229,12 +229,14 @@ func (r *registry) register(t *testing.T, dir string, args ...string) *registeri
 
 // says waits for a line on standard error that begins so, and fails the test at another
 // one.
-func (p *registering) says(prefix string) {
+func (p *registering) says(prefix string) (rest string) {
 	p.t.Helper()
 	line, ok := <-p.stderr
-	if !ok || !strings.HasPrefix(line, "federationctl: "+prefix) {
+	rest, said := strings.CutPrefix(line, "federationctl: "+prefix)
+	if !ok || !said {
 		p.t.Fatalf("register says %q, expected %q", line, prefix)
 	}
+	return rest
 }
 
 // writes waits for the next line of its standard output, which is that of the command.
@@ -302,12 +304,13 @@ func TestRegisterReceipts(t *testing.T) {
 		drain   string
 		signals int
 		want    string
+		reason  string // behind how long it took
 	}{
-		"gone":           {&registrationv1.Settled{State: registrationv1.Settled_GONE}, "receipts", 1, "no client has shop.fed.example any more, after "},
-		"waiting":        {waiting, "receipts,max=100ms", 1, may + "100ms: 0 of 1 consumers are done"},
-		"unknown":        {&registrationv1.Settled{State: registrationv1.Settled_UNKNOWN, Text: "why"}, "receipts,max=100ms", 1, may + "100ms: why"},
-		"an older owner": {nil, "receipts,max=100ms", 1, may + "100ms: the owner does not say"},
-		"two signals":    {waiting, "receipts,max=1h", 2, ""},
+		"gone":           {&registrationv1.Settled{State: registrationv1.Settled_GONE}, "receipts", 1, "no client has shop.fed.example any more, after ", ""},
+		"waiting":        {waiting, "receipts,max=100ms", 1, may, "s: 0 of 1 consumers are done"},
+		"unknown":        {&registrationv1.Settled{State: registrationv1.Settled_UNKNOWN, Text: "why"}, "receipts,max=100ms", 1, may, "s: why"},
+		"an older owner": {nil, "receipts,max=100ms", 1, may, "s: the owner does not say"},
+		"two signals":    {waiting, "receipts,max=1h", 2, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r.settled.Store(tc.settled)
@@ -320,7 +323,9 @@ func TestRegisterReceipts(t *testing.T) {
 			}
 			p.says("withdrawing shop.fed.example, and waiting until no client has it, for ")
 			if tc.want != "" {
-				p.says(tc.want)
+				if rest := p.says(tc.want); !strings.Contains(rest, tc.reason) {
+					t.Errorf("register says %q, expected %q", rest, tc.reason)
+				}
 			}
 			p.writes("ends")
 			p.ends(7)
