@@ -77,7 +77,7 @@ var wings = map[string]wing{
 		[]string{
 			"federation", "federation/consumer", "federation/dns", "federation/mtls", "federation/owner", "federation/policy", "federation/provider",
 			"federation/source", "federation/status", "federation/wire", "internal", "plugin/corefile", "proto",
-		}, 10314,
+		}, 10320,
 	},
 	"deploy": {nil, 712}, // a module of its own
 }
