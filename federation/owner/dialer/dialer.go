@@ -59,6 +59,7 @@ type Dialer struct {
 	mu     sync.Mutex // guards the fields below
 	status Status
 	used   map[*used]struct{}
+	asked  time.Time // since when there is one
 }
 
 // Status is how a Dialer fares.
@@ -69,7 +70,7 @@ type Status struct {
 	Used    int       // connections on which the relay has asked
 	Waits   bool      // whether a connection waits
 	Err     error     // why none does, or nil
-	Since   time.Time // when the last of these three changed
+	Since   time.Time // how long it has been so: that the relay asks, or else that a connection waits, or none
 }
 
 // New returns a Dialer that does not run yet.
@@ -90,7 +91,9 @@ func (d *Dialer) Status() Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.status
-	s.Used = len(d.used)
+	if s.Used = len(d.used); s.Used > 0 {
+		s.Since = d.asked
+	}
 	return s
 }
 
@@ -208,6 +211,9 @@ func (d *Dialer) use(conn *mtls.Reversed, first []byte) *used {
 	u := &used{conn.Conn, d, first}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if len(d.used) == 0 {
+		d.asked = time.Now()
+	}
 	d.used[u] = struct{}{}
 	return u
 }
@@ -225,7 +231,6 @@ func (u *used) Read(p []byte) (int, error) {
 func (u *used) Close() error {
 	u.dialer.mu.Lock()
 	delete(u.dialer.used, u)
-	u.dialer.status.Since = time.Now()
 	u.dialer.mu.Unlock()
 	return u.Conn.Close()
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 )
 
-// maxWaiting bounds the connections of one owner that wait: an owner has one, and another one
-// while it replaces that.
-const maxWaiting = 4
+// maxWaiting bounds the connections that wait under one identity: each replica of an owner has
+// one, and another one while it replaces that.
+const maxWaiting = 16
 
 // Inbound are the connections of owners that dial in and wait to be asked. Each identity is an
 // address of the subscription: the owner that is connected first has the catalog, and the others
