@@ -55,7 +55,7 @@ var wings = map[string]wing{
 	"federation/policy":   {[]string{"federation", "federation/wire"}, 1200},
 	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2662},
 	"federation/consumer": {[]string{"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"}, 4880},
-	"federation/owner":    {[]string{"federation", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal", "proto"}, 4591},
+	"federation/owner":    {[]string{"federation", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal", "proto"}, 4596},
 	"federation/dns": {
 		[]string{"federation", "federation/consumer", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal"}, 6320,
 	},

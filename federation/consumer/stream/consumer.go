@@ -213,8 +213,7 @@ type Consumer struct {
 // New checks the configuration and fills in its defaults. Its errors name the
 // field.
 func New(config Config) (*Consumer, error) {
-	switch {
-	case len(config.Addresses) == 0:
+	if len(config.Addresses) == 0 {
 		return nil, errors.New("no address of the owner")
 	}
 	for _, address := range config.Addresses {

@@ -301,7 +301,7 @@ func (c *Consumer) subscribe(
 	if len(asked) > 0 {
 		streamCtx = metadata.AppendToOutgoingContext(streamCtx, wire.ResumeHeader, asked.Header())
 	}
-	stream, err := c.open(streamCtx, cancel, conn)
+	stream, err := c.open(streamCtx, conn)
 	if !deadline.Stop() {
 		return nil, errOpenTimeout
 	}

@@ -53,7 +53,7 @@ func received(at time.Time, nonce string, resource []byte, event federation.Even
 }
 
 // open opens a stream of the configured version and subscribes.
-func (c *Consumer) open(ctx context.Context, cancel context.CancelCauseFunc, conn *grpc.ClientConn) (stream, error) {
+func (c *Consumer) open(ctx context.Context, conn *grpc.ClientConn) (stream, error) {
 	if c.config.Version == wire.V1Alpha1 {
 		return openV1Alpha1(ctx, conn, c.config.Policy)
 	}

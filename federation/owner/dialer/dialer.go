@@ -36,10 +36,6 @@ const (
 	askTimeout = 30 * time.Second
 )
 
-// keepAlive finds out that the host at the other end is gone, which HTTP/2 does not while a
-// connection waits.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
-
 // Config says who is dialed, and for which catalog.
 type Config struct {
 	Addresses []string      // host:port of the relay, at least one; tried in turn
@@ -76,7 +72,8 @@ type Status struct {
 // New returns a Dialer that does not run yet.
 func New(c Config) *Dialer {
 	if c.Dial == nil {
-		d := net.Dialer{KeepAliveConfig: keepAlive}
+		// While a connection waits, HTTP/2 does not find out that the host at the other end is gone.
+		d := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
 		c.Dial = func(ctx context.Context, address string) (net.Conn, error) { return d.DialContext(ctx, "tcp", address) }
 	}
 	name := c.Identity.OwnerName(c.Addresses)

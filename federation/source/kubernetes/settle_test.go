@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/credentials"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,8 +28,6 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
-
-	"google.golang.org/grpc/credentials"
 
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
@@ -109,7 +108,7 @@ func newSettled(t *testing.T, services int) *settled {
 		return server.InquireChanges("", services)
 	}
 	s.changes.wake = make(chan struct{}, 1)
-	s.publisher.part = published{&part{}, s.registry}
+	s.part = published{&part{}, s.registry}
 	client := func(gv schema.GroupVersion) rest.Interface {
 		return must.Get(rest.RESTClientForConfigAndClient(&rest.Config{
 			Host: "http://api", APIPath: "/apis", ContentConfig: rest.ContentConfig{GroupVersion: &gv, NegotiatedSerializer: scheme.Codecs.WithoutConversion()},
@@ -124,7 +123,7 @@ func newSettled(t *testing.T, services int) *settled {
 		objects = append(objects, service("n", name, "192.0.2.1"), s.object[name])
 	}
 	s.read(t, objects...)
-	for _, run := range []func(context.Context){s.publisher.run, s.writer.Run, s.settle} {
+	for _, run := range []func(context.Context){s.run, s.writer.Run, s.settle} {
 		must.Run(t, func(ctx context.Context) error { run(ctx); return nil })
 	}
 	return s
@@ -133,8 +132,12 @@ func newSettled(t *testing.T, services int) *settled {
 // answer takes conditions as the API server does, and has the watch see them.
 func (s *settled) answer(request *http.Request) (*http.Response, error) {
 	var body struct {
-		Metadata struct{ ResourceVersion string }
-		Status   struct{ Conditions []metav1.Condition }
+		Metadata struct {
+			ResourceVersion string `json:"resourceVersion"`
+		} `json:"metadata"`
+		Status struct {
+			Conditions []metav1.Condition `json:"conditions"`
+		} `json:"status"`
 	}
 	code := http.StatusOK
 	_, of, is := strings.Cut(strings.TrimSuffix(request.URL.Path, "/status"), "/serviceexports/")

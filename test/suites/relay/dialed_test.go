@@ -91,7 +91,6 @@ catalogs:
 	stale()
 	must.Do(t, relay.Start(t.Context()))
 	well("after the relay was killed", "192.0.2.2")
-
 }
 
 // within waits for longer than live.

@@ -39,7 +39,7 @@ func TestPublishToFromInside(t *testing.T) {
 	}
 	namespace := fmt.Sprint("inside-", os.Getpid())
 	ip("netns", "add", namespace)
-	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", namespace).Run() }) //nolint:noctx // after the context of the test
+	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", namespace).Run() })
 	cable := fmt.Sprint("out", os.Getpid())
 	ip("link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", namespace)
 	ip("address", "add", outsideAddress+"/30", "dev", cable)
@@ -72,7 +72,7 @@ func TestPublishToFromInside(t *testing.T) {
 	behind := p.coreDNS(t, "behind", relay, relayID, zone, time.Hour)
 	behind.within(t, time.Minute, web, "192.0.2.1")
 
-	if conn, err := net.DialTimeout("tcp", insideAddress+":8008", time.Second); err == nil || !strings.Contains(err.Error(), "refused") { //nolint:noctx // bounded
+	if conn, err := net.DialTimeout("tcp", insideAddress+":8008", time.Second); err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("the owner can be reached from outside: %v, %v", conn, err)
 	}
 
