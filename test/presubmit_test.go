@@ -63,7 +63,7 @@ var wings = map[string]wing{
 		[]string{
 			"federation", "federation/consumer", "federation/mtls", "federation/owner", "federation/policy", "federation/status",
 			"federation/wire", "internal", "proto",
-		}, 11714,
+		}, 11717,
 	},
 	"federation/provider": {[]string{"federation", "internal", "proto"}, 1107},
 	"plugin": {

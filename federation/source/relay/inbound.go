@@ -34,7 +34,8 @@ type Inbound struct {
 
 	mu      sync.Mutex             // guards the fields below
 	waiting map[string][]*inactive // by the address that Subscription has for the owner, the newest last
-	arrived func()                 // is called for each connection that comes; nil before Run and after it
+	arrived func()                 // is called for each connection that comes; nil before Run
+	ended   bool                   // whether Run has
 }
 
 // NewInbound returns an Inbound without connections, for owners with one of the identities.
@@ -72,7 +73,7 @@ func (in *Inbound) Take(conn *mtls.Reversed) {
 	_ = conn.SetDeadline(time.Time{}) // that of the handshake
 	in.mu.Lock()
 	arrived := in.arrived
-	if !ok || arrived == nil {
+	if !ok || in.ended {
 		in.mu.Unlock()
 		conn.Close() // it has stopped, or may not dial any more
 		return
@@ -98,7 +99,9 @@ func (in *Inbound) Take(conn *mtls.Reversed) {
 			waits.Close()
 		}
 	}()
-	arrived()
+	if arrived != nil {
+		arrived()
+	}
 }
 
 func (in *Inbound) removeLocked(address string, conn *inactive) {
@@ -129,7 +132,7 @@ func (in *Inbound) run(ctx context.Context, arrived func()) {
 	in.mu.Unlock()
 	<-ctx.Done()
 	in.mu.Lock()
-	in.arrived = nil
+	in.ended = true
 	waiting := in.waiting
 	in.waiting = make(map[string][]*inactive)
 	in.mu.Unlock()
@@ -168,8 +171,9 @@ func (shaken) ClientHandshake(_ context.Context, _ string, conn net.Conn) (net.C
 // Clone implements credentials.TransportCredentials.
 func (s shaken) Clone() credentials.TransportCredentials { return s }
 
-// inactive is a connection on which nothing has been sent before the subscription turned to it.
-// Its first Read is pending all the while, to notice its end.
+// inactive is a connection on which this side has sent nothing before the subscription turned to
+// it. Its first Read is pending all the while, to notice its end. An owner may send its SETTINGS
+// meanwhile (RFC 9113 section 3.4); what it sends stays for who reads next.
 type inactive struct {
 	*mtls.Reversed
 
@@ -185,13 +189,13 @@ type read struct {
 	err    error
 }
 
-// watch does the first Read. It reports whether that came before the subscription turned to the
-// connection, which is of no use then.
+// watch does the first Read. It reports whether the connection has ended before the subscription
+// turned to it.
 func (c *inactive) watch() bool {
 	first := make([]byte, 1)
 	n, err := c.Reversed.Read(first)
 	c.read <- read{first[:n], err}
-	return !c.turned.Load()
+	return err != nil && !c.turned.Load()
 }
 
 // Read implements net.Conn.
