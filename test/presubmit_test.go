@@ -55,7 +55,7 @@ var wings = map[string]wing{
 	"federation/policy":   {[]string{"federation", "federation/wire"}, 1200},
 	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2662},
 	"federation/consumer": {[]string{"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"}, 4880},
-	"federation/owner":    {[]string{"federation", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal", "proto"}, 4596},
+	"federation/owner":    {[]string{"federation", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal", "proto"}, 4544},
 	"federation/dns": {
 		[]string{"federation", "federation/consumer", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal"}, 6320,
 	},
@@ -63,7 +63,7 @@ var wings = map[string]wing{
 		[]string{
 			"federation", "federation/consumer", "federation/mtls", "federation/owner", "federation/policy", "federation/status",
 			"federation/wire", "internal", "proto",
-		}, 11717,
+		}, 11410,
 	},
 	"federation/provider": {[]string{"federation", "internal", "proto"}, 1107},
 	"plugin": {
@@ -77,7 +77,7 @@ var wings = map[string]wing{
 		[]string{
 			"federation", "federation/consumer", "federation/dns", "federation/mtls", "federation/owner", "federation/policy", "federation/provider",
 			"federation/source", "federation/status", "federation/wire", "internal", "plugin/corefile", "proto",
-		}, 10320,
+		}, 10312,
 	},
 	"deploy": {nil, 712}, // a module of its own
 }

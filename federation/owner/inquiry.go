@@ -28,7 +28,6 @@ type Question struct {
 type Inquiry struct {
 	server   *Server
 	question Question
-	fixed    bool // whether it is about the services as they were at the first look, there or gone
 	sought   map[*registry.Registry]*registry.Sought
 	answered map[*session]reached
 }
@@ -82,20 +81,17 @@ func (i *Inquiry) Look() status.Settlement {
 		if sought == nil {
 			sought = r.Seek(i.question.Matches)
 			i.sought[r] = sought
-			sought.Look()
-		} else if !i.fixed {
-			sought.Look()
 		}
+		sought.Look()
 		served[r] = sought
 		n, _ := sought.Found()
 		s.Published += n
-		if !i.fixed && sought.Unavailable() != "" {
+		if sought.Unavailable() != "" {
 			s.Away = append(s.Away, name)
 		}
 	}
 	slices.Sort(s.Away)
-	s.There = s.There || i.fixed && s.Published > 0
-	if i.fixed || i.question.There == (s.Published > 0) && len(s.Away) == 0 {
+	if i.question.There == (s.Published > 0) && len(s.Away) == 0 {
 		i.count(&s, registries, served)
 	}
 	s.Conclude()

@@ -2,7 +2,6 @@ package owner
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -306,44 +305,5 @@ func TestSilentConsumers(t *testing.T) {
 		must.Do(t, s.stream.CloseSend())
 		time.Sleep(24 * time.Hour)
 		wantAsked(t, i, "0 of 1; it is lost; "+silent)
-	})
-}
-
-// Inquiries about changes are about the services as they were, whatever becomes of them later,
-// and have those together that the same consumers are told of.
-func TestInquireChanges(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := start(t, remembering(t))
-		tells, mistakes := policy.New([]policy.Rule{{FQDNs: []string{service("a", 1).FQDN.String()}, To: []string{consumerID}}})
-		if len(mistakes) > 0 {
-			t.Fatal(mistakes)
-		}
-		f.registry.SetPolicy(tells)
-		set(t, f.registry, []*federation.Service{service("a", 1), service("b", 1), service("held", 1)})
-		c := f.holding(t, consumerID, receipt.Receipt{Holder: "x", TTL: 3 * time.Second, Hold: time.Hour}, 2)
-		time.Sleep(time.Minute)
-		upsert(t, f.registry, service("a", 2))
-		begun, not := f.server.InquireChanges("", map[string]*wire.Encoded{
-			"a": f.registry.Lookup("a"), "b": f.registry.Lookup("b"), "held": nil, "coming": f.registry.Lookup("a"),
-		})
-		slices.Sort(not)
-		if got := strings.Join(not, " "); got != "coming held" {
-			t.Errorf("not published so: %s", got)
-		}
-		of := make(map[string]*Inquiry)
-		for _, b := range begun {
-			of[strings.Join(b.Services, " ")] = b.Inquiry
-		}
-		if len(of) != 2 || of["a"] == nil || of["b"] == nil {
-			t.Fatalf("inquiries: %v", of)
-		}
-		wantAsked(t, of["b"], "gone, 0 of 0") // nobody is told of it
-		wantAsked(t, of["a"], "0 of 1; it has yet to acknowledge the change")
-		c.next()
-		wantAsked(t, of["a"], "0 of 1; its answers are kept for their TTL 3s")
-		f.registry.Delete("a") // which the consumer does not acknowledge
-		time.Sleep(3 * time.Second)
-		wantAsked(t, of["a"], "gone, 1 of 1")
 	})
 }

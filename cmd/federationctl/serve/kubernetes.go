@@ -3,16 +3,14 @@ package serve
 import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // openKubernetes returns the source of a cluster, which is not connected yet.
-func (p *Publisher) openKubernetes(s config.Source, serverName string) (source.Source, error) {
+func (p *Publisher) openKubernetes(s config.Source) (source.Source, error) {
 	k := s.Kubernetes
 	rules, err := rulesOf(k)
 	if err != nil {
@@ -21,9 +19,6 @@ func (p *Publisher) openKubernetes(s config.Source, serverName string) (source.S
 	return kubernetes.New(kubernetes.Config{
 		Rules: rules, Kubeconfig: k.Kubeconfig, Context: k.Context, Namespaces: k.Namespaces, Selector: k.Selector,
 		Logger: p.logger.With("source", s.Name),
-		Inquire: func(services map[string]*wire.Encoded) ([]owner.Changes, []string) {
-			return p.server.InquireChanges(serverName, services)
-		},
 	})
 }
 

@@ -30,7 +30,6 @@ const (
 	condValid    = string(mcsv1beta1.ServiceExportConditionValid)
 	condReady    = string(mcsv1beta1.ServiceExportConditionReady)
 	condAccepted = annotation + "Accepted"
-	condSettled  = annotation + "Settled"
 )
 
 // refusal is a Service that is refused, and how its author mends it. In the
@@ -227,12 +226,6 @@ func TestConsumerRefuses(t *testing.T) {
 			t.Errorf("the condition is %q, want one with %q", c.Message, word)
 		}
 	}
-	eventually(t, func() string { // this owner has no receipts
-		if c := told.now("web")[condSettled]; c.Status != metav1.ConditionUnknown || c.Reason != "NotKnown" {
-			return fmt.Sprintf("the condition Settled is %s %s %q", c.Status, c.Reason, c.Message)
-		}
-		return ""
-	})
 	t.Logf("what a consumer refuses is a condition after %v", took.Round(time.Millisecond))
 	told.await(t, "web", condReady, "True Exported", begin)
 	event(t, west, space, "ServiceExport", "web", "RefusedByConsumer")
