@@ -297,7 +297,7 @@ type dialect struct {
 func (s *Server) subscribe(stream grpc.ServerStream, d dialect) error {
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
-	session := s.newSession(d, cancel, &s.readers)
+	session := s.newSession(d, cancel)
 	err := s.serve(ctx, stream, session)
 	s.dismiss(session, err)
 	return parking(err)
@@ -325,9 +325,9 @@ func (s *Server) serve(ctx context.Context, stream grpc.ServerStream, session *s
 	return session.run(ctx)
 }
 
-// newSession returns a session that nobody knows of yet. Its reader is one of readers.
-func (s *Server) newSession(d dialect, cancel context.CancelCauseFunc, readers *sync.WaitGroup) *session {
-	return &session{dialect: d, server: s, cancel: cancel, window: newWindow(s.config.Window), readers: readers}
+// newSession returns a session that nobody knows of yet.
+func (s *Server) newSession(d dialect, cancel context.CancelCauseFunc) *session {
+	return &session{dialect: d, server: s, cancel: cancel, window: newWindow(s.config.Window)}
 }
 
 // dismiss forgets a session that has ended with the status err.

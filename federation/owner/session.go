@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"google.golang.org/grpc/codes"
@@ -37,7 +36,6 @@ type session struct {
 	log          *slog.Logger            // which names the consumer in every line
 	window       *window
 	resumed      *registry.Resumption // until run starts; nil unless the consumer has resumed
-	readers      *sync.WaitGroup      // by which the reader is awaited
 	receipt      *declared            // what the consumer says that it may hold; nil: nothing
 	last         *reached             // how far the consumer had come at the end; nil before, and where it had no version
 	holds        bool                 // whether it may have been told something
@@ -75,7 +73,7 @@ func (s *session) run(ctx context.Context) error {
 	opened := make(chan wire.Request, 1)
 	// The reader cannot be awaited here, because a blocked receive ends only when
 	// the handler returns.
-	s.readers.Go(func() { s.cancel(s.read(ctx, opened)) })
+	s.server.readers.Go(func() { s.cancel(s.read(ctx, opened)) })
 	err := s.write(ctx, opened)
 	if ctx.Err() != nil {
 		err = context.Cause(ctx) // why a send failed, if one did

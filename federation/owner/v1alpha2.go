@@ -34,14 +34,8 @@ func (v v1alpha2) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamSe
 	return v.server.subscribe(stream, d)
 }
 
-// requests is the half of a stream on which the consumer asks, and the owner responds.
-type requests interface {
-	Recv(ctx context.Context) (*rdpb.StreamRequest, error)
-	Send(response *rdpb.StreamResponse) error
-}
-
 // dialectV1Alpha2 returns what v1alpha2 is on the half.
-func dialectV1Alpha2(half requests) dialect {
+func dialectV1Alpha2(half oneRole) dialect {
 	return dialect{
 		version: wire.V1Alpha2,
 		receive: func(ctx context.Context) (wire.Request, error) {
@@ -74,7 +68,7 @@ type oneRole struct {
 	answers chan<- func() error
 }
 
-// Recv implements requests.
+// Recv returns the next request, and has responses declined until then.
 func (l oneRole) Recv(ctx context.Context) (*rdpb.StreamRequest, error) {
 	for {
 		m, err := l.stream.Recv()
@@ -95,7 +89,7 @@ func (l oneRole) Recv(ctx context.Context) (*rdpb.StreamRequest, error) {
 	}
 }
 
-// Send implements requests.
+// Send sends a response.
 func (l oneRole) Send(response *rdpb.StreamResponse) error {
 	return l.stream.Send(&rdpb.BidirectionalStream{Response: response})
 }

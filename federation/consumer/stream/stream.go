@@ -69,16 +69,8 @@ func sent(err error) error {
 	return err
 }
 
-// responses is the half of a stream of v1alpha2 on which the owner responds.
-type responses interface {
-	Recv() (*rdpb.StreamResponse, error)
-	Send(request *rdpb.StreamRequest) error
-	Header() (metadata.MD, error)
-	CloseSend() error
-}
-
 type v1alpha2 struct {
-	responses
+	oneRole
 
 	policy  wire.Policy
 	session string // the context of the session
@@ -89,13 +81,8 @@ func openV1Alpha2(ctx context.Context, conn *grpc.ClientConn, policy wire.Policy
 	if err != nil {
 		return nil, err
 	}
-	return subscribeV1Alpha2(oneRole{client}, policy)
-}
-
-// subscribeV1Alpha2 begins a session on the half.
-func subscribeV1Alpha2(half responses, policy wire.Policy) (stream, error) {
 	// Hamlet: a fresh context for each session, which the owner echoes.
-	s := &v1alpha2{half, policy, rand.Text()}
+	s := &v1alpha2{oneRole{client}, policy, rand.Text()}
 	return s, sent(s.Send(wire.Subscribe(s.session)))
 }
 
