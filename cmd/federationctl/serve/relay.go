@@ -38,13 +38,13 @@ func (p *Publisher) openRelay(ctx context.Context, s config.Source, serverName s
 		Settle: l.Settle, MaxServices: l.MaxServices, MaxCatalog: l.MaxCatalog, Zones: l.Zones, Policy: policy,
 		Logger: p.logger.With("source", s.Name), Tracer: p.tracer, Store: store,
 	}
+	before := p.relayOf(serverName)
 	if len(l.Accept) > 0 {
-		config.Inbound = relay.NewInbound(p.identity, l.Accept, config.Logger)
+		config.Inbound = relay.NewInbound(p.identity, l.Accept, before.Inbound(), config.Logger)
 		config.Subscription = config.Inbound.Subscription()
 	} else if !p.identity.ForClients() {
 		p.logger.Error("the certificate of the identity is not valid for clients (clientAuth), so owners refuse this relay; have it issued for servers and clients", "source", s.Name)
 	}
-	before := p.relayOf(serverName)
 	if before != nil && before.Name() == l.Name {
 		config.Before = before
 	}
@@ -79,10 +79,7 @@ func (p *Publisher) inbound(serverName string) *relay.Inbound {
 	if p.catalogs[serverName] == nil {
 		serverName = ""
 	}
-	if of := p.relayOf(serverName); of != nil {
-		return of.Inbound()
-	}
-	return nil
+	return p.relayOf(serverName).Inbound()
 }
 
 // relayOf returns the relay that fills the catalog of the server name, or nil.

@@ -121,7 +121,7 @@ func (w *dialedWorld) relayOf(names ...string) *outside {
 		ids = append(ids, must.Value(federation.ParseID(name)))
 	}
 	logger := slog.New(slog.DiscardHandler)
-	in := relay.NewInbound(w.relayID.Source, ids, logger)
+	in := relay.NewInbound(w.relayID.Source, ids, nil, logger)
 	o := &outside{registry: registry.New(), own: registry.New()}
 	o.source = must.Get(relay.New(relay.Config{Subscription: in.Subscription(), Inbound: in, Name: "inside", Settle: 5 * time.Second, Logger: logger}))(w.t)
 	o.catalog = source.NewCatalog(source.Config{Registry: o.registry, Logger: logger})

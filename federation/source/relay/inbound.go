@@ -29,18 +29,21 @@ const maxWaiting = 16
 type Inbound struct {
 	*mtls.Source // of the relay, which the owners have verified
 
-	ids []federation.ID
-	log *slog.Logger
+	ids    []federation.ID
+	log    *slog.Logger
+	before *Inbound // in whose place this one comes, or nil
 
 	mu      sync.Mutex             // guards the fields below
 	waiting map[string][]*inactive // by the address that Subscription has for the owner, the newest last
-	arrived func()                 // is called for each connection that comes; nil before Run
-	ended   bool                   // whether Run has
+	arrived func()                 // is called for each connection that comes
+	ended   bool                   // whether Run has, or another one has its place
 }
 
-// NewInbound returns an Inbound without connections, for owners with one of the identities.
-func NewInbound(identity *mtls.Source, ids []federation.ID, logger *slog.Logger) *Inbound {
-	return &Inbound{Source: identity, ids: ids, log: loglimit.Logger(logger), waiting: make(map[string][]*inactive)}
+// NewInbound returns an Inbound without connections, for owners with one of the identities. It
+// may come in the place of another one: when it runs, that one closes its connections that wait,
+// and the owners dial anew.
+func NewInbound(identity *mtls.Source, ids []federation.ID, before *Inbound, logger *slog.Logger) *Inbound {
+	return &Inbound{Source: identity, ids: ids, before: before, log: loglimit.Logger(logger), waiting: make(map[string][]*inactive), arrived: func() {}}
 }
 
 // Subscription returns one to the owners that dial in.
@@ -52,34 +55,32 @@ func (in *Inbound) Subscription() consumer.Subscription {
 	return s
 }
 
-// owner returns the first of the identities that may dial in, or false.
-func (in *Inbound) owner(ids []federation.ID) (federation.ID, bool) {
-	i := slices.IndexFunc(in.ids, func(id federation.ID) bool { return slices.Contains(ids, id) })
-	if i < 0 {
-		return federation.ID{}, false
+// owner returns the address that Subscription has for an owner with these identities; empty for
+// one that may not dial in.
+func (in *Inbound) owner(ids []federation.ID) string {
+	for _, id := range in.ids {
+		if slices.Contains(ids, id) {
+			return id.String()
+		}
 	}
-	return in.ids[i], true
+	return ""
 }
 
 // May reports whether an owner with these identities may dial in.
-func (in *Inbound) May(ids []federation.ID) bool {
-	_, ok := in.owner(ids)
-	return ok
-}
+func (in *Inbound) May(ids []federation.ID) bool { return in.owner(ids) != "" }
 
 // Take has the connection of an owner wait until the subscription turns to it.
 func (in *Inbound) Take(conn *mtls.Reversed) {
-	id, ok := in.owner(conn.Peer.IDs())
+	address := in.owner(conn.Peer.IDs())
 	_ = conn.SetDeadline(time.Time{}) // that of the handshake
 	in.mu.Lock()
 	arrived := in.arrived
-	if !ok || in.ended {
+	if address == "" || in.ended {
 		in.mu.Unlock()
 		conn.Close() // it has stopped, or may not dial any more
 		return
 	}
-	address := id.String()
-	waits := &inactive{Reversed: conn, read: make(chan read, 1)}
+	waits := &inactive{Reversed: conn, read: make(chan error, 1)}
 	in.waiting[address] = append(in.waiting[address], waits)
 	var surplus *inactive
 	if all := in.waiting[address]; len(all) > maxWaiting {
@@ -99,9 +100,7 @@ func (in *Inbound) Take(conn *mtls.Reversed) {
 			waits.Close()
 		}
 	}()
-	if arrived != nil {
-		arrived()
-	}
+	arrived()
 }
 
 func (in *Inbound) removeLocked(address string, conn *inactive) {
@@ -130,7 +129,15 @@ func (in *Inbound) run(ctx context.Context, arrived func()) {
 	in.mu.Lock()
 	in.arrived = arrived
 	in.mu.Unlock()
+	if in.before != nil {
+		in.before.end()
+	}
 	<-ctx.Done()
+	in.end()
+}
+
+// end closes the connections that wait, and takes no others.
+func (in *Inbound) end() {
 	in.mu.Lock()
 	in.ended = true
 	waiting := in.waiting
@@ -178,15 +185,11 @@ type inactive struct {
 	*mtls.Reversed
 
 	turned atomic.Bool // whether the subscription has
-	read   chan read   // has the result of the first Read, once that is over
+	first  []byte      // what the first Read has brought
+	read   chan error  // has the error of the first Read, once that is over
 
 	// owned by whoever reads
 	begun bool
-}
-
-type read struct {
-	octets []byte
-	err    error
 }
 
 // watch does the first Read. It reports whether the connection has ended before the subscription
@@ -194,7 +197,8 @@ type read struct {
 func (c *inactive) watch() bool {
 	first := make([]byte, 1)
 	n, err := c.Reversed.Read(first)
-	c.read <- read{first[:n], err}
+	c.first = first[:n]
+	c.read <- err
 	return err != nil && !c.turned.Load()
 }
 
@@ -204,6 +208,6 @@ func (c *inactive) Read(p []byte) (int, error) {
 		return c.Reversed.Read(p)
 	}
 	c.begun = true
-	first := <-c.read
-	return copy(p, first.octets), first.err
+	err := <-c.read
+	return copy(p, c.first), err
 }

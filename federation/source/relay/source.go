@@ -142,8 +142,14 @@ func admit(zones []federation.FQDN, policy wire.Policy, s *federation.Service) *
 // Name returns that of the owner.
 func (s *Source) Name() string { return s.name }
 
-// Inbound returns what takes the connections of owners that dial in, or nil where this side dials.
-func (s *Source) Inbound() *Inbound { return s.in }
+// Inbound returns what takes the connections of owners that dial in; nil where this side dials,
+// and of no source.
+func (s *Source) Inbound() *Inbound {
+	if s == nil {
+		return nil
+	}
+	return s.in
+}
 
 // Status returns the state of the subscription.
 func (s *Source) Status() consumer.Status { return s.mirror.Status() }

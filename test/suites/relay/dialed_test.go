@@ -2,6 +2,7 @@ package relay
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -72,6 +73,12 @@ catalogs:
 	}
 	t.Logf("after a withdrawal: settled after %v", time.Since(withdrawn).Round(10*time.Millisecond))
 	behind.answers(t, "old."+zone, "gone", func(a answer) bool { return a.rcode == dns.RcodeNameError })
+
+	// New values of the relay are in force although the owner goes on.
+	p.Put(t, "relay.yaml", strings.Replace(outer.Config(), "zones: ["+zone+"]", "zones: [other.example]", 1))
+	behind.answers(t, web, "out of the zones", func(a answer) bool { return a.rcode == dns.RcodeNameError })
+	p.Put(t, "relay.yaml", outer.Config())
+	well("after two reloads of the relay", "192.0.2.2")
 
 	inner.Kill()
 	stale()
