@@ -30,13 +30,15 @@ func TestAllocations(t *testing.T) {
 		{"one.fed.example.", dns.TypeA, dns.RcodeSuccess, 1, 1, 2},
 		{"one.fed.example.", dns.TypeAAAA, dns.RcodeSuccess, 0, 1, 2},
 		{"one.fed.example.", dns.TypeSRV, dns.RcodeSuccess, 1, 2, 4},
-		{"one.fed.example.", dns.TypeTXT, dns.RcodeSuccess, 2, 2, 4},
+		{"one.fed.example.", dns.TypeTXT, dns.RcodeSuccess, 2, 2, 9}, // made for each query
 		{"one.fed.example.", dns.TypeSOA, dns.RcodeSuccess, 0, 1, 2},
 		{"v1.one.fed.example.", dns.TypeA, dns.RcodeSuccess, 1, 1, 2},
-		{"v1.one.fed.example.", dns.TypeTXT, dns.RcodeSuccess, 1, 1, 4},
+		{"v1.one.fed.example.", dns.TypeTXT, dns.RcodeSuccess, 1, 1, 9},
 		{"_http._tcp.one.fed.example.", dns.TypeSRV, dns.RcodeSuccess, 1, 2, 4},
 		{"nope.fed.example.", dns.TypeA, dns.RcodeNameError, 0, 1, 2},
 		{"nope.one.fed.example.", dns.TypeA, dns.RcodeNameError, 0, 1, 2},
+		{"_grpc_config.one.fed.example.", dns.TypeTXT, dns.RcodeNameError, 0, 1, 2}, // gRPC asks for it at each resolution
+		{"one.fed.example.", dns.TypeHTTPS, dns.RcodeSuccess, 0, 1, 2},              // and browsers for that
 		{"three.fed.example.", dns.TypeA, dns.RcodeSuccess, 2, 2, 2},
 		{"three.fed.example.", dns.TypeAAAA, dns.RcodeSuccess, 1, 1, 2},
 		{"three.fed.example.", dns.TypeSRV, dns.RcodeSuccess, 3, 6, 6},

@@ -80,12 +80,21 @@ func (f *Federation) Transfer(origin string, serial uint32) (<-chan []dns.RR, er
 	records := make(chan []dns.RR)
 	go func() {
 		defer close(records)
+		pause, sent, began := (*f.block.Load()).Work(), 0, now
 		for rrs := range reply.Update(z, origin, serial, now) {
 			records <- rrs
+			if sent++; sent%pauseShare == 0 {
+				pause(time.Since(began))
+				began = time.Now()
+			}
 		}
 	}()
 	return records, nil
 }
+
+// pauseShare is how many RRsets of a transfer are sent before it looks whether queries want the
+// processor.
+const pauseShare = 64
 
 // Metadata implements metadata.Provider, for names in our zones. The values of
 // one query come from one version of the zone, which is looked at only when another

@@ -35,6 +35,8 @@ type Federation struct {
 
 // block is what queries need of an agent.Block.
 type block interface {
+	Ask()
+	Work() func(worked time.Duration) bool
 	Zone() *zone.Zone
 	Ready() bool
 }
@@ -80,6 +82,13 @@ func (f *Federation) serve(b block) { f.block.Store(&b) }
 // answered from it: of two versions, one could have what the other denies.
 func (f *Federation) zone() *zone.Zone { return (*f.block.Load()).Zone() }
 
+// asked is zone for a query.
+func (f *Federation) asked() *zone.Zone {
+	b := *f.block.Load()
+	b.Ask()
+	return b.Zone()
+}
+
 // Name implements plugin.Handler.
 func (f *Federation) Name() string { return corefile.Directive }
 
@@ -90,7 +99,7 @@ func (f *Federation) Name() string { return corefile.Directive }
 // before the reply is packed and sent: neither has the frames of the other beneath
 // it. TestFrames has the bounds.
 func (f *Federation) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
-	m, rcode := f.answer(ctx, f.zone(), w, r)
+	m, rcode := f.answer(ctx, f.asked(), w, r)
 	switch {
 	case m != nil:
 		_ = w.WriteMsg(m) // on failure the client is gone

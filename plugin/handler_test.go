@@ -24,6 +24,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/zonetest"
 )
 
 // fixed is a block whose zone never changes.
@@ -32,8 +33,10 @@ type fixed struct {
 	ready bool
 }
 
-func (b fixed) Zone() *zone.Zone { return b.zone }
-func (b fixed) Ready() bool      { return b.ready }
+func (b fixed) Ask()                           {}
+func (b fixed) Work() func(time.Duration) bool { return func(time.Duration) bool { return false } }
+func (b fixed) Zone() *zone.Zone               { return b.zone }
+func (b fixed) Ready() bool                    { return b.ready }
 
 // newBlock returns the shortest federation block, for zones that default to
 // fed.example.
@@ -74,7 +77,7 @@ func newService(t testing.TB, fqdn string, endpoints ...string) *federation.Serv
 type chain struct {
 	*Federation
 	server  *dnsserver.Server
-	builder *zone.Builder
+	builder *zonetest.Builder
 	glue    int // the most records that glueOf has seen
 }
 
@@ -84,7 +87,7 @@ func newChain(t testing.TB, next plugin.Handler, blocks []corefile.Block, servic
 	t.Helper()
 	c := &chain{Federation: newFederation(blocks)}
 	attached := c.blockConfig(nil, &dnsserver.Config{ListenHosts: []string{"192.0.2.53", "2001:db8::53"}})
-	c.builder = zone.NewBuilder(attached.Zone, nil)
+	c.builder = zonetest.NewBuilder(attached.Zone, nil)
 	for i := range blocks {
 		c.builder.SetStatus(i, zone.Status{Known: true})
 	}
@@ -468,7 +471,7 @@ func TestNameServerLendsNoRefusedAddress(t *testing.T) {
 			block.Owner.AllowAddresses = append(block.Owner.AllowAddresses, netip.MustParsePrefix(prefix))
 		}
 		c := newChain(t, nil, []corefile.Block{block})
-		c.builder = zone.NewBuilder(c.blockConfig(nil, listen).Zone, nil)
+		c.builder = zonetest.NewBuilder(c.blockConfig(nil, listen).Zone, nil)
 		c.builder.SetStatus(0, zone.Status{Known: true})
 		c.builder.Put(0, newService(t, "web.fed.example", "ns.dns.fed.example:443"), 0)
 		c.builder.Put(0, newService(t, "far.fed.example", "web.fed.example:443"), 0)

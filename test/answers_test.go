@@ -850,22 +850,26 @@ func checkSizes(t *testing.T, address string) {
 	tests := []struct {
 		number  string
 		name    string
+		qtype   uint16
 		network string
 		size    uint16 // 0: no EDNS
 		do      bool
 		answers int // -1: some, with TC
 		extra   int // -1: some
 	}{
-		{"2.9 eight endpoints in 512 octets", "eight", "udp", 0, false, 8, -1},
-		{"2.9 forty endpoints in 512 octets", "forty", "udp", 0, false, -1, 0},
-		{"2.9 forty endpoints in 512 octets with EDNS", "forty", "udp", 512, false, -1, 0},
-		{"2.9 a buffer below 512 octets is 512", "eight", "udp", 100, false, 8, -1},
-		{"7.2 forty endpoints in 1232 octets", "forty", "udp", 1232, false, -1, 0},
-		{"2.9 forty endpoints in 2300 octets", "forty", "udp", 2300, false, 40, -1},
-		{"2.9 forty endpoints in 4096 octets", "forty", "udp", 4096, false, 40, 40},
-		{"2.9 with DO", "forty", "udp", 4096, true, 40, 0},
-		{"2.9 with DO over TCP", "forty", "tcp", 4096, true, 40, 40},
-		{"7.2 over TCP", "forty", "tcp", 0, false, 40, 40},
+		{"2.9 eight endpoints in 512 octets", "eight", dns.TypeSRV, "udp", 0, false, 8, -1},
+		{"2.9 forty endpoints in 512 octets", "forty", dns.TypeSRV, "udp", 0, false, -1, 0},
+		{"2.9 forty endpoints in 512 octets with EDNS", "forty", dns.TypeSRV, "udp", 512, false, -1, 0},
+		{"2.9 a buffer below 512 octets is 512", "eight", dns.TypeSRV, "udp", 100, false, 8, -1},
+		{"7.2 forty endpoints in 1232 octets", "forty", dns.TypeSRV, "udp", 1232, false, -1, 0},
+		{"2.9 forty endpoints in 2300 octets", "forty", dns.TypeSRV, "udp", 2300, false, 40, -1},
+		{"2.9 forty endpoints in 4096 octets", "forty", dns.TypeSRV, "udp", 4096, false, 40, 40},
+		{"2.9 with DO", "forty", dns.TypeSRV, "udp", 4096, true, 40, 0},
+		{"2.9 with DO over TCP", "forty", dns.TypeSRV, "tcp", 4096, true, 40, 40},
+		{"7.2 over TCP", "forty", dns.TypeSRV, "tcp", 0, false, 40, 40},
+		{"eight addresses in 512 octets", "eight", dns.TypeA, "udp", 0, false, 8, 0},
+		{"forty addresses in 512 octets", "forty", dns.TypeA, "udp", 0, false, -1, 0},
+		{"forty addresses in the 686 octets that they need", "forty", dns.TypeA, "udp", 12 + 23 + 40*16 + 11, false, 40, 0},
 	}
 	t.Run("7.3 more than a message holds", func(t *testing.T) {
 		for qtype, most := range map[uint16]int{dns.TypeAAAA: 1000, dns.TypeSRV: 999, dns.TypeTXT: 999} {
@@ -880,7 +884,7 @@ func checkSizes(t *testing.T, address string) {
 	for _, tt := range tests {
 		t.Run(tt.number, func(t *testing.T) {
 			query := new(dns.Msg)
-			query.SetQuestion(tt.name+".fed.example.", dns.TypeSRV)
+			query.SetQuestion(tt.name+".fed.example.", tt.qtype)
 			if tt.size > 0 {
 				query.SetEdns0(tt.size, tt.do)
 			}

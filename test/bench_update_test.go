@@ -27,6 +27,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/zonetest"
 )
 
 // stopwatch is an observer that keeps how long updates took to be visible.
@@ -157,7 +158,7 @@ func BenchmarkUpdate(b *testing.B) {
 	eachCatalog(b, func(b *testing.B, p *profile, size int) {
 		all := p.catalog(b, size)
 		b.Run("through=zone", func(b *testing.B) {
-			builder := zone.NewBuilder(benchZone(b), nil)
+			builder := zonetest.NewBuilder(benchZone(b), nil)
 			builder.SetStatus(0, zone.Status{Live: 1, Known: true})
 			for _, s := range all {
 				builder.Put(0, s, 1)
@@ -289,7 +290,7 @@ func BenchmarkStart(b *testing.B) {
 				builder.SetStatus(0, zone.Status{Live: 1, Known: true})
 				var unpacker packed.Unpacker
 				for _, change := range c.Changes() {
-					builder.PutPrepared(builder.Prepare(0, change.Packed, unpacker.Unpack(change.Packed)), change.Generation, 0)
+					builder.Put(builder.Prepare(0, change.Packed, unpacker.Unpack(change.Packed)), change.Was, change.Generation, 0)
 				}
 				builder.Publish(time.Now())
 			}
@@ -340,9 +341,9 @@ func collecting() float64 {
 }
 
 // compiled returns a builder that has published the services.
-func compiled(b *testing.B, all []*federation.Service) *zone.Builder {
+func compiled(b *testing.B, all []*federation.Service) *zonetest.Builder {
 	b.Helper()
-	builder := zone.NewBuilder(benchZone(b), nil)
+	builder := zonetest.NewBuilder(benchZone(b), nil)
 	builder.SetStatus(0, zone.Status{Live: 1, Known: true})
 	for _, s := range all {
 		builder.Put(0, s, 1)

@@ -204,7 +204,7 @@ func TestDocumentedResume(t *testing.T) {
 // TestDocumentedHeaders compares the headers that docs/protocol.md lists with those of
 // package wire.
 func TestDocumentedHeaders(t *testing.T) {
-	_, table, _ := strings.Cut(documentAt(t, "docs/protocol.md").prose, "\n### Headers\n")
+	_, table, _ := strings.Cut(documentAt(t, "docs/protocol.md").prose, "\n## Headers\n")
 	table, _, _ = strings.Cut(table, "\n## ")
 	var documented []string
 	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\|").FindAllStringSubmatch(table, -1) {

@@ -113,6 +113,11 @@ type Config struct {
 	// is never set, measured from any fixed moment; default: those of the machine.
 	Clock func() (wall time.Time, elapsed time.Duration)
 
+	// Pause is called behind each piece of work, on the goroutine that does it, with how long it
+	// took: some updates, or a part of the file. It may wait, so that others get the processor,
+	// and reports whether the next pieces should be small. Nothing is locked. It may be nil.
+	Pause func(worked time.Duration) bool
+
 	// Store keeps catalogs in files; default: package snapshot.
 	Store Store
 }
@@ -233,8 +238,9 @@ type Mirror struct {
 	wakesAt     time.Time       // when keepTime wakes up, in the mirror's time; zero while it is awake
 
 	// Owned by Run.
-	lastKeeper *keeper // nil before there was one
-	before     *Mirror // Config.Before, until what it holds is taken over
+	began      time.Time // the work on the updates that are not answered yet
+	lastKeeper *keeper   // nil before there was one
+	before     *Mirror   // Config.Before, until what it holds is taken over
 
 	// Guarded by announcing, which is taken before mu.
 	announcing sync.Mutex
@@ -264,6 +270,9 @@ func New(config Config) (*Mirror, error) {
 	}
 	if config.Store == nil {
 		config.Store = files{}
+	}
+	if config.Pause == nil {
+		config.Pause = func(time.Duration) bool { return false }
 	}
 	config.Rules = withDefaults(config.Rules)
 	config.Name = cmp.Or(config.Name, strings.Join(config.Subscription.Addresses, ","))

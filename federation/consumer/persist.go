@@ -194,22 +194,35 @@ type restoration struct {
 	mirror   *Mirror
 	begun    bool
 	used     bool // the catalog takes the services
+	small    bool // others want the processor
 	services int  // so far
 	lastUp   time.Time
 }
 
-// add restores a part of the services.
+// smallPart is how many services are restored at a time while others want the processor.
+const smallPart = 256
+
+// add restores a part of the services. Where they are prepared, all of them are.
 func (r *restoration) add(s *snapshot.Snapshot, prepared []any) {
 	m := r.mirror
-	m.changePrepared(prepared, func(time.Time) {
-		if !r.begun {
-			r.begun, r.used, r.lastUp = true, m.beginRestore(s), s.LastUp
+	for services := s.Services; !r.begun || len(services) > 0; {
+		n := len(services)
+		if r.small {
+			n = min(n, smallPart)
 		}
-		r.services += len(s.Services)
-		if r.used {
-			m.catalog.RestoreMore(s.Services, s.IDs)
-		}
-	})
+		began := time.Now()
+		m.changePrepared(prepared[:min(n, len(prepared))], func(time.Time) {
+			if !r.begun {
+				r.begun, r.used, r.lastUp = true, m.beginRestore(s), s.LastUp
+			}
+			r.services += n
+			if r.used {
+				m.catalog.RestoreMore(services[:n], s.IDs)
+			}
+		})
+		services, prepared = services[n:], prepared[min(n, len(prepared)):]
+		r.small = m.config.Pause(time.Since(began))
+	}
 }
 
 // end completes the catalog, unless some of its services are damaged.

@@ -214,6 +214,7 @@ func (m sink) Opened(context.Context) {
 
 // Apply implements stream.Sink.
 func (m sink) Apply(ctx context.Context, updates []stream.Update) (refusals []*federation.InvalidError, err error) {
+	m.began = time.Now()
 	steps := m.trace(ctx)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -297,6 +298,7 @@ func (m sink) Answered(context.Context) {
 	for _, d := range news {
 		m.config.Observer.Published(d)
 	}
+	m.config.Pause(time.Since(m.began))
 }
 
 // Lost implements stream.Sink.

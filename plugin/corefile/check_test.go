@@ -40,6 +40,12 @@ func TestCheck(t *testing.T) {
 				"2: zones: example. is not within its server block, a.example. b.example.; queries for names outside of that do not arrive here",
 			},
 		},
+		{
+			name: "reverse names elsewhere", corefile: "fed.example 192.0.2.0/24 {\nfederation fed.example {\n" + required + "reverse 192.0.2.0/24\nreverse 198.51.100.0/24\n}\n}\n",
+			warning: []string{
+				"5: reverse: 198.51.100.0/24 is not within its server block, 2.0.192.in-addr.arpa. fed.example.; queries for names of addresses do not arrive here",
+			},
+		},
 		{name: "no block", corefile: ". {\nwhoami\n}\n", warning: []string{"0: there is no federation block"}},
 		{
 			name: "server blocks", corefile: "fed.example {\nfederation {\n" + required + "status localhost:1\n}\n}\nfed.example:53 b.example {\n" +

@@ -53,7 +53,7 @@ func (c *Catalog) admit(s *federation.Service) *federation.InvalidError {
 // leaveOut takes a service that is not imported, as the open stream announces it in a
 // message with that resource; nil: it is not known.
 func (c *Catalog) leaveOut(name, id string, resource []byte) {
-	if _, ok := c.records[name]; ok {
+	if _, ok := c.records.get(name); ok {
 		c.remove(name, CauseExcluded)
 	}
 	c.releaseID(name, id)
@@ -70,9 +70,10 @@ func (c *Catalog) leaveOutKnown(names []string) {
 		slices.Sort(names) // not all of them count: the first
 	}
 	for _, name := range names {
-		generation, id := c.records[name].generation, c.ids.of[name]
+		r, _ := c.records.get(name)
+		id := c.ids.of[name]
 		c.remove(name, CauseExcluded)
-		if generation == c.generation && generation > 0 {
+		if r.generation == c.generation && r.generation > 0 {
 			c.leftOut.Add(name, id, leftout.Sent{}, c.rules.MaxServices)
 		} else {
 			c.leaveOutBefore()

@@ -154,8 +154,8 @@ type Catalog struct {
 	knowledge
 
 	rules   Rules
-	records map[string]record // by the owner's ID of the service
-	changes []Change          // since the last call of Changes
+	records table    // by the owner's ID of the service
+	changes []Change // since the last call of Changes
 
 	generation uint32 // of the open or last stream; 0 before the first. A stream each second is 136 years
 	stream     stream // the open stream; zero when none is open
@@ -184,7 +184,7 @@ type stream struct {
 
 // New returns an empty catalog of an owner that has not been reached yet.
 func New(rules Rules) *Catalog {
-	return &Catalog{rules: rules, records: make(map[string]record), ids: newIDs(), leftOut: leftout.New()}
+	return &Catalog{rules: rules, records: newTable(), ids: newIDs(), leftOut: leftout.New()}
 }
 
 // Opened starts a new generation: a stream to the owner is open.
@@ -252,7 +252,7 @@ func (c *Catalog) ApplySent(ev federation.Event, resource []byte, now time.Time)
 		invalid := c.admit(ev.Service)
 		if invalid == ErrNotImported {
 			c.leaveOut(ev.Name, ev.ID, resource)
-		} else if err := c.upsert(ev.ID, c.records[ev.Name].service.Or(ev.Service), ev.Service, invalid, seconds(now)); err != nil {
+		} else if err := c.upsert(ev.ID, c.held(ev.Name).Or(ev.Service), ev.Service, invalid, seconds(now)); err != nil {
 			return err
 		}
 	}
@@ -278,13 +278,19 @@ func (c *Catalog) delete(ev federation.Event) *federation.InvalidError {
 // Has reports whether the catalog has a service of that name, or one that came with that ID, in
 // any version.
 func (c *Catalog) Has(name string) bool {
-	return !c.records[name].service.IsZero() || !c.records[c.ids.names[name]].service.IsZero()
+	return !c.held(name).IsZero() || !c.held(c.ids.names[name]).IsZero()
+}
+
+// held returns the published service of a name; zero when there is none.
+func (c *Catalog) held(name string) packed.Service {
+	r, _ := c.records.get(name)
+	return r.service
 }
 
 // announces reports whether the open stream has announced the name, as far as that is
 // known: of services that are not imported, only so many are.
 func (c *Catalog) announces(name string) bool {
-	r, ok := c.records[name]
+	r, ok := c.records.get(name)
 	return ok && r.generation == c.generation || c.leftOut.Has(name)
 }
 
@@ -300,7 +306,7 @@ func (c *Catalog) Refused(name, id string, now time.Time) {
 	if named, ok := c.ids.names[name]; ok && name == id {
 		name = named
 	}
-	r, ok := c.records[name]
+	r, ok := c.records.get(name)
 	if !ok {
 		return
 	}
@@ -392,7 +398,7 @@ func (c *Catalog) SetRules(rules Rules, now time.Time) {
 	lowered := below(int64(rules.MaxServices), int64(c.rules.MaxServices)) || below(rules.MaxCatalog, c.rules.MaxCatalog)
 	c.rules = rules
 	var unwanted []string
-	for name, r := range c.records {
+	for name, r := range c.records.all() {
 		if r.service.IsZero() {
 			continue
 		}
@@ -433,7 +439,7 @@ type Announced struct {
 // must not be used meanwhile.
 func (c *Catalog) All() iter.Seq2[packed.Service, Announced] {
 	return func(yield func(packed.Service, Announced) bool) {
-		for _, r := range c.records {
+		for _, r := range c.records.all() {
 			if !r.service.IsZero() && !yield(r.service, Announced{uint64(r.generation), r.updated}) {
 				return
 			}

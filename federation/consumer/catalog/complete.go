@@ -52,7 +52,7 @@ func (c *Catalog) synced(now time.Time) {
 
 // sweep removes the services that the open stream has not announced. All clocks stop.
 func (c *Catalog) sweep() {
-	if c.count.announced < len(c.records) { // a first catalog has nothing to sweep
+	if c.count.announced < c.records.len() { // a first catalog has nothing to sweep
 		c.removeBefore(c.generation, CauseAbsent)
 	}
 	c.retention = retention{}
@@ -61,7 +61,7 @@ func (c *Catalog) sweep() {
 // hold leaves the services that sweep would remove as stale data to their retention.
 func (c *Catalog) hold() {
 	var newest uint32 // generation of what is held
-	for name, r := range c.records {
+	for name, r := range c.records.all() {
 		switch {
 		case r.generation == c.generation:
 		case r.service.IsZero():

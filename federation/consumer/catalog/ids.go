@@ -67,7 +67,7 @@ func (c *Catalog) named(ev federation.Event) (string, *federation.InvalidError) 
 	if name, ok := c.ids.names[ev.ID]; ok {
 		return name, nil
 	}
-	r, ok := c.records[ev.ID]
+	r, ok := c.records.get(ev.ID)
 	if c.ids.unknown && (!ok && c.count.restored > 0 || ok && r.generation == 0 && c.count.restored > 1) {
 		return "", &federation.InvalidError{
 			Service: ev.ID,

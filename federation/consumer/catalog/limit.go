@@ -3,7 +3,6 @@ package catalog
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 )
 
@@ -33,7 +32,7 @@ func (l *least) note(octets int64) {
 func (c *Catalog) exceeded(r record, ok bool, next record) string {
 	announced := ok && r.generation == c.generation
 	if limit := c.rules.MaxServices; limit > 0 && !announced {
-		if c.count.announced >= limit || !ok && len(c.records)/2 >= limit {
+		if c.count.announced >= limit || !ok && c.records.len()/2 >= limit {
 			c.limited.names.note(int64(next.octets))
 			return fmt.Sprintf("one service more than the %d that max_services allows this owner", limit)
 		}
@@ -78,7 +77,7 @@ func (c *Catalog) Wanting() bool {
 	}
 	places := c.rules.MaxServices
 	return c.stream.synced && (fits(c.limited.growth) ||
-		fits(c.limited.names) && (places == 0 || c.count.announced < places && len(c.records)/2 < places))
+		fits(c.limited.names) && (places == 0 || c.count.announced < places && c.records.len()/2 < places))
 }
 
 // trim removes records until the catalog is within its limits: names without a service
@@ -89,11 +88,11 @@ func (c *Catalog) trim() {
 	within := func(n int, size int64) bool {
 		return (services == 0 || n <= services) && (octets == 0 || size <= octets)
 	}
-	if within(len(c.records), c.count.octets) {
+	if within(c.records.len(), c.count.octets) {
 		return
 	}
 	rank := func(name string) int { // the lowest is kept first
-		switch r := c.records[name]; {
+		switch r, _ := c.records.get(name); {
 		case r.service.IsZero():
 			return 2
 		case r.generation < c.live():
@@ -101,12 +100,16 @@ func (c *Catalog) trim() {
 		}
 		return 0
 	}
-	names := slices.SortedFunc(maps.Keys(c.records), func(a, b string) int {
+	var names []string
+	for name := range c.records.all() {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b string) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b))
 	})
 	kept, size := 0, int64(0)
 	for _, name := range names {
-		r := c.records[name]
+		r, _ := c.records.get(name)
 		if within(kept+1, size+int64(r.octets)) {
 			kept, size = kept+1, size+int64(r.octets)
 			continue

@@ -162,7 +162,7 @@ func TestMemory(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, change := range c.Changes() {
-					b.PutPrepared(b.Prepare(0, change.Packed, unpacker.Unpack(change.Packed)), change.Generation, 0)
+					b.Put(b.Prepare(0, change.Packed, unpacker.Unpack(change.Packed)), change.Was, change.Generation, 0)
 				}
 				if i%64 == 0 {
 					b.Publish(epoch.Add(time.Duration(i) * time.Second))

@@ -41,7 +41,7 @@ func nameOnly(name, id string) record {
 // in seconds, as in record.
 func (c *Catalog) upsert(id string, p packed.Service, s *federation.Service, invalid *federation.InvalidError, now uint32) error {
 	name := p.Name()
-	r, ok := c.records[name]
+	r, ok := c.records.get(name)
 	c.leftOut.Remove(name)
 	var next record
 	switch {
@@ -86,19 +86,19 @@ func (c *Catalog) set(name string, next record) { c.replace(name, next, 0) }
 // a version that was not admitted. Where the service goes, it is for that cause. It is the
 // only place where records and changes are written.
 func (c *Catalog) replace(name string, next record, cause Cause) {
-	prev := c.records[name]
+	prev, _ := c.records.get(name)
 	c.count.add(prev, -1, c.generation, c.live())
 	published := !next.service.IsZero()
 	switch {
 	case published:
-		name = next.service.Name() // the key is in its memory, and in no other
-		c.records[name] = next
+		name = next.service.Name() // in its memory, and in no other
+		c.records.set(name, next)
 	case next.admission != admitted:
 		name = strings.Clone(name)
-		c.records[name] = next
+		c.records.set(name, next)
 	default:
 		next = record{}
-		delete(c.records, name)
+		c.records.delete(name)
 		c.ids.forget(name)
 	}
 	c.count.add(next, +1, c.generation, c.live())
@@ -131,7 +131,7 @@ func (c *Catalog) live() uint32 {
 
 // removeBefore removes all records of a generation before the given one.
 func (c *Catalog) removeBefore(generation uint32, cause Cause) {
-	for name, r := range c.records {
+	for name, r := range c.records.all() {
 		if r.generation < generation {
 			c.remove(name, cause)
 		}

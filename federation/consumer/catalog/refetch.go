@@ -58,7 +58,7 @@ func (c *Catalog) endRefetch() {
 // countStale counts the services that only an earlier stream than the open one has announced.
 func (c *Catalog) countStale() {
 	c.count.stale = 0
-	for _, r := range c.records {
+	for _, r := range c.records.all() {
 		if !r.service.IsZero() && r.generation < c.generation {
 			c.count.stale++
 		}

@@ -42,7 +42,7 @@ func (c *Catalog) BeginRestore(services int, lastUp, now time.Time) bool {
 	}
 	c.removeBefore(1, CauseUnproven)
 	c.leftOut.Complete()
-	c.records = make(map[string]record, services)
+	c.records.reserve(services)
 	c.restoring, c.retention, c.limited, c.ids.unknown = true, retention{losses: []loss{l}}, limited{}, false
 	return true
 }

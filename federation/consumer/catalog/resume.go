@@ -17,7 +17,7 @@ func (c *Catalog) Resumable() []packed.Service {
 		return nil
 	}
 	services := make([]packed.Service, 0, c.count.services)
-	for _, r := range c.records {
+	for _, r := range c.records.all() {
 		if !r.service.IsZero() && c.ids.of[r.service.Name()] == "" && (r.generation > 0 || !c.ids.unknown) {
 			services = append(services, r.service)
 		}
@@ -54,7 +54,7 @@ func (c *Catalog) Adopt(services []packed.Service) {
 		return
 	}
 	for _, p := range services {
-		r, ok := c.records[p.Name()]
+		r, ok := c.records.get(p.Name())
 		if !ok || r.service != p {
 			continue
 		}

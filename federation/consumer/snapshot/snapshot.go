@@ -52,6 +52,10 @@ const (
 	partServices = 512
 	partOctets   = 128 << 10
 
+	// What is read is handed on part by part at first, so that queries are answered soon, and then
+	// up to so many services at a time: for each time a zone is published.
+	maxBatch = 8192
+
 	// leastOctets is fewer than any service has in a file.
 	leastOctets = 16
 
@@ -183,6 +187,11 @@ func Decode(file io.ReaderAt, size int64, o Options) (*Snapshot, error) {
 	start := string(peeked)
 	for err = nil; err == nil; err = d.next() { //nolint:revive // the condition does it
 	}
+	if o.Part != nil && d.snapshot != nil && len(d.snapshot.Services) > 0 && !errors.Is(err, ErrStopped) {
+		if stopped := d.hand(); stopped != nil {
+			err = stopped
+		}
+	}
 	switch ended := errors.Is(err, io.EOF); {
 	case d.snapshot == nil && ended:
 		return nil, unlike(start)
@@ -215,6 +224,7 @@ type decoder struct {
 	unpacker packed.Unpacker
 
 	snapshot *Snapshot // nil before the first part
+	batch    int       // how many services are handed on at a time
 	services uint64    // that the file has
 	read     uint64    // of those
 	ended    uint64    // how many services come up to the end of the last part
@@ -312,9 +322,15 @@ func (d *decoder) take(part *snapshotpb.Part) error {
 		}
 	}
 	d.progress()
-	if d.options.Part == nil {
+	if d.options.Part == nil || len(d.snapshot.Services) < d.batch && d.ended < d.services {
 		return nil
 	}
+	d.batch = min(max(2*d.batch, 2*partServices), maxBatch)
+	return d.hand()
+}
+
+// hand hands on what was read.
+func (d *decoder) hand() error {
 	whole := *d.snapshot
 	d.snapshot.Services, d.snapshot.IDs = nil, nil
 	if !d.options.Part(&whole) {

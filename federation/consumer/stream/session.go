@@ -29,6 +29,10 @@ const (
 	leaveTimeout     = time.Second      // for the owner to end a stream that is over
 
 	maxHeaderList = 64 << 10 // bytes of response headers
+
+	// window is how many bytes an owner may send ahead of what is read. It is enough for 80 Mbit/s
+	// at a round trip of 100 ms, and a message that is larger gets more.
+	window = 1 << 20
 )
 
 var (
@@ -285,6 +289,9 @@ func (c *Consumer) connect(address string) (*connection, error) {
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: c.keepalive, Timeout: keepaliveTimeout}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(readFactor*min(c.config.MaxMessage, math.MaxInt/readFactor))),
 		grpc.WithMaxHeaderListSize(maxHeaderList),
+		// A size of our own: gRPC would find one with a ping for nearly every message.
+		grpc.WithInitialWindowSize(window),
+		grpc.WithInitialConnWindowSize(window),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),
 	)

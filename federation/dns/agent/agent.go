@@ -8,10 +8,9 @@
 // for as long as any block names it, so a reload, which attaches the new blocks
 // before it detaches the old ones, keeps streams and catalogs.
 //
-// One goroutine, the writer, makes all changes to zones. All owners share it, so
-// nothing is done there that takes long for one of them: a mirror applies updates and
-// waits for disks on goroutines of its own, and services are judged and compiled there,
-// too.
+// Changes to zones are made one after the other, by the goroutine that has them. All owners
+// wait for each other there, so nothing is done that takes long for one of them: services are
+// judged and compiled before.
 //
 // Only packages of this module import it: it is not a stable API.
 package agent
@@ -83,14 +82,15 @@ const grace = 30 * time.Second
 type Agent struct {
 	// Read-only after New.
 	config  Config
-	ops     chan op         // to the writer
-	differ  chan difference // from the writer; has room, so that it waits for no log
+	differ  chan difference // for the log, for which nobody waits; has room
 	readyAt time.Time
 
 	// Atomic.
 	ready atomic.Bool // once true, always true
 
 	shown atomic.Pointer[[]*owner] // those of owners, for Status and Ready, which wait for nobody
+
+	pace pace // of imports
 
 	catalogs paging.Lists[pages.Offer] // as they are read for reports
 
@@ -100,17 +100,12 @@ type Agent struct {
 	owners    map[string]*owner // by ID
 	blocks    []*Block          // in the order of attachment
 	ending    int               // owners whose mirrors have yet to end
-	stop      func()            // ends the writer and waits for it; nil when it does not run
+	stop      func()            // ends what start has started; nil when it does not run
 
-	// Owned by the writer.
+	// Guarded by writing, the innermost of the locks: nobody waits for anything who holds it.
+	writing  sync.Mutex
 	attached []*Block
-	waiting  []chan<- struct{} // for the publication of what was applied
-}
-
-// op is work for the writer.
-type op struct {
-	run  func()
-	done chan<- struct{} // has room for a value; gets one when the zones that show the result are visible
+	due      *time.Timer // for what zones do by themselves; nil when nothing runs
 }
 
 // New returns an agent without blocks. It runs nothing yet.
@@ -120,7 +115,7 @@ func New(config Config) *Agent {
 		config.Store = consumer.Files()
 	}
 	a := &Agent{
-		config: config, owners: make(map[string]*owner), ops: make(chan op), differ: make(chan difference, maxDiffer), readyAt: time.Now().Add(grace),
+		config: config, owners: make(map[string]*owner), differ: make(chan difference, maxDiffer), readyAt: time.Now().Add(grace),
 	}
 	a.show()
 	return a
@@ -362,79 +357,39 @@ func (a *Agent) now() time.Time {
 	return wall
 }
 
-// do runs f on the writer, and returns when queries see what it did.
+// do runs f, which changes zones, and returns when queries see what it did. It is the one writer:
+// one f runs at a time.
 func (a *Agent) do(f func()) {
-	done := make(chan struct{}, 1)
-	a.ops <- op{f, done}
-	<-done
+	a.writing.Lock()
+	defer a.writing.Unlock()
+	f()
+	a.publish(a.now())
+	a.announce()
 }
 
-// start starts the writer, and what logs for it.
+// start starts what acts by itself: the clock of zones, and what logs for them.
 func (a *Agent) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	wg.Go(func() { a.write(ctx) })
 	wg.Go(func() { a.warn(ctx) })
+	a.writing.Lock()
+	a.due = time.AfterFunc(idle, func() { a.do(func() {}) })
+	a.writing.Unlock()
 	a.stop = func() {
+		a.writing.Lock()
+		a.due.Stop()
+		a.due = nil
+		a.writing.Unlock()
 		cancel()
 		wg.Wait()
 	}
 }
 
-const (
-	// maxBatch bounds the work between two publications, so that an owner
-	// that floods does not hide the updates of others.
-	maxBatch = 64
+// idle is how long zones are left alone when nothing is due.
+const idle = time.Hour
 
-	// idle is how long the writer sleeps when nothing is due.
-	idle = time.Hour
-)
-
-// write is the one writer: it applies what comes, the first at once and then what
-// is already waiting. Then it publishes all of that, lets those continue who wait
-// for it, and shows what else follows from it.
-//
-// It waits for nobody but for what comes to it, so Attach, Detach and the mirrors
-// may wait for it with their locks held.
-func (a *Agent) write(ctx context.Context) {
-	timer := time.NewTimer(idle)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case op := <-a.ops:
-			a.apply(op)
-			a.batch()
-		case <-timer.C:
-		}
-		wait := a.publish(a.now())
-		a.release()
-		a.announce()
-		timer.Reset(wait)
-	}
-}
-
-func (a *Agent) apply(op op) {
-	op.run()
-	a.waiting = append(a.waiting, op.done)
-}
-
-// batch applies what is waiting.
-func (a *Agent) batch() {
-	for range maxBatch {
-		select {
-		case op := <-a.ops:
-			a.apply(op)
-		default:
-			return
-		}
-	}
-}
-
-// publish makes the zones visible that have changed. It returns how long there is
-// nothing to do by itself.
-func (a *Agent) publish(now time.Time) time.Duration {
+// publish makes the zones visible that have changed.
+func (a *Agent) publish(now time.Time) {
 	wait := idle
 	for _, b := range a.attached {
 		b.publish(now)
@@ -443,7 +398,9 @@ func (a *Agent) publish(now time.Time) time.Duration {
 		}
 	}
 	a.compete()
-	return max(wait, 0)
+	if a.due != nil {
+		a.due.Reset(max(wait, 0))
+	}
 }
 
 // compete tells the blocks of a configuration about those of another one, which
@@ -462,20 +419,11 @@ func (a *Agent) compete() {
 	}
 }
 
-// release lets those continue who wait for what is published.
-func (a *Agent) release() {
-	for _, done := range a.waiting {
-		done <- struct{}{}
-	}
-	clear(a.waiting)
-	a.waiting = a.waiting[:0]
-}
-
 // announce shows in the status what the zones have found, and has it logged.
 func (a *Agent) announce() {
 	for _, b := range a.attached {
-		for _, o := range b.owners {
-			o.showConflicts()
+		for _, i := range b.builder.Recounted() {
+			b.owners[i].showConflicts()
 		}
 		for _, d := range b.builder.Differences() {
 			select {

@@ -19,7 +19,7 @@ type Block struct {
 	// Atomic.
 	zone atomic.Pointer[zone.Zone]
 
-	// Owned by the writer.
+	// Guarded by Agent.writing.
 	builder *zone.Builder
 }
 
@@ -37,6 +37,13 @@ func (a *Agent) newBlock(c BlockConfig) *Block {
 // Zone returns the newest version of the zone, never nil once Attach has returned.
 // Everything about one query must come from one version.
 func (b *Block) Zone() *zone.Zone { return b.zone.Load() }
+
+// Ask is to be called for each query. It does nothing that takes time.
+func (b *Block) Ask() { b.agent.pace.ask() }
+
+// Work returns what a goroutine calls that works long for the block, now and then, with how long
+// it has worked since: while queries come, it pauses there.
+func (b *Block) Work() func(worked time.Duration) bool { return (&work{pace: &b.agent.pace}).did }
 
 // Changed returns a channel that receives after the zone has changed, once for
 // any number of changes.

@@ -28,7 +28,7 @@ type member struct {
 	// complete is the first generation whose complete catalog has all names of the
 	// block: names that it publishes may have been left out or refused before it came, so
 	// one that is not in the catalog may exist all the same. 0: every generation has.
-	// It is the writer's.
+	// Agent.writing guards it.
 	complete uint64
 }
 
@@ -112,11 +112,11 @@ func (o *owner) publish(changes consumer.Changes) {
 			for n := range changes.Services {
 				switch change := &changes.Services[n]; change.Op() {
 				case catalog.Gone:
-					m.block.builder.Remove(m.index, change.Name)
+					m.block.builder.Remove(m.index, change.Was)
 				case catalog.Confirmed:
-					m.block.builder.Confirm(m.index, change.Name, change.Generation)
+					m.block.builder.Confirm(m.index, change.Packed, change.Generation)
 				case catalog.Offered:
-					m.block.builder.PutPrepared(offers[n][i], change.Generation, change.Updated)
+					m.block.builder.Put(offers[n][i], change.Was, change.Generation, change.Updated)
 				}
 			}
 			m.tell(o)
@@ -126,8 +126,8 @@ func (o *owner) publish(changes consumer.Changes) {
 	o.log.Published(changes.Services, o.agent.now())
 }
 
-// joinTogether is how many services come into the zone of a block that joins at a time: the
-// writer works for other owners in between.
+// joinTogether is how many services come into the zone of a block that joins at a time: other
+// owners have their turn in between.
 const joinTogether = 512
 
 // join makes a block publish the owner: it gets the whole catalog, and all changes
@@ -138,10 +138,10 @@ func (o *owner) join(b *Block, index int) {
 		zone.Prepared
 		catalog.Announced
 	}
-	next := make([]offered, 0, joinTogether)
+	next, joining, began := make([]offered, 0, joinTogether), work{pace: &o.agent.pace}, time.Now()
 	put := func() {
 		for i := range next {
-			b.builder.PutPrepared(next[i].Prepared, next[i].Generation, next[i].Updated)
+			b.builder.Put(next[i].Prepared, packed.Service{}, next[i].Generation, next[i].Updated)
 		}
 		next = next[:0]
 	}
@@ -150,6 +150,8 @@ func (o *owner) join(b *Block, index int) {
 			next = append(next, offered{b.builder.Prepare(index, service, o.unpacker.Unpack(service)), announced})
 			if len(next) == joinTogether {
 				o.agent.do(put)
+				joining.did(time.Since(began))
+				began = time.Now()
 			}
 		}
 		o.agent.do(func() {
@@ -170,6 +172,7 @@ func (o *owner) withdraw(gone func(*Block) bool) {
 	o.agent.do(func() {
 		o.setMembers(slices.DeleteFunc(slices.Clone(*o.members.Load()), func(m *member) bool { return gone(m.block) }))
 		o.rescope()
+		o.showConflicts()
 	})
 }
 

@@ -73,6 +73,19 @@ func upsert(services ...*federation.Service) consumer.Changes {
 	return changes
 }
 
+// publisher returns what publishes services of an owner, each in the place of the version before.
+func publisher(o *owner) func(services ...*federation.Service) {
+	before := make(map[string]packed.Service)
+	return func(services ...*federation.Service) {
+		changes := upsert(services...)
+		for i := range changes.Services {
+			c := &changes.Services[i]
+			c.Was, before[c.Name] = before[c.Name], c.Packed
+		}
+		o.publish(changes)
+	}
+}
+
 // firstAddress returns the first address of a name.
 func firstAddress(b *Block, name string) string {
 	result := b.Zone().Lookup(name, dns.TypeA, time.Now())
@@ -90,8 +103,9 @@ func firstAddress(b *Block, name string) string {
 // TestPublishReturnsWhenQueriesSee: what the mirror acknowledges next is visible.
 func TestPublishReturnsWhenQueriesSee(t *testing.T) {
 	_, b, owners := writer(t, "a")
+	publish := publisher(owners[0])
 	for i := range 50 {
-		owners[0].publish(upsert(large(t, "web", i)))
+		publish(large(t, "web", i))
 		if got, want := firstAddress(b, "web.fed.example."), fmt.Sprintf("10.%d.0.1", i); got != want {
 			t.Fatalf("web is %q when %q is acknowledged", got, want)
 		}
@@ -110,49 +124,28 @@ func TestReadWhileAttaching(t *testing.T) {
 	}
 }
 
-// TestBatchIsPublishedThenReleasedThenAnnounced holds the writer up while it
-// releases those who wait: all of the batch is published by then, and no conflict is
-// in the status yet.
-func TestBatchIsPublishedThenReleasedThenAnnounced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, b, owners := writer(t, "a", "b")
-		synctest.Wait()
-		// Releases that nobody takes stop the writer.
-		held := make([]chan struct{}, len(owners))
-		waiting := make(chan struct{})
-		for i, o := range owners {
-			held[i] = make(chan struct{})
-			go func() {
-				a.ops <- op{func() {
-					if i == 0 {
-						<-waiting
-					}
-					o.status = upsert().Status.Summary
-					for _, name := range []string{"same", string(rune('c' + i))} {
-						b.builder.Put((*o.members.Load())[0].index, large(t, name, 0), 1)
-					}
-				}, held[i]}
-			}()
-			synctest.Wait()
-		}
-		close(waiting) // the other op is there for the same batch
-		for i, h := range held {
-			synctest.Wait()
-			for _, name := range []string{"c", "d"} {
-				if firstAddress(b, name+".fed.example.") == "" {
-					t.Errorf("%s is not published before release %d", name, i)
-				}
+// TestPublishedThenAnnounced looks at the status from within what several owners have written,
+// and behind it: a conflict is in the status when it is published, and not before.
+func TestPublishedThenAnnounced(t *testing.T) {
+	a, b, owners := writer(t, "a", "b")
+	for i, o := range owners {
+		a.do(func() {
+			o.status = upsert().Status.Summary
+			for _, name := range []string{"same", string(rune('c' + i))} {
+				p := packed.Of(large(t, name, 0))
+				b.builder.Put(b.builder.Prepare((*o.members.Load())[0].index, p, p.Unpack()), packed.Service{}, 1, 0)
 			}
 			if conflicts := owners[1].report().Conflicts; len(conflicts) > 0 {
-				t.Errorf("conflicts %v are announced before release %d", conflicts, i)
+				t.Errorf("conflicts %v are announced before they are published", conflicts)
 			}
-			<-h
+		})
+		if name := string(rune('c' + i)); firstAddress(b, name+".fed.example.") == "" {
+			t.Errorf("%s is not published", name)
 		}
-		synctest.Wait()
-		if conflicts := owners[1].report().Conflicts; len(conflicts) != 1 {
-			t.Errorf("conflicts in the end: %v", conflicts)
-		}
-	})
+	}
+	if conflicts := owners[1].report().Conflicts; len(conflicts) != 1 {
+		t.Errorf("conflicts in the end: %v", conflicts)
+	}
 }
 
 // TestServicesAreCompiledBesideTheWriter compiles services while the writer is held up: those
@@ -161,8 +154,7 @@ func TestBatchIsPublishedThenReleasedThenAnnounced(t *testing.T) {
 func TestServicesAreCompiledBesideTheWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, owners := writer(t, "a")
-		held := make(chan struct{})
-		a.ops <- op{func() {}, held}
+		a.writing.Lock()
 		changes := upsert(large(t, "web", 1), large(t, "refused", 2), large(t, "api", 3), large(t, "late", 4))
 		for i := range changes.Services[:3] {
 			p := changes.Services[i].Packed
@@ -178,7 +170,7 @@ func TestServicesAreCompiledBesideTheWriter(t *testing.T) {
 		if len(offers[2]) != 1 {
 			t.Error("what comes late is not compiled")
 		}
-		<-held
+		a.writing.Unlock()
 		owners[0].publish(changes)
 		for name, want := range map[string]string{"web": "10.1.0.1", "refused": "", "api": "10.3.0.1", "late": "10.4.0.1"} {
 			if got := firstAddress(b, name+".fed.example."); got != want {

@@ -200,12 +200,12 @@ type owner struct {
 	cancel  func()        // ends the mirror; nil before it runs
 	done    chan struct{} // closed when the mirror has ended
 
-	// Owned by the writer.
+	// Guarded by Agent.writing.
 	status   catalog.Summary // the last one that came from the mirror
 	restored string          // what scope was when the file was saved; empty once a catalog is complete
 
 	// Atomic.
-	scope     atomic.Pointer[string]          // of the catalog, as member.scope has it; stored by the writer
+	scope     atomic.Pointer[string]          // of the catalog, as member.scope has it; stored under Agent.writing
 	receipt   atomic.Pointer[receipt.Receipt] // without its holder: what the owner is told
 	members   atomic.Pointer[[]*member]       // stored by the writer; the list is never written
 	conflicts atomic.Pointer[map[zone.Fault]int]
@@ -240,12 +240,14 @@ func (a *Agent) newOwner(c *OwnerConfig, s consumer.Subscription) (*owner, error
 	o.receipt.Store(&receipt.Receipt{})
 	o.shared.Store(new(map[zone.Standing]int))
 	var err error
+	importing := work{pace: &a.pace}
 	o.mirror, err = consumer.New(consumer.Config{
 		Subscription: s,
 		Name:         o.id,
 		FormerNames:  c.consumer(nil).FormerNames(c.Addresses),
 		Publish:      o.publish,
 		Prepare:      o.compile,
+		Pause:        importing.did,
 		Scope:        func() string { return *o.scope.Load() },
 		Receipt:      func() receipt.Receipt { return *o.receipt.Load() },
 		Observer:     observer{o},

@@ -14,6 +14,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/zonetest"
 )
 
 // catalogSizes are what costs must not depend on.
@@ -30,7 +31,7 @@ func plain(n int) *federation.Service {
 }
 
 // filled returns a builder with n plain services.
-func filled(n int) *zone.Builder {
+func filled(n int) *zonetest.Builder {
 	b := builder(owner("o", "fed.example"))
 	for i := range n {
 		b.Put(0, plain(i), 1)
@@ -149,11 +150,14 @@ func BenchmarkPutLargest(b *testing.B) {
 		}
 	})
 	b.Run("PutPrepared", func(b *testing.B) {
+		var was packed.Service
 		for i := 0; b.Loop(); i++ {
 			b.StopTimer()
-			prepared := builder.Prepare(0, packed.Of(versions[i%2]), versions[i%2])
+			now := packed.Of(versions[i%2])
+			prepared := builder.Prepare(0, now, versions[i%2])
 			b.StartTimer()
-			builder.PutPrepared(prepared, 1, 0)
+			builder.Builder.Put(prepared, was, 1, 0)
+			was = now
 		}
 	})
 }
@@ -170,7 +174,7 @@ func BenchmarkPublish(b *testing.B) {
 			versions := []packed.Service{packed.Of(plain(7)), packed.Of(changed)}
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				builder.PutPrepared(prepare(versions[i%2]), 1, 0)
+				builder.Builder.Put(prepare(versions[i%2]), versions[1-i%2], 1, 0)
 				builder.Publish(now)
 			}
 		})
@@ -186,9 +190,9 @@ func BenchmarkPublish(b *testing.B) {
 			s := packed.Of(plain(size))
 			b.ReportAllocs()
 			for b.Loop() {
-				builder.PutPrepared(prepare(s), 1, 0)
+				builder.Builder.Put(prepare(s), packed.Service{}, 1, 0)
 				builder.Publish(now)
-				builder.Remove(0, s.Name())
+				builder.Builder.Remove(0, s)
 				builder.Publish(now)
 			}
 		})

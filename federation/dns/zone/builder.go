@@ -23,6 +23,7 @@ type Builder struct {
 	owners  []contributor
 	tree    *precedence.Writer // with what is not yet published
 	groups  groups             // what owners share, which the tree has joined
+	reverse pointers
 	current *Zone
 	changed bool // since current: the status of an owner, or the tree
 
@@ -44,12 +45,12 @@ type Fault = subtree.Fault
 // NewBuilder returns a builder without services. The serials continue after
 // those in the map, which is by origin.
 func NewBuilder(config Config, serials map[string]uint32) *Builder {
-	b := &Builder{config: config, changed: true, groups: newGroups(len(config.Owners))}
+	b := &Builder{config: config, changed: true, groups: newGroups(len(config.Owners)), reverse: newPointers(config.Owners)}
 	for i := range config.Owners {
 		o := &config.Owners[i]
 		b.owners = append(b.owners, contributor{
 			view: view{
-				id: o.ID, fullTTL: o.TTL, ttl: liveTTL(o.TTL, o.Retention), admits: o.Admits,
+				id: o.ID, fullTTL: o.TTL, ttl: liveTTL(o.TTL, o.Retention), admits: o.Admits, https: o.HTTPS,
 			},
 			refused: make(map[string]Fault),
 		})
@@ -87,21 +88,14 @@ func (b *Builder) addOrigin(name string, owner int, serial uint32) {
 	b.origins[i].owners = append(b.origins[i].owners, owner)
 }
 
-// Put offers a service: what Prepare makes of it, of which this version is not known when it
-// came.
-func (b *Builder) Put(owner int, s *federation.Service, generation uint64) {
-	p := packed.Of(s)
-	b.PutPrepared(b.Prepare(owner, p, p.Unpack()), generation, 0)
-}
-
-// PutPrepared offers what Prepare has returned, once: from then on it is part of the zone. It
-// replaces what the owner offered under the same service name, also where the service is not
-// published here. If the fqdn has changed, the next version has the old one no longer.
-// Updated is when this version came, in seconds since 1970, for Explain; 0: it is not known.
-func (b *Builder) PutPrepared(p Prepared, generation uint64, updated uint32) {
-	old, _ := b.offer(p.owner, p.service.Name())
+// Put offers what Prepare has returned, once: from then on it is part of the zone. It replaces
+// the version that was put last, which is zero for a new service, also where the service is not
+// published here. If the fqdn has changed, the next version has the old one no longer. Updated
+// is when this version came, in seconds since 1970, for Explain; 0: it is not known.
+func (b *Builder) Put(p Prepared, was packed.Service, generation uint64, updated uint32) {
+	old, _ := b.offer(p.owner, was)
 	if old == nil || p.offer == nil || old.FQDN() != p.offer.FQDN() {
-		b.Remove(p.owner, p.service.Name())
+		b.Remove(p.owner, was)
 		old = nil
 	}
 	switch {
@@ -114,11 +108,41 @@ func (b *Builder) PutPrepared(p Prepared, generation uint64, updated uint32) {
 }
 
 // Confirm offers a service in another generation, where it is published: the owner has sent it
-// again, on a new stream, as it was.
-func (b *Builder) Confirm(owner int, name string, generation uint64) {
-	if old, shared := b.offer(owner, name); old != nil && old.Generation() != generation {
+// again, on a new stream, as it was put last.
+func (b *Builder) Confirm(owner int, s packed.Service, generation uint64) {
+	if old, shared := b.offer(owner, s); old != nil && old.Generation() != generation {
 		b.put(shared, old.FQDN(), old, old.Confirmed(generation))
 	}
+}
+
+// Remove takes back a service that was put last as it is here.
+func (b *Builder) Remove(owner int, s packed.Service) {
+	if s.IsZero() {
+		return
+	}
+	b.admit(owner, s.Name())
+	if old, shared := b.offer(owner, s); old != nil {
+		b.put(shared, old.FQDN(), old, nil)
+	}
+}
+
+// offer returns what an owner offers by a service that was put last as it is here, and whether
+// that is for a name that the owner shares. It is nil where the service is zero or not published.
+func (b *Builder) offer(owner int, s packed.Service) (o *precedence.Offer, shared bool) {
+	if s.IsZero() {
+		return nil, false
+	}
+	if o = b.groups.members[owner][s.Name()]; o != nil {
+		return o, true
+	}
+	fqdn := s.FQDN()
+	if len(b.config.Owners[owner].Renames) > 0 {
+		if original, err := federation.ParseFQDN(fqdn); err == nil {
+			name, _ := b.config.Admit(owner, original)
+			fqdn = name.String()
+		}
+	}
+	return b.tree.Offer(owner, fqdn, s.Name()), false
 }
 
 // put puts an offer in the place of another one of the same service, both of them at the
@@ -139,6 +163,7 @@ func (b *Builder) exchange(fqdn string, old, offer *precedence.Offer) {
 	c := &b.serials[i]
 	b.count(i, old, -1)
 	b.count(i, offer, +1)
+	b.reverse.exchange(old, offer)
 	if !b.tree.Exchange(fqdn, old, offer) {
 		return
 	}
@@ -149,48 +174,22 @@ func (b *Builder) exchange(fqdn string, old, offer *precedence.Offer) {
 	}
 }
 
-// Remove takes back what the owner offered under the name of a service.
-func (b *Builder) Remove(owner int, name string) {
-	b.admit(owner, name)
-	if old, shared := b.offer(owner, name); old != nil {
-		b.put(shared, old.FQDN(), old, nil)
-	}
-}
-
 // SetStatus sets what answers need to know of an owner.
 func (b *Builder) SetStatus(owner int, s Status) {
 	v := &b.owners[owner].view
 	if v.Status == s {
 		return
 	}
-	var changed func(string) bool // notes that a TTL changes, and with it the RRsets
-	if b.clean(owner) {
-		changed = func(fqdn string) bool {
-			c := &b.serials[b.origins.index(fqdn)]
-			c.pending = true
-			if v.ages() {
-				c.recent.Cut()
-			}
-			return b.clean(owner)
+	for _, origin := range b.tree.SetLife(owner, precedence.Life{Live: s.Live, Expires: s.Expires}) {
+		c := &b.serials[b.origins.index(origin)]
+		c.pending = true // a TTL changes, and with it the RRsets
+		if v.ages() {
+			c.recent.Cut()
 		}
 	}
-	b.tree.SetLife(owner, precedence.Life{Live: s.Live, Expires: s.Expires}, changed)
 	v.Status = s
 	b.groups.touch(owner)
 	b.changed = true
-}
-
-// clean reports whether the serial of some zone of the owner does not yet have to
-// move, or its history to begin anew.
-func (b *Builder) clean(owner int) bool {
-	for i := range b.origins {
-		c := &b.serials[i]
-		done := c.pending && (c.recent.IsCut() || !b.owners[owner].ages())
-		if !done && slices.Contains(b.origins[i].owners, owner) {
-			return true
-		}
-	}
-	return false
 }
 
 // Publish returns the version with all changes so far. Without changes, it is the
@@ -218,7 +217,7 @@ func (b *Builder) Publish(now time.Time) *Zone {
 	if !b.changed {
 		return b.current
 	}
-	z := &Zone{tree: b.tree.Publish(), shared: b.groups.shown.Publish(), owners: make([]view, len(b.owners))}
+	z := &Zone{tree: b.tree.Publish(), shared: b.groups.shown.Publish(), pointers: b.reverse.shown.Publish(), owners: make([]view, len(b.owners))}
 	for i := range b.owners {
 		z.owners[i] = b.owners[i].view
 		z.timed = z.timed || !z.owners[i].Known || !z.owners[i].Expires.IsZero()
@@ -247,6 +246,9 @@ func (b *Builder) Due() (time.Time, bool) {
 // Faults returns how many names and records of the owner are not published, by
 // kind. The caller must not change it.
 func (b *Builder) Faults(owner int) map[Fault]int { return b.tree.Faults(owner) }
+
+// Recounted returns the owners whose Faults or Shared may have changed since the last call.
+func (b *Builder) Recounted() (owners []int) { return b.tree.Recounted() }
 
 // refuse counts a service that this server block does not admit.
 func (b *Builder) refuse(owner int, service string, f Fault) {

@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/precedence"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/zonetest"
 )
 
 type faultCount = map[zone.Fault]int
@@ -415,7 +416,7 @@ func TestAdmit(t *testing.T) {
 			}
 
 			// What is refused is counted, until it is offered no longer.
-			b := zone.NewBuilder(tt.config, nil)
+			b := zonetest.NewBuilder(tt.config, nil)
 			s := service("s " + tt.fqdn + " 192.0.2.1@80 i/TCP")
 			b.Put(0, s, 1)
 			b.Put(0, s, 2)

@@ -12,8 +12,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/zonetest"
 )
 
 // TestExplainOracle explains every name of random catalogs: the holder is what Lookup finds,
@@ -27,7 +27,7 @@ func TestExplainOracle(t *testing.T) {
 	rivals := make(map[string]int) // by the beginning of the rule
 	for seed := range catalogs {
 		c := newChaos(uint64(seed))
-		b := zone.NewBuilder(c.config, nil)
+		b := zonetest.NewBuilder(c.config, nil)
 		for range 1 + c.IntN(30) {
 			c.step(b)
 		}
@@ -129,10 +129,9 @@ func TestExplainRules(t *testing.T) {
 		"protocol, shadowed": {[]put{{0, "a", "web.example", "i", 1}, {1, "b", "web.example", "i", 1}}, "_http._tcp.web.example.", "a", `its owner comes later in the Corefile than first, of which service "a" has the fqdn`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := zone.NewBuilder(config, nil)
+			b := zonetest.NewBuilder(config, nil)
 			for _, p := range tt.puts {
-				s := explained(p.name, p.fqdn, p.id)
-				b.PutPrepared(b.Prepare(p.owner, packed.Of(s), s), p.generation, 1_000_000)
+				b.PutUpdated(p.owner, explained(p.name, p.fqdn, p.id), p.generation, 1_000_000)
 			}
 			for i := range config.Owners {
 				b.SetStatus(i, zone.Status{Live: 1, Expires: now.Add(-time.Hour), Known: true})
@@ -159,7 +158,7 @@ func explained(name, at, id string) *federation.Service {
 
 // TestExplainIsBounded has a thousand services at one name.
 func TestExplainIsBounded(t *testing.T) {
-	b := zone.NewBuilder(zone.Config{Owners: []zone.Owner{{ID: "o", Origins: []federation.FQDN{must.Value(federation.ParseFQDN("example"))}}}}, nil)
+	b := zonetest.NewBuilder(zone.Config{Owners: []zone.Owner{{ID: "o", Origins: []federation.FQDN{must.Value(federation.ParseFQDN("example"))}}}}, nil)
 	for i := range 1000 {
 		b.Put(0, explained(fmt.Sprint(i), "web.example", "i"), 1)
 	}
@@ -172,7 +171,7 @@ func TestExplainIsBounded(t *testing.T) {
 // TestExplainHolder has what is said of a service: its original name, its faults, and until
 // when it is there.
 func TestExplainHolder(t *testing.T) {
-	b := zone.NewBuilder(zone.Config{Owners: []zone.Owner{{
+	b := zonetest.NewBuilder(zone.Config{Owners: []zone.Owner{{
 		ID: "o", Origins: []federation.FQDN{must.Value(federation.ParseFQDN("example"))}, TTL: 30, Renames: []zone.Rename{{From: must.Value(federation.ParseFQDN("remote")), To: must.Value(federation.ParseFQDN("example"))}},
 	}}}, nil)
 	b.Put(0, explained("a", "web.remote", "i"), 1)
@@ -196,7 +195,7 @@ func TestExplainHolder(t *testing.T) {
 }
 
 func BenchmarkExplain(b *testing.B) {
-	builder := zone.NewBuilder(zone.Config{Owners: []zone.Owner{{ID: "o", Origins: []federation.FQDN{must.Value(federation.ParseFQDN("example"))}}}}, nil)
+	builder := zonetest.NewBuilder(zone.Config{Owners: []zone.Owner{{ID: "o", Origins: []federation.FQDN{must.Value(federation.ParseFQDN("example"))}}}}, nil)
 	address := must.Value(federation.ParseAddress("192.0.2.1"))
 	for i := range 100_000 {
 		builder.Put(0, &federation.Service{

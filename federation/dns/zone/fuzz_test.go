@@ -9,6 +9,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/zonetest"
 )
 
 // FuzzLookup makes a catalog of bytes and asks it one question: by name, or, when
@@ -30,7 +31,7 @@ func FuzzLookup(f *testing.F) {
 	f.Add([]byte(nil), strings.Repeat("a.", 126)+"z.", uint16(0), dns.TypeTXT)
 	f.Fuzz(func(t *testing.T, catalog []byte, name string, which, qtype uint16) {
 		c := newChaosFrom(bytesSource{&catalog})
-		b := zone.NewBuilder(c.config, nil)
+		b := zonetest.NewBuilder(c.config, nil)
 		for range 1 + c.IntN(12) {
 			c.step(b)
 		}

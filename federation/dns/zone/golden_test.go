@@ -18,6 +18,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/zonetest"
 )
 
 var update = flag.Bool("update", false, "rewrite the transcripts in testdata; read the difference before you keep it")
@@ -76,7 +77,7 @@ func play(transcript string) string {
 }
 
 type player struct {
-	builder *zone.Builder
+	builder *zonetest.Builder
 	owners  []string
 	zones   []string
 	types   []uint16
@@ -137,7 +138,7 @@ func (p *player) configure(args []string) {
 	}
 	slices.Sort(p.zones)
 	p.zones = slices.Compact(p.zones)
-	p.builder = zone.NewBuilder(config(owners...), nil)
+	p.builder = zonetest.NewBuilder(config(owners...), nil)
 }
 
 func (p *player) owner(id string) int { return slices.Index(p.owners, id) }

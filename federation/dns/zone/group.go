@@ -66,8 +66,9 @@ type groups struct {
 	waiting  schedule                       // names that may have to be, though nothing happens
 	demoted  time.Time                      // when an owner is demoted, or no more; zero: nothing is to be expected
 	shown    *trie.Writer[common]
-	counts   []map[Standing]int // by owner: endpoints that are where, none of them 0
-	differ   []Difference       // that have come up since Builder.Differences
+	differ   []Difference // that have come up since Builder.Differences
+
+	counts []map[Standing]int // by owner: endpoints that are where, none of them 0
 }
 
 // Standing is where an endpoint of a shared name stands, as one of its owners says it.
@@ -156,15 +157,6 @@ func (g *groups) touch(owner int) {
 	}
 }
 
-// offer returns what an owner offers under the name of a service, and whether that is for a
-// name that it shares.
-func (b *Builder) offer(owner int, service string) (o *precedence.Offer, shared bool) {
-	if o = b.groups.members[owner][service]; o != nil {
-		return o, true
-	}
-	return b.tree.Offer(owner, service), false
-}
-
 // join brings the shared names up to date.
 func (b *Builder) join(now time.Time) {
 	g := &b.groups
@@ -227,8 +219,8 @@ func (b *Builder) joinName(fqdn string, back map[uint32]bool, now time.Time) {
 	}
 	b.groups.waiting.set(g, due)
 	if old != g.joined {
-		b.groups.count(old, -1)
-		b.groups.count(g.joined, +1)
+		b.countShared(old, -1)
+		b.countShared(g.joined, +1)
 		b.replace(fqdn, old, g.joined)
 	}
 	b.changed = true
@@ -250,8 +242,8 @@ func (b *Builder) replace(fqdn string, old, joined *precedence.Offer) {
 	b.exchange(fqdn, old, joined)
 }
 
-// count adds the endpoints of a joined offer, which may be nil, n times.
-func (g *groups) count(joined *precedence.Offer, n int) {
+// countShared adds the endpoints of a joined offer, which may be nil, n times.
+func (b *Builder) countShared(joined *precedence.Offer, n int) {
 	if joined == nil {
 		return
 	}
@@ -268,7 +260,9 @@ func (g *groups) count(joined *precedence.Offer, n int) {
 			case isAnswered:
 				at.State = "answered"
 			}
-			counts := g.counts[t.Shared().Members[m].Owner]
+			owner := t.Shared().Members[m].Owner
+			b.tree.Recount(int(owner))
+			counts := b.groups.counts[owner]
 			if counts[at] += n; counts[at] == 0 {
 				delete(counts, at)
 			}

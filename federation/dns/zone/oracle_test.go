@@ -20,6 +20,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/zonetest"
 )
 
 // TestOracle compares the compiled zone with the oracle over random catalogs,
@@ -34,7 +35,7 @@ func TestOracle(t *testing.T) {
 	questions := 0
 	for seed := range catalogs {
 		c := newChaos(uint64(seed))
-		b := zone.NewBuilder(c.config, nil)
+		b := zonetest.NewBuilder(c.config, nil)
 		for range 1 + c.IntN(30) {
 			c.step(b)
 		}
@@ -50,7 +51,7 @@ func TestOracle(t *testing.T) {
 			}
 		}
 
-		fresh := zone.NewBuilder(c.config, nil)
+		fresh := zonetest.NewBuilder(c.config, nil)
 		for _, k := range c.Perm(len(c.offers)) {
 			o := c.offers[k]
 			fresh.Put(o.owner, o.service, o.generation)
@@ -154,7 +155,7 @@ func dump(z *zone.Zone, names []string) []string {
 	return all
 }
 
-func faults(b *zone.Builder, owner int) map[zone.Fault]int {
+func faults(b *zonetest.Builder, owner int) map[zone.Fault]int {
 	f := maps.Clone(b.Faults(owner))
 	maps.DeleteFunc(f, func(_ zone.Fault, n int) bool { return n == 0 })
 	if len(f) == 0 {
@@ -866,7 +867,7 @@ func some[T any](c *chaos, n int, f func() T) []T {
 }
 
 // step changes one thing, in the builder and in the oracle.
-func (c *chaos) step(b *zone.Builder) {
+func (c *chaos) step(b *zonetest.Builder) {
 	c.cache = nil
 	owner := c.IntN(len(c.config.Owners))
 	name := pick(c, "s1", "s2", "s3", "s4", "s5")
@@ -906,7 +907,7 @@ func (c *chaos) step(b *zone.Builder) {
 
 // claim has an owner, which may have expired, and one that does not come before it offer
 // the same instance of the same fqdn. The second has a service of that name, too.
-func (c *chaos) claim(b *zone.Builder, owner int) {
+func (c *chaos) claim(b *zonetest.Builder, owner int) {
 	label := pick(c, "a", "b")
 	above := join(pick(c, "a", "b"), pick(c, c.config.Owners[owner].Origins...).String())
 	put := func(owner int, name, fqdn string) {
@@ -931,7 +932,7 @@ func (c *chaos) offered(owner int, name string) int {
 
 // put offers a service in place of an offer of the same name, or in another generation where it
 // is the same.
-func (c *chaos) put(b *zone.Builder, o offer) {
+func (c *chaos) put(b *zonetest.Builder, o offer) {
 	if at := c.offered(o.owner, o.service.Name); at >= 0 {
 		same := packed.Of(c.offers[at].service) == packed.Of(o.service)
 		if c.offers[at] = o; same && c.IntN(2) == 0 {

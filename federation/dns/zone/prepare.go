@@ -15,7 +15,7 @@ type Prepared struct {
 	refused Fault             // why it is not admitted, though it is imported; "" otherwise
 }
 
-// Prepare judges a service, packed as p and unpacked as s, and compiles it for PutPrepared.
+// Prepare judges a service, packed as p and unpacked as s, and compiles it for Put.
 // Of s it keeps nothing but strings, which are in the memory of p. It may be called on any
 // goroutine, also while the Builder is used: the writer has little left to do then.
 func (b *Builder) Prepare(owner int, p packed.Service, s *federation.Service) Prepared {

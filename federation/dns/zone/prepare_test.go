@@ -28,7 +28,7 @@ func TestPrepare(t *testing.T) {
 		})
 	}
 	for i := range n {
-		prepared.PutPrepared(<-ready, 1, 0)
+		prepared.Builder.Put(<-ready, packed.Service{}, 1, 0)
 		prepared.Publish(now)
 		plainly.Put(0, plain(i), 1)
 	}

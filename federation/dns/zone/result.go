@@ -41,15 +41,16 @@ const (
 // Result is what one Lookup found, in one version of the zone. Package reply
 // makes records of it.
 type Result struct {
-	Kind Kind
-	Type uint16 // that was asked for
-	TTL  uint32 // of the RRset, in seconds
+	Kind   Kind
+	denied bool   // a host in our zones leads to an address that the owner may not publish
+	Type   uint16 // that was asked for
+	TTL    uint32 // of the RRset, in seconds
 
-	zone   *Zone
-	origin *origin
-	match  match
-	stale  *view // of an owner that is lost and has a part in the answer
-	denied bool  // a host in our zones leads to an address that the owner may not publish
+	zone    *Zone
+	origin  *origin
+	match   match
+	stale   *view    // of an owner that is lost and has a part in the answer
+	pointer *pointer // the instance to which a reverse name points; nil for another query
 
 	// Of services with endpoints that are hosts.
 	addresses []netip.Addr
@@ -144,6 +145,29 @@ func (r *Result) Subtree() (t *subtree.Subtree, fqdn string) {
 // in our zones.
 func (r *Result) Followed() ([]netip.Addr, bool) {
 	return r.addresses, r.match.offer != nil && r.match.offer.HasHost
+}
+
+// Secure returns what the HTTPS records of the name say. Of a name that owners share, all of them must want such records.
+func (r *Result) Secure() []subtree.Secure {
+	m := &r.match
+	if m.offer == nil || m.Role != domain.Apex && m.Role != domain.Service && m.Role != domain.Instance {
+		return nil
+	}
+	wants := r.zone.owners[m.offer.Owner].https
+	if shared := m.offer.Subtree.Shared(); shared != nil {
+		wants = !slices.ContainsFunc(shared.Members, func(of subtree.Member) bool { return !r.zone.owners[of.Owner].https })
+	}
+	if !wants {
+		return nil
+	}
+	return m.offer.Subtree.Secure(m.Instance)
+}
+
+// Texts returns the RDATA of the TXT records of the result, until they are larger than room, in
+// octets. The list must not be changed.
+func (r *Result) Texts(room int) []string {
+	m := &r.match
+	return m.offer.Subtree.Texts(m.offer.Service, m.Instance, room)
 }
 
 // Origin returns the name of the zone.

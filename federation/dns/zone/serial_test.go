@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/zonetest"
 )
 
 // TestSerialMovesWithRecords has row 5.2 of the decision table: the serial of a zone is when
@@ -18,38 +19,40 @@ func TestSerialMovesWithRecords(t *testing.T) {
 	lost := zone.Status{Live: 2, Known: true}
 	tests := []struct {
 		name   string
-		change func(b *zone.Builder)
+		change func(b *zonetest.Builder)
 		want   []string // the zones whose serial moves
 	}{
-		{"nothing", func(*zone.Builder) {}, nil},
-		{"the same service again", func(b *zone.Builder) { b.Put(0, service("web web.fed.example 192.0.2.1@80 i/TCP"), 1) }, nil},
-		{"the same service on a new stream", func(b *zone.Builder) { b.Put(0, service("web web.fed.example 192.0.2.1@80 i/TCP"), 2) }, nil},
-		{"a changed service", func(b *zone.Builder) { b.Put(0, service("web web.fed.example 192.0.2.1@81 i/TCP"), 1) }, []string{outer}},
-		{"a new service", func(b *zone.Builder) { b.Put(1, service("new new.fed.example 192.0.2.1@80 i/TCP"), 1) }, []string{outer}},
-		{"a service removed", func(b *zone.Builder) { b.Remove(0, "web") }, []string{outer}},
-		{"a service removed that there is not", func(b *zone.Builder) { b.Remove(1, "web") }, nil},
-		{"a nested zone", func(b *zone.Builder) { b.Remove(0, "in") }, []string{inner}},
-		{"a service that moves", func(b *zone.Builder) { b.Put(0, service("web moved.in.fed.example 192.0.2.1@80 i/TCP"), 1) }, []string{outer, inner}},
-		{"a service that is refused", func(b *zone.Builder) { b.Put(1, service("new web.in.fed.example 192.0.2.1@80 i/TCP"), 1) }, nil},
-		{"a service that moves where it is refused", func(b *zone.Builder) { b.Put(0, service("web web.example 192.0.2.1@80 i/TCP"), 1) }, []string{outer}},
-		{"a shadowed service changed", func(b *zone.Builder) { b.Put(1, service("dup dup.fed.example 192.0.2.3@80 i/TCP"), 1) }, nil},
-		{"a shadowed service removed", func(b *zone.Builder) { b.Remove(1, "dup") }, nil},
-		{"a shadowed service added", func(b *zone.Builder) { b.Put(1, service("more dup.fed.example 192.0.2.3@80 i/TCP"), 1) }, nil},
-		{"a takeover", func(b *zone.Builder) { b.Remove(0, "dup") }, []string{outer}},
-		{"a name taken from another", func(b *zone.Builder) { b.Put(0, service("a dup.fed.example 192.0.2.3@80 i/TCP"), 1) }, []string{outer}},
-		{"an owner lost", func(b *zone.Builder) { b.SetStatus(0, lost) }, []string{outer, inner}},
-		{"an owner lost that has the names of none", func(b *zone.Builder) { b.SetStatus(1, lost) }, nil},
-		{"an owner lost that had confirmed everything", func(b *zone.Builder) {
+		{"nothing", func(*zonetest.Builder) {}, nil},
+		{"the same service again", func(b *zonetest.Builder) { b.Put(0, service("web web.fed.example 192.0.2.1@80 i/TCP"), 1) }, nil},
+		{"the same service on a new stream", func(b *zonetest.Builder) { b.Put(0, service("web web.fed.example 192.0.2.1@80 i/TCP"), 2) }, nil},
+		{"a changed service", func(b *zonetest.Builder) { b.Put(0, service("web web.fed.example 192.0.2.1@81 i/TCP"), 1) }, []string{outer}},
+		{"a new service", func(b *zonetest.Builder) { b.Put(1, service("new new.fed.example 192.0.2.1@80 i/TCP"), 1) }, []string{outer}},
+		{"a service removed", func(b *zonetest.Builder) { b.Remove(0, "web") }, []string{outer}},
+		{"a service removed that there is not", func(b *zonetest.Builder) { b.Remove(1, "web") }, nil},
+		{"a nested zone", func(b *zonetest.Builder) { b.Remove(0, "in") }, []string{inner}},
+		{"a service that moves", func(b *zonetest.Builder) { b.Put(0, service("web moved.in.fed.example 192.0.2.1@80 i/TCP"), 1) }, []string{outer, inner}},
+		{"a service that is refused", func(b *zonetest.Builder) { b.Put(1, service("new web.in.fed.example 192.0.2.1@80 i/TCP"), 1) }, nil},
+		{"a service that moves where it is refused", func(b *zonetest.Builder) { b.Put(0, service("web web.example 192.0.2.1@80 i/TCP"), 1) }, []string{outer}},
+		{"a shadowed service changed", func(b *zonetest.Builder) { b.Put(1, service("dup dup.fed.example 192.0.2.3@80 i/TCP"), 1) }, nil},
+		{"a shadowed service removed", func(b *zonetest.Builder) { b.Remove(1, "dup") }, nil},
+		{"a shadowed service added", func(b *zonetest.Builder) { b.Put(1, service("more dup.fed.example 192.0.2.3@80 i/TCP"), 1) }, nil},
+		{"a takeover", func(b *zonetest.Builder) { b.Remove(0, "dup") }, []string{outer}},
+		{"a name taken from another", func(b *zonetest.Builder) { b.Put(0, service("a dup.fed.example 192.0.2.3@80 i/TCP"), 1) }, []string{outer}},
+		{"an owner lost", func(b *zonetest.Builder) { b.SetStatus(0, lost) }, []string{outer, inner}},
+		{"an owner lost that has the names of none", func(b *zonetest.Builder) { b.SetStatus(1, lost) }, nil},
+		{"an owner lost that had confirmed everything", func(b *zonetest.Builder) {
 			for _, s := range []string{"web web.fed.example 192.0.2.1@80 i/TCP", "in web.in.fed.example 192.0.2.1@80 i/TCP", "dup dup.fed.example 192.0.2.1@80 i/TCP"} {
 				b.Put(0, service(s), 2)
 			}
 			b.SetStatus(0, lost)
 		}, nil},
-		{"an end of life that moves", func(b *zone.Builder) { b.SetStatus(2, zone.Status{Live: 2, Known: true, Expires: now.Add(time.Hour)}) }, nil},
-		{"an owner that is not known", func(b *zone.Builder) { b.SetStatus(0, zone.Status{Live: 1, Grace: now}) }, nil},
-		{"a stale service confirmed", func(b *zone.Builder) { b.Put(2, service("old old.other.example 192.0.2.1@80 i/TCP"), 2) }, []string{other}},
-		{"a stale service announced again, and lost", func(b *zone.Builder) { b.Put(2, service("old old.other.example 192.0.2.1@80 i/TCP"), 0) }, nil},
-		{"an owner found", func(b *zone.Builder) { b.SetStatus(2, zone.Status{Live: 1, Known: true}) }, []string{other}},
+		{"an end of life that moves", func(b *zonetest.Builder) {
+			b.SetStatus(2, zone.Status{Live: 2, Known: true, Expires: now.Add(time.Hour)})
+		}, nil},
+		{"an owner that is not known", func(b *zonetest.Builder) { b.SetStatus(0, zone.Status{Live: 1, Grace: now}) }, nil},
+		{"a stale service confirmed", func(b *zonetest.Builder) { b.Put(2, service("old old.other.example 192.0.2.1@80 i/TCP"), 2) }, []string{other}},
+		{"a stale service announced again, and lost", func(b *zonetest.Builder) { b.Put(2, service("old old.other.example 192.0.2.1@80 i/TCP"), 0) }, nil},
+		{"an owner found", func(b *zonetest.Builder) { b.SetStatus(2, zone.Status{Live: 1, Known: true}) }, []string{other}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -147,7 +150,7 @@ func TestSerialsContinue(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			b := zone.NewBuilder(config(owner("o", "fed.example", "other.example")), map[string]uint32{"fed.example.": tt.before})
+			b := zonetest.NewBuilder(config(owner("o", "fed.example", "other.example")), map[string]uint32{"fed.example.": tt.before})
 			z := b.Publish(time.Unix(tt.now, 0))
 			if got := z.SOA("fed.example.").Serial; got != tt.want {
 				t.Errorf("serial %d, want %d", got, tt.want)
@@ -165,7 +168,7 @@ func TestDueIsTheFirst(t *testing.T) {
 	zones := []string{"a.example", "b.example"}
 	for _, first := range []int{0, 1} {
 		ahead := uint32(now.Unix()) + 100
-		b := zone.NewBuilder(config(owner("o", zones...)), map[string]uint32{"a.example.": ahead, "b.example.": ahead})
+		b := zonetest.NewBuilder(config(owner("o", zones...)), map[string]uint32{"a.example.": ahead, "b.example.": ahead})
 		ports := 0
 		change := func(i int) {
 			ports++

@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/zonetest"
 )
 
 // sharer makes an owner of fed.example. that shares the names, and of which change changes how.
@@ -297,7 +298,7 @@ func TestSharedOrder(t *testing.T) {
 type sharedWorld struct {
 	*rand.Rand
 
-	b      *zone.Builder
+	b      *zonetest.Builder
 	owners []*sharedOwner
 	at     time.Time
 	named  int // owners, ever
@@ -398,7 +399,7 @@ func (w *sharedWorld) build() {
 	if w.b != nil {
 		serials["fed.example."] = w.b.Publish(w.at).SOA("fed.example.").Serial
 	}
-	w.b, w.wanted = zone.NewBuilder(config, serials), make(map[string][]want)
+	w.b, w.wanted = zonetest.NewBuilder(config, serials), make(map[string][]want)
 	for i, o := range w.owners {
 		o.there, o.behind, o.back = false, false, time.Time{}
 		for _, s := range o.offers {

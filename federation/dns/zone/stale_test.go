@@ -8,6 +8,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/zonetest"
 )
 
 // TestTTLOfLiveAndStaleAnswers has rows 7.5 to 7.7. An answer is
@@ -103,7 +104,7 @@ func TestUnsynced(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			b := zone.NewBuilder(config(owner("o1", "fed.example"), owner("o2", "fed.example", "empty.example")), nil)
+			b := zonetest.NewBuilder(config(owner("o1", "fed.example"), owner("o2", "fed.example", "empty.example")), nil)
 			b.Put(0, service("s a.s.fed.example 192.0.2.1@80 i/TCP"), 1)
 			b.Put(0, service("e e.fed.example s.fed.example@80 fed.example@80 i/TCP"), 1)
 			b.Put(0, service("h h.fed.example nope.fed.example@80 i/TCP"), 1)

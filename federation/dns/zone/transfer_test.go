@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/zonetest"
 )
 
 // transfer returns a whole zone, after it has checked its form: between two
@@ -165,7 +166,7 @@ func TestTransferIsWhatIsAnswered(t *testing.T) {
 	}
 	for seed := range catalogs {
 		c := newChaos(uint64(seed))
-		b := zone.NewBuilder(c.config, nil)
+		b := zonetest.NewBuilder(c.config, nil)
 		for range 20 {
 			c.step(b)
 		}
@@ -285,7 +286,7 @@ func TestChangesMoveSerials(t *testing.T) {
 	for seed := range catalogs {
 		c := newChaos(uint64(seed))
 		c.lasting = true
-		b := zone.NewBuilder(c.config, nil)
+		b := zonetest.NewBuilder(c.config, nil)
 		var before map[string]string
 		for step := range 30 {
 			z := b.Publish(now.Add(time.Duration(step) * time.Second))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/zonetest"
 )
 
 // refreshed returns what a secondary with the serial gets, and whether that is a
@@ -125,7 +126,7 @@ func (s *secondaries) refresh(t *testing.T, z *zone.Zone, origins []string, at t
 // follow publishes a version after every few changes of the chaos, at various times.
 func (s *secondaries) follow(t *testing.T, c *chaos, versions int) {
 	t.Helper()
-	b := zone.NewBuilder(c.config, nil)
+	b := zonetest.NewBuilder(c.config, nil)
 	origins := slices.Sorted(maps.Keys(c.origins()))
 	at := now
 	defer func() {
@@ -183,7 +184,7 @@ func FuzzUpdate(f *testing.F) {
 
 // kept returns a builder with 40 services beside those given, whose serial of a
 // minute ago is in the history.
-func kept(services ...string) *zone.Builder {
+func kept(services ...string) *zonetest.Builder {
 	o1 := owner("o1", "fed.example")
 	o1.TTL = 60
 	b := builder(o1, owner("o2", "fed.example"))
@@ -209,10 +210,10 @@ func TestUpdateRecords(t *testing.T) {
 	tests := []struct {
 		name     string
 		services []string
-		change   func(b *zone.Builder)
+		change   func(b *zonetest.Builder)
 		want     []string // without SOA and TXT
 	}{
-		{"another port", []string{web}, func(b *zone.Builder) { b.Put(0, service("web web.fed.example 192.0.2.1@81 i/TCP"), 1) }, []string{
+		{"another port", []string{web}, func(b *zonetest.Builder) { b.Put(0, service("web web.fed.example 192.0.2.1@81 i/TCP"), 1) }, []string{
 			"- web.@ 60 SRV 0 100 80 192-0-2-1.addr.web.@",
 			"- _tcp._tcp.web.@ 60 SRV 0 100 80 192-0-2-1.addr.web.@",
 			"- i.web.@ 60 SRV 0 100 80 192-0-2-1.addr.web.@",
@@ -222,19 +223,19 @@ func TestUpdateRecords(t *testing.T) {
 			"+ i.web.@ 60 SRV 0 100 81 192-0-2-1.addr.web.@",
 			"+ _tcp._tcp.i.web.@ 60 SRV 0 100 81 192-0-2-1.addr.web.@",
 		}},
-		{"one more endpoint", []string{"web web.fed.example 192.0.2.1@80[a] i/TCP[a]"}, func(b *zone.Builder) {
+		{"one more endpoint", []string{"web web.fed.example 192.0.2.1@80[a] i/TCP[a]"}, func(b *zonetest.Builder) {
 			b.Put(0, service("web web.fed.example 192.0.2.1@80[a] 192.0.2.2@80 i/TCP[a]"), 1)
 		}, []string{
 			"+ web.@ 60 A 192.0.2.2",
 			"+ web.@ 60 SRV 0 100 80 192-0-2-2.addr.web.@",
 			"+ 192-0-2-2.addr.web.@ 60 A 192.0.2.2",
 		}},
-		{"there and back", []string{web}, func(b *zone.Builder) {
+		{"there and back", []string{web}, func(b *zonetest.Builder) {
 			b.Remove(0, "web")
 			b.Publish(now.Add(-time.Second))
 			b.Put(0, service(web), 1)
 		}, nil},
-		{"a name that a host of another service points to", []string{web, "alias alias.fed.example web.fed.example@80 -/TCP"}, func(b *zone.Builder) {
+		{"a name that a host of another service points to", []string{web, "alias alias.fed.example web.fed.example@80 -/TCP"}, func(b *zonetest.Builder) {
 			b.Put(0, service("web web.fed.example 192.0.2.2@80 i/TCP"), 1)
 		}, []string{
 			"- web.@ 60 A 192.0.2.1",
@@ -254,7 +255,7 @@ func TestUpdateRecords(t *testing.T) {
 			"+ alias.@ 30 A 192.0.2.2",
 			"+ 192-0-2-2.addr.web.@ 60 A 192.0.2.2",
 		}},
-		{"a service at the name of an instance", []string{web}, func(b *zone.Builder) {
+		{"a service at the name of an instance", []string{web}, func(b *zonetest.Builder) {
 			b.Put(0, service("i i.web.fed.example 192.0.2.1@80 -/HTTP"), 1)
 		}, []string{
 			"- i.web.@ 60 SRV 0 100 80 192-0-2-1.addr.web.@",
@@ -263,7 +264,7 @@ func TestUpdateRecords(t *testing.T) {
 			"+ _http._tcp.i.web.@ 60 SRV 0 100 80 192-0-2-1.addr.i.web.@",
 			"+ 192-0-2-1.addr.i.web.@ 60 A 192.0.2.1",
 		}},
-		{"a service goes whose instance has the name of another", []string{web, "i i.web.fed.example 192.0.2.2@80 -/HTTP"}, func(b *zone.Builder) {
+		{"a service goes whose instance has the name of another", []string{web, "i i.web.fed.example 192.0.2.2@80 -/HTTP"}, func(b *zonetest.Builder) {
 			b.Remove(0, "web")
 		}, []string{
 			"- web.@ 60 A 192.0.2.1",
@@ -278,7 +279,7 @@ func TestUpdateRecords(t *testing.T) {
 			"+ _http._tcp.i.web.@ 30 SRV 0 100 80 192-0-2-2.addr.i.web.@",
 			"+ 192-0-2-2.addr.i.web.@ 30 A 192.0.2.2",
 		}},
-		{"an owner lost whose answers keep their TTL", []string{web}, func(b *zone.Builder) {
+		{"an owner lost whose answers keep their TTL", []string{web}, func(b *zonetest.Builder) {
 			b.Put(1, service("web web.fed.example 192.0.2.3@80 i/TCP"), 1) // not published
 			b.Put(1, service("two two.fed.example 192.0.2.3@80 -/TCP"), 1)
 			b.Publish(now.Add(-30 * time.Second))
@@ -331,53 +332,53 @@ func TestUpdateRecords(t *testing.T) {
 // advantage.
 func TestUpdateOfTheWholeZone(t *testing.T) {
 	const name = "fed.example."
-	put := func(b *zone.Builder, text string) { b.Put(0, service(text), 1) }
-	rival := func() *zone.Builder { return builder(owner("o", "fed.example", "other.example")) }
+	put := func(b *zonetest.Builder, text string) { b.Put(0, service(text), 1) }
+	rival := func() *zonetest.Builder { return builder(owner("o", "fed.example", "other.example")) }
 	tests := []struct {
 		name   string
-		change func(b *zone.Builder) // up to now
+		change func(b *zonetest.Builder) // up to now
 		serial uint32
 	}{
-		{"(none of this)", func(*zone.Builder) {}, minuteAgo},
-		{"no serial", func(*zone.Builder) {}, 0},
-		{"a serial that there was not", func(*zone.Builder) {}, minuteAgo - 1},
-		{"the first serial of a process", func(*zone.Builder) {}, uint32(now.Add(-time.Hour).Unix())},
-		{"TTL of everything", func(b *zone.Builder) { b.SetStatus(0, zone.Status{Live: 2, Known: true}) }, minuteAgo},
-		{"TTL of everything, and back", func(b *zone.Builder) {
+		{"(none of this)", func(*zonetest.Builder) {}, minuteAgo},
+		{"no serial", func(*zonetest.Builder) {}, 0},
+		{"a serial that there was not", func(*zonetest.Builder) {}, minuteAgo - 1},
+		{"the first serial of a process", func(*zonetest.Builder) {}, uint32(now.Add(-time.Hour).Unix())},
+		{"TTL of everything", func(b *zonetest.Builder) { b.SetStatus(0, zone.Status{Live: 2, Known: true}) }, minuteAgo},
+		{"TTL of everything, and back", func(b *zonetest.Builder) {
 			b.SetStatus(0, zone.Status{Live: 2, Known: true})
 			b.Publish(now.Add(-time.Second))
 			b.SetStatus(0, zone.Status{Live: 1, Known: true})
 		}, minuteAgo},
-		{"services about to expire", func(b *zone.Builder) {
+		{"services about to expire", func(b *zonetest.Builder) {
 			b.SetStatus(1, zone.Status{Live: 1, Known: true, Expires: now.Add(29 * time.Second)})
 		}, minuteAgo},
-		{"the first of the services about to expire", func(b *zone.Builder) {
+		{"the first of the services about to expire", func(b *zonetest.Builder) {
 			b.SetStatus(1, zone.Status{Live: 1, Known: true, Soonest: now.Add(29 * time.Second), Expires: now.Add(time.Hour)})
 		}, minuteAgo},
-		{"services were about to expire", func(b *zone.Builder) {
+		{"services were about to expire", func(b *zonetest.Builder) {
 			b.SetStatus(1, zone.Status{Live: 1, Known: true, Expires: now.Add(9 * time.Second)})
 			put(b, "a a.fed.example 192.0.2.1@81 i/TCP")
 			b.Publish(now.Add(-time.Second))
 			b.SetStatus(1, zone.Status{Live: 1, Known: true})
 		}, minuteAgo},
-		{"names were not known", func(b *zone.Builder) {
+		{"names were not known", func(b *zonetest.Builder) {
 			b.SetStatus(1, zone.Status{Live: 1, Grace: now})
 			put(b, "a a.fed.example 192.0.2.1@81 i/TCP")
 			b.Publish(now.Add(-time.Second))
 			b.SetStatus(1, zone.Status{Live: 1, Known: true})
 		}, uint32(now.Unix()) - 1},
-		{"another builder of the zone", func(b *zone.Builder) { b.Compete(rival().Publish(now.Add(-time.Minute))) }, minuteAgo},
-		{"another builder, that is ahead", func(b *zone.Builder) {
+		{"another builder of the zone", func(b *zonetest.Builder) { b.Compete(rival().Publish(now.Add(-time.Minute))) }, minuteAgo},
+		{"another builder, that is ahead", func(b *zonetest.Builder) {
 			b.Compete(rival().Publish(now.Add(-time.Second)))
 			put(b, "a a.fed.example 192.0.2.1@81 i/TCP")
 			b.Publish(now.Add(-time.Second))
 		}, uint32(now.Unix()) - 1},
-		{"most of the zone", func(b *zone.Builder) {
+		{"most of the zone", func(b *zonetest.Builder) {
 			for i := range 40 {
 				put(b, fmt.Sprintf("filler%d filler%d.fed.example 192.0.2.2@80 i/TCP", i, i))
 			}
 		}, minuteAgo},
-		{"too many names at once", func(b *zone.Builder) {
+		{"too many names at once", func(b *zonetest.Builder) {
 			for i := range 3000 {
 				put(b, fmt.Sprintf("new%d new%d.fed.example 192.0.2.2@80 i/TCP", i, i))
 			}
@@ -385,24 +386,24 @@ func TestUpdateOfTheWholeZone(t *testing.T) {
 				b.Remove(0, fmt.Sprintf("new%d", i))
 			}
 		}, minuteAgo},
-		{"too many hosts of the zone", func(b *zone.Builder) {
+		{"too many hosts of the zone", func(b *zonetest.Builder) {
 			for i := range 1001 {
 				put(b, fmt.Sprintf("new%d new%d.fed.example filler1.fed.example@80 i/TCP", i, i))
 			}
 			b.Publish(now.Add(-time.Second))
 		}, uint32(now.Unix()) - 1},
-		{"an hour", func(b *zone.Builder) {
+		{"an hour", func(b *zonetest.Builder) {
 			b.Publish(now.Add(-time.Second))
 			put(b, "a a.fed.example 192.0.2.1@81 i/TCP")
 			b.Publish(now.Add(time.Hour - time.Minute + time.Second))
 		}, minuteAgo},
-		{"600 serials", func(b *zone.Builder) {
+		{"600 serials", func(b *zonetest.Builder) {
 			for i := range 600 {
 				put(b, fmt.Sprintf("a a.fed.example 192.0.2.1@%d i/TCP", 1+i))
 				b.Publish(now.Add(time.Duration(i)*time.Second - time.Minute + time.Second))
 			}
 		}, minuteAgo},
-		{"much memory", func(b *zone.Builder) {
+		{"much memory", func(b *zonetest.Builder) {
 			s := largest()
 			s.FQDN = origin("largest.fed.example")
 			for i := range 20 {
@@ -446,7 +447,7 @@ func TestUpdateAfterAReload(t *testing.T) {
 	before := b.Publish(now)
 	o := owner("o1", "fed.example")
 	o.TTL = 20
-	next := zone.NewBuilder(config(o), map[string]uint32{name: before.SOA(name).Serial})
+	next := zonetest.NewBuilder(config(o), map[string]uint32{name: before.SOA(name).Serial})
 	next.SetStatus(0, zone.Status{Live: 1, Known: true})
 	for i := range 40 {
 		next.Put(0, service(fmt.Sprintf("filler%d filler%d.fed.example 192.0.2.1@80 i/TCP", i, i)), 1)

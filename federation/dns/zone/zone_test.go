@@ -17,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/zonetest"
 )
 
 // now is the time of the tests that need none in particular.
@@ -66,8 +67,8 @@ func config(owners ...zone.Owner) zone.Config {
 }
 
 // builder makes a builder whose owners are known.
-func builder(owners ...zone.Owner) *zone.Builder {
-	b := zone.NewBuilder(config(owners...), nil)
+func builder(owners ...zone.Owner) *zonetest.Builder {
+	b := zonetest.NewBuilder(config(owners...), nil)
 	for i := range owners {
 		b.SetStatus(i, zone.Status{Live: 1, Known: true})
 	}
@@ -76,7 +77,7 @@ func builder(owners ...zone.Owner) *zone.Builder {
 
 // fixture is the one of the decision table: two owners of fed.example., the
 // second of which is stale with 12.9 s left.
-func fixture() *zone.Builder {
+func fixture() *zonetest.Builder {
 	b := builder(owner("o1", "fed.example"), owner("o2", "fed.example"))
 	web := service("web web.fed.example 192.0.2.1@8080[eu] 2001:db8::1@8443[us] gw.example.net@443[us] v1/HTTP[eu] v2/HTTPS[none]")
 	web.Description, web.Tags, web.SANs = "Web", []string{"a", "b"}, []string{"spiffe://o1/web"}

@@ -11,6 +11,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/record"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
 )
 
 // limit returns how many octets an RRset may have when so many octets of a reply
@@ -49,8 +50,26 @@ func otherTypes(rrs []dns.RR, r *zone.Result, name string) []dns.RR {
 	case dns.TypeNS:
 		ns, ttl := r.NameServer()
 		return append(rrs, record.NS(name, ns, ttl))
+	case dns.TypePTR:
+		return append(rrs, record.PTR(name, r.Pointer(), r.TTL))
+	case dns.TypeHTTPS:
+		for _, s := range r.Secure() {
+			rrs = append(rrs, record.HTTPS(name, alpn(s), s.Port, r.TTL))
+		}
+		return rrs
 	}
 	return append(rrs, record.Any(name, r.TTL))
+}
+
+// alpn returns the protocols of an HTTPS record, as TLS negotiates them (RFC 7301).
+func alpn(s subtree.Secure) (protocols []string) {
+	if s.HTTP2 {
+		protocols = append(protocols, "h2")
+	}
+	if s.HTTP1 {
+		protocols = append(protocols, record.HTTP1)
+	}
+	return protocols
 }
 
 // addresses appends A or AAAA records.
@@ -122,11 +141,7 @@ func srv(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
 
 // txt appends the TXT record of an instance, or those of the service.
 func txt(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
-	t, _ := r.Subtree()
-	if in := r.Match().Instance; in != nil {
-		return record.TXT(rrs, name, r.TTL, []string{t.InstanceText(in)})
-	}
-	return record.TXT(rrs, name, r.TTL, t.Texts(room))
+	return record.TXT(rrs, name, r.TTL, r.Texts(room))
 }
 
 // Resolved appends the records of an Indirect result once its hosts are looked

@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/zonetest"
 )
 
 // The tests of package zone ask through this package, about every name of random
@@ -36,7 +37,7 @@ func service(name string, endpoints ...string) *federation.Service {
 
 // fixture is a zone of one owner that may not publish 192.0.2.66.
 func fixture() *zone.Zone {
-	b := zone.NewBuilder(zone.Config{
+	b := zonetest.NewBuilder(zone.Config{
 		Owners: []zone.Owner{
 			{
 				ID: "o", Origins: []federation.FQDN{must.Value(federation.ParseOrigin("fed.example"))}, TTL: 30, NegativeTTL: 5,
@@ -141,7 +142,7 @@ func TestAnswerEndsBeyondRoom(t *testing.T) {
 // large makes a zone with a service of n endpoints, each with an IPv4 address of
 // its own, and a service that points to it.
 func large(n int) *zone.Zone {
-	b := zone.NewBuilder(zone.Config{Owners: []zone.Owner{
+	b := zonetest.NewBuilder(zone.Config{Owners: []zone.Owner{
 		{ID: "o", Origins: []federation.FQDN{must.Value(federation.ParseOrigin("fed.example"))}, TTL: 30, NegativeTTL: 5},
 	}}, nil)
 	b.SetStatus(0, zone.Status{Live: 1, Known: true})
@@ -189,7 +190,7 @@ func TestRoomInRecords(t *testing.T) {
 // TestSRVSetsAreWholeMessages has a set that is larger than a message: it ends
 // before the first record that is too much.
 func TestSRVSetsAreWholeMessages(t *testing.T) {
-	b := zone.NewBuilder(zone.Config{Owners: []zone.Owner{
+	b := zonetest.NewBuilder(zone.Config{Owners: []zone.Owner{
 		{ID: "o", Origins: []federation.FQDN{must.Value(federation.ParseOrigin("fed.example"))}, TTL: 30, NegativeTTL: 5},
 	}}, nil)
 	b.SetStatus(0, zone.Status{Live: 1, Known: true})
@@ -227,7 +228,7 @@ func TestGlueEndsBeyondRoom(t *testing.T) {
 
 // TestGlueOncePerTarget has several ports of one address: its addresses come once.
 func TestGlueOncePerTarget(t *testing.T) {
-	b := zone.NewBuilder(zone.Config{Owners: []zone.Owner{
+	b := zonetest.NewBuilder(zone.Config{Owners: []zone.Owner{
 		{ID: "o", Origins: []federation.FQDN{must.Value(federation.ParseOrigin("fed.example"))}, TTL: 30, NegativeTTL: 5},
 	}}, nil)
 	b.SetStatus(0, zone.Status{Live: 1, Known: true})

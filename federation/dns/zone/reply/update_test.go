@@ -14,6 +14,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/zonetest"
 )
 
 // huge makes the i-th of services with as many endpoints as there may be, and names
@@ -36,7 +37,7 @@ func TestUpdateTooLarge(t *testing.T) {
 		limit    = 16 << 20
 		origin   = "fed.example."
 	)
-	b := zone.NewBuilder(zone.Config{Owners: []zone.Owner{
+	b := zonetest.NewBuilder(zone.Config{Owners: []zone.Owner{
 		{ID: "o", Origins: []federation.FQDN{must.Value(federation.ParseOrigin("fed.example"))}, TTL: 30, NegativeTTL: 5},
 	}}, nil)
 	b.SetStatus(0, zone.Status{Live: 1, Known: true})

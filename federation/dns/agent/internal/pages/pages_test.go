@@ -10,8 +10,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/status/paging"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/zonetest"
 )
 
 var epoch = time.Unix(1_800_000_000, 0).UTC()
@@ -26,10 +26,9 @@ func numbered(i int) *federation.Service {
 
 // published is a zone with so many services.
 func published(n int) pages.Part {
-	builder := zone.NewBuilder(zone.Config{Owners: []zone.Owner{{ID: "o", Origins: []federation.FQDN{must.Value(federation.ParseFQDN("example"))}}}}, nil)
+	builder := zonetest.NewBuilder(zone.Config{Owners: []zone.Owner{{ID: "o", Origins: []federation.FQDN{must.Value(federation.ParseFQDN("example"))}}}}, nil)
 	for i := range n {
-		s := numbered(i)
-		builder.PutPrepared(builder.Prepare(0, packed.Of(s), s), 1, 1)
+		builder.PutUpdated(0, numbered(i), 1, 1)
 	}
 	return pages.Part{Zone: builder.Publish(epoch)}
 }

@@ -49,9 +49,6 @@ func (r *Recent) once() {
 // can tell.
 func (r *Recent) Cut() { r.cut, r.names = true, nil }
 
-// IsCut reports whether the log begins anew with the next version.
-func (r *Recent) IsCut() bool { return r.cut }
-
 // Contest notes that somebody else may have published other versions under a serial
 // and those before it. The log begins anew behind it.
 func (r *Recent) Contest(serial uint32) {

@@ -45,9 +45,8 @@ func (w *Writer) reclaim(n *Node, origin string, services ...*Offer) {
 // itself, and those of its instances whose names are taken. Its fqdn has the node
 // at, if any.
 func (w *Writer) countOffer(o *Offer, at *Node, n int) {
-	own := &w.owners[o.Owner]
 	for kind, k := range o.Subtree.Faults() {
-		own.faults.Add(kind, n*k)
+		w.Fault(int(o.Owner), kind, n*k)
 	}
 	if !at.Above() {
 		return
@@ -55,7 +54,7 @@ func (w *Writer) countOffer(o *Offer, at *Node, n int) {
 	instances := o.Subtree.Instances()
 	for i := range instances {
 		if w.index.Get(domain.Below(instances[i].Label, o.FQDN())).taken(o) {
-			own.faults.Add(subtree.FaultInstanceName, n)
+			w.Fault(int(o.Owner), subtree.FaultInstanceName, n)
 		}
 	}
 }

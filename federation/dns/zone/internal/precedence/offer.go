@@ -38,10 +38,10 @@ func NewOffer(p packed.Service, s *federation.Service, fqdn string, owner int, r
 // Confirmed returns the same offer in another generation: the owner has sent it
 // again on a new stream.
 func (o *Offer) Confirmed(generation uint64) *Offer {
-	c := &Offer{generation: uint32(generation), updated: o.updated, Owner: o.Owner, HasHost: o.HasHost, Service: o.Service} //nolint:gosec // see the field
-	c.home = item{Name: o.home.Name, Value: Node{first: c}}
-	c.Subtree.Copy(&o.Subtree)
-	return c
+	c := *o
+	c.generation = uint32(generation) //nolint:gosec // see the field
+	c.home.Value.first = &c
+	return &c
 }
 
 // Announced sets the generation of an offer that is not yet part of a tree, and when its
@@ -77,8 +77,11 @@ func (o *Offer) Weight() int {
 
 // Compare orders the offers of one name: by owner, then by the name of the
 // service. It does not depend on who came first.
-func Compare(x, y *Offer) int {
-	return cmp.Or(cmp.Compare(x.Owner, y.Owner), strings.Compare(x.Service.Name(), y.Service.Name()))
+func Compare(x, y *Offer) int { return x.compare(y.Owner, y.Service.Name()) }
+
+// compare is Compare with an offer of that owner and of a service of that name.
+func (o *Offer) compare(owner uint32, service string) int {
+	return cmp.Or(cmp.Compare(o.Owner, owner), strings.Compare(o.Service.Name(), service))
 }
 
 // Node stands for a name that is the fqdn of a service, or above one. A nil Node

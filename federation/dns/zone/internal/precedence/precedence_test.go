@@ -26,11 +26,20 @@ const origin = "fed.example."
 var now = time.Unix(1_800_000_000, 0)
 
 // world is a writer for three owners of one zone.
-type world struct{ *precedence.Writer }
+type world struct {
+	*precedence.Writer
 
-func newWorld() world {
-	return world{precedence.NewWriter(3, func(string) string { return origin })}
+	fqdns map[string]string // of services, by owner and name
 }
+
+func newWorld() world { return newWorldOf(func(string) string { return origin }) }
+
+func newWorldOf(zones func(name string) string) world {
+	return world{precedence.NewWriter(3, zones), make(map[string]string)}
+}
+
+// offered returns the key of fqdns.
+func offered(owner int, name string) string { return fmt.Sprint(owner, " ", name) }
 
 // put offers a service with one endpoint and one instance, instead of what the
 // owner offered under its name before, and reports whether answers change.
@@ -46,12 +55,13 @@ func (w world) put(owner int, name, fqdn, id string) bool {
 	}
 	offer := precedence.NewOffer(packed.Of(s), s, fqdn+"."+origin, owner, func(_, _ string) subtree.Fault { return "" })
 	offer.Announced(1, 0)
-	return w.Exchange(offer.FQDN(), w.Offer(owner, name), offer)
+	w.fqdns[offered(owner, name)] = offer.FQDN()
+	return w.Exchange(offer.FQDN(), w.Offer(owner, offer.FQDN(), name), offer)
 }
 
 // remove takes an offer back, and reports whether answers change.
 func (w world) remove(owner int, name string) bool {
-	old := w.Offer(owner, name)
+	old := w.Offer(owner, w.fqdns[offered(owner, name)], name)
 	return w.Exchange(old.FQDN(), old, nil)
 }
 
@@ -158,19 +168,14 @@ func TestExpiredOfferGivesWay(t *testing.T) {
 	w.put(1, "same", "web", "i")
 	w.put(1, "lower", "v1.web", "i")
 	expires := now.Add(time.Minute)
-	var changed []string
-	w.SetLife(0, precedence.Life{Live: 2, Expires: expires}, func(fqdn string) bool {
-		changed = append(changed, fqdn)
-		return true
-	})
-	if d := cmp.Diff([]string{"web." + origin}, changed); d != "" {
+	if d := cmp.Diff([]string{origin}, w.SetLife(0, precedence.Life{Live: 2, Expires: expires})); d != "" {
 		t.Errorf("changed (-want +got):\n%s", d)
 	}
 	w.expect(t, expires.Add(-time.Second), map[string]string{"web": "0/upper"})
 	w.expect(t, expires.Add(-time.Second+1), map[string]string{"web": "1/same", "v1.web": "1/lower"})
 
 	// The owner is back and confirms its service.
-	old := w.Offer(0, "upper")
+	old := w.Offer(0, "web."+origin, "upper")
 	if tree := w.Publish(); !tree.Stale(old) {
 		t.Error("the offer is not stale")
 	}
@@ -265,7 +270,7 @@ func TestChainOfClaims(t *testing.T) {
 	w.put(2, "bottom", "b.a.web", "i")
 	conflict := subtree.Faults{subtree.FaultInstanceName: 1}
 	expires := now.Add(time.Minute)
-	w.SetLife(0, precedence.Life{Live: 2, Expires: expires}, nil)
+	w.SetLife(0, precedence.Life{Live: 2, Expires: expires})
 	w.expect(t, now, map[string]string{"web": "0/top", "b.a.web": "2/bottom"}, nil, conflict, conflict)
 	w.expect(t, expires, map[string]string{"a.web": "1/middle"}, nil, conflict, conflict)
 	w.remove(1, "middle")
@@ -300,39 +305,43 @@ func TestClaimOfTheFirstOwner(t *testing.T) {
 	}
 }
 
-// TestStaleChangesAreTold checks for which offers SetLife calls back: those that
-// are published and become stale or live, until it is told to stop.
+// TestStaleChangesAreTold checks of which zones SetLife tells: those where something that is
+// published becomes stale or live.
 func TestStaleChangesAreTold(t *testing.T) {
-	w := newWorld()
+	w := newWorldOf(func(name string) string {
+		return name[strings.LastIndex(strings.TrimSuffix(name, "."+origin), ".")+1:]
+	})
 	w.put(0, "web", "web", "i")
 	w.put(1, "web", "web", "i") // shadowed
-	w.put(1, "a", "a", "i")
-	w.put(1, "b", "b", "i")
-	for _, tt := range []struct {
-		live uint64
-		stop int
-		want []string
-	}{
-		{1, 0, []string{}}, // generation 1 was not stale, and is not
-		{2, 0, []string{"a", "b"}},
-		{3, 0, []string{}}, // it is stale already
-		{2, 0, []string{}},
-		{1, 0, []string{"a", "b"}},
-		{2, 1, []string{"one of them"}},
-	} {
-		told := []string{}
-		w.SetLife(1, precedence.Life{Live: tt.live}, func(fqdn string) bool {
-			told = append(told, strings.TrimSuffix(fqdn, "."+origin))
-			return len(told) != tt.stop
-		})
-		slices.Sort(told)
-		if tt.stop > 0 && len(told) == tt.stop {
-			told = tt.want
+	w.put(1, "a", "a.one", "i")
+	w.put(1, "b", "b.one", "i")
+	w.put(1, "c", "c.two", "i")
+	w.put(1, "gone", "gone.three", "i")
+	w.remove(1, "gone")
+	expect := func(live uint64, want ...string) {
+		t.Helper()
+		told := w.SetLife(1, precedence.Life{Live: live})
+		for i, zone := range told {
+			told[i] = strings.TrimSuffix(zone, "."+origin)
 		}
-		if d := cmp.Diff(tt.want, told); d != "" {
-			t.Errorf("live from %d on (-want +got):\n%s", tt.live, d)
+		slices.Sort(told)
+		if d := cmp.Diff(want, told); d != "" {
+			t.Errorf("live from %d on (-want +got):\n%s", live, d)
 		}
 	}
+	expect(1) // generation 1 was not stale, and is not
+	expect(2, "one", "two")
+	expect(3) // it is stale already
+	expect(2)
+	for _, at := range []string{"b.one." + origin, "c.two." + origin} {
+		old := w.Offer(1, at, at[:1])
+		w.Exchange(at, old, old.Confirmed(2))
+	}
+	expect(1, "one")
+	expect(3, "one", "two")
+	w.remove(0, "web")
+	expect(2, "one", "two")
+	expect(1, "one", "web") // what was shadowed is published
 }
 
 // TestExchangeTellsChanges has every change of an offer with what Exchange says of
@@ -342,19 +351,19 @@ func TestExchangeTellsChanges(t *testing.T) {
 	if !w.put(0, "s", "web", "i") || !w.put(0, "s", "web", "j") {
 		t.Error("another service changes no answer")
 	}
-	old := w.Offer(0, "s")
+	old := w.Offer(0, "web."+origin, "s")
 	if w.Exchange(old.FQDN(), old, old.Confirmed(7)) {
 		t.Error("another live generation changes answers")
 	}
-	if got := w.Offer(0, "s"); got == old || got.Generation() != 7 || got.Service != old.Service {
+	if got := w.Offer(0, "web."+origin, "s"); got == old || got.Generation() != 7 || got.Service != old.Service {
 		t.Errorf("the offer is of generation %d", got.Generation())
 	}
-	w.SetLife(0, precedence.Life{Live: 8}, nil)
-	old = w.Offer(0, "s")
+	w.SetLife(0, precedence.Life{Live: 8})
+	old = w.Offer(0, "web."+origin, "s")
 	if w.Exchange(old.FQDN(), old, old.Confirmed(3)) {
 		t.Error("another stale generation changes answers")
 	}
-	old = w.Offer(0, "s")
+	old = w.Offer(0, "web."+origin, "s")
 	if !w.Exchange(old.FQDN(), old, old.Confirmed(8)) {
 		t.Error("a stale offer that becomes live changes no answer")
 	}
@@ -584,7 +593,7 @@ func TestExpiredClaim(t *testing.T) {
 	w.put(1, "lower", "web", "a")
 	w.put(1, "inner", "a.web", "i")
 	expires := now.Add(time.Minute)
-	w.SetLife(0, precedence.Life{Live: 2, Expires: expires}, nil)
+	w.SetLife(0, precedence.Life{Live: 2, Expires: expires})
 	tree := w.Publish()
 	if d := cmp.Diff(map[string]string{"web": "0/upper"}, holders(&tree, now)); d != "" {
 		t.Errorf("before the end (-want +got):\n%s", d)

@@ -67,6 +67,21 @@ func (r *ranking) without(o *Offer) *ranking {
 	return join(r.left, r.right)
 }
 
+// find returns the offer of an owner with the name of a service, or nil.
+func (r *ranking) find(owner uint32, service string) *Offer {
+	for r != nil {
+		switch c := r.offer.compare(owner, service); {
+		case c > 0:
+			r = r.left
+		case c < 0:
+			r = r.right
+		default:
+			return r.offer
+		}
+	}
+	return nil
+}
+
 // join returns the offers of two rankings, of which all of one come before those of the
 // other.
 func join(left, right *ranking) *ranking {

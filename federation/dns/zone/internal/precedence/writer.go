@@ -25,8 +25,15 @@ type Writer struct {
 
 // owner is what one of them offers.
 type owner struct {
-	offers map[string]*Offer // by name of the service, published or not
-	faults subtree.Faults
+	published map[cohort]int // how many offers are first at their names, none of them 0
+	faults    subtree.Faults
+	recounted bool // since Recounted
+}
+
+// cohort are offers of one owner that become stale, and live, together.
+type cohort struct {
+	origin     string // of the zone in which they are published
+	generation uint64
 }
 
 // NewWriter returns a writer without offers, for so many owners. Origin returns
@@ -37,7 +44,7 @@ func NewWriter(owners int, origin func(name string) string) *Writer {
 		seed: maphash.MakeSeed(), crowds: make(map[string]crowd),
 	}
 	for i := range w.owners {
-		w.owners[i].offers = make(map[string]*Offer)
+		w.owners[i].published = make(map[cohort]int)
 	}
 	return w
 }
@@ -47,31 +54,56 @@ func (w *Writer) Publish() Tree {
 	return Tree{index: w.index.Publish(), lives: w.lives}
 }
 
-// Offer returns what an owner offers under the name of a service, or nil.
-func (w *Writer) Offer(owner int, service string) *Offer { return w.owners[owner].offers[service] }
+// Offer returns what an owner offers at an fqdn under the name of a service, or nil. What
+// several owners share is nobody's.
+func (w *Writer) Offer(owner int, fqdn, service string) *Offer {
+	n, of := w.index.Get(fqdn), uint32(owner) //nolint:gosec // a small index
+	o := n.leader()
+	if o != nil && o.compare(of, service) != 0 {
+		o = n.rest().find(of, service)
+	}
+	if o == nil || o.Subtree.Shared() != nil {
+		return nil
+	}
+	return o
+}
 
 // Faults counts what the owner offers and what is not published. The caller must
 // not change it.
 func (w *Writer) Faults(owner int) subtree.Faults { return w.owners[owner].faults }
 
 // Fault adds n, which may be negative, to the count of one kind.
-func (w *Writer) Fault(owner int, kind subtree.Fault, n int) { w.owners[owner].faults.Add(kind, n) }
+func (w *Writer) Fault(owner int, kind subtree.Fault, n int) {
+	w.owners[owner].faults.Add(kind, n)
+	w.Recount(owner)
+}
 
-// SetLife sets how long the offers of an owner last. It calls changed, unless
-// that is nil, with the fqdn of each published service that becomes stale or live,
-// until it returns false.
-func (w *Writer) SetLife(owner int, l Life, changed func(fqdn string) bool) {
-	was := w.lives[owner]
-	for _, o := range w.owners[owner].offers {
-		if changed == nil || was.Live == l.Live {
-			break
+// Recount notes that something is counted anew of an owner.
+func (w *Writer) Recount(owner int) { w.owners[owner].recounted = true }
+
+// Recounted returns the owners of which that was noted since the last call.
+func (w *Writer) Recounted() (owners []int) {
+	for i := range w.owners {
+		if w.owners[i].recounted {
+			w.owners[i].recounted = false
+			owners = append(owners, i)
 		}
-		if (o.Generation() < was.Live) != (o.Generation() < l.Live) && w.index.Get(o.FQDN()).first == o && !changed(o.FQDN()) {
-			break
+	}
+	return owners
+}
+
+// SetLife sets how long the offers of an owner last. It returns the origins of the zones in which
+// some that are published become stale or live.
+func (w *Writer) SetLife(owner int, l Life) (origins []string) {
+	was := w.lives[owner]
+	for c := range w.owners[owner].published {
+		if (c.generation < was.Live) != (c.generation < l.Live) && !slices.Contains(origins, c.origin) {
+			origins = append(origins, c.origin)
 		}
 	}
 	w.lives = slices.Clone(w.lives)
 	w.lives[owner] = l
+	return origins
 }
 
 // Exchange puts an offer in the place of another one of the same service, both of
@@ -92,7 +124,6 @@ func (w *Writer) Exchange(fqdn string, old, offer *Offer) bool {
 	}
 	if old != nil {
 		w.countOffer(old, n, -1)
-		w.own(old, nil)
 	}
 	if !sameOwners && first != nil {
 		claim = w.claim(fqdn, origin)
@@ -101,13 +132,14 @@ func (w *Writer) Exchange(fqdn string, old, offer *Offer) bool {
 	w.recount(fqdn, first, others, old, offer)
 	if offer != nil {
 		w.countOffer(offer, n, +1)
-		w.own(offer, offer)
 	}
 	if !sameOwners {
 		w.countNode(fqdn, origin, n, +1)
 	}
 	w.reclaim(n, origin, old, offer)
 	was := before.leader()
+	w.countPublished(origin, was, -1)
+	w.countPublished(origin, first, +1)
 	if others != nil || was != nil && before.rest() != nil {
 		// All offers but the first are not published.
 		w.countFQDN(offer, +1)
@@ -118,16 +150,15 @@ func (w *Writer) Exchange(fqdn string, old, offer *Offer) bool {
 	return !w.same(was, first)
 }
 
-// own notes what the owner of an offer has under the name of its service from now on; nil is
-// nothing. What several owners share is nobody's.
-func (w *Writer) own(of, now *Offer) {
-	offers, name := w.owners[of.Owner].offers, of.Service.Name()
-	switch {
-	case of.Subtree.Shared() != nil:
-	case now == nil:
-		delete(offers, name)
-	default:
-		offers[name] = now
+// countPublished adds n to the offers that are first at their names in a zone: one, which may be
+// nil.
+func (w *Writer) countPublished(origin string, o *Offer, n int) {
+	if o == nil {
+		return
+	}
+	counts, c := w.owners[o.Owner].published, cohort{origin, o.Generation()}
+	if counts[c] += n; counts[c] == 0 {
+		delete(counts, c)
 	}
 }
 

@@ -9,18 +9,26 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
 )
 
+// endpoints returns all of them. They must not be changed.
+func (t *Subtree) endpoints() []Endpoint {
+	if r := t.rare; r != nil && r.endpoints != nil {
+		return r.endpoints
+	}
+	return t.endpoint[:]
+}
+
 // All selects every endpoint.
-func (t *Subtree) All() Selection { return everything[:len(t.endpoints)] }
+func (t *Subtree) All() Selection { return everything[:len(t.endpoints())] }
 
 // Endpoint returns an endpoint by its index. The caller must not change it.
-func (t *Subtree) Endpoint(i uint16) *Endpoint { return &t.endpoints[i] }
+func (t *Subtree) Endpoint(i uint16) *Endpoint { return &t.endpoints()[i] }
 
 // HasHost reports whether one of the endpoints is a host.
 func (t *Subtree) HasHost() bool {
-	return slices.ContainsFunc(t.endpoints, func(ep Endpoint) bool { return ep.IsHost() })
+	return slices.ContainsFunc(t.endpoints(), func(ep Endpoint) bool { return ep.IsHost() })
 }
 
-// order fills endpoints with those of the service, by SRV target and port, each
+// order fills in the endpoints of the service, by SRV target and port, each
 // pair once: RFC 2181 section 5 allows no record twice in an RRset, and the order
 // is a function of the content so that signatures over a set can be cached. It
 // returns for every endpoint of the service the index of the one that has its
@@ -28,7 +36,7 @@ func (t *Subtree) HasHost() bool {
 func (c *compiler) order() []uint16 {
 	own := c.service.Endpoints
 	if len(own) == 1 {
-		c.endpoints = append(c.oneEndpoint[:0], Endpoint{own[0].Address, own[0].Port})
+		c.endpoint[0] = Endpoint{own[0].Address, own[0].Port}
 		return c.All()
 	}
 	order, targets := make([]uint16, len(own)), make([]string, len(own))
@@ -50,14 +58,15 @@ func (c *compiler) order() []uint16 {
 	slices.SortFunc(order, func(a, b uint16) int {
 		return cmp.Or(compare(a, b), cmp.Compare(isHost(a), isHost(b)), cmp.Compare(a, b))
 	})
-	c.endpoints = make([]Endpoint, 0, len(own))
+	endpoints := make([]Endpoint, 0, len(own))
 	places := make([]uint16, len(own))
 	for n, i := range order {
 		if n == 0 || compare(order[n-1], i) != 0 {
-			c.endpoints = append(c.endpoints, Endpoint{own[i].Address, own[i].Port})
+			endpoints = append(endpoints, Endpoint{own[i].Address, own[i].Port})
 		}
-		places[i] = uint16(len(c.endpoints) - 1) //nolint:gosec // as above
+		places[i] = uint16(len(endpoints) - 1) //nolint:gosec // as above
 	}
+	c.more().endpoints = endpoints
 	return places
 }
 
@@ -65,13 +74,13 @@ func (c *compiler) order() []uint16 {
 // fqdn that has its IP address and no other. Such a name is written to b: for many
 // endpoints, a builder with room for all of them saves an allocation for each.
 func (t *Subtree) Target(b *strings.Builder, i uint16, fqdn string) string {
-	return target(b, t.endpoints[i].Address, fqdn)
+	return target(b, t.Endpoint(i).Address, fqdn)
 }
 
 // TargetLen returns the length of Target. One that is above domain.MaxName is no
 // name of DNS, so that the endpoint has no SRV record.
 func (t *Subtree) TargetLen(i uint16, fqdn string) int {
-	return targetLen(t.endpoints[i].Address, fqdn)
+	return targetLen(t.Endpoint(i).Address, fqdn)
 }
 
 // HasTarget reports whether an endpoint has an SRV record.

@@ -33,7 +33,7 @@ func (t *Subtree) Match(labels string) Match {
 		}
 	}
 	if in, ok := t.Instance(labels); ok {
-		return Match{Role: domain.Instance, Instance: in, Endpoints: in.endpoints, Protocol: in.protocol}
+		return Match{Role: domain.Instance, Instance: in, Endpoints: t.endpointsOf(in), Protocol: in.protocol}
 	}
 	if labels == domain.Addr && t.hasIP() || t.isAboveInstance(labels) {
 		return Match{Role: domain.Empty}
@@ -54,7 +54,7 @@ func (t *Subtree) matchService(labels string) Match {
 				return Match{Role: domain.Protocol, Endpoints: t.speaking(p), Protocol: p}
 			}
 			if in, ok := t.Instance(label); ok && in.protocol == p {
-				return Match{Role: domain.Protocol, Instance: in, Endpoints: in.endpoints, Protocol: p}
+				return Match{Role: domain.Protocol, Instance: in, Endpoints: t.endpointsOf(in), Protocol: p}
 			}
 			return Match{}
 		}
@@ -70,26 +70,25 @@ func (t *Subtree) matchService(labels string) Match {
 // Instance returns the instance whose own name has the labels in front of the
 // fqdn.
 func (t *Subtree) Instance(labels string) (*Instance, bool) {
-	i, ok := slices.BinarySearchFunc(t.instances, labels, compareLabel)
+	instances := t.Instances()
+	i, ok := slices.BinarySearchFunc(instances, labels, func(in Instance, label string) int { return strings.Compare(in.Label, label) })
 	if !ok {
 		return nil, false
 	}
-	return &t.instances[i], true
+	return &instances[i], true
 }
-
-func compareLabel(in Instance, label string) int { return strings.Compare(in.Label, label) }
 
 // isAboveInstance reports whether the labels stand for an empty non-terminal
 // between the fqdn and an instance whose name has several labels (RFC 8020).
 func (t *Subtree) isAboveInstance(labels string) bool {
-	return slices.ContainsFunc(t.instances, func(in Instance) bool {
+	return slices.ContainsFunc(t.Instances(), func(in Instance) bool {
 		return len(in.Label) > len(labels) && domain.Within(in.Label, labels)
 	})
 }
 
 // hasAddress reports whether one of the endpoints has the address.
 func (t *Subtree) hasAddress(ip netip.Addr) bool {
-	return slices.ContainsFunc(t.endpoints, func(ep Endpoint) bool {
+	return slices.ContainsFunc(t.endpoints(), func(ep Endpoint) bool {
 		own, ok := ep.Address.IP()
 		return ok && own == ip
 	})
@@ -97,5 +96,5 @@ func (t *Subtree) hasAddress(ip netip.Addr) bool {
 
 // hasIP reports whether one of the endpoints is an IP address.
 func (t *Subtree) hasIP() bool {
-	return slices.ContainsFunc(t.endpoints, func(ep Endpoint) bool { return !ep.IsHost() })
+	return slices.ContainsFunc(t.endpoints(), func(ep Endpoint) bool { return !ep.IsHost() })
 }

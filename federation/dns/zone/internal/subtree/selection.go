@@ -76,7 +76,7 @@ type labeled struct {
 // pick returns the endpoints that are in the set; all of them when none is.
 func (t *Subtree) pick(set bitset) Selection {
 	n := set.len()
-	if n == 0 || n == len(t.endpoints) {
+	if n == 0 || n == len(t.endpoints()) {
 		return t.All()
 	}
 	picked := make(Selection, 0, n)

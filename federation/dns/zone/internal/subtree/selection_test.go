@@ -93,7 +93,7 @@ func chosen(s *federation.Service, selector []string) (addresses []string) {
 
 // ips returns the addresses of a selection, and checks that it is in ascending
 // order.
-func ips(tree *subtree.Subtree, selection subtree.Selection) (addresses []string) {
+func ips(tree tree, selection subtree.Selection) (addresses []string) {
 	if !slices.IsSorted(selection) {
 		return []string{fmt.Sprint("not sorted: ", selection)}
 	}

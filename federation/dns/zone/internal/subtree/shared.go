@@ -58,8 +58,9 @@ type sources struct {
 func (t *Subtree) Share(members []Member, points []Point, level func(label string, all []share.Candidate) share.Rank) {
 	s := &Shared{Members: members, points: points}
 	s.service = s.source("", t.All(), level)
-	for i := range t.instances {
-		s.instances = append(s.instances, s.source(t.instances[i].Label, t.instances[i].endpoints, level))
+	instances := t.Instances()
+	for i := range instances {
+		s.instances = append(s.instances, s.source(instances[i].Label, t.endpointsOf(&instances[i]), level))
 	}
 	r := *t.some()
 	r.rarest = &rarest{r.faults, s}
@@ -106,18 +107,17 @@ func (t *Subtree) Shared() *Shared { return t.some().shared }
 func (s *Shared) Point(i uint16) *Point { return &s.points[i] }
 
 // at returns where the records of a match come from, if it is the fqdn or of an instance.
-func (s *Shared) at(t *Subtree, in *Instance) *sources {
+func (s *Shared) at(in *Instance) *sources {
 	if in == nil {
 		return &s.service
 	}
-	at, _ := slices.BinarySearchFunc(t.instances, in.Label, compareLabel)
-	return &s.instances[at]
+	return &s.instances[in.at]
 }
 
 // Answered returns the endpoints of a match whose addresses are answered, and the members
 // that say one of them.
 func (t *Subtree) Answered(in *Instance) (Selection, Members) {
-	of := t.rare.shared.at(t, in)
+	of := t.rare.shared.at(in)
 	return of.answered, of.near
 }
 
@@ -126,16 +126,17 @@ func (t *Subtree) Named(in *Instance) Selection {
 	if in == nil {
 		return t.All()
 	}
-	return in.endpoints
+	return t.endpointsOf(in)
 }
 
 // Saying returns the members that say an endpoint of the fqdn or of an instance.
-func (t *Subtree) Saying(in *Instance) Members { return t.rare.shared.at(t, in).all }
+func (t *Subtree) Saying(in *Instance) Members { return t.rare.shared.at(in).all }
 
 // SayingAddress returns the members that say an endpoint with the address.
 func (t *Subtree) SayingAddress(ip netip.Addr) (of Members) {
-	for i := range t.endpoints {
-		if own, ok := t.endpoints[i].Address.IP(); ok && own == ip {
+	endpoints := t.endpoints()
+	for i := range endpoints {
+		if own, ok := endpoints[i].Address.IP(); ok && own == ip {
 			of |= t.rare.shared.points[i].Members
 		}
 	}

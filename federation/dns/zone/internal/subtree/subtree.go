@@ -13,29 +13,30 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/record"
 )
 
-// Subtree is a compiled service. It is immutable once Compile or Copy has filled
-// it. It points to itself, so it must not be assigned: Copy copies it.
+// Subtree is a compiled service. It is immutable once Compile has filled it.
 //
-// What most queries need comes first: in a large catalog a lookup takes as long
-// as the memory that it touches.
+// Most services have one endpoint and one instance, and that is all there is in a
+// large catalog a million times: a lookup takes as long as the memory that it touches.
 type Subtree struct {
-	endpoints   []Endpoint  // sorted by SRV target and port, each pair once
-	oneEndpoint [1]Endpoint // endpoints when there is one, as there mostly is
-	instances   []Instance  // those with a name of their own, sorted by label
-	oneInstance [1]Instance // instances when there is one
-	texts       string      // the RDATA of the TXT records of the service and of each instance
-	textEnd     uint32      // where that of the service ends in texts
-	protocols   protocols   // that are spoken
-	rare        *rare       // nil for a service with one instance and nothing of the rest
+	endpoint  [1]Endpoint // the only one
+	instance  [1]Instance // the only one with a name of its own
+	named     uint8       // how many of instance there are
+	protocols protocols   // that are spoken
+	rare      *rare       // nil for a service with nothing else
 }
 
 // rare is what most services do not have.
 type rare struct {
 	*rarest
 
-	selected    []selected // the protocols that are not spoken at every endpoint, in order
-	textEnds    []uint32   // where the text of each instance ends in texts; nil when there is one instance
-	describedBy []uint16   // the instances with a TXT record at the fqdn, by index in Service.Instances; likewise
+	endpoints  []Endpoint  // sorted by SRV target and port, each pair once; nil: there is one
+	instances  []Instance  // those with a name of their own, sorted by label; nil: there is one, or none
+	selections []Selection // of each of these the endpoints; nil: all have all
+	selected   []selected  // the protocols that are not spoken at every endpoint, in order
+
+	// Nil where there is one instance: its TXT records are made for each query.
+	texts       []string // the RDATA of the TXT records of the service and of each instance
+	describedBy []uint16 // the instances with a TXT record at the fqdn, by index in Service.Instances
 }
 
 // rarest is what hardly any service has.
@@ -70,10 +71,10 @@ func (ep *Endpoint) IsHost() bool {
 
 // Instance is an instance with a name of its own.
 type Instance struct {
-	Label     string // relative to the fqdn; several labels for an ID with dots
-	Index     uint16 // in Service.Instances
-	protocol  federation.Protocol
-	endpoints Selection
+	Label    string // relative to the fqdn; several labels for an ID with dots
+	Index    uint16 // in Service.Instances
+	at       uint16 // in Subtree.Instances
+	protocol federation.Protocol
 }
 
 // protocols is a set of protocols.
@@ -145,41 +146,38 @@ func (c *compiler) fault(kind Fault, n int) {
 	c.rare.faults.Add(kind, n)
 }
 
-// Copy fills the zero Subtree with the content of another one, of which it holds
-// nothing alive.
-func (t *Subtree) Copy(of *Subtree) {
-	*t = *of
-	if len(of.endpoints) == 1 {
-		t.endpoints = append(t.oneEndpoint[:0], of.endpoints...)
-	}
-	if len(of.instances) == 1 {
-		t.instances = append(t.oneInstance[:0], of.instances...)
-	}
-}
-
 // Faults returns what of the service is not published. The caller must not change
 // it.
 func (t *Subtree) Faults() Faults { return t.some().faults }
 
 // Instances returns the instances with a name of their own, by label. The caller
 // must not change them.
-func (t *Subtree) Instances() []Instance { return t.instances }
+func (t *Subtree) Instances() []Instance {
+	if r := t.rare; r != nil && r.instances != nil {
+		return r.instances
+	}
+	return t.instance[:t.named]
+}
 
-// name fills instances and protocols. Of each instance, selections has the
+// endpointsOf returns those of an instance.
+func (t *Subtree) endpointsOf(in *Instance) Selection {
+	if s := t.some().selections; s != nil {
+		return s[in.at]
+	}
+	return t.All()
+}
+
+// name fills what there is of instances and protocols. Of each instance, selections has the
 // endpoints; nil: every instance has all of them.
 func (c *compiler) name(selections []Selection) {
 	s := c.service
-	c.instances = c.oneInstance[:0]
+	named := c.instance[:0]
 	if len(s.Instances) > 1 {
-		c.instances = make([]Instance, 0, len(s.Instances))
+		named = make([]Instance, 0, len(s.Instances))
 	}
 	for i := range s.Instances {
 		in := &s.Instances[i]
 		c.protocols |= 1 << in.Protocol
-		endpoints := c.All()
-		if selections != nil {
-			endpoints = selections[i]
-		}
 		if in.Unnamed {
 			continue
 		}
@@ -188,25 +186,36 @@ func (c *compiler) name(selections []Selection) {
 			c.fault(fault, 1)
 			continue
 		}
-		c.instances = append(c.instances, Instance{label, uint16(i), in.Protocol, endpoints}) // federation.MaxInstances is far below 1<<16
+		named = append(named, Instance{Label: label, Index: uint16(i), protocol: in.Protocol}) // federation.MaxInstances is far below 1<<16
 	}
 	// Of IDs that are one name, the smallest has it, in whatever order they came.
-	slices.SortFunc(c.instances, func(a, b Instance) int {
+	slices.SortFunc(named, func(a, b Instance) int {
 		return cmp.Or(strings.Compare(a.Label, b.Label), strings.Compare(s.Instances[a.Index].ID, s.Instances[b.Index].ID))
 	})
-	n := len(c.instances)
-	c.instances = slices.Clip(slices.CompactFunc(c.instances, func(a, b Instance) bool { return a.Label == b.Label }))
-	c.fault(FaultInstanceName, n-len(c.instances))
-
+	n := len(named)
+	named = slices.CompactFunc(named, func(a, b Instance) bool { return a.Label == b.Label })
+	c.fault(FaultInstanceName, n-len(named))
+	for i := range named {
+		named[i].at = uint16(i) // as above
+	}
+	if len(s.Instances) > 1 {
+		c.more().instances = slices.Clip(named)
+	} else {
+		c.named = uint8(len(named)) //nolint:gosec // 1 at most
+	}
 	if selections != nil {
-		c.speak(selections)
+		c.speak(selections, named)
 	}
 }
 
-// speak fills selected.
-func (c *compiler) speak(selections []Selection) {
+// speak fills selections and selected.
+func (c *compiler) speak(selections []Selection, named []Instance) {
+	for i := range named {
+		c.more().selections = append(c.more().selections, selections[named[i].Index])
+	}
+	n := len(c.endpoints())
 	for p := range c.protocols.each {
-		set := newBitset(len(c.endpoints))
+		set := newBitset(n)
 		for i := range selections {
 			if c.service.Instances[i].Protocol == p {
 				for _, at := range selections[i] {
@@ -214,7 +223,7 @@ func (c *compiler) speak(selections []Selection) {
 				}
 			}
 		}
-		if endpoints := c.pick(set); len(endpoints) < len(c.endpoints) {
+		if endpoints := c.pick(set); len(endpoints) < n {
 			c.more().selected = append(c.more().selected, selected{p, endpoints})
 		}
 	}
@@ -239,8 +248,9 @@ func (c *compiler) label(in *federation.Instance) (string, Fault) {
 // non-terminals above them and above addresses. Some come more than once.
 func (t *Subtree) Claims() iter.Seq[string] {
 	return func(yield func(string) bool) {
-		for i := range t.instances {
-			for labels := t.instances[i].Label; labels != ""; _, labels, _ = strings.Cut(labels, ".") {
+		instances := t.Instances()
+		for i := range instances {
+			for labels := instances[i].Label; labels != ""; _, labels, _ = strings.Cut(labels, ".") {
 				if !yield(labels) {
 					return
 				}
@@ -262,8 +272,9 @@ func (t *Subtree) Names() iter.Seq[string] {
 				}
 			}
 		}
-		for i := range t.instances {
-			in := &t.instances[i]
+		instances, endpoints := t.Instances(), t.endpoints()
+		for i := range instances {
+			in := &instances[i]
 			if !yield(in.Label) {
 				return
 			}
@@ -275,8 +286,8 @@ func (t *Subtree) Names() iter.Seq[string] {
 		}
 		last := netip.Addr{}
 		var buf [domain.MaxAddress]byte
-		for i := range t.endpoints {
-			if ip, ok := t.endpoints[i].Address.IP(); ok && ip != last {
+		for i := range endpoints {
+			if ip, ok := endpoints[i].Address.IP(); ok && ip != last {
 				last = ip
 				if !yield(string(domain.AppendAddress(buf[:0], ip)) + "." + domain.Addr) {
 					return
@@ -290,17 +301,17 @@ func (t *Subtree) Names() iter.Seq[string] {
 // limits are not looked at one by one.
 func (c *compiler) check() {
 	room := domain.MaxName - len(c.fqdn) - domain.MaxAddress - len("."+domain.Addr+".")
-	if room < 0 || slices.ContainsFunc(c.instances, func(in Instance) bool { return len(in.Label) > room }) {
+	if room < 0 || slices.ContainsFunc(c.Instances(), func(in Instance) bool { return len(in.Label) > room }) {
 		for labels := range c.Names() {
 			if len(domain.Below(labels, c.fqdn)) > domain.MaxName {
 				c.fault(FaultNameTooLong, 1)
 			}
 		}
 	}
-	if len(c.endpoints) > record.MaxSet/(record.SRVHeader+domain.MaxName) {
+	if endpoints := c.endpoints(); len(endpoints) > record.MaxSet/(record.SRVHeader+domain.MaxName) {
 		size := 0
-		for i := range c.endpoints {
-			if n := targetLen(c.endpoints[i].Address, c.fqdn); n <= domain.MaxName {
+		for i := range endpoints {
+			if n := targetLen(endpoints[i].Address, c.fqdn); n <= domain.MaxName {
 				size += record.SRVHeader + n
 			}
 		}

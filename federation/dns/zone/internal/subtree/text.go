@@ -9,78 +9,71 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/record"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
 
 // maxTXT is how many octets of RDATA RFC 6763 section 6.2 still recommends.
 const maxTXT = 1300
 
-// InstanceText returns the RDATA of the TXT record of an instance.
-func (t *Subtree) InstanceText(in *Instance) string { return t.text(1 + int(in.Index)) }
+// commonTXT is how many octets of RDATA most services with one instance have at most.
+const commonTXT = 256
 
-// Texts returns the RDATA of the TXT records of the service: one for itself and
-// one for each instance. Hamlet, 'CREATE': the entry of the fqdn has 'all the
-// information in each Instance'. They end with the first that makes the records
-// larger than room, in octets.
-func (t *Subtree) Texts(room int) []string {
-	describedBy := t.describing()
-	texts := make([]string, 0, 1+len(describedBy))
-	texts = append(texts, t.text(0))
-	size := record.Header + len(texts[0])
-	for _, i := range describedBy {
+// Texts returns the RDATA of the TXT record of an instance or, where that is nil, of those of the
+// service: one for itself and one for each instance. Hamlet, 'CREATE': the entry of the fqdn has
+// 'all the information in each Instance'. They end with the first that makes the records larger
+// than room, in octets. Of is the service that t was compiled of. The list must not be changed.
+func (t *Subtree) Texts(of packed.Service, in *Instance, room int) []string {
+	r := t.some()
+	all := r.texts
+	if all == nil {
+		all, _ = texts(of.Unpack(), true)
+	}
+	switch {
+	case in != nil:
+		return all[1+in.Index:][:1]
+	case r.texts == nil && record.Header+len(all[0]) <= room:
+		return all
+	}
+	some := make([]string, 0, 1+len(r.describedBy))
+	some = append(some, all[0])
+	size := record.Header + len(all[0])
+	for _, i := range r.describedBy {
 		if size > room {
 			break
 		}
-		texts = append(texts, t.text(1+int(i)))
-		size += record.Header + len(texts[len(texts)-1])
+		some = append(some, all[1+i])
+		size += record.Header + len(all[1+i])
 	}
-	return texts
+	return some
 }
 
-// text returns the RDATA of a TXT record: 0 is that of the service, and n that
-// of the instance before n.
-func (t *Subtree) text(n int) string {
-	if n == 0 {
-		return t.texts[:t.textEnd]
+// texts returns the RDATA of the TXT records of a service and of each instance, unless they are
+// only counted, and how many strings are dropped. They are in one piece of memory.
+func texts(s *federation.Service, keeps bool) (all []string, dropped int) {
+	w := txtWriter{keeps: keeps}
+	if keeps {
+		w.data, all = make([]byte, 0, commonTXT), make([]string, 1+len(s.Instances))
 	}
-	ends := t.some().textEnds
-	switch {
-	case ends == nil:
-		return t.texts[t.textEnd:]
-	case n == 1:
-		return t.texts[t.textEnd:ends[0]]
-	}
-	return t.texts[ends[n-2]:ends[n-1]]
-}
-
-// describing returns the instances with a TXT record at the fqdn.
-func (t *Subtree) describing() []uint16 {
-	if r := t.some(); r.textEnds != nil {
-		return r.describedBy
-	}
-	return everything[:1]
-}
-
-// describe writes the TXT records.
-func (c *compiler) describe() {
-	s := c.service
-	var buf [1 << 10]byte // most services fit
-	w := txtWriter{data: buf[:0]}
+	var few [2]int
 	w.service(s)
-	c.textEnd = w.len()
-	var ends []uint32
-	if len(s.Instances) != 1 {
-		ends = make([]uint32, len(s.Instances))
-		c.more().textEnds = ends
-	}
+	ends := append(few[:0], w.size)
 	for i := range s.Instances {
 		w.instance(&s.Instances[i])
-		if ends != nil {
-			ends[i] = w.len()
-		}
+		ends = append(ends, w.size)
 	}
-	c.texts = string(w.data)
-	c.fault(FaultTXT, w.dropped)
-	if ends != nil {
+	whole, begin := string(w.data), 0
+	for i := range all {
+		all[i], begin = whole[begin:ends[i]], ends[i]
+	}
+	return all, w.dropped
+}
+
+// describe counts what the TXT records leave out, and keeps them where there are many.
+func (c *compiler) describe() {
+	all, dropped := texts(c.service, len(c.service.Instances) != 1)
+	c.fault(FaultTXT, dropped)
+	if all != nil {
+		c.more().texts = all
 		c.rare.describedBy = c.orderTexts()
 	}
 }
@@ -88,7 +81,7 @@ func (c *compiler) describe() {
 // orderTexts returns the instances with a TXT record at the fqdn: by content, equal
 // records once (RFC 2181 section 5), and as many as fit a message.
 func (c *compiler) orderTexts() []uint16 {
-	text := func(i uint16) string { return c.text(1 + int(i)) }
+	text := func(i uint16) string { return c.rare.texts[1+i] }
 	order := everything[:len(c.service.Instances)]
 	compare := func(a, b uint16) int { return record.CompareTXT(text(a), text(b)) }
 	// Mostly they are in order already, each once.
@@ -97,7 +90,7 @@ func (c *compiler) orderTexts() []uint16 {
 		slices.SortFunc(order, compare)
 		order = slices.CompactFunc(order, func(a, b uint16) bool { return text(a) == text(b) })
 	}
-	size := record.SizeTXT(c.text(0))
+	size := record.SizeTXT(c.rare.texts[0])
 	for n, i := range order {
 		if size += record.SizeTXT(text(i)); size > record.MaxSet {
 			c.fault(FaultSize, 1)
@@ -110,27 +103,25 @@ func (c *compiler) orderTexts() []uint16 {
 // txtWriter writes the RDATA of TXT records, one behind the other: strings of the
 // form key=value (RFC 6763 section 6), each behind its length.
 type txtWriter struct {
+	keeps   bool // or only counts
 	data    []byte
+	size    int // of all records
 	begin   int // of the record
 	full    bool
-	dropped int               // of all records
-	folded  []federation.Pair // what fold returned last
+	dropped int // of all records
 }
 
 // start begins a record with its version (RFC 6763 section 6.7), so that no
 // record is without a string (RFC 1035 section 3.3.14).
 func (w *txtWriter) start() {
-	w.begin, w.full = len(w.data), false
+	w.begin, w.full = w.size, false
 	w.add("", "txtvers", "1")
 }
-
-// len returns how much is written.
-func (w *txtWriter) len() uint32 { return uint32(len(w.data)) } //nolint:gosec // a service has some MB at most
 
 func (w *txtWriter) service(s *federation.Service) {
 	w.start()
 	w.add("", "name", s.Name)
-	w.addText("desc", s.Description)
+	w.add("", "desc", cut("desc", s.Description))
 	w.addNumbered("tag", s.Tags)
 	for _, l := range w.fold(s.Labels) {
 		w.add("label.", l.Key, l.Value)
@@ -156,7 +147,7 @@ func (w *txtWriter) instance(in *federation.Instance) {
 			}
 		}
 	}
-	w.addText("desc", in.Description)
+	w.add("", "desc", cut("desc", in.Description))
 	for _, m := range metadata {
 		if !slices.Contains(reservedKeys, m.Key) {
 			w.add("md.", m.Key, m.Value)
@@ -176,24 +167,26 @@ func (w *txtWriter) add(prefix, key, value string) bool {
 		w.dropped++
 		return false
 	}
-	if w.full = w.full || len(w.data)-w.begin+1+n > maxTXT; w.full {
+	if w.full = w.full || w.size-w.begin+1+n > maxTXT; w.full {
 		w.dropped++
 		return false
 	}
-	w.data = append(append(append(w.data, byte(n)), prefix...), key...)
-	w.data = append(append(w.data, '='), value...)
+	if w.size += 1 + n; w.keeps {
+		w.data = append(append(append(w.data, byte(n)), prefix...), key...)
+		w.data = append(append(w.data, '='), value...)
+	}
 	return true
 }
 
-// addText appends text for people, which may be cut.
-func (w *txtWriter) addText(key, text string) {
+// cut returns text for people as far as it fits a string with the key.
+func cut(key, text string) string {
 	if limit := record.MaxString - len(key) - 1; len(text) > limit {
 		for limit > 0 && !utf8.RuneStart(text[limit]) {
 			limit--
 		}
 		text = text[:limit]
 	}
-	w.add("", key, text)
+	return text
 }
 
 // addNumbered appends key, key2, key3 and so on: clients ignore all but the
@@ -208,17 +201,15 @@ func (w *txtWriter) addNumbered(key string, values []string) {
 	}
 }
 
-// fold returns a map with its keys in lower case and sorted, until it is called
-// again. Of keys that are equal then, the first in byte order of the original is
-// kept.
+// fold returns a map with its keys in lower case and sorted. Of keys that are equal then, the
+// first in byte order of the original is kept.
 func (w *txtWriter) fold(values []federation.Pair) []federation.Pair {
-	folded := w.folded[:0]
+	folded := make([]federation.Pair, 0, len(values))
 	for _, v := range values {
 		if isKey(v.Key) {
 			folded = append(folded, federation.Pair{Key: strings.ToLower(v.Key), Value: v.Value})
 		}
 	}
-	w.folded = folded
 	byKey := func(a, b federation.Pair) int { return strings.Compare(a.Key, b.Key) }
 	if !slices.IsSortedFunc(folded, byKey) {
 		slices.SortStableFunc(folded, byKey)

@@ -38,19 +38,19 @@ func wireTXT(t *testing.T, rdata []string) [][]string {
 }
 
 // serviceText returns the strings of the TXT records of the service.
-func serviceText(t *testing.T, tree *subtree.Subtree) [][]string {
+func serviceText(t *testing.T, tree tree) [][]string {
 	t.Helper()
 	return wireTXT(t, tree.Texts(record.MaxSet))
 }
 
 // instanceText returns the strings of the TXT record of an instance.
-func instanceText(t *testing.T, tree *subtree.Subtree, labels string) [][]string {
+func instanceText(t *testing.T, tree tree, labels string) [][]string {
 	t.Helper()
 	in, ok := tree.Instance(labels)
 	if !ok {
 		t.Fatalf("there is no instance %s", labels)
 	}
-	return wireTXT(t, []string{tree.InstanceText(in)})
+	return wireTXT(t, tree.Subtree.Texts(tree.of, in, record.MaxSet))
 }
 
 // TestInstanceText has the rules for the strings of an instance, as seen on the wire,

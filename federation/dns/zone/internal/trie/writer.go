@@ -49,6 +49,6 @@ func (w *Writer[V]) Publish() Map[V] {
 	}
 	slices.SortFunc(changes, func(a, b change[V]) int { return cmp.Compare(a.hash, b.hash) })
 	w.published.root = w.published.root.changed(changes, 0)
-	w.pending = make(map[string]*Item[V]) // clear takes as long as for the most names it ever held
+	w.pending = make(map[string]*Item[V], len(changes)) // clear takes as long as for the most names it ever held
 	return w.published
 }

@@ -1,0 +1,142 @@
+package catalog
+
+import (
+	"hash/maphash"
+	"iter"
+	"slices"
+)
+
+// table has the records of a catalog by name. With a million services every word counts: a record
+// with a service is found by the name that is in the service, so that there is no key. Such records
+// are a list, and the index has their places by the hash of the name, with open addressing.
+type table struct {
+	list  []record
+	index []place                  // a power of two, at most three quarters of them taken; nil without a list
+	hash  func(name string) uint32 // random, so that a peer cannot choose names that collide
+
+	names map[string]record // those without a service
+}
+
+// place is where a record is in the list. The zero place is free.
+type place struct {
+	hash uint32 // of the name: another name is passed over, mostly, and the index grows, without a look at the record
+	next uint32 // place in the list, and 1
+}
+
+func newTable() table {
+	seed := maphash.MakeSeed()
+	hash := func(name string) uint32 { return uint32(maphash.String(seed, name)) } //nolint:gosec // a part is enough
+	return table{hash: hash, names: make(map[string]record)}
+}
+
+// reserve makes room for so many records with a service in all.
+func (t *table) reserve(records int) {
+	t.list = slices.Grow(t.list, max(0, records-len(t.list)))
+	size := max(8, len(t.index))
+	for size/4*3 < records {
+		size *= 2
+	}
+	if size == len(t.index) {
+		return
+	}
+	before := t.index
+	t.index = make([]place, size)
+	for _, p := range before {
+		if p.next > 0 {
+			at := p.hash & t.mask()
+			for t.index[at].next > 0 {
+				at = (at + 1) & t.mask()
+			}
+			t.index[at] = p
+		}
+	}
+}
+
+func (t *table) mask() uint32 { return uint32(len(t.index) - 1) } //nolint:gosec // far below 1<<32
+
+// find returns where the index has the name, or the free place that it would get. There is an index.
+func (t *table) find(name string) (at uint32, ok bool) {
+	hash := t.hash(name)
+	for at = hash & t.mask(); t.index[at].next > 0; at = (at + 1) & t.mask() {
+		if p := t.index[at]; p.hash == hash && t.list[p.next-1].service.Name() == name {
+			return at, true
+		}
+	}
+	return at, false
+}
+
+// get returns the record of a name, and whether there is one.
+func (t *table) get(name string) (record, bool) {
+	if len(t.list) > 0 {
+		if at, ok := t.find(name); ok {
+			return t.list[t.index[at].next-1], true
+		}
+	}
+	r, ok := t.names[name]
+	return r, ok
+}
+
+// set puts a record in the place of that of the name, if there is one. The name of a record
+// without a service is kept.
+func (t *table) set(name string, r record) {
+	if r.service.IsZero() {
+		t.delete(name)
+		t.names[name] = r
+		return
+	}
+	delete(t.names, name)
+	t.reserve(len(t.list) + 1)
+	at, ok := t.find(name)
+	if !ok {
+		t.list = append(t.list, r)
+		t.index[at] = place{t.hash(name), uint32(len(t.list))} //nolint:gosec // far below 1<<32
+	}
+	t.list[t.index[at].next-1] = r
+}
+
+// delete removes the record of a name, if there is one. The last one of the list takes its place.
+func (t *table) delete(name string) {
+	delete(t.names, name)
+	if len(t.list) == 0 {
+		return
+	}
+	at, ok := t.find(name)
+	if !ok {
+		return
+	}
+	end := len(t.list) - 1
+	last, _ := t.find(t.list[end].service.Name())
+	t.list[t.index[at].next-1], t.index[last].next = t.list[end], t.index[at].next
+	t.list[end] = record{}
+	if t.list = t.list[:end]; end == 0 {
+		t.list, t.index = nil, nil // a catalog that was large does not stay so
+		return
+	}
+	// What stands behind goes to the free place, where that is not before its own first choice.
+	for from := (at + 1) & t.mask(); t.index[from].next > 0; from = (from + 1) & t.mask() {
+		if (from-t.index[from].hash)&t.mask() >= (from-at)&t.mask() {
+			t.index[at], at = t.index[from], from
+		}
+	}
+	t.index[at] = place{}
+}
+
+// len returns how many records there are.
+func (t *table) len() int { return len(t.list) + len(t.names) }
+
+// all yields all names with their records, in no order. The one that is yielded may be removed or
+// set meanwhile.
+func (t *table) all() iter.Seq2[string, record] {
+	return func(yield func(string, record) bool) {
+		for name, r := range t.names {
+			if !yield(name, r) {
+				return
+			}
+		}
+		for _, r := range slices.Backward(t.list) { // what takes the place of one that goes was yielded before
+			if !yield(r.service.Name(), r) {
+				return
+			}
+		}
+	}
+}
