@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -11,7 +12,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/receipt"
 )
 
 // Question is what an Inquiry asks.
@@ -28,6 +28,7 @@ type Question struct {
 type Inquiry struct {
 	server   *Server
 	question Question
+	fixed    bool // whether it is about the services as they were at the first look, there or gone
 	sought   map[*registry.Registry]*registry.Sought
 	answered map[*session]reached
 }
@@ -81,17 +82,20 @@ func (i *Inquiry) Look() status.Settlement {
 		if sought == nil {
 			sought = r.Seek(i.question.Matches)
 			i.sought[r] = sought
+			sought.Look()
+		} else if !i.fixed {
+			sought.Look()
 		}
-		sought.Look()
 		served[r] = sought
 		n, _ := sought.Found()
 		s.Published += n
-		if sought.Unavailable() != "" {
+		if !i.fixed && sought.Unavailable() != "" {
 			s.Away = append(s.Away, name)
 		}
 	}
 	slices.Sort(s.Away)
-	if i.question.There == (s.Published > 0) && len(s.Away) == 0 {
+	s.There = s.There || i.fixed && s.Published > 0
+	if i.fixed || i.question.There == (s.Published > 0) && len(s.Away) == 0 {
 		i.count(&s, registries, served)
 	}
 	s.Conclude()
@@ -146,8 +150,8 @@ func (i *Inquiry) judge(s *session, sought *registry.Sought) (at status.Outstand
 	r, has := s.receipt, s.reached()
 	switch {
 	case r != nil:
-		r.mu.Lock()
-		defer r.mu.Unlock()
+		s.window.mu.Lock()
+		defer s.window.mu.Unlock()
 		at.Holder = r.said.Holder
 	case told:
 		at.Reason, at.Unknown = receipts.Silent, true
@@ -214,43 +218,28 @@ func (i *Inquiry) lost(c *receipts.Copy, sought *registry.Sought) (at status.Out
 	return at, told
 }
 
-// holdStep is how exactly Holding says it: each second would be news while somebody is lost.
-const holdStep = 10 * time.Second
+// usualHold is for how long CoreDNS uses what it holds if nobody says otherwise, with an hour for
+// the TTL and for noticing the loss.
+const usualHold = 25 * time.Hour
 
 // Holding returns for how long at most the consumers of a catalog, and those whom they answer, use
 // what they hold when this owner is lost: negative for ever. Where nobody can know, it says why.
+// A relay that is cut off cannot tell its owner who comes meanwhile. So consumers count that have
+// gone, for those that come may hold as long, and before the first one the usual time.
 func (s *Server) Holding(catalog string) (hold time.Duration, unknown string) {
-	now := time.Now()
 	s.mu.Lock()
-	var copies []*receipts.Copy
+	defer s.mu.Unlock()
 	for session := range s.sessions {
-		if session.catalog.name == catalog {
-			c := session.copied()
-			c.Lost = now
-			copies = append(copies, c)
+		if c := session.copied(); c.Catalog == catalog {
+			unknown = cmp.Or(c.Unclear(), unknown)
 		}
 	}
-	remembered := s.copies.Remembered(now)
-	s.mu.Unlock()
+	remembered := s.copies.Remembered(time.Now())
+	unknown = cmp.Or(remembered.Beyond, unknown)
 	for _, c := range remembered.Lost {
 		if c.Catalog == catalog {
-			copies = append(copies, c)
+			unknown = cmp.Or(c.Unclear(), unknown)
 		}
 	}
-	hold, unknown = max(0, remembered.More.Sub(now)), remembered.Beyond
-	for _, c := range copies {
-		until, why, ok := c.Until()
-		switch {
-		case why != "":
-			unknown = why
-		case !ok:
-			hold = receipt.Forever
-		case hold >= 0:
-			hold = max(hold, until.Sub(now))
-		}
-	}
-	if hold > 0 {
-		hold = (hold + holdStep - 1).Truncate(holdStep)
-	}
-	return hold, unknown
+	return cmp.Or(s.copies.Longest(catalog), usualHold), unknown
 }

@@ -2,6 +2,9 @@ package owner
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -273,12 +276,35 @@ func TestReports(t *testing.T) {
 			if want := "it is lost; who knows (unknown)"; said.Relay && !strings.HasSuffix(got, want) {
 				t.Errorf("it is %q, expected %q", got, want)
 			}
-			time.Sleep(500 * time.Millisecond)
-			if hold, _ := f.server.Holding(""); said.File && hold != 100*time.Second { // in steps, and no less
+			if hold, _ := f.server.Holding(""); hold.String() != forever { // as by one that may come
 				t.Errorf("it is held for %v", hold)
 			}
 		})
 	}
+}
+
+// Who comes to a relay that is cut off may hold as long as those before: its owner hears of them
+// only later.
+func TestHolding(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, remembering(t))
+		set(t, f.registry, []*federation.Service{service("a", 1)})
+		holds := func(want time.Duration) {
+			t.Helper()
+			if hold, unknown := f.server.Holding(""); hold != want || unknown != "" {
+				t.Errorf("it is held for %v, %q, expected %v", hold, unknown, want)
+			}
+		}
+		holds(25 * time.Hour) // nobody was there yet
+		for _, hold := range []time.Duration{time.Minute, time.Hour, time.Second} {
+			c := f.holding(t, consumerID, receipt.Receipt{Holder: "x" + strconv.Itoa(int(hold)), Hold: hold, TTL: 5 * time.Second}, 2)
+			synctest.Wait()
+			must.Do(t, c.stream.CloseSend())
+			time.Sleep(2 * time.Hour) // all is over
+		}
+		holds(time.Hour + 5*time.Second)
+	})
 }
 
 // A consumer that says nothing never counts as done, and one that is never told does not count.
@@ -305,5 +331,49 @@ func TestSilentConsumers(t *testing.T) {
 		must.Do(t, s.stream.CloseSend())
 		time.Sleep(24 * time.Hour)
 		wantAsked(t, i, "0 of 1; it is lost; "+silent)
+	})
+}
+
+// Inquiries about changes are about the services as they were, whatever becomes of them later,
+// and have those together that the same consumers are told of.
+func TestInquireChanges(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, remembering(t))
+		tells, mistakes := policy.New([]policy.Rule{{FQDNs: []string{service("a", 1).FQDN.String()}, To: []string{consumerID}}})
+		if len(mistakes) > 0 {
+			t.Fatal(mistakes)
+		}
+		f.registry.SetPolicy(tells)
+		set(t, f.registry, []*federation.Service{service("a", 1), service("b", 1), service("held", 1)})
+		c := f.holding(t, consumerID, receipt.Receipt{Holder: "x", TTL: 3 * time.Second, Hold: time.Hour}, 2)
+		time.Sleep(time.Minute)
+		upsert(t, f.registry, service("a", 2))
+		asked := map[string]*wire.Encoded{
+			"a": f.registry.Lookup("a"), "b": f.registry.Lookup("b"), "held": nil, "coming": f.registry.Lookup("a"),
+		}
+		begun := f.server.InquireChanges("", asked)
+		not := slices.Collect(maps.Keys(asked))
+		for _, b := range begun {
+			not = slices.DeleteFunc(not, func(name string) bool { return slices.Contains(b.Services, name) })
+		}
+		slices.Sort(not)
+		if got := strings.Join(not, " "); got != "coming held" {
+			t.Errorf("not published so: %s", got)
+		}
+		of := make(map[string]*Inquiry)
+		for _, b := range begun {
+			of[strings.Join(b.Services, " ")] = b.Inquiry
+		}
+		if len(of) != 2 || of["a"] == nil || of["b"] == nil {
+			t.Fatalf("inquiries: %v", of)
+		}
+		wantAsked(t, of["b"], "gone, 0 of 0") // nobody is told of it
+		wantAsked(t, of["a"], "0 of 1; it has yet to acknowledge the change")
+		c.next()
+		wantAsked(t, of["a"], "0 of 1; its answers are kept for their TTL 3s")
+		f.registry.Delete("a") // which the consumer does not acknowledge
+		time.Sleep(3 * time.Second)
+		wantAsked(t, of["a"], "gone, 1 of 1")
 	})
 }

@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	benchServices  = 10_000
+	benchServices  = 100_000
 	benchConsumers = 1000
 )
 
@@ -103,7 +103,7 @@ func (f *fleet) await(b *testing.B, n int) {
 	}
 }
 
-// BenchmarkFleet has 1,000 consumers in 50 classes, and 10,000 services. It reports how
+// BenchmarkFleet has 1,000 consumers in 50 classes, and 100,000 services. It reports how
 // long the call takes that changes something, and how long it takes from its beginning
 // until the last consumer has that: a service that only one class
 // may see, one that all may see in another shape, or the policy, which then hides 5

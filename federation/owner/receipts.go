@@ -3,9 +3,7 @@ package owner
 import (
 	"context"
 	"fmt"
-	"hash/maphash"
 	"strconv"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/metadata"
@@ -16,53 +14,50 @@ import (
 )
 
 // declared is what the consumer of a session has said of what it may hold. Without one it has
-// said nothing.
+// said nothing. An owner has one for each stream, so it is small. The mutex of the session's
+// window guards it.
 type declared struct {
-	mu      sync.Mutex // guards the fields below
-	said    receipt.Receipt
-	reports *reports  // nil where it makes none
-	refuses *refusals // nil where it has refused nothing
+	said  receipt.Receipt
+	notes *notes // nil where it makes no reports and has refused nothing
 }
 
-// reports are what the consumer of a session reports.
-type reports struct {
+// notes are what the consumer of a session has said since.
+type notes struct {
+	// of one that reports
 	unknown string    // why a relay cannot know what its consumers hold
 	settled watermark // of what the consumer reports
 	first   uint64    // the responses before it are settled
+
+	refused map[string]struct{} // services of which it has refused the last update
+	more    bool                // whether it has refused more than maxRefused
+	took    time.Time           // when it took something last that it had refused
 }
 
-// refusals are what the consumer of a session refuses.
-type refusals struct {
-	services map[string]struct{} // of which it has refused the last update
-	more     bool                // whether it has refused more than maxRefused
-	took     time.Time           // when it took something last that it had refused
-}
-
-// unknown says why nobody knows what the consumer holds, or "". The caller holds mu.
+// unknown says why nobody knows what the consumer holds, or "".
 func (r *declared) unknown() string {
-	if r.reports == nil {
+	if r.notes == nil {
 		return ""
 	}
-	return r.reports.unknown
+	return r.notes.unknown
 }
 
 // refusal returns a service that the consumer refuses: it may have what it was told of it before,
-// by another program even, and what that was nobody knows. The caller holds mu.
+// by another program even, and what that was nobody knows.
 func (r *declared) refusal() (service string, refuses bool) {
-	if r.refuses == nil {
+	if r.notes == nil {
 		return "", false
 	}
-	for name := range r.refuses.services {
+	for name := range r.notes.refused {
 		return name, true
 	}
-	return "and others", r.refuses.more
+	return "and others", r.notes.more
 }
 
 // since returns when the consumer had a version that it had at a time, if it refused something
-// until later. The caller holds mu.
+// until later.
 func (r *declared) since(at time.Time) time.Time {
-	if r.refuses != nil && at.Before(r.refuses.took) {
-		return r.refuses.took
+	if r.notes != nil && at.Before(r.notes.took) {
+		return r.notes.took
 	}
 	return at
 }
@@ -89,22 +84,22 @@ func receiptOf(ctx context.Context, version wire.Version) (*declared, error) {
 	}
 	r := &declared{said: said}
 	if said.Reports() {
-		r.reports = &reports{first: 1}
+		r.notes = &notes{first: 1}
 	}
 	if said.Relay {
-		r.reports.unknown = notYetReported
+		r.notes.unknown = notYetReported
 	}
 	return r, nil
 }
 
 // reached returns how far the consumer has come, while the subscription is open.
 func (s *session) reached() reached {
-	done := s.window.acknowledged()
-	if r := s.receipt; r != nil && r.reports != nil {
-		r.mu.Lock()
-		done = r.reports.settled
-		r.mu.Unlock()
+	s.window.mu.Lock()
+	done := s.window.answered
+	if r := s.receipt; r != nil && r.said.Reports() {
+		done = r.notes.settled
 	}
+	s.window.mu.Unlock()
 	if done.version == 0 {
 		return reached{} // there may be no subscription yet
 	}
@@ -123,23 +118,19 @@ func (s *session) finished() {
 func (s *session) copied() *receipts.Copy {
 	c := &receipts.Copy{Catalog: s.catalog.name, Consumer: s.consumer, IDs: s.ids}
 	if r := s.receipt; r != nil {
-		r.mu.Lock()
-		defer r.mu.Unlock()
+		s.window.mu.Lock()
+		defer s.window.mu.Unlock()
 		c.Receipt, c.Unknown = r.said, r.unknown()
 	}
 	return c
 }
-
-// hash returns what stands for a copy in holders: the keys themselves would take most of the memory
-// that a consumer costs for its receipts.
-func (s *Server) hash(c *receipts.Copy) uint64 { return maphash.String(s.seed, c.Key()) }
 
 // hold remembers that the consumer has a copy, before it is told anything.
 func (s *Server) hold(session *session) {
 	c := session.copied()
 	s.mu.Lock()
 	session.holds = true
-	s.holders[s.hash(c)]++
+	s.holders.Add(c.Key())
 	s.mu.Unlock()
 	s.copies.Opened(c)
 }
@@ -151,11 +142,9 @@ func (s *Server) loseLocked(session *session) {
 		return // it was told nothing
 	}
 	c := session.copied()
-	key := s.hash(c)
-	if s.holders[key]--; s.holders[key] > 0 {
+	if !s.holders.Remove(c.Key()) {
 		return
 	}
-	delete(s.holders, key)
 	c.Lost = time.Now()
 	if last := session.last; last != nil {
 		r := session.receipt // which nobody else uses any more
@@ -174,12 +163,12 @@ func (s *session) reach() {
 	if !s.complete {
 		return
 	}
-	m := mark{version: s.subscription.Taken()}
-	m.end = s.window.told(m.version)
-	if r := s.receipt; r != nil && r.reports != nil { // which does not change
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.reports.settled.note(m, r.reports.first)
+	version := s.subscription.Taken()
+	s.window.mu.Lock()
+	defer s.window.mu.Unlock()
+	m := s.window.told(version)
+	if r := s.receipt; r != nil && r.said.Reports() {
+		r.notes.settled.note(m, r.notes.first)
 	}
 }
 
@@ -190,46 +179,49 @@ func (s *session) report(said *receipt.Report) {
 	if r == nil {
 		return
 	}
-	has := r.reports
 	settled, err := strconv.ParseUint(said.Settled, 10, 64)
-	r.mu.Lock()
+	s.window.mu.Lock()
 	changed := r.said.Hold != said.Hold
-	if r.said.Hold = said.Hold; has != nil {
-		if err == nil && settled < s.window.acknowledgedBefore() {
+	if r.said.Hold = said.Hold; r.said.Reports() {
+		has := r.notes
+		if err == nil && settled < s.window.first {
 			has.first = max(has.first, settled+1)
 			has.settled.advance(has.first)
 		}
 		changed = changed || has.unknown != said.Unknown
 		has.unknown = said.Unknown
 	}
-	r.mu.Unlock()
+	s.window.mu.Unlock()
 	if changed {
 		s.server.copies.Changed(s.copied())
 	}
 }
 
-// answers notes whether the consumer refuses the update of a service.
-func (r *declared) answers(answered flight, refused bool) {
+// refuses notes whether the consumer refuses the update of a service.
+func (s *session) refuses(service string, refused bool) {
+	r := s.receipt
 	if r == nil {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.refuses == nil {
+	s.window.mu.Lock()
+	defer s.window.mu.Unlock()
+	if r.notes == nil {
 		if !refused {
 			return
 		}
-		r.refuses = &refusals{services: make(map[string]struct{})}
+		r.notes = new(notes)
 	}
-	of := r.refuses
-	_, known := of.services[answered.name]
+	of := r.notes
+	_, known := of.refused[service]
 	switch {
-	case refused && !known && len(of.services) == maxRefused:
+	case refused && !known && len(of.refused) == maxRefused:
 		of.more = true
+	case refused && of.refused == nil:
+		of.refused = map[string]struct{}{service: {}}
 	case refused:
-		of.services[answered.name] = struct{}{}
+		of.refused[service] = struct{}{}
 	case known:
-		delete(of.services, answered.name)
+		delete(of.refused, service)
 		of.took = time.Now()
 	}
 }

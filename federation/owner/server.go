@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"log/slog"
 	"net"
 	"slices"
@@ -164,13 +163,12 @@ type Server struct {
 	readers    sync.WaitGroup
 	audit      atomic.Pointer[slog.Logger]
 	copies     *receipts.Book
-	seed       maphash.Seed // read-only
 
 	mu       sync.Mutex                 // guards the fields below, and those of every catalog
 	allowed  map[federation.ID]struct{} // who may subscribe; nil for every certificate
 	catalogs map[string]*catalog        // by server name; there is always one under ""
 	sessions map[*session]struct{}      // the streams that are open
-	holders  map[uint64]int32           // how many of them each copy has, by its hash
+	holders  *receipts.Tally            // how many of them each copy has
 }
 
 // New returns a server. It fails when the configuration is not complete.
@@ -195,7 +193,7 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{
 		config: c, log: loglimit.Logger(c.Logger), gate: c.Gate, admission: newAdmission(),
-		sessions: make(map[*session]struct{}), holders: make(map[uint64]int32), seed: maphash.MakeSeed(), copies: receipts.New(),
+		sessions: make(map[*session]struct{}), holders: receipts.NewTally(), copies: receipts.New(),
 	}
 	if c.TurnedAway == nil {
 		s.config.TurnedAway = func(gate.TurnedAway) {}

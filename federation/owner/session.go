@@ -105,46 +105,48 @@ func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
 			return err
 		}
 	}
-	again := make(chan struct{})
-	close(again)
-	var updates []registry.Update
-	for ctx.Err() == nil {
-		// Only as many updates are taken as there is room for: those that wait in the
-		// registry are coalesced.
-		room := s.window.free()
-		if s.end != nil && room > 0 {
+	var few [1]registry.Update // all that a consumer at rest needs
+	updates := few[:0]
+	for due := true; ctx.Err() == nil; due = due || s.owes() {
+		room := 0
+		if due {
+			room = s.window.free()
+		}
+		switch {
+		case room == 0:
+			select {
+			case <-subscription.Wake():
+				due = true
+			case <-s.window.room:
+			case answer := <-s.answers:
+				if err := s.decline(answer); err != nil {
+					return err
+				}
+			case <-ctx.Done():
+			}
+		case s.owes():
 			if err := s.finish(first.Context); err != nil {
 				return err
 			}
-			room = s.window.free()
-		}
-		updates = subscription.Take(updates[:0], room)
-		if err := s.tell(ctx, subscription, updates, first.Context); err != nil {
-			return err
-		}
-		s.reach()
-		changed := subscription.Wake()
-		switch {
-		case len(updates) > 0:
-			changed = again // there may be more
-		case room == 0:
-			changed = nil
 		default:
-			updates = nil // a consumer at rest needs no memory for many
-		}
-		clear(updates) // keep no references to services
-		select {
-		case <-changed:
-		case <-s.window.room:
-		case answer := <-s.answers:
-			if err := s.decline(answer); err != nil {
+			// Only as many updates are taken as there is room for: those that wait in the
+			// registry are coalesced.
+			due, updates = false, subscription.Take(updates[:0], room)
+			if err := s.tell(ctx, updates, first.Context); err != nil {
 				return err
 			}
-		case <-ctx.Done():
+			s.reach()
+			clear(updates) // keep no references to services
+			if len(updates) < room {
+				updates = few[:0]
+			}
 		}
 	}
 	return context.Cause(ctx)
 }
+
+// owes reports whether the consumer can be told the end of the catalog, which was taken before.
+func (s *session) owes() bool { return s.end != nil && s.missing[inexpressible].Load() == 0 }
 
 // decline sends the answer to a response of the consumer.
 func (s *session) decline(answer func() error) error {
@@ -158,12 +160,13 @@ func (s *session) decline(answer func() error) error {
 // tell sends the messages for the updates. A consumer that does not read makes that take
 // any time: what the policy has withdrawn meanwhile is left out, and when ctx has ended
 // all of the rest.
-func (s *session) tell(ctx context.Context, subscription *registry.Subscription, updates []registry.Update, context string) error {
-	for _, u := range updates {
+func (s *session) tell(ctx context.Context, updates []registry.Update, context string) error {
+	for i := range updates {
+		u := &updates[i]
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if subscription.Withdrawn(&u) {
+		if s.subscription.Withdrawn(u) {
 			if !u.Told { // or its deletion is about to come
 				s.withhold(u.Name, leaving)
 			}
@@ -173,14 +176,15 @@ func (s *session) tell(ctx context.Context, subscription *registry.Subscription,
 		switch u.Operation {
 		case federation.End:
 			s.release()
-			s.end = &u
+			end := *u
+			s.end = &end
 			err = s.finish(context)
 		case federation.Unavailable:
-			err = s.pause(u, context)
+			err = s.pause(*u, context)
 		case federation.Available:
-			err = s.goOn(ctx, u, context)
+			err = s.goOn(ctx, *u, context)
 		default:
-			err = s.say(u, context)
+			err = s.say(*u, context)
 		}
 		if err != nil {
 			return err
@@ -242,7 +246,7 @@ func (s *session) read(ctx context.Context, opened chan<- wire.Request) error {
 		refuses := request.Refusal != "" && !request.Unheld // what the consumer goes on to have as it was
 		if refuses {
 			if refused, ok := s.window.flight(request.Nonce); ok {
-				s.receipt.answers(refused, true) // before it counts as answered
+				s.refuses(refused.name, true) // before it counts as answered
 			}
 		}
 		answered, ok := s.window.acknowledge(request.Nonce)
@@ -251,7 +255,7 @@ func (s *session) read(ctx context.Context, opened chan<- wire.Request) error {
 				federation.Quote(request.Nonce))
 		}
 		if !refuses {
-			s.receipt.answers(answered, false)
+			s.refuses(answered.name, false)
 		}
 		s.acknowledged(answered, request.Refusal)
 	}

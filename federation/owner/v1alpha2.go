@@ -54,8 +54,10 @@ func dialectV1Alpha2(half oneRole) dialect {
 			if err != nil {
 				return message{}, err
 			}
+			response := wire.Respond(u.Event, resource, "", "")
 			return message{len(resource.GetValue()), func(nonce, context string) error {
-				return half.Send(wire.Respond(u.Event, resource, nonce, context))
+				response.Nonce, response.Context = nonce, context
+				return half.Send(response)
 			}}, nil
 		},
 	}

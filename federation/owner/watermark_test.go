@@ -30,7 +30,7 @@ func TestWatermark(t *testing.T) {
 					inFlight = append(inFlight, w.add(registry.Update{Event: federation.Event{Operation: federation.Upsert, Name: "s"}}))
 				case random.IntN(2) == 0:
 					version += uint64(1 + random.IntN(3))
-					marks = append(marks, mark{version, w.told(version)})
+					marks = append(marks, w.told(version))
 				case len(inFlight) > 0:
 					at := random.IntN(len(inFlight))
 					if random.IntN(2) == 0 {
@@ -46,7 +46,7 @@ func TestWatermark(t *testing.T) {
 						done[first+1] = time.Now()
 					}
 				}
-				got := w.acknowledged()
+				got := w.answered
 				var newest mark
 				for _, m := range marks {
 					if m.end <= first {

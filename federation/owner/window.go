@@ -16,13 +16,14 @@ import (
 // are acknowledged. A consumer may acknowledge in any order; one that does so in
 // order gets the most out of the window.
 type window struct {
-	room chan struct{} // holds a value when there may be room again
+	room chan struct{} // holds a value when there may be room again, if free has returned none
 	size int           // how many responses may be in flight; read-only
 
-	mu sync.Mutex // guards the fields below
+	mu sync.Mutex // guards the fields below, and what the consumer has declared
 
 	first   uint64   // the number of the oldest response that is in flight, or of the next one
 	flights []flight // from first on; nil at rest, as most consumers are
+	awaited bool     // whether room is waited for
 
 	answered watermark
 }
@@ -39,11 +40,12 @@ func newWindow(size int) *window {
 	return &window{room: make(chan struct{}, 1), size: size, first: 1}
 }
 
-// free returns how many responses there is room for. When room has a value, that
-// number may have grown.
+// free returns how many responses there is room for. Where that is none, room has a value once
+// there is some: nobody is roused by an acknowledgement who waits for none.
 func (w *window) free() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.awaited = len(w.flights) == w.size
 	return w.size - len(w.flights)
 }
 
@@ -99,34 +101,21 @@ func (w *window) acknowledge(nonce string) (flight, bool) {
 		w.flights = nil
 	}
 	w.answered.advance(w.first)
-	select {
-	case w.room <- struct{}{}:
-	default: // there is a value already
+	if w.awaited {
+		w.awaited = false
+		select {
+		case w.room <- struct{}{}:
+		default: // there is a value already
+		}
 	}
 	return answered, true
 }
 
-// told notes that the responses before the next one have all of a version, and returns the
-// number of that one.
-func (w *window) told(version uint64) (next uint64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.answered.note(mark{version, w.next()}, w.first)
-	return w.next()
-}
-
-// acknowledged returns how far the consumer has answered.
-func (w *window) acknowledged() watermark {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.answered
-}
-
-// acknowledgedBefore returns the number of the oldest response that is not answered.
-func (w *window) acknowledgedBefore() uint64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.first
+// told notes that the responses so far have all of a version. The caller holds mu.
+func (w *window) told(version uint64) mark {
+	m := mark{version, w.next()}
+	w.answered.note(m, w.first)
+	return m
 }
 
 // inFlight returns how many responses are in flight, and the earliest since of

@@ -62,6 +62,23 @@ func TestWindowRefusesUnknownNonces(t *testing.T) {
 	}
 }
 
+// TestWindowRouses acknowledges a response while room is waited for, and while it is not.
+func TestWindowRouses(t *testing.T) {
+	w := newWindow(2)
+	for _, full := range []bool{false, true} {
+		nonces := []string{w.add(registry.Update{}), w.add(registry.Update{})}
+		if full && w.free() > 0 {
+			t.Error("there is room in a full window")
+		}
+		for _, nonce := range nonces {
+			w.acknowledge(nonce)
+		}
+		if roused := len(w.room) > 0; roused != full {
+			t.Errorf("room was waited for: %v, and there is word of some: %v", full, roused)
+		}
+	}
+}
+
 // TestWindowOracle acknowledges at random, and compares the window with a map.
 func TestWindowOracle(t *testing.T) {
 	for seed := range uint64(200) {

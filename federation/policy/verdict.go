@@ -103,6 +103,9 @@ func (v Verdict) For(c Class) *wire.Encoded {
 	return v.service
 }
 
+// Met returns a value that is the same where the same rules are met.
+func (v Verdict) Met() any { return v.met }
+
 // Rule returns the number of the rule that decides for the consumers of a class, from 1,
 // or 0 where none does. A service that it hides is decided as well.
 func (v Verdict) Rule(c Class) int {

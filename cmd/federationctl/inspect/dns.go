@@ -19,6 +19,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
 
 // How DNS is asked.
@@ -89,7 +90,7 @@ func (d *DNS) Compare(ctx context.Context, w io.Writer, catalog *Catalog, said f
 			result.Left++
 			continue
 		}
-		builder.Put(0, service, 1)
+		builder.Put(builder.Prepare(0, packed.Of(service), service), packed.Service{}, 1, 0)
 	}
 	now := time.Now()
 	published := builder.Publish(now)

@@ -17,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/zonetest"
 )
 
 // nameServer answers from a zone over UDP and TCP, with faults.
@@ -36,7 +37,7 @@ type nameServer struct {
 func newNameServer(t *testing.T, fault func(answer *dns.Msg, network string, n int) *dns.Msg, services ...*federation.Service) string {
 	t.Helper()
 	origin := must.Get(federation.ParseOrigin("fed.example"))(t)
-	b := zone.NewBuilder(zone.Config{Owners: []zone.Owner{{ID: "o", Origins: []federation.FQDN{origin}, TTL: 30, NegativeTTL: 5}}}, nil)
+	b := zonetest.NewBuilder(zone.Config{Owners: []zone.Owner{{ID: "o", Origins: []federation.FQDN{origin}, TTL: 30, NegativeTTL: 5}}}, nil)
 	b.SetStatus(0, zone.Status{Live: 1, Known: true})
 	for _, service := range services {
 		b.Put(0, service, 1)

@@ -73,6 +73,7 @@ type Publisher struct {
 	tracer   func() trace.Tracer
 	away     func(gate.TurnedAway)
 	server   *owner.Server
+	receipts string // the file of what lost consumers may hold; "" for none
 	identity *mtls.Source
 	settings *file.File  // the configuration file; nil when there is none
 	edits    *file.Group // it, and what it names that is followed, but for certificates
@@ -145,6 +146,7 @@ func (p *Publisher) begin(ctx context.Context, c config.Config) (err error) {
 		return Error{identityKey(c.Identity), err}
 	}
 	p.identity.SetGrace(c.Grace)
+	p.receipts = receiptsFile(&c)
 	next, err := p.prepare(ctx, c)
 	if err != nil {
 		return err
@@ -152,7 +154,7 @@ func (p *Publisher) begin(ctx context.Context, c config.Config) (err error) {
 	p.adopt(next)
 	p.server, err = owner.New(owner.Config{
 		Catalogs: p.registries(), Credentials: p.identity.ServerFor(p.mayDial, p.take), Window: c.Window, Logger: p.logger,
-		Gate: p.gate, TurnedAway: p.away, Register: p.register, Receipts: receiptsFile(&c),
+		Gate: p.gate, TurnedAway: p.away, Register: p.register, Receipts: p.receipts,
 	})
 	if err != nil {
 		return Error{Err: err}

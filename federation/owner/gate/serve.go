@@ -61,7 +61,7 @@ type Port struct {
 	Listener    net.Listener
 	Credentials credentials.TransportCredentials
 	Role        string // what a peer is called in the log, such as consumer
-	MaxMessage  int    // bytes of the largest message that is received
+	MaxMessage  int    // bytes of the largest message that is received, and that a peer may send ahead
 
 	// Register adds services whose streams end with the port. Lasting adds those whose
 	// streams end by themselves soon after, so that they can say more than a status does.
@@ -85,6 +85,10 @@ func (g *Gate) Serve(ctx context.Context, p Port) error {
 		grpc.MaxRecvMsgSize(p.MaxMessage),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.ReadBufferSize(readBufferBytes),
+		// Otherwise gRPC measures how much to let a peer send ahead, up to 16 MiB: with a ping
+		// for nearly every acknowledgement, which costs as much as that.
+		grpc.StaticStreamWindowSize(int32(p.MaxMessage)), //nolint:gosec // far below 2 GiB
+		grpc.StaticConnWindowSize(int32(p.MaxMessage)),   //nolint:gosec // far below 2 GiB
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			Time: pingInterval, Timeout: pingTimeout, MaxConnectionIdle: MaxIdle,

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"net"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -85,6 +87,57 @@ func TestPortsOfOneGate(t *testing.T) {
 		endSecond()
 		running.Wait()
 	})
+}
+
+// recorded is a connection of which what is read is kept.
+type recorded struct {
+	net.Conn
+
+	all *bytes.Buffer
+}
+
+func (r recorded) Read(p []byte) (int, error) {
+	n, err := r.Conn.Read(p)
+	r.all.Write(p[:n])
+	return n, err
+}
+
+// TestNoPings has a peer send messages, and expects no frame for them but the answers.
+func TestNoPings(t *testing.T) {
+	var all bytes.Buffer
+	synctest.Test(t, func(t *testing.T) {
+		g := must.Get(New(Config{Limits: Limits{}, Logger: slog.New(slog.DiscardHandler)}))(t)
+		listener := bufconn.Listen(1 << 10)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() {
+			must.Do(t, g.Serve(ctx, Port{Listener: listener, Credentials: insecure.NewCredentials(), Role: "peer", MaxMessage: 1 << 20}))
+		})
+		conn := must.Get(grpc.NewClient("passthrough:///port", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+				raw, err := listener.DialContext(ctx)
+				return recorded{raw, &all}, err
+			})))(t)
+		for range 3 {
+			must.Get(healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{}))(t)
+		}
+		conn.Close()
+		cancel()
+		running.Wait()
+	})
+	frames := make(map[http2.FrameType]int)
+	for framer := http2.NewFramer(nil, &all); ; {
+		frame, err := framer.ReadFrame()
+		if err != nil {
+			break
+		}
+		if ping, ok := frame.(*http2.PingFrame); !ok || !ping.IsAck() {
+			frames[frame.Header().Type]++
+		}
+	}
+	if frames[http2.FrameData] != 3 || frames[http2.FramePing] > 0 || frames[http2.FrameWindowUpdate] > 1 {
+		t.Errorf("the peer got the frames %v, expected three of DATA, at most one WINDOW_UPDATE, for the connection, and no PING", frames)
+	}
 }
 
 // TestServeFails closes the listener of a port.

@@ -206,12 +206,12 @@ func (r *Registry) publish(next *version, old ...*entry) {
 // done without the lock. The caller holds writing.
 func (r *Registry) show(next *version) {
 	before := r.shown.Load()
-	pairs := next.pairs(before)
+	kinds := byKind(next.pairs(before))
 	differences := make(map[passage][]pair)
 	difference := func(p passage) []pair {
 		of, known := differences[p]
 		if !known {
-			of = p.of(pairs)
+			of = p.ofKinds(kinds)
 			differences[p] = of
 		}
 		return of

@@ -294,8 +294,8 @@ const maxSkipped = 4096
 
 // Take appends up to n updates, and does not wait for any. While the registry is
 // unavailable there are none but the one that says so: what it holds since then may be a
-// part. When there are fewer than n, Wake says when to try again. Only one goroutine may call
-// it at a time.
+// part. Wake says when to try again, at once where n are not all. Only one goroutine may call it
+// at a time.
 func (s *Subscription) Take(updates []Update, n int) []Update {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
@@ -303,6 +303,7 @@ func (s *Subscription) Take(updates []Update, n int) []Update {
 	for len(updates) < end {
 		shown := s.registry.shown.Load()
 		if s.policy = shown.policy; s.patient && s.availability(shown) {
+			s.rouse()
 			return append(updates, s.tellAvailability(shown))
 		}
 		if s.told == nil || shown.unavailable != "" {
@@ -329,6 +330,9 @@ func (s *Subscription) Take(updates []Update, n int) []Update {
 	}
 	if s.marked && s.walk != nil && !s.walk.buckets && len(s.walk.pairs) == 0 {
 		s.arrive(s.registry.shown.Load())
+	}
+	if len(updates) == end && s.told != nil {
+		s.rouse()
 	}
 	return updates
 }

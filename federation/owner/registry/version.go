@@ -315,6 +315,39 @@ func (p passage) of(pairs []pair) []pair {
 	return slices.Concat(added, changed, gone)
 }
 
+// kind is what pairs have in common of which the same rules decide.
+type kind struct{ before, after any }
+
+// byKind groups pairs: a class for which no rule decides of one of a kind is told none of them,
+// and then they need not be looked at once more for each class.
+func byKind(pairs []pair) map[kind][]pair {
+	kinds := make(map[kind][]pair)
+	for _, of := range pairs {
+		k := kind{of.before.met(), of.after.met()}
+		kinds[k] = append(kinds[k], of)
+	}
+	return kinds
+}
+
+// met returns a value that is the same where the same rules are met; nil without a service.
+func (e *entry) met() any {
+	if e == nil {
+		return nil
+	}
+	return e.verdict.Met()
+}
+
+// ofKinds is what of returns of all the pairs, which are of two versions that were published.
+func (p passage) ofKinds(kinds map[kind][]pair) []pair {
+	var pairs []pair
+	for _, alike := range kinds {
+		if p.before.whole || p.after.whole || alike[0].before.rule(p.before) > 0 || alike[0].after.rule(p.after) > 0 {
+			pairs = append(pairs, alike...)
+		}
+	}
+	return p.of(pairs)
+}
+
 // distance returns how many services have changed since another version.
 func (v *version) distance(from *version, p passage) int {
 	n := 0

@@ -25,14 +25,14 @@
 //
 // The server is asked every five seconds whether it is ready, and at once when a watch
 // fails. When it has not been for three seconds, or a watch fails for as long, the
-// source says why, and keeps what it has published. A server that comes back after that
-// long may have been restored from a backup, and so everything is read again, not
-// followed from where it was. Nothing is published meanwhile, and only what is missing
-// then is withdrawn. A kind of objects that cannot be read then, for want of a permission or
-// for a conversion webhook that is broken, holds up those Services alone that have to do
-// with such an object. A watch that ends is taken up where it was, or, where the server
-// has forgotten that, with a list that is compared in the same way. A kubeconfig that
-// changes is read again, as is its CA file. Missing permissions are a reason like others: the source
+// source says why, and keeps what it has published. A server that comes back may have
+// been restored from a backup, and so everything is read again, not followed from where
+// it was. Nothing is published meanwhile, and only what is missing then is withdrawn. A
+// kind of objects that cannot be read then, for want of a permission or for a conversion
+// webhook that is broken, holds up those Services alone that have to do with such an
+// object. A watch that ends is taken up where it was, or, where the server has forgotten
+// that, with a list that is compared in the same way. A kubeconfig that changes is read
+// again, as is its CA file. Missing permissions are a reason like others: the source
 // recovers within seconds of their being granted.
 //
 // # Definitions that go

@@ -26,6 +26,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/internal/feedback"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -259,6 +260,7 @@ type runner struct {
 	*Source
 	*part
 
+	into     source.Part // where it publishes; part, if a test does not change it
 	log      testlog.Buffer
 	requests *counter
 }
@@ -284,12 +286,12 @@ func (c *cluster) prepare(change func(*Config)) *runner {
 		change(&config)
 	}
 	r := &runner{part: &part{}, requests: &counter{counts: make(map[string]int)}}
-	config.Logger = r.log.Logger()
-	source, err := New(config)
+	config.Logger, r.into = r.log.Logger(), r.part
+	of, err := New(config)
 	c.must(err)
-	r.Source, source.pace = source, quick
-	source.world.health.grace = quick.grace
-	source.wrap = r.requests.around
+	r.Source, of.pace = of, quick
+	of.world.health.grace = quick.grace
+	of.wrap = r.requests.around
 	return r
 }
 
@@ -299,7 +301,7 @@ func (c *cluster) start(r *runner) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		r.Run(ctx, r.part)
+		r.Run(ctx, r.into)
 	}()
 	c.Cleanup(func() {
 		cancel()

@@ -103,6 +103,7 @@ func (p *publisher) publish(batch sets.Set[name], missing []watched) {
 		gone    []string
 		recount bool
 		results = make(map[name]result, len(batch))
+		settles = make(map[string]*wire.Encoded) // exports that have changed
 	)
 	p.now = time.Now()
 	for len(batch) > 0 {
@@ -115,7 +116,7 @@ func (p *publisher) publish(batch sets.Set[name], missing []watched) {
 		}
 	}
 	for of, r := range results {
-		before := p.entries[of]
+		before, known := p.entries[of]
 		if before.encoded != nil && r.encoded != nil && before.encoded.Equal(r.encoded) {
 			r.encoded = before.encoded // the same pointer makes comparisons fast
 		}
@@ -127,6 +128,9 @@ func (p *publisher) publish(batch sets.Set[name], missing []watched) {
 				gone = append(gone, p.service(of))
 			}
 			p.writer.Changed(of, p.complete)
+		}
+		if p.config.Inquire != nil && r.input.Export != nil && (r.encoded != before.encoded || !known || !before.labelled.IsZero()) {
+			settles[p.service(of)] = r.encoded
 		}
 		recount = recount || r.rule != before.rule
 		if r.exported {
@@ -142,6 +146,7 @@ func (p *publisher) publish(batch sets.Set[name], missing []watched) {
 	case len(changed)+len(gone) > 0:
 		p.part.Update(changed, gone)
 	}
+	p.changes.add(settles)
 	if recount {
 		p.part.Refused(p.refused())
 	}

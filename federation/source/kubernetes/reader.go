@@ -47,7 +47,7 @@ type reader struct {
 	text       []byte          // of the kubeconfig that the client is made from
 	unreadable bool            // a newer one is not usable, and that was said
 	found      map[kind]string // the version in which a kind is served; "" where it is not
-	lost       time.Time       // since when the server does not answer, or zero
+	lost       bool            // whether the server did not answer when it was asked last
 	running    map[watched]follower
 }
 
@@ -75,7 +75,7 @@ func (r *reader) run(ctx context.Context) {
 			return
 		case <-timer.C:
 		case <-r.world.doubtful:
-			if r.client != nil && r.lost.IsZero() && r.resolve(ctx) {
+			if r.client != nil && !r.lost && r.resolve(ctx) {
 				continue
 			}
 		case <-r.kick:
@@ -108,21 +108,19 @@ func (r *reader) check(ctx context.Context) bool {
 		return false
 	}
 	if err != nil {
-		if r.lost.IsZero() {
-			r.lost = now
-		}
+		r.lost = true
 		r.server(r.client.explain(err), now)
 		if errors.Is(err, context.DeadlineExceeded) {
 			r.client.dialer.CloseAll() // a connection that is dead without a word takes the watches with it
 		}
 		return false
 	}
-	if !r.lost.IsZero() && now.Sub(r.lost) >= r.pace.grace {
+	if r.lost {
 		// The server may be another, with an older past: a watch that goes on from where it
-		// was could miss what is different.
+		// was could miss what is different. A store is restored within a second.
 		r.stopAll()
 	}
-	r.lost = time.Time{}
+	r.lost = false
 	r.follow(ctx)
 	r.server(nil, now)
 	return r.resolve(ctx)

@@ -42,6 +42,7 @@ func TestAPIServer(t *testing.T) {
 		t, false,
 		test{"Exports", testExports}, // from here on ServiceExports are served
 		test{"Replicas", testReplicas},
+		test{"Settled", testSettled},
 		test{"Zones", testZones},
 		test{"Consumers", testConsumers},
 		test{"OtherController", testOtherController},

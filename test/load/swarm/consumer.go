@@ -62,6 +62,7 @@ const (
 // times as much as what is measured.
 type consumer struct {
 	crowd *crowd
+	tls   *tls.Config
 	local net.IP // from which it connects
 
 	holder string // of its receipts; "": it gives none
@@ -155,7 +156,7 @@ func (c *consumer) subscribe(ctx context.Context) error {
 	}
 	defer raw.Close()
 	defer context.AfterFunc(ctx, func() { raw.Close() })()
-	conn := tls.Client(counted{raw, &c.received}, c.crowd.tls)
+	conn := tls.Client(counted{raw, &c.received}, c.tls)
 	handshake, cancel := context.WithTimeout(ctx, handshakePatience)
 	err = conn.HandshakeContext(handshake)
 	cancel()

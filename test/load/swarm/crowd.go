@@ -24,7 +24,6 @@ const perAddress = 500
 // crowd is a number of consumers of one owner.
 type crowd struct {
 	owner     string // its address
-	tls       *tls.Config
 	book      *book
 	consumers []*consumer
 	resume    atomic.Bool   // they send digests of what they hold
@@ -37,13 +36,14 @@ type crowd struct {
 	first    []uint16    // what the first consumer holds
 }
 
-func newCrowd(owner string, config *tls.Config, n, number, atOnce int, prime bool) *crowd {
-	c := &crowd{owner: owner, tls: config, book: newBook(), prime: prime, shaking: make(chan struct{}, atOnce), failures: make(map[string]int)}
+// newCrowd returns n consumers, which are of the classes in turn.
+func newCrowd(owner string, classes []*tls.Config, n, number, atOnce int, prime bool) *crowd {
+	c := &crowd{owner: owner, book: newBook(), prime: prime, shaking: make(chan struct{}, atOnce), failures: make(map[string]int)}
 	c.resume.Store(true)
 	for i := range n {
 		at := number*n + i
 		local := net.IPv4(127, 0, byte(1+at/perAddress/250), byte(1+at/perAddress%250))
-		c.consumers = append(c.consumers, &consumer{crowd: c, local: local})
+		c.consumers = append(c.consumers, &consumer{crowd: c, tls: classes[i%len(classes)], local: local})
 	}
 	return c
 }

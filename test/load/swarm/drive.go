@@ -43,7 +43,7 @@ func drive(ctx context.Context, p plan, out io.Writer) error {
 	if d.owner, err = loopback.FreeAddress(); err != nil {
 		return err
 	}
-	if err := errors.Join(certificates(dir), d.writeCatalog("first")); err != nil {
+	if err := errors.Join(certificates(dir, max(1, p.classes)), d.writeCatalog("first"), d.writeConfig("on")); err != nil {
 		return err
 	}
 	if p.split {
@@ -62,17 +62,21 @@ type driver struct {
 	crowds []*child
 }
 
-// certificates writes those of the owner and the consumers.
-func certificates(dir string) error {
+// consumerOf names the files and the identity of the consumers of a class.
+func consumerOf(class int) string { return fmt.Sprintf("consumer%02d", class) }
+
+// certificates writes those of the owner and of the classes of consumers.
+func certificates(dir string, classes int) error {
 	authority, err := mtls.NewAuthority("swarm", 24*time.Hour)
 	if err != nil {
 		return err
 	}
-	for name, leaf := range map[string]mtls.Leaf{
-		"owner":    {URIs: []string{"spiffe://owner.example/hamlet"}},
-		"consumer": {URIs: []string{"spiffe://consumer.example/coredns"}},
-	} {
-		issued, err := authority.Issue(leaf)
+	names := []string{"owner"}
+	for i := range classes {
+		names = append(names, consumerOf(i))
+	}
+	for _, name := range names {
+		issued, err := authority.Issue(mtls.Leaf{URIs: []string{"spiffe://" + name + ".example/coredns"}})
 		if err != nil {
 			return err
 		}
@@ -85,19 +89,78 @@ func certificates(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "ca.pem"), authority.PEM(), 0o600)
 }
 
+// shared is how many services are in each of the zones on and off, of which the policy tells
+// all consumers one.
+const shared = 5
+
+// zone returns the zone of a service.
+func (d *driver) zone(service int) string {
+	switch {
+	case d.classes == 0:
+		return "fed"
+	case service < shared:
+		return "on"
+	case service < 2*shared:
+		return "off"
+	default:
+		return consumerOf(service % d.classes)
+	}
+}
+
 // writeCatalog writes the catalog, of which one service has that description.
 func (d *driver) writeCatalog(description string) error {
 	var b strings.Builder
-	b.WriteString("services:\n")
 	for i := range d.services {
-		fmt.Fprintf(&b, "- {name: s%05d, fqdn: s%05d.fed.example, description: %s, endpoints: [{address: 192.0.2.1, port: 443}], "+
-			"instances: [{id: a, protocol: HTTPS}]}\n", i, i, []string{description, "none"}[min(i, 1)])
+		fmt.Fprintf(&b, `{"name": "s%05d", "fqdn": "s%05d.%s.example", "description": "%s", "endpoints": [{"address": "192.0.2.1", "port": 443}], `+
+			`"instances": [{"id": "a", "protocol": "HTTPS"}]}`+"\n", i, i, d.zone(i), []string{description, "none"}[min(i, 1)])
 	}
-	path := filepath.Join(d.dir, "catalog.yaml")
-	if err := os.WriteFile(path+".new", []byte(b.String()), 0o600); err != nil {
+	return d.replace("catalog.jsonl", b.String())
+}
+
+// writeConfig writes the configuration of an owner that has a policy, which tells each class its
+// zone, and all the zone everyone.
+func (d *driver) writeConfig(everyone string) error {
+	var allow, exports strings.Builder
+	for i := range d.classes {
+		id := "spiffe://" + consumerOf(i) + ".example/coredns"
+		fmt.Fprintf(&allow, "%q, ", id)
+		fmt.Fprintf(&exports, "  - {match: {fqdn: [\"*.%s.example\"]}, to: [%q]}\n", consumerOf(i), id)
+	}
+	return d.replace("owner.yaml", fmt.Sprintf(`listen: %q
+window: %d
+identity: {files: {cert: owner.pem, key: owner-key.pem, ca: ca.pem}}
+allow: {ids: [%s]}
+catalogs:
+- sources: [{file: {path: catalog.jsonl}}]
+  exports:
+  - {match: {fqdn: ["*.%s.example"]}, to: ["*"]}
+%s`, d.owner, d.window, &allow, everyone, &exports))
+}
+
+// replace writes a file that the owner reads.
+func (d *driver) replace(name, content string) error {
+	path := filepath.Join(d.dir, name)
+	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
 		return err
 	}
 	return os.Rename(path+".new", path)
+}
+
+// held returns how many services all consumers hold together.
+func (d *driver) held() int64 {
+	each := d.consumers / d.processes
+	if d.classes == 0 {
+		return int64(each) * int64(d.processes) * int64(d.services)
+	}
+	told := make([]int, d.classes)
+	for i := 2 * shared; i < d.services; i++ {
+		told[i%d.classes]++
+	}
+	n := 0
+	for i := range each {
+		n += shared + told[i%d.classes]
+	}
+	return int64(n) * int64(d.processes)
 }
 
 // demonstrate says what the owner and its consumers do.
@@ -106,7 +169,9 @@ func (d *driver) demonstrate() error {
 		return err
 	}
 	empty := d.serve.memory()
-	d.sayf("owner with %d services and no consumer: %.0f MB", d.services, megabytes(empty))
+	if d.classes == 0 { // with a configuration, the owner listens before it has read the catalog
+		d.sayf("owner with %d services and no consumer: %.0f MB", d.services, megabytes(empty))
+	}
 	begin := time.Now()
 	if err := d.startCrowds(); err != nil {
 		return err
@@ -117,8 +182,17 @@ func (d *driver) demonstrate() error {
 	if err := d.rest(empty); err != nil {
 		return err
 	}
-	if err := d.change(); err != nil {
+	if err := d.change("a change", 1, d.writeCatalog); err != nil {
 		return err
+	}
+	if d.classes > 0 {
+		everyone := "on"
+		if err := d.change("another policy", 2*shared, func(string) error {
+			everyone = map[string]string{"on": "off", "off": "on"}[everyone]
+			return d.writeConfig(everyone)
+		}); err != nil {
+			return err
+		}
 	}
 	for _, way := range []string{"resume", "full"} {
 		if way == "full" && d.prime {
@@ -172,8 +246,14 @@ func (d *driver) split() error {
 // startOwner starts federationctl serve, and waits until it listens.
 func (d *driver) startOwner() error {
 	file := func(name string) string { return filepath.Join(d.dir, name) }
-	cmd := exec.Command(d.binary, "serve", "--listen", d.owner, "--catalog", file("catalog.yaml"), "--window", strconv.Itoa(d.window),
-		"--cert", file("owner.pem"), "--key", file("owner-key.pem"), "--ca", file("ca.pem"), "--allow-any")
+	args := []string{"--config", file("owner.yaml")}
+	if d.classes == 0 {
+		args = []string{
+			"--listen", d.owner, "--catalog", file("catalog.jsonl"), "--window", strconv.Itoa(d.window),
+			"--cert", file("owner.pem"), "--key", file("owner-key.pem"), "--ca", file("ca.pem"), "--allow-any",
+		}
+	}
+	cmd := exec.Command(d.binary, append([]string{"serve"}, args...)...)
 	serve, err := startProcess(cmd)
 	if err != nil {
 		return err
@@ -198,7 +278,7 @@ func (d *driver) startOwner() error {
 // start starts swarm itself in another role.
 func (d *driver) start(role string, number int) (*child, error) {
 	cmd := exec.Command(os.Args[0], "-role", role, "-owner", d.owner, "-dir", d.dir, "-number", strconv.Itoa(number),
-		"-consumers", strconv.Itoa(d.consumers/d.processes), "-services", strconv.Itoa(d.services), "-window", strconv.Itoa(d.window), "-at-once", strconv.Itoa(d.atOnce), "-prime="+strconv.FormatBool(d.prime),
+		"-consumers", strconv.Itoa(d.consumers/d.processes), "-services", strconv.Itoa(d.services), "-classes", strconv.Itoa(d.classes), "-window", strconv.Itoa(d.window), "-at-once", strconv.Itoa(d.atOnce), "-prime="+strconv.FormatBool(d.prime),
 		"-receipts="+strconv.FormatBool(d.receipts))
 	cmd.Stderr = os.Stderr
 	c := &child{}
@@ -282,7 +362,7 @@ func (d *driver) settle(what string, begin time.Time) error {
 			shown = time.Now()
 			log.Printf("%s: %d of %d complete, %d MB, failures %v", what, s.Complete, all, s.Bytes>>20, s.Failures)
 		}
-		return s.Complete == all && s.Services == int64(all)*int64(d.services)
+		return s.Complete == all && s.Services == d.held()
 	})
 	if err != nil {
 		return err
@@ -308,30 +388,36 @@ func (d *driver) rest(empty int64) error {
 	}
 	share := float64(d.serve.cpu()-before) / float64(restTime)
 	now := d.serve.memory()
-	d.sayf("at rest: %.0f MB, %.1f kB for each consumer; %.1f %% of a processor",
-		megabytes(now), float64(now-empty)/float64(d.consumers)/1e3, 100*share)
+	d.sayf("at rest: %.0f MB; %.1f %% of a processor", megabytes(now), 100*share)
+	if d.classes == 0 {
+		d.sayf("  %.1f kB for each consumer", float64(now-empty)/float64(d.consumers)/1e3)
+	}
 	return nil
 }
 
-// change changes a service, and says when the consumers have it.
-func (d *driver) change() error {
-	all := d.consumers / d.processes * d.processes
+// change applies a change five times, and says when the consumers have the messages that each of
+// them is sent for it.
+func (d *driver) change(what string, messages int, apply func(description string) error) error {
+	all := d.consumers / d.processes * d.processes * messages
 	for i := range 5 {
 		if _, err := d.ask("reset"); err != nil {
 			return err
 		}
-		if err := d.writeCatalog("change" + strconv.Itoa(i)); err != nil {
+		if err := d.serve.forget(); err != nil {
 			return err
 		}
-		begin := time.Now().UnixNano()
+		begin, memory, cpu := time.Now().UnixNano(), d.serve.memory(), d.serve.cpu()
+		if err := apply("change" + strconv.Itoa(i)); err != nil {
+			return err
+		}
 		s, err := d.wait(func(s status) bool { return len(s.Arrivals) >= all })
 		if err != nil {
 			return err
 		}
 		slices.Sort(s.Arrivals)
 		at := func(percent int) float64 { return float64(s.Arrivals[(all-1)*percent/100]-begin) / 1e6 }
-		d.sayf("a change: the first consumer has it %.0f ms after the file was replaced; half %.0f ms, 99%% %.0f ms and all %.0f ms after the first",
-			at(0), at(50)-at(0), at(99)-at(0), at(100)-at(0))
+		d.sayf("%s: the first consumer has it after %.0f ms; half %.0f ms, 99%% %.0f ms and all %.0f ms after the first; owner: %.2f s of CPU, %.2f times the memory",
+			what, at(0), at(50)-at(0), at(99)-at(0), at(100)-at(0), (d.serve.cpu() - cpu).Seconds(), float64(d.serve.peak())/float64(memory))
 	}
 	return nil
 }
@@ -380,9 +466,15 @@ func (p *process) end() {
 	}
 }
 
-// memory returns what the process has in memory, in bytes, and peak the most that it had.
+// memory returns what the process has in memory, in bytes, and peak the most that it had since
+// the last call of forget.
 func (p *process) memory() int64 { return p.of("VmRSS:") }
 func (p *process) peak() int64   { return p.of("VmHWM:") }
+
+func (p *process) forget() error {
+	// proc_pid_clear_refs(5): 5 resets VmHWM.
+	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.cmd.Process.Pid), []byte("5"), 0)
+}
 
 func (p *process) of(key string) int64 {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))

@@ -26,6 +26,7 @@ type plan struct {
 	consumers int
 	processes int
 	services  int
+	classes   int
 	window    int
 	atOnce    int
 	prime     bool
@@ -43,6 +44,7 @@ func main() {
 	flag.IntVar(&p.consumers, "consumers", 1000, "`number` of consumers")
 	flag.IntVar(&p.processes, "processes", 2, "`number` of processes that the consumers are in")
 	flag.IntVar(&p.services, "services", 1000, "`number` of services in the catalog")
+	flag.IntVar(&p.classes, "classes", 0, "`number` of classes of consumers, each of which a policy tells its part of the services, and what all are told; 0: there is no policy")
 	flag.IntVar(&p.window, "window", 32, "`number` of messages that the owner sends ahead of their acknowledgements")
 	flag.IntVar(&p.atOnce, "at-once", 500, "`number` of consumers of a process that connect at a time: unlike others they share the processors of the owner")
 	flag.BoolVar(&p.prime, "prime", false, "only the first consumer of each process downloads the catalog; the others begin with what it holds, and resume")
@@ -65,13 +67,18 @@ func main() {
 // crowdProcess runs consumers until stdin ends. Each line of stdin is a command, and is
 // answered by a line with the status in JSON.
 func crowdProcess(ctx context.Context, p plan, out io.Writer) error {
-	certificate, err := tls.LoadX509KeyPair(p.dir+"/consumer.pem", p.dir+"/consumer-key.pem")
-	if err != nil {
-		return err
+	classes := make([]*tls.Config, max(1, p.classes))
+	for i := range classes {
+		of := p.dir + "/" + consumerOf(i)
+		certificate, err := tls.LoadX509KeyPair(of+".pem", of+"-key.pem")
+		if err != nil {
+			return err
+		}
+		classes[i] = clientTLS(certificate)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c := newCrowd(p.owner, clientTLS(certificate), p.consumers, p.number, p.atOnce, p.prime)
+	c := newCrowd(p.owner, classes, p.consumers, p.number, p.atOnce, p.prime)
 	if p.receipts {
 		for _, member := range c.consumers {
 			member.holder = rand.Text()

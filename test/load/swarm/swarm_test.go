@@ -26,7 +26,7 @@ const testPatience = 5 * time.Minute
 func TestSwarm(t *testing.T) {
 	const consumers, size = 200, 400
 	dir := t.TempDir()
-	must.Do(t, certificates(dir))
+	must.Do(t, certificates(dir, 1))
 	file := func(name string) string { return filepath.Join(dir, name) }
 	source := must.Get(mtls.Load(mtls.Files{Cert: file("owner.pem"), Key: file("owner-key.pem"), CA: file("ca.pem")}, nil))(t)
 	all := must.Get(services(size))(t)
@@ -52,8 +52,8 @@ func TestSwarm(t *testing.T) {
 		}
 	}
 	stop := serve()
-	certificate := must.Get(tls.LoadX509KeyPair(file("consumer.pem"), file("consumer-key.pem")))(t)
-	c := newCrowd(address, clientTLS(certificate), consumers, 0, consumers, false)
+	certificate := must.Get(tls.LoadX509KeyPair(file(consumerOf(0)+".pem"), file(consumerOf(0)+"-key.pem")))(t)
+	c := newCrowd(address, []*tls.Config{clientTLS(certificate)}, consumers, 0, consumers, false)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { c.run(ctx) })

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync"
@@ -102,6 +104,9 @@ func subscribe(ctx context.Context, conn *grpc.ClientConn) (rdpb.DiscoveryServic
 	stream, err := rdpb.NewDiscoveryServiceClient(conn).EstablishStream(ctx)
 	if err == nil {
 		err = stream.Send(&rdpb.BidirectionalStream{Request: &rdpb.StreamRequest{ResourceUrl: resourceURL}})
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil // the stream has ended already: Recv says why
 	}
 	return stream, err
 }

@@ -93,15 +93,18 @@ const Silent = "it does not say how long it answers what it holds"
 // Until returns when a copy that is lost is answered by nobody any more. It reports false
 // where that is never, or is not known: then why is set.
 func (c *Copy) Until() (until time.Time, why string, ok bool) {
-	switch {
-	case c.Receipt.Holder == "":
-		return until, Silent, false
-	case c.Unknown != "":
-		return until, c.Unknown, false
-	case c.Receipt.Hold < 0:
-		return until, "", false
+	if why = c.Unclear(); why != "" || c.Receipt.Hold < 0 {
+		return until, why, false
 	}
 	return c.Lost.Add(c.Receipt.Hold + c.Receipt.TTL), "", true
+}
+
+// Unclear says why nobody knows how long a copy is held that is lost, or "".
+func (c *Copy) Unclear() string {
+	if c.Receipt.Holder == "" {
+		return Silent
+	}
+	return c.Unknown
 }
 
 // Book is what is remembered. Its methods are safe for concurrent use.
@@ -117,6 +120,8 @@ type Book struct {
 	lost   map[string]*Copy
 	more   time.Time // until when copies count that there was no room for
 	beyond string    // why there are copies of which nothing is known, or ""
+
+	longest map[string]time.Duration // that a copy was ever held; by catalog, negative for ever
 }
 
 // change is one of the file: a copy, or that there is none any more.
@@ -130,7 +135,7 @@ var bucket = []byte("copies")
 
 // New returns a book that is not kept in a file: of the copies before it nothing is known.
 func New() *Book {
-	return &Book{lost: make(map[string]*Copy), beyond: "consumers that were lost before this owner started are not remembered; name a file with receipts"}
+	return &Book{lost: make(map[string]*Copy), longest: make(map[string]time.Duration), beyond: "consumers that were lost before this owner started are not remembered; name a file with receipts"}
 }
 
 // Open returns the book in the file, which is made where there is none: then it begins with
@@ -144,7 +149,7 @@ func Open(path string, failed func(error)) (*Book, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	b := &Book{db: db, path: path, failed: failed, lost: make(map[string]*Copy)}
+	b := &Book{db: db, path: path, failed: failed, lost: make(map[string]*Copy), longest: make(map[string]time.Duration)}
 	if _, err := os.Lstat(path + brokenSuffix); !errors.Is(err, fs.ErrNotExist) {
 		b.beyond = "an owner before could not write " + path + "; remove " + path + brokenSuffix + " when no consumer of then is left"
 	}
@@ -175,6 +180,7 @@ func (b *Book) read(tx *bbolt.Tx) error {
 		if c.Lost.IsZero() || c.Lost.After(now) {
 			c.Lost = now
 		}
+		b.note(c)
 		if until, _, ok := c.Until(); ok && until.Before(now) {
 			over = append(over, key)
 			return nil
@@ -248,6 +254,7 @@ func (b *Book) lose(c *Copy) {
 // put has a copy written. The channel is closed when it is. The caller holds mu.
 func (b *Book) put(c *Copy) <-chan struct{} {
 	done := make(chan struct{})
+	b.note(c)
 	value, err := c.marshal()
 	if err != nil {
 		b.beyond = err.Error()
@@ -321,6 +328,27 @@ func (b *Book) fail(err error) {
 	if first {
 		b.failed(errors.Join(err, os.Rename(b.path, b.path+brokenSuffix)))
 	}
+}
+
+// note notes for how long a copy is held. The caller holds mu.
+func (b *Book) note(c *Copy) {
+	if c.Receipt.Holder == "" {
+		return
+	}
+	switch longest := b.longest[c.Catalog]; {
+	case c.Receipt.Hold < 0:
+		b.longest[c.Catalog] = receipt.Forever
+	case longest >= 0:
+		b.longest[c.Catalog] = max(longest, c.Receipt.Hold+c.Receipt.TTL)
+	}
+}
+
+// Longest returns for how long at most a copy of a catalog was ever held that the book knows,
+// after it was lost: negative for ever, 0 where there was none.
+func (b *Book) Longest(catalog string) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.longest[catalog]
 }
 
 // Remembered is what a Book knows at one time.

@@ -290,3 +290,75 @@ func TestZonesDoNotTakeTurns(t *testing.T) {
 	s.object.UID, s.object.Status.Conditions = "b", nil
 	check("the object is another", 1, "west.fed.example")
 }
+
+// replicas share the condition Settled of one ServiceExport.
+type replicas struct {
+	at     time.Time
+	says   []settling
+	object *mcsv1beta1.ServiceExport
+	writes int
+}
+
+// round has each replica write what is due, the first one first, until none does.
+func (r *replicas) round(after time.Duration) string {
+	r.at = r.at.Add(after)
+	for range 10 {
+		before := r.writes
+		for i := range r.says {
+			c, due := r.says[i].plan(r.object, r.at, true)
+			if c == nil || due.After(r.at) {
+				continue
+			}
+			r.object = r.object.DeepCopy()
+			r.object.Status.Conditions = []metav1.Condition{*c}
+			r.says[i].wrote(wordOf(c), r.at)
+			r.writes++
+		}
+		if r.writes == before {
+			break
+		}
+	}
+	if said := r.object.Status.Conditions; len(said) > 0 {
+		return string(said[0].Status) + " " + said[0].Reason + " " + said[0].Message
+	}
+	return ""
+}
+
+// TestReplicasSettle has the worst word of replicas stand, without turns.
+func TestReplicasSettle(t *testing.T) {
+	r := &replicas{at: time.Now(), says: make([]settling, 2), object: &mcsv1beta1.ServiceExport{}}
+	a, b := &r.says[0], &r.says[1]
+	yes, no := export.NewSettled(metav1.ConditionTrue, "Settled", ""), func(who string) *metav1.Condition {
+		return export.NewSettled(metav1.ConditionFalse, "Settling", who)
+	}
+	check := func(what string, after time.Duration, want string, writes int) {
+		t.Helper()
+		r.writes = 0
+		if got := r.round(after); got != want || r.writes != writes {
+			t.Errorf("%s: %q after %d writes, want %q and %d", what, got, r.writes, want, writes)
+		}
+	}
+	check("nobody knows", 0, "", 0)
+	a.own = yes
+	check("a new export", 0, "", 0)
+	check("and nobody objects", objection, "True Settled ", 1)
+	a.own, b.own = no("a"), no("b")
+	check("a change", time.Second, "False Settling a", 1)
+	a.own = no("others")
+	check("other words", time.Second, "False Settling a", 0)
+	check("a minute later", reworded, "False Settling others", 1)
+	a.own = yes
+	check("the first is settled", time.Second, "False Settling b", 2)
+	check("and waits", objection, "False Settling b", 0)
+	check("as does everybody", time.Minute, "False Settling b", 0)
+	check("but who said it may be gone", patience, "False Settling b", 2)
+	b.own = yes
+	check("the last is settled", time.Second, "False Confirming "+confirmingText, 1)
+	check("and that is all", objection, "True Settled ", 1)
+	b.own = no("b")
+	check("a change", time.Second, "False Settling b", 1)
+	*b = settling{} // it is gone
+	check("nobody knows what it knew", patience-time.Second, "False Settling b", 0)
+	check("until it has been long enough", time.Second, "False Confirming "+confirmingText, 1)
+	check("and that is all", objection, "True Settled ", 1)
+}
