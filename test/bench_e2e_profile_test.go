@@ -185,7 +185,7 @@ func spender(stack []string) string {
 	}
 	for _, function := range stack {
 		switch {
-		case strings.HasPrefix(function, "github.com/hamlet-federation/"):
+		case strings.HasPrefix(function, module):
 			return onFederation
 		case strings.HasPrefix(function, "github.com/miekg/dns."):
 			return onDNS

@@ -86,6 +86,12 @@ func TestMain(m *testing.M) {
 			os.Exit(1) //nolint:gocritic // the process ends, so its signal handler needs no stop
 		}
 		return
+	case bareRole:
+		if err := runBare(os.Args[1], os.Args[2], os.Args[3], os.Args[4], os.Args[5]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
 	}
 	code := m.Run()
 	if scratch != "" {

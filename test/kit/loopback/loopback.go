@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -68,17 +69,29 @@ func Address(t testing.TB) string {
 
 func (b *block) freeAddress() (string, error) {
 	for range attempts {
-		address := address(b.first + b.tried.Add(1)%b.size)
-		l, err := net.Listen("tcp", address)
-		if err != nil {
-			continue
-		}
-		p, err := net.ListenPacket("udp", address)
-		_ = l.Close()
-		if err == nil {
-			_ = p.Close()
-			return address, nil
+		port := b.first + b.tried.Add(1)%b.size
+		if free(port, syscall.SOCK_STREAM) && free(port, syscall.SOCK_DGRAM) {
+			return address(port), nil
 		}
 	}
 	return "", errors.New("no port is free for both UDP and TCP")
+}
+
+// free returns whether a socket of the kind can be bound to a port of 127.0.0.1. A child
+// that is forked meanwhile would keep the port until it executes its program, so there is
+// none: the package net has no lock for that.
+func free(port int64, kind int) bool {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	fd, err := syscall.Socket(syscall.AF_INET, kind, 0)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = syscall.Close(fd) }()
+	if kind == syscall.SOCK_STREAM { // as net does: connections that have ended are no hindrance
+		if err := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
+			return false
+		}
+	}
+	return syscall.Bind(fd, &syscall.SockaddrInet4{Port: int(port), Addr: [4]byte{127, 0, 0, 1}}) == nil
 }

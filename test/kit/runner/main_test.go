@@ -31,7 +31,7 @@ func module(t *testing.T, files map[string]string) string {
 func runIn(t *testing.T, dir string, args ...string) (out string, code int) {
 	t.Helper()
 	var b strings.Builder
-	code = run(&b, []string{dir}, append([]string{"-count=1"}, args...), "")
+	code = run(&b, []string{dir}, append([]string{"-count=1"}, args...), "", false)
 	return regexp.MustCompile(`\d+\.\d+s`).ReplaceAllString(b.String(), "0s"), code
 }
 
@@ -95,13 +95,70 @@ func TestModules(t *testing.T) {
 	wrong := module(t, map[string]string{"a_test.go": "package a\nimport \"testing\"\nfunc TestFails(t *testing.T) { t.Fatal(1) }\n"})
 	right := module(t, map[string]string{"a_test.go": passes})
 	var out strings.Builder
-	if code := run(&out, []string{wrong, right}, []string{"-count=1", "-v", "."}, ""); code != 1 {
+	if code := run(&out, []string{wrong, right}, []string{"-count=1", "-v", "."}, "", false); code != 1 {
 		t.Errorf("exit code %d, want 1", code)
 	}
 	for _, want := range []string{"=== RUN   TestFails", "FAIL\texample", "says what nobody reads", "ok  \texample", "3 of 6 tests were skipped"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("there is no %q in\n%s", want, &out)
 		}
+	}
+}
+
+// What fails once is run again, and named, if that is asked for; what fails twice has failed, and so
+// has what panics, races or does not compile, or too much at once.
+func TestAgain(t *testing.T) {
+	const once = `package a
+import ("os"; "testing")
+func TestPasses(t *testing.T) {}
+func TestOnce(t *testing.T) {
+	t.Run("part", func(t *testing.T) {
+		if _, err := os.Stat("mark"); err != nil { os.WriteFile("mark", nil, 0o600); WHAT }
+	})
+}
+`
+	for name, tc := range map[string]struct {
+		text  string
+		again bool
+		code  int
+	}{
+		"once":               {strings.ReplaceAll(once, "WHAT", `t.Fatal("wrong")`), true, 0},
+		"once, not asked":    {strings.ReplaceAll(once, "WHAT", `t.Fatal("wrong")`), false, 1},
+		"panics once":        {strings.ReplaceAll(once, "WHAT", `panic("wrong")`), true, 1},
+		"says that it races": {strings.ReplaceAll(once, "WHAT", `println("WARNING: DATA RACE"); t.Fatal("wrong")`), true, 1},
+		"always":             {strings.ReplaceAll(once, "if _, err := os.Stat(\"mark\"); err != nil { os.WriteFile(\"mark\", nil, 0o600); WHAT }", "t.Fatal(1)"), true, 1},
+		"does not compile":   {"package a\nimport \"testing\"\nfunc TestFails(t *testing.T) { undefined() }\n", true, 1},
+		"too many": {`package a
+import "testing"
+var n int
+func fails(t *testing.T) { t.Fatal(1) }
+func TestA(t *testing.T) { fails(t) }
+func TestB(t *testing.T) { fails(t) }
+func TestC(t *testing.T) { fails(t) }
+func TestD(t *testing.T) { fails(t) }
+`, true, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := filepath.Join(t.TempDir(), "log")
+			dir := module(t, map[string]string{"a/a_test.go": tc.text})
+			var out strings.Builder
+			code := run(&out, []string{dir}, []string{"./...", "-count=1", "-timeout", "1m", "-run", "."}, log, tc.again)
+			if (code != 0) != (tc.code != 0) {
+				t.Errorf("exit code %d, output\n%s", code, &out)
+			}
+			text := string(must.Get(os.ReadFile(log))(t))
+			for _, is := range []bool{
+				strings.Contains(out.String(), "TestOnce of example/a failed, and passed when it was run again\n"),
+				strings.Contains(text, "second\texample/a\tTestOnce\t\n"),
+			} {
+				if is != (tc.code == 0) {
+					t.Errorf("output\n%s\nlog\n%s", &out, text)
+				}
+			}
+			if n := strings.Count(out.String(), "is run again"); name == "too many" && n != 0 {
+				t.Errorf("%d tests are run again", n)
+			}
+		})
 	}
 }
 
@@ -116,7 +173,7 @@ func TestNever(t *testing.T) { t.Skip("there is no etcd") }
 `})
 	for _, once := range []string{"", "1"} {
 		t.Setenv("ONCE", once)
-		if code := run(new(strings.Builder), []string{dir}, []string{"-count=1", "."}, log); code != 0 {
+		if code := run(new(strings.Builder), []string{dir}, []string{"-count=1", "."}, log, false); code != 0 {
 			t.Fatalf("exit code %d", code)
 		}
 	}

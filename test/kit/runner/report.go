@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -28,11 +29,13 @@ type report struct {
 	out     io.Writer
 	verbose bool
 
-	output  map[string]map[string]string // of packages that run, by test
-	order   map[string][]string          // the tests of each, as they began
-	results map[test]string              // "pass", "fail" or "skip"
-	reasons map[test]string              // of tests that were skipped
-	took    []took
+	output   map[string]map[string]string // of packages that run, by test
+	order    map[string][]string          // the tests of each, as they began
+	results  map[test]string              // "pass", "fail" or "skip"
+	reasons  map[test]string              // of tests that were skipped
+	took     []took
+	hopeless bool   // something failed that is no test, or needs no second run to be a fault
+	second   []test // that failed, and passed when they were run again
 }
 
 func newReport(out io.Writer, verbose bool) *report {
@@ -78,6 +81,7 @@ func (r *report) add(e *event) {
 // failed, what tests say that have not ended well.
 func (r *report) finish(pkg string, failed bool) {
 	said := r.output[pkg]
+	r.hopeless = r.hopeless || failed && !r.mayPass(pkg)
 	if !r.verbose && failed {
 		for _, name := range r.order[pkg] {
 			if result := r.results[test{pkg, name}]; name != "" && result != "pass" && result != "skip" {
@@ -92,6 +96,32 @@ func (r *report) finish(pkg string, failed bool) {
 	}
 	delete(r.output, pkg)
 	delete(r.order, pkg)
+}
+
+// fault is in the output of a program that is wrong, however its tests end.
+var fault = regexp.MustCompile(`(?m)^\s*(WARNING: DATA RACE|panic: |fatal error: )`)
+
+// mayPass reports whether a package failed for no other reason than that tests failed.
+func (r *report) mayPass(pkg string) bool {
+	failed := false
+	for _, name := range r.order[pkg] {
+		if fault.MatchString(r.output[pkg][name]) || name != "" && r.results[test{pkg, name}] == "" {
+			return false
+		}
+		failed = failed || r.results[test{pkg, name}] == "fail"
+	}
+	return failed
+}
+
+// failed returns the tests that failed, without their parts.
+func (r *report) failed() (all []test) {
+	for id, result := range r.results {
+		if result == "fail" && !strings.Contains(id.name, "/") {
+			all = append(all, id)
+		}
+	}
+	slices.SortFunc(all, func(a, b test) int { return cmp.Or(cmp.Compare(a.pkg, b.pkg), cmp.Compare(a.name, b.name)) })
+	return all
 }
 
 // end prints what is left of packages that have not ended.
@@ -157,6 +187,9 @@ func (r *report) log(path string) error {
 	var b strings.Builder
 	for id, result := range r.results {
 		fmt.Fprintf(&b, "%s\t%s\t%s\t%s\n", result, id.pkg, id.name, r.reasons[id])
+	}
+	for _, id := range r.second {
+		fmt.Fprintf(&b, "second\t%s\t%s\t\n", id.pkg, id.name)
 	}
 	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {

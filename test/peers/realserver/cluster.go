@@ -29,6 +29,8 @@ type Options struct {
 	Services string   // CIDR of the addresses of Services; default 10.96.0.0/12
 	Audit    bool     // count requests; see Requests
 
+	Deployments bool // Deployments have pods, which a test makes ready
+
 	Bare bool // no controller-manager: namespaces do not end, and EndpointSlices are the test's
 }
 
@@ -103,13 +105,17 @@ func NewCluster(dir string, options Options) (*Cluster, error) {
 	}
 	c.Kubeconfig = c.API.Kubeconfig
 	if !options.Bare {
-		err = c.addControllers()
+		running := controllersRunning
+		if options.Deployments {
+			running += ",deployment-controller,replicaset-controller"
+		}
+		err = c.addControllers(running)
 	}
 	return c, err
 }
 
 // addControllers adds a kube-controller-manager that has not been started.
-func (c *Cluster) addControllers() error {
+func (c *Cluster) addControllers(running string) error {
 	path, err := controllers.findHere()
 	if err != nil {
 		return err
@@ -123,7 +129,7 @@ func (c *Cluster) addControllers() error {
 	c.Controllers = &Process{
 		Name: "kube-controller-manager", Path: path, Dir: c.dir,
 		Args: []string{
-			"--kubeconfig=" + c.Kubeconfig, "--controllers=" + controllersRunning, "--leader-elect=false",
+			"--kubeconfig=" + c.Kubeconfig, "--controllers=" + running, "--leader-elect=false",
 			"--bind-address=" + host, "--secure-port=" + port, "--cert-dir=controllers",
 			"--kube-api-qps=1000", "--kube-api-burst=2000", "--concurrent-endpoint-syncs=10", "--concurrent-service-endpoint-syncs=10",
 			"--endpointslice-updates-batch-period=0", "--profiling=false",
