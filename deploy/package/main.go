@@ -8,26 +8,17 @@ package main
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/deploy/internal/program"
 )
 
 func main() { program.Main("package", run) }
-
-const (
-	sums = "SHA256SUMS" // the file with the checksums
-
-	public = 0o644 // the mode of what is written: everybody may read it
-)
 
 func run(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("package", flag.ContinueOnError)
@@ -42,7 +33,7 @@ func run(args []string, out io.Writer) error {
 	if *binaries == "" || *repository == "" || *to == "" || flags.NArg() > 0 || *arches == "" {
 		return errors.New("the flags -binaries, -repository, -out and -arches are needed, and no arguments; see -help")
 	}
-	if err := replaceable(*to); err != nil {
+	if err := program.Replaceable(*to); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(*to); err != nil {
@@ -65,37 +56,5 @@ func run(args []string, out io.Writer) error {
 			}
 		}
 	}
-	return writeSums(*to, out)
-}
-
-// replaceable returns why a folder is not one that this command has written, and
-// should not be removed.
-func replaceable(folder string) error {
-	entries, err := os.ReadDir(folder)
-	if err != nil || len(entries) == 0 {
-		return nil //nolint:nilerr // there is nothing to lose
-	}
-	if !slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == sums }) {
-		return fmt.Errorf("%s has other files, and would be replaced", folder)
-	}
-	return nil
-}
-
-// writeSums writes the checksums of the files in a folder, as sha256sum does, and
-// says what the folder holds.
-func writeSums(folder string, out io.Writer) error {
-	entries, err := os.ReadDir(folder) // by name
-	if err != nil {
-		return err
-	}
-	var text strings.Builder
-	for _, entry := range entries {
-		content, err := os.ReadFile(filepath.Join(folder, entry.Name()))
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(&text, "%x  %s\n", sha256.Sum256(content), entry.Name())
-		fmt.Fprintf(out, "%6.1f MB  %s\n", float64(len(content))/1e6, filepath.Join(folder, entry.Name()))
-	}
-	return os.WriteFile(filepath.Join(folder, sums), []byte(text.String()), public)
+	return program.WriteSums(*to, out)
 }

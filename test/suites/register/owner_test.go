@@ -16,12 +16,15 @@ import (
 // there until convergence is over, and not any more then.
 func TestOwnerKilled(t *testing.T) {
 	enabled(t)
-	for name, store := range map[string]func(testing.TB) func(int) string{
-		"file": func(testing.TB) func(int) string { return nil },
-		"etcd": oneEtcd,
-	} {
+	for name, store := range stores {
 		t.Run(name, func(t *testing.T) { ownerKilled(t, store(t)) })
 	}
+}
+
+// stores make what outlives an owner.
+var stores = map[string]func(testing.TB) func(int) string{
+	"file": func(testing.TB) func(int) string { return nil },
+	"etcd": oneEtcd,
 }
 
 // enabled ends the test here unless tests that take minutes are wanted.

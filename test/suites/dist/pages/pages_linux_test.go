@@ -101,7 +101,7 @@ func newRoot(t *testing.T) *root {
 	// With -trimpath `make dist` and the others compile everything once.
 	r.environment = append(r.environment, "GOFLAGS=-trimpath", "HOME=/root", "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive",
 		"PATH="+values["GOROOT"]+"/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
-	r.clone(t, "hamlet-federation/coredns-federation", repository, "HEAD")
+	r.clone(t, "github.com/hamlet-federation/coredns-federation", repository, "HEAD")
 	tree := filepath.Join(t.TempDir(), "coredns")
 	run(t, "cp", "-R", strings.TrimSpace(run(t, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/coredns/coredns")), tree)
 	run(t, "chmod", "-R", "u+w", tree)
@@ -109,13 +109,13 @@ func newRoot(t *testing.T) *root {
 	for _, args := range [][]string{{"init", "--quiet"}, {"add", "--all"}, {"-c", "user.name=test", "-c", "user.email=test@localhost", "commit", "--quiet", "--message=" + version}, {"tag", version}} {
 		run(t, "git", append([]string{"-C", tree}, args...)...)
 	}
-	r.clone(t, "coredns/coredns", tree, version)
-	r.write(t, "/root/.gitconfig", "[url \"/srv/\"]\n\tinsteadOf = https://github.com/\n[safe]\n\tdirectory = *\n[advice]\n\tdetachedHead = false\n")
+	r.clone(t, "github.com/coredns/coredns", tree, version)
+	r.write(t, "/root/.gitconfig", "[url \"/srv/\"]\n\tinsteadOf = https://\n[safe]\n\tdirectory = *\n[advice]\n\tdetachedHead = false\n")
 	r.write(t, "/etc/hosts", "127.0.0.1 localhost\n"+ownerAddress+" owner.example\n"+dnsAddress+" dns.example\n")
 	return r
 }
 
-// clone has GitHub's address of a repository lead to a commit of another one.
+// clone has the address of a repository lead to a commit of another one.
 func (r *root) clone(t *testing.T, name, from, commit string) {
 	t.Helper()
 	bare := filepath.Join(r.folder, "srv", name)

@@ -328,7 +328,7 @@ func (n *node) createDNS(t *testing.T, corefile, config string) string {
 		"securityContext": map[string]any{"runAsNonRoot": true, "seccompProfile": map[string]any{"type": "RuntimeDefault"}},
 		"volumes":         []any{map[string]any{"name": "config", "hostPath": map[string]any{"path": config}}},
 		"containers": []any{map[string]any{
-			"name": "coredns", "image": "localhost/coredns:" + tagOf(t, "coredns"), "imagePullPolicy": "Never",
+			"name": "coredns", "image": "localhost/coredns:" + tagOf(t, images+"/coredns"), "imagePullPolicy": "Never",
 			"args": []string{"-conf", "/config/" + corefile},
 			"securityContext": map[string]any{
 				"readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false, "capabilities": map[string]any{"drop": []string{"ALL"}},

@@ -50,10 +50,18 @@ var nodeAddress = netip.MustParseAddr("10.244.0.1")
 // newBridge makes the network of the node, until the end of the test.
 func newBridge(t *testing.T) {
 	t.Helper()
-	mustRun(t, "ip", "link", "add", bridge, "type", "bridge")
+	// Without an address of its own a bridge takes that of one of its ports, and another one
+	// when a pod comes: what others then send to the address that they know is lost.
+	mustRun(t, "ip", "link", "add", bridge, "address", macOf(nodeAddress), "type", "bridge")
 	t.Cleanup(func() { mustRun(t, "ip", "link", "del", bridge) })
 	mustRun(t, "ip", "addr", "add", fmt.Sprintf("%v/%d", nodeAddress, prefix), "dev", bridge)
 	mustRun(t, "ip", "link", "set", bridge, "up")
+}
+
+// macOf returns the MAC address that a container network gives to an IPv4 address.
+func macOf(address netip.Addr) string {
+	ip := address.As4()
+	return fmt.Sprintf("0a:58:%02x:%02x:%02x:%02x", ip[0], ip[1], ip[2], ip[3])
 }
 
 // pod is a network namespace with an address and, where it has a root, files of its own.
@@ -74,8 +82,7 @@ func newPod(t *testing.T, name, address string) *pod {
 	t.Cleanup(func() { mustRun(t, "ip", "link", "del", "to-"+name) })
 	mustRun(t, "ip", "link", "set", "to-"+name, "master", bridge, "up")
 	// A later pod with the same address gets the same MAC address, as others may know it.
-	ip := p.address.As4()
-	mustRun(t, "ip", "-n", name, "link", "set", "eth0", "address", fmt.Sprintf("0a:58:%02x:%02x:%02x:%02x", ip[0], ip[1], ip[2], ip[3]))
+	mustRun(t, "ip", "-n", name, "link", "set", "eth0", "address", macOf(p.address))
 	mustRun(t, "ip", "-n", name, "addr", "add", fmt.Sprintf("%v/%d", p.address, prefix), "dev", "eth0")
 	mustRun(t, "ip", "-n", name, "link", "set", "eth0", "up")
 	mustRun(t, "ip", "-n", name, "link", "set", "lo", "up")
@@ -114,6 +121,7 @@ func onThread(f func() error) error {
 // process is a program that runs until the end of the test.
 type process struct {
 	name string
+	cmd  *exec.Cmd
 	done chan struct{} // closed when it has ended
 	log  testlog.Buffer
 }
@@ -122,7 +130,7 @@ type process struct {
 // test that has failed logs what it wrote.
 func startProcess(t *testing.T, name string, cmd *exec.Cmd, start func(*exec.Cmd) error) *process {
 	t.Helper()
-	p := &process{name: name, done: make(chan struct{})}
+	p := &process{name: name, cmd: cmd, done: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = &p.log, &p.log
 	if err := start(cmd); err != nil {
 		t.Fatalf("start %s: %v", name, err)

@@ -1,7 +1,8 @@
 // Package pods shows that what runs in a pod resolves services of another cluster:
 // with the C library's getaddrinfo and with Go, through the resolv.conf that a kubelet
 // writes, and through both ways of putting federation into a cluster's DNS. It also
-// starts the images of deploy/image. `make e2e-pods` runs it.
+// starts the images of deploy/image, and upgrades a release of the chart while a client
+// asks. `make e2e-pods` runs it.
 //
 // All of it happens in network, mount and process namespaces of its own. They end with
 // the test, however it ends, and with them every process, mount and network that it
@@ -9,19 +10,17 @@
 package pods
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place/sandbox"
+	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
 const (
@@ -38,7 +37,8 @@ const (
 	roleSandbox  = "sandbox" // the test, in its namespaces
 	roleResolve  = "resolve" // a pod that resolves its arguments with Go's resolver
 
-	groupVariable = "E2E_PODS_CGROUP" // where control groups are made, from the root of each hierarchy
+	groupVariable  = "E2E_PODS_CGROUP" // where control groups are made, from the root of each hierarchy
+	formerVariable = "E2E_PODS_FORMER" // a clone of the commit that upgrades begin at, with its images
 )
 
 // unfit is why this machine cannot run the tests, or nil.
@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 		resolve(os.Args[1:], os.Stdout)
 		return
 	case os.Getenv(roleVariable) == roleSandbox:
-		if err := furnish(); err != nil {
+		if err := sandbox.Furnish(); err != nil {
 			fmt.Fprintln(os.Stderr, "sandbox:", err)
 			os.Exit(1)
 		}
@@ -90,65 +90,47 @@ func fit() error {
 		return errors.New("ip is not installed (package iproute2)")
 	}
 	cmd := exec.Command("true")
-	cmd.SysProcAttr = namespaces()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces}
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("no new namespaces: %w", err)
 	}
 	return nil
 }
 
-func namespaces() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{
-		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS,
-		Pdeathsig:  syscall.SIGKILL, // the first process of the namespace takes all others with it
-	}
-}
+const namespaces = sandbox.Namespaces | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS
 
 // runInSandbox runs this test again, in namespaces of its own, and returns its exit
-// code. Control groups are no matter of namespaces; those that are left are removed.
+// code. Images are built before, as a sandbox reaches no module proxy. Control groups are no
+// matter of namespaces; those that are left are removed.
 func runInSandbox() int {
-	runtime.LockOSThread() // Pdeathsig is about the thread
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
+	former, err := buildFormer()
+	defer os.RemoveAll(former)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "the images of the former commit:", err)
+		return 1
+	}
 	group := fmt.Sprintf("federation-pods-%d", os.Getpid())
-	cmd := exec.CommandContext(ctx, os.Args[0], os.Args[1:]...)
-	cmd.Env = append(os.Environ(), roleVariable+"="+roleSandbox, groupVariable+"="+group)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = namespaces()
-	err := cmd.Run()
+	code := sandbox.Run(namespaces, roleVariable+"="+roleSandbox, groupVariable+"="+group, formerVariable+"="+former+"/clone")
 	if left := removeGroups(group); left != nil {
 		fmt.Fprintln(os.Stderr, "sandbox:", left)
 	}
-	if code := cmd.ProcessState.ExitCode(); err == nil || code > 0 { // it has said why
-		return code
-	}
-	fmt.Fprintln(os.Stderr, "sandbox:", err)
-	return 1
+	return code
 }
 
-// furnish makes the namespaces that this process is in usable: nothing that is mounted
-// here reaches the machine, /proc shows the processes of the sandbox, and /run is empty.
-func furnish() error {
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("make mounts private: %w", err)
+// buildFormer builds the images of the commit that upgrades begin at in a clone.
+func buildFormer() (folder string, err error) {
+	if folder, err = os.MkdirTemp("", "former"); err != nil {
+		return "", err
 	}
-	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
-		return fmt.Errorf("mount /proc: %w", err)
+	clone := filepath.Join(folder, "clone")
+	if _, err := realserver.CloneFormer(root, clone); err != nil {
+		return folder, err
 	}
-	if err := unix.Mount("tmpfs", "/run", "tmpfs", 0, "mode=755"); err != nil {
-		return fmt.Errorf("mount /run: %w", err)
+	out, err := exec.Command("make", "--no-print-directory", "-C", clone, "image").CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("make image: %w\n%s", err, out)
 	}
-	// Temporary files end with the sandbox as well.
-	if err := os.Mkdir("/run/tmp", 0o777); err != nil {
-		return err
-	}
-	if err := os.Setenv("TMPDIR", "/run/tmp"); err != nil {
-		return err
-	}
-	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, out)
-	}
-	return nil
+	return folder, err
 }
 
 // removeGroups removes the control groups below one name, in every hierarchy.
