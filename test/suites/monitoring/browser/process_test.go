@@ -25,7 +25,7 @@ import (
 
 // bin is where `make build` puts the binaries, and the screenshots go.
 var bin = func() string {
-	path, err := filepath.Abs("../../../bin")
+	path, err := filepath.Abs("../../../../bin")
 	if err != nil {
 		panic(err)
 	}

@@ -1,4 +1,4 @@
-module github.com/hamlet-federation/coredns-federation/test/suites/browser
+module github.com/hamlet-federation/coredns-federation/test/suites/monitoring/browser
 
 go 1.26.0
 
@@ -17,4 +17,4 @@ require (
 	golang.org/x/sys v0.49.0 // indirect
 )
 
-replace github.com/hamlet-federation/coredns-federation => ../../..
+replace github.com/hamlet-federation/coredns-federation => ../../../..
