@@ -1,6 +1,10 @@
 # Everything here needs Go, make, git, bash and, for race, a C compiler. Go builds
 # the tools, at the versions below.
 
+# The path of this module, by which others import it. It stands in many files: `make rename`
+# has another one reach all of them.
+MODULE := github.com/hamlet-federation/coredns-federation
+
 GOLANGCI_LINT_VERSION := v2.15.0
 GOVULNCHECK_VERSION   := v1.9.0
 GREMLINS_VERSION      := v0.6.0
@@ -49,6 +53,7 @@ E2EFLAGS = -e2e-services $(E2E_SERVICES) -e2e-sizes $(E2E_SIZES) -e2e-servers $(
 # How many consumers `make bench-swarm` has, and services. A million services that are
 # sent take ten seconds of a processor; SWARMFLAGS=-prime has only one consumer download
 # all, which is what 10,000 with 10,000 services need. With -receipts each says what it may hold.
+# After that, 1,000 consumers in 50 classes see another policy for 100,000 services.
 SWARM          ?= 1000
 SWARM_SERVICES ?= 1000
 SWARMFLAGS     ?=
@@ -71,6 +76,9 @@ comma    := ,
 DIST    ?= bin/dist
 VERSION ?=
 STATIC  = bin/static
+
+# Where `make release` writes to, and `make release-check` looks.
+RELEASE ?= bin/release
 
 # How `make e2e-pods` makes pods: by a kubelet, as namespaces only, or as best it can.
 PODS ?= auto
@@ -137,6 +145,14 @@ dist: static ## write archives, Debian packages, SBOMs and checksums to bin/dist
 	@go -C deploy run ./package -binaries '$(abspath $(STATIC))' -repository '$(CURDIR)' -out '$(abspath $(DIST))' \
 		-version '$(VERSION)' -arches '$(ARCHES)'
 
+.PHONY: release
+release: ## make everything of a release of the tag VERSION=v1.2.0 (else of HEAD) in bin/release, the same from the same commit (REGISTRY=...)
+	@go -C deploy run ./release -version '$(VERSION)' -repository '$(CURDIR)' -registry '$(REGISTRY)' -out '$(abspath $(RELEASE))'
+
+.PHONY: release-check
+release-check: ## check a release in bin/release as somebody who has downloaded it (RELEASE=folder)
+	@go -C deploy run ./release -check '$(abspath $(RELEASE))' -version '$(VERSION)'
+
 .PHONY: run
 run: build ## run an owner and CoreDNS on 127.0.0.1:1053 with sample look-ups, until Ctrl-C (ONCE=1: end after the look-ups)
 	go build -o bin/ ./test/kit/lookup
@@ -157,7 +173,7 @@ E2E_PACKAGES := ./federation/source/kubernetes ./federation/source/registration/
 
 # The tests of these packages do little but start processes, which are not built with
 # the race detector.
-RACELESS := /test/(peers/realserver|suites/kubernetes/deploy|suites/relay)$$
+RACELESS := /test/(peers/realserver|suites/kubernetes/deploy|suites/register|suites/relay)$$
 
 .PHONY: race
 race: ## run the same tests under the race detector, but for those of processes
@@ -219,10 +235,11 @@ bench: $(BENCHSTAT) ## load an owner with 1,000 consumers, and compare with Core
 	$(call benchstat,bin/bench.txt)
 
 .PHONY: bench-swarm
-bench-swarm: build ## show what SWARM consumers cost an owner with SWARM_SERVICES services, and how they come back
+bench-swarm: build ## show what SWARM consumers cost an owner with SWARM_SERVICES services, how they come back, and another policy
 	go build -o bin/ ./test/load/swarm
 	bin/swarm -split -consumers 1000 -services 1000
 	bin/swarm -consumers $(SWARM) -services $(SWARM_SERVICES) $(SWARMFLAGS)
+	bin/swarm -consumers 1000 -services 100000 -classes 50
 
 .PHONY: bench-e2e
 bench-e2e: build ## compare with CoreDNS's own plugins and Knot over UDP, with updates flowing; needs dnsperf
@@ -261,8 +278,8 @@ drill: build ## be on call: one thing goes wrong in two owners and a CoreDNS, fi
 	@bin/drill $(if $(FAULT),-fault '$(FAULT)')
 
 .PHONY: e2e
-e2e: build e2e-tools ## run the tests against real control planes of Kubernetes and clusters of etcd, eight minutes (RUN=regexp for some)
-	REAL_SERVERS=required $(GOTEST) -- $(E2E_PACKAGES) -count=1 -p 1 -timeout 20m $(if $(RUN),-run '$(RUN)' -v)
+e2e: build e2e-tools ## run the tests against real control planes of Kubernetes and clusters of etcd, ten minutes (RUN=regexp for some)
+	REAL_SERVERS=required $(GOTEST) -- $(E2E_PACKAGES) -count=1 -p 2 -timeout 20m $(if $(RUN),-run '$(RUN)' -v)
 
 .PHONY: run-clusters
 run-clusters: build e2e-tools ## run two clusters that federate, each with an owner and CoreDNS, until Ctrl-C (ONCE=1: end after the look-ups)
@@ -281,13 +298,13 @@ e2e-tools: $(ETCD) $(KUBE_APISERVER) $(KUBE_CONTROLLERS) $(KUBECTL) $(HELM) ## b
 real-servers: $(ETCD) $(KUBE_APISERVER) ## build etcd and kube-apiserver for tests and benchmarks; eight minutes of CPU time
 
 .PHONY: e2e-pods
-e2e-pods: image $(ETCD) $(KUBE_APISERVER) $(if $(filter kubelet,$(PODS)),$(KUBELET) $(CONTAINERD)) ## resolve services of another cluster in pods, and run the images; needs root (PODS=kubelet: real pods)
+e2e-pods: image $(ETCD) $(KUBE_APISERVER) $(KUBE_CONTROLLERS) $(HELM) $(if $(filter kubelet,$(PODS)),$(KUBELET) $(CONTAINERD)) ## resolve services of another cluster in pods, run the images, and upgrade the chart under load; needs root (PODS=kubelet: real pods)
 	CGO_ENABLED=0 REAL_SERVERS=required E2E_PODS=$(PODS) E2E_PODS_TOOLS='$(KUBELET) $(CONTAINERD)' $(GOTEST) -- -count=1 -v -timeout 20m ./test/suites/kubernetes/pods
 
 .PHONY: e2e-dist
-e2e-dist: ## build packages twice, install, start, upgrade and purge them in a root of Debian's; needs root and debootstrap
-	REAL_SERVERS=required $(GOTEST) -modules deploy -- -count=1 -run Lintian ./package
-	CGO_ENABLED=0 REAL_SERVERS=required $(GOTEST) -- -count=1 -v -timeout 20m ./test/suites/dist
+e2e-dist: $(HELM) ## make a release twice, check it, install, upgrade, roll back and purge it in a root of Debian's, and rename the module; needs root and debootstrap
+	HELM='$(abspath $(HELM))' REAL_SERVERS=required $(GOTEST) -modules deploy -- -count=1 -run 'Lintian|Helm' ./package ./release
+	CGO_ENABLED=0 REAL_SERVERS=required $(GOTEST) -- -count=1 -v -timeout 30m ./test/suites/dist
 
 .PHONY: e2e-spiffe
 e2e-spiffe: build $(SPIRE) ## run the tests with certificates of a real SPIRE, two and a half minutes; building it takes twelve of CPU time, once (RUN=regexp for some)
@@ -303,8 +320,16 @@ e2e-monitoring: build $(ETCD) ## have each alert fire in a real Prometheus for a
 
 .PHONY: e2e-browser
 e2e-browser: build ## look at the status page in a real chromium, with axe; two minutes; needs chromium, nodejs and npm (RUN=regexp for some)
-	npm --prefix test/suites/browser ci --ignore-scripts --no-audit --no-fund
-	$(GOTEST) -modules test/suites/browser -- -count=1 -v -timeout 20m -run '$(or $(RUN),.)' ./...
+	npm --prefix test/suites/monitoring/browser ci --ignore-scripts --no-audit --no-fund
+	$(GOTEST) -modules test/suites/monitoring/browser -- -count=1 -v -timeout 20m -run '$(or $(RUN),.)' ./...
+
+# Its package makes systemd-resolved the resolver of the machine. Only the program is taken.
+RESOLVED := bin/tools/systemd-resolved
+
+.PHONY: e2e-clients
+e2e-clients: build $(RESOLVED) ## measure what real clients make of the answers, three minutes; needs root and what .ci/run installs for it (UPDATE=1: write the table of docs/clients.md)
+	npm --prefix test/suites/clients/testdata ci --ignore-scripts --no-audit --no-fund
+	CGO_ENABLED=1 REAL_SERVERS=required $(GOTEST) -- ./test/suites/clients -count=1 -v -timeout 10m $(if $(UPDATE),-update)
 
 .PHONY: e2e-docs
 e2e-docs: ## do what the README, install.md and the tutorial say, four minutes, in a root of Debian's with Go, git and make; needs root and debootstrap
@@ -327,6 +352,10 @@ attack: build ## attack real processes with hostile owners, consumers, clients a
 generate: ## write the generated files
 	go generate ./...
 
+.PHONY: rename
+rename: ## give the module another path, wherever it stands (MODULE=example.org/x)
+	@test/rename.sh '$(MODULE)'
+
 .PHONY: lint
 lint: $(GOLANGCI_LINT) ## lint and check the format
 	$(GOLANGCI_LINT) run
@@ -342,7 +371,7 @@ check: lint generate ## check the house rules: format, vet, lint, presubmit, gen
 	@git diff --exit-code -- proto && test -z "$$(git status --porcelain -- proto)" || \
 		{ echo 'proto: the generated files do not match the sources; commit what make generate writes' >&2; exit 1; }
 	go mod tidy -diff
-	@dead=$$(go tool deadcode -test -filter 'coredns-federation/(cmd|federation|plugin)(/|$$)' $(ALIVE)) && test -z "$$dead" || \
+	@dead=$$(go tool deadcode -test -filter '^$(MODULE)/(cmd|federation|plugin)(/|$$)' $(ALIVE)) && test -z "$$dead" || \
 		{ echo "unreachable:" "$$dead" >&2; exit 1; }
 
 .PHONY: unmodified
@@ -391,6 +420,12 @@ $(NSM): $(wildcard test/peers/tools/nsm/*.go)
 $(SPIRE): bin/tools/%-$(call pinned,spire,github.com/spiffe/spire):
 	@echo 'Building $@, once; spire-server takes ten minutes of CPU time, spire-agent two'
 	CGO_ENABLED=1 go -C test/peers/tools/spire build -mod=readonly -p=2 -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ github.com/spiffe/spire/cmd/$*
+
+$(RESOLVED):
+	@mkdir -p $@.package
+	cd $@.package && apt-get download systemd-resolved && dpkg-deb -x systemd-resolved_*.deb .
+	mv $@.package/lib/systemd/systemd-resolved $@
+	rm -rf $@.package
 
 $(GREMLINS):
 	GOBIN=$(CURDIR)/bin/tools go install github.com/go-gremlins/gremlins/cmd/gremlins@$(GREMLINS_VERSION)

@@ -1,7 +1,6 @@
 package test
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -627,18 +626,16 @@ func sources(t *testing.T, folder string) string {
 // TestDocumentedRegistration compares the messages of registration, and the words by which
 // it refuses, that docs/protocol.md has with those of the code.
 func TestDocumentedRegistration(t *testing.T) {
-	_, text, _ := strings.Cut(documentAt(t, "docs/protocol.md").prose, "\n## Registration\n")
+	page := documentAt(t, "docs/protocol.md")
 	documented := make(map[string]bool) // Message.field = number
-	message := ""
-	for _, row := range regexp.MustCompile(`(?m)^\| ([A-Za-z]*) ?\| ([a-z_, ]+) \| ([0-9, ]+) \|`).FindAllStringSubmatch(text, -1) {
-		message = cmp.Or(row[1], message)
-		fields, numbers := strings.Split(row[2], ", "), strings.Split(row[3], ", ")
-		if len(fields) != len(numbers) {
-			t.Errorf("%s has the fields %v with the numbers %v", message, fields, numbers)
+	for _, b := range page.blocks {
+		if !strings.HasPrefix(b.text, "RegisterRequest ") {
 			continue
 		}
-		for i := range fields {
-			documented[message+"."+fields[i]+" = "+numbers[i]] = true
+		for _, message := range regexp.MustCompile(`(?m)^([A-Za-z]+) +(.*)$`).FindAllStringSubmatch(b.text, -1) {
+			for _, field := range regexp.MustCompile(`([a-z_]+)=([0-9]+)`).FindAllStringSubmatch(message[2], -1) {
+				documented[message[1]+"."+field[1]+" = "+field[2]] = true
+			}
 		}
 	}
 	declared := make(map[string]bool)
@@ -656,7 +653,7 @@ func TestDocumentedRegistration(t *testing.T) {
 	if diff := gocmp.Diff(declared, documented); diff != "" {
 		t.Errorf("messages (-declared +documented):\n%s", diff)
 	}
-	_, refusals, _ := strings.Cut(text, "\n### Refusals\n")
+	_, refusals, _ := strings.Cut(page.prose, "\n### Refusals\n")
 	refusals, _, _ = strings.Cut(refusals, "\n### ")
 	values := func(pattern, text string) []string {
 		var found []string

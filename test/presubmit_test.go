@@ -54,32 +54,32 @@ var wings = map[string]wing{
 	"federation/wire":     {[]string{"federation", "proto"}, 1795},
 	"federation/policy":   {[]string{"federation", "federation/wire"}, 1200},
 	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2662},
-	"federation/consumer": {[]string{"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"}, 4880},
-	"federation/owner":    {[]string{"federation", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal", "proto"}, 4544},
+	"federation/consumer": {[]string{"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"}, 5021},
+	"federation/owner":    {[]string{"federation", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal", "proto"}, 4643},
 	"federation/dns": {
-		[]string{"federation", "federation/consumer", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal"}, 6320,
+		[]string{"federation", "federation/consumer", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal"}, 6623,
 	},
 	"federation/source": {
 		[]string{
 			"federation", "federation/consumer", "federation/mtls", "federation/owner", "federation/policy", "federation/status",
 			"federation/wire", "internal", "proto",
-		}, 11410,
+		}, 11722,
 	},
 	"federation/provider": {[]string{"federation", "internal", "proto"}, 1107},
 	"plugin": {
 		[]string{"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal", "plugin/corefile"}, 1345,
 	},
 	"plugin/corefile": {
-		[]string{"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "federation/wire"}, 879,
+		[]string{"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "federation/wire"}, 894,
 	},
 	"cmd/coredns": {[]string{"internal", "plugin"}, 76},
 	"cmd/federationctl": {
 		[]string{
 			"federation", "federation/consumer", "federation/dns", "federation/mtls", "federation/owner", "federation/policy", "federation/provider",
 			"federation/source", "federation/status", "federation/wire", "internal", "plugin/corefile", "proto",
-		}, 10312,
+		}, 10320,
 	},
-	"deploy": {nil, 712}, // a module of its own
+	"deploy": {nil, 1560}, // a module of its own
 }
 
 // wingOf returns the wing that a folder is of, or "".
