@@ -2,37 +2,54 @@ package place
 
 import (
 	"bufio"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 )
 
 // Samples are the metrics of a program, by series.
 type Samples map[string]float64
 
-// Scrape reads the metrics of a program.
-func Scrape(t testing.TB, address string) Samples {
+// Scrape reads the metrics of a program. CoreDNS closes a connection on which it has not
+// written them within five seconds, as on a busy machine: then it asks again.
+func Scrape(t testing.TB, address string) (samples Samples) {
 	t.Helper()
+	await.Until(t, 5*time.Second, await.Patience, func() string {
+		var err error
+		if samples, err = scrape(address); err != nil {
+			return "metrics: " + err.Error()
+		}
+		return ""
+	})
+	return samples
+}
+
+func scrape(address string) (Samples, error) {
 	response, err := http.Get("http://" + address + "/metrics")
-	must.Do(t, err)
+	if err != nil {
+		return nil, err
+	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		t.Fatalf("the metrics of %s: %s", address, response.Status)
+		return nil, fmt.Errorf("%s: %s", address, response.Status)
 	}
 	samples := make(Samples)
 	lines := bufio.NewScanner(response.Body)
 	for lines.Scan() {
 		line := strings.TrimSpace(lines.Text())
 		if i := strings.LastIndexByte(line, ' '); !strings.HasPrefix(line, "#") { // values of labels may have spaces, too
-			samples[line[:max(i, 0)]] = must.Get(strconv.ParseFloat(line[i+1:], 64))(t)
+			if samples[line[:max(i, 0)]], err = strconv.ParseFloat(line[i+1:], 64); err != nil {
+				return nil, err
+			}
 		}
 	}
-	must.Do(t, lines.Err())
-	return samples
+	return samples, lines.Err()
 }
 
 // Of returns the values of the series of a metric that contain all of the labels.

@@ -130,7 +130,6 @@ func TestOnce(t *testing.T) {
 		"does not compile":   {"package a\nimport \"testing\"\nfunc TestFails(t *testing.T) { undefined() }\n", true, 1},
 		"too many": {`package a
 import "testing"
-var n int
 func fails(t *testing.T) { t.Fatal(1) }
 func TestA(t *testing.T) { fails(t) }
 func TestB(t *testing.T) { fails(t) }
