@@ -10,6 +10,5 @@
 // is in no cache. Here that is one list and the item it leads to: the branches
 // above the lists of a million names take two megabytes.
 //
-// It is written by hand because no library that was measured is as fast to read;
-// docs/architecture.md has the figures.
+// It is written by hand because no library that was measured is as fast to read.
 package trie
