@@ -330,12 +330,22 @@ func (o *ownerNode) start() {
 	o.stop = o.w.Serve(o.w, o.address, o.server.Serve)
 }
 
-// end ends the server: by a crash it leaves the file as it is at this moment.
+// end ends the server: by a crash it leaves the file as it is at this moment, and tells nobody
+// anything from then on.
 func (o *ownerNode) end(crash bool) {
 	var left []byte
-	if crash && o.receipts != "" {
+	if crash {
 		synctest.Wait() // or somebody would be told something between this moment and the end
 		left, _ = os.ReadFile(o.receipts)
+		o.w.Down(o.address)
+		for _, m := range o.w.members {
+			if m.from == o.address {
+				m.link.close()
+			}
+		}
+		if r := o.w.relay; r != nil && o == o.w.origin {
+			r.link.close()
+		}
 	}
 	o.stop()
 	o.server = nil
