@@ -40,6 +40,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/network"
 	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
+	"github.com/hamlet-federation/coredns-federation/test/kit/runner/race"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
@@ -55,7 +56,7 @@ func TestReceiptsSchedules(t *testing.T) {
 	switch {
 	case *schedules > 0:
 		n = *schedules
-	case race:
+	case race.Enabled:
 		n = 40
 	case os.Getenv("CI") == "true":
 		n = 500

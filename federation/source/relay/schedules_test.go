@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/runner/race"
 )
 
 var (
@@ -39,7 +40,7 @@ func TestSchedules(t *testing.T) {
 	switch {
 	case *schedules > 0:
 		n = *schedules
-	case race:
+	case race.Enabled:
 		n = 500
 	case testing.Short():
 		n = 1_000

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/runner/race"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -33,8 +34,8 @@ var build = sync.OnceValue(func() error {
 		return err
 	}
 	// CoreDNS has races of its own.
-	for program, flags := range map[string][]string{"coredns": nil, "federationctl": race} {
-		cmd := exec.Command("go", append(append([]string{"build", "-o", scratch + "/"}, flags...), "./cmd/"+program)...)
+	for program, detect := range map[string]bool{"coredns": false, "federationctl": race.Enabled} {
+		cmd := exec.Command("go", "build", fmt.Sprintf("-race=%v", detect), "-o", scratch+"/", "./cmd/"+program)
 		cmd.Dir = root
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%w\n%s", err, out)

@@ -26,6 +26,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/test/kit/runner/race"
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
@@ -70,7 +71,7 @@ func cells(seed uint64, all bool) (list []cell) {
 			for k, other := range others {
 				for l, beside := range besides {
 					square := k == (i+j+turn)%len(others) && l == (i/len(others)+j)%len(besides)
-					if all || square && (!race || j == (i+turn)%len(states)) {
+					if all || square && (!race.Enabled || j == (i+turn)%len(states)) {
 						list = append(list, cell{b, state, other, beside, seed})
 					}
 				}
@@ -99,7 +100,7 @@ func TestCells(t *testing.T) {
 	if want := len(faultowner.Behaviours) * len(states) * len(others) * len(besides); len(whole) != want {
 		t.Errorf("the matrix has %d cells, want %d", len(whole), want)
 	}
-	if race {
+	if race.Enabled {
 		t.Skip("a smaller part is run with the race detector")
 	}
 	for seed := range uint64(8) {

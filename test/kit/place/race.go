@@ -1,6 +1,0 @@
-//go:build race
-
-package place
-
-// race has the flags with which federationctl is built.
-var race = []string{"-race"}
