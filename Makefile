@@ -161,11 +161,14 @@ run: build ## run an owner and CoreDNS on 127.0.0.1:1053 with sample look-ups, u
 .PHONY: test
 test: ## run every test that needs nothing but Go (WING=owner: those of federation/owner and of what imports it; WITHOUT=e2e: but for those of `make e2e`)
 ifeq ($(WITHOUT),e2e)
-	$(GOTEST) -- -timeout 20m $$(go list ./... | grep -vxF "$$(go list $(E2E_PACKAGES))")
-	$(GOTEST) -modules deploy -- -timeout 20m ./...
+	$(GOTEST) -- $(WAITING) -timeout 20m $$(go list ./... | grep -vxF "$$(go list $(E2E_PACKAGES))")
+	$(GOTEST) -modules deploy -- $(WAITING) -timeout 20m ./...
 else
-	$(GOTEST) $(if $(WING),-wing '$(WING)' -- -timeout 20m,-modules .$(comma)deploy -- -timeout 20m ./...)
+	$(GOTEST) $(if $(WING),-wing '$(WING)' -- $(WAITING) -timeout 20m,-modules .$(comma)deploy -- $(WAITING) -timeout 20m ./...)
 endif
+
+# Most tests that take long wait: for a retention to end, or for a process.
+WAITING := -parallel 8
 
 # What `make e2e` runs with real servers, and `make test` without.
 E2E_PACKAGES := ./federation/source/kubernetes ./federation/source/registration/store/etcd ./test/peers/realserver ./test/suites/kubernetes/deploy \

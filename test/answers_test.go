@@ -492,6 +492,7 @@ func textMetadata() []federation.Pair {
 // TestAnswers has the rows of the decision table that one server answers, with the
 // fixture of the table: one owner that is live and one that is lost.
 func TestAnswers(t *testing.T) {
+	t.Parallel()
 	p := newPKI(t)
 	n := startNameserver(t, map[string]string{
 		"gw.example.net.":       "20 A 198.51.100.7",
@@ -1043,6 +1044,7 @@ func TestConflicts(t *testing.T) {
 // TestUnsynced has the rows about owners that are not synced yet, for one that
 // cannot be reached and for one that is known beside it.
 func TestUnsynced(t *testing.T) {
+	t.Parallel()
 	p := newPKI(t)
 	here := startOwner(t, p.owner, "", fixtureService(t, "web", "web.fed.example", []string{"192.0.2.1:443", "other.fed.example:443"}, []string{"v1 HTTPS"}))
 	n := startNameserver(t, map[string]string{"nope.through.example.": "60 A 198.51.100.1"})
@@ -1113,6 +1115,7 @@ func settledSerial(t testing.TB, address, zone string) uint32 {
 
 // TestExpiry has the rows about the end of a retention and about the serial.
 func TestExpiry(t *testing.T) {
+	t.Parallel()
 	p := newPKI(t)
 	web := func(address string) *federation.Service {
 		return fixtureService(t, "web", "web.fed.example", []string{address + ":443"}, []string{"v1 HTTPS"})

@@ -54,6 +54,7 @@ func transferFrom(source, address, zone string, serial uint32) ([]dns.RR, error)
 // TestTransfer has the rows of section 8 of the decision table that are about zone
 // transfer.
 func TestTransfer(t *testing.T) {
+	t.Parallel()
 	p := newPKI(t)
 	n := startNameserver(t, map[string]string{"gw.example.net.": "20 A 198.51.100.7"})
 	secondary := startSecondary(t)
@@ -713,6 +714,7 @@ func TestRootZone(t *testing.T) {
 // TestResync stops and starts an owner several times while clients ask. A name
 // that the owner has before and after is answered all the time.
 func TestResync(t *testing.T) {
+	t.Parallel()
 	p := newPKI(t)
 	var services []*federation.Service
 	for i := range 500 {

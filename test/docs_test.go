@@ -402,6 +402,7 @@ var languages = []string{"console", "corefile", "ini", "sh", "text", "txt", "yam
 // commands in it, and in line, name what exists. What a Corefile says is checked by
 // TestExamples, and the commands of federationctl's README are run by its tests.
 func TestDocumentBlocks(t *testing.T) {
+	t.Parallel()
 	targets := makeTargets(t)
 	for _, d := range documents(t) {
 		for _, b := range d.blocks {

@@ -106,6 +106,7 @@ func (f *follower) refresh(t testing.TB, primary string) (incremental bool) {
 // TestIncrementalTransfer lets other name servers, kdig and a strict client follow a
 // zone by differences (RFC 1995).
 func TestIncrementalTransfer(t *testing.T) {
+	t.Parallel()
 	for name, pkg := range map[string]string{"nsd": "nsd", "knotd": "knot", "kdig": "knot-dnsutils"} {
 		program(t, name, pkg)
 	}

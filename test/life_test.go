@@ -9,6 +9,7 @@ import (
 // TestLifeOfAService adds, changes and deletes services of a real owner behind a
 // real CoreDNS, then stops the owner and starts it again.
 func TestLifeOfAService(t *testing.T) {
+	t.Parallel()
 	p := newPKI(t)
 	o := startOwner(t, p.owner, "", simpleService(t, "web", "web.fed.example", "192.0.2.1"))
 	d := startCoreDNS(t, federationBlock(p, "fed.example", "", o.address))

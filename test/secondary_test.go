@@ -104,6 +104,7 @@ zone:
 // TestSecondaries lets other name servers transfer a federated zone. They must take
 // it, follow its changes, and give the same answers.
 func TestSecondaries(t *testing.T) {
+	t.Parallel()
 	kinds := []struct {
 		name  string
 		start func(t testing.TB, address, zone, primary string) *process

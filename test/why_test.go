@@ -204,6 +204,7 @@ type whyCase struct {
 // conflict and each rule, and of the symptoms in docs/symptoms.md. Every explanation has the
 // reply that a client gets.
 func TestWhy(t *testing.T) {
+	t.Parallel()
 	p := newPKI(t)
 	foreign := newPKI(t)
 	names := startNameserver(t, map[string]string{"gw.hosts.example.": "3600 A 198.51.100.7", "loop.hosts.example.": "3600 A 127.0.0.9", "broken.hosts.example.": "SERVFAIL"})

@@ -193,6 +193,7 @@ func TestConfigRegistration(t *testing.T) {
 // TestConfigRules changes the rules of a registration: what they do not allow any more is
 // withdrawn, and the provider is told. Broken rules change nothing.
 func TestConfigRules(t *testing.T) {
+	t.Parallel()
 	c, port := serveRegistrations(t, registrations, map[string]string{"rules.yaml": shopRules, "others.yaml": strings.ReplaceAll(shopRules, "shop", "cart")})
 	provider := c.on(port).enroll("partner", "owner.example")
 	provider.active("shop.fed.example")
@@ -220,6 +221,7 @@ func TestConfigRules(t *testing.T) {
 // TestConfigKeepsRegistrations changes all that can be changed of a registration. It
 // stays with its streams, and the log says what waits for a restart.
 func TestConfigKeepsRegistrations(t *testing.T) {
+	t.Parallel()
 	c, port := serveRegistrations(t, registrations, map[string]string{"rules.yaml": shopRules, "catalog.yaml": oneService("a")})
 	provider := c.on(port).enroll("partner", "owner.example")
 	provider.active("shop.fed.example")

@@ -26,6 +26,7 @@ func (c *configured) watched(t *testing.T) string {
 // TestConfigRelay relays an owner that goes away and comes back, as it is and under other
 // names.
 func TestConfigRelay(t *testing.T) {
+	t.Parallel()
 	address, err := loopback.FreeAddress() // which nobody takes while the origin is away
 	if err != nil {
 		t.Fatal(err)
@@ -91,6 +92,7 @@ func TestConfigRelay(t *testing.T) {
 // list has a name. When that owner is away its services go after the lifetime, and the others
 // stay; and it cannot be told what has come from itself.
 func TestConfigRelayBesideSources(t *testing.T) {
+	t.Parallel()
 	address, err := loopback.FreeAddress()
 	must.Do(t, err)
 	text := strings.Replace(ownerText, `ids: ["`, `ids: ["`+pkiOwnerID+`", "`, 1)

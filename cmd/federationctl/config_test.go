@@ -218,6 +218,7 @@ func TestConfigWaitsForSources(t *testing.T) {
 // TestConfigLapse takes a source away for longer than its lifetime. It goes, and the other one
 // of its catalog goes on; when that is away as well, the catalog is not available.
 func TestConfigLapse(t *testing.T) {
+	t.Parallel()
 	text := strings.Replace(ownerText, "file: {path: catalog.yaml}", "file: {path: catalog.yaml, lifetime: 1s}\n  - file: {path: other.yaml, lifetime: 2s}", 1)
 	c := serveConfig(t, text, map[string]string{"catalog.yaml": oneService("a"), "other.yaml": oneService("b")})
 	c.metrics(map[string]float64{`services`: 2})
@@ -250,6 +251,7 @@ func TestConfigLapse(t *testing.T) {
 // TestConfirm empties a source of which no more than half may go. What is left out stays,
 // and says so, until it is confirmed. A source without a limit is emptied at once.
 func TestConfirm(t *testing.T) {
+	t.Parallel()
 	text := strings.Replace(withStatus(ownerText), "file: {path: catalog.yaml}", "file: {path: catalog.yaml, max_withdraw: 50%}\n  - file: {path: other.yaml}", 1)
 	many := func(of string, from int) string {
 		list := "services:\n"
@@ -527,6 +529,7 @@ current-context: west
 // TestConfigKubernetes has a cluster that nobody can reach. Its catalog says so, and
 // once it is taken out of the configuration the rest of the catalog is served.
 func TestConfigKubernetes(t *testing.T) {
+	t.Parallel()
 	text := strings.Replace(ownerText, "- file:", "- kubernetes: {cluster: west, zone: west.fed.example, kubeconfig: west.conf}\n  - file:", 1)
 	c := serveConfig(t, text, map[string]string{"catalog.yaml": oneService("a"), "west.conf": kubeconfigText})
 	consumer := c.as("consumer", "owner.example")

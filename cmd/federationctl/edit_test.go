@@ -240,6 +240,7 @@ func (c *told) lacks(want map[string]bool, allowed bool) string {
 // a consumer told a service, or a field of it, that neither the files of before nor those of
 // now let it see.
 func TestEdits(t *testing.T) {
+	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -369,6 +369,7 @@ func TestServeAndWatchOnce(t *testing.T) {
 }
 
 func TestWatchFollows(t *testing.T) {
+	t.Parallel()
 	dir := pkiIn(t)
 	file := write(t, filepath.Join(dir, "catalog.yaml"), "services: []\n")
 	owner, address := runServe(t, dir, file, staying(t)...)

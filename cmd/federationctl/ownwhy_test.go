@@ -154,6 +154,7 @@ func TestWhyAway(t *testing.T) {
 
 // TestWhyRegistered asks for a service whose last node expires.
 func TestWhyRegistered(t *testing.T) {
+	t.Parallel()
 	text := strings.Replace(withStatus(registrations), "convergence: 1s", "convergence: 1s, linger: 0s", 1)
 	c, port := serveRegistrations(t, text, map[string]string{"rules.yaml": shopRules + "  ttl: {min: 1s, max: 1m, default: 5s}\n"})
 	provider := c.on(port).enroll("partner", "owner.example")
