@@ -148,7 +148,7 @@ func TestD(t *testing.T) { fails(t) }
 			text := string(must.Get(os.ReadFile(log))(t))
 			for _, is := range []bool{
 				strings.Contains(out.String(), "TestOnce of example/a failed, and passed when it was run again\n"),
-				strings.Contains(text, "second\texample/a\tTestOnce\t\n"),
+				strings.Contains(text, "second\texample/a\tTestOnce\twrong\n"),
 			} {
 				if is != (tc.code == 0) {
 					t.Errorf("output\n%s\nlog\n%s", &out, text)

@@ -33,6 +33,7 @@ type report struct {
 	order    map[string][]string          // the tests of each, as they began
 	results  map[test]string              // "pass", "fail" or "skip"
 	reasons  map[test]string              // of tests that were skipped
+	causes   map[test]string              // of tests that failed, for themselves or for a part of theirs
 	took     []took
 	hopeless bool   // something failed that is no test, or needs no second run to be a fault
 	second   []test // that failed, and passed when they were run again
@@ -41,7 +42,7 @@ type report struct {
 func newReport(out io.Writer, verbose bool) *report {
 	return &report{
 		out: out, verbose: verbose, output: make(map[string]map[string]string), order: make(map[string][]string),
-		results: make(map[test]string), reasons: make(map[test]string),
+		results: make(map[test]string), reasons: make(map[test]string), causes: make(map[test]string),
 	}
 }
 
@@ -71,8 +72,15 @@ func (r *report) add(e *event) {
 			return
 		}
 		r.results[id] = e.Action
-		if e.Action == "skip" {
-			r.reasons[id] = reason(r.output[id.pkg][id.name])
+		switch text := said.FindAllStringSubmatch(r.output[id.pkg][id.name], -1); {
+		case e.Action == "skip" && text == nil:
+			r.reasons[id] = "no reason is given"
+		case e.Action == "skip":
+			r.reasons[id] = text[len(text)-1][1] // the last that it has logged
+		case e.Action == "fail" && text != nil:
+			root, _, _ := strings.Cut(id.name, "/")
+			id = test{id.pkg, root}
+			r.causes[id] = cmp.Or(r.causes[id], text[0][1])
 		}
 	}
 }
@@ -150,15 +158,6 @@ func plain(text string, depth int) string {
 
 var said = regexp.MustCompile(`(?m)^\s+\S+\.go:\d+: (.*)$`)
 
-// reason returns the last that a test has logged.
-func reason(output string) string {
-	all := said.FindAllStringSubmatch(output, -1)
-	if len(all) == 0 {
-		return "no reason is given"
-	}
-	return all[len(all)-1][1]
-}
-
 // skips says how many tests were skipped, and why.
 func (r *report) skips() string {
 	if len(r.reasons) == 0 {
@@ -182,14 +181,14 @@ func (r *report) skips() string {
 }
 
 // log appends what became of each test: the result, the package, the test and, of one
-// that was skipped, the reason.
+// that was skipped or failed, the reason.
 func (r *report) log(path string) error {
 	var b strings.Builder
 	for id, result := range r.results {
-		fmt.Fprintf(&b, "%s\t%s\t%s\t%s\n", result, id.pkg, id.name, r.reasons[id])
+		fmt.Fprintf(&b, "%s\t%s\t%s\t%s\n", result, id.pkg, id.name, cmp.Or(r.reasons[id], r.causes[id]))
 	}
 	for _, id := range r.second {
-		fmt.Fprintf(&b, "second\t%s\t%s\t\n", id.pkg, id.name)
+		fmt.Fprintf(&b, "second\t%s\t%s\t%s\n", id.pkg, id.name, r.causes[id])
 	}
 	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
