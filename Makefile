@@ -111,6 +111,9 @@ GOTEST := go run ./test/kit/runner
 ALIVE = ./cmd/coredns ./cmd/federationctl ./federation \
 	$(addprefix ./federation/,consumer consumer/catalog mtls owner owner/gate owner/registry policy provider source status wire)
 
+# Most tests that take long wait: for a retention to end, or for a process.
+WAITING := -p 3 -parallel 8
+
 # The plugin's version is the module's, and Go takes it from git.
 BUILDFLAGS := -buildvcs=auto
 
@@ -161,14 +164,11 @@ run: build ## run an owner and CoreDNS on 127.0.0.1:1053 with sample look-ups, u
 .PHONY: test
 test: ## run every test that needs nothing but Go (WING=owner: those of federation/owner and of what imports it; WITHOUT=e2e: but for those of `make e2e`)
 ifeq ($(WITHOUT),e2e)
-	$(GOTEST) -- $(WAITING) -timeout 20m $$(go list ./... | grep -vxF "$$(go list $(E2E_PACKAGES))")
-	$(GOTEST) -modules deploy -- $(WAITING) -timeout 20m ./...
+	REAL_SERVERS=none $(GOTEST) -- $(WAITING) -timeout 20m $$(go list ./... | grep -vxF "$$(go list $(E2E_PACKAGES))")
+	REAL_SERVERS=none $(GOTEST) -modules deploy -- $(WAITING) -timeout 20m ./...
 else
-	$(GOTEST) $(if $(WING),-wing '$(WING)' -- $(WAITING) -timeout 20m,-modules .$(comma)deploy -- $(WAITING) -timeout 20m ./...)
+	REAL_SERVERS=none $(GOTEST) $(if $(WING),-wing '$(WING)' -- $(WAITING) -timeout 20m,-modules .$(comma)deploy -- $(WAITING) -timeout 20m ./...)
 endif
-
-# Most tests that take long wait: for a retention to end, or for a process.
-WAITING := -parallel 8
 
 # What `make e2e` runs with real servers, and `make test` without.
 E2E_PACKAGES := ./federation/source/kubernetes ./federation/source/registration/store/etcd ./test/peers/realserver ./test/suites/kubernetes/deploy \
@@ -180,7 +180,7 @@ RACELESS := /test/(peers/realserver|suites/kubernetes/deploy|suites/register|sui
 
 .PHONY: race
 race: ## run the same tests under the race detector, but for those of processes
-	CGO_ENABLED=1 $(GOTEST) -- -race -timeout 20m $$(go list ./... | grep -vE '$(RACELESS)')
+	CGO_ENABLED=1 $(GOTEST) -- -race -parallel 4 -timeout 20m $$(go list ./... | grep -vE '$(RACELESS)')
 
 .PHONY: race-etcd
 race-etcd: $(ETCD) ## run the tests of registrations in etcd with real clusters of etcd under the race detector
@@ -282,7 +282,7 @@ drill: build ## be on call: one thing goes wrong in two owners and a CoreDNS, fi
 
 .PHONY: e2e
 e2e: build e2e-tools ## run the tests against real control planes of Kubernetes and clusters of etcd, ten minutes (RUN=regexp for some)
-	REAL_SERVERS=required $(GOTEST) -- $(E2E_PACKAGES) -count=1 -p 2 -timeout 20m $(if $(RUN),-run '$(RUN)' -v)
+	REAL_SERVERS=required $(GOTEST) -- $(E2E_PACKAGES) -count=1 -p 2 -parallel 4 -timeout 20m $(if $(RUN),-run '$(RUN)' -v)
 
 .PHONY: run-clusters
 run-clusters: build e2e-tools ## run two clusters that federate, each with an owner and CoreDNS, until Ctrl-C (ONCE=1: end after the look-ups)

@@ -6,7 +6,8 @@
 // A server listens on free ports of loopback, has answered when the function that
 // starts it returns, keeps its files in a folder of its own, and is ended with the
 // test. Where it is not built the test is skipped, with the command that builds it.
-// With REAL_SERVERS=required in the environment such a test fails instead.
+// With REAL_SERVERS=required in the environment such a test fails instead, with REAL_SERVERS=none
+// it is skipped in any case.
 package realserver
 
 import (
@@ -29,6 +30,7 @@ import (
 const (
 	variable = "REAL_SERVERS"
 	required = "required"
+	none     = "none"
 	oneCall  = 30 * time.Second // bounds one request to a server
 )
 
@@ -69,6 +71,9 @@ func (p program) find(root string) (string, error) {
 
 // findHere is find in the repository that the working directory is in.
 func (p program) findHere() (string, error) {
+	if os.Getenv(variable) == none {
+		return "", fmt.Errorf("%s is left out (%s=%s): run make %s, and make e2e", p.name, variable, none, p.target)
+	}
 	root, err := Root()
 	if err != nil {
 		return "", err
