@@ -54,9 +54,9 @@ func (t *table) reserve(records int) {
 
 func (t *table) mask() uint32 { return uint32(len(t.index) - 1) } //nolint:gosec // far below 1<<32
 
-// find returns where the index has the name, or the free place that it would get. There is an index.
-func (t *table) find(name string) (at uint32, ok bool) {
-	hash := t.hash(name)
+// find returns where the index has the name with that hash, or the free place that it would get.
+// There is an index.
+func (t *table) find(name string, hash uint32) (at uint32, ok bool) {
 	for at = hash & t.mask(); t.index[at].next > 0; at = (at + 1) & t.mask() {
 		if p := t.index[at]; p.hash == hash && t.list[p.next-1].service.Name() == name {
 			return at, true
@@ -68,7 +68,7 @@ func (t *table) find(name string) (at uint32, ok bool) {
 // get returns the record of a name, and whether there is one.
 func (t *table) get(name string) (record, bool) {
 	if len(t.list) > 0 {
-		if at, ok := t.find(name); ok {
+		if at, ok := t.find(name, t.hash(name)); ok {
 			return t.list[t.index[at].next-1], true
 		}
 	}
@@ -86,10 +86,11 @@ func (t *table) set(name string, r record) {
 	}
 	delete(t.names, name)
 	t.reserve(len(t.list) + 1)
-	at, ok := t.find(name)
+	hash := t.hash(name)
+	at, ok := t.find(name, hash)
 	if !ok {
 		t.list = append(t.list, r)
-		t.index[at] = place{t.hash(name), uint32(len(t.list))} //nolint:gosec // far below 1<<32
+		t.index[at] = place{hash, uint32(len(t.list))} //nolint:gosec // far below 1<<32
 	}
 	t.list[t.index[at].next-1] = r
 }
@@ -100,12 +101,12 @@ func (t *table) delete(name string) {
 	if len(t.list) == 0 {
 		return
 	}
-	at, ok := t.find(name)
+	at, ok := t.find(name, t.hash(name))
 	if !ok {
 		return
 	}
 	end := len(t.list) - 1
-	last, _ := t.find(t.list[end].service.Name())
+	last, _ := t.find(t.list[end].service.Name(), t.hash(t.list[end].service.Name()))
 	t.list[t.index[at].next-1], t.index[last].next = t.list[end], t.index[at].next
 	t.list[end] = record{}
 	if t.list = t.list[:end]; end == 0 {
