@@ -307,16 +307,22 @@ func TestHolding(t *testing.T) {
 	})
 }
 
+// tellOnly has a policy tell a service to one consumer, and nothing else to anybody.
+func (f *fixture) tellOnly(t *testing.T, name, consumer string) {
+	t.Helper()
+	tells, mistakes := policy.New([]policy.Rule{{FQDNs: []string{service(name, 1).FQDN.String()}, To: []string{consumer}}})
+	if len(mistakes) > 0 {
+		t.Fatal(mistakes)
+	}
+	f.registry.SetPolicy(tells)
+}
+
 // A consumer that says nothing never counts as done, and one that is never told does not count.
 func TestSilentConsumers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, remembering(t))
-		tells, mistakes := policy.New([]policy.Rule{{FQDNs: []string{service("a", 1).FQDN.String()}, To: []string{consumerID}}})
-		if len(mistakes) > 0 {
-			t.Fatal(mistakes)
-		}
-		f.registry.SetPolicy(tells)
+		f.tellOnly(t, "a", consumerID)
 		set(t, f.registry, []*federation.Service{service("a", 1)})
 		c := f.holding(t, consumerID, receipt.Receipt{}, 2)
 		s := f.holding(t, strangerID, receipt.Receipt{}, 1)
@@ -340,11 +346,7 @@ func TestInquireChanges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, remembering(t))
-		tells, mistakes := policy.New([]policy.Rule{{FQDNs: []string{service("a", 1).FQDN.String()}, To: []string{consumerID}}})
-		if len(mistakes) > 0 {
-			t.Fatal(mistakes)
-		}
-		f.registry.SetPolicy(tells)
+		f.tellOnly(t, "a", consumerID)
 		set(t, f.registry, []*federation.Service{service("a", 1), service("b", 1), service("held", 1)})
 		c := f.holding(t, consumerID, receipt.Receipt{Holder: "x", TTL: 3 * time.Second, Hold: time.Hour}, 2)
 		time.Sleep(time.Minute)
