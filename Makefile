@@ -162,12 +162,13 @@ run: build ## run an owner and CoreDNS on 127.0.0.1:1053 with sample look-ups, u
 	@test/run.sh
 
 .PHONY: test
+test: export REAL_SERVERS = none
 test: ## run every test that needs nothing but Go (WING=owner: those of federation/owner and of what imports it; WITHOUT=e2e: but for those of `make e2e`)
 ifeq ($(WITHOUT),e2e)
-	REAL_SERVERS=none $(GOTEST) -- $(WAITING) -timeout 20m $$(go list ./... | grep -vxF "$$(go list $(E2E_PACKAGES))")
-	REAL_SERVERS=none $(GOTEST) -modules deploy -- $(WAITING) -timeout 20m ./...
+	$(GOTEST) -- $(WAITING) -timeout 20m $$(go list ./... | grep -vxF "$$(go list $(E2E_PACKAGES))")
+	$(GOTEST) -modules deploy -- $(WAITING) -timeout 20m ./...
 else
-	REAL_SERVERS=none $(GOTEST) $(if $(WING),-wing '$(WING)' -- $(WAITING) -timeout 20m,-modules .$(comma)deploy -- $(WAITING) -timeout 20m ./...)
+	$(GOTEST) $(if $(WING),-wing '$(WING)' -- $(WAITING) -timeout 20m,-modules .$(comma)deploy -- $(WAITING) -timeout 20m ./...)
 endif
 
 # What `make e2e` runs with real servers, and `make test` without.
