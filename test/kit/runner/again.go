@@ -36,15 +36,31 @@ func again(r *report, dir string, args []string, code int) int {
 	return 0
 }
 
-// flagsOf returns arguments of go test without packages, and without which tests to run.
+// detectorCrash is how a program ends in which the race detector has crashed. A fault of Go code
+// is a panic, and reads otherwise.
+var detectorCrash = regexp.MustCompile(`(?m)^(SIGSEGV: segmentation violation$|.*ThreadSanitizer:? CHECK failed)`)
+
+// againOnOne runs the packages again in which the race detector has crashed, and returns the
+// exit code. It does so because Go 1.26 lets two threads use the detector's context of a bubble
+// of synctest at once: one receives from a timer that is due, the other runs further timers of the
+// bubble (golang/go#78156). With one processor there is no other thread.
+func againOnOne(r *report, dir string, args []string) int {
+	packages := r.died
+	r.died = nil
+	for _, pkg := range packages {
+		fmt.Fprintf(r.out, "the race detector crashed in %s, which is run again on one processor\n", pkg)
+	}
+	code := goTest(r, dir, slices.Concat(flagsOf(args), []string{"-count=1", "-cpu=1"}, packages))
+	if code == 0 && (r.hopeless || len(r.failed()) > 0) {
+		code = 1 // of another package
+	}
+	return code
+}
+
+// flagsOf returns arguments of go test without packages.
 func flagsOf(args []string) (flags []string) {
-	for i := 0; i < len(args); i++ {
-		switch arg := args[i]; {
-		case arg == "-run":
-			i++
-		case strings.HasPrefix(arg, "-"):
-			flags = append(flags, arg)
-		case i > 0 && slices.Contains([]string{"-timeout", "-p", "-parallel"}, args[i-1]):
+	for i, arg := range args {
+		if strings.HasPrefix(arg, "-") || i > 0 && slices.Contains([]string{"-run", "-timeout", "-p", "-parallel"}, args[i-1]) {
 			flags = append(flags, arg)
 		}
 	}

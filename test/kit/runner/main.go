@@ -12,7 +12,8 @@
 // With RUNNER_LOG=FILE in the environment, what became of each test is appended to it. With
 // RUNNER_AGAIN=1, as in CI, a few tests that fail are run once more by themselves: of some seven
 // thousand, one that fails once in ten thousand runs would fail every other CI. They are named at
-// the end. A data race, a panic and what does not compile have no second chance.
+// the end. A data race, a panic and what does not compile have no second chance. A package in which
+// the race detector itself crashes always has one.
 // With -never, the tests in such a file are listed that were skipped in every run.
 package main
 
@@ -60,6 +61,9 @@ func run(out io.Writer, modules, args []string, log string, second bool) (code i
 	r := newReport(out, slices.Contains(args, "-v"))
 	for _, dir := range modules {
 		failed := goTest(r, dir, args)
+		if len(r.died) > 0 {
+			failed = againOnOne(r, dir, args)
+		}
 		if failed != 0 && second {
 			failed = again(r, dir, args, failed)
 		}

@@ -161,6 +161,39 @@ func TestD(t *testing.T) { fails(t) }
 	}
 }
 
+// A package in which the race detector crashed is run again on one processor, whoever asks, and
+// passes or fails by what happens then. What fails beside that has failed.
+func TestDetectorDied(t *testing.T) {
+	const crash = `if _, err := os.Stat("mark"); err != nil {
+		os.WriteFile("mark", nil, 0o600)
+		println("SIGSEGV: segmentation violation\nPC=0x436e30 m=4")
+		os.Exit(2)
+	}`
+	for name, tc := range map[string]struct {
+		first, then, other string
+		code               int
+	}{
+		"once":                 {crash, `if runtime.GOMAXPROCS(0) != 1 { t.Error("processors") }`, ``, 0},
+		"and fails":            {crash, `t.Error("wrong")`, ``, 1},
+		"and another fails":    {crash, ``, `t.Error("wrong")`, 1},
+		"and another races":    {crash, ``, `println("WARNING: DATA RACE"); os.Exit(66)`, 1},
+		"always":               {``, `println("FATAL: ThreadSanitizer CHECK failed: tsan_rtl.cpp:327"); os.Exit(66)`, ``, 1},
+		"after a race":         {`println("WARNING: DATA RACE")` + "\n" + crash, ``, ``, 1},
+		"a fault of Go's code": {strings.ReplaceAll(crash, "SIGSEGV:", "[signal SIGSEGV:"), ``, ``, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const text = "package a\nimport (\"os\"; \"runtime\"; \"testing\")\nvar _, _ = os.Exit, runtime.GOMAXPROCS\nfunc TestIt(t *testing.T) {\n"
+			dir := module(t, map[string]string{
+				"a/a_test.go": text + tc.first + "\n" + tc.then + "\n}\n",
+				"b/b_test.go": text + tc.other + "\n}\n",
+			})
+			if got, code := runIn(t, dir, "./..."); (code != 0) != (tc.code != 0) {
+				t.Errorf("exit code %d, output\n%s", code, got)
+			}
+		})
+	}
+}
+
 // Of several runs, only what none of them has run is listed.
 func TestNever(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")

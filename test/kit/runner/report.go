@@ -35,8 +35,9 @@ type report struct {
 	reasons  map[test]string              // of tests that were skipped
 	causes   map[test]string              // of tests that failed, for themselves or for a part of theirs
 	took     []took
-	hopeless bool   // something failed that is no test, or needs no second run to be a fault
-	second   []test // that failed, and passed when they were run again
+	hopeless bool     // something failed that is no test, or needs no second run to be a fault
+	second   []test   // that failed, and passed when they were run again
+	died     []string // packages in which the race detector crashed
 }
 
 func newReport(out io.Writer, verbose bool) *report {
@@ -89,7 +90,12 @@ func (r *report) add(e *event) {
 // failed, what tests say that have not ended well.
 func (r *report) finish(pkg string, failed bool) {
 	said := r.output[pkg]
-	r.hopeless = r.hopeless || failed && !r.mayPass(pkg)
+	switch {
+	case failed && r.detectorDied(pkg):
+		r.died = append(r.died, pkg)
+	case failed && !r.mayPass(pkg):
+		r.hopeless = true
+	}
 	if !r.verbose && failed {
 		for _, name := range r.order[pkg] {
 			if result := r.results[test{pkg, name}]; name != "" && result != "pass" && result != "skip" {
@@ -119,6 +125,19 @@ func (r *report) mayPass(pkg string) bool {
 		failed = failed || r.results[test{pkg, name}] == "fail"
 	}
 	return failed
+}
+
+// detectorDied reports whether a package failed for no other reason than that the race detector
+// crashed.
+func (r *report) detectorDied(pkg string) bool {
+	died := false
+	for _, name := range r.order[pkg] {
+		if fault.MatchString(r.output[pkg][name]) || r.results[test{pkg, name}] == "fail" {
+			return false
+		}
+		died = died || detectorCrash.MatchString(r.output[pkg][name])
+	}
+	return died
 }
 
 // failed returns the tests that failed, without their parts.
