@@ -174,9 +174,10 @@ func testConsumers(t *testing.T, c *cluster) {
 	c.moveTo("consumers", "a", "192.0.2.2")
 	until(t, "the change ends it", func() bool { return accepted() == "" })
 
+	// Every replica has the same sources. While only one knows, the other may have the last word.
 	a.Hidden("west/consumers/a", "file west/consumers/a")
+	b.Hidden("west/consumers/a", "file west/consumers/a")
 	until(t, "the other source", func() bool { _, reason, _ := c.condition("consumers", "a", "Ready"); return reason == "Hidden" })
-	b.Hidden("west/consumers/a", "file west/consumers/a") // as every replica has the same sources
 	a.Hidden("west/consumers/a", "")
 	b.Hidden("west/consumers/a", "")
 	until(t, "the end of it", func() bool { status, _, _ := c.condition("consumers", "a", "Ready"); return status == "True" })
