@@ -60,7 +60,6 @@ func (m *Mirror) newKeeper(file string) *keeper {
 		logger: m.logger.With("file", file),
 	}
 	m.lastKeeper = k
-	m.keeper.Store(k)
 	return k
 }
 
@@ -73,8 +72,8 @@ type loaded struct {
 	asideErr error
 }
 
-// load restores the catalog. What is wrong with the file is reported, and no
-// reason not to start: the owner will send its catalog again.
+// load restores the catalog, which need not be saved then. What is wrong with the file is
+// reported, and no reason not to start: the owner will send its catalog again.
 func (k *keeper) load(ctx context.Context) {
 	if k.mirror.known() {
 		return // only the subscription is new
@@ -101,7 +100,9 @@ func (k *keeper) load(ctx context.Context) {
 		r.add(l.Snapshot, nil)
 	}
 	r.end(l.err)
-	if l.err != nil {
+	if l.err == nil && r.used {
+		k.saved = k.mirror.edits() + 1
+	} else if l.err != nil {
 		if r.used {
 			k.report("catalog is restored without some of its services", l.err)
 		} else {

@@ -166,7 +166,7 @@ func restart(t *testing.T, w *world, d *disk) (m *consumer.Mirror, stop func()) 
 }
 
 // What was saved is stale after a start, for what is left of its retention, and
-// visible before the owner is asked.
+// visible before the owner is asked. The file that has it is not written again at once.
 func TestRestore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -178,6 +178,11 @@ func TestRestore(t *testing.T) {
 		s := m.Status()
 		if s.StateName() != "stale" || s.Services != 2 || s.Stale != 2 || !s.Known || s.Remaining(w.wall()) != 50*time.Minute {
 			t.Errorf("status is %+v, %v are left", s, s.Remaining(w.wall()))
+		}
+		for _, s := range d.take() {
+			if s.at.Equal(time.Now()) {
+				t.Errorf("saved when it was restored: %+v", s)
+			}
 		}
 		w.wantLog(
 			`INFO msg="catalog restored from its file" file=catalog services=2 last_up=2000-01-01T01:00:00.000Z used=true`,

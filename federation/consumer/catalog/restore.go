@@ -94,6 +94,7 @@ func (c *Catalog) Snapshot(now time.Time) (services []packed.Service, ids map[st
 	if n > 1 {
 		oldest = uint64(clocks[n-2].generation) + 1
 	}
+	services = make([]packed.Service, 0, c.count.services)
 	for p, announced := range c.All() {
 		if announced.Generation >= oldest {
 			services = append(services, p)

@@ -133,12 +133,14 @@ type Options struct {
 
 // Encode writes the snapshot to w. It needs memory for one part at a time. It fails when
 // w does.
-func Encode(w io.Writer, s *Snapshot) error {
+func Encode(w io.Writer, s *Snapshot) (err error) {
 	b := bufio.NewWriterSize(w, bufferSize)
 	part := &snapshotpb.Part{Owner: s.Owner, LastUp: timestamppb.New(s.LastUp), Services: uint64(len(s.Services)), Identified: s.IDs != nil, Scope: s.Scope, Holder: s.Holder}
 	if !s.Saved.IsZero() {
 		part.Saved = timestamppb.New(s.Saved)
 	}
+	marshal := proto.MarshalOptions{Deterministic: true}
+	var octets, frame []byte // of one part after the other, or a large catalog makes much garbage at once
 	for done := 0; ; {
 		part.Before, part.Records = uint64(done), part.GetRecords()[:0]
 		part.Ids = make(map[string]string)
@@ -149,25 +151,17 @@ func Encode(w io.Writer, s *Snapshot) error {
 			}
 			done++
 		}
-		if err := write(b, part); err != nil {
+		if octets, err = marshal.MarshalAppend(octets[:0], part); err != nil {
 			return err
 		}
-		if done == len(s.Services) {
-			return b.Flush()
+		if frame, err = marshal.MarshalAppend(frame[:0], &snapshotpb.Frame{Checksum: checksum(octets), Part: octets}); err != nil {
+			return err
+		}
+		_, _ = b.Write(protowire.AppendVarint([]byte(mark), uint64(len(frame))))
+		if _, err = b.Write(frame); err != nil || done == len(s.Services) {
+			return b.Flush() // b keeps its first error
 		}
 	}
-}
-
-func write(w *bufio.Writer, part *snapshotpb.Part) error {
-	octets, err := proto.MarshalOptions{Deterministic: true}.Marshal(part)
-	if err != nil {
-		return err
-	}
-	if _, err := w.WriteString(mark); err != nil {
-		return err
-	}
-	_, err = protodelim.MarshalTo(w, &snapshotpb.Frame{Checksum: checksum(octets), Part: octets})
-	return err
 }
 
 func checksum(octets []byte) uint32 {
