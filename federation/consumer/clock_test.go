@@ -22,6 +22,7 @@ func (w *world) left(m *consumer.Mirror) time.Duration {
 // The retention goes on while the machine is suspended, which its timers do not know
 // of. The end is noticed within a second.
 func TestRetentionWhileSuspended(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		_, stop := w.serve(services.At("web.fed.example", "192.0.2.1"))
@@ -45,6 +46,7 @@ func TestRetentionWhileSuspended(t *testing.T) {
 // A wall clock that is set back makes no service live longer, and one that is set
 // forward again none shorter. The times of the status are by the wall clock.
 func TestRetentionWhileClockIsSetBack(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		_, stop := w.serve(services.At("web.fed.example", "192.0.2.1"))
@@ -82,6 +84,7 @@ func TestRetentionWhileClockIsSetBack(t *testing.T) {
 // are not read at the same instant. Of a second it was, and what is saved never goes
 // back.
 func TestClockIsSetBackByLittle(t *testing.T) {
+	t.Parallel()
 	for by, want := range map[time.Duration]time.Duration{
 		-time.Second:     0,
 		-time.Second + 1: -time.Second + 1,
@@ -112,6 +115,7 @@ func TestClockIsSetBackByLittle(t *testing.T) {
 // A machine that starts with its clock behind goes on from the later of the times in
 // the file, and what it saves is not earlier.
 func TestBootedBehind(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		up, saved time.Duration // in the file, from the wall clock on
 		left      time.Duration // of the retention of an hour
@@ -156,6 +160,7 @@ func TestBootedBehind(t *testing.T) {
 // Time in which nothing could be read is no silence. Settle counts again when the
 // clocks were not read for longer than a quarter of it, or than 250 ms.
 func TestSettleAfterPause(t *testing.T) {
+	t.Parallel()
 	const at = 2500 * time.Millisecond // when the process pauses; the next reading is half a second later
 	for name, tc := range map[string]struct {
 		settle time.Duration
@@ -210,6 +215,7 @@ func TestSettleAfterPause(t *testing.T) {
 // The clocks are read only as often as something may be due: twice in a quarter of
 // settle, once a second while the retention runs, and otherwise once an hour.
 func TestClockIsRead(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		stop := w.misbehave(`upsert web web.fed.example 192.0.2.1

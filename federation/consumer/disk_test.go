@@ -110,6 +110,7 @@ func (w *world) kept(d consumer.Store, file string) consumer.Config {
 
 // CheckFile returns what the disk says, and waits for ten seconds.
 func TestCheckFile(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		if file, err := consumer.CheckFile(t.Context(), new(disk), "catalog"); file != "checked catalog" || err != nil {
@@ -153,6 +154,7 @@ func (s slowCheck) Check(path string) (string, error) {
 
 // The store of the machine is package snapshot.
 func TestFiles(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "catalog")
 	store := consumer.Files()
 	if file, err := consumer.CheckFile(t.Context(), store, path); file != path || err != nil {
@@ -182,6 +184,7 @@ func TestFiles(t *testing.T) {
 // Loading is given up after ten seconds without progress. The owner is asked without
 // what the file has, and nothing that comes later changes anything.
 func TestLoadHangs(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		released := make(chan struct{})
@@ -212,6 +215,7 @@ func TestLoadHangs(t *testing.T) {
 
 // A mirror that is stopped while it loads neither waits for the disk nor reports it.
 func TestStopWhileLoading(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		released := make(chan struct{})
@@ -234,6 +238,7 @@ func TestStopWhileLoading(t *testing.T) {
 // A slow disk is waited for as long as it goes on. A line every five seconds says how
 // far it is.
 func TestLoadProgress(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		d := new(disk)
@@ -263,6 +268,7 @@ func TestLoadProgress(t *testing.T) {
 // A catalog is there part by part, and is not known before its end. When the file
 // turns out to be damaged, or the disk hangs, what is there stays, and is never known.
 func TestRestoreParts(t *testing.T) {
+	t.Parallel()
 	web, api := services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "192.0.2.2")
 	broken := errors.New("the disk is gone")
 	for name, tc := range map[string]struct {
@@ -316,6 +322,7 @@ func TestRestoreParts(t *testing.T) {
 // A subscription that takes the place of another one in the midst of a restoration
 // begins anew.
 func TestResubscribeWhileRestoring(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		d := new(disk)
@@ -350,6 +357,7 @@ func TestResubscribeWhileRestoring(t *testing.T) {
 // The end waits five seconds for the last save. What becomes of it later is nobody's
 // concern.
 func TestLastSaveHangs(t *testing.T) {
+	t.Parallel()
 	for wait, reported := range map[time.Duration]bool{5*time.Second - 1: false, 5*time.Second + 1: true} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)

@@ -24,8 +24,13 @@ import (
 // configuration and the process of the mirror, in which most streams resume. In the end
 // the mirror has what the owner has.
 func TestHistories(t *testing.T) {
+	t.Parallel()
 	var resumes uint64
-	for seed := range uint64(8) {
+	seeds := uint64(8)
+	if testing.Short() {
+		seeds = 3
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { resumes += history(t, rand.New(rand.NewPCG(seed, 7))) })
 		})

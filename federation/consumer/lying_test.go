@@ -243,6 +243,7 @@ func lie(t *testing.T, random *rand.Rand, kind uint8, says string) {
 // TestUnreadablePath has an owner say something that is no path: a mirror that wants to
 // know it takes nothing of the stream, and one that does not takes all.
 func TestUnreadablePath(t *testing.T) {
+	t.Parallel()
 	for _, accepts := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newPlainWorld(t)

@@ -24,6 +24,7 @@ import (
 
 // A mirror needs no more than a subscription and a function that publishes.
 func TestDefaults(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		registry, _ := w.serve(services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "127.0.0.1"))
@@ -62,6 +63,7 @@ func TestNoObserver(*testing.T) {
 
 // Errors of a configuration name the field.
 func TestErrors(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		if err := w.config().Subscription.Validate(); err != nil {
@@ -90,6 +92,7 @@ func TestErrors(t *testing.T) {
 
 // Before Run, a mirror has a status and no services, and has published nothing.
 func TestBeforeRun(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		m := must.Get(consumer.New(w.config()))(t)
@@ -104,6 +107,7 @@ func TestBeforeRun(t *testing.T) {
 }
 
 func TestStatusRemaining(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	for expires, want := range map[time.Time]time.Duration{
 		{}:                        0,
@@ -120,6 +124,7 @@ func TestStatusRemaining(t *testing.T) {
 
 // Each attempt has its time, and each that fails is one change of the status.
 func TestFailure(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		m, _ := w.run(w.config())
@@ -160,6 +165,7 @@ func TestFailure(t *testing.T) {
 // An owner that turns the mirror away is parked until its identity changes, or until
 // it is subscribed to again.
 func TestParked(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(*world, *consumer.Mirror){
 		"identity": func(w *world, _ *consumer.Mirror) { w.identity.Change() },
 		"subscription": func(w *world, m *consumer.Mirror) {
@@ -193,6 +199,7 @@ func TestParked(t *testing.T) {
 // A subscription before Run takes the place of the first one, and one that is wrong
 // changes nothing.
 func TestResubscribe(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve(services.At("web.fed.example", "192.0.2.1"))
@@ -237,6 +244,7 @@ func TestResubscribe(t *testing.T) {
 
 // Rules hold at once, and are announced at once.
 func TestConfigure(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		_, stop := w.serve(services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "192.0.2.2"))
@@ -270,6 +278,7 @@ func TestConfigure(t *testing.T) {
 
 // A view has all services and what belongs to them.
 func TestView(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		_, stop := w.serve(services.At("web.fed.example", "192.0.2.1"))
@@ -297,6 +306,7 @@ func TestView(t *testing.T) {
 // A deletion or an update that comes with others is applied in order, and a refused
 // one is told to the owner and counted.
 func TestRefused(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.misbehave(`upsert web web.fed.example 192.0.2.1
@@ -337,6 +347,7 @@ func TestRefused(t *testing.T) {
 
 // A connection is opened with TCP unless the subscription says otherwise.
 func TestDialsTCP(t *testing.T) {
+	t.Parallel()
 	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer listener.Close()
 	w := newWorld(t)

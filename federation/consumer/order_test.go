@@ -23,6 +23,7 @@ import (
 
 // An update is acknowledged after it was published, and announced after that.
 func TestPublishThenAcknowledgeThenAnnounce(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		published := make(chan struct{})
@@ -74,6 +75,7 @@ func (d deaf) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamServer
 // not complete while they do. Here they wait because there is no room left for an
 // acknowledgement.
 func TestArrivedIsNoSilence(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.Serve(w.t, ownerAddress, func(ctx context.Context, listener net.Listener) error {

@@ -33,6 +33,7 @@ func times(saves []saved, start time.Time) string {
 // What changes is saved at once, but only every five seconds, and last when the
 // mirror ends.
 func TestSaveAfterChange(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		d := new(disk)
@@ -69,6 +70,7 @@ func TestSaveAfterChange(t *testing.T) {
 // A catalog that does not change is saved when a twentieth of its retention has
 // passed, but not more often than every five seconds, and at least every hour.
 func TestSaveUnchanged(t *testing.T) {
+	t.Parallel()
 	for retention, want := range map[time.Duration]time.Duration{
 		catalog.Forever:    time.Hour,
 		time.Minute:        5 * time.Second,
@@ -107,6 +109,7 @@ func TestSaveUnchanged(t *testing.T) {
 // The file says until when the owner was up, as soon as it is lost, although no
 // service has changed.
 func TestSaveAfterLoss(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		d := new(disk)
@@ -132,6 +135,7 @@ func TestSaveAfterLoss(t *testing.T) {
 
 // A mirror that never knew a catalog, or whose catalog is expired, writes no file.
 func TestNothingToSave(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		d := new(disk)
@@ -168,6 +172,7 @@ func restart(t *testing.T, w *world, d *disk) (m *consumer.Mirror, stop func()) 
 // What was saved is stale after a start, for what is left of its retention, and
 // visible before the owner is asked. The file that has it is not written again at once.
 func TestRestore(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		d := new(disk)
@@ -201,6 +206,7 @@ func TestRestore(t *testing.T) {
 
 // The restored catalog is announced before the first attempt has an end.
 func TestRestoreIsAnnounced(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		d := new(disk)
@@ -216,6 +222,7 @@ func TestRestoreIsAnnounced(t *testing.T) {
 
 // The owner has the last word over what is in the file.
 func TestOwnerReplacesRestored(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		m, _ := restart(t, w, new(disk))
@@ -229,6 +236,7 @@ func TestOwnerReplacesRestored(t *testing.T) {
 
 // What was saved too long ago is not used.
 func TestRestoreTooLate(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		d := new(disk)
@@ -253,6 +261,7 @@ func TestRestoreTooLate(t *testing.T) {
 // Services in the file that are refused now are left out; the first of them is
 // logged.
 func TestRestoreRefused(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		d := new(disk)
@@ -274,6 +283,7 @@ func TestRestoreRefused(t *testing.T) {
 // A file that is not this owner's is set aside, and one that cannot be read is not:
 // the next save replaces it.
 func TestFileIsNotUsed(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		file string
 		err  error
@@ -330,6 +340,7 @@ func TestFileIsNotUsed(t *testing.T) {
 // The files of the machine: what is wrong is kept under another name, and replaced
 // by a catalog that the next process uses.
 func TestBrokenFile(t *testing.T) {
+	t.Parallel()
 	for name, content := range map[string]func(path string) error{
 		"no snapshot": func(path string) error { return os.WriteFile(path, []byte("not a catalog"), 0o600) },
 		"of another owner": func(path string) error {
@@ -364,6 +375,7 @@ func TestBrokenFile(t *testing.T) {
 // A disk that cannot be written is one line for each kind of error, however often it
 // is tried, and another one when it can be written again.
 func TestSaveFails(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		var err error
@@ -407,6 +419,7 @@ func TestSaveFails(t *testing.T) {
 // A new subscription may have another file: what is known goes into it, and the
 // other one keeps what it had. The files are written one after the other.
 func TestResubscribeWithAnotherFile(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		released := make(chan struct{})
@@ -450,6 +463,7 @@ func TestResubscribeWithAnotherFile(t *testing.T) {
 
 // Without a file in the new subscription, nothing is saved any more.
 func TestResubscribeWithoutFile(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		d := new(disk)
@@ -477,6 +491,7 @@ func TestResubscribeWithoutFile(t *testing.T) {
 // A file is no better than the services of a stream, even if that was never complete.
 // Nor does the time in it matter.
 func TestRestoreAfterStream(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		d := new(disk)
@@ -500,6 +515,7 @@ func TestRestoreAfterStream(t *testing.T) {
 
 // The key says whose catalog is in a file.
 func TestKey(t *testing.T) {
+	t.Parallel()
 	for want, change := range map[string]func(*consumer.Config){
 		ownerAddress: func(*consumer.Config) {},
 		"shop":       func(c *consumer.Config) { c.Name = "shop" },

@@ -26,6 +26,7 @@ func (w *world) neverStale() {
 // Refetch fetches what was refused on a new stream, at once. Nothing is stale
 // meanwhile, and the log says why there is a new stream.
 func TestRenew(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve(services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "192.0.2.2"))
@@ -65,6 +66,7 @@ func TestRenew(t *testing.T) {
 // A refetch that is wanted before the catalog is complete waits for that, and one
 // that is wanted before a stream is opened is not needed.
 func TestRenewWaits(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		m, _ := w.run(w.config())
@@ -112,6 +114,7 @@ func limited(t *testing.T, w *world) (m *consumer.Mirror, registry *registry.Reg
 // Room that was freed under a limit is for what was refused, at once for the first
 // time, and then once a minute.
 func TestFreedRoom(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		config := w.config()
@@ -152,6 +155,7 @@ func TestFreedRoom(t *testing.T) {
 
 // New limits are tried at once, even right after another refetch.
 func TestConfigureMakesRoom(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		m, registry, rules := limited(t, w)
@@ -173,6 +177,7 @@ func TestConfigureMakesRoom(t *testing.T) {
 
 // A refetch that cannot be had is a loss from when the stream was given up.
 func TestRenewalFails(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		then  string
 		after time.Duration // how long nothing is known of the new stream
@@ -208,6 +213,7 @@ func TestRenewalFails(t *testing.T) {
 
 // After a refetch that failed, the next one has its turn: the owner is well again.
 func TestRenewAfterFailure(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.misbehave(`announce

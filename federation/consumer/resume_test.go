@@ -47,6 +47,7 @@ func shops(t *testing.T) []*federation.Service {
 // need have sent: nothing but what differs, up to a bucket. Until the catalog is complete
 // again nothing changes for anybody who reads it, and then it is the owner's.
 func TestResume(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		version   wire.Version
 		admit     func(*federation.Service) *federation.InvalidError
@@ -305,6 +306,7 @@ func (w *world) compare(config consumer.Config, services []*federation.Service) 
 // A mirror that is cut off again and again before the catalog is complete takes what
 // differs in the end, and withdraws nothing meanwhile.
 func TestResumeIsCut(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		services := shops(t)
@@ -348,6 +350,7 @@ func TestResumeIsCut(t *testing.T) {
 // TestFirstCatalogIsCut loses an owner in the middle of its first catalog. The next stream brings
 // the rest. Before its end nobody takes the part for the whole, and no file has it.
 func TestFirstCatalogIsCut(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const all = 1500 // more than an owner sends in the order of names
 		w := newWorld(t)
@@ -411,6 +414,7 @@ func (s *short) Read(p []byte) (int, error) {
 
 // A replica that cannot resume sends everything.
 func TestReplicaWithoutResume(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		_, stop := w.serve(shops(t)[:2]...)
@@ -429,6 +433,7 @@ func TestReplicaWithoutResume(t *testing.T) {
 // A stream that is not accepted is given up before anything of it is applied, and is
 // not opened again soon.
 func TestAccept(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		registry, _ := w.serve(services.At("web.fed.example", "192.0.2.1"))

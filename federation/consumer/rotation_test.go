@@ -41,6 +41,7 @@ func (c counted) Write(p []byte) (int, error) {
 // stale, nothing counts as a loss, and no service is sent that the mirror has. What is not
 // imported is no reason to send anything either.
 func TestCertificatesAreRotated(t *testing.T) {
+	t.Parallel()
 	const (
 		many      = 10_000
 		rotations = 10

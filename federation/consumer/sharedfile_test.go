@@ -27,6 +27,7 @@ func (s *saves) Save(_ string, of *snapshot.Snapshot) error {
 // A mirror goes on saving its catalog until the one in its place has saved another, and
 // then saves nothing any more.
 func TestSharedFile(t *testing.T) {
+	t.Parallel()
 	disk := &saves{}
 	var file consumer.SharedFile
 	before, after := file.Store(disk), file.Store(disk)

@@ -43,6 +43,7 @@ func told(spans []sdktrace.ReadOnlySpan) []string {
 
 // TestSpans reads the spans of updates that are applied and refused.
 func TestSpans(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		recorder := tracetest.NewSpanRecorder()

@@ -14,6 +14,7 @@ import (
 // marked; what says nothing of services is no catalog. No heartbeat comes at the very end
 // of a silence, which it would break.
 func TestSynced(t *testing.T) {
+	t.Parallel()
 	const never = 3 * time.Hour
 	for name, tc := range map[string]struct {
 		script string
@@ -56,6 +57,7 @@ func TestSynced(t *testing.T) {
 // The retention counts from the loss of the last stream that was complete, whatever
 // happens in between.
 func TestRetention(t *testing.T) {
+	t.Parallel()
 	const retention = 10 * time.Minute
 	for name, away := range map[string]string{
 		"nobody listens":           "",
@@ -99,9 +101,10 @@ func TestRetention(t *testing.T) {
 // Without rules, an owner that does not mark the end of its catalog is synced after five
 // seconds of silence, and once lost its services are kept for a day.
 func TestDefaultRules(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.misbehave("upsert web web.fed.example 192.0.2.1\nwait 1h\nreset\n---\nstatus Unavailable")
+		time.AfterFunc(time.Hour, w.misbehave("upsert web web.fed.example 192.0.2.1\nhang"))
 		config := w.config()
 		config.Rules = catalog.Rules{}
 		m, _ := w.run(config)
@@ -127,6 +130,7 @@ func TestDefaultRules(t *testing.T) {
 // An owner without an end marker that comes back with less than half is not believed.
 // What is held keeps its own time through another loss.
 func TestHeld(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.misbehave("services 0 20 fed.example\nwait 1h\nreset\n---\nservices 0 5 fed.example\nwait 40m\ndelete s7\nwait 10m\nreset\n---\nstatus Unavailable")
@@ -153,6 +157,7 @@ func TestHeld(t *testing.T) {
 
 // The lines of a whole life: one for each change.
 func TestLog(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		m, _ := w.run(w.config())
@@ -181,6 +186,7 @@ func TestLog(t *testing.T) {
 
 // A flap is two lines.
 func TestLogOfFlaps(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.misbehave("announce\nupsert web web.fed.example 192.0.2.1\nend\nwait 1h\nreset")

@@ -25,7 +25,11 @@ import (
 // whatever the catalog counts or derives from generations, the model looks for in all
 // of its services.
 func TestOracle(t *testing.T) {
-	for seed := range uint64(3000) {
+	seeds := uint64(3000)
+	if testing.Short() {
+		seeds /= 10
+	}
+	for seed := range seeds {
 		var log []string
 		if msg := compare(t, rand.New(rand.NewPCG(seed, 0)), &log); msg != "" {
 			t.Fatalf("seed %d: %s\nafter\n%s", seed, msg, strings.Join(log, "\n"))

@@ -46,6 +46,7 @@ func (r *recorder) CloseSend() error              { return r.closed }
 // Every update is answered in order, up to one that cannot be. The owner has 30 s to
 // make room.
 func TestAnswer(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		updates := []Update{
 			{nonce: "a"},
@@ -83,6 +84,7 @@ func TestAnswer(t *testing.T) {
 // Whatever comes ends the silence, and has the time of its receipt. Where the end of
 // the catalog is marked, an empty response is the end, unless it is refused.
 func TestReceive(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		refused := &federation.InvalidError{}
 		quiet := &Consumer{config: Config{Tracer: func() trace.Tracer { return nil }}}
@@ -121,6 +123,7 @@ func TestReceive(t *testing.T) {
 }
 
 func TestAnnouncesEnd(t *testing.T) {
+	t.Parallel()
 	marked := metadata.Pairs(wire.CatalogEndHeader, wire.CatalogEndMarked)
 	for name, tc := range map[string]struct {
 		stream recorder
@@ -140,6 +143,7 @@ func TestAnnouncesEnd(t *testing.T) {
 
 // The end of a stream is no error of Send: what was sent before it is still to come.
 func TestSent(t *testing.T) {
+	t.Parallel()
 	other := errors.New("other")
 	if sent(nil) != nil || sent(io.EOF) != nil || !errors.Is(sent(other), other) {
 		t.Errorf("errors are %v, %v, %v", sent(nil), sent(io.EOF), sent(other))

@@ -8,6 +8,7 @@ import (
 // A delay is anything from a second to a ceiling that doubles up to the limit, both
 // included.
 func TestBackoffNext(t *testing.T) {
+	t.Parallel()
 	var b backoff
 	for _, seconds := range []int{2, 4, 8, 16, 32, 50, 50} {
 		ceiling := time.Duration(seconds) * time.Second

@@ -24,6 +24,7 @@ func alerted(alert tls.AlertError) error {
 
 // What each end of a session calls for, says, and advises.
 func TestClassify(t *testing.T) {
+	t.Parallel()
 	const admit = "have the owner admit the certificate of this consumer, or use another one"
 	for name, tc := range map[string]struct {
 		err     error
@@ -102,6 +103,7 @@ func TestClassify(t *testing.T) {
 
 // The kind of an end tells apart what a reader of the log would, and nothing else.
 func TestKind(t *testing.T) {
+	t.Parallel()
 	certificate := func(reason x509.InvalidReason) error {
 		return &failure{true, x509.CertificateInvalidError{Reason: reason}}
 	}

@@ -23,6 +23,7 @@ import (
 // One stream, on which the owner sends everything that it may or may not. Each
 // response gets exactly one answer, and none of them ends the stream.
 func TestExchange(t *testing.T) {
+	t.Parallel()
 	service := func(name string) *anypb.Any {
 		response := must.Get(wire.Encode(upsert(name), "", ""))(t)
 		return response.GetResource()
@@ -167,6 +168,7 @@ func TestExchange(t *testing.T) {
 // Each session has its own context, so that a late message of an earlier one
 // can be told.
 func TestContextIsFresh(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
@@ -188,6 +190,7 @@ func TestContextIsFresh(t *testing.T) {
 // The owner may ask for services of the consumer: the stream of v1alpha2 goes
 // both ways. There are none, and no answer is due.
 func TestRequestOfOwner(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
@@ -215,6 +218,7 @@ func TestRequestOfOwner(t *testing.T) {
 }
 
 func TestEndOfCatalog(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		header metadata.MD
 		first  []federation.Event // before the empty response
@@ -261,6 +265,7 @@ func TestEndOfCatalog(t *testing.T) {
 // An owner that has nothing to say sends no header either. The stream is open
 // all the same, and no end of it is due.
 func TestSilentOwner(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
@@ -295,6 +300,7 @@ func TestSilentOwner(t *testing.T) {
 // What an owner sent before it ended the stream counts, although it reads no
 // acknowledgement any more.
 func TestLastWords(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
@@ -326,6 +332,7 @@ func TestLastWords(t *testing.T) {
 
 // An error of the sink that is no refusal ends the stream without an answer.
 func TestSinkFails(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.apply = func(federation.Event) error { return errors.New("no room") }

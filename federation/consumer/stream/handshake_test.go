@@ -35,6 +35,7 @@ func reply(text string) func(net.Conn) {
 // and the reason is logged once. A failure of the network under it is tried again
 // as ever.
 func TestHandshakeFailureIsRetried(t *testing.T) {
+	t.Parallel()
 	pinned := func(t *testing.T, w *world, id string) {
 		t.Helper()
 		parsed := must.Get(federation.ParseID(id))(t)
@@ -234,6 +235,7 @@ func tlsServer(w *world, config *tls.Config) func(net.Conn) {
 // A server may accept the connection and open no stream. Whatever it does,
 // there is one connection for each attempt.
 func TestNoStream(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		frames string // that the server sends after the handshake
 		every  time.Duration
@@ -279,6 +281,7 @@ func TestNoStream(t *testing.T) {
 // On a fast network the owner's refusal and the end of the connection are there
 // before gRPC has written its first byte. The reason must be seen all the same.
 func TestRefusalBeforeTheFirstWrite(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.consumer = w.unknown("consumer.example")
@@ -309,6 +312,7 @@ func TestRefusalBeforeTheFirstWrite(t *testing.T) {
 
 // What the network does to an established stream is no refusal.
 func TestLossIsNoRefusal(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		for i := range 3 {

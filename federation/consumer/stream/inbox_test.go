@@ -48,6 +48,7 @@ func nonces(updates []Update) (all string) {
 
 // What came meanwhile is taken together, in order, and the end comes last.
 func TestInbox(t *testing.T) {
+	t.Parallel()
 	const part = roomBytes
 	for name, tc := range map[string]struct {
 		sizes []int
@@ -94,6 +95,7 @@ func numbered(from, to int) (updates []Update) {
 
 // An owner that floods is read no faster than its updates are applied.
 func TestInboxIsBounded(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		in, received := filled(ctx, t, make([]int, 10*maxUpdates)...)
@@ -125,6 +127,7 @@ func TestInboxIsBounded(t *testing.T) {
 // What was taken counts as pending until it was applied, and no more is taken at a
 // time than may wait.
 func TestInboxPending(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := new(Consumer)
 		in := &inbox{updates: make(chan Update, maxUpdates+2), room: make(chan struct{}, maxUpdates+2)}
@@ -154,6 +157,7 @@ func TestInboxPending(t *testing.T) {
 
 // To drain an inbox is to make room for all that is still to come.
 func TestInboxDrain(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		in, received := filled(t.Context(), t, make([]int, 3*maxUpdates)...)
 		in.drain()

@@ -47,6 +47,7 @@ func (c *cable) Close() error {
 }
 
 func TestHungOwnerIsFound(t *testing.T) {
+	t.Parallel()
 	for name, handler := range map[string]handler{"in use": good, "silent": silent} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -81,6 +82,7 @@ func TestHungOwnerIsFound(t *testing.T) {
 // is no failing owner: the interval doubles until it suits, and each time the
 // stream is back after the minimum delay.
 func TestTooManyPings(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve(ownerAddress, silent, grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{}))
@@ -111,6 +113,7 @@ func TestTooManyPings(t *testing.T) {
 // An owner that complains of pings however few there are gets the ordinary
 // treatment in the end.
 func TestTooManyPingsForEver(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		const frames = "\x00\x00\x00\x04\x00\x00\x00\x00\x00" + // SETTINGS

@@ -13,6 +13,7 @@ import (
 
 // A configuration is checked, and its defaults are filled in.
 func TestNew(t *testing.T) {
+	t.Parallel()
 	good := func() Config {
 		return Config{
 			Addresses: []string{"owner.example:8008", "[2001:db8::1]:8008"},
@@ -69,6 +70,7 @@ func TestNew(t *testing.T) {
 
 // A consumer needs no more than addresses, an identity and a sink. It dials with TCP.
 func TestDefaults(t *testing.T) {
+	t.Parallel()
 	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer listener.Close()
 	w := newWorld(t)
@@ -82,6 +84,7 @@ func TestDefaults(t *testing.T) {
 
 // What was promised to owners and operators.
 func TestLimits(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct{ got, want time.Duration }{
 		"ping":                        {defaultKeepalive, time.Minute},
 		"shortest ping":               {minKeepalive, 10 * time.Second},

@@ -57,6 +57,7 @@ func announcing(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 // A replica that says nothing is left for one that has something to say, which
 // then keeps its stream.
 func TestSilentReplicaIsLeft(t *testing.T) {
+	t.Parallel()
 	for name, first := range map[string]handler{
 		"says nothing":     silent,
 		"announces a mark": announcing,
@@ -94,6 +95,7 @@ func TestSilentReplicaIsLeft(t *testing.T) {
 // A stream on which something came is never given up, nor is the only one that can
 // be had.
 func TestSilenceIsPatientlyBorne(t *testing.T) {
+	t.Parallel()
 	alive := func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 		session, err := subscription(stream)
 		if err != nil {
@@ -146,6 +148,7 @@ func TestSilenceIsPatientlyBorne(t *testing.T) {
 // Replicas that all take longer to begin than the patience lasts are heard in the
 // end.
 func TestSlowReplicasAreHeard(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve("a:1", slowly(50*time.Second))
@@ -169,6 +172,7 @@ func TestSlowReplicasAreHeard(t *testing.T) {
 // However long a replica has been away behind one that hangs, it is found within
 // two of our steps.
 func TestReplicaReturnsBehindSilentOne(t *testing.T) {
+	t.Parallel()
 	for range 5 {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
@@ -189,6 +193,7 @@ func TestReplicaReturnsBehindSilentOne(t *testing.T) {
 // What the header announces is known when the header comes, which may be long
 // before the first message.
 func TestHeaderIsReadWhenItArrives(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
@@ -207,6 +212,7 @@ func TestHeaderIsReadWhenItArrives(t *testing.T) {
 // What failed in the handshake and has been mended is noticed without a change on
 // this side, and at once with one.
 func TestHandshakeHeals(t *testing.T) {
+	t.Parallel()
 	t.Run("by itself", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)

@@ -70,6 +70,7 @@ func (w *world) announcing(header ...string) handler {
 // What the owner says of a part of its catalog is believed only where it makes sense. Of
 // a stream on which it makes none nothing is applied; the next one asks for everything.
 func TestAccepted(t *testing.T) {
+	t.Parallel()
 	digests := held()
 	some := digests.Differ(make(resume.Digests, 4))
 	none := digests.Differ(digests)
@@ -157,6 +158,7 @@ func TestAccepted(t *testing.T) {
 
 // An owner that is mended within an hour resumes after it.
 func TestAsksAgain(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		digests := held()
@@ -185,6 +187,7 @@ func TestAsksAgain(t *testing.T) {
 
 // A peer for which the digests may be too much is asked without them.
 func TestDigestsAreTooMuch(t *testing.T) {
+	t.Parallel()
 	for code, want := range map[codes.Code]bool{codes.Internal: false, codes.Unknown: false, codes.ResourceExhausted: false, codes.Unavailable: true} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
@@ -214,6 +217,7 @@ func TestDigestsAreTooMuch(t *testing.T) {
 
 // The header goes out by the first version of the API as well.
 func TestHoldsV1Alpha1(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve1(ownerAddress, func(stream rdpb1.DiscoveryService_EstablishStreamServer) error {
@@ -235,6 +239,7 @@ func TestHoldsV1Alpha1(t *testing.T) {
 
 // A stream that the Sink does not want is tried again slowly, and logged once.
 func TestUnwanted(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve(ownerAddress, w.announcing(wire.PathHeader, "a"))
@@ -256,6 +261,7 @@ func TestUnwanted(t *testing.T) {
 
 // A stream that the Sink cannot take now is tried again like one that was lost.
 func TestNotTaken(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve(ownerAddress, w.announcing(wire.PathHeader, "a"))
@@ -282,6 +288,7 @@ func (c chooser) Announced(_ context.Context, a Announcement) error {
 // A replica is tried as soon, and as often, as it would be alone, although the one before
 // it is not wanted, which alone is tried rarely.
 func TestUnwantedBesideGood(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		first handler // of the good one, for a quarter of an hour; nil: it is away
 		last  time.Duration
@@ -336,6 +343,7 @@ func busy(after *durationpb.Duration) handler {
 // An owner that asks not to be tried for a while is not, up to a bound, and those that
 // are asked the same do not come back together.
 func TestRetryInfo(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		after           *durationpb.Duration
 		atLeast, atMost time.Duration // between the first two attempts
@@ -377,6 +385,7 @@ func TestRetryInfo(t *testing.T) {
 // While one replica does not want to be tried, the other ones are: at once, and by the
 // usual delays.
 func TestRetryInfoOfReplica(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve("a:1", busy(durationpb.New(4*time.Minute)))
@@ -401,6 +410,7 @@ func TestRetryInfoOfReplica(t *testing.T) {
 
 // New credentials do not make a busy owner be tried earlier, nor all the time.
 func TestRetryInfoAndCredentials(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve(ownerAddress, busy(durationpb.New(2*time.Minute)))
@@ -421,6 +431,7 @@ func TestRetryInfoAndCredentials(t *testing.T) {
 
 // The resource of an update is what came, and there is none of what is refused.
 func TestResourceOfUpdate(t *testing.T) {
+	t.Parallel()
 	s := upsert("a")
 	at := time.Now()
 	u, size, err := received(at, "nonce", []byte("value"), s, nil)

@@ -30,6 +30,7 @@ import (
 
 // Every code with which an owner can end the stream. OK is a clean end.
 func TestCodes(t *testing.T) {
+	t.Parallel()
 	parks := map[codes.Code]bool{codes.Unauthenticated: true, codes.InvalidArgument: true}
 	for code := codes.OK; code <= codes.Unauthenticated; code++ {
 		t.Run(code.String(), func(t *testing.T) {
@@ -71,6 +72,7 @@ func TestCodes(t *testing.T) {
 
 // Parked means parked until the files change, however often.
 func TestParkedUntilIdentityChanges(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		var admitted atomic.Bool
@@ -100,6 +102,7 @@ func TestParkedUntilIdentityChanges(t *testing.T) {
 
 // The files may change while the attempt with the old ones is under way.
 func TestIdentityChangesDuringAttempt(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		var once sync.Once
@@ -117,6 +120,7 @@ func TestIdentityChangesDuringAttempt(t *testing.T) {
 
 // A change is no reason to come back earlier to an owner that is only away.
 func TestChangeShortensNoDelay(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		stop := w.serve(ownerAddress, good)
@@ -146,6 +150,7 @@ type unchanging struct{ *pki.Identity }
 func (unchanging) Changed() <-chan struct{} { return nil }
 
 func TestIdentityThatNeverChanges(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve(ownerAddress, func(rdpb.DiscoveryService_EstablishStreamServer) error {
@@ -162,6 +167,7 @@ func TestIdentityThatNeverChanges(t *testing.T) {
 }
 
 func TestReplicas(t *testing.T) {
+	t.Parallel()
 	unauthenticated := func(rdpb.DiscoveryService_EstablishStreamServer) error {
 		return status.Error(codes.Unauthenticated, "who are you?")
 	}
@@ -270,6 +276,7 @@ func TestReplicas(t *testing.T) {
 }
 
 func TestBackoff(t *testing.T) {
+	t.Parallel()
 	for limit, ceilings := range map[time.Duration][]int{
 		maxDelay:     {2, 4, 8, 16, 32, 60, 60, 60},
 		maxSlowDelay: {2, 4, 8, 16, 32, 64, 128, 256, 300, 300},
@@ -302,6 +309,7 @@ func TestBackoff(t *testing.T) {
 // The bounds hold for real attempts too: no backoff of gRPC's comes on top. Who refuses
 // connections is about to start, and is found soon.
 func TestOutage(t *testing.T) {
+	t.Parallel()
 	const (
 		outage = 12 * time.Minute
 		early  = quickFor / 2
@@ -361,6 +369,7 @@ func TestOutage(t *testing.T) {
 // For ten minutes an address that refuses connections is tried every five seconds at
 // least, and every fifteen after that. The ten minutes begin anew after another end.
 func TestQuickDelays(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		refused, lost := end{verdict: quick}, end{verdict: retry}
 		var r replica
@@ -398,6 +407,7 @@ func TestQuickDelays(t *testing.T) {
 // However long the owner of a crowd has been away, fewer come at a moment than directly
 // after it was lost.
 func TestCrowdSpreads(t *testing.T) {
+	t.Parallel()
 	const crowd, bucket = 10_000, 100 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -422,6 +432,7 @@ func TestCrowdSpreads(t *testing.T) {
 // A valid message makes the delays short again; an open stream does not, nor
 // does a message that is refused.
 func TestBackoffReset(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		event   federation.Event
 		refuse  bool
@@ -473,6 +484,7 @@ func oversized(t *testing.T, name string, size int) *rdpb.StreamResponse {
 // A service over max_message is refused by its name and the rule, and nothing else
 // suffers.
 func TestOversizedServiceIsRefused(t *testing.T) {
+	t.Parallel()
 	const limit, envelope = 10_000, 4 // bytes of the message around the response
 	for name, tc := range map[string]struct {
 		size int
@@ -535,6 +547,7 @@ func TestOversizedServiceIsRefused(t *testing.T) {
 // catalog before it must not be fetched every second, nor is there a reason to give
 // an owner up that can mend it.
 func TestUnreadableMessage(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		var mended atomic.Bool
@@ -573,6 +586,7 @@ func TestUnreadableMessage(t *testing.T) {
 
 // Consumers that lose their owner at one moment do not come back at one moment.
 func TestHerd(t *testing.T) {
+	t.Parallel()
 	const herd = 300
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -600,6 +614,7 @@ func TestHerd(t *testing.T) {
 
 // Over a thousand retries the log has one line for each change.
 func TestLog(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		stop := w.serve(ownerAddress, good)
@@ -644,6 +659,7 @@ func TestLog(t *testing.T) {
 // A catalog full of bad services is worth a line for each of the first, and a
 // count of the others.
 func TestLogOfRefusals(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
@@ -673,6 +689,7 @@ func TestLogOfRefusals(t *testing.T) {
 // An owner that sends on and never reads an acknowledgement is lost in the end,
 // although its connection is well.
 func TestOwnerReadsNothing(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
@@ -703,6 +720,7 @@ func TestOwnerReadsNothing(t *testing.T) {
 // Wherever it stands, Run ends at once, or soon where an owner has to end its
 // stream, leaves no goroutine (the bubble sees to that), and tells nobody of a loss.
 func TestStop(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		prepare func(w *world, config *Config)
 		lost    int
@@ -776,6 +794,7 @@ func (blockingSink) Apply(ctx context.Context, _ []Update) ([]*federation.Invali
 // Somebody who wants an attempt gets one at once, whatever the consumer waits for, but no
 // two of them in a second.
 func TestRetry(t *testing.T) {
+	t.Parallel()
 	for name, prepare := range map[string]func(w *world){
 		"after a backoff": func(w *world) { w.TimesOut(ownerAddress) },
 		"parked": func(w *world) {
@@ -840,6 +859,7 @@ func TestRetry(t *testing.T) {
 
 // The observer learns of each wait, and of how long it is.
 func TestWaiting(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.run(w.config())
@@ -870,6 +890,7 @@ func forbidding(t *testing.T, code codes.Code, after time.Duration) handler {
 // An owner that says that it may be tried again is, although it is parked: as often as it
 // says, and without a line in the log for each time.
 func TestParkedIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	for _, code := range []codes.Code{codes.Unauthenticated, codes.InvalidArgument} {
 		t.Run(code.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

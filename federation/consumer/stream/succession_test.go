@@ -104,6 +104,7 @@ func (w *world) expiries() (found []string) {
 // The certificates of both sides are replaced ten times. A stream follows the other, and
 // the owner sees each of them closed by the consumer.
 func TestStreamOutlivesCertificates(t *testing.T) {
+	t.Parallel()
 	for _, version := range []wire.Version{wire.V1Alpha2, wire.V1Alpha1} {
 		t.Run(version.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -146,6 +147,7 @@ func TestStreamOutlivesCertificates(t *testing.T) {
 // Without newer certificates of one side, the stream ends when the last one of that
 // side has been expired for the grace, and not before. This is logged once.
 func TestStreamEndsWithCertificate(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name       string
 		consumer   bool // who has no newer certificate
@@ -194,6 +196,7 @@ func TestStreamEndsWithCertificate(t *testing.T) {
 // A consumer that gets its new certificate late, after the expiry of the old one,
 // replaces the stream at once.
 func TestLateCertificateIsShownAtOnce(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		own, other := w.party("consumer.example", short), w.party("owner.example", time.Hour)
@@ -212,6 +215,7 @@ func TestLateCertificateIsShownAtOnce(t *testing.T) {
 // An owner of another kind, which may send the whole catalog again, gets the next stream
 // when the certificate is about to expire, and so does one that is known not to resume.
 func TestForeignOwner(t *testing.T) {
+	t.Parallel()
 	const lifetime = time.Hour
 	marked := func(handler handler) handler {
 		return func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
@@ -261,6 +265,7 @@ func TestForeignOwner(t *testing.T) {
 // Only a stream that is of use takes the place of one that is well. Attempts are one at a
 // time, and go on until a certificate has ended the stream. They end with the consumer.
 func TestNotReplaced(t *testing.T) {
+	t.Parallel()
 	for name, next := range map[string]handler{
 		"nothing":     silent,
 		"another end": func(rdpb.DiscoveryService_EstablishStreamServer) error { return nil },
@@ -319,6 +324,7 @@ func TestNotReplaced(t *testing.T) {
 // While the header of the next stream is awaited, the consumer may leave, and the open
 // stream may end: that is noticed at once.
 func TestEndBeforeHeader(t *testing.T) {
+	t.Parallel()
 	for _, left := range []bool{false, true} {
 		t.Run(fmt.Sprint(left), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -359,6 +365,7 @@ func TestEndBeforeHeader(t *testing.T) {
 
 // No stream takes the place of one that has not brought the whole catalog.
 func TestIncompleteIsNotReplaced(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		own := w.party("consumer.example", short)
@@ -380,6 +387,7 @@ func TestIncompleteIsNotReplaced(t *testing.T) {
 // Streams are replaced rarely: half a year passes before the first of a certificate that
 // lasts a year, and there are few attempts with one that is not replaced.
 func TestReplacementDelay(t *testing.T) {
+	t.Parallel()
 	const year = 365 * 24 * time.Hour
 	for _, left := range []time.Duration{year, time.Hour, time.Minute, -time.Minute, -time.Hour} {
 		least, most, lastly := year, time.Duration(0), year

@@ -64,6 +64,7 @@ func exchange1(stream rdpb1.DiscoveryService_EstablishStreamServer, response *rd
 // One stream of v1alpha1 with everything on it. Each response gets exactly one
 // answer, and none of them ends the stream.
 func TestExchangeV1Alpha1(t *testing.T) {
+	t.Parallel()
 	const (
 		create = rdpb1.StreamResponse_CREATE
 		update = rdpb1.StreamResponse_UPDATE
@@ -144,6 +145,7 @@ func TestExchangeV1Alpha1(t *testing.T) {
 
 // An owner that announces it marks the end of its catalog in v1alpha1 as well.
 func TestEndV1Alpha1(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve1(ownerAddress, func(stream rdpb1.DiscoveryService_EstablishStreamServer) error {
@@ -179,6 +181,7 @@ func TestEndV1Alpha1(t *testing.T) {
 // An owner that does not speak the version is tried again, as it may be upgraded,
 // and the log says what to look at.
 func TestVersionThatOwnerDoesNotSpeak(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		version  wire.Version
 		register func(*grpc.Server)

@@ -16,6 +16,7 @@ import (
 
 // The life of an owner, state by state, with what is answered in each.
 func TestLife(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		b := w.attach(w.block(1, w.owner(ownerAddress)))
@@ -35,7 +36,7 @@ func TestLife(t *testing.T) {
 			{"still away", func() {}, 24*time.Hour - 11*time.Second, "stale 1/1", "192.0.2.1 10 stale", "NXDOMAIN"},
 			{"in the last second", func() {}, 9*time.Second + 500*time.Millisecond, "stale 1/1", "NXDOMAIN", "NXDOMAIN"},
 			{"the retention is over", func() {}, time.Second, "expired 0/0", "NXDOMAIN", "NXDOMAIN"},
-			{"it stays away", func() {}, 24 * time.Hour, "expired 0/0", "NXDOMAIN", "NXDOMAIN"},
+			{"it stays away", func() {}, time.Hour, "expired 0/0", "NXDOMAIN", "NXDOMAIN"},
 			{"it returns", serve, 61 * time.Second, "synced 1/0", "192.0.2.1 60", "NXDOMAIN"},
 			{
 				"it turns us away",
@@ -60,6 +61,7 @@ func TestLife(t *testing.T) {
 // After these codes there is one attempt, and no other before something changes
 // that could make a difference.
 func TestParked(t *testing.T) {
+	t.Parallel()
 	for _, code := range []string{"Unauthenticated", "InvalidArgument"} {
 		for name, change := range map[string]func(w *world, b *agent.Block){
 			"files": func(w *world, _ *agent.Block) { w.rotate() },
@@ -109,6 +111,7 @@ func TestParked(t *testing.T) {
 // What is held through another loss keeps its own time, and no answer from it
 // outlives that.
 func TestHeldThroughLoss(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.misbehave(ownerAddress, "services 0 20 fed.example\nwait 1h\nreset\n---\nservices 0 5 fed.example\nwait 50m\nreset\n---\nstatus Unavailable")
@@ -134,6 +137,7 @@ func TestHeldThroughLoss(t *testing.T) {
 
 // The last good version of a service stays while the owner offers a bad one.
 func TestRefusedServiceStays(t *testing.T) {
+	t.Parallel()
 	for name, bad := range map[string]string{
 		"by the rules":  "upsert web web.fed.example 127.0.0.1",
 		"by the zones":  "upsert web web.other.example 192.0.2.2",
@@ -160,6 +164,7 @@ func TestRefusedServiceStays(t *testing.T) {
 
 // While one owner of a zone may still have a name, it is not denied.
 func TestGrace(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
@@ -189,6 +194,7 @@ func TestGrace(t *testing.T) {
 // may exist, and consumers are told: see Result.Lost. It is neither before an owner was
 // ever heard nor once its catalog is complete again.
 func TestDenialsOfLostOwner(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
@@ -229,6 +235,7 @@ func TestDenialsOfLostOwner(t *testing.T) {
 
 // Secondaries are told of changes, and an attempt that fails is none.
 func TestSerial(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
@@ -254,6 +261,7 @@ func TestSerial(t *testing.T) {
 // updates of others are not delayed. It needs a real clock: in a bubble nothing
 // takes time.
 func TestFlood(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	flood, _ := w.misbehave(ownerAddress, "flood 100000000 a a.fed.example 192.0.2.1")
 	neighbour, _ := w.serve("b.example:8008", services.At("web.fed.example", "192.0.2.0"))

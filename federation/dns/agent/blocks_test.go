@@ -23,6 +23,7 @@ import (
 // What a reload changes in the zones is there at once, and the stream goes on
 // unless there are names to be fetched.
 func TestReload(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		registry, _ := w.serve(ownerAddress,
@@ -69,6 +70,7 @@ func TestReload(t *testing.T) {
 // A reload that changes the connection makes a new one, and what was known is
 // served meanwhile.
 func TestReloadOfConnection(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(*agent.OwnerConfig){
 		"message":   func(c *agent.OwnerConfig) { c.MaxMessage = 1 << 20 },
 		"keepalive": func(c *agent.OwnerConfig) { c.Keepalive = time.Hour },
@@ -101,6 +103,7 @@ func TestReloadOfConnection(t *testing.T) {
 // A reload that changes how long records live, or how many there may be, keeps
 // the stream.
 func TestReloadOfLife(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		registry, _ := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
@@ -120,6 +123,7 @@ func TestReloadOfLife(t *testing.T) {
 
 // One file cannot keep two catalogs.
 func TestFileOfTwoOwners(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		file := filepath.Join(t.TempDir(), "catalog")
@@ -136,6 +140,7 @@ func TestFileOfTwoOwners(t *testing.T) {
 // Another retention counts from the loss as well, also when the owner is away
 // for long already.
 func TestReloadOfRetention(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		retention time.Duration
 		left      time.Duration // after half an hour
@@ -188,6 +193,7 @@ func TestReloadOfRetention(t *testing.T) {
 // Reloads neither prolong a life nor complete a catalog, wherever an owner
 // stands.
 func TestReloadsChangeNothing(t *testing.T) {
+	t.Parallel()
 	const retention = 20 * time.Minute
 	for name, tc := range map[string]struct {
 		script string // of the owner that comes after the loss
@@ -235,6 +241,7 @@ func TestReloadsChangeNothing(t *testing.T) {
 
 // A new connection that cannot be made is the loss of the old one.
 func TestReloadWithoutOwner(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
@@ -259,6 +266,7 @@ func TestReloadWithoutOwner(t *testing.T) {
 
 // Several server blocks with one owner are one stream.
 func TestSharedOwner(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		registry, _ := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("api.other.example", "192.0.2.2"))
@@ -307,6 +315,7 @@ func TestSharedOwner(t *testing.T) {
 
 // Owners that differ in a name that they share are logged once, however often they change.
 func TestSharedDifferences(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		const second = "other.example:8008"
@@ -341,6 +350,7 @@ func TestSharedDifferences(t *testing.T) {
 // Behind one address, different server names are different owners. Under one name
 // different identities are not, and no name stands for two owners.
 func TestSharedAddress(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
@@ -377,6 +387,7 @@ func TestSharedAddress(t *testing.T) {
 
 // A block that cannot be attached leaves everything as it was.
 func TestAttachFails(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
@@ -409,6 +420,7 @@ func TestAttachFails(t *testing.T) {
 
 // The owners of blocks that are detached together end at the same time.
 func TestDetachTogether(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.t = t
@@ -433,6 +445,7 @@ func TestDetachTogether(t *testing.T) {
 // A configuration that failed to start leaves its blocks behind. They go, and
 // what they alone had.
 func TestRetain(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
@@ -461,6 +474,7 @@ func TestRetain(t *testing.T) {
 // or after the second that it has to end its stream, and leaves no goroutine: the
 // bubble sees to that.
 func TestDetach(t *testing.T) {
+	t.Parallel()
 	for name, prepare := range map[string]func(w *world){
 		"between attempts":  func(*world) {},
 		"in the handshake":  func(w *world) { w.Listen(ownerAddress) },
@@ -496,6 +510,7 @@ func TestDetach(t *testing.T) {
 }
 
 func TestReady(t *testing.T) {
+	t.Parallel()
 	const second = "b.example:8008"
 	for name, tc := range map[string]struct {
 		run   func(w *world) (blocks []*agent.Block)
@@ -580,6 +595,7 @@ func TestReady(t *testing.T) {
 // A new block goes on with the serials of the blocks before it: secondaries that
 // hold a zone must not find an older one after a reload, whatever the clock says.
 func TestReloadTakesSerialsOver(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))

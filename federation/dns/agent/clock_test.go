@@ -11,6 +11,7 @@ import (
 // The retention goes on while the machine is suspended, which its timers do not
 // know of.
 func TestRetentionWhileSuspended(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))

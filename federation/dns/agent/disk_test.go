@@ -50,6 +50,7 @@ func (*disk) SetAside(path string) (string, error) { return snapshot.SetAside(pa
 // A disk that hangs keeps nobody from the owner, from the status, or from the end
 // of the process.
 func TestDiskHangs(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		disk disk
 		log  string
@@ -121,6 +122,7 @@ func TestDiskHangs(t *testing.T) {
 
 // Where no catalog can be kept, the block is refused, and nothing is changed.
 func TestPersistIsChecked(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	fifo, link := filepath.Join(dir, "fifo"), filepath.Join(dir, "link")
 	must.Do(t, syscall.Mkfifo(fifo, 0o600))
@@ -165,6 +167,7 @@ func TestPersistIsChecked(t *testing.T) {
 
 // Paths that lead to one file are one file.
 func TestPathsToOneFile(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	must.Do(t, errors.Join(os.Mkdir(filepath.Join(dir, "p"), 0o700), os.Symlink("p/x", filepath.Join(dir, "link")), os.Symlink("p", filepath.Join(dir, "q"))))
 	for _, path := range []string{"p/../p/x", "p/./x", "link", "q/x", "q/../link"} {

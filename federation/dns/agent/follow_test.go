@@ -25,7 +25,12 @@ import (
 // Names are renamed, shared, wanted by both owners, by two services of one, and outside of the
 // zones.
 func TestZoneFollowsCatalogs(t *testing.T) {
-	for seed := range uint64(100) {
+	t.Parallel()
+	seeds := uint64(100)
+	if testing.Short() {
+		seeds /= 10
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 0))
 			a, b, owners := writer(t, "a", "b")

@@ -57,6 +57,7 @@ func (o *idOwner) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamSe
 
 // A deletion that names no more than the resource_id of an earlier UPSERT is done.
 func TestDeleteByResourceID(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		web, api := services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "192.0.2.2")

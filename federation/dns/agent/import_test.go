@@ -71,6 +71,7 @@ func (w *world) refusedAny() bool {
 // A service that is not imported is acknowledged, and goes and comes as its owner
 // changes it. None of that refuses anything.
 func TestImport(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		registry, _ := w.serve(ownerAddress,
@@ -107,6 +108,7 @@ func TestImport(t *testing.T) {
 
 // The names that are imported are those of the owner, whatever they are here.
 func TestImportBeforeRename(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve(ownerAddress, services.At("web.corp.internal", "192.0.2.1"), services.At("api.lab.internal", "192.0.2.2"),
@@ -124,6 +126,7 @@ func TestImportBeforeRename(t *testing.T) {
 // An owner of whose services none is imported is complete, with and without an end
 // marker, and what it does not have is denied.
 func TestImportNothing(t *testing.T) {
+	t.Parallel()
 	for name, script := range map[string]string{
 		"marked": "announce\nservices 1 4 fed.example\nend\nhang\n",
 		"silent": "services 1 4 fed.example\nhang\n",
@@ -144,6 +147,7 @@ func TestImportNothing(t *testing.T) {
 
 // A reload that imports less takes out what is left out at once, and nothing else.
 func TestReloadNarrowsImport(t *testing.T) {
+	t.Parallel()
 	for _, texts := range []string{"web.fed.example", "tier=public", "web.fed.example tier=public"} {
 		t.Run(texts, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -174,6 +178,7 @@ func TestReloadNarrowsImport(t *testing.T) {
 // it wants fewer. A name that stays is answered all the time, from what the owner sent before,
 // and the retention of an owner that is away meanwhile goes on.
 func TestReloadChangesImport(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		before, after string
 		a, c          string // when all is done
@@ -231,6 +236,7 @@ func TestReloadChangesImport(t *testing.T) {
 // Names that a reload imports are not denied before they were fetched, also when the
 // owner is away, or on its way back.
 func TestReloadImportsMore(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		services := []*federation.Service{services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "192.0.2.2")}
@@ -260,6 +266,7 @@ func TestReloadImportsMore(t *testing.T) {
 // A reload that takes another owner out of the same zone denies names at once: nothing else
 // may be published of the one that stays, although something of it was refused.
 func TestReloadWithoutNeighbour(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("out.example", "192.0.2.2"))
@@ -285,6 +292,7 @@ func TestReloadWithoutNeighbour(t *testing.T) {
 // Two blocks that import different parts of one owner share its stream, and each shows
 // its own part alone, through changes and reloads of either.
 func TestImportOfTwoBlocks(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		names := []string{"a.fed.example", "b.fed.example", "c.int.fed.example", "d.int.fed.example", "e.other.example"}
@@ -360,6 +368,7 @@ func TestImportOfTwoBlocks(t *testing.T) {
 
 // A name is refused only when no block leaves it out, and none publishes it.
 func TestImportOrRefuse(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		first, second string // imports; the second block is of other.example
 		refused       int
@@ -392,6 +401,7 @@ func TestImportOrRefuse(t *testing.T) {
 // An owner that moves a service in and out of what is imported, as fast as it can, is
 // answered to, and nobody is the worse for it.
 func TestImportUnderFlips(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		registry, _ := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
@@ -431,6 +441,7 @@ func flip(t *testing.T, registry *registry.Registry, times int) {
 
 // A file holds what is imported, and of that only what is still imported is restored.
 func TestRestartImportsLess(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		file := filepath.Join(t.TempDir(), "catalog")

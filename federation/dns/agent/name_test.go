@@ -39,6 +39,7 @@ func (w *world) gone() (lines []string) {
 // of it changes, and for no longer than the retention. Another name is another owner, and
 // the log says what that takes away.
 func TestReloadWithoutOwnerKeepsItsName(t *testing.T) {
+	t.Parallel()
 	const other = "other.example:8008"
 	const dropped = `level=WARN msg="owner has left the configuration with a reload, and its records are gone" owner=`
 	for name, tc := range map[string]struct {
@@ -141,6 +142,7 @@ func TestReloadWithoutOwnerKeepsItsName(t *testing.T) {
 // Another identity under the same name leaves the records stale until an owner with that
 // identity has said what its catalog is.
 func TestReloadWithAnotherIdentity(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("old.fed.example", "192.0.2.2"))
@@ -175,6 +177,7 @@ func TestReloadWithAnotherIdentity(t *testing.T) {
 
 // Two blocks of one name are one owner, and must say the same of it.
 func TestTwoBlocksOfOneName(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
@@ -199,6 +202,7 @@ func TestTwoBlocksOfOneName(t *testing.T) {
 // The file of an owner is found that a version wrote which knew owners by all of their
 // addresses and identities, and the one from before the owner was given a name.
 func TestFormerNamesOfFile(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		owner string
 		found bool

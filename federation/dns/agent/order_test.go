@@ -102,6 +102,7 @@ func firstAddress(b *Block, name string) string {
 
 // TestPublishReturnsWhenQueriesSee: what the mirror acknowledges next is visible.
 func TestPublishReturnsWhenQueriesSee(t *testing.T) {
+	t.Parallel()
 	_, b, owners := writer(t, "a")
 	publish := publisher(owners[0])
 	for i := range 50 {
@@ -115,6 +116,7 @@ func TestPublishReturnsWhenQueriesSee(t *testing.T) {
 // TestReadWhileAttaching reads a catalog when another block has joined its owner, and has
 // not been published yet.
 func TestReadWhileAttaching(t *testing.T) {
+	t.Parallel()
 	a, b, owners := writer(t, "a")
 	owners[0].publish(upsert(large(t, "web", 0)))
 	owners[0].join(a.newBlock(b.config), 0)
@@ -127,6 +129,7 @@ func TestReadWhileAttaching(t *testing.T) {
 // TestPublishedThenAnnounced looks at the status from within what several owners have written,
 // and behind it: a conflict is in the status when it is published, and not before.
 func TestPublishedThenAnnounced(t *testing.T) {
+	t.Parallel()
 	a, b, owners := writer(t, "a", "b")
 	for i, o := range owners {
 		a.do(func() {
@@ -152,6 +155,7 @@ func TestPublishedThenAnnounced(t *testing.T) {
 // that come once, and those of a file before they come. Of those that the catalog has refused
 // nothing is published, and one that was not compiled is published all the same.
 func TestServicesAreCompiledBesideTheWriter(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a, b, owners := writer(t, "a")
 		a.writing.Lock()
@@ -182,6 +186,7 @@ func TestServicesAreCompiledBesideTheWriter(t *testing.T) {
 
 // TestFileOfOneMember has a block join after the services of a file were compiled for another.
 func TestFileOfOneMember(t *testing.T) {
+	t.Parallel()
 	a, b, owners := writer(t, "a")
 	changes := upsert(large(t, "web", 1))
 	p := changes.Services[0].Packed

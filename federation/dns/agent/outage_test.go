@@ -31,6 +31,7 @@ var update = flag.Bool("update", false, "write the golden files of TestOutages; 
 // a test, or a list of who may subscribe, and explains a name: with the reason, and what to do about it. For the other ways
 // see TestWhy of the folder test.
 func TestOutages(t *testing.T) {
+	t.Parallel()
 	hang := func(w *world) (happen func()) {
 		cut := make(chan struct{})
 		w.wrap = func(conn net.Conn) net.Conn { return &cable{Conn: conn, cut: cut, closed: make(chan struct{})} }

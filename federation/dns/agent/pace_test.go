@@ -9,6 +9,7 @@ import (
 // TestPace has an import that works for so long and then waits for more to do, a hundred
 // times, with queries all the while or without.
 func TestPace(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		asked       bool
 		work, idle  time.Duration

@@ -25,6 +25,7 @@ func (w *world) kept(file string) agent.OwnerConfig {
 // left of the retention. What is left is known exactly after a shutdown, and
 // never more than that after a kill.
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		lost time.Duration // how long before the end of the process
 		kill bool

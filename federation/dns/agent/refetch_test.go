@@ -70,6 +70,7 @@ func prefixes(t *testing.T, list ...string) (all []netip.Prefix) {
 // A reload that forbids addresses takes them out of the catalog at once, and
 // nothing else.
 func TestReloadNarrowsAddresses(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("meta.fed.example", "169.254.169.254"))
@@ -98,6 +99,7 @@ func TestReloadNarrowsAddresses(t *testing.T) {
 // A reload that allows more brings what was refused, by a new subscription, while
 // everything else is answered live.
 func TestReloadWidens(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		narrow, wide func(*agent.BlockConfig)
 		refused      *federation.Service
@@ -183,6 +185,7 @@ func TestReloadWidens(t *testing.T) {
 
 // The names of a zone that a reload adds are not denied before they were fetched.
 func TestReloadAddsZone(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("api.other.example", "192.0.2.2"))

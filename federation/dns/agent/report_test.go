@@ -34,6 +34,7 @@ func explain(b *agent.Block, name string) status.Answer {
 
 // TestExplain asks why a name is answered as it is, through the life of its service.
 func TestExplain(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		b := w.attach(w.block("one", w.owner(ownerAddress)))
@@ -126,6 +127,7 @@ func TestExplain(t *testing.T) {
 // TestExplainShared asks for a shared name while its near owner is lost, is demoted and comes back:
 // why an endpoint is answered or not, and after how many minutes that is judged anew.
 func TestExplainShared(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		const far = "far.example:8008"
@@ -173,6 +175,7 @@ func TestExplainShared(t *testing.T) {
 
 // TestExplainRivals has two owners of one name, one behind a rename and an import filter.
 func TestExplainRivals(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		const other = "other.example:8008"
@@ -204,6 +207,7 @@ func TestExplainRivals(t *testing.T) {
 
 // TestServices reads a catalog in pages of every size.
 func TestServices(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		var want []string
@@ -263,6 +267,7 @@ func TestServices(t *testing.T) {
 // TestReportsWhileCatalogsChange reads all reports while an owner changes its services: it is
 // for the race detector, and for what must be there in each of them.
 func TestReportsWhileCatalogsChange(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		registry, _ := w.serve(ownerAddress, services.At("stays.fed.example", "192.0.2.1"))
@@ -312,6 +317,7 @@ func TestReportsWhileCatalogsChange(t *testing.T) {
 // TestParkedOwner has an owner that refuses this consumer, and is tried again by itself once
 // it does not, or at once when somebody wants it.
 func TestParkedOwner(t *testing.T) {
+	t.Parallel()
 	for name, byHand := range map[string]bool{"by itself": false, "by hand": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -355,6 +361,7 @@ func TestParkedOwner(t *testing.T) {
 // TestExplainLeftOut asks for names of services whose labels are not imported: of those that are
 // remembered, and of more than that.
 func TestExplainLeftOut(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		var all []*federation.Service

@@ -93,6 +93,7 @@ func restoring(t *testing.T) (*world, *partDisk) {
 // A catalog is restored in parts: a name is answered as soon as it is there, and one
 // that is not is not denied before the end, whatever is asked for.
 func TestRestoredPartly(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w, d := restoring(t)
 		b := w.attach(w.block(1, w.kept("catalog")))
@@ -129,6 +130,7 @@ func TestRestoredPartly(t *testing.T) {
 // Damage in a file costs some hundred services, and what is lost is not denied: no name
 // under any type, whole or not, before the owner has sent what is missing.
 func TestRestoredFromDamagedFile(t *testing.T) {
+	t.Parallel()
 	for name, damaged := range map[string]bool{"whole": false, "damaged": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -201,6 +203,7 @@ func TestRestoredFromDamagedFile(t *testing.T) {
 // A reload in the midst of a restoration loses nothing, and nothing comes twice: in
 // the new block is what was restored before it came and what is after that.
 func TestReloadWhileRestoring(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		change func(*agent.BlockConfig)
 		ttl    string
@@ -265,6 +268,7 @@ func TestReloadWhileRestoring(t *testing.T) {
 // refused denies none of them until the owner is synced, also if it is the second or third one
 // since. What the one before has published is answered meanwhile.
 func TestRestartImportsMore(t *testing.T) {
+	t.Parallel()
 	const denied, unknown = "NXDOMAIN", "SERVFAIL"
 	type start struct {
 		names string // that the block imports; none: all
@@ -328,6 +332,7 @@ func TestRestartImportsMore(t *testing.T) {
 // Of two blocks, a restart denies only names of the one for which nothing may be missing; a reload
 // while the owner is still away follows the same rule.
 func TestRestartOfTwoBlocks(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		file := filepath.Join(t.TempDir(), "catalog")

@@ -15,6 +15,7 @@ import (
 // records: none of the serials of that time can be compared with later ones, in
 // neither block.
 func TestRivalsKeepNoHistory(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const name = "fed.example."
 		w := newWorld(t)

@@ -108,6 +108,7 @@ var (
 // Of an owner that says nothing, nothing is known: no name is denied, nothing is
 // kept for the next process, and silence makes nobody ready.
 func TestSilenceIsNoEmptiness(t *testing.T) {
+	t.Parallel()
 	for name, run := range silentOwners {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -139,6 +140,7 @@ func TestSilenceIsNoEmptiness(t *testing.T) {
 // What was complete before such a stream is stale while it lasts, and the clock of
 // its retention goes on; so it is in the next process.
 func TestSilenceAfterCatalog(t *testing.T) {
+	t.Parallel()
 	for name, run := range silentOwners {
 		for _, restart := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, restart %v", name, restart), func(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 // Without a certificate from its SPIFFE agent, an owner is one that cannot be reached:
 // nothing waits for it. Owners and reloads share what the agent sends.
 func TestSPIFFEAgentIsAway(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve("files.example:8008", services.At("web.fed.example", "192.0.2.1"))

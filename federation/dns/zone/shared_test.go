@@ -727,7 +727,11 @@ func (w *sharedWorld) level(label, fqdn string, members []int, held bool) int {
 // TestSharedOracle compares what happens to random owners that share names with what should,
 // also through reloads and restarts.
 func TestSharedOracle(t *testing.T) {
-	for seed := range uint64(200) {
+	seeds := uint64(200)
+	if testing.Short() {
+		seeds /= 10
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := newSharedWorld(seed)
 			for range 80 {

@@ -5,10 +5,8 @@
 // median of a promise over the whole run is above it, the run has failed.
 //
 //	runner [-modules DIR,DIR] [--] ARGUMENTS of go test
-//	runner -wing WING [--] ARGUMENTS of go test, without packages
 //	runner -never FILE
 //
-// With -wing it runs the tests of a wing and of what imports it.
 // With RUNNER_LOG=FILE in the environment, what became of each test is appended to it. With
 // RUNNER_AGAIN=1, as in CI, a few tests that fail are run once more by themselves: of some seven
 // thousand, one that fails once in ten thousand runs would fail every other CI. They are named at
@@ -32,17 +30,7 @@ import (
 func main() {
 	modules := flag.String("modules", ".", "the folders of the modules, with commas")
 	never := flag.String("never", "", "list the tests that were skipped in every run of this `file`")
-	wing := flag.String("wing", "", "test only this `folder` of federation or of the module, and what imports it")
 	flag.Parse()
-	args := flag.Args()
-	if *wing != "" {
-		packages, err := dependents(".", *wing)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		args = append(args, packages...)
-	}
 	if *never != "" {
 		text, err := os.ReadFile(*never)
 		if err != nil {
@@ -52,7 +40,7 @@ func main() {
 		fmt.Fprint(os.Stdout, neverRun(string(text)))
 		return
 	}
-	os.Exit(run(os.Stdout, strings.Split(*modules, ","), args, os.Getenv("RUNNER_LOG"), os.Getenv("RUNNER_AGAIN") != ""))
+	os.Exit(run(os.Stdout, strings.Split(*modules, ","), flag.Args(), os.Getenv("RUNNER_LOG"), os.Getenv("RUNNER_AGAIN") != ""))
 }
 
 // run runs the tests of all modules, a few that fail twice if second says so, and returns the first
