@@ -52,7 +52,7 @@ type keeper struct {
 	saved   uint64 // the edits of the catalog that is in the file, plus one; 0: not known
 }
 
-// newKeeper makes a keeper that saves the catalog from now on.
+// newKeeper makes a keeper of a file. It is asked to save from when it is in m.keeper.
 func (m *Mirror) newKeeper(file string) *keeper {
 	k := &keeper{
 		mirror: m, file: file, before: m.lastKeeper,

@@ -170,8 +170,8 @@ func (m *Mirror) follow(ctx context.Context, s *subscription) {
 		// The catalog is restored before the owner can say anything of it, unless
 		// the disk hangs.
 		k.load(ctx)
-		m.keeper.Store(k)
-		go k.run(ctx) // awaited by Run, as long as a disk is waited for
+		m.keeper.Store(k) // not before, or what was restored would be saved again
+		go k.run(ctx)     // awaited by Run, as long as a disk is waited for
 	}
 	_ = s.consumer.Run(ctx) // it returns nil when ctx ends, and not before
 

@@ -46,11 +46,11 @@ var detectorCrash = regexp.MustCompile(`(?m)^(SIGSEGV: segmentation violation$|.
 // bubble (golang/go#78156). With one processor there is no other thread.
 func againOnOne(r *report, dir string, args []string) int {
 	packages := r.died
-	r.died = nil
 	for _, pkg := range packages {
 		fmt.Fprintf(r.out, "the race detector crashed in %s, which is run again on one processor\n", pkg)
 	}
 	code := goTest(r, dir, slices.Concat(flagsOf(args), []string{"-count=1", "-cpu=1"}, packages))
+	r.died = nil // once is enough
 	if code == 0 && (r.hopeless || len(r.failed()) > 0) {
 		code = 1 // of another package
 	}

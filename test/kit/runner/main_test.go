@@ -164,6 +164,7 @@ func TestD(t *testing.T) { fails(t) }
 // A package in which the race detector crashed is run again on one processor, whoever asks, and
 // passes or fails by what happens then. What fails beside that has failed.
 func TestDetectorDied(t *testing.T) {
+	const always = `println("FATAL: ThreadSanitizer CHECK failed: tsan_rtl.cpp:327"); os.Exit(66)`
 	const crash = `if _, err := os.Stat("mark"); err != nil {
 		os.WriteFile("mark", nil, 0o600)
 		println("SIGSEGV: segmentation violation\nPC=0x436e30 m=4")
@@ -177,7 +178,7 @@ func TestDetectorDied(t *testing.T) {
 		"and fails":            {crash, `t.Error("wrong")`, ``, 1},
 		"and another fails":    {crash, ``, `t.Error("wrong")`, 1},
 		"and another races":    {crash, ``, `println("WARNING: DATA RACE"); os.Exit(66)`, 1},
-		"always":               {``, `println("FATAL: ThreadSanitizer CHECK failed: tsan_rtl.cpp:327"); os.Exit(66)`, ``, 1},
+		"always":               {``, always, ``, 1},
 		"after a race":         {`println("WARNING: DATA RACE")` + "\n" + crash, ``, ``, 1},
 		"a fault of Go's code": {strings.ReplaceAll(crash, "SIGSEGV:", "[signal SIGSEGV:"), ``, ``, 1},
 	} {
@@ -191,6 +192,13 @@ func TestDetectorDied(t *testing.T) {
 				t.Errorf("exit code %d, output\n%s", code, got)
 			}
 		})
+	}
+
+	wrong := module(t, map[string]string{"a_test.go": "package a\nimport (\"os\"; \"testing\")\nfunc TestIt(t *testing.T) { " + always + " }\n"})
+	right := module(t, map[string]string{"a_test.go": passes})
+	var out strings.Builder
+	if code := run(&out, []string{wrong, right}, []string{"-count=1", "."}, "", false); code != 1 || strings.Count(out.String(), "run again") != 1 {
+		t.Errorf("of two modules, exit code %d, output\n%s", code, &out)
 	}
 }
 

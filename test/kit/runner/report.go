@@ -90,11 +90,8 @@ func (r *report) add(e *event) {
 // failed, what tests say that have not ended well.
 func (r *report) finish(pkg string, failed bool) {
 	said := r.output[pkg]
-	switch {
-	case failed && r.detectorDied(pkg):
-		r.died = append(r.died, pkg)
-	case failed && !r.mayPass(pkg):
-		r.hopeless = true
+	if failed {
+		r.judge(pkg)
 	}
 	if !r.verbose && failed {
 		for _, name := range r.order[pkg] {
@@ -115,29 +112,26 @@ func (r *report) finish(pkg string, failed bool) {
 // fault is in the output of a program that is wrong, however its tests end.
 var fault = regexp.MustCompile(`(?m)^\s*(WARNING: DATA RACE|panic: |fatal error: )`)
 
-// mayPass reports whether a package failed for no other reason than that tests failed.
-func (r *report) mayPass(pkg string) bool {
-	failed := false
+// judge notes of a package that failed whether to run it again: where only the race detector crashed,
+// and, without a note, where nothing but tests failed.
+func (r *report) judge(pkg string) {
+	died, failed, unended := false, false, false
 	for _, name := range r.order[pkg] {
-		if fault.MatchString(r.output[pkg][name]) || name != "" && r.results[test{pkg, name}] == "" {
-			return false
+		said, result := r.output[pkg][name], r.results[test{pkg, name}]
+		if fault.MatchString(said) {
+			r.hopeless = true
+			return
 		}
-		failed = failed || r.results[test{pkg, name}] == "fail"
+		died = died || detectorCrash.MatchString(said)
+		failed = failed || result == "fail"
+		unended = unended || name != "" && result == ""
 	}
-	return failed
-}
-
-// detectorDied reports whether a package failed for no other reason than that the race detector
-// crashed.
-func (r *report) detectorDied(pkg string) bool {
-	died := false
-	for _, name := range r.order[pkg] {
-		if fault.MatchString(r.output[pkg][name]) || r.results[test{pkg, name}] == "fail" {
-			return false
-		}
-		died = died || detectorCrash.MatchString(r.output[pkg][name])
+	switch {
+	case died && !failed:
+		r.died = append(r.died, pkg)
+	case !failed || unended:
+		r.hopeless = true
 	}
-	return died
 }
 
 // failed returns the tests that failed, without their parts.
