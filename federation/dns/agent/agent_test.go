@@ -36,7 +36,7 @@ func TestLife(t *testing.T) {
 			{"still away", func() {}, 24*time.Hour - 11*time.Second, "stale 1/1", "192.0.2.1 10 stale", "NXDOMAIN"},
 			{"in the last second", func() {}, 9*time.Second + 500*time.Millisecond, "stale 1/1", "NXDOMAIN", "NXDOMAIN"},
 			{"the retention is over", func() {}, time.Second, "expired 0/0", "NXDOMAIN", "NXDOMAIN"},
-			{"it stays away", func() {}, time.Hour, "expired 0/0", "NXDOMAIN", "NXDOMAIN"},
+			{"it stays away", func() {}, 24 * time.Hour, "expired 0/0", "NXDOMAIN", "NXDOMAIN"},
 			{"it returns", serve, 61 * time.Second, "synced 1/0", "192.0.2.1 60", "NXDOMAIN"},
 			{
 				"it turns us away",
