@@ -28,8 +28,11 @@ func TestBrokenPromises(t *testing.T) {
 		"most are late":           {times("a", time.Hour, 0, late), "FAIL\ta: an answer took 2.001s in the median of 3 (0s to 1h0m0s), and 2s is promised\n"},
 		"in one package of three": {append(times("b", late), append(times("a", 0, 0, 0), times("c", 0)...)...), "FAIL\tb: an answer took 2.001s in the median of 1 (2.001s to 2.001s), and 2s is promised\n"},
 	} {
-		if got := brokenPromises(tc.all); got != tc.want {
+		if got := brokenPromises([]string{"-v", "./..."}, tc.all); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+		if got := brokenPromises([]string{"-race", "./..."}, tc.all); got != "" {
+			t.Errorf("%s, with the race detector: %q, want nothing", name, got)
 		}
 	}
 }
