@@ -285,10 +285,11 @@ func TestClients(t *testing.T) {
 	checkTable(t, table)
 }
 
-// settled waits until something is so for all clients, or for as long as they may cache.
+// settled waits until something is so for all clients, or for as long as they may cache: it
+// ends by itself, so nothing is promised.
 func settled(t testing.TB, courses []*course, begin time.Time, over func(*course) bool) {
 	t.Helper()
-	await.Until(t, cached, await.Patience, func() string {
+	await.Until(t, await.Patience, await.Patience, func() string {
 		for _, c := range courses {
 			if time.Since(begin) < cached && !over(c) {
 				return c.name + " goes on as before"
