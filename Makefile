@@ -182,8 +182,8 @@ E2E_PACKAGES := ./federation/source/kubernetes ./federation/source/registration/
 RACELESS := /test/(peers/realserver|suites/kubernetes/deploy|suites/register|suites/relay)$$
 
 .PHONY: race
-race: ## run the same tests under the race detector, but for those of processes
-	CGO_ENABLED=1 $(GOTEST) -- -race -parallel 4 -timeout 20m $$(go list ./... | grep -vE '$(RACELESS)')
+race: ## run the same tests under the race detector, less thorough, but for those of processes
+	CGO_ENABLED=1 $(GOTEST) -- -race -short -parallel 4 -timeout 20m $$(go list ./... | grep -vE '$(RACELESS)')
 
 .PHONY: race-etcd
 race-etcd: $(ETCD) ## run the tests of registrations in etcd with real clusters of etcd under the race detector
