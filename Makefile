@@ -182,7 +182,7 @@ E2E_PACKAGES := ./federation/source/kubernetes ./federation/source/registration/
 RACELESS := /test/(peers/realserver|suites/kubernetes/deploy|suites/register|suites/relay)$$
 
 .PHONY: race
-race: ## run the same tests under the race detector, less thorough, but for those of processes
+race: ## run the same tests under the race detector, less thorough, and without those of processes
 	CGO_ENABLED=1 $(GOTEST) -- -race -short -parallel 4 -timeout 20m $$(go list ./... | grep -vE '$(RACELESS)')
 
 .PHONY: race-etcd

@@ -2,8 +2,7 @@
 // Two things are added at the end, which "ok" hides: how many tests were skipped, and
 // why; and which promises were broken. A test waits for longer than what is promised,
 // because machines are busy, but it says how long it took (package await): where the
-// median of a promise over the whole run is above it, the run has failed, unless it had the
-// race detector.
+// median of a promise over the whole run is above it, the run has failed.
 //
 //	runner [-modules DIR,DIR] [--] ARGUMENTS of go test
 //	runner -never FILE
@@ -70,7 +69,7 @@ func run(out io.Writer, modules, args []string, log string, second bool) (code i
 	for _, id := range r.second {
 		fmt.Fprintf(out, "%s of %s failed, and passed when it was run again\n", id.name, id.pkg)
 	}
-	if broken := brokenPromises(args, r.took); broken != "" {
+	if broken := brokenPromises(r.took); broken != "" {
 		fmt.Fprint(out, broken)
 		code = max(code, 1)
 	}

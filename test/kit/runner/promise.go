@@ -33,12 +33,8 @@ func parseTook(e *event) (t took, ok bool) {
 }
 
 // brokenPromises says which promises took longer than they may in most cases of a package,
-// and how long. It says nothing of a run with the race detector, which makes programs several
-// times slower: what is promised is promised of those that users run.
-func brokenPromises(args []string, all []took) string {
-	if slices.Contains(args, "-race") {
-		return ""
-	}
+// and how long.
+func brokenPromises(all []took) string {
 	var b strings.Builder
 	times := make(map[took][]time.Duration)
 	for _, t := range all {
