@@ -20,7 +20,8 @@ import "github.com/hamlet-federation/coredns-federation/federation"
 // service.
 type Service struct{ octets string }
 
-// Of returns the packed form of a valid service. It shares no memory with it.
+// Of returns the packed form of a valid service, or of what valid ones are together. It shares no
+// memory with it.
 func Of(s *federation.Service) Service { return Service{}.Or(s) }
 
 // Or returns the packed form of a valid service, which is p itself where p holds an
@@ -89,7 +90,7 @@ func (p Service) Unpack() *federation.Service {
 	s := &federation.Service{
 		Endpoints: make([]federation.Endpoint, 0, endpoints), Instances: make([]federation.Instance, 0, instances),
 	}
-	unpack(p.octets, s)
+	mustBeWhole(unpack(p.octets, s, inside))
 	return s
 }
 
@@ -97,7 +98,7 @@ func (p Service) Unpack() *federation.Service {
 // strings share the memory of octets.
 func UnpackMessage(octets string) *federation.Service {
 	s := new(federation.Service)
-	unpackService(octets, s)
+	mustBeWhole(unpackService(octets, s, inside))
 	return s
 }
 
@@ -117,7 +118,7 @@ const mostKept = 4 << 10
 // next call; its strings may be kept.
 func (u *Unpacker) Unpack(p Service) *federation.Service {
 	u.reset(len(p.octets))
-	unpack(p.octets, &u.service)
+	mustBeWhole(unpack(p.octets, &u.service, inside))
 	return &u.service
 }
 
@@ -127,7 +128,7 @@ func (u *Unpacker) Unpack(p Service) *federation.Service {
 func (u *Unpacker) Read(octets []byte) (Service, *federation.Service, bool) {
 	u.reset(len(octets))
 	p := Service{string(octets)}
-	if !unpack(p.octets, &u.service) || u.service.Validate() != nil {
+	if !unpack(p.octets, &u.service, outside) || u.service.Validate() != nil {
 		return Service{}, nil, false
 	}
 	if u.octets = appendRecord(u.octets[:0], &u.service); string(u.octets) != p.octets {

@@ -117,6 +117,54 @@ func TestPacked(t *testing.T) {
 	}
 }
 
+// TestUnited packs what no owner may say: names that owners share have all that these say
+// together. It is unpacked whole, and nothing reads it from outside.
+func TestUnited(t *testing.T) {
+	many := func(n int) (list []string) {
+		for i := range n {
+			list = append(list, fmt.Sprint(i))
+		}
+		return list
+	}
+	pairs := func(n int) (list []federation.Pair) {
+		for i := range n {
+			list = append(list, federation.Pair{Key: fmt.Sprintf("%03d", i)})
+		}
+		return list
+	}
+	var u packed.Unpacker
+	for name, change := range map[string]func(s *federation.Service){
+		"endpoints": func(s *federation.Service) {
+			s.Endpoints = slices.Repeat(s.Endpoints, federation.MaxEndpoints)
+		},
+		"instances": func(s *federation.Service) {
+			s.Instances = slices.Repeat(s.Instances, federation.MaxInstances)
+		},
+		"tags":                   func(s *federation.Service) { s.Tags = many(federation.MaxTags + 1) },
+		"labels":                 func(s *federation.Service) { s.Labels = pairs(federation.MaxLabels + 1) },
+		"SANs":                   func(s *federation.Service) { s.SANs = many(federation.MaxSANs + 1) },
+		"labels of an endpoint":  func(s *federation.Service) { s.Endpoints[1].Labels = many(64*federation.MaxLabels + 1) },
+		"entries of a selector":  func(s *federation.Service) { s.Instances[0].EndpointSelector = many(64*federation.MaxSelectors + 1) },
+		"metadata":               func(s *federation.Service) { s.Instances[0].Metadata = pairs(federation.MaxMetadata + 1) },
+		"octets of every string": func(s *federation.Service) { s.Endpoints[0].Labels[0] = strings.Repeat("l", 1<<17) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := full()
+			change(s)
+			p := packed.Of(s)
+			if got := p.Unpack(); !got.Equal(s) {
+				t.Errorf("%d endpoints and %d instances are left", len(got.Endpoints), len(got.Instances))
+			}
+			if got := u.Unpack(p); !got.Equal(s) || packed.Of(got) != p {
+				t.Errorf("%d endpoints and %d instances are left in an Unpacker", len(got.Endpoints), len(got.Instances))
+			}
+			if _, _, ok := u.Read([]byte(p.Octets())); ok {
+				t.Error("it is read from outside")
+			}
+		})
+	}
+}
+
 // TestOr keeps what is equal.
 func TestOr(t *testing.T) {
 	known := packed.Of(full())
