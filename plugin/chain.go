@@ -77,11 +77,17 @@ func (f *Federation) Transfer(origin string, serial uint32) (<-chan []dns.RR, er
 	case !synced:
 		return nil, errUnsynced
 	}
+	update := reply.Update(z, origin, serial, now)
 	records := make(chan []dns.RR)
 	go func() {
-		defer close(records)
+		defer close(records) // also after a panic: without the second SOA, no secondary takes it
+		defer func() {
+			if cause := recover(); cause != nil {
+				panics.report("transfer", cause)
+			}
+		}()
 		pause, sent, began := (*f.block.Load()).Work(), 0, now
-		for rrs := range reply.Update(z, origin, serial, now) {
+		for rrs := range update {
 			records <- rrs
 			if sent++; sent%pauseShare == 0 {
 				pause(time.Since(began))

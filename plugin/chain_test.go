@@ -15,16 +15,19 @@ import (
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/plugin/metadata"
+	"github.com/coredns/coredns/plugin/metrics/vars"
 	"github.com/coredns/coredns/plugin/test"
 	"github.com/coredns/coredns/plugin/transfer"
 	"github.com/coredns/coredns/request"
 	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
 // transferred asks for a zone and returns the records, or the error.
@@ -114,6 +117,42 @@ func TestTransferReceiverGone(t *testing.T) {
 			}
 		}
 	})
+}
+
+// panicking is a block whose transfers panic when they look whether queries want the processor.
+type panicking struct{ fixed }
+
+func (panicking) Work() func(time.Duration) bool {
+	return func(time.Duration) bool { panic("while\nit sends") }
+}
+
+// TestTransferPanics has a transfer panic in its middle: it ends, and so does nothing else.
+func TestTransferPanics(t *testing.T) {
+	var services []*federation.Service
+	for i := range 100 {
+		services = append(services, newService(t, fmt.Sprintf("s%d.fed.example", i), "192.0.2.1:443"))
+	}
+	c := newChain(t, nil, []corefile.Block{newBlock(t)}, services...)
+	whole := must.Get(transferred(c.Federation, "fed.example.", 0))(t)
+	var lines testlog.Buffer
+	logger := panics
+	panics = recovered{lines.Logger()}
+	t.Cleanup(func() { panics = logger })
+	registry := prometheus.NewRegistry()
+	must.Do(t, registry.Register(vars.Panic))
+	counted := func() float64 { return must.Get(registry.Gather())(t)[0].GetMetric()[0].GetCounter().GetValue() }
+	before := counted()
+	c.serve(panicking{fixed{zone: c.zone()}})
+	some := must.Get(transferred(c.Federation, "fed.example.", 0))(t)
+	if n := len(some); n < pauseShare || n > len(whole)/2 || some[0].String() != whole[0].String() || some[n-1].Header().Rrtype == dns.TypeSOA {
+		t.Errorf("%d records of %d, the last is %v", n, len(whole), some[n-1])
+	}
+	if n := counted() - before; n != 1 {
+		t.Errorf("%v panics are counted", n)
+	}
+	if all := lines.Lines(); len(all) != 1 || lines.Count("level=ERROR", `during=transfer`, `error="while\\nit sends"`, "panicking.Work") != 1 {
+		t.Errorf("logged: %q", all)
+	}
 }
 
 // hangingUp is a client that accepts a number of messages and then closes.

@@ -71,7 +71,7 @@ func newFederation(blocks []corefile.Block) *Federation {
 		}
 		f.falls = f.falls || len(b.Fall.Zones) > 0
 	}
-	f.hosts = hostname.New(retentions)
+	f.hosts = hostname.New(retentions, func(cause any) { panics.report("look-up of a host", cause) })
 	return f
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/hostname"
+	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 	"github.com/hamlet-federation/coredns-federation/internal/telemetry"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 	"github.com/hamlet-federation/coredns-federation/plugin/loopback"
@@ -40,6 +41,8 @@ var owners = agent.New(agent.Config{
 
 // page outlives a configuration as well.
 var page = status.New(owners, newLogger(log))
+
+var panics = recovered{loglimit.Logger(newLogger(log))}
 
 func init() { plugin.Register(corefile.Directive, setup) }
 

@@ -89,15 +89,16 @@ func (a *Answer) add(b Answer) {
 
 // Resolver looks hosts up, each one once at a time, and remembers what it found.
 type Resolver struct {
-	shares  map[string]*share // by owner; read-only after New
-	running sync.WaitGroup    // look-ups
+	shares   map[string]*share // by owner; read-only after New
+	panicked func(cause any)
+	running  sync.WaitGroup // look-ups
 }
 
 // New returns a resolver for owners and how long the records of each are kept
 // after its loss, where 0 is without end: addresses of its hosts are kept no
-// longer.
-func New(retentions map[string]time.Duration) *Resolver {
-	r := &Resolver{shares: make(map[string]*share)}
+// longer. A look-up that panics is a failure; panicked is called with the cause, on its goroutine.
+func New(retentions map[string]time.Duration, panicked func(cause any)) *Resolver {
+	r := &Resolver{shares: make(map[string]*share), panicked: panicked}
 	for owner, retention := range retentions {
 		r.shares[owner] = newShare(retention)
 	}
@@ -202,12 +203,22 @@ func (r *Resolver) start(s *share, up Upstream, k lookupKey, now time.Time) *loo
 	s.lookups[k] = l
 	r.running.Go(func() {
 		defer cancel()
-		reply := up.Ask(ctx, k.host, k.qtype, k.depth+1)
-		l.result = read(reply, k.question, time.Now())
+		l.result = r.ask(ctx, up, k)
 		s.finish(k, l.result)
 		close(l.done)
 	})
 	return l
+}
+
+// ask looks a host up. Its goroutine is that of no query, so CoreDNS does not recover it.
+func (r *Resolver) ask(ctx context.Context, up Upstream, k lookupKey) (found result) {
+	found = read(nil, k.question, time.Now())
+	defer func() {
+		if cause := recover(); cause != nil {
+			r.panicked(cause)
+		}
+	}()
+	return read(up.Ask(ctx, k.host, k.qtype, k.depth+1), k.question, time.Now())
 }
 
 // wait is a look-up that a query waits for, and its answer when the look-up fails.

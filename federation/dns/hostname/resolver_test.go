@@ -102,7 +102,7 @@ func askFor(r *Resolver, up Upstream, q Query) string {
 }
 
 func newResolver(retention time.Duration) *Resolver {
-	return New(map[string]time.Duration{"one": retention, "two": 0})
+	return New(map[string]time.Duration{"one": retention, "two": 0}, nil)
 }
 
 // cnames returns a chain of n.
@@ -615,7 +615,7 @@ func TestDomain(t *testing.T) {
 func TestResolveEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &elsewhere{names: map[string]string{"gw.": "20 A 198.51.100.7\n10 AAAA 2001:db8::7", "dead.": "SERVFAIL"}}
-		r := New(map[string]time.Duration{"one": 0})
+		r := New(map[string]time.Duration{"one": 0}, nil)
 		defer Close(r)
 		for range 2 { // the second time from memory
 			got := r.ResolveEach(t.Context(), e, Query{Owner: "one", Type: dns.TypeSRV, Hosts: []string{"dead.", "gw.", "nx."}})
@@ -628,6 +628,43 @@ func TestResolveEach(t *testing.T) {
 			if !reflect.DeepEqual(got, want) {
 				t.Errorf("answers are %+v, want %+v", got, want)
 			}
+		}
+	})
+}
+
+// panicking panics for some of the hosts.
+type panicking struct {
+	elsewhere
+
+	hosts []string
+}
+
+func (p *panicking) Ask(ctx context.Context, host string, qtype uint16, depth int) *dns.Msg {
+	if slices.Contains(p.hosts, host) {
+		panic("asked for " + host)
+	}
+	return p.elsewhere.Ask(ctx, host, qtype, depth)
+}
+
+// TestPanic has a look-up panic: it has failed, for all who wait for it, and is done again later.
+func TestPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var causes []any
+		r := New(map[string]time.Duration{"one": 0}, func(cause any) { causes = append(causes, cause) })
+		defer Close(r)
+		p := &panicking{elsewhere{names: map[string]string{"gw.": "20 A 198.51.100.7", "bad.": "20 A 198.51.100.8"}}, []string{"bad."}}
+		for range 2 { // the second time from memory
+			if got := ask(r, p, "gw.", "bad."); got != "20 198.51.100.7 failed" {
+				t.Errorf("the answer is %q", got)
+			}
+		}
+		if !slices.Equal(causes, []any{"asked for bad."}) {
+			t.Errorf("panicked with %v", causes)
+		}
+		p.hosts = nil
+		time.Sleep(minRetry)
+		if got := ask(r, p, "bad."); got != "20 198.51.100.8" {
+			t.Errorf("later the answer is %q", got)
 		}
 	})
 }
@@ -702,7 +739,7 @@ func TestTakeOverIsBounded(t *testing.T) {
 				ask(r, up, host)
 			}
 		}
-		r := New(map[string]time.Duration{"one": 0, "three": 0})
+		r := New(map[string]time.Duration{"one": 0, "three": 0}, nil)
 		r.TakeOver(one)
 		r.TakeOver(other)
 		size := 0
