@@ -59,7 +59,7 @@ catalogs:
       pods: routable
       allow_names:
       - {namespaces: [edge, pay], names: ["*.Pay.west.fed.example.", pay.west.fed.example]}
-      - {namespaces: ["*"], names: ["*"]}
+      - {namespaces: ["*"], names: [all.west.fed.example]}
       publish: {labels: [tier, app.kubernetes.io/name], annotations: [acme.example/team]}
       lifetime: forever
       max_withdraw: 75%
@@ -155,7 +155,7 @@ func TestParse(t *testing.T) {
 						Endpoints: []string{"load-balancer", "pods"}, Routable: true,
 						Names: []config.Names{
 							{Namespaces: []string{"edge", "pay"}, Names: []string{"*.pay.west.fed.example", "pay.west.fed.example"}},
-							{Namespaces: []string{"*"}, Names: []string{"*"}},
+							{Namespaces: []string{"*"}, Names: []string{"all.west.fed.example"}},
 						},
 						Labels: []string{"tier", "app.kubernetes.io/name"}, Annotations: []string{"acme.example/team"},
 					}},
@@ -475,6 +475,8 @@ func TestMistakes(t *testing.T) {
 				`7: catalogs[0].sources[0].kubernetes.allow_names[0].names[1]: "*.b.example" matches no name below the zone a.example`,
 				`7: catalogs[0].sources[0].kubernetes.allow_names[0].names[2]: "xa.example" matches no name below the zone a.example`,
 				`7: catalogs[0].sources[0].kubernetes.allow_names[0].names[4]: "example" matches no name below the zone a.example`,
+				`7: catalogs[0].sources[0].kubernetes.allow_names[0].names[5]: "*.example" gives no name: a name below the zone a.example belongs to a namespace, or is above those that do; write each name of one label`,
+				`7: catalogs[0].sources[0].kubernetes.allow_names[0].names[6]: "*.a.example" gives no name: a name below the zone a.example belongs to a namespace, or is above those that do; write each name of one label`,
 			},
 		},
 		"pods that nobody reaches": {"file: {path: catalog.yaml}", "kubernetes: {cluster: a, zone: a.example, endpoints: [pods]}", []string{"7: catalogs[0].sources[0].kubernetes.endpoints: pods are endpoints only with 'pods: routable'"}},

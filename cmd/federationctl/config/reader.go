@@ -304,6 +304,7 @@ func (r *reader) kubernetes(path string, k *kubernetes) {
 			}
 			at := fmt.Sprintf("%s.allow_names[%d].names[%d]", path, i, j)
 			r.wrongIf(name == zone, at, "%s is the zone itself, which can be no name of a Service", federation.Quote(name))
+			r.wrongIf(p.Covers(every), at, "%s gives no name: a name below the zone %s belongs to a namespace, or is above those that do; write each name of one label", federation.Quote(name), zone)
 			r.wrongIf(name != zone && !p.Covers(every) && !every.Covers(p), at, "%s matches no name below the zone %s", federation.Quote(name), zone)
 		}
 	}

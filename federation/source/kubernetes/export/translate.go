@@ -80,7 +80,7 @@ func (t *translation) fqdn() *Finding {
 		text, place = note.value, note.place
 	}
 	name, err := federation.ParseFQDN(text)
-	belongs := strings.HasSuffix(name.String(), "."+own)
+	belongs := t.belongs(name)
 	switch {
 	case err != nil:
 		return refusef(InvalidName, "%s cannot have the name %s: %v", place, federation.Quote(text), err)
@@ -95,17 +95,30 @@ func (t *translation) fqdn() *Finding {
 	return nil
 }
 
-// isGranted reports whether the configuration gives the name to the namespace. What is two
-// labels or more below the zone belongs to the namespace that the last of them names, and
-// a pattern of the whole zone does not reach there.
+// belongs reports whether the name is below that of the namespace.
+func (t *translation) belongs(name federation.FQDN) bool {
+	return strings.HasSuffix(name.String(), "."+t.of.Namespace+"."+t.Zone.String())
+}
+
+// isGranted reports whether the configuration gives the name to the namespace. A pattern of
+// the whole zone gives none: all that is two labels or more below the zone belongs to the
+// namespace that the last of them names, and a name of one label is above all of these.
 func (t *translation) isGranted(name federation.FQDN) bool {
-	rest, _ := strings.CutSuffix(name.String(), "."+t.Zone.String())
-	foreign := strings.Contains(rest, ".")
 	zone, _ := pattern.ParseName("*." + t.Zone.String()) // fails where no name fits below it
 	return slices.ContainsFunc(t.Grants, func(g Grant) bool {
 		return (slices.Contains(g.Namespaces, t.of.Namespace) || slices.Contains(g.Namespaces, AnyNamespace)) &&
-			slices.ContainsFunc(g.Names, func(p pattern.Name) bool { return p.Matches(name) && !(foreign && p.Covers(zone)) })
+			slices.ContainsFunc(g.Names, func(p pattern.Name) bool { return p.Matches(name) && !p.Covers(zone) })
 	})
+}
+
+// instanceID returns the ID of the instance of a port or a pod: its label, which is a name
+// below the fqdn. Where that name is another namespace's, the ID is no DNS name.
+func (t *translation) instanceID(label string) string {
+	name, err := federation.ParseFQDN(label + "." + t.service.FQDN.String())
+	if err == nil && !t.belongs(name) && !t.isGranted(name) {
+		return t.name() + "/" + label
+	}
+	return label
 }
 
 // compose makes the service of what was found, unless it is none that can be published.
@@ -152,7 +165,7 @@ func (t *translation) instances() []federation.Instance {
 			continue
 		}
 		labels.Delete(p.id)
-		instances = append(instances, federation.Instance{ID: p.id, Protocol: p.protocol, Metadata: p.metadata, EndpointSelector: []string{p.id}})
+		instances = append(instances, federation.Instance{ID: t.instanceID(p.id), Protocol: p.protocol, Metadata: p.metadata, EndpointSelector: []string{p.id}})
 		if protocol == 0 {
 			protocol = p.protocol
 		} else if protocol != p.protocol {
@@ -160,7 +173,7 @@ func (t *translation) instances() []federation.Instance {
 		}
 	}
 	for _, hostname := range sets.List(labels) {
-		instances = append(instances, federation.Instance{ID: hostname, Protocol: protocol, EndpointSelector: []string{hostname}})
+		instances = append(instances, federation.Instance{ID: t.instanceID(hostname), Protocol: protocol, EndpointSelector: []string{hostname}})
 	}
 	return instances
 }

@@ -59,21 +59,34 @@ var byValue = cmp.Options{
 	cmp.Comparer(func(a, b federation.Address) bool { return a == b }),
 }
 
-// checkName checks that the namespace shop may have the name, label by label.
-func checkName(t *testing.T, w *world, v Verdict) {
-	t.Helper()
-	labels := strings.Split(strings.TrimSuffix(v.Service.FQDN.String(), ".west.fed.example."), ".")
-	last := labels[len(labels)-1]
-	own := len(labels) > 1 && last == "shop"
-	granted := false
+// mayHave says whether the namespace shop owns a name, and whether it is given the name, label by
+// label.
+func mayHave(w *world, text string) (own, granted bool) {
+	name := must.Value(federation.ParseFQDN(text))
+	labels := strings.Split(strings.TrimSuffix(name.String(), ".west.fed.example."), ".")
+	own = len(labels) > 1 && labels[len(labels)-1] == "shop"
 	for _, g := range w.rules.Grants {
 		for _, p := range g.Names {
-			matches := p.Matches(v.Service.FQDN) && (len(labels) == 1 || p.String() != "*" && p.String() != "*.west.fed.example")
+			matches := p.Matches(name) && p.String() != "*" && p.String() != "*.west.fed.example" && p.String() != "*.fed.example"
 			granted = granted || matches && (slices.Contains(g.Namespaces, "shop") || slices.Contains(g.Namespaces, AnyNamespace))
 		}
 	}
-	if v.Service.FQDN == w.rules.Zone || !own && !granted || v.Claim.Granted == own {
-		t.Errorf("%s has the name %s, granted %v by %v", v.Service.Name, v.Service.FQDN, v.Claim.Granted, w.rules.Grants)
+	return own, granted
+}
+
+// checkNames checks that the namespace shop may have the name, and those of instances.
+func checkNames(t *testing.T, w *world, v Verdict) {
+	t.Helper()
+	name := v.Service.FQDN
+	if own, granted := mayHave(w, name.String()); name == w.rules.Zone || !own && !granted || v.Claim.Granted == own {
+		t.Errorf("%s has the name %s, granted %v by %v", v.Service.Name, name, v.Claim.Granted, w.rules.Grants)
+	}
+	for _, in := range v.Service.Instances {
+		label := strings.TrimPrefix(in.ID, "shop/web/")
+		own, granted := mayHave(w, label+"."+name.String())
+		if named := isLabel(in.ID); named != (own || granted) || !isLabel(label) {
+			t.Errorf("instance %q of %s has a name: %v, by %v", in.ID, name, named, w.rules.Grants)
+		}
 	}
 }
 
@@ -91,11 +104,8 @@ func checkVerdict(t *testing.T, w *world, v Verdict, random *rand.Rand) {
 		if !v.Service.FQDN.Within(w.rules.Zone) {
 			t.Errorf("%s is outside the zone", v.Service.FQDN)
 		}
-		checkName(t, w, v)
+		checkNames(t, w, v)
 		for _, in := range v.Service.Instances {
-			if !isLabel(in.ID) {
-				t.Errorf("instance %q has another name in DNS", in.ID)
-			}
 			reached := false
 			for _, e := range v.Service.Endpoints {
 				reached = reached || in.Selects(e.Labels)
