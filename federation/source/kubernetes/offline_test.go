@@ -17,6 +17,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/internal/feedback"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -288,6 +289,25 @@ func TestOldServiceTakesNoName(t *testing.T) {
 			t.Errorf("%s has the name after a change of the one that had it", got)
 		}
 	})
+}
+
+// TestConflictIsTheOwnersToKnow has Services of two namespaces want a name. Whose it is the log
+// says once, and not the refusal, which goes to the author of the other one.
+func TestConflictIsTheOwnersToKnow(t *testing.T) {
+	const wanted = "cart.pay.west.fed.example"
+	p := must.Get(pattern.ParseName(wanted))(t)
+	o := newOffline(t, export.Rules{Grants: []export.Grant{{Namespaces: []string{"shop"}, Names: []pattern.Name{p}}}})
+	var log testlog.Buffer
+	o.log = log.Logger()
+	o.read(t, named("pay", "secret", wanted, true, time.Now()), named("shop", "a", wanted, true, time.Now()))
+	o.put(t, named("shop", "a", wanted, true, time.Now()))
+	if got := log.String(); strings.Count(got, "export is refused") != 1 || !strings.Contains(got, "pay/secret has the name") {
+		t.Errorf("the log of the owner: %s", got)
+	}
+	v := o.claims.Judge("shop/a", o.config.Rules.Translate(export.Input{Service: named("shop", "a", wanted, true, time.Now())}))
+	if v.Refusal != nil && strings.Contains(v.Refusal.Message, "secret") {
+		t.Errorf("the author is told: %s", v.Refusal.Message)
+	}
 }
 
 // TestNobodyTakesForeignNames has a Service ask for names of others.

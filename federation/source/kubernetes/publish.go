@@ -133,6 +133,9 @@ func (p *publisher) publish(batch sets.Set[name], missing []watched) {
 			settles[p.service(of)] = r.encoded
 		}
 		recount = recount || r.rule != before.rule
+		if refusal := r.verdict.Refusal; refusal != nil && refusal.Detail != "" && r.rule != before.rule {
+			p.log.Warn("export is refused", "service", of.String(), "rule", refusal.Rule, "reason", refusal.Message+"; "+refusal.Detail)
+		}
 		if r.exported {
 			p.entries[of] = r.entry
 		} else {

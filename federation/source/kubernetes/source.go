@@ -144,7 +144,7 @@ func (s *Source) nameIn(service string) (of name, ok bool) {
 // Hidden implements [source.Listener].
 func (s *Source) Hidden(service, by string) {
 	if of, ok := s.nameIn(service); ok {
-		s.writer.Hidden(of, by)
+		s.writer.Hidden(of, by != "")
 	}
 }
 

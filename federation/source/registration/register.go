@@ -341,7 +341,7 @@ func (c *session) register(m *registrationv1.Active) {
 	rouse(s.commits)
 	if refusal, ok := errors.AsType[rules.Refusal](err); ok {
 		c.log.Warn("registration refused", "service", federation.Printable(a.Service), "node", federation.Printable(a.Node),
-			"rule", refusal.Rule, "reason", refusal.Reason)
+			"rule", refusal.Rule, "reason", refusal.Whole())
 	}
 }
 

@@ -256,7 +256,7 @@ func (s *Source) judge(r *rules.Rules) bool {
 	}
 	s.table.SetRules(r, func(n *node.Node, refusal rules.Refusal) {
 		s.log.Warn("the rules do not allow a node any more", "provider", n.Provider, "service", n.Service, "node", n.URI,
-			"rule", refusal.Rule, "reason", refusal.Reason)
+			"rule", refusal.Rule, "reason", refusal.Whole())
 	})
 	rouse(s.commits)
 	return true

@@ -2,6 +2,7 @@ package export
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source/internal/claim"
@@ -87,7 +88,12 @@ func (c *Claims) Judge(key string, v Verdict) Verdict {
 		return v
 	}
 	first := list[0].rank
-	v.Refusal = refusef(Conflict, "%s wants the name %s, and %s has it, %s", key, federation.Quote(v.Service.FQDN.String()), first.Service, first.Before(v.Claim))
+	who := first.Service
+	if namespace, _, _ := strings.Cut(key, "/"); !strings.HasPrefix(who, namespace+"/") {
+		who = "an export of another namespace"
+	}
+	v.Refusal = refusef(Conflict, "%s wants the name %s, and %s has it, %s", key, federation.Quote(v.Service.FQDN.String()), who, first.Before(v.Claim))
+	v.Refusal.Detail = first.Service + " has the name"
 	v.Service, v.Kind = nil, 0
 	return v
 }

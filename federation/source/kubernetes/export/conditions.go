@@ -32,11 +32,15 @@ const (
 	notPublished      = "NotPublished"
 )
 
+// HiddenText is what authors are told of a service that another source hides. What that has
+// is the owner's to know.
+const HiddenText = "not published: another source of the catalog stands first, and has its name or its fqdn"
+
 // Standing is everything that a ServiceExport is told.
 type Standing struct {
 	Verdict   Verdict           // as Judge returns it
 	Published bool              // the service is in the catalog
-	HiddenBy  string            // what an earlier source of the catalog has in its place, or ""
+	Hidden    bool              // an earlier source of the catalog has its name or its fqdn
 	Refusals  map[string]string // what consumers say who do not take it, by consumer
 }
 
@@ -77,8 +81,8 @@ func (s Standing) ready() metav1.Condition {
 	switch v := s.Verdict; {
 	case v.Refusal != nil:
 		c.Reason, c.Message = string(v.Refusal.Rule), v.Refusal.Message
-	case s.HiddenBy != "":
-		c.Reason, c.Message = string(Hidden), "not published: "+s.HiddenBy+" has its place in the catalog"
+	case s.Hidden:
+		c.Reason, c.Message = string(Hidden), HiddenText
 	case !s.Published || v.Service == nil:
 		c.Reason, c.Message = string(mcsv1beta1.ServiceExportReasonPending), "not published yet"
 	default:
@@ -91,7 +95,7 @@ func (s Standing) ready() metav1.Condition {
 func (s Standing) accepted() metav1.Condition {
 	c := metav1.Condition{Type: Accepted}
 	switch {
-	case !s.Published || s.Verdict.Service == nil || s.HiddenBy != "":
+	case !s.Published || s.Verdict.Service == nil || s.Hidden:
 		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, notPublished, "it is not published"
 	case len(s.Refusals) == 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, accepted, "no consumer refuses it"

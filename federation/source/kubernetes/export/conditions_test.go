@@ -13,7 +13,7 @@ import (
 func TestConditions(t *testing.T) {
 	published := wants("web.west.fed.example", 1)
 	warned := published
-	warned.Warnings = []Finding{{UnsupportedPort, "port dns is left out"}}
+	warned.Warnings = []Finding{{UnsupportedPort, "port dns is left out", ""}}
 	tests := []struct {
 		name     string
 		standing Standing
@@ -34,9 +34,9 @@ func TestConditions(t *testing.T) {
 			"Ready False Pending: not published yet",
 			Accepted + " Unknown NotPublished: it is not published",
 		}},
-		{"an earlier source has the name", Standing{Verdict: published, HiddenBy: `"web" of file catalog.yaml`}, [3]string{
+		{"an earlier source has the name", Standing{Verdict: published, Hidden: true}, [3]string{
 			"Valid True Valid: the Service can be exported",
-			`Ready False Hidden: not published: "web" of file catalog.yaml has its place in the catalog`,
+			"Ready False Hidden: not published: another source of the catalog stands first, and has its name or its fqdn",
 			Accepted + " Unknown NotPublished: it is not published",
 		}},
 		{"consumers refuse it", Standing{Verdict: published, Published: true, Refusals: map[string]string{"spiffe://b.example/dns": "port: 0", "spiffe://a.example/dns": "out of zone"}}, [3]string{
@@ -44,12 +44,12 @@ func TestConditions(t *testing.T) {
 			"Ready True Exported: published as web.west.fed.example. with endpoints of the kind load-balancer",
 			Accepted + " False RefusedByConsumer: spiffe://a.example/dns: out of zone; spiffe://b.example/dns: port: 0",
 		}},
-		{"no address", Standing{Verdict: Verdict{Refusal: &Finding{NoAddress, "no address yet"}}}, [3]string{
+		{"no address", Standing{Verdict: Verdict{Refusal: &Finding{NoAddress, "no address yet", ""}}}, [3]string{
 			"Valid True Valid: the Service can be exported",
 			"Ready False NoAddress: no address yet",
 			Accepted + " Unknown NotPublished: it is not published",
 		}},
-		{"a conflict", Standing{Verdict: Verdict{Refusal: &Finding{Conflict, "shop/a has the name"}}}, [3]string{
+		{"a conflict", Standing{Verdict: Verdict{Refusal: &Finding{Conflict, "shop/a has the name", ""}}}, [3]string{
 			"Valid False Conflict: shop/a has the name",
 			"Ready False Conflict: shop/a has the name",
 			Accepted + " Unknown NotPublished: it is not published",
@@ -79,7 +79,7 @@ func TestConditionsChange(t *testing.T) {
 		start     = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 		later     = start.Add(time.Hour)
 		published = Standing{Verdict: wants("web.west.fed.example", 1), Published: true}
-		refused   = Standing{Verdict: Verdict{Refusal: &Finding{NoAddress, "no address"}}}
+		refused   = Standing{Verdict: Verdict{Refusal: &Finding{NoAddress, "no address", ""}}}
 	)
 	before := published.Conditions([]metav1.Condition{{Type: "Other"}}, 1, start)
 	if diff := cmp.Diff(before, published.Conditions(before, 1, later)); diff != "" {
@@ -102,7 +102,7 @@ func TestConditionsAreBounded(t *testing.T) {
 	s := Standing{Verdict: wants("web.west.fed.example", 1), Published: true, Refusals: make(map[string]string)}
 	for i := range 1000 {
 		s.Refusals[fmt.Sprintf("spiffe://%d.example/é", i)] = strings.Repeat("é", i)
-		s.Verdict.Warnings = append(s.Verdict.Warnings, Finding{InvalidAddress, "left out"})
+		s.Verdict.Warnings = append(s.Verdict.Warnings, Finding{InvalidAddress, "left out", ""})
 	}
 	after := s.Conditions(nil, 1, time.Unix(0, 0))
 	for _, c := range after {

@@ -133,6 +133,7 @@ const (
 type Finding struct {
 	Rule    Rule
 	Message string // one sentence that names the thing and the place; at most 1 KiB
+	Detail  string // for the owner's log alone, as it names what is of others; mostly empty
 }
 
 // Verdict is what becomes of an exported Service. Either Service or Refusal is set.

@@ -51,11 +51,20 @@ type Grant struct {
 // Refusal is the error of a request that is refused.
 type Refusal struct { //nolint:errname // what the protocol calls it
 	Rule   string // one of the words above
-	Reason string // for people; names the owner's rule where one decided
+	Reason string // for the provider; names what it has asked for, and the owner's rule where one decided
+	Detail string // for the owner alone: what the rules allow instead; empty where there is no more to say
 }
 
-// Error returns the word and the reason.
-func (r Refusal) Error() string { return r.Rule + ": " + r.Reason }
+// Error returns the word and the reason, for the owner.
+func (r Refusal) Error() string { return r.Rule + ": " + r.Whole() }
+
+// Whole returns the reason with the detail, for the owner.
+func (r Refusal) Whole() string {
+	if r.Detail == "" {
+		return r.Reason
+	}
+	return r.Reason + "; " + r.Detail
+}
 
 func refusef(word, format string, args ...any) error {
 	return Refusal{Rule: word, Reason: fmt.Sprintf(format, args...)}
@@ -201,7 +210,7 @@ func (r *rule) grant(q *Request, id federation.ID, allowed bool) (Grant, error) 
 	ttl := q.TTL
 	switch {
 	case !allowed:
-		return Grant{}, refusef(Address, "rule %s does not allow the address %s, only %s", r.name, q.URI.Address, r.addresses(q.Peer))
+		return Grant{}, r.foreign(q)
 	case ttl == 0:
 		ttl = r.usual
 	case ttl < r.min || ttl > r.max:
@@ -213,22 +222,27 @@ func (r *rule) grant(q *Request, id federation.ID, allowed bool) (Grant, error) 
 // mostShown is how many entries of a list a reason shows, so that it stays short.
 const mostShown = 3
 
-// addresses returns the addresses that the rule allows, for people.
-func (r *rule) addresses(peer netip.Addr) string {
-	var list []string
+// foreign returns why the rule refuses the address. Which others it allows is not for the
+// provider, but for that of its connection.
+func (r *rule) foreign(q *Request) Refusal {
+	refusal := Refusal{Rule: Address, Reason: fmt.Sprintf("rule %s does not allow the address %s", r.name, q.URI.Address)}
 	if r.peer {
-		list = append(list, "that of the connection")
-		if peer.IsValid() {
-			list[0] += " (" + unmapped(peer).String() + ")"
+		refusal.Reason += "; it allows that of the connection"
+		if q.Peer.IsValid() {
+			refusal.Reason += " (" + unmapped(q.Peer).String() + ")"
 		}
 	}
+	var list []string
 	for _, addresses := range r.ranges {
 		list = append(list, addresses.String())
 	}
 	for i := range r.hosts {
 		list = append(list, r.hosts[i].String())
 	}
-	return shown(list)
+	if list != nil {
+		refusal.Detail = "it allows " + shown(list)
+	}
+	return refusal
 }
 
 // shown returns the first entries of a list, and how many more there are.
@@ -265,7 +279,9 @@ func (r *Rules) unnamed(q *Request) error {
 	case reasons == nil:
 		return refusef(NoRule, "no rule names %s", shown(ids))
 	}
-	return refusef(NoRule, "%s may not register %s: %s", shown(ids), nameOf(q.Service), strings.Join(reasons, "; "))
+	return Refusal{
+		Rule: NoRule, Reason: fmt.Sprintf("no rule lets %s register %s", shown(ids), nameOf(q.Service)), Detail: strings.Join(reasons, "; "),
+	}
 }
 
 // missing returns which services a rule allows to an identity, or why none, or "" when

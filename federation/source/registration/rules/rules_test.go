@@ -113,25 +113,25 @@ func TestJudgeRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		request
 
-		word, reason string
+		word, reason, detail string
 	}{
-		{request{web, "192.0.2.1", name, "192.0.2.2", 0}, rules.Address, "rule pods does not allow the address 192.0.2.2, only that of the connection (192.0.2.1), 10.0.0.0/8, 2001:db8::/32, 1 more"},
-		{request{web, "", name, "192.0.2.2", 0}, rules.Address, "rule pods does not allow the address 192.0.2.2, only that of the connection, 10.0.0.0/8, 2001:db8::/32, 1 more"},
-		{request{web, "", name, "hosts.example", 0}, rules.Address, "rule pods does not allow the address hosts.example., only that of the connection, 10.0.0.0/8, 2001:db8::/32, 1 more"},
-		{request{web, "", name, "10.0.0.1", time.Second}, rules.TTL, "rule pods allows a ttl from 10s to 1m0s, not 1s"},
-		{request{web, "", name, "10.0.0.1", -time.Second}, rules.TTL, "rule pods allows a ttl from 10s to 1m0s, not -1s"},
-		{request{web, "", name, "10.0.0.1", time.Minute + 1}, rules.TTL, "rule pods allows a ttl from 10s to 1m0s, not 1m0.000000001s"},
-		{request{"a.fleet.example", "192.0.2.1", "app-a.fleet.fed.example", "192.0.2.1", 0}, rules.Address, "rule fleet does not allow the address 192.0.2.1, only 192.0.2.7/32, {host}.fleet.example"},
-		{request{"a.fleet.example b.fleet.example", "", "app-a.fleet.fed.example", "b.fleet.example", 0}, rules.Address, "rule fleet does not allow the address b.fleet.example., only 192.0.2.7/32, {host}.fleet.example"},
-		{request{"a.fleet.example", "", "app-b.fleet.fed.example", "192.0.2.7", 0}, rules.NoRule, `"a.fleet.example" may not register app-b.fleet.fed.example: rule fleet allows app-a.fleet.fed.example, *.a.sub.fed.example; rule all allows common.fed.example`},
-		{request{"a.fleet.example", "", "a.sub.fed.example", "192.0.2.7", 0}, rules.NoRule, `"a.fleet.example" may not register a.sub.fed.example: rule fleet allows app-a.fleet.fed.example, *.a.sub.fed.example; rule all allows common.fed.example`},
-		{request{"a_b.fleet.example", "", "app-a_b.fleet.fed.example", "192.0.2.7", 0}, rules.NoRule, `"a_b.fleet.example" may not register app-a_b.fleet.fed.example: rule fleet: {host} is "a_b" of "a_b.fleet.example", which is not a label of a name: it must be a-z, 0-9 and '-', 63 at most; rule all allows common.fed.example`},
-		{request{"", "", name, "10.0.0.1", 0}, rules.NoRule, "the certificate has neither a SPIFFE ID nor a DNS name"},
+		{request{web, "192.0.2.1", name, "192.0.2.2", 0}, rules.Address, "rule pods does not allow the address 192.0.2.2; it allows that of the connection (192.0.2.1)", "it allows 10.0.0.0/8, 2001:db8::/32, *.hosts.example"},
+		{request{web, "", name, "192.0.2.2", 0}, rules.Address, "rule pods does not allow the address 192.0.2.2; it allows that of the connection", "it allows 10.0.0.0/8, 2001:db8::/32, *.hosts.example"},
+		{request{web, "", name, "hosts.example", 0}, rules.Address, "rule pods does not allow the address hosts.example.; it allows that of the connection", "it allows 10.0.0.0/8, 2001:db8::/32, *.hosts.example"},
+		{request{web, "", name, "10.0.0.1", time.Second}, rules.TTL, "rule pods allows a ttl from 10s to 1m0s, not 1s", ""},
+		{request{web, "", name, "10.0.0.1", -time.Second}, rules.TTL, "rule pods allows a ttl from 10s to 1m0s, not -1s", ""},
+		{request{web, "", name, "10.0.0.1", time.Minute + 1}, rules.TTL, "rule pods allows a ttl from 10s to 1m0s, not 1m0.000000001s", ""},
+		{request{"a.fleet.example", "192.0.2.1", "app-a.fleet.fed.example", "192.0.2.1", 0}, rules.Address, "rule fleet does not allow the address 192.0.2.1", "it allows 192.0.2.7/32, {host}.fleet.example"},
+		{request{"a.fleet.example b.fleet.example", "", "app-a.fleet.fed.example", "b.fleet.example", 0}, rules.Address, "rule fleet does not allow the address b.fleet.example.", "it allows 192.0.2.7/32, {host}.fleet.example"},
+		{request{"a.fleet.example", "", "app-b.fleet.fed.example", "192.0.2.7", 0}, rules.NoRule, `no rule lets "a.fleet.example" register app-b.fleet.fed.example`, `rule fleet allows app-a.fleet.fed.example, *.a.sub.fed.example; rule all allows common.fed.example`},
+		{request{"a.fleet.example", "", "a.sub.fed.example", "192.0.2.7", 0}, rules.NoRule, `no rule lets "a.fleet.example" register a.sub.fed.example`, `rule fleet allows app-a.fleet.fed.example, *.a.sub.fed.example; rule all allows common.fed.example`},
+		{request{"a_b.fleet.example", "", "app-a_b.fleet.fed.example", "192.0.2.7", 0}, rules.NoRule, `no rule lets "a_b.fleet.example" register app-a_b.fleet.fed.example`, `rule fleet: {host} is "a_b" of "a_b.fleet.example", which is not a label of a name: it must be a-z, 0-9 and '-', 63 at most; rule all allows common.fed.example`},
+		{request{"", "", name, "10.0.0.1", 0}, rules.NoRule, "the certificate has neither a SPIFFE ID nor a DNS name", ""},
 	} {
 		got, err := r.Judge(tt.parsed(t))
 		var refusal rules.Refusal
-		if got != (rules.Grant{}) || !errors.As(err, &refusal) || refusal != (rules.Refusal{Rule: tt.word, Reason: tt.reason}) {
-			t.Errorf("%v: %+v\n got %v\nwant %s: %s", tt.request, got, err, tt.word, tt.reason)
+		if got != (rules.Grant{}) || !errors.As(err, &refusal) || refusal != (rules.Refusal{Rule: tt.word, Reason: tt.reason, Detail: tt.detail}) {
+			t.Errorf("%v: %+v\n got %v\nwant %s: %s; %s", tt.request, got, err, tt.word, tt.reason, tt.detail)
 		}
 	}
 	many := strings.Builder{}
@@ -140,7 +140,7 @@ func TestJudgeRefuses(t *testing.T) {
 		fmt.Fprintf(&many, "- {name: r%d, providers: [a.example], services: [s%d.example]}\n", i, i)
 	}
 	_, err := parsed(t, many.String()).Judge(request{"a.example", "", name, "10.0.0.1", 0}.parsed(t))
-	if want := `no-rule: "a.example" may not register ` + name + ": rule r0 allows s0.example; rule r1 allows s1.example; rule r2 allows s2.example; and others do not either"; err == nil || err.Error() != want {
+	if want := `no-rule: no rule lets "a.example" register ` + name + "; rule r0 allows s0.example; rule r1 allows s1.example; rule r2 allows s2.example; and others do not either"; err == nil || err.Error() != want {
 		t.Errorf("of many rules: %v, want %s", err, want)
 	}
 	_, err = parsed(t, "rules: []").Judge(request{web, "", name, "10.0.0.1", 0}.parsed(t))

@@ -122,7 +122,7 @@ func (v *voice) hear(now, there voice) bool {
 type plan struct {
 	note     Note // the latest
 	noted    bool // whether there is one of what is published now
-	hiddenBy string
+	hidden   bool
 	refusals map[string]string // by consumer
 	changed  time.Time         // when what is published was seen to change; zero: not yet
 
@@ -155,13 +155,12 @@ func (w *Writer) Changed(of types.NamespacedName, live bool) {
 	}
 }
 
-// Hidden notes what an earlier source of the catalog has in the place of a Service, or ""
-// where there is nothing any more.
-func (w *Writer) Hidden(of types.NamespacedName, by string) {
+// Hidden notes whether an earlier source of the catalog has the place of a Service.
+func (w *Writer) Hidden(of types.NamespacedName, hidden bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if p := w.plans[of]; p != nil && p.hiddenBy != by {
-		p.hiddenBy = by
+	if p := w.plans[of]; p != nil && p.hidden != hidden {
+		p.hidden = hidden
 		w.queue(of, p)
 	}
 }
@@ -233,8 +232,8 @@ func (w *Writer) Forget(of types.NamespacedName) {
 // task returns what is to be written, by an owner that began then.
 func (p *plan) task(now, began time.Time) task {
 	note := p.note
-	note.Standing.HiddenBy, note.Standing.Refusals = p.hiddenBy, p.refusals
-	t := task{export: note.Export, urgent: note.Standing.Verdict.Refusal != nil || note.Standing.HiddenBy != ""}
+	note.Standing.Hidden, note.Standing.Refusals = p.hidden, p.refusals
+	t := task{export: note.Export, urgent: note.Standing.Verdict.Refusal != nil || note.Standing.Hidden}
 	if note.Export == nil {
 		if note.Service != nil {
 			t.events = p.news(events(note.Standing, regarding(note)), true)
@@ -317,8 +316,8 @@ func events(s export.Standing, of corev1.ObjectReference) []event {
 	if s.Verdict.Refusal != nil {
 		found = append(found, *s.Verdict.Refusal)
 	}
-	if s.HiddenBy != "" {
-		found = append(found, export.Finding{Rule: export.Hidden, Message: "not published: " + s.HiddenBy + " stands before it"})
+	if s.Hidden {
+		found = append(found, export.Finding{Rule: export.Hidden, Message: export.HiddenText})
 	}
 	found = append(found, s.Verdict.Warnings...)
 	for _, consumer := range slices.Sorted(maps.Keys(s.Refusals)) {
