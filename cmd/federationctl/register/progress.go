@@ -24,6 +24,8 @@ type progress struct {
 	// guarded by mu, which is held while a line is written
 	mu         sync.Mutex
 	registered bool            // or lost, so that clients may know of it
+	left       time.Time       // when it was registered last, where it is not; zero: never
+	ttl        time.Duration   // for which it was
 	ever       bool            // it was registered at some time
 	lost       map[string]bool // the kinds of failures that were reported since it was registered
 }
@@ -32,23 +34,40 @@ func newProgress(stderr io.Writer) *progress {
 	return &progress{stderr: stderr, lost: make(map[string]bool)}
 }
 
-// withdraws says that the node is withdrawn for good, and reports whether clients may know
-// of it.
-func (j *progress) withdraws(service string, d Drain) bool {
+// withdraws says that the node is withdrawn for good, and returns what is left of the drain:
+// nothing where no client can know of the node. One that is not registered any more, as after
+// a check that failed, may be in their caches still.
+func (j *progress) withdraws(service string, d Drain) Drain {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	was := j.registered
-	j.registered = false
+	what := "withdrawing " + service + ", and"
+	if !j.registered {
+		ago := time.Since(j.left)
+		if d.Wait -= ago; j.left.IsZero() || d.Wait <= 0 {
+			return Drain{}
+		}
+		d.Receipts = d.Receipts && ago < j.ttl/2 // the provider still knows what it has cleared
+		d.Wait = d.Wait.Round(100 * time.Millisecond)
+		what = fmt.Sprintf("%s was withdrawn %v ago;", service, ago.Round(100*time.Millisecond))
+	}
+	j.unregister()
 	switch {
-	case !was:
 	case d.Receipts:
-		j.linef("withdrawing %s, and waiting until no client has it, for %v at most", service, d.Wait)
+		j.linef("%s waiting until no client has it, for %v at most", what, d.Wait)
 	case d.Wait > 0:
-		j.linef("withdrawing %s, and waiting %v for the caches of its clients", service, d.Wait)
+		j.linef("%s waiting %v for the caches of its clients", what, d.Wait)
 	default:
 		j.linef("withdrawing %s", service)
 	}
-	return was
+	return d
+}
+
+// unregister notes that the node is not registered. j.mu is held.
+func (j *progress) unregister() {
+	if j.registered {
+		j.left = time.Now()
+	}
+	j.registered = false
 }
 
 // settled says how waiting for receipts has ended.
@@ -71,11 +90,11 @@ func (j *progress) changed(s provider.Status) {
 		if j.ever && len(j.lost) > 0 {
 			again = " again"
 		}
-		j.registered, j.ever = true, true
+		j.registered, j.ever, j.ttl = true, true, s.TTL
 		clear(j.lost)
 		j.linef("registered%s: %s at %s, with owner %s, ttl %v", again, s.Node.Service, shown(s.URI), s.Owner, s.TTL)
 	case provider.Refused:
-		j.registered = false
+		j.unregister()
 		clear(j.lost)
 		j.linef("refused by owner %s: %s at %s: rule %s: %s; the owner is asked again now and then",
 			s.Owner, s.Node.Service, s.Node.URI, shown(s.Rule), shown(s.Reason))
@@ -84,7 +103,7 @@ func (j *progress) changed(s provider.Status) {
 			j.linef("owner %s is lost: %v; registered until %s at least, trying again", s.Owner, s.Err, s.Until.Format(time.TimeOnly))
 		}
 	case provider.Pending:
-		j.registered = false
+		j.unregister()
 		if s.Err != nil && j.fresh(s.Err) {
 			j.linef("not registered with owner %s: %v; %s; trying again", s.Owner, s.Err, remedy(s.Err))
 		}
@@ -100,7 +119,7 @@ func (j *progress) unhealthy(failure error) {
 	} else {
 		j.linef("check fails: %v; not registered until it succeeds", failure)
 	}
-	j.registered = false
+	j.unregister()
 	clear(j.lost)
 }
 

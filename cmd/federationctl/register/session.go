@@ -92,10 +92,7 @@ func (r *session) checked(failure error) {
 // caches or ctx ends.
 func (r *session) drain(ctx context.Context, d Drain) {
 	r.uncheck()
-	if !r.progress.withdraws(r.config.Node.Service, d) {
-		d = Drain{} // nobody has it
-	}
-	if !d.Receipts {
+	if d = r.progress.withdraws(r.config.Node.Service, d); !d.Receipts {
 		_ = r.provider.Drain(ctx, d.Wait) // its only error is that of ctx
 		return
 	}

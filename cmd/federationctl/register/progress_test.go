@@ -1,0 +1,72 @@
+package register
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/provider"
+)
+
+var errCheck = errors.New("the check fails")
+
+// A node that was registered is drained for as long as clients may have it in their caches,
+// whatever has withdrawn it before.
+func TestDrainAfterWithdrawal(t *testing.T) {
+	registered := func(j *progress) { j.changed(provider.Status{State: provider.Registered, TTL: 30 * time.Second}) }
+	for _, tt := range []struct {
+		name   string
+		before func(j *progress) // what has happened
+		drain  Drain
+		want   Drain
+		line   string
+	}{
+		{"registered", registered, Drain{Wait: 10 * time.Second}, Drain{Wait: 10 * time.Second}, "withdrawing web, and waiting 10s for the caches of its clients"},
+		{"registered, without a drain", registered, Drain{}, Drain{}, "withdrawing web"},
+		{"never registered", func(j *progress) { j.unhealthy(errCheck) }, Drain{Wait: 10 * time.Second}, Drain{}, ""},
+		{"a check has failed", func(j *progress) {
+			registered(j)
+			j.unhealthy(errCheck)
+			time.Sleep(4 * time.Second)
+			j.unhealthy(errCheck) // for another reason
+		}, Drain{Wait: 10 * time.Second}, Drain{Wait: 6 * time.Second}, "web was withdrawn 4s ago; waiting 6s for the caches of its clients"},
+		{"a check has failed, with receipts", func(j *progress) {
+			registered(j)
+			j.unhealthy(errCheck)
+			time.Sleep(4 * time.Second)
+		}, Drain{Wait: time.Minute, Receipts: true}, Drain{Wait: 56 * time.Second, Receipts: true}, "web was withdrawn 4s ago; waiting until no client has it, for 56s at most"},
+		{"a check has failed too long ago for receipts", func(j *progress) {
+			registered(j)
+			j.unhealthy(errCheck)
+			time.Sleep(20 * time.Second)
+		}, Drain{Wait: time.Minute, Receipts: true}, Drain{Wait: 40 * time.Second}, "web was withdrawn 20s ago; waiting 40s for the caches of its clients"},
+		{"a check has failed long ago", func(j *progress) {
+			registered(j)
+			j.unhealthy(errCheck)
+			time.Sleep(10 * time.Second)
+		}, Drain{Wait: 10 * time.Second}, Drain{}, ""},
+		{"refused since", func(j *progress) {
+			registered(j)
+			j.changed(provider.Status{State: provider.Refused})
+		}, Drain{Wait: 10 * time.Second}, Drain{Wait: 10 * time.Second}, "web was withdrawn 0s ago; waiting 10s for the caches of its clients"},
+		{"drained", func(j *progress) {
+			registered(j)
+			j.withdraws("web", Drain{Wait: 10 * time.Second})
+			time.Sleep(4 * time.Second)
+		}, Drain{}, Drain{}, ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var said strings.Builder
+			j := newProgress(&said)
+			tt.before(j)
+			said.Reset()
+			got := j.withdraws("web", tt.drain)
+			line := strings.TrimSuffix(strings.TrimPrefix(said.String(), "federationctl: "), "\n")
+			if got != tt.want || line != tt.line {
+				t.Errorf("%s: %+v and %q, want %+v and %q", tt.name, got, line, tt.want, tt.line)
+			}
+		})
+	}
+}
