@@ -66,7 +66,14 @@ func setup(c *caddy.Controller) error {
 		return plugin.Error(corefile.Directive, err)
 	}
 	var notifier sync.WaitGroup
-	detach := owners.Detach
+	leave := func(detach func(...*agent.Block)) {
+		// The first server block ends all of them: one after the other, each could take
+		// seconds.
+		page.Keep(func(c *status.Configuration) bool { return c != &own.status })
+		detach(own.blocks...)
+		notifier.Wait()
+		hostname.Close(own.hosts...)
+	}
 
 	c.OnStartup(func() error {
 		watchRestart()
@@ -93,23 +100,20 @@ func setup(c *caddy.Controller) error {
 		return nil
 	})
 	c.OnShutdown(func() error {
-		// The first server block ends all of them: one after the other, each could take
-		// seconds.
-		page.Keep(func(c *status.Configuration) bool { return c != &own.status })
-		detach(own.blocks...)
-		notifier.Wait()
-		hostname.Close(own.hosts...)
+		// A reload has stopped the servers, and taken the instance out, before. Otherwise the
+		// process ends, and answers until it has.
+		if !slices.Contains(configurations(), own) {
+			leave(owners.Replace)
+		}
 		return nil
 	})
-	c.OnFinalShutdown(endTraces)
-	c.OnRestart(func() error {
-		detach = owners.Replace // unless it fails
-		return nil
+	c.OnFinalShutdown(func() error {
+		// After that of health, which stands earlier in the order of plugins, and answers for
+		// as long as lameduck says.
+		leave(owners.Detach)
+		return endTraces()
 	})
-	c.OnRestartFailed(func() error {
-		detach = owners.Detach
-		return retain()
-	})
+	c.OnRestartFailed(retain)
 
 	config.AddPlugin(func(next plugin.Handler) plugin.Handler {
 		f.Next = next

@@ -355,3 +355,36 @@ func TestShutdownTogether(t *testing.T) {
 		t.Errorf("the shutdown took %v", took)
 	}
 }
+
+// TestLameduck has a CoreDNS that answers for a minute after SIGTERM: what an owner withdraws
+// meanwhile is gone, and so is what an owner has whose retention ends.
+func TestLameduck(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	open := startOwner(t, p.owner, "", simpleService(t, "web", "web.fed.example", "192.0.2.1"), simpleService(t, "old", "old.fed.example", "192.0.2.2"))
+	lost := startOwner(t, p.owner, "", simpleService(t, "lost", "lost.fed.example", "192.0.2.3"))
+	extra := fmt.Sprintf("health %s {\nlameduck 1m\n}", freeAddress(t))
+	d := startCoreDNS(t, federationBlock(p, "fed.example", extra, open.address+" name open", lost.address+" name lost\nretention 2s"))
+	d.awaitAnswer(t, "old.fed.example", dns.TypeA, "NOERROR 192.0.2.2")
+	d.awaitAnswer(t, "lost.fed.example", dns.TypeA, "NOERROR 192.0.2.3")
+	d.awaitComplete(t, "nope.fed.example")
+
+	d.signal(syscall.SIGTERM)
+	d.awaitLog(t, 1, "Going into lameduck mode")
+	open.Delete("old")
+	d.awaitNXDOMAIN(t, "old.fed.example", time.Now())
+	lost.stop()
+	eventually(t, patience, func() string {
+		m, err := query(d.address, "lost.fed.example", dns.TypeA)
+		if err != nil {
+			return err.Error()
+		}
+		if len(m.Answer) > 0 {
+			return "is answered after its retention: " + summary(m)
+		}
+		return ""
+	})
+	mustUpsert(t, open, simpleService(t, "new", "new.fed.example", "192.0.2.4"))
+	d.awaitAnswer(t, "new.fed.example", dns.TypeA, "NOERROR 192.0.2.4")
+	d.end(t, syscall.SIGKILL) // the minute is only as long as a busy machine may need
+}
