@@ -69,6 +69,10 @@ type Config struct {
 	// default: (*mtls.Source).Run.
 	Follow func(ctx context.Context, source *mtls.Source) error
 
+	// Pause returns what one import, or whatever else works long, calls now and then with how
+	// long it has worked: see Block.Work, which is the default.
+	Pause func() func(worked time.Duration) bool
+
 	// Clock and Store are those of consumer.Config; default: those of the machine.
 	Clock func() (wall time.Time, elapsed time.Duration)
 	Store consumer.Store
@@ -95,7 +99,8 @@ type Agent struct {
 	catalogs paging.Lists[pages.Offer] // as they are read for reports
 
 	// Guarded by lifecycle, which makes Attach and Detach, which start and stop
-	// goroutines, run one at a time. It is not held while a disk is waited for.
+	// goroutines, run one at a time. It is not held while a disk is waited for, but while
+	// blocks join: nobody else takes it.
 	lifecycle sync.Mutex
 	owners    map[string]*owner // by ID
 	blocks    []*Block          // in the order of attachment
@@ -116,6 +121,9 @@ func New(config Config) *Agent {
 	}
 	a := &Agent{
 		config: config, owners: make(map[string]*owner), differ: make(chan difference, maxDiffer), readyAt: time.Now().Add(grace),
+	}
+	if config.Pause == nil {
+		a.config.Pause = func() func(time.Duration) bool { return (&work{pace: &a.pace}).did }
 	}
 	a.show()
 	return a

@@ -43,7 +43,7 @@ func (b *Block) Ask() { b.agent.pace.ask() }
 
 // Work returns what a goroutine calls that works long for the block, now and then, with how long
 // it has worked since: while queries come, it pauses there.
-func (b *Block) Work() func(worked time.Duration) bool { return (&work{pace: &b.agent.pace}).did }
+func (b *Block) Work() func(worked time.Duration) bool { return b.agent.config.Pause() }
 
 // Changed returns a channel that receives after the zone has changed, once for
 // any number of changes.

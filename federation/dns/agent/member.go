@@ -30,6 +30,23 @@ type member struct {
 	// one that is not in the catalog may exist all the same. 0: every generation has.
 	// Agent.writing guards it.
 	complete uint64
+
+	// joining is nil once the block has the whole catalog. Until then it has, by name, the
+	// generation of what has been confirmed since join looked, and 0 for what has another
+	// version since, or is gone. Agent.writing guards it.
+	joining map[string]uint64
+}
+
+// note notes what changes while the block joins.
+func (m *member) note(change *catalog.Change) {
+	if m.joining == nil {
+		return
+	}
+	if generation, noted := m.joining[change.Name]; change.Op() != catalog.Confirmed || noted && generation == 0 {
+		m.joining[change.Name] = 0
+		return
+	}
+	m.joining[change.Name] = change.Generation
 }
 
 // lacks reports whether names of the block may be missing from the catalog.
@@ -93,8 +110,8 @@ func (m *member) tell(o *owner) {
 // see them. The mirror calls it on the goroutine that received the changes, so
 // services cost their owner's time until they are compiled.
 //
-// Blocks join between two calls only, and one that is withdrawn meanwhile publishes nothing
-// any more.
+// Of a block that joins it carries the changes since join has looked. One that is withdrawn
+// meanwhile publishes nothing any more.
 func (o *owner) publish(changes consumer.Changes) {
 	members := o.members.Load()
 	offers := o.prepare(members, &changes)
@@ -110,7 +127,9 @@ func (o *owner) publish(changes consumer.Changes) {
 		}
 		for i, m := range *members {
 			for n := range changes.Services {
-				switch change := &changes.Services[n]; change.Op() {
+				change := &changes.Services[n]
+				m.note(change)
+				switch change.Op() {
 				case catalog.Gone:
 					m.block.builder.Remove(m.index, change.Was)
 				case catalog.Confirmed:
@@ -130,32 +149,21 @@ func (o *owner) publish(changes consumer.Changes) {
 // owners have their turn in between.
 const joinTogether = 512
 
-// join makes a block publish the owner: it gets the whole catalog, and all changes
-// from there on.
+// join makes a block publish the owner: it gets the whole catalog, and all changes from there on.
+// The services are compiled when nothing is locked that the stream needs, as that pauses.
 func (o *owner) join(b *Block, index int) {
-	m := &member{block: b, index: index, scope: b.config.published(index)}
-	type offered struct {
-		zone.Prepared
+	m := &member{block: b, index: index, scope: b.config.published(index), joining: make(map[string]uint64)}
+	type held struct {
+		packed.Service
 		catalog.Announced
 	}
-	next, joining, began := make([]offered, 0, joinTogether), work{pace: &o.agent.pace}, time.Now()
-	put := func() {
-		for i := range next {
-			b.builder.Put(next[i].Prepared, packed.Service{}, next[i].Generation, next[i].Updated)
-		}
-		next = next[:0]
-	}
+	var all []held
 	o.mirror.View(func(services iter.Seq2[packed.Service, catalog.Announced], s catalog.Summary) {
+		all = make([]held, 0, s.Services)
 		for service, announced := range services {
-			next = append(next, offered{b.builder.Prepare(index, service, o.unpacker.Unpack(service)), announced})
-			if len(next) == joinTogether {
-				o.agent.do(put)
-				joining.did(time.Since(began))
-				began = time.Now()
-			}
+			all = append(all, held{service, announced})
 		}
 		o.agent.do(func() {
-			put()
 			o.status = s
 			if omits(&s) || !m.within(o.restored) {
 				m.complete = o.completeFor(m, s.Generation+1)
@@ -165,6 +173,26 @@ func (o *owner) join(b *Block, index int) {
 			o.rescope()
 		})
 	})
+	var unpacker packed.Unpacker
+	pause := o.agent.config.Pause()
+	for some := range slices.Chunk(all, joinTogether) {
+		began := time.Now()
+		offers := make([]zone.Prepared, len(some))
+		for i, h := range some {
+			offers[i] = b.builder.Prepare(index, h.Service, unpacker.Unpack(h.Service))
+		}
+		o.agent.do(func() {
+			for i, h := range some {
+				generation, changed := m.joining[h.Name()]
+				if changed && generation == 0 {
+					continue
+				}
+				b.builder.Put(offers[i], packed.Service{}, max(generation, h.Generation), h.Updated)
+			}
+		})
+		pause(time.Since(began))
+	}
+	o.agent.do(func() { m.joining = nil })
 }
 
 // withdraw makes blocks no longer publish the owner.

@@ -213,7 +213,7 @@ type owner struct {
 	running   atomic.Pointer[claim] // whose subscription the mirror has; nil before it runs
 	retention atomic.Int64          // of the catalog, a time.Duration
 
-	// Owned by who calls publish and join, one at a time.
+	// Owned by who calls publish, one at a time.
 	unpacker packed.Unpacker
 
 	log history.Log // has a lock of its own
@@ -240,14 +240,13 @@ func (a *Agent) newOwner(c *OwnerConfig, s consumer.Subscription) (*owner, error
 	o.receipt.Store(&receipt.Receipt{})
 	o.shared.Store(new(map[zone.Standing]int))
 	var err error
-	importing := work{pace: &a.pace}
 	o.mirror, err = consumer.New(consumer.Config{
 		Subscription: s,
 		Name:         o.id,
 		FormerNames:  c.consumer(nil).FormerNames(c.Addresses),
 		Publish:      o.publish,
 		Prepare:      o.compile,
-		Pause:        importing.did,
+		Pause:        a.config.Pause(),
 		Scope:        func() string { return *o.scope.Load() },
 		Receipt:      func() receipt.Receipt { return *o.receipt.Load() },
 		Observer:     observer{o},

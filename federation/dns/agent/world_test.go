@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -49,6 +50,8 @@ type world struct {
 	set       time.Duration  // by which the wall-clock is set forward, or back
 	began     time.Time
 
+	pausing atomic.Pointer[func()] // is called by the next import that works for a while, once
+
 	log testlog.Buffer
 
 	mu        sync.Mutex
@@ -75,6 +78,15 @@ func (w *world) start() {
 		Dial:     w.dial,
 		Follow:   w.follow,
 		Store:    w.store,
+		Pause: func() func(time.Duration) bool {
+			return func(time.Duration) bool {
+				f := w.pausing.Swap(nil)
+				if f != nil {
+					(*f)()
+				}
+				return f != nil
+			}
+		},
 		Clock: func() (time.Time, time.Duration) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
