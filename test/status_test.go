@@ -4,11 +4,14 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"html"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -163,4 +166,45 @@ func fetchTLS(address string, files mtls.Files) (int, error) {
 	}
 	defer response.Body.Close()
 	return response.StatusCode, nil
+}
+
+// checked runs 'federationctl status --check' on a process, and returns what it prints and its
+// exit code.
+func checked(t testing.TB, reported string) (text string, code int) {
+	t.Helper()
+	out, err := exec.Command(must.Get(federationctl())(t), "status", "--check", "--at", reported).Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return string(out), exit.ExitCode()
+	}
+	must.Do(t, err)
+	return string(out), 0
+}
+
+// TestStatusNothingAccepted has a zone with a typo, for which every service of the owner is
+// refused: that is to be acted on, and the reason stands in all that shows a status.
+func TestStatusNothingAccepted(t *testing.T) {
+	p := newPKI(t)
+	o := startOwner(t, p.owner, "", simpleService(t, "web", "web.fed.example", "192.0.2.1"), simpleService(t, "api", "api.fed.example", "192.0.2.2"))
+	reported := freeAddress(t)
+	startCoreDNS(t, federationBlock(p, "fde.example", "", o.address+" status "+reported))
+	const reason, remedy = ".fed.example\" is outside the zones given to this owner (fde.example.)", "add its zone to the federation block"
+	eventually(t, patience, func() string {
+		if text, code := checked(t, reported); code != 2 || !strings.HasPrefix(text, "FEDERATION CRITICAL - Act on 1 of 1 owner: 1 refused.") || !strings.Contains(text, reason) {
+			return fmt.Sprintf("the check ends with %d:\n%s", code, text)
+		}
+		return ""
+	})
+	table := string(must.Get(exec.Command(must.Get(federationctl())(t), "status", "--at", reported).Output())(t))
+	_, page, err := get("http://" + reported + "/")
+	must.Do(t, err)
+	s := statusOf[status.Status](t, reported, "/v1/status")
+	if unwrapped := strings.Join(strings.Fields(table), " "); !containsAll(unwrapped, []string{"act " + o.address + " synced", "(2). The newest: service", reason, remedy}) {
+		t.Errorf("the table is\n%s", table)
+	}
+	if !containsAll(html.UnescapeString(page), []string{reason, remedy}) {
+		t.Errorf("the page does not say why")
+	}
+	if u := s.Owners[0]; u.NotAdmitted != 2 || len(u.Refusals) != 2 || !strings.HasSuffix(u.Refusals[0].Rule, reason) {
+		t.Errorf("the status is %+v", u)
+	}
 }

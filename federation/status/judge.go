@@ -50,6 +50,7 @@ const (
 	ownerDamaged
 	ownerHeld
 	ownerRefused
+	ownerAllRefused
 	ownerConflicts
 	ownerEmpty
 
@@ -122,6 +123,8 @@ func conditions() []Condition {
 		ownerConflicts:  {"owner", "conflicts", Look, "Not published, because of conflicts or rules: %s.", "have one of those that want the name renamed, or change the order of owners in the Corefile, or rename", "FederationConsumerConflicts"},
 
 		ownerEmpty: {"owner", "empty", Well, "It publishes no service for this consumer.", "publish a first service at the owner, or have a rule of its exports show one to this consumer; 'federationctl why NAME' there says who is told", "What users report"},
+
+		ownerAllRefused: {"owner", "refused", Act, "Nothing of it is used here: this consumer refuses all of its services (%s).%s", "have the owner correct the services, or permit here what is right", "Names that are missing or wrong"},
 
 		relayedSyncing:    {"relayed owner", "syncing", Act, "Connected, and its catalog is not complete yet.", awaitCatalog, "FederationOwnerCatalogUnavailable"},
 		relayedConnecting: {"relayed owner", "connecting", Act, "Not connected, and its catalog is unknown.", findReason, "FederationOwnerCatalogUnavailable"},
@@ -205,9 +208,7 @@ func (u *FollowedOwner) Judge(now time.Time, relayed bool) (v Judgement) {
 	if u.Stale > 0 && u.State == "synced" {
 		v.find(ownerHeld, Count(u.Stale, "service"))
 	}
-	if u.NotAdmitted > 0 {
-		v.find(ownerRefused, Count(u.NotAdmitted, "service"))
-	}
+	u.refused(&v)
 	conflicts := -u.Conflicts["differs"] // those are answered
 	for _, n := range u.Conflicts {
 		conflicts += n
@@ -239,6 +240,21 @@ func (u *FollowedOwner) answered(v *Judgement, now time.Time) {
 		return
 	}
 	v.find(which)
+}
+
+// refused judges what this side refuses of the owner: some of its services, or all of them,
+// which mostly is a mistake in the configuration of this side.
+func (u *FollowedOwner) refused(v *Judgement) {
+	switch {
+	case u.NotAdmitted == 0:
+	case u.Services > 0:
+		v.find(ownerRefused, Count(u.NotAdmitted, "service"))
+	case len(u.Refusals) == 0:
+		v.find(ownerAllRefused, Number(u.NotAdmitted), "")
+	default:
+		v.find(ownerAllRefused, Number(u.NotAdmitted), " The newest: "+broken(u.ID, &u.Refusals[0]))
+		v.Findings[len(v.Findings)-1].Remedy = correction(&u.Refusals[0])
+	}
 }
 
 // place returns where the table first has something in a state, or -1.
@@ -427,6 +443,17 @@ func (s *Status) Judge() (v Judgement) {
 	return v
 }
 
+// state returns the first state of an owner that makes it as bad as it is, or the one that it
+// is in: one that is synced may be bad for another reason.
+func (v *Judgement) state(in string) string {
+	for _, f := range v.Findings {
+		if f.Of == "owner" && f.Level == v.Level && v.Level > Well {
+			return f.State
+		}
+	}
+	return in
+}
+
 // sayf adds a sentence that sums something up.
 func (v *Judgement) sayf(level Level, format string, args ...any) {
 	v.Add(Finding{Condition{Level: level}, fmt.Sprintf(format, args...)})
@@ -443,11 +470,12 @@ func (s *Status) followed(v *Judgement) {
 	for i := range s.Owners {
 		u := &s.Owners[i]
 		services += u.Services
-		level := u.Judge(s.Now, false).Level
+		judged := u.Judge(s.Now, false)
+		level := judged.Level
 		if of[level]++; of[level] == 1 {
 			states[level] = make(map[string]int)
 		}
-		states[level][u.State]++
+		states[level][judged.state(u.State)]++
 	}
 	if of[Well] == len(s.Owners) {
 		v.sayf(Well, "%s synced, %s.", Count(len(s.Owners), "owner"), Count(services, "service"))

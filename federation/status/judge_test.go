@@ -116,7 +116,10 @@ func TestJudge(t *testing.T) {
 		"conflicts":       {owner(FollowedOwner{State: "synced", Services: 1, Conflicts: map[string]int{"name": 1, "differs": 2}}), []int{ownerConflicts}},
 		"differs":         {owner(FollowedOwner{State: "synced", Services: 1, Conflicts: map[string]int{"differs": 2}}), nil},
 		"empty":           {owner(FollowedOwner{State: "synced"}), []int{ownerEmpty}},
-		"all refused":     {owner(FollowedOwner{State: "synced", NotAdmitted: 1}), []int{ownerRefused}},
+		"some refused":    {owner(FollowedOwner{State: "synced", Services: 1, NotAdmitted: 1}), []int{ownerRefused}},
+		"all refused":     {owner(FollowedOwner{State: "synced", NotAdmitted: 1, NotImported: 1}), []int{ownerAllRefused}},
+		"all, syncing":    {owner(FollowedOwner{State: "syncing", NotAdmitted: 1}), []int{ownerSyncing, ownerAllRefused}},
+		"relays refused":  {relayed(FollowedOwner{State: "synced", NotAdmitted: 1}), []int{ownerAllRefused}},
 		"later version":   {owner(FollowedOwner{State: "cloudy"}), []int{ownerUnknown}},
 		"no state":        {owner(FollowedOwner{State: "held"}), []int{ownerUnknown}},
 		"relay stale":     {relayed(FollowedOwner{State: "stale"}), []int{relayedLost}},
@@ -155,6 +158,22 @@ func TestJudge(t *testing.T) {
 		if last := v.Findings[len(v.Findings)-1]; last.Remedy != "start it" {
 			t.Errorf("where the reason is known, the remedy is that of the reason, and not %q", last.Remedy)
 		}
+	}
+}
+
+// TestNothingAccepted has an owner of which nothing is accepted: the reason stands in the table,
+// and what to do follows from it.
+func TestNothingAccepted(t *testing.T) {
+	s := Status{Role: Consumer, Now: now, Ready: true, Owners: []FollowedOwner{{
+		ID: "o1:8008", State: "synced", Known: true, NotAdmitted: 3,
+		Refusals: []Refusal{{Service: "web", FQDN: "web.fed.example.", Reason: "out_of_zone", Rule: "outside the zones given to this owner (fde.example.)"}},
+	}}}
+	v := s.Owners[0].Judge(now, false)
+	if f := v.Findings[0]; v.Level != Act || !strings.Contains(f.Says, "(3)") || !strings.HasSuffix(f.Says, "(fde.example.)") || !strings.Contains(f.Remedy, "add its zone to the federation block") {
+		t.Errorf("the judgement is %+v", v)
+	}
+	if sum := s.Judge(); sum.Findings[0].Says != "Act on 1 of 1 owner: 1 refused." {
+		t.Errorf("in sum it says %+v", sum)
 	}
 }
 
