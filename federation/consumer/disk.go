@@ -3,7 +3,6 @@ package consumer
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
@@ -38,41 +37,40 @@ func (files) Load(path string, o snapshot.Options) (*snapshot.Snapshot, error) {
 func (files) Save(path string, s *snapshot.Snapshot) error { return snapshot.Save(path, s) }
 func (files) SetAside(path string) (string, error)         { return snapshot.SetAside(path) }
 
-// SharedFile is a file in which mirrors keep their catalogs one after the other: each goes on
-// until the one in its place has a catalog. The zero value is ready to use.
-type SharedFile struct {
-	mirrors int // that there are Stores for
-
-	mu    sync.Mutex // guards the field below, and is held while the file is written
-	saved int        // the last mirror that has saved its catalog
+// FileLock is what the one mirror holds that keeps its catalog in a file. Another one that is to
+// keep its own there, as in a reload, waits until that one has ended.
+type FileLock struct {
+	held chan struct{} // there is a value in it while a mirror holds it
 }
 
-// Store returns the Store of the next mirror. Once that has saved its catalog, those of the
-// mirrors before it save nothing more.
-func (f *SharedFile) Store(store Store) Store {
-	f.mirrors++
-	return shared{store, f, f.mirrors}
-}
+// NewFileLock returns the lock of a file, which nobody holds.
+func NewFileLock() *FileLock { return &FileLock{make(chan struct{}, 1)} }
 
-type shared struct {
-	Store
-
-	file   *SharedFile
-	mirror int // from 1
-}
-
-func (s shared) Save(path string, snapshot *snapshot.Snapshot) error {
-	s.file.mu.Lock()
-	defer s.file.mu.Unlock()
-	if s.mirror < s.file.saved {
-		return nil
+// try takes the lock, if nobody holds it, and reports whether it did.
+func (l *FileLock) try() bool {
+	select {
+	case l.held <- struct{}{}:
+		return true
+	default:
+		return false
 	}
-	err := s.Store.Save(path, snapshot)
-	if err == nil {
-		s.file.saved = s.mirror
-	}
-	return err
 }
+
+// take waits for the lock until ctx ends, and reports whether it has it: also where ctx has ended
+// already, if nobody holds it.
+func (l *FileLock) take(ctx context.Context) bool {
+	if l.try() {
+		return true
+	}
+	select {
+	case l.held <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (l *FileLock) release() { <-l.held }
 
 // How long a disk is waited for. One that takes longer hangs; nothing can end a
 // call to it, so it is left to itself.

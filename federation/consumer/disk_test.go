@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -395,4 +396,50 @@ func TestLastSaveHangs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Mirrors with one lock write their file one after the other: the second saves its catalog when
+// the first has ended, and leaves alone what is not its own until then. One that ends before
+// writes nothing.
+func TestFileLock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		d := new(disk)
+		w.serve(services.At("web.fed.example", "192.0.2.1"))
+		config := w.kept(d, "catalog")
+		config.Subscription.FileLock = consumer.NewFileLock()
+		run := func(name string) func() {
+			config.Name = name
+			m, stop := w.run(config)
+			w.await(m, "synced 1/0")
+			time.Sleep(time.Minute)
+			return stop
+		}
+		saved := func(want string) {
+			t.Helper()
+			var owners []string
+			for _, s := range d.take() {
+				owners = append(owners, s.Owner)
+			}
+			if got := strings.Join(slices.Compact(owners), " "); got != want {
+				t.Errorf("saved are the catalogs of %q, expected %q", got, want)
+			}
+		}
+		first := run("first")
+		second := run("second")
+		third := run("third")
+		saved("first")
+		third()
+		saved("")
+		first()
+		time.Sleep(time.Second)
+		saved("first second")
+		time.Sleep(time.Hour)
+		second()
+		saved("second")
+		if len(d.aside) > 0 || w.log.Count("level=ERROR") > 0 {
+			t.Errorf("set aside is %q, and logged\n%s", d.aside, w.log.String())
+		}
+	})
 }

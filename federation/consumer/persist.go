@@ -37,6 +37,8 @@ type keeper struct {
 	// Read-only after newKeeper.
 	mirror *Mirror
 	file   string
+	lock   *FileLock
+	held   bool // lock was free: the file is this keeper's from the beginning
 	logger *slog.Logger
 	before *keeper                 // the mirror's last one, which may still be at the file; or nil
 	wake   chan struct{}           // has room for one wake-up
@@ -52,10 +54,11 @@ type keeper struct {
 	saved   uint64 // the edits of the catalog that is in the file, plus one; 0: not known
 }
 
-// newKeeper makes a keeper of a file. It is asked to save from when it is in m.keeper.
-func (m *Mirror) newKeeper(file string) *keeper {
+// newKeeper makes a keeper of a file, which is to be run. It is asked to save from when it is in
+// m.keeper.
+func (m *Mirror) newKeeper(file string, lock *FileLock) *keeper {
 	k := &keeper{
-		mirror: m, file: file, before: m.lastKeeper,
+		mirror: m, file: file, lock: lock, held: lock.try(), before: m.lastKeeper,
 		wake: make(chan struct{}, 1), news: make(chan struct{}, 1), last: make(chan *snapshot.Snapshot, 1), done: make(chan struct{}),
 		logger: m.logger.With("file", file),
 	}
@@ -94,6 +97,8 @@ func (k *keeper) load(ctx context.Context) {
 	switch {
 	case ctx.Err() != nil, errors.Is(l.err, fs.ErrNotExist):
 		return
+	case !k.held && errors.Is(l.err, snapshot.ErrForeign):
+		return // it is of the mirror that writes it until it ends
 	case !ok:
 		l.err = errors.New("the disk hangs; the owner is asked without it")
 	case l.Snapshot != nil:
@@ -121,7 +126,7 @@ func (k *keeper) load(ctx context.Context) {
 }
 
 // read loads the file, and sets it aside when it is somebody else's: the next save
-// would write over it. It may go on when nobody waits for it any more: as long as
+// would write over it. Another mirror's, which may still go on, stays. It may go on when nobody waits for it any more: as long as
 // part reports true, which gets the services and what Config.Prepare returned for them.
 func (k *keeper) read(steps chan<- func(), part func(*snapshot.Snapshot, []any) bool) loaded {
 	next := time.Now().Add(progressInterval)
@@ -161,7 +166,7 @@ func (k *keeper) read(steps chan<- func(), part func(*snapshot.Snapshot, []any) 
 	})
 	l := loaded{Snapshot: s, err: err}
 	for _, theirs := range []error{snapshot.ErrFormat, snapshot.ErrForeign, snapshot.ErrVersion, file.ErrTooLarge} {
-		if errors.Is(err, theirs) {
+		if k.held && errors.Is(err, theirs) {
 			l.aside, l.asideErr = store.SetAside(k.file)
 		}
 	}
@@ -254,13 +259,17 @@ func (m *Mirror) beginRestore(s *snapshot.Snapshot) bool {
 }
 
 // run saves the catalog after changes until ctx ends, and then once more what comes
-// by last.
+// by last: from when no other keeper writes the file.
 func (k *keeper) run(ctx context.Context) {
 	defer close(k.done)
 	if k.before != nil {
 		<-k.before.done // or its last save would replace ours
 		k.before = nil
 	}
+	if !k.held && !k.lock.take(ctx) {
+		return // a reload has failed: the file stays the other mirror's
+	}
+	defer k.lock.release()
 	k.failure = "" // to load: a save that succeeds is no recovery from it
 	for ctx.Err() == nil {
 		refresh := time.NewTimer(k.mirror.refreshInterval())

@@ -29,12 +29,17 @@ type Subscription struct {
 	// File is the path of the file in which the catalog outlives the process;
 	// empty: none.
 	File string
+
+	// FileLock is that of File, which mirrors with one lock write one after the other. It may be
+	// nil where no other one has the file.
+	FileLock *FileLock
 }
 
 // subscription is one Subscription on its way through Run.
 type subscription struct {
 	consumer *stream.Consumer
 	file     string
+	lock     *FileLock          // of file
 	cancel   context.CancelFunc // ends it; nil until Run follows it
 }
 
@@ -73,7 +78,11 @@ func (m *Mirror) subscription(s Subscription) (*subscription, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &subscription{consumer: c, file: s.File}, nil
+	lock := s.FileLock
+	if lock == nil {
+		lock = NewFileLock()
+	}
+	return &subscription{consumer: c, file: s.File, lock: lock}, nil
 }
 
 // leaveHold is how long a program may go on to answer what it holds when its subscription has
@@ -166,7 +175,7 @@ func (m *Mirror) follow(ctx context.Context, s *subscription) {
 
 	var k *keeper
 	if s.file != "" {
-		k = m.newKeeper(s.file)
+		k = m.newKeeper(s.file, s.lock)
 		// The catalog is restored before the owner can say anything of it, unless
 		// the disk hangs.
 		k.load(ctx)

@@ -93,24 +93,24 @@ type Publisher struct {
 	// Changed by New and then by edits, which alone may read them without the lock; guarded
 	// by mu for all others.
 
-	mu          sync.Mutex
-	sharedFiles map[string]*consumer.SharedFile // files of relays, by path; those of earlier configurations, too
-	config      config.Config                   // in effect
-	applied     time.Time                       // when it came into effect
-	restart     []string                        // keys whose new values wait for a restart
-	allowed     *named[[]federation.ID]         // the allow file
-	catalogs    map[string]*catalog             // by server name
-	ports       map[string]*port                // for providers, by key
-	dials       []*dial                         // the relays that are dialed
-	pending     []*registered                   // that were opened and are not in effect
-	serving     bool
-	ready       bool // whether one of the catalogs has been complete, and served, at one time
+	mu        sync.Mutex
+	fileLocks map[string]*consumer.FileLock // of relays, by path; those of earlier configurations, too
+	config    config.Config                 // in effect
+	applied   time.Time                     // when it came into effect
+	restart   []string                      // keys whose new values wait for a restart
+	allowed   *named[[]federation.ID]       // the allow file
+	catalogs  map[string]*catalog           // by server name
+	ports     map[string]*port              // for providers, by key
+	dials     []*dial                       // the relays that are dialed
+	pending   []*registered                 // that were opened and are not in effect
+	serving   bool
+	ready     bool // whether one of the catalogs has been complete, and served, at one time
 }
 
 // New reads the files that the configuration names, and listens. Its errors are of
 // type Error.
 func New(ctx context.Context, c Config) (*Publisher, error) {
-	p := &Publisher{file: c.File, logger: c.Logger, observe: c.Observe, tracer: c.Tracer, away: c.TurnedAway, began: time.Now(), ports: make(map[string]*port), sharedFiles: make(map[string]*consumer.SharedFile)}
+	p := &Publisher{file: c.File, logger: c.Logger, observe: c.Observe, tracer: c.Tracer, away: c.TurnedAway, began: time.Now(), ports: make(map[string]*port), fileLocks: make(map[string]*consumer.FileLock)}
 	p.edits = file.NewGroup(p.apply)
 	first := c.Owner
 	if c.File != "" {

@@ -19,16 +19,17 @@ import (
 //
 // What a relay of the same owner in the catalog of the server name holds is taken over.
 func (p *Publisher) openRelay(ctx context.Context, s config.Source, serverName string, policy wire.Policy) (source.Source, error) {
-	l, store := s.Relay, consumer.Files()
+	l := s.Relay
+	var lock *consumer.FileLock
 	if l.Persist != "" {
-		path, err := consumer.CheckFile(ctx, store, l.Persist)
+		path, err := consumer.CheckFile(ctx, consumer.Files(), l.Persist)
 		if err != nil {
 			return nil, fmt.Errorf("persist: %w", err)
 		}
-		if p.sharedFiles[path] == nil {
-			p.sharedFiles[path] = new(consumer.SharedFile)
+		if p.fileLocks[path] == nil {
+			p.fileLocks[path] = consumer.NewFileLock()
 		}
-		store = p.sharedFiles[path].Store(store)
+		lock = p.fileLocks[path]
 	}
 	config := relay.Config{
 		Subscription: consumer.Subscription{
@@ -36,7 +37,7 @@ func (p *Publisher) openRelay(ctx context.Context, s config.Source, serverName s
 		},
 		Name: l.Name, FormerNames: l.FormerNames(),
 		Settle: l.Settle, MaxServices: l.MaxServices, MaxCatalog: l.MaxCatalog, Zones: l.Zones, Policy: policy,
-		Logger: p.logger.With("source", s.Name), Tracer: p.tracer, Store: store,
+		Logger: p.logger.With("source", s.Name), Tracer: p.tracer,
 	}
 	before := p.relayOf(serverName)
 	if len(l.Accept) > 0 {
@@ -49,7 +50,7 @@ func (p *Publisher) openRelay(ctx context.Context, s config.Source, serverName s
 		config.Before = before
 	}
 	of := &config.Subscription
-	of.Version, of.Keepalive, of.MaxMessage, of.File = l.Version, l.Keepalive, l.MaxMessage, l.Persist
+	of.Version, of.Keepalive, of.MaxMessage, of.File, of.FileLock = l.Version, l.Keepalive, l.MaxMessage, l.Persist, lock
 	return relay.New(config)
 }
 

@@ -102,10 +102,11 @@ type Agent struct {
 	// goroutines, run one at a time. It is not held while a disk is waited for, but while
 	// blocks join: nobody else takes it.
 	lifecycle sync.Mutex
-	owners    map[string]*owner // by ID
-	blocks    []*Block          // in the order of attachment
-	ending    int               // owners whose mirrors have yet to end
-	stop      func()            // ends what start has started; nil when it does not run
+	owners    map[string]*owner             // by ID
+	fileLocks map[string]*consumer.FileLock // of Persist, by what it leads to; those of earlier configurations, too
+	blocks    []*Block                      // in the order of attachment
+	ending    int                           // owners whose mirrors have yet to end
+	stop      func()                        // ends what start has started; nil when it does not run
 
 	// Guarded by writing, the innermost of the locks: nobody waits for anything who holds it.
 	writing  sync.Mutex
@@ -120,7 +121,7 @@ func New(config Config) *Agent {
 		config.Store = consumer.Files()
 	}
 	a := &Agent{
-		config: config, owners: make(map[string]*owner), differ: make(chan difference, maxDiffer), readyAt: time.Now().Add(grace),
+		config: config, owners: make(map[string]*owner), fileLocks: make(map[string]*consumer.FileLock), differ: make(chan difference, maxDiffer), readyAt: time.Now().Add(grace),
 	}
 	if config.Pause == nil {
 		a.config.Pause = func() func(time.Duration) bool { return (&work{pace: &a.pace}).did }

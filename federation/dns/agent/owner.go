@@ -139,7 +139,7 @@ type claim struct {
 }
 
 // claim checks what a block wants of its i-th owner. Claims are those of the block
-// so far. It changes nothing.
+// so far. It changes no owner.
 func (a *Agent) claim(b *Block, i int, f found, claims []*claim) (*claim, error) {
 	c := &b.config.Owners[i]
 	o := a.owners[c.ID()]
@@ -167,6 +167,10 @@ func (a *Agent) claim(b *Block, i int, f found, claims []*claim) (*claim, error)
 		o = other.owner
 	}
 	subscription := a.subscription(c, f.source)
+	if f.file != "" {
+		subscription.FileLock = cmp.Or(a.fileLocks[f.file], consumer.NewFileLock())
+		a.fileLocks[f.file] = subscription.FileLock
+	}
 	if err := subscription.Validate(); err != nil {
 		return nil, err
 	}

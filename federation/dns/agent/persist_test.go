@@ -1,13 +1,18 @@
 package agent_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
@@ -87,6 +92,84 @@ func TestRestart(t *testing.T) {
 				}
 				if tc.left > 0 && look(b, "web.fed.example") != "NXDOMAIN" {
 					t.Errorf("web is %s in the end", look(b, "web.fed.example"))
+				}
+			})
+		})
+	}
+}
+
+// saves is the store of the machine, and notes whose catalogs are saved.
+type saves struct {
+	consumer.Store
+
+	mu     sync.Mutex
+	owners []string
+}
+
+func (s *saves) Save(path string, of *snapshot.Snapshot) error {
+	s.mu.Lock()
+	s.owners = append(s.owners, of.Owner)
+	s.mu.Unlock()
+	return s.Store.Save(path, of)
+}
+
+// take returns whose catalogs were saved since the last call, one after the other.
+func (s *saves) take() string {
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	owners := s.owners
+	s.owners = nil
+	return strings.Join(slices.Compact(owners), " ")
+}
+
+// A reload may give an owner another name and the same file. The owner with the former name
+// writes it until the reload is over, and never again; the other one does from then on. If the
+// reload fails, nothing has changed.
+func TestRenamedOwnerTakesFile(t *testing.T) {
+	t.Parallel()
+	for name, former := range map[string]string{"first name": "", "another name": "former"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				store := &saves{Store: consumer.Files()}
+				w.store = store
+				w.start()
+				file := filepath.Join(t.TempDir(), "catalog")
+				registry, _ := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
+				c := w.kept(file)
+				c.Name = former
+				is, renamed := c.ID(), w.kept(file)
+				renamed.Name = "renamed"
+				before := w.attach(w.block(1, c))
+				time.Sleep(time.Minute)
+				store.take()
+				expect := func(when, want string) {
+					t.Helper()
+					must.Get(registry.Upsert(services.At("web.fed.example", fmt.Sprint("192.0.2.", time.Now().Minute()+1))))(t)
+					time.Sleep(time.Minute)
+					if got := store.take(); got != want {
+						t.Errorf("%s the file is written by %q, expected %q", when, got, want)
+					}
+				}
+				failed := w.attach(w.block(2, renamed))
+				expect("in a reload", is)
+				w.agent.Detach(failed)
+				expect("after a reload that has failed", is)
+				after := w.attach(w.block(3, renamed))
+				expect("in another reload", is)
+				w.agent.Replace(before)
+				time.Sleep(time.Second)
+				if got := store.take(); got != is+" renamed" {
+					t.Errorf("with the end of the reload it is written by %q", got)
+				}
+				expect("after the reload", "renamed")
+				w.agent.Detach(after)
+				if got := store.take(); got != "renamed" {
+					t.Errorf("at last it is written by %q", got)
+				}
+				if files := must.Get(os.ReadDir(filepath.Dir(file)))(t); len(files) != 1 || w.log.Count("level=ERROR") > 0 {
+					t.Errorf("there are the files %v, and logged is\n%s", files, w.log.String())
 				}
 			})
 		})
