@@ -26,7 +26,7 @@ server block. Other plugins, certificates and addresses in use are not checked, 
 whether blocks of several server blocks agree on an owner.
 
 COREFILE - is standard input. The exit code is 0 without mistakes, also with warnings,
-and 1 with some.`,
+1 with some, and 2 when its output cannot be written.`,
 		Example: `  federationctl check Corefile
 
   # Check an edit before it is used.
@@ -36,7 +36,9 @@ and 1 with some.`,
 		RunE: func(command *cobra.Command, args []string) error {
 			done := make(chan error, 1)
 			// When ctx ends the goroutine is left to the end of the process, as with lint.
-			go func() { done <- check(args[0], command.InOrStdin(), command.OutOrStdout()) }()
+			go func() {
+				done <- toldOn(command.OutOrStdout(), func(out io.Writer) error { return check(args[0], command.InOrStdin(), out) })
+			}()
 			select {
 			case err := <-done:
 				return err

@@ -44,7 +44,8 @@ of its own; a rule of exports that is never reached as an earlier one covers it,
 exports that are empty, an identity in allow.ids that no rule names, or one that a
 rule names and that may not subscribe; a registration without a store, or with an etcd
 elsewhere without TLS; a relay that knows the owner that it follows by an IP address alone, or
-whose certificate is not valid for clients. With warnings alone the exit code is 0.
+whose certificate is not valid for clients. The exit code is 0 without problems, also with
+warnings, 1 with some, and 2 when its output cannot be written.
 
 The FILE - is standard input. Any other FILE must be a regular file.`,
 		Example: `  federationctl lint catalog.yaml
@@ -68,7 +69,9 @@ The FILE - is standard input. Any other FILE must be a regular file.`,
 				done := make(chan error, 1)
 				// When ctx ends the goroutine is left to the end of the process: a read of
 				// standard input cannot be interrupted.
-				go func() { done <- lint(files, policy, limit, stdin, stdout) }()
+				go func() {
+					done <- toldOn(stdout, func(out io.Writer) error { return lint(files, policy, limit, stdin, out) })
+				}()
 				select {
 				case err := <-done:
 					return err

@@ -8,6 +8,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,7 +84,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	end, ok := errors.AsType[exit](err)
 	switch {
-	case isClosedPipe(err):
+	case isClosedPipe(err) && end.code == exitFailed: // and not trouble: its code is an answer
 		return exitDone
 	case !ok:
 		complain(stderr, command, err, fmt.Sprintf("see '%s --help'", command.CommandPath()))
@@ -98,7 +99,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 // isClosedPipe reports whether an error is that nobody reads the standard output any more, as
-// after head -1. Nobody has to be told. A connection of the network may end by the same error.
+// after head -1. Nobody has to be told, unless a script takes the exit code for an answer. A
+// connection of the network may end by the same error.
 func isClosedPipe(err error) bool {
 	at, ok := errors.AsType[*fs.PathError](err)
 	return ok && at.Path == os.Stdout.Name() && errors.Is(at, syscall.EPIPE)
@@ -119,7 +121,8 @@ While a command runs it follows its files, such as certificates, keys and
 catalogs: edit or replace a file, and the new content is used.
 
 The exit code is 0 when a command is done, 1 when it failed, and 2 when it was
-called in a wrong way.`,
+called in a wrong way. A command whose exit code is an answer, such as lint, fails
+also when its output cannot be written, for example to a closed pipe.`,
 		Example: `  # Try it out on one machine: certificates, an owner, a consumer.
   federationctl pki run
   federationctl serve --catalog catalog.yaml --allow-any \
@@ -185,6 +188,30 @@ func failure(reason error) error {
 // trouble returns the result of a command that says yes or no and cannot. Its exit code is
 // that of an error of usage, as with diff and grep, so that no script takes it for an answer.
 func trouble(reason error) error { return exit{exitUsage, reason} }
+
+// toldOn returns the result of a command that says yes or no, and explains that on stdout. A yes
+// is one only if all of that could be written.
+func toldOn(stdout io.Writer, tell func(io.Writer) error) error {
+	out := &remembering{Writer: stdout}
+	if err := tell(out); err != nil || out.err == nil {
+		return err
+	}
+	return trouble(out.err)
+}
+
+// remembering is a writer that keeps the first error.
+type remembering struct {
+	io.Writer
+
+	err error
+}
+
+// Write implements io.Writer.
+func (r *remembering) Write(text []byte) (int, error) {
+	n, err := r.Writer.Write(text)
+	r.err = cmp.Or(r.err, err)
+	return n, err //nolint:wrapcheck // it is the other writer's
+}
 
 // failed is fmt.Errorf for a failure.
 func failed(format string, args ...any) error { return failure(fmt.Errorf(format, args...)) }

@@ -140,6 +140,52 @@ func TestPipelines(t *testing.T) {
 	}
 }
 
+// TestNobodyReads has each command whose exit code is an answer write to a pipe that nobody reads:
+// the code is not that of a yes, nor that of a no. The others are done.
+func TestNobodyReads(t *testing.T) {
+	realBinary(t)
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "owner.yaml"), ownerText)
+	write(t, filepath.Join(dir, "catalog.yaml"), oneService("a"))
+	write(t, filepath.Join(dir, "other.yaml"), oneService("b"))
+	write(t, filepath.Join(dir, "Corefile"), ".:53 {\n}\n") // has a warning
+	at := statusOf(t, filepath.Join(dir, "catalog.yaml"))
+	for _, tt := range []struct {
+		command string
+		code    int
+	}{
+		{"lint catalog.yaml", exitUsage},
+		{"lint owner.yaml", exitUsage},
+		{"check Corefile", exitUsage},
+		{"policy test owner.yaml --as " + pkiConsumerID + " a", exitUsage},
+		{"policy test owner.yaml --as stranger.example a", exitUsage},
+		{"policy who-can owner.yaml a", exitUsage},
+		{"diff catalog.yaml other.yaml", exitUsage},
+		{"wait gone a.fed.example --at " + at, exitUsage},
+		{"status --check --at " + at, inspect.Unknown},
+		{"status --check -o json --at " + at, inspect.Unknown},
+		{"status --check --at localhost:1", inspect.Critical},
+		{"status --at " + at, exitDone},
+		{"convert catalog.yaml", exitDone},
+		{"dump --at " + at, exitDone},
+	} {
+		nobody, stdout, err := os.Pipe()
+		must.Do(t, err)
+		nobody.Close()
+		command := shellCommand(t.Context(), t, dir, "exec federationctl "+tt.command)
+		var stderr bytes.Buffer
+		command.Stdout, command.Stderr = stdout, &stderr
+		err = command.Run()
+		stdout.Close()
+		if code := command.ProcessState.ExitCode(); code != tt.code {
+			t.Errorf("%s: exit code %d (%v), expected %d; standard error %q", tt.command, code, err, tt.code, &stderr)
+		}
+		if said := stderr.String(); tt.code == exitUsage && !strings.HasPrefix(tt.command, "status") && !strings.HasSuffix(said, "federationctl: write /dev/stdout: broken pipe\n") {
+			t.Errorf("%s: standard error %q", tt.command, said)
+		}
+	}
+}
+
 // complete returns the words that a shell would offer for the last argument, and
 // which files it would offer, by the directive for cobra's scripts.
 func complete(t *testing.T, args ...string) (words []string, directive string) {

@@ -35,8 +35,9 @@ the policy tells the service of count, and those that are lost, until they answe
 nothing any more. Progress goes to standard error.
 
 The exit code is 0 when it is so, 3 when it is not in time, 4 when it cannot be known,
-1 when the owner does not answer, and 2 when the command is called in a wrong way. The
-owner must have the status endpoint, 'status' in its configuration.`,
+1 when the owner does not answer, and 2 when the command is called in a wrong way or
+its output cannot be written. The owner must have the status endpoint, 'status' in its
+configuration.`,
 		Example: example,
 		Args:    configFile(what, "a NAME", 1, 1),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -92,10 +93,10 @@ func (o *settledOptions) run(ctx context.Context, command *cobra.Command, name s
 		}
 		return text.String()
 	}, s.Name)
-	if err == nil && s.Code() != 0 {
-		err = exit{s.Code(), nil}
+	if err != nil {
+		return trouble(err) // and not done, as nobody has read that it is so
 	}
-	return err
+	return ended(s.Code())
 }
 
 // settledCommands returns the commands of wait that ask an owner.

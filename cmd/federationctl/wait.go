@@ -44,7 +44,9 @@ is called in a wrong way.`,
 			return err //nolint:wrapcheck // it says what is wrong with which argument
 		},
 		RunE: func(command *cobra.Command, _ []string) error {
-			return showing(command, func(p *tty.Progress) error { return o.run(ctx, command.OutOrStdout(), p) })
+			return showing(command, func(p *tty.Progress) error {
+				return toldOn(command.OutOrStdout(), func(out io.Writer) error { return o.run(ctx, out, p) })
+			})
 		},
 	}
 	command.AddCommand(settledCommands(ctx)...)
