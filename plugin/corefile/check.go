@@ -31,8 +31,8 @@ func Check(name string, input io.Reader) (mistakes, warnings []*MistakeError) {
 	for _, s := range servers {
 		mistakes = append(mistakes, checkKeys(name, s, served)...)
 		root := ""
-		if tokens := s.Tokens["root"]; len(tokens) > 1 {
-			root = tokens[1].Text
+		for d := caddyfile.NewDispenserTokens(name, s.Tokens["root"]); d.Next() && d.NextArg(); { // as the plugin root does
+			root = d.Val()
 		}
 		start := caddyfile.NewDispenserTokens(name, s.Tokens[Directive])
 		blocks, unmeant, err := Parse(start, Server{Keys: s.Keys, Root: root})

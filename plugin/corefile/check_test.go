@@ -46,6 +46,10 @@ func TestCheck(t *testing.T) {
 				"5: reverse: 198.51.100.0/24 is not within its server block, 2.0.192.in-addr.arpa. fed.example.; queries for names of addresses do not arrive here",
 			},
 		},
+		{
+			name: "two roots, of which the last counts", corefile: "fed.example {\nroot /a\nroot /b\nfederation {\nowner owner.example:8008\ntls cert.pem /b/key.pem ca.pem\npersist key.pem\n}\n}\n",
+			mistakes: []string{`4: persist: "/b/key.pem" is a file of tls and would be written over`},
+		},
 		{name: "no block", corefile: ". {\nwhoami\n}\n", warning: []string{"0: there is no federation block"}},
 		{
 			name: "server blocks", corefile: "fed.example {\nfederation {\n" + required + "status localhost:1\n}\n}\nfed.example:53 b.example {\n" +
