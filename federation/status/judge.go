@@ -111,8 +111,8 @@ func conditions() []Condition {
 		ownerComparing:  {"owner", "syncing", Look, "Connected; its catalog is being compared. Known names are still answered.", awaitCatalog, "FederationConsumerOwnerStale"},
 		ownerSyncing:    {"owner", "syncing", Act, "Connected, and its first catalog is not complete yet. Unknown names get SERVFAIL.", awaitCatalog, "Owner states"},
 		ownerConnecting: {"owner", "connecting", Act, "Not connected, and its catalog is unknown. Names that only this owner could publish get SERVFAIL.", findReason, "FederationConsumerOwnerUnknown"},
-		ownerStale:      {"owner", "stale", Look, "The connection is lost. Its last records are still answered, with a short TTL.", winTime, "FederationConsumerOwnerStale"},
-		ownerNearExpiry: {"owner", "stale", Act, "The connection is lost. Its last records are still answered, with a short TTL.", winTime, "FederationConsumerRetentionHalfGone"},
+		ownerStale:      {"owner", "stale", Look, "The connection is lost. Its last records are still answered, with a TTL of 30 s at most.", winTime, "FederationConsumerOwnerStale"},
+		ownerNearExpiry: {"owner", "stale", Act, "The connection is lost. Its last records are still answered, with a TTL of 30 s at most.", winTime, "FederationConsumerRetentionHalfGone"},
 		ownerExpired:    {"owner", "expired", Act, "It was lost for longer than its retention. Its records are removed.", "repair the owner or the network; its records come back with it (log: \"owner is expired: the retention is over and its records are gone\")", "FederationConsumerOwnerExpired"},
 		ownerRetried:    {"owner", "parked", Act, "It has turned this consumer away, and is tried again every few minutes.%s", correctRetry, "FederationConsumerOwnerParked"},
 		ownerParked:     {"owner", "parked", Act, "It has turned this consumer away, and is not tried again until the certificates change or the configuration is reloaded.%s", correctReload, "FederationConsumerOwnerParked"},
@@ -234,7 +234,7 @@ func (u *FollowedOwner) answered(v *Judgement, now time.Time) {
 	case ownerParked, ownerRetried:
 		has := " It has no records here."
 		if u.Services > 0 {
-			has = " Its last records are still answered, with a short TTL."
+			has = " Its last records are still answered, with a TTL of 30 s at most."
 		}
 		v.find(which, has)
 		return
