@@ -44,11 +44,11 @@ UTC; the state of 'on OWNER' is elsewhere there. 'federationctl watch' shows wha
 is published of all this.
 
 The owner tells this only to those whom its rules name as observers.`,
-		Example: `  federationctl providers --server owner.example.org:8009 \
+		Example: `  federationctl providers --server owner.example.org:8008 \
       --cert observer.pem --key observer-key.pem --ca ca.pem
 
   # The nodes of a service whose providers are not connected.
-  federationctl providers --server owner.example.org:8009 \
+  federationctl providers --server owner.example.org:8008 \
       --cert observer.pem --key observer-key.pem --ca ca.pem \
       --service shop.fed.example -o json \
       | jq -r 'select(.state != "connected").node'`,

@@ -87,13 +87,13 @@ service of gRPC; or exec:COMMAND, in sh, for exit code 0.
 --node is scheme://host:port with http, https, grpc, http2, mongo, tcp, tls or
 mtls. Without a host it is the address from which register connects.`,
 		Example: `  # Run a program, and register it while it is healthy.
-  federationctl register --server owner.example.org:8009 --cert provider.pem \
+  federationctl register --server owner.example.org:8008 --cert provider.pem \
       --key provider-key.pem --ca ca.pem --service shop.fed.example \
       --node http://:8080 --check http://127.0.0.1:8080/healthz -- shop
 
   # Stand beside a database that runs already, and talk to either of two owners.
   federationctl register \
-      --server owner.example.org:8009,owner-b.example.org:8009 \
+      --server owner.example.org:8008,owner-b.example.org:8008 \
       --cert provider.pem --key provider-key.pem --ca ca.pem \
       --service db.fed.example --node tcp://:5432 --check exec:pg_isready`,
 		Args: func(command *cobra.Command, args []string) error {

@@ -484,7 +484,7 @@ func TestRegisterUsage(t *testing.T) {
 }
 
 var (
-	exampleServer  = regexp.MustCompile(`owner\.example\.org:8009(,owner-b\.example\.org:8009)?`)
+	exampleServer  = regexp.MustCompile(`owner\.example\.org:8008(,owner-b\.example\.org:8008)?`)
 	exampleCheck   = regexp.MustCompile(`--check ('.*?'|\S+)`)
 	exampleCommand = regexp.MustCompile(`( -- .*)?$`)
 )

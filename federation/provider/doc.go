@@ -7,7 +7,7 @@
 //	identity, err := mtls.Load(mtls.Files{Cert: "tls.crt", Key: "tls.key", CA: "ca.crt"}, nil)
 //	...
 //	p, err := provider.New(provider.Config{
-//		Addresses: []string{"owner-a.example:8009", "owner-b.example:8009"},
+//		Addresses: []string{"owner-a.example:8008", "owner-b.example:8008"},
 //		Identity:  mtls.Consumer{Source: identity},
 //	})
 //	...
