@@ -57,10 +57,11 @@ func (p *process) logs(text string) {
 	p.t.Fatalf("the log ended without %q", text)
 }
 
-// end sends SIGTERM, and returns the exit code.
+// end sends SIGTERM, of which there is a line in the log, and returns the exit code.
 func (p *process) end() int {
 	p.t.Helper()
 	must.Do(p.t, p.command.Process.Signal(syscall.SIGTERM))
+	p.logs(`the owner stops; consumers keep what they hold" reason="terminated signal received"`)
 	for p.logged.Scan() { // or Wait would close the pipe too early
 	}
 	_ = p.command.Wait() // the exit code is in ProcessState

@@ -45,6 +45,7 @@ func TestLogJSON(t *testing.T) {
 	must.Do(t, process.Start())
 	lines := bufio.NewScanner(stderr)
 	var seen []string
+	stopped := ""
 	for lines.Scan() {
 		fields := object(t, lines.Text())
 		message, _ := fields[slog.MessageKey].(string)
@@ -57,10 +58,15 @@ func TestLogJSON(t *testing.T) {
 				t.Errorf("the line is %v", fields)
 			}
 			must.Do(t, process.Process.Signal(os.Interrupt))
+		case "the owner stops; consumers keep what they hold":
+			stopped, _ = fields["reason"].(string)
 		}
 	}
 	if err := process.Wait(); err != nil {
 		t.Errorf("%v after %q", err, seen)
+	}
+	if stopped != "interrupt signal received" {
+		t.Errorf("the reason of the end is %q", stopped)
 	}
 	if all := strings.Join(seen, "\n"); !strings.Contains(all, "catalog applied") || !strings.Contains(all, "not used") {
 		t.Errorf("the log has only\n%s", all)

@@ -147,6 +147,7 @@ func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, st
 	ending := make(chan struct{})
 	context.AfterFunc(ctx, func() {
 		tellSystemd(config.Logger, daemon.SdNotifyStopping)
+		config.Logger.Info("the owner stops; consumers keep what they hold", "reason", context.Cause(ctx))
 		close(ending)
 	})
 	serveCtx, cancel := context.WithCancel(ctx)
