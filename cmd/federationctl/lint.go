@@ -29,6 +29,9 @@ func lintCommand(ctx context.Context) *cobra.Command {
 		Long: `lint checks catalog files as 'federationctl serve' does before it publishes
 them, and as consumers do when they get them. It prints each problem with its
 file, line, service and field, up to a hundred of each file. YAML may have 16 MiB.
+An endpoint that is a name of its own service, or leads back to it through others,
+is a problem, too. 'federationctl serve' publishes it, as a consumer may rename the
+service.
 
 A file that has keys of a configuration at the top, such as catalogs or identity,
 and no services, is checked as the configuration of an owner is by 'federationctl
@@ -149,7 +152,7 @@ func (l *linter) rules(file string, data []byte) {
 
 // catalog checks the content of a catalog file.
 func (l *linter) catalog(file string, data []byte, policy wire.Policy) {
-	catalog := catalogfile.Parse(data, policy)
+	catalog := catalogfile.Check(data, policy)
 	l.problems += len(catalog.Problems) + catalog.MoreProblems
 	l.more = l.more || catalog.MoreProblems > 0
 	show(l.stdout, file, "error", catalog.Problems)

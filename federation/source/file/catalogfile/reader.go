@@ -32,6 +32,7 @@ type memory map[[sha256.Size]byte]remembered
 type Reader struct {
 	policy  wire.Policy
 	maxYAML int64
+	circles bool // whether endpoints that lead in a circle are problems
 	known   memory
 }
 
@@ -90,10 +91,11 @@ type reading struct {
 
 	check   func() error
 	catalog Catalog
-	lines   []int          // on which the services of catalog begin
-	places  map[string]int // of the services in catalog, by name
-	count   int            // services seen so far, wrong ones included
-	next    memory         // for the next version
+	lines   []int                 // on which the services of catalog begin
+	entries []*catalogentry.Entry // that spell them; only for circles
+	places  map[string]int        // of the services in catalog, by name
+	count   int                   // services seen so far, wrong ones included
+	next    memory                // for the next version
 }
 
 func newReading(r *Reader, check func() error) *reading {
@@ -119,7 +121,10 @@ func (p *reading) result(err error) (Catalog, error) {
 	if err != nil {
 		return Catalog{}, err
 	}
-	p.warnSharedNames()
+	winners := p.warnSharedNames()
+	if p.circles {
+		p.addCircles(winners)
+	}
 	byLine := func(a, b problem.Problem) int { return a.Line - b.Line }
 	slices.SortStableFunc(p.catalog.Problems, byLine)
 	slices.SortStableFunc(p.catalog.Warnings, byLine)
@@ -166,6 +171,9 @@ func (p *reading) service(e *catalogentry.Entry) {
 	p.next[key] = known
 	p.places[known.service.Name()] = len(p.catalog.Services)
 	p.lines = append(p.lines, e.Line(""))
+	if p.circles {
+		p.entries = append(p.entries, e)
+	}
 	p.catalog.Services = append(p.catalog.Services, known.service)
 	for _, w := range doubts.Kept {
 		p.warn(w)
@@ -181,9 +189,10 @@ func (p *reading) warn(warning problem.Problem) {
 	}
 }
 
-// warnSharedNames warns of each service whose fqdn is that of another.
-func (p *reading) warnSharedNames() {
-	winners := make(map[string]string, len(p.catalog.Services)) // names of services by fqdn
+// warnSharedNames warns of each service whose fqdn is that of another. It returns the names of the
+// services that are served, by fqdn.
+func (p *reading) warnSharedNames() (winners map[string]string) {
+	winners = make(map[string]string, len(p.catalog.Services))
 	rank := func(service string) claim.Rank { return claim.Rank{Service: service} }
 	for _, s := range p.catalog.Services {
 		if winner, taken := winners[s.FQDN()]; !taken || rank(s.Name()).Compare(rank(winner)) < 0 {
@@ -199,6 +208,7 @@ func (p *reading) warnSharedNames() {
 			})
 		}
 	}
+	return winners
 }
 
 // expectServices is the rule of a file that is no catalog.
