@@ -80,6 +80,15 @@ func holderOf(a *Answer) int {
 	return slices.IndexFunc(a.Owners, func(p Part) bool { return a.Holder != nil && p.ID == a.Holder.Owner })
 }
 
+// Who says which service of which owner has the name or, where owners share it, whose endpoints are
+// answered.
+func (h *Holder) Who() string {
+	if n := len(h.Owners); n > 0 {
+		return fmt.Sprintf("%s %s, which %s the name", nouns(n, "owner"), words(h.Owners), either(n, "shares", "share"))
+	}
+	return fmt.Sprintf("service %s of owner %s", federation.Quote(h.Service), word(h.Owner))
+}
+
 // before returns the answer of a server block that CoreDNS asks before the one of an answer,
 // or nil: the name is in a longer zone of it, at a port of both.
 func (w *Why) before(i int) *Answer {
@@ -194,6 +203,9 @@ func remedies(a *Answer) (list []string) {
 			add("if the name should exist, ask the owner that should publish it: 'federationctl why' there, or 'federationctl watch' with this server's certificate")
 		}
 	}
+	if a.Circle != "" {
+		add("have the owner correct the endpoint; 'federationctl lint' finds those that lead back within one catalog")
+	}
 	for i := range a.Owners {
 		p := &a.Owners[i]
 		// A reason why there is no stream has a remedy of its own, which stands with it.
@@ -256,7 +268,7 @@ func matters(a *Answer, i int) bool {
 	case a.Verdict == NotKnownYet:
 		return !a.Owners[i].Known
 	case a.Holder != nil:
-		return i <= holderOf(a)
+		return i <= holderOf(a) || slices.Contains(a.Holder.Owners, a.Owners[i].ID)
 	}
 	return true
 }

@@ -149,11 +149,19 @@ func TestLines(t *testing.T) {
 		}},
 		{name: "shared", answer: Answer{
 			Verdict: Live, Is: "service", Rcode: "NOERROR", Owners: []Part{synced, lost}, Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"},
-			Holder: &Holder{Owner: "o1:8008", Service: "web", FQDN: "web.fed.example.", Shared: slices.Concat([]SharedEndpoint{
+			Holder: &Holder{Owner: "o1:8008", Owners: []string{"o2:8008"}, Service: "web", FQDN: "web.fed.example.", Updated: ago(time.Minute), Shared: slices.Concat([]SharedEndpoint{
 				{Endpoint: "192.0.2.1:80", Owners: []string{"o1:8008"}, Answered: true, Rule: "it is live"},
 				{Endpoint: "192.0.2.2:80", Owners: []string{"o1:8008", "o2:8008"}, Tier: 1, Rule: "it is live, and better endpoints are enough (min)"},
 				{Endpoint: "[2001:db8::1]:80", Owners: []string{"o2:8008"}, Answered: true, Rule: "its owner is lost", Changes: now.Add(30 * time.Second)},
 			}, slices.Repeat([]SharedEndpoint{{Endpoint: "192.0.2.3:80", Owners: []string{"o2\n:8008"}, Tier: 9, Rule: "\x1b"}}, 22))},
+		}},
+		{name: "shared-instance", answer: Answer{
+			Verdict: Live, Is: "instance", Rcode: "NOERROR", Owners: []Part{synced, lost}, Records: []string{"v1.web.fed.example.\t30\tIN\tA\t192.0.2.1"},
+			Holder: &Holder{Owner: "o1:8008", Owners: []string{"o1:8008", "o2:8008"}, Service: "web", FQDN: "web.fed.example.", Instance: "v1"},
+		}},
+		{name: "circle", answer: Answer{Verdict: NoData, Is: "service", Rcode: "NOERROR", Holder: holder, Owners: []Part{synced}, Circle: "web.fed.example."}},
+		{name: "circle-beside", answer: Answer{
+			Verdict: Live, Is: "service", Rcode: "NOERROR", Holder: holder, Owners: []Part{synced}, Circle: "db.fed.example.", Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"},
 		}},
 		{name: "passed-on", answer: Answer{Verdict: PassedOn, Is: "missing", Passed: true, Owners: []Part{synced}}},
 		{name: "parked-retried", answer: Answer{Verdict: NotKnownYet, Is: "missing", Rcode: "SERVFAIL", Owners: []Part{

@@ -49,6 +49,7 @@ type Answer struct {
 
 	Holder *Holder `json:"holder,omitempty"` // the service that has the name; nil when none has
 	Hosts  []Host  `json:"hosts,omitempty"`  // endpoints that are host names, and how they were resolved
+	Circle string  `json:"circle,omitempty"` // a host that its endpoints lead to, and that leads back to itself: it has no address
 
 	// Rivals are the other services that want the name, in order of precedence, and do not
 	// have it.
@@ -122,9 +123,10 @@ type Holder struct {
 	// in the metric coredns_federation_conflicts.
 	Faults map[string]int `json:"faults,omitempty"`
 
-	// Shared are the endpoints of a name that owners share, the best first. Owner is the first
-	// of these owners then.
+	// Shared are the endpoints of a name that owners share, the best first. Owner and Service are
+	// those of the first of these owners then, and Owners has those that have a part in the answer.
 	Shared []SharedEndpoint `json:"shared,omitempty"`
+	Owners []string         `json:"owners,omitempty"`
 }
 
 // SharedEndpoint is an endpoint of a name that owners share.

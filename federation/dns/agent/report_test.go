@@ -125,7 +125,8 @@ func TestExplain(t *testing.T) {
 }
 
 // TestExplainShared asks for a shared name while its near owner is lost, is demoted and comes back:
-// why an endpoint is answered or not, and after how many minutes that is judged anew.
+// which owners have a part in the answer, why an endpoint is answered or not, and after how many
+// minutes that is judged anew.
 func TestExplainShared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -146,8 +147,9 @@ func TestExplainShared(t *testing.T) {
 			t.Helper()
 			time.Sleep(time.Until(began.Add(after)))
 			synctest.Wait()
-			var got []string
-			for _, e := range explain(b, "web.fed.example").Holder.Shared {
+			holder := explain(b, "web.fed.example").Holder
+			got := []string{strings.Join(holder.Owners, " ")}
+			for _, e := range holder.Shared {
 				line := fmt.Sprintf("%s of %s, answered %v: %s", e.Endpoint, e.Owners, e.Answered, e.Rule)
 				if !e.Changes.IsZero() {
 					line += "; " + e.Changes.Sub(began).Round(time.Minute).String()
@@ -159,17 +161,17 @@ func TestExplainShared(t *testing.T) {
 			}
 		}
 		const nearIs, farIs = "192.0.2.1:443 of [owner.example:8008], answered ", "192.0.2.2:443 of [far.example:8008], answered "
-		look(20*time.Minute, nearIs+"true: it is live", farIs+"false: it is live, and better endpoints are enough (min)")
+		look(20*time.Minute, ownerAddress, nearIs+"true: it is live", farIs+"false: it is live, and better endpoints are enough (min)")
 		stop()
-		look(21*time.Minute, nearIs+"true: its owner is lost; 25m0s", farIs+"true: it is live")
-		look(26*time.Minute, farIs+"true: it is live", nearIs+"false: as its owner has been lost for the time of demote, it stands behind those of others; 24h20m0s")
+		look(21*time.Minute, ownerAddress+" "+far, nearIs+"true: its owner is lost; 25m0s", farIs+"true: it is live")
+		look(26*time.Minute, far, farIs+"true: it is live", nearIs+"false: as its owner has been lost for the time of demote, it stands behind those of others; 24h20m0s")
 		registry, _ := w.serve(ownerAddress, near)
-		look(28*time.Minute, farIs+"true: it is live", nearIs+"false: its owner is back, and stands behind others for the time of hold; 36m0s")
-		look(37*time.Minute, nearIs+"true: it is live", farIs+"false: it is live, and better endpoints are enough (min)")
+		look(28*time.Minute, far, farIs+"true: it is live", nearIs+"false: its owner is back, and stands behind others for the time of hold; 36m0s")
+		look(37*time.Minute, ownerAddress, nearIs+"true: it is live", farIs+"false: it is live, and better endpoints are enough (min)")
 		registry.Delete(near.Name)
-		look(38*time.Minute, farIs+"true: it is live")
+		look(38*time.Minute, far, farIs+"true: it is live")
 		must.Get(registry.Upsert(near))(t)
-		look(39*time.Minute, nearIs+"true: it is live", farIs+"true: fewer endpoints are enough, and have to be for the time of hold; 48m0s")
+		look(39*time.Minute, ownerAddress+" "+far, nearIs+"true: it is live", farIs+"true: fewer endpoints are enough, and have to be for the time of hold; 48m0s")
 	})
 }
 

@@ -29,6 +29,7 @@ type Explanation struct {
 	Owners []int // those that may publish in the zone, by index in Config.Owners, in order
 
 	Holder *Holder // nil: no service has the name
+	Circle string  // a host that its endpoints lead to, and that leads back to itself, so that it has no address; "": none does
 	Rivals []Rival // the other services that want the name, in order of precedence, 100 at most
 	More   int     // how many others there are
 }
@@ -45,7 +46,9 @@ type Holder struct {
 	Expires  time.Time     // when it goes, if it is stale; zero: it stays
 	Faults   map[Fault]int // names and records of the service that are not published
 
-	Shared []SharedEndpoint // of a name that owners share, those of the name, the best first
+	// Of a name that owners share:
+	Part   []int            // the owners that have a part in the answer, by index in Config.Owners
+	Shared []SharedEndpoint // those of the name, the best first
 	Fewer  time.Time        // when fewer of them are answered if nothing happens; zero: never
 }
 
@@ -83,6 +86,9 @@ func (z *Zone) Explain(name string, qtype uint16, now time.Time) *Explanation {
 	o, m := e.Result.origin, &e.Result.match
 	e.Role, e.Owners = m.Role, slices.Clone(o.owners)
 	e.Holder = z.explainHolder(m, qtype)
+	if qtype == dns.TypeA || qtype == dns.TypeAAAA || qtype == dns.TypeSRV {
+		e.Circle = z.circle(m, now)
+	}
 	if domain.Within(name, o.dns) {
 		return e // no service can have it
 	}
@@ -121,11 +127,48 @@ func (z *Zone) explainHolder(m *match, qtype uint16) *Holder {
 	return h
 }
 
+// circle returns a host that the endpoints of a match lead to, and that leads back to itself, or "".
+func (z *Zone) circle(m *match, now time.Time) string {
+	on, seen := make(map[string]bool), make(map[string]bool) // hosts between the match and here; all that were met
+	var lead func(m *match) string
+	lead = func(m *match) string {
+		if m.offer == nil {
+			return ""
+		}
+		for _, i := range m.Endpoints {
+			address, ok := m.offer.Subtree.Endpoint(i).Address.Host()
+			host := address.String()
+			o := z.origins.ofQuery(host)
+			switch {
+			case on[host]:
+				return host
+			case !ok || o == nil || seen[host] || len(seen) == maxFollowed:
+				continue
+			}
+			on[host], seen[host] = true, true
+			at := z.match(o, host, now)
+			if found := lead(&at); found != "" {
+				return found
+			}
+			delete(on, host)
+		}
+		return ""
+	}
+	return lead(m)
+}
+
 // explainShared says of each endpoint of a shared name where it stands.
 func (z *Zone) explainShared(h *Holder, m *match, qtype uint16) {
 	t := &m.offer.Subtree
 	shared := t.Shared()
-	if shared == nil || m.Role == domain.Address {
+	if shared == nil {
+		return
+	}
+	answering := *m
+	for i := range answering.answer(qtype).Each {
+		h.Part = append(h.Part, int(shared.Members[i].Owner))
+	}
+	if m.Role == domain.Address {
 		return
 	}
 	label, answered, wanted := "", subtree.Selection(nil), share.All

@@ -209,3 +209,57 @@ func BenchmarkExplain(b *testing.B) {
 		z.Explain("i.s77.example.", dns.TypeA, now)
 	}
 }
+
+// TestExplainCircle has endpoints that lead back to themselves, at once, through another owner's
+// service or from beside, and such that do not. It is said for types that depend on the addresses.
+func TestExplainCircle(t *testing.T) {
+	origins := []federation.FQDN{must.Value(federation.ParseFQDN("example"))}
+	b := zonetest.NewBuilder(zone.Config{Owners: []zone.Owner{{ID: "a", Origins: origins, TTL: 30}, {ID: "b", Origins: origins, TTL: 30}}}, nil)
+	for _, put := range []struct {
+		owner int
+		name  string
+		hosts []string
+	}{
+		{0, "self", []string{"self.example"}}, {0, "partly", []string{"192.0.2.1", "partly.example"}},
+		{0, "there", []string{"i.back.example"}}, {1, "back", []string{"there.example"}}, {1, "beside", []string{"192.0.2.1", "there.example"}},
+		{0, "right", []string{"last.example", "elsewhere.test", "missing.example", "last.example"}}, {0, "last", []string{"192.0.2.1"}},
+	} {
+		s := explained(put.name, put.name+".example", "i")
+		s.Endpoints = nil
+		for i, host := range put.hosts {
+			s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: must.Value(federation.ParseAddress(host)), Port: uint16(80 + i)})
+		}
+		b.Put(put.owner, s, 1)
+	}
+	z := b.Publish(now)
+	for _, tt := range []struct {
+		name  string
+		qtype uint16
+		want  string
+	}{
+		{"self.example.", dns.TypeA, "self.example."}, {"self.example.", dns.TypeAAAA, "self.example."}, {"self.example.", dns.TypeSRV, "self.example."},
+		{"_http._tcp.self.example.", dns.TypeSRV, "self.example."}, {"i.self.example.", dns.TypeA, "self.example."}, {"self.example.", dns.TypeMX, ""},
+		{"partly.example.", dns.TypeA, "partly.example."}, {"there.example.", dns.TypeA, "i.back.example."}, {"back.example.", dns.TypeA, "there.example."},
+		{"beside.example.", dns.TypeA, "there.example."}, {"right.example.", dns.TypeA, ""}, {"last.example.", dns.TypeA, ""}, {"none.example.", dns.TypeA, ""}, {"example.", dns.TypeA, ""},
+	} {
+		if got := z.Explain(tt.name, tt.qtype, now).Circle; got != tt.want {
+			t.Errorf("%s %s: the circle is %q, want %q", tt.name, dns.TypeToString[tt.qtype], got, tt.want)
+		}
+	}
+}
+
+// TestExplainManyHosts has services that lead to each other in every way: what is followed is bounded.
+func TestExplainManyHosts(t *testing.T) {
+	b := zonetest.NewBuilder(zone.Config{Owners: []zone.Owner{{ID: "o", Origins: []federation.FQDN{must.Value(federation.ParseFQDN("example"))}}}}, nil)
+	const services = 500
+	for i := range services {
+		s := explained(fmt.Sprint(i), fmt.Sprintf("s%d.example", i), "i")
+		for j := i + 1; j < services; j++ {
+			s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: must.Value(federation.ParseAddress(fmt.Sprintf("s%d.example", j))), Port: 80})
+		}
+		b.Put(0, s, 1)
+	}
+	if got := b.Publish(now).Explain("s0.example.", dns.TypeA, now).Circle; got != "" {
+		t.Errorf("the circle is %q", got)
+	}
+}

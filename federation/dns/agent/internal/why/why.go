@@ -43,7 +43,7 @@ func Answer(config *zone.Config, z *zone.Zone, owners []Owner, name string, qtyp
 	}
 	b := block{config, owners}
 	a := status.Answer{
-		Zone: e.Result.Origin(), Serial: e.Result.SOA("").Serial, Is: e.Role.String(), Verdict: verdict(e), MoreRivals: e.More,
+		Zone: e.Result.Origin(), Serial: e.Result.SOA("").Serial, Is: e.Role.String(), Verdict: verdict(e), Circle: e.Circle, MoreRivals: e.More,
 	}
 	if e.Holder != nil {
 		a.Holder = b.holder(e.Holder)
@@ -94,6 +94,9 @@ func (b *block) holder(h *zone.Holder) *status.Holder {
 	}
 	if h.Stale {
 		holder.StaleFrom, holder.Expires = u.Lost, h.Expires.UTC()
+	}
+	for _, i := range h.Part {
+		holder.Owners = append(holder.Owners, b.owners[i].Report.ID)
 	}
 	for i := range h.Shared {
 		holder.Shared = append(holder.Shared, b.shared(h, &h.Shared[i]))
