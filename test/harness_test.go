@@ -331,7 +331,7 @@ func startCoreDNS(t testing.TB, corefile string) *coreDNS {
 	d := &coreDNS{address: freeAddress(t), corefile: filepath.Join(t.TempDir(), "Corefile")}
 	d.write(t, corefile)
 	t.Cleanup(func() { // runs after CoreDNS has ended
-		if d.log.Count("DATA RACE")+d.log.Count("Recovered from panic") > 0 {
+		if d.log.Count("DATA RACE")+d.log.Count("Recovered from panic")+d.log.Count("a panic was recovered") > 0 {
 			t.Errorf("race or panic in CoreDNS:\n%s", d.log)
 		}
 	})
