@@ -52,6 +52,7 @@ const (
 	ownerRefused
 	ownerAllRefused
 	ownerConflicts
+	ownerUnshared
 	ownerEmpty
 
 	relayedSyncing
@@ -101,6 +102,7 @@ const (
 	correctReload = "the owner refuses this consumer and is not tried again by itself: correct tls, owner_id or api here, or its allow list, then reload or run 'federationctl retry' (log: \"owner is parked: not tried again before the certificate, key or CA files or the configuration change\")"
 	repairSource  = "repair the source: until then its services stay as they were, and changes are not published (log: the first error)"
 	confirmHeld   = "to withdraw them, run 'federationctl confirm'; to keep them, repair the origin of the source"
+	shareOrRename = "to have both owners of a name answered, list it in share of both blocks; otherwise have one of the services renamed, at its owner or here with rename, or change the order of the blocks; a lost owner keeps a name until its retention ends"
 	nothing       = "nothing"
 )
 
@@ -120,7 +122,8 @@ func conditions() []Condition {
 		ownerDamaged:    {"owner", "damaged", Act, "It was restored only in part. Unknown names get SERVFAIL until its catalog is complete: %s", "repair the disk that the file of persist is on, and the owner or the network: the file is written anew with its complete catalog", "Persistence"},
 		ownerHeld:       {"owner", "held", Look, "%s did not come back, and are answered until the retention ends.", "ask the owner whether they are to go, and have it delete them: it came back with less than half of its services", "What users report"},
 		ownerRefused:    {"owner", "refused", Look, "This consumer refuses the newest version of %s.", "have the owner correct the services, or permit here what is right", "FederationConsumerRefusals"},
-		ownerConflicts:  {"owner", "conflicts", Look, "Not published, because of conflicts or rules: %s.", "have one of those that want the name renamed, or change the order of owners in the Corefile, or rename", "FederationConsumerConflicts"},
+		ownerConflicts:  {"owner", "conflicts", Look, "Not published, because of conflicts or rules: %s.", shareOrRename, "FederationConsumerConflicts"},
+		ownerUnshared:   {"owner", "unshared", Look, "Its block shares %s, and no other block of the server block does.", "list the names in share of the other owner's block too, or take share away here", "Conflicts"},
 
 		ownerEmpty: {"owner", "empty", Well, "It publishes no service for this consumer.", "publish a first service at the owner, or have a rule of its exports show one to this consumer; 'federationctl why NAME' there says who is told", "What users report"},
 
@@ -215,6 +218,9 @@ func (u *FollowedOwner) Judge(now time.Time, relayed bool) (v Judgement) {
 	}
 	if conflicts > 0 {
 		v.find(ownerConflicts, Number(conflicts))
+	}
+	if len(u.Unshared) > 0 {
+		v.find(ownerUnshared, words(u.Unshared))
 	}
 	v.certificates(now, u.Certificate, u.Authority)
 	if u.State == "synced" && u.Services+u.NotAdmitted+u.NotImported == 0 {

@@ -115,6 +115,7 @@ func TestJudge(t *testing.T) {
 		"held":            {owner(FollowedOwner{State: "synced", Stale: 2, Services: 2}), []int{ownerHeld}},
 		"conflicts":       {owner(FollowedOwner{State: "synced", Services: 1, Conflicts: map[string]int{"name": 1, "differs": 2}}), []int{ownerConflicts}},
 		"differs":         {owner(FollowedOwner{State: "synced", Services: 1, Conflicts: map[string]int{"differs": 2}}), nil},
+		"unshared":        {owner(FollowedOwner{State: "synced", Services: 1, Unshared: []string{"web.fed.example"}}), []int{ownerUnshared}},
 		"empty":           {owner(FollowedOwner{State: "synced"}), []int{ownerEmpty}},
 		"some refused":    {owner(FollowedOwner{State: "synced", Services: 1, NotAdmitted: 1}), []int{ownerRefused}},
 		"all refused":     {owner(FollowedOwner{State: "synced", NotAdmitted: 1, NotImported: 1}), []int{ownerAllRefused}},

@@ -203,6 +203,9 @@ func remedies(a *Answer) (list []string) {
 			add("if the name should exist, ask the owner that should publish it: 'federationctl why' there, or 'federationctl watch' with this server's certificate")
 		}
 	}
+	if h := a.Holder; h != nil && slices.ContainsFunc(a.Rivals, func(r Rival) bool { return r.FQDN == h.FQDN && r.Owner != h.Owner }) {
+		add(shareOrRename)
+	}
 	if a.Circle != "" {
 		add("have the owner correct the endpoint; 'federationctl lint' finds those that lead back within one catalog")
 	}

@@ -71,6 +71,7 @@ type FollowedOwner struct {
 	Refusals  []Refusal      `json:"refusals,omitempty"`  // the newest, newest first, 20 at most
 	LeftOut   []LeftOut      `json:"leftOut,omitempty"`   // of NotImported those that came last, newest first, 20 at most
 	Conflicts map[string]int `json:"conflicts,omitempty"` // what is not published, by reason; and "differs"
+	Unshared  []string       `json:"unshared,omitempty"`  // patterns of names that its block shares, and no other block does
 
 	Certificate time.Time `json:"certificateExpires,omitzero"` // this side's, for this owner
 	Authority   time.Time `json:"authorityExpires,omitzero"`   // the next of the authorities that are trusted

@@ -157,7 +157,8 @@ func TestLines(t *testing.T) {
 		}},
 		{name: "shared-instance", answer: Answer{
 			Verdict: Live, Is: "instance", Rcode: "NOERROR", Owners: []Part{synced, lost}, Records: []string{"v1.web.fed.example.\t30\tIN\tA\t192.0.2.1"},
-			Holder: &Holder{Owner: "o1:8008", Owners: []string{"o1:8008", "o2:8008"}, Service: "web", FQDN: "web.fed.example.", Instance: "v1"},
+			Holder: &Holder{Owner: "o1:8008", Owners: []string{"o1:8008", "o2:8008"}, Service: "web", FQDN: "web.fed.example.", Instance: "v1", Alone: true},
+			Rivals: []Rival{{"o3:8008", "web-3", "web.fed.example.", "its owner comes later in the Corefile than o1:8008; the block of o3:8008 does not share the name"}},
 		}},
 		{name: "circle", answer: Answer{Verdict: NoData, Is: "service", Rcode: "NOERROR", Holder: holder, Owners: []Part{synced}, Circle: "web.fed.example."}},
 		{name: "circle-beside", answer: Answer{
@@ -267,7 +268,7 @@ func testStatus(role Role) *Status {
 		ID: "o2:8008/east", State: "stale", Since: ago(time.Hour), Known: true, Failure: "Unavailable: connection refused", Remedy: "check the address in owner",
 		LastAttempt: ago(10 * time.Second), NextAttempt: now.Add(4 * time.Second), LastSync: ago(5 * time.Hour), Lost: ago(time.Hour), Expires: now.Add(23 * time.Hour), Retention: "24h0m0s",
 		Services: 100, Instances: 200, Octets: 3 << 20, Stale: 100, Held: 3, NotAdmitted: 2, NotImported: 1, Hops: 2, Path: "o2 o9", Resumes: 4,
-		Updates: Rate{LastMinute: 1, LastHour: 20, Last: ago(2 * time.Second)}, Conflicts: map[string]int{"fqdn_conflict": 1},
+		Updates: Rate{LastMinute: 1, LastHour: 20, Last: ago(2 * time.Second)}, Conflicts: map[string]int{"fqdn_conflict": 1}, Unshared: []string{"web.fed.example", "*.x.fed.example"},
 		Refusals:    []Refusal{{At: ago(time.Minute), Service: "web", FQDN: "web.fed.example.", Field: "fqdn", Reason: "out_of_zone", Rule: "outside"}},
 		LeftOut:     []LeftOut{{At: ago(time.Minute), Service: "b\tar", FQDN: "bar.fed.example."}},
 		Certificate: now.Add(100 * time.Hour), Authority: now.Add(1000 * time.Hour),

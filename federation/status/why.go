@@ -127,6 +127,7 @@ type Holder struct {
 	// those of the first of these owners then, and Owners has those that have a part in the answer.
 	Shared []SharedEndpoint `json:"shared,omitempty"`
 	Owners []string         `json:"owners,omitempty"`
+	Alone  bool             `json:"alone,omitempty"` // whether only one block shares the name
 }
 
 // SharedEndpoint is an endpoint of a name that owners share.

@@ -120,6 +120,7 @@ func Parse(tokens caddyfile.Dispenser, server Server) ([]Block, []*MistakeError,
 	if len(r.mistakes) > 0 {
 		return nil, nil, errors.Join(r.mistakes...)
 	}
+	r.warnUnshared()
 	return r.blocks, r.warnings, nil
 }
 

@@ -70,6 +70,21 @@ func TestCheck(t *testing.T) {
 		{
 			name: "shared names of other zones", corefile: "a.example b.example {\nfederation a.example {\n" + required + "share *\n}\nfederation b.example {\nowner b:1\ntls a b c\nshare *\nmin 2\n}\n" +
 				"federation x.b.example {\nowner c:1\ntls a b c\nshare *.b.example\nmin 3\n}\n}\n",
+			warning: []string{
+				"5: share: no other block with the same zone shares *, so nothing is shared; it takes both sides",
+				"10: share: no other block with the same zone shares *, so nothing is shared; it takes both sides",
+				"16: share: no other block with the same zone shares *.b.example, so nothing is shared; it takes both sides",
+			},
+		},
+		{
+			name: "shared with nobody", corefile: "a.example b.example {\nfederation a.example {\n" + required + "share web.a.example *.x.a.example\n}\nfederation a.example {\nowner b:1\ntls a b c\nshare *.x.a.example\nshare api.a.example\n}\n" +
+				"federation b.example {\nowner c:1\ntls a b c\nshare *\n}\n}\na.example:54 {\nfederation {\n" + required + "share web.a.example\n}\n}\n",
+			warning: []string{
+				"5: share: no other block with the same zone shares web.a.example, so nothing is shared; it takes both sides",
+				"10: share: no other block with the same zone shares api.a.example, so nothing is shared; it takes both sides",
+				"16: share: no other block with the same zone shares *, so nothing is shared; it takes both sides",
+				"23: share: no other block with the same zone shares web.a.example, so nothing is shared; it takes both sides",
+			},
 		},
 		{name: "an unclosed block", corefile: "fed.example {\nfederation {\n", mistakes: []string{"2: Unexpected EOF"}},
 		{name: "a brace too many", corefile: "fed.example {\nfederation {\n" + required + "}\n}\n}\n", mistakes: []string{`0: unexpected "}" between server blocks`}},

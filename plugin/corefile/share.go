@@ -9,7 +9,6 @@ import (
 
 	"github.com/coredns/caddy/caddyfile"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 )
@@ -31,18 +30,11 @@ func (b *Block) share(args []string) (err error) {
 		return err
 	}
 	for _, p := range s.Names[known:] {
-		if !slices.ContainsFunc(b.Zone.Origins, hasNames(p)) {
+		if !slices.ContainsFunc(b.Zone.Origins, zone.HasNames(p)) {
 			return fmt.Errorf("%q is outside the zones of the block, so there is nothing to share", p)
 		}
 	}
 	return nil
-}
-
-// hasNames returns a function that reports whether a zone can have names that a pattern matches.
-func hasNames(p pattern.Name) func(zone federation.FQDN) bool {
-	name, _ := p.Zone()
-	of, err := federation.ParseFQDN(name)
-	return func(zone federation.FQDN) bool { return p.IsEvery() || err == nil && overlaps(of)(zone) }
 }
 
 // tier takes N [LABEL].
@@ -99,7 +91,7 @@ func parseDemote(s string) (time.Duration, error) {
 // compareSharing keeps in which properties two blocks differ that must be the same in blocks
 // that share a name.
 func (r *reader) compareSharing(b, other *Block, at, others places) {
-	what, both := b.sharesWith(other)
+	what, both := b.Zone.SharesWith(&other.Zone)
 	if !both {
 		return
 	}
@@ -125,18 +117,15 @@ func (p places) said(property, value string) (line caddyfile.Dispenser, words st
 	return p["share"], value + " by default"
 }
 
-// sharesWith returns the first pattern of names that two blocks share, in a zone of both.
-func (b *Block) sharesWith(other *Block) (what pattern.Name, both bool) {
-	zones := slices.DeleteFunc(slices.Clone(b.Zone.Origins), func(o federation.FQDN) bool { return !slices.Contains(other.Zone.Origins, o) })
-	for _, p := range b.Zone.Sharing.Names {
-		for _, q := range other.Zone.Sharing.Names {
-			if what = p; p.Covers(q) {
-				what = q // the names of both patterns are those of the narrower one
-			}
-			if (p.Covers(q) || q.Covers(p)) && slices.ContainsFunc(zones, hasNames(what)) {
-				return what, true
-			}
+// warnUnshared warns of each pattern of names that no other block shares.
+func (r *reader) warnUnshared() {
+	var config zone.Config
+	for i := range r.blocks {
+		config.Owners = append(config.Owners, r.blocks[i].Zone)
+	}
+	for i := range r.blocks {
+		for _, p := range config.Unshared(i) {
+			r.warnings = append(r.warnings, mistake(r.places[i]["share"], "share: no other block with the same zone shares %s, so nothing is shared; it takes both sides", p))
 		}
 	}
-	return pattern.Name{}, false
 }

@@ -29,6 +29,13 @@ func (o *owner) summary(now time.Time) status.FollowedOwner {
 	s := o.report()
 	u := history.Report(o.id, &s.Status, s.Retention, &o.log, now)
 	u.Conflicts = why.Faults(s.Conflicts)
+	for _, m := range *o.members.Load() {
+		for _, p := range m.block.config.Zone.Unshared(m.index) {
+			if text := p.String(); !slices.Contains(u.Unshared, text) {
+				u.Unshared = append(u.Unshared, text)
+			}
+		}
+	}
 	u.Certificate, u.Authority = s.CertExpiry.UTC(), s.CAExpiry.UTC()
 	return u
 }

@@ -399,3 +399,25 @@ func TestExplainLeftOut(t *testing.T) {
 		ask("nope", "import_labels leaves out 2 services for lack of tier=public, beyond those that are remembered; this may be one")
 	})
 }
+
+// TestReportUnshared has a block that shares names which the other one does not.
+func TestReportUnshared(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		const other = "other.example:8008"
+		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
+		w.serve(other, services.At("web.fed.example", "192.0.2.2"))
+		config := w.block(1, w.owner(ownerAddress), w.owner(other))
+		config.Zone.Owners[0].Sharing = zone.Sharing{Names: []pattern.Name{must.Value(pattern.ParseName("*"))}, Weight: 100, Min: 1}
+		b := w.attach(config)
+		time.Sleep(time.Minute)
+		owners := w.agent.Owners(time.Now())
+		if diff := cmp.Diff([][]string{nil, {"*"}}, [][]string{owners[0].Unshared, owners[1].Unshared}); diff != "" {
+			t.Errorf("unshared (-want +got):\n%s", diff)
+		}
+		if a := explain(b, "web.fed.example"); !a.Holder.Alone || len(a.Rivals) != 1 || !strings.HasSuffix(a.Rivals[0].Rule, "; the block of other.example:8008 does not share the name") {
+			t.Errorf("%+v %+v", a.Holder, a.Rivals)
+		}
+	})
+}

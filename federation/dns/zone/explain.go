@@ -210,8 +210,8 @@ func (z *Zone) explainLoss(o *origin, name string, of *precedence.Offer, m *matc
 	case precedence.Expired:
 		return "it was stale for the whole retention and has expired"
 	case precedence.OwnerLater:
-		return fmt.Sprintf("its owner comes later in the Corefile than %s, of which service %s has the fqdn",
-			z.owners[by.Owner].id, federation.Quote(by.Service.Name()))
+		return fmt.Sprintf("its owner comes later in the Corefile than %s, of which service %s has the fqdn%s",
+			z.owners[by.Owner].id, federation.Quote(by.Service.Name()), z.explainUnshared(of, by))
 	case precedence.NameLarger:
 		return fmt.Sprintf("service %s of the same owner has the fqdn, as its name is the smaller one", federation.Quote(by.Service.Name()))
 	case precedence.TakenAbove:
@@ -231,6 +231,17 @@ func (z *Zone) explainLoss(o *origin, name string, of *precedence.Offer, m *matc
 		return fmt.Sprintf("service %s of owner %s is closer to the name, at %s", by, z.owners[m.offer.Owner].id, at)
 	}
 	return fmt.Sprintf("service %s of owner %s has the name of its instance, or a name above it, at %s", by, z.owners[m.offer.Owner].id, at)
+}
+
+// explainUnshared says which of two owners does not share a name that the other shares.
+func (z *Zone) explainUnshared(of, by *precedence.Offer) string {
+	if (of.Subtree.Shared() != nil) == (by.Subtree.Shared() != nil) {
+		return ""
+	}
+	if of.Subtree.Shared() != nil {
+		of = by
+	}
+	return fmt.Sprintf("; the block of %s does not share the name", z.owners[of.Owner].id)
 }
 
 // Offer is a service that an owner publishes, or would where others come first.

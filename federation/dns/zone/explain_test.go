@@ -12,6 +12,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services/zonetest"
 )
@@ -144,6 +145,37 @@ func TestExplainRules(t *testing.T) {
 				t.Errorf("rivals: %+v, want %s", e.Rivals, tt.rule)
 			}
 		})
+	}
+}
+
+// TestExplainUnshared has owners of one name of which one does not share it, as the first and as the
+// last of them.
+func TestExplainUnshared(t *testing.T) {
+	for _, tt := range []struct {
+		alone  int
+		holder int
+		rule   string
+	}{
+		{0, 0, `its owner comes later in the Corefile than o0, of which service "0" has the fqdn; the block of o0 does not share the name`},
+		{2, 0, `its owner comes later in the Corefile than o0, of which service "0" has the fqdn; the block of o2 does not share the name`},
+	} {
+		var config zone.Config
+		for i := range 3 {
+			o := zone.Owner{ID: fmt.Sprint("o", i), Origins: []federation.FQDN{must.Value(federation.ParseFQDN("example"))}, TTL: 30}
+			if i != tt.alone {
+				o.Sharing = zone.Sharing{Names: []pattern.Name{must.Value(pattern.ParseName("*"))}, Weight: 100, Min: 1}
+			}
+			config.Owners = append(config.Owners, o)
+		}
+		b := zonetest.NewBuilder(config, nil)
+		for i := range config.Owners {
+			b.SetStatus(i, zone.Status{Known: true})
+			b.Put(i, explained(fmt.Sprint(i), "web.example", "i"), 1)
+		}
+		e := b.Publish(now).Explain("web.example.", dns.TypeA, now)
+		if e.Holder == nil || e.Holder.Owner != tt.holder || len(e.Rivals) != 1 || e.Rivals[0].Rule != tt.rule {
+			t.Errorf("without owner %d: holder %+v, rivals %+v, expected %s", tt.alone, e.Holder, e.Rivals, tt.rule)
+		}
 	}
 }
 

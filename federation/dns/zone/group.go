@@ -124,7 +124,7 @@ func (b *Builder) share(fqdn string, old, offer *precedence.Offer) {
 	g := &b.groups
 	of := g.names[fqdn]
 	if of == nil {
-		of = &group{fqdn: fqdn, sharers: b.sharers(fqdn)}
+		of = &group{fqdn: fqdn, sharers: b.config.Sharers(fqdn)}
 		g.names[fqdn] = of
 	}
 	offers := slices.Clone(of.offers)
@@ -290,17 +290,6 @@ func (b *Builder) alive(offers []*precedence.Offer, now time.Time) (alive []*pre
 		alive = append(alive, o)
 	}
 	return alive, due
-}
-
-// sharers returns the owners that share a name, by index.
-func (b *Builder) sharers(fqdn string) (owners []int) {
-	name, err := federation.ParseFQDN(fqdn)
-	for i := range b.config.Owners {
-		if err == nil && b.config.Owners[i].Sharing.matches(name) {
-			owners = append(owners, i)
-		}
-	}
-	return owners
 }
 
 // expects reports whether an owner may still come for the first time, as queries wait for it: it

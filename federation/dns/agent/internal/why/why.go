@@ -95,6 +95,7 @@ func (b *block) holder(h *zone.Holder) *status.Holder {
 	if h.Stale {
 		holder.StaleFrom, holder.Expires = u.Lost, h.Expires.UTC()
 	}
+	holder.Alone = len(h.Part) > 0 && len(b.config.Sharers(h.FQDN)) == 1
 	for _, i := range h.Part {
 		holder.Owners = append(holder.Owners, b.owners[i].Report.ID)
 	}

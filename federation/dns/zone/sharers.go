@@ -1,0 +1,67 @@
+package zone
+
+import (
+	"slices"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
+)
+
+// HasNames returns a function that reports whether a zone can have names that a pattern matches.
+func HasNames(p pattern.Name) func(zone federation.FQDN) bool {
+	name, _ := p.Zone()
+	of, err := federation.ParseFQDN(name)
+	return func(zone federation.FQDN) bool { return p.IsEvery() || err == nil && (of.Within(zone) || zone.Within(of)) }
+}
+
+// SharesWith returns the first pattern of names that two owners share, in a zone of both.
+func (o *Owner) SharesWith(other *Owner) (what pattern.Name, both bool) {
+	for _, p := range o.Sharing.Names {
+		if what, both = o.both(p, other); both {
+			return what, true
+		}
+	}
+	return pattern.Name{}, false
+}
+
+// both returns what names of a pattern of the owner another one shares, in a zone of both.
+func (o *Owner) both(p pattern.Name, other *Owner) (what pattern.Name, both bool) {
+	for _, q := range other.Sharing.Names {
+		if what = p; p.Covers(q) {
+			what = q // the names of both patterns are those of the narrower one
+		}
+		has := HasNames(what)
+		if (p.Covers(q) || q.Covers(p)) && slices.ContainsFunc(o.Origins, func(z federation.FQDN) bool { return slices.Contains(other.Origins, z) && has(z) }) {
+			return what, true
+		}
+	}
+	return pattern.Name{}, false
+}
+
+// Unshared returns the patterns of names that the owner at an index shares and no other does.
+func (c *Config) Unshared(i int) (names []pattern.Name) {
+	for _, p := range c.Owners[i].Sharing.Names {
+		shared := false
+		for j := range c.Owners {
+			if j != i {
+				_, both := c.Owners[i].both(p, &c.Owners[j])
+				shared = shared || both
+			}
+		}
+		if !shared {
+			names = append(names, p)
+		}
+	}
+	return names
+}
+
+// Sharers returns the owners that share a name, by index.
+func (c *Config) Sharers(fqdn string) (owners []int) {
+	name, err := federation.ParseFQDN(fqdn)
+	for i := range c.Owners {
+		if err == nil && c.Owners[i].Sharing.matches(name) {
+			owners = append(owners, i)
+		}
+	}
+	return owners
+}
