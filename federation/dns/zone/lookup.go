@@ -84,10 +84,15 @@ func (r *Result) kind(now time.Time, alone bool) Kind {
 		}
 		has = r.hasAddress()
 	case dns.TypeSRV:
-		has = m.Role != domain.Address && m.offer != nil && m.hasTarget()
-		if has && m.offer.HasHost {
-			return r.aim(now, alone)
+		if m.Role == domain.Address || m.offer == nil || !m.hasTarget() {
+			return NoData
 		}
+		kind := Success
+		if m.offer.HasHost {
+			kind = r.aim(now, alone)
+		}
+		m.Endpoints = m.offer.Subtree.Ranked(m.Endpoints) // what does not fit a message is the worst
+		return kind
 	case dns.TypeTXT:
 		has = m.offer != nil && (m.Role == domain.Apex || m.Role == domain.Service || m.Role == domain.Instance)
 	case dns.TypeHTTPS:

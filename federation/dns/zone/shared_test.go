@@ -107,8 +107,8 @@ func TestSharedLoss(t *testing.T) {
 	b.Put(0, web[0], 1)
 	b.Put(1, web[1], 1)
 	at := now
-	srv := func(a, b string) string {
-		return "web SRV | NOERROR | 30 SRV " + a + " 80 192-0-2-1.addr.web.fed.example. | 30 SRV " + b + " 80 192-0-2-2.addr.web.fed.example."
+	srv := func(of ...string) string { // in this order
+		return "web SRV | NOERROR | 30 SRV " + of[0] + ".addr.web.fed.example. | 30 SRV " + of[1] + ".addr.web.fed.example."
 	}
 	look := func(stale bool, rows ...string) {
 		t.Helper()
@@ -119,7 +119,7 @@ func TestSharedLoss(t *testing.T) {
 		}
 	}
 	both := "web A | NOERROR | 30 A 192.0.2.1 | 30 A 192.0.2.2"
-	look(false, both, srv("0 100", "0 100"))
+	look(false, both, srv("0 100 80 192-0-2-1", "0 100 80 192-0-2-2"))
 	lost := zone.Status{Live: 2, Known: true, Lost: at, Expires: at.Add(time.Hour)}
 	b.SetStatus(0, lost)
 	look(false, both)
@@ -128,7 +128,7 @@ func TestSharedLoss(t *testing.T) {
 	if due, ok := b.Due(); !ok || !due.Equal(at) {
 		t.Errorf("due at %s, not %s", due, at)
 	}
-	look(false, "web A | NOERROR | 30 A 192.0.2.2", srv("10 100", "0 100"))
+	look(false, "web A | NOERROR | 30 A 192.0.2.2", srv("0 100 80 192-0-2-2", "10 100 80 192-0-2-1"))
 	b.SetStatus(1, zone.Status{Live: 2, Known: true, Lost: at, Expires: at.Add(time.Hour)})
 	look(true, both)
 	b.SetStatus(0, zone.Status{Live: 2, Known: true})
@@ -142,7 +142,7 @@ func TestSharedLoss(t *testing.T) {
 		t.Errorf("shared (-want +got):\n%s", diff)
 	}
 	at = at.Add(30 * time.Second)
-	look(false, both, srv("0 100", "0 100"))
+	look(false, both, srv("0 100 80 192-0-2-1", "0 100 80 192-0-2-2"))
 	at = at.Add(time.Hour)
 	look(false, "web A | NOERROR | 30 A 192.0.2.1", "192-0-2-2.addr.web A | NXDOMAIN")
 }

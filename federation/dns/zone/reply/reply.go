@@ -101,8 +101,8 @@ func addresses(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
 	return record.Addresses(rrs, name, ips, r.TTL)
 }
 
-// srv appends the SRV records of the endpoints that have a target, in their
-// order: as many as fit a message, and until there is one more than fits room.
+// srv appends the SRV records of the endpoints that have a target, in the order of the
+// result: as many as fit a message, and until there is one more than fits room.
 func srv(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
 	t, fqdn := r.Subtree()
 	endpoints := r.Match().Endpoints
@@ -188,6 +188,10 @@ func targetGlue(rrs []dns.RR, r *zone.Result, answer []dns.RR, room int, now tim
 	rrs = slices.Grow(rrs, len(answer))
 	most := len(rrs) + limit(room)/record.MinAddress
 	block := glueBlock(r, len(answer))
+	var ranked map[string]bool // targets of a shared name so far, which may be in several ranks
+	if t.Shared() != nil {
+		ranked = make(map[string]bool)
+	}
 	last, n := "", 0
 	for _, i := range endpoints {
 		if n == len(answer) || len(rrs) > most {
@@ -198,10 +202,12 @@ func targetGlue(rrs []dns.RR, r *zone.Result, answer []dns.RR, room int, now tim
 		}
 		target := answer[n].(*dns.SRV).Target
 		n++
-		if target == last { // with several ports it has one set of addresses
+		if target == last || ranked[target] { // with several ports it has one set of addresses
 			continue
 		}
-		last = target
+		if last = target; ranked != nil {
+			ranked[target] = true
+		}
 		if ip, ok := t.Endpoint(i).Address.IP(); ok {
 			rrs = append(rrs, block.Address(target, ip, r.TTL))
 		} else {

@@ -14,6 +14,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services/zonetest"
 )
@@ -205,6 +206,59 @@ func TestSRVSetsAreWholeMessages(t *testing.T) {
 	n := 12 + 6 + 1 + len("h00000000"+host)
 	if got, want := len(reply.Answer(nil, &r, "s.fed.example.", 0)), (65535-512-12-(255+4))/n; got != want {
 		t.Errorf("%d records of %d octets, want %d", got, n, want)
+	}
+}
+
+// TestSRVEndsWithTheWorstRank has endpoints of two tiers that do not fit a message, those of the worse tier
+// with the smaller names: all of the better one are in every answer, with their addresses, each once.
+func TestSRVEndsWithTheWorstRank(t *testing.T) {
+	owner := func(id string, tier int) zone.Owner {
+		return zone.Owner{
+			ID: id, Origins: []federation.FQDN{must.Value(federation.ParseOrigin("fed.example"))}, TTL: 30, NegativeTTL: 5,
+			Sharing: zone.Sharing{
+				Names: []pattern.Name{must.Value(pattern.ParseName("*.fed.example"))}, Tiers: []zone.Tier{{N: tier}}, Weight: 100, Min: 1,
+			},
+		}
+	}
+	b := zonetest.NewBuilder(zone.Config{Owners: []zone.Owner{owner("far", 1), owner("near", 0)}}, nil)
+	long := strings.Repeat("l", 60)
+	name := strings.Join([]string{"web", long, long, long}, ".")
+	var endpoints []string
+	for i := range 1000 {
+		endpoints = append(endpoints, fmt.Sprintf("100.0.%d.%d", i/250, 1+i%250))
+	}
+	b.Put(0, service(name, endpoints...), 1)
+	b.Put(1, service(name, append(slices.Repeat([]string{"200.0.0.1"}, 20), slices.Repeat([]string{"200.0.0.2", "100.0.0.1"}, 10)...)...), 1)
+	for i := range 2 {
+		b.SetStatus(i, zone.Status{Live: 1, Known: true})
+	}
+	z := b.Publish(now)
+	name += ".fed.example."
+	for _, at := range []string{name, "i." + name, "_http._tcp." + name} {
+		for room, want := range map[int]int{0: 40, 1232: 6} {
+			r := z.Lookup(at, dns.TypeSRV, now)
+			answer := reply.Answer(nil, &r, at, room)
+			if len(answer) < want {
+				t.Fatalf("%s: %d records for %d octets", at, len(answer), room)
+			}
+			targets := make(map[string]bool)
+			for i, rr := range answer {
+				srv := rr.(*dns.SRV)
+				if best := i < 40; best != (srv.Priority == 0) {
+					t.Fatalf("%s: record %d of %d is %s", at, i, len(answer), srv)
+				}
+				targets[srv.Target] = true
+			}
+			for _, rr := range reply.Glue(nil, &r, answer, 0, now) {
+				if at := rr.Header().Name; !targets[at] {
+					t.Fatalf("an address of %s, which is no target, or not once", at)
+				}
+				delete(targets, rr.Header().Name)
+			}
+			if len(targets) > 0 {
+				t.Errorf("%s: no address of %v", at, targets)
+			}
+		}
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 type Match struct {
 	Role      domain.Role
 	Instance  *Instance           // of an instance, and of the labels of its protocol
-	Endpoints Selection           // of a service, an instance or a protocol
+	Endpoints Selection           // of a service, an instance or a protocol; Ranked where it is for SRV records
 	Protocol  federation.Protocol // of an instance or a protocol
 	Address   netip.Addr          // of an address
 }

@@ -1,6 +1,7 @@
 package subtree
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -150,6 +151,18 @@ func (t *Subtree) Preference(i uint16) (priority, weight uint16) {
 		return 0, plainWeight
 	}
 	return uint16(s.points[i].Rank), s.points[i].Weight
+}
+
+// Ranked returns endpoints of a shared name with the best ranks first; others as they are.
+func (t *Subtree) Ranked(endpoints Selection) Selection {
+	s := t.Shared()
+	rank := func(i, j uint16) int { return cmp.Compare(s.points[i].Rank, s.points[j].Rank) }
+	if s == nil || slices.IsSortedFunc(endpoints, rank) {
+		return endpoints
+	}
+	endpoints = slices.Clone(endpoints)
+	slices.SortStableFunc(endpoints, rank)
+	return endpoints
 }
 
 // plainWeight is above 0, because clients do not shuffle records whose weights sum up
