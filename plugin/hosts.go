@@ -2,6 +2,8 @@ package federationplugin
 
 import (
 	"context"
+	"maps"
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -23,18 +25,22 @@ const partialTTL = 5
 // hosts elsewhere. The name has SRV and TXT records, so it cannot be a CNAME
 // (RFC 1034 section 3.6.2): the addresses at the end of the chain are its own.
 func (f *Federation) answerIndirect(ctx context.Context, m *reply.Message, c client, result *zone.Result) {
-	owner := result.Owner()
-	hosts, failed := f.elsewhere(result)
-	others := f.resolve(ctx, owner, result.Type, hosts)
-	if failed = failed || others.Failed; failed {
-		others.TTL = min(others.TTL, partialTTL)
+	found, failed := f.lookUp(ctx, result)
+	allowed, ttl, stale := []netip.Addr(nil), uint32(math.MaxUint32), false
+	var refused []netip.Addr
+	for _, at := range found {
+		ofHost, rest := publishable(result, at.owner, at.Addresses)
+		allowed, refused = append(allowed, ofHost...), append(refused, rest...)
+		ttl, stale, failed = min(ttl, at.TTL), stale || at.Stale, failed || at.Failed
 	}
-	allowed := publishable(result, others.Addresses)
-	m.SetResolved(result, allowed, others.TTL)
-	if others.Stale && !result.Stale() { // annotate says it of the result
+	if failed {
+		ttl = min(ttl, partialTTL)
+	}
+	m.SetResolved(result, allowed, ttl)
+	if stale && !result.Stale() { // annotate says it of the result
 		c.addError(m, dns.ExtendedErrorCodeStaleAnswer, "endpoint host cannot be resolved")
 	}
-	if len(allowed) < len(others.Addresses) {
+	if slices.ContainsFunc(refused, func(ip netip.Addr) bool { return !slices.Contains(allowed, ip) }) {
 		c.addError(m, dns.ExtendedErrorCodeBlocked, denied)
 	}
 	conclude(m, c, result, failed)
@@ -69,18 +75,38 @@ func conclude(m *reply.Message, c client, result *zone.Result, failed bool) {
 	}
 }
 
-// elsewhere returns the hosts of a result that are to be looked up, and reports whether
-// nothing is known of others.
-func (f *Federation) elsewhere(result *zone.Result) (hosts []string, failed bool) {
+// found is what a host leads to that an owner says.
+type found struct {
+	hostname.Answer
+
+	host  string
+	owner int // by index in Config.Owners
+}
+
+// lookUp looks up the hosts of a result that are elsewhere, in the server of the query and each for the
+// owner that says it. It reports whether nothing is known of others.
+func (f *Federation) lookUp(ctx context.Context, result *zone.Result) (all []found, failed bool) {
+	up, depth := lookups(ctx)
+	hosts := make(map[int][]string) // by owner
 	for _, h := range result.Hosts() {
 		switch {
 		case f.mayExist(h):
 			failed = true
 		case !h.InZone || f.fallsThrough(h.Name):
-			hosts = append(hosts, h.Name)
+			hosts[h.Owner] = append(hosts[h.Owner], h.Name)
 		}
 	}
-	return hosts, failed
+	owners := slices.Sorted(maps.Keys(hosts))
+	queries := make([]hostname.Query, len(owners))
+	for n, i := range owners {
+		queries[n] = hostname.Query{Owner: f.config.Zone.Owners[i].ID, Type: result.Type, Hosts: hosts[i], Depth: depth}
+	}
+	for n, answers := range f.hosts.ResolveEach(ctx, up, queries...) {
+		for i, a := range answers {
+			all = append(all, found{a, queries[n].Hosts[i], owners[n]})
+		}
+	}
+	return all, failed
 }
 
 // mayExist reports whether a host is one of our own names that is not known yet.
@@ -90,35 +116,46 @@ func (f *Federation) mayExist(h zone.Host) bool {
 
 // barTargets takes the hosts that must not be given away out of an SRV result. A client
 // looks a target up by itself, and what it finds there would pass by the policy that
-// decides on addresses. So a host is no target while one of its addresses, of either type,
+// decides on addresses. So no owner makes a host a target while one of its addresses, of either type,
 // is not allowed, or while it cannot be looked up and nothing is known of it. In the second
 // case failed is true, as it is where an address may be missing. What these look-ups have found
 // is glue for a client that takes it, unless it is stale, may be only a part, or is the address of
 // another name.
 func (f *Federation) barTargets(ctx context.Context, result *zone.Result, c client) (blocked, failed bool) {
-	owner := result.Owner()
-	hosts, _ := f.elsewhere(result)
-	found := make(map[string]hostname.Answer, len(hosts))
-	up, depth := lookups(ctx)
-	for i, a := range f.hosts.ResolveEach(ctx, up, hostname.Query{Owner: owner, Type: dns.TypeSRV, Hosts: hosts, Depth: depth}) {
-		found[hosts[i]] = a
+	type said struct {
+		host  string
+		owner int
+	}
+	known := make(map[said]hostname.Answer)
+	all, _ := f.lookUp(ctx, result)
+	for _, at := range all {
+		known[said{at.host, at.owner}] = at.Answer
 	}
 	targets := result.Targets()
+	kept, refused := make(map[string]bool), make(map[string]bool)
 	for i := range targets {
 		target := &targets[i]
-		refused, unknown := false, false
+		barred, unknown := false, false
 		for _, h := range target.Hosts {
-			a := found[h.Name]
-			refused = refused || slices.ContainsFunc(a.Addresses, func(ip netip.Addr) bool { return !result.Allows(ip) })
+			a := known[said{h.Name, target.Owner}]
+			_, rest := publishable(result, target.Owner, a.Addresses)
+			barred = barred || len(rest) > 0
 			unknown = unknown || f.mayExist(h) || a.Failed && len(a.Addresses) == 0
 			failed = failed || a.Failed
 		}
-		if refused || unknown {
-			result.Bar(target.Name)
-		} else if a := found[target.Name]; c.glue > 0 && !c.proves && target.IsHost() && !a.Failed && !a.Stale && !a.Alias {
+		failed = failed || unknown
+		if barred || unknown {
+			result.Bar(target)
+			refused[target.Name] = refused[target.Name] || barred
+			continue
+		}
+		kept[target.Name] = true
+		if a := known[said{target.Name, target.Owner}]; c.glue > 0 && !c.proves && target.IsHost() && !a.Failed && !a.Stale && !a.Alias {
 			target.Addresses, target.TTL = a.Addresses, a.TTL
 		}
-		blocked, failed = blocked || refused, failed || unknown
+	}
+	for name, barred := range refused {
+		blocked = blocked || barred && !kept[name]
 	}
 	return blocked, failed
 }
@@ -133,21 +170,15 @@ func lookups(ctx context.Context) (up hostname.Upstream, depth int) {
 	return up, depth
 }
 
-// resolve looks hosts that an owner has named up in the server of the query.
-func (f *Federation) resolve(ctx context.Context, owner string, qtype uint16, hosts []string) hostname.Answer {
-	up, depth := lookups(ctx)
-	return f.hosts.Resolve(ctx, up, hostname.Query{Owner: owner, Type: qtype, Hosts: hosts, Depth: depth})
-}
-
-// publishable returns those of a host's addresses that the owner of the name may
-// publish: an address that is refused in an endpoint is refused behind a host as
-// well. It reuses addresses.
-func publishable(result *zone.Result, addresses []netip.Addr) []netip.Addr {
-	allowed := addresses[:0]
+// publishable returns those of a host's addresses that the owner that says the host may publish, and the
+// others: an address that is refused in an endpoint is refused behind a host as well.
+func publishable(result *zone.Result, owner int, addresses []netip.Addr) (allowed, refused []netip.Addr) {
 	for _, a := range addresses {
-		if result.Allows(a) {
+		if result.Allows(owner, a) {
 			allowed = append(allowed, a)
+		} else {
+			refused = append(refused, a)
 		}
 	}
-	return allowed
+	return allowed, refused
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/hostname"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
@@ -302,6 +303,52 @@ func TestTargetGlue(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Of a shared name, a host is looked up for the owner that says it, and may lead to what that owner may
+// publish: whatever other owners may, and wherever they stand in the Corefile. If several say it, one is enough.
+func TestHostsShared(t *testing.T) {
+	const self, gw = "self.example.net:443", "gw.example.net:443"
+	for _, tt := range []struct {
+		open, strict, a, srv string // of one owner that may publish 127.0.0.0/8, and one that may not
+	}{
+		{"192.0.2.1:443", self, "NOERROR, EDE 15, 20 192.0.2.1", "NOERROR, EDE 15, 30 0 100 443 192-0-2-1.addr.web.fed.example."},
+		{self, "192.0.2.1:443", "NOERROR, 20 127.0.0.1, 20 192.0.2.1", "NOERROR, 30 0 100 443 192-0-2-1.addr.web.fed.example., 30 0 100 443 self.example.net."},
+		{self, self, "NOERROR, 20 127.0.0.1", "NOERROR, 30 0 100 443 self.example.net."},
+		{gw, self, "NOERROR, EDE 15, 20 198.51.100.7", "NOERROR, EDE 15, 30 0 100 443 gw.example.net."},
+	} {
+		for first := range 2 {
+			t.Run(fmt.Sprintf("%s and %s, %d", tt.open, tt.strict, first), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					blocks := make([]corefile.Block, 2)
+					for i := range blocks {
+						blocks[i] = newBlock(t)
+						blocks[i].Owner.Name = fmt.Sprint("owner", i)
+						blocks[i].Zone.Sharing = zone.Sharing{Names: []pattern.Name{must.Value(pattern.ParseName("web.fed.example"))}, Weight: 100, Min: 1}
+					}
+					blocks[first].Owner.AllowAddresses = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+					e := &elsewhere{names: map[string]string{"self.example.net.": "20 A 127.0.0.1", "gw.example.net.": "20 A 198.51.100.7"}}
+					c := newChain(t, e, blocks)
+					defer hostname.Close(c.hosts)
+					c.builder.Put(first, newService(t, "web.fed.example", tt.open), 0)
+					c.builder.Put(1-first, newService(t, "web.fed.example", tt.strict), 0)
+					c.builder.Put(first, newService(t, "gw.fed.example", gw), 0)
+					c.publish()
+					if got := c.lookup("web.fed.example.", dns.TypeA); got != tt.a {
+						t.Errorf("answer is %q, want %q", got, tt.a)
+					}
+					if got := c.lookup("web.fed.example.", dns.TypeSRV); got != tt.srv {
+						t.Errorf("answer is %q, want %q", got, tt.srv)
+					}
+					asked := e.asked.Load()
+					c.lookup("gw.fed.example.", dns.TypeA)
+					if again := e.asked.Load() == asked+1; again == (tt.open == gw) {
+						t.Errorf("gw.example.net was looked up again: %v", again)
+					}
+				})
+			})
+		}
 	}
 }
 

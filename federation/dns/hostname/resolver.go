@@ -27,7 +27,7 @@ const (
 	// Patience is how long a query waits for its hosts at most.
 	Patience = 2 * time.Second
 
-	// MaxHosts is how many hosts one query waits for at most.
+	// MaxHosts is how many hosts of one owner a query waits for at most.
 	MaxHosts = 64
 
 	// MaxDepth is how deep look-ups may be nested: a host may lead back to a name
@@ -133,24 +133,28 @@ func (r *Resolver) TakeOver(before *Resolver) {
 // longer than ctx. An owner that is unknown and a nil Upstream have no addresses.
 func (r *Resolver) Resolve(ctx context.Context, up Upstream, q Query) Answer {
 	all := Answer{TTL: math.MaxUint32}
-	for _, one := range r.ResolveEach(ctx, up, q) {
+	for _, one := range r.ResolveEach(ctx, up, q)[0] {
 		all.add(one)
 	}
 	return all
 }
 
-// ResolveEach is Resolve with an answer for each host.
-func (r *Resolver) ResolveEach(ctx context.Context, up Upstream, q Query) []Answer {
-	s := r.shares[q.Owner]
-	answers := make([]Answer, len(q.Hosts))
-	for i := range answers {
-		answers[i] = Answer{TTL: math.MaxUint32, Failed: s == nil || up == nil}
+// ResolveEach is Resolve for several owners at once, with an answer for each host of each query.
+func (r *Resolver) ResolveEach(ctx context.Context, up Upstream, queries ...Query) [][]Answer {
+	answers := make([][]Answer, len(queries))
+	var waits []wait
+	for n, q := range queries {
+		s := r.shares[q.Owner]
+		answers[n] = make([]Answer, len(q.Hosts))
+		for i := range answers[n] {
+			answers[n][i] = Answer{TTL: math.MaxUint32, Failed: s == nil || up == nil}
+		}
+		if s != nil && up != nil {
+			waits = append(waits, r.begin(s, up, q, answers[n])...) //nolint:contextcheck // a look-up does not end with the query that begins it
+		}
 	}
-	if s == nil || up == nil {
-		return answers
-	}
-	for _, w := range r.begin(s, up, q, answers) { //nolint:contextcheck // a look-up does not end with the query that begins it
-		answers[w.host].add(w.wait(ctx))
+	for _, w := range waits {
+		w.answer.add(w.wait(ctx))
 	}
 	return answers
 }
@@ -172,7 +176,7 @@ func (r *Resolver) begin(s *share, up Upstream, q Query, answers []Answer) (wait
 			if l == nil || known.fresh {
 				answers[i].add(known)
 			} else {
-				waits = append(waits, wait{l, known, i})
+				waits = append(waits, wait{l, known, &answers[i]})
 			}
 		}
 	}
@@ -226,7 +230,7 @@ type wait struct {
 	*lookup
 
 	otherwise Answer
-	host      int // by index in Query.Hosts
+	answer    *Answer // for the host
 }
 
 func (w *wait) wait(ctx context.Context) Answer {

@@ -29,11 +29,14 @@ const (
 type follower struct {
 	*Result
 
-	now     time.Time
-	alone   bool            // hosts in our other zones count as hosts elsewhere
-	seen    map[string]bool // hosts
-	visited int             // endpoints
-	cut     bool            // there is more than the bounds allow to follow
+	now      time.Time
+	alone    bool                // hosts in our other zones count as hosts elsewhere
+	owner    uint32              // that says the hosts which are followed, and may publish or not what they lead to
+	seen     map[string]bool     // hosts that it has led to
+	followed int                 // hosts, of all owners
+	visited  int                 // endpoints
+	refused  map[netip.Addr]bool // that an owner may not publish
+	cut      bool                // there is more than the bounds allow to follow
 }
 
 // follow collects the addresses of endpoints that are IP addresses, and of hosts
@@ -41,10 +44,16 @@ type follower struct {
 // with SRV and TXT cannot have a CNAME (RFC 1034 section 3.6.2), so the addresses
 // stand at the name itself.
 func (r *Result) follow(now time.Time, alone bool) Kind {
-	f := follower{Result: r, now: now, alone: alone, seen: make(map[string]bool)}
-	f.run()
+	f := follower{Result: r, now: now, alone: alone}
+	for m, owner := range r.match.offer.Owners {
+		f.run(owner, r.match.saidBy(m))
+	}
 	slices.SortFunc(r.addresses, netip.Addr.Compare)
 	r.addresses = slices.Compact(r.addresses)
+	for ip := range f.refused {
+		_, found := slices.BinarySearchFunc(r.addresses, ip, netip.Addr.Compare)
+		r.denied = r.denied || !found
+	}
 	switch {
 	case len(r.hosts) > 0:
 		return Indirect
@@ -54,9 +63,24 @@ func (r *Result) follow(now time.Time, alone bool) Kind {
 	return NoData
 }
 
-// run follows the result from its match.
-func (f *follower) run() {
+// saidBy returns the endpoints that one of the owners of the match says, without addresses that one
+// before it says.
+func (m *match) saidBy(member int) subtree.Selection {
+	t := &m.offer.Subtree
+	if t.Shared() == nil {
+		return m.Endpoints
+	}
+	return slices.DeleteFunc(slices.Clone(m.Endpoints), func(i uint16) bool {
+		said := t.Sayers(i)
+		return !said.Has(member) || !t.Endpoint(i).IsHost() && said.First() < member
+	})
+}
+
+// run follows endpoints of the match that an owner says.
+func (f *follower) run(owner uint32, endpoints subtree.Selection) {
+	f.owner, f.seen = owner, make(map[string]bool)
 	step := []match{f.match}
+	step[0].Endpoints = endpoints
 	for depth := 0; depth <= maxDepth && len(step) > 0; depth++ {
 		var next []match
 		for i := range step {
@@ -74,44 +98,45 @@ func (f *follower) run() {
 // aim decides which hosts are targets of SRV records: a client that is given one looks up
 // by itself what the owner may not publish. A host that leads to such an address in our
 // zones is barred, as is one that leads further than A and AAAA follow. Those that lead
-// elsewhere are left to the caller.
+// elsewhere are left to the caller. Of a shared name, each owner that says a host is decided on.
 func (r *Result) aim(now time.Time, alone bool) Kind {
 	m := &r.match
 	t, fqdn := r.Subtree()
-	visited, last, has := 0, "", false
-	listed := make(map[string]bool)
+	f := follower{now: now, alone: alone}
+	has, decided, listed := false, make(map[way]bool), make(map[Host]bool)
 	for k, i := range m.Endpoints {
 		host, ok := t.Endpoint(i).Address.Host()
-		switch {
-		case !t.HasTarget(i, fqdn):
-			continue
-		case !ok:
-			has = true
-			continue
-		case host.String() == last: // several ports
+		if !t.HasTarget(i, fqdn) || !ok {
+			has = has || t.HasTarget(i, fqdn)
 			continue
 		}
-		last = host.String()
-		one := Result{zone: r.zone, origin: r.origin, Type: r.Type, match: *m}
-		one.match.Endpoints = m.Endpoints[k : k+1]
-		f := follower{Result: &one, now: now, alone: alone, seen: make(map[string]bool), visited: visited}
-		f.run()
-		visited = f.visited
-		switch {
-		case one.denied || f.cut:
-			r.denied = r.denied || one.denied
-			r.Bar(last)
-			continue
-		case len(one.hosts) > 0:
-			r.targets = append(r.targets, Target{Name: last, Hosts: one.hosts})
+		denied := false
+		for n, owner := range m.offer.Owners {
+			w := way{host.String(), owner}
+			if !t.Sayers(i).Has(n) || decided[w] { // several ports
+				continue
+			}
+			decided[w] = true
+			one := Result{zone: r.zone, origin: r.origin, Type: r.Type, match: *m}
+			f.Result, f.refused, f.cut, f.followed = &one, nil, false, 0
+			if f.run(owner, m.Endpoints[k:k+1]); len(f.refused) > 0 || f.cut {
+				denied = denied || len(f.refused) > 0
+				r.bar(w)
+				continue
+			}
+			if len(one.hosts) > 0 {
+				r.targets = append(r.targets, Target{Name: w.host, Owner: int(owner), Hosts: one.hosts})
+			}
 			for _, h := range one.hosts {
-				if !listed[h.Name] {
-					listed[h.Name] = true
+				if !listed[h] {
+					listed[h] = true
 					r.hosts = append(r.hosts, h)
 				}
 			}
 		}
-		has = true
+		barred := r.Barred(i)
+		r.denied = r.denied || denied && barred
+		has = has || !barred
 	}
 	switch {
 	case len(r.hosts) > 0:
@@ -128,7 +153,7 @@ func (f *follower) visit(next []match, m *match) []match {
 	for _, i := range m.Endpoints {
 		address := m.offer.Subtree.Endpoint(i).Address
 		if ip, ok := address.IP(); ok {
-			f.collect(m.offer, ip)
+			f.collect(f.says(m.offer, m.offer.Subtree.Sayers(i)), ip)
 			continue
 		}
 		host, _ := address.Host()
@@ -136,47 +161,62 @@ func (f *follower) visit(next []match, m *match) []match {
 		switch {
 		case f.seen[name]:
 			continue
-		case len(f.seen) >= maxFollowed:
+		case f.followed >= maxFollowed:
 			f.cut = true
 			continue
 		}
+		f.followed++
 		f.seen[name] = true
 		o := f.zone.origins.ofQuery(name)
 		if o == nil || f.alone && o != f.origin {
-			f.hosts = append(f.hosts, Host{Name: name})
+			f.hosts = append(f.hosts, Host{Name: name, Owner: int(f.owner)})
 			continue
 		}
 		at := f.zone.match(o, name, f.now)
 		switch at.Role {
 		case domain.Missing:
 			known := f.zone.extent(o, f.now)
-			f.hosts = append(f.hosts, Host{Name: name, InZone: true, Unsynced: known != complete, Unheard: known == unheard})
+			f.hosts = append(f.hosts, Host{Name: name, Owner: int(f.owner), InZone: true, Unsynced: known != complete, Unheard: known == unheard})
 		case domain.NameServer:
 			f.TTL = min(f.TTL, o.negativeTTL)
-			f.collect(nil, o.addresses...)
+			f.collect(false, o.addresses...)
 		case domain.Address:
 			f.inherit(at.offer, at.answer(dns.TypeA))
-			f.collect(at.offer, at.Address)
+			f.collect(f.says(at.offer, at.answer(dns.TypeA)), at.Address)
 		case domain.Empty, domain.Apex, domain.Service, domain.Instance:
 			if at.offer != nil {
 				f.inherit(at.offer, at.answer(dns.TypeA))
 				next = append(next, at)
 			} else if f.zone.extent(o, f.now) != complete {
-				f.hosts = append(f.hosts, Host{Name: name, InZone: true, Unsynced: true}) // a service may still come
+				f.hosts = append(f.hosts, Host{Name: name, Owner: int(f.owner), InZone: true, Unsynced: true}) // a service may still come
 			}
 		}
 	}
 	return next
 }
 
-// collect takes the addresses of an offer, or of a name server, that are of the
-// type and that the owner of the answer may publish.
-func (f *follower) collect(from *precedence.Offer, ips ...netip.Addr) {
+// says reports whether the owner is one of those that say something of an offer. No owner gets an
+// address in behind a host that it could not publish as an endpoint; its own addresses were
+// judged when they arrived.
+func (f *follower) says(of *precedence.Offer, members subtree.Members) bool {
+	for m, owner := range of.Owners {
+		if owner == f.owner && members.Has(m) {
+			return true
+		}
+	}
+	return false
+}
+
+// collect takes addresses that are of the type and that the owner says itself, or may publish.
+func (f *follower) collect(own bool, ips ...netip.Addr) {
 	for _, ip := range ips {
 		switch {
 		case f.Type != dns.TypeSRV && !record.Holds(f.Type, ip):
-		case !f.admits(from, ip):
-			f.denied = true
+		case !own && !f.Allows(int(f.owner), ip):
+			if f.refused == nil {
+				f.refused = make(map[netip.Addr]bool)
+			}
+			f.refused[ip] = true
 		case len(f.addresses) < record.MaxAddresses:
 			f.addresses = append(f.addresses, ip)
 		}

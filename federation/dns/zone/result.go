@@ -42,7 +42,7 @@ const (
 // makes records of it.
 type Result struct {
 	Kind   Kind
-	denied bool   // a host in our zones leads to an address that the owner may not publish
+	denied bool   // a host in our zones leads to an address that is not published, as its owner may not
 	Type   uint16 // that was asked for
 	TTL    uint32 // of the RRset, in seconds
 
@@ -56,7 +56,13 @@ type Result struct {
 	addresses []netip.Addr
 	hosts     []Host
 	targets   []Target
-	barred    map[string]bool // hosts that are no targets of SRV records
+	barred    map[way]bool // that do not make a host a target of SRV records
+}
+
+// way is how a host comes to be an endpoint: an owner says it.
+type way struct {
+	host  string
+	owner uint32
 }
 
 // match is what a name stands for.
@@ -83,18 +89,20 @@ func (m *match) answer(qtype uint16) subtree.Members {
 	return t.Saying(m.Instance)
 }
 
-// Host is an endpoint that must be looked up elsewhere.
+// Host is an endpoint that must be looked up elsewhere, for an owner that says it.
 type Host struct {
 	Name     string // lower case, absolute
+	Owner    int    // by index in Config.Owners
 	InZone   bool   // in one of the zones, where it does not exist
 	Unsynced bool   // InZone, but the catalog is not known, so it may exist
 	Unheard  bool   // Unsynced, and the grace of all owners is over
 }
 
 // Target is a host to which SRV records of an Indirect result point, if the addresses that
-// it leads to elsewhere may be published.
+// it leads to elsewhere may be published by an owner that says it.
 type Target struct {
 	Name  string
+	Owner int    // by index in Config.Owners
 	Hosts []Host // where it leads to
 
 	// Addresses are those of the host, with their TTL, where the caller knows them: its glue. Making it
@@ -109,23 +117,38 @@ func (t *Target) IsHost() bool {
 }
 
 // Targets returns the targets of an Indirect SRV result that are to be decided on, in the
-// order of their names. Their hosts are those of Hosts.
+// order of their names; of a shared name, one for each owner that says the host. Their hosts are
+// those of Hosts.
 func (r *Result) Targets() []Target { return r.targets }
 
-// Bar leaves a host out of the SRV records.
-func (r *Result) Bar(host string) {
+// Bar leaves a target out of the SRV records, unless another owner says the host.
+func (r *Result) Bar(t *Target) {
+	r.bar(way{t.Name, uint32(t.Owner)}) //nolint:gosec // a small index
+}
+
+func (r *Result) bar(w way) {
 	if r.barred == nil {
-		r.barred = make(map[string]bool)
+		r.barred = make(map[way]bool)
 	}
-	r.barred[host] = true
+	r.barred[w] = true
 }
 
 // Barred reports whether the endpoint at an index is a host that was left out.
 func (r *Result) Barred(i uint16) bool {
-	return r.barred != nil && r.barred[r.match.offer.Subtree.Endpoint(i).Address.String()]
+	if r.barred == nil {
+		return false
+	}
+	t, host := &r.match.offer.Subtree, r.match.offer.Subtree.Endpoint(i).Address.String()
+	for m, owner := range r.match.offer.Owners {
+		if t.Sayers(i).Has(m) && !r.barred[way{host, owner}] {
+			return false
+		}
+	}
+	return true
 }
 
-// Hosts returns the hosts whose addresses belong to an Indirect result, or decide on it.
+// Hosts returns the hosts whose addresses belong to an Indirect result, or decide on it: each once for
+// each owner that leads to it.
 func (r *Result) Hosts() []Host { return r.hosts }
 
 // Match returns what the name stands for.
@@ -204,28 +227,10 @@ func (r *Result) As(qtype uint16, now time.Time) {
 	r.resolve(now, false)
 }
 
-// Admits reports whether the owner of the result may publish an address of
-// another result.
-func (r *Result) Admits(of *Result, ip netip.Addr) bool { return r.admits(of.match.offer, ip) }
-
-// Allows reports whether the owner of the result may publish an address that a host elsewhere has.
-func (r *Result) Allows(ip netip.Addr) bool { return r.admits(nil, ip) }
-
-// admits reports whether the owner of the result may publish an address that it
-// has from an offer. No owner gets one in behind a host that it could not publish
-// as an endpoint; its own addresses were judged when they arrived. Of a name that owners
-// share, all of them must be allowed to: it is not looked at who says the host.
-func (r *Result) admits(from *precedence.Offer, ip netip.Addr) bool {
-	shared := r.match.offer.Subtree.Shared()
-	if shared != nil {
-		return from == r.match.offer || !slices.ContainsFunc(shared.Members, func(m subtree.Member) bool {
-			admits := r.zone.owners[m.Owner].admits
-			return admits != nil && !admits(ip)
-		})
-	}
-	owner := r.match.offer.Owner
+// Allows reports whether an owner, by index in Config.Owners, may publish an address that a host has.
+func (r *Result) Allows(owner int, ip netip.Addr) bool {
 	admits := r.zone.owners[owner].admits
-	return admits == nil || from != nil && from.Owner == owner || admits(ip)
+	return admits == nil || admits(ip)
 }
 
 // Stale reports whether the answer comes from an owner that is lost.

@@ -73,9 +73,12 @@ func (p *pointers) count(of *precedence.Offer, n int, touched map[netip.Addr]boo
 // reversed reports whether an address of an offer has a reverse name: of a shared name, all
 // owners must want it.
 func (p *pointers) reversed(of *precedence.Offer, ip netip.Addr) bool {
-	return !slices.ContainsFunc(ownersOf(of), func(i uint32) bool {
-		return !slices.ContainsFunc(p.prefixes[i], func(prefix netip.Prefix) bool { return prefix.Contains(ip) })
-	})
+	for _, i := range of.Owners {
+		if !slices.ContainsFunc(p.prefixes[i], func(prefix netip.Prefix) bool { return prefix.Contains(ip) }) {
+			return false
+		}
+	}
+	return true
 }
 
 // show has the reverse name of an address point to the only instance that has it.
@@ -94,18 +97,6 @@ func (p *pointers) show(ip netip.Addr) {
 	for name := range p.names[ip] {
 		p.shown.Set(&trie.Item[pointer]{Name: reverse, Value: pointer{ip, name}})
 	}
-}
-
-// ownersOf returns the owners of an offer, by index in Config.Owners.
-func ownersOf(of *precedence.Offer) (owners []uint32) {
-	shared := of.Subtree.Shared()
-	if shared == nil {
-		return []uint32{of.Owner}
-	}
-	for _, m := range shared.Members {
-		owners = append(owners, m.Owner)
-	}
-	return owners
 }
 
 // reverse returns the name of the instance to which a reverse name points, and its origin, or

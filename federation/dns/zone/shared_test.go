@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -289,6 +290,110 @@ func TestSharedOrder(t *testing.T) {
 		}
 		if diff := cmp.Diff(first, all); diff != "" {
 			t.Fatalf("in the order %v (-first +now):\n%s", order, diff)
+		}
+	}
+}
+
+// TestSharedHosts compares, of random owners of which each refuses an address, what a name gets behind hosts
+// that are names themselves with what should be: that which one of the owners that say a host says there
+// itself, or may publish. It says so without an owner that expires as well.
+func TestSharedHosts(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		var owners []zone.Owner
+		refused := make([]string, 2+r.IntN(2))
+		for i := range refused {
+			refused[i] = fmt.Sprint("192.0.2.", 1+r.IntN(4))
+			o := sharer(fmt.Sprint("o", i), "*.fed.example", nil)
+			o.Admits = func(ip netip.Addr) bool { return ip.String() != refused[i] }
+			owners = append(owners, o)
+		}
+		owners = append(owners, owner("plain", "fed.example"))
+		refused = append(refused, fmt.Sprint("192.0.2.", 1+r.IntN(4)))
+		owners[len(owners)-1].Admits = func(ip netip.Addr) bool { return ip.String() != refused[len(refused)-1] }
+		b := builder(owners...)
+		said := make(map[string][][]string) // by name and owner: endpoints
+		for _, name := range []string{"web", "gw"} {
+			said[name] = make([][]string, len(owners))
+			for i := range owners[1:] {
+				for range r.IntN(3) {
+					said[name][i] = append(said[name][i], fmt.Sprint("192.0.2.", 1+r.IntN(4)))
+				}
+				if name == "web" && r.IntN(3) > 0 {
+					said[name][i] = append(said[name][i], "gw.fed.example", "gw.example.net")
+				}
+			}
+		}
+		said["front"] = make([][]string, len(owners))
+		said["front"][r.IntN(len(owners))] = []string{"gw.fed.example"}
+		for name, of := range said {
+			for i, endpoints := range of {
+				if len(endpoints) > 0 {
+					b.Put(i, service(name+" "+name+".fed.example "+strings.Join(endpoints, "@80 ")+"@80"), 1)
+				}
+			}
+		}
+		for range 2 {
+			z := b.Publish(now)
+			for _, name := range []string{"web", "front"} {
+				a, hosts, denied, isTarget := make(map[string]bool), make(map[string]bool), make(map[string]bool), false
+				for i, endpoints := range said[name] {
+					for _, e := range endpoints {
+						whole := e == "gw.fed.example"
+						switch e {
+						case "gw.fed.example":
+							if !slices.ContainsFunc(said["gw"], func(e []string) bool { return e != nil }) {
+								hosts[fmt.Sprint(i, " gw.fed.example.")] = true // there may be one elsewhere
+							}
+							for _, there := range said["gw"] {
+								for _, ip := range there {
+									if ip == refused[i] && !slices.Contains(said["gw"][i], ip) {
+										denied[ip], whole = true, false
+									} else {
+										a[ip] = true
+									}
+								}
+							}
+						case "gw.example.net":
+							hosts[fmt.Sprint(i, " gw.example.net.")] = true
+						default:
+							a[e] = true
+						}
+						isTarget = isTarget || whole
+					}
+				}
+				maps.DeleteFunc(denied, func(ip string, _ bool) bool { return a[ip] })
+				at := name + ".fed.example."
+				var got []string
+				for _, line := range ask(z, at, "A", now)[1:] {
+					if ip, ok := strings.CutPrefix(line, "30 A "); ok {
+						got = append(got, ip)
+					}
+				}
+				if diff := cmp.Diff(slices.Sorted(maps.Keys(a)), got); diff != "" {
+					t.Fatalf("seed %d: %s of %v, refused %v (-want +got):\n%s", seed, name, said, refused, diff)
+				}
+				result := z.Lookup(at, dns.TypeA, now)
+				for _, h := range result.Hosts() {
+					key := fmt.Sprint(h.Owner, " ", h.Name)
+					if !hosts[key] {
+						t.Fatalf("seed %d: %s is looked up for %s", seed, key, name)
+					}
+					delete(hosts, key)
+				}
+				if len(hosts) > 0 || result.Denied() != (len(denied) > 0) {
+					t.Fatalf("seed %d: %s: %v are not looked up; denied is %v", seed, name, hosts, result.Denied())
+				}
+				srv := strings.Join(ask(z, at, "SRV", now), "\n")
+				if strings.Contains(srv, " gw.fed.example.") != isTarget {
+					t.Fatalf("seed %d: %s of %v, refused %v: target is %v in %s", seed, name, said, refused, !isTarget, srv)
+				}
+			}
+			lost := r.IntN(len(owners))
+			b.SetStatus(lost, zone.Status{Live: 2, Known: true, Lost: now.Add(-time.Hour), Expires: now})
+			for name := range said {
+				said[name][lost] = nil
+			}
 		}
 	}
 }

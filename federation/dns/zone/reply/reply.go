@@ -235,29 +235,28 @@ func glueBlock(r *zone.Result, n int) record.Block {
 	return record.NewBlock(v4, v6)
 }
 
-// hostGlue appends the addresses of a host in the zone of the result: all of them
-// or, when there is one that the owner of the answer may not publish, none.
+// hostGlue appends the addresses of a host in the zone of the result. If there were one that the owner of
+// the answer may not publish, the host would be barred.
 func hostGlue(rrs []dns.RR, r *zone.Result, host string, room int, now time.Time) []dns.RR {
 	found, ok := r.Target(host, now)
 	if !ok {
 		return elsewhereGlue(rrs, r, host)
 	}
-	glue := rrs
 	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
 		if found.As(qtype, now); found.Kind == zone.Success {
-			glue = Answer(glue, &found, host, room)
+			rrs = Answer(rrs, &found, host, room)
 		}
 	}
-	if slices.ContainsFunc(glue[len(rrs):], func(rr dns.RR) bool { return !r.Admits(&found, record.AddressOf(rr)) }) {
-		return rrs
-	}
-	return glue
+	return rrs
 }
 
 // elsewhereGlue appends the addresses that the caller knows of a host elsewhere.
 func elsewhereGlue(rrs []dns.RR, r *zone.Result, host string) []dns.RR {
 	targets := r.Targets()
 	i, ok := slices.BinarySearchFunc(targets, host, func(t zone.Target, host string) int { return strings.Compare(t.Name, host) })
+	for ok && targets[i].Addresses == nil && i+1 < len(targets) && targets[i+1].Name == host {
+		i++ // another owner says it
+	}
 	if !ok {
 		return rrs
 	}

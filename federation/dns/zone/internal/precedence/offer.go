@@ -61,6 +61,20 @@ func (o *Offer) Updated() time.Time {
 // FQDN returns where the service is published.
 func (o *Offer) FQDN() string { return o.home.Name }
 
+// Owners yields the owners of the offer, by index: those that share its name, or the only one.
+func (o *Offer) Owners(yield func(member int, owner uint32) bool) {
+	shared := o.Subtree.Shared()
+	if shared == nil {
+		yield(0, o.Owner)
+		return
+	}
+	for i := range shared.Members {
+		if !yield(i, shared.Members[i].Owner) {
+			return
+		}
+	}
+}
+
 // Generation returns the generation in which the owner has confirmed the offer
 // last.
 func (o *Offer) Generation() uint64 { return uint64(o.generation) }

@@ -129,20 +129,6 @@ func (b *Block) Address(name string, ip netip.Addr, ttl uint32) dns.RR {
 	return Address(name, ip, ttl)
 }
 
-// AddressOf returns the address that an A or AAAA record holds, and the zero
-// address for other records.
-func AddressOf(rr dns.RR) netip.Addr {
-	switch rr := rr.(type) {
-	case *dns.A:
-		ip, _ := netip.AddrFromSlice(rr.A)
-		return ip
-	case *dns.AAAA:
-		ip, _ := netip.AddrFromSlice(rr.AAAA)
-		return ip
-	}
-	return netip.Addr{}
-}
-
 // a and aaaa hold a record and its address in one allocation.
 type a struct {
 	dns.A

@@ -2,6 +2,7 @@ package subtree
 
 import (
 	"cmp"
+	"math/bits"
 	"net/netip"
 	"slices"
 
@@ -37,6 +38,12 @@ func (m Members) Each(yield func(int) bool) {
 		}
 	}
 }
+
+// Has reports whether the member at an index is one of the set.
+func (m Members) Has(i int) bool { return m>>i&1 != 0 }
+
+// First returns the first member of a set that is not empty.
+func (m Members) First() int { return bits.TrailingZeros64(uint64(m)) }
 
 // Point is what is known of an endpoint that members say.
 type Point struct {
@@ -142,6 +149,15 @@ func (t *Subtree) SayingAddress(ip netip.Addr) (of Members) {
 		}
 	}
 	return of
+}
+
+// Sayers returns the members that say an endpoint. Of a name that is not shared, its owner is the only
+// member.
+func (t *Subtree) Sayers(i uint16) Members {
+	if s := t.Shared(); s != nil {
+		return s.points[i].Members
+	}
+	return 1
 }
 
 // Preference returns priority and weight of the SRV record of an endpoint.
