@@ -410,7 +410,14 @@ func parseOrigins(args, serverBlock []string) ([]federation.FQDN, error) {
 	if len(args) == 0 {
 		args = zonesOf(serverBlock)
 	}
-	return list(nil, args, parseOrigin)
+	return list(nil, args, func(s string) (federation.FQDN, error) {
+		origin, err := parseOrigin(s)
+		if n := len(origin.String()); n > zone.MaxOrigin {
+			return origin, fmt.Errorf("%s has %d characters with its final dot, and a zone may have %d: its SOA names hostmaster.ZONE; take a shorter zone",
+				federation.Quote(s), n, zone.MaxOrigin)
+		}
+		return origin, err
+	})
 }
 
 // zonesOf returns the zones of the keys of a server block, sorted.
@@ -430,10 +437,7 @@ func checkNested(blocks []Block) error {
 		origins = append(origins, blocks[i].Zone.Origins...)
 	}
 	for _, outer := range origins {
-		reserved, err := federation.ParseOrigin("dns." + strings.TrimPrefix(outer.String(), "."))
-		if err != nil {
-			continue // too long, so nothing is below
-		}
+		reserved, _ := federation.ParseOrigin("dns." + strings.TrimPrefix(outer.String(), ".")) // no zone is too long for that
 		if i := slices.IndexFunc(origins, func(o federation.FQDN) bool { return o.Within(reserved) }); i >= 0 {
 			return fmt.Errorf("%s is within %s, which holds the name server of the zone %s", origins[i], reserved, outer)
 		}

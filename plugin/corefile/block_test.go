@@ -523,6 +523,10 @@ func TestParseErrors(t *testing.T) {
 }
 
 func TestParseServerBlockZones(t *testing.T) {
+	long := strings.Repeat(strings.Repeat("l", 60)+".", 4)
+	if n := len(long); n != 244 {
+		t.Fatalf("the zone has %d characters", n)
+	}
 	const block = "federation {\nowner owner.example:8008\ntls cert.pem key.pem ca.pem\n}"
 	for _, tc := range []struct {
 		name string
@@ -537,6 +541,12 @@ func TestParseServerBlockZones(t *testing.T) {
 			[]string{"dns://a.example.:53", "dns://10.in-addr.arpa.:53"},
 			nil,
 			`Testfile:1 - Error during parsing: zones: "10.in-addr.arpa." is a reverse zone, and services are published by name only`,
+		},
+		{"as long as can be", []string{"dns://" + long[1:] + ":53"}, []string{long[1:]}, ""},
+		{
+			"longer", []string{"dns://" + long + ":53"}, nil,
+			"Testfile:1 - Error during parsing: zones: " + federation.Quote(long) +
+				" has 244 characters with its final dot, and a zone may have 243: its SOA names hostmaster.ZONE; take a shorter zone",
 		},
 		{"none", nil, nil, "Testfile:1 - Error during parsing: zones: takes at least one argument"},
 	} {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
@@ -21,6 +22,13 @@ func TestCheck(t *testing.T) {
 		mistakes, warning []string
 	}{
 		{name: "nothing wrong", corefile: "fed.example:1053 {\nfederation {\n" + required + "ttl 30s\n}\ncache\n}\n"},
+		{
+			name: "too long a zone", corefile: strings.Repeat(strings.Repeat("l", 60)+".", 4) + " {\nfederation {\n" + required + "}\n}\n",
+			mistakes: []string{
+				"2: zones: " + federation.Quote(strings.Repeat(strings.Repeat("l", 60)+".", 4)) +
+					" has 244 characters with its final dot, and a zone may have 243: its SOA names hostmaster.ZONE; take a shorter zone",
+			},
+		},
 		{
 			name: "all mistakes", corefile: "fed.example {\nfederation {\nowner a\ntls a b\nretension 5\nTTL 30\nbogus\nttl 2h\n}\nfederation {\n" + required + "settle 1x\n}\n}\n",
 			mistakes: []string{

@@ -14,6 +14,13 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
 )
 
+// hostmaster stands before a zone in the mailbox of its SOA.
+const hostmaster = "hostmaster"
+
+// MaxOrigin is the longest zone with its final dot: with the labels that are put before it, of which
+// hostmaster is the longest, it is still a name.
+const MaxOrigin = domain.MaxName - len(hostmaster+".")
+
 // origin is the apex of one zone.
 type origin struct {
 	name        string
@@ -32,7 +39,7 @@ type origin struct {
 func newOrigin(name string, nameServer []netip.Addr, negativeTTL, serial uint32) origin {
 	below := domain.Below("dns", name)
 	return origin{
-		name: name, dns: below, ns: domain.Below("ns", below), mailbox: domain.Below("hostmaster", name),
+		name: name, dns: below, ns: domain.Below("ns", below), mailbox: domain.Below(hostmaster, name),
 		addresses: nameServer, serial: serial, negativeTTL: negativeTTL,
 	}
 }

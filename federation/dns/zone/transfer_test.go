@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services/zonetest"
 )
 
@@ -310,5 +311,23 @@ func TestChangesMoveSerials(t *testing.T) {
 	}
 	if moved == 0 {
 		t.Error("nothing changed")
+	}
+}
+
+// TestLongestZone has a client read the SOA and the NS of a zone that is as long as can be. One that is longer by a
+// character could not be read.
+func TestLongestZone(t *testing.T) {
+	for more := range 2 {
+		name := strings.Repeat("l", 50+more) + "." + strings.Repeat(strings.Repeat("l", 63)+".", 3)
+		if len(name) != zone.MaxOrigin+more {
+			t.Fatalf("%d characters", len(name))
+		}
+		r := builder(owner("a", name)).Publish(now).Lookup(name, dns.TypeNS, now)
+		m := new(dns.Msg)
+		m.Answer, m.Ns = reply.Answer(nil, &r, name, 0), reply.Authority(nil, &r)
+		wire := must.Value(m.Pack())
+		if err := new(dns.Msg).Unpack(wire); (err == nil) != (more == 0) {
+			t.Errorf("a zone of %d characters: %v", len(name), err)
+		}
 	}
 }
