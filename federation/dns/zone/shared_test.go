@@ -15,6 +15,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services/zonetest"
@@ -434,8 +435,10 @@ type want struct {
 
 const sharedRetention, sharedGrace = 90 * time.Second, 30 * time.Second
 
-func newSharedWorld(seed uint64) *sharedWorld {
-	w := &sharedWorld{Rand: rand.New(rand.NewPCG(seed, 1)), at: now}
+func newSharedWorld(seed uint64) *sharedWorld { return newSharedWorldFrom(rand.NewPCG(seed, 1)) }
+
+func newSharedWorldFrom(source rand.Source) *sharedWorld {
+	w := &sharedWorld{Rand: rand.New(source), at: now}
 	for range 2 + w.IntN(3) {
 		w.add()
 	}
@@ -533,7 +536,23 @@ func (w *sharedWorld) service(name string) *federation.Service {
 	for _, id := range []string{"v0", "v1"}[w.IntN(2):] {
 		s += fmt.Sprintf(" %s/%s[%s]", id, []string{"HTTP", "GRPC"}[w.IntN(2)], []string{"", "x", "q"}[w.IntN(3)])
 	}
-	return service(s)
+	of := service(s)
+	of.Description, of.Instances[0].Description = fmt.Sprint("d", w.IntN(3)), fmt.Sprint("d", w.IntN(3))
+	if w.IntN(4) == 0 {
+		of.Instances = append(of.Instances, federation.Instance{Unnamed: true, Protocol: federation.TCP, Description: fmt.Sprint("d", w.IntN(3))})
+	}
+	if w.IntN(4) == 0 { // as many as one service may have
+		labels := &of.Endpoints[0].Labels
+		for i := len(*labels); i < federation.MaxLabels; i++ {
+			*labels = append(*labels, fmt.Sprint("l", i))
+		}
+	}
+	if prefix := w.IntN(9); w.IntN(40) == 0 { // more than half
+		for i := range federation.MaxInstances/2 + 1 {
+			of.Instances = append(of.Instances, federation.Instance{ID: fmt.Sprintf("%s-%d-%d", name, prefix, i), Protocol: federation.TCP})
+		}
+	}
+	return of
 }
 
 func (w *sharedWorld) step() {
@@ -587,6 +606,13 @@ func (w *sharedWorld) check(t *testing.T) {
 	t.Helper()
 	z := w.b.Publish(w.at)
 	back := w.demote()
+	if _, synced := z.Synced("fed.example.", w.at); synced && w.IntN(8) == 0 {
+		for rrs := range reply.Transfer(z, "fed.example.", w.at) {
+			if len(rrs) == 0 {
+				t.Fatal("an empty set is transferred")
+			}
+		}
+	}
 	for _, fqdn := range []string{"n0.fed.example.", "n1.fed.example."} {
 		all := w.members(fqdn)
 		members := slices.DeleteFunc(slices.Clone(all), func(i int) bool { return !w.shares(i, fqdn) })
@@ -740,7 +766,7 @@ func (w *sharedWorld) compare(t *testing.T, z *zone.Zone, label, fqdn string, me
 	for i := range srv {
 		srv[i] = fmt.Sprintf("%d %s", ttl[false], srv[i])
 	}
-	for qtype, want := range map[string][]string{"A": a, "SRV": srv} {
+	for qtype, want := range map[string][]string{"A": a, "SRV": srv, "TXT": w.texts(label, fqdn, members, ttl[false])} {
 		got := ask(z, label+fqdn, qtype, w.at)[1:]
 		slices.Sort(got)
 		slices.Sort(want)
@@ -752,6 +778,37 @@ func (w *sharedWorld) compare(t *testing.T, z *zone.Zone, label, fqdn string, me
 			t.Fatalf("%s%s %s at %s: stale is %v", label, fqdn, qtype, w.at.Sub(now), r.Stale())
 		}
 	}
+}
+
+// texts returns the TXT records of a name: the service of the first owner, and each instance once,
+// as the first owner says it that has it.
+func (w *sharedWorld) texts(label, fqdn string, members []int, ttl int) (all []string) {
+	var together federation.Service
+	for n, i := range members {
+		s := w.serviceAt(i, fqdn)
+		if n == 0 {
+			together = *s
+			together.Instances = nil
+		}
+		for _, in := range s.Instances {
+			if !slices.ContainsFunc(together.Instances, func(other federation.Instance) bool {
+				return in.ID == other.ID && in.Unnamed == other.Unnamed && (!in.Unnamed || in.Protocol == other.Protocol)
+			}) {
+				together.Instances = append(together.Instances, in)
+			}
+		}
+	}
+	at := &owned{offer: &offer{service: &together}}
+	for i := range together.Instances {
+		if in := &together.Instances[i]; in.ID+"." == label {
+			at.instance = in
+		}
+	}
+	for _, txt := range texts(at) {
+		rr := &dns.TXT{Hdr: dns.RR_Header{Name: label + fqdn, Rrtype: dns.TypeTXT, Class: dns.ClassINET, Ttl: uint32(ttl)}, Txt: txt}
+		all = append(all, data(label+fqdn, []dns.RR{rr})...)
+	}
+	return all
 }
 
 // all returns the endpoints of the fqdn.
@@ -827,6 +884,25 @@ func (w *sharedWorld) level(label, fqdn string, members []int, held bool) int {
 		most = 1000
 	}
 	return most
+}
+
+// FuzzShared is TestSharedOracle for a history made of bytes.
+func FuzzShared(f *testing.F) {
+	for seed := range uint64(8) {
+		history := make([]byte, 1024)
+		random := rand.New(rand.NewPCG(seed, 1))
+		for i := range history {
+			history[i] = byte(random.Uint32())
+		}
+		f.Add(history)
+	}
+	f.Fuzz(func(t *testing.T, history []byte) {
+		w := newSharedWorldFrom(bytesSource{&history})
+		for range 30 {
+			w.step()
+			w.check(t)
+		}
+	})
 }
 
 // TestSharedOracle compares what happens to random owners that share names with what should,
