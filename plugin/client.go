@@ -26,16 +26,14 @@ type client struct {
 
 	// glue is how many octets a reply with glue may have; 0: there may be none.
 	glue int
+
+	// opt is how many octets the server adds for EDNS to a reply that has no OPT.
+	opt int
 }
 
-const (
-	// maxError is the size of the extended error of a stale answer, in octets.
-	maxError = 2 + 2 + 2
-
-	// minGlue is the least size of an address record, in octets: a pointer to
-	// its name, type, class, TTL, length and an IPv4 address.
-	minGlue = 2 + 2 + 2 + 4 + 2 + 4
-)
+// minGlue is the least size of an address record, in octets: a pointer to its name,
+// type, class, TTL, length and an IPv4 address.
+const minGlue = 2 + 2 + 2 + 4 + 2 + 4
 
 // client returns what the client of a query can take.
 func (f *Federation) client(w dns.ResponseWriter, r *dns.Msg) client {
@@ -49,8 +47,7 @@ func (f *Federation) client(w dns.ResponseWriter, r *dns.Msg) client {
 		c.glue = c.room
 	}
 	if opt := r.IsEdns0(); opt != nil {
-		c.edns = true
-		c.glue = max(c.glue-dns.Len(opt)-maxError, 0)
+		c.edns, c.opt = true, dns.Len(opt)
 	}
 	// Where zones fall through, plugin cache may keep the reply for other clients, and it
 	// must be whole. A signed reply is not truncated, either.
@@ -102,31 +99,36 @@ func (c client) addError(m *reply.Message, code uint16, text string) {
 	opt.Option = append(opt.Option, &dns.EDNS0_EDE{InfoCode: code, ExtraText: text})
 }
 
-// addGlue adds as many whole RRsets as fit the client's buffer: what is
-// optional must not cause truncation (RFC 2181 section 9).
+// addGlue adds as many whole RRsets as fit the client's buffer with the rest of the reply,
+// which is complete: what is optional must not cause truncation (RFC 2181 section 9).
 func (c client) addGlue(m *reply.Message, result *zone.Result, now time.Time) {
-	if c.glue == 0 {
+	if c.glue == 0 || len(m.Answer) == 0 {
 		return
 	}
-	if m.Len() > c.glue {
+	room, errors := c.glue-c.opt, m.Extra
+	for _, opt := range errors {
+		room = c.glue - dns.Len(opt)
+	}
+	m.Extra = nil
+	if m.Len() > room {
 		m.Compress = true // as the server will
-		if m.Len()+minGlue > c.glue {
-			return
+	}
+	if !m.Compress || m.Len()+minGlue <= room {
+		m.SetGlue(result, c.room, now)
+		if m.Len() > room {
+			trimGlue(m, room)
 		}
 	}
-	m.SetGlue(result, c.room, now)
-	if m.Len() > c.glue {
-		c.trimGlue(m)
-	}
+	m.Extra = append(m.Extra, errors...)
 }
 
-// trimGlue leaves as many RRsets of the glue as the client can take.
-func (c client) trimGlue(m *reply.Message) {
+// trimGlue leaves as many RRsets of the glue as there is room for.
+func trimGlue(m *reply.Message, room int) {
 	glue := m.Extra
 	m.Compress, m.Extra = true, nil
-	fit := sort.Search(min(len(glue), (c.glue-m.Len())/minGlue), func(n int) bool {
+	fit := sort.Search(min(len(glue), (room-m.Len())/minGlue), func(n int) bool {
 		m.Extra = glue[:n+1]
-		return m.Len() > c.glue
+		return m.Len() > room
 	})
 	for fit > 0 && fit < len(glue) && sameSet(glue[fit-1], glue[fit]) {
 		fit--

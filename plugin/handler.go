@@ -147,17 +147,17 @@ func (f *Federation) answer(ctx context.Context, z *zone.Zone, w dns.ResponseWri
 		m.SetAuthority(&result)
 	case zone.Success:
 		m.SetAnswer(&result, c.room)
-		if question.Qtype == dns.TypeSRV || question.Qtype == dns.TypeNS {
-			c.addGlue(m, &result, now)
-		}
 	case zone.Indirect:
 		if question.Qtype == dns.TypeSRV {
-			f.answerTargets(ctx, m, c, &result, now)
+			f.answerTargets(ctx, m, c, &result)
 		} else {
 			f.answerIndirect(ctx, m, c, &result)
 		}
 	}
 	c.annotate(m, &result)
+	if question.Qtype == dns.TypeSRV || question.Qtype == dns.TypeNS {
+		c.addGlue(m, &result, now)
+	}
 	return &m.Msg, dns.RcodeSuccess
 }
 

@@ -217,11 +217,38 @@ func (c *chain) glueOf(t *testing.T, size uint16, options []dns.EDNS0) []string 
 	}
 	room := int(size) - len(wire)
 	const record = 2 + 10 + 16 // of the type AAAA, its name compressed
-	if !reply.Truncated && room >= record+maxError+dns.Len(query.IsEdns0()) && len(glue) < c.glue {
+	if !reply.Truncated && room >= record+dns.Len(query.IsEdns0()) && len(glue) < c.glue {
 		t.Fatalf("size %d: room for %d octets, and only %d of %d records of glue", size, room, len(glue), c.glue)
 	}
 	c.glue = max(c.glue, len(glue))
 	return glue
+}
+
+// No glue stands in the way of the errors that come with an answer, whatever their text: it must not set TC
+// (RFC 2181 section 9).
+func TestGlueLeavesRoomForErrors(t *testing.T) {
+	blocks := []corefile.Block{newBlock(t), newBlock(t)}
+	blocks[1].Owner.Name = "other"
+	for _, stale := range []bool{false, true} {
+		endpoints := append(addressList(9), "meta.fed.example:1")
+		c := newChain(t, &elsewhere{}, blocks, newService(t, "web.fed.example", endpoints...))
+		c.builder.Put(1, newService(t, "meta.fed.example", "169.254.169.254:1"), 0)
+		if stale {
+			c.builder.SetStatus(0, zone.Status{Known: true, Live: 1})
+		}
+		c.publish()
+		for size := 570; size < 1232; size++ {
+			query := new(dns.Msg)
+			query.SetQuestion("web.fed.example.", dns.TypeSRV).SetEdns0(uint16(size), false)
+			m := c.ask(&test.ResponseWriter{}, query)
+			if m.Truncated || len(m.Answer) != 9 || !hasError(m, dns.ExtendedErrorCodeBlocked) || hasError(m, dns.ExtendedErrorCodeStaleAnswer) != stale {
+				t.Fatalf("size %d: truncated is %v, with %d records and %d more", size, m.Truncated, len(m.Answer), len(m.Extra))
+			}
+			if size == 1231 && len(m.Extra) != 10 {
+				t.Errorf("%d records more", len(m.Extra))
+			}
+		}
+	}
 }
 
 // A host in the zone may have many addresses. The glue has all of them or none: a part

@@ -6,7 +6,6 @@ import (
 	"math"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/miekg/dns"
@@ -48,13 +47,12 @@ func (f *Federation) answerIndirect(ctx context.Context, m *reply.Message, c cli
 
 // answerTargets answers an SRV query about endpoints that are hosts elsewhere, which are
 // its targets.
-func (f *Federation) answerTargets(ctx context.Context, m *reply.Message, c client, result *zone.Result, now time.Time) {
+func (f *Federation) answerTargets(ctx context.Context, m *reply.Message, c client, result *zone.Result) {
 	blocked, failed := f.barTargets(ctx, result, c)
 	if failed {
 		result.TTL = min(result.TTL, partialTTL)
 	}
 	m.SetAnswer(result, c.room)
-	c.addGlue(m, result, now)
 	if blocked {
 		c.addError(m, dns.ExtendedErrorCodeBlocked, denied)
 	}
