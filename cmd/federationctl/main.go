@@ -306,9 +306,13 @@ func none(hint string) cobra.PositionalArgs {
 	}
 }
 
-// openOrigin opens the identity of a party. Its errors say what to do.
+// openOrigin opens the identity of a party, whose files must be in order. Its errors say what
+// to do.
 func openOrigin(origin mtls.Origin, logger *slog.Logger) (*mtls.Source, error) {
 	source, err := mtls.Open(origin, logger)
+	if err == nil && origin.SPIFFE.Socket == "" {
+		err = source.Missing()
+	}
 	if err != nil {
 		return nil, originFailure(origin, err)
 	}

@@ -59,7 +59,7 @@ func (g guarded) shake(
 ) (net.Conn, credentials.AuthInfo, error) {
 	m := g.source.material.Load() // once, so that a handshake sees one generation
 	if !m.held() {
-		return nil, nil, m.agent.missing()
+		return nil, nil, m.missing()
 	}
 	c := &connection{Conn: raw, source: g.source, usage: g.usage}
 	secured, info, err := handshake(c, g.config(m))

@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -32,7 +33,48 @@ const blockCertificate = "CERTIFICATE" // RFC 7468 section 5
 var (
 	errNoCertificate = errors.New("holds no PEM certificate")
 	errMalformed     = errors.New("has a PEM block that is cut off or malformed")
+	errOver          = errors.New("expired")
+	errNotYetValid   = errors.New("is not valid")
 )
+
+// fileError is why one of the files cannot be used. It says what to do, for whoever shows it.
+type fileError struct {
+	error
+
+	remedy string
+}
+
+// Unwrap returns the error itself.
+func (e *fileError) Unwrap() error { return e.error }
+
+// Remedy says what to do about the file.
+func (e *fileError) Remedy() string { return e.remedy + "; the files are read again by themselves" }
+
+// unread returns the error of a file that cannot be read.
+func unread(what, path string, err error) error {
+	remedy := "make " + path + " a regular file, and repair its disk"
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		remedy = "put " + path + " in its place, or correct the path"
+	case errors.Is(err, fs.ErrPermission):
+		remedy = "let the user of this process read " + path
+	case errors.Is(err, file.ErrTooLarge), errors.Is(err, file.ErrNotRegular):
+		remedy = "replace " + path + " by a PEM file"
+	}
+	return &fileError{fmt.Errorf("%s: %w", what, err), remedy}
+}
+
+// unfit returns the error of a file whose certificates cannot be used.
+func unfit(what, path string, err error) error {
+	remedy := "replace " + path + " by a whole PEM file with certificates"
+	switch {
+	case errors.Is(err, errOver):
+		remedy = "renew " + path
+	case errors.Is(err, errNotYetValid):
+		remedy = "correct the clock of this machine, or have " + path + " issued anew"
+	}
+	return &fileError{fmt.Errorf("%s %s: %w", what, path, err), remedy}
+}
 
 // read returns what the files hold, if it is valid now. Its errors name the file and
 // what is wrong with it.
@@ -41,7 +83,7 @@ func (f Files) read(now time.Time) (*material, error) {
 	for i, of := range [...]struct{ what, path string }{{"certificate", f.Cert}, {"key", f.Key}, {"CA bundle", f.CA}} {
 		var err error
 		if all[i], _, err = file.Read(of.path, MaxFile); err != nil {
-			return nil, fmt.Errorf("%s: %w", of.what, err)
+			return nil, unread(of.what, of.path, err)
 		}
 	}
 	cert, key, ca := all[0], all[1], all[2]
@@ -52,21 +94,23 @@ func (f Files) read(now time.Time) (*material, error) {
 
 	chain, err := parse(cert)
 	if err != nil {
-		return nil, fmt.Errorf("certificate %s: %w", f.Cert, err)
+		return nil, unfit("certificate", f.Cert, err)
 	}
 	for _, c := range chain {
 		if err := checkValidity(c, now); err != nil {
-			return nil, fmt.Errorf("certificate %s: %w", f.Cert, err)
+			return nil, unfit("certificate", f.Cert, err)
 		}
 	}
 	m.expiry = firstExpiry(chain)
 	if m.certificate, err = tls.X509KeyPair(cert, key); err != nil {
-		return nil, fmt.Errorf("key %s of certificate %s: %w", f.Key, f.Cert, shown(err))
+		return nil, &fileError{
+			fmt.Errorf("key %s of certificate %s: %w", f.Key, f.Cert, shown(err)), "replace " + f.Key + " by the key that " + f.Cert + " was issued for",
+		}
 	}
 
 	authorities, err := parse(ca)
 	if err != nil {
-		return nil, fmt.Errorf("CA bundle %s: %w", f.CA, err)
+		return nil, unfit("CA bundle", f.CA, err)
 	}
 	m.trust = trustFiles(authorities)
 	valid := false
@@ -77,7 +121,7 @@ func (f Files) read(now time.Time) (*material, error) {
 	}
 	// An expired authority beside a valid one is usual while one replaces the other.
 	if !valid {
-		return nil, fmt.Errorf("CA bundle %s: %w", f.CA, err)
+		return nil, unfit("CA bundle", f.CA, err)
 	}
 	return m, nil
 }
@@ -122,9 +166,9 @@ func shown(err error) error {
 func checkValidity(c *x509.Certificate, now time.Time) error {
 	switch {
 	case now.After(c.NotAfter):
-		return fmt.Errorf("expired at %s", c.NotAfter.Format(time.RFC3339))
+		return fmt.Errorf("%w at %s", errOver, c.NotAfter.Format(time.RFC3339))
 	case now.Before(c.NotBefore):
-		return fmt.Errorf("is not valid before %s; check the clock of this machine", c.NotBefore.Format(time.RFC3339))
+		return fmt.Errorf("%w before %s; check the clock of this machine", errNotYetValid, c.NotBefore.Format(time.RFC3339))
 	}
 	return nil
 }

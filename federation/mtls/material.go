@@ -18,11 +18,12 @@ import (
 // material is what a party identifies itself and verifies its peers by at one time. It
 // is immutable.
 type material struct {
-	certificate tls.Certificate // holds none until the SPIFFE agent has issued one
+	certificate tls.Certificate // holds none until the files, or a SPIFFE agent, have given one
 	expiry      time.Time       // of the first certificate of the chain to expire
 	trust       trust
 	sum         [sha256.Size]byte
 	agent       *agent        // that has issued the certificate, or is to; nil: it is from files
+	trouble     error         // why what the files hold now is not used, or nil
 	replaced    chan struct{} // closed when newer material is in use
 }
 
@@ -40,6 +41,14 @@ func (m *material) alike(other *material) bool { return (m.agent == nil) == (oth
 
 // held reports whether there is a certificate.
 func (m *material) held() bool { return len(m.certificate.Certificate) > 0 }
+
+// missing returns why there is no certificate, where none is held.
+func (m *material) missing() error {
+	if m.agent != nil {
+		return m.agent.missing()
+	}
+	return m.trouble
+}
 
 // firstExpiry returns when the first of some certificates expires.
 func firstExpiry(chain []*x509.Certificate) time.Time {

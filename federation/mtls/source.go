@@ -3,6 +3,7 @@ package mtls
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -59,10 +60,11 @@ type origin struct {
 	runs map[*context.CancelFunc]struct{} // of Source, that follow it; guarded by mu
 }
 
-// Open returns a Source of what the origin gives. From files it reads them, as Load does.
-// For a SPIFFE agent it fails only for what can never work, such as a socket that is no
-// address: handshakes fail until Run has got the first certificate from the agent.
-// Without a logger nothing is logged.
+// Open returns a Source of what the origin gives. It fails only for what can never work, such
+// as a socket of a SPIFFE agent that is no address. Files that cannot be used, such as a
+// certificate that has expired, are no error: as with an agent that has issued nothing yet,
+// handshakes fail until Run has got the first certificate, and Missing says why. Without a
+// logger nothing is logged.
 func Open(o Origin, logger *slog.Logger) (*Source, error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
@@ -77,21 +79,32 @@ func Open(o Origin, logger *slog.Logger) (*Source, error) {
 	return s, nil
 }
 
-// Load reads and checks the files. Its errors name the file and what is wrong:
+// Load is Open for files that are in order. Its errors name the file and what is wrong:
 // it cannot be read, holds no PEM certificate, the key does not belong to the
 // certificate, the certificate or the whole CA bundle is expired or not valid
-// yet. Without a logger nothing is logged.
+// yet. They may have a method Remedy, which says what to do.
 func Load(files Files, logger *slog.Logger) (*Source, error) {
-	return Open(Origin{Files: files}, logger)
+	s, err := Open(Origin{Files: files}, logger)
+	if err == nil {
+		err = s.Missing()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
-// openOrigin opens an origin, and returns what it gives now: of an agent nothing.
+// openOrigin opens an origin, and returns what it gives now: of an agent nothing, and of files
+// that cannot be used why.
 func (s *Source) openOrigin(o Origin) (*origin, *material, error) {
 	of := &origin{files: o.Files, runs: make(map[*context.CancelFunc]struct{})}
 	if o.SPIFFE.Socket == "" {
 		of.watch = s.newWatch(o.Files, nil)
 		m, err := o.Files.read(time.Now())
-		return of, m, err
+		if err != nil {
+			m = &material{trouble: err, replaced: make(chan struct{})}
+		}
+		return of, m, nil
 	}
 	var err error
 	of.agent, err = o.SPIFFE.agent()
@@ -100,7 +113,7 @@ func (s *Source) openOrigin(o Origin) (*origin, *material, error) {
 
 // Prepare opens another origin, as Open does, and returns what has the Source follow it in
 // the place of the one before. What files have is used at once then. Until a SPIFFE agent
-// has issued the first certificate, that of before stays in use.
+// has issued the first certificate, or the files can be used, that of before stays in use.
 //
 // Where an agent takes the place of files, or files that of an agent, all connections end
 // with the new certificate: the identities of a peer are others.
@@ -118,10 +131,13 @@ func (s *Source) adopt(next *origin, m *material) {
 	defer s.mu.Unlock()
 	before := s.origin.Swap(next)
 	s.broken = ""
-	if next.agent == nil {
+	switch {
+	case m.held():
 		s.use(m, "file", next.files.Cert)
-	} else if !s.material.Load().held() {
+	case !s.material.Load().held():
 		s.replace(m)
+	default:
+		s.note(m.trouble)
 	}
 	before.leave()
 }
@@ -148,7 +164,8 @@ func (s *Source) newWatch(files Files, events <-chan fsnotify.Event) *file.Watch
 // has expired; see SetGrace.
 //
 // Files that Load would refuse, and what an agent sends against the rules, leave the old
-// material in use. So does an agent that is away, until its certificate expires.
+// material in use, if there is any: Trouble says why. So does an agent that is away, until its
+// certificate expires.
 //
 // It may run several times at once, as a consumer and an owner of one process may
 // share a Source: the origin is followed until the last of the Runs ends.
@@ -213,13 +230,25 @@ func (s *Source) Reload() {
 	s.logReading(err)
 	if err == nil {
 		s.use(m, "file", o.files.Cert)
+	} else {
+		s.note(err)
 	}
+}
+
+// note notes why what the files hold now is not used, or nil. What is in use stays.
+func (s *Source) note(trouble error) {
+	s.judging.Lock()
+	defer s.judging.Unlock()
+	m := *s.material.Load()
+	m.trouble = trouble
+	s.material.Store(&m)
 }
 
 // use puts m in the place of the material in use, if it is another one. origin says in the log
 // where it is from. The caller holds the lock.
 func (s *Source) use(m *material, origin ...any) {
 	if m.sum == s.material.Load().sum {
+		s.note(nil)
 		return
 	}
 	old, ended := s.replace(m)
@@ -241,7 +270,15 @@ func (s *Source) logReading(err error) {
 	switch {
 	case err != nil && err.Error() != s.broken:
 		s.broken = err.Error()
-		s.logger.Error("certificate files cannot be used; the old certificates stay in use", "error", err)
+		text := "certificate files cannot be used; the old certificates stay in use"
+		if !s.material.Load().held() {
+			text = "certificate files cannot be used, and no connection can be made until they are mended"
+		}
+		log := s.logger
+		if file, ok := errors.AsType[*fileError](err); ok {
+			log = log.With("remedy", file.Remedy())
+		}
+		log.Error(text, "error", err)
 	case err == nil && s.broken != "":
 		s.broken = ""
 		s.logger.Info("certificate files are in order again")
@@ -253,20 +290,29 @@ func (s *Source) logReading(err error) {
 func (s *Source) Changed() <-chan struct{} { return s.material.Load().replaced }
 
 // Expiry returns when the certificate in use expires, or the first of its chain
-// to do so, and when the next of the trusted authorities does. Both are zero while a
-// SPIFFE agent has not issued a certificate yet.
+// to do so, and when the next of the trusted authorities does. Both are zero while there is
+// no certificate; see Missing.
 func (s *Source) Expiry() (certificate, ca time.Time) {
 	m := s.material.Load()
 	return m.expiry, m.authorityExpiry(time.Now())
 }
 
-// Missing returns why there is no certificate yet, which only a SPIFFE agent can cause: it
-// names the agent. It is nil once there is one.
+// Missing returns why there is no certificate yet: it names the file that cannot be used, or
+// the SPIFFE agent. It is nil once there is one.
 func (s *Source) Missing() error {
 	if m := s.material.Load(); !m.held() {
-		return m.agent.missing()
+		return m.missing()
 	}
 	return nil
+}
+
+// Trouble returns the error of Missing, or why what the files hold now does not take the place
+// of what is in use. It is nil where neither is so.
+func (s *Source) Trouble() error {
+	if m := s.material.Load(); m.held() {
+		return m.trouble
+	}
+	return s.Missing()
 }
 
 // ForClients reports whether the certificate in use may identify the client of a

@@ -122,7 +122,7 @@ func (s *Source) ServerConfig() *tls.Config {
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			m := s.material.Load() // once, so that a handshake sees one generation
 			if !m.held() {
-				return nil, m.agent.missing()
+				return nil, m.missing()
 			}
 			return s.serverConfig(m), nil
 		},

@@ -63,6 +63,8 @@ const (
 
 	certificateExpired
 	certificateAging
+	certificateUnusable
+	certificateKept
 
 	sourceCurrent
 	sourceAway
@@ -135,8 +137,10 @@ func conditions() []Condition {
 		relayedParked:     {"relayed owner", "parked", Act, "It has turned this consumer away, and is not tried again until the certificates change or the configuration is reloaded.", correctReload, "FederationOwnerCatalogUnavailable"},
 		relayedLost:       {"relayed owner", "lost", Look, "The connection is lost. Consumers count their own retention, or the lifetime of the source runs.", winTime, "FederationOwnerSourceAway"},
 
-		certificateExpired: {"certificate", "expired", Act, "%s has expired.", "replace the file, or repair what renews it; it is read again by itself", "FederationConsumerCertificateExpiring"},
-		certificateAging:   {"certificate", "expires soon", Look, "%s expires in %s.", "renew it, unless a machine does", "FederationConsumerCertificateAging"},
+		certificateExpired:  {"certificate", "expired", Act, "%s has expired.", "replace the file, or repair what renews it; it is read again by itself", "FederationConsumerCertificateExpiring"},
+		certificateAging:    {"certificate", "expires soon", Look, "%s expires in %s.", "renew it, unless a machine does", "FederationConsumerCertificateAging"},
+		certificateUnusable: {"certificate", "unusable", Act, "No connection can be made without a valid certificate: %s.", "repair what the certificate comes from; it is used as soon as it is there", "FederationConsumerCertificateExpiring"},
+		certificateKept:     {"certificate", "not replaced", Look, "The certificate in use stays until it expires, as its files cannot be used now: %s.", "repair the files; they are read again by themselves", "FederationConsumerCertificateAging"},
 
 		sourceCurrent:   {"source", "current", Well, "It is published as its origin has it.", nothing, "Consumers and sources of an owner"},
 		sourceAway:      {"source", "away", Look, "It is away: %s", repairSource, "FederationOwnerSourceAway"},
@@ -222,7 +226,7 @@ func (u *FollowedOwner) Judge(now time.Time, relayed bool) (v Judgement) {
 	if len(u.Unshared) > 0 {
 		v.find(ownerUnshared, words(u.Unshared))
 	}
-	v.certificates(now, u.Certificate, u.Authority)
+	v.certificates(now, u.Certificate, u.Authority, u.CertificateError, u.CertificateRemedy)
 	if u.State == "synced" && u.Services+u.NotAdmitted+u.NotImported == 0 {
 		v.find(ownerEmpty)
 	}
@@ -313,8 +317,17 @@ func (u *FollowedOwner) Left(now time.Time) (left time.Duration, percent int) {
 // renews it every hour is always near its end.
 const soon = 7 * 24 * time.Hour
 
-// certificates judges when two certificates expire.
-func (v *Judgement) certificates(now, own, authority time.Time) {
+// certificates judges when two certificates expire, and what trouble there is with their files.
+func (v *Judgement) certificates(now, own, authority time.Time, trouble, remedy string) {
+	if trouble != "" {
+		which := certificateKept
+		if !now.Before(own) {
+			which, own = certificateUnusable, time.Time{} // which says all of it
+		}
+		v.find(which, trouble)
+		of := &v.Findings[len(v.Findings)-1]
+		of.Remedy = cmp.Or(remedy, of.Remedy)
+	}
 	judge := func(what string, when time.Time) {
 		switch {
 		case when.IsZero():
@@ -419,7 +432,7 @@ func (p *Publisher) Judge(now time.Time) (v Judgement) {
 	for _, key := range p.Restart {
 		v.find(processRestart, key)
 	}
-	v.certificates(now, p.Certificate, p.Authority)
+	v.certificates(now, p.Certificate, p.Authority, p.CertificateError, p.CertificateRemedy)
 	for _, to := range p.PublishTo {
 		switch {
 		case to.State == "failing":
@@ -528,7 +541,8 @@ func (s *Status) published(v *Judgement) {
 	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(b.Level, a.Level) })
 	const most = 3
 	for _, p := range parts[:min(len(parts), most)] {
-		v.sayf(p.Level, "%s: %s", p.what, p.Findings[0].Says)
+		worst := slices.MaxFunc(p.Findings, func(a, b Finding) int { return cmp.Compare(a.Level, b.Level) })
+		v.sayf(p.Level, "%s: %s", p.what, worst.Says)
 	}
 	if more := len(parts) - most; more > 0 {
 		v.sayf(Well, "%s more to look at.", Number(more))

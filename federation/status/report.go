@@ -75,6 +75,9 @@ type FollowedOwner struct {
 
 	Certificate time.Time `json:"certificateExpires,omitzero"` // this side's, for this owner
 	Authority   time.Time `json:"authorityExpires,omitzero"`   // the next of the authorities that are trusted
+
+	CertificateError  string `json:"certificateError,omitempty"` // why the files of the certificate cannot be used; without a certificate nothing can connect
+	CertificateRemedy string `json:"certificateRemedy,omitempty"`
 }
 
 // Rate is how often something happened.
@@ -121,6 +124,9 @@ type Publisher struct {
 	Connections int       `json:"connections"`
 	Certificate time.Time `json:"certificateExpires,omitzero"`
 	Authority   time.Time `json:"authorityExpires,omitzero"`
+
+	CertificateError  string `json:"certificateError,omitempty"` // as of FollowedOwner
+	CertificateRemedy string `json:"certificateRemedy,omitempty"`
 
 	PublishTo []PublishTo `json:"publishTo,omitempty"` // the relays that this owner dials
 

@@ -34,8 +34,10 @@ type Status struct {
 	Broken map[string]error
 
 	// When the owner's certificate expires, and the next authority. Both are zero while
-	// there is none yet from a SPIFFE agent.
+	// there is no certificate.
 	Certificate, CA time.Time
+
+	Trouble error // with the certificate, as mtls.Source.Trouble has it
 
 	PublishTo []dialer.Status // the relays that are dialed
 
@@ -73,8 +75,10 @@ func (p *Publisher) Ready() (waiting []string) {
 	if p.ready {
 		return waiting
 	}
-	if certificate, _ := p.identity.Expiry(); certificate.IsZero() {
+	if missing := p.identity.Missing(); missing != nil && p.config.Identity.SPIFFE.Socket != "" {
 		waiting = append(waiting, "there is no certificate yet from the SPIFFE agent at "+p.config.Identity.SPIFFE.Socket)
+	} else if missing != nil {
+		waiting = append(waiting, missing.Error())
 	}
 	var incomplete []string
 	for _, name := range slices.Sorted(maps.Keys(p.catalogs)) {
@@ -138,6 +142,7 @@ func (p *Publisher) Status() Status {
 		s.Broken["config"] = p.settings.Err()
 	}
 	s.Certificate, s.CA = p.identity.Expiry()
+	s.Trouble = p.identity.Trouble()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.Applied, s.Restart = p.applied, p.restart

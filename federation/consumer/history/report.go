@@ -12,7 +12,7 @@ import (
 // maxShown is how many refusals a report has, and how many services that are left out.
 const maxShown = 20
 
-// Report returns the report of an owner, without Conflicts and the times of certificates.
+// Report returns the report of an owner, without Conflicts and what Certify says.
 // Retention is how long services of a lost owner are kept; 0 is without limit.
 func Report(id string, s *consumer.Status, retention time.Duration, log *Log, now time.Time) status.FollowedOwner {
 	u := status.FollowedOwner{
@@ -49,17 +49,36 @@ func Report(id string, s *consumer.Status, retention time.Duration, log *Log, no
 		u.Expires = s.Expires.UTC()
 	}
 	if s.Failure != nil {
-		u.Failure = s.Failure.Error()
-		if failure, ok := errors.AsType[interface {
-			error
-			Remedy() string
-		}](s.Failure); ok {
-			u.Remedy = failure.Remedy()
-		}
+		u.Failure, u.Remedy = s.Failure.Error(), Remedy(s.Failure)
 	}
 	u.Refusals = u.Refusals[:min(len(u.Refusals), maxShown)]
 	u.LeftOut = u.LeftOut[:min(len(u.LeftOut), maxShown)]
 	return u
+}
+
+// Certify says in a report when the certificate of this side and the next of its authorities
+// expire, and what trouble there is with them: of a source as mtls.Source has it. Without a
+// certificate that is why there is no stream, whatever the last attempt says.
+func Certify(u *status.FollowedOwner, certificate, authority time.Time, trouble error) {
+	u.Certificate, u.Authority = certificate.UTC(), authority.UTC()
+	if trouble == nil {
+		return
+	}
+	u.CertificateError, u.CertificateRemedy = trouble.Error(), Remedy(trouble)
+	if certificate.IsZero() {
+		u.Failure, u.Remedy = u.CertificateError, u.CertificateRemedy
+	}
+}
+
+// Remedy returns what an error says that is to be done about it, or nothing.
+func Remedy(err error) string {
+	if failure, ok := errors.AsType[interface {
+		error
+		Remedy() string
+	}](err); ok {
+		return failure.Remedy()
+	}
+	return ""
 }
 
 // plain returns a duration as people write it: 24h, not 24h0m0s.

@@ -168,7 +168,13 @@ func (e end) Remedy() string {
 	var plain tls.RecordHeaderError
 	var name *net.DNSError
 	f, below := errors.AsType[*failure](e.err)
+	own, ownFile := errors.AsType[interface {
+		error
+		Remedy() string
+	}](e.err)
 	switch {
+	case ownFile:
+		return own.Remedy()
 	case errors.Is(e.err, errUnavailable):
 		return "have the owner repair the source that it waits for: its status page and log say which"
 	case errors.As(e.err, &certificate) && certificate.Reason == x509.Expired: // or not yet valid

@@ -154,9 +154,10 @@ func (e *OwnerError) Unwrap() error { return e.Err }
 
 // Attach starts what the block needs and is not running yet, and returns the
 // block with a zone that holds what is known at this moment. It does not wait
-// for an owner. It fails with an *OwnerError, and changes nothing, when the files
-// of an owner cannot be used, when its catalog cannot be kept where Persist says,
-// or when two blocks of one configuration want one owner differently.
+// for an owner, nor for files of its certificate that cannot be used: such an owner is not
+// connected until they can. It fails with an *OwnerError, and changes nothing, when the catalog
+// of an owner cannot be kept where Persist says, or when two blocks of one configuration want
+// one owner differently.
 //
 // Where a block of an earlier configuration names an owner, the owner's
 // settings stay what they are until that block is detached: a reload may still

@@ -392,9 +392,9 @@ func TestAttachFails(t *testing.T) {
 		w := newWorld(t)
 		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		broken := w.owner("b.example:8008")
-		broken.Identity.Files.Key = w.files.CA
+		broken.Persist = w.files.CA
 		if _, err := w.agent.Attach(w.block(1, w.owner(ownerAddress), broken)); err == nil {
-			t.Fatal("attached with a broken key")
+			t.Fatal("attached with a file of the certificate to write over")
 		}
 		time.Sleep(time.Hour)
 		if n := len(w.agent.Status()); n != 0 || w.attempts() != 0 {
@@ -405,7 +405,7 @@ func TestAttachFails(t *testing.T) {
 		time.Sleep(time.Minute)
 		lines := w.log.Lines()
 		_, err := w.agent.Attach(w.block(3, w.owner(ownerAddress), w.owner("c.example:8008"), broken))
-		if want := "owner b.example:8008: key " + w.files.CA; err == nil || !strings.HasPrefix(err.Error(), want) {
+		if want := "owner b.example:8008: persist: \"" + w.files.CA; err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("error is %v, want %s", err, want)
 		}
 		time.Sleep(time.Hour)

@@ -101,7 +101,8 @@ type found struct {
 	file   string // that Persist leads to, whatever its path; empty is none
 }
 
-// find reads and checks the files of an owner. A SPIFFE agent is not waited for.
+// find reads the files of an owner. Those that cannot be used are followed like good ones, and
+// a SPIFFE agent is not waited for.
 func (a *Agent) find(c *OwnerConfig) (found, error) {
 	logger := a.config.Logger
 	if c.Identity.SPIFFE.Socket == "" {
@@ -120,7 +121,7 @@ func (a *Agent) find(c *OwnerConfig) (found, error) {
 		return found{}, fmt.Errorf("persist: %w", err)
 	}
 	for _, other := range []string{c.Identity.Files.Cert, c.Identity.Files.Key, c.Identity.Files.CA} {
-		if resolved, err := filepath.EvalSymlinks(other); err == nil && resolved == file {
+		if resolved, err := filepath.EvalSymlinks(other); err == nil && resolved == file || err != nil && filepath.Clean(other) == filepath.Clean(c.Persist) {
 			return found{}, fmt.Errorf("persist: %q is a file of tls and would be written over", c.Persist)
 		}
 	}
@@ -147,7 +148,7 @@ func (a *Agent) claim(b *Block, i int, f found, claims []*claim) (*claim, error)
 		claims = slices.Concat(claims, other.claims)
 	}
 	for _, other := range claims {
-		if other.shares(c) {
+		if other.shares(c, f.source) {
 			f.source = other.source
 		}
 		if other.block.config.Configuration != b.config.Configuration {
@@ -185,9 +186,11 @@ func (a *Agent) claim(b *Block, i int, f found, claims []*claim) (*claim, error)
 
 // shares reports whether an owner can have the certificates of the claim. Those from a
 // SPIFFE agent are one for all, so that the agent is followed once, and a reload goes on
-// with what is held. Certificate files are followed for each owner, and logged so.
-func (c *claim) shares(d *OwnerConfig) bool {
-	return d.Identity.SPIFFE.Socket != "" && c.config.Grace == d.Grace && reflect.DeepEqual(c.config.Identity, d.Identity)
+// with what is held. Certificate files are followed for each owner, and logged so: only where
+// they cannot be used now, as found says, the owner goes on with what it holds of them.
+func (c *claim) shares(d *OwnerConfig, found *mtls.Source) bool {
+	return c.config.Grace == d.Grace && reflect.DeepEqual(c.config.Identity, d.Identity) &&
+		(d.Identity.SPIFFE.Socket != "" || c.owner.id == d.ID() && found.Missing() != nil)
 }
 
 // owner is one owner of the process: its mirror, and the blocks that publish it.
@@ -233,6 +236,7 @@ type OwnerStatus struct {
 	Identity   mtls.Origin
 	CertExpiry time.Time // zero before the first certificate, as CAExpiry
 	CAExpiry   time.Time
+	Trouble    error // with the certificate, as mtls.Source.Trouble has it
 }
 
 // newOwner returns an owner that nobody claims yet.
@@ -364,6 +368,7 @@ func (o *owner) report() OwnerStatus {
 	if c := o.running.Load(); c != nil {
 		s.Identity = c.config.Identity
 		s.CertExpiry, s.CAExpiry = c.source.Expiry()
+		s.Trouble = c.source.Trouble()
 	}
 	return s
 }

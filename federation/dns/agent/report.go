@@ -36,7 +36,7 @@ func (o *owner) summary(now time.Time) status.FollowedOwner {
 			}
 		}
 	}
-	u.Certificate, u.Authority = s.CertExpiry.UTC(), s.CAExpiry.UTC()
+	history.Certify(&u, s.CertExpiry, s.CAExpiry, s.Trouble)
 	return u
 }
 

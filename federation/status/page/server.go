@@ -81,7 +81,8 @@ type Server struct {
 	logger   *slog.Logger
 }
 
-// Listen reads the files, and takes the port. The logger gets a bounded number of lines of
+// Listen reads the files, and takes the port. While the files cannot be used, nobody is
+// answered: they are followed, and what is wrong is logged. The logger gets a bounded number of lines of
 // each kind, see package loglimit; without one nothing is logged.
 func Listen(ctx context.Context, c Config, logger *slog.Logger) (*Server, error) {
 	s, err := c.open(logger)
@@ -111,7 +112,7 @@ func (c Config) open(logger *slog.Logger) (*Server, error) {
 	s := &Server{logger: loglimit.Logger(logger)}
 	if c.Files != (mtls.Files{}) {
 		var err error
-		if s.identity, err = mtls.Load(c.Files, s.logger); err != nil {
+		if s.identity, err = mtls.Open(mtls.Origin{Files: c.Files}, s.logger); err != nil {
 			return nil, fmt.Errorf("status: %w", err)
 		}
 	}

@@ -27,6 +27,9 @@ func Convert(p serve.Status, now time.Time) status.Status {
 			Certificate: p.Certificate.UTC(), Authority: p.CA.UTC(),
 		},
 	}
+	if p.Trouble != nil {
+		s.Publisher.CertificateError, s.Publisher.CertificateRemedy = p.Trouble.Error(), history.Remedy(p.Trouble)
+	}
 	if p.File != "" {
 		s.Publisher.Applied = p.Applied.UTC()
 	}
@@ -74,7 +77,7 @@ func catalog(name string, p serve.Status, now time.Time) status.Catalog {
 		}
 		if m, ok := p.Catalogs[name].Relays[reported.Name]; ok && reported.Staying {
 			s.Relay = relayed(reported, m, now)
-			s.Relay.Certificate, s.Relay.Authority = p.Certificate.UTC(), p.CA.UTC()
+			history.Certify(s.Relay, p.Certificate, p.CA, p.Trouble)
 		}
 		c.Sources = append(c.Sources, s)
 	}

@@ -27,16 +27,21 @@ type followed struct {
 }
 
 // TLS returns credentials for endpoints with https, whose files may be replaced at any
-// time: they are read again for each handshake. Certificate and key are for an etcd that
-// asks for them. Without a CA bundle the authorities of the system may sign the members.
+// time: they are read for each handshake, which fails where they cannot be used. Certificate
+// and key are for an etcd that asks for them. Without a CA bundle the authorities of the system may sign the members.
 // They are not those of package mtls, which are for one peer with one name: each member
 // must have a certificate for the host of its own URL.
 func TLS(files mtls.Files) (credentials.TransportCredentials, error) {
 	if (files.Cert == "") != (files.Key == "") {
 		return nil, errPair
 	}
-	config, err := load(files)
-	return followed{credentials.NewTLS(config), files}, err
+	return followed{credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}), files}, nil
+}
+
+// CheckFiles returns why the files of TLS cannot be used now, or nil.
+func CheckFiles(files mtls.Files) error {
+	_, err := load(files)
+	return err
 }
 
 // ClientHandshake is that of credentials.TransportCredentials.
