@@ -96,6 +96,31 @@ func TestSharedBeyondOneService(t *testing.T) {
 	}
 }
 
+// TestSharedBeyondOneServiceWithOneInstance is the same for owners that have one instance, whose
+// texts are made for each answer.
+func TestSharedBeyondOneServiceWithOneInstance(t *testing.T) {
+	for _, tt := range []struct{ owners, endpoints, labels int }{{2, 501, 0}, {1, 1, federation.MaxLabels}, {2, 1, federation.MaxLabels}} {
+		_, z := united(tt.owners, func(i int) *federation.Service {
+			s := web(i, tt.endpoints, 1)
+			if s.Instances[0].ID = "v1"; tt.labels > 0 {
+				fullLabels(s)
+			}
+			return s
+		})
+		if n := count(transfer(t, z, "fed.example."), dns.TypeTXT); n != 3 {
+			t.Errorf("%+v: %d texts are transferred", tt, n)
+		}
+		for name, want := range map[string]int{"web.fed.example.": 2, "v1.web.fed.example.": 1} {
+			if text := ask(z, name, "TXT", now); len(text) != 1+want || !strings.Contains(text[want], "id=v1") {
+				t.Errorf("%+v: %s has %q", tt, name, text)
+			}
+		}
+		if h := z.Explain("v1.web.fed.example.", dns.TypeA, now).Holder; h == nil || h.Instance != "v1" || len(h.Shared) != tt.owners*tt.endpoints {
+			t.Errorf("%+v: explained by %+v", tt, h)
+		}
+	}
+}
+
 // fullLabels gives the endpoints and the selectors as many labels as they may have.
 func fullLabels(s *federation.Service) {
 	for i := range federation.MaxLabels {

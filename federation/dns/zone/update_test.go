@@ -14,6 +14,8 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services/zonetest"
 )
 
@@ -126,6 +128,11 @@ func (s *secondaries) refresh(t *testing.T, z *zone.Zone, origins []string, at t
 // follow publishes a version after every few changes of the chaos, at various times.
 func (s *secondaries) follow(t *testing.T, c *chaos, versions int) {
 	t.Helper()
+	if c.IntN(3) == 0 { // the owners share what they have
+		for i := range c.config.Owners {
+			c.config.Owners[i].Sharing = zone.Sharing{Names: []pattern.Name{must.Value(pattern.ParseName("*"))}, Weight: 10, Min: 1, Demote: -1}
+		}
+	}
 	b := zonetest.NewBuilder(c.config, nil)
 	origins := slices.Sorted(maps.Keys(c.origins()))
 	at := now
