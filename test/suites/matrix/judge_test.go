@@ -149,10 +149,17 @@ func (r *run) look(b *agent.Block, question string) answer {
 	if srv {
 		qtype = dns.TypeSRV
 	}
-	result := b.Zone().Lookup(name, qtype, time.Now())
+	z := b.Zone()
+	result := z.Lookup(name, qtype, time.Now())
 	a := answer{kind: result.Kind}
 	if a.kind != zone.Success {
 		return a
+	}
+	if r.oracle.sharing.shares(strings.TrimSuffix(name, ".")) {
+		text := z.Lookup(name, dns.TypeTXT, time.Now())
+		if all := reply.Answer(nil, &text, name, 0); len(all) < 2 || z.Explain(name, qtype, time.Now()).Holder == nil {
+			r.wrongf("%s has the texts %v", name, all)
+		}
 	}
 	var addresses []string
 	for _, rr := range reply.Answer(nil, &result, name, 0) {

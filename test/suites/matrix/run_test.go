@@ -310,12 +310,19 @@ func (r *run) neighbour() {
 	r.stops[neighbour] = r.network.serve(r.t, neighbour, s)
 }
 
-// upsert publishes a service of the neighbour.
+// upsert publishes a service of the neighbour. At a shared name its endpoint has as many labels as
+// one may have: what owners say there together is more than a service may.
 func (r *run) upsert(name, address string) {
 	fqdn := must.Get(federation.ParseFQDN(name + "." + r.next))(r.t)
 	a := must.Get(federation.ParseAddress(address))(r.t)
+	var labels []string
+	for i := range federation.MaxLabels {
+		if r.oracle.sharing.shares(name + "." + r.next) {
+			labels = append(labels, fmt.Sprint("l", i))
+		}
+	}
 	must.Get(r.registry.Upsert(&federation.Service{
-		Name: name, FQDN: fqdn, Endpoints: []federation.Endpoint{{Address: a, Port: 443}},
+		Name: name, FQDN: fqdn, Endpoints: []federation.Endpoint{{Address: a, Port: 443, Labels: labels}},
 		Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}},
 	}))(r.t)
 }
