@@ -25,7 +25,8 @@ type Builder struct {
 	groups  groups             // what owners share, which the tree has joined
 	reverse pointers
 	current *Zone
-	changed bool // since current: the status of an owner, or the tree
+	changed bool      // since current: the status of an owner, or the tree
+	awaited time.Time // when queries stop to wait for an owner, or one of several; zero: they wait for none
 
 	refuseName subtree.Refuse // read-only after NewBuilder
 }
@@ -207,6 +208,13 @@ func (b *Builder) SetStatus(owner int, s Status) {
 // Update of package reply.
 func (b *Builder) Publish(now time.Time) *Zone {
 	b.join(now)
+	b.changed = b.changed || !b.awaited.IsZero() && !now.Before(b.awaited) // a zone may be whole now, for secondaries
+	b.awaited = time.Time{}
+	for i := range b.owners {
+		if v := &b.owners[i].view; !v.Known && now.Before(v.Grace) {
+			b.awaited = soonest(b.awaited, v.Grace)
+		}
+	}
 	var moved []int // origins
 	for i := range b.origins {
 		if c := &b.serials[i]; c.pending && c.move(&b.origins[i], now) {
@@ -228,10 +236,10 @@ func (b *Builder) Publish(now time.Time) *Zone {
 	return z
 }
 
-// Due returns when Publish can move a serial that it could not move yet, or may join a shared
-// name anew. It reports false when nothing waits.
+// Due returns when Publish can move a serial that it could not move yet, may join a shared
+// name anew, or waits no longer for an owner. It reports false when nothing waits.
 func (b *Builder) Due() (time.Time, bool) {
-	due := b.groups.demoted
+	due := soonest(b.groups.demoted, b.awaited)
 	if len(b.groups.waiting) > 0 {
 		due = soonest(due, b.groups.waiting[0].due)
 	}

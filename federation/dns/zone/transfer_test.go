@@ -331,3 +331,35 @@ func TestLongestZone(t *testing.T) {
 		}
 	}
 }
+
+// TestGraceEnds has an owner that never comes: when queries stop to wait for it, the zone is whole for secondaries.
+// That is a version of its own, so that they are told.
+func TestGraceEnds(t *testing.T) {
+	b := builder(owner("a", "fed.example"), owner("b", "fed.example"), owner("c", "other.example"))
+	grace := now.Add(30 * time.Second)
+	b.SetStatus(1, zone.Status{Live: 1, Grace: grace})
+	b.SetStatus(2, zone.Status{Live: 1, Grace: grace.Add(time.Second)})
+	b.Put(0, service("web web.fed.example 192.0.2.1@80"), 1)
+	z := b.Publish(now)
+	for _, at := range []time.Time{now, grace.Add(-1)} {
+		if _, synced := b.Publish(at).Synced("fed.example.", at); synced || b.Publish(at) != z {
+			t.Errorf("synced is %v after %s, or another version", synced, at.Sub(now))
+		}
+	}
+	if due, ok := b.Due(); !ok || !due.Equal(grace) {
+		t.Errorf("due after %s, %v", due.Sub(now), ok)
+	}
+	whole := b.Publish(grace)
+	if _, synced := whole.Synced("fed.example.", grace); !synced || whole == z || whole.SOA("fed.example.").Serial != z.SOA("fed.example.").Serial {
+		t.Errorf("synced is %v, or not another version with the same serial", synced)
+	}
+	if due, ok := b.Due(); !ok || !due.Equal(grace.Add(time.Second)) {
+		t.Errorf("due after %s, %v", due.Sub(now), ok)
+	}
+	b.SetStatus(2, zone.Status{Live: 1, Known: true})
+	b.Publish(grace.Add(2 * time.Second))
+	b.Publish(grace.Add(3 * time.Second))
+	if due, ok := b.Due(); ok {
+		t.Errorf("due after %s", due.Sub(now))
+	}
+}
