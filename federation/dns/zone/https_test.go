@@ -4,8 +4,12 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 )
 
 // TestHTTPS has what HTTPS records say, and that there are none unless the owner's block wants
@@ -61,18 +65,23 @@ func TestHTTPS(t *testing.T) {
 	}
 }
 
-// Of a name that owners share, all of them must want HTTPS records.
+// All blocks that share a name must want HTTPS records, whether or not they have a service there: when an owner
+// expires, there are as many as before. Blocks that cannot publish the name do not count.
 func TestHTTPSOfSharedNames(t *testing.T) {
 	for _, both := range []bool{true, false} {
-		first, second := sharer("a", "*", nil), sharer("b", "*", nil)
+		first, second, elsewhere := sharer("a", "*", nil), sharer("b", "*", nil), sharer("c", "*", nil)
 		first.HTTPS, second.HTTPS = true, both
-		b := builder(first, second)
-		b.Put(0, service("web web.fed.example 192.0.2.1@443 v1/HTTPS"), 1)
-		b.Put(1, service("web web.fed.example 192.0.2.2@443 v1/HTTPS"), 1)
+		elsewhere.Origins = []federation.FQDN{origin("other.example")}
+		b := builder(first, second, elsewhere)
 		want := "web HTTPS | NODATA"
 		if both {
 			want = `web HTTPS | NOERROR | 30 HTTPS 1 . alpn="http/1.1" port="443"`
 		}
+		b.Put(0, service("web web.fed.example 192.0.2.1@443 v1/HTTPS"), 1)
+		expect(t, b.Publish(now), now, want, "web A | NOERROR | 30 A 192.0.2.1")
+		b.Put(1, service("web web.fed.example 192.0.2.2@443 v1/HTTPS"), 1)
 		expect(t, b.Publish(now), now, want, "web A | NOERROR | 30 A 192.0.2.1 | 30 A 192.0.2.2")
+		b.SetStatus(1, zone.Status{Live: 2, Known: true, Lost: now.Add(-time.Hour), Expires: now})
+		expect(t, b.Publish(now), now, want, "web A | NOERROR | 30 A 192.0.2.1")
 	}
 }

@@ -170,7 +170,8 @@ func (r *Result) Followed() ([]netip.Addr, bool) {
 	return r.addresses, r.match.offer != nil && r.match.offer.HasHost
 }
 
-// Secure returns what the HTTPS records of the name say. Of a name that owners share, all of them must want such records.
+// Secure returns what the HTTPS records of the name say. All blocks that share a name must want such records, also
+// those that have no service there: whether there are some does not depend on when an owner expires.
 func (r *Result) Secure() []subtree.Secure {
 	m := &r.match
 	if m.offer == nil || m.Role != domain.Apex && m.Role != domain.Service && m.Role != domain.Instance {
@@ -178,7 +179,7 @@ func (r *Result) Secure() []subtree.Secure {
 	}
 	wants := r.zone.owners[m.offer.Owner].https
 	if shared := m.offer.Subtree.Shared(); shared != nil {
-		wants = !slices.ContainsFunc(shared.Members, func(of subtree.Member) bool { return !r.zone.owners[of.Owner].https })
+		wants = !slices.ContainsFunc(shared.Sharers, func(i int) bool { return !r.zone.owners[i].https })
 	}
 	if !wants {
 		return nil

@@ -70,10 +70,14 @@ func (p *pointers) count(of *precedence.Offer, n int, touched map[netip.Addr]boo
 	}
 }
 
-// reversed reports whether an address of an offer has a reverse name: of a shared name, all
-// owners must want it.
+// reversed reports whether an address of an offer has a reverse name: all blocks that share a name must
+// want it, also those that have no service there.
 func (p *pointers) reversed(of *precedence.Offer, ip netip.Addr) bool {
-	for _, i := range of.Owners {
+	owners := []int{int(of.Owner)}
+	if shared := of.Subtree.Shared(); shared != nil {
+		owners = shared.Sharers
+	}
+	for _, i := range owners {
 		if !slices.ContainsFunc(p.prefixes[i], func(prefix netip.Prefix) bool { return prefix.Contains(ip) }) {
 			return false
 		}

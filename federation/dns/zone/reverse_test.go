@@ -70,7 +70,7 @@ func TestReverse(t *testing.T) {
 	step(one + no)
 }
 
-// Of a name that owners share, all must want reverse names.
+// All blocks that share a name must want reverse names, whether or not they have a service there.
 func TestReverseOfSharedNames(t *testing.T) {
 	for _, both := range []bool{true, false} {
 		first, second := sharer("a", "*", nil), sharer("b", "*", nil)
@@ -82,7 +82,10 @@ func TestReverseOfSharedNames(t *testing.T) {
 		}
 		b := builder(first, second)
 		b.Put(0, service("web web.fed.example 192.0.2.1@443 v1/HTTPS"), 1)
+		expect(t, b.Publish(now), now, want)
 		b.Put(1, service("web web.fed.example 192.0.2.2@443 v1/HTTPS"), 1)
+		expect(t, b.Publish(now), now, want)
+		b.SetStatus(1, zone.Status{Live: 2, Known: true, Lost: now.Add(-time.Hour), Expires: now})
 		expect(t, b.Publish(now), now, want)
 	}
 }

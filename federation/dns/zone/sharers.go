@@ -11,7 +11,9 @@ import (
 func HasNames(p pattern.Name) func(zone federation.FQDN) bool {
 	name, _ := p.Zone()
 	of, err := federation.ParseFQDN(name)
-	return func(zone federation.FQDN) bool { return p.IsEvery() || err == nil && (of.Within(zone) || zone.Within(of)) }
+	return func(zone federation.FQDN) bool {
+		return p.IsEvery() || err == nil && (of.Within(zone) || zone.Within(of))
+	}
 }
 
 // SharesWith returns the first pattern of names that two owners share, in a zone of both.
@@ -55,13 +57,23 @@ func (c *Config) Unshared(i int) (names []pattern.Name) {
 	return names
 }
 
-// Sharers returns the owners that share a name, by index.
+// Sharers returns the owners that share a name and may publish it, by index: those of the longest
+// zone that has the name.
 func (c *Config) Sharers(fqdn string) (owners []int) {
-	name, err := federation.ParseFQDN(fqdn)
+	name, err := federation.ParseOrigin(fqdn) // a service may have the name of a zone
+	if err != nil {
+		return nil
+	}
+	var zone federation.FQDN
 	for i := range c.Owners {
-		if err == nil && c.Owners[i].Sharing.matches(name) {
-			owners = append(owners, i)
+		for _, origin := range c.Owners[i].Origins {
+			if name.Within(origin) && (len(owners) == 0 || len(origin.String()) >= len(zone.String())) {
+				if len(origin.String()) > len(zone.String()) {
+					zone, owners = origin, owners[:0]
+				}
+				owners = append(owners, i)
+			}
 		}
 	}
-	return owners
+	return slices.DeleteFunc(owners, func(i int) bool { return !c.Owners[i].Sharing.matches(name) })
 }
