@@ -314,6 +314,11 @@ func (w watcher) Changed(nodes []store.Versioned, gone []store.Gone) {
 	w.tell(func(now time.Time) { w.table.Changed(nodes, gone, now) })
 }
 
+// Left implements [store.Watcher].
+func (w watcher) Left(owner string, version int64) {
+	w.tell(func(now time.Time) { w.table.Left(owner, version, now) })
+}
+
 // Away implements [store.Watcher].
 func (w watcher) Away(reason error) {
 	w.tell(func(now time.Time) {

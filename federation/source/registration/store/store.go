@@ -45,6 +45,10 @@ type Watcher interface {
 	// that it is known.
 	Changed(nodes []Versioned, gone []Gone)
 
+	// Left says that another owner has begun anew, or this one: what it has stored with versions
+	// before this one was left behind, and waits for its providers. It may be said again.
+	Left(owner string, version int64)
+
 	// Away says why the store cannot be asked, or with nil that it can be again. A store
 	// that has said nothing can be asked.
 	Away(reason error)

@@ -17,6 +17,7 @@ func (t *Table) State(nodes []store.Versioned, complete bool, now time.Time) {
 	t.known, t.complete = true, t.complete || complete
 	if !complete {
 		t.tombstones = tombstones{} // the store may have begun to count anew
+		t.forgetLeft()
 	}
 	lost := maps.Clone(t.entries)
 	for _, v := range nodes {
@@ -46,6 +47,7 @@ const lapse = 15 * time.Second
 func (t *Table) SetAway(away bool, now time.Time) {
 	if t.absent && !away {
 		t.returned = now
+		t.waitForLeft(now)
 		if t.cut {
 			t.Pause(now)
 		}
@@ -340,6 +342,7 @@ func (t *Table) stillDue(e *entry, c *change, now time.Time) bool {
 	case c.node == nil && !t.mayWithdraw(e, false, c.stream):
 		// Whoever has it now goes on with it.
 		t.set(e, e.stored, nil, nil)
+		t.review(e)
 		t.finish(c, nil)
 		return false
 	case c.node == nil || e.stored == nil || e.missing:

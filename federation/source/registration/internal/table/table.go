@@ -58,7 +58,9 @@ type Table struct {
 	dirty      []*service
 	answers    []delivery
 	tombstones tombstones
-	opened     uint32 // how many streams
+	left       map[string]*leavings // by owner
+	judged     time.Time            // when leavings were judged last
+	opened     uint32               // how many streams
 	numbers    Numbers
 }
 
@@ -141,7 +143,7 @@ func New(config Config, now time.Time) *Table {
 	return &Table{
 		config: config, start: now, converge: now.Add(config.Convergence),
 		entries: make(map[node.Key]*entry), services: make(map[federation.FQDN]*service),
-		quotas:  make(map[account]int),
+		quotas: make(map[account]int), left: make(map[string]*leavings),
 		numbers: Numbers{Expired: make(map[string]uint64), Refused: make(map[string]uint64)},
 	}
 }
@@ -210,7 +212,7 @@ func (t *Table) set(e *entry, stored *node.Node, sent *sent, want *change) {
 	}
 	now := e.wanted()
 	if stored != before && !e.hidden || e.hidden && now != nil {
-		t.hide(e, stored != nil && t.isForeign(stored) && t.bars(stored))
+		t.review(e)
 	}
 	t.numbers.Pending += one(e.pending()) - one(pending)
 	if want == nil && e.turn != nil {
@@ -228,6 +230,11 @@ func (t *Table) set(e *entry, stored *node.Node, sent *sent, want *change) {
 		}
 	}
 	t.removeEmpty(e)
+}
+
+// review hides what another owner has stored and this one may not publish.
+func (t *Table) review(e *entry) {
+	t.hide(e, e.stored != nil && t.isForeign(e.stored) && t.bars(e))
 }
 
 // hide has an entry published, or not.

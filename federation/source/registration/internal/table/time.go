@@ -11,6 +11,7 @@ import (
 
 // Expire ends what has a deadline at now or before.
 func (t *Table) Expire(now time.Time) {
+	t.judgeLeft(now)
 	for {
 		item := t.due.Pop(now.Sub(t.start))
 		if item == nil {
@@ -82,6 +83,7 @@ func (t *Table) linger(e *entry, now time.Time) {
 // convergence period.
 func (t *Table) Pause(now time.Time) {
 	t.converge = now.Add(t.config.Convergence)
+	t.waitForLeft(now)
 	for _, e := range t.entries {
 		if !e.ours || e.lingers() || e.wanted() == nil {
 			continue
@@ -101,11 +103,11 @@ func (t *Table) SetRules(r *rules.Rules, report func(n *node.Node, refusal rules
 	for _, e := range t.entries {
 		switch {
 		case e.wanted() == nil: // it is being deleted
-			if e.stored != nil && t.bars(e.stored) {
+			if e.stored != nil && t.bars(e) {
 				t.hide(e, true)
 			}
 		case !e.ours:
-			t.hide(e, e.stored != nil && t.isForeign(e.stored) && t.bars(e.stored))
+			t.review(e)
 		case e.holder != nil:
 			held = append(held, e)
 		default:
@@ -163,11 +165,11 @@ func (t *Table) stand(e *entry) *rules.Refusal {
 	return &refusal
 }
 
-// bars reports whether a node of another owner may not be published by this one: a store
+// bars reports whether what another owner has stored may not be published by this one: a store
 // that is shared holds what anybody has written there. The ttl does not matter: owners
 // read their rules anew one after the other.
-func (t *Table) bars(n *node.Node) bool {
-	asked := *n
+func (t *Table) bars(e *entry) bool {
+	asked := *e.stored
 	asked.TTL = 0
-	return t.config.Rules.Stands(&asked) != nil || inspect(n, t.config.Policy) != nil
+	return t.isLeft(e) || t.config.Rules.Stands(&asked) != nil || inspect(e.stored, t.config.Policy) != nil
 }

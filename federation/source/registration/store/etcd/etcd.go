@@ -68,7 +68,8 @@ type Config struct {
 	Lease time.Duration
 
 	// Lifetime is for how long what an owner of this name has left behind is kept at most,
-	// however often Run begins. 0: for ever.
+	// however often Run begins. 0: for ever. Other owners are told that it was left behind, and
+	// need not wait for as long.
 	Lifetime time.Duration
 
 	// Logger may be nil.

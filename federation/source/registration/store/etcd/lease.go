@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -119,12 +120,9 @@ func (s *Store) renewLeases(ctx context.Context, client *clientv3.Client, since 
 }
 
 // adopt renews a lease that an owner of this name has left behind, unless its nodes would be
-// older than they may be then. Since when they wait is a key of the lease itself.
+// older than they may be then. A key of the lease says since when they wait, and whose they are:
+// other owners do not wait for as long.
 func (s *Store) adopt(ctx context.Context, client *clientv3.Client, id clientv3.LeaseID) {
-	if s.config.Lifetime == 0 {
-		_ = s.renew(ctx, client, id)
-		return
-	}
 	asking, cancel := context.WithTimeout(ctx, oneCall)
 	defer cancel()
 	left, err := client.TimeToLive(asking, id)
@@ -133,18 +131,19 @@ func (s *Store) adopt(ctx context.Context, client *clientv3.Client, id clientv3.
 	}
 	now := time.Now()
 	heard := now.Unix() - (left.GrantedTTL - left.TTL)
-	key := fmt.Sprintf("%s/left/%x", s.config.Prefix, int64(id))
+	key := fmt.Sprintf("%s%x", s.left(), int64(id))
 	reply, err := client.Txn(asking).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
-		Then(clientv3.OpPut(key, strconv.FormatInt(heard, 10), clientv3.WithLease(id))).Else(clientv3.OpGet(key)).Commit()
+		Then(clientv3.OpPut(key, fmt.Sprintf("%d %s", heard, s.config.Owner), clientv3.WithLease(id))).Else(clientv3.OpGet(key)).Commit()
 	if err != nil {
 		return
 	}
 	if !reply.Succeeded {
-		if heard, err = strconv.ParseInt(string(reply.Responses[0].GetResponseRange().GetKvs()[0].GetValue()), 10, 64); err != nil {
+		since, _, _ := strings.Cut(string(reply.Responses[0].GetResponseRange().GetKvs()[0].GetValue()), " ")
+		if heard, err = strconv.ParseInt(since, 10, 64); err != nil {
 			return
 		}
 	}
-	if !now.Add(s.config.Lease).After(time.Unix(heard, 0).Add(s.config.Lifetime)) {
+	if s.config.Lifetime == 0 || !now.Add(s.config.Lease).After(time.Unix(heard, 0).Add(s.config.Lifetime)) {
 		_ = s.renew(ctx, client, id)
 	}
 }

@@ -174,6 +174,41 @@ func TestCrashLoop(t *testing.T) {
 	}
 }
 
+// TestLeft checks that other owners are told what an owner has left behind that begins anew,
+// also those that begin later, and nothing of what it stores from then on.
+func TestLeft(t *testing.T) {
+	t.Parallel()
+	e := realserver.StartEtcd(t)
+	for _, lifetime := range []time.Duration{0, time.Hour} {
+		change := func(owner string) func(*Config) {
+			return func(c *Config) { c.Owner, c.Lifetime, c.Prefix = owner, lifetime, "/"+lifetime.String() }
+		}
+		const name = "the first owner"
+		first := newStore(t, change(name), e.URL)
+		_, die := storetest.Start(t, first)
+		changes := puts(1, 3, 7)
+		for i := range changes {
+			changes[i].Node.Owner = name
+		}
+		versions := storetest.Commit(t, first, changes...)
+		die()
+		other, _ := storetest.Start(t, newStore(t, change("other"), e.URL))
+		if told := other.Told(); len(told.Left) > 0 || len(told.Nodes) != 3 {
+			t.Errorf("before: %+v", told)
+		}
+		again := newStore(t, change(name), e.URL)
+		storetest.Start(t, again)
+		left := func(told storetest.Told) bool { return len(told.Left) == 1 && told.Left[name] > versions[2] }
+		other.Wait("what was left behind", later, left)
+		version := storetest.Commit(t, again, storetest.Put(storetest.Node(1, 0, 8), versions[0]))[0]
+		late, _ := storetest.Start(t, newStore(t, change("late"), e.URL))
+		late.Wait("what was left behind", later, left)
+		if told := late.Told(); told.Left[name] >= version || len(told.Nodes) != 3 {
+			t.Errorf("of what is stored with version %d: %+v", version, told)
+		}
+	}
+}
+
 // TestBegun checks that an etcd is complete when an owner has listened for a lease.
 func TestBegun(t *testing.T) {
 	t.Parallel()

@@ -29,6 +29,9 @@ var (
 
 func (s *Store) nodes() string { return s.config.Prefix + "/nodes/" }
 
+// left begins the keys that say of a lease that its owner has begun anew.
+func (s *Store) left() string { return s.config.Prefix + "/left/" }
+
 // marker is the key whose value says that the providers have had the time to come: an
 // etcd without it is new, or has lost its data.
 func (s *Store) marker() string { return s.config.Prefix + "/begun" }
@@ -61,6 +64,7 @@ func (s *Store) ask(ctx context.Context, client *clientv3.Client) probe {
 type snapshot struct {
 	nodes    []store.Versioned
 	former   []clientv3.LeaseID // those of streams of this owner that are not there any more
+	left     []*mvccpb.KeyValue
 	revision int64
 }
 
@@ -87,7 +91,10 @@ func (s *Store) list(ctx context.Context, client *clientv3.Client) (all snapshot
 		}
 		if !reply.More || len(reply.Kvs) == 0 {
 			all.former = slices.Collect(maps.Keys(former))
-			return all, nil
+			if reply, err = s.page(ctx, client, s.left(), clientv3.GetPrefixRangeEnd(s.left()), all.revision); err == nil {
+				all.left = reply.Kvs
+			}
+			return all, err
 		}
 		from = string(reply.Kvs[len(reply.Kvs)-1].GetKey()) + "\x00"
 	}
@@ -142,7 +149,8 @@ func (s *Store) follow(ctx context.Context, client *clientv3.Client, w store.Wat
 	// behind a compaction.
 	opened := make(chan clientv3.WatchChan, 1)
 	wg.Go(func() {
-		opened <- client.Watch(watching, s.nodes(), clientv3.WithPrefix(), clientv3.WithRev(all.revision+1), clientv3.WithProgressNotify())
+		opened <- client.Watch(watching, s.left(), clientv3.WithRange(clientv3.GetPrefixRangeEnd(s.nodes())), // and the nodes
+			clientv3.WithRev(all.revision+1), clientv3.WithProgressNotify())
 	})
 	var events clientv3.WatchChan // nil until it is open
 	since := time.Now()
@@ -236,6 +244,9 @@ func (s *Store) tell(w store.Watcher, all snapshot) {
 	s.told = true
 	// An older copy of the data has the marker, but not what came after it.
 	w.State(all.nodes, s.begun != "" && time.Since(s.replacedAt) >= s.config.Lease)
+	for _, kv := range all.left {
+		tellLeft(w, kv)
+	}
 	if s.away {
 		s.away = false
 		w.Away(nil)
@@ -249,18 +260,33 @@ func (s *Store) apply(w store.Watcher, events []*clientv3.Event) {
 		gone  []store.Gone
 	)
 	for _, event := range events {
-		version := event.GetKv().GetModRevision()
-		if event.GetType() == clientv3.EventTypePut {
+		version, key := event.GetKv().GetModRevision(), string(event.GetKv().GetKey())
+		put := event.GetType() == clientv3.EventTypePut
+		if !strings.HasPrefix(key, s.nodes()) {
+			if put && strings.HasPrefix(key, s.left()) {
+				tellLeft(w, event.GetKv())
+			}
+			continue
+		}
+		if put {
 			if n := s.parse(event.GetKv()); n != nil {
 				nodes = append(nodes, store.Versioned{Node: n, Version: version})
 			}
 			continue
 		}
-		if key, err := node.ParseKey(strings.TrimPrefix(string(event.GetKv().GetKey()), s.nodes())); err == nil { // else parse has told of it
+		if key, err := node.ParseKey(strings.TrimPrefix(key, s.nodes())); err == nil { // else parse has told of it
 			gone = append(gone, store.Gone{Key: key, Version: version})
 		}
 	}
 	if len(nodes)+len(gone) > 0 {
 		w.Changed(nodes, gone)
+	}
+}
+
+// tellLeft tells the watcher of a key that adopt has put. One that an older version has put
+// names no owner.
+func tellLeft(w store.Watcher, kv *mvccpb.KeyValue) {
+	if _, owner, ok := strings.Cut(string(kv.GetValue()), " "); ok {
+		w.Left(owner, kv.GetCreateRevision())
 	}
 }

@@ -41,6 +41,7 @@ type told chan []store.Versioned
 func (w told) State(nodes []store.Versioned, _ bool)   { w <- nodes }
 func (w told) Changed([]store.Versioned, []store.Gone) {}
 func (w told) Away(error)                              {}
+func (w told) Left(string, int64)                      {}
 func childNode(number int, description string) *node.Node {
 	return testNode(&testing.T{}, number, description)
 }

@@ -67,6 +67,7 @@ func (w *watcher) State(nodes []store.Versioned, complete bool) {
 	w.states <- state{versions(nodes), complete}
 }
 func (w *watcher) Changed([]store.Versioned, []store.Gone) {}
+func (*watcher) Left(string, int64)                        {}
 func (w *watcher) Away(reason error)                       { w.aways <- reason }
 
 // running is a store that runs.

@@ -47,11 +47,12 @@ type Recorder struct {
 	away     error
 	awayed   int
 	lost     []node.Key // all that were withdrawn, one after the other
+	left     map[string]int64
 }
 
 // NewRecorder returns a recorder that has been told nothing.
 func NewRecorder(tb testing.TB) *Recorder {
-	return &Recorder{tb: tb, nodes: make(map[node.Key]store.Versioned), gone: make(map[node.Key]int64)}
+	return &Recorder{tb: tb, nodes: make(map[node.Key]store.Versioned), gone: make(map[node.Key]int64), left: make(map[string]int64)}
 }
 
 // tell calls f while nothing else is told.
@@ -109,6 +110,16 @@ func (r *Recorder) Changed(nodes []store.Versioned, gone []store.Gone) {
 	})
 }
 
+// Left is that of store.Watcher.
+func (r *Recorder) Left(owner string, version int64) {
+	r.tell("Left", func() {
+		if r.states == 0 {
+			r.tb.Error("Left is called before State")
+		}
+		r.left[owner] = max(r.left[owner], version)
+	})
+}
+
 // Away is that of store.Watcher.
 func (r *Recorder) Away(reason error) {
 	r.tell("Away", func() {
@@ -133,13 +144,14 @@ type Told struct {
 	Complete bool                         // of the last State
 	Away     error                        // of the last call of Away
 	Awayed   int                          // calls of Away with a reason
+	Left     map[string]int64             // by owner, before which version it has left something behind
 }
 
 // Told returns what the store has told so far.
 func (r *Recorder) Told() Told {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return Told{maps.Clone(r.nodes), slices.Clone(r.lost), r.states, r.complete, r.away, r.awayed}
+	return Told{maps.Clone(r.nodes), slices.Clone(r.lost), r.states, r.complete, r.away, r.awayed, maps.Clone(r.left)}
 }
 
 // Wait waits until what the store has told fulfils a condition, as await.Until does.
