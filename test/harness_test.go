@@ -135,9 +135,13 @@ type pki struct {
 // is also valid for localhost and 127.0.0.1.
 const ownerID = "spiffe://owner.example/hamlet"
 
-func newPKI(t testing.TB) *pki {
+func newPKI(t testing.TB) *pki { return newPKIFor(t, 24*time.Hour) }
+
+// newPKIFor is newPKI with certificates that last so long: within a week of their end they are
+// to be looked at.
+func newPKIFor(t testing.TB, lifetime time.Duration) *pki {
 	t.Helper()
-	authority := must.Get(mtls.NewAuthority("test", 24*time.Hour))(t)
+	authority := must.Get(mtls.NewAuthority("test", lifetime))(t)
 	p := &pki{authority: authority, dir: t.TempDir()}
 	p.owner = p.issue(t, "owner", mtls.Leaf{
 		Name: "owner", DNSNames: []string{"localhost"},

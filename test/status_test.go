@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -187,7 +188,7 @@ func TestStatusNothingAccepted(t *testing.T) {
 	o := startOwner(t, p.owner, "", simpleService(t, "web", "web.fed.example", "192.0.2.1"), simpleService(t, "api", "api.fed.example", "192.0.2.2"))
 	reported := freeAddress(t)
 	startCoreDNS(t, federationBlock(p, "fde.example", "", o.address+" status "+reported))
-	const reason, remedy = ".fed.example\" is outside the zones given to this owner (fde.example.)", "add its zone to the federation block"
+	const reason, remedy = ".fed.example.\" is outside the zones given to this owner (fde.example.)", "add its zone to the federation block"
 	eventually(t, patience, func() string {
 		if text, code := checked(t, reported); code != 2 || !strings.HasPrefix(text, "FEDERATION CRITICAL - Act on 1 of 1 owner: 1 refused.") || !strings.Contains(text, reason) {
 			return fmt.Sprintf("the check ends with %d:\n%s", code, text)
@@ -207,4 +208,46 @@ func TestStatusNothingAccepted(t *testing.T) {
 	if u := s.Owners[0]; u.NotAdmitted != 2 || len(u.Refusals) != 2 || !strings.HasSuffix(u.Refusals[0].Rule, reason) {
 		t.Errorf("the status is %+v", u)
 	}
+}
+
+// TestStatusUnsaved has a file of persist whose folder has become something else: the catalog
+// cannot be written, which is said with the reason and what to do, until it can.
+func TestStatusUnsaved(t *testing.T) {
+	p := newPKIFor(t, 30*24*time.Hour)
+	o := startOwner(t, p.owner, "", simpleService(t, "web", "web.fed.example", "192.0.2.1"))
+	folder, reported := filepath.Join(t.TempDir(), "state"), freeAddress(t)
+	must.Do(t, os.Mkdir(folder, 0o700))
+	d := startCoreDNS(t, federationBlock(p, "fed.example", "", o.address+" persist "+folder+"/catalog\n\t\tstatus "+reported))
+	says := func(code int, beginning string) {
+		t.Helper()
+		eventually(t, patience, func() string {
+			if text, got := checked(t, reported); got != code || !strings.HasPrefix(text, beginning) {
+				return fmt.Sprintf("the check ends with %d:\n%s", got, text)
+			}
+			return ""
+		})
+	}
+	saved := func() string { _, err := os.Stat(folder + "/catalog"); return fmt.Sprint(err) }
+	says(0, "FEDERATION OK - 1 owner synced")
+	eventually(t, patience, func() string { return strings.TrimPrefix(saved(), "<nil>") })
+	must.Do(t, errors.Join(os.Rename(folder, folder+".away"), os.WriteFile(folder, nil, 0o600)))
+	mustUpsert(t, o, simpleService(t, "web", "web.fed.example", "192.0.2.2"))
+	says(1, "FEDERATION WARNING - Look at 1 of 1 owner: 1 unsaved.")
+	d.awaitLog(t, 1, "[ERROR]", "catalog cannot be saved", "not a directory")
+	text, _ := checked(t, reported)
+	table := string(must.Get(exec.Command(must.Get(federationctl())(t), "status", "--at", reported).Output())(t))
+	_, page, err := get("http://" + reported + "/")
+	must.Do(t, err)
+	const remedy = "let this process write to the folder"
+	for what, shown := range map[string]string{
+		"check": text + remedy, "table": strings.Join(strings.Fields(table), " "), "page": html.UnescapeString(page),
+		"JSON": statusOf[status.Status](t, reported, "/v1/status").Owners[0].Unsaved + remedy,
+	} {
+		if !containsAll(shown, []string{folder + "/catalog: ", "not a directory", remedy}) {
+			t.Errorf("the %s does not say why:\n%s", what, shown)
+		}
+	}
+	must.Do(t, errors.Join(os.Remove(folder), os.Rename(folder+".away", folder)))
+	mustUpsert(t, o, simpleService(t, "web", "web.fed.example", "192.0.2.3")) // or it takes a minute
+	says(0, "FEDERATION OK - 1 owner synced")
 }

@@ -175,6 +175,10 @@ type Status struct {
 	// complete; nil where it could. The text is safe to show.
 	Damage error
 
+	// Unsaved is why the catalog cannot be written to its file; nil where it can, or has none. The
+	// text is safe to show.
+	Unsaved error
+
 	// Scope is what Config.Scope said when the file was saved from which the catalog was restored,
 	// until a catalog is complete; empty where the file does not say it.
 	Scope string
@@ -328,6 +332,9 @@ func (m *Mirror) Status() Status {
 	}
 	if at := m.nextAttempt.Load(); at != 0 && s.Failure != nil {
 		s.NextAttempt = time.Unix(0, at)
+	}
+	if k := m.keeper.Load(); k != nil {
+		s.Unsaved = k.trouble()
 	}
 	return s
 }

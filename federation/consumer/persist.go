@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"sync/atomic"
@@ -27,6 +28,9 @@ const (
 	saveShare       = 20
 	maxSaveInterval = time.Hour
 
+	// retryInterval is the time after which a save that has failed is tried again.
+	retryInterval = time.Minute
+
 	// progressInterval is the least time between two lines about a long load.
 	progressInterval = 5 * time.Second
 )
@@ -47,7 +51,9 @@ type keeper struct {
 	done   chan struct{}           // closed when run has returned
 
 	// Atomic.
-	abandoned atomic.Bool // nobody waits any more for what comes of it
+	abandoned atomic.Bool           // nobody waits any more for what comes of it
+	unsaved   atomic.Pointer[error] // why the last save has failed; nil: it has not
+	waits     atomic.Int64          // since when the disk is waited for, in nanoseconds; 0 while it is not
 
 	// Owned by whoever runs load or run, one after the other.
 	failure string // the last one that was logged
@@ -262,6 +268,7 @@ func (m *Mirror) beginRestore(s *snapshot.Snapshot) bool {
 // by last: from when no other keeper writes the file.
 func (k *keeper) run(ctx context.Context) {
 	defer close(k.done)
+	k.waits.Store(time.Now().UnixNano())
 	if k.before != nil {
 		<-k.before.done // or its last save would replace ours
 		k.before = nil
@@ -270,9 +277,14 @@ func (k *keeper) run(ctx context.Context) {
 		return // a reload has failed: the file stays the other mirror's
 	}
 	defer k.lock.release()
+	k.waits.Store(0)
 	k.failure = "" // to load: a save that succeeds is no recovery from it
 	for ctx.Err() == nil {
-		refresh := time.NewTimer(k.mirror.refreshInterval())
+		wait := k.mirror.refreshInterval()
+		if k.unsaved.Load() != nil {
+			wait = min(wait, retryInterval)
+		}
+		refresh := time.NewTimer(wait)
 		select {
 		case <-k.wake:
 			k.save(k.mirror.currentSnapshot())
@@ -377,16 +389,33 @@ func (k *keeper) save(s *snapshot.Snapshot, edits uint64) {
 		return
 	}
 	k.saved = 0 // the file is an older one, or this one
-	if err := k.mirror.config.Store.Save(k.file, s); err != nil {
+	k.waits.Store(time.Now().UnixNano())
+	err := k.mirror.config.Store.Save(k.file, s)
+	k.waits.Store(0)
+	if err != nil {
+		k.unsaved.Store(&err)
 		k.report("catalog cannot be saved", err)
 		return
 	}
+	k.unsaved.Store(nil)
 	if k.failure != "" {
 		k.failure = ""
 		k.logger.Info("catalog is saved again")
 	}
 	k.saved = edits + 1
 	k.settle()
+}
+
+// trouble returns why the catalog cannot be saved, or nil. The disk is waited for as long as it
+// pleases, but not in silence.
+func (k *keeper) trouble() error {
+	if since := k.waits.Load(); since > 0 && time.Since(time.Unix(0, since)) > retryInterval {
+		return fmt.Errorf("save %s: no answer from the disk within %v", k.file, retryInterval)
+	}
+	if err := k.unsaved.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // report logs a failure when it is of another kind than the one before, and

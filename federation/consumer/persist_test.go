@@ -416,6 +416,57 @@ func TestSaveFails(t *testing.T) {
 	})
 }
 
+// That a catalog cannot be saved is said by the status until it is saved again: a minute after
+// the disk is in order at the latest, though nothing changes, and also of a disk that hangs.
+func TestUnsaved(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		failure, released := syscall.ENOSPC.Error(), make(chan struct{})
+		d := &disk{saving: func(string) error {
+			switch failure {
+			case "":
+				return nil
+			case "hangs":
+				<-released
+				return nil
+			}
+			return errors.New(failure)
+		}}
+		registry, _ := w.serve(services.At("web.fed.example", "192.0.2.1"))
+		m, _ := w.run(w.kept(d, "catalog"))
+		expect := func(after time.Duration, want string) {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			got := ""
+			if err := m.Status().Unsaved; err != nil {
+				got = err.Error()
+			}
+			if got != want {
+				t.Errorf("the status says %q, expected %q", got, want)
+			}
+		}
+		w.await(m, "synced 1/0")
+		expect(10*time.Second, failure)
+		expect(10*time.Minute, failure)
+		failure = ""
+		expect(61*time.Second, "")
+		failure = "hangs"
+		must.Get(registry.Upsert(services.At("web.fed.example", "192.0.2.2")))(t)
+		expect(59*time.Second, "")
+		expect(2*time.Second, "save catalog: no answer from the disk within 1m0s")
+		close(released)
+		expect(0, "")
+		failure = syscall.EIO.Error()
+		must.Get(registry.Upsert(services.At("web.fed.example", "192.0.2.3")))(t)
+		expect(5*time.Second, failure)
+		next := w.kept(d, "").Subscription
+		must.Do(t, m.Resubscribe(next))
+		expect(5*time.Second, "")
+	})
+}
+
 // A new subscription may have another file: what is known goes into it, and the
 // other one keeps what it had. The files are written one after the other.
 func TestResubscribeWithAnotherFile(t *testing.T) {

@@ -53,6 +53,7 @@ const (
 	ownerAllRefused
 	ownerConflicts
 	ownerUnshared
+	ownerUnsaved
 	ownerEmpty
 
 	relayedSyncing
@@ -129,6 +130,7 @@ func conditions() []Condition {
 
 		ownerEmpty: {"owner", "empty", Well, "It publishes no service for this consumer.", "publish a first service at the owner, or have a rule of its exports show one to this consumer; 'federationctl why NAME' there says who is told", "What users report"},
 
+		ownerUnsaved:    {"owner", "unsaved", Look, "Its catalog cannot be saved, and would be lost with a restart: %s", "make room on the disk, or let this process write to the folder of the file of persist: it is tried again every minute. Do not restart this process while the owner is away", "FederationConsumerPersistFailing"},
 		ownerAllRefused: {"owner", "refused", Act, "Nothing of it is used here: this consumer refuses all of its services (%s).%s", "have the owner correct the services, or permit here what is right", "Names that are missing or wrong"},
 
 		relayedSyncing:    {"relayed owner", "syncing", Act, "Connected, and its catalog is not complete yet.", awaitCatalog, "FederationOwnerCatalogUnavailable"},
@@ -225,6 +227,9 @@ func (u *FollowedOwner) Judge(now time.Time, relayed bool) (v Judgement) {
 	}
 	if len(u.Unshared) > 0 {
 		v.find(ownerUnshared, words(u.Unshared))
+	}
+	if u.Unsaved != "" {
+		v.find(ownerUnsaved, u.Unsaved)
 	}
 	v.certificates(now, u.Certificate, u.Authority, u.CertificateError, u.CertificateRemedy)
 	if u.State == "synced" && u.Services+u.NotAdmitted+u.NotImported == 0 {

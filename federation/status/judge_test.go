@@ -112,6 +112,7 @@ func TestJudge(t *testing.T) {
 		"half left":       {owner(FollowedOwner{State: "stale", Lost: ago(12 * time.Hour), Expires: now.Add(12 * time.Hour)}), []int{ownerStale}},
 		"retried":         {owner(FollowedOwner{State: "parked", NextAttempt: now}), []int{ownerRetried}},
 		"damaged":         {owner(FollowedOwner{State: "stale", Damage: "x"}), []int{ownerDamaged, ownerStale}},
+		"unsaved":         {owner(FollowedOwner{State: "synced", Services: 1, Unsaved: "x"}), []int{ownerUnsaved}},
 		"held":            {owner(FollowedOwner{State: "synced", Stale: 2, Services: 2}), []int{ownerHeld}},
 		"conflicts":       {owner(FollowedOwner{State: "synced", Services: 1, Conflicts: map[string]int{"name": 1, "differs": 2}}), []int{ownerConflicts}},
 		"differs":         {owner(FollowedOwner{State: "synced", Services: 1, Conflicts: map[string]int{"differs": 2}}), nil},

@@ -42,6 +42,9 @@ func Report(id string, s *consumer.Status, retention time.Duration, log *Log, no
 	if s.Damage != nil {
 		u.Damage = s.Damage.Error()
 	}
+	if s.Unsaved != nil {
+		u.Unsaved = s.Unsaved.Error()
+	}
 	if retention > 0 {
 		u.Retention = plain(retention)
 	}
