@@ -175,6 +175,10 @@ type Status struct {
 	// complete; nil where it could. The text is safe to show.
 	Damage error
 
+	// Restored is when the owner was last up by the file from which the catalog was restored, until
+	// a catalog is complete; zero where it was not: what it has withdrawn since is not known.
+	Restored time.Time
+
 	// Unsaved is why the catalog cannot be written to its file; nil where it can, or has none. The
 	// text is safe to show.
 	Unsaved error
@@ -232,6 +236,7 @@ type Mirror struct {
 	resumes     uint64
 	damage      error
 	scope       string
+	restored    time.Time
 	holder      string // of a receipt
 	outdated    bool   // one of those was set since, or parked or failure
 	heldDigests heldDigests
@@ -406,7 +411,7 @@ func (m *Mirror) publish(prepared []any) {
 		Prepared: prepared,
 		Status: Status{
 			Summary: m.catalogStatus(), Parked: m.parked, Failure: m.failure, Path: m.path, Resumed: m.resumed, Resumes: m.resumes,
-			Since: m.published.Since, Damage: m.damage, Scope: m.scope,
+			Since: m.published.Since, Damage: m.damage, Scope: m.scope, Restored: m.restored,
 		},
 	}
 	if changes.Status.Known {
@@ -414,6 +419,7 @@ func (m *Mirror) publish(prepared []any) {
 	}
 	if changes.Status.State == catalog.Synced {
 		m.scope, changes.Status.Scope = "", ""
+		m.restored, changes.Status.Restored = time.Time{}, time.Time{}
 	}
 	if changes.Status.StateName() != m.published.StateName() {
 		changes.Status.Since = m.clock.wallAt

@@ -84,10 +84,11 @@ type loaded struct {
 // load restores the catalog, which need not be saved then. What is wrong with the file is
 // reported, and no reason not to start: the owner will send its catalog again.
 func (k *keeper) load(ctx context.Context) {
-	if k.mirror.known() {
-		return // only the subscription is new
+	if k.mirror.known() { // only the subscription is new, and the file may be an older one
+		k.wake <- struct{}{}
+		return
 	}
-	r := restoration{mirror: k.mirror}
+	r := restoration{mirror: k.mirror, file: true}
 	steps, left := make(chan func()), make(chan struct{})
 	defer close(left)
 	l, ok := within(ctx, loadPatience, steps, func() loaded {
@@ -128,7 +129,8 @@ func (k *keeper) load(ctx context.Context) {
 	if !r.begun {
 		return
 	}
-	k.logger.Info("catalog restored from its file", "services", r.services, "last_up", r.lastUp, "used", r.used)
+	wall, _ := k.mirror.config.Clock()
+	k.logger.Info("catalog restored from its file", "services", r.services, "last_up", r.lastUp, "used", r.used, "age", wall.Sub(r.lastUp).Round(time.Second))
 }
 
 // read loads the file, and sets it aside when it is somebody else's: the next save
@@ -204,6 +206,7 @@ func (m *Mirror) known() bool {
 // already, and a name that is not may still come.
 type restoration struct {
 	mirror   *Mirror
+	file     bool // the services are from the file
 	begun    bool
 	used     bool // the catalog takes the services
 	small    bool // others want the processor
@@ -226,6 +229,9 @@ func (r *restoration) add(s *snapshot.Snapshot, prepared []any) {
 		m.changePrepared(prepared[:min(n, len(prepared))], func(time.Time) {
 			if !r.begun {
 				r.begun, r.used, r.lastUp = true, m.beginRestore(s), s.LastUp
+				if r.used && r.file {
+					m.restored = s.LastUp
+				}
 			}
 			r.services += n
 			if r.used {

@@ -181,6 +181,9 @@ func TestRestore(t *testing.T) {
 			t.Errorf("restored: %s", got)
 		}
 		s := m.Status()
+		if !s.Restored.Equal(time.Date(2000, 1, 1, 1, 0, 0, 0, time.UTC)) {
+			t.Errorf("restored is the catalog of %v", s.Restored)
+		}
 		if s.StateName() != "stale" || s.Services != 2 || s.Stale != 2 || !s.Known || s.Remaining(w.wall()) != 50*time.Minute {
 			t.Errorf("status is %+v, %v are left", s, s.Remaining(w.wall()))
 		}
@@ -190,7 +193,7 @@ func TestRestore(t *testing.T) {
 			}
 		}
 		w.wantLog(
-			`INFO msg="catalog restored from its file" file=catalog services=2 last_up=2000-01-01T01:00:00.000Z used=true`,
+			`INFO msg="catalog restored from its file" file=catalog services=2 last_up=2000-01-01T01:00:00.000Z used=true age=10m0s`,
 			`WARN msg="not connected to owner, still trying"`,
 		)
 		time.Sleep(50*time.Minute - 1)
@@ -228,6 +231,9 @@ func TestOwnerReplacesRestored(t *testing.T) {
 		m, _ := restart(t, w, new(disk))
 		w.serve(services.At("web.fed.example", "192.0.2.3"))
 		w.await(m, "synced 1/0")
+		if at := m.Status().Restored; !at.IsZero() {
+			t.Errorf("the catalog counts as restored: %v", at)
+		}
 		if got := w.names(); got != "web" {
 			t.Errorf("the services are %s", got)
 		}
@@ -596,4 +602,34 @@ func TestKey(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A file that is used again by a reload while the owner is away gets the catalog that is known at
+// once: what it has is older, and would come back with the next process.
+func TestFileUsedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		d := new(disk)
+		registry, stopOwner := w.serve(services.At("old.fed.example", "192.0.2.2"), services.At("web.fed.example", "192.0.2.1"))
+		config := w.kept(d, "catalog")
+		m, _ := w.run(config)
+		w.await(m, "synced 2/0")
+		time.Sleep(time.Minute)
+		without := config.Subscription
+		without.File = ""
+		must.Do(t, m.Resubscribe(without))
+		w.await(m, "synced 2/0")
+		registry.Delete("old")
+		time.Sleep(time.Minute)
+		stopOwner()
+		w.await(m, "stale 1/1")
+		d.take()
+		must.Do(t, m.Resubscribe(config.Subscription))
+		time.Sleep(5 * time.Second)
+		saves := d.take()
+		if len(saves) == 0 || len(saves[0].Services) != 1 {
+			t.Errorf("saved is %+v", saves)
+		}
+	})
 }

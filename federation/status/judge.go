@@ -53,6 +53,7 @@ const (
 	ownerAllRefused
 	ownerConflicts
 	ownerUnshared
+	ownerRestored
 	ownerUnsaved
 	ownerEmpty
 
@@ -130,6 +131,7 @@ func conditions() []Condition {
 
 		ownerEmpty: {"owner", "empty", Well, "It publishes no service for this consumer.", "publish a first service at the owner, or have a rule of its exports show one to this consumer; 'federationctl why NAME' there says who is told", "What users report"},
 
+		ownerRestored:   {"owner", "restored", Look, "Its records are from the file of persist, as they were %s: what it has withdrawn since is still answered.", "repair the owner or the network; if the file was out of use, and these records must go, stop this process, delete the file and start again", "Persistence"},
 		ownerUnsaved:    {"owner", "unsaved", Look, "Its catalog cannot be saved, and would be lost with a restart: %s", "make room on the disk, or let this process write to the folder of the file of persist: it is tried again every minute. Do not restart this process while the owner is away", "FederationConsumerPersistFailing"},
 		ownerAllRefused: {"owner", "refused", Act, "Nothing of it is used here: this consumer refuses all of its services (%s).%s", "have the owner correct the services, or permit here what is right", "Names that are missing or wrong"},
 
@@ -213,6 +215,9 @@ func (u *FollowedOwner) Judge(now time.Time, relayed bool) (v Judgement) {
 	}
 	if last := len(v.Findings) - 1; last >= 0 && v.Findings[last].Remedy == findReason && u.Remedy != "" {
 		v.Findings[last].Remedy = u.Remedy // the reason is found
+	}
+	if u.Stale > 0 && !u.Restored.IsZero() && !relayed {
+		v.find(ownerRestored, Age(now, u.Restored))
 	}
 	if u.Stale > 0 && u.State == "synced" {
 		v.find(ownerHeld, Count(u.Stale, "service"))

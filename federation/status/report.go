@@ -49,6 +49,7 @@ type FollowedOwner struct {
 	Failure     string    `json:"failure,omitempty"` // why there is no stream
 	Remedy      string    `json:"remedy,omitempty"`  // what can be done about it here
 	Damage      string    `json:"damage,omitempty"`  // of the file that the catalog was restored from, as long as it is not known otherwise
+	Restored    time.Time `json:"restored,omitzero"` // of a catalog from the file of persist, until one is complete: when the owner was last up
 	Unsaved     string    `json:"unsaved,omitempty"` // why the catalog cannot be written to its file
 	LastAttempt time.Time `json:"lastAttempt,omitzero"`
 	NextAttempt time.Time `json:"nextAttempt,omitzero"` // zero while there is a stream, and where nothing is tried before something changes; past while it is under way

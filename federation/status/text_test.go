@@ -267,7 +267,7 @@ func testStatus(role Role) *Status {
 	lost := FollowedOwner{
 		ID: "o2:8008/east", State: "stale", Since: ago(time.Hour), Known: true, Failure: "Unavailable: connection refused", Remedy: "check the address in owner",
 		LastAttempt: ago(10 * time.Second), NextAttempt: now.Add(4 * time.Second), LastSync: ago(5 * time.Hour), Lost: ago(time.Hour), Expires: now.Add(23 * time.Hour), Retention: "24h0m0s",
-		Services: 100, Instances: 200, Octets: 3 << 20, Stale: 100, Held: 3, NotAdmitted: 2, NotImported: 1, Hops: 2, Path: "o2 o9", Resumes: 4, Unsaved: "save /var/lib/o2: no space left on device",
+		Services: 100, Instances: 200, Octets: 3 << 20, Stale: 100, Held: 3, NotAdmitted: 2, NotImported: 1, Hops: 2, Path: "o2 o9", Resumes: 4, Restored: ago(time.Hour), Unsaved: "save /var/lib/o2: no space left on device",
 		Updates: Rate{LastMinute: 1, LastHour: 20, Last: ago(2 * time.Second)}, Conflicts: map[string]int{"fqdn_conflict": 1}, Unshared: []string{"web.fed.example", "*.x.fed.example"},
 		Refusals:    []Refusal{{At: ago(time.Minute), Service: "web", FQDN: "web.fed.example.", Field: "fqdn", Reason: "out_of_zone", Rule: "outside"}},
 		LeftOut:     []LeftOut{{At: ago(time.Minute), Service: "b\tar", FQDN: "bar.fed.example."}},

@@ -20,6 +20,7 @@ func Report(id string, s *consumer.Status, retention time.Duration, log *Log, no
 		State:       s.StateName(),
 		Since:       s.Since.UTC(),
 		Known:       s.Known,
+		Restored:    s.Restored.UTC(),
 		LastAttempt: s.LastAttempt.UTC(),
 		NextAttempt: s.NextAttempt.UTC(),
 		LastSync:    s.LastSync.UTC(),
