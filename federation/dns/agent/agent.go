@@ -87,6 +87,7 @@ type Agent struct {
 	// Read-only after New.
 	config  Config
 	differ  chan difference // for the log, for which nobody waits; has room
+	counted chan struct{}   // holds a value when conflicts were counted anew, for the log
 	readyAt time.Time
 
 	// Atomic.
@@ -121,7 +122,7 @@ func New(config Config) *Agent {
 		config.Store = consumer.Files()
 	}
 	a := &Agent{
-		config: config, owners: make(map[string]*owner), fileLocks: make(map[string]*consumer.FileLock), differ: make(chan difference, maxDiffer), readyAt: time.Now().Add(grace),
+		config: config, owners: make(map[string]*owner), fileLocks: make(map[string]*consumer.FileLock), differ: make(chan difference, maxDiffer), counted: make(chan struct{}, 1), readyAt: time.Now().Add(grace),
 	}
 	if config.Pause == nil {
 		a.config.Pause = func() func(time.Duration) bool { return (&work{pace: &a.pace}).did }
@@ -434,6 +435,10 @@ func (a *Agent) announce() {
 	for _, b := range a.attached {
 		for _, i := range b.builder.Recounted() {
 			b.owners[i].showConflicts()
+			select {
+			case a.counted <- struct{}{}:
+			default:
+			}
 		}
 		for _, d := range b.builder.Differences() {
 			select {
@@ -455,15 +460,57 @@ type difference struct {
 // is only counted.
 const maxDiffer = 8 * loglimit.PerMinute
 
-// warn logs what owners say differently of names that they share, until ctx ends.
+// gather is how long conflicts may become more before they are logged: a catalog comes bit by bit.
+const gather = 5 * time.Second
+
+// warn logs what owners say differently of names that they share, and whose names others have, until
+// ctx ends.
 func (a *Agent) warn(ctx context.Context) {
+	look := time.NewTimer(gather)
+	defer look.Stop()
+	waiting := true
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-a.counted:
+			if !waiting {
+				waiting = true
+				look.Reset(gather)
+			}
+		case <-look.C:
+			waiting = false
+			for _, o := range a.inOrder() {
+				o.logConflicts()
+			}
 		case d := <-a.differ:
 			a.config.Logger.With("owner", d.block.owners[d.Owner].id).Warn("owner differs from the first that has a shared name; both are answered",
 				"first", d.block.owners[d.First].id, "fqdn", d.FQDN, "service", federation.Printable(d.Service), "differs", d.What)
 		}
 	}
+}
+
+// logConflicts logs that other owners have names of the owner, or that they have none any more: a
+// change of that, and with the first of the names.
+func (o *owner) logConflicts() {
+	logger, has := o.agent.config.Logger.With("owner", o.id), false
+	count := (*o.conflicts.Load())[zone.FaultFQDN]
+	for _, m := range *o.members.Load() {
+		if has || count == 0 {
+			break
+		}
+		z := m.block.Zone()
+		if z == nil {
+			continue // it is being attached
+		}
+		var c zone.Conflict
+		if c, has = z.Conflict(m.index, o.agent.now()); has && !o.conflicting {
+			logger.Warn("other owners have names of the owner, which are not answered from it",
+				"services", count, "fqdn", c.FQDN, "service", federation.Printable(c.Service), "by", m.block.owners[c.By].id)
+		}
+	}
+	if o.conflicting && !has {
+		logger.Info("other owners have no name of the owner any more")
+	}
+	o.conflicting = has
 }

@@ -347,6 +347,42 @@ func TestSharedDifferences(t *testing.T) {
 	})
 }
 
+// Names that another owner has are logged once, with the first of them and how many there are, and
+// again only after there was none.
+func TestConflictsLogged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		const second = "other.example:8008"
+		one, _ := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "192.0.2.1"))
+		other, _ := w.serve(second, services.At("web.fed.example", "192.0.2.2"), services.At("api.fed.example", "192.0.2.2"), services.At("own.fed.example", "192.0.2.2"))
+		w.attach(w.block(1, w.owner(ownerAddress), w.owner(second)))
+		const line = `level=WARN msg="other owners have names of the owner, which are not answered from it" owner=other.example:8008 services=2 fqdn=api.fed.example. service=api by=owner.example:8008`
+		const over = `level=INFO msg="other owners have no name of the owner any more" owner=other.example:8008`
+		expect := func(when string, warnings, ends int) {
+			t.Helper()
+			time.Sleep(time.Minute)
+			if w.log.Count(line) != warnings || w.log.Count("which are not answered") != warnings || w.log.Count(over) != ends || w.log.Count("any more") != ends {
+				t.Errorf("%s, not %d times %s, and %d times %s:\n%s", when, warnings, line, ends, over, w.log.String())
+			}
+		}
+		expect("at first", 1, 0)
+		for i := range 10 {
+			must.Get(one.Upsert(services.At("web.fed.example", fmt.Sprint("192.0.2.", 3+i))))(t)
+			must.Get(other.Upsert(services.At(fmt.Sprintf("s%d.fed.example", i), "192.0.2.3")))(t)
+			time.Sleep(time.Second)
+		}
+		expect("after changes", 1, 0)
+		one.Delete("web")
+		expect("with one left", 1, 0)
+		one.Delete("api")
+		expect("without any", 1, 1)
+		must.Get(one.Upsert(services.At("web.fed.example", "192.0.2.1")))(t)
+		must.Get(one.Upsert(services.At("api.fed.example", "192.0.2.1")))(t)
+		expect("again", 2, 1)
+	})
+}
+
 // Behind one address, different server names are different owners. Under one name
 // different identities are not, and no name stands for two owners.
 func TestSharedAddress(t *testing.T) {

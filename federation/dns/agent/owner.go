@@ -220,6 +220,8 @@ type owner struct {
 	running   atomic.Pointer[claim] // whose subscription the mirror has; nil before it runs
 	retention atomic.Int64          // of the catalog, a time.Duration
 
+	conflicting bool // whether the log has it that others have names of the owner; owned by Agent.warn
+
 	// Owned by who calls publish, one at a time.
 	unpacker packed.Unpacker
 

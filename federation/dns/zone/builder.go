@@ -43,6 +43,9 @@ type contributor struct {
 // counts under the reason of its error.
 type Fault = subtree.Fault
 
+// FaultFQDN counts services whose fqdn another service has.
+const FaultFQDN = precedence.FaultFQDN
+
 // NewBuilder returns a builder without services. The serials continue after
 // those in the map, which is by origin.
 func NewBuilder(config Config, serials map[string]uint32) *Builder {

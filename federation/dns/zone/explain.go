@@ -244,6 +244,29 @@ func (z *Zone) explainUnshared(of, by *precedence.Offer) string {
 	return fmt.Sprintf("; the block of %s does not share the name", z.owners[of.Owner].id)
 }
 
+// Conflict is a service whose name another one has, of an owner that comes before.
+type Conflict struct {
+	FQDN, Service string
+	By            int // the owner of the other one, by index in Config.Owners
+}
+
+// Conflict returns the first service of an owner, by fqdn, that loses its name to that of another
+// owner, and reports whether there is one. It looks at all services, and is not for queries.
+func (z *Zone) Conflict(owner int, now time.Time) (first Conflict, found bool) {
+	var buf [4]*precedence.Offer
+	for fqdn, n := range z.tree.All() {
+		for _, of := range n.Offers(buf[:0]) {
+			if int(of.Owner) != owner || found && fqdn >= first.FQDN {
+				continue
+			}
+			if loss, by := z.tree.Loss(z.origins.of(fqdn).name, of, now); loss == precedence.OwnerLater {
+				first, found = Conflict{fqdn, of.Service.Name(), int(by.Owner)}, true
+			}
+		}
+	}
+	return first, found
+}
+
 // Offer is a service that an owner publishes, or would where others come first.
 type Offer struct {
 	Service packed.Service
