@@ -128,10 +128,10 @@ func (p *Provider) granted(s *session, m *registrationv1.Granted) {
 	}
 	before := e.status
 	e.awaits, e.granted, e.retry = false, true, 0
-	e.status = Status{Node: e.node, State: Registered, Owner: s.address, URI: m.GetUri(), TTL: m.GetTtl().AsDuration()}
+	e.status = Status{Node: e.node, State: Registered, Owner: s.address, URI: m.GetUri(), TTL: m.GetTtl().AsDuration(), Waits: m.GetWaits()}
 	e.status.TTL = e.ttl() // where the owner has told none
 	e.status.Until = e.last.Add(e.status.TTL)
-	if before.State != Registered || before.Owner != s.address || before.URI != e.status.URI || before.TTL != e.status.TTL || e.told != e.active {
+	if before.State != Registered || before.Owner != s.address || before.URI != e.status.URI || before.TTL != e.status.TTL || before.Waits != e.status.Waits || e.told != e.active {
 		e.told = e.active
 		p.note(e)
 	}

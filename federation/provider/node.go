@@ -78,7 +78,7 @@ type State uint8
 // The states of a node.
 const (
 	Pending    State = iota // no owner has answered yet, or the node has expired
-	Registered              // an owner publishes it
+	Registered              // an owner has stored it, and publishes it unless Status.Waits
 	Lost                    // it was registered, and the stream to the owner is gone: it stays until Status.Until, and is registered again before if an owner can be reached
 	Refused                 // it breaks a rule of the owner, which is asked again now and then
 )
@@ -100,6 +100,7 @@ type Status struct {
 	URI   string        // the node as the owner understands it, with host and port
 	TTL   time.Duration // the one that counts
 	Until time.Time     // it is registered at least until then, if the owner hears nothing more
+	Waits bool          // nobody is told of it yet, as the owner's catalog is not available; known anew after half of the TTL
 
 	// While it is refused.
 	Rule   string // the rule that it breaks: a word, which stays the same

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,6 +46,31 @@ func TestActiveAtHalfOfTheTTL(t *testing.T) {
 		until := p.Statuses()[0].Until
 		if left := time.Until(until); left < ttl/2 || left > ttl {
 			t.Errorf("it is registered for %v more", left)
+		}
+	})
+}
+
+// A node that the owner has stored while nobody can have its catalog waits, until the owner says
+// otherwise after half of the ttl. Each is told once.
+func TestWaits(t *testing.T) {
+	bubble(t, func(w *world) {
+		var waits atomic.Bool
+		waits.Store(true)
+		w.owner(a, answers(func(m *registrationv1.RegisterRequest) []*registrationv1.RegisterResponse {
+			all := granted(m, ttl)
+			all[0].GetGranted().Waits = waits.Load()
+			return all
+		}))
+		p := w.provider(a)
+		w.run(p, one)
+		time.Sleep(time.Minute)
+		if s, told := p.Statuses()[0], len(w.times(isOne)); s.State != Registered || !s.Waits || told != 1 {
+			t.Errorf("%+v, told %d times", s, told)
+		}
+		waits.Store(false)
+		time.Sleep(time.Minute)
+		if s, told := p.Statuses()[0], len(w.times(isOne)); s.State != Registered || s.Waits || told > 2 {
+			t.Errorf("%+v, told %d times", s, told)
 		}
 	})
 }

@@ -27,6 +27,7 @@ type progress struct {
 	left       time.Time       // when it was registered last, where it is not; zero: never
 	ttl        time.Duration   // for which it was
 	ever       bool            // it was registered at some time
+	waits      bool            // it is registered, and nobody is told of it yet
 	lost       map[string]bool // the kinds of failures that were reported since it was registered
 }
 
@@ -90,9 +91,18 @@ func (j *progress) changed(s provider.Status) {
 		if j.ever && len(j.lost) > 0 {
 			again = " again"
 		}
-		j.registered, j.ever, j.ttl = true, true, s.TTL
+		waited := j.registered && j.waits && len(j.lost) == 0
+		j.registered, j.ever, j.ttl, j.waits = true, true, s.TTL, s.Waits
 		clear(j.lost)
-		j.linef("registered%s: %s at %s, with owner %s, ttl %v", again, s.Node.Service, shown(s.URI), s.Owner, s.TTL)
+		switch {
+		case s.Waits:
+			j.linef("stored%s, and not published yet: %s at %s, with owner %s, ttl %v; clients get it once the catalog of the owner is available",
+				again, s.Node.Service, shown(s.URI), s.Owner, s.TTL)
+		case waited:
+			j.linef("published: %s at %s, with owner %s", s.Node.Service, shown(s.URI), s.Owner)
+		default:
+			j.linef("registered%s: %s at %s, with owner %s, ttl %v", again, s.Node.Service, shown(s.URI), s.Owner, s.TTL)
+		}
 	case provider.Refused:
 		j.unregister()
 		clear(j.lost)

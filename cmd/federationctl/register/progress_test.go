@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/hamlet-federation/coredns-federation/federation/provider"
 )
 
@@ -68,5 +70,25 @@ func TestDrainAfterWithdrawal(t *testing.T) {
 				t.Errorf("%s: %+v and %q, want %+v and %q", tt.name, got, line, tt.want, tt.line)
 			}
 		})
+	}
+}
+
+// TestProgressWaits has a node that is stored before clients can get it.
+func TestProgressWaits(t *testing.T) {
+	var text strings.Builder
+	j := newProgress(&text)
+	s := provider.Status{Node: provider.Node{Service: "shop.fed.example"}, State: provider.Registered, Owner: "o:8008", URI: "http://192.0.2.1:80", TTL: 30 * time.Second}
+	waits := s
+	waits.Waits = true
+	refused := provider.Status{Node: s.Node, State: provider.Refused, Owner: "o:8008", Rule: "no-rule", Reason: "none"}
+	for _, s := range []provider.Status{waits, s, waits, refused, s} {
+		j.changed(s)
+	}
+	const stored = "federationctl: stored, and not published yet: shop.fed.example at http://192.0.2.1:80, with owner o:8008, ttl 30s; clients get it once the catalog of the owner is available\n"
+	want := stored + "federationctl: published: shop.fed.example at http://192.0.2.1:80, with owner o:8008\n" + stored +
+		"federationctl: refused by owner o:8008: shop.fed.example at : rule no-rule: none; the owner is asked again now and then\n" +
+		"federationctl: registered: shop.fed.example at http://192.0.2.1:80, with owner o:8008, ttl 30s\n"
+	if diff := cmp.Diff(want, text.String()); diff != "" {
+		t.Errorf("unexpected lines (-want +got):\n%s", diff)
 	}
 }

@@ -97,6 +97,14 @@ func (c *catalog) inPlaceOf(key string, s config.Registration, taken []*register
 	return nil
 }
 
+// isAvailable reports whether consumers can have a catalog.
+func (p *Publisher) isAvailable(catalog string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.catalogs[catalog]
+	return c != nil && c.registry.Available()
+}
+
 // registered returns the registrations among the sources of the catalog.
 func (c *catalog) registered() (all []*registered) {
 	for _, e := range c.entries {
@@ -158,7 +166,7 @@ func (p *Publisher) openRegistration(ctx context.Context, s config.Source, serve
 	g.Source, err = registration.New(registration.Config{
 		Name: settings.Name, Owner: name, Rules: g.rules.says, Store: opened,
 		Convergence: settings.Convergence, Linger: settings.Linger, Nodes: settings.MaxNodes, Policy: policy, Logger: logger,
-		Inquire: p.inquireIn(serverName),
+		Inquire: p.inquireIn(serverName), Available: func() bool { return p.isAvailable(serverName) },
 	})
 	if err == nil && settings.Listen != "" {
 		g.port, err = p.enter(ctx, portKey(serverName, settings), settings.Listen)

@@ -334,6 +334,9 @@ func (r *Registry) SetUnavailable(reason string) {
 	r.publish(next)
 }
 
+// Available reports whether the catalog can be told: there is no reason of SetUnavailable.
+func (r *Registry) Available() bool { return r.newest.Load().unavailable == "" }
+
 // Hold keeps what changes from now on, in the catalog and in its policy, from all subscribers
 // until release is called, once: they go on with the version of before. Then they are told
 // the difference. So an edit that changes both is never told in part.

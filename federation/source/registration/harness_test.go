@@ -327,7 +327,8 @@ func textOf(m *registrationv1.RegisterResponse) string {
 	case *registrationv1.RegisterResponse_Open:
 		return fmt.Sprintf("Open %d", m.Open.GetVersion())
 	case *registrationv1.RegisterResponse_Granted:
-		return fmt.Sprintf("Granted %s %s %s %s", m.Granted.GetService(), m.Granted.GetNode(), m.Granted.GetTtl().AsDuration(), m.Granted.GetUri())
+		waits := map[bool]string{true: ", and waits"}[m.Granted.GetWaits()]
+		return fmt.Sprintf("Granted %s %s %s %s%s", m.Granted.GetService(), m.Granted.GetNode(), m.Granted.GetTtl().AsDuration(), m.Granted.GetUri(), waits)
 	case *registrationv1.RegisterResponse_Refused:
 		return fmt.Sprintf("Refused %s %s %s", m.Refused.GetService(), m.Refused.GetNode(), m.Refused.GetRule())
 	case *registrationv1.RegisterResponse_Expired:

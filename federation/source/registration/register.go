@@ -390,12 +390,16 @@ func (c *session) write(ctx context.Context) error {
 			if m == nil {
 				return nil
 			}
+			size := proto.Size(m)
+			if granted := m.GetGranted(); granted != nil {
+				granted.Waits = !c.source.config.Available() // it was published before, if it can be
+			}
 			if err := c.stream.Send(m); err != nil {
 				return err
 			}
 			c.mu.Lock()
 			c.unsent--
-			c.bytes -= proto.Size(m)
+			c.bytes -= size
 			c.mu.Unlock()
 			rouse(c.room)
 		}

@@ -68,6 +68,9 @@ type Config struct {
 	// gone reports true. What it returns says what is so now. nil: nobody can know it.
 	Inquire func(gone func(*wire.Encoded) bool) (look func() status.Settlement)
 
+	// Available reports whether consumers can have the catalog; nil: they always can.
+	Available func() bool
+
 	Logger *slog.Logger // nil: nothing is logged
 }
 
@@ -118,6 +121,9 @@ var (
 func New(config Config) (*Source, error) {
 	config.Name = cmp.Or(config.Name, defaultName)
 	config.Convergence = cmp.Or(config.Convergence, defaultConvergence)
+	if config.Available == nil {
+		config.Available = func() bool { return true }
+	}
 	config.Nodes = cmp.Or(config.Nodes, defaultNodes)
 	if config.Owner == "" {
 		host, err := os.Hostname()

@@ -5,6 +5,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,6 +49,23 @@ func TestRegisterAndClear(t *testing.T) {
 		p.clear(web, two)
 		w.expect("both cleared")
 		p.expect()
+	})
+}
+
+// TestRegisterWhileTheCatalogIsAway says of a node that is stored that it waits, until consumers can
+// have the catalog.
+func TestRegisterWhileTheCatalogIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var available atomic.Bool
+		w := settled(t, registration.Config{Available: available.Load})
+		p := w.connect("web")
+		for range 2 {
+			p.active(web, one)
+			p.expect(granted(web, one) + ", and waits")
+		}
+		available.Store(true)
+		p.active(web, one)
+		p.expect(granted(web, one))
 	})
 }
 

@@ -563,7 +563,10 @@ type Granted struct {
 	// The ttl that counts.
 	Ttl *durationpb.Duration `protobuf:"bytes,3,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	// The node as the owner understands it, with host and port.
-	Uri           string `protobuf:"bytes,4,opt,name=uri,proto3" json:"uri,omitempty"`
+	Uri string `protobuf:"bytes,4,opt,name=uri,proto3" json:"uri,omitempty"`
+	// Whether nobody is told of the node yet: the catalog of the owner is not available. The next
+	// Granted, which is the answer to the next Active, says whether that is still so.
+	Waits         bool `protobuf:"varint,5,opt,name=waits,proto3" json:"waits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -624,6 +627,13 @@ func (x *Granted) GetUri() string {
 		return x.Uri
 	}
 	return ""
+}
+
+func (x *Granted) GetWaits() bool {
+	if x != nil {
+		return x.Waits
+	}
+	return false
 }
 
 // Refused answers an Active: the node is not registered, or is not any more. Everything
@@ -1316,12 +1326,13 @@ const file_registration_v1_registration_proto_rawDesc = "" +
 	"\vdescription\x18\x06 \x01(\tR\vdescription\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\a\x10\bR\x06weight\"v\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\a\x10\bR\x06weight\"\x8c\x01\n" +
 	"\aGranted\x12\x18\n" +
 	"\aservice\x18\x01 \x01(\tR\aservice\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12+\n" +
 	"\x03ttl\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x12\x10\n" +
-	"\x03uri\x18\x04 \x01(\tR\x03uri\"c\n" +
+	"\x03uri\x18\x04 \x01(\tR\x03uri\x12\x14\n" +
+	"\x05waits\x18\x05 \x01(\bR\x05waits\"c\n" +
 	"\aRefused\x12\x18\n" +
 	"\aservice\x18\x01 \x01(\tR\aservice\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x12\n" +
