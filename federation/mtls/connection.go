@@ -64,11 +64,13 @@ func (g guarded) shake(
 	c := &connection{Conn: raw, source: g.source, usage: g.usage}
 	secured, info, err := handshake(c, g.config(m))
 	if err != nil {
+		g.source.origin.Load().explain(err)
 		return nil, nil, err
 	}
 	peer := Peer{connection: c}
 	peer.TLSInfo, _ = info.(credentials.TLSInfo)
 	c.chain, c.at, c.expiry = peer.State.PeerCertificates, time.Now(), m.certificate.Leaf.NotAfter
+	c.own = g.source.origin.Load().shown(m)
 	if other := c.chain[0].NotAfter; other.Before(c.expiry) {
 		c.expiry = other
 	}
@@ -159,6 +161,7 @@ type connection struct {
 	chain  []*x509.Certificate // of the peer, its own certificate first
 	at     time.Time           // of the handshake
 	expiry time.Time           // of the first of the certificates of both sides
+	own    Shown
 
 	timer *time.Timer           // calls expire; there while the connection is one of Source.open, guarded as that is
 	ended atomic.Pointer[error] // why this side has ended it

@@ -51,6 +51,28 @@ func (p Peer) Expiry() time.Time {
 	return p.connection.expiry
 }
 
+// Shown is the certificate by which a party identifies itself.
+type Shown struct {
+	Renew  string    // says what there is to renew: the file, or who issues it
+	Expiry time.Time // of the first of its chain
+}
+
+func (o *origin) shown(m *material) Shown {
+	if o.agent != nil {
+		return Shown{"the certificate of the SPIFFE agent at " + o.agent.socket, m.expiry}
+	}
+	return Shown{federation.Printable(o.files.Cert), m.expiry}
+}
+
+// Own returns the certificate that this side has shown in the handshake. It is zero where the
+// credentials are not those of a Source.
+func (p Peer) Own() Shown {
+	if p.connection == nil {
+		return Shown{}
+	}
+	return p.connection.own
+}
+
 // AddressOf returns what counts as one address: an IPv4 address, or the /64 of an
 // IPv6 address, since a site has at least a /64 (RFC 6177 section 2). Peers without
 // an IP address count as one.

@@ -67,6 +67,7 @@ func holder(bundles map[string][]*x509.Certificate, leaf *Authority, rest ...*Au
 	m.agent = &agent{}
 	s := &Source{logger: slog.New(slog.DiscardHandler), open: make(map[*connection]struct{}), grace: DefaultGrace}
 	s.material.Store(m)
+	s.origin.Store(&origin{agent: m.agent})
 	return s
 }
 

@@ -29,7 +29,7 @@ import (
 // longer than the grace. The AuthInfo is a [Peer].
 //
 // The error of a handshake in which the owner's certificate was refused is a
-// *tls.CertificateVerificationError, with a text that is safe to show.
+// *tls.CertificateVerificationError, with a text that is safe to show; see RefusalOf.
 func (s *Source) Client(serverName string, ids []federation.ID) credentials.TransportCredentials {
 	ids = slices.Clone(ids)
 	config := func(m *material) *tls.Config { return s.clientConfig(m, serverName, ids) }
@@ -78,12 +78,12 @@ func (s *Source) verifyOwner(m *material, chain []*x509.Certificate, serverName 
 	switch {
 	case len(ids) > 0:
 		if !slices.ContainsFunc(m.ids(leaf), func(id federation.ID) bool { return slices.Contains(ids, id) }) {
-			return fmt.Errorf("certificate is for %s, not for %v", names(leaf), ids)
+			return &RefusedError{Cause: OtherIdentity, Wanted: ids, Err: fmt.Errorf("certificate is for %s, not for %v", names(leaf), ids)}
 		}
 	case m.agent != nil:
-		return fmt.Errorf("certificate is for %s, and no SPIFFE ID is named that the owner must have", names(leaf))
+		return &RefusedError{Cause: OtherIdentity, Err: fmt.Errorf("certificate is for %s, and no SPIFFE ID is named that the owner must have", names(leaf))}
 	case leaf.VerifyHostname(serverName) != nil:
-		return fmt.Errorf("certificate is for %s, not for %q", names(leaf), serverName)
+		return &RefusedError{Cause: OtherHost, Err: fmt.Errorf("certificate is for %s, not for %q", names(leaf), serverName)}
 	}
 	return nil
 }
