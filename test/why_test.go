@@ -187,6 +187,7 @@ var placeholders = []struct {
 }{
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC`), "TIME"},
 	{regexp.MustCompile(`\b\d+ (s|min|h|days)\b( \d+ min)?`), "SPAN"},
+	{regexp.MustCompile(`/\S+/ca\.pem`), "FILE"},
 	{regexp.MustCompile(`next attempt (now|in SPAN)`), "next attempt in SPAN"},
 	{regexp.MustCompile(`serial \d+`), "serial SERIAL"},
 	{regexp.MustCompile(`(hostmaster\S*) \d+`), "$1 SERIAL"},

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
 // verdict is what the end of a session calls for.
@@ -151,6 +153,8 @@ func (e end) kind() string {
 			kind.WriteString(strconv.Itoa(int(err)))
 		case x509.CertificateInvalidError:
 			kind.WriteString(strconv.Itoa(int(err.Reason)))
+		case *mtls.RefusedError:
+			kind.WriteString(string(err.Cause))
 		}
 	}
 	text, _ := alert(e.err)
@@ -161,10 +165,15 @@ func (e end) kind() string {
 // docs/symptoms.md says the same at length.
 func (e end) Remedy() string {
 	if text, ok := alert(e.err); ok {
-		return alertRemedy(text)
+		var own mtls.Shown
+		if away, ok := errors.AsType[*turnedAway](e.err); ok {
+			own = away.own
+		}
+		return alertRemedy(text, own)
 	}
-	var certificate x509.CertificateInvalidError
-	var identity *tls.CertificateVerificationError
+	if refused, ok := mtls.RefusalOf(e.err); ok {
+		return refusalRemedy(refused)
+	}
 	var plain tls.RecordHeaderError
 	var name *net.DNSError
 	f, below := errors.AsType[*failure](e.err)
@@ -177,10 +186,6 @@ func (e end) Remedy() string {
 		return own.Remedy()
 	case errors.Is(e.err, errUnavailable):
 		return "have the owner repair the source that it waits for: its status page and log say which"
-	case errors.As(e.err, &certificate) && certificate.Reason == x509.Expired: // or not yet valid
-		return "have the owner renew its certificate, and compare the clocks of both machines"
-	case errors.As(e.err, &identity):
-		return "correct the owner's certificate, or owner_id, tls_servername and the CA file here"
 	case errors.As(e.err, &plain):
 		return "correct the address, unless something else answers for the owner just now: it does not speak TLS"
 	case below && !f.handshake && errors.As(e.err, &name):
@@ -218,10 +223,29 @@ func unanswered(e end) bool {
 	return e.code == codes.Unavailable && strings.Contains(status.Convert(e.err).Message(), "keepalive ping failed")
 }
 
-// alertRemedy says what to do about an alert of the owner, or is empty.
-func alertRemedy(text string) string {
+// refusalRemedy says what to do about an owner whose certificate is not accepted.
+func refusalRemedy(refused *mtls.RefusedError) string {
+	switch refused.Cause {
+	case mtls.Expired:
+		return "have the owner renew its certificate, and compare the clocks of both machines"
+	case mtls.UnknownAuthority:
+		return refused.AddAuthority("the owner") + ", or correct the address if somebody else answers there"
+	case mtls.OtherIdentity:
+		return "correct owner_id, or the address if another owner answers there"
+	case mtls.OtherHost:
+		return "set tls_servername or owner_id to a name that the owner's certificate has, or have the owner get one for this host"
+	case mtls.Unfit:
+	}
+	return "have the owner get a certificate that keeps this rule"
+}
+
+// alertRemedy says what to do about an alert of the owner, to which this side has shown its own
+// certificate, or is empty.
+func alertRemedy(text string, own mtls.Shown) string {
 	// RFC 8446 section 6.2
 	const (
+		certificateExpired    = tls.AlertError(45)
+		unknownAuthority      = tls.AlertError(48)
 		protocolVersion       = tls.AlertError(70)
 		internalError         = tls.AlertError(80)
 		userCanceled          = tls.AlertError(90)
@@ -233,5 +257,14 @@ func alertRemedy(text string) string {
 	case protocolVersion.Error(), noApplicationProtocol.Error():
 		return "have the owner speak TLS 1.3 and HTTP/2"
 	}
-	return "have the owner admit the certificate of this consumer, or use another one"
+	renew, expiry := cmp.Or(own.Renew, "the certificate of this consumer"), own.Expiry.UTC().Format(time.RFC3339)
+	switch {
+	case !own.Expiry.IsZero() && time.Until(own.Expiry) <= 0:
+		return "renew " + renew + ", expired at " + expiry
+	case text == certificateExpired.Error():
+		return "compare the clocks of both machines: " + renew + " is valid until " + expiry
+	case text == unknownAuthority.Error():
+		return "have the owner add the CA that has signed " + renew + " to its own CA file, or use a certificate of a CA that it knows"
+	}
+	return "see in the status of the owner, at turned away, what it does not accept of " + renew
 }

@@ -54,7 +54,7 @@ func TestClassify(t *testing.T) {
 			status.Error(codes.Unavailable, "keepalive ping failed to receive ACK within timeout"), retry, codes.Unavailable, "Unavailable: ", "restart the owner if it hangs",
 		},
 		"handshake": {&failure{true, io.EOF}, slow, codes.Unavailable, "TLS handshake: EOF", ""},
-		"alert":     {alerted(42), slow, codes.Unavailable, "TLS handshake: remote error: tls: bad certificate", admit},
+		"alert":     {alerted(42), slow, codes.Unavailable, "TLS handshake: remote error: tls: bad certificate", "see in the status of the owner, at turned away, what it does not accept of the certificate of this consumer"},
 		"alert 70":  {alerted(70), slow, codes.Unavailable, "TLS handshake: remote error: tls: protocol version not supported", "have the owner speak TLS 1.3 and HTTP/2"},
 		"alert 120": {alerted(120), slow, codes.Unavailable, "TLS handshake: remote error: tls: no application protocol", "have the owner speak TLS 1.3 and HTTP/2"},
 		"alert 80":  {alerted(80), slow, codes.Unavailable, "TLS handshake: remote error: tls: internal error", ""},
@@ -68,7 +68,7 @@ func TestClassify(t *testing.T) {
 		},
 		"no CA": {
 			&failure{true, &tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.NotAuthorizedToSign}}},
-			slow, codes.Unavailable, "TLS handshake: tls: failed to verify certificate: x509: certificate is not authorized to sign", "correct the owner's certificate",
+			slow, codes.Unavailable, "TLS handshake: tls: failed to verify certificate: x509: certificate is not authorized to sign", "have the owner get a certificate that keeps this rule",
 		},
 		"silent":           {fmt.Errorf("wrapped: %w", errSilent), retry, codes.DeadlineExceeded, "wrapped: the owner says nothing", "restart the owner if it hangs"},
 		"closed":           {io.EOF, retry, codes.OK, "the owner closed the stream", ""},

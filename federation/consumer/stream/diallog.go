@@ -88,7 +88,7 @@ func (c loggedCredentials) ClientHandshake(ctx context.Context, authority string
 	}
 	owner, _ := mtls.PeerOf(info)
 	c.dialLog.expiry.Store(new(owner.Expiry()))
-	return &fresh{Conn: conn, dialLog: c.dialLog}, info, nil
+	return &fresh{Conn: conn, dialLog: c.dialLog, own: owner.Own()}, info, nil
 }
 
 func (c loggedCredentials) Clone() credentials.TransportCredentials {
@@ -102,8 +102,19 @@ func (c loggedCredentials) Clone() credentials.TransportCredentials {
 type fresh struct {
 	net.Conn
 	dialLog *dialLog
+	own     mtls.Shown
 	read    atomic.Bool // something has been read
 }
+
+// turnedAway is the alert of an owner that does not accept the certificate of this side.
+type turnedAway struct {
+	own   mtls.Shown
+	alert error
+}
+
+func (e *turnedAway) Error() string { return e.alert.Error() }
+
+func (e *turnedAway) Unwrap() error { return e.alert }
 
 func (c *fresh) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
@@ -113,7 +124,7 @@ func (c *fresh) Read(p []byte) (int, error) {
 	if n > 0 {
 		c.read.Store(true)
 	} else if _, refused := alert(err); refused {
-		c.dialLog.see(true, err)
+		c.dialLog.see(true, &turnedAway{c.own, err})
 	}
 	return n, err
 }

@@ -64,7 +64,7 @@ func TestHandshakeFailureIsRetried(t *testing.T) {
 				pinned(t, w, "spiffe://example.org/owner")
 			},
 			slow:   true,
-			remedy: "owner_id",
+			remedy: "correct owner_id, or the address",
 			reason: `TLS handshake: tls: failed to verify certificate: certificate is for "owner.example", not for [spiffe://example.org/owner]`,
 		},
 		"owner of another CA": {
@@ -73,7 +73,7 @@ func TestHandshakeFailureIsRetried(t *testing.T) {
 				w.serve(ownerAddress, good)
 			},
 			slow:   true,
-			remedy: "CA file here",
+			remedy: "add the CA of the owner to ",
 			reason: `TLS handshake: tls: failed to verify certificate: x509: certificate signed by unknown authority`,
 		},
 		"consumer of another CA": {
@@ -82,7 +82,7 @@ func TestHandshakeFailureIsRetried(t *testing.T) {
 				w.serve(ownerAddress, good)
 			},
 			slow:   true,
-			remedy: "admit the certificate of this consumer",
+			remedy: "have the owner add the CA that has signed ",
 			reason: "TLS handshake: remote error: tls: unknown certificate authority",
 		},
 		"consumer without certificate": {
@@ -93,7 +93,7 @@ func TestHandshakeFailureIsRetried(t *testing.T) {
 				}
 			},
 			slow:   true,
-			remedy: "admit the certificate of this consumer",
+			remedy: "see in the status of the owner, at turned away",
 			reason: "TLS handshake: remote error: tls: certificate required",
 		},
 		"owner of gRPC in plain text": {
@@ -304,7 +304,7 @@ func TestRefusalBeforeTheFirstWrite(t *testing.T) {
 		if _, refused := alert(err); !refused {
 			t.Errorf("read: %v", err)
 		}
-		if end := classify(dialLog.explain(io.EOF)); end.verdict != slow || !strings.Contains(end.Remedy(), "admit the certificate") {
+		if end := classify(dialLog.explain(io.EOF)); end.verdict != slow || !strings.Contains(end.Remedy(), "add the CA that has signed ") {
 			t.Errorf("%v has the remedy %q", end, end.Remedy())
 		}
 	})
