@@ -171,7 +171,7 @@ func conditions() []Condition {
 		processRestart:    {"process", "waits for a restart", Look, "The new value of %s waits for a restart.", "restart the owner when it suits", "The process of an owner"},
 		processUndialed:   {"process", "not dialed", Look, "Relay %s cannot be dialed: %s.", "compare publish_to with where the relay listens, and its relay.accept with this owner's identity", "Consumers and sources of an owner"},
 		processUnasked:    {"process", "not asked", Look, "Relay %s has not asked for the catalog.", "if another owner of the catalog is to serve it, nothing; otherwise see whether the relay runs", "Consumers and sources of an owner"},
-		processTurnedAway: {"process", "turned away", Look, "%s %s turned away within the last hour.", "if a peer is to be let in, allow the identity that it has shown", "Consumers and sources of an owner"},
+		processTurnedAway: {"process", "turned away", Look, "%s %s turned away within the last hour.", "see at each of them what is to do if it is to be let in", "Consumers and sources of an owner"},
 		processWaits:      {"process", "not ready", Act, "It waits for %s.", "repair what it waits for", "FederationOwnerNotReady"},
 	}
 }
@@ -451,9 +451,12 @@ func (p *Publisher) Judge(now time.Time) (v Judgement) {
 			v.find(processUnasked, to.Relay)
 		}
 	}
-	n := len(slices.DeleteFunc(slices.Clone(p.TurnedAway), func(t TurnedAway) bool { return now.Sub(t.At) >= lately }))
-	if n > 0 {
+	away := slices.DeleteFunc(slices.Clone(p.TurnedAway), func(t TurnedAway) bool { return now.Sub(t.At) >= lately })
+	if n := len(away); n > 0 {
 		v.find(processTurnedAway, Count(n, "peer"), either(n, "was", "were"))
+		if !slices.ContainsFunc(away, func(t TurnedAway) bool { return t.Remedy == "" || t.Remedy != away[0].Remedy }) {
+			v.Findings[len(v.Findings)-1].Remedy = away[0].Remedy
+		}
 	}
 	return v
 }

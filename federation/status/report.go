@@ -154,6 +154,7 @@ type TurnedAway struct {
 	Identities string    `json:"identities,omitempty"` // of the certificate that it has shown, with commas between; with the reason "certificate" nothing vouches for them
 	Reason     string    `json:"reason"`               // certificate, identity (not allowed), server_name (there is no such catalog), limit (of connections or handshakes) or queue (told to come back later)
 	Rule       string    `json:"rule"`                 // why, as a clause
+	Remedy     string    `json:"remedy,omitempty"`     // what to do if it is to be let in
 }
 
 // Catalog is what an owner publishes under one server name.

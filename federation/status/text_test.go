@@ -292,7 +292,7 @@ func testStatus(role Role) *Status {
 			{Relay: "third.example", Address: "third.example:8008", State: "waiting", Since: ago(2 * time.Minute)},
 		},
 		TurnedAway: []TurnedAway{
-			{At: ago(time.Minute), Times: 3, Role: "consumer", Address: "192.0.2.7:40123", Identities: "spiffe://new.example/dns, new.example", Reason: "identity", Rule: "its certificate carries no identity that is allowed"},
+			{At: ago(time.Minute), Times: 3, Role: "consumer", Address: "192.0.2.7:40123", Identities: "spiffe://new.example/dns, new.example", Reason: "identity", Rule: "its certificate carries no identity that is allowed", Remedy: "name one of these identities in allow"},
 			{At: ago(3 * time.Hour), Times: 1, Role: "provider", Address: "[2001:db8::1]:5", Reason: "limit", Rule: "there are too many: the limit connections is reached"},
 		},
 	}

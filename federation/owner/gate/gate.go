@@ -73,6 +73,7 @@ type TurnedAway struct {
 	IDs     []federation.ID // of the certificate that it has shown, which need not be its own; none before it has shown one
 	Reason  Reason
 	Rule    string // which it breaks, as a sentence; it may repeat what the peer has sent
+	Remedy  string // what to do if it is to be let in; empty for what follows from the Reason alone
 }
 
 // Reason is the kind of rule by which a peer is turned away.
@@ -166,17 +167,31 @@ func (g *Gate) welcome(c *guest) {
 // nothing of a peer. Role is what peers of its port are called.
 func (g *Gate) refuse(c *guest, role string, err error) {
 	refusal, ok := errors.AsType[*tls.CertificateVerificationError](err)
+	refused, _ := mtls.RefusalOf(err)
 	if !ok || len(refusal.UnverifiedCertificates) == 0 {
 		return
 	}
-	reason := refusal.Err
+	reason, remedy := refusal.Err, remedy(refused)
 	for cause := reason; cause != nil; cause = errors.Unwrap(cause) {
 		reason = cause // what is around it repeats the identities
 	}
 	ids := mtls.PeerIDs(refusal.UnverifiedCertificates[0])
 	g.log.Warn("peer turned away: its certificate is not accepted", "role", role, "address", c.RemoteAddr(),
-		"identities", federation.Printable(fmt.Sprint(ids)), "error", federation.Printable(reason.Error()))
-	g.tell(TurnedAway{Role: role, Address: c.RemoteAddr(), IDs: ids, Reason: BadCertificate, Rule: reason.Error()})
+		"identities", federation.Printable(fmt.Sprint(ids)), "error", federation.Printable(reason.Error()), "remedy", remedy)
+	g.tell(TurnedAway{Role: role, Address: c.RemoteAddr(), IDs: ids, Reason: BadCertificate, Rule: reason.Error(), Remedy: remedy})
+}
+
+// remedy says what to do about a peer whose certificate is not accepted. Nothing vouches for
+// what it says of itself.
+func remedy(refused *mtls.RefusedError) string {
+	switch refused.Cause {
+	case mtls.Expired:
+		return "have the peer renew its certificate, and compare the clocks of both machines"
+	case mtls.UnknownAuthority:
+		return refused.AddAuthority("the peer") + ", if you know it: until then its identities are only claimed"
+	case mtls.OtherIdentity, mtls.OtherHost, mtls.Unfit:
+	}
+	return "have the peer get a certificate that keeps this rule"
 }
 
 // exceeds reports that a connection is closed because of a limit.

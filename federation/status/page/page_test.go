@@ -80,7 +80,7 @@ func owner() *fixed {
 			},
 			TurnedAway: []status.TurnedAway{
 				{At: ago(time.Minute), Times: 3, Role: "consumer", Address: "192.0.2.7:40123", Identities: "spiffe://new.example/dns", Reason: "identity", Rule: "its certificate carries no identity that is allowed"},
-				{At: ago(3 * time.Hour), Times: 1, Role: "provider", Address: "192.0.2.8:5", Identities: hostile, Reason: "certificate", Rule: "x509: " + hostile},
+				{At: ago(3 * time.Hour), Times: 1, Role: "provider", Address: "192.0.2.8:5", Identities: hostile, Reason: "certificate", Rule: "x509: " + hostile, Remedy: "add the CA of the peer to ca.pem"},
 				{At: ago(4 * time.Hour), Times: 1, Role: "consumer", Address: "192.0.2.9:5", Reason: "limit", Rule: "there are too many: the limit connections_per_address is reached"},
 			},
 		},

@@ -1,6 +1,7 @@
 package ownreport
 
 import (
+	"cmp"
 	"strings"
 	"sync"
 	"time"
@@ -19,6 +20,14 @@ type turnedAway struct {
 // maxIdentities is how many identities of a certificate are shown.
 const maxIdentities = 8
 
+// remedies are what to do about peers that are turned away for these reasons.
+var remedies = map[gate.Reason]string{
+	gate.NotAllowed: "name one of these identities in allow",
+	gate.NoCatalog:  "have it correct its tls_servername, or add the catalog",
+	gate.TooMany:    "find what opens so many connections there",
+	gate.Later:      "wait; if it goes on, plan tiers of consumers",
+}
+
 func (d *turnedAway) turnedAway(p gate.TurnedAway, now time.Time) {
 	var identities []string
 	for i, id := range p.IDs {
@@ -28,7 +37,7 @@ func (d *turnedAway) turnedAway(p gate.TurnedAway, now time.Time) {
 		}
 		identities = append(identities, id.String())
 	}
-	away := status.TurnedAway{At: now.UTC(), Role: p.Role, Identities: strings.Join(identities, ", "), Reason: string(p.Reason), Rule: p.Rule}
+	away := status.TurnedAway{At: now.UTC(), Role: p.Role, Identities: strings.Join(identities, ", "), Reason: string(p.Reason), Rule: p.Rule, Remedy: cmp.Or(p.Remedy, remedies[p.Reason])}
 	if p.Address != nil {
 		away.Address = p.Address.String()
 	}
