@@ -8,13 +8,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
 
 func checkCommand(ctx context.Context) *cobra.Command {
-	return &cobra.Command{
+	elsewhere := false
+	command := &cobra.Command{
 		Use:   "check COREFILE",
 		Short: "Find all mistakes in the federation blocks of a Corefile",
 		Long: `check reads a Corefile as CoreDNS does, and starts nothing. It prints each mistake in
@@ -22,8 +24,10 @@ its shape and in its federation blocks with file and line, where CoreDNS would s
 the first server block with one. Imported files are read as well.
 
 A warning is for what is allowed and probably not meant, such as a zone outside its
-server block. Other plugins, certificates and addresses in use are not checked, nor
-whether blocks of several server blocks agree on an owner.
+server block. Certificates, keys and CA files that cannot be used are mistakes here;
+CoreDNS starts with them, and their owners are not connected until they are mended.
+Other plugins and addresses in use are not checked, nor whether blocks of several server
+blocks agree on an owner.
 
 COREFILE - is standard input. The exit code is 0 without mistakes, also with warnings,
 1 with some, and 2 when its output cannot be written.`,
@@ -36,8 +40,12 @@ COREFILE - is standard input. The exit code is 0 without mistakes, also with war
 		RunE: func(command *cobra.Command, args []string) error {
 			done := make(chan error, 1)
 			// When ctx ends the goroutine is left to the end of the process, as with lint.
+			look := usable
+			if elsewhere {
+				look = nil
+			}
 			go func() {
-				done <- toldOn(command.OutOrStdout(), func(out io.Writer) error { return check(args[0], command.InOrStdin(), out) })
+				done <- toldOn(command.OutOrStdout(), func(out io.Writer) error { return check(args[0], look, command.InOrStdin(), out) })
 			}()
 			select {
 			case err := <-done:
@@ -47,11 +55,24 @@ COREFILE - is standard input. The exit code is 0 without mistakes, also with war
 			}
 		},
 	}
+	elsewhereFlag(command, &elsewhere)
+	return command
+}
+
+// elsewhereFlag adds the flag that has no files of certificates read.
+func elsewhereFlag(command *cobra.Command, elsewhere *bool) {
+	command.Flags().BoolVar(elsewhere, "elsewhere", false, "do not look at certificates, keys and CA files: they are on another machine")
+}
+
+// usable returns why files cannot be used, or nil.
+func usable(files mtls.Files) error {
+	_, err := mtls.Load(files, nil)
+	return err
 }
 
 // check prints the mistakes and warnings of a Corefile, and returns an error where it has
-// mistakes.
-func check(name string, stdin io.Reader, stdout io.Writer) error {
+// mistakes. Usable is that of corefile.Check.
+func check(name string, usable func(mtls.Files) error, stdin io.Reader, stdout io.Writer) error {
 	input := stdin
 	if name == "-" {
 		name = "<stdin>"
@@ -63,7 +84,7 @@ func check(name string, stdin io.Reader, stdout io.Writer) error {
 		defer opened.Close()
 		input = opened
 	}
-	mistakes, warnings := corefile.Check(name, input)
+	mistakes, warnings := corefile.Check(name, input, usable)
 	for _, found := range []struct {
 		severity string
 		in       []*corefile.MistakeError

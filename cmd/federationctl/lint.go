@@ -14,6 +14,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/etcd"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
@@ -22,7 +23,7 @@ import (
 
 func lintCommand(ctx context.Context) *cobra.Command {
 	var policy wire.Policy
-	limit := int64(catalogfile.DefaultLimit)
+	limit, elsewhere := int64(catalogfile.DefaultLimit), false
 	command := &cobra.Command{
 		Use:   "lint FILE...",
 		Short: "Check catalog files, configuration files of owners and rules of registrations",
@@ -37,8 +38,9 @@ A file that has keys of a configuration at the top, such as catalogs or identity
 and no services, is checked as the configuration of an owner is by 'federationctl
 serve --config'. The catalog files and the rules of registrations that it names are
 checked, too, with its allow_addresses and max_size, if they can be read.
-Certificates, except that of a relay, the allow file, clusters and stores are not
-looked at. A file that has rules at the top, and neither services nor keys of a
+Certificates, keys and CA files that cannot be used are problems here; an owner starts
+with them, and nobody is connected until they are mended. The allow file, clusters and
+stores are not looked at. A file that has rules at the top, and neither services nor keys of a
 configuration, is checked as the rules of a registration.
 
 It also warns of what is allowed, but probably a mistake: two services with one
@@ -73,7 +75,7 @@ The FILE - is standard input. Any other FILE must be a regular file.`,
 				// When ctx ends the goroutine is left to the end of the process: a read of
 				// standard input cannot be interrupted.
 				go func() {
-					done <- toldOn(stdout, func(out io.Writer) error { return lint(files, policy, limit, stdin, out) })
+					done <- toldOn(stdout, func(out io.Writer) error { return lint(files, policy, limit, elsewhere, stdin, out) })
 				}()
 				select {
 				case err := <-done:
@@ -87,13 +89,14 @@ The FILE - is standard input. Any other FILE must be a regular file.`,
 	}
 	rangesFlag(command, &policy.AllowAddresses)
 	maxCatalogFlag(command, &limit)
+	elsewhereFlag(command, &elsewhere)
 	return command
 }
 
 // lint checks files, and returns an error where one of them has a problem. limit is
-// in bytes.
-func lint(files []string, policy wire.Policy, limit int64, stdin io.Reader, stdout io.Writer) error {
-	l := linter{stdout: stdout}
+// in bytes. Elsewhere says that files of certificates are on another machine.
+func lint(files []string, policy wire.Policy, limit int64, elsewhere bool, stdin io.Reader, stdout io.Writer) error {
+	l := linter{stdout: stdout, elsewhere: elsewhere}
 	for _, file := range files {
 		data, err := readCatalog(file, limit, stdin)
 		if file == "-" {
@@ -120,6 +123,8 @@ type linter struct {
 	stdout   io.Writer
 	problems int
 	more     bool // whether there are more problems than were counted
+
+	elsewhere bool // whether files of certificates are not to be looked at
 }
 
 // errorf reports that a file cannot be checked.
@@ -196,11 +201,10 @@ func (l *linter) configuration(opened string, data []byte) {
 		}
 	}
 	config.In(filepath.Dir(opened))
+	l.certificates(opened, &config)
 	for _, catalog := range config.Catalogs {
 		for _, s := range catalog.Sources {
 			switch {
-			case s.Relay != nil:
-				l.relay(s.Name, config.Identity.Files)
 			case s.File != nil:
 				named(s.File.Path, s.File.MaxSize, "; max_size in "+opened+" raises it", func(data []byte) {
 					l.catalog(s.File.Path, data, wire.Policy{AllowAddresses: config.AllowAddresses})
@@ -212,11 +216,29 @@ func (l *linter) configuration(opened string, data []byte) {
 	}
 }
 
-// relay warns when the certificate of the owner cannot be that of a consumer of the
-// owner that a relay follows. What cannot be used at all is for serve to tell.
-func (l *linter) relay(name string, files mtls.Files) {
-	if identity, err := mtls.Load(files, nil); err == nil && !identity.ForClients() {
-		fmt.Fprintf(l.stdout, "%s: warning: the certificate is not valid for clients (clientAuth), so the owner that %s follows refuses it; have it issued for servers and clients\n", files.Cert, name)
+// certificates checks the files of certificates that a configuration names, and warns when
+// the certificate of the owner cannot be that of a consumer of the owner that a relay follows.
+func (l *linter) certificates(opened string, c *config.Config) {
+	if l.elsewhere {
+		return
+	}
+	fit := func(key string, files mtls.Files, err error) {
+		if err != nil && files != (mtls.Files{}) {
+			l.errorf(opened, "%s: %v", key, err)
+		}
+	}
+	identity, err := mtls.Load(c.Identity.Files, nil)
+	fit("identity.files", c.Identity.Files, err)
+	fit("status", c.Status.Files, usable(c.Status.Files))
+	for _, catalog := range c.Catalogs {
+		for _, s := range catalog.Sources {
+			switch {
+			case s.Registration != nil && s.Registration.Etcd != nil:
+				fit("source "+s.Name, s.Registration.Etcd.TLS, etcd.CheckFiles(s.Registration.Etcd.TLS))
+			case s.Relay != nil && err == nil && !identity.ForClients():
+				fmt.Fprintf(l.stdout, "%s: warning: the certificate is not valid for clients (clientAuth), so the owner that %s follows refuses it; have it issued for servers and clients\n", c.Identity.Files.Cert, s.Name)
+			}
+		}
 	}
 }
 

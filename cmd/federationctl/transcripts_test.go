@@ -282,7 +282,7 @@ rules:
 		"owner.yaml":      strings.Replace(ownerText, "metrics: \"127.0.0.1:0\"\n", "", 1),
 		"closed.yaml":     ownerText + "  exports: []\n",
 		"registrar.yaml":  strings.Replace(strings.Replace(ownerText, "file: {path: catalog.yaml}", "registration: {rules: rules.yaml, convergence: 1s}", 1), "metrics: \"127.0.0.1:0\"\n", "", 1),
-		"Corefile":        "fed.example {\nfederation {\nowner owner.example:8008\ntls a b c\n}\n}\n",
+		"Corefile":        "fed.example {\nfederation {\nowner owner.example:8008\ntls consumer.pem consumer-key.pem ca.pem\n}\n}\n",
 		"Corefile.broken": "fed.example {\nfederation {\nowner owner\ntsl a b c\n}\n}\n",
 	} {
 		write(t, filepath.Join(dir, name), text)

@@ -98,6 +98,8 @@ func defaults() Block {
 type Server struct {
 	Keys []string // of the server block, such as dns://fed.example.:53
 	Root string   // the directory that relative paths begin at
+
+	usable func(mtls.Files) error // of Check
 }
 
 // Parse returns the federation blocks of one server block, in Corefile order, and what is
@@ -115,6 +117,8 @@ func Parse(tokens caddyfile.Dispenser, server Server) ([]Block, []*MistakeError,
 			continue // what is wrong with it is not compared with others
 		}
 		r.compare(&b, at)
+		r.checkFiles("tls", b.Owner.Identity.Files, at)
+		r.checkFiles("status", b.Status.Files, at)
 		r.blocks, r.places = append(r.blocks, b), append(r.places, at)
 	}
 	if len(r.mistakes) > 0 {
@@ -142,6 +146,16 @@ type places map[string]caddyfile.Dispenser
 // wrongf keeps a mistake at the token that d is at.
 func (r *reader) wrongf(d caddyfile.Dispenser, format string, args ...any) {
 	r.mistakes = append(r.mistakes, mistake(d, format, args...))
+}
+
+// checkFiles keeps why the files of a property of a block cannot be used.
+func (r *reader) checkFiles(property string, files mtls.Files, at places) {
+	if r.server.usable == nil || files == (mtls.Files{}) {
+		return
+	}
+	if err := r.server.usable(files); err != nil {
+		r.wrongf(at[property], "%s: %v", property, err)
+	}
 }
 
 // compare keeps what is wrong with a block beside those before it.

@@ -15,12 +15,15 @@ import (
 	"github.com/coredns/coredns/plugin"
 	parsing "github.com/coredns/coredns/plugin/pkg/parse"
 	"github.com/coredns/coredns/plugin/pkg/transport"
+
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
 // Check returns all mistakes in the shape of a Corefile and in its federation blocks, and
 // what is probably not meant. Other plugins are not known here. It opens no file but those
-// that the Corefile imports.
-func Check(name string, input io.Reader) (mistakes, warnings []*MistakeError) {
+// that the Corefile imports. Usable, where it is not nil, returns why files of certificates
+// cannot be used, which is a mistake here: for a CoreDNS it is a state of the owner.
+func Check(name string, input io.Reader, usable func(mtls.Files) error) (mistakes, warnings []*MistakeError) {
 	// What the Corefile imports is found beside it.
 	servers, err := caddyfile.Parse(filepath.Clean(name), input, nil)
 	if err != nil {
@@ -35,7 +38,7 @@ func Check(name string, input io.Reader) (mistakes, warnings []*MistakeError) {
 			root = d.Val()
 		}
 		start := caddyfile.NewDispenserTokens(name, s.Tokens[Directive])
-		blocks, unmeant, err := Parse(start, Server{Keys: s.Keys, Root: root})
+		blocks, unmeant, err := Parse(start, Server{Keys: s.Keys, Root: root, usable: usable})
 		mistakes = append(mistakes, each(err)...)
 		warnings = append(warnings, unmeant...)
 		for i := range blocks {

@@ -99,7 +99,7 @@ func TestCheck(t *testing.T) {
 		{name: "nested", corefile: "fed.example {\nfederation {\n" + required + "ttl {\n5\n}\n}\n}\n", mistakes: []string{"5: ttl: takes no block in braces"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			mistakes, warnings := Check("Corefile", strings.NewReader(tc.corefile))
+			mistakes, warnings := Check("Corefile", strings.NewReader(tc.corefile), nil)
 			if diff := cmp.Diff([][]string{tc.mistakes, tc.warning}, [][]string{placedIn(mistakes), placedIn(warnings)}); diff != "" {
 				t.Errorf("mistakes and warnings (-want +got):\n%s", diff)
 			}
@@ -120,11 +120,11 @@ func TestCheckImport(t *testing.T) {
 	dir := t.TempDir()
 	imported := filepath.Join(dir, "blocks.conf")
 	must.Do(t, os.WriteFile(imported, []byte("federation {\nowner a:1\n}\n"), 0o600))
-	mistakes, _ := Check(filepath.Join(dir, "Corefile"), strings.NewReader("fed.example {\nimport blocks.conf\n}\n"))
+	mistakes, _ := Check(filepath.Join(dir, "Corefile"), strings.NewReader("fed.example {\nimport blocks.conf\n}\n"), nil)
 	if len(mistakes) != 1 || mistakes[0].File != imported || mistakes[0].Line != 1 || !strings.HasPrefix(mistakes[0].Text, "tls: is missing") {
 		t.Errorf("mistakes %v, expected one in %s", mistakes, imported)
 	}
-	mistakes, _ = Check(filepath.Join(dir, "Corefile"), strings.NewReader("fed.example {\nimport none.conf\n}\n"))
+	mistakes, _ = Check(filepath.Join(dir, "Corefile"), strings.NewReader("fed.example {\nimport none.conf\n}\n"), nil)
 	if len(mistakes) != 1 || mistakes[0].Line != 2 {
 		t.Errorf("mistakes %v, expected that there is no such file, on line 2", mistakes)
 	}

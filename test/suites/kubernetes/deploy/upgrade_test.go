@@ -183,7 +183,7 @@ func accepted(t *testing.T, versions map[string]command, rendered string) {
 		path := filepath.Join(dir, file)
 		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 		for name, program := range versions {
-			if out, _, err := program.run("", check, path); err != nil {
+			if out, _, err := program.run("", check, "--elsewhere", path); err != nil {
 				t.Errorf("%s: %v%s\nin\n%s", name, err, out, strings.TrimSpace(text))
 			}
 		}

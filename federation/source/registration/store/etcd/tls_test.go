@@ -102,7 +102,7 @@ func TestTLS(t *testing.T) {
 	e := realserver.StartEtcd(t)
 	dir := t.TempDir()
 	files := mtls.Files{Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key"), CA: filepath.Join(dir, "ca")}
-	if _, err := TLS(files); !errors.Is(err, os.ErrNotExist) {
+	if err := CheckFiles(files); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without files: %v", err)
 	}
 	if _, err := TLS(mtls.Files{Cert: files.Cert}); !errors.Is(err, errPair) {
