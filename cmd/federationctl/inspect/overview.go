@@ -81,7 +81,7 @@ func ownerRow(u *status.FollowedOwner, now time.Time) Row {
 	if u.Failure != "" {
 		r.failure = federation.Printable(u.Failure)
 	}
-	if left, _ := u.Left(now); left > 0 {
+	if left, _ := u.Left(now); left > 0 && u.CertificateError == "" { // which is to be mended first
 		r.left = "records go in " + status.Span(left)
 	}
 	r.Note = cmp.Or(r.failure, note(judged))
