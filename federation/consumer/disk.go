@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
@@ -38,16 +39,16 @@ func (files) Save(path string, s *snapshot.Snapshot) error { return snapshot.Sav
 func (files) SetAside(path string) (string, error)         { return snapshot.SetAside(path) }
 
 // FileLock is what the one mirror holds that keeps its catalog in a file. Another one that is to
-// keep its own there, as in a reload, waits until that one has ended.
+// keep its own there, as in a reload, waits until that one has ended. The zero value is held by
+// nobody.
 type FileLock struct {
+	once sync.Once
 	held chan struct{} // there is a value in it while a mirror holds it
 }
 
-// NewFileLock returns the lock of a file, which nobody holds.
-func NewFileLock() *FileLock { return &FileLock{make(chan struct{}, 1)} }
-
 // try takes the lock, if nobody holds it, and reports whether it did.
 func (l *FileLock) try() bool {
+	l.once.Do(func() { l.held = make(chan struct{}, 1) })
 	select {
 	case l.held <- struct{}{}:
 		return true

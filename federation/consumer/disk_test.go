@@ -408,7 +408,7 @@ func TestFileLock(t *testing.T) {
 		d := new(disk)
 		w.serve(services.At("web.fed.example", "192.0.2.1"))
 		config := w.kept(d, "catalog")
-		config.Subscription.FileLock = consumer.NewFileLock()
+		config.Subscription.FileLock = new(consumer.FileLock)
 		run := func(name string) func() {
 			config.Name = name
 			m, stop := w.run(config)

@@ -80,7 +80,7 @@ func (m *Mirror) subscription(s Subscription) (*subscription, error) {
 	}
 	lock := s.FileLock
 	if lock == nil {
-		lock = NewFileLock()
+		lock = new(FileLock)
 	}
 	return &subscription{consumer: c, file: s.File, lock: lock}, nil
 }

@@ -27,7 +27,7 @@ func (p *Publisher) openRelay(ctx context.Context, s config.Source, serverName s
 			return nil, fmt.Errorf("persist: %w", err)
 		}
 		if p.fileLocks[path] == nil {
-			p.fileLocks[path] = consumer.NewFileLock()
+			p.fileLocks[path] = new(consumer.FileLock)
 		}
 		lock = p.fileLocks[path]
 	}

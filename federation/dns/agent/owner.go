@@ -169,7 +169,7 @@ func (a *Agent) claim(b *Block, i int, f found, claims []*claim) (*claim, error)
 	}
 	subscription := a.subscription(c, f.source)
 	if f.file != "" {
-		subscription.FileLock = cmp.Or(a.fileLocks[f.file], consumer.NewFileLock())
+		subscription.FileLock = cmp.Or(a.fileLocks[f.file], new(consumer.FileLock))
 		a.fileLocks[f.file] = subscription.FileLock
 	}
 	if err := subscription.Validate(); err != nil {
