@@ -268,6 +268,8 @@ func TestRefusals(t *testing.T) {
 		w.expect("the other node lives on", "web.acme.example 192.0.2.1:8443")
 		other.active(web, one)
 		other.expect("Refused " + web + " " + one + " taken")
+		other.clear(web, one)
+		w.expect("another identity does not withdraw it", "web.acme.example 192.0.2.1:8443")
 		for _, address := range []string{two, three, "tcp://192.0.2.1:1", "tcp://192.0.2.1:2"} {
 			p.active(web, address)
 			p.expect(granted(web, address))
