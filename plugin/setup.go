@@ -1,14 +1,12 @@
 package federationplugin
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/coredns/caddy"
@@ -16,12 +14,10 @@ import (
 	"github.com/coredns/coredns/plugin"
 	clog "github.com/coredns/coredns/plugin/pkg/log"
 	"github.com/coredns/coredns/plugin/transfer"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/hostname"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
-	"github.com/hamlet-federation/coredns-federation/internal/telemetry"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 	"github.com/hamlet-federation/coredns-federation/plugin/loopback"
 	"github.com/hamlet-federation/coredns-federation/plugin/status"
@@ -29,15 +25,9 @@ import (
 
 var log = clog.NewWithPlugin(corefile.Directive)
 
-// spans makes those of updates: nil before the first configuration starts, and where the
-// environment does not ask for it. Like owners it outlives a configuration.
-var spans atomic.Pointer[telemetry.Provider]
-
 // owners is the one value that outlives a configuration: a reload hands streams
 // and catalogs over through it.
-var owners = agent.New(agent.Config{
-	Logger: newLogger(log), Observer: observer{}, Tracer: func() trace.Tracer { return spans.Load().Tracer() },
-})
+var owners = agent.New(agent.Config{Logger: newLogger(log), Observer: observer{}})
 
 // page outlives a configuration as well.
 var page = status.New(owners, newLogger(log))
@@ -77,9 +67,6 @@ func setup(c *caddy.Controller) error {
 
 	c.OnStartup(func() error {
 		watchRestart()
-		if err := beginTraces(); err != nil {
-			return plugin.Error(corefile.Directive, err)
-		}
 		f.takeOver(own)
 		b, err := owners.Attach(f.blockConfig(own, config))
 		if wrong, ok := errors.AsType[*agent.OwnerError](err); ok {
@@ -111,7 +98,7 @@ func setup(c *caddy.Controller) error {
 		// After that of health, which stands earlier in the order of plugins, and answers for
 		// as long as lameduck says.
 		leave(owners.Detach)
-		return endTraces()
+		return nil
 	})
 	c.OnRestartFailed(retain)
 
@@ -119,24 +106,6 @@ func setup(c *caddy.Controller) error {
 		f.Next = next
 		return f
 	})
-	return nil
-}
-
-// beginTraces makes spans, where the environment asks for it.
-func beginTraces() error {
-	if spans.Load() != nil {
-		return nil
-	}
-	provider, err := telemetry.New(context.Background(), telemetry.Config{ //nolint:forbidigo // CoreDNS has no context for a start
-		Service: "coredns", Version: telemetry.Version(), Logger: newLogger(log),
-	})
-	spans.Store(provider)
-	return err
-}
-
-// endTraces exports the last spans before the process ends.
-func endTraces() error {
-	spans.Swap(nil).Shutdown(context.Background()) //nolint:forbidigo // CoreDNS has no context for its end
 	return nil
 }
 

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/grpclog"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/coredns/directives"
-	"github.com/hamlet-federation/coredns-federation/internal/telemetry"
+	"github.com/hamlet-federation/coredns-federation/internal/buildinfo"
 	_ "github.com/hamlet-federation/coredns-federation/plugin" // and federation
 )
 
@@ -30,7 +30,7 @@ func main() {
 	// coredns_build_info, hold the commit it was built from. Here that is a
 	// version of this module.
 	if coremain.GitCommit == "" {
-		coremain.GitCommit = "federation " + telemetry.Version()
+		coremain.GitCommit = "federation " + buildinfo.Version()
 	}
 	caddy.RegisterEventHook("systemd", tellSystemd)
 	if os.Getenv("GRPC_GO_LOG_SEVERITY_LEVEL") == "" { // with it, somebody wants the log of the library itself

@@ -30,7 +30,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/internal/telemetry"
+	"github.com/hamlet-federation/coredns-federation/internal/buildinfo"
 )
 
 // The exit codes.
@@ -218,7 +218,7 @@ func failed(format string, args ...any) error { return failure(fmt.Errorf(format
 
 // version returns what the binary was built from, and with.
 func version() string {
-	return fmt.Sprintf("%s (%s %s/%s)", telemetry.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("%s (%s %s/%s)", buildinfo.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // originFlags adds the flags for the identity of a party, such as an owner, whose peers are

@@ -26,7 +26,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
-	"github.com/hamlet-federation/coredns-federation/internal/telemetry"
 )
 
 // serveOptions are the flags of serve.
@@ -95,16 +94,11 @@ Files are followed. A broken, empty or missing one changes nothing, and
 func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, stderr io.Writer) error {
 	config := serve.Config{File: o.config, Logger: slog.New(logHandler(stderr, o.logFormat))}
 	logAll(ctx, config.Logger)
-	provider, err := telemetry.New(ctx, telemetry.Config{Service: "federationctl", Version: version(), Logger: config.Logger})
-	if err != nil {
-		return err
-	}
-	defer provider.Shutdown(ctx)
-	config.Tracer = provider.Tracer
 	if err := o.check(flags); err != nil {
 		return err
 	}
 	if o.config == "" {
+		var err error
 		if config.Owner, err = o.ownerConfig(); err != nil {
 			return err
 		}

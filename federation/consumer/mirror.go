@@ -44,7 +44,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/codes"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -105,9 +104,8 @@ type Config struct {
 	// Mirror except for Status. It may be nil.
 	Accept func(path wire.Path) error
 
-	Observer Observer            // default: none
-	Logger   *slog.Logger        // default: nothing is logged
-	Tracer   func() trace.Tracer // see stream.Config; default: nothing is traced
+	Observer Observer     // default: none
+	Logger   *slog.Logger // default: nothing is logged
 
 	// Clock returns the wall clock, without a monotonic reading, and a clock that
 	// is never set, measured from any fixed moment; default: those of the machine.

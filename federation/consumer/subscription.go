@@ -73,7 +73,6 @@ func (m *Mirror) subscription(s Subscription) (*subscription, error) {
 	}
 	config.Observer = observer{m}
 	config.Logger = m.logger
-	config.Tracer = m.config.Tracer
 	c, err := stream.New(config)
 	if err != nil {
 		return nil, err
@@ -223,13 +222,10 @@ func (m sink) Opened(context.Context) {
 }
 
 // Apply implements stream.Sink.
-func (m sink) Apply(ctx context.Context, updates []stream.Update) (refusals []*federation.InvalidError, err error) {
+func (m sink) Apply(_ context.Context, updates []stream.Update) (refusals []*federation.InvalidError, err error) {
 	m.began = time.Now()
-	steps := m.trace(ctx)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	steps.begin("federation.apply")
-	defer steps.end()
 	now := m.now()
 	for i := range updates {
 		u := &updates[i]
@@ -251,7 +247,6 @@ func (m sink) Apply(ctx context.Context, updates []stream.Update) (refusals []*f
 			return nil, err
 		}
 	}
-	steps.begin("federation.publish")
 	m.publish(nil)
 	m.reschedule(now)
 	published := time.Now()

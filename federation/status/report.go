@@ -10,7 +10,10 @@
 // Only packages of this module import it: it is not a stable API.
 package status
 
-import "time"
+import (
+	"os"
+	"time"
+)
 
 // Role is what a process is.
 type Role string
@@ -37,6 +40,12 @@ type Status struct {
 	Zones     []Zone          `json:"zones,omitempty"`    // of a consumer, by name
 	Publisher *Publisher      `json:"publish,omitempty"`  // of an owner
 	Catalogs  []Catalog       `json:"catalogs,omitempty"` // of an owner, by server name
+}
+
+// Hostname returns the name of this machine, or of this pod; empty where that is not known.
+func Hostname() string {
+	name, _ := os.Hostname()
+	return name
 }
 
 // FollowedOwner is an owner that is followed: one that a Corefile names, or the one of a relay.

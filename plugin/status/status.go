@@ -22,7 +22,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
-	"github.com/hamlet-federation/coredns-federation/internal/telemetry"
+	"github.com/hamlet-federation/coredns-federation/internal/buildinfo"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
 
@@ -194,7 +194,7 @@ func (p *Page) running() []Block {
 func (p *Page) Status() status.Status {
 	now := time.Now()
 	s := status.Status{
-		Role: status.Consumer, Version: telemetry.Version(), Host: telemetry.Host(), PID: os.Getpid(), Now: now.UTC(), Began: p.began.UTC(),
+		Role: status.Consumer, Version: buildinfo.Version(), Host: status.Hostname(), PID: os.Getpid(), Now: now.UTC(), Began: p.began.UTC(),
 		Ready: p.agent.Ready(), Owners: p.agent.Owners(now),
 	}
 	for i := range s.Owners {

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
@@ -45,7 +44,6 @@ type Config struct {
 	// Observe, where it is set, returns what observes a catalog, which Catalogs returns as well.
 	// It is asked for each catalog that is not there yet, one at a time.
 	Observe func() source.Observer
-	Tracer  func() trace.Tracer // of the updates that relays receive; nil: nothing is traced
 
 	// TurnedAway, where it is set, is told of each consumer or provider that is not let in.
 	// See package gate.
@@ -70,7 +68,6 @@ type Publisher struct {
 	file     string
 	logger   *slog.Logger
 	observe  func() source.Observer // nil for nobody
-	tracer   func() trace.Tracer
 	away     func(gate.TurnedAway)
 	server   *owner.Server
 	receipts string // the file of what lost consumers may hold; "" for none
@@ -110,7 +107,7 @@ type Publisher struct {
 // New reads the files that the configuration names, and listens. Its errors are of
 // type Error.
 func New(ctx context.Context, c Config) (*Publisher, error) {
-	p := &Publisher{file: c.File, logger: c.Logger, observe: c.Observe, tracer: c.Tracer, away: c.TurnedAway, began: time.Now(), ports: make(map[string]*port), fileLocks: make(map[string]*consumer.FileLock)}
+	p := &Publisher{file: c.File, logger: c.Logger, observe: c.Observe, away: c.TurnedAway, began: time.Now(), ports: make(map[string]*port), fileLocks: make(map[string]*consumer.FileLock)}
 	p.edits = file.NewGroup(p.apply)
 	first := c.Owner
 	if c.File != "" {

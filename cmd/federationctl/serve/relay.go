@@ -37,7 +37,7 @@ func (p *Publisher) openRelay(ctx context.Context, s config.Source, serverName s
 		},
 		Name: l.Name, FormerNames: l.FormerNames(),
 		Settle: l.Settle, MaxServices: l.MaxServices, MaxCatalog: l.MaxCatalog, Zones: l.Zones, Policy: policy,
-		Logger: p.logger.With("source", s.Name), Tracer: p.tracer,
+		Logger: p.logger.With("source", s.Name),
 	}
 	before := p.relayOf(serverName)
 	if len(l.Accept) > 0 {

@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -87,7 +86,7 @@ func TestReceive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		refused := &federation.InvalidError{}
-		quiet := &Consumer{config: Config{Tracer: func() trace.Tracer { return nil }}}
+		quiet := &Consumer{}
 		for name, tc := range map[string]struct {
 			marked   bool
 			response Update

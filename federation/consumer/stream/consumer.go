@@ -21,7 +21,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 
@@ -75,11 +74,6 @@ type Config struct {
 
 	Sink     Sink
 	Observer Observer // default: nobody
-
-	// Tracer returns what records a span of the updates that are applied together, or nil
-	// while nothing is traced; default: nothing ever is. The context of Sink.Apply has
-	// that span. It is called for every update, and must return at once.
-	Tracer func() trace.Tracer
 
 	Logger *slog.Logger // default: nothing is logged
 
@@ -177,9 +171,8 @@ type Update struct {
 	// taken of. It must not be changed.
 	Resource []byte
 
-	nonce   string
-	room    int       // in the inbox
-	decoded time.Time // zero unless it is traced
+	nonce string
+	room  int // in the inbox
 }
 
 // Observer counts. Its methods must return at once.
@@ -248,9 +241,6 @@ func New(config Config) (*Consumer, error) {
 	}
 	if config.Observer == nil {
 		config.Observer = nobody{}
-	}
-	if config.Tracer == nil {
-		config.Tracer = func() trace.Tracer { return nil }
 	}
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)

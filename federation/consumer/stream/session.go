@@ -197,24 +197,18 @@ func (c *Consumer) converse(ctx context.Context, with *conversation) (next *conv
 
 // apply passes updates to the Sink, and answers them.
 func (c *Consumer) apply(ctx context.Context, with *conversation, updates []Update) error {
-	traced, span := c.traced(ctx, with.address, updates)
-	refusals, err := c.config.Sink.Apply(traced, updates)
+	refusals, err := c.config.Sink.Apply(ctx, updates)
 	with.inbox.applied()
 	if err != nil {
-		err = fmt.Errorf("apply: %w", err)
-		span.fail(err)
-		return err
+		return fmt.Errorf("apply: %w", err)
 	}
-	span.describe(updates, refusals)
 	last := &updates[len(updates)-1]
 	if last.Operation == federation.Available {
 		if err := c.meetAgain(ctx, with, last.Header); err != nil {
 			return err
 		}
 	}
-	err = answer(with.stream, with.cancel, updates, refusals)
-	span.answered(traced, err)
-	if err != nil {
+	if err := answer(with.stream, with.cancel, updates, refusals); err != nil {
 		return err
 	}
 	c.position.Store(&Position{with, last.nonce})
@@ -324,9 +318,6 @@ func (c *Consumer) receive(with *conversation) (Update, int, error) {
 	with.silence.Stop()
 	if update.Operation == federation.Unavailable && update.Invalid == nil {
 		with.silence.Reset(with.patience)
-	}
-	if c.config.Tracer() != nil {
-		update.decoded = time.Now()
 	}
 	if with.announced.Marked && update.Invalid == nil && update.Operation == federation.Alive {
 		update.Operation = federation.End

@@ -27,8 +27,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
-
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent/internal/pages"
@@ -60,7 +58,6 @@ type Observer interface {
 type Config struct {
 	Logger   *slog.Logger
 	Observer Observer
-	Tracer   func() trace.Tracer // see stream.Config; default: nothing is traced
 
 	// Dial opens a connection to an address of an owner; default: TCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)

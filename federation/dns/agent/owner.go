@@ -261,7 +261,6 @@ func (a *Agent) newOwner(c *OwnerConfig, s consumer.Subscription) (*owner, error
 		Receipt:      func() receipt.Receipt { return *o.receipt.Load() },
 		Observer:     observer{o},
 		Logger:       a.config.Logger,
-		Tracer:       a.config.Tracer,
 		Clock:        a.config.Clock,
 		Store:        a.config.Store,
 	})

@@ -34,8 +34,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
-
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
@@ -65,8 +63,7 @@ type Config struct {
 	Zones       []federation.FQDN // that the owner may publish in; none for everywhere
 	Policy      wire.Policy       // of the consumers, as far as this owner knows it
 
-	Logger *slog.Logger        // nil: nothing is logged
-	Tracer func() trace.Tracer // see stream.Config; nil: nothing is traced
+	Logger *slog.Logger // nil: nothing is logged
 
 	Store consumer.Store // keeps Subscription.File; default: package snapshot
 }
@@ -123,7 +120,7 @@ func New(c Config) (*Source, error) {
 	s.mirror, err = consumer.New(consumer.Config{
 		Subscription: c.Subscription, Rules: s.rules, Name: c.Name, FormerNames: c.FormerNames, Before: before,
 		Receipt: func() receipt.Receipt { return receipt.Receipt{Hold: time.Duration(s.keeps.Load()), Relay: true} },
-		Publish: s.publish, Accept: s.accept, Observer: observer{source: s}, Logger: c.Logger, Tracer: c.Tracer, Store: c.Store,
+		Publish: s.publish, Accept: s.accept, Observer: observer{source: s}, Logger: c.Logger, Store: c.Store,
 	})
 	if err != nil {
 		return nil, err

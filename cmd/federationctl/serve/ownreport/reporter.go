@@ -20,7 +20,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 	"github.com/hamlet-federation/coredns-federation/federation/status/paging"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/internal/telemetry"
 )
 
 // Reporter reports on an owner, which Observe and TurnedAway watch from its beginning, and
@@ -50,7 +49,7 @@ func (r *Reporter) For(p *serve.Publisher) { r.publisher = p }
 func (r *Reporter) Status() status.Status {
 	catalogs, now := r.publisher.Catalogs(), time.Now()
 	s := Convert(r.publisher.Status(), now)
-	s.Version, s.Host, s.PID, s.Publisher.Listen = r.version, telemetry.Host(), os.Getpid(), r.publisher.Addr().String()
+	s.Version, s.Host, s.PID, s.Publisher.Listen = r.version, status.Hostname(), os.Getpid(), r.publisher.Addr().String()
 	s.Publisher.TurnedAway = r.turnedAway.read()
 	for i := range s.Catalogs {
 		of := &s.Catalogs[i]

@@ -1,4 +1,4 @@
-package telemetry
+package buildinfo
 
 import (
 	"runtime/debug"

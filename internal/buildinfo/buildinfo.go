@@ -1,7 +1,7 @@
-package telemetry
+// Package buildinfo says which build of the project a process is.
+package buildinfo
 
 import (
-	"os"
 	"runtime/debug"
 	"strings"
 )
@@ -19,12 +19,6 @@ func Version() string {
 		return "unknown"
 	}
 	return of(info)
-}
-
-// Host returns the name of this machine, or of this pod; empty where that is not known.
-func Host() string {
-	name, _ := os.Hostname()
-	return name
 }
 
 // of returns what String does. Only the main module has a commit: in a binary of
