@@ -8,7 +8,6 @@ import (
 	"go/scanner"
 	"go/token"
 	"io/fs"
-	"maps"
 	"os"
 	"path"
 	"slices"
@@ -27,60 +26,48 @@ const module = "github.com/hamlet-federation/coredns-federation/"
 // elsewhere are kept out of which folders, and which functions are not called where,
 // is in .golangci.yml, at depguard and forbidigo.
 
-// wing is a part of the system: a folder with all that is below it, but for the wings that
-// have a folder of their own in there.
-type wing struct {
-	// imports are the other wings that it may import. Data flows from left to right, and
-	// so no wing imports one to its right:
-	//
-	//	federation -> mtls|wire -> policy -> status -> consumer|owner -> dns|source -> plugin|cmd
-	//
-	// Tests and the folder test may import anything. Within a wing Go itself keeps
-	// imports from going round.
-	imports []string
-
-	// lines is its budget: lines of code without comments, blank lines, tests and
-	// generated files. A feature that does not fit pays with a deletion, or its commit
-	// says why the budget grows.
-	lines int
-}
-
-// wings are all of them, by folder.
-var wings = map[string]wing{
-	"federation":          {nil, 665},
-	"internal":            {[]string{"federation"}, 1190},
-	"proto":               {nil, 130},
-	"federation/mtls":     {[]string{"federation", "internal"}, 1378},
-	"federation/wire":     {[]string{"federation", "proto"}, 1795},
-	"federation/policy":   {[]string{"federation", "federation/wire"}, 1200},
-	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2662},
-	"federation/consumer": {[]string{"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"}, 5021},
-	"federation/owner":    {[]string{"federation", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal", "proto"}, 4643},
+// wings are the parts of the system, by folder, and the other wings that each may import. A wing
+// is a folder with all that is below it, but for the wings that have a folder of their own in
+// there. Data flows from left to right, and so no wing imports one to its right:
+//
+//	federation -> mtls|wire -> policy -> status -> consumer|owner -> dns|source -> plugin|cmd
+//
+// Tests and the folder test may import anything. Within a wing Go itself keeps imports from
+// going round.
+var wings = map[string][]string{
+	"federation":          nil,
+	"internal":            {"federation"},
+	"proto":               nil,
+	"federation/mtls":     {"federation", "internal"},
+	"federation/wire":     {"federation", "proto"},
+	"federation/policy":   {"federation", "federation/wire"},
+	"federation/status":   {"federation", "federation/mtls", "federation/wire", "internal"},
+	"federation/consumer": {"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"},
+	"federation/owner":    {"federation", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal", "proto"},
 	"federation/dns": {
-		[]string{"federation", "federation/consumer", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal"}, 6623,
+		"federation", "federation/consumer", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal",
 	},
 	"federation/source": {
-		[]string{
-			"federation", "federation/consumer", "federation/mtls", "federation/owner", "federation/policy", "federation/status",
-			"federation/wire", "internal", "proto",
-		}, 11722,
+		"federation", "federation/consumer", "federation/mtls", "federation/owner", "federation/policy", "federation/status",
+		"federation/wire", "internal", "proto",
 	},
-	"federation/provider": {[]string{"federation", "internal", "proto"}, 1107},
+	"federation/provider": {"federation", "internal", "proto"},
 	"plugin": {
-		[]string{"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal", "plugin/corefile"}, 1345,
+		"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal", "plugin/corefile",
 	},
-	"plugin/corefile": {
-		[]string{"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "federation/wire"}, 894,
-	},
-	"cmd/coredns": {[]string{"internal", "plugin"}, 76},
+	"plugin/corefile": {"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "federation/wire"},
+	"cmd/coredns":     {"internal", "plugin"},
 	"cmd/federationctl": {
-		[]string{
-			"federation", "federation/consumer", "federation/dns", "federation/mtls", "federation/owner", "federation/policy", "federation/provider",
-			"federation/source", "federation/status", "federation/wire", "internal", "plugin/corefile", "proto",
-		}, 10320,
+		"federation", "federation/consumer", "federation/dns", "federation/mtls", "federation/owner", "federation/policy", "federation/provider",
+		"federation/source", "federation/status", "federation/wire", "internal", "plugin/corefile", "proto",
 	},
-	"deploy": {nil, 1560}, // a module of its own
+	"deploy": nil, // a module of its own
 }
+
+// mostLines is how large all wings together may be: lines of code without comments, blank lines,
+// tests and generated files. It is meant to fall. A commit that raises it says which feature
+// needs that, or deletes as much elsewhere.
+const mostLines = 53_200
 
 // wingOf returns the wing that a folder is of, or "".
 func wingOf(folder string) string {
@@ -159,7 +146,7 @@ func (s *source) checkImports(report func(ast.Node, string)) {
 	for _, spec := range s.Imports {
 		name, _ := strconv.Unquote(spec.Path.Value) // a string: the parser has seen to it
 		own, ok := strings.CutPrefix(name, module)
-		if to := wingOf(own); ok && to != of && !slices.Contains(wings[of].imports, to) {
+		if to := wingOf(own); ok && to != of && !slices.Contains(wings[of], to) {
 			report(spec, own+" is not to the left of "+of+" in the order of wings")
 		}
 	}
@@ -258,14 +245,12 @@ func (s *source) size(text []byte) (lines int) {
 	return lines
 }
 
-// overspent returns which wings are larger than they may be.
-func overspent(lines map[string]int) (found []string) {
-	for _, name := range slices.Sorted(maps.Keys(wings)) {
-		if n, most := lines[name], wings[name].lines; n > most {
-			found = append(found, fmt.Sprintf("%s: has %d lines of code, and its budget is %d: delete something, or say why it grows", name, n, most))
-		}
+// overspent returns what is wrong where all production code has n lines, or "".
+func overspent(n int) string {
+	if n <= mostLines {
+		return ""
 	}
-	return found
+	return fmt.Sprintf("there are %d lines of production code, and may be %d: delete something, or say why they grow", n, mostLines)
 }
 
 // passedOver reports whether a folder has no code of the repository.
@@ -276,7 +261,7 @@ func passedOver(folder string) bool {
 
 func TestPresubmit(t *testing.T) {
 	root := os.DirFS("..")
-	lines, folders := make(map[string]int), make(map[string]int)
+	lines, folders := 0, make(map[string]int)
 	must.Do(t, fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -303,11 +288,11 @@ func TestPresubmit(t *testing.T) {
 			t.Error(broken)
 		}
 		if !s.test {
-			lines[wingOf(path.Dir(name))] += s.size(text)
+			lines += s.size(text)
 		}
 		return nil
 	}))
-	if len(lines) == 0 {
+	if lines == 0 {
 		t.Fatal("found no Go file: the test must run in its folder")
 	}
 	for folder, n := range folders {
@@ -315,7 +300,7 @@ func TestPresubmit(t *testing.T) {
 			t.Errorf("%s: has %d folders, and may have %d", folder, n, mostEntries)
 		}
 	}
-	for _, broken := range overspent(lines) {
+	if broken := overspent(lines); broken != "" {
 		t.Error(broken)
 	}
 }
@@ -406,9 +391,12 @@ func TestPresubmitSizes(t *testing.T) {
 }
 
 func TestPresubmitBudget(t *testing.T) {
-	lines := map[string]int{"federation": wings["federation"].lines, "plugin": wings["plugin"].lines + 1}
-	want := []string{fmt.Sprintf("plugin: has %d lines of code, and its budget is %d: delete something, or say why it grows", wings["plugin"].lines+1, wings["plugin"].lines)}
-	if diff := cmp.Diff(want, overspent(lines)); diff != "" {
-		t.Errorf("findings (-want +got):\n%s", diff)
+	for n, want := range map[int]string{
+		mostLines:     "",
+		mostLines + 1: fmt.Sprintf("there are %d lines of production code, and may be %d: delete something, or say why they grow", mostLines+1, mostLines),
+	} {
+		if got := overspent(n); got != want {
+			t.Errorf("%d lines: %q, want %q", n, got, want)
+		}
 	}
 }
