@@ -76,7 +76,7 @@ func main() {
 // runAll runs the attacks whose names match, and reports whether all of them kept
 // their bounds. It is an error if none matches.
 func runAll(ctx context.Context, out io.Writer, bin string, pattern *regexp.Regexp) (bool, error) {
-	attacks := slices.Concat(ownerAttacks, sharedAttacks, consumerAttacks, statusAttacks, fileAttacks)
+	attacks := slices.Concat(ownerAttacks, sharedAttacks, consumerAttacks, statusAttacks, fileAttacks, certificateAttacks)
 	fmt.Fprintln(out, "| attack | peak memory | log lines | log bytes | effect |")
 	fmt.Fprintln(out, "|---|---|---|---|---|")
 	var exceeded []string
