@@ -78,6 +78,9 @@ func (r *run) judgeState(s agent.OwnerStatus, now time.Time, attempts int) {
 	case s.State != catalog.Synced && synced:
 		r.wrongf("owner is %v, although its catalog is complete", s.State)
 	}
+	if r.blind && o.open != nil {
+		r.wrongf("a stream is open, although the process has never had a certificate")
+	}
 	must := len(o.refusedBy) == len(r.config.Addresses)
 	switch {
 	case s.Parked && !must:
@@ -96,7 +99,7 @@ func (r *run) judgeState(s agent.OwnerStatus, now time.Time, attempts int) {
 	}
 	// A good replica must be found beside a bad one, unless the bad one is heard. The
 	// return of all replicas is what recover waits for.
-	if r.fault && !r.healthy.IsZero() && (o.open == nil || !o.open.said) && !s.Parked {
+	if r.fault && !r.blind && !r.healthy.IsZero() && (o.open == nil || !o.open.said) && !s.Parked {
 		since := o.lastSaid
 		if r.healthy.After(since) {
 			since = r.healthy
@@ -310,8 +313,17 @@ func (o observer) Visible(time.Duration) {
 	}
 }
 
-// follow stands for a follower of certificate files, which never change here.
-func follow(ctx context.Context, _ *mtls.Source) error {
-	<-ctx.Done()
-	return nil
+// follow looks at certificate files once a minute, as mtls.Source does where the system notifies
+// of nothing.
+func follow(ctx context.Context, source *mtls.Source) error {
+	tick := time.NewTicker(time.Minute)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			source.Reload()
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }

@@ -21,6 +21,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -36,8 +37,14 @@ var (
 	soakFlag = flag.Duration("soak", 0, "run all cells, with one seed after the other, for this long")
 )
 
-// The dimensions beside faultowner.Behaviours.
+// ownFiles is a behaviour of the consumer's side: the owner is good, and the consumer's own
+// certificate, key or CA file cannot be used.
+const ownFiles = "own-files"
+
+// The dimensions.
 var (
+	behaviours = append(slices.Clip(faultowner.Behaviours), faultowner.Behaviour{Name: ownFiles, Text: "announce\nWHOLE\nend"})
+
 	states  = []string{"none", "persisted", "synced", "stale"}
 	others  = []string{"alone", "healthy", "hung", "too"} // the other replica; too: it misbehaves as well
 	besides = []string{"apart", "shared", "joined"}       // the neighbour's zone is another one, or the same; joined: they share names
@@ -66,7 +73,7 @@ func (c cell) random() *rand.Rand {
 // detector makes everything ten times slower, so it gets a quarter of that.
 func cells(seed uint64, all bool) (list []cell) {
 	turn := int(seed % uint64(len(others)))
-	for i, b := range faultowner.Behaviours {
+	for i, b := range behaviours {
 		for j, state := range states {
 			for k, other := range others {
 				for l, beside := range besides {
@@ -97,7 +104,7 @@ func TestCells(t *testing.T) {
 		return found
 	}
 	whole := cells(1, true)
-	if want := len(faultowner.Behaviours) * len(states) * len(others) * len(besides); len(whole) != want {
+	if want := len(behaviours) * len(states) * len(others) * len(besides); len(whole) != want {
 		t.Errorf("the matrix has %d cells, want %d", len(whole), want)
 	}
 	if race.Enabled {

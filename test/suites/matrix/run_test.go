@@ -41,6 +41,8 @@ type run struct {
 	zone      string
 	next      string    // the zone of the neighbour
 	fault     bool      // the owners misbehave
+	damaged   bool      // the consumer's own files cannot be used
+	blind     bool      // the process has started since then, so it has no certificate
 	failing   bool      // TLS handshakes have failed: the next attempt may be minutes away
 	healthy   time.Time // since when there is a good replica; zero where there is none
 	names     []string  // that are looked up
@@ -81,6 +83,7 @@ func newRun(t *testing.T, c cell, p *passports, file string) *run {
 		closed: r.closed, listeners: make(map[string]*bufconn.Listener), dialed: make(map[string]int),
 		made: make(map[string]int), open: make(map[string]int),
 	}
+	p.mend(t)
 	r.services = pick(r.random, 3, 24)
 	r.too = pick(r.random, faultowner.Behaviours...)
 	// A name that both owners publish goes to the first one in the Corefile. So a thief
@@ -91,7 +94,7 @@ func newRun(t *testing.T, c cell, p *passports, file string) *run {
 		r.next = "next.example"
 	}
 	r.config = agent.OwnerConfig{
-		Addresses: []string{replicaA}, Identity: mtls.Origin{Files: p.consumer}, Grace: mtls.DefaultGrace,
+		Addresses: []string{replicaA}, Identity: mtls.Origin{Files: p.own}, Grace: mtls.DefaultGrace,
 		Retention: pick(r.random, 20*time.Second, 90*time.Second, 10*time.Minute, 0),
 		Settle:    pick(r.random, 2500*time.Millisecond, 5500*time.Millisecond), // not what scripts wait for
 		Keepalive: time.Minute, MaxServices: 1000, MaxMessage: 64 << 10,
@@ -223,7 +226,7 @@ func (r *run) sleepUntil(at time.Time) {
 	}
 }
 
-// behave starts good replicas at all addresses.
+// behave starts good replicas at all addresses, and mends the consumer's files.
 func (r *run) behave() {
 	text := faultowner.Catalog
 	if r.random.IntN(2) == 0 {
@@ -234,6 +237,10 @@ func (r *run) behave() {
 		r.serve(address, good)
 	}
 	r.fault, r.healthy = false, time.Now()
+	r.passports.mend(r.t)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.damaged, r.blind = false, false
 }
 
 // misbehave starts the behaviour of the cell at the first address, and the other
@@ -241,6 +248,10 @@ func (r *run) behave() {
 func (r *run) misbehave() {
 	r.fault, r.healthy = true, time.Time{}
 	r.serve(replicaA, r.behaviour)
+	if r.behaviour.Name == ownFiles {
+		must.Do(r.t, pick(r.random, damages...)(r.passports))
+		r.damaged = true
+	}
 	switch r.other {
 	case "healthy":
 		r.serve(replicaB, faultowner.Behaviour{Text: "announce\n" + faultowner.Catalog + "end"})
@@ -332,6 +343,7 @@ func (r *run) start() {
 	r.mu.Lock()
 	r.oracle.start(time.Now())
 	r.fresh = true
+	r.blind = r.damaged
 	r.lives++
 	r.mu.Unlock()
 	r.agent = agent.New(agent.Config{

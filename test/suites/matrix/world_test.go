@@ -38,7 +38,9 @@ const (
 // passports are all certificates. They are made once for all bubbles, as the clocks
 // of all bubbles start at the same time.
 type passports struct {
-	consumer mtls.Files
+	consumer mtls.Files                                         // for the neighbour
+	own      mtls.Files                                         // for the owner: these can be damaged
+	issued   [2]mtls.Issued                                     // what they have: a good certificate, and one that expires before the fault
 	owners   map[faultowner.Identity]map[string]tls.Certificate // by address
 	roots    *x509.CertPool                                     // of the authority that consumers and owners know
 	foreign  *x509.CertPool                                     // of another one
@@ -52,6 +54,7 @@ func mint(t *testing.T, dir string) *passports {
 		roots:  x509.NewCertPool(), foreign: x509.NewCertPool(),
 		consumer: mtls.Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")},
 	}
+	p.own = mtls.Files{Cert: p.consumer.Cert + ".own", Key: p.consumer.Key + ".own", CA: p.consumer.CA + ".own"}
 	const century = 100 * 365 * 24 * time.Hour
 	synctest.Test(t, func(t *testing.T) {
 		authority := must.Get(mtls.NewAuthority("test", century))(t)
@@ -60,10 +63,6 @@ func mint(t *testing.T, dir string) *passports {
 		p.foreign.AppendCertsFromPEM(stranger.PEM())
 		issue := func(identity faultowner.Identity, authority *mtls.Authority, address string, leaf mtls.Leaf) {
 			issued := must.Get(authority.Issue(leaf))(t)
-			if identity == "consumer" {
-				must.Do(t, issued.WriteFiles(p.consumer))
-				return
-			}
 			certificate := must.Get(tls.X509KeyPair(issued.Cert, issued.Key))(t)
 			if p.owners[identity] == nil {
 				p.owners[identity] = make(map[string]tls.Certificate)
@@ -74,7 +73,10 @@ func mint(t *testing.T, dir string) *passports {
 			host, _, _ := net.SplitHostPort(address)
 			return mtls.Leaf{Name: host, DNSNames: []string{host}}
 		}
-		issue("consumer", authority, "", name("consumer.example:0"))
+		brief := name("consumer.example:0")
+		brief.Lifetime = begin / 2
+		p.issued = [2]mtls.Issued{must.Get(authority.Issue(name("consumer.example:0")))(t), must.Get(authority.Issue(brief))(t)}
+		must.Do(t, p.issued[0].WriteFiles(p.consumer))
 		for _, address := range []string{replicaA, replicaB, neighbour} {
 			issue(faultowner.Right, authority, address, name(address))
 			issue(faultowner.Strict, authority, address, name(address))
@@ -92,6 +94,21 @@ func mint(t *testing.T, dir string) *passports {
 		}
 	})
 	return p
+}
+
+// mend writes the consumer's own files as they are at the beginning.
+func (p *passports) mend(t *testing.T) {
+	t.Helper()
+	must.Do(t, p.issued[0].WriteFiles(p.own))
+}
+
+// damages are what makes the consumer's own files unusable.
+var damages = []func(*passports) error{
+	func(p *passports) error { return os.Remove(p.own.Cert) },
+	func(p *passports) error { return os.Remove(p.own.Key) },
+	func(p *passports) error { return os.WriteFile(p.own.Key, p.issued[1].Key, 0o600) },
+	func(p *passports) error { return os.WriteFile(p.own.CA, p.issued[0].CA[:100], 0o600) },
+	func(p *passports) error { return p.issued[1].WriteFiles(p.own) },
 }
 
 // credentials returns the credentials of the owner at the address.
