@@ -343,7 +343,19 @@ __start_federationctl; echo "${COMPREPLY[@]%% *}"`
 		r.refused(t, "coredns-federation", want)
 		r.write(t, "/etc/coredns-federation/Corefile", corefile, 0o644)
 	}
-	r.refused(t, "federation-owner", "tls/owner.pem") // there are no certificates yet
+
+	// An owner without certificates is ready for systemd, and says what it lacks.
+	owner := r.start(t, "federation-owner")
+	eventually(t, func() string {
+		if text := owner.log.String(); !strings.Contains(text, "certificate files cannot be used") || !strings.Contains(text, "tls/owner.pem") {
+			return "without certificates the owner logs\n" + text
+		}
+		return ""
+	})
+	if got := r.in(t, "federationctl", "status", "--at", "http://localhost:9156"); !strings.Contains(got, "this owner: unusable") {
+		t.Errorf("without certificates the status of the owner is\n%s", got)
+	}
+	owner.stop(t)
 
 	r.certify(t)
 	r.edit(t, "/etc/federation-owner/owner.yaml", "ids: []", `ids: ["spiffe://federation.example/consumer"]`)
@@ -354,7 +366,7 @@ __start_federationctl; echo "${COMPREPLY[@]%% *}"`
   instances: [{id: v1, protocol: HTTPS}]
 `, 0o644)
 	r.in(t, "federationctl", "lint", "/etc/federation-owner/owner.yaml")
-	owner := r.start(t, "federation-owner")
+	owner = r.start(t, "federation-owner")
 	dns = r.start(t, "coredns-federation")
 	r.edit(t, "/etc/coredns-federation/Corefile", "    #", "    ")
 	r.edit(t, "/etc/coredns-federation/Corefile", "west.fed.example", "fed.example")
