@@ -105,8 +105,8 @@ func (c client) addGlue(m *reply.Message, result *zone.Result, now time.Time) {
 	if c.glue == 0 || len(m.Answer) == 0 {
 		return
 	}
-	room, errors := c.glue-c.opt, m.Extra
-	for _, opt := range errors {
+	room, opt := c.glue-c.opt, m.IsEdns0() // which has extended errors, and is all there is
+	if opt != nil {
 		room = c.glue - dns.Len(opt)
 	}
 	m.Extra = nil
@@ -119,7 +119,9 @@ func (c client) addGlue(m *reply.Message, result *zone.Result, now time.Time) {
 			trimGlue(m, room)
 		}
 	}
-	m.Extra = append(m.Extra, errors...)
+	if opt != nil {
+		m.Extra = append(m.Extra, opt)
+	}
 }
 
 // trimGlue leaves as many RRsets of the glue as there is room for.

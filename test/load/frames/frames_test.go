@@ -45,7 +45,7 @@ var rare = map[string]string{
 	"plugin.(*Federation).fallsThrough":                               "zones that fall through",
 	"plugin.(*Federation).answerIndirect":                             "endpoints that are hosts elsewhere",
 	"plugin.(*Federation).answerTargets":                              "SRV records of endpoints that are hosts",
-	"plugin.client.trimGlue":                                          "glue that does not fit the client's buffer",
+	"plugin.trimGlue":                                                 "glue that does not fit the client's buffer",
 	"federation/dns/zone.(*Result).aim":                               "SRV records of endpoints that are hosts",
 	"federation/dns/zone.(*Result).follow":                            "endpoints that are hosts",
 	"federation/dns/zone.(*Zone).shadowed":                            "services below instances of services",

@@ -188,11 +188,7 @@ func targetGlue(rrs []dns.RR, r *zone.Result, answer []dns.RR, room int, now tim
 	rrs = slices.Grow(rrs, len(answer))
 	most := len(rrs) + limit(room)/record.MinAddress
 	block := glueBlock(r, len(answer))
-	var ranked map[string]bool // targets of a shared name so far, which may be in several ranks
-	if t.Shared() != nil {
-		ranked = make(map[string]bool)
-	}
-	last, n := "", 0
+	seen, n := newTargetSet(t), 0
 	for _, i := range endpoints {
 		if n == len(answer) || len(rrs) > most {
 			break
@@ -202,11 +198,8 @@ func targetGlue(rrs []dns.RR, r *zone.Result, answer []dns.RR, room int, now tim
 		}
 		target := answer[n].(*dns.SRV).Target
 		n++
-		if target == last || ranked[target] { // with several ports it has one set of addresses
+		if n > 1 && answer[n-2].(*dns.SRV).Target == target || !seen.add(target) { // with several ports it has one set of addresses
 			continue
-		}
-		if last = target; ranked != nil {
-			ranked[target] = true
 		}
 		if ip, ok := t.Endpoint(i).Address.IP(); ok {
 			rrs = append(rrs, block.Address(target, ip, r.TTL))
@@ -215,6 +208,30 @@ func targetGlue(rrs []dns.RR, r *zone.Result, answer []dns.RR, room int, now tim
 		}
 	}
 	return rrs
+}
+
+// targetSet has the targets of a shared name so far, which may be in several ranks. Those of other
+// names stand side by side: the set is nil.
+type targetSet map[string]bool
+
+//go:noinline // the map would be in the frame of all answers
+func newTargetSet(t *subtree.Subtree) targetSet {
+	if t.Shared() == nil {
+		return nil
+	}
+	return make(targetSet)
+}
+
+// add reports whether a target is not in the set, and adds it. A nil set stays empty.
+//
+//go:noinline // as above
+func (s targetSet) add(target string) bool {
+	if s == nil {
+		return true
+	}
+	known := s[target]
+	s[target] = true
+	return !known
 }
 
 // glueBlock returns room for the addresses of the first endpoints of a result, n at
