@@ -1,9 +1,11 @@
 package mtls
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -42,12 +44,16 @@ func (m *material) alike(other *material) bool { return (m.agent == nil) == (oth
 // held reports whether there is a certificate.
 func (m *material) held() bool { return len(m.certificate.Certificate) > 0 }
 
-// missing returns why there is no certificate, where none is held.
+// errNone is why there is no certificate where nobody knows it better.
+var errNone = errors.New("there is no certificate")
+
+// missing returns why there is no certificate, where none is held. It is never nil: a handshake
+// without an error has a connection.
 func (m *material) missing() error {
 	if m.agent != nil {
 		return m.agent.missing()
 	}
-	return m.trouble
+	return cmp.Or(m.trouble, errNone)
 }
 
 // firstExpiry returns when the first of some certificates expires.

@@ -166,7 +166,7 @@ func (e end) kind() string {
 func (e end) Remedy() string {
 	if text, ok := alert(e.err); ok {
 		var own mtls.Shown
-		if away, ok := errors.AsType[*turnedAway](e.err); ok {
+		if away, ok := errors.AsType[*turnedAwayError](e.err); ok {
 			own = away.own
 		}
 		return alertRemedy(text, own)

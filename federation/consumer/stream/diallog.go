@@ -106,15 +106,15 @@ type fresh struct {
 	read    atomic.Bool // something has been read
 }
 
-// turnedAway is the alert of an owner that does not accept the certificate of this side.
-type turnedAway struct {
+// turnedAwayError is the alert of an owner that does not accept the certificate of this side.
+type turnedAwayError struct {
 	own   mtls.Shown
 	alert error
 }
 
-func (e *turnedAway) Error() string { return e.alert.Error() }
+func (e *turnedAwayError) Error() string { return e.alert.Error() }
 
-func (e *turnedAway) Unwrap() error { return e.alert }
+func (e *turnedAwayError) Unwrap() error { return e.alert }
 
 func (c *fresh) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
@@ -124,7 +124,7 @@ func (c *fresh) Read(p []byte) (int, error) {
 	if n > 0 {
 		c.read.Store(true)
 	} else if _, refused := alert(err); refused {
-		c.dialLog.see(true, &turnedAway{c.own, err})
+		c.dialLog.see(true, &turnedAwayError{c.own, err})
 	}
 	return n, err
 }

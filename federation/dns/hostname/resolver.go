@@ -216,10 +216,10 @@ func (r *Resolver) start(s *share, up Upstream, k lookupKey, now time.Time) *loo
 
 // ask looks a host up. Its goroutine is that of no query, so CoreDNS does not recover it.
 func (r *Resolver) ask(ctx context.Context, up Upstream, k lookupKey) (found result) {
-	found = read(nil, k.question, time.Now())
 	defer func() {
 		if cause := recover(); cause != nil {
 			r.panicked(cause)
+			found = read(nil, k.question, time.Now())
 		}
 	}()
 	return read(up.Ask(ctx, k.host, k.qtype, k.depth+1), k.question, time.Now())
