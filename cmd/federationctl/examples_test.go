@@ -153,7 +153,7 @@ func prepared(t *testing.T) string {
 	}
 	write(t, filepath.Join(dir, "catalog.yaml"), strings.Replace(catalogText, "v 2", "v2", 1))
 	for _, name := range []string{"Corefile", "Corefile.new"} {
-		write(t, filepath.Join(dir, name), "fed.example {\nfederation {\nowner owner.example:8008\ntls a b c\n}\n}\n")
+		write(t, filepath.Join(dir, name), "fed.example {\nfederation {\nowner owner.example:8008\ntls consumer.pem consumer-key.pem ca.pem\n}\n}\n")
 	}
 	write(t, filepath.Join(dir, "owner.yaml"), ownerText)
 	write(t, filepath.Join(dir, "new-owner.yaml"), ownerText+"  exports: []\n")
@@ -195,7 +195,7 @@ func runExample(t *testing.T, dir, line, address, fqdns string) string {
 		return ""
 	}
 	if strings.HasPrefix(line, "federationctl providers ") {
-		script, fqdns = providersExample(t, dir, script), "tcp://192.0.2.1:1\n"
+		script, fqdns = providersExample(t, dir, line), "tcp://192.0.2.1:1\n"
 	}
 	if serves || strings.HasPrefix(line, "federationctl watch ") && !strings.Contains(line, "--once") {
 		return endlessExample(t, dir, script)

@@ -155,7 +155,7 @@ func TestNobodyReads(t *testing.T) {
 		code    int
 	}{
 		{"lint catalog.yaml", exitUsage},
-		{"lint owner.yaml", exitUsage},
+		{"lint owner.yaml --elsewhere", exitUsage},
 		{"check Corefile", exitUsage},
 		{"policy test owner.yaml --as " + pkiConsumerID + " a", exitUsage},
 		{"policy test owner.yaml --as stranger.example a", exitUsage},

@@ -281,7 +281,7 @@ rules:
 		"other.yaml":      strings.NewReplacer("192.0.2.20", "192.0.2.21", "tier: gold", "tier: silver").Replace(transcribed),
 		"owner.yaml":      strings.Replace(ownerText, "metrics: \"127.0.0.1:0\"\n", "", 1),
 		"closed.yaml":     ownerText + "  exports: []\n",
-		"registrar.yaml":  strings.Replace(strings.Replace(ownerText, "file: {path: catalog.yaml}", "registration: {rules: rules.yaml, convergence: 1s}", 1), "metrics: \"127.0.0.1:0\"\n", "", 1),
+		"registrar.yaml":  strings.Replace(ownerText, "file: {path: catalog.yaml}", "registration: {rules: rules.yaml, convergence: 1s}", 1),
 		"Corefile":        "fed.example {\nfederation {\nowner owner.example:8008\ntls consumer.pem consumer-key.pem ca.pem\n}\n}\n",
 		"Corefile.broken": "fed.example {\nfederation {\nowner owner\ntsl a b c\n}\n}\n",
 	} {
@@ -290,6 +290,7 @@ rules:
 	owner := background(t, "serve", "--config", filepath.Join(dir, "registrar.yaml"))
 	at := ""
 	must.Get(fmt.Sscanf(owner.line(), "serving "+filepath.Join(dir, "registrar.yaml")+" on %s", &at))(t)
+	(&configured{running: owner, web: strings.TrimSuffix(strings.TrimPrefix(owner.line(), "metrics on "), "metrics")}).complete()
 	for variable, file := range map[string]string{"FEDERATION_CERT": "consumer.pem", "FEDERATION_KEY": "consumer-key.pem", "FEDERATION_CA": "ca.pem"} {
 		t.Setenv(variable, file)
 	}

@@ -544,7 +544,9 @@ func TestParseServerBlockZones(t *testing.T) {
 		},
 		{"as long as can be", []string{"dns://" + long[1:] + ":53"}, []string{long[1:]}, ""},
 		{
-			"longer", []string{"dns://" + long + ":53"}, nil,
+			"longer",
+			[]string{"dns://" + long + ":53"},
+			nil,
 			"Testfile:1 - Error during parsing: zones: " + federation.Quote(long) +
 				" has 244 characters with its final dot, and a zone may have 243: its SOA names hostmaster.ZONE; take a shorter zone",
 		},

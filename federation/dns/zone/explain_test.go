@@ -252,9 +252,13 @@ func TestExplainCircle(t *testing.T) {
 		name  string
 		hosts []string
 	}{
-		{0, "self", []string{"self.example"}}, {0, "partly", []string{"192.0.2.1", "partly.example"}},
-		{0, "there", []string{"i.back.example"}}, {1, "back", []string{"there.example"}}, {1, "beside", []string{"192.0.2.1", "there.example"}},
-		{0, "right", []string{"last.example", "elsewhere.test", "missing.example", "last.example"}}, {0, "last", []string{"192.0.2.1"}},
+		{0, "self", []string{"self.example"}},
+		{0, "partly", []string{"192.0.2.1", "partly.example"}},
+		{0, "there", []string{"i.back.example"}},
+		{1, "back", []string{"there.example"}},
+		{1, "beside", []string{"192.0.2.1", "there.example"}},
+		{0, "right", []string{"last.example", "elsewhere.test", "missing.example", "last.example"}},
+		{0, "last", []string{"192.0.2.1"}},
 	} {
 		s := explained(put.name, put.name+".example", "i")
 		s.Endpoints = nil
@@ -269,10 +273,20 @@ func TestExplainCircle(t *testing.T) {
 		qtype uint16
 		want  string
 	}{
-		{"self.example.", dns.TypeA, "self.example."}, {"self.example.", dns.TypeAAAA, "self.example."}, {"self.example.", dns.TypeSRV, "self.example."},
-		{"_http._tcp.self.example.", dns.TypeSRV, "self.example."}, {"i.self.example.", dns.TypeA, "self.example."}, {"self.example.", dns.TypeMX, ""},
-		{"partly.example.", dns.TypeA, "partly.example."}, {"there.example.", dns.TypeA, "i.back.example."}, {"back.example.", dns.TypeA, "there.example."},
-		{"beside.example.", dns.TypeA, "there.example."}, {"right.example.", dns.TypeA, ""}, {"last.example.", dns.TypeA, ""}, {"none.example.", dns.TypeA, ""}, {"example.", dns.TypeA, ""},
+		{"self.example.", dns.TypeA, "self.example."},
+		{"self.example.", dns.TypeAAAA, "self.example."},
+		{"self.example.", dns.TypeSRV, "self.example."},
+		{"_http._tcp.self.example.", dns.TypeSRV, "self.example."},
+		{"i.self.example.", dns.TypeA, "self.example."},
+		{"self.example.", dns.TypeMX, ""},
+		{"partly.example.", dns.TypeA, "partly.example."},
+		{"there.example.", dns.TypeA, "i.back.example."},
+		{"back.example.", dns.TypeA, "there.example."},
+		{"beside.example.", dns.TypeA, "there.example."},
+		{"right.example.", dns.TypeA, ""},
+		{"last.example.", dns.TypeA, ""},
+		{"none.example.", dns.TypeA, ""},
+		{"example.", dns.TypeA, ""},
 	} {
 		if got := z.Explain(tt.name, tt.qtype, now).Circle; got != tt.want {
 			t.Errorf("%s %s: the circle is %q, want %q", tt.name, dns.TypeToString[tt.qtype], got, tt.want)

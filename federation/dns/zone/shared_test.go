@@ -302,9 +302,9 @@ func TestSharedHosts(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		var owners []zone.Owner
-		refused := make([]string, 2+r.IntN(2))
-		for i := range refused {
-			refused[i] = fmt.Sprint("192.0.2.", 1+r.IntN(4))
+		var refused []string
+		for i := range 2 + r.IntN(2) {
+			refused = append(refused, fmt.Sprint("192.0.2.", 1+r.IntN(4)))
 			o := sharer(fmt.Sprint("o", i), "*.fed.example", nil)
 			o.Admits = func(ip netip.Addr) bool { return ip.String() != refused[i] }
 			owners = append(owners, o)

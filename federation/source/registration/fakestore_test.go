@@ -220,7 +220,7 @@ func (c *cluster) begin(owner string) {
 	defer c.mu.Unlock()
 	c.revision++
 	l := left{owner, c.revision}
-	c.left = append(c.left[:len(c.left):len(c.left)], l)
+	c.left = append(slices.Clip(c.left), l)
 	for _, s := range c.stores {
 		s.events = append(s.events, l)
 		s.rouse()

@@ -12,6 +12,7 @@ import (
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place"
 )
 
 // documented is the rule that docs/protocol.md describes before its conversation.
@@ -32,6 +33,12 @@ func TestConversation(t *testing.T) {
 		t.Fatalf("docs/protocol.md has a conversation of %d lines", len(lines))
 	}
 	w := start(t, options{rules: documented})
+	eventually(t, func() string {
+		if place.Scrape(t, w.owners[0].metrics).Sum("federation_owner_ready") != 1 {
+			return "the owner is not ready: it would say that nodes wait for its catalog"
+		}
+		return ""
+	})
 	p := w.provider(t, w.owners[0], "other")
 	for _, line := range lines {
 		who, said, _ := strings.Cut(line, " ")
