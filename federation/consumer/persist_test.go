@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -428,16 +429,19 @@ func TestUnsaved(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		failure, released := syscall.ENOSPC.Error(), make(chan struct{})
+		var failure atomic.Value // of string
+		failure.Store(syscall.ENOSPC.Error())
+		released := make(chan struct{})
 		d := &disk{saving: func(string) error {
-			switch failure {
+			switch text := failure.Load().(string); text {
 			case "":
 				return nil
 			case "hangs":
 				<-released
 				return nil
+			default:
+				return errors.New(text)
 			}
-			return errors.New(failure)
 		}}
 		registry, _ := w.serve(services.At("web.fed.example", "192.0.2.1"))
 		m, _ := w.run(w.kept(d, "catalog"))
@@ -454,19 +458,19 @@ func TestUnsaved(t *testing.T) {
 			}
 		}
 		w.await(m, "synced 1/0")
-		expect(10*time.Second, failure)
-		expect(10*time.Minute, failure)
-		failure = ""
+		expect(10*time.Second, syscall.ENOSPC.Error())
+		expect(10*time.Minute, syscall.ENOSPC.Error())
+		failure.Store("")
 		expect(61*time.Second, "")
-		failure = "hangs"
+		failure.Store("hangs")
 		must.Get(registry.Upsert(services.At("web.fed.example", "192.0.2.2")))(t)
 		expect(59*time.Second, "")
 		expect(2*time.Second, "save catalog: no answer from the disk within 1m0s")
 		close(released)
 		expect(0, "")
-		failure = syscall.EIO.Error()
+		failure.Store(syscall.EIO.Error())
 		must.Get(registry.Upsert(services.At("web.fed.example", "192.0.2.3")))(t)
-		expect(5*time.Second, failure)
+		expect(5*time.Second, syscall.EIO.Error())
 		next := w.kept(d, "").Subscription
 		must.Do(t, m.Resubscribe(next))
 		expect(5*time.Second, "")
