@@ -227,15 +227,13 @@ func TestRefusedServices(t *testing.T) {
 func TestCorefileMistakes(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
-	other := newPKI(t)
 	for name, tt := range map[string]struct{ block, want string }{
 		"no owner":      {p.tls(), "Corefile:3 - Error during parsing: owner: is missing"},
 		"no tls":        {"owner a.example:1", "Corefile:3 - Error during parsing: tls: is missing"},
 		"property":      {"owner a.example:1\n" + p.tls() + "\ncolour red", `Corefile:6 - Error during parsing: colour: is not a property`},
 		"ttl":           {"owner a.example:1\n" + p.tls() + "\nttl 0", `Corefile:6 - Error during parsing: ttl: "0"`},
 		"api":           {"owner a.example:1\n" + p.tls() + "\napi v1", `Corefile:6 - Error during parsing: api: "v1" is not v1alpha2 or v1alpha1`},
-		"no file":       {"owner a.example:1\ntls /nonexistent/a /nonexistent/b /nonexistent/c", "Corefile:3 - Error: owner a.example:1:"},
-		"mismatched":    {fmt.Sprintf("owner a.example:1\ntls %s %s %s", p.consumer.Cert, other.consumer.Key, p.consumer.CA), "Corefile:3 - Error: owner a.example:1:"},
+		"persist":       {"owner a.example:1\n" + p.tls() + "\npersist /nonexistent/catalog", "Corefile:3 - Error: owner a.example:1: persist:"},
 		"two in a zone": {"owner a.example:1\n" + p.tls() + "\n}\nfederation {\nowner a.example:1\n" + p.tls(), "Corefile:7 - Error during parsing: owner:"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -221,7 +221,7 @@ func TestReloadChanges(t *testing.T) {
 
 	for name, broken := range map[string]string{
 		"a mistake":     corefile(block(one, "fed.example", "ttl never")),
-		"no such file":  corefile(strings.ReplaceAll(block(one, "fed.example", "ttl 9"), p.consumer.Cert, "/nonexistent")),
+		"no such file":  corefile(block(one, "fed.example", "ttl 9\npersist /nonexistent/catalog")),
 		"occupied port": corefile(block(one, "fed.example", "ttl 9")) + fmt.Sprintf("x.example:%s {\nbind 127.0.0.1\n%s}\n", portOf(one.address), block(two, "", "")),
 	} {
 		failed := d.log.Count("Restart failed")
@@ -251,10 +251,11 @@ func TestFailedReloads(t *testing.T) {
 	p := newPKI(t)
 	o := startOwner(t, p.owner, "", simpleService(t, "web", "web.fed.example", "192.0.2.1"))
 	other := startOwner(t, p.owner, "", simpleService(t, "new", "new.new.example", "192.0.2.2"))
-	block := func(zone, address, cert string) string {
-		return fmt.Sprintf("federation %s {\nowner %s\ntls %s %s %s\n}\n", zone, address, cert, p.consumer.Key, p.consumer.CA)
+	block := func(zone, address, more string) string {
+		return fmt.Sprintf("federation %s {\nowner %s\ntls %s %s %s\n%s}\n", zone, address, p.consumer.Cert, p.consumer.Key, p.consumer.CA, more)
 	}
-	for name, running := range map[string]string{"with an owner": block("fed.example", o.address, p.consumer.Cert), "without": ""} {
+	const missing = "persist /nonexistent/catalog\n"
+	for name, running := range map[string]string{"with an owner": block("fed.example", o.address, ""), "without": ""} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			metrics := freeAddress(t)
@@ -268,11 +269,11 @@ func TestFailedReloads(t *testing.T) {
 			// The port is in use, which CoreDNS finds only after the owners of the new
 			// configuration have been started.
 			occupied := fmt.Sprintf(".:%s {\nbind 127.0.0.1\n}\n", portOf(o.address))
-			good := block("new.example", other.address, p.consumer.Cert)
+			good := block("new.example", other.address, "")
 			broken := []string{
 				corefile(good+"no_such_plugin\n", ""),
-				corefile(good+block("more.example", "127.0.0.1:1", "/nonexistent"), ""),
-				corefile(good, ".:PORT {\nbind 127.0.0.2\n"+block("more.example", "127.0.0.1:1", "/nonexistent")+"}\n"),
+				corefile(good+block("more.example", "127.0.0.1:1", missing), ""),
+				corefile(good, ".:PORT {\nbind 127.0.0.2\n"+block("more.example", "127.0.0.1:1", missing)+"}\n"),
 				corefile(good, occupied),
 			}
 			var before place.Samples

@@ -89,7 +89,6 @@ func TestStatusReload(t *testing.T) {
 			block("status "+b) + strings.Replace(block("status "+a+"\n\t\ttls_servername localhost"), "fed.example", "more.example", 1),
 			"a process has one status",
 		},
-		{block("status " + a + " /nowhere/cert.pem /nowhere/key.pem /nowhere/ca.pem"), "/nowhere/cert.pem"},
 	} {
 		before := d.log.Count(failing.says)
 		d.write(t, failing.corefile)
