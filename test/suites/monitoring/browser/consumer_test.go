@@ -87,7 +87,7 @@ func TestConsumer(t *testing.T) {
 	if s, err := read(base); err != nil || !s.Ready && !strings.Contains(overall, "Not ready") {
 		t.Errorf("%v; the page says %q, and the process is not ready", err, overall)
 	}
-	tab.says(".overall", "Act on 4 of 8 owners: 1 connecting, 1 expired, 1 parked, 1 syncing.", "Look at 2 of 8 owners: 1 stale, 1 synced.")
+	tab.says(".overall", "Act on 4 of 8 owners: 1 connecting, 1 expired, 1 parked, 1 syncing.", "Look at 2 of 8 owners: 1 refused, 1 stale.")
 	tab.says(tab.card(goneAt), "expired", "Its records are removed", "connection refused")
 	tab.says(tab.card(lostAt), "stale", "still answered", "connection refused")
 	if text := tab.text(tab.card(lostAt)); !regexp.MustCompile(`Retention left:\s+(1 h|5\d min)\s+of 1 h`).MatchString(text) {
