@@ -55,7 +55,7 @@ var wings = map[string][]string{
 	"plugin": {
 		"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal", "plugin/corefile",
 	},
-	"plugin/corefile": {"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "federation/wire"},
+	"plugin/corefile": {"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal"},
 	"cmd/coredns":     {"internal", "plugin"},
 	"cmd/federationctl": {
 		"federation", "federation/consumer", "federation/dns", "federation/mtls", "federation/owner", "federation/policy", "federation/provider",

@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/removed"
 )
 
 // flagValue is a flag whose text is parsed when it is given, so that a command begins with
@@ -45,6 +46,9 @@ func (v *flagValue) Set(text string) error {
 
 // flagError names the flag whose text cannot be parsed. It is for all commands.
 func flagError(_ *cobra.Command, err error) error {
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		return fmt.Errorf("%w%s", err, removed.Flags.Remedy(unknown.GetSpecifiedName()))
+	}
 	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {
 		return err

@@ -31,6 +31,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/internal/buildinfo"
+	"github.com/hamlet-federation/coredns-federation/internal/removed"
 )
 
 // The exit codes.
@@ -87,7 +88,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case isClosedPipe(err) && end.code == exitFailed: // and not trouble: its code is an answer
 		return exitDone
 	case !ok:
-		complain(stderr, command, err, fmt.Sprintf("see '%s --help'", command.CommandPath()))
+		complain(stderr, command, fmt.Errorf("%w%s", err, ofRemovedCommand(args)), fmt.Sprintf("see '%s --help'", command.CommandPath()))
 		if command.Name() == "status" && slices.Contains(args, "--check") {
 			return inspect.Unknown
 		}
@@ -96,6 +97,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		complain(stderr, command, err, "")
 	}
 	return end.code
+}
+
+// ofRemovedCommand returns what serves instead of the command that args begin with, or "".
+func ofRemovedCommand(args []string) string {
+	return cmp.Or(removed.Commands.Remedy(strings.Join(args[:min(len(args), 2)], " ")), removed.Commands.Remedy(strings.Join(args[:min(len(args), 1)], "")))
 }
 
 // isClosedPipe reports whether an error is that nobody reads the standard output any more, as

@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/removed"
 )
 
 // Document is a file in YAML that has been read into a struct, with the lines of its
@@ -282,7 +283,8 @@ func (d *Document) entries(at place, tag reflect.StructTag, fields map[string]re
 			d.wrongf(key.Line, value.path, "is there twice, first on line %d", first)
 		case fields != nil && !known:
 			lines[key.Value] = key.Line
-			d.wrongf(key.Line, value.path, "there is no such key; those that there are: %s", strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
+			d.wrongf(key.Line, value.path, "there is no such key%s", cmp.Or(removed.Keys.Remedy(key.Value),
+				"; those that there are: "+strings.Join(slices.Sorted(maps.Keys(fields)), ", ")))
 		default:
 			lines[key.Value] = key.Line
 			each(key.Value, value)

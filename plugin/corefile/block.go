@@ -31,6 +31,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/removed"
 )
 
 // Directive is the name of the plugin in a Corefile.
@@ -366,7 +367,7 @@ func (b *Block) set(property string, args []string) (err error) {
 	case "status":
 		b.Status, err = parseStatus(args)
 	default:
-		err = fmt.Errorf("is not a property of federation%s", cmp.Or(didYouMean(property), ofOldPlugin(property, args)))
+		err = fmt.Errorf("is not a property of federation%s", cmp.Or(removed.Properties.Remedy(property), didYouMean(property), ofOldPlugin(property, args)))
 	}
 	return err
 }

@@ -1,0 +1,27 @@
+// Package removed says what serves instead of what the plugin and the commands once took and do
+// not take any more: one table for the errors of all of it.
+package removed
+
+// Properties are of a federation block of the Corefile.
+var Properties = Remedies{}
+
+// Keys are of the configuration file of an owner, wherever they stood in there.
+var Keys = Remedies{}
+
+// Flags are of federationctl, without the dashes.
+var Flags = Remedies{}
+
+// Commands are of federationctl, with a space before a command of a command.
+var Commands = Remedies{}
+
+// Remedies have a sentence without a full stop for each name: what serves instead.
+type Remedies map[string]string
+
+// Remedy returns what an error that refuses a name ends with, after a semicolon. It is "" for a
+// name that never was.
+func (r Remedies) Remedy(name string) string {
+	if r[name] == "" {
+		return ""
+	}
+	return "; it was given up: " + r[name]
+}
