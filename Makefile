@@ -1,10 +1,6 @@
 # Everything here needs Go, make, git, bash and, for race, a C compiler. Go builds
 # the tools, at the versions below.
 
-# The path of this module, by which others import it. It stands in many files: `make rename`
-# has another one reach all of them.
-MODULE := github.com/hamlet-federation/coredns-federation
-
 GOLANGCI_LINT_VERSION := v2.15.0
 GOVULNCHECK_VERSION   := v1.9.0
 GREMLINS_VERSION      := v0.6.0
@@ -77,7 +73,7 @@ DIST    ?= bin/dist
 VERSION ?=
 STATIC  = bin/static
 
-# Where `make release` writes to, and `make release-check` looks.
+# Where `make release` writes to.
 RELEASE ?= bin/release
 
 # How `make e2e-pods` makes pods: by a kubelet, as namespaces only, or as best it can.
@@ -150,11 +146,7 @@ dist: static ## write archives, Debian packages, SBOMs and checksums to bin/dist
 
 .PHONY: release
 release: ## make everything of a release of the tag VERSION=v1.2.0 (else of HEAD) in bin/release, the same from the same commit (REGISTRY=...)
-	@go -C deploy run ./release -version '$(VERSION)' -repository '$(CURDIR)' -registry '$(REGISTRY)' -out '$(abspath $(RELEASE))'
-
-.PHONY: release-check
-release-check: ## check a release in bin/release as somebody who has downloaded it (RELEASE=folder)
-	@go -C deploy run ./release -check '$(abspath $(RELEASE))' -version '$(VERSION)'
+	@deploy/release.sh '$(VERSION)' '$(REGISTRY)' '$(abspath $(RELEASE))'
 
 .PHONY: run
 run: build ## run an owner and CoreDNS on 127.0.0.1:1053 with sample look-ups, until Ctrl-C (ONCE=1: end after the look-ups)
@@ -308,8 +300,8 @@ e2e-pods: image $(ETCD) $(KUBE_APISERVER) $(KUBE_CONTROLLERS) $(HELM) $(if $(fil
 	CGO_ENABLED=0 REAL_SERVERS=required E2E_PODS=$(PODS) E2E_PODS_TOOLS='$(KUBELET) $(CONTAINERD)' $(GOTEST) -- -count=1 -v -timeout 20m ./test/suites/kubernetes/pods
 
 .PHONY: e2e-dist
-e2e-dist: $(HELM) ## make a release twice, check it, install, upgrade, roll back and purge it in a root of Debian's, and rename the module; needs root and debootstrap
-	HELM='$(abspath $(HELM))' REAL_SERVERS=required $(GOTEST) -modules deploy -- -count=1 -run 'Lintian|Helm' ./package ./release
+e2e-dist: ## make a release twice, install, upgrade, roll back and purge it in a root of Debian's; needs root and debootstrap
+	REAL_SERVERS=required $(GOTEST) -modules deploy -- -count=1 -run Lintian ./package
 	CGO_ENABLED=0 REAL_SERVERS=required $(GOTEST) -- -count=1 -v -timeout 30m ./test/suites/dist
 
 .PHONY: e2e-spiffe
@@ -358,10 +350,6 @@ attack: build ## attack real processes with hostile owners, consumers, clients a
 generate: ## write the generated files
 	go generate ./...
 
-.PHONY: rename
-rename: ## give the module another path, wherever it stands (MODULE=example.org/x)
-	@test/rename.sh '$(MODULE)'
-
 .PHONY: lint
 lint: $(GOLANGCI_LINT) ## lint and check the format
 	$(GOLANGCI_LINT) run
@@ -377,7 +365,7 @@ check: lint generate ## check the house rules: format, vet, lint, presubmit, gen
 	@git diff --exit-code -- proto && test -z "$$(git status --porcelain -- proto)" || \
 		{ echo 'proto: the generated files do not match the sources; commit what make generate writes' >&2; exit 1; }
 	go mod tidy -diff
-	@dead=$$(go tool deadcode -test -filter '^$(MODULE)/(cmd|federation|plugin)(/|$$)' $(ALIVE)) && test -z "$$dead" || \
+	@dead=$$(go tool deadcode -test -filter '^$(shell go list -m)/(cmd|federation|plugin)(/|$$)' $(ALIVE)) && test -z "$$dead" || \
 		{ echo "unreachable:" "$$dead" >&2; exit 1; }
 
 .PHONY: unmodified

@@ -48,9 +48,6 @@ var programs = []packed{
 type built struct {
 	v1.Image
 	*program.Binary
-
-	commit   string // with whether there are changes beside it, for people
-	unpacked int64  // octets of the files
 }
 
 // build packs a binary.
@@ -61,12 +58,11 @@ func build(p packed, b *program.Binary, license []byte) (built, error) {
 		"org.opencontainers.image.version":  b.Version,
 		"org.opencontainers.image.licenses": "Apache-2.0",
 	}
-	of := built{Binary: b, commit: "of no commit", unpacked: int64(len(b.Content) + len(license))}
+	of := built{Binary: b}
 	if revision := b.Commit; revision != "" {
 		if b.Modified {
 			revision += " with changes"
 		}
-		of.commit = "commit " + revision
 		labels["org.opencontainers.image.revision"] = revision
 	}
 	layer, err := layerOf(p, b, license)

@@ -3,7 +3,6 @@ package main
 import (
 	"archive/tar"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,7 +16,6 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
@@ -191,16 +189,15 @@ func TestImageOfSeveralArchitectures(t *testing.T) {
 	}
 }
 
-// The archive has the layout, and the same image for tools that know none.
+// The archive has the layout, and nothing else.
 func TestArchive(t *testing.T) {
 	folder, _ := pack(t, programtest.Compile(t, "amd64"), "-tag", "v1")
-	path := filepath.Join(folder, "coredns.tar")
-	archived := make(map[string]string)
-	file, err := os.Open(path)
+	file, err := os.Open(filepath.Join(folder, "coredns.tar"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
+	archived := make(map[string]string)
 	for r := tar.NewReader(file); ; {
 		header, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -215,19 +212,8 @@ func TestArchive(t *testing.T) {
 		}
 		archived[header.Name] = string(text)
 	}
-	if !json.Valid([]byte(archived["manifest.json"])) {
-		t.Errorf("manifest.json is %q", archived["manifest.json"])
-	}
-	delete(archived, "manifest.json")
 	if written := files(t, filepath.Join(folder, "coredns")); !maps.Equal(archived, written) {
 		t.Errorf("the archive has %q, want %q", slices.Sorted(maps.Keys(archived)), slices.Sorted(maps.Keys(written)))
-	}
-	image, err := tarball.ImageFromPath(path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := layerFiles(t, image), "LICENSE 444 0\n"; !strings.HasPrefix(got, want) {
-		t.Errorf("the image of manifest.json has the files\n%s", got)
 	}
 }
 

@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 
 	"github.com/hamlet-federation/coredns-federation/deploy/internal/program"
@@ -83,34 +82,9 @@ func write(folder, name string, images []built, out io.Writer) error {
 	if _, err := layout.Write(folder, index); err != nil {
 		return err
 	}
-	if err := archive(folder, name, images[0].Image); err != nil {
+	if err := archive(folder); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s\n  %v\n", name, digest)
-	for _, image := range images {
-		pulled, err := pulledSize(image.Image)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(out, "  linux/%s: %.1f MB to pull, %.1f MB unpacked, %s\n", image.Arch, float64(pulled)/1e6, float64(image.unpacked)/1e6, image.commit)
-	}
-	fmt.Fprintf(out, "  %s/ and %s.tar\n", folder, folder)
-	return nil
-}
-
-// pulledSize returns the octets of the manifest, the configuration and the layers.
-func pulledSize(image v1.Image) (int64, error) {
-	manifest, err := image.Manifest()
-	if err != nil {
-		return 0, err
-	}
-	size, err := image.Size()
-	if err != nil {
-		return 0, err
-	}
-	size += manifest.Config.Size
-	for _, layer := range manifest.Layers {
-		size += layer.Size
-	}
-	return size, nil
+	_, err = fmt.Fprintf(out, "%s\n  %v\n  %s/ and %s.tar\n", name, digest, folder, folder)
+	return err
 }

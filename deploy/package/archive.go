@@ -40,5 +40,5 @@ func writeArchive(p product, b *binary, repository, folder string) error {
 	if err := errors.Join(append(failures, w.Close(), zipped.Close())...); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(folder, stem+".tar.gz"), buffer.Bytes(), program.Public)
+	return os.WriteFile(filepath.Join(folder, stem+".tar.gz"), buffer.Bytes(), public)
 }

@@ -33,7 +33,7 @@ func run(args []string, out io.Writer) error {
 	if *binaries == "" || *repository == "" || *to == "" || flags.NArg() > 0 || *arches == "" {
 		return errors.New("the flags -binaries, -repository, -out and -arches are needed, and no arguments; see -help")
 	}
-	if err := program.Replaceable(*to); err != nil {
+	if err := replaceable(*to); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(*to); err != nil {
@@ -56,5 +56,5 @@ func run(args []string, out io.Writer) error {
 			}
 		}
 	}
-	return program.WriteSums(*to, out)
+	return writeSums(*to, out)
 }

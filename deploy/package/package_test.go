@@ -54,18 +54,18 @@ func TestReproducible(t *testing.T) {
 	first := pack(t, programtest.Compile(t, "amd64", "arm64"))
 	second := pack(t, programtest.Compile(t, "amd64", "arm64"))
 	if len(first) != 13 {
-		t.Errorf("%d files, want an archive, a list and a package of each of four binaries, and %s", len(first), program.Sums)
+		t.Errorf("%d files, want an archive, a list and a package of each of four binaries, and %s", len(first), sums)
 	}
 	var want []string
 	for name, content := range first {
 		if second[name] != content {
 			t.Errorf("%s differs", name)
 		}
-		if name != program.Sums {
+		if name != sums {
 			want = append(want, fmt.Sprintf("%x  %s", sha256.Sum256([]byte(content)), name))
 		}
 	}
-	got := strings.Split(strings.TrimSuffix(first[program.Sums], "\n"), "\n")
+	got := strings.Split(strings.TrimSuffix(first[sums], "\n"), "\n")
 	slices.Sort(got)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {

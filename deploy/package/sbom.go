@@ -13,8 +13,6 @@ import (
 	"time"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
-
-	"github.com/hamlet-federation/coredns-federation/deploy/internal/program"
 )
 
 // writeBOM writes NAME-VERSION-linux-ARCH.cdx.json, a CycloneDX list of the modules
@@ -43,7 +41,7 @@ func writeBOM(p product, b *binary, _, folder string) error {
 		return err
 	}
 	name := fmt.Sprintf("%s-%s-linux-%s.cdx.json", p.name, b.version, b.Arch)
-	return os.WriteFile(filepath.Join(folder, name), text.Bytes(), program.Public)
+	return os.WriteFile(filepath.Join(folder, name), text.Bytes(), public)
 }
 
 // componentOf returns a module as it was linked: the one that replaces it, if any.

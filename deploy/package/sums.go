@@ -1,4 +1,4 @@
-package program
+package main
 
 import (
 	"crypto/sha256"
@@ -11,27 +11,25 @@ import (
 )
 
 const (
-	// Sums is the file with the checksums of a folder.
-	Sums = "SHA256SUMS"
-	// Public is the mode of what is published: everybody may read it.
-	Public = 0o644
+	sums   = "SHA256SUMS" // the file with the checksums of a folder
+	public = 0o644        // the mode of what is published: everybody may read it
 )
 
-// Replaceable returns why a folder is not one that has checksums, and should not be removed.
-func Replaceable(folder string) error {
+// replaceable returns why a folder is not one that has checksums, and should not be removed.
+func replaceable(folder string) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil || len(entries) == 0 {
 		return nil //nolint:nilerr // there is nothing to lose
 	}
-	if !slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == Sums }) {
+	if !slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == sums }) {
 		return fmt.Errorf("%s has other files, and would be replaced", folder)
 	}
 	return nil
 }
 
-// WriteSums writes the checksums of the files in a folder, as sha256sum does, and
+// writeSums writes the checksums of the files in a folder, as sha256sum does, and
 // says what the folder holds.
-func WriteSums(folder string, out io.Writer) error {
+func writeSums(folder string, out io.Writer) error {
 	entries, err := os.ReadDir(folder) // by name
 	if err != nil {
 		return err
@@ -45,5 +43,5 @@ func WriteSums(folder string, out io.Writer) error {
 		fmt.Fprintf(&text, "%x  %s\n", sha256.Sum256(content), entry.Name())
 		fmt.Fprintf(out, "%6.1f MB  %s\n", float64(len(content))/1e6, filepath.Join(folder, entry.Name()))
 	}
-	return os.WriteFile(filepath.Join(folder, Sums), []byte(text.String()), Public)
+	return os.WriteFile(filepath.Join(folder, sums), []byte(text.String()), public)
 }
