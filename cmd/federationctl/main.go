@@ -1,10 +1,10 @@
 // Command federationctl is the owner's side of federated service discovery: serve
 // publishes the services of a catalog file. Around it, watch shows what an owner
 // publishes, register has a program published while it runs, providers shows which
-// programs are, lint checks catalog files and convert makes JSON lines or YAML of them,
-// check finds mistakes in a Corefile, policy explains who is told of what, and pki makes certificates for a first try. Of a process that runs, a CoreDNS with the plugin or
-// an owner, status shows how it is doing, why explains an answer, and dump and diff have
-// its catalogs.
+// programs are, lint checks catalog files, check finds mistakes in a Corefile, policy
+// explains who is told of what, and pki makes certificates for a first try. Of a process that
+// runs, a CoreDNS with the plugin or an owner, status shows how it is doing, why explains an
+// answer, and dump has its catalogs.
 package main
 
 import (
@@ -118,9 +118,9 @@ func rootCommand(ctx context.Context) *cobra.Command {
 		Use:   "federationctl",
 		Short: "Publish services to federated platforms, and see what others publish",
 		Long: `federationctl is the owner's side of federated service discovery, with tools
-to check and convert a catalog, to watch an owner, to register programs and see which are, to
-explain who is told of what, and to make certificates for a first try. why, status,
-dump and diff ask a running owner, or a CoreDNS with the plugin, what it knows, retry
+to check a catalog, to watch an owner, to register programs and see which are, to
+explain who is told of what, and to make certificates for a first try. why, status
+and dump ask a running owner, or a CoreDNS with the plugin, what it knows, retry
 has it try an owner that is lost, and confirm has an owner withdraw what it holds.
 
 While a command runs it follows its files, such as certificates, keys and
@@ -141,8 +141,8 @@ also when its output cannot be written, for example to a closed pipe.`,
 	}
 	root.SetVersionTemplate("federationctl {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(serveCommand(ctx), watchCommand(ctx), registerCommand(ctx), providersCommand(ctx), lintCommand(ctx), checkCommand(ctx), convertCommand(), policyCommand(ctx),
-		whyCommand(ctx), statusCommand(ctx), servicesCommand(ctx), retryCommand(ctx), confirmCommand(ctx), dumpCommand(ctx), diffCommand(ctx), waitCommand(ctx), pkiCommand())
+	root.AddCommand(serveCommand(ctx), watchCommand(ctx), registerCommand(ctx), providersCommand(ctx), lintCommand(ctx), checkCommand(ctx), policyCommand(ctx),
+		whyCommand(ctx), statusCommand(ctx), servicesCommand(ctx), retryCommand(ctx), confirmCommand(ctx), dumpCommand(ctx), waitCommand(ctx), pkiCommand())
 	completeFlags(root)
 	readEnvironment(root)
 	shapeHelp(root)

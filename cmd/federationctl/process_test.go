@@ -120,7 +120,7 @@ func TestPipelines(t *testing.T) {
 		{"all of it", watch + " --once -o json", 0, wantJSON, ""},
 		{"the first line of a watch that ends", watch + " --once | head -n 1; echo ${PIPESTATUS[0]}", 0, strings.SplitAfter(wantTable, "\n")[0] + "0\n", ""},
 		{"the first line of a watch that does not end", watch + " | head -n 1; echo ${PIPESTATUS[0]}", 0, strings.SplitAfter(wantTable, "\n")[0] + "0\n", ""},
-		{"the first line of a catalog", "federationctl convert large.yaml | head -n 1 | cut -c 1-17; echo ${PIPESTATUS[0]}", 0, "{\"name\":\"s000000\"\n0\n", ""},
+		{"the first line of a catalog", "federationctl dump --at " + statusOf(t, filepath.Join(dir, "large.yaml")) + " -o jsonl | head -n 1 | cut -c 1-17; echo ${PIPESTATUS[0]}", 0, "{\"name\":\"s000000\"\n0\n", ""},
 		{"a full disk", watch + " --once >/dev/full", 1, "", "federationctl: write /dev/stdout: no space left on device\n"},
 		{"an owner that does not exist", "federationctl watch --once nobody.invalid:1 " + strings.Join(files(".", "consumer"), " ") + " 2>&1 | sed 's/.*check/check/'", 0, "check the host in ADDRESS\n", ""},
 		{"a key that is a directory", "federationctl watch " + address + " --cert consumer.pem --key . --ca ca.pem", 1, "", "federationctl: key: . is not a regular file; check --cert, --key and --ca\n"},
@@ -147,7 +147,6 @@ func TestNobodyReads(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "owner.yaml"), ownerText)
 	write(t, filepath.Join(dir, "catalog.yaml"), oneService("a"))
-	write(t, filepath.Join(dir, "other.yaml"), oneService("b"))
 	write(t, filepath.Join(dir, "Corefile"), ".:53 {\n}\n") // has a warning
 	at := statusOf(t, filepath.Join(dir, "catalog.yaml"))
 	for _, tt := range []struct {
@@ -160,13 +159,11 @@ func TestNobodyReads(t *testing.T) {
 		{"policy test owner.yaml --as " + pkiConsumerID + " a", exitUsage},
 		{"policy test owner.yaml --as stranger.example a", exitUsage},
 		{"policy who-can owner.yaml a", exitUsage},
-		{"diff catalog.yaml other.yaml", exitUsage},
 		{"wait gone a.fed.example --at " + at, exitUsage},
 		{"status --check --at " + at, inspect.Unknown},
 		{"status --check -o json --at " + at, inspect.Unknown},
 		{"status --check --at localhost:1", inspect.Critical},
 		{"status --at " + at, exitDone},
-		{"convert catalog.yaml", exitDone},
 		{"dump --at " + at, exitDone},
 	} {
 		nobody, stdout, err := os.Pipe()
@@ -214,7 +211,7 @@ func TestCompletion(t *testing.T) {
 		words     []string
 		directive string
 	}{
-		{[]string{""}, []string{"check", "completion", "confirm", "convert", "diff", "dump", "help", "lint", "pki", "policy", "providers", "register", "retry", "serve", "services", "status", "wait", "watch", "why"}, "no file"},
+		{[]string{""}, []string{"check", "completion", "confirm", "dump", "help", "lint", "pki", "policy", "providers", "register", "retry", "serve", "services", "status", "wait", "watch", "why"}, "no file"},
 		{[]string{"wa"}, []string{"wait", "watch"}, "no file"},
 		{[]string{"completion", ""}, []string{"bash", "fish", "powershell", "zsh"}, "no file"},
 		{[]string{"lint", ""}, catalogExtensions, "file with extension"},
@@ -236,9 +233,6 @@ func TestCompletion(t *testing.T) {
 		{[]string{"status", "-o", ""}, formats, "no file"},
 		{[]string{"dump", "-o", ""}, inspect.Formats, "no file"},
 		{[]string{"dump", "--cert", ""}, pem, "file with extension"},
-		{[]string{"convert", ""}, catalogExtensions, "file with extension"},
-		{[]string{"convert", "-o", ""}, inspect.Formats, "no file"},
-		{[]string{"diff", ""}, catalogExtensions, "file with extension"},
 		{[]string{"policy", ""}, []string{"diff", "test", "who-can"}, "no file"},
 		{[]string{"policy", "test", ""}, append([]string{"--as"}, catalogExtensions...), "file with extension"},
 		{[]string{"policy", "test", config, "--as", "a", ""}, []string{"api.fed.example", "shop.fed.example"}, "no file"},

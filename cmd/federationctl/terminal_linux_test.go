@@ -209,15 +209,12 @@ func TestProgressOfCommands(t *testing.T) {
 	old := os.Stdin
 	os.Stdin = reader
 	defer func() { os.Stdin = old }()
-	catalog := write(t, filepath.Join(t.TempDir(), "catalog.yaml"), catalogText)
 	for _, tt := range []struct {
 		args []string
 		want string
 	}{
 		{[]string{"lint", "-"}, "checking 1 file, 0 s"},
 		{[]string{"dump", "--at", slow.URL}, "asking " + slow.URL + ", 0 s"},
-		{[]string{"diff", catalog, slow.URL}, "reading " + slow.URL + ", 0 s"},
-		{[]string{"diff", catalog, "--dns", emptyDNS(t), "--rate", "1"}, "compared 0 of "},
 		{[]string{"wait", "gone.example", "--dns", emptyDNS(t)}, "gone.example: "},
 	} {
 		v := newTerminal(t)

@@ -12,7 +12,10 @@ var Keys = Remedies{}
 var Flags = Remedies{}
 
 // Commands are of federationctl, with a space before a command of a command.
-var Commands = Remedies{}
+var Commands = Remedies{
+	"convert": "yq -c '.services[]' makes JSON lines of a catalog in YAML, and 'federationctl dump -o jsonl' writes them",
+	"diff":    "compare what 'federationctl dump' writes with diff, and ask DNS servers with dig",
+}
 
 // Remedies have a sentence without a full stop for each name: what serves instead.
 type Remedies map[string]string

@@ -2,8 +2,6 @@ package inspect_test
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -11,8 +9,10 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
@@ -43,6 +43,20 @@ func dump(t testing.TB, c *inspect.Catalog, format string) string {
 	return text.String()
 }
 
+// read returns the catalog that a process has which serves a catalog file.
+func read(t testing.TB, text string) *inspect.Catalog {
+	t.Helper()
+	parsed := catalogfile.Parse([]byte(text), wire.AnyAddress())
+	if err := parsed.Err(); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	services := make([]*federation.Service, len(parsed.Services))
+	for i, encoded := range parsed.Services {
+		services[i] = encoded.Service()
+	}
+	return catalogOf(t, services...)
+}
+
 // TestDumpIsACatalogFile reads what is dumped, and finds the same services in it.
 func TestDumpIsACatalogFile(t *testing.T) {
 	services := awkwardServices(t)
@@ -55,15 +69,9 @@ func TestDumpIsACatalogFile(t *testing.T) {
 				}); i >= 0 {
 					t.Errorf("it has %q", text[i:i+1])
 				}
-				file := filepath.Join(t.TempDir(), "catalog."+format)
-				must.Do(t, os.WriteFile(file, []byte(text), 0o600))
-				got, err := inspect.ReadCatalog(file, 1<<30)
-				if err != nil {
-					t.Fatalf("%v in\n%s", err, text)
-				}
-				var differences strings.Builder
-				if differ, err := inspect.Diff(&differences, want, got); differ || err != nil {
-					t.Errorf("%v, %s", err, differences.String())
+				got := read(t, text)
+				if diff := cmp.Diff(dump(t, want, "jsonl"), dump(t, got, "jsonl")); diff != "" {
+					t.Errorf("-want +got:\n%s", diff)
 				}
 				if again := dump(t, got, format); again != text {
 					t.Error(cmp.Diff(text, again))
@@ -126,35 +134,6 @@ func TestOf(t *testing.T) {
 				t.Errorf("%v, expected %q", err, test.want)
 			}
 		})
-	}
-}
-
-func TestDiff(t *testing.T) {
-	changed := service(t, "b", "b.fed.example", "192.0.2.2", "192.0.2.3")
-	changed.Tags = []string{"new"}
-	before := catalogOf(t, service(t, "a", "a.fed.example", "192.0.2.1"), service(t, "b", "b.fed.example", "192.0.2.2"), service(t, "same", "s.fed.example", "192.0.2.1"))
-	after := catalogOf(t, changed, service(t, "c\x1b[2J", "c.fed.example", "192.0.2.1"), service(t, "same", "s.fed.example", "192.0.2.1"))
-	var text strings.Builder
-	differ, err := inspect.Diff(&text, before, after)
-	const want = `- a (a.fed.example)
-~ b (b.fed.example): +tags[new], +endpoints[192.0.2.3:443]
-+ c\x1b[2J (c.fed.example)
-`
-	if diff := cmp.Diff(want, text.String()); diff != "" || !differ || err != nil {
-		t.Errorf("%v, %v, %s", differ, err, diff)
-	}
-	if differ, err := inspect.Diff(&text, before, before); differ || err != nil {
-		t.Errorf("%v, %v", differ, err)
-	}
-}
-
-func TestUnreadableCatalogs(t *testing.T) {
-	dir := t.TempDir()
-	file := filepath.Join(dir, "broken.yaml")
-	must.Do(t, os.WriteFile(file, []byte("services: \x1b"), 0o600))
-	for name, limit := range map[string]int64{file: 100, file + ".missing": 100, dir: 100, filepath.Join(dir, "broken.yaml"): 3} {
-		_, err := inspect.ReadCatalog(name, limit)
-		oneLine(t, err)
 	}
 }
 

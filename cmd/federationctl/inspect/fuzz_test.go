@@ -1,8 +1,6 @@
 package inspect_test
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"unicode"
@@ -11,7 +9,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
-	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // FuzzDump dumps services with any texts in both forms, and reads the same from it: no
@@ -20,7 +17,6 @@ func FuzzDump(f *testing.F) {
 	for i, text := range awkward {
 		f.Add(text, awkward[(i*7+3)%len(awkward)], awkward[(i*5+1)%len(awkward)])
 	}
-	folder := f.TempDir()
 	f.Fuzz(func(t *testing.T, name, key, value string) {
 		s := service(t, name, "a.fed.example", "192.0.2.1", "host.example")
 		s.Description = value
@@ -42,15 +38,8 @@ func FuzzDump(f *testing.F) {
 			}); i >= 0 {
 				t.Errorf("it has %+q", text[i:min(len(text), i+10)])
 			}
-			file := filepath.Join(folder, "catalog."+format)
-			must.Do(t, os.WriteFile(file, []byte(text), 0o600))
-			got, err := inspect.ReadCatalog(file, 1<<24)
-			if err != nil {
-				t.Fatalf("%v in\n%s", err, text)
-			}
-			var differences strings.Builder
-			if differ, err := inspect.Diff(&differences, want, got); differ || err != nil {
-				t.Errorf("%v, %s in\n%s", err, differences.String(), text)
+			if got, want := dump(t, read(t, text), "jsonl"), dump(t, want, "jsonl"); got != want {
+				t.Errorf("%s, expected %s in\n%s", got, want, text)
 			}
 		}
 	})

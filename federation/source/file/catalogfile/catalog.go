@@ -59,12 +59,6 @@ func (c Catalog) Err() error { return problem.Error(c.Problems, c.MoreProblems) 
 // would check it.
 func Parse(data []byte, policy wire.Policy) Catalog { return parse(data, NewReader(policy)) }
 
-// ParseAnySize is Parse for whoever converts or compares catalogs: YAML may have more than
-// MaxYAML bytes.
-func ParseAnySize(data []byte, policy wire.Policy) Catalog {
-	return parse(data, &Reader{policy: policy, maxYAML: maxSize})
-}
-
 func parse(data []byte, r *Reader) Catalog {
 	never := func() error { return nil }
 	catalog, _ := r.Read(bytes.NewReader(data), int64(len(data)), never) // nothing else makes it fail

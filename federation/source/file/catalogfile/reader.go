@@ -31,14 +31,13 @@ type memory map[[sha256.Size]byte]remembered
 // edited, that one is decoded, and the others are taken as they were.
 type Reader struct {
 	policy  wire.Policy
-	maxYAML int64
 	circles bool // whether endpoints that lead in a circle are problems
 	known   memory
 }
 
 // NewReader returns a Reader that checks each service as a consumer with that policy
 // would.
-func NewReader(policy wire.Policy) *Reader { return &Reader{policy: policy, maxYAML: MaxYAML} }
+func NewReader(policy wire.Policy) *Reader { return &Reader{policy: policy} }
 
 // Read returns what a version of the file says, which has about size bytes. It calls
 // check before each service. It fails with the error of check or of source; nothing
@@ -67,9 +66,9 @@ const (
 )
 
 // whole reads a catalog that is one value, in JSON or in YAML, after all of it is there.
-// Only JSON may have more than maxYAML bytes.
+// Only JSON may have more than MaxYAML bytes.
 func (p *reading) whole(source io.Reader, size int64, mayBeJSON bool) error {
-	limit := p.maxYAML
+	limit := int64(MaxYAML)
 	if mayBeJSON {
 		limit = maxSize
 	}

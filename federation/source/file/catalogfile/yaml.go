@@ -12,12 +12,11 @@ import (
 )
 
 // errTooLarge is what is said of a catalog in YAML that is larger than it may be.
-var errTooLarge = unreadable{Rule: fmt.Sprintf("a catalog in YAML may have %d bytes; make a larger one JSON lines, one service a line, with"+
-	" 'federationctl convert FILE >catalog.jsonl'", MaxYAML)}
+var errTooLarge = unreadable{Rule: fmt.Sprintf("a catalog in YAML may have %d bytes; make a larger one JSON lines, one service a line, such as yq makes of it", MaxYAML)}
 
 // yaml reads a catalog in YAML, which becomes one tree.
 func (p *reading) yaml(data []byte) error {
-	if int64(len(data)) > p.maxYAML {
+	if len(data) > MaxYAML {
 		if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
 			return unreadable(brokenJSON(data))
 		}
