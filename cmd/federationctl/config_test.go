@@ -499,11 +499,10 @@ func TestLintConfig(t *testing.T) {
 			`owner.yaml:15: error: catalogs[0].exports[1].as.other.example: zone "a b": label has a character other than a-z, 0-9, '-' and '_'` + "\n" +
 			`owner.yaml:16: error: catalogs[0].exports[1].strip[0]: "everything" is none of description, tags, sans, labels.KEY and metadata.KEY, where '*' in a KEY stands for any characters` + "\n" +
 			"owner.yaml:17: error: catalogs[0].exports[2].match.fdqn: there is no such key; those that there are: fqdn, labels, tags\n", "federationctl: problems found: 7; fix them and check again\n"},
-		{registered(", store: {file: {path: nodes}}"), "owner.yaml: 1 catalog, fit to be served\nrules.yaml: rules, fit to be used\n", ""},
-		{strings.Replace(registered(", store: {file: {path: nodes}}"), "rules.yaml", "broken.yaml", 1), "owner.yaml: 1 catalog, fit to be served\n" +
+		{registered(""), "owner.yaml: 1 catalog, fit to be served\nrules.yaml: rules, fit to be used\n", ""},
+		{strings.Replace(registered(""), "rules.yaml", "broken.yaml", 1), "owner.yaml: 1 catalog, fit to be served\n" +
 			"broken.yaml:6: error: rules[0].quotas: there is no such key; those that there are: addresses, name, providers, quota, services, ttl\n", "federationctl: problems found: 1; fix them and check again\n"},
-		{strings.Replace(registered(""), "rules.yaml", "none.yaml", 1), "owner.yaml:9: warning: catalogs[0].sources[0].registration: keeps what is registered in memory only: after a restart consumers get Unavailable for the time of convergence; give it a store\n" +
-			"owner.yaml: 1 catalog, fit to be served\nnone.yaml: warning: it is not checked: stat none.yaml: no such file or directory\n", ""},
+		{strings.Replace(registered(""), "rules.yaml", "none.yaml", 1), "owner.yaml: 1 catalog, fit to be served\nnone.yaml: warning: it is not checked: stat none.yaml: no such file or directory\n", ""},
 		{rulesText, "owner.yaml: rules, fit to be used\n", ""}, // whatever the file is called
 		{"observers: [\"\"]\n", "owner.yaml:1: error: observers[0]: identity pattern \"\": name is empty\nowner.yaml:1: error: rules: required\n", "federationctl: problems found: 2; fix them and check again\n"},
 	} {
@@ -594,10 +593,10 @@ func TestOwnerDocument(t *testing.T) {
 	look("nsm", reflect.ValueOf(settings.Catalogs[0].Sources[3].NSM))
 	look("relay", reflect.ValueOf(settings.Catalogs[len(settings.Catalogs)-1].Sources[0].Relay))
 	look("exports", reflect.ValueOf(settings.Catalogs[0].Exports[0].Rule))
-	// Registration.Store and NSM.Plain exclude others, and another catalog has them. PublishTo and
+	// NSM.Plain excludes others, and another catalog has it. PublishTo and
 	// Accept are of two other configurations. Services of clusters have no tags.
 	others := settings.Catalogs[1].Sources
-	if diff := cmp.Diff([]string{".PublishTo", "registration.Store", "nsm.Plain", "relay.Accept", "exports.Tags"}, empty); diff != "" || others[1].Registration.Store == "" || !others[2].NSM.Plain {
+	if diff := cmp.Diff([]string{".PublishTo", "nsm.Plain", "relay.Accept", "exports.Tags"}, empty); diff != "" || !others[2].NSM.Plain {
 		t.Errorf("the configuration in docs/owner.md leaves out (-want +got):\n%s", diff)
 	}
 	if len(settings.Catalogs) != 3 || settings.Catalogs[1].ServerName == "" || settings.Allow.File == "" {

@@ -47,7 +47,7 @@ It also warns of what is allowed, but probably a mistake: two services with one
 fqdn, an endpoint that no instance selects, an instance that will have no DNS name
 of its own; a rule of exports that is never reached as an earlier one covers it,
 exports that are empty, an identity in allow.ids that no rule names, or one that a
-rule names and that may not subscribe; a registration without a store, or with an etcd
+rule names and that may not subscribe; a registration with an etcd
 elsewhere without TLS; a relay that knows the owner that it follows by an IP address alone, or
 whose certificate is not valid for clients. The exit code is 0 without problems, also with
 warnings, 1 with some, and 2 when its output cannot be written.

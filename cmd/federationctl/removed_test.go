@@ -30,7 +30,13 @@ func TestRemoved(t *testing.T) {
 		{"properties", removed.Properties, func(name string) []string {
 			return []string{"check", write("Corefile", ".:53 {\n\tfederation example.org {\n\t\t"+name+"\n\t}\n}\n")}
 		}},
-		{"keys", removed.Keys, func(name string) []string { return []string{"serve", "--config", write("owner.yaml", name+": 1\n")} }},
+		{"keys", removed.Keys, func(name string) []string {
+			text := strings.ReplaceAll(name, ".", ": {") + ": 1" + strings.Repeat("}", strings.Count(name, "."))
+			if strings.Contains(name, ".") { // of a source
+				text = "catalogs: [{sources: [{" + text + "}]}]"
+			}
+			return []string{"serve", "--config", write("owner.yaml", text+"\n")}
+		}},
 		{"flags", removed.Flags, func(name string) []string { return []string{"pki", "init", "--" + name} }},
 		{"commands", removed.Commands, strings.Fields},
 	} {

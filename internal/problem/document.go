@@ -283,7 +283,7 @@ func (d *Document) entries(at place, tag reflect.StructTag, fields map[string]re
 			d.wrongf(key.Line, value.path, "is there twice, first on line %d", first)
 		case fields != nil && !known:
 			lines[key.Value] = key.Line
-			d.wrongf(key.Line, value.path, "there is no such key%s", cmp.Or(removed.Keys.Remedy(key.Value),
+			d.wrongf(key.Line, value.path, "there is no such key%s", cmp.Or(removed.Keys.RemedyAt(value.path),
 				"; those that there are: "+strings.Join(slices.Sorted(maps.Keys(fields)), ", ")))
 		default:
 			lines[key.Value] = key.Line

@@ -2,11 +2,16 @@
 // not take any more: one table for the errors of all of it.
 package removed
 
+import "strings"
+
 // Properties are of a federation block of the Corefile.
 var Properties = Remedies{}
 
-// Keys are of the configuration file of an owner, wherever they stood in there.
-var Keys = Remedies{}
+// Keys are of the configuration file of an owner, wherever they stood in there: each with as much
+// of its path as tells it from others.
+var Keys = Remedies{
+	"registration.store.file": "an owner keeps registrations in memory, or in store.etcd, where several share them; after a restart programs have the time of convergence to come back",
+}
 
 // Flags are of federationctl, without the dashes.
 var Flags = Remedies{}
@@ -19,6 +24,16 @@ var Commands = Remedies{
 
 // Remedies have a sentence without a full stop for each name: what serves instead.
 type Remedies map[string]string
+
+// RemedyAt returns what Remedy does for the key at a path.
+func (r Remedies) RemedyAt(path string) string {
+	for name := range r {
+		if path == name || strings.HasSuffix(path, "."+name) {
+			return r.Remedy(name)
+		}
+	}
+	return ""
+}
 
 // Remedy returns what an error that refuses a name ends with, after a semicolon. It is "" for a
 // name that never was.

@@ -211,7 +211,7 @@ func pathsOf(c *Config) (read, others []*string) {
 		case s.Kubernetes != nil:
 			read = append(read, &s.Kubernetes.Kubeconfig)
 		case s.Registration != nil:
-			read, others = append(read, &s.Registration.Rules), append(others, &s.Registration.Store)
+			read = append(read, &s.Registration.Rules)
 			if e := s.Registration.Etcd; e != nil {
 				others = append(append(others, files(&e.TLS)...), &e.PasswordFile)
 			}

@@ -91,7 +91,7 @@ catalogs:
       linger: 0
       max_nodes: 1000
       lifetime: 2h
-  - registration: {rules: others.yaml, store: {file: {path: others.db}}}
+  - registration: {rules: others.yaml}
   - nsm: {registry: "tcp://registry.nsm-system:5002", registry_ids: ["spiffe://nsm.example/registry"], zone: nsm.fed.example, lifetime: 5m, max_withdraw: off}
   - nsm: {name: lab, registry: "tcp://localhost:5002", zone: lab.fed.example, tls: none, max_withdraw: 100%}
   - nsm: {name: socket, registry: "unix:///run/nsm.sock", zone: lab.fed.example, tls: none}
@@ -177,7 +177,7 @@ func TestParse(t *testing.T) {
 							Convergence: 5 * time.Minute, MaxNodes: 1000,
 						}},
 						{Name: "registration:registration", Lifetime: time.Hour, Registration: &config.Registration{
-							Name: "registration", Rules: "others.yaml", Store: "others.db",
+							Name: "registration", Rules: "others.yaml",
 							Convergence: 2 * time.Minute, Linger: 30 * time.Second, MaxNodes: 1_000_000,
 						}},
 						{Name: "nsm:nsm", Lifetime: 5 * time.Minute, WithdrawAfter: time.Hour, NSM: &config.NSM{
@@ -219,13 +219,13 @@ func TestIn(t *testing.T) {
 	at := c
 	fleet, others := at.Catalogs[1].Sources[1].Registration, at.Catalogs[1].Sources[2].Registration
 	got := []string{
-		fleet.Rules, fleet.Store, fleet.Etcd.TLS.Cert, fleet.Etcd.TLS.Key, fleet.Etcd.TLS.CA, fleet.Etcd.PasswordFile, others.Rules, others.Store,
+		fleet.Rules, fleet.Etcd.TLS.Cert, fleet.Etcd.TLS.Key, fleet.Etcd.TLS.CA, fleet.Etcd.PasswordFile, others.Rules,
 		at.Identity.Files.Cert, at.Identity.Files.Key, at.Identity.Files.CA, at.Allow.File,
 		at.Catalogs[0].Sources[0].File.Path, at.Catalogs[0].Sources[1].Kubernetes.Kubeconfig, at.Catalogs[1].Sources[0].Kubernetes.Kubeconfig,
 	}
 	want := []string{
-		"/etc/owner/registrations.yaml", "", "/etc/owner/etcd.pem", "/etc/owner/etcd-key.pem", "/run/etcd-ca.pem", "/etc/owner/etcd-password",
-		"/etc/owner/others.yaml", "/etc/owner/others.db",
+		"/etc/owner/registrations.yaml", "/etc/owner/etcd.pem", "/etc/owner/etcd-key.pem", "/run/etcd-ca.pem", "/etc/owner/etcd-password",
+		"/etc/owner/others.yaml",
 		"/etc/owner/owner.pem", "/run/owner-key.pem", "/etc/owner/ca.pem", "/etc/owner/consumers.txt",
 		"/etc/owner/catalog.yaml", "/etc/owner/west.conf", "",
 	}
@@ -262,7 +262,7 @@ func TestKey(t *testing.T) {
 		{"registration: {rules: a}", "registration: {rules: b, lifetime: 2h}", true},
 		{"registration: {rules: a}", "registration: {rules: a, listen: \":1\"}", false},
 		{"registration: {rules: a}", "registration: {rules: a, linger: 0}", false},
-		{"registration: {rules: a}", "registration: {rules: a, store: {file: {path: b}}}", false},
+		{"registration: {rules: a}", "registration: {rules: a, store: {etcd: {endpoints: [\"http://a:1\"]}}}", false},
 		{
 			"registration: {rules: a, store: {etcd: {endpoints: [\"http://a:1\"]}}}",
 			"registration: {rules: b, store: {etcd: {endpoints: [\"http://a:1\"], prefix: /federation/registration}}}", true,
@@ -336,19 +336,17 @@ func TestMistakes(t *testing.T) {
 			`7: catalogs[0].sources[0].registration.convergence: "0s" is not a duration of 1s to 1h0m0s, such as 2m`,
 			`7: catalogs[0].sources[0].registration.linger: "2h" is not a duration of 0s to 1h0m0s, such as 30s`,
 			`7: catalogs[0].sources[0].registration.max_nodes: "0" is not a whole number from 1 to 1000000`,
-			"7: catalogs[0].sources[0].registration.store: needs one of file, etcd: what is registered is in one store; leave store out to keep it in memory only",
+			"7: catalogs[0].sources[0].registration.store.etcd: required",
 			"7: catalogs[0].sources[0].registration.rules: required",
 			"8: catalogs[0].sources[1].nsm.registry: required",
 			"8: catalogs[0].sources[1].nsm.zone: required",
 		}},
-		"stores of slips": {"file: {path: catalog.yaml}", "registration: {rules: a, listen: \":1\", store: {file: {}, etcd: {}}}\n" +
+		"stores of slips": {"file: {path: catalog.yaml}", "registration: {rules: a, listen: \":1\", store: {etcd: {}}}\n" +
 			"  - registration: {name: b, rules: a, store: {etcd: {endpoints: [a, \"http://a\", \"http://:1\", \"http://a:1/b\"], prefix: a b, tls: {}, username: a}}}\n" +
 			"  - registration: {name: c, rules: a, listen: \":2\", store: {etcd: {endpoints: [\"http://a:1\", \"https://a:1\", \"http://a:1\"], password_file: a, tls: {cert: a}}}}\n" +
 			"  - registration: {name: d, rules: a, listen: \":3\", store: {etcd: {endpoints: [\"http://a:1\"], tls: {ca: a}}}}\n" +
 			"  - registration: {name: e, rules: a, listen: \":4\", store: {etcd: {endpoints: [\"http://a:1\"], prefix: /a/, username: a, password_file: a}}}", []string{
-			"7: catalogs[0].sources[0].registration.store.file.path: required",
 			"7: catalogs[0].sources[0].registration.store.etcd.endpoints: required",
-			"7: catalogs[0].sources[0].registration.store.etcd: cannot be used with file on line 7: what is registered is in one store; leave store out to keep it in memory only",
 			`8: catalogs[0].sources[1].registration.store.etcd.endpoints[0]: "a" is not the URL of a member, such as https://etcd-0.example:2379`,
 			`8: catalogs[0].sources[1].registration.store.etcd.endpoints[1]: "http://a" is not the URL of a member, such as https://etcd-0.example:2379`,
 			`8: catalogs[0].sources[1].registration.store.etcd.endpoints[2]: "http://:1" is not the URL of a member, such as https://etcd-0.example:2379`,
@@ -365,19 +363,17 @@ func TestMistakes(t *testing.T) {
 			"11: catalogs[0].sources[4].registration.store.etcd: needs endpoints of https: a password is sent over TLS, or to this machine, only",
 		}},
 		"registrations in each other's way": {"- sources:\n  - file: {path: catalog.yaml}\n", "- sources:\n" +
-			"  - registration: {rules: a, listen: \":1\", store: {file: {path: b}}}\n" +
-			"  - registration: {name: b, rules: a, listen: \":1\", store: {file: {path: ./b}}}\n" +
+			"  - registration: {rules: a, listen: \":1\"}\n" +
+			"  - registration: {name: b, rules: a, listen: \":1\"}\n" +
 			"  - registration: {name: c, rules: a, store: {etcd: {endpoints: [\"http://a:1\", \"http://b:1\"], prefix: /a}}}\n" +
 			"  - registration: {name: d, rules: a, store: {etcd: {endpoints: [\"http://b:1\", \"http://a:1\"], prefix: /a}}}\n" +
 			"  - registration: {name: d, rules: a, listen: \":0\"}\n  - registration: {name: e, rules: a, listen: \":0\"}\n" +
-			"- server_name: b\n  sources:\n  - registration: {rules: a}\n  - registration: {name: b, rules: a, listen: \":8008\", store: {file: {path: ./a}}}\n", []string{
+			"- server_name: b\n  sources:\n  - registration: {rules: a}\n  - registration: {name: b, rules: a, listen: \":8008\"}\n", []string{
 			"8: catalogs[0].sources[1].registration.listen: is that of the registration on line 7 as well",
-			"8: catalogs[0].sources[1].registration.store.file.path: is that of the registration on line 7 as well",
 			"10: catalogs[0].sources[3]: has no listen, and neither has the registration on line 9; the port of the owner leads to one registration of each catalog",
 			"10: catalogs[0].sources[3].registration.store.etcd: is that of the registration on line 9 as well",
 			`11: catalogs[0].sources[4]: "registration:d" is there twice, first on line 10`,
 			"16: catalogs[1].sources[1].registration.listen: is that of listen as well",
-			"16: catalogs[1].sources[1].registration.store.file.path: is a file of the configuration, and would be written over",
 		}},
 		"registries of slips": {"file: {path: catalog.yaml}", "nsm: {name: A, registry: \"registry:5002\", zone: a b, tls: any}\n" +
 			"  - nsm: {name: b, registry: \"tcp://192.0.2.1:5002\", zone: b, tls: none}\n" +
@@ -520,11 +516,10 @@ func TestWarnings(t *testing.T) {
 			"12: catalogs[0].exports[1]: is never reached: the rule on line 11 covers it",
 		}},
 		"registrations": {"allow: {file: a}\ncatalogs:\n- sources:\n" +
-			"  - registration: {rules: a}\n  - registration: {name: b, rules: a, listen: \":1\", store: {file: {path: d}}}\n" +
+			"  - registration: {rules: a}\n  - registration: {name: b, rules: a, listen: \":1\"}\n" +
 			"  - registration: {name: c, rules: a, listen: \":2\", store: {etcd: {endpoints: [\"http://127.0.0.1:1\", \"http://localhost:1\", \"http://[::1]:1\"]}}}\n" +
 			"  - registration: {name: d, rules: a, listen: \":3\", store: {etcd: {endpoints: [\"http://127.0.0.1:1\", \"http://a:1\"]}}}\n" +
 			"  - registration: {name: e, rules: a, listen: \":4\", store: {etcd: {endpoints: [\"https://a:1\"]}}}\n", []string{
-			"6: catalogs[0].sources[0].registration: keeps what is registered in memory only: after a restart consumers get Unavailable for the time of convergence; give it a store",
 			"9: catalogs[0].sources[3].registration.store.etcd: is asked without TLS: whoever is on the way can register and withdraw services",
 		}},
 		"one catalog for everybody": {"allow:\n  ids:\n" + three + "  file: a\ncatalogs:\n- server_name: a\n  sources: [file: {path: a}]\n" +
@@ -706,9 +701,6 @@ func spelledSource(s config.Source) (kind string, in keys) {
 			"name": g.Name, "rules": g.Rules, "listen": g.Listen, "owner": g.Owner, "max_nodes": g.MaxNodes,
 			"convergence": g.Convergence.String(), "linger": g.Linger.String(),
 		})
-		if g.Store != "" {
-			in["store"] = keys{"file": keys{"path": g.Store}}
-		}
 		return "registration", in
 	case s.Relay != nil:
 		return "relay", spelledRelay(s.Relay)

@@ -102,15 +102,12 @@ type registration struct {
 	Registration
 
 	Store struct {
-		File struct {
-			Path string `yaml:"path"`
-		} `yaml:"file" needs:"path"`
 		Etcd *struct {
 			Etcd
 
 			TLS files `yaml:"tls"`
 		} `yaml:"etcd" needs:"endpoints"`
-	} `yaml:"store" one:"file etcd" why:"what is registered is in one store; leave store out to keep it in memory only"`
+	} `yaml:"store" needs:"etcd"`
 }
 
 // reader makes a configuration of what stands in a file, and notes what is wrong with it.
@@ -262,7 +259,6 @@ func (o *origin) source() Source {
 		return Source{Name: "nsm:" + n.Name, Lifetime: n.Lifetime, MaxWithdraw: n.MaxWithdraw, WithdrawAfter: n.WithdrawAfter, NSM: &n.NSM}
 	case o.Registration != nil:
 		g := &o.Registration.Registration
-		g.Store = o.Registration.Store.File.Path
 		if e := o.Registration.Store.Etcd; e != nil {
 			g.Etcd = &e.Etcd
 			g.Etcd.TLS, g.Etcd.Prefix = mtls.Files(e.TLS), cmp.Or(e.Prefix, "/federation/"+g.Name)

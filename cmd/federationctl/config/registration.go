@@ -23,10 +23,8 @@ type Registration struct {
 	// for one that is made of the host name and the port.
 	Owner string `yaml:"owner" as:"word"`
 
-	// Store is the path of the file that keeps what is registered, and Etcd what keeps it
-	// instead. Without both it is in memory only.
-	Store string
-	Etcd  *Etcd
+	// Etcd is where several owners share what is registered. Without it, it is in memory.
+	Etcd *Etcd
 
 	Convergence time.Duration `yaml:"convergence" as:"duration" default:"2m" max:"1h" min:"1s"` // how long after a start providers have to come back
 	Linger      time.Duration `yaml:"linger" as:"duration" default:"30s" max:"1h" min:"0s"`     // how long the last node of a service that has expired stays; 0 for not at all
@@ -140,7 +138,6 @@ func (r *reader) apart(c Config) {
 			if g.Listen != "" && !strings.HasSuffix(g.Listen, ":0") {
 				claim(".listen", "listen", g.Listen)
 			}
-			write(".store.file.path", g.Store)
 			if e := g.Etcd; e != nil {
 				claim(".store.etcd", "etcd", fmt.Sprint(e.Prefix, slices.Sorted(slices.Values(e.Endpoints))))
 			}

@@ -29,9 +29,7 @@ func (r *reader) warnings(c Config) []problem.Problem {
 		}
 	}
 	for path, s := range c.sources() {
-		if g := s.Registration; g != nil && g.Store == "" && g.Etcd == nil {
-			warnf(path, "keeps what is registered in memory only: after a restart consumers get Unavailable for the time of convergence; give it a store")
-		} else if g != nil && g.Etcd != nil && slices.ContainsFunc(g.Etcd.Endpoints, isPlainElsewhere) {
+		if g := s.Registration; g != nil && g.Etcd != nil && slices.ContainsFunc(g.Etcd.Endpoints, isPlainElsewhere) {
 			warnf(path+".store.etcd", "is asked without TLS: whoever is on the way can register and withdraw services")
 		}
 		if s.Relay != nil && s.Relay.isUnnamed() {

@@ -14,21 +14,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// receiptsFile returns the path of the file of receipts: the one that is named, or one beside the
-// file of registrations, which outlives the owner as well.
-func receiptsFile(c *config.Config) string {
-	if c.Receipts != "" {
-		return c.Receipts
-	}
-	for _, catalog := range c.Catalogs {
-		for _, s := range catalog.Sources {
-			if s.Registration != nil && s.Registration.Store != "" {
-				return s.Registration.Store + ".receipts"
-			}
-		}
-	}
-	return ""
-}
+// receiptsFile returns the path of the file of receipts.
+func receiptsFile(c *config.Config) string { return c.Receipts }
 
 // Inquire begins an inquiry of the owner.
 func (p *Publisher) Inquire(q owner.Question) *owner.Inquiry { return p.server.Inquire(q) }

@@ -76,9 +76,9 @@ func (g *registered) end() {
 }
 
 // stands reports whether the source that settings describe would stand in the way of this
-// one: with its name, its port or the file of its store.
+// one: with its name or its port.
 func (g *registered) stands(s config.Registration) bool {
-	return g.settings.Name == s.Name || g.settings.Listen == s.Listen || s.Store != "" && g.settings.Store == s.Store
+	return g.settings.Name == s.Name || g.settings.Listen == s.Listen
 }
 
 // inPlaceOf returns the registration of the catalog that runs on in place of the one that

@@ -9,21 +9,17 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/etcd"
-	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/journal"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
 )
 
 // maxPassword bounds the file with a password, in bytes.
 const maxPassword = 4 << 10
 
-// openStore returns what keeps the nodes of a registration, for the owner of that name, or
-// nil for memory only.
+// openStore returns what owners share the nodes of a registration in, for the owner of that
+// name, or nil for the memory of this one.
 func openStore(source config.Source, owner string, logger *slog.Logger) (store.Store, error) {
 	s := source.Registration
-	switch {
-	case s.Store != "":
-		return journal.New(journal.Config{Path: s.Store, Lifetime: source.Lifetime, Convergence: s.Convergence, Logger: logger}), nil
-	case s.Etcd == nil:
+	if s.Etcd == nil {
 		return nil, nil //nolint:nilnil // memory, as package registration has it
 	}
 	c := etcd.Config{

@@ -26,14 +26,12 @@ catalogs:
       - kubernetes:
           {{- toYaml .Values.owner.kubernetes | nindent 10 }}
       {{- if .Values.owner.registration.enabled }}
-      {{- $settings := .Values.owner.registration.settings }}
-      {{- if not $settings.store }}
-      {{- $settings = merge (dict "store" (dict "file" (dict "path" "/var/lib/federation/registrations.journal"))) $settings }}
-      {{- end }}
       - registration:
           listen: ":8009"
           rules: /etc/federation/config/registrations.yaml
-          {{- toYaml $settings | nindent 10 }}
+          {{- with .Values.owner.registration.settings }}
+          {{- toYaml . | nindent 10 }}
+          {{- end }}
       {{- end }}
   {{- range .Values.owner.relays }}
   {{- $defaults := dict "persist" (printf "/var/cache/federation/%s.catalog" .server_name) }}
@@ -49,10 +47,10 @@ catalogs:
 {{- if or .Values.owner.relays (contains "relay:" .Values.owner.config) -}}relay{{- end -}}
 {{- end -}}
 
-{{/* "etcd" where what is registered is in etcd, "file" where it is in a file, or nothing. */}}
+{{/* "etcd" where what is registered is in etcd, "memory" where it is in memory, or nothing. */}}
 {{- define "federation.store" -}}
 {{- with .Values.owner.registration -}}
-{{- if and .enabled (dig "store" "etcd" "" .settings) -}}etcd{{- else if .enabled -}}file{{- end -}}
+{{- if and .enabled (dig "store" "etcd" "" .settings) -}}etcd{{- else if .enabled -}}memory{{- end -}}
 {{- end -}}
 {{- end -}}
 

@@ -69,9 +69,6 @@ func (s *fakeStore) rouse() {
 	}
 }
 
-// Shared implements store.Shared.
-func (*fakeStore) Shared() {}
-
 func (s *fakeStore) Run(ctx context.Context, w store.Watcher) {
 	s.rouse()
 	for {
@@ -268,13 +265,4 @@ func (c *cluster) has() int {
 // anyLag returns delays from a random source.
 func anyLag(random *rand.Rand, most time.Duration) func() time.Duration {
 	return func() time.Duration { return time.Duration(random.Int64N(int64(most))) }
-}
-
-// privateStore is a cluster of one owner that tells nothing of its own.
-type privateStore struct{ store *fakeStore }
-
-func (p privateStore) Run(ctx context.Context, w store.Watcher) { p.store.Run(ctx, w) }
-
-func (p privateStore) Commit(ctx context.Context, changes []store.Change) ([]store.Outcome, error) {
-	return p.store.Commit(ctx, changes)
 }

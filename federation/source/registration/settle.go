@@ -9,7 +9,6 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
-	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
@@ -100,7 +99,7 @@ func (c *session) settle(ctx context.Context) {
 // anew are left out from then on.
 func (c *session) unknown() string {
 	s := c.source
-	if _, shared := s.config.Store.(store.Shared); shared {
+	if _, own := s.config.Store.(*memory); !own {
 		return "several owners share what is registered, and each knows only its own consumers"
 	}
 	if s.config.Inquire == nil {

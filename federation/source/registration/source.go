@@ -35,7 +35,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
-	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/memory"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
@@ -150,7 +149,7 @@ func New(config Config) (*Source, error) {
 		config.Rules = &rules.Rules{}
 	}
 	if config.Store == nil {
-		config.Store = memory.New()
+		config.Store = new(memory)
 	}
 	s := &Source{
 		config: config, log: loglimit.Logger(cmp.Or(config.Logger, slog.New(slog.DiscardHandler))),
@@ -187,14 +186,13 @@ func (s *Source) Run(ctx context.Context, part source.Part) {
 
 // begin makes the table.
 func (s *Source) begin() {
-	_, shared := s.config.Store.(store.Shared)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.table != nil {
 		panic(errAgain)
 	}
 	s.table = table.New(table.Config{
-		Owner: s.config.Owner, Epoch: rand.Uint32(), Shared: shared, //nolint:gosec // no secret
+		Owner: s.config.Owner, Epoch: rand.Uint32(), //nolint:gosec // no secret
 		Convergence: s.config.Convergence, Linger: s.config.Linger,
 		Nodes: s.config.Nodes, Rules: s.rules.Load(), Policy: s.config.Policy, Changed: s.changed, Expired: s.noteExpired,
 	}, time.Now())
@@ -400,12 +398,11 @@ func (s *Source) expire(now time.Time, stopped bool) time.Time {
 	return s.due
 }
 
-// sendAway sends the providers to other owners when the store of all of them is away for a
+// sendAway sends the providers to other owners when the store that they share is away for a
 // third of the convergence period, for which leases last: if it is not away for the others,
 // they withdraw what this owner has when that is over. It is called with mu held.
 func (s *Source) sendAway(now time.Time) {
-	_, shared := s.config.Store.(store.Shared)
-	if !shared || s.stored == nil || s.table.Cut() || now.Sub(s.gone) < max(s.config.Convergence/3-store.Patience, tick) {
+	if s.stored == nil || s.table.Cut() || now.Sub(s.gone) < max(s.config.Convergence/3-store.Patience, tick) {
 		return
 	}
 	s.table.SendAway()

@@ -1,8 +1,6 @@
 package registration_test
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -11,9 +9,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
-	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/journal"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
-	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // A store that is away withdraws nothing and takes nothing new; afterwards it has what is
@@ -21,7 +17,7 @@ import (
 func TestStoreAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newCluster().store(true)
-		w := settled(t, registration.Config{Store: privateStore{s}})
+		w := newWorld(t, registration.Config{Store: s, Convergence: 10 * time.Minute})
 		p, gone := w.connect("web"), w.connect("gone")
 		p.active(web, one)
 		p.active(web, two)
@@ -515,62 +511,12 @@ func TestTwoOwners(t *testing.T) {
 	})
 }
 
-// After a restart what was known stays until its providers had time to come back.
-func TestRestart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster()
-		run := func() (*world, *provider, *provider) {
-			w := newWorld(t, registration.Config{Store: privateStore{c.store(false)}, Convergence: time.Minute, Owner: "of any name"})
-			return w, w.connect("web"), w.connect("gone")
-		}
-		w, p, gone := run()
-		p.active(web, one)
-		gone.active(web, two)
-		const both = "web.acme.example 192.0.2.1:8443 192.0.2.2:8443"
-		w.expect("both", both)
-		w.stop()
-
-		w, p, gone = run()
-		gone.breakStream()
-		w.expect("at once", both)
-		if s := w.source.Stats(); s.Old != 2 || s.Convergence != time.Minute || s.Nodes != 2 {
-			t.Errorf("%+v", s)
-		}
-		p.active(web, one)
-		p.expect(granted(web, one))
-		for range 6 {
-			time.Sleep(9 * time.Second)
-			p.active(web, one)
-		}
-		w.expect("kept up and old", both)
-		if s := w.source.Stats(); s.Old != 1 || s.Convergence != 6*time.Second {
-			t.Errorf("%+v", s)
-		}
-		time.Sleep(6*time.Second - time.Nanosecond)
-		w.expect("just before the end of the convergence", both)
-		time.Sleep(time.Nanosecond)
-		w.expect("after it", "web.acme.example 192.0.2.1:8443")
-		if s := w.source.Stats(); s.Old != 0 || s.Expired["convergence"] != 1 {
-			t.Errorf("%+v", s)
-		}
-		w.stop()
-
-		// The rules have changed.
-		w = newWorld(t, registration.Config{Store: privateStore{c.store(false)}, Rules: rulesOf(t, `
-rules:
-- {name: other, providers: ["spiffe://other.example/*"], services: ["*"], addresses: [0.0.0.0/0]}
-`)})
-		time.Sleep(time.Second)
-		w.expect("not allowed any more")
-	})
-}
-
 // A node that lingers is not one that lives: the next one to expire is the last one, and
 // takes its place.
 func TestLingeringIsNotAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newCluster().store(true)
-		w := settled(t, registration.Config{Store: privateStore{s}, Linger: time.Minute})
+		w := newWorld(t, registration.Config{Store: s, Linger: time.Minute, Convergence: 10 * time.Minute})
 		p, q := w.connect("web"), w.connect("gone")
 		p.active(web, one)
 		q.active(web, two)
@@ -595,56 +541,8 @@ func TestLingeringIsNotAlive(t *testing.T) {
 	})
 }
 
-// An owner that ends again and again before its convergence period is over keeps nodes for
-// their lifetime at most: since their providers were there last.
-func TestCrashLoop(t *testing.T) {
-	for _, crash := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			const lifetime, convergence = 20 * time.Second, 8 * time.Second
-			path := filepath.Join(t.TempDir(), "journal")
-			run := func() *world {
-				if _, err := os.Stat(path); crash && err == nil { // what a process leaves that is killed
-					for _, suffix := range []string{"", ".lock"} {
-						must.Do(t, os.WriteFile(path+"+"+suffix, must.Get(os.ReadFile(path+suffix))(t), 0o600))
-					}
-					path += "+"
-				}
-				j := journal.New(journal.Config{Path: path, Lifetime: lifetime, Convergence: convergence})
-				return newWorld(t, registration.Config{Store: j, Convergence: convergence})
-			}
-			w := run()
-			time.Sleep(convergence + time.Second)
-			p, q := w.connect("web"), w.connect("back")
-			p.active(web, one)
-			q.active(web, two)
-			p.expect(granted(web, one))
-			died := time.Now()
-			if !crash {
-				w.stop()
-			}
-			for range 10 {
-				w = run()
-				q = w.connect("back")
-				time.Sleep(time.Second)
-				q.active(web, two)
-				time.Sleep(5 * time.Second)
-				synctest.Wait()
-				both := slices.Contains(w.part.shown(), "web.acme.example 192.0.2.1:8443 192.0.2.2:8443")
-				// A stamp is up to a quarter of the lifetime old, and says whole seconds.
-				if age := time.Since(died); both && age > lifetime || !both && age < lifetime*3/4-time.Second {
-					t.Errorf("%s after its provider was there last the node is published: %t", age, both)
-				}
-				q.expect(granted(web, two))
-				if !crash {
-					w.stop()
-				}
-			}
-		})
-	}
-}
-
-// In a store that is shared, it is the store that ends what a provider does not come back for.
-func TestRestartShared(t *testing.T) {
+// The store ends what a provider does not come back for.
+func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
 		run := func(owner string) (*world, *fakeStore) {
@@ -702,7 +600,7 @@ func TestIncompleteState(t *testing.T) {
 func TestSetRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
-		w := settled(t, registration.Config{Store: privateStore{c.store(false)}})
+		w := settled(t, registration.Config{Store: c.store(false)})
 		p, gone := w.connect("web"), w.connect("gone")
 		p.active(web, one)
 		time.Sleep(time.Second)
@@ -743,7 +641,7 @@ func TestSetRulesWhileTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
 		fake := c.store(false)
-		w := settled(t, registration.Config{Store: privateStore{fake}})
+		w := settled(t, registration.Config{Store: fake})
 		p := w.connect("web")
 		p.active(web, one, ttl(time.Minute))
 		p.active("db.acme.example", one, ttl(time.Minute))

@@ -39,10 +39,9 @@ const (
 func BenchmarkRegister(b *testing.B) {
 	for _, kind := range []struct {
 		name  string
-		store func(testing.TB) func(int) string
+		store func(testing.TB) string
 	}{
-		{"memory", func(testing.TB) func(int) string { return func(int) string { return "" } }},
-		{"file", func(testing.TB) func(int) string { return nil }},
+		{"memory", func(testing.TB) string { return "" }},
 		{"etcd", oneEtcd},
 	} {
 		b.Run("store="+kind.name, func(b *testing.B) {
@@ -53,7 +52,7 @@ func BenchmarkRegister(b *testing.B) {
 	}
 }
 
-func benchmarkRegister(b *testing.B, store func(int) string) {
+func benchmarkRegister(b *testing.B, store string) {
 	w := start(b, options{store: store, convergence: 2 * time.Second})
 	o := w.owners[0]
 	fleets := make([]*providers, processes)

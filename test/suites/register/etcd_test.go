@@ -12,21 +12,19 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/suites/register/fleet"
 )
 
-// oneEtcd starts an etcd of one member, and returns the store of each owner in it.
-func oneEtcd(t testing.TB) func(int) string {
+// oneEtcd starts an etcd of one member, and returns the store of owners in it.
+func oneEtcd(t testing.TB) string {
 	t.Helper()
 	return storeIn(realserver.StartEtcd(t))
 }
 
-// storeIn returns the store, the same for each owner, in an etcd of some members.
-func storeIn(members ...*realserver.Etcd) func(int) string {
+// storeIn returns the store of owners in an etcd of some members.
+func storeIn(members ...*realserver.Etcd) string {
 	var urls []string
 	for _, e := range members {
 		urls = append(urls, e.URL)
 	}
-	return func(int) string {
-		return fmt.Sprintf(`{etcd: {endpoints: ["%s"], prefix: /registrations}}`, strings.Join(urls, `", "`))
-	}
+	return fmt.Sprintf(`{etcd: {endpoints: ["%s"], prefix: /registrations}}`, strings.Join(urls, `", "`))
 }
 
 // leader returns the member of an etcd that leads, once there is one.

@@ -68,15 +68,15 @@ func passes(t testing.TB, when time.Time) {
 }
 
 // options are those of a world. The zero value has one owner with the rules of usual
-// and a file.
+// and memory.
 type options struct {
-	owners      int                // default 1
-	rules       string             // default usual
-	store       func(i int) string // of the i-th owner, in YAML, or "" for memory; default a file of its own
-	convergence time.Duration      // default 1s: until it is over, an owner with a new store is silent
-	linger      time.Duration      // default 0
-	ttl         time.Duration      // of what CoreDNS answers; default 5s
-	loopback    bool               // whether nodes may be there
+	owners      int           // default 1
+	rules       string        // default usual
+	store       string        // of all owners, in YAML; default memory
+	convergence time.Duration // default 1s: until it is over, an owner with a new store is silent
+	linger      time.Duration // default 0
+	ttl         time.Duration // of what CoreDNS answers; default 5s
+	loopback    bool          // whether nodes may be there
 }
 
 // usual are the rules of most tests: fleet may register everything in the zone.
@@ -128,14 +128,10 @@ func (w *world) startOwner(t testing.TB, i int) {
 	t.Helper()
 	name := fmt.Sprintf("owner-%d", i+1)
 	o := &owner{address: loopback.Address(t), metrics: loopback.Address(t)}
-	keys := fmt.Sprintf("rules: rules.yaml, linger: %v, store: {file: {path: %s.journal}}", w.linger, name)
-	if w.store != nil {
-		keys, _, _ = strings.Cut(keys, ", store:")
-		if store := w.store(i); store != "" {
-			keys += ", store: " + store
-		}
+	keys := fmt.Sprintf("rules: rules.yaml, linger: %v, convergence: %v", w.linger, cmp.Or(w.convergence, time.Second))
+	if w.store != "" {
+		keys += ", store: " + w.store
 	}
-	keys += ", convergence: " + cmp.Or(w.convergence, time.Second).String()
 	more := "window: 1024\n"
 	if w.loopback {
 		more += "allow_addresses: [127.0.0.0/8]\n"

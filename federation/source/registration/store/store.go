@@ -1,5 +1,6 @@
 // Package store says what keeps registered nodes through the end of an owner, and
-// shares them between owners.
+// shares them between owners. What an owner has stored that is gone the store itself deletes,
+// after a while; an owner never deletes what is in the name of another one's stream.
 //
 // What a store holds is what its owners publish: a node is published once it is stored,
 // and withdrawn once it is deleted there. A store that is away withdraws nothing.
@@ -59,10 +60,6 @@ type Watcher interface {
 type Versioned struct {
 	Node    *node.Node
 	Version int64
-
-	// Until is when the node is to be gone at the latest if its provider does not come back,
-	// where the store knows for how long that is missing. In a State only, and may be zero.
-	Until time.Time
 }
 
 // Gone is a deletion.
@@ -85,14 +82,4 @@ type Change struct {
 type Outcome struct {
 	Version  int64 // of the key now, or of its deletion
 	Conflict bool  // the key has another version than Change.Before: the watcher is or will be told
-}
-
-// Shared is a Store that several owners use. What an owner has stored that is gone
-// is deleted by the store itself, after a while; an owner never deletes what is in the
-// name of another one's stream.
-type Shared interface {
-	Store
-
-	// Shared has no effect.
-	Shared()
 }

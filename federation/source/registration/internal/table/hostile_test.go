@@ -25,15 +25,15 @@ func rulesFor(t *testing.T, services string) *rules.Rules {
 	return r
 }
 
-func configOf(r *rules.Rules, shared bool) Config {
-	return Config{Owner: "owner-1", Epoch: 9, Shared: shared, Rules: r, Changed: func(node.Key) {}, Expired: func(*node.Node, string) {}}
+func configOf(r *rules.Rules) Config {
+	return Config{Owner: "owner-1", Epoch: 9, Rules: r, Changed: func(node.Key) {}, Expired: func(*node.Node, string) {}}
 }
 
 // opened returns a table that knows nothing yet, and a stream with its last answer.
 func opened(t *testing.T, r *rules.Rules) (table *Table, s *Stream, last *Answer) {
 	t.Helper()
 	id := must.Get(federation.ParseID("spiffe://acme.example/web"))(t)
-	table, last = New(configOf(r, false), time.Now()), &Answer{}
+	table, last = New(configOf(r), time.Now()), &Answer{}
 	return table, table.Open([]federation.ID{id}, netip.MustParseAddr("192.0.2.1"), func(a Answer) { *last = a }), last
 }
 
@@ -110,32 +110,20 @@ func TestStoreThatLies(t *testing.T) {
 		return uris
 	}
 	allowed := []string{"web.acme.example. tcp://192.0.2.1:1"}
-	for _, shared := range []bool{true, false} {
-		table := New(configOf(rulesFor(t, "*.acme.example"), shared), time.Now())
-		if !shared {
-			state[0].Node.TTL = time.Minute
-		}
-		table.State(state, true, time.Now())
-		if !shared {
-			table.Take(10, time.Now())
-			table.Settle([]store.Outcome{{Version: 11}, {Version: 12}, {Version: 13}}, time.Now())
-		}
-		if got := published(table); !slices.Equal(got, allowed) {
-			t.Errorf("shared: %t, published: %q", shared, got)
-		}
-		if !shared {
-			continue
-		}
-		if changes := table.Take(10, time.Now()); len(changes) > 0 {
-			t.Errorf("what others have stored is changed: %+v", changes)
-		}
-		table.SetRules(rulesFor(t, "*.other.example"), nil)
-		if got := published(table); len(got) > 0 || len(table.Keys(federation.FQDN{})) != len(state) {
-			t.Errorf("with other rules: %q", got)
-		}
-		table.SetRules(rulesFor(t, "*.acme.example"), nil)
-		if got := published(table); !slices.Equal(got, allowed) {
-			t.Errorf("with the first rules again: %q", got)
-		}
+	table := New(configOf(rulesFor(t, "*.acme.example")), time.Now())
+	table.State(state, true, time.Now())
+	if got := published(table); !slices.Equal(got, allowed) {
+		t.Errorf("published: %q", got)
+	}
+	if changes := table.Take(10, time.Now()); len(changes) > 0 {
+		t.Errorf("what others have stored is changed: %+v", changes)
+	}
+	table.SetRules(rulesFor(t, "*.other.example"), nil)
+	if got := published(table); len(got) > 0 || len(table.Keys(federation.FQDN{})) != len(state) {
+		t.Errorf("with other rules: %q", got)
+	}
+	table.SetRules(rulesFor(t, "*.acme.example"), nil)
+	if got := published(table); !slices.Equal(got, allowed) {
+		t.Errorf("with the first rules again: %q", got)
 	}
 }

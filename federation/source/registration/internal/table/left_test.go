@@ -17,7 +17,7 @@ import (
 func TestLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := rulesFor(t, "*.acme.example")
-		config := configOf(r, true)
+		config := configOf(r)
 		config.Convergence = 8 * time.Second
 		table := New(config, time.Now())
 		id := must.Get(federation.ParseID("spiffe://acme.example/web"))(t)

@@ -105,19 +105,7 @@ func (t *Table) recall(v store.Versioned, first bool, now time.Time) {
 		}
 	}
 	t.learn(v, now)
-	e = t.entries[v.Node.Key]
-	switch {
-	case e == nil || !first || e.holder != nil:
-	case !t.config.Shared:
-		e.ours = true
-		t.age(e)
-		due := t.start.Add(t.config.Convergence)
-		if !v.Until.IsZero() && v.Until.Before(due) {
-			due = v.Until
-		}
-		t.setDue(e, due)
-		_ = t.stand(e) // there is no provider to be told
-	case v.Node.Owner == t.config.Owner:
+	if e = t.entries[v.Node.Key]; e != nil && first && e.holder == nil && v.Node.Owner == t.config.Owner {
 		t.age(e)
 	}
 }
@@ -213,7 +201,7 @@ func (t *Table) cede(e *entry, now time.Time) {
 }
 
 // isForeign reports whether a node is that of another owner's stream.
-func (t *Table) isForeign(n *node.Node) bool { return t.config.Shared && !t.isOwn(n) }
+func (t *Table) isForeign(n *node.Node) bool { return !t.isOwn(n) }
 
 // isOwn reports whether a node was stored for a stream of this owner since its start.
 func (t *Table) isOwn(n *node.Node) bool {

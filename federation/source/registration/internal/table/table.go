@@ -25,7 +25,6 @@ import (
 type Config struct {
 	Owner       string        // name of this owner
 	Epoch       uint32        // random: the streams of this owner are known by it, and by the name
-	Shared      bool          // whether other owners use the store as well
 	Convergence time.Duration // for how long a node that was known before waits for its provider
 	Linger      time.Duration // for how long the last node of a service stays when it has expired; 0: not at all
 	Nodes       int           // that the table may have

@@ -204,9 +204,6 @@ func (s *Store) reason(ctx context.Context, client *clientv3.Client, err error) 
 	return errNoAnswer
 }
 
-// Shared is that of store.Shared: other owners have nodes here as well.
-func (*Store) Shared() {}
-
 // connected returns the client, or an error while etcd is away.
 func (s *Store) connected() (*clientv3.Client, error) {
 	s.mu.Lock()

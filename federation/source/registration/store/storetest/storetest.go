@@ -209,15 +209,10 @@ func Commit(tb testing.TB, s store.Store, changes ...store.Change) []int64 {
 // store with the same data, after the Run of the one before has ended, and for every
 // subtest with no data at first.
 func Test(t *testing.T, open func(t *testing.T) store.Store) {
-	TestCommit(t, open)
-	t.Run("Again", func(t *testing.T) { testAgain(t, open) })
-}
-
-// TestCommit tests as Test does a kind of store that keeps nothing through its end.
-func TestCommit(t *testing.T, open func(t *testing.T) store.Store) {
 	t.Run("Versions", func(t *testing.T) { testVersions(t, open(t)) })
 	t.Run("Conflicts", func(t *testing.T) { testConflicts(t, open(t)) })
 	t.Run("Batch", func(t *testing.T) { testBatch(t, open(t)) })
+	t.Run("Again", func(t *testing.T) { testAgain(t, open) })
 }
 
 func testVersions(t *testing.T, s store.Store) {
