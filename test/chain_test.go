@@ -584,39 +584,6 @@ func TestChain(t *testing.T) {
 	})
 }
 
-// TestReverse asks for names of addresses: those that one instance has come from the plugin, the
-// others from the next one.
-func TestReverse(t *testing.T) {
-	p := newPKI(t)
-	n := startNameserver(t, map[string]string{
-		"1.2.0.192.in-addr.arpa.": "60 PTR wrong.example.net.", "2.2.0.192.in-addr.arpa.": "60 PTR two.example.net.", "1.100.51.198.in-addr.arpa.": "60 PTR far.example.net.",
-	})
-	o := startOwner(t, p.owner, "",
-		fixtureService(t, "web", "web.fed.example", []string{"192.0.2.1:443", "192.0.2.2:443", "198.51.100.1:443", "[2001:db8::1]:443"}, []string{"v1 HTTPS"}),
-		fixtureService(t, "shop", "shop.fed.example", []string{"192.0.2.2:443"}, []string{"v1 HTTPS"}))
-	d := startCoreDNS(t, fmt.Sprintf(`fed.example:PORT 192.0.2.0/24:PORT 198.51.100.0/24:PORT 2001:db8::/32:PORT {
-	bind 127.0.0.1
-	federation fed.example {
-		owner %s
-		%s
-		reverse 192.0.2.0/24 2001:db8::/32
-	}
-	forward . %s
-}`, o.address, p.tls(), n.address))
-	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1 192.0.2.2 198.51.100.1")
-	for address, want := range map[string]string{
-		"192.0.2.1":    "NOERROR v1.web.fed.example.",
-		"2001:db8::1":  "NOERROR v1.web.fed.example.",
-		"192.0.2.2":    "NOERROR two.example.net.",
-		"198.51.100.1": "NOERROR far.example.net.",
-		"192.0.2.3":    "NXDOMAIN",
-	} {
-		if got := summary(mustQuery(t, d.address, must.Get(dns.ReverseAddr(address))(t), dns.TypePTR)); got != want {
-			t.Errorf("%s: reply is %s, want %s", address, got, want)
-		}
-	}
-}
-
 // times returns how often the name server was asked a question.
 func (n *nameserver) times(name string, qtype uint16) int {
 	n.mu.Lock()

@@ -5,7 +5,10 @@ package removed
 import "strings"
 
 // Properties are of a federation block of the Corefile.
-var Properties = Remedies{}
+var Properties = Remedies{
+	"https":   "template, which comes before federation, can answer queries for HTTPS records",
+	"reverse": "file or template can serve the reverse zones",
+}
 
 // Keys are of the configuration file of an owner, wherever they stood in there: each with as much
 // of its path as tells it from others.

@@ -22,7 +22,6 @@ import (
 	"github.com/coredns/caddy/caddyfile"
 	"github.com/coredns/coredns/plugin"
 	"github.com/coredns/coredns/plugin/pkg/fall"
-	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
@@ -66,14 +65,14 @@ type Block struct {
 }
 
 // repeatable are the properties that add to what an earlier line of them says.
-var repeatable = []string{"rename", "allow_addresses", "import_names", "import_labels", "share", "tier", "reverse"}
+var repeatable = []string{"rename", "allow_addresses", "import_names", "import_labels", "share", "tier"}
 
 // properties are all of them: those that set takes.
 var properties = []string{
 	"name", "owner", "tls", "spiffe", "identity_grace", "tls_servername",
 	"owner_id", "api", "ttl", "negative_ttl", "retention", "settle",
 	"keepalive", "persist", "rename", "max_services", "max_catalog", "max_message",
-	"allow_addresses", "import_names", "import_labels", "share", "tier", "weight", "min", "hold", "demote", "https", "reverse", "fallthrough", "status",
+	"allow_addresses", "import_names", "import_labels", "share", "tier", "weight", "min", "hold", "demote", "fallthrough", "status",
 }
 
 // alternatives are the properties that exclude each other.
@@ -172,13 +171,6 @@ func (r *reader) compare(b *Block, at places) {
 		r.wrongf(start, "zones: %v", err)
 	}
 	zones := zonesOf(r.server.Keys)
-	for _, prefix := range b.Zone.Reverse {
-		name, err := dns.ReverseAddr(prefix.Addr().String())
-		if err == nil && !slices.ContainsFunc(zones, func(zone string) bool { return dns.IsSubDomain(zone, name) }) {
-			r.warnings = append(r.warnings, mistake(at["reverse"], "reverse: %s is not within its server block, %s; queries for names of addresses do not arrive here",
-				prefix, strings.Join(zones, " ")))
-		}
-	}
 	var around []federation.FQDN
 	for _, zone := range zones {
 		if origin, err := parseOrigin(zone); err == nil {
@@ -356,12 +348,6 @@ func (b *Block) set(property string, args []string) (err error) {
 		b.Zone.Sharing.Hold, err = single(args, durationBetween(0, maxHold))
 	case "demote":
 		b.Zone.Sharing.Demote, err = single(args, parseDemote)
-	case "https":
-		if b.Zone.HTTPS = true; len(args) > 0 {
-			err = errors.New("takes no argument")
-		}
-	case "reverse":
-		b.Zone.Reverse, err = list(b.Zone.Reverse, args, parsePrefix)
 	case "fallthrough":
 		err = b.fallThrough(args)
 	case "status":

@@ -118,9 +118,6 @@ func TestParse(t *testing.T) {
 				min 3
 				hold 0s
 				demote never
-				https
-				reverse 192.0.2.0/24
-				reverse 2001:db8::/32
 				fallthrough Fed.Example
 				status [::]:09154 status.pem ../key.pem /etc/readers.pem
 			}`,
@@ -163,8 +160,6 @@ func TestParse(t *testing.T) {
 						Min:    3,
 						Demote: -1,
 					},
-					HTTPS:   true,
-					Reverse: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")},
 				},
 				Fall: fall.F{Zones: []string{"fed.example."}},
 				Status: page.Config{
@@ -319,8 +314,6 @@ func TestParseErrors(t *testing.T) {
 		{property: "share *\ntier 1 a\ntier 2 a", want: `6: tier: "a" is in tier 1 already`},
 		{property: "share *\ntier 1\ntier 2", want: "6: tier: a line before it is for all other endpoints already"},
 		{property: "share *\ntier 1\ntier 2 a", want: "6: tier: no endpoint is left for it: a line before it, without a label, is for all others"},
-		{property: "reverse 192.0.2.1/24", want: `4: reverse: "192.0.2.1/24" has host bits set; its prefix is 192.0.2.0/24`},
-		{property: "https on", want: "4: https: takes no argument"},
 		{property: "bogus 1", want: "4: bogus: is not a property of federation"},
 		{property: "prod prod.feddomain.com", want: "4: prod: is not a property of federation" + oldPlugin},
 		{property: "upstream", want: "4: upstream: is not a property of federation" + oldPlugin},

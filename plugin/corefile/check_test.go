@@ -49,12 +49,6 @@ func TestCheck(t *testing.T) {
 			},
 		},
 		{
-			name: "reverse names elsewhere", corefile: "fed.example 192.0.2.0/24 {\nfederation fed.example {\n" + required + "reverse 192.0.2.0/24\nreverse 198.51.100.0/24\n}\n}\n",
-			warning: []string{
-				"5: reverse: 198.51.100.0/24 is not within its server block, 2.0.192.in-addr.arpa. fed.example.; queries for names of addresses do not arrive here",
-			},
-		},
-		{
 			name: "two roots, of which the last counts", corefile: "fed.example {\nroot /a\nroot /b\nfederation {\nowner owner.example:8008\ntls cert.pem /b/key.pem ca.pem\npersist key.pem\n}\n}\n",
 			mistakes: []string{`4: persist: "/b/key.pem" is a file of tls and would be written over`},
 		},

@@ -188,12 +188,6 @@ func appendBlock(tokens []caddyfile.Token, b Block) []caddyfile.Token {
 			line("demote", s.Demote)
 		}
 	}
-	for _, prefix := range b.Zone.Reverse {
-		line("reverse", prefix)
-	}
-	if b.Zone.HTTPS {
-		line("https")
-	}
 	if len(b.Fall.Zones) > 0 {
 		line(append([]any{"fallthrough"}, anys(b.Fall.Zones)...)...)
 	}

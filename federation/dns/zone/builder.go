@@ -23,7 +23,6 @@ type Builder struct {
 	owners  []contributor
 	tree    *precedence.Writer // with what is not yet published
 	groups  groups             // what owners share, which the tree has joined
-	reverse pointers
 	current *Zone
 	changed bool      // since current: the status of an owner, or the tree
 	awaited time.Time // when queries stop to wait for an owner, or one of several; zero: they wait for none
@@ -49,12 +48,12 @@ const FaultFQDN = precedence.FaultFQDN
 // NewBuilder returns a builder without services. The serials continue after
 // those in the map, which is by origin.
 func NewBuilder(config Config, serials map[string]uint32) *Builder {
-	b := &Builder{config: config, changed: true, groups: newGroups(len(config.Owners)), reverse: newPointers(config.Owners)}
+	b := &Builder{config: config, changed: true, groups: newGroups(len(config.Owners))}
 	for i := range config.Owners {
 		o := &config.Owners[i]
 		b.owners = append(b.owners, contributor{
 			view: view{
-				id: o.ID, fullTTL: o.TTL, ttl: liveTTL(o.TTL, o.Retention), admits: o.Admits, https: o.HTTPS,
+				id: o.ID, fullTTL: o.TTL, ttl: liveTTL(o.TTL, o.Retention), admits: o.Admits,
 			},
 			refused: make(map[string]Fault),
 		})
@@ -167,7 +166,6 @@ func (b *Builder) exchange(fqdn string, old, offer *precedence.Offer) {
 	c := &b.serials[i]
 	b.count(i, old, -1)
 	b.count(i, offer, +1)
-	b.reverse.exchange(old, offer)
 	if !b.tree.Exchange(fqdn, old, offer) {
 		return
 	}
@@ -228,7 +226,7 @@ func (b *Builder) Publish(now time.Time) *Zone {
 	if !b.changed {
 		return b.current
 	}
-	z := &Zone{tree: b.tree.Publish(), shared: b.groups.shown.Publish(), pointers: b.reverse.shown.Publish(), owners: make([]view, len(b.owners))}
+	z := &Zone{tree: b.tree.Publish(), shared: b.groups.shown.Publish(), owners: make([]view, len(b.owners))}
 	for i := range b.owners {
 		z.owners[i] = b.owners[i].view
 		z.timed = z.timed || !z.owners[i].Known || !z.owners[i].Expires.IsZero()

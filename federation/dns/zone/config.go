@@ -38,13 +38,6 @@ type Owner struct {
 
 	Sharing Sharing // of names with other owners
 
-	// HTTPS has names get HTTPS records (RFC 9460) where all their addresses speak HTTP over TLS.
-	HTTPS bool
-
-	// Reverse are the ranges of addresses whose reverse names point to the owner's instances:
-	// to one, where no other has the address.
-	Reverse []netip.Prefix
-
 	// Admits reports whether the owner may publish an address, which is unmapped.
 	// The owner's own endpoints were judged when they arrived. This is for the
 	// addresses of hosts in our zones that its endpoints name. Nil admits every

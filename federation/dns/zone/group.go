@@ -331,7 +331,7 @@ func (b *Builder) rank(g *group, alive []*precedence.Offer, old *precedence.Offe
 	}
 	levels := make(map[string]share.Level)
 	next := g.union.whole.Confirmed(math.MaxUint32) // its members are stale or not, and it is not
-	next.Subtree.Share(g.sharers, members, points, func(label string, all []share.Candidate) share.Rank {
+	next.Subtree.Share(members, points, func(label string, all []share.Candidate) share.Rank {
 		wanted := share.Wanted(all, b.config.Owners[alive[0].Owner].Sharing.Min)
 		levels[label] = g.levels[label].Next(wanted, now, hold)
 		return levels[label].Rank()

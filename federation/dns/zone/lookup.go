@@ -23,18 +23,11 @@ func (z *Zone) Lookup(name string, qtype uint16, now time.Time) (r Result) {
 // short saves a copy.
 func (r *Result) Fill(z *Zone, name string, qtype uint16, now time.Time) {
 	o := z.origins.ofQuery(name)
-	if o == nil && qtype == dns.TypePTR {
-		name, o = r.reverse(z, name)
-	}
 	if o == nil {
 		return
 	}
 	r.zone, r.origin, r.Type = z, o, qtype
 	r.match.find(z, o, name, now)
-	if r.pointer != nil {
-		r.point(now)
-		return
-	}
 	r.resolve(now, false)
 }
 
@@ -95,8 +88,6 @@ func (r *Result) kind(now time.Time, alone bool) Kind {
 		return kind
 	case dns.TypeTXT:
 		has = m.offer != nil && (m.Role == domain.Apex || m.Role == domain.Service || m.Role == domain.Instance)
-	case dns.TypeHTTPS:
-		has = len(r.Secure()) > 0
 	}
 	if has {
 		return Success

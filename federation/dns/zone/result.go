@@ -46,11 +46,10 @@ type Result struct {
 	Type   uint16 // that was asked for
 	TTL    uint32 // of the RRset, in seconds
 
-	zone    *Zone
-	origin  *origin
-	match   match
-	stale   *view    // of an owner that is lost and has a part in the answer
-	pointer *pointer // the instance to which a reverse name points; nil for another query
+	zone   *Zone
+	origin *origin
+	match  match
+	stale  *view // of an owner that is lost and has a part in the answer
 
 	// Of services with endpoints that are hosts.
 	addresses []netip.Addr
@@ -168,23 +167,6 @@ func (r *Result) Subtree() (t *subtree.Subtree, fqdn string) {
 // in our zones.
 func (r *Result) Followed() ([]netip.Addr, bool) {
 	return r.addresses, r.match.offer != nil && r.match.offer.HasHost
-}
-
-// Secure returns what the HTTPS records of the name say. All blocks that share a name must want such records, also
-// those that have no service there: whether there are some does not depend on when an owner expires.
-func (r *Result) Secure() []subtree.Secure {
-	m := &r.match
-	if m.offer == nil || m.Role != domain.Apex && m.Role != domain.Service && m.Role != domain.Instance {
-		return nil
-	}
-	wants := r.zone.owners[m.offer.Owner].https
-	if shared := m.offer.Subtree.Shared(); shared != nil {
-		wants = !slices.ContainsFunc(shared.Sharers, func(i int) bool { return !r.zone.owners[i].https })
-	}
-	if !wants {
-		return nil
-	}
-	return m.offer.Subtree.Secure(m.Instance)
 }
 
 // Texts returns the RDATA of the TXT records of the result, until they are larger than room, in

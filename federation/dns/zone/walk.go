@@ -51,7 +51,7 @@ func (z *Zone) apex(name string) *origin {
 }
 
 // types are the types of the records that services have.
-var types = []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypeTXT, dns.TypeHTTPS}
+var types = []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypeTXT}
 
 // Names yields every name of an origin that may have records, once: that of the name server,
 // then the others in canonical order (RFC 4034 section 6.1). It yields nothing for a name that

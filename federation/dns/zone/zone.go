@@ -22,8 +22,6 @@ type Zone struct {
 	origins origins
 	owners  []view // by index in Config.Owners
 	timed   bool   // answers depend on the time
-
-	pointers trie.Map[pointer] // by reverse name
 }
 
 // view is what answers need to know of an owner.
@@ -33,7 +31,6 @@ type view struct {
 	ttl     uint32 // of live answers
 	fullTTL uint32 // as configured
 	admits  func(netip.Addr) bool
-	https   bool      // names have HTTPS records
 	back    time.Time // when it is demoted no more; zero: it is not, or it is lost
 }
 

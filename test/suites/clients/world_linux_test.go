@@ -35,7 +35,6 @@ const (
 	coreDNSAddress = "198.18.255.53" // RFC 2544 keeps 198.18.0.0/15 for tests
 	httpPort       = "8080"
 	grpcPort       = "8081"
-	httpsPort      = "443"
 	retention      = 5 * time.Second
 )
 
@@ -91,7 +90,6 @@ fed.example {
         ttl 2
         negative_ttl 1
         retention %v
-        https
     }
 }
 . {
@@ -111,13 +109,9 @@ func (w *world) publish(t testing.TB, services map[string][]string) {
 	var b strings.Builder
 	b.WriteString("services:\n")
 	for name, addresses := range services {
-		protocol, port := "HTTP", httpPort
-		if p, ok := strings.CutPrefix(name, "secure-"); ok {
-			protocol, port = strings.ToUpper(p), httpsPort
-		}
-		fmt.Fprintf(&b, "- name: %s\n  fqdn: %s\n  instances: [{id: v1, protocol: %s}]\n  endpoints:\n", name, fqdn(name), protocol)
+		fmt.Fprintf(&b, "- name: %s\n  fqdn: %s\n  instances: [{id: v1, protocol: HTTP}]\n  endpoints:\n", name, fqdn(name))
 		for _, address := range addresses {
-			fmt.Fprintf(&b, "  - {address: %s, port: %s}\n", address, port)
+			fmt.Fprintf(&b, "  - {address: %s, port: %s}\n", address, httpPort)
 		}
 	}
 	if len(services) == 0 {

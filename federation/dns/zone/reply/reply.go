@@ -50,26 +50,8 @@ func otherTypes(rrs []dns.RR, r *zone.Result, name string) []dns.RR {
 	case dns.TypeNS:
 		ns, ttl := r.NameServer()
 		return append(rrs, record.NS(name, ns, ttl))
-	case dns.TypePTR:
-		return append(rrs, record.PTR(name, r.Pointer(), r.TTL))
-	case dns.TypeHTTPS:
-		for _, s := range r.Secure() {
-			rrs = append(rrs, record.HTTPS(name, alpn(s), s.Port, r.TTL))
-		}
-		return rrs
 	}
 	return append(rrs, record.Any(name, r.TTL))
-}
-
-// alpn returns the protocols of an HTTPS record, as TLS negotiates them (RFC 7301).
-func alpn(s subtree.Secure) (protocols []string) {
-	if s.HTTP2 {
-		protocols = append(protocols, "h2")
-	}
-	if s.HTTP1 {
-		protocols = append(protocols, record.HTTP1)
-	}
-	return protocols
 }
 
 // addresses appends A or AAAA records.

@@ -58,25 +58,6 @@ func SRV(name, target string, port, priority, weight uint16, ttl uint32) dns.SRV
 	return dns.SRV{Hdr: header(name, dns.TypeSRV, ttl), Priority: priority, Weight: weight, Port: port, Target: target}
 }
 
-// PTR returns the record of a reverse name.
-func PTR(name, target string, ttl uint32) dns.RR {
-	return &dns.PTR{Hdr: header(name, dns.TypePTR, ttl), Ptr: target}
-}
-
-// HTTP1 is what TLS calls HTTP/1.1.
-const HTTP1 = "http/1.1"
-
-// HTTPS returns the record that has clients speak one of the protocols to the addresses of the
-// name, at a port (RFC 9460 section 9).
-func HTTPS(name string, alpn []string, port uint16, ttl uint32) dns.RR {
-	values := []dns.SVCBKeyValue{&dns.SVCBAlpn{Alpn: alpn}}
-	if !slices.Contains(alpn, HTTP1) { // clients would add it
-		values = append(values, new(dns.SVCBNoDefaultAlpn))
-	}
-	values = append(values, &dns.SVCBPort{Port: port})
-	return &dns.HTTPS{SVCB: dns.SVCB{Hdr: header(name, dns.TypeHTTPS, ttl), Priority: 1, Target: ".", Value: values}}
-}
-
 // Any returns the answer to a query for ANY (RFC 8482 section 4.2).
 func Any(name string, ttl uint32) dns.RR {
 	return &dns.HINFO{Hdr: header(name, dns.TypeHINFO, ttl), Cpu: "RFC8482"}

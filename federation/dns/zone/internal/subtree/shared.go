@@ -15,7 +15,6 @@ const MaxMembers = 64
 // Shared is what the subtree of a name has that owners share.
 type Shared struct {
 	Members []Member // in order of precedence
-	Sharers []int    // all that may come to be members, by their place in the order of precedence
 
 	points    []Point // endpoint by endpoint
 	service   sources // of the fqdn
@@ -64,8 +63,8 @@ type sources struct {
 // Share fills what is shared, in a subtree that nobody else has yet. The points are those of
 // the endpoints. Of the fqdn, whose label is empty, and of each instance, level returns up to
 // which rank addresses are answered.
-func (t *Subtree) Share(sharers []int, members []Member, points []Point, level func(label string, all []share.Candidate) share.Rank) {
-	s := &Shared{Members: members, Sharers: sharers, points: points}
+func (t *Subtree) Share(members []Member, points []Point, level func(label string, all []share.Candidate) share.Rank) {
+	s := &Shared{Members: members, points: points}
 	s.service = s.source("", t.All(), level)
 	instances := t.Instances()
 	for i := range instances {
