@@ -45,8 +45,7 @@ configuration, is checked as the rules of a registration.
 
 It also warns of what is allowed, but probably a mistake: two services with one
 fqdn, an endpoint that no instance selects, an instance that will have no DNS name
-of its own; a rule of exports that is never reached as an earlier one covers it,
-exports that are empty, an identity in allow.ids that no rule names, or one that a
+of its own; exports that are empty, an identity in allow.ids that no rule names, or one that a
 rule names and that may not subscribe; a registration with an etcd
 elsewhere without TLS; a relay that knows the owner that it follows by an IP address alone, or
 whose certificate is not valid for clients. The exit code is 0 without problems, also with

@@ -112,8 +112,7 @@ func BenchmarkClass(b *testing.B) {
 	}
 }
 
-// BenchmarkNew compiles policies, and looks for shadowed rules, up to as many patterns
-// as there can be.
+// BenchmarkNew compiles policies, up to as many patterns as there can be.
 func BenchmarkNew(b *testing.B) {
 	large := partners(policy.MaxRules, policy.Rule{})
 	for i := range large {
@@ -127,14 +126,6 @@ func BenchmarkNew(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				compile(b, rules...)
-			}
-		})
-		b.Run("Shadowed/"+name, func(b *testing.B) {
-			p := compile(b, rules...)
-			for b.Loop() {
-				if p.Shadowed() != nil {
-					b.Fatal("a rule is shadowed")
-				}
 			}
 		})
 	}

@@ -29,13 +29,6 @@ func FuzzPolicy(f *testing.F) {
 		for _, m := range mistakes {
 			t.Fatal(m)
 		}
-		shadowed := map[int]int{}
-		for _, s := range p.Shadowed() {
-			shadowed[s.Rule] = s.By
-			if s.By < 1 || s.By >= s.Rule {
-				t.Errorf("rule %d is never reached because of rule %d", s.Rule, s.By)
-			}
-		}
 		var services []*federation.Service
 		for range 8 {
 			services = append(services, r.Service("s"))
@@ -43,10 +36,7 @@ func FuzzPolicy(f *testing.F) {
 		for range 8 {
 			ids := r.IDs()
 			for _, s := range services {
-				decides := compare(t, p, rules, ids, s)
-				if by, ok := shadowed[decides]; ok {
-					t.Errorf("rule %d decides of %+v for %v, but is never reached because of rule %d: %+v", decides, s, ids, by, rules)
-				}
+				compare(t, p, rules, ids, s)
 			}
 		}
 	})

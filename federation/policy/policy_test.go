@@ -79,9 +79,6 @@ func TestNoPolicy(t *testing.T) {
 			t.Errorf("without a policy, %v is told %v by rule %d, and explained %+v", ids, v.For(class), v.Rule(class), d)
 		}
 	}
-	if p.Shadowed() != nil {
-		t.Error("no policy shadows a rule")
-	}
 }
 
 func TestEmptyPolicyTellsNothing(t *testing.T) {
@@ -400,53 +397,6 @@ func TestManyRules(t *testing.T) {
 	class := consumer(t, p, "a.example")
 	if v := p.Judge(encoded(t, web(t))); v.Rule(class) != policy.MaxRules || len(v.For(class).Service().Tags) != 0 || len(class.Rules()) != policy.MaxRules {
 		t.Errorf("rule %d decides", v.Rule(class))
-	}
-}
-
-func TestShadowed(t *testing.T) {
-	for _, tt := range []struct {
-		name    string
-		earlier policy.Rule
-		later   policy.Rule
-		want    bool
-	}{
-		{"catch-all", policy.Rule{To: []string{"*"}}, policy.Rule{To: []string{"a.example"}, Tags: []string{"x"}}, true},
-		{"same", policy.Rule{To: []string{"a.example"}, Tags: []string{"x"}}, policy.Rule{To: []string{"a.example"}, Tags: []string{"x"}}, true},
-		{"shape does not count", policy.Rule{To: []string{"a.example"}, Endpoints: []string{"x"}}, policy.Rule{To: []string{"a.example"}}, true},
-		{"to", policy.Rule{To: []string{"a.example"}}, policy.Rule{To: []string{"a.example", "b.example"}}, false},
-		{"to in parts", policy.Rule{To: []string{"b.example", "*.a.example", "spiffe://a/**"}}, policy.Rule{To: []string{"spiffe://a/b/*", "x.a.example"}}, true},
-		{"everyone", policy.Rule{To: []string{"spiffe://a/**"}}, policy.Rule{To: []string{"*"}}, false},
-		{"fqdn", policy.Rule{To: []string{"*"}, FQDNs: []string{"*.example", "b.org"}}, policy.Rule{To: []string{"*"}, FQDNs: []string{"b.org", "*.a.example"}}, true},
-		{"other fqdn", policy.Rule{To: []string{"*"}, FQDNs: []string{"*.example"}}, policy.Rule{To: []string{"*"}, FQDNs: []string{"a.example", "b.org"}}, false},
-		{"the fqdn alone", policy.Rule{To: []string{"*"}, FQDNs: []string{"a.example"}}, policy.Rule{To: []string{"*"}, FQDNs: []string{"*.a.example"}}, false},
-		{"below the fqdn", policy.Rule{To: []string{"*"}, FQDNs: []string{"*.a.example"}}, policy.Rule{To: []string{"*"}, FQDNs: []string{"a.example"}}, false},
-		{"every fqdn", policy.Rule{To: []string{"*"}, FQDNs: []string{"*.example"}}, policy.Rule{To: []string{"*"}}, false},
-		{"tags", policy.Rule{To: []string{"*"}, Tags: []string{"a", "b"}}, policy.Rule{To: []string{"*"}, Tags: []string{"b"}}, true},
-		{"more tags", policy.Rule{To: []string{"*"}, Tags: []string{"a"}}, policy.Rule{To: []string{"*"}, Tags: []string{"a", "b"}}, false},
-		{"no tags", policy.Rule{To: []string{"*"}, Tags: []string{"a"}}, policy.Rule{To: []string{"*"}}, false},
-		{
-			"labels",
-			policy.Rule{To: []string{"*"}, Labels: map[string]string{"a": "*", "b": "1"}},
-			policy.Rule{To: []string{"*"}, Labels: map[string]string{"a": "x", "b": "1", "c": "2"}},
-			true,
-		},
-		{
-			"other labels",
-			policy.Rule{To: []string{"*"}, Labels: map[string]string{"a": "1"}},
-			policy.Rule{To: []string{"*"}, Labels: map[string]string{"a": "*"}},
-			false,
-		},
-		{"no labels", policy.Rule{To: []string{"*"}, Labels: map[string]string{"a": "*"}}, policy.Rule{To: []string{"*"}}, false},
-	} {
-		other := policy.Rule{To: []string{"other.example"}}
-		got := compile(t, other, tt.earlier, tt.later, tt.earlier).Shadowed()
-		want := []policy.Shadow{{Rule: 4, By: 2}} // the copy
-		if tt.want {
-			want = []policy.Shadow{{Rule: 3, By: 2}, {Rule: 4, By: 2}}
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: shadowed are %v, want %v", tt.name, got, want)
-		}
 	}
 }
 

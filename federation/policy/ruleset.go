@@ -16,13 +16,6 @@ func (s *ruleSet) add(rules ...int) {
 
 func (s *ruleSet) has(i int) bool { return s[i/64]&(1<<(i%64)) != 0 }
 
-// intersect removes the rules that are not in other.
-func (s *ruleSet) intersect(other *ruleSet) {
-	for i := range s {
-		s[i] &= other[i]
-	}
-}
-
 // cut removes the rules behind the first one that is in end as well.
 func (s *ruleSet) cut(end *ruleSet) {
 	for i := range s {

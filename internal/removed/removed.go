@@ -21,8 +21,9 @@ var Flags = Remedies{}
 
 // Commands are of federationctl, with a space before a command of a command.
 var Commands = Remedies{
-	"convert": "yq -c '.services[]' makes JSON lines of a catalog in YAML, and 'federationctl dump -o jsonl' writes them",
-	"diff":    "compare what 'federationctl dump' writes with diff, and ask DNS servers with dig",
+	"convert":     "yq -c '.services[]' makes JSON lines of a catalog in YAML, and 'federationctl dump -o jsonl' writes them",
+	"policy diff": "say what 'federationctl policy test' answers with each configuration, and compare that with diff",
+	"diff":        "compare what 'federationctl dump' writes with diff, and ask DNS servers with dig",
 }
 
 // Remedies have a sentence without a full stop for each name: what serves instead.

@@ -116,20 +116,6 @@ func (s Source) Key() string {
 	return fmt.Sprintf("registration %q %q", fmt.Sprint(g), etcd)
 }
 
-// Prefix returns what the names of the services of the source begin with; empty where
-// they may begin with anything.
-func (s Source) Prefix() string {
-	switch {
-	case s.Kubernetes != nil:
-		return s.Kubernetes.Cluster + "/"
-	case s.Registration != nil:
-		return s.Registration.Name + "/"
-	case s.NSM != nil:
-		return s.NSM.Name + "/"
-	}
-	return ""
-}
-
 // File is a catalog file.
 type File struct {
 	Path    string `yaml:"path"`

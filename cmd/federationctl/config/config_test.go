@@ -513,7 +513,6 @@ func TestWarnings(t *testing.T) {
 			"5: allow.ids[0]: may subscribe and is told nothing: it is in the 'to' of no rule",
 			"7: allow.ids[2]: may subscribe and is told nothing: it is in the 'to' of no rule",
 			"11: catalogs[0].exports[0].to[0]: is nobody in allow.ids",
-			"12: catalogs[0].exports[1]: is never reached: the rule on line 11 covers it",
 		}},
 		"registrations": {"allow: {file: a}\ncatalogs:\n- sources:\n" +
 			"  - registration: {rules: a}\n  - registration: {name: b, rules: a, listen: \":1\"}\n" +

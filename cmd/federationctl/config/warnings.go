@@ -44,9 +44,6 @@ func (r *reader) warnings(c Config) []problem.Problem {
 		if of.Policy != nil && len(of.Exports) == 0 {
 			warnf(field, "is empty: nobody is told anything; leave it out to tell everything to everyone who may subscribe")
 		}
-		for _, s := range of.Policy.Shadowed() {
-			warnf(fmt.Sprintf("%s[%d]", field, s.Rule-1), "is never reached: the rule on line %d covers it", of.Exports[s.By-1].Line)
-		}
 		for j, rule := range of.Exports {
 			for k, to := range rule.Rule.To {
 				field := fmt.Sprintf("%s[%d].to[%d]", field, j, k)

@@ -5,11 +5,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config/ownerfiles"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // Audience says who is told of a service.
@@ -90,16 +90,12 @@ func listed(consumers []string) string {
 
 // WhoCan returns who is told of the services with that name or fqdn, of which one may
 // be an alias. Told reports whether anybody is.
-func WhoCan(o *ownerfiles.Owner, serverName, name string) (audiences []*Audience, told bool, err error) {
-	c, err := open(o, serverName)
-	if err != nil {
-		return nil, false, err
-	}
+func (c *Catalog) WhoCan(name string) (audiences []*Audience, told bool, err error) {
 	alone, err := c.alone()
 	if err != nil {
 		return nil, false, err
 	}
-	found, err := c.find(name, func(s *ownerfiles.Service, as federation.FQDN) bool {
+	found, err := c.find(name, func(s *wire.Encoded, as federation.FQDN) bool {
 		whole := s.Service()
 		return slices.ContainsFunc(alone, func(p *policy.Policy) bool {
 			d := p.Explain(p.Class(nil), whole)
@@ -120,8 +116,8 @@ func WhoCan(o *ownerfiles.Owner, serverName, name string) (audiences []*Audience
 }
 
 // share finds out what each of the consumers that may subscribe is told of the service.
-func (c *catalog) share(a *Audience, s *ownerfiles.Service) {
-	for _, id := range c.owner.Allowed() {
+func (c *Catalog) share(a *Audience, s *wire.Encoded) {
+	for _, id := range c.allowed {
 		outcome, whole := c.decide(c.consumer(id), s)
 		if outcome.told == nil {
 			i := slices.IndexFunc(a.NotTold, func(r Refusal) bool { return r.Reason == outcome.reason })
@@ -142,17 +138,17 @@ func (c *catalog) share(a *Audience, s *ownerfiles.Service) {
 }
 
 // allows reports whether a pattern is an identity that may subscribe.
-func (c *catalog) allows(pattern string) bool {
+func (c *Catalog) allows(pattern string) bool {
 	id, err := federation.ParseID(pattern)
 	if err != nil {
 		return false
 	}
-	_, allowed := c.owner.Admit([]federation.ID{id})
+	_, allowed := c.admit([]federation.ID{id})
 	return allowed
 }
 
 // alone returns a policy for each rule, in which it is the only one and for everybody.
-func (c *catalog) alone() ([]*policy.Policy, error) {
+func (c *Catalog) alone() ([]*policy.Policy, error) {
 	policies := make([]*policy.Policy, len(c.rules))
 	for i := range c.rules {
 		rule := c.rules[i].rule
@@ -168,12 +164,12 @@ func (c *catalog) alone() ([]*policy.Policy, error) {
 
 // further returns the patterns of consumers that would be told of the service if allow
 // named them. It leaves out those all of whose consumers an earlier rule decides about.
-func (c *catalog) further(s *ownerfiles.Service, alone []*policy.Policy) []Further {
+func (c *Catalog) further(s *wire.Encoded, alone []*policy.Policy) []Further {
 	further, whole := []Further{}, s.Service()
 	var decided []pattern.ID
 	for i := range c.rules {
 		d := alone[i].Explain(alone[i].Class(nil), whole)
-		if d.Rule == 0 || s.By != "" {
+		if d.Rule == 0 {
 			continue
 		}
 		var its []pattern.ID

@@ -5,10 +5,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config/ownerfiles"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // Shape is a service in the form in which somebody is told of it.
@@ -29,12 +29,12 @@ type consumer struct {
 }
 
 // consumer returns a consumer of the catalog whose certificate has these identities.
-func (c *catalog) consumer(ids ...federation.ID) consumer {
-	counting, allowed := c.owner.Admit(ids)
+func (c *Catalog) consumer(ids ...federation.ID) consumer {
+	counting, allowed := c.admit(ids)
 	if !allowed {
 		return consumer{}
 	}
-	return consumer{true, c.Policy.Class(counting)}
+	return consumer{true, c.policy.Class(counting)}
 }
 
 // outcome is what becomes of a service for a consumer.
@@ -45,17 +45,15 @@ type outcome struct {
 }
 
 // decide returns what becomes of a service of the catalog, and its form there.
-func (c *catalog) decide(to consumer, s *ownerfiles.Service) (outcome, *federation.Service) {
+func (c *Catalog) decide(to consumer, s *wire.Encoded) (outcome, *federation.Service) {
 	whole := s.Service()
 	switch {
-	case s.By != "":
-		return outcome{reason: "it is not published: " + s.By + " stands first"}, whole
 	case !to.allowed:
 		return outcome{reason: c.refusal()}, whole
-	case c.Policy == nil:
+	case c.policy == nil:
 		return outcome{told: whole}, whole
 	}
-	d := c.Policy.Explain(to.class, whole)
+	d := c.policy.Explain(to.class, whole)
 	switch {
 	case d.Rule == 0:
 		return outcome{reason: d.Reason}, whole
@@ -67,8 +65,8 @@ func (c *catalog) decide(to consumer, s *ownerfiles.Service) (outcome, *federati
 }
 
 // refusal returns why a consumer may not subscribe.
-func (c *catalog) refusal() string {
-	if c.owner.SPIFFE() {
+func (c *Catalog) refusal() string {
+	if c.spiffe {
 		return "the consumer may not subscribe, allow does not name its SPIFFE ID; host names do not count with identity.spiffe"
 	}
 	return "the consumer may not subscribe, allow does not name it"

@@ -1,5 +1,5 @@
 // Package policy says what the consumers of an owner are told, as far as its files say
-// so: one consumer, all of them, and before and after an edit.
+// so: one consumer, or all of them.
 //
 // It decides nothing by itself: who is told of what is decided by federation/policy, as
 // in the owner.
@@ -15,7 +15,6 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config/ownerfiles"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
@@ -48,27 +47,6 @@ func newRule(number int, file string, export config.Export) Rule {
 	}
 	match := cmp.Or(strings.Join(conditions, ", "), "everything")
 	return Rule{Number: number, File: file, Line: export.Line, Match: match, To: few(export.Rule.To), rule: export.Rule}
-}
-
-// catalog is one of an owner.
-type catalog struct {
-	*ownerfiles.Catalog
-
-	owner *ownerfiles.Owner
-	rules []Rule
-}
-
-// open reads the catalog of an owner with that server name.
-func open(o *ownerfiles.Owner, serverName string) (*catalog, error) {
-	c, err := o.Catalog(serverName)
-	if err != nil {
-		return nil, err
-	}
-	opened := &catalog{Catalog: c, owner: o}
-	for i, export := range c.Exports {
-		opened.rules = append(opened.rules, newRule(i+1, o.File(), export))
-	}
-	return opened, nil
 }
 
 // String returns the rule in short, with its place.

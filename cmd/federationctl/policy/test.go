@@ -2,10 +2,9 @@ package policy
 
 import (
 	"fmt"
-	"slices"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config/ownerfiles"
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // Answer says what a consumer is told of a service.
@@ -51,14 +50,10 @@ func asked(name, service string) string {
 // services with that name or fqdn, be it the one that the consumer knows. Without an
 // answer for a name there is an error. Told reports whether each name has an answer that
 // is told.
-func Test(o *ownerfiles.Owner, ids []federation.ID, serverName string, names []string) (answers []*Answer, told bool, err error) {
-	c, err := open(o, serverName)
-	if err != nil {
-		return nil, false, err
-	}
+func (c *Catalog) Test(ids []federation.ID, names []string) (answers []*Answer, told bool, err error) {
 	to := c.consumer(ids...)
 	told = true
-	known := func(s *ownerfiles.Service, as federation.FQDN) bool {
+	known := func(s *wire.Encoded, as federation.FQDN) bool {
 		o, _ := c.decide(to, s)
 		return o.told != nil && o.told.FQDN == as
 	}
@@ -87,30 +82,27 @@ func Test(o *ownerfiles.Owner, ids []federation.ID, serverName string, names []s
 
 // find returns the services with that name or fqdn, and those of which known says that
 // a consumer knows them by that fqdn.
-func (c *catalog) find(name string, known func(s *ownerfiles.Service, as federation.FQDN) bool) ([]*ownerfiles.Service, error) {
+func (c *Catalog) find(name string, known func(s *wire.Encoded, as federation.FQDN) bool) ([]*wire.Encoded, error) {
 	fqdn, err := federation.ParseFQDN(name)
 	if err != nil {
 		fqdn = federation.FQDN{} // which no service has
 	}
 	origins := c.origins(fqdn)
-	var found []*ownerfiles.Service
-	for _, s := range c.Services {
+	var found []*wire.Encoded
+	for _, s := range c.services {
 		its := s.FQDN()
 		if s.Name() == name || its == plainFQDN(fqdn) || origins[its] && known(s, fqdn) {
 			found = append(found, s)
 		}
 	}
-	if slices.ContainsFunc(found, func(s *ownerfiles.Service) bool { return s.By == "" }) {
-		found = slices.DeleteFunc(found, func(s *ownerfiles.Service) bool { return s.By != "" })
-	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("%s: %s has no service with the name or fqdn %s", c.owner.File(), ownerfiles.CatalogName(c.ServerName), plain(name))
+		return nil, fmt.Errorf("%s: %s has no service with the name or fqdn %s", c.file, catalogName(c.serverName), plain(name))
 	}
 	return found, nil
 }
 
 // origins returns the fqdns, without the final dot, of which a rule may make that alias.
-func (c *catalog) origins(alias federation.FQDN) map[string]bool {
+func (c *Catalog) origins(alias federation.FQDN) map[string]bool {
 	origins := make(map[string]bool)
 	for i := range c.rules {
 		for from, to := range c.rules[i].rule.As {

@@ -67,11 +67,6 @@ func (p Label) Matches(labels []federation.Pair) bool {
 	return ok && p.Key != "" && (p.Value == all || p.Value == labels[i].Value)
 }
 
-// Covers reports whether p matches all labels that q matches.
-func (p Label) Covers(q Label) bool {
-	return p.Key == q.Key && (p.Value == all || p.Value == q.Value)
-}
-
 // String returns the pattern as [ParseLabel] takes it, or "=" for the zero value.
 func (p Label) String() string { return p.Key + "=" + p.Value }
 
