@@ -221,10 +221,23 @@ func TestNewRefusesIncompleteConfig(t *testing.T) {
 	}
 }
 
+// TestSubscription follows a catalog. Each response has the whole service, also where the
+// consumer has an earlier version of it.
 func TestSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)
-		set(t, f.registry, []*federation.Service{service("b", 1), service("a", 1), service("c", 1)})
+		sent := make(map[string]*federation.Service)
+		full := func(name string, version int) *federation.Service {
+			s := service(name, version)
+			s.Tags, s.SANs = []string{"tag"}, []string{"spiffe://owner.example/" + name}
+			s.Labels = []federation.Pair{{Key: "tier", Value: "public"}}
+			s.Endpoints[0].Labels, s.Endpoints[0].Description = []string{"eu"}, "rack"
+			in := &s.Instances[0]
+			in.Metadata, in.EndpointSelector, in.Description = []federation.Pair{{Key: "team", Value: "pay"}}, []string{"eu"}, "newest"
+			sent[fmt.Sprintf("upsert %s %d", name, version)] = s
+			return s
+		}
+		set(t, f.registry, []*federation.Service{full("b", 1), full("a", 1), full("c", 1)})
 		c := open(t, f.dial(t, consumerID))
 
 		// The announcement does not wait for a message.
@@ -246,13 +259,16 @@ func TestSubscription(t *testing.T) {
 			}
 			nonces[response.GetNonce()] = true
 			got = append(got, text)
+			if s := must.Get(wire.Decode(response, wire.Policy{}))(t).Service; s != nil && !s.Equal(sent[text]) {
+				t.Errorf("response %d has the service %+v, expected all of %+v", i, s, sent[text])
+			}
 			switch i {
 			case 3: // the end; in flight while the catalog changes
-				upsert(t, f.registry, service("d", 1))
+				upsert(t, f.registry, full("d", 1))
 				f.registry.Delete("a")
-				upsert(t, f.registry, service("b", 2))
-				upsert(t, f.registry, service("b", 2))
-				upsert(t, f.registry, service("a", 3))
+				upsert(t, f.registry, full("b", 2))
+				upsert(t, f.registry, full("b", 2))
+				upsert(t, f.registry, full("a", 3))
 			case 6:
 				f.registry.Delete("c")
 			}

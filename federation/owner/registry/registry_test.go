@@ -205,8 +205,14 @@ func TestEqualServiceIsNoChange(t *testing.T) {
 	if changed, err := r.Upsert(service("a", 1)); err != nil || !changed {
 		t.Errorf("a new service is a change, got %v, %v", changed, err)
 	}
+	s := r.Subscribe()
+	defer s.Close()
+	drain(s)
 	if changed, err := r.Upsert(service("a", 1)); err != nil || changed {
 		t.Errorf("an equal service is no change, got %v, %v", changed, err)
+	}
+	if got := drain(s); len(got) > 0 {
+		t.Errorf("the subscriber is told %q of an equal service", got)
 	}
 	if r.Delete("b") {
 		t.Error("an unknown service cannot be deleted")
