@@ -285,8 +285,8 @@ func TestBackoff(t *testing.T) {
 		for range 3 {
 			for _, ceiling := range ceilings {
 				delay := wait.next(limit)
-				if delay < minDelay || delay > time.Duration(ceiling)*time.Second {
-					t.Errorf("delay %v, want between %v and %v s", delay, minDelay, ceiling)
+				if delay < time.Second || delay > time.Duration(ceiling)*time.Second {
+					t.Errorf("delay %v, want between 1 and %v s", delay, ceiling)
 				}
 			}
 			wait.reset()
