@@ -107,7 +107,7 @@ func TestConsumer(t *testing.T) {
 	if last := order[len(order)-1]; order[0] != "act" || last != "well" || !sorted(order) {
 		t.Errorf("the cards are %q, expected the worst first", order)
 	}
-	tab.look("consumer", "/", 3700) // four of the cards have a button, and each finding says what to do
+	tab.look("consumer", "/", 3800) // four of the cards have a button, and each finding says what to do by its cause
 	tab.print("consumer", "/")
 
 	// The name box.
