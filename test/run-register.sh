@@ -75,9 +75,9 @@ echo
 echo "Both are registered. What DNS says of the service, and where its programs are:"
 bin/lookup -server "$dns_address" "$service" A SRV TXT
 echo
-echo "What the owner says of them:"
+echo "What the owner publishes of them:"
 echo
-bin/federationctl providers --server "$owner_address" \
+bin/federationctl watch "$owner_address" --once \
 	--cert "$run/consumer.pem" --key "$run/consumer-key.pem" --ca "$run/ca.pem"
 
 echo
@@ -129,7 +129,7 @@ cat <<END
 All of it is up, but for the second program. In another terminal:
 
   dig @127.0.0.1 -p 1053 _http._tcp.$service SRV     (where dig is installed; or bin/lookup _http._tcp.$service SRV)
-  bin/federationctl providers --server $owner_address --watch --cert $run/consumer.pem --key $run/consumer-key.pem --ca $run/ca.pem
+  bin/federationctl watch $owner_address --cert $run/consumer.pem --key $run/consumer-key.pem --ca $run/ca.pem
   kill -STOP $first; sleep 3; kill -CONT $first     (a hiccup that nobody notices)
 
 Edit $run/registrations.yaml, which says who may register what, and watch the program go.

@@ -503,7 +503,7 @@ func TestLintConfig(t *testing.T) {
 			"broken.yaml:6: error: rules[0].quotas: there is no such key; those that there are: addresses, name, providers, quota, services, ttl\n", "federationctl: problems found: 1; fix them and check again\n"},
 		{strings.Replace(registered(""), "rules.yaml", "none.yaml", 1), "owner.yaml: 1 catalog, fit to be served\nnone.yaml: warning: it is not checked: stat none.yaml: no such file or directory\n", ""},
 		{rulesText, "owner.yaml: rules, fit to be used\n", ""}, // whatever the file is called
-		{"observers: [\"\"]\n", "owner.yaml:1: error: observers[0]: identity pattern \"\": name is empty\nowner.yaml:1: error: rules: required\n", "federationctl: problems found: 2; fix them and check again\n"},
+		{"rules: {}\n", "owner.yaml:1: error: rules: must be a list\n", "federationctl: problems found: 1; fix them and check again\n"},
 	} {
 		write(t, "owner.yaml", tt.text)
 		code, stdout, stderr := ctl(t, "lint", "--elsewhere", "owner.yaml")

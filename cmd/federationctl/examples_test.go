@@ -194,9 +194,6 @@ func runExample(t *testing.T, dir, line, address, fqdns string) string {
 		registerExample(t, dir, line)
 		return ""
 	}
-	if strings.HasPrefix(line, "federationctl providers ") {
-		script, fqdns = providersExample(t, dir, line), "tcp://192.0.2.1:1\n"
-	}
 	if serves || strings.HasPrefix(line, "federationctl watch ") && !strings.Contains(line, "--once") {
 		return endlessExample(t, dir, script)
 	}

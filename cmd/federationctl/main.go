@@ -1,7 +1,7 @@
 // Command federationctl is the owner's side of federated service discovery: serve
 // publishes the services of a catalog file. Around it, watch shows what an owner
-// publishes, register has a program published while it runs, providers shows which
-// programs are, lint checks catalog files, check finds mistakes in a Corefile, policy
+// publishes, register has a program published while it runs,
+// lint checks catalog files, check finds mistakes in a Corefile, policy
 // explains who is told of what, and pki makes certificates for a first try. Of a process that
 // runs, a CoreDNS with the plugin or an owner, status shows how it is doing, why explains an
 // answer, and dump has its catalogs.
@@ -141,7 +141,7 @@ also when its output cannot be written, for example to a closed pipe.`,
 	}
 	root.SetVersionTemplate("federationctl {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(serveCommand(ctx), watchCommand(ctx), registerCommand(ctx), providersCommand(ctx), lintCommand(ctx), checkCommand(ctx), policyCommand(ctx),
+	root.AddCommand(serveCommand(ctx), watchCommand(ctx), registerCommand(ctx), lintCommand(ctx), checkCommand(ctx), policyCommand(ctx),
 		whyCommand(ctx), statusCommand(ctx), servicesCommand(ctx), retryCommand(ctx), confirmCommand(ctx), dumpCommand(ctx), waitCommand(ctx), pkiCommand())
 	completeFlags(root)
 	readEnvironment(root)

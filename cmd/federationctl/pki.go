@@ -99,7 +99,7 @@ or 'pki DIR' has made there. They are valid for as long as the authority. No fil
 overwritten.
 
 The certificate is for both sides of a connection, or only for those of --client and
---server. A CoreDNS, a provider and an observer are clients, an owner is a server, and
+--server. A CoreDNS and a provider are clients, an owner is a server, and
 a relay is both.`,
 		Example: `  federationctl pki init ca
   federationctl pki issue ca dns --id spiffe://dns.example/coredns --client

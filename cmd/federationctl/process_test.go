@@ -210,7 +210,7 @@ func TestCompletion(t *testing.T) {
 		words     []string
 		directive string
 	}{
-		{[]string{""}, []string{"check", "completion", "confirm", "dump", "help", "lint", "pki", "policy", "providers", "register", "retry", "serve", "services", "status", "wait", "watch", "why"}, "no file"},
+		{[]string{""}, []string{"check", "completion", "confirm", "dump", "help", "lint", "pki", "policy", "register", "retry", "serve", "services", "status", "wait", "watch", "why"}, "no file"},
 		{[]string{"wa"}, []string{"wait", "watch"}, "no file"},
 		{[]string{"completion", ""}, []string{"bash", "fish", "powershell", "zsh"}, "no file"},
 		{[]string{"lint", ""}, catalogExtensions, "file with extension"},

@@ -22,9 +22,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
@@ -73,24 +71,6 @@ func serveRegistry(t *testing.T, dir string, service registrationv1.Registration
 		serving.Wait()
 	})
 	return listener.Addr().String()
-}
-
-// List implements registrationv1.RegistrationServiceServer.
-func (r *registry) List(request *registrationv1.ListRequest, stream registrationv1.RegistrationService_ListServer) error {
-	if r.refuses.Load() {
-		return status.Error(codes.PermissionDenied, "nobody may")
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for uri, active := range r.nodes {
-		if request.GetService() != "" && request.GetService() != active.GetService() {
-			continue
-		}
-		if err := stream.Send(&registrationv1.ListResponse{Service: active.GetService(), Node: uri, Owner: "another"}); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Register implements registrationv1.RegistrationServiceServer.
@@ -503,7 +483,7 @@ func (silent) Refused(map[string]int) {}
 func TestRegisterWithOwner(t *testing.T) {
 	dir := pkiIn(t)
 	parsed, problems := rules.Parse([]byte("rules:\n- name: shops\n  providers: [" + pkiConsumerID + "]\n  services: [shop.fed.example]\n" +
-		"  addresses: [peer]\n  ttl: {min: 1s, max: 1m, default: 10s}\nobservers: [" + pkiConsumerID + "]\n"))
+		"  addresses: [peer]\n  ttl: {min: 1s, max: 1m, default: 10s}\n"))
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
@@ -516,18 +496,10 @@ func TestRegisterWithOwner(t *testing.T) {
 	t.Cleanup(running.Wait)
 	t.Cleanup(cancel)
 	r := &registry{address: serveRegistry(t, dir, source)}
-	list := func() string {
-		code, stdout, stderr := ctl(t, append([]string{"providers", "--server", r.address}, files(dir, "consumer")...)...)
-		if code != 0 || stderr != "" {
-			t.Fatalf("exit code %d, standard error %q", code, stderr)
-		}
-		_, rows, _ := strings.Cut(stdout, "\n")
-		return strings.Join(strings.Fields(rows), " ")
-	}
 	p := r.register(t, dir, "--drain", "0", "--instance", "v1")
 	p.says(isRegistered)
-	if got, want := list(), "shop.fed.example http://127.0.0.1:8080 v1 "+pkiConsumerID+" connected "; !strings.HasPrefix(got, want) {
-		t.Errorf("registered is %q, expected %q", got, want)
+	if n := source.Stats().Nodes; n != 1 {
+		t.Errorf("%d nodes are registered", n)
 	}
 	other := r.register(t, dir, "--node", "http://192.0.2.1:8080", "--", "sh", "-c", "read line")
 	other.says("refused by owner 127.0.0.1:")
@@ -536,43 +508,8 @@ func TestRegisterWithOwner(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	p.says("withdrawing shop.fed.example")
 	p.ends(0)
-	if got := list(); got != "" {
-		t.Errorf("registered is %q still", got)
-	}
-}
-
-// TestProviders asks an owner as a process does.
-func TestProviders(t *testing.T) {
-	dir := pkiIn(t)
-	r := newRegistry(t, dir)
-	r.set("tcp://192.0.2.1:1", &registrationv1.Active{Service: "shop.fed.example"})
-	args := append([]string{"providers", "--server", r.address}, files(dir, "consumer")...)
-	for name, tt := range map[string]struct {
-		args   []string
-		code   int
-		stdout string
-		stderr string
-	}{
-		"table": {nil, 0, "SERVICE           NODE               INSTANCE  PROVIDER  STATE       SINCE  UNTIL  TTL\n" +
-			"shop.fed.example  tcp://192.0.2.1:1  -                   on another  -      -      0s\n", ""},
-		"json":            {[]string{"-o", "json"}, 0, `{"service":"shop.fed.example","node":"tcp://192.0.2.1:1","provider":"","rule":"","owner":"another","state":"elsewhere","ttl":"0s"}` + "\n", ""},
-		"name":            {[]string{"-o", "name"}, 0, "tcp://192.0.2.1:1\n", ""},
-		"another service": {[]string{"--service", "a.example", "-o", "json"}, 0, "", ""},
-		"no service":      {[]string{"--service", "a..b"}, 2, "", "federationctl: --service: "},
-		"no format":       {[]string{"-o", "xml"}, 2, "", "federationctl: -o: \"xml\" is not one of table, json, yaml, name\n"},
-		"no address":      {[]string{"--server", "a/b"}, 2, "", "federationctl: --server: \"a/b\" is neither host nor host:port\n"},
-		"another owner":   {[]string{"--owner-id", "a.example"}, 1, "", "federationctl: owner " + r.address + ": Unavailable: "},
-		"an argument":     {[]string{"a"}, 2, "", "federationctl: providers takes no argument, not \"a\"; name the owner with --server\n"},
-	} {
-		code, stdout, stderr := ctl(t, slices.Concat(args, tt.args)...)
-		if code != tt.code || stdout != tt.stdout || !strings.HasPrefix(stderr, tt.stderr) || tt.stderr == "" && stderr != "" {
-			t.Errorf("%s: exit code %d, standard output %q, standard error %q", name, code, stdout, stderr)
-		}
-	}
-	r.refuses.Store(true)
-	code, _, stderr := ctl(t, append(args, "--watch")...)
-	if code != 1 || !strings.Contains(stderr, `PermissionDenied: nobody may; have the owner's rules name the identity of --cert as an observer`) {
-		t.Errorf("refused: exit code %d, standard error %q", code, stderr)
+	if n := source.Stats().Nodes; n != 0 {
+		t.Errorf("%d nodes are registered still", n)
 	}
 }
 
@@ -583,15 +520,6 @@ func copyOf(t *testing.T, dir, name string) {
 		data := must.Get(os.ReadFile(filepath.Join(dir, "consumer"+suffix)))(t)
 		write(t, filepath.Join(dir, name+suffix), string(data))
 	}
-}
-
-// providersExample returns an example of providers that asks an owner with one node.
-func providersExample(t *testing.T, dir, line string) string {
-	t.Helper()
-	r := newRegistry(t, dir)
-	r.set("tcp://192.0.2.1:1", &registrationv1.Active{Service: "shop.fed.example"})
-	copyOf(t, dir, "observer")
-	return exampleServer.ReplaceAllString(line, strings.Replace(r.address, "127.0.0.1", "localhost", 1))
 }
 
 // registerExample runs an example of register until it is registered.

@@ -267,8 +267,7 @@ func TestStatusWatch(t *testing.T) {
 // TestTranscriptsOfTools has what the commands print that ask no status: about files, with an
 // owner in which programs register, and with a DNS server.
 func TestTranscriptsOfTools(t *testing.T) {
-	const rules = `observers: ["` + pkiConsumerID + `"]
-rules:
+	const rules = `rules:
 - name: shop
   providers: ["` + pkiConsumerID + `"]
   services: [shop.fed.example]

@@ -13,6 +13,7 @@ var Properties = Remedies{
 // Keys are of the configuration file of an owner, wherever they stood in there: each with as much
 // of its path as tells it from others.
 var Keys = Remedies{
+	"observers":               "nodes are services of the owner: federationctl services and the status page show them",
 	"registration.store.file": "an owner keeps registrations in memory, or in store.etcd, where several share them; after a restart programs have the time of convergence to come back",
 }
 
@@ -24,6 +25,7 @@ var Commands = Remedies{
 	"convert":     "yq -c '.services[]' makes JSON lines of a catalog in YAML, and 'federationctl dump -o jsonl' writes them",
 	"policy diff": "say what 'federationctl policy test' answers with each configuration, and compare that with diff",
 	"diff":        "compare what 'federationctl dump' writes with diff, and ask DNS servers with dig",
+	"providers":   "nodes are services of the owner: federationctl services and the status page show them",
 }
 
 // Remedies have a sentence without a full stop for each name: what serves instead.

@@ -565,7 +565,7 @@ func TestRecognize(t *testing.T) {
 		"- catalogs: a\n":           "catalog",
 		"other: 1\n":                "catalog",
 		"rules: []\n":               "rules",
-		"observers: []\nrules: [\n": "rules",
+		"rules: [\n":                "rules",
 		`{"rules": []}`:             "rules",
 		"- rules: a\n":              "catalog",
 		"rules: " + strings.Repeat(" ", config.MaxBytes): "catalog",

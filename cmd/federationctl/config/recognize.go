@@ -20,15 +20,12 @@ const (
 // topKeys are the keys at the top of a configuration.
 var topKeys = []string{"listen", "metrics", "status", "window", "identity", "allow", "allow_addresses", "audit", "receipts", "catalogs"}
 
-// ruleKeys are the keys at the top of a file of rules.
-var ruleKeys = []string{"rules", "observers"}
-
 // keyLine matches a key of the outermost mapping of a file in YAML.
-var keyLine = regexp.MustCompile(`(?m)^["']?(services|` + strings.Join(slices.Concat(topKeys, ruleKeys), "|") + `)["']?[ \t]*:`)
+var keyLine = regexp.MustCompile(`(?m)^["']?(services|rules|` + strings.Join(topKeys, "|") + `)["']?[ \t]*:`)
 
 // Recognize returns the form that the content of a file looks most like, by the keys of
 // its outermost mapping: a catalog has services, and where there are none, a
-// configuration has a key of a configuration, and rules have one of rules. Everything
+// configuration has a key of a configuration, and rules have rules. Everything
 // else counts as a catalog. The content may be broken.
 func Recognize(data []byte) (form string) {
 	if len(data) > MaxBytes {
@@ -44,14 +41,11 @@ func Recognize(data []byte) (form string) {
 			keys = append(keys, string(match[1]))
 		}
 	}
-	has := func(some []string) bool {
-		return slices.ContainsFunc(keys, func(key string) bool { return slices.Contains(some, key) })
-	}
 	switch {
 	case slices.Contains(keys, "services"):
-	case has(topKeys):
+	case slices.ContainsFunc(keys, func(key string) bool { return slices.Contains(topKeys, key) }):
 		return FormConfiguration
-	case has(ruleKeys):
+	case slices.Contains(keys, "rules"):
 		return FormRules
 	}
 	return FormCatalog

@@ -289,24 +289,11 @@ type router struct {
 
 // Register implements the registration service.
 func (r router) Register(stream registrationv1.RegistrationService_RegisterServer) error {
-	s, err := r.of(stream.Context())
+	p, _ := peer.FromContext(stream.Context())
+	caller, _ := mtls.PeerOf(p.AuthInfo)
+	s, err := r.find(caller.State.ServerName)
 	if err != nil {
 		return err
 	}
 	return s.Register(stream)
-}
-
-// List implements the registration service.
-func (r router) List(request *registrationv1.ListRequest, stream registrationv1.RegistrationService_ListServer) error {
-	s, err := r.of(stream.Context())
-	if err != nil {
-		return err
-	}
-	return s.List(request, stream)
-}
-
-func (r router) of(ctx context.Context) (*registration.Source, error) {
-	p, _ := peer.FromContext(ctx)
-	caller, _ := mtls.PeerOf(p.AuthInfo)
-	return r.find(caller.State.ServerName)
 }

@@ -44,7 +44,6 @@ rules:
   addresses: ["10.0.0.0/8"]
   ttl: {min: 1s, max: 10m, default: 10s}
   quota: 1000000
-observers: ["spiffe://acme.example/*"]
 `
 
 func rulesOf(tb testing.TB, text string) *rules.Rules {

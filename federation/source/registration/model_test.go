@@ -26,7 +26,6 @@ rules:
   addresses: ["192.0.2.0/24"]
   ttl: {min: 1s, max: 1m, default: 10s}
   quota: 100
-observers: ["spiffe://acme.example/*"]
 `
 
 // program is a provider of the model: what it wants to be registered, and what it was

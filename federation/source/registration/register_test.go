@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -74,9 +72,6 @@ func TestCallerWithoutIdentity(t *testing.T) {
 		defer cancel()
 		for _, ctx := range []context.Context{ctx, peer.NewContext(ctx, &peer.Peer{})} {
 			if err := w.source.Register(&provider{ctx: ctx}); status.Code(err) != codes.Unauthenticated {
-				t.Error(err)
-			}
-			if err := w.source.List(&registrationv1.ListRequest{}, &lister{ctx: ctx}); status.Code(err) != codes.Unauthenticated {
 				t.Error(err)
 			}
 		}
@@ -148,133 +143,6 @@ func TestLog(t *testing.T) {
 		log := w.log.String()
 		if lines := strings.Count(log, "\n"); lines > 20 || strings.Contains(log, "\x1b") || !strings.Contains(log, "spiffe://acme.example/web") || !strings.Contains(log, "rule=malformed") {
 			t.Errorf("%d lines:\n%s", lines, log)
-		}
-	})
-}
-
-// lister is a caller of List.
-type lister struct {
-	grpc.ServerStream
-
-	ctx  context.Context //nolint:containedctx // of the stream, as gRPC has it
-	out  chan *registrationv1.ListResponse
-	done chan error
-}
-
-func (l *lister) Context() context.Context { return l.ctx }
-
-func (l *lister) Send(m *registrationv1.ListResponse) error {
-	select {
-	case l.out <- m:
-		return nil
-	case <-l.ctx.Done():
-		return l.ctx.Err()
-	}
-}
-
-func (w *world) list(id string, request *registrationv1.ListRequest) *lister {
-	ctx, cancel := contextOf(id, "192.0.2.200")
-	l := &lister{ctx: ctx, out: make(chan *registrationv1.ListResponse, 1000), done: make(chan error, 1)}
-	w.t.Cleanup(cancel)
-	go func() { l.done <- w.source.List(request, l) }()
-	return l
-}
-
-func (l *lister) told() (lines []string) {
-	synctest.Wait()
-	for {
-		select {
-		case m := <-l.out:
-			line := fmt.Sprintf("%s %s connected=%t", m.GetService(), m.GetNode(), m.GetConnected())
-			switch {
-			case m.GetComplete():
-				line = "complete"
-			case m.GetGone():
-				line = fmt.Sprintf("%s %s gone", m.GetService(), m.GetNode())
-			}
-			lines = append(lines, line)
-		default:
-			slices.Sort(lines)
-			return lines
-		}
-	}
-}
-
-func TestList(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := settled(t, registration.Config{})
-		p := w.connect("web")
-		p.active(web, one, func(a *registrationv1.Active) {
-			a.Instance, a.Metadata, a.Description = "v1", map[string]string{"a": "b"}, "text"
-		})
-		p.active("db.acme.example", one)
-		synctest.Wait()
-
-		all := w.list("spiffe://acme.example/web", &registrationv1.ListRequest{})
-		if err := <-all.done; err != nil {
-			t.Error(err)
-		}
-		if got := all.told(); !slices.Equal(got, []string{"db.acme.example " + one + " connected=true", web + " " + one + " connected=true"}) {
-			t.Errorf("all: %q", got)
-		}
-		single := w.list("spiffe://acme.example/web", &registrationv1.ListRequest{Service: "WEB.acme.example."})
-		synctest.Wait()
-		m := <-single.out
-		if m.GetProvider() != "spiffe://acme.example/web" || m.GetRule() != "all" || m.GetOwner() != "owner-1" || m.GetInstance() != "v1" || m.GetMetadata()["a"] != "b" ||
-			m.GetTtl().AsDuration() != 10*time.Second || time.Until(m.GetUntil().AsTime()) != 15*time.Second || m.GetSince().AsTime().After(time.Now()) || m.GetOld() {
-			t.Errorf("%v", m)
-		}
-		for _, request := range []*registrationv1.ListRequest{{}, {Watch: true}} {
-			if err := <-w.list("spiffe://many.example/x", request).done; status.Code(err) != codes.PermissionDenied {
-				t.Error(err)
-			}
-		}
-		if err := <-w.list("spiffe://acme.example/web", &registrationv1.ListRequest{Service: "a..b"}).done; status.Code(err) != codes.InvalidArgument {
-			t.Error(err)
-		}
-
-		watch := w.list("spiffe://acme.example/web", &registrationv1.ListRequest{Service: web, Watch: true})
-		if got := watch.told(); !slices.Equal(got, []string{"complete", web + " " + one + " connected=true"}) {
-			t.Errorf("watched: %q", got)
-		}
-		p.active(web, two)
-		p.active("db.acme.example", two)
-		p.active(web, one, func(a *registrationv1.Active) {
-			a.Instance, a.Metadata, a.Description = "v1", map[string]string{"a": "b"}, "text"
-		})
-		if got := watch.told(); !slices.Equal(got, []string{web + " " + two + " connected=true"}) {
-			t.Errorf("registered: %q", got)
-		}
-		p.breakStream()
-		if got := watch.told(); !slices.Equal(got, []string{web + " " + one + " connected=false", web + " " + two + " connected=false"}) {
-			t.Errorf("broken: %q", got)
-		}
-		time.Sleep(10 * time.Second)
-		if got := watch.told(); !slices.Equal(got, []string{web + " " + one + " gone", web + " " + two + " gone"}) {
-			t.Errorf("expired: %q", got)
-		}
-		var more []*lister
-		for range 20 {
-			more = append(more, w.list("spiffe://acme.example/web", &registrationv1.ListRequest{Watch: true}))
-		}
-		synctest.Wait()
-		refused := 0
-		for _, l := range more {
-			select {
-			case err := <-l.done:
-				if status.Code(err) != codes.ResourceExhausted {
-					t.Error(err)
-				}
-				refused++
-			default:
-			}
-		}
-		if refused != 5 {
-			t.Errorf("%d of 21 watches were refused", refused)
-		}
-		w.stop()
-		if err := <-watch.done; status.Code(err) != codes.Unavailable {
-			t.Error(err)
 		}
 	})
 }

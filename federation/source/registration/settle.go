@@ -108,7 +108,7 @@ func (c *session) unknown() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key := range c.cleared.keys {
-		if _, ok := s.table.Listed(key); ok {
+		if s.table.Listed(key) {
 			delete(c.cleared.keys, key)
 		}
 	}
@@ -172,3 +172,5 @@ func settled(state registrationv1.Settled_State, text string) *registrationv1.Re
 		Settled: &registrationv1.Settled{State: state, Text: text},
 	}}
 }
+
+func nameOf(key node.Key) string { return strings.TrimSuffix(key.Service.String(), ".") }

@@ -102,7 +102,6 @@ type Source struct {
 	gone   time.Time     // when the store said that it is away
 	stored error         // why the store says that it is away
 	commit error         // why the last Commit failed
-	lists  map[*list]struct{}
 
 	// expired has the services of which a node has expired since they were published
 	// last, and why; see Left.
@@ -154,7 +153,7 @@ func New(config Config) (*Source, error) {
 	s := &Source{
 		config: config, log: loglimit.Logger(cmp.Or(config.Logger, slog.New(slog.DiscardHandler))),
 		commits: make(chan struct{}, 1), publish: make(chan struct{}, 1), flush: make(chan chan struct{}), clock: make(chan struct{}, 1), back: make(chan struct{}, 1),
-		began: make(chan struct{}), closing: make(chan struct{}), moving: make(chan struct{}), ended: make(chan struct{}), lists: make(map[*list]struct{}),
+		began: make(chan struct{}), closing: make(chan struct{}), moving: make(chan struct{}), ended: make(chan struct{}),
 		expired: make(map[federation.FQDN]string), inquiries: make(chan struct{}, maxInquiries),
 	}
 	s.rules.Store(config.Rules)
@@ -194,7 +193,7 @@ func (s *Source) begin() {
 	s.table = table.New(table.Config{
 		Owner: s.config.Owner, Epoch: rand.Uint32(), //nolint:gosec // no secret
 		Convergence: s.config.Convergence, Linger: s.config.Linger,
-		Nodes: s.config.Nodes, Rules: s.rules.Load(), Policy: s.config.Policy, Changed: s.changed, Expired: s.noteExpired,
+		Nodes: s.config.Nodes, Rules: s.rules.Load(), Policy: s.config.Policy, Expired: s.noteExpired,
 	}, time.Now())
 	close(s.began)
 }
@@ -291,13 +290,6 @@ func (s *Source) Stats() Stats {
 
 // away returns why the store cannot be asked, or nil. It is called with mu held.
 func (s *Source) away() error { return cmp.Or(s.stored, s.commit) }
-
-// changed tells those who list nodes of a change. It is called with mu held.
-func (s *Source) changed(key node.Key) {
-	for l := range s.lists {
-		l.note(key, s.table.Numbers().Nodes)
-	}
-}
 
 // noteExpired is called with mu held.
 func (s *Source) noteExpired(n *node.Node, cause string) {

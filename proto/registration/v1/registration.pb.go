@@ -955,220 +955,6 @@ func (x *Settled) GetText() string {
 	return ""
 }
 
-// ListRequest asks for the nodes that are registered.
-type ListRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only those of this service. Empty: all.
-	Service string `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"`
-	// Whether to go on with what changes.
-	Watch         bool `protobuf:"varint,2,opt,name=watch,proto3" json:"watch,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ListRequest) Reset() {
-	*x = ListRequest{}
-	mi := &file_registration_v1_registration_proto_msgTypes[10]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ListRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ListRequest) ProtoMessage() {}
-
-func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_registration_v1_registration_proto_msgTypes[10]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
-func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_registration_v1_registration_proto_rawDescGZIP(), []int{10}
-}
-
-func (x *ListRequest) GetService() string {
-	if x != nil {
-		return x.Service
-	}
-	return ""
-}
-
-func (x *ListRequest) GetWatch() bool {
-	if x != nil {
-		return x.Watch
-	}
-	return false
-}
-
-// ListResponse is a node that is registered or, with gone, was.
-type ListResponse struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Service string                 `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"`
-	// The URI as the owner understands it.
-	Node     string            `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
-	Instance string            `protobuf:"bytes,3,opt,name=instance,proto3" json:"instance,omitempty"`
-	Metadata map[string]string `protobuf:"bytes,4,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The identity of the provider.
-	Provider string `protobuf:"bytes,5,opt,name=provider,proto3" json:"provider,omitempty"`
-	// The rule that allows it.
-	Rule string `protobuf:"bytes,6,opt,name=rule,proto3" json:"rule,omitempty"`
-	// The owner to which the provider is connected, or was last.
-	Owner string `protobuf:"bytes,7,opt,name=owner,proto3" json:"owner,omitempty"`
-	// When the node was registered.
-	Since *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=since,proto3" json:"since,omitempty"`
-	// When it expires if nothing is heard of it before. Absent where another owner knows.
-	Until *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=until,proto3" json:"until,omitempty"`
-	Ttl   *durationpb.Duration   `protobuf:"bytes,10,opt,name=ttl,proto3" json:"ttl,omitempty"`
-	// Whether the provider is connected to this owner.
-	Connected bool `protobuf:"varint,11,opt,name=connected,proto3" json:"connected,omitempty"`
-	// Whether the node was known before the owner's start, and its provider is not back yet.
-	Old bool `protobuf:"varint,12,opt,name=old,proto3" json:"old,omitempty"`
-	// Whether the node is not registered any more.
-	Gone bool `protobuf:"varint,13,opt,name=gone,proto3" json:"gone,omitempty"`
-	// With watch: whether this message, which has no node, ends what is registered now.
-	Complete      bool `protobuf:"varint,14,opt,name=complete,proto3" json:"complete,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ListResponse) Reset() {
-	*x = ListResponse{}
-	mi := &file_registration_v1_registration_proto_msgTypes[11]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ListResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ListResponse) ProtoMessage() {}
-
-func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_registration_v1_registration_proto_msgTypes[11]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
-func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_registration_v1_registration_proto_rawDescGZIP(), []int{11}
-}
-
-func (x *ListResponse) GetService() string {
-	if x != nil {
-		return x.Service
-	}
-	return ""
-}
-
-func (x *ListResponse) GetNode() string {
-	if x != nil {
-		return x.Node
-	}
-	return ""
-}
-
-func (x *ListResponse) GetInstance() string {
-	if x != nil {
-		return x.Instance
-	}
-	return ""
-}
-
-func (x *ListResponse) GetMetadata() map[string]string {
-	if x != nil {
-		return x.Metadata
-	}
-	return nil
-}
-
-func (x *ListResponse) GetProvider() string {
-	if x != nil {
-		return x.Provider
-	}
-	return ""
-}
-
-func (x *ListResponse) GetRule() string {
-	if x != nil {
-		return x.Rule
-	}
-	return ""
-}
-
-func (x *ListResponse) GetOwner() string {
-	if x != nil {
-		return x.Owner
-	}
-	return ""
-}
-
-func (x *ListResponse) GetSince() *timestamppb.Timestamp {
-	if x != nil {
-		return x.Since
-	}
-	return nil
-}
-
-func (x *ListResponse) GetUntil() *timestamppb.Timestamp {
-	if x != nil {
-		return x.Until
-	}
-	return nil
-}
-
-func (x *ListResponse) GetTtl() *durationpb.Duration {
-	if x != nil {
-		return x.Ttl
-	}
-	return nil
-}
-
-func (x *ListResponse) GetConnected() bool {
-	if x != nil {
-		return x.Connected
-	}
-	return false
-}
-
-func (x *ListResponse) GetOld() bool {
-	if x != nil {
-		return x.Old
-	}
-	return false
-}
-
-func (x *ListResponse) GetGone() bool {
-	if x != nil {
-		return x.Gone
-	}
-	return false
-}
-
-func (x *ListResponse) GetComplete() bool {
-	if x != nil {
-		return x.Complete
-	}
-	return false
-}
-
 // Stored is a node as an owner stores it. No provider ever sees it.
 type Stored struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -1191,7 +977,7 @@ type Stored struct {
 
 func (x *Stored) Reset() {
 	*x = Stored{}
-	mi := &file_registration_v1_registration_proto_msgTypes[12]
+	mi := &file_registration_v1_registration_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1203,7 +989,7 @@ func (x *Stored) String() string {
 func (*Stored) ProtoMessage() {}
 
 func (x *Stored) ProtoReflect() protoreflect.Message {
-	mi := &file_registration_v1_registration_proto_msgTypes[12]
+	mi := &file_registration_v1_registration_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1216,7 +1002,7 @@ func (x *Stored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stored.ProtoReflect.Descriptor instead.
 func (*Stored) Descriptor() ([]byte, []int) {
-	return file_registration_v1_registration_proto_rawDescGZIP(), []int{12}
+	return file_registration_v1_registration_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Stored) GetService() string {
@@ -1362,29 +1148,7 @@ const file_registration_v1_registration_proto_rawDesc = "" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04GONE\x10\x01\x12\v\n" +
 	"\aWAITING\x10\x02\x12\v\n" +
-	"\aUNKNOWN\x10\x03\"=\n" +
-	"\vListRequest\x12\x18\n" +
-	"\aservice\x18\x01 \x01(\tR\aservice\x12\x14\n" +
-	"\x05watch\x18\x02 \x01(\bR\x05watch\"\xa0\x04\n" +
-	"\fListResponse\x12\x18\n" +
-	"\aservice\x18\x01 \x01(\tR\aservice\x12\x12\n" +
-	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
-	"\binstance\x18\x03 \x01(\tR\binstance\x12R\n" +
-	"\bmetadata\x18\x04 \x03(\v26.federation.registration.v1.ListResponse.MetadataEntryR\bmetadata\x12\x1a\n" +
-	"\bprovider\x18\x05 \x01(\tR\bprovider\x12\x12\n" +
-	"\x04rule\x18\x06 \x01(\tR\x04rule\x12\x14\n" +
-	"\x05owner\x18\a \x01(\tR\x05owner\x120\n" +
-	"\x05since\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
-	"\x05until\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12+\n" +
-	"\x03ttl\x18\n" +
-	" \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x12\x1c\n" +
-	"\tconnected\x18\v \x01(\bR\tconnected\x12\x10\n" +
-	"\x03old\x18\f \x01(\bR\x03old\x12\x12\n" +
-	"\x04gone\x18\r \x01(\bR\x04gone\x12\x1a\n" +
-	"\bcomplete\x18\x0e \x01(\bR\bcomplete\x1a;\n" +
-	"\rMetadataEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xba\x03\n" +
+	"\aUNKNOWN\x10\x03\"\xba\x03\n" +
 	"\x06Stored\x12\x18\n" +
 	"\aservice\x18\x01 \x01(\tR\aservice\x12\x10\n" +
 	"\x03uri\x18\x02 \x01(\tR\x03uri\x12\x1a\n" +
@@ -1400,10 +1164,9 @@ const file_registration_v1_registration_proto_rawDesc = "" +
 	"\x06stream\x18\v \x01(\x06R\x06stream\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x012\xdd\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x012\x80\x01\n" +
 	"\x13RegistrationService\x12i\n" +
-	"\bRegister\x12+.federation.registration.v1.RegisterRequest\x1a,.federation.registration.v1.RegisterResponse(\x010\x01\x12[\n" +
-	"\x04List\x12'.federation.registration.v1.ListRequest\x1a(.federation.registration.v1.ListResponse0\x01BVZTgithub.com/hamlet-federation/coredns-federation/proto/registration/v1;registrationv1b\x06proto3"
+	"\bRegister\x12+.federation.registration.v1.RegisterRequest\x1a,.federation.registration.v1.RegisterResponse(\x010\x01BVZTgithub.com/hamlet-federation/coredns-federation/proto/registration/v1;registrationv1b\x06proto3"
 
 var (
 	file_registration_v1_registration_proto_rawDescOnce sync.Once
@@ -1418,7 +1181,7 @@ func file_registration_v1_registration_proto_rawDescGZIP() []byte {
 }
 
 var file_registration_v1_registration_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_registration_v1_registration_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_registration_v1_registration_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_registration_v1_registration_proto_goTypes = []any{
 	(Close_Reason)(0),             // 0: federation.registration.v1.Close.Reason
 	(Settled_State)(0),            // 1: federation.registration.v1.Settled.State
@@ -1432,14 +1195,11 @@ var file_registration_v1_registration_proto_goTypes = []any{
 	(*Clear)(nil),                 // 9: federation.registration.v1.Clear
 	(*Close)(nil),                 // 10: federation.registration.v1.Close
 	(*Settled)(nil),               // 11: federation.registration.v1.Settled
-	(*ListRequest)(nil),           // 12: federation.registration.v1.ListRequest
-	(*ListResponse)(nil),          // 13: federation.registration.v1.ListResponse
-	(*Stored)(nil),                // 14: federation.registration.v1.Stored
-	nil,                           // 15: federation.registration.v1.Active.MetadataEntry
-	nil,                           // 16: federation.registration.v1.ListResponse.MetadataEntry
-	nil,                           // 17: federation.registration.v1.Stored.MetadataEntry
-	(*durationpb.Duration)(nil),   // 18: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
+	(*Stored)(nil),                // 12: federation.registration.v1.Stored
+	nil,                           // 13: federation.registration.v1.Active.MetadataEntry
+	nil,                           // 14: federation.registration.v1.Stored.MetadataEntry
+	(*durationpb.Duration)(nil),   // 15: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
 }
 var file_registration_v1_registration_proto_depIdxs = []int32{
 	4,  // 0: federation.registration.v1.RegisterRequest.open:type_name -> federation.registration.v1.Open
@@ -1452,28 +1212,22 @@ var file_registration_v1_registration_proto_depIdxs = []int32{
 	8,  // 7: federation.registration.v1.RegisterResponse.expired:type_name -> federation.registration.v1.Expired
 	10, // 8: federation.registration.v1.RegisterResponse.close:type_name -> federation.registration.v1.Close
 	11, // 9: federation.registration.v1.RegisterResponse.settled:type_name -> federation.registration.v1.Settled
-	18, // 10: federation.registration.v1.Active.ttl:type_name -> google.protobuf.Duration
-	15, // 11: federation.registration.v1.Active.metadata:type_name -> federation.registration.v1.Active.MetadataEntry
-	18, // 12: federation.registration.v1.Granted.ttl:type_name -> google.protobuf.Duration
+	15, // 10: federation.registration.v1.Active.ttl:type_name -> google.protobuf.Duration
+	13, // 11: federation.registration.v1.Active.metadata:type_name -> federation.registration.v1.Active.MetadataEntry
+	15, // 12: federation.registration.v1.Granted.ttl:type_name -> google.protobuf.Duration
 	0,  // 13: federation.registration.v1.Close.reason:type_name -> federation.registration.v1.Close.Reason
-	18, // 14: federation.registration.v1.Close.retry_after:type_name -> google.protobuf.Duration
+	15, // 14: federation.registration.v1.Close.retry_after:type_name -> google.protobuf.Duration
 	1,  // 15: federation.registration.v1.Settled.state:type_name -> federation.registration.v1.Settled.State
-	16, // 16: federation.registration.v1.ListResponse.metadata:type_name -> federation.registration.v1.ListResponse.MetadataEntry
-	19, // 17: federation.registration.v1.ListResponse.since:type_name -> google.protobuf.Timestamp
-	19, // 18: federation.registration.v1.ListResponse.until:type_name -> google.protobuf.Timestamp
-	18, // 19: federation.registration.v1.ListResponse.ttl:type_name -> google.protobuf.Duration
-	17, // 20: federation.registration.v1.Stored.metadata:type_name -> federation.registration.v1.Stored.MetadataEntry
-	18, // 21: federation.registration.v1.Stored.ttl:type_name -> google.protobuf.Duration
-	19, // 22: federation.registration.v1.Stored.since:type_name -> google.protobuf.Timestamp
-	2,  // 23: federation.registration.v1.RegistrationService.Register:input_type -> federation.registration.v1.RegisterRequest
-	12, // 24: federation.registration.v1.RegistrationService.List:input_type -> federation.registration.v1.ListRequest
-	3,  // 25: federation.registration.v1.RegistrationService.Register:output_type -> federation.registration.v1.RegisterResponse
-	13, // 26: federation.registration.v1.RegistrationService.List:output_type -> federation.registration.v1.ListResponse
-	25, // [25:27] is the sub-list for method output_type
-	23, // [23:25] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	14, // 16: federation.registration.v1.Stored.metadata:type_name -> federation.registration.v1.Stored.MetadataEntry
+	15, // 17: federation.registration.v1.Stored.ttl:type_name -> google.protobuf.Duration
+	16, // 18: federation.registration.v1.Stored.since:type_name -> google.protobuf.Timestamp
+	2,  // 19: federation.registration.v1.RegistrationService.Register:input_type -> federation.registration.v1.RegisterRequest
+	3,  // 20: federation.registration.v1.RegistrationService.Register:output_type -> federation.registration.v1.RegisterResponse
+	20, // [20:21] is the sub-list for method output_type
+	19, // [19:20] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_registration_v1_registration_proto_init() }
@@ -1501,7 +1255,7 @@ func file_registration_v1_registration_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_registration_v1_registration_proto_rawDesc), len(file_registration_v1_registration_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   16,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

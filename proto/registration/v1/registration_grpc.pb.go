@@ -25,7 +25,6 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	RegistrationService_Register_FullMethodName = "/federation.registration.v1.RegistrationService/Register"
-	RegistrationService_List_FullMethodName     = "/federation.registration.v1.RegistrationService/List"
 )
 
 // RegistrationServiceClient is the client API for RegistrationService service.
@@ -38,9 +37,6 @@ type RegistrationServiceClient interface {
 	// Register is the stream of one provider. Both sides send Open first, and need not
 	// wait for the other's. The side that ends the stream sends Close last.
 	Register(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RegisterRequest, RegisterResponse], error)
-	// List tells the nodes that are registered, to those that the owner's rules name
-	// as observers; others get PermissionDenied. Without watch the stream ends after them.
-	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListResponse], error)
 }
 
 type registrationServiceClient struct {
@@ -64,25 +60,6 @@ func (c *registrationServiceClient) Register(ctx context.Context, opts ...grpc.C
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type RegistrationService_RegisterClient = grpc.BidiStreamingClient[RegisterRequest, RegisterResponse]
 
-func (c *registrationServiceClient) List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListResponse], error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &RegistrationService_ServiceDesc.Streams[1], RegistrationService_List_FullMethodName, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	x := &grpc.GenericClientStream[ListRequest, ListResponse]{ClientStream: stream}
-	if err := x.ClientStream.SendMsg(in); err != nil {
-		return nil, err
-	}
-	if err := x.ClientStream.CloseSend(); err != nil {
-		return nil, err
-	}
-	return x, nil
-}
-
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type RegistrationService_ListClient = grpc.ServerStreamingClient[ListResponse]
-
 // RegistrationServiceServer is the server API for RegistrationService service.
 // All implementations must embed UnimplementedRegistrationServiceServer
 // for forward compatibility.
@@ -93,9 +70,6 @@ type RegistrationServiceServer interface {
 	// Register is the stream of one provider. Both sides send Open first, and need not
 	// wait for the other's. The side that ends the stream sends Close last.
 	Register(grpc.BidiStreamingServer[RegisterRequest, RegisterResponse]) error
-	// List tells the nodes that are registered, to those that the owner's rules name
-	// as observers; others get PermissionDenied. Without watch the stream ends after them.
-	List(*ListRequest, grpc.ServerStreamingServer[ListResponse]) error
 	mustEmbedUnimplementedRegistrationServiceServer()
 }
 
@@ -108,9 +82,6 @@ type UnimplementedRegistrationServiceServer struct{}
 
 func (UnimplementedRegistrationServiceServer) Register(grpc.BidiStreamingServer[RegisterRequest, RegisterResponse]) error {
 	return status.Error(codes.Unimplemented, "method Register not implemented")
-}
-func (UnimplementedRegistrationServiceServer) List(*ListRequest, grpc.ServerStreamingServer[ListResponse]) error {
-	return status.Error(codes.Unimplemented, "method List not implemented")
 }
 func (UnimplementedRegistrationServiceServer) mustEmbedUnimplementedRegistrationServiceServer() {}
 func (UnimplementedRegistrationServiceServer) testEmbeddedByValue()                             {}
@@ -140,17 +111,6 @@ func _RegistrationService_Register_Handler(srv interface{}, stream grpc.ServerSt
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type RegistrationService_RegisterServer = grpc.BidiStreamingServer[RegisterRequest, RegisterResponse]
 
-func _RegistrationService_List_Handler(srv interface{}, stream grpc.ServerStream) error {
-	m := new(ListRequest)
-	if err := stream.RecvMsg(m); err != nil {
-		return err
-	}
-	return srv.(RegistrationServiceServer).List(m, &grpc.GenericServerStream[ListRequest, ListResponse]{ServerStream: stream})
-}
-
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type RegistrationService_ListServer = grpc.ServerStreamingServer[ListResponse]
-
 // RegistrationService_ServiceDesc is the grpc.ServiceDesc for RegistrationService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -164,11 +124,6 @@ var RegistrationService_ServiceDesc = grpc.ServiceDesc{
 			Handler:       _RegistrationService_Register_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
-		},
-		{
-			StreamName:    "List",
-			Handler:       _RegistrationService_List_Handler,
-			ServerStreams: true,
 		},
 	},
 	Metadata: "registration/v1/registration.proto",

@@ -33,7 +33,6 @@ const (
 	zone       = "reg.fed.example"
 	ownerID    = "spiffe://fed.example/owner"
 	coreDNSID  = "spiffe://fed.example/coredns"
-	observerID = "spiffe://fed.example/observer"
 	fleetID    = "spiffe://fed.example/ns/fleet/sa/default" // may register everything in the zone
 	otherID    = "spiffe://fed.example/ns/other/sa/default"
 )
@@ -81,7 +80,6 @@ type options struct {
 
 // usual are the rules of most tests: fleet may register everything in the zone.
 const usual = `
-observers: [spiffe://fed.example/observer]
 rules:
 - name: everything
   providers: ["spiffe://fed.example/ns/fleet/sa/*"]
@@ -113,7 +111,7 @@ type owner struct {
 func start(t testing.TB, o options) *world {
 	t.Helper()
 	w := &world{options: o, Place: place.For(t, map[string]string{
-		"owner": ownerID, "coredns": coreDNSID, "observer": observerID, "fleet": fleetID, "other": otherID,
+		"owner": ownerID, "coredns": coreDNSID, "fleet": fleetID, "other": otherID,
 	})}
 	w.Put(t, "rules.yaml", cmp.Or(o.rules, usual))
 	for i := range max(1, o.owners) {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern/capture"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
@@ -26,8 +25,7 @@ const (
 
 // document is what stands in a file.
 type document struct {
-	Rules     []*entry     `yaml:"rules" needs:"name providers services" most:"1000"`
-	Observers []pattern.ID `yaml:"observers" as:"observer" most:"256"`
+	Rules []*entry `yaml:"rules" needs:"name providers services" most:"1000"`
 }
 
 // entry is a rule as it stands in a file.
@@ -60,9 +58,9 @@ func Parse(data []byte) (*Rules, []problem.Problem) {
 	var in document
 	d := problem.Read(data, MaxBytes, "rules are", "rules", map[string]problem.Format{
 		"name": problem.Of(parseName), "provider": problem.Of(capture.ParseID), "service": problem.Of(capture.ParseName),
-		"address": problem.Of(parseAddress), "ttl": problem.Of(parseTTL), "quota": problem.Of(parseQuota), "observer": problem.Of(pattern.ParseID),
+		"address": problem.Of(parseAddress), "ttl": problem.Of(parseTTL), "quota": problem.Of(parseQuota),
 	}, &in)
-	rules := &Rules{observers: in.Observers}
+	rules := new(Rules)
 	names := make(map[string]int) // lines
 	for i, e := range in.Rules {
 		if e == nil {

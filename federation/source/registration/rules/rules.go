@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern/capture"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 )
@@ -72,10 +71,7 @@ func refusef(word, format string, args ...any) error {
 
 // Rules are compiled rules. They never change, so goroutines share them. The zero
 // value refuses everything.
-type Rules struct {
-	rules     []rule
-	observers []pattern.ID
-}
+type Rules struct{ rules []rule }
 
 // rule is a rule that was parsed.
 type rule struct {
@@ -121,19 +117,6 @@ func (r *Rules) Judge(q Request) (Grant, error) { return r.judge(q, false) }
 func (r *Rules) Stands(n *node.Node) error {
 	_, err := r.judge(Request{IDs: []federation.ID{n.Provider}, Service: n.Service, URI: n.URI, TTL: n.TTL}, true)
 	return err
-}
-
-// Observes reports whether one of the identities may see what is registered. Who has no
-// identity may not.
-func (r *Rules) Observes(ids []federation.ID) bool {
-	for _, id := range ids {
-		for _, p := range r.observers {
-			if id != (federation.ID{}) && p.Matches(id) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // judge is Judge, and Stands with anyPeer.

@@ -36,7 +36,6 @@ rules:
   providers: ["spiffe://west.example/**"]
   services: ["*"]
   addresses: [0.0.0.0/0]
-observers: ["spiffe://west.example/oncall", "*.ops.example"]
 `
 
 func parsed(t testing.TB, text string) *rules.Rules {
@@ -219,24 +218,6 @@ func TestStands(t *testing.T) {
 	}
 }
 
-func TestObserves(t *testing.T) {
-	r, everyone := parsed(t, file), parsed(t, "{rules: [], observers: ['*']}")
-	for ids, want := range map[string]bool{
-		"": false, web: false, "a.ops.example": true, web + " spiffe://west.example/oncall": true, "ops.example": false,
-	} {
-		var list []federation.ID
-		for id := range strings.FieldsSeq(ids) {
-			list = append(list, must.Value(federation.ParseID(id)))
-		}
-		if r.Observes(list) != want || everyone.Observes(list) != (ids != "") {
-			t.Errorf("%q observes: %t", ids, !want)
-		}
-	}
-	if everyone.Observes([]federation.ID{{}}) || new(rules.Rules).Observes([]federation.ID{must.Value(federation.ParseID(web))}) {
-		t.Error("nobody observes")
-	}
-}
-
 func TestParseProblems(t *testing.T) {
 	rule := func(fields string) string { return "rules:\n- name: a\n" + fields }
 	const providers, services = "  providers: [a.example]\n", "  services: [a.fed.example]\n"
@@ -250,10 +231,10 @@ func TestParseProblems(t *testing.T) {
 		"syntax":           {"rules: [", []string{"1: did not find expected node content"}},
 		"too large":        {strings.Repeat("#", rules.MaxBytes+1), []string{"0: the file has more than 1048576 bytes"}},
 		"nothing":          {"{}", []string{"1: rules: required"}},
-		"unknown":          {"rules: []\nrulez: []", []string{"2: rulez: there is no such key; those that there are: observers, rules"}},
+		"unknown":          {"rules: []\nrulez: []", []string{"2: rulez: there is no such key; those that there are: rules"}},
 		"twice":            {"rules: []\nrules: []", []string{"2: rules: is there twice, first on line 1"}},
 		"no mapping":       {"rules:\n- a\n- [a]\n-", []string{`2: rules[0]: must be a mapping, not "a"`, "3: rules[1]: must be a mapping", "4: rules[2]: has no value, must be a mapping"}},
-		"alias":            {"rules: &a []\nobservers: *a", []string{"2: observers: aliases (*a) are not resolved here; write the value again"}},
+		"alias":            {"rules: [&a {name: b, providers: [a.example], services: [a.fed.example]}, *a]", []string{"1: rules[1]: aliases (*a) are not resolved here; write the value again"}},
 		"required":         {rule(""), []string{"2: rules[0].providers: required", "2: rules[0].services: required"}},
 		"names nothing":    {rule("  providers: []\n  services: []\n  addresses: []"), []string{"3: rules[0].providers: at least one is required", "4: rules[0].services: at least one is required", "5: rules[0].addresses: at least one is required; leave it out for that of the connection"}},
 		"name":             {"rules:\n- name: a b\n" + providers + services, []string{`2: rules[0].name: "a b" is not a name of letters, digits, '-', '.' and '_', 63 at most`}},
@@ -268,11 +249,10 @@ func TestParseProblems(t *testing.T) {
 		"entry twice":      {rule("  providers: [a.example, a.example]\n" + services), []string{`3: rules[0].providers[1]: "a.example" is there twice, first on line 3`}},
 		"too many":         {rule(providers + "  services: [" + strings.Repeat("a.example,", 257) + "]"), []string{"4: rules[0].services: has 257 entries, more than 256"}},
 		"too many rules":   {"rules: [" + strings.Repeat("{},", 1001) + "]", []string{"1: rules: has 1001 entries, more than 1000"}},
-		"observers":        {"rules: []\nobservers: ['spiffe://*/a']", []string{`2: observers[0]: identity pattern "spiffe://*/a": a trust domain is never a pattern: write it out, and one pattern for each`}},
 		"CIDR":             {rule(providers + services + "  addresses: [10.0.0.1/8, 10.0.0.0/33, '::ffff:10.0.0.0/104', 'fe80::1%eth0', '::ffff:10.0.0.1', 'a:1']"), []string{`5: rules[0].addresses[0]: "10.0.0.1/8" has bits behind its length; 10.0.0.0/8 is the range that it is in`, `5: rules[0].addresses[1]: "10.0.0.0/33" is not a CIDR such as 10.0.0.0/8`, `5: rules[0].addresses[2]: "::ffff:10.0.0.0/104" has an IPv4 address in IPv6, which no node has: write it as IPv4`, "5: rules[0].addresses[3]: address has a zone identifier", `5: rules[0].addresses[4]: "::ffff:10.0.0.1/128" has an IPv4 address in IPv6, which no node has: write it as IPv4`, `5: rules[0].addresses[5]: neither peer, nor a CIDR, nor a pattern of host names: name pattern "a:1": label has a character other than a-z, 0-9, '-' and '_'`}},
 		"capture missing":  {rule("  providers: ['spiffe://a/{x}', 'spiffe://a/b']\n  services: ['{x}.a.example', '{y}.{x}.a.example']\n  addresses: ['{z}.example']"), []string{`4: rules[0].services: "{x}.a.example" has {x}, which the pattern "spiffe://a/b" of providers does not capture`, `4: rules[0].services: "{y}.{x}.a.example" has {y}, which the pattern "spiffe://a/{x}" of providers does not capture`, `5: rules[0].addresses: "{z}.example" has {z}, which the pattern "spiffe://a/{x}" of providers does not capture`}},
 		"capture twice":    {rule("  providers: ['spiffe://a/{x}/{x}']\n" + services), []string{`3: rules[0].providers[0]: identity pattern "spiffe://a/{x}/{x}": {x} is captured twice`}},
-		"mistakes at once": {"rules:\n- name: a\n  quota: x\n- nome: b\n" + providers + services + "observers: x", []string{`2: rules[0].providers: required`, `2: rules[0].services: required`, `3: rules[0].quota: "x" is not a whole number from 1 to 1000000`, "4: rules[1].nome: there is no such key; those that there are: addresses, name, providers, quota, services, ttl", "4: rules[1].name: required", `7: observers: must be a list, not "x"`}},
+		"mistakes at once": {"rules:\n- name: a\n  quota: x\n- nome: b\n" + providers + services, []string{`2: rules[0].providers: required`, `2: rules[0].services: required`, `3: rules[0].quota: "x" is not a whole number from 1 to 1000000`, "4: rules[1].nome: there is no such key; those that there are: addresses, name, providers, quota, services, ttl", "4: rules[1].name: required"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, problems := rules.Parse([]byte(tt.text))

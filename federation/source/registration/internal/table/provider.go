@@ -92,7 +92,6 @@ func (t *Table) Leave(s *Stream, now time.Time) {
 	for _, h := range s.holds {
 		e := h.entry
 		e.holder = nil
-		t.changed(e)
 		if t.cut {
 			t.age(e)
 		}
@@ -108,7 +107,6 @@ func (t *Table) unhold(e *entry) {
 	if h := e.holder; h != nil {
 		delete(h.stream.holds, h.text)
 		e.holder = nil
-		t.changed(e)
 	}
 }
 
@@ -119,7 +117,6 @@ func (t *Table) hold(s *Stream, e *entry, offer *Offer) *hold {
 		t.unhold(e)
 		h = &hold{stream: s, entry: e, uri: e.key.URI.String()}
 		e.holder = h
-		t.changed(e)
 	} else if h.text != offer.Text {
 		delete(s.holds, h.text)
 	}

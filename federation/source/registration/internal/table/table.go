@@ -31,8 +31,6 @@ type Config struct {
 	Rules       *rules.Rules
 	Policy      wire.Policy // which addresses nodes may have
 
-	// Changed is called with each key whose node has changed, or what List tells of it.
-	Changed func(node.Key)
 	// Expired is called with each node that has expired, and why.
 	Expired func(n *node.Node, cause string)
 }
@@ -204,7 +202,6 @@ func (t *Table) set(e *entry, stored *node.Node, sent *sent, want *change) {
 	e.stored, e.sent, e.want = stored, sent, want
 	if stored != before {
 		t.numbers.Nodes += one(stored != nil) - one(before != nil)
-		t.config.Changed(e.key)
 		if stored == nil || before == nil || !sameNode(stored, before) {
 			t.markDirty(e.service)
 		}
@@ -283,19 +280,11 @@ func (t *Table) markDirty(s *service) {
 	}
 }
 
-// changed says that there is something else to tell of the node, if there is one.
-func (t *Table) changed(e *entry) {
-	if e.stored != nil {
-		t.config.Changed(e.key)
-	}
-}
-
 // relax ends what makes a node one that its provider does not keep up.
 func (t *Table) relax(e *entry) {
 	if e.old {
 		e.old = false
 		t.numbers.Old--
-		t.changed(e)
 	}
 	if e.lingers() {
 		e.service.lingering = nil
@@ -307,7 +296,6 @@ func (t *Table) age(e *entry) {
 	if !e.old {
 		e.old = true
 		t.numbers.Old++
-		t.changed(e)
 	}
 }
 
@@ -428,43 +416,10 @@ func (s *Stream) request(key node.Key, ttl time.Duration) rules.Request {
 	return rules.Request{IDs: s.ids, Peer: s.peer, Service: key.Service, URI: key.URI, TTL: ttl}
 }
 
-// Listed is what there is to tell of a node.
-type Listed struct {
-	*node.Node
-
-	Until     time.Time // when it expires; zero where another owner knows
-	Connected bool
-	Old       bool
-}
-
-// Listed returns what there is to tell of the key, and whether it is registered.
-func (t *Table) Listed(key node.Key) (Listed, bool) {
+// Listed reports whether the key is registered.
+func (t *Table) Listed(key node.Key) bool {
 	e := t.entries[key]
-	if e == nil || e.stored == nil {
-		return Listed{}, false
-	}
-	l := Listed{Node: e.stored, Connected: e.holder != nil, Old: e.old}
-	if at, ok := e.due.Deadline(); ok {
-		l.Until = t.start.Add(at)
-	}
-	return l, true
-}
-
-// Keys returns the keys of all nodes of a service, or of all services where it is zero.
-func (t *Table) Keys(of federation.FQDN) []node.Key {
-	var keys []node.Key
-	if s := t.services[of]; s != nil {
-		for _, e := range s.entries {
-			keys = append(keys, e.key)
-		}
-	}
-	if of.IsZero() {
-		keys = make([]node.Key, 0, len(t.entries))
-		for key := range t.entries {
-			keys = append(keys, key)
-		}
-	}
-	return keys
+	return e != nil && e.stored != nil
 }
 
 // Stream is the stream of one provider.
