@@ -17,10 +17,13 @@ owner=
 coredns=
 first=
 second=
+programs=
 
 # Programs go first, so that they can say goodbye to the owner.
 end_all() {
 	end "$first" "$second"
+	# shellcheck disable=SC2086 # several processes are several words
+	end $programs
 	end "$coredns" "$owner"
 }
 
@@ -41,13 +44,16 @@ ports() {
 # at PORTS succeeds when the service is at these ports.
 at() { [ "$(ports)" = "$1" ]; }
 
-# start NAME ADDRESS runs a program, registered, in the background: its process is in
-# $started. It is the child of federationctl register.
+# start NAME ADDRESS runs a program in the background, and federationctl register beside it,
+# whose processes are in $program and $started.
 start() {
+	bin/hello -listen "$2" -name "$1" >"$run/$1-program.log" 2>&1 &
+	program=$!
+	programs="$programs $program"
 	bin/federationctl register --server "$owner_address" \
 		--cert "$run/consumer.pem" --key "$run/consumer-key.pem" --ca "$run/ca.pem" \
 		--service "$service" --node "http://$2" --instance "$1" --ttl "${ttl}s" \
-		--check "http://$2/" --check-interval 1s --drain 1s -- bin/hello -listen "$2" -name "$1" >"$run/$1.log" 2>&1 &
+		--check "http://$2/" --check-interval 1s --drain 1s >"$run/$1.log" 2>&1 &
 	started=$!
 }
 
@@ -63,11 +69,12 @@ bin/coredns -conf "$sample/Corefile" >"$run/coredns.log" 2>&1 &
 coredns=$!
 
 echo "Starting two programs on $first_address and $second_address, which know nothing of all that:"
-echo "federationctl register starts each of them, checks it over HTTP, and tells the owner of it"
+echo "federationctl register stands beside each of them, checks it over HTTP, and tells the owner of it"
 start first "$first_address"
 first=$started
 start second "$second_address"
 second=$started
+victim=$program
 
 # An owner that has never run is silent until programs had the time to come back.
 await "the service at both programs" at "8081 8082 "
@@ -83,10 +90,8 @@ bin/federationctl watch "$owner_address" --once \
 echo
 echo "Now the second program dies, with all that stood beside it, as if its machine had lost its power."
 echo "It had promised to say every $((ttl / 2)) seconds that it lives, and it is believed for $ttl seconds:"
-pids=$(ps -A -o pid= -o ppid= | awk -v parent="$second" '$2 == parent { print $1 }')
-# shellcheck disable=SC2086 # several processes are several words
-kill -9 "$second" $pids 2>/dev/null || :
-wait "$second" 2>/dev/null || :
+kill -9 "$second" "$victim" 2>/dev/null || :
+wait "$second" "$victim" 2>/dev/null || :
 second=
 for elapsed in 0 1 2 3 4 5 6; do
 	printf '  %s s after it died, the service is at the ports %s\n' "$elapsed" "$(ports)"

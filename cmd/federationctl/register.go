@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
-	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/register"
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/register/child"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve/health"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
@@ -73,42 +71,34 @@ func registerCommand(ctx context.Context) *cobra.Command {
 		health: health.Config{Interval: 5 * time.Second, Timeout: 2 * time.Second}, drain: register.Drain{Wait: 5 * time.Second},
 	}
 	command := &cobra.Command{
-		Use:   "register --server ADDRESS[,...] --service FQDN --node URI {--cert FILE --key FILE --ca FILE | --spiffe SOCKET --owner-id ID} [-- COMMAND ARGUMENT...]",
-		Short: "Register a program with an owner while it runs",
-		Long: `register tells an owner of a program while it is well. Rules of the owner decide
-who may register what. At SIGTERM the program is withdrawn, and after --drain
-COMMAND gets the signal. register ends with the exit code of COMMAND. Without
-COMMAND it stands beside the program. docs/owner.md says more.
+		Use:   "register --server ADDRESS[,...] --service FQDN --node URI {--cert FILE --key FILE --ca FILE | --spiffe SOCKET --owner-id ID}",
+		Short: "Register a program with an owner",
+		Long: `register stands beside a program, and tells an owner of it while it is well. Rules of
+the owner decide who may register what. At SIGTERM the program is withdrawn, and
+register ends after --drain: stop the program then. docs/owner.md has a unit of systemd
+that does so.
 
-A --check is http://HOST:PORT/PATH, or https, for a status from 200 to 399;
-tcp://HOST:PORT for a connection; grpc://HOST:PORT[/SERVICE] for the health
-service of gRPC; or exec:COMMAND, in sh, for exit code 0.
+A --check is http://HOST:PORT/PATH, or https, for a status from 200 to 399; or
+tcp://HOST:PORT for a connection.
 
 --node is scheme://host:port with http, https, grpc, http2, mongo, tcp, tls or
 mtls. Without a host it is the address from which register connects.`,
-		Example: `  # Run a program, and register it while it is healthy.
+		Example: `  # Register a program while it is healthy.
   federationctl register --server owner.example.org:8008 --cert provider.pem \
       --key provider-key.pem --ca ca.pem --service shop.fed.example \
-      --node http://:8080 --check http://127.0.0.1:8080/healthz -- shop
+      --node http://:8080 --check http://127.0.0.1:8080/healthz
 
-  # Stand beside a database that runs already, and talk to either of two owners.
+  # Register a database with either of two owners.
   federationctl register \
       --server owner.example.org:8008,owner-b.example.org:8008 \
       --cert provider.pem --key provider-key.pem --ca ca.pem \
-      --service db.fed.example --node tcp://:5432 --check exec:pg_isready`,
-		Args: func(command *cobra.Command, args []string) error {
-			if dash := command.ArgsLenAtDash(); len(args) > 0 && dash != 0 {
-				return fmt.Errorf("register takes no argument, not %q; put -- before the command", args[0])
-			} else if dash == 0 && len(args) == 0 {
-				return errors.New("there is no command after --")
-			}
-			return nil
-		},
+      --service db.fed.example --node tcp://:5432 --check tcp://127.0.0.1:5432`,
+		Args: none("systemd, or a container beside this one, runs the program"),
 		PreRunE: func(command *cobra.Command, _ []string) error {
 			return checkOrigin(command.Flags(), "server", "service", "node")
 		},
-		RunE: func(command *cobra.Command, args []string) error {
-			return o.run(ctx, command.Flags(), args, command.ErrOrStderr())
+		RunE: func(command *cobra.Command, _ []string) error {
+			return o.run(ctx, command.Flags(), command.ErrOrStderr())
 		},
 	}
 	flags := command.Flags()
@@ -124,7 +114,7 @@ mtls. Without a host it is the address from which register connects.`,
 	flags.Var(&flagValue{kind: "string", set: func(text string) (err error) {
 		o.health.Check, err = health.Parse(text)
 		return err
-	}}, "check", "`URL` or exec:COMMAND that checks the program")
+	}}, "check", "`URL` that checks the program")
 	positiveFlag(command, &o.health.Interval, "check-interval", "`time` from one check to the next")
 	positiveFlag(command, &o.health.Timeout, "check-timeout", "`time` that a check may take")
 	flags.IntVar(&o.health.Failures, "check-failures", 3, "`number` of failures until it is withdrawn")
@@ -136,37 +126,22 @@ mtls. Without a host it is the address from which register connects.`,
 	return command
 }
 
-// run registers until ctx ends, or the command in args.
-func (o *registerOptions) run(ctx context.Context, flags *pflag.FlagSet, args []string, stderr io.Writer) error {
+// run registers until ctx ends.
+func (o *registerOptions) run(ctx context.Context, flags *pflag.FlagSet, stderr io.Writer) error {
 	if err := o.parse(flags); err != nil {
 		return err
 	}
 	if own, ok := ctx.Value(endsItself{}).(*atomic.Bool); ok {
-		own.Store(true) // the program, or its clients, may need longer
-	}
-	if len(args) > 0 && os.Getpid() == 1 {
-		code, err := child.Init()
-		if err != nil {
-			return failure(err)
-		}
-		return ended(code)
+		own.Store(true) // clients may need longer
 	}
 	identity, err := o.open(stderr)
 	if err != nil {
 		return err
 	}
-	if len(args) > 0 {
-		ctx = context.WithoutCancel(ctx) // signals are for the command
-	}
-	code, err := register.Run(ctx, register.Config{
+	return failure(register.Run(ctx, register.Config{
 		Provider: provider.Config{Addresses: o.servers, Identity: identity},
-		Node:     o.node, Health: o.health, Drain: o.drain, Command: args, Stderr: stderr,
-	})
-	if err != nil {
-		fmt.Fprintf(stderr, "federationctl: %v\n", err)
-		return ended(max(code, exitFailed))
-	}
-	return ended(code)
+		Node:     o.node, Health: o.health, Drain: o.drain, Stderr: stderr,
+	}))
 }
 
 // parse checks the values of the flags.

@@ -7,17 +7,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/health"
-	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
@@ -107,18 +101,6 @@ func TestKinds(t *testing.T) {
 	plain, secured := httptest.NewServer(handler), httptest.NewTLSServer(handler)
 	t.Cleanup(plain.Close)
 	t.Cleanup(secured.Close)
-
-	grpcServer, grpcHealth, grpcListener := grpc.NewServer(), health.NewServer(), listen(t)
-	grpc_health_v1.RegisterHealthServer(grpcServer, grpcHealth)
-	go func() { _ = grpcServer.Serve(grpcListener) }()
-	t.Cleanup(grpcServer.Stop)
-	serving := func(service string, up bool) {
-		s := grpc_health_v1.HealthCheckResponse_NOT_SERVING
-		if up {
-			s = grpc_health_v1.HealthCheckResponse_SERVING
-		}
-		grpcHealth.SetServingStatus(service, s)
-	}
 	setStatus := func(up bool) {
 		status.Store(http.StatusServiceUnavailable)
 		if up {
@@ -138,23 +120,14 @@ func TestKinds(t *testing.T) {
 		}
 		address = open.Addr().String()
 	}
-	file := filepath.Join(t.TempDir(), "up")
 	for name, tc := range map[string]struct {
 		text func() string
 		set  func(up bool)
 		want string // how the failure begins
 	}{
-		"http":              {func() string { return plain.URL + "/healthz" }, setStatus, "GET http://127.0.0.1:"},
-		"https":             {func() string { return secured.URL + "/healthz" }, setStatus, "GET https://127.0.0.1:"},
-		"tcp":               {func() string { return "tcp://" + address }, setOpen, "dial tcp 127.0.0.1:"},
-		"grpc":              {func() string { return "grpc://" + grpcListener.Addr().String() }, func(up bool) { serving("", up) }, "health of 127.0.0.1:"},
-		"grpc of a service": {func() string { return "grpc://" + grpcListener.Addr().String() + "/a.b/c" }, func(up bool) { serving("a.b/c", up) }, "health of 127.0.0.1:"},
-		"exec": {func() string { return "exec:cat <" + file }, func(up bool) {
-			os.Remove(file)
-			if up {
-				must.Do(t, os.WriteFile(file, nil, 0o600))
-			}
-		}, `"cat <`},
+		"http":  {func() string { return plain.URL + "/healthz" }, setStatus, "GET http://127.0.0.1:"},
+		"https": {func() string { return secured.URL + "/healthz" }, setStatus, "GET https://127.0.0.1:"},
+		"tcp":   {func() string { return "tcp://" + address }, setOpen, "dial tcp 127.0.0.1:"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.set(true)
@@ -178,37 +151,16 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// A command that hangs is killed with what it has started, and what it writes is bounded.
-func TestExec(t *testing.T) {
-	check, err := Parse("exec:yes | head -c 100000; echo the end; exit 3")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := check(t.Context()); err == nil || len(err.Error()) > 400 || !strings.Contains(err.Error(), `exit status 3: `) || !strings.HasSuffix(err.Error(), `the end`) {
-		t.Errorf("it fails with %v", err)
-	}
-	fifo := filepath.Join(t.TempDir(), "fifo")
-	if check, err = Parse("exec:mkfifo " + fifo + "; (cat " + fifo + "; true); true"); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-	defer cancel()
-	if err := check(ctx); !errors.Is(err, errTimeout) {
-		t.Errorf("it fails with %v", err)
-	}
-}
-
 func TestParseErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                       `"" is none of`,
 		"localhost:80":           `"localhost:80" is none of`,
-		"exec:":                  "exec: has no command",
 		"ftp://localhost":        `"ftp://localhost" is none of`,
 		"http://user@localhost/": `a URL with a user is none of`,
 		"tcp://localhost":        `"tcp://localhost" has no host:port`,
 		"tcp://:80":              `"tcp://:80" has no host:port`,
 		"tcp://localhost:80/a":   `"tcp://localhost:80/a" has more than host:port`,
-		"grpc://localhost:80?a":  `"grpc://localhost:80?a" has more than host:port`,
+		"tcp://localhost:80?a":   `"tcp://localhost:80?a" has more than host:port`,
 		"http://[::1":            `"http://[::1" is none of`,
 	} {
 		if _, err := Parse(text); err == nil || !strings.HasPrefix(err.Error(), want) {
