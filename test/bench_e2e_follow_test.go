@@ -45,8 +45,8 @@ func BenchmarkE2EFollow(b *testing.B) {
 
 			address, corefile := freeAddress(b), filepath.Join(b.TempDir(), "corefile")
 			_, port, _ := strings.Cut(address, ":")
-			writeFile(b, corefile, fmt.Sprintf("%s:%s {\nbind 127.0.0.1\nfederation {\nowner %s\n%s\nmax_services %d\n}\n}\n",
-				benchOrigin, port, owner.address, keys.tls(), *e2eServices+followed+1))
+			writeFile(b, corefile, fmt.Sprintf("%s:%s {\nbind 127.0.0.1\nfederation {\nowner %s\n%s\n}\n}\n",
+				benchOrigin, port, owner.address, keys.tls()))
 			server := startProcess(b, exec.Command(coreDNSBinary, "-conf", corefile))
 			eventually(b, syncPatience, func() string { return floor.unlogged(1, bareReady) + server.unlogged(1, "owner is synced") })
 

@@ -125,7 +125,7 @@ func (r *race) start(b *testing.B, s *server) error {
 			s.status = freeAddress(b)
 			status = "status " + s.status
 		}
-		r.startPlugin(b, s, benchOrigin, fmt.Sprintf("federation {\nowner %s\n%s\nmax_services %d\n%s\n}", r.owner.address, r.keys.tls(), r.size+1, status))
+		r.startPlugin(b, s, benchOrigin, fmt.Sprintf("federation {\nowner %s\n%s\n%s\n}", r.owner.address, r.keys.tls(), status))
 	case "hosts":
 		r.startPlugin(b, s, benchOrigin, "hosts "+r.hostsFile+" {\nreload 0\nttl 30\n}")
 	case "file":

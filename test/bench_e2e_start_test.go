@@ -19,8 +19,8 @@ func BenchmarkE2EStart(b *testing.B) {
 	s := &server{name: "federation", address: freeAddress(b), suffix: benchOrigin}
 	_, port, _ := strings.Cut(s.address, ":")
 	corefile, kept := filepath.Join(r.dir, "corefile"), filepath.Join(r.dir, "kept")
-	writeFile(b, corefile, fmt.Sprintf("%s:%s {\nbind 127.0.0.1\nfederation {\nowner %s\n%s\nmax_services %d\npersist %s\n}\n}\n",
-		benchOrigin, port, r.owner.address, r.keys.tls(), r.size+1, kept))
+	writeFile(b, corefile, fmt.Sprintf("%s:%s {\nbind 127.0.0.1\nfederation {\nowner %s\n%s\npersist %s\n}\n}\n",
+		benchOrigin, port, r.owner.address, r.keys.tls(), kept))
 	start := func() (*process, time.Time) {
 		return startProcess(b, exec.Command(coreDNSBinary, "-conf", corefile)), time.Now()
 	}

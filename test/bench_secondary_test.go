@@ -113,8 +113,8 @@ func BenchmarkE2ESecondaries(b *testing.B) {
 			r.owner = serveRegistry(b, keys.owner, "", filled(b, p.catalog(b, r.size)), 256)
 			corefile := filepath.Join(b.TempDir(), "Corefile")
 			_, port, _ := net.SplitHostPort(primary)
-			writeFile(b, corefile, fmt.Sprintf("%s:%s {\nbind 127.0.0.1\ntransfer {\nto %s\n}\nfederation {\nowner %s\n%s\nmax_services %d\n}\n}\n",
-				benchOrigin, port, address, r.owner.address, keys.tls(), r.size+1))
+			writeFile(b, corefile, fmt.Sprintf("%s:%s {\nbind 127.0.0.1\ntransfer {\nto %s\n}\nfederation {\nowner %s\n%s\n}\n}\n",
+				benchOrigin, port, address, r.owner.address, keys.tls()))
 			coreDNS := startProcess(b, exec.Command(*secondaryPrimary, "-conf", corefile))
 			eventually(b, syncPatience, func() string {
 				_, err := soaSerial(primary)

@@ -199,7 +199,7 @@ func newContest(b *testing.B, p *profile, size int) *contest {
 	export(b, all, zoneFile, hostsFile)
 	keys, registry := newPKI(b), filled(b, all)
 	address := serveRegistry(b, keys.owner, "", registry, 256).address
-	c.start(b, "federation", fmt.Sprintf("owner %s\n%s\nmax_services %d", address, keys.tls(), size), transfers)
+	c.start(b, "federation", fmt.Sprintf("owner %s\n%s", address, keys.tls()), transfers)
 	started := func(plugin.Handler) bool { return true }
 	c.start(b, "hosts "+hostsFile, "reload 0\nno_reverse\nttl 30", started)
 	c.start(b, "file "+zoneFile, "reload 0", started)

@@ -553,7 +553,7 @@ func faults(p *pki) map[string]row {
 		"five flaps":                   ends("\nreset" + strings.Repeat("\n---\nupsert web web.ZONE 192.0.2.1\nreset", 5)),
 		"five flaps, announced end":    ends("\nreset" + strings.Repeat("\n---\nannounce\nupsert web web.ZONE 192.0.2.1\nreset", 5)),
 		"too many pings": fault{script: original + "\nawait\nhang" + again, pings: 5 * time.Minute, during: func(f *faulty) {
-			f.logged("set keepalive", 1)
+			f.logged("interval doubled", 1)
 			f.streams(2)
 		}}.row,
 		"a replica dies":            replicas,
@@ -672,7 +672,7 @@ func TestFaults(t *testing.T) {
 				f.files = p.issue(t, fmt.Sprintf("consumer-%d", i), mtls.Leaf{Name: "consumer", DNSNames: []string{"consumer.example"}})
 				first, story := rows[name](f)
 				mu.Lock()
-				fmt.Fprintf(&corefile, "federation %s {\nname %[2]s,%[3]s\nowner %[2]s %[3]s\ntls %s %s %s\nowner_id %s\nsettle %v\nkeepalive 10s\n}\n",
+				fmt.Fprintf(&corefile, "federation %s {\nname %[2]s,%[3]s\nowner %[2]s %[3]s\ntls %s %s %s\nowner_id %s\nsettle %v\n}\n",
 					zone, f.address, f.replica, f.files.Cert, f.files.Key, f.files.CA, ownerID, settle)
 				mu.Unlock()
 				once.Do(prepared.Done)

@@ -291,10 +291,10 @@ func TestForeignOwnerTakesReceipts(t *testing.T) {
 		property, ttl, header string
 		want                  string // the report
 	}{
-		"taken":     {true, "retention 1h\nttl 7\nnegative_ttl 9", "9", "3685", "hold=90"},
-		"short":     {true, "retention 1m\nkeepalive 10s", "30", "95", "hold=65"},
+		"taken":     {true, "retention 1h\nttl 7\nnegative_ttl 9", "9", "3655", "hold=90"},
+		"short":     {true, "retention 1m", "30", "115", "hold=65"},
 		"kept":      {true, "retention 0\npersist " + filepath.Join(t.TempDir(), "catalog"), "30", "forever", "hold=forever"},
-		"not taken": {false, "retention 1h", "30", "3685", ""},
+		"not taken": {false, "retention 1h", "30", "3655", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -86,7 +86,6 @@ catalogs:
 - relay:
     addresses: ["$origin_address"]
     owner_ids: [spiffe://federation.example/owner]
-    keepalive: 10s
 END
 bin/federationctl serve --config "$run/relay.yaml" >"$run/relay.log" 2>&1 &
 relay=$!
@@ -145,7 +144,7 @@ cat <<END
 All of it is up. In another terminal:
 
   bin/lookup -edns -server 127.0.0.1:1054 $service A     (or dig, where it is installed)
-  kill -STOP $origin; sleep 40; kill -CONT $origin      (a hang: the relay notices it by its keepalive)
+  kill -STOP $origin; sleep 60; kill -CONT $origin      (a hang: the relay notices it after 50 s)
 
 Edit $catalog, save, and look it up at both. The logs are in $run. Ctrl-C ends it.
 END

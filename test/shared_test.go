@@ -336,7 +336,7 @@ func TestSharedFaults(t *testing.T) {
 			b.link = realserver.StartGate(t, b.address)
 		}
 		for _, s := range []*site{a, b} {
-			options := fmt.Sprintf("keepalive 10s\nhold %v\ndemote %v\nretention ", sharedHold, sharedDemote)
+			options := fmt.Sprintf("hold %v\ndemote %v\nretention ", sharedHold, sharedDemote)
 			lasting, brief = append(lasting, s.owner(options+"5m")), append(brief, s.owner(options+sharedRetention.String()))
 			sites[name] = append(sites[name], s)
 		}

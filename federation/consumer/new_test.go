@@ -72,7 +72,6 @@ func TestErrors(t *testing.T) {
 		for want, change := range map[string]func(*consumer.Config){
 			"no function to publish changes": func(c *consumer.Config) { c.Publish = nil },
 			"no address":                     func(c *consumer.Config) { c.Subscription.Addresses = nil },
-			"keepalive":                      func(c *consumer.Config) { c.Subscription.Keepalive = time.Second },
 		} {
 			config := w.config()
 			change(&config)

@@ -17,11 +17,9 @@ import (
 
 // Subscription is how the owner is reached, and where its catalog is kept.
 type Subscription struct {
-	Addresses  []string        // host:port of the owner's replicas, at least one; tried in turn
-	Identity   stream.Identity // mostly an mtls.Consumer
-	Version    wire.Version    // of the API; default v1alpha2
-	Keepalive  time.Duration   // see stream.Config
-	MaxMessage int             // octets; see stream.Config
+	Addresses []string        // host:port of the owner's replicas, at least one; tried in turn
+	Identity  stream.Identity // mostly an mtls.Consumer
+	Version   wire.Version    // of the API; default v1alpha2
 
 	// Dial opens a connection to an address; default: TCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
@@ -52,14 +50,12 @@ func (s Subscription) Validate() error {
 
 func (s Subscription) config() stream.Config {
 	return stream.Config{
-		Addresses:  s.Addresses,
-		Identity:   s.Identity,
-		Version:    s.Version,
-		Policy:     wire.AnyAddress(), // the rules of the catalog judge addresses
-		Keepalive:  s.Keepalive,
-		MaxMessage: s.MaxMessage,
-		Dial:       s.Dial,
-		Sink:       sink{},
+		Addresses: s.Addresses,
+		Identity:  s.Identity,
+		Version:   s.Version,
+		Policy:    wire.AnyAddress(), // the rules of the catalog judge addresses
+		Dial:      s.Dial,
+		Sink:      sink{},
 	}
 }
 

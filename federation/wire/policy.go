@@ -29,7 +29,7 @@ func (p Policy) tooLarge(size int) *federation.InvalidError {
 	if p.MaxMessage == 0 || size <= p.MaxMessage {
 		return nil
 	}
-	return federation.Invalidf("", federation.ReasonLimit, "message of %d bytes is larger than the %d that max_message allows", size, p.MaxMessage)
+	return federation.Invalidf("", federation.ReasonLimit, "message of %d bytes is larger than the %d that are allowed", size, p.MaxMessage)
 }
 
 // AnyAddress returns the policy that refuses no address. It is for callers that

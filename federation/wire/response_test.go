@@ -130,7 +130,7 @@ func TestMaxMessage(t *testing.T) {
 			}
 			for _, most := range []int{1, tt.size - 1} {
 				expectInvalid(t, tt.decode(wire.Policy{MaxMessage: most}), federation.ReasonLimit,
-					fmt.Sprintf(`service "web": message of %d bytes is larger than the %d that max_message allows`, tt.size, most))
+					fmt.Sprintf(`service "web": message of %d bytes is larger than the %d that are allowed`, tt.size, most))
 			}
 			tt.remove()
 			if err := tt.decode(wire.Policy{MaxMessage: 1}); err != nil {

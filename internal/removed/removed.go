@@ -6,14 +6,20 @@ import "strings"
 
 // Properties are of a federation block of the Corefile.
 var Properties = Remedies{
-	"https":   "template, which comes before federation, can answer queries for HTTPS records",
-	"reverse": "file or template can serve the reverse zones",
+	"keepalive":    "a ping is sent each 30 s, and less often to an owner that complains",
+	"max_message":  "a message may have 16 MiB",
+	"max_services": "max_catalog bounds what an owner can send",
+	"https":        "template, which comes before federation, can answer queries for HTTPS records",
+	"reverse":      "file or template can serve the reverse zones",
 }
 
 // Keys are of the configuration file of an owner, wherever they stood in there: each with as much
 // of its path as tells it from others.
 var Keys = Remedies{
 	"observers":               "nodes are services of the owner: federationctl services and the status page show them",
+	"relay.keepalive":         Properties["keepalive"],
+	"relay.max_message":       Properties["max_message"],
+	"relay.max_services":      Properties["max_services"],
 	"registration.store.file": "an owner keeps registrations in memory, or in store.etcd, where several share them; after a restart programs have the time of convergence to come back",
 }
 

@@ -71,7 +71,7 @@ var repeatable = []string{"rename", "allow_addresses", "import_names", "import_l
 var properties = []string{
 	"name", "owner", "tls", "spiffe", "identity_grace", "tls_servername",
 	"owner_id", "api", "ttl", "negative_ttl", "retention", "settle",
-	"keepalive", "persist", "rename", "max_services", "max_catalog", "max_message",
+	"persist", "rename", "max_catalog",
 	"allow_addresses", "import_names", "import_labels", "share", "tier", "weight", "min", "hold", "demote", "fallthrough", "status",
 }
 
@@ -81,14 +81,11 @@ var alternatives = map[string][]string{"tls": {"spiffe"}, "spiffe": {"tls"}}
 func defaults() Block {
 	return Block{
 		Owner: agent.OwnerConfig{
-			Version:     wire.V1Alpha2,
-			Retention:   24 * time.Hour,
-			Settle:      5 * time.Second,
-			Keepalive:   time.Minute,
-			MaxServices: 1_000_000,
-			MaxCatalog:  1 << 30,
-			MaxMessage:  16 << 20,
-			Grace:       mtls.DefaultGrace,
+			Version:    wire.V1Alpha2,
+			Retention:  24 * time.Hour,
+			Settle:     5 * time.Second,
+			MaxCatalog: 1 << 30,
+			Grace:      mtls.DefaultGrace,
 		},
 		Zone: zone.Owner{TTL: 30, NegativeTTL: 5, Sharing: defaultSharing()},
 	}
@@ -317,18 +314,12 @@ func (b *Block) set(property string, args []string) (err error) {
 		owner.Retention, err = single(args, parseRetention)
 	case "settle":
 		owner.Settle, err = single(args, durationBetween(minSettle, maxSettle))
-	case "keepalive":
-		owner.Keepalive, err = single(args, durationBetween(minKeepalive, maxKeepalive))
 	case "persist":
 		owner.Persist, err = single(args, parseFile)
 	case "rename":
 		err = b.rename(args)
-	case "max_services":
-		owner.MaxServices, err = single(args, parseCount)
 	case "max_catalog":
-		owner.MaxCatalog, err = single(args, sizeBetween[int64](minMaxCatalog, maxMaxCatalog, "1MiB to 1TiB"))
-	case "max_message":
-		owner.MaxMessage, err = single(args, sizeBetween[int](minMaxMessage, maxMaxMessage, "64KiB to 1GiB"))
+		owner.MaxCatalog, err = single(args, sizeBetween(minMaxCatalog, maxMaxCatalog, "1MiB to 1TiB"))
 	case "allow_addresses":
 		owner.AllowAddresses, err = list(owner.AllowAddresses, args, parsePrefix)
 	case "import_names":

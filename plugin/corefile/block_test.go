@@ -58,16 +58,13 @@ func TestParse(t *testing.T) {
 		b := Block{
 			Position: "Testfile:1",
 			Owner: agent.OwnerConfig{
-				Addresses:   []string{"owner.example:8008"},
-				Identity:    mtls.Origin{Files: mtls.Files{Cert: "cert.pem", Key: "key.pem", CA: "ca.pem"}},
-				Grace:       time.Minute,
-				Version:     wire.V1Alpha2,
-				Retention:   24 * time.Hour,
-				Settle:      5 * time.Second,
-				Keepalive:   time.Minute,
-				MaxServices: 1000000,
-				MaxCatalog:  1073741824,
-				MaxMessage:  16777216,
+				Addresses:  []string{"owner.example:8008"},
+				Identity:   mtls.Origin{Files: mtls.Files{Cert: "cert.pem", Key: "key.pem", CA: "ca.pem"}},
+				Grace:      time.Minute,
+				Version:    wire.V1Alpha2,
+				Retention:  24 * time.Hour,
+				Settle:     5 * time.Second,
+				MaxCatalog: 1073741824,
 			},
 			Zone: zone.Owner{Origins: zones(t, "fed.example."), TTL: 30, NegativeTTL: 5, Sharing: defaultSharing()},
 		}
@@ -97,13 +94,10 @@ func TestParse(t *testing.T) {
 				negative_ttl 1
 				retention 90m
 				settle 100ms
-				keepalive 10s
 				persist state/catalog.db
 				rename corp.internal fed.example
 				rename a.corp.internal a.mesh.example
-				max_services 1
 				max_catalog 1TiB
-				max_message 1GiB
 				allow_addresses 127.0.0.0/8 fe80::/10
 				allow_addresses 169.254.0.0/16
 				import_names *.Pay.example. web.example
@@ -124,20 +118,17 @@ func TestParse(t *testing.T) {
 			[]Block{{
 				Position: "Testfile:1",
 				Owner: agent.OwnerConfig{
-					Name:        "Mesh-A/1",
-					Addresses:   []string{"owner.example:8008", "192.0.2.1:8009", "[2001:db8::1]:8010"},
-					Identity:    mtls.Origin{Files: mtls.Files{Cert: "cert.pem", Key: "/etc/key.pem", CA: "ca.pem"}},
-					Grace:       5 * time.Minute,
-					ServerName:  "gateway.example",
-					IDs:         []federation.ID{id(t, "spiffe://example.org/owner"), id(t, "owner.example")},
-					Version:     wire.V1Alpha1,
-					Retention:   90 * time.Minute,
-					Settle:      100 * time.Millisecond,
-					Keepalive:   10 * time.Second,
-					Persist:     "state/catalog.db",
-					MaxServices: 1,
-					MaxCatalog:  1099511627776,
-					MaxMessage:  1073741824,
+					Name:       "Mesh-A/1",
+					Addresses:  []string{"owner.example:8008", "192.0.2.1:8009", "[2001:db8::1]:8010"},
+					Identity:   mtls.Origin{Files: mtls.Files{Cert: "cert.pem", Key: "/etc/key.pem", CA: "ca.pem"}},
+					Grace:      5 * time.Minute,
+					ServerName: "gateway.example",
+					IDs:        []federation.ID{id(t, "spiffe://example.org/owner"), id(t, "owner.example")},
+					Version:    wire.V1Alpha1,
+					Retention:  90 * time.Minute,
+					Settle:     100 * time.Millisecond,
+					Persist:    "state/catalog.db",
+					MaxCatalog: 1099511627776,
 					AllowAddresses: []netip.Prefix{
 						netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("169.254.0.0/16"),
 					},
@@ -210,12 +201,6 @@ func TestParse(t *testing.T) {
 		{"settle bare seconds", block("settle 600"), []Block{minimal(func(b *Block) { b.Owner.Settle = 10 * time.Minute })}},
 		{"max_catalog bytes", block("max_catalog 1048576"), []Block{minimal(func(b *Block) { b.Owner.MaxCatalog = 1048576 })}},
 		{"max_catalog GiB", block("max_catalog 4GiB"), []Block{minimal(func(b *Block) { b.Owner.MaxCatalog = 4294967296 })}},
-		{"max_message bytes", block("max_message 65536"), []Block{minimal(func(b *Block) { b.Owner.MaxMessage = 65536 })}},
-		{"max_message B", block("max_message 65537B"), []Block{minimal(func(b *Block) { b.Owner.MaxMessage = 65537 })}},
-		{"max_message K", block("max_message 64K"), []Block{minimal(func(b *Block) { b.Owner.MaxMessage = 65536 })}},
-		{"max_message kib", block("max_message 65kib"), []Block{minimal(func(b *Block) { b.Owner.MaxMessage = 66560 })}},
-		{"max_message M", block("max_message 1m"), []Block{minimal(func(b *Block) { b.Owner.MaxMessage = 1048576 })}},
-		{"max_message MiB", block("max_message 4MiB"), []Block{minimal(func(b *Block) { b.Owner.MaxMessage = 4194304 })}},
 		{"fallthrough everything", block("fallthrough"), []Block{minimal(func(b *Block) { b.Fall = fall.Root })}},
 		{"status", block("status LocalHost.:9154"), []Block{minimal(func(b *Block) { b.Status.Address = "localhost:9154" })}},
 		{"status on IPv6", block("status [0::1]:9154"), []Block{minimal(func(b *Block) { b.Status.Address = "[::1]:9154" })}},
@@ -361,8 +346,6 @@ func TestParseErrors(t *testing.T) {
 		{property: "retention 99999999999", want: `4: retention: "99999999999" is not a duration from 1s, 0, or forever`},
 		{property: "settle 99ms", want: `4: settle: "99ms" is not a duration from 100ms to 10m0s`},
 		{property: "settle 601", want: `4: settle: "601" is not a duration from 100ms to 10m0s`},
-		{property: "keepalive 9.9s", want: `4: keepalive: "9.9s" is not a duration from 10s to 24h0m0s`},
-		{property: "keepalive 25h", want: `4: keepalive: "25h" is not a duration from 10s to 24h0m0s`},
 
 		{property: "persist", want: "4: persist: takes one argument, not 0"},
 		{property: "persist \"\"", want: "4: persist: the name of the file is empty"},
@@ -399,21 +382,15 @@ func TestParseErrors(t *testing.T) {
 		{property: "rename a.example fed.example\nrename A.example. x.fed.example", want: `5: rename: "A.example." is renamed twice`},
 		{property: "rename a.example b.example", want: `4: rename: "b.example" is outside the zones of the block, so no name could be published`},
 
-		{property: "max_services 0", want: `4: max_services: "0" is not a whole number from 1`},
-		{property: "max_services 1e6", want: `4: max_services: "1e6" is not a whole number from 1`},
 		{property: "max_catalog 1048575", want: `4: max_catalog: "1048575" is not a size from 1MiB to 1TiB`},
 		{property: "max_catalog 1025GiB", want: `4: max_catalog: "1025GiB" is not a size from 1MiB to 1TiB`},
 		{property: "max_catalog 9223372036854775807T", want: `4: max_catalog: "9223372036854775807T" is not a size from 1MiB to 1TiB`},
 		{property: "max_catalog -1GiB", want: `4: max_catalog: "-1GiB" is not a size from 1MiB to 1TiB`},
 		{property: "max_catalog 0", want: `4: max_catalog: "0" is not a size from 1MiB to 1TiB`},
 		{property: "max_catalog", want: "4: max_catalog: takes one argument, not 0"},
-		{property: "max_message 65535", want: `4: max_message: "65535" is not a size from 64KiB to 1GiB`},
-		{property: "max_message 1025MiB", want: `4: max_message: "1025MiB" is not a size from 64KiB to 1GiB`},
-		{property: "max_message 4294967295G", want: `4: max_message: "4294967295G" is not a size from 64KiB to 1GiB`},
-		{property: "max_message 18446744073709551617M", want: `4: max_message: "18446744073709551617M" is not a size from 64KiB to 1GiB`},
-		{property: "max_message 1MB", want: `4: max_message: "1MB" is not a size from 64KiB to 1GiB`},
-		{property: "max_message MiB", want: `4: max_message: "MiB" is not a size from 64KiB to 1GiB`},
-		{property: "max_message 1.5MiB", want: `4: max_message: "1.5MiB" is not a size from 64KiB to 1GiB`},
+		{property: "max_catalog 1MB", want: `4: max_catalog: "1MB" is not a size from 1MiB to 1TiB`},
+		{property: "max_catalog MiB", want: `4: max_catalog: "MiB" is not a size from 1MiB to 1TiB`},
+		{property: "max_catalog 1.5MiB", want: `4: max_catalog: "1.5MiB" is not a size from 1MiB to 1TiB`},
 
 		{property: "allow_addresses", want: "4: allow_addresses: takes at least one argument"},
 		{property: "allow_addresses 127.0.0.1", want: `4: allow_addresses: "127.0.0.1" is not a prefix such as 127.0.0.0/8 or fe80::/10`},

@@ -128,7 +128,7 @@ func TestCheckImport(t *testing.T) {
 func TestDidYouMean(t *testing.T) {
 	for word, want := range map[string]string{
 		"ttl": "ttl", "tttl": "ttl", "tsl": "tls", "negativ_ttl": "negative_ttl", "owner-id": "owner_id", "import_name": "import_names",
-		"fall_through": "fallthrough", "max_service": "max_services", "x": "", "": "", "kubernetes": "",
+		"fall_through": "fallthrough", "max_catalogue": "max_catalog", "x": "", "": "", "kubernetes": "",
 	} {
 		if want != "" {
 			want = "; did you mean " + want + "?"

@@ -90,10 +90,7 @@ func checkRanges(t *testing.T, b Block) {
 		"negative_ttl":    1 <= b.Zone.NegativeTTL && b.Zone.NegativeTTL <= 3600,
 		"retention":       b.Owner.Retention == 0 || b.Owner.Retention >= time.Second,
 		"settle":          100*time.Millisecond <= b.Owner.Settle && b.Owner.Settle <= 10*time.Minute,
-		"keepalive":       10*time.Second <= b.Owner.Keepalive && b.Owner.Keepalive <= 24*time.Hour,
-		"max_services":    b.Owner.MaxServices >= 1,
 		"max_catalog":     1<<20 <= b.Owner.MaxCatalog && b.Owner.MaxCatalog <= 1<<40,
-		"max_message":     64<<10 <= b.Owner.MaxMessage && b.Owner.MaxMessage <= 1<<30,
 		"tier":            !slices.ContainsFunc(sharing.Tiers, func(t zone.Tier) bool { return t.N < 0 || t.N > 9 }),
 		"weight":          0 <= sharing.Weight && sharing.Weight <= 100,
 		"min":             sharing.Min >= 1,
@@ -151,16 +148,13 @@ func appendBlock(tokens []caddyfile.Token, b Block) []caddyfile.Token {
 	line("negative_ttl", b.Zone.NegativeTTL)
 	line("retention", b.Owner.Retention)
 	line("settle", b.Owner.Settle)
-	line("keepalive", b.Owner.Keepalive)
 	if b.Owner.Persist != "" {
 		line("persist", b.Owner.Persist)
 	}
 	for _, rename := range b.Zone.Renames {
 		line("rename", rename.From, rename.To)
 	}
-	line("max_services", b.Owner.MaxServices)
 	line("max_catalog", b.Owner.MaxCatalog)
-	line("max_message", b.Owner.MaxMessage)
 	for _, prefix := range b.Owner.AllowAddresses {
 		line("allow_addresses", prefix)
 	}

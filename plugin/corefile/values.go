@@ -23,13 +23,9 @@ const (
 	minRetention  = time.Second
 	minSettle     = 100 * time.Millisecond
 	maxSettle     = 10 * time.Minute
-	minKeepalive  = 10 * time.Second // the least that gRPC takes
-	maxKeepalive  = 24 * time.Hour
 	maxGrace      = 24 * time.Hour
-	minMaxMessage = 64 << 10 // bytes
-	maxMaxMessage = 1 << 30  // bytes
-	minMaxCatalog = 1 << 20  // octets
-	maxMaxCatalog = 1 << 40  // octets
+	minMaxCatalog = 1 << 20 // octets
+	maxMaxCatalog = 1 << 40 // octets
 )
 
 // labelBeside returns a function that takes a label with another key than those before.
@@ -223,14 +219,14 @@ func parseCount(s string) (int, error) {
 
 // sizeBetween returns a function that takes a number of bytes, or a number with a unit
 // that is a power of 1024, in a range. inWords is that range for the error.
-func sizeBetween[T int | int64](least, most int64, inWords string) func(string) (T, error) {
-	return func(s string) (T, error) {
+func sizeBetween(least, most int64, inWords string) func(string) (int64, error) {
+	return func(s string) (int64, error) {
 		digits := strings.TrimRight(s, "BGKMTibgkmt")
 		shifts := map[string]uint{"": 0, "b": 0, "k": 10, "kib": 10, "m": 20, "mib": 20, "g": 30, "gib": 30, "t": 40, "tib": 40}
 		shift, ok := shifts[strings.ToLower(s[len(digits):])]
 		number, err := strconv.ParseInt(digits, 10, 64)
 		if ok && err == nil && number <= most>>shift && number >= 0 && least <= number<<shift {
-			return T(number << shift), nil
+			return number << shift, nil
 		}
 		return 0, fmt.Errorf("%q is not a size from %s", s, inWords)
 	}

@@ -716,8 +716,8 @@ func spelledSource(s config.Source) (kind string, in keys) {
 func spelledRelay(l *config.Relay) keys {
 	return some(keys{
 		"name": l.Name, "addresses": l.Addresses, "owner_ids": texts(l.IDs), "tls_servername": l.ServerName, "api": l.Version.String(),
-		"zones": texts(l.Zones), "settle": l.Settle.String(), "keepalive": l.Keepalive.String(), "max_message": config.FormatSize(int64(l.MaxMessage)),
-		"max_services": l.MaxServices, "max_catalog": config.FormatSize(l.MaxCatalog), "persist": l.Persist,
+		"zones": texts(l.Zones), "settle": l.Settle.String(),
+		"max_catalog": config.FormatSize(l.MaxCatalog), "persist": l.Persist,
 	})
 }
 

@@ -24,13 +24,10 @@ type Relay struct {
 	ServerName string          `yaml:"tls_servername" as:"ip or host"`                                                                                         // that the owner is asked for; empty for the host of each address
 	Version    wire.Version    `yaml:"api" as:"version" default:"v1alpha2"`                                                                                    // of the API
 
-	Zones       []federation.FQDN `yaml:"zones" as:"zone" least:"one is required; leave it out for all"` // that the owner may publish in; empty for everywhere
-	Settle      time.Duration     `yaml:"settle" as:"duration" default:"5s" max:"10m" min:"100ms"`       // how long an owner is silent that does not mark the end of its catalog
-	Keepalive   time.Duration     `yaml:"keepalive" as:"duration" default:"1m" max:"24h" min:"10s"`      // between two pings
-	MaxMessage  int               `yaml:"max_message" as:"size" default:"16MiB" max:"1GiB" min:"64KiB"`  // octets
-	MaxServices int               `yaml:"max_services" as:"number" default:"1000000" max:"1073741824"`
-	MaxCatalog  int64             `yaml:"max_catalog" as:"size" default:"1GiB" max:"1024GiB" min:"1MiB"` // octets; see catalog.Size
-	Persist     string            `yaml:"persist"`                                                       // path of the file that keeps the catalog through a restart; empty for none
+	Zones      []federation.FQDN `yaml:"zones" as:"zone" least:"one is required; leave it out for all"` // that the owner may publish in; empty for everywhere
+	Settle     time.Duration     `yaml:"settle" as:"duration" default:"5s" max:"10m" min:"100ms"`       // how long an owner is silent that does not mark the end of its catalog
+	MaxCatalog int64             `yaml:"max_catalog" as:"size" default:"1GiB" max:"1024GiB" min:"1MiB"` // octets; see catalog.Size
+	Persist    string            `yaml:"persist"`                                                       // path of the file that keeps the catalog through a restart; empty for none
 }
 
 // key is Source.Key for a relay.

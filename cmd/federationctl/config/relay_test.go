@@ -29,9 +29,6 @@ func TestRelay(t *testing.T) {
     api: v1alpha1
     zones: [b.fed.example, b]
     settle: 10s
-    keepalive: 30s
-    max_message: 1MiB
-    max_services: 500
     max_catalog: 64MiB
     persist: b.catalog
   exports:
@@ -49,8 +46,8 @@ func TestRelay(t *testing.T) {
 	}
 	want := []config.Source{{Name: "relay:spiffe://mesh-b.example/hamlet/mesh-b.example", Lifetime: source.NoLifetime, Relay: &config.Relay{
 		Name: "spiffe://mesh-b.example/hamlet/mesh-b.example", Addresses: []string{"b-0.example:8008", "[2001:db8::1]:8008", "b-1.example:8008"}, IDs: ids(t, "spiffe://mesh-b.example/hamlet"),
-		ServerName: "mesh-b.example", Version: wire.V1Alpha1, Zones: zones, Settle: 10 * time.Second, Keepalive: 30 * time.Second,
-		MaxMessage: 1 << 20, MaxServices: 500, MaxCatalog: 64 << 20, Persist: "/etc/owner/b.catalog",
+		ServerName: "mesh-b.example", Version: wire.V1Alpha1, Zones: zones, Settle: 10 * time.Second,
+		MaxCatalog: 64 << 20, Persist: "/etc/owner/b.catalog",
 	}}}
 	c.In("/etc/owner")
 	got := c.Catalogs[1]
@@ -66,8 +63,8 @@ func TestRelay(t *testing.T) {
 		t.Fatal(problems)
 	}
 	want = []config.Source{{Name: "relay:b.example:8008", Lifetime: source.NoLifetime, Relay: &config.Relay{
-		Name: "b.example:8008", Addresses: []string{"b.example:8008"}, Version: wire.V1Alpha2, Settle: 5 * time.Second, Keepalive: time.Minute,
-		MaxMessage: 16 << 20, MaxServices: 1_000_000, MaxCatalog: 1 << 30,
+		Name: "b.example:8008", Addresses: []string{"b.example:8008"}, Version: wire.V1Alpha2, Settle: 5 * time.Second,
+		MaxCatalog: 1 << 30,
 	}}}
 	if diff := cmp.Diff(want, c.Catalogs[1].Sources, equal); diff != "" {
 		t.Errorf("unexpected defaults (-want +got):\n%s", diff)
@@ -114,9 +111,6 @@ func TestRelayKey(t *testing.T) {
 		func(l *config.Relay) { l.Version = wire.V1Alpha1 },
 		func(l *config.Relay) { l.Zones = []federation.FQDN{zone} },
 		func(l *config.Relay) { l.Settle = time.Second },
-		func(l *config.Relay) { l.Keepalive = time.Second },
-		func(l *config.Relay) { l.MaxMessage = 1 },
-		func(l *config.Relay) { l.MaxServices = 2 },
 		func(l *config.Relay) { l.MaxCatalog = 3 },
 		func(l *config.Relay) { l.Persist = "a" },
 	} {
@@ -145,14 +139,11 @@ func TestMistakesOfRelays(t *testing.T) {
     api: v2
     zones: []
     settle: 1ms
-    keepalive: 1s
-    max_message: 1KiB
-    max_services: 0
     max_catalog: 1
     persist: ""
     lifetime: 1h
 `), []string{
-			"10: catalogs[1].relay.address: there is no such key; those that there are: accept, addresses, api, keepalive, max_catalog, max_message, max_services, name, owner_ids, persist, settle, tls_servername, zones",
+			"10: catalogs[1].relay.address: there is no such key; those that there are: accept, addresses, api, max_catalog, name, owner_ids, persist, settle, tls_servername, zones",
 			`11: catalogs[1].relay.addresses[0]: "b.example" is not host:port, such as owner.example:8008`,
 			`11: catalogs[1].relay.addresses[1]: ":8008" is not host:port, such as owner.example:8008`,
 			`11: catalogs[1].relay.addresses[2]: "b.example:0" is not host:port, such as owner.example:8008`,
@@ -163,12 +154,9 @@ func TestMistakesOfRelays(t *testing.T) {
 			`14: catalogs[1].relay.api: "v2" is not v1alpha2 or v1alpha1`,
 			"15: catalogs[1].relay.zones: at least one is required; leave it out for all",
 			`16: catalogs[1].relay.settle: "1ms" is not a duration of 100ms to 10m0s, such as 5s`,
-			`17: catalogs[1].relay.keepalive: "1s" is not a duration of 10s to 24h0m0s, such as 1m`,
-			`18: catalogs[1].relay.max_message: "1KiB" is not a size of 64KiB to 1GiB`,
-			`19: catalogs[1].relay.max_services: "0" is not a whole number from 1 to 1073741824`,
-			`20: catalogs[1].relay.max_catalog: "1" is not a size of 1MiB to 1024GiB`,
-			"21: catalogs[1].relay.persist: is empty",
-			"22: catalogs[1].relay.lifetime: there is no such key; those that there are: accept, addresses, api, keepalive, max_catalog, max_message, max_services, name, owner_ids, persist, settle, tls_servername, zones",
+			`17: catalogs[1].relay.max_catalog: "1" is not a size of 1MiB to 1024GiB`,
+			"18: catalogs[1].relay.persist: is empty",
+			"19: catalogs[1].relay.lifetime: there is no such key; those that there are: accept, addresses, api, max_catalog, name, owner_ids, persist, settle, tls_servername, zones",
 		}},
 		"beside sources": {relaying("{addresses: [\"b.example:8008\"]}\n  sources: [file: {path: a}]\n"), []string{
 			"9: catalogs[1].relay: cannot be used with sources on line 10: a relay is the whole catalog; beside other sources it is one of them, in their list",

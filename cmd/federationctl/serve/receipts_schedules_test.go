@@ -368,7 +368,7 @@ func (w *receiptsWorld) startRelay() {
 	r := &relayNode{ownerNode: &ownerNode{w: w, address: "relay:1", receipts: filepath.Join(w.dir, "relay.receipts"), registry: registry.New()}, link: newLink(w)}
 	of := must.Get(relay.New(relay.Config{
 		Subscription: consumer.Subscription{
-			Addresses: []string{w.origin.address}, Keepalive: 10 * time.Second, Dial: r.link.dial,
+			Addresses: []string{w.origin.address}, Dial: r.link.dial,
 			Identity: &pki.Identity{Of: func(string) credentials.TransportCredentials { return plain{"relay"} }},
 		},
 		Settle: 5 * time.Second, Logger: slog.New(slog.DiscardHandler),
@@ -465,7 +465,7 @@ func (m *member) start() {
 	start := time.Now()
 	m.mirror = must.Get(consumer.New(consumer.Config{
 		Subscription: consumer.Subscription{
-			Addresses: []string{m.from}, Keepalive: 10 * time.Second, Dial: m.link.dial, File: m.file, Version: m.version,
+			Addresses: []string{m.from}, Dial: m.link.dial, File: m.file, Version: m.version,
 			Identity: &pki.Identity{Of: func(string) credentials.TransportCredentials { return plain{m.name} }},
 		},
 		Rules: heldcatalog.Rules{Settle: 5 * time.Second, Retention: m.retention, Admit: func(s *federation.Service) *federation.InvalidError {

@@ -36,7 +36,7 @@ func (p *Publisher) openRelay(ctx context.Context, s config.Source, serverName s
 			Addresses: l.Addresses, Identity: mtls.Consumer{Source: p.identity, ServerName: l.ServerName, IDs: l.IDs},
 		},
 		Name: l.Name, FormerNames: l.FormerNames(),
-		Settle: l.Settle, MaxServices: l.MaxServices, MaxCatalog: l.MaxCatalog, Zones: l.Zones, Policy: policy,
+		Settle: l.Settle, MaxCatalog: l.MaxCatalog, Zones: l.Zones, Policy: policy,
 		Logger: p.logger.With("source", s.Name),
 	}
 	before := p.relayOf(serverName)
@@ -50,7 +50,7 @@ func (p *Publisher) openRelay(ctx context.Context, s config.Source, serverName s
 		config.Before = before
 	}
 	of := &config.Subscription
-	of.Version, of.Keepalive, of.MaxMessage, of.File, of.FileLock = l.Version, l.Keepalive, l.MaxMessage, l.Persist, lock
+	of.Version, of.File, of.FileLock = l.Version, l.Persist, lock
 	return relay.New(config)
 }
 

@@ -197,13 +197,13 @@ func (e end) Remedy() string {
 	case below && late(e.err), errors.Is(e.err, errSilent), unanswered(e):
 		return "restart the owner if it hangs: its status page does not answer either; if it does, repair the network between"
 	case e.verdict == calm:
-		return "raise keepalive to what the owner allows"
+		return "nothing: the interval of pings doubles until the owner allows it"
 	case e.code == codes.Unauthenticated:
 		return "have the owner admit the certificate of this consumer, or use another one"
 	case e.code == codes.InvalidArgument, e.code == codes.Unimplemented:
 		return "compare api with the version that the owner speaks"
 	case unreadable(e.err):
-		return fmt.Sprintf("raise max_message, or have the owner split the service: what is %d times as large cannot be skipped", readFactor)
+		return fmt.Sprintf("have the owner split the service: a message that is %d times as large as is allowed cannot be skipped", readFactor)
 	}
 	return ""
 }

@@ -77,11 +77,11 @@ func TestClassify(t *testing.T) {
 		"unimplemented":    {status.Error(codes.Unimplemented, "no"), retry, codes.Unimplemented, "Unimplemented: no", "compare api"},
 		"unavailable":      {status.Error(codes.Unavailable, "down"), retry, codes.Unavailable, "Unavailable: down", ""},
 		"unreadable": {
-			status.Error(codes.ResourceExhausted, "grpc: received message larger than max (9 vs. 8)"), slow, codes.ResourceExhausted, "ResourceExhausted: ", "raise max_message",
+			status.Error(codes.ResourceExhausted, "grpc: received message larger than max (9 vs. 8)"), slow, codes.ResourceExhausted, "ResourceExhausted: ", "have the owner split the service",
 		},
 		"exhausted":   {status.Error(codes.ResourceExhausted, "quota"), retry, codes.ResourceExhausted, "ResourceExhausted: quota", ""},
 		"larger":      {status.Error(codes.Internal, "grpc: received message larger than max"), retry, codes.Internal, "Internal: ", ""},
-		"pings":       {status.Error(codes.Unavailable, `closing, debug data: "too_many_pings"`), calm, codes.Unavailable, "Unavailable: ", "raise keepalive"},
+		"pings":       {status.Error(codes.Unavailable, `closing, debug data: "too_many_pings"`), calm, codes.Unavailable, "Unavailable: ", "nothing: the interval of pings doubles"},
 		"other pings": {status.Error(codes.Internal, `debug data: "too_many_pings"`), retry, codes.Internal, "Internal: ", ""},
 		"local":       {&net.OpError{Op: "local error", Err: tls.AlertError(42)}, retry, codes.Unknown, "local error: ", ""},
 		"of the sink": {errors.New("full"), retry, codes.Unknown, "full", ""},

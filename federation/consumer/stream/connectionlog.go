@@ -91,7 +91,7 @@ func (j *connectionLog) ended(address string, e end, parked bool) {
 
 // calmed notes that the owner ended the stream because of too many pings.
 func (j *connectionLog) calmed(address string, interval time.Duration) {
-	j.logger.Warn("owner gets more pings than it allows (too_many_pings), interval doubled; set keepalive to a value that it allows",
+	j.logger.Warn("owner gets more pings than it allows (too_many_pings), interval doubled",
 		"address", address, "keepalive", interval)
 }
 

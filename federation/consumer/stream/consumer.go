@@ -31,12 +31,11 @@ import (
 )
 
 const (
-	defaultKeepalive  = 60 * time.Second
-	minKeepalive      = 10 * time.Second // gRPC's own floor for the pings of a client
+	firstKeepalive    = 30 * time.Second // between two pings
 	maxKeepalive      = 2 * time.Hour    // where doubling ends
-	defaultMaxMessage = 16 << 20
+	defaultMaxMessage = 16 << 20         // bytes
 
-	// readFactor times Config.MaxMessage is the size up to which a message is read,
+	// readFactor times the MaxMessage of Config.Policy is the size up to which a message is read,
 	// although it is refused. gRPC cannot skip a message that is larger than it may
 	// receive, and ends the stream: without this, one service that outgrew the limit
 	// would keep all others from being imported. A peer can make a consumer hold four
@@ -56,10 +55,8 @@ type Config struct {
 	// Identity is who the consumer is, and which owners it trusts.
 	Identity Identity
 
-	Version    wire.Version // of the API; default v1alpha2
-	Policy     wire.Policy
-	Keepalive  time.Duration // interval of HTTP/2 pings, at least 10 s; default 60 s
-	MaxMessage int           // bytes of one message, of which four times as many are read; default 16 MiB
+	Version wire.Version // of the API; default v1alpha2
+	Policy  wire.Policy  // its MaxMessage is 16 MiB by default; four times as many bytes are read
 
 	// Receipt returns what the owner is told of how long what it withdraws may still be
 	// answered, before each stream, and when one is about to end on purpose. Its Hold counts
@@ -220,19 +217,9 @@ func New(config Config) (*Consumer, error) {
 	if config.Sink == nil {
 		return nil, errors.New("no sink for the events")
 	}
-	if config.Keepalive == 0 {
-		config.Keepalive = defaultKeepalive
+	if config.Policy.MaxMessage == 0 {
+		config.Policy.MaxMessage = defaultMaxMessage
 	}
-	if config.Keepalive < minKeepalive {
-		return nil, fmt.Errorf("keepalive %v is shorter than %v", config.Keepalive, minKeepalive)
-	}
-	if config.MaxMessage == 0 {
-		config.MaxMessage = defaultMaxMessage
-	}
-	if config.MaxMessage < 0 {
-		return nil, fmt.Errorf("max_message %d is negative", config.MaxMessage)
-	}
-	config.Policy.MaxMessage = config.MaxMessage
 	if config.Patience == 0 {
 		config.Patience = MaxPatience
 	}
@@ -251,7 +238,7 @@ func New(config Config) (*Consumer, error) {
 		}
 	}
 	c := &Consumer{
-		config: config, hurry: make(chan struct{}, 1), refetch: make(chan struct{}, 1), reports: make(chan report, 1), keepalive: config.Keepalive,
+		config: config, hurry: make(chan struct{}, 1), refetch: make(chan struct{}, 1), reports: make(chan report, 1), keepalive: firstKeepalive,
 		connectionLog: newConnectionLog(config.Logger), whole: make(map[string]time.Time),
 	}
 	for _, address := range config.Addresses {

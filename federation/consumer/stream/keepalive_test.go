@@ -70,7 +70,7 @@ func TestHungOwnerIsFound(t *testing.T) {
 				close(cut)
 				time.Sleep(time.Hour)
 				lost := w.seen("lost")
-				if len(lost) == 0 || lost[0].at > time.Hour+2*defaultKeepalive+keepaliveTimeout {
+				if len(lost) == 0 || lost[0].at > time.Hour+2*firstKeepalive+keepaliveTimeout {
 					t.Errorf("cut after %v, lost: %v", time.Hour, lost)
 				}
 			})
@@ -90,7 +90,7 @@ func TestTooManyPings(t *testing.T) {
 		time.Sleep(24 * time.Hour)
 
 		opened, lost := w.seen("opened"), w.seen("lost")
-		if len(lost) != 3 || len(opened) != 4 {
+		if len(lost) != 4 || len(opened) != 5 {
 			t.Fatalf("opened %v, lost %v", opened, lost)
 		}
 		for i := range lost {
@@ -99,11 +99,11 @@ func TestTooManyPings(t *testing.T) {
 			}
 		}
 		lines := w.log.Lines()
-		if len(lines) != 3 {
+		if len(lines) != 4 {
 			t.Errorf("logged:\n%s", strings.Join(lines, ""))
 		}
-		for i, want := range []string{"keepalive=2m0s", "keepalive=4m0s", "keepalive=8m0s"} {
-			if i < len(lines) && (!strings.Contains(lines[i], want) || !strings.Contains(lines[i], "set keepalive")) {
+		for i, want := range []string{"keepalive=1m0s", "keepalive=2m0s", "keepalive=4m0s", "keepalive=8m0s"} {
+			if i < len(lines) && !strings.Contains(lines[i], want) {
 				t.Errorf("line %d is %s, want %s", i, lines[i], want)
 			}
 		}
@@ -138,7 +138,7 @@ func TestTooManyPingsForEver(t *testing.T) {
 		w.run(w.config())
 		time.Sleep(time.Hour)
 		lines := strings.Join(w.log.Lines(), "")
-		if n := strings.Count(lines, "interval doubled"); n != 7 || !strings.Contains(lines, "keepalive=2h0m0s") {
+		if n := strings.Count(lines, "interval doubled"); n != 8 || !strings.Contains(lines, "keepalive=2h0m0s") {
 			t.Errorf("logged %d times:\n%s", n, lines)
 		}
 		if n := len(w.seen("dialed")); n < 60 || n > 200 {

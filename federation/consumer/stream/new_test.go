@@ -31,10 +31,7 @@ func TestNew(t *testing.T) {
 		"address without port": {func(c *Config) { c.Addresses = []string{"a"} }, `address "a" of the owner is not host:port: address a: missing port in address`},
 		"no identity":          {func(c *Config) { c.Identity = nil }, "no identity: there is no unsecured mode"},
 		"no sink":              {func(c *Config) { c.Sink = nil }, "no sink for the events"},
-		"short keepalive":      {func(c *Config) { c.Keepalive = 9 * time.Second }, "keepalive 9s is shorter than 10s"},
-		"negative size":        {func(c *Config) { c.MaxMessage = -1 }, "max_message -1 is negative"},
-		"shortest keepalive":   {func(c *Config) { c.Keepalive = 10 * time.Second }, ""},
-		"smallest size":        {func(c *Config) { c.MaxMessage = 1 }, ""},
+		"smallest size":        {func(c *Config) { c.Policy.MaxMessage = 1 }, ""},
 		"shortest patience":    {func(c *Config) { c.Patience = 1 }, ""},
 		"longest patience":     {func(c *Config) { c.Patience = 10 * time.Second }, ""},
 		"negative patience":    {func(c *Config) { c.Patience = -1 }, "patience -1ns is not a duration up to 10s"},
@@ -53,11 +50,8 @@ func TestNew(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := Config{
-				Keepalive: cmp.Or(config.Keepalive, time.Minute), MaxMessage: cmp.Or(config.MaxMessage, 16<<20), Patience: cmp.Or(config.Patience, 10*time.Second),
-			}
-			if c.config.Keepalive != want.Keepalive || c.config.MaxMessage != want.MaxMessage || c.config.Patience != want.Patience ||
-				c.keepalive != want.Keepalive || c.replicas[0].patience != want.Patience || c.config.Policy.MaxMessage != want.MaxMessage {
+			size, patience := cmp.Or(config.Policy.MaxMessage, 16<<20), cmp.Or(config.Patience, 10*time.Second)
+			if c.config.Patience != patience || c.replicas[0].patience != patience || c.config.Policy.MaxMessage != size {
 				t.Errorf("the configuration is %+v", c.config)
 			}
 			if c.Pending() {
@@ -86,8 +80,7 @@ func TestDefaults(t *testing.T) {
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ got, want time.Duration }{
-		"ping":                        {defaultKeepalive, time.Minute},
-		"shortest ping":               {minKeepalive, 10 * time.Second},
+		"ping":                        {firstKeepalive, 30 * time.Second},
 		"longest ping":                {maxKeepalive, 2 * time.Hour},
 		"patience":                    {MaxPatience, 10 * time.Second},
 		"connection":                  {connectTimeout, 10 * time.Second},

@@ -481,7 +481,7 @@ func oversized(t *testing.T, name string, size int) *rdpb.StreamResponse {
 	return response
 }
 
-// A service over max_message is refused by its name and the rule, and nothing else
+// A service in a message that is too large is refused by its name and the rule, and nothing else
 // suffers.
 func TestOversizedServiceIsRefused(t *testing.T) {
 	t.Parallel()
@@ -491,8 +491,8 @@ func TestOversizedServiceIsRefused(t *testing.T) {
 		want string // the refusal
 	}{
 		"at the limit":        {limit, ""},
-		"one over":            {limit + 1, `service "big": message of 10001 bytes is larger than the 10000 that max_message allows`},
-		"as large as is read": {readFactor*limit - envelope, `service "big": message of 39996 bytes is larger than the 10000 that max_message allows`},
+		"one over":            {limit + 1, `service "big": message of 10001 bytes is larger than the 10000 that are allowed`},
+		"as large as is read": {readFactor*limit - envelope, `service "big": message of 39996 bytes is larger than the 10000 that are allowed`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -522,7 +522,7 @@ func TestOversizedServiceIsRefused(t *testing.T) {
 					return silent(stream)
 				})
 				config := w.config()
-				config.MaxMessage = limit
+				config.Policy.MaxMessage = limit
 				w.run(config)
 				time.Sleep(time.Hour)
 				if diff := cmp.Diff([]string{"upsert a", "upsert b", "delete big"}, w.details("applied")); diff != "" {
@@ -565,7 +565,7 @@ func TestUnreadableMessage(t *testing.T) {
 			return stream.Send(&rdpb.BidirectionalStream{Response: oversized(t, "big", readFactor*10_000)})
 		})
 		config := w.config()
-		config.MaxMessage = 10_000
+		config.Policy.MaxMessage = 10_000
 		w.run(config)
 		time.Sleep(time.Hour)
 		ended := w.details("ended")
@@ -573,7 +573,7 @@ func TestUnreadableMessage(t *testing.T) {
 			t.Errorf("%d sessions ended with %v", len(ended), slices.Compact(ended))
 		}
 		lines := w.log.Lines()
-		if len(lines) != 2 || !strings.Contains(lines[1], "raise max_message") {
+		if len(lines) != 2 || !strings.Contains(lines[1], "have the owner split the service") {
 			t.Errorf("logged:\n%s", strings.Join(lines, ""))
 		}
 		mended.Store(true)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
@@ -281,7 +280,7 @@ func (c *Consumer) connect(address string) (*connection, error) {
 		// Without pings a dead connection would never be noticed. None is sent
 		// without a stream, as owners count them.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: c.keepalive, Timeout: keepaliveTimeout}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(readFactor*min(c.config.MaxMessage, math.MaxInt/readFactor))),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(readFactor*c.config.Policy.MaxMessage)),
 		grpc.WithMaxHeaderListSize(maxHeaderList),
 		// A size of our own: gRPC would find one with a ping for nearly every message.
 		grpc.WithInitialWindowSize(window),

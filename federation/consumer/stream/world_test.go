@@ -125,7 +125,7 @@ func (w *world) serve(address string, handler handler, options ...grpc.ServerOpt
 func (w *world) listenAndServe(address string, register func(*grpc.Server), options ...grpc.ServerOption) (stop func()) {
 	server := grpc.NewServer(append([]grpc.ServerOption{
 		grpc.Creds(w.owner.Server()),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minKeepalive}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: firstKeepalive}),
 	}, options...)...)
 	register(server)
 	return w.Serve(w.t, address, network.GRPC(server))

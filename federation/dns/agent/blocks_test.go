@@ -72,8 +72,8 @@ func TestReload(t *testing.T) {
 func TestReloadOfConnection(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*agent.OwnerConfig){
-		"message":   func(c *agent.OwnerConfig) { c.MaxMessage = 1 << 20 },
-		"keepalive": func(c *agent.OwnerConfig) { c.Keepalive = time.Hour },
+		"address": func(c *agent.OwnerConfig) { c.Addresses = append(c.Addresses, "other.example:8008") },
+		"grace":   func(c *agent.OwnerConfig) { c.Grace++ },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestReloadOfLife(t *testing.T) {
 		before := w.attach(w.block(1, w.owner(ownerAddress)))
 		time.Sleep(time.Minute)
 		c := w.owner(ownerAddress)
-		c.Retention, c.Settle, c.MaxServices = 90*time.Minute, time.Minute, 1
+		c.Retention, c.Settle, c.MaxCatalog = 90*time.Minute, time.Minute, 1000
 		after := w.attach(w.block(2, c))
 		w.agent.Detach(before)
 		must.Get(registry.Upsert(services.At("one.too.many.fed.example", "192.0.2.2")))(t)
@@ -250,7 +250,7 @@ func TestReloadWithoutOwner(t *testing.T) {
 		before := w.attach(w.block(1, c))
 		time.Sleep(time.Minute)
 		w.Listen(ownerAddress) // where nobody answers
-		c.MaxMessage++
+		c.Grace++
 		b := w.attach(w.block(2, c))
 		w.agent.Detach(before)
 		synctest.Wait() // for the end of the old stream

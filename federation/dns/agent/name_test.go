@@ -50,7 +50,7 @@ func TestReloadWithoutOwnerKeepsItsName(t *testing.T) {
 		"name that it has": {after: func(c *agent.OwnerConfig) {
 			c.Name, c.Addresses = ownerAddress, []string{other, ownerAddress}
 		}},
-		"timers": {after: func(c *agent.OwnerConfig) { c.Keepalive, c.Settle = time.Hour, time.Minute }},
+		"timers": {after: func(c *agent.OwnerConfig) { c.Settle = time.Minute }},
 		"certificate": {after: func(c *agent.OwnerConfig) {
 			c.Identity.Files.Cert, c.Grace = filepath.Dir(c.Identity.Files.Cert)+"/./tls.crt", time.Hour
 		}},

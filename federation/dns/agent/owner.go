@@ -37,11 +37,8 @@ type OwnerConfig struct {
 	Version        wire.Version
 	Retention      time.Duration
 	Settle         time.Duration
-	Keepalive      time.Duration
 	Persist        string // path; empty is none
-	MaxServices    int
-	MaxCatalog     int64 // octets, as catalog.Size counts them
-	MaxMessage     int   // octets
+	MaxCatalog     int64  // octets, as catalog.Size counts them
 	AllowAddresses []netip.Prefix
 }
 
@@ -58,7 +55,7 @@ func (c *OwnerConfig) consumer(source *mtls.Source) mtls.Consumer {
 // other: they differ in nothing but the rules of the catalog.
 func (c *OwnerConfig) sameSubscription(d *OwnerConfig) bool {
 	x, y := *c, *d
-	x.Retention, x.Settle, x.MaxServices, x.MaxCatalog, x.AllowAddresses = y.Retention, y.Settle, y.MaxServices, y.MaxCatalog, y.AllowAddresses
+	x.Retention, x.Settle, x.MaxCatalog, x.AllowAddresses = y.Retention, y.Settle, y.MaxCatalog, y.AllowAddresses
 	return x.agrees(&y)
 }
 
@@ -77,13 +74,11 @@ func (a *Agent) subscription(c *OwnerConfig, source *mtls.Source) consumer.Subsc
 		identity = followed{identity, func(ctx context.Context) error { return a.config.Follow(ctx, source) }}
 	}
 	return consumer.Subscription{
-		Addresses:  c.Addresses,
-		Identity:   identity,
-		Version:    c.Version,
-		Keepalive:  c.Keepalive,
-		MaxMessage: c.MaxMessage,
-		Dial:       a.config.Dial,
-		File:       c.Persist,
+		Addresses: c.Addresses,
+		Identity:  identity,
+		Version:   c.Version,
+		Dial:      a.config.Dial,
+		File:      c.Persist,
 	}
 }
 
@@ -315,7 +310,7 @@ func (o *owner) configure() {
 	o.retention.Store(int64(c.Retention))
 	o.promise()
 	o.mirror.Configure(catalog.Rules{
-		Retention: cmp.Or(c.Retention, catalog.Forever), Settle: c.Settle, MaxServices: c.MaxServices, MaxCatalog: c.MaxCatalog,
+		Retention: cmp.Or(c.Retention, catalog.Forever), Settle: c.Settle, MaxCatalog: c.MaxCatalog,
 		Admit: func(s *federation.Service) *federation.InvalidError {
 			invalid := admit(claims, policy, s)
 			if invalid == catalog.ErrNotImported {

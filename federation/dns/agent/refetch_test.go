@@ -122,11 +122,6 @@ func TestReloadWidens(t *testing.T) {
 			func(b *agent.BlockConfig) { b.Zone.Owners[0].Import = filter(t, "*.fed.example") },
 			services.At("zz.fed.example", "192.0.2.9"), "192.0.2.9 60",
 		},
-		"max_services": {
-			func(b *agent.BlockConfig) { b.Owners[0].MaxServices = 2 },
-			func(b *agent.BlockConfig) { b.Owners[0].MaxServices = 3 },
-			services.At("zz.fed.example", "192.0.2.9"), "192.0.2.9 60",
-		},
 		"max_catalog": {
 			func(b *agent.BlockConfig) { b.Owners[0].MaxCatalog = 1600 },
 			func(b *agent.BlockConfig) { b.Owners[0].MaxCatalog = 1 << 30 },

@@ -212,11 +212,13 @@ func TestReloadWhileRestoring(t *testing.T) {
 		"nothing":     {func(*agent.BlockConfig) {}, "60", 1},
 		"another TTL": {func(c *agent.BlockConfig) { c.Zone.Owners[0].TTL = 20 }, "20", 1},
 		"retention":   {func(c *agent.BlockConfig) { c.Owners[0].Retention = 2 * time.Hour }, "60", 1},
-		"limit":       {func(c *agent.BlockConfig) { c.Owners[0].MaxServices = 3 }, "60", 1},
+		"limit":       {func(c *agent.BlockConfig) { c.Owners[0].MaxCatalog = 1 << 20 }, "60", 1},
 		"another zone": {func(c *agent.BlockConfig) {
 			c.Zone.Owners[0].Origins = append(c.Zone.Owners[0].Origins, services.FQDN("more.example"))
 		}, "60", 1},
-		"the keepalive": {func(c *agent.BlockConfig) { c.Owners[0].Keepalive = time.Hour }, "60", 2},
+		"another address": {func(c *agent.BlockConfig) {
+			c.Owners[0].Addresses = append(c.Owners[0].Addresses, "other.example:8008")
+		}, "60", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -50,7 +50,7 @@ func TestSPIFFEAgentIsAway(t *testing.T) {
 			t.Error("not ready after the time that an owner has")
 		}
 
-		c.MaxMessage = 1 << 20 // another subscription
+		c.Grace++ // another subscription
 		block = w.block(2, w.owner("files.example:8008"), c, other)
 		w.attach(block)
 		w.agent.Detach(before)

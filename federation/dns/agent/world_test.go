@@ -221,7 +221,6 @@ func (w *world) parse(script string) faultowner.Script {
 func (w *world) owner(addresses ...string) agent.OwnerConfig {
 	return agent.OwnerConfig{
 		Addresses: addresses, Identity: mtls.Origin{Files: w.files}, Grace: mtls.DefaultGrace, Retention: 24 * time.Hour, Settle: 5 * time.Second,
-		Keepalive: time.Minute, MaxServices: 1_000_000, MaxMessage: 16 << 20,
 	}
 }
 

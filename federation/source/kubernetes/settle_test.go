@@ -220,7 +220,7 @@ func (p *publishing) follow(name string, receipts bool) (kill func()) {
 	start := time.Now()
 	mirror := must.Get(consumer.New(consumer.Config{
 		Subscription: consumer.Subscription{
-			Addresses: []string{"owner:1"}, Keepalive: 10 * time.Second, Dial: p.Dial,
+			Addresses: []string{"owner:1"}, Dial: p.Dial,
 			Identity: &pki.Identity{Of: func(string) credentials.TransportCredentials { return speaker{name} }},
 		},
 		Rules:   catalog.Rules{Settle: 5 * time.Second, Retention: time.Hour},

@@ -57,11 +57,10 @@ type Config struct {
 	// need not come again. It may be nil.
 	Before *Source
 
-	Settle      time.Duration     // see catalog.Rules, as the next two
-	MaxServices int               // 0 for no limit
-	MaxCatalog  int64             // octets; 0 for no limit
-	Zones       []federation.FQDN // that the owner may publish in; none for everywhere
-	Policy      wire.Policy       // of the consumers, as far as this owner knows it
+	Settle     time.Duration     // see catalog.Rules, as the next one
+	MaxCatalog int64             // octets; 0 for no limit
+	Zones      []federation.FQDN // that the owner may publish in; none for everywhere
+	Policy     wire.Policy       // of the consumers, as far as this owner knows it
 
 	Logger *slog.Logger // nil: nothing is logged
 
@@ -107,7 +106,7 @@ func New(c Config) (*Source, error) {
 		name: c.Name, in: c.Inbound,
 		held: make(chan struct{}, 1), first: make(map[string]*wire.Encoded), refused: newRefusals(),
 		rules: catalog.Rules{
-			Retention: catalog.Forever, Settle: c.Settle, MaxServices: c.MaxServices, MaxCatalog: c.MaxCatalog,
+			Retention: catalog.Forever, Settle: c.Settle, MaxCatalog: c.MaxCatalog,
 			Admit: func(s *federation.Service) *federation.InvalidError { return admit(c.Zones, c.Policy, s) },
 		},
 	}

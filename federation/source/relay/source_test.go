@@ -214,7 +214,7 @@ func TestRenewalIsNoLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		registry, _ := w.origin(services.At("a.example", "192.0.2.1"), services.At("b.example", "192.0.2.1"))
-		of := w.relay("relay.example:1", relay.Config{MaxServices: 1}, originAddress)
+		of := w.relay("relay.example:1", relay.Config{MaxCatalog: 1000}, originAddress)
 		c := w.consumer("relay.example:1")
 		await(t, "consumer", c.shown, "synced: a=192.0.2.1")
 		c.mu.Lock()
@@ -239,8 +239,8 @@ func TestRenewalByAnotherWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		registry, _ := w.origin(services.At("a.example", "192.0.2.1"), services.At("b.example", "192.0.2.1"))
-		of := w.relay("relay.example:1", relay.Config{MaxServices: 1}, originAddress)
-		p := w.alone(relay.Config{MaxServices: 1})
+		of := w.relay("relay.example:1", relay.Config{MaxCatalog: 1000}, originAddress)
+		p := w.alone(relay.Config{MaxCatalog: 1000})
 		c := w.consumer("relay.example:1")
 		await(t, "consumer", c.shown, "synced: a=192.0.2.1")
 		p.take()

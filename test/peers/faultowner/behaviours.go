@@ -108,7 +108,7 @@ var Behaviours = []Behaviour{
 	{Name: "wrong-context", Text: "context wrong\nWHOLE\nhang"},
 	{Name: "wrong-context-later", Text: "announce\nWHOLE\nend\nwait 5s\ncontext wrong\nupsert web web.ZONE 192.0.2.4\ndelete s0"},
 	{Name: "same-nonce", Text: "nonce same\nWHOLE\nhang"},
-	{Name: "oversized", Text: "services 0 HALF ZONE\noversized 100000 web web.ZONE 192.0.2.4\nservices HALF ALL ZONE\nhang"},
+	{Name: "oversized", Text: "services 0 HALF ZONE\noversized 17000000 web web.ZONE 192.0.2.4\nservices HALF ALL ZONE\nhang"},
 	{Name: "thief", Text: "announce\nWHOLE\n" +
 		"upsert t1 n0.OTHER 192.0.2.66\nupsert t2 v1.n0.OTHER 192.0.2.66\nupsert t3 n1.OTHER 192.0.2.66\n" +
 		"upsert t4 ns.dns.ZONE 192.0.2.66\nupsert t5 x.v1.n1.OTHER 192.0.2.66\nend"},

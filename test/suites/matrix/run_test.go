@@ -97,7 +97,6 @@ func newRun(t *testing.T, c cell, p *passports, file string) *run {
 		Addresses: []string{replicaA}, Identity: mtls.Origin{Files: p.own}, Grace: mtls.DefaultGrace,
 		Retention: pick(r.random, 20*time.Second, 90*time.Second, 10*time.Minute, 0),
 		Settle:    pick(r.random, 2500*time.Millisecond, 5500*time.Millisecond), // not what scripts wait for
-		Keepalive: time.Minute, MaxServices: 1000, MaxMessage: 64 << 10,
 	}
 	if c.state == "persisted" || r.random.IntN(3) > 0 {
 		_ = os.Remove(file)
@@ -112,7 +111,7 @@ func newRun(t *testing.T, c cell, p *passports, file string) *run {
 	r.oracle = &oracle{
 		rules: rules{
 			zone: r.zone, shared: r.zone == r.next, retention: r.config.Retention,
-			settle: r.config.Settle, ttl: 60, largest: r.config.MaxMessage,
+			settle: r.config.Settle, ttl: 60, largest: 16 << 20,
 		},
 		refusedBy: make(map[string]bool), now: time.Now,
 		wrong: func(format string, args ...any) { r.wrongf(format, args...) },
@@ -375,7 +374,7 @@ func (r *run) end() {
 func (r *run) attach() {
 	mine, other := r.config, agent.OwnerConfig{
 		Addresses: []string{neighbour}, Identity: mtls.Origin{Files: r.passports.consumer}, Grace: mtls.DefaultGrace, Retention: r.config.Retention,
-		Settle: 5 * time.Second, Keepalive: time.Minute, MaxServices: 1000, MaxMessage: 64 << 10,
+		Settle: 5 * time.Second,
 	}
 	r.configuration++
 	c := agent.BlockConfig{Configuration: r.configuration}
@@ -408,7 +407,7 @@ func (r *run) reload() {
 	r.oracle.notef("reload")
 	r.mu.Unlock()
 	if r.random.IntN(3) == 0 {
-		r.config.Keepalive += time.Second
+		r.config.Grace += time.Second
 	}
 	r.oracle.sharing.reload()
 	r.attach()

@@ -27,7 +27,7 @@ func TestPublishTo(t *testing.T) {
 	outer := place.Owner{
 		Address: address, TLS: p.Files("relay"), Allow: []string{ownerID, coreDNSID}, More: fmt.Sprintf(`receipts: relay.receipts
 catalogs:
-- relay: {accept: [%q], zones: [%s], keepalive: 10s}
+- relay: {accept: [%q], zones: [%s]}
 - server_name: own.example
   sources: [{file: {path: own.yaml}}]
 `, ownerID, zone),
@@ -40,7 +40,7 @@ publish_to: [{addresses: [%q], owner_ids: [%q]}]
 catalogs:
 - sources: [{file: {path: inner.yaml}}]
 - server_name: theirs.example
-  relay: {addresses: [%q], owner_ids: [%q], tls_servername: own.example, keepalive: 10s}
+  relay: {addresses: [%q], owner_ids: [%q], tls_servername: own.example}
 `, way.Address, relayID, way.Address, relayID))
 	behind := p.coreDNS(t, "behind", relay, relayID, zone, time.Hour)
 	inside := place.DNS{

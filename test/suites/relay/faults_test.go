@@ -24,8 +24,8 @@ var (
 
 const (
 	// noticed is how long it takes until a peer that is silent is noticed: a ping is sent
-	// after the keepalive of 10s, and waited for 20s.
-	noticed = 31 * time.Second
+	// after 30s, and waited for 20s.
+	noticed = 51 * time.Second
 
 	lasting = 10 * time.Second // the retention
 	pace    = 20 * time.Millisecond

@@ -108,7 +108,7 @@ func (p *world) relay(t testing.TB, name string, of *tierProcess, id, keys strin
 	address := loopback.Address(t)
 	config := place.Owner{
 		Address: address, TLS: p.Files("relay"), Allow: []string{relayID, coreDNSID},
-		More: fmt.Sprintf("catalogs:\n- relay: {addresses: [%q], owner_ids: [%q], keepalive: 10s, persist: %s.catalog, api: %s}\n%s",
+		More: fmt.Sprintf("catalogs:\n- relay: {addresses: [%q], owner_ids: [%q], persist: %s.catalog, api: %s}\n%s",
 			of.gate.Address, id, name, p.version(), keys),
 	}
 	n := p.start(t, name, "federationctl", address, "serve", "--config", p.Put(t, name+".yaml", config.Config()))
@@ -123,7 +123,7 @@ func (p *world) coreDNS(t testing.TB, name string, of *tierProcess, id, zone str
 	corefile := place.DNS{
 		Zone: zone, Address: address, Owners: []string{of.gate.Address}, OwnerID: id, TLS: p.Files("coredns"),
 		Properties: []string{
-			"ttl 2", "keepalive 10s", fmt.Sprintf("retention %v", retention), "persist " + p.Path(name+".catalog"), "api " + p.version(),
+			"ttl 2", fmt.Sprintf("retention %v", retention), "persist " + p.Path(name+".catalog"), "api " + p.version(),
 		},
 	}
 	return p.start(t, name, "coredns", address, "-conf", p.Put(t, name+".corefile", corefile.Corefile()))

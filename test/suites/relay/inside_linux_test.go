@@ -56,7 +56,7 @@ func TestPublishToFromInside(t *testing.T) {
 	address := net.JoinHostPort(outsideAddress, port)
 	outer := place.Owner{
 		Address: address, TLS: p.Files("relay"), Allow: []string{coreDNSID},
-		More: fmt.Sprintf("catalogs:\n- relay: {accept: [%q], keepalive: 10s}\n", ownerID),
+		More: fmt.Sprintf("catalogs:\n- relay: {accept: [%q]}\n", ownerID),
 	}
 	relay := p.start(t, "relay", "federationctl", address, "serve", "--config", p.Put(t, "relay.yaml", outer.Config()))
 	relay.gate = realserver.StartGate(t, address)

@@ -112,7 +112,7 @@ func TestSettled(t *testing.T) {
 	with := services(map[string]string{"web": "192.0.2.1"}) + refused
 	p.Put(t, "catalog.yaml", with)
 	origin := p.settlingOwner(t, "origin", "owner", "- sources:\n  - file: {path: catalog.yaml}\n")
-	relay := p.settlingOwner(t, "relay", "relay", fmt.Sprintf("- relay: {addresses: [%q], owner_ids: [%q], keepalive: 10s}\n", origin.gate.Address, ownerID))
+	relay := p.settlingOwner(t, "relay", "relay", fmt.Sprintf("- relay: {addresses: [%q], owner_ids: [%q]}\n", origin.gate.Address, ownerID))
 	beside := p.coreDNS(t, "beside", origin.tierProcess, ownerID, zone, time.Hour)
 	asked := seen{last: make(map[string]time.Time)}
 	clients := []*tierProcess{beside}

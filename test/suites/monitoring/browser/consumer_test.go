@@ -49,7 +49,7 @@ func TestConsumer(t *testing.T) {
 	}
 	corefile := fmt.Sprintf("fed.example:%s {\n    bind 127.0.0.1\n    errors\n", strings.TrimPrefix(dns, "127.0.0.1:")) +
 		block(large, "        status "+at+"\n") + block(faulty, "        share joint.fed.example\n") + block(lostAt, "        retention 1h\n        share joint.fed.example\n        tier 1\n        demote never\n") + block(goneAt, "        retention 1s\n") +
-		block(strict, "") + block(slow, "        keepalive 1h\n") + block(nobody, "") + block(empty, "") + "}\n"
+		block(strict, "") + block(slow, "") + block(nobody, "") + block(empty, "") + "}\n"
 	dnsProcess := start(t, "coredns", "-conf", write(t, folder, "Corefile", corefile))
 
 	in := func(want map[string]string) {

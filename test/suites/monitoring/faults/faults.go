@@ -135,7 +135,7 @@ func All() []Fault {
 		},
 		{
 			Name:      "hung",
-			Cause:     "The owner west hangs: its process is stopped. It was noticed after keepalive and 20 s. Restart it.",
+			Cause:     "The owner west hangs: its process is stopped. It was noticed after 50 s. Restart it.",
 			Complaint: "Is anything the matter with bank.west.fed.example? My resolver marks its answers as stale.",
 			Ask:       "bank.west.fed.example", Shows: "NOERROR 192.0.2.12", Alerts: []Alert{{"FederationConsumerOwnerStale", "coredns"}},
 			happen: func(_ context.Context, w *World) error {

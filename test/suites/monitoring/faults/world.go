@@ -197,7 +197,6 @@ func (w *World) newCoreDNS(ctx context.Context) error {
         tls coredns.pem coredns-key.pem ca.pem
         owner_id %s
         status %s
-        keepalive 10s
         retention 2m
         import_labels tier=gold
         ttl 5
