@@ -14,7 +14,6 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/watch/tty"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
@@ -52,10 +51,7 @@ func (o *statusOptions) asking(
 		if err != nil {
 			return err
 		}
-		return showing(command, func(p *tty.Progress) error {
-			p.Sayf("asking %s", endpoint)
-			return ask(endpoint, args, command.OutOrStdout())
-		})
+		return ask(endpoint, args, command.OutOrStdout())
 	}
 	return command
 }
@@ -88,15 +84,6 @@ func (o *statusOptions) endpoint(flags *pflag.FlagSet, at string) (*inspect.Endp
 		files = mtls.Files{}
 	}
 	return inspect.NewEndpoint(at, files, o.timeout) //nolint:wrapcheck // it names the flag
-}
-
-// showing runs a command, and shows what it does on the terminal where its errors go, if that is
-// one.
-func showing(command *cobra.Command, work func(*tty.Progress) error) error {
-	p := tty.NewProgress(command.ErrOrStderr())
-	command.SetOut(p.Beside(command.OutOrStdout()))
-	command.SetErr(p.Beside(command.ErrOrStderr()))
-	return p.During(func() error { return work(p) })
 }
 
 func whyCommand(ctx context.Context) *cobra.Command {

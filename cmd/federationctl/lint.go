@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/watch/tty"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
@@ -67,22 +66,19 @@ The FILE - is standard input. Any other FILE must be a regular file.`,
 			return nil
 		},
 		RunE: func(command *cobra.Command, files []string) error {
-			return showing(command, func(p *tty.Progress) error {
-				p.Sayf("checking %s", status.Count(len(files), "file"))
-				stdin, stdout := command.InOrStdin(), command.OutOrStdout()
-				done := make(chan error, 1)
-				// When ctx ends the goroutine is left to the end of the process: a read of
-				// standard input cannot be interrupted.
-				go func() {
-					done <- toldOn(stdout, func(out io.Writer) error { return lint(files, policy, limit, elsewhere, stdin, out) })
-				}()
-				select {
-				case err := <-done:
-					return err
-				case <-ctx.Done():
-					return failed("interrupted")
-				}
-			})
+			stdin, stdout := command.InOrStdin(), command.OutOrStdout()
+			done := make(chan error, 1)
+			// When ctx ends the goroutine is left to the end of the process: a read of
+			// standard input cannot be interrupted.
+			go func() {
+				done <- toldOn(stdout, func(out io.Writer) error { return lint(files, policy, limit, elsewhere, stdin, out) })
+			}()
+			select {
+			case err := <-done:
+				return err
+			case <-ctx.Done():
+				return failed("interrupted")
+			}
 		},
 		ValidArgsFunction: cobra.FixedCompletions(catalogExtensions, cobra.ShellCompDirectiveFilterFileExt),
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/watch/tty"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
@@ -87,7 +86,7 @@ const atOnce = 500
 
 // list writes a list of objects: rows of a table or, in another format, an object each.
 func (o *statusOptions) list(out io.Writer, titles []string, each func(row func(cells []string, object any, name string) error) error) error {
-	width := max(tty.Width(out), 0)
+	width := terminalWidth(out)
 	if width == 0 {
 		width = printable.LineWidth
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/watch/tty"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
@@ -41,7 +40,7 @@ configuration.`,
 		Example: example,
 		Args:    configFile(what, "a NAME", 1, 1),
 		RunE: func(command *cobra.Command, args []string) error {
-			return showing(command, func(p *tty.Progress) error { return o.run(ctx, command, args[0], p) })
+			return o.run(ctx, command, args[0])
 		},
 	}
 	o.add(command)
@@ -55,7 +54,7 @@ configuration.`,
 	return command
 }
 
-func (o *settledOptions) run(ctx context.Context, command *cobra.Command, name string, p *tty.Progress) error {
+func (o *settledOptions) run(ctx context.Context, command *cobra.Command, name string) error {
 	query := url.Values{"name": {name}, "for": {o.what}, "ignore": o.ignore}
 	if o.address != "" {
 		ip, err := netip.ParseAddr(o.address)
@@ -77,7 +76,7 @@ func (o *settledOptions) run(ctx context.Context, command *cobra.Command, name s
 		if away == nil {
 			text = s.Lines()[0]
 		}
-		if p.Sayf("%s", text); p == nil && text != last {
+		if text != last {
 			fmt.Fprintln(command.ErrOrStderr(), text)
 		}
 		last = text

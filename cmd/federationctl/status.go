@@ -7,14 +7,12 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/watch/tty"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
@@ -75,11 +73,11 @@ func (o *overviewOptions) show(ctx context.Context, e *inspect.Endpoint, termina
 	overview := inspect.NewOverview(reported)
 	return overview, o.write(out, sent, nil, func() string {
 		if !o.details {
-			width := tty.Width(terminal)
+			width := terminalWidth(terminal)
 			if width == 0 {
 				width = printable.LineWidth
 			}
-			return overview.Table(width, tty.HasColours(terminal))
+			return overview.Table(width, hasColours(terminal))
 		}
 		var text strings.Builder
 		_ = status.WriteStatus(&text, reported) // a Builder takes everything
@@ -90,15 +88,6 @@ func (o *overviewOptions) show(ctx context.Context, e *inspect.Endpoint, termina
 // follow shows a status until ctx ends, also one of a process that is away for a while. A
 // terminal is written anew each time, anything else when something has changed.
 func (o *overviewOptions) follow(ctx context.Context, e *inspect.Endpoint, out io.Writer) error {
-	var reading sync.WaitGroup
-	defer reading.Wait()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	reading.Go(func() {
-		if err := tty.AwaitUnread(ctx, out); err != nil {
-			cancel(err)
-		}
-	})
 	tick := time.NewTicker(o.interval)
 	defer tick.Stop()
 	var shown *inspect.Overview
@@ -111,10 +100,10 @@ func (o *overviewOptions) follow(ctx context.Context, e *inspect.Endpoint, out i
 		said := ""
 		if err != nil {
 			overview, said = &inspect.Overview{}, err.Error()
-			fmt.Fprintln(&text, printable.Wrap("no answer: "+said, max(tty.Width(out), printable.LineWidth), "  "))
+			fmt.Fprintln(&text, printable.Wrap("no answer: "+said, max(terminalWidth(out), printable.LineWidth), "  "))
 		}
 		switch {
-		case tty.CanUpdate(out):
+		case canUpdate(out):
 			text.WriteString("\x1b[J") // what is left below
 			_, err = out.Write(append([]byte("\x1b[H"), bytes.ReplaceAll(text.Bytes(), []byte("\n"), []byte("\x1b[K\n"))...))
 		case !begun || said != trouble || !overview.Same(shown):

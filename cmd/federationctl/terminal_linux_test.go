@@ -1,15 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -95,137 +89,6 @@ func (v *terminal) await(t *testing.T, what string, condition func(shown string)
 		}
 		return ""
 	})
-}
-
-// watchOn runs watch with both outputs on the terminal, until the function that it returns
-// is called.
-func (v *terminal) watchOn(t *testing.T, dir, address string) (stop func()) {
-	t.Helper()
-	t.Setenv("TERM", "xterm")
-	ctx, cancel := context.WithCancel(t.Context())
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		if code := run(ctx, append([]string{"watch", address}, files(dir, "consumer")...), v.slave, v.slave); code != 0 {
-			t.Errorf("exit code %d, expected 0", code)
-		}
-	})
-	return func() {
-		cancel()
-		watch.Wait()
-	}
-}
-
-// TestWatchOnATerminal follows changes, a hostile one among them, and the loss of the owner.
-func TestWatchOnATerminal(t *testing.T) {
-	dir := pkiIn(t)
-	file := write(t, filepath.Join(dir, "catalog.yaml"), catalogText)
-	owner, address := runServe(t, dir, file, append(staying(t), "--allow-addresses", "127.0.0.0/8")...)
-	v := newTerminal(t)
-	stop := v.watchOn(t, dir, address)
-	defer stop()
-	v.shows(t, wantTable)
-	write(t, file, strings.Replace(catalogText, "192.0.2.20", "192.0.2.21", 1)+`- name: "\u001b[2J\u4e16"
-  fqdn: new.fed.example
-  endpoints: [{address: 192.0.2.30, port: 80}]
-  instances: [{id: v1, protocol: HTTP}]
-- name: inside
-  fqdn: inside.fed.example
-  endpoints: [{address: 127.0.0.1, port: 80}]
-  instances: [{id: v1, protocol: HTTP}]
-`)
-	v.shows(t, "\nupsert  api                   api.fed.example                   v1/HTTP                       192.0.2.21:80\n")
-	v.shows(t, "\nupsert  \"\\x1b[2J\\u4e16\"       new.fed.example                   v1/HTTP                       192.0.2.30:80\n")
-	v.shows(t, "\nfederationctl: refused: service \"inside\": endpoints[0].address: loopback address 127.0.0.1, which")
-	owner.stop()
-	v.shows(t, "; trying again\n")
-	again := background(t, slices.Concat([]string{"serve", "--listen", address, "--catalog", write(t, file, catalogText), "--allow-any"}, files(dir, "owner"))...)
-	again.line()
-	v.shows(t, "\nfederationctl: connected to "+address+" again\n")
-	v.shows(t, "\ndelete  \"\\x1b[2J\\u4e16\"\n")
-	stop()
-	v.await(t, "one header, and no progress", func(shown string) bool {
-		return strings.Count(shown, "OP  ") == 1 && !strings.Contains(shown, "connecting to") && !strings.Contains(shown, "services from")
-	})
-}
-
-// TestProgressWhileConnecting has an owner that does not answer, with a terminal for both
-// outputs, for standard error, and one that cannot write over a line.
-func TestProgressWhileConnecting(t *testing.T) {
-	dir := pkiIn(t)
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0") // nobody accepts
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	address := listener.Addr().String()
-	v := newTerminal(t)
-	stop := v.watchOn(t, dir, address)
-	v.shows(t, "connecting to "+address+", ")
-	stop()
-	v.await(t, "no progress", func(shown string) bool { return shown == "" })
-
-	for _, name := range []string{"xterm", "dumb", ""} {
-		t.Setenv("TERM", name)
-		v := newTerminal(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		var stdout bytes.Buffer
-		var watch sync.WaitGroup
-		watch.Go(func() {
-			if code := run(ctx, append([]string{"watch", "--once", address}, files(dir, "consumer")...), &stdout, v.slave); code != 1 {
-				t.Errorf("TERM=%s: exit code %d, expected 1", name, code)
-			}
-		})
-		if name == "xterm" {
-			v.shows(t, "connecting to "+address+", ")
-		}
-		cancel()
-		watch.Wait()
-		want := "federationctl: interrupted before the catalog of " + address + " was complete\n"
-		v.await(t, want, func(shown string) bool { return shown == want })
-		if stdout.Len() > 0 {
-			t.Errorf("TERM=%s: standard output %q", name, &stdout)
-		}
-	}
-}
-
-// TestProgressOfCommands has commands that take long: they read what does not come, or ask who
-// does not answer. What they do is on the terminal of their errors until they end, and not
-// in the text that they write.
-func TestProgressOfCommands(t *testing.T) {
-	t.Setenv("TERM", "xterm")
-	asked := make(chan struct{}) // is closed when the process may answer
-	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		select {
-		case <-asked:
-		case <-r.Context().Done():
-		}
-	}))
-	defer slow.Close()
-	defer close(asked)
-	reader, writer, err := os.Pipe()
-	must.Do(t, err)
-	defer writer.Close()
-	defer reader.Close()
-	old := os.Stdin
-	os.Stdin = reader
-	defer func() { os.Stdin = old }()
-	for _, tt := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"lint", "-"}, "checking 1 file, 0 s"},
-		{[]string{"dump", "--at", slow.URL}, "asking " + slow.URL + ", 0 s"},
-		{[]string{"wait", "gone.example", "--dns", emptyDNS(t)}, "gone.example: "},
-	} {
-		v := newTerminal(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { run(ctx, tt.args, v.slave, v.slave) })
-		v.shows(t, tt.want)
-		cancel()
-		running.Wait()
-		v.await(t, "no progress", func(shown string) bool { return !strings.Contains(shown, tt.want) })
-	}
 }
 
 // TestStatusOnATerminal has colours where they are wanted, and with --watch the same place

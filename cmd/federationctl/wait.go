@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/watch/tty"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
@@ -44,9 +43,7 @@ is called in a wrong way.`,
 			return err //nolint:wrapcheck // it says what is wrong with which argument
 		},
 		RunE: func(command *cobra.Command, _ []string) error {
-			return showing(command, func(p *tty.Progress) error {
-				return toldOn(command.OutOrStdout(), func(out io.Writer) error { return o.run(ctx, out, p) })
-			})
+			return toldOn(command.OutOrStdout(), func(out io.Writer) error { return o.run(ctx, out) })
 		},
 	}
 	command.AddCommand(settledCommands(ctx)...)
@@ -57,7 +54,7 @@ is called in a wrong way.`,
 	return command
 }
 
-func (o *waitOptions) run(ctx context.Context, stdout io.Writer, p *tty.Progress) error {
+func (o *waitOptions) run(ctx context.Context, stdout io.Writer) error {
 	name := strings.TrimSuffix(o.name, ".")
 	server, err := inspect.NewDNS(o.server, min(o.timeout, 2*time.Second), 10)
 	if err != nil {
@@ -67,10 +64,8 @@ func (o *waitOptions) run(ctx context.Context, stdout io.Writer, p *tty.Progress
 	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, late)
 	defer cancel()
 	last := "no answer yet"
-	p.Sayf("%s: %s", name, last)
 	records, err := server.Wait(ctx, o.name, o.qtype, o.until == "gone", func(said string) {
 		last = said
-		p.Sayf("%s: %s", name, said)
 	})
 	if errors.Is(err, late) {
 		return failure(fmt.Errorf("%s: waited %v for %s, and %s says: %s", name, o.timeout, o.until, o.server, last))

@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"net/url"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -15,7 +14,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/watch"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -43,8 +41,7 @@ With --once the watch ends when the catalog is complete: when the owner says so 
 without an end marker, after ` + watch.SettleTime.String() + ` of silence. It fails when the owner cannot be reached
 at once, or says nothing for ` + watch.EmptyTime.String() + `.
 
-Services that break a rule are refused and named on standard error. The first ` + strconv.Itoa(watch.MaxSkips) + `
-that --import or --import-label leave out have a line with the operation skip.`,
+Services that break a rule are refused and named on standard error.`,
 		Example: `  federationctl watch owner.example.org:8008 --cert consumer.pem \
       --key consumer-key.pem --ca ca.pem
 
@@ -70,9 +67,7 @@ that --import or --import-label leave out have a line with the operation skip.`,
 	}}, "api", "`version` of the protocol: "+strings.Join(apis, " or "))
 	completeValues(command, "api", apis)
 	rangesFlag(command, &o.Policy.AllowAddresses)
-	listFlag(command, &o.Imports.Names, "import", pattern.ParseName, "`pattern` of the fqdns to keep: NAME, *.ZONE or *; repeatable, one has to match")
-	listFlag(command, &o.Imports.Labels, "import-label", pattern.ParseLabel, "`key=value` that a service must have to be kept; repeatable, all have to match")
-	outputFlag(command, &o.Output)
+	choiceFlag(command, &o.Output, "output", "o", "`format`: table for people, or json", "table", "json")
 	flags.BoolVar(&o.Once, "once", false, "end when the catalog is complete")
 	return command
 }
@@ -87,7 +82,7 @@ func (o *watchOptions) run(ctx context.Context, target string, stdout, stderr io
 	}
 	o.Stdout, o.Stderr = stdout, stderr
 	w := watch.New(o.Config)
-	certificates, err := openOrigin(o.origin, slog.New(slog.NewTextHandler(w.Messages(), &slog.HandlerOptions{Level: slog.LevelWarn})))
+	certificates, err := openOrigin(o.origin, slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	if err != nil {
 		return err
 	}

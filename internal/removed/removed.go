@@ -24,7 +24,10 @@ var Keys = Remedies{
 }
 
 // Flags are of federationctl, without the dashes.
-var Flags = Remedies{}
+var Flags = Remedies{
+	"import":       "'federationctl watch' prints every service: filter its lines with grep, or with jq after -o json",
+	"import-label": "'federationctl watch' prints every service: filter its lines with grep, or with jq after -o json",
+}
 
 // Commands are of federationctl, with a space before a command of a command.
 var Commands = Remedies{

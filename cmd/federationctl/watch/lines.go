@@ -23,15 +23,13 @@ type lines struct {
 
 	// Guarded by mu, which is held while a line is written.
 	mu        sync.Mutex
-	header    string          // to be written before the first line
-	complete  bool            // the catalog
-	connected bool            // the owner has responded at some time
-	lost      map[string]bool // the kinds of losses that were reported since
+	complete  bool // the catalog
+	connected bool // the owner has responded at some time
+	lost      bool // and that was reported
 }
 
 // entry is what a line says.
 type entry struct {
-	op string
 	federation.Event
 
 	// Of the end of the catalog.
@@ -40,7 +38,7 @@ type entry struct {
 }
 
 func newLines(address string, stdout, stderr io.Writer) *lines {
-	return &lines{address: address, stdout: stdout, stderr: stderr, format: table, lost: make(map[string]bool)}
+	return &lines{address: address, stdout: stdout, stderr: stderr, format: table}
 }
 
 // show writes a line for each change, and one when the catalog becomes complete.
@@ -63,13 +61,13 @@ func (l *lines) show(c consumer.Changes) error {
 		case catalog.Offered:
 			event.Operation, event.Service = federation.Upsert, change.Service()
 		}
-		if err := l.write(entry{op: event.Operation.String(), Event: event}); err != nil {
+		if err := l.write(entry{Event: event}); err != nil {
 			return err
 		}
 	}
 	if synced && !l.complete {
 		end := entry{
-			op: federation.End.String(), Event: federation.Event{Operation: federation.End},
+			Event: federation.Event{Operation: federation.End},
 			hops: c.Status.Hops(), resumed: c.Status.Resumed,
 		}
 		if err := l.write(end); err != nil {
@@ -87,20 +85,12 @@ func (l *lines) responded() {
 	l.heard()
 }
 
-// skipped writes a line for a service that is not imported.
-func (l *lines) skipped(s *federation.Service) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.heard()
-	return l.write(entry{op: "skip", Event: federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}})
-}
-
 // heard notes that the owner is there, and reports it if the owner was lost. l.mu is
 // held.
 func (l *lines) heard() {
 	l.connected = true
-	if len(l.lost) > 0 {
-		clear(l.lost)
+	if l.lost {
+		l.lost = false
 		fmt.Fprintf(l.stderr, "federationctl: connected to %s again\n", l.address)
 	}
 }
@@ -111,19 +101,16 @@ func (l *lines) write(e entry) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.WriteString(l.stdout, l.header+line)
-	l.header = ""
+	_, err = io.WriteString(l.stdout, line)
 	return err
 }
 
-// report writes why there is no stream: each kind of reason once, until there is a
-// stream again. l.mu is held.
+// report writes why there is no stream, once until there is one again. l.mu is held.
 func (l *lines) report(err error) {
-	kind := lossKind(err)
-	if l.lost[kind] {
+	if l.lost {
 		return
 	}
-	l.lost[kind] = true
+	l.lost = true
 	todo := ""
 	if !l.connected {
 		text, _ := remedy(err)
@@ -132,10 +119,10 @@ func (l *lines) report(err error) {
 	fmt.Fprintf(l.stderr, "federationctl: owner %s: %v; %strying again\n", l.address, err, todo)
 }
 
-// row is the format of a table: operation, name, fqdn, instances, endpoints.
+// row is the format of a line: operation, name, fqdn, instances, endpoints.
 const row = "%-6s  %-20s  %-32s  %-28s  %s"
 
-// table formats an entry as a row.
+// table formats an entry as a line.
 func table(e entry) (string, error) {
 	if e.Operation == federation.End {
 		text := "the catalog is complete"
@@ -152,25 +139,8 @@ func table(e entry) (string, error) {
 	if e.Service != nil {
 		_, fqdn, instances, endpoints = printable.Cells(e.Service)
 	}
-	line := fmt.Sprintf(row, e.op, name, fqdn, instances, endpoints)
+	line := fmt.Sprintf(row, e.Operation, name, fqdn, instances, endpoints)
 	return strings.TrimRight(line, " ") + "\n", nil
-}
-
-// objects returns the format of entries for programs. The name of one is the fqdn of a
-// service that comes or changes.
-func objects(to *printable.Objects) func(entry) (string, error) {
-	return func(e entry) (string, error) {
-		line, err := jsonLine(e)
-		if err != nil {
-			return "", err
-		}
-		var names []string
-		if e.Service != nil && e.op == federation.Upsert.String() {
-			_, fqdn, _, _ := printable.Cells(e.Service)
-			names = append(names, fqdn)
-		}
-		return to.Text(line, names...)
-	}
 }
 
 // jsonLine formats an entry as a JSON object in one line. The service is in the
@@ -182,7 +152,7 @@ func jsonLine(e entry) (string, error) {
 		Service *printable.Service `json:"service,omitempty"`
 		Hops    int                `json:"hops,omitempty"`
 		Resumed bool               `json:"resumed,omitempty"`
-	}{Op: e.op, Name: e.Name, Resumed: e.resumed}
+	}{Op: e.Operation.String(), Name: e.Name, Resumed: e.resumed}
 	if e.hops > 1 {
 		object.Hops = e.hops
 	}

@@ -33,12 +33,12 @@ func TestOutputHasNoControls(t *testing.T) {
 	}, wire.Policy{}))(t)
 	event := federation.Event{Operation: federation.Upsert, Name: terrible, Service: service}
 	for name, format := range map[string]func(entry) (string, error){"table": table, "json": jsonLine} {
-		line := must.Get(format(entry{op: "upsert", Event: event}))(t)
+		line := must.Get(format(entry{Event: event}))(t)
 		if strings.ContainsFunc(line, raw) || strings.Count(line, "\n") != 1 {
 			t.Errorf("%s: %q", name, line)
 		}
 	}
-	line, _ := jsonLine(entry{op: "upsert", Event: event})
+	line, _ := jsonLine(entry{Event: event})
 	var object struct {
 		Name    string          `json:"name"`
 		Service json.RawMessage `json:"service"`

@@ -56,15 +56,3 @@ func is[E error](err error) bool {
 	_, ok := errors.AsType[E](err)
 	return ok
 }
-
-// lossKind returns the same text for losses that are the same to a reader. It leaves
-// out what changes from one attempt to the next, such as a port.
-func lossKind(err error) string {
-	if network, ok := errors.AsType[*net.OpError](err); ok {
-		err = network.Err
-	}
-	if lookup, ok := errors.AsType[*net.DNSError](err); ok {
-		return lookup.Err
-	}
-	return err.Error()
-}

@@ -1,4 +1,4 @@
-// Package watch shows what an owner publishes: a mirror of its catalog, as lines of a table
+// Package watch shows what an owner publishes: a mirror of its catalog, as lines of text
 // or of JSON, until the catalog is complete or for ever.
 //
 // Only packages of this module import it: it is not a stable API.
@@ -9,19 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/watch/tty"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
-	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
-	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/receipt"
 )
@@ -43,11 +38,10 @@ const (
 type Config struct {
 	Address string // of the owner, host:port
 	Version wire.Version
-	Policy  wire.Policy    // which addresses the owner may publish
-	Imports pattern.Filter // which services are kept
+	Policy  wire.Policy // which addresses the owner may publish
 
 	Once   bool   // it ends when the catalog is complete, and the owner is tried only once
-	Output string // table, or a format of printable.Objects: an object for each change
+	Output string // json for an object for each change, else lines for people
 
 	Stdout, Stderr io.Writer
 }
@@ -60,15 +54,11 @@ type Watch struct {
 	// Read-only once Run has begun.
 	config   Config
 	view     *lines
-	progress *tty.Progress
 	finish   context.CancelCauseFunc // ends the watch
 	empty    *time.Timer             // ends it when nothing comes
 
-	importer importer
-
 	// Owned by publish.
-	opened   bool // the only stream of once is open
-	complete bool // the catalog was, once
+	opened bool // the only stream of once is open
 
 	// Atomic.
 	refusals atomic.Int64
@@ -76,53 +66,33 @@ type Watch struct {
 
 // New returns a watch that is about to begin.
 func New(c Config) *Watch {
-	w := &Watch{config: c, importer: importer{filter: c.Imports}}
-	stdout, stderr := c.Stdout, c.Stderr
-	w.progress = tty.NewProgress(stderr)
-	w.progress.Sayf("connecting to %s", printable.Text(c.Address))
-	stderr = w.progress.Beside(stderr)
-	if tty.Is(stdout) {
-		stdout = w.progress.Beside(stdout)
-	}
-	w.view = newLines(c.Address, stdout, stderr)
-	if !printable.IsTable(c.Output) {
-		w.view.format = objects(&printable.Objects{Format: c.Output})
-	} else {
-		w.view.header = fmt.Sprintf(row, "OP", "NAME", "FQDN", "INSTANCES", "ENDPOINTS") + "\n"
+	w := &Watch{config: c, view: newLines(c.Address, c.Stdout, c.Stderr)}
+	if c.Output == "json" {
+		w.view.format = jsonLine
 	}
 	return w
 }
-
-// Messages returns where messages go from now on: there may be progress on the same terminal.
-func (w *Watch) Messages() io.Writer { return w.view.stderr }
 
 // Run shows what the owner publishes until the watch or ctx ends. It returns nil for an end
 // that is no failure.
 func (w *Watch) Run(ctx context.Context, identity stream.Identity) error {
 	c := &w.config
-	awaitUnread := func(ctx context.Context) error { return tty.AwaitUnread(ctx, c.Stdout) }
-	showProgress := func(ctx context.Context) error {
-		w.progress.Run(ctx.Done())
-		return nil
-	}
 	return w.run(ctx, consumer.Config{
 		Receipt:      func() receipt.Receipt { return receipt.Receipt{} }, // nobody is answered from it
 		Subscription: consumer.Subscription{Addresses: []string{c.Address}, Identity: identity, Version: c.Version},
-		Rules:        catalog.Rules{Settle: SettleTime, Retention: catalog.Forever, Admit: w.importer.admit(c.Policy)},
-	}, awaitUnread, showProgress)
+		Rules:        catalog.Rules{Settle: SettleTime, Retention: catalog.Forever, Admit: c.Policy.Check},
+	})
 }
 
-// errComplete is the end of a watch that is no failure, as tty.ErrUnread is.
-var errComplete = errors.New("catalog is complete")
-
-// helper runs beside a watch until ctx ends. Its error ends the watch.
-type helper func(ctx context.Context) error
+// The ends of a watch that are no failure.
+var (
+	errComplete = errors.New("catalog is complete")
+	errUnread   = errors.New("nobody reads the output")
+)
 
 // run mirrors the owner until the watch or ctx ends. It returns nil for an end that
 // is no failure.
-func (w *Watch) run(ctx context.Context, config consumer.Config, helpers ...helper) error {
-	var running sync.WaitGroup
-	defer running.Wait()
+func (w *Watch) run(ctx context.Context, config consumer.Config) error {
 	watching, finish := context.WithCancelCause(ctx)
 	defer finish(nil)
 	w.finish = finish
@@ -142,18 +112,11 @@ func (w *Watch) run(ctx context.Context, config consumer.Config, helpers ...help
 	if err != nil {
 		return err
 	}
-	for _, help := range helpers {
-		running.Go(func() {
-			if err := help(watching); err != nil {
-				finish(err)
-			}
-		})
-	}
 	if err := m.Run(watching); err != nil {
 		return err
 	}
 	switch cause := context.Cause(watching); {
-	case errors.Is(cause, errComplete), errors.Is(cause, tty.ErrUnread):
+	case errors.Is(cause, errComplete), errors.Is(cause, errUnread):
 		return nil
 	case ctx.Err() == nil:
 		return cause
@@ -176,14 +139,6 @@ func (w *Watch) publish(c consumer.Changes) {
 		w.opened = true
 		w.empty.Reset(EmptyTime)
 	}
-	switch {
-	case s.State == catalog.Synced:
-		w.complete = true
-		w.progress.Sayf("")
-	case s.Services > 0 && !w.complete:
-		w.progress.Sayf("%s from %s", status.Count(s.Services, "service"), printable.Text(w.config.Address))
-	}
-	w.skip()
 	if err := w.view.show(c); err != nil {
 		w.unwritten(err)
 		return
@@ -193,24 +148,10 @@ func (w *Watch) publish(c consumer.Changes) {
 	}
 }
 
-// skip shows the services that were not imported since the last call.
-func (w *Watch) skip() {
-	services, more := w.importer.take()
-	for _, s := range services {
-		if err := w.view.skipped(s.Unpack()); err != nil {
-			w.unwritten(err)
-			return
-		}
-	}
-	if more {
-		fmt.Fprintln(w.view.stderr, "federationctl: not imported: more services, which are not named")
-	}
-}
-
 // unwritten ends the watch, as what there is to see cannot be written.
 func (w *Watch) unwritten(err error) {
 	if errors.Is(err, syscall.EPIPE) {
-		w.finish(tty.ErrUnread)
+		w.finish(errUnread)
 	}
 	w.finish(err)
 }
@@ -221,7 +162,6 @@ func (w *Watch) Responded(op federation.Operation, _ string) {
 	if op == federation.Upsert || op == federation.Delete {
 		w.empty.Stop()
 	}
-	w.skip() // also where that is all, and nothing is to be published
 	w.view.responded()
 }
 

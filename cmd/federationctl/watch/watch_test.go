@@ -23,7 +23,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
@@ -115,7 +114,7 @@ func scripted(t *testing.T, script string) consumer.Config {
 func newWatcher(s *transcript, once bool) *Watch {
 	output := newLines("owner.example:8008", s.writer("out"), s.writer("err"))
 	output.format = func(e entry) (string, error) {
-		return strings.TrimSpace(e.op+" "+e.Name) + "\n", nil
+		return strings.TrimSpace(e.Operation.String()+" "+e.Name) + "\n", nil
 	}
 	return &Watch{config: Config{Address: output.address, Once: once}, view: output}
 }
@@ -259,24 +258,20 @@ out: end
 	})
 }
 
-func TestLinesReportEachKindOfLossOnce(t *testing.T) {
+// TestLossIsReportedOnce has losses one after the other: only the first says what to do.
+func TestLossIsReportedOnce(t *testing.T) {
 	var stderr bytes.Buffer
 	l := newLines("owner:1", io.Discard, &stderr)
-	reset := func(port int) error {
-		return &net.OpError{Op: "read", Source: &net.TCPAddr{Port: port}, Err: syscall.ECONNRESET}
-	}
-	lost := func(err error) {
+	lost := func(text string) {
 		t.Helper()
-		must.Do(t, l.show(consumer.Changes{Status: consumer.Status{Failure: err}}))
+		must.Do(t, l.show(consumer.Changes{Status: consumer.Status{Failure: errors.New(text)}}))
 	}
-	for _, err := range []error{errors.New("one"), errors.New("one"), reset(1), reset(2), errors.New("one")} {
-		lost(err)
-	}
+	lost("one")
+	lost("two")
 	l.responded()
 	l.responded()
-	lost(errors.New("one"))
+	lost("one")
 	want := `federationctl: owner owner:1: one; check ADDRESS, and that the owner is up; trying again
-federationctl: owner owner:1: read :1: connection reset by peer; check ADDRESS, and that the owner is up; trying again
 federationctl: connected to owner:1 again
 federationctl: owner owner:1: one; trying again
 `
@@ -324,7 +319,7 @@ func TestTableEscapesWhatPeersSend(t *testing.T) {
 		endpoints = append(endpoints, federation.Endpoint{Address: address, Port: 80})
 	}
 	fqdn := must.Get(federation.ParseFQDN("a.example"))(t)
-	got := must.Get(table(entry{op: "upsert", Event: federation.Event{Operation: federation.Upsert, Name: "\x1b[2J\n", Service: &federation.Service{
+	got := must.Get(table(entry{Event: federation.Event{Operation: federation.Upsert, Name: "\x1b[2J\n", Service: &federation.Service{
 		FQDN:      fqdn,
 		Endpoints: endpoints,
 		Instances: []federation.Instance{{ID: "a,b", Protocol: federation.TCP}, {ID: strings.Repeat("x", 1000), Protocol: federation.TLS}},
@@ -334,77 +329,6 @@ func TestTableEscapesWhatPeersSend(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("unexpected row (-want +got):\n%s", diff)
 	}
-}
-
-// TestWatchImports lists what is not imported, each service once, and not without end.
-func TestWatchImports(t *testing.T) {
-	for _, tt := range []struct {
-		name, script  string
-		names, labels []string
-		want          string
-	}{
-		{
-			"by name", "upsert a a.fed.example 192.0.2.1\nupsert b b.other.example 192.0.2.1\nupsert b b.other.example 192.0.2.2\nend",
-			[]string{"*.fed.example"},
-			nil,
-			"0s out: upsert a\n0s out: skip b\n0s out: end\n",
-		},
-		{
-			"all left out, and one refused", "upsert a a.fed.example 127.0.0.1\nend", nil,
-			[]string{"tier=public"},
-			"0s out: skip a\n0s out: end\n",
-		},
-		{
-			"in and out",
-			"upsert a a.fed.example 192.0.2.1\nupsert a a.example 192.0.2.1\nupsert a a.fed.example 192.0.2.1\nupsert a a.example 192.0.2.2\ndelete a\nend",
-			[]string{"a.fed.example"},
-			nil,
-			"0s out: upsert a\n0s out: skip a\n0s out: delete a\n0s out: upsert a\n0s out: skip a\n0s out: delete a\n0s out: end\n",
-		},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newTranscript()
-				w := newWatcher(s, true)
-				must.Do(t, watchImports(t, w, scripted(t, "announce\n"+tt.script), tt.names, tt.labels))
-				if diff := cmp.Diff(tt.want, s.String()); diff != "" {
-					t.Errorf("unexpected lines (-want +got):\n%s", diff)
-				}
-			})
-		})
-	}
-	t.Run("many", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			s := newTranscript()
-			w := newWatcher(s, true)
-			must.Do(t, watchImports(t, w, scripted(t, "announce\nservices 0 1000 fed.example\nend"), []string{"none.example"}, nil))
-			got := s.String()
-			if n := strings.Count(got, "out: skip s"); n != MaxSkips {
-				t.Errorf("%d services are listed", n)
-			}
-			if n := strings.Count(got, "err: federationctl: not imported: more services, which are not named\n"); n != 1 {
-				t.Errorf("that there are more is said %d times", n)
-			}
-			if !strings.HasSuffix(got, "out: end\n") {
-				t.Errorf("it ends with %q", got[len(got)-80:])
-			}
-		})
-	})
-}
-
-// watchImports watches with patterns of fqdns, and labels.
-func watchImports(t *testing.T, w *Watch, config consumer.Config, names, labels []string) error {
-	t.Helper()
-	for _, text := range names {
-		name := must.Get(pattern.ParseName(text))(t)
-		w.importer.filter.Names = append(w.importer.filter.Names, name)
-	}
-	for _, text := range labels {
-		label := must.Get(pattern.ParseLabel(text))(t)
-		w.importer.filter.Labels = append(w.importer.filter.Labels, label)
-	}
-	config.Rules.Admit = w.importer.admit(wire.Policy{})
-	return w.run(t.Context(), config)
 }
 
 // TestEnd shows through how many owners a catalog has come, and whether it was resumed.
@@ -419,7 +343,7 @@ func TestEnd(t *testing.T) {
 		{3, false, "end     (the catalog is complete, and comes through 3 owners)", `{"op":"end","hops":3}`},
 		{2, true, "end     (the catalog is complete, resumed, and comes through 2 owners)", `{"op":"end","hops":2,"resumed":true}`},
 	} {
-		e := entry{op: "end", Event: federation.Event{Operation: federation.End}, hops: tc.hops, resumed: tc.resumed}
+		e := entry{Event: federation.Event{Operation: federation.End}, hops: tc.hops, resumed: tc.resumed}
 		row, err := table(e)
 		object, err2 := jsonLine(e)
 		if err != nil || err2 != nil || row != tc.table+"\n" || object != tc.json+"\n" {
