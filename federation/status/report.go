@@ -80,7 +80,6 @@ type FollowedOwner struct {
 
 	Updates   Rate           `json:"updates"`             // updates that were accepted
 	Refusals  []Refusal      `json:"refusals,omitempty"`  // the newest, newest first, 20 at most
-	LeftOut   []LeftOut      `json:"leftOut,omitempty"`   // of NotImported those that came last, newest first, 20 at most
 	Conflicts map[string]int `json:"conflicts,omitempty"` // what is not published, by reason; and "differs"
 	Unshared  []string       `json:"unshared,omitempty"`  // patterns of names that its block shares, and no other block does
 
@@ -107,13 +106,6 @@ type Refusal struct {
 	Field    string    `json:"field,omitempty"`
 	Reason   string    `json:"reason,omitempty"` // the kind of rule, as in metrics
 	Rule     string    `json:"rule"`             // with the value that breaks it
-}
-
-// LeftOut is a service that an owner has and that is not imported.
-type LeftOut struct {
-	At      time.Time `json:"at"` // when the owner sent it last
-	Service string    `json:"service"`
-	FQDN    string    `json:"fqdn"`
 }
 
 // Zone is a zone that a consumer answers.

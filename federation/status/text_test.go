@@ -270,7 +270,6 @@ func testStatus(role Role) *Status {
 		Services: 100, Instances: 200, Octets: 3 << 20, Stale: 100, Held: 3, NotAdmitted: 2, NotImported: 1, Hops: 2, Path: "o2 o9", Resumes: 4, Restored: ago(time.Hour), Unsaved: "save /var/lib/o2: no space left on device",
 		Updates: Rate{LastMinute: 1, LastHour: 20, Last: ago(2 * time.Second)}, Conflicts: map[string]int{"fqdn_conflict": 1}, Unshared: []string{"web.fed.example", "*.x.fed.example"},
 		Refusals:    []Refusal{{At: ago(time.Minute), Service: "web", FQDN: "web.fed.example.", Field: "fqdn", Reason: "out_of_zone", Rule: "outside"}},
-		LeftOut:     []LeftOut{{At: ago(time.Minute), Service: "b\tar", FQDN: "bar.fed.example."}},
 		Certificate: now.Add(100 * time.Hour), Authority: now.Add(1000 * time.Hour),
 	}
 	if role == Consumer {

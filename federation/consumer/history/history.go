@@ -22,10 +22,8 @@ type Log struct {
 	updates recent.Rate
 }
 
-// Published notes the services that are gone with these changes, or from their fqdn, and those
-// that are imported now.
+// Published notes the services that are gone with these changes, or from their fqdn.
 func (l *Log) Published(changes []catalog.Change, now time.Time) {
-	l.imported(changes)
 	// Of a whole catalog only so many would be remembered.
 	first, n := len(changes), 0
 	for first > 0 && n < recent.Limit {
@@ -44,34 +42,6 @@ func (l *Log) Published(changes []catalog.Change, now time.Time) {
 			l.memory.Gone(status.Gone{At: now.UTC(), Service: changes[i].Name, FQDN: changes[i].Was.FQDN(), Cause: cause})
 		}
 	}
-}
-
-// imported forgets that services were left out which are offered now.
-func (l *Log) imported(changes []catalog.Change) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i := range changes {
-		if !l.memory.LeavesOut() {
-			return // as mostly
-		}
-		if changes[i].Op() != catalog.Gone {
-			l.memory.NotLeftOut(changes[i].Name)
-		}
-	}
-}
-
-// LeftOut notes that a service is not imported.
-func (l *Log) LeftOut(s *federation.Service, now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.memory.LeftOut(status.LeftOut{At: now.UTC(), Service: s.Name, FQDN: s.FQDN.String()})
-}
-
-// AllLeftOut returns the services that are not imported, newest first.
-func (l *Log) AllLeftOut() []status.LeftOut {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.memory.AllLeftOut()
 }
 
 // left returns why a change takes a service from its fqdn, or "".
@@ -96,9 +66,6 @@ func (l *Log) Responded(op federation.Operation, name string, now time.Time) {
 	defer l.mu.Unlock()
 	l.updates.Count(1, now)
 	l.memory.Accepted("", name)
-	if op == federation.Delete {
-		l.memory.NotLeftOut(name)
-	}
 }
 
 // Refused notes a response that was refused.

@@ -9,7 +9,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
-// maxShown is how many refusals a report has, and how many services that are left out.
+// maxShown is how many refusals a report has.
 const maxShown = 20
 
 // Report returns the report of an owner, without Conflicts and what Certify says.
@@ -38,7 +38,6 @@ func Report(id string, s *consumer.Status, retention time.Duration, log *Log, no
 		Resumes:     s.Resumes,
 		Updates:     log.Updates(now),
 		Refusals:    log.Refusals(),
-		LeftOut:     log.AllLeftOut(),
 	}
 	if s.Damage != nil {
 		u.Damage = s.Damage.Error()
@@ -56,7 +55,6 @@ func Report(id string, s *consumer.Status, retention time.Duration, log *Log, no
 		u.Failure, u.Remedy = s.Failure.Error(), Remedy(s.Failure)
 	}
 	u.Refusals = u.Refusals[:min(len(u.Refusals), maxShown)]
-	u.LeftOut = u.LeftOut[:min(len(u.LeftOut), maxShown)]
 	return u
 }
 

@@ -311,13 +311,7 @@ func (o *owner) configure() {
 	o.promise()
 	o.mirror.Configure(catalog.Rules{
 		Retention: cmp.Or(c.Retention, catalog.Forever), Settle: c.Settle, MaxCatalog: c.MaxCatalog,
-		Admit: func(s *federation.Service) *federation.InvalidError {
-			invalid := admit(claims, policy, s)
-			if invalid == catalog.ErrNotImported {
-				o.log.LeftOut(s, o.agent.now())
-			}
-			return invalid
-		},
+		Admit: func(s *federation.Service) *federation.InvalidError { return admit(claims, policy, s) },
 	})
 }
 

@@ -50,7 +50,7 @@ func consumer() *fixed {
 				ID: "o6.example:8008", State: "synced", Since: ago(time.Minute), Known: true, Retention: "forever", Services: 3, Instances: 4, Octets: 3000, NotAdmitted: 2, NotImported: 7, Hops: 2, Path: "o6 o9", Resumes: 3,
 				Conflicts: map[string]int{"fqdn_conflict": 1}, Refusals: slices.Repeat([]status.Refusal{
 					{At: ago(time.Minute), Service: hostile, FQDN: "web.fed.example.", Field: "endpoints[0].address", Reason: "address", Rule: `"127.0.0.1" is a loopback address`},
-				}, 5), LeftOut: slices.Repeat([]status.LeftOut{{At: ago(time.Hour), Service: hostile, FQDN: "bar.fed.example."}}, 7),
+				}, 5),
 			},
 			{ID: "o7.example:8008", State: "syncing", Since: ago(5 * time.Second), Known: true, Services: 4, Retention: "24h0m0s", Lost: ago(time.Hour), Expires: noon.Add(23 * time.Hour)},
 		},

@@ -30,8 +30,6 @@ const (
 type Memory struct {
 	refusals *simplelru.LRU[refused, status.Refusal] // nil: none yet
 
-	leftOut *simplelru.LRU[string, status.LeftOut] // by service; nil: none yet
-
 	gone []status.Gone // a ring, once it is full
 	next int           // where the next one goes then
 }
@@ -55,34 +53,6 @@ func (m *Memory) Accepted(consumer, service string) {
 	if m.refusals != nil && m.refusals.Len() > 0 {
 		m.refusals.Remove(refused{cut(consumer, maxName), cut(service, maxName)})
 	}
-}
-
-// LeftOut notes that a service is not imported.
-func (m *Memory) LeftOut(l status.LeftOut) {
-	l.Service, l.FQDN = cut(l.Service, maxName), cut(l.FQDN, maxName)
-	if m.leftOut == nil {
-		m.leftOut = newest[string, status.LeftOut](Limit)
-	}
-	m.leftOut.Add(l.Service, l)
-}
-
-// LeavesOut reports whether services are remembered that are not imported.
-func (m *Memory) LeavesOut() bool { return m.leftOut != nil && m.leftOut.Len() > 0 }
-
-// NotLeftOut forgets that a service is not imported.
-func (m *Memory) NotLeftOut(service string) {
-	if m.LeavesOut() {
-		m.leftOut.Remove(cut(service, maxName))
-	}
-}
-
-// AllLeftOut returns the services that are not imported, newest first.
-func (m *Memory) AllLeftOut() (all []status.LeftOut) {
-	if m.leftOut != nil {
-		all = m.leftOut.Values()
-		slices.Reverse(all)
-	}
-	return all
 }
 
 // Gone notes that a service is gone.

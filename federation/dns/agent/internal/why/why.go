@@ -222,7 +222,7 @@ func (b *block) leavesOut(i int, name string) (notImported, notAdmitted string) 
 		}
 		_, invalid := b.config.Admit(i, of)
 		if invalid == nil {
-			return b.labels(i, name), ""
+			return b.labels(i), ""
 		}
 		notAdmitted = invalid.Rule
 	}
@@ -247,24 +247,15 @@ func filtered(f *pattern.Filter, fqdn federation.FQDN) string {
 	return fmt.Sprintf("import_names %s does not match %s", join(f.Names), fqdn)
 }
 
-// labels says which service with a name the import filter of the owner at an index leaves out
-// because of its labels, or that there are others than those that are remembered. It is empty
-// where neither is so.
-func (b *block) labels(i int, name string) string {
-	labels := b.config.Owners[i].Import.Labels
-	if len(labels) == 0 {
+// labels says how many services the import filter of the owner at an index leaves out, of which
+// one with a name may be one for lack of labels. It is empty where the filter has no labels, or
+// leaves none out.
+func (b *block) labels(i int) string {
+	labels, n := b.config.Owners[i].Import.Labels, b.owners[i].Report.NotImported
+	if len(labels) == 0 || n == 0 {
 		return ""
 	}
-	all := b.owners[i].Log.AllLeftOut()
-	for _, l := range all {
-		if b.names(i, l.Service, l.FQDN, name) {
-			return fmt.Sprintf("import_labels leaves out service %s (%s), which lacks %s", federation.Quote(l.Service), strings.TrimSuffix(l.FQDN, "."), join(labels))
-		}
-	}
-	if more := b.owners[i].Report.NotImported - len(all); more > 0 {
-		return fmt.Sprintf("import_labels leaves out %s for lack of %s, beyond those that are remembered; this may be one", status.Count(more, "service"), join(labels))
-	}
-	return ""
+	return fmt.Sprintf("import_labels %s and import_names leave out %s, of which this may be one", join(labels), status.Count(n, "service"))
 }
 
 func join[P fmt.Stringer](patterns []P) string {
