@@ -48,7 +48,7 @@ E2EFLAGS = -e2e-services $(E2E_SERVICES) -e2e-sizes $(E2E_SIZES) -e2e-servers $(
 
 # How many consumers `make bench-swarm` has, and services. A million services that are
 # sent take ten seconds of a processor; SWARMFLAGS=-prime has only one consumer download
-# all, which is what 10,000 with 10,000 services need. With -receipts each says what it may hold.
+# all, which is what 10,000 with 10,000 services need.
 # After that, 1,000 consumers in 50 classes see another policy for 100,000 services.
 SWARM          ?= 1000
 SWARM_SERVICES ?= 1000

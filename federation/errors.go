@@ -32,10 +32,6 @@ type InvalidError struct {
 	Field   string // path of the field, such as endpoints[2].address
 	Reason  Reason
 	Rule    string // the rule that was broken, with the value
-
-	// Unheld says that the consumer which refuses the service has no earlier version of it: it
-	// answers nothing that the refused one was to replace.
-	Unheld bool
 }
 
 // Invalidf returns the error for a field that breaks a rule, without the name of

@@ -464,7 +464,7 @@ func checkFlags(t *testing.T, where string, words []string) {
 		return // COMMAND, which stands for any
 	}
 	command := words[0]
-	if len(words) > 1 && (command == "policy" || command == "pki" && (words[1] == "init" || words[1] == "issue") || command == "wait" && (words[1] == "gone" || words[1] == "there")) {
+	if len(words) > 1 && (command == "policy" || command == "pki" && (words[1] == "init" || words[1] == "issue")) {
 		command += " " + words[1]
 	}
 	help, err := helpOf(command)

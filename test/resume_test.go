@@ -15,7 +15,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/receipt"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 )
 
@@ -210,7 +209,7 @@ func TestDocumentedHeaders(t *testing.T) {
 	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\|").FindAllStringSubmatch(table, -1) {
 		documented = append(documented, row[1])
 	}
-	declared := []string{wire.AvailabilityHeader, wire.CatalogEndHeader, wire.PathHeader, receipt.Header, wire.ResumeHeader}
+	declared := []string{wire.AvailabilityHeader, wire.CatalogEndHeader, wire.PathHeader, wire.ResumeHeader}
 	slices.Sort(documented)
 	if diff := cmp.Diff(declared, documented); diff != "" {
 		t.Errorf("headers (-declared +documented):\n%s", diff)

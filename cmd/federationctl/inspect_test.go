@@ -8,12 +8,10 @@ import (
 	"io"
 	"iter"
 	"log"
-	"net"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -53,16 +51,6 @@ func (*asked) Retry(of string) (status.FollowedOwner, error) {
 	return status.FollowedOwner{ID: of, State: "parked"}, nil
 }
 
-var _ page.Settler = (*asked)(nil)
-
-func (*asked) Settled(_ context.Context, q page.Question, _ func(status.Settlement)) (status.Settlement, error) {
-	s := status.Settlement{Name: q.Name, There: q.There, Now: askedAt, Settled: true, Consumers: 1, Done: 1}
-	if q.There {
-		s.Published = 1
-	}
-	return s, nil
-}
-
 func (*asked) Confirm(_, source string) (status.Source, error) {
 	return map[string]status.Source{"": {}, "mesh": {Name: "mesh", Held: 12}}[source], nil
 }
@@ -91,28 +79,6 @@ func statusOf(t *testing.T, file string) string {
 	server := httptest.NewServer(page.Handler(&asked{catalog.Services}))
 	t.Cleanup(server.Close)
 	return server.URL
-}
-
-// emptyDNS serves DNS without any name but new.fed.example, until the test ends, and returns its address.
-func emptyDNS(t *testing.T) string {
-	t.Helper()
-	packets := must.Get(new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0"))(t)
-	started := make(chan struct{})
-	server := &dns.Server{PacketConn: packets, NotifyStartedFunc: func() { close(started) }, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, query *dns.Msg) {
-		if q := query.Question[0]; q.Name == "new.fed.example." && q.Qtype == dns.TypeA {
-			_ = w.WriteMsg(&dns.Msg{MsgHdr: dns.MsgHdr{Id: query.Id, Response: true}, Question: query.Question, Answer: []dns.RR{
-				&dns.A{Hdr: dns.RR_Header{Name: q.Name, Rrtype: q.Qtype, Class: q.Qclass}, A: net.IPv4(192, 0, 2, 1)},
-			}})
-			return
-		}
-		_ = w.WriteMsg(new(dns.Msg).SetRcode(query, dns.RcodeNameError))
-	})}
-	var running sync.WaitGroup
-	t.Cleanup(running.Wait)
-	running.Go(func() { _ = server.ActivateAndServe() })
-	<-started
-	t.Cleanup(func() { _ = server.Shutdown() })
-	return packets.LocalAddr().String()
 }
 
 // TestInspect has what each command prints, and its exit code.

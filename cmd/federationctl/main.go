@@ -142,7 +142,7 @@ also when its output cannot be written, for example to a closed pipe.`,
 	root.SetVersionTemplate("federationctl {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(serveCommand(ctx), watchCommand(ctx), registerCommand(ctx), lintCommand(ctx), checkCommand(ctx), policyCommand(ctx),
-		whyCommand(ctx), statusCommand(ctx), servicesCommand(ctx), retryCommand(ctx), confirmCommand(ctx), dumpCommand(ctx), waitCommand(ctx), pkiCommand())
+		whyCommand(ctx), statusCommand(ctx), servicesCommand(ctx), retryCommand(ctx), confirmCommand(ctx), dumpCommand(ctx), pkiCommand())
 	completeFlags(root)
 	readEnvironment(root)
 	shapeHelp(root)

@@ -158,7 +158,6 @@ func TestNobodyReads(t *testing.T) {
 		{"policy test owner.yaml --catalog catalog.yaml --as " + pkiConsumerID + " a", exitUsage},
 		{"policy test owner.yaml --catalog catalog.yaml --as stranger.example a", exitUsage},
 		{"policy who-can owner.yaml --catalog catalog.yaml a", exitUsage},
-		{"wait gone a.fed.example --at " + at, exitUsage},
 		{"status --check --at " + at, inspect.Unknown},
 		{"status --check -o json --at " + at, inspect.Unknown},
 		{"status --check --at localhost:1", inspect.Critical},
@@ -209,8 +208,8 @@ func TestCompletion(t *testing.T) {
 		words     []string
 		directive string
 	}{
-		{[]string{""}, []string{"check", "completion", "confirm", "dump", "help", "lint", "pki", "policy", "register", "retry", "serve", "services", "status", "wait", "watch", "why"}, "no file"},
-		{[]string{"wa"}, []string{"wait", "watch"}, "no file"},
+		{[]string{""}, []string{"check", "completion", "confirm", "dump", "help", "lint", "pki", "policy", "register", "retry", "serve", "services", "status", "watch", "why"}, "no file"},
+		{[]string{"wa"}, []string{"watch"}, "no file"},
 		{[]string{"completion", ""}, []string{"bash", "fish", "powershell", "zsh"}, "no file"},
 		{[]string{"lint", ""}, catalogExtensions, "file with extension"},
 		{[]string{"lint", "a.yaml", ""}, catalogExtensions, "file with extension"},

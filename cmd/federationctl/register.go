@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -63,12 +62,12 @@ type registerOptions struct {
 
 	node   provider.Node
 	health health.Config
-	drain  register.Drain
+	drain  time.Duration
 }
 
 func registerCommand(ctx context.Context) *cobra.Command {
 	o := registerOptions{
-		health: health.Config{Interval: 5 * time.Second, Timeout: 2 * time.Second}, drain: register.Drain{Wait: 5 * time.Second},
+		health: health.Config{Interval: 5 * time.Second, Timeout: 2 * time.Second}, drain: 5 * time.Second,
 	}
 	command := &cobra.Command{
 		Use:   "register --server ADDRESS[,...] --service FQDN --node URI {--cert FILE --key FILE --ca FILE | --spiffe SOCKET --owner-id ID}",
@@ -119,10 +118,10 @@ mtls. Without a host it is the address from which register connects.`,
 	positiveFlag(command, &o.health.Timeout, "check-timeout", "`time` that a check may take")
 	flags.IntVar(&o.health.Failures, "check-failures", 3, "`number` of failures until it is withdrawn")
 	flags.IntVar(&o.health.Successes, "check-successes", 1, "`number` of successes until it is registered")
-	flags.Var(&flagValue{kind: "duration", text: o.drain.Wait.String(), set: func(text string) (err error) {
+	flags.Var(&flagValue{kind: "duration", text: o.drain.String(), set: func(text string) (err error) {
 		o.drain, err = parseDrain(text)
 		return err
-	}}, "drain", "`time` it stays withdrawn, or receipts[,max=time]: until no client has it")
+	}}, "drain", "`time` it stays withdrawn before it ends, for the caches of clients")
 	return command
 }
 
@@ -160,27 +159,16 @@ func (o *registerOptions) parse(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// longestDrain is the default of max.
-const longestDrain = "60s"
-
 // parseDrain reads a value of --drain.
-func parseDrain(text string) (d register.Drain, err error) {
-	wait := text
-	if d.Receipts = text == "receipts"; d.Receipts {
-		wait = longestDrain
-	} else if limit, ok := strings.CutPrefix(text, "receipts,max="); ok {
-		d.Receipts, wait = true, limit
-	}
-	d.Wait, err = time.ParseDuration(wait)
+func parseDrain(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
 	switch {
 	case err != nil:
-		err = fmt.Errorf("%q is neither a time nor receipts[,max=time]", text)
-	case d.Wait < 0:
-		err = fmt.Errorf("%v is negative", d.Wait)
-	case d.Receipts && d.Wait == 0:
-		err = errors.New("max is not positive")
+		return 0, fmt.Errorf("%q is not a time", text)
+	case d < 0:
+		return 0, fmt.Errorf("%v is negative", d)
 	}
-	return d, err
+	return d, nil
 }
 
 // addMetadata takes a value of --metadata.

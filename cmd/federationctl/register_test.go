@@ -38,7 +38,6 @@ type registry struct {
 
 	address string
 	refuses atomic.Bool
-	settled atomic.Pointer[registrationv1.Settled] // what it says of clients; nil: nothing
 
 	mu      sync.Mutex
 	nodes   map[string]*registrationv1.Active // by URI
@@ -90,7 +89,7 @@ func (r *registry) Register(stream registrationv1.RegistrationService_RegisterSe
 		}}}
 		switch {
 		case m.GetClose() != nil:
-			return r.settle(stream, m.GetClose())
+			return nil
 		case m.GetClear() != nil:
 			r.set(m.GetClear().GetNode(), nil)
 			continue
@@ -108,19 +107,6 @@ func (r *registry) Register(stream registrationv1.RegistrationService_RegisterSe
 			return err
 		}
 	}
-}
-
-// settle answers a Close. While clients may have the node, it waits.
-func (r *registry) settle(stream registrationv1.RegistrationService_RegisterServer, m *registrationv1.Close) error {
-	settled := r.settled.Load()
-	if !m.GetSettle() || settled == nil {
-		return nil
-	}
-	err := stream.Send(&registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Settled{Settled: settled}})
-	if settled.GetState() == registrationv1.Settled_WAITING {
-		<-stream.Context().Done()
-	}
-	return err
 }
 
 func (r *registry) set(uri string, active *registrationv1.Active) {
@@ -256,44 +242,6 @@ func TestRegisterDrains(t *testing.T) {
 	}
 }
 
-// With receipts the drain ends when the owner says so. Otherwise it ends in time, with a line
-// that says why, or with another signal.
-func TestRegisterReceipts(t *testing.T) {
-	dir := pkiIn(t)
-	r := newRegistry(t, dir)
-	const may = "clients may have shop.fed.example still, after "
-	waiting := &registrationv1.Settled{State: registrationv1.Settled_WAITING, Text: "0 of 1 consumers are done"}
-	for name, tc := range map[string]struct {
-		settled *registrationv1.Settled
-		drain   string
-		signals int
-		want    string
-		reason  string // behind how long it took
-	}{
-		"gone":           {&registrationv1.Settled{State: registrationv1.Settled_GONE}, "receipts", 1, "no client has shop.fed.example any more, after ", ""},
-		"waiting":        {waiting, "receipts,max=100ms", 1, may, "s: 0 of 1 consumers are done"},
-		"unknown":        {&registrationv1.Settled{State: registrationv1.Settled_UNKNOWN, Text: "why"}, "receipts,max=100ms", 1, may, "s: why"},
-		"an older owner": {nil, "receipts,max=100ms", 1, may, "s: the owner does not say"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r.settled.Store(tc.settled)
-			p := r.register(t, dir, "--drain", tc.drain)
-			p.says(isRegistered)
-			for range tc.signals {
-				p.signal(syscall.SIGTERM)
-				r.await(t, registerURI, false)
-			}
-			p.says("withdrawing shop.fed.example, and waiting until no client has it, for ")
-			if tc.want != "" {
-				if rest := p.says(tc.want); !strings.Contains(rest, tc.reason) {
-					t.Errorf("register says %q, expected %q", rest, tc.reason)
-				}
-			}
-			p.ends(0)
-		})
-	}
-}
-
 // Whatever keeps it from being registered, it goes on trying.
 func TestRegisterRefused(t *testing.T) {
 	dir := pkiIn(t)
@@ -368,18 +316,16 @@ func TestRegisterUsage(t *testing.T) {
 	for want, args := range map[string][]string{
 		`required flag(s) "node", "server", "service" not set`: files("", "consumer"),
 		`--server: "owner/" is neither host nor host:port`:     {"--server", "owner/"},
-		`--service: name`:                                        {"--service", "a..b"},
-		`--node "8080": the scheme is not one of`:                {"--node", "8080"},
-		`--metadata: "a" is not key=value`:                       {"--metadata", "a"},
-		`--metadata: "a" is there twice`:                         {"--metadata", "a=1", "--metadata", "a=2"},
-		`--check: "localhost:80" is none of`:                     {"--check", "localhost:80"},
-		`--ttl: 0s is not positive`:                              {"--ttl", "0s"},
-		`--check-timeout: -1s is not positive`:                   {"--check-timeout", "-1s"},
-		`--check-failures: 0 is less than 1`:                     {"--check-failures", "0"},
-		`--drain: -1s is negative`:                               {"--drain", "-1s"},
-		`--drain: "5" is neither a time nor receipts[,max=time]`: {"--drain", "5"},
-		`--drain: "receipts,5s" is neither`:                      {"--drain", "receipts,5s"},
-		`--drain: max is not positive`:                           {"--drain", "receipts,max=0"},
+		`--service: name`:                         {"--service", "a..b"},
+		`--node "8080": the scheme is not one of`: {"--node", "8080"},
+		`--metadata: "a" is not key=value`:        {"--metadata", "a"},
+		`--metadata: "a" is there twice`:          {"--metadata", "a=1", "--metadata", "a=2"},
+		`--check: "localhost:80" is none of`:      {"--check", "localhost:80"},
+		`--ttl: 0s is not positive`:               {"--ttl", "0s"},
+		`--check-timeout: -1s is not positive`:    {"--check-timeout", "-1s"},
+		`--check-failures: 0 is less than 1`:      {"--check-failures", "0"},
+		`--drain: -1s is negative`:                {"--drain", "-1s"},
+		`--drain: "5" is not a time`:              {"--drain", "5"},
 		`register takes no argument, not "shop"; systemd, or a container beside this one, runs the program`: {"shop"},
 		`--spiffe needs --owner-id: the host of --server is no SPIFFE ID`:                                   nil,
 		`--owner-id: identity "*": label has a character other than a-z, 0-9, '-' and '_'`:                  {"--owner-id", "*"},

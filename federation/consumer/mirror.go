@@ -35,7 +35,6 @@ package consumer
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"iter"
 	"log/slog"
@@ -50,7 +49,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/receipt"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 )
 
@@ -91,12 +89,6 @@ type Config struct {
 	// published last, in words of the program's own. It is kept in the file, and comes back in
 	// Status.Scope. It must not call the Mirror. It may be nil.
 	Scope func() string
-
-	// Receipt returns what the owner is told of how long what it withdraws may still be
-	// answered: of a receipt its TTL, its Hold from a loss that is noticed at once, and Relay.
-	// It is asked for each stream, and must not call the Mirror. Where it is nil the owner is
-	// told nothing, and never knows.
-	Receipt func() receipt.Receipt
 
 	// Accept returns why the services of a stream are not wanted, as they have come through
 	// these owners: before any of it is applied. The stream ends with that, and is not
@@ -235,8 +227,7 @@ type Mirror struct {
 	damage      error
 	scope       string
 	restored    time.Time
-	holder      string // of a receipt
-	outdated    bool   // one of those was set since, or parked or failure
+	outdated    bool // one of those was set since, or parked or failure
 	heldDigests heldDigests
 	refetch     refetch
 	next        *subscription   // what Run turns to after the current one; nil: none
@@ -290,7 +281,6 @@ func New(config Config) (*Mirror, error) {
 		wake:    make(chan struct{}, 1),
 		catalog: catalog.New(config.Rules),
 		clock:   clock{read: config.Clock},
-		holder:  rand.Text(),
 	}
 	m.config.Before = nil // it would be held for as long as m
 	first, err := m.subscription(config.Subscription)

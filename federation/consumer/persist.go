@@ -1,7 +1,6 @@
 package consumer
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,7 +45,6 @@ type keeper struct {
 	logger *slog.Logger
 	before *keeper                 // the mirror's last one, which may still be at the file; or nil
 	wake   chan struct{}           // has room for one wake-up
-	news   chan struct{}           // has room for one value: updates have been answered
 	last   chan *snapshot.Snapshot // has room for what is saved last; nil: nothing
 	done   chan struct{}           // closed when run has returned
 
@@ -57,7 +55,6 @@ type keeper struct {
 
 	// Owned by whoever runs load or run, one after the other.
 	failure string // the last one that was logged
-	saved   uint64 // the edits of the catalog that is in the file, plus one; 0: not known
 }
 
 // newKeeper makes a keeper of a file, which is to be run. It is asked to save from when it is in
@@ -65,7 +62,7 @@ type keeper struct {
 func (m *Mirror) newKeeper(file string, lock *FileLock) *keeper {
 	k := &keeper{
 		mirror: m, file: file, lock: lock, held: lock.try(), before: m.lastKeeper,
-		wake: make(chan struct{}, 1), news: make(chan struct{}, 1), last: make(chan *snapshot.Snapshot, 1), done: make(chan struct{}),
+		wake: make(chan struct{}, 1), last: make(chan *snapshot.Snapshot, 1), done: make(chan struct{}),
 		logger: m.logger.With("file", file),
 	}
 	m.lastKeeper = k
@@ -112,9 +109,7 @@ func (k *keeper) load(ctx context.Context) {
 		r.add(l.Snapshot, nil)
 	}
 	r.end(l.err)
-	if l.err == nil && r.used {
-		k.saved = k.mirror.edits() + 1
-	} else if l.err != nil {
+	if l.err != nil {
 		if r.used {
 			k.report("catalog is restored without some of its services", l.err)
 		} else {
@@ -186,7 +181,7 @@ func (m *Mirror) takeOver() {
 	if m.before == nil {
 		return
 	}
-	if s, _ := m.before.currentSnapshot(); s != nil {
+	if s := m.before.currentSnapshot(); s != nil {
 		s.Total = len(s.Services)
 		r := restoration{mirror: m}
 		r.add(s, nil)
@@ -265,7 +260,6 @@ func (m *Mirror) beginRestore(s *snapshot.Snapshot) bool {
 	begun := m.catalog.BeginRestore(s.Total, s.LastUp, m.now())
 	if begun {
 		m.scope = s.Scope
-		m.holder = cmp.Or(s.Holder, m.holder)
 	}
 	return begun
 }
@@ -295,9 +289,10 @@ func (k *keeper) run(ctx context.Context) {
 		case <-k.wake:
 			k.save(k.mirror.currentSnapshot())
 			refresh.Reset(saveInterval)
-			k.pause(ctx, refresh.C)
-		case <-k.news:
-			k.settle()
+			select {
+			case <-refresh.C:
+			case <-ctx.Done():
+			}
 		case <-refresh.C:
 			k.save(k.mirror.currentSnapshot())
 		case <-ctx.Done():
@@ -305,37 +300,7 @@ func (k *keeper) run(ctx context.Context) {
 		refresh.Stop()
 	}
 	last := <-k.last
-	k.save(last, 0) // nobody is told any more
-}
-
-// pause waits until a timer fires or ctx ends.
-func (k *keeper) pause(ctx context.Context, timer <-chan time.Time) {
-	for {
-		select {
-		case <-timer:
-			return
-		case <-k.news:
-			k.settle()
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// settle reports to the owner that the file has all that was answered, if that is so: what was
-// withdrawn does not come back with the next process.
-func (k *keeper) settle() {
-	of, position := k.mirror.config.Receipt, k.mirror.Position() // before the edits
-	if k.saved > 0 && k.saved == k.mirror.edits()+1 && of != nil && !of().Relay {
-		k.mirror.Report(position, "")
-	}
-}
-
-// edits returns those of the catalog.
-func (m *Mirror) edits() uint64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.catalog.Edits()
+	k.save(last) // nobody is told any more
 }
 
 // abandon leaves a keeper alone whose disk hangs.
@@ -368,12 +333,12 @@ func (m *Mirror) save() {
 	}
 }
 
-// currentSnapshot returns the catalog as it is now with its edits, or nil when there is none
-// that is worth keeping.
-func (m *Mirror) currentSnapshot() (s *snapshot.Snapshot, edits uint64) {
+// currentSnapshot returns the catalog as it is now, or nil when there is none that is worth
+// keeping.
+func (m *Mirror) currentSnapshot() *snapshot.Snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.snapshot(m.now()), m.catalog.Edits()
+	return m.snapshot(m.now())
 }
 
 // snapshot is currentSnapshot where m.mu is held.
@@ -382,19 +347,18 @@ func (m *Mirror) snapshot(now time.Time) *snapshot.Snapshot {
 	if !ok {
 		return nil
 	}
-	s := &snapshot.Snapshot{Owner: m.config.Name, LastUp: lastUp, Saved: now, Services: services, IDs: ids, Holder: m.holder}
+	s := &snapshot.Snapshot{Owner: m.config.Name, LastUp: lastUp, Saved: now, Services: services, IDs: ids}
 	if m.config.Scope != nil {
 		s.Scope = m.config.Scope()
 	}
 	return s
 }
 
-// save writes the catalog with these edits, if there is one.
-func (k *keeper) save(s *snapshot.Snapshot, edits uint64) {
+// save writes the catalog, if there is one.
+func (k *keeper) save(s *snapshot.Snapshot) {
 	if s == nil {
 		return
 	}
-	k.saved = 0 // the file is an older one, or this one
 	k.waits.Store(time.Now().UnixNano())
 	err := k.mirror.config.Store.Save(k.file, s)
 	k.waits.Store(0)
@@ -408,8 +372,6 @@ func (k *keeper) save(s *snapshot.Snapshot, edits uint64) {
 		k.failure = ""
 		k.logger.Info("catalog is saved again")
 	}
-	k.saved = edits + 1
-	k.settle()
 }
 
 // trouble returns why the catalog cannot be saved, or nil. The disk is waited for as long as it

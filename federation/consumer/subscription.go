@@ -12,7 +12,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/receipt"
 )
 
 // Subscription is how the owner is reached, and where its catalog is kept.
@@ -64,9 +63,6 @@ func (m *Mirror) subscription(s Subscription) (*subscription, error) {
 	config.Sink = sink{m, s.Version}
 	// A catalog that stays silent for so long counts as complete: a replica gets no more time.
 	config.Patience = min(max(m.config.Rules.Settle, time.Second), stream.MaxPatience)
-	if m.config.Receipt != nil {
-		config.Receipt = func(leaving bool) receipt.Receipt { return m.receipt(s.File, leaving) }
-	}
 	config.Observer = observer{m}
 	config.Logger = m.logger
 	c, err := stream.New(config)
@@ -78,55 +74,6 @@ func (m *Mirror) subscription(s Subscription) (*subscription, error) {
 		lock = new(FileLock)
 	}
 	return &subscription{consumer: c, file: s.File, lock: lock}, nil
-}
-
-// leaveHold is how long a program may go on to answer what it holds when its subscription has
-// ended for good: servers stop after what feeds them, and may wait for their clients.
-const leaveHold = 90 * time.Second
-
-// leaveSlack is how much later than the owner the Mirror may note that a stream has ended on
-// purpose: it waits a second for the owner to end it, and timers may be late.
-const leaveSlack = 5 * time.Second
-
-// receipt returns what the owner is told. Leaving says that the stream is about to end on
-// purpose: for good, unless another subscription is to take its place, or a file has the catalog
-// for the next process.
-func (m *Mirror) receipt(file string, leaving bool) receipt.Receipt {
-	r := m.config.Receipt()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	r.Holder, r.File = m.holder, file != "" && !r.Relay
-	if leaving && r.Hold >= 0 {
-		r.Hold += leaveSlack
-	}
-	if leaving && m.next == nil && file == "" && !r.Relay && (r.Hold < 0 || r.Hold > leaveHold) {
-		r.Hold = leaveHold
-	}
-	return r
-}
-
-// Position returns how far the Mirror has followed its owner: all that the owner has sent
-// until then was published.
-func (m *Mirror) Position() stream.Position {
-	if s := m.running(); s != nil {
-		return s.consumer.Position()
-	}
-	return stream.Position{}
-}
-
-// Report tells the owner what Config.Receipt says now, and that all is settled up to the
-// position by those who follow this program. Unknown is that of a receipt.Report.
-func (m *Mirror) Report(settled stream.Position, unknown string) {
-	if s := m.running(); s != nil {
-		s.consumer.Report(settled, unknown)
-	}
-}
-
-// running returns the subscription that Run follows, or nil.
-func (m *Mirror) running() *subscription {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.current
 }
 
 // Resubscribe replaces the subscription. The stream, if there is one, ends; what it
@@ -228,7 +175,6 @@ func (m sink) Apply(_ context.Context, updates []stream.Update) (refusals []*fed
 		m.followAvailability(u.Operation)
 		if u.Invalid != nil {
 			m.catalog.Refused(u.Name, u.ID, now)
-			u.Invalid.Unheld = u.Name != "" && !m.catalog.Has(u.Name)
 			continue
 		}
 		err := m.catalog.ApplySent(u.Event, u.Resource, now)
@@ -236,9 +182,7 @@ func (m sink) Apply(_ context.Context, updates []stream.Update) (refusals []*fed
 			if refusals == nil {
 				refusals = make([]*federation.InvalidError, len(updates))
 			}
-			told := *refusal
-			told.Unheld = u.Operation == federation.Upsert && !m.catalog.Has(u.Name)
-			refusals[i] = &told
+			refusals[i] = refusal
 		} else if err != nil {
 			return nil, err
 		}
@@ -290,12 +234,6 @@ func (m sink) Answered(context.Context) {
 	m.news = nil
 	m.mu.Unlock()
 	m.announce()
-	if k := m.keeper.Load(); k != nil {
-		select {
-		case k.news <- struct{}{}:
-		default: // it looks soon anyway
-		}
-	}
 	for _, d := range news {
 		m.config.Observer.Published(d)
 	}

@@ -72,19 +72,6 @@ func (s *Server) SetCatalogs(catalogs map[string]*registry.Registry) {
 	}
 }
 
-// registries returns those that are served, by server name.
-func (s *Server) registries() map[string]*registry.Registry {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	served := make(map[string]*registry.Registry, len(s.catalogs))
-	for name, c := range s.catalogs {
-		if c.registry != nil {
-			served[name] = c.registry
-		}
-	}
-	return served
-}
-
 func (s *Server) newCatalog(name string) *catalog {
 	c := &catalog{name: name, log: s.log, refused: make(map[string]uint64), ended: make(map[codes.Code]uint64)}
 	if name != "" {

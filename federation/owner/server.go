@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -20,7 +21,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/gate"
-	"github.com/hamlet-federation/coredns-federation/federation/owner/internal/receipts"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
@@ -85,10 +85,6 @@ type Config struct {
 	// others are the two versions of the API, and the health service. Streams of further
 	// services have to end by themselves soon after the context of Serve.
 	Register func(to grpc.ServiceRegistrar)
-
-	// Receipts is the path of the file in which the server remembers what consumers may still
-	// hold, for Wait; empty: only until it ends. No other server may use the file.
-	Receipts string
 
 	// Logger gets a bounded number of lines of each kind for each consumer, and the
 	// number of those that were left out. See package loglimit.
@@ -162,13 +158,12 @@ type Server struct {
 	admission  *admission
 	readers    sync.WaitGroup
 	audit      atomic.Pointer[slog.Logger]
-	copies     *receipts.Book
 
 	mu       sync.Mutex                 // guards the fields below, and those of every catalog
 	allowed  map[federation.ID]struct{} // who may subscribe; nil for every certificate
 	catalogs map[string]*catalog        // by server name; there is always one under ""
 	sessions map[*session]struct{}      // the streams that are open
-	holders  *receipts.Tally            // how many of them each copy has
+	lost     map[lost]time.Time         // when consumers lost their last stream; see Consumers
 }
 
 // New returns a server. It fails when the configuration is not complete.
@@ -193,7 +188,7 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{
 		config: c, log: loglimit.Logger(c.Logger), gate: c.Gate, admission: newAdmission(),
-		sessions: make(map[*session]struct{}), holders: receipts.NewTally(), copies: receipts.New(),
+		sessions: make(map[*session]struct{}), lost: make(map[lost]time.Time),
 	}
 	if c.TurnedAway == nil {
 		s.config.TurnedAway = func(gate.TurnedAway) {}
@@ -202,14 +197,6 @@ func New(c Config) (*Server, error) {
 		var err error
 		if s.gate, err = gate.New(gate.Config{Limits: c.Limits, Logger: s.log, TurnedAway: c.TurnedAway}); err != nil {
 			return nil, err
-		}
-	}
-	if c.Receipts != "" {
-		var err error
-		if s.copies, err = receipts.Open(c.Receipts, func(err error) {
-			s.log.Error("receipts cannot be written to their file, and are not known until another one is named", "file", c.Receipts, "error", err)
-		}); err != nil {
-			return nil, fmt.Errorf("receipts: %w", err)
 		}
 	}
 	if c.Registry != nil {
@@ -260,11 +247,6 @@ func (s *Server) SetAudit(audit *slog.Logger) { s.audit.Store(audit) }
 // and connections that are still open 5 seconds later are closed. Serve fails when
 // the listener does.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
-	defer func() {
-		if err := s.copies.Close(); err != nil {
-			s.log.Error("the file of the receipts cannot be closed", "error", err)
-		}
-	}()
 	defer s.readers.Wait()
 	return s.gate.Serve(ctx, gate.Port{
 		Listener: listener, Credentials: s.config.Credentials, Role: role, MaxMessage: maxRequestBytes,
@@ -307,10 +289,12 @@ func (s *Server) serve(ctx context.Context, stream grpc.ServerStream, session *s
 	if err := s.admit(ctx, session); err != nil {
 		return err
 	}
-	s.hold(session)
 	patient := slices.Contains(metadata.ValueFromIncomingContext(ctx, wire.AvailabilityHeader), wire.AvailabilityTold)
-	session.subscription = session.registry.SubscribeAs(registry.Consumer{IDs: session.ids, Stop: session.cancel, Silent: true, Patient: patient})
-	defer session.finished()
+	subscription := session.registry.SubscribeAs(registry.Consumer{IDs: session.ids, Stop: session.cancel, Silent: true, Patient: patient})
+	defer subscription.Close()
+	s.mu.Lock()
+	session.subscription = subscription
+	s.mu.Unlock()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -333,7 +317,7 @@ func (s *Server) dismiss(session *session, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sessions, session)
-	s.loseLocked(session)
+	s.loseLocked(session, time.Now())
 	session.catalog.ended[status.Code(err)]++
 }
 
@@ -345,8 +329,6 @@ func (s *Server) admit(ctx context.Context, session *session) error {
 	consumer, certified := mtls.PeerOf(p.AuthInfo)
 	session.address, session.ids = p.Addr, consumer.IDs()
 	session.serverName = canonical(consumer.State.ServerName)
-	var unread error
-	session.receipt, unread = receiptOf(ctx, session.version)
 	s.mu.Lock()
 	session.catalog = s.chooseLocked(session.serverName)
 	session.registry = session.catalog.registry
@@ -359,6 +341,7 @@ func (s *Server) admit(ctx context.Context, session *session) error {
 		}
 		session.log = session.catalog.log.With("consumer", session.consumer)
 		s.sessions[session] = struct{}{} // where SetAllow and SetCatalogs find it
+		delete(s.lost, lost{session.catalog.name, session.consumer})
 	}
 	s.mu.Unlock()
 	who := federation.Printable(fmt.Sprint(session.ids)) // a certificate may have any number of them
@@ -378,9 +361,6 @@ func (s *Server) admit(ctx context.Context, session *session) error {
 		}
 		session.turnedAway(gate.NoCatalog, "there is no catalog for the server name "+name+" of its handshake")
 		return status.Errorf(codes.Unavailable, "there is no catalog for the server name %s of your handshake", name)
-	}
-	if unread != nil {
-		session.log.Debug("consumer gives no receipts: what it says of them cannot be read", "error", unread)
 	}
 	return nil
 }

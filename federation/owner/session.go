@@ -17,7 +17,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner/internal/turnstile"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/receipt"
 )
 
 // session is one stream, in any version of the API.
@@ -36,9 +35,6 @@ type session struct {
 	log          *slog.Logger            // which names the consumer in every line
 	window       *window
 	resumed      *registry.Resumption // until run starts; nil unless the consumer has resumed
-	receipt      *declared            // what the consumer says that it may hold; nil: nothing
-	last         *reached             // how far the consumer had come at the end; nil before, and where it had no version
-	holds        bool                 // whether it may have been told something
 
 	// owned by run
 	subscribed bool
@@ -48,7 +44,10 @@ type session struct {
 	end        *registry.Update // the end of the catalog, from when it is taken until the consumer is told
 	complete   bool             // whether the consumer was told
 
-	missing [gaps]atomic.Int64 // of withheld, by gap; changed by run
+	// changed by run
+
+	missing [gaps]atomic.Int64 // of withheld, by gap
+	telling atomic.Bool        // whether updates may be taken that are not in the window yet
 }
 
 // header returns what the owner announces on the stream.
@@ -61,9 +60,6 @@ func (s *session) header() metadata.MD {
 	}
 	if s.resumed != nil {
 		header.Set(wire.ResumeHeader, s.resumed.Selection.Header())
-	}
-	if s.receipt != nil && s.version == wire.V1Alpha2 {
-		header.Set(receipt.Header, receipt.Taken)
 	}
 	return header
 }
@@ -131,11 +127,12 @@ func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
 		default:
 			// Only as many updates are taken as there is room for: those that wait in the
 			// registry are coalesced.
+			s.telling.Store(true)
 			due, updates = false, subscription.Take(updates[:0], room)
 			if err := s.tell(ctx, updates, first.Context); err != nil {
 				return err
 			}
-			s.reach()
+			s.telling.Store(false)
 			clear(updates) // keep no references to services
 			if len(updates) < room {
 				updates = few[:0]
@@ -239,23 +236,10 @@ func (s *session) read(ctx context.Context, opened chan<- wire.Request) error {
 		if err != nil {
 			return err
 		}
-		if request.Report != nil {
-			s.report(request.Report)
-			continue
-		}
-		refuses := request.Refusal != "" && !request.Unheld // what the consumer goes on to have as it was
-		if refuses {
-			if refused, ok := s.window.flight(request.Nonce); ok {
-				s.refuses(refused.name, true) // before it counts as answered
-			}
-		}
 		answered, ok := s.window.acknowledge(request.Nonce)
 		if !ok {
 			return status.Errorf(codes.InvalidArgument, "response_nonce %s is not that of an unacknowledged response",
 				federation.Quote(request.Nonce))
-		}
-		if !refuses {
-			s.refuses(answered.name, false)
 		}
 		s.acknowledged(answered, request.Refusal)
 	}

@@ -19,13 +19,11 @@ type window struct {
 	room chan struct{} // holds a value when there may be room again, if free has returned none
 	size int           // how many responses may be in flight; read-only
 
-	mu sync.Mutex // guards the fields below, and what the consumer has declared
+	mu sync.Mutex // guards the fields below
 
 	first   uint64   // the number of the oldest response that is in flight, or of the next one
 	flights []flight // from first on; nil at rest, as most consumers are
 	awaited bool     // whether room is waited for
-
-	answered watermark
 }
 
 // flight is a response that is in flight.
@@ -60,17 +58,6 @@ func (w *window) add(u registry.Update) string {
 // next returns the number of the next response. The caller holds mu.
 func (w *window) next() uint64 { return w.first + uint64(len(w.flights)) }
 
-// flight returns the response with the nonce, if it is in flight.
-func (w *window) flight(nonce string) (flight, bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	f := w.find(nonce)
-	if f == nil {
-		return flight{}, false
-	}
-	return *f, true
-}
-
 // find returns the response with the nonce, or nil if it is not in flight. The caller holds mu.
 func (w *window) find(nonce string) *flight {
 	n, err := strconv.ParseUint(nonce, 10, 64)
@@ -100,7 +87,6 @@ func (w *window) acknowledge(nonce string) (flight, bool) {
 	if len(w.flights) == 0 {
 		w.flights = nil
 	}
-	w.answered.advance(w.first)
 	if w.awaited {
 		w.awaited = false
 		select {
@@ -109,13 +95,6 @@ func (w *window) acknowledge(nonce string) (flight, bool) {
 		}
 	}
 	return answered, true
-}
-
-// told notes that the responses so far have all of a version. The caller holds mu.
-func (w *window) told(version uint64) mark {
-	m := mark{version, w.next()}
-	w.answered.note(m, w.first)
-	return m
 }
 
 // inFlight returns how many responses are in flight, and the earliest since of
@@ -130,38 +109,4 @@ func (w *window) inFlight() (n int, oldest time.Time) {
 		}
 	}
 	return n, oldest
-}
-
-// mark is a version of the catalog, and the number of the first response after those that have
-// all of it.
-type mark struct{ version, end uint64 }
-
-// watermark is the newest version that a consumer is done with, and when that was. Of those
-// that it is not done with yet it knows the oldest and the newest: so it moves on however
-// often the catalog changes, and takes the same room for any number of changes.
-type watermark struct {
-	version        uint64
-	at             time.Time
-	oldest, newest mark // zero without one
-}
-
-// note adds a version, where the consumer is done with the responses before first.
-func (m *watermark) note(v mark, first uint64) {
-	switch {
-	case v.version <= max(m.version, m.oldest.version, m.newest.version):
-		return
-	case m.oldest.version == 0:
-		m.oldest = v
-	default:
-		m.newest = v
-	}
-	m.advance(first)
-}
-
-// advance notes that the consumer is done with the responses before first.
-func (m *watermark) advance(first uint64) {
-	for m.oldest.version != 0 && m.oldest.end <= first {
-		m.version, m.at = m.oldest.version, time.Now()
-		m.oldest, m.newest = m.newest, mark{}
-	}
 }

@@ -32,5 +32,5 @@
 // When the context of Run ends, or Drain is called, all nodes are cleared, and the owner
 // withdraws them at once. Clients may have the answers of DNS in their caches, and go on
 // to connect for a while: a program that serves on for that time after Drain loses no
-// request. Settle instead of Drain waits until the owner knows that they do not.
+// request.
 package provider

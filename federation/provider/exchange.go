@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 
@@ -96,21 +95,8 @@ func (p *Provider) take(s *session, m *registrationv1.RegisterResponse, now time
 		p.refused(s, m.Refused, now)
 	case *registrationv1.RegisterResponse_Expired:
 		p.expired(s, m.Expired, now)
-	case *registrationv1.RegisterResponse_Settled:
-		p.settled(s, m.Settled)
 	}
 	return nil
-}
-
-// settled applies whether clients may have the nodes, which the owner has withdrawn. p.mu is
-// held.
-func (p *Provider) settled(s *session, m *registrationv1.Settled) {
-	p.withdrawn(s)
-	signal(p.wake)
-	p.unsettled = nil
-	if m.GetState() != registrationv1.Settled_GONE {
-		p.unsettled = errors.New(federation.Printable(m.GetText()))
-	}
 }
 
 // granted applies that a node is registered. p.mu is held.
@@ -233,10 +219,4 @@ var (
 	errSilent    = errors.New("the owner does not answer")
 	errNotOpened = errors.New("the owner does not begin with Open")
 	errExpired   = errors.New("it has expired, as the owner heard nothing of it")
-)
-
-// The reasons why clients may have nodes that no owner says.
-var (
-	errNotCleared = errors.New("no owner has withdrawn the nodes")
-	errNoReceipts = errors.New("the owner does not say who may have them: it knows no receipts, or ends itself")
 )

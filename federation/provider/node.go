@@ -257,9 +257,6 @@ func (p *Provider) leave() {
 		e.changed = false
 		p.clear(k, now)
 	}
-	if len(p.cleared) > 0 {
-		p.unsettled = errNotCleared
-	}
 	close(p.leaving)
 }
 

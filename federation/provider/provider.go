@@ -1,7 +1,6 @@
 package provider
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,10 +76,6 @@ type Provider struct {
 	answered string            // the address of an owner that has granted something for the first time on its stream, to be logged; guarded by mu
 	runs     bool              // Run has been called; guarded by mu
 	left     bool              // leaving is closed; guarded by mu
-
-	// guarded by mu
-	settles   bool  // somebody waits until no client has the nodes
-	unsettled error // why clients may have them
 
 	// owned by Run
 	owners   []*owner
@@ -165,9 +160,7 @@ func (p *Provider) Run(ctx context.Context) error {
 		defer timer.Stop()
 		select {
 		case <-timer.C:
-			if withdrawn, waits := p.settling(); !withdrawn || !waits {
-				cancel()
-			}
+			cancel()
 		case <-outliving.Done():
 		}
 	})
@@ -212,9 +205,17 @@ func (p *Provider) depart(ctx context.Context) {
 // and then for as long as clients may have them in their caches. It returns early, with
 // the error of ctx, when ctx ends; nodes are cleared all the same.
 func (p *Provider) Drain(ctx context.Context, caches time.Duration) error {
-	ran, err := p.end(ctx, false)
-	if !ran || err != nil {
-		return err
+	p.mu.Lock()
+	ran := p.runs
+	p.mu.Unlock()
+	p.leave()
+	if !ran {
+		return nil
+	}
+	select {
+	case <-p.ended:
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 	timer := time.NewTimer(caches)
 	defer timer.Stop()
@@ -224,52 +225,6 @@ func (p *Provider) Drain(ctx context.Context, caches time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// Settle is Drain that returns nil as soon as the owner knows that no client has the nodes in
-// its caches any more. After longest it returns who may have them, or why that cannot be known.
-func (p *Provider) Settle(ctx context.Context, longest time.Duration) error {
-	waiting, cancel := context.WithTimeout(ctx, longest)
-	defer cancel()
-	if ran, _ := p.end(waiting, true); !ran {
-		return nil
-	}
-	p.mu.Lock()
-	p.settles = false
-	unsettled := p.unsettled
-	p.mu.Unlock()
-	signal(p.wake)
-	if unsettled == nil {
-		return nil
-	}
-	<-waiting.Done()
-	return cmp.Or(ctx.Err(), unsettled)
-}
-
-// end has Run end, and waits for that. It reports whether it ran. An error is that of ctx.
-func (p *Provider) end(ctx context.Context, settles bool) (ran bool, err error) {
-	p.mu.Lock()
-	ran = p.runs
-	p.settles = settles && !p.left
-	p.mu.Unlock()
-	p.leave()
-	if !ran {
-		return false, nil
-	}
-	select {
-	case <-p.ended:
-		return true, nil
-	case <-ctx.Done():
-		return true, ctx.Err()
-	}
-}
-
-// settling reports whether the nodes are withdrawn, and whether somebody waits until no client
-// has them.
-func (p *Provider) settling() (withdrawn, waits bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.cleared) == 0, p.settles
 }
 
 // awaitWork waits until there is a node to tell an owner of, and reports whether there

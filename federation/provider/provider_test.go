@@ -1,7 +1,6 @@
 package provider
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -668,131 +667,6 @@ func TestDrain(t *testing.T) {
 		if err := p.Drain(w.Context(), 0); err != nil {
 			t.Error(err)
 		}
-	})
-}
-
-// settled is what an owner says of the clients of a program that ends.
-func settled(state registrationv1.Settled_State, text string) *registrationv1.RegisterResponse {
-	return &registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Settled{Settled: &registrationv1.Settled{State: state, Text: text}}}
-}
-
-// Settle ends when the owner says that no client has the nodes. Otherwise it takes as long as it
-// may, and says why.
-func TestSettle(t *testing.T) {
-	const (
-		longest = time.Minute
-		patient = 10 * time.Second // of what waits for less
-	)
-	waiting := settled(registrationv1.Settled_WAITING, "0 of 1 consumers are done;\n\x1b[31m")
-	const shown = `0 of 1 consumers are done;\n\x1b[31m`
-	for name, tc := range map[string]struct {
-		do   script // of the owner that is told to close
-		took time.Duration
-		want string
-	}{
-		"gone": {func(c conversation) error {
-			_ = c.Send(waiting)
-			time.Sleep(3 * time.Second)
-			return c.Send(settled(registrationv1.Settled_GONE, ""))
-		}, 3 * time.Second, ""},
-		"gone, later than nodes are cleared": {func(c conversation) error {
-			_ = c.Send(waiting)
-			time.Sleep(longest - 1)
-			return c.Send(settled(registrationv1.Settled_GONE, ""))
-		}, longest - 1, ""},
-		"not in time": {func(c conversation) error {
-			_ = c.Send(waiting)
-			<-c.Context().Done()
-			return nil
-		}, longest, shown},
-		"unknown": {func(c conversation) error {
-			return c.Send(settled(registrationv1.Settled_UNKNOWN, "nobody knows"))
-		}, longest, "nobody knows"},
-		"an owner that does not know it": {func(conversation) error { return nil }, longest, errNoReceipts.Error()},
-		"an owner that ends": {func(c conversation) error {
-			_ = c.Send(waiting)
-			return errGone
-		}, longest, shown},
-		"an owner that hangs": {func(c conversation) error {
-			<-c.Context().Done()
-			return nil
-		}, longest, errNoReceipts.Error()},
-		"an owner that closes": {func(c conversation) error { return c.Send(closed(registrationv1.Close_PARTING_FRIENDS, 1)) }, longest, errNoReceipts.Error()},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(w *world) {
-				w.owner(a, func(c conversation) error {
-					if err := grants(ttl)(c); err != nil {
-						return err
-					}
-					return tc.do(c)
-				})
-				p := w.provider(a)
-				w.run(p, one)
-				synctest.Wait()
-				begun := time.Now()
-				got := ""
-				if err := p.Settle(w.Context(), longest); err != nil {
-					got = err.Error()
-				}
-				if took := time.Since(begun); took != tc.took || got != tc.want {
-					t.Errorf("Settle takes %v, and returns %q; expected %v, %q", took, got, tc.took, tc.want)
-				}
-				if asked := w.happened("settle"); asked == "" {
-					t.Error("the owner is not asked")
-				}
-				synctest.Wait()
-				select {
-				case <-p.ended:
-				default:
-					t.Error("Run has not ended")
-				}
-			})
-		})
-	}
-	t.Run("cut short", func(t *testing.T) {
-		bubble(t, func(w *world) {
-			w.owner(a, func(c conversation) error {
-				if err := grants(ttl)(c); err != nil {
-					return err
-				}
-				time.Sleep(time.Second) // to store it
-				_ = c.Send(waiting)
-				<-c.Context().Done()
-				return nil
-			})
-			for _, after := range []time.Duration{time.Millisecond, patient} { // before it is withdrawn, and later
-				p := w.provider(a)
-				w.run(p, one)
-				synctest.Wait()
-				begun := time.Now()
-				ctx, cancel := context.WithTimeout(w.Context(), after)
-				if err := p.Settle(ctx, longest); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != after {
-					t.Errorf("Settle takes %v: %v", time.Since(begun), err)
-				}
-				cancel()
-				<-p.ended
-				if took := time.Since(begun); took != max(after, time.Second) {
-					t.Errorf("Run ends after %v", took)
-				}
-			}
-		})
-	})
-	t.Run("nothing is registered", func(t *testing.T) {
-		bubble(t, func(w *world) {
-			w.owner(a, grants(ttl))
-			p := w.provider(a)
-			if err := p.Settle(w.Context(), longest); err != nil {
-				t.Errorf("before Run: %v", err)
-			}
-			p = w.provider(a)
-			w.run(p)
-			synctest.Wait()
-			begun := time.Now()
-			if err := p.Settle(w.Context(), longest); err != nil || time.Since(begun) != 0 {
-				t.Errorf("Settle takes %v: %v", time.Since(begun), err)
-			}
-		})
 	})
 }
 

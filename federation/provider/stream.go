@@ -134,27 +134,14 @@ func (p *Provider) converse(ctx context.Context, s *session) error {
 }
 
 // part ends the stream, on which everything was cleared, and waits until the owner has
-// done that. Where somebody waits for that, the owner tells when no client has the nodes.
+// done that.
 func (p *Provider) part(ctx context.Context, s *session) error {
-	p.mu.Lock()
-	settles := p.settles && len(p.cleared) > 0
-	if settles {
-		p.unsettled = errNoReceipts
-	}
-	p.mu.Unlock()
-	s.close(&registrationv1.Close{Reason: registrationv1.Close_PARTING_FRIENDS, Settle: settles})
+	s.close(&registrationv1.Close{Reason: registrationv1.Close_PARTING_FRIENDS})
 	var err error
-	for ended := false; !ended; {
-		select {
-		case err = <-s.failed:
-			ended = true
-		case <-p.wake:
-			if withdrawn, waits := p.settling(); settles && withdrawn && !waits {
-				return nil // whatever the owner would say
-			}
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	select {
+	case err = <-s.failed:
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 	if closed, ok := errors.AsType[*closeError](err); ok && closed.reason == registrationv1.Close_PARTING_FRIENDS && closed.retryAfter == 0 {
 		err = io.EOF // it parts as a friend, too
@@ -164,13 +151,8 @@ func (p *Provider) part(ctx context.Context, s *session) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.withdrawn(s)
-	return nil
-}
-
-// withdrawn forgets what was cleared on a stream, whose owner has done that. p.mu is held.
-func (p *Provider) withdrawn(s *session) {
 	maps.DeleteFunc(p.cleared, func(_ key, o *obsolete) bool { return o.stream == s })
+	return nil
 }
 
 // send sends messages. The owner has to read each of them in time. That the owner has

@@ -172,9 +172,6 @@ func (c conversation) next() (*registrationv1.RegisterRequest, error) {
 		c.world.recordf("%s: clear %s", c.name, m.GetClear().GetNode())
 	case m.GetClose() != nil:
 		c.world.recordf("%s: close %v %s", c.name, m.GetClose().GetReason(), m.GetClose().GetText())
-		if m.GetClose().GetSettle() {
-			c.world.recordf("%s: settle", c.name)
-		}
 	}
 	return m, nil
 }

@@ -166,12 +166,41 @@ type Catalog struct {
 	Consumers   map[string]int `json:"consumers,omitempty"` // open streams, by version of the API
 	Withheld    map[string]int `json:"withheld,omitempty"`  // services that a consumer may be told of and that its version of the API, or a message, has no room for
 	Classes     []Class        `json:"classes,omitempty"`
-	Unsent      int            `json:"unsent,omitempty"`   // services that consumers have yet to be sent
-	InFlight    int            `json:"inFlight,omitempty"` // responses that are not acknowledged
-	Oldest      time.Time      `json:"oldest,omitzero"`    // of the changes that some consumer has not acknowledged
-	Updates     Rate           `json:"updates"`            // changes of the catalog
-	Refusals    []Refusal      `json:"refusals,omitempty"` // by consumers, newest first, 20 at most
+	Unsent      int            `json:"unsent,omitempty"`      // services that consumers have yet to be sent
+	InFlight    int            `json:"inFlight,omitempty"`    // responses that are not acknowledged
+	Oldest      time.Time      `json:"oldest,omitzero"`       // of the changes that some consumer has not acknowledged
+	Behind      int            `json:"behind,omitempty"`      // streams whose consumers have not acknowledged everything
+	Lost        int            `json:"lost,omitempty"`        // consumers that have lost their last stream within a week, as far as the owner remembers
+	Subscribers []Subscriber   `json:"subscribers,omitempty"` // who is behind the longest, and is lost the longest, first; 100 at most
+	Updates     Rate           `json:"updates"`               // changes of the catalog
+	Refusals    []Refusal      `json:"refusals,omitempty"`    // by consumers, newest first, 20 at most
 	Sources     []Source       `json:"sources"`
+}
+
+// Subscriber is a stream of a consumer that is open, or a consumer that has lost its last one.
+type Subscriber struct {
+	Consumer string    `json:"consumer"`          // its identity
+	Address  string    `json:"address,omitempty"` // that it is connected from
+	State    string    `json:"state"`             // current (it has acknowledged everything), behind or lost
+	Behind   int       `json:"behind,omitempty"`  // services, and the end of the catalog, that it has not acknowledged
+	Since    time.Time `json:"since,omitzero"`    // of the oldest of them, or of the loss
+}
+
+// Says says where the consumer is, as a clause.
+func (s Subscriber) Says(now time.Time) string {
+	since := ""
+	if !s.Since.IsZero() {
+		since = Span(now.Sub(s.Since))
+	}
+	switch {
+	case s.State == "lost":
+		return "lost for " + since
+	case s.State == "current":
+		return "has acknowledged everything"
+	case since == "":
+		return "behind by " + Number(s.Behind)
+	}
+	return "behind by " + Number(s.Behind) + " for " + since
 }
 
 // Class is the consumers for which the same rules of exports are.

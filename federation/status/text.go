@@ -58,7 +58,7 @@ func (t text) lines(name string, data any) (lines []string) {
 			return strings.ReplaceAll(s, "\n", "\n  "), err
 		},
 		"blank": func() string { return blank }, "first": first, "more": more,
-		"at": t.at, "since": t.since, "next": t.next, "octets": Octets, "serial": serial, "count": Count, "number": Number, "counts": counts,
+		"at": t.at, "since": t.since, "next": t.next, "says": t.says, "octets": Octets, "serial": serial, "count": Count, "number": Number, "counts": counts,
 		"plain": federation.Printable, "quote": federation.Quote, "word": word, "words": words, "catalog": catalogName,
 		"also": also, "records": records, "rdata": rdata, "kind": kind, "cause": cause, "contains": strings.Contains,
 	}).Parse(statusText + whyText))
@@ -133,6 +133,9 @@ func Next(now, when time.Time) string {
 	}
 	return "next attempt now"
 }
+
+// says says where a consumer is.
+func (t text) says(s Subscriber) string { return s.Says(t.now) }
 
 // clock returns a time in UTC, in seconds.
 func clock(when time.Time) string { return when.UTC().Format("2006-01-02 15:04:05 UTC") }

@@ -297,6 +297,12 @@ func testStatus(role Role) *Status {
 	}
 	s.Catalogs = []Catalog{{
 		Services: 5, Consumers: map[string]int{"v1alpha1": 1, "v1alpha2": 2}, Withheld: map[string]int{"v1alpha1": 2}, Classes: []Class{{"1+2", 2, 4}, {"none", 1, 0}}, Unsent: 3, InFlight: 1,
+		Behind: 2, Lost: 1, Subscribers: []Subscriber{
+			{Consumer: "spiffe://fed.example/dns", Address: "192.0.2.53:41710", State: "behind", Behind: 4, Since: ago(70 * time.Second)},
+			{Consumer: "spiffe://fed.example/dns", Address: "192.0.2.54:41710", State: "behind", Behind: 1},
+			{Consumer: "spiffe://west.example/dns", State: "lost", Since: ago(12 * time.Minute)},
+			{Consumer: "dns.partner.example", Address: "[2001:db8::53]:38200", State: "current"},
+		},
 		Oldest: ago(70 * time.Second), Updates: Rate{LastHour: 2, Last: ago(30 * time.Minute)},
 		Refusals: []Refusal{{At: ago(time.Minute), Service: "web", Consumer: "spiffe://fed.example/dns", Field: "fqdn", Rule: "outside"}},
 		Sources: []Source{

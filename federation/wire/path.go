@@ -5,11 +5,13 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/receipt"
 )
 
 // MaxHops is through how many owners a service may come.
 const MaxHops = 16
+
+// maxHopBytes bounds the word by which an owner is called.
+const maxHopBytes = 64
 
 // Path is through which owners services have come, from their origin to the one that
 // the consumer has its stream with. Each is called by a word that only it has, made of
@@ -30,10 +32,17 @@ func ParsePath(header string) (Path, error) {
 		return nil, fmt.Errorf("%s names %d owners, more than %d", PathHeader, len(p), MaxHops)
 	}
 	for _, hop := range p {
-		if !receipt.IsWord(hop) {
+		if !isWord(hop) {
 			return nil, fmt.Errorf("%s has %s, which is not a word of letters and digits up to %d bytes",
-				PathHeader, federation.Quote(hop), receipt.MaxWordBytes)
+				PathHeader, federation.Quote(hop), maxHopBytes)
 		}
 	}
 	return p, nil
+}
+
+// isWord reports whether a text is a word of letters and digits, maxHopBytes at most.
+func isWord(text string) bool {
+	return text != "" && len(text) <= maxHopBytes && !strings.ContainsFunc(text, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9')
+	})
 }

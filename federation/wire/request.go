@@ -2,17 +2,13 @@ package wire
 
 import (
 	"cmp"
-	"errors"
 	"strings"
 
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/receipt"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
@@ -33,12 +29,6 @@ func Nack(nonce, context string, err error) *rdpb.StreamRequest {
 	return answer(nonce, context, refused(err))
 }
 
-// Report returns the request with a report in the session.
-func Report(r receipt.Report, context string) (*rdpb.StreamRequest, error) {
-	status, err := r.Status()
-	return answer(r.Settled, context, status), err
-}
-
 func answer(nonce, context string, status *status.Status) *rdpb.StreamRequest {
 	return &rdpb.StreamRequest{ResourceUrl: ResourceURL, ResponseNonce: nonce, Status: status, Context: context}
 }
@@ -49,23 +39,7 @@ func accepted() *status.Status { return &status.Status{Code: int32(codes.OK)} }
 // refused is the status of a NACK.
 func refused(err error) *status.Status {
 	message := strings.ToValidUTF8(cut(err.Error(), MaxRefusalBytes), "")
-	s := &status.Status{Code: int32(codes.InvalidArgument), Message: message}
-	if invalid, ok := errors.AsType[*federation.InvalidError](err); ok && invalid.Unheld {
-		if detail, err := anypb.New(wrapperspb.String(unheld)); err == nil {
-			s.Details = []*anypb.Any{detail}
-		}
-	}
-	return s
-}
-
-// unheld is the detail of a NACK by a consumer that has no earlier version of the service.
-const unheld = "unheld"
-
-// saysUnheld reports whether a status has that detail.
-func saysUnheld(s *status.Status) bool {
-	var detail wrapperspb.StringValue
-	details := s.GetDetails()
-	return len(details) == 1 && details[0].UnmarshalTo(&detail) == nil && detail.GetValue() == unheld
+	return &status.Status{Code: int32(codes.InvalidArgument), Message: message}
 }
 
 // Request is a request of a consumer.
@@ -74,12 +48,6 @@ type Request struct {
 	Nonce   string // of the response that it answers
 	Context string // at most MaxContextBytes
 	Refusal string // the peer's text of a NACK, at most MaxRefusalBytes; "" for an ACK
-
-	Unheld bool // of a NACK: the consumer has no earlier version of the service
-
-	// Report is what a consumer says of what it may hold, in place of an answer; or nil. Only
-	// v1alpha2 has it.
-	Report *receipt.Report
 }
 
 // ParseRequest returns what m says. The error is always a
@@ -89,11 +57,7 @@ type Request struct {
 // implementation. An answer without a status is an ACK, and a NACK without a
 // message gets the name of its code.
 func ParseRequest(m *rdpb.StreamRequest) (Request, error) {
-	parsed, err := parseRequest(m, m.GetStatus(), ResourceURL, m.GetContext())
-	if err == nil {
-		parsed.Report, err = receipt.Reported(m.GetStatus(), m.GetResponseNonce())
-	}
-	return parsed, err
+	return parseRequest(m, m.GetStatus(), ResourceURL, m.GetContext())
 }
 
 // request is what the requests of both versions have.
@@ -108,7 +72,6 @@ func parseRequest(m request, status *status.Status, url, context string) (Reques
 	parsed := Request{Initial: m.GetResponseNonce() == "" && status == nil, Nonce: m.GetResponseNonce(), Context: context}
 	if code := codes.Code(status.GetCode()); code != codes.OK { //nolint:gosec // any number is some code
 		parsed.Refusal = cmp.Or(cut(status.GetMessage(), MaxRefusalBytes), code.String())
-		parsed.Unheld = saysUnheld(status)
 	}
 	invalid := cmp.Or(checkURL(m.GetResourceUrl(), url), federation.CheckText("context", context, MaxContextBytes))
 	switch {

@@ -51,17 +51,6 @@ func TestNackOfAnyText(t *testing.T) {
 	}
 }
 
-// TestNackSaysWhatIsHeld has a NACK say whether the consumer has an earlier version.
-func TestNackSaysWhatIsHeld(t *testing.T) {
-	for _, unheld := range []bool{false, true} {
-		invalid := federation.Invalidf("fqdn", federation.ReasonOutOfZone, "no")
-		invalid.Unheld = unheld
-		if request := must.Get(wire.ParseRequest(wire.Nack("n", "c", invalid)))(t); request.Unheld != unheld || request.Refusal != "fqdn: no" {
-			t.Errorf("%+v", request)
-		}
-	}
-}
-
 // TestNackOfLongestText makes the longest text of an InvalidError, with everything in it
 // escaped. It is not cut.
 func TestNackOfLongestText(t *testing.T) {

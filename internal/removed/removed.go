@@ -21,6 +21,7 @@ var Keys = Remedies{
 	"relay.max_message":       Properties["max_message"],
 	"relay.max_services":      Properties["max_services"],
 	"registration.store.file": "an owner keeps registrations in memory, or in store.etcd, where several share them; after a restart programs have the time of convergence to come back",
+	"receipts":                `"To stop a backend" in docs/owner.md says what to look at`,
 }
 
 // Flags are of federationctl, without the dashes.
@@ -35,6 +36,7 @@ var Commands = Remedies{
 	"policy diff": "say what 'federationctl policy test' answers with each configuration, and compare that with diff",
 	"diff":        "compare what 'federationctl dump' writes with diff, and ask DNS servers with dig",
 	"providers":   "nodes are services of the owner: federationctl services and the status page show them",
+	"wait":        `ask in a loop of dig, or look at 'federationctl status' of the owner before a backend is stopped`,
 }
 
 // Remedies have a sentence without a full stop for each name: what serves instead.

@@ -34,7 +34,6 @@ type Config struct {
 	Identity mtls.Origin   // of the owner
 	Grace    time.Duration // how long a connection outlives the certificate that its peer has shown
 	Allow    Allow         `yaml:"allow"`
-	Receipts string        `yaml:"receipts"`        // path of the file in which what consumers may still hold outlives the owner; empty for none
 	Audit    bool          `yaml:"audit" as:"bool"` // whether each service that a consumer is told for the first time, and each withdrawal, is logged
 
 	PublishTo []*PublishTo `yaml:"publish_to" needs:"addresses" least:"one is required; leave it out for none"` // the relays that this owner dials
@@ -189,7 +188,6 @@ func (c *Config) In(dir string) {
 func pathsOf(c *Config) (read, others []*string) {
 	files := func(f *mtls.Files) []*string { return []*string{&f.Cert, &f.Key, &f.CA} }
 	read = append(slices.Concat(files(&c.Identity.Files), files(&c.Status.Files)), &c.Allow.File)
-	others = append(others, &c.Receipts)
 	for _, s := range c.sources() {
 		switch {
 		case s.File != nil:

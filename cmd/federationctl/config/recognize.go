@@ -18,7 +18,7 @@ const (
 )
 
 // topKeys are the keys at the top of a configuration.
-var topKeys = []string{"listen", "metrics", "status", "window", "identity", "allow", "allow_addresses", "audit", "receipts", "catalogs"}
+var topKeys = []string{"listen", "metrics", "status", "window", "identity", "allow", "allow_addresses", "audit", "catalogs"}
 
 // keyLine matches a key of the outermost mapping of a file in YAML.
 var keyLine = regexp.MustCompile(`(?m)^["']?(services|rules|` + strings.Join(topKeys, "|") + `)["']?[ \t]*:`)

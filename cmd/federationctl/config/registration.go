@@ -113,10 +113,6 @@ func (r *reader) apart(c Config) {
 	for _, path := range paths {
 		read = append(read, filepath.Clean(*path)) // "." for none
 	}
-	if file := filepath.Clean(c.Receipts); c.Receipts != "" {
-		taken["file "+file] = "receipts"
-		r.wrongIf(slices.Contains(read, file), "receipts", "is a file of the configuration, and would be written over")
-	}
 	for path, s := range c.sources() {
 		by, _, _ := strings.Cut(s.Name, ":")
 		claim := func(key, what, text string) {

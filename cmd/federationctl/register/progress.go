@@ -25,7 +25,6 @@ type progress struct {
 	mu         sync.Mutex
 	registered bool            // or lost, so that clients may know of it
 	left       time.Time       // when it was registered last, where it is not; zero: never
-	ttl        time.Duration   // for which it was
 	ever       bool            // it was registered at some time
 	waits      bool            // it is registered, and nobody is told of it yet
 	lost       map[string]bool // the kinds of failures that were reported since it was registered
@@ -38,29 +37,25 @@ func newProgress(stderr io.Writer) *progress {
 // withdraws says that the node is withdrawn for good, and returns what is left of the drain:
 // nothing where no client can know of the node. One that is not registered any more, as after
 // a check that failed, may be in their caches still.
-func (j *progress) withdraws(service string, d Drain) Drain {
+func (j *progress) withdraws(service string, drain time.Duration) time.Duration {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	what := "withdrawing " + service + ", and"
 	if !j.registered {
 		ago := time.Since(j.left)
-		if d.Wait -= ago; j.left.IsZero() || d.Wait <= 0 {
-			return Drain{}
+		if drain -= ago; j.left.IsZero() || drain <= 0 {
+			return 0
 		}
-		d.Receipts = d.Receipts && ago < j.ttl/2 // the provider still knows what it has cleared
-		d.Wait = d.Wait.Round(100 * time.Millisecond)
+		drain = drain.Round(100 * time.Millisecond)
 		what = fmt.Sprintf("%s was withdrawn %v ago;", service, ago.Round(100*time.Millisecond))
 	}
 	j.unregister()
-	switch {
-	case d.Receipts:
-		j.linef("%s waiting until no client has it, for %v at most", what, d.Wait)
-	case d.Wait > 0:
-		j.linef("%s waiting %v for the caches of its clients", what, d.Wait)
-	default:
+	if drain > 0 {
+		j.linef("%s waiting %v for the caches of its clients", what, drain)
+	} else {
 		j.linef("withdrawing %s", service)
 	}
-	return d
+	return drain
 }
 
 // unregister notes that the node is not registered. j.mu is held.
@@ -69,16 +64,6 @@ func (j *progress) unregister() {
 		j.left = time.Now()
 	}
 	j.registered = false
-}
-
-// settled says how waiting for receipts has ended.
-func (j *progress) settled(service string, took time.Duration, unsettled error) {
-	took = took.Round(100 * time.Millisecond)
-	if unsettled == nil {
-		j.sayf("no client has %s any more, after %v", service, took)
-	} else {
-		j.sayf("clients may have %s still, after %v: %v", service, took, unsettled)
-	}
 }
 
 // changed says what has become of the node. It is the OnChange of a provider.
@@ -92,7 +77,7 @@ func (j *progress) changed(s provider.Status) {
 			again = " again"
 		}
 		waited := j.registered && j.waits && len(j.lost) == 0
-		j.registered, j.ever, j.ttl, j.waits = true, true, s.TTL, s.Waits
+		j.registered, j.ever, j.waits = true, true, s.Waits
 		clear(j.lost)
 		switch {
 		case s.Waits:

@@ -21,43 +21,33 @@ func TestDrainAfterWithdrawal(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		before func(j *progress) // what has happened
-		drain  Drain
-		want   Drain
+		drain  time.Duration
+		want   time.Duration
 		line   string
 	}{
-		{"registered", registered, Drain{Wait: 10 * time.Second}, Drain{Wait: 10 * time.Second}, "withdrawing web, and waiting 10s for the caches of its clients"},
-		{"registered, without a drain", registered, Drain{}, Drain{}, "withdrawing web"},
-		{"never registered", func(j *progress) { j.unhealthy(errCheck) }, Drain{Wait: 10 * time.Second}, Drain{}, ""},
+		{"registered", registered, 10 * time.Second, 10 * time.Second, "withdrawing web, and waiting 10s for the caches of its clients"},
+		{"registered, without a drain", registered, 0, 0, "withdrawing web"},
+		{"never registered", func(j *progress) { j.unhealthy(errCheck) }, 10 * time.Second, 0, ""},
 		{"a check has failed", func(j *progress) {
 			registered(j)
 			j.unhealthy(errCheck)
 			time.Sleep(4 * time.Second)
 			j.unhealthy(errCheck) // for another reason
-		}, Drain{Wait: 10 * time.Second}, Drain{Wait: 6 * time.Second}, "web was withdrawn 4s ago; waiting 6s for the caches of its clients"},
-		{"a check has failed, with receipts", func(j *progress) {
-			registered(j)
-			j.unhealthy(errCheck)
-			time.Sleep(4 * time.Second)
-		}, Drain{Wait: time.Minute, Receipts: true}, Drain{Wait: 56 * time.Second, Receipts: true}, "web was withdrawn 4s ago; waiting until no client has it, for 56s at most"},
-		{"a check has failed too long ago for receipts", func(j *progress) {
-			registered(j)
-			j.unhealthy(errCheck)
-			time.Sleep(20 * time.Second)
-		}, Drain{Wait: time.Minute, Receipts: true}, Drain{Wait: 40 * time.Second}, "web was withdrawn 20s ago; waiting 40s for the caches of its clients"},
+		}, 10 * time.Second, 6 * time.Second, "web was withdrawn 4s ago; waiting 6s for the caches of its clients"},
 		{"a check has failed long ago", func(j *progress) {
 			registered(j)
 			j.unhealthy(errCheck)
 			time.Sleep(10 * time.Second)
-		}, Drain{Wait: 10 * time.Second}, Drain{}, ""},
+		}, 10 * time.Second, 0, ""},
 		{"refused since", func(j *progress) {
 			registered(j)
 			j.changed(provider.Status{State: provider.Refused})
-		}, Drain{Wait: 10 * time.Second}, Drain{Wait: 10 * time.Second}, "web was withdrawn 0s ago; waiting 10s for the caches of its clients"},
+		}, 10 * time.Second, 10 * time.Second, "web was withdrawn 0s ago; waiting 10s for the caches of its clients"},
 		{"drained", func(j *progress) {
 			registered(j)
-			j.withdraws("web", Drain{Wait: 10 * time.Second})
+			j.withdraws("web", 10*time.Second)
 			time.Sleep(4 * time.Second)
-		}, Drain{}, Drain{}, ""},
+		}, 0, 0, ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var said strings.Builder
@@ -67,7 +57,7 @@ func TestDrainAfterWithdrawal(t *testing.T) {
 			got := j.withdraws("web", tt.drain)
 			line := strings.TrimSuffix(strings.TrimPrefix(said.String(), "federationctl: "), "\n")
 			if got != tt.want || line != tt.line {
-				t.Errorf("%s: %+v and %q, want %+v and %q", tt.name, got, line, tt.want, tt.line)
+				t.Errorf("%s: %v and %q, want %v and %q", tt.name, got, line, tt.want, tt.line)
 			}
 		})
 	}

@@ -19,14 +19,8 @@ type Config struct {
 	Provider provider.Config // OnChange is that of the session
 	Node     provider.Node
 	Health   health.Config // without a Check the node is registered always
-	Drain    Drain
-	Stderr   io.Writer // for what happens
-}
-
-// Drain says how long the program stays after its node is withdrawn.
-type Drain struct {
-	Wait     time.Duration // for which clients may have the node in their caches
-	Receipts bool          // whether it ends earlier, when the owner knows that they do not
+	Drain    time.Duration // for which clients may have the node in their caches when it is withdrawn
+	Stderr   io.Writer     // for what happens
 }
 
 // Run registers until ctx ends, and drains then.
@@ -85,15 +79,7 @@ func (r *session) checked(failure error) {
 
 // drain withdraws the node for good, and waits until clients have it no more in their
 // caches or ctx ends.
-func (r *session) drain(ctx context.Context, d Drain) {
+func (r *session) drain(ctx context.Context, d time.Duration) {
 	r.uncheck()
-	if d = r.progress.withdraws(r.config.Node.Service, d); !d.Receipts {
-		_ = r.provider.Drain(ctx, d.Wait) // its only error is that of ctx
-		return
-	}
-	begun := time.Now()
-	unsettled := r.provider.Settle(ctx, d.Wait)
-	if ctx.Err() == nil {
-		r.progress.settled(r.config.Node.Service, time.Since(begun), unsettled)
-	}
+	_ = r.provider.Drain(ctx, r.progress.withdraws(r.config.Node.Service, d)) // its only error is that of ctx
 }

@@ -413,10 +413,8 @@ func (p *Publisher) keep(c *config.Config) []string {
 		"metrics": c.Metrics != p.config.Metrics,
 		"status":  c.Status != p.config.Status,
 		"window":  c.Window != p.config.Window,
-
-		"receipts": c.Receipts != p.config.Receipts,
 	}
-	c.Listen, c.Metrics, c.Status, c.Window, c.Receipts = p.config.Listen, p.config.Metrics, p.config.Status, p.config.Window, p.config.Receipts
+	c.Listen, c.Metrics, c.Status, c.Window = p.config.Listen, p.config.Metrics, p.config.Status, p.config.Window
 	maps.DeleteFunc(differ, func(_ string, differs bool) bool { return !differs })
 	return slices.Sorted(maps.Keys(differ))
 }

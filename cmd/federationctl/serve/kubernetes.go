@@ -3,31 +3,23 @@ package serve
 import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // openKubernetes returns the source of a cluster, which is not connected yet.
-func (p *Publisher) openKubernetes(s config.Source, serverName string) (source.Source, error) {
+func (p *Publisher) openKubernetes(s config.Source) (source.Source, error) {
 	k := s.Kubernetes
 	rules, err := rulesOf(k)
 	if err != nil {
 		return nil, err
 	}
-	c := kubernetes.Config{
+	return kubernetes.New(kubernetes.Config{
 		Rules: rules, Kubeconfig: k.Kubeconfig, Context: k.Context, Namespaces: k.Namespaces, Selector: k.Selector,
 		Logger: p.logger.With("source", s.Name),
-	}
-	if p.receipts != "" { // without it, what consumers hold is unknown after a start
-		c.Inquire = func(services map[string]*wire.Encoded) []owner.Changes {
-			return p.server.InquireChanges(serverName, services)
-		}
-	}
-	return kubernetes.New(c)
+	})
 }
 
 // rulesOf returns by what rules a cluster is translated.

@@ -70,7 +70,6 @@ type Publisher struct {
 	observe  func() source.Observer // nil for nobody
 	away     func(gate.TurnedAway)
 	server   *owner.Server
-	receipts string // the file of what lost consumers may hold; "" for none
 	identity *mtls.Source
 	settings *file.File  // the configuration file; nil when there is none
 	edits    *file.Group // it, and what it names that is followed, but for certificates
@@ -143,7 +142,6 @@ func (p *Publisher) begin(ctx context.Context, c config.Config) (err error) {
 		return Error{identityKey(c.Identity), err}
 	}
 	p.identity.SetGrace(c.Grace)
-	p.receipts = receiptsFile(&c)
 	next, err := p.prepare(ctx, c)
 	if err != nil {
 		return err
@@ -151,7 +149,7 @@ func (p *Publisher) begin(ctx context.Context, c config.Config) (err error) {
 	p.adopt(next)
 	p.server, err = owner.New(owner.Config{
 		Catalogs: p.registries(), Credentials: p.identity.ServerFor(p.mayDial, p.take), Window: c.Window, Logger: p.logger,
-		Gate: p.gate, TurnedAway: p.away, Register: p.register, Receipts: p.receipts,
+		Gate: p.gate, TurnedAway: p.away, Register: p.register,
 	})
 	if err != nil {
 		return Error{Err: err}
@@ -261,7 +259,6 @@ func (p *Publisher) Run(ctx context.Context, web http.Handler, announce func()) 
 	if p.settings != nil {
 		p.running.Go(func() { _ = p.settings.Run(ctx) })
 	}
-	p.running.Go(func() { p.reportReceipts(ctx) })
 	announce()
 	p.setServing(true)
 	defer context.AfterFunc(ctx, func() { p.setServing(false) })()

@@ -166,7 +166,7 @@ func (p *Publisher) openRegistration(ctx context.Context, s config.Source, serve
 	g.Source, err = registration.New(registration.Config{
 		Name: settings.Name, Owner: name, Rules: g.rules.says, Store: opened,
 		Convergence: settings.Convergence, Linger: settings.Linger, Nodes: settings.MaxNodes, Policy: policy, Logger: logger,
-		Inquire: p.inquireIn(serverName), Available: func() bool { return p.isAvailable(serverName) },
+		Available: func() bool { return p.isAvailable(serverName) },
 	})
 	if err == nil && settings.Listen != "" {
 		g.port, err = p.enter(ctx, portKey(serverName, settings), settings.Listen)

@@ -20,7 +20,7 @@ func (p *Publisher) openSource(ctx context.Context, s config.Source, serverName 
 	case s.File != nil:
 		opened, err = p.openFile(ctx, s.File, policy)
 	case s.Kubernetes != nil:
-		opened, err = p.openKubernetes(s, serverName)
+		opened, err = p.openKubernetes(s)
 	case s.Registration != nil:
 		opened, err = p.openRegistration(ctx, s, serverName, policy)
 	case s.NSM != nil:

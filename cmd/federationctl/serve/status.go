@@ -19,6 +19,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/relay"
 )
 
+// Consumers returns the consumers of each catalog, by server name.
+func (p *Publisher) Consumers() map[string]owner.Consumers { return p.server.Consumers() }
+
 // Status is what there is to say of an owner at one moment, for metrics, probes and
 // people.
 type Status struct {

@@ -18,7 +18,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/receipt"
 )
 
 const (
@@ -78,7 +77,6 @@ func New(c Config) *Watch {
 func (w *Watch) Run(ctx context.Context, identity stream.Identity) error {
 	c := &w.config
 	return w.run(ctx, consumer.Config{
-		Receipt:      func() receipt.Receipt { return receipt.Receipt{} }, // nobody is answered from it
 		Subscription: consumer.Subscription{Addresses: []string{c.Address}, Identity: identity, Version: c.Version},
 		Rules:        catalog.Rules{Settle: SettleTime, Retention: catalog.Forever, Admit: c.Policy.Check},
 	})

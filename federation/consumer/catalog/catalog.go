@@ -275,12 +275,6 @@ func (c *Catalog) delete(ev federation.Event) *federation.InvalidError {
 	return nil
 }
 
-// Has reports whether the catalog has a service of that name, or one that came with that ID, in
-// any version.
-func (c *Catalog) Has(name string) bool {
-	return !c.held(name).IsZero() || !c.held(c.ids.names[name]).IsZero()
-}
-
 // held returns the published service of a name; zero when there is none.
 func (c *Catalog) held(name string) packed.Service {
 	r, _ := c.records.get(name)

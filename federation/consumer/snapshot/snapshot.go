@@ -92,9 +92,6 @@ type Snapshot struct {
 	// the program that saves it; empty: not known.
 	Scope string
 
-	// Holder is what the copy of the catalog is called; see receipt.Receipt.
-	Holder string
-
 	// Total is how many services the whole snapshot has, for one that comes in parts; less
 	// where the file is too small for what it says. Encode does not write it.
 	Total int
@@ -135,7 +132,7 @@ type Options struct {
 // w does.
 func Encode(w io.Writer, s *Snapshot) (err error) {
 	b := bufio.NewWriterSize(w, bufferSize)
-	part := &snapshotpb.Part{Owner: s.Owner, LastUp: timestamppb.New(s.LastUp), Services: uint64(len(s.Services)), Identified: s.IDs != nil, Scope: s.Scope, Holder: s.Holder}
+	part := &snapshotpb.Part{Owner: s.Owner, LastUp: timestamppb.New(s.LastUp), Services: uint64(len(s.Services)), Identified: s.IDs != nil, Scope: s.Scope}
 	if !s.Saved.IsZero() {
 		part.Saved = timestamppb.New(s.Saved)
 	}
@@ -290,7 +287,7 @@ func (d *decoder) take(part *snapshotpb.Part) error {
 	if owner := part.GetOwner(); d.snapshot == nil && owner != d.options.Owner && !slices.Contains(d.options.Former, owner) {
 		return fmt.Errorf("%w: %s, not %s", ErrForeign, federation.Quote(owner), federation.Quote(d.options.Owner))
 	}
-	s := &Snapshot{Owner: d.options.Owner, LastUp: part.GetLastUp().AsTime(), Scope: part.GetScope(), Holder: part.GetHolder()}
+	s := &Snapshot{Owner: d.options.Owner, LastUp: part.GetLastUp().AsTime(), Scope: part.GetScope()}
 	if part.GetSaved() != nil {
 		s.Saved = part.GetSaved().AsTime()
 	}

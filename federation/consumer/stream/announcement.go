@@ -12,7 +12,6 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/receipt"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 )
 
@@ -26,7 +25,6 @@ type announced struct {
 	Announcement
 
 	header  bool  // there is one
-	reports bool  // the owner takes reports
 	accepts error // why what it says of a part of the catalog cannot be
 }
 
@@ -57,7 +55,7 @@ func announcement(stream stream, asked resume.Digests) announced {
 	if err != nil || header == nil {
 		return announced{}
 	}
-	a := announced{header: true, reports: slices.Contains(header.Get(receipt.Header), receipt.Taken)}
+	a := announced{header: true}
 	a.Marked = slices.Contains(header.Get(wire.CatalogEndHeader), wire.CatalogEndMarked)
 	a.Waits = a.Marked && slices.Contains(header.Get(wire.AvailabilityHeader), wire.AvailabilityWaiting)
 	// RFC 9110 section 5.3: several fields are one list.

@@ -26,7 +26,6 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/receipt"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 )
 
@@ -57,11 +56,6 @@ type Config struct {
 
 	Version wire.Version // of the API; default v1alpha2
 	Policy  wire.Policy  // its MaxMessage is 16 MiB by default; four times as many bytes are read
-
-	// Receipt returns what the owner is told of how long what it withdraws may still be
-	// answered, before each stream, and when one is about to end on purpose. Its Hold counts
-	// from a loss that is noticed at once. Nil: the owner is told nothing.
-	Receipt func(leaving bool) receipt.Receipt
 
 	// Patience is how long a replica may send nothing while there is another one to
 	// try; default, and at most, 10 s. It doubles, up to a minute, with every round
@@ -189,9 +183,7 @@ type Consumer struct {
 	hurry   chan struct{} // has room for one value: somebody wants an attempt now
 	refetch chan struct{} // has room for one value: somebody wants another stream
 
-	inbox    atomic.Pointer[inbox]    // of the open stream; nil without one
-	position atomic.Pointer[Position] // nil before there was one
-	reports  chan report              // has room for the newest one
+	inbox atomic.Pointer[inbox] // of the open stream; nil without one
 
 	// owned by Run
 	keepalive     time.Duration
@@ -238,7 +230,7 @@ func New(config Config) (*Consumer, error) {
 		}
 	}
 	c := &Consumer{
-		config: config, hurry: make(chan struct{}, 1), refetch: make(chan struct{}, 1), reports: make(chan report, 1), keepalive: firstKeepalive,
+		config: config, hurry: make(chan struct{}, 1), refetch: make(chan struct{}, 1), keepalive: firstKeepalive,
 		connectionLog: newConnectionLog(config.Logger), whole: make(map[string]time.Time),
 	}
 	for _, address := range config.Addresses {

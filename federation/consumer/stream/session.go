@@ -16,7 +16,6 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/receipt"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 )
 
@@ -70,7 +69,6 @@ func (c *Consumer) session(ctx context.Context, address string, patience time.Du
 			continue
 		}
 		if ctx.Err() != nil {
-			c.part(with)
 			with.leave()
 		}
 		c.inbox.Store(nil)
@@ -110,9 +108,6 @@ func (c *Consumer) begin(ctx context.Context, conn *connection, patience time.Du
 	asked := c.holds(ctx, conn.address)
 	if !c.otherDue(conn.address) {
 		streamCtx = metadata.AppendToOutgoingContext(streamCtx, wire.AvailabilityHeader, wire.AvailabilityTold)
-	}
-	if c.config.Receipt != nil {
-		streamCtx = metadata.AppendToOutgoingContext(streamCtx, receipt.Header, c.receipt(false).Header())
 	}
 	stream, err := c.subscribe(ctx, streamCtx, cancel, conn.ClientConn, asked)
 	if err != nil {
@@ -178,10 +173,6 @@ func (c *Consumer) converse(ctx context.Context, with *conversation) (next *conv
 			if err := c.apply(ctx, with, with.inbox.take(update)); err != nil {
 				return nil, err
 			}
-		case r := <-c.reports:
-			if err := c.report(with, r); err != nil {
-				return nil, err
-			}
 		case s := <-with.successors:
 			next, err := c.succeed(ctx, with, s.connection)
 			s.result <- err
@@ -210,7 +201,6 @@ func (c *Consumer) apply(ctx context.Context, with *conversation, updates []Upda
 	if err := answer(with.stream, with.cancel, updates, refusals); err != nil {
 		return err
 	}
-	c.position.Store(&Position{with, last.nonce})
 	for i := range updates {
 		accepted := c.note(with.address, &updates[i].Event, refusal(updates, refusals, i))
 		with.heard = (with.heard || accepted) && updates[i].Operation != federation.Unavailable
@@ -228,7 +218,7 @@ func (c *Consumer) apply(ctx context.Context, with *conversation, updates []Upda
 // leave ends the stream on purpose. The owner sees that nothing else comes and ends
 // the stream on its side, where a cancellation would look like a fault. Whether it was
 // removed from the configuration, the process ends, or another stream has taken its place
-// makes no difference to the owner, but for what the last report said.
+// makes no difference to the owner.
 func (v *conversation) leave() {
 	defer time.AfterFunc(leaveTimeout, func() { v.cancel(nil) }).Stop()
 	if v.stream.CloseSend() == nil {

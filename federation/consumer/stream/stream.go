@@ -12,7 +12,6 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/receipt"
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
@@ -27,9 +26,6 @@ type stream interface {
 	// answer sends an ACK of the response with the nonce, or a NACK with the text
 	// of the refusal. It waits for room to send.
 	answer(nonce string, refusal *federation.InvalidError) error
-
-	// report sends a report, where the version of the API has any. It is called as answer is.
-	report(r receipt.Report) error
 
 	// Header returns what the owner announced. It waits until it is there, and
 	// may be called beside answer.
@@ -116,14 +112,6 @@ func (s *v1alpha2) answer(nonce string, refusal *federation.InvalidError) error 
 	return sent(s.Send(wire.Ack(nonce, s.session)))
 }
 
-func (s *v1alpha2) report(r receipt.Report) error {
-	m, err := wire.Report(r, s.session)
-	if err != nil {
-		return err
-	}
-	return sent(s.Send(m))
-}
-
 // oneRole is the half of a stream on whose other half nothing is published.
 type oneRole struct {
 	rdpb.DiscoveryService_EstablishStreamClient
@@ -173,5 +161,3 @@ func (s *v1alpha1) answer(nonce string, refusal *federation.InvalidError) error 
 	}
 	return sent(s.Send(wire.AckV1Alpha1(nonce)))
 }
-
-func (*v1alpha1) report(receipt.Report) error { return nil }

@@ -23,7 +23,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/receipt"
 )
 
 // OwnerConfig is what one federation block says of the connection to its owner.
@@ -207,9 +206,8 @@ type owner struct {
 	restored string          // what scope was when the file was saved; empty once a catalog is complete
 
 	// Atomic.
-	scope     atomic.Pointer[string]          // of the catalog, as member.scope has it; stored under Agent.writing
-	receipt   atomic.Pointer[receipt.Receipt] // without its holder: what the owner is told
-	members   atomic.Pointer[[]*member]       // stored by the writer; the list is never written
+	scope     atomic.Pointer[string]    // of the catalog, as member.scope has it; stored under Agent.writing
+	members   atomic.Pointer[[]*member] // stored by the writer; the list is never written
 	conflicts atomic.Pointer[map[zone.Fault]int]
 	shared    atomic.Pointer[map[zone.Standing]int]
 	running   atomic.Pointer[claim] // whose subscription the mirror has; nil before it runs
@@ -242,7 +240,6 @@ func (a *Agent) newOwner(c *OwnerConfig, s consumer.Subscription) (*owner, error
 	o.members.Store(new([]*member))
 	o.conflicts.Store(new(map[zone.Fault]int))
 	o.scope.Store(new(string))
-	o.receipt.Store(&receipt.Receipt{})
 	o.shared.Store(new(map[zone.Standing]int))
 	var err error
 	o.mirror, err = consumer.New(consumer.Config{
@@ -253,7 +250,6 @@ func (a *Agent) newOwner(c *OwnerConfig, s consumer.Subscription) (*owner, error
 		Prepare:      o.compile,
 		Pause:        a.config.Pause(),
 		Scope:        func() string { return *o.scope.Load() },
-		Receipt:      func() receipt.Receipt { return *o.receipt.Load() },
 		Observer:     observer{o},
 		Logger:       a.config.Logger,
 		Clock:        a.config.Clock,
@@ -308,27 +304,10 @@ func (o *owner) configure() {
 	claims := slices.Clone(o.claims)
 	policy := wire.Policy{AllowAddresses: c.AllowAddresses}
 	o.retention.Store(int64(c.Retention))
-	o.promise()
 	o.mirror.Configure(catalog.Rules{
 		Retention: cmp.Or(c.Retention, catalog.Forever), Settle: c.Settle, MaxCatalog: c.MaxCatalog,
 		Admit: func(s *federation.Service) *federation.InvalidError { return admit(claims, policy, s) },
 	})
-}
-
-// promise says what the owner is told of how long an answer lives. An answer keeps the TTL that it
-// was given with, so a TTL that was larger before stays what is told. What is more than the owner
-// knows is told it at once, on a stream that takes the place of the open one.
-func (o *owner) promise() {
-	before := o.receipt.Load()
-	r := &receipt.Receipt{TTL: before.TTL, Hold: cmp.Or(o.claims[0].config.Retention, receipt.Forever)}
-	for _, c := range o.claims {
-		of := &c.block.config.Zone.Owners[c.index]
-		r.TTL = max(r.TTL, time.Duration(max(of.TTL, of.NegativeTTL))*time.Second)
-	}
-	o.receipt.Store(r)
-	if o.running.Load() != nil && (r.TTL > before.TTL || before.Hold >= 0 && (r.Hold < 0 || r.Hold > before.Hold)) {
-		o.mirror.Refetch()
-	}
 }
 
 // admit returns why none of the claims publishes the service, or nil. It is refused

@@ -67,12 +67,6 @@ func (s *Subscription) Sees(name string) bool {
 	return s.registry.shown.Load().find(name).in(s.view) != nil
 }
 
-// Met returns a value that is the same for services that the same rules of the policy are
-// for, so that the same consumers are told of them; of those that are not there it is nil.
-func (r *Registry) Met(name string) any {
-	return r.shown.Load().find(name).met()
-}
-
 // maxStanding bounds the refusals that a registry remembers, to some 15 megabytes.
 const maxStanding = 1 << 16
 

@@ -62,7 +62,6 @@ type Registry struct {
 	mu      sync.Mutex              // guards what follows, and every Subscription
 	shown   atomic.Pointer[version] // what subscribers are told: the newest, but during a Hold; read without the lock as well
 	classes map[view]subscriptions  // those that are open, by what they are told
-	former  former
 }
 
 type subscriptions map[*Subscription]struct{}
@@ -146,7 +145,6 @@ func (r *Registry) apply(want map[string]*wire.Encoded) Difference {
 	var count Difference
 	now := r.newest.Load()
 	entries := make(map[string]*entry, len(want))
-	var old []*entry // that are replaced, or go
 	for name, s := range want {
 		change := pair{before: now.find(name)}
 		switch {
@@ -164,10 +162,8 @@ func (r *Registry) apply(want map[string]*wire.Encoded) Difference {
 			count.Added++
 		case s == nil:
 			count.Removed++
-			old = append(old, change.before)
 		case !change.before.service.Equal(s):
 			count.Changed++
-			old = append(old, change.before)
 		default:
 			// it is replaced, and nobody is told
 		}
@@ -175,7 +171,7 @@ func (r *Registry) apply(want map[string]*wire.Encoded) Difference {
 	if len(entries) == 0 {
 		return count
 	}
-	r.publish(now.with(entries), old...)
+	r.publish(now.with(entries))
 	for name, e := range entries {
 		if e == nil {
 			r.refusals.forget(name)
@@ -184,18 +180,10 @@ func (r *Registry) apply(want map[string]*wire.Encoded) Difference {
 	return count
 }
 
-// publish makes next the newest version, in which old are not any more. The caller holds
-// writing.
-func (r *Registry) publish(next *version, old ...*entry) {
-	now := r.newest.Load()
-	if next.number = now.number + 1; next.policy != now.policy {
-		next.since = next.number
-	}
+// publish makes next the newest version. The caller holds writing.
+func (r *Registry) publish(next *version) {
 	r.mu.Lock() // Tell looks at it
 	r.newest.Store(next)
-	for _, e := range old {
-		r.former.add(seen{e, now.policy, next.number})
-	}
 	r.mu.Unlock()
 	if r.holds == 0 {
 		r.show(next)

@@ -60,6 +60,38 @@ func (r *Registry) Stats() Stats {
 	return c
 }
 
+// Lags returns how many services each of the subscribers has yet to take, or the end of the
+// catalog, and of which time the oldest change of them is; zero where that is not known. It takes
+// time in proportion to their number.
+func (r *Registry) Lags(of []*Subscription) []Lag {
+	lags, at := make([]Lag, len(of)), make([]standing, len(of))
+	r.mu.Lock()
+	shown := r.shown.Load()
+	for i, s := range of {
+		lags[i].Since, at[i] = s.oldest(), s.standing()
+		if !s.marked {
+			lags[i].Unsent++
+		}
+	}
+	r.mu.Unlock()
+	backlogs := make(map[standing]int) // subscribers stand where others do
+	for i := range of {
+		n, known := backlogs[at[i]]
+		if !known {
+			n = at[i].backlog(shown)
+			backlogs[at[i]] = n
+		}
+		lags[i].Unsent += n
+	}
+	return lags
+}
+
+// Lag is how far a subscriber is behind what it may be told.
+type Lag struct {
+	Unsent int
+	Since  time.Time
+}
+
 // Audience is what a class of consumers is told of a service.
 type Audience struct {
 	ClassStats // without Services; Rules is empty without a policy as well

@@ -89,9 +89,7 @@ type Subscription struct {
 	wake chan struct{} // holds one value when there may be something to take
 	over chan struct{} // closed when it ends because the registry is unavailable
 
-	policy *policy.Policy // in force when updates were taken last; of who takes them, as is the next
-	taken  uint64         // the number of the newest version of which all was taken
-	lacks  uint64         // of those before it something was withdrawn that was taken
+	policy *policy.Policy // in force when updates were taken last; of who takes them
 
 	// Guarded by the mutex of registry.
 
@@ -138,10 +136,6 @@ type walk struct {
 	// ahead has what the subscriber was told of services that have changed since the
 	// version to; nil for those that it does not have.
 	ahead map[string]*entry
-
-	// lags says that the subscriber has something older than the version to: what has
-	// changed once more since will be told on the next walk.
-	lags bool
 }
 
 // newWalk finds out what is different. It needs no lock. Of the catalog, the subscriber may have
@@ -414,7 +408,6 @@ func (s *Subscription) step(p pair, shown *version) (Update, bool) {
 	if changed {
 		w.left--
 	}
-	w.lags = w.lags || had != now && (had == nil || now == nil || !had.Equal(now))
 	if shown != w.to && had != after && (had == nil || after == nil || !had.Equal(after)) {
 		if w.ahead == nil {
 			w.ahead = make(map[string]*entry)
@@ -431,34 +424,10 @@ func (s *Subscription) step(p pair, shown *version) (Update, bool) {
 func (s *Subscription) arrive(shown *version) {
 	w := s.walk
 	s.told, s.toldView, s.ahead, s.walk = w.to, w.view, w.ahead, nil
-	if !w.lags {
-		s.taken = w.to.number
-	}
 	s.since, s.later = s.later, time.Time{}
 	if s.told == shown {
 		s.told = nil
 	}
-}
-
-// Taken returns the number of the newest version of which everything has been taken, for who
-// takes it: each version of a registry has a larger number than those before it.
-func (s *Subscription) Taken() uint64 {
-	if s.taken < s.lacks { // the deletion of what was withdrawn is still to come
-		return 0
-	}
-	return s.taken
-}
-
-// Reached returns the number of the newest version of which the subscriber has been told
-// everything that is for it, if it has been told all up to the one that Taken returned: what
-// has changed since then may be nothing for it.
-func (s *Subscription) Reached(taken uint64) uint64 {
-	s.registry.mu.Lock()
-	defer s.registry.mu.Unlock()
-	if shown := s.registry.shown.Load(); s.told == nil && s.marked && s.taken == taken && shown.unavailable == "" {
-		return shown.number
-	}
-	return taken
 }
 
 // Withdrawn reports whether the policy tells the service of an update no more that was
@@ -479,9 +448,6 @@ func (s *Subscription) Withdrawn(u *Update) bool {
 	}
 	e := shown.find(u.Name)
 	u.Encoded, u.Rule = e.in(s.view), e.rule(s.view)
-	if u.Encoded == nil {
-		s.lacks = shown.since
-	}
 	return u.Encoded == nil
 }
 

@@ -160,11 +160,9 @@ func (r *row) inherit(from *row) {
 // So what changes from one version to any other is found by comparing pointers, for each
 // view of it.
 type version struct {
-	number      uint64 // larger than that of any version before
 	rows        [rows]*row
 	services    int
 	policy      *policy.Policy // nil while everything is for everyone
-	since       uint64         // the number of the version in which that policy came
 	path        wire.Path      // through which the services come
 	unavailable string         // why the catalog cannot be told as a whole; empty while it can
 	outages     int            // how often that has been so
@@ -185,7 +183,7 @@ var nothing = func() *version { //nolint:gochecknoglobals // it never changes
 // copied returns a version that is the same, to be changed before others see it.
 func (v *version) copied() *version {
 	return &version{
-		rows: v.rows, services: v.services, policy: v.policy, since: v.since, path: v.path,
+		rows: v.rows, services: v.services, policy: v.policy, path: v.path,
 		unavailable: v.unavailable, outages: v.outages,
 	}
 }

@@ -103,7 +103,6 @@ func (p *publisher) publish(batch sets.Set[name], missing []watched) {
 		gone    []string
 		recount bool
 		results = make(map[name]result, len(batch))
-		settles = make(map[string]*wire.Encoded) // exports that have changed
 	)
 	p.now = time.Now()
 	for len(batch) > 0 {
@@ -116,7 +115,7 @@ func (p *publisher) publish(batch sets.Set[name], missing []watched) {
 		}
 	}
 	for of, r := range results {
-		before, known := p.entries[of]
+		before := p.entries[of]
 		if before.encoded != nil && r.encoded != nil && before.encoded.Equal(r.encoded) {
 			r.encoded = before.encoded // the same pointer makes comparisons fast
 		}
@@ -128,9 +127,6 @@ func (p *publisher) publish(batch sets.Set[name], missing []watched) {
 				gone = append(gone, p.service(of))
 			}
 			p.writer.Changed(of, p.complete)
-		}
-		if p.config.Inquire != nil && r.input.Export != nil && (r.encoded != before.encoded || !known || !before.labelled.IsZero()) {
-			settles[p.service(of)] = r.encoded
 		}
 		recount = recount || r.rule != before.rule
 		if refusal := r.verdict.Refusal; refusal != nil && refusal.Detail != "" && r.rule != before.rule {
@@ -149,7 +145,6 @@ func (p *publisher) publish(batch sets.Set[name], missing []watched) {
 	case len(changed)+len(gone) > 0:
 		p.part.Update(changed, gone)
 	}
-	p.changes.add(settles)
 	if recount {
 		p.part.Refused(p.refused())
 	}

@@ -42,7 +42,6 @@ func TestAPIServer(t *testing.T) {
 		t, false,
 		test{"Exports", testExports}, // from here on ServiceExports are served
 		test{"Replicas", testReplicas},
-		test{"Settled", testSettled},
 		test{"Zones", testZones},
 		test{"Consumers", testConsumers},
 		test{"OtherController", testOtherController},

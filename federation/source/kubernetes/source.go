@@ -17,12 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/internal/feedback"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // Config says which cluster is read, and what of it is exported.
@@ -34,11 +32,6 @@ type Config struct {
 
 	Namespaces []string // of the Services; none: all
 	Selector   string   // of labels of the Services; empty: all
-
-	// Inquire, where it is set, begins inquiries about services as they are to be, by name: nil
-	// for those that are to be gone. It is InquireChanges of the owner for this catalog, and
-	// ServiceExports have the condition Settled then.
-	Inquire func(services map[string]*wire.Encoded) []owner.Changes
 
 	Logger *slog.Logger // nil: nothing is logged
 }
@@ -54,7 +47,6 @@ type Source struct {
 	log      *slog.Logger
 	world    *world
 	writer   *feedback.Writer
-	changes  changes                                   // of exports, where there is Config.Inquire
 	pace     pace                                      // other in tests
 	wrap     func(http.RoundTripper) http.RoundTripper // of tests
 }
@@ -93,7 +85,7 @@ func New(config Config) (*Source, error) {
 	log := cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	return &Source{
 		config: config, selector: selector, wanted: wanted, slices: slices, scheme: scheme,
-		log: log, world: newWorld(usualPace().grace), writer: feedback.New(log), changes: changes{wake: make(chan struct{}, 1)}, pace: usualPace(),
+		log: log, world: newWorld(usualPace().grace), writer: feedback.New(log), pace: usualPace(),
 	}, nil
 }
 
@@ -120,9 +112,6 @@ func (s *Source) Run(ctx context.Context, part source.Part) {
 	defer group.Wait()
 	group.Go(func() { newReader(s).run(ctx) })
 	group.Go(func() { s.writer.Run(ctx) })
-	if s.config.Inquire != nil {
-		group.Go(func() { s.settle(ctx) })
-	}
 	newPublisher(s, part).run(ctx)
 }
 

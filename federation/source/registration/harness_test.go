@@ -292,11 +292,6 @@ func (p *provider) close() {
 	p.say(&registrationv1.RegisterRequest{Message: &registrationv1.RegisterRequest_Close{Close: &registrationv1.Close{Reason: registrationv1.Close_PARTING_FRIENDS}}})
 }
 
-// settle is close that asks when no client has what was cleared.
-func (p *provider) settle() {
-	p.say(&registrationv1.RegisterRequest{Message: &registrationv1.RegisterRequest_Close{Close: &registrationv1.Close{Reason: registrationv1.Close_PARTING_FRIENDS, Settle: true}}})
-}
-
 // breakStream ends the stream as the end of the program does, or of the network.
 func (p *provider) breakStream() {
 	p.end(nil)
@@ -332,8 +327,6 @@ func textOf(m *registrationv1.RegisterResponse) string {
 		return fmt.Sprintf("Refused %s %s %s", m.Refused.GetService(), m.Refused.GetNode(), m.Refused.GetRule())
 	case *registrationv1.RegisterResponse_Expired:
 		return fmt.Sprintf("Expired %s %s", m.Expired.GetService(), m.Expired.GetNode())
-	case *registrationv1.RegisterResponse_Settled:
-		return strings.TrimSpace(fmt.Sprintf("Settled %s %s", m.Settled.GetState(), m.Settled.GetText()))
 	case *registrationv1.RegisterResponse_Close:
 		return strings.TrimSpace(fmt.Sprintf("Close %s %s", m.Close.GetReason(), m.Close.GetText()))
 	}

@@ -57,10 +57,6 @@ type session struct {
 	wake   chan struct{}   // holds one value when the writer has something to do
 	room   chan struct{}   // holds one value when the reader may go on
 
-	cleared   cleared       // owned by receive, and then by settle
-	settles   bool          // whether settle ends the stream; guarded by the mutex of the source
-	withdrawn chan struct{} // holds one value when all is done that the provider has said, for settle
-
 	mu     sync.Mutex                         // guards the fields below
 	queue  []*registrationv1.RegisterResponse // nil: the end, behind the last one
 	unsent int                                // messages in queue, and those that the writer has taken
@@ -72,8 +68,6 @@ type ending struct {
 	err   error                 // of the stream; nil: the provider has said all that it wants to say
 	close *registrationv1.Close // what the provider is told
 	code  codes.Code            // with close
-
-	settle bool // whether the provider is to be told when nobody has its nodes any more
 }
 
 // callerOf returns the identities of whoever has opened the stream, and its address where
@@ -120,7 +114,6 @@ func (s *Source) Register(stream registrationv1.RegistrationService_RegisterServ
 	c := &session{
 		source: s, stream: stream, log: s.log.With("provider", ids[0], "address", address), opened: make(chan struct{}),
 		read: make(chan ending, 1), sent: make(chan error, 1), wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
-		withdrawn: make(chan struct{}, 1),
 	}
 	if !s.open(c, ids, address) {
 		_ = stream.Send(closing("this owner ends")) // the status says it as well
@@ -181,7 +174,7 @@ func (c *session) run(ctx context.Context) error {
 				return end.err
 			}
 			if end.close == nil {
-				return c.finish(ctx, end.settle)
+				return c.finish(ctx)
 			}
 		case <-silent.C:
 			end = violation(codes.DeadlineExceeded, "there was no Open for %s", openWithin)
@@ -196,14 +189,10 @@ func (c *session) run(ctx context.Context) error {
 
 // finish ends a stream on which the provider has nothing more to say, once what it has
 // said is done.
-func (c *session) finish(ctx context.Context, settle bool) error {
+func (c *session) finish(ctx context.Context) error {
 	c.source.mu.Lock()
-	c.settles = settle
 	c.source.table.Finish(c.record)
 	c.source.mu.Unlock()
-	if settle {
-		c.source.sessions.Go(func() { c.settle(ctx) })
-	}
 	select {
 	case err := <-c.sent:
 		return err
@@ -287,7 +276,7 @@ func (c *session) receive(ctx context.Context) ending {
 		case request.GetClear() != nil:
 			c.clear(request.GetClear())
 		case request.GetClose() != nil:
-			return ending{settle: request.GetClose().GetSettle()}
+			return ending{}
 		default:
 			return violation(codes.InvalidArgument, "a message that version %d of the protocol does not have", version)
 		}
@@ -349,17 +338,13 @@ func (c *session) register(m *registrationv1.Active) {
 func (c *session) clear(m *registrationv1.Clear) {
 	s := c.source
 	s.mu.Lock()
-	c.cleared.note(s.table.Clear(c.record, table.Text{Service: m.GetService(), Node: m.GetNode()}))
+	s.table.Clear(c.record, table.Text{Service: m.GetService(), Node: m.GetNode()})
 	s.mu.Unlock()
 	rouse(s.commits)
 }
 
 // tell has an answer sent. It is called with the mutex of the source held.
 func (c *session) tell(a table.Answer) {
-	if a.Kind == table.Done && c.settles {
-		rouse(c.withdrawn)
-		return
-	}
 	c.send(responseOf(a))
 }
 

@@ -35,7 +35,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
-	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
@@ -63,10 +62,6 @@ type Config struct {
 	Linger      time.Duration // how long the last node of a service stays that has expired; 0: not at all
 	Nodes       int           // that may be registered; 0: a million
 
-	// Inquire begins to find out who may still have services that were withdrawn, for which
-	// gone reports true. What it returns says what is so now. nil: nobody can know it.
-	Inquire func(gone func(*wire.Encoded) bool) (look func() status.Settlement)
-
 	// Available reports whether consumers can have the catalog; nil: they always can.
 	Available func() bool
 
@@ -91,8 +86,6 @@ type Source struct {
 	ended    chan struct{} // closed when Run has ended
 	sessions sync.WaitGroup
 	rules    atomic.Pointer[rules.Rules]
-
-	inquiries chan struct{} // has a value for each that is going on
 
 	mu     sync.Mutex    // guards the fields below
 	table  *table.Table  // nil before Run
@@ -154,7 +147,7 @@ func New(config Config) (*Source, error) {
 		config: config, log: loglimit.Logger(cmp.Or(config.Logger, slog.New(slog.DiscardHandler))),
 		commits: make(chan struct{}, 1), publish: make(chan struct{}, 1), flush: make(chan chan struct{}), clock: make(chan struct{}, 1), back: make(chan struct{}, 1),
 		began: make(chan struct{}), closing: make(chan struct{}), moving: make(chan struct{}), ended: make(chan struct{}),
-		expired: make(map[federation.FQDN]string), inquiries: make(chan struct{}, maxInquiries),
+		expired: make(map[federation.FQDN]string),
 	}
 	s.rules.Store(config.Rules)
 	return s, nil

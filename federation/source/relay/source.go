@@ -31,16 +31,13 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/receipt"
 )
 
 // Config says which owner is relayed, and what of it.
@@ -85,7 +82,6 @@ type Source struct {
 	in     *Inbound // nil where this side dials
 	rules  catalog.Rules
 	held   chan struct{} // has room for one value: holds has changed
-	keeps  atomic.Int64  // how long its consumers answer what they hold when this owner is lost, in nanoseconds; negative for ever
 
 	// read-only after Run has begun
 	part source.Part
@@ -110,7 +106,6 @@ func New(c Config) (*Source, error) {
 			Admit: func(s *federation.Service) *federation.InvalidError { return admit(c.Zones, c.Policy, s) },
 		},
 	}
-	s.keeps.Store(int64(receipt.Forever))
 	var err error
 	var before *consumer.Mirror
 	if c.Before != nil {
@@ -118,7 +113,6 @@ func New(c Config) (*Source, error) {
 	}
 	s.mirror, err = consumer.New(consumer.Config{
 		Subscription: c.Subscription, Rules: s.rules, Name: c.Name, FormerNames: c.FormerNames, Before: before,
-		Receipt: func() receipt.Receipt { return receipt.Receipt{Hold: time.Duration(s.keeps.Load()), Relay: true} },
 		Publish: s.publish, Accept: s.accept, Observer: observer{source: s}, Logger: c.Logger, Store: c.Store,
 	})
 	if err != nil {
@@ -152,17 +146,6 @@ func (s *Source) Status() consumer.Status { return s.mirror.Status() }
 
 // Retry tries at once to reach the owner if there is no stream with it.
 func (s *Source) Retry() { s.mirror.Retry() }
-
-// Position returns how far the owner was followed: what it has sent until then is in the part.
-func (s *Source) Position() stream.Position { return s.mirror.Position() }
-
-// Report tells the owner what the consumers of this one hold: all is settled up to the position,
-// and when this one is lost they answer what they hold for so long. Unknown is why that cannot be
-// known; see [receipt.Report].
-func (s *Source) Report(settled stream.Position, hold time.Duration, unknown string) {
-	s.keeps.Store(int64(hold))
-	s.mirror.Report(settled, unknown)
-}
 
 // Run implements [source.Source].
 func (s *Source) Run(ctx context.Context, part source.Part) {

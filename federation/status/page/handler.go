@@ -64,7 +64,6 @@ const (
 //	GET /v1/why?name=NAME&type=TYPE        status.Why; the type is A by default
 //	GET /v1/services?of=ID&after=NAME&limit=N&match=TEXT   status.Services
 //	GET /v1/catalog?of=ID                  a status.Service in each line
-//	GET /v1/settled?name=NAME&for=gone&address=IP&timeout=30s   status.Settlement, of a Settler
 //	POST /v1/retry?of=ID                   status.FollowedOwner, as it was; an attempt is made now
 //	POST /v1/confirm?of=ID&source=NAME     status.Source, as it was; what was held of it is withdrawn
 //	POST /retry, POST /confirm             the same for the page, as a form with its token
@@ -81,9 +80,6 @@ func Handler(source Source) http.Handler {
 	mux.Handle("GET /v1/why", answer(h.why))
 	mux.Handle("GET /v1/services", answer(h.services))
 	mux.HandleFunc("GET /v1/catalog", h.catalog)
-	if of, ok := source.(Settler); ok {
-		mux.HandleFunc("GET /v1/settled", h.settled(of))
-	}
 	retry := func(from url.Values) (any, error) { return source.Retry(from.Get("of")) }
 	confirm := func(from url.Values) (any, error) { return source.Confirm(from.Get("of"), from.Get("source")) }
 	mux.Handle("POST /v1/retry", h.post(retry))
@@ -263,6 +259,9 @@ func (p *patient) Write(b []byte) (int, error) {
 	}
 	return p.ResponseWriter.Write(b) //nolint:wrapcheck // it is one
 }
+
+// ndjson is the type of lines of JSON.
+const ndjson = "application/x-ndjson"
 
 // send answers with a value.
 func send(w http.ResponseWriter, code int, value any) {

@@ -52,6 +52,9 @@ func (s shown) At(when time.Time) (m moment) {
 // Ended reports whether there is a time, and it is over.
 func (s shown) Ended(when time.Time) bool { return !when.IsZero() && !s.now.Before(when) }
 
+// Says says where a consumer is.
+func (s shown) Says(of status.Subscriber) string { return of.Says(s.now) }
+
 // ownerView is an owner that is followed.
 type ownerView struct {
 	*status.FollowedOwner

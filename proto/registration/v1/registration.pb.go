@@ -85,63 +85,6 @@ func (Close_Reason) EnumDescriptor() ([]byte, []int) {
 	return file_registration_v1_registration_proto_rawDescGZIP(), []int{8, 0}
 }
 
-// Whether somebody may still resolve a node.
-type Settled_State int32
-
-const (
-	// None of those below.
-	Settled_STATE_UNSPECIFIED Settled_State = 0
-	// Nobody does. It is the last one.
-	Settled_GONE Settled_State = 1
-	// Somebody may.
-	Settled_WAITING Settled_State = 2
-	// It cannot be known. It is the last one.
-	Settled_UNKNOWN Settled_State = 3
-)
-
-// Enum value maps for Settled_State.
-var (
-	Settled_State_name = map[int32]string{
-		0: "STATE_UNSPECIFIED",
-		1: "GONE",
-		2: "WAITING",
-		3: "UNKNOWN",
-	}
-	Settled_State_value = map[string]int32{
-		"STATE_UNSPECIFIED": 0,
-		"GONE":              1,
-		"WAITING":           2,
-		"UNKNOWN":           3,
-	}
-)
-
-func (x Settled_State) Enum() *Settled_State {
-	p := new(Settled_State)
-	*p = x
-	return p
-}
-
-func (x Settled_State) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (Settled_State) Descriptor() protoreflect.EnumDescriptor {
-	return file_registration_v1_registration_proto_enumTypes[1].Descriptor()
-}
-
-func (Settled_State) Type() protoreflect.EnumType {
-	return &file_registration_v1_registration_proto_enumTypes[1]
-}
-
-func (x Settled_State) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use Settled_State.Descriptor instead.
-func (Settled_State) EnumDescriptor() ([]byte, []int) {
-	return file_registration_v1_registration_proto_rawDescGZIP(), []int{9, 0}
-}
-
 // RegisterRequest is what a provider says.
 type RegisterRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -267,7 +210,6 @@ type RegisterResponse struct {
 	//	*RegisterResponse_Refused
 	//	*RegisterResponse_Expired
 	//	*RegisterResponse_Close
-	//	*RegisterResponse_Settled
 	Message       isRegisterResponse_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -355,15 +297,6 @@ func (x *RegisterResponse) GetClose() *Close {
 	return nil
 }
 
-func (x *RegisterResponse) GetSettled() *Settled {
-	if x != nil {
-		if x, ok := x.Message.(*RegisterResponse_Settled); ok {
-			return x.Settled
-		}
-	}
-	return nil
-}
-
 type isRegisterResponse_Message interface {
 	isRegisterResponse_Message()
 }
@@ -388,10 +321,6 @@ type RegisterResponse_Close struct {
 	Close *Close `protobuf:"bytes,5,opt,name=close,proto3,oneof"`
 }
 
-type RegisterResponse_Settled struct {
-	Settled *Settled `protobuf:"bytes,6,opt,name=settled,proto3,oneof"`
-}
-
 func (*RegisterResponse_Open) isRegisterResponse_Message() {}
 
 func (*RegisterResponse_Granted) isRegisterResponse_Message() {}
@@ -401,8 +330,6 @@ func (*RegisterResponse_Refused) isRegisterResponse_Message() {}
 func (*RegisterResponse_Expired) isRegisterResponse_Message() {}
 
 func (*RegisterResponse_Close) isRegisterResponse_Message() {}
-
-func (*RegisterResponse_Settled) isRegisterResponse_Message() {}
 
 // Open begins a stream, in both directions. It is no negotiation: whoever does not speak
 // the version of the other side sends Close with VERSION_MISMATCH.
@@ -832,12 +759,7 @@ type Close struct {
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
 	// From an owner: for how long the provider should not come back to this address. It
 	// may go to another one at once.
-	RetryAfter *durationpb.Duration `protobuf:"bytes,3,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
-	// From a provider: whether the owner is to say with Settled when nobody has the nodes any
-	// more that it held, and has cleared on this stream. A node that is registered anew by
-	// then does not count. The owner ends the stream after that. One that does not know
-	// this field ends the stream without Settled.
-	Settle        bool `protobuf:"varint,4,opt,name=settle,proto3" json:"settle,omitempty"`
+	RetryAfter    *durationpb.Duration `protobuf:"bytes,3,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -893,68 +815,6 @@ func (x *Close) GetRetryAfter() *durationpb.Duration {
 	return nil
 }
 
-func (x *Close) GetSettle() bool {
-	if x != nil {
-		return x.Settle
-	}
-	return false
-}
-
-// Settled answers a Close with settle, as often as what it says changes, and once a second
-// at most. All nodes are withdrawn then.
-type Settled struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	State Settled_State          `protobuf:"varint,1,opt,name=state,proto3,enum=federation.registration.v1.Settled_State" json:"state,omitempty"`
-	// For people: who is missing, or why it cannot be known.
-	Text          string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Settled) Reset() {
-	*x = Settled{}
-	mi := &file_registration_v1_registration_proto_msgTypes[9]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Settled) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Settled) ProtoMessage() {}
-
-func (x *Settled) ProtoReflect() protoreflect.Message {
-	mi := &file_registration_v1_registration_proto_msgTypes[9]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Settled.ProtoReflect.Descriptor instead.
-func (*Settled) Descriptor() ([]byte, []int) {
-	return file_registration_v1_registration_proto_rawDescGZIP(), []int{9}
-}
-
-func (x *Settled) GetState() Settled_State {
-	if x != nil {
-		return x.State
-	}
-	return Settled_STATE_UNSPECIFIED
-}
-
-func (x *Settled) GetText() string {
-	if x != nil {
-		return x.Text
-	}
-	return ""
-}
-
 // Stored is a node as an owner stores it. No provider ever sees it.
 type Stored struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -977,7 +837,7 @@ type Stored struct {
 
 func (x *Stored) Reset() {
 	*x = Stored{}
-	mi := &file_registration_v1_registration_proto_msgTypes[10]
+	mi := &file_registration_v1_registration_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -989,7 +849,7 @@ func (x *Stored) String() string {
 func (*Stored) ProtoMessage() {}
 
 func (x *Stored) ProtoReflect() protoreflect.Message {
-	mi := &file_registration_v1_registration_proto_msgTypes[10]
+	mi := &file_registration_v1_registration_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1002,7 +862,7 @@ func (x *Stored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stored.ProtoReflect.Descriptor instead.
 func (*Stored) Descriptor() ([]byte, []int) {
-	return file_registration_v1_registration_proto_rawDescGZIP(), []int{10}
+	return file_registration_v1_registration_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Stored) GetService() string {
@@ -1092,14 +952,13 @@ const file_registration_v1_registration_proto_rawDesc = "" +
 	"\x06active\x18\x02 \x01(\v2\".federation.registration.v1.ActiveH\x00R\x06active\x129\n" +
 	"\x05clear\x18\x03 \x01(\v2!.federation.registration.v1.ClearH\x00R\x05clear\x129\n" +
 	"\x05close\x18\x04 \x01(\v2!.federation.registration.v1.CloseH\x00R\x05closeB\t\n" +
-	"\amessage\"\x94\x03\n" +
+	"\amessage\"\xd3\x02\n" +
 	"\x10RegisterResponse\x126\n" +
 	"\x04open\x18\x01 \x01(\v2 .federation.registration.v1.OpenH\x00R\x04open\x12?\n" +
 	"\agranted\x18\x02 \x01(\v2#.federation.registration.v1.GrantedH\x00R\agranted\x12?\n" +
 	"\arefused\x18\x03 \x01(\v2#.federation.registration.v1.RefusedH\x00R\arefused\x12?\n" +
 	"\aexpired\x18\x04 \x01(\v2#.federation.registration.v1.ExpiredH\x00R\aexpired\x129\n" +
-	"\x05close\x18\x05 \x01(\v2!.federation.registration.v1.CloseH\x00R\x05close\x12?\n" +
-	"\asettled\x18\x06 \x01(\v2#.federation.registration.v1.SettledH\x00R\asettledB\t\n" +
+	"\x05close\x18\x05 \x01(\v2!.federation.registration.v1.CloseH\x00R\x05closeB\t\n" +
 	"\amessage\" \n" +
 	"\x04Open\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\"\xba\x02\n" +
@@ -1129,26 +988,17 @@ const file_registration_v1_registration_proto_rawDesc = "" +
 	"\x04node\x18\x02 \x01(\tR\x04node\"5\n" +
 	"\x05Clear\x12\x18\n" +
 	"\aservice\x18\x01 \x01(\tR\aservice\x12\x12\n" +
-	"\x04node\x18\x02 \x01(\tR\x04node\"\x96\x02\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\"\xfe\x01\n" +
 	"\x05Close\x12@\n" +
 	"\x06reason\x18\x01 \x01(\x0e2(.federation.registration.v1.Close.ReasonR\x06reason\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12:\n" +
 	"\vretry_after\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter\x12\x16\n" +
-	"\x06settle\x18\x04 \x01(\bR\x06settle\"c\n" +
+	"retryAfter\"c\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fPARTING_FRIENDS\x10\x01\x12\x14\n" +
 	"\x10VERSION_MISMATCH\x10\x02\x12\x16\n" +
-	"\x12PANIC_AT_THE_DISCO\x10\x03\"\xa2\x01\n" +
-	"\aSettled\x12?\n" +
-	"\x05state\x18\x01 \x01(\x0e2).federation.registration.v1.Settled.StateR\x05state\x12\x12\n" +
-	"\x04text\x18\x02 \x01(\tR\x04text\"B\n" +
-	"\x05State\x12\x15\n" +
-	"\x11STATE_UNSPECIFIED\x10\x00\x12\b\n" +
-	"\x04GONE\x10\x01\x12\v\n" +
-	"\aWAITING\x10\x02\x12\v\n" +
-	"\aUNKNOWN\x10\x03\"\xba\x03\n" +
+	"\x12PANIC_AT_THE_DISCO\x10\x03\"\xba\x03\n" +
 	"\x06Stored\x12\x18\n" +
 	"\aservice\x18\x01 \x01(\tR\aservice\x12\x10\n" +
 	"\x03uri\x18\x02 \x01(\tR\x03uri\x12\x1a\n" +
@@ -1180,54 +1030,50 @@ func file_registration_v1_registration_proto_rawDescGZIP() []byte {
 	return file_registration_v1_registration_proto_rawDescData
 }
 
-var file_registration_v1_registration_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_registration_v1_registration_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_registration_v1_registration_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_registration_v1_registration_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_registration_v1_registration_proto_goTypes = []any{
 	(Close_Reason)(0),             // 0: federation.registration.v1.Close.Reason
-	(Settled_State)(0),            // 1: federation.registration.v1.Settled.State
-	(*RegisterRequest)(nil),       // 2: federation.registration.v1.RegisterRequest
-	(*RegisterResponse)(nil),      // 3: federation.registration.v1.RegisterResponse
-	(*Open)(nil),                  // 4: federation.registration.v1.Open
-	(*Active)(nil),                // 5: federation.registration.v1.Active
-	(*Granted)(nil),               // 6: federation.registration.v1.Granted
-	(*Refused)(nil),               // 7: federation.registration.v1.Refused
-	(*Expired)(nil),               // 8: federation.registration.v1.Expired
-	(*Clear)(nil),                 // 9: federation.registration.v1.Clear
-	(*Close)(nil),                 // 10: federation.registration.v1.Close
-	(*Settled)(nil),               // 11: federation.registration.v1.Settled
-	(*Stored)(nil),                // 12: federation.registration.v1.Stored
-	nil,                           // 13: federation.registration.v1.Active.MetadataEntry
-	nil,                           // 14: federation.registration.v1.Stored.MetadataEntry
-	(*durationpb.Duration)(nil),   // 15: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
+	(*RegisterRequest)(nil),       // 1: federation.registration.v1.RegisterRequest
+	(*RegisterResponse)(nil),      // 2: federation.registration.v1.RegisterResponse
+	(*Open)(nil),                  // 3: federation.registration.v1.Open
+	(*Active)(nil),                // 4: federation.registration.v1.Active
+	(*Granted)(nil),               // 5: federation.registration.v1.Granted
+	(*Refused)(nil),               // 6: federation.registration.v1.Refused
+	(*Expired)(nil),               // 7: federation.registration.v1.Expired
+	(*Clear)(nil),                 // 8: federation.registration.v1.Clear
+	(*Close)(nil),                 // 9: federation.registration.v1.Close
+	(*Stored)(nil),                // 10: federation.registration.v1.Stored
+	nil,                           // 11: federation.registration.v1.Active.MetadataEntry
+	nil,                           // 12: federation.registration.v1.Stored.MetadataEntry
+	(*durationpb.Duration)(nil),   // 13: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
 }
 var file_registration_v1_registration_proto_depIdxs = []int32{
-	4,  // 0: federation.registration.v1.RegisterRequest.open:type_name -> federation.registration.v1.Open
-	5,  // 1: federation.registration.v1.RegisterRequest.active:type_name -> federation.registration.v1.Active
-	9,  // 2: federation.registration.v1.RegisterRequest.clear:type_name -> federation.registration.v1.Clear
-	10, // 3: federation.registration.v1.RegisterRequest.close:type_name -> federation.registration.v1.Close
-	4,  // 4: federation.registration.v1.RegisterResponse.open:type_name -> federation.registration.v1.Open
-	6,  // 5: federation.registration.v1.RegisterResponse.granted:type_name -> federation.registration.v1.Granted
-	7,  // 6: federation.registration.v1.RegisterResponse.refused:type_name -> federation.registration.v1.Refused
-	8,  // 7: federation.registration.v1.RegisterResponse.expired:type_name -> federation.registration.v1.Expired
-	10, // 8: federation.registration.v1.RegisterResponse.close:type_name -> federation.registration.v1.Close
-	11, // 9: federation.registration.v1.RegisterResponse.settled:type_name -> federation.registration.v1.Settled
-	15, // 10: federation.registration.v1.Active.ttl:type_name -> google.protobuf.Duration
-	13, // 11: federation.registration.v1.Active.metadata:type_name -> federation.registration.v1.Active.MetadataEntry
-	15, // 12: federation.registration.v1.Granted.ttl:type_name -> google.protobuf.Duration
-	0,  // 13: federation.registration.v1.Close.reason:type_name -> federation.registration.v1.Close.Reason
-	15, // 14: federation.registration.v1.Close.retry_after:type_name -> google.protobuf.Duration
-	1,  // 15: federation.registration.v1.Settled.state:type_name -> federation.registration.v1.Settled.State
-	14, // 16: federation.registration.v1.Stored.metadata:type_name -> federation.registration.v1.Stored.MetadataEntry
-	15, // 17: federation.registration.v1.Stored.ttl:type_name -> google.protobuf.Duration
-	16, // 18: federation.registration.v1.Stored.since:type_name -> google.protobuf.Timestamp
-	2,  // 19: federation.registration.v1.RegistrationService.Register:input_type -> federation.registration.v1.RegisterRequest
-	3,  // 20: federation.registration.v1.RegistrationService.Register:output_type -> federation.registration.v1.RegisterResponse
-	20, // [20:21] is the sub-list for method output_type
-	19, // [19:20] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	3,  // 0: federation.registration.v1.RegisterRequest.open:type_name -> federation.registration.v1.Open
+	4,  // 1: federation.registration.v1.RegisterRequest.active:type_name -> federation.registration.v1.Active
+	8,  // 2: federation.registration.v1.RegisterRequest.clear:type_name -> federation.registration.v1.Clear
+	9,  // 3: federation.registration.v1.RegisterRequest.close:type_name -> federation.registration.v1.Close
+	3,  // 4: federation.registration.v1.RegisterResponse.open:type_name -> federation.registration.v1.Open
+	5,  // 5: federation.registration.v1.RegisterResponse.granted:type_name -> federation.registration.v1.Granted
+	6,  // 6: federation.registration.v1.RegisterResponse.refused:type_name -> federation.registration.v1.Refused
+	7,  // 7: federation.registration.v1.RegisterResponse.expired:type_name -> federation.registration.v1.Expired
+	9,  // 8: federation.registration.v1.RegisterResponse.close:type_name -> federation.registration.v1.Close
+	13, // 9: federation.registration.v1.Active.ttl:type_name -> google.protobuf.Duration
+	11, // 10: federation.registration.v1.Active.metadata:type_name -> federation.registration.v1.Active.MetadataEntry
+	13, // 11: federation.registration.v1.Granted.ttl:type_name -> google.protobuf.Duration
+	0,  // 12: federation.registration.v1.Close.reason:type_name -> federation.registration.v1.Close.Reason
+	13, // 13: federation.registration.v1.Close.retry_after:type_name -> google.protobuf.Duration
+	12, // 14: federation.registration.v1.Stored.metadata:type_name -> federation.registration.v1.Stored.MetadataEntry
+	13, // 15: federation.registration.v1.Stored.ttl:type_name -> google.protobuf.Duration
+	14, // 16: federation.registration.v1.Stored.since:type_name -> google.protobuf.Timestamp
+	1,  // 17: federation.registration.v1.RegistrationService.Register:input_type -> federation.registration.v1.RegisterRequest
+	2,  // 18: federation.registration.v1.RegistrationService.Register:output_type -> federation.registration.v1.RegisterResponse
+	18, // [18:19] is the sub-list for method output_type
+	17, // [17:18] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_registration_v1_registration_proto_init() }
@@ -1247,15 +1093,14 @@ func file_registration_v1_registration_proto_init() {
 		(*RegisterResponse_Refused)(nil),
 		(*RegisterResponse_Expired)(nil),
 		(*RegisterResponse_Close)(nil),
-		(*RegisterResponse_Settled)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_registration_v1_registration_proto_rawDesc), len(file_registration_v1_registration_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   13,
+			NumEnums:      1,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

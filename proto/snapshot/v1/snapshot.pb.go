@@ -105,9 +105,7 @@ type Part struct {
 	Identified bool `protobuf:"varint,8,opt,name=identified,proto3" json:"identified,omitempty"`
 	// Of which configurations the services are all that the owner has, in the consumer's own
 	// words. Empty: not known.
-	Scope string `protobuf:"bytes,9,opt,name=scope,proto3" json:"scope,omitempty"`
-	// What this copy of the catalog is called, towards its owner. Empty: not known.
-	Holder        string `protobuf:"bytes,10,opt,name=holder,proto3" json:"holder,omitempty"`
+	Scope         string `protobuf:"bytes,9,opt,name=scope,proto3" json:"scope,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -205,13 +203,6 @@ func (x *Part) GetScope() string {
 	return ""
 }
 
-func (x *Part) GetHolder() string {
-	if x != nil {
-		return x.Holder
-	}
-	return ""
-}
-
 // Record is one service.
 type Record struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -275,7 +266,7 @@ const file_snapshot_v1_snapshot_proto_rawDesc = "" +
 	"\x1asnapshot/v1/snapshot.proto\x12\x16federation.snapshot.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1atypes/v1alpha2/types.proto\"7\n" +
 	"\x05Frame\x12\x1a\n" +
 	"\bchecksum\x18\x01 \x01(\aR\bchecksum\x12\x12\n" +
-	"\x04part\x18\x02 \x01(\fR\x04part\"\x90\x03\n" +
+	"\x04part\x18\x02 \x01(\fR\x04part\"\xf8\x02\n" +
 	"\x04Part\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x123\n" +
 	"\alast_up\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x06lastUp\x120\n" +
@@ -287,9 +278,7 @@ const file_snapshot_v1_snapshot_proto_rawDesc = "" +
 	"\n" +
 	"identified\x18\b \x01(\bR\n" +
 	"identified\x12\x14\n" +
-	"\x05scope\x18\t \x01(\tR\x05scope\x12\x16\n" +
-	"\x06holder\x18\n" +
-	" \x01(\tR\x06holder\x1a6\n" +
+	"\x05scope\x18\t \x01(\tR\x05scope\x1a6\n" +
 	"\bIdsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"i\n" +

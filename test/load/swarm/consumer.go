@@ -26,7 +26,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/receipt"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
@@ -64,8 +63,6 @@ type consumer struct {
 	crowd *crowd
 	tls   *tls.Config
 	local net.IP // from which it connects
-
-	holder string // of its receipts; "": it gives none
 
 	received atomic.Int64 // bytes from the wire, TLS included
 	complete atomic.Bool  // the end marker of the stream has come
@@ -197,10 +194,6 @@ func (s *stream) open() error {
 	if digests := s.consumer.digests(); digests != nil {
 		s.asked = len(digests)
 		fields = append(fields, hpack.HeaderField{Name: wire.ResumeHeader, Value: digests.Header(), Sensitive: true})
-	}
-	if holder := s.consumer.holder; holder != "" {
-		said := receipt.Receipt{Holder: holder, TTL: 30 * time.Second, Hold: time.Hour}
-		fields = append(fields, hpack.HeaderField{Name: receipt.Header, Value: said.Header(), Sensitive: true})
 	}
 	for _, f := range fields {
 		_ = s.encoder.WriteField(f)

@@ -278,8 +278,8 @@ func (d *driver) startOwner() error {
 // start starts swarm itself in another role.
 func (d *driver) start(role string, number int) (*child, error) {
 	cmd := exec.Command(os.Args[0], "-role", role, "-owner", d.owner, "-dir", d.dir, "-number", strconv.Itoa(number),
-		"-consumers", strconv.Itoa(d.consumers/d.processes), "-services", strconv.Itoa(d.services), "-classes", strconv.Itoa(d.classes), "-window", strconv.Itoa(d.window), "-at-once", strconv.Itoa(d.atOnce), "-prime="+strconv.FormatBool(d.prime),
-		"-receipts="+strconv.FormatBool(d.receipts))
+		"-consumers", strconv.Itoa(d.consumers/d.processes), "-services", strconv.Itoa(d.services), "-classes", strconv.Itoa(d.classes), "-window", strconv.Itoa(d.window), "-at-once", strconv.Itoa(d.atOnce), "-prime="+strconv.FormatBool(d.prime))
+
 	cmd.Stderr = os.Stderr
 	c := &child{}
 	var err error

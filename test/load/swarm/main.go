@@ -7,7 +7,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -30,7 +29,6 @@ type plan struct {
 	window    int
 	atOnce    int
 	prime     bool
-	receipts  bool
 	split     bool
 
 	// of the processes that swarm starts itself
@@ -48,7 +46,6 @@ func main() {
 	flag.IntVar(&p.window, "window", 32, "`number` of messages that the owner sends ahead of their acknowledgements")
 	flag.IntVar(&p.atOnce, "at-once", 500, "`number` of consumers of a process that connect at a time: unlike others they share the processors of the owner")
 	flag.BoolVar(&p.prime, "prime", false, "only the first consumer of each process downloads the catalog; the others begin with what it holds, and resume")
-	flag.BoolVar(&p.receipts, "receipts", false, "each consumer says what it may hold")
 	flag.BoolVar(&p.split, "split", false, "print what of the memory of the owner is whose, with the owner's library in place of the binary, and end")
 	flag.StringVar(&p.role, "role", "", "internal: `owner` or crowd")
 	flag.StringVar(&p.owner, "owner", "", "internal: `address` of the owner")
@@ -79,11 +76,6 @@ func crowdProcess(ctx context.Context, p plan, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c := newCrowd(p.owner, classes, p.consumers, p.number, p.atOnce, p.prime)
-	if p.receipts {
-		for _, member := range c.consumers {
-			member.holder = rand.Text()
-		}
-	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

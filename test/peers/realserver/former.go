@@ -11,8 +11,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
-// former is the commit that upgrades begin at, and are rolled back to: the last one in which
-// consumers sent no receipts, and their files had no names of copies. It stands for the
+// former is the commit that upgrades begin at, and are rolled back to. It stands for the
 // release before this one until there is a tag of one.
 const former = "be3d52b75128aeb918927f0d11fdfaf6da3c5f33"
 

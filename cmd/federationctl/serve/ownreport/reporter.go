@@ -51,8 +51,10 @@ func (r *Reporter) Status() status.Status {
 	s := Convert(r.publisher.Status(), now)
 	s.Version, s.Host, s.PID, s.Publisher.Listen = r.version, status.Hostname(), os.Getpid(), r.publisher.Addr().String()
 	s.Publisher.TurnedAway = r.turnedAway.read()
+	consumers := r.publisher.Consumers()
 	for i := range s.Catalogs {
 		of := &s.Catalogs[i]
+		subscribers(of, consumers[of.Name])
 		if events, known := catalogs[of.Name].Observer.(*recentEvents); known { // otherwise it is new
 			of.Refusals, _, of.Updates = events.read(now)
 			of.Refusals = of.Refusals[:min(len(of.Refusals), maxRefusals)]

@@ -84,6 +84,23 @@ func catalog(name string, p serve.Status, now time.Time) status.Catalog {
 	return c
 }
 
+// subscribers adds the consumers of a catalog to its report.
+func subscribers(of *status.Catalog, consumers owner.Consumers) {
+	of.Behind, of.Lost = consumers.Behind, consumers.Lost
+	for _, c := range consumers.Worst {
+		s := status.Subscriber{Consumer: c.Name, Address: c.Address, State: "current", Behind: c.Behind, Since: c.Since.UTC()}
+		switch {
+		case c.Address == "":
+			s.State = "lost"
+		case c.Behind > 0:
+			s.State = "behind"
+		default:
+			s.Since = time.Time{}
+		}
+		of.Subscribers = append(of.Subscribers, s)
+	}
+}
+
 // byVersion returns numbers by the name of a version of the API.
 func byVersion(of map[wire.Version]int) map[string]int {
 	named := make(map[string]int, len(of))

@@ -16,15 +16,6 @@ import (
 // service. The other types are those of the MCS API: Valid and Ready.
 const Accepted = prefix + "Accepted"
 
-// Settled is the type of the condition that says whether everybody knows the newest change of
-// the service: it is True when nobody resolves what was published before.
-const Settled = prefix + "Settled"
-
-// NewSettled returns the condition Settled without a time.
-func NewSettled(status metav1.ConditionStatus, reason, message string) *metav1.Condition {
-	return &metav1.Condition{Type: Settled, Status: status, Reason: reason, Message: bounded(message)}
-}
-
 // The reasons of conditions that are no rules, and not of the MCS API.
 const (
 	accepted          = "Accepted"

@@ -292,7 +292,6 @@ func (d *Domain) Configure(o *Owner, source string) error {
 	text := fmt.Sprintf(`listen: %q
 metrics: %q
 window: 256
-receipts: %q
 identity:
   files: {cert: %q, key: %q, ca: %q}
 allow:
@@ -304,7 +303,7 @@ catalogs:
       zone: %s
       max_withdraw: off # tests delete whole namespaces
       %s
-`, o.Address, o.Metrics, o.Config+".receipts", files.Cert, files.Key, files.CA, strings.Join(d.consumers, `", "`), d.Name, d.Zone, strings.ReplaceAll(strings.TrimSpace(source), "\n", "\n      "))
+`, o.Address, o.Metrics, files.Cert, files.Key, files.CA, strings.Join(d.consumers, `", "`), d.Name, d.Zone, strings.ReplaceAll(strings.TrimSpace(source), "\n", "\n      "))
 	part := o.Config + ".part"
 	if err := os.WriteFile(part, []byte(text), 0o600); err != nil {
 		return err

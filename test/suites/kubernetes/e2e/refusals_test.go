@@ -30,7 +30,6 @@ const (
 	condValid    = string(mcsv1beta1.ServiceExportConditionValid)
 	condReady    = string(mcsv1beta1.ServiceExportConditionReady)
 	condAccepted = annotation + "Accepted"
-	condSettled  = annotation + "Settled"
 )
 
 // refusal is a Service that is refused, and how its author mends it. In the
@@ -227,12 +226,6 @@ func TestConsumerRefuses(t *testing.T) {
 			t.Errorf("the condition is %q, want one with %q", c.Message, word)
 		}
 	}
-	eventually(t, func() string { // it may still resolve what was before; of the consumers of other tests it is not known
-		if c, said := told.now("web")[condSettled]; !said || c.Status == metav1.ConditionTrue {
-			return fmt.Sprintf("the condition Settled is %s %s %q", c.Status, c.Reason, c.Message)
-		}
-		return ""
-	})
 	t.Logf("what a consumer refuses is a condition after %v", took.Round(time.Millisecond))
 	told.await(t, "web", condReady, "True Exported", begin)
 	event(t, west, space, "ServiceExport", "web", "RefusedByConsumer")

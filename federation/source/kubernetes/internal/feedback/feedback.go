@@ -28,9 +28,6 @@
 // still do, that one says it once more, and it is newer than the start then. A replica
 // whose consumers are content says nothing. So replicas do not take turns, and the
 // condition says what at least one consumer thought of the service as it is now.
-//
-// Whether the newest change is settled is different for each replica as well. That has a
-// condition and a field manager of its own, and the worst word stands; see settled.go.
 package feedback
 
 import (
@@ -66,7 +63,6 @@ type task struct {
 	conditions []metav1.Condition // Valid and Ready; nil: they are right
 	opinion    []metav1.Condition // of consumers; empty: to be taken back
 	opinions   bool               // opinion is to be written
-	settled    *metav1.Condition  // nil: it is right
 	events     []event
 	urgent     bool
 	due        time.Time // not before
@@ -75,7 +71,7 @@ type task struct {
 
 // nothing reports whether all of the task is done.
 func (t *task) nothing() bool {
-	return t.conditions == nil && !t.opinions && t.settled == nil && len(t.events) == 0
+	return t.conditions == nil && !t.opinions && len(t.events) == 0
 }
 
 // voice is what a Writer has to say in the conditions of one ServiceExport.
@@ -130,7 +126,6 @@ type plan struct {
 	opinion  bool            // the condition of consumers is this replica's
 	conflict uint64          // text of what another controller did not let through
 	voice    voice           // where there is a ServiceExport
-	settling settling
 }
 
 // Tell notes what is to be told of a Service. It does not block.
@@ -149,7 +144,7 @@ func (w *Writer) Changed(of types.NamespacedName, live bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := w.plan(of)
-	p.refusals, p.noted, p.settling.own = nil, false, nil
+	p.refusals, p.noted = nil, false
 	if live {
 		p.changed = w.now()
 	}
@@ -266,7 +261,6 @@ func (p *plan) task(now, began time.Time) task {
 		t.conditions = own
 	}
 	t.events = p.news(events(note.Standing, regarding(note)), news || t.opinions && refused)
-	t.settled, t.due = p.settling.plan(note.Export, now, t.nothing())
 	if !refused && said != nil && said.LastTransitionTime.Time.Before(began.Truncate(time.Second)) && t.nothing() {
 		t.opinions, t.due = true, began.Add(patience)
 	}

@@ -24,7 +24,6 @@ import (
 const (
 	Manager          = "hamlet-federation"
 	ConsumersManager = "hamlet-federation-consumers"
-	SettledManager   = "hamlet-federation-settled"
 	Controller       = "hamlet-federation.github.io/owner"
 )
 
@@ -125,21 +124,6 @@ func (w *Writer) one(ctx context.Context, of types.NamespacedName, t *task, s se
 		if done(err) || apierrors.IsConflict(err) {
 			w.note(of, func(p *plan) { p.opinion = err == nil && len(t.opinion) > 0 })
 			t.opinions = false
-			return nil
-		}
-	case t.settled != nil:
-		// As above.
-		err = s.apply(ctx, t.export, SettledManager, t.export.ResourceVersion, []metav1.Condition{*t.settled})
-		if done(err) || apierrors.IsConflict(err) {
-			if said := wordOf(t.settled); err == nil {
-				w.note(of, func(p *plan) {
-					seen := p.settling.there == said // before this replica knew that it is its word
-					if p.settling.wrote(said, w.now()); seen {
-						w.queue(of, p)
-					}
-				})
-			}
-			t.settled = nil
 			return nil
 		}
 	default:

@@ -343,9 +343,8 @@ func (t *Table) refuse(s *Stream, text Text, refusal rules.Refusal) {
 	s.tell(Answer{Kind: Refused, Text: text, Refusal: refusal})
 }
 
-// Clear takes a Clear, and returns the node. What the provider does not hold, or what is not
-// known, is left alone: then it reports false.
-func (t *Table) Clear(s *Stream, text Text) (node.Key, bool) {
+// Clear takes a Clear. What the provider does not hold, or what is not known, is left alone.
+func (t *Table) Clear(s *Stream, text Text) {
 	var e *entry
 	if h := s.holds[text]; h != nil {
 		e = h.entry
@@ -353,19 +352,19 @@ func (t *Table) Clear(s *Stream, text Text) (node.Key, bool) {
 		service, err := federation.ParseFQDN(text.Service)
 		uri, invalid := node.ParseURI(text.Node, s.peer)
 		if err != nil || invalid != nil {
-			return node.Key{}, false
+			return
 		}
 		e = t.entries[node.Key{Service: service, URI: uri}]
 	}
 	if e == nil || s.left || s.leaving {
-		return node.Key{}, false
+		return
 	}
 	wanted := e.wanted()
 	switch {
 	case wanted == nil || !slices.Contains(s.ids, wanted.Provider):
-		return node.Key{}, false
+		return
 	case e.holder != nil && e.holder.stream.number > s.number, e.holder == nil && s.number <= e.former:
-		return node.Key{}, false // the provider goes on with it on a newer stream
+		return // the provider goes on with it on a newer stream
 	}
 	t.numbers.Cleared++
 	by := s
@@ -373,7 +372,6 @@ func (t *Table) Clear(s *Stream, text Text) (node.Key, bool) {
 		by = nil // somebody has stored it since: the Clear is for the node that was to come
 	}
 	t.request(e, &change{stream: by})
-	return e.key, true
 }
 
 // finish ends a change that is stored. Who waits for it is told when it is published.

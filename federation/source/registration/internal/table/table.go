@@ -416,12 +416,6 @@ func (s *Stream) request(key node.Key, ttl time.Duration) rules.Request {
 	return rules.Request{IDs: s.ids, Peer: s.peer, Service: key.Service, URI: key.URI, TTL: ttl}
 }
 
-// Listed reports whether the key is registered.
-func (t *Table) Listed(key node.Key) bool {
-	e := t.entries[key]
-	return e != nil && e.stored != nil
-}
-
 // Stream is the stream of one provider.
 type Stream struct {
 	number  uint64 // the epoch of this owner, and in which order its streams were opened

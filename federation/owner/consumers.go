@@ -1,0 +1,139 @@
+package owner
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
+)
+
+// Consumers are those of one catalog.
+type Consumers struct {
+	Behind int // streams that are open, and have something to be told or to acknowledge
+	Lost   int // consumers that have lost their last stream, as far as they are remembered
+
+	// Worst has those that are behind and then those that are lost, each the longest first, and
+	// then others: MaxConsumers at most.
+	Worst []Consumer
+}
+
+// Consumer is a stream that is open, or a consumer that has lost its last one.
+type Consumer struct {
+	Name    string    // its identity
+	Address string    // that it is connected from; empty where it is lost
+	Behind  int       // services, and the end of the catalog, that it has not acknowledged; 0: it has acknowledged everything
+	Since   time.Time // of the oldest change that it has not acknowledged, or of its loss; zero without one, and before it has asked
+}
+
+// MaxConsumers bounds Consumers.Worst.
+const MaxConsumers = 100
+
+// Of consumers that are lost, so many are remembered, for so long. Where there is no room any one
+// of them is forgotten.
+const (
+	maxLost = 1000
+	lostFor = 7 * 24 * time.Hour
+)
+
+// lost is a consumer that may be lost, by the server name of its catalog and its name.
+type lost struct{ catalog, consumer string }
+
+// loseLocked remembers that a session has ended. Its consumer may have others. The caller holds
+// the lock.
+func (s *Server) loseLocked(session *session, now time.Time) {
+	if session.subscription == nil {
+		return // it was told nothing
+	}
+	if len(s.lost) >= maxLost {
+		for other := range s.lost {
+			delete(s.lost, other)
+			break
+		}
+	}
+	s.lost[lost{session.catalog.name, session.consumer}] = now
+}
+
+// Consumers returns those of each catalog, by server name: who has acknowledged all that there is,
+// and who has not. It takes time in proportion to their number.
+func (s *Server) Consumers() map[string]Consumers {
+	all := make(map[string]Consumers)
+	subscribed := make(map[*registry.Registry][]*session)
+	gone := make(map[lost]time.Time)
+	now := time.Now()
+	s.mu.Lock()
+	for name := range s.catalogs {
+		all[name] = Consumers{}
+	}
+	for who, at := range s.lost {
+		if _, served := s.catalogs[who.catalog]; served && now.Sub(at) < lostFor {
+			gone[who] = at
+		} else {
+			delete(s.lost, who)
+		}
+	}
+	for session := range s.sessions {
+		delete(gone, lost{session.catalog.name, session.consumer})
+		if session.subscription != nil { // else it is about to be opened
+			subscribed[session.registry] = append(subscribed[session.registry], session)
+		}
+	}
+	s.mu.Unlock()
+	for r, sessions := range subscribed {
+		subscriptions := make([]*registry.Subscription, len(sessions))
+		for i, session := range sessions {
+			subscriptions[i] = session.subscription
+		}
+		for i, lag := range r.Lags(subscriptions) {
+			of := sessions[i]
+			all[of.catalog.name] = all[of.catalog.name].with(of.standing(lag))
+		}
+	}
+	for who, at := range gone {
+		of := all[who.catalog]
+		of.Lost++
+		of.Worst = append(of.Worst, Consumer{Name: who.consumer, Since: at})
+		all[who.catalog] = of
+	}
+	for name, of := range all {
+		slices.SortFunc(of.Worst, func(a, b Consumer) int {
+			return cmp.Or(cmp.Compare(a.rank(), b.rank()), a.Since.Compare(b.Since), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Address, b.Address))
+		})
+		of.Worst = of.Worst[:min(len(of.Worst), MaxConsumers)]
+		all[name] = of
+	}
+	return all
+}
+
+// standing returns where the consumer of a session is that was behind the catalog by lag before.
+func (s *session) standing(lag registry.Lag) Consumer {
+	telling := s.telling.Load() // before the window is looked at, to which it passes on what it has taken
+	n, oldest := s.window.inFlight()
+	c := Consumer{Name: s.consumer, Address: s.address.String(), Behind: lag.Unsent + n, Since: earlier(lag.Since, oldest)}
+	if telling {
+		c.Behind = max(c.Behind, 1)
+	}
+	return c
+}
+
+// with adds a stream. Of those that have everything, only as many are kept as may be shown.
+func (c Consumers) with(of Consumer) Consumers {
+	if of.Behind > 0 {
+		c.Behind++
+	} else if len(c.Worst)-c.Behind >= MaxConsumers {
+		return c
+	}
+	c.Worst = append(c.Worst, of)
+	return c
+}
+
+// rank is less for who matters more.
+func (c *Consumer) rank() int {
+	switch {
+	case c.Behind > 0:
+		return 0
+	case c.Address == "":
+		return 1
+	}
+	return 2
+}
