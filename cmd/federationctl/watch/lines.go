@@ -68,7 +68,7 @@ func (l *lines) show(c consumer.Changes) error {
 	if synced && !l.complete {
 		end := entry{
 			Event: federation.Event{Operation: federation.End},
-			hops: c.Status.Hops(), resumed: c.Status.Resumed,
+			hops:  c.Status.Hops(), resumed: c.Status.Resumed,
 		}
 		if err := l.write(end); err != nil {
 			return err

@@ -51,10 +51,10 @@ type Watch struct {
 	consumer.NoObserver
 
 	// Read-only once Run has begun.
-	config   Config
-	view     *lines
-	finish   context.CancelCauseFunc // ends the watch
-	empty    *time.Timer             // ends it when nothing comes
+	config Config
+	view   *lines
+	finish context.CancelCauseFunc // ends the watch
+	empty  *time.Timer             // ends it when nothing comes
 
 	// Owned by publish.
 	opened bool // the only stream of once is open

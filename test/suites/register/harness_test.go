@@ -30,11 +30,11 @@ var eventually = await.Within(3 * time.Second)
 
 // The names and identities of every world.
 const (
-	zone       = "reg.fed.example"
-	ownerID    = "spiffe://fed.example/owner"
-	coreDNSID  = "spiffe://fed.example/coredns"
-	fleetID    = "spiffe://fed.example/ns/fleet/sa/default" // may register everything in the zone
-	otherID    = "spiffe://fed.example/ns/other/sa/default"
+	zone      = "reg.fed.example"
+	ownerID   = "spiffe://fed.example/owner"
+	coreDNSID = "spiffe://fed.example/coredns"
+	fleetID   = "spiffe://fed.example/ns/fleet/sa/default" // may register everything in the zone
+	otherID   = "spiffe://fed.example/ns/other/sa/default"
 )
 
 // fleetVariable is the environment variable that turns this test binary into a fleet,
