@@ -312,7 +312,7 @@ func TestConfigChange(t *testing.T) {
 	// A file with mistakes changes nothing, and is reported with all of them.
 	write(t, c.file, strings.Replace(twoCatalogs, "allow:", "alow:", 1)+"window: 0\n")
 	c.metrics(map[string]float64{`file_broken{file="config"}`: 1})
-	c.shows("", "broken: config: configuration file "+c.file+": line 1: allow: required; line 5: alow: there is no such key; those that there are: allow, allow_addresses, audit, catalogs, identity, listen, metrics, publish_to, status, window; line 13: window: ")
+	c.shows("", "broken: config: configuration file "+c.file+": line 1: allow: required; line 5: alow: there is no such key; those that there are: allow, allow_addresses, audit, catalogs, identity, listen, metrics, status, window; line 13: window: ")
 	// So is one that names what cannot be opened.
 	write(t, c.file, strings.Replace(ownerText, "allow:\n", "allow:\n  file: nobody.txt\n", 1))
 	c.shows("", "broken: config: configuration file "+c.file+": allow file: stat "+filepath.Join(c.dir, "nobody.txt"))
@@ -411,7 +411,7 @@ func TestConfigRefused(t *testing.T) {
 		want  string
 	}{
 		{"", nil, 1, "federationctl: configuration file: stat owner.yaml: no such file or directory\n"},
-		{with("ids: [", "ids: [x y, ") + "windows: 1\n", nil, 1, "federationctl: configuration file owner.yaml: line 6: allow.ids[0]: identity \"x y\": label has a character other than a-z, 0-9, '-' and '_'; line 10: windows: there is no such key; those that there are: allow, allow_addresses, audit, catalogs, identity, listen, metrics, publish_to, status, window; 'federationctl lint owner.yaml' shows each mistake in a line\n"},
+		{with("ids: [", "ids: [x y, ") + "windows: 1\n", nil, 1, "federationctl: configuration file owner.yaml: line 6: allow.ids[0]: identity \"x y\": label has a character other than a-z, 0-9, '-' and '_'; line 10: windows: there is no such key; those that there are: allow, allow_addresses, audit, catalogs, identity, listen, metrics, status, window; 'federationctl lint owner.yaml' shows each mistake in a line\n"},
 		{with("allow:", "allow:\n  file: no.txt"), nil, 1, "federationctl: allow file: stat no.txt: no such file or directory; see allow.file in owner.yaml\n"},
 		{with("file: {path: catalog.yaml}", "kubernetes: {cluster: west, zone: west.example, kubeconfig: no.conf}"), nil, 1, "federationctl: source kubernetes:west: kubeconfig: open no.conf: no such file or directory; see catalogs in owner.yaml\n"},
 		{with(`listen: "127.0.0.1:0"`, `listen: "192.0.2.1:1"`), nil, 1, "federationctl: listen tcp 192.0.2.1:1: bind: cannot assign requested address; see listen in owner.yaml\n"},
@@ -486,7 +486,7 @@ func TestLintConfig(t *testing.T) {
 		{strings.Replace(ownerText, "catalog.yaml}", "catalog.yaml, max_size: 9}", 1), "owner.yaml: 1 catalog, fit to be served\n" +
 			"catalog.yaml: error: catalog.yaml is larger than allowed: it has 128 bytes, the limit is 9; max_size in owner.yaml raises it\n", "federationctl: problems found: 1; fix them and check again\n"},
 		{"window: 0\n" + ownerText + "windows: 1\n", `owner.yaml:1: error: window: "0" is not a whole number from 1 to 1024` + "\n" +
-			"owner.yaml:11: error: windows: there is no such key; those that there are: allow, allow_addresses, audit, catalogs, identity, listen, metrics, publish_to, status, window\n", "federationctl: problems found: 2; fix them and check again\n"},
+			"owner.yaml:11: error: windows: there is no such key; those that there are: allow, allow_addresses, audit, catalogs, identity, listen, metrics, status, window\n", "federationctl: problems found: 2; fix them and check again\n"},
 		{ownerText + "  exports: []\nallow_addresses: [127.0.0.0/8]\n", "owner.yaml:10: warning: catalogs[0].exports: is empty: nobody is told anything; leave it out to tell everything to everyone who may subscribe\n" +
 			"owner.yaml: 1 catalog, fit to be served\ncatalog.yaml: 1 service, fit to be published\n", ""},
 		{ownerText + exportsText + "allow_addresses: [127.0.0.0/8]\n", "owner.yaml:18: warning: catalogs[0].exports[2].to[1]: is nobody in allow.ids\n" +
@@ -592,10 +592,9 @@ func TestOwnerDocument(t *testing.T) {
 	look("nsm", reflect.ValueOf(settings.Catalogs[0].Sources[3].NSM))
 	look("relay", reflect.ValueOf(settings.Catalogs[len(settings.Catalogs)-1].Sources[0].Relay))
 	look("exports", reflect.ValueOf(settings.Catalogs[0].Exports[0].Rule))
-	// NSM.Plain excludes others, and another catalog has it. PublishTo and
-	// Accept are of two other configurations. Services of clusters have no tags.
+	// NSM.Plain excludes others, and another catalog has it. Services of clusters have no tags.
 	others := settings.Catalogs[1].Sources
-	if diff := cmp.Diff([]string{".PublishTo", "nsm.Plain", "relay.Accept", "exports.Tags"}, empty); diff != "" || !others[2].NSM.Plain {
+	if diff := cmp.Diff([]string{"nsm.Plain", "exports.Tags"}, empty); diff != "" || !others[2].NSM.Plain {
 		t.Errorf("the configuration in docs/owner.md leaves out (-want +got):\n%s", diff)
 	}
 	if len(settings.Catalogs) != 3 || settings.Catalogs[1].ServerName == "" || settings.Allow.File == "" {

@@ -2,7 +2,6 @@ package mtls
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net"
 	"strings"
@@ -62,12 +61,6 @@ func (c Consumer) FormerNames(addresses []string) []string {
 // [Source.Client].
 func (c Consumer) Credentials(address string) credentials.TransportCredentials {
 	return c.Client(c.serverName(address), c.IDs)
-}
-
-// Dialed makes the connection raw, to that address, one on which the other side is the
-// consumer. See [Source.Dialed].
-func (c Consumer) Dialed(ctx context.Context, raw net.Conn, address string) (*Reversed, error) {
-	return c.Source.Dialed(ctx, raw, c.serverName(address), c.IDs)
 }
 
 func (c Consumer) serverName(address string) string {

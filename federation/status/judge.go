@@ -91,8 +91,6 @@ const (
 
 	processFileBroken
 	processRestart
-	processUndialed
-	processUnasked
 	processTurnedAway
 	processWaits
 )
@@ -169,8 +167,6 @@ func conditions() []Condition {
 
 		processFileBroken: {"process", "broken", Look, "%s not used as %s now: what was read before stays in force.", "correct the file: the reason has the line", "FederationOwnerFileBroken"},
 		processRestart:    {"process", "waits for a restart", Look, "The new value of %s waits for a restart.", "restart the owner when it suits", "The process of an owner"},
-		processUndialed:   {"process", "not dialed", Look, "Relay %s cannot be dialed: %s.", "compare publish_to with where the relay listens, and its relay.accept with this owner's identity", "Consumers and sources of an owner"},
-		processUnasked:    {"process", "not asked", Look, "Relay %s has not asked for the catalog.", "if another owner of the catalog is to serve it, nothing; otherwise see whether the relay runs", "Consumers and sources of an owner"},
 		processTurnedAway: {"process", "turned away", Look, "%s %s turned away within the last hour.", "see at each of them what is to do if it is to be let in", "Consumers and sources of an owner"},
 		processWaits:      {"process", "not ready", Act, "It waits for %s.", "repair what it waits for", "FederationOwnerNotReady"},
 	}
@@ -443,14 +439,6 @@ func (p *Publisher) Judge(now time.Time) (v Judgement) {
 		v.find(processRestart, key)
 	}
 	v.certificates(now, p.Certificate, p.Authority, p.CertificateError, p.CertificateRemedy)
-	for _, to := range p.PublishTo {
-		switch {
-		case to.State == "failing":
-			v.find(processUndialed, to.Relay, to.Error)
-		case to.State == "waiting" && now.Sub(to.Since) >= time.Minute:
-			v.find(processUnasked, to.Relay)
-		}
-	}
 	away := slices.DeleteFunc(slices.Clone(p.TurnedAway), func(t TurnedAway) bool { return now.Sub(t.At) >= lately })
 	if n := len(away); n > 0 {
 		v.find(processTurnedAway, Count(n, "peer"), either(n, "was", "were"))

@@ -131,19 +131,7 @@ type Publisher struct {
 	CertificateError  string `json:"certificateError,omitempty"` // as of FollowedOwner
 	CertificateRemedy string `json:"certificateRemedy,omitempty"`
 
-	PublishTo []PublishTo `json:"publishTo,omitempty"` // the relays that this owner dials
-
 	TurnedAway []TurnedAway `json:"turnedAway,omitempty"` // newest first, 20 at most of each reason
-}
-
-// PublishTo is a relay that an owner dials.
-type PublishTo struct {
-	Relay   string    `json:"relay"`             // its identity, or its address
-	Catalog string    `json:"catalog,omitempty"` // that it gets; empty for the default
-	Address string    `json:"address,omitempty"` // that was dialed last
-	State   string    `json:"state"`             // publishing, waiting (the relay has not asked for the catalog) or failing
-	Since   time.Time `json:"since,omitzero"`
-	Error   string    `json:"error,omitempty"` // why it fails
 }
 
 // TurnedAway is a peer that an owner has not let in.

@@ -285,11 +285,6 @@ func testStatus(role Role) *Status {
 	s.Publisher = &Publisher{
 		Config: "owner.yaml", Applied: ago(time.Hour), Restart: []string{"listen"}, Broken: map[string]string{"catalog.yaml": "line 3: bad"},
 		Listen: "[::]:8008", Connections: 4, Certificate: now.Add(time.Hour), Authority: now.Add(48 * time.Hour),
-		PublishTo: []PublishTo{
-			{Relay: "spiffe://relay.example/hamlet", Address: "relay.example:8008", State: "publishing", Since: ago(time.Hour)},
-			{Relay: "other.example:8008", Address: "other.example:8008", State: "failing", Since: ago(time.Minute), Error: "connection refused"},
-			{Relay: "third.example", Address: "third.example:8008", State: "waiting", Since: ago(2 * time.Minute)},
-		},
 		TurnedAway: []TurnedAway{
 			{At: ago(time.Minute), Times: 3, Role: "consumer", Address: "192.0.2.7:40123", Identities: "spiffe://new.example/dns, new.example", Reason: "identity", Rule: "its certificate carries no identity that is allowed", Remedy: "name one of these identities in allow"},
 			{At: ago(3 * time.Hour), Times: 1, Role: "provider", Address: "[2001:db8::1]:5", Reason: "limit", Rule: "there are too many: the limit connections is reached"},

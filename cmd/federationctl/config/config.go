@@ -36,8 +36,6 @@ type Config struct {
 	Allow    Allow         `yaml:"allow"`
 	Audit    bool          `yaml:"audit" as:"bool"` // whether each service that a consumer is told for the first time, and each withdrawal, is logged
 
-	PublishTo []*PublishTo `yaml:"publish_to" needs:"addresses" least:"one is required; leave it out for none"` // the relays that this owner dials
-
 	// AllowAddresses are ranges of endpoint addresses that consumers take although they
 	// refuse them by default.
 	AllowAddresses []netip.Prefix `yaml:"allow_addresses" as:"range"`
@@ -53,19 +51,6 @@ type Allow struct {
 	// Everybody lets each certificate in that an authority of the owner has signed. No
 	// file can say this; it is for owners that are configured in another way.
 	Everybody bool
-}
-
-// PublishTo is a relay that this owner dials, as it cannot be reached itself.
-type PublishTo struct {
-	Addresses  []string        `yaml:"addresses" as:"replica" least:"one is required"`                                                                         // host:port of the relay, at least one; tried in turn
-	IDs        []federation.ID `yaml:"owner_ids" as:"id" quoted:"true" least:"one is required; leave it out where the server name is that of the certificate"` // of which the relay must have one; empty for the server name
-	ServerName string          `yaml:"tls_servername" as:"ip or host"`                                                                                         // by which the relay chooses the catalog that this owner fills; empty for the host of each address
-	Catalog    string          `yaml:"catalog" as:"host"`                                                                                                      // the server_name of the catalog that the relay gets; empty for the default catalog
-}
-
-// Identity is who the relay must be.
-func (p *PublishTo) Identity(of *mtls.Source) mtls.Consumer {
-	return mtls.Consumer{Source: of, ServerName: p.ServerName, IDs: p.IDs}
 }
 
 // Catalog is what consumers get who ask for the server name in their TLS handshake.

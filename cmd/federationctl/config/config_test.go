@@ -294,8 +294,8 @@ func TestMistakes(t *testing.T) {
 		old, new string // in the smallest configuration
 		want     []string
 	}{
-		"a key with a slip":                 {"allow:", "alow:", []string{"1: allow: required", "3: alow: there is no such key; those that there are: allow, allow_addresses, audit, catalogs, identity, listen, metrics, publish_to, status, window"}},
-		"a key of nothing":                  {"allow:", "whatever: 1\nallow:", []string{"3: whatever: there is no such key; those that there are: allow, allow_addresses, audit, catalogs, identity, listen, metrics, publish_to, status, window"}},
+		"a key with a slip":                 {"allow:", "alow:", []string{"1: allow: required", "3: alow: there is no such key; those that there are: allow, allow_addresses, audit, catalogs, identity, listen, metrics, status, window"}},
+		"a key of nothing":                  {"allow:", "whatever: 1\nallow:", []string{"3: whatever: there is no such key; those that there are: allow, allow_addresses, audit, catalogs, identity, listen, metrics, status, window"}},
 		"a key twice":                       {"allow:", "window: 1\nwindow: 2\nallow:", []string{"4: window: is there twice, first on line 3"}},
 		"a key that is no word":             {"allow:", "[a]: 2\nallow:", []string{"3: a key must be a plain word"}},
 		"an alias":                          {"allow:", "listen: &a \":1\"\nmetrics: *a\nallow:", []string{"4: metrics: aliases (*a) are not resolved here; write the value again"}},

@@ -3,7 +3,6 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -50,7 +49,7 @@ type catalog struct {
 	Catalog
 
 	Sources []*origin `yaml:"sources" one:"file kubernetes registration nsm relay" least:"one is required" why:"give each a '-' of its own"`
-	Relay   *Relay    `yaml:"relay" one:"addresses accept" why:"a relay dials its owner, or the owner dials it"`
+	Relay   *Relay    `yaml:"relay" needs:"addresses"`
 	Exports []*rule   `yaml:"exports" needs:"to"`
 }
 
@@ -71,7 +70,7 @@ type origin struct {
 	Relay *struct {
 		lifetime
 		Relay
-	} `yaml:"relay" one:"addresses accept" why:"a relay dials its owner, or the owner dials it"`
+	} `yaml:"relay" needs:"addresses"`
 }
 
 // limits are of every source that lists what there is. By default they hold back what
@@ -127,7 +126,6 @@ func read(data []byte) (Config, reader) {
 	r.addresses(c)
 	r.catalogs(d.Catalogs, &c)
 	r.apart(c)
-	r.published(c)
 	if len(r.Wrong()) == 0 {
 		r.labelled(c)
 	}
@@ -151,26 +149,6 @@ func (r *reader) addresses(c Config) {
 		"has the address of metrics as well; that port is for scrapers and probes, and catalogs are not for everybody")
 	if err := c.Status.Validate(); status != "" && err != nil {
 		r.Wrongf("status", "%v", err)
-	}
-}
-
-// published checks the relays that this owner dials, and the owners that dial its relays.
-func (r *reader) published(c Config) {
-	for i, p := range c.PublishTo {
-		path := fmt.Sprintf("publish_to[%d]", i)
-		if p == nil {
-			continue
-		}
-		r.wrongIf(!slices.ContainsFunc(c.Catalogs, func(of Catalog) bool { return of.ServerName == p.Catalog }), path, "%s is the server_name of no catalog", cmp.Or(p.Catalog, "the default"))
-		r.wrongIf(c.Identity.SPIFFE.Socket != "" && !slices.ContainsFunc(p.IDs, federation.ID.IsSPIFFE), path,
-			"needs a SPIFFE ID in owner_ids: where identities come from a SPIFFE agent the relay is known by that")
-		r.wrongIf(slices.ContainsFunc(c.PublishTo[:i], func(other *PublishTo) bool { return other != nil && reflect.DeepEqual(other, p) }), path, "is there twice")
-	}
-	for path, s := range c.sources() {
-		if l := s.Relay; l != nil && len(l.Accept) > 0 {
-			r.wrongIf(len(l.IDs) > 0, path+".owner_ids", "goes with addresses; accept names who may dial in")
-			r.wrongIf(l.ServerName != "", path+".tls_servername", "goes with addresses")
-		}
 	}
 }
 

@@ -19,7 +19,6 @@ import (
 type Relay struct {
 	Name       string          `yaml:"name" as:"owner"`                                                                                                        // of the owner; the default where the file gives it none
 	Addresses  []string        `yaml:"addresses" as:"replica" least:"one is required"`                                                                         // host:port of the owner's replicas, at least one; tried in turn
-	Accept     []federation.ID `yaml:"accept" as:"id" quoted:"true" least:"one is required"`                                                                   // the owners that dial in, instead of Addresses: the one that is connected first has the catalog
 	IDs        []federation.ID `yaml:"owner_ids" as:"id" quoted:"true" least:"one is required; leave it out where the server name is that of the certificate"` // of which the owner must have one; empty for the server name
 	ServerName string          `yaml:"tls_servername" as:"ip or host"`                                                                                         // that the owner is asked for; empty for the host of each address
 	Version    wire.Version    `yaml:"api" as:"version" default:"v1alpha2"`                                                                                    // of the API
@@ -37,8 +36,6 @@ func (l *Relay) key() string { return fmt.Sprintf("relay %q %q", l.Addresses, fm
 func (l *Relay) source(lifetime time.Duration) Source {
 	switch {
 	case l.Name != "":
-	case len(l.Accept) > 0:
-		l.Name = l.Accept[0].String()
 	case len(l.Addresses) > 0:
 		l.Name = l.owner().OwnerName(l.Addresses)
 	}
@@ -50,9 +47,6 @@ func (l *Relay) owner() mtls.Consumer { return mtls.Consumer{ServerName: l.Serve
 
 // FormerNames are others that the file of the relay may have; see [mtls.Consumer.FormerNames].
 func (l *Relay) FormerNames() []string {
-	if len(l.Accept) > 0 {
-		return []string{l.Accept[0].String()}
-	}
 	return l.owner().FormerNames(l.Addresses)
 }
 

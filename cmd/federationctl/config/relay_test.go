@@ -129,7 +129,7 @@ func TestMistakesOfRelays(t *testing.T) {
 		text     []byte
 		problems []string
 	}{
-		"nothing in it": {relaying("{}"), []string{"9: catalogs[1].relay: needs one of addresses, accept: a relay dials its owner, or the owner dials it"}},
+		"nothing in it": {relaying("{}"), []string{"9: catalogs[1].relay.addresses: required"}},
 		"no mapping":    {relaying("b.example:8008"), []string{`9: catalogs[1].relay: must be a mapping, not "b.example:8008"`}},
 		"all at once": {relaying(`
     address: b.example:8008
@@ -143,7 +143,7 @@ func TestMistakesOfRelays(t *testing.T) {
     persist: ""
     lifetime: 1h
 `), []string{
-			"10: catalogs[1].relay.address: there is no such key; those that there are: accept, addresses, api, max_catalog, name, owner_ids, persist, settle, tls_servername, zones",
+			"10: catalogs[1].relay.address: there is no such key; those that there are: addresses, api, max_catalog, name, owner_ids, persist, settle, tls_servername, zones",
 			`11: catalogs[1].relay.addresses[0]: "b.example" is not host:port, such as owner.example:8008`,
 			`11: catalogs[1].relay.addresses[1]: ":8008" is not host:port, such as owner.example:8008`,
 			`11: catalogs[1].relay.addresses[2]: "b.example:0" is not host:port, such as owner.example:8008`,
@@ -156,7 +156,7 @@ func TestMistakesOfRelays(t *testing.T) {
 			`16: catalogs[1].relay.settle: "1ms" is not a duration of 100ms to 10m0s, such as 5s`,
 			`17: catalogs[1].relay.max_catalog: "1" is not a size of 1MiB to 1024GiB`,
 			"18: catalogs[1].relay.persist: is empty",
-			"19: catalogs[1].relay.lifetime: there is no such key; those that there are: accept, addresses, api, max_catalog, name, owner_ids, persist, settle, tls_servername, zones",
+			"19: catalogs[1].relay.lifetime: there is no such key; those that there are: addresses, api, max_catalog, name, owner_ids, persist, settle, tls_servername, zones",
 		}},
 		"beside sources": {relaying("{addresses: [\"b.example:8008\"]}\n  sources: [file: {path: a}]\n"), []string{
 			"9: catalogs[1].relay: cannot be used with sources on line 10: a relay is the whole catalog; beside other sources it is one of them, in their list",

@@ -13,7 +13,6 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/owner/dialer"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
@@ -266,39 +265,6 @@ func (p *Publisher) attend() {
 			}
 		}
 	}
-	p.dial()
-}
-
-// dial is a relay that this owner dials.
-type dial struct {
-	*dialer.Dialer
-
-	config *config.PublishTo
-	stop   context.CancelFunc // nil before it runs
-}
-
-// dial dials the relays of the configuration in effect, and no others. The caller holds the mutex.
-func (p *Publisher) dial() {
-	var dials []*dial
-	for _, to := range p.config.PublishTo {
-		i := slices.IndexFunc(p.dials, func(d *dial) bool { return reflect.DeepEqual(d.config, to) })
-		if i >= 0 {
-			dials = append(dials, p.dials[i])
-			continue
-		}
-		if !p.identity.ForClients() {
-			p.logger.Error("the certificate of the identity is not valid for clients (clientAuth), so the relays of publish_to refuse it; have it issued for servers and clients")
-		}
-		d := &dial{Dialer: dialer.New(dialer.Config{Addresses: to.Addresses, Identity: to.Identity(p.identity), Catalog: to.Catalog, Logger: p.logger}), config: to}
-		d.stop = p.launch(func(ctx context.Context) { d.Run(ctx, p.listener) })
-		dials = append(dials, d)
-	}
-	for _, d := range p.dials {
-		if !slices.Contains(dials, d) {
-			d.stop()
-		}
-	}
-	p.dials = dials
 }
 
 // registries returns the registries of the configuration, by server name.

@@ -21,7 +21,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
-	"github.com/hamlet-federation/coredns-federation/federation/owner/dialer"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/gate"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
@@ -73,7 +72,7 @@ type Publisher struct {
 	identity *mtls.Source
 	settings *file.File  // the configuration file; nil when there is none
 	edits    *file.Group // it, and what it names that is followed, but for certificates
-	listener *dialer.Listener
+	listener net.Listener
 	web      net.Listener // of metrics, health and the status in plain text; nil when there is none
 	began    time.Time
 	gate     *gate.Gate // of all ports
@@ -97,7 +96,6 @@ type Publisher struct {
 	allowed   *named[[]federation.ID]       // the allow file
 	catalogs  map[string]*catalog           // by server name
 	ports     map[string]*port              // for providers, by key
-	dials     []*dial                       // the relays that are dialed
 	pending   []*registered                 // that were opened and are not in effect
 	serving   bool
 	ready     bool // whether one of the catalogs has been complete, and served, at one time
@@ -148,7 +146,7 @@ func (p *Publisher) begin(ctx context.Context, c config.Config) (err error) {
 	}
 	p.adopt(next)
 	p.server, err = owner.New(owner.Config{
-		Catalogs: p.registries(), Credentials: p.identity.ServerFor(p.mayDial, p.take), Window: c.Window, Logger: p.logger,
+		Catalogs: p.registries(), Credentials: p.identity.Server(), Window: c.Window, Logger: p.logger,
 		Gate: p.gate, TurnedAway: p.away, Register: p.register,
 	})
 	if err != nil {
@@ -156,11 +154,10 @@ func (p *Publisher) begin(ctx context.Context, c config.Config) (err error) {
 	}
 	p.audit(c.Audit)
 	p.admit()
-	listener, err := listen(ctx, "listen", c.Listen)
+	p.listener, err = listen(ctx, "listen", c.Listen)
 	if err != nil {
 		return err
 	}
-	p.listener = dialer.Join(listener)
 	if c.Metrics == "" {
 		return nil
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
-	"github.com/hamlet-federation/coredns-federation/federation/owner/dialer"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file"
@@ -41,8 +40,6 @@ type Status struct {
 	Certificate, CA time.Time
 
 	Trouble error // with the certificate, as mtls.Source.Trouble has it
-
-	PublishTo []dialer.Status // the relays that are dialed
 
 	Server   owner.Stats
 	Catalogs map[string]CatalogStatus // by server name
@@ -149,9 +146,6 @@ func (p *Publisher) Status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.Applied, s.Restart = p.applied, p.restart
-	for _, d := range p.dials {
-		s.PublishTo = append(s.PublishTo, d.Status())
-	}
 	if p.allowed.file != nil {
 		s.Broken["allow"] = p.allowed.file.Err()
 	}

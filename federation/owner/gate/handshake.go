@@ -3,7 +3,6 @@ package gate
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"io"
 	"net"
 	"runtime"
@@ -11,7 +10,6 @@ import (
 
 	"google.golang.org/grpc/credentials"
 
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/internal/turnstile"
 )
 
@@ -71,10 +69,6 @@ func (w welcoming) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo
 	// gRPC waits for handshakes before it ends anything else, and for what HTTP/2 begins with
 	// after them. A peer can be silent in both.
 	c.begun = context.AfterFunc(w.serving, func() { c.Close() })
-	if dialed, ok := c.Conn.(*mtls.Reversed); ok {
-		c.gate.welcome(c)
-		return c, dialed.Peer, nil
-	}
 	hello, err := readHello(c) // a peer that says nothing takes no turn
 	if err != nil {
 		return nil, nil, err
@@ -85,7 +79,7 @@ func (w welcoming) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo
 	}
 	defer visit.Leave()
 	conn, info, err := w.TransportCredentials.ServerHandshake(&greeted{Conn: c, hello: hello, visit: visit})
-	if err == nil || errors.Is(err, credentials.ErrConnDispatched) {
+	if err == nil {
 		c.gate.welcome(c)
 	} else {
 		c.gate.refuse(c, w.role, err)

@@ -44,9 +44,6 @@ import (
 type Config struct {
 	Subscription consumer.Subscription
 
-	// Inbound, where it is set, has the connections of Subscription, which is its own.
-	Inbound *Inbound
-
 	Name        string   // of the owner, in logs and in Subscription.File; default: the addresses
 	FormerNames []string // others that the file may have
 
@@ -79,7 +76,6 @@ type Source struct {
 	// read-only after New
 	name   string
 	mirror *consumer.Mirror
-	in     *Inbound // nil where this side dials
 	rules  catalog.Rules
 	held   chan struct{} // has room for one value: holds has changed
 
@@ -99,7 +95,7 @@ var _ source.Source = (*Source)(nil)
 // configuration.
 func New(c Config) (*Source, error) {
 	s := &Source{
-		name: c.Name, in: c.Inbound,
+		name: c.Name,
 		held: make(chan struct{}, 1), first: make(map[string]*wire.Encoded), refused: newRefusals(),
 		rules: catalog.Rules{
 			Retention: catalog.Forever, Settle: c.Settle, MaxCatalog: c.MaxCatalog,
@@ -132,15 +128,6 @@ func admit(zones []federation.FQDN, policy wire.Policy, s *federation.Service) *
 // Name returns that of the owner.
 func (s *Source) Name() string { return s.name }
 
-// Inbound returns what takes the connections of owners that dial in; nil where this side dials,
-// and of no source.
-func (s *Source) Inbound() *Inbound {
-	if s == nil {
-		return nil
-	}
-	return s.in
-}
-
 // Status returns the state of the subscription.
 func (s *Source) Status() consumer.Status { return s.mirror.Status() }
 
@@ -153,9 +140,6 @@ func (s *Source) Run(ctx context.Context, part source.Part) {
 	var holding sync.WaitGroup
 	defer holding.Wait()
 	holding.Go(func() { s.hold(ctx) })
-	if s.in != nil {
-		holding.Go(func() { s.in.run(ctx, s.mirror.Retry) })
-	}
 	_ = s.mirror.Run(ctx) // it returns nil when ctx ends, and not before
 }
 

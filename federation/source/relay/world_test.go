@@ -118,7 +118,8 @@ var followed = catalog.Rules{Settle: 5 * time.Second, Retention: time.Hour}
 
 func (w *world) consumer(from ...string) *follower {
 	w.t.Helper()
-	c := w.follow(w.subscription(from...))
+	c := &follower{services: make(map[string]*federation.Service)}
+	c.Mirror = must.Get(consumer.New(consumer.Config{Subscription: w.subscription(from...), Rules: followed, Publish: c.publish}))(w.t)
 	must.Run(w.t, c.Run)
 	return c
 }

@@ -74,10 +74,6 @@ func owner() *fixed {
 		Publisher: &status.Publisher{
 			Config: "owner.yaml", Applied: ago(3 * time.Minute), Restart: []string{"listen"}, Broken: map[string]string{"catalog.yaml": "line 3: " + hostile},
 			Listen: "[::]:8008", Connections: 4, Certificate: noon.Add(time.Hour), Authority: noon.Add(400 * 24 * time.Hour),
-			PublishTo: []status.PublishTo{
-				{Relay: "spiffe://relay.example/hamlet", Address: "relay.example:8008", State: "publishing", Since: ago(time.Hour)},
-				{Relay: hostile, Address: "192.0.2.10:8008", State: "failing", Since: ago(time.Minute), Error: "TLS handshake: " + hostile},
-			},
 			TurnedAway: []status.TurnedAway{
 				{At: ago(time.Minute), Times: 3, Role: "consumer", Address: "192.0.2.7:40123", Identities: "spiffe://new.example/dns", Reason: "identity", Rule: "its certificate carries no identity that is allowed"},
 				{At: ago(3 * time.Hour), Times: 1, Role: "provider", Address: "192.0.2.8:5", Identities: hostile, Reason: "certificate", Rule: "x509: " + hostile, Remedy: "add the CA of the peer to ca.pem"},

@@ -100,9 +100,6 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 	for limit, n := range stats.TurnedAway {
 		owner.count("connections_turned_away_total", "Connections that were closed at once because there were too many, by the limit that was reached.", n, "limit", limit)
 	}
-	for _, to := range status.PublishTo {
-		owner.catalog(to.Catalog).gauge("dialed_connections", "Connections on which a relay that this owner dials asks for the catalog.", float64(to.Used), "relay", to.Name)
-	}
 	for name, c := range status.Catalogs {
 		to := owner.catalog(name)
 		to.gauge("catalog_unavailable", "1 while consumers of a catalog get Unavailable.", oneIf(c.Unavailable != ""))

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve"
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/history"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
@@ -41,17 +40,6 @@ func Convert(p serve.Status, now time.Time) status.Status {
 			s.Publisher.Broken = make(map[string]string)
 		}
 		s.Publisher.Broken[file] = err.Error()
-	}
-	for _, d := range p.PublishTo {
-		to := status.PublishTo{Relay: d.Name, Catalog: d.Catalog, Address: d.Address, State: "publishing", Since: d.Since.UTC()}
-		switch {
-		case d.Used > 0:
-		case d.Err != nil:
-			to.State, to.Error = "failing", federation.Printable(d.Err.Error())
-		default:
-			to.State = "waiting"
-		}
-		s.Publisher.PublishTo = append(s.Publisher.PublishTo, to)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Catalogs)) {
 		s.Catalogs = append(s.Catalogs, catalog(name, p, now))
