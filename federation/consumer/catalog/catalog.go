@@ -17,6 +17,10 @@ var errNoStream = errors.New("event outside of a stream")
 // Forever is a retention without limit.
 const Forever time.Duration = -1
 
+// MostServices is how many services agents and relays take of one owner, and how many they
+// know that they leave out. It bounds what an owner can have them remember beside MaxCatalog.
+const MostServices = 1_000_000
+
 // Rules are what the configuration says about one owner.
 type Rules struct {
 	// Retention is how long services outlive the stream that announced them. Forever, or

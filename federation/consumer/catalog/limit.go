@@ -34,7 +34,7 @@ func (c *Catalog) exceeded(r record, ok bool, next record) string {
 	if limit := c.rules.MaxServices; limit > 0 && !announced {
 		if c.count.announced >= limit || !ok && c.records.len()/2 >= limit {
 			c.limited.names.note(int64(next.octets))
-			return fmt.Sprintf("one service more than the %d that max_services allows this owner", limit)
+			return fmt.Sprintf("one service more than the %d that are taken of one owner", limit)
 		}
 	}
 	if limit := c.rules.MaxCatalog; limit > 0 {

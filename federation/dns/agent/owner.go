@@ -305,7 +305,7 @@ func (o *owner) configure() {
 	policy := wire.Policy{AllowAddresses: c.AllowAddresses}
 	o.retention.Store(int64(c.Retention))
 	o.mirror.Configure(catalog.Rules{
-		Retention: cmp.Or(c.Retention, catalog.Forever), Settle: c.Settle, MaxCatalog: c.MaxCatalog,
+		Retention: cmp.Or(c.Retention, catalog.Forever), Settle: c.Settle, MaxServices: catalog.MostServices, MaxCatalog: c.MaxCatalog,
 		Admit: func(s *federation.Service) *federation.InvalidError { return admit(claims, policy, s) },
 	})
 }

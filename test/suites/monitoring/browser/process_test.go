@@ -157,8 +157,8 @@ func read(base string) (s status, err error) {
 	return s, json.NewDecoder(answer.Body).Decode(&s)
 }
 
-// stall is a network that stops in the middle: it passes on so many bytes from an owner to
-// each consumer, and then no more.
+// stall is a network that nearly stops in the middle: it passes on so many bytes from an owner
+// to each consumer, and then a few each second, so that pings find the owner alive.
 func stall(t *testing.T, owner string, after int64) string {
 	t.Helper()
 	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -179,7 +179,14 @@ func stall(t *testing.T, owner string, after int64) string {
 				far.Close()
 			})
 			running.Go(func() { _, _ = io.Copy(far, near) })
-			running.Go(func() { _, _ = io.CopyN(near, far, after) })
+			running.Go(func() {
+				_, err := io.CopyN(near, far, after)
+				pace := time.NewTicker(time.Second)
+				defer pace.Stop()
+				for ; err == nil; <-pace.C {
+					_, err = io.CopyN(near, far, 4<<10)
+				}
+			})
 		}
 	})
 	t.Cleanup(func() {
