@@ -1,7 +1,6 @@
 package test
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
 	"maps"
@@ -18,7 +17,6 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
@@ -148,32 +146,21 @@ func (e *entry) reading(b *testing.B) (stop func()) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	slowest := make(map[string]time.Duration)
-	read := func(what, path string) string {
+	read := func(what, path string) {
 		begin := time.Now()
-		code, body, err := get("http://" + e.server.status + path)
+		code, _, err := get("http://" + e.server.status + path)
 		if err != nil || code != http.StatusOK {
 			b.Errorf("%s: %d %v", path, code, err)
 		}
 		slowest[what] = max(slowest[what], time.Since(begin))
-		return body
 	}
 	wg.Go(func() {
 		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
-		after := ""
 		for {
 			read("page", "/")
 			read("why", "/v1/why?name="+e.server.fqdn(1))
-			what := "services"
-			if len(slowest) < 3 {
-				what = "first services"
-			}
-			var services status.Services
-			body := read(what, "/v1/services?limit=100&of="+url.QueryEscape(e.race.owner.address)+"&after="+url.QueryEscape(after))
-			if err := json.Unmarshal([]byte(body), &services); err != nil || len(services.Services) == 0 {
-				b.Errorf("a page of %d services: %v", len(services.Services), err)
-			}
-			after = services.Next
+			read("services", "/services?of="+url.QueryEscape(e.race.owner.address))
 			select {
 			case <-done:
 				return

@@ -55,10 +55,6 @@ func (*asked) Confirm(_, source string) (status.Source, error) {
 	return map[string]status.Source{"": {}, "mesh": {Name: "mesh", Held: 12}}[source], nil
 }
 
-func (*asked) Services(context.Context, string, status.Query) (status.Services, error) {
-	return status.Services{}, nil
-}
-
 func (a *asked) Catalog(string) (iter.Seq2[status.Service, error], error) {
 	return func(yield func(status.Service, error) bool) {
 		for _, encoded := range a.services {

@@ -25,8 +25,7 @@ follows, or those of an owner's catalogs, sorted by name, with their endpoints. 
 CoreDNS has them as the owner tells them, before a rename.
 
 PATTERN is a part of a name or an fqdn or, if it has a *, all of it. Of several
-conditions all have to be met. The process looks for them, so that the same question
-to a large catalog is cheap to ask.
+conditions all have to be met.
 
 The process must have the status endpoint, 'status' in its configuration.`,
 		Example: `  federationctl services --label team=storefront
@@ -51,15 +50,9 @@ The process must have the status endpoint, 'status' in its configuration.`,
 		found, total := 0, 0
 		err = o.list(out, titles, func(row func(cells []string, object any, name string) error) error {
 			for _, of := range names {
-				n, err := e.Find(ctx, of, filter, func(services []inspect.Found) error {
-					for i := range services {
-						s := &services[i]
-						if err := row(s.Cells(len(names) > 1), s, s.FQDN()); err != nil {
-							return err
-						}
-					}
-					found += len(services)
-					return nil
+				n, err := e.Find(ctx, of, filter, func(s *inspect.Found) error {
+					found++
+					return row(s.Cells(len(names) > 1), s, s.FQDN())
 				})
 				if err != nil {
 					return err

@@ -93,30 +93,6 @@ func (m *manyOwners) Status() status.Status {
 	return s
 }
 
-func (m *manyOwners) Services(_ context.Context, of string, q status.Query) (status.Services, error) {
-	found := status.Services{Of: of, Total: len(m.services), Services: []status.Service{}}
-	if of != m.owners[0].ID {
-		found.Total = 0
-		return found, nil
-	}
-	for _, encoded := range m.services {
-		s := encoded.Service()
-		if s.Name <= q.After || !status.Matches(s, q.Match) {
-			continue
-		}
-		if len(found.Services) == 1 { // one a page, whatever the limit is
-			found.Next = found.Services[0].Name
-			break
-		}
-		reported, err := status.NewService(s, askedAt, s.Name == "api")
-		if err != nil {
-			return found, err
-		}
-		found.Services = append(found.Services, reported)
-	}
-	return found, nil
-}
-
 func (m *manyOwners) Why(ctx context.Context, name string, qtype uint16) (status.Why, error) {
 	why, err := m.asked.Why(ctx, name, qtype)
 	if name == "shop.fed.example." {
@@ -127,8 +103,16 @@ func (m *manyOwners) Why(ctx context.Context, name string, qtype uint16) (status
 	return why, err
 }
 
-func (m *manyOwners) Catalog(string) (iter.Seq2[status.Service, error], error) {
-	return m.asked.Catalog("")
+// Catalog has the services with the first owner, of which api is stale.
+func (m *manyOwners) Catalog(of string) (iter.Seq2[status.Service, error], error) {
+	return func(yield func(status.Service, error) bool) {
+		for _, encoded := range m.services {
+			s := encoded.Service()
+			if of != m.owners[0].ID && of != "" || !yield(status.NewService(s, askedAt, s.Name == "api")) {
+				return
+			}
+		}
+	}, nil
 }
 
 // followed returns owners in each state.

@@ -87,8 +87,6 @@ type Catalog struct {
 	reason string                     // why the catalog is unavailable; empty when it is not
 	lapsed bool                       // whether that is because of a lifetime
 	lines  []func()                   // log what is to be logged without the lock
-
-	changes uint64 // of what is published
 }
 
 // listed is an entry of a list that has yet to take effect.
@@ -209,7 +207,6 @@ func (c *Catalog) turnToList(next []listed) {
 	}
 	c.registry.SetEncoded(slices.Collect(maps.Values(c.publishes())))
 	c.begun = true
-	c.changes++
 }
 
 // path returns through which owners the services have come that are published: those of
@@ -245,7 +242,6 @@ func (c *Catalog) turnTo(path wire.Path) {
 // Left says why a service has gone that is not hidden.
 func (c *Catalog) publish(d Difference, left func(service string) string) {
 	c.observe(d, left)
-	c.changes++
 	c.registry.UpdateEncoded(append(d.Added, d.Changed...), d.Gone)
 }
 

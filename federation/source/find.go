@@ -192,10 +192,3 @@ func (c *Catalog) All() iter.Seq2[*wire.Encoded, time.Time] {
 		}
 	}
 }
-
-// Version returns a number that is another one after every change of what All yields.
-func (c *Catalog) Version() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.changes
-}

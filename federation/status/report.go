@@ -227,12 +227,3 @@ type Registration struct {
 	Convergence float64 `json:"convergenceSeconds,omitempty"` // that are left
 	StoreAway   bool    `json:"storeAway,omitempty"`
 }
-
-// Services is a page of the services of a catalog, in the order of their names. It is the
-// answer to GET /v1/services.
-type Services struct {
-	Of       string    `json:"of"`             // the owner that is followed, or the server name of the catalog
-	Total    int       `json:"total"`          // in the catalog
-	Services []Service `json:"services"`       // of this page
-	Next     string    `json:"next,omitempty"` // the value of after for the next page; empty: this was the last one
-}

@@ -4,28 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
-
-func TestMatches(t *testing.T) {
-	s := &federation.Service{
-		Name: "web", FQDN: must.Get(federation.ParseFQDN("Shop.fed.example"))(t), Tags: []string{"blue"}, Labels: federation.Pairs(map[string]string{"team": "Sales"}),
-		Endpoints: []federation.Endpoint{
-			{Address: must.Get(federation.ParseAddress("192.0.2.17"))(t), Port: 443, Labels: []string{"west"}},
-			{Address: must.Get(federation.ParseAddress("host.example"))(t), Port: 80},
-		},
-		Instances: []federation.Instance{{ID: "v2", Metadata: federation.Pairs(map[string]string{"path": "/x"})}},
-	}
-	for text, want := range map[string]bool{
-		"": true, "WEB": true, "op.fed": true, "blue": true, "team=sales": true, "sales": true, "2.0.2.1": true, "192.0.2.17:443": true, "west": true,
-		"host.example:80": true, "v2": true, "path=/": true, " web  west ": true, "web east": false, "team=x": false, "webshop": false,
-	} {
-		if got := Matches(s, text); got != want {
-			t.Errorf("%q matches: %t", text, got)
-		}
-	}
-}
 
 func TestSpan(t *testing.T) {
 	for text, want := range map[string]string{

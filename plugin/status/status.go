@@ -209,11 +209,6 @@ func (p *Page) Status() status.Status {
 	return s
 }
 
-// Services implements page.Source.
-func (p *Page) Services(ctx context.Context, of string, q status.Query) (status.Services, error) {
-	return p.agent.Services(ctx, of, q)
-}
-
 // Catalog implements page.Source.
 func (p *Page) Catalog(of string) (iter.Seq2[status.Service, error], error) {
 	return p.agent.Catalog(of)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -39,9 +40,9 @@ func (e *Endpoint) Catalog(ctx context.Context, of string, limit int64) (*Catalo
 	}
 	text := bytes.NewBufferString(`{"services": [`)
 	separator := "\n"
-	if err := e.services(ctx, of, limit, func(service []byte) error {
+	if err := e.services(ctx, of, limit, func(s *status.Service) error {
 		text.WriteString(separator)
-		text.Write(service)
+		text.Write(s.Service)
 		separator = ",\n"
 		return nil
 	}); err != nil {

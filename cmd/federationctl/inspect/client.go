@@ -205,9 +205,9 @@ func report[T any](ctx context.Context, e *Endpoint, method, path string, query 
 	return &value, printable.EscapeControls(indented.String()) + "\n", nil
 }
 
-// services calls each with the JSON of every service of a catalog, which is valid only
-// until it returns. More than limit bytes are an error.
-func (e *Endpoint) services(ctx context.Context, of string, limit int64, each func(service []byte) error) error {
+// services calls each with every service of a catalog, in the order in which they come. More
+// than limit bytes are an error.
+func (e *Endpoint) services(ctx context.Context, of string, limit int64, each func(*status.Service) error) error {
 	const path = "/v1/catalog"
 	body, err := e.ask(ctx, http.MethodGet, path, url.Values{"of": {of}}, "application/x-ndjson")
 	if err != nil {
@@ -219,15 +219,13 @@ func (e *Endpoint) services(ctx context.Context, of string, limit int64, each fu
 	lines.Buffer(nil, maxService)
 	tooLarge := fmt.Errorf("%s has a catalog of more than %d bytes; --max-catalog raises the limit", e, limit)
 	for lines.Scan() {
-		var line struct {
-			Service json.RawMessage `json:"service"`
-		}
+		var line status.Service
 		if err := json.Unmarshal(lines.Bytes(), &line); rest.N <= 0 {
 			return tooLarge // and the line may be a part of one
 		} else if err != nil || len(line.Service) == 0 {
 			return fmt.Errorf("%s answers %s with a line that is no service", e, path)
 		}
-		if err := each(line.Service); err != nil {
+		if err := each(&line); err != nil {
 			return err
 		}
 	}

@@ -1,13 +1,11 @@
 package inspect
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
+	"math"
 	"net/netip"
-	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -25,8 +23,6 @@ type Filter struct {
 	pattern *regexp.Regexp // of a name or an fqdn
 	labels  []pattern.Label
 	address string
-
-	words []string // that are in every service that matches; the process looks for them
 }
 
 // NewFilter returns a filter. Part is a part of the name or the fqdn or, if it has a
@@ -37,7 +33,6 @@ func NewFilter(part string, labels []string, address string) (*Filter, error) {
 	if part != "" {
 		parts := strings.Split(strings.TrimSuffix(part, "."), "*")
 		for i, text := range parts {
-			f.words = append(f.words, strings.Fields(text)...)
 			parts[i] = regexp.QuoteMeta(text)
 		}
 		text := strings.Join(parts, ".*")
@@ -55,7 +50,6 @@ func NewFilter(part string, labels []string, address string) (*Filter, error) {
 			return nil, fmt.Errorf("--label: %s is not KEY=VALUE; KEY=* is any value", federation.Quote(label))
 		}
 		f.labels = append(f.labels, l)
-		f.words = append(f.words, strings.Fields(strings.TrimSuffix(label, "*"))...)
 	}
 	if address != "" {
 		parsed, err := federation.ParseAddress(address)
@@ -63,7 +57,6 @@ func NewFilter(part string, labels []string, address string) (*Filter, error) {
 			return nil, fmt.Errorf("--address: %w", err)
 		}
 		f.address = parsed.String()
-		f.words = append(f.words, strings.TrimSuffix(f.address, "."))
 	}
 	return f, nil
 }
@@ -91,9 +84,6 @@ type Found struct {
 	Decoded *federation.Service `json:"-"`
 }
 
-// pageSize is how many services are asked for at once.
-const pageSize = 500
-
 // Names returns the names of the catalogs to look in: of, or all if it is empty.
 func (e *Endpoint) Names(ctx context.Context, of string) ([]string, error) {
 	if of != "" {
@@ -107,50 +97,23 @@ func (e *Endpoint) Names(ctx context.Context, of string) ([]string, error) {
 }
 
 // Find calls each with the services of a catalog that a filter means, in the order of their
-// names, some at a time. It returns how many the catalog has.
-func (e *Endpoint) Find(ctx context.Context, of string, filter *Filter, each func([]Found) error) (total int, err error) {
-	for after := ""; ; {
-		query := url.Values{"of": {of}, "after": {after}, "limit": {strconv.Itoa(pageSize)}, "match": {strings.Join(filter.words, " ")}}
-		page, _, err := report[status.Services](ctx, e, http.MethodGet, "/v1/services", query)
+// names. It returns how many the catalog has.
+func (e *Endpoint) Find(ctx context.Context, of string, filter *Filter, each func(*Found) error) (total int, err error) {
+	err = e.services(ctx, of, math.MaxInt64-1, func(s *status.Service) error {
+		total++
+		catalog, err := parse(s.Service)
+		if err == nil && len(catalog.services) != 1 {
+			err = errors.New("a line has several")
+		}
 		if err != nil {
-			return 0, err
+			return fmt.Errorf("%s has services that this version does not know: %w", e, err)
 		}
-		found, err := e.decode(of, page.Services)
-		if err != nil {
-			return 0, err
+		if found := (Found{of, *s, catalog.services[0].Service()}); filter.Matches(found.Decoded) {
+			return each(&found)
 		}
-		if err := each(slices.DeleteFunc(found, func(s Found) bool { return !filter.Matches(s.Decoded) })); err != nil {
-			return 0, err
-		}
-		switch {
-		case page.Next == "":
-			return page.Total, nil
-		case page.Next <= after:
-			return 0, fmt.Errorf("%s answers a page of services that leads nowhere", e)
-		}
-		after = page.Next
-	}
-}
-
-// decode returns the services of a page.
-func (e *Endpoint) decode(of string, services []status.Service) ([]Found, error) {
-	texts := make([][]byte, len(services))
-	for i := range services {
-		texts[i] = services[i].Service
-	}
-	catalog, err := parse([]byte(`{"services": [` + string(bytes.Join(texts, []byte(","))) + `]}`))
-	if err == nil && len(catalog.services) != len(services) {
-		err = errors.New("services are there twice")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s has services that this version does not know: %w", e, err)
-	}
-	slices.SortFunc(services, func(a, b status.Service) int { return strings.Compare(a.Name, b.Name) })
-	found := make([]Found, len(services))
-	for i := range services {
-		found[i] = Found{of, services[i], catalog.services[i].Service()}
-	}
-	return found, nil
+		return nil
+	})
+	return total, err
 }
 
 // catalogName returns the name of a catalog as a reader knows it.
@@ -232,10 +195,8 @@ func (e *Endpoint) Leads(ctx context.Context, ip netip.Addr) ([]Lead, error) {
 	}
 	var leads []Lead
 	for _, of := range names {
-		if _, err := e.Find(ctx, of, filter, func(found []Found) error {
-			for i := range found {
-				leads = append(leads, filter.lead(&found[i])...)
-			}
+		if _, err := e.Find(ctx, of, filter, func(found *Found) error {
+			leads = append(leads, filter.lead(found)...)
 			return nil
 		}); err != nil {
 			return nil, err

@@ -59,31 +59,28 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// TestFindHostile asks a process whose pages of services never end, or are none.
+// TestFindHostile asks a process whose services are none.
 func TestFindHostile(t *testing.T) {
-	const service = `{"name":%[1]q,"fqdn":"a.example.","service":{"name":%[1]q,"fqdn":"a.example","endpoints":[{"address":"192.0.2.1","port":80}],"instances":[{"id":"v1","protocol":"HTTP"}]}}`
-	for want, page := range map[string]string{
-		"leads nowhere":         `{"services":[],"next":"a"}`,
-		"this version does not": `{"services":[{"name":"a","service":{"name":1}}]}`,
-		"services that":         `{"services":[` + fmt.Sprintf(service, "a") + "," + fmt.Sprintf(service, "a") + `]}`,
-		"in a form that":        `{"services":1}`,
+	for want, lines := range map[string]string{
+		"this version does not": `{"name":"a","service":{"name":1}}`,
+		"that is no service":    `{"services":1}`,
 		"does not have":         "",
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if page == "" {
+			if lines == "" {
 				http.NotFound(w, r)
 				return
 			}
-			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprint(w, page)
+			w.Header().Set("Content-Type", "application/x-ndjson")
+			fmt.Fprintln(w, lines)
 		}))
 		e := must.Get(inspect.NewEndpoint(server.URL, mtls.Files{}, time.Minute))(t)
-		_, err := e.Find(t.Context(), "o", must.Get(inspect.NewFilter("", nil, ""))(t), func([]inspect.Found) error { return nil })
+		_, err := e.Find(t.Context(), "o", must.Get(inspect.NewFilter("", nil, ""))(t), func(*inspect.Found) error { return nil })
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", page, err)
+			t.Errorf("%s: %v", lines, err)
 		}
 		if _, err := e.Leads(t.Context(), netip.MustParseAddr("192.0.2.1")); err == nil {
-			t.Errorf("%s: names lead somewhere", page)
+			t.Errorf("%s: names lead somewhere", lines)
 		}
 		server.Close()
 	}

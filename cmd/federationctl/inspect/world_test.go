@@ -50,10 +50,6 @@ func (*process) Confirm(_, source string) (status.Source, error) {
 	return status.Source{Name: source}, nil
 }
 
-func (*process) Services(context.Context, string, status.Query) (status.Services, error) {
-	return status.Services{}, fmt.Errorf("nobody asks")
-}
-
 func (p *process) Catalog(of string) (iter.Seq2[status.Service, error], error) {
 	services, ok := p.catalogs[of]
 	if !ok {

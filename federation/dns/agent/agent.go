@@ -29,10 +29,8 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
-	"github.com/hamlet-federation/coredns-federation/federation/dns/agent/internal/pages"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/status/paging"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 )
 
@@ -93,8 +91,6 @@ type Agent struct {
 	shown atomic.Pointer[[]*owner] // those of owners, for Status and Ready, which wait for nobody
 
 	pace pace // of imports
-
-	catalogs paging.Lists[pages.Offer] // as they are read for reports
 
 	// Guarded by lifecycle, which makes Attach and Detach, which start and stop
 	// goroutines, run one at a time. It is not held while a disk is waited for, but while

@@ -1,17 +1,15 @@
 package agent
 
 import (
-	"context"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/history"
-	"github.com/hamlet-federation/coredns-federation/federation/dns/agent/internal/pages"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent/internal/why"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
-	"github.com/hamlet-federation/coredns-federation/federation/status/paging"
 )
 
 // Owners returns the reports of all owners, sorted by ID, each ID once. It waits for
@@ -53,30 +51,22 @@ func (a *Agent) follows(id string) (*owner, error) {
 	return nil, unknown
 }
 
-// Services returns up to limit services of an owner, in the order of their names, from the
-// first on that comes after a name. The error is a *status.UnknownError if there is no
-// owner with that ID. It reads what is published, or was so a few seconds ago, and waits for
-// nobody but others who read services.
-func (a *Agent) Services(ctx context.Context, of string, q status.Query) (status.Services, error) {
-	o, err := a.follows(of)
-	if err != nil {
-		return status.Services{}, err
-	}
-	c := o.catalog()
-	page, err := a.catalogs.Page(ctx, c, q)
-	page.Of, page.Total = of, c.Size
-	return page, err //nolint:wrapcheck // it names the service
-}
-
 // Catalog yields all services of an owner, in the order of their names, each once. The error
-// is a *status.UnknownError if there is no owner with that ID. It reads and waits as Services
-// does.
+// is a *status.UnknownError if there is no owner with that ID. It reads what is published, and
+// waits for nobody.
 func (a *Agent) Catalog(of string) (iter.Seq2[status.Service, error], error) {
 	o, err := a.follows(of)
 	if err != nil {
 		return nil, err
 	}
-	return a.catalogs.Services(o.catalog()), nil
+	offers := o.offers()
+	return func(yield func(status.Service, error) bool) {
+		for i := range offers {
+			if !yield(status.NewService(offers[i].Service.Unpack(), offers[i].Updated, offers[i].Stale)) {
+				return
+			}
+		}
+	}, nil
 }
 
 // Retry tries at once to open a stream with an owner that has none, and returns the report
@@ -91,16 +81,16 @@ func (a *Agent) Retry(of string, now time.Time) (status.FollowedOwner, error) {
 	return u, nil
 }
 
-// catalog returns what the zones have of the owner. A block that is being attached has none
-// yet.
-func (o *owner) catalog() paging.Catalog[pages.Offer] {
-	var parts []pages.Part
+// offers returns what the zones have of the owner, by name. A block that is being attached has
+// none yet.
+func (o *owner) offers() (all []zone.Offer) {
 	for _, m := range *o.members.Load() {
 		if z := m.block.Zone(); z != nil {
-			parts = append(parts, pages.Part{Zone: z, Owner: m.index})
+			all = slices.AppendSeq(all, z.Offers(m.index))
 		}
 	}
-	return pages.Catalog(o.id, parts, o.mirror.Status().Services)
+	slices.SortFunc(all, func(x, y zone.Offer) int { return strings.Compare(x.Service.Name(), y.Service.Name()) })
+	return slices.CompactFunc(all, func(x, y zone.Offer) bool { return x.Service.Name() == y.Service.Name() })
 }
 
 // Refused returns the owners that have been refused a name, lower case and absolute, but for

@@ -16,7 +16,6 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/miekg/dns"
@@ -26,19 +25,15 @@ import (
 )
 
 // Source is the process that the pages are about. Its methods are called by many
-// goroutines at once, and wait for no peer. Services and Catalog may have what was so a few
-// seconds ago, where there is much of it.
+// goroutines at once, and wait for no peer.
 type Source interface {
 	Status() status.Status
 
 	// Why explains the answer to a query. The name is absolute and in lower case.
 	Why(ctx context.Context, name string, qtype uint16) (status.Why, error)
 
-	// Services returns the services of a catalog that a query asks for, as long as ctx lasts.
-	// Of is the ID of an owner that is followed, or the server name of a catalog.
-	Services(ctx context.Context, of string, q status.Query) (status.Services, error)
-
-	// Catalog yields all services of a catalog, in the order of their names.
+	// Catalog yields all services of a catalog, in the order of their names. Of is the ID of
+	// an owner that is followed, or the server name of a catalog.
 	Catalog(of string) (iter.Seq2[status.Service, error], error)
 
 	// Retry tries at once to reach an owner that there is no stream with, and returns how
@@ -50,19 +45,12 @@ type Source interface {
 	Confirm(of, source string) (status.Source, error)
 }
 
-// The bounds of a page of services.
-const (
-	defaultLimit = 100
-	maxLimit     = 1000
-)
-
 // Handler serves the status of a process:
 //
 //	GET /                                  the page; ?name=NAME&type=TYPE adds why
-//	GET /services?of=ID&after=NAME&match=TEXT   a page of the services of a catalog
+//	GET /services?of=ID&match=TEXT         a page with the first services of a catalog that match
 //	GET /v1/status                         status.Status
 //	GET /v1/why?name=NAME&type=TYPE        status.Why; the type is A by default
-//	GET /v1/services?of=ID&after=NAME&limit=N&match=TEXT   status.Services
 //	GET /v1/catalog?of=ID                  a status.Service in each line
 //	POST /v1/retry?of=ID                   status.FollowedOwner, as it was; an attempt is made now
 //	POST /v1/confirm?of=ID&source=NAME     status.Source, as it was; what was held of it is withdrawn
@@ -78,7 +66,6 @@ func Handler(source Source) http.Handler {
 	mux.HandleFunc("GET /services", h.listing)
 	mux.Handle("GET /v1/status", answer(func(*http.Request) (any, int, error) { return source.Status(), 0, nil }))
 	mux.Handle("GET /v1/why", answer(h.why))
-	mux.Handle("GET /v1/services", answer(h.services))
 	mux.HandleFunc("GET /v1/catalog", h.catalog)
 	retry := func(from url.Values) (any, error) { return source.Retry(from.Get("of")) }
 	confirm := func(from url.Values) (any, error) { return source.Confirm(from.Get("of"), from.Get("source")) }
@@ -203,32 +190,30 @@ func parseQuestion(name, text string) (string, uint16, error) {
 	return dns.CanonicalName(name), qtype, nil
 }
 
-func (h handler) services(r *http.Request) (any, int, error) {
-	query, limit := r.URL.Query(), defaultLimit
-	if text := query.Get("limit"); text != "" {
-		var err error
-		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > maxLimit {
-			return nil, http.StatusBadRequest, fmt.Errorf("limit: %q is not in 1 to %d", text, maxLimit)
-		}
+// open returns the services of the catalog that a request is about, and a function to be called
+// when they have been read. With an error it returns the code of the answer.
+func (h handler) open(w http.ResponseWriter, r *http.Request) (services iter.Seq2[status.Service, error], read func(), code int, err error) {
+	select {
+	case h.reading <- struct{}{}:
+	default:
+		w.Header().Set("Retry-After", "10")
+		return nil, nil, http.StatusServiceUnavailable, errors.New("too many read a catalog now; try again")
 	}
-	page, err := h.source.Services(r.Context(), query.Get("of"), status.Query{After: query.Get("after"), Match: query.Get("match"), Limit: limit})
-	return page, http.StatusNotFound, err
+	read = func() { <-h.reading }
+	if services, err = h.source.Catalog(r.URL.Query().Get("of")); err != nil {
+		read()
+		return nil, nil, http.StatusNotFound, err //nolint:wrapcheck // it is what the page says
+	}
+	return services, read, 0, nil
 }
 
 func (h handler) catalog(w http.ResponseWriter, r *http.Request) {
-	select {
-	case h.reading <- struct{}{}:
-		defer func() { <-h.reading }()
-	default:
-		w.Header().Set("Retry-After", "10")
-		fail(w, http.StatusServiceUnavailable, errors.New("too many read a catalog now; try again"))
-		return
-	}
-	services, err := h.source.Catalog(r.URL.Query().Get("of"))
+	services, read, code, err := h.open(w, r)
 	if err != nil {
-		fail(w, http.StatusNotFound, err)
+		fail(w, code, err)
 		return
 	}
+	defer read()
 	w.Header().Set("Content-Type", ndjson)
 	encoder := newEncoder(&patient{ResponseWriter: w, end: time.Now().Add(catalogTimeout)})
 	for service, err := range services {

@@ -116,7 +116,7 @@ func filled(role status.Role, text string) *fixed {
 	f := new(fixed)
 	fill(reflect.ValueOf(&f.status).Elem(), text)
 	fill(reflect.ValueOf(&f.why).Elem(), text)
-	fill(reflect.ValueOf(&f.page).Elem(), text)
+	fill(reflect.ValueOf(&f.first).Elem(), text)
 	f.status.Role, f.why.Role = role, role
 	return f
 }
@@ -154,7 +154,7 @@ func FuzzRequest(f *testing.F) {
 		f.Add(uint8(0), name, "A", "1", false)
 		f.Add(uint8(3), name, "<b>", "-1", true)
 	}
-	paths := []string{"/", "/services", "/v1/status", "/v1/why", "/v1/services", "/v1/catalog"}
+	paths := []string{"/", "/services", "/v1/status", "/v1/why", "/v1/catalog"}
 	sources := []*fixed{consumer(), owner()}
 	f.Fuzz(func(t *testing.T, path uint8, text, qtype, limit string, ofOwner bool) {
 		source := sources[0]

@@ -134,15 +134,17 @@ func (h handler) page(w http.ResponseWriter, r *http.Request) {
 	h.render(w, code, "status", v)
 }
 
-// listing is a page of the services of a catalog.
+// mostListed bounds the services on a page.
+const mostListed = 1000
+
+// listing is a page with services of a catalog.
 type listing struct {
-	Title, Heading  string
-	Of, After, Next string
-	Match           string
-	Refreshed       bool // never
-	Error           string
-	Total, Limit    int
-	List            []listed
+	Title, Heading string
+	Of, Match      string
+	Refreshed      bool // never
+	Error          string
+	More           bool // there are others
+	List           []listed
 }
 
 type listed struct {
@@ -155,24 +157,45 @@ type listed struct {
 // listing answers GET /services.
 func (h handler) listing(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	v := &listing{Of: query.Get("of"), After: query.Get("after"), Match: strings.TrimSpace(query.Get("match")), Limit: defaultLimit}
+	v := &listing{Of: query.Get("of"), Match: strings.TrimSpace(query.Get("match"))}
 	v.Heading = "Services of " + federation.Printable(v.Of)
 	if v.Of == "" {
 		v.Heading = "Services of the default catalog"
 	}
 	v.Title = v.Heading
-	page, err := h.source.Services(r.Context(), v.Of, status.Query{After: v.After, Match: v.Match, Limit: v.Limit})
+	services, read, code, err := h.open(w, r)
 	if err != nil {
 		v.Error = err.Error()
-		h.render(w, http.StatusNotFound, "services", v)
+		h.render(w, code, "services", v)
 		return
 	}
-	now := h.source.Status().Now
-	v.Total, v.Next = page.Total, page.Next
-	for _, s := range page.Services {
-		v.List = append(v.List, listed{s, shown{now: now}.At(s.Updated), indent(s.Service)})
+	defer read()
+	now, words := h.source.Status().Now, strings.Fields(strings.ToLower(v.Match))
+	for service, err := range services {
+		if v.More = len(v.List) == mostListed; v.More || r.Context().Err() != nil {
+			break
+		}
+		if err != nil {
+			v.Error = err.Error()
+			break
+		}
+		if matches(&service, words) {
+			v.List = append(v.List, listed{service, shown{now: now}.At(service.Updated), indent(service.Service)})
+		}
 	}
 	h.render(w, http.StatusOK, "services", v)
+}
+
+// matches reports whether a service has each of these words in lower case as a part of its name,
+// its fqdn, or anything else that it has. That of a label is KEY=VALUE.
+func matches(s *status.Service, words []string) bool {
+	if len(words) == 0 {
+		return true
+	}
+	text := strings.ToLower(s.Name + "\n" + s.FQDN + "\n" + string(s.Service))
+	return !slices.ContainsFunc(words, func(word string) bool {
+		return !strings.Contains(text, word) && !strings.Contains(text, strings.ReplaceAll(word, "=", `":"`))
+	})
 }
 
 // indent returns JSON over several lines, in printable ASCII.

@@ -60,11 +60,9 @@ func consumer() *fixed {
 			Servers: []string{"dns://.:53"}, Zone: "fed.example.", Rcode: "NOERROR", Records: []string{"web.fed.example. 30 IN A 192.0.2.1"}, Is: "service", Verdict: status.Live,
 			Holder: &status.Holder{Owner: "o1.example:8008", Service: "web", FQDN: "web.fed.example.", Updated: ago(time.Hour)},
 		}},
-	}, page: status.Services{
-		Of: ownerID, Total: 100_000, Next: "web & <b>", Services: []status.Service{
-			{Name: "web", FQDN: "web.fed.example.", Service: json.RawMessage(`{"name":"web","x":"</pre><script>\u202e"}`), Updated: ago(time.Hour)},
-			{Name: hostile, FQDN: "x.fed.example.", Service: json.RawMessage("{\"name\":\"\u202e\"}"), Stale: true},
-		},
+	}, first: []status.Service{
+		{Name: "web", FQDN: "web.fed.example.", Service: json.RawMessage(`{"name":"web","x":"</pre><script>\u202e"}`), Updated: ago(time.Hour)},
+		{Name: hostile, FQDN: "x.fed.example.", Service: json.RawMessage("{\"name\":\"\u202e\"}"), Stale: true},
 	}}
 }
 
@@ -294,5 +292,21 @@ func TestContentPolicy(t *testing.T) {
 	}
 	if policy := w.Header().Get("Content-Security-Policy"); policy != contentPolicy() {
 		t.Errorf("the policy is %s", policy)
+	}
+}
+
+// TestListing lists the first services that match, and says where there are more.
+func TestListing(t *testing.T) {
+	source := &fixed{count: mostListed + 1, first: []status.Service{
+		{Name: "api", FQDN: "api.fed.example.", Service: json.RawMessage(`{"labels":{"team":"Sales"}}`)},
+	}}
+	for query, want := range map[string]string{
+		"": "The first 1,000 services, in the order", "&match=WEB.fed": "The first 1,000 services that match", "&match=team%3Dsales+api": "<p>1 service that match", "&match=team%3Dsal+web": "<p>0 services that match",
+	} {
+		recorder := httptest.NewRecorder()
+		Handler(source).ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/services?of="+ownerID+query, http.NoBody))
+		if text := recorder.Body.String(); !strings.Contains(text, want) || strings.Contains(text, "There are more") != strings.Contains(want, "first") {
+			t.Errorf("%s: no %q in\n%.3000s", query, want, text)
+		}
 	}
 }

@@ -182,9 +182,7 @@ func TestRequests(t *testing.T) {
 		"no name":         {request: "GET /v1/why HTTP/1.1\r\nHost: localhost", code: 400, body: "name is missing"},
 		"control name":    {request: "GET /v1/why?name=a%0ab%3cscript%3e HTTP/1.1\r\nHost: localhost", code: 200},
 		"unknown type":    {request: "GET /v1/why?name=a&type=%3cb%3e HTTP/1.1\r\nHost: localhost", code: 400, body: "is not a type"},
-		"bad limit":       {request: "GET /v1/services?limit=1001 HTTP/1.1\r\nHost: localhost", code: 400, body: "1 to 1000"},
-		"negative limit":  {request: "GET /v1/services?limit=-1 HTTP/1.1\r\nHost: localhost", code: 400},
-		"unknown owner":   {request: "GET /v1/services?of=x HTTP/1.1\r\nHost: localhost", code: 404, body: `there is no owner or catalog \"x\"`},
+		"unknown owner":   {request: "GET /v1/catalog?of=x HTTP/1.1\r\nHost: localhost", code: 404, body: `there is no owner or catalog \"x\"`},
 		"unknown catalog": {request: "GET /v1/catalog?of=x HTTP/1.1\r\nHost: localhost", code: 404},
 		"broken escape":   {request: "GET /v1/why?name=%zz HTTP/1.1\r\nHost: localhost", code: 400},
 		"HTTP/2":          {request: "PRI * HTTP/2.0", code: 421},
@@ -393,7 +391,7 @@ func TestBodies(t *testing.T) {
 		"why":       "GET /v1/why?name=a.b HTTP/1.1\r\nContent-Length: 100000000",
 		"catalog":   "GET /v1/catalog?of=o1.example:8008 HTTP/1.1\r\nContent-Length: 100000000",
 		"HEAD":      "HEAD /v1/status HTTP/1.1\r\nContent-Length: 1",
-		"chunks":    "GET /v1/services HTTP/1.1\r\nTransfer-Encoding: chunked",
+		"chunks":    "GET /v1/catalog HTTP/1.1\r\nTransfer-Encoding: chunked",
 		"DELETE":    "DELETE / HTTP/1.1\r\nContent-Length: 100000000",
 		"huge POST": "POST /v1/why HTTP/1.1\r\nContent-Length: 100000000",
 	} {
@@ -612,9 +610,9 @@ func issue(t *testing.T, authority *mtls.Authority, leaf mtls.Leaf) mtls.Issued 
 type fixed struct {
 	status status.Status
 	why    status.Why
-	page   status.Services
-	count  int  // of the services of the catalog
-	broken bool // the catalog cannot be read to its end
+	first  []status.Service // of the catalog
+	count  int              // of the others
+	broken bool             // the catalog cannot be read to its end
 	tried  atomic.Int32
 
 	confirmed atomic.Int32
@@ -646,18 +644,16 @@ func (f *fixed) Why(_ context.Context, name string, _ uint16) (status.Why, error
 	return why, nil
 }
 
-func (f *fixed) Services(_ context.Context, of string, _ status.Query) (status.Services, error) {
-	if of != ownerID {
-		return status.Services{}, &status.UnknownError{Of: of, Known: []string{ownerID}}
-	}
-	return f.page, nil
-}
-
 func (f *fixed) Catalog(of string) (iter.Seq2[status.Service, error], error) {
 	if of != ownerID {
 		return nil, &status.UnknownError{Of: of, Known: []string{ownerID}}
 	}
 	return func(yield func(status.Service, error) bool) {
+		for _, s := range f.first {
+			if !yield(s, nil) {
+				return
+			}
+		}
 		for range f.count {
 			if !yield(status.Service{Name: "web", FQDN: "web.fed.example.", Service: json.RawMessage(`{}`)}, nil) {
 				return

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve"
@@ -18,7 +19,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
-	"github.com/hamlet-federation/coredns-federation/federation/status/paging"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -27,7 +27,6 @@ import (
 type Reporter struct {
 	version    string
 	publisher  *serve.Publisher
-	lists      paging.Lists[held]
 	turnedAway turnedAway
 }
 
@@ -119,51 +118,22 @@ func (r *Reporter) of(name string) (serve.Catalog, error) {
 	return c, nil
 }
 
-// held is a service with the time at which its version came.
-type held struct {
-	*wire.Encoded
-
-	updated time.Time
-}
-
-// Report implements paging.Entry.
-func (h held) Report() (status.Service, error) {
-	return status.NewService(h.Service(), h.updated, false)
-}
-
-// catalog returns the catalog with that server name, as it is read in pages.
-func (r *Reporter) catalog(of string) (paging.Catalog[held], error) {
-	c, err := r.of(of)
-	if err != nil {
-		return paging.Catalog[held]{}, err
-	}
-	return paging.Catalog[held]{
-		Name: of, Version: []any{c.Sources, c.Sources.Version()}, Size: c.Registry.Len(), All: func(yield func(held) bool) {
-			for s, updated := range c.Sources.All() {
-				if !yield(held{s, updated}) {
-					return
-				}
-			}
-		},
-	}, nil
-}
-
-// Services implements page.Source.
-func (r *Reporter) Services(ctx context.Context, of string, q status.Query) (status.Services, error) {
-	c, err := r.catalog(of)
-	if err != nil {
-		return status.Services{}, err
-	}
-	return r.lists.Page(ctx, c, q) //nolint:wrapcheck // it names the service
-}
-
 // Catalog implements page.Source. The services come in the order of their names.
 func (r *Reporter) Catalog(of string) (iter.Seq2[status.Service, error], error) {
-	c, err := r.catalog(of)
+	c, err := r.of(of)
 	if err != nil {
 		return nil, err
 	}
-	return r.lists.Services(c), nil
+	updated := maps.Collect(c.Sources.All())
+	services := slices.SortedFunc(maps.Keys(updated), func(x, y *wire.Encoded) int { return strings.Compare(x.Name(), y.Name()) })
+	services = slices.CompactFunc(services, func(x, y *wire.Encoded) bool { return x.Name() == y.Name() }) // one may have changed meanwhile
+	return func(yield func(status.Service, error) bool) {
+		for _, s := range services {
+			if !yield(status.NewService(s.Service(), updated[s], false)) {
+				return
+			}
+		}
+	}, nil
 }
 
 // Why implements page.Source.
