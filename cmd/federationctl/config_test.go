@@ -565,8 +565,8 @@ func TestOwnerDocument(t *testing.T) {
 		}
 		configs = append(configs, config)
 	}
-	if len(configs) != 4 || configs[1].Identity.SPIFFE.Socket == "" || configs[1].Identity.SPIFFE.TrustDomains == nil {
-		t.Fatalf("docs/owner.md has %d configurations, expected 4, of which the second has an agent", len(configs))
+	if len(configs) != 2 || configs[1].Identity.SPIFFE.Socket == "" || configs[1].Identity.SPIFFE.TrustDomains == nil {
+		t.Fatalf("docs/owner.md has %d configurations, expected 2, of which the second has an agent", len(configs))
 	}
 	settings := configs[0]
 	// What is not set by the example is not shown by it.

@@ -134,7 +134,7 @@ func Next(now, when time.Time) string {
 	return "next attempt now"
 }
 
-// says says where a consumer is.
+// says returns where a consumer is.
 func (t text) says(s Subscriber) string { return s.Says(t.now) }
 
 // clock returns a time in UTC, in seconds.

@@ -17,8 +17,6 @@ import (
 
 // recorder is a stream that remembers the answers.
 type recorder struct {
-	stream
-
 	answers  []string
 	takes    time.Duration // each answer
 	fails    error         // of the second answer

@@ -55,7 +55,11 @@ func TestChart(t *testing.T) {
 	}
 	values := inside("values.yaml")
 	for component, image := range map[string]string{"owner": "federationctl", "dns": "coredns"} {
-		var index struct{ Manifests []struct{ Digest string } }
+		var index struct {
+			Manifests []struct {
+				Digest string `json:"digest"`
+			} `json:"manifests"`
+		}
 		must.Do(t, json.Unmarshal([]byte(run(t, "tar", "-xOf", fmt.Sprintf("%s/%s-%s-oci.tar", folder, image, number), "index.json")), &index))
 		want := fmt.Sprintf("\n    repository: \"registry.example/dns/%s\"\n    tag: \"\"\n    digest: %q\n", image, index.Manifests[0].Digest)
 		_, section, _ := strings.Cut(values, "\n"+component+":\n")
