@@ -85,6 +85,11 @@ func choiceFlag(command *cobra.Command, to *string, name, shorthand, usage strin
 	completeValues(command, name, values)
 }
 
+// completeValues sets the values with which a shell completes a flag.
+func completeValues(command *cobra.Command, flag string, values []string) {
+	insist(command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
+}
+
 // formats are what -o means for every command; printable.Objects says more of those for
 // programs.
 var formats = []string{"table", "json", "yaml", "name"}

@@ -80,7 +80,7 @@ The FILE - is standard input. Any other FILE must be a regular file.`,
 				return failed("interrupted")
 			}
 		},
-		ValidArgsFunction: cobra.FixedCompletions(catalogExtensions, cobra.ShellCompDirectiveFilterFileExt),
+		ValidArgsFunction: cobra.FixedCompletions([]string{"yaml", "yml", "json", "jsonl"}, cobra.ShellCompDirectiveFilterFileExt),
 	}
 	rangesFlag(command, &policy.AllowAddresses)
 	maxCatalogFlag(command, &limit)

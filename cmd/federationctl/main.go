@@ -143,9 +143,11 @@ also when its output cannot be written, for example to a closed pipe.`,
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(serveCommand(ctx), watchCommand(ctx), registerCommand(ctx), lintCommand(ctx), checkCommand(ctx), policyCommand(ctx),
 		whyCommand(ctx), statusCommand(ctx), servicesCommand(ctx), retryCommand(ctx), confirmCommand(ctx), dumpCommand(ctx), pkiCommand())
-	completeFlags(root)
 	readEnvironment(root)
-	shapeHelp(root)
+	// Who asks for help wants to see a call first.
+	const examples = "{{if .HasExample}}\n\nExamples:\n{{.Example}}{{end}}"
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), examples, "", 1))
+	root.SetHelpTemplate("{{.Short}}." + examples + "\n\n{{with .Long}}{{. | trimTrailingWhitespaces}}\n\n{{end}}{{.UsageString}}")
 	return root
 }
 

@@ -200,7 +200,7 @@ func complete(t *testing.T, args ...string) (words []string, directive string) {
 
 // TestCompletion asks for completions as the scripts of the shells do.
 func TestCompletion(t *testing.T) {
-	pem := []string{"pem", "crt", "cer", "key"}
+	catalogExtensions := []string{"yaml", "yml", "json", "jsonl"}
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "catalog.yaml"), strings.ReplaceAll(catalogText, "v 2", "v2"))
 	for _, tt := range []struct {
@@ -214,22 +214,15 @@ func TestCompletion(t *testing.T) {
 		{[]string{"lint", ""}, catalogExtensions, "file with extension"},
 		{[]string{"lint", "a.yaml", ""}, catalogExtensions, "file with extension"},
 		{[]string{"pki", ""}, []string{"init", "issue"}, "directory"},
-		{[]string{"pki", "--host", ""}, nil, "no file"},
 		{[]string{"watch", ""}, []string{"--ca", "--cert", "--key"}, "no file"}, // the required flags
 		{[]string{"watch", "-o", ""}, []string{"table", "json"}, "no file"},
 		{[]string{"watch", "--output", ""}, []string{"table", "json"}, "no file"},
 		{[]string{"watch", "--api", ""}, apis, "no file"},
-		{[]string{"watch", "--owner-id", ""}, nil, "no file"},
-		{[]string{"watch", "--cert", ""}, pem, "file with extension"},
-		{[]string{"watch", "--key", ""}, pem, "file with extension"},
-		{[]string{"watch", "--ca", ""}, pem, "file with extension"},
-		{[]string{"serve", "--catalog", ""}, catalogExtensions, "file with extension"},
-		{[]string{"serve", "--listen", ""}, nil, "no file"},
+		{[]string{"serve", "--catalog", ""}, nil, "any file"},
 		{[]string{"why", ""}, nil, "no file"},
 		{[]string{"why", "web.fed.example", ""}, []string{"A", "AAAA", "SRV", "TXT", "SOA", "NS"}, "no file"},
 		{[]string{"status", "-o", ""}, formats, "no file"},
 		{[]string{"dump", "-o", ""}, inspect.Formats, "no file"},
-		{[]string{"dump", "--cert", ""}, pem, "file with extension"},
 		{[]string{"policy", ""}, []string{"test", "who-can"}, "no file"},
 	} {
 		words, directive := complete(t, tt.args...)

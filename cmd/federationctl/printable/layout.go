@@ -74,22 +74,16 @@ func fit(text string, room int) string {
 // with an indent. A word that is longer has a line of its own.
 func Wrap(text string, width int, indent string) string {
 	lead := text[:len(text)-len(strings.TrimLeft(text, " "))]
-	return Fill(strings.Fields(text), width, lead, indent)
-}
-
-// Fill puts words into lines of up to width characters, which begin with these indents. A word
-// that is longer has a line of its own, and an empty one stands for a space.
-func Fill(words []string, width int, first, others string) string {
 	var all strings.Builder
 	column := 0
-	for i, word := range words {
+	for i, word := range strings.Fields(text) {
 		switch {
 		case i == 0:
-			all.WriteString(first)
-			column = len(first)
+			all.WriteString(lead)
+			column = len(lead)
 		case column+1+len(word) > width:
-			all.WriteString("\n" + others)
-			column = len(others)
+			all.WriteString("\n" + indent)
+			column = len(indent)
 		default:
 			all.WriteByte(' ')
 			column++
