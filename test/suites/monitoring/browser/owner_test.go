@@ -49,7 +49,7 @@ catalogs:
 `, at, statusAt, originAt)))
 	listening(t, at)
 	start(t, "federationctl", "register", "--server", at, "--cert", folder+"/consumer.pem", "--key", folder+"/consumer-key.pem", "--ca", folder+"/ca.pem",
-		"--service", "hello.fed.example", "--node", "http://127.0.0.1:1", "--ttl", "30s", "--", "sleep", "600")
+		"--service", "hello.fed.example", "--node", "http://127.0.0.1:1", "--ttl", "30s")
 	start(t, "coredns", "-conf", write(t, folder, "Corefile", fmt.Sprintf(`fed.example:%s {
     bind 127.0.0.1
     errors
