@@ -319,7 +319,7 @@ func (b *Block) set(property string, args []string) (err error) {
 	case "rename":
 		err = b.rename(args)
 	case "max_catalog":
-		owner.MaxCatalog, err = single(args, sizeBetween(minMaxCatalog, maxMaxCatalog, "1MiB to 1TiB"))
+		owner.MaxCatalog, err = single(args, parseMaxCatalog)
 	case "allow_addresses":
 		owner.AllowAddresses, err = list(owner.AllowAddresses, args, parsePrefix)
 	case "import_names":

@@ -217,19 +217,16 @@ func parseCount(s string) (int, error) {
 	return count, nil
 }
 
-// sizeBetween returns a function that takes a number of bytes, or a number with a unit
-// that is a power of 1024, in a range. inWords is that range for the error.
-func sizeBetween(least, most int64, inWords string) func(string) (int64, error) {
-	return func(s string) (int64, error) {
-		digits := strings.TrimRight(s, "BGKMTibgkmt")
-		shifts := map[string]uint{"": 0, "b": 0, "k": 10, "kib": 10, "m": 20, "mib": 20, "g": 30, "gib": 30, "t": 40, "tib": 40}
-		shift, ok := shifts[strings.ToLower(s[len(digits):])]
-		number, err := strconv.ParseInt(digits, 10, 64)
-		if ok && err == nil && number <= most>>shift && number >= 0 && least <= number<<shift {
-			return number << shift, nil
-		}
-		return 0, fmt.Errorf("%q is not a size from %s", s, inWords)
+// parseMaxCatalog takes a number of octets, or a number with a unit that is a power of 1024.
+func parseMaxCatalog(s string) (int64, error) {
+	digits := strings.TrimRight(s, "BGKMTibgkmt")
+	shifts := map[string]uint{"": 0, "b": 0, "k": 10, "kib": 10, "m": 20, "mib": 20, "g": 30, "gib": 30, "t": 40, "tib": 40}
+	shift, ok := shifts[strings.ToLower(s[len(digits):])]
+	number, err := strconv.ParseInt(digits, 10, 64)
+	if ok && err == nil && number <= maxMaxCatalog>>shift && number >= 0 && minMaxCatalog <= number<<shift {
+		return number << shift, nil
 	}
+	return 0, fmt.Errorf("%q is not a size from 1MiB to 1TiB", s)
 }
 
 func parsePrefix(s string) (netip.Prefix, error) {
