@@ -71,7 +71,7 @@ func subscribe(b *testing.B, keys *pki, address string, w *stopwatch) (block *ag
 	block = must.Get(a.Attach(agent.BlockConfig{
 		Zone: benchZone(b),
 		Owners: []agent.OwnerConfig{{
-			Addresses: []string{address}, Identity: mtls.Origin{Files: keys.consumer}, Grace: mtls.DefaultGrace, Settle: time.Minute,
+			Addresses: []string{address}, Identity: mtls.Origin{Files: keys.consumer}, Settle: time.Minute,
 		}},
 	}))(b)
 	return block, func() { a.Detach(block) }

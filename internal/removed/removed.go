@@ -6,11 +6,12 @@ import "strings"
 
 // Properties are of a federation block of the Corefile.
 var Properties = Remedies{
-	"keepalive":    "a ping is sent each 30 s, and less often to an owner that complains",
-	"max_message":  "a message may have 16 MiB",
-	"max_services": "max_catalog bounds what an owner can send",
-	"https":        "template, which comes before federation, can answer queries for HTTPS records",
-	"reverse":      "file or template can serve the reverse zones",
+	"identity_grace": "a stream outlives the owner's last certificate by a minute",
+	"keepalive":      "a ping is sent each 30 s, and less often to an owner that complains",
+	"max_message":    "a message may have 16 MiB",
+	"max_services":   "max_catalog bounds what an owner can send",
+	"https":          "template, which comes before federation, can answer queries for HTTPS records",
+	"reverse":        "file or template can serve the reverse zones",
 }
 
 // Keys are of the configuration file of an owner, wherever they stood in there: each with as much

@@ -69,7 +69,7 @@ var repeatable = []string{"rename", "allow_addresses", "import_names", "import_l
 
 // properties are all of them: those that set takes.
 var properties = []string{
-	"name", "owner", "tls", "spiffe", "identity_grace", "tls_servername",
+	"name", "owner", "tls", "spiffe", "tls_servername",
 	"owner_id", "api", "ttl", "negative_ttl", "retention", "settle",
 	"persist", "rename", "max_catalog",
 	"allow_addresses", "import_names", "import_labels", "share", "tier", "weight", "min", "hold", "demote", "fallthrough", "status",
@@ -85,7 +85,6 @@ func defaults() Block {
 			Retention:  24 * time.Hour,
 			Settle:     5 * time.Second,
 			MaxCatalog: 1 << 30,
-			Grace:      mtls.DefaultGrace,
 		},
 		Zone: zone.Owner{TTL: 30, NegativeTTL: 5, Sharing: defaultSharing()},
 	}
@@ -298,8 +297,6 @@ func (b *Block) set(property string, args []string) (err error) {
 		owner.Identity.Files, err = parseFiles(args)
 	case "spiffe":
 		owner.Identity.SPIFFE, err = parseSPIFFE(args)
-	case "identity_grace":
-		owner.Grace, err = single(args, durationBetween(0, maxGrace))
 	case "tls_servername":
 		owner.ServerName, err = single(args, parseHost)
 	case "owner_id":

@@ -60,7 +60,6 @@ func TestParse(t *testing.T) {
 			Owner: agent.OwnerConfig{
 				Addresses:  []string{"owner.example:8008"},
 				Identity:   mtls.Origin{Files: mtls.Files{Cert: "cert.pem", Key: "key.pem", CA: "ca.pem"}},
-				Grace:      time.Minute,
 				Version:    wire.V1Alpha2,
 				Retention:  24 * time.Hour,
 				Settle:     5 * time.Second,
@@ -86,7 +85,6 @@ func TestParse(t *testing.T) {
 				name Mesh-A/1
 				owner https://Owner.Example.:8008 192.0.2.1:8009 [2001:DB8:0::1]:08010
 				tls cert.pem /etc/key.pem certs/../ca.pem
-				identity_grace 5m
 				tls_servername Gateway.Example.
 				owner_id spiffe://example.org/owner Owner.Example.
 				api v1alpha1
@@ -121,7 +119,6 @@ func TestParse(t *testing.T) {
 					Name:       "Mesh-A/1",
 					Addresses:  []string{"owner.example:8008", "192.0.2.1:8009", "[2001:db8::1]:8010"},
 					Identity:   mtls.Origin{Files: mtls.Files{Cert: "cert.pem", Key: "/etc/key.pem", CA: "ca.pem"}},
-					Grace:      5 * time.Minute,
 					ServerName: "gateway.example",
 					IDs:        []federation.ID{id(t, "spiffe://example.org/owner"), id(t, "owner.example")},
 					Version:    wire.V1Alpha1,
@@ -197,7 +194,6 @@ func TestParse(t *testing.T) {
 				b.Owner.IDs = []federation.ID{id(t, "owner.example"), id(t, "spiffe://b.example/owner")}
 			})},
 		},
-		{"identity_grace 0", block("identity_grace 0"), []Block{minimal(func(b *Block) { b.Owner.Grace = 0 })}},
 		{"settle bare seconds", block("settle 600"), []Block{minimal(func(b *Block) { b.Owner.Settle = 10 * time.Minute })}},
 		{"max_catalog bytes", block("max_catalog 1048576"), []Block{minimal(func(b *Block) { b.Owner.MaxCatalog = 1048576 })}},
 		{"max_catalog GiB", block("max_catalog 4GiB"), []Block{minimal(func(b *Block) { b.Owner.MaxCatalog = 4294967296 })}},
@@ -414,9 +410,6 @@ func TestParseErrors(t *testing.T) {
 			input: "federation {\nowner a:1\nspiffe unix:///agent.sock\nowner_id owner.example\n}",
 			want:  "1: owner_id: with spiffe, one SPIFFE ID at least is needed, such as spiffe://owner.example/hamlet; a host name is no identity in SPIFFE",
 		},
-		{property: "identity_grace", want: "4: identity_grace: takes one argument, not 0"},
-		{property: "identity_grace -1s", want: `4: identity_grace: "-1s" is not a duration from 0s to 24h0m0s`},
-		{property: "identity_grace 25h", want: `4: identity_grace: "25h" is not a duration from 0s to 24h0m0s`},
 		{property: "import_names", want: "4: import_names: takes at least one argument"},
 		{property: "import_names *.*.example", want: `4: import_names: name pattern "*.*.example": "*" stands alone, or as the first label before a name, as in *.pay.example`},
 		{property: "import_names a..b", want: `4: import_names: name pattern "a..b": name has an empty label`},

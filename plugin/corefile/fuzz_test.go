@@ -84,7 +84,6 @@ func checkRanges(t *testing.T, b Block) {
 		"tls":             spiffe || files.Cert != "" && files.Key != "" && files.CA != "",
 		"owner_id":        !spiffe || slices.ContainsFunc(b.Owner.IDs, federation.ID.IsSPIFFE),
 		"spiffe":          !spiffe || files == mtls.Files{},
-		"identity_grace":  0 <= b.Owner.Grace && b.Owner.Grace <= 24*time.Hour,
 		"api":             b.Owner.Version == wire.V1Alpha1 || b.Owner.Version == wire.V1Alpha2,
 		"ttl":             1 <= b.Zone.TTL && b.Zone.TTL <= 3600,
 		"negative_ttl":    1 <= b.Zone.NegativeTTL && b.Zone.NegativeTTL <= 3600,
@@ -136,7 +135,6 @@ func appendBlock(tokens []caddyfile.Token, b Block) []caddyfile.Token {
 	} else {
 		line("tls", files.Cert, files.Key, files.CA)
 	}
-	line("identity_grace", b.Owner.Grace)
 	if b.Owner.ServerName != "" {
 		line("tls_servername", b.Owner.ServerName)
 	}

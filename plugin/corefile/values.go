@@ -23,7 +23,6 @@ const (
 	minRetention  = time.Second
 	minSettle     = 100 * time.Millisecond
 	maxSettle     = 10 * time.Minute
-	maxGrace      = 24 * time.Hour
 	minMaxCatalog = 1 << 20 // octets
 	maxMaxCatalog = 1 << 40 // octets
 )

@@ -67,13 +67,19 @@ func TestReload(t *testing.T) {
 	})
 }
 
+// respellCertificate gives another path to the certificate file of a connection: another connection.
+func respellCertificate(c *agent.OwnerConfig) {
+	dir, file := filepath.Split(c.Identity.Files.Cert)
+	c.Identity.Files.Cert = dir + "./" + file
+}
+
 // A reload that changes the connection makes a new one, and what was known is
 // served meanwhile.
 func TestReloadOfConnection(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*agent.OwnerConfig){
-		"address": func(c *agent.OwnerConfig) { c.Addresses = append(c.Addresses, "other.example:8008") },
-		"grace":   func(c *agent.OwnerConfig) { c.Grace++ },
+		"address":     func(c *agent.OwnerConfig) { c.Addresses = append(c.Addresses, "other.example:8008") },
+		"certificate": respellCertificate,
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -250,7 +256,7 @@ func TestReloadWithoutOwner(t *testing.T) {
 		before := w.attach(w.block(1, c))
 		time.Sleep(time.Minute)
 		w.Listen(ownerAddress) // where nobody answers
-		c.Grace++
+		respellCertificate(&c)
 		b := w.attach(w.block(2, c))
 		w.agent.Detach(before)
 		synctest.Wait() // for the end of the old stream

@@ -51,9 +51,7 @@ func TestReloadWithoutOwnerKeepsItsName(t *testing.T) {
 			c.Name, c.Addresses = ownerAddress, []string{other, ownerAddress}
 		}},
 		"timers": {after: func(c *agent.OwnerConfig) { c.Settle = time.Minute }},
-		"certificate": {after: func(c *agent.OwnerConfig) {
-			c.Identity.Files.Cert, c.Grace = filepath.Dir(c.Identity.Files.Cert)+"/./tls.crt", time.Hour
-		}},
+		"certificate": {after: respellCertificate},
 		"other address with a name": {
 			before: func(c *agent.OwnerConfig) { c.Name = "shop" },
 			after:  func(c *agent.OwnerConfig) { c.Name, c.Addresses = "shop", []string{other} },

@@ -30,7 +30,6 @@ type OwnerConfig struct {
 	Name           string          // of the owner, as ID returns it; empty for the default
 	Addresses      []string        // host:port; replicas of one owner
 	Identity       mtls.Origin     // of this consumer
-	Grace          time.Duration   // how long a stream outlives a certificate; see mtls.Source.SetGrace
 	ServerName     string          // empty: the host of each address
 	IDs            []federation.ID // empty: the server name
 	Version        wire.Version
@@ -106,7 +105,6 @@ func (a *Agent) find(c *OwnerConfig) (found, error) {
 	if err != nil {
 		return found{}, err
 	}
-	source.SetGrace(c.Grace)
 	if c.Persist == "" {
 		return found{source: source}, nil
 	}
@@ -183,7 +181,7 @@ func (a *Agent) claim(b *Block, i int, f found, claims []*claim) (*claim, error)
 // with what is held. Certificate files are followed for each owner, and logged so: only where
 // they cannot be used now, as found says, the owner goes on with what it holds of them.
 func (c *claim) shares(d *OwnerConfig, found *mtls.Source) bool {
-	return c.config.Grace == d.Grace && reflect.DeepEqual(c.config.Identity, d.Identity) &&
+	return reflect.DeepEqual(c.config.Identity, d.Identity) &&
 		(d.Identity.SPIFFE.Socket != "" || c.owner.id == d.ID() && found.Missing() != nil)
 }
 

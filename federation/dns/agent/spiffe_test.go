@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
@@ -50,7 +49,7 @@ func TestSPIFFEAgentIsAway(t *testing.T) {
 			t.Error("not ready after the time that an owner has")
 		}
 
-		c.Grace++ // another subscription
+		c.Addresses = append(c.Addresses, "second.example:8008") // another subscription
 		block = w.block(2, w.owner("files.example:8008"), c, other)
 		w.attach(block)
 		w.agent.Detach(before)
@@ -59,19 +58,12 @@ func TestSPIFFEAgentIsAway(t *testing.T) {
 			t.Errorf("%d sources of certificates are followed, want 2", n)
 		}
 
-		// Another grace, or another bundle to accept, is another source.
-		for i, change := range []func(*agent.OwnerConfig){
-			func(c *agent.OwnerConfig) { c.Grace = time.Hour },
-			func(c *agent.OwnerConfig) { c.Identity.SPIFFE.TrustDomains = []string{"partner.example"} },
-		} {
-			c := other
-			change(&c)
-			c.Name = []string{"x", "y"}[i]
-			w.attach(w.block(2, c))
-			time.Sleep(time.Second)
-			if n := w.distinctSources(); n != 3+i {
-				t.Errorf("%d sources of certificates are followed, want %d", n, 3+i)
-			}
+		// Another bundle to accept is another source.
+		other.Name, other.Identity.SPIFFE.TrustDomains = "partner", []string{"partner.example"}
+		w.attach(w.block(2, other))
+		time.Sleep(time.Second)
+		if n := w.distinctSources(); n != 3 {
+			t.Errorf("%d sources of certificates are followed, want 3", n)
 		}
 	})
 }

@@ -220,7 +220,7 @@ func (w *world) parse(script string) faultowner.Script {
 // owner is what a federation block says by default.
 func (w *world) owner(addresses ...string) agent.OwnerConfig {
 	return agent.OwnerConfig{
-		Addresses: addresses, Identity: mtls.Origin{Files: w.files}, Grace: mtls.DefaultGrace, Retention: 24 * time.Hour, Settle: 5 * time.Second,
+		Addresses: addresses, Identity: mtls.Origin{Files: w.files}, Retention: 24 * time.Hour, Settle: 5 * time.Second,
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -94,7 +95,7 @@ func newRun(t *testing.T, c cell, p *passports, file string) *run {
 		r.next = "next.example"
 	}
 	r.config = agent.OwnerConfig{
-		Addresses: []string{replicaA}, Identity: mtls.Origin{Files: p.own}, Grace: mtls.DefaultGrace,
+		Addresses: []string{replicaA}, Identity: mtls.Origin{Files: p.own},
 		Retention: pick(r.random, 20*time.Second, 90*time.Second, 10*time.Minute, 0),
 		Settle:    pick(r.random, 2500*time.Millisecond, 5500*time.Millisecond), // not what scripts wait for
 	}
@@ -373,7 +374,7 @@ func (r *run) end() {
 // attach attaches a block with the configuration of the cell to the agent.
 func (r *run) attach() {
 	mine, other := r.config, agent.OwnerConfig{
-		Addresses: []string{neighbour}, Identity: mtls.Origin{Files: r.passports.consumer}, Grace: mtls.DefaultGrace, Retention: r.config.Retention,
+		Addresses: []string{neighbour}, Identity: mtls.Origin{Files: r.passports.consumer}, Retention: r.config.Retention,
 		Settle: 5 * time.Second,
 	}
 	r.configuration++
@@ -407,7 +408,8 @@ func (r *run) reload() {
 	r.oracle.notef("reload")
 	r.mu.Unlock()
 	if r.random.IntN(3) == 0 {
-		r.config.Grace += time.Second
+		dir, file := filepath.Split(r.config.Identity.Files.Cert)
+		r.config.Identity.Files.Cert = dir + "./" + file // another path, so another connection
 	}
 	r.oracle.sharing.reload()
 	r.attach()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/place/domain"
@@ -113,7 +114,7 @@ func TestRotation(t *testing.T) {
 			return fmt.Sprintf("the owner has had %d certificates and CoreDNS %d", len(owner), len(coreDNS))
 		}
 		// The first stream was opened with the first ones, or with the second.
-		if last := later(owner[1], coreDNS[1]).Add(grace + time.Second); time.Now().Before(last) {
+		if last := later(owner[1], coreDNS[1]).Add(mtls.DefaultGrace + time.Second); time.Now().Before(last) {
 			return fmt.Sprintf("the first stream may live until %v with the certificates that it was opened with", last)
 		}
 		return ""
@@ -137,7 +138,7 @@ func later(a, b time.Time) time.Time {
 }
 
 // Programs that start without an agent wait for it. While it is away later, answers go
-// on and the last stream lives until its certificate has expired, and grace longer.
+// on and the last stream lives until its certificate has expired, and the grace of the other side longer.
 func TestAgentAway(t *testing.T) {
 	enabled(t)
 	w := newWorld(t, 20*time.Second)
@@ -154,18 +155,19 @@ func TestAgentAway(t *testing.T) {
 		name   string
 		agent  *realserver.Process
 		expiry func(*testing.T) time.Time
-	}{{"CoreDNS", w.east.Agent, w.dnsExpiry}, {"the owner", w.west.Agent, w.ownerExpiry}} {
+		grace  time.Duration
+	}{{"CoreDNS", w.east.Agent, w.dnsExpiry, ownerGrace}, {"the owner", w.west.Agent, w.ownerExpiry, mtls.DefaultGrace}} {
 		w.state(t, "synced")
 		side.agent.Kill()
-		end := side.expiry(t).Add(grace)
-		eventually(t, func() string {
+		end := side.expiry(t).Add(side.grace)
+		await.Until(t, 90*time.Second, await.Patience, func() string {
 			if w.dnsMetric(t, "owner_state", `state="synced"`) == 1 {
 				return "the stream lives"
 			}
 			return ""
 		})
 		if late := time.Since(end); late < -2*time.Second || late > busy {
-			t.Errorf("without the agent of %s the stream ended %v after its certificate expired, want %v", side.name, late+grace, grace)
+			t.Errorf("without the agent of %s the stream ended %v after its certificate expired, want %v", side.name, late+side.grace, side.grace)
 		}
 		w.state(t, "stale")
 		must.Do(t, side.agent.Start(t.Context()))

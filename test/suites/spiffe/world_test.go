@@ -18,8 +18,9 @@ import (
 )
 
 const (
-	// grace is how long a stream outlives a certificate, on both sides.
-	grace = 10 * time.Second
+	// ownerGrace is how long a stream outlives a certificate of CoreDNS. One of the owner it outlives
+	// by mtls.DefaultGrace.
+	ownerGrace = 10 * time.Second
 
 	web, webAnswer       = "web.shop.west.example", "NOERROR 192.0.2.1"
 	ledger, ledgerAnswer = "ledger.pay.west.example", "NOERROR 192.0.2.2"
@@ -121,7 +122,7 @@ catalogs:
     to: ["spiffe://%s/ns/*/coredns"]
   - match: {fqdn: ["*.pay.west.example"]}
     to: [%q]
-`, w.ownerAddress, w.ownerMetrics, w.west.Socket, w.east.TrustDomain, grace, w.east.TrustDomain, pattern)))
+`, w.ownerAddress, w.ownerMetrics, w.west.Socket, w.east.TrustDomain, ownerGrace, w.east.TrustDomain, pattern)))
 }
 
 // writeCorefile writes the Corefile, with the address of the owner.
@@ -137,12 +138,11 @@ func (w *world) writeCorefile(t *testing.T, owner string) {
         owner %s
         spiffe %s %s
         owner_id %s
-        identity_grace %v
         ttl 5
         negative_ttl 1
     }
 }
-`, port, w.dnsMetrics, owner, w.east.Socket, w.west.TrustDomain, w.west.ID("owner"), grace)))
+`, port, w.dnsMetrics, owner, w.east.Socket, w.west.TrustDomain, w.west.ID("owner"))))
 }
 
 // answers waits until CoreDNS answers for the address of a name with want, in the form
