@@ -57,12 +57,11 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
-	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
 // roleVariable is the environment variable that turns this test binary into
-// CoreDNS, or into a scripted owner (package faultowner). Tests get real
-// processes that way, with only the plugins that they need and without a build.
+// CoreDNS. Tests get real processes that way, with only the plugins that they need and
+// without a build.
 const roleVariable = "FEDERATION_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -77,14 +76,6 @@ func TestMain(m *testing.M) {
 	switch os.Getenv(roleVariable) {
 	case "coredns":
 		runCoreDNS()
-		return
-	case "faultowner":
-		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-		defer stop()
-		if err := faultowner.Run(ctx, os.Args[1:], os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1) //nolint:gocritic // the process ends, so its signal handler needs no stop
-		}
 		return
 	case bareRole:
 		if err := runBare(os.Args[1], os.Args[2], os.Args[3], os.Args[4], os.Args[5]); err != nil {

@@ -1,10 +1,17 @@
 package test
 
 import (
+	"context"
 	"fmt"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
 // TestCoreDNSStoppedWithinCatalog stops the process of CoreDNS in the middle of the
@@ -15,42 +22,37 @@ func TestCoreDNSStoppedWithinCatalog(t *testing.T) {
 	// The owner is silent while CoreDNS runs and is asked a few times, which on a busy
 	// machine takes a while.
 	const settle = 15 * time.Second
-	for name, meanwhile := range map[string]bool{"rest comes later": false, "rest comes meanwhile": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := newPKI(t)
-			f := &faulty{t: t, pki: p, zone: "fed.example", address: freeAddress(t)}
-			f.serve(original+"\nawait\nreset\n---\nupsert web web.ZONE 192.0.2.1\nawait"+
-				"\nupsert api api.ZONE 192.0.2.2\nwait 2s\nupsert old old.ZONE 192.0.2.3\nhang", f.load(p.owner), 0)
-			f.d = startCoreDNS(t, federationBlock(p, "fed.example", "", fmt.Sprintf("%s settle %v", f.address, settle)))
-			w := watch(t, f.d.address, f.zone, unsynced(before))
-			w.await(t, before)
-			f.next()
-			f.until(func() string {
-				if n := len(f.owner.Answers()); n < 4 {
-					return fmt.Sprintf("%d answers, want one on the second stream", n)
-				}
-				return ""
-			})
-
-			f.d.signal(syscall.SIGSTOP)
-			stopped := time.Now()
-			f.until(func() string {
-				if time.Since(stopped) < settle+time.Second {
-					return "not stopped for long enough"
-				}
-				return ""
-			})
-			if meanwhile {
-				f.next()
-			}
-			f.d.signal(syscall.SIGCONT)
-			if !meanwhile {
-				w.more(t, 2)
-				f.next()
-			}
-			f.logged("owner is synced", 2)
-			w.more(t, 5)
-		})
+	p := newPKI(t)
+	const web, old = "upsert web web.fed.example 192.0.2.1\n", "upsert old old.fed.example 192.0.2.3\n"
+	o := faultowner.New(faultowner.Config{
+		Script:      must.Get(faultowner.Parse(web + old + "await\nreset\n---\n" + web + "await\nwait 2s\n" + old))(t),
+		Credentials: must.Get(mtls.Load(p.owner, nil))(t).Server(),
+	})
+	listener := listen(t, "127.0.0.1:0")
+	must.Run(t, func(ctx context.Context) error { return o.Serve(ctx, listener) })
+	goOn := func() {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		must.Do(t, o.Go(ctx))
 	}
+	d := startCoreDNS(t, federationBlock(p, "fed.example", "", fmt.Sprintf("%s settle %v", listener.Addr(), settle)))
+	d.awaitAnswer(t, "old.fed.example", dns.TypeA, "NOERROR 192.0.2.3")
+	d.awaitLog(t, 1, "owner is synced")
+	goOn()
+	eventually(t, patience, func() string {
+		if n := len(o.Answers()); n < 3 {
+			return fmt.Sprintf("%d answers, want one on the second stream", n)
+		}
+		return ""
+	})
+	d.signal(syscall.SIGSTOP)
+	<-time.After(settle + time.Second)
+	goOn()
+	d.signal(syscall.SIGCONT)
+	eventually(t, patience, func() string {
+		if got := summary(mustQuery(t, d.address, "old.fed.example", dns.TypeA)); got != "NOERROR 192.0.2.3" {
+			t.Fatalf("after the stop old.fed.example is %s", got)
+		}
+		return d.unlogged(2, "owner is synced")
+	})
 }

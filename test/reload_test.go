@@ -337,26 +337,6 @@ func TestReloadKeepsHosts(t *testing.T) {
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 198.51.100.8")
 }
 
-// TestShutdownTogether has server blocks whose owners do not end their streams. Each of them
-// is waited for, and all at the same time.
-func TestShutdownTogether(t *testing.T) {
-	const blocks = 20
-	p := newPKI(t)
-	f := &faulty{t: t, address: freeAddress(t)}
-	f.serve("hang"+strings.Repeat("\n---\nhang", blocks-1), f.load(p.owner), 0)
-	var corefile strings.Builder
-	for i := range blocks {
-		corefile.WriteString(federationBlock(p, fmt.Sprintf("fed%d.example", i), "", fmt.Sprintf("%s name owner%d", f.address, i)))
-	}
-	d := startCoreDNS(t, corefile.String())
-	f.streams(blocks)
-	before := time.Now()
-	d.end(t, syscall.SIGTERM)
-	if took := time.Since(before); took > blocks*time.Second/2 {
-		t.Errorf("the shutdown took %v", took)
-	}
-}
-
 // TestLameduck has a CoreDNS that answers for a minute after SIGTERM: what an owner withdraws
 // meanwhile is gone, and so is what an owner has whose retention ends.
 func TestLameduck(t *testing.T) {

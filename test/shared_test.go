@@ -1,15 +1,12 @@
 package test
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -18,13 +15,11 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/place"
-	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
 // site is an owner that shares a name: federationctl serve with a catalog file.
 type site struct {
 	*process
-	link *realserver.Gate // by which consumers reach it; nil: directly
 
 	name, fqdn string
 	files      *pki
@@ -77,11 +72,7 @@ func (s *site) start(t *testing.T) {
 
 // owner returns the owner as federationBlock takes it.
 func (s *site) owner(properties string) string {
-	address := s.address
-	if s.link != nil {
-		address = s.link.Address
-	}
-	return address + " share " + s.fqdn + "\n" + properties
+	return s.address + " share " + s.fqdn + "\n" + properties
 }
 
 // answerOf returns the answer that has these addresses, in the form of summary.
@@ -129,40 +120,21 @@ func unlike(address, name, want, srv string) string {
 	return ""
 }
 
-// fleet are name servers that follow the same owners, and are asked all the time.
-type fleet struct {
-	addresses []string
-	watches   []*watched
-}
+// fleet are the addresses of name servers that follow the same owners.
+type fleet []string
 
-// expectFrom changes what is allowed at each of them.
-func (f *fleet) expectFrom(from time.Time, a truth) {
-	for _, w := range f.watches {
-		w.expectFrom(from, a)
-	}
-}
-
-// await waits until all of them answer as wanted, and returns how long after the first each did.
-func (f *fleet) await(t *testing.T, name, want, srv string) string {
+// await waits until all of them answer as wanted.
+func (f fleet) await(t *testing.T, name, want, srv string) {
 	t.Helper()
-	since := make(map[string]time.Time) // by address
 	eventually(t, patience, func() string {
 		var whys []string
-		for _, address := range f.addresses {
+		for _, address := range f {
 			if why := unlike(address, name, want, srv); why != "" {
 				whys = append(whys, why)
-			} else if since[address].IsZero() {
-				since[address] = time.Now()
 			}
 		}
 		return strings.Join(whys, "; ")
 	})
-	first := slices.MinFunc(slices.Collect(maps.Values(since)), time.Time.Compare)
-	var later []string
-	for _, address := range f.addresses {
-		later = append(later, since[address].Sub(first).Round(time.Millisecond).String())
-	}
-	return strings.Join(later, ", ")
 }
 
 // TestSharedNames has sites share names: of two the endpoints come and go, and then the sites; and
@@ -191,17 +163,14 @@ func TestSharedNames(t *testing.T) {
 		if primary == nil {
 			primary = signer
 		}
-		r.addresses = append(r.addresses, signer.address)
+		r = append(r, signer.address)
 		signer.awaitComplete(t, "nope.fed.example")
 	}
 	secondary := startKnot(t, knot, "fed.example", primary.address)
-	r.addresses = append(r.addresses, knot)
-	known := truth{"web": answerOf("1", "2", "3", "4", "5"), "big": answerOf(spare...)}
+	r = append(r, knot)
+	known := map[string]string{"web": answerOf("1", "2", "3", "4", "5"), "big": answerOf(spare...)}
 	for name, want := range known {
 		r.await(t, name+".fed.example", want, "")
-	}
-	for _, address := range r.addresses {
-		r.watches = append(r.watches, watch(t, address, "fed.example", known))
 	}
 
 	var many []string
@@ -213,43 +182,33 @@ func TestSharedNames(t *testing.T) {
 		what      string
 		do        func()
 		name      string
-		want, srv string        // in the end
-		after     time.Duration // the first time after do at which that may be answered
-		until     string        // what may be answered before; "": what was
+		want, srv string
 	}{
 		{what: "one more, which both have", do: func() { a.write(t, "1", "2", "3") }, name: "a.web", want: answerOf("1", "2", "3")},
 		{what: "one withdraws it", do: func() { b.write(t, "4", "5") }, name: "b.web", want: answerOf("4", "5")},
 		{what: "both do", do: func() { a.write(t, "1", "2") }, name: "web", want: answerOf("1", "2", "4", "5"), srv: "1:0 2:0 4:0 5:0"},
-		{what: "one is killed", do: func() { b.end(t, syscall.SIGKILL) }, name: "web", want: answerOf("1", "2"), srv: "1:0 2:0 4:10 5:10", after: demote},
+		{what: "one is killed", do: func() { b.end(t, syscall.SIGKILL) }, name: "web", want: answerOf("1", "2"), srv: "1:0 2:0 4:10 5:10"},
 		{what: "both are", do: func() { a.end(t, syscall.SIGKILL) }, name: "web", want: answerOf("1", "2", "4", "5"), srv: "1:10 2:10 4:10 5:10"},
-		{what: "one is back", do: func() { b.start(t) }, name: "web", want: answerOf("4", "5"), srv: "1:10 2:10 4:0 5:0", after: hold},
-		{what: "both are back", do: func() { a.start(t) }, name: "web", want: answerOf("1", "2", "4", "5"), srv: "1:0 2:0 4:0 5:0", after: hold},
+		{what: "one is back", do: func() { b.start(t) }, name: "web", want: answerOf("4", "5"), srv: "1:10 2:10 4:0 5:0"},
+		{what: "both are back", do: func() { a.start(t) }, name: "web", want: answerOf("1", "2", "4", "5"), srv: "1:0 2:0 4:0 5:0"},
 
 		{what: "one is near", do: func() { near.write(t, many[:1]...) }, name: "big", want: answerOf(append(many[:1:1], spare...)...), srv: "1:0 201:1 202:1 203:1"},
 		{what: "two", do: func() { near.write(t, many[:2]...) }, name: "big", want: answerOf(append(many[:2:2], spare...)...), srv: "1:0 201:1 202:1 203:1 2:0"},
-		{what: "thirty", do: func() { near.write(t, many...) }, name: "big", want: answerOf(many...), after: hold, until: answerOf(append(many[:30:30], spare...)...)},
+		{what: "thirty", do: func() { near.write(t, many...) }, name: "big", want: answerOf(many...)},
 	} {
-		meanwhile, then := maps.Clone(known), maps.Clone(known)
-		if was := known[step.name]; was != "" {
-			meanwhile[step.name] = was + "|" + cmp.Or(step.until, was)
-			then[step.name] = meanwhile[step.name] + "|" + step.want
-			known = maps.Clone(known)
+		if known[step.name] != "" {
 			known[step.name] = step.want
 		}
-		began := time.Now()
-		r.expectFrom(began, meanwhile)
-		r.expectFrom(began.Add(step.after), then)
 		step.do()
-		t.Logf("%s: the same at each after %s", step.what, r.await(t, step.name+".fed.example", step.want, step.srv))
+		r.await(t, step.name+".fed.example", step.want, step.srv)
 		for name, want := range known {
 			r.await(t, name+".fed.example", want, "")
 		}
-		r.expectFrom(time.Now(), known)
 		for _, qtype := range []string{"A", "SRV", "TXT"} {
 			delv(t, signer.address, step.name+".fed.example", qtype, validated)
 		}
 		if step.what == "both are" {
-			for _, address := range r.addresses[:3] {
+			for _, address := range r[:3] {
 				(&coreDNS{address: address}).awaitStale(t, "web.fed.example")
 			}
 		}
@@ -261,159 +220,6 @@ func TestSharedNames(t *testing.T) {
 	if n := secondary.log.Count("AXFR, incoming", "finished"); n != whole {
 		t.Errorf("Knot has had %d whole zones more", n-whole)
 	}
-}
-
-// TestSharedRestart restarts CoreDNS while one of two owners is lost. What it kept says so much of
-// both that the best is answered once both files are read, which are read side by side: nothing
-// of what was answered before is held.
-func TestSharedRestart(t *testing.T) {
-	t.Parallel()
-	p := newPKI(t)
-	a := startSite(t, p, "a", "web.fed.example", "1", "2")
-	b := startSite(t, p, "b", "web.fed.example", "3", "4")
-	const options = "hold 1h\ndemote 0s\npersist "
-	dir := t.TempDir()
-	corefile := federationBlock(p, "fed.example", "",
-		a.owner(options+filepath.Join(dir, "a")), b.owner(options+filepath.Join(dir, "b")))
-	both, left, right := answerOf("1", "2", "3", "4"), answerOf("1", "2"), answerOf("3", "4")
-	d := startCoreDNS(t, corefile)
-	r := fleet{addresses: []string{d.address}}
-	r.await(t, "web.fed.example", both, "1:0 2:0 3:0 4:0")
-	for _, file := range []string{"a", "b"} {
-		eventually(t, patience, func() string {
-			if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
-				return err.Error()
-			}
-			return ""
-		})
-	}
-	b.end(t, syscall.SIGKILL)
-	r.await(t, "web.fed.example", left, "1:0 2:0 3:10 4:10")
-	d.end(t, syscall.SIGTERM)
-	d = startCoreDNS(t, corefile)
-	w := watch(t, d.address, "fed.example", unsynced(truth{"web": both + "|" + left + "|" + right}))
-	r.addresses[0] = d.address
-	r.await(t, "web.fed.example", left, "1:0 2:0 3:10 4:10")
-	w.expect(truth{"web": left})
-	w.more(t, 5)
-}
-
-// loss is a way to lose a site, and to get it back.
-type loss struct{ begin, end func(t *testing.T, s *site) }
-
-// Of TestSharedFaults: how long the last replica keeps what it knows, and when things change.
-const (
-	sharedRetention = 10 * time.Second
-	sharedHold      = 2 * time.Second
-	sharedDemote    = 2 * time.Second
-)
-
-// TestSharedFaults loses one of two sites in every way, then the other one as well, and gets both
-// back. Three replicas keep what they know for long, and the last one does not.
-func TestSharedFaults(t *testing.T) {
-	t.Parallel()
-	losses := map[string]loss{
-		"killed": {
-			func(t *testing.T, s *site) { t.Helper(); s.end(t, syscall.SIGKILL) },
-			func(t *testing.T, s *site) { t.Helper(); s.start(t) },
-		},
-		"stopped": {
-			func(_ *testing.T, s *site) { s.signal(syscall.SIGSTOP) },
-			func(_ *testing.T, s *site) { s.signal(syscall.SIGCONT) },
-		},
-		"cut": {
-			func(_ *testing.T, s *site) { s.link.Stall(true) },
-			func(_ *testing.T, s *site) { s.link.Stall(false) },
-		},
-	}
-	p := newPKI(t)
-	sites := make(map[string][]*site)
-	var lasting, brief []string // owners
-	for name := range losses {
-		a := startSite(t, p, "a", name+".fed.example", "1", "2")
-		b := startSite(t, p, "b", name+".fed.example", "3", "4")
-		if name == "cut" {
-			b.link = realserver.StartGate(t, b.address)
-		}
-		for _, s := range []*site{a, b} {
-			options := fmt.Sprintf("hold %v\ndemote %v\nretention ", sharedHold, sharedDemote)
-			lasting, brief = append(lasting, s.owner(options+"5m")), append(brief, s.owner(options+sharedRetention.String()))
-			sites[name] = append(sites[name], s)
-		}
-	}
-	var servers []*coreDNS
-	for _, owners := range [][]string{lasting, lasting, lasting, brief} {
-		d := startCoreDNS(t, federationBlock(p, "fed.example", "", owners...))
-		d.awaitComplete(t, "nope.fed.example")
-		servers = append(servers, d)
-	}
-	var running sync.WaitGroup
-	defer running.Wait()
-	for name, l := range losses { // beside each other, as they wait for most of the time
-		running.Go(func() {
-			t.Run(name, func(t *testing.T) { l.story(t, sites[name][0], sites[name][1], servers) })
-		})
-	}
-}
-
-// story loses b in this way, and a, and gets a back and then b.
-func (l *loss) story(t *testing.T, a, b *site, servers []*coreDNS) {
-	t.Helper()
-	// The answers to the name, and to the names of an address of a and of b, which tell
-	// whether it is there though it is not answered.
-	const ofA, ofB, none = "NOERROR 192.0.2.1", "NOERROR 192.0.2.3", "NXDOMAIN"
-	both, left := answerOf("1", "2", "3", "4"), answerOf("1", "2")
-	either := both + "|" + left
-	name, _, _ := strings.Cut(a.fqdn, ".")
-	state := func(web, a, b string) truth {
-		return truth{name: web, "192-0-2-1.addr." + name: a, "192-0-2-3.addr." + name: b}
-	}
-	var lasting, brief fleet
-	for i, d := range servers {
-		r := &lasting
-		if i == len(servers)-1 {
-			r = &brief
-		}
-		r.addresses = append(r.addresses, d.address)
-		r.watches = append(r.watches, watch(t, d.address, "fed.example", state(both, ofA, ofB)))
-	}
-	const end = sharedRetention - time.Second // in the last second no TTL is left
-	const asBefore, behind = "1:0 2:0 3:0 4:0", "1:0 2:0 3:10 4:10"
-	lasting.await(t, a.fqdn, both, asBefore)
-
-	lost := time.Now()
-	lasting.expectFrom(lost.Add(sharedDemote), state(either, ofA, ofB))
-	brief.expectFrom(lost.Add(sharedDemote), state(either, ofA, ofB))
-	brief.expectFrom(lost.Add(end), state(either, ofA, ofB+"|"+none))
-	l.begin(t, b)
-	t.Logf("one is lost: the same at each after %s", lasting.await(t, a.fqdn, left, behind))
-
-	killed := time.Now()
-	lasting.expectFrom(killed, state(either, ofA, ofB))
-	brief.expectFrom(killed.Add(end), state(either+"|"+none, ofA+"|"+none, ofB+"|"+none))
-	a.end(t, syscall.SIGKILL)
-	t.Logf("both are: the same at each after %s", lasting.await(t, a.fqdn, both, "1:10 2:10 3:10 4:10"))
-	lasting.expectFrom(time.Now(), state(both, ofA, ofB))
-	for _, d := range servers[:len(servers)-1] {
-		d.awaitStale(t, a.fqdn)
-	}
-	brief.watches[0].await(t, state(none, none, none))
-	t.Logf("all is gone %v after the loss of one, and %v after that of the other", time.Since(lost), time.Since(killed))
-
-	back := time.Now()
-	lasting.expectFrom(back.Add(sharedHold), state(either, ofA, ofB))
-	brief.expectFrom(back, state(left+"|"+none, ofA+"|"+none, none))
-	a.start(t)
-	t.Logf("one is back: the same at each after %s", lasting.await(t, a.fqdn, left, behind))
-	brief.watches[0].await(t, state(left, ofA, none))
-
-	back = time.Now()
-	lasting.expectFrom(back, state(left, ofA, ofB))
-	lasting.expectFrom(back.Add(sharedHold), state(either, ofA, ofB))
-	brief.expectFrom(back, state(either, ofA, ofB+"|"+none))
-	l.end(t, b)
-	t.Logf("both are back: the same at each after %s", lasting.await(t, a.fqdn, both, asBefore))
-	brief.watches[0].await(t, state(both, ofA, ofB))
 }
 
 // TestNotShared has two owners of which only one shares the name: the first in the Corefile has it.
