@@ -497,8 +497,8 @@ func TestChain(t *testing.T) {
 		d.awaitAnswer(t, "up."+z+".example", dns.TypeA, "NXDOMAIN")
 	}
 	checkTable(t, d.address, "cache.example.", []tableRow{
-		{"7.8 and coredns#6027, #2189", "web", "A", found("3 A 192.0.2.1", "3 A 192.0.2.2", "3 A 192.0.2.3")},
-		{"7.8", "nope", "A", nxDomain},
+		{"web", "A", "NOERROR, 3 A 192.0.2.1, 3 A 192.0.2.2, 3 A 192.0.2.3"},
+		{"nope", "A", nxDomain},
 	})
 	t.Run("7.8 a change is seen at once", func(t *testing.T) {
 		mustUpsert(t, o, simple("web.cache.example", "192.0.2.4"))
@@ -579,7 +579,7 @@ func TestChain(t *testing.T) {
 		d.signal(syscall.SIGUSR1)
 		d.awaitLog(t, 1, "Restart failed")
 		checkTable(t, d.address, "any.example.", []tableRow{
-			{"coredns#1455", "v1.web", "A", found("30 A 192.0.2.1", "30 A 192.0.2.2", "30 A 192.0.2.3")},
+			{"v1.web", "A", "NOERROR, 30 A 192.0.2.1, 30 A 192.0.2.2, 30 A 192.0.2.3"},
 		})
 	})
 }
@@ -650,31 +650,6 @@ func checkMetadata(t *testing.T, d *coreDNS, owner string) {
 	} {
 		mustQuery(t, d.address, tt.name, tt.qtype)
 		d.awaitLog(t, 1, "seen "+tt.name+" "+dns.TypeToString[tt.qtype]+" "+tt.want)
-	}
-}
-
-// TestRootZone publishes in the root zone. A name there must not get a second dot.
-func TestRootZone(t *testing.T) {
-	p := newPKI(t)
-	o := startOwner(t, p.owner, "", fixtureService(t, "web", "web", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}))
-	d := startCoreDNS(t, federationBlock(p, ".", "transfer {\n\tto *\n}", o.address))
-	d.awaitAnswer(t, "nope", dns.TypeA, "NXDOMAIN")
-	checkTable(t, d.address, ".", []tableRow{
-		{"coredns#3316", ".", "NS", found("5 NS ns.dns.")},
-		{"coredns#3316", ".", "SOA", found("5 SOA ns.dns. hostmaster. SERIAL 300 60 86400 5")},
-		{"coredns#3316", "web.", "A", found("30 A 192.0.2.1")},
-		{"coredns#3316", "web.", "SRV", found("30 SRV 0 100 443 192-0-2-1.addr.web.").with("192-0-2-1.addr.web. 30 A 192.0.2.1")},
-		{"coredns#3316", "dns.", "A", noData},
-		{"coredns#3316", "nope.", "A", nxDomain},
-	})
-	all := must.Get(transferZone(d.address, ".", 0))(t)
-	if len(all) == 0 {
-		t.Error("the transfer has no records")
-	}
-	for _, rr := range all {
-		if strings.Contains(rr.String(), "..") {
-			t.Errorf("bad name: %v", rr)
-		}
 	}
 }
 
