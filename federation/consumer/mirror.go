@@ -161,8 +161,8 @@ type Status struct {
 
 	Since time.Time // of what StateName returns, by the wall clock
 
-	// Damage is why the file of the catalog could not be restored wholly, until a catalog is
-	// complete; nil where it could. The text is safe to show.
+	// Damage is why the catalog could not be restored from its file, until a catalog is complete;
+	// nil where it could. The text is safe to show.
 	Damage error
 
 	// Restored is when the owner was last up by the file from which the catalog was restored, until

@@ -74,7 +74,7 @@ type loaded struct {
 	*snapshot.Snapshot
 
 	err      error
-	aside    string // the new name of a file that is somebody else's
+	aside    string // the new name of a file that is damaged, or somebody else's
 	asideErr error
 }
 
@@ -110,11 +110,7 @@ func (k *keeper) load(ctx context.Context) {
 	}
 	r.end(l.err)
 	if l.err != nil {
-		if r.used {
-			k.report("catalog is restored without some of its services", l.err)
-		} else {
-			k.report("catalog cannot be restored", l.err)
-		}
+		k.report("catalog cannot be restored", l.err)
 		if l.asideErr != nil {
 			k.report("file cannot be kept aside", l.asideErr)
 		} else if l.aside != "" {
@@ -128,7 +124,7 @@ func (k *keeper) load(ctx context.Context) {
 	k.logger.Info("catalog restored from its file", "services", r.services, "last_up", r.lastUp, "used", r.used, "age", wall.Sub(r.lastUp).Round(time.Second))
 }
 
-// read loads the file, and sets it aside when it is somebody else's: the next save
+// read loads the file, and sets it aside when it is damaged or somebody else's: the next save
 // would write over it. Another mirror's, which may still go on, stays. It may go on when nobody waits for it any more: as long as
 // part reports true, which gets the services and what Config.Prepare returned for them.
 func (k *keeper) read(steps chan<- func(), part func(*snapshot.Snapshot, []any) bool) loaded {
@@ -168,7 +164,7 @@ func (k *keeper) read(steps chan<- func(), part func(*snapshot.Snapshot, []any) 
 		},
 	})
 	l := loaded{Snapshot: s, err: err}
-	for _, theirs := range []error{snapshot.ErrFormat, snapshot.ErrForeign, snapshot.ErrVersion, file.ErrTooLarge} {
+	for _, theirs := range []error{snapshot.ErrCorrupt, snapshot.ErrFormat, snapshot.ErrForeign, snapshot.ErrVersion, file.ErrTooLarge} {
 		if k.held && errors.Is(err, theirs) {
 			l.aside, l.asideErr = store.SetAside(k.file)
 		}
@@ -238,15 +234,15 @@ func (r *restoration) add(s *snapshot.Snapshot, prepared []any) {
 	}
 }
 
-// end completes the catalog, unless some of its services are damaged.
+// end completes the catalog, unless there was damage to what it is restored from.
 func (r *restoration) end(damage error) {
-	if m := r.mirror; r.used {
-		m.change(func(time.Time) {
+	m := r.mirror
+	m.change(func(time.Time) {
+		if m.damage, m.outdated = damage, true; r.used {
 			m.catalog.EndRestore(damage == nil)
-			m.damage, m.outdated = damage, true
-		})
-	}
-	r.mirror.announce()
+		}
+	})
+	m.announce()
 }
 
 // beginRestore prepares the catalog for what the file has. m.mu is held.

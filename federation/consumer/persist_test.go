@@ -296,7 +296,10 @@ func TestFileIsNotUsed(t *testing.T) {
 		err  error
 		want []string // lines
 	}{
-		"damaged":   {"catalog", snapshot.ErrCorrupt, []string{`ERROR msg="catalog cannot be restored" file=catalog error=`}},
+		"damaged": {"catalog", snapshot.ErrCorrupt, []string{
+			`ERROR msg="catalog cannot be restored" file=catalog error=`,
+			`WARN msg="file is kept under another name" file=catalog aside=catalog.rejected`,
+		}},
 		"no access": {"catalog", fs.ErrPermission, []string{`ERROR msg="catalog cannot be restored" file=catalog error=`}},
 		"missing":   {"catalog", fs.ErrNotExist, nil},
 		"of another owner": {"catalog", fmt.Errorf("wrapped: %w", snapshot.ErrForeign), []string{
@@ -327,11 +330,14 @@ func TestFileIsNotUsed(t *testing.T) {
 				if aside := len(d.aside) > 0; aside != (tc.file == "fixed" || len(tc.want) > 1) {
 					t.Errorf("set aside: %v", d.aside)
 				}
-				if got := state(m); got != "connecting 0/0" {
-					t.Errorf("owner is %s", got)
+				if got := m.Status(); state(m) != "connecting 0/0" || (got.Damage == nil) != (len(tc.want) == 0) {
+					t.Errorf("owner is %s, and the damage is %v", state(m), got.Damage)
 				}
 				w.serve(services.At("web.fed.example", "192.0.2.1"))
 				w.await(m, "synced 1/0")
+				if err := m.Status().Damage; err != nil {
+					t.Errorf("the damage is %v when the owner has sent its catalog", err)
+				}
 				time.Sleep(5 * time.Second) // after a catalog that was not worth keeping
 				if saves := d.take(); len(saves) == 0 {
 					t.Error("the catalog is not saved")
@@ -350,6 +356,7 @@ func TestBrokenFile(t *testing.T) {
 	t.Parallel()
 	for name, content := range map[string]func(path string) error{
 		"no snapshot": func(path string) error { return os.WriteFile(path, []byte("not a catalog"), 0o600) },
+		"damaged":     func(path string) error { return os.WriteFile(path, []byte("fedsnap"), 0o600) },
 		"of another owner": func(path string) error {
 			return snapshot.Save(path, &snapshot.Snapshot{Owner: "other.example:8008", LastUp: time.Now()})
 		},

@@ -121,7 +121,7 @@ func conditions() []Condition {
 		ownerRetried:    {"owner", "parked", Act, "It has turned this consumer away, and is tried again every few minutes.%s", correctRetry, "FederationConsumerOwnerParked"},
 		ownerParked:     {"owner", "parked", Act, "It has turned this consumer away, and is not tried again until the certificates change or the configuration is reloaded.%s", correctReload, "FederationConsumerOwnerParked"},
 		ownerUnknown:    {"owner", "unknown", Look, "This page does not know the state.", "compare the versions of both programs", "Owner states"},
-		ownerDamaged:    {"owner", "damaged", Act, "It was restored only in part. Unknown names get SERVFAIL until its catalog is complete: %s", "repair the disk that the file of persist is on, and the owner or the network: the file is written anew with its complete catalog", "Persistence"},
+		ownerDamaged:    {"owner", "damaged", Act, "The file of persist could not be used. Unknown names get SERVFAIL until its catalog is complete: %s", "repair the owner or the network, and the disk if it damaged the file: the file is written anew with its complete catalog", "Persistence"},
 		ownerHeld:       {"owner", "held", Look, "%s did not come back, and are answered until the retention ends.", "ask the owner whether they are to go, and have it delete them: it came back with less than half of its services", "What users report"},
 		ownerRefused:    {"owner", "refused", Look, "This consumer refuses the newest version of %s.", "have the owner correct the services, or permit here what is right", "FederationConsumerRefusals"},
 		ownerConflicts:  {"owner", "conflicts", Look, "Not published, because of conflicts or rules: %s.", shareOrRename, "FederationConsumerConflicts"},

@@ -3,37 +3,33 @@
 //
 // # Format
 //
-// A file is a sequence of parts of some hundred services. Each part is eight octets that
-// mark its begin, the length of a Frame of proto/snapshot/v1, and the Frame. The checksum of
-// a part is its own, and a part says all that is known of the file. So damage costs no more
-// than the part in which it is: the reader goes on at the next mark. Nothing in a part is
-// decoded before its checksum has been verified. A file without services has one part.
-//
-// The last octet of the mark is the version of the format.
+// A file has eight octets that name the format and its version; then, each behind its length
+// as a varint, a Head of proto/snapshot/v1 and for every service its Record and its ID (empty
+// where that is the name); and last the CRC-32C of all that, four octets with the lowest first.
+// Nothing is decoded before the checksum of the whole file has been verified, so a file that is
+// damaged anywhere counts as none: the owner sends its catalog again.
 //
 // # Files
 //
 // A snapshot is replaced as a whole or not at all. Where its path is a symbolic link,
 // the file that the link leads to is replaced. Only regular files are read and
-// replaced: reading a FIFO or a device could block. A file that is not a snapshot of
-// the owner is set aside, not overwritten.
+// replaced: reading a FIFO or a device could block. A file that is damaged, or is not a
+// snapshot of the owner, is set aside, not overwritten.
 //
 // Only packages of this module import it: it is not a stable API.
 package snapshot
 
 import (
 	"bufio"
-	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
-	"math"
 	"slices"
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protodelim"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -46,34 +42,30 @@ import (
 
 const (
 	format = "fedsnap" // of every version
-	mark   = format + "\x02"
+	mark   = format + "\x03"
 
-	// A part is complete when it has so many services, or octets of them.
-	partServices = 512
-	partOctets   = 128 << 10
-
-	// What is read is handed on part by part at first, so that queries are answered soon, and then
-	// up to so many services at a time: for each time a zone is published.
-	maxBatch = 8192
+	// What is read is handed on in batches of so many services: few at first, so that queries
+	// are answered soon, and then twice as many each time, as a zone is published for each.
+	firstBatch = 512
+	maxBatch   = 8192
 
 	// leastOctets is fewer than any service has in a file.
 	leastOctets = 16
 
-	bufferSize = 256 << 10 // has room for most parts
+	bufferSize = 256 << 10 // has room for most services
 
 	// maxFile is the size in bytes of the largest file that Load reads: several times
 	// what an owner may publish by default.
 	maxFile = 16 << 30
 )
 
-// Why a file is not used, or not all of it. Errors of Decode and Load wrap one of them,
-// unless the file could not be read at all. A program can go on after any of them: the
-// owner sends its catalog again.
+// Why a file is not used. Errors of Decode and Load wrap one of them, unless the file could
+// not be read. A program can go on after any of them: the owner sends its catalog again.
 var (
 	ErrFormat  = errors.New("not a catalog snapshot; name a file that is used for nothing else")
 	ErrVersion = errors.New("snapshot of another version of the format; the owner sends its catalog again")
 	ErrForeign = errors.New("snapshot of another owner; give each owner a file of its own")
-	ErrCorrupt = errors.New("snapshot is damaged")
+	ErrCorrupt = errors.New("snapshot is damaged; the owner sends its catalog again")
 	ErrStopped = errors.New("reading was stopped") // by Options.Part
 )
 
@@ -85,7 +77,7 @@ type Snapshot struct {
 	Services []packed.Service
 
 	// IDs are those under which the owner sent services, where they are not the name, by that
-	// name; nil: they are not known, as in a file of a version before.
+	// name.
 	IDs map[string]string
 
 	// Scope says of which configurations the services are all that the owner has, in the words of
@@ -128,77 +120,63 @@ type Options struct {
 	Part func(*Snapshot) bool
 }
 
-// Encode writes the snapshot to w. It needs memory for one part at a time. It fails when
+// Encode writes the snapshot to w. It needs memory for one service at a time. It fails when
 // w does.
-func Encode(w io.Writer, s *Snapshot) (err error) {
-	b := bufio.NewWriterSize(w, bufferSize)
-	part := &snapshotpb.Part{Owner: s.Owner, LastUp: timestamppb.New(s.LastUp), Services: uint64(len(s.Services)), Identified: s.IDs != nil, Scope: s.Scope}
+func Encode(w io.Writer, s *Snapshot) error {
+	head := &snapshotpb.Head{Owner: s.Owner, LastUp: timestamppb.New(s.LastUp), Services: uint64(len(s.Services)), Scope: s.Scope}
 	if !s.Saved.IsZero() {
-		part.Saved = timestamppb.New(s.Saved)
+		head.Saved = timestamppb.New(s.Saved)
 	}
-	marshal := proto.MarshalOptions{Deterministic: true}
-	var octets, frame []byte // of one part after the other, or a large catalog makes much garbage at once
-	for done := 0; ; {
-		part.Before, part.Records = uint64(done), part.GetRecords()[:0]
-		part.Ids = make(map[string]string)
-		for n := 0; done < len(s.Services) && n < partServices && len(part.GetRecords()) < partOctets; n++ {
-			part.Records = protowire.AppendString(part.GetRecords(), s.Services[done].Octets())
-			if name := s.Services[done].Name(); s.IDs[name] != "" {
-				part.Ids[name] = s.IDs[name]
-			}
-			done++
-		}
-		if octets, err = marshal.MarshalAppend(octets[:0], part); err != nil {
-			return err
-		}
-		if frame, err = marshal.MarshalAppend(frame[:0], &snapshotpb.Frame{Checksum: checksum(octets), Part: octets}); err != nil {
-			return err
-		}
-		_, _ = b.Write(protowire.AppendVarint([]byte(mark), uint64(len(frame))))
-		if _, err = b.Write(frame); err != nil || done == len(s.Services) {
-			return b.Flush() // b keeps its first error
-		}
+	octets, err := proto.Marshal(head)
+	if err != nil {
+		return err
 	}
+	b, sum := bufio.NewWriterSize(w, bufferSize), crc32.New(castagnoli())
+	checked := io.MultiWriter(b, sum)
+	_, err = checked.Write(protowire.AppendBytes([]byte(mark), octets))
+	for i := 0; i < len(s.Services) && err == nil; i++ {
+		octets = protowire.AppendString(octets[:0], s.Services[i].Octets())
+		octets = protowire.AppendString(octets, s.IDs[s.Services[i].Name()])
+		_, err = checked.Write(octets)
+	}
+	_, _ = b.Write(binary.LittleEndian.AppendUint32(nil, sum.Sum32()))
+	return b.Flush() // b keeps its first error
 }
 
-func checksum(octets []byte) uint32 {
-	return crc32.Checksum(octets, crc32.MakeTable(crc32.Castagnoli)) // the table is made once
-}
+func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) } // which is made once
 
-// Decode reads a snapshot of the wanted owner from a file of that size. Of one that is
-// damaged it returns what is whole, and the error says how much is not. Whatever the file
-// holds, Decode takes no more memory than a few times its size.
+// Decode reads a snapshot of the wanted owner from a file of that size. Whatever the file
+// holds, Decode takes no more memory than a few times its size. It fails after calls of
+// Options.Part only where a file can be read once and not again, or has a checksum that is
+// right and a content that is not.
 func Decode(file io.ReaderAt, size int64, o Options) (*Snapshot, error) {
-	d := decoder{options: o, file: io.NewSectionReader(file, 0, size)}
-	d.r = bufio.NewReaderSize(d.file, bufferSize)
-	peeked, err := d.r.Peek(len(mark))
-	if err != nil && !errors.Is(err, io.EOF) {
+	if err := recognize(file); err != nil {
 		return nil, err
 	}
-	start := string(peeked)
-	for err = nil; err == nil; err = d.next() { //nolint:revive // the condition does it
-	}
-	if o.Part != nil && d.snapshot != nil && len(d.snapshot.Services) > 0 && !errors.Is(err, ErrStopped) {
-		if stopped := d.hand(); stopped != nil {
-			err = stopped
-		}
-	}
-	switch ended := errors.Is(err, io.EOF); {
-	case d.snapshot == nil && ended:
-		return nil, unlike(start)
-	case d.snapshot == nil, errors.Is(err, ErrStopped):
+	content := io.NewSectionReader(file, int64(len(mark)), max(size-int64(len(mark))-crc32.Size, 0))
+	if err := verify(file, content, o); err != nil {
 		return nil, err
-	case d.read == d.services:
-		return d.snapshot, nil
-	case ended:
-		err = ErrCorrupt
 	}
-	return d.snapshot, fmt.Errorf("%d of %d services cannot be read: %w", d.services-d.read, d.services, err)
+	_, _ = content.Seek(0, io.SeekStart)
+	d := decoder{options: o, size: uint64(content.Size()), r: bufio.NewReaderSize(content, bufferSize)} //nolint:gosec // not below 0
+	if err := d.readHead(); err != nil {
+		return nil, err
+	}
+	if err := d.readServices(); err != nil {
+		return nil, err
+	}
+	return d.snapshot, nil
 }
 
-// unlike returns why there is no part in a file that starts so.
-func unlike(start string) error {
-	switch {
+// recognize returns why a file cannot be a snapshot of this version, or nil.
+func recognize(file io.ReaderAt) error {
+	octets := make([]byte, len(mark))
+	n, err := file.ReadAt(octets, 0)
+	switch start := string(octets[:n]); {
+	case start == mark:
+		return nil
+	case err != nil && !errors.Is(err, io.EOF):
+		return err
 	case strings.HasPrefix(mark, start): // also of a file that is empty
 		return ErrCorrupt
 	case strings.HasPrefix(start, format):
@@ -207,169 +185,166 @@ func unlike(start string) error {
 	return ErrFormat
 }
 
-// decoder reads one file.
-type decoder struct {
-	options  Options
-	file     *io.SectionReader
-	r        *bufio.Reader // of file
-	unpacker packed.Unpacker
-
-	snapshot *Snapshot // nil before the first part
-	batch    int       // how many services are handed on at a time
-	services uint64    // that the file has
-	read     uint64    // of those
-	ended    uint64    // how many services come up to the end of the last part
-	wasted   int64     // octets that were read for parts that were none
-}
-
-// next reads the next part that is whole. It fails with io.EOF when there is none.
-func (d *decoder) next() error {
+// verify compares the content behind the mark with the checksum behind the content.
+func verify(file io.ReaderAt, content *io.SectionReader, o Options) error {
+	sum, buffer := crc32.New(castagnoli()), make([]byte, bufferSize)
+	_, _ = io.WriteString(sum, mark)
 	for {
-		if err := d.seek(); err != nil {
-			return err
-		}
-		if part := d.part(); part != nil {
-			return d.take(part)
-		}
-		if d.wasted > 8*d.file.Size() { // an owner may have put marks into its services
-			return ErrCorrupt
-		}
-	}
-}
-
-// seek goes to the end of the next mark.
-func (d *decoder) seek() error {
-	for {
-		window, err := d.r.Peek(max(len(mark), d.r.Buffered()))
-		if i := bytes.Index(window, []byte(mark)); i >= 0 {
-			_, err = d.r.Discard(i + len(mark))
-			return err
+		n, err := content.Read(buffer)
+		_, _ = sum.Write(buffer[:n])
+		o.progress(0, 0)
+		if errors.Is(err, io.EOF) {
+			break
 		}
 		if err != nil {
 			return err
 		}
-		_, _ = d.r.Discard(len(window) - len(mark) + 1) // they are there
-		d.progress()
 	}
-}
-
-func (d *decoder) progress() {
-	if d.options.Progress != nil {
-		d.options.Progress(int(d.read), int(d.services)) //nolint:gosec // see accepts
+	want := make([]byte, crc32.Size)
+	if _, err := file.ReadAt(want, int64(len(mark))+content.Size()); err != nil {
+		return readError(err)
 	}
-}
-
-// part returns the part that begins here, or nil, and stays here then, if it is damaged.
-func (d *decoder) part() *snapshotpb.Part {
-	start := d.at()
-	var frame snapshotpb.Frame
-	var part snapshotpb.Part
-	// The length is what a damaged file only claims.
-	limit := protodelim.UnmarshalOptions{MaxSize: max(d.file.Size()-start, 1)}
-	if limit.UnmarshalFrom(d.r, &frame) == nil && checksum(frame.GetPart()) == frame.GetChecksum() && proto.Unmarshal(frame.GetPart(), &part) == nil {
-		return &part
+	if binary.LittleEndian.Uint32(want) != sum.Sum32() {
+		return ErrCorrupt
 	}
-	d.wasted += d.at() + int64(d.r.Buffered()) - start
-	_, _ = d.file.Seek(start, io.SeekStart) // a position from which it was read
-	d.r.Reset(d.file)
 	return nil
 }
 
-// at returns the position in the file.
-func (d *decoder) at() int64 {
-	read, _ := d.file.Seek(0, io.SeekCurrent) // which does not fail
-	return read - int64(d.r.Buffered())
+// readError returns why octets that should be there cannot be read: because of the disk, or
+// because they are not there, for which err may also be nil.
+func readError(err error) error {
+	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return ErrCorrupt
+	}
+	return err
 }
 
-// take takes the services of a part, unless it is not one of this snapshot. It fails when
-// the part is of another owner, or nobody wants the rest.
-func (d *decoder) take(part *snapshotpb.Part) error {
-	if owner := part.GetOwner(); d.snapshot == nil && owner != d.options.Owner && !slices.Contains(d.options.Former, owner) {
+func (o *Options) progress(done, total int) {
+	if o.Progress != nil {
+		o.Progress(done, total)
+	}
+}
+
+// decoder reads the content of one file that was verified.
+type decoder struct {
+	options  Options
+	size     uint64 // of the content
+	r        *bufio.Reader
+	long     []byte // for what the buffer of r has no room for
+	unpacker packed.Unpacker
+
+	snapshot *Snapshot
+	services int // that the file has
+	read     int // of those
+}
+
+// next returns the next octets with a length before them. They stay until it is called again.
+func (d *decoder) next() (octets []byte, err error) {
+	peeked, err := d.r.Peek(binary.MaxVarintLen64)
+	length, n := binary.Uvarint(peeked)
+	if n <= 0 || length > d.size {
+		return nil, readError(err)
+	}
+	_, _ = d.r.Discard(n) // they are there
+	if length > bufferSize {
+		d.long = slices.Grow(d.long[:0], int(length))[:length] //nolint:gosec // no more than the file has
+		if _, err := io.ReadFull(d.r, d.long); err != nil {
+			return nil, readError(err)
+		}
+		return d.long, nil
+	}
+	if octets, err = d.r.Peek(int(length)); err != nil { //nolint:gosec // no more than the buffer has
+		return nil, readError(err)
+	}
+	_, _ = d.r.Discard(len(octets))
+	return octets, nil
+}
+
+// readHead reads what stands before the services. It fails for another owner's file.
+func (d *decoder) readHead() error {
+	octets, err := d.next()
+	if err != nil {
+		return err
+	}
+	var head snapshotpb.Head
+	if proto.Unmarshal(octets, &head) != nil || !head.GetLastUp().IsValid() || head.GetSaved() != nil && !head.GetSaved().IsValid() ||
+		head.GetServices() > d.size/leastOctets {
+		return ErrCorrupt
+	}
+	if owner := head.GetOwner(); owner != d.options.Owner && !slices.Contains(d.options.Former, owner) {
 		return fmt.Errorf("%w: %s, not %s", ErrForeign, federation.Quote(owner), federation.Quote(d.options.Owner))
 	}
-	s := &Snapshot{Owner: d.options.Owner, LastUp: part.GetLastUp().AsTime(), Scope: part.GetScope()}
-	if part.GetSaved() != nil {
-		s.Saved = part.GetSaved().AsTime()
+	d.services = int(head.GetServices()) //nolint:gosec // no more than the file has octets
+	d.snapshot = &Snapshot{
+		Owner: d.options.Owner, LastUp: head.GetLastUp().AsTime(), Scope: head.GetScope(), IDs: make(map[string]string), Total: d.services,
 	}
-	if !d.accepts(part, s) {
-		return nil
+	if head.GetSaved() != nil {
+		d.snapshot.Saved = head.GetSaved().AsTime()
 	}
-	if d.snapshot == nil {
-		d.services = part.GetServices()
-		if d.snapshot = s; d.options.Part != nil {
-			s.Total = int(min(int64(d.services), d.file.Size()/leastOctets)) //nolint:gosec // see accepts
+	return nil
+}
+
+// readServices reads all services, and hands them on.
+func (d *decoder) readServices() error {
+	for batch := firstBatch; d.read < d.services; d.read++ {
+		if d.options.Part != nil && len(d.snapshot.Services) == batch {
+			if err := d.hand(); err != nil {
+				return err
+			}
+			batch = min(2*batch, maxBatch)
+		}
+		if err := d.readService(); err != nil {
+			return err
 		}
 	}
-	d.identify(part)
-	d.ended = part.GetBefore()
-	for records := part.GetRecords(); len(records) > 0 && d.ended < d.services; d.ended++ {
-		octets, n := protowire.ConsumeBytes(records)
-		if n < 0 {
-			break
-		}
-		records = records[n:]
-		if d.service(octets) {
-			d.read++
-		}
+	if _, err := d.r.ReadByte(); err == nil {
+		return ErrCorrupt // more than it says
 	}
-	d.progress()
-	if d.options.Part == nil || len(d.snapshot.Services) < d.batch && d.ended < d.services {
-		return nil
+	if d.options.progress(d.read, d.services); d.options.Part != nil && len(d.snapshot.Services) > 0 {
+		return d.hand()
 	}
-	d.batch = min(max(2*d.batch, 2*partServices), maxBatch)
-	return d.hand()
+	return nil
 }
 
 // hand hands on what was read.
 func (d *decoder) hand() error {
-	whole := *d.snapshot
-	d.snapshot.Services, d.snapshot.IDs = nil, nil
-	if !d.options.Part(&whole) {
+	d.options.progress(d.read, d.services)
+	part := *d.snapshot
+	d.snapshot.Services, d.snapshot.IDs = nil, make(map[string]string)
+	if !d.options.Part(&part) {
 		return ErrStopped
 	}
 	return nil
 }
 
-// identify takes the IDs of a part.
-func (d *decoder) identify(part *snapshotpb.Part) {
-	if !part.GetIdentified() {
-		return
+// readService reads one service, which may be refused, and its ID.
+func (d *decoder) readService() error {
+	octets, err := d.next()
+	if err != nil {
+		return err
 	}
-	if d.snapshot.IDs == nil {
-		d.snapshot.IDs = make(map[string]string, len(part.GetIds()))
-	}
-	for name, id := range part.GetIds() {
-		if federation.CheckText("resource_id", id, federation.MaxNameBytes) == nil {
-			d.snapshot.IDs[name] = id
-		}
-	}
-}
-
-// accepts reports whether a part that says s of the file can come next.
-func (d *decoder) accepts(part *snapshotpb.Part, s *Snapshot) bool {
-	valid := part.GetLastUp().IsValid() && (part.GetSaved() == nil || part.GetSaved().IsValid()) &&
-		part.GetServices() <= math.MaxInt32 && part.GetBefore() <= part.GetServices()
-	return valid && (d.snapshot == nil || part.GetServices() == d.services && part.GetBefore() >= d.ended &&
-		s.LastUp.Equal(d.snapshot.LastUp) && s.Saved.Equal(d.snapshot.Saved))
-}
-
-// service takes a record, and reports whether it is one.
-func (d *decoder) service(octets []byte) bool {
 	p, unpacked, err := d.options.unpack(&d.unpacker, octets)
-	if invalid, ok := errors.AsType[*federation.InvalidError](err); ok {
+	invalid, refused := errors.AsType[*federation.InvalidError](err)
+	if err != nil && !refused {
+		return err
+	}
+	if octets, err = d.next(); err != nil {
+		return err
+	}
+	if refused {
 		if d.options.Refused != nil {
 			d.options.Refused(invalid)
 		}
-		return true
+		return nil
 	}
-	if err != nil {
-		return false
+	if id := string(octets); id != "" && federation.CheckText("resource_id", id, federation.MaxNameBytes) == nil {
+		d.snapshot.IDs[strings.Clone(p.Name())] = id
 	}
 	d.snapshot.Services = append(d.snapshot.Services, p)
 	if d.options.Service != nil {
 		d.options.Service(p, unpacked)
 	}
-	return true
+	return nil
 }
 
 // unpack returns the service in a record, packed and unpacked. It fails with a

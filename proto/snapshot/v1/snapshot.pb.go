@@ -27,64 +27,8 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Frame is what stands in the file, again and again, each behind its length.
-type Frame struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// CRC-32C of part.
-	Checksum uint32 `protobuf:"fixed32,1,opt,name=checksum,proto3" json:"checksum,omitempty"`
-	// An encoded Part.
-	Part          []byte `protobuf:"bytes,2,opt,name=part,proto3" json:"part,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Frame) Reset() {
-	*x = Frame{}
-	mi := &file_snapshot_v1_snapshot_proto_msgTypes[0]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Frame) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Frame) ProtoMessage() {}
-
-func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_snapshot_v1_snapshot_proto_msgTypes[0]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Frame.ProtoReflect.Descriptor instead.
-func (*Frame) Descriptor() ([]byte, []int) {
-	return file_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{0}
-}
-
-func (x *Frame) GetChecksum() uint32 {
-	if x != nil {
-		return x.Checksum
-	}
-	return 0
-}
-
-func (x *Frame) GetPart() []byte {
-	if x != nil {
-		return x.Part
-	}
-	return nil
-}
-
-// Part is some services. It says all that is known of the file as well: any other part
-// may be damaged.
-type Part struct {
+// Head says what the file is.
+type Head struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What makes the owner the same one. The catalog of another is not restored.
 	Owner string `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
@@ -95,36 +39,28 @@ type Part struct {
 	Saved *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=saved,proto3" json:"saved,omitempty"`
 	// How many services the file has.
 	Services uint64 `protobuf:"varint,4,opt,name=services,proto3" json:"services,omitempty"`
-	// How many of them are in the parts before this one.
-	Before uint64 `protobuf:"varint,5,opt,name=before,proto3" json:"before,omitempty"`
-	// Encoded messages of type Record, each behind its length.
-	Records []byte `protobuf:"bytes,6,opt,name=records,proto3" json:"records,omitempty"`
-	// The IDs of services in this part that are not the name of their service, by that name.
-	Ids map[string]string `protobuf:"bytes,7,rep,name=ids,proto3" json:"ids,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Whether ids has them all. The files of versions before have none.
-	Identified bool `protobuf:"varint,8,opt,name=identified,proto3" json:"identified,omitempty"`
 	// Of which configurations the services are all that the owner has, in the consumer's own
 	// words. Empty: not known.
-	Scope         string `protobuf:"bytes,9,opt,name=scope,proto3" json:"scope,omitempty"`
+	Scope         string `protobuf:"bytes,5,opt,name=scope,proto3" json:"scope,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Part) Reset() {
-	*x = Part{}
-	mi := &file_snapshot_v1_snapshot_proto_msgTypes[1]
+func (x *Head) Reset() {
+	*x = Head{}
+	mi := &file_snapshot_v1_snapshot_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Part) String() string {
+func (x *Head) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Part) ProtoMessage() {}
+func (*Head) ProtoMessage() {}
 
-func (x *Part) ProtoReflect() protoreflect.Message {
-	mi := &file_snapshot_v1_snapshot_proto_msgTypes[1]
+func (x *Head) ProtoReflect() protoreflect.Message {
+	mi := &file_snapshot_v1_snapshot_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -135,68 +71,40 @@ func (x *Part) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Part.ProtoReflect.Descriptor instead.
-func (*Part) Descriptor() ([]byte, []int) {
-	return file_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{1}
+// Deprecated: Use Head.ProtoReflect.Descriptor instead.
+func (*Head) Descriptor() ([]byte, []int) {
+	return file_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{0}
 }
 
-func (x *Part) GetOwner() string {
+func (x *Head) GetOwner() string {
 	if x != nil {
 		return x.Owner
 	}
 	return ""
 }
 
-func (x *Part) GetLastUp() *timestamppb.Timestamp {
+func (x *Head) GetLastUp() *timestamppb.Timestamp {
 	if x != nil {
 		return x.LastUp
 	}
 	return nil
 }
 
-func (x *Part) GetSaved() *timestamppb.Timestamp {
+func (x *Head) GetSaved() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Saved
 	}
 	return nil
 }
 
-func (x *Part) GetServices() uint64 {
+func (x *Head) GetServices() uint64 {
 	if x != nil {
 		return x.Services
 	}
 	return 0
 }
 
-func (x *Part) GetBefore() uint64 {
-	if x != nil {
-		return x.Before
-	}
-	return 0
-}
-
-func (x *Part) GetRecords() []byte {
-	if x != nil {
-		return x.Records
-	}
-	return nil
-}
-
-func (x *Part) GetIds() map[string]string {
-	if x != nil {
-		return x.Ids
-	}
-	return nil
-}
-
-func (x *Part) GetIdentified() bool {
-	if x != nil {
-		return x.Identified
-	}
-	return false
-}
-
-func (x *Part) GetScope() string {
+func (x *Head) GetScope() string {
 	if x != nil {
 		return x.Scope
 	}
@@ -217,7 +125,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_snapshot_v1_snapshot_proto_msgTypes[2]
+	mi := &file_snapshot_v1_snapshot_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -229,7 +137,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_snapshot_v1_snapshot_proto_msgTypes[2]
+	mi := &file_snapshot_v1_snapshot_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -242,7 +150,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{2}
+	return file_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *Record) GetService() *v1alpha2.FederatedService {
@@ -263,25 +171,13 @@ var File_snapshot_v1_snapshot_proto protoreflect.FileDescriptor
 
 const file_snapshot_v1_snapshot_proto_rawDesc = "" +
 	"\n" +
-	"\x1asnapshot/v1/snapshot.proto\x12\x16federation.snapshot.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1atypes/v1alpha2/types.proto\"7\n" +
-	"\x05Frame\x12\x1a\n" +
-	"\bchecksum\x18\x01 \x01(\aR\bchecksum\x12\x12\n" +
-	"\x04part\x18\x02 \x01(\fR\x04part\"\xf8\x02\n" +
-	"\x04Part\x12\x14\n" +
+	"\x1asnapshot/v1/snapshot.proto\x12\x16federation.snapshot.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1atypes/v1alpha2/types.proto\"\xb5\x01\n" +
+	"\x04Head\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x123\n" +
 	"\alast_up\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x06lastUp\x120\n" +
 	"\x05saved\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05saved\x12\x1a\n" +
-	"\bservices\x18\x04 \x01(\x04R\bservices\x12\x16\n" +
-	"\x06before\x18\x05 \x01(\x04R\x06before\x12\x18\n" +
-	"\arecords\x18\x06 \x01(\fR\arecords\x127\n" +
-	"\x03ids\x18\a \x03(\v2%.federation.snapshot.v1.Part.IdsEntryR\x03ids\x12\x1e\n" +
-	"\n" +
-	"identified\x18\b \x01(\bR\n" +
-	"identified\x12\x14\n" +
-	"\x05scope\x18\t \x01(\tR\x05scope\x1a6\n" +
-	"\bIdsEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"i\n" +
+	"\bservices\x18\x04 \x01(\x04R\bservices\x12\x14\n" +
+	"\x05scope\x18\x05 \x01(\tR\x05scope\"i\n" +
 	"\x06Record\x12E\n" +
 	"\aservice\x18\x01 \x01(\v2+.federation.types.v1alpha2.FederatedServiceR\aservice\x12\x18\n" +
 	"\aunnamed\x18\x02 \x03(\rR\aunnamedBNZLgithub.com/hamlet-federation/coredns-federation/proto/snapshot/v1;snapshotv1b\x06proto3"
@@ -298,25 +194,22 @@ func file_snapshot_v1_snapshot_proto_rawDescGZIP() []byte {
 	return file_snapshot_v1_snapshot_proto_rawDescData
 }
 
-var file_snapshot_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_snapshot_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
 var file_snapshot_v1_snapshot_proto_goTypes = []any{
-	(*Frame)(nil),                     // 0: federation.snapshot.v1.Frame
-	(*Part)(nil),                      // 1: federation.snapshot.v1.Part
-	(*Record)(nil),                    // 2: federation.snapshot.v1.Record
-	nil,                               // 3: federation.snapshot.v1.Part.IdsEntry
-	(*timestamppb.Timestamp)(nil),     // 4: google.protobuf.Timestamp
-	(*v1alpha2.FederatedService)(nil), // 5: federation.types.v1alpha2.FederatedService
+	(*Head)(nil),                      // 0: federation.snapshot.v1.Head
+	(*Record)(nil),                    // 1: federation.snapshot.v1.Record
+	(*timestamppb.Timestamp)(nil),     // 2: google.protobuf.Timestamp
+	(*v1alpha2.FederatedService)(nil), // 3: federation.types.v1alpha2.FederatedService
 }
 var file_snapshot_v1_snapshot_proto_depIdxs = []int32{
-	4, // 0: federation.snapshot.v1.Part.last_up:type_name -> google.protobuf.Timestamp
-	4, // 1: federation.snapshot.v1.Part.saved:type_name -> google.protobuf.Timestamp
-	3, // 2: federation.snapshot.v1.Part.ids:type_name -> federation.snapshot.v1.Part.IdsEntry
-	5, // 3: federation.snapshot.v1.Record.service:type_name -> federation.types.v1alpha2.FederatedService
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	2, // 0: federation.snapshot.v1.Head.last_up:type_name -> google.protobuf.Timestamp
+	2, // 1: federation.snapshot.v1.Head.saved:type_name -> google.protobuf.Timestamp
+	3, // 2: federation.snapshot.v1.Record.service:type_name -> federation.types.v1alpha2.FederatedService
+	3, // [3:3] is the sub-list for method output_type
+	3, // [3:3] is the sub-list for method input_type
+	3, // [3:3] is the sub-list for extension type_name
+	3, // [3:3] is the sub-list for extension extendee
+	0, // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_snapshot_v1_snapshot_proto_init() }
@@ -330,7 +223,7 @@ func file_snapshot_v1_snapshot_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_snapshot_v1_snapshot_proto_rawDesc), len(file_snapshot_v1_snapshot_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   2,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
