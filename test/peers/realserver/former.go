@@ -13,8 +13,9 @@ import (
 
 // former is the commit that upgrades begin at, and are rolled back to. It stands for the
 // release before this one until there is a tag of one: the first after properties, keys and
-// values of the chart were given up, which nobody upgrades across.
-const former = "960dc0e54f9f6ffda9f9137717c7a575279854e9"
+// values of the chart were given up, and a file of persist got another format: nobody upgrades
+// across these.
+const former = "b830d63b8d0b45a04ab57f3d1f931e9d32ef45f5"
 
 // CloneFormer clones that commit of a repository to a new folder, and returns it. A clone
 // without history does not have it: then the commit is the one of now, and an upgrade shows
