@@ -54,9 +54,6 @@ SWARM          ?= 1000
 SWARM_SERVICES ?= 1000
 SWARMFLAGS     ?=
 
-# Where `make profile` writes to.
-PROFILE ?= bin/coredns.pprof
-
 # What `make image` writes, where to, and how the images are called; without TAG the
 # tag is the version of the binaries. An architecture takes five minutes of CPU time
 # when it is built for the first time.
@@ -243,15 +240,6 @@ bench-swarm: build ## show what SWARM consumers cost an owner with SWARM_SERVICE
 bench-e2e: build ## compare with CoreDNS's own plugins and Knot over UDP, with updates flowing; needs dnsperf
 	go test ./test -run '^$$' -bench '$(E2E)' -benchtime 1x -timeout 0 $(E2EFLAGS) | tee bin/bench-e2e.txt
 	@! grep -E '^(--- )?FAIL' bin/bench-e2e.txt && grep -q '^Benchmark' bin/bench-e2e.txt
-
-.PHONY: bench-profile
-bench-profile: build ## profile CoreDNS under load over UDP and say what its CPU time goes to; needs dnsperf
-	go test ./test -run '^$$' -bench E2EProfile -benchtime 1x -timeout 0 $(E2EFLAGS) -e2e-profiles $(CURDIR)/bin/profiles
-
-.PHONY: profile
-profile: build ## profile CoreDNS for a minute, with queries of every kind over UDP and updates flowing; needs dnsperf
-	go test ./test -run '^$$' -bench E2EMixedProfile -benchtime 1x -timeout 5m -e2e-seconds 60 -e2e-mixed '$(abspath $(PROFILE))'
-	go tool pprof -top -nodecount 20 $(PROFILE)
 
 .PHONY: run-register
 run-register: build ## run an owner, CoreDNS and two programs that register, one of which is killed, until Ctrl-C (ONCE=1: end after that)

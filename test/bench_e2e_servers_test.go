@@ -50,18 +50,11 @@ type race struct {
 
 // server is one of them.
 type server struct {
-	name      string // its plugin, and how it differs from the plain one behind a plus sign
-	plugin    string // what the server gets its answers from
-	condition string // how it differs, or ""
-	address   string // where it answers
-	pprof     string // URL of its profiles, or ""
-	status    string // where federation serves its status, or ""
-	suffix    string // of all names
-	pids      []int  // the processes whose CPU time a query costs
+	plugin  string // what the server gets its answers from, federation or another
+	address string // where it answers
+	suffix  string // of all names
+	pids    []int  // the processes whose CPU time a query costs
 }
-
-// withStatus is the condition of a federation that serves its status.
-const withStatus = "status"
 
 // newRace starts servers by name. One that this machine does not have is left out,
 // and missing says why.
@@ -81,8 +74,7 @@ func newRace(b *testing.B, size int, names ...string) *race {
 	export(b, all, r.zoneFile, r.hostsFile)
 	for _, name := range names {
 		begin := time.Now()
-		plugin, condition, _ := strings.Cut(name, "+")
-		s := &server{name: name, plugin: plugin, condition: condition, address: freeAddress(b), suffix: benchOrigin}
+		s := &server{plugin: name, address: freeAddress(b), suffix: benchOrigin}
 		if err := r.start(b, s); err != nil {
 			r.missing = append(r.missing, fmt.Sprintf("%s is left out: %v", name, err))
 			continue
@@ -96,7 +88,7 @@ func newRace(b *testing.B, size int, names ...string) *race {
 
 // server returns the one of that name, or nil.
 func (r *race) server(name string) *server {
-	if i := slices.IndexFunc(r.servers, func(s *server) bool { return s.name == name }); i >= 0 {
+	if i := slices.IndexFunc(r.servers, func(s *server) bool { return s.plugin == name }); i >= 0 {
 		return r.servers[i]
 	}
 	return nil
@@ -120,12 +112,7 @@ func (r *race) start(b *testing.B, s *server) error {
 	b.Helper()
 	switch s.plugin {
 	case "federation":
-		status := ""
-		if s.condition == withStatus {
-			s.status = freeAddress(b)
-			status = "status " + s.status
-		}
-		r.startPlugin(b, s, benchOrigin, fmt.Sprintf("federation {\nowner %s\n%s\n%s\n}", r.owner.address, r.keys.tls(), status))
+		r.startPlugin(b, s, benchOrigin, fmt.Sprintf("federation {\nowner %s\n%s\n}", r.owner.address, r.keys.tls()))
 	case "hosts":
 		r.startPlugin(b, s, benchOrigin, "hosts "+r.hostsFile+" {\nreload 0\nttl 30\n}")
 	case "file":
@@ -137,7 +124,7 @@ func (r *race) start(b *testing.B, s *server) error {
 	case "kubernetes":
 		return r.startKubernetes(b, s)
 	default:
-		b.Fatalf("there is no server %s", s.name)
+		b.Fatalf("there is no server %s", s.plugin)
 	}
 	return nil
 }
@@ -147,13 +134,8 @@ func (r *race) start(b *testing.B, s *server) error {
 func (r *race) startPlugin(b *testing.B, s *server, zone, block string) {
 	b.Helper()
 	_, port, _ := net.SplitHostPort(s.address)
-	profiles := freeAddress(b)
-	s.pprof = "http://" + profiles + "/debug/pprof"
-	if s.condition != "" && s.condition != withStatus {
-		block = s.condition + "\n" + block // its plugin
-	}
-	corefile := filepath.Join(r.dir, s.name+".corefile")
-	writeFile(b, corefile, fmt.Sprintf("%s:%s {\nbind 127.0.0.1\nerrors\npprof %s\n%s\n}\n", zone, port, profiles, block))
+	corefile := filepath.Join(r.dir, s.plugin+".corefile")
+	writeFile(b, corefile, fmt.Sprintf("%s:%s {\nbind 127.0.0.1\nerrors\n%s\n}\n", zone, port, block))
 	p := startProcess(b, exec.Command(coreDNSBinary, "-conf", corefile))
 	s.pids = append(s.pids, p.cmd.Process.Pid)
 }
@@ -284,7 +266,7 @@ func (r *race) unready(s *server) string {
 			return err.Error()
 		}
 		if got := summary(reply); got != "NOERROR "+want.String() {
-			return fmt.Sprintf("%s answers %s, expected %v", s.name, got, want)
+			return fmt.Sprintf("%s answers %s, expected %v", s.plugin, got, want)
 		}
 	}
 	return ""
@@ -297,7 +279,7 @@ func (r *race) check(b *testing.B, s *server, q *benchQuery) {
 	for _, i := range []int{0, r.size - 1} {
 		reply := must.Get(query(s.address, q.labels+s.fqdn(i), q.qtype))(b)
 		if got := [3]int{reply.Rcode, len(reply.Answer), len(reply.Extra)}; got != want {
-			b.Fatalf("%s: rcode, answers and additional records are %v, want %v, in\n%v", s.name, got, want, reply)
+			b.Fatalf("%s: rcode, answers and additional records are %v, want %v, in\n%v", s.plugin, got, want, reply)
 		}
 	}
 }

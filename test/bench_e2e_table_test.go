@@ -26,8 +26,6 @@ type entry struct {
 	query     *benchQuery
 	condition string // what is different from the line that it is compared with, or ""
 	updates   int    // a second, at the owner of federation
-	rate      int    // queries a second at most; 0 is as many as there are answers to
-	reads     bool   // the status is read every second
 	samples   []sample
 	notes     []string // what was not as it should be
 }
@@ -67,17 +65,12 @@ type table struct {
 	missing []string // what is left out, with the reason
 }
 
-func needDnsperf(b *testing.B) {
+// newTable returns a table that the benchmark prints at its end.
+func newTable(b *testing.B) *table {
 	b.Helper()
 	if _, err := exec.LookPath("dnsperf"); err != nil {
 		b.Skip("dnsperf is not installed; on Debian: apt-get install dnsperf")
 	}
-}
-
-// newTable returns a table that the benchmark prints at its end.
-func newTable(b *testing.B) *table {
-	b.Helper()
-	needDnsperf(b)
 	t := new(table)
 	b.Cleanup(func() {
 		fmt.Fprintf(os.Stdout, "\n%s: medians of %d rounds of %d s\n\n%s\n", b.Name(), *e2eRounds, *e2eSeconds, t.markdown())
@@ -98,26 +91,14 @@ func (t *table) measure(b *testing.B, all []*entry) {
 			if e.updates > 0 {
 				end = e.race.updating(b, e.updates)
 			}
-			endReads := func() {}
-			if e.reads {
-				endReads = e.reading(b)
-			}
-			e.samples = append(e.samples, e.run(b, round, *e2eSeconds))
-			endReads()
+			e.samples = append(e.samples, e.run(b, round))
 			if updated := end(); updated < 0.95*float64(e.updates) {
 				e.notes = append(e.notes, fmt.Sprintf("only %.0f of %d updates a second", updated, e.updates))
 			}
 		}
 	}
 	for _, e := range all {
-		name := fmt.Sprintf("services=%d/updates=%d/server=%s", e.race.size, e.updates, strings.ReplaceAll(e.server.name, " ", "-"))
-		if e.rate > 0 {
-			name += fmt.Sprintf("/rate=%d", e.rate)
-		}
-		if e.reads {
-			name += "/reads=1"
-		}
-		b.Run(name, func(b *testing.B) {
+		b.Run(fmt.Sprintf("services=%d/updates=%d/server=%s", e.race.size, e.updates, e.server.plugin), func(b *testing.B) {
 			b.ReportMetric(0, "ns/op")
 			b.ReportMetric(median(e.each(func(s sample) float64 { return s.rate })), "queries/sec")
 			b.ReportMetric(median(e.each(func(s sample) float64 { return s.latency }))*1e6, "latency-us")
@@ -155,7 +136,18 @@ func (t *table) markdown() string {
 			t.federation(e).over(e), e.over(t.first(e)),
 		})
 	}
-	writeRows(&text, rows)
+	widths := make([]int, len(rows[0])) // a reader sees the columns as such
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], len(cell))
+		}
+	}
+	for _, row := range rows {
+		for i, cell := range row {
+			fmt.Fprintf(&text, "| %-*s ", widths[i], cell)
+		}
+		text.WriteString("|\n")
+	}
 	for _, e := range t.entries {
 		for _, note := range e.notes {
 			fmt.Fprintf(&text, "\n%s %s of %s: %s\n", e.query.name, e.condition, e.server.plugin, note)
@@ -165,22 +157,6 @@ func (t *table) markdown() string {
 		fmt.Fprintf(&text, "\nLEFT OUT: %s\n", why)
 	}
 	return text.String()
-}
-
-// writeRows writes rows of Markdown, with columns that a reader sees as such.
-func writeRows(w *strings.Builder, rows [][]string) {
-	widths := make([]int, len(rows[0]))
-	for _, row := range rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], len(cell))
-		}
-	}
-	for _, row := range rows {
-		for i, cell := range row {
-			fmt.Fprintf(w, "| %-*s ", widths[i], cell)
-		}
-		w.WriteString("|\n")
-	}
 }
 
 // federation returns the line of federation for the same query, under the same
@@ -231,17 +207,14 @@ func (e *entry) questions(b *testing.B, round int) string {
 }
 
 // run asks the server for every service over and over. All servers are asked in the
-// same way: by 8 clients with 100 queries under way, at no more than the rate of the line.
-func (e *entry) run(b *testing.B, round, seconds int) sample {
+// same way: by 8 clients with 100 queries under way.
+func (e *entry) run(b *testing.B, round int) sample {
 	b.Helper()
 	questions := e.questions(b, round)
 	host, port, _ := net.SplitHostPort(e.server.address)
 	before := e.server.cpu(b)
-	args := []string{"-s", host, "-p", port, "-d", questions, "-l", strconv.Itoa(seconds), "-c", "8", "-q", "100"}
-	if e.rate > 0 {
-		args = append(args, "-Q", strconv.Itoa(e.rate))
-	}
-	output, err := exec.Command("dnsperf", args...).CombinedOutput()
+	output, err := exec.Command("dnsperf",
+		"-s", host, "-p", port, "-d", questions, "-l", strconv.Itoa(*e2eSeconds), "-c", "8", "-q", "100").CombinedOutput()
 	after := e.server.cpu(b)
 	if err != nil {
 		b.Fatalf("dnsperf: %v\n%s", err, output)

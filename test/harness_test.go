@@ -73,15 +73,8 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	switch os.Getenv(roleVariable) {
-	case "coredns":
+	if os.Getenv(roleVariable) == "coredns" {
 		runCoreDNS()
-		return
-	case bareRole:
-		if err := runBare(os.Args[1], os.Args[2], os.Args[3], os.Args[4], os.Args[5]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
 		return
 	}
 	code := m.Run()
