@@ -164,7 +164,7 @@ endif
 
 # What `make e2e` runs with real servers, and `make test` without.
 E2E_PACKAGES := ./federation/source/kubernetes ./federation/source/registration/store/etcd ./test/peers/realserver ./test/suites/kubernetes/deploy \
-	./test/suites/kubernetes/e2e ./test/suites/register ./test/suites/relay ./test/suites/monitoring/drill
+	./test/suites/kubernetes/e2e ./test/suites/register ./test/suites/relay
 
 # The tests of these packages do little but start processes, which are not built with
 # the race detector.
@@ -257,11 +257,6 @@ PROGRAMS  ?= 1000
 
 # How many Services are exported in `make bench-clusters`.
 CLUSTER_SERVICES ?= 10000
-
-.PHONY: drill
-drill: build ## be on call: one thing goes wrong in two owners and a CoreDNS, find out what (FAULT=name for a certain one)
-	go build -o bin/ ./test/suites/monitoring/drill
-	@bin/drill $(if $(FAULT),-fault '$(FAULT)')
 
 .PHONY: e2e
 e2e: build e2e-tools ## run the tests against real control planes of Kubernetes and clusters of etcd, ten minutes (RUN=regexp for some)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
-	"github.com/hamlet-federation/coredns-federation/test/suites/monitoring/faults"
 )
 
 // TestAlertsFireForRealFaults produces, in real processes, a fault for every alert, waits
@@ -32,7 +31,7 @@ func TestAlertsFireForRealFaults(t *testing.T) {
 	t.Run("faults", func(t *testing.T) {
 		for name, line := range map[string]func(*testing.T, *world, *process){
 			"catalog": faultsOfCatalog, "identity": faultsOfIdentity, "start": faultsOfStart, "registry": faultsOfRegistry, "version": faultsOfVersion,
-			"drill": faultsOfDrill, "store": faultsOfStore,
+			"publisher": faultsOfPublisher, "store": faultsOfStore,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -84,11 +83,12 @@ func faultsOfCatalog(t *testing.T, w *world, origin *process) {
 	gate.Refuse(true)
 	gate.Cut()
 	d.answers(t, "192.0.2.6") // stale, which the dashboard shows
-	w.fires(t, "follower", "FederationConsumerRetentionHalfGone", "FederationConsumerOwnerExpired")
+	lost := []string{"FederationConsumerOwnerStale", "FederationConsumerRetentionHalfGone", "FederationConsumerOwnerExpired"}
+	w.fires(t, "follower", lost...)
 	gate.Refuse(false)
 	w.issue(t, "follower", coreDNSID, long) // has it try at once
 	d.answers(t, "192.0.2.6")
-	w.ends(t, "follower", "FederationConsumerRetentionHalfGone", "FederationConsumerOwnerExpired")
+	w.ends(t, "follower", lost...)
 
 	// The process is gone.
 	d.Kill()
@@ -97,33 +97,39 @@ func faultsOfCatalog(t *testing.T, w *world, origin *process) {
 	w.ends(t, "follower", "FederationConsumerDown")
 }
 
-// faultsOfDrill are those that somebody on call has to find, one after the other in one world.
-func faultsOfDrill(t *testing.T, w *world, _ *process) {
-	d, err := faults.New(t.Context(), t.TempDir())
-	if d != nil {
-		t.Cleanup(d.End)
+// faultsOfPublisher are those of an owner that publishes what is wrong, one after the other, and
+// then turns its consumer away.
+func faultsOfPublisher(t *testing.T, w *world, _ *process) {
+	good := "services:\n" + web("192.0.2.1")
+	w.Put(t, "publisher-catalog.yaml", good)
+	o := w.startOwner(t, "owner", "publisher", "- sources: [{file: {path: publisher-catalog.yaml}}]\nallow_addresses: [169.254.0.0/16]", days)
+	w.issue(t, "reader", coreDNSID, long)
+	d := w.startDNS(t, "coredns", "reader", o.address, time.Hour)
+	for _, instance := range []string{"publisher", "reader"} {
+		w.has(t, fmt.Sprintf(`up{instance=%q} offset %s == 1`, instance, window)) // as the rules for counters want it
 	}
-	must.Do(t, err)
-	w.scrape(t, "coredns", "drill-coredns", d.DNS.Metrics)
-	w.scrape(t, "owner", "drill-east", d.East.Metrics)
-	w.scrape(t, "owner", "drill-west", d.West.Metrics)
-	w.has(t, `up{instance="drill-coredns"} offset `+window+` == 1`) // as the rules for counters want it
-	for _, f := range faults.All() {
-		if len(f.Alerts) == 0 {
-			continue
-		}
-		_, err := d.GoWrong(t.Context(), f)
-		must.Do(t, err)
-		at := make(map[string][]string)
-		for _, a := range f.Alerts {
-			at["drill-"+a.At] = append(at["drill-"+a.At], a.Name)
-		}
-		w.allFire(t, at)
-		must.Do(t, d.Mend(t.Context(), f))
-		for of, names := range at {
+	for _, fault := range []struct {
+		catalog string
+		alerts  map[string][]string // by instance
+	}{
+		{"services:\n" + web("169.254.7.7"), map[string][]string{"reader": {"FederationConsumerRefusals"}, "publisher": {"FederationOwnerRefusals"}}},
+		{good + service("web2", "web."+zone, "192.0.2.2", "v1"), map[string][]string{"reader": {"FederationConsumerConflicts"}}},
+		{strings.ReplaceAll(good, ", port: 80", ""), map[string][]string{"publisher": {"FederationOwnerFileBroken"}}},
+	} {
+		w.Put(t, "publisher-catalog.yaml", fault.catalog)
+		w.allFire(t, fault.alerts)
+		d.answers(t, "192.0.2.1")
+		w.Put(t, "publisher-catalog.yaml", good)
+		for of, names := range fault.alerts {
 			w.ends(t, of, names...)
 		}
 	}
+	config := read(t, w.Path("publisher.yaml"))
+	w.Put(t, "publisher.yaml", strings.Replace(config, coreDNSID, "spiffe://somebody.else.example/coredns", 1))
+	w.fires(t, "reader", "FederationConsumerOwnerParked")
+	w.Put(t, "publisher.yaml", config)
+	w.issue(t, "reader", coreDNSID, long) // has it try at once
+	w.ends(t, "reader", "FederationConsumerOwnerParked")
 }
 
 // faultsOfIdentity are those of a CoreDNS with a certificate that is about to expire, and of a
