@@ -183,17 +183,3 @@ func TestLog(t *testing.T) {
 		}
 	})
 }
-
-// A flap is two lines.
-func TestLogOfFlaps(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.misbehave("announce\nupsert web web.fed.example 192.0.2.1\nend\nwait 1h\nreset")
-		w.run(w.config())
-		time.Sleep(time.Minute)
-		w.wantLog(`INFO msg="connected to owner"`, `INFO msg="owner is synced" services=1 refused=0`)
-		time.Sleep(time.Hour)
-		w.wantLog(`WARN msg="owner is lost, trying to connect again"`, `INFO msg="owner is synced" services=1 refused=0`)
-	})
-}

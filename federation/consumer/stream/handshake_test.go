@@ -11,9 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -49,15 +47,7 @@ func TestHandshakeFailureIsRetried(t *testing.T) {
 		remedy  string
 		reason  string
 	}{
-		"good": {
-			prepare: func(_ *testing.T, w *world, _ *Config) { w.serve(ownerAddress, good) },
-		},
-		"owner with the pinned identity": {
-			prepare: func(t *testing.T, w *world, config *Config) {
-				w.serve(ownerAddress, good)
-				pinned(t, w, "owner.example")
-			},
-		},
+
 		"owner with another identity": {
 			prepare: func(t *testing.T, w *world, config *Config) {
 				w.serve(ownerAddress, good)
@@ -96,14 +86,7 @@ func TestHandshakeFailureIsRetried(t *testing.T) {
 			remedy: "see in the status of the owner, at turned away",
 			reason: "TLS handshake: remote error: tls: certificate required",
 		},
-		"owner of gRPC in plain text": {
-			prepare: func(_ *testing.T, w *world, _ *Config) {
-				w.serve(ownerAddress, good, grpc.Creds(insecure.NewCredentials()))
-			},
-			slow:   true,
-			remedy: "correct the address",
-			reason: "TLS handshake: tls: first record does not look like a TLS handshake",
-		},
+
 		"owner of HTTP in plain text": {
 			prepare: func(_ *testing.T, w *world, _ *Config) {
 				w.accept(ownerAddress, reply("HTTP/1.1 400 Bad Request\r\n\r\n"))
@@ -142,21 +125,7 @@ func TestHandshakeFailureIsRetried(t *testing.T) {
 			slow:    true,
 			reason:  "TLS handshake: EOF",
 		},
-		"connection closed within a record": {
-			prepare: func(_ *testing.T, w *world, _ *Config) {
-				w.accept(ownerAddress, reply("\x16\x03\x03\x01"))
-			},
-			slow:   true,
-			reason: "TLS handshake: unexpected EOF",
-		},
-		"connection closed after the handshake": {
-			prepare: func(_ *testing.T, w *world, _ *Config) {
-				w.accept(ownerAddress, func(conn net.Conn) {
-					_, _, _ = w.owner.Server().ServerHandshake(conn)
-				})
-			},
-			reason: "Unavailable: ",
-		},
+
 		"no answer in the handshake": {
 			prepare: func(_ *testing.T, w *world, _ *Config) { w.accept(ownerAddress, swallow) },
 			slow:    true,
@@ -306,26 +275,6 @@ func TestRefusalBeforeTheFirstWrite(t *testing.T) {
 		}
 		if end := classify(dialLog.explain(io.EOF)); end.verdict != slow || !strings.Contains(end.Remedy(), "add the CA that has signed ") {
 			t.Errorf("%v has the remedy %q", end, end.Remedy())
-		}
-	})
-}
-
-// What the network does to an established stream is no refusal.
-func TestLossIsNoRefusal(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		for i := range 3 {
-			stop := w.serve(ownerAddress, good)
-			if i == 0 {
-				w.run(w.config())
-			}
-			time.Sleep(time.Hour)
-			stop()
-			time.Sleep(time.Minute)
-		}
-		if w.seen("parked") != nil || len(w.seen("applied")) != 3 {
-			t.Errorf("parked %v, applied %v", w.details("parked"), w.details("applied"))
 		}
 	})
 }

@@ -1,10 +1,8 @@
 package stream
 
 import (
-	"context"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,71 +10,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 )
-
-// cable is a connection that can be cut without either end being told.
-type cable struct {
-	net.Conn
-	cut    chan struct{}
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (c *cable) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	select {
-	case <-c.cut:
-		<-c.closed
-		return 0, net.ErrClosed
-	default:
-		return n, err
-	}
-}
-
-func (c *cable) Write(p []byte) (int, error) {
-	select {
-	case <-c.cut:
-		return len(p), nil // into the void, as TCP does for a while
-	default:
-		return c.Conn.Write(p)
-	}
-}
-
-func (c *cable) Close() error {
-	c.once.Do(func() { close(c.closed) })
-	return c.Conn.Close()
-}
-
-func TestHungOwnerIsFound(t *testing.T) {
-	t.Parallel()
-	for name, handler := range map[string]handler{"in use": good, "silent": silent} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.serve(ownerAddress, handler)
-				cut := make(chan struct{})
-				config := w.config()
-				config.Dial = func(ctx context.Context, address string) (net.Conn, error) {
-					conn, err := w.dial(ctx, address)
-					if err != nil {
-						return nil, err
-					}
-					return &cable{Conn: conn, cut: cut, closed: make(chan struct{})}, nil
-				}
-				w.run(config)
-				time.Sleep(time.Hour)
-				if lost := w.seen("lost"); lost != nil {
-					t.Fatalf("a healthy stream was lost: %v", lost)
-				}
-				close(cut)
-				time.Sleep(time.Hour)
-				lost := w.seen("lost")
-				if len(lost) == 0 || lost[0].at > time.Hour+2*firstKeepalive+keepaliveTimeout {
-					t.Errorf("cut after %v, lost: %v", time.Hour, lost)
-				}
-			})
-		})
-	}
-}
 
 // An owner that allows a ping only every five minutes, which is gRPC's default,
 // is no failing owner: the interval doubles until it suits, and each time the

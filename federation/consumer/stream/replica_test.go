@@ -1,9 +1,6 @@
 package stream
 
 import (
-	"context"
-	"net"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -206,53 +203,5 @@ func TestHeaderIsReadWhenItArrives(t *testing.T) {
 		if len(marked) != 1 || marked[0].at != time.Hour || w.seen("applied") != nil || w.seen("lost") != nil {
 			t.Errorf("marked %v, applied %v, lost %v", marked, w.details("applied"), w.details("lost"))
 		}
-	})
-}
-
-// What failed in the handshake and has been mended is noticed without a change on
-// this side, and at once with one.
-func TestHandshakeHeals(t *testing.T) {
-	t.Parallel()
-	t.Run("by itself", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
-			var mended atomic.Bool
-			w.serve(ownerAddress, good)
-			w.accept("balancer.example:8008", reply("HTTP/1.1 503 Service Unavailable\r\n\r\n"))
-			config := w.config()
-			config.Dial = func(ctx context.Context, address string) (net.Conn, error) {
-				if !mended.Load() {
-					address = "balancer.example:8008"
-				}
-				return w.dial(ctx, address)
-			}
-			w.run(config)
-			time.Sleep(3 * time.Hour)
-			mended.Store(true)
-			time.Sleep(maxSlowDelay + time.Second)
-			if len(w.seen("applied")) != 1 || w.seen("parked") != nil {
-				t.Errorf("applied %v, parked %v", w.details("applied"), w.details("parked"))
-			}
-			if n := len(w.seen("dialed")); n > 3*60*60/100 {
-				t.Errorf("%d attempts", n)
-			}
-		})
-	})
-	t.Run("with new files", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
-			right := w.consumer
-			w.consumer = w.unknown("consumer.example")
-			w.serve(ownerAddress, good)
-			w.run(w.config())
-			time.Sleep(3 * time.Hour)
-			synctest.Wait() // for those who read it
-			w.consumer = right
-			w.identity.Change()
-			time.Sleep(time.Second)
-			if len(w.seen("applied")) != 1 {
-				t.Errorf("lost: %v", slices.Compact(w.details("lost")))
-			}
-		})
 	})
 }

@@ -25,7 +25,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
-	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
 )
 
 // Every code with which an owner can end the stream. OK is a clean end.
@@ -70,36 +69,6 @@ func TestCodes(t *testing.T) {
 	}
 }
 
-// Parked means parked until the files change, however often.
-func TestParkedUntilIdentityChanges(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		var admitted atomic.Bool
-		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
-			if !admitted.Load() {
-				return status.Error(codes.Unauthenticated, "who are you?")
-			}
-			return good(stream)
-		})
-		w.run(w.config())
-		for i := range 3 {
-			time.Sleep(24 * time.Hour)
-			if n := len(w.seen("dialed")); n != i+1 {
-				t.Fatalf("%d attempts after %d changes", n, i)
-			}
-			w.identity.Change()
-		}
-		admitted.Store(true)
-		time.Sleep(24 * time.Hour)
-		w.identity.Change()
-		time.Sleep(time.Second)
-		if applied := w.details("applied"); len(applied) != 1 {
-			t.Errorf("applied: %v", applied)
-		}
-	})
-}
-
 // The files may change while the attempt with the old ones is under way.
 func TestIdentityChangesDuringAttempt(t *testing.T) {
 	t.Parallel()
@@ -140,28 +109,6 @@ func TestChangeShortensNoDelay(t *testing.T) {
 		}
 		if back := attempts[1].at; back < 2*time.Hour+minDelay {
 			t.Errorf("lost after 2h, tried again after %v", back)
-		}
-	})
-}
-
-// unchanging is an identity that has nothing to say of changes.
-type unchanging struct{ *pki.Identity }
-
-func (unchanging) Changed() <-chan struct{} { return nil }
-
-func TestIdentityThatNeverChanges(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.serve(ownerAddress, func(rdpb.DiscoveryService_EstablishStreamServer) error {
-			return status.Error(codes.Unauthenticated, "who are you?")
-		})
-		config := w.config()
-		config.Identity = unchanging{w.identity}
-		w.run(config)
-		time.Sleep(24 * time.Hour)
-		if n := len(w.seen("dialed")); n != 1 {
-			t.Errorf("%d attempts, want 1", n)
 		}
 	})
 }
@@ -400,31 +347,6 @@ func TestQuickDelays(t *testing.T) {
 		r.reset(0)
 		if d := longest(); d != maxQuickDelay {
 			t.Errorf("after it was of use the longest delay is %v", d)
-		}
-	})
-}
-
-// However long the owner of a crowd has been away, fewer come at a moment than directly
-// after it was lost.
-func TestCrowdSpreads(t *testing.T) {
-	t.Parallel()
-	const crowd, bucket = 10_000, 100 * time.Millisecond
-	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		var buckets [200 * 10]int
-		for range crowd {
-			r := replica{refusing: start}
-			for at := time.Duration(0); ; {
-				at += r.ended(end{verdict: quick})
-				if int(at/bucket) >= len(buckets) {
-					break
-				}
-				buckets[at/bucket]++
-			}
-		}
-		first, later := slices.Max(buckets[:20]), slices.Max(buckets[100:])
-		if first > crowd/10+500 || later > first/2 {
-			t.Errorf("%d come at once at first, and %d later", first, later)
 		}
 	})
 }
@@ -686,37 +608,6 @@ func TestLogOfRefusals(t *testing.T) {
 	})
 }
 
-// An owner that sends on and never reads an acknowledgement is lost in the end,
-// although its connection is well.
-func TestOwnerReadsNothing(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
-			session, err := subscription(stream)
-			if err != nil {
-				return err
-			}
-			response, err := wire.Encode(upsert("a"), strings.Repeat("n", 500), session) // the nonce comes back in each acknowledgement
-			if err != nil {
-				return err
-			}
-			for stream.Context().Err() == nil {
-				if err := stream.Send(&rdpb.BidirectionalStream{Response: response}); err != nil {
-					return err
-				}
-			}
-			return stream.Context().Err()
-		})
-		w.run(w.config())
-		time.Sleep(answerTimeout + 10*time.Second)
-		lost := w.details("lost")
-		if len(lost) == 0 || !strings.Contains(lost[0], "no acknowledgement was read") {
-			t.Errorf("lost: %v", lost)
-		}
-	})
-}
-
 // Wherever it stands, Run ends at once, or soon where an owner has to end its
 // stream, leaves no goroutine (the bubble sees to that), and tells nobody of a loss.
 func TestStop(t *testing.T) {
@@ -792,7 +683,7 @@ func (blockingSink) Apply(ctx context.Context, _ []Update) ([]*federation.Invali
 }
 
 // Somebody who wants an attempt gets one at once, whatever the consumer waits for, but no
-// two of them in a second.
+// two of them in a second. Where the identity may be the reason, a change of it is a wish as well.
 func TestRetry(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(w *world){
@@ -810,21 +701,26 @@ func TestRetry(t *testing.T) {
 				w := newWorld(t)
 				prepare(w)
 				c, _ := w.run(w.config())
-				var before int
-				for idle := time.Duration(0); idle < 5*time.Second; { // it waits for longer
-					time.Sleep(time.Second)
-					if idle += time.Second; len(w.seen("dialed")) != before || len(w.seen("waiting")) != before {
-						before, idle = len(w.seen("dialed")), 0
+				for _, wish := range []func(){c.Retry, w.identity.Change} {
+					var before int
+					for idle := time.Duration(0); idle < 5*time.Second; { // it waits for longer
+						time.Sleep(time.Second)
+						if idle += time.Second; len(w.seen("dialed")) != before || len(w.seen("waiting")) != before {
+							before, idle = len(w.seen("dialed")), 0
+						}
+					}
+					for range 1000 {
+						wish()
+					}
+					synctest.Wait()
+					if n := len(w.seen("dialed")); n != before+1 {
+						t.Errorf("%d attempts, want one more than %d", n, before)
+					}
+					time.Sleep(connectTimeout + time.Millisecond)
+					if name != "parked" && name != "slow" {
+						break
 					}
 				}
-				for range 1000 {
-					c.Retry()
-				}
-				synctest.Wait()
-				if n := len(w.seen("dialed")); n != before+1 {
-					t.Errorf("%d attempts, want one more than %d", n, before)
-				}
-				time.Sleep(connectTimeout + time.Millisecond)
 				attempts := len(w.seen("dialed"))
 				for range 30 {
 					c.Retry()
@@ -944,20 +840,6 @@ func TestParkedIsTriedAgain(t *testing.T) {
 			}
 			if waiting := w.details("waiting"); waiting[len(waiting)-1] == "" {
 				t.Error("it waits for a change")
-			}
-		})
-	})
-	t.Run("beside one that is silent", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
-			w.serve("a:1", forbidding(t, codes.Unauthenticated, 4*time.Minute))
-			w.serve("b:1", silent)
-			config := w.config()
-			config.Addresses = []string{"a:1", "b:1"}
-			w.run(config)
-			time.Sleep(24 * time.Hour)
-			if diff := cmp.Diff([]string{"a:1", "b:1"}, w.details("dialed")); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
 	})

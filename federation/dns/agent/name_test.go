@@ -50,7 +50,7 @@ func TestReloadWithoutOwnerKeepsItsName(t *testing.T) {
 		"name that it has": {after: func(c *agent.OwnerConfig) {
 			c.Name, c.Addresses = ownerAddress, []string{other, ownerAddress}
 		}},
-		"timers": {after: func(c *agent.OwnerConfig) { c.Settle = time.Minute }},
+		"timers":      {after: func(c *agent.OwnerConfig) { c.Settle = time.Minute }},
 		"certificate": {after: respellCertificate},
 		"other address with a name": {
 			before: func(c *agent.OwnerConfig) { c.Name = "shop" },
