@@ -74,8 +74,6 @@ type options struct {
 	store       string        // of all owners, in YAML; default memory
 	convergence time.Duration // default 1s: until it is over, an owner with a new store is silent
 	linger      time.Duration // default 0
-	ttl         time.Duration // of what CoreDNS answers; default 5s
-	loopback    bool          // whether nodes may be there
 }
 
 // usual are the rules of most tests: fleet may register everything in the zone.
@@ -130,13 +128,9 @@ func (w *world) startOwner(t testing.TB, i int) {
 	if w.store != "" {
 		keys += ", store: " + w.store
 	}
-	more := "window: 1024\n"
-	if w.loopback {
-		more += "allow_addresses: [127.0.0.0/8]\n"
-	}
 	config := place.Owner{
 		Address: o.address, Metrics: o.metrics, TLS: w.Files("owner"), Allow: []string{coreDNSID},
-		More: fmt.Sprintf("%scatalogs:\n- sources:\n  - registration: {%s}\n", more, keys),
+		More: fmt.Sprintf("window: 1024\ncatalogs:\n- sources:\n  - registration: {%s}\n", keys),
 	}
 	w.owners = append(w.owners, o)
 	o.Process = w.Run(t, name, place.Built(t, "federationctl"), o.address, "serve", "--config", w.Put(t, name+".yaml", config.Config()))
@@ -154,11 +148,7 @@ func (w *world) addresses() (all []string) {
 func (w *world) startDNS(t testing.TB, owners ...string) *domain.DNS {
 	t.Helper()
 	address := loopback.Address(t)
-	properties := []string{fmt.Sprintf("ttl %.0f", cmp.Or(w.ttl, 5*time.Second).Seconds())}
-	if w.loopback {
-		properties = append(properties, "allow_addresses 127.0.0.0/8")
-	}
-	corefile := place.DNS{Zone: zone, Address: address, Owners: owners, OwnerID: ownerID, TLS: w.Files("coredns"), Properties: properties}
+	corefile := place.DNS{Zone: zone, Address: address, Owners: owners, OwnerID: ownerID, TLS: w.Files("coredns"), Properties: []string{"ttl 5"}}
 	name := "coredns" + strings.TrimPrefix(address, "127.0.0.1:")
 	d := &domain.DNS{Address: address, Corefile: w.Put(t, name+".corefile", corefile.Corefile())}
 	d.Process = w.Run(t, name, place.Built(t, "coredns"), address, "-conf", d.Corefile)

@@ -122,16 +122,5 @@ func (p *peer) grants(t testing.TB, node string) {
 	}
 }
 
-// refuses waits for Refused of a node, as the next response, and returns the rule and
-// the reason.
-func (p *peer) refuses(t testing.TB, node string) (rule, reason string) {
-	t.Helper()
-	response := p.next(t)
-	if response.GetRefused() == nil || response.GetRefused().GetNode() != node {
-		t.Fatalf("the owner says %v, want Refused for %s", response, node)
-	}
-	return response.GetRefused().GetRule(), response.GetRefused().GetReason()
-}
-
 // node is the URI of an address with the port of every node here.
 func node(address fmt.Stringer) string { return "https://" + address.String() + ":8443" }

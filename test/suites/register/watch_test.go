@@ -65,7 +65,6 @@ type follower struct {
 	mu        sync.Mutex
 	services  map[string]*federation.Service
 	withdrawn map[string]time.Time // by fqdn: when it was withdrawn last
-	changed   map[string]time.Time // by fqdn: when it was announced or changed last
 	withdraws []string             // fqdns, each time
 	status    consumer.Status
 }
@@ -74,7 +73,7 @@ type follower struct {
 func (w *world) follow(t testing.TB, addresses ...string) *follower {
 	t.Helper()
 	f := &follower{
-		services: make(map[string]*federation.Service), withdrawn: make(map[string]time.Time), changed: make(map[string]time.Time),
+		services: make(map[string]*federation.Service), withdrawn: make(map[string]time.Time),
 	}
 	domain.Follow(t, w.Files("coredns"), ownerID, addresses, f.publish)
 	return f
@@ -94,11 +93,7 @@ func (f *follower) publish(c consumer.Changes) {
 			delete(f.services, change.Name)
 			continue
 		}
-		s := change.Service()
-		f.services[change.Name] = s
-		if change.Op() == catalog.Offered {
-			f.changed[fqdn(s)] = now
-		}
+		f.services[change.Name] = change.Service()
 	}
 }
 

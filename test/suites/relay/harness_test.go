@@ -20,8 +20,6 @@ import (
 )
 
 const (
-	tick = 20 * time.Millisecond
-
 	zone      = "fed.example"
 	ownerID   = "spiffe://fed.example/owner"
 	relayID   = "spiffe://fed.example/relay"

@@ -46,7 +46,6 @@ type Config struct {
 type Stats struct {
 	Connected int // streams on which the owner's Open has come
 	Granted   int // nodes that are registered, as the owner said last
-	Answers   int // Granted, of registrations and of heartbeats
 	Refused   int
 	Expired   int
 	Lost      int    // streams that have ended
@@ -58,8 +57,8 @@ type Fleet struct {
 	config Config
 	begin  chan struct{}
 
-	connected, granted, answers, refused, expired, lost atomic.Int64
-	last                                                atomic.Pointer[string]
+	connected, granted, refused, expired, lost atomic.Int64
+	last                                       atomic.Pointer[string]
 
 	opening chan struct{} // bounds the handshakes at one time
 }
@@ -82,7 +81,7 @@ func (f *Fleet) Begin() { close(f.begin) }
 // Stats returns what the fleet has done until now.
 func (f *Fleet) Stats() Stats {
 	s := Stats{
-		Connected: int(f.connected.Load()), Granted: int(f.granted.Load()), Answers: int(f.answers.Load()),
+		Connected: int(f.connected.Load()), Granted: int(f.granted.Load()),
 		Refused: int(f.refused.Load()), Expired: int(f.expired.Load()), Lost: int(f.lost.Load()),
 	}
 	if last := f.last.Load(); last != nil {
@@ -270,7 +269,6 @@ func (p *provider) receive(stream registrationv1.RegistrationService_RegisterCli
 		}
 		switch m := response.GetMessage().(type) {
 		case *registrationv1.RegisterResponse_Granted:
-			p.fleet.answers.Add(1)
 			p.grant(byURI[m.Granted.GetNode()], true)
 			select {
 			case ttls <- m.Granted.GetTtl().AsDuration():
