@@ -426,6 +426,11 @@ func (t *talk) do(step Step) (done bool, err error) {
 		response := t.upsert(step.Name, step.FQDN, step.Address)
 		response.Resource.Value = response.Resource.Value[:len(response.Resource.Value)/2]
 		return false, t.exchange(response)
+	case "resend":
+		for err == nil {
+			err = t.exchange(t.upsert(step.Name, step.FQDN, step.Address))
+		}
+		return false, err
 	case "flood":
 		return false, t.ahead(step.N, func(int) *rdpb.StreamResponse {
 			return t.upsert(step.Name, step.FQDN, step.Address)

@@ -23,6 +23,7 @@
 //	operation N NAME FQDN ADDRESS a good service with that operation
 //	foreign NAME FQDN ADDRESS     a good service as a resource of another type
 //	truncated NAME FQDN ADDRESS   a good service, cut in the middle
+//	resend NAME FQDN ADDRESS      the same good service, for ever
 //	named ID NAME FQDN ADDRESS    a good service whose resource_id is not its name
 //	oversized N NAME FQDN ADDRESS a good service with a description of N octets
 //	heartbeats DURATION           empty responses for ever, one every DURATION
@@ -114,6 +115,7 @@ var verbs = map[string]string{
 	"operation":  "N NAME FQDN ADDRESS",
 	"foreign":    "NAME FQDN ADDRESS",
 	"truncated":  "NAME FQDN ADDRESS",
+	"resend":     "NAME FQDN ADDRESS",
 	"named":      "ID NAME FQDN ADDRESS",
 	"oversized":  "N NAME FQDN ADDRESS",
 	"heartbeats": "DURATION",
