@@ -13,7 +13,6 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,7 +22,6 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
-	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
@@ -194,33 +192,6 @@ func TestDocumentLinks(t *testing.T) {
 	}
 }
 
-// TestDocumentsAreReachable follows links from the README: every other document is
-// two of them away at most, where a folder stands for the README in it.
-func TestDocumentsAreReachable(t *testing.T) {
-	all := documents(t)
-	hops := map[string]int{"README.md": 0}
-	for hop := range 2 {
-		for _, d := range all {
-			if n, reached := hops[d.path]; !reached || n != hop {
-				continue
-			}
-			for _, match := range link.FindAllStringSubmatch(d.prose, -1) {
-				file, _ := d.target(match[2])
-				for _, to := range []string{file, path.Join(file, "README.md")} {
-					if _, known := hops[to]; !known {
-						hops[to] = hop + 1
-					}
-				}
-			}
-		}
-	}
-	for _, d := range all {
-		if _, reached := hops[d.path]; !reached {
-			t.Errorf("no two links lead from README.md to %s", d.path)
-		}
-	}
-}
-
 // TestDocumentNames looks for every name that a document links to the file that
 // declares it: functions, types, methods, fields, constants and variables.
 func TestDocumentNames(t *testing.T) {
@@ -328,38 +299,6 @@ func receiver(t ast.Expr) string {
 		return t.Name
 	}
 	return ""
-}
-
-// walkStep is a step of a walk: a numbered line that begins with a file and its
-// functions.
-var walkStep = regexp.MustCompile("(?m)^\\d+\\. (\\[`[^`]*\\.go`\\].*)$")
-
-// TestDocumentWalks checks that each walk of the architecture document has eight steps at
-// most and goes one way: no function is come to twice, and each step names one.
-func TestDocumentWalks(t *testing.T) {
-	text := documentAt(t, "docs/architecture.md").prose
-	for _, title := range []string{"The way of an update", "The way of a query", "The way of a service from an owner"} {
-		_, section, ok := strings.Cut(text, "## "+title+"\n")
-		section, _, _ = strings.Cut(section, "\n## ")
-		steps := walkStep.FindAllStringSubmatch(section, -1)
-		if !ok || len(steps) < 5 || len(steps) > 8 {
-			t.Errorf("%q has %d steps", title, len(steps))
-		}
-		seen := make(map[string]bool)
-		for _, step := range steps {
-			match := goFile.FindStringSubmatch(step[1])
-			if match == nil || match[3] == "" {
-				t.Errorf("%q: no function in the step %s", title, step[1])
-				continue
-			}
-			for _, name := range code.FindAllString(match[3], -1) {
-				if seen[match[1]+name] {
-					t.Errorf("%q goes back to %s %s", title, match[1], name)
-				}
-				seen[match[1]+name] = true
-			}
-		}
-	}
 }
 
 // TestDocumentPackages checks that docs/architecture.md has every package of the library
@@ -573,41 +512,6 @@ func (d *document) whole() string {
 	return text
 }
 
-// TestDocumentedValues checks that the values of the labels that have small sets are
-// documented as the code has them.
-func TestDocumentedValues(t *testing.T) {
-	library, plugin := sources(t, "federation"), sources(t, "plugin")
-	operating, symptoms := documentAt(t, "docs/operating.md").prose, documentAt(t, "docs/symptoms.md").prose
-	section := func(text, from, to string) string {
-		_, text, _ = strings.Cut(text, from)
-		text, _, _ = strings.Cut(text, to)
-		return text
-	}
-	reasons := regexp.MustCompile(`Reason[A-Za-z]+\s+Reason = "([a-z_]+)"`)
-	faults := regexp.MustCompile(`= (?:subtree\.)?Fault\("([a-z_]+)"\)`)
-	states := regexp.MustCompile(`"([a-z]+)"`)
-	for _, of := range []struct {
-		what, text, source string
-		value              *regexp.Regexp
-		least              int
-	}{
-		{"nacks_total in docs/operating.md", section(operating, "nacks_total{", "\n* "), library, reasons, 9},
-		{"Conflicts in docs/symptoms.md", section(symptoms, "## Conflicts", "\n## "), library, faults, 6},
-		{"owner_state in docs/operating.md", section(operating, "owner_state{", "\n* "), section(plugin, "var states =", "}"), states, 6},
-		{"Owner states in docs/symptoms.md", section(symptoms, "## Owner states", "\n## "), section(plugin, "var states =", "}"), states, 6},
-	} {
-		values := of.value.FindAllStringSubmatch(of.source, -1)
-		if len(values) < of.least {
-			t.Errorf("%s: only %d values were found in the code", of.what, len(values))
-		}
-		for _, value := range values {
-			if !strings.Contains(of.text, "`"+value[1]+"`") {
-				t.Errorf("%s lacks %s", of.what, value[1])
-			}
-		}
-	}
-}
-
 // sources returns the text of all files of Go below a folder, but for tests.
 func sources(t *testing.T, folder string) string {
 	t.Helper()
@@ -622,52 +526,6 @@ func sources(t *testing.T, folder string) string {
 		return err
 	}))
 	return text.String()
-}
-
-// TestDocumentedRegistration compares the messages of registration, and the words by which
-// it refuses, that docs/protocol.md has with those of the code.
-func TestDocumentedRegistration(t *testing.T) {
-	page := documentAt(t, "docs/protocol.md")
-	documented := make(map[string]bool) // Message.field = number
-	for _, b := range page.blocks {
-		if !strings.HasPrefix(b.text, "RegisterRequest ") {
-			continue
-		}
-		for _, message := range regexp.MustCompile(`(?m)^([A-Za-z]+) +(.*)$`).FindAllStringSubmatch(b.text, -1) {
-			for _, field := range regexp.MustCompile(`([a-z_]+)=([0-9]+)`).FindAllStringSubmatch(message[2], -1) {
-				documented[message[1]+"."+field[1]+" = "+field[2]] = true
-			}
-		}
-	}
-	declared := make(map[string]bool)
-	messages := registrationv1.File_registration_v1_registration_proto.Messages()
-	for i := range messages.Len() {
-		m := messages.Get(i)
-		if name := string(m.Name()); name == "Stored" || strings.HasPrefix(name, "List") {
-			continue // no provider sees them
-		}
-		for j := range m.Fields().Len() {
-			f := m.Fields().Get(j)
-			declared[fmt.Sprintf("%s.%s = %d", m.Name(), f.Name(), f.Number())] = true
-		}
-	}
-	if diff := gocmp.Diff(declared, documented); diff != "" {
-		t.Errorf("messages (-declared +documented):\n%s", diff)
-	}
-	_, refusals, _ := strings.Cut(page.prose, "\n### Refusals\n")
-	refusals, _, _ = strings.Cut(refusals, "\n### ")
-	values := func(pattern, text string) []string {
-		var found []string
-		for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
-			found = append(found, match[1])
-		}
-		slices.Sort(found)
-		return found
-	}
-	words := values(`(?m)^\t[A-Z][A-Za-z]+ += "([a-z-]+)"`, sources(t, "federation/source/registration/rules"))
-	if diff := gocmp.Diff(words, values("(?m)^\\| `([a-z-]+)` \\|", refusals)); diff != "" {
-		t.Errorf("refusals (-declared +documented):\n%s", diff)
-	}
 }
 
 // TestDocumentedRules parses the rules of registration in the documents and the examples.
@@ -748,95 +606,5 @@ func TestDocumentedProperties(t *testing.T) {
 	explained := names("(?m)^\\* (`[a-z_]+`(?:, `[a-z_]+`)*)", section)
 	if diff := gocmp.Diff(parsed, explained); diff != "" {
 		t.Errorf("properties that are explained (-parser +README):\n%s", diff)
-	}
-}
-
-// manPage is the order of the sections of a CoreDNS plugin's README.
-var manPage = []string{
-	"Name", "Description", "Syntax", "Examples", "Metrics", "Ready", "Health", "Metadata", "Bugs", "See Also",
-}
-
-// TestManPage checks that the README of the plugin has the sections of one, in
-// order.
-func TestManPage(t *testing.T) {
-	var found []string
-	for _, title := range documentAt(t, "README.md").titles {
-		if slices.Contains(manPage, title) {
-			found = append(found, title)
-		}
-	}
-	if diff := gocmp.Diff(manPage, found); diff != "" {
-		t.Errorf("sections (-want +README):\n%s", diff)
-	}
-}
-
-// The parser of documents finds what the tests above judge.
-func TestParseDocument(t *testing.T) {
-	d := must.Get(parseDocument("docs/a.md", "# A `b` c!\n\n[x\ny](../b.md#c) and [`f/g.go`](../f/g.go) `T.M`, `f`: z\n```sh\n# no title\n[no](link)\n```\n## A b c\n"))(t)
-	if diff := gocmp.Diff([]string{"a-b-c", "a-b-c-1"}, d.anchors()); diff != "" {
-		t.Errorf("anchors:\n%s", diff)
-	}
-	var links []string
-	for _, match := range link.FindAllStringSubmatch(d.prose, -1) {
-		file, fragment := d.target(match[2])
-		links = append(links, file+"#"+fragment)
-	}
-	if diff := gocmp.Diff([]string{"b.md#c", "f/g.go#"}, links); diff != "" {
-		t.Errorf("links:\n%s", diff)
-	}
-	match := goFile.FindStringSubmatch(d.prose)
-	if diff := gocmp.Diff([]string{"`T.M`", "`f`"}, code.FindAllString(match[3], -1)); diff != "" {
-		t.Errorf("names:\n%s", diff)
-	}
-	if len(d.blocks) != 1 || d.blocks[0].language != "sh" || d.blocks[0].line != 5 {
-		t.Errorf("blocks are %+v", d.blocks)
-	}
-	if _, err := parseDocument("a.md", "```sh\n"); err == nil {
-		t.Error("a block without an end is taken")
-	}
-}
-
-// TestSupportedCoreDNS checks that docs/install.md lists the releases of CoreDNS that `make
-// unmodified` builds: that of go.mod, and the newest of the two minor ones before it.
-func TestSupportedCoreDNS(t *testing.T) {
-	file := func(name string) string { return string(must.Get(os.ReadFile(filepath.Join("..", name)))(t)) }
-	built := strings.Fields(regexp.MustCompile(`(?m)^COREDNS_RELEASES := (.*)$`).FindStringSubmatch(file("Makefile"))[1])
-	var documented []string
-	for _, row := range regexp.MustCompile(`(?m)^\| (v1\.[0-9.]+) \| (?:yes|no) \|$`).FindAllStringSubmatch(file("docs/install.md"), -1) {
-		documented = append(documented, row[1])
-	}
-	if diff := gocmp.Diff(built, documented); diff != "" {
-		t.Errorf("docs/install.md (-Makefile +page):\n%s", diff)
-	}
-	required := regexp.MustCompile(`github.com/coredns/coredns (v1\.([0-9]+)\.[0-9]+)\n`).FindStringSubmatch(file("go.mod"))
-	newest := must.Get(strconv.Atoi(required[2]))(t)
-	if len(built) != 3 || built[0] != required[1] {
-		t.Errorf("COREDNS_RELEASES is %v: want three, and first %s, which go.mod has", built, required[1])
-	}
-	for i, version := range built {
-		if minor := fmt.Sprintf("v1.%d.", newest-i); !strings.HasPrefix(version, minor) {
-			t.Errorf("%s: want a release of %s*", version, minor)
-		}
-	}
-}
-
-// TestBinaryTellsItsModules does with a small program what SECURITY.md says about a binary.
-func TestBinaryTellsItsModules(t *testing.T) {
-	command := regexp.MustCompile("(?m)^go version -m ").FindString(documentAt(t, "SECURITY.md").whole())
-	if command == "" {
-		t.Fatal("SECURITY.md has no command to list the modules of a binary")
-	}
-	binary := filepath.Join(t.TempDir(), "lookup")
-	run := func(args ...string) string {
-		return string(must.Get(exec.CommandContext(t.Context(), args[0], args[1:]...).Output())(t))
-	}
-	run("go", "build", "-ldflags=-s -w", "-o", binary, "./kit/lookup") // as `make dist` builds
-	listed := run(append(strings.Fields(command), binary)...)
-	required := regexp.MustCompile(`github.com/miekg/dns (v\S+)\n`).FindStringSubmatch(string(must.Get(os.ReadFile("../go.mod"))(t)))
-	if want := "\tdep\tgithub.com/miekg/dns\t" + required[1] + "\t"; !strings.Contains(listed, want) {
-		t.Errorf("%s lacks %q:\n%s", command, want, listed)
-	}
-	if first, _, _ := strings.Cut(listed, "\n"); !strings.HasSuffix(first, ": "+runtime.Version()) {
-		t.Errorf("%s begins with %q, without the version of Go", command, first)
 	}
 }
