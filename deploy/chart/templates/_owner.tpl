@@ -101,7 +101,4 @@ catalogs:
 - apiGroups: [multicluster.x-k8s.io] # conditions
   resources: [serviceexports/status]
   verbs: [patch]
-- apiGroups: [events.k8s.io] # refusals
-  resources: [events]
-  verbs: [create]
 {{- end -}}

@@ -14,7 +14,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -147,7 +146,7 @@ func (c *client) group(gv schema.GroupVersion) (*rest.RESTClient, error) {
 	case corev1.GroupName:
 		config.APIPath = "/api"
 		config.ContentType, config.AcceptContentTypes = protobuf, protobuf+",application/json"
-	case discoveryv1.GroupName, eventsv1.GroupName:
+	case discoveryv1.GroupName:
 		config.ContentType, config.AcceptContentTypes = protobuf, protobuf+",application/json"
 	}
 	return rest.RESTClientForConfigAndClient(config, c.http)

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,7 +27,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
-	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/internal/feedback"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -388,18 +386,4 @@ func (c *cluster) gate() (g *realserver.Gate, kubeconfig string) {
 	c.Helper()
 	g, url := c.StartGate(c)
 	return g, c.kubeconfig(func(config *clientcmdapi.Config) { config.Clusters["test"].Server = url })
-}
-
-// events returns the Events of a namespace that the source has created. The API server
-// creates some of its own, such as those about the addresses of Services.
-func (c *cluster) events(namespace string) (created []eventsv1.Event) {
-	c.Helper()
-	list, err := c.Client.EventsV1().Events(namespace).List(c.Context(), metav1.ListOptions{})
-	c.must(err)
-	for i := range list.Items {
-		if list.Items[i].ReportingController == feedback.Controller {
-			created = append(created, list.Items[i])
-		}
-	}
-	return created
 }

@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -75,9 +74,6 @@ func newScheme() *runtime.Scheme {
 			metav1.AddToGroupVersion(scheme, gv)
 		}
 	}
-	gv := eventsv1.SchemeGroupVersion
-	scheme.AddKnownTypes(gv, &eventsv1.Event{})
-	metav1.AddToGroupVersion(scheme, gv)
 	return scheme
 }
 

@@ -221,9 +221,9 @@ func (p *publisher) labelledSince(of name, service *corev1.Service) time.Time {
 	return p.now
 }
 
-// tell has the verdict written where the author of the Service looks.
+// tell has the verdict written into the ServiceExport, if there is one.
 func (p *publisher) tell(of name, r result) {
-	if !r.exported {
+	if r.input.Export == nil {
 		p.writer.Forget(of)
 		return
 	}
@@ -232,6 +232,6 @@ func (p *publisher) tell(of name, r result) {
 	}
 	p.writer.Tell(of, feedback.Note{
 		Standing: export.Standing{Verdict: r.verdict, Published: r.encoded != nil},
-		Export:   r.input.Export, Service: r.input.Service,
+		Export:   r.input.Export,
 	})
 }

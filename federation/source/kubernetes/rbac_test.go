@@ -62,7 +62,6 @@ func testPermissions(t *testing.T, c *cluster) {
 			_, reason, _ := c.condition("permissions", "refused", "Valid")
 			return reason == "NoService"
 		})
-		until(t, "an Event", func() bool { return r.requests.of("POST events") > 0 })
 		c.unexport("v1beta1", "permissions", "b")
 		until(t, "a deletion", func() bool { return !strings.Contains(r.names(), "west/permissions/b") })
 		if strings.Contains(r.log.String(), "RBAC") || len(r.said) > 0 {
@@ -203,5 +202,4 @@ func (c *cluster) lacks(r *runner, verbs []string, resource, group, namespace st
 	})
 	grant()
 	until(c, "the condition once it is granted", told)
-	until(c, "the Event once it is granted", func() bool { return len(c.events(namespace)) == 1 })
 }

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -126,20 +125,18 @@ func (r *reader) check(ctx context.Context) bool {
 	return r.resolve(ctx)
 }
 
-// use gives the writer clients for what the server serves.
+// use gives the writer a client for ServiceExports, if the server serves them.
 func (r *reader) use() error {
-	events, err := r.client.group(eventsv1.SchemeGroupVersion)
+	version := r.found[kindExport]
+	if version == "" {
+		r.writer.Use(nil, "")
+		return nil
+	}
+	exports, err := r.client.group(schema.GroupVersion{Group: mcsGroup, Version: version})
 	if err != nil {
 		return err
 	}
-	var exports rest.Interface
-	version := r.found[kindExport]
-	if version != "" {
-		if exports, err = r.client.group(schema.GroupVersion{Group: mcsGroup, Version: version}); err != nil {
-			return err
-		}
-	}
-	r.writer.Use(events, exports, version)
+	r.writer.Use(exports, version)
 	return nil
 }
 

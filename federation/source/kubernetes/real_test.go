@@ -1,7 +1,6 @@
 package kubernetes
 
 import (
-	"strings"
 	"testing"
 )
 
@@ -72,13 +71,6 @@ func testExports(t *testing.T, c *cluster) {
 
 	c.export("v1beta1", "shop", "none")
 	until(t, "a refusal", func() bool { _, reason, _ := c.condition("shop", "none", "Valid"); return reason == "NoService" })
-	events := func() (reasons []string) {
-		for _, e := range c.events("shop") {
-			reasons = append(reasons, e.Regarding.Kind+" "+e.Regarding.Name+" "+e.Reason)
-		}
-		return reasons
-	}
-	until(t, "an Event", func() bool { return strings.Join(events(), ",") == "ServiceExport none NoService" })
 
 	c.unexport("v1beta1", "shop", "till")
 	until(t, "the Service is withdrawn", func() bool { return r.names() == "west/shop/cart" })

@@ -96,7 +96,7 @@ type Input struct {
 }
 
 // Rule is a rule that an exported Service breaks. It is the reason of a condition
-// and of an Event, and the value of a metric's label, so the set is small and fixed.
+// and the value of a metric's label, so the set is small and fixed.
 type Rule string
 
 // The rules for which a Service is not published.

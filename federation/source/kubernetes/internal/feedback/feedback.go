@@ -1,5 +1,5 @@
-// Package feedback tells the authors of exported Services what has become of them:
-// by conditions of their ServiceExport, and by Events.
+// Package feedback tells the authors of ServiceExports what has become of their Services, by
+// conditions.
 //
 // Nobody waits for it: what is to be told is noted, and a [Writer] writes it later, a
 // bounded number of times in a second, refusals first. Of what is noted for one
@@ -16,7 +16,7 @@
 // Writer would have said before its own words changed. Where even the status or the reason
 // differs, each says what it has to say a few times, until its verdict is another. Where
 // another controller keeps a condition of that type the two must not take turns, and
-// so the other has it: the Event is all that is left then.
+// so the other has it.
 //
 // What consumers refuse is different for each replica, as each serves other consumers.
 // It has a condition and a field manager of its own, with these rules: a replica
@@ -35,12 +35,9 @@ import (
 	"hash/fnv"
 	"io"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -53,8 +50,7 @@ import (
 // Writer adds.
 type Note struct {
 	Standing export.Standing
-	Export   *mcsv1beta1.ServiceExport // nil where the label of the Service exports it
-	Service  *corev1.Service           // may be nil where Export is not
+	Export   *mcsv1beta1.ServiceExport
 }
 
 // task is what is to be written for one Service.
@@ -63,7 +59,6 @@ type task struct {
 	conditions []metav1.Condition // Valid and Ready; nil: they are right
 	opinion    []metav1.Condition // of consumers; empty: to be taken back
 	opinions   bool               // opinion is to be written
-	events     []event
 	urgent     bool
 	due        time.Time // not before
 	tries      int       // that have failed because of the object
@@ -71,7 +66,7 @@ type task struct {
 
 // nothing reports whether all of the task is done.
 func (t *task) nothing() bool {
-	return t.conditions == nil && !t.opinions && len(t.events) == 0
+	return t.conditions == nil && !t.opinions
 }
 
 // voice is what a Writer has to say in the conditions of one ServiceExport.
@@ -122,10 +117,9 @@ type plan struct {
 	refusals map[string]string // by consumer
 	changed  time.Time         // when what is published was seen to change; zero: not yet
 
-	events   map[string]bool // by name, those to be created: whether they have been
-	opinion  bool            // the condition of consumers is this replica's
-	conflict uint64          // text of what another controller did not let through
-	voice    voice           // where there is a ServiceExport
+	opinion  bool   // the condition of consumers is this replica's
+	conflict uint64 // text of what another controller did not let through
+	voice    voice
 }
 
 // Tell notes what is to be told of a Service. It does not block.
@@ -229,12 +223,6 @@ func (p *plan) task(now, began time.Time) task {
 	note := p.note
 	note.Standing.Hidden, note.Standing.Refusals = p.hidden, p.refusals
 	t := task{export: note.Export, urgent: note.Standing.Verdict.Refusal != nil || note.Standing.Hidden}
-	if note.Export == nil {
-		if note.Service != nil {
-			t.events = p.news(events(note.Standing, regarding(note)), true)
-		}
-		return t
-	}
 	before := note.Export.Status.Conditions
 	after := note.Standing.Conditions(before, note.Export.Generation, now)
 	last := len(after) - 1 // what consumers say
@@ -256,83 +244,13 @@ func (p *plan) task(now, began time.Time) task {
 		}
 	}
 	voice := voiceOf(note.Export.UID, own)
-	news := p.voice.hear(voice, voiceOf(note.Export.UID, there)) || len(there) < len(own)
-	if news && voice.text != p.conflict {
+	if news := p.voice.hear(voice, voiceOf(note.Export.UID, there)) || len(there) < len(own); news && voice.text != p.conflict {
 		t.conditions = own
 	}
-	t.events = p.news(events(note.Standing, regarding(note)), news || t.opinions && refused)
 	if !refused && said != nil && said.LastTransitionTime.Time.Before(began.Truncate(time.Second)) && t.nothing() {
 		t.opinions, t.due = true, began.Add(patience)
 	}
 	return t
-}
-
-// news returns the Events that are still to be created, and forgets those that are about
-// another state. Without fresh, what is said is known: those that this replica was to
-// create are the only ones. A note that comes because the conditions have been written,
-// which are right then, must not drop them.
-func (p *plan) news(all []event, fresh bool) []event {
-	maps.DeleteFunc(p.events, func(name string, _ bool) bool {
-		return !slices.ContainsFunc(all, func(e event) bool { return e.name == name })
-	})
-	return slices.DeleteFunc(all, func(e event) bool {
-		created, known := p.events[e.name]
-		if !known && fresh {
-			p.created(e.name, false)
-		}
-		return created || !known && !fresh
-	})
-}
-
-// created notes of an Event whether it has been created.
-func (p *plan) created(name string, done bool) {
-	if p.events == nil {
-		p.events = make(map[string]bool, 1)
-	}
-	p.events[name] = done
-}
-
-// event is one Event.
-type event struct {
-	name      string // the same for the same text about the same object, in every replica
-	regarding corev1.ObjectReference
-	reason    string
-	note      string
-}
-
-// maxEvents is how many Events one state of a Service has. The conditions say the rest.
-const maxEvents = 4
-
-// events returns the Events of a standing: what keeps the Service out, what was left
-// out of it, and what consumers say.
-func events(s export.Standing, of corev1.ObjectReference) []event {
-	var found []export.Finding
-	if s.Verdict.Refusal != nil {
-		found = append(found, *s.Verdict.Refusal)
-	}
-	if s.Hidden {
-		found = append(found, export.Finding{Rule: export.Hidden, Message: export.HiddenText})
-	}
-	found = append(found, s.Verdict.Warnings...)
-	for _, consumer := range slices.Sorted(maps.Keys(s.Refusals)) {
-		found = append(found, export.Finding{Rule: refusedByConsumer, Message: consumer + ": " + s.Refusals[consumer]})
-	}
-	var all []event
-	for _, f := range found[:min(len(found), maxEvents)] {
-		all = append(all, newEvent(of, string(f.Rule), f.Message))
-	}
-	return all
-}
-
-const refusedByConsumer export.Rule = "RefusedByConsumer"
-
-// regarding returns what the Events of a note are about.
-func regarding(note Note) corev1.ObjectReference {
-	if e := note.Export; e != nil {
-		return corev1.ObjectReference{Kind: mcsv1beta1.ServiceExportKindName, Namespace: e.Namespace, Name: e.Name, UID: e.UID}
-	}
-	s := note.Service
-	return corev1.ObjectReference{Kind: "Service", APIVersion: "v1", Namespace: s.Namespace, Name: s.Name, UID: s.UID}
 }
 
 // Writer writes what it is told, while [Writer.Run] runs. It is safe for concurrent
@@ -366,7 +284,7 @@ func (w *Writer) next() (of types.NamespacedName, t task, server server, ok bool
 	defer w.mu.Unlock()
 	now := w.now()
 	due = time.Hour
-	if w.server.events == nil {
+	if w.server.exports == nil {
 		return of, t, server, false, due
 	}
 	if wait := w.due.Sub(now); wait > 0 {

@@ -4,14 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"hash/fnv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,11 +16,10 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
-// The field managers of the conditions, and the controller that Events name.
+// The field managers of the conditions.
 const (
 	Manager          = "hamlet-federation"
 	ConsumersManager = "hamlet-federation-consumers"
-	Controller       = "hamlet-federation.github.io/owner"
 )
 
 const (
@@ -34,22 +29,19 @@ const (
 	pause      = time.Second     // after a request that could not be made, or before one that failed because of its object
 	longPause  = 5 * time.Second // after one that is not allowed
 	maxTries   = 5               // of a request that fails because of its object
-	maxNote    = 1024            // octets of the text of an Event, as the API server takes it
-	maxName    = 200             // octets of the name of a Service in that of its Event
 )
 
 // server is how the API server is reached.
 type server struct {
 	exports rest.Interface // nil: ServiceExports are not served
-	events  rest.Interface // of events.k8s.io/v1
 	version string         // of ServiceExports
 }
 
-// Use says how the API server is reached from now on. exports may be nil.
-func (w *Writer) Use(events, exports rest.Interface, version string) {
+// Use says how the API server is reached from now on. exports is nil where it serves no ServiceExports.
+func (w *Writer) Use(exports rest.Interface, version string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.server = server{events: events, exports: exports, version: version}
+	w.server = server{exports: exports, version: version}
 	w.rouse()
 }
 
@@ -106,8 +98,7 @@ func (w *Writer) one(ctx context.Context, of types.NamespacedName, t *task, s se
 	ctx, cancel := context.WithTimeout(ctx, oneRequest)
 	defer cancel()
 	var err error
-	switch {
-	case t.conditions != nil:
+	if t.conditions != nil {
 		voice := voiceOf(t.export.UID, t.conditions)
 		if err = s.apply(ctx, t.export, Manager, "", t.conditions); kept(err) {
 			w.conflicts(of, voice.text, err)
@@ -118,21 +109,14 @@ func (w *Writer) one(ctx context.Context, of types.NamespacedName, t *task, s se
 			t.conditions = nil
 			return nil
 		}
-	case t.opinions:
-		// Another replica may be about to say something else: the first has it.
-		err = s.apply(ctx, t.export, ConsumersManager, t.export.ResourceVersion, t.opinion)
-		if done(err) || apierrors.IsConflict(err) {
-			w.note(of, func(p *plan) { p.opinion = err == nil && len(t.opinion) > 0 })
-			t.opinions = false
-			return nil
-		}
-	default:
-		err = s.create(ctx, t.events[0])
-		if done(err) || apierrors.IsAlreadyExists(err) {
-			w.note(of, func(p *plan) { p.created(t.events[0].name, true) })
-			t.events = t.events[1:]
-			return nil
-		}
+		return err
+	}
+	// Another replica may be about to say something else: the first has it.
+	err = s.apply(ctx, t.export, ConsumersManager, t.export.ResourceVersion, t.opinion)
+	if done(err) || apierrors.IsConflict(err) {
+		w.note(of, func(p *plan) { p.opinion = err == nil && len(t.opinion) > 0 })
+		t.opinions = false
+		return nil
 	}
 	return err
 }
@@ -154,9 +138,6 @@ func passing(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsC
 
 // apply applies conditions of a ServiceExport.
 func (s server) apply(ctx context.Context, to *mcsv1beta1.ServiceExport, manager, version string, conditions []metav1.Condition) error {
-	if s.exports == nil {
-		return nil // they are not served any more
-	}
 	metadata := map[string]any{"name": to.Name, "namespace": to.Namespace, "uid": to.UID}
 	if version != "" {
 		metadata["resourceVersion"] = version
@@ -173,27 +154,6 @@ func (s server) apply(ctx context.Context, to *mcsv1beta1.ServiceExport, manager
 	}
 	return s.exports.Patch(types.ApplyYAMLPatchType).Namespace(to.Namespace).Resource(mcsv1beta1.ServiceExportPluralName).
 		Name(to.Name).SubResource("status").Param("fieldManager", manager).Body(body).Do(ctx).Error()
-}
-
-// create creates an Event.
-func (s server) create(ctx context.Context, e event) error {
-	return s.events.Post().Namespace(e.regarding.Namespace).Resource("events").Body(&eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: e.name, Namespace: e.regarding.Namespace},
-		EventTime:  metav1.NowMicro(), ReportingController: Controller, ReportingInstance: Controller,
-		Action: "Export", Reason: e.reason, Note: e.note, Type: corev1.EventTypeWarning, Regarding: e.regarding,
-	}).Do(ctx).Error()
-}
-
-// newEvent returns an Event that has one name in every replica, so that they create one.
-func newEvent(of corev1.ObjectReference, reason, note string) event {
-	for len(note) > maxNote {
-		_, size := utf8.DecodeLastRuneInString(note[:maxNote])
-		note = note[:maxNote-size]
-	}
-	hash := fnv.New64a()
-	fmt.Fprintf(hash, "%s\x00%s\x00%s", of.UID, reason, note)
-	name := fmt.Sprintf("%s.%016x", strings.TrimRight(of.Name[:min(len(of.Name), maxName)], "-."), hash.Sum64())
-	return event{name: name, regarding: of, reason: reason, note: note}
 }
 
 // plan returns what is known of a Service. It is called with mu held.
@@ -258,7 +218,7 @@ func (w *Writer) report(err error) {
 	w.said = class
 	w.mu.Unlock()
 	if news && err != nil {
-		w.log.Warn("conditions and Events cannot be written; trying again", "error", oneLine(err))
+		w.log.Warn("conditions cannot be written; trying again", "error", oneLine(err))
 	}
 }
 

@@ -8,13 +8,11 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -39,9 +37,6 @@ type api struct {
 // RoundTrip implements [http.RoundTripper].
 func (a *api) RoundTrip(request *http.Request) (*http.Response, error) {
 	_, name, _ := strings.Cut(strings.TrimSuffix(request.URL.Path, "/status"), "/serviceexports/")
-	if name == "" {
-		name = "event"
-	}
 	a.mu.Lock()
 	a.writes = append(a.writes, fmt.Sprintf("%s after %v", name, time.Since(a.begun)))
 	a.mu.Unlock()
@@ -53,20 +48,15 @@ func (a *api) RoundTrip(request *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-func (a *api) client(t *testing.T, gv schema.GroupVersion) *rest.RESTClient {
-	t.Helper()
-	c := must.Get(rest.RESTClientForConfigAndClient(&rest.Config{
-		Host: "http://api", APIPath: "/apis", ContentConfig: rest.ContentConfig{GroupVersion: &gv, NegotiatedSerializer: scheme.Codecs.WithoutConversion()},
-		QPS: -1,
-	}, &http.Client{Transport: a}))(t)
-	return c
-}
-
 // writer returns a Writer to this server, which runs until stop is called.
 func (a *api) writer(t *testing.T) (w *Writer, stop func()) {
 	t.Helper()
 	w = New(slog.New(slog.DiscardHandler))
-	w.Use(a.client(t, eventsv1.SchemeGroupVersion), a.client(t, schema.GroupVersion{Group: mcsv1beta1.GroupName, Version: "v1beta1"}), "v1beta1")
+	gv := schema.GroupVersion{Group: mcsv1beta1.GroupName, Version: "v1beta1"}
+	w.Use(must.Get(rest.RESTClientForConfigAndClient(&rest.Config{
+		Host: "http://api", APIPath: "/apis", ContentConfig: rest.ContentConfig{GroupVersion: &gv, NegotiatedSerializer: scheme.Codecs.WithoutConversion()},
+		QPS: -1,
+	}, &http.Client{Transport: a}))(t), "v1beta1")
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { w.Run(ctx) })
@@ -107,42 +97,6 @@ func TestOneFailureHoldsUpNobody(t *testing.T) {
 			want = append(want, fmt.Sprintf("replaced after %v", time.Duration(i+1)*pause))
 		}
 		want = append(want, "late after 1m0s")
-		if diff := cmp.Diff(want, server.writes); diff != "" {
-			t.Errorf("unexpected writes (-want +got):\n%s", diff)
-		}
-	})
-}
-
-// TestEventOutlivesItsCondition has an Event that cannot be created at first, and meanwhile
-// the next note of its Service, whose conditions have been written and are right.
-func TestEventOutlivesItsCondition(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var granted atomic.Bool
-		server := &api{begun: time.Now(), answer: func(name string) int {
-			if name == "event" && !granted.Load() {
-				return http.StatusForbidden
-			}
-			return http.StatusOK
-		}}
-		w, stop := server.writer(t)
-		of := types.NamespacedName{Namespace: "n", Name: "a"}
-		object := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "a", UID: "a"}}
-		standing := export.Standing{Verdict: export.Verdict{Refusal: &export.Finding{Rule: export.NoAddress, Message: "none"}}}
-		tell := func() {
-			w.Tell(of, Note{Standing: standing, Export: object})
-			synctest.Wait()
-		}
-		tell()
-		object = object.DeepCopy()
-		object.Status.Conditions = standing.Conditions(nil, object.Generation, time.Now())
-		tell()
-		granted.Store(true)
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		tell() // of what is told, nothing is written again
-		stop()
-
-		want := []string{"a after 0s", "event after 0s", fmt.Sprintf("event after %v", longPause)}
 		if diff := cmp.Diff(want, server.writes); diff != "" {
 			t.Errorf("unexpected writes (-want +got):\n%s", diff)
 		}
