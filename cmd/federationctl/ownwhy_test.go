@@ -1,9 +1,7 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"net/http"
@@ -13,9 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
@@ -113,34 +109,6 @@ func TestWhy(t *testing.T) {
 	// v1alpha1 cannot say a service without a SAN.
 	background(t, slices.Concat([]string{"watch", "-o", "json", "--api", "v1alpha1", "--owner-id", pkiOwnerID, c.address}, files(c.dir, "consumer"))...)
 	c.explains("withheld", "shop.fed.example", "withheld: consumers of v1alpha1")
-	write(t, filepath.Join(c.dir, "catalog.yaml"), oneService("other"))
-	c.explains("withdrawn", "secret.other.example", "withdrawn by source")
-}
-
-// TestWhyRefused has a consumer that refuses a service, and takes it later.
-func TestWhyRefused(t *testing.T) {
-	c := serveConfig(t, withStatus(ownerText), map[string]string{"catalog.yaml": oneService("a")})
-	c.complete()
-	s := subscribe(t, c.as("consumer", "owner.example"))
-	if got := s.next(errors.New("fqdn: a.fed.example is in no zone of this consumer")); got != "UPSERT a" {
-		t.Fatalf("the consumer gets %q", got)
-	}
-	c.explains("refused", "a.fed.example", "is in no zone of this consumer")
-	var status status.Status
-	c.ask("/v1/status", &status)
-	if of := status.Catalogs[0]; len(of.Refusals) != 1 || of.Refusals[0].Consumer != pkiConsumerID || of.Refusals[0].Field != "fqdn" || of.Consumers["v1alpha2"] != 1 {
-		t.Errorf("the status has %+v", of)
-	}
-	s.next(nil) // the end
-	write(t, filepath.Join(c.dir, "catalog.yaml"), strings.Replace(oneService("a"), "port: 80", "port: 81", 1))
-	s.next(nil)
-	eventually(t, func() string { // the owner reads what the consumer says of it
-		if got := c.why("a"); strings.Contains(got, "in no zone") {
-			return got
-		}
-		return ""
-	})
-	c.explains("published", "a", "told to everybody (1 consumer now)")
 }
 
 // TestWhyAway loses the origin of a source for longer than its lifetime.
@@ -150,36 +118,6 @@ func TestWhyAway(t *testing.T) {
 	c.metrics(map[string]float64{`services`: 1, `catalog_unavailable`: 0})
 	must.Do(t, os.Remove(filepath.Join(c.dir, "catalog.yaml")))
 	c.explains("away", "a.fed.example", "for more than 1s")
-}
-
-// TestWhyRegistered asks for a service whose last node expires.
-func TestWhyRegistered(t *testing.T) {
-	t.Parallel()
-	text := strings.Replace(withStatus(registrations), "convergence: 1s", "convergence: 1s, linger: 0s", 1)
-	c, port := serveRegistrations(t, text, map[string]string{"rules.yaml": shopRules + "  ttl: {min: 1s, max: 1m, default: 5s}\n"})
-	provider := c.on(port).enroll("partner", "owner.example")
-	provider.active("shop.fed.example")
-	provider.expect("granted https://192.0.2.7:443")
-	ctx, end := context.WithCancel(t.Context())
-	var renewing sync.WaitGroup // as the lifetime may be over before the owner is asked
-	defer renewing.Wait()
-	defer end()
-	renewing.Go(func() {
-		again := time.NewTicker(100 * time.Millisecond)
-		defer again.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-again.C:
-				provider.active("shop.fed.example")
-			}
-		}
-	})
-	c.metrics(map[string]float64{`catalog_unavailable`: 0, `catalog_unavailable{catalog="b.owner.example"}`: 0})
-	c.explains("registered", "shop.fed.example", "published in catalog")
-	end()
-	c.explains("expired", "shop.fed.example", "its last node has expired")
 }
 
 // TestWhyRelay loses the owner that a relay follows.

@@ -104,7 +104,7 @@ func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, st
 		}
 	}
 	reporter := ownreport.New(version())
-	config.Observe, config.TurnedAway = reporter.Observe, reporter.TurnedAway
+	config.TurnedAway = reporter.TurnedAway
 	explained := o.flagFailure
 	if o.config != "" {
 		explained = o.fileFailure

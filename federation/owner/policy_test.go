@@ -141,7 +141,7 @@ func TestRefusalOfWhatIsWithdrawn(t *testing.T) {
 		}
 		c.next()
 		refused := func(name string) registry.Refusal {
-			return registry.Refusal{Service: name, Consumer: consumerID, Field: "name", Rule: "name: not mine"}
+			return registry.Refusal{Service: name, Consumer: consumerID, Rule: "name: not mine"}
 		}
 		told.expect(t, "another shape is refused", refused("a"), refused("b"), refused("c"))
 		f.registry.SetPolicy(policyOf(t, of("b c", "*")))

@@ -54,7 +54,7 @@ func TestOnRefusal(t *testing.T) {
 		set(t, f.registry, []*federation.Service{service("a", 1), service("b", 1)})
 		conn := f.dial(t, consumerID)
 		c := subscribe(t, conn)
-		loopback := registry.Refusal{Service: "a", Consumer: consumerID, Field: "endpoints", Rule: "endpoints[0].address: loopback"}
+		loopback := registry.Refusal{Service: "a", Consumer: consumerID, Rule: "endpoints[0].address: loopback"}
 		c.refuse(`service "a": endpoints[0].address: loopback`)
 		c.next()
 		c.refuse("no end") // which is no service
@@ -62,7 +62,7 @@ func TestOnRefusal(t *testing.T) {
 
 		upsert(t, f.registry, service("a", 2))
 		c.refuse(strings.Repeat("\n", 1000))
-		told.expect(t, "a later version", registry.Refusal{Service: "a", Consumer: consumerID, Field: "other", Rule: strings.Repeat(`\n`, 256) + `... (1000 bytes)`})
+		told.expect(t, "a later version", registry.Refusal{Service: "a", Consumer: consumerID, Rule: strings.Repeat(`\n`, 256) + `... (1000 bytes)`})
 
 		must.Do(t, c.stream.CloseSend())
 		c.status()
@@ -86,7 +86,7 @@ func TestOnRefusal(t *testing.T) {
 
 		upsert(t, f.registry, service("a", 5))
 		c.refuse("fqdn: taken")
-		told.expect(t, "refused again", registry.Refusal{Service: "a", Consumer: consumerID, Field: "fqdn", Rule: "fqdn: taken"})
+		told.expect(t, "refused again", registry.Refusal{Service: "a", Consumer: consumerID, Rule: "fqdn: taken"})
 		f.registry.Delete("a")
 		c.next()
 		told.expect(t, "the service is gone")
@@ -117,7 +117,7 @@ func TestOnRefusalV1Alpha1(t *testing.T) {
 		c := subscribe1(t, f.dial(t, consumerID))
 		response, _ := c.receive()
 		c.request(wire.NackV1Alpha1(response.GetNonce(), errors.New("san: unknown")))
-		told.expect(t, "refused", registry.Refusal{Service: "a", Consumer: consumerID, Field: "san", Rule: "san: unknown"})
+		told.expect(t, "refused", registry.Refusal{Service: "a", Consumer: consumerID, Rule: "san: unknown"})
 		c.nextN(1)
 		upsert(t, f.registry, expressible("a", 2))
 		c.nextN(1)

@@ -263,7 +263,7 @@ func TestRefusalEndsWithWhatIsHeld(t *testing.T) {
 		upsert(t, f.registry, expressible("s001", 2))
 		c.refuse("fqdn: not mine")
 		synctest.Wait()
-		refusal := registry.Refusal{Service: "s000", Consumer: consumerID, Field: "fqdn", Rule: "fqdn: not mine"}
+		refusal := registry.Refusal{Service: "s000", Consumer: consumerID, Rule: "fqdn: not mine"}
 		other := refusal
 		other.Service = "s001"
 		heard.expect(t, "refused", refusal, other)

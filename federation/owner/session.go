@@ -253,14 +253,13 @@ func (s *session) acknowledged(answered flight, refusal string) {
 		// Our own consumers begin the text with the service. What is logged of it is
 		// bounded, and the rule at its end is what matters.
 		rule := strings.TrimPrefix(refusal, "service "+federation.Quote(answered.name)+": ")
-		field := blamed(rule)
-		s.countRefusal(field)
+		s.countRefusal(blamed(rule))
 		if s.catalog.refusals.add(s.consumer, answered.name, refusal) {
 			s.log.Warn("consumer refuses a service; it is sent again when it changes",
 				"operation", answered.operation, "service", answered.name, "error", federation.Printable(rule))
 		}
 		if answered.operation == federation.Upsert {
-			s.registry.Tell(registry.Refusal{Service: answered.name, Consumer: s.consumer, Field: field, Rule: federation.Printable(rule)})
+			s.registry.Tell(registry.Refusal{Service: answered.name, Consumer: s.consumer, Rule: federation.Printable(rule)})
 		}
 	case answered.operation == federation.End:
 		s.log.Info("consumer has the whole catalog")

@@ -26,9 +26,6 @@ type Config struct {
 
 	// Name names the catalog in log lines and in Status. It may be empty.
 	Name string
-
-	// Observer, where there is one, is told what becomes of what is published.
-	Observer Observer
 }
 
 // NoLifetime is the Lifetime of a source without which the catalog is unavailable at once.
@@ -71,7 +68,6 @@ type Catalog struct {
 	registry  *registry.Registry // read-only after NewCatalog
 	logger    *slog.Logger       // read-only after NewCatalog
 	name      string             // read-only after NewCatalog
-	observer  Observer           // read-only after NewCatalog; nil for none
 	published chan struct{}      // closed when a list is published for the first time, by once
 	once      sync.Once
 	wake      chan struct{} // holds one value when Run has something to do
@@ -103,7 +99,7 @@ func NewCatalog(c Config) *Catalog {
 		logger = logger.With("catalog", c.Name)
 	}
 	catalog := &Catalog{
-		registry: c.Registry, logger: loglimit.Logger(logger), name: c.Name, observer: c.Observer,
+		registry: c.Registry, logger: loglimit.Logger(logger), name: c.Name,
 		published: make(chan struct{}), wake: make(chan struct{}, 1), parts: make(map[string]*part),
 		claims: make(claim.Names[string, *item]),
 	}
@@ -202,7 +198,7 @@ func (c *Catalog) turnToList(next []listed) {
 	}
 	c.evaluate()
 	if c.begun {
-		c.publish(Compare(before, c.publishes()), func(string) string { return "its source is not in the configuration any more" })
+		c.publish(Compare(before, c.publishes()))
 		return
 	}
 	c.registry.SetEncoded(slices.Collect(maps.Values(c.publishes())))
@@ -238,10 +234,7 @@ func (c *Catalog) turnTo(path wire.Path) {
 
 // publish changes the registry, which tells what is new first, then what changes, and
 // then what is gone: an fqdn that moves has an answer all the time.
-//
-// Left says why a service has gone that is not hidden.
-func (c *Catalog) publish(d Difference, left func(service string) string) {
-	c.observe(d, left)
+func (c *Catalog) publish(d Difference) {
 	c.registry.UpdateEncoded(append(d.Added, d.Changed...), d.Gone)
 }
 

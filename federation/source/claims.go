@@ -35,15 +35,15 @@ func (c *Catalog) shared() bool { return len(c.active) > 1 }
 
 // apply changes the part, and publishes what follows from it. A name in both counts as changed.
 func (p *part) apply(changed []*wire.Encoded, gone []string) {
-	t, stamp := p.catalog.transaction(), p.stamp()
+	t := p.catalog.transaction()
 	for _, name := range gone {
 		t.remove(p, name)
 	}
 	for _, s := range changed {
-		t.put(p, s, stamp)
+		t.put(p, s)
 	}
 	if p.level != inactive {
-		t.publish(t.settleAll(), p.left)
+		t.publish(t.settleAll())
 	}
 }
 
@@ -54,7 +54,7 @@ func (c *Catalog) lapse(p *part, lapsed bool) {
 		t.doubt(name)
 	}
 	p.lapsed = lapsed
-	c.publish(t.settleAll(), func(string) string { return "source " + p.Name + " " + p.overdue() })
+	c.publish(t.settleAll())
 	if reason, services := p.overdue(), len(p.items)-p.hidden; lapsed {
 		p.log(func(logger *slog.Logger) {
 			logger.Error("source was away for its lifetime, its services are withdrawn", "reason", reason, "services", services)
@@ -111,17 +111,17 @@ func (t transaction) remove(p *part, name string) {
 }
 
 // put adds a service, or replaces the one of its name.
-func (t transaction) put(p *part, s *wire.Encoded, stamp uint32) {
+func (t transaction) put(p *part, s *wire.Encoded) {
 	it, name := p.items[s.Name()], s.Name()
 	switch {
 	case it != nil && it.service.Equal(s):
 	case it != nil && it.service.FQDN() == s.FQDN():
 		t.note(name)
-		it.service, it.stamp = s, stamp
+		it.service = s
 	default:
 		t.note(name)
 		t.remove(p, name)
-		it = &item{part: p, service: s, stamp: stamp}
+		it = &item{part: p, service: s}
 		p.items[name] = it
 		if p.level != inactive && t.shared() {
 			t.claims.Add(s.FQDN(), it)

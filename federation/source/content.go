@@ -1,8 +1,6 @@
 package source
 
 import (
-	"iter"
-
 	"github.com/hamlet-federation/coredns-federation/federation/source/internal/claim"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
@@ -12,7 +10,6 @@ type item struct {
 	part    *part
 	service *wire.Encoded
 	by      string // what hides it, as a Listener is told; empty when it is published
-	stamp   uint32 // when this version came, in seconds from 1970; 0: with the first state that was published
 }
 
 func (i *item) name() string { return i.service.Name() }
@@ -39,19 +36,6 @@ func (i *item) conceal(by string) {
 	i.part.catalog.rouse()
 }
 
-// visible yields the items that are published, in no order.
-func (c *Catalog) visible() iter.Seq[*item] {
-	return func(yield func(*item) bool) {
-		for _, p := range c.active {
-			for _, it := range p.items {
-				if it.shown() && !yield(it) {
-					return
-				}
-			}
-		}
-	}
-}
-
 // lookup returns the item of that name that is published, or nil.
 func (c *Catalog) lookup(name string) *item {
 	for _, p := range c.active {
@@ -65,8 +49,12 @@ func (c *Catalog) lookup(name string) *item {
 // publishes returns the services that are published, by name.
 func (c *Catalog) publishes() map[string]*wire.Encoded {
 	services := make(map[string]*wire.Encoded)
-	for it := range c.visible() {
-		services[it.name()] = it.service
+	for _, p := range c.active {
+		for name, it := range p.items {
+			if it.shown() {
+				services[name] = it.service
+			}
+		}
 	}
 	return services
 }

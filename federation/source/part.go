@@ -243,9 +243,6 @@ func (p *part) words(words []word) []word {
 
 // refused passes on what a consumer says to the source that publishes the service.
 func (c *Catalog) refused(r registry.Refusal) {
-	if s := c.registry.Lookup(r.Service); s != nil && c.observer != nil {
-		c.observer.Refused(r, s.FQDN())
-	}
 	if l, ok := c.publisher(r.Service).(Listener); ok {
 		l.RefusedBy(r)
 	}

@@ -85,7 +85,6 @@ const (
 	catalogServed
 	catalogUnavailable
 	catalogBehind
-	catalogRefused
 	catalogEmpty
 	catalogUnread
 
@@ -161,7 +160,6 @@ func conditions() []Condition {
 		catalogServed:      {"catalog", "in order", Well, "Consumers have it as it is.", nothing, "Consumers and sources of an owner"},
 		catalogUnavailable: {"catalog", "unavailable", Act, "It is not served to consumers: %s.", "repair the source that is waited for; consumers keep what they have meanwhile (metric federation_owner_catalog_unavailable)", "FederationOwnerCatalogUnavailable"},
 		catalogBehind:      {"catalog", "behind", Look, "A consumer is behind: it has not acknowledged a change for %s.", "find the consumer in the log, and what keeps it busy or cut off", "FederationOwnerConsumerLag"},
-		catalogRefused:     {"catalog", "refused in part", Look, "Consumers have refused services.", "correct what consumers refuse, or have them change their configuration (metric federation_owner_refused_total)", "FederationOwnerRefusals"},
 		catalogEmpty:       {"catalog", "empty", Well, "It has no service.", "add a first service to a source of the catalog", "Consumers and sources of an owner"},
 		catalogUnread:      {"catalog", "no consumers", Well, "No consumer is connected.", "name this owner in a federation block of a CoreDNS, and allow the identity of its certificate here", "Consumers and sources of an owner"},
 
@@ -411,9 +409,6 @@ func (c *Catalog) Judge(now time.Time) (v Judgement, state string) {
 	}
 	if !c.Oldest.IsZero() && now.Sub(c.Oldest) > late {
 		v.find(catalogBehind, Span(now.Sub(c.Oldest)))
-	}
-	if len(c.Refusals) > 0 {
-		v.find(catalogRefused)
 	}
 	if c.Services == 0 && c.Unavailable == "" {
 		v.find(catalogEmpty)

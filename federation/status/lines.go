@@ -226,7 +226,7 @@ func remedies(a *Answer) (list []string) {
 			add(correction(&p.Refusals[0]))
 		}
 		if slices.ContainsFunc(p.Gone, func(g Gone) bool { return g.Cause == "withdrawn" || g.Cause == "absent" }) {
-			add("ask the owner why the service is gone: 'federationctl why' there")
+			add("ask the owner whether it has the service: 'federationctl why' there")
 		}
 	}
 	return list
@@ -292,12 +292,10 @@ func (p *Publication) Remedy() string {
 	switch {
 	case p.Unavailable != "":
 		return table[catalogUnavailable].Remedy
-	case len(p.Services) == 0 && len(p.Gone) == 0:
+	case len(p.Services) == 0:
 		return "add the service to a source, or correct its name there; the log names entries that a source refuses"
 	case slices.ContainsFunc(p.Sources, func(s Source) bool { return s.Away != "" }):
 		return table[sourceAway].Remedy
-	case len(p.Refusals) > 0:
-		return table[catalogRefused].Remedy
 	case slices.ContainsFunc(p.Services, func(o Offered) bool {
 		return slices.ContainsFunc(o.Audience, func(a Audience) bool { return a.Hidden && a.Rule == 0 })
 	}):

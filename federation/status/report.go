@@ -97,15 +97,15 @@ type Rate struct {
 	Last       time.Time `json:"last,omitzero"` // when it happened last
 }
 
-// Refusal is a service that one side has refused.
+// Refusal is a service that a consumer has refused.
 type Refusal struct {
-	At       time.Time `json:"at"`
-	Service  string    `json:"service,omitempty"`
-	FQDN     string    `json:"fqdn,omitempty"`
-	Consumer string    `json:"consumer,omitempty"` // who refuses it, at an owner
-	Field    string    `json:"field,omitempty"`
-	Reason   string    `json:"reason,omitempty"` // the kind of rule, as in metrics
-	Rule     string    `json:"rule"`             // with the value that breaks it
+	At      time.Time `json:"at"`
+	Service string    `json:"service,omitempty"`
+	FQDN    string    `json:"fqdn,omitempty"`
+	Consumer string    `json:"consumer,omitempty"`
+	Field   string    `json:"field,omitempty"`
+	Reason  string    `json:"reason,omitempty"` // the kind of rule, as in metrics
+	Rule    string    `json:"rule"`             // with the value that breaks it
 }
 
 // Zone is a zone that a consumer answers.
@@ -160,8 +160,6 @@ type Catalog struct {
 	Behind      int            `json:"behind,omitempty"`      // streams whose consumers have not acknowledged everything
 	Lost        int            `json:"lost,omitempty"`        // consumers that have lost their last stream within a week, as far as the owner remembers
 	Subscribers []Subscriber   `json:"subscribers,omitempty"` // who is behind the longest, and is lost the longest, first; 100 at most
-	Updates     Rate           `json:"updates"`               // changes of the catalog
-	Refusals    []Refusal      `json:"refusals,omitempty"`    // by consumers, newest first, 20 at most
 	Sources     []Source       `json:"sources"`
 }
 

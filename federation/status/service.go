@@ -17,7 +17,7 @@ type Service struct {
 	Name    string          `json:"name"`
 	FQDN    string          `json:"fqdn"`
 	Service json.RawMessage `json:"service"`          // as in a catalog file: the protobuf JSON mapping
-	Updated time.Time       `json:"updated,omitzero"` // when this version came; zero: at a consumer restored from a file, at an owner there at the start
+	Updated time.Time       `json:"updated,omitzero"` // when this version came to a consumer; zero: it was restored from a file
 	Stale   bool            `json:"stale,omitempty"`
 }
 

@@ -210,15 +210,15 @@ func TestLinesOfOwner(t *testing.T) {
 		Publication
 	}{
 		{"published", Publication{Sources: []Source{file}, Services: []Offered{{
-			Name: "web", FQDN: "web.fed.example.", Source: "catalog.yaml", Updated: ago(time.Hour), Endpoints: 2, Instances: 1,
-			Withheld: []string{"v1alpha1: it has no SAN"},
+			Name: "web", FQDN: "web.fed.example.", Source: "catalog.yaml", Endpoints: 2, Instances: 1,
+			Withheld: "v1alpha1: it has no SAN",
 			Audience: []Audience{
 				{Class: "1", Consumers: 3, Rule: 1},
 				{Class: "2+3", Consumers: 1, Rule: 3, As: "web.partner.example."},
 				{Class: "4", Rule: 4, Hidden: true},
 				{Class: "none", Consumers: 2, Hidden: true},
 			},
-		}}, Refusals: []Refusal{{At: ago(time.Minute), Service: "web", Consumer: "spiffe://fed.example/dns", Rule: "fqdn: outside the zones"}}}},
+		}}}},
 		{"everybody", Publication{Catalog: "east", Sources: []Source{file}, Services: []Offered{{
 			Name: "web", FQDN: "web.fed.example.", Source: "catalog.yaml", Endpoints: 1, Audience: []Audience{{Class: "everybody", Consumers: 1}},
 		}}}},
@@ -226,7 +226,6 @@ func TestLinesOfOwner(t *testing.T) {
 			Name: "web", FQDN: "web.fed.example.", Source: "b.yaml", Hidden: "source catalog.yaml has the fqdn",
 		}}}},
 		{"missing", Publication{Sources: []Source{file}}},
-		{"gone", Publication{Sources: []Source{file}, Gone: []Gone{{ago(time.Minute), "web", "web.fed.example.", "withdrawn"}}}},
 		{"unavailable", Publication{
 			Unavailable: "source cluster: waiting for its first state", Sources: []Source{
 				{Name: "cluster", State: "waiting"},
@@ -298,8 +297,7 @@ func testStatus(role Role) *Status {
 			{Consumer: "spiffe://west.example/dns", State: "lost", Since: ago(12 * time.Minute)},
 			{Consumer: "dns.partner.example", Address: "[2001:db8::53]:38200", State: "current"},
 		},
-		Oldest: ago(70 * time.Second), Updates: Rate{LastHour: 2, Last: ago(30 * time.Minute)},
-		Refusals: []Refusal{{At: ago(time.Minute), Service: "web", Consumer: "spiffe://fed.example/dns", Field: "fqdn", Rule: "outside"}},
+		Oldest: ago(70 * time.Second),
 		Sources: []Source{
 			{Name: "programs", State: "current", Published: true, Services: 2, Hidden: 1, Refused: map[string]int{"name": 2}, Registration: &Registration{
 				Address: "[::]:8009", Nodes: 3, Providers: 2, Old: 1, Pending: 4, Convergence: 12, StoreAway: true,

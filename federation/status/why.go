@@ -193,8 +193,6 @@ type Publication struct {
 	Unavailable string    `json:"unavailable,omitempty"` // why consumers cannot have it
 	Services    []Offered `json:"services,omitempty"`    // those with the name; none: nobody publishes it
 	Sources     []Source  `json:"sources"`
-	Refusals    []Refusal `json:"refusals,omitempty"` // by consumers, of services with the name
-	Gone        []Gone    `json:"gone,omitempty"`
 }
 
 // Offered is a service of a source of an owner.
@@ -202,10 +200,9 @@ type Offered struct {
 	Name      string     `json:"name"`
 	FQDN      string     `json:"fqdn"`
 	Source    string     `json:"source"`
-	Updated   time.Time  `json:"updated,omitzero"`
 	Hidden    string     `json:"hidden,omitempty"`   // why it is not published: which source before has the name or the fqdn
 	Held      bool       `json:"held,omitempty"`     // whether its origin does not have it any more, and max_withdraw keeps it
-	Withheld  []string   `json:"withheld,omitempty"` // versions of the API that cannot say it, with the reason
+	Withheld  string     `json:"withheld,omitempty"` // from which version of the API, with the reason
 	Audience  []Audience `json:"told,omitempty"`     // to whom; empty where it is hidden
 	Endpoints int        `json:"endpoints"`
 	Instances int        `json:"instances"`

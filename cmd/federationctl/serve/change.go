@@ -23,7 +23,6 @@ import (
 type catalog struct {
 	registry *registry.Registry
 	sources  *source.Catalog
-	observer source.Observer    // that of the one whose place it has taken, too; nil for none
 	exports  config.Catalog     // whose exports are in effect
 	entries  []source.Entry     // that Set was given last
 	stop     context.CancelFunc // ends its sources; nil before they run
@@ -210,12 +209,7 @@ func (p *Publisher) adopt(next *plan) (gone []*catalog) {
 		c := n.current
 		if c == nil {
 			c = &catalog{registry: registry.New()}
-			if of := before[n.ServerName]; of != nil {
-				c.observer = of.observer
-			} else if p.observe != nil {
-				c.observer = p.observe()
-			}
-			c.sources = source.NewCatalog(source.Config{Registry: c.registry, Logger: p.logger, Name: n.ServerName, Observer: c.observer})
+			c.sources = source.NewCatalog(source.Config{Registry: c.registry, Logger: p.logger, Name: n.ServerName})
 		}
 		p.catalogs[n.ServerName] = c
 		c.become(n)

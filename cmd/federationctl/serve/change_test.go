@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -101,10 +102,7 @@ catalogs:
 	must.Run(t, func(ctx context.Context) error { return p.Run(ctx, http.NotFoundHandler(), func() {}) })
 	for range 10 {
 		await.Within(time.Second)(t, func() string {
-			var names []string
-			for s := range p.Catalogs()[""].Sources.All() {
-				names = append(names, s.Name())
-			}
+			names := slices.Sorted(maps.Keys(p.Catalogs()[""].Sources.Services()))
 			if want := fmt.Sprint("s", version); !slices.Equal(names, []string{want}) {
 				return fmt.Sprintf("%v is published, expected %s", names, want)
 			}

@@ -22,7 +22,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/gate"
-	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
@@ -39,10 +38,6 @@ type Config struct {
 	Owner config.Config
 
 	Logger *slog.Logger
-
-	// Observe, where it is set, returns what observes a catalog, which Catalogs returns as well.
-	// It is asked for each catalog that is not there yet, one at a time.
-	Observe func() source.Observer
 
 	// TurnedAway, where it is set, is told of each consumer or provider that is not let in.
 	// See package gate.
@@ -66,7 +61,6 @@ type Publisher struct {
 	// read-only after New
 	file     string
 	logger   *slog.Logger
-	observe  func() source.Observer // nil for nobody
 	away     func(gate.TurnedAway)
 	server   *owner.Server
 	identity *mtls.Source
@@ -104,7 +98,7 @@ type Publisher struct {
 // New reads the files that the configuration names, and listens. Its errors are of
 // type Error.
 func New(ctx context.Context, c Config) (*Publisher, error) {
-	p := &Publisher{file: c.File, logger: c.Logger, observe: c.Observe, away: c.TurnedAway, began: time.Now(), ports: make(map[string]*port), fileLocks: make(map[string]*consumer.FileLock)}
+	p := &Publisher{file: c.File, logger: c.Logger, away: c.TurnedAway, began: time.Now(), ports: make(map[string]*port), fileLocks: make(map[string]*consumer.FileLock)}
 	p.edits = file.NewGroup(p.apply)
 	first := c.Owner
 	if c.File != "" {

@@ -108,7 +108,6 @@ type Catalog struct {
 	Sources  *source.Catalog
 	Registry *registry.Registry
 	Exports  []config.Export // that are in effect; none: everything is told to everyone who may subscribe
-	Observer source.Observer // of Config.Observe
 }
 
 // Catalogs returns what is published, by server name.
@@ -117,7 +116,7 @@ func (p *Publisher) Catalogs() map[string]Catalog {
 	defer p.mu.Unlock()
 	catalogs := make(map[string]Catalog, len(p.catalogs))
 	for name, c := range p.catalogs {
-		catalogs[name] = Catalog{c.sources, c.registry, c.exports.Exports, c.observer}
+		catalogs[name] = Catalog{c.sources, c.registry, c.exports.Exports}
 	}
 	return catalogs
 }

@@ -151,7 +151,7 @@ func testConsumers(t *testing.T, c *cluster) {
 		t.Errorf("the condition of consumers is %s before there are any", got)
 	}
 	refuse := func(r *runner, consumer, rule string) {
-		r.RefusedBy(registry.Refusal{Service: "west/consumers/a", Consumer: consumer, Field: "fqdn", Rule: rule})
+		r.RefusedBy(registry.Refusal{Service: "west/consumers/a", Consumer: consumer, Rule: rule})
 	}
 	refuse(a, "spiffe://x", "not wanted")
 	until(t, "the refusal", func() bool { return accepted() == "False RefusedByConsumer spiffe://x: not wanted" })

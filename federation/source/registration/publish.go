@@ -2,7 +2,6 @@ package registration
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -78,7 +77,6 @@ func (p *publisher) round() {
 	case len(changed) > 0 || len(gone) > 0:
 		p.part.Update(changed, gone)
 	}
-	p.settle(dirty)
 	beyond := 0
 	for _, n := range p.over {
 		beyond += n
@@ -109,29 +107,6 @@ func (p *publisher) exceed(s table.Service) {
 			"service", s.Name, "nodes", len(s.Nodes), "limit", federation.MaxEndpoints)
 	}
 	p.over[s.Name] = over
-}
-
-// settle forgets why nodes have expired of services that are published now, or gone.
-func (p *publisher) settle(dirty []table.Service) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, s := range dirty {
-		delete(p.expired, s.Name)
-	}
-}
-
-// Left implements [source.Leaver].
-func (s *Source) Left(service string) string {
-	fqdn, err := federation.ParseFQDN(strings.TrimPrefix(service, s.config.Name+"/"))
-	if err != nil {
-		return ""
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if cause := s.expired[fqdn]; cause != "" {
-		return "its last node has expired (" + cause + ")"
-	}
-	return "no node is registered any more"
 }
 
 // deliver tells the answers.

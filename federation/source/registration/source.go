@@ -95,15 +95,10 @@ type Source struct {
 	gone   time.Time     // when the store said that it is away
 	stored error         // why the store says that it is away
 	commit error         // why the last Commit failed
-
-	// expired has the services of which a node has expired since they were published
-	// last, and why; see Left.
-	expired map[federation.FQDN]string
 }
 
 var (
 	_ source.Source                            = (*Source)(nil)
-	_ source.Leaver                            = (*Source)(nil)
 	_ registrationv1.RegistrationServiceServer = (*Source)(nil)
 	_ store.Watcher                            = watcher{}
 )
@@ -147,7 +142,6 @@ func New(config Config) (*Source, error) {
 		config: config, log: loglimit.Logger(cmp.Or(config.Logger, slog.New(slog.DiscardHandler))),
 		commits: make(chan struct{}, 1), publish: make(chan struct{}, 1), flush: make(chan chan struct{}), clock: make(chan struct{}, 1), back: make(chan struct{}, 1),
 		began: make(chan struct{}), closing: make(chan struct{}), moving: make(chan struct{}), ended: make(chan struct{}),
-		expired: make(map[federation.FQDN]string),
 	}
 	s.rules.Store(config.Rules)
 	return s, nil
@@ -186,7 +180,7 @@ func (s *Source) begin() {
 	s.table = table.New(table.Config{
 		Owner: s.config.Owner, Epoch: rand.Uint32(), //nolint:gosec // no secret
 		Convergence: s.config.Convergence, Linger: s.config.Linger,
-		Nodes: s.config.Nodes, Rules: s.rules.Load(), Policy: s.config.Policy, Expired: s.noteExpired,
+		Nodes: s.config.Nodes, Rules: s.rules.Load(), Policy: s.config.Policy, Expired: s.logExpired,
 	}, time.Now())
 	close(s.began)
 }
@@ -284,9 +278,7 @@ func (s *Source) Stats() Stats {
 // away returns why the store cannot be asked, or nil. It is called with mu held.
 func (s *Source) away() error { return cmp.Or(s.stored, s.commit) }
 
-// noteExpired is called with mu held.
-func (s *Source) noteExpired(n *node.Node, cause string) {
-	s.expired[n.Service] = cause
+func (s *Source) logExpired(n *node.Node, cause string) {
 	s.log.Info("node expired", "provider", n.Provider, "service", n.Service, "node", n.URI, "cause", cause)
 }
 

@@ -144,6 +144,7 @@ type listing struct {
 	Refreshed      bool // never
 	Error          string
 	More           bool // there are others
+	Consumer       bool // whose services are older than its start where they have no time
 	List           []listed
 }
 
@@ -170,7 +171,8 @@ func (h handler) listing(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer read()
-	now, words := h.source.Status().Now, strings.Fields(strings.ToLower(v.Match))
+	s, words := h.source.Status(), strings.Fields(strings.ToLower(v.Match))
+	v.Consumer = s.Role == status.Consumer
 	for service, err := range services {
 		if v.More = len(v.List) == mostListed; v.More || r.Context().Err() != nil {
 			break
@@ -180,7 +182,7 @@ func (h handler) listing(w http.ResponseWriter, r *http.Request) {
 			break
 		}
 		if matches(&service, words) {
-			v.List = append(v.List, listed{service, shown{now: now}.At(service.Updated), indent(service.Service)})
+			v.List = append(v.List, listed{service, shown{now: s.Now}.At(service.Updated), indent(service.Service)})
 		}
 	}
 	h.render(w, http.StatusOK, "services", v)

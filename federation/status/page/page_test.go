@@ -80,13 +80,13 @@ func owner() *fixed {
 		},
 		Catalogs: []status.Catalog{
 			{
-				Services: 5, Consumers: map[string]int{"v1alpha1": 1, "v1alpha2": 2}, Withheld: map[string]int{"v1alpha1": 2}, Unsent: 3, InFlight: 1, Oldest: ago(70 * time.Second), Updates: status.Rate{LastHour: 2, Last: ago(30 * time.Minute)},
+				Services: 5, Consumers: map[string]int{"v1alpha1": 1, "v1alpha2": 2}, Withheld: map[string]int{"v1alpha1": 2}, Unsent: 3, InFlight: 1, Oldest: ago(70 * time.Second),
 				Behind: 1, Lost: 1, Subscribers: []status.Subscriber{
 					{Consumer: "spiffe://fed.example/dns", Address: "192.0.2.53:41710", State: "behind", Behind: 4, Since: ago(70 * time.Second)},
 					{Consumer: "spiffe://west.example/dns", State: "lost", Since: ago(12 * time.Minute)},
 					{Consumer: "dns.partner.example", Address: "[2001:db8::53]:38200", State: "current"},
 				},
-				Classes: []status.Class{{Name: "1+2", Consumers: 2, Services: 4}, {Name: "none", Consumers: 1}}, Refusals: []status.Refusal{{At: ago(time.Minute), Service: "web", Consumer: "spiffe://fed.example/dns", Field: "fqdn", Rule: "outside"}},
+				Classes: []status.Class{{Name: "1+2", Consumers: 2, Services: 4}, {Name: "none", Consumers: 1}},
 				Sources: []status.Source{
 					{
 						Name: "programs", State: "current", Published: true, Services: 2, Hidden: 1, Refused: map[string]int{"name": 2},

@@ -17,7 +17,7 @@ import (
 )
 
 // Convert returns what a publisher says of itself as a report, but for what it does not
-// know: its version, where it listens, and what has happened lately.
+// know: its version, where it listens, and who was turned away.
 func Convert(p serve.Status, now time.Time) status.Status {
 	s := status.Status{
 		Role: status.Owner, Now: now.UTC(), Began: p.Began.UTC(), Ready: len(p.Waiting) == 0, Waiting: p.Waiting,

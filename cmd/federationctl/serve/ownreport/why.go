@@ -2,165 +2,106 @@ package ownreport
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
+	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// question is what is asked of one catalog: a name, which may be the fqdn of a service, a
-// name below one, or the name of a service.
-type question struct {
-	catalog   serve.Catalog
-	consumers map[string]int // open streams, by version of the API
-	name      string         // in lower case, without the final dot
-
-	fqdns  []string        // under which services are looked for
-	origin map[string]bool // those of them that a rule may turn into the name, or into one above it
-
-	found []*federation.Service // that are answers
-}
-
-// maxFQDNs bounds the fqdns that a service may have whose name a rule changes.
-const maxFQDNs = 10_000
-
-func newQuestion(name string, c serve.Catalog, consumers map[string]int) *question {
-	q := &question{catalog: c, consumers: consumers, name: strings.TrimSuffix(name, "."), origin: make(map[string]bool)}
-	q.fqdns = above(q.name)
-	for _, e := range c.Exports {
-		for from, to := range e.Rule.As {
-			original, renamed := moved(q.name, canonical(to), canonical(from))
-			if !renamed || len(q.fqdns) > maxFQDNs {
-				continue
-			}
-			for _, fqdn := range above(original) {
-				q.fqdns = append(q.fqdns, fqdn)
-				q.origin[fqdn] = true
-			}
+// Why implements page.Source.
+func (r *Reporter) Why(_ context.Context, name string, _ uint16) (status.Why, error) {
+	catalogs, reported := r.publisher.Catalogs(), r.Status()
+	why := status.Why{Role: status.Owner, Name: name}
+	for i := range reported.Catalogs {
+		of := &reported.Catalogs[i]
+		c, known := catalogs[of.Name]
+		if !known {
+			continue // it is new
 		}
+		p := status.Publication{Catalog: of.Name, Unavailable: of.Unavailable, Sources: of.Sources}
+		for _, f := range find(c, strings.TrimSuffix(name, ".")) {
+			p.Services = append(p.Services, offer(f, c, of.Consumers[wire.V1Alpha1.String()] > 0))
+		}
+		why.Catalogs = append(why.Catalogs, p)
 	}
-	return q
+	why.Now = time.Now().UTC() // after all that it tells of
+	return why, nil
 }
 
-// canonical returns a name of a rule as q.name is; the root is empty.
-func canonical(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
+// maxFound bounds the services of one answer.
+const maxFound = 100
 
-// above returns a name and those above it.
-func above(name string) []string {
+// find returns the services that have a name in DNS, or are called so, those that are published
+// first. The name is in lower case, without the final dot.
+func find(c serve.Catalog, name string) []source.Found {
+	names := originals(name, c.Exports)
+	found := c.Sources.Find(func(s *wire.Encoded) bool {
+		return strings.EqualFold(s.Name(), name) || slices.ContainsFunc(names, func(name string) bool {
+			return strings.HasSuffix("."+name, "."+s.FQDN()) && zone.HasName(s.Service(), name)
+		})
+	})
+	slices.SortFunc(found, func(a, b source.Found) int {
+		return cmp.Or(cmp.Compare(min(len(a.Hidden), 1), min(len(b.Hidden), 1)),
+			strings.Compare(a.Service.Name(), b.Service.Name()), strings.Compare(a.Source, b.Source))
+	})
+	return found[:min(len(found), maxFound)]
+}
+
+// originals returns a name, and those that a rule of exports may turn into it.
+func originals(name string, exports []config.Export) []string {
+	suffix := func(zone string) string {
+		return strings.TrimSuffix("."+strings.ToLower(strings.TrimSuffix(zone, ".")), ".")
+	}
 	names := []string{name}
-	for {
-		_, rest, more := strings.Cut(names[len(names)-1], ".")
-		if !more {
-			return names
-		}
-		names = append(names, rest)
-	}
-}
-
-// moved returns the name with one end in place of another, and whether it has that one.
-func moved(name, from, to string) (string, bool) {
-	rest, ok := name, from == ""
-	if !ok {
-		if rest, ok = strings.CutSuffix("."+name, "."+from); !ok {
-			return "", false
-		}
-		rest = strings.TrimPrefix(rest, ".")
-	}
-	return strings.Trim(rest+"."+to, "."), true
-}
-
-// offered returns the services that are answers, those that are published first.
-func (q *question) offered() []status.Offered {
-	var all []status.Offered
-	for _, h := range q.catalog.Sources.Find(q.fqdns, q.name) {
-		s := h.Service.Service()
-		o := status.Offered{
-			Name: h.Service.Name(), FQDN: h.Service.FQDN(), Source: h.Source, Updated: h.Updated.UTC(), Hidden: h.Hidden, Held: h.Kept,
-			Endpoints: len(s.Endpoints), Instances: len(s.Instances),
-		}
-		isAnswer := strings.EqualFold(o.Name, q.name) || q.has(s) || q.origin[o.FQDN]
-		if o.Hidden == "" {
-			told := q.catalog.Registry.Audiences(o.Name)
-			if q.origin[o.FQDN] && !q.has(s) && len(told) > 0 {
-				isAnswer = strings.EqualFold(o.Name, q.name) || slices.ContainsFunc(told, func(t registry.Audience) bool { return t.Service != nil && q.has(t.Service.Service()) })
+	for _, e := range exports {
+		for from, to := range e.Rule.As {
+			if below, renamed := strings.CutSuffix("."+name, suffix(to)); renamed {
+				names = append(names, strings.TrimPrefix(below+suffix(from), "."))
 			}
-			o.Audience, o.Withheld = tell(told, o.FQDN), withheld(s, q.consumers)
-		}
-		if isAnswer {
-			all = append(all, o)
-			q.found = append(q.found, s)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b status.Offered) int {
-		return cmp.Compare(min(len(a.Hidden), 1), min(len(b.Hidden), 1))
-	})
-	return all
+	return names
 }
 
-// has reports whether the service has the name in DNS that is asked for.
-func (q *question) has(s *federation.Service) bool { return zone.HasName(s, q.name) }
-
-// tell returns what classes of consumers are told of a service with that fqdn.
-func tell(told []registry.Audience, fqdn string) []status.Audience {
-	var all []status.Audience
+// offer returns the report of a service that was found: to whom it is told, and whether there
+// are consumers of v1alpha1, which cannot be told every service.
+func offer(f source.Found, c serve.Catalog, v1alpha1 bool) status.Offered {
+	s := f.Service.Service()
+	o := status.Offered{
+		Name: s.Name, FQDN: f.Service.FQDN(), Source: f.Source, Hidden: f.Hidden, Held: f.Held,
+		Endpoints: len(s.Endpoints), Instances: len(s.Instances),
+	}
+	if o.Hidden != "" {
+		return o
+	}
+	if _, err := wire.EncodeV1Alpha1(federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}, "", false); err != nil && v1alpha1 {
+		o.Withheld = fmt.Sprintf("consumers of %s do not get it, and not the end of the catalog: %v", wire.V1Alpha1, err)
+	}
+	told := c.Registry.Audiences(s.Name)
 	for _, t := range told[:min(len(told), MaxClasses)] {
-		r := status.Audience{Class: className(t.Rules), Consumers: t.Consumers, Rule: t.Rule, Hidden: t.Service == nil}
-		if t.Everybody {
-			r.Class = "everybody"
-		}
-		if !r.Hidden && t.Service.FQDN() != fqdn {
-			r.As = t.Service.FQDN()
-		}
-		all = append(all, r)
+		o.Audience = append(o.Audience, audience(t, o.FQDN))
 	}
-	return all
+	return o
 }
 
-// withheld returns the versions of the API that cannot say the service, and why. Versions
-// that nobody speaks now do not count: most services have no SAN, and so none in v1alpha1.
-func withheld(s *federation.Service, consumers map[string]int) []string {
-	_, err := wire.EncodeV1Alpha1(federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}, "", false)
-	if err == nil || consumers[wire.V1Alpha1.String()] == 0 {
-		return nil
+// audience returns what a class of consumers is told of a service with that fqdn.
+func audience(t registry.Audience, fqdn string) status.Audience {
+	a := status.Audience{Class: className(t.Rules), Consumers: t.Consumers, Rule: t.Rule, Hidden: t.Service == nil}
+	if t.Everybody {
+		a.Class = "everybody"
 	}
-	return []string{fmt.Sprintf("consumers of %s do not get it, and not the end of the catalog: %v", wire.V1Alpha1, err)}
-}
-
-// refusals returns those of services that are answers.
-func (q *question) refusals(all []status.Refusal) []status.Refusal {
-	return keep(all, func(r status.Refusal) bool {
-		return r.FQDN == q.name || strings.EqualFold(r.Service, q.name) ||
-			slices.ContainsFunc(q.found, func(s *federation.Service) bool { return s.Name == r.Service })
-	})
-}
-
-// gone returns those services that would be answers, and are no more. Where there is no
-// other answer, those count whose fqdn is above the name.
-func (q *question) gone(all []status.Gone) []status.Gone {
-	return keep(all, func(g status.Gone) bool {
-		if slices.ContainsFunc(q.found, func(s *federation.Service) bool { return s.Name == g.Service }) {
-			return false // it is back
-		}
-		return g.FQDN == q.name || strings.EqualFold(g.Service, q.name) || len(q.found) == 0 && slices.Contains(q.fqdns, g.FQDN)
-	})
-}
-
-// maxEvents bounds the refusals, and the services that are gone, of one answer.
-const maxEvents = 20
-
-// keep returns the first of those that are wanted.
-func keep[T any](all []T, wanted func(T) bool) []T {
-	var some []T
-	for _, one := range all {
-		if len(some) < maxEvents && wanted(one) {
-			some = append(some, one)
-		}
+	if !a.Hidden && t.Service.FQDN() != fqdn {
+		a.As = t.Service.FQDN()
 	}
-	return some
+	return a
 }

@@ -143,7 +143,6 @@ type status struct {
 		Unavailable string
 		Services    int
 		Consumers   map[string]int
-		Refusals    []struct{ Field string }
 	}
 }
 
