@@ -102,7 +102,6 @@ type Refusal struct {
 	At      time.Time `json:"at"`
 	Service string    `json:"service,omitempty"`
 	FQDN    string    `json:"fqdn,omitempty"`
-	Consumer string    `json:"consumer,omitempty"`
 	Field   string    `json:"field,omitempty"`
 	Reason  string    `json:"reason,omitempty"` // the kind of rule, as in metrics
 	Rule    string    `json:"rule"`             // with the value that breaks it

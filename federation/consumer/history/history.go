@@ -5,28 +5,42 @@
 package history
 
 import (
+	"slices"
+	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
-	"github.com/hamlet-federation/coredns-federation/federation/status/recent"
 )
 
-// Log is what happened lately to the services of an owner. It is safe for concurrent use,
-// and none of its methods waits for more than a copy of it. The zero value is empty.
+const (
+	limit = 1000 // of the refusals and of the services that are gone; the oldest go
+
+	maxName = 512 // octets of a name; the longest that package wire accepts is shorter
+	maxText = 1024
+)
+
+// Log is what happened lately to the services of an owner, which its catalog forgets. It is safe
+// for concurrent use, and none of its methods waits for more than a copy of it. It is bounded,
+// whatever the owner sends. The zero value is empty.
 type Log struct {
-	mu      sync.Mutex // guards the rest
-	memory  recent.Memory
-	updates recent.Rate
+	mu       sync.Mutex                             // guards the rest
+	refusals *simplelru.LRU[string, status.Refusal] // the newest of each service; nil: none yet
+	gone     []status.Gone                          // a ring, once it is full
+	next     int                                    // where the next one goes then
+	updates  rate
 }
 
 // Published notes the services that are gone with these changes, or from their fqdn.
 func (l *Log) Published(changes []catalog.Change, now time.Time) {
 	// Of a whole catalog only so many would be remembered.
 	first, n := len(changes), 0
-	for first > 0 && n < recent.Limit {
+	for first > 0 && n < limit {
 		first--
 		if left(&changes[first]) != "" {
 			n++
@@ -39,9 +53,19 @@ func (l *Log) Published(changes []catalog.Change, now time.Time) {
 	defer l.mu.Unlock()
 	for i := first; i < len(changes); i++ {
 		if cause := left(&changes[i]); cause != "" {
-			l.memory.Gone(status.Gone{At: now.UTC(), Service: changes[i].Name, FQDN: changes[i].Was.FQDN(), Cause: cause})
+			l.addGone(status.Gone{At: now.UTC(), Service: cut(changes[i].Name, maxName), FQDN: cut(changes[i].Was.FQDN(), maxName), Cause: cause})
 		}
 	}
+}
+
+// addGone notes that a service is gone. It is called with mu held.
+func (l *Log) addGone(g status.Gone) {
+	if len(l.gone) < limit {
+		l.gone = append(l.gone, g)
+		return
+	}
+	l.gone[l.next] = g
+	l.next = (l.next + 1) % limit
 }
 
 // left returns why a change takes a service from its fqdn, or "".
@@ -64,36 +88,63 @@ func (l *Log) Responded(op federation.Operation, name string, now time.Time) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.updates.Count(1, now)
-	l.memory.Accepted("", name)
+	l.updates.count(now)
+	if l.refusals != nil {
+		l.refusals.Remove(cut(name, maxName))
+	}
 }
 
-// Refused notes a response that was refused.
+// Refused notes a response that was refused. It takes the place of an earlier one of the service.
 func (l *Log) Refused(invalid *federation.InvalidError, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.memory.Refused(status.Refusal{
-		At: now.UTC(), Service: invalid.Service, FQDN: invalid.FQDN, Field: invalid.Field, Reason: string(invalid.Reason), Rule: invalid.Rule,
+	if l.refusals == nil {
+		var err error
+		if l.refusals, err = simplelru.NewLRU[string, status.Refusal](limit, nil); err != nil {
+			panic(err) // the limit is not positive
+		}
+	}
+	service := cut(invalid.Service, maxName)
+	l.refusals.Add(service, status.Refusal{
+		At: now.UTC(), Service: service, FQDN: cut(invalid.FQDN, maxName),
+		Field: cut(invalid.Field, maxText), Reason: string(invalid.Reason), Rule: cut(invalid.Rule, maxText),
 	})
 }
 
 // Refusals returns what is refused, newest first.
-func (l *Log) Refusals() []status.Refusal {
+func (l *Log) Refusals() (all []status.Refusal) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.memory.AllRefusals()
+	if l.refusals != nil {
+		all = l.refusals.Values()
+		slices.Reverse(all)
+	}
+	return all
 }
 
 // Gone returns the services that are gone, newest first.
 func (l *Log) Gone() []status.Gone {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.memory.AllGone()
+	all := slices.Concat(l.gone[l.next:], l.gone[:l.next])
+	slices.Reverse(all)
+	return all
 }
 
 // Updates returns how often the owner's services change.
 func (l *Log) Updates(now time.Time) status.Rate {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.updates.Report(now)
+	return l.updates.report(now)
+}
+
+// cut returns a copy of at most so many octets of a text.
+func cut(s string, most int) string {
+	if len(s) > most {
+		for most > 0 && !utf8.RuneStart(s[most]) {
+			most--
+		}
+		s = s[:most]
+	}
+	return strings.Clone(s)
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/history"
-	"github.com/hamlet-federation/coredns-federation/federation/status/recent"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
@@ -54,9 +53,9 @@ func TestPublished(t *testing.T) {
 	if all := log.Gone(); len(all) != 1 || all[0].Cause != "moved" || all[0].FQDN != "s1.example." || all[0].Service != "service-000001" {
 		t.Errorf("it has moved: %+v", all)
 	}
-	log.Published(gone(recent.Limit+500), epoch)
+	log.Published(gone(limit+500), epoch)
 	all := log.Gone()
-	if len(all) != recent.Limit || all[0].Service != "service-001499" || all[recent.Limit-1].Service != "service-000500" || all[0].Cause != "expired" || !all[0].At.Equal(epoch) {
+	if len(all) != limit || all[0].Service != "service-001499" || all[limit-1].Service != "service-000500" || all[0].Cause != "expired" || !all[0].At.Equal(epoch) {
 		t.Errorf("%d are gone, %+v first", len(all), all[0])
 	}
 }

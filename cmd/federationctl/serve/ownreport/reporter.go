@@ -32,7 +32,7 @@ var _ page.Source = (*Reporter)(nil)
 func New(version string) *Reporter { return &Reporter{version: version} }
 
 // TurnedAway observes a peer that is not let in.
-func (r *Reporter) TurnedAway(p gate.TurnedAway) { r.turnedAway.turnedAway(p, time.Now()) }
+func (r *Reporter) TurnedAway(p gate.TurnedAway) { r.turnedAway.add(p, time.Now()) }
 
 // For names the owner.
 func (r *Reporter) For(p *serve.Publisher) { r.publisher = p }

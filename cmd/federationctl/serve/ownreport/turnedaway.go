@@ -2,20 +2,27 @@ package ownreport
 
 import (
 	"cmp"
+	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/gate"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
-	"github.com/hamlet-federation/coredns-federation/federation/status/recent"
 )
 
-// turnedAway knows who was not let in lately. It is safe for concurrent use.
+// turnedAway knows who was not let in lately. It is safe for concurrent use. The zero value is
+// empty.
 type turnedAway struct {
-	mu       sync.Mutex // guards visitors
-	visitors recent.Visitors
+	mu    sync.Mutex                          // guards peers
+	peers map[gate.Reason][]status.TurnedAway // those that came last are at the end
 }
+
+// maxTurnedAway is how many peers are known that were turned away for the same reason. A flood of
+// one kind does not hide the others.
+const maxTurnedAway = 20
 
 // maxIdentities is how many identities of a certificate are shown.
 const maxIdentities = 8
@@ -28,7 +35,9 @@ var remedies = map[gate.Reason]string{
 	gate.Later:      "wait; if it goes on, plan tiers of consumers",
 }
 
-func (d *turnedAway) turnedAway(p gate.TurnedAway, now time.Time) {
+// add notes a peer that was turned away. It takes the place of an earlier time of the same peer,
+// and counts both.
+func (t *turnedAway) add(p gate.TurnedAway, now time.Time) {
 	var identities []string
 	for i, id := range p.IDs {
 		if i == maxIdentities {
@@ -37,18 +46,43 @@ func (d *turnedAway) turnedAway(p gate.TurnedAway, now time.Time) {
 		}
 		identities = append(identities, id.String())
 	}
-	away := status.TurnedAway{At: now.UTC(), Role: p.Role, Identities: strings.Join(identities, ", "), Reason: string(p.Reason), Rule: p.Rule, Remedy: cmp.Or(p.Remedy, remedies[p.Reason])}
+	away := status.TurnedAway{
+		At: now.UTC(), Times: 1, Role: p.Role, Identities: federation.Printable(strings.Join(identities, ", ")),
+		Reason: string(p.Reason), Rule: federation.Printable(p.Rule), Remedy: cmp.Or(p.Remedy, remedies[p.Reason]),
+	}
 	if p.Address != nil {
 		away.Address = p.Address.String()
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.visitors.TurnedAway(away)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.peers == nil {
+		t.peers = make(map[gate.Reason][]status.TurnedAway)
+	}
+	others := slices.DeleteFunc(t.peers[p.Reason], func(before status.TurnedAway) bool {
+		same := before.Role == away.Role && before.Identities == away.Identities && host(before.Address) == host(away.Address)
+		if same {
+			away.Times += before.Times
+		}
+		return same
+	})
+	t.peers[p.Reason] = append(others[max(0, len(others)+1-maxTurnedAway):], away)
+}
+
+// host returns an address without its port, which is another one each time.
+func host(address string) string {
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		return host
+	}
+	return address
 }
 
 // read returns all of them, newest first.
-func (d *turnedAway) read() []status.TurnedAway {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.visitors.All()
+func (t *turnedAway) read() (all []status.TurnedAway) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, peers := range t.peers {
+		all = append(all, peers...)
+	}
+	slices.SortFunc(all, func(a, b status.TurnedAway) int { return b.At.Compare(a.At) })
+	return all
 }

@@ -1,4 +1,4 @@
-package recent
+package history
 
 import (
 	"time"
@@ -6,25 +6,25 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
-// Rate counts events of the last hour. The zero value has seen none.
-type Rate struct {
+// rate counts events of the last hour. The zero value has seen none.
+type rate struct {
 	seconds, minutes window
 	last             time.Time
 }
 
-// Count counts n events at now. A now before that of an earlier call counts as that one.
-func (r *Rate) Count(n int, now time.Time) {
+// count counts an event at now. A now before that of an earlier call counts as that one.
+func (r *rate) count(now time.Time) {
 	if now.Before(r.last) {
 		now = r.last
 	}
 	r.last = now
-	r.seconds.add(n, now.Unix())
-	r.minutes.add(n, now.Unix()/60)
+	r.seconds.add(now.Unix())
+	r.minutes.add(now.Unix() / 60)
 }
 
-// Report returns how many events there were in the minute and in the hour before now, to
+// report returns how many events there were in the minute and in the hour before now, to
 // the second and to the minute.
-func (r *Rate) Report(now time.Time) status.Rate {
+func (r *rate) report(now time.Time) status.Rate {
 	if now.Before(r.last) {
 		now = r.last
 	}
@@ -49,9 +49,9 @@ func (w *window) advance(unit int64) {
 	}
 }
 
-func (w *window) add(n int, unit int64) {
+func (w *window) add(unit int64) {
 	w.advance(unit)
-	w.counts[unit%int64(len(w.counts))] += n
+	w.counts[unit%int64(len(w.counts))]++
 }
 
 // sum returns the count of the units up to this one, without a change.
