@@ -14,6 +14,31 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
+// scriptedOwner is an owner that misbehaves.
+type scriptedOwner struct {
+	*faultowner.Owner
+
+	address string
+}
+
+func startScripted(t testing.TB, files mtls.Files, script string) *scriptedOwner {
+	t.Helper()
+	o := faultowner.New(faultowner.Config{
+		Script: must.Get(faultowner.Parse(script))(t), Credentials: must.Get(mtls.Load(files, nil))(t).Server(),
+	})
+	listener := listen(t, "127.0.0.1:0")
+	must.Run(t, func(ctx context.Context) error { return o.Serve(ctx, listener) })
+	return &scriptedOwner{o, listener.Addr().String()}
+}
+
+// goOn has the script go on behind an await.
+func (o *scriptedOwner) goOn(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	must.Do(t, o.Go(ctx))
+}
+
 // TestCoreDNSStoppedWithinCatalog stops the process of CoreDNS in the middle of the
 // catalog of an owner that does not mark its end, for longer than settle. Time in
 // which the process did not run is not silence of the owner: no name may be swept.
@@ -24,21 +49,11 @@ func TestCoreDNSStoppedWithinCatalog(t *testing.T) {
 	const settle = 15 * time.Second
 	p := newPKI(t)
 	const web, old = "upsert web web.fed.example 192.0.2.1\n", "upsert old old.fed.example 192.0.2.3\n"
-	o := faultowner.New(faultowner.Config{
-		Script:      must.Get(faultowner.Parse(web + old + "await\nreset\n---\n" + web + "await\nwait 2s\n" + old))(t),
-		Credentials: must.Get(mtls.Load(p.owner, nil))(t).Server(),
-	})
-	listener := listen(t, "127.0.0.1:0")
-	must.Run(t, func(ctx context.Context) error { return o.Serve(ctx, listener) })
-	goOn := func() {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		must.Do(t, o.Go(ctx))
-	}
-	d := startCoreDNS(t, federationBlock(p, "fed.example", "", fmt.Sprintf("%s settle %v", listener.Addr(), settle)))
+	o := startScripted(t, p.owner, web+old+"await\nreset\n---\n"+web+"await\nwait 2s\n"+old)
+	d := startCoreDNS(t, federationBlock(p, "fed.example", "", fmt.Sprintf("%s settle %v", o.address, settle)))
 	d.awaitAnswer(t, "old.fed.example", dns.TypeA, "NOERROR 192.0.2.3")
 	d.awaitLog(t, 1, "owner is synced")
-	goOn()
+	o.goOn(t)
 	eventually(t, patience, func() string {
 		if n := len(o.Answers()); n < 3 {
 			return fmt.Sprintf("%d answers, want one on the second stream", n)
@@ -47,7 +62,7 @@ func TestCoreDNSStoppedWithinCatalog(t *testing.T) {
 	})
 	d.signal(syscall.SIGSTOP)
 	<-time.After(settle + time.Second)
-	goOn()
+	o.goOn(t)
 	d.signal(syscall.SIGCONT)
 	eventually(t, patience, func() string {
 		if got := summary(mustQuery(t, d.address, "old.fed.example", dns.TypeA)); got != "NOERROR 192.0.2.3" {

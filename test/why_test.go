@@ -1,6 +1,7 @@
 package test
 
 import (
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -12,129 +13,17 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
-	grpcstatus "google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
-	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
-	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 var updateWhy = flag.Bool("update-why", false, "write the golden files of TestWhy; read the difference before you keep it")
-
-// plainOwner is an owner that sends what it is given, which package owner would not take.
-type plainOwner struct {
-	rdpb.UnimplementedDiscoveryServiceServer
-
-	address  string
-	unmarked bool          // the end of the catalog is not marked
-	drop     chan struct{} // an element ends a stream
-	mu       sync.Mutex
-	code     codes.Code                    // that every stream ends with at once; OK: none; guarded by mu
-	streams  [][]*typespb.FederatedService // what each stream gets, and the last one all others; guarded by mu
-}
-
-func startPlainOwner(t testing.TB, files mtls.Files, o *plainOwner) *plainOwner {
-	t.Helper()
-	source := must.Get(mtls.Load(files, nil))(t)
-	listener := listen(t, freeAddress(t))
-	o.address, o.drop = listener.Addr().String(), make(chan struct{})
-	server := grpc.NewServer(grpc.Creds(source.Server()))
-	rdpb.RegisterDiscoveryServiceServer(server, o)
-	var running sync.WaitGroup
-	running.Go(func() { _ = server.Serve(listener) })
-	t.Cleanup(func() { server.Stop(); running.Wait() })
-	return o
-}
-
-// EstablishStream implements rdpb.DiscoveryServiceServer.
-func (o *plainOwner) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamServer) error {
-	o.mu.Lock()
-	code := o.code
-	o.mu.Unlock()
-	if code != codes.OK {
-		return grpcstatus.Error(code, "not you") //nolint:wrapcheck // for the peer
-	}
-	first, err := stream.Recv()
-	if err != nil {
-		return err
-	}
-	if !o.unmarked {
-		_ = stream.SetHeader(metadata.Pairs("federation-catalog-end", "marked"))
-	}
-	o.mu.Lock()
-	var services []*typespb.FederatedService
-	if len(o.streams) > 0 {
-		services = o.streams[0]
-		o.streams = o.streams[min(1, len(o.streams)-1):]
-	}
-	o.mu.Unlock()
-	exchange := func(r *rdpb.StreamResponse) error {
-		r.Context = first.GetRequest().GetContext()
-		if err := stream.Send(&rdpb.BidirectionalStream{Response: r}); err != nil {
-			return err
-		}
-		_, err := stream.Recv()
-		return err
-	}
-	for i, s := range services {
-		value, _ := proto.MarshalOptions{AllowPartial: true}.Marshal(s)
-		if s.GetDescription() == "broken" {
-			value = append(value, 0x12, 0x01, 0xff) // a description that is no UTF-8
-		}
-		err := exchange(&rdpb.StreamResponse{
-			Operation: rdpb.StreamResponse_UPSERT, ResourceId: s.GetName(), Nonce: fmt.Sprint(i + 1),
-			Resource: &anypb.Any{TypeUrl: "type.googleapis.com/federation.types.v1alpha2.FederatedService", Value: value},
-		})
-		if err != nil {
-			return err
-		}
-	}
-	if !o.unmarked {
-		if err := exchange(&rdpb.StreamResponse{Nonce: "end"}); err != nil {
-			return err
-		}
-	}
-	select {
-	case <-o.drop:
-		return grpcstatus.Error(codes.Unavailable, "the test wants it") //nolint:wrapcheck // for the peer
-	case <-stream.Context().Done():
-		return stream.Context().Err()
-	}
-}
-
-// refuse ends the open stream, and every later one with Unauthenticated.
-func (o *plainOwner) refuse() {
-	o.mu.Lock()
-	o.code = codes.Unauthenticated
-	o.mu.Unlock()
-	o.drop <- struct{}{}
-}
-
-// message returns a good service as a message, changed.
-func message(name, fqdn string, change func(*typespb.FederatedService)) *typespb.FederatedService {
-	s := &typespb.FederatedService{
-		Name: name, Fqdn: fqdn,
-		Endpoints: []*typespb.FederatedService_Endpoint{{Address: "192.0.2.1", Port: 443}},
-		Instances: []*typespb.FederatedService_Instance{{Id: "v1", Protocol: "HTTPS"}},
-	}
-	if change != nil {
-		change(s)
-	}
-	return s
-}
 
 // statusOf fetches JSON from the status of CoreDNS.
 func statusOf[T any](t testing.TB, address, path string) (value T) {
@@ -261,36 +150,32 @@ func TestWhy(t *testing.T) {
 	falls := startOwner(t, p.owner, "")
 
 	// What is refused.
-	refused := startPlainOwner(t, p.owner, &plainOwner{streams: [][]*typespb.FederatedService{{
-		message("undecodable", "undecodable.refused.example", func(s *typespb.FederatedService) { s.Description = "broken" }),
-		message("", "missing.refused.example", nil),
-		message("name", "name.refused.example", func(s *typespb.FederatedService) { s.Instances = append(s.Instances, s.Instances[0]) }),
-		message("not.a.name.refused.example", "bad..name.refused.example", nil),
-		message("address", "address.refused.example", func(s *typespb.FederatedService) { s.Endpoints[0].Address = "127.0.0.1" }),
-		message("port", "port.refused.example", func(s *typespb.FederatedService) { s.Endpoints[0].Port = 70000 }),
-		message("protocol", "protocol.refused.example", func(s *typespb.FederatedService) { s.Instances[0].Protocol = "SMTP" }),
-		message("limit", "limit.refused.example", func(s *typespb.FederatedService) { s.Description = strings.Repeat("x", 100_000) }),
-		message("outside.refused.example", "outside.elsewhere.example", nil),
-		message("reserved", "x.dns.refused.example", nil),
-	}}})
+	message := func(name, port, instances string) string {
+		return fmt.Sprintf(`message {"name":%q,"fqdn":"%s.refused.example","endpoints":[{"address":"192.0.2.1","port":%s}],"instances":[%s]}`+"\n",
+			name, cmp.Or(name, "missing"), port, instances)
+	}
+	const instance = `{"id":"v1","protocol":"HTTPS"}`
+	refused := startScripted(t, p.owner, "announce\n"+message("", "443", instance)+message("name", "443", instance+","+instance)+
+		message("port", "70000", instance)+message("protocol", "443", `{"id":"v1","protocol":"SMTP"}`)+
+		`truncated undecodable undecodable.refused.example 192.0.2.1
+		upsert not.a.name.refused.example bad..name.refused.example 192.0.2.1
+		upsert address address.refused.example 127.0.0.1
+		oversized 100000 limit limit.refused.example 192.0.2.1
+		upsert outside.refused.example outside.elsewhere.example 192.0.2.1
+		upsert reserved x.dns.refused.example 192.0.2.1
+		end`)
 
 	// The states of an owner.
 	nobody := freeAddress(t)
 	strict := startOwner(t, foreign.owner, "")
-	silent := startPlainOwner(t, p.owner, &plainOwner{unmarked: true})
-	closed := startPlainOwner(t, p.owner, &plainOwner{code: codes.Unauthenticated})
+	silent := startScripted(t, p.owner, "hang")
+	closed := startScripted(t, p.owner, "status Unauthenticated\n---\nannounce\nend")
 	lost := startOwner(t, p.owner, "", fixtureService(t, "old", "old.stale.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}))
 	over := startOwner(t, p.owner, "", fixtureService(t, "old", "old.expired.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}))
-	old := message("old", "old.again.example", nil)
-	again := startPlainOwner(t, p.owner, &plainOwner{unmarked: true, streams: [][]*typespb.FederatedService{{old}, nil}})
-	old = message("old", "old.turned.example", nil)
-	turned := startPlainOwner(t, p.owner, &plainOwner{streams: [][]*typespb.FederatedService{{old}}})
-	turnedToo := startPlainOwner(t, p.owner, &plainOwner{code: codes.Unauthenticated})
-	var half []*typespb.FederatedService
-	for i := range 20 {
-		half = append(half, message(fmt.Sprintf("s%d", i), fmt.Sprintf("s%d.held.example", i), nil))
-	}
-	held := startPlainOwner(t, p.owner, &plainOwner{unmarked: true, streams: [][]*typespb.FederatedService{half, half[:1]}})
+	again := startScripted(t, p.owner, "upsert old old.again.example 192.0.2.1\nawait\nstatus Unavailable\n---\nhang")
+	turned := startScripted(t, p.owner, "announce\nupsert old old.turned.example 192.0.2.1\nend\nawait\nstatus Unavailable\n---\nstatus Unauthenticated")
+	turnedToo := startScripted(t, p.owner, "status Unauthenticated")
+	held := startScripted(t, p.owner, "services 0 20 held.example\nawait\nstatus Unavailable\n---\nservices 0 1 held.example")
 
 	page := freeAddress(t)
 	d := startCoreDNS(t, strings.Join([]string{
@@ -344,12 +229,12 @@ func TestWhy(t *testing.T) {
 	first.Delete("gone")
 	d.awaitAnswer(t, "gone.live.example", dns.TypeA, "NXDOMAIN")
 	d.awaitLog(t, 1, "owner is synced", held.address)
-	held.drop <- struct{}{}
+	held.goOn(t)
 	d.awaitLog(t, 1, "came back without most of its services", held.address)
 	d.awaitLog(t, 1, "owner is synced", again.address)
-	again.drop <- struct{}{}
+	again.goOn(t)
 	d.awaitLog(t, 1, "owner is synced", turned.address)
-	turned.refuse()
+	turned.goOn(t)
 	mustUpsert(t, chosen, labelled("internal"))
 	d.awaitAnswer(t, "b.pay.chosen.example", dns.TypeA, "NXDOMAIN")
 	state(nobody, "connecting", "connection refused")
@@ -444,15 +329,12 @@ func TestWhy(t *testing.T) {
 				writeFile(t, file, got)
 			}
 			want := must.Get(os.ReadFile(file))(t)
-			if diff := cmp.Diff(string(want), got); diff != "" {
+			if diff := gocmp.Diff(string(want), got); diff != "" {
 				t.Errorf("explanation (-want +got):\n%s", diff)
 			}
 		})
 	}
 	t.Run("retry", func(t *testing.T) {
-		closed.mu.Lock()
-		closed.code = codes.OK
-		closed.mu.Unlock()
 		for _, u := range statusOf[status.Status](t, page, "/v1/status").Owners {
 			if (u.ID == nobody) == u.NextAttempt.IsZero() && (u.ID == nobody || u.ID == closed.address) {
 				t.Errorf("owner %s is %s, and the next attempt at %v", u.ID, u.State, u.NextAttempt)

@@ -418,13 +418,15 @@ func (t *talk) do(step Step) (done bool, err error) {
 		response := t.upsert(step.Name, step.FQDN, step.Address)
 		response.Operation = rdpb.StreamResponse_Operation(step.N)
 		return false, t.exchange(response)
+	case "message":
+		return false, t.exchange(encoded(step.Message))
 	case "foreign":
 		response := t.upsert(step.Name, step.FQDN, step.Address)
 		response.Resource.TypeUrl = "type.googleapis.com/google.protobuf.Struct"
 		return false, t.exchange(response)
 	case "truncated":
 		response := t.upsert(step.Name, step.FQDN, step.Address)
-		response.Resource.Value = response.Resource.Value[:len(response.Resource.Value)/2]
+		response.Resource.Value = response.Resource.Value[:len(response.Resource.Value)-1]
 		return false, t.exchange(response)
 	case "resend":
 		for err == nil {
@@ -506,13 +508,18 @@ func (t *talk) upsert(name, fqdn, address string) *rdpb.StreamResponse {
 
 // described is upsert with a description.
 func (t *talk) described(name, fqdn, address, description string) *rdpb.StreamResponse {
-	value, _ := proto.Marshal(&typespb.FederatedService{ // of valid strings, so it cannot fail
+	return encoded(&typespb.FederatedService{
 		Name: name, Fqdn: fqdn, Description: description,
 		Endpoints: []*typespb.FederatedService_Endpoint{{Address: address, Port: 443}},
 		Instances: []*typespb.FederatedService_Instance{{Id: "v1", Protocol: "HTTPS"}},
 	})
+}
+
+// encoded returns the response with a service.
+func encoded(m *typespb.FederatedService) *rdpb.StreamResponse {
+	value, _ := proto.Marshal(m) // of valid strings, so it cannot fail
 	return &rdpb.StreamResponse{
-		Operation: rdpb.StreamResponse_UPSERT, ResourceId: name,
+		Operation: rdpb.StreamResponse_UPSERT, ResourceId: m.GetName(),
 		Resource: &anypb.Any{TypeUrl: resourceURL, Value: value},
 	}
 }

@@ -21,8 +21,9 @@
 //	delete NAME
 //	end                           an empty response
 //	operation N NAME FQDN ADDRESS a good service with that operation
+//	message JSON                  a service, good or not, as JSON without spaces
 //	foreign NAME FQDN ADDRESS     a good service as a resource of another type
-//	truncated NAME FQDN ADDRESS   a good service, cut in the middle
+//	truncated NAME FQDN ADDRESS   a good service, without its last octet
 //	resend NAME FQDN ADDRESS      the same good service, for ever
 //	named ID NAME FQDN ADDRESS    a good service whose resource_id is not its name
 //	oversized N NAME FQDN ADDRESS a good service with a description of N octets
@@ -83,6 +84,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
 // Script has the sessions of an owner: for its first stream, its second, and so on.
@@ -102,6 +106,7 @@ type Step struct {
 	FQDN    string // of a service; of services the zone
 	Address string // of an endpoint
 	Word    string // nonce, context
+	Message *typespb.FederatedService
 	Wait    time.Duration
 	Code    codes.Code
 }
@@ -113,6 +118,7 @@ var verbs = map[string]string{
 	"end":        "",
 	"services":   "FROM N FQDN",
 	"operation":  "N NAME FQDN ADDRESS",
+	"message":    "JSON",
 	"foreign":    "NAME FQDN ADDRESS",
 	"truncated":  "NAME FQDN ADDRESS",
 	"resend":     "NAME FQDN ADDRESS",
@@ -205,6 +211,9 @@ func parse(verb string, words []string) (Step, error) {
 			step.Wait, err = time.ParseDuration(word)
 		case "CODE":
 			step.Code, err = parseCode(word)
+		case "JSON":
+			step.Message = new(typespb.FederatedService)
+			err = protojson.Unmarshal([]byte(word), step.Message)
 		default:
 			if step.Word = word; !slices.Contains(strings.Split(names[i], "|"), word) {
 				err = fmt.Errorf("%q is not one of %s", word, names[i])
