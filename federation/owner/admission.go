@@ -3,8 +3,7 @@ package owner
 import (
 	"context"
 	"math/rand/v2"
-	"runtime"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -29,14 +28,12 @@ const (
 	// fewServices is how many services are sent without waiting.
 	fewServices = 100
 
-	// longestQueue is how long a stream should have to wait, and longestTurn how long it
-	// may: what is expected is not always what comes.
-	longestQueue = 30 * time.Second
-	longestTurn  = 2 * longestQueue
+	// longestWait is how long a stream waits for its turn.
+	longestWait = 30 * time.Second
 
-	// The delay that consumers are told that are turned away.
-	shortestDelay = time.Second
-	longestDelay  = 5 * time.Minute
+	// consumersPerSecond is how many of the consumers that are told to come back are to
+	// come in a second, if all are told at once.
+	consumersPerSecond = 500
 
 	// parkingDelay is after what time a consumer that is refused may try again: ours comes
 	// up to half as late again.
@@ -46,85 +43,24 @@ const (
 // admission has the streams take turns that have a catalog to send. When thousands of
 // consumers come at once, their catalogs would otherwise be sent all at a time, so that
 // nobody had any for as long as it takes to send all, and each stream had its own buffers
-// full meanwhile. The turns go round between identities.
-//
-// Where the turn of a stream would come too late, it ends with the code Unavailable and a
-// RetryInfo. The delays in these are one after the other, as far apart as turns are: the
-// consumers come back as the owner can serve them.
+// full meanwhile. The turns go round between identities. A stream that waits for too long
+// ends with the code Unavailable and a RetryInfo.
 type admission struct {
-	turns *turnstile.Turnstile[string]
-
-	mu         sync.Mutex
-	every      time.Duration // between two turns while streams wait; an average
-	last       time.Time     // when somebody that waited had its turn; zero where nobody has waited ever since
-	promised   time.Time     // for when the last one that was turned away was told to come back
-	turnedAway uint64
+	turns      *turnstile.Turnstile[string]
+	turnedAway atomic.Uint64
 }
 
-func newAdmission() *admission {
-	slots := catalogSlots * runtime.GOMAXPROCS(0)
-	return &admission{
-		turns: turnstile.New[string](turnstile.Config{Slots: slots, Hold: catalogHold, Wait: longestTurn}),
-		every: catalogHold / time.Duration(slots), // they come as fast as that at least
-	}
+func newAdmission(slots int) *admission {
+	return &admission{turns: turnstile.New[string](turnstile.Config{Slots: slots, Hold: catalogHold, Wait: longestWait})}
 }
 
-// enter has a stream of a consumer wait for its turn. It fails with a status where that
-// would take too long.
-func (a *admission) enter(consumer string) (*turnstile.Visit, error) {
-	a.mu.Lock()
-	_, waiting := a.turns.Len()
-	if waiting == 0 {
-		a.last = time.Time{} // until the next one waits says nothing
-	}
-	every := a.every
-	a.mu.Unlock()
-	if time.Duration(waiting)*every > longestQueue && time.Duration(a.turns.Ahead(consumer))*every > longestQueue {
-		return nil, a.turnAway()
-	}
-	return a.turns.Enter(consumer), nil
-}
-
-// smoothing is over how many turns the time between two of them is averaged.
-const smoothing = 16
-
-// admitted notes that a stream which waited has its turn.
-func (a *admission) admitted() {
-	now := time.Now()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.last.IsZero() {
-		a.every += (now.Sub(a.last) - a.every) / smoothing
-	}
-	a.last = now
-}
-
-// turnAway counts a stream that is turned away, and returns its status.
-func (a *admission) turnAway() error {
-	_, waiting := a.turns.Len()
-	now := time.Now()
-	a.mu.Lock()
-	a.turnedAway++
-	if free := now.Add(time.Duration(waiting) * a.every); a.promised.Before(free) {
-		a.promised = free
-	}
-	a.promised = a.promised.Add(a.every)
-	delay := a.promised.Sub(now)
-	if delay >= longestDelay {
-		// Nobody is told a longer one. These come back at any time of the second half,
-		// and may be turned away once more.
-		a.promised = now.Add(longestDelay)
-		delay = longestDelay/2 + rand.N(longestDelay/2) //nolint:gosec // a jitter
-	} else {
-		delay += rand.N(delay/10 + 1) //nolint:gosec // a jitter
-	}
-	a.mu.Unlock()
-	return busy(max(delay, shortestDelay))
-}
-
-// busy returns the status of a stream that is to be opened again after a delay.
-func busy(delay time.Duration) error {
-	return after(delay, status.New(codes.Unavailable, "too many consumers wait for the catalog; come back in "+delay.Round(time.Second).String()))
+// retryDelay returns when one of many consumers is to come back, so that they do not all
+// come at once.
+func (s *Server) retryDelay() time.Duration {
+	s.mu.Lock()
+	consumers := len(s.sessions)
+	s.mu.Unlock()
+	return time.Second + time.Duration(rand.Float64()*float64(consumers)/consumersPerSecond*float64(time.Second)) //nolint:gosec // a jitter
 }
 
 // parking returns the end of a stream so that a consumer that would not try again by itself
@@ -154,24 +90,17 @@ func (s *session) queue(ctx context.Context, services int) error {
 		return nil
 	}
 	a := s.server.admission
-	turn, err := a.enter(s.consumer)
-	if err != nil {
-		return s.later(err)
-	}
-	s.turn = turn
-	select {
-	case <-turn.Turn:
-		return nil
-	default:
-	}
+	s.turn = a.turns.Enter(s.consumer)
 	for {
 		select {
-		case <-turn.Turn:
-			if turn.Err() != nil {
-				return s.later(a.turnAway())
+		case <-s.turn.Turn:
+			if s.turn.Err() == nil {
+				return nil
 			}
-			a.admitted()
-			return nil
+			a.turnedAway.Add(1)
+			s.turnedAway(gate.Later, "too many consumers wait for the catalog; it was told when to come back")
+			delay := s.server.retryDelay()
+			return after(delay, status.New(codes.Unavailable, "too many consumers wait for the catalog; come back in "+delay.Round(time.Second).String()))
 		case answer := <-s.answers:
 			if err := s.decline(answer); err != nil {
 				return err
@@ -180,12 +109,6 @@ func (s *session) queue(ctx context.Context, services int) error {
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// later tells of a stream that ends with the status err, to be opened again.
-func (s *session) later(err error) error {
-	s.turnedAway(gate.Later, "too many consumers wait for the catalog; it was told when to come back")
-	return err
 }
 
 // release lets another stream have its turn.
@@ -205,7 +128,5 @@ type AdmissionStats struct {
 
 func (a *admission) stats() AdmissionStats {
 	sending, waiting := a.turns.Len()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return AdmissionStats{sending, waiting, a.turnedAway}
+	return AdmissionStats{sending, waiting, a.turnedAway.Load()}
 }

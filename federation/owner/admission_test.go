@@ -13,16 +13,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner/internal/turnstile"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
-	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
-
-// queueing returns an admission with so many slots.
-func queueing(slots int) *admission {
-	a := newAdmission()
-	a.turns = turnstile.New[string](turnstile.Config{Slots: slots, Hold: catalogHold, Wait: longestTurn})
-	a.every = catalogHold / time.Duration(slots)
-	return a
-}
 
 // delayOf returns what the RetryInfo of a status Unavailable says.
 func delayOf(t *testing.T, err error) time.Duration {
@@ -50,7 +41,7 @@ func delayWith(t *testing.T, code codes.Code, err error) time.Duration {
 func TestCatalogsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(c *Config) { c.Window = fewServices })
-		f.server.admission = queueing(2)
+		f.server.admission = newAdmission(2)
 		set(t, f.registry, catalogOf(2*fewServices))
 		for range 2 {
 			subscribe(t, f.dial(t, strangerID))
@@ -104,7 +95,7 @@ func TestCatalogsTakeTurns(t *testing.T) {
 func TestFewServicesDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)
-		f.server.admission = queueing(1)
+		f.server.admission = newAdmission(1)
 		set(t, f.registry, catalogOf(fewServices))
 		held := f.server.admission.turns.Enter("other")
 		begin := time.Now()
@@ -121,7 +112,7 @@ func TestFewServicesDoNotWait(t *testing.T) {
 func TestStreamEndsInTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)
-		f.server.admission = queueing(1)
+		f.server.admission = newAdmission(1)
 		set(t, f.registry, catalogOf(2*fewServices))
 		held := f.server.admission.turns.Enter("other")
 		one, other := f.dial(t, consumerID), subscribe(t, f.dial(t, consumerID))
@@ -144,106 +135,37 @@ func TestStreamEndsInTheQueue(t *testing.T) {
 	})
 }
 
-// TestTurnedAway has more consumers wait than can be served in time. Those that come then
-// are told to come back, one after the other, and an identity of which nobody waits is
-// let in.
-func TestTurnedAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := queueing(2) // a turn each second
-		enough := int(longestQueue/time.Second) + 1
-		for range 2 + enough {
-			must.Get(a.enter("many"))(t)
-		}
-		last := time.Duration(0)
-		for i := range 1000 {
-			_, err := a.enter("many")
-			got := delayOf(t, err)
-			free := time.Duration(enough+1+i) * time.Second
-			switch {
-			case free < longestDelay:
-				if got < free || got > free+free/10+time.Second {
-					t.Fatalf("consumer %d is to come back after %v, expected about %v", i, got, free)
-				}
-			case got < longestDelay/2 || got > longestDelay:
-				t.Fatalf("consumer %d is to come back after %v, expected up to %v", i, got, longestDelay)
-			case got == last:
-				t.Errorf("two consumers are to come back at once, after %v", got)
-			}
-			last = got
-		}
-		if got := a.stats().TurnedAway; got != 1000 {
-			t.Errorf("%d are counted, expected 1000", got)
-		}
-		if _, err := a.enter("few"); err != nil {
-			t.Errorf("an identity of which nobody waits is turned away: %v", err)
-		}
-	})
-}
-
-// TestTurnNeverComes has a stream wait for longer than was expected.
+// TestTurnNeverComes has streams wait in vain. Each is told to come back after a second, and a
+// part of the time that all consumers need.
 func TestTurnNeverComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)
-		f.server.admission = queueing(1)
-		f.server.admission.turns = turnstile.New[string](turnstile.Config{Slots: 1, Hold: time.Hour, Wait: longestTurn})
+		f.server.admission.turns = turnstile.New[string](turnstile.Config{Slots: 1, Hold: time.Hour, Wait: longestWait})
 		set(t, f.registry, catalogOf(2*fewServices))
 		held := f.server.admission.turns.Enter("other")
 		begin := time.Now()
 		c := subscribe(t, f.dial(t, consumerID))
-		if d := delayOf(t, c.status().Err()); d < shortestDelay {
+		if d := delayOf(t, c.status().Err()); d < time.Second || d > 2*time.Second {
 			t.Errorf("the consumer is to come back after %v", d)
 		}
-		if d := time.Since(begin); d != longestTurn {
-			t.Errorf("the stream has ended after %v, expected %v", d, longestTurn)
+		if d := time.Since(begin); d != longestWait {
+			t.Errorf("the stream has ended after %v, expected %v", d, longestWait)
+		}
+		if got := f.server.Stats().Admission.TurnedAway; got != 1 {
+			t.Errorf("%d are turned away", got)
 		}
 		held.Leave()
-	})
-}
-
-// TestTimeBetweenTurns has catalogs that take a tenth of a second. The time between turns
-// is found out, and so more may wait.
-func TestTimeBetweenTurns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := queueing(1)
-		visits := make([]*turnstile.Visit, 100)
-		for i := range visits {
-			visits[i] = a.turns.Enter("a")
+		for range 10 * consumersPerSecond {
+			f.server.sessions[new(session)] = struct{}{}
 		}
-		for i, v := range visits {
-			<-v.Turn
-			if i > 0 {
-				a.admitted()
-			}
-			time.Sleep(100 * time.Millisecond)
-			v.Leave()
+		least, most := time.Hour, time.Duration(0)
+		for range 1000 {
+			d := f.server.retryDelay()
+			least, most = min(least, d), max(most, d)
 		}
-		if a.every < 100*time.Millisecond || a.every > 120*time.Millisecond {
-			t.Errorf("a turn takes %v, expected about 100ms", a.every)
+		if least < time.Second || least > 2*time.Second || most < 10*time.Second || most > 11*time.Second {
+			t.Errorf("5,000 consumers are to come back after %v to %v", least, most)
 		}
-	})
-}
-
-// TestQuietTimeIsNoTurn has a stream give up while it is the last one that waits. The time
-// until another one waits says nothing of how long a turn takes.
-func TestQuietTimeIsNoTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := queueing(1)
-		enter := func() *turnstile.Visit {
-			return must.Get(a.enter("a"))(t)
-		}
-		want := a.every
-		for range 2 {
-			first, second, third := enter(), enter(), enter()
-			first.Leave()
-			<-second.Turn
-			a.admitted()
-			third.Leave()
-			second.Leave()
-			time.Sleep(time.Hour)
-			synctest.Wait()
-		}
-		if a.every != want {
-			t.Errorf("a turn takes %v after an hour in which nobody waited, expected %v", a.every, want)
-		}
+		clear(f.server.sessions)
 	})
 }

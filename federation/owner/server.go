@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -187,7 +188,7 @@ func New(c Config) (*Server, error) {
 		return nil, fmt.Errorf("largest message is %d bytes, it must not be negative", c.MaxMessage)
 	}
 	s := &Server{
-		config: c, log: loglimit.Logger(c.Logger), gate: c.Gate, admission: newAdmission(),
+		config: c, log: loglimit.Logger(c.Logger), gate: c.Gate, admission: newAdmission(catalogSlots * runtime.GOMAXPROCS(0)),
 		sessions: make(map[*session]struct{}), lost: make(map[lost]time.Time),
 	}
 	if c.TurnedAway == nil {

@@ -116,22 +116,6 @@ func (t *Turnstile[K]) Len() (inside, waiting int) {
 	return t.inside, t.waiting
 }
 
-// Ahead returns how many of those that wait are let in before a visitor that would enter
-// now. It takes time in proportion to the number of senders.
-func (t *Turnstile[K]) Ahead(key K) int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	own := 0
-	if at := t.senders[key]; at != nil {
-		own = at.Value.(*sender[K]).visits.Len()
-	}
-	n := 0
-	for at := t.turns.Front(); at != nil; at = at.Next() {
-		n += min(at.Value.(*sender[K]).visits.Len(), own+1)
-	}
-	return n
-}
-
 // admit lets a visitor in. The caller holds the lock.
 func (t *Turnstile[K]) admit(v *Visit) {
 	v.state = inside
