@@ -111,6 +111,15 @@ func TestWhy(t *testing.T) {
 	c.explains("withheld", "shop.fed.example", "withheld: consumers of v1alpha1")
 }
 
+// TestWhyEverybody asks an owner without exports.
+func TestWhyEverybody(t *testing.T) {
+	c := serveConfig(t, withStatus(ownerText), map[string]string{"catalog.yaml": oneService("a")})
+	c.watches("consumer").tells("upsert a a.fed.example", "end")
+	if got := c.why("a.fed.example"); !strings.Contains(got, "told to everybody (1 consumer now)") {
+		t.Error(got)
+	}
+}
+
 // TestWhyAway loses the origin of a source for longer than its lifetime.
 func TestWhyAway(t *testing.T) {
 	text := strings.Replace(withStatus(ownerText), "path: catalog.yaml", "path: catalog.yaml, lifetime: 1s", 1)

@@ -122,6 +122,10 @@ func TestBoundedLife(t *testing.T) {
 		s.parts["1"].Update(services("1 x1 2"), nil)
 		s.parts["1"].Away(nil)
 		s.expect("when one is back", "1 x1 2", "3 x3 1")
+		found := s.Find(func(e *wire.Encoded) bool { return e.Name() == "2" })
+		if len(found) != 1 || found[0].Hidden != "its source has been away for more than 1h30m0s" {
+			t.Errorf("of a source whose lifetime is over there is %+v", found)
+		}
 		s.parts["1"].Away(away)
 		s.parts["1"].Update(services("1 x1 1"), nil)
 		s.expect("when that is away again", "1 x1 1", "3 x3 1")

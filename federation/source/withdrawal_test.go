@@ -42,8 +42,9 @@ func (s *stage) limited(percent int, after time.Duration) {
 func (s *stage) expectHeld(when string, want int) {
 	s.Helper()
 	synctest.Wait()
-	if got := s.Status().Sources[0].Held; got != want {
-		s.Errorf("%s: %d services are held, expected %d", when, got, want)
+	found := slices.DeleteFunc(s.Find(func(*wire.Encoded) bool { return true }), func(f Found) bool { return !f.Held })
+	if got := s.Status().Sources[0].Held; got != want || len(found) != want {
+		s.Errorf("%s: %d services are held, and %d are found, expected %d", when, got, len(found), want)
 	}
 }
 
