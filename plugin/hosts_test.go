@@ -325,7 +325,7 @@ func TestHostsShared(t *testing.T) {
 					for i := range blocks {
 						blocks[i] = newBlock(t)
 						blocks[i].Owner.Name = fmt.Sprint("owner", i)
-						blocks[i].Zone.Sharing = zone.Sharing{Names: []pattern.Name{must.Value(pattern.ParseName("web.fed.example"))}, Weight: 100, Min: 1}
+						blocks[i].Zone.Sharing = zone.Sharing{Names: []pattern.Name{must.Value(pattern.ParseName("web.fed.example"))}, Min: 1}
 					}
 					blocks[first].Owner.AllowAddresses = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 					e := &elsewhere{names: map[string]string{"self.example.net.": "20 A 127.0.0.1", "gw.example.net.": "20 A 198.51.100.7"}}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/miekg/dns"
 
@@ -151,9 +150,8 @@ func TestSharedNames(t *testing.T) {
 	near := startSite(t, p, "near", "big.fed.example")
 	spare := []string{"201", "202", "203"}
 	far := startSite(t, p, "far", "big.fed.example", spare...)
-	const hold, demote = 1500 * time.Millisecond, 2 * time.Second
-	options := fmt.Sprintf("retention 5m\nhold %v\ndemote %v\n", hold, demote)
-	tiers := options + "tier 0 zone/near\ntier 1\nmin 3"
+	const options = "retention 5m\n"
+	const tiers = options + "tier 0 zone/near\ntier 1\nmin 3"
 
 	knot := freeAddress(t)
 	var r fleet

@@ -180,7 +180,7 @@ func TestWhy(t *testing.T) {
 	page := freeAddress(t)
 	d := startCoreDNS(t, strings.Join([]string{
 		federationBlock(p, "live.example", "", first.address+" status "+page, second.address),
-		federationBlock(p, "joint.example", "", near.address+" share *\n\t\ttier 1 far", far.address+" share web.joint.example\n\t\ttier 1\n\t\tweight 50"),
+		federationBlock(p, "joint.example", "", near.address+" share *\n\t\ttier 1 far", far.address+" share web.joint.example\n\t\ttier 1"),
 		federationBlock(p, "chosen.example", "", chosen.address+" import_names *.pay.chosen.example\n\t\timport_labels tier=public"),
 		federationBlock(p, "renamed.example", "", renamed.address+" rename corp.internal renamed.example\n\t\trename "+"big.corp.internal "+strings.Repeat("b23456789.", 9)+"renamed.example"),
 		federationBlock(p, "one.example", "", shared.address),

@@ -152,7 +152,7 @@ func TestLines(t *testing.T) {
 			Holder: &Holder{Owner: "o1:8008", Owners: []string{"o2:8008"}, Service: "web", FQDN: "web.fed.example.", Updated: ago(time.Minute), Shared: slices.Concat([]SharedEndpoint{
 				{Endpoint: "192.0.2.1:80", Owners: []string{"o1:8008"}, Answered: true, Rule: "it is live"},
 				{Endpoint: "192.0.2.2:80", Owners: []string{"o1:8008", "o2:8008"}, Tier: 1, Rule: "it is live, and better endpoints are enough (min)"},
-				{Endpoint: "[2001:db8::1]:80", Owners: []string{"o2:8008"}, Answered: true, Rule: "its owner is lost", Changes: now.Add(30 * time.Second)},
+				{Endpoint: "[2001:db8::1]:80", Owners: []string{"o2:8008"}, Answered: true, Rule: "its owner is lost", Expires: now.Add(30 * time.Second)},
 			}, slices.Repeat([]SharedEndpoint{{Endpoint: "192.0.2.3:80", Owners: []string{"o2\n:8008"}, Tier: 9, Rule: "\x1b"}}, 22))},
 		}},
 		{name: "shared-instance", answer: Answer{

@@ -137,7 +137,7 @@ type SharedEndpoint struct {
 	Tier     int       `json:"tier"`
 	Answered bool      `json:"answered,omitempty"` // for the type of the query
 	Rule     string    `json:"rule"`               // why, a clause such as "better endpoints are enough"
-	Changes  time.Time `json:"changes,omitzero"`   // when that is judged anew if nothing happens; zero: it is not
+	Expires  time.Time `json:"expires,omitzero"`   // when it goes, if its owners are lost; zero: it stays
 }
 
 // Host is an endpoint that is looked up.

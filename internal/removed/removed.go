@@ -10,6 +10,9 @@ var Properties = Remedies{
 	"keepalive":      "a ping is sent each 30 s, and less often to an owner that complains",
 	"max_message":    "a message may have 16 MiB",
 	"max_services":   "max_catalog bounds what an owner can send",
+	"weight":         "SRV records have weight 100, and tier puts endpoints behind others",
+	"hold":           "a shared name follows what its owners say at once",
+	"demote":         "endpoints of a lost owner stand behind live ones at once",
 	"https":          "template, which comes before federation, can answer queries for HTTPS records",
 	"reverse":        "file or template can serve the reverse zones",
 }

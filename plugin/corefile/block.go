@@ -72,7 +72,7 @@ var properties = []string{
 	"name", "owner", "tls", "spiffe", "tls_servername",
 	"owner_id", "api", "ttl", "negative_ttl", "retention", "settle",
 	"persist", "rename", "max_catalog",
-	"allow_addresses", "import_names", "import_labels", "share", "tier", "weight", "min", "hold", "demote", "fallthrough", "status",
+	"allow_addresses", "import_names", "import_labels", "share", "tier", "min", "fallthrough", "status",
 }
 
 // alternatives are the properties that exclude each other.
@@ -86,7 +86,7 @@ func defaults() Block {
 			Settle:     5 * time.Second,
 			MaxCatalog: 1 << 30,
 		},
-		Zone: zone.Owner{TTL: 30, NegativeTTL: 5, Sharing: defaultSharing()},
+		Zone: zone.Owner{TTL: 30, NegativeTTL: 5, Sharing: zone.Sharing{Min: 1}},
 	}
 }
 
@@ -161,7 +161,7 @@ func (r *reader) compare(b *Block, at places) {
 		if err := b.conflict(&r.blocks[i]); err != nil {
 			r.wrongf(start, "%v in the block at %s", err, r.blocks[i].Position)
 		}
-		r.compareSharing(b, &r.blocks[i], at, r.places[i])
+		r.compareMin(b, &r.blocks[i], at, r.places[i])
 	}
 	if err := checkNested(append(slices.Clip(r.blocks), *b)); err != nil {
 		r.wrongf(start, "zones: %v", err)
@@ -328,14 +328,8 @@ func (b *Block) set(property string, args []string) (err error) {
 		err = b.share(args)
 	case "tier":
 		err = b.tier(args)
-	case "weight":
-		b.Zone.Sharing.Weight, err = single(args, numberUpTo(zone.MaxWeight))
 	case "min":
 		b.Zone.Sharing.Min, err = single(args, parseCount)
-	case "hold":
-		b.Zone.Sharing.Hold, err = single(args, durationBetween(0, maxHold))
-	case "demote":
-		b.Zone.Sharing.Demote, err = single(args, parseDemote)
 	case "fallthrough":
 		err = b.fallThrough(args)
 	case "status":

@@ -65,7 +65,7 @@ func TestParse(t *testing.T) {
 				Settle:     5 * time.Second,
 				MaxCatalog: 1073741824,
 			},
-			Zone: zone.Owner{Origins: zones(t, "fed.example."), TTL: 30, NegativeTTL: 5, Sharing: defaultSharing()},
+			Zone: zone.Owner{Origins: zones(t, "fed.example."), TTL: 30, NegativeTTL: 5, Sharing: zone.Sharing{Min: 1}},
 		}
 		change(&b)
 		return b
@@ -106,10 +106,7 @@ func TestParse(t *testing.T) {
 				share *.mesh.example
 				tier 0 zone/eu-1a
 				tier 2
-				weight 0
 				min 3
-				hold 0s
-				demote never
 				fallthrough Fed.Example
 				status [::]:09154 status.pem ../key.pem /etc/readers.pem
 			}`,
@@ -143,10 +140,9 @@ func TestParse(t *testing.T) {
 						Labels: []pattern.Label{{Key: "tier", Value: "public"}, {Key: "team", Value: ""}, {Key: "region", Value: "*"}},
 					},
 					Sharing: zone.Sharing{
-						Names:  []pattern.Name{name(t, "web.fed.example"), name(t, "*.shop.fed.example"), name(t, "*.mesh.example")},
-						Tiers:  []zone.Tier{{N: 0, Label: "zone/eu-1a"}, {N: 2}},
-						Min:    3,
-						Demote: -1,
+						Names: []pattern.Name{name(t, "web.fed.example"), name(t, "*.shop.fed.example"), name(t, "*.mesh.example")},
+						Tiers: []zone.Tier{{N: 0, Label: "zone/eu-1a"}, {N: 2}},
+						Min:   3,
 					},
 				},
 				Fall: fall.F{Zones: []string{"fed.example."}},
@@ -285,11 +281,8 @@ func TestParseErrors(t *testing.T) {
 		{property: "share", want: "4: share: takes at least one argument"},
 		{property: "share web.fed.example *.web.*.example", want: `4: share: name pattern "*.web.*.example": "*" stands alone, or as the first label before a name, as in *.pay.example`},
 		{property: "share web.other.example", want: `4: share: "web.other.example" is outside the zones of the block, so there is nothing to share`},
-		{property: "weight 5", want: "1: share: is missing, and weight at Testfile:4 is about the names that it shares"},
-		{property: "share *\nweight 101", want: `5: weight: "101" is not a whole number from 0 to 100`},
+		{property: "tier 5", want: "1: share: is missing, and tier at Testfile:4 is about the names that it shares"},
 		{property: "share *\nmin 0", want: `5: min: "0" is not a whole number from 1`},
-		{property: "share *\nhold 25h", want: `5: hold: "25h" is not a duration from 0s to 24h0m0s`},
-		{property: "share *\ndemote soon", want: `5: demote: "soon" is not a duration from 0s, or never`},
 		{property: "share *\ntier", want: "5: tier: takes N [LABEL], not 0 arguments"},
 		{property: "share *\ntier 10 a", want: `5: tier: "10" is not a whole number from 0 to 9`},
 		{property: "share *\ntier 1 a\ntier 2 a", want: `6: tier: "a" is in tier 1 already`},
@@ -445,10 +438,6 @@ func TestParseErrors(t *testing.T) {
 		{
 			input: "federation {\n" + required + "share *.shop.fed.example\nmin 3\n}\nfederation {\nowner b:1\ntls a b c\nmin 2\nshare web.shop.fed.example\n}",
 			want:  "10: min: is 2 here and 3 at Testfile:5, in blocks that share web.shop.fed.example",
-		},
-		{
-			input: "federation {\n" + required + "share *.shop.fed.example\n}\nfederation {\nowner b:1\ntls a b c\nshare *\nhold 1m\n}",
-			want:  "10: hold: is 1m0s here and 30s by default at Testfile:4, in blocks that share *.shop.fed.example",
 		},
 		{
 			input: "federation {\n" + required + "min 2\nshare *\n}\nfederation {\nowner b:1\ntls a b c\nshare *\n}",

@@ -62,11 +62,10 @@ func TestCheck(t *testing.T) {
 			},
 		},
 		{
-			name: "shared names", corefile: "a.example b.example {\nfederation {\n" + required + "share *\n}\nfederation a.example {\nowner b:1\ntls a b c\nhold 1s\nmin 2\nshare web.a.example\n}\n" +
+			name: "shared names", corefile: "a.example b.example {\nfederation {\n" + required + "share *\n}\nfederation a.example {\nowner b:1\ntls a b c\nmin 2\nshare web.a.example\n}\n" +
 				"federation b.example {\nowner c:1\ntls a b c\nshare web.b.example\nshare *.c.b.example\nmin 1\n}\n}\n",
 			mistakes: []string{
-				"10: hold: is 1s here and 30s by default at Corefile:5, in blocks that share web.a.example",
-				"11: min: is 2 here and 1 by default at Corefile:5, in blocks that share web.a.example",
+				"10: min: is 2 here and 1 by default at Corefile:5, in blocks that share web.a.example",
 			},
 		},
 		{

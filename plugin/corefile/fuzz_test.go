@@ -91,9 +91,7 @@ func checkRanges(t *testing.T, b Block) {
 		"settle":          100*time.Millisecond <= b.Owner.Settle && b.Owner.Settle <= 10*time.Minute,
 		"max_catalog":     1<<20 <= b.Owner.MaxCatalog && b.Owner.MaxCatalog <= 1<<40,
 		"tier":            !slices.ContainsFunc(sharing.Tiers, func(t zone.Tier) bool { return t.N < 0 || t.N > 9 }),
-		"weight":          0 <= sharing.Weight && sharing.Weight <= 100,
 		"min":             sharing.Min >= 1,
-		"hold":            0 <= sharing.Hold && sharing.Hold <= 24*time.Hour,
 		"status":          b.Status == page.Config{} || b.Status.Validate() == nil,
 		"allow_addresses": !slices.ContainsFunc(b.Owner.AllowAddresses, func(p netip.Prefix) bool { return p != p.Masked() }),
 	} {
@@ -171,14 +169,7 @@ func appendBlock(tokens []caddyfile.Token, b Block) []caddyfile.Token {
 				line("tier", t.N, t.Label)
 			}
 		}
-		line("weight", s.Weight)
 		line("min", s.Min)
-		line("hold", s.Hold)
-		if s.Demote < 0 {
-			line("demote", "never")
-		} else {
-			line("demote", s.Demote)
-		}
 	}
 	if len(b.Fall.Zones) > 0 {
 		line(append([]any{"fallthrough"}, anys(b.Fall.Zones)...)...)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/coredns/caddy/caddyfile"
 
@@ -14,13 +13,7 @@ import (
 )
 
 // ofSharing are the properties that say how names are shared: without share they say nothing.
-var ofSharing = []string{"tier", "weight", "min", "hold", "demote"}
-
-const maxHold = 24 * time.Hour
-
-func defaultSharing() zone.Sharing {
-	return zone.Sharing{Weight: 100, Min: 1, Hold: 30 * time.Second, Demote: time.Minute}
-}
+var ofSharing = []string{"tier", "min"}
 
 // share takes NAME...
 func (b *Block) share(args []string) (err error) {
@@ -43,9 +36,9 @@ func (b *Block) tier(args []string) error {
 	if len(args) < 1 || len(args) > 2 {
 		return fmt.Errorf("takes N [LABEL], not %d arguments", len(args))
 	}
-	n, err := numberUpTo(zone.MaxTier)(args[0])
-	if err != nil {
-		return err
+	n, err := strconv.Atoi(args[0])
+	if err != nil || n < 0 || n > zone.MaxTier {
+		return fmt.Errorf("%q is not a whole number from 0 to %d", args[0], zone.MaxTier)
 	}
 	t := zone.Tier{N: n}
 	if len(args) == 2 {
@@ -67,54 +60,23 @@ func (b *Block) tier(args []string) error {
 	return nil
 }
 
-func numberUpTo(most int) func(string) (int, error) {
-	return func(s string) (int, error) {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < 0 || n > most {
-			return 0, fmt.Errorf("%q is not a whole number from 0 to %d", s, most)
-		}
-		return n, nil
-	}
-}
-
-func parseDemote(s string) (time.Duration, error) {
-	if s == "never" {
-		return -1, nil
-	}
-	demote, err := parseDuration(s)
-	if err != nil || demote < 0 {
-		return 0, fmt.Errorf("%q is not a duration from 0s, or never", s)
-	}
-	return demote, nil
-}
-
-// compareSharing keeps in which properties two blocks differ that must be the same in blocks
-// that share a name.
-func (r *reader) compareSharing(b, other *Block, at, others places) {
+// compareMin keeps a mistake where two blocks that share a name differ in min.
+func (r *reader) compareMin(b, other *Block, at, others places) {
 	what, both := b.Zone.SharesWith(&other.Zone)
-	if !both {
-		return
-	}
-	x, y := &b.Zone.Sharing, &other.Zone.Sharing
-	for _, must := range []struct{ property, mine, its string }{
-		{"min", strconv.Itoa(x.Min), strconv.Itoa(y.Min)},
-		{"hold", x.Hold.String(), y.Hold.String()},
-	} {
-		if must.mine != must.its {
-			line, mine := at.said(must.property, must.mine)
-			there, its := others.said(must.property, must.its)
-			r.wrongf(line, "%s: is %s here and %s at %s, in blocks that share %s", must.property, mine, its, position(there), what)
-		}
+	if mine, its := b.Zone.Sharing.Min, other.Zone.Sharing.Min; both && mine != its {
+		line, here := at.minimum(mine)
+		there, words := others.minimum(its)
+		r.wrongf(line, "min: is %s here and %s at %s, in blocks that share %s", here, words, position(there), what)
 	}
 }
 
-// said returns the line that says the value of a property, and the words for it. A default stands
-// where the block has share.
-func (p places) said(property, value string) (line caddyfile.Dispenser, words string) {
-	if line, ok := p[property]; ok {
-		return line, value
+// minimum returns the line that says the value of min, and the words for it. A default stands where the
+// block has share.
+func (p places) minimum(value int) (line caddyfile.Dispenser, words string) {
+	if line, ok := p["min"]; ok {
+		return line, strconv.Itoa(value)
 	}
-	return p["share"], value + " by default"
+	return p["share"], strconv.Itoa(value) + " by default"
 }
 
 // warnUnshared warns of each pattern of names that no other block shares.

@@ -329,7 +329,7 @@ func TestSharedDifferences(t *testing.T) {
 		other, _ := w.serve(second, services.At("web.fed.example", "192.0.2.2"))
 		config := w.block(1, w.owner(ownerAddress), w.owner(second))
 		for i := range config.Zone.Owners {
-			config.Zone.Owners[i].Sharing = zone.Sharing{Names: []pattern.Name{must.Value(pattern.ParseName("*"))}, Weight: 100, Min: 1}
+			config.Zone.Owners[i].Sharing = zone.Sharing{Names: []pattern.Name{must.Value(pattern.ParseName("*"))}, Min: 1}
 		}
 		w.attach(config)
 		put := func(of *registry.Registry, address, san string) {

@@ -237,12 +237,14 @@ func (b *Builder) Publish(now time.Time) *Zone {
 	return z
 }
 
-// Due returns when Publish can move a serial that it could not move yet, may join a shared
-// name anew, or waits no longer for an owner. It reports false when nothing waits.
+// Due returns when Publish can move a serial that it could not move yet, takes what has expired
+// from shared names, or waits no longer for an owner. It reports false when nothing waits.
 func (b *Builder) Due() (time.Time, bool) {
-	due := soonest(b.groups.demoted, b.awaited)
-	if len(b.groups.waiting) > 0 {
-		due = soonest(due, b.groups.waiting[0].due)
+	due := b.awaited
+	for i, shared := range b.groups.members {
+		if end := b.owners[i].Expires; len(shared) > 0 && !end.IsZero() && !b.groups.expired[i] {
+			due = soonest(due, end.Add(1-time.Second)) // see precedence.Life
+		}
 	}
 	for i := range b.serials {
 		if c := &b.serials[i]; c.pending {
@@ -250,6 +252,14 @@ func (b *Builder) Due() (time.Time, bool) {
 		}
 	}
 	return due, !due.IsZero()
+}
+
+// soonest returns the earlier of two times, of which zero is never.
+func soonest(x, y time.Time) time.Time {
+	if x.IsZero() || !y.IsZero() && y.Before(x) {
+		return y
+	}
+	return x
 }
 
 // Faults returns how many names and records of the owner are not published, by

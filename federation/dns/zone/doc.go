@@ -14,7 +14,6 @@
 //	record      DNS records made of plain values, and how large they are
 //	trie        the index: a persistent map from names to values
 //	subtree     one service, compiled: the names at and below its fqdn
-//	share       in which order the endpoints of a shared name are answered
 //	precedence  who has which name, when several want it
 //	reach       the names whose records may change with a service
 //	history     earlier versions, for incremental transfers

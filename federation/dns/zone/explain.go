@@ -12,7 +12,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/precedence"
-	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/share"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
@@ -49,7 +48,6 @@ type Holder struct {
 	// Of a name that owners share:
 	Part   []int            // the owners that have a part in the answer, by index in Config.Owners
 	Shared []SharedEndpoint // those of the name, the best first
-	Fewer  time.Time        // when fewer of them are answered if nothing happens; zero: never
 }
 
 // SharedEndpoint is an endpoint of a name that owners share.
@@ -58,13 +56,8 @@ type SharedEndpoint struct {
 	Port     uint16
 	Owners   []int // that say it, by index in Config.Owners
 	Tier     int
-	Demoted  bool // its owners have been lost for long, and it stands behind the tiers of others
-	Last     bool // its owners have weight 0, and it stands behind those of all others
 	Live     bool // one of its owners is not lost
 	Answered bool // for the type of the query: as an address of the name, unless that is SRV
-	Kept     bool // answered, and would not be but for the hold
-
-	Back time.Time // when it is demoted no more, as an owner that says it is there; zero: none is
 }
 
 // Rival is a service that wants a name and does not have it.
@@ -171,17 +164,11 @@ func (z *Zone) explainShared(h *Holder, m *match, qtype uint16) {
 	if m.Role == domain.Address {
 		return
 	}
-	label, answered, wanted := "", subtree.Selection(nil), share.All
-	if m.Instance != nil {
-		label = m.Instance.Label
-	}
+	var answered subtree.Selection
 	if qtype == dns.TypeSRV {
 		answered = m.Endpoints // all, with priorities
 	} else if m.Role != domain.Protocol {
 		answered, _ = t.Answered(m.Instance)
-	}
-	if of := z.shared.Get(h.FQDN); of != nil && qtype != dns.TypeSRV {
-		h.Fewer, wanted = of.fewer[label].at, of.fewer[label].wanted
 	}
 	all := slices.Clone(t.Named(m.Instance))
 	if m.Role == domain.Protocol {
@@ -191,12 +178,10 @@ func (z *Zone) explainShared(h *Holder, m *match, qtype uint16) {
 	for _, i := range all {
 		e, p := t.Endpoint(i), shared.Point(i)
 		one := SharedEndpoint{
-			Address: e.Address.String(), Port: e.Port, Live: p.Live, Answered: slices.Contains(answered, i),
-			Kept: !h.Fewer.IsZero() && slices.Contains(answered, i) && p.Rank > wanted, Tier: p.Rank.Tier(), Demoted: p.Rank.Demoted(), Last: p.Rank.Last(),
+			Address: e.Address.String(), Port: e.Port, Tier: p.Rank.Tier(), Live: !p.Rank.Stale(), Answered: slices.Contains(answered, i),
 		}
 		for n := range p.Members.Each {
-			owner := shared.Members[n].Owner
-			one.Owners, one.Back = append(one.Owners, int(owner)), soonest(one.Back, z.owners[owner].back)
+			one.Owners = append(one.Owners, int(shared.Members[n].Owner))
 		}
 		h.Shared = append(h.Shared, one)
 	}
@@ -293,7 +278,7 @@ func (z *Zone) Offers(owner int) iter.Seq[Offer] {
 			}
 		}
 		for at := range z.shared.All() {
-			if !each(at.Value.offers) {
+			if !each(at.Value) {
 				return
 			}
 		}

@@ -163,7 +163,7 @@ func TestExplainUnshared(t *testing.T) {
 		for i := range 3 {
 			o := zone.Owner{ID: fmt.Sprint("o", i), Origins: []federation.FQDN{must.Value(federation.ParseFQDN("example"))}, TTL: 30}
 			if i != tt.alone {
-				o.Sharing = zone.Sharing{Names: []pattern.Name{must.Value(pattern.ParseName("*"))}, Weight: 100, Min: 1}
+				o.Sharing = zone.Sharing{Names: []pattern.Name{must.Value(pattern.ParseName("*"))}, Min: 1}
 			}
 			config.Owners = append(config.Owners, o)
 		}

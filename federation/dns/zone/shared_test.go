@@ -24,7 +24,7 @@ import (
 // sharer makes an owner of fed.example. that shares the names, and of which change changes how.
 func sharer(id, names string, change func(*zone.Sharing)) zone.Owner {
 	o := owner(id, "fed.example")
-	o.Sharing = zone.Sharing{Weight: 100, Min: 1, Hold: 30 * time.Second, Demote: time.Minute}
+	o.Sharing = zone.Sharing{Min: 1}
 	for name := range strings.FieldsSeq(names) {
 		o.Sharing.Names = append(o.Sharing.Names, must.Value(pattern.ParseName(name)))
 	}
@@ -44,7 +44,7 @@ func TestSharedName(t *testing.T) {
 		"web A | NOERROR | 30 A 192.0.2.1 | 30 A 192.0.2.2 | 30 A 192.0.2.3 | 30 A 192.0.2.4 | 30 A 192.0.2.5",
 		"v1.web A | NOERROR | 30 A 192.0.2.1 | 30 A 192.0.2.2 | 30 A 192.0.2.3 | 30 A 192.0.2.4 | 30 A 192.0.2.5",
 		"v2.web A | NOERROR | 30 A 192.0.2.3 | 30 A 192.0.2.4 | 30 A 192.0.2.5",
-		"v2.web SRV | NOERROR | 30 SRV 0 33 80 192-0-2-3.addr.web.fed.example. | 30 SRV 0 50 80 192-0-2-4.addr.web.fed.example. | 30 SRV 0 50 80 192-0-2-5.addr.web.fed.example.",
+		"v2.web SRV | NOERROR | 30 SRV 0 100 80 192-0-2-3.addr.web.fed.example. | 30 SRV 0 100 80 192-0-2-4.addr.web.fed.example. | 30 SRV 0 100 80 192-0-2-5.addr.web.fed.example.",
 		"web AAAA | NODATA", "v9.web A | NXDOMAIN", "192-0-2-5.addr.web A | NOERROR | 30 A 192.0.2.5",
 	)
 	if n := faults(b, 2)["fqdn_conflict"]; n != 1 {
@@ -60,8 +60,8 @@ func TestSharedName(t *testing.T) {
 	expect(t, b.Publish(now), now, "web A | NOERROR | 30 A 192.0.2.9")
 }
 
-// TestSharedTiers has the near tier grow from nothing: what is far is added while it is not enough, and
-// stays until it has been enough for a while.
+// TestSharedTiers has the near tier grow from nothing: what is far is answered while the near one is not
+// enough, and only then.
 func TestSharedTiers(t *testing.T) {
 	enough := func(s *zone.Sharing) { s.Min = 3 }
 	b := builder(
@@ -75,12 +75,11 @@ func TestSharedTiers(t *testing.T) {
 		}
 		return service(s)
 	}
-	at := now
 	look := func(want int, far bool) {
 		t.Helper()
-		answer := ask(b.Publish(at), "web.fed.example.", "A", at)
+		answer := ask(b.Publish(now), "web.fed.example.", "A", now)
 		if got := slices.Contains(answer, "30 A 192.0.2.1"); got != far || len(answer)-1 != want {
-			t.Errorf("%s: far is answered: %v, of %d addresses; want %v of %d", at.Sub(now), got, len(answer)-1, far, want)
+			t.Errorf("far is answered: %v, of %d addresses; want %v of %d", got, len(answer)-1, far, want)
 		}
 	}
 	b.Put(1, service("web web.fed.example 192.0.2.1@80 192.0.2.2@80 192.0.2.3@80 v1/HTTP"), 1)
@@ -90,24 +89,17 @@ func TestSharedTiers(t *testing.T) {
 	b.Put(0, near(2), 1)
 	look(5, true)
 	b.Put(0, near(30), 1)
-	look(33, true)
-	at = at.Add(29 * time.Second)
-	look(33, true)
-	due, ok := b.Due()
-	if at = at.Add(time.Second); !ok || !due.Equal(at) {
-		t.Errorf("it is due at %s, not %s", due, at)
-	}
 	look(30, false)
-	b.Put(0, near(2), 1) // worse: at once
+	b.Put(0, near(2), 1)
 	look(5, true)
 }
 
-// TestSharedLoss loses an owner, the other one, and gets one of them back.
+// TestSharedLoss loses an owner, the other one, and gets one of them back. What is lost stands behind
+// what is there at once, and is there at once again.
 func TestSharedLoss(t *testing.T) {
 	b := builder(sharer("a", "web.fed.example", nil), sharer("b", "web.fed.example", nil))
-	web := []*federation.Service{service("web web.fed.example 192.0.2.1@80 v1/HTTP"), service("web web.fed.example 192.0.2.2@80 v1/HTTP")}
-	b.Put(0, web[0], 1)
-	b.Put(1, web[1], 1)
+	b.Put(0, service("web web.fed.example 192.0.2.1@80 v1/HTTP"), 1)
+	b.Put(1, service("web web.fed.example 192.0.2.2@80 v1/HTTP"), 1)
 	at := now
 	srv := func(of ...string) string { // in this order
 		return "web SRV | NOERROR | 30 SRV " + of[0] + ".addr.web.fed.example. | 30 SRV " + of[1] + ".addr.web.fed.example."
@@ -122,69 +114,31 @@ func TestSharedLoss(t *testing.T) {
 	}
 	both := "web A | NOERROR | 30 A 192.0.2.1 | 30 A 192.0.2.2"
 	look(false, both, srv("0 100 80 192-0-2-1", "0 100 80 192-0-2-2"))
-	lost := zone.Status{Live: 2, Known: true, Lost: at, Expires: at.Add(time.Hour)}
-	b.SetStatus(0, lost)
-	look(false, both)
-	b.Publish(at.Add(time.Second)) // the serial has moved
-	at = at.Add(time.Minute)
-	if due, ok := b.Due(); !ok || !due.Equal(at) {
-		t.Errorf("due at %s, not %s", due, at)
-	}
+	b.SetStatus(0, zone.Status{Live: 2, Known: true, Lost: at, Expires: at.Add(time.Hour)})
 	look(false, "web A | NOERROR | 30 A 192.0.2.2", srv("0 100 80 192-0-2-2", "10 100 80 192-0-2-1"))
+	end := at.Add(time.Hour - time.Second + 1) // when its TTL would be 0
+	b.Publish(at.Add(time.Second))             // the serial has moved
+	if due, ok := b.Due(); !ok || !due.Equal(end) {
+		t.Errorf("due at %s, not %s", due, end)
+	}
+	at = at.Add(time.Minute)
 	b.SetStatus(1, zone.Status{Live: 2, Known: true, Lost: at, Expires: at.Add(time.Hour)})
-	look(true, both)
+	look(true, both, srv("10 100 80 192-0-2-1", "10 100 80 192-0-2-2"))
 	b.SetStatus(0, zone.Status{Live: 2, Known: true})
 	b.Confirm(0, "web", 2)
-	look(false, both) // its own is live; the other one is stale, and not demoted yet
+	look(false, "web A | NOERROR | 30 A 192.0.2.1", srv("0 100 80 192-0-2-1", "10 100 80 192-0-2-2"))
 	want := []zone.SharedEndpoint{
-		{Address: "192.0.2.2", Port: 80, Owners: []int{1}, Answered: true},
-		{Address: "192.0.2.1", Port: 80, Owners: []int{0}, Demoted: true, Live: true, Answered: true, Back: at.Add(30 * time.Second)},
+		{Address: "192.0.2.1", Port: 80, Owners: []int{0}, Live: true, Answered: true},
+		{Address: "192.0.2.2", Port: 80, Owners: []int{1}},
 	}
 	if diff := cmp.Diff(want, b.Publish(at).Explain("web.fed.example.", dns.TypeA, at).Holder.Shared); diff != "" {
 		t.Errorf("shared (-want +got):\n%s", diff)
 	}
-	at = at.Add(30 * time.Second)
-	look(false, both, srv("0 100 80 192-0-2-1", "0 100 80 192-0-2-2"))
 	at = at.Add(time.Hour)
 	look(false, "web A | NOERROR | 30 A 192.0.2.1", "192-0-2-2.addr.web A | NXDOMAIN")
-}
-
-// TestSharedStart has a near owner come to one that is far, when both are restored and when none
-// is known: nothing was answered before that is worth to be held.
-func TestSharedStart(t *testing.T) {
-	for name, start := range map[string]zone.Status{
-		"new":      {Live: 1, Grace: now.Add(time.Minute)},
-		"restored": {Live: 1, Known: true, Lost: now.Add(-time.Hour), Expires: now.Add(time.Hour), Grace: now.Add(time.Minute)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := builder(
-				sharer("near", "web.fed.example", nil),
-				sharer("far", "web.fed.example", func(s *zone.Sharing) { s.Tiers = []zone.Tier{{N: 1}} }),
-			)
-			there := zone.Status{Live: 1, Known: true, Grace: start.Grace}
-			come := func(owner int) {
-				t.Helper()
-				b.Put(owner, service(fmt.Sprintf("web web.fed.example 192.0.2.%d@80 v1/HTTP", 1+owner)), 1)
-				b.SetStatus(owner, there)
-			}
-			b.SetStatus(0, start)
-			b.SetStatus(1, start)
-			if start.Known {
-				b.Put(0, service("web web.fed.example 192.0.2.1@80 v1/HTTP"), 0)
-				b.Put(1, service("web web.fed.example 192.0.2.2@80 v1/HTTP"), 0)
-				expect(t, b.Publish(now), now, "web A | NOERROR | 30 A 192.0.2.1 | 30 A 192.0.2.2")
-			}
-			come(1)
-			expect(t, b.Publish(now), now, "web A | NOERROR | 30 A 192.0.2.2")
-			come(0)
-			expect(t, b.Publish(now), now, "web A | NOERROR | 30 A 192.0.2.1",
-				"web SRV | NOERROR | 30 SRV 0 100 80 192-0-2-1.addr.web.fed.example. | 30 SRV 1 100 80 192-0-2-2.addr.web.fed.example.")
-
-			b.SetStatus(0, zone.Status{Live: 2, Known: true, Lost: now, Grace: start.Grace})
-			expect(t, b.Publish(now), now, "web A | NOERROR | 30 A 192.0.2.1 | 30 A 192.0.2.2")
-			b.SetStatus(0, there)
-			expect(t, b.Publish(now), now, "web A | NOERROR | 30 A 192.0.2.1 | 30 A 192.0.2.2") // as it was there before
-		})
+	b.Publish(at.Add(time.Second))
+	if due, ok := b.Due(); ok {
+		t.Errorf("due at %s, though nothing is left to expire", due)
 	}
 }
 
@@ -232,44 +186,6 @@ func TestSharedDifferences(t *testing.T) {
 	}
 }
 
-// TestSharedFlap has a near owner that comes and goes every two seconds for five minutes: the
-// answer goes back to it no more often than hold allows.
-func TestSharedFlap(t *testing.T) {
-	for _, lost := range []bool{true, false} { // the owner, or its endpoint
-		b := builder(
-			sharer("near", "web.fed.example", func(s *zone.Sharing) { s.Demote = 0 }),
-			sharer("far", "web.fed.example", func(s *zone.Sharing) { s.Tiers = []zone.Tier{{N: 1}} }),
-		)
-		web := service("web web.fed.example 192.0.2.1@80 v1/HTTP")
-		b.Put(0, web, 1)
-		b.Put(1, service("web web.fed.example 192.0.2.2@80 v1/HTTP"), 1)
-		last, changes, generation := "", 0, uint64(1)
-		for seconds := range 300 {
-			at := now.Add(time.Duration(seconds) * time.Second)
-			switch up := seconds%4 < 2; {
-			case lost && up:
-				generation++
-				b.Confirm(0, "web", generation)
-				b.SetStatus(0, zone.Status{Live: generation, Known: true})
-			case lost:
-				b.SetStatus(0, zone.Status{Live: generation + 1, Known: true, Lost: at})
-			case up:
-				b.Put(0, web, 1)
-			default:
-				b.Remove(0, "web")
-			}
-			answer := strings.Join(ask(b.Publish(at), "web.fed.example.", "A", at), " ")
-			if far := strings.Contains(answer, "192.0.2.2"); !far && last != "" && last != answer {
-				changes++
-			}
-			last = answer
-		}
-		if changes > 10 {
-			t.Errorf("lost %v: it went back %d times", lost, changes)
-		}
-	}
-}
-
 // TestSharedOrder has the same services arrive in every order: the zone is the same.
 func TestSharedOrder(t *testing.T) {
 	services := []string{
@@ -280,7 +196,7 @@ func TestSharedOrder(t *testing.T) {
 	for _, order := range permutations(len(services)) {
 		b := builder(
 			sharer("a", "web.fed.example", func(s *zone.Sharing) { s.Tiers = []zone.Tier{{N: 2, Label: "x"}} }),
-			sharer("b", "*", func(s *zone.Sharing) { s.Weight = 3 }), sharer("c", "*.fed.example", nil), sharer("d", "web.fed.example", nil),
+			sharer("b", "*", nil), sharer("c", "*.fed.example", nil), sharer("d", "web.fed.example", nil),
 		)
 		for _, i := range order {
 			b.Put(i, service(services[i]), 1)
@@ -408,8 +324,6 @@ type sharedWorld struct {
 	owners []*sharedOwner
 	at     time.Time
 	named  int // owners, ever
-
-	wanted map[string][]want // by fqdn and label, since the builder was made
 }
 
 // sharedOwner is an owner, with what the builder has to know of it.
@@ -418,19 +332,9 @@ type sharedOwner struct {
 
 	offers      map[string]*federation.Service // by name
 	generation  uint64                         // of the offers
+	fresh       map[string]bool                // the offers of the next generation: the owner is lost, and has sent them again
 	known       bool
 	lost, grace time.Time // zero: it is there; nothing waits for it
-
-	// Since the builder was made.
-	there  bool      // with a complete catalog, once
-	behind bool      // the others: it is demoted
-	back   time.Time // since when one that is demoted is there again
-}
-
-// want is how much was wanted of a name from a time on.
-type want struct {
-	from time.Time
-	rank int
 }
 
 const sharedRetention, sharedGrace = 90 * time.Second, 30 * time.Second
@@ -451,7 +355,7 @@ func newSharedWorldFrom(source rand.Source) *sharedWorld {
 
 // add puts an owner that is not known yet somewhere into the configuration.
 func (w *sharedWorld) add() {
-	o := &sharedOwner{offers: make(map[string]*federation.Service), generation: 1, grace: w.at.Add(sharedGrace)}
+	o := &sharedOwner{offers: make(map[string]*federation.Service), fresh: make(map[string]bool), generation: 1, grace: w.at.Add(sharedGrace)}
 	o.ID = fmt.Sprint("o", w.named)
 	w.named++
 	w.owners = slices.Insert(w.owners, w.IntN(len(w.owners)+1), o)
@@ -460,10 +364,10 @@ func (w *sharedWorld) add() {
 // reload makes a builder with another configuration: of its owners, some share other names, or in
 // another way.
 func (w *sharedWorld) reload() {
-	enough, hold := 1+w.IntN(4), time.Duration(w.IntN(3))*15*time.Second
+	enough := 1 + w.IntN(4)
 	for _, o := range w.owners {
 		if len(o.Origins) > 0 && w.IntN(2) == 0 {
-			o.Sharing.Min, o.Sharing.Hold = enough, hold // which all of them have
+			o.Sharing.Min = enough // which all of them have
 			continue
 		}
 		var names []string
@@ -473,8 +377,7 @@ func (w *sharedWorld) reload() {
 			}
 		}
 		o.Owner = sharer(o.ID, strings.Join(names, " "), func(s *zone.Sharing) {
-			s.Min, s.Hold, s.Demote = enough, hold, time.Duration(w.IntN(4)-1)*20*time.Second
-			s.Weight = []int{0, 1, 50, 100}[w.IntN(4)]
+			s.Min = enough
 			for range w.IntN(3) {
 				s.Tiers = append(s.Tiers, zone.Tier{N: w.IntN(3), Label: []string{"", "x", "y"}[w.IntN(3)]})
 			}
@@ -493,11 +396,12 @@ func (w *sharedWorld) restart() {
 		} else if o.lost.IsZero() {
 			o.lost = w.at
 		}
+		clear(o.fresh)
 	}
 	w.build()
 }
 
-// build makes a builder that knows what there is, and nothing of what was before.
+// build makes a builder that knows what there is.
 func (w *sharedWorld) build() {
 	config := zone.Config{}
 	for _, o := range w.owners {
@@ -507,11 +411,12 @@ func (w *sharedWorld) build() {
 	if w.b != nil {
 		serials["fed.example."] = w.b.Publish(w.at).SOA("fed.example.").Serial
 	}
-	w.b, w.wanted = zonetest.NewBuilder(config, serials), make(map[string][]want)
+	w.b = zonetest.NewBuilder(config, serials)
 	for i, o := range w.owners {
-		o.there, o.behind, o.back = false, false, time.Time{}
-		for _, s := range o.offers {
-			w.b.Put(i, s, o.generation)
+		for name, s := range o.offers {
+			if w.b.Put(i, s, o.generation); o.fresh[name] {
+				w.b.Confirm(i, name, o.generation+1)
+			}
 		}
 		w.tell(i)
 	}
@@ -561,9 +466,11 @@ func (w *sharedWorld) step() {
 	switch w.IntN(22) {
 	default:
 		o.offers[name] = w.service(name)
+		delete(o.fresh, name)
 		w.b.Put(i, o.offers[name], o.generation)
 	case 0, 1, 2, 3:
 		delete(o.offers, name)
+		delete(o.fresh, name)
 		w.b.Remove(i, name)
 	case 4, 5, 6, 7: // the owner comes, is lost, or comes back
 		switch {
@@ -573,6 +480,7 @@ func (w *sharedWorld) step() {
 			o.lost = w.at
 		default:
 			o.lost = time.Time{}
+			clear(o.fresh)
 			o.generation++
 			for name := range o.offers {
 				w.b.Confirm(i, name, o.generation)
@@ -591,21 +499,24 @@ func (w *sharedWorld) step() {
 		w.reload()
 	case 13:
 		w.restart()
+	case 14, 15: // a catalog begins that is not complete
+		if !o.lost.IsZero() && o.offers[name] != nil {
+			o.fresh[name] = true
+			w.b.Confirm(i, name, o.generation+1)
+		}
 	}
 }
 
 // sharedEndpoint is one endpoint of a name, with what all owners say of it.
 type sharedEndpoint struct {
-	rank, owner int // the best rank, and whose it is
-	live        bool
-	sayers      []int
+	rank   int // the best one
+	sayers []int
 }
 
 // check publishes, and compares every answer.
 func (w *sharedWorld) check(t *testing.T) {
 	t.Helper()
 	z := w.b.Publish(w.at)
-	back := w.demote()
 	if _, synced := z.Synced("fed.example.", w.at); synced && w.IntN(8) == 0 {
 		for rrs := range reply.Transfer(z, "fed.example.", w.at) {
 			if len(rrs) == 0 {
@@ -616,70 +527,29 @@ func (w *sharedWorld) check(t *testing.T) {
 	for _, fqdn := range []string{"n0.fed.example.", "n1.fed.example."} {
 		all := w.members(fqdn)
 		members := slices.DeleteFunc(slices.Clone(all), func(i int) bool { return !w.shares(i, fqdn) })
-		held := !slices.ContainsFunc(members, func(i int) bool { return back[i] })
-		for i := range w.owners {
-			held = held && !(w.shares(i, fqdn) && w.expected(i))
-		}
 		for _, label := range []string{"", "v0.", "v1."} {
-			level := w.level(label, fqdn, members, held)
 			if len(all) > 0 && !w.shares(all[0], fqdn) {
-				w.compare(t, z, label, fqdn, all[:1], false, level) // the group comes later
+				w.compare(t, z, label, fqdn, all[:1], false) // the group comes later
 			} else {
-				w.compare(t, z, label, fqdn, members, true, level)
+				w.compare(t, z, label, fqdn, members, true)
 			}
 		}
 	}
-}
-
-// expected reports whether an owner may still come for the first time.
-func (w *sharedWorld) expected(i int) bool {
-	return !w.owners[i].there && w.at.Before(w.owners[i].grace)
-}
-
-// demote brings up to date which owners stand behind others, and returns those that do no more,
-// and those that are there for the first time.
-func (w *sharedWorld) demote() map[int]bool {
-	back := make(map[int]bool)
-	for i, o := range w.owners {
-		s := &o.Sharing
-		hold, first := s.Hold, w.expected(i)
-		if first {
-			hold = 0
-		}
-		switch {
-		case len(s.Names) == 0:
-			continue
-		case !o.lost.IsZero():
-			o.behind = o.behind || s.Demote >= 0 && w.at.Sub(o.lost) >= s.Demote
-			o.back = time.Time{}
-		case o.behind:
-			if o.back.IsZero() {
-				o.back = w.at
-			}
-			if w.at.Sub(o.back) >= hold {
-				o.behind, o.back, back[i] = false, time.Time{}, true
-			}
-		}
-		if o.known && o.lost.IsZero() {
-			back[i] = back[i] || first
-			o.there = true
-		}
-	}
-	return back
 }
 
 func (w *sharedWorld) shares(i int, fqdn string) bool {
 	return slices.ContainsFunc(w.owners[i].Sharing.Names, func(p pattern.Name) bool { return p.Matches(origin(fqdn)) })
 }
 
+// stale reports whether an owner is lost and has not sent a service since.
+func (o *sharedOwner) stale(s *federation.Service) bool { return !o.lost.IsZero() && !o.fresh[s.Name] }
+
 // serviceAt returns what an owner has at a name, unless that has expired.
 func (w *sharedWorld) serviceAt(i int, fqdn string) *federation.Service {
 	o := w.owners[i]
-	if !o.lost.IsZero() && o.lost.Add(sharedRetention).Sub(w.at) < time.Second {
-		return nil
-	}
 	for _, name := range slices.Sorted(maps.Keys(o.offers)) {
-		if s := o.offers[name]; s.FQDN.String() == fqdn {
+		s := o.offers[name]
+		if s.FQDN.String() == fqdn && !(o.stale(s) && o.lost.Add(sharedRetention).Sub(w.at) < time.Second) {
 			return s
 		}
 	}
@@ -696,10 +566,10 @@ func (w *sharedWorld) members(fqdn string) (members []int) {
 	return members
 }
 
-// endpoints returns those of a name, and those of its fqdn: an endpoint of an instance is what all
-// owners say of it there. Without any, the name does not exist.
-func (w *sharedWorld) endpoints(label, fqdn string, members []int) (of, known map[string]*sharedEndpoint) {
-	known, of = w.all(fqdn, members), make(map[string]*sharedEndpoint)
+// endpoints returns those of a name: an endpoint of an instance is what all owners say of it at the
+// fqdn. Without any, the name does not exist.
+func (w *sharedWorld) endpoints(label, fqdn string, members []int) map[string]*sharedEndpoint {
+	known, of := w.all(fqdn, members), make(map[string]*sharedEndpoint)
 	for _, i := range members {
 		s := w.serviceAt(i, fqdn)
 		some := s.Endpoints
@@ -715,32 +585,27 @@ func (w *sharedWorld) endpoints(label, fqdn string, members []int) (of, known ma
 			of[key] = known[key]
 		}
 	}
-	return of, known
+	return of
 }
 
-func (w *sharedWorld) compare(t *testing.T, z *zone.Zone, label, fqdn string, members []int, shared bool, last int) {
+func (w *sharedWorld) compare(t *testing.T, z *zone.Zone, label, fqdn string, members []int, shared bool) {
 	t.Helper()
-	endpoints, known := w.endpoints(label, fqdn, members)
+	endpoints := w.endpoints(label, fqdn, members)
 	if len(endpoints) == 0 {
 		if r := z.Lookup(label+fqdn, dns.TypeA, w.at); r.Kind == zone.Success {
 			t.Fatalf("%s%s has records", label, fqdn)
 		}
 		return
 	}
+	last := w.lastRank(endpoints)
 	var a, srv []string
 	ttl := map[bool]int{false: 30, true: 30}
 	stale := map[bool]bool{false: true, true: true}
 	for key, e := range endpoints {
 		ip, port, _ := strings.Cut(key, " ")
-		priority, weight := 0, 100
+		priority := 0
 		if shared {
-			n := 0
-			for _, other := range known {
-				if other.rank == e.rank && other.owner == e.owner {
-					n++
-				}
-			}
-			priority, weight = e.rank, max(w.owners[e.owner].Sharing.Weight/max(n, 1), 1)
+			priority = e.rank
 		}
 		answered := !shared || e.rank <= last
 		for _, i := range e.sayers {
@@ -748,7 +613,7 @@ func (w *sharedWorld) compare(t *testing.T, z *zone.Zone, label, fqdn string, me
 				if addresses && !answered {
 					continue
 				}
-				if w.owners[i].lost.IsZero() {
+				if !w.owners[i].stale(w.serviceAt(i, fqdn)) {
 					stale[addresses] = false
 				} else {
 					ttl[addresses] = min(ttl[addresses], int(w.owners[i].lost.Add(sharedRetention).Sub(w.at)/time.Second))
@@ -758,7 +623,7 @@ func (w *sharedWorld) compare(t *testing.T, z *zone.Zone, label, fqdn string, me
 		if answered && !slices.Contains(a, ip) {
 			a = append(a, ip)
 		}
-		srv = append(srv, fmt.Sprintf("SRV %d %d %s %s.addr.%s", priority, weight, port, strings.ReplaceAll(ip, ".", "-"), fqdn))
+		srv = append(srv, fmt.Sprintf("SRV %d 100 %s %s.addr.%s", priority, port, strings.ReplaceAll(ip, ".", "-"), fqdn))
 	}
 	for i := range a {
 		a[i] = fmt.Sprintf("%d A %s", ttl[true], a[i])
@@ -822,16 +687,13 @@ func (w *sharedWorld) all(fqdn string, members []int) map[string]*sharedEndpoint
 			}
 			of := all[key]
 			of.sayers = append(of.sayers, i)
-			of.live = of.live || w.owners[i].lost.IsZero()
-			if rank := w.rank(i, e.Labels); rank < of.rank {
-				of.rank, of.owner = rank, i
-			}
+			of.rank = min(of.rank, w.rank(i, fqdn, e.Labels))
 		}
 	}
 	return all
 }
 
-func (w *sharedWorld) rank(i int, labels []string) int {
+func (w *sharedWorld) rank(i int, fqdn string, labels []string) int {
 	s := &w.owners[i].Sharing
 	rank := 0
 	for _, tier := range s.Tiers {
@@ -840,50 +702,27 @@ func (w *sharedWorld) rank(i int, labels []string) int {
 			break
 		}
 	}
-	if w.owners[i].behind {
+	if w.owners[i].stale(w.serviceAt(i, fqdn)) {
 		rank += 10
-	}
-	if s.Weight == 0 {
-		rank += 20
 	}
 	return rank
 }
 
-// level returns up to which rank addresses are answered: the most that was wanted in the
-// duration of hold.
-func (w *sharedWorld) level(label, fqdn string, members []int, held bool) int {
-	name, s := label+fqdn, &w.owners[0].Sharing
-	endpoints, _ := w.endpoints(label, fqdn, members)
-	if len(endpoints) == 0 {
-		delete(w.wanted, name)
-		return 0
-	}
-	rank, live := 1000, 0
-	for r := range 40 {
+// lastRank returns up to which rank addresses are answered: the first at which enough endpoints are
+// live, or all of them.
+func (w *sharedWorld) lastRank(endpoints map[string]*sharedEndpoint) int {
+	live := 0
+	for rank := range 10 {
 		for _, e := range endpoints {
-			if e.live && e.rank == r {
+			if e.rank == rank {
 				live++
 			}
 		}
-		if live >= s.Min {
-			rank = r
-			break
+		if live >= w.owners[0].Sharing.Min {
+			return rank
 		}
 	}
-	if !held {
-		w.wanted[name] = nil
-	}
-	w.wanted[name] = append(w.wanted[name], want{w.at, rank})
-	most := rank
-	for n, past := range w.wanted[name][:len(w.wanted[name])-1] {
-		if until := w.wanted[name][n+1].from; w.at.Sub(until) < s.Hold {
-			most = max(most, past.rank)
-		}
-	}
-	if live == 0 {
-		most = 1000
-	}
-	return most
+	return 1000
 }
 
 // FuzzShared is TestSharedOracle for a history made of bytes.

@@ -130,7 +130,7 @@ func (s *secondaries) follow(t *testing.T, c *chaos, versions int) {
 	t.Helper()
 	if c.IntN(3) == 0 { // the owners share what they have
 		for i := range c.config.Owners {
-			c.config.Owners[i].Sharing = zone.Sharing{Names: []pattern.Name{must.Value(pattern.ParseName("*"))}, Weight: 10, Min: 1, Demote: -1}
+			c.config.Owners[i].Sharing = zone.Sharing{Names: []pattern.Name{must.Value(pattern.ParseName("*"))}, Min: 1}
 		}
 	}
 	b := zonetest.NewBuilder(c.config, nil)

@@ -18,7 +18,7 @@ const maxStaleTTL = 30
 // and many goroutines may use it at once.
 type Zone struct {
 	tree    precedence.Tree
-	shared  trie.Map[common] // by name, what owners share
+	shared  trie.Map[[]*precedence.Offer] // by name, what owners share
 	origins origins
 	owners  []view // by index in Config.Owners
 	timed   bool   // answers depend on the time
@@ -31,7 +31,6 @@ type view struct {
 	ttl     uint32 // of live answers
 	fullTTL uint32 // as configured
 	admits  func(netip.Addr) bool
-	back    time.Time // when it is demoted no more; zero: it is not, or it is lost
 }
 
 // Status is the state of an owner as far as it shows in answers.

@@ -114,7 +114,7 @@ func TestPages(t *testing.T) {
 	shared.status.Owners = shared.status.Owners[:1]
 	shared.why.Answers[0].Holder.Shared = []status.SharedEndpoint{
 		{Endpoint: "192.0.2.1:80", Owners: []string{"o1.example:8008", hostile}, Answered: true, Rule: "it is live"},
-		{Endpoint: hostile + ":80", Owners: []string{"o2.example:8008"}, Tier: 1, Rule: "its owner is lost", Changes: noon.Add(30 * time.Second)},
+		{Endpoint: hostile + ":80", Owners: []string{"o2.example:8008"}, Tier: 1, Rule: "its owner is lost", Expires: noon.Add(30 * time.Second)},
 	}
 	for name, tc := range map[string]struct {
 		source *fixed

@@ -35,7 +35,6 @@ func (r *run) tick() {
 	if n := r.network.connections(r.config.Addresses...); n > 1 {
 		r.wrongf("%d connections with one owner", n)
 	}
-	r.oracle.note(now)
 	allowed := make(map[string][]option, len(r.names))
 	for _, name := range r.names {
 		allowed[name] = r.oracle.allowed(name, now)
@@ -224,9 +223,6 @@ func (r *run) closed(address string, connection int) {
 func (r *run) keep(f func()) {
 	f()
 	now := time.Now()
-	if !r.fresh {
-		r.oracle.note(now)
-	}
 	for _, name := range r.names {
 		for _, o := range r.oracle.allowed(name, now) {
 			if !slices.Contains(r.previous[name], o) {

@@ -402,7 +402,6 @@ func (o *oracle) complete(marked bool) {
 	})
 	o.knows, o.mayKnow = true, true
 	o.clock = nil
-	o.sharing.complete(o.started, o.now())
 }
 
 // window returns from when the catalog of the open stream may be complete after
@@ -424,7 +423,6 @@ func (o *oracle) advance(now time.Time) {
 		o.lastSaid = now
 	}
 	o.ended = o.ended || o.mayBeOver(o.clock, now)
-	o.demotion(now)
 	o.records = slices.DeleteFunc(o.records, func(r *record) bool {
 		return r.stream != o.open && o.mustBeOver(r.lost, now.Add(-slack)) && !(r.vague && o.open != nil)
 	})
@@ -501,7 +499,6 @@ func (o *oracle) restart(now time.Time, kept bool) {
 func (o *oracle) start(now time.Time) {
 	o.notef("a process starts")
 	o.started, o.lastSaid, o.ended = now, now, false
-	o.sharing.start()
 	// The retention of the file may have ended meanwhile.
 	if o.mayBeOver(o.clock, now) {
 		o.doubt()

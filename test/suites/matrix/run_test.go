@@ -134,8 +134,7 @@ func newRun(t *testing.T, c cell, p *passports, file string) *run {
 func (r *run) share() {
 	r.oracle.sharing = sharing{
 		names: []string{"web." + r.zone, "s0." + r.zone}, tier: pick(r.random, 0, 0, 1), others: pick(r.random, 0, 1, 1), min: pick(r.random, 1, 1, 2),
-		hold: pick(r.random, 0, 5*time.Second, 30*time.Second), demote: pick(r.random, 5*time.Second, time.Minute, -1),
-		theirs: make(map[string]string), past: make(map[string][]want),
+		theirs: make(map[string]string),
 	}
 	for _, name := range r.oracle.sharing.names {
 		r.names = append(r.names, name+". SRV")
@@ -145,7 +144,7 @@ func (r *run) share() {
 // sharing returns how an owner shares names, of which the endpoints are in a tier.
 func (r *run) sharing(tier int) zone.Sharing {
 	s := &r.oracle.sharing
-	all := zone.Sharing{Tiers: []zone.Tier{{N: tier}}, Weight: zone.MaxWeight, Min: s.min, Hold: s.hold, Demote: s.demote}
+	all := zone.Sharing{Tiers: []zone.Tier{{N: tier}}, Min: s.min}
 	for _, name := range s.names {
 		all.Names = append(all.Names, must.Get(pattern.ParseName(name))(r.t))
 	}
@@ -411,12 +410,10 @@ func (r *run) reload() {
 		dir, file := filepath.Split(r.config.Identity.Files.Cert)
 		r.config.Identity.Files.Cert = dir + "./" + file // another path, so another connection
 	}
-	r.oracle.sharing.reload()
 	r.attach()
 	r.tick()
 	r.mu.Lock()
 	r.oracle.rearm()
-	r.oracle.sharing.reload()
 	r.parked = -1
 	old := r.blocks[0]
 	r.blocks = r.blocks[1:]

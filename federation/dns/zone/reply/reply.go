@@ -112,8 +112,7 @@ func srv(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
 			break
 		}
 		if t.HasTarget(i, fqdn) && !r.Barred(i) {
-			priority, weight := t.Preference(i)
-			records[n] = record.SRV(name, t.Target(&targets, i, fqdn), t.Endpoint(i).Port, priority, weight, r.TTL)
+			records[n] = record.SRV(name, t.Target(&targets, i, fqdn), t.Endpoint(i).Port, t.Priority(i), r.TTL)
 			rrs = append(rrs, &records[n])
 			n++
 		}

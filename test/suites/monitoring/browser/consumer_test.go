@@ -48,7 +48,7 @@ func TestConsumer(t *testing.T) {
 		return fmt.Sprintf("    federation {\n        owner %s\n        tls %[2]s/consumer.pem %[2]s/consumer-key.pem %[2]s/ca.pem\n%s    }\n", owner, folder, more)
 	}
 	corefile := fmt.Sprintf("fed.example:%s {\n    bind 127.0.0.1\n    errors\n", strings.TrimPrefix(dns, "127.0.0.1:")) +
-		block(large, "        status "+at+"\n") + block(faulty, "        share joint.fed.example\n") + block(lostAt, "        retention 1h\n        share joint.fed.example\n        tier 1\n        demote never\n") + block(goneAt, "        retention 1s\n") +
+		block(large, "        status "+at+"\n") + block(faulty, "        share joint.fed.example\n") + block(lostAt, "        retention 1h\n        share joint.fed.example\n        tier 1\n") + block(goneAt, "        retention 1s\n") +
 		block(strict, "") + block(slow, "") + block(nobody, "") + block(empty, "") + "}\n"
 	dnsProcess := start(t, "coredns", "-conf", write(t, folder, "Corefile", corefile))
 
@@ -124,7 +124,7 @@ func TestConsumer(t *testing.T) {
 	ask("s000001.fed.example", "SRV", "s000001.fed.example SRV: ", large)
 	ask("joint.fed.example", "A", "joint.fed.example A: 192.0.2.6", "live", faulty)
 	tab.says(".answer .shared", "192.0.2.6:443, tier 0, of "+faulty+": answered, it is live",
-		"192.0.2.3:443, tier 1, of "+lostAt+": not answered, its owner is lost; judged anew in ")
+		"192.0.2.3:443, tier 1, of "+lostAt+": not answered, its owner is lost, so live endpoints go first; it goes in ")
 	tab.look("why-shared", "/?name=joint.fed.example&type=A", 0)
 	tab.look("why", "/?name=lost.fed.example&type=A", 0)
 	tab.run(chromedp.Navigate(base + "/?name=a..b&type=A"))

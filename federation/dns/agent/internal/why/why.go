@@ -4,7 +4,6 @@
 package why
 
 import (
-	"cmp"
 	"fmt"
 	"net"
 	"slices"
@@ -100,43 +99,31 @@ func (b *block) holder(h *zone.Holder) *status.Holder {
 		holder.Owners = append(holder.Owners, b.owners[i].Report.ID)
 	}
 	for i := range h.Shared {
-		holder.Shared = append(holder.Shared, b.shared(h, &h.Shared[i]))
+		holder.Shared = append(holder.Shared, b.shared(&h.Shared[i]))
 	}
 	return holder
 }
 
-// shared says why an endpoint of a shared name is answered or not, and until when.
-func (b *block) shared(h *zone.Holder, e *zone.SharedEndpoint) status.SharedEndpoint {
+// shared says why an endpoint of a shared name is answered or not.
+func (b *block) shared(e *zone.SharedEndpoint) status.SharedEndpoint {
 	s := status.SharedEndpoint{
 		Endpoint: net.JoinHostPort(e.Address, strconv.Itoa(int(e.Port))), Tier: e.Tier, Answered: e.Answered,
 	}
-	var demoted, gone time.Time // when one of its owners is demoted, and when the last retention ends
+	var gone time.Time // when the last retention ends
 	for n, i := range e.Owners {
-		u, sharing := &b.owners[i].Report, &b.config.Owners[i].Sharing
+		u := &b.owners[i].Report
 		s.Owners = append(s.Owners, u.ID)
-		if !e.Live && !e.Demoted && sharing.Demote >= 0 && !u.Lost.IsZero() {
-			demoted = u.Lost.Add(sharing.Demote)
-		}
 		if n == 0 || u.Expires.IsZero() || !gone.IsZero() && gone.Before(u.Expires) {
 			gone = u.Expires
 		}
 	}
 	switch {
-	case e.Demoted && !e.Live:
-		s.Rule, s.Changes = "as its owner has been lost for the time of demote, it stands behind those of others", gone
-	case e.Demoted:
-		s.Rule, s.Changes = "its owner is back, and stands behind others for the time of hold", e.Back
 	case !e.Live:
-		s.Rule, s.Changes = "its owner is lost", cmp.Or(demoted, gone)
-	case e.Last:
-		s.Rule = "its owner has weight 0, and stands behind all others"
+		s.Rule, s.Expires = "its owner is lost, so live endpoints go first", gone
 	case e.Answered:
 		s.Rule = "it is live"
 	default:
 		s.Rule = "it is live, and better endpoints are enough (min)"
-	}
-	if e.Kept {
-		s.Rule, s.Changes = "fewer endpoints are enough, and have to be for the time of hold", h.Fewer
 	}
 	return s
 }

@@ -25,8 +25,8 @@ type Life struct {
 	Expires time.Time
 }
 
-// gone reports whether the stale offers of the owner have expired.
-func (l *Life) gone(now time.Time) bool {
+// Gone reports whether the stale offers of the owner have expired.
+func (l *Life) Gone(now time.Time) bool {
 	return !l.Expires.IsZero() && l.Expires.Sub(now) < time.Second
 }
 
@@ -50,7 +50,7 @@ func (t *Tree) Stale(o *Offer) bool { return o.Generation() < t.lives[o.Owner].L
 
 // alive reports whether an offer has not expired.
 func (t *Tree) alive(o *Offer, now time.Time) bool {
-	return !t.Stale(o) || !t.lives[o.Owner].gone(now)
+	return !t.Stale(o) || !t.lives[o.Owner].Gone(now)
 }
 
 // First returns the first offer at the node that is alive, or nil. It has the

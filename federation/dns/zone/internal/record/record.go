@@ -53,9 +53,13 @@ func NS(name, ns string, ttl uint32) *dns.NS {
 	return &dns.NS{Hdr: header(name, dns.TypeNS, ttl), Ns: ns}
 }
 
+// srvWeight is above 0, because clients do not shuffle records whose weights sum up
+// to 0 (Go's net.LookupSRV among them) and would all use the first.
+const srvWeight = 100
+
 // SRV returns the record of an endpoint.
-func SRV(name, target string, port, priority, weight uint16, ttl uint32) dns.SRV {
-	return dns.SRV{Hdr: header(name, dns.TypeSRV, ttl), Priority: priority, Weight: weight, Port: port, Target: target}
+func SRV(name, target string, port, priority uint16, ttl uint32) dns.SRV {
+	return dns.SRV{Hdr: header(name, dns.TypeSRV, ttl), Priority: priority, Weight: srvWeight, Port: port, Target: target}
 }
 
 // Any returns the answer to a query for ANY (RFC 8482 section 4.2).

@@ -25,7 +25,7 @@ func addresses(first string, n int) []netip.Addr {
 
 // TestRecords compares every kind with the text of a zone file.
 func TestRecords(t *testing.T) {
-	srv := record.SRV(name, "a.example.", 8080, 0, 100, 30)
+	srv := record.SRV(name, "a.example.", 8080, 0, 30)
 	for _, tt := range []struct {
 		got  dns.RR
 		want string
@@ -88,7 +88,7 @@ func addressOf(rr dns.RR) (ip netip.Addr) {
 // a pointer to the question.
 func TestSizes(t *testing.T) {
 	const target = "a.b.example.org."
-	srv := record.SRV(name, target, 1, 0, 100, 1)
+	srv := record.SRV(name, target, 1, 0, 1)
 	rdata := "\x05a=b\\c\x03d=e"
 	for _, tt := range []struct {
 		rr   dns.RR

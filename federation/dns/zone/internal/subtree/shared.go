@@ -5,9 +5,34 @@ import (
 	"math/bits"
 	"net/netip"
 	"slices"
-
-	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/share"
 )
+
+// Rank is where an endpoint of a shared name stands, the best first: live ones by tier, then stale
+// ones. It is the priority of its SRV record.
+type Rank uint8
+
+const (
+	// MaxTier is the last tier.
+	MaxTier = 9
+
+	behindLive Rank = 10  // is added to the tier of stale endpoints
+	allRanks   Rank = 255 // stands behind every endpoint
+)
+
+// RankOf returns the rank of an endpoint in a tier.
+func RankOf(tier int, stale bool) Rank {
+	r := Rank(tier) //nolint:gosec // at most MaxTier
+	if stale {
+		r += behindLive
+	}
+	return r
+}
+
+// Tier returns the tier of the endpoint.
+func (r Rank) Tier() int { return int(r % behindLive) }
+
+// Stale reports whether every owner that says the endpoint is lost.
+func (r Rank) Stale() bool { return r >= behindLive }
 
 // MaxMembers is how many owners can share one name: a set of them is a word.
 const MaxMembers = 64
@@ -47,9 +72,7 @@ func (m Members) First() int { return bits.TrailingZeros64(uint64(m)) }
 
 // Point is what is known of an endpoint that members say.
 type Point struct {
-	Rank    share.Rank // its SRV priority
-	Weight  uint16     // of its SRV record
-	Live    bool       // whether one of the members does that is not stale
+	Rank    Rank // the best that a member gives it
 	Members Members
 }
 
@@ -61,31 +84,23 @@ type sources struct {
 }
 
 // Share fills what is shared, in a subtree that nobody else has yet. The points are those of
-// the endpoints. Of the fqdn, whose label is empty, and of each instance, level returns up to
-// which rank addresses are answered.
-func (t *Subtree) Share(members []Member, points []Point, level func(label string, all []share.Candidate) share.Rank) {
+// the endpoints. Of the fqdn and of each instance, addresses are answered until enough endpoints are
+// live.
+func (t *Subtree) Share(members []Member, points []Point, enough int) {
 	s := &Shared{Members: members, points: points}
-	s.service = s.source("", t.All(), level)
+	s.service = s.source(t.All(), enough)
 	instances := t.Instances()
 	for i := range instances {
-		s.instances = append(s.instances, s.source(instances[i].Label, t.endpointsOf(&instances[i]), level))
+		s.instances = append(s.instances, s.source(t.endpointsOf(&instances[i]), enough))
 	}
 	r := *t.some()
 	r.rarest = &rarest{r.faults, s}
 	t.rare = &r
 }
 
-func (s *Shared) source(label string, endpoints Selection, level func(string, []share.Candidate) share.Rank) sources {
-	candidates := make([]share.Candidate, len(endpoints))
-	live := false
-	for n, i := range endpoints {
-		candidates[n] = share.Candidate{Rank: s.points[i].Rank, Live: s.points[i].Live}
-		live = live || s.points[i].Live
-	}
-	last := level(label, candidates)
-	if !live {
-		last = share.All
-	}
+// source returns where the records of a name with these endpoints come from.
+func (s *Shared) source(endpoints Selection, enough int) sources {
+	last := s.lastRank(endpoints, enough)
 	var of sources
 	for _, i := range endpoints {
 		p := &s.points[i]
@@ -96,6 +111,24 @@ func (s *Shared) source(label string, endpoints Selection, level func(string, []
 		}
 	}
 	return of
+}
+
+// lastRank returns up to which rank addresses are answered: whole ranks, the best first, until enough
+// endpoints are live. If there are fewer, it is allRanks.
+func (s *Shared) lastRank(endpoints Selection, enough int) Rank {
+	var live [MaxTier + 1]int
+	for _, i := range endpoints {
+		if r := s.points[i].Rank; !r.Stale() {
+			live[r]++
+		}
+	}
+	n := 0
+	for rank, more := range live {
+		if n += more; more > 0 && n >= enough {
+			return Rank(rank) //nolint:gosec // at most MaxTier
+		}
+	}
+	return allRanks
 }
 
 // Equal reports whether two subtrees of one service are answered alike, as far as they are shared.
@@ -160,13 +193,12 @@ func (t *Subtree) Sayers(i uint16) Members {
 	return 1
 }
 
-// Preference returns priority and weight of the SRV record of an endpoint.
-func (t *Subtree) Preference(i uint16) (priority, weight uint16) {
-	s := t.Shared()
-	if s == nil {
-		return 0, plainWeight
+// Priority returns that of the SRV record of an endpoint.
+func (t *Subtree) Priority(i uint16) uint16 {
+	if s := t.Shared(); s != nil {
+		return uint16(s.points[i].Rank)
 	}
-	return uint16(s.points[i].Rank), s.points[i].Weight
+	return 0
 }
 
 // Ranked returns endpoints of a shared name with the best ranks first; others as they are.
@@ -180,7 +212,3 @@ func (t *Subtree) Ranked(endpoints Selection) Selection {
 	slices.SortStableFunc(endpoints, rank)
 	return endpoints
 }
-
-// plainWeight is above 0, because clients do not shuffle records whose weights sum up
-// to 0 (Go's net.LookupSRV among them) and would all use the first.
-const plainWeight = 100
