@@ -13,7 +13,6 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
-	"github.com/hamlet-federation/coredns-federation/test/kit/place"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -35,10 +34,7 @@ type client struct {
 	env     []string
 	grpc    bool
 
-	// resolver starts what resolves on the host of the client, at nameserver. Without it the
-	// client asks CoreDNS itself.
-	resolver   func(t testing.TB, h *host)
-	nameserver string
+	resolved bool // systemd-resolved asks CoreDNS for it
 }
 
 func (c *client) port() string {
@@ -51,7 +47,7 @@ func (c *client) port() string {
 // clients builds the programs, and returns all clients.
 func clients(t testing.TB) []*client {
 	t.Helper()
-	root, data, built := must.Get(realserver.Root())(t), must.Get(filepath.Abs("testdata"))(t), t.TempDir()
+	data, built := must.Get(filepath.Abs("testdata"))(t), t.TempDir()
 	in := func(name string) string { return filepath.Join(data, name) }
 	glibc, musl := filepath.Join(built, "glibc"), filepath.Join(built, "musl")
 	run(t, "gcc", "-Wall", "-O2", "-o", glibc, in("attempt.c"))
@@ -65,40 +61,21 @@ func clients(t testing.TB) []*client {
 	return []*client{
 		{name: "grpc-go", program: []string{self}, env: []string{role("grpc")}, grpc: true},
 		{name: "grpc-go, with the recipe", program: []string{self}, env: []string{role("grpc"), "RESOLUTION=2s"}, grpc: true},
-		{name: "grpc-js", program: []string{"node", in("grpc.js")}, grpc: true},
-		{
-			name: "grpc-js, with the recipe", program: []string{"node", in("grpc.js")}, grpc: true,
-			env: []string{`OPTIONS={"grpc.dns_min_time_between_resolutions_ms": 2000, "grpc.service_config": "{\"loadBalancingConfig\": [{\"round_robin\": {}}]}"}`},
-		},
 		{name: "Go net/http", program: []string{self}, env: []string{role("http"), "GODEBUG=netdns=go"}},
 		{name: "Go net/http, cgo", program: []string{self}, env: []string{role("http"), "GODEBUG=netdns=cgo"}},
 		{name: "JVM HttpClient", program: java()},
 		{name: "JVM HttpClient, with the recipe", program: java("-Djava.security.properties=" + in("java.security"))},
-		{name: "Node http", program: []string{"node", in("http.js")}},
-		{name: "Python urllib", program: []string{"/usr/bin/python3", in("attempt.py")}},
-		{name: "curl", program: []string{"sh", in("attempt.sh")}},
 		{name: "glibc", program: []string{glibc}},
 		{name: "musl", program: []string{musl}},
-		{
-			name: "systemd-resolved", program: []string{glibc}, nameserver: "127.0.0.53",
-			resolver: func(t testing.TB, h *host) { resolved(t, h, filepath.Join(root, "bin/tools/systemd-resolved")) },
-		},
-		{name: "NodeLocal DNSCache", program: []string{glibc}, nameserver: nodeLocalAddress, resolver: nodeLocal("")},
-		{name: "NodeLocal DNSCache, with the recipe", program: []string{glibc}, nameserver: nodeLocalAddress, resolver: nodeLocal("fed.example")},
-		{name: "Unbound, serve-expired", program: []string{glibc}, nameserver: "127.0.0.1", resolver: unbound("")},
-		{
-			name: "Unbound, with the recipe", program: []string{glibc}, nameserver: "127.0.0.1",
-			resolver: unbound("serve-expired-client-timeout: 1800"),
-		},
-		{name: "Prometheus", program: []string{self}, env: []string{role("prometheus")}},
-		{name: "Prometheus, with the recipe", program: []string{self}, env: []string{role("prometheus"), "REFRESH=2s"}},
+		{name: "systemd-resolved", program: []string{glibc}, resolved: true},
 	}
 }
 
 // resolved starts systemd-resolved, without systemd and D-Bus: it needs a user, a folder and its
 // configuration.
-func resolved(t testing.TB, h *host, program string) {
+func resolved(t testing.TB, h *host) {
 	t.Helper()
+	program := filepath.Join(must.Get(realserver.Root())(t), "bin/tools/systemd-resolved")
 	config := filepath.Join(h.dir, "systemd")
 	must.Do(t, os.Mkdir(config, 0o755))
 	h.write(t, "systemd/resolved.conf", "[Resolve]\nDNS="+coreDNSAddress+"\nLLMNR=no\nMulticastDNS=no\nDNSSEC=no\n")
@@ -110,52 +87,6 @@ mount --bind "$3" /etc/systemd
 mkdir -p /run/systemd/resolve
 chown systemd-resolve:systemd-resolve /run/systemd/resolve
 exec "$4"`, "sh", passwd, group, config, program)
-}
-
-const nodeLocalAddress = "169.254.20.10"
-
-// nodeLocal starts CoreDNS's cache as the manifest of NodeLocal DNSCache configures it. A zone
-// that is not cached has a block of its own.
-func nodeLocal(uncached string) func(testing.TB, *host) {
-	const block = `%s {
-    bind ` + nodeLocalAddress + `
-    errors
-    %s
-    forward . ` + coreDNSAddress + ` {
-        force_tcp
-    }
-}
-`
-	return func(t testing.TB, h *host) {
-		t.Helper()
-		run(t, "ip", "-n", h.name, "address", "add", nodeLocalAddress+"/32", "dev", "lo")
-		corefile := fmt.Sprintf(block, ".", "cache {\n        success 9984 30\n        denial 9984 5\n    }")
-		if uncached != "" {
-			corefile += fmt.Sprintf(block, uncached, "")
-		}
-		h.serve(t, must.Get(place.Program("coredns"))(t), "-conf", h.write(t, "Corefile", corefile))
-	}
-}
-
-// unbound starts Unbound, with a line of its configuration.
-func unbound(option string) func(testing.TB, *host) {
-	return func(t testing.TB, h *host) {
-		t.Helper()
-		h.serve(t, "unbound", "-d", "-c", h.write(t, "unbound.conf", fmt.Sprintf(`server:
-    chroot: ""
-    username: ""
-    pidfile: ""
-    use-syslog: no
-    interface: 127.0.0.1
-    do-not-query-localhost: no
-    module-config: iterator
-    serve-expired: yes
-    %s
-forward-zone:
-    name: "."
-    forward-addr: %s
-`, option, coreDNSAddress)))
-	}
 }
 
 // course is what became of one client.
@@ -184,19 +115,19 @@ func TestClients(t *testing.T) {
 	if unfit != nil {
 		t.Skip(unfit)
 	}
-	for _, program := range []string{"gcc", "ip", "musl-gcc", "java", "javac", "node", "/usr/bin/python3", "curl", "unbound", "prometheus"} {
+	for _, program := range []string{"gcc", "ip", "musl-gcc", "java", "javac"} {
 		must.Get(exec.LookPath(program))(t)
 	}
 	w := newWorld(t)
 	var courses []*course
 	for n, c := range clients(t) {
 		nameserver := coreDNSAddress
-		if c.nameserver != "" {
-			nameserver = c.nameserver
+		if c.resolved {
+			nameserver = "127.0.0.53"
 		}
 		h := newHost(t, n, nameserver)
-		if c.resolver != nil {
-			c.resolver(t, h)
+		if c.resolved {
+			resolved(t, h)
 		}
 		courses = append(courses, &course{client: c, host: h, once: make(map[string]*attempts), row: row{name: c.name}})
 	}

@@ -2,7 +2,6 @@ package clients
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -15,8 +14,6 @@ const (
 	roleVariable = "CLIENTS_ROLE"
 	roleSandbox  = "sandbox" // the test, in its namespaces
 )
-
-var update = flag.Bool("update", false, "write the table of docs/clients.md")
 
 // unfit is why the test cannot run, or nil.
 var unfit error

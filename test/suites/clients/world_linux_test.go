@@ -167,13 +167,9 @@ type backend struct {
 func newBackend(t testing.TB, address string) *backend {
 	t.Helper()
 	b := &backend{address: address}
-	b.http = &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	b.http = &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if b.draining.Load() {
 			w.Header().Set("Connection", "close")
-		}
-		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
-		if r.URL.Path == "/metrics" {
-			return // there are none
 		}
 		fmt.Fprintln(w, b.address)
 	})}
