@@ -255,9 +255,6 @@ run-relay: build ## run an origin, a relay and two CoreDNS, kill the origin and 
 INSTANCES ?= 100000
 PROGRAMS  ?= 1000
 
-# How many Services are exported in `make bench-clusters`.
-CLUSTER_SERVICES ?= 10000
-
 .PHONY: e2e
 e2e: build e2e-tools ## run the tests against real control planes of Kubernetes and clusters of etcd, ten minutes (RUN=regexp for some)
 	REAL_SERVERS=required $(GOTEST) -- $(E2E_PACKAGES) -count=1 -p 2 -parallel 4 -timeout 20m $(if $(RUN),-run '$(RUN)' -v)
@@ -266,11 +263,6 @@ e2e: build e2e-tools ## run the tests against real control planes of Kubernetes 
 run-clusters: build e2e-tools ## run two clusters that federate, each with an owner and CoreDNS, until Ctrl-C (ONCE=1: end after the look-ups)
 	go build -o bin/ ./test/kit/lookup ./test/suites/kubernetes/clusters
 	@bin/clusters $(if $(filter 1,$(ONCE)),-once)
-
-.PHONY: bench-clusters
-bench-clusters: build e2e-tools ## measure two clusters with CLUSTER_SERVICES (10000) exported Services: changes, a cold start, memory, requests
-	REAL_SERVERS=required go test ./test/suites/kubernetes/e2e -run '^$$' -bench Clusters -benchtime 1x -timeout 20m -services $(CLUSTER_SERVICES) | tee bin/bench-clusters.txt
-	@! grep -E '^(--- )?FAIL' bin/bench-clusters.txt && grep -q '^Benchmark' bin/bench-clusters.txt
 
 .PHONY: e2e-tools
 e2e-tools: $(ETCD) $(KUBE_APISERVER) $(KUBE_CONTROLLERS) $(KUBECTL) $(HELM) ## build etcd and Kubernetes for e2e and run-clusters, once; eleven minutes of CPU time

@@ -52,13 +52,6 @@ func (n *Network) Listen(address string) *bufconn.Listener {
 // TimesOut has connections to the address time out, until something listens there.
 func (n *Network) TimesOut(address string) { n.set(address, nil) }
 
-// Down has connections to the address refused, until something listens there.
-func (n *Network) Down(address string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.listeners, address)
-}
-
 func (n *Network) set(address string, listener *bufconn.Listener) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -3,6 +3,7 @@ package realserver
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"net/http"
 	"os"
@@ -27,7 +28,6 @@ type Options struct {
 	MCS      []string // versions of the MCS API that are served: v1alpha1, v1beta1 (MCSBoth); none: it is not installed
 	Gateway  string   // channel of the Gateway API: standard or experimental; empty: it is not installed
 	Services string   // CIDR of the addresses of Services; default 10.96.0.0/12
-	Audit    bool     // count requests; see Requests
 
 	Deployments bool // Deployments have pods, which a test makes ready
 
@@ -93,14 +93,7 @@ func NewCluster(dir string, options Options) (*Cluster, error) {
 	if err := os.WriteFile(filepath.Join(dir, "clients.pem"), authority.PEM(), 0o600); err != nil {
 		return nil, err
 	}
-	args := []string{"--client-ca-file=clients.pem"}
-	if options.Audit {
-		if err := os.WriteFile(filepath.Join(dir, "audit.yaml"), []byte(auditPolicy), 0o600); err != nil {
-			return nil, err
-		}
-		args = append(args, "--audit-policy-file=audit.yaml", "--audit-log-path="+c.auditLog(), "--audit-log-mode=blocking")
-	}
-	if c.API, err = newAPIServer(dir, c.Etcd, cmp.Or(options.Services, serviceRange), args...); err != nil {
+	if c.API, err = newAPIServer(dir, c.Etcd, cmp.Or(options.Services, serviceRange), "--client-ca-file=clients.pem"); err != nil {
 		return nil, err
 	}
 	c.Kubeconfig = c.API.Kubeconfig
@@ -219,4 +212,9 @@ func (c *Cluster) Restore(ctx context.Context, from string) error {
 		err = errors.Join(err, c.Controllers.Start(ctx))
 	}
 	return err
+}
+
+// insecure returns a transport for a server that signs its own certificate.
+func insecure() *http.Transport {
+	return &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 }

@@ -159,7 +159,7 @@ func TestCluster(t *testing.T) {
 
 func TestAccess(t *testing.T) {
 	ctx := t.Context()
-	c := StartCluster(t, Options{Bare: true, Audit: true})
+	c := StartCluster(t, Options{Bare: true})
 	gate, url := c.StartGate(t)
 	rule := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: []string{"list"}}
 	must.Do(t, c.ServiceAccount(ctx, "default", "owner", rule))
@@ -187,10 +187,6 @@ func TestAccess(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
-	}
-	requests, err := c.Requests()
-	if got := requests["system:serviceaccount:default:owner"]["list services"]; err != nil || got < 2 {
-		t.Errorf("%d requests of the service account are counted, %v, want two at least", got, err)
 	}
 	for name, lifetime := range map[string]time.Duration{"valid": time.Hour, "expired": -time.Minute} {
 		user := must.Get(c.Certificate("somebody", lifetime))(t)

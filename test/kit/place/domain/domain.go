@@ -39,8 +39,7 @@ const tokenLifetime = 24 * time.Hour
 // Options are those of one domain.
 type Options struct {
 	Name    string // of the cluster
-	Owners  int    // replicas of its owner; default 1, negative for none
-	Source  string // further keys of the Kubernetes source, in YAML, such as "pods: routable"
+	Owners  int    // replicas of its owner; default 1
 	Cluster realserver.Options
 }
 
@@ -109,8 +108,8 @@ func (w *World) Start(ctx context.Context, dir string, say func(format string, a
 		return err
 	}
 	for _, d := range w.Domains {
-		for range max(0, cmp.Or(d.options.Owners, 1)) {
-			o, err := d.AddOwner(ctx, d.options.Source)
+		for range cmp.Or(d.options.Owners, 1) {
+			o, err := d.addOwner(ctx)
 			if err != nil {
 				return err
 			}
@@ -203,7 +202,7 @@ func (d *Domain) startCluster(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rules, err := Rules()
+	rules, err := rules()
 	if err != nil {
 		return err
 	}
@@ -218,9 +217,9 @@ func (d *Domain) startCluster(ctx context.Context) error {
 	return err
 }
 
-// Rules returns the permissions that an owner needs in its cluster, as the manifest of
+// rules returns the permissions that an owner needs in its cluster, as the manifest of
 // the Kubernetes source has them.
-func Rules() ([]rbacv1.PolicyRule, error) {
+func rules() ([]rbacv1.PolicyRule, error) {
 	root, err := realserver.Root()
 	if err != nil {
 		return nil, err
@@ -246,10 +245,9 @@ type Owner struct {
 // OwnerKubeconfig is the path of the kubeconfig of the owners.
 func (d *Domain) OwnerKubeconfig() string { return filepath.Join(d.Dir, "owner.kubeconfig") }
 
-// NewOwner returns one more owner that has not been started, with a file owner.yaml.
-// source has further keys of its Kubernetes source, in YAML. CoreDNS of others does
-// not know of it; see Reconfigure.
-func (d *Domain) NewOwner(source string) (*Owner, error) {
+// addOwner starts one more owner, with a file owner.yaml. CoreDNS of others does not know of
+// it; see Reconfigure.
+func (d *Domain) addOwner(ctx context.Context) (*Owner, error) {
 	path, err := place.Program("federationctl")
 	if err != nil {
 		return nil, err
@@ -269,27 +267,16 @@ func (d *Domain) NewOwner(source string) (*Owner, error) {
 		Ready: func(ctx context.Context) error { return dial(ctx, address) },
 	}
 	d.Owners = append(d.Owners, o)
-	return o, d.Configure(o, source)
-}
-
-// AddOwner is NewOwner, and starts it.
-func (d *Domain) AddOwner(ctx context.Context, source string) (*Owner, error) {
-	o, err := d.NewOwner(source)
-	if err != nil {
+	if err := d.configure(o); err != nil {
 		return nil, err
 	}
 	return o, o.Start(ctx)
 }
 
-// Configure writes the file owner.yaml of an owner, in the place of one that is
-// there. source has further keys of the Kubernetes source; a kubeconfig among them
-// takes the place of the one of the owners.
-func (d *Domain) Configure(o *Owner, source string) error {
-	if !strings.Contains(source, "kubeconfig:") {
-		source = "kubeconfig: " + d.OwnerKubeconfig() + "\n" + source
-	}
+// configure writes the file owner.yaml of an owner.
+func (d *Domain) configure(o *Owner) error {
 	files := d.OwnerFiles()
-	text := fmt.Sprintf(`listen: %q
+	return os.WriteFile(o.Config, fmt.Appendf(nil, `listen: %q
 metrics: %q
 window: 256
 identity:
@@ -302,13 +289,9 @@ catalogs:
       cluster: %s
       zone: %s
       max_withdraw: off # tests delete whole namespaces
-      %s
-`, o.Address, o.Metrics, files.Cert, files.Key, files.CA, strings.Join(d.consumers, `", "`), d.Name, d.Zone, strings.ReplaceAll(strings.TrimSpace(source), "\n", "\n      "))
-	part := o.Config + ".part"
-	if err := os.WriteFile(part, []byte(text), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(part, o.Config)
+      kubeconfig: %s
+      pods: routable
+`, o.Address, o.Metrics, files.Cert, files.Key, files.CA, strings.Join(d.consumers, `", "`), d.Name, d.Zone, d.OwnerKubeconfig()), 0o600)
 }
 
 // dial reports with nil that something listens on an address.

@@ -63,8 +63,8 @@ func run(ctx context.Context, out io.Writer, dir string, once bool) error {
 	defer world.Stop()
 	options := realserver.Options{MCS: realserver.MCSBoth()}
 	err := world.Start(ctx, dir, s.sayf,
-		domain.Options{Name: "west", Source: "pods: routable", Cluster: options},
-		domain.Options{Name: "east", Source: "pods: routable", Cluster: options},
+		domain.Options{Name: "west", Cluster: options},
+		domain.Options{Name: "east", Cluster: options},
 	)
 	if err != nil {
 		return err

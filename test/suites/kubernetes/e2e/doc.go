@@ -4,5 +4,5 @@
 //
 // The world of harness_test.go has two domains, west and east, that the tests share,
 // one after the other: each works in namespaces of its own and leaves everything
-// running. A test that breaks what cannot be mended starts a world of its own.
+// running.
 package e2e

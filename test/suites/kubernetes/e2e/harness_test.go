@@ -11,7 +11,10 @@ import (
 
 	"github.com/miekg/dns"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -53,8 +56,8 @@ func enabled(t testing.TB) {
 // both are the options of a domain with everything installed, and n owners.
 func both(name string, owners int) domain.Options {
 	return domain.Options{
-		Name: name, Owners: owners, Source: "pods: routable",
-		Cluster: realserver.Options{MCS: realserver.MCSBoth(), Gateway: "standard", Audit: true},
+		Name: name, Owners: owners,
+		Cluster: realserver.Options{MCS: realserver.MCSBoth(), Gateway: "standard"},
 	}
 }
 
@@ -73,17 +76,6 @@ func two(t testing.TB) (west, east *domain.Domain) {
 	}
 	showLogs(t, &shared.world)
 	return shared.world.Domains[0], shared.world.Domains[1]
-}
-
-// world starts domains for one test, which may do with them what it likes.
-func world(t testing.TB, options ...domain.Options) []*domain.Domain {
-	t.Helper()
-	enabled(t)
-	w, dir := new(domain.World), t.TempDir()
-	t.Cleanup(w.Stop)
-	showLogs(t, w)
-	must.Do(t, w.Start(t.Context(), dir, t.Logf, options...))
-	return w.Domains
 }
 
 // showLogs shows the ends of the logs of all owners and CoreDNS when a test has
@@ -218,4 +210,17 @@ func says(t testing.TB, d *domain.Domain, namespace, name, kind, status, reason 
 		}
 		return ""
 	})
+}
+
+// conditionsOf returns the conditions of a ServiceExport by their types.
+func conditionsOf(object *unstructured.Unstructured) (map[string]metav1.Condition, error) {
+	var e mcsv1beta1.ServiceExport
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &e); err != nil {
+		return nil, err
+	}
+	conditions := make(map[string]metav1.Condition)
+	for _, c := range e.Status.Conditions {
+		conditions[c.Type] = c
+	}
+	return conditions, nil
 }
