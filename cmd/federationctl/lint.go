@@ -43,7 +43,7 @@ stores are not looked at. A file that has rules at the top, and neither services
 configuration, is checked as the rules of a registration.
 
 It also warns of what is allowed, but probably a mistake: two services with one
-fqdn, an endpoint that no instance selects, an instance that will have no DNS name
+fqdn (more than 64 are a problem), an endpoint that no instance selects, an instance that will have no DNS name
 of its own; exports that are empty, an identity in allow.ids that no rule names, or one that a
 rule names and that may not subscribe; a registration with an etcd
 elsewhere without TLS; a relay that knows the owner that it follows by an IP address alone, or

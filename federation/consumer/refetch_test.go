@@ -1,6 +1,8 @@
 package consumer_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -149,6 +151,35 @@ func TestFreedRoom(t *testing.T) {
 		time.Sleep(time.Hour)
 		if got := w.attempts(); got != 3 {
 			t.Errorf("%d attempts in the end", got)
+		}
+	})
+}
+
+// One service too many of an fqdn is refused with the rule, and comes when another one has gone.
+func TestTooManyServicesOfAnFQDN(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		script := "announce\n"
+		for i := range federation.MaxServicesPerFQDN + 1 {
+			script += fmt.Sprintf("upsert s%d web.fed.example 192.0.2.1\n", i)
+		}
+		w.misbehave(script + "end\nwait 1m\ndelete s0\nhang\n---\nannounce\nupsert s64 web.fed.example 192.0.2.1\nend\nhang")
+		m, _ := w.run(w.config())
+		w.await(m, "synced 64/0")
+		var refusals []string
+		for _, answer := range w.heard() {
+			if strings.HasPrefix(answer, "nack ") {
+				refusals = append(refusals, answer)
+			}
+		}
+		want := `one service more than the 64 that are taken of one owner at one fqdn; give it another fqdn`
+		if len(refusals) != 1 || !strings.Contains(refusals[0], want) || w.counted("refused limit") != 1 {
+			t.Errorf("refused with %q", refusals)
+		}
+		w.await(m, "synced 1/0")
+		if got := w.names(); got != "s64" {
+			t.Errorf("the services are %s", got)
 		}
 	})
 }

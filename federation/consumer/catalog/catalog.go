@@ -141,7 +141,8 @@ func (c Cause) String() string {
 // A response is refused for one of three reasons: package wire could not make a
 // service of it (the caller reports this by Refused), the configuration does not
 // admit the service (Rules.Admit), or the service is beyond a limit of the
-// configuration. In each case the last good version of the service stays published.
+// configuration or federation.MaxServicesPerFQDN. In each case the last good version
+// of the service stays published.
 // The refused version is not kept, or an owner could fill the memory with services
 // that nobody wants. Only a new stream can bring it again, when the configuration
 // comes to admit it or there is room again (see Wanting). The caller asks for one
@@ -168,6 +169,7 @@ type Catalog struct {
 	ids       ids
 	limited   limited
 	leftOut   leftout.Set // by the stream of this generation
+	fqdns     fqdnCounts
 	retention retention
 	count     counts // of records, kept by replace
 
@@ -188,7 +190,7 @@ type stream struct {
 
 // New returns an empty catalog of an owner that has not been reached yet.
 func New(rules Rules) *Catalog {
-	return &Catalog{rules: rules, records: newTable(), ids: newIDs(), leftOut: leftout.New()}
+	return &Catalog{rules: rules, records: newTable(), ids: newIDs(), fqdns: newFQDNCounts(), leftOut: leftout.New()}
 }
 
 // Opened starts a new generation: a stream to the owner is open.
@@ -204,6 +206,7 @@ func (c *Catalog) Opened(now time.Time) {
 	c.generation++
 	c.count.opened()
 	c.limited = limited{}
+	c.fqdns.opened()
 	c.leftOut.Opened(c.rules.MaxServices)
 	c.stream = stream{open: true, heard: now, refetch: refetch}
 }

@@ -30,6 +30,9 @@ func (l *least) note(octets int64) {
 // owner that comes back with new names would be refused half of them. They are bounded
 // all the same, for an owner that never completes a catalog.
 func (c *Catalog) exceeded(r record, ok bool, next record) string {
+	if rule := c.fqdns.exceeded(r.service, next.service); rule != "" {
+		return rule
+	}
 	announced := ok && r.generation == c.generation
 	if limit := c.rules.MaxServices; limit > 0 && !announced {
 		if c.count.announced >= limit || !ok && c.records.len()/2 >= limit {
@@ -76,7 +79,7 @@ func (c *Catalog) Wanting() bool {
 		return more > 0 && (limit == 0 || c.count.current+more <= limit && c.count.octets+more <= 2*limit)
 	}
 	places := c.rules.MaxServices
-	return c.stream.synced && (fits(c.limited.growth) ||
+	return c.stream.synced && (c.fqdns.freed || fits(c.limited.growth) ||
 		fits(c.limited.names) && (places == 0 || c.count.announced < places && c.records.len()/2 < places))
 }
 

@@ -68,10 +68,15 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 				admits([]string{""}, example, test), admits([]string{"", "address"}, example), admits([]string{"wanted"}, example)),
 		}
 	}
+	crowded := r.IntN(10) == 0 // most services have one fqdn
 	randomService := func(name string) *federation.Service {
+		fqdn := name + pick(r, ".example", ".example", ".test")
+		if crowded {
+			fqdn = pick(r, fqdn, "a.example", "a.example", "a.example", "a.example", "a.example", "a.example", "b.example")
+		}
 		return &federation.Service{
 			Name:        name,
-			FQDN:        services.FQDN(name + pick(r, ".example", ".example", ".test")),
+			FQDN:        services.FQDN(fqdn),
 			Description: pick(r, "", "", "", "address", "wanted"),
 			Instances:   make([]federation.Instance, pick(r, 1, 1, 1, 2)),
 		}
@@ -88,11 +93,15 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 		config.Retention, config.MaxServices, config.MaxCatalog, config.Admit = 100*time.Second, 0, 0, nil
 		ops = []string{"up", "bulk", "open", "lost", "unavailable", "available", "available", "advance", "advance", "renew", "resume"}
 	}
-	c, m := catalog.New(config), &model{config: config, services: map[string]*entry{}, leftOut: map[string]string{}, sent: map[string]bool{}, earlier: map[string]bool{}}
+	if crowded {
+		config.MaxServices, config.MaxCatalog = 0, 0
+		ops = append(ops, "crowd", "crowd", "crowd", "crowd", "delete")
+	}
+	c, m := catalog.New(config), &model{config: config, services: map[string]*entry{}, full: map[string]bool{}, leftOut: map[string]string{}, sent: map[string]bool{}, earlier: map[string]bool{}}
 	zone := map[string]catalog.Change{} // built from the changes alone
 
 	causes := map[string][]catalog.Cause{ // for which services are gone with an operation
-		"up": {catalog.CauseExcluded}, "bulk": {catalog.CauseExcluded},
+		"up": {catalog.CauseExcluded}, "bulk": {catalog.CauseExcluded}, "crowd": {catalog.CauseExcluded},
 		"delete": {catalog.CauseWithdrawn}, "delete by ID": {catalog.CauseWithdrawn},
 		"lost": {catalog.CauseExpired}, "open": {catalog.CauseExpired}, "resume": {catalog.CauseExpired}, "unavailable": {catalog.CauseExpired},
 		"end": {catalog.CauseAbsent}, "advance": {catalog.CauseAbsent, catalog.CauseExpired},
@@ -123,12 +132,16 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 				return fmt.Sprint("available: ", err)
 			}
 			m.goOn()
-		case "up", "bulk":
+		case "up", "bulk", "crowd":
 			names := []string{name}
-			if op == "bulk" {
+			if op != "up" {
 				names = nil
-				for i := range pick(r, 2, 3, 14) {
-					names = append(names, fmt.Sprint("s", i))
+				first, n := 0, pick(r, 2, 3, 14)
+				if op == "crowd" {
+					first, n = pick(r, 0, 60), 70
+				}
+				for i := range n {
+					names = append(names, fmt.Sprint("s", first+i))
 				}
 			}
 			for _, name := range names {
@@ -393,6 +406,9 @@ type model struct {
 	unidentified bool // nobody knows the IDs of the services that were restored
 
 	wants []want // what the stream announced beyond the limits
+
+	full  map[string]bool // fqdns of which the stream announced more services than there may be
+	freed bool            // there was room at one of them since
 }
 
 // want is a record that a limit kept out of the catalog.
@@ -457,10 +473,29 @@ func idSize(name, id string) int64 {
 	return int64(80 + len(id))
 }
 
+// at returns how many services have the fqdn.
+func (m *model) at(fqdn string) int {
+	return m.count(func(e *entry) bool { return e.service != nil && e.service.FQDN.String() == fqdn })
+}
+
+// noteRoom notes where there is room at an fqdn that was full.
+func (m *model) noteRoom() {
+	for fqdn := range m.full {
+		if m.at(fqdn) < federation.MaxServicesPerFQDN {
+			delete(m.full, fqdn)
+			m.freed = true
+		}
+	}
+}
+
 // fits reports whether the name can be announced with so many octets, and notes that
-// it is wanted if not.
-func (m *model) fits(name string, octets int64) bool {
+// it is wanted if not. S is the service that it would have from then on, nil: as before.
+func (m *model) fits(name string, octets int64, s *federation.Service) bool {
 	e := m.services[name]
+	if moved := s != nil && (e == nil || e.service == nil || e.service.FQDN != s.FQDN); moved && m.at(s.FQDN.String()) >= federation.MaxServicesPerFQDN {
+		m.full[s.FQDN.String()] = true
+		return false
+	}
 	current := e != nil && e.generation == m.generation
 	announced := m.count(func(e *entry) bool { return e.generation == m.generation })
 	if limit := m.config.MaxServices; limit > 0 && !current && (announced >= limit || e == nil && len(m.services) >= 2*limit) {
@@ -485,11 +520,11 @@ func (m *model) wanting() bool {
 	current := func(_ string, e *entry) bool { return e.generation == m.generation }
 	announced := m.count(func(e *entry) bool { return e.generation == m.generation })
 	all := m.octets(func(string, *entry) bool { return true })
-	return m.synced && slices.ContainsFunc(m.wants, func(w want) bool {
+	return m.synced && (m.freed || slices.ContainsFunc(m.wants, func(w want) bool {
 		limit, places := m.config.MaxCatalog, m.config.MaxServices
 		return (limit == 0 || m.octets(current)+w.octets <= limit && all+w.octets <= 2*limit) &&
 			(!w.place || places == 0 || announced < places && len(m.services) < 2*places)
-	})
+	}))
 }
 
 func (m *model) stale() int {
@@ -555,6 +590,7 @@ func (m *model) up(name, id string, s *federation.Service, sent bool, now time.T
 		m.heard = now
 	}
 	reason := m.take(name, id, s, sent)
+	m.noteRoom()
 	if reason == "" {
 		m.content = true
 	}
@@ -583,8 +619,8 @@ func (m *model) take(name, id string, s *federation.Service, sent bool) federati
 	} else if e != nil && e.service != nil && same(e.service, s) {
 		next = e.service
 	}
-	if !m.fits(name, size(name, id, next)) {
-		if e != nil && m.fits(name, e.octets) {
+	if !m.fits(name, size(name, id, next), next) {
+		if e != nil && m.fits(name, e.octets, nil) {
 			e.generation, e.lost = m.generation, time.Time{}
 		}
 		return cmp.Or(reason, federation.ReasonLimit)
@@ -671,7 +707,7 @@ func (m *model) refused(name, id string, now time.Time) {
 		return
 	}
 	octets := e.octets + idSize(name, id) - idSize(name, e.id)
-	identified := id != name && m.fits(name, octets)
+	identified := id != name && m.fits(name, octets, nil)
 	if identified {
 		e.octets = octets
 	}
@@ -691,6 +727,8 @@ func (m *model) opened(now time.Time) {
 	}
 	m.generation++
 	m.open, m.heard, m.wants = true, now, nil
+	clear(m.full)
+	m.freed = false
 	m.leftBefore = max(m.leftBefore, len(m.leftOut))
 	if limit := m.config.MaxServices; limit > 0 && len(m.leftOut)+len(m.earlier) > limit && len(m.leftOut) > 0 && len(m.earlier) > 0 {
 		if len(m.earlier) > len(m.leftOut) {
@@ -710,7 +748,7 @@ func (m *model) opened(now time.Time) {
 // imported but for what it sends whole.
 func (m *model) resume(names []string, whole resume.Selection) {
 	for _, name := range names {
-		if e := m.services[name]; m.fits(name, e.octets) {
+		if e := m.services[name]; m.fits(name, e.octets, nil) {
 			e.generation, e.lost, e.refused = m.generation, time.Time{}, ""
 		}
 	}
@@ -927,6 +965,7 @@ func (m *model) settle(at time.Time) {
 
 // tidy stops all clocks of a complete catalog that holds nothing back.
 func (m *model) tidy() {
+	m.noteRoom()
 	if m.synced && m.stale() == 0 {
 		m.clock, m.expired, m.ownerLost = false, false, time.Time{}
 		for _, e := range m.services {

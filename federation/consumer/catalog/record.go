@@ -87,6 +87,7 @@ func (c *Catalog) set(name string, next record) { c.replace(name, next, 0) }
 // only place where records and changes are written.
 func (c *Catalog) replace(name string, next record, cause Cause) {
 	prev, _ := c.records.get(name)
+	c.fqdns.replace(prev.service, next.service)
 	c.count.add(prev, -1, c.generation, c.live())
 	published := !next.service.IsZero()
 	switch {

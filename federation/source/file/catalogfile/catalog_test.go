@@ -321,6 +321,22 @@ func TestParseWarnings(t *testing.T) {
 	}
 }
 
+// TestServicesOfOneFQDN has as many services of one fqdn as consumers take, and one more.
+func TestServicesOfOneFQDN(t *testing.T) {
+	data := "services:\n"
+	for i := range federation.MaxServicesPerFQDN {
+		data += fmt.Sprintf("- name: s%02d\n  fqdn: web.example\n", i) + rest
+	}
+	if c := Parse([]byte(data), wire.Policy{}); len(c.Problems) > 0 {
+		t.Errorf("%d services have problems: %v", federation.MaxServicesPerFQDN, lines(c.Problems))
+	}
+	c := Parse([]byte(data+"- name: a\n  fqdn: web.example\n"+rest+"- name: b\n  fqdn: web.example\n"+rest), wire.Policy{})
+	want := []string{`254: service "s63": fqdn: web.example. has more than 64 services, which consumers refuse; give them other fqdns`}
+	if diff := cmp.Diff(want, lines(c.Problems)); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+}
+
 // TestCheckCircles looks for endpoints that lead back to their own service, by the name of a service
 // or of an instance. Those that lead to a circle elsewhere, or out of the catalog, are right.
 func TestCheckCircles(t *testing.T) {

@@ -58,8 +58,7 @@ func (p *reading) addCircles(winners map[string]string) {
 	for i := range c.services {
 		c.report(i, &found)
 	}
-	p.catalog.Problems = append(p.catalog.Problems, found.Kept...)
-	p.catalog.MoreProblems += found.More
+	p.wrong(found)
 }
 
 // add adds a service with its names, but for those of instances that other services have.

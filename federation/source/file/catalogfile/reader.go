@@ -160,11 +160,11 @@ func (p *reading) service(e *catalogentry.Entry) {
 		}
 	}
 	p.count++
-	for _, wrong := range found.Kept {
-		wrong.Rule = federation.Printable(wrong.Rule)
-		p.catalog.Problems = append(p.catalog.Problems, wrong)
+	for i := range found.Kept {
+		found.Kept[i].Rule = federation.Printable(found.Kept[i].Rule)
 	}
-	if p.catalog.MoreProblems += found.More; len(found.Kept)+found.More > 0 {
+	p.wrong(found)
+	if len(found.Kept)+found.More > 0 {
 		return
 	}
 	p.next[key] = known
@@ -180,6 +180,12 @@ func (p *reading) service(e *catalogentry.Entry) {
 	p.catalog.MoreWarnings += doubts.More
 }
 
+// wrong adds problems, for which found had what room there is.
+func (p *reading) wrong(found problem.List) {
+	p.catalog.Problems = append(p.catalog.Problems, found.Kept...)
+	p.catalog.MoreProblems += found.More
+}
+
 func (p *reading) warn(warning problem.Problem) {
 	if len(p.catalog.Warnings) < problem.Room {
 		p.catalog.Warnings = append(p.catalog.Warnings, warning)
@@ -188,10 +194,12 @@ func (p *reading) warn(warning problem.Problem) {
 	}
 }
 
-// warnSharedNames warns of each service whose fqdn is that of another. It returns the names of the
-// services that are served, by fqdn.
+// warnSharedNames warns of each service whose fqdn is that of another, and adds a problem for each
+// fqdn of more services than consumers take. It returns the names of the services that are served, by
+// fqdn.
 func (p *reading) warnSharedNames() (winners map[string]string) {
 	winners = make(map[string]string, len(p.catalog.Services))
+	found, counts := problem.List{Room: problem.Room - len(p.catalog.Problems)}, make(map[string]int) // of those that are not served
 	rank := func(service string) claim.Rank { return claim.Rank{Service: service} }
 	for _, s := range p.catalog.Services {
 		if winner, taken := winners[s.FQDN()]; !taken || rank(s.Name()).Compare(rank(winner)) < 0 {
@@ -205,8 +213,15 @@ func (p *reading) warnSharedNames() (winners map[string]string) {
 				Rule: fmt.Sprintf("%s. is also that of service %s, which wins: this one will not be served",
 					s.FQDN(), federation.Quote(winner)),
 			})
+			if counts[s.FQDN()]++; counts[s.FQDN()] == federation.MaxServicesPerFQDN {
+				found.Add(problem.Problem{
+					Line: p.lines[i], Service: federation.Quote(s.Name()), Field: "fqdn",
+					Rule: fmt.Sprintf("%s. has more than %d services, which consumers refuse; give them other fqdns", s.FQDN(), federation.MaxServicesPerFQDN),
+				})
+			}
 		}
 	}
+	p.wrong(found)
 	return winners
 }
 

@@ -1,0 +1,78 @@
+package catalog
+
+import (
+	"fmt"
+	"hash/maphash"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+)
+
+// fqdnCounts counts the services of each fqdn, as a zone looks at all of them when one changes. The
+// fqdn is that which the owner has sent: each zone may rename it otherwise.
+//
+// Services of an earlier stream count until they are swept, so that there are never more than
+// federation.MaxServicesPerFQDN. An owner that comes back with other services at an fqdn may have
+// some refused for those: the sweep makes room, and they are wanted again.
+type fqdnCounts struct {
+	services map[fqdnHash]uint8    // none of them 0
+	refused  map[fqdnHash]struct{} // those, all full, of which the open stream announced one more
+	freed    bool                  // one of those refused is not full any more
+	seed     maphash.Seed          // random, so that a peer cannot choose names that collide
+}
+
+// fqdnHash stands for an fqdn. With a million services every word counts, and one in 2^28 fqdns has
+// the hash of another then.
+type fqdnHash [6]byte
+
+func newFQDNCounts() fqdnCounts {
+	return fqdnCounts{services: make(map[fqdnHash]uint8), refused: make(map[fqdnHash]struct{}), seed: maphash.MakeSeed()}
+}
+
+func (f *fqdnCounts) hash(s packed.Service) fqdnHash {
+	h := maphash.String(f.seed, s.FQDN())
+	return fqdnHash{byte(h), byte(h >> 8), byte(h >> 16), byte(h >> 24), byte(h >> 32), byte(h >> 40)} //nolint:gosec // a part is enough
+}
+
+// opened forgets what an earlier stream was refused.
+func (f *fqdnCounts) opened() {
+	f.refused, f.freed = make(map[fqdnHash]struct{}), false
+}
+
+// exceeded returns the rule that would be broken if next took the place of prev, or "". Either may
+// be zero.
+func (f *fqdnCounts) exceeded(prev, next packed.Service) string {
+	if next.IsZero() || prev.FQDN() == next.FQDN() {
+		return ""
+	}
+	key := f.hash(next)
+	if f.services[key] < federation.MaxServicesPerFQDN {
+		return ""
+	}
+	f.refused[key] = struct{}{}
+	return fmt.Sprintf("one service more than the %d that are taken of one owner at one fqdn; give it another fqdn", federation.MaxServicesPerFQDN)
+}
+
+// replace counts a service in the place of another one. Either may be zero.
+func (f *fqdnCounts) replace(prev, next packed.Service) {
+	if prev.FQDN() == next.FQDN() {
+		return
+	}
+	if !next.IsZero() {
+		f.services[f.hash(next)]++
+	}
+	if prev.IsZero() {
+		return
+	}
+	key := f.hash(prev)
+	if _, refused := f.refused[key]; refused {
+		delete(f.refused, key)
+		f.freed = true
+	}
+	if f.services[key]--; f.services[key] == 0 {
+		delete(f.services, key)
+	}
+	if len(f.services) == 0 {
+		f.services = make(map[fqdnHash]uint8) // a catalog that was large does not stay so
+	}
+}
