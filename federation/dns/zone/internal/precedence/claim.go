@@ -1,6 +1,8 @@
 package precedence
 
 import (
+	"iter"
+
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
 )
@@ -9,12 +11,27 @@ import (
 // alive or not, published or not: lookups look closer where there is one.
 func (w *Writer) claim(name, origin string) uint32 {
 	claim := uint32(0)
-	for above := range w.wants(name, origin) {
-		if above.claims > 0 && (claim == 0 || above.owner < claim) {
-			claim = above.owner + 1
+	for above, labels := range w.above(name, origin) {
+		if above.Subtree.Has(labels) && (claim == 0 || above.Owner < claim) {
+			claim = above.Owner + 1
 		}
 	}
 	return claim
+}
+
+// above yields the offers above a name, alive or not, published or not, and the labels of the name
+// in front of the fqdn of each.
+func (w *Writer) above(name, origin string) iter.Seq2[*Offer, string] {
+	return func(yield func(*Offer, string) bool) {
+		for up := name; up != origin; {
+			up = domain.Parent(up)
+			for o := range w.index.Get(up).all() {
+				if !yield(o, domain.Relative(name, up)) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // reclaim marks the nodes below n anew whose names the services had, or have
@@ -69,9 +86,9 @@ func (w *Writer) countNode(name, origin string, at *Node, n int) {
 	if at.claimed(at.first) {
 		w.Fault(int(at.first.Owner), subtree.FaultInstanceName, n)
 	}
-	for above := range w.wants(name, origin) {
-		if at.first.Owner <= above.owner {
-			w.Fault(int(above.owner), subtree.FaultInstanceName, n*above.instances)
+	for above, labels := range w.above(name, origin) {
+		if _, ok := above.Subtree.Instance(labels); ok && at.first.Owner <= above.Owner {
+			w.Fault(int(above.Owner), subtree.FaultInstanceName, n)
 		}
 	}
 }

@@ -107,9 +107,9 @@ type Node struct {
 
 // more is what a node has beside its first offer.
 type more struct {
-	others   *ranking // the other ones
-	children uint32   // nodes one label below
-	claim    uint32   // 1 + the first owner with a service above that has the name as well; 0 when none has
+	others   *[]*Offer // the other ones, in order of precedence, and never written; nil: there are none, as mostly
+	children uint32    // nodes one label below
+	claim    uint32    // 1 + the first owner with a service above that has the name as well; 0 when none has
 }
 
 func (n *Node) children() uint32 {
@@ -148,26 +148,31 @@ func (n *Node) Offers(list []*Offer) []*Offer {
 // all yields all offers at the node, in order of precedence.
 func (n *Node) all() iter.Seq[*Offer] {
 	return func(yield func(*Offer) bool) {
-		if n != nil && n.first != nil && yield(n.first) {
-			n.rest().each(yield)
+		if n == nil || n.first == nil || !yield(n.first) {
+			return
+		}
+		for _, o := range n.rest() {
+			if !yield(o) {
+				return
+			}
 		}
 	}
 }
 
 // Weight estimates the memory of the offers at the node, in octets.
-func (n *Node) Weight() int {
-	if n == nil || n.first == nil {
-		return 0
+func (n *Node) Weight() (octets int) {
+	for o := range n.all() {
+		octets += o.Weight()
 	}
-	return n.first.Weight() + n.rest().size()
+	return octets
 }
 
 // rest returns the offers after the first.
-func (n *Node) rest() *ranking {
-	if n.more == nil {
+func (n *Node) rest() []*Offer {
+	if n.more == nil || n.more.others == nil {
 		return nil
 	}
-	return n.more.others
+	return *n.more.others
 }
 
 // claimed reports whether a service above, of an owner that comes before that of

@@ -403,52 +403,9 @@ func TestWeight(t *testing.T) {
 	}
 }
 
-// crowd offers n services of one fqdn, in random order, and takes them all back.
-func crowd(w world, n int) {
-	r := rand.New(rand.NewPCG(1, uint64(n)))
-	for _, i := range r.Perm(n) {
-		w.put(i%3, fmt.Sprint("s", i), "web", "i")
-	}
-	w.put(2, "below", "i.web", "i")
-	for _, i := range r.Perm(n) {
-		w.remove(i%3, fmt.Sprint("s", i))
-	}
-}
-
-// What one more service costs at an fqdn grows with the logarithm of how many there are: in
-// memory, which is counted here, as in time.
-func TestManyServicesOfOneFQDN(t *testing.T) {
-	cost := func(n int) float64 {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		crowd(newWorld(), n)
-		runtime.ReadMemStats(&after)
-		return float64(after.TotalAlloc-before.TotalAlloc) / float64(n)
-	}
-	few, many := cost(64), cost(4096)
-	if many > 4*few { // the logarithm is twice as large, the number 64 times
-		t.Errorf("a service takes %.0f octets among 64, and %.0f among 4096", few, many)
-	}
-}
-
-// However many services there are above a name, a change there looks at no more than one
-// want of each owner.
-func TestManyServicesAbove(t *testing.T) {
-	w := newWorld()
-	for i := range 2000 {
-		w.put(i%3, fmt.Sprint("s", i), "web", fmt.Sprint("i", i%1000))
-		w.put(i%3, fmt.Sprint("b", i), fmt.Sprint("i", i, ".web"), "i")
-	}
-	for _, name := range []string{"i1.web.", "i1500.web.", "addr.web."} {
-		if n := w.Looked(name+origin, origin); n > 3 {
-			t.Errorf("a change at %s looks at %d", name, n)
-		}
-	}
-}
-
-// TestCrowd has services come, change and go at an fqdn, of which there are sometimes many,
-// and below it. What is not published is as if all of them were looked at.
-func TestCrowd(t *testing.T) {
+// TestConflictsAreCounted has services come, change and go at an fqdn, of which there are
+// sometimes many, and below it. What is not published is counted as it is found one by one.
+func TestConflictsAreCounted(t *testing.T) {
 	w, r := newWorld(), rand.New(rand.NewPCG(3, 4))
 	below := func() string {
 		return []string{"a", "b", "c", "d", "e.a", "e.b", "e.c", "f.d", "f.e.a", "addr"}[r.IntN(10)]
@@ -471,14 +428,14 @@ func TestCrowd(t *testing.T) {
 			delete(offered, key)
 		}
 		if step%10 == 0 {
-			w.Compare(t, step)
+			w.compareConflicts(t, step)
 		}
 	}
 }
 
-// compare compares the conflicts of instances that are counted with those that are found one
+// compareConflicts compares the conflicts of instances that are counted with those that are found one
 // by one.
-func (w world) Compare(t *testing.T, step int) {
+func (w world) compareConflicts(t *testing.T, step int) {
 	t.Helper()
 	tree, want := w.Publish(), [3]int{}
 	for name, n := range tree.All() {
@@ -508,43 +465,9 @@ func (w world) Compare(t *testing.T, step int) {
 	}
 }
 
-// below offers n services of one fqdn and as many below it, in random order, and takes
-// them all back. Every second name below is also that of an instance above.
-func below(w world, n int) {
-	type service struct{ name, fqdn, id string }
-	var all []service
-	for i := range n {
-		all = append(all, service{fmt.Sprint("s", i), "web", fmt.Sprint("i", i)})
-		all = append(all, service{fmt.Sprint("b", i), fmt.Sprint("i", 2*i, ".web"), "i"})
-	}
-	r := rand.New(rand.NewPCG(2, uint64(n)))
-	for _, i := range r.Perm(2 * n) {
-		w.put(i%3, all[i].name, all[i].fqdn, all[i].id)
-	}
-	for _, i := range r.Perm(2 * n) {
-		w.remove(i%3, all[i].name)
-	}
-}
-
-func BenchmarkServicesOfOneFQDN(b *testing.B) {
-	for _, c := range []struct {
-		name string
-		of   func(w world, n int)
-	}{{"alone", crowd}, {"below", below}} {
-		for _, n := range []int{1000, 10_000, 100_000} {
-			b.Run(fmt.Sprint(c.name, "/", n), func(b *testing.B) {
-				for range b.N {
-					c.of(newWorld(), n)
-				}
-				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/service")
-			})
-		}
-	}
-}
-
 // A name with many services is as one with few: whoever comes first has it, and each of the
 // others counts.
-func TestRanking(t *testing.T) {
+func TestManyServicesOfOneFQDN(t *testing.T) {
 	w, r := newWorld(), rand.New(rand.NewPCG(1, 2))
 	offered := make(map[[2]int]bool)
 	for step := range 2000 {

@@ -62,7 +62,7 @@ func (t *Tree) First(n *Node, now time.Time) *Offer {
 	if t.alive(n.first, now) {
 		return n.first
 	}
-	for o := range n.rest().offers() {
+	for _, o := range n.rest() {
 		if t.alive(o, now) {
 			return o
 		}

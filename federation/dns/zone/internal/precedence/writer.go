@@ -1,7 +1,6 @@
 package precedence
 
 import (
-	"hash/maphash"
 	"slices"
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
@@ -14,13 +13,15 @@ const FaultFQDN = subtree.Fault("fqdn_conflict")
 
 // Writer holds the offers of all owners and publishes who has which name. It
 // belongs to one goroutine.
+//
+// A change looks at all offers of its fqdn and of the names above, one by one. An owner cannot
+// make them many, as a catalog takes federation.MaxServicesPerFQDN of one fqdn. Those of fqdns that
+// the configuration renames to one add up.
 type Writer struct {
 	index  *trie.Writer[Node] // with what is not yet published
 	origin func(name string) string
 	owners []owner
 	lives  []Life // by owner; a version has it, so it is never written
-	seed   maphash.Seed
-	crowds map[string]crowd // by fqdn
 }
 
 // owner is what one of them offers.
@@ -41,7 +42,6 @@ type cohort struct {
 func NewWriter(owners int, origin func(name string) string) *Writer {
 	w := &Writer{
 		index: trie.NewWriter[Node](), origin: origin, owners: make([]owner, owners), lives: make([]Life, owners),
-		seed: maphash.MakeSeed(), crowds: make(map[string]crowd),
 	}
 	for i := range w.owners {
 		w.owners[i].published = make(map[cohort]int)
@@ -57,15 +57,12 @@ func (w *Writer) Publish() Tree {
 // Offer returns what an owner offers at an fqdn under the name of a service, or nil. What
 // several owners share is nobody's.
 func (w *Writer) Offer(owner int, fqdn, service string) *Offer {
-	n, of := w.index.Get(fqdn), uint32(owner) //nolint:gosec // a small index
-	o := n.leader()
-	if o != nil && o.compare(of, service) != 0 {
-		o = n.rest().find(of, service)
+	for o := range w.index.Get(fqdn).all() {
+		if o.compare(uint32(owner), service) == 0 && o.Subtree.Shared() == nil { //nolint:gosec // a small index
+			return o
+		}
 	}
-	if o == nil || o.Subtree.Shared() != nil {
-		return nil
-	}
-	return o
+	return nil
 }
 
 // Faults counts what the owner offers and what is not published. The caller must
@@ -108,11 +105,11 @@ func (w *Writer) SetLife(owner int, l Life) (origins []string) {
 
 // Exchange puts an offer in the place of another one of the same service, both of
 // them at the fqdn. Either may be nil. It reports whether the answers of the zone
-// change. What it costs grows with the logarithm of how many offers there are.
+// change.
 func (w *Writer) Exchange(fqdn string, old, offer *Offer) bool {
 	n, origin := w.index.Get(fqdn), w.origin(fqdn)
 	before := n
-	first, others := w.exchanged(n, old, offer)
+	first, others := exchanged(n, old, offer)
 	// Mostly a service changes that stays where it is. Who else wants the name is
 	// looked at only when that may have changed.
 	sameOwners := old != nil && offer != nil
@@ -129,7 +126,6 @@ func (w *Writer) Exchange(fqdn string, old, offer *Offer) bool {
 		claim = w.claim(fqdn, origin)
 	}
 	n = w.assign(fqdn, origin, n, first, others, claim)
-	w.recount(fqdn, first, others, old, offer)
 	if offer != nil {
 		w.countOffer(offer, n, +1)
 	}
@@ -140,7 +136,7 @@ func (w *Writer) Exchange(fqdn string, old, offer *Offer) bool {
 	was := before.leader()
 	w.countPublished(origin, was, -1)
 	w.countPublished(origin, first, +1)
-	if others != nil || was != nil && before.rest() != nil {
+	if len(others) > 0 || was != nil && len(before.rest()) > 0 {
 		// All offers but the first are not published.
 		w.countFQDN(offer, +1)
 		w.countFQDN(first, -1)
@@ -171,28 +167,28 @@ func (w *Writer) countFQDN(o *Offer, n int) {
 }
 
 // exchanged returns the offers at a node with one in the place of another.
-func (w *Writer) exchanged(n *Node, old, offer *Offer) (first *Offer, others *ranking) {
+func exchanged(n *Node, old, offer *Offer) (first *Offer, others []*Offer) {
 	if first = n.leader(); first != nil {
 		others = n.rest()
 	}
 	switch {
 	case old == nil:
 	case old != first:
-		others = others.without(old)
-	case others == nil:
+		others = slices.DeleteFunc(slices.Clone(others), func(o *Offer) bool { return o == old })
+	case len(others) == 0:
 		first = nil
 	default:
-		first = others.first()
-		others = others.without(first)
+		first, others = others[0], slices.Clone(others[1:]) // in memory that does not keep the first
 	}
 	switch {
 	case offer == nil:
 	case first == nil:
 		first = offer
 	case Compare(offer, first) < 0:
-		first, others = offer, others.with(first, w.seed)
+		first, others = offer, slices.Concat([]*Offer{first}, others)
 	default:
-		others = others.with(offer, w.seed)
+		at, _ := slices.BinarySearchFunc(others, offer, Compare)
+		others = slices.Concat(others[:at], []*Offer{offer}, others[at:])
 	}
 	return first, others
 }
@@ -208,7 +204,7 @@ func (w *Writer) same(x, y *Offer) bool {
 
 // assign gives a name, which has the node n or is new, these offers and the
 // claim. It returns the new node, or nil when there is none.
-func (w *Writer) assign(name, origin string, n *Node, first *Offer, others *ranking, claim uint32) *Node {
+func (w *Writer) assign(name, origin string, n *Node, first *Offer, others []*Offer, claim uint32) *Node {
 	children := uint32(0)
 	if n == nil {
 		w.Link(name, origin)
@@ -217,10 +213,14 @@ func (w *Writer) assign(name, origin string, n *Node, first *Offer, others *rank
 	}
 	var at *item
 	switch {
-	case first != nil && others == nil && children == 0 && claim == 0:
+	case first != nil && len(others) == 0 && children == 0 && claim == 0:
 		at = &first.home
 	case first != nil:
-		at = &item{Name: name, Value: Node{first, &more{others, children, claim}}}
+		m := &more{children: children, claim: claim}
+		if len(others) > 0 {
+			m.others = new(others)
+		}
+		at = &item{Name: name, Value: Node{first, m}}
 	case children > 0:
 		at = &item{Name: name, Value: Node{more: &more{children: children}}}
 	default:
