@@ -11,10 +11,6 @@ const (
 	MaxMetadata  = 64 // entries of an instance's metadata
 )
 
-// MaxServicesPerFQDN is how many services one owner may have with one fqdn. Only one of them is
-// answered: that with the smallest name. A consumer refuses those beyond.
-const MaxServicesPerFQDN = 64
-
 // The limits of strings, in bytes. The lengths of DNS names are those of
 // [ParseFQDN].
 const (

@@ -11,6 +11,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
@@ -161,7 +162,7 @@ func TestTooManyServicesOfAnFQDN(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		script := "announce\n"
-		for i := range federation.MaxServicesPerFQDN + 1 {
+		for i := range packed.MaxServicesPerFQDN + 1 {
 			script += fmt.Sprintf("upsert s%d web.fed.example 192.0.2.1\n", i)
 		}
 		w.misbehave(script + "end\nwait 1m\ndelete s0\nhang\n---\nannounce\nupsert s64 web.fed.example 192.0.2.1\nend\nhang")

@@ -19,7 +19,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
-// TestLimits decodes messages at each limit of this package and of services in package
+// TestLimits decodes messages at each limit of this package and of package
 // federation, and of the lengths of names, and one above it. The limits of this
 // package are numbers here, because a change of one of them is a change for every
 // peer.
@@ -171,7 +171,7 @@ func TestLimits(t *testing.T) {
 
 	for _, file := range []string{"limits.go", "../limits.go"} {
 		for _, name := range limitConstants(t, file) {
-			if !tested[name] && name != "MaxServicesPerFQDN" { // which is of a catalog, and tested there
+			if !tested[name] {
 				t.Errorf("no row tests %s", name)
 			}
 		}

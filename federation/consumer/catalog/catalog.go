@@ -141,7 +141,7 @@ func (c Cause) String() string {
 // A response is refused for one of three reasons: package wire could not make a
 // service of it (the caller reports this by Refused), the configuration does not
 // admit the service (Rules.Admit), or the service is beyond a limit of the
-// configuration or federation.MaxServicesPerFQDN. In each case the last good version
+// configuration or packed.MaxServicesPerFQDN. In each case the last good version
 // of the service stays published.
 // The refused version is not kept, or an owner could fill the memory with services
 // that nobody wants. Only a new stream can bring it again, when the configuration

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"hash/maphash"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
 
@@ -12,7 +11,7 @@ import (
 // fqdn is that which the owner has sent: each zone may rename it otherwise.
 //
 // Services of an earlier stream count until they are swept, so that there are never more than
-// federation.MaxServicesPerFQDN. An owner that comes back with other services at an fqdn may have
+// packed.MaxServicesPerFQDN. An owner that comes back with other services at an fqdn may have
 // some refused for those: the sweep makes room, and they are wanted again.
 type fqdnCounts struct {
 	services map[fqdnHash]uint8    // none of them 0
@@ -46,11 +45,11 @@ func (f *fqdnCounts) exceeded(prev, next packed.Service) string {
 		return ""
 	}
 	key := f.hash(next)
-	if f.services[key] < federation.MaxServicesPerFQDN {
+	if f.services[key] < packed.MaxServicesPerFQDN {
 		return ""
 	}
 	f.refused[key] = struct{}{}
-	return fmt.Sprintf("one service more than the %d that are taken of one owner at one fqdn; give it another fqdn", federation.MaxServicesPerFQDN)
+	return fmt.Sprintf("one service more than the %d that are taken of one owner at one fqdn; give it another fqdn", packed.MaxServicesPerFQDN)
 }
 
 // replace counts a service in the place of another one. Either may be zero.

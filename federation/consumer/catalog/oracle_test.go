@@ -481,7 +481,7 @@ func (m *model) at(fqdn string) int {
 // noteRoom notes where there is room at an fqdn that was full.
 func (m *model) noteRoom() {
 	for fqdn := range m.full {
-		if m.at(fqdn) < federation.MaxServicesPerFQDN {
+		if m.at(fqdn) < packed.MaxServicesPerFQDN {
 			delete(m.full, fqdn)
 			m.freed = true
 		}
@@ -492,7 +492,7 @@ func (m *model) noteRoom() {
 // it is wanted if not. S is the service that it would have from then on, nil: as before.
 func (m *model) fits(name string, octets int64, s *federation.Service) bool {
 	e := m.services[name]
-	if moved := s != nil && (e == nil || e.service == nil || e.service.FQDN != s.FQDN); moved && m.at(s.FQDN.String()) >= federation.MaxServicesPerFQDN {
+	if moved := s != nil && (e == nil || e.service == nil || e.service.FQDN != s.FQDN); moved && m.at(s.FQDN.String()) >= packed.MaxServicesPerFQDN {
 		m.full[s.FQDN.String()] = true
 		return false
 	}

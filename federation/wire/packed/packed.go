@@ -15,6 +15,10 @@ package packed
 
 import "github.com/hamlet-federation/coredns-federation/federation"
 
+// MaxServicesPerFQDN is how many services one owner may have with one fqdn. Only one of them is
+// answered: that with the smallest name. A consumer refuses those beyond.
+const MaxServicesPerFQDN = 64
+
 // Service is a service in one string. It is immutable. Two of them are equal (==)
 // when [federation.Service.Equal] says so of what they hold. The zero value is no
 // service.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
@@ -324,11 +325,11 @@ func TestParseWarnings(t *testing.T) {
 // TestServicesOfOneFQDN has as many services of one fqdn as consumers take, and one more.
 func TestServicesOfOneFQDN(t *testing.T) {
 	data := "services:\n"
-	for i := range federation.MaxServicesPerFQDN {
+	for i := range packed.MaxServicesPerFQDN {
 		data += fmt.Sprintf("- name: s%02d\n  fqdn: web.example\n", i) + rest
 	}
 	if c := Parse([]byte(data), wire.Policy{}); len(c.Problems) > 0 {
-		t.Errorf("%d services have problems: %v", federation.MaxServicesPerFQDN, lines(c.Problems))
+		t.Errorf("%d services have problems: %v", packed.MaxServicesPerFQDN, lines(c.Problems))
 	}
 	c := Parse([]byte(data+"- name: a\n  fqdn: web.example\n"+rest+"- name: b\n  fqdn: web.example\n"+rest), wire.Policy{})
 	want := []string{`254: service "s63": fqdn: web.example. has more than 64 services, which consumers refuse; give them other fqdns`}

@@ -14,6 +14,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/internal/catalogentry"
 	"github.com/hamlet-federation/coredns-federation/federation/source/internal/claim"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
@@ -213,10 +214,10 @@ func (p *reading) warnSharedNames() (winners map[string]string) {
 				Rule: fmt.Sprintf("%s. is also that of service %s, which wins: this one will not be served",
 					s.FQDN(), federation.Quote(winner)),
 			})
-			if counts[s.FQDN()]++; counts[s.FQDN()] == federation.MaxServicesPerFQDN {
+			if counts[s.FQDN()]++; counts[s.FQDN()] == packed.MaxServicesPerFQDN {
 				found.Add(problem.Problem{
 					Line: p.lines[i], Service: federation.Quote(s.Name()), Field: "fqdn",
-					Rule: fmt.Sprintf("%s. has more than %d services, which consumers refuse; give them other fqdns", s.FQDN(), federation.MaxServicesPerFQDN),
+					Rule: fmt.Sprintf("%s. has more than %d services, which consumers refuse; give them other fqdns", s.FQDN(), packed.MaxServicesPerFQDN),
 				})
 			}
 		}

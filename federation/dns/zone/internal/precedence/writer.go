@@ -15,7 +15,7 @@ const FaultFQDN = subtree.Fault("fqdn_conflict")
 // belongs to one goroutine.
 //
 // A change looks at all offers of its fqdn and of the names above, one by one. An owner cannot
-// make them many, as a catalog takes federation.MaxServicesPerFQDN of one fqdn. Those of fqdns that
+// make them many, as a catalog takes packed.MaxServicesPerFQDN of one fqdn. Those of fqdns that
 // the configuration renames to one add up.
 type Writer struct {
 	index  *trie.Writer[Node] // with what is not yet published
