@@ -79,7 +79,7 @@ type collector struct{ agent *agent.Agent }
 var (
 	stateDesc       = gauge("owner_state", "1 for the state that an owner is in, 0 for the others.", "state")
 	servicesDesc    = gauge("services", "Services of an owner's catalog.")
-	notImportedDesc = gauge("services_not_imported", "Services of an owner that import_names and import_labels leave out.")
+	notImportedDesc = gauge("updates_not_imported", "Updates of an owner's stream of services that import_names leaves out, since it was opened: each update counts.")
 	instancesDesc   = gauge("instances", "Instances of an owner's services.")
 	conflictsDesc   = gauge("conflicts", "Names and records of an owner that are not published, by reason.", "reason")
 	sharedDesc      = gauge("shared_endpoints", "Endpoints of the names that an owner shares with others, by tier and state.", "tier", "state")

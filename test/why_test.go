@@ -131,13 +131,7 @@ func TestWhy(t *testing.T) {
 		fixtureService(t, "both-too", "both.live.example", []string{"203.0.113.2:443"}, []string{"v1 HTTPS"}))
 	chosen := startOwner(t, p.owner, "",
 		fixtureService(t, "other", "other.chosen.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}),
-		fixtureService(t, "unlabelled", "a.pay.chosen.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}))
-	labelled := func(tier string) *federation.Service {
-		s := fixtureService(t, "b", "b.pay.chosen.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"})
-		s.Labels = federation.Pairs(map[string]string{"tier": tier})
-		return s
-	}
-	mustUpsert(t, chosen, labelled("public"))
+		fixtureService(t, "b", "b.pay.chosen.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}))
 	renamed := startOwner(t, p.owner, "",
 		fixtureService(t, "crm", "crm.corp.internal", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}),
 		fixtureService(t, "longer.renamed.example", long+".big.corp.internal", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}))
@@ -181,7 +175,7 @@ func TestWhy(t *testing.T) {
 	d := startCoreDNS(t, strings.Join([]string{
 		federationBlock(p, "live.example", "", first.address+" status "+page, second.address),
 		federationBlock(p, "joint.example", "", near.address+" share *\n\t\ttier 1 far", far.address+" share web.joint.example\n\t\ttier 1"),
-		federationBlock(p, "chosen.example", "", chosen.address+" import_names *.pay.chosen.example\n\t\timport_labels tier=public"),
+		federationBlock(p, "chosen.example", "", chosen.address+" import_names *.pay.chosen.example"),
 		federationBlock(p, "renamed.example", "", renamed.address+" rename corp.internal renamed.example\n\t\trename "+"big.corp.internal "+strings.Repeat("b23456789.", 9)+"renamed.example"),
 		federationBlock(p, "one.example", "", shared.address),
 		federationBlock(p, "two.example:PORT three.example", "", shared.address),
@@ -235,7 +229,7 @@ func TestWhy(t *testing.T) {
 	again.goOn(t)
 	d.awaitLog(t, 1, "owner is synced", turned.address)
 	turned.goOn(t)
-	mustUpsert(t, chosen, labelled("internal"))
+	mustUpsert(t, chosen, fixtureService(t, "b", "b.shop.chosen.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}))
 	d.awaitAnswer(t, "b.pay.chosen.example", dns.TypeA, "NXDOMAIN")
 	state(nobody, "connecting", "connection refused")
 	state(strict.address, "connecting", "TLS handshake")
@@ -272,7 +266,6 @@ func TestWhy(t *testing.T) {
 		{"host-denied", "loop.live.example", "A", status.Denied},
 		{"not-imported-name", "other.chosen.example", "A", status.NoName},
 		{"excluded", "b.pay.chosen.example", "A", status.NoName},
-		{"not-imported-label", "a.pay.chosen.example", "A", status.NoName},
 		{"renamed", "crm.renamed.example", "A", status.Live},
 		{"fallthrough", "nope.falls.example", "A", status.PassedOn},
 

@@ -69,6 +69,7 @@ func history(t *testing.T, r *rand.Rand) (resumes uint64) {
 
 	config := w.config()
 	config.Subscription.File = filepath.Join(t.TempDir(), "catalog")
+	largest := catalog.Size(shop(t, names-1, "three"))
 	rules := func() catalog.Rules {
 		rules := catalog.Rules{Settle: 5 * time.Second, Retention: []time.Duration{catalog.Forever, time.Minute, time.Hour}[r.IntN(3)]}
 		wanted, bad := []string{"", "one", "two", "three"}[r.IntN(4)], []string{"none", "one", "two", "three"}[r.IntN(4)]
@@ -82,7 +83,7 @@ func history(t *testing.T, r *rand.Rand) (resumes uint64) {
 			}
 			return nil
 		}
-		rules.MaxServices = []int{0, 0, 0, 100}[r.IntN(4)]
+		rules.MaxCatalog = []int64{0, 0, 0, 100 * largest}[r.IntN(4)]
 		return rules
 	}
 	config.Rules = rules()
@@ -167,7 +168,7 @@ func history(t *testing.T, r *rand.Rand) (resumes uint64) {
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	admitted, told := 0, 0
+	admitted, told := 0, int64(0)
 	for name, s := range all {
 		invalid := config.Rules.Admit(s)
 		if invalid != catalog.ErrNotImported {
@@ -181,18 +182,20 @@ func history(t *testing.T, r *rand.Rand) (resumes uint64) {
 			t.Errorf("%s is %q, and the owner has %q", name, got.Description, s.Description)
 		case invalid == nil:
 			admitted++
-			if got == nil && config.Rules.MaxServices == 0 {
+			if got == nil && config.Rules.MaxCatalog == 0 {
 				t.Errorf("%s is missing", name)
 			}
 		}
 	}
-	for name := range w.services {
+	octets := int64(0)
+	for name, s := range w.services {
 		if all[name] == nil {
 			t.Errorf("%s is there, and the owner has none", name)
 		}
+		octets += catalog.Size(s)
 	}
-	if limit := config.Rules.MaxServices; limit > 0 && (len(w.services) > limit || told <= limit && len(w.services) < admitted) {
-		t.Errorf("%d services are there, of %d, with a limit of %d", len(w.services), admitted, limit)
+	if limit := config.Rules.MaxCatalog; limit > 0 && (octets > limit || told*largest <= limit && len(w.services) < admitted) {
+		t.Errorf("%d services are there, of %d, in %d octets, with a limit of %d", len(w.services), admitted, octets, limit)
 	}
 	if t.Failed() {
 		t.Logf("after %s: %+v", strings.Join(log, ", "), m.Status())

@@ -45,6 +45,5 @@ func (m *Mirror) refetchIfDue(now time.Time) {
 		return
 	}
 	m.refetch = refetch{underWay: true, began: true, last: now}
-	m.catalog.Forget()
 	m.current.consumer.Refetch()
 }

@@ -102,7 +102,7 @@ func TestRenewWaits(t *testing.T) {
 func limited(t *testing.T, w *world) (m *consumer.Mirror, registry *registry.Registry, rules catalog.Rules) {
 	t.Helper()
 	config := w.config()
-	config.Rules.MaxServices = 2
+	config.Rules.MaxCatalog = 2 * catalog.Size(services.At("a.fed.example", "192.0.2.1"))
 	registry, _ = w.serve(services.At("a.fed.example", "192.0.2.1"), services.At("b.fed.example", "192.0.2.2"), services.At("c.fed.example", "192.0.2.3"))
 	m, _ = w.run(config)
 	w.await(m, "synced 2/0")
@@ -121,7 +121,7 @@ func TestFreedRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		config := w.config()
-		config.Rules.MaxServices = 2
+		config.Rules.MaxCatalog = 2 * catalog.Size(services.At("a.fed.example", "192.0.2.1"))
 		registry, _ := w.serve(services.At("a.fed.example", "192.0.2.1"), services.At("b.fed.example", "192.0.2.2"),
 			services.At("c.fed.example", "192.0.2.3"), services.At("d.fed.example", "192.0.2.4"))
 		m, _ := w.run(config)
@@ -196,9 +196,9 @@ func TestConfigureMakesRoom(t *testing.T) {
 			t.Errorf("after %d attempts the services are %s", w.attempts(), got)
 		}
 		time.Sleep(time.Second)
-		rules.MaxServices = 1
+		rules.MaxCatalog = catalog.Size(services.At("a.fed.example", "192.0.2.1"))
 		m.Configure(rules)
-		rules.MaxServices = 3
+		rules.MaxCatalog = 3 * catalog.Size(services.At("a.fed.example", "192.0.2.1"))
 		m.Configure(rules)
 		time.Sleep(time.Millisecond)
 		if got := state(m); got != "synced 2/0" || w.attempts() != 3 {

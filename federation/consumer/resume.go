@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/consumer/internal/leftout"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
@@ -38,10 +37,10 @@ func (m sink) Holds(ctx context.Context) resume.Digests {
 		m.mu.Unlock()
 		return h.digests
 	}
-	services, leftOut := m.catalog.Resumable(), m.catalog.LeftOut()
+	services := m.catalog.Resumable()
 	m.mu.Unlock()
 
-	digests, told := digestsOf(ctx, services, leftOut, m.version)
+	digests, told := digestsOf(ctx, services, m.version)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.heldDigests = heldDigests{digests, told, m.version, edits} // a change since then shows when it counts
@@ -50,7 +49,7 @@ func (m sink) Holds(ctx context.Context) resume.Digests {
 
 // digestsOf returns the digests of what a catalog holds, or nil when that is nothing, or
 // ctx ends, and the services that are in them. It takes over the slice.
-func digestsOf(ctx context.Context, services []packed.Service, leftOut []leftout.Sent, version wire.Version) (resume.Digests, []packed.Service) {
+func digestsOf(ctx context.Context, services []packed.Service, version wire.Version) (resume.Digests, []packed.Service) {
 	var sum resume.Sum
 	var encode encoder
 	told := services[:0]
@@ -62,9 +61,6 @@ func digestsOf(ctx context.Context, services []packed.Service, leftOut []leftout
 			sum.Add(p.Name(), resource)
 			told = append(told, p)
 		}
-	}
-	for i := range leftOut {
-		leftOut[i].AddTo(&sum)
 	}
 	if sum.Len() == 0 {
 		return nil, nil
@@ -112,23 +108,15 @@ func (m sink) Announced(ctx context.Context, a stream.Announcement) error {
 		return err
 	}
 	var held heldDigests
-	var err error
 	m.change(func(time.Time) {
 		held, m.heldDigests = m.heldDigests, heldDigests{} // only an owner that is away is told the same again
 		m.path, m.outdated = a.Path.Header(), true
 		if a.Marked {
 			m.catalog.Marked()
 		}
-		switch {
-		case !a.Resumed:
-		case m.catalog.Edits() != held.edits:
-			err = errChanged
-		default:
-			m.catalog.Resumed(a.Whole)
-		}
 	})
-	if err != nil || !a.Resumed {
-		return err
+	if !a.Resumed {
+		return nil
 	}
 	return m.adopt(ctx, held, a.Whole)
 }

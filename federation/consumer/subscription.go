@@ -177,7 +177,7 @@ func (m sink) Apply(_ context.Context, updates []stream.Update) (refusals []*fed
 			m.catalog.Refused(u.Name, u.ID, now)
 			continue
 		}
-		err := m.catalog.ApplySent(u.Event, u.Resource, now)
+		err := m.catalog.Apply(u.Event, now)
 		if refusal, ok := errors.AsType[*federation.InvalidError](err); ok {
 			if refusals == nil {
 				refusals = make([]*federation.InvalidError, len(updates))

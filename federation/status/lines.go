@@ -217,7 +217,7 @@ func remedies(a *Answer) (list []string) {
 			add(conditions()[which].Remedy)
 		}
 		if p.NotImported != "" {
-			add("if the service should be here, widen import_names or import_labels (metric coredns_federation_services_not_imported)")
+			add("if the service should be here, widen import_names")
 		}
 		if p.NotAdmitted != "" && a.Verdict != Refused { // or the refusal says what to do
 			add("if the service should be here, change the zones of the federation block or its rename, or have the owner choose another name")

@@ -73,7 +73,7 @@ type FollowedOwner struct {
 	Stale       int    `json:"stale,omitempty"`
 	Held        int    `json:"held,omitempty"`        // of those, what a complete catalog has left out and the guard keeps
 	NotAdmitted int    `json:"notAdmitted,omitempty"` // services whose newest version this side refuses
-	NotImported int    `json:"notImported,omitempty"` // services that the import filter leaves out
+	NotImported int    `json:"notImported,omitempty"` // updates of services that the import filter leaves out, since the stream was opened
 	Hops        int    `json:"hops,omitempty"`        // owners that the services come through; 0: not known
 	Path        string `json:"path,omitempty"`
 	Resumes     uint64 `json:"resumes,omitempty"`

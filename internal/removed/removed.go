@@ -15,6 +15,7 @@ var Properties = Remedies{
 	"demote":         "endpoints of a lost owner stand behind live ones at once",
 	"https":          "template, which comes before federation, can answer queries for HTTPS records",
 	"reverse":        "file or template can serve the reverse zones",
+	"import_labels":  "import_names chooses services by their fqdn, and exports of the owner by their labels",
 }
 
 // Keys are of the configuration file of an owner, wherever they stood in there: each with as much

@@ -65,14 +65,14 @@ type Block struct {
 }
 
 // repeatable are the properties that add to what an earlier line of them says.
-var repeatable = []string{"rename", "allow_addresses", "import_names", "import_labels", "share", "tier"}
+var repeatable = []string{"rename", "allow_addresses", "import_names", "share", "tier"}
 
 // properties are all of them: those that set takes.
 var properties = []string{
 	"name", "owner", "tls", "spiffe", "tls_servername",
 	"owner_id", "api", "ttl", "negative_ttl", "retention", "settle",
 	"persist", "rename", "max_catalog",
-	"allow_addresses", "import_names", "import_labels", "share", "tier", "min", "fallthrough", "status",
+	"allow_addresses", "import_names", "share", "tier", "min", "fallthrough", "status",
 }
 
 // alternatives are the properties that exclude each other.
@@ -321,9 +321,7 @@ func (b *Block) set(property string, args []string) (err error) {
 		owner.AllowAddresses, err = list(owner.AllowAddresses, args, parsePrefix)
 	case "import_names":
 		// Not just import: Caddy takes that for its directive to include a file.
-		b.Zone.Import.Names, err = list(b.Zone.Import.Names, args, pattern.ParseName)
-	case "import_labels":
-		b.Zone.Import.Labels, err = list(b.Zone.Import.Labels, args, labelBeside(b.Zone.Import.Labels))
+		b.Zone.Import, err = list(b.Zone.Import, args, pattern.ParseName)
 	case "share":
 		err = b.share(args)
 	case "tier":

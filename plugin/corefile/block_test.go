@@ -100,8 +100,6 @@ func TestParse(t *testing.T) {
 				allow_addresses 169.254.0.0/16
 				import_names *.Pay.example. web.example
 				import_names *
-				import_labels tier=public team=
-				import_labels region=*
 				share web.fed.example *.Shop.fed.example.
 				share *.mesh.example
 				tier 0 zone/eu-1a
@@ -135,10 +133,7 @@ func TestParse(t *testing.T) {
 					},
 					TTL:         3600,
 					NegativeTTL: 1,
-					Import: pattern.Filter{
-						Names:  []pattern.Name{name(t, "*.pay.example"), name(t, "web.example"), name(t, "*")},
-						Labels: []pattern.Label{{Key: "tier", Value: "public"}, {Key: "team", Value: ""}, {Key: "region", Value: "*"}},
-					},
+					Import:      pattern.Filter{name(t, "*.pay.example"), name(t, "web.example"), name(t, "*")},
 					Sharing: zone.Sharing{
 						Names: []pattern.Name{name(t, "web.fed.example"), name(t, "*.shop.fed.example"), name(t, "*.mesh.example")},
 						Tiers: []zone.Tier{{N: 0, Label: "zone/eu-1a"}, {N: 2}},
@@ -407,10 +402,6 @@ func TestParseErrors(t *testing.T) {
 		{property: "import_names *.*.example", want: `4: import_names: name pattern "*.*.example": "*" stands alone, or as the first label before a name, as in *.pay.example`},
 		{property: "import_names a..b", want: `4: import_names: name pattern "a..b": name has an empty label`},
 		{property: "import_names *.a.example\nimport_names *.A.example.", want: `5: import_names: "*.A.example." is given twice`},
-		{property: "import_labels", want: "4: import_labels: takes at least one argument"},
-		{property: "import_labels tier", want: `4: import_labels: label pattern "tier": is not KEY=VALUE; KEY=* is any value`},
-		{property: "import_labels tier=a tier=a", want: `4: import_labels: "tier=a" is given twice`},
-		{property: "import_labels tier=a\nimport_labels tier=*", want: `5: import_labels: "tier=*" has the key of "tier=a", and a service has to match all of them`},
 		{property: "fallthrough a..b", want: `4: fallthrough: "a..b": name has an empty label`},
 		{property: "fallthrough other.example", want: `4: fallthrough: "other.example" is outside the zones of the block`},
 		{property: "fallthrough in-addr.arpa", want: `4: fallthrough: "in-addr.arpa" is a reverse zone, and services are published by name only`},

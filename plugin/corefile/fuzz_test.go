@@ -15,7 +15,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
@@ -67,7 +66,7 @@ func checkRanges(t *testing.T, b Block) {
 		"rename":          froms,
 		"allow_addresses": anys(b.Owner.AllowAddresses),
 		"spiffe":          anys(b.Owner.Identity.SPIFFE.TrustDomains),
-		"import_names":    anys(b.Zone.Import.Names),
+		"import_names":    anys(b.Zone.Import),
 		"share":           anys(b.Zone.Sharing.Names),
 	} {
 		for i, value := range values {
@@ -97,11 +96,6 @@ func checkRanges(t *testing.T, b Block) {
 	} {
 		if !ok {
 			t.Errorf("%s is out of range: %+v", rule, b)
-		}
-	}
-	for i, label := range b.Zone.Import.Labels {
-		if slices.ContainsFunc(b.Zone.Import.Labels[:i], func(other pattern.Label) bool { return other.Key == label.Key }) {
-			t.Errorf("import_labels has the key %q twice", label.Key)
 		}
 	}
 	for i, rename := range b.Zone.Renames {
@@ -154,11 +148,8 @@ func appendBlock(tokens []caddyfile.Token, b Block) []caddyfile.Token {
 	for _, prefix := range b.Owner.AllowAddresses {
 		line("allow_addresses", prefix)
 	}
-	for _, name := range b.Zone.Import.Names {
+	for _, name := range b.Zone.Import {
 		line("import_names", name)
-	}
-	for _, label := range b.Zone.Import.Labels {
-		line("import_labels", label)
 	}
 	if s := b.Zone.Sharing; len(s.Names) > 0 {
 		line(append([]any{"share"}, anys(s.Names)...)...)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 )
 
@@ -26,23 +25,6 @@ const (
 	minMaxCatalog = 1 << 20 // octets
 	maxMaxCatalog = 1 << 40 // octets
 )
-
-// labelBeside returns a function that takes a label with another key than those before.
-func labelBeside(others []pattern.Label) func(string) (pattern.Label, error) {
-	others = slices.Clone(others)
-	return func(s string) (pattern.Label, error) {
-		label, err := pattern.ParseLabel(s)
-		if err != nil {
-			return label, err
-		}
-		i := slices.IndexFunc(others, func(other pattern.Label) bool { return other.Key == label.Key })
-		if i >= 0 && others[i] != label {
-			return label, fmt.Errorf("%q has the key of %q, and a service has to match all of them", s, others[i])
-		}
-		others = append(others, label)
-		return label, nil
-	}
-}
 
 // single returns the value of the only argument.
 func single[T any](args []string, parse func(string) (T, error)) (T, error) {

@@ -1,10 +1,9 @@
 package catalog
 
 import (
-	"slices"
+	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/consumer/internal/leftout"
 )
 
 // ErrNotImported is what Rules.Admit returns for a service that this side does not
@@ -50,41 +49,27 @@ func (c *Catalog) admit(s *federation.Service) *federation.InvalidError {
 	return &named
 }
 
-// leaveOut takes a service that is not imported, as the open stream announces it in a
-// message with that resource; nil: it is not known.
-func (c *Catalog) leaveOut(name, id string, resource []byte) {
+// leftOutPatience is for how long services that are not imported keep a catalog from settling,
+// where nothing else comes. Which of them the stream has announced before is not known, and so an
+// owner that keeps updating them would never be silent.
+const leftOutPatience = time.Minute
+
+// leftOut counts what is not imported. Nothing else is known of it.
+type leftOut struct {
+	now    int // see Summary.NotImported
+	before int // what was counted when the stream was opened, until its catalog is complete
+}
+
+func (l leftOut) count() int { return max(l.now, l.before) }
+
+// leaveOut takes a service that is not imported, as the open stream announces it.
+func (c *Catalog) leaveOut(name, id string, now time.Time) {
+	if now.Sub(c.stream.wanted) < leftOutPatience {
+		c.stream.heard = now
+	}
 	if _, ok := c.records.get(name); ok {
 		c.remove(name, CauseExcluded)
 	}
 	c.releaseID(name, id)
-	var sent leftout.Sent
-	if resource != nil && (id == "" || id == name) {
-		sent = leftout.SentAs(name, resource)
-	}
-	c.leftOut.Add(name, id, sent, c.rules.MaxServices)
-}
-
-// leaveOutKnown takes services that are no longer imported.
-func (c *Catalog) leaveOutKnown(names []string) {
-	if limit := c.rules.MaxServices; limit > 0 && c.leftOut.Count()+len(names) > limit {
-		slices.Sort(names) // not all of them count: the first
-	}
-	for _, name := range names {
-		r, _ := c.records.get(name)
-		id := c.ids.of[name]
-		c.remove(name, CauseExcluded)
-		if r.generation == c.generation && r.generation > 0 {
-			c.leftOut.Add(name, id, leftout.Sent{}, c.rules.MaxServices)
-		} else {
-			c.leaveOutBefore()
-		}
-	}
-}
-
-// leaveOutBefore takes a service that is not imported, and that only an earlier stream
-// has announced.
-func (c *Catalog) leaveOutBefore() {
-	if !c.stream.synced {
-		c.leftOut.AddBefore(c.rules.MaxServices)
-	}
+	c.leftOut.now++
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/consumer/internal/leftout"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
 
@@ -16,10 +15,6 @@ var errNoStream = errors.New("event outside of a stream")
 
 // Forever is a retention without limit.
 const Forever time.Duration = -1
-
-// MostServices is how many services agents and relays take of one owner, and how many they
-// know that they leave out. It bounds what an owner can have them remember beside MaxCatalog.
-const MostServices = 1_000_000
 
 // Rules are what the configuration says about one owner.
 type Rules struct {
@@ -32,16 +27,11 @@ type Rules struct {
 	// a consumer.Mirror takes 0 for 5 s.
 	Settle time.Duration
 
-	// MaxServices bounds the names that one stream may announce, including those
-	// of services that are not admitted. 0 means without limit. The names of an
-	// earlier stream are kept beside them until the new catalog is complete, so
-	// the catalog has at most twice as many. Services that are not imported do not
-	// count; Summary.NotImported counts so many of them at most.
-	MaxServices int
-
 	// MaxCatalog bounds the sum of the sizes (see Size) of the services that one
-	// stream announces, in octets. 0 means without limit. The catalog has at most
-	// twice as much, as with MaxServices.
+	// stream announces, in octets. 0 means without limit. Services of earlier streams are
+	// kept beside them until the new catalog is complete, so the catalog has at most twice
+	// as much. Names of services that are not admitted count, and those of services that
+	// are not imported do not.
 	MaxCatalog int64
 
 	// Admit returns why the owner may not publish a service: its name is outside
@@ -102,8 +92,9 @@ func (c Cause) String() string {
 // offers nothing but refused services is therefore never complete.
 //
 // Rules.Settle counts from the last response that can be a part of the catalog: a
-// service that this stream had not announced yet, or a refused response, as an owner
-// that still sends unwanted services is not silent. Heartbeats, and later deletions
+// service that this stream had not announced yet, a refused response, as an owner
+// that still sends unwanted services is not silent, or a service that is not imported,
+// for a minute after the last of the others. Heartbeats, and later deletions
 // and updates, do not count, or the catalog of an owner that is never at rest would
 // never be complete.
 //
@@ -131,10 +122,9 @@ func (c Cause) String() string {
 // of whose services none is imported is complete by rule 1 and by rule 2. A version that
 // was kept before goes, as the owner does not offer that any more.
 //
-// Only a count of such services is kept, by hashes of their names: of the open or last
-// stream, and no more than Rules.MaxServices. Of those beyond, a later update cannot be
-// told from a first one, so each starts the silence of rule 2 again, and their deletion
-// does not change the count. Only a new stream can bring the services themselves.
+// Nothing is kept of it but a count of the updates of the open or last stream. Only a new
+// stream can bring the services themselves. One that resumes brings them anyway: the
+// digests of their buckets are others than those of the owner, so these come again.
 //
 // # Refused responses
 //
@@ -167,13 +157,13 @@ type Catalog struct {
 	suspended  stream // what was open until the owner said that it is unavailable; zero otherwise
 
 	ids       ids
-	limited   limited
-	leftOut   leftout.Set // by the stream of this generation
+	limited   least // octets that were missing for what the open stream announced beyond the limit, of which the names are not kept: an owner can send them without end
+	leftOut   leftOut
 	fqdns     fqdnCounts
 	retention retention
 	count     counts // of records, kept by replace
 
-	edits    uint64          // how often what Resumable returns has changed, but for leftOut
+	edits    uint64          // how often what Resumable returns has changed
 	unpacker packed.Unpacker // for Rules.Admit, which keeps nothing
 }
 
@@ -184,13 +174,14 @@ type stream struct {
 	content bool      // a valid service or deletion came
 	synced  bool      // the catalog is complete
 	heard   time.Time // when Rules.Settle began to count: at the last response that counts, or when the stream was opened
+	wanted  time.Time // the same, but for what is not imported
 	lapsed  bool      // while it is suspended: something that it had announced is gone by the end of the retention
 	refetch refetch   // of the stream before; zero when this stream does not take the place of another
 }
 
 // New returns an empty catalog of an owner that has not been reached yet.
 func New(rules Rules) *Catalog {
-	return &Catalog{rules: rules, records: newTable(), ids: newIDs(), fqdns: newFQDNCounts(), leftOut: leftout.New()}
+	return &Catalog{rules: rules, records: newTable(), ids: newIDs(), fqdns: newFQDNCounts()}
 }
 
 // Opened starts a new generation: a stream to the owner is open.
@@ -205,10 +196,10 @@ func (c *Catalog) Opened(now time.Time) {
 	c.EndRestore(false)
 	c.generation++
 	c.count.opened()
-	c.limited = limited{}
+	c.limited = 0
 	c.fqdns.opened()
-	c.leftOut.Opened(c.rules.MaxServices)
-	c.stream = stream{open: true, heard: now, refetch: refetch}
+	c.leftOut = leftOut{before: c.leftOut.count()}
+	c.stream = stream{open: true, heard: now, wanted: now, refetch: refetch}
 }
 
 // Marked records that the header of the open stream promised an end marker. Silence
@@ -222,11 +213,7 @@ func (c *Catalog) Marked() { c.stream.marked = c.stream.open }
 //
 // Of a service that is not admitted, the catalog keeps only the name and the kind of
 // reason.
-func (c *Catalog) Apply(ev federation.Event, now time.Time) error { return c.ApplySent(ev, nil, now) }
-
-// ApplySent is Apply for an event that came in a message with that resource, as it came: a
-// later stream can go on with what is not imported. The resource is not kept.
-func (c *Catalog) ApplySent(ev federation.Event, resource []byte, now time.Time) error {
+func (c *Catalog) Apply(ev federation.Event, now time.Time) error {
 	switch {
 	case ev.Operation == federation.Unavailable:
 		return c.suspend(now)
@@ -237,8 +224,8 @@ func (c *Catalog) ApplySent(ev federation.Event, resource []byte, now time.Time)
 	case !c.stream.open:
 		return errNoStream
 	}
-	if !c.stream.content || ev.Operation == federation.Upsert && !c.announces(ev.Name) {
-		c.stream.heard = now
+	if !c.stream.content {
+		c.stream.hear(now)
 	}
 	switch ev.Operation {
 	case federation.Alive:
@@ -258,8 +245,14 @@ func (c *Catalog) ApplySent(ev federation.Event, resource []byte, now time.Time)
 	case federation.Upsert:
 		invalid := c.admit(ev.Service)
 		if invalid == ErrNotImported {
-			c.leaveOut(ev.Name, ev.ID, resource)
-		} else if err := c.upsert(ev.ID, c.held(ev.Name).Or(ev.Service), ev.Service, invalid, seconds(now)); err != nil {
+			c.leaveOut(ev.Name, ev.ID, now)
+			break
+		}
+		r, _ := c.records.get(ev.Name)
+		if r.generation < c.generation {
+			c.stream.hear(now)
+		}
+		if err := c.upsert(ev.ID, r.service.Or(ev.Service), ev.Service, invalid, seconds(now)); err != nil {
 			return err
 		}
 	}
@@ -267,13 +260,10 @@ func (c *Catalog) ApplySent(ev federation.Event, resource []byte, now time.Time)
 	return nil
 }
 
-// delete removes the service that a deletion is about: the one that came with its ID,
-// which may be one that is not imported. Only where no service came with that ID is it
-// the one of that name.
+// delete removes the service that a deletion is about: the one that came with its ID. Only
+// where no service came with that ID is it the one of that name. It does nothing where none is
+// held, as those that are not imported may be deleted as well.
 func (c *Catalog) delete(ev federation.Event) *federation.InvalidError {
-	if _, other := c.ids.names[ev.ID]; c.leftOut.RemoveByID(ev.ID) || !other && c.leftOut.Remove(ev.Name) {
-		return nil
-	}
 	name, invalid := c.named(ev)
 	if invalid != nil {
 		return invalid
@@ -282,18 +272,8 @@ func (c *Catalog) delete(ev federation.Event) *federation.InvalidError {
 	return nil
 }
 
-// held returns the published service of a name; zero when there is none.
-func (c *Catalog) held(name string) packed.Service {
-	r, _ := c.records.get(name)
-	return r.service
-}
-
-// announces reports whether the open stream has announced the name, as far as that is
-// known: of services that are not imported, only so many are.
-func (c *Catalog) announces(name string) bool {
-	r, ok := c.records.get(name)
-	return ok && r.generation == c.generation || c.leftOut.Has(name)
-}
+// hear has Rules.Settle count from now on.
+func (s *stream) hear(now time.Time) { s.heard, s.wanted = now, now }
 
 // Refused records that a response on the open stream was refused before it became an
 // event. The name and the ID are those of the service in it, as far as they are
@@ -303,7 +283,7 @@ func (c *Catalog) Refused(name, id string, now time.Time) {
 	if !c.stream.open {
 		return
 	}
-	c.stream.heard = now
+	c.stream.hear(now)
 	if named, ok := c.ids.names[name]; ok && name == id {
 		name = named
 	}
@@ -314,7 +294,7 @@ func (c *Catalog) Refused(name, id string, now time.Time) {
 	next := r
 	next.generation = c.generation
 	next.octets = uint32(int64(r.octets) + sizeOfID(name, id) - sizeOfID(name, c.ids.of[name])) //nolint:gosec // see record
-	if id != name && c.exceeded(r, true, next) == "" {
+	if id != name && c.exceeded(r, next) == "" {
 		c.identify(name, id)
 	} else {
 		next.octets = r.octets
@@ -333,7 +313,7 @@ func (c *Catalog) Settling() (time.Duration, bool) {
 // what the owner sent. Rules.Settle counts from now on: nobody was listening before.
 func (c *Catalog) Paused(now time.Time) {
 	if c.stream.open {
-		c.stream.heard = now
+		c.stream.hear(now)
 	}
 }
 
@@ -396,9 +376,8 @@ func (c *Catalog) Rules() Rules { return c.rules }
 // now come with the next stream: see Refetch. SetRules calls Rules.Admit once for each
 // service.
 func (c *Catalog) SetRules(rules Rules, now time.Time) {
-	lowered := below(int64(rules.MaxServices), int64(c.rules.MaxServices)) || below(rules.MaxCatalog, c.rules.MaxCatalog)
+	lowered := below(rules.MaxCatalog, c.rules.MaxCatalog)
 	c.rules = rules
-	var unwanted []string
 	for name, r := range c.records.all() {
 		if r.service.IsZero() {
 			continue
@@ -410,11 +389,10 @@ func (c *Catalog) SetRules(rules Rules, now time.Time) {
 			next.generation, next.admission = r.generation, admissionOf(invalid.Reason)
 			c.replace(name, next, CauseExcluded)
 		default:
-			unwanted = append(unwanted, name)
+			c.remove(name, CauseExcluded)
+			c.leftOut.now++
 		}
 	}
-	c.leaveOutKnown(unwanted)
-	c.leftOut.Forget()
 	if lowered {
 		c.trim()
 	}

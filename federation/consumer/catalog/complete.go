@@ -47,12 +47,12 @@ func (c *Catalog) synced(now time.Time) {
 	c.stream.synced = true
 	c.known = true
 	c.lastSync = now
-	c.leftOut.Complete()
+	c.leftOut.before = 0
 }
 
 // sweep removes the services that the open stream has not announced. All clocks stop.
 func (c *Catalog) sweep() {
-	if c.count.announced < c.records.len() { // a first catalog has nothing to sweep
+	if c.count.current < c.count.octets { // a first catalog has nothing to sweep
 		c.removeBefore(c.generation, CauseAbsent)
 	}
 	c.retention = retention{}

@@ -7,7 +7,6 @@ type counts struct {
 	stale       int             // published services of a generation before the first that is live
 	notAdmitted [admissions]int // names whose last version was not admitted
 	restored    int             // records that no stream has announced
-	announced   int             // records of the current generation
 	octets      int64           // size of all records
 	current     int64           // size of the records of the current generation
 }
@@ -30,7 +29,6 @@ func (c *counts) add(r record, by int, generation, live uint32) {
 	}
 	c.octets += int64(by) * int64(r.octets)
 	if r.generation == generation {
-		c.announced += by
 		c.current += int64(by) * int64(r.octets)
 	}
 	if r.generation == 0 {
@@ -39,7 +37,7 @@ func (c *counts) add(r record, by int, generation, live uint32) {
 }
 
 // opened notes that a stream is open, which has announced nothing yet.
-func (c *counts) opened() { c.announced, c.current = 0, 0 }
+func (c *counts) opened() { c.current = 0 }
 
 // lost notes that no stream vouches for the services.
 func (c *counts) lost() { c.stale = c.services }

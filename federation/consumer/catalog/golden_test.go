@@ -207,8 +207,6 @@ func (p *player) configure(t *testing.T, options map[string]string) {
 			p.config.Retention = duration(t, value)
 		case "settle":
 			p.config.Settle = duration(t, value)
-		case "max":
-			p.config.MaxServices = number(t, value)
 		case "zones":
 			p.zones = value
 		case "import":

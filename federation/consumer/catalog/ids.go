@@ -53,7 +53,6 @@ func (c *Catalog) releaseID(name, id string) {
 	if other, ok := c.ids.names[cmp.Or(id, name)]; ok {
 		c.ids.forget(other)
 	}
-	c.leftOut.ReleaseID(name, id)
 }
 
 // named returns the name of the service that a deletion is about. An ID that no

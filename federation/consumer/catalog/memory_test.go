@@ -3,6 +3,7 @@ package catalog_test
 import (
 	"fmt"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -192,25 +193,52 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestMemoryOfNotImported measures the names that are known of an owner whose services
-// are not imported.
+// TestMemoryOfNotImported has an owner send services without end that are not imported. Nothing
+// of them is kept.
 func TestMemoryOfNotImported(t *testing.T) {
-	const services, most = 100_000, 64 // octets for each
-	c := catalog.New(catalog.Rules{
-		MaxServices: services,
-		Admit:       func(*federation.Service) *federation.InvalidError { return catalog.ErrNotImported },
-	})
+	const services, most = 100_000, 100_000 // octets for all
+	c := catalog.New(catalog.Rules{Admit: func(*federation.Service) *federation.InvalidError { return catalog.ErrNotImported }})
 	c.Opened(epoch)
 	s := service(t, "web", nil)
 	before := heap()
-	for i := range 2 * services {
+	for i := range services {
 		s.Name = fmt.Sprintf("service-%d", i)
-		must.Do(t, c.ApplySent(federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}, []byte(s.Name), epoch))
+		must.Do(t, c.Apply(federation.Event{Operation: federation.Upsert, Name: s.Name, ID: fmt.Sprint(i), Service: s}, epoch))
 	}
 	taken := int(heap() - before)
-	t.Logf("%d octets a service", taken/services)
-	if n := c.Summary().NotImported; n != services || taken > most*services {
-		t.Errorf("%d services are known in %d octets", n, taken)
+	if n := c.Summary().NotImported; n != services || taken > most {
+		t.Errorf("%d updates have left %d octets", n, taken)
+	}
+	runtime.KeepAlive(c)
+}
+
+// TestMemoryOfTinyServices has an owner send a million of the smallest services, of which every
+// other one is refused. Each counts at least what it takes, so that MaxCatalog bounds all of them,
+// and those of a stream before as well.
+func TestMemoryOfTinyServices(t *testing.T) {
+	const limit = 1 << 20
+	refused := &federation.InvalidError{Reason: federation.ReasonOutOfZone, Rule: "no"}
+	c := catalog.New(catalog.Rules{MaxCatalog: limit, Admit: func(s *federation.Service) *federation.InvalidError {
+		if s.Description != "" {
+			return refused
+		}
+		return nil
+	}})
+	before := int(heap())
+	for range 2 {
+		c.Opened(epoch)
+		for i := range 500_000 {
+			s := &federation.Service{Name: strconv.FormatUint(uint64(i)<<1|c.Summary().Generation&1, 36), FQDN: services.FQDN("a.b")}
+			if i%2 == 0 {
+				s.Description = "x"
+			}
+			_ = c.Apply(federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}, epoch)
+		}
+		c.Changes()
+	}
+	taken := int(heap()) - before
+	if s := c.Summary(); s.Octets > 2*limit || s.Octets < 2*limit-2000 || taken > catalog.MemoryFactor*2*limit {
+		t.Errorf("%d octets are counted and %d taken, of %d services and %d that are refused", s.Octets, taken, s.Services, s.Refused)
 	}
 	runtime.KeepAlive(c)
 }

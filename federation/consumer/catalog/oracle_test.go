@@ -60,10 +60,9 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 	example, test := services.FQDN("example"), services.FQDN("test")
 	randomConfig := func() catalog.Rules {
 		return catalog.Rules{
-			Retention:   pick(r, 0, 10*time.Second, 30*time.Second, 30*time.Second),
-			Settle:      5 * time.Second,
-			MaxServices: pick(r, 0, 0, 5, 13),
-			MaxCatalog:  pick[int64](r, 0, 0, 5000, 9000),
+			Retention:  pick(r, 0, 10*time.Second, 30*time.Second, 30*time.Second),
+			Settle:     5 * time.Second,
+			MaxCatalog: pick[int64](r, 0, 0, 0, 3000, 5000, 9000),
 			Admit: pick(r, nil, admits(nil, example), admits(nil, example), admits(nil, test), admits(nil, example, test),
 				admits([]string{""}, example, test), admits([]string{"", "address"}, example), admits([]string{"wanted"}, example)),
 		}
@@ -90,14 +89,14 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 	}
 	if r.IntN(2) == 0 {
 		// An owner that flaps, with the guard and several clocks at work.
-		config.Retention, config.MaxServices, config.MaxCatalog, config.Admit = 100*time.Second, 0, 0, nil
+		config.Retention, config.MaxCatalog, config.Admit = 100*time.Second, 0, nil
 		ops = []string{"up", "bulk", "open", "lost", "unavailable", "available", "available", "advance", "advance", "renew", "resume"}
 	}
 	if crowded {
-		config.MaxServices, config.MaxCatalog = 0, 0
+		config.MaxCatalog = 0
 		ops = append(ops, "crowd", "crowd", "crowd", "crowd", "delete")
 	}
-	c, m := catalog.New(config), &model{config: config, services: map[string]*entry{}, full: map[string]bool{}, leftOut: map[string]string{}, sent: map[string]bool{}, earlier: map[string]bool{}}
+	c, m := catalog.New(config), &model{config: config, services: map[string]*entry{}, full: map[string]bool{}}
 	zone := map[string]catalog.Change{} // built from the changes alone
 
 	causes := map[string][]catalog.Cause{ // for which services are gone with an operation
@@ -147,12 +146,8 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 			for _, name := range names {
 				s, id := randomService(name), randomID(name)
 				*log = append(*log, fmt.Sprintf("  %s %s %s %d ID %q", name, s.FQDN, s.Description, len(s.Instances), id))
-				var resource []byte
-				if r.IntN(4) > 0 {
-					resource = []byte(name)
-				}
-				err := c.ApplySent(federation.Event{Operation: federation.Upsert, Name: name, ID: id, Service: s}, resource, now)
-				if got, want := reason(err), m.up(name, id, s, resource != nil, now); got != want {
+				err := c.Apply(federation.Event{Operation: federation.Upsert, Name: name, ID: id, Service: s}, now)
+				if got, want := reason(err), m.up(name, id, s, now); got != want {
 					return fmt.Sprintf("up %s: reason %s, want %s", name, got, want)
 				}
 			}
@@ -163,12 +158,10 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 			}
 			if m.open {
 				if !m.content {
-					m.heard = now
+					m.hear(now)
 				}
 				m.content = true
 				delete(m.services, name)
-				delete(m.leftOut, name)
-				delete(m.earlier, name)
 			}
 			removable = func(c catalog.Change) bool { return c.Name == name }
 		case "delete by ID":
@@ -182,7 +175,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 		case "alive":
 			_ = c.Apply(federation.Event{Operation: federation.Alive}, now)
 			if m.open && !m.content {
-				m.heard = now
+				m.hear(now)
 			}
 		case "refused":
 			id := randomID(name)
@@ -211,7 +204,6 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 			if c.Edits() != edits {
 				break // the caller gives the stream up
 			}
-			c.Resumed(whole)
 			var names []string
 			for _, p := range held {
 				if !whole.Has(p.Name()) {
@@ -220,7 +212,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 				}
 			}
 			*log = append(*log, fmt.Sprint("  with ", names))
-			m.resume(names, whole)
+			m.resume(names)
 			if c.Edits() != edits {
 				return "what is held has changed with the stream"
 			}
@@ -230,9 +222,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 				return fmt.Sprintf("renewed is %v, want %v", got, want)
 			}
 			if want {
-				c.Forget()
 				m.renewed, m.renewing = now, m.liveSince()
-				m.forgetSent()
 			}
 		case "marked":
 			c.Marked()
@@ -240,7 +230,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 		case "paused":
 			c.Paused(now)
 			if m.open {
-				m.heard = now
+				m.hear(now)
 			}
 		case "lost":
 			c.Lost(now)
@@ -259,7 +249,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 			config = randomConfig()
 			c.SetRules(config, now)
 			m.setConfig(config, now)
-			*log = append(*log, fmt.Sprintf("  %d services, %d octets, retention %v", config.MaxServices, config.MaxCatalog, config.Retention))
+			*log = append(*log, fmt.Sprintf("  %d octets, retention %v", config.MaxCatalog, config.Retention))
 			removable = func(catalog.Change) bool { return true }
 		case "restore":
 			var services []packed.Service
@@ -393,28 +383,19 @@ type model struct {
 	suspended                     *[3]bool // of the stream that goes on when its owner is available: marked, content, and whether the retention ended something of it
 	clock, expired, known         bool
 	heard, ownerLost, lastSync    time.Time
+	wanted                        time.Time // when something was heard that is not left out
 
 	renewing uint64    // what is of this generation or a later one is live until the catalog is complete; 0: no refetch
 	renewed  time.Time // when the stream before was given up
 
-	leftOut map[string]string // names that the stream announced and that are not imported; with the ID if that is not the name
-	sent    map[string]bool   // those of them of which it is known what was sent
-	earlier map[string]bool   // names that only an earlier stream announced, until a catalog is complete; true: as in sent
-
-	leftBefore int // how many there were before the stream that is not complete
+	leftOut, leftBefore int // updates that are not imported, and as many there were before the stream that is not complete
 
 	unidentified bool // nobody knows the IDs of the services that were restored
 
-	wants []want // what the stream announced beyond the limits
+	wants []int64 // octets that were missing for what the stream announced beyond the limits
 
 	full  map[string]bool // fqdns of which the stream announced more services than there may be
 	freed bool            // there was room at one of them since
-}
-
-// want is a record that a limit kept out of the catalog.
-type want struct {
-	octets int64
-	place  bool // it needs a place among the services as well
 }
 
 // entry is one name, with its own clock.
@@ -497,11 +478,6 @@ func (m *model) fits(name string, octets int64, s *federation.Service) bool {
 		return false
 	}
 	current := e != nil && e.generation == m.generation
-	announced := m.count(func(e *entry) bool { return e.generation == m.generation })
-	if limit := m.config.MaxServices; limit > 0 && !current && (announced >= limit || e == nil && len(m.services) >= 2*limit) {
-		m.wants = append(m.wants, want{octets: octets, place: true})
-		return false
-	}
 	limit := m.config.MaxCatalog
 	others := m.octets(func(other string, e *entry) bool { return other != name && e.generation == m.generation })
 	all := m.octets(func(other string, _ *entry) bool { return other != name })
@@ -509,21 +485,18 @@ func (m *model) fits(name string, octets int64, s *federation.Service) bool {
 	case limit == 0 || others+octets <= limit && all+octets <= 2*limit || current && octets <= e.octets:
 		return true
 	case current:
-		m.wants = append(m.wants, want{octets: octets - e.octets})
-	default:
-		m.wants = append(m.wants, want{octets: octets, place: true})
+		octets -= e.octets
 	}
+	m.wants = append(m.wants, octets)
 	return false
 }
 
 func (m *model) wanting() bool {
 	current := func(_ string, e *entry) bool { return e.generation == m.generation }
-	announced := m.count(func(e *entry) bool { return e.generation == m.generation })
 	all := m.octets(func(string, *entry) bool { return true })
-	return m.synced && (m.freed || slices.ContainsFunc(m.wants, func(w want) bool {
-		limit, places := m.config.MaxCatalog, m.config.MaxServices
-		return (limit == 0 || m.octets(current)+w.octets <= limit && all+w.octets <= 2*limit) &&
-			(!w.place || places == 0 || announced < places && len(m.services) < 2*places)
+	return m.synced && (m.freed || slices.ContainsFunc(m.wants, func(octets int64) bool {
+		limit := m.config.MaxCatalog
+		return limit == 0 || m.octets(current)+octets <= limit && all+octets <= 2*limit
 	}))
 }
 
@@ -534,37 +507,14 @@ func (m *model) stale() int {
 // notImported stands for the reason of a service that is left out.
 const notImported federation.Reason = "not imported"
 
-// leaveOut takes a service that is not imported. Of those, only so many are known.
-func (m *model) leaveOut(name, id string, sent bool) {
-	delete(m.services, name)
-	delete(m.earlier, name)
-	_, ok := m.leftOut[name]
-	if limit := m.config.MaxServices; !ok && limit > 0 && len(m.leftOut) >= limit {
-		return
-	}
-	m.leftOut[name] = ""
-	if id != name {
-		m.leftOut[name] = id
-	}
-	m.sent[name] = sent && id == name
-}
-
-func (m *model) leaveOutBefore() {
-	if !m.synced && (m.config.MaxServices == 0 || m.leftBefore < m.config.MaxServices) {
-		m.leftBefore++
-	}
-}
+// hear has the silence begin anew.
+func (m *model) hear(now time.Time) { m.heard, m.wanted = now, now }
 
 // release takes the ID from all services.
 func (m *model) release(id string) {
 	for _, e := range m.services {
 		if e.id == id {
 			e.id = ""
-		}
-	}
-	for name, other := range m.leftOut {
-		if other == id {
-			m.leftOut[name] = ""
 		}
 	}
 }
@@ -581,15 +531,18 @@ func (m *model) refusal(s *federation.Service) federation.Reason {
 	return ""
 }
 
-func (m *model) up(name, id string, s *federation.Service, sent bool, now time.Time) federation.Reason {
+func (m *model) up(name, id string, s *federation.Service, now time.Time) federation.Reason {
 	if !m.open {
 		return noStream
 	}
-	_, left := m.leftOut[name]
-	if e := m.services[name]; !m.content || !left && (e == nil || e.generation != m.generation) {
+	left := m.refusal(s) == notImported
+	switch e := m.services[name]; {
+	case !m.content, !left && (e == nil || e.generation != m.generation):
+		m.hear(now)
+	case left && now.Sub(m.wanted) < time.Minute:
 		m.heard = now
 	}
-	reason := m.take(name, id, s, sent)
+	reason := m.take(name, id, s)
 	m.noteRoom()
 	if reason == "" {
 		m.content = true
@@ -597,20 +550,17 @@ func (m *model) up(name, id string, s *federation.Service, sent bool, now time.T
 	return reason
 }
 
-func (m *model) take(name, id string, s *federation.Service, sent bool) federation.Reason {
+func (m *model) take(name, id string, s *federation.Service) federation.Reason {
 	e := m.services[name]
 	next, reason := s, m.refusal(s)
 	if reason == notImported {
-		if m.generation == 0 { // it is restored
-			m.leaveOutBefore()
-			return ""
+		m.leftOut++
+		if m.generation > 0 { // it is not restored
+			m.release(cmp.Or(id, name))
+			delete(m.services, name)
 		}
-		m.release(cmp.Or(id, name))
-		m.leaveOut(name, cmp.Or(id, name), sent)
 		return ""
 	}
-	delete(m.leftOut, name)
-	delete(m.earlier, name)
 	if reason != "" {
 		next = nil
 		if e != nil {
@@ -661,24 +611,9 @@ func (m *model) deleteByID(id string, now time.Time) (string, federation.Reason)
 		return "", noStream
 	}
 	if !m.content {
-		m.heard = now
-	}
-	for name, other := range m.leftOut {
-		if other == id {
-			m.content = true
-			delete(m.leftOut, name)
-			return "", ""
-		}
+		m.hear(now)
 	}
 	name, ok := m.byID(id)
-	if !ok {
-		delete(m.earlier, id)
-	}
-	if _, left := m.leftOut[id]; left && !ok {
-		m.content = true
-		delete(m.leftOut, id)
-		return "", ""
-	}
 	restored := func(e *entry) bool { return e.generation == 0 }
 	if e := m.services[id]; !ok && m.unidentified && m.count(restored) > 0 {
 		if e == nil || restored(e) && m.count(restored) > 1 {
@@ -698,7 +633,7 @@ func (m *model) refused(name, id string, now time.Time) {
 	if !m.open {
 		return
 	}
-	m.heard = now
+	m.hear(now)
 	if name == id {
 		name, _ = m.byID(id)
 	}
@@ -726,36 +661,18 @@ func (m *model) opened(now time.Time) {
 		m.marked, m.content, m.synced = false, false, false
 	}
 	m.generation++
-	m.open, m.heard, m.wants = true, now, nil
+	m.open, m.wants = true, nil
 	clear(m.full)
 	m.freed = false
-	m.leftBefore = max(m.leftBefore, len(m.leftOut))
-	if limit := m.config.MaxServices; limit > 0 && len(m.leftOut)+len(m.earlier) > limit && len(m.leftOut) > 0 && len(m.earlier) > 0 {
-		if len(m.earlier) > len(m.leftOut) {
-			clear(m.leftOut)
-		} else {
-			clear(m.earlier)
-		}
-	}
-	for name := range m.leftOut {
-		m.earlier[name] = m.sent[name]
-	}
-	clear(m.leftOut)
-	clear(m.sent)
+	m.hear(now)
+	m.leftOut, m.leftBefore = 0, max(m.leftOut, m.leftBefore)
 }
 
-// resume takes services as announced by the stream that was opened, and what is not
-// imported but for what it sends whole.
-func (m *model) resume(names []string, whole resume.Selection) {
+// resume takes services as announced by the stream that was opened.
+func (m *model) resume(names []string) {
 	for _, name := range names {
 		if e := m.services[name]; m.fits(name, e.octets, nil) {
 			e.generation, e.lost, e.refused = m.generation, time.Time{}, ""
-		}
-	}
-	for name, sent := range m.earlier {
-		if sent && !whole.Has(name) {
-			m.leftOut[name], m.sent[name] = "", true
-			delete(m.earlier, name)
 		}
 	}
 }
@@ -769,28 +686,17 @@ func (m *model) held() string {
 		}
 	}
 	slices.Sort(names)
-	n := 0
-	for name := range m.leftOut {
-		if m.sent[name] {
-			n++
-		}
-	}
-	for _, sent := range m.earlier {
-		if sent {
-			n++
-		}
-	}
-	return fmt.Sprint(names, n)
+	return fmt.Sprint(names)
 }
 
-// heldNames returns the names of what is held, and how many more are left out.
+// heldNames returns the names of what is held.
 func heldNames(c *catalog.Catalog) string {
 	var names []string
 	for _, p := range c.Resumable() {
 		names = append(names, p.Name())
 	}
 	slices.Sort(names)
-	return fmt.Sprint(names, len(c.LeftOut()))
+	return fmt.Sprint(names)
 }
 
 // randomSelection selects about half of all leaves.
@@ -871,7 +777,6 @@ func (m *model) end(now time.Time) {
 func (m *model) sweep(now time.Time) {
 	maps.DeleteFunc(m.services, func(_ string, e *entry) bool { return !m.live(e) })
 	m.synced, m.known, m.lastSync, m.leftBefore = true, true, now, 0
-	clear(m.earlier)
 	m.clock, m.expired, m.ownerLost = false, false, time.Time{}
 }
 
@@ -960,7 +865,6 @@ func (m *model) settle(at time.Time) {
 		}
 	}
 	m.synced, m.known, m.lastSync, m.leftBefore = true, true, at, 0
-	clear(m.earlier)
 }
 
 // tidy stops all clocks of a complete catalog that holds nothing back.
@@ -974,30 +878,21 @@ func (m *model) tidy() {
 	}
 }
 
-// forgetSent has what is not imported come with the next stream, as it may be wanted then.
-func (m *model) forgetSent() {
-	clear(m.sent)
-	clear(m.earlier)
-}
-
 func (m *model) setConfig(config catalog.Rules, now time.Time) {
 	less := func(limit, other int64) bool { return limit > 0 && (other == 0 || limit < other) }
-	lowered := less(int64(config.MaxServices), int64(m.config.MaxServices)) || less(config.MaxCatalog, m.config.MaxCatalog)
+	lowered := less(config.MaxCatalog, m.config.MaxCatalog)
 	m.config = config
 	for _, name := range slices.Sorted(maps.Keys(m.services)) {
 		e := m.services[name]
 		switch {
 		case e.service == nil:
-		case m.refusal(e.service) == notImported && e.generation == m.generation && m.generation > 0:
-			m.leaveOut(name, cmp.Or(e.id, name), false)
 		case m.refusal(e.service) == notImported:
 			delete(m.services, name)
-			m.leaveOutBefore()
+			m.leftOut++
 		case m.refusal(e.service) != "":
 			e.service, e.refused, e.octets = nil, m.refusal(e.service), size(name, e.id, nil)
 		}
 	}
-	m.forgetSent()
 	if lowered {
 		m.trim()
 	}
@@ -1008,10 +903,10 @@ func (m *model) setConfig(config catalog.Rules, now time.Time) {
 // trim takes away what is beyond the limits.
 func (m *model) trim() {
 	all := m.octets(func(string, *entry) bool { return true })
-	if (m.config.MaxServices == 0 || len(m.services) <= m.config.MaxServices) && (m.config.MaxCatalog == 0 || all <= m.config.MaxCatalog) {
+	if all <= m.config.MaxCatalog {
 		return
 	}
-	kept, octets := 0, int64(0)
+	octets := int64(0)
 	for _, rank := range []func(*entry) bool{
 		func(e *entry) bool { return e.service != nil && m.live(e) },
 		func(e *entry) bool { return e.service != nil && !m.live(e) },
@@ -1022,12 +917,12 @@ func (m *model) trim() {
 			if !rank(e) {
 				continue
 			}
-			if m.config.MaxServices > 0 && kept >= m.config.MaxServices || m.config.MaxCatalog > 0 && octets+e.octets > m.config.MaxCatalog {
-				m.wants = append(m.wants, want{octets: e.octets, place: true})
+			if octets+e.octets > m.config.MaxCatalog {
+				m.wants = append(m.wants, e.octets)
 				delete(m.services, name)
 				continue
 			}
-			kept, octets = kept+1, octets+e.octets
+			octets += e.octets
 		}
 	}
 }
@@ -1038,7 +933,7 @@ func (m *model) restore(services []packed.Service, ids map[string]string, up, no
 	}
 	m.known, m.clock, m.ownerLost, m.unidentified = true, true, up, ids == nil
 	for _, s := range services {
-		m.take(s.Name(), ids[s.Name()], s.Unpack(), false)
+		m.take(s.Name(), ids[s.Name()], s.Unpack())
 	}
 	for _, e := range m.services {
 		e.lost = up
@@ -1075,7 +970,7 @@ func (m *model) status() catalog.Summary {
 		Addresses:  m.count(func(e *entry) bool { return e.refused == federation.ReasonAddress }),
 		Octets:     m.octets(func(string, *entry) bool { return true }),
 
-		NotImported: max(len(m.leftOut), m.leftBefore),
+		NotImported: max(m.leftOut, m.leftBefore),
 	}
 	for _, e := range m.services {
 		if e.service != nil {

@@ -41,8 +41,7 @@ func nameOnly(name, id string) record {
 // in seconds, as in record.
 func (c *Catalog) upsert(id string, p packed.Service, s *federation.Service, invalid *federation.InvalidError, now uint32) error {
 	name := p.Name()
-	r, ok := c.records.get(name)
-	c.leftOut.Remove(name)
+	r, _ := c.records.get(name)
 	var next record
 	switch {
 	case invalid != nil && r.service.IsZero():
@@ -61,8 +60,8 @@ func (c *Catalog) upsert(id string, p packed.Service, s *federation.Service, inv
 		next.admission = admissionOf(invalid.Reason)
 	}
 	next.generation = c.generation
-	if rule := c.exceeded(r, ok, next); rule != "" {
-		c.keep(name, r, ok)
+	if rule := c.exceeded(r, next); rule != "" {
+		c.keep(name, r)
 		if invalid == nil {
 			invalid = &federation.InvalidError{Service: name, FQDN: s.FQDN.String(), Reason: federation.ReasonLimit, Rule: rule}
 		}

@@ -37,13 +37,10 @@ func (c *Catalog) BeginRestore(services int, lastUp, now time.Time) bool {
 	if due, ok := l.expiry(c.rules.Retention); ok && !due.After(now) {
 		return false
 	}
-	if limit := c.rules.MaxServices; limit > 0 {
-		services = min(services, limit)
-	}
 	c.removeBefore(1, CauseUnproven)
-	c.leftOut.Complete()
+	c.leftOut = leftOut{}
 	c.records.reserve(services)
-	c.restoring, c.retention, c.limited, c.ids.unknown = true, retention{losses: []loss{l}}, limited{}, false
+	c.restoring, c.retention, c.limited, c.ids.unknown = true, retention{losses: []loss{l}}, 0, false
 	return true
 }
 
@@ -61,7 +58,7 @@ func (c *Catalog) RestoreMore(services []packed.Service, ids map[string]string) 
 	for _, p := range services {
 		s := c.unpacker.Unpack(p)
 		if invalid := c.admit(s); invalid == ErrNotImported {
-			c.leaveOutBefore()
+			c.leftOut.now++
 		} else {
 			_ = c.upsert(ids[s.Name], p, s, invalid, 0) // the error was reported when the owner sent the service
 		}

@@ -8,7 +8,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 )
 
 // TestRestoreInParts checks that services of a restoration are published at once, and that
@@ -43,7 +42,7 @@ func TestRestoreInParts(t *testing.T) {
 		}, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := catalog.New(catalog.Rules{Retention: time.Hour, MaxServices: 3})
+			c := catalog.New(catalog.Rules{Retention: time.Hour, MaxCatalog: 2100})
 			if !c.BeginRestore(3, epoch, epoch) {
 				t.Fatal("there is no restoration")
 			}
@@ -117,7 +116,6 @@ func TestDeletionAfterRestore(t *testing.T) {
 			held := c.Resumable()
 			c.Opened(epoch)
 			c.Marked()
-			c.Resumed(resume.Selection{})
 			c.Adopt(held)
 			if len(held) != tt.resumed {
 				t.Errorf("%d services are resumed, expected %d", len(held), tt.resumed)

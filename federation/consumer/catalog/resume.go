@@ -1,10 +1,6 @@
 package catalog
 
-import (
-	"github.com/hamlet-federation/coredns-federation/federation/consumer/internal/leftout"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
-)
+import "github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 
 // Resumable returns the services that the owner need not send again on a new stream (see package
 // resume), in no order. They need not be a whole catalog: a digest tells what is in a bucket,
@@ -25,26 +21,9 @@ func (c *Catalog) Resumable() []packed.Service {
 	return services
 }
 
-// LeftOut returns what belongs to Resumable beside the services: those that are not imported,
-// as far as it is known what the owner has sent.
-func (c *Catalog) LeftOut() []leftout.Sent { return c.leftOut.SentAll() }
-
-// Forget takes what is not imported from LeftOut, so that a stream which resumes brings it: of
-// what was refused, no version is in Resumable.
-func (c *Catalog) Forget() { c.leftOut.Forget() }
-
-// Edits returns how often what Resumable or LeftOut returns has changed. A stream may only
-// go on with what was there when it was asked for, and is there still.
-func (c *Catalog) Edits() uint64 { return c.edits + c.leftOut.Edits() }
-
-// Resumed records that the open stream goes on with what Resumable and LeftOut returned, but
-// for what is selected: that it sends whole. Adopt has to be called with the others.
-// Resumed follows Marked, and comes before the first event.
-func (c *Catalog) Resumed(whole resume.Selection) {
-	if c.stream.open {
-		c.leftOut.Resumed(whole)
-	}
-}
+// Edits returns how often what Resumable returns has changed. A stream may only go on with
+// what was there when it was asked for, and is there still.
+func (c *Catalog) Edits() uint64 { return c.edits }
 
 // Adopt takes services that Resumable has returned as announced by the open stream, which goes
 // on with them: the owner still has these versions, so they are not stale any more. A service
@@ -60,7 +39,7 @@ func (c *Catalog) Adopt(services []packed.Service) {
 		}
 		next := r
 		next.generation, next.admission = c.generation, admitted
-		if c.exceeded(r, true, next) == "" {
+		if c.exceeded(r, next) == "" {
 			c.set(p.Name(), next)
 		}
 	}

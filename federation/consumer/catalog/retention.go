@@ -91,8 +91,8 @@ func (c *Catalog) clocks(now time.Time) []loss {
 
 // expire removes the services of the oldest clock, which has run out.
 func (c *Catalog) expire() {
-	announced := c.count.announced
+	current := c.count.current
 	c.removeBefore(c.retention.losses[0].generation+1, CauseExpired)
 	c.retention.expired()
-	c.suspended.lapsed = c.suspended.open && (c.suspended.lapsed || c.count.announced < announced)
+	c.suspended.lapsed = c.suspended.open && (c.suspended.lapsed || c.count.current < current)
 }

@@ -57,9 +57,10 @@ type Summary struct {
 	Refused   int // names whose last version Rules.Admit did not admit
 	Addresses int // those of them with an address that is not allowed
 
-	// NotImported counts the services that the open or last stream has announced and
-	// that are not imported, up to Rules.MaxServices. Until a catalog is complete, those
-	// that were known before count where they are more.
+	// NotImported counts the updates of the open or last stream that brought a service which
+	// is not imported: a service that is updated twice counts twice. So do services that were
+	// left out of what is held, as the rules have changed. Until a catalog is complete, it is
+	// not less than before the stream was opened.
 	NotImported int
 
 	Octets int64 // size of the catalog, as Size counts
@@ -81,7 +82,7 @@ func (c *Catalog) Summary() Summary {
 		Addresses:  c.count.notAdmitted[addressNotAdmitted],
 		Octets:     c.count.octets,
 
-		NotImported: c.leftOut.Count(),
+		NotImported: c.leftOut.count(),
 	}
 	if c.stream.synced {
 		s.Held = c.count.stale

@@ -158,10 +158,6 @@ type Update struct {
 	Received time.Time                // when the response was whole, before it was decoded
 	Invalid  *federation.InvalidError // why the response is refused, whatever the Sink says; or nil
 
-	// Resource is the value of the resource of an Upsert, as it came: what digests are
-	// taken of. It must not be changed.
-	Resource []byte
-
 	nonce string
 	room  int // in the inbox
 }

@@ -429,16 +429,16 @@ func TestRetryInfoAndCredentials(t *testing.T) {
 	})
 }
 
-// The resource of an update is what came, and there is none of what is refused.
-func TestResourceOfUpdate(t *testing.T) {
+// The size of an update is that of what came, and one that is refused has the name of its service.
+func TestReceived(t *testing.T) {
 	t.Parallel()
 	s := upsert("a")
 	at := time.Now()
 	u, size, err := received(at, "nonce", []byte("value"), s, nil)
-	if string(u.Resource) != "value" || size != len("noncevalue") || !u.Received.Equal(at) || err != nil {
+	if size != len("noncevalue") || !u.Received.Equal(at) || err != nil {
 		t.Errorf("received %+v, %d, %v", u, size, err)
 	}
-	if u, _, _ := received(time.Time{}, "", []byte("value"), federation.Event{}, &federation.InvalidError{Service: "a"}); u.Resource != nil || u.Name != "a" {
+	if u, _, _ := received(time.Time{}, "", []byte("value"), federation.Event{}, &federation.InvalidError{Service: "a"}); u.Name != "a" || u.Invalid == nil {
 		t.Errorf("received %+v", u)
 	}
 }

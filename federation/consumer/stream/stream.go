@@ -39,13 +39,11 @@ type stream interface {
 // received returns a response that came at that time, with that resource as Decode has
 // it, and its size.
 func received(at time.Time, nonce string, resource []byte, event federation.Event, err error) (Update, int, error) {
-	u, size := Update{Event: event, Received: at, nonce: nonce}, len(nonce)+len(resource)
+	u := Update{Event: event, Received: at, nonce: nonce}
 	if invalid, ok := errors.AsType[*federation.InvalidError](err); ok {
 		u.Name, u.Invalid = invalid.Service, invalid
-	} else if event.Operation == federation.Upsert {
-		u.Resource = resource
 	}
-	return u, size, nil
+	return u, len(nonce) + len(resource), nil
 }
 
 // open opens a stream of the configured version and subscribes.

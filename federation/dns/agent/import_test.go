@@ -18,17 +18,11 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
-// filter returns a filter of names, and of labels, which have an '='.
+// filter returns a filter of names.
 func filter(t *testing.T, texts string) (f pattern.Filter) {
 	t.Helper()
 	for text := range strings.FieldsSeq(texts) {
-		if strings.Contains(text, "=") {
-			label := must.Get(pattern.ParseLabel(text))(t)
-			f.Labels = append(f.Labels, label)
-			continue
-		}
-		name := must.Get(pattern.ParseName(text))(t)
-		f.Names = append(f.Names, name)
+		f = append(f, must.Get(pattern.ParseName(text))(t))
 	}
 	return f
 }
@@ -41,15 +35,14 @@ func (w *world) importing(configuration any, texts string) agent.BlockConfig {
 	return c
 }
 
-// tier is a service with a label.
-func tier(t *testing.T, name, address, value string) *federation.Service {
-	t.Helper()
-	s := services.At(name, address)
-	s.Labels = []federation.Pair{{Key: "tier", Value: value}}
+// moved is a service that is called as its fqdn begins, whatever its fqdn was before.
+func moved(fqdn, address string) *federation.Service {
+	s := services.At(fqdn, address)
+	s.Name, _, _ = strings.Cut(fqdn, ".")
 	return s
 }
 
-// notImported is how many services of the only owner are not imported.
+// notImported is how many updates of the only owner brought what is not imported.
 func (w *world) notImported() int {
 	w.t.Helper()
 	synctest.Wait()
@@ -75,14 +68,14 @@ func TestImport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		registry, _ := w.serve(ownerAddress,
-			tier(t, "web.fed.example", "192.0.2.1", "public"), tier(t, "api.fed.example", "192.0.2.2", "private"),
-			tier(t, "db.int.fed.example", "192.0.2.3", "public"), services.At("far.other.example", "192.0.2.4"))
-		b := w.attach(w.importing(1, "*.fed.example tier=public"))
+			moved("web.pub.fed.example", "192.0.2.1"), moved("api.int.fed.example", "192.0.2.2"),
+			moved("db.a.pub.fed.example", "192.0.2.3"), moved("far.other.example", "192.0.2.4"))
+		b := w.attach(w.importing(1, "*.pub.fed.example"))
 		time.Sleep(time.Minute)
 		want := func(web, api, db string, state string, left int) {
 			t.Helper()
 			time.Sleep(time.Second)
-			for name, want := range map[string]string{"web.fed.example": web, "api.fed.example": api, "db.int.fed.example": db} {
+			for name, want := range map[string]string{"web.pub.fed.example": web, "api.pub.fed.example": api, "db.a.pub.fed.example": db} {
 				if got := look(b, name); got != want {
 					t.Errorf("%s is %s, want %s", name, got, want)
 				}
@@ -93,16 +86,16 @@ func TestImport(t *testing.T) {
 		}
 		const is1, is2, is3, gone = "192.0.2.1 60", "192.0.2.2 60", "192.0.2.3 60", "NXDOMAIN"
 		want(is1, gone, is3, "synced 2/0", 2)
-		must.Get(registry.Upsert(tier(t, "api.fed.example", "192.0.2.2", "public")))(t)
-		want(is1, is2, is3, "synced 3/0", 1)
-		must.Get(registry.Upsert(tier(t, "web.fed.example", "192.0.2.9", "private")))(t)
-		want(gone, is2, is3, "synced 2/0", 2)
+		must.Get(registry.Upsert(moved("api.pub.fed.example", "192.0.2.2")))(t)
+		want(is1, is2, is3, "synced 3/0", 2)
+		must.Get(registry.Upsert(moved("web.int.fed.example", "192.0.2.9")))(t)
+		want(gone, is2, is3, "synced 2/0", 3)
 		registry.Delete("web")
-		want(gone, is2, is3, "synced 2/0", 1)
+		want(gone, is2, is3, "synced 2/0", 3)
 		registry.Delete("far")
-		want(gone, is2, is3, "synced 2/0", 0)
+		want(gone, is2, is3, "synced 2/0", 3)
 		registry.Delete("db")
-		want(gone, is2, gone, "synced 1/0", 0)
+		want(gone, is2, gone, "synced 1/0", 3)
 	})
 }
 
@@ -148,30 +141,26 @@ func TestImportNothing(t *testing.T) {
 // A reload that imports less takes out what is left out at once, and nothing else.
 func TestReloadNarrowsImport(t *testing.T) {
 	t.Parallel()
-	for _, texts := range []string{"web.fed.example", "tier=public", "web.fed.example tier=public"} {
-		t.Run(texts, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.serve(ownerAddress, tier(t, "web.fed.example", "192.0.2.1", "public"), tier(t, "api.fed.example", "192.0.2.2", "private"))
-				before := w.attach(w.importing(1, ""))
-				time.Sleep(time.Minute)
-				after := w.attach(w.importing(2, texts))
-				asking := ask(after, map[string]string{"web.fed.example": "192.0.2.1 60", "api.fed.example": "NXDOMAIN"})
-				if got := look(before, "api.fed.example"); got != "192.0.2.2 60" || w.state() != "synced 2/0" {
-					t.Errorf("api is %s in the old block, owner is %s", got, w.state())
-				}
-				w.agent.Detach(before)
-				if w.state() != "synced 1/0" || w.notImported() != 1 {
-					t.Errorf("owner is %s, %d are not imported", w.state(), w.notImported())
-				}
-				time.Sleep(time.Hour / 100)
-				asking.stop(t)
-				if w.attempts() != 1 || w.state() != "synced 1/0" {
-					t.Errorf("%d attempts, owner is %s", w.attempts(), w.state())
-				}
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "192.0.2.2"))
+		before := w.attach(w.importing(1, ""))
+		time.Sleep(time.Minute)
+		after := w.attach(w.importing(2, "web.fed.example"))
+		asking := ask(after, map[string]string{"web.fed.example": "192.0.2.1 60", "api.fed.example": "NXDOMAIN"})
+		if got := look(before, "api.fed.example"); got != "192.0.2.2 60" || w.state() != "synced 2/0" {
+			t.Errorf("api is %s in the old block, owner is %s", got, w.state())
+		}
+		w.agent.Detach(before)
+		if w.state() != "synced 1/0" || w.notImported() != 1 {
+			t.Errorf("owner is %s, %d are not imported", w.state(), w.notImported())
+		}
+		time.Sleep(time.Hour / 100)
+		asking.stop(t)
+		if w.attempts() != 1 || w.state() != "synced 1/0" {
+			t.Errorf("%d attempts, owner is %s", w.attempts(), w.state())
+		}
+	})
 }
 
 // A reload that imports others than before has the owner send its services again, also where
@@ -295,14 +284,13 @@ func TestImportOfTwoBlocks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		names := []string{"a.fed.example", "b.fed.example", "c.int.fed.example", "d.int.fed.example", "e.other.example"}
-		tiers := []string{"public", "private"}
+		names, zones := []string{"a", "b", "c", "d", "e"}, []string{".fed.example", ".int.fed.example", ".other.example"}
 		random := rand.New(rand.NewPCG(1, 1))
 		registry, _ := w.serve(ownerAddress)
 		published := make(map[string]*federation.Service)
 		filters := []string{
-			"", "a.fed.example", "*.int.fed.example", "*.fed.example tier=public", "tier=public", "tier=*",
-			"b.fed.example *.other.example", "tier=private c.int.fed.example", "absent.example",
+			"", "a.fed.example", "*.int.fed.example", "*.fed.example", "c.int.fed.example e.fed.example", "*",
+			"b.fed.example *.other.example", "a.int.fed.example *.other.example", "absent.example",
 		}
 		var blocks [2]*agent.Block
 		var texts [2]string
@@ -329,14 +317,11 @@ func TestImportOfTwoBlocks(t *testing.T) {
 				reload(step + 2)
 			case 1:
 				what = "delete " + name
-				registry.Delete(name[:1])
+				registry.Delete(name)
 				delete(published, name)
 			default:
-				s := tier(t, name, fmt.Sprintf("192.0.2.%d", 1+random.IntN(200)), tiers[random.IntN(2)])
-				if random.IntN(4) == 0 {
-					s.Labels = nil
-				}
-				what = fmt.Sprint("up ", name, s.Labels)
+				s := moved(name+zones[random.IntN(3)], fmt.Sprintf("192.0.2.%d", 1+random.IntN(200)))
+				what = fmt.Sprint("up ", s.FQDN)
 				must.Get(registry.Upsert(s))(t)
 				published[name] = s
 			}
@@ -345,16 +330,17 @@ func TestImportOfTwoBlocks(t *testing.T) {
 				synctest.Wait()
 				for i, b := range blocks {
 					for _, name := range names {
-						s := published[name]
-						got := look(b, name)
-						shown := s != nil && filter(t, texts[i]).Matches(s) && (i == 1 || !strings.Contains(name, "other"))
-						switch {
-						case !shown && strings.HasPrefix(got, "192."):
-							t.Fatalf("step %d, %s: block %d shows %s (%s), which it does not import", step, what, i, name, got)
-						case shown && at > 0 && got != fmt.Sprint(s.Endpoints[0].Address, " 60"):
-							t.Fatalf("step %d, %s: block %d shows %s as %s", step, what, i, name, got)
-						case shown && got == "NXDOMAIN":
-							t.Fatalf("step %d, %s: block %d denies %s, which it imports", step, what, i, name)
+						for _, zone := range zones {
+							s, got := published[name], look(b, name+zone)
+							shown := s != nil && s.FQDN == services.FQDN(name+zone) && filter(t, texts[i]).Matches(s.FQDN) && (i == 1 || zone != zones[2])
+							switch {
+							case !shown && strings.HasPrefix(got, "192."):
+								t.Fatalf("step %d, %s: block %d shows %s%s (%s), which it does not import", step, what, i, name, zone, got)
+							case shown && at > 0 && got != fmt.Sprint(s.Endpoints[0].Address, " 60"):
+								t.Fatalf("step %d, %s: block %d shows %s%s as %s", step, what, i, name, zone, got)
+							case shown && got == "NXDOMAIN":
+								t.Fatalf("step %d, %s: block %d denies %s%s, which it imports", step, what, i, name, zone)
+							}
 						}
 					}
 				}
@@ -405,14 +391,14 @@ func TestImportUnderFlips(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		registry, _ := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
-		other, _ := w.serve("other.example:8008", tier(t, "api.fed.example", "192.0.2.2", "public"))
+		other, _ := w.serve("other.example:8008", services.At("api.fed.example", "192.0.2.2"))
 		c := w.block(1, w.owner(ownerAddress), w.owner("other.example:8008"))
-		c.Zone.Owners[0].Import = filter(t, "tier=public")
+		c.Zone.Owners[0].Import = filter(t, "web.fed.example")
 		b := w.attach(c)
 		time.Sleep(time.Minute)
 		asking := ask(b, map[string]string{"api.fed.example": "192.0.2.2 60"})
 		flip(t, registry, 2000)
-		must.Get(other.Upsert(tier(t, "new.fed.example", "192.0.2.5", "none")))(t)
+		must.Get(other.Upsert(services.At("new.fed.example", "192.0.2.5")))(t)
 		flip(t, registry, 2001)
 		time.Sleep(time.Second)
 		asking.stop(t)
@@ -427,12 +413,11 @@ func TestImportUnderFlips(t *testing.T) {
 	})
 }
 
-// flip changes the label of a service so often. After an even number it is public.
+// flip moves a service so often. After an even number it is at web.fed.example.
 func flip(t *testing.T, registry *registry.Registry, times int) {
 	t.Helper()
 	for i := range times {
-		value := []string{"private", "public"}[i%2]
-		must.Get(registry.Upsert(tier(t, "web.fed.example", "192.0.2.1", value)))(t)
+		must.Get(registry.Upsert(moved([]string{"web.int.fed.example", "web.fed.example"}[i%2], "192.0.2.1")))(t)
 		if i%50 == 0 {
 			time.Sleep(time.Millisecond) // the owner sends only the last version of several
 		}

@@ -154,7 +154,7 @@ func (a *Agent) claim(b *Block, i int, f found, claims []*claim) (*claim, error)
 		}
 		if !other.config.agrees(c) {
 			return nil, errors.New("is named by two blocks with different properties; only zones, ttl, " +
-				"negative_ttl, rename, import_names, import_labels, fallthrough and how names are shared may differ, as it is one stream; " +
+				"negative_ttl, rename, import_names, fallthrough and how names are shared may differ, as it is one stream; " +
 				"if they mean two owners, give one of them another name")
 		}
 		o = other.owner
@@ -303,7 +303,7 @@ func (o *owner) configure() {
 	policy := wire.Policy{AllowAddresses: c.AllowAddresses}
 	o.retention.Store(int64(c.Retention))
 	o.mirror.Configure(catalog.Rules{
-		Retention: cmp.Or(c.Retention, catalog.Forever), Settle: c.Settle, MaxServices: catalog.MostServices, MaxCatalog: c.MaxCatalog,
+		Retention: cmp.Or(c.Retention, catalog.Forever), Settle: c.Settle, MaxCatalog: c.MaxCatalog,
 		Admit: func(s *federation.Service) *federation.InvalidError { return admit(claims, policy, s) },
 	})
 }

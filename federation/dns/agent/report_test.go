@@ -329,31 +329,6 @@ func TestParkedOwner(t *testing.T) {
 	}
 }
 
-// TestExplainLeftOut asks for names of services of which the labels are not imported: they are
-// counted, and it is not known which they are.
-func TestExplainLeftOut(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		published, _ := w.serve(ownerAddress, tier(t, "a.fed.example", "192.0.2.1", "none"), tier(t, "b.fed.example", "192.0.2.1", "public"))
-		b := w.attach(w.importing(1, "tier=public"))
-		ask := func(name, want string) {
-			t.Helper()
-			time.Sleep(time.Minute)
-			if got := b.Explain(b.Zone(), name+".fed.example.", dns.TypeA, time.Now()).Owners[0].NotImported; got != want {
-				t.Errorf("%s: %q, want %q", name, got, want)
-			}
-		}
-		const left = "import_labels tier=public and import_names leave out 1 service, of which this may be one"
-		ask("a", left)
-		ask("_http._tcp.a", left)
-		ask("nope", left)
-		ask("b", "")
-		published.Delete("a")
-		ask("a", "")
-	})
-}
-
 // TestReportUnshared has a block that shares names which the other one does not.
 func TestReportUnshared(t *testing.T) {
 	t.Parallel()

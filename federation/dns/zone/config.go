@@ -51,7 +51,7 @@ type Rename struct{ From, To federation.FQDN }
 // Judge returns what becomes of a service of the owner at index i: the name under which it is
 // published, whether it is imported, and why it is not admitted if it is.
 func (c *Config) Judge(i int, s *federation.Service) (name federation.FQDN, imported bool, invalid *federation.InvalidError) {
-	if !c.Owners[i].Import.Matches(s) {
+	if !c.Owners[i].Import.Matches(s.FQDN) {
 		return federation.FQDN{}, false, nil
 	}
 	name, invalid = c.Admit(i, s.FQDN)

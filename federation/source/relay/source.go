@@ -98,7 +98,7 @@ func New(c Config) (*Source, error) {
 		name: c.Name,
 		held: make(chan struct{}, 1), first: make(map[string]*wire.Encoded), refused: newRefusals(),
 		rules: catalog.Rules{
-			Retention: catalog.Forever, Settle: c.Settle, MaxServices: catalog.MostServices, MaxCatalog: c.MaxCatalog,
+			Retention: catalog.Forever, Settle: c.Settle, MaxCatalog: c.MaxCatalog,
 			Admit: func(s *federation.Service) *federation.InvalidError { return admit(c.Zones, c.Policy, s) },
 		},
 	}

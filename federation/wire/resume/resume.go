@@ -64,11 +64,9 @@ type Sum struct {
 
 // Add adds the service of that name, of which resource is what stands in its message: see
 // [Of]. Each name is added once. Neither is kept.
-func (s *Sum) Add(name string, resource []byte) { s.AddDigest(Leaf(name), Of(resource)) }
-
-// AddDigest adds a service of which nothing is known but its bucket and its digest.
-func (s *Sum) AddDigest(leaf int, digest Digest) {
-	s.leaves[leaf] = append(s.leaves[leaf], digest)
+func (s *Sum) Add(name string, resource []byte) {
+	leaf := Leaf(name)
+	s.leaves[leaf] = append(s.leaves[leaf], Of(resource))
 	s.services++
 }
 

@@ -17,7 +17,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/history"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
-	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
@@ -204,12 +203,13 @@ func (b *block) leavesOut(i int, name string) (notImported, notAdmitted string) 
 		return "", fmt.Sprintf("rename publishes what this owner has at %s under another name", fqdn)
 	}
 	for _, of := range originals {
-		if notImported = filtered(&b.config.Owners[i].Import, of); notImported != "" {
+		if names := b.config.Owners[i].Import; !names.Matches(of) {
+			notImported = fmt.Sprintf("import_names %s does not match %s", strings.Trim(fmt.Sprint(names), "[]"), of)
 			continue
 		}
 		_, invalid := b.config.Admit(i, of)
 		if invalid == nil {
-			return b.labels(i), ""
+			return "", ""
 		}
 		notAdmitted = invalid.Rule
 	}
@@ -223,34 +223,6 @@ func above(name string) string {
 		name = name[strings.IndexByte(name, '.')+1:]
 	}
 	return name
-}
-
-// filtered says which patterns leave out services at an fqdn, whatever their labels, or is
-// empty.
-func filtered(f *pattern.Filter, fqdn federation.FQDN) string {
-	if f.MatchesName(fqdn) {
-		return ""
-	}
-	return fmt.Sprintf("import_names %s does not match %s", join(f.Names), fqdn)
-}
-
-// labels says how many services the import filter of the owner at an index leaves out, of which
-// one with a name may be one for lack of labels. It is empty where the filter has no labels, or
-// leaves none out.
-func (b *block) labels(i int) string {
-	labels, n := b.config.Owners[i].Import.Labels, b.owners[i].Report.NotImported
-	if len(labels) == 0 || n == 0 {
-		return ""
-	}
-	return fmt.Sprintf("import_labels %s and import_names leave out %s, of which this may be one", join(labels), status.Count(n, "service"))
-}
-
-func join[P fmt.Stringer](patterns []P) string {
-	texts := make([]string, len(patterns))
-	for i, p := range patterns {
-		texts[i] = p.String()
-	}
-	return strings.Join(texts, " ")
 }
 
 // Faults returns what is not published, by reason.
