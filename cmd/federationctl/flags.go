@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/removed"
 )
@@ -90,18 +89,12 @@ func completeValues(command *cobra.Command, flag string, values []string) {
 	insist(command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
 }
 
-// formats are what -o means for every command; printable.Objects says more of those for
-// programs.
-var formats = []string{"table", "json", "yaml", "name"}
+// formats are what -o means for every command.
+var formats = []string{"table", "json"}
 
 // outputFlag adds the flag -o of commands that print what they find.
 func outputFlag(command *cobra.Command, to *string) {
-	choiceFlag(command, to, "output", "o", "`format`: table for people, json (an object a line where there are several), yaml, or name for names alone", formats...)
-}
-
-// fileFlag adds the flag -o of commands that print a catalog file.
-func fileFlag(command *cobra.Command, to *string) {
-	choiceFlag(command, to, "output", "o", "`format` of a catalog file: yaml, json or jsonl for JSON with a service a line", inspect.Formats...)
+	choiceFlag(command, to, "output", "o", "`format`: table for people, or json for programs (an object a line where there are several)", formats...)
 }
 
 // positiveFlag adds a flag for a time above 0. Its default is what stands in to.

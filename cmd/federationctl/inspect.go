@@ -10,7 +10,6 @@ import (
 
 	"github.com/miekg/dns"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
@@ -26,7 +25,6 @@ type statusOptions struct {
 	files   mtls.Files
 	timeout time.Duration
 	output  string
-	objects printable.Objects
 }
 
 // add adds the flags to a command.
@@ -38,16 +36,14 @@ func (o *statusOptions) add(command *cobra.Command) {
 	flags.StringVar(&o.files.CA, "ca", "", "PEM `file`: the authorities of the endpoint")
 }
 
-// asking makes a command one that asks a process, and writes what is answered in the format
-// of its flag -o.
+// asking makes a command one that asks a process.
 func (o *statusOptions) asking(
-	command *cobra.Command, format func(*cobra.Command, *string), ask func(e *inspect.Endpoint, args []string, out io.Writer) error,
+	command *cobra.Command, ask func(e *inspect.Endpoint, args []string, out io.Writer) error,
 ) *cobra.Command {
 	o.add(command)
 	command.Flags().StringVar(&o.at, "at", "", "`URL` of the status endpoint, or host[:port]; none: "+inspect.ConsumerAt+" of a CoreDNS or, where nothing listens there, "+inspect.OwnerAt+" of an owner")
-	format(command, &o.output)
 	command.RunE = func(command *cobra.Command, args []string) error {
-		endpoint, err := o.endpoint(command.Flags(), o.at)
+		endpoint, err := o.endpoint(o.at)
 		if err != nil {
 			return err
 		}
@@ -56,39 +52,29 @@ func (o *statusOptions) asking(
 	return command
 }
 
-// write writes an answer: as it was sent, as text for people, or the names in it.
-func (o *statusOptions) write(out io.Writer, sent string, err error, text func() string, names ...string) error {
+// write writes an answer: as it was sent, or as text for people.
+func (o *statusOptions) write(out io.Writer, sent string, err error, text func() string) error {
 	if err != nil {
 		return failure(err)
 	}
 	if printable.IsTable(o.output) {
 		sent = text()
-	} else {
-		o.objects.Format = o.output
-		sent, err = o.objects.Text(sent, names...)
 	}
-	if err == nil {
-		_, err = io.WriteString(out, sent)
-	}
+	_, err = io.WriteString(out, sent)
 	return failure(err)
 }
 
-// endpoint returns the endpoint to ask. Its errors are of usage. Files of the environment
-// are for https alone.
-func (o *statusOptions) endpoint(flags *pflag.FlagSet, at string) (*inspect.Endpoint, error) {
+// endpoint returns the endpoint to ask. Its errors are of usage.
+func (o *statusOptions) endpoint(at string) (*inspect.Endpoint, error) {
 	if o.timeout <= 0 {
 		return nil, fmt.Errorf("--timeout: %v is not above 0", o.timeout)
 	}
-	files := o.files
-	if !strings.HasPrefix(at, "https://") && !given(flags, "cert", "key", "ca") {
-		files = mtls.Files{}
-	}
-	return inspect.NewEndpoint(at, files, o.timeout) //nolint:wrapcheck // it names the flag
+	return inspect.NewEndpoint(at, o.files, o.timeout) //nolint:wrapcheck // it names the flag
 }
 
 func whyCommand(ctx context.Context) *cobra.Command {
 	var o statusOptions
-	return o.asking(&cobra.Command{
+	command := o.asking(&cobra.Command{
 		Use:   "why {NAME [TYPE] | IP}",
 		Short: "Explain why a running CoreDNS or owner answers a name as it does",
 		Long: `why asks a CoreDNS with the plugin how it comes to its answer for NAME: the zone,
@@ -106,7 +92,7 @@ the owner, before a rename, and endpoints that are host names are not looked up.
 The process must have the status endpoint, 'status' in its configuration. The exit
 code is 0 when it has explained the answer, whatever that is, and 1 when it has not.`,
 		Example: `  federationctl why shop.fed.example
-  federationctl why 192.0.2.10 -o name`,
+  federationctl why 192.0.2.10 -o json`,
 		Args: configFile("why", "a NAME and perhaps a TYPE", 1, 2),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) (types []string, _ cobra.ShellCompDirective) {
 			if len(args) == 1 {
@@ -114,7 +100,7 @@ code is 0 when it has explained the answer, whatever that is, and 1 when it has 
 			}
 			return types, cobra.ShellCompDirectiveNoFileComp
 		},
-	}, outputFlag, func(e *inspect.Endpoint, args []string, out io.Writer) error {
+	}, func(e *inspect.Endpoint, args []string, out io.Writer) error {
 		if ip, err := netip.ParseAddr(args[0]); err == nil {
 			return o.leads(ctx, e, ip, args[1:], out)
 		}
@@ -129,8 +115,10 @@ code is 0 when it has explained the answer, whatever that is, and 1 when it has 
 			return fmt.Errorf("%q is not a type such as A, AAAA, SRV or TXT", qtype)
 		}
 		why, sent, err := e.Why(ctx, name, qtype)
-		return o.write(out, sent, err, func() string { return strings.Join(why.Lines(), "\n") + "\n" }, inspect.Holders(why)...)
+		return o.write(out, sent, err, func() string { return strings.Join(why.Lines(), "\n") + "\n" })
 	})
+	outputFlag(command, &o.output)
+	return command
 }
 
 // leads writes the names that lead to an IP address.
@@ -150,9 +138,9 @@ func (o *statusOptions) leads(ctx context.Context, e *inspect.Endpoint, ip netip
 	case len(leads) > 0 && leads[0].Answer == "": // of an owner
 		titles = titles[:4]
 	}
-	return o.list(out, titles, func(row func(cells []string, object any, name string) error) error {
+	return o.list(out, titles, func(row func(cells []string, object any) error) error {
 		for i := range leads {
-			if err := row(leads[i].Cells()[:len(titles)], leads[i], leads[i].Name); err != nil {
+			if err := row(leads[i].Cells()[:len(titles)], leads[i]); err != nil {
 				return err
 			}
 		}
@@ -176,15 +164,16 @@ The process must have the status endpoint, 'status' in its configuration.`,
 		Example: `  federationctl retry
   federationctl retry --of owner.example:8008`,
 		Args: none("name the endpoint with --at, and the owner with --of"),
-	}, outputFlag, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
+	}, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
 		u, sent, err := e.Retry(ctx, of)
 		return o.write(out, sent, err, func() string {
 			if u.State == "synced" || u.State == "syncing" {
 				return fmt.Sprintf("%s is %s: there is nothing to try\n", federation.Printable(u.ID), federation.Printable(u.State))
 			}
 			return fmt.Sprintf("%s was %s and is tried now; see 'federationctl status'\n", federation.Printable(u.ID), federation.Printable(u.State))
-		}, known(u, func() string { return u.ID })...)
+		})
 	})
+	outputFlag(command, &o.output)
 	command.Flags().StringVar(&of, "of", "", "`owner`, or server name of the catalog of a relay; none: the only one")
 	return command
 }
@@ -207,15 +196,16 @@ The process must have the status endpoint, 'status' in its configuration.`,
 		Example: `  federationctl confirm
   federationctl confirm --of mesh-b.owner.example --source kubernetes:west`,
 		Args: none("name the endpoint with --at, the catalog with --of and the source with --source"),
-	}, outputFlag, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
+	}, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
 		s, sent, err := e.Confirm(ctx, of, source)
 		return o.write(out, sent, err, func() string {
 			if s.Held == 0 {
 				return "nothing is held: there is nothing to confirm\n"
 			}
 			return fmt.Sprintf("withdrawn: %s of %s\n", status.Count(s.Held, "held service"), federation.Printable(s.Name))
-		}, known(s, func() string { return s.Name })...)
+		})
 	})
+	outputFlag(command, &o.output)
 	command.Flags().StringVar(&of, "of", "", "server name of the `catalog`; none: the default or only one")
 	command.Flags().StringVar(&source, "source", "", "`name` of the source; none: the only one of which services are held")
 	return command
@@ -229,24 +219,24 @@ func dumpCommand(ctx context.Context) *cobra.Command {
 		Use:   "dump",
 		Short: "Write a catalog of a running CoreDNS or owner as a catalog file",
 		Long: `dump writes a catalog as it is at one moment, as the file that 'federationctl serve
---catalog' reads. --of names the owner that a CoreDNS follows, or the server name of
+--catalog' reads, in JSON with a service a line. --of names the owner that a CoreDNS follows, or the server name of
 an owner's catalog; 'federationctl status' lists them. Services are sorted by name:
 the same catalog is the same text.
 
 The services of a CoreDNS are those that the owner tells it, before rename, with those
 that are stale. The process must have the status endpoint, 'status' in its
 configuration.`,
-		Example: `  federationctl dump >saved.yaml && federationctl lint saved.yaml
+		Example: `  federationctl dump >saved.json && federationctl lint saved.json
 
   # The catalog of one of several owners.
-  federationctl dump --of owner.example:8008 -o json | jq -r '.services[].fqdn'`,
+  federationctl dump --of owner.example:8008 | jq -r '.services[].fqdn'`,
 		Args: none("name the endpoint with --at, and the catalog with --of"),
-	}, fileFlag, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
+	}, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
 		catalog, err := e.Catalog(ctx, of, limit)
 		if err != nil {
 			return failure(err)
 		}
-		return failure(catalog.Dump(out, o.output))
+		return failure(catalog.Dump(out))
 	})
 	command.Flags().StringVar(&of, "of", "", "`owner` or server name of the catalog; none: the default or only one")
 	maxCatalogFlag(command, &limit)

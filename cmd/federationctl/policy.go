@@ -51,9 +51,8 @@ var policyExamples = []string{
 
 // policyOptions are the flags of the commands.
 type policyOptions struct {
-	files   policy.Files
-	output  string
-	objects printable.Objects
+	files  policy.Files
+	output string
 }
 
 // add adds the flags to a command.
@@ -70,7 +69,7 @@ func (o *policyOptions) add(command *cobra.Command) {
 // answering makes a command one that answers with yes or no, and prints what it finds. Its first
 // argument is a configuration file.
 func (o *policyOptions) answering(
-	ctx context.Context, command *cobra.Command, answer func(c *policy.Catalog, args []string, show func(found) error) (bool, error),
+	ctx context.Context, command *cobra.Command, answer func(c *policy.Catalog, args []string, show func(fmt.Stringer) error) (bool, error),
 ) *cobra.Command {
 	command.RunE = func(command *cobra.Command, args []string) error {
 		o.files.Config = args[0]
@@ -78,7 +77,7 @@ func (o *policyOptions) answering(
 		if err != nil {
 			return trouble(err)
 		}
-		yes, err := answer(c, args[1:], func(what found) error { return o.print(command.OutOrStdout(), what) })
+		yes, err := answer(c, args[1:], func(what fmt.Stringer) error { return o.print(command.OutOrStdout(), what) })
 		if err != nil {
 			return err
 		}
@@ -87,20 +86,11 @@ func (o *policyOptions) answering(
 	return command
 }
 
-// found is what a command has found: its text for people, and the names for other commands.
-type found interface {
-	fmt.Stringer
-	Names() []string
-}
-
 // print prints an answer in the format that was asked for.
-func (o *policyOptions) print(stdout io.Writer, answer found) error {
+func (o *policyOptions) print(stdout io.Writer, answer fmt.Stringer) error {
 	text, err := answer.String(), error(nil)
 	if !printable.IsTable(o.output) {
-		o.objects.Format = o.output
-		if text, err = printable.JSON(answer); err == nil {
-			text, err = o.objects.Text(text, answer.Names()...)
-		}
+		text, err = printable.JSON(answer)
 	}
 	if err == nil {
 		_, err = io.WriteString(stdout, text)
@@ -128,7 +118,7 @@ The exit code is 0 when the consumer is told of every NAME, 1 when it is not, an
 when it is not known: a mistake in a file, a NAME that no service has.`,
 		Example: policyExamples[0],
 		Args:    configFile("test", "CONFIG and a NAME, or several", 2, -1),
-	}, func(c *policy.Catalog, names []string, show func(found) error) (bool, error) {
+	}, func(c *policy.Catalog, names []string, show func(fmt.Stringer) error) (bool, error) {
 		answers, told, err := c.Test(as, names)
 		return told, showAll(answers, err, show)
 	})
@@ -139,7 +129,7 @@ when it is not known: a mistake in a file, a NAME that no service has.`,
 }
 
 // showAll shows answers, if there is no error.
-func showAll[T found](answers []T, err error, show func(found) error) error {
+func showAll[T fmt.Stringer](answers []T, err error, show func(fmt.Stringer) error) error {
 	for _, answer := range answers {
 		if err == nil {
 			err = show(answer)
@@ -162,7 +152,7 @@ The exit code is 0 when somebody is told, 1 when nobody is, and 2 when it is not
 known.`,
 		Example: policyExamples[1],
 		Args:    configFile("who-can", "CONFIG and a NAME", 2, 2),
-	}, func(c *policy.Catalog, names []string, show func(found) error) (bool, error) {
+	}, func(c *policy.Catalog, names []string, show func(fmt.Stringer) error) (bool, error) {
 		audiences, told, err := c.WhoCan(names[0])
 		return told, showAll(audiences, err, show)
 	})

@@ -206,7 +206,7 @@ func TestPolicyMistakes(t *testing.T) {
 		{"test owner.yaml" + as, 2, "", "federationctl: test takes CONFIG and a NAME, or several, not 1 argument\n" + fmt.Sprintf(hint, "test")},
 		{"test owner.yaml api", 2, "", "federationctl: required flag(s) \"as\" not set\n" + fmt.Sprintf(hint, "test")},
 		{"test owner.yaml api --as *.example", 2, "", "federationctl: --as: identity \"*.example\": label has a character other than a-z, 0-9, '-' and '_'\n" + fmt.Sprintf(hint, "test")},
-		{"test owner.yaml api -o xml" + as, 2, "", "federationctl: -o: \"xml\" is not one of table, json, yaml, name\n" + fmt.Sprintf(hint, "test")},
+		{"test owner.yaml api -o xml" + as, 2, "", "federationctl: -o: \"xml\" is not one of table, json\n" + fmt.Sprintf(hint, "test")},
 		{"who-can owner.yaml", 2, "", "federationctl: who-can takes CONFIG and a NAME, not 1 argument\n" + fmt.Sprintf(hint, "who-can")},
 		{"who-can owner.yaml no-such", 2, "", "federationctl: owner.yaml: the default catalog has no service with the name or fqdn no-such\n" + fmt.Sprintf(hint, "who-can")},
 		{"test none.yaml api" + as, 2, "", "federationctl: stat none.yaml: no such file or directory\n"},

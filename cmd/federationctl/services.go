@@ -29,11 +29,12 @@ conditions all have to be met.
 
 The process must have the status endpoint, 'status' in its configuration.`,
 		Example: `  federationctl services --label team=storefront
-  federationctl services '*.fed.example' --of owner.example:8008 -o name`,
+  federationctl services '*.fed.example' --of owner.example:8008 -o json`,
 		Args: configFile("services", "a PATTERN, or nothing", 0, 1),
 	}
 	var stderr io.Writer
-	o.asking(command, outputFlag, func(e *inspect.Endpoint, args []string, out io.Writer) error {
+	outputFlag(command, &o.output)
+	o.asking(command, func(e *inspect.Endpoint, args []string, out io.Writer) error {
 		filter, err := inspect.NewFilter(strings.Join(args, ""), labels, address)
 		if err != nil {
 			return err //nolint:wrapcheck // it names the flag
@@ -48,11 +49,11 @@ The process must have the status endpoint, 'status' in its configuration.`,
 			titles = append([]string{"CATALOG"}, titles...)
 		}
 		found, total := 0, 0
-		err = o.list(out, titles, func(row func(cells []string, object any, name string) error) error {
+		err = o.list(out, titles, func(row func(cells []string, object any) error) error {
 			for _, of := range names {
 				n, err := e.Find(ctx, of, filter, func(s *inspect.Found) error {
 					found++
-					return row(s.Cells(len(names) > 1), s, s.FQDN())
+					return row(s.Cells(len(names) > 1), s)
 				})
 				if err != nil {
 					return err
@@ -78,12 +79,11 @@ The process must have the status endpoint, 'status' in its configuration.`,
 const atOnce = 500
 
 // list writes a list of objects: rows of a table or, in another format, an object each.
-func (o *statusOptions) list(out io.Writer, titles []string, each func(row func(cells []string, object any, name string) error) error) error {
+func (o *statusOptions) list(out io.Writer, titles []string, each func(row func(cells []string, object any) error) error) error {
 	width := terminalWidth(out)
 	if width == 0 {
 		width = printable.LineWidth
 	}
-	o.objects.Format = o.output
 	columns, rows := printable.Columns{Titles: titles, Width: width}, [][]string(nil)
 	flush := func() error {
 		if !printable.IsTable(o.output) || len(rows) == 0 {
@@ -93,7 +93,7 @@ func (o *statusOptions) list(out io.Writer, titles []string, each func(row func(
 		rows = rows[:0]
 		return err
 	}
-	err := each(func(cells []string, object any, name string) error {
+	err := each(func(cells []string, object any) error {
 		if printable.IsTable(o.output) {
 			if rows = append(rows, cells); len(rows) == atOnce {
 				return flush()
@@ -101,9 +101,6 @@ func (o *statusOptions) list(out io.Writer, titles []string, each func(row func(
 			return nil
 		}
 		text, err := printable.JSON(object)
-		if err == nil {
-			text, err = o.objects.Text(text, name)
-		}
 		if err == nil {
 			_, err = io.WriteString(out, text)
 		}
@@ -113,12 +110,4 @@ func (o *statusOptions) list(out io.Writer, titles []string, each func(row func(
 		err = flush()
 	}
 	return failure(err)
-}
-
-// known returns the name of what a process has answered with, if it has.
-func known[T any](answer *T, name func() string) []string {
-	if answer == nil {
-		return nil
-	}
-	return []string{name()}
 }

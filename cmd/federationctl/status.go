@@ -44,7 +44,7 @@ The process must have the status endpoint, 'status' in its configuration.`,
 		Example: `  federationctl status
   federationctl status --check --timeout 10s`,
 		Args: none("name the endpoint with --at"),
-	}, outputFlag, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
+	}, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
 		switch {
 		case o.check && (o.watch || o.details):
 			return errors.New("--check cannot be used with --watch or --details")
@@ -57,6 +57,7 @@ The process must have the status endpoint, 'status' in its configuration.`,
 		return err
 	})
 	flags := command.Flags()
+	outputFlag(command, &o.output)
 	flags.BoolVar(&o.details, "details", false, "show all there is to say")
 	flags.BoolVar(&o.watch, "watch", false, "show it anew until interrupted; where it is no terminal, when something has changed")
 	positiveFlag(command, &o.interval, "interval", "`time` from one look to the next of --watch")
@@ -82,7 +83,7 @@ func (o *overviewOptions) show(ctx context.Context, e *inspect.Endpoint, termina
 		var text strings.Builder
 		_ = status.WriteStatus(&text, reported) // a Builder takes everything
 		return text.String()
-	}, overview.Names()...)
+	})
 }
 
 // follow shows a status until ctx ends, also one of a process that is away for a while. A
@@ -139,7 +140,7 @@ func (o *overviewOptions) checked(ctx context.Context, e *inspect.Endpoint, out 
 	}
 	overview := inspect.NewOverview(reported)
 	text, code := overview.Check()
-	if err := o.write(out, sent, nil, func() string { return text }, overview.Names()...); err != nil {
+	if err := o.write(out, sent, nil, func() string { return text }); err != nil {
 		return ended(inspect.Unknown)
 	}
 	return ended(code)

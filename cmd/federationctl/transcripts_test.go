@@ -212,7 +212,7 @@ catalogs:
 		t.Fatal("the owner does not say where its status is")
 	}
 	transcript(t, "owner", dir, map[string]string{
-		"FEDERATION_AT": at, "OWNER": owner, "FEDERATION_CERT": "consumer.pem", "FEDERATION_KEY": "consumer-key.pem", "FEDERATION_CA": "ca.pem",
+		"AT": at, "OWNER": owner,
 	})
 }
 
@@ -274,9 +274,6 @@ func TestTranscriptsOfTools(t *testing.T) {
 	at := ""
 	must.Get(fmt.Sscanf(owner.line(), "serving "+filepath.Join(dir, "registrar.yaml")+" on %s", &at))(t)
 	(&configured{running: owner, web: strings.TrimSuffix(strings.TrimPrefix(owner.line(), "metrics on "), "metrics")}).complete()
-	for variable, file := range map[string]string{"FEDERATION_CERT": "consumer.pem", "FEDERATION_KEY": "consumer-key.pem", "FEDERATION_CA": "ca.pem"} {
-		t.Setenv(variable, file)
-	}
 	transcript(t, "tools", dir, map[string]string{
 		"REGISTRAR": at, "LISTEN": "127.0.0.1:0",
 	})

@@ -39,7 +39,7 @@ var Flags = Remedies{
 
 // Commands are of federationctl, with a space before a command of a command.
 var Commands = Remedies{
-	"convert":     "yq -c '.services[]' makes JSON lines of a catalog in YAML, and 'federationctl dump -o jsonl' writes them",
+	"convert":     "yq -c '.services[]' makes JSON lines of a catalog in YAML, and 'federationctl dump' has a service a line",
 	"policy diff": "say what 'federationctl policy test' answers with each configuration, and compare that with diff",
 	"diff":        "compare what 'federationctl dump' writes with diff, and ask DNS servers with dig",
 	"providers":   "nodes are services of the owner: federationctl services and the status page show them",

@@ -318,7 +318,7 @@ func (e *Endpoint) failure(ctx context.Context, path string, err error) error {
 	op, ok := errors.AsType[*net.OpError](err)
 	switch {
 	case ok && op.Op == "dial" && e.local:
-		return unreachable("nothing listens at %s, of a CoreDNS, or at %s, of an owner: %s; name another endpoint with --at or $FEDERATION_AT, or add 'status' to the Corefile or the configuration of the owner", ConsumerAt, OwnerAt, text)
+		return unreachable("nothing listens at %s, of a CoreDNS, or at %s, of an owner: %s; name another endpoint with --at, or add 'status' to the Corefile or the configuration of the owner", ConsumerAt, OwnerAt, text)
 	case ok && op.Op == "dial":
 		return unreachable("%s: %s; check --at, and that the process runs with 'status' in its Corefile, or in the configuration of the owner", e, text)
 	}

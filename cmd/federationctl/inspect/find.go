@@ -124,29 +124,6 @@ func catalogName(of string) string {
 	return plain(of)
 }
 
-// Holders returns the fqdns of the services that have a name, as other commands take them.
-func Holders(why *status.Why) (fqdns []string) {
-	if why == nil {
-		return nil
-	}
-	add := func(fqdn string) {
-		if fqdn = plain(strings.TrimSuffix(fqdn, ".")); !slices.Contains(fqdns, fqdn) {
-			fqdns = append(fqdns, fqdn)
-		}
-	}
-	for i := range why.Answers {
-		if h := why.Answers[i].Holder; h != nil {
-			add(h.FQDN)
-		}
-	}
-	for i := range why.Catalogs {
-		for _, s := range why.Catalogs[i].Services {
-			add(s.FQDN)
-		}
-	}
-	return fqdns
-}
-
 // FQDN returns the fqdn as other commands take it.
 func (f *Found) FQDN() string { return strings.TrimSuffix(f.Decoded.FQDN.String(), ".") }
 

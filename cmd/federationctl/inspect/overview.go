@@ -21,16 +21,6 @@ type Overview struct {
 	kind  string // what most rows are
 }
 
-// Names returns the owners or catalogs, in the order of the rows.
-func (o *Overview) Names() (names []string) {
-	for _, r := range o.Rows {
-		if r.of != "" {
-			names = append(names, r.of)
-		}
-	}
-	return names
-}
-
 // Same reports whether two overviews say the same, but for times and numbers.
 func (o *Overview) Same(other *Overview) bool {
 	return o.Level == other.Level && slices.EqualFunc(o.Rows, other.Rows, func(a, b Row) bool {

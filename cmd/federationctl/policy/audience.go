@@ -45,14 +45,6 @@ type Further struct {
 	Rule *Rule  `json:"rule"`
 }
 
-// Names returns the consumers that are told.
-func (a *Audience) Names() (names []string) {
-	for _, share := range a.Told {
-		names = append(names, share.Consumers...)
-	}
-	return names
-}
-
 // String returns the audience as lines.
 func (a *Audience) String() string {
 	var b strings.Builder

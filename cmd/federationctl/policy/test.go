@@ -21,14 +21,6 @@ type Answer struct {
 	why   string
 }
 
-// Names returns the fqdn of the service where it is told.
-func (a *Answer) Names() []string {
-	if !a.Told {
-		return nil
-	}
-	return []string{a.FQDN}
-}
-
 // String returns the answer as a line, and lines with the form of the service.
 func (a *Answer) String() string {
 	line := asked(a.Asked, a.Name)

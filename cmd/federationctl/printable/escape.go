@@ -12,6 +12,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
+// IsTable reports whether a format is the one for people, which it is by default.
+func IsTable(format string) bool { return format == "" || format == "table" }
+
 // JSON returns a value as a line of JSON.
 func JSON(value any) (string, error) {
 	var line strings.Builder
