@@ -478,21 +478,15 @@ func extendedError(m *dns.Msg) int {
 	return -1
 }
 
-// awaitNXDOMAIN waits until a name does not exist any more. It returns the time
-// from since to the last query that still found the name, so that the name lived
-// for at least as long.
-func (d *coreDNS) awaitNXDOMAIN(t testing.TB, name string, since time.Time) (held time.Duration) {
+// awaitNXDOMAIN waits until a name does not exist any more.
+func (d *coreDNS) awaitNXDOMAIN(t testing.TB, name string) {
 	t.Helper()
 	eventually(t, patience, func() string {
-		sent := time.Since(since)
-		m := mustQuery(t, d.address, name, dns.TypeA, withEDNS)
-		if m.Rcode == dns.RcodeNameError {
-			return ""
+		if m := mustQuery(t, d.address, name, dns.TypeA, withEDNS); m.Rcode != dns.RcodeNameError {
+			return summary(m)
 		}
-		held = sent
-		return summary(m)
+		return ""
 	})
-	return held
 }
 
 // get fetches a page and returns its status and body.

@@ -52,7 +52,7 @@ func TestPersist(t *testing.T) {
 	if left := place.Scrape(t, metrics).Sum("coredns_federation_retention_remaining_seconds", o.address); left <= 0 || left > most.Seconds() {
 		t.Errorf("%v s of the retention are left, want some, and no more than %v", left, most)
 	}
-	second.awaitNXDOMAIN(t, "web.fed.example", killed)
+	second.awaitNXDOMAIN(t, "web.fed.example")
 
 	newer := slices.Clone(saved)
 	newer[len("fedsnap")]++ // the version of the format

@@ -253,7 +253,7 @@ func (d *decoder) next() (octets []byte, err error) {
 		}
 		return d.long, nil
 	}
-	if octets, err = d.r.Peek(int(length)); err != nil { //nolint:gosec // no more than the buffer has
+	if octets, err = d.r.Peek(int(length)); err != nil {
 		return nil, readError(err)
 	}
 	_, _ = d.r.Discard(len(octets))

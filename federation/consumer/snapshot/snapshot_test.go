@@ -119,7 +119,7 @@ func long(tb testing.TB) packed.Service {
 	s := &federation.Service{Name: "long", FQDN: parse(tb, federation.ParseFQDN, "long.fed.example"), Instances: []federation.Instance{{ID: "v1", Protocol: federation.TCP}}}
 	for i := range federation.MaxEndpoints {
 		s.Endpoints = append(s.Endpoints, federation.Endpoint{
-			Address: parse(tb, federation.ParseAddress, "192.0.2.1"), Port: uint16(i + 1), Description: strings.Repeat("x", 2_000), //nolint:gosec // few
+			Address: parse(tb, federation.ParseAddress, "192.0.2.1"), Port: uint16(i + 1), Description: strings.Repeat("x", 2_000),
 		})
 	}
 	return packed.Of(s)

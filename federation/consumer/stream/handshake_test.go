@@ -47,7 +47,6 @@ func TestHandshakeFailureIsRetried(t *testing.T) {
 		remedy  string
 		reason  string
 	}{
-
 		"owner with another identity": {
 			prepare: func(t *testing.T, w *world, config *Config) {
 				w.serve(ownerAddress, good)

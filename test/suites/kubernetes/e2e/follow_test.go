@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -83,18 +82,6 @@ func (f *follower) now() map[string]*federation.Service {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return maps.Clone(f.services)
-}
-
-// holds waits until the names that the follower has are exactly these.
-func (f *follower) holds(t testing.TB, names ...string) {
-	t.Helper()
-	slices.Sort(names)
-	eventually(t, func() string {
-		if got := slices.Sorted(maps.Keys(f.now())); !slices.Equal(got, names) {
-			return fmt.Sprintf("the catalog has %q, want %q", got, names)
-		}
-		return ""
-	})
 }
 
 // told returns how often a service was announced with a change, and how often withdrawn.

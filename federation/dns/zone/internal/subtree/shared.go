@@ -125,7 +125,7 @@ func (s *Shared) lastRank(endpoints Selection, enough int) Rank {
 	n := 0
 	for rank, more := range live {
 		if n += more; more > 0 && n >= enough {
-			return Rank(rank) //nolint:gosec // at most MaxTier
+			return Rank(rank)
 		}
 	}
 	return allRanks
