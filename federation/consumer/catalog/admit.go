@@ -51,8 +51,9 @@ func (c *Catalog) admit(s *federation.Service) *federation.InvalidError {
 
 // leftOutPatience is for how long services that are not imported keep a catalog from settling,
 // where nothing else comes. Which of them the stream has announced before is not known, and so an
-// owner that keeps updating them would never be silent.
-const leftOutPatience = time.Minute
+// owner that keeps updating them would never be silent. It is longer than a large catalog takes
+// in which none is imported: what is behind these must not be denied.
+const leftOutPatience = 10 * time.Minute
 
 // leftOut counts what is not imported. Nothing else is known of it.
 type leftOut struct {

@@ -539,7 +539,7 @@ func (m *model) up(name, id string, s *federation.Service, now time.Time) federa
 	switch e := m.services[name]; {
 	case !m.content, !left && (e == nil || e.generation != m.generation):
 		m.hear(now)
-	case left && now.Sub(m.wanted) < time.Minute:
+	case left && now.Sub(m.wanted) < 10*time.Minute:
 		m.heard = now
 	}
 	reason := m.take(name, id, s)
