@@ -82,9 +82,10 @@ func faultsOfCatalog(t *testing.T, w *world, origin *process) {
 	// The network is cut, for longer than the retention.
 	gate.Refuse(true)
 	gate.Cut()
-	d.answers(t, "192.0.2.6") // stale, which the dashboard shows
 	lost := []string{"FederationConsumerOwnerStale", "FederationConsumerRetentionHalfGone", "FederationConsumerOwnerExpired"}
-	w.fires(t, "follower", lost...)
+	w.fires(t, "follower", lost[0])
+	d.answers(t, "192.0.2.6") // stale, which the dashboard shows
+	w.fires(t, "follower", lost[1:]...)
 	gate.Refuse(false)
 	w.issue(t, "follower", coreDNSID, long) // has it try at once
 	d.answers(t, "192.0.2.6")
