@@ -134,7 +134,7 @@ func newRun(t *testing.T, c cell, p *passports, file string) *run {
 func (r *run) share() {
 	r.oracle.sharing = sharing{
 		names: []string{"web." + r.zone, "s0." + r.zone}, tier: pick(r.random, 0, 0, 1), others: pick(r.random, 0, 1, 1), min: pick(r.random, 1, 1, 2),
-		theirs: make(map[string]string),
+		theirs: make(map[string]string), changed: make(map[string]time.Time),
 	}
 	for _, name := range r.oracle.sharing.names {
 		r.names = append(r.names, name+". SRV")
@@ -496,10 +496,10 @@ func (r *run) join(fqdn string) {
 	r.oracle.notef("neighbour has %s: %v", fqdn, !there)
 	r.keep(func() {}) // the owner may have changed before
 	r.keep(func() {
-		if there {
+		if s.changed[fqdn] = time.Now(); there {
 			delete(s.theirs, fqdn)
 		} else {
-			s.theirs[fqdn] = "198.51.100.251"
+			s.theirs[fqdn] = neighbourAddress
 		}
 	})
 	r.mu.Unlock()
@@ -507,6 +507,6 @@ func (r *run) join(fqdn string) {
 	if there {
 		r.registry.Delete(name)
 	} else {
-		r.upsert(name, "198.51.100.251")
+		r.upsert(name, neighbourAddress)
 	}
 }

@@ -16,8 +16,12 @@ type sharing struct {
 	tier, others int      // of the owner, and of its neighbour
 	min          int
 
-	theirs map[string]string // the address of the neighbour by fqdn, while it has one
+	theirs  map[string]string    // the address of the neighbour by fqdn, while it has one
+	changed map[string]time.Time // when that came or went, by fqdn: what an owner says at that moment may be seen before or after
 }
+
+// neighbourAddress is the address that the neighbour has at shared names.
+const neighbourAddress = "198.51.100.251"
 
 // endpoint is one of a shared name, as it may be.
 type endpoint struct {
@@ -39,21 +43,24 @@ func (s *sharing) shares(fqdn string) bool { return slices.Contains(s.names, fqd
 // outlooks returns which endpoints of a shared name there may be.
 func (o *oracle) outlooks(fqdn string, now time.Time) (all [][]endpoint) {
 	s := &o.sharing
-	var theirs []endpoint
-	if address, ok := s.theirs[fqdn]; ok {
-		live := option{kind: zone.Success, address: address, live: true, from: o.liveTTL(), to: o.liveTTL()}
-		theirs = append(theirs, endpoint{live, s.others})
-	}
+	live := option{kind: zone.Success, address: neighbourAddress, live: true, from: o.liveTTL(), to: o.liveTTL()}
+	neighbour := []endpoint{{live, s.others}}
+	_, there := s.theirs[fqdn]
 	ours, sure := o.offers(fqdn, now)
-	if !sure {
-		all = append(all, theirs)
-	}
-	for _, option := range ours {
-		own := endpoint{option, s.tier}
-		if option.stale {
-			own.tier += 10
+	for _, theirs := range [][]endpoint{neighbour, nil} {
+		if (len(theirs) > 0) != there && !s.changed[fqdn].Equal(now) {
+			continue
 		}
-		all = append(all, append(slices.Clip(theirs), own))
+		if !sure {
+			all = append(all, theirs)
+		}
+		for _, option := range ours {
+			own := endpoint{option, s.tier}
+			if option.stale {
+				own.tier += 10
+			}
+			all = append(all, append(slices.Clip(theirs), own))
+		}
 	}
 	return all
 }
