@@ -125,8 +125,9 @@ func (k *keeper) load(ctx context.Context) {
 }
 
 // read loads the file, and sets it aside when it is damaged or somebody else's: the next save
-// would write over it. Another mirror's, which may still go on, stays. It may go on when nobody waits for it any more: as long as
-// part reports true, which gets the services and what Config.Prepare returned for them.
+// would write over it. Another mirror's, which may still go on, stays. Reading may go on when nobody
+// waits for it any more: as long as part reports true, which gets the services and what Config.Prepare
+// returned for them.
 func (k *keeper) read(steps chan<- func(), part func(*snapshot.Snapshot, []any) bool) loaded {
 	next := time.Now().Add(progressInterval)
 	refused := 0

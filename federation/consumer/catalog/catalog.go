@@ -94,7 +94,7 @@ func (c Cause) String() string {
 // Rules.Settle counts from the last response that can be a part of the catalog: a
 // service that this stream had not announced yet, a refused response, as an owner
 // that still sends unwanted services is not silent, or a service that is not imported,
-// for a minute after the last of the others. Heartbeats, and later deletions
+// for ten minutes after the last of the others. Heartbeats, and later deletions
 // and updates, do not count, or the catalog of an owner that is never at rest would
 // never be complete.
 //

@@ -134,7 +134,7 @@ func newRun(t *testing.T, c cell, p *passports, file string) *run {
 func (r *run) share() {
 	r.oracle.sharing = sharing{
 		names: []string{"web." + r.zone, "s0." + r.zone}, tier: pick(r.random, 0, 0, 1), others: pick(r.random, 0, 1, 1), min: pick(r.random, 1, 1, 2),
-		theirs: make(map[string]string), changed: make(map[string]time.Time),
+		theirs: make(map[string]bool), changed: make(map[string]time.Time),
 	}
 	for _, name := range r.oracle.sharing.names {
 		r.names = append(r.names, name+". SRV")
@@ -492,15 +492,11 @@ func (r *run) update() {
 func (r *run) join(fqdn string) {
 	s := &r.oracle.sharing
 	r.mu.Lock()
-	_, there := s.theirs[fqdn]
+	there := s.theirs[fqdn]
 	r.oracle.notef("neighbour has %s: %v", fqdn, !there)
 	r.keep(func() {}) // the owner may have changed before
 	r.keep(func() {
-		if s.changed[fqdn] = time.Now(); there {
-			delete(s.theirs, fqdn)
-		} else {
-			s.theirs[fqdn] = neighbourAddress
-		}
+		s.theirs[fqdn], s.changed[fqdn] = !there, time.Now()
 	})
 	r.mu.Unlock()
 	name, _, _ := strings.Cut(fqdn, ".")

@@ -16,7 +16,7 @@ type sharing struct {
 	tier, others int      // of the owner, and of its neighbour
 	min          int
 
-	theirs  map[string]string    // the address of the neighbour by fqdn, while it has one
+	theirs  map[string]bool      // whether the neighbour has the name, by fqdn
 	changed map[string]time.Time // when that came or went, by fqdn: what an owner says at that moment may be seen before or after
 }
 
@@ -45,10 +45,9 @@ func (o *oracle) outlooks(fqdn string, now time.Time) (all [][]endpoint) {
 	s := &o.sharing
 	live := option{kind: zone.Success, address: neighbourAddress, live: true, from: o.liveTTL(), to: o.liveTTL()}
 	neighbour := []endpoint{{live, s.others}}
-	_, there := s.theirs[fqdn]
 	ours, sure := o.offers(fqdn, now)
 	for _, theirs := range [][]endpoint{neighbour, nil} {
-		if (len(theirs) > 0) != there && !s.changed[fqdn].Equal(now) {
+		if (len(theirs) > 0) != s.theirs[fqdn] && !s.changed[fqdn].Equal(now) {
 			continue
 		}
 		if !sure {
