@@ -1,0 +1,26 @@
+package wire
+
+import (
+	"strconv"
+	"time"
+
+	grpcmetadata "google.golang.org/grpc/metadata"
+)
+
+// LostTrailer is the trailer of a stream that ends because its owner has no catalog any more: for
+// how many whole seconds the origin of the services has been lost already. Consumers count grace
+// and retention from there, so that the bound is the same behind any number of relays.
+const LostTrailer = "federation-lost"
+
+// Lost returns the value of LostTrailer.
+func Lost(already time.Duration) string { return strconv.FormatInt(int64(already/time.Second), 10) }
+
+// ParseLost reads LostTrailer; 0 where it says nothing that makes sense.
+func ParseLost(trailer grpcmetadata.MD) time.Duration {
+	for _, value := range trailer.Get(LostTrailer) {
+		if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
+			return time.Duration(seconds) * time.Second //nolint:gosec // 31 bits
+		}
+	}
+	return 0
+}
