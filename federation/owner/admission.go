@@ -63,6 +63,9 @@ func (s *Server) retryDelay() time.Duration {
 	return time.Second + time.Duration(rand.Float64()*float64(consumers)/consumersPerSecond*float64(time.Second)) //nolint:gosec // a jitter
 }
 
+// later returns the end of a stream whose consumer is to come back.
+func (s *Server) later(err error) error { return after(s.retryDelay(), status.Convert(err)) }
+
 // parking returns the end of a stream so that a consumer that would not try again by itself
 // may do so: what it was refused for can be corrected here, which it would not learn.
 // Hamlet, 'Error Codes': after Unauthenticated a consumer "must not retry"; it takes one that

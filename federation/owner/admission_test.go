@@ -124,9 +124,7 @@ func TestStreamEndsInTheQueue(t *testing.T) {
 			t.Errorf("%d wait after one has gone, expected 1", got)
 		}
 		f.registry.SetUnavailable("test")
-		if got := other.status(); got.Code() != codes.Unavailable || len(got.Details()) > 0 {
-			t.Errorf("status is %v, expected Unavailable", got)
-		}
+		expectUnavailable(t, other)
 		synctest.Wait()
 		if got := f.server.Stats().Admission; got.Waiting != 0 || got.TurnedAway != 0 {
 			t.Errorf("state is %+v, expected that nobody waits or was turned away", got)

@@ -3,7 +3,7 @@ package owner
 import (
 	"context"
 	"fmt"
-	"strings"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,24 +12,24 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
-	"github.com/hamlet-federation/coredns-federation/test/kit/services/registrytest"
 )
 
-// expectUnavailable checks that a stream has ended because its catalog is not
-// available, and is not told why.
-func expectUnavailable(tb testing.TB, c *client) {
-	tb.Helper()
+// expectUnavailable checks that a stream has ended because its catalog is not available, and is
+// not told why. It returns when the consumer is to come back.
+func expectUnavailable(t *testing.T, c *client) time.Duration {
+	t.Helper()
 	const want = "the catalog is not available just now; the owner's status page and log say why"
-	if got := c.status(); got.Code() != codes.Unavailable || got.Message() != want {
-		tb.Errorf("the stream ended with %v, expected Unavailable: %s", got, want)
+	got := c.status()
+	if got.Message() != want {
+		t.Errorf("the stream ended with %v, expected Unavailable: %s", got, want)
 	}
+	return delayOf(t, got.Err())
 }
 
 // TestUnavailable makes the registry unavailable for streams in every state, and then
@@ -83,17 +83,48 @@ func TestUnavailable(t *testing.T) {
 	})
 }
 
-// TestUnavailableForAMoment makes the registry available again before any stream has
-// noticed. The streams end all the same: they may have missed a change.
-func TestUnavailableForAMoment(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := start(t, nil)
-		c := subscribe(t, f.dial(t, consumerID))
-		c.next()
-		f.registry.SetUnavailable("a moment")
-		f.registry.SetUnavailable("")
-		expectUnavailable(t, c)
-	})
+// TestStreamsEndForAMoment ends streams of a registry that is available again before any of
+// them has noticed, as they may have missed a change, and of one whose services come by another
+// path. The consumers come back one after the other.
+func TestStreamsEndForAMoment(t *testing.T) {
+	for name, do := range map[string]func(r *registry.Registry) error{
+		"unavailable": func(r *registry.Registry) error {
+			r.SetUnavailable("a moment")
+			r.SetUnavailable("")
+			return nil
+		},
+		"another path": func(r *registry.Registry) error { return r.SetPath(wire.Path{"origin"}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := start(t, nil)
+				all := make([]*client, 2*consumersPerSecond)
+				var conn *grpc.ClientConn
+				for i := range all {
+					if i%8 == 0 {
+						conn = f.dial(t, consumerID)
+					}
+					all[i] = subscribe(t, conn)
+					all[i].next()
+				}
+				must.Do(t, do(f.registry))
+				halves := [2]int{}
+				for _, c := range all {
+					delay := expectUnavailable(t, c) - time.Second
+					if delay < 0 || delay > 2*time.Second {
+						t.Fatalf("one of %d consumers comes back after a second and %v", len(all), delay)
+					}
+					halves[int(delay/time.Second)%2]++
+				}
+				if halves[0] < 400 || halves[1] < 400 {
+					t.Errorf("in each second %v consumers come back", halves)
+				}
+				if got, want := must.Get(subscribe(t, conn).stream.Header())(t), f.registry.Path().Header(); !slices.Equal(got.Get(wire.PathHeader), []string{want}) {
+					t.Errorf("the header is %v, expected the path %s", got, want)
+				}
+			})
+		})
+	}
 }
 
 // TestNoHalfOfACatalogIsTold turns a registry over for each catalog that a consumer gets:
@@ -208,76 +239,4 @@ func TestNoHalfOfACatalogIsTold(t *testing.T) {
 	consumers.Wait()
 	cancel()
 	turning.Wait()
-}
-
-// patient opens a stream that outlasts that the catalog is unavailable, and sends the initial
-// request. The pairs are further metadata.
-func patient(tb testing.TB, conn *grpc.ClientConn, pairs ...string) *client {
-	tb.Helper()
-	ctx := metadata.AppendToOutgoingContext(tb.Context(), append(pairs, wire.AvailabilityHeader, wire.AvailabilityTold)...)
-	c := &client{tb, must.Get(rdpb.NewDiscoveryServiceClient(conn).EstablishStream(ctx))(tb)}
-	c.request(wire.Subscribe("session"))
-	return c
-}
-
-// TestPatient keeps the streams of consumers that understand that the catalog is unavailable:
-// they are told that, and later what has changed.
-func TestPatient(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := start(t, nil)
-		a, b := service("a", 1), service("b", 1)
-		set(t, f.registry, []*federation.Service{a, b})
-		conn := f.dial(t, consumerID)
-		before := patient(t, conn)
-		before.nextN(3)
-
-		f.registry.SetUnavailable("the cluster is away")
-		if got := before.next(); got != "unavailable" {
-			t.Errorf("the consumer is told %q", got)
-		}
-		f.registry.UpdateEncoded([]*wire.Encoded{encoded(t, service("c", 1))}, []string{"a"})
-		f.registry.SetUnavailable("the cluster is not complete")
-		fresh := patient(t, conn)
-		held := patient(t, conn, wire.ResumeHeader, registrytest.SumOf(t, registrytest.Plain, map[string]*federation.Service{"a": a, "b": b}).Header())
-		for _, c := range []*client{fresh, held} {
-			header := must.Get(c.stream.Header())(t)
-			if waits := header.Get(wire.AvailabilityHeader); len(waits) != 1 || waits[0] != wire.AvailabilityWaiting || len(header.Get(wire.PathHeader)) > 0 {
-				t.Errorf("the header is %v", header)
-			}
-		}
-		time.Sleep(time.Hour)
-		if s := f.server.Stats().Catalogs[""]; !s.Oldest.IsZero() || s.Unsent != 0 || len(s.Ended) > 0 {
-			t.Errorf("unexpected figures %+v", s)
-		}
-
-		must.Do(t, f.registry.SetPath(wire.Path{"origin"}))
-		f.registry.SetUnavailable("")
-		now := "available " + f.registry.Path().Header()
-		for name, tc := range map[string]struct {
-			client *client
-			want   []string
-		}{
-			"before": {before, []string{now, "upsert c 1", "delete a", "end"}},
-			"fresh":  {fresh, []string{now, "upsert b 1", "upsert c 1", "end"}},
-			"held":   {held, []string{now + " accepted", "upsert c 1", "end"}},
-		} {
-			got := tc.client.nextN(len(tc.want))
-			if name == "held" { // the selection has its own tests
-				got[0], _, _ = strings.Cut(got[0], "accepted")
-				got[0] += "accepted"
-			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("%s: unexpected messages (-want +got):\n%s", name, diff)
-			}
-		}
-		synctest.Wait()
-		if s := f.server.Stats().Catalogs[""]; !s.Oldest.IsZero() || s.Unsent != 0 {
-			t.Errorf("unexpected figures %+v", s)
-		}
-
-		must.Do(t, f.registry.SetPath(wire.Path{"origin", "another"}))
-		if got, want := before.next(), "available "+f.registry.Path().Header(); got != want {
-			t.Errorf("the consumer is told %q, expected %q", got, want)
-		}
-	})
 }

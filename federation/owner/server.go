@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,7 +14,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
@@ -108,10 +106,9 @@ type Limits = gate.Limits
 //
 // A registry that does not hold a whole catalog is made unavailable with
 // SetUnavailable. Its streams, and those for whose server name there is no catalog, end
-// with Unavailable, but for those of consumers that can be told it on their streams
-// ([wire.AvailabilityHeader]). Consumers keep the catalog that they have, and retry with
-// backoff. Foreign consumers do so too, because the specification says it of no other
-// code.
+// with Unavailable. Consumers keep the catalog that they have, and retry with backoff.
+// Foreign consumers do so too, because the specification says it of no other code. A
+// RetryInfo of the registry's streams has them come back one after the other.
 //
 // # Who may subscribe
 //
@@ -290,8 +287,8 @@ func (s *Server) serve(ctx context.Context, stream grpc.ServerStream, session *s
 	if err := s.admit(ctx, session); err != nil {
 		return err
 	}
-	patient := slices.Contains(metadata.ValueFromIncomingContext(ctx, wire.AvailabilityHeader), wire.AvailabilityTold)
-	subscription := session.registry.SubscribeAs(registry.Consumer{IDs: session.ids, Stop: session.cancel, Silent: true, Patient: patient})
+	stop := func(unavailable error) { session.cancel(s.later(unavailable)) }
+	subscription := session.registry.SubscribeAs(registry.Consumer{IDs: session.ids, Stop: stop, Silent: true})
 	defer subscription.Close()
 	s.mu.Lock()
 	session.subscription = subscription
@@ -299,9 +296,7 @@ func (s *Server) serve(ctx context.Context, stream grpc.ServerStream, session *s
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if !session.subscription.Away() {
-		session.resume(ctx)
-	}
+	session.resume(ctx)
 	if err := stream.SendHeader(session.header()); err != nil {
 		return err
 	}

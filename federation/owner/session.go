@@ -52,12 +52,7 @@ type session struct {
 
 // header returns what the owner announces on the stream.
 func (s *session) header() metadata.MD {
-	header := metadata.Pairs(wire.CatalogEndHeader, wire.CatalogEndMarked)
-	if s.subscription.Away() {
-		header.Set(wire.AvailabilityHeader, wire.AvailabilityWaiting)
-	} else {
-		header.Set(wire.PathHeader, s.registry.Path().Header())
-	}
+	header := metadata.Pairs(wire.CatalogEndHeader, wire.CatalogEndMarked, wire.PathHeader, s.registry.Path().Header())
 	if s.resumed != nil {
 		header.Set(wire.ResumeHeader, s.resumed.Selection.Header())
 	}
@@ -96,10 +91,8 @@ func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
 	}
 	subscription := s.subscription
 	defer s.release()
-	if !subscription.Away() {
-		if err := s.start(ctx); err != nil {
-			return err
-		}
+	if err := s.start(ctx); err != nil {
+		return err
 	}
 	var few [1]registry.Update // all that a consumer at rest needs
 	updates := few[:0]
@@ -176,10 +169,6 @@ func (s *session) tell(ctx context.Context, updates []registry.Update, context s
 			end := *u
 			s.end = &end
 			err = s.finish(context)
-		case federation.Unavailable:
-			err = s.pause(*u, context)
-		case federation.Available:
-			err = s.goOn(ctx, *u, context)
 		default:
 			err = s.say(*u, context)
 		}

@@ -192,7 +192,7 @@ func (c *Catalog) turnToList(next []listed) {
 		l.part.level = level
 		c.active = append(c.active, l.part)
 	}
-	c.turnTo(c.path())
+	_ = c.registry.SetPath(c.path()) // Through has checked it
 	for now, i := time.Now(), 0; i < len(c.active); i++ {
 		c.active[i].lapsed = c.begun && c.lapses(c.active[i], now)
 	}
@@ -215,21 +215,6 @@ func (c *Catalog) path() wire.Path {
 		}
 	}
 	return nil
-}
-
-// turnTo has the registry tell another path. Streams that were told the one before and
-// cannot be told another end, since their consumers could not tell a circle from it.
-func (c *Catalog) turnTo(path wire.Path) {
-	if told := c.registry.Path(); slices.Equal(path, told[:len(told)-1]) {
-		return
-	}
-	release := c.registry.Hold() // patient consumers see no more of it than the path
-	defer release()
-	if c.reason == "" {
-		c.registry.SetUnavailable("the services come by another way")
-		defer c.registry.SetUnavailable("")
-	}
-	_ = c.registry.SetPath(path) // Through has checked it
 }
 
 // publish changes the registry, which tells what is new first, then what changes, and

@@ -170,8 +170,7 @@ func (p *part) Through(path wire.Path) error {
 	}
 	p.path = slices.Clone(path)
 	if p.level != inactive { // until then others publish, and advance turns to it
-		c.turnTo(c.path())
-		c.judge()
+		_ = c.registry.SetPath(c.path())
 	}
 	return nil
 }

@@ -13,8 +13,8 @@ import (
 var ErrLoop = errors.New("the services have come through this catalog already")
 
 // SetPath says through which owners the services of the registry come, before they are
-// published in it: empty for an origin, as a new registry is. It is told to the consumers
-// whose streams open from then on.
+// published in it: empty for an origin, as a new registry is. It is told as a stream opens, so
+// the streams that were told another one end: their consumers could not tell a circle from it.
 //
 // It fails with [ErrLoop] where the registry is one of them itself, and where there are
 // too many, and then the path stays as it was.
@@ -24,8 +24,13 @@ func (r *Registry) SetPath(path wire.Path) error {
 	}
 	r.writing.Lock()
 	defer r.writing.Unlock()
-	next := r.newest.Load().copied()
+	now := r.newest.Load()
+	if slices.Equal(now.path, path) {
+		return nil
+	}
+	next := now.copied()
 	next.path = slices.Clone(path)
+	next.cuts++
 	r.publish(next)
 	return nil
 }
@@ -43,6 +48,4 @@ func (r *Registry) CheckPath(path wire.Path) error {
 
 // Path returns through which owners the services of the registry come to consumers; the
 // last one is the registry.
-func (r *Registry) Path() wire.Path { return r.through(r.shown.Load()) }
-
-func (r *Registry) through(v *version) wire.Path { return append(slices.Clone(v.path), r.hop) }
+func (r *Registry) Path() wire.Path { return append(slices.Clone(r.shown.Load().path), r.hop) }

@@ -214,6 +214,15 @@ func (r *Registry) show(next *version) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.shown.Store(next)
+	if next.cuts != before.cuts {
+		for _, class := range r.classes {
+			for s := range class {
+				s.end()
+			}
+		}
+		clear(r.classes)
+		return
+	}
 	now := time.Now()
 	classes := r.classes
 	if views != nil {
@@ -222,7 +231,7 @@ func (r *Registry) show(next *version) {
 	for v, class := range classes {
 		var differs []pair
 		if views == nil {
-			if differs = difference(passage{v, v}); len(differs) == 0 && next.sameAvailability(before) {
+			if differs = difference(passage{v, v}); len(differs) == 0 {
 				continue
 			}
 		}
@@ -234,11 +243,6 @@ func (r *Registry) show(next *version) {
 				}
 				r.join(s, to)
 				differs = difference(passage{v, to})
-			}
-			if next.outages != before.outages && !s.patient { // even if it is over
-				s.end()
-				r.leave(s)
-				continue
 			}
 			s.follow(before, v, next, differs, now)
 		}
@@ -292,19 +296,18 @@ func (r *Registry) SetPolicy(p *policy.Policy) {
 	r.publish(r.newest.Load().judged(p))
 }
 
-// ErrUnavailable ends the streams of a registry that is not available. It does not say why:
-// the reason names the sources of the owner, with their paths and addresses, and consumers
-// are others.
+// ErrUnavailable ends the streams of a registry that is not available, or whose services come by
+// another path. It does not say why: the reason names the sources of the owner, with their paths
+// and addresses, and consumers are others.
 var ErrUnavailable = status.Error(codes.Unavailable, "the catalog is not available just now; the owner's status page and log say why")
 
 // SetUnavailable says why the catalog cannot be told as a whole just now, or with ""
 // that it can be. A new registry is available.
 //
-// While there is a reason, every stream of the registry ends with the code Unavailable, but
-// for those of patient consumers, which are told it on their streams (see [Consumer]). They
-// keep the catalog that they have, and the others come back. The reason is for Stats, and
-// they are not told it. What the registry holds may change meanwhile, and no consumer is
-// told of it. Streams that are not patient end even if the reason is gone at once.
+// While there is a reason, every stream of the registry ends with the code Unavailable, and
+// consumers come back. The reason is for Stats, and they are not told it. What the registry
+// holds may change meanwhile, and no consumer is told of it. Streams end even if the reason
+// is gone at once.
 //
 // A stream that ends so may have got a part of the catalog, but then not its end
 // marker, or all of it as it was before.
@@ -317,7 +320,7 @@ func (r *Registry) SetUnavailable(reason string) {
 	}
 	next := now.copied()
 	if next.unavailable = reason; reason != "" {
-		next.outages++
+		next.cuts++
 	}
 	r.publish(next)
 }

@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/anypb"
@@ -29,11 +28,6 @@ type Consumer struct {
 	// the registry is unavailable. It must not block.
 	Stop func(error)
 
-	// Patient says that the subscription outlasts that the registry is unavailable. It is told an
-	// Unavailable, and later an Available, what has changed, and another End. An outage that is
-	// over before it is told is none. An Available alone tells another path of the services.
-	Patient bool
-
 	// Silent says that it has not asked for anything yet: nothing waits for it before Ask.
 	Silent bool
 }
@@ -41,17 +35,17 @@ type Consumer struct {
 // SubscribeAs is Subscribe for a consumer, which is told what the policy says; without a
 // policy, everything.
 func (r *Registry) SubscribeAs(c Consumer) *Subscription {
-	s := &Subscription{ids: c.IDs, stop: c.Stop, patient: c.Patient}
+	s := &Subscription{ids: c.IDs, stop: c.Stop}
 	if !c.Silent {
 		s.begun = time.Now()
 	}
 	return r.open(s)
 }
 
-// open opens a subscription to which nothing has been told. One that is not patient is over
-// at once while the registry is unavailable.
+// open opens a subscription to which nothing has been told. It is over at once while the
+// registry is unavailable.
 func (r *Registry) open(s *Subscription) *Subscription {
-	s.registry, s.told, s.path = r, nothing, r.shown.Load().path
+	s.registry, s.told = r, nothing
 	s.wake, s.over = make(chan struct{}, 1), make(chan struct{})
 	for {
 		p := r.shown.Load().policy
@@ -59,10 +53,7 @@ func (r *Registry) open(s *Subscription) *Subscription {
 		r.mu.Lock()
 		if shown := r.shown.Load(); shown.policy == p {
 			defer r.mu.Unlock()
-			if s.away = shown.unavailable != ""; s.away {
-				s.begun = time.Time{}
-			}
-			if s.away && !s.patient {
+			if shown.unavailable != "" {
 				s.end()
 			} else {
 				r.join(s, v)
@@ -93,14 +84,8 @@ type Subscription struct {
 
 	// Guarded by the mutex of registry.
 
-	begun time.Time // zero before the subscriber has asked, and while it knows that there is nothing to ask for
+	begun time.Time // zero before the subscriber has asked
 	view  view      // of what the registry shows
-
-	// A patient subscriber knows of this path, and whether the registry is unavailable. One
-	// whose subscription is over is not patient any more.
-	patient bool
-	path    wire.Path
-	away    bool
 
 	// The subscriber was told this version in this view, but for what walk has told since and
 	// what ahead says; ahead is only set between two walks. Told is nil while the subscriber
@@ -184,24 +169,19 @@ func (s *Subscription) Close() {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
 	s.registry.leave(s)
-	s.told, s.walk, s.ahead, s.patient, s.marked = nil, nil, nil, false, false
+	s.drop()
 }
+
+// drop forgets what there is to be told.
+func (s *Subscription) drop() { s.told, s.walk, s.ahead, s.marked = nil, nil, nil, false }
 
 // end ends the subscription because the registry is unavailable.
 func (s *Subscription) end() {
-	s.told, s.walk, s.ahead, s.patient, s.marked = nil, nil, nil, false, false
+	s.drop()
 	close(s.over)
 	if s.stop != nil {
 		s.stop(ErrUnavailable)
 	}
-}
-
-// Away reports whether the registry is unavailable, as far as the subscriber knows. It need not
-// be told of that at the beginning.
-func (s *Subscription) Away() bool {
-	s.registry.mu.Lock()
-	defer s.registry.mu.Unlock()
-	return s.away
 }
 
 // Next returns the next event, and waits until there is one. It fails when ctx ends,
@@ -286,21 +266,17 @@ func (s *Subscription) Over() <-chan struct{} { return s.over }
 // not for the subscriber: the others wait for the lock meanwhile.
 const maxSkipped = 4096
 
-// Take appends up to n updates, and does not wait for any. While the registry is
-// unavailable there are none but the one that says so: what it holds since then may be a
-// part. Wake says when to try again, at once where n are not all. Only one goroutine may call it
-// at a time.
+// Take appends up to n updates, and does not wait for any. Once the registry has become
+// unavailable there are none: what it holds since then may be a part. Wake says when to try
+// again, at once where n are not all. Only one goroutine may call it at a time.
 func (s *Subscription) Take(updates []Update, n int) []Update {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
 	end, skip := len(updates)+n, maxSkipped
 	for len(updates) < end {
 		shown := s.registry.shown.Load()
-		if s.policy = shown.policy; s.patient && s.availability(shown) {
-			s.rouse()
-			return append(updates, s.tellAvailability(shown))
-		}
-		if s.told == nil || shown.unavailable != "" {
+		s.policy = shown.policy
+		if s.told == nil {
 			break
 		}
 		if s.walk == nil {
@@ -329,36 +305,6 @@ func (s *Subscription) Take(updates []Update, n int) []Update {
 		s.rouse()
 	}
 	return updates
-}
-
-// sameAvailability reports whether patient subscribers need not be told more than services.
-func (v *version) sameAvailability(before *version) bool {
-	return v.unavailable == before.unavailable && slices.Equal(v.path, before.path)
-}
-
-// availability reports whether a patient subscriber has to be told that the registry is not
-// available any more, that it is again, or that the services come by another path.
-func (s *Subscription) availability(shown *version) bool {
-	if shown.unavailable != "" {
-		return !s.away
-	}
-	return s.away || !slices.Equal(s.path, shown.path)
-}
-
-// tellAvailability returns the update that tells it.
-func (s *Subscription) tellAvailability(shown *version) Update {
-	if shown.unavailable != "" {
-		if s.told == nil {
-			s.told, s.toldView = shown, s.view // of which the subscriber has all
-		}
-		s.away, s.marked, s.begun = true, false, time.Time{}
-		return Update{Event: federation.Event{Operation: federation.Unavailable}}
-	}
-	if s.away {
-		s.away, s.begun = false, time.Now()
-	}
-	s.path = shown.path
-	return Update{Event: federation.Event{Operation: federation.Available, Header: federation.Header{Path: s.registry.through(shown).Header()}}}
 }
 
 // begin begins the walk to what is shown. The lock is released meanwhile.
@@ -440,10 +386,6 @@ func (s *Subscription) Withdrawn(u *Update) bool {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
 	if shown = s.registry.shown.Load(); shown.unavailable != "" {
-		if s.patient { // which would not learn later that the update was not sent
-			s.registry.leave(s)
-			s.end()
-		}
 		return true
 	}
 	e := shown.find(u.Name)

@@ -165,7 +165,7 @@ type version struct {
 	policy      *policy.Policy // nil while everything is for everyone
 	path        wire.Path      // through which the services come
 	unavailable string         // why the catalog cannot be told as a whole; empty while it can
-	outages     int            // how often that has been so
+	cuts        int            // how often all streams had to end
 
 	mu     sync.Mutex         // guards the field below
 	offers map[request]*offer // in which all digests are known
@@ -184,7 +184,7 @@ var nothing = func() *version { //nolint:gochecknoglobals // it never changes
 func (v *version) copied() *version {
 	return &version{
 		rows: v.rows, services: v.services, policy: v.policy, path: v.path,
-		unavailable: v.unavailable, outages: v.outages,
+		unavailable: v.unavailable, cuts: v.cuts,
 	}
 }
 

@@ -14,7 +14,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
-	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // tier is a process of the simulation: the origin, which has only a registry, a relay, or
@@ -69,7 +68,6 @@ type item struct {
 	at     time.Time
 	header bool
 	path   wire.Path
-	waits  bool // the owner is unavailable as the stream opens, and tells its path later
 	event  federation.Event
 	err    error
 }
@@ -97,18 +95,14 @@ func (q *queue) take(before time.Time) []item {
 // pump carries what a subscription says to the queue until either ends.
 func (q *queue) pump(ctx context.Context, s *registry.Subscription, path wire.Path) {
 	defer s.Close()
-	header := item{header: true, path: path, waits: s.Away()}
-	if header.waits {
-		q.put(header)
-	}
 	for first := true; ; first = false {
 		ev, err := s.Next(ctx)
 		if err != nil {
 			q.put(item{err: err})
 			return
 		}
-		if first && !header.waits {
-			q.put(header)
+		if first {
+			q.put(item{header: true, path: path})
 		}
 		q.put(item{event: ev})
 	}
@@ -216,7 +210,7 @@ func (t *tier) open(now time.Time) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	t.tierStream = tierStream{to: other, close: cancel, queue: new(queue)}
 	other.serves = append(other.serves, cancel)
-	subscription := other.registry.SubscribeAs(registry.Consumer{Patient: t.world.random.IntN(2) == 0})
+	subscription := other.registry.SubscribeAs(registry.Consumer{})
 	go t.queue.pump(ctx, subscription, other.registry.Path())
 }
 
@@ -245,10 +239,9 @@ func (t *tier) renew() bool {
 }
 
 var (
-	errSilent      = errors.New("the owner is silent")
-	errReset       = errors.New("connection reset")
-	errUnavailable = errors.New("the owner is unavailable")
-	errRewired     = errors.New("another owner is configured")
+	errSilent  = errors.New("the owner is silent")
+	errReset   = errors.New("connection reset")
+	errRewired = errors.New("another owner is configured")
 )
 
 // work does what the process has to do now, and reports whether it did anything.
@@ -282,14 +275,7 @@ func (t *tier) work(now time.Time) bool {
 			return true
 		case i.header:
 			t.replica.change(func(time.Time) { t.replica.catalog.Marked() })
-			if i.waits {
-				t.apply(federation.Event{Operation: federation.Unavailable})
-			} else if !t.follow(i.path) {
-				return true
-			}
-		case i.event.Operation == federation.Available:
-			path := must.Value(wire.ParsePath(i.event.Header.Path))
-			if !t.apply(i.event) || !t.follow(path) {
+			if !t.follow(i.path) {
 				return true
 			}
 		default:
@@ -309,25 +295,13 @@ func (t *tier) follow(path wire.Path) bool {
 	return err == nil
 }
 
-// apply has the replica take an event. It loses a stream that cannot go on.
-func (t *tier) apply(ev federation.Event) bool {
-	switch ev.Operation {
-	case federation.Unavailable:
-		t.replica.failure, t.replica.outdated = errUnavailable, true
-	case federation.Available:
-		t.replica.failure, t.replica.outdated = nil, true
-	}
-	var err error
-	t.replica.change(func(now time.Time) { err = t.replica.catalog.Apply(ev, now) })
-	switch {
-	case err == nil:
-		return true
-	case ev.Operation == federation.Available:
-		t.lose(err)
-	default:
-		t.world.wrongf("%s refuses an event: %v", t.name, err)
-	}
-	return false
+// apply has the replica take an event.
+func (t *tier) apply(ev federation.Event) {
+	t.replica.change(func(now time.Time) {
+		if err := t.replica.catalog.Apply(ev, now); err != nil {
+			t.world.wrongf("%s refuses an event: %v", t.name, err)
+		}
+	})
 }
 
 // replica is a catalog with the rules by which a mirror publishes it.

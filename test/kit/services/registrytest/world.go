@@ -1,7 +1,6 @@
 package registrytest
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"runtime"
@@ -54,30 +53,18 @@ type Holder struct {
 
 	Held    map[string]*federation.Service
 	Ended   bool
-	waits   bool            // until the registry is available
 	catalog map[string]bool // names that have been told before the end marker
 }
 
 // NewHolder returns a subscriber that has been told nothing. S is nil for one on a stream.
 func NewHolder(s *registry.Subscription, ids []federation.ID) *Holder {
-	return &Holder{Subscription: s, IDs: ids, waits: s != nil && s.Away(), Held: make(map[string]*federation.Service), catalog: make(map[string]bool)}
+	return &Holder{Subscription: s, IDs: ids, Held: make(map[string]*federation.Service), catalog: make(map[string]bool)}
 }
 
 // apply holds an update, and returns what is wrong with it whatever is true. Upserted is
 // nil for a deletion and for the end of the catalog.
 func (h *Holder) apply(u registry.Update) (upserted *federation.Service, err error) {
-	if h.waits && u.Operation != federation.Available {
-		return nil, fmt.Errorf("told %v %s while the registry is unavailable", u.Operation, u.Name)
-	}
 	switch u.Operation {
-	case federation.Unavailable:
-		h.waits, h.Ended = true, false
-		clear(h.catalog)
-	case federation.Available:
-		if !h.waits {
-			return nil, errors.New("told of another path, which there is not")
-		}
-		h.waits = false
 	case federation.Upsert:
 		upserted = u.Encoded.Service()
 		if !h.Ended && h.catalog[u.Name] {
@@ -277,18 +264,15 @@ func (w *World) Do(op byte) {
 		w.exports = exports
 	case 10:
 		switch {
-		case len(w.Holders) > 5:
-		case w.away:
-			ids := w.IDs()
-			w.Holders = append(w.Holders, NewHolder(r.SubscribeAs(registry.Consumer{IDs: ids, Patient: true}), ids))
+		case len(w.Holders) > 5 || w.away:
 		case w.IntN(5) == 0:
 			h := NewHolder(r.Subscribe(), nil)
 			h.Everything = true
 			w.Holders = append(w.Holders, h)
 		case w.IntN(2) == 0:
-			w.Holders = append(w.Holders, w.comeBack(w.IDs(), w.Remembered(), 1<<w.IntN(10), w.IntN(2) == 0))
+			w.Holders = append(w.Holders, w.comeBack(w.IDs(), w.Remembered(), 1<<w.IntN(10)))
 		default:
-			w.Holders = append(w.Holders, w.subscribe(w.IDs(), w.IntN(2) == 0))
+			w.Holders = append(w.Holders, w.subscribe(w.IDs()))
 		}
 	case 11:
 		if i := w.IntN(8); i < len(w.Holders) {
@@ -314,8 +298,8 @@ func (w *World) Do(op byte) {
 }
 
 // subscribe returns a subscriber that holds nothing.
-func (w *World) subscribe(ids []federation.ID, patient bool) *Holder {
-	return NewHolder(w.Registry.SubscribeAs(registry.Consumer{IDs: ids, Patient: patient}), ids)
+func (w *World) subscribe(ids []federation.ID) *Holder {
+	return NewHolder(w.Registry.SubscribeAs(registry.Consumer{IDs: ids}), ids)
 }
 
 // take takes up to n updates, which must be what the policy in force tells.
@@ -499,9 +483,9 @@ func (w *World) StepAtOnce() {
 	}
 	fresh := make([]*Holder, w.IntN(3))
 	for i := range fresh {
-		ids, state, buckets, patient := w.IDs(), w.Remembered(), 1<<w.IntN(10), w.IntN(2) == 0
+		ids, state, buckets := w.IDs(), w.Remembered(), 1<<w.IntN(10)
 		running.Go(func() {
-			fresh[i] = w.comeBack(ids, state, buckets, patient)
+			fresh[i] = w.comeBack(ids, state, buckets)
 			w.takeAtOnce(fresh[i], p, 10)
 		})
 	}
@@ -578,10 +562,10 @@ func (w *World) Remembered() map[string]*federation.Service {
 
 // comeBack returns a subscriber that holds services already. What is in a bucket that is
 // not selected counts as held, and all else as not told yet.
-func (w *World) comeBack(ids []federation.ID, state map[string]*federation.Service, buckets int, patient bool) *Holder {
+func (w *World) comeBack(ids []federation.ID, state map[string]*federation.Service, buckets int) *Holder {
 	resumed := ResumeAs(w.Registry, ids, Plain, SumOf(w.tb, Plain, state).Fold(buckets))
 	if resumed == nil {
-		return w.subscribe(ids, patient)
+		return w.subscribe(ids)
 	}
 	w.counts.Lock()
 	defer w.counts.Unlock()
