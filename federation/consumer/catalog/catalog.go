@@ -239,9 +239,7 @@ func (c *Catalog) Apply(ev federation.Event, now time.Time) error {
 		return nil
 	case federation.Delete:
 		// The guard is for conclusions of ours, never for what the owner says.
-		if invalid := c.delete(ev); invalid != nil {
-			return invalid
-		}
+		c.remove(c.named(ev), CauseWithdrawn)
 	case federation.Upsert:
 		invalid := c.admit(ev.Service)
 		if invalid == ErrNotImported {
@@ -257,18 +255,6 @@ func (c *Catalog) Apply(ev federation.Event, now time.Time) error {
 		}
 	}
 	c.stream.content = true
-	return nil
-}
-
-// delete removes the service that a deletion is about: the one that came with its ID. Only
-// where no service came with that ID is it the one of that name. It does nothing where none is
-// held, as those that are not imported may be deleted as well.
-func (c *Catalog) delete(ev federation.Event) *federation.InvalidError {
-	name, invalid := c.named(ev)
-	if invalid != nil {
-		return invalid
-	}
-	c.remove(name, CauseWithdrawn)
 	return nil
 }
 

@@ -6,7 +6,6 @@ type counts struct {
 	instances   int             // of the published services
 	stale       int             // published services of a generation before the first that is live
 	notAdmitted [admissions]int // names whose last version was not admitted
-	restored    int             // records that no stream has announced
 	octets      int64           // size of all records
 	current     int64           // size of the records of the current generation
 }
@@ -30,9 +29,6 @@ func (c *counts) add(r record, by int, generation, live uint32) {
 	c.octets += int64(by) * int64(r.octets)
 	if r.generation == generation {
 		c.current += int64(by) * int64(r.octets)
-	}
-	if r.generation == 0 {
-		c.restored += by
 	}
 }
 

@@ -12,8 +12,6 @@ import (
 type ids struct {
 	names map[string]string // by ID
 	of    map[string]string // by name
-
-	unknown bool // those of the services that were restored
 }
 
 func newIDs() ids { return ids{names: make(map[string]string), of: make(map[string]string)} }
@@ -55,25 +53,12 @@ func (c *Catalog) releaseID(name, id string) {
 	}
 }
 
-// named returns the name of the service that a deletion is about. An ID that no
-// service has is no mistake, as deletions may be repeated. But where services were restored
-// without their IDs, one that no stream has announced since may be the one that is meant.
-// The deletion is refused then: an acknowledgement would leave the owner in a false belief.
-func (c *Catalog) named(ev federation.Event) (string, *federation.InvalidError) {
+// named returns the name of the service that a deletion is about: of the one that came with its
+// ID, and else of the one that has the ID as its name. An ID that no service has is no mistake,
+// as deletions may be repeated, and what is not imported may be deleted as well.
+func (c *Catalog) named(ev federation.Event) string {
 	if ev.ID == "" {
-		return ev.Name, nil
+		return ev.Name
 	}
-	if name, ok := c.ids.names[ev.ID]; ok {
-		return name, nil
-	}
-	r, ok := c.records.get(ev.ID)
-	if c.ids.unknown && (!ok && c.count.restored > 0 || ok && r.generation == 0 && c.count.restored > 1) {
-		return "", &federation.InvalidError{
-			Service: ev.ID,
-			Field:   "resource_id",
-			Reason:  federation.ReasonMissing,
-			Rule:    "names no service that was sent since this consumer was started, and there are older ones; put the name into the resource",
-		}
-	}
-	return ev.ID, nil
+	return cmp.Or(c.ids.names[ev.ID], ev.ID)
 }

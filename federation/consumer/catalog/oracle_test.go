@@ -167,9 +167,9 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 		case "delete by ID":
 			id := pick(r, "s1", "s2", "id-1", "id-2", "id-3")
 			*log = append(*log, "  "+id)
-			want, wantReason := m.deleteByID(id, now)
-			if got := reason(c.Apply(federation.Event{Operation: federation.Delete, Name: id, ID: id}, now)); got != wantReason {
-				return fmt.Sprintf("delete by ID: reason %s, want %s", got, wantReason)
+			want := m.deleteByID(id, now)
+			if err := c.Apply(federation.Event{Operation: federation.Delete, Name: id, ID: id}, now); (err == nil) != m.open {
+				return fmt.Sprint("delete by ID: ", err)
 			}
 			removable = func(c catalog.Change) bool { return c.Name == want }
 		case "alive":
@@ -257,12 +257,9 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 				services = append(services, packed.Of(randomService(fmt.Sprint("s", i))))
 			}
 			up := now.Add(-pick(r, 0, 5*time.Second, 10*time.Second, 31*time.Second))
-			var ids map[string]string
-			if r.IntN(2) == 0 {
-				ids = map[string]string{}
-				for _, s := range services {
-					ids[s.Name()] = randomID(s.Name())
-				}
+			ids := make(map[string]string)
+			for _, s := range services {
+				ids[s.Name()] = randomID(s.Name())
 			}
 			if got, want := c.Restore(services, ids, up, now), m.restore(services, ids, up, now); got != want {
 				return fmt.Sprintf("restored %v, want %v", got, want)
@@ -363,7 +360,7 @@ func reason(err error) federation.Reason {
 		return noStream
 	}
 	fields := map[federation.Reason]string{
-		federation.ReasonOutOfZone: "fqdn", federation.ReasonAddress: "endpoints[0].address", federation.ReasonMissing: "resource_id", federation.ReasonLimit: "",
+		federation.ReasonOutOfZone: "fqdn", federation.ReasonAddress: "endpoints[0].address", federation.ReasonLimit: "",
 	}
 	if field, ok := fields[invalid.Reason]; !ok || field != invalid.Field || invalid.Service == "" || invalid.Rule == "" {
 		return federation.Reason("unclear: " + invalid.Error())
@@ -389,8 +386,6 @@ type model struct {
 	renewed  time.Time // when the stream before was given up
 
 	leftOut, leftBefore int // updates that are not imported, and as many there were before the stream that is not complete
-
-	unidentified bool // nobody knows the IDs of the services that were restored
 
 	wants []int64 // octets that were missing for what the stream announced beyond the limits
 
@@ -596,33 +591,27 @@ func (m *model) identify(name, id string) {
 }
 
 // byID returns the name of the service that has the ID.
-func (m *model) byID(id string) (string, bool) {
+func (m *model) byID(id string) string {
 	for name, e := range m.services {
 		if id != "" && e.id == id {
-			return name, true
+			return name
 		}
 	}
-	return id, false
+	return id
 }
 
-// deleteByID returns the name of the service, or why the deletion is refused.
-func (m *model) deleteByID(id string, now time.Time) (string, federation.Reason) {
+// deleteByID deletes the service that has the ID, and returns its name.
+func (m *model) deleteByID(id string, now time.Time) string {
 	if !m.open {
-		return "", noStream
+		return ""
 	}
 	if !m.content {
 		m.hear(now)
 	}
-	name, ok := m.byID(id)
-	restored := func(e *entry) bool { return e.generation == 0 }
-	if e := m.services[id]; !ok && m.unidentified && m.count(restored) > 0 {
-		if e == nil || restored(e) && m.count(restored) > 1 {
-			return "", federation.ReasonMissing
-		}
-	}
 	m.content = true
+	name := m.byID(id)
 	delete(m.services, name)
-	return name, ""
+	return name
 }
 
 func same(s, t *federation.Service) bool {
@@ -635,7 +624,7 @@ func (m *model) refused(name, id string, now time.Time) {
 	}
 	m.hear(now)
 	if name == id {
-		name, _ = m.byID(id)
+		name = m.byID(id)
 	}
 	e := m.services[name]
 	if e == nil {
@@ -681,7 +670,7 @@ func (m *model) resume(names []string) {
 func (m *model) held() string {
 	var names []string
 	for name, e := range m.services {
-		if e.service != nil && e.id == "" && (e.generation > 0 || !m.unidentified) {
+		if e.service != nil && e.id == "" {
 			names = append(names, name)
 		}
 	}
@@ -931,7 +920,7 @@ func (m *model) restore(services []packed.Service, ids map[string]string, up, no
 	if m.generation > 0 || m.known || m.config.Retention > 0 && !m.due(up).After(now) {
 		return false
 	}
-	m.known, m.clock, m.ownerLost, m.unidentified = true, true, up, ids == nil
+	m.known, m.clock, m.ownerLost = true, true, up
 	for _, s := range services {
 		m.take(s.Name(), ids[s.Name()], s.Unpack())
 	}

@@ -102,7 +102,7 @@ func (c *Catalog) replace(name string, next record, cause Cause) {
 		c.ids.forget(name)
 	}
 	c.count.add(next, +1, c.generation, c.live())
-	if next.service != prev.service || c.ids.unknown && prev.generation == 0 && next.generation > 0 {
+	if next.service != prev.service {
 		c.edits++
 	}
 	switch {

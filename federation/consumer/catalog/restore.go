@@ -40,21 +40,19 @@ func (c *Catalog) BeginRestore(services int, lastUp, now time.Time) bool {
 	c.removeBefore(1, CauseUnproven)
 	c.leftOut = leftOut{}
 	c.records.reserve(services)
-	c.restoring, c.retention, c.limited, c.ids.unknown = true, retention{losses: []loss{l}}, 0, false
+	c.restoring, c.retention, c.limited = true, retention{losses: []loss{l}}, 0
 	return true
 }
 
 // RestoreMore adds some of the services that are restored, but for those that are not
 // imported or not admitted, and those that are beyond the limits of Config. It does
 // nothing when no restoration is under way, or their retention has ended meanwhile. The
-// IDs are those that are not the name of their service, by that name; nil: they are not
-// known.
+// IDs are those that are not the name of their service, by that name.
 func (c *Catalog) RestoreMore(services []packed.Service, ids map[string]string) {
 	if !c.restoring || c.retention.over {
 		return
 	}
 	c.changes = slices.Grow(c.changes, len(services))
-	c.ids.unknown = c.ids.unknown || ids == nil && len(services) > 0
 	for _, p := range services {
 		s := c.unpacker.Unpack(p)
 		if invalid := c.admit(s); invalid == ErrNotImported {
@@ -84,9 +82,6 @@ func (c *Catalog) Snapshot(now time.Time) (services []packed.Service, ids map[st
 	if !c.known || n == 0 {
 		return nil, nil, time.Time{}, false
 	}
-	if !c.ids.unknown || c.count.restored == 0 {
-		ids = maps.Clone(c.ids.of)
-	}
 	var oldest uint64
 	if n > 1 {
 		oldest = uint64(clocks[n-2].generation) + 1
@@ -97,5 +92,5 @@ func (c *Catalog) Snapshot(now time.Time) (services []packed.Service, ids map[st
 			services = append(services, p)
 		}
 	}
-	return services, ids, clocks[n-1].at, true
+	return services, maps.Clone(c.ids.of), clocks[n-1].at, true
 }

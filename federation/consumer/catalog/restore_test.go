@@ -1,7 +1,6 @@
 package catalog_test
 
 import (
-	"maps"
 	"testing"
 	"time"
 
@@ -85,49 +84,6 @@ func TestRestoreInParts(t *testing.T) {
 			c.Marked()
 			if err := c.Apply(federation.Event{Operation: federation.End}, epoch); err != nil || !c.Summary().Known || c.Summary().Services > 0 {
 				t.Errorf("when a stream has ended its catalog: %v, %+v", err, c.Summary())
-			}
-		})
-	}
-}
-
-// TestDeletionAfterRestore deletes by an ID after a restart. Where the IDs of the services
-// were kept, it is done. Where they were not, it is refused until the stream has announced
-// everything; what is held is not resumed then.
-func TestDeletionAfterRestore(t *testing.T) {
-	both := []packed.Service{packed.Of(service(t, "a", nil)), packed.Of(service(t, "b", nil))}
-	apply := func(c *catalog.Catalog, ev federation.Event) error { return c.Apply(ev, epoch) }
-	deletion := federation.Event{Operation: federation.Delete, Name: "id-of-a", ID: "id-of-a"}
-	for name, tt := range map[string]struct {
-		ids      map[string]string
-		resumed  int
-		refused  bool
-		services int // after the deletion
-	}{
-		"kept":            {map[string]string{"a": "id-of-a"}, 1, false, 1},
-		"of no service":   {map[string]string{}, 2, false, 2},
-		"of another file": {nil, 0, true, 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := catalog.New(catalog.Rules{Retention: time.Hour})
-			c.Restore(both, tt.ids, epoch, epoch)
-			if _, ids, _, ok := c.Snapshot(epoch); !ok || !maps.Equal(ids, tt.ids) || (ids == nil) != (tt.ids == nil) {
-				t.Errorf("the IDs %v are kept, expected %v", ids, tt.ids)
-			}
-			held := c.Resumable()
-			c.Opened(epoch)
-			c.Marked()
-			c.Adopt(held)
-			if len(held) != tt.resumed {
-				t.Errorf("%d services are resumed, expected %d", len(held), tt.resumed)
-			}
-			if err := apply(c, deletion); (err != nil) != tt.refused || c.Summary().Services != tt.services {
-				t.Errorf("%d services are left, and the error is %v", c.Summary().Services, err)
-			}
-			if err := apply(c, federation.Event{Operation: federation.End}); err != nil {
-				t.Error(err)
-			}
-			if err := apply(c, deletion); err != nil {
-				t.Errorf("a deletion by an ID that no service has: %v", err)
 			}
 		})
 	}

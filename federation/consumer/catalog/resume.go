@@ -7,14 +7,14 @@ import "github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 // and so what is missing comes. While services are restored there are none, as more will come.
 //
 // A service whose ID is not its name is not in it, and comes again: the catalog would not
-// learn that its ID has changed. So is one of which nobody knows the ID.
+// learn that its ID has changed.
 func (c *Catalog) Resumable() []packed.Service {
 	if c.restoring {
 		return nil
 	}
 	services := make([]packed.Service, 0, c.count.services)
 	for _, r := range c.records.all() {
-		if !r.service.IsZero() && c.ids.of[r.service.Name()] == "" && (r.generation > 0 || !c.ids.unknown) {
+		if !r.service.IsZero() && c.ids.of[r.service.Name()] == "" {
 			services = append(services, r.service)
 		}
 	}

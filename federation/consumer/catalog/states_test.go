@@ -30,7 +30,7 @@ func TestCounts(t *testing.T) {
 	}
 	want := counts{
 		services: 3, instances: 3, stale: 2, notAdmitted: [admissions]int{nameNotAdmitted: 1, addressNotAdmitted: 1},
-		restored: 1, octets: 42, current: 5,
+		octets: 42, current: 5,
 	}
 	if c != want {
 		t.Errorf("%+v, want %+v", c, want)
