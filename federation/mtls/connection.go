@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -67,8 +68,11 @@ func (g guarded) shake(
 		g.source.origin.Load().explain(err)
 		return nil, nil, err
 	}
-	peer := Peer{connection: c}
-	peer.TLSInfo, _ = info.(credentials.TLSInfo)
+	peer, identified := PeerOf(info)
+	if !identified {
+		return nil, nil, errors.New("the peer has shown no certificate") // no configuration of this package lets one in
+	}
+	peer.connection = c
 	c.chain, c.at, c.expiry = peer.State.PeerCertificates, time.Now(), m.certificate.Leaf.NotAfter
 	c.own = g.source.origin.Load().shown(m)
 	if other := c.chain[0].NotAfter; other.Before(c.expiry) {

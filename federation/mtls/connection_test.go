@@ -170,6 +170,17 @@ func TestConnectionEndsWithItsAuthority(t *testing.T) {
 	})
 }
 
+// A handshake that lets a peer in without a certificate makes no connection.
+func TestPeerWithoutCertificate(t *testing.T) {
+	owner, _, _ := parties(t, time.Hour, time.Hour)
+	c, info, err := owner.Server().(guarded).shake(nil, func(c net.Conn, _ *tls.Config) (net.Conn, credentials.AuthInfo, error) {
+		return c, credentials.TLSInfo{}, nil
+	})
+	if err == nil || c != nil || info != nil || open(owner) != 0 {
+		t.Errorf("%v, %v, %v, and %d connections are open", c, info, err, open(owner))
+	}
+}
+
 // A handshake that overlaps with the replacement is judged by the new material.
 func TestAuthorityIsReplacedDuringTheHandshake(t *testing.T) {
 	oldCA, newCA := newAuthority(t), newAuthority(t)

@@ -314,7 +314,7 @@ func admit(claims []*claim, policy wire.Policy, s *federation.Service) *federati
 	var first *federation.InvalidError
 	unwanted := false
 	for _, c := range claims {
-		switch _, imported, invalid := c.block.config.Zone.Judge(c.index, s); {
+		switch _, imported, invalid := c.block.config.Zone.Judge(c.index, s.FQDN); {
 		case !imported:
 			unwanted = true
 		case invalid == nil:

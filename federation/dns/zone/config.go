@@ -48,13 +48,13 @@ type Owner struct {
 // Rename publishes the names under From as the same names under To.
 type Rename struct{ From, To federation.FQDN }
 
-// Judge returns what becomes of a service of the owner at index i: the name under which it is
-// published, whether it is imported, and why it is not admitted if it is.
-func (c *Config) Judge(i int, s *federation.Service) (name federation.FQDN, imported bool, invalid *federation.InvalidError) {
-	if !c.Owners[i].Import.Matches(s.FQDN) {
+// Judge returns what becomes of a service of that fqdn of the owner at index i: the name under
+// which it is published, whether it is imported, and why it is not admitted if it is.
+func (c *Config) Judge(i int, fqdn federation.FQDN) (name federation.FQDN, imported bool, invalid *federation.InvalidError) {
+	if !c.Owners[i].Import.Matches(fqdn) {
 		return federation.FQDN{}, false, nil
 	}
-	name, invalid = c.Admit(i, s.FQDN)
+	name, invalid = c.Admit(i, fqdn)
 	return name, true, invalid
 }
 

@@ -20,7 +20,7 @@ type Prepared struct {
 // goroutine, also while the Builder is used: the writer has little left to do then.
 func (b *Builder) Prepare(owner int, p packed.Service, s *federation.Service) Prepared {
 	made := Prepared{owner: owner, service: p}
-	fqdn, imported, invalid := b.config.Judge(owner, s)
+	fqdn, imported, invalid := b.config.Judge(owner, s.FQDN)
 	switch {
 	case !imported:
 	case invalid != nil:
