@@ -123,7 +123,7 @@ func TestStreamEndsInTheQueue(t *testing.T) {
 		if got := f.server.Stats().Admission.Waiting; got != 1 {
 			t.Errorf("%d wait after one has gone, expected 1", got)
 		}
-		f.registry.SetUnavailable("test")
+		f.registry.SetUnavailable("test", time.Time{})
 		expectUnavailable(t, other)
 		synctest.Wait()
 		if got := f.server.Stats().Admission; got.Waiting != 0 || got.TurnedAway != 0 {

@@ -21,13 +21,17 @@ import (
 )
 
 // expectUnavailable checks that a stream has ended because its catalog is not available, and is
-// not told why. It returns when the consumer is to come back.
-func expectUnavailable(t *testing.T, c *client) time.Duration {
+// not told why, nor of a loss but one so many seconds ago. It returns when the consumer is to come
+// back.
+func expectUnavailable(t *testing.T, c *client, lost ...string) time.Duration {
 	t.Helper()
 	const want = "the catalog is not available just now; the owner's status page and log say why"
 	got := c.status()
 	if got.Message() != want {
 		t.Errorf("the stream ended with %v, expected Unavailable: %s", got, want)
+	}
+	if told := c.stream.Trailer().Get(wire.LostTrailer); !slices.Equal(told, lost) {
+		t.Errorf("the stream ended with a loss %q seconds ago, expected %q", told, lost)
 	}
 	return delayOf(t, got.Err())
 }
@@ -36,7 +40,8 @@ func expectUnavailable(t *testing.T, c *client) time.Duration {
 // available again:
 //
 //  1. Each of them ends without the reason: one that has everything, one whose window is
-//     full, and one that has not sent its initial request.
+//     full, and one that has not sent its initial request. It says since when the origin is
+//     lost, where that is why.
 //  2. New streams end as well, as Unavailable only where their consumers may subscribe.
 //  3. What changes meanwhile is told to nobody, and to those that come afterwards.
 func TestUnavailable(t *testing.T) {
@@ -50,13 +55,16 @@ func TestUnavailable(t *testing.T) {
 		synctest.Wait()
 
 		begun := time.Now()
-		f.registry.SetUnavailable("the cluster is away")
+		lost := begun.Add(-90*time.Second - time.Nanosecond)
+		f.registry.SetUnavailable("the cluster is away", lost)
 		f.registry.UpdateEncoded([]*wire.Encoded{encoded(t, service("c", 1))}, []string{"a"})
 		for _, c := range []*client{synced, stuck, silent} {
-			expectUnavailable(t, c)
+			expectUnavailable(t, c, "90")
 		}
-		expectUnavailable(t, open(t, conn))
-		f.registry.SetUnavailable("the cluster is not complete")
+		expectUnavailable(t, open(t, conn), "90")
+		f.registry.SetUnavailable("the cluster is away", lost.Add(-time.Second))
+		expectUnavailable(t, subscribe(t, conn), "91")
+		f.registry.SetUnavailable("the cluster is not complete", time.Time{})
 		expectUnavailable(t, subscribe(t, conn))
 		if got := subscribe(t, f.dial(t, strangerID)).status().Code(); got != codes.Unauthenticated {
 			t.Errorf("a stranger got %v, expected Unauthenticated", got)
@@ -65,17 +73,17 @@ func TestUnavailable(t *testing.T) {
 			t.Errorf("the streams ended after %v, expected at once", took)
 		}
 		stats := f.server.Stats().Catalogs[""]
-		if stats.Unavailable != "the cluster is not complete" || stats.Services != 2 || stats.Unsent != 0 || stats.Ended[codes.Unavailable] != 5 {
+		if stats.Unavailable != "the cluster is not complete" || stats.Services != 2 || stats.Unsent != 0 || stats.Ended[codes.Unavailable] != 6 {
 			t.Errorf("unexpected figures %+v", stats)
 		}
 
-		f.registry.SetUnavailable("")
-		f.registry.SetUnavailable("") // is no other availability
+		f.registry.SetUnavailable("", time.Time{})
+		f.registry.SetUnavailable("", time.Time{}) // is no other availability
 		c := subscribe(t, conn)
 		if diff := cmp.Diff([]string{"upsert b 1", "upsert c 1", "end"}, c.nextN(3)); diff != "" {
 			t.Errorf("unexpected catalog (-want +got):\n%s", diff)
 		}
-		f.registry.SetUnavailable("")
+		f.registry.SetUnavailable("", time.Time{})
 		upsert(t, f.registry, service("d", 1))
 		if got := c.next(); got != "upsert d 1" {
 			t.Errorf("the next event is %s, expected upsert d 1", got)
@@ -89,8 +97,8 @@ func TestUnavailable(t *testing.T) {
 func TestStreamsEndForAMoment(t *testing.T) {
 	for name, do := range map[string]func(r *registry.Registry) error{
 		"unavailable": func(r *registry.Registry) error {
-			r.SetUnavailable("a moment")
-			r.SetUnavailable("")
+			r.SetUnavailable("a moment", time.Time{})
+			r.SetUnavailable("", time.Time{})
 			return nil
 		},
 		"another path": func(r *registry.Registry) error { return r.SetPath(wire.Path{"origin"}) },
@@ -164,10 +172,10 @@ func TestNoHalfOfACatalogIsTold(t *testing.T) {
 				return
 			}
 			first, second := halves(version)
-			f.registry.SetUnavailable("half")
+			f.registry.SetUnavailable("half", time.Time{})
 			f.registry.SetEncoded(first)
 			f.registry.UpdateEncoded(second, nil)
-			f.registry.SetUnavailable("")
+			f.registry.SetUnavailable("", time.Time{})
 		}
 	})
 	// check takes the services up to the end marker, by version.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
@@ -175,7 +176,7 @@ func TestSlowConsumers(t *testing.T) {
 	}{
 		"by policy":  {func(f *fixture) { f.registry.SetPolicy(policyOf(t)) }, codes.OK},
 		"by allow":   {func(f *fixture) { f.server.SetAllow(nil) }, codes.Unauthenticated},
-		"by trouble": {func(f *fixture) { f.registry.SetUnavailable("test") }, codes.Unavailable},
+		"by trouble": {func(f *fixture) { f.registry.SetUnavailable("test", time.Time{}) }, codes.Unavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -204,7 +204,7 @@ func TestResumedStreamEnds(t *testing.T) {
 			t.Errorf("resumed %v and told %v, and %d services are held, expected the end and 2", resumed, got, len(l.Held))
 		}
 		mute := silent(t, f, services)
-		f.registry.SetUnavailable("away")
+		f.registry.SetUnavailable("away", time.Time{})
 		expectUnavailable(t, mute)
 		if _, _, err := l.receive(); status.Code(err) != codes.Unavailable {
 			t.Errorf("the resumed stream got %v, expected Unavailable", err)
@@ -294,7 +294,7 @@ func FuzzResume(f *testing.F) {
 		w := registrytest.NewWorld(t, seed, registrytest.Hooks{})
 		w.Begin()
 		w.Holders = nil
-		w.Registry.SetUnavailable("")
+		w.Registry.SetUnavailable("", time.Time{})
 		version := []wire.Version{wire.V1Alpha2, wire.V1Alpha1}[kind%2]
 		shape := registry.Form{Version: version, MaxMessage: defaultMaxMessage}
 		ids := w.IDs()

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
@@ -150,7 +151,7 @@ func TestOneCatalogIsUnavailable(t *testing.T) {
 		one.next()
 		two.nextN(2)
 		synctest.Wait()
-		b.SetUnavailable("away")
+		b.SetUnavailable("away", time.Time{})
 		expectUnavailable(t, two)
 		if got := one.nextN(2); !cmp.Equal(got, []string{"upsert c 1", "end"}) {
 			t.Errorf("the other catalog went on with %v", got)

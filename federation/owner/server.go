@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
@@ -108,7 +109,8 @@ type Limits = gate.Limits
 // SetUnavailable. Its streams, and those for whose server name there is no catalog, end
 // with Unavailable. Consumers keep the catalog that they have, and retry with backoff.
 // Foreign consumers do so too, because the specification says it of no other code. A
-// RetryInfo of the registry's streams has them come back one after the other.
+// RetryInfo of the registry's streams has them come back one after the other, and a
+// trailer says for how long the origin of the catalog has been lost, if it is.
 //
 // # Who may subscribe
 //
@@ -287,7 +289,12 @@ func (s *Server) serve(ctx context.Context, stream grpc.ServerStream, session *s
 	if err := s.admit(ctx, session); err != nil {
 		return err
 	}
-	stop := func(unavailable error) { session.cancel(s.later(unavailable)) }
+	stop := func(lost time.Time) {
+		if !lost.IsZero() {
+			stream.SetTrailer(metadata.Pairs(wire.LostTrailer, wire.Lost(time.Since(lost))))
+		}
+		session.cancel(s.later(registry.ErrUnavailable))
+	}
 	subscription := session.registry.SubscribeAs(registry.Consumer{IDs: session.ids, Stop: stop, Silent: true})
 	defer subscription.Close()
 	s.mu.Lock()

@@ -45,8 +45,8 @@ type Entry struct {
 
 	Source Source
 
-	// Lifetime is for how long what the source has published stays while its origin is away;
-	// 0 stands for ever. After that it is withdrawn while the origin of another source can be
+	// Lifetime is for how long what the source has published stays while its origin is away,
+	// from when it was lost; 0 stands for ever. After that it is withdrawn while the origin of another source can be
 	// asked, and else the catalog is unavailable. With [NoLifetime] it is at once.
 	Lifetime time.Duration
 
@@ -81,6 +81,7 @@ type Catalog struct {
 	begun  bool                       // whether any list has been complete
 	fresh  []*part                    // sources to start
 	reason string                     // why the catalog is unavailable; empty when it is not
+	lost   time.Time                  // since when the origin is lost, if that is why; else zero
 	lapsed bool                       // whether that is because of a lifetime
 	lines  []func()                   // log what is to be logged without the lock
 }
@@ -255,17 +256,18 @@ func (c *Catalog) judge() {
 			c.lapse(p, true)
 		}
 	}
-	reason := c.unavailable(now)
-	if reason == c.reason {
+	reason, lost := c.unavailable(now)
+	if reason == c.reason && lost.Equal(c.lost) {
 		return
 	}
-	lapsed := c.lapsed
-	c.reason, c.lapsed = reason, reason != "" && c.begun
-	c.registry.SetUnavailable(reason)
+	before, lapsed := c.reason, c.lapsed
+	c.reason, c.lost, c.lapsed = reason, lost, reason != "" && c.begun
+	c.registry.SetUnavailable(reason, lost)
 	if c.begun {
 		c.once.Do(func() { close(c.published) })
 	}
 	switch {
+	case reason == before:
 	case c.lapsed:
 		c.lines = append(c.lines, func() { c.logger.Error("catalog is not available to consumers", "reason", reason) })
 	case lapsed:
@@ -273,9 +275,9 @@ func (c *Catalog) judge() {
 	}
 }
 
-// unavailable returns why consumers cannot have the catalog. It is empty
-// when they can.
-func (c *Catalog) unavailable(now time.Time) string {
+// unavailable returns why consumers cannot have the catalog, and since when the first of the
+// origins is lost because of which they cannot. It is empty when they can.
+func (c *Catalog) unavailable(now time.Time) (reason string, lost time.Time) {
 	var names []string
 	if !c.begun {
 		for _, l := range c.next {
@@ -284,9 +286,9 @@ func (c *Catalog) unavailable(now time.Time) string {
 			}
 		}
 		if len(names) == 0 {
-			return "it has no sources yet"
+			return "it has no sources yet", lost
 		}
-		return "waiting for the first state of " + strings.Join(names, ", ")
+		return "waiting for the first state of " + strings.Join(names, ", "), lost
 	}
 	lapsed := 0
 	for _, p := range c.active {
@@ -297,9 +299,10 @@ func (c *Catalog) unavailable(now time.Time) string {
 	for _, p := range c.active {
 		if p.isOverdue(now) && (!p.lapsed || lapsed == len(c.active)) {
 			names = append(names, p.Name+" "+p.overdue())
+			lost = sooner(lost, p.since)
 		}
 	}
-	return strings.Join(names, ", ")
+	return strings.Join(names, ", "), lost
 }
 
 // lapses reports whether nothing of a source is to be published because its lifetime is over. Others

@@ -69,7 +69,7 @@ func TestAwayWithdrawsNothing(t *testing.T) {
 		if got := s.Status().Sources[0]; got.Away != "" || !got.Since.IsZero() {
 			s.Errorf("status is %+v, expected that the origin is not away", got)
 		}
-		s.parts["2"].Away(ReportedError{errors.New("said already")})
+		s.parts["2"].Away(ReportedError{Reason: errors.New("said already")})
 		s.parts["2"].Away(nil)
 		s.expectLines(
 			`level=WARN msg="source is away; its published services stay" catalog=test source="source 1" error="connection refused"`,
@@ -174,6 +174,56 @@ func TestBoundedLife(t *testing.T) {
 		}
 		if n := strings.Count(s.logged.String(), `msg="source was away for its lifetime, its services are withdrawn"`); n != 3 {
 			s.Errorf("%d lines say that services of a source are withdrawn, expected 3:\n%s", n, s.logged)
+		}
+	})
+}
+
+// Consumers are told since when the origin is lost because of which there is no catalog: its
+// lifetime counts from then as well, and what is learnt later of an earlier loss counts.
+func TestLossIsTold(t *testing.T) {
+	play(t, func(s *stage) {
+		s.puppets["1"], s.puppets["2"] = newPuppet(), newPuppet()
+		s.set([]Entry{
+			{Key: "1", Name: "source 1", Source: s.puppets["1"], Lifetime: time.Hour},
+			{Key: "2", Name: "source 2", Source: s.puppets["2"], Lifetime: 3 * time.Hour},
+		})
+		start := time.Now()
+		subscribe := func() (lost *time.Time, end func()) {
+			lost = new(time.Time)
+			return lost, s.registry.SubscribeAs(registry.Consumer{Stop: func(at time.Time) { *lost = at }}).Close
+		}
+		expect := func(when string, lost *time.Time, before time.Duration) {
+			t.Helper()
+			if synctest.Wait(); !lost.Equal(start.Add(-before)) {
+				t.Errorf("%s: the loss is told %v before the start, expected %v", when, start.Sub(*lost), before)
+			}
+		}
+		first, end := subscribe()
+		defer end()
+		if !first.IsZero() {
+			t.Errorf("before the first catalog a loss at %v is told", first)
+		}
+		for _, p := range s.parts {
+			p.Replace(nil)
+		}
+		open, end := subscribe()
+		defer end()
+		s.parts["2"].Away(errors.New("away"))
+		s.parts["1"].Away(ReportedError{errors.New("away"), start.Add(-20 * time.Minute)})
+		time.Sleep(40*time.Minute - time.Nanosecond)
+		s.expect("before the lifetime is over")
+		time.Sleep(time.Nanosecond)
+		s.expectUnavailable("when it is over", "source 1 has been away for more than 1h0m0s")
+		expect("an open stream", open, 20*time.Minute)
+
+		for _, before := range []time.Duration{25 * time.Minute, 15 * time.Minute} {
+			s.parts["1"].Away(ReportedError{errors.New("away"), start.Add(-before)})
+			fresh, end := subscribe()
+			expect("of two losses the earlier one", fresh, 25*time.Minute)
+			end()
+		}
+		if n := strings.Count(s.logged.String(), `msg="catalog is not available to consumers"`); n != 1 {
+			t.Errorf("%d lines say that the catalog is not available:\n%s", n, s.logged)
 		}
 	})
 }

@@ -139,11 +139,16 @@ func (p *part) Away(reason error) {
 		return
 	}
 	p.away = reason
+	lost := time.Now()
+	if reported, ok := errors.AsType[ReportedError](reason); ok && !reported.Lost.IsZero() {
+		lost = reported.Lost
+	}
+	if before == nil || lost.Before(p.since) {
+		p.since = lost
+	}
 	switch {
 	case before != nil && reason != nil:
-		return
 	case before == nil:
-		p.since = time.Now()
 		if _, reported := errors.AsType[ReportedError](reason); !reported {
 			p.log(func(logger *slog.Logger) { logger.Warn("source is away; its published services stay", "error", reason) })
 		}

@@ -10,7 +10,8 @@
 //   - An origin that is away withdraws nothing (Part.Away).
 //   - The life of what an origin that is away has published is bounded: after the
 //     lifetime of its source it is withdrawn. Where no other origin can be asked either,
-//     consumers get Unavailable instead, and count their own retention from then.
+//     consumers get Unavailable instead, and are told when the origin was lost: their own
+//     retention counts from then.
 //   - More than a source may withdraw at once is held until somebody confirms it, or the
 //     origin has said the same for some time (Entry.MaxWithdraw).
 //   - What is published depends on the parts and on the order of the sources, and on
@@ -36,6 +37,7 @@ package source
 
 import (
 	"context"
+	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -103,7 +105,11 @@ type Listener interface {
 
 // ReportedError is a reason for Part.Away that the source logs itself, and so does with
 // the end of the absence: the catalog logs neither.
-type ReportedError struct{ Reason error }
+type ReportedError struct {
+	Reason error
+
+	Lost time.Time // when the origin was lost, where that was before the call of Part.Away; or zero
+}
 
 // Error returns the text of the reason.
 func (r ReportedError) Error() string { return r.Reason.Error() }

@@ -3,6 +3,7 @@ package registry_test
 import (
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -20,7 +21,7 @@ func TestSubscriptionOfAnUnavailableRegistry(t *testing.T) {
 		drain(s)
 		go func() {
 			synctest.Wait() // for Next
-			r.SetUnavailable("away")
+			r.SetUnavailable("away", time.Time{})
 		}()
 		if e, err := s.Next(t.Context()); status.Code(err) != codes.Unavailable {
 			t.Errorf("Next gave %v, %v, expected Unavailable", e, err)
@@ -31,7 +32,7 @@ func TestSubscriptionOfAnUnavailableRegistry(t *testing.T) {
 		if e, err := other.Next(t.Context()); status.Code(err) != codes.Unavailable {
 			t.Errorf("Next of a new subscription gave %v, %v, expected Unavailable", e, err)
 		}
-		r.SetUnavailable("")
+		r.SetUnavailable("", time.Time{})
 		if got := drain(other); len(got) > 0 {
 			t.Errorf("a subscription of before was told %v", got)
 		}

@@ -217,7 +217,7 @@ func (r *Registry) show(next *version) {
 	if next.cuts != before.cuts {
 		for _, class := range r.classes {
 			for s := range class {
-				s.end()
+				s.end(next.lost)
 			}
 		}
 		clear(r.classes)
@@ -302,7 +302,8 @@ func (r *Registry) SetPolicy(p *policy.Policy) {
 var ErrUnavailable = status.Error(codes.Unavailable, "the catalog is not available just now; the owner's status page and log say why")
 
 // SetUnavailable says why the catalog cannot be told as a whole just now, or with ""
-// that it can be. A new registry is available.
+// that it can be; and where that is because its origin has been lost, since when. A new
+// registry is available.
 //
 // While there is a reason, every stream of the registry ends with the code Unavailable, and
 // consumers come back. The reason is for Stats, and they are not told it. What the registry
@@ -311,15 +312,15 @@ var ErrUnavailable = status.Error(codes.Unavailable, "the catalog is not availab
 //
 // A stream that ends so may have got a part of the catalog, but then not its end
 // marker, or all of it as it was before.
-func (r *Registry) SetUnavailable(reason string) {
+func (r *Registry) SetUnavailable(reason string, lost time.Time) {
 	r.writing.Lock()
 	defer r.writing.Unlock()
 	now := r.newest.Load()
-	if now.unavailable == reason {
+	if now.unavailable == reason && now.lost.Equal(lost) {
 		return
 	}
 	next := now.copied()
-	if next.unavailable = reason; reason != "" {
+	if next.unavailable, next.lost = reason, lost; reason != "" {
 		next.cuts++
 	}
 	r.publish(next)

@@ -24,9 +24,10 @@ type Consumer struct {
 	// IDs are its identities. It must be one that may subscribe.
 	IDs []federation.ID
 
-	// Stop, where it is set, is called with [ErrUnavailable] when the subscription ends because
-	// the registry is unavailable. It must not block.
-	Stop func(error)
+	// Stop, where it is set, is called when the subscription ends because the registry is
+	// unavailable, with since when its origin has been lost, as [Registry.SetUnavailable] has it.
+	// It must not block.
+	Stop func(lost time.Time)
 
 	// Silent says that it has not asked for anything yet: nothing waits for it before Ask.
 	Silent bool
@@ -54,7 +55,7 @@ func (r *Registry) open(s *Subscription) *Subscription {
 		if shown := r.shown.Load(); shown.policy == p {
 			defer r.mu.Unlock()
 			if shown.unavailable != "" {
-				s.end()
+				s.end(shown.lost)
 			} else {
 				r.join(s, v)
 			}
@@ -75,7 +76,7 @@ type Subscription struct {
 	everything bool            // whatever the policy
 	ids        []federation.ID // of the consumer, unless it is told everything
 
-	stop func(error) // is called when it ends because the registry is unavailable, with that locked; may be nil
+	stop func(time.Time) // Consumer.Stop, which is called with the registry locked
 
 	wake chan struct{} // holds one value when there may be something to take
 	over chan struct{} // closed when it ends because the registry is unavailable
@@ -175,12 +176,13 @@ func (s *Subscription) Close() {
 // drop forgets what there is to be told.
 func (s *Subscription) drop() { s.told, s.walk, s.ahead, s.marked = nil, nil, nil, false }
 
-// end ends the subscription because the registry is unavailable.
-func (s *Subscription) end() {
+// end ends the subscription because the registry is unavailable, of which the origin is lost since
+// then.
+func (s *Subscription) end(lost time.Time) {
 	s.drop()
 	close(s.over)
 	if s.stop != nil {
-		s.stop(ErrUnavailable)
+		s.stop(lost)
 	}
 }
 

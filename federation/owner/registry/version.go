@@ -5,6 +5,7 @@ import (
 	"iter"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
@@ -165,6 +166,7 @@ type version struct {
 	policy      *policy.Policy // nil while everything is for everyone
 	path        wire.Path      // through which the services come
 	unavailable string         // why the catalog cannot be told as a whole; empty while it can
+	lost        time.Time      // since when its origin is lost, if that is why; else zero
 	cuts        int            // how often all streams had to end
 
 	mu     sync.Mutex         // guards the field below
@@ -184,7 +186,7 @@ var nothing = func() *version { //nolint:gochecknoglobals // it never changes
 func (v *version) copied() *version {
 	return &version{
 		rows: v.rows, services: v.services, policy: v.policy, path: v.path,
-		unavailable: v.unavailable, cuts: v.cuts,
+		unavailable: v.unavailable, lost: v.lost, cuts: v.cuts,
 	}
 }
 

@@ -173,7 +173,7 @@ func (s *Source) publish(c consumer.Changes) {
 	reason := s.unvouched(&c.Status)
 	if reason != nil {
 		s.away = true
-		s.part.Away(source.ReportedError{Reason: reason}) // before what follows, which is not for consumers yet
+		s.part.Away(source.ReportedError{Reason: reason, Lost: c.Status.Lost}) // before what follows, which is not for consumers yet
 	}
 	s.refused.opened(c.Status.Generation)
 	s.apply(c.Services)
@@ -195,14 +195,14 @@ func (s *Source) publish(c consumer.Changes) {
 func (s *Source) unvouched(status *consumer.Status) error {
 	replaced := status.State == catalog.Syncing && status.Live < status.Generation
 	switch {
+	case (status.State == catalog.Synced || replaced) && status.Stale > 0:
+		return errHeld
+	case status.State == catalog.Synced, replaced:
+		return nil
 	case status.Failure != nil:
 		return status.Failure
-	case status.State != catalog.Synced && !replaced:
-		return errSyncing
-	case status.Stale > 0:
-		return errHeld
 	}
-	return nil
+	return errSyncing
 }
 
 // vouched publishes what is known, if it was not published before.

@@ -180,6 +180,27 @@ func TestRetentionCountsFromTheOrigin(t *testing.T) {
 	})
 }
 
+// The last relay of a chain tells since when the origin is lost, as the first one does.
+func TestLossIsPassedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		_, stop := w.origin(services.At("web.example", "192.0.2.1"))
+		_, c := w.chain(3)
+		await(t, "consumer", c.shown, "synced: web=192.0.2.1")
+		stop()
+		lost := time.Now()
+		for range 3 {
+			time.Sleep(10 * time.Minute)
+			since := time.Since(lost)
+			for _, at := range []string{"relay.example:1", "relay.example:2", "relay.example:3"} {
+				if told := w.toldLoss(at); told > since || told < since-5*time.Second {
+					t.Errorf("%s says that the origin is lost for %v, and it is for %v", at, told, since)
+				}
+			}
+		}
+	})
+}
+
 // A relay that begins with a file has no catalog before the origin has one.
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -43,10 +43,10 @@ func TestTiersComeBack(t *testing.T) {
 					first, c := w.chain(tiers)
 					await(t, "consumer", c.shown, "synced: old=192.0.2.1 web=192.0.2.1")
 
-					registry.SetUnavailable("its source is away")
+					registry.SetUnavailable("its source is away", time.Time{})
 					time.Sleep(away)
 					registry.Delete(old.Name)
-					registry.SetUnavailable("")
+					registry.SetUnavailable("", time.Time{})
 					most := time.Duration(tiers+1) * mostBackoff
 					if took := await(t, "consumer", c.shown, "synced: web=192.0.2.1"); took > most {
 						t.Errorf("the consumer is synced %v after the origin is available", took)
@@ -79,10 +79,10 @@ func TestReplicasComeBack(t *testing.T) {
 		c := w.consumer("relay.example:3", "relay.example:4")
 		await(t, "consumer", c.shown, "synced: web=192.0.2.1")
 		for _, away := range []time.Duration{4 * time.Second, time.Minute, 20 * time.Minute} {
-			registry.SetUnavailable("its source is away")
+			registry.SetUnavailable("its source is away", time.Time{})
 			await(t, "consumer", c.shown, "stale: web=192.0.2.1")
 			time.Sleep(away)
-			registry.SetUnavailable("")
+			registry.SetUnavailable("", time.Time{})
 			if took := await(t, "consumer", c.shown, "synced: web=192.0.2.1"); took > 3*mostBackoff {
 				t.Errorf("after %v the consumer is synced %v after the origin is available", away, took)
 			}
@@ -101,14 +101,14 @@ func TestReplicaIsUnavailable(t *testing.T) {
 		w.publish("other.example:8008", second)
 		c := w.consumer(originAddress, "other.example:8008")
 		await(t, "consumer", c.shown, "synced: web=192.0.2.1")
-		first.SetUnavailable("its source is away")
+		first.SetUnavailable("its source is away", time.Time{})
 		if took := await(t, "consumer", c.shown, "stale: web=192.0.2.1") + await(t, "consumer", c.shown, "synced: web=192.0.2.1"); took > 3*time.Second {
 			t.Errorf("it takes %v", took)
 		}
-		second.SetUnavailable("its source is away") // and for a while the first one is
+		second.SetUnavailable("its source is away", time.Time{}) // and for a while the first one is
 		await(t, "consumer", c.shown, "stale: web=192.0.2.1")
 		time.Sleep(time.Hour)
-		first.SetUnavailable("")
+		first.SetUnavailable("", time.Time{})
 		if took := await(t, "consumer", c.shown, "synced: web=192.0.2.1"); took > 2*time.Minute {
 			t.Errorf("it takes %v", took)
 		}

@@ -1,14 +1,20 @@
 package relay_test
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
@@ -19,6 +25,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/relay"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/network"
 	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
@@ -151,6 +158,20 @@ func (c *follower) shown() string {
 	slices.Sort(services)
 	status := c.Status()
 	return status.StateName() + ": " + strings.Join(services, " ")
+}
+
+// toldLoss returns for how long the origin has been lost, as the end of a stream of the owner at
+// that address says.
+func (w *world) toldLoss(at string) time.Duration {
+	w.t.Helper()
+	dial := func(ctx context.Context, _ string) (net.Conn, error) { return w.Dial(ctx, at) }
+	conn := must.Get(grpc.NewClient("passthrough:///"+at, grpc.WithContextDialer(dial), grpc.WithTransportCredentials(w.everyID.Client("relay.example", nil))))(w.t)
+	defer conn.Close()
+	stream := must.Get(rdpb.NewDiscoveryServiceClient(conn).EstablishStream(w.t.Context()))(w.t)
+	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
+		w.t.Errorf("a stream of %s ends with %v", at, err)
+	}
+	return wire.ParseLost(stream.Trailer())
 }
 
 // await waits until f returns a text, and returns for how long.

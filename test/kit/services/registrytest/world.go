@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
@@ -288,7 +289,7 @@ func (w *World) Do(op byte) {
 		if w.away {
 			reason = "away"
 		}
-		r.SetUnavailable(reason)
+		r.SetUnavailable(reason, time.Time{})
 		w.Holders = slices.DeleteFunc(w.Holders, (*Holder).IsOver)
 	default:
 		if len(w.Holders) > 0 {
@@ -470,7 +471,7 @@ func (w *World) StepAtOnce() {
 		work = append(work[:1], append(slices.Concat(work[1:]...), func() { Set(w.tb, w.Registry, services) }))
 	}
 	if w.IntN(8) == 0 {
-		work = append(work, []func(){func() { w.Registry.SetUnavailable("away") }, func() { w.Registry.SetUnavailable("") }})
+		work = append(work, []func(){func() { w.Registry.SetUnavailable("away", time.Time{}) }, func() { w.Registry.SetUnavailable("", time.Time{}) }})
 	}
 	var running sync.WaitGroup
 	for _, list := range work {
