@@ -13,14 +13,15 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/net/netutil"
+
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 )
 
 // What one client can cost.
 const (
-	maxConnections = 256      // see lobby for what is done about more
-	maxAnswers     = 64       // at a time; more requests wait for one of these
+	maxConnections = 64       // with a request each; more wait for one of these to end
 	maxHeader      = 16 << 10 // bytes of a request; net/http adds 4 KiB to it
 	maxBody        = 4 << 10  // bytes that a POST brings; other requests bring none
 
@@ -30,9 +31,9 @@ const (
 	endTimeout    = 3 * time.Second  // for the answers under way when the server ends
 
 	// Catalogs take the longest, so they never take all places.
-	maxCatalogs    = maxAnswers / 4   // answers at a time
-	catalogTimeout = 2 * time.Minute  // for all of one, over a slow line
-	stallTimeout   = 10 * time.Second // while nobody reads
+	maxCatalogs    = maxConnections / 4 // answers at a time
+	catalogTimeout = 2 * time.Minute    // for all of one, over a slow line
+	stallTimeout   = 10 * time.Second   // while nobody reads
 )
 
 // Config says where the status is served, and to whom.
@@ -129,14 +130,13 @@ func (s *Server) Close() error { return s.listener.Close() }
 // port fails. Answers that are under way have three seconds to end. The port is closed when
 // it returns.
 func (s *Server) Serve(ctx context.Context, source Source) error {
-	handler := inTurn(Handler(source))
+	handler := Handler(source)
 	if s.identity == nil {
 		handler = localOnly(handler)
 	}
-	listener := &lobby{Listener: s.listener}
+	listener := netutil.LimitListener(s.listener, maxConnections)
 	server := &http.Server{
 		Handler:           handler,
-		ConnState:         listener.follow,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      answerTimeout,
@@ -177,19 +177,6 @@ func (s *Server) Serve(ctx context.Context, source Source) error {
 		return nil
 	}
 	return fmt.Errorf("status: %w", err)
-}
-
-// inTurn passes on maxAnswers requests at a time.
-func inTurn(next http.Handler) http.Handler {
-	answering := make(chan struct{}, maxAnswers)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case answering <- struct{}{}:
-			defer func() { <-answering }()
-			next.ServeHTTP(w, r)
-		case <-r.Context().Done(): // the client is gone
-		}
-	})
 }
 
 // localOnly passes on the requests whose Host is an address or localhost: a page from
