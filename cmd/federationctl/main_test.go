@@ -428,13 +428,13 @@ func TestWatchFails(t *testing.T) {
 		args []string
 		want []string // in the standard error
 	}{
-		{"unreachable", append([]string{"--once", nobody.Addr().String()}, consumer...), []string{"connection refused; check ADDRESS, and that the owner is up"}},
-		{"no TLS", append([]string{plain}, consumer...), []string{"check ADDRESS: what answers there does not speak TLS"}},
-		{"not allowed", append([]string{closed}, consumer...), []string{"Unauthenticated: ", "check --cert, or have the owner allow it with --allow-id"}},
-		{"other owner", append([]string{address, "--owner-id", "spiffe://other.example/owner"}, consumer...), []string{"check --owner-id, and the host in ADDRESS"}},
-		{"other authority", append([]string{address}, files(foreign, "consumer")...), []string{"check --ca, or add the CA of the owner to "}},
-		{"own authority", append([]string{address}, stranger...), []string{"check --cert: the owner's CA file must have its authority"}},
-		{"no client certificate", append([]string{strings.Replace(other, "127.0.0.1", "localhost", 1)}, files(parties, "server")...), []string{"check --cert: the owner's CA file must have its authority"}},
+		{"unreachable", append([]string{"--once", nobody.Addr().String()}, consumer...), []string{"connection refused; start the owner; if it runs, compare where it listens"}},
+		{"no TLS", append([]string{plain}, consumer...), []string{"correct the address, unless something else answers for the owner just now"}},
+		{"not allowed", append([]string{closed}, consumer...), []string{"Unauthenticated: ", "have the owner admit the certificate of this consumer"}},
+		{"other owner", append([]string{address, "--owner-id", "spiffe://other.example/owner"}, consumer...), []string{"correct owner_id, or the address"}},
+		{"other authority", append([]string{address}, files(foreign, "consumer")...), []string{"; add the CA of the owner to "}},
+		{"own authority", append([]string{address}, stranger...), []string{"have the owner add the CA that has signed "}},
+		{"no client certificate", append([]string{strings.Replace(other, "127.0.0.1", "localhost", 1)}, files(parties, "server")...), []string{"see in the status of the owner, at turned away"}},
 	} {
 		code, stdout, stderr := ctl(t, append([]string{"watch"}, tt.args...)...)
 		if code != 1 || stdout != "" {

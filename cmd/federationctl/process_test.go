@@ -121,7 +121,7 @@ func TestPipelines(t *testing.T) {
 		{"the first line of a watch that ends", watch + " --once | head -n 1; echo ${PIPESTATUS[0]}", 0, strings.SplitAfter(wantTable, "\n")[0] + "0\n", ""},
 		{"the first line of a catalog", "federationctl dump --at " + statusOf(t, filepath.Join(dir, "large.yaml")) + " | head -n 2 | tail -n 1 | cut -c 1-17; echo ${PIPESTATUS[0]}", 0, "{\"name\":\"s000000\"\n0\n", ""},
 		{"a full disk", watch + " --once >/dev/full", 1, "", "federationctl: write /dev/stdout: no space left on device\n"},
-		{"an owner that does not exist", "federationctl watch --once nobody.invalid:1 " + strings.Join(files(".", "consumer"), " ") + " 2>&1 | sed 's/.*check/check/'", 0, "check the host in ADDRESS\n", ""},
+		{"an owner that does not exist", "federationctl watch --once nobody.invalid:1 " + strings.Join(files(".", "consumer"), " ") + " 2>&1 | sed 's/.*correct/correct/'", 0, "correct the name in the address of the owner, or the resolver of this machine\n", ""},
 		{"a key that is a directory", "federationctl watch " + address + " --cert consumer.pem --key . --ca ca.pem", 1, "", "federationctl: key: . is not a regular file; check --cert, --key and --ca\n"},
 		{"lint of a pipe", "printf 'services:\\n- name: a\\n' | federationctl lint -", 1, `<stdin>:2: error: service "a": fqdn: required
 <stdin>:2: error: service "a": endpoints: at least one is required

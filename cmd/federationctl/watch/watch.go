@@ -6,9 +6,11 @@ package watch
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -16,7 +18,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/history"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -127,11 +131,13 @@ func (w *Watch) run(ctx context.Context, config consumer.Config) error {
 // publish shows what has changed, and ends the watch when it is over.
 func (w *Watch) publish(c consumer.Changes) {
 	s := &c.Status
-	if s.Failure != nil {
-		if todo, refused := remedy(s.Failure); s.Parked || w.config.Once || s.Generation == 0 && refused {
-			w.finish(fmt.Errorf("owner %s: %w; %s", w.config.Address, s.Failure, todo))
-			return
+	if s.Failure != nil && (s.Parked || w.config.Once || s.Generation == 0 && refuses(s.Failure)) {
+		err := fmt.Errorf("owner %s: %w", w.config.Address, s.Failure)
+		if todo := history.Remedy(s.Failure); todo != "" {
+			err = fmt.Errorf("%w; %s", err, todo)
 		}
+		w.finish(err)
+		return
 	}
 	if w.config.Once && !w.opened && s.Generation > 0 {
 		w.opened = true
@@ -144,6 +150,15 @@ func (w *Watch) publish(c consumer.Changes) {
 	if w.config.Once && s.State == catalog.Synced {
 		w.finish(errComplete)
 	}
+}
+
+// refuses reports whether an attempt failed as the peer is not the owner, or does not accept the
+// certificate of this consumer: at the first attempt that is mostly a mistake in the flags.
+func refuses(err error) bool {
+	_, refused := mtls.RefusalOf(err)
+	_, plain := errors.AsType[tls.RecordHeaderError](err)
+	network, _ := errors.AsType[*net.OpError](err)
+	return refused || plain || network != nil && network.Op == "remote error" // an alert of TLS
 }
 
 // unwritten ends the watch, as what there is to see cannot be written.

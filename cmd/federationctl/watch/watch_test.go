@@ -162,7 +162,7 @@ func TestWatchOnce(t *testing.T) {
 		{"end announced, and nothing else", "announce\nwait 1s\nend", "1s out: end\n", ""},
 		{
 			"stream that breaks", "upsert a a.fed.example 192.0.2.1\nstatus Internal", "0s out: upsert a\n",
-			`owner owner.example:8008: Internal: as the script says; check ADDRESS, and that the owner is up`,
+			`owner owner.example:8008: Internal: as the script says`,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -264,14 +264,14 @@ func TestLossIsReportedOnce(t *testing.T) {
 	l := newLines("owner:1", io.Discard, &stderr)
 	lost := func(text string) {
 		t.Helper()
-		must.Do(t, l.show(consumer.Changes{Status: consumer.Status{Failure: errors.New(text)}}))
+		must.Do(t, l.show(consumer.Changes{Status: consumer.Status{Failure: failure(text)}}))
 	}
 	lost("one")
 	lost("two")
 	l.responded()
 	l.responded()
 	lost("one")
-	want := `federationctl: owner owner:1: one; check ADDRESS, and that the owner is up; trying again
+	want := `federationctl: owner owner:1: one; do it; trying again
 federationctl: connected to owner:1 again
 federationctl: owner owner:1: one; trying again
 `
@@ -279,6 +279,12 @@ federationctl: owner owner:1: one; trying again
 		t.Errorf("unexpected standard error (-want +got):\n%s", diff)
 	}
 }
+
+// failure is an error that says what to do.
+type failure string
+
+func (f failure) Error() string { return string(f) }
+func (failure) Remedy() string  { return "do it" }
 
 type broken struct{ err error }
 
