@@ -75,7 +75,7 @@ func (o *statusOptions) endpoint(at string) (*inspect.Endpoint, error) {
 func whyCommand(ctx context.Context) *cobra.Command {
 	var o statusOptions
 	command := o.asking(&cobra.Command{
-		Use:   "why {NAME [TYPE] | IP}",
+		Use:   "why NAME [TYPE]",
 		Short: "Explain why a running CoreDNS or owner answers a name as it does",
 		Long: `why asks a CoreDNS with the plugin how it comes to its answer for NAME: the zone,
 the owner and the service, since when, live or stale until when; what wants the name
@@ -85,14 +85,10 @@ service or as one below an fqdn, and who is told of it.
 
 NAME is absolute, with or without its final dot. TYPE is A by default.
 
-Of an IP address it lists the names that lead there, of services and of instances;
-a CoreDNS says of each whether it is answered with that address. Names are those of
-the owner, before a rename, and endpoints that are host names are not looked up.
-
 The process must have the status endpoint, 'status' in its configuration. The exit
 code is 0 when it has explained the answer, whatever that is, and 1 when it has not.`,
 		Example: `  federationctl why shop.fed.example
-  federationctl why 192.0.2.10 -o json`,
+  federationctl why shop.fed.example SRV -o json`,
 		Args: configFile("why", "a NAME and perhaps a TYPE", 1, 2),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) (types []string, _ cobra.ShellCompDirective) {
 			if len(args) == 1 {
@@ -102,7 +98,7 @@ code is 0 when it has explained the answer, whatever that is, and 1 when it has 
 		},
 	}, func(e *inspect.Endpoint, args []string, out io.Writer) error {
 		if ip, err := netip.ParseAddr(args[0]); err == nil {
-			return o.leads(ctx, e, ip, args[1:], out)
+			return fmt.Errorf("%s is an IP address; 'federationctl services %s' lists what has it", ip, ip)
 		}
 		name, qtype := dns.Fqdn(args[0]), "A"
 		if len(args) > 1 {
@@ -119,33 +115,6 @@ code is 0 when it has explained the answer, whatever that is, and 1 when it has 
 	})
 	outputFlag(command, &o.output)
 	return command
-}
-
-// leads writes the names that lead to an IP address.
-func (o *statusOptions) leads(ctx context.Context, e *inspect.Endpoint, ip netip.Addr, rest []string, out io.Writer) error {
-	if len(rest) > 0 {
-		return fmt.Errorf("%s is an IP address, and has no type %s", ip, federation.Quote(rest[0]))
-	}
-	leads, err := e.Leads(ctx, ip.Unmap())
-	if err != nil {
-		return failure(err)
-	}
-	titles := []string{"NAME", "CATALOG", "SERVICE", "PORTS", "ANSWER"}
-	switch {
-	case len(leads) == 0 && printable.IsTable(o.output):
-		_, err := fmt.Fprintf(out, "%s: no name leads there\n", ip)
-		return failure(err)
-	case len(leads) > 0 && leads[0].Answer == "": // of an owner
-		titles = titles[:4]
-	}
-	return o.list(out, titles, func(row func(cells []string, object any) error) error {
-		for i := range leads {
-			if err := row(leads[i].Cells()[:len(titles)], leads[i]); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
 }
 
 func retryCommand(ctx context.Context) *cobra.Command {

@@ -15,99 +15,68 @@ import (
 
 func servicesCommand(ctx context.Context) *cobra.Command {
 	var o statusOptions
-	var of, address string
-	var labels []string
+	var of string
 	command := &cobra.Command{
-		Use:   "services [PATTERN]",
+		Use:   "services [WORD...]",
 		Short: "List the services that a running CoreDNS or owner holds",
 		Long: `services lists what a process holds: the services of the owners that a CoreDNS
 follows, or those of an owner's catalogs, sorted by name, with their endpoints. A
 CoreDNS has them as the owner tells them, before a rename.
 
-PATTERN is a part of a name or an fqdn or, if it has a *, all of it. Of several
-conditions all have to be met.
+A WORD is a part of anything that a service has, in any case: of its name, its fqdn,
+an address, or a label as KEY=VALUE. Of several words all have to be there.
 
 The process must have the status endpoint, 'status' in its configuration.`,
-		Example: `  federationctl services --label team=storefront
-  federationctl services '*.fed.example' --of owner.example:8008 -o json`,
-		Args: configFile("services", "a PATTERN, or nothing", 0, 1),
+		Example: `  federationctl services team=storefront
+  federationctl services 192.0.2.10 --of owner.example:8008 -o json`,
 	}
-	var stderr io.Writer
 	outputFlag(command, &o.output)
-	o.asking(command, func(e *inspect.Endpoint, args []string, out io.Writer) error {
-		filter, err := inspect.NewFilter(strings.Join(args, ""), labels, address)
-		if err != nil {
-			return err //nolint:wrapcheck // it names the flag
-		}
-		stderr = command.ErrOrStderr()
+	command.Flags().StringVar(&of, "of", "", "`owner` or server name of the catalog; none: all")
+	return o.asking(command, func(e *inspect.Endpoint, words []string, out io.Writer) error {
 		names, err := e.Names(ctx, of)
 		if err != nil {
 			return failure(err)
 		}
-		titles := []string{"NAME", "FQDN", "STATE", "ENDPOINTS"}
-		if len(names) > 1 {
-			titles = append([]string{"CATALOG"}, titles...)
+		table, several := printable.IsTable(o.output), len(names) > 1
+		columns, rows := printable.Columns{Titles: []string{"NAME", "FQDN", "STATE", "ENDPOINTS"}, Width: lineWidth(out)}, [][]string(nil)
+		if several {
+			columns.Titles = append([]string{"CATALOG"}, columns.Titles...)
+		}
+		flush := func() (err error) {
+			if len(rows) > 0 {
+				_, err = io.WriteString(out, strings.Join(columns.Lines(rows), "\n")+"\n")
+				rows = rows[:0]
+			}
+			return err
 		}
 		found, total := 0, 0
-		err = o.list(out, titles, func(row func(cells []string, object any) error) error {
-			for _, of := range names {
-				n, err := e.Find(ctx, of, filter, func(s *inspect.Found) error {
-					found++
-					return row(s.Cells(len(names) > 1), s)
-				})
-				if err != nil {
+		for _, of := range names {
+			n, err := e.Find(ctx, of, words, func(s *inspect.Found) error {
+				found++
+				if !table {
+					text, err := printable.JSON(s)
+					if err == nil {
+						_, err = io.WriteString(out, text)
+					}
 					return err
 				}
-				total += n
+				if rows = append(rows, s.Cells(several)); len(rows) < atOnce {
+					return nil
+				}
+				return flush()
+			})
+			if err != nil {
+				return failure(err)
 			}
-			return nil
-		})
-		if err == nil && printable.IsTable(o.output) {
-			fmt.Fprintf(stderr, "federationctl: %s of %s\n", status.Number(found), status.Count(total, "service"))
+			total += n
 		}
-		return err
+		if err = flush(); err == nil && table {
+			fmt.Fprintf(command.ErrOrStderr(), "federationctl: %s of %s\n", status.Number(found), status.Count(total, "service"))
+		}
+		return failure(err)
 	})
-	flags := command.Flags()
-	flags.StringVar(&of, "of", "", "`owner` or server name of the catalog; none: all")
-	flags.StringArrayVar(&labels, "label", nil, "`KEY=VALUE` that a service has among its labels, KEY=* for any value; repeatable, all have to match")
-	flags.StringVar(&address, "address", "", "`IP` address or host name of an endpoint")
-	return command
 }
 
 // atOnce is how many rows of a table are laid out at once: more come below them, in columns
 // that are as wide or wider.
 const atOnce = 500
-
-// list writes a list of objects: rows of a table or, in another format, an object each.
-func (o *statusOptions) list(out io.Writer, titles []string, each func(row func(cells []string, object any) error) error) error {
-	width := terminalWidth(out)
-	if width == 0 {
-		width = printable.LineWidth
-	}
-	columns, rows := printable.Columns{Titles: titles, Width: width}, [][]string(nil)
-	flush := func() error {
-		if !printable.IsTable(o.output) || len(rows) == 0 {
-			return nil
-		}
-		_, err := io.WriteString(out, strings.Join(columns.Lines(rows), "\n")+"\n")
-		rows = rows[:0]
-		return err
-	}
-	err := each(func(cells []string, object any) error {
-		if printable.IsTable(o.output) {
-			if rows = append(rows, cells); len(rows) == atOnce {
-				return flush()
-			}
-			return nil
-		}
-		text, err := printable.JSON(object)
-		if err == nil {
-			_, err = io.WriteString(out, text)
-		}
-		return err
-	})
-	if err == nil {
-		err = flush()
-	}
-	return failure(err)
-}

@@ -6,22 +6,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
-	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
 // overviewOptions are the flags of status.
 type overviewOptions struct {
 	statusOptions
 
-	details, watch, check bool
-	interval              time.Duration
+	watch, check bool
+	interval     time.Duration
 }
 
 func statusCommand(ctx context.Context) *cobra.Command {
@@ -32,7 +30,7 @@ func statusCommand(ctx context.Context) *cobra.Command {
 		Long: `status shows a process in a table, the worst first. Of a CoreDNS with the plugin
 it has a line for each owner, of an owner one for each catalog and source. A level
 is well, look (by day: names are still answered) or act (now: names are missing, or
-will be). What is worst is explained below, with what to do. --details has all
+will be). What is worst is explained below, with what to do. -o json has all
 there is to say.
 
 --check is for monitoring systems. It prints a line with performance data, and one
@@ -46,8 +44,8 @@ The process must have the status endpoint, 'status' in its configuration.`,
 		Args: none("name the endpoint with --at"),
 	}, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
 		switch {
-		case o.check && (o.watch || o.details):
-			return errors.New("--check cannot be used with --watch or --details")
+		case o.check && o.watch:
+			return errors.New("--check cannot be used with --watch")
 		case o.check:
 			return o.checked(ctx, e, out)
 		case o.watch:
@@ -58,7 +56,6 @@ The process must have the status endpoint, 'status' in its configuration.`,
 	})
 	flags := command.Flags()
 	outputFlag(command, &o.output)
-	flags.BoolVar(&o.details, "details", false, "show all there is to say")
 	flags.BoolVar(&o.watch, "watch", false, "show it anew until interrupted; where it is no terminal, when something has changed")
 	positiveFlag(command, &o.interval, "interval", "`time` from one look to the next of --watch")
 	flags.BoolVar(&o.check, "check", false, "print a line for a monitoring system, and exit with 0, 1, 2 or 3")
@@ -73,16 +70,7 @@ func (o *overviewOptions) show(ctx context.Context, e *inspect.Endpoint, termina
 	}
 	overview := inspect.NewOverview(reported)
 	return overview, o.write(out, sent, nil, func() string {
-		if !o.details {
-			width := terminalWidth(terminal)
-			if width == 0 {
-				width = printable.LineWidth
-			}
-			return overview.Table(width, hasColours(terminal))
-		}
-		var text strings.Builder
-		_ = status.WriteStatus(&text, reported) // a Builder takes everything
-		return text.String()
+		return overview.Table(lineWidth(terminal), hasColours(terminal))
 	})
 }
 
@@ -101,7 +89,7 @@ func (o *overviewOptions) follow(ctx context.Context, e *inspect.Endpoint, out i
 		said := ""
 		if err != nil {
 			overview, said = &inspect.Overview{}, err.Error()
-			fmt.Fprintln(&text, printable.Wrap("no answer: "+said, max(terminalWidth(out), printable.LineWidth), "  "))
+			fmt.Fprintln(&text, printable.Wrap("no answer: "+said, lineWidth(out), "  "))
 		}
 		switch {
 		case canUpdate(out):

@@ -6,16 +6,18 @@ import (
 	"runtime"
 
 	"golang.org/x/term"
+
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 )
 
-// terminalWidth returns how many columns w has; 0 if it is no terminal.
-func terminalWidth(w io.Writer) int {
-	f, ok := w.(*os.File)
-	if !ok {
-		return 0
+// lineWidth returns how many columns w has, or is taken to have if it is no terminal.
+func lineWidth(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+			return width
+		}
 	}
-	width, _, _ := term.GetSize(int(f.Fd())) // 0 with an error
-	return width
+	return printable.LineWidth
 }
 
 // hasColours reports whether w is a terminal whose user wants colours: https://no-color.org

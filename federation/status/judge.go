@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
 // Level is how bad something is.
@@ -196,9 +198,20 @@ func (v *Judgement) Add(f Finding) {
 	v.Level = max(v.Level, f.Level)
 }
 
+// Todo returns what to do about a finding, unless the next one says the same.
+func (v *Judgement) Todo(i int) string {
+	if i+1 < len(v.Findings) && v.Findings[i+1].Remedy == v.Findings[i].Remedy {
+		return ""
+	}
+	return v.Findings[i].Remedy
+}
+
 // Judge says how an owner is, for who answers with what it publishes or, if relayed, for who
 // passes it on.
 func (u *FollowedOwner) Judge(now time.Time, relayed bool) (v Judgement) {
+	if u.Failure != "" {
+		v.Add(Finding{Condition{Remedy: u.Remedy}, "No stream: " + u.Failure})
+	}
 	if relayed {
 		v.find(relayedIn(u))
 	} else {
@@ -451,9 +464,9 @@ func (s *Status) Judge() (v Judgement) {
 		v.find(processWaits, strings.Join(s.Waiting, ", "))
 	}
 	if s.Role == Consumer {
-		s.followed(&v)
+		v.followed(s.Rows())
 	} else {
-		s.published(&v)
+		s.published(&v, s.Rows())
 	}
 	return v
 }
@@ -475,73 +488,53 @@ func (v *Judgement) sayf(level Level, format string, args ...any) {
 }
 
 // followed sums up the owners of a consumer.
-func (s *Status) followed(v *Judgement) {
-	if len(s.Owners) == 0 {
+func (v *Judgement) followed(owners []Row) {
+	if len(owners) == 0 {
 		return
 	}
-	var of [Act + 1]int                // how many owners are at a level
-	var states [Act + 1]map[string]int // and how many of them are in which state
+	var states [Act + 1][]string // of those at each level
 	services := 0
-	for i := range s.Owners {
-		u := &s.Owners[i]
-		services += u.Services
-		judged := u.Judge(s.Now, false)
-		level := judged.Level
-		if of[level]++; of[level] == 1 {
-			states[level] = make(map[string]int)
-		}
-		states[level][judged.state(u.State)]++
+	for i := range owners {
+		of := &owners[i]
+		services += of.Services
+		states[of.Level] = append(states[of.Level], of.state(of.State))
 	}
-	if of[Well] == len(s.Owners) {
-		v.sayf(Well, "%s synced, %s.", Count(len(s.Owners), "owner"), Count(services, "service"))
+	if len(states[Well]) == len(owners) {
+		v.sayf(Well, "%s synced, %s.", Count(len(owners), "owner"), Count(services, "service"))
 	}
 	for level := Act; level > Well; level-- {
-		var words []string
-		for _, state := range slices.Sorted(maps.Keys(states[level])) {
-			words = append(words, Number(states[level][state])+" "+state)
+		in := make(map[string]int)
+		for _, state := range states[level] {
+			in[state]++
 		}
-		if of[level] > 0 {
-			v.sayf(level, "%s %s of %s: %s.", [...]string{"", "Look at", "Act on"}[level], Number(of[level]), Count(len(s.Owners), "owner"), strings.Join(words, ", "))
+		var words []string
+		for _, state := range slices.Sorted(maps.Keys(in)) {
+			words = append(words, Number(in[state])+" "+state)
+		}
+		if len(words) > 0 {
+			v.sayf(level, "%s %s of %s: %s.", [...]string{"", "Look at", "Act on"}[level], Number(len(states[level])), Count(len(owners), "owner"), strings.Join(words, ", "))
 		}
 	}
 }
 
 // published sums up what an owner publishes.
-func (s *Status) published(v *Judgement) {
-	type part struct {
-		what string
-		Judgement
-	}
-	var parts []part
-	add := func(what string, v Judgement) {
-		if v.Level > Well {
-			parts = append(parts, part{what, v})
+func (s *Status) published(v *Judgement, rows []Row) {
+	const most = 3
+	bad := 0
+	for i := range rows {
+		if of := &rows[i]; of.Level > Well {
+			if bad++; bad <= most {
+				worst := slices.MaxFunc(of.Findings, func(a, b Finding) int { return cmp.Compare(a.Level, b.Level) })
+				v.sayf(of.Level, "%s%s: %s", strings.ToUpper(of.Name[:1]), of.Name[1:], worst.Says)
+			}
 		}
 	}
-	if s.Publisher != nil {
-		add("This owner", s.Publisher.Judge(s.Now))
+	if more := bad - most; more > 0 {
+		v.sayf(Well, "%s more to look at.", Number(more))
 	}
 	services, consumers := 0, 0
 	for i := range s.Catalogs {
-		c := &s.Catalogs[i]
-		services, consumers = services+c.Services, consumers+c.Streams()
-		judged, _ := c.Judge(s.Now)
-		add("Catalog "+catalogName(c.Name), judged)
-	}
-	for i := range s.Catalogs {
-		for j := range s.Catalogs[i].Sources {
-			of := &s.Catalogs[i].Sources[j]
-			add("Source "+of.Name, of.Judge(s.Now))
-		}
-	}
-	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(b.Level, a.Level) })
-	const most = 3
-	for _, p := range parts[:min(len(parts), most)] {
-		worst := slices.MaxFunc(p.Findings, func(a, b Finding) int { return cmp.Compare(a.Level, b.Level) })
-		v.sayf(p.Level, "%s: %s", p.what, worst.Says)
-	}
-	if more := len(parts) - most; more > 0 {
-		v.sayf(Well, "%s more to look at.", Number(more))
+		services, consumers = services+s.Catalogs[i].Services, consumers+s.Catalogs[i].Streams()
 	}
 	switch {
 	case v.Level > Well:
@@ -552,6 +545,62 @@ func (s *Status) published(v *Judgement) {
 	default:
 		v.sayf(Well, "%s, %s.", Count(services, "service"), Count(consumers, "consumer"))
 	}
+}
+
+// Row is a part of a process in a table: an owner that is followed or, at an owner, a catalog,
+// one of its sources or, if there is something to say of it, the process. Its texts are printable.
+type Row struct {
+	Judgement
+
+	Name     string
+	State    string
+	Since    time.Time // of the state, if that is known
+	Services int
+	Note     string // a few words
+}
+
+// Rows returns what a process consists of, the worst first.
+func (s *Status) Rows() (rows []Row) {
+	add := func(v Judgement, name, state string, since time.Time, services int, note string) {
+		for i := range v.Findings {
+			v.Findings[i].Says = federation.Printable(v.Findings[i].Says)
+		}
+		if len(v.Findings) > 0 {
+			note = cmp.Or(note, v.Findings[0].Says)
+		}
+		rows = append(rows, Row{v, name, federation.Printable(state), since, services, note})
+	}
+	for i := range s.Owners {
+		u := &s.Owners[i]
+		note := ""
+		if left, _ := u.Left(s.Now); left > 0 && u.CertificateError == "" { // which is to be mended first
+			note = "records go in " + Span(left)
+		}
+		add(u.Judge(s.Now, false), Word(u.ID), u.State, u.Since, u.Services, note)
+	}
+	if s.Publisher != nil {
+		if v := s.Publisher.Judge(s.Now); v.Level > Well {
+			add(v, "this owner", v.Findings[0].State, time.Time{}, 0, "")
+		}
+	}
+	for i := range s.Catalogs {
+		c := &s.Catalogs[i]
+		v, state := c.Judge(s.Now)
+		note, of := "", ""
+		if len(v.Findings) == 0 {
+			note = Count(c.Streams(), "consumer")
+		}
+		add(v, "catalog "+CatalogName(c.Name), state, time.Time{}, c.Services, note)
+		if len(s.Catalogs) > 1 {
+			of = " of " + CatalogName(c.Name)
+		}
+		for j := range c.Sources {
+			source := &c.Sources[j]
+			add(source.Judge(s.Now), "source "+Word(source.Name)+of, source.State, source.Since, source.Services, "")
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b Row) int { return cmp.Compare(b.Level, a.Level) })
+	return rows
 }
 
 // Number returns a number with commas between thousands.

@@ -42,7 +42,7 @@ func (w *Why) Lines() []string {
 		e.Broken, e.Correction = broken(owner, &r), correction(&r)
 	}
 	e.take(w.Refused)
-	return text{w.Now}.lines("why", e)
+	return text{w.Now}.lines(e)
 }
 
 // explain returns what there is to say of an answer.
@@ -86,7 +86,7 @@ func (h *Holder) Who() string {
 	if n := len(h.Owners); n > 0 {
 		return fmt.Sprintf("%s %s, which %s the name", nouns(n, "owner"), words(h.Owners), either(n, "shares", "share"))
 	}
-	return fmt.Sprintf("service %s of owner %s", federation.Quote(h.Service), word(h.Owner))
+	return fmt.Sprintf("service %s of owner %s", federation.Quote(h.Service), Word(h.Owner))
 }
 
 // before returns the answer of a server block that CoreDNS asks before the one of an answer,
@@ -143,7 +143,7 @@ func records(list []string) string {
 		s += fmt.Sprintf(" and %d more", rest)
 	}
 	if fields := strings.Fields(list[0]); len(fields) > 4 {
-		s += ", TTL " + word(fields[1])
+		s += ", TTL " + Word(fields[1])
 	}
 	return s
 }
@@ -239,9 +239,9 @@ func broken(owner string, r *Refusal) string {
 		s = "service " + federation.Quote(r.Service)
 	}
 	if r.FQDN != "" {
-		s += fmt.Sprintf(" (%s)", word(r.FQDN))
+		s += fmt.Sprintf(" (%s)", Word(r.FQDN))
 	}
-	return fmt.Sprintf("%s of owner %s breaks the rule %s: %s", s, word(owner), word(cmp.Or(r.Reason, "without a name")), federation.Printable(cmp.Or(r.Rule, "no more is given")))
+	return fmt.Sprintf("%s of owner %s breaks the rule %s: %s", s, Word(owner), Word(cmp.Or(r.Reason, "without a name")), federation.Printable(cmp.Or(r.Rule, "no more is given")))
 }
 
 // correction says what can be done about a refusal.
@@ -288,14 +288,9 @@ func (p *Publication) Published() (n int) {
 
 // Remedy says what can be done about what is published, if anything.
 func (p *Publication) Remedy() string {
-	table := conditions()
 	switch {
-	case p.Unavailable != "":
-		return table[catalogUnavailable].Remedy
 	case len(p.Services) == 0:
 		return "add the service to a source, or correct its name there; the log names entries that a source refuses"
-	case slices.ContainsFunc(p.Sources, func(s Source) bool { return s.Away != "" }):
-		return table[sourceAway].Remedy
 	case slices.ContainsFunc(p.Services, func(o Offered) bool {
 		return slices.ContainsFunc(o.Audience, func(a Audience) bool { return a.Hidden && a.Rule == 0 })
 	}):

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -32,4 +34,17 @@ func NewService(s *federation.Service, updated time.Time, stale bool) (Service, 
 		return Service{}, fmt.Errorf("service %s: %w", federation.Quote(s.Name), err)
 	}
 	return Service{Name: s.Name, FQDN: s.FQDN.String(), Service: compact.Bytes(), Updated: updated.UTC(), Stale: stale}, nil
+}
+
+// Matches reports whether a service has each of these words, in any case, as a part of its name,
+// its fqdn, or anything else that it has. That of a label is KEY=VALUE.
+func (s *Service) Matches(words []string) bool {
+	if len(words) == 0 {
+		return true
+	}
+	text := strings.ToLower(s.Name + "\n" + s.FQDN + "\n" + string(s.Service))
+	return !slices.ContainsFunc(words, func(word string) bool {
+		word = strings.ToLower(word)
+		return !strings.Contains(text, word) && !strings.Contains(text, strings.ReplaceAll(word, "=", `":"`))
+	})
 }

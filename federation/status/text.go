@@ -4,7 +4,6 @@ import (
 	_ "embed" // the templates
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"reflect"
 	"slices"
@@ -22,30 +21,15 @@ const (
 	maxWord  = 320  // bytes of a name, an address or an ID: longer than any that is valid
 )
 
-var (
-	//go:embed status.tmpl
-	statusText string
-
-	//go:embed why.tmpl
-	whyText string
-)
-
-// WriteStatus writes a status as text, for whoever is on call: lines of printable ASCII
-// of bounded length. It returns the first error of w.
-func WriteStatus(w io.Writer, s *Status) error {
-	_, err := io.WriteString(w, strings.Join(text{s.Now}.lines("status", s), "\n")+"\n")
-	return err //nolint:wrapcheck // of the caller's own writer
-}
+//go:embed why.tmpl
+var whyText string
 
 // text is what is shown at one time.
 type text struct{ now time.Time }
 
-// blank is a line that is shown although it is empty.
-const blank = "\f"
-
-// lines returns what a template makes of data. Every line is printable ASCII of bounded
-// length, whatever it is made of: what peers send passes through plain, word or quote.
-func (t text) lines(name string, data any) (lines []string) {
+// lines returns what the template makes of an explanation. Every line is printable ASCII of
+// bounded length, whatever it is made of: what peers send passes through plain, word or quote.
+func (t text) lines(of explained) (lines []string) {
 	var all *template.Template
 	execute := func(name string, data any) (string, error) {
 		var b strings.Builder
@@ -57,12 +41,12 @@ func (t text) lines(name string, data any) (lines []string) {
 			s, err := execute(name, data)
 			return strings.ReplaceAll(s, "\n", "\n  "), err
 		},
-		"blank": func() string { return blank }, "first": first, "more": more,
-		"at": t.at, "since": t.since, "next": t.next, "says": t.says, "octets": Octets, "serial": serial, "count": Count, "number": Number, "counts": counts,
-		"plain": federation.Printable, "quote": federation.Quote, "word": word, "words": words, "catalog": catalogName,
+		"judge": t.judge, "first": first, "more": more,
+		"at": t.at, "since": t.since, "next": t.next, "serial": serial, "count": Count, "counts": counts,
+		"plain": federation.Printable, "quote": federation.Quote, "word": Word, "words": words, "catalog": CatalogName,
 		"also": also, "records": records, "rdata": rdata, "kind": kind, "cause": cause, "contains": strings.Contains,
-	}).Parse(statusText + whyText))
-	s, err := execute(name, data)
+	}).Parse(whyText))
+	s, err := execute("why", of)
 	if err != nil {
 		panic(errors.Join(errors.New("a template and what it shows do not fit"), err))
 	}
@@ -72,11 +56,14 @@ func (t text) lines(name string, data any) (lines []string) {
 			line = line[:maxLine-3] + "..."
 		}
 		if line != "" {
-			lines = append(lines, strings.TrimSuffix(line, blank))
+			lines = append(lines, line)
 		}
 	}
 	return lines
 }
+
+// judge says how a source is.
+func (t text) judge(s Source) *Judgement { return new(s.Judge(t.now)) }
 
 // first returns the entries of a slice, or of a map with text as keys, that are shown.
 func first(list any) any {
@@ -134,9 +121,6 @@ func Next(now, when time.Time) string {
 	return "next attempt now"
 }
 
-// says returns where a consumer is.
-func (t text) says(s Subscriber) string { return s.Says(t.now) }
-
 // clock returns a time in UTC, in seconds.
 func clock(when time.Time) string { return when.UTC().Format("2006-01-02 15:04:05 UTC") }
 
@@ -171,9 +155,9 @@ func Octets(n int64) string {
 	return fmt.Sprintf("%.1f GiB", float64(n)/(unit*unit*unit))
 }
 
-// word returns a name, an address or an ID as it is, without the dot at its end, or
+// Word returns a name, an address or an ID as it is, without the dot at its end, or
 // quoted where it has anything that these do not have.
-func word(s string) string {
+func Word(s string) string {
 	odd := func(r rune) bool { return r <= ' ' || r > '~' || r == '"' }
 	if s == "" || len(s) > maxWord || strings.ContainsFunc(s, odd) {
 		return federation.Quote(s)
@@ -188,7 +172,7 @@ func word(s string) string {
 func words(list []string) string {
 	var shown []string
 	for _, s := range list[:min(len(list), maxShown)] {
-		shown = append(shown, word(s))
+		shown = append(shown, Word(s))
 	}
 	if rest := len(list) - len(shown); rest > 0 {
 		shown = append(shown, fmt.Sprintf("and %d more", rest))
@@ -204,17 +188,17 @@ func counts(of map[string]int) string {
 			parts = append(parts, fmt.Sprintf("and %d more", len(of)-maxShown))
 			break
 		}
-		parts = append(parts, word(key)+" "+Number(of[key]))
+		parts = append(parts, Word(key)+" "+Number(of[key]))
 	}
 	return strings.Join(parts, ", ")
 }
 
-// catalogName returns the name of a catalog as a reader knows it.
-func catalogName(serverName string) string {
+// CatalogName returns the name of a catalog as a reader knows it.
+func CatalogName(serverName string) string {
 	if serverName == "" {
 		return "(default)"
 	}
-	return word(serverName)
+	return Word(serverName)
 }
 
 // serial returns the serial of a zone, if it has one.

@@ -35,6 +35,9 @@ var Keys = Remedies{
 var Flags = Remedies{
 	"import":       "'federationctl watch' prints every service: filter its lines with grep, or with jq after -o json",
 	"import-label": "'federationctl watch' prints every service: filter its lines with grep, or with jq after -o json",
+	"label":        "'federationctl services' takes words such as team=storefront",
+	"details":      "'federationctl status -o json' and the status page have all",
+	"address":      "'federationctl services' takes words such as 192.0.2.10",
 }
 
 // Commands are of federationctl, with a space before a command of a command.

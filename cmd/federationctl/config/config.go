@@ -28,7 +28,7 @@ import (
 // Config.In.
 type Config struct {
 	Listen   string        `yaml:"listen" as:"address" default:":8008"` // host:port
-	Metrics  string        `yaml:"metrics" as:"address"`                // host:port of metrics, health and the status in plain text; empty for none
+	Metrics  string        `yaml:"metrics" as:"address"`                // host:port of metrics and health; empty for none
 	Status   page.Config   // of status and why; without an address there is none
 	Window   int           `yaml:"window" as:"window" default:"1"` // responses sent ahead of their acknowledgements
 	Identity mtls.Origin   // of the owner

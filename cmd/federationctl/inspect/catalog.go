@@ -68,11 +68,3 @@ func list(names []string) string {
 	}
 	return strings.Join(quoted, ", ")
 }
-
-// plain returns a name of a peer as one word that is safe to print.
-func plain(s string) string {
-	if s == "" || strings.ContainsAny(s, " \"") {
-		return federation.Quote(s)
-	}
-	return federation.Printable(s)
-}

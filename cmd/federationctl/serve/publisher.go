@@ -67,7 +67,7 @@ type Publisher struct {
 	settings *file.File  // the configuration file; nil when there is none
 	edits    *file.Group // it, and what it names that is followed, but for certificates
 	listener net.Listener
-	web      net.Listener // of metrics, health and the status in plain text; nil when there is none
+	web      net.Listener // of metrics and health; nil when there is none
 	began    time.Time
 	gate     *gate.Gate // of all ports
 
@@ -197,7 +197,7 @@ func listen(ctx context.Context, key, address string) (net.Listener, error) {
 // Addr returns the address that consumers connect to.
 func (p *Publisher) Addr() net.Addr { return p.listener.Addr() }
 
-// WebAddr returns the address of metrics, health and the status in plain text, or nil when
+// WebAddr returns the address of metrics and health, or nil when
 // there is none.
 func (p *Publisher) WebAddr() net.Addr {
 	if p.web == nil {

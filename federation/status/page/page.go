@@ -171,7 +171,7 @@ func (h handler) listing(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer read()
-	s, words := h.source.Status(), strings.Fields(strings.ToLower(v.Match))
+	s, words := h.source.Status(), strings.Fields(v.Match)
 	v.Consumer = s.Role == status.Consumer
 	for service, err := range services {
 		if v.More = len(v.List) == mostListed; v.More || r.Context().Err() != nil {
@@ -181,23 +181,11 @@ func (h handler) listing(w http.ResponseWriter, r *http.Request) {
 			v.Error = err.Error()
 			break
 		}
-		if matches(&service, words) {
+		if service.Matches(words) {
 			v.List = append(v.List, listed{service, shown{now: s.Now}.At(service.Updated), indent(service.Service)})
 		}
 	}
 	h.render(w, http.StatusOK, "services", v)
-}
-
-// matches reports whether a service has each of these words in lower case as a part of its name,
-// its fqdn, or anything else that it has. That of a label is KEY=VALUE.
-func matches(s *status.Service, words []string) bool {
-	if len(words) == 0 {
-		return true
-	}
-	text := strings.ToLower(s.Name + "\n" + s.FQDN + "\n" + string(s.Service))
-	return !slices.ContainsFunc(words, func(word string) bool {
-		return !strings.Contains(text, word) && !strings.Contains(text, strings.ReplaceAll(word, "=", `":"`))
-	})
 }
 
 // indent returns JSON over several lines, in printable ASCII.

@@ -25,14 +25,6 @@ func (s shown) Class() string { return s.Level.String() }
 // Sign returns what says a verdict without a colour.
 func (s shown) Sign() string { return [...]string{"✓", "▲", "✕"}[s.Level] }
 
-// It says what to do about a finding, unless the next one says it.
-func (s shown) Todo(i int) string {
-	if i+1 < len(s.Findings) && s.Findings[i+1].Remedy == s.Findings[i].Remedy {
-		return ""
-	}
-	return s.Findings[i].Remedy
-}
-
 // worst sorts by verdict, the worst first, and keeps the order of those that are alike.
 func worst[T any](list []T, of func(T) status.Level) {
 	slices.SortStableFunc(list, func(a, b T) int { return cmp.Compare(of(b), of(a)) })
@@ -70,14 +62,6 @@ func newOwnerView(now time.Time, u *status.FollowedOwner, link bool, of, token s
 		v.Of, v.Token = of, token
 	}
 	return v
-}
-
-// It is that of a finding, unless the reason why there is no stream has it.
-func (v *ownerView) Todo(i int) string {
-	if todo := v.shown.Todo(i); todo != v.Remedy {
-		return todo
-	}
-	return ""
 }
 
 // Next says when the next attempt is.

@@ -29,7 +29,7 @@ type served struct {
 // get returns what is at a path, after an empty line.
 func (s served) get(path string) string {
 	response := httptest.NewRecorder()
-	handler := Handler(func() serve.Status { return s.Status }, func() status.Status { return ownreport.Convert(s.Status, time.Now()) })
+	handler := Handler(func() serve.Status { return s.Status })
 	handler.ServeHTTP(response, httptest.NewRequest(http.MethodGet, path, nil))
 	return "\n" + response.Body.String()
 }
@@ -114,7 +114,6 @@ func TestClasses(t *testing.T) {
 	if n := strings.Count(scraped, "\nfederation_owner_class_consumers{"); n != 3+ownreport.MaxClasses+1 || strings.Contains(scraped, `class="100"`) {
 		t.Errorf("%d classes have a series", n)
 	}
-	s.has("/", "  class ", "none: 1 consumer, 0 services\n  class 1+3: 2 consumers, 4 services\n  class other: 5 consumers, 6 services")
 }
 
 // TestRelays shows the subscription of a relay.
@@ -129,7 +128,10 @@ func TestRelays(t *testing.T) {
 		}},
 	}}
 	s.has("/metrics", "federation_owner_relay_hops", `{catalog="b",source="relay:b.example:8008"} 2`)
-	s.has("/", "    ", "follows b.example:8008: stale", "  9 services, 0 instances, 0 B, through 2 owners (b0,b1), resumed 2 times")
+	reported := ownreport.Convert(s.Status, time.Now()).Catalogs[0].Sources[0].Relay
+	if reported.ID != "b.example:8008" || reported.State != "stale" || reported.Services != 9 || reported.Hops != 2 || reported.Resumes != 2 {
+		t.Errorf("the followed owner is %+v", reported)
+	}
 }
 
 // TestRegistrations shows a source in which programs register.
@@ -151,5 +153,8 @@ func TestRegistrations(t *testing.T) {
 		"granted_total"+labels+"8", "cleared_total"+labels+"1", "store_away"+labels+"1",
 		`expired_total{catalog="b",cause="silent",source="registration:a"} 5`, `refused_total{catalog="b",rule="quota",source="registration:a"} 6`,
 	)
-	s.has("/", "    registered on ", "192.0.2.1:8009: 7 nodes, 3 providers, 4 nodes whose providers are not back yet, 2 changes not stored yet, converging for another 90 s, the store is away")
+	want := status.Registration{Address: "192.0.2.1:8009", Nodes: 7, Providers: 3, Old: 4, Pending: 2, Convergence: 90, StoreAway: true}
+	if got := ownreport.Convert(s.Status, time.Now()).Catalogs[0].Sources[0].Registration; *got != want {
+		t.Errorf("the registration is %+v", got)
+	}
 }

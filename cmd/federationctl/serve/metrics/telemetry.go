@@ -1,5 +1,5 @@
 // Package metrics tells over HTTP how an owner is doing: metrics for Prometheus,
-// health and readiness for probes, and the status in plain text.
+// and health and readiness for probes.
 //
 // Only packages of this module import it: it is not a stable API.
 package metrics
@@ -11,12 +11,10 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve"
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
-// Handler serves /metrics, /healthz, /readyz and / in plain text. Status returns the
-// status of the owner, and report the one that / shows.
-func Handler(reported func() serve.Status, report func() status.Status) http.Handler {
+// Handler serves /metrics, /healthz and /readyz in plain text.
+func Handler(reported func() serve.Status) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics(reported))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -28,12 +26,6 @@ func Handler(reported func() serve.Status, report func() status.Status) http.Han
 			return
 		}
 		reply(w, http.StatusOK, "ready\n")
-	})
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		var text strings.Builder
-		s := report()
-		_ = status.WriteStatus(&text, &s) // a Builder takes everything
-		reply(w, http.StatusOK, text.String())
 	})
 	return mux
 }
