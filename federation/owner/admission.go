@@ -2,8 +2,9 @@ package owner
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -12,7 +13,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/hamlet-federation/coredns-federation/federation/owner/gate"
-	"github.com/hamlet-federation/coredns-federation/federation/owner/internal/turnstile"
 )
 
 const (
@@ -28,7 +28,7 @@ const (
 	// fewServices is how many services are sent without waiting.
 	fewServices = 100
 
-	// longestWait is how long a stream waits for its turn.
+	// longestWait is how long a stream waits until it is sent the catalog.
 	longestWait = 30 * time.Second
 
 	// consumersPerSecond is how many of the consumers that are told to come back are to
@@ -40,19 +40,8 @@ const (
 	parkingDelay = 4 * time.Minute
 )
 
-// admission has the streams take turns that have a catalog to send. When thousands of
-// consumers come at once, their catalogs would otherwise be sent all at a time, so that
-// nobody had any for as long as it takes to send all, and each stream had its own buffers
-// full meanwhile. The turns go round between identities. A stream that waits for too long
-// ends with the code Unavailable and a RetryInfo.
-type admission struct {
-	turns      *turnstile.Turnstile[string]
-	turnedAway atomic.Uint64
-}
-
-func newAdmission(slots int) *admission {
-	return &admission{turns: turnstile.New[string](turnstile.Config{Slots: slots, Hold: catalogHold, Wait: longestWait})}
-}
+// errBusy ends a stream that has waited for longestWait.
+var errBusy = status.Error(codes.Unavailable, "too many consumers wait for the catalog")
 
 // retryDelay returns when one of many consumers is to come back, so that they do not all
 // come at once.
@@ -86,50 +75,27 @@ func after(delay time.Duration, s *status.Status) error {
 	return detailed.Err()
 }
 
-// queue waits for the turn of the stream to send so many services, and sends the answers
-// meanwhile. What it takes is given back by release.
+// queue waits until the stream may be sent so many services, beside not too many others. When
+// thousands of consumers come at once, their catalogs would otherwise be sent all at a time, so
+// that nobody had any for as long as it takes to send all, and each stream had its own buffers
+// full meanwhile. What queue takes is given back by release, or after catalogHold.
 func (s *session) queue(ctx context.Context, services int) error {
 	if services <= fewServices {
 		return nil
 	}
-	a := s.server.admission
-	s.turn = a.turns.Enter(s.consumer)
-	for {
-		select {
-		case <-s.turn.Turn:
-			if s.turn.Err() == nil {
-				return nil
-			}
-			a.turnedAway.Add(1)
+	slots := s.server.slots
+	waiting, cancel := context.WithTimeoutCause(ctx, longestWait, errBusy)
+	defer cancel()
+	if slots.Acquire(waiting, 1) != nil {
+		err := context.Cause(waiting)
+		if errors.Is(err, errBusy) {
+			s.server.postponed.Add(1)
 			s.turnedAway(gate.Later, "too many consumers wait for the catalog; it was told when to come back")
-			delay := s.server.retryDelay()
-			return after(delay, status.New(codes.Unavailable, "too many consumers wait for the catalog; come back in "+delay.Round(time.Second).String()))
-		case answer := <-s.answers:
-			if err := s.decline(answer); err != nil {
-				return err
-			}
-		case <-ctx.Done():
-			return context.Cause(ctx)
+			return s.server.later(err)
 		}
+		return err
 	}
-}
-
-// release lets another stream have its turn.
-func (s *session) release() {
-	if s.turn != nil {
-		s.turn.Leave()
-		s.turn = nil
-	}
-}
-
-// AdmissionStats is the state of the streams that have a catalog to send.
-type AdmissionStats struct {
-	Sending    int    // that have their turn
-	Waiting    int    // for their turn
-	TurnedAway uint64 // since New, with a RetryInfo
-}
-
-func (a *admission) stats() AdmissionStats {
-	sending, waiting := a.turns.Len()
-	return AdmissionStats{sending, waiting, a.turnedAway.Load()}
+	s.release = sync.OnceFunc(func() { slots.Release(1) })
+	time.AfterFunc(catalogHold, s.release)
+	return nil
 }

@@ -1,18 +1,16 @@
 package owner
 
 import (
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/hamlet-federation/coredns-federation/federation/owner/internal/turnstile"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // delayOf returns what the RetryInfo of a status Unavailable says.
@@ -35,58 +33,36 @@ func delayWith(t *testing.T, code codes.Code, err error) time.Duration {
 	return info.GetRetryDelay().AsDuration()
 }
 
-// TestCatalogsTakeTurns has consumers that do not read take all slots, and others wait.
-// One that has little to be sent does not wait. The others have their turn once the slots
-// are lost, one of each identity first, and make room when they have the catalog.
-func TestCatalogsTakeTurns(t *testing.T) {
+// withSlots has so many streams be sent a catalog at a time, which is taken when fewer are.
+func withSlots(t *testing.T, n int64, configure func(*Config)) *fixture {
+	t.Helper()
+	f := start(t, configure)
+	f.server.slots = semaphore.NewWeighted(n)
+	return f
+}
+
+// TestSlowConsumersDelayOthers has consumers that do not read take all slots, and others wait.
+// These have their turn once the slots are lost, and make room when they have the catalog.
+func TestSlowConsumersDelayOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := start(t, func(c *Config) { c.Window = fewServices })
-		f.server.admission = newAdmission(2)
+		const slots, slow = 2, 20
+		f := withSlots(t, slots, func(c *Config) { c.Window = fewServices })
 		set(t, f.registry, catalogOf(2*fewServices))
-		for range 2 {
+		for range slow {
 			subscribe(t, f.dial(t, strangerID))
-		}
-		synctest.Wait()
-		var begun []string
-		said, released, complete := make(chan string, 100), make(chan struct{}), make(chan struct{}, 100)
-		for _, name := range []string{"a", "a", "a", "b"} {
-			c := subscribe(t, f.dial(t, "spiffe://consumer.example/"+name))
 			synctest.Wait()
-			go func() {
-				m, err := c.stream.Recv()
-				said <- name
-				<-released
-				for err == nil {
-					if m.GetResponse().GetOperation() == 0 {
-						complete <- struct{}{}
-					}
-					if c.stream.Send(&rdpb.BidirectionalStream{Request: wire.Ack(m.GetResponse().GetNonce(), "")}) != nil {
-						return
-					}
-					m, err = c.stream.Recv()
-				}
-			}()
 		}
-		synctest.Wait()
-		if got, want := f.server.Stats().Admission, (AdmissionStats{Sending: 2, Waiting: 4}); got != want {
-			t.Errorf("state is %+v, expected %+v", got, want)
+		begin := time.Now()
+		for range 4 {
+			c := subscribe(t, f.dial(t, consumerID))
+			c.nextN(2*fewServices + 1)
+			if d, most := time.Since(begin), slow/slots*catalogHold; d < most || d > most+catalogHold {
+				t.Errorf("one has the catalog after %v, expected %v", d, most)
+			}
 		}
 		time.Sleep(catalogHold)
-		synctest.Wait()
-		for len(said) > 0 {
-			begun = append(begun, <-said)
-		}
-		slices.Sort(begun)
-		if !slices.Equal(begun, []string{"a", "b"}) {
-			t.Errorf("the catalogs of %v begin, expected one of each identity", begun)
-		}
-		close(released)
-		for range 4 {
-			<-complete
-		}
-		synctest.Wait()
-		if got := f.server.Stats().Admission; got != (AdmissionStats{}) {
-			t.Errorf("state is %+v when all is done, expected nothing", got)
+		if !f.server.slots.TryAcquire(slots) {
+			t.Error("some slots are taken when all is done")
 		}
 	})
 }
@@ -94,16 +70,13 @@ func TestCatalogsTakeTurns(t *testing.T) {
 // TestFewServicesDoNotWait subscribes to a small catalog while all slots are taken.
 func TestFewServicesDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := start(t, nil)
-		f.server.admission = newAdmission(1)
+		f := withSlots(t, 0, nil)
 		set(t, f.registry, catalogOf(fewServices))
-		held := f.server.admission.turns.Enter("other")
 		begin := time.Now()
 		subscribe(t, f.dial(t, consumerID)).next()
 		if d := time.Since(begin); d > 0 {
 			t.Errorf("the first service came after %v", d)
 		}
-		held.Leave()
 	})
 }
 
@@ -111,36 +84,30 @@ func TestFewServicesDoNotWait(t *testing.T) {
 // the catalog becomes unavailable.
 func TestStreamEndsInTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := start(t, nil)
-		f.server.admission = newAdmission(1)
+		f := withSlots(t, 1, nil)
 		set(t, f.registry, catalogOf(2*fewServices))
-		held := f.server.admission.turns.Enter("other")
+		must.Do(t, f.server.slots.Acquire(t.Context(), 1))
 		one, other := f.dial(t, consumerID), subscribe(t, f.dial(t, consumerID))
 		subscribe(t, one)
 		synctest.Wait()
 		one.Close()
 		synctest.Wait()
-		if got := f.server.Stats().Admission.Waiting; got != 1 {
-			t.Errorf("%d wait after one has gone, expected 1", got)
-		}
 		f.registry.SetUnavailable("test", time.Time{})
 		expectUnavailable(t, other)
+		f.server.slots.Release(1)
 		synctest.Wait()
-		if got := f.server.Stats().Admission; got.Waiting != 0 || got.TurnedAway != 0 {
-			t.Errorf("state is %+v, expected that nobody waits or was turned away", got)
+		if got := f.server.Stats().Postponed; got != 0 || !f.server.slots.TryAcquire(1) {
+			t.Errorf("%d were told to come back, or one has a slot yet", got)
 		}
-		held.Leave()
 	})
 }
 
-// TestTurnNeverComes has streams wait in vain. Each is told to come back after a second, and a
+// TestWaitIsInVain has streams wait in vain. Each is told to come back after a second, and a
 // part of the time that all consumers need.
-func TestTurnNeverComes(t *testing.T) {
+func TestWaitIsInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := start(t, nil)
-		f.server.admission.turns = turnstile.New[string](turnstile.Config{Slots: 1, Hold: time.Hour, Wait: longestWait})
+		f := withSlots(t, 0, nil)
 		set(t, f.registry, catalogOf(2*fewServices))
-		held := f.server.admission.turns.Enter("other")
 		begin := time.Now()
 		c := subscribe(t, f.dial(t, consumerID))
 		if d := delayOf(t, c.status().Err()); d < time.Second || d > 2*time.Second {
@@ -149,10 +116,9 @@ func TestTurnNeverComes(t *testing.T) {
 		if d := time.Since(begin); d != longestWait {
 			t.Errorf("the stream has ended after %v, expected %v", d, longestWait)
 		}
-		if got := f.server.Stats().Admission.TurnedAway; got != 1 {
-			t.Errorf("%d are turned away", got)
+		if got := f.server.Stats().Postponed; got != 1 {
+			t.Errorf("%d are told to come back", got)
 		}
-		held.Leave()
 		for range 10 * consumersPerSecond {
 			f.server.sessions[new(session)] = struct{}{}
 		}

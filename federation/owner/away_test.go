@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -17,7 +18,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/gate"
-	"github.com/hamlet-federation/coredns-federation/federation/owner/internal/turnstile"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -73,9 +73,8 @@ func TestTellsWhoIsTurnedAway(t *testing.T) {
 			func(t *testing.T, f *fixture) { subscribe(t, f.asking(t, "c.example")).status() }, gate.NoCatalog, `"c.example"`, consumerID,
 		},
 		"queue": {nil, func(t *testing.T, f *fixture) {
-			f.server.admission.turns = turnstile.New[string](turnstile.Config{Slots: 1, Hold: time.Hour, Wait: longestWait})
+			f.server.slots = semaphore.NewWeighted(0)
 			set(t, f.registry, catalogOf(2*fewServices))
-			defer f.server.admission.turns.Enter("other").Leave()
 			subscribe(t, f.dial(t, consumerID)).status()
 		}, gate.Later, "too many consumers wait", consumerID},
 		"limit": {func(c *Config) { c.Limits.HandshakesPerAddress = 1 }, func(t *testing.T, f *fixture) {

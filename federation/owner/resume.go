@@ -68,7 +68,7 @@ func (s *session) await(ctx context.Context, opened <-chan wire.Request) (wire.R
 	}
 }
 
-// start notes that the consumer has subscribed, and waits for its turn to be told the catalog.
+// start notes that the consumer has subscribed, and waits until it may be told the catalog.
 func (s *session) start(ctx context.Context) error {
 	s.subscribed = true
 	s.subscription.Ask()

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -155,7 +156,8 @@ type Server struct {
 	log        *slog.Logger // bounds what a peer can make it write
 	turnedAway memory       // certificates without an allowed identity, and server names without a catalog
 	gate       *gate.Gate
-	admission  *admission
+	slots      *semaphore.Weighted // of the streams that are sent what they have yet to be told
+	postponed  atomic.Uint64       // streams that have waited for too long
 	readers    sync.WaitGroup
 	audit      atomic.Pointer[slog.Logger]
 
@@ -187,7 +189,7 @@ func New(c Config) (*Server, error) {
 		return nil, fmt.Errorf("largest message is %d bytes, it must not be negative", c.MaxMessage)
 	}
 	s := &Server{
-		config: c, log: loglimit.Logger(c.Logger), gate: c.Gate, admission: newAdmission(catalogSlots * runtime.GOMAXPROCS(0)),
+		config: c, log: loglimit.Logger(c.Logger), gate: c.Gate, slots: semaphore.NewWeighted(int64(catalogSlots * runtime.GOMAXPROCS(0))),
 		sessions: make(map[*session]struct{}), lost: make(map[lost]time.Time),
 	}
 	if c.TurnedAway == nil {
@@ -312,7 +314,7 @@ func (s *Server) serve(ctx context.Context, stream grpc.ServerStream, session *s
 
 // newSession returns a session that nobody knows of yet.
 func (s *Server) newSession(d dialect, cancel context.CancelCauseFunc) *session {
-	return &session{dialect: d, server: s, cancel: cancel, window: newWindow(s.config.Window)}
+	return &session{dialect: d, server: s, cancel: cancel, window: newWindow(s.config.Window), release: func() {}}
 }
 
 // dismiss forgets a session that has ended with the status err.

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/owner/internal/turnstile"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
@@ -38,7 +37,7 @@ type session struct {
 
 	// owned by run
 	subscribed bool
-	turn       *turnstile.Visit // of the catalog, until that is sent
+	release    func()           // has another stream be sent the catalog
 	declined   bool             // whether a response of the consumer was declined
 	withheld   map[string]gap   // the services that the consumer does not get, by name
 	end        *registry.Update // the end of the catalog, from when it is taken until the consumer is told
@@ -90,10 +89,10 @@ func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
 		return err
 	}
 	subscription := s.subscription
-	defer s.release()
 	if err := s.start(ctx); err != nil {
 		return err
 	}
+	defer s.release()
 	var few [1]registry.Update // all that a consumer at rest needs
 	updates := few[:0]
 	for due := true; ctx.Err() == nil; due = due || s.owes() {

@@ -16,7 +16,7 @@ type Stats struct {
 	// the default, which also counts the streams for which there is no catalog.
 	Catalogs map[string]CatalogStats
 
-	Admission AdmissionStats
+	Postponed uint64 // streams since New that were told to come back, as too many waited for the catalog
 
 	// Of the gate, and so of other ports as well where it is shared.
 
@@ -53,7 +53,7 @@ type CatalogStats struct {
 // Stats returns the state of the server. It takes time in proportion to the number
 // of consumers. Where two catalogs are the same registry, Unsent is that of both.
 func (s *Server) Stats() Stats {
-	stats := Stats{Catalogs: make(map[string]CatalogStats), Admission: s.admission.stats()}
+	stats := Stats{Catalogs: make(map[string]CatalogStats), Postponed: s.postponed.Load()}
 	stats.Connections, stats.TurnedAway = s.gate.Stats()
 	registries := make(map[string]*registry.Registry)
 	s.mu.Lock()

@@ -13,9 +13,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/owner/internal/turnstile"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 )
 
@@ -37,12 +38,12 @@ type Gate struct {
 	limits Limits
 	log    *slog.Logger
 	tell   func(TurnedAway)
-	turns  *turnstile.Turnstile[netip.Prefix] // of handshakes
+	slots  *semaphore.Weighted // of the handshakes that are worked on
 
 	mu         sync.Mutex // guards the fields below, and those of each guest
 	open       int
 	visitors   map[netip.Prefix]*visitor
-	waiting    int       // connections that wait for their turn
+	waiting    int       // connections that wait for a slot
 	handshakes list.List // of *guest, of the other handshakes, the oldest first
 	turnedAway map[string]uint64
 }
@@ -104,7 +105,7 @@ func newGate(c Config) *Gate {
 	}
 	return &Gate{
 		limits: c.Limits, log: c.Logger, tell: c.TurnedAway, visitors: make(map[netip.Prefix]*visitor), turnedAway: make(map[string]uint64),
-		turns: turnstile.New[netip.Prefix](turnstile.Config{Slots: handshakeSlots(), Hold: slotHold, Wait: longestWait}),
+		slots: semaphore.NewWeighted(handshakeSlots()),
 	}
 }
 
@@ -249,9 +250,9 @@ type guest struct {
 	address netip.Prefix
 
 	// guarded by the mutex of the gate
-	since     time.Time // when it came, or had its turn
+	since     time.Time // when it came, or had a slot
 	gone      bool
-	waits     bool          // for its turn
+	waits     bool          // for a slot
 	inAll     *list.Element // place in Gate.handshakes; nil when its handshake is complete, and while it waits
 	inVisitor *list.Element // place in visitor.handshakes
 

@@ -3,41 +3,42 @@ package gate
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"runtime"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/credentials"
-
-	"github.com/hamlet-federation/coredns-federation/federation/owner/internal/turnstile"
 )
 
 // Nothing of a connection costs a processor as much as its handshake, and most of that is
 // due when the first message of the peer is there. When thousands of peers come at once,
 // all of these handshakes would get on so slowly together that all would fail together,
-// and come again. So they take turns: a few are worked on, and the others cost an open
-// file, a goroutine and the message.
+// and come again. So a few are worked on, and the others cost an open file, a goroutine and
+// the message.
 //
-// The oldest of an address is the next one, although its peer has the least time left: the
-// order is fair, and a peer whose turn comes after longestWait at the latest has time
-// enough left. One that has waited for longer is closed before anything is spent on it,
-// and so the work never goes to peers that have given up. The newest first would serve
-// whoever comes again most often.
+// The oldest is the next one, although its peer has the least time left: one that has waited
+// for longestWait at most has time enough left. One that has waited for longer is closed
+// before anything is spent on it, and so the work never goes to peers that have given up. The
+// newest first would serve whoever comes again most often. An address that comes a thousand
+// times is served a thousand times: only the limits of an address bound how much it delays
+// others.
 const (
 	// slotsPerProcessor is how many handshakes are worked on at a time: more than one,
 	// so that a processor has something to do when one of them is read or written.
 	slotsPerProcessor = 4
-
-	// slotHold is how long a handshake may keep out others.
-	slotHold = time.Second
 
 	// longestWait is well below the ten seconds after which consumers give up. See also
 	// HandshakeTimeout.
 	longestWait = 6 * time.Second
 )
 
-func handshakeSlots() int { return slotsPerProcessor * runtime.GOMAXPROCS(0) }
+func handshakeSlots() int64 { return int64(slotsPerProcessor * runtime.GOMAXPROCS(0)) }
+
+// errLate is why a connection is closed that has waited for longestWait.
+var errLate = errors.New("too many handshakes were worked on before it")
 
 // What a TLS connection begins with (RFC 8446 section 5.1): the type, the version and the
 // length of a record.
@@ -51,7 +52,7 @@ const (
 	largestHello = 4 << 10
 )
 
-// welcoming are credentials whose handshakes take turns, and that tell the gate how they
+// welcoming are credentials whose handshakes wait for a slot, and that tell the gate how they
 // end.
 type welcoming struct {
 	credentials.TransportCredentials
@@ -69,16 +70,16 @@ func (w welcoming) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo
 	// gRPC waits for handshakes before it ends anything else, and for what HTTP/2 begins with
 	// after them. A peer can be silent in both.
 	c.begun = context.AfterFunc(w.serving, func() { c.Close() })
-	hello, err := readHello(c) // a peer that says nothing takes no turn
+	hello, err := readHello(c) // a peer that says nothing takes no slot
 	if err != nil {
 		return nil, nil, err
 	}
-	visit, err := c.gate.turn(w.serving, c, w.role)
-	if err != nil {
+	if err := c.gate.acquire(w.serving, c, w.role); err != nil {
 		return nil, nil, err
 	}
-	defer visit.Leave()
-	conn, info, err := w.TransportCredentials.ServerHandshake(&greeted{Conn: c, hello: hello, visit: visit})
+	release := sync.OnceFunc(func() { c.gate.slots.Release(1) })
+	defer release()
+	conn, info, err := w.TransportCredentials.ServerHandshake(&greeted{Conn: c, hello: hello, release: release})
 	if err == nil {
 		c.gate.welcome(c)
 	} else {
@@ -93,29 +94,23 @@ func (w welcoming) Clone() credentials.TransportCredentials {
 	return w
 }
 
-// turn waits for the turn of a connection. It fails when ctx ends, and when that takes too
-// long.
-func (g *Gate) turn(ctx context.Context, c *guest, role string) (*turnstile.Visit, error) {
+// acquire waits for a slot. It fails when ctx ends, and when that takes too long.
+func (g *Gate) acquire(ctx context.Context, c *guest, role string) error {
 	g.await(c)
-	visit := g.turns.Enter(c.address)
-	var err error
-	select {
-	case <-visit.Turn:
-		if err = visit.Err(); err != nil {
+	ctx, cancel := context.WithTimeoutCause(ctx, longestWait, errLate)
+	defer cancel()
+	if g.slots.Acquire(ctx, 1) != nil {
+		err := context.Cause(ctx)
+		if errors.Is(err, errLate) {
 			g.late(c, role)
 		}
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	}
-	if err != nil {
-		visit.Leave()
-		return nil, err
+		return err
 	}
 	g.begin(c)
-	return visit, nil
+	return nil
 }
 
-// await notes that a connection waits for its turn, and begin that it has it. One that
+// await notes that a connection waits for a slot, and begin that it has one. One that
 // waits is not displaced: it is not the peer that takes its time.
 func (g *Gate) await(c *guest) {
 	g.mu.Lock()
@@ -170,8 +165,8 @@ type greeted struct {
 	net.Conn
 
 	// owned by whoever reads
-	hello []byte
-	visit *turnstile.Visit // nil once the slot has been given up
+	hello   []byte
+	release func()
 }
 
 // Read implements net.Conn.
@@ -181,9 +176,7 @@ func (g *greeted) Read(p []byte) (int, error) {
 		g.hello = g.hello[n:]
 		return n, nil
 	}
-	if g.visit != nil {
-		g.visit.Leave()
-		g.hello, g.visit = nil, nil
-	}
+	g.release()
+	g.hello = nil
 	return g.Conn.Read(p)
 }

@@ -15,7 +15,7 @@ import (
 
 	"google.golang.org/grpc/credentials"
 
-	"github.com/hamlet-federation/coredns-federation/federation/owner/internal/turnstile"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // hello is the first record of a connection.
@@ -73,11 +73,10 @@ func shake(t *testing.T, g *Gate, w welcoming, ip string, octets []byte, delay t
 	return func() error { return <-ended }
 }
 
-// TestHandshakesTakeTurns has a thousand peers of one address come at once, then one of
-// another, and peers that say nothing. As many handshakes are worked on as there are slots,
-// whoever comes alone is not behind the thousand, and those whose turn would come too late
-// are turned away in time.
-func TestHandshakesTakeTurns(t *testing.T) {
+// TestHandshakesWait has a thousand peers come at once, and peers that say nothing. As many
+// handshakes are worked on as there are slots, and those that would be too late are turned
+// away in time.
+func TestHandshakesWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(Config{Limits: Limits{Connections: 2000, ConnectionsPerAddress: 2000, Handshakes: 2000, HandshakesPerAddress: 2000}, Logger: slog.New(slog.DiscardHandler)})
 		work := &laborious{work: 100 * time.Millisecond}
@@ -87,19 +86,19 @@ func TestHandshakesTakeTurns(t *testing.T) {
 		}
 		begin := time.Now()
 		took := make(chan time.Duration, 1000)
-		var turned sync.WaitGroup
+		var ended sync.WaitGroup
 		served, late := 0, 0
 		var mu sync.Mutex
 		for range 1000 {
 			done := shake(t, g, w, "192.0.2.1", hello, time.Minute)
-			turned.Go(func() {
+			ended.Go(func() {
 				err := done()
 				mu.Lock()
 				defer mu.Unlock()
 				switch {
 				case err == nil:
 					served++
-				case errors.Is(err, turnstile.ErrLate):
+				case errors.Is(err, errLate):
 					late++
 					took <- time.Since(begin)
 				default:
@@ -107,14 +106,7 @@ func TestHandshakesTakeTurns(t *testing.T) {
 				}
 			})
 		}
-		synctest.Wait()
-		if err := shake(t, g, w, "192.0.2.2", hello, 0)(); err != nil {
-			t.Error(err)
-		}
-		if d := time.Since(begin); d > 3*work.work {
-			t.Errorf("a peer that came alone has waited for %v", d)
-		}
-		turned.Wait()
+		ended.Wait()
 		close(took)
 		latest := slices.Collect(func(yield func(time.Duration) bool) {
 			for d := range took {
@@ -123,8 +115,9 @@ func TestHandshakesTakeTurns(t *testing.T) {
 				}
 			}
 		})
-		if want := min(1000, handshakeSlots()*60); work.most != handshakeSlots() || served < want-handshakeSlots() || served+late != 1000 {
-			t.Errorf("%d at a time, %d were served and %d were late, expected %d, about %d and the rest", work.most, served, late, handshakeSlots(), want)
+		slots := int(handshakeSlots())
+		if want := min(1000, slots*60); work.most != slots || served < want-slots || served+late != 1000 {
+			t.Errorf("%d at a time, %d were served and %d were late, expected %d, about %d and the rest", work.most, served, late, slots, want)
 		}
 		if late > 0 && slices.Max(latest) > longestWait {
 			t.Errorf("a peer was turned away after %v, expected up to %v", slices.Max(latest), longestWait)
@@ -135,15 +128,43 @@ func TestHandshakesTakeTurns(t *testing.T) {
 		if g.waiting != 0 || g.handshakes.Len() != 100 {
 			t.Errorf("%d wait and %d are in their handshake, expected those 100 that say nothing", g.waiting, g.handshakes.Len())
 		}
-		if inside, waiting := g.turns.Len(); inside != 0 || waiting != 0 {
-			t.Errorf("%d slots are taken and %d wait, expected none", inside, waiting)
+		if !g.slots.TryAcquire(int64(slots)) {
+			t.Error("some slots are taken, expected none")
 		}
 		time.Sleep(time.Hour)
 	})
 }
 
-// TestTheirTurnEndsWithThePort has handshakes wait when their port ends.
-func TestTheirTurnEndsWithThePort(t *testing.T) {
+// TestFloodOfHandshakes has an address take all that it may, again and again. A peer of another
+// one is not behind more than that.
+func TestFloodOfHandshakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const each = 20
+		limit := each * int(handshakeSlots())
+		g := newGate(Config{Limits: Limits{Connections: 2000, ConnectionsPerAddress: 2000, Handshakes: 2000, HandshakesPerAddress: limit}, Logger: slog.New(slog.DiscardHandler)})
+		work := &laborious{work: 100 * time.Millisecond}
+		w := welcoming{work, "peer", t.Context()}
+		begin := time.Now()
+		var flood sync.WaitGroup
+		for range limit {
+			flood.Go(func() {
+				for time.Since(begin) < longestWait {
+					must.Do(t, shake(t, g, w, "192.0.2.1", hello, 0)())
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		came := time.Now()
+		must.Do(t, shake(t, g, w, "192.0.2.2", hello, 0)())
+		if d := time.Since(came); d > (each+1)*work.work {
+			t.Errorf("a peer of another address has waited for %v", d)
+		}
+		flood.Wait()
+	})
+}
+
+// TestSlotIsAwaitedUntilThePortEnds has handshakes wait when their port ends.
+func TestSlotIsAwaitedUntilThePortEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(Config{Limits: Limits{Connections: 2000, ConnectionsPerAddress: 2000, Handshakes: 2000, HandshakesPerAddress: 2000}, Logger: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())

@@ -95,8 +95,7 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	owner.gauge("ready", "1 once the owner is ready: it has a certificate, its catalogs are complete, and consumers are served.", oneIf(len(status.Waiting) == 0))
 	owner.gauge("connections", "Open connections, including those without a stream.", float64(stats.Connections))
-	owner.gauge("admission_waiting", "Streams of consumers that wait for their turn to be sent the catalog.", float64(stats.Admission.Waiting))
-	owner.count("admission_turned_away_total", "Streams of consumers that were told to come back later, because too many waited for the catalog.", stats.Admission.TurnedAway)
+	owner.count("admission_turned_away_total", "Streams of consumers that were told to come back later, because too many waited for the catalog.", stats.Postponed)
 	for limit, n := range stats.TurnedAway {
 		owner.count("connections_turned_away_total", "Connections that were closed at once because there were too many, by the limit that was reached.", n, "limit", limit)
 	}
