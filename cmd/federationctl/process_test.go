@@ -19,10 +19,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
-const (
-	patience = 2 * time.Minute // bounds each wait for something that must happen
-	promised = 3 * time.Second // is what such a wait takes in the median
-)
+const patience = 2 * time.Minute // bounds each wait for something that must happen
 
 // binary builds the command, once, and returns the path of the binary.
 var binary = sync.OnceValues(func() (string, error) {

@@ -104,11 +104,8 @@ func (s *stream) ends() codes.Code {
 	}
 }
 
-// eventually waits until condition has nothing to complain of.
-func eventually(t *testing.T, condition func() string) {
-	t.Helper()
-	await.Until(t, promised, patience, condition)
-}
+// eventually waits until a condition has nothing to complain of.
+var eventually = await.Eventually
 
 // TestServeAllowFile edits the allow file of an owner. Only consumers in the file are
 // served; an edit has its effect at once, and a bad one has none.

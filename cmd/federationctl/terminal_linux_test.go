@@ -83,7 +83,7 @@ func (v *terminal) shows(t *testing.T, text string) {
 // await waits until what is shown meets a condition.
 func (v *terminal) await(t *testing.T, what string, condition func(shown string) bool) {
 	t.Helper()
-	await.Until(t, promised, patience, func() string {
+	await.Until(t, patience, func() string {
 		if shown := v.shown(); !condition(shown) {
 			return fmt.Sprintf("expected on the terminal: %q; it shows\n%s", what, shown)
 		}

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/credentials/insecure"
@@ -101,7 +100,7 @@ catalogs:
 	p := must.Get(New(t.Context(), Config{File: filepath.Join(dir, "owner.yaml"), Logger: slog.New(slog.DiscardHandler)}))(t)
 	must.Run(t, func(ctx context.Context) error { return p.Run(ctx, http.NotFoundHandler(), func() {}) })
 	for range 10 {
-		await.Within(time.Second)(t, func() string {
+		await.Eventually(t, func() string {
 			names := slices.Sorted(maps.Keys(p.Catalogs()[""].Sources.Services()))
 			if want := fmt.Sprint("s", version); !slices.Equal(names, []string{want}) {
 				return fmt.Sprintf("%v is published, expected %s", names, want)

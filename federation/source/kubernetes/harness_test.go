@@ -39,7 +39,7 @@ const patience = time.Minute // bounds a wait for what has to happen
 // until waits until the condition holds.
 func until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	await.Until(t, 2*time.Second, patience, func() string {
+	await.Until(t, patience, func() string {
 		if holds() {
 			return ""
 		}

@@ -81,12 +81,12 @@ func (*inEtcd) settle()    {} // only the model itself says what there is to wai
 
 func (r *inEtcd) until(condition func() string) {
 	r.t.Helper()
-	await.Until(r.t, time.Second, time.Minute, condition)
+	await.Until(r.t, time.Minute, condition)
 }
 
 func (r *inEtcd) rest(pass func(), condition func() string) {
 	r.t.Helper()
-	await.Until(r.t, 20*time.Second, 2*time.Minute, func() string {
+	await.Until(r.t, 2*time.Minute, func() string {
 		pass()
 		return condition()
 	})

@@ -13,7 +13,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
-	"github.com/hamlet-federation/coredns-federation/test/kit/runner/race"
+	"github.com/hamlet-federation/coredns-federation/test/kit/race"
 )
 
 const modelTTL = 10 * time.Second

@@ -20,7 +20,7 @@ type Samples map[string]float64
 // of that: only the times of a machine that is too busy would be noted.
 func Scrape(t testing.TB, address string) (samples Samples) {
 	t.Helper()
-	await.Until(t, await.Patience, await.Patience, func() string {
+	await.Until(t, await.Patience, func() string {
 		var err error
 		if samples, err = scrape(address); err != nil {
 			return "metrics: " + err.Error()

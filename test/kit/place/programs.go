@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
-	"github.com/hamlet-federation/coredns-federation/test/kit/runner/race"
+	"github.com/hamlet-federation/coredns-federation/test/kit/race"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 

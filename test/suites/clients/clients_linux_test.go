@@ -25,7 +25,7 @@ const (
 	quiet  = 3 * time.Second // is how long nothing must happen to be over
 )
 
-var eventually = await.Within(20 * time.Second)
+var eventually = await.Eventually
 
 // client is a row of the table.
 type client struct {
@@ -220,7 +220,7 @@ func TestClients(t *testing.T) {
 // ends by itself, so nothing is promised.
 func settled(t testing.TB, courses []*course, begin time.Time, over func(*course) bool) {
 	t.Helper()
-	await.Until(t, await.Patience, await.Patience, func() string {
+	await.Until(t, await.Patience, func() string {
 		for _, c := range courses {
 			if time.Since(begin) < cached && !over(c) {
 				return c.name + " goes on as before"

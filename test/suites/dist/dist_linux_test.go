@@ -36,7 +36,7 @@ const (
 const patience = time.Minute
 
 // eventually waits until a condition has nothing to complain of.
-var eventually = await.Within(20 * time.Second)
+var eventually = await.Eventually
 
 // need skips the test where REAL_SERVERS=required is not set, as it builds for minutes;
 // it fails where a program is missing, or the user is not root.

@@ -27,7 +27,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/test/kit/runner/race"
+	"github.com/hamlet-federation/coredns-federation/test/kit/race"
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 

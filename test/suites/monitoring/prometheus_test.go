@@ -30,7 +30,7 @@ const (
 )
 
 // eventually waits until a condition has nothing to complain of.
-var eventually = await.Within(30 * time.Second)
+var eventually = await.Eventually
 
 // scaled returns the rules with other durations, so that what takes minutes takes
 // seconds. Their proportions are for promtool.

@@ -37,7 +37,7 @@ const (
 )
 
 // eventually waits until a condition has nothing to complain of; leases end in a minute.
-var eventually = await.Within(time.Minute)
+var eventually = await.Eventually
 
 // enabled ends the test here unless these tests are wanted. Otherwise the test runs
 // beside the others.

@@ -26,7 +26,7 @@ import (
 )
 
 // eventually waits until a condition has nothing to complain of.
-var eventually = await.Within(3 * time.Second)
+var eventually = await.Eventually
 
 // The names and identities of every world.
 const (

@@ -29,7 +29,7 @@ const (
 func TestMain(m *testing.M) { place.Main(m) }
 
 // eventually waits until a condition has nothing to complain of.
-var eventually = await.Within(5 * time.Second)
+var eventually = await.Eventually
 
 // long skips a test that takes long, unless it is asked for.
 func long(t *testing.T) {

@@ -104,7 +104,7 @@ func TestRotation(t *testing.T) {
 	w.answers(t, web, webAnswer)
 	unbroken, prober, before := w.follow(t), w.probe(t), meter.octets.Load()
 	owner, coreDNS := []time.Time{w.ownerExpiry(t)}, []time.Time{w.dnsExpiry(t)}
-	await.Until(t, rotations*time.Minute, 4*time.Minute, func() string {
+	await.Until(t, 4*time.Minute, func() string {
 		for all, now := range map[*[]time.Time]time.Time{&owner: w.ownerExpiry(t), &coreDNS: w.dnsExpiry(t)} {
 			if !now.Equal((*all)[len(*all)-1]) {
 				*all = append(*all, now)
@@ -160,7 +160,7 @@ func TestAgentAway(t *testing.T) {
 		w.state(t, "synced")
 		side.agent.Kill()
 		end := side.expiry(t).Add(ownerGrace)
-		await.Until(t, 90*time.Second, await.Patience, func() string {
+		await.Until(t, await.Patience, func() string {
 			if w.dnsMetric(t, "owner_state", `state="synced"`) == 1 {
 				return "the stream lives"
 			}
@@ -306,7 +306,7 @@ func TestTakenAway(t *testing.T) {
 		w.state(t, "synced")
 		must.Do(t, tc.take())
 		start := time.Now()
-		await.Until(t, ends, busy, func() string {
+		await.Until(t, busy, func() string {
 			if w.dnsMetric(t, "owner_state", `state="synced"`) == 1 {
 				return "the stream lives without " + tc.what
 			}

@@ -28,7 +28,7 @@ const (
 )
 
 // eventually waits until a condition has nothing to complain of.
-var eventually = await.Within(30 * time.Second)
+var eventually = await.Eventually
 
 // world is two trust domains that federate, an owner and a CoreDNS.
 type world struct {

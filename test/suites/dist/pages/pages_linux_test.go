@@ -233,7 +233,7 @@ func (m *machine) do(t *testing.T, command string) {
 func (m *machine) answers(t *testing.T, command, want string) {
 	t.Helper()
 	spaces := regexp.MustCompile(`[ \t]+`)
-	await.Until(t, time.Minute, 10*time.Minute, func() string {
+	await.Until(t, 10*time.Minute, func() string {
 		code, output := m.try(t, command)
 		if got := spaces.ReplaceAllString(output, " "); code != 0 || want != "" && got != want {
 			return fmt.Sprintf("%s: %s\nended with exit code %d and\n%s\nwant\n%s\nin the background:\n%s", m.name, command, code, got, want, m.background())

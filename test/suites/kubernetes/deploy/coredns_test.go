@@ -21,10 +21,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
-const (
-	patience = 2 * time.Minute // bounds each wait for something that must happen
-	promised = 5 * time.Second // is what such a wait takes in the median
-)
+const patience = 2 * time.Minute // bounds each wait for something that must happen
 
 // programs builds the programs of the images, and returns the folder that they are in.
 func programs(t *testing.T) string {
@@ -66,7 +63,7 @@ func addresses(reply *dns.Msg) (found []string) {
 // want waits until a name has an address.
 func want(t *testing.T, from, server, name, address string) {
 	t.Helper()
-	await.Until(t, promised, patience, func() string {
+	await.Until(t, patience, func() string {
 		reply, err := ask(from, server, name, dns.TypeA)
 		if err == nil && fmt.Sprint(addresses(reply)) == fmt.Sprint([]string{address}) {
 			return ""

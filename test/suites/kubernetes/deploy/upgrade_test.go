@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -108,7 +107,7 @@ type rollout struct {
 func (r *rollout) await(t *testing.T, version string, least int) {
 	t.Helper()
 	client, together := r.cluster.Client.CoreV1().Pods("federation"), make(map[string]bool)
-	await.Until(t, time.Minute, patience, func() string {
+	await.Until(t, patience, func() string {
 		pods := must.Get(client.List(t.Context(), metav1.ListOptions{}))(t).Items
 		all := must.Get(r.cluster.Client.DiscoveryV1().EndpointSlices("federation").List(t.Context(), metav1.ListOptions{}))(t).Items
 		versions, endpoints := make(map[string]string), make(map[string]map[string]int)

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/miekg/dns"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,7 +22,7 @@ import (
 )
 
 // eventually waits until a condition has nothing to complain of.
-var eventually = await.Within(5 * time.Second)
+var eventually = await.Eventually
 
 // shared is the world that most tests share. It is started by the first that needs
 // it, and stopped after the last.

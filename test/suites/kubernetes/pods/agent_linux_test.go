@@ -94,7 +94,7 @@ func newAgent(t *testing.T, cluster *realserver.Cluster, folders map[string]stri
 func (a *agent) await(t *testing.T, version string) (together map[string]bool) {
 	t.Helper()
 	together = make(map[string]bool)
-	await.Until(t, 3*time.Minute, 6*time.Minute, func() string {
+	await.Until(t, 6*time.Minute, func() string {
 		pods := a.sync(t)
 		now, done := a.view(), pods == 4
 		for _, service := range []string{ownerService, dnsService} {

@@ -18,15 +18,12 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
-const (
-	patience = time.Minute      // bounds each wait for something that must happen
-	promised = 20 * time.Second // is what such a wait takes in the median
-)
+const patience = time.Minute // bounds each wait for something that must happen
 
 // eventually waits until condition has nothing to complain of.
 func eventually(t *testing.T, condition func() string) {
 	t.Helper()
-	await.Until(t, promised, patience, condition)
+	await.Until(t, patience, condition)
 }
 
 // mustRun runs a command, and returns what it printed.

@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
@@ -54,7 +53,7 @@ func TestConsumer(t *testing.T) {
 
 	in := func(want map[string]string) {
 		t.Helper()
-		await.Until(t, 10*time.Second, patience, func() string {
+		await.Until(t, patience, func() string {
 			s, err := read(base)
 			if err != nil {
 				return err.Error()
@@ -157,7 +156,7 @@ func TestConsumer(t *testing.T) {
 		chromedp.Evaluate(details+`.open = true; scrollTo(0, 150); document.querySelector("[data-live=head]").textContent`, &fetched))
 	refreshed := func(what string) {
 		t.Helper()
-		await.Until(t, 10*time.Second, patience, func() string {
+		await.Until(t, patience, func() string {
 			before := age
 			if age = tab.text("[data-live=head]"); age == fetched || age == before {
 				return what + ": the page still says " + age

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp"
 
@@ -62,7 +61,7 @@ catalogs:
 `, strings.TrimPrefix(dns, "127.0.0.1:"), at, folder)))
 	is := func(what string, so func(s status) bool) {
 		t.Helper()
-		await.Until(t, 10*time.Second, patience, func() string {
+		await.Until(t, patience, func() string {
 			s, err := read(base)
 			if err != nil {
 				return err.Error()

@@ -117,7 +117,7 @@ func owner(t *testing.T, folder, name, text string, flags ...string) (*process, 
 // listening waits until somebody listens at an address.
 func listening(t *testing.T, at string) {
 	t.Helper()
-	await.Until(t, 2*time.Second, patience, func() string {
+	await.Until(t, patience, func() string {
 		c, err := net.Dial("tcp", at)
 		if err != nil {
 			return err.Error()

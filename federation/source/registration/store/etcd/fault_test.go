@@ -171,7 +171,7 @@ func (all owners) fill(t *testing.T) {
 		o.settle(t.Context())
 	}
 	for _, o := range all {
-		o.watcher.Wait("nodes of all owners", soon, has(filled*len(all)))
+		o.watcher.Wait("nodes of all owners", has(filled*len(all)))
 	}
 }
 
@@ -215,7 +215,7 @@ func (all owners) agree(t *testing.T, cut ...*owner) {
 		}
 	}
 	for i, o := range all {
-		o.watcher.Wait(fmt.Sprintf("owner %d of %d nodes", i, len(want)), later, func(told storetest.Told) bool {
+		o.watcher.Wait(fmt.Sprintf("owner %d of %d nodes", i, len(want)), func(told storetest.Told) bool {
 			if len(told.Nodes) != len(want) || told.Away != nil {
 				return false
 			}
@@ -244,7 +244,7 @@ func (all owners) agree(t *testing.T, cut ...*owner) {
 // leader returns the leader, once there is one, and the others.
 func leader(t *testing.T, members []*realserver.Etcd) (first *realserver.Etcd, others []*realserver.Etcd) {
 	t.Helper()
-	await.Until(t, later, patience, func() string {
+	await.Until(t, patience, func() string {
 		first, others = nil, nil
 		for _, e := range members {
 			leads, err := e.Leads(t.Context())
@@ -340,7 +340,7 @@ func TestQuorumLost(t *testing.T) {
 		members[0].Kill()
 		members[1].Kill()
 		for _, o := range all {
-			o.watcher.Wait("etcd is away", later, func(told storetest.Told) bool { return told.Away != nil })
+			o.watcher.Wait("etcd is away", func(told storetest.Told) bool { return told.Away != nil })
 		}
 		if _, err := all[0].store.Commit(t.Context(), puts(9, 1, 7)); err == nil {
 			t.Error("a change is stored without a quorum")
@@ -473,10 +473,10 @@ func TestPartition(t *testing.T) {
 			}
 			all.busy(t, func() {
 				cut(true)
-				all[1].watcher.Wait("leases end", later, func(told storetest.Told) bool { return len(told.Lost) >= filled })
-				all[0].watcher.Wait("etcd is away", later, func(told storetest.Told) bool { return told.Away != nil })
+				all[1].watcher.Wait("leases end", func(told storetest.Told) bool { return len(told.Lost) >= filled })
+				all[0].watcher.Wait("etcd is away", func(told storetest.Told) bool { return told.Away != nil })
 				cut(false)
-				all[0].watcher.Wait("etcd is back", later, func(told storetest.Told) bool { return told.Away == nil })
+				all[0].watcher.Wait("etcd is back", func(told storetest.Told) bool { return told.Away == nil })
 			})
 			all.agree(t, all[0])
 			if told := all[1].watcher.Told(); told.Awayed != 0 {

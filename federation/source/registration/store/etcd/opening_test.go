@@ -65,5 +65,5 @@ func TestGoneBeforeWatch(t *testing.T) {
 	})
 	s := newStore(t, nil, "http://"+listener.Addr().String())
 	r, _ := storetest.Start(t, s)
-	r.Wait("etcd is away", later, func(told storetest.Told) bool { return told.Away != nil })
+	r.Wait("etcd is away", func(told storetest.Told) bool { return told.Away != nil })
 }

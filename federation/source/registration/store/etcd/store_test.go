@@ -18,13 +18,7 @@ import (
 // lease is that of the stores of tests: longer than an election and a busy machine take.
 const lease = 10 * time.Second
 
-const (
-	patience = time.Minute // bounds each wait, on a machine that is busy
-
-	// What waits are promised to take.
-	soon  = time.Second
-	later = lease + 5*time.Second // for the end of leases, or until etcd counts as away
-)
+const patience = time.Minute // bounds each wait, on a machine that is busy
 
 // newStore returns a store that is quicker than usual to see what has become of etcd.
 func newStore(tb testing.TB, change func(*Config), endpoints ...string) *Store {
@@ -70,15 +64,15 @@ func TestSharedByOwners(t *testing.T) {
 		}
 	}
 	version := storetest.Commit(t, a, storetest.Put(n, 0))[0]
-	rb.Wait("node of the other owner", soon, is(7, version))
+	rb.Wait("node of the other owner", is(7, version))
 	moved := *n
 	moved.Stream = 8
 	version = storetest.Commit(t, b, storetest.Put(&moved, version))[0]
-	ra.Wait("takeover", soon, is(8, version))
+	ra.Wait("takeover", is(8, version))
 
 	storetest.Commit(t, b, storetest.Delete(n.Key, version))
 	for _, r := range []*storetest.Recorder{ra, rb} {
-		r.Wait("deletion", soon, func(told storetest.Told) bool { return len(told.Nodes) == 0 })
+		r.Wait("deletion", func(told storetest.Told) bool { return len(told.Nodes) == 0 })
 	}
 	if told := ra.Told(); told.Awayed != 0 || told.States != 1 || len(told.Lost) != 1 {
 		t.Errorf("in a quiet etcd: away %d times, %d states, lost %v", told.Awayed, told.States, told.Lost)
@@ -110,12 +104,12 @@ func TestOwnerDies(t *testing.T) {
 	_, die := storetest.Start(t, a)
 	rb, _ := storetest.Start(t, b)
 	versions := storetest.Commit(t, a, puts(1, 5, 7)...)
-	rb.Wait("all", soon, has(5))
+	rb.Wait("all", has(5))
 	died := time.Now()
 	die()
 	taken := storetest.Node(1, 0, 9)
 	storetest.Commit(t, b, storetest.Put(taken, versions[0]))
-	rb.Wait("those left behind are gone", later, has(1))
+	rb.Wait("those left behind are gone", has(1))
 	if after := time.Since(died); after < lease*2/3-time.Second {
 		t.Errorf("nodes are gone %s after the end of their owner, with leases of %s", after, lease)
 	}
@@ -141,7 +135,7 @@ func TestOwnerStartsAgain(t *testing.T) {
 	}
 	version := r.Told().Nodes[storetest.Node(1, 0, 0).Key].Version
 	storetest.Commit(t, again, storetest.Put(storetest.Node(1, 0, 8), version))
-	r.Wait("those that have not come back are gone", later, has(1))
+	r.Wait("those that have not come back are gone", has(1))
 	if after := time.Since(started); after < lease-time.Second {
 		t.Errorf("gone %s after the start, want %s", after, lease)
 	}
@@ -199,10 +193,10 @@ func TestLeft(t *testing.T) {
 		again := newStore(t, change(name), e.URL)
 		storetest.Start(t, again)
 		left := func(told storetest.Told) bool { return len(told.Left) == 1 && told.Left[name] > versions[2] }
-		other.Wait("what was left behind", later, left)
+		other.Wait("what was left behind", left)
 		version := storetest.Commit(t, again, storetest.Put(storetest.Node(1, 0, 8), versions[0]))[0]
 		late, _ := storetest.Start(t, newStore(t, change("late"), e.URL))
-		late.Wait("what was left behind", later, left)
+		late.Wait("what was left behind", left)
 		if told := late.Told(); told.Left[name] >= version || len(told.Nodes) != 3 {
 			t.Errorf("of what is stored with version %d: %+v", version, told)
 		}
@@ -219,7 +213,7 @@ func TestBegun(t *testing.T) {
 	if r.Told().Complete {
 		t.Error("a new etcd is complete")
 	}
-	await.Until(t, later, patience, func() string {
+	await.Until(t, patience, func() string {
 		value := must.Get(e.Get(t.Context(), a.marker()))(t)
 		if value == "" {
 			return "the marker is not there"
@@ -247,7 +241,7 @@ func TestBusyWatch(t *testing.T) {
 	for began := time.Now(); time.Since(began) < 3*time.Second; {
 		version = storetest.Commit(t, s, storetest.Put(n, version))[0]
 	}
-	r.Wait("the last version", soon, func(told storetest.Told) bool { return told.Nodes[n.Key].Version == version })
+	r.Wait("the last version", func(told storetest.Told) bool { return told.Nodes[n.Key].Version == version })
 	if told := r.Told(); told.States != 1 {
 		t.Errorf("%d lists of all that etcd has", told.States)
 	}
@@ -270,7 +264,7 @@ func TestLeaseLost(t *testing.T) {
 	must.Get(client.Revoke(t.Context(), lost))(t)
 	storetest.Commit(t, s, changes...) // at once: the store does not know yet that the lease is lost
 	for _, r := range []*storetest.Recorder{r, other} {
-		r.Wait("the loss, and what was put again", soon, func(told storetest.Told) bool {
+		r.Wait("the loss, and what was put again", func(told storetest.Told) bool {
 			return len(told.Lost) == 200 && len(told.Nodes) == 203
 		})
 	}
@@ -278,8 +272,8 @@ func TestLeaseLost(t *testing.T) {
 	again := s.leases[7].id
 	s.mu.Unlock()
 	must.Get(client.Revoke(t.Context(), again))(t)
-	r.Wait("the loss", soon, has(3))
-	await.Until(t, later, patience, func() string {
+	r.Wait("the loss", has(3))
+	await.Until(t, patience, func() string {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.leases[7].id != clientv3.NoLease {
@@ -288,7 +282,7 @@ func TestLeaseLost(t *testing.T) {
 		return ""
 	})
 	storetest.Commit(t, s, changes...)
-	other.Wait("what was put again", soon, has(203))
+	other.Wait("what was put again", has(203))
 }
 
 // TestForeignKeys checks that what is not a node of ours is ignored and left alone.
@@ -309,7 +303,7 @@ func TestForeignKeys(t *testing.T) {
 	storetest.Commit(t, s, storetest.Put(good, 0))
 	must.Do(t, e.Put(t.Context(), map[string]string{s.nodes() + "later": "garbage"}))
 	storetest.Commit(t, s, storetest.Put(storetest.Node(1, 4, 7), 0))
-	r.Wait("the nodes", soon, has(2))
+	r.Wait("the nodes", has(2))
 	for key, want := range foreign {
 		if got, err := e.Get(t.Context(), key); got != want || err != nil {
 			t.Errorf("%q is %q, %v, want %q", key, got, err, want)

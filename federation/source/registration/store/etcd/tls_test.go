@@ -117,11 +117,11 @@ func TestTLS(t *testing.T) {
 	storetest.Commit(t, s, storetest.Put(storetest.Node(1, 1, 7), 0))
 
 	f.use(issue(t, files, netip.MustParseAddr("127.0.0.2")))
-	r.Wait("a member with another name is not believed", later, func(told storetest.Told) bool {
+	r.Wait("a member with another name is not believed", func(told storetest.Told) bool {
 		return told.Away != nil && strings.Contains(told.Away.Error(), "certificate is valid for 127.0.0.2")
 	})
 	f.use(issue(t, files, here))
-	r.Wait("new files are used", later, has(1))
+	r.Wait("new files are used", has(1))
 }
 
 // TestPassword checks that a user with a password is let in, and another is not.
@@ -152,20 +152,20 @@ func TestPassword(t *testing.T) {
 	if err := e.Restart(t.Context()); err != nil { // which forgets the tokens
 		t.Fatal(err)
 	}
-	await.Until(t, soon, patience, func() string { // what Commit began before the restart may fail
+	await.Until(t, patience, func() string { // what Commit began before the restart may fail
 		if _, err := s.Commit(t.Context(), puts(2, 3, 8)); err != nil {
 			return err.Error()
 		}
 		return ""
 	})
-	r.Wait("nodes", soon, func(told storetest.Told) bool { return len(told.Nodes) == 4 })
+	r.Wait("nodes", func(told storetest.Told) bool { return len(told.Nodes) == 4 })
 
 	wrong := newStore(t, func(c *Config) { c.Username, c.Password = "owner", "root's" }, e.URL)
 	told := storetest.NewRecorder(t)
 	var wg sync.WaitGroup
 	wg.Go(func() { wrong.Run(t.Context(), told) })
 	t.Cleanup(wg.Wait)
-	told.Wait("the wrong password", later, func(told storetest.Told) bool {
+	told.Wait("the wrong password", func(told storetest.Told) bool {
 		return told.Away != nil && strings.Contains(told.Away.Error(), "invalid user ID or password")
 	})
 }

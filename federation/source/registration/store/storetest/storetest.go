@@ -155,9 +155,9 @@ func (r *Recorder) Told() Told {
 }
 
 // Wait waits until what the store has told fulfils a condition, as await.Until does.
-func (r *Recorder) Wait(what string, promised time.Duration, condition func(Told) bool) {
+func (r *Recorder) Wait(what string, condition func(Told) bool) {
 	r.tb.Helper()
-	await.Until(r.tb, promised, patience, func() string {
+	await.Until(r.tb, patience, func() string {
 		told := r.Told()
 		if condition(told) {
 			return ""
@@ -176,7 +176,7 @@ func Start(tb testing.TB, s store.Store) (r *Recorder, stop func()) {
 		s.Run(ctx, r)
 		return nil
 	})
-	r.Wait("first State", time.Second, func(t Told) bool { return t.States > 0 })
+	r.Wait("first State", func(t Told) bool { return t.States > 0 })
 	return r, stop
 }
 
