@@ -137,7 +137,7 @@ func history(t *testing.T, r *rand.Rand) (resumes uint64) {
 		case "reload":
 			config.Rules = rules()
 			m.Configure(config.Rules)
-			m.Refetch()
+			m.Renew()
 		case "version": // of the API, by a reload
 			config.Subscription.Version = []wire.Version{wire.V1Alpha2, wire.V1Alpha1}[r.IntN(2)]
 			must.Do(t, m.Resubscribe(config.Subscription))

@@ -85,11 +85,6 @@ type Config struct {
 	// nil.
 	Prepare func(p packed.Service, s *federation.Service) any
 
-	// Scope says of which configurations of the program the catalog has all names, as it was
-	// published last, in words of the program's own. It is kept in the file, and comes back in
-	// Status.Scope. It must not call the Mirror. It may be nil.
-	Scope func() string
-
 	// Accept returns why the services of a stream are not wanted, as they have come through
 	// these owners: before any of it is applied. The stream ends with that, and is not
 	// tried again soon. So does one of which the path cannot be read. It must not call the
@@ -150,8 +145,8 @@ type Observer interface {
 type Status struct {
 	catalog.Summary // times by the wall clock
 
-	Parked      bool      // the owner refuses this consumer; see stream.Sink
-	Failure     error     // why there is no stream; nil while one is open. The text is safe to show
+	Parked      bool      // the owner refuses this consumer, see stream.Sink
+	Failure     error     // why there is no stream; nil while one is open, or was until a moment ago. The text is safe to show
 	LastAttempt time.Time // to open a stream; zero before the first
 	NextAttempt time.Time // zero while there is a stream, and where nothing is tried before something changes; past while one is under way
 
@@ -172,10 +167,6 @@ type Status struct {
 	// Unsaved is why the catalog cannot be written to its file; nil where it can, or has none. The
 	// text is safe to show.
 	Unsaved error
-
-	// Scope is what Config.Scope said when the file was saved from which the catalog was restored,
-	// until a catalog is complete; empty where the file does not say it.
-	Scope string
 
 	Resumed bool   // the open or last stream has brought only what differed from what was held
 	Resumes uint64 // how many streams have, since the Mirror was made
@@ -225,11 +216,11 @@ type Mirror struct {
 	resumed     bool
 	resumes     uint64
 	damage      error
-	scope       string
 	restored    time.Time
+	admits      admits
 	outdated    bool // one of those was set since, or parked or failure
 	heldDigests heldDigests
-	refetch     refetch
+	renewal     renewal
 	next        *subscription   // what Run turns to after the current one; nil: none
 	current     *subscription   // what Run follows; nil while it does not run
 	news        []time.Duration // from receipt to publication, of what is not acknowledged yet
@@ -242,7 +233,7 @@ type Mirror struct {
 
 	// Guarded by announcing, which is taken before mu.
 	announcing sync.Mutex
-	announced  catalog.State // the last one that was logged
+	announced  announced // what was logged last
 
 	// Atomic.
 	keeper      atomic.Pointer[keeper] // nil without a file
@@ -334,21 +325,21 @@ func (m *Mirror) Status() Status {
 
 // Configure replaces the rules, with all consequences for the services that the
 // mirror holds: see [catalog.Catalog.SetRules]. What was refused before and would
-// be accepted now is fetched only after Refetch, except for what only a limit kept
+// be accepted now is fetched only after Renew, except for what only a limit kept
 // out.
 func (m *Mirror) Configure(rules catalog.Rules) {
 	m.change(func(now time.Time) {
 		m.catalog.SetRules(withDefaults(rules), now)
-		m.refetch.last = time.Time{} // the limits may have changed
+		m.renewal.last = time.Time{} // the limits may have changed
 	})
 	m.announce()
 }
 
-// Refetch subscribes to the owner once more as soon as its catalog is complete, since
+// Renew subscribes to the owner once more as soon as its catalog is complete, since
 // services that were refused would be accepted now: they are not kept, and an owner
-// sends each only once on a stream. All services stay live meanwhile.
-func (m *Mirror) Refetch() {
-	m.change(func(time.Time) { m.refetch.wanted = true })
+// sends each only once on a stream. Nothing is stale meanwhile, see [catalog.Grace].
+func (m *Mirror) Renew() {
+	m.change(func(time.Time) { m.renewal.wanted = true })
 }
 
 // Retry tries at once to open a stream where there is none, also if the owner is parked. It
@@ -398,16 +389,21 @@ func (m *Mirror) publish(prepared []any) {
 		Services: m.catalog.Changes(),
 		Prepared: prepared,
 		Status: Status{
-			Summary: m.catalogStatus(), Parked: m.parked, Failure: m.failure, Path: m.path, Resumed: m.resumed, Resumes: m.resumes,
-			Since: m.published.Since, Damage: m.damage, Scope: m.scope, Restored: m.restored,
+			Summary: m.catalogStatus(), Path: m.path, Resumed: m.resumed, Resumes: m.resumes,
+			Since: m.published.Since, Damage: m.damage, Restored: m.restored,
 		},
+	}
+	if changes.Status.State != catalog.Synced { // within the grace nothing is lost
+		changes.Status.Parked, changes.Status.Failure = m.parked, m.failure
 	}
 	if changes.Status.Known {
 		m.damage, changes.Status.Damage = nil, nil
 	}
 	if changes.Status.State == catalog.Synced {
-		m.scope, changes.Status.Scope = "", ""
 		m.restored, changes.Status.Restored = time.Time{}, time.Time{}
+		if m.catalog.Complete() {
+			m.admits.completed(changes.Status.Generation, m.catalog.Rules().Admits)
+		}
 	}
 	if changes.Status.StateName() != m.published.StateName() {
 		changes.Status.Since = m.clock.wallAt
@@ -457,7 +453,7 @@ func (m *Mirror) reschedule(now time.Time) {
 // untilDue returns how long nothing is due. m.mu is held.
 func (m *Mirror) untilDue(now time.Time) time.Duration {
 	wait := m.untilDeadline(now)
-	if at, ok := m.refetchDue(); ok {
+	if at, ok := m.renewDue(); ok {
 		wait = min(wait, at.Sub(now))
 	}
 	return max(wait, 0)
@@ -474,7 +470,7 @@ func (m *Mirror) advance() (wait time.Duration) {
 	}
 	m.catalog.Advance(now)
 	m.publish(nil)
-	m.refetchIfDue(now)
+	m.renewIfDue(now)
 	wait = m.untilDue(now)
 	m.wakesAt = now.Add(wait)
 	return wait
@@ -487,25 +483,30 @@ func (m *Mirror) announce() {
 	defer m.announcing.Unlock()
 	m.mu.Lock()
 	s := m.published
-	refetches := m.refetch.began
-	m.refetch.began = false
 	m.mu.Unlock()
 
 	m.status.Store(&s)
-	if refetches {
-		m.logger.Info("subscribing to owner again: services refused before may be accepted now", "services", s.Services)
-	}
 	state := s.State
 	if s.Expired {
 		state = catalog.Expired // also behind a stream on which nothing comes
 	}
-	if state == m.announced || state == catalog.Syncing {
+	now := announced{state, s.Held > 0}
+	if now == m.announced || state == catalog.Syncing {
 		return // a retry can open a stream and lose it at once, for ever
 	}
-	m.announced = state
+	m.announced = now
 	m.save() // the file says until when the owner was up
 	logger := m.logger.With("services", s.Services)
-	switch { // that it is stale follows from the line that says why it is lost
+	switch {
+	case state == catalog.Stale && s.Failure != nil:
+		attributes := []any{"error", s.Failure}
+		if f, ok := errors.AsType[interface {
+			error
+			Remedy() string
+		}](s.Failure); ok && f.Remedy() != "" {
+			attributes = append(attributes, "remedy", f.Remedy())
+		}
+		logger.Warn("owner is lost, trying to connect again", attributes...)
 	case state == catalog.Synced && s.Held > 0:
 		logger.Warn("owner is synced, but came back without most of its services; they are stale until the retention ends", "held", s.Held)
 	case state == catalog.Synced:
@@ -513,6 +514,12 @@ func (m *Mirror) announce() {
 	case state == catalog.Expired:
 		logger.Error("owner is expired: the retention is over and its records are gone")
 	}
+}
+
+// announced is what the log has of the state.
+type announced struct {
+	state catalog.State
+	held  bool // the guard holds services
 }
 
 // NoObserver is an Observer that does nothing, to be embedded by those that need only

@@ -157,8 +157,13 @@ func TestResubscribe(t *testing.T) {
 		// Another one makes stale what the one before has brought.
 		w.take()
 		must.Do(t, m.Resubscribe(config.Subscription))
+		time.Sleep(catalog.Grace - time.Second)
+		if got := state(m); got != "synced 1/0" {
+			t.Errorf("within the grace the owner is %s", got)
+		}
+		w.take()
 		time.Sleep(2 * time.Second)
-		if changes := w.take(); len(changes) == 0 || changes[0].Status.State != catalog.Stale || changes[0].Status.Failure != nil {
+		if changes := w.take(); len(changes) == 0 || changes[len(changes)-1].Status.State != catalog.Stale {
 			t.Errorf("published is %+v", changes)
 		}
 		if got := state(m); got != "stale 1/1" || w.names() != "web" {

@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -202,6 +203,7 @@ type restoration struct {
 	begun    bool
 	used     bool // the catalog takes the services
 	small    bool // others want the processor
+	partial  bool // what the rules admit now may be more than what they admitted then
 	services int  // so far
 	lastUp   time.Time
 }
@@ -224,6 +226,11 @@ func (r *restoration) add(s *snapshot.Snapshot, prepared []any) {
 				if r.used && r.file {
 					m.restored = s.LastUp
 				}
+				if r.used {
+					rules := m.catalog.Rules().Admits
+					m.admits = admits{words: cmp.Or(s.Admits, rules), omitted: s.Admits != ""}
+					r.partial = m.admits.words != rules
+				}
 			}
 			r.services += n
 			if r.used {
@@ -240,7 +247,7 @@ func (r *restoration) end(damage error) {
 	m := r.mirror
 	m.change(func(time.Time) {
 		if m.damage, m.outdated = damage, true; r.used {
-			m.catalog.EndRestore(damage == nil)
+			m.catalog.EndRestore(damage == nil && !r.partial)
 		}
 	})
 	m.announce()
@@ -254,11 +261,7 @@ func (m *Mirror) beginRestore(s *snapshot.Snapshot) bool {
 	for _, t := range []time.Time{s.LastUp, s.Saved} {
 		m.clock.atLeast(t)
 	}
-	begun := m.catalog.BeginRestore(s.Total, s.LastUp, m.now())
-	if begun {
-		m.scope = s.Scope
-	}
-	return begun
+	return m.catalog.BeginRestore(s.Total, s.LastUp, m.now())
 }
 
 // run saves the catalog after changes until ctx ends, and then once more what comes
@@ -345,10 +348,26 @@ func (m *Mirror) snapshot(now time.Time) *snapshot.Snapshot {
 		return nil
 	}
 	s := &snapshot.Snapshot{Owner: m.config.Name, LastUp: lastUp, Saved: now, Services: services, IDs: ids}
-	if m.config.Scope != nil {
-		s.Scope = m.config.Scope()
+	if summary := m.catalog.Summary(); m.admits.omitted || summary.Omits() {
+		s.Admits = m.admits.words
 	}
 	return s
+}
+
+// admits is of which rules the catalog has all services that the owner has. In a process that has
+// others, a name that is not in the file may exist.
+type admits struct {
+	words      string // as catalog.Rules.Admits
+	omitted    bool   // the file had less than the owner, and no catalog has been complete since
+	generation uint64 // of the stream that completed the catalog last
+}
+
+// completed notes that a stream of the generation has completed the catalog. Rules that come later
+// may admit more than it has brought.
+func (a *admits) completed(generation uint64, words string) {
+	if a.generation != generation {
+		*a = admits{words: words, generation: generation}
+	}
 }
 
 // save writes the catalog, if there is one.

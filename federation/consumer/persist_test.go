@@ -122,7 +122,9 @@ func TestSaveAfterLoss(t *testing.T) {
 		stop()
 		synctest.Wait()
 		lost := time.Now()
-		if saves := d.take(); len(saves) != 1 || !saves[0].at.Equal(lost) || !saves[0].LastUp.Equal(lost) {
+		time.Sleep(catalog.Grace)
+		synctest.Wait()
+		if saves := d.take(); len(saves) != 1 || !saves[0].at.Equal(lost.Add(catalog.Grace)) || !saves[0].LastUp.Equal(lost) {
 			t.Errorf("after the loss %+v is saved", saves)
 		}
 		time.Sleep(10 * time.Minute)

@@ -95,15 +95,6 @@ func (e *encoder) resource(p packed.Service, version wire.Version) ([]byte, bool
 
 // Announced implements stream.Sink.
 func (m sink) Announced(ctx context.Context, a stream.Announcement) error {
-	if a.Waits {
-		m.change(func(now time.Time) {
-			m.catalog.Marked()
-			_ = m.catalog.Apply(federation.Event{Operation: federation.Unavailable}, now) // of an open stream
-			m.followAvailability(federation.Unavailable)
-		})
-		m.announce()
-		return nil
-	}
 	if err := m.accept(a.Path, a.PathErr); err != nil {
 		return err
 	}

@@ -211,7 +211,7 @@ func TestResume(t *testing.T) {
 					clear(w.services)
 					m, _ = w.run(config)
 				case tc.refetch:
-					m.Refetch()
+					m.Renew()
 				default:
 					stop()
 					for m.Status().State == catalog.Synced {

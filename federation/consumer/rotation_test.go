@@ -37,7 +37,7 @@ func (c counted) Write(p []byte) (int, error) {
 }
 
 // Certificates that live for a minute are replaced while services change. Nothing is
-// stale, nothing counts as a loss, and no service is sent that the mirror has.
+// stale, each costs one stream, and no service is sent that the mirror has.
 func TestCertificatesAreRotated(t *testing.T) {
 	t.Parallel()
 	const (
@@ -79,7 +79,7 @@ func TestCertificatesAreRotated(t *testing.T) {
 			t.Errorf("owner is %s", got)
 		}
 		for _, told := range w.told() {
-			if told != "responded upsert" && told != "responded end" && told != "published" {
+			if told != "responded upsert" && told != "responded end" && told != "published" && told != "ended OK" {
 				t.Errorf("the observer is told: %s", told)
 			}
 		}
@@ -87,7 +87,7 @@ func TestCertificatesAreRotated(t *testing.T) {
 			t.Errorf("%d services were sent, want the %d that have changed", got, rotations)
 		}
 		resumes := m.Status().Resumes
-		if resumes < rotations/2 || resumes > 2*rotations {
+		if resumes < rotations || resumes > rotations+1 { // the owner's last certificate may be about to expire
 			t.Errorf("%d streams have resumed", resumes)
 		}
 		each := (octets.Load() - before) / int64(resumes)

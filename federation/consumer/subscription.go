@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
@@ -77,7 +76,7 @@ func (m *Mirror) subscription(s Subscription) (*subscription, error) {
 }
 
 // Resubscribe replaces the subscription. The stream, if there is one, ends; what it
-// brought is stale until the new one is complete. A parked owner is tried again. An
+// brought is live for the grace. A parked owner is tried again. An
 // error names the field, and changes nothing.
 func (m *Mirror) Resubscribe(s Subscription) error {
 	next, err := m.subscription(s)
@@ -130,7 +129,7 @@ func (m *Mirror) follow(ctx context.Context, s *subscription) {
 	m.change(func(now time.Time) {
 		m.current = nil
 		m.setFailure(nil, false)
-		m.catalog.Lost(now)
+		m.catalog.Lost(now, now)
 		if k != nil {
 			m.keeper.Store(nil)
 			k.last <- m.snapshot(now)
@@ -156,9 +155,7 @@ type sink struct {
 func (m sink) Opened(context.Context) {
 	m.change(func(now time.Time) {
 		m.setFailure(nil, false)
-		m.resumed = false
-		m.refetch.opened()
-		m.catalog.Refetch(now) // it does something only where this stream takes the place of another
+		m.resumed, m.renewal.wanted = false, false
 		m.catalog.Opened(now)
 	})
 	m.announce()
@@ -172,7 +169,6 @@ func (m sink) Apply(_ context.Context, updates []stream.Update) (refusals []*fed
 	now := m.now()
 	for i := range updates {
 		u := &updates[i]
-		m.followAvailability(u.Operation)
 		if u.Invalid != nil {
 			m.catalog.Refused(u.Name, u.ID, now)
 			continue
@@ -196,19 +192,6 @@ func (m sink) Apply(_ context.Context, updates []stream.Update) (refusals []*fed
 		}
 	}
 	return refusals, nil
-}
-
-// followAvailability notes that the owner says that it is unavailable, or available again.
-// m.mu is held.
-func (m sink) followAvailability(says federation.Operation) {
-	switch says { //nolint:exhaustive // the others say nothing of it
-	case federation.Unavailable:
-		m.setFailure(stream.Unavailable(), false)
-		m.refetch.underWay = false
-		m.nextAttempt.Store(0) // the owner says when
-	case federation.Available:
-		m.setFailure(nil, false)
-	}
 }
 
 // accept returns why services that come by this path are not wanted.
@@ -241,11 +224,10 @@ func (m sink) Answered(context.Context) {
 }
 
 // Lost implements stream.Sink.
-func (m sink) Lost(_ context.Context, err error, parked bool) {
+func (m sink) Lost(_ context.Context, err error, parked bool, already time.Duration) {
 	m.change(func(now time.Time) {
 		m.setFailure(err, parked)
-		m.refetch.underWay = false
-		m.catalog.Lost(now)
+		m.catalog.Lost(now.Add(-already), now)
 	})
 	m.announce()
 }
@@ -254,7 +236,7 @@ func (m sink) Lost(_ context.Context, err error, parked bool) {
 func (m sink) Complete() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.catalog.Summary().State == catalog.Synced
+	return m.catalog.Complete()
 }
 
 // observer passes on what the consumer reports.

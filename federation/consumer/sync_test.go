@@ -138,7 +138,7 @@ func TestHeld(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		lost := time.Now()
-		w.wantLog(`INFO msg="connected to owner"`, `INFO msg="owner is synced" services=20 refused=0`, `WARN msg="owner is lost, trying to connect again"`)
+		w.wantLog(`INFO msg="connected to owner"`, `INFO msg="owner is synced" services=20 refused=0`, `INFO msg="stream of owner has ended, opening another one"`)
 		time.Sleep(10 * time.Minute)
 		if got := state(m); got != "synced 20/15" || m.Status().Held != 15 {
 			t.Errorf("owner is %s, %d held", got, m.Status().Held)
@@ -168,7 +168,7 @@ func TestLog(t *testing.T) {
 		w.wantLog(`INFO msg="connected to owner"`, `INFO msg="owner is synced" services=1 refused=0`)
 		stop()
 		time.Sleep(30 * time.Minute)
-		w.wantLog(`WARN msg="owner is lost, trying to connect again"`, `WARN msg="not connected to owner, still trying"`)
+		w.wantLog(`INFO msg="stream of owner has ended, opening another one"`, `INFO msg="not connected to owner, still trying"`, `WARN msg="owner is lost, trying to connect again"`)
 		stop = w.misbehave("hang") // opens a stream behind which the services expire
 		time.Sleep(2 * time.Hour)
 		w.wantLog(`ERROR msg="owner is expired: the retention is over and its records are gone" services=0`)

@@ -41,6 +41,10 @@ type Rules struct {
 	// service that is announced, and for all services when the configuration changes.
 	// It must not keep the service.
 	Admit func(*federation.Service) *federation.InvalidError
+
+	// Admits stands for Admit: where it is equal, so is what that admits, in another process as
+	// well. It may be empty where Admit is always the same.
+	Admits string
 }
 
 // Cause is why a service is gone.
@@ -106,14 +110,13 @@ func (c Cause) String() string {
 // others are stale until they come, and are swept at the end marker, without which no
 // stream is resumed.
 //
-// # Unavailable owners
+// # Grace
 //
-// An owner may say on an open stream that it is unavailable (an Unavailable event). That is a
-// loss of the stream in all that depends on it: the services are stale, and the retention
-// clock runs. But the stream goes on when the owner is available: what it has announced is live
-// again, what has changed since follows, and the next end marker completes the catalog. It
-// cannot go on with services that the retention has ended: then Apply fails, and the stream
-// has to be opened anew.
+// A stream may die, as the next one resumes within moments: a certificate is replaced, an owner
+// or what stands before it is restarted. So what a synced stream has announced counts as live for
+// Grace after its loss, in every respect. A catalog that is complete again until then was never
+// lost. After that the services are stale that no stream has announced since. The retention counts
+// from the loss all the same, and a shorter one ends the grace.
 //
 // # Services that are not imported
 //
@@ -135,8 +138,7 @@ func (c Cause) String() string {
 // of the service stays published.
 // The refused version is not kept, or an owner could fill the memory with services
 // that nobody wants. Only a new stream can bring it again, when the configuration
-// comes to admit it or there is room again (see Wanting). The caller asks for one
-// with Refetch, which makes no service stale.
+// comes to admit it or there is room again (see Wanting).
 //
 // # Retention
 //
@@ -154,7 +156,7 @@ type Catalog struct {
 
 	generation uint32 // of the open or last stream; 0 before the first. A stream each second is 136 years
 	stream     stream // the open stream; zero when none is open
-	suspended  stream // what was open until the owner said that it is unavailable; zero otherwise
+	grace      uint32 // the first generation that is live although its stream was lost; 0: there is no grace
 
 	ids       ids
 	limited   least // octets that were missing for what the open stream announced beyond the limit, of which the names are not kept: an owner can send them without end
@@ -175,8 +177,6 @@ type stream struct {
 	synced  bool      // the catalog is complete
 	heard   time.Time // when Rules.Settle began to count: at the last response that counts, or when the stream was opened
 	wanted  time.Time // the same, but for what is not imported
-	lapsed  bool      // while it is suspended: something that it had announced is gone by the end of the retention
-	refetch refetch   // of the stream before; zero when this stream does not take the place of another
 }
 
 // New returns an empty catalog of an owner that has not been reached yet.
@@ -186,20 +186,14 @@ func New(rules Rules) *Catalog {
 
 // Opened starts a new generation: a stream to the owner is open.
 func (c *Catalog) Opened(now time.Time) {
-	var refetch refetch
-	if c.stream.synced {
-		refetch = c.stream.refetch
-	}
-	if refetch.live == 0 {
-		c.Lost(now)
-	}
+	c.Lost(now, now)
 	c.EndRestore(false)
 	c.generation++
 	c.count.opened()
 	c.limited = 0
 	c.fqdns.opened()
 	c.leftOut = leftOut{before: c.leftOut.count()}
-	c.stream = stream{open: true, heard: now, wanted: now, refetch: refetch}
+	c.stream = stream{open: true, heard: now, wanted: now}
 }
 
 // Marked records that the header of the open stream promised an end marker. Silence
@@ -214,14 +208,7 @@ func (c *Catalog) Marked() { c.stream.marked = c.stream.open }
 // Of a service that is not admitted, the catalog keeps only the name and the kind of
 // reason.
 func (c *Catalog) Apply(ev federation.Event, now time.Time) error {
-	switch {
-	case ev.Operation == federation.Unavailable:
-		return c.suspend(now)
-	case ev.Operation == federation.Available:
-		return c.goOn()
-	case ev.Operation == federation.Alive && c.suspended.open:
-		return nil
-	case !c.stream.open:
+	if !c.stream.open {
 		return errNoStream
 	}
 	if !c.stream.content {
@@ -231,7 +218,7 @@ func (c *Catalog) Apply(ev federation.Event, now time.Time) error {
 	case federation.Alive:
 		return nil
 	case federation.End:
-		c.endRefetch()
+		c.endGrace()
 		if !c.stream.synced || c.count.stale > 0 {
 			c.sweep()
 			c.synced(now)
@@ -303,28 +290,33 @@ func (c *Catalog) Paused(now time.Time) {
 	}
 }
 
-// Lost records that the open stream has ended, and makes all services stale. Those whose
-// retention was over before that are gone, as after an Advance in time. It does nothing when
-// no stream is open: a failed attempt changes nothing.
-func (c *Catalog) Lost(now time.Time) {
-	c.suspended = stream{}
+// Lost records that the open stream has ended, and why: the origin of the services was lost
+// at since, which is now or earlier. They are stale from now on, or after the grace where the
+// stream was synced. Those whose retention was over before that are gone, as after an Advance in
+// time. It does nothing when no stream is open: a failed attempt changes nothing.
+func (c *Catalog) Lost(since, now time.Time) {
 	if !c.stream.open {
 		return
 	}
-	c.endRefetch()
 	for at, ok := c.retention.due(c.rules.Retention); ok && !at.After(now); at, ok = c.retention.due(c.rules.Retention) {
 		c.expire()
 	}
-	c.retention = retention{c.clocks(now), c.retention.over && c.count.services == 0}
+	c.retention = retention{c.clocks(since), c.retention.over && c.count.services == 0}
+	switch {
+	case c.stream.synced:
+		c.grace = c.live()
+	case c.grace == 0:
+		c.count.stale = c.count.services
+	}
 	c.stream = stream{}
-	c.count.lost()
+	c.Advance(now)
 }
 
 // Deadline returns the next instant at which Advance has something to do, and false
 // when there is none. It may be in the past.
 func (c *Catalog) Deadline() (time.Time, bool) {
 	at, ok := c.retention.due(c.rules.Retention)
-	for _, due := range []func() (time.Time, bool){c.settles, c.refetchEnds} {
+	for _, due := range []func() (time.Time, bool){c.settles, c.graceEnds} {
 		if other, pending := due(); pending && (!ok || !at.Before(other)) {
 			at, ok = other, true
 		}
@@ -343,10 +335,9 @@ func (c *Catalog) Advance(now time.Time) {
 			return
 		}
 		if settle, ok := c.settles(); ok && settle.Equal(at) {
-			c.endRefetch()
 			c.settle(at)
-		} else if end, ok := c.refetchEnds(); ok && end.Equal(at) {
-			c.endRefetch()
+		} else if end, ok := c.graceEnds(); ok && end.Equal(at) {
+			c.endGrace()
 		} else {
 			c.expire()
 		}
@@ -359,8 +350,7 @@ func (c *Catalog) Rules() Rules { return c.rules }
 // SetRules changes the configuration at now. Services that are no longer imported or
 // admitted, or that are beyond a lowered limit, are removed. A new retention counts from
 // the loss of the stream. Services that were left out or refused and would be accepted
-// now come with the next stream: see Refetch. SetRules calls Rules.Admit once for each
-// service.
+// now come with the next stream. SetRules calls Rules.Admit once for each service.
 func (c *Catalog) SetRules(rules Rules, now time.Time) {
 	lowered := below(rules.MaxCatalog, c.rules.MaxCatalog)
 	c.rules = rules
@@ -386,8 +376,7 @@ func (c *Catalog) SetRules(rules Rules, now time.Time) {
 }
 
 // Changes returns what has changed since the last call. The caller may keep the
-// slice. That all services become stale with the loss of a stream is not in it: see
-// Summary.Live.
+// slice. That services become stale is not in it: see Summary.Live.
 func (c *Catalog) Changes() []Change {
 	changes := c.changes
 	c.changes = nil

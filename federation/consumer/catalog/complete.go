@@ -34,6 +34,7 @@ func (c *Catalog) settles() (time.Time, bool) {
 // settle completes the catalog of the open stream, which has been silent for
 // Rules.Settle: rule 2.
 func (c *Catalog) settle(now time.Time) {
+	c.endGrace()
 	if stale := c.count.stale; stale >= guardCount && guardShare*stale > c.count.services {
 		c.hold()
 	} else {
@@ -41,6 +42,9 @@ func (c *Catalog) settle(now time.Time) {
 	}
 	c.synced(now)
 }
+
+// Complete reports whether the catalog of the open stream is complete.
+func (c *Catalog) Complete() bool { return c.stream.synced }
 
 // synced records that the catalog of the open stream is complete.
 func (c *Catalog) synced(now time.Time) {

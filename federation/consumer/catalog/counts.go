@@ -34,6 +34,3 @@ func (c *counts) add(r record, by int, generation, live uint32) {
 
 // opened notes that a stream is open, which has announced nothing yet.
 func (c *counts) opened() { c.current = 0 }
-
-// lost notes that no stream vouches for the services.
-func (c *counts) lost() { c.stale = c.services }

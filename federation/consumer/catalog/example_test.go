@@ -37,12 +37,15 @@ func Example() {
 		}
 	}
 	show()
-	c.Lost(now)
+	c.Lost(now, now)
+	show()
+	c.Advance(now.Add(catalog.Grace))
 	show()
 	c.Advance(now.Add(time.Hour + time.Second))
 	show()
 	// Output:
 	// offered: shop.fed.example.
+	// synced 0 stale
 	// synced 0 stale
 	// stale 1 stale
 	// gone: shop expired

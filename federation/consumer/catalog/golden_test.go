@@ -115,11 +115,11 @@ func (p *player) play(t *testing.T, line string) (output []string) {
 	case "marked":
 		c.Marked()
 	case "lost":
-		c.Lost(now)
-	case "unavailable":
-		show("unavailable", c.Apply(federation.Event{Operation: federation.Unavailable}, now))
-	case "available":
-		show("available", c.Apply(federation.Event{Operation: federation.Available}, now))
+		since := now
+		if already, ok := options["already"]; ok {
+			since = now.Add(-must.Get(time.ParseDuration(already))(t))
+		}
+		c.Lost(since, now)
 	case "advance":
 		c.Advance(now)
 	case "alive":
@@ -131,8 +131,6 @@ func (p *player) play(t *testing.T, line string) (output []string) {
 			s := service(t, name, options)
 			show(name, c.Apply(federation.Event{Operation: federation.Upsert, Name: name, ID: options["id"], Service: s}, now))
 		}
-	case "renew":
-		output = append(output, fmt.Sprintf("renewed: %v", c.Refetch(now)))
 	case "delete", "delete-id":
 		for _, name := range names {
 			ev := federation.Event{Operation: federation.Delete, Name: name}

@@ -50,7 +50,7 @@ func (c *Catalog) keep(name string, r record) {
 }
 
 // Wanting reports whether a service that the open stream announced was refused for the
-// limit, and would be within it now. A new stream brings it: see Refetch.
+// limit, and would be within it now. A new stream brings it.
 func (c *Catalog) Wanting() bool {
 	limit, more := c.rules.MaxCatalog, int64(c.limited)
 	return c.stream.synced && (c.fqdns.freed || more > 0 && (limit == 0 || c.count.current+more <= limit && c.count.octets+more <= 2*limit))

@@ -84,13 +84,13 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 	randomID := func(name string) string { return pick(r, "", "", name, "s1", "s2", "id-1", "id-2", "id-3") }
 	config := randomConfig()
 	ops := []string{
-		"up", "up", "up", "bulk", "bulk", "delete", "delete by ID", "alive", "refused", "refused", "end", "open", "open", "unavailable", "available", "available", "marked", "paused", "lost",
-		"advance", "advance", "config", "restore", "renew", "resume", "resume",
+		"up", "up", "up", "bulk", "bulk", "delete", "delete by ID", "alive", "refused", "refused", "end", "open", "open", "marked", "paused", "lost", "lost",
+		"advance", "advance", "config", "restore", "resume", "resume",
 	}
 	if r.IntN(2) == 0 {
 		// An owner that flaps, with the guard and several clocks at work.
 		config.Retention, config.MaxCatalog, config.Admit = 100*time.Second, 0, nil
-		ops = []string{"up", "bulk", "open", "lost", "unavailable", "available", "available", "advance", "advance", "renew", "resume"}
+		ops = []string{"up", "bulk", "open", "lost", "lost", "end", "advance", "advance", "resume"}
 	}
 	if crowded {
 		config.MaxCatalog = 0
@@ -102,7 +102,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 	causes := map[string][]catalog.Cause{ // for which services are gone with an operation
 		"up": {catalog.CauseExcluded}, "bulk": {catalog.CauseExcluded}, "crowd": {catalog.CauseExcluded},
 		"delete": {catalog.CauseWithdrawn}, "delete by ID": {catalog.CauseWithdrawn},
-		"lost": {catalog.CauseExpired}, "open": {catalog.CauseExpired}, "resume": {catalog.CauseExpired}, "unavailable": {catalog.CauseExpired},
+		"lost": {catalog.CauseExpired}, "open": {catalog.CauseExpired}, "resume": {catalog.CauseExpired},
 		"end": {catalog.CauseAbsent}, "advance": {catalog.CauseAbsent, catalog.CauseExpired},
 		"config": {catalog.CauseExcluded, catalog.CauseAbsent, catalog.CauseExpired},
 	}
@@ -111,26 +111,15 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 	now := epoch
 	for range 60 {
 		now = now.Add(pick(r, 0, time.Second, time.Second, 2*time.Second, 5*time.Second, 6*time.Second, 20*time.Second))
-		before, renewing := c.Summary(), m.renewing > 0
+		before, grace := c.Summary(), m.grace > 0
 		stale := func(c catalog.Change) bool {
-			return c.Generation < before.Live || renewing && c.Generation < m.generation // which ends with it
+			return c.Generation < before.Live || grace // which may end with it
 		}
 		var removable func(catalog.Change) bool // of what was published before
 		op := pick(r, ops...)
 		name := fmt.Sprint("s", r.IntN(14))
 		*log = append(*log, fmt.Sprintf("%v %s %s", now.Sub(epoch), op, name))
 		switch op {
-		case "unavailable":
-			if err := c.Apply(federation.Event{Operation: federation.Unavailable}, now); (err == nil) != (m.open || m.suspended != nil) {
-				return fmt.Sprint("unavailable: ", err)
-			}
-			m.suspend(now)
-			removable = stale
-		case "available":
-			if err := c.Apply(federation.Event{Operation: federation.Available}, now); (err == nil) != (m.open || m.suspended != nil && !m.suspended[2]) {
-				return fmt.Sprint("available: ", err)
-			}
-			m.goOn()
 		case "up", "bulk", "crowd":
 			names := []string{name}
 			if op != "up" {
@@ -216,14 +205,6 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 			if c.Edits() != edits {
 				return "what is held has changed with the stream"
 			}
-		case "renew":
-			want := m.synced && m.renewing == 0
-			if got := c.Refetch(now); got != want {
-				return fmt.Sprintf("renewed is %v, want %v", got, want)
-			}
-			if want {
-				m.renewed, m.renewing = now, m.liveSince()
-			}
 		case "marked":
 			c.Marked()
 			m.mark()
@@ -233,9 +214,11 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 				m.hear(now)
 			}
 		case "lost":
-			c.Lost(now)
-			m.lost(now)
-			removable = stale
+			since := now.Add(-pick(r, 0, 0, time.Second, 4*time.Second, 7*time.Second, 40*time.Second))
+			*log = append(*log, fmt.Sprint("  since ", since.Sub(epoch)))
+			c.Lost(since, now)
+			m.lost(since, now)
+			removable = func(catalog.Change) bool { return true }
 		case "advance":
 			if at, ok := c.Deadline(); ok {
 				if next, ok := m.next(); ok && next.Before(at) {
@@ -377,13 +360,12 @@ type model struct {
 
 	generation                    uint64
 	open, marked, content, synced bool
-	suspended                     *[3]bool // of the stream that goes on when its owner is available: marked, content, and whether the retention ended something of it
 	clock, expired, known         bool
 	heard, ownerLost, lastSync    time.Time
 	wanted                        time.Time // when something was heard that is not left out
 
-	renewing uint64    // what is of this generation or a later one is live until the catalog is complete; 0: no refetch
-	renewed  time.Time // when the stream before was given up
+	grace uint64    // what is of this generation or a later one is live for a while after a loss; 0: there was none
+	shown time.Time // what ownerLost was before that; zero: no clock was running
 
 	leftOut, leftBefore int // updates that are not imported, and as many there were before the stream that is not complete
 
@@ -415,13 +397,16 @@ func (m *model) count(has func(*entry) bool) (n int) {
 
 func (m *model) published() int { return m.count(func(e *entry) bool { return e.service != nil }) }
 
-func (m *model) live(e *entry) bool { return m.open && e.generation >= m.liveSince() }
+func (m *model) live(e *entry) bool { return e.generation >= m.liveSince() }
 
 func (m *model) liveSince() uint64 {
-	if m.renewing > 0 {
-		return m.renewing
+	switch {
+	case m.grace > 0:
+		return m.grace
+	case m.open:
+		return m.generation
 	}
-	return m.generation
+	return m.generation + 1
 }
 
 // octets is what the entries that have the property count.
@@ -644,11 +629,7 @@ func (m *model) refused(name, id string, now time.Time) {
 func (m *model) mark() { m.marked = m.open }
 
 func (m *model) opened(now time.Time) {
-	if m.renewing == 0 || !m.synced {
-		m.lost(now)
-	} else {
-		m.marked, m.content, m.synced = false, false, false
-	}
+	m.lost(now, now)
 	m.generation++
 	m.open, m.wants = true, nil
 	clear(m.full)
@@ -697,38 +678,39 @@ func randomSelection(r *rand.Rand) resume.Selection {
 	return some.Differ(none)
 }
 
-// suspend has the stream go on later.
-func (m *model) suspend(now time.Time) {
-	if m.open {
-		suspended := [3]bool{m.marked, m.content, false}
-		m.lost(now)
-		m.suspended = &suspended
-	}
-}
-
-func (m *model) goOn() {
-	if m.suspended == nil || m.suspended[2] {
-		return
-	}
-	m.open, m.marked, m.content = true, m.suspended[0], m.suspended[1]
-	m.suspended = nil
-	for _, e := range m.services {
-		if e.generation == m.generation {
-			e.lost = time.Time{}
-		}
-	}
-}
-
-func (m *model) lost(now time.Time) {
-	m.suspended = nil
+func (m *model) lost(since, now time.Time) {
 	if !m.open {
 		return
 	}
-	m.endRefetch()
-	m.renewing = 0
 	m.expire(now)
-	if m.synced || m.published() > 0 && !m.clock {
-		m.clock, m.expired, m.ownerLost = true, false, now
+	synced, earlier := m.synced, time.Time{} // since when a clock has been running for others
+	for _, e := range m.services {
+		if !e.lost.IsZero() && (!m.clock || synced || e.lost.Before(m.ownerLost)) && e.lost.After(earlier) {
+			earlier = e.lost
+		}
+	}
+	if m.clock && synced && m.ownerLost.After(earlier) {
+		earlier = m.ownerLost
+	}
+	if since.Before(earlier) {
+		since = earlier
+	}
+	switch {
+	case synced:
+		m.grace, m.shown = m.liveSince(), time.Time{}
+		if m.clock {
+			m.shown = m.ownerLost
+		}
+		m.clock, m.expired, m.ownerLost = true, false, since
+	case m.clock && since.Before(m.ownerLost):
+		for _, e := range m.services {
+			if e.lost.Equal(m.ownerLost) {
+				e.lost = since
+			}
+		}
+		m.ownerLost = since
+	case !m.clock && m.published() > 0:
+		m.clock, m.expired, m.ownerLost = true, false, since
 	}
 	if m.clock {
 		for _, e := range m.services {
@@ -738,25 +720,21 @@ func (m *model) lost(now time.Time) {
 		}
 	}
 	m.open, m.marked, m.content, m.synced = false, false, false, false
+	m.advance(now)
 }
 
-// endRefetch has the clock of what is not announced yet run since the refetch.
-func (m *model) endRefetch() {
-	if m.renewing == 0 || m.synced {
-		return
+// graceEnds returns when what was lost is stale.
+func (m *model) graceEnds() (time.Time, bool) {
+	at := m.ownerLost.Add(5 * time.Second)
+	if due := m.due(m.ownerLost); m.config.Retention > 0 && due.Before(at) {
+		at = due
 	}
-	m.renewing = 0
-	m.clock, m.expired, m.ownerLost = true, false, m.renewed
-	for _, e := range m.services {
-		if e.generation < m.generation && e.lost.IsZero() {
-			e.lost = m.renewed
-		}
-	}
+	return at, m.grace > 0
 }
 
 func (m *model) end(now time.Time) {
 	if m.open {
-		m.endRefetch()
+		m.grace = 0
 	}
 	if m.open && (!m.synced || m.stale() > 0) {
 		m.sweep(now)
@@ -779,7 +757,7 @@ func (m *model) next() (next time.Time, ok bool) {
 	if m.settling() {
 		earlier(m.heard.Add(m.config.Settle))
 	}
-	if at, ok := m.refetchEnds(); ok {
+	if at, ok := m.graceEnds(); ok {
 		earlier(at)
 	}
 	if m.config.Retention > 0 {
@@ -795,14 +773,6 @@ func (m *model) next() (next time.Time, ok bool) {
 	return next, ok
 }
 
-func (m *model) refetchEnds() (time.Time, bool) {
-	at := m.renewed
-	if m.heard.After(at) {
-		at = m.heard
-	}
-	return at.Add(30 * time.Second), m.renewing > 0 && !m.synced
-}
-
 func (m *model) settling() bool { return m.open && m.content && !m.synced && !m.marked }
 
 func (m *model) due(lost time.Time) time.Time { return lost.Add(m.config.Retention) }
@@ -814,10 +784,10 @@ func (m *model) advance(now time.Time) {
 			return
 		}
 		if m.settling() && m.heard.Add(m.config.Settle).Equal(at) {
-			m.endRefetch()
+			m.grace = 0
 			m.settle(at)
-		} else if end, ok := m.refetchEnds(); ok && end.Equal(at) {
-			m.endRefetch()
+		} else if end, ok := m.graceEnds(); ok && end.Equal(at) {
+			m.grace = 0
 		} else {
 			m.expire(at)
 		}
@@ -829,12 +799,11 @@ func (m *model) advance(now time.Time) {
 func (m *model) expire(now time.Time) {
 	over := func(lost time.Time) bool { return m.config.Retention > 0 && !m.due(lost).After(now) }
 	maps.DeleteFunc(m.services, func(_ string, e *entry) bool {
-		gone := !e.lost.IsZero() && over(e.lost)
-		if gone && m.suspended != nil && e.generation == m.generation {
-			m.suspended[2] = true
-		}
-		return gone
+		return !e.lost.IsZero() && over(e.lost)
 	})
+	if over(m.shown) {
+		m.shown = time.Time{}
+	}
 	if m.clock && over(m.ownerLost) {
 		m.clock, m.expired = false, !m.synced
 	}
@@ -933,10 +902,13 @@ func (m *model) restore(services []packed.Service, ids map[string]string, up, no
 // soonest returns when the first of the services that are stale goes, or, when
 // there are none, when the clock runs out.
 func (m *model) soonest() time.Time {
-	if !m.clock || m.config.Retention == 0 {
+	first := m.ownerLost
+	if m.grace > 0 {
+		first = m.shown
+	}
+	if !m.clock || m.config.Retention == 0 || first.IsZero() {
 		return time.Time{}
 	}
-	first := m.ownerLost
 	for _, e := range m.services {
 		if e.service != nil && !e.lost.IsZero() && e.lost.Before(first) {
 			first = e.lost
@@ -948,7 +920,6 @@ func (m *model) soonest() time.Time {
 func (m *model) status() catalog.Summary {
 	s := catalog.Summary{
 		Generation: m.generation,
-		Live:       m.generation + 1,
 		Expired:    m.expired,
 		Lost:       m.ownerLost,
 		LastSync:   m.lastSync,
@@ -966,14 +937,15 @@ func (m *model) status() catalog.Summary {
 			s.Instances += len(e.service.Instances)
 		}
 	}
-	if m.open {
-		s.Live = m.liveSince()
+	s.Live = m.liveSince()
+	if m.grace > 0 { // nobody is to see the loss
+		s.Lost = m.shown
 	}
-	if m.clock && m.config.Retention > 0 {
-		s.Expires = m.due(m.ownerLost)
+	if !s.Lost.IsZero() && !m.expired && m.config.Retention > 0 {
+		s.Expires = m.due(s.Lost)
 	}
 	switch {
-	case m.synced:
+	case m.synced, m.grace > 0:
 		s.State, s.Held = catalog.Synced, s.Stale
 	case m.open:
 		s.State = catalog.Syncing

@@ -120,10 +120,10 @@ func (c *Catalog) replace(name string, next record, cause Cause) {
 
 // live returns the first generation that is not stale.
 func (c *Catalog) live() uint32 {
-	if c.stream.refetch.live > 0 {
-		return c.stream.refetch.live
-	}
-	if c.stream.open {
+	switch {
+	case c.grace > 0:
+		return c.grace
+	case c.stream.open:
 		return c.generation
 	}
 	return c.generation + 1

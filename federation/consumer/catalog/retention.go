@@ -26,22 +26,40 @@ type retention struct {
 	over   bool   // the last clock has run out
 }
 
-// lost returns the clocks as they are when a stream of the generation ends at now: one that
+// lost returns the clocks as they are when a stream of the generation ends, lost at since: one that
 // vouched for its services, or one that was not complete, while there were services or none.
-func (r *retention) lost(generation uint32, now time.Time, vouched, services bool) []loss {
-	ended := loss{generation, now}
+func (r *retention) lost(generation uint32, since time.Time, vouched, services bool) []loss {
+	ended := loss{generation, since}
 	switch running := len(r.losses) > 0 && !r.over; {
 	case vouched:
+		if n := len(r.losses); n > 0 {
+			ended.at = latest(since, r.losses[n-1].at)
+		}
 		return append(slices.Clip(r.losses), ended) // behind those of what the guard holds
 	case running:
 		// The last clock goes on, now also for what this stream announced.
 		losses := slices.Clone(r.losses)
-		losses[len(losses)-1].generation = generation
+		last := &losses[len(losses)-1]
+		last.generation = generation
+		if since.Before(last.at) { // the origin of the services was lost before the stream was
+			last.at = since
+		}
+		if n := len(losses); n > 1 {
+			last.at = latest(last.at, losses[n-2].at)
+		}
 		return losses
 	case services:
 		return []loss{ended}
 	}
 	return r.losses
+}
+
+// latest returns the later of two times.
+func latest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
 }
 
 // due returns when the oldest clock runs out, and false when no clock is running.
@@ -71,28 +89,17 @@ func (r *retention) hold(newest uint32) {
 	}
 }
 
-// vouch has the newest clock go on for what is older than the generation, which its stream vouches
-// for again.
-func (r *retention) vouch(generation uint32) {
-	if n := len(r.losses); n > 0 {
-		r.losses = slices.Clone(r.losses)
-		r.losses[n-1].generation = generation - 1
-	}
-}
-
-// clocks returns the retention clocks as they are when the open stream ends at now.
+// clocks returns the retention clocks as they are when the open stream ends, lost at since.
 // When no stream is open, they are the current ones.
-func (c *Catalog) clocks(now time.Time) []loss {
+func (c *Catalog) clocks(since time.Time) []loss {
 	if !c.stream.open {
 		return c.retention.losses
 	}
-	return c.retention.lost(c.generation, now, c.stream.synced || c.stream.refetch.live > 0, c.count.services > 0)
+	return c.retention.lost(c.generation, since, c.stream.synced, c.count.services > 0)
 }
 
 // expire removes the services of the oldest clock, which has run out.
 func (c *Catalog) expire() {
-	current := c.count.current
 	c.removeBefore(c.retention.losses[0].generation+1, CauseExpired)
 	c.retention.expired()
-	c.suspended.lapsed = c.suspended.open && (c.suspended.lapsed || c.count.current < current)
 }

@@ -10,7 +10,7 @@ type State uint8
 const (
 	Connecting State = iota // never had a service, and no stream is open
 	Syncing                 // a stream is open, its catalog not yet complete; the retention clock goes on
-	Synced                  // a stream is open, its catalog complete
+	Synced                  // the catalog of the open stream is complete, or was until a moment ago: see Grace
 	Stale                   // no stream vouches for the services; the retention clock runs
 	Expired                 // as Stale, but the retention is over and the services are gone
 )
@@ -66,6 +66,10 @@ type Summary struct {
 	Octets int64 // size of the catalog, as Size counts
 }
 
+// Omits reports whether the owner has offered services that are not in the catalog, because the
+// rules do not admit them.
+func (s *Summary) Omits() bool { return s.Refused > s.Addresses || s.NotImported > 0 }
+
 // Summary returns the state of the catalog at a glance. It costs the same for any size.
 func (c *Catalog) Summary() Summary {
 	s := Summary{
@@ -84,15 +88,19 @@ func (c *Catalog) Summary() Summary {
 
 		NotImported: c.leftOut.count(),
 	}
-	if c.stream.synced {
+	if s.State == Synced {
 		s.Held = c.count.stale
 	}
-	if n := len(c.retention.losses); n > 0 {
-		last := c.retention.losses[n-1]
+	losses := c.retention.losses
+	if c.grace > 0 {
+		losses = losses[:len(losses)-1] // nobody is to see the last one yet
+	}
+	if n := len(losses); n > 0 {
+		last := losses[n-1]
 		s.Lost = last.at
 		if expiry, ok := last.expiry(c.rules.Retention); ok && !c.retention.over {
 			s.Expires = expiry
-			s.Soonest, _ = c.retention.losses[0].expiry(c.rules.Retention)
+			s.Soonest, _ = losses[0].expiry(c.rules.Retention)
 		}
 	}
 	return s
@@ -100,7 +108,7 @@ func (c *Catalog) Summary() Summary {
 
 func (c *Catalog) state() State {
 	switch {
-	case c.stream.synced:
+	case c.stream.synced, c.grace > 0:
 		return Synced
 	case c.stream.open:
 		return Syncing

@@ -80,9 +80,9 @@ type Snapshot struct {
 	// name.
 	IDs map[string]string
 
-	// Scope says of which configurations the services are all that the owner has, in the words of
-	// the program that saves it; empty: not known.
-	Scope string
+	// Admits is catalog.Rules.Admits, where the owner has more services than these, which that
+	// did not admit; empty: they are all that it has.
+	Admits string
 
 	// Total is how many services the whole snapshot has, for one that comes in parts; less
 	// where the file is too small for what it says. Encode does not write it.
@@ -123,7 +123,7 @@ type Options struct {
 // Encode writes the snapshot to w. It needs memory for one service at a time. It fails when
 // w does.
 func Encode(w io.Writer, s *Snapshot) error {
-	head := &snapshotpb.Head{Owner: s.Owner, LastUp: timestamppb.New(s.LastUp), Services: uint64(len(s.Services)), Scope: s.Scope}
+	head := &snapshotpb.Head{Owner: s.Owner, LastUp: timestamppb.New(s.LastUp), Services: uint64(len(s.Services)), Admits: s.Admits}
 	if !s.Saved.IsZero() {
 		head.Saved = timestamppb.New(s.Saved)
 	}
@@ -276,7 +276,7 @@ func (d *decoder) readHead() error {
 	}
 	d.services = int(head.GetServices()) //nolint:gosec // no more than the file has octets
 	d.snapshot = &Snapshot{
-		Owner: d.options.Owner, LastUp: head.GetLastUp().AsTime(), Scope: head.GetScope(), IDs: make(map[string]string), Total: d.services,
+		Owner: d.options.Owner, LastUp: head.GetLastUp().AsTime(), Admits: head.GetAdmits(), IDs: make(map[string]string), Total: d.services,
 	}
 	if head.GetSaved() != nil {
 		d.snapshot.Saved = head.GetSaved().AsTime()

@@ -99,7 +99,7 @@ func TestRoundTrip(t *testing.T) {
 	for name, s := range map[string]*snapshot.Snapshot{
 		"full":  full,
 		"empty": {Owner: owner, LastUp: lastUp},
-		"scope": {Owner: owner, LastUp: lastUp, Services: full.Services, Scope: "only 7f3a"},
+		"admits": {Owner: owner, LastUp: lastUp, Services: full.Services, Admits: "7f3a"},
 		"IDs":   {Owner: owner, LastUp: lastUp, Services: full.Services, IDs: map[string]string{"web": "7f3a"}},
 		"saved": {Owner: owner, LastUp: lastUp, Saved: lastUp.Add(time.Hour)},
 		"long":  {Owner: owner, LastUp: lastUp, Services: []packed.Service{full.Services[0], long(t), full.Services[1]}},

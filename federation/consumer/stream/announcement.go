@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 )
@@ -57,18 +56,9 @@ func announcement(stream stream, asked resume.Digests) announced {
 	}
 	a := announced{header: true}
 	a.Marked = slices.Contains(header.Get(wire.CatalogEndHeader), wire.CatalogEndMarked)
-	a.Waits = a.Marked && slices.Contains(header.Get(wire.AvailabilityHeader), wire.AvailabilityWaiting)
 	// RFC 9110 section 5.3: several fields are one list.
-	return a.about(federation.Header{
-		Path: strings.Join(header.Get(wire.PathHeader), ","), Resume: strings.Join(header.Get(wire.ResumeHeader), ","),
-	}, asked)
-}
-
-// about returns the announcement with what the header says of the catalog.
-func (a announced) about(header federation.Header, asked resume.Digests) announced {
-	var err error
-	a.Path, a.PathErr = wire.ParsePath(header.Path)
-	says := header.Resume
+	a.Path, a.PathErr = wire.ParsePath(strings.Join(header.Get(wire.PathHeader), ","))
+	says := strings.Join(header.Get(wire.ResumeHeader), ",")
 	if !resume.Accepts(says) {
 		return a // the whole catalog
 	}
@@ -112,30 +102,8 @@ func (c *Consumer) meet(ctx context.Context, with *conversation) error {
 	if err := c.check(ctx, with); err != nil {
 		return err
 	}
-	if with.announced.Waits {
-		c.connectionLog.unavailable(with.address)
-	}
-	return c.announce(ctx, with, &with.announced)
-}
-
-// meetAgain is meet for what the owner announces with an Available.
-func (c *Consumer) meetAgain(ctx context.Context, with *conversation, header federation.Header) error {
-	var unanswered resume.Digests
-	if with.announced.Waits && !with.answered {
-		unanswered = with.asked
-	}
-	with.answered = true
-	a := announced{Announcement: Announcement{Marked: with.announced.Marked}}.about(header, unanswered)
-	if a.accepts != nil {
-		return a.accepts
-	}
-	return c.announce(ctx, with, &a)
-}
-
-// announce tells the Sink.
-func (c *Consumer) announce(ctx context.Context, with *conversation, a *announced) error {
-	c.connectionLog.path(with.address, a.PathErr)
-	if err := c.config.Sink.Announced(ctx, a.Announcement); err != nil {
+	c.connectionLog.path(with.address, with.announced.PathErr)
+	if err := c.config.Sink.Announced(ctx, with.announced.Announcement); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

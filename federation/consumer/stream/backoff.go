@@ -16,7 +16,8 @@ const (
 	maxSlowDelay = 5 * time.Minute
 
 	// maxQuickDelay bounds the delay where connections are refused at once, for as long
-	// as most restarts and deployments take; after quickFor, maxLaterDelay does.
+	// as most restarts and deployments take; after quickFor, maxLaterDelay does. Where the
+	// owner says itself when to come back, until then only that counts.
 	maxQuickDelay = 5 * time.Second
 	maxLaterDelay = 15 * time.Second
 	quickFor      = 10 * time.Minute
@@ -43,7 +44,7 @@ type replica struct {
 
 	patience time.Duration // for how long it may say nothing while there is another one
 	wait     backoff
-	refusing time.Time // since when it has refused each connection at once; zero: it does not
+	refusing time.Time // since when it has refused each connection or stream at once; zero: it does not
 	failed   time.Time // when the last attempt ended; zero: there was none
 	due      time.Time // when the next attempt is
 	rests    time.Time // until when the owner does not want to be tried
@@ -68,6 +69,8 @@ func (r *replica) ended(e end) time.Duration {
 	switch {
 	case e.verdict == slow:
 		limit = maxSlowDelay
+	case e.verdict == quick && now.Sub(r.refusing) < quickFor && e.after > 0:
+		limit = minDelay
 	case e.verdict == quick && now.Sub(r.refusing) < quickFor:
 		limit = maxQuickDelay
 	case e.verdict == quick:
@@ -78,7 +81,7 @@ func (r *replica) ended(e end) time.Duration {
 	}
 	if e.after > 0 {
 		// Those who are told the same do not come back together.
-		r.rests = now.Add(e.after + rand.N(e.after/2+1)) //nolint:gosec // jitter is no secret
+		r.rests = now.Add(e.after + rand.N(e.after/4+1)) //nolint:gosec // jitter is no secret
 	}
 	delay := r.wait.next(limit)
 	r.failed, r.due = now, now.Add(delay)

@@ -41,10 +41,6 @@ type end struct {
 	after   time.Duration // for how long the owner asks not to be tried; 0: it does not
 }
 
-// Unavailable returns why there is no catalog while an owner says on its stream that it is
-// unavailable.
-func Unavailable() error { return classify(errUnavailable) }
-
 // classify turns the error with which a session ended into a decision. A status code
 // comes from the owner itself: no stream is opened before the owner has proved its
 // identity.
@@ -83,6 +79,9 @@ func classify(err error) end {
 	// with this debug data. gRPC shows it nowhere but in the text of the status.
 	case code == codes.Unavailable && strings.Contains(status.Convert(err).Message(), `debug data: "too_many_pings"`):
 		return end{verdict: calm, code: code, err: err}
+	// The owner says itself when it can be tried again: soon, and not by all at once.
+	case code == codes.Unavailable && retryAfter(err) > 0:
+		return end{verdict: quick, code: code, err: err, after: retryAfter(err)}
 	}
 	return end{verdict: retry, code: code, err: err, after: retryAfter(err)}
 }
@@ -184,8 +183,8 @@ func (e end) Remedy() string {
 	switch {
 	case ownFile:
 		return own.Remedy()
-	case errors.Is(e.err, errUnavailable):
-		return "have the owner repair the source that it waits for: its status page and log say which"
+	case e.code == codes.Unavailable && e.after > 0:
+		return "nothing if it passes; else have the owner repair the source that it waits for: its status page and log say which"
 	case errors.As(e.err, &plain):
 		return "correct the address, unless something else answers for the owner just now: it does not speak TLS"
 	case below && !f.handshake && errors.As(e.err, &name):

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -70,12 +71,13 @@ func TestClassify(t *testing.T) {
 			&failure{true, &tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.NotAuthorizedToSign}}},
 			slow, codes.Unavailable, "TLS handshake: tls: failed to verify certificate: x509: certificate is not authorized to sign", "have the owner get a certificate that keeps this rule",
 		},
-		"silent":           {fmt.Errorf("wrapped: %w", errSilent), retry, codes.DeadlineExceeded, "wrapped: the owner says nothing", "restart the owner if it hangs"},
-		"closed":           {io.EOF, retry, codes.OK, "the owner closed the stream", ""},
-		"unauthenticated":  {status.Error(codes.Unauthenticated, "who?"), park, codes.Unauthenticated, "Unauthenticated: who?", admit},
-		"invalid argument": {status.Error(codes.InvalidArgument, "no"), park, codes.InvalidArgument, "InvalidArgument: no", "compare api"},
-		"unimplemented":    {status.Error(codes.Unimplemented, "no"), retry, codes.Unimplemented, "Unimplemented: no", "compare api"},
-		"unavailable":      {status.Error(codes.Unavailable, "down"), retry, codes.Unavailable, "Unavailable: down", ""},
+		"silent":            {fmt.Errorf("wrapped: %w", errSilent), retry, codes.DeadlineExceeded, "wrapped: the owner says nothing", "restart the owner if it hangs"},
+		"closed":            {io.EOF, retry, codes.OK, "the owner closed the stream", ""},
+		"unauthenticated":   {status.Error(codes.Unauthenticated, "who?"), park, codes.Unauthenticated, "Unauthenticated: who?", admit},
+		"invalid argument":  {status.Error(codes.InvalidArgument, "no"), park, codes.InvalidArgument, "InvalidArgument: no", "compare api"},
+		"unimplemented":     {status.Error(codes.Unimplemented, "no"), retry, codes.Unimplemented, "Unimplemented: no", "compare api"},
+		"unavailable":       {status.Error(codes.Unavailable, "down"), retry, codes.Unavailable, "Unavailable: down", ""},
+		"unavailable until": {forbidding(t, codes.Unavailable, time.Second)(nil), quick, codes.Unavailable, "Unavailable: who are you?", "nothing if it passes"},
 		"unreadable": {
 			status.Error(codes.ResourceExhausted, "grpc: received message larger than max (9 vs. 8)"), slow, codes.ResourceExhausted, "ResourceExhausted: ", "have the owner split the service",
 		},

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -25,6 +26,10 @@ type connectionLog struct {
 // them, and an owner may make up new ones for ever.
 const maxRefusals = 100
 
+// quietFor is for how long after the end of a stream an attempt that fails is no warning: another
+// one counts as the same, see catalog.Grace. After that, the Sink warns.
+const quietFor = 5 * time.Second
+
 func newConnectionLog(logger *slog.Logger) connectionLog {
 	return connectionLog{
 		logger: loglimit.Logger(logger), ends: make(map[string]bool), slowEnds: make(map[string]bool), refusals: make(map[string]bool),
@@ -46,18 +51,6 @@ func (j *connectionLog) connected(address string) {
 	clear(j.ends)
 }
 
-// unavailable notes that the owner says that its catalog is not available, on a stream that
-// stays open.
-func (j *connectionLog) unavailable(address string) {
-	if key := address + " unavailable"; !j.ends[key] {
-		j.ends[key] = true
-		j.logger.Warn("catalog of owner is unavailable; its stream stays open and will say when it is back", "address", address)
-	}
-	if j.address != "" {
-		j.address, j.lost = "", time.Now()
-	}
-}
-
 // ended notes the end of a session, after which the owner may be parked.
 func (j *connectionLog) ended(address string, e end, parked bool) {
 	attributes := []any{"address", address, "error", e.Error()}
@@ -65,13 +58,16 @@ func (j *connectionLog) ended(address string, e end, parked bool) {
 		attributes = append(attributes, "remedy", remedy)
 	}
 	key := address + " " + e.kind()
-	text := "not connected to owner, still trying"
+	level, text := slog.LevelWarn, "not connected to owner, still trying"
+	if time.Since(j.lost) < quietFor {
+		level = slog.LevelInfo
+	}
 	again := j.ends[key] || e.verdict == slow && j.slowEnds[key]
 	if j.address != "" {
 		if e.verdict != slow {
 			clear(j.slowEnds)
 		}
-		text = "owner is lost, trying to connect again"
+		level, text = slog.LevelInfo, "stream of owner has ended, opening another one" // which may be no loss
 		j.address, j.lost = "", time.Now()
 	}
 	switch {
@@ -85,7 +81,7 @@ func (j *connectionLog) ended(address string, e end, parked bool) {
 		j.logger.Warn("address of owner is not tried again before the certificate, key or CA files or the configuration change", attributes...)
 	case !again:
 		j.ends[key], j.slowEnds[key] = true, true
-		j.logger.Warn(text, attributes...)
+		j.logger.Log(context.Background(), level, text, attributes...)
 	}
 }
 

@@ -1,10 +1,10 @@
 // Package stream keeps one owner's subscription alive: it connects, receives,
 // hands every update on, and answers it.
 //
-// Four functions hold the whole of it. Run is the retry loop, session the life of a
-// subscription at one address, prepare what has a stream take the place of another, and
-// classify the only place where the end of a session becomes a decision. What the updates
-// mean is for the Sink to know.
+// Four functions hold the whole of it. Run is the retry loop, session the life of one stream:
+// dial, open with what is held, receive, end. Renewal says when this side ends it so that
+// another one takes its place, and classify is the only place where the end of a session becomes a
+// decision. What the updates mean is for the Sink to know.
 //
 // Only packages of this module import it: it is not a stable API.
 package stream
@@ -89,20 +89,18 @@ type Identity interface {
 }
 
 // Sink receives what the owner says. Its methods are called one at a time and
-// from one goroutine, but for Complete; the owner waits for each of them.
+// from one goroutine; the owner waits for each of them.
 type Sink interface {
 	// Holds returns the digests of what the Sink holds of the catalog, so that the owner
 	// need not send that again; nil where it shall send everything. It is called before
 	// each attempt to open a stream.
 	Holds(ctx context.Context) resume.Digests
 
-	// Opened says that a new stream is open. The owner may yet refuse it, unless the
-	// stream takes the place of another, of which Lost was not called.
+	// Opened says that a new stream is open. The owner may yet refuse it.
 	Opened(ctx context.Context)
 
 	// Announced says what the owner has announced in the header of the stream. It is
-	// called before the first update, and once more after an update with an Available. An
-	// error ends the stream: an UnwantedError for a while, and after any other one it is
+	// called before the first update. An error ends the stream: an UnwantedError for a while, and after any other one it is
 	// opened anew like one that was lost.
 	Announced(ctx context.Context, a Announcement) error
 
@@ -121,12 +119,12 @@ type Sink interface {
 	// Lost says that the stream has ended, or that it could not be opened. The text
 	// of err is safe to show. Parked means that every replica has refused the consumer: no
 	// other attempt is made until the credentials change, or the time comes that they have
-	// said, see Observer.Waiting. Lost is called neither when the context of Run has ended
-	// nor for a stream whose place another one has taken.
-	Lost(ctx context.Context, err error, parked bool)
+	// said, see Observer.Waiting. The origin of the services has been lost for so long already, as
+	// the owner says. Lost is not called when the context of Run has ended.
+	Lost(ctx context.Context, err error, parked bool, already time.Duration)
 
 	// Complete reports whether the catalog of the open stream is complete: before that no
-	// stream takes its place for the sake of certificates. It is called at any time.
+	// stream takes its place but for certificates that expire.
 	Complete() bool
 }
 
@@ -134,10 +132,6 @@ type Sink interface {
 type Announcement struct {
 	// Marked says that it will mark the end of its catalog: silence is not the end.
 	Marked bool
-
-	// Waits says that the owner is unavailable as the stream opens. It announces the rest when
-	// it is available.
-	Waits bool
 
 	// Resumed says that the owner does not send all of its catalog: of what Holds has
 	// told, it sends only the buckets in Whole, and the end marker. Of them it sends
@@ -175,9 +169,9 @@ type Observer interface {
 // Consumer is the subscription to one owner.
 type Consumer struct {
 	// read-only after New
-	config  Config
-	hurry   chan struct{} // has room for one value: somebody wants an attempt now
-	refetch chan struct{} // has room for one value: somebody wants another stream
+	config Config
+	hurry  chan struct{} // has room for one value: somebody wants an attempt now
+	renew  chan struct{} // has room for one value: somebody wants another stream
 
 	inbox atomic.Pointer[inbox] // of the open stream; nil without one
 
@@ -186,6 +180,7 @@ type Consumer struct {
 	replicas      []*replica // the one that was of use last is the first
 	connectionLog connectionLog
 	whole         map[string]time.Time // until when an address is asked for the whole catalog
+	expiry        time.Time            // when the first certificate of the last stream expires; zero where none does
 }
 
 // New checks the configuration and fills in its defaults. Its errors name the
@@ -226,7 +221,7 @@ func New(config Config) (*Consumer, error) {
 		}
 	}
 	c := &Consumer{
-		config: config, hurry: make(chan struct{}, 1), refetch: make(chan struct{}, 1), keepalive: firstKeepalive,
+		config: config, hurry: make(chan struct{}, 1), renew: make(chan struct{}, 1), keepalive: firstKeepalive,
 		connectionLog: newConnectionLog(config.Logger), whole: make(map[string]time.Time),
 	}
 	for _, address := range config.Addresses {
@@ -292,19 +287,17 @@ func (c *Consumer) Run(ctx context.Context) error {
 	}
 }
 
-// Refetch has another stream take the place of the open one. That is no loss of the owner,
-// and the Sink learns of it only by Opened. If no other stream can be had, the open one is
-// lost. Without a stream Refetch does nothing. A stream that the owner has opened is lost by
-// it: the owner has to open another one.
-func (c *Consumer) Refetch() {
+// Renew ends the open stream once the catalog is complete, and opens another one at once: it
+// brings what is accepted now and was not before. Without a stream Renew does nothing.
+func (c *Consumer) Renew() {
 	select {
-	case c.refetch <- struct{}{}:
+	case c.renew <- struct{}{}:
 	default: // somebody has said so already
 	}
 }
 
 // Retry makes attempts due now, whatever they wait for, or a second after the last ones
-// have ended. While there is a stream, and with Config.Accept, it does nothing.
+// have ended. While there is a stream it does nothing.
 func (c *Consumer) Retry() {
 	select {
 	case c.hurry <- struct{}{}:
@@ -330,22 +323,21 @@ func (c *Consumer) round(ctx context.Context) {
 		if c.armed() > 1 {
 			patience = r.patience
 		}
-		c.config.Observer.Attempted()
-		heard, err := c.session(ctx, r.address, patience)
+		out := c.renewed(ctx, r.address, patience)
 		if ctx.Err() != nil {
 			return
 		}
-		ending := classify(err)
+		ending := classify(out.err)
 		c.config.Observer.Ended(ending.code)
 		if ending.verdict == calm && c.keepalive < maxKeepalive {
 			// No fault of the owner, so no reason to let it wait for us.
 			c.keepalive = min(2*c.keepalive, maxKeepalive)
 			c.connectionLog.calmed(r.address, c.keepalive)
-			c.config.Sink.Lost(ctx, ending, false)
+			c.config.Sink.Lost(ctx, ending, false, out.lost)
 			c.prefer(r, minDelay)
 			return
 		}
-		useful := heard && ending.verdict != slow
+		useful := out.heard && ending.verdict != slow
 		if useful {
 			for _, other := range c.replicas {
 				other.reset(c.config.Patience)
@@ -354,11 +346,28 @@ func (c *Consumer) round(ctx context.Context) {
 		delay := r.ended(ending)
 		parked := !slices.ContainsFunc(c.replicas, func(r *replica) bool { return !r.parked })
 		c.connectionLog.ended(r.address, ending, parked)
-		c.config.Sink.Lost(ctx, ending, parked)
+		c.config.Sink.Lost(ctx, ending, parked, out.lost)
 		if useful {
 			c.prefer(r, delay)
 			return
 		}
+	}
+}
+
+// renewed holds sessions with the owner at the address until one ends that this side does not
+// want to be followed by another one at once.
+func (c *Consumer) renewed(ctx context.Context, address string, patience time.Duration) outcome {
+	heard := false
+	for {
+		c.config.Observer.Attempted()
+		out := c.session(ctx, address, patience)
+		if heard = heard || out.heard; ctx.Err() != nil || !errors.Is(out.err, errRenewed) {
+			out.heard = heard
+			return out
+		}
+		c.config.Observer.Ended(codes.OK)
+		c.connectionLog.logger.Debug("stream is ended, another one takes its place", "address", address)
+		c.config.Sink.Lost(ctx, errRenewed, false, 0)
 	}
 }
 
@@ -370,13 +379,6 @@ func (c *Consumer) armed() (n int) {
 		}
 	}
 	return n
-}
-
-// otherDue reports whether another address than that one can be tried now.
-func (c *Consumer) otherDue(address string) bool {
-	return slices.ContainsFunc(c.replicas, func(r *replica) bool {
-		return r.address != address && !r.final && time.Until(r.next()) <= 0
-	})
 }
 
 // next returns when the next attempt is due; false: when something has changed.

@@ -82,7 +82,7 @@ func (zone) Answered(context.Context) {}
 // Complete says whether another stream may take the place of the open one.
 func (zone) Complete() bool { return true }
 
-func (zone) Lost(_ context.Context, err error, parked bool) {
+func (zone) Lost(_ context.Context, err error, parked bool, _ time.Duration) {
 	fmt.Printf("lost: %v (parked: %v)\n", err, parked)
 }
 

@@ -3,8 +3,6 @@ package stream
 import (
 	"context"
 	"sync/atomic"
-
-	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
 const (
@@ -67,8 +65,7 @@ func (in *inbox) fill(ctx context.Context, receive func() (Update, int, error)) 
 }
 
 // take returns an update that has come out of updates with those that wait behind it, as
-// many as there is room for. The slice is valid until the next call. An Available is the last
-// one in it, as it announces those behind it.
+// many as there is room for. The slice is valid until the next call.
 func (in *inbox) take(update Update) []Update {
 	clear(in.taken) // keeps no service that is gone
 	in.taken = in.taken[:0]
@@ -77,7 +74,7 @@ func (in *inbox) take(update Update) []Update {
 		for range update.room {
 			<-in.room
 		}
-		if room += update.room; room >= maxUpdates || update.Operation == federation.Available {
+		if room += update.room; room >= maxUpdates {
 			break
 		}
 		select {

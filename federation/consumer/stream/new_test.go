@@ -57,7 +57,7 @@ func TestNew(t *testing.T) {
 			if c.Pending() {
 				t.Error("something is pending")
 			}
-			c.Refetch() // does nothing without a stream
+			c.Renew() // does nothing without a stream
 		})
 	}
 }

@@ -561,9 +561,9 @@ func TestLog(t *testing.T) {
 		}
 		want := []string{
 			"level=INFO msg=\"connected to owner\" address=owner.example:8008\n",
-			"level=WARN msg=\"owner is lost, trying to connect again\" address=owner.example:8008 error=\"Unavailable: ",
-			"level=WARN msg=\"not connected to owner, still trying\" address=owner.example:8008 error=\"dial tcp: connection refused\" remedy=\"start the owner; if it runs, compare where it listens with the address here\"\n",
-			"level=WARN msg=\"not connected to owner, still trying\" address=other.example:8008 error=\"dial tcp: connection refused\" remedy=\"start the owner; if it runs, compare where it listens with the address here\"\n",
+			"level=INFO msg=\"stream of owner has ended, opening another one\" address=owner.example:8008 error=\"Unavailable: ",
+			"level=INFO msg=\"not connected to owner, still trying\" address=owner.example:8008 error=\"dial tcp: connection refused\" remedy=\"start the owner; if it runs, compare where it listens with the address here\"\n",
+			"level=INFO msg=\"not connected to owner, still trying\" address=other.example:8008 error=\"dial tcp: connection refused\" remedy=\"start the owner; if it runs, compare where it listens with the address here\"\n",
 			"level=DEBUG msg=\"owner is back\" address=owner.example:8008 after=5h0m",
 		}
 		lines := w.log.Lines()

@@ -37,89 +37,69 @@ var (
 	errOpenTimeout   = status.Errorf(codes.DeadlineExceeded, "no stream within %v", openTimeout)
 	errAnswerTimeout = status.Errorf(codes.DeadlineExceeded, "no acknowledgement was read within %v", answerTimeout)
 
-	// errUnavailable is why there is no catalog while the owner says that it is unavailable.
-	// It ends the stream where another replica can be tried.
-	errUnavailable = status.Error(codes.Unavailable, "the catalog is not available just now")
+	// errRenewed ends a stream of which another one is to take the place at once.
+	errRenewed = errors.New("this side opens another stream: its credentials or rules have changed, or a certificate is about to expire")
 
 	// errSilent ends a stream on which nothing arrives, where another replica can be
 	// tried.
 	errSilent = errors.New("the owner says nothing, and there is another replica to try")
 )
 
-// session holds the subscription at the address, from its first stream to the end of the
-// last one that has taken the place of another. It reports whether a valid message came,
-// and why the stream ended. Patience is how long the owner may say nothing.
-func (c *Consumer) session(ctx context.Context, address string, patience time.Duration) (heard bool, err error) {
-	conn, err := c.connect(address)
-	if err != nil {
-		return false, err
-	}
+// outcome is how a session has ended.
+type outcome struct {
+	err   error
+	heard bool          // a valid message came
+	lost  time.Duration // for how long the origin of the services has been lost, as the owner says; 0: it says nothing
+}
+
+// session holds one stream with the owner at the address: it dials, opens the stream with what is
+// held, receives, and ends it. Patience is how long the owner may say nothing.
+func (c *Consumer) session(ctx context.Context, address string, patience time.Duration) outcome {
 	select {
-	case <-c.refetch: // what was wanted was another stream than one that is lost by now
+	case <-c.renew: // a stream that is opened now is new enough
 	default:
 	}
-	with, err := c.begin(ctx, conn, patience)
+	changed := c.config.Identity.Changed() // before the handshake, so that a change during it counts
+	conn, err := c.connect(address)
 	if err != nil {
-		return false, err
+		return outcome{err: err}
 	}
-	for {
-		next, err := c.converse(ctx, with)
-		if next != nil {
-			with = next
-			continue
-		}
-		if ctx.Err() != nil {
-			with.leave()
-		}
-		c.inbox.Store(nil)
-		with.end()
-		return with.heard, conn.explain(err)
+	defer conn.Close()
+	// The stream outlives ctx until the owner knows of its end, see leave.
+	streamCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(leaveTimeout, func() { cancel(nil) }) })()
+	asked := c.holds(ctx, address)
+	stream, err := c.subscribe(ctx, streamCtx, cancel, conn.ClientConn, asked)
+	if err != nil {
+		return outcome{err: conn.explain(err)}
 	}
+	with := c.listen(streamCtx, cancel, stream, address, patience, asked)
+	err = c.converse(ctx, with, c.newRenewal(conn, changed))
+	if ctx.Err() != nil || errors.Is(err, errRenewed) {
+		with.leave()
+	}
+	with.end()
+	if !errors.Is(err, errRenewed) {
+		err = conn.explain(err)
+	}
+	return outcome{err, with.heard, wire.ParseLost(stream.Trailer())}
 }
 
 // conversation is one stream with the owner.
 type conversation struct {
-	stream   stream
-	inbox    *inbox
-	cancel   context.CancelCauseFunc // ends the stream at once
-	address  string
-	patience time.Duration
-	silence  *time.Timer    // is stopped by a response, but begins anew when the owner is unavailable
-	beside   sync.WaitGroup // what belongs to the stream
-	asked    resume.Digests // of the owner, to send only what differs
+	stream  stream
+	inbox   *inbox
+	cancel  context.CancelCauseFunc // ends the stream at once
+	address string
+	silence *time.Timer    // is stopped by the first response
+	reader  sync.WaitGroup // of the stream
+	asked   resume.Digests // of the owner, to send only what differs
 
 	known     chan struct{} // closed when the header has come, or there is none
 	announced announced     // what it says; read-only once known is closed
 
-	// of a stream that this side has opened
-	connection *connection
-	outlives   func() bool     // lets the stream outlive the session
-	successors chan *successor // takes a connection for the next stream
-	before     *conversation   // in whose place it comes, until the catalog is complete; nil: none, or no more
-
-	answered bool // whether the owner has said which part of the catalog it sends, after it was unavailable
-	heard    bool // a valid message came, and the last one does not say that the owner is unavailable
-}
-
-// begin opens a stream on the connection, which belongs to it from then on.
-func (c *Consumer) begin(ctx context.Context, conn *connection, patience time.Duration) (*conversation, error) {
-	// The stream outlives ctx until the owner knows of its end, see leave.
-	streamCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	asked := c.holds(ctx, conn.address)
-	if !c.otherDue(conn.address) {
-		streamCtx = metadata.AppendToOutgoingContext(streamCtx, wire.AvailabilityHeader, wire.AvailabilityTold)
-	}
-	stream, err := c.subscribe(ctx, streamCtx, cancel, conn.ClientConn, asked)
-	if err != nil {
-		cancel(nil)
-		conn.Close()
-		return nil, conn.explain(err)
-	}
-	with := c.listen(streamCtx, cancel, stream, conn.address, patience, asked)
-	with.connection, with.successors = conn, make(chan *successor)
-	with.outlives = context.AfterFunc(ctx, func() { time.AfterFunc(leaveTimeout, func() { cancel(nil) }) })
-	with.beside.Go(func() { c.prepare(streamCtx, with) })
-	return with, nil
+	heard bool // a valid message came
 }
 
 // listen begins to read a stream, whose context is ctx.
@@ -127,10 +107,10 @@ func (c *Consumer) listen(
 	ctx context.Context, cancel context.CancelCauseFunc, stream stream, address string, patience time.Duration, asked resume.Digests,
 ) *conversation {
 	with := &conversation{
-		stream: stream, inbox: newInbox(), cancel: cancel, address: address, patience: patience,
+		stream: stream, inbox: newInbox(), cancel: cancel, address: address,
 		silence: time.AfterFunc(patience, func() { cancel(errSilent) }), asked: asked, known: make(chan struct{}),
 	}
-	with.beside.Go(func() {
+	with.reader.Go(func() {
 		// RFC 9113 section 8.1: the header comes before the first message.
 		with.announced = announcement(stream, asked)
 		close(with.known)
@@ -143,46 +123,49 @@ func (c *Consumer) listen(
 func (v *conversation) end() {
 	v.silence.Stop()
 	v.cancel(nil)
-	v.beside.Wait()
-	if v.connection != nil {
-		v.outlives()
-		v.connection.Close()
-	}
-	if v.before != nil {
-		v.before.end()
-	}
+	v.reader.Wait()
 }
 
-// converse passes what the owner says to the Sink, and answers it, until the stream
-// or ctx ends, or another stream is there to take its place.
-func (c *Consumer) converse(ctx context.Context, with *conversation) (next *conversation, err error) {
+// converse passes what the owner says to the Sink, and answers it, until the stream or ctx ends,
+// or the renewal is due.
+func (c *Consumer) converse(ctx context.Context, with *conversation, renewal *renewal) error {
+	defer renewal.stop()
 	c.inbox.Store(with.inbox)
+	defer c.inbox.Store(nil)
 	c.config.Sink.Opened(ctx)
 	if err := c.meet(ctx, with); err != nil {
-		return nil, err
+		return err
 	}
-	if !with.announced.Marked {
-		with.complete()
+	if !with.resumes() {
+		renewal.changed = nil // the owner would send its whole catalog again
 	}
 	for {
 		select {
 		case update, ok := <-with.inbox.updates:
 			if !ok {
-				return nil, with.inbox.err
+				return with.inbox.err
 			}
 			if err := c.apply(ctx, with, with.inbox.take(update)); err != nil {
-				return nil, err
+				return err
 			}
-		case s := <-with.successors:
-			next, err := c.succeed(ctx, with, s.connection)
-			s.result <- err
-			if err == nil {
-				return next, nil
-			}
+		case <-c.renew:
+			renewal.wanted = true
+		case <-renewal.changed:
+			renewal.wanted, renewal.changed = true, nil
+		case <-renewal.timer.C:
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
+		}
+		if renewal.due(c.config.Sink) {
+			return errRenewed
 		}
 	}
+}
+
+// resumes reports whether the owner would send only what differs on another stream. One that
+// marks the end of its catalog does so mostly, and the stream says whether it does if it was asked.
+func (v *conversation) resumes() bool {
+	return v.announced.Resumed || v.announced.Marked && len(v.asked) == 0
 }
 
 // apply passes updates to the Sink, and answers them.
@@ -192,32 +175,20 @@ func (c *Consumer) apply(ctx context.Context, with *conversation, updates []Upda
 	if err != nil {
 		return fmt.Errorf("apply: %w", err)
 	}
-	last := &updates[len(updates)-1]
-	if last.Operation == federation.Available {
-		if err := c.meetAgain(ctx, with, last.Header); err != nil {
-			return err
-		}
-	}
 	if err := answer(with.stream, with.cancel, updates, refusals); err != nil {
 		return err
 	}
 	for i := range updates {
 		accepted := c.note(with.address, &updates[i].Event, refusal(updates, refusals, i))
-		with.heard = (with.heard || accepted) && updates[i].Operation != federation.Unavailable
-		if updates[i].Operation == federation.End {
-			with.complete()
-		}
+		with.heard = with.heard || accepted
 	}
 	c.config.Sink.Answered(ctx)
-	if last.Operation == federation.Unavailable && c.otherDue(with.address) {
-		return errUnavailable
-	}
 	return nil
 }
 
 // leave ends the stream on purpose. The owner sees that nothing else comes and ends
 // the stream on its side, where a cancellation would look like a fault. Whether it was
-// removed from the configuration, the process ends, or another stream has taken its place
+// removed from the configuration, the process ends, or another stream takes its place
 // makes no difference to the owner.
 func (v *conversation) leave() {
 	defer time.AfterFunc(leaveTimeout, func() { v.cancel(nil) }).Stop()
@@ -243,13 +214,7 @@ func (c *Consumer) note(address string, ev *federation.Event, refusal *federatio
 		return false
 	}
 	c.config.Observer.Responded(ev.Operation, ev.Name)
-	switch ev.Operation {
-	case federation.Unavailable:
-		c.connectionLog.unavailable(address)
-	case federation.Available: // what follows shows that it is back
-	default:
-		c.connectionLog.connected(address)
-	}
+	c.connectionLog.connected(address)
 	return true
 }
 
@@ -305,9 +270,6 @@ func (c *Consumer) receive(with *conversation) (Update, int, error) {
 		return Update{}, 0, err
 	}
 	with.silence.Stop()
-	if update.Operation == federation.Unavailable && update.Invalid == nil {
-		with.silence.Reset(with.patience)
-	}
 	if with.announced.Marked && update.Invalid == nil && update.Operation == federation.Alive {
 		update.Operation = federation.End
 	}

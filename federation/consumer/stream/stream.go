@@ -31,6 +31,9 @@ type stream interface {
 	// may be called beside answer.
 	Header() (metadata.MD, error)
 
+	// Trailer returns what the owner said at the end of the stream, which has ended.
+	Trailer() metadata.MD
+
 	// CloseSend tells the owner that nothing else is sent: that the subscription
 	// is over. It does not wait for anything, and follows the last answer.
 	CloseSend() error

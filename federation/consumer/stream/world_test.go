@@ -219,7 +219,10 @@ func (*world) Answered(context.Context) {}
 
 func (w *world) Complete() bool { return !w.incomplete.Load() }
 
-func (w *world) Lost(_ context.Context, err error, parked bool) {
+func (w *world) Lost(_ context.Context, err error, parked bool, already time.Duration) {
+	if already > 0 {
+		w.record("already", already.String())
+	}
 	if parked {
 		w.record("parked", err.Error())
 		return

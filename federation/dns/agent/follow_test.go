@@ -79,7 +79,7 @@ func happen(random *rand.Rand, c *catalog.Catalog, now time.Time) {
 	case c.Summary().Generation == 0 || random.IntN(12) == 0:
 		c.Opened(now)
 	case random.IntN(20) == 0:
-		c.Lost(now)
+		c.Lost(now, now)
 	case random.IntN(10) == 0:
 		_ = c.Apply(federation.Event{Operation: federation.End}, now)
 	case random.IntN(5) == 0:

@@ -1,14 +1,12 @@
 package agent
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"iter"
 	"maps"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -21,9 +19,9 @@ import (
 
 // member is a block that publishes an owner, which is its index-th.
 type member struct {
-	block *Block
-	index int
-	scope string // a word for what the block publishes, the same in another process
+	block  *Block
+	index  int
+	admits string // a word for what the block admits, the same in another process
 
 	// complete is the first generation whose complete catalog has all names of the
 	// block: names that it publishes may have been left out or refused before it came, so
@@ -57,43 +55,6 @@ func (m *member) lacks(s *catalog.Summary) bool {
 	return m.complete != 0
 }
 
-// The scope of a catalog is the words of the blocks of which it has all names, behind noScope,
-// which is none, or allScope where the owner has sent nothing else.
-const (
-	allScope = "all"
-	noScope  = "only"
-)
-
-// within reports whether a catalog of that scope has all names of the block. One of which the
-// scope is not known counts as such.
-func (m *member) within(scope string) bool {
-	return scope == "" || scope == allScope || slices.Contains(strings.Fields(scope), m.scope)
-}
-
-// rescope notes of which blocks the catalog has all names: of all that there can be, or of these.
-// Without blocks the owner is about to end, and its file is about those that it had.
-func (o *owner) rescope() {
-	if len(*o.members.Load()) == 0 {
-		return
-	}
-	scope := cmp.Or(o.restored, allScope)
-	if omits(&o.status) {
-		words := []string{noScope}
-		for _, m := range *o.members.Load() {
-			if m.complete == 0 {
-				words = append(words, m.scope)
-			}
-		}
-		scope = strings.Join(words, " ")
-	}
-	if scope != *o.scope.Load() {
-		o.scope.Store(&scope)
-	}
-}
-
-// omits reports whether names that the owner has sent are not in its catalog.
-func omits(s *catalog.Summary) bool { return s.Refused > s.Addresses || s.NotImported > 0 }
-
 // tell passes the state of the owner on to the block.
 func (m *member) tell(o *owner) {
 	s := &o.status
@@ -117,14 +78,7 @@ func (o *owner) publish(changes consumer.Changes) {
 	offers := o.prepare(members, &changes)
 	o.agent.do(func() {
 		o.status = changes.Status.Summary
-		if o.restored != changes.Status.Scope {
-			o.restored = changes.Status.Scope
-			for _, m := range *members {
-				if !m.within(o.restored) {
-					m.complete = o.status.Generation + 1
-				}
-			}
-		}
+		o.restored = !changes.Status.Restored.IsZero()
 		for i, m := range *members {
 			for n := range changes.Services {
 				change := &changes.Services[n]
@@ -140,7 +94,6 @@ func (o *owner) publish(changes consumer.Changes) {
 			}
 			m.tell(o)
 		}
-		o.rescope()
 	})
 	o.log.Published(changes.Services, o.agent.now())
 }
@@ -152,7 +105,7 @@ const joinTogether = 512
 // join makes a block publish the owner: it gets the whole catalog, and all changes from there on.
 // The services are compiled when nothing is locked that the stream needs, as that pauses.
 func (o *owner) join(b *Block, index int) {
-	m := &member{block: b, index: index, scope: b.config.published(index), joining: make(map[string]uint64)}
+	m := &member{block: b, index: index, admits: b.config.admits(index), joining: make(map[string]uint64)}
 	type held struct {
 		packed.Service
 		catalog.Announced
@@ -165,12 +118,11 @@ func (o *owner) join(b *Block, index int) {
 		}
 		o.agent.do(func() {
 			o.status = s
-			if omits(&s) || !m.within(o.restored) {
+			if s.Omits() || o.restored {
 				m.complete = o.completeFor(m, s.Generation+1)
 			}
 			o.setMembers(append(slices.Clone(*o.members.Load()), m))
 			m.tell(o)
-			o.rescope()
 		})
 	})
 	var unpacker packed.Unpacker
@@ -199,7 +151,6 @@ func (o *owner) join(b *Block, index int) {
 func (o *owner) withdraw(gone func(*Block) bool) {
 	o.agent.do(func() {
 		o.setMembers(slices.DeleteFunc(slices.Clone(*o.members.Load()), func(m *member) bool { return gone(m.block) }))
-		o.rescope()
 		o.showConflicts()
 	})
 }
@@ -236,16 +187,16 @@ func (o *owner) setMembers(members []*member) { o.members.Store(&members) }
 // refused: the next generation, unless a block that is there publishes the same.
 func (o *owner) completeFor(m *member, next uint64) uint64 {
 	for _, other := range *o.members.Load() {
-		if other.scope == m.scope {
+		if other.admits == m.admits {
 			return other.complete
 		}
 	}
 	return next
 }
 
-// published returns a word for what decides which services of the owner at an index are imported
+// admits returns a word for what decides which services of the owner at an index are imported
 // and admitted: two blocks for which it is equal publish the same ones.
-func (c *BlockConfig) published(index int) string {
+func (c *BlockConfig) admits(index int) string {
 	own := &c.Zone.Owners[index]
 	var taken []federation.FQDN // zones of others inside of its own
 	for i := range c.Zone.Owners {
@@ -259,10 +210,9 @@ func (c *BlockConfig) published(index int) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// refetch has the owner send its services again where a block publishes more of them than
-// those before it, maybe: what was left out or refused is not kept. All that is held stays
-// live meanwhile.
-func (o *owner) refetch() {
+// renew has the owner send what was left out or refused, and is not kept, where a block publishes
+// more than those before it, maybe.
+func (o *owner) renew() {
 	wanted := false
 	o.agent.do(func() {
 		for _, m := range *o.members.Load() {
@@ -270,6 +220,6 @@ func (o *owner) refetch() {
 		}
 	})
 	if wanted {
-		o.mirror.Refetch()
+		o.mirror.Renew()
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -201,10 +202,9 @@ type owner struct {
 
 	// Guarded by Agent.writing.
 	status   catalog.Summary // the last one that came from the mirror
-	restored string          // what scope was when the file was saved; empty once a catalog is complete
+	restored bool            // from its file, and no catalog has been complete since
 
 	// Atomic.
-	scope     atomic.Pointer[string]    // of the catalog, as member.scope has it; stored under Agent.writing
 	members   atomic.Pointer[[]*member] // stored by the writer; the list is never written
 	conflicts atomic.Pointer[map[zone.Fault]int]
 	shared    atomic.Pointer[map[zone.Standing]int]
@@ -237,7 +237,6 @@ func (a *Agent) newOwner(c *OwnerConfig, s consumer.Subscription) (*owner, error
 	o := &owner{agent: a, id: c.ID(), grace: time.Now().Add(grace), done: make(chan struct{})}
 	o.members.Store(new([]*member))
 	o.conflicts.Store(new(map[zone.Fault]int))
-	o.scope.Store(new(string))
 	o.shared.Store(new(map[zone.Standing]int))
 	var err error
 	o.mirror, err = consumer.New(consumer.Config{
@@ -247,7 +246,6 @@ func (a *Agent) newOwner(c *OwnerConfig, s consumer.Subscription) (*owner, error
 		Publish:      o.publish,
 		Prepare:      o.compile,
 		Pause:        a.config.Pause(),
-		Scope:        func() string { return *o.scope.Load() },
 		Observer:     observer{o},
 		Logger:       a.config.Logger,
 		Clock:        a.config.Clock,
@@ -284,14 +282,14 @@ func (o *owner) subscribe() {
 	case changed && o.mirror.Status().Addresses > 0 && slices.ContainsFunc(c.config.AllowAddresses, func(p netip.Prefix) bool {
 		return !slices.Contains(before.config.AllowAddresses, p)
 	}):
-		o.mirror.Refetch() // what had another address is not kept
+		o.mirror.Renew() // what had another address is not kept
 	}
 	for _, other := range o.claims {
 		if other.block.config.Configuration != c.block.config.Configuration {
 			return // a reload is under way
 		}
 	}
-	o.refetch()
+	o.renew()
 }
 
 // configure applies what the claims say together: the first one decides how long
@@ -301,10 +299,16 @@ func (o *owner) configure() {
 	c := &o.claims[0].config
 	claims := slices.Clone(o.claims)
 	policy := wire.Policy{AllowAddresses: c.AllowAddresses}
+	var admits []string
+	for _, other := range claims {
+		admits = append(admits, other.block.config.admits(other.index))
+	}
+	slices.Sort(admits)
 	o.retention.Store(int64(c.Retention))
 	o.mirror.Configure(catalog.Rules{
 		Retention: cmp.Or(c.Retention, catalog.Forever), Settle: c.Settle, MaxCatalog: c.MaxCatalog,
-		Admit: func(s *federation.Service) *federation.InvalidError { return admit(claims, policy, s) },
+		Admit:  func(s *federation.Service) *federation.InvalidError { return admit(claims, policy, s) },
+		Admits: strings.Join(slices.Compact(admits), " "),
 	})
 }
 

@@ -39,9 +39,9 @@ type Head struct {
 	Saved *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=saved,proto3" json:"saved,omitempty"`
 	// How many services the file has.
 	Services uint64 `protobuf:"varint,4,opt,name=services,proto3" json:"services,omitempty"`
-	// Of which configurations the services are all that the owner has, in the consumer's own
-	// words. Empty: not known.
-	Scope         string `protobuf:"bytes,5,opt,name=scope,proto3" json:"scope,omitempty"`
+	// What the configuration admitted, in the consumer's own words, where the owner has more
+	// services than these. Empty: they are all that it has.
+	Admits        string `protobuf:"bytes,5,opt,name=admits,proto3" json:"admits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -104,9 +104,9 @@ func (x *Head) GetServices() uint64 {
 	return 0
 }
 
-func (x *Head) GetScope() string {
+func (x *Head) GetAdmits() string {
 	if x != nil {
-		return x.Scope
+		return x.Admits
 	}
 	return ""
 }
@@ -171,13 +171,13 @@ var File_snapshot_v1_snapshot_proto protoreflect.FileDescriptor
 
 const file_snapshot_v1_snapshot_proto_rawDesc = "" +
 	"\n" +
-	"\x1asnapshot/v1/snapshot.proto\x12\x16federation.snapshot.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1atypes/v1alpha2/types.proto\"\xb5\x01\n" +
+	"\x1asnapshot/v1/snapshot.proto\x12\x16federation.snapshot.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1atypes/v1alpha2/types.proto\"\xb7\x01\n" +
 	"\x04Head\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x123\n" +
 	"\alast_up\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x06lastUp\x120\n" +
 	"\x05saved\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05saved\x12\x1a\n" +
-	"\bservices\x18\x04 \x01(\x04R\bservices\x12\x14\n" +
-	"\x05scope\x18\x05 \x01(\tR\x05scope\"i\n" +
+	"\bservices\x18\x04 \x01(\x04R\bservices\x12\x16\n" +
+	"\x06admits\x18\x05 \x01(\tR\x06admits\"i\n" +
 	"\x06Record\x12E\n" +
 	"\aservice\x18\x01 \x01(\v2+.federation.types.v1alpha2.FederatedServiceR\aservice\x12\x18\n" +
 	"\aunnamed\x18\x02 \x03(\rR\aunnamedBNZLgithub.com/hamlet-federation/coredns-federation/proto/snapshot/v1;snapshotv1b\x06proto3"

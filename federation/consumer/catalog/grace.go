@@ -1,0 +1,35 @@
+package catalog
+
+import "time"
+
+// Grace is for how long after its loss a synced stream counts as open. It is longer than an
+// owner takes to be restarted, or a consumer to open another stream with another certificate.
+const Grace = 5 * time.Second
+
+// graceEnds returns when what the last synced stream announced is no longer live, and false when
+// there is no grace.
+func (c *Catalog) graceEnds() (time.Time, bool) {
+	if c.grace == 0 {
+		return time.Time{}, false
+	}
+	lost := c.retention.losses[len(c.retention.losses)-1]
+	at := lost.at.Add(Grace)
+	if expiry, ok := lost.expiry(c.rules.Retention); ok && expiry.Before(at) {
+		at = expiry
+	}
+	return at, true
+}
+
+// endGrace makes stale what no stream has announced since the loss.
+func (c *Catalog) endGrace() {
+	if c.grace == 0 {
+		return
+	}
+	c.grace, c.count.stale = 0, 0
+	for _, r := range c.records.all() {
+		if !r.service.IsZero() && r.generation < c.live() {
+			c.count.stale++
+		}
+	}
+}
+

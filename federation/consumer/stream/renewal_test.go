@@ -1,0 +1,273 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
+)
+
+// short is the shortest time for which a SPIRE server issues a certificate.
+const short = time.Minute
+
+// party returns a consumer or an owner with a certificate of that lifetime.
+func (w *world) party(name string, lifetime time.Duration) *pki.Party {
+	w.t.Helper()
+	return pki.NewParty(w.t, w.authority, pki.Named(name), lifetime)
+}
+
+// as makes the party the consumer of the configuration.
+func as(p *pki.Party, config *Config) {
+	config.Identity = p.As(mtls.Consumer{ServerName: "owner.example"})
+}
+
+// publisher is a real owner of one replica.
+type publisher struct {
+	*owner.Server
+	registry *registry.Registry
+}
+
+// publish runs a real owner with the certificates of the party until the test ends.
+func (w *world) publish(address string, p *pki.Party) publisher {
+	w.t.Helper()
+	registry, listener := registry.New(), w.Listen(address)
+	server := must.Get(owner.New(owner.Config{Registry: registry, Credentials: p.Server(), Logger: w.log.Logger()}))(w.t)
+	must.Run(w.t, func(ctx context.Context) error { return server.Serve(ctx, listener) })
+	return publisher{server, registry}
+}
+
+// upsert publishes the service.
+func (p publisher) upsert(t *testing.T, name string) {
+	t.Helper()
+	service := upsert(name).Service
+	service.SANs = []string{"spiffe://owner.example/" + name} // which v1alpha1 requires
+	must.Get(p.registry.Upsert(service))(t)
+}
+
+// streams returns how many streams are open, and how many have ended with each code.
+func (p publisher) streams() (open int, ended map[codes.Code]int) {
+	stats := p.Stats().Catalogs[""]
+	for _, n := range stats.Consumers {
+		open += n
+	}
+	ended = make(map[codes.Code]int)
+	for code, n := range stats.Ended {
+		ended[code] += int(n)
+	}
+	return open, ended
+}
+
+// renewals fails unless so many streams were opened, each of which this side has ended but for
+// the last.
+func (w *world) renewals(least, most int) {
+	w.t.Helper()
+	n := len(w.seen("opened"))
+	if n < least || n > most {
+		w.t.Errorf("%d streams were opened, want %d to %d", n, least, most)
+	}
+	for _, what := range []string{"lost", "ended"} {
+		details := w.details(what)
+		want := map[string]string{"lost": errRenewed.Error(), "ended": codes.OK.String()}[what]
+		if len(details) != n-1 || slices.ContainsFunc(details, func(got string) bool { return got != want }) {
+			w.t.Errorf("%s %q, want %d times %q", what, details, n-1, want)
+		}
+	}
+}
+
+// The certificates of both sides are replaced ten times, each minute. Each new one of the consumer
+// is shown at once, on one stream more, and with that it sees the newest of the owner.
+func TestRenewal(t *testing.T) {
+	t.Parallel()
+	const lifetime, replaced = 2 * time.Minute, time.Minute
+	for _, version := range []wire.Version{wire.V1Alpha2, wire.V1Alpha1} {
+		t.Run(version.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				own, other := w.party("consumer.example", lifetime), w.party("owner.example", lifetime)
+				p := w.publish(ownerAddress, other)
+				config := w.config()
+				as(own, &config)
+				config.Version = version
+				w.run(config)
+				for i := range 10 {
+					p.upsert(t, fmt.Sprint("s", i))
+					time.Sleep(replaced / 2)
+					if applied := w.details("applied"); !slices.Contains(applied, fmt.Sprint("upsert s", i)) {
+						t.Errorf("s%d is missing: %q", i, applied)
+					}
+					other.Replace(lifetime)
+					time.Sleep(replaced / 2)
+					own.Replace(lifetime)
+					time.Sleep(time.Second)
+					w.renewals(i+2, i+2)
+				}
+				open, ended := p.streams()
+				if open != 1 || len(ended) != 1 || ended[codes.OK] != 10 {
+					t.Errorf("the owner has %d streams, and %v have ended; want one, and ten that were closed", open, ended)
+				}
+				if n := len(w.seen("dialed")); n != 11 {
+					t.Errorf("%d connections", n)
+				}
+				if n := p.Stats().Connections; n != 1 {
+					t.Errorf("%d connections are open, want 1", n)
+				}
+			})
+		})
+	}
+}
+
+// Only the owner's certificate is replaced: it is seen shortly before the one expires that was
+// shown, on one stream more for each.
+func TestRenewalForOwnersCertificate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		other := w.party("owner.example", time.Hour)
+		w.publish(ownerAddress, other).upsert(t, "a")
+		config := w.config()
+		as(w.party("consumer.example", 100*time.Hour), &config)
+		w.run(config)
+		for range 20 {
+			time.Sleep(30 * time.Minute)
+			other.Replace(time.Hour)
+		}
+		w.renewals(10, 21)
+	})
+}
+
+// A certificate that is not replaced costs one stream. The next one goes on until the connection
+// ends with the certificate. A new one is tried as soon as it is there.
+func TestCertificateExpires(t *testing.T) {
+	t.Parallel()
+	for _, consumers := range []bool{true, false} {
+		t.Run(fmt.Sprint("of the consumer: ", consumers), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				own, other := w.party("consumer.example", time.Hour), w.party("owner.example", time.Hour)
+				late := other
+				if consumers {
+					late = own
+				}
+				late.Replace(short)
+				w.publish(ownerAddress, other).upsert(t, "a")
+				config := w.config()
+				as(own, &config)
+				w.run(config)
+				ends := short + mtls.DefaultGrace
+				time.Sleep(ends - time.Since(w.start) - 2*time.Second) // certificates have whole seconds
+				w.renewals(2, 2)
+				time.Sleep(4 * time.Second)
+				if lost := w.details("lost"); len(lost) < 2 {
+					t.Errorf("lost %q, want the stream to end with the certificate", lost)
+				}
+				late.Replace(time.Hour)
+				time.Sleep(6 * time.Minute)
+				if n := len(w.seen("opened")); n != 3 {
+					t.Errorf("%d streams were opened, want another one", n)
+				}
+			})
+		})
+	}
+}
+
+// An owner of another kind, which sends the whole catalog again, gets the next stream when a
+// certificate is about to expire, and so does one that is known not to resume.
+func TestForeignOwner(t *testing.T) {
+	t.Parallel()
+	const lifetime = time.Hour
+	marked := func(handler handler) handler {
+		return func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+			if err := stream.SendHeader(metadata.Pairs(wire.CatalogEndHeader, wire.CatalogEndMarked)); err != nil {
+				return err
+			}
+			return handler(stream)
+		}
+	}
+	const early = lifetime / 4
+	for name, tc := range map[string]struct {
+		handler     handler
+		holds       resume.Digests
+		least, most time.Duration // until the next stream
+	}{
+		"resumes, maybe":  {marked(good), nil, early, early + time.Second},
+		"does not resume": {marked(good), held(), lifetime - 2*lastCall, lifetime - lastCall},
+		"of another kind": {good, nil, lifetime - 2*lastCall, lifetime - lastCall},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				own := w.party("consumer.example", lifetime)
+				w.serve(ownerAddress, tc.handler)
+				config := w.config()
+				config.Sink = holder{world: w, digests: tc.holds}
+				as(own, &config)
+				w.run(config)
+				time.Sleep(early)
+				own.Replace(10 * lifetime)
+				time.Sleep(lifetime - 2*time.Second - time.Since(w.start))
+				if opened := w.seen("opened"); len(opened) != 2 || opened[1].at < tc.least-2*time.Second || opened[1].at > tc.most {
+					t.Errorf("streams were opened at %v, want the other after %v to %v", opened, tc.least, tc.most)
+				}
+				w.renewals(2, 2)
+			})
+		})
+	}
+}
+
+// No stream takes the place of one that has not brought the whole catalog, nor of one that has
+// just been opened.
+func TestRenewalWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		p := w.publish(ownerAddress, w.party("owner.example", time.Hour))
+		config := w.config()
+		as(w.party("consumer.example", time.Hour), &config)
+		w.incomplete.Store(true)
+		c, _ := w.run(config)
+		time.Sleep(2 * minAge)
+		c.Renew()
+		time.Sleep(time.Minute)
+		w.renewals(1, 1)
+		w.incomplete.Store(false)
+		p.upsert(t, "a")
+		time.Sleep(minAge / 2)
+		w.renewals(2, 2)
+		c.Renew()
+		synctest.Wait()
+		w.renewals(2, 2)
+		time.Sleep(minAge)
+		w.renewals(3, 3)
+	})
+}
+
+// The consumers of an owner see the same certificate, and do not all come at once.
+func TestLead(t *testing.T) {
+	t.Parallel()
+	for left, want := range map[time.Duration]time.Duration{
+		365 * 24 * time.Hour: lastCall, time.Hour: lastCall, 8 * time.Minute: lastCall, time.Minute: 7500 * time.Millisecond, 0: 0, -time.Minute: 0,
+	} {
+		least, most := time.Hour, time.Duration(0)
+		for range 1000 {
+			got := lead(left)
+			least, most = min(least, got), max(most, got)
+		}
+		if least < want || most > 2*want || least > want*11/10 || most < want*19/10 {
+			t.Errorf("with %v left: %v to %v, want %v to %v", left, least, most, want, 2*want)
+		}
+	}
+}
