@@ -75,7 +75,7 @@ func (*counting) Opened(context.Context)                               {}
 func (*counting) Announced(context.Context, stream.Announcement) error { return nil }
 func (*counting) Answered(context.Context)                             {}
 func (*counting) Complete() bool                                       { return false }
-func (*counting) Lost(_ context.Context, _ error, _ bool)              {}
+func (*counting) Lost(context.Context, error, bool, time.Duration)     {}
 
 func (c *counting) Apply(_ context.Context, updates []stream.Update) ([]*federation.InvalidError, error) {
 	for _, u := range updates {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
@@ -32,8 +33,9 @@ func TestLife(t *testing.T) {
 			{"start without the owner", func() {}, time.Hour, "connecting 0/0", "SERVFAIL", "SERVFAIL"},
 			{"the owner comes", serve, 61 * time.Second, "synced 1/0", "192.0.2.1 60", "NXDOMAIN"},
 			{"it is idle", func() {}, 48 * time.Hour, "synced 1/0", "192.0.2.1 60", "NXDOMAIN"},
-			{"it goes", func() { stop() }, time.Second, "stale 1/1", "192.0.2.1 30 stale", "NXDOMAIN"},
-			{"still away", func() {}, 24*time.Hour - 11*time.Second, "stale 1/1", "192.0.2.1 10 stale", "NXDOMAIN"},
+			{"it goes", func() { stop() }, time.Second, "synced 1/0", "192.0.2.1 60", "NXDOMAIN"},
+			{"the grace is over", func() {}, 5 * time.Second, "stale 1/1", "192.0.2.1 30 stale", "NXDOMAIN"},
+			{"still away", func() {}, 24*time.Hour - 16*time.Second, "stale 1/1", "192.0.2.1 10 stale", "NXDOMAIN"},
 			{"in the last second", func() {}, 9*time.Second + 500*time.Millisecond, "stale 1/1", "NXDOMAIN", "NXDOMAIN"},
 			{"the retention is over", func() {}, time.Second, "expired 0/0", "NXDOMAIN", "NXDOMAIN"},
 			{"it stays away", func() {}, 24 * time.Hour, "expired 0/0", "NXDOMAIN", "NXDOMAIN"},
@@ -216,8 +218,11 @@ func TestDenialsOfLostOwner(t *testing.T) {
 		time.Sleep(time.Hour)
 		expect("with the owner", "192.0.2.1 60", false)
 		stop()
+		time.Sleep(catalog.Grace - time.Nanosecond)
+		expect("within the grace", "192.0.2.1 60", false)
+		time.Sleep(time.Nanosecond)
 		expect("lost", "192.0.2.1 30 stale", true)
-		time.Sleep(c.Retention - 12*time.Second - 100*time.Millisecond)
+		time.Sleep(c.Retention - catalog.Grace - 12*time.Second - 100*time.Millisecond)
 		expect("12.1 s before the end", "192.0.2.1 12 stale", true)
 		time.Sleep(11 * time.Second)
 		expect("before the last second", "192.0.2.1 1 stale", true)
@@ -244,6 +249,10 @@ func TestSerial(t *testing.T) {
 		time.Sleep(time.Hour)
 		live := serial()
 		stop()
+		time.Sleep(catalog.Grace - time.Second)
+		if serial() != live {
+			t.Error("a loss within the grace has moved the serial")
+		}
 		time.Sleep(2 * time.Second)
 		lost := serial()
 		if lost == live {

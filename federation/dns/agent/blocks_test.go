@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
@@ -260,6 +261,10 @@ func TestReloadWithoutOwner(t *testing.T) {
 		b := w.attach(w.block(2, c))
 		w.agent.Detach(before)
 		synctest.Wait() // for the end of the old stream
+		if got := look(b, "web.fed.example"); got != "192.0.2.1 60" {
+			t.Errorf("within the grace web is %s", got)
+		}
+		time.Sleep(catalog.Grace)
 		if got := look(b, "web.fed.example"); got != "192.0.2.1 30 stale" {
 			t.Errorf("web is %s", got)
 		}

@@ -22,7 +22,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
-	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
 var update = flag.Bool("update", false, "write the golden files of TestOutages; read the difference before you keep it")
@@ -48,11 +47,6 @@ func TestOutages(t *testing.T) {
 		prepare func(w *world) (happen func())
 		reason  string
 	}{
-		"too-many-pings": {func(w *world) func() {
-			script := w.parse("announce\nupsert web web.fed.example 192.0.2.1\nend\nhang")
-			w.misbehaveWith(ownerAddress, faultowner.Config{Script: script, Credentials: w.source(ownerAddress).Server(), Pings: time.Hour})
-			return func() {}
-		}, "too_many_pings"},
 		"not-allowed": {func(w *world) func() {
 			other := must.Get(federation.ParseID("other.example"))(w.t)
 			s := must.Get(owner.New(owner.Config{

@@ -16,6 +16,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
@@ -75,6 +76,7 @@ func TestExplain(t *testing.T) {
 
 		// Lost, back, withdrawn.
 		stop()
+		time.Sleep(catalog.Grace)
 		synctest.Wait()
 		a = explain(b, "web.fed.example")
 		if a.Verdict != status.Stale || !a.Holder.Stale || a.Holder.StaleFrom.IsZero() || a.Holder.Expires.Sub(a.Holder.StaleFrom) != 24*time.Hour {

@@ -198,11 +198,7 @@ func (w *world) serve(address string, services ...*federation.Service) (publishe
 // misbehave runs an owner that follows the script.
 func (w *world) misbehave(address, script string) (o *faultowner.Owner, stop func()) {
 	w.t.Helper()
-	return w.misbehaveWith(address, faultowner.Config{Script: w.parse(script), Credentials: w.source(address).Server()})
-}
-
-func (w *world) misbehaveWith(address string, config faultowner.Config) (o *faultowner.Owner, stop func()) {
-	w.t.Helper()
+	config := faultowner.Config{Script: w.parse(script), Credentials: w.source(address).Server()}
 	config.Event = func(what string) {
 		if strings.HasPrefix(what, "wrong ") {
 			w.t.Error(what)

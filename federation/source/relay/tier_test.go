@@ -229,11 +229,10 @@ func (t *tier) lose(err error) {
 
 // renew replaces the stream by another one on purpose. It reports whether it did.
 func (t *tier) renew() bool {
-	if !t.runs() || t.to == nil || !t.replica.catalog.Refetch(time.Now()) {
+	if !t.runs() || t.to == nil || !t.replica.catalog.Complete() {
 		return false
 	}
-	t.close(nil)
-	t.tierStream = tierStream{}
+	t.lose(errRenewed)
 	t.retry = time.Now()
 	return true
 }
@@ -242,6 +241,7 @@ var (
 	errSilent  = errors.New("the owner is silent")
 	errReset   = errors.New("connection reset")
 	errRewired = errors.New("another owner is configured")
+	errRenewed = errors.New("another stream takes its place")
 )
 
 // work does what the process has to do now, and reports whether it did anything.
@@ -322,7 +322,10 @@ func newReplica(rules catalog.Rules, publish func(consumer.Changes)) *replica {
 func (r *replica) change(f func(now time.Time)) {
 	f(time.Now())
 	c := consumer.Changes{Services: r.catalog.Changes()}
-	c.Status.Summary, c.Status.Failure, c.Status.Path = r.catalog.Summary(), r.failure, r.path.Header()
+	c.Status.Summary, c.Status.Path = r.catalog.Summary(), r.path.Header()
+	if c.Status.State != catalog.Synced {
+		c.Status.Failure = r.failure
+	}
 	if len(c.Services) == 0 && c.Status.Summary == r.published && !r.outdated {
 		return
 	}
@@ -332,7 +335,7 @@ func (r *replica) change(f func(now time.Time)) {
 
 func (r *replica) fail(err error) {
 	r.failure, r.outdated = err, true
-	r.change(r.catalog.Lost)
+	r.change(func(now time.Time) { r.catalog.Lost(now, now) })
 }
 
 func (r *replica) advance(now time.Time) {

@@ -41,10 +41,6 @@ type Config struct {
 	// Credentials of the owner; nil speaks plain text.
 	Credentials credentials.TransportCredentials
 
-	// Pings is the shortest interval at which a consumer may send pings; 0 allows
-	// any. One that sends more is answered with too_many_pings.
-	Pings time.Duration
-
 	// Fact is called for each thing that happens on a stream, so that a test can
 	// compare answers with what the owner really published. It may be nil. It is
 	// called from several goroutines. A response is sent only after the call for
@@ -114,10 +110,8 @@ func New(config Config) *Owner {
 // Serve accepts consumers until ctx ends, and then returns nil. It closes the
 // listener and resets all connections.
 func (o *Owner) Serve(ctx context.Context, listener net.Listener) error {
-	enforcement := keepalive.EnforcementPolicy{MinTime: o.config.Pings, PermitWithoutStream: true}
-	if o.config.Pings == 0 {
-		enforcement.MinTime = time.Nanosecond // 0 is the default of gRPC, 5 minutes
-	}
+	// Any pings are allowed: 0 would be the default of gRPC, 5 minutes.
+	enforcement := keepalive.EnforcementPolicy{MinTime: time.Nanosecond, PermitWithoutStream: true}
 	server := grpc.NewServer(
 		grpc.Creds(tracked{o.config.Credentials, o}),
 		grpc.KeepaliveEnforcementPolicy(enforcement),
