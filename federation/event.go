@@ -15,17 +15,11 @@ const (
 	// End marks the end of the full catalog. Only an owner that announced it
 	// sends one.
 	End
-	// Unavailable says that the owner cannot tell its catalog as a whole for now. What
-	// the consumer has is what a lost stream leaves, until the owner is Available.
-	Unavailable
-	// Available says through which owners the services come from now on. After an
-	// Unavailable, what has changed and another End follow.
-	Available
 )
 
 // String returns the operation in lower case, as metrics and logs show it.
 func (o Operation) String() string {
-	return [...]string{Alive: "alive", Upsert: "upsert", Delete: "delete", End: "end", Unavailable: "unavailable", Available: "available"}[o]
+	return [...]string{Alive: "alive", Upsert: "upsert", Delete: "delete", End: "end"}[o]
 }
 
 // Event is one message of an owner.
@@ -38,14 +32,4 @@ type Event struct {
 	ID string
 
 	Service *Service // for Upsert
-
-	// Header is for Available: what the header of a stream that opened now would say.
-	Header Header
-}
-
-// Header is what an owner says of a stream besides its messages, as package wire has it. It
-// may be malformed.
-type Header struct {
-	Path   string // through which owners the services come
-	Resume string // which part of its catalog the owner sends, if not all
 }

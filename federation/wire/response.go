@@ -56,9 +56,6 @@ func Decode(m *rdpb.StreamResponse, policy Policy) (federation.Event, error) {
 }
 
 func decode(m *rdpb.StreamResponse, policy Policy) (federation.Event, *federation.InvalidError) {
-	if m.GetOperation() == rdpb.StreamResponse_UNKNOWN && m.GetResourceId() == "" && saysAvailability(m) {
-		return decodeAvailability(m, ResourceURL)
-	}
 	if invalid := checkResponse(m, (*typespb.FederatedService)(nil), ResourceURL); invalid != nil {
 		return federation.Event{}, invalid
 	}
@@ -179,8 +176,8 @@ func Encode(event federation.Event, nonce, context string) (*rdpb.StreamResponse
 }
 
 // EncodeResource returns the resource in the message for an event: of an Upsert the
-// service, of an Unavailable or Available a status, and of an End none. A Delete has one with
-// only the name in it, since the public definitions require a resource in every response.
+// service, and of an End none. A Delete has one with only the name in it, since the public
+// definitions require a resource in every response.
 //
 // It fails for a service with an unnamed instance, which v1alpha2 cannot express,
 // and for one that is not valid UTF-8.
@@ -201,8 +198,6 @@ func EncodeResource(event federation.Event) (*anypb.Any, error) {
 		}
 	case federation.End:
 		return nil, nil //nolint:nilnil // it has no resource
-	case federation.Unavailable, federation.Available:
-		return encodeAvailability(event)
 	default:
 		return nil, fmt.Errorf("no message says %q", event.Operation)
 	}

@@ -38,9 +38,6 @@ func DecodeV1Alpha1(m *rdpb1.StreamResponse, policy Policy) (federation.Event, e
 }
 
 func decodeV1Alpha1(m *rdpb1.StreamResponse, policy Policy) (federation.Event, *federation.InvalidError) {
-	if m.GetOperation() == rdpb1.StreamResponse_UNKNOWN && saysAvailability(m) {
-		return decodeAvailability(m, ResourceURLV1Alpha1)
-	}
 	if invalid := checkResponse(m, (*typespb1.FederatedService)(nil), ResourceURLV1Alpha1); invalid != nil {
 		return federation.Event{}, invalid
 	}
@@ -197,9 +194,6 @@ func EncodeV1Alpha1(event federation.Event, nonce string, known bool) (*rdpb1.St
 		resource = &typespb1.FederatedService{Id: event.Name}
 	case federation.End:
 		return m, nil
-	case federation.Unavailable, federation.Available:
-		m.Resource, err = encodeAvailability(event)
-		return m, err
 	default:
 		return nil, fmt.Errorf("no message says %q", event.Operation)
 	}

@@ -114,14 +114,11 @@ func Stripped(r policy.Rule) policy.Rule {
 }
 
 // Show renders an event as "upsert web 2", "upsert web" without a description, "delete
-// web", "end" or "available PATH".
+// web" or "end".
 func Show(e federation.Event) string {
 	text := e.Operation.String()
 	if e.Name != "" {
 		text += " " + e.Name
-	}
-	if e.Operation == federation.Available {
-		text += " " + strings.TrimSpace(e.Header.Path+" "+e.Header.Resume)
 	}
 	if e.Service != nil {
 		text += strings.TrimPrefix(e.Service.Description, "version")
