@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/connrotation"
@@ -32,46 +34,58 @@ const (
 	protobuf    = "application/vnd.kubernetes.protobuf"
 )
 
-// loadConfig reads how the API server is reached. text is that of the kubeconfig with
-// the authorities of its CA file, to see whether either changes. The error is one line.
-func loadConfig(path, name string) (config *rest.Config, text []byte, err error) {
-	if config, text, err = readConfig(path, name); err != nil || config.CAFile == "" || len(config.CAData) > 0 {
-		return config, text, err
-	}
-	// The client gets what was read: client-go would read the file again minutes later.
-	if config.CAData, err = os.ReadFile(config.CAFile); err != nil {
-		return nil, nil, fmt.Errorf("CA file of the API server: %w", err)
-	}
-	if len(config.CAData) == 0 { // which would mean the authorities of the system
-		return nil, nil, fmt.Errorf("CA file of the API server: %s is empty", config.CAFile)
-	}
-	config.CAFile = ""
-	return config, append(text, config.CAData...), nil
+// access is how the API server is reached.
+type access struct {
+	config    *rest.Config
+	namespace string // of the pod, or of the context
+	text      []byte // of the kubeconfig, with the authorities of its CA file, to see whether either changes
 }
 
-// readConfig is loadConfig, without the CA file where there is one.
-func readConfig(path, name string) (config *rest.Config, text []byte, err error) {
+// loadAccess reads how the API server is reached. The error is one line.
+func loadAccess(path, name string) (to access, err error) {
+	if to, err = readAccess(path, name); err != nil || to.config.CAFile == "" || len(to.config.CAData) > 0 {
+		return to, err
+	}
+	// The client gets what was read: client-go would read the file again minutes later.
+	if to.config.CAData, err = os.ReadFile(to.config.CAFile); err != nil {
+		return access{}, fmt.Errorf("CA file of the API server: %w", err)
+	}
+	if len(to.config.CAData) == 0 { // which would mean the authorities of the system
+		return access{}, fmt.Errorf("CA file of the API server: %s is empty", to.config.CAFile)
+	}
+	to.config.CAFile, to.text = "", append(to.text, to.config.CAData...)
+	return to, nil
+}
+
+// podNamespace is where a pod finds its namespace.
+const podNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// readAccess is loadAccess, without the CA file where there is one.
+func readAccess(path, name string) (to access, err error) {
 	if path == "" {
-		config, err = rest.InClusterConfig()
-		if err != nil {
-			return nil, nil, fmt.Errorf("no kubeconfig is named, and this is not a pod with a service account: %w", oneLine(err))
+		to.config, err = rest.InClusterConfig()
+		namespace, unreadable := os.ReadFile(podNamespace)
+		if err = cmp.Or(err, unreadable); err != nil {
+			return access{}, fmt.Errorf("no kubeconfig is named, and this is not a pod with a service account: %w", oneLine(err))
 		}
-		return config, nil, nil
+		to.namespace = strings.TrimSpace(string(namespace))
+		return to, nil
 	}
-	if text, err = os.ReadFile(path); err != nil {
-		return nil, nil, fmt.Errorf("kubeconfig: %w", err)
+	if to.text, err = os.ReadFile(path); err != nil {
+		return access{}, fmt.Errorf("kubeconfig: %w", err)
 	}
-	fail := func(err error) (*rest.Config, []byte, error) {
-		return nil, nil, fmt.Errorf("kubeconfig %s: %w", path, oneLine(err))
+	fail := func(err error) (access, error) {
+		return access{}, fmt.Errorf("kubeconfig %s: %w", path, oneLine(err))
 	}
-	file, err := clientcmd.Load(text)
+	file, err := clientcmd.Load(to.text)
 	if err != nil {
 		return fail(err)
 	}
 	if name == "" {
 		name = file.CurrentContext
 	}
-	switch chosen, ok := file.Contexts[name]; {
+	chosen, ok := file.Contexts[name]
+	switch {
 	case name == "":
 		return fail(errors.New("it has no current-context, and no context is named"))
 	case !ok:
@@ -81,6 +95,7 @@ func readConfig(path, name string) (config *rest.Config, text []byte, err error)
 	case file.AuthInfos[chosen.AuthInfo] == nil && chosen.AuthInfo != "":
 		return fail(fmt.Errorf("context %q: there is no user %q", name, chosen.AuthInfo))
 	}
+	to.namespace = cmp.Or(chosen.Namespace, metav1.NamespaceDefault)
 	for _, cluster := range file.Clusters {
 		cluster.LocationOfOrigin = path
 	}
@@ -90,11 +105,10 @@ func readConfig(path, name string) (config *rest.Config, text []byte, err error)
 	if err := clientcmd.ResolveLocalPaths(file); err != nil {
 		return fail(err)
 	}
-	config, err = clientcmd.NewNonInteractiveClientConfig(*file, name, &clientcmd.ConfigOverrides{}, nil).ClientConfig()
-	if err != nil {
+	if to.config, err = clientcmd.NewNonInteractiveClientConfig(*file, name, &clientcmd.ConfigOverrides{}, nil).ClientConfig(); err != nil {
 		return fail(err)
 	}
-	return config, text, nil
+	return to, nil
 }
 
 // oneLine returns the error without what libraries put around it over several lines.
@@ -150,6 +164,14 @@ func (c *client) group(gv schema.GroupVersion) (*rest.RESTClient, error) {
 		config.ContentType, config.AcceptContentTypes = protobuf, protobuf+",application/json"
 	}
 	return rest.RESTClientForConfigAndClient(config, c.http)
+}
+
+// leases returns a client for leases, each request of which is bounded: who gives a lease up
+// waits for the answer.
+func (c *client) leases() (coordinationv1client.LeasesGetter, error) {
+	bounded := *c.http
+	bounded.Timeout = oneRequest
+	return coordinationv1client.NewForConfigAndClient(c.config, &bounded)
 }
 
 // get returns what is at a path, in the form that accept names.

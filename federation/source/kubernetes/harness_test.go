@@ -259,6 +259,7 @@ type runner struct {
 	*part
 
 	into     source.Part // where it publishes; part, if a test does not change it
+	stop     func()      // ends it, and waits until it has
 	log      testlog.Buffer
 	requests *counter
 }
@@ -301,9 +302,12 @@ func (c *cluster) start(r *runner) {
 		defer close(done)
 		r.Run(ctx, r.into)
 	}()
-	c.Cleanup(func() {
+	r.stop = func() {
 		cancel()
 		<-done
+	}
+	c.Cleanup(func() {
+		r.stop()
 		if c.Failed() {
 			c.Logf("log:\n%s\nsaid: %q\nrequests: %v", &r.log, r.said, r.requests.all())
 		}

@@ -62,8 +62,7 @@ func (k kind) String() string {
 	return schema.GroupResource{Group: resources[k].group, Resource: resources[k].name}.String()
 }
 
-// newScheme returns the types that are read and written. There is no clientset: it
-// would bring every type of Kubernetes into the program.
+// newScheme returns the types that are read and written.
 func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})

@@ -40,7 +40,7 @@ func newOffline(t *testing.T, rules export.Rules) *offline {
 	log := slog.New(slog.DiscardHandler)
 	s := &Source{
 		config: Config{Rules: rules}, selector: labels.Everything(), log: log, world: newWorld(time.Second),
-		writer: feedback.New(log), pace: quick,
+		writer: feedback.New(name{}, log), pace: quick,
 	}
 	s.wanted, s.slices = wantedKinds(rules)
 	s.world.health.discovered = true

@@ -126,7 +126,7 @@ func (p *publisher) publish(batch sets.Set[name], missing []watched) {
 			} else {
 				gone = append(gone, p.service(of))
 			}
-			p.writer.Changed(of, p.complete)
+			p.writer.Changed(of)
 		}
 		recount = recount || r.rule != before.rule
 		if refusal := r.verdict.Refusal; refusal != nil && refusal.Detail != "" && r.rule != before.rule {

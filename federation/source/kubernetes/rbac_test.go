@@ -189,8 +189,12 @@ func (c *cluster) lacks(r *runner, verbs []string, resource, group, namespace st
 		return
 	}
 	until(c, "everything", r.back)
-	what = "cannot " + verbs[0] + " " + what
-	if slices.Contains(verbs, "get") {
+	verb := verbs[0]
+	if resource == "leases" {
+		verb = "get" // comes first
+	}
+	what = "cannot " + verb + " " + what
+	if resource == "customresourcedefinitions" {
 		c.unexport("v1beta1", namespace, "gone")
 		until(c, "the reason", func() bool { return r.awayFor(what) && r.awayFor(in) })
 		grant()

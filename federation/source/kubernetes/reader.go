@@ -68,9 +68,6 @@ func (r *reader) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			if r.client != nil {
-				r.client.close()
-			}
 			return
 		case <-timer.C:
 		case <-r.world.doubtful:
@@ -125,18 +122,22 @@ func (r *reader) check(ctx context.Context) bool {
 	return r.resolve(ctx)
 }
 
-// use gives the writer a client for ServiceExports, if the server serves them.
+// use gives the writer clients for leases and, if the server serves them, ServiceExports.
 func (r *reader) use() error {
+	leases, err := r.client.leases()
+	if err != nil {
+		return err
+	}
 	version := r.found[kindExport]
 	if version == "" {
-		r.writer.Use(nil, "")
+		r.writer.Use(nil, "", leases)
 		return nil
 	}
 	exports, err := r.client.group(schema.GroupVersion{Group: mcsGroup, Version: version})
 	if err != nil {
 		return err
 	}
-	r.writer.Use(exports, version)
+	r.writer.Use(exports, version, leases)
 	return nil
 }
 
@@ -151,14 +152,14 @@ func (r *reader) server(reason error, now time.Time) {
 // reload makes a client, anew where the kubeconfig has changed: credentials in it are
 // replaced like that. It reports whether there is one.
 func (r *reader) reload() bool {
-	config, text, err := loadConfig(r.config.Kubeconfig, r.config.Context)
-	if err == nil && r.client != nil && bytes.Equal(text, r.text) {
+	to, err := loadAccess(r.config.Kubeconfig, r.config.Context)
+	if err == nil && r.client != nil && bytes.Equal(to.text, r.text) {
 		r.unreadable = false
 		return true
 	}
 	var fresh *client
 	if err == nil {
-		fresh, err = newClient(config, r.scheme, r.wrap)
+		fresh, err = newClient(to.config, r.scheme, r.wrap)
 	}
 	if err != nil {
 		if r.client == nil {
@@ -176,7 +177,7 @@ func (r *reader) reload() bool {
 		r.stopAll()
 		r.client.close()
 	}
-	r.client, r.text, r.unreadable = fresh, text, false
+	r.client, r.text, r.unreadable = fresh, to.text, false
 	return true
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -73,20 +74,28 @@ func New(config Config) (*Source, error) {
 	if config.Kubeconfig == "" && config.Context != "" {
 		return nil, errors.New("a context is named, but no kubeconfig")
 	}
-	restConfig, _, err := loadConfig(config.Kubeconfig, config.Context)
+	to, err := loadAccess(config.Kubeconfig, config.Context)
 	if err != nil {
 		return nil, err
 	}
 	scheme := newScheme()
-	if _, err := newClient(restConfig, scheme, nil); err != nil { // reads certificates and keys
+	if _, err := newClient(to.config, scheme, nil); err != nil { // reads certificates and keys
 		return nil, fmt.Errorf("kubeconfig %s: %w", config.Kubeconfig, err)
 	}
 	wanted, slices := wantedKinds(config.Rules)
 	log := cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	return &Source{
 		config: config, selector: selector, wanted: wanted, slices: slices, scheme: scheme,
-		log: log, world: newWorld(usualPace().grace), writer: feedback.New(log), pace: usualPace(),
+		log: log, world: newWorld(usualPace().grace), writer: feedback.New(leaseOf(config, to.namespace), log), pace: usualPace(),
 	}, nil
+}
+
+// leaseOf returns the lease that one of the replicas of an owner holds, which says the same
+// in each of them, and another where other Services are exported, or in another zone.
+func leaseOf(config Config, namespace string) name {
+	hash := fnv.New64a()
+	fmt.Fprintf(hash, "%q %q %q %q", config.Rules.Cluster, config.Rules.Zone, config.Namespaces, config.Selector)
+	return name{Namespace: namespace, Name: fmt.Sprintf("hamlet-federation-%016x", hash.Sum64())}
 }
 
 // wantedKinds returns the kinds that the rules need, and which EndpointSlices.
@@ -108,11 +117,15 @@ func wantedKinds(rules export.Rules) (wanted []kind, selector string) {
 // Run implements [source.Source].
 func (s *Source) Run(ctx context.Context, part source.Part) {
 	ctx = klog.NewContext(ctx, klog.Logger{}) // what client-go logs is reported by us, once
+	r := newReader(s)
 	var group sync.WaitGroup
-	defer group.Wait()
-	group.Go(func() { newReader(s).run(ctx) })
+	group.Go(func() { r.run(ctx) })
 	group.Go(func() { s.writer.Run(ctx) })
 	newPublisher(s, part).run(ctx)
+	group.Wait()
+	if r.client != nil {
+		r.client.close() // now that the lease has been given up
+	}
 }
 
 // service returns the name of a Service in the catalog.

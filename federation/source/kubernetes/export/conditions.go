@@ -12,16 +12,9 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
-// Accepted is the type of the condition that says whether consumers take the
+// Accepted is the type of the condition that says that consumers do not take the
 // service. The other types are those of the MCS API: Valid and Ready.
 const Accepted = prefix + "Accepted"
-
-// The reasons of conditions that are no rules, and not of the MCS API.
-const (
-	accepted          = "Accepted"
-	refusedByConsumer = "RefusedByConsumer"
-	notPublished      = "NotPublished"
-)
 
 // HiddenText is what authors are told of a service that another source hides. What that has
 // is the owner's to know.
@@ -35,12 +28,15 @@ type Standing struct {
 	Refusals  map[string]string // what consumers say who do not take it, by consumer
 }
 
-// Conditions returns the conditions of a ServiceExport of the given generation: Valid,
-// Ready and Accepted. A condition keeps the time that it has before, among the conditions
+// Conditions returns the conditions of a ServiceExport of the given generation: Valid and
+// Ready, and Accepted where consumers refuse the service. A condition keeps the time that it has before, among the conditions
 // of today, where its status stays, else it has now, in whole seconds. Nothing in them
 // changes with the number of endpoints, so that pods that come and go cause no writes.
 func (s Standing) Conditions(before []metav1.Condition, generation int64, now time.Time) []metav1.Condition {
-	after := []metav1.Condition{s.valid(), s.ready(), s.accepted()}
+	after := []metav1.Condition{s.valid(), s.ready()}
+	if s.Published && !s.Hidden && len(s.Refusals) > 0 {
+		after = append(after, s.refused())
+	}
 	for i := range after {
 		c := &after[i]
 		c.Message = bounded(c.Message)
@@ -83,19 +79,10 @@ func (s Standing) ready() metav1.Condition {
 	return c
 }
 
-func (s Standing) accepted() metav1.Condition {
-	c := metav1.Condition{Type: Accepted}
-	switch {
-	case !s.Published || s.Verdict.Service == nil || s.Hidden:
-		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, notPublished, "it is not published"
-	case len(s.Refusals) == 0:
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, accepted, "no consumer refuses it"
-	default:
-		var said []string
-		for _, consumer := range slices.Sorted(maps.Keys(s.Refusals)) {
-			said = append(said, consumer+": "+s.Refusals[consumer])
-		}
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, refusedByConsumer, strings.Join(said, "; ")
+func (s Standing) refused() metav1.Condition {
+	var said []string
+	for _, consumer := range slices.Sorted(maps.Keys(s.Refusals)) {
+		said = append(said, consumer+": "+s.Refusals[consumer])
 	}
-	return c
+	return metav1.Condition{Type: Accepted, Status: metav1.ConditionFalse, Reason: "RefusedByConsumer", Message: strings.Join(said, "; ")}
 }

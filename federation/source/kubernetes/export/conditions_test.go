@@ -17,42 +17,36 @@ func TestConditions(t *testing.T) {
 	tests := []struct {
 		name     string
 		standing Standing
-		want     [3]string // type, status, reason and message
+		want     []string // type, status, reason and message
 	}{
-		{"published", Standing{Verdict: published, Published: true}, [3]string{
+		{"published", Standing{Verdict: published, Published: true}, []string{
 			"Valid True Valid: the Service can be exported",
 			"Ready True Exported: published as web.west.fed.example. with endpoints of the kind load-balancer",
-			Accepted + " True Accepted: no consumer refuses it",
 		}},
-		{"a part is left out", Standing{Verdict: warned, Published: true}, [3]string{
+		{"a part is left out", Standing{Verdict: warned, Published: true}, []string{
 			"Valid True Valid: the Service can be exported; UnsupportedPort: port dns is left out",
 			"Ready True Exported: published as web.west.fed.example. with endpoints of the kind load-balancer",
-			Accepted + " True Accepted: no consumer refuses it",
 		}},
-		{"the catalog is not complete yet", Standing{Verdict: published}, [3]string{
+		{"the catalog is not complete yet", Standing{Verdict: published}, []string{
 			"Valid True Valid: the Service can be exported",
 			"Ready False Pending: not published yet",
-			Accepted + " Unknown NotPublished: it is not published",
 		}},
-		{"an earlier source has the name", Standing{Verdict: published, Hidden: true}, [3]string{
+		{"an earlier source has the name", Standing{Verdict: published, Hidden: true}, []string{
 			"Valid True Valid: the Service can be exported",
 			"Ready False Hidden: not published: another source of the catalog stands first, and has its name or its fqdn",
-			Accepted + " Unknown NotPublished: it is not published",
 		}},
-		{"consumers refuse it", Standing{Verdict: published, Published: true, Refusals: map[string]string{"spiffe://b.example/dns": "port: 0", "spiffe://a.example/dns": "out of zone"}}, [3]string{
+		{"consumers refuse it", Standing{Verdict: published, Published: true, Refusals: map[string]string{"spiffe://b.example/dns": "port: 0", "spiffe://a.example/dns": "out of zone"}}, []string{
 			"Valid True Valid: the Service can be exported",
 			"Ready True Exported: published as web.west.fed.example. with endpoints of the kind load-balancer",
 			Accepted + " False RefusedByConsumer: spiffe://a.example/dns: out of zone; spiffe://b.example/dns: port: 0",
 		}},
-		{"no address", Standing{Verdict: Verdict{Refusal: &Finding{NoAddress, "no address yet", ""}}}, [3]string{
+		{"no address", Standing{Verdict: Verdict{Refusal: &Finding{NoAddress, "no address yet", ""}}}, []string{
 			"Valid True Valid: the Service can be exported",
 			"Ready False NoAddress: no address yet",
-			Accepted + " Unknown NotPublished: it is not published",
 		}},
-		{"a conflict", Standing{Verdict: Verdict{Refusal: &Finding{Conflict, "shop/a has the name", ""}}}, [3]string{
+		{"a conflict", Standing{Verdict: Verdict{Refusal: &Finding{Conflict, "shop/a has the name", ""}}}, []string{
 			"Valid False Conflict: shop/a has the name",
 			"Ready False Conflict: shop/a has the name",
-			Accepted + " Unknown NotPublished: it is not published",
 		}},
 	}
 	now := time.Date(2026, 1, 2, 3, 4, 5, 600, time.UTC)
@@ -91,7 +85,7 @@ func TestConditionsChange(t *testing.T) {
 		t.Errorf("another message: %q, at %v", after[1].Message, after[1].LastTransitionTime)
 	}
 	after := refused.Conditions(before, 1, later)
-	for i, want := range []time.Time{start, later, later} {
+	for i, want := range []time.Time{start, later} {
 		if got := after[i].LastTransitionTime.Time; !got.Equal(want) {
 			t.Errorf("%s moved at %v, want %v", after[i].Type, got, want)
 		}

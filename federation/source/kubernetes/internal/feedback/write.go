@@ -4,197 +4,210 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/client-go/util/workqueue"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
-// The field managers of the conditions.
-const (
-	Manager          = "hamlet-federation"
-	ConsumersManager = "hamlet-federation-consumers"
-)
+// manager is the field manager of the conditions.
+const manager = "hamlet-federation"
 
 const (
-	perSecond  = 100 // requests that write, on the average
-	burst      = 200
-	oneRequest = 10 * time.Second
-	pause      = time.Second     // after a request that could not be made, or before one that failed because of its object
-	longPause  = 5 * time.Second // after one that is not allowed
-	maxTries   = 5               // of a request that fails because of its object
+	perSecond    = 100 // requests that write, on the average
+	burst        = 200
+	oneRequest   = 5 * time.Second
+	pause        = time.Second     // before a request that failed is made again
+	longestPause = time.Minute     // the same, of one that fails because of its object
+	serverPause  = 5 * time.Second // before the next request of all, after one that was not answered or not allowed
+
+	leaseDuration = 15 * time.Second // until others take a lease that is not renewed
+	renewDeadline = 10 * time.Second // until a leader that cannot renew it leads no more
+	retryPeriod   = 2 * time.Second  // between attempts to renew it, or to get it
 )
 
 // server is how the API server is reached.
 type server struct {
 	exports rest.Interface // nil: ServiceExports are not served
 	version string         // of ServiceExports
+	leases  coordinationv1.LeasesGetter
 }
 
 // Use says how the API server is reached from now on. exports is nil where it serves no ServiceExports.
-func (w *Writer) Use(exports rest.Interface, version string) {
+func (w *Writer) Use(exports rest.Interface, version string, leases coordinationv1.LeasesGetter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.server = server{exports: exports, version: version}
-	w.rouse()
-}
-
-// Run writes until ctx ends.
-func (w *Writer) Run(ctx context.Context) {
-	limit := flowcontrol.NewTokenBucketRateLimiter(perSecond, burst)
-	defer limit.Stop()
-	for ctx.Err() == nil {
-		of, t, server, ok, due := w.next()
-		if ok {
-			w.write(ctx, limit, of, t, server)
-			continue
-		}
-		timer := time.NewTimer(due)
-		select {
-		case <-ctx.Done():
-		case <-w.wake:
-		case <-timer.C:
-		}
-		timer.Stop()
+	before := w.server
+	w.server = server{exports: exports, version: version, leases: leases}
+	if before.leases == nil {
+		close(w.ready)
+	}
+	if before.version != version {
+		w.restart()
 	}
 }
 
-// write does a task, or puts back what is left of it.
-func (w *Writer) write(ctx context.Context, limit flowcontrol.RateLimiter, of types.NamespacedName, t task, s server) {
-	for !t.nothing() {
-		if limit.Wait(ctx) != nil {
-			return // ctx has ended
-		}
-		err := w.one(ctx, of, &t, s)
-		switch {
-		case err == nil:
-			w.report(nil)
-			continue
-		case passing(err):
-			if t.tries++; t.tries <= maxTries {
-				w.again(of, t, pause, false)
-			}
-		case ctx.Err() == nil:
-			w.report(err)
-			delay := pause
-			if apierrors.IsForbidden(err) {
-				delay = longPause
-			}
-			w.again(of, t, delay, true)
-		}
+// Run takes part in the election, and writes while this replica leads, until ctx ends. It
+// gives the lease up then.
+func (w *Writer) Run(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-w.ready:
+	}
+	w.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](pause, longestPause))
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { w.work(ctx) })
+	defer w.queue.ShutDown()
+	host, _ := os.Hostname()
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: lock{w, &resourcelock.LeaseLock{
+			LeaseMeta: metav1.ObjectMeta{Namespace: w.lease.Namespace, Name: w.lease.Name}, Client: w,
+			LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())},
+		}},
+		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, ReleaseOnCancel: true,
+		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: w.lead, OnStoppedLeading: w.resign},
+	})
+	if err != nil {
+		w.report(err) // of no durations as above
 		return
 	}
+	for ctx.Err() == nil {
+		elector.Run(ctx) // until ctx ends, or the lease is lost
+	}
 }
 
-// one makes the next request of a task, and takes it from the task unless it is to be
-// made again.
-func (w *Writer) one(ctx context.Context, of types.NamespacedName, t *task, s server) error {
-	ctx, cancel := context.WithTimeout(ctx, oneRequest)
-	defer cancel()
-	var err error
-	if t.conditions != nil {
-		voice := voiceOf(t.export.UID, t.conditions)
-		if err = s.apply(ctx, t.export, Manager, "", t.conditions); kept(err) {
-			w.conflicts(of, voice.text, err)
-			err = nil
-		}
-		if done(err) {
-			w.wrote(of, voice)
-			t.conditions = nil
-			return nil
-		}
-		return err
+// lead has this replica lead, unless that has ended already.
+func (w *Writer) lead(ctx context.Context) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.leads = ctx.Err() == nil
+	w.restart()
+}
+
+// resign has this replica lead no more.
+func (w *Writer) resign() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.leads = false
+}
+
+// Leases implements [coordinationv1.LeasesGetter], by the client that is in use.
+func (w *Writer) Leases(namespace string) coordinationv1.LeaseInterface {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.server.leases.Leases(namespace)
+}
+
+// lock is a lease of which it is said why it cannot be had.
+type lock struct {
+	*Writer
+	*resourcelock.LeaseLock
+}
+
+// Get returns what the lease says.
+func (l lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, text, err := l.LeaseLock.Get(ctx)
+	if apierrors.IsForbidden(err) {
+		l.report(err)
 	}
-	// Another replica may be about to say something else: the first has it.
-	err = s.apply(ctx, t.export, ConsumersManager, t.export.ResourceVersion, t.opinion)
-	if done(err) || apierrors.IsConflict(err) {
-		w.note(of, func(p *plan) { p.opinion = err == nil && len(t.opinion) > 0 })
-		t.opinions = false
-		return nil
+	return record, text, err
+}
+
+// Create makes the lease.
+func (l lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	err := l.LeaseLock.Create(ctx, record)
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) { // the namespace is not
+		l.report(err)
 	}
 	return err
 }
 
-// done reports whether a request is not to be made again: it has worked, or it is not
-// what the API server takes, or the namespace goes.
-func done(err error) bool {
-	return err == nil || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+// Update changes the lease.
+func (l lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	err := l.LeaseLock.Update(ctx, record)
+	if apierrors.IsForbidden(err) {
+		l.report(err)
+	}
+	return err
 }
 
-// kept reports whether another field manager has what was to be applied.
-func kept(err error) bool {
-	return apierrors.IsConflict(err) && apierrors.HasStatusCause(err, metav1.CauseTypeFieldManagerConflict)
+// work writes what is in the queue until that is shut down.
+func (w *Writer) work(ctx context.Context) {
+	limit := flowcontrol.NewTokenBucketRateLimiter(perSecond, burst)
+	defer limit.Stop()
+	for {
+		of, end := w.queue.Get()
+		if end {
+			return
+		}
+		if w.write(ctx, limit, of) {
+			w.queue.Forget(of)
+		} else if ctx.Err() == nil {
+			w.queue.AddRateLimited(of)
+		}
+		w.queue.Done(of)
+	}
 }
 
-// passing reports whether an error is about the object, which may have been replaced
-// or deleted, and of which the next note tells.
-func passing(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
+// write writes what there is to say of a Service, and reports whether that is done.
+func (w *Writer) write(ctx context.Context, limit flowcontrol.RateLimiter, of types.NamespacedName) bool {
+	to, conditions, server := w.next(of)
+	if conditions == nil {
+		return true
+	}
+	err := server.apply(ctx, limit, to, conditions)
+	switch {
+	case err == nil, isFinal(err):
+		w.said(of, to, conditions)
+	case apierrors.HasStatusCause(err, metav1.CauseTypeFieldManagerConflict):
+		if w.said(of, to, conditions) {
+			w.log.Warn("another controller writes the conditions of a ServiceExport", "export", of.String(), "error", oneLine(err))
+		}
+	case apierrors.IsNotFound(err) || apierrors.IsConflict(err): // the object was deleted or replaced, and others need not wait
+		return false
+	case ctx.Err() == nil:
+		w.report(err)
+		paused, end := context.WithTimeout(ctx, serverPause)
+		<-paused.Done()
+		end()
+		return false
+	}
+	w.report(nil)
+	return true
+}
+
+// isFinal reports whether a request that failed would always do so: it is not what the API
+// server takes, or the namespace goes.
+func isFinal(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+}
 
 // apply applies conditions of a ServiceExport.
-func (s server) apply(ctx context.Context, to *mcsv1beta1.ServiceExport, manager, version string, conditions []metav1.Condition) error {
-	metadata := map[string]any{"name": to.Name, "namespace": to.Namespace, "uid": to.UID}
-	if version != "" {
-		metadata["resourceVersion"] = version
-	}
-	if conditions == nil {
-		conditions = []metav1.Condition{}
-	}
+func (s server) apply(ctx context.Context, limit flowcontrol.RateLimiter, to *mcsv1beta1.ServiceExport, conditions []metav1.Condition) error {
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": mcsv1beta1.GroupName + "/" + s.version, "kind": mcsv1beta1.ServiceExportKindName,
-		"metadata": metadata, "status": map[string]any{"conditions": conditions},
+		"metadata": map[string]any{"name": to.Name, "namespace": to.Namespace, "uid": to.UID}, "status": map[string]any{"conditions": conditions},
 	})
 	if err != nil {
 		return err
 	}
 	return s.exports.Patch(types.ApplyYAMLPatchType).Namespace(to.Namespace).Resource(mcsv1beta1.ServiceExportPluralName).
-		Name(to.Name).SubResource("status").Param("fieldManager", manager).Body(body).Do(ctx).Error()
-}
-
-// plan returns what is known of a Service. It is called with mu held.
-func (w *Writer) plan(of types.NamespacedName) *plan {
-	p := w.plans[of]
-	if p == nil {
-		p = new(plan)
-		w.plans[of] = p
-	}
-	return p
-}
-
-// note changes what is known of a Service, unless it has been forgotten.
-func (w *Writer) note(of types.NamespacedName, change func(*plan)) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if p := w.plans[of]; p != nil {
-		change(p)
-	}
-}
-
-// wrote notes what has been written. There may be something else to say by now.
-func (w *Writer) wrote(of types.NamespacedName, written voice) {
-	w.note(of, func(p *plan) {
-		if v := &p.voice; v.verdict == written.verdict {
-			v.owed = v.owed && v.text != written.text
-			v.writes++
-		}
-	})
-}
-
-// conflicts notes that another controller keeps a condition.
-func (w *Writer) conflicts(of types.NamespacedName, text uint64, err error) {
-	first := false
-	w.note(of, func(p *plan) {
-		first = p.conflict == 0
-		p.conflict = text
-	})
-	if first {
-		w.log.Warn("another controller writes the conditions of a ServiceExport", "export", of.String(), "error", oneLine(err))
-	}
+		Name(to.Name).SubResource("status").Param("fieldManager", manager).Body(body).Throttle(limit).Timeout(oneRequest).Do(ctx).Error()
 }
 
 // report logs an error when it is another than the one before.
@@ -214,8 +227,8 @@ func (w *Writer) report(err error) {
 		class = "other"
 	}
 	w.mu.Lock()
-	news := class != w.said
-	w.said = class
+	news := class != w.problem
+	w.problem = class
 	w.mu.Unlock()
 	if news && err != nil {
 		w.log.Warn("conditions cannot be written; trying again", "error", oneLine(err))
