@@ -74,9 +74,6 @@ STATIC  = bin/static
 # Where `make release` writes to.
 RELEASE ?= bin/release
 
-# How `make e2e-pods` makes pods: by a kubelet, as namespaces only, or as best it can.
-PODS ?= auto
-
 GOLANGCI_LINT := bin/tools/golangci-lint-$(GOLANGCI_LINT_VERSION)
 BENCHSTAT     := bin/tools/benchstat-$(BENCHSTAT_VERSION)
 GOTESTSUM     := bin/tools/gotestsum-$(GOTESTSUM_VERSION)
@@ -91,8 +88,6 @@ ETCD               := bin/tools/etcd-$(call pinned,etcd,go.etcd.io/etcd/server/v
 KUBE_APISERVER     := bin/tools/kube-apiserver-$(KUBERNETES_VERSION)
 KUBE_CONTROLLERS   := bin/tools/kube-controller-manager-$(KUBERNETES_VERSION)
 KUBECTL            := bin/tools/kubectl-$(KUBERNETES_VERSION)
-KUBELET            := bin/tools/kubelet-$(KUBERNETES_VERSION)
-CONTAINERD         := $(patsubst %,bin/tools/%-$(call pinned,containerd,github.com/containerd/containerd/v2),containerd containerd-shim-runc-v2 ctr)
 SPIRE              := $(patsubst %,bin/tools/%-$(call pinned,spire,github.com/spiffe/spire),spire-server spire-agent)
 NSM                := bin/tools/nsm-$(call pinned,nsm,github.com/networkservicemesh/sdk)
 HELM               := bin/tools/helm-$(call pinned,helm,helm.sh/helm/v4)
@@ -280,8 +275,8 @@ e2e-tools: $(ETCD) $(KUBE_APISERVER) $(KUBE_CONTROLLERS) $(KUBECTL) $(HELM) ## b
 real-servers: $(ETCD) $(KUBE_APISERVER) ## build etcd and kube-apiserver for tests and benchmarks; eight minutes of CPU time
 
 .PHONY: e2e-pods
-e2e-pods: image $(ETCD) $(KUBE_APISERVER) $(KUBE_CONTROLLERS) $(HELM) $(if $(filter kubelet,$(PODS)),$(KUBELET) $(CONTAINERD)) ## resolve services of another cluster in pods, run the images, and upgrade the chart under load; needs root (PODS=kubelet: real pods)
-	CGO_ENABLED=0 REAL_SERVERS=required E2E_PODS=$(PODS) E2E_PODS_TOOLS='$(KUBELET) $(CONTAINERD)' $(GOTEST) -count=1 -timeout 20m ./test/suites/kubernetes/pods
+e2e-pods: image $(ETCD) $(KUBE_APISERVER) ## resolve services of another cluster in pods, and run the images; needs root
+	CGO_ENABLED=0 REAL_SERVERS=required E2E_PODS=1 $(GOTEST) -count=1 -timeout 20m ./test/suites/kubernetes/pods
 
 .PHONY: e2e-dist
 e2e-dist: ## make a release twice, install, upgrade, roll back and purge it in a root of Debian's; needs root and debootstrap
@@ -376,16 +371,13 @@ $(ETCD):
 	CGO_ENABLED=0 go -C test/peers/tools/etcd build -mod=readonly -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ go.etcd.io/etcd/server/v3
 
 # The binaries of Kubernetes say which version they are.
-$(KUBE_APISERVER) $(KUBE_CONTROLLERS) $(KUBECTL) $(KUBELET): bin/tools/%-$(KUBERNETES_VERSION):
+$(KUBE_APISERVER) $(KUBE_CONTROLLERS) $(KUBECTL): bin/tools/%-$(KUBERNETES_VERSION):
 	@echo 'Building $@, once; kube-apiserver takes seven minutes of CPU time, the others one or two'
 	CGO_ENABLED=0 go -C test/peers/tools/kubernetes build -mod=readonly -trimpath -o $(CURDIR)/$@ \
 		-ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION)' k8s.io/kubernetes/cmd/$*
 
 $(HELM):
 	CGO_ENABLED=0 go -C test/peers/tools/helm build -mod=readonly -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ helm.sh/helm/v4/cmd/helm
-
-$(CONTAINERD): bin/tools/%-$(call pinned,containerd,github.com/containerd/containerd/v2):
-	CGO_ENABLED=0 go -C test/peers/tools/containerd build -mod=readonly -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ github.com/containerd/containerd/v2/cmd/$*
 
 # The registry, a client and the resolver of the mesh, of its SDK, behind one command.
 $(NSM): $(wildcard test/peers/tools/nsm/*.go)

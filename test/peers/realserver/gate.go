@@ -2,7 +2,6 @@ package realserver
 
 import (
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,7 +21,7 @@ type Gate struct {
 	wg       sync.WaitGroup
 
 	mu      sync.Mutex
-	to      []string          // in turn
+	to      string
 	conns   map[net.Conn]bool // of both sides; nil after the end
 	refuses bool
 	stalled chan struct{} // closed while nothing is stalled
@@ -38,7 +37,7 @@ func StartGate(tb testing.TB, to string) *Gate {
 func StartGateAt(tb testing.TB, address, to string) *Gate {
 	tb.Helper()
 	listener := must.Get(net.Listen("tcp", address))(tb)
-	g := &Gate{Address: address, to: []string{to}, listener: listener, conns: make(map[net.Conn]bool), stalled: make(chan struct{})}
+	g := &Gate{Address: address, to: to, listener: listener, conns: make(map[net.Conn]bool), stalled: make(chan struct{})}
 	close(g.stalled)
 	g.wg.Go(g.accept)
 	tb.Cleanup(g.close)
@@ -59,13 +58,12 @@ func (g *Gate) accept() {
 			return // closed
 		}
 		g.mu.Lock()
-		if g.refuses || len(g.to) == 0 {
+		if g.refuses {
 			g.mu.Unlock()
 			_ = near.Close()
 			continue
 		}
-		to := g.to[0]
-		g.to = append(g.to[1:], to)
+		to := g.to
 		g.mu.Unlock()
 		far, err := net.Dial("tcp", to)
 		if err != nil {
@@ -138,11 +136,11 @@ func (g *Gate) Refuse(refuse bool) {
 	g.refuses = refuse
 }
 
-// Lead has new connections lead to other servers in turn, each on host:port.
-func (g *Gate) Lead(to ...string) {
+// Lead has new connections lead to another server, on host:port.
+func (g *Gate) Lead(to string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.to = slices.Clone(to)
+	g.to = to
 }
 
 // Stall says whether octets stay where they are. The connections stay open, as when a

@@ -272,9 +272,6 @@ func startFake(t *testing.T, certificate tls.Certificate) *fake {
 // streams of a test do not end at all.
 const busy = 30 * time.Second
 
-// ends is what that takes in the median.
-const ends = 10 * time.Second
-
 // Whoever is not allowed any more, or not trusted, loses the stream, and gets it back
 // when that is taken back.
 func TestTakenAway(t *testing.T) {

@@ -71,8 +71,8 @@ func TestUpgrade(t *testing.T) {
 }
 
 // While a release is upgraded or rolled back, the Services always have two pods that are
-// ready, of both versions for a while. That no query is lost is shown in
-// test/suites/kubernetes/pods: no pod runs here.
+// ready, of both versions for a while. No pod runs here: TestLameduck shows what one that
+// ends answers.
 func TestRollout(t *testing.T) {
 	cluster := realserver.StartCluster(t, realserver.Options{Deployments: true})
 	helm, kubectl := helm(t, cluster.Kubeconfig), kubectl(t, cluster.Kubeconfig)

@@ -44,26 +44,14 @@ type container struct {
 	id     string
 }
 
-// unpack unpacks the image of a layout, and returns the folder.
-func unpack(t *testing.T, layout string) string {
-	t.Helper()
-	folder := filepath.Join(t.TempDir(), "bundle")
-	mustRun(t, "umoci", "unpack", "--image", layout+":"+tagOf(t, layout), folder)
-	return folder
-}
-
-// newContainer unpacks one of our images, and configures its container.
-func newContainer(t *testing.T, image, id string, args []string, in *pod, mounts map[string]string, change func(config map[string]any)) *container {
-	t.Helper()
-	return containerOf(t, unpack(t, filepath.Join(images, image)), id, args, in, mounts, change)
-}
-
-// containerOf configures a container of an image that is unpacked: the arguments of the
+// newContainer unpacks one of our images, and configures its container: the arguments of the
 // entry point, the pod whose network it gets, and what of the machine it sees at the
 // paths that are the keys. The function change, if any, changes the configuration as it
 // likes.
-func containerOf(t *testing.T, unpacked, id string, args []string, in *pod, mounts map[string]string, change func(config map[string]any)) *container {
+func newContainer(t *testing.T, image, id string, args []string, in *pod, mounts map[string]string, change func(config map[string]any)) *container {
 	t.Helper()
+	layout, unpacked := filepath.Join(images, image), filepath.Join(t.TempDir(), "bundle")
+	mustRun(t, "umoci", "unpack", "--image", layout+":"+tagOf(t, layout), unpacked)
 	c := &container{bundle: t.TempDir(), id: id}
 	var config map[string]any
 	must.Do(t, json.Unmarshal([]byte(readAll(t, filepath.Join(unpacked, "config.json"))), &config))

@@ -1,8 +1,7 @@
 // Package pods shows that what runs in a pod resolves services of another cluster:
 // with the C library's getaddrinfo and with Go, through the resolv.conf that a kubelet
 // writes, and through both ways of putting federation into a cluster's DNS. It also
-// starts the images of deploy/image, and upgrades a release of the chart while a client
-// asks. `make e2e-pods` runs it.
+// starts the images of deploy/image. `make e2e-pods` runs it.
 //
 // All of it happens in network, mount and process namespaces of its own. They end with
 // the test, however it ends, and with them every process, mount and network that it
@@ -20,25 +19,17 @@ import (
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/place/sandbox"
-	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
 const (
-	// variable says how the pods are made: by a kubelet, as namespaces only, or as best
-	// this machine can. Without it every test is skipped.
-	variable = "E2E_PODS"
-
-	byKubelet    = "kubelet"
-	byNamespaces = "namespaces"
-	asCan        = "auto"
+	variable = "E2E_PODS" // without it every test is skipped
 
 	// roleVariable says what this binary is, if not the test: roleSandbox or roleResolve.
 	roleVariable = "E2E_PODS_ROLE"
 	roleSandbox  = "sandbox" // the test, in its namespaces
 	roleResolve  = "resolve" // a pod that resolves its arguments with Go's resolver
 
-	groupVariable  = "E2E_PODS_CGROUP" // where control groups are made, from the root of each hierarchy
-	formerVariable = "E2E_PODS_FORMER" // a clone of the commit that upgrades begin at, with its images
+	groupVariable = "E2E_PODS_CGROUP" // where control groups are made, from the root of each hierarchy
 )
 
 // unfit is why this machine cannot run the tests, or nil.
@@ -56,9 +47,6 @@ func TestMain(m *testing.M) {
 		}
 	case os.Getenv(variable) == "":
 		unfit = errors.New("run make e2e-pods")
-	case !slices.Contains([]string{byKubelet, byNamespaces, asCan}, os.Getenv(variable)):
-		fmt.Fprintf(os.Stderr, "PODS is %q, and may be %s, %s or %s\n", os.Getenv(variable), byKubelet, byNamespaces, asCan)
-		os.Exit(1)
 	default:
 		if unfit = fit(); unfit == nil {
 			os.Exit(runInSandbox())
@@ -100,37 +88,14 @@ func fit() error {
 const namespaces = sandbox.Namespaces | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS
 
 // runInSandbox runs this test again, in namespaces of its own, and returns its exit
-// code. Images are built before, as a sandbox reaches no module proxy. Control groups are no
-// matter of namespaces; those that are left are removed.
+// code. Control groups are no matter of namespaces; those that are left are removed.
 func runInSandbox() int {
-	former, err := buildFormer()
-	defer os.RemoveAll(former)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "the images of the former commit:", err)
-		return 1
-	}
 	group := fmt.Sprintf("federation-pods-%d", os.Getpid())
-	code := sandbox.Run(namespaces, roleVariable+"="+roleSandbox, groupVariable+"="+group, formerVariable+"="+former+"/clone")
+	code := sandbox.Run(namespaces, roleVariable+"="+roleSandbox, groupVariable+"="+group)
 	if left := removeGroups(group); left != nil {
 		fmt.Fprintln(os.Stderr, "sandbox:", left)
 	}
 	return code
-}
-
-// buildFormer builds the images of the commit that upgrades begin at in a clone.
-func buildFormer() (folder string, err error) {
-	if folder, err = os.MkdirTemp("", "former"); err != nil {
-		return "", err
-	}
-	clone := filepath.Join(folder, "clone")
-	if _, err := realserver.CloneFormer(root, clone); err != nil {
-		return folder, err
-	}
-	out, err := exec.Command("make", "--no-print-directory", "-C", clone, "image").CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("make image: %w\n%s", err, out)
-	}
-	return folder, err
 }
 
 // removeGroups removes the control groups below one name, in every hierarchy.
