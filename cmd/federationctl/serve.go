@@ -223,8 +223,8 @@ func (o *serveOptions) ownerConfig() (config.Config, error) {
 	}
 	return config.Config{
 		Listen: o.listen, Metrics: o.metrics, Status: page, Window: o.window, AllowAddresses: o.ranges,
-		Identity: o.origin, Grace: mtls.DefaultGrace,
-		Allow: config.Allow{IDs: o.allow, File: o.allowFile, Everybody: o.allowAny},
+		Identity: o.origin,
+		Allow:    config.Allow{IDs: o.allow, File: o.allowFile, Everybody: o.allowAny},
 		Catalogs: []config.Catalog{{Sources: []config.Source{
 			{Name: "file:" + o.catalog, File: &config.File{Path: o.catalog, MaxSize: o.max}},
 		}}},

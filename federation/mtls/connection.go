@@ -14,9 +14,9 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// DefaultGrace is how long a connection outlives the certificate that its peer has
-// shown, where [Source.SetGrace] says nothing else.
-const DefaultGrace = time.Minute
+// Grace is how long a connection outlives the certificate that its peer has shown. What
+// happens to connections when the own certificate expires is for the peer to say.
+const Grace = time.Minute
 
 // What a connection fails with that this side has ended. The errors wrap
 // [net.ErrClosed]: the other side has said nothing.
@@ -94,7 +94,7 @@ func (s *Source) add(c *connection, m *material) error {
 		if now == m {
 			defer s.judging.Unlock()
 			s.open[c] = struct{}{}
-			c.timer = time.AfterFunc(c.left(s.grace), c.expire)
+			c.timer = time.AfterFunc(c.left(), c.expire)
 			return nil
 		}
 		s.judging.Unlock() // as verifying takes a while
@@ -142,19 +142,6 @@ func (s *Source) replace(m *material) (old *material, ended int) {
 	return old, ended
 }
 
-// SetGrace sets how long a connection outlives the certificate that its peer has shown,
-// for the open ones, too: not at all, if d is not positive. When it is over the
-// connection ends. What happens to connections when the own certificate expires is for
-// the peer to say.
-func (s *Source) SetGrace(d time.Duration) {
-	s.judging.Lock()
-	defer s.judging.Unlock()
-	s.grace = max(d, 0)
-	for c := range s.open {
-		c.timer.Reset(c.left(s.grace))
-	}
-}
-
 // connection is the network connection below TLS.
 type connection struct {
 	net.Conn
@@ -175,9 +162,7 @@ type connection struct {
 func (c *connection) trusted(t *trust) bool { return t.verify(c.chain, c.usage, c.at) == nil }
 
 // left returns how long the connection may go on.
-func (c *connection) left(grace time.Duration) time.Duration {
-	return time.Until(c.chain[0].NotAfter.Add(grace))
-}
+func (c *connection) left() time.Duration { return time.Until(c.chain[0].NotAfter.Add(Grace)) }
 
 // Read implements net.Conn. Its error ends up in the status of the stream.
 func (c *connection) Read(p []byte) (int, error) {
@@ -202,13 +187,13 @@ func (c *connection) end(reason error) {
 	_ = c.Close() // which ends its Read
 }
 
-// expire ends the connection if the certificate of the peer has expired for longer than the
-// grace, unless the clock has been set back since the timer was set that calls it.
+// expire ends the connection if the certificate of the peer has expired for longer than
+// Grace, unless the clock has been set back since the timer was set that calls it.
 func (c *connection) expire() {
 	s := c.source
 	s.judging.Lock()
 	_, ok := s.open[c]
-	left := c.left(s.grace)
+	left := c.left()
 	if ok && left > 0 {
 		c.timer.Reset(left)
 	}

@@ -99,7 +99,7 @@ func renew(t *testing.T, old *Authority, lifetime time.Duration) *Authority {
 // grace only that ends the connections that were made with the old leaf, and no others.
 func TestConnectionEndsWithItsAuthority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		oldCA, newCA := newAuthority(t), newAuthority(t)
+		oldCA, newCA := renew(t, newAuthority(t), 3*time.Hour), newAuthority(t)
 		bundle := join(oldCA.PEM(), newCA.PEM())
 		signed := func(a *Authority, ca []byte) Issued {
 			issued := issue(t, a, Leaf{DNSNames: []string{"owner.example"}, Lifetime: 3 * time.Hour})
@@ -116,8 +116,6 @@ func TestConnectionEndsWithItsAuthority(t *testing.T) {
 			}
 		}
 		owner, consumer := load(t, signed(oldCA, oldCA.PEM())), load(t, signed(oldCA, oldCA.PEM()))
-		owner.SetGrace(100 * time.Hour)
-		consumer.SetGrace(100 * time.Hour)
 		old := []link{connect(t, consumer, owner), connect(t, consumer, owner)}
 		all := func(when string, links ...link) {
 			t.Helper()
@@ -135,7 +133,7 @@ func TestConnectionEndsWithItsAuthority(t *testing.T) {
 			all("with new leaves", old...)
 		}
 		young := connect(t, consumer, owner)
-		time.Sleep(24 * time.Hour) // the old leaves and the old authority have expired
+		time.Sleep(time.Until(old[0].owner.Expiry()) + time.Second) // the old leaves and the old authority have expired
 		all("after the expiry of the old leaves", append(old, young)...)
 
 		newCA = renew(t, newCA, 48*time.Hour)

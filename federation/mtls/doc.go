@@ -17,8 +17,7 @@
 //   - The CA bundle has no authority of the peer's certificate any more. That is judged at
 //     the time of the handshake as soon as the change is noticed, which takes about a
 //     minute at most.
-//   - The certificate that the peer has shown has expired for longer than a grace, a
-//     minute by default. A peer shows a newer one in the handshake of another connection,
+//   - The certificate that the peer has shown has expired for longer than a minute. A peer shows a newer one in the handshake of another connection,
 //     which is to take the place of this one before: see Peer.Expiry.
 //
 // When the own certificate expires and none has come, nothing happens here: new

@@ -54,48 +54,28 @@ func open(sources ...*Source) (n int) {
 func TestConnectionEndsWithItsCertificate(t *testing.T) {
 	for name, tc := range map[string]struct {
 		owner, consumer time.Duration // lifetimes
-		grace           func(owner, consumer *Source)
-		after           time.Duration
 		by              func(link) (own, other net.Conn)
 	}{
 		"consumer's, at the owner": {
-			owner: 20 * time.Hour, consumer: time.Hour, after: time.Hour + DefaultGrace,
+			owner: 20 * time.Hour, consumer: time.Hour,
 			by: func(l link) (own, other net.Conn) { return l.server, l.client },
 		},
 		"owner's, at the consumer": {
-			owner: time.Hour, consumer: 20 * time.Hour, after: time.Hour + DefaultGrace,
+			owner: time.Hour, consumer: 20 * time.Hour,
 			by: func(l link) (own, other net.Conn) { return l.client, l.server },
-		},
-		"without grace": {
-			owner: time.Hour, consumer: 2 * time.Hour, after: time.Hour,
-			grace: func(_, consumer *Source) { consumer.SetGrace(-time.Second) },
-			by:    func(l link) (own, other net.Conn) { return l.client, l.server },
-		},
-		"grace that shrinks": {
-			owner: 20 * time.Hour, consumer: time.Hour, after: time.Hour + time.Second,
-			grace: func(owner, _ *Source) { owner.SetGrace(time.Second) },
-			by:    func(l link) (own, other net.Conn) { return l.server, l.client },
-		},
-		"grace that grows": {
-			owner: time.Hour, consumer: time.Hour, after: 2 * time.Hour,
-			grace: func(owner, consumer *Source) { owner.SetGrace(time.Hour); consumer.SetGrace(3 * time.Hour) },
-			by:    func(l link) (own, other net.Conn) { return l.server, l.client },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				owner, consumer, _ := parties(t, tc.owner, tc.consumer)
 				l := connect(t, consumer, owner)
-				if tc.grace != nil {
-					tc.grace(owner, consumer)
-				}
 				until := time.Now().Add(min(tc.owner, tc.consumer))
 				for name, p := range map[string]Peer{"consumer": l.owner, "owner": l.consumer} {
 					if !p.Expiry().Equal(until) {
 						t.Errorf("to the %s, the first of the certificates expires at %v, expected %v", name, p.Expiry(), until)
 					}
 				}
-				time.Sleep(tc.after - time.Second)
+				time.Sleep(time.Hour + Grace - time.Second)
 				synctest.Wait()
 				l.works(t, "before the end")
 				time.Sleep(time.Second)
@@ -145,16 +125,14 @@ func TestPeerOf(t *testing.T) {
 	}
 }
 
-// Close, a change of the authorities, a change of the grace and the timer may
-// happen at once. Nothing is left of the connections then.
+// Close, a change of the authorities and the timer may happen at once. Nothing is left of the connections then.
 func TestEverythingAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		owner, consumer, rotate := parties(t, time.Hour, time.Hour)
 		for round := range 20 {
 			l := connect(t, consumer, owner)
-			time.Sleep(time.Hour + DefaultGrace) // the timers fire now
+			time.Sleep(time.Hour + Grace) // the timers fire now
 			var all sync.WaitGroup
-			all.Go(func() { owner.SetGrace(DefaultGrace); consumer.SetGrace(DefaultGrace) })
 			all.Go(func() { rotate(owner, time.Hour) })
 			all.Go(func() {
 				consumer.replace(&material{certificate: consumer.material.Load().certificate, trust: trustFiles(nil), replaced: make(chan struct{})})

@@ -36,7 +36,6 @@ type Source struct {
 
 	judging sync.Mutex               // held while material is replaced
 	open    map[*connection]struct{} // which were judged by it; guarded by judging
-	grace   time.Duration            // guarded by judging
 
 	mu     sync.Mutex // held by whoever has material that is to be used
 	broken string     // why the files cannot be used, as logged; guarded by mu
@@ -69,7 +68,7 @@ func Open(o Origin, logger *slog.Logger) (*Source, error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Source{logger: logger, open: make(map[*connection]struct{}), grace: DefaultGrace}
+	s := &Source{logger: logger, open: make(map[*connection]struct{})}
 	of, m, err := s.openOrigin(o)
 	if err != nil {
 		return nil, err
@@ -161,7 +160,7 @@ func (s *Source) newWatch(files Files, events <-chan fsnotify.Event) *file.Watch
 // is no longer trusted: with files within a second where the file system sends
 // notifications, and within a minute or so where it does not, with a SPIFFE agent as soon
 // as it says so. Whether Run runs or not, connections end when the certificate of the peer
-// has expired; see SetGrace.
+// has expired for longer than Grace.
 //
 // Files that Load would refuse, and what an agent sends against the rules, leave the old
 // material in use, if there is any: Trouble says why. So does an agent that is away, until its

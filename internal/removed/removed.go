@@ -28,6 +28,7 @@ var Keys = Remedies{
 	"publish_to":              "a relay that both sides reach, or a TCP tunnel, leads to an owner that nobody can reach",
 	"relay.accept":            "a relay dials its owner at addresses; a TCP tunnel leads to one that nobody can reach",
 	"registration.store.file": "an owner keeps registrations in memory, or in store.etcd, where several share them; after a restart programs have the time of convergence to come back",
+	"grace":                   "a stream outlives the certificate of its consumer by a minute",
 	"receipts":                `"To stop a backend" in docs/owner.md says what to look at`,
 }
 

@@ -27,14 +27,13 @@ import (
 // Config is what a configuration file says. Paths are as they stand in the file; see
 // Config.In.
 type Config struct {
-	Listen   string        `yaml:"listen" as:"address" default:":8008"` // host:port
-	Metrics  string        `yaml:"metrics" as:"address"`                // host:port of metrics and health; empty for none
-	Status   page.Config   // of status and why; without an address there is none
-	Window   int           `yaml:"window" as:"window" default:"1"` // responses sent ahead of their acknowledgements
-	Identity mtls.Origin   // of the owner
-	Grace    time.Duration // how long a connection outlives the certificate that its peer has shown
-	Allow    Allow         `yaml:"allow"`
-	Audit    bool          `yaml:"audit" as:"bool"` // whether each service that a consumer is told for the first time, and each withdrawal, is logged
+	Listen   string      `yaml:"listen" as:"address" default:":8008"` // host:port
+	Metrics  string      `yaml:"metrics" as:"address"`                // host:port of metrics and health; empty for none
+	Status   page.Config // of status and why; without an address there is none
+	Window   int         `yaml:"window" as:"window" default:"1"` // responses sent ahead of their acknowledgements
+	Identity mtls.Origin // of the owner
+	Allow    Allow       `yaml:"allow"`
+	Audit    bool        `yaml:"audit" as:"bool"` // whether each service that a consumer is told for the first time, and each withdrawal, is logged
 
 	// AllowAddresses are ranges of endpoint addresses that consumers take although they
 	// refuse them by default.

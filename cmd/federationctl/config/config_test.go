@@ -40,7 +40,6 @@ window: 256
 audit: true
 identity:
   files: {cert: owner.pem, key: /run/owner-key.pem, ca: ca.pem}
-  grace: 90s
 allow:
   ids: ["spiffe://consumer.example/coredns", DNS.partner.example]
   file: consumers.txt
@@ -133,7 +132,6 @@ func TestParse(t *testing.T) {
 		least: {
 			Listen: ":8008", Window: 1,
 			Identity: mtls.Origin{Files: mtls.Files{Cert: "owner.pem", Key: "owner-key.pem", CA: "ca.pem"}},
-			Grace:    mtls.DefaultGrace,
 			Allow:    config.Allow{IDs: ids(t, "spiffe://consumer.example/coredns")},
 			Catalogs: []config.Catalog{{Sources: []config.Source{
 				{Name: "file:catalog.yaml", Lifetime: time.Hour, WithdrawAfter: time.Hour, File: &config.File{Path: "catalog.yaml", MaxSize: 256 << 20}},
@@ -141,9 +139,9 @@ func TestParse(t *testing.T) {
 		},
 		most: {
 			Listen: "127.0.0.1:8010", Metrics: "localhost:9153", Window: 256,
-			Status:   page.Config{Address: ":9154", Files: mtls.Files{Cert: "status.pem", Key: "status-key.pem", CA: "readers.pem"}},
-			Identity: mtls.Origin{Files: mtls.Files{Cert: "owner.pem", Key: "/run/owner-key.pem", CA: "ca.pem"}},
-			Grace:    90 * time.Second, Audit: true,
+			Status:         page.Config{Address: ":9154", Files: mtls.Files{Cert: "status.pem", Key: "status-key.pem", CA: "readers.pem"}},
+			Identity:       mtls.Origin{Files: mtls.Files{Cert: "owner.pem", Key: "/run/owner-key.pem", CA: "ca.pem"}},
+			Audit:          true,
 			Allow:          config.Allow{IDs: ids(t, "spiffe://consumer.example/coredns", "dns.partner.example"), File: "consumers.txt"},
 			AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 			Catalogs: []config.Catalog{
@@ -159,11 +157,11 @@ func TestParse(t *testing.T) {
 						},
 						Labels: []string{"tier", "app.kubernetes.io/name"}, Annotations: []string{"acme.example/team"},
 					}},
-				}, Policy: &policy.Policy{}, Exports: []config.Export{{Line: 33, Rule: policy.Rule{
+				}, Policy: &policy.Policy{}, Exports: []config.Export{{Line: 32, Rule: policy.Rule{
 					FQDNs: []string{"*.pay.example", "shop.example"}, Labels: map[string]string{"tier": "public", "internal": ""}, Tags: []string{"edge"},
 					To: []string{"spiffe://acme.example/ns/dns/*"}, As: map[string]string{"pay.example": "pay.partner.example"},
 					Endpoints: []string{"edge"}, Strip: []string{"description", "labels.internal-*"},
-				}}, {Line: 38, Rule: policy.Rule{To: []string{"*"}}}}},
+				}}, {Line: 37, Rule: policy.Rule{To: []string{"*"}}}}},
 				{
 					ServerName: "mesh-b.example", Policy: &policy.Policy{},
 					Sources: []config.Source{
@@ -196,7 +194,6 @@ func TestParse(t *testing.T) {
 		spiffe: {
 			Listen: ":8008", Window: 1,
 			Identity: mtls.Origin{SPIFFE: mtls.SPIFFE{Socket: "unix:///run/spire/agent.sock", TrustDomains: []string{"partner.example"}}},
-			Grace:    mtls.DefaultGrace,
 			Allow:    config.Allow{IDs: ids(t, "spiffe://consumer.example/coredns")},
 			Catalogs: []config.Catalog{{Sources: []config.Source{
 				{Name: "file:catalog.yaml", Lifetime: time.Hour, WithdrawAfter: time.Hour, File: &config.File{Path: "catalog.yaml", MaxSize: 256 << 20}},
@@ -310,15 +307,14 @@ func TestMistakes(t *testing.T) {
 		"a window that is none":             {"allow:", "window: {}\nallow:", []string{`3: window: must be a single value: "" is not a whole number from 1 to 1024`}},
 		"ranges":                            {"allow:", "allow_addresses: [127.0.0.0/8, 10, 127.0.0.0/8]\nallow:", []string{`3: allow_addresses[1]: "10" is not a CIDR such as 127.0.0.0/8`, `3: allow_addresses[2]: "127.0.0.0/8" is there twice, first on line 3`}},
 		"a certificate":                     {"cert: owner.pem, key", "cert: 1, kez", []string{`2: identity.files.cert: must be a string, not "1"; put it in quotes`, `2: identity.files.kez: there is no such key; those that there are: ca, cert, key`, `2: identity.files.key: required`}},
-		"no identity":                       {"files: {", "file: {", []string{"1: identity: needs one of files, spiffe: the identity has one origin", "2: identity.file: there is no such key; those that there are: files, grace, spiffe"}},
+		"no identity":                       {"files: {", "file: {", []string{"1: identity: needs one of files, spiffe: the identity has one origin", "2: identity.file: there is no such key; those that there are: files, spiffe"}},
 		"two identities":                    {"  files: {", "  spiffe: {socket: \"tcp://127.0.0.1:8081\"}\n  files: {", []string{"2: identity.spiffe: cannot be used with files on line 3: the identity has one origin"}},
-		"SPIFFE": {"files: {cert: owner.pem, key: owner-key.pem, ca: ca.pem}", "spiffe: {socket: unix://run/agent.sock, trust_domain: a, trust_domains: [a.example, \"spiffe://b.example\", a.example, A]}\n  grace: 25h", []string{
+		"SPIFFE": {"files: {cert: owner.pem, key: owner-key.pem, ca: ca.pem}", "spiffe: {socket: unix://run/agent.sock, trust_domain: a, trust_domains: [a.example, \"spiffe://b.example\", a.example, A]}", []string{
 			`2: identity.spiffe.socket: "unix://run/agent.sock" is not the address of a SPIFFE agent, such as unix:///run/spire/agent.sock or tcp://127.0.0.1:8081`,
 			"2: identity.spiffe.trust_domain: there is no such key; those that there are: socket, trust_domains",
 			`2: identity.spiffe.trust_domains[1]: "spiffe://b.example" is not a trust domain such as partner.example`,
 			`2: identity.spiffe.trust_domains[2]: "a.example" is there twice, first on line 2`,
 			`2: identity.spiffe.trust_domains[3]: "A" is not a trust domain such as partner.example`,
-			`3: identity.grace: "25h" is not a duration of 0s to 24h0m0s, such as 1m`,
 		}},
 		"SPIFFE without an agent": {"files: {cert: owner.pem, key: owner-key.pem, ca: ca.pem}", "spiffe: {trust_domains: []}", []string{"2: identity.spiffe.trust_domains: at least one is required; leave it out for none", "2: identity.spiffe.socket: required"}},
 		"an audit":                {"allow:", "audit: yes\nallow:", []string{`3: audit: "yes" is neither true nor false`}},
@@ -625,7 +621,7 @@ func endless(d time.Duration, word string) string {
 // spelled returns a configuration as the text of a file that says the same.
 func spelled(c config.Config) string {
 	files := func(f mtls.Files) keys { return some(keys{"cert": f.Cert, "key": f.Key, "ca": f.CA}) }
-	identity := some(keys{"files": files(c.Identity.Files), "grace": c.Grace.String(), "spiffe": some(keys{
+	identity := some(keys{"files": files(c.Identity.Files), "spiffe": some(keys{
 		"socket": c.Identity.SPIFFE.Socket, "trust_domains": c.Identity.SPIFFE.TrustDomains,
 	})})
 	allow := some(keys{"file": c.Allow.File})

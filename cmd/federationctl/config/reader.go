@@ -33,7 +33,6 @@ type document struct {
 			Socket       string   `yaml:"socket" as:"socket"`
 			TrustDomains []string `yaml:"trust_domains" as:"trust" least:"one is required; leave it out for none"`
 		} `yaml:"spiffe" needs:"socket"`
-		Grace time.Duration `yaml:"grace" as:"duration" default:"1m" max:"24h" min:"0s"` // mtls.DefaultGrace
 	} `yaml:"identity" one:"files spiffe" why:"the identity has one origin"`
 	Catalogs []*catalog `yaml:"catalogs" one:"sources relay" least:"one is required" why:"a relay is the whole catalog; beside other sources it is one of them, in their list"`
 }
@@ -121,7 +120,7 @@ func read(data []byte) (Config, reader) {
 		return c, r
 	}
 	c.Status.Address, c.Status.Files = d.Status.Listen, mtls.Files(d.Status.files)
-	c.Identity, c.Grace = mtls.Origin{Files: mtls.Files(d.Identity.Files), SPIFFE: mtls.SPIFFE(d.Identity.SPIFFE)}, d.Identity.Grace
+	c.Identity = mtls.Origin{Files: mtls.Files(d.Identity.Files), SPIFFE: mtls.SPIFFE(d.Identity.SPIFFE)}
 	r.wrongIf(r.Has("allow") && !r.Has("allow.ids") && !r.Has("allow.file"), "allow", "needs ids, file or both; 'ids: []' lets nobody subscribe")
 	r.addresses(c)
 	r.catalogs(d.Catalogs, &c)

@@ -319,7 +319,6 @@ func (p *Publisher) widens(next *plan) bool {
 func (p *Publisher) change(next *plan) {
 	p.Ready() // what is new must not make an owner unready that was ready
 	next.waiting = slices.Concat(p.keep(&next.config), next.waiting)
-	p.identity.SetGrace(next.config.Grace)
 	p.audit(next.config.Audit)
 	gone := p.adopt(next)
 	p.admit()

@@ -133,7 +133,6 @@ func (p *Publisher) begin(ctx context.Context, c config.Config) (err error) {
 	if p.identity, err = mtls.Open(c.Identity, p.logger); err != nil {
 		return Error{identityKey(c.Identity), err}
 	}
-	p.identity.SetGrace(c.Grace)
 	next, err := p.prepare(ctx, c)
 	if err != nil {
 		return err

@@ -167,7 +167,7 @@ func TestCertificateExpires(t *testing.T) {
 				config := w.config()
 				as(own, &config)
 				w.run(config)
-				ends := short + mtls.DefaultGrace
+				ends := short + mtls.Grace
 				time.Sleep(ends - time.Since(w.start) - 2*time.Second) // certificates have whole seconds
 				w.renewals(2, 2)
 				time.Sleep(4 * time.Second)

@@ -114,7 +114,7 @@ func TestRotation(t *testing.T) {
 			return fmt.Sprintf("the owner has had %d certificates and CoreDNS %d", len(owner), len(coreDNS))
 		}
 		// The first stream was opened with the first ones, or with the second.
-		if last := later(owner[1], coreDNS[1]).Add(mtls.DefaultGrace + time.Second); time.Now().Before(last) {
+		if last := later(owner[1], coreDNS[1]).Add(mtls.Grace + time.Second); time.Now().Before(last) {
 			return fmt.Sprintf("the first stream may live until %v with the certificates that it was opened with", last)
 		}
 		return ""
@@ -138,8 +138,7 @@ func later(a, b time.Time) time.Time {
 }
 
 // Programs that start without an agent wait for it. While it is away later, answers go
-// on and the last stream lives until its certificates have expired, and the grace of the owner longer, which
-// is the shorter one: CoreDNS cannot show newer certificates to an owner whose own has expired.
+// on and the last stream lives until its certificates have expired, and a minute longer.
 func TestAgentAway(t *testing.T) {
 	enabled(t)
 	w := newWorld(t, 20*time.Second)
@@ -159,7 +158,7 @@ func TestAgentAway(t *testing.T) {
 	}{{"CoreDNS", w.east.Agent, w.dnsExpiry}, {"the owner", w.west.Agent, w.ownerExpiry}} {
 		w.state(t, "synced")
 		side.agent.Kill()
-		end := side.expiry(t).Add(ownerGrace)
+		end := side.expiry(t).Add(mtls.Grace)
 		await.Until(t, await.Patience, func() string {
 			if w.dnsMetric(t, "owner_state", `state="synced"`) == 1 {
 				return "the stream lives"
@@ -167,7 +166,7 @@ func TestAgentAway(t *testing.T) {
 			return ""
 		})
 		if late := time.Since(end); late < -2*time.Second || late > busy {
-			t.Errorf("without the agent of %s the stream ended %v after its certificate expired, want %v", side.name, late+ownerGrace, ownerGrace)
+			t.Errorf("without the agent of %s the stream ended %v after its certificate expired, want %v", side.name, late+mtls.Grace, mtls.Grace)
 		}
 		w.state(t, "stale")
 		must.Do(t, side.agent.Start(t.Context()))

@@ -18,10 +18,6 @@ import (
 )
 
 const (
-	// ownerGrace is how long a stream outlives a certificate of CoreDNS. One of the owner it outlives
-	// by mtls.DefaultGrace.
-	ownerGrace = 10 * time.Second
-
 	web, webAnswer       = "web.shop.west.example", "NOERROR 192.0.2.1"
 	ledger, ledgerAnswer = "ledger.pay.west.example", "NOERROR 192.0.2.2"
 	notReady             = "SERVFAIL"
@@ -111,7 +107,6 @@ func (w *world) configure(t *testing.T, pattern string) {
 metrics: %q
 identity:
   spiffe: {socket: %q, trust_domains: [%s]}
-  grace: %v
 allow: {file: consumers.txt}
 audit: true
 catalogs:
@@ -122,7 +117,7 @@ catalogs:
     to: ["spiffe://%s/ns/*/coredns"]
   - match: {fqdn: ["*.pay.west.example"]}
     to: [%q]
-`, w.ownerAddress, w.ownerMetrics, w.west.Socket, w.east.TrustDomain, ownerGrace, w.east.TrustDomain, pattern)))
+`, w.ownerAddress, w.ownerMetrics, w.west.Socket, w.east.TrustDomain, w.east.TrustDomain, pattern)))
 }
 
 // writeCorefile writes the Corefile, with the address of the owner.
