@@ -9,6 +9,8 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/hamlet-federation/coredns-federation/test/kit/place"
+
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
@@ -50,7 +52,14 @@ func TestCoreDNSStoppedWithinCatalog(t *testing.T) {
 	p := newPKI(t)
 	const web, old = "upsert web web.fed.example 192.0.2.1\n", "upsert old old.fed.example 192.0.2.3\n"
 	o := startScripted(t, p.owner, web+old+"await\nreset\n---\n"+web+"await\nwait 2s\n"+old)
-	d := startCoreDNS(t, federationBlock(p, "fed.example", "", fmt.Sprintf("%s settle %v", o.address, settle)))
+	metrics := freeAddress(t)
+	d := startCoreDNS(t, federationBlock(p, "fed.example", "prometheus "+metrics, fmt.Sprintf("%s settle %v", o.address, settle)))
+	state := func(want string) string {
+		if n := place.Scrape(t, metrics).Sum("coredns_federation_owner_state", fmt.Sprintf("state=%q", want)); n != 1 {
+			return "the owner is not " + want
+		}
+		return ""
+	}
 	d.awaitAnswer(t, "old.fed.example", dns.TypeA, "NOERROR 192.0.2.3")
 	d.awaitLog(t, 1, "owner is synced")
 	o.goOn(t)
@@ -64,10 +73,12 @@ func TestCoreDNSStoppedWithinCatalog(t *testing.T) {
 	<-time.After(settle + time.Second)
 	o.goOn(t)
 	d.signal(syscall.SIGCONT)
-	eventually(t, patience, func() string {
-		if got := summary(mustQuery(t, d.address, "old.fed.example", dns.TypeA)); got != "NOERROR 192.0.2.3" {
-			t.Fatalf("after the stop old.fed.example is %s", got)
-		}
-		return d.unlogged(2, "owner is synced")
-	})
+	for _, want := range []string{"syncing", "synced"} {
+		eventually(t, patience, func() string {
+			if got := summary(mustQuery(t, d.address, "old.fed.example", dns.TypeA)); got != "NOERROR 192.0.2.3" {
+				t.Fatalf("after the stop old.fed.example is %s", got)
+			}
+			return state(want)
+		})
+	}
 }

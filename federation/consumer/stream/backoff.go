@@ -71,6 +71,8 @@ func (r *replica) ended(e end) time.Duration {
 		limit = maxSlowDelay
 	case e.verdict == quick && now.Sub(r.refusing) < quickFor && e.after > 0:
 		limit = minDelay
+	case e.verdict == quick && now.Sub(r.refusing) < quietFor:
+		limit = 2 * minDelay // what was lost a moment ago is back in time if that is noticed
 	case e.verdict == quick && now.Sub(r.refusing) < quickFor:
 		limit = maxQuickDelay
 	case e.verdict == quick:

@@ -15,7 +15,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
@@ -185,7 +184,7 @@ func TestCertificateExpires(t *testing.T) {
 }
 
 // An owner of another kind, which sends the whole catalog again, gets the next stream when a
-// certificate is about to expire, and so does one that is known not to resume.
+// certificate is about to expire: one for each life of it.
 func TestForeignOwner(t *testing.T) {
 	t.Parallel()
 	const lifetime = time.Hour
@@ -200,12 +199,10 @@ func TestForeignOwner(t *testing.T) {
 	const early = lifetime / 4
 	for name, tc := range map[string]struct {
 		handler     handler
-		holds       resume.Digests
 		least, most time.Duration // until the next stream
 	}{
-		"resumes, maybe":  {marked(good), nil, early, early + time.Second},
-		"does not resume": {marked(good), held(), lifetime - 2*lastCall, lifetime - lastCall},
-		"of another kind": {good, nil, lifetime - 2*lastCall, lifetime - lastCall},
+		"marks the end":   {marked(good), early, early + time.Second},
+		"of another kind": {good, lifetime - 2*lastCall, lifetime - lastCall},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -213,7 +210,6 @@ func TestForeignOwner(t *testing.T) {
 				own := w.party("consumer.example", lifetime)
 				w.serve(ownerAddress, tc.handler)
 				config := w.config()
-				config.Sink = holder{world: w, digests: tc.holds}
 				as(own, &config)
 				w.run(config)
 				time.Sleep(early)

@@ -136,8 +136,8 @@ func (c *Consumer) converse(ctx context.Context, with *conversation, renewal *re
 	if err := c.meet(ctx, with); err != nil {
 		return err
 	}
-	if !with.resumes() {
-		renewal.changed = nil // the owner would send its whole catalog again
+	if !with.announced.Marked {
+		renewal.changed = nil // a foreign owner does not resume: it would send its whole catalog again
 	}
 	for {
 		select {
@@ -160,12 +160,6 @@ func (c *Consumer) converse(ctx context.Context, with *conversation, renewal *re
 			return errRenewed
 		}
 	}
-}
-
-// resumes reports whether the owner would send only what differs on another stream. One that
-// marks the end of its catalog does so mostly, and the stream says whether it does if it was asked.
-func (v *conversation) resumes() bool {
-	return v.announced.Resumed || v.announced.Marked && len(v.asked) == 0
 }
 
 // apply passes updates to the Sink, and answers them.

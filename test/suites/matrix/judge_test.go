@@ -65,8 +65,9 @@ func permits(options []option, a answer) bool {
 func (r *run) judgeState(s agent.OwnerStatus, now time.Time, attempts int) {
 	o := r.oracle
 	o.advance(now)
-	synced := o.open != nil && o.open.synced
+	synced, lost := o.open != nil && o.open.synced, now.After(o.grace.Add(slack))
 	switch {
+	case s.State == catalog.Synced && !synced && !lost && !s.LastSync.After(o.lostAt): // within the grace
 	case s.State == catalog.Synced && !synced:
 		from, _, ok := o.window()
 		if !ok || s.LastSync.Before(from.Add(-slack)) {
@@ -76,6 +77,8 @@ func (r *run) judgeState(s agent.OwnerStatus, now time.Time, attempts int) {
 		o.complete(false)
 	case s.State != catalog.Synced && synced:
 		r.wrongf("owner is %v, although its catalog is complete", s.State)
+	case s.State != catalog.Synced && now.Before(o.grace.Add(-slack)):
+		r.wrongf("owner is %v, although it was lost a moment ago", s.State)
 	}
 	if r.blind && o.open != nil {
 		r.wrongf("a stream is open, although the process has never had a certificate")
@@ -84,7 +87,7 @@ func (r *run) judgeState(s agent.OwnerStatus, now time.Time, attempts int) {
 	switch {
 	case s.Parked && !must:
 		r.wrongf("owner is parked, although only %v of %v have refused", o.refusedBy, r.config.Addresses)
-	case !s.Parked && must:
+	case !s.Parked && must && lost:
 		r.wrongf("owner is not parked, although all replicas have refused")
 	}
 	switch {

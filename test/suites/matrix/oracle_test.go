@@ -69,6 +69,9 @@ func (o option) String() string {
 // an answer may be as before or as after it.
 const slack = time.Second
 
+// grace is for how long what a complete catalog had is live after its stream was lost.
+const grace = 5 * time.Second
+
 // rules is the part of the configuration that decides what is allowed.
 type rules struct {
 	zone      string // of the owner
@@ -96,6 +99,8 @@ type oracle struct {
 	started        time.Time // of the process
 	knows, mayKnow bool      // a catalog has been complete, or was restored: certainly, or perhaps
 	clock          moments   // when the retention began to run; none while it does not
+	lostAt         time.Time // when the stream of a complete catalog was lost last
+	grace          time.Time // until when that is no loss; zero from when another catalog is complete
 	ended          bool      // the retention has ended once in this process: names may be denied since then
 	guarded        bool      // the last complete catalog lacked services that the guard kept
 
@@ -113,6 +118,7 @@ type record struct {
 	id, name, fqdn, address string
 	stream                  *speech   // on which it was announced last
 	lost                    moments   // when its retention began; none while that stream is open
+	graced                  bool      // it was announced on the last stream whose catalog was complete, or since
 	held                    bool      // a complete catalog lacked it, and it was kept
 	vague                   bool      // a bad version was refused since then: it is kept, live or stale
 	refused                 *speech   // the stream on which that was
@@ -401,7 +407,10 @@ func (o *oracle) complete(marked bool) {
 		return (!hold || r.perhaps) && !offered(r)
 	})
 	o.knows, o.mayKnow = true, true
-	o.clock = nil
+	o.clock, o.grace = nil, time.Time{}
+	for _, r := range o.records {
+		r.graced = false
+	}
 }
 
 // window returns from when the catalog of the open stream may be complete after
@@ -449,7 +458,14 @@ func (o *oracle) lose(now time.Time) {
 			o.clock = append(slices.Clip(o.clock), now)
 		}
 	}
+	if stream.synced {
+		o.lostAt, o.grace = now, now.Add(grace)
+		if o.retention > 0 && o.retention < grace {
+			o.grace = now.Add(o.retention)
+		}
+	}
 	for _, r := range o.records {
+		r.graced = r.graced || r.stream == stream && now.Before(o.grace)
 		switch {
 		case r.vague:
 			r.lost = moments{now} // at the latest
@@ -498,6 +514,10 @@ func (o *oracle) restart(now time.Time, kept bool) {
 // start takes in that a process has started.
 func (o *oracle) start(now time.Time) {
 	o.notef("a process starts")
+	o.grace = time.Time{}
+	for _, r := range o.records {
+		r.graced = false
+	}
 	o.started, o.lastSaid, o.ended = now, now, false
 	// The retention of the file may have ended meanwhile.
 	if o.mayBeOver(o.clock, now) {
@@ -511,9 +531,9 @@ func (o *oracle) start(now time.Time) {
 	}
 }
 
-// grace is how long names are not denied because of an owner that nothing is known
+// patience is how long names are not denied because of an owner that nothing is known
 // of, in a zone that it shares with another owner.
-const grace = 30 * time.Second
+const patience = 30 * time.Second
 
 // allowed returns the answers that are allowed now for a question: a name, for addresses, or a
 // name with " SRV" behind it.
@@ -616,6 +636,12 @@ func (o *oracle) options(r, v *record, now time.Time) (all []option) {
 	if r.stream == o.open && !r.vague && o.open != nil {
 		return all
 	}
+	if (r.graced || r.vague) && now.Before(o.grace.Add(slack)) && len(all) == 0 {
+		all = append(all, live)
+	}
+	if r.graced && !r.vague && now.Before(o.grace.Add(-slack)) {
+		return all
+	}
 	began := r.lost
 	if len(began) == 0 {
 		began = o.clock
@@ -644,7 +670,7 @@ func (o *oracle) options(r, v *record, now time.Time) (all []option) {
 // mayKnowAt reports whether names may be denied now.
 func (o *oracle) mayKnowAt(now time.Time) bool {
 	from, _, ok := o.window()
-	return o.mayKnow || o.ended || ok && !now.Before(from.Add(-slack)) || o.shared && now.After(o.started.Add(grace-slack))
+	return o.mayKnow || o.ended || ok && !now.Before(from.Add(-slack)) || o.shared && now.After(o.started.Add(patience-slack))
 }
 
 // negative returns the allowed answers for a name that does not exist.
@@ -654,7 +680,7 @@ func (o *oracle) negative(now time.Time) (all []option) {
 	}
 	if !o.knows {
 		all = append(all, option{kind: zone.Unsynced})
-		if !o.shared && now.After(o.started.Add(grace-slack)) {
+		if !o.shared && now.After(o.started.Add(patience-slack)) {
 			all = append(all, option{kind: zone.Unheard})
 		}
 	}

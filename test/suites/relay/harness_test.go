@@ -70,6 +70,7 @@ type tierProcess struct {
 	*realserver.Process
 
 	address string
+	metrics string           // their address
 	gate    *realserver.Gate // nil of CoreDNS
 }
 
@@ -103,13 +104,14 @@ func (p *world) origin(t testing.TB, catalog string) *tierProcess {
 // relay starts a relay of another tier. keys are further ones of the catalog.
 func (p *world) relay(t testing.TB, name string, of *tierProcess, id, keys string) *tierProcess {
 	t.Helper()
-	address := loopback.Address(t)
+	address, metrics := loopback.Address(t), loopback.Address(t)
 	config := place.Owner{
-		Address: address, TLS: p.Files("relay"), Allow: []string{relayID, coreDNSID},
+		Address: address, Metrics: metrics, TLS: p.Files("relay"), Allow: []string{relayID, coreDNSID},
 		More: fmt.Sprintf("catalogs:\n- relay: {addresses: [%q], owner_ids: [%q], persist: %s.catalog, api: %s}\n%s",
 			of.gate.Address, id, name, p.version(), keys),
 	}
 	n := p.start(t, name, "federationctl", address, "serve", "--config", p.Put(t, name+".yaml", config.Config()))
+	n.metrics = metrics
 	n.gate = realserver.StartGate(t, address)
 	return n
 }
@@ -117,14 +119,22 @@ func (p *world) relay(t testing.TB, name string, of *tierProcess, id, keys strin
 // coreDNS starts a CoreDNS that subscribes to a relay.
 func (p *world) coreDNS(t testing.TB, name string, of *tierProcess, id, zone string, retention time.Duration) *tierProcess {
 	t.Helper()
-	address := loopback.Address(t)
+	address, metrics := loopback.Address(t), loopback.Address(t)
 	corefile := place.DNS{
-		Zone: zone, Address: address, Owners: []string{of.gate.Address}, OwnerID: id, TLS: p.Files("coredns"),
+		Zone: zone, Address: address, Metrics: metrics, Owners: []string{of.gate.Address}, OwnerID: id, TLS: p.Files("coredns"),
 		Properties: []string{
 			"ttl 2", fmt.Sprintf("retention %v", retention), "persist " + p.Path(name+".catalog"), "api " + p.version(),
 		},
 	}
-	return p.start(t, name, "coredns", address, "-conf", p.Put(t, name+".corefile", corefile.Corefile()))
+	n := p.start(t, name, "coredns", address, "-conf", p.Put(t, name+".corefile", corefile.Corefile()))
+	n.metrics = metrics
+	return n
+}
+
+// sessions returns how many streams of a CoreDNS have ended.
+func (n *tierProcess) sessions(t testing.TB) float64 {
+	t.Helper()
+	return place.Scrape(t, n.metrics).Sum("coredns_federation_sessions_total")
 }
 
 // answer is what a CoreDNS says of a name.
@@ -145,14 +155,17 @@ func (a answer) String() string {
 // oneQuery bounds a query. A process that is stopped does not answer.
 const oneQuery = 300 * time.Millisecond
 
+// busy is for how long a client waits that wants each of its queries answered.
+const busy = 10 * time.Second
+
 var errForm = errors.New("the reply has not the expected form")
 
 // ask asks for the address of a name.
-func (n *tierProcess) ask(ctx context.Context, name string) (answer, error) {
+func (n *tierProcess) ask(ctx context.Context, name string, patience time.Duration) (answer, error) {
 	question := new(dns.Msg).SetQuestion(dns.Fqdn(name), dns.TypeA)
 	question.SetEdns0(dns.DefaultMsgSize, false)
 	a := answer{asked: time.Now(), ede: -1}
-	reply, _, err := (&dns.Client{Timeout: oneQuery}).ExchangeContext(ctx, question, n.address)
+	reply, _, err := (&dns.Client{Timeout: patience}).ExchangeContext(ctx, question, n.address)
 	if err != nil {
 		return a, err
 	}
@@ -179,7 +192,7 @@ func (n *tierProcess) answers(t testing.TB, name, what string, want func(answer)
 	t.Helper()
 	eventually(t, func() string {
 		var err error
-		if a, err = n.ask(t.Context(), name); err != nil {
+		if a, err = n.ask(t.Context(), name, oneQuery); err != nil {
 			return err.Error()
 		}
 		if !want(a) {

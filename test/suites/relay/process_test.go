@@ -1,64 +1,94 @@
 package relay
 
 import (
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
 
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // slack is how much later than it must something may be seen on a busy machine.
 const slack = 5 * time.Second
 
-// TestTiers kills one of four tiers, and then the origin. What CoreDNS knows outlives that
-// by its own retention, once, whatever happens in between: to a relay that is started anew
-// as well, although it has a file.
+// TestTiers has three relays between an origin and CoreDNS. A relay that is killed for longer than
+// the grace is a loss, of which the retention ends behind all of them when it does before the
+// first. So does that of the origin, to a relay that is started anew meanwhile as well, although it
+// has a file. When the origin is back, that is answered behind three relays within ten seconds.
 func TestTiers(t *testing.T) {
 	t.Parallel()
-	const retention = 10 * time.Second // in which a stale answer must be seen
+	const (
+		retention = 25 * time.Second
+		back      = 10 * time.Second
+	)
 	p := newWorld(t)
 	origin := p.origin(t, services(map[string]string{"web": "192.0.2.1"}))
-	first := p.relay(t, "first", origin, ownerID, "")
-	second := p.relay(t, "second", first, relayID, "")
-	d := p.coreDNS(t, "coredns", second, relayID, zone, retention)
-	const web = "web." + zone
-	d.live(t, web, "192.0.2.1")
+	tiers := []*tierProcess{origin}
+	for i, name := range []string{"first", "second", "third"} {
+		id := relayID
+		if i == 0 {
+			id = ownerID
+		}
+		tiers = append(tiers, p.relay(t, name, tiers[i], id, ""))
+	}
+	near := p.coreDNS(t, "near", origin, ownerID, zone, retention)
+	far := p.coreDNS(t, "far", tiers[3], relayID, zone, retention)
+	both := []*tierProcess{near, far}
+	for _, d := range both {
+		d.live(t, web, "192.0.2.1")
+	}
 
-	first.Kill()
-	d.lost(t, web)
-	must.Do(t, first.Start(t.Context()))
-	d.live(t, web, "192.0.2.1")
+	tiers[2].Kill()
+	far.lost(t, web)
+	must.Do(t, tiers[2].Start(t.Context()))
+	far.live(t, web, "192.0.2.1")
 
-	// The relays come back without the origin, and vouch for nothing.
+	// A relay comes back without the origin, and vouches for nothing.
 	killed := time.Now()
 	origin.Kill()
-	d.lost(t, web)
-	noticed := time.Now()
-	must.Do(t, second.Restart(t.Context()))
-	must.Do(t, first.Restart(t.Context()))
-	var last answer
-	gone := d.answers(t, web, "gone", func(a answer) bool {
-		if a.address != "" {
-			last = a
-			if !a.stale() {
-				t.Errorf("%v after the origin was killed the answer is %v", a.at.Sub(killed), a)
-			}
+	for _, d := range both {
+		d.lost(t, web)
+		if since := time.Since(killed); since < catalog.Grace-time.Second {
+			t.Errorf("%s: a stale answer %v after the origin was killed", d.Name, since)
 		}
-		return a.address == ""
-	})
-	if until := noticed.Add(retention); last.asked.Add(last.ttl).After(until.Add(slack)) {
-		t.Errorf("an answer %v after the origin was killed has a TTL of %v", last.at.Sub(killed), last.ttl)
 	}
-	if gone.at.Before(killed.Add(retention - time.Second)) { // the last second has no TTL
-		t.Errorf("it is gone %v after the origin was killed, before the retention of %v", gone.at.Sub(killed), retention)
+	must.Do(t, tiers[2].Restart(t.Context()))
+	var ended sync.WaitGroup
+	for _, d := range both {
+		ended.Go(func() {
+			var last answer
+			gone := d.answers(t, web, "gone", func(a answer) bool {
+				if a.address != "" {
+					last = a
+					if !a.stale() {
+						t.Errorf("%s: %v after the origin was killed the answer is %v", d.Name, a.at.Sub(killed), a)
+					}
+				}
+				return a.address == ""
+			})
+			if until := killed.Add(retention); last.asked.Add(last.ttl).After(until.Add(slack)) {
+				t.Errorf("%s: an answer %v after the origin was killed has a TTL of %v", d.Name, last.at.Sub(killed), last.ttl)
+			}
+			if gone.at.Before(killed.Add(retention - 3*time.Second)) { // whole seconds are passed on, and the last one has no TTL
+				t.Errorf("%s: it is gone %v after the origin was killed, before the retention of %v", d.Name, gone.at.Sub(killed), retention)
+			}
+			t.Logf("%s: the last answer came %v after the origin was killed, with a retention of %v", d.Name, last.at.Sub(killed), retention)
+		})
 	}
-	t.Logf("the last answer came %v after the origin was killed, with a retention of %v", last.at.Sub(killed), retention)
+	ended.Wait()
 
 	p.Put(t, "catalog.yaml", services(map[string]string{"web": "192.0.2.2"}))
 	must.Do(t, origin.Start(t.Context()))
-	d.live(t, web, "192.0.2.2")
+	started := time.Now()
+	far.live(t, web, "192.0.2.2")
+	took := time.Since(started)
+	t.Logf("the origin is answered behind three relays after %v", took)
+	if took > back+slack {
+		t.Errorf("the origin is answered behind three relays after %v, want %v", took, back)
+	}
 }
 
 // TestOlderVersion has a relay of an origin that speaks v1alpha1, whose services have
@@ -67,10 +97,7 @@ func TestTiers(t *testing.T) {
 // of v1alpha1, nor the relay to those of v1alpha2.
 func TestOlderVersion(t *testing.T) {
 	t.Parallel()
-	const (
-		web    = "web." + zone
-		unsaid = "unsaid." + zone
-	)
+	const unsaid = "unsaid." + zone
 	said := "- {name: web, fqdn: " + web + ", endpoints: [{address: 192.0.2.1, port: 80}], instances: [{id: v1, protocol: HTTP}], sans: [spiffe://" + web + "/web]}\n"
 	p := newWorld(t)
 	origin := p.origin(t, "services:\n"+said)
