@@ -313,25 +313,27 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// For ten minutes an address that refuses connections is tried every five seconds at
-// least, and every fifteen after that. The ten minutes begin anew after another end.
+// For five seconds an address that refuses connections is tried every two at least, for ten
+// minutes every five, and every fifteen after that. The ten minutes begin anew after another end.
 func TestQuickDelays(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		refused, lost := end{verdict: quick}, end{verdict: retry}
 		var r replica
-		for _, limit := range []time.Duration{2 * time.Second, 4 * time.Second, 5 * time.Second, 5 * time.Second} {
-			if delay := r.ended(refused); delay < minDelay || delay > limit {
-				t.Errorf("the delay is %v, want 1s to %v", delay, limit)
-			}
-		}
 		longest := func() (d time.Duration) {
 			for range 1000 {
 				d = max(d, r.ended(refused))
 			}
 			return d.Round(time.Second)
 		}
-		time.Sleep(quickFor - 1)
+		if d := longest(); d != 2*time.Second {
+			t.Errorf("at first the longest delay is %v", d)
+		}
+		time.Sleep(quietFor)
+		if d := longest(); d != maxQuickDelay {
+			t.Errorf("after that the longest delay is %v", d)
+		}
+		time.Sleep(quickFor - quietFor - 1)
 		if d := longest(); d != maxQuickDelay {
 			t.Errorf("after ten minutes the longest delay is %v", d)
 		}
@@ -340,12 +342,12 @@ func TestQuickDelays(t *testing.T) {
 			t.Errorf("after more than ten minutes the longest delay is %v", d)
 		}
 		r.ended(lost)
-		if d := longest(); d != maxQuickDelay {
+		if d := longest(); d != 2*time.Second {
 			t.Errorf("after another end the longest delay is %v", d)
 		}
 		time.Sleep(quickFor)
 		r.reset(0)
-		if d := longest(); d != maxQuickDelay {
+		if d := longest(); d != 2*time.Second {
 			t.Errorf("after it was of use the longest delay is %v", d)
 		}
 	})
