@@ -198,8 +198,8 @@ func (v *Judgement) Add(f Finding) {
 	v.Level = max(v.Level, f.Level)
 }
 
-// Todo returns what to do about a finding, unless the next one says the same.
-func (v *Judgement) Todo(i int) string {
+// Advice returns what to do about a finding, unless the next one says the same.
+func (v *Judgement) Advice(i int) string {
 	if i+1 < len(v.Findings) && v.Findings[i+1].Remedy == v.Findings[i].Remedy {
 		return ""
 	}

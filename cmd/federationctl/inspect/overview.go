@@ -91,7 +91,7 @@ func (o *Overview) explained(width int) (lines []string) {
 		lines = append(lines, "", fmt.Sprintf("%s: %s", r.Name, r.State))
 		for i, f := range r.Findings {
 			lines = append(lines, printable.Wrap("  "+f.Says, width, "    "))
-			if todo := r.Todo(i); todo != "" {
+			if todo := r.Advice(i); todo != "" {
 				lines = append(lines, printable.Wrap("  to do: "+federation.Printable(todo), width, "    "))
 			}
 		}
