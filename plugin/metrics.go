@@ -122,7 +122,8 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		ready = 1
 	}
 	ch <- prometheus.MustNewConstMetric(readyDesc, prometheus.GaugeValue, ready)
-	for _, o := range c.agent.Status() {
+	now := time.Now()
+	for _, o := range c.agent.Owners(now) {
 		send := func(d *prometheus.Desc, value float64, labels ...string) {
 			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, append([]string{o.ID}, labels...)...)
 		}
@@ -133,7 +134,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		}
 		for _, s := range states {
 			value := 0.0
-			if s == o.StateName() {
+			if s == o.State {
 				value = 1
 			}
 			send(stateDesc, value, s)
@@ -141,32 +142,29 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		send(servicesDesc, float64(o.Services))
 		send(notImportedDesc, float64(o.NotImported))
 		send(instancesDesc, float64(o.Instances))
-		send(hopsDesc, float64(o.Hops()))
+		send(hopsDesc, float64(o.Hops))
 		if o.Retention > 0 {
-			send(retentionDesc, o.Retention.Seconds())
+			send(retentionDesc, o.Retention)
 		}
 		ch <- prometheus.MustNewConstMetric(resumesDesc, prometheus.CounterValue, float64(o.Resumes), o.ID)
 		for reason, n := range o.Conflicts {
-			send(conflictsDesc, float64(n), string(reason))
+			send(conflictsDesc, float64(n), reason)
 		}
-		for at, n := range o.Shared {
-			send(sharedDesc, float64(n), strconv.Itoa(at.Tier), at.State)
+		for _, at := range o.Shared {
+			send(sharedDesc, float64(at.Endpoints), strconv.Itoa(at.Tier), at.State)
 		}
 		sendTime(attemptDesc, o.LastAttempt)
 		sendTime(syncDesc, o.LastSync)
 		if !o.Lost.IsZero() {
 			sendTime(staleDesc, o.Lost)
-			send(remainingDesc, o.Remaining(time.Now()).Seconds())
+			left, _ := o.Left(now)
+			send(remainingDesc, left.Seconds())
 		}
-		cert, ca := o.Identity.Files.Cert, o.Identity.Files.CA
-		if socket := o.Identity.SPIFFE.Socket; socket != "" {
-			cert, ca = socket, socket
-		}
-		if cert == ca { // one file can hold both, as an agent does
-			sendTime(expiryDesc, slices.MinFunc([]time.Time{o.CertExpiry, o.CAExpiry}, time.Time.Compare), cert)
+		if o.CertificateFile == o.AuthorityFile { // one file can hold both, as an agent does
+			sendTime(expiryDesc, slices.MinFunc([]time.Time{o.Certificate, o.Authority}, time.Time.Compare), o.CertificateFile)
 			continue
 		}
-		sendTime(expiryDesc, o.CertExpiry, cert)
-		sendTime(expiryDesc, o.CAExpiry, ca)
+		sendTime(expiryDesc, o.Certificate, o.CertificateFile)
+		sendTime(expiryDesc, o.Authority, o.AuthorityFile)
 	}
 }

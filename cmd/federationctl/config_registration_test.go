@@ -176,8 +176,8 @@ func TestConfigRegistration(t *testing.T) {
 		`registration_store_away{source="registration:registration"}`:                   0,
 		`file_broken{file="rules"}`:                                                     0,
 	})
-	c.shows("", "  source registration:registration: current, 1 service\n    registered on "+port+": 1 node, 2 providers\n")
-	c.shows("", "  source registration:b: current, 1 service\n    registered on "+c.address+": 1 node, 1 provider\n")
+	c.shows("", `"registration":{"address":"`+port+`","nodes":1,"providers":2`)
+	c.shows("", `"registration":{"address":"`+c.address+`","nodes":1,"providers":1`)
 
 	gone := &registrationv1.Clear{Service: "shop.fed.example", Node: "https://192.0.2.7"}
 	own.send(&registrationv1.RegisterRequest{Message: &registrationv1.RegisterRequest_Clear{Clear: gone}})
@@ -202,7 +202,7 @@ func TestConfigRules(t *testing.T) {
 
 	rules := write(t, filepath.Join(c.dir, "rules.yaml"), "rules: [5]\n")
 	c.metrics(map[string]float64{`file_broken{file="rules"}`: 1, `services`: 1})
-	c.shows("", "broken: rules: rules file "+rules+": line 1: rules[0]: must be")
+	c.shows("", `"rules":"rules file `+rules+`: line 1: rules[0]: must be`)
 	write(t, rules, "rules: []\n")
 	provider.expect("refused no-rule")
 	c.metrics(map[string]float64{`file_broken{file="rules"}`: 0, `services`: 0})
@@ -227,7 +227,7 @@ func TestConfigKeepsRegistrations(t *testing.T) {
 	provider.active("shop.fed.example")
 	provider.expect("granted https://192.0.2.7:443")
 	consumer := c.gets(c.as("consumer", "owner.example"), "UPSERT registration/shop.fed.example")
-	c.shows("", "\n  source registration:registration: current")
+	c.shows("", `"name":"registration:registration","state":"current"`)
 
 	changed := strings.NewReplacer(
 		"rules.yaml, listen: \"127.0.0.1:0\"", "rules.yaml, name: other, listen: \"127.0.0.1:0\", linger: 1m, lifetime: forever", // waits but for the lifetime
@@ -241,19 +241,19 @@ func TestConfigKeepsRegistrations(t *testing.T) {
 			t.Errorf("the consumer gets %q, expected %q", got, want)
 		}
 	}
-	c.shows("", "new values wait for a restart: catalogs[0].sources[0].registration\n")
-	c.shows("", "  source registration:registration: current")
-	c.shows("", "  source registration:c: current") // it has another name and port: it is another one
+	c.shows("", `"restart":["catalogs[0].sources[0].registration"]`)
+	c.shows("", `"name":"registration:registration","state":"current"`)
+	c.shows("", `"name":"registration:c","state":"current"`) // it has another name and port: it is another one
 	provider.active("shop.fed.example")
 	provider.expect("granted https://192.0.2.7:443")
 
 	// It is taken out, and goes on until the file that takes its place is there.
 	write(t, c.file, strings.Replace(ownerText, "catalog.yaml", "later.yaml", 1))
-	c.shows("", "  source registration:registration: current, published until the next configuration is complete, 1 service")
+	c.shows("", `"leaving":true`)
 	provider.active("shop.fed.example")
 	provider.expect("granted https://192.0.2.7:443")
 	write(t, c.file, registrations)
-	c.shows("", "  source registration:registration: current, 1 service\n    registered on "+port+": 1 node, 1 provider\n")
+	c.shows("", `"registration":{"address":"`+port+`","nodes":1,"providers":1`)
 	provider.active("shop.fed.example")
 	provider.expect("granted https://192.0.2.7:443")
 
@@ -328,7 +328,7 @@ func TestConfigNSM(t *testing.T) {
 		text := strings.Replace(ownerText, "- file:", "- nsm: {registry: \"tcp://127.0.0.1:1\", zone: nsm.fed.example"+keys+"}\n  - file:", 1)
 		c := serveConfig(t, text, map[string]string{"catalog.yaml": oneService("a")})
 		c.shows("readyz", "waiting for the first state of nsm:nsm")
-		c.shows("", "  source nsm:nsm: away since ")
+		c.shows("", `"name":"nsm:nsm","state":"away"`)
 		write(t, c.file, ownerText)
 		c.gets(c.as("consumer", "owner.example"), "UPSERT a")
 	}

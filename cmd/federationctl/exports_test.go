@@ -88,7 +88,7 @@ func TestExports(t *testing.T) {
 		`services`: 3, `consumers{version="v1alpha2"}`: 2,
 		`class_consumers{class="1"}`: 1, `class_services{class="1"}`: 1, `class_consumers{class="2"}`: 1, `class_services{class="2"}`: 1,
 	})
-	c.shows("", "  class 1: 1 consumer, 1 service\n  class 2: 1 consumer, 1 service\n")
+	c.shows("", `"classes":[{"name":"1","consumers":1,"services":1},{"name":"2","consumers":1,"services":1}]`)
 
 	// The consumer may be told more, and the partner less.
 	write(t, c.file, strings.NewReplacer("- match: {labels: {tier: public}}", "- match: {fqdn: [\"*.fed.example\"]}", "tier: private}}", "tier: secret}}").Replace(exporting))
@@ -98,7 +98,7 @@ func TestExports(t *testing.T) {
 	// A broken edit changes nothing, and is reported.
 	write(t, c.file, strings.Replace(exporting, "match: {fqdn", "match: {fdqn", 1))
 	c.metrics(map[string]float64{`file_broken{file="config"}`: 1, `class_services{class="1"}`: 2, `class_services{class="2"}`: 0})
-	c.shows("", "broken: config: configuration file "+c.file+": line 14: catalogs[0].exports[1].match.fdqn: there is no such key; those that there are: fqdn, labels, tags\n")
+	c.shows("", `"config":"configuration file `+c.file+": line 14: catalogs[0].exports[1].match.fdqn: there is no such key; those that there are: fqdn, labels, tags")
 
 	// Another rule comes first: one service goes, another one comes, a third changes.
 	write(t, c.file, strings.Replace(exporting, "  exports:\n", "  exports:\n  - match: {fqdn: [\"*.other.example\", pay.fed.example]}\n    to: [\"*\"]\n    as: {other.example: fed.example}\n    strip: [description]\n", 1))

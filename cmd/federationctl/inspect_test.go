@@ -33,7 +33,7 @@ var askedAt = time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 func (*asked) Status() status.Status {
 	return status.Status{
 		Role: status.Consumer, Version: "v1.2.3", Now: askedAt, Began: askedAt.Add(-time.Hour), Ready: true,
-		Owners: []status.FollowedOwner{{ID: "o1:8008", State: "synced", Since: askedAt.Add(-time.Minute), Known: true, Retention: "24h0m0s"}},
+		Owners: []status.FollowedOwner{{ID: "o1:8008", State: "synced", Since: askedAt.Add(-time.Minute), Known: true, Retention: 86400, Retry: func() {}}},
 	}
 }
 
@@ -44,17 +44,6 @@ func (*asked) Why(_ context.Context, name string, qtype uint16) (status.Why, err
 	}}}, nil
 }
 
-func (*asked) Retry(of string) (status.FollowedOwner, error) {
-	if of == "o2:8008" { // of the examples, any other one is there
-		return status.FollowedOwner{}, &status.UnknownError{Of: of, Known: []string{"o1:8008"}}
-	}
-	return status.FollowedOwner{ID: of, State: "parked"}, nil
-}
-
-func (*asked) Confirm(_, source string) (status.Source, error) {
-	return map[string]status.Source{"": {}, "mesh": {Name: "mesh", Held: 12}}[source], nil
-}
-
 func (a *asked) Catalog(string) (iter.Seq2[status.Service, error], error) {
 	return func(yield func(status.Service, error) bool) {
 		for _, encoded := range a.services {
@@ -63,6 +52,16 @@ func (a *asked) Catalog(string) (iter.Seq2[status.Service, error], error) {
 			}
 		}
 	}, nil
+}
+
+// relaying is an owner that relays another one, and holds services.
+type relaying struct{ page.Source }
+
+func (relaying) Status() status.Status {
+	return status.Status{Role: status.Owner, Catalogs: []status.Catalog{{Sources: []status.Source{
+		{Name: "mesh", Held: 12, Confirm: func() int { return 12 }, Relay: &status.FollowedOwner{ID: "o1:8008", State: "parked", Retry: func() {}}},
+		{Name: "west"},
+	}}}}
 }
 
 // statusOf serves the status of a CoreDNS with the catalog of a file, until the test ends,
@@ -97,6 +96,7 @@ func TestInspect(t *testing.T) {
   synced, with nothing refused or withdrawn of this name: o1:8008
   to do: if the name should exist, ask the owner that should publish it: 'federationctl why' there, or 'federationctl watch' with this server's certificate
 `
+	relay := statusAt(t, relaying{})
 	hint := func(command string) string { return "\nfederationctl: see 'federationctl " + command + " --help'\n" }
 	for _, tt := range []struct {
 		args           string
@@ -113,10 +113,13 @@ func TestInspect(t *testing.T) {
 		{"why 192.0.2.10", 2, "", "federationctl: 192.0.2.10 is an IP address; 'federationctl services 192.0.2.10' lists what has it" + hint("why")},
 		{"status --at ftp://a", 2, "", "federationctl: \"ftp://a\" is not a URL such as http://localhost:9154 or https://host:9154" + hint("status")},
 		{"status --at https://a", 2, "", "federationctl: https://a needs --cert, --key and --ca" + hint("status")},
-		{"retry --at " + at, 0, "o1:8008 was parked and is tried now; see 'federationctl status'\n", ""},
+		{"retry --at " + at, 0, "o1:8008 is synced: there is nothing to try\n", ""},
 		{"retry --of o2:8008 --at " + at, 1, "", "federationctl: " + at + ": there is no owner or catalog \"o2:8008\"; there are [\"o1:8008\"]\n"},
-		{"confirm --source mesh --at " + at, 0, "withdrawn: 12 held services of mesh\n", ""},
-		{"confirm --at " + at, 0, "nothing is held: there is nothing to confirm\n", ""},
+		{"retry --at " + relay, 0, "o1:8008 was parked and is tried now; see 'federationctl status'\n", ""},
+		{"confirm --source mesh --at " + relay, 0, "withdrawn: 12 held services of mesh\n", ""},
+		{"confirm --at " + relay, 0, "withdrawn: 12 held services of mesh\n", ""},
+		{"confirm --source west --at " + relay, 0, "nothing is held: there is nothing to confirm\n", ""},
+		{"confirm --source east --at " + relay, 1, "", "federationctl: " + relay + ": there is no source \"east\"; there are [\"mesh\" \"west\"]\n"},
 		{"confirm mesh", 2, "", "federationctl: confirm takes no argument, not \"mesh\"; name the endpoint with --at, the catalog with --of and the source with --source" + hint("confirm")},
 		{"retry o1:8008", 2, "", "federationctl: retry takes no argument, not \"o1:8008\"; name the endpoint with --at, and the owner with --of" + hint("retry")},
 		{"dump --of o1:8008 --at " + at, 0, "{\"services\": [\n" + `{"name":"web","fqdn":"web.fed.example","endpoints":[{"address":"192.0.2.1","port":443}],"instances":[{"id":"v1","protocol":"HTTPS"}]}` + "\n]}\n", ""},

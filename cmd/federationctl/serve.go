@@ -155,7 +155,7 @@ func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, st
 			}
 		})
 	}
-	if err := p.Run(ctx, metrics.Handler(p.Status), announce); err != nil {
+	if err := p.Run(ctx, metrics.Handler(p.Status, reporter.Status), announce); err != nil {
 		return failure(err)
 	}
 	<-ending

@@ -367,9 +367,9 @@ func (s *Source) Judge(now time.Time) (v Judgement) {
 		v.find(sourceLapsed, Lasting(s.Lifetime), away)
 	case s.State == "away":
 		v.find(sourceAway, away)
-		if s.Lifetime != "" && s.Lifetime != "0s" { // a relay keeps nothing
+		if s.Lifetime >= 0 {
 			which := sourceKept
-			if whole, err := time.ParseDuration(s.Lifetime); err == nil && !s.Since.IsZero() && now.Sub(s.Since) > whole/2 {
+			if s.Lifetime > 0 && !s.Since.IsZero() && now.Sub(s.Since).Seconds() > s.Lifetime/2 {
 				which = sourceNearLapse
 			}
 			v.find(which, Lasting(s.Lifetime))
@@ -639,21 +639,24 @@ func Age(now, when time.Time) string {
 	return Span(now.Sub(when)) + " ago"
 }
 
-// Lasting returns a duration of a configuration as people write it, and a word as it is.
-func Lasting(text string) string {
-	d, err := time.ParseDuration(text)
-	if err != nil || d < time.Second || d%time.Second != 0 {
-		return text
+// Lasting returns a duration of a configuration, in seconds, as people write it; 0 is for ever.
+func Lasting(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	if d <= 0 {
+		return "forever"
 	}
 	var parts []string
 	for _, unit := range []struct {
 		time.Duration
 		name string
-	}{{time.Hour, "h"}, {time.Minute, "min"}, {time.Second, "s"}} {
+	}{{time.Hour, "h"}, {time.Minute, "min"}} {
 		if n := d / unit.Duration; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, unit.name))
 		}
 		d %= unit.Duration
+	}
+	if d > 0 || len(parts) == 0 {
+		parts = append(parts, fmt.Sprintf("%g s", d.Seconds()))
 	}
 	return strings.Join(parts, " ")
 }

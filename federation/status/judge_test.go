@@ -134,10 +134,10 @@ func TestJudge(t *testing.T) {
 		"relay parked":    {relayed(FollowedOwner{State: "parked"}), []int{relayedParked}},
 		"relay retried":   {relayed(FollowedOwner{State: "parked", NextAttempt: now}), []int{relayedRetried}},
 		"current":         {source(Source{State: "current", Published: true}), nil},
-		"lapsed":          {source(Source{State: "lapsed", Away: "x", Lifetime: "1h"}), []int{sourceLapsed}},
-		"away":            {source(Source{State: "away", Away: "x", Lifetime: "0s"}), []int{sourceAway}},
-		"kept":            {source(Source{State: "away", Away: "x", Lifetime: "1h", Since: ago(29 * time.Minute)}), []int{sourceAway, sourceKept}},
-		"near lapse":      {source(Source{State: "away", Away: "x", Lifetime: "1h", Since: ago(31 * time.Minute)}), []int{sourceAway, sourceNearLapse}},
+		"lapsed":          {source(Source{State: "lapsed", Away: "x", Lifetime: 3600}), []int{sourceLapsed}},
+		"away":            {source(Source{State: "away", Away: "x", Lifetime: -1}), []int{sourceAway}},
+		"kept":            {source(Source{State: "away", Away: "x", Lifetime: 3600, Since: ago(29 * time.Minute)}), []int{sourceAway, sourceKept}},
+		"near lapse":      {source(Source{State: "away", Away: "x", Lifetime: 3600, Since: ago(31 * time.Minute)}), []int{sourceAway, sourceNearLapse}},
 		"relays":          {source(Source{State: "current", Published: true, Relay: &FollowedOwner{State: "parked"}}), []int{sourceRelays}},
 	} {
 		var states, want []Condition

@@ -11,7 +11,9 @@
 package status
 
 import (
+	"fmt"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -63,9 +65,9 @@ type FollowedOwner struct {
 	LastAttempt time.Time `json:"lastAttempt,omitzero"`
 	NextAttempt time.Time `json:"nextAttempt,omitzero"` // zero while there is a stream, and where nothing is tried before something changes; past while it is under way
 	LastSync    time.Time `json:"lastSync,omitzero"`
-	Lost        time.Time `json:"lost,omitzero"`    // when the retention began to count
-	Expires     time.Time `json:"expires,omitzero"` // when stale records go; zero while none are, and where they stay without limit
-	Retention   string    `json:"retention"`        // as configured, a duration or "forever"
+	Lost        time.Time `json:"lost,omitzero"`              // when the retention began to count
+	Expires     time.Time `json:"expires,omitzero"`           // when stale records go; zero while none are, and where they stay without limit
+	Retention   float64   `json:"retentionSeconds,omitempty"` // how long what it had is kept once it is lost; 0: for ever
 
 	Services    int    `json:"services"`
 	Instances   int    `json:"instances"`
@@ -82,12 +84,80 @@ type FollowedOwner struct {
 	Refusals  []Refusal      `json:"refusals,omitempty"`  // the newest, newest first, 20 at most
 	Conflicts map[string]int `json:"conflicts,omitempty"` // what is not published, by reason; and "differs"
 	Unshared  []string       `json:"unshared,omitempty"`  // patterns of names that its block shares, and no other block does
+	Shared    []Standing     `json:"shared,omitempty"`    // the endpoints of names that it shares
 
-	Certificate time.Time `json:"certificateExpires,omitzero"` // this side's, for this owner
-	Authority   time.Time `json:"authorityExpires,omitzero"`   // the next of the authorities that are trusted
+	Certificate     time.Time `json:"certificateExpires,omitzero"` // this side's, for this owner
+	CertificateFile string    `json:"certificateFile,omitempty"`   // or the socket of the agent
+	Authority       time.Time `json:"authorityExpires,omitzero"`   // the next of the authorities that are trusted
+	AuthorityFile   string    `json:"authorityFile,omitempty"`
 
 	CertificateError  string `json:"certificateError,omitempty"` // why the files of the certificate cannot be used; without a certificate nothing can connect
 	CertificateRemedy string `json:"certificateRemedy,omitempty"`
+
+	Retry func() `json:"-"` // tries at once to open a stream where there is none
+}
+
+// Standing is how many endpoints of shared names stand at a tier, in a state: answered, waiting
+// behind better ones, or stale.
+type Standing struct {
+	Tier      int    `json:"tier"`
+	State     string `json:"state"`
+	Endpoints int    `json:"endpoints"`
+}
+
+// Followed returns the owner with an ID, or the one that the catalog with that server name is
+// relayed from. The error is an *UnknownError.
+func (s *Status) Followed(of string) (*FollowedOwner, error) {
+	unknown := &UnknownError{Of: of}
+	for i := range s.Owners {
+		if s.Owners[i].ID == of {
+			return &s.Owners[i], nil
+		}
+		unknown.Known = append(unknown.Known, s.Owners[i].ID)
+	}
+	for _, c := range s.Catalogs {
+		for _, source := range c.Sources {
+			if source.Relay == nil {
+				continue
+			}
+			if c.Name == of {
+				return source.Relay, nil
+			}
+			unknown.Known = append(unknown.Known, c.Name)
+		}
+	}
+	return nil, unknown
+}
+
+// Holding returns the source of a catalog that holds services. Without a name it is the only one
+// that does; it is nil where none does.
+func (s *Status) Holding(of, name string) (holding *Source, err error) {
+	unknown := &UnknownError{Of: of}
+	for i := range s.Catalogs {
+		c := &s.Catalogs[i]
+		if unknown.Known = append(unknown.Known, c.Name); c.Name == of {
+			return c.holding(name)
+		}
+	}
+	return nil, unknown
+}
+
+func (c *Catalog) holding(name string) (holding *Source, err error) {
+	var known, held []string
+	for i := range c.Sources {
+		source := &c.Sources[i]
+		known = append(known, source.Name)
+		if source.Held > 0 && (name == "" || source.Name == name) {
+			holding, held = source, append(held, source.Name)
+		}
+	}
+	switch {
+	case name != "" && !slices.Contains(known, name):
+		return nil, fmt.Errorf("there is no source %q; there are %q", name, known)
+	case len(held) > 1:
+		return nil, fmt.Errorf("services of several sources are held; name one of %q", held)
+	}
+	return holding, nil
 }
 
 // Rate is how often something happened.
@@ -200,8 +270,8 @@ type Source struct {
 	Name      string         `json:"name"`
 	State     string         `json:"state"` // current, away, lapsed or waiting
 	Away      string         `json:"away,omitempty"`
-	Since     time.Time      `json:"since,omitzero"` // when it went away
-	Lifetime  string         `json:"lifetime,omitempty"`
+	Since     time.Time      `json:"since,omitzero"`            // when it went away
+	Lifetime  float64        `json:"lifetimeSeconds,omitempty"` // how long its services stay while it is away; 0: for ever; below 0: not at all
 	Published bool           `json:"published"`
 	Leaving   bool           `json:"leaving,omitempty"` // until the next configuration is complete
 	Services  int            `json:"services"`
@@ -209,6 +279,8 @@ type Source struct {
 	Release   time.Time      `json:"release,omitzero"` // when the first of them go unless they come back; zero: when somebody confirms it
 	Hidden    int            `json:"hidden,omitempty"`
 	Refused   map[string]int `json:"refused,omitempty"` // entries that are no services, by rule
+
+	Confirm func() int `json:"-"` // withdraws what is held, and returns how many services that are
 
 	Registration *Registration  `json:"registration,omitempty"`
 	Relay        *FollowedOwner `json:"relay,omitempty"`

@@ -16,9 +16,9 @@ func TestSpan(t *testing.T) {
 			t.Errorf("%s is %s, and to be %s", text, got, want)
 		}
 	}
-	for text, want := range map[string]string{"24h0m0s": "24 h", "90s": "1 min 30 s", "1h0m5s": "1 h 5 s", "forever": "forever", "1.5s": "1.5s", "0s": "0s"} {
-		if got := Lasting(text); got != want {
-			t.Errorf("%s is %s, and to be %s", text, got, want)
+	for seconds, want := range map[float64]string{86400: "24 h", 90: "1 min 30 s", 3605: "1 h 5 s", 0: "forever", 1.5: "1.5 s"} {
+		if got := Lasting(seconds); got != want {
+			t.Errorf("%v is %s, and to be %s", seconds, got, want)
 		}
 	}
 }

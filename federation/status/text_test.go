@@ -228,7 +228,7 @@ func TestLinesOfOwner(t *testing.T) {
 		{"unavailable", Publication{
 			Unavailable: "source cluster: waiting for its first state", Sources: []Source{
 				{Name: "cluster", State: "waiting"},
-				{Name: "old", State: "away", Away: "connection refused", Since: ago(time.Hour), Lifetime: "24h0m0s", Published: true, Services: 5},
+				{Name: "old", State: "away", Away: "connection refused", Since: ago(time.Hour), Lifetime: 86400, Published: true, Services: 5},
 			}, Services: []Offered{{Name: "web", FQDN: "web.fed.example.", Source: "old"}},
 		}},
 	}
@@ -264,7 +264,7 @@ func testStatus(role Role) *Status {
 	s := &Status{Role: role, Version: "v1.2.3", Now: now, Began: ago(50 * time.Hour), Ready: true}
 	lost := FollowedOwner{
 		ID: "o2:8008/east", State: "stale", Since: ago(time.Hour), Known: true, Failure: "Unavailable: connection refused", Remedy: "check the address in owner",
-		LastAttempt: ago(10 * time.Second), NextAttempt: now.Add(4 * time.Second), LastSync: ago(5 * time.Hour), Lost: ago(time.Hour), Expires: now.Add(23 * time.Hour), Retention: "24h0m0s",
+		LastAttempt: ago(10 * time.Second), NextAttempt: now.Add(4 * time.Second), LastSync: ago(5 * time.Hour), Lost: ago(time.Hour), Expires: now.Add(23 * time.Hour), Retention: 86400,
 		Services: 100, Instances: 200, Octets: 3 << 20, Stale: 100, Held: 3, NotAdmitted: 2, NotImported: 1, Hops: 2, Path: "o2 o9", Resumes: 4, Restored: ago(time.Hour), Unsaved: "save /var/lib/o2: no space left on device",
 		Updates: Rate{LastMinute: 1, LastHour: 20, Last: ago(2 * time.Second)}, Conflicts: map[string]int{"fqdn_conflict": 1}, Unshared: []string{"web.fed.example", "*.x.fed.example"},
 		Refusals:    []Refusal{{At: ago(time.Minute), Service: "web", FQDN: "web.fed.example.", Field: "fqdn", Reason: "out_of_zone", Rule: "outside"}},
@@ -273,9 +273,9 @@ func testStatus(role Role) *Status {
 	if role == Consumer {
 		s.Ready, s.Waiting = false, []string{"the first catalog of o3:8008"}
 		s.Owners = []FollowedOwner{
-			{ID: "o1:8008", State: "synced", Since: ago(time.Minute), Known: true, LastSync: ago(time.Minute), Retention: "forever", Services: 1, Instances: 1, Octets: 700},
+			{ID: "o1:8008", State: "synced", Since: ago(time.Minute), Known: true, LastSync: ago(time.Minute), Services: 1, Instances: 1, Octets: 700},
 			lost,
-			{ID: "o3:8008", State: "connecting", Retention: "24h0m0s"},
+			{ID: "o3:8008", State: "connecting", Retention: 86400},
 		}
 		s.Zones = []Zone{{Name: "fed.example.", Servers: []string{"dns://.:53"}, Serial: 12, Owners: []string{"o1:8008", "o2:8008/east"}}}
 		return s
@@ -301,7 +301,7 @@ func testStatus(role Role) *Status {
 			{Name: "programs", State: "current", Published: true, Services: 2, Hidden: 1, Refused: map[string]int{"name": 2}, Registration: &Registration{
 				Address: "[::]:8009", Nodes: 3, Providers: 2, Old: 1, Pending: 4, Convergence: 12, StoreAway: true,
 			}},
-			{Name: "up", State: "away", Away: "the owner is stale", Since: ago(time.Hour), Lifetime: "24h0m0s", Published: true, Services: 100, Relay: &lost},
+			{Name: "up", State: "away", Away: "the owner is stale", Since: ago(time.Hour), Lifetime: 86400, Published: true, Services: 100, Relay: &lost},
 			{Name: "cluster", State: "waiting"},
 			{Name: "west", State: "current", Published: true, Services: 40, Held: 30, Release: now.Add(40 * time.Minute)},
 			{Name: "mesh", State: "away", Away: "connection refused", Published: true, Services: 10, Held: 10},
@@ -343,6 +343,7 @@ func fill(v reflect.Value, text string, n int) {
 		v.SetString(text)
 	case reflect.Bool:
 		v.SetBool(true)
+	case reflect.Func:
 	case reflect.Int, reflect.Int64:
 		v.SetInt(1 << 30)
 	case reflect.Uint32, reflect.Uint64:

@@ -7,7 +7,6 @@ package status
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -212,16 +211,6 @@ func (p *Page) Status() status.Status {
 // Catalog implements page.Source.
 func (p *Page) Catalog(of string) (iter.Seq2[status.Service, error], error) {
 	return p.agent.Catalog(of)
-}
-
-// Retry implements page.Source.
-func (p *Page) Retry(of string) (status.FollowedOwner, error) {
-	return p.agent.Retry(of, time.Now())
-}
-
-// Confirm implements page.Source. What owners hold is theirs.
-func (p *Page) Confirm(string, string) (status.Source, error) {
-	return status.Source{}, errors.New("a CoreDNS has no sources; ask the owner")
 }
 
 // Why implements page.Source.

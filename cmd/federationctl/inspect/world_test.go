@@ -42,14 +42,6 @@ func (p *process) Why(_ context.Context, name string, _ uint16) (status.Why, err
 	return status.Why{Role: p.role, Now: time.Now(), Name: name, Type: "A"}, nil
 }
 
-func (p *process) Retry(of string) (status.FollowedOwner, error) {
-	return status.FollowedOwner{ID: of}, nil
-}
-
-func (*process) Confirm(_, source string) (status.Source, error) {
-	return status.Source{Name: source}, nil
-}
-
 func (p *process) Catalog(of string) (iter.Seq2[status.Service, error], error) {
 	services, ok := p.catalogs[of]
 	if !ok {

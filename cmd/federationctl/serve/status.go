@@ -49,8 +49,17 @@ type Status struct {
 type CatalogStatus struct {
 	source.Status
 
-	Registrations map[string]Registration    // the sources in which programs register, by name
-	Relays        map[string]consumer.Status // the subscriptions of relays, by the name of the source
+	Registrations map[string]Registration // the sources in which programs register, by name
+	Relays        map[string]Followed     // the subscriptions of relays, by the name of the source
+
+	Confirm func(source string) int // withdraws what is held of a source
+}
+
+// Followed is the subscription of a relay.
+type Followed struct {
+	consumer.Status
+
+	Retry func() // tries at once to open a stream where there is none
 }
 
 // Registration is what there is to say of a source in which programs register.
@@ -121,16 +130,6 @@ func (p *Publisher) Catalogs() map[string]Catalog {
 	return catalogs
 }
 
-// Retry tries at once to reach the owner that the catalog with a server name is relayed
-// from, if it is and there is no stream.
-func (p *Publisher) Retry(catalog string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if of := p.relayOf(catalog); of != nil {
-		of.Retry()
-	}
-}
-
 // Status returns what there is to say of the owner now.
 func (p *Publisher) Status() Status {
 	s := Status{
@@ -149,7 +148,7 @@ func (p *Publisher) Status() Status {
 		s.Broken["allow"] = p.allowed.file.Err()
 	}
 	for name, c := range p.catalogs {
-		at := CatalogStatus{c.sources.Status(), make(map[string]Registration), make(map[string]consumer.Status)}
+		at := CatalogStatus{c.sources.Status(), make(map[string]Registration), make(map[string]Followed), c.sources.Confirm}
 		for _, e := range c.entries {
 			switch of := e.Source.(type) {
 			case *file.File:
@@ -162,7 +161,7 @@ func (p *Publisher) Status() Status {
 				at.Registrations[e.Name] = Registration{of.Stats(), address}
 				s.Broken["rules"] = cmp.Or(s.Broken["rules"], of.rules.file.Err())
 			case *relay.Source:
-				at.Relays[e.Name] = of.Status()
+				at.Relays[e.Name] = Followed{of.Status(), of.Retry}
 			}
 		}
 		s.Catalogs[name] = at

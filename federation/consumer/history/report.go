@@ -2,7 +2,6 @@ package history
 
 import (
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
@@ -25,7 +24,7 @@ func Report(id string, s *consumer.Status, retention time.Duration, log *Log, no
 		NextAttempt: s.NextAttempt.UTC(),
 		LastSync:    s.LastSync.UTC(),
 		Lost:        s.Lost.UTC(),
-		Retention:   "forever",
+		Retention:   retention.Seconds(),
 		Services:    s.Services,
 		Instances:   s.Instances,
 		Octets:      s.Octets,
@@ -44,9 +43,6 @@ func Report(id string, s *consumer.Status, retention time.Duration, log *Log, no
 	}
 	if s.Unsaved != nil {
 		u.Unsaved = s.Unsaved.Error()
-	}
-	if retention > 0 {
-		u.Retention = plain(retention)
 	}
 	if s.Stale > 0 {
 		u.Expires = s.Expires.UTC()
@@ -81,15 +77,4 @@ func Remedy(err error) string {
 		return failure.Remedy()
 	}
 	return ""
-}
-
-// plain returns a duration as people write it: 24h, not 24h0m0s.
-func plain(d time.Duration) string {
-	text := d.String()
-	for _, unit := range []string{"m0s", "h0m"} {
-		if strings.HasSuffix(text, unit) {
-			text = text[:len(text)-2]
-		}
-	}
-	return text
 }

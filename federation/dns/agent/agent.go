@@ -301,16 +301,6 @@ func (a *Agent) show() {
 	a.shown.Store(&owners)
 }
 
-// Status returns the state of every owner, sorted by ID.
-func (a *Agent) Status() []OwnerStatus {
-	owners := a.inOrder()
-	all := make([]OwnerStatus, len(owners))
-	for i, o := range owners {
-		all[i] = o.report()
-	}
-	return all
-}
-
 // inOrder returns the owners sorted by their IDs.
 func (a *Agent) inOrder() []*owner {
 	owners := slices.Clone(*a.shown.Load())

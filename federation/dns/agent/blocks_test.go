@@ -175,7 +175,7 @@ func TestReloadOfRetention(t *testing.T) {
 				}
 				w.agent.Detach(before)
 				synctest.Wait()
-				if got := w.agent.Status()[0].Retention; got != tc.retention {
+				if got := w.agent.Owners(time.Now())[0].Retention; got != tc.retention.Seconds() {
 					t.Errorf("the status says %v, want %v", got, tc.retention)
 				}
 				start := time.Now()
@@ -408,7 +408,7 @@ func TestSharedAddress(t *testing.T) {
 		b := w.attach(w.block(1, plain, named))
 		time.Sleep(time.Minute)
 		ids := func() (ids []string) {
-			for _, o := range w.agent.Status() {
+			for _, o := range w.agent.Owners(time.Now()) {
 				ids = append(ids, o.ID)
 			}
 			return ids
@@ -444,7 +444,7 @@ func TestAttachFails(t *testing.T) {
 			t.Fatal("attached with a file of the certificate to write over")
 		}
 		time.Sleep(time.Hour)
-		if n := len(w.agent.Status()); n != 0 || w.attempts() != 0 {
+		if n := len(w.agent.Owners(time.Now())); n != 0 || w.attempts() != 0 {
 			t.Fatalf("%d owners, %d attempts", n, w.attempts())
 		}
 
@@ -483,7 +483,7 @@ func TestDetachTogether(t *testing.T) {
 		if took := time.Since(before); took > 1100*time.Millisecond {
 			t.Errorf("took %v", took)
 		}
-		if n := len(w.agent.Status()); n != 0 || len(w.forgotten) != len(blocks) {
+		if n := len(w.agent.Owners(time.Now())); n != 0 || len(w.forgotten) != len(blocks) {
 			t.Errorf("%d owners left, %d forgotten", n, len(w.forgotten))
 		}
 	})
@@ -501,7 +501,7 @@ func TestRetain(t *testing.T) {
 		time.Sleep(time.Minute)
 		abandoned := w.attach(w.block(2, w.owner("b.example:8008"), w.owner(ownerAddress)))
 		time.Sleep(time.Minute)
-		if n := len(w.agent.Status()); n != 2 {
+		if n := len(w.agent.Owners(time.Now())); n != 2 {
 			t.Fatalf("%d owners", n)
 		}
 		w.agent.Retain([]any{1, nil})
@@ -543,7 +543,7 @@ func TestDetach(t *testing.T) {
 				if took := time.Since(before); took > 1100*time.Millisecond {
 					t.Errorf("took %v", took)
 				}
-				if n := len(w.agent.Status()); n != 0 || !slices.Equal(w.forgotten, []string{ownerAddress}) {
+				if n := len(w.agent.Owners(time.Now())); n != 0 || !slices.Equal(w.forgotten, []string{ownerAddress}) {
 					t.Errorf("%d owners are left, forgotten are %v", n, w.forgotten)
 				}
 				attempts := w.attempts()

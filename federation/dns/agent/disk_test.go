@@ -82,7 +82,7 @@ func TestDiskHangs(t *testing.T) {
 					if time.Since(began) > 10*time.Second {
 						t.Fatal("the owner is not contacted")
 					}
-					w.agent.Status()
+					w.agent.Owners(time.Now())
 					w.agent.Ready()
 					time.Sleep(time.Second)
 				}
@@ -156,7 +156,7 @@ func TestPersistIsChecked(t *testing.T) {
 					!strings.Contains(err.Error(), "persist: ") {
 					t.Errorf("error is %v", err)
 				}
-				if all := w.agent.Status(); len(all) > 0 {
+				if all := w.agent.Owners(time.Now()); len(all) > 0 {
 					t.Errorf("status is %v", all)
 				}
 				close(d.released)

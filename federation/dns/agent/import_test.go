@@ -47,7 +47,7 @@ func moved(fqdn, address string) *federation.Service {
 func (w *world) notImported() int {
 	w.t.Helper()
 	synctest.Wait()
-	return w.agent.Status()[0].NotImported
+	return w.agent.Owners(time.Now())[0].NotImported
 }
 
 // refusedAny reports whether any service was refused.
@@ -378,8 +378,8 @@ func TestImportOrRefuse(t *testing.T) {
 				w.attach(second)
 				time.Sleep(time.Minute)
 				// The first block may have been alone when the owner announced them.
-				if s := w.agent.Status()[0]; s.Refused != tc.refused || s.NotImported != tc.left || w.state() != "synced 2/0" {
-					t.Errorf("owner is %s, %d are refused, %d are not imported", w.state(), s.Refused, s.NotImported)
+				if s := w.agent.Owners(time.Now())[0]; s.NotAdmitted != tc.refused || s.NotImported != tc.left || w.state() != "synced 2/0" {
+					t.Errorf("owner is %s, %d are refused, %d are not imported", w.state(), s.NotAdmitted, s.NotImported)
 				}
 			})
 		})

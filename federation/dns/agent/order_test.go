@@ -136,7 +136,7 @@ func TestPublishedThenAnnounced(t *testing.T) {
 				p := packed.Of(large(t, name, 0))
 				b.builder.Put(b.builder.Prepare((*o.members.Load())[0].index, p, p.Unpack()), packed.Service{}, 1, 0)
 			}
-			if conflicts := owners[1].report().Conflicts; len(conflicts) > 0 {
+			if conflicts := owners[1].report(time.Now()).Conflicts; len(conflicts) > 0 {
 				t.Errorf("conflicts %v are announced before they are published", conflicts)
 			}
 		})
@@ -144,7 +144,7 @@ func TestPublishedThenAnnounced(t *testing.T) {
 			t.Errorf("%s is not published", name)
 		}
 	}
-	if conflicts := owners[1].report().Conflicts; len(conflicts) != 1 {
+	if conflicts := owners[1].report(time.Now()).Conflicts; len(conflicts) != 1 {
 		t.Errorf("conflicts in the end: %v", conflicts)
 	}
 }

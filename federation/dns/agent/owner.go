@@ -219,19 +219,6 @@ type owner struct {
 	log history.Log // has a lock of its own
 }
 
-// OwnerStatus is an owner at a glance.
-type OwnerStatus struct {
-	ID string
-	consumer.Status
-	Conflicts  map[zone.Fault]int
-	Shared     map[zone.Standing]int // endpoints of shared names
-	Retention  time.Duration         // as configured; 0 for ever
-	Identity   mtls.Origin
-	CertExpiry time.Time // zero before the first certificate, as CAExpiry
-	CAExpiry   time.Time
-	Trouble    error // with the certificate, as mtls.Source.Trouble has it
-}
-
 // newOwner returns an owner that nobody claims yet.
 func (a *Agent) newOwner(c *OwnerConfig, s consumer.Subscription) (*owner, error) {
 	o := &owner{agent: a, id: c.ID(), grace: time.Now().Add(grace), done: make(chan struct{})}
@@ -331,17 +318,6 @@ func admit(claims []*claim, policy wire.Policy, s *federation.Service) *federati
 		return catalog.ErrNotImported
 	}
 	return first
-}
-
-// report returns the status of the owner. It waits for nobody.
-func (o *owner) report() OwnerStatus {
-	s := OwnerStatus{ID: o.id, Status: o.mirror.Status(), Conflicts: *o.conflicts.Load(), Shared: *o.shared.Load(), Retention: time.Duration(o.retention.Load())}
-	if c := o.running.Load(); c != nil {
-		s.Identity = c.config.Identity
-		s.CertExpiry, s.CAExpiry = c.source.Expiry()
-		s.Trouble = c.source.Trouble()
-	}
-	return s
 }
 
 // observer passes on what the mirror of an owner reports.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 	"strings"
@@ -18,15 +19,22 @@ func (a *Agent) Owners(now time.Time) []status.FollowedOwner {
 	owners := a.inOrder()
 	all := make([]status.FollowedOwner, len(owners))
 	for i, o := range owners {
-		all[i] = o.summary(now)
+		all[i] = o.report(now)
 	}
 	return all
 }
 
-func (o *owner) summary(now time.Time) status.FollowedOwner {
-	s := o.report()
-	u := history.Report(o.id, &s.Status, s.Retention, &o.log, now)
-	u.Conflicts = why.Faults(s.Conflicts)
+func (o *owner) report(now time.Time) status.FollowedOwner {
+	s := o.mirror.Status()
+	u := history.Report(o.id, &s, time.Duration(o.retention.Load()), &o.log, now)
+	u.Retry = o.mirror.Retry
+	u.Conflicts = why.Faults(*o.conflicts.Load())
+	for at, n := range *o.shared.Load() {
+		u.Shared = append(u.Shared, status.Standing{Tier: at.Tier, State: at.State, Endpoints: n})
+	}
+	slices.SortFunc(u.Shared, func(a, b status.Standing) int {
+		return cmp.Or(a.Tier-b.Tier, strings.Compare(a.State, b.State))
+	})
 	for _, m := range *o.members.Load() {
 		for _, p := range m.block.config.Zone.Unshared(m.index) {
 			if text := p.String(); !slices.Contains(u.Unshared, text) {
@@ -34,32 +42,31 @@ func (o *owner) summary(now time.Time) status.FollowedOwner {
 			}
 		}
 	}
-	history.Certify(&u, s.CertExpiry, s.CAExpiry, s.Trouble)
-	return u
-}
-
-// follows returns the owner with an ID. The error is a *status.UnknownError.
-func (a *Agent) follows(id string) (*owner, error) {
-	unknown := &status.UnknownError{Of: id}
-	for _, o := range *a.shown.Load() {
-		if o.id == id {
-			return o, nil
+	if c := o.running.Load(); c != nil {
+		u.CertificateFile, u.AuthorityFile = c.config.Identity.Files.Cert, c.config.Identity.Files.CA
+		if socket := c.config.Identity.SPIFFE.Socket; socket != "" {
+			u.CertificateFile, u.AuthorityFile = socket, socket
 		}
-		unknown.Known = append(unknown.Known, o.id)
+		certificate, authority := c.source.Expiry()
+		history.Certify(&u, certificate, authority, c.source.Trouble())
 	}
-	slices.Sort(unknown.Known)
-	return nil, unknown
+	return u
 }
 
 // Catalog yields all services of an owner, in the order of their names, each once. The error
 // is a *status.UnknownError if there is no owner with that ID. It reads what is published, and
 // waits for nobody.
 func (a *Agent) Catalog(of string) (iter.Seq2[status.Service, error], error) {
-	o, err := a.follows(of)
-	if err != nil {
-		return nil, err
+	owners := a.inOrder()
+	at := slices.IndexFunc(owners, func(o *owner) bool { return o.id == of })
+	if at < 0 {
+		unknown := &status.UnknownError{Of: of}
+		for _, o := range owners {
+			unknown.Known = append(unknown.Known, o.id)
+		}
+		return nil, unknown
 	}
-	offers := o.offers()
+	offers := owners[at].offers()
 	return func(yield func(status.Service, error) bool) {
 		for i := range offers {
 			if !yield(status.NewService(offers[i].Service.Unpack(), offers[i].Updated, offers[i].Stale)) {
@@ -67,18 +74,6 @@ func (a *Agent) Catalog(of string) (iter.Seq2[status.Service, error], error) {
 			}
 		}
 	}, nil
-}
-
-// Retry tries at once to open a stream with an owner that has none, and returns the report
-// of that moment. The error is a *status.UnknownError if there is no owner with that ID.
-func (a *Agent) Retry(of string, now time.Time) (status.FollowedOwner, error) {
-	o, err := a.follows(of)
-	if err != nil {
-		return status.FollowedOwner{}, err
-	}
-	u := o.summary(now)
-	o.mirror.Retry()
-	return u, nil
 }
 
 // offers returns what the zones have of the owner, by name. A block that is being attached has
@@ -102,7 +97,7 @@ func (a *Agent) Refused(name string, answers []status.Answer, now time.Time) (pa
 		}) {
 			continue
 		}
-		if p, ok := why.Elsewhere(&why.Owner{Report: o.summary(now), Log: &o.log}, name); ok {
+		if p, ok := why.Elsewhere(&why.Owner{Report: o.report(now), Log: &o.log}, name); ok {
 			parts = append(parts, p)
 		}
 	}
@@ -116,7 +111,7 @@ func (a *Agent) Refused(name string, answers []status.Answer, now time.Time) (pa
 func (b *Block) Explain(z *zone.Zone, name string, qtype uint16, now time.Time) status.Answer {
 	owners := make([]why.Owner, len(b.owners))
 	for i, o := range b.owners {
-		owners[i] = why.Owner{Report: o.summary(now), Log: &o.log}
+		owners[i] = why.Owner{Report: o.report(now), Log: &o.log}
 	}
 	return why.Answer(&b.config.Zone, z, owners, name, qtype, now)
 }

@@ -148,7 +148,7 @@ func TestRestoredFromDamagedFile(t *testing.T) {
 			}
 		}
 		said := file + ": snapshot is damaged; the owner sends its catalog again"
-		if s := w.agent.Status()[0]; s.Known || s.Services != 0 || s.Damage == nil || s.Damage.Error() != said || b.Ready() {
+		if s := w.agent.Owners(time.Now())[0]; s.Known || s.Services != 0 || s.Damage != said || b.Ready() {
 			t.Errorf("ready: %t, status %+v", b.Ready(), s)
 		}
 		if logged := strings.Join(w.log.Lines(), ""); !strings.Contains(logged, said) || !strings.Contains(logged, "aside="+file+".rejected") {
@@ -156,8 +156,8 @@ func TestRestoredFromDamagedFile(t *testing.T) {
 		}
 		w.serve(ownerAddress, web)
 		time.Sleep(time.Minute)
-		if s := w.agent.Status()[0]; w.state() != "synced 1/0" || s.Damage != nil {
-			t.Errorf("owner is %s, damage %v", w.state(), s.Damage)
+		if s := w.agent.Owners(time.Now())[0]; w.state() != "synced 1/0" || s.Damage != "" {
+			t.Errorf("owner is %s, damage %q", w.state(), s.Damage)
 		}
 		if got := look(b, "nope.fed.example"); got != "NXDOMAIN" {
 			t.Errorf("what is not there is %s", got)
@@ -216,7 +216,7 @@ func TestReloadWhileRestoring(t *testing.T) {
 				if diff := cmp.Diff(want, restored(after)); diff != "" {
 					t.Errorf("in the end (-want +got):\n%s", diff)
 				}
-				s := w.agent.Status()[0]
+				s := w.agent.Owners(time.Now())[0]
 				if s.Services != 3 || s.Stale != 3 || !s.Known || len(s.Conflicts) > 0 || d.loads != tc.loads {
 					t.Errorf("%d services, %d stale, known: %t, conflicts %v, %d loads", s.Services, s.Stale, s.Known, s.Conflicts, d.loads)
 				}

@@ -123,8 +123,8 @@ func TestSilenceIsNoEmptiness(t *testing.T) {
 						t.Error("ready by silence")
 					}
 					w.answers(b, time.Now().Add(time.Hour), servfail, servfail)
-					s := w.agent.Status()[0]
-					if s.Known || !s.LastSync.IsZero() || s.Services != 0 || s.State.String() == "synced" {
+					s := w.agent.Owners(time.Now())[0]
+					if s.Known || !s.LastSync.IsZero() || s.Services != 0 || s.State == "synced" {
 						t.Errorf("status is %+v", s)
 					}
 					w.agent.Detach(b)
@@ -164,7 +164,7 @@ func TestSilenceAfterCatalog(t *testing.T) {
 					w.answers(b, lost.Add(time.Hour-time.Second), stale, nxdomain)
 					w.answers(b, lost.Add(time.Hour+4*time.Second), append(stale, "NXDOMAIN"), nxdomain)
 					w.answers(b, lost.Add(2*time.Hour), nxdomain, nxdomain)
-					if s := w.agent.Status()[0]; !s.Expired || s.Services != 0 {
+					if s := w.agent.Owners(time.Now())[0]; s.Services != 0 {
 						t.Errorf("status is %+v", s)
 					}
 					if n := strings.Count(strings.Join(w.log.Lines(), ""), "owner is expired"); n != 1 {

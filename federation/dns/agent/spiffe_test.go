@@ -37,11 +37,11 @@ func TestSPIFFEAgentIsAway(t *testing.T) {
 		if own, foreign := look(before, "web.fed.example"), look(before, "web.a.example"); own != "192.0.2.1 60" || foreign != "SERVFAIL" {
 			t.Errorf("the name of another owner is %s, that of this one %s", own, foreign)
 		}
-		for _, s := range w.agent.Status() {
-			if spiffe := s.Identity.SPIFFE.Socket != ""; spiffe != s.CertExpiry.IsZero() || spiffe != s.CAExpiry.IsZero() {
-				t.Errorf("the certificates of %s expire at %v and %v", s.ID, s.CertExpiry, s.CAExpiry)
-			} else if spiffe && (s.StateName() != "connecting" || s.Failure == nil) {
-				t.Errorf("owner %s is %s: %v", s.ID, s.StateName(), s.Failure)
+		for _, s := range w.agent.Owners(time.Now()) {
+			if spiffe := s.CertificateFile == s.AuthorityFile; spiffe != s.Certificate.IsZero() || spiffe != s.Authority.IsZero() {
+				t.Errorf("the certificates of %s expire at %v and %v", s.ID, s.Certificate, s.Authority)
+			} else if spiffe && (s.State != "connecting" || s.Failure == "") {
+				t.Errorf("owner %s is %s: %v", s.ID, s.State, s.Failure)
 			}
 		}
 		time.Sleep(30 * time.Second)

@@ -248,11 +248,11 @@ func (w *world) attach(c agent.BlockConfig) *agent.Block {
 func (w *world) state() string {
 	w.t.Helper()
 	synctest.Wait()
-	all := w.agent.Status()
+	all := w.agent.Owners(time.Now())
 	if len(all) != 1 {
 		w.t.Fatalf("%d owners, want 1", len(all))
 	}
-	return fmt.Sprintf("%s %d/%d", all[0].StateName(), all[0].Services, all[0].Stale)
+	return fmt.Sprintf("%s %d/%d", all[0].State, all[0].Services, all[0].Stale)
 }
 
 // counted returns what the observer was told under the name.

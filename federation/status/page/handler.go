@@ -35,14 +35,6 @@ type Source interface {
 	// Catalog yields all services of a catalog, in the order of their names. Of is the ID of
 	// an owner that is followed, or the server name of a catalog.
 	Catalog(of string) (iter.Seq2[status.Service, error], error)
-
-	// Retry tries at once to reach an owner that there is no stream with, and returns how
-	// it was before. Of is its ID or, where it is relayed, the server name of the catalog.
-	Retry(of string) (status.FollowedOwner, error)
-
-	// Confirm withdraws the services that are held of a source of a catalog, and returns how
-	// the source was before. Without a name it is the only one of which any are.
-	Confirm(of, source string) (status.Source, error)
 }
 
 // Handler serves the status of a process:
@@ -67,12 +59,10 @@ func Handler(source Source) http.Handler {
 	mux.Handle("GET /v1/status", answer(func(*http.Request) (any, int, error) { return source.Status(), 0, nil }))
 	mux.Handle("GET /v1/why", answer(h.why))
 	mux.HandleFunc("GET /v1/catalog", h.catalog)
-	retry := func(from url.Values) (any, error) { return source.Retry(from.Get("of")) }
-	confirm := func(from url.Values) (any, error) { return source.Confirm(from.Get("of"), from.Get("source")) }
-	mux.Handle("POST /v1/retry", h.post(retry))
-	mux.HandleFunc("POST /retry", h.postForm(retry))
-	mux.Handle("POST /v1/confirm", h.post(confirm))
-	mux.HandleFunc("POST /confirm", h.postForm(confirm))
+	mux.Handle("POST /v1/retry", h.post(h.retry))
+	mux.HandleFunc("POST /retry", h.postForm(h.retry))
+	mux.Handle("POST /v1/confirm", h.post(h.confirm))
+	mux.HandleFunc("POST /confirm", h.postForm(h.confirm))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		protect(w.Header())
 		w.Header().Set("Content-Security-Policy", policy)
@@ -157,6 +147,31 @@ func (h handler) postForm(act func(url.Values) (any, error)) http.HandlerFunc {
 		}
 		http.Redirect(w, r, "/", http.StatusSeeOther)
 	}
+}
+
+// retry has an owner tried at once that there is no stream with, and returns how it was before.
+func (h handler) retry(from url.Values) (any, error) {
+	s := h.source.Status()
+	u, err := s.Followed(from.Get("of"))
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it is what the answer says
+	}
+	u.Retry()
+	return u, nil
+}
+
+// confirm withdraws the services that are held of a source, and returns how it was before.
+func (h handler) confirm(from url.Values) (any, error) {
+	s := h.source.Status()
+	of, err := s.Holding(from.Get("of"), from.Get("source"))
+	if err != nil {
+		return nil, err //nolint:wrapcheck // as in retry
+	}
+	if of == nil {
+		return status.Source{}, nil
+	}
+	of.Held = of.Confirm()
+	return of, nil
 }
 
 func (h handler) why(r *http.Request) (any, int, error) {

@@ -102,6 +102,7 @@ func fill(v reflect.Value, text string) {
 		v.SetString(text)
 	case reflect.Bool:
 		v.SetBool(true)
+	case reflect.Func:
 	case reflect.Float64:
 		v.SetFloat(7)
 	case reflect.Uint32, reflect.Uint64:

@@ -31,23 +31,14 @@ var scriptText string
 // characters, and those that turn the direction of what follows.
 func newPages() *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
-		"count":    status.Count,
-		"lifetime": lifetime,
-		"lasting":  status.Lasting,
-		"number":   status.Number,
-		"octets":   status.Octets,
-		"script":   func() template.JS { return template.JS(scriptText) }, //nolint:gosec // our own
-		"show":     federation.Printable,
-		"style":    func() template.CSS { return template.CSS(styleText) }, //nolint:gosec // our own
+		"count":   status.Count,
+		"lasting": status.Lasting,
+		"number":  status.Number,
+		"octets":  status.Octets,
+		"script":  func() template.JS { return template.JS(scriptText) }, //nolint:gosec // our own
+		"show":    federation.Printable,
+		"style":   func() template.CSS { return template.CSS(styleText) }, //nolint:gosec // our own
 	}).Parse(pageText))
-}
-
-// lifetime returns how long what a source said last stays; a relay keeps nothing.
-func lifetime(text string) string {
-	if text == "0s" {
-		return ""
-	}
-	return status.Lasting(text)
 }
 
 // contentPolicy lets a page have its own style and script, ask here and send its forms here,

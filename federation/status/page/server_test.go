@@ -19,7 +19,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -539,25 +538,6 @@ type fixed struct {
 	first  []status.Service // of the catalog
 	count  int              // of the others
 	broken bool             // the catalog cannot be read to its end
-	tried  atomic.Int32
-
-	confirmed atomic.Int32
-}
-
-func (f *fixed) Confirm(_, source string) (status.Source, error) {
-	if source != "west" {
-		return status.Source{}, &status.UnknownError{Of: source, Known: []string{"west"}}
-	}
-	f.confirmed.Add(1)
-	return status.Source{Name: source, Held: 1}, nil
-}
-
-func (f *fixed) Retry(of string) (status.FollowedOwner, error) {
-	if of != ownerID {
-		return status.FollowedOwner{}, &status.UnknownError{Of: of, Known: []string{ownerID}}
-	}
-	f.tried.Add(1)
-	return status.FollowedOwner{ID: of, State: "stale"}, nil
 }
 
 const ownerID = "o1.example:8008"

@@ -11,11 +11,11 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
@@ -62,22 +62,22 @@ func permits(options []option, a answer) bool {
 }
 
 // judgeState compares the state of the owner with what it must be.
-func (r *run) judgeState(s agent.OwnerStatus, now time.Time, attempts int) {
+func (r *run) judgeState(s status.FollowedOwner, now time.Time, attempts int) {
 	o := r.oracle
 	o.advance(now)
 	synced, lost := o.open != nil && o.open.synced, now.After(o.grace.Add(slack))
 	switch {
-	case s.State == catalog.Synced && !synced && !lost && !s.LastSync.After(o.lostAt): // within the grace
-	case s.State == catalog.Synced && !synced:
+	case s.State == "synced" && !synced && !lost && !s.LastSync.After(o.lostAt): // within the grace
+	case s.State == "synced" && !synced:
 		from, _, ok := o.window()
 		if !ok || s.LastSync.Before(from.Add(-slack)) {
 			r.wrongf("owner is synced with %d services, although its catalog may not be complete", s.Services)
 			return
 		}
 		o.complete(false)
-	case s.State != catalog.Synced && synced:
+	case s.State != "synced" && synced:
 		r.wrongf("owner is %v, although its catalog is complete", s.State)
-	case s.State != catalog.Synced && now.Before(o.grace.Add(-slack)):
+	case s.State != "synced" && now.Before(o.grace.Add(-slack)):
 		r.wrongf("owner is %v, although it was lost a moment ago", s.State)
 	}
 	if r.blind && o.open != nil {
@@ -85,13 +85,13 @@ func (r *run) judgeState(s agent.OwnerStatus, now time.Time, attempts int) {
 	}
 	must := len(o.refusedBy) == len(r.config.Addresses)
 	switch {
-	case s.Parked && !must:
+	case s.State == "parked" && !must:
 		r.wrongf("owner is parked, although only %v of %v have refused", o.refusedBy, r.config.Addresses)
-	case !s.Parked && must && lost:
+	case s.State != "parked" && must && lost:
 		r.wrongf("owner is not parked, although all replicas have refused")
 	}
 	switch {
-	case !s.Parked:
+	case s.State != "parked":
 		r.parked = -1
 	case r.parked < 0:
 		r.parked = attempts
@@ -101,7 +101,7 @@ func (r *run) judgeState(s agent.OwnerStatus, now time.Time, attempts int) {
 	}
 	// A good replica must be found beside a bad one, unless the bad one is heard. The
 	// return of all replicas is what recover waits for.
-	if r.fault && !r.blind && !r.healthy.IsZero() && (o.open == nil || !o.open.said) && !s.Parked {
+	if r.fault && !r.blind && !r.healthy.IsZero() && (o.open == nil || !o.open.said) && s.State != "parked" {
 		since := o.lastSaid
 		if r.healthy.After(since) {
 			since = r.healthy
@@ -119,8 +119,8 @@ func (r *run) judgeState(s agent.OwnerStatus, now time.Time, attempts int) {
 
 // judgeNeighbour checks that the neighbour was not affected: neither its state nor
 // its one connection, nor the answers for its names.
-func (r *run) judgeNeighbour(s agent.OwnerStatus, now time.Time) {
-	if s.State != catalog.Synced || s.Stale != 0 {
+func (r *run) judgeNeighbour(s status.FollowedOwner, now time.Time) {
+	if s.State != "synced" || s.Stale != 0 {
 		r.wrongf("neighbour is %v, %d stale", s.State, s.Stale)
 	}
 	if n := r.network.attempts(neighbour); n != r.lives {

@@ -15,13 +15,13 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
@@ -205,7 +205,7 @@ func (r *run) run() {
 	r.halt()
 	r.behave()
 	r.pass(time.Second)
-	if r.status(r.config.ID()).Parked {
+	if r.status(r.config.ID()).State == "parked" {
 		r.reload()
 	}
 	r.recover()
@@ -457,17 +457,17 @@ func (r *run) recover() {
 // right reports whether the good catalog is complete, live, and all there is.
 func (r *run) right() bool {
 	s := r.status(r.config.ID())
-	return s.State == catalog.Synced && s.Stale == 0 && s.Services == r.services+3
+	return s.State == "synced" && s.Stale == 0 && s.Services == r.services+3
 }
 
 // status returns the status of an owner.
-func (r *run) status(id string) agent.OwnerStatus {
-	for _, s := range r.agent.Status() {
+func (r *run) status(id string) status.FollowedOwner {
+	for _, s := range r.agent.Owners(time.Now()) {
 		if s.ID == id {
 			return s
 		}
 	}
-	return agent.OwnerStatus{}
+	return status.FollowedOwner{}
 }
 
 // update changes the catalog of the neighbour.

@@ -29,7 +29,7 @@ type served struct {
 // get returns what is at a path, after an empty line.
 func (s served) get(path string) string {
 	response := httptest.NewRecorder()
-	handler := Handler(func() serve.Status { return s.Status })
+	handler := Handler(func() serve.Status { return s.Status }, func() status.Status { return ownreport.Convert(s.Status, time.Now()) })
 	handler.ServeHTTP(response, httptest.NewRequest(http.MethodGet, path, nil))
 	return "\n" + response.Body.String()
 }
@@ -124,7 +124,7 @@ func TestRelays(t *testing.T) {
 		Server: owner.Stats{Catalogs: map[string]owner.CatalogStats{"b": {}}},
 		Catalogs: map[string]serve.CatalogStatus{"b": {
 			Status: source.Status{Unavailable: "relay:b.example:8008 is away", Sources: []source.SourceStatus{away}},
-			Relays: map[string]consumer.Status{away.Name: followed},
+			Relays: map[string]serve.Followed{away.Name: {Status: followed}},
 		}},
 	}}
 	s.has("/metrics", "federation_owner_relay_hops", `{catalog="b",source="relay:b.example:8008"} 2`)

@@ -1,20 +1,22 @@
 // Package metrics tells over HTTP how an owner is doing: metrics for Prometheus,
-// and health and readiness for probes.
+// health and readiness for probes, and the status in JSON.
 //
 // Only packages of this module import it: it is not a stable API.
 package metrics
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve"
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
-// Handler serves /metrics, /healthz and /readyz in plain text.
-func Handler(reported func() serve.Status) http.Handler {
+// Handler serves /metrics, /healthz and /readyz, and at / the report in JSON.
+func Handler(reported func() serve.Status, report func() status.Status) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics(reported))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -26,6 +28,12 @@ func Handler(reported func() serve.Status) http.Handler {
 			return
 		}
 		reply(w, http.StatusOK, "ready\n")
+	})
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		encoder := json.NewEncoder(w)
+		encoder.SetEscapeHTML(false)
+		_ = encoder.Encode(report()) //nolint:errchkjson // a client that is gone needs no answer
 	})
 	return mux
 }

@@ -5,7 +5,6 @@
 package ownreport
 
 import (
-	"fmt"
 	"iter"
 	"maps"
 	"os"
@@ -49,64 +48,12 @@ func (r *Reporter) Status() status.Status {
 	return s
 }
 
-// Retry implements page.Source.
-func (r *Reporter) Retry(of string) (status.FollowedOwner, error) {
-	unknown := &status.UnknownError{Of: of}
-	for _, c := range Convert(r.publisher.Status(), time.Now()).Catalogs {
-		for _, s := range c.Sources {
-			switch {
-			case s.Relay == nil:
-			case c.Name == of:
-				r.publisher.Retry(of)
-				return *s.Relay, nil
-			default:
-				unknown.Known = append(unknown.Known, c.Name)
-			}
-		}
-	}
-	return status.FollowedOwner{}, unknown
-}
-
-// Confirm implements page.Source.
-func (r *Reporter) Confirm(of, name string) (status.Source, error) {
-	c, err := r.of(of)
-	if err != nil {
-		return status.Source{}, err
-	}
-	var was status.Source
-	var known, held []string
-	for _, s := range c.Sources.Status().Sources {
-		known = append(known, s.Name)
-		if s.Held > 0 && (name == "" || s.Name == name) {
-			was, held = convertSource(s), append(held, s.Name)
-		}
-	}
-	switch {
-	case name != "" && !slices.Contains(known, name):
-		return was, fmt.Errorf("there is no source %q; there are %q", name, known)
-	case len(held) > 1:
-		return was, fmt.Errorf("services of several sources are held; name one of %q", held)
-	case len(held) == 1:
-		was.Held = c.Sources.Confirm(was.Name)
-	}
-	return was, nil
-}
-
-// of returns the catalog with that server name.
-func (r *Reporter) of(name string) (serve.Catalog, error) {
-	catalogs := r.publisher.Catalogs()
-	c, known := catalogs[name]
-	if !known {
-		return c, &status.UnknownError{Of: name, Known: slices.Sorted(maps.Keys(catalogs))}
-	}
-	return c, nil
-}
-
 // Catalog implements page.Source. The services come in the order of their names.
 func (r *Reporter) Catalog(of string) (iter.Seq2[status.Service, error], error) {
-	c, err := r.of(of)
-	if err != nil {
-		return nil, err
+	catalogs := r.publisher.Catalogs()
+	c, known := catalogs[of]
+	if !known {
+		return nil, &status.UnknownError{Of: of, Known: slices.Sorted(maps.Keys(catalogs))}
 	}
 	services := c.Sources.Services()
 	return func(yield func(status.Service, error) bool) {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve"
-	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/history"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
@@ -57,6 +56,7 @@ func catalog(name string, p serve.Status, now time.Time) status.Catalog {
 	}
 	for _, reported := range p.Catalogs[name].Sources {
 		s := convertSource(reported)
+		s.Confirm = func() int { return p.Catalogs[name].Confirm(reported.Name) }
 		if g, ok := p.Catalogs[name].Registrations[reported.Name]; ok && reported.Staying {
 			s.Registration = &status.Registration{
 				Address: g.Address.String(), Nodes: g.Nodes, Providers: g.Streams, Old: g.Old, Pending: g.Pending,
@@ -64,8 +64,10 @@ func catalog(name string, p serve.Status, now time.Time) status.Catalog {
 			}
 		}
 		if m, ok := p.Catalogs[name].Relays[reported.Name]; ok && reported.Staying {
-			s.Relay = relayed(reported, m, now)
-			history.Certify(s.Relay, p.Certificate, p.CA, p.Trouble)
+			of := history.Report(strings.TrimPrefix(reported.Name, "relay:"), &m.Status, max(reported.Lifetime, 0), new(history.Log), now)
+			of.Retry = m.Retry
+			history.Certify(&of, p.Certificate, p.CA, p.Trouble)
+			s.Relay = &of
 		}
 		c.Sources = append(c.Sources, s)
 	}
@@ -101,9 +103,12 @@ func byVersion(of map[wire.Version]int) map[string]int {
 // convertSource returns the report of a source.
 func convertSource(of source.SourceStatus) status.Source {
 	s := status.Source{
-		Name: of.Name, State: "current", Away: of.Away, Since: of.Since.UTC(), Lifetime: lifetime(of.Lifetime),
+		Name: of.Name, State: "current", Away: of.Away, Since: of.Since.UTC(), Lifetime: of.Lifetime.Seconds(),
 		Published: of.Published, Leaving: of.Published && !of.Staying, Services: of.Services, Hidden: of.Hidden, Refused: of.Refused,
 		Held: of.Held, Release: of.Release.UTC(),
+	}
+	if s.Lifetime < 0 {
+		s.Lifetime = -1 // NoLifetime, a nanosecond
 	}
 	switch {
 	case of.Lapsed:
@@ -114,24 +119,6 @@ func convertSource(of source.SourceStatus) status.Source {
 		s.State = "waiting"
 	}
 	return s
-}
-
-// lifetime returns the lifetime of a source as a configuration has it.
-func lifetime(d time.Duration) string {
-	switch {
-	case d == 0:
-		return "forever"
-	case d < 0:
-		return "0s"
-	}
-	return d.String()
-}
-
-// relayed returns the report of the owner that a relay follows.
-func relayed(of source.SourceStatus, m consumer.Status, now time.Time) *status.FollowedOwner {
-	u := history.Report(strings.TrimPrefix(of.Name, "relay:"), &m, 0, &history.Log{}, now)
-	u.Retention = lifetime(of.Lifetime)
-	return &u
 }
 
 // MaxClasses and MaxClassName bound the classes of a catalog that are shown one by one, and
