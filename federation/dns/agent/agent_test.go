@@ -11,6 +11,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
@@ -220,6 +221,9 @@ func TestDenialsOfLostOwner(t *testing.T) {
 		stop()
 		time.Sleep(catalog.Grace - time.Nanosecond)
 		expect("within the grace", "192.0.2.1 60", false)
+		if u := w.agent.Owners(time.Now())[1]; u.State != "synced" || u.Failure != "" || !u.Lost.IsZero() || !u.NextAttempt.IsZero() || u.Judge(time.Now(), false).Level > status.Well {
+			t.Errorf("within the grace a loss is reported: %+v", u)
+		}
 		time.Sleep(time.Nanosecond)
 		expect("lost", "192.0.2.1 30 stale", true)
 		time.Sleep(c.Retention - catalog.Grace - 12*time.Second - 100*time.Millisecond)
