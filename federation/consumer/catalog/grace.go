@@ -32,4 +32,3 @@ func (c *Catalog) endGrace() {
 		}
 	}
 }
-

@@ -97,12 +97,12 @@ func decode(b []byte) (*snapshot.Snapshot, error) {
 func TestRoundTrip(t *testing.T) {
 	full := example(t)
 	for name, s := range map[string]*snapshot.Snapshot{
-		"full":  full,
-		"empty": {Owner: owner, LastUp: lastUp},
+		"full":   full,
+		"empty":  {Owner: owner, LastUp: lastUp},
 		"admits": {Owner: owner, LastUp: lastUp, Services: full.Services, Admits: "7f3a"},
-		"IDs":   {Owner: owner, LastUp: lastUp, Services: full.Services, IDs: map[string]string{"web": "7f3a"}},
-		"saved": {Owner: owner, LastUp: lastUp, Saved: lastUp.Add(time.Hour)},
-		"long":  {Owner: owner, LastUp: lastUp, Services: []packed.Service{full.Services[0], long(t), full.Services[1]}},
+		"IDs":    {Owner: owner, LastUp: lastUp, Services: full.Services, IDs: map[string]string{"web": "7f3a"}},
+		"saved":  {Owner: owner, LastUp: lastUp, Saved: lastUp.Add(time.Hour)},
+		"long":   {Owner: owner, LastUp: lastUp, Services: []packed.Service{full.Services[0], long(t), full.Services[1]}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := must.Get(decode(encode(t, s)))(t)

@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"context"
 	"log/slog"
 	"time"
 
@@ -58,16 +57,16 @@ func (j *connectionLog) ended(address string, e end, parked bool) {
 		attributes = append(attributes, "remedy", remedy)
 	}
 	key := address + " " + e.kind()
-	level, text := slog.LevelWarn, "not connected to owner, still trying"
+	log, text := j.logger.Warn, "not connected to owner, still trying"
 	if time.Since(j.lost) < quietFor {
-		level = slog.LevelInfo
+		log = j.logger.Info
 	}
 	again := j.ends[key] || e.verdict == slow && j.slowEnds[key]
 	if j.address != "" {
 		if e.verdict != slow {
 			clear(j.slowEnds)
 		}
-		level, text = slog.LevelInfo, "stream of owner has ended, opening another one" // which may be no loss
+		log, text = j.logger.Info, "stream of owner has ended, opening another one" // which may be no loss
 		j.address, j.lost = "", time.Now()
 	}
 	switch {
@@ -81,7 +80,7 @@ func (j *connectionLog) ended(address string, e end, parked bool) {
 		j.logger.Warn("address of owner is not tried again before the certificate, key or CA files or the configuration change", attributes...)
 	case !again:
 		j.ends[key], j.slowEnds[key] = true, true
-		j.logger.Log(context.Background(), level, text, attributes...)
+		log(text, attributes...)
 	}
 }
 

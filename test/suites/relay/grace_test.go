@@ -96,13 +96,12 @@ func TestRotation(t *testing.T) {
 	relay := p.relay(t, "relay", origin, ownerID, "")
 	behind := p.coreDNS(t, "behind", relay, relayID, zone, time.Hour)
 	direct := p.coreDNS(t, "direct", origin, ownerID, zone, time.Hour)
-	whole := int64(0)
 	for _, d := range []*tierProcess{behind, direct} {
 		d.live(t, web, "192.0.2.1")
 		d.live(t, "s1999."+zone, all["s1999"])
 	}
 	passes(t, 2*time.Second) // for what is acknowledged last, and so that streams are old enough to be ended
-	whole = origin.gate.Received() / 2
+	whole := origin.gate.Received() / 2
 	unnoticed := []func(){behind.asking(t, "192.0.2.1"), direct.asking(t, "192.0.2.1")}
 
 	before, octets := direct.sessions(t), origin.gate.Received()
