@@ -13,7 +13,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+	ownercatalog "github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -139,7 +139,8 @@ func later(a, b time.Time) time.Time {
 }
 
 // Programs that start without an agent wait for it. While it is away later, answers go
-// on and the last stream lives until its certificates have expired, and a minute longer.
+// on and the last stream lives until its certificates have expired, and at most a minute longer: CoreDNS
+// ends it for a newer certificate of its own also when that of the owner has expired.
 func TestAgentAway(t *testing.T) {
 	enabled(t)
 	w := newWorld(t, 20*time.Second)
@@ -160,7 +161,7 @@ func TestAgentAway(t *testing.T) {
 	}{{"CoreDNS", w.east.Agent, w.dnsExpiry, 0}, {"the owner", w.west.Agent, w.ownerExpiry, mtls.Grace}} {
 		w.state(t, "synced")
 		side.agent.Kill()
-		end := side.expiry(t).Add(mtls.Grace + catalog.Grace)
+		end := side.expiry(t).Add(mtls.Grace + ownercatalog.Grace)
 		await.Until(t, await.Patience, func() string {
 			if w.dnsMetric(t, "owner_state", `state="synced"`) == 1 {
 				return "the stream lives"
