@@ -64,25 +64,16 @@ catalogs:
 {{- define "federation.clusterRules" -}}
 {{- $endpoints := include "federation.endpoints" . -}}
 {{- $gateway := list "gateways" "httproutes" "grpcroutes" "tlsroutes" "tcproutes" -}}
-{{- $definitions := list "serviceexports.multicluster.x-k8s.io" -}}
 {{- if contains ",node-ports," $endpoints -}}
 - apiGroups: [""]
   resources: [nodes]
   verbs: [list, watch]
 {{ end -}}
 {{- if contains ",gateway," $endpoints -}}
-{{- range $gateway }}{{ $definitions = append $definitions (printf "%s.gateway.networking.k8s.io" .) }}{{ end -}}
 - apiGroups: [gateway.networking.k8s.io] # a route may be in another namespace than the Service
   resources: {{ toJson $gateway }}
   verbs: [list, watch]
 {{ end -}}
-- apiGroups: [apiextensions.k8s.io] # whether objects were deleted, or go with their definition
-  resources: [customresourcedefinitions]
-  resourceNames:
-    {{- range $definitions }}
-    - {{ . }}
-    {{- end }}
-  verbs: [get]
 {{- end -}}
 
 {{/* What the owner may do in the namespaces whose Services it exports. */}}

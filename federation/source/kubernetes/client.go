@@ -191,19 +191,19 @@ func (c *client) get(ctx context.Context, path, accept string) ([]byte, error) {
 	return body, err
 }
 
-// read reads the JSON at a path into v, and reports whether anything is there.
-func (c *client) read(ctx context.Context, path, accept string, v any) (bool, error) {
-	body, err := c.get(ctx, path, accept)
+// read reads the JSON at a path into v, which stays as it is where there is nothing.
+func (c *client) read(ctx context.Context, path string, v any) error {
+	body, err := c.get(ctx, path, "application/json")
 	switch {
 	case apierrors.IsNotFound(err):
-		return false, nil
+		return nil
 	case err != nil:
-		return false, err
+		return err
 	}
 	if err := json.Unmarshal(body, v); err != nil {
-		return false, fmt.Errorf("%s: %w", path, err)
+		return fmt.Errorf("%s: %w", path, err)
 	}
-	return true, nil
+	return nil
 }
 
 // alive returns why the API server cannot be asked, or nil.

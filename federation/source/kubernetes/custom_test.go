@@ -4,6 +4,10 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
@@ -45,8 +49,8 @@ func testGateway(t *testing.T, c *cluster) {
 	r.withdrew(t)
 }
 
-// testDefinition has the definition of ServiceExports removed, created again in another
-// version, and an export deleted before and after.
+// testDefinition has ServiceExports served no more, and then again in another version, and an
+// export deleted before and meanwhile. What nobody can ask for stays.
 func testDefinition(t *testing.T, c *cluster) {
 	c.namespace("definition")
 	for _, name := range []string{"a", "b", "c"} {
@@ -60,7 +64,10 @@ func testDefinition(t *testing.T, c *cluster) {
 	c.unexport("v1beta1", "definition", "c")
 	until(t, "a deletion", func() bool { return r.names() == "west/definition/a west/definition/b" })
 
-	c.must(c.Uninstall(t.Context(), realserver.ServiceExports))
+	const unserved = `[{"op":"replace","path":"/spec/versions/0/served","value":false},{"op":"replace","path":"/spec/versions/1/served","value":false}]`
+	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	_, err := c.Dynamic.Resource(definitions).Patch(t.Context(), realserver.ServiceExports, types.JSONPatchType, []byte(unserved), metav1.PatchOptions{})
+	c.must(err)
 	until(t, "what is served no more", func() bool { return r.awayFor("not served any more") })
 	c.moveTo("definition", "a", "192.0.2.2")
 	until(t, "a change of what stays", func() bool { return r.has("west/definition/a", "192.0.2.2") })
@@ -70,6 +77,7 @@ func testDefinition(t *testing.T, c *cluster) {
 	other := c.run(func(config *Config) { config.Namespaces = []string{"definition"} })
 	until(t, "a cluster without", func() bool { return other.back() && other.names() == "" })
 
+	c.must(c.Uninstall(t.Context(), realserver.ServiceExports))
 	c.must(c.InstallMCS(t.Context(), "v1alpha1"))
 	c.export("v1alpha1", "definition", "a")
 	until(t, "what is served again", r.back)

@@ -37,14 +37,10 @@
 //
 // # Definitions that go
 //
-// When the definition of a resource is deleted, the API server first deletes its
-// objects one by one. Nothing of that is what the author of an export wants: so before
-// an object of a custom resource counts as deleted, its definition is asked for (one
-// small request for all that are gone at that moment). Where it goes, the objects are
-// kept, and the source says that its origin is away, so that its lifetime bounds them.
-// When the definition is there again, in whatever version, what it has is what counts.
-// Where nothing was published because of a resource, nothing is kept and nothing is
-// said but one line in the log.
+// Who deletes the definition of a resource deletes its objects, and the catalog's guard
+// against mass withdrawal is all that holds them. Where a resource is only not served any
+// more, its objects are kept, and the source says that its origin is away, so that its
+// lifetime bounds them.
 //
 // # Feedback
 //

@@ -76,10 +76,9 @@ type standing struct {
 	recheck bool      // time alone may change this
 }
 
-// standing returns how reading the cluster goes. doubts says that it is not known of
-// some objects whether they were deleted.
-func (h *health) standing(now time.Time, doubts bool) standing {
-	s := standing{current: h.discovered && !doubts}
+// standing returns how reading the cluster goes.
+func (h *health) standing(now time.Time) standing {
+	s := standing{current: h.discovered}
 	lasts := func(p problem) bool { return p.reason != nil && now.Sub(p.since) >= h.grace }
 	problems := []problem{h.server}
 	for _, id := range slices.SortedFunc(maps.Keys(h.watches), watched.compare) {

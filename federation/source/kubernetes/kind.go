@@ -91,7 +91,7 @@ func (c *client) discover(ctx context.Context, wanted []kind) (map[kind]string, 
 			gv := schema.GroupVersion{Group: r.group, Version: version}
 			list, ok := served[gv]
 			if !ok {
-				if _, err := c.read(ctx, "/apis/"+gv.String(), "application/json", &list); err != nil {
+				if err := c.read(ctx, "/apis/"+gv.String(), &list); err != nil {
 					return nil, err
 				}
 				served[gv] = list
@@ -103,17 +103,4 @@ func (c *client) discover(ctx context.Context, wanted []kind) (map[kind]string, 
 		}
 	}
 	return found, nil
-}
-
-// metadataOnly asks for the metadata of an object: the schema in a definition of the
-// Gateway API has hundreds of kilobytes.
-const metadataOnly = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
-
-// defined reports whether the definition of a kind is there to stay. Before a
-// definition goes, its objects are deleted one by one, as if their authors did that;
-// and its deletion is marked before the first of them goes.
-func (c *client) defined(ctx context.Context, k kind) (bool, error) {
-	var definition metav1.PartialObjectMetadata
-	found, err := c.read(ctx, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"+k.String(), metadataOnly, &definition)
-	return found && definition.DeletionTimestamp == nil, err
 }

@@ -150,7 +150,7 @@ func testUnreadable(t *testing.T, c *cluster) {
 
 	refuse(g, true)
 	until(t, "the outage", func() bool { return r.awayFor("127.0.0.1:") })
-	set([]rbacv1.PolicyRule{{APIGroups: []string{"", "discovery.k8s.io", gatewayGroup, "apiextensions.k8s.io"}, Resources: []string{rbacv1.ResourceAll}, Verbs: []string{rbacv1.VerbAll}}, url})
+	set([]rbacv1.PolicyRule{{APIGroups: []string{"", "discovery.k8s.io", gatewayGroup}, Resources: []string{rbacv1.ResourceAll}, Verbs: []string{rbacv1.VerbAll}}, url})
 	c.awaitAllowed(user, "list", mcsGroup, "serviceexports", false)
 	refuse(g, false)
 	until(t, "the reason", func() bool { return r.awayFor("serviceexports") })
@@ -194,13 +194,6 @@ func (c *cluster) lacks(r *runner, verbs []string, resource, group, namespace st
 		verb = "get" // comes first
 	}
 	what = "cannot " + verb + " " + what
-	if resource == "customresourcedefinitions" {
-		c.unexport("v1beta1", namespace, "gone")
-		until(c, "the reason", func() bool { return r.awayFor(what) && r.awayFor(in) })
-		grant()
-		until(c, "the end of it", r.back)
-		return
-	}
 	until(c, "the line in the log", func() bool {
 		return strings.Contains(strings.ReplaceAll(r.log.String(), `\"`, `"`), what+" "+in)
 	})

@@ -70,10 +70,6 @@ func (r *reader) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-		case <-r.world.doubtful:
-			if r.client != nil && !r.lost && r.resolve(ctx) {
-				continue
-			}
 		case <-r.kick:
 		}
 		next := r.pace.retry
@@ -119,7 +115,7 @@ func (r *reader) check(ctx context.Context) bool {
 	r.lost = false
 	r.follow(ctx)
 	r.server(nil, now)
-	return r.resolve(ctx)
+	return true
 }
 
 // use gives the writer clients for leases and, if the server serves them, ServiceExports.
@@ -316,21 +312,4 @@ func (r *reader) lister(ctx context.Context, id watched, c *client, api *rest.RE
 			return w, err
 		},
 	}
-}
-
-// resolve finds out which of the objects that are gone were deleted, and which are gone
-// only because their definition goes. It reports whether that is known of all.
-func (r *reader) resolve(ctx context.Context) bool {
-	known := true
-	for k, names := range r.world.doubts(r.found) {
-		stays, err := r.client.defined(ctx, k)
-		if ctx.Err() != nil {
-			return false
-		}
-		if err != nil {
-			known, err = false, r.client.explain(err)
-		}
-		r.world.settle(k, names, stays, err, time.Now())
-	}
-	return known
 }

@@ -98,7 +98,7 @@ func TestStanding(t *testing.T) {
 		services, nodes := watched{kindService, ""}, watched{kindNode, ""}
 		check := func(what, want string) {
 			t.Helper()
-			s := h.standing(time.Now(), false)
+			s := h.standing(time.Now())
 			away = s.away(away)
 			if got := fmt.Sprintf("current=%t partial=%t away=%v", s.current, s.partial, away); got != want {
 				t.Errorf("%s: %s, want %s", what, got, want)

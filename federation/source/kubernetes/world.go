@@ -51,8 +51,7 @@ func (x index) move(id kindName, object metav1.Object, before, after []name) {
 // changed. It outlives connections and watches: a new watch brings what is different.
 // It is safe for concurrent use.
 type world struct {
-	wake     chan struct{} // has a token when there is something to do
-	doubtful chan struct{} // has a token when there are doubts
+	wake chan struct{} // has a token when there is something to do
 
 	mu       sync.Mutex
 	objects  [kinds]map[name]metav1.Object
@@ -61,18 +60,16 @@ type world struct {
 	nodes    []*corev1.Node // never changed, only replaced
 	onNodes  sets.Set[name] // Services whose verdict is about the nodes as well
 	dirty    sets.Set[name]
-	doubted  [kinds]sets.Set[name] // objects that are gone, unless their definition goes
 	health   health
 }
 
 func newWorld(grace time.Duration) *world {
 	w := &world{
-		wake: make(chan struct{}, 1), doubtful: make(chan struct{}, 1),
-		parts: make(index), children: make(index), onNodes: sets.New[name](), dirty: sets.New[name](),
+		wake: make(chan struct{}, 1), parts: make(index), children: make(index), onNodes: sets.New[name](), dirty: sets.New[name](),
 		health: health{grace: grace, watches: make(map[watched]progress)},
 	}
 	for k := range kinds {
-		w.objects[k], w.doubted[k] = make(map[name]metav1.Object), sets.New[name]()
+		w.objects[k] = make(map[name]metav1.Object)
 	}
 	return w
 }
@@ -94,7 +91,6 @@ func nameOf(object metav1.Object) name {
 // to a backup gives out versions for the second time. It is called with mu held.
 func (w *world) put(k kind, object metav1.Object, first bool) {
 	of := nameOf(object)
-	w.doubted[k].Delete(of)
 	before := w.objects[k][of]
 	w.objects[k][of] = object
 	known := !first && before != nil && before.GetResourceVersion() == object.GetResourceVersion() && before.GetUID() == object.GetUID()
@@ -112,23 +108,12 @@ func alike(a, b metav1.Object) bool {
 	return same
 }
 
-// remove takes that an object is gone. Whether it is, is in doubt where the
-// definition of its kind may be going. It is called with mu held.
+// remove takes that an object is gone. It is called with mu held.
 func (w *world) remove(k kind, of name) {
-	switch _, ok := w.objects[k][of]; {
-	case !ok:
-	case resources[k].custom:
-		w.doubted[k].Insert(of)
-		rouse(w.doubtful)
-	default:
-		w.drop(k, of)
+	if before, ok := w.objects[k][of]; ok {
+		delete(w.objects[k], of)
+		w.index(kindName{k, of}, before, nil)
 	}
-}
-
-func (w *world) drop(k kind, of name) {
-	before := w.objects[k][of]
-	delete(w.objects[k], of)
-	w.index(kindName{k, of}, before, nil)
 }
 
 // index brings the indexes from one state of an object to the next, and marks the
@@ -254,8 +239,7 @@ func (w *world) leads(k kind, of name, v export.Verdict) bool {
 func (w *world) next(now time.Time, begun bool) (sets.Set[name], standing) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	doubts := slices.ContainsFunc(w.doubted[:], func(names sets.Set[name]) bool { return len(names) > 0 })
-	s := w.health.standing(now, doubts)
+	s := w.health.standing(now)
 	if s.partial || !begun && !s.current {
 		return nil, s
 	}
@@ -269,6 +253,7 @@ func (w *world) begin(id watched) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.health.watches[id] = progress{once: w.health.watches[id].once, begun: true}
+	w.health.definition[id.kind] = problem{}
 }
 
 // end notes that there is nothing to watch any more, as the kind is not served. Its
@@ -277,9 +262,8 @@ func (w *world) end(id watched, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.health.watches[id] = progress{once: w.health.watches[id].once}
-	w.doubted[id.kind].Clear()
 	if len(w.objects[id.kind]) > 0 {
-		w.health.definition[id.kind].set(removed(id.kind), now)
+		w.health.definition[id.kind].set(classed("removed", "%v are not served any more: what is published because of them stays", id.kind), now)
 	}
 }
 
@@ -292,43 +276,4 @@ func (w *world) report(id watched, err error) bool {
 	news := p.problem.set(err, time.Now())
 	w.health.watches[id] = p
 	return news
-}
-
-// doubts returns the objects of which it is not known why they are gone, by kind. A
-// kind that was not served, and is, has an entry as well.
-func (w *world) doubts(found map[kind]string) map[kind]sets.Set[name] {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	doubts := make(map[kind]sets.Set[name])
-	for i, names := range w.doubted {
-		k := kind(i)
-		if len(names) > 0 || w.health.definition[k].reason != nil && found[k] != "" {
-			doubts[k] = names.Clone()
-		}
-	}
-	return doubts
-}
-
-// settle takes what has become of objects that were in doubt. Where their definition
-// stays, those that have not come back were deleted; where it goes, they are kept. With an
-// error it is not known.
-func (w *world) settle(k kind, gone sets.Set[name], stays bool, err error, now time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if err == nil {
-		gone = gone.Intersection(w.doubted[k])
-		w.doubted[k] = w.doubted[k].Difference(gone)
-		if !stays {
-			gone, err = nil, removed(k)
-		}
-		for of := range gone {
-			w.drop(k, of)
-		}
-	}
-	w.health.definition[k].set(err, now)
-	rouse(w.wake)
-}
-
-func removed(k kind) error {
-	return classed("removed", "%v are not served any more: what is published because of them stays", k)
 }

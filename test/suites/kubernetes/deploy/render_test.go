@@ -195,7 +195,7 @@ func TestRights(t *testing.T) {
 	}
 	// These are not in a namespace, in that of the owner, or read in all of them.
 	shared := func(right string) bool {
-		return strings.HasPrefix(right, "in ") || strings.Contains(right, "customresourcedefinitions") || strings.Contains(right, "gateway.") || strings.HasSuffix(right, "/nodes")
+		return strings.HasPrefix(right, "in ") || strings.Contains(right, "gateway.") || strings.HasSuffix(right, "/nodes")
 	}
 	var narrow []string
 	for _, right := range without("gateway.", "/nodes") { // load balancers and pods
