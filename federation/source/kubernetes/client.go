@@ -77,7 +77,7 @@ func readAccess(path, name string) (to access, err error) {
 	fail := func(err error) (access, error) {
 		return access{}, fmt.Errorf("kubeconfig %s: %w", path, oneLine(err))
 	}
-	file, err := clientcmd.Load(to.text)
+	file, err := clientcmd.LoadFromFile(path)
 	if err != nil {
 		return fail(err)
 	}
@@ -96,12 +96,6 @@ func readAccess(path, name string) (to access, err error) {
 		return fail(fmt.Errorf("context %q: there is no user %q", name, chosen.AuthInfo))
 	}
 	to.namespace = cmp.Or(chosen.Namespace, metav1.NamespaceDefault)
-	for _, cluster := range file.Clusters {
-		cluster.LocationOfOrigin = path
-	}
-	for _, user := range file.AuthInfos {
-		user.LocationOfOrigin = path
-	}
 	if err := clientcmd.ResolveLocalPaths(file); err != nil {
 		return fail(err)
 	}
@@ -213,28 +207,10 @@ func (c *client) alive(ctx context.Context) error {
 	case err == nil, apierrors.IsForbidden(err): // a server that refuses to say how it is answers
 		return nil
 	case apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err):
-		return fmt.Errorf("it is not ready: %s", failedChecks(err))
+		return errors.New("it is not ready: its /readyz says why")
 	default:
 		return err
 	}
-}
-
-// failedChecks returns which checks of /readyz have failed, in one line. The error has
-// the beginning of the reply, which is text, as the message of a cause.
-func failedChecks(err error) string {
-	var failed []string
-	if cause, ok := apierrors.StatusCause(err, metav1.CauseTypeUnexpectedServerResponse); ok {
-		for line := range strings.Lines(cause.Message) {
-			if name, ok := strings.CutPrefix(strings.TrimSpace(line), "[-]"); ok {
-				name, _, _ = strings.Cut(name, " ")
-				failed = append(failed, name)
-			}
-		}
-	}
-	if len(failed) == 0 {
-		return "it does not say why"
-	}
-	return strings.Join(failed, ", ")
 }
 
 // explain turns an error of a request into one line that says what to do about it.

@@ -72,7 +72,7 @@ type standing struct {
 	partial bool      // some watches have not read yet what an earlier one had, and may soon
 	missing []watched // those that have not, and cannot, in order
 	current bool      // everything has been read, and is followed
-	reasons []error   // why not, of all that has lasted
+	reason  error     // why not, if it has lasted
 	recheck bool      // time alone may change this
 }
 
@@ -96,7 +96,7 @@ func (h *health) standing(now time.Time) standing {
 	}
 	for _, p := range append(problems, h.definition[:]...) {
 		if lasts(p) {
-			s.reasons = append(s.reasons, p.reason)
+			s.reason = cmp.Or(s.reason, p.reason)
 		} else if p.reason != nil {
 			s.recheck = true
 		}
@@ -108,13 +108,10 @@ func (h *health) standing(now time.Time) standing {
 // away returns why the cluster is away, where before is what was said last, or nil. It is
 // before for the same reason in other words, and until everything has been read.
 func (s *standing) away(before error) error {
-	switch {
-	case len(s.reasons) == 0 && s.current:
-		return nil
-	case len(s.reasons) == 0, before != nil && reasonClass(before) == reasonClass(s.reasons[0]):
+	if s.reason == nil && !s.current || s.reason != nil && before != nil && reasonClass(before) == reasonClass(s.reason) {
 		return before
 	}
-	return s.reasons[0]
+	return s.reason
 }
 
 // classError is an error of a class: two of one class are the same state.

@@ -223,28 +223,6 @@ func TestUnreadableKindHoldsItsServices(t *testing.T) {
 	}
 }
 
-// TestEachReasonIsLogged has a second thing go wrong while the first lasts.
-func TestEachReasonIsLogged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := newOffline(t, export.Rules{})
-		var log testlog.Buffer
-		o.log = log.Logger()
-		o.read(t)
-		fail := func(k kind, class, reason string) {
-			t.Helper()
-			o.world.report(watched{kind: k}, classed(class, "%s", reason))
-			time.Sleep(o.world.health.grace)
-			o.round()
-		}
-		fail(kindNode, "one", "the first")
-		fail(kindService, "two", "the second")
-		fail(kindGateway, "two", "the second in other words")
-		if got := log.String(); strings.Count(got, "one more reason") != 1 || !strings.Contains(got, `error="the second"`) {
-			t.Errorf("logged: %s", got)
-		}
-	})
-}
-
 func readyNode(name string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "198.51.100.1"}}

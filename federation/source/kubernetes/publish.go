@@ -27,7 +27,6 @@ type publisher struct {
 	entries  map[name]entry
 	complete bool
 	away     error     // as the part was told
-	said     []string  // classes of the reasons that were logged since it was away
 	now      time.Time // of the update that is being made
 }
 
@@ -71,28 +70,7 @@ func (p *publisher) round() (again bool) {
 		p.away = away
 		p.part.Away(away)
 	}
-	p.report(s.reasons)
 	return s.recheck
-}
-
-// report logs reasons of another class than those before. The first is logged by whom the
-// part belongs to.
-func (p *publisher) report(reasons []error) {
-	if p.away == nil {
-		p.said = nil
-		return
-	}
-	first := p.said == nil
-	for _, reason := range reasons {
-		class := reasonClass(reason)
-		if slices.Contains(p.said, class) {
-			continue
-		}
-		if !first {
-			p.log.Warn("source is away for one more reason", "error", reason)
-		}
-		p.said, first = append(p.said, class), false
-	}
 }
 
 // publish looks at Services and at those that it finds to depend on them, and tells the

@@ -3,7 +3,6 @@ package kubernetes
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -129,25 +128,16 @@ func TestStanding(t *testing.T) {
 	})
 }
 
-// An API server that is not ready says which of its checks have failed.
+// An API server that is not ready is not asked for anything else.
 func TestNotReady(t *testing.T) {
-	for reply, want := range map[string]string{
-		"[+]ping ok\n[-]etcd failed: reason withheld\n[-]poststarthook/rbac/bootstrap-roles failed: not finished\nreadyz check failed\n": "it is not ready: etcd, poststarthook/rbac/bootstrap-roles",
-		"busy": "it is not ready: it does not say why",
-	} {
-		for _, code := range []int{http.StatusInternalServerError, http.StatusServiceUnavailable} {
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-				w.WriteHeader(code)
-				_, _ = io.WriteString(w, reply)
-			}))
-			c := must.Get(newClient(&rest.Config{Host: server.URL}, newScheme(), nil))(t)
-			if err := c.alive(t.Context()); err == nil || err.Error() != want {
-				t.Errorf("with %d and %q: %v, want %s", code, reply, err, want)
-			}
-			c.close()
-			server.Close()
+	for _, code := range []int{http.StatusInternalServerError, http.StatusServiceUnavailable} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }))
+		c := must.Get(newClient(&rest.Config{Host: server.URL}, newScheme(), nil))(t)
+		if err := c.alive(t.Context()); err == nil || !strings.Contains(err.Error(), "it is not ready") {
+			t.Errorf("with %d: %v", code, err)
 		}
+		c.close()
+		server.Close()
 	}
 }
 

@@ -30,7 +30,7 @@ func (s store) Add(object any) error {
 	if err != nil {
 		return err
 	}
-	s.change(func() { s.world.put(s.id.kind, trimmed, false) })
+	s.change(func() { s.world.put(s.id.kind, trimmed) })
 	return nil
 }
 
@@ -58,15 +58,15 @@ func (s store) Replace(objects []any, _ string) error {
 		listed[nameOf(trimmed)] = trimmed
 	}
 	s.change(func() {
-		p := s.world.health.watches[s.id]
 		for _, object := range listed {
-			s.world.put(s.id.kind, object, !p.synced)
+			s.world.put(s.id.kind, object)
 		}
 		for of := range s.world.objects[s.id.kind] {
 			if _, ok := listed[of]; !ok && (s.id.namespace == "" || of.Namespace == s.id.namespace) {
 				s.world.remove(s.id.kind, of)
 			}
 		}
+		p := s.world.health.watches[s.id]
 		p.synced, p.once = true, true
 		s.world.health.watches[s.id] = p
 	})

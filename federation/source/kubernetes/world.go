@@ -86,15 +86,12 @@ func nameOf(object metav1.Object) name {
 	return name{Namespace: object.GetNamespace(), Name: object.GetName()}
 }
 
-// put takes an object that is new or has changed. One of a version that is known is
-// the same object, but not in the first list of a watch: a cluster that was set back
-// to a backup gives out versions for the second time. It is called with mu held.
-func (w *world) put(k kind, object metav1.Object, first bool) {
+// put takes an object that is new or has changed. It is called with mu held.
+func (w *world) put(k kind, object metav1.Object) {
 	of := nameOf(object)
 	before := w.objects[k][of]
 	w.objects[k][of] = object
-	known := !first && before != nil && before.GetResourceVersion() == object.GetResourceVersion() && before.GetUID() == object.GetUID()
-	if !known && (before == nil || !alike(before, object)) {
+	if before == nil || !alike(before, object) {
 		w.index(kindName{k, of}, before, object)
 	}
 }

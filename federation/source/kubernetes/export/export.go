@@ -145,7 +145,7 @@ type Verdict struct {
 	Kind  Kind // of the endpoints; 0 when refused
 	Claim Claim
 
-	// Nodes, Slices and Routes report whether the nodes of the cluster, EndpointSlices, or
-	// routes and gateways were asked, so that a change of them can change the verdict.
-	Nodes, Slices, Routes bool
+	// Nodes and Slices report whether the nodes of the cluster, or EndpointSlices, were asked,
+	// so that a change of them can change the verdict.
+	Nodes, Slices bool
 }

@@ -26,7 +26,6 @@ type entrance struct {
 // of the Gateway has decided: it knows the ReferenceGrants and the labels of
 // namespaces. Its word is in the status of the route, and nothing else is asked.
 func (t *translation) gateways() (places, string) {
-	t.verdict.Routes = true
 	entrances := make([][]entrance, len(t.ports))
 	var reasons []string
 	for _, route := range t.Routes {

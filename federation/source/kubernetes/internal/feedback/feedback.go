@@ -60,7 +60,7 @@ type Writer struct {
 	queue   workqueue.TypedRateLimitingInterface[types.NamespacedName] // of those to look at, while it leads
 	server  server
 	plans   map[types.NamespacedName]*plan // of those that were told of, and not forgotten
-	problem string                         // class of the error that was logged last
+	problem metav1.StatusReason            // kind of the error that was logged last
 }
 
 // New returns a Writer. The replicas of an owner name the same lease.

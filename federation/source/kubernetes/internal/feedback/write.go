@@ -3,7 +3,6 @@ package feedback
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"strings"
 	"sync"
@@ -74,20 +73,16 @@ func (w *Writer) Run(ctx context.Context) {
 	running.Go(func() { w.work(ctx) })
 	defer w.queue.ShutDown()
 	host, _ := os.Hostname()
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+	election := leaderelection.LeaderElectionConfig{
 		Lock: lock{w, &resourcelock.LeaseLock{
 			LeaseMeta: metav1.ObjectMeta{Namespace: w.lease.Namespace, Name: w.lease.Name}, Client: w,
 			LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())},
 		}},
 		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: w.lead, OnStoppedLeading: w.resign},
-	})
-	if err != nil {
-		w.report(err) // of no durations as above
-		return
 	}
 	for ctx.Err() == nil {
-		elector.Run(ctx) // until ctx ends, or the lease is lost
+		leaderelection.RunOrDie(ctx, election) // until ctx ends, or the lease is lost
 	}
 }
 
@@ -122,25 +117,22 @@ type lock struct {
 // Get returns what the lease says.
 func (l lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, text, err := l.LeaseLock.Get(ctx)
-	if apierrors.IsForbidden(err) {
-		l.report(err)
-	}
-	return record, text, err
+	return record, text, l.checked(err)
 }
 
 // Create makes the lease.
 func (l lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	err := l.LeaseLock.Create(ctx, record)
-	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) { // the namespace is not
-		l.report(err)
-	}
-	return err
+	return l.checked(l.LeaseLock.Create(ctx, record))
 }
 
 // Update changes the lease.
 func (l lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	err := l.LeaseLock.Update(ctx, record)
-	if apierrors.IsForbidden(err) {
+	return l.checked(l.LeaseLock.Update(ctx, record))
+}
+
+// checked returns err, and logs what somebody has to change: rights, or the namespace.
+func (l lock) checked(err error) error {
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) && strings.HasPrefix(err.Error(), "namespaces") {
 		l.report(err)
 	}
 	return err
@@ -172,8 +164,8 @@ func (w *Writer) write(ctx context.Context, limit flowcontrol.RateLimiter, of ty
 	}
 	err := server.apply(ctx, limit, to, conditions)
 	switch {
-	case err == nil, isFinal(err):
-		w.said(of, to, conditions)
+	case err == nil, apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		w.said(of, to, conditions) // or it never will be
 	case apierrors.HasStatusCause(err, metav1.CauseTypeFieldManagerConflict):
 		if w.said(of, to, conditions) {
 			w.log.Warn("another controller writes the conditions of a ServiceExport", "export", of.String(), "error", oneLine(err))
@@ -191,12 +183,6 @@ func (w *Writer) write(ctx context.Context, limit flowcontrol.RateLimiter, of ty
 	return true
 }
 
-// isFinal reports whether a request that failed would always do so: it is not what the API
-// server takes, or the namespace goes.
-func isFinal(err error) bool {
-	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
-}
-
 // apply applies conditions of a ServiceExport.
 func (s server) apply(ctx context.Context, limit flowcontrol.RateLimiter, to *mcsv1beta1.ServiceExport, conditions []metav1.Condition) error {
 	body, err := json.Marshal(map[string]any{
@@ -210,29 +196,23 @@ func (s server) apply(ctx context.Context, limit flowcontrol.RateLimiter, to *mc
 		Name(to.Name).SubResource("status").Param("fieldManager", manager).Body(body).Throttle(limit).Timeout(oneRequest).Do(ctx).Error()
 }
 
-// report logs an error when it is another than the one before.
+// report logs an error when it is of another kind than the one before.
 func (w *Writer) report(err error) {
-	class := ""
-	switch {
-	case err == nil:
-	case apierrors.IsForbidden(err):
-		class = "forbidden"
-		_, text, ok := strings.Cut(oneLine(err).Error(), "forbidden: ")
-		if ok {
-			err = errors.New("RBAC: " + text)
-		}
-	case apierrors.IsUnauthorized(err):
-		class = "unauthorized"
-	default:
-		class = "other"
+	class := metav1.StatusReason("")
+	if err != nil {
+		class = "failed " + apierrors.ReasonForError(err)
 	}
 	w.mu.Lock()
-	news := class != w.problem
+	news := class != "" && class != w.problem
 	w.problem = class
 	w.mu.Unlock()
-	if news && err != nil {
-		w.log.Warn("conditions cannot be written; trying again", "error", oneLine(err))
+	if news {
+		text := oneLine(err)
+		if _, of, ok := strings.Cut(text, "forbidden: "); ok {
+			text = "RBAC: " + of
+		}
+		w.log.Warn("conditions cannot be written; trying again", "error", text)
 	}
 }
 
-func oneLine(err error) error { return errors.New(strings.Join(strings.Fields(err.Error()), " ")) }
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
