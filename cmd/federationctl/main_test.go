@@ -23,6 +23,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
 // ctl runs a command in this process to its end, which patience bounds. It returns the
@@ -48,9 +49,9 @@ func expectCtl(t *testing.T, wantCode int, wantStdout, wantStderr string, args .
 // running is a command in this process that runs until it is stopped.
 type running struct {
 	t     *testing.T
-	lines *bufio.Scanner // of its standard output
-	errs  *safeBuffer    // its standard error
-	stop  func() int     // ends its context, waits for its end, and returns the exit code
+	lines *bufio.Scanner  // of its standard output
+	errs  *testlog.Buffer // its standard error
+	stop  func() int      // ends its context, waits for its end, and returns the exit code
 }
 
 // background starts a command, which runs until the test ends or stop is called.
@@ -58,7 +59,7 @@ func background(t *testing.T, args ...string) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	reader, writer := io.Pipe()
-	r := &running{t: t, lines: bufio.NewScanner(reader), errs: &safeBuffer{}}
+	r := &running{t: t, lines: bufio.NewScanner(reader), errs: &testlog.Buffer{}}
 	code := make(chan int, 1)
 	go func() {
 		code <- run(ctx, args, writer, r.errs)

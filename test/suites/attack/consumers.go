@@ -10,10 +10,7 @@ import (
 	"sync"
 	"time"
 
-	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
@@ -85,20 +82,6 @@ func (o *publisher) dial() (*grpc.ClientConn, error) {
 		}))
 }
 
-// publishAndDial starts an owner with one service and connects to it.
-func (a *arena) publishAndDial(ctx context.Context) (*publisher, *grpc.ClientConn, error) {
-	o, err := a.publish(ctx, "", 1)
-	if err != nil {
-		return nil, nil, err
-	}
-	conn, err := o.dial()
-	if err != nil {
-		return nil, nil, err
-	}
-	a.closers = append(a.closers, func() { _ = conn.Close() })
-	return o, conn, nil
-}
-
 // subscribe opens a stream and sends the first request.
 func subscribe(ctx context.Context, conn *grpc.ClientConn) (rdpb.DiscoveryService_EstablishStreamClient, error) {
 	stream, err := rdpb.NewDiscoveryServiceClient(conn).EstablishStream(ctx)
@@ -109,24 +92,6 @@ func subscribe(ctx context.Context, conn *grpc.ClientConn) (rdpb.DiscoveryServic
 		err = nil // the stream has ended already: Recv says why
 	}
 	return stream, err
-}
-
-// refuse refuses the next n responses, the i-th with the text refusal(i).
-func refuse(stream rdpb.DiscoveryService_EstablishStreamClient, n int, refusal func(i int) string) error {
-	for i := range n {
-		m, err := stream.Recv()
-		if err != nil {
-			return err
-		}
-		answer := &rdpb.StreamRequest{
-			ResourceUrl: resourceURL, ResponseNonce: m.GetResponse().GetNonce(),
-			Status: &spb.Status{Code: int32(codes.InvalidArgument), Message: refusal(i)},
-		}
-		if err := stream.Send(&rdpb.BidirectionalStream{Request: answer}); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // served returns how long a well-behaved consumer takes to get its first service. It
@@ -159,72 +124,7 @@ func (o *publisher) served(ctx context.Context, bound time.Duration) (time.Durat
 }
 
 var consumerAttacks = []attack{
-	{"consumer that refuses 20,000 services at each of three starts", func(ctx context.Context, a *arena) (damage, error) {
-		return refusing(ctx, a, func(_, i int) string { return fmt.Sprintf("fqdn: s%d.fed.example is outside the zones", i) })
-	}},
-	{"consumer that refuses with another text each time", func(ctx context.Context, a *arena) (damage, error) {
-		return refusing(ctx, a, func(round, i int) string {
-			return fmt.Sprintf("text %d of round %d: \x1b[31m%s", i, round, strings.Repeat("x", 1000))
-		})
-	}},
-	{"consumer that subscribes and goes 5,000 times", comingAndGoing},
 	{"300 idle connections at 128 file descriptors", idleConnections},
-	{"consumer that only responds", respondingConsumer},
-}
-
-// refusing is a consumer that refuses every service, on three streams one after the
-// other.
-func refusing(ctx context.Context, a *arena, text func(round, i int) string) (damage, error) {
-	const services = 20_000
-	o, err := a.publish(ctx, "", services)
-	if err != nil {
-		return damage{}, err
-	}
-	d := damage{victim: o.process}
-	begun := time.Now()
-	for round := range 3 {
-		conn, err := o.dial()
-		if err != nil {
-			return d, err
-		}
-		stream, err := subscribe(ctx, conn)
-		if err == nil {
-			err = refuse(stream, services, func(i int) string { return text(round, i) })
-		}
-		_ = conn.Close()
-		if err != nil {
-			return d, err
-		}
-	}
-	o.measure()
-	d.effect = fmt.Sprintf("%d refusals in %.0f s", 3*services, time.Since(begun).Seconds())
-	d.limit("log lines", float64(o.lines), 200)
-	return d, nil
-}
-
-// comingAndGoing is a consumer that ends each stream after its first response.
-func comingAndGoing(ctx context.Context, a *arena) (damage, error) {
-	o, conn, err := a.publishAndDial(ctx)
-	if err != nil {
-		return damage{}, err
-	}
-	d := damage{victim: o.process}
-	begun := time.Now()
-	for range 5000 {
-		once, cancel := context.WithCancel(ctx)
-		stream, err := subscribe(once, conn)
-		if err == nil {
-			_, err = stream.Recv()
-		}
-		cancel()
-		if err != nil {
-			return d, err
-		}
-	}
-	o.measure()
-	d.effect = fmt.Sprintf("5,000 streams in %.0f s", time.Since(begun).Seconds())
-	d.limit("log lines", float64(o.lines), 200)
-	return d, nil
 }
 
 // idleConnections keeps as many connections as the owner accepts, and sends nothing
@@ -279,42 +179,4 @@ func idle(ctx context.Context, address string, n int) func() {
 		})
 	}
 	return func() { stop(); all.Wait() }
-}
-
-// respondingConsumer is a consumer that sends responses, as an owner does, on the
-// stream on which it subscribes.
-func respondingConsumer(ctx context.Context, a *arena) (damage, error) {
-	o, conn, err := a.publishAndDial(ctx)
-	if err != nil {
-		return damage{}, err
-	}
-	d := damage{victim: o.process}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	var sending sync.WaitGroup
-	defer sending.Wait()
-	defer cancel()
-	stream, err := subscribe(ctx, conn)
-	if err != nil {
-		return d, err
-	}
-	const n = 1000
-	sending.Go(func() {
-		for i := range n {
-			_ = stream.Send(&rdpb.BidirectionalStream{Response: &rdpb.StreamResponse{Nonce: fmt.Sprint("r", i), ResourceUrl: resourceURL}})
-		}
-	})
-	answers := 0
-	for answers < n {
-		m, err := stream.Recv()
-		if err != nil {
-			d.effect = fmt.Sprintf("%d of %d responses answered, then the stream ended with %v", answers, n, status.Code(err))
-			d.require(false, "the stream ended")
-			return d, nil
-		}
-		if m.GetRequest().GetResponseNonce() != "" {
-			answers++
-		}
-	}
-	d.effect = fmt.Sprintf("%d of %d responses answered, the stream lives", answers, n)
-	return d, nil
 }

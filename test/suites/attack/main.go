@@ -1,4 +1,4 @@
-// Command attack lets hostile owners, consumers, clients and files attack real
+// Command attack lets hostile owners, clients and files attack real
 // processes of this project: CoreDNS with the plugin, and federationctl. It prints a
 // table with one row for each attack: what it did to the process, and to a healthy
 // owner or consumer beside it. Each attack has bounds for what it may do; the exit

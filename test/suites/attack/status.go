@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -65,20 +64,17 @@ catalogs:
 		&publisher{p, address, "", a}, status,
 		&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS13},
 	}
-	_, err = o.read(ctx, time.Minute)
-	return o, err
+	return o, o.read(ctx, time.Minute)
 }
 
-// read returns how long a reader of the status takes to get it, from another address than
-// that of the attackers. It tries again until the bound.
-func (o *configured) read(ctx context.Context, bound time.Duration) (time.Duration, error) {
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+// read reads the status. It tries again until the bound.
+func (o *configured) read(ctx context.Context, bound time.Duration) error {
 	client := http.Client{
-		Transport: &http.Transport{TLSClientConfig: o.client, DialContext: dialer.DialContext, DisableKeepAlives: true},
+		Transport: &http.Transport{TLSClientConfig: o.client, DisableKeepAlives: true},
 		Timeout:   2 * time.Second,
 	}
 	code := 0
-	took, err := until(ctx, bound, func() bool {
+	_, err := until(ctx, bound, func() bool {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+o.status+"/v1/status", http.NoBody)
 		if err != nil {
 			return false
@@ -93,12 +89,11 @@ func (o *configured) read(ctx context.Context, bound time.Duration) (time.Durati
 	if err == nil && code != http.StatusOK {
 		err = fmt.Errorf("the status is answered with %d", code)
 	}
-	return took, err
+	return err
 }
 
 var statusAttacks = []attack{
 	{"forms of 60 MB with GET, sent to the status", statusForms},
-	{"400 connections to the status without a handshake", statusConnections},
 	{"consumer of a catalog that is unavailable", unavailableCatalog},
 }
 
@@ -146,31 +141,7 @@ func statusForms(ctx context.Context, a *arena) (damage, error) {
 	d.limit("files", float64(len(files)), 0)
 	d.limit("MB of a form taken", float64(most), size/2) // the buffers of the kernel take some
 	d.limit("memory in MiB", float64(o.peak.Load()), 150)
-	_, err = o.read(ctx, 10*time.Second)
-	return d, err
-}
-
-// statusConnections opens connections and sends nothing on them; for each that is closed
-// comes another.
-func statusConnections(ctx context.Context, a *arena) (damage, error) {
-	catalog, err := a.write("catalog.yaml", catalogOf(1))
-	if err != nil {
-		return damage{}, err
-	}
-	o, err := a.configure(ctx, "", "sources: [{file: {path: "+catalog+"}}]")
-	if err != nil {
-		return damage{}, err
-	}
-	d := damage{victim: o.process}
-	defer idle(ctx, o.status, 400)()
-	pause(ctx, 2*time.Second)
-	took, err := o.read(ctx, 20*time.Second)
-	d.effect = fmt.Sprintf("the status is read after %.1f s", took.Seconds())
-	if err != nil {
-		d.effect = "the status is not read within 20 s"
-	}
-	d.limit("seconds until the status is read", took.Seconds(), 10)
-	return d, nil
+	return d, o.read(ctx, 10*time.Second)
 }
 
 // unavailableCatalog subscribes to a catalog whose origin is away. Consumers are others than
