@@ -180,10 +180,10 @@ func (s *Subscription) drop() { s.told, s.walk, s.ahead, s.marked = nil, nil, ni
 // then.
 func (s *Subscription) end(lost time.Time) {
 	s.drop()
-	close(s.over)
 	if s.stop != nil {
 		s.stop(lost)
 	}
+	close(s.over)
 }
 
 // Next returns the next event, and waits until there is one. It fails when ctx ends,

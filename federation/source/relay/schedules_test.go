@@ -141,7 +141,8 @@ type world struct {
 	spans    spans
 
 	seen    map[string]*revision // what the last consumer has
-	unsync  time.Time            // since when it is not synced; zero while it is
+	unsync  time.Time            // since when no stream is synced; zero while one is
+	lagged  time.Time            // see lags
 	started time.Time
 	trace   []string
 	failure string
@@ -259,6 +260,7 @@ func (w *world) step() {
 			t.save()
 		}
 	}
+	w.lags(now)
 	w.judge(now)
 	w.steps++
 	time.Sleep(step)
@@ -545,6 +547,11 @@ func (w *world) incomplete() string {
 // not go before the retention is over.
 func (w *world) shown(c consumer.Changes) {
 	now := time.Now()
+	if lost := c.Status.Lost; !lost.IsZero() && (w.unsync.IsZero() || lost.Before(w.unsync)) {
+		w.unsync = lost
+		w.losses++
+	}
+	strict := w.strict && !w.lags(now)
 	for _, change := range c.Services {
 		before := w.seen[change.Name]
 		if change.Op() != catalog.Gone {
@@ -552,7 +559,7 @@ func (w *world) shown(c consumer.Changes) {
 			if err != nil {
 				panic(err)
 			}
-			if w.strict && before != nil && number < before.number {
+			if strict && before != nil && number < before.number {
 				w.wrongf("%s goes back from %d to %d", change.Name, before.number, number)
 			}
 			w.seen[change.Name] = w.all[number]
@@ -560,19 +567,30 @@ func (w *world) shown(c consumer.Changes) {
 		}
 		delete(w.seen, change.Name)
 		still := w.current[change.Name]
-		if w.strict && before != nil && still != nil && still.born <= before.number &&
+		if strict && before != nil && still != nil && still.born <= before.number &&
 			(w.unsync.IsZero() || now.Before(w.unsync.Add(w.retention))) {
 			w.wrongf("%s is withdrawn, which the origin has", change.Name)
 		}
 	}
-	switch {
-	case c.Status.State == catalog.Synced:
+	if c.Status.State == catalog.Synced {
 		w.unsync = time.Time{}
-	case w.unsync.IsZero():
-		w.unsync = now
-		w.losses++
 	}
 }
+
+// lags reports whether a relay has lost its owner, and goes on with what it has, or did so only just:
+// another way could then be newer.
+func (w *world) lags(now time.Time) bool {
+	for _, t := range w.tiers[1 : len(w.tiers)-1] {
+		if t.replica != nil && t.replica.catalog.Summary().State == catalog.Synced && !t.replica.catalog.Complete() {
+			w.lagged = now
+		}
+	}
+	return now.Sub(w.lagged) <= step
+}
+
+// hidden is how much later a loss may be noticed because each relay goes on for the grace: whose
+// stream ends meanwhile for another reason counts from then.
+func (w *world) hidden() time.Duration { return time.Duration(len(w.tiers)-2) * catalog.Grace }
 
 // judge checks what must hold at every moment.
 func (w *world) judge(now time.Time) {
@@ -583,7 +601,7 @@ func (w *world) judge(now time.Time) {
 				continue
 			}
 			w.stale++
-			if until := rev.ended.Add(w.retention); now.After(until) && now.After(until.Add(w.spans.notice(rev.ended, now, w.detect, w.delay))) {
+			if until := rev.ended.Add(w.retention + w.hidden()); now.After(until) && now.After(until.Add(w.spans.notice(rev.ended, now, w.detect, w.delay))) {
 				w.wrongf("%s is still %d, which ended %v ago", rev.name, rev.number, now.Sub(rev.ended))
 			}
 		}
@@ -592,7 +610,7 @@ func (w *world) judge(now time.Time) {
 		return
 	}
 	for _, t := range w.tiers[1 : len(w.tiers)-1] {
-		if t.runs() && t.catalog.Status().Unavailable == "" && now.After(w.died.Add(w.spans.notice(w.died, now, w.detect, w.delay))) {
+		if t.runs() && t.catalog.Status().Unavailable == "" && now.After(w.died.Add(w.hidden()+w.spans.notice(w.died, now, w.detect, w.delay))) {
 			w.wrongf("%s is available, %v after the origin has died", t.name, now.Sub(w.died))
 		}
 	}
@@ -606,7 +624,7 @@ func (w *world) judgeEnd() {
 			w.resume(t)
 		}
 	}
-	wait := w.retention + w.spans.notice(w.died, time.Now(), w.detect, w.delay)
+	wait := w.retention + w.hidden() + w.spans.notice(w.died, time.Now(), w.detect, w.delay)
 	for range int(wait/step) + 1 {
 		if w.failure != "" || !w.last().runs() {
 			return

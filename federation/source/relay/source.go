@@ -1,13 +1,12 @@
 // Package relay is the source of another owner: its catalog is the part, as it is.
 //
-// The part is there exactly while a stream of the owner vouches for its whole catalog.
-// The source is away from the moment at which the stream is lost, before anything else
-// is published, and until the owner has said again what its catalog is, which is published
-// before. In a catalog that has no lifetime for the source ([source.NoLifetime]),
-// the catalog is unavailable to consumers meanwhile. So their own retention counts from the loss of the
-// origin, through any number of relays, and never adds up.
-//
-// A stream that the relay replaces on purpose is no loss.
+// The part is there exactly while a stream of the owner vouches for its whole catalog, or has
+// done so until a moment ago ([catalog.Grace]): a stream that comes in the place of another one is
+// no loss. After that the source is away, before anything else is published, and until the owner
+// has said again what its catalog is, which is published before. In a catalog that has no lifetime
+// for the source ([source.NoLifetime]), the catalog is unavailable to consumers meanwhile, which
+// are told since when the origin is lost. So their own retention counts from there, through any
+// number of relays, and never adds up.
 //
 // What the relay knows of an owner that is away it keeps, and tells to nobody: the owner
 // then need not send it again. The same holds for a catalog from the file of the
@@ -190,14 +189,13 @@ func (s *Source) publish(c consumer.Changes) {
 	}
 }
 
-// unvouched returns why no stream vouches for the whole catalog, or nil. A mirror that
-// replaces a stream by another one on purpose has lost nothing.
+// unvouched returns why no stream vouches for the whole catalog, or nil. For the grace after its
+// loss a stream still does.
 func (s *Source) unvouched(status *consumer.Status) error {
-	replaced := status.State == catalog.Syncing && status.Live < status.Generation
 	switch {
-	case (status.State == catalog.Synced || replaced) && status.Stale > 0:
+	case status.State == catalog.Synced && status.Stale > 0:
 		return errHeld
-	case status.State == catalog.Synced, replaced:
+	case status.State == catalog.Synced:
 		return nil
 	case status.Failure != nil:
 		return status.Failure

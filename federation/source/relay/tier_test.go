@@ -70,6 +70,7 @@ type item struct {
 	path   wire.Path
 	event  federation.Event
 	err    error
+	lost   time.Time // with err: when the origin was
 }
 
 func (q *queue) put(i item) {
@@ -92,13 +93,14 @@ func (q *queue) take(before time.Time) []item {
 	return items
 }
 
-// pump carries what a subscription says to the queue until either ends.
-func (q *queue) pump(ctx context.Context, s *registry.Subscription, path wire.Path) {
+// pump carries what a subscription says to the queue until either ends. Lost is since when the
+// origin is lost, if that ends it.
+func (q *queue) pump(ctx context.Context, s *registry.Subscription, path wire.Path, lost *time.Time) {
 	defer s.Close()
 	for first := true; ; first = false {
 		ev, err := s.Next(ctx)
 		if err != nil {
-			q.put(item{err: err})
+			q.put(item{err: err, lost: *lost})
 			return
 		}
 		if first {
@@ -202,7 +204,7 @@ func (t *tier) open(now time.Time) {
 	other := t.from
 	if t.cut || !t.mute.IsZero() || !other.runs() || other.registry == nil {
 		t.retry = now.Add(step + t.world.backoff())
-		t.replica.fail(errReset)
+		t.replica.fail(errReset, now)
 		return
 	}
 	t.replica.failure = nil
@@ -210,12 +212,16 @@ func (t *tier) open(now time.Time) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	t.tierStream = tierStream{to: other, close: cancel, queue: new(queue)}
 	other.serves = append(other.serves, cancel)
-	subscription := other.registry.SubscribeAs(registry.Consumer{})
-	go t.queue.pump(ctx, subscription, other.registry.Path())
+	var lost time.Time
+	subscription := other.registry.SubscribeAs(registry.Consumer{Stop: func(at time.Time) { lost = at }})
+	go t.queue.pump(ctx, subscription, other.registry.Path(), &lost)
 }
 
 // lose notes the end of the stream, if there is one; nil: nobody is left to note it.
-func (t *tier) lose(err error) {
+func (t *tier) lose(err error) { t.loseSince(err, time.Now()) }
+
+// loseSince is lose where the origin was lost before.
+func (t *tier) loseSince(err error, since time.Time) {
 	if t.to == nil {
 		return
 	}
@@ -223,7 +229,7 @@ func (t *tier) lose(err error) {
 	t.tierStream = tierStream{}
 	t.retry = time.Now().Add(step + t.world.backoff())
 	if err != nil {
-		t.replica.fail(err)
+		t.replica.fail(err, since)
 	}
 }
 
@@ -270,6 +276,9 @@ func (t *tier) work(now time.Time) bool {
 	items := t.queue.take(now.Add(-t.world.delay))
 	for _, i := range items {
 		switch {
+		case !i.lost.IsZero():
+			t.loseSince(i.err, i.lost)
+			return true
 		case i.err != nil:
 			t.lose(i.err)
 			return true
@@ -333,9 +342,9 @@ func (r *replica) change(f func(now time.Time)) {
 	r.publish(c)
 }
 
-func (r *replica) fail(err error) {
+func (r *replica) fail(err error, since time.Time) {
 	r.failure, r.outdated = err, true
-	r.change(func(now time.Time) { r.catalog.Lost(now, now) })
+	r.change(func(now time.Time) { r.catalog.Lost(since, now) })
 }
 
 func (r *replica) advance(now time.Time) {
