@@ -80,12 +80,6 @@ func ID(tb testing.TB, text string) federation.ID {
 	return must.Get(federation.ParseID(text))(tb)
 }
 
-// Consumer returns the consumer with that identity.
-func Consumer(tb testing.TB, id string) registry.Consumer {
-	tb.Helper()
-	return registry.Consumer{IDs: []federation.ID{ID(tb, id)}}
-}
-
 // Policy returns the policy of the rules, which must be without mistakes.
 func Policy(tb testing.TB, rules ...policy.Rule) *policy.Policy {
 	tb.Helper()

@@ -1,15 +1,10 @@
 package deploy
 
 import (
-	"fmt"
-	"maps"
-	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -73,69 +68,4 @@ func leftovers(t *testing.T, kubectl command) string {
 	t.Helper()
 	return kubectl.must(t, "", "get", "--all-namespaces", "-o=name", "--selector=app.kubernetes.io/part-of=coredns-federation",
 		"serviceaccounts,configmaps,services,deployments,poddisruptionbudgets,networkpolicies,roles,rolebindings,clusterroles,clusterrolebindings")
-}
-
-// A release of each example is installed, upgraded, rolled back and uninstalled, and
-// nothing of it stays.
-func TestRelease(t *testing.T) {
-	server := realserver.StartAPIServer(t)
-	helm, kubectl := helm(t, server.Kubeconfig), kubectl(t, server.Kubeconfig)
-	prepare(t, kubectl)
-	for _, example := range slices.Sorted(maps.Keys(examples(t))) {
-		t.Run(example, func(t *testing.T) {
-			component := "owner"
-			if strings.Contains(example, "dns") || strings.Contains(example, "beside") {
-				component = "dns"
-			}
-			namespace := "--namespace=" + namespaceOf(example)
-			values := "--values=" + examples(t)[example]
-			replicas := func(want string) {
-				t.Helper()
-				if got := kubectl.must(t, "", "get", namespace, "deployment", "federation-"+component, "-o=jsonpath={.spec.replicas}"); got != want {
-					t.Errorf("there are %s replicas, want %s", got, want)
-				}
-			}
-			before, after := "2", "3"
-			if example == "owner-registration" {
-				before, after = "1", "0" // its file is for one owner
-			}
-			helm.must(t, "", "install", "federation", chart, namespace, values)
-			replicas(before)
-			helm.must(t, "", "upgrade", "federation", chart, namespace, values, fmt.Sprintf("--set=%s.replicas=%s", component, after))
-			replicas(after)
-			helm.must(t, "", "rollback", "federation", namespace)
-			replicas(before)
-			helm.must(t, "", "uninstall", "federation", namespace)
-			if left := leftovers(t, kubectl); left != "" {
-				t.Errorf("after the release there are\n%s", left)
-			}
-		})
-	}
-}
-
-// The plain manifests are applied, which once more changes nothing, and deleted.
-func TestApply(t *testing.T) {
-	server := realserver.StartAPIServer(t)
-	kubectl := kubectl(t, server.Kubeconfig)
-	prepare(t, kubectl)
-	for recipe, namespace := range recipes {
-		dir := filepath.Join(manifests, "overlays", recipe)
-		kubectl.must(t, "", "apply", "--validate=strict", "--kustomize", dir)
-		if out := kubectl.must(t, "", "diff", "--kustomize", dir); out != "" {
-			t.Errorf("applied once more it changes\n%s", out)
-		}
-		name, file := "federation-dns", "Corefile"
-		if recipe == "owner" {
-			name, file = "federation-owner", "owner.yaml"
-		}
-		want := must.Get(os.ReadFile(filepath.Join(dir, file)))(t)
-		got := kubectl.must(t, "", "get", "--namespace="+namespace, "configmap", name, "-o=jsonpath={.data."+strings.ReplaceAll(file, ".", `\.`)+"}")
-		if diff := cmp.Diff(string(want), got); diff != "" {
-			t.Errorf("%s (-file +ConfigMap):\n%s", file, diff)
-		}
-		kubectl.must(t, "", "delete", "--kustomize", dir)
-		if left := leftovers(t, kubectl); left != "" {
-			t.Errorf("of %s there are\n%s", recipe, left)
-		}
-	}
 }
