@@ -192,7 +192,7 @@ func TestMetadata(t *testing.T) {
 	}{
 		{"web.fed.example.", dns.TypeSRV, values(first, "Web", "web.fed.example", "", "", "live")},
 		{"WEB.fed.example.", dns.TypeMX, values(first, "Web", "web.fed.example", "", "", "live")},
-		{"web.fed.example.", dns.TypeA, values(first, "Web", "web.fed.example", "", "", "stale")}, // through gw and old
+		{"web.fed.example.", dns.TypeA, values(first, "Web", "web.fed.example", "", "", "live")}, // through gw; old is not all
 		{"v1.web.fed.example.", dns.TypeTXT, values(first, "Web", "web.fed.example", "V1", "HTTPS", "live")},
 		{"_https._tcp.web.fed.example.", dns.TypeSRV, values(first, "Web", "web.fed.example", "", "HTTPS", "live")},
 		{"old.fed.example.", dns.TypeA, values("second.example:8008", "old.fed.example", "old.fed.example", "", "", "stale")},

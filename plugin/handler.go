@@ -151,7 +151,7 @@ func (f *Federation) answer(ctx context.Context, z *zone.Zone, w dns.ResponseWri
 		if question.Qtype == dns.TypeSRV {
 			f.answerTargets(ctx, m, c, &result)
 		} else {
-			f.answerIndirect(ctx, m, c, &result)
+			f.answerIndirect(ctx, m, c, &result, now)
 		}
 	}
 	c.annotate(m, &result)

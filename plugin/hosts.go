@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/miekg/dns"
@@ -23,26 +24,61 @@ const partialTTL = 5
 // answerIndirect answers an address query whose addresses are partly those of
 // hosts elsewhere. The name has SRV and TXT records, so it cannot be a CNAME
 // (RFC 1034 section 3.6.2): the addresses at the end of the chain are its own.
-func (f *Federation) answerIndirect(ctx context.Context, m *reply.Message, c client, result *zone.Result) {
-	found, failed := f.lookUp(ctx, result)
-	allowed, ttl, stale := []netip.Addr(nil), uint32(math.MaxUint32), false
+func (f *Federation) answerIndirect(ctx context.Context, m *reply.Message, c client, result *zone.Result, now time.Time) {
+	found, failed := f.lookUpRanks(ctx, result, now)
+	allowed, ttl, stale, live := []netip.Addr(nil), uint32(math.MaxUint32), false, false
 	var refused []netip.Addr
 	for _, at := range found {
-		ofHost, rest := publishable(result, at.owner, at.Addresses)
+		ofHost, rest := publishable(result, at.host.Owner, at.Addresses)
 		allowed, refused = append(allowed, ofHost...), append(refused, rest...)
 		ttl, stale, failed = min(ttl, at.TTL), stale || at.Stale, failed || at.Failed
+		live = live || len(ofHost) > 0 && !at.Stale && !at.host.Stale
 	}
 	if failed {
 		ttl = min(ttl, partialTTL)
 	}
+	result.LookedUp(live)
 	m.SetResolved(result, allowed, ttl)
-	if stale && !result.Stale() { // annotate says it of the result
+	if stale && !result.Live() && !result.Stale() { // annotate says it of the result
 		c.addError(m, dns.ExtendedErrorCodeStaleAnswer, "endpoint host cannot be resolved")
 	}
 	if slices.ContainsFunc(refused, func(ip netip.Addr) bool { return !slices.Contains(allowed, ip) }) {
 		c.addError(m, dns.ExtendedErrorCodeBlocked, denied)
 	}
 	conclude(m, c, result, failed)
+}
+
+// lookUpRanks looks up the hosts that an address query hangs on. Of a name that owners share, it goes on to
+// worse ranks where the hosts of better ones lead to no address, of either type: the ranks do not
+// depend on the type. It waits half as long for each, so that all have no longer than one.
+func (f *Federation) lookUpRanks(ctx context.Context, result *zone.Result, now time.Time) (all []found, failed bool) {
+	for patience := hostname.Patience; ; {
+		if !result.Undecided() {
+			last, unknown := f.lookUp(ctx, result, result.Type, patience)
+			return last, failed || unknown
+		}
+		patience /= 2
+		leads := make(map[zone.Host]bool)
+		unknown := false
+		for _, qtype := range []uint16{result.Type, dns.TypeA + dns.TypeAAAA - result.Type} {
+			some, none := f.lookUp(ctx, result, qtype, patience)
+			for _, at := range some {
+				allowed, _ := publishable(result, at.host.Owner, at.Addresses)
+				leads[at.host] = leads[at.host] || len(allowed) > 0
+				unknown = unknown || at.Failed
+			}
+			if qtype == result.Type {
+				all, unknown = some, unknown || none
+			}
+			if !slices.ContainsFunc(result.Hosts(), func(h zone.Host) bool { return !leads[h] }) {
+				break
+			}
+		}
+		dead := slices.DeleteFunc(slices.Clone(result.Hosts()), func(h zone.Host) bool { return leads[h] })
+		if failed = failed || unknown; !result.Forget(dead, now) {
+			return all, failed
+		}
+	}
 }
 
 // answerTargets answers an SRV query about endpoints that are hosts elsewhere, which are
@@ -73,35 +109,39 @@ func conclude(m *reply.Message, c client, result *zone.Result, failed bool) {
 	}
 }
 
-// found is what a host leads to that an owner says.
+// found is what a host leads to.
 type found struct {
 	hostname.Answer
 
-	host  string
-	owner int // by index in Config.Owners
+	host zone.Host
 }
 
 // lookUp looks up the hosts of a result that are elsewhere, in the server of the query and each for the
 // owner that says it. It reports whether nothing is known of others.
-func (f *Federation) lookUp(ctx context.Context, result *zone.Result) (all []found, failed bool) {
+func (f *Federation) lookUp(ctx context.Context, result *zone.Result, qtype uint16, patience time.Duration) (all []found, failed bool) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	up, depth := lookups(ctx)
-	hosts := make(map[int][]string) // by owner
+	hosts := make(map[int][]zone.Host) // by owner
 	for _, h := range result.Hosts() {
 		switch {
 		case f.mayExist(h):
 			failed = true
 		case !h.InZone || f.fallsThrough(h.Name):
-			hosts[h.Owner] = append(hosts[h.Owner], h.Name)
+			hosts[h.Owner] = append(hosts[h.Owner], h)
 		}
 	}
 	owners := slices.Sorted(maps.Keys(hosts))
 	queries := make([]hostname.Query, len(owners))
 	for n, i := range owners {
-		queries[n] = hostname.Query{Owner: f.config.Zone.Owners[i].ID, Type: result.Type, Hosts: hosts[i], Depth: depth}
+		queries[n] = hostname.Query{Owner: f.config.Zone.Owners[i].ID, Type: qtype, Depth: depth}
+		for _, h := range hosts[i] {
+			queries[n].Hosts = append(queries[n].Hosts, h.Name)
+		}
 	}
 	for n, answers := range f.hosts.ResolveEach(ctx, up, queries...) {
 		for i, a := range answers {
-			all = append(all, found{a, queries[n].Hosts[i], owners[n]})
+			all = append(all, found{a, hosts[owners[n]][i]})
 		}
 	}
 	return all, failed
@@ -125,9 +165,9 @@ func (f *Federation) barTargets(ctx context.Context, result *zone.Result, c clie
 		owner int
 	}
 	known := make(map[said]hostname.Answer)
-	all, _ := f.lookUp(ctx, result)
+	all, _ := f.lookUp(ctx, result, result.Type, hostname.Patience)
 	for _, at := range all {
-		known[said{at.host, at.owner}] = at.Answer
+		known[said{at.host.Name, at.host.Owner}] = at.Answer
 	}
 	targets := result.Targets()
 	kept, refused := make(map[string]bool), make(map[string]bool)

@@ -371,19 +371,22 @@ func TestHostsAllowed(t *testing.T) {
 	}
 }
 
-// The answer says where the addresses of a host are stale. It lacks nothing, so its
+// The answer says where all of its addresses are stale. It lacks nothing, so its
 // TTL is not that of a partial one.
 func TestHostsStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &elsewhere{names: map[string]string{"gw.example.net.": "20 A 198.51.100.7"}}
-		c := newChain(t, e, []corefile.Block{newBlock(t)}, newService(t, "web.fed.example", "gw.example.net:443", "192.0.2.1:443"))
+		c := newChain(t, e, []corefile.Block{newBlock(t)}, newService(t, "web.fed.example", "gw.example.net:443", "192.0.2.1:443"),
+			newService(t, "gw.fed.example", "gw.example.net:443"))
 		defer hostname.Close(c.hosts)
-		for _, want := range []string{
-			"NOERROR, 20 192.0.2.1, 20 198.51.100.7",
-			"NOERROR, EDE 3, 30 192.0.2.1, 30 198.51.100.7",
+		for _, want := range [][]string{
+			{"NOERROR, 20 192.0.2.1, 20 198.51.100.7", "NOERROR, 20 198.51.100.7"},
+			{"NOERROR, 30 192.0.2.1, 30 198.51.100.7", "NOERROR, EDE 3, 30 198.51.100.7"},
 		} {
-			if got := c.lookup("web.fed.example.", dns.TypeA); got != want {
-				t.Errorf("answer is %q, want %q", got, want)
+			for i, name := range []string{"web.fed.example.", "gw.fed.example."} {
+				if got := c.lookup(name, dns.TypeA); got != want[i] {
+					t.Errorf("answer is %q, want %q", got, want[i])
+				}
 			}
 			e.names["gw.example.net."] = "SERVFAIL"
 			time.Sleep(20 * time.Second)

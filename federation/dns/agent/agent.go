@@ -468,7 +468,7 @@ func (a *Agent) warn(ctx context.Context) {
 			}
 		case d := <-a.differ:
 			a.config.Logger.With("owner", d.block.owners[d.Owner].id).Warn("owner differs from the first that has a shared name; both are answered",
-				"first", d.block.owners[d.First].id, "fqdn", d.FQDN, "service", federation.Printable(d.Service), "differs", d.What)
+				"first", d.block.owners[d.First].id, "fqdn", d.FQDN, "service", federation.Printable(d.Service), "differs", d.What())
 		}
 	}
 }

@@ -135,15 +135,15 @@ func (b *Builder) offer(owner int, s packed.Service) (o *precedence.Offer, share
 	if s.IsZero() {
 		return nil, false
 	}
-	if o = b.groups.members[owner][s.Name()]; o != nil {
-		return o, true
-	}
 	fqdn := s.FQDN()
 	if len(b.config.Owners[owner].Renames) > 0 {
 		if original, err := federation.ParseFQDN(fqdn); err == nil {
 			name, _ := b.config.Admit(owner, original)
 			fqdn = name.String()
 		}
+	}
+	if o = b.groups.offer(owner, fqdn, s.Name()); o != nil {
+		return o, true
 	}
 	return b.tree.Offer(owner, fqdn, s.Name()), false
 }
@@ -182,6 +182,9 @@ func (b *Builder) SetStatus(owner int, s Status) {
 	if v.Status == s {
 		return
 	}
+	if v.Live != s.Live {
+		b.touch(owner)
+	}
 	for _, origin := range b.tree.SetLife(owner, precedence.Life{Live: s.Live, Expires: s.Expires}) {
 		c := &b.serials[b.origins.index(origin)]
 		c.pending = true // a TTL changes, and with it the RRsets
@@ -190,7 +193,6 @@ func (b *Builder) SetStatus(owner int, s Status) {
 		}
 	}
 	v.Status = s
-	b.groups.touch(owner)
 	b.changed = true
 }
 
@@ -226,7 +228,7 @@ func (b *Builder) Publish(now time.Time) *Zone {
 	if !b.changed {
 		return b.current
 	}
-	z := &Zone{tree: b.tree.Publish(), shared: b.groups.shown.Publish(), owners: make([]view, len(b.owners))}
+	z := &Zone{tree: b.tree.Publish(), shared: b.groups.names.Publish(), owners: make([]view, len(b.owners))}
 	for i := range b.owners {
 		z.owners[i] = b.owners[i].view
 		z.timed = z.timed || !z.owners[i].Known || !z.owners[i].Expires.IsZero()
@@ -241,8 +243,8 @@ func (b *Builder) Publish(now time.Time) *Zone {
 // from shared names, or waits no longer for an owner. It reports false when nothing waits.
 func (b *Builder) Due() (time.Time, bool) {
 	due := b.awaited
-	for i, shared := range b.groups.members {
-		if end := b.owners[i].Expires; len(shared) > 0 && !end.IsZero() && !b.groups.expired[i] {
+	for i, shared := range b.groups.offers {
+		if end := b.owners[i].Expires; shared > 0 && !end.IsZero() && !b.groups.expired[i] {
 			due = soonest(due, end.Add(1-time.Second)) // see precedence.Life
 		}
 	}

@@ -1,7 +1,6 @@
 package zone
 
 import (
-	"cmp"
 	"fmt"
 	"iter"
 	"slices"
@@ -78,7 +77,14 @@ func (z *Zone) Explain(name string, qtype uint16, now time.Time) *Explanation {
 	}
 	o, m := e.Result.origin, &e.Result.match
 	e.Role, e.Owners = m.Role, slices.Clone(o.owners)
-	e.Holder = z.explainHolder(m, qtype)
+	if e.Holder = z.explainHolder(m); m.offer != nil && m.offer.Subtree.Shared() != nil {
+		addressed := z.Lookup(name, dns.TypeA, now)
+		for i := range m.members(qtype, e.Result.last).Each {
+			e.Holder.Part = append(e.Holder.Part, int(m.offer.Subtree.Shared().Members[i].Owner))
+		}
+		all := z.match(o, name, now)
+		e.Holder.explainShared(&all, qtype, addressed.last)
+	}
 	if qtype == dns.TypeA || qtype == dns.TypeAAAA || qtype == dns.TypeSRV {
 		e.Circle = z.circle(m, now)
 	}
@@ -92,7 +98,7 @@ func (z *Zone) Explain(name string, qtype uint16, now time.Time) *Explanation {
 			e.More++
 		default:
 			e.Rivals = append(e.Rivals, Rival{
-				Owner: int(of.Owner), Service: of.Service.Name(), FQDN: of.FQDN(), Rule: z.explainLoss(o, name, of, m, now),
+				Owner: int(of.Owner), Service: serviceName(of), FQDN: of.FQDN(), Rule: z.explainLoss(o, name, of, m, now),
 			})
 		}
 	}
@@ -101,22 +107,22 @@ func (z *Zone) Explain(name string, qtype uint16, now time.Time) *Explanation {
 }
 
 // explainHolder returns what there is to say of the service of a match, if it has one.
-func (z *Zone) explainHolder(m *match, qtype uint16) *Holder {
+func (z *Zone) explainHolder(m *match) *Holder {
 	if m.offer == nil {
 		return nil
 	}
 	of := m.offer
-	s := of.Service.Unpack()
+	owner, p, in := m.source()
+	s := p.Unpack()
 	h := &Holder{
-		Owner: int(of.Owner), Service: s.Name, FQDN: of.FQDN(), Original: s.FQDN.String(), Updated: of.Updated(), Stale: z.tree.Stale(of), Faults: z.tree.Faults(of),
+		Owner: int(owner), Service: s.Name, FQDN: of.FQDN(), Original: s.FQDN.String(), Updated: updatedAt(of), Stale: z.tree.Stale(of), Faults: z.tree.Faults(of),
 	}
-	if m.Instance != nil {
-		h.Instance = s.Instances[m.Instance.Index].ID
+	if in != nil {
+		h.Instance = s.Instances[in.Index].ID
 	}
 	if h.Stale {
 		h.Expires = z.owners[of.Owner].end()
 	}
-	z.explainShared(h, m, qtype)
 	return h
 }
 
@@ -129,7 +135,7 @@ func (z *Zone) circle(m *match, now time.Time) string {
 			return ""
 		}
 		for _, i := range m.Endpoints {
-			address, ok := m.offer.Subtree.Endpoint(i).Address.Host()
+			address, ok := m.tree().Endpoint(i).Address.Host()
 			host := address.String()
 			o := z.origins.ofQuery(host)
 			switch {
@@ -150,37 +156,28 @@ func (z *Zone) circle(m *match, now time.Time) string {
 	return lead(m)
 }
 
-// explainShared says of each endpoint of a shared name where it stands.
-func (z *Zone) explainShared(h *Holder, m *match, qtype uint16) {
-	t := &m.offer.Subtree
+// updatedAt returns when the version of an offer came; zero: it is not known.
+func updatedAt(of *precedence.Offer) time.Time {
+	if of.Updated() == 0 {
+		return time.Time{}
+	}
+	return time.Unix(int64(of.Updated()), 0).UTC()
+}
+
+// explainShared says of each endpoint of a shared name where it stands. Addresses are answered up to a rank.
+func (h *Holder) explainShared(m *match, qtype uint16, last subtree.Rank) {
+	t := m.tree()
 	shared := t.Shared()
-	if shared == nil {
-		return
-	}
-	answering := *m
-	for i := range answering.answer(qtype).Each {
-		h.Part = append(h.Part, int(shared.Members[i].Owner))
-	}
 	if m.Role == domain.Address {
 		return
 	}
-	var answered subtree.Selection
-	if qtype == dns.TypeSRV {
-		answered = m.Endpoints // all, with priorities
-	} else if m.Role != domain.Protocol {
-		answered, _ = t.Answered(m.Instance)
-	}
-	all := slices.Clone(t.Named(m.Instance))
-	if m.Role == domain.Protocol {
-		all = slices.Clone(m.Endpoints)
-	}
-	slices.SortStableFunc(all, func(i, j uint16) int { return cmp.Compare(shared.Point(i).Rank, shared.Point(j).Rank) })
-	for _, i := range all {
-		e, p := t.Endpoint(i), shared.Point(i)
+	for _, i := range t.Ranked(m.Endpoints) {
+		e, rank := t.Endpoint(i), shared.Rank(i)
 		one := SharedEndpoint{
-			Address: e.Address.String(), Port: e.Port, Tier: p.Rank.Tier(), Live: !p.Rank.Stale(), Answered: slices.Contains(answered, i),
+			Address: e.Address.String(), Port: e.Port, Tier: rank.Tier(), Live: !rank.Stale(),
+			Answered: qtype == dns.TypeSRV || m.Role != domain.Protocol && rank <= last,
 		}
-		for n := range p.Members.Each {
+		for n := range shared.Sayers(i).Each {
 			one.Owners = append(one.Owners, int(shared.Members[n].Owner))
 		}
 		h.Shared = append(h.Shared, one)
@@ -196,19 +193,19 @@ func (z *Zone) explainLoss(o *origin, name string, of *precedence.Offer, m *matc
 		return "it was stale for the whole retention and has expired"
 	case precedence.OwnerLater:
 		return fmt.Sprintf("its owner comes later in the Corefile than %s, of which service %s has the fqdn%s",
-			z.owners[by.Owner].id, federation.Quote(by.Service.Name()), z.explainUnshared(of, by))
+			z.owners[by.Owner].id, federation.Quote(serviceName(by)), z.explainUnshared(of, by))
 	case precedence.NameLarger:
-		return fmt.Sprintf("service %s of the same owner has the fqdn, as its name is the smaller one", federation.Quote(by.Service.Name()))
+		return fmt.Sprintf("service %s of the same owner has the fqdn, as its name is the smaller one", federation.Quote(serviceName(by)))
 	case precedence.TakenAbove:
 		return fmt.Sprintf("its fqdn is a name that service %s at %s has, of owner %s, which comes first in the Corefile",
-			federation.Quote(by.Service.Name()), by.FQDN(), z.owners[by.Owner].id)
+			federation.Quote(serviceName(by)), by.FQDN(), z.owners[by.Owner].id)
 	case precedence.NoLoss:
 	}
 	// The service is published, further up.
 	if m.offer == nil {
 		return "a service closer to the name, whose owner comes first in the Corefile, has it as a name without records"
 	}
-	by, at := federation.Quote(m.offer.Service.Name()), m.offer.FQDN()
+	by, at := federation.Quote(serviceName(m.offer)), m.offer.FQDN()
 	switch {
 	case at == name:
 		return fmt.Sprintf("the name is the fqdn of service %s of owner %s, and an instance does not get it", by, z.owners[m.offer.Owner].id)
@@ -216,6 +213,14 @@ func (z *Zone) explainLoss(o *origin, name string, of *precedence.Offer, m *matc
 		return fmt.Sprintf("service %s of owner %s is closer to the name, at %s", by, z.owners[m.offer.Owner].id, at)
 	}
 	return fmt.Sprintf("service %s of owner %s has the name of its instance, or a name above it, at %s", by, z.owners[m.offer.Owner].id, at)
+}
+
+// serviceName returns the name of the service of an offer: of a shared name, that of the first owner.
+func serviceName(of *precedence.Offer) string {
+	if s := of.Subtree.Shared(); s != nil {
+		return s.Members[0].Service.Name()
+	}
+	return of.Service.Name()
 }
 
 // explainUnshared says which of two owners does not share a name that the other shares.
@@ -245,7 +250,7 @@ func (z *Zone) Conflict(owner int, now time.Time) (first Conflict, found bool) {
 				continue
 			}
 			if loss, by := z.tree.Loss(z.origins.of(fqdn).name, of, now); loss == precedence.OwnerLater {
-				first, found = Conflict{fqdn, of.Service.Name(), int(by.Owner)}, true
+				first, found = Conflict{fqdn, serviceName(of), int(by.Owner)}, true
 			}
 		}
 	}
@@ -266,7 +271,7 @@ func (z *Zone) Offers(owner int) iter.Seq[Offer] {
 		var buf [4]*precedence.Offer
 		each := func(offers []*precedence.Offer) bool {
 			for _, of := range offers {
-				if int(of.Owner) == owner && of.Subtree.Shared() == nil && !yield(Offer{of.Service, of.Updated(), z.tree.Stale(of)}) {
+				if int(of.Owner) == owner && of.Subtree.Shared() == nil && !yield(Offer{of.Service, updatedAt(of), z.tree.Stale(of)}) {
 					return false
 				}
 			}
@@ -278,7 +283,7 @@ func (z *Zone) Offers(owner int) iter.Seq[Offer] {
 			}
 		}
 		for at := range z.shared.All() {
-			if !each(at.Value) {
+			if !each(at.Value.offers) {
 				return
 			}
 		}

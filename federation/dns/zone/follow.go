@@ -8,7 +8,6 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
-	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/precedence"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/record"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
 )
@@ -28,15 +27,49 @@ const (
 // follower collects the addresses behind the hosts of one result.
 type follower struct {
 	*Result
+	*decisions
 
 	now      time.Time
 	alone    bool                // hosts in our other zones count as hosts elsewhere
 	owner    uint32              // that says the hosts which are followed, and may publish or not what they lead to
-	seen     map[string]bool     // hosts that it has led to
+	seen     map[string]bool     // hosts that it has led to, and whether all on the way is live
 	followed int                 // hosts, of all owners
 	visited  int                 // endpoints
 	refused  map[netip.Addr]bool // that an owner may not publish
 	cut      bool                // there is more than the bounds allow to follow
+}
+
+// decisions are up to which ranks the shared names are answered that a query meets.
+type decisions struct {
+	ranks map[way]subtree.Rank // of hosts, for the owner that they are followed for; noRank: that is being decided
+	tried int                  // hosts, of all ranks
+	open  bool                 // better ranks were enough, if hosts elsewhere have addresses
+}
+
+// noRank is in front of every endpoint of a shared name.
+const noRank = subtree.AllRanks - 1
+
+// step is a match whose endpoints are followed.
+type step struct {
+	match
+
+	shared *subtree.Shared // nil: all of its endpoints are as stale as the match
+	stale  *view           // of a lost owner on the way to it; nil: all are live
+}
+
+func newFollower(r *Result, now time.Time, alone bool) follower {
+	return follower{Result: r, decisions: &decisions{ranks: make(map[way]subtree.Rank)}, now: now, alone: alone}
+}
+
+// share finds which of the addresses of a shared name are answered.
+func (r *Result) share(now time.Time, alone bool) {
+	one := *r // r stays on the stack of the query
+	f := newFollower(&one, now, alone)
+	r.last = f.lastRank(&one.match, true)
+	r.undecided = f.open
+	if !r.match.offer.HasHost {
+		r.match.Endpoints = r.match.tree().Shared().Upto(r.match.Endpoints, r.last)
+	}
 }
 
 // follow collects the addresses of endpoints that are IP addresses, and of hosts
@@ -44,10 +77,15 @@ type follower struct {
 // with SRV and TXT cannot have a CNAME (RFC 1034 section 3.6.2), so the addresses
 // stand at the name itself.
 func (r *Result) follow(now time.Time, alone bool) Kind {
-	f := follower{Result: r, now: now, alone: alone}
-	for m, owner := range r.match.offer.Owners {
-		f.run(owner, r.match.saidBy(m))
+	one := *r // as in share
+	f := newFollower(&one, now, alone)
+	if s := r.match.tree().Shared(); s != nil {
+		f.runShared(s.Upto(r.match.Endpoints, r.last))
+	} else {
+		f.run(r.match.offer.Owner, r.stale, r.match.Endpoints)
 	}
+	*r = one
+	r.undecided = r.undecided || f.open
 	slices.SortFunc(r.addresses, netip.Addr.Compare)
 	r.addresses = slices.Compact(r.addresses)
 	for ip := range f.refused {
@@ -63,36 +101,40 @@ func (r *Result) follow(now time.Time, alone bool) Kind {
 	return NoData
 }
 
-// saidBy returns the endpoints that one of the owners of the match says, without addresses that one
-// before it says.
-func (m *match) saidBy(member int) subtree.Selection {
-	t := &m.offer.Subtree
-	if t.Shared() == nil {
-		return m.Endpoints
+// runShared follows endpoints of the match, a shared name: each host for each owner that says it.
+func (f *follower) runShared(endpoints subtree.Selection) {
+	t := f.match.tree()
+	s := t.Shared()
+	for _, i := range endpoints {
+		if ip, ok := t.Endpoint(i).Address.IP(); ok {
+			f.collect(true, f.zone.staleSayer(s, i), ip)
+		}
 	}
-	return slices.DeleteFunc(slices.Clone(m.Endpoints), func(i uint16) bool {
-		said := t.Sayers(i)
-		return !said.Has(member) || !t.Endpoint(i).IsHost() && said.First() < member
-	})
+	for m := range s.Members {
+		hosts := slices.DeleteFunc(slices.Clone(endpoints), func(i uint16) bool { return !t.Endpoint(i).IsHost() || !s.Sayers(i).Has(m) })
+		if len(hosts) > 0 {
+			f.run(s.Members[m].Owner, f.zone.staleMember(s, m), hosts)
+		}
+	}
 }
 
-// run follows endpoints of the match that an owner says.
-func (f *follower) run(owner uint32, endpoints subtree.Selection) {
+// run follows endpoints of the match that an owner says, which is stale or nil.
+func (f *follower) run(owner uint32, stale *view, endpoints subtree.Selection) {
 	f.owner, f.seen = owner, make(map[string]bool)
-	step := []match{f.match}
-	step[0].Endpoints = endpoints
-	for depth := 0; depth <= maxDepth && len(step) > 0; depth++ {
-		var next []match
-		for i := range step {
-			if f.visited += len(step[i].Endpoints); f.visited > maxVisited && depth > 0 {
+	steps := []step{{match: f.match, stale: stale}}
+	steps[0].Endpoints = endpoints
+	for depth := 0; depth <= maxDepth && len(steps) > 0; depth++ {
+		var next []step
+		for i := range steps {
+			if f.visited += len(steps[i].Endpoints); f.visited > maxVisited && depth > 0 {
 				f.cut = true
 				break
 			}
-			next = f.visit(next, &step[i])
+			next = f.visit(next, &steps[i])
 		}
-		step = next
+		steps = next
 	}
-	f.cut = f.cut || len(step) > 0
+	f.cut = f.cut || len(steps) > 0
 }
 
 // aim decides which hosts are targets of SRV records: a client that is given one looks up
@@ -102,8 +144,8 @@ func (f *follower) run(owner uint32, endpoints subtree.Selection) {
 func (r *Result) aim(now time.Time, alone bool) Kind {
 	m := &r.match
 	t, fqdn := r.Subtree()
-	f := follower{now: now, alone: alone}
-	has, decided, listed := false, make(map[way]bool), make(map[Host]bool)
+	f := newFollower(nil, now, alone)
+	has, decided, listed := false, make(map[way]bool), make(map[Host]bool) // decided: and whether that is denied
 	for k, i := range m.Endpoints {
 		host, ok := t.Endpoint(i).Address.Host()
 		if !t.HasTarget(i, fqdn) || !ok {
@@ -111,16 +153,17 @@ func (r *Result) aim(now time.Time, alone bool) Kind {
 			continue
 		}
 		denied := false
-		for n, owner := range m.offer.Owners {
+		for owner := range m.sayers(i) {
 			w := way{host.String(), owner}
-			if !t.Sayers(i).Has(n) || decided[w] { // several ports
+			if was, known := decided[w]; known { // several ports
+				denied = denied || was
 				continue
 			}
-			decided[w] = true
 			one := Result{zone: r.zone, origin: r.origin, Type: r.Type, match: *m}
 			f.Result, f.refused, f.cut, f.followed = &one, nil, false, 0
-			if f.run(owner, m.Endpoints[k:k+1]); len(f.refused) > 0 || f.cut {
-				denied = denied || len(f.refused) > 0
+			f.run(owner, nil, m.Endpoints[k:k+1])
+			decided[w] = len(f.refused) > 0
+			if denied = denied || decided[w]; decided[w] || f.cut {
 				r.bar(w)
 				continue
 			}
@@ -128,7 +171,7 @@ func (r *Result) aim(now time.Time, alone bool) Kind {
 				r.targets = append(r.targets, Target{Name: w.host, Owner: int(owner), Hosts: one.hosts})
 			}
 			for _, h := range one.hosts {
-				if !listed[h] {
+				if h.Stale = false; !listed[h] {
 					listed[h] = true
 					r.hosts = append(r.hosts, h)
 				}
@@ -149,66 +192,153 @@ func (r *Result) aim(now time.Time, alone bool) Kind {
 
 // visit collects what the endpoints of one match are, and appends the services
 // and instances among them to next.
-func (f *follower) visit(next []match, m *match) []match {
-	for _, i := range m.Endpoints {
-		address := m.offer.Subtree.Endpoint(i).Address
+func (f *follower) visit(next []step, from *step) []step {
+	t := from.tree()
+	for _, i := range from.Endpoints {
+		stale := from.stale
+		if stale == nil && from.shared != nil {
+			stale = f.zone.staleSayer(from.shared, i)
+		}
+		address := t.Endpoint(i).Address
 		if ip, ok := address.IP(); ok {
-			f.collect(f.says(m.offer, m.offer.Subtree.Sayers(i)), ip)
+			f.collect(f.says(&from.match, i), stale, ip)
 			continue
 		}
 		host, _ := address.Host()
 		name := host.String()
-		switch {
-		case f.seen[name]:
+		switch live, seen := f.seen[name]; {
+		case seen && (live || stale != nil):
 			continue
 		case f.followed >= maxFollowed:
 			f.cut = true
 			continue
 		}
 		f.followed++
-		f.seen[name] = true
+		f.seen[name] = stale == nil
 		o := f.zone.origins.ofQuery(name)
 		if o == nil || f.alone && o != f.origin {
-			f.hosts = append(f.hosts, Host{Name: name, Owner: int(f.owner)})
+			f.leave(Host{Name: name, Owner: int(f.owner)}, stale)
 			continue
 		}
-		at := f.zone.match(o, name, f.now)
+		at := step{match: f.zone.match(o, name, f.now), stale: stale}
 		switch at.Role {
 		case domain.Missing:
 			known := f.zone.extent(o, f.now)
-			f.hosts = append(f.hosts, Host{Name: name, Owner: int(f.owner), InZone: true, Unsynced: known != complete, Unheard: known == unheard})
+			f.leave(Host{Name: name, Owner: int(f.owner), InZone: true, Unsynced: known != complete, Unheard: known == unheard}, stale)
 		case domain.NameServer:
 			f.TTL = min(f.TTL, o.negativeTTL)
-			f.collect(false, o.addresses...)
+			f.collect(false, stale, o.addresses...)
 		case domain.Address:
-			f.inherit(at.offer, at.answer(dns.TypeA))
-			f.collect(f.says(at.offer, at.answer(dns.TypeA)), at.Address)
+			stale = f.inherit(&at, subtree.AllRanks)
+			f.collect(f.saysAddress(&at.match), stale, at.Address)
 		case domain.Empty, domain.Apex, domain.Service, domain.Instance:
 			if at.offer != nil {
-				f.inherit(at.offer, at.answer(dns.TypeA))
-				next = append(next, at)
+				next = f.enter(next, name, &at)
 			} else if f.zone.extent(o, f.now) != complete {
-				f.hosts = append(f.hosts, Host{Name: name, Owner: int(f.owner), InZone: true, Unsynced: true}) // a service may still come
+				f.leave(Host{Name: name, Owner: int(f.owner), InZone: true, Unsynced: true}, stale) // a service may still come
 			}
 		}
 	}
 	return next
 }
 
-// says reports whether the owner is one of those that say something of an offer. No owner gets an
+// leave leaves a host to the caller, unless that has found that it leads nowhere.
+func (f *follower) leave(h Host, stale *view) {
+	if f.barred[way{h.Name, f.owner}] {
+		return
+	}
+	h.Stale = stale != nil
+	f.liveHost = f.liveHost || !h.Stale
+	f.age(stale)
+	if i := slices.IndexFunc(f.hosts, func(known Host) bool { return known.Name == h.Name && known.Owner == h.Owner }); i >= 0 {
+		f.hosts[i].Stale = f.hosts[i].Stale && h.Stale
+		return
+	}
+	f.hosts = append(f.hosts, h)
+}
+
+// enter appends a match of that name to next, with the endpoints that are answered there.
+func (f *follower) enter(next []step, name string, at *step) []step {
+	last := subtree.AllRanks
+	if at.tree().Shared() != nil {
+		w, known := way{name, f.owner}, false
+		if last, known = f.ranks[w]; !known {
+			f.ranks[w] = noRank
+			last = f.lastRank(&at.match, false)
+			f.ranks[w] = last
+		}
+		if last == noRank {
+			return next // it leads back to itself
+		}
+	}
+	at.stale = f.inherit(at, last)
+	if at.shared = at.tree().Shared(); at.shared != nil {
+		at.Endpoints = at.shared.Upto(at.Endpoints, last)
+	}
+	return append(next, *at)
+}
+
+// lastRank returns up to which rank a shared name is answered with addresses: whole ranks, the best first,
+// until enough endpoints are live. A rank that leads to no address counts for nothing: none of those that say it,
+// where the name is asked for, or of the owner that is followed.
+func (f *follower) lastRank(m *match, asked bool) subtree.Rank {
+	t := m.tree()
+	s, live, unsure := t.Shared(), 0, false
+	for rest := t.Ranked(m.Endpoints); len(rest) > 0; {
+		rank, n := s.Rank(rest[0]), len(rest)
+		if i := slices.IndexFunc(rest, func(i uint16) bool { return s.Rank(i) != rank }); i >= 0 {
+			n = i
+		}
+		endpoints := rest[:n]
+		if rest = rest[n:]; rank.Stale() {
+			return subtree.AllRanks
+		}
+		if m.offer.HasHost && f.tried < maxFollowed {
+			one := Result{zone: f.zone, origin: f.origin, Type: dns.TypeSRV, match: *m, barred: f.barred}
+			try := follower{Result: &one, decisions: f.decisions, now: f.now, alone: f.alone}
+			if asked {
+				try.runShared(endpoints)
+			} else {
+				try.run(f.owner, nil, endpoints)
+			}
+			f.tried += try.followed
+			if len(one.addresses) == 0 && (f.alone || len(one.hosts) == 0) {
+				continue
+			}
+			unsure = unsure || len(one.addresses) == 0
+		}
+		if live += n; live >= s.Enough {
+			f.open = f.open || unsure && len(rest) > 0
+			return rank
+		}
+	}
+	return subtree.AllRanks
+}
+
+// says reports whether the owner is one of those that say an endpoint of a match. No owner gets an
 // address in behind a host that it could not publish as an endpoint; its own addresses were
 // judged when they arrived.
-func (f *follower) says(of *precedence.Offer, members subtree.Members) bool {
-	for m, owner := range of.Owners {
-		if owner == f.owner && members.Has(m) {
+func (f *follower) says(m *match, i uint16) bool {
+	for owner := range m.sayers(i) {
+		if owner == f.owner {
 			return true
 		}
 	}
 	return false
 }
 
-// collect takes addresses that are of the type and that the owner says itself, or may publish.
-func (f *follower) collect(own bool, ips ...netip.Addr) {
+// saysAddress is says for a match that is an address.
+func (f *follower) saysAddress(m *match) bool {
+	t := m.tree()
+	return slices.ContainsFunc(t.All(), func(i uint16) bool {
+		ip, ok := t.Endpoint(i).Address.IP()
+		return ok && ip == m.Address && f.says(m, i)
+	})
+}
+
+// collect takes addresses that are of the type and that the owner says itself, or may publish. Stale is of
+// a lost owner that they hang on, or nil.
+func (f *follower) collect(own bool, stale *view, ips ...netip.Addr) {
 	for _, ip := range ips {
 		switch {
 		case f.Type != dns.TypeSRV && !record.Holds(f.Type, ip):
@@ -219,13 +349,20 @@ func (f *follower) collect(own bool, ips ...netip.Addr) {
 			f.refused[ip] = true
 		case len(f.addresses) < record.MaxAddresses:
 			f.addresses = append(f.addresses, ip)
+			f.live = f.live || stale == nil
+			f.age(stale)
 		}
 	}
 }
 
-// inherit takes over the TTL and the staleness of a service that was followed
-// (RFC 2181 section 5.2: one TTL for an RRset).
-func (f *follower) inherit(p *precedence.Offer, members subtree.Members) {
-	f.TTL = min(f.TTL, f.zone.ttl(p, members, f.now))
-	f.age(p, members)
+// inherit takes over the TTL of a service that was followed (RFC 2181 section 5.2: one TTL for an
+// RRset), as far as endpoints up to a rank are answered. It returns a lost owner that all of it
+// hangs on, or nil.
+func (f *follower) inherit(at *step, last subtree.Rank) *view {
+	ttl, stale := f.zone.part(&at.match, at.members(f.Type, last), f.now)
+	f.TTL = min(f.TTL, ttl)
+	if at.stale != nil {
+		return at.stale
+	}
+	return stale
 }

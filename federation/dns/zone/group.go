@@ -1,8 +1,8 @@
 package zone
 
 import (
-	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -46,14 +46,14 @@ func (s *Sharing) tier(labels []string) int {
 }
 
 // groups are the names that owners share. Their offers are no part of the tree: what they are
-// together is, as one offer of the first of these owners.
+// together is, at the place of the first of these owners. A change of one of them costs as much as
+// there are owners, whatever they say.
 type groups struct {
-	names   map[string]*group
-	members []map[string]*precedence.Offer // by owner and name of the service
-	expired []bool                         // by owner: what is stale of it is gone
-	changed map[string]bool                // names that have to be joined anew
-	shown   *trie.Writer[[]*precedence.Offer]
-	differ  []Difference // that have come up since Builder.Differences
+	names   *trie.Writer[group]
+	offers  []int           // by owner: how many there are
+	expired []bool          // by owner: what is stale of it is gone
+	changed map[string]bool // names that have to be joined anew, among them all that names has not published yet
+	differ  []Difference    // that have come up since Builder.Differences
 
 	counts []map[Standing]int // by owner: endpoints that are where, none of them 0
 }
@@ -61,65 +61,95 @@ type groups struct {
 // Standing is where an endpoint of a shared name stands, as one of its owners says it.
 type Standing struct {
 	Tier  int
-	State string // answered, as an address of the name; waiting, behind better ones; or stale
+	State string // live or stale
 }
 
-// group is one shared name.
+// group is one shared name. It is immutable.
 type group struct {
-	offers []*precedence.Offer // in order of precedence; the list is never written
-	union  *union              // of those that are alive; nil: nothing is
+	offers []*precedence.Offer // in order of precedence
 	joined *precedence.Offer   // that is in the tree; nil: nothing is
+	differ []Difference        // between the members of joined
 }
 
 // newGroups returns no groups, for so many owners.
 func newGroups(owners int) groups {
 	g := groups{
-		names: make(map[string]*group), members: make([]map[string]*precedence.Offer, owners),
-		expired: make([]bool, owners), counts: make([]map[Standing]int, owners), changed: make(map[string]bool), shown: trie.NewWriter[[]*precedence.Offer](),
+		names: trie.NewWriter[group](), offers: make([]int, owners), expired: make([]bool, owners),
+		counts: make([]map[Standing]int, owners), changed: make(map[string]bool),
 	}
-	for i := range g.members {
-		g.members[i] = make(map[string]*precedence.Offer)
+	for i := range g.counts {
 		g.counts[i] = make(map[Standing]int)
 	}
 	return g
 }
 
+// find returns the offers of a name and, among them, those of an owner: from begin to end.
+func (g *groups) find(fqdn string, owner uint32) (of group, begin, end int) {
+	if known := g.names.Get(fqdn); known != nil {
+		of = *known
+	}
+	begin, end = ofOwner(of.offers, owner)
+	return of, begin, end
+}
+
+// ofOwner returns where the offers of an owner are.
+func ofOwner(offers []*precedence.Offer, owner uint32) (begin, end int) {
+	byOwner := func(o *precedence.Offer, owner uint32) int { return int(o.Owner) - int(owner) }
+	begin, _ = slices.BinarySearchFunc(offers, owner, byOwner)
+	end, _ = slices.BinarySearchFunc(offers, owner+1, byOwner)
+	return begin, end
+}
+
+// offer returns what an owner offers at a shared name under the name of a service, or nil.
+func (g *groups) offer(owner int, fqdn, service string) *precedence.Offer {
+	if g.offers[owner] == 0 {
+		return nil
+	}
+	of, begin, end := g.find(fqdn, uint32(owner)) //nolint:gosec // a small index
+	own := of.offers[begin:end]
+	i, found := slices.BinarySearchFunc(own, service, func(o *precedence.Offer, name string) int { return strings.Compare(o.Service.Name(), name) })
+	if !found {
+		return nil
+	}
+	return own[i]
+}
+
 // share puts an offer in the place of another one of the same service, both of them at a
 // shared name. Either may be nil.
 func (b *Builder) share(fqdn string, old, offer *precedence.Offer) {
-	g := &b.groups
-	of := g.names[fqdn]
-	if of == nil {
-		of = new(group)
-		g.names[fqdn] = of
+	g, owner, change := &b.groups, offer, 0
+	if old == nil {
+		change++
 	}
-	offers := slices.Clone(of.offers)
+	if offer == nil {
+		change, owner = change-1, old
+	}
+	of, begin, end := g.find(fqdn, owner.Owner)
+	offers, n := slices.Clone(of.offers), end-begin
+	g.offers[owner.Owner] += change
+	b.tree.Fault(int(owner.Owner), precedence.FaultFQDN, max(n+change-1, 0)-max(n-1, 0)) // of several services of one owner, one has the name
 	if old != nil {
-		delete(g.members[old.Owner], old.Service.Name())
-		offers = slices.DeleteFunc(offers, func(o *precedence.Offer) bool { return o == old })
-		b.countSame(offers, old, -1)
+		i, _ := slices.BinarySearchFunc(offers, old, precedence.Compare)
+		offers = slices.Delete(offers, i, i+1)
 	}
 	if offer != nil {
-		b.countSame(offers, offer, +1)
-		g.members[offer.Owner][offer.Service.Name()] = offer
-		at, _ := slices.BinarySearchFunc(offers, offer, precedence.Compare)
-		offers = slices.Insert(offers, at, offer)
+		i, _ := slices.BinarySearchFunc(offers, offer, precedence.Compare)
+		offers = slices.Insert(offers, i, offer)
 	}
 	of.offers = offers
+	g.names.Set(&trie.Item[group]{Name: fqdn, Value: of})
 	g.changed[fqdn] = true
 }
 
-// countSame counts, n times, that one of several services of one owner has the name.
-func (b *Builder) countSame(offers []*precedence.Offer, of *precedence.Offer, n int) {
-	if slices.ContainsFunc(offers, func(o *precedence.Offer) bool { return o.Owner == of.Owner }) {
-		b.tree.Fault(int(of.Owner), precedence.FaultFQDN, n)
-	}
-}
-
 // touch has all names joined anew that an owner shares.
-func (g *groups) touch(owner int) {
-	for _, o := range g.members[owner] {
-		g.changed[o.FQDN()] = true
+func (b *Builder) touch(owner int) {
+	if b.groups.offers[owner] == 0 || b.current == nil {
+		return // what is not published yet is joined anyway
+	}
+	for at := range b.current.shared.All() {
+		if begin, end := ofOwner(at.Value.offers, uint32(owner)); begin < end { //nolint:gosec // a small index
+			b.groups.changed[at.Name] = true
+		}
 	}
 }
 
@@ -130,7 +160,7 @@ func (b *Builder) join(now time.Time) {
 		life := precedence.Life{Expires: b.owners[i].Expires}
 		if expired := life.Gone(now); expired != g.expired[i] {
 			g.expired[i] = expired
-			g.touch(i)
+			b.touch(i)
 		}
 	}
 	for fqdn := range g.changed {
@@ -141,62 +171,70 @@ func (b *Builder) join(now time.Time) {
 
 // joinName joins what the owners offer at one name and is alive, and puts it into the tree.
 func (b *Builder) joinName(fqdn string) {
-	g := b.groups.names[fqdn]
-	old, alive := g.joined, b.alive(g.offers)
-	if !g.union.is(alive) {
-		before := g.union
-		g.union = b.unite(fqdn, alive)
-		b.compare(before, g.union)
+	g := *b.groups.names.Get(fqdn)
+	members, updated := b.members(g.offers)
+	before := g
+	var were []subtree.Member
+	if g.joined != nil {
+		were = g.joined.Subtree.Shared().Members
 	}
-	if g.joined = nil; g.union != nil {
-		g.joined = b.rank(g.union, alive, old)
-	}
-	if old != g.joined {
-		b.countShared(old, -1)
-		b.countShared(g.joined, +1)
-		b.replace(fqdn, old, g.joined)
+	if !slices.EqualFunc(were, members, subtree.Member.Equal) {
+		if g.joined = nil; len(members) > 0 {
+			g.joined = precedence.ShareOffer(fqdn, members, b.config.Owners[members[0].Owner].Sharing.Min, updated)
+		}
+		g.differ = differences(fqdn, members)
+		b.countDifferences(before.differ, g.differ)
+		b.countShared(were, -1)
+		b.countShared(members, +1)
+		b.replace(fqdn, before.joined, g.joined)
 	}
 	b.changed = true
 	if len(g.offers) == 0 {
-		delete(b.groups.names, fqdn)
-		b.groups.shown.Delete(fqdn)
+		b.groups.names.Delete(fqdn)
 		return
 	}
-	b.groups.shown.Set(&trie.Item[[]*precedence.Offer]{Name: fqdn, Value: g.offers})
+	b.groups.names.Set(&trie.Item[group]{Name: fqdn, Value: g})
 }
 
-// replace puts a joined offer in the place of another one. Either may be nil, and they may be of
-// different services.
+// replace puts what is shared in the place of what was. Either may be nil, and their first owners may
+// differ.
 func (b *Builder) replace(fqdn string, old, joined *precedence.Offer) {
-	if old != nil && joined != nil && (old.Owner != joined.Owner || old.Service.Name() != joined.Service.Name()) {
+	if old != nil && joined != nil && old.Owner != joined.Owner {
 		b.exchange(fqdn, old, nil)
 		old = nil
 	}
 	b.exchange(fqdn, old, joined)
 }
 
-// countShared adds the endpoints of a joined offer, which may be nil, n times.
-func (b *Builder) countShared(joined *precedence.Offer, n int) {
-	if joined == nil {
-		return
+// members returns the first offer of each owner that has not expired, and when the newest came.
+func (b *Builder) members(offers []*precedence.Offer) (members []subtree.Member, updated uint32) {
+	for len(offers) > 0 && len(members) < subtree.MaxMembers {
+		v := &b.owners[offers[0].Owner]
+		_, end := ofOwner(offers, offers[0].Owner)
+		// Of several services of one owner, that with the smallest name has the fqdn.
+		i := slices.IndexFunc(offers[:end], func(o *precedence.Offer) bool { return !v.stale(o) || !b.groups.expired[o.Owner] })
+		if i >= 0 {
+			o := offers[i]
+			members = append(members, subtree.Member{Owner: o.Owner, Stale: v.stale(o), Tree: &o.Subtree, Service: o.Service})
+			updated = max(updated, o.Updated())
+		}
+		offers = offers[end:]
 	}
-	t := &joined.Subtree
-	answered, _ := t.Answered(nil)
-	for _, i := range t.All() {
-		p := t.Shared().Point(i)
-		_, isAnswered := slices.BinarySearch(answered, i) // a Selection ascends
-		for m := range p.Members.Each {
-			at := Standing{p.Rank.Tier(), "waiting"}
-			switch member := t.Shared().Members[m]; {
-			case member.Stale:
-				at.State = "stale"
-			case isAnswered:
-				at.State = "answered"
-			}
-			owner := t.Shared().Members[m].Owner
-			b.tree.Recount(int(owner))
-			counts := b.groups.counts[owner]
-			if counts[at] += n; counts[at] == 0 {
+	return members, updated
+}
+
+// countShared counts the endpoints of members, n times.
+func (b *Builder) countShared(members []subtree.Member, n int) {
+	for i := range members {
+		m := &members[i]
+		b.tree.Recount(int(m.Owner))
+		at, counts := Standing{State: "live"}, b.groups.counts[m.Owner]
+		if m.Stale {
+			at.State = "stale"
+		}
+		for tier, endpoints := range m.Tree.CountTiers() {
+			at.Tier = tier
+			if counts[at] += n * endpoints; counts[at] == 0 {
 				delete(counts, at)
 			}
 		}
@@ -206,40 +244,3 @@ func (b *Builder) countShared(joined *precedence.Offer, n int) {
 // Shared returns how many endpoints of shared names an owner has where. The caller must not
 // change it.
 func (b *Builder) Shared(owner int) map[Standing]int { return b.groups.counts[owner] }
-
-// alive returns the first offer of each owner that has not expired.
-func (b *Builder) alive(offers []*precedence.Offer) (alive []*precedence.Offer) {
-	for _, o := range offers {
-		switch n := len(alive); {
-		case n > 0 && alive[n-1].Owner == o.Owner, n == subtree.MaxMembers: // of two services of one owner, that with the smaller name has the fqdn
-		case b.groups.expired[o.Owner] && b.owners[o.Owner].stale(o):
-		default:
-			alive = append(alive, o)
-		}
-	}
-	return alive
-}
-
-// rank returns the offer for the tree: the union, with what each of its endpoints is worth. It is
-// the old one if that says the same.
-func (b *Builder) rank(u *union, alive []*precedence.Offer, old *precedence.Offer) *precedence.Offer {
-	members := make([]subtree.Member, len(alive))
-	for m, o := range alive {
-		members[m] = subtree.Member{Owner: o.Owner, Stale: b.owners[o.Owner].stale(o)}
-	}
-	points := make([]subtree.Point, len(u.said))
-	for i, all := range u.said {
-		p := &points[i]
-		p.Rank = subtree.RankOf(MaxTier, true)
-		for _, s := range all {
-			p.Rank = min(p.Rank, subtree.RankOf(s.tier, members[s.member].Stale))
-			p.Members |= 1 << s.member
-		}
-	}
-	next := u.whole.Confirmed(math.MaxUint32) // its members are stale or not, and it is not
-	next.Subtree.Share(members, points, b.config.Owners[alive[0].Owner].Sharing.Min)
-	if old != nil && old.Service == next.Service && old.Subtree.Shared().Equal(next.Subtree.Shared()) {
-		return old
-	}
-	return next
-}

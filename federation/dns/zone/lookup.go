@@ -9,6 +9,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/precedence"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/record"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
 )
 
 // Lookup returns what the zone has for a name, lower case and absolute, and a
@@ -50,14 +51,20 @@ func (r *Result) resolve(now time.Time, alone bool) {
 			r.Kind = Unsynced // a secondary must not see an empty zone with a new serial
 			return
 		}
-		r.TTL = r.origin.negativeTTL
+		r.TTL, r.last = r.origin.negativeTTL, subtree.AllRanks
 		if m.offer != nil {
-			members := m.answer(r.Type)
-			r.TTL = r.zone.ttl(m.offer, members, now)
-			r.age(m.offer, members)
+			if m.offer.Subtree.Shared() != nil && m.isAddressed(r.Type) {
+				r.share(now, alone)
+			}
+			r.TTL, r.stale = r.zone.part(m, m.members(r.Type, r.last), now)
 		}
 		r.Kind = r.kind(now, alone)
 	}
+}
+
+// isAddressed reports whether the match is a name with the addresses of its endpoints, and those are asked for.
+func (m *match) isAddressed(qtype uint16) bool {
+	return (qtype == dns.TypeA || qtype == dns.TypeAAAA) && m.Role != domain.Protocol && m.Role != domain.Address
 }
 
 // kind returns whether the name, which exists, has records of the type.
@@ -72,7 +79,7 @@ func (r *Result) kind(now time.Time, alone bool) Kind {
 			r.stale = nil // they are the zone's own
 		}
 	case dns.TypeA, dns.TypeAAAA:
-		if m.offer != nil && m.offer.HasHost && m.Role != domain.Protocol && m.Role != domain.Address {
+		if m.offer != nil && m.offer.HasHost && m.isAddressed(r.Type) {
 			return r.follow(now, alone)
 		}
 		has = r.hasAddress()
@@ -84,7 +91,7 @@ func (r *Result) kind(now time.Time, alone bool) Kind {
 		if m.offer.HasHost {
 			kind = r.aim(now, alone)
 		}
-		m.Endpoints = m.offer.Subtree.Ranked(m.Endpoints) // what does not fit a message is the worst
+		m.Endpoints = m.tree().Ranked(m.Endpoints) // what does not fit a message is the worst
 		return kind
 	case dns.TypeTXT:
 		has = m.offer != nil && (m.Role == domain.Apex || m.Role == domain.Service || m.Role == domain.Instance)
@@ -97,7 +104,7 @@ func (r *Result) kind(now time.Time, alone bool) Kind {
 
 // hasTarget reports whether an endpoint of the match has an SRV record.
 func (m *match) hasTarget() bool {
-	t, fqdn := &m.offer.Subtree, m.offer.FQDN()
+	t, fqdn := m.tree(), m.offer.FQDN()
 	return slices.ContainsFunc(m.Endpoints, func(i uint16) bool { return t.HasTarget(i, fqdn) })
 }
 
@@ -112,8 +119,12 @@ func (r *Result) hasAddress() bool {
 	case domain.Protocol:
 		return false
 	}
+	if m.offer == nil {
+		return false
+	}
+	t := m.tree()
 	return slices.ContainsFunc(m.Endpoints, func(i uint16) bool {
-		ip, ok := m.offer.Subtree.Endpoint(i).Address.IP()
+		ip, ok := t.Endpoint(i).Address.IP()
 		return ok && record.Holds(r.Type, ip)
 	})
 }
@@ -130,7 +141,7 @@ func (m *match) find(z *Zone, o *origin, name string, now time.Time) {
 	n := z.tree.Node(name)
 	if n != nil && name != o.name {
 		if p := z.tree.Holder(o.name, name, n, now); p != nil {
-			m.Role, m.offer, m.Endpoints = domain.Service, p, p.Subtree.All()
+			m.Role, m.offer, m.Endpoints = domain.Service, p, p.Subtree.Joined().All()
 			return
 		}
 	}
@@ -138,7 +149,7 @@ func (m *match) find(z *Zone, o *origin, name string, now time.Time) {
 	case name == o.name:
 		m.Role = domain.Apex
 		if m.offer = z.tree.First(n, now); m.offer != nil { // nothing is above
-			m.Endpoints = m.offer.Subtree.All()
+			m.Endpoints = m.tree().All()
 		}
 	case name == o.dns:
 		m.Role = domain.EmptyAlways
@@ -169,7 +180,7 @@ func (m *match) derive(z *Zone, o *origin, name string, n *precedence.Node, now 
 		if p == nil {
 			continue
 		}
-		m.Match, m.offer = p.Subtree.Match(domain.Relative(name, at)), p
+		m.Match, m.offer = p.Subtree.Joined().Match(domain.Relative(name, at)), p
 		switch {
 		case m.Role == domain.Missing || deeper && z.shadowed(o, m, now):
 		case m.Role == domain.Empty || m.Role == domain.EmptyAlways:

@@ -561,9 +561,12 @@ func (o *oracle) answer(name string, qtype uint16) outcome {
 			}
 		}
 	case dns.TypeA, dns.TypeAAAA:
-		var ips map[netip.Addr]bool // to whether they may be published
-		ips, r.Hosts, ttl, r.Stale = o.addresses(name, ttl, r.Stale)
-		for ip, admitted := range ips {
+		found := o.addresses(name, false)
+		r.Hosts, ttl = found.hosts, min(ttl, found.ttl)
+		if found.has(qtype) {
+			r.Stale = !o.addresses(name, true).has(qtype)
+		}
+		for ip, admitted := range found.ips {
 			if addressType(ip) != qtype {
 				continue
 			}
@@ -600,7 +603,7 @@ func (o *oracle) srv(at *owned, asked string, ttl uint32) (answer, glue, hosts [
 	for _, ep := range endpoints {
 		to := target(ep, at.fqdn)
 		if isHost(ep) {
-			found := o.reach(at.offer, to, 1)
+			found := o.reach(at.offer, to, 1, false)
 			if found.refused {
 				denied = true
 				continue
@@ -618,7 +621,7 @@ func (o *oracle) srv(at *owned, asked string, ttl uint32) (answer, glue, hosts [
 		if known == nil || slices.ContainsFunc(known.endpoints, isHost) {
 			continue
 		}
-		if ips, _, _, _ := o.addresses(to, 1, false); slices.ContainsFunc(slices.Collect(maps.Keys(ips)), func(ip netip.Addr) bool {
+		if slices.ContainsFunc(slices.Collect(maps.Keys(o.addresses(to, false).ips)), func(ip netip.Addr) bool {
 			return !o.admits(at.offer, known.offer, ip)
 		}) {
 			continue
@@ -656,10 +659,9 @@ func (o *oracle) admits(to, from *offer, ip netip.Addr) bool {
 }
 
 // addresses has rows 1.2, 1.3 and 1.5: all that is reached from name within
-// nine steps, the eighth of which may still be through a service.
-func (o *oracle) addresses(name string, ttl uint32, stale bool) (map[netip.Addr]bool, []string, uint32, bool) {
-	r := o.reach(o.written()[name].offer, name, 0)
-	return r.ips, r.hosts, min(ttl, r.ttl), stale || r.stale
+// nine steps, the eighth of which may still be through a service; or what hangs on no owner that is lost.
+func (o *oracle) addresses(name string, live bool) reached {
+	return o.reach(o.written()[name].offer, name, 0, live)
 }
 
 // reached is what a name leads to.
@@ -667,14 +669,23 @@ type reached struct {
 	ips     map[netip.Addr]bool // to whether they may be published
 	hosts   []string            // elsewhere
 	ttl     uint32
-	stale   bool
 	refused bool // in one of the places where an address is, it may not be published from there
 }
 
+// has reports whether there is something to answer.
+func (r reached) has(qtype uint16) bool {
+	for ip, admitted := range r.ips {
+		if admitted && addressType(ip) == qtype {
+			return true
+		}
+	}
+	return len(r.hosts) > 0
+}
+
 // reach follows a name for the owner of an offer, after so many steps.
-func (o *oracle) reach(asked *offer, name string, steps int) reached {
+func (o *oracle) reach(asked *offer, name string, steps int, live bool) reached {
 	ips := make(map[netip.Addr]bool)
-	refused, ttl, stale := false, uint32(math.MaxUint32), false
+	refused, ttl := false, uint32(math.MaxUint32)
 	add := func(from *offer, ip netip.Addr) {
 		admitted := o.admits(asked, from, ip)
 		ips[ip] = ips[ip] || admitted
@@ -703,11 +714,10 @@ func (o *oracle) reach(asked *offer, name string, steps int) reached {
 				add(nil, ip)
 			}
 			continue
-		case at.offer == nil, at.addressed && reachedAt[name] > 8:
+		case at.offer == nil, at.addressed && reachedAt[name] > 8, live && o.stale(at.offer):
 			continue
 		}
 		ttl = min(ttl, o.ttl(at.offer))
-		stale = stale || o.stale(at.offer)
 		if at.ip.IsValid() {
 			add(at.offer, at.ip)
 		}
@@ -727,7 +737,7 @@ func (o *oracle) reach(asked *offer, name string, steps int) reached {
 		}
 	}
 	slices.Sort(hosts)
-	return reached{ips, hosts, ttl, stale, refused}
+	return reached{ips, hosts, ttl, refused}
 }
 
 // texts has rows 3.1 to 3.3.

@@ -27,10 +27,14 @@ type followers struct {
 
 // count adds an offer of the i-th zone, n times.
 func (f *followers) count(all origins, i int, o *precedence.Offer, n int) {
-	if !o.HasHost || !slices.ContainsFunc(o.Subtree.All(), func(at uint16) bool {
-		host, ok := o.Subtree.Endpoint(at).Address.Host()
-		return ok && all.ofQuery(host.String()) == &all[i]
-	}) {
+	has := false
+	for _, t := range o.Each {
+		has = has || o.HasHost && slices.ContainsFunc(t.All(), func(at uint16) bool {
+			host, ok := t.Endpoint(at).Address.Host()
+			return ok && all.ofQuery(host.String()) == &all[i]
+		})
+	}
+	if !has {
 		return
 	}
 	fqdn := o.FQDN()

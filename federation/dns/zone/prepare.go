@@ -27,7 +27,10 @@ func (b *Builder) Prepare(owner int, p packed.Service, s *federation.Service) Pr
 		made.refused = Fault(invalid.Reason)
 	default:
 		made.offer = precedence.NewOffer(p, s, fqdn.String(), owner, b.refuseName)
-		made.shared = b.config.Owners[owner].Sharing.matches(fqdn)
+		if sharing := &b.config.Owners[owner].Sharing; sharing.matches(fqdn) {
+			made.shared = true
+			made.offer.Subtree.SetSharing(s, sharing.tier, character(s))
+		}
 	}
 	return made
 }

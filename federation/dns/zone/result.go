@@ -1,6 +1,7 @@
 package zone
 
 import (
+	"iter"
 	"net/netip"
 	"slices"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/precedence"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
 
 // Kind is what Lookup found.
@@ -46,16 +48,21 @@ type Result struct {
 	Type   uint16 // that was asked for
 	TTL    uint32 // of the RRset, in seconds
 
+	last      subtree.Rank // of the addresses of a shared name
+	undecided bool         // that hangs on hosts elsewhere
+	live      bool         // an address that was found here hangs on no owner that is lost
+	liveHost  bool         // nor does a host, or, once they are looked up, one of its addresses
+
 	zone   *Zone
 	origin *origin
 	match  match
-	stale  *view // of an owner that is lost and has a part in the answer
+	stale  *view // of an owner that is lost and has a part in the answer; nil: none is known
 
 	// Of services with endpoints that are hosts.
 	addresses []netip.Addr
 	hosts     []Host
 	targets   []Target
-	barred    map[way]bool // that do not make a host a target of SRV records
+	barred    map[way]bool // that do not make a host a target of SRV records, or do not lead to addresses
 }
 
 // way is how a host comes to be an endpoint: an owner says it.
@@ -71,21 +78,42 @@ type match struct {
 	offer *precedence.Offer // that has the name, or nil
 }
 
-// answer keeps those endpoints of a shared name that are answered for the type, and returns the
-// owners that say one of them. For other names it does nothing.
-func (m *match) answer(qtype uint16) subtree.Members {
-	t := &m.offer.Subtree
+// tree returns the subtree in which the match was found.
+func (m *match) tree() *subtree.Subtree { return m.offer.Subtree.Joined() }
+
+// members returns those of a shared name that have a part in the answer for a type, whose addresses are
+// answered up to a rank; none of other names.
+func (m *match) members(qtype uint16, last subtree.Rank) subtree.Members {
+	s := m.offer.Subtree.Shared()
 	switch {
-	case t.Shared() == nil:
+	case s == nil:
 		return 0
 	case m.Role == domain.Address:
-		return t.SayingAddress(m.Address)
-	case m.Role != domain.Protocol && (qtype == dns.TypeA || qtype == dns.TypeAAAA):
-		endpoints, members := t.Answered(m.Instance)
-		m.Endpoints = endpoints
-		return members
+		return s.SayingAddress(m.Address)
+	case qtype == dns.TypeTXT && m.Role != domain.Protocol:
+		return s.Telling(m.Instance)
+	case m.isAddressed(qtype):
+		if some := s.Answering(m.Endpoints, qtype, last); some != 0 {
+			return some
+		}
 	}
-	return t.Saying(m.Instance)
+	return s.Saying(m.Endpoints)
+}
+
+// sayers yields the owners that say an endpoint, by index in Config.Owners.
+func (m *match) sayers(i uint16) iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
+		s := m.offer.Subtree.Shared()
+		if s == nil {
+			yield(m.offer.Owner)
+			return
+		}
+		for k := range s.Sayers(i).Each {
+			if !yield(s.Members[k].Owner) {
+				return
+			}
+		}
+	}
 }
 
 // Host is an endpoint that must be looked up elsewhere, for an owner that says it.
@@ -95,6 +123,7 @@ type Host struct {
 	InZone   bool   // in one of the zones, where it does not exist
 	Unsynced bool   // InZone, but the catalog is not known, so it may exist
 	Unheard  bool   // Unsynced, and the grace of all owners is over
+	Stale    bool   // an owner is lost by which it was found
 }
 
 // Target is a host to which SRV records of an Indirect result point, if the addresses that
@@ -137,14 +166,31 @@ func (r *Result) Barred(i uint16) bool {
 	if r.barred == nil {
 		return false
 	}
-	t, host := &r.match.offer.Subtree, r.match.offer.Subtree.Endpoint(i).Address.String()
-	for m, owner := range r.match.offer.Owners {
-		if t.Sayers(i).Has(m) && !r.barred[way{host, owner}] {
+	host := r.match.tree().Endpoint(i).Address.String()
+	for owner := range r.match.sayers(i) {
+		if !r.barred[way{host, owner}] {
 			return false
 		}
 	}
 	return true
 }
+
+// Forget has the hosts lead to no address, and resolves the name anew if that can bring in other endpoints: worse
+// ones of a name that owners share. It reports whether it can.
+func (r *Result) Forget(hosts []Host, now time.Time) bool {
+	if !r.undecided || len(hosts) == 0 {
+		return false
+	}
+	*r = Result{zone: r.zone, origin: r.origin, match: r.match, Type: r.Type, barred: r.barred}
+	for _, h := range hosts {
+		r.bar(way{h.Name, uint32(h.Owner)}) //nolint:gosec // a small index
+	}
+	r.resolve(now, false)
+	return true
+}
+
+// Undecided reports whether Forget may bring in other endpoints.
+func (r *Result) Undecided() bool { return r.undecided }
 
 // Hosts returns the hosts whose addresses belong to an Indirect result, or decide on it: each once for
 // each owner that leads to it.
@@ -159,7 +205,7 @@ func (r *Result) Subtree() (t *subtree.Subtree, fqdn string) {
 	if r.match.offer == nil {
 		return nil, ""
 	}
-	return &r.match.offer.Subtree, r.match.offer.FQDN()
+	return r.match.tree(), r.match.offer.FQDN()
 }
 
 // Followed returns the addresses, each once and in order, of a service that has a
@@ -173,7 +219,7 @@ func (r *Result) Followed() ([]netip.Addr, bool) {
 // octets. The list must not be changed.
 func (r *Result) Texts(room int) []string {
 	m := &r.match
-	return m.offer.Subtree.Texts(m.offer.Service, m.Instance, room)
+	return m.tree().Texts(m.offer.Service, m.Instance, room)
 }
 
 // Origin returns the name of the zone.
@@ -201,7 +247,7 @@ func (r *Result) Target(host string, now time.Time) (target Result, ok bool) {
 	target.zone, target.origin = r.zone, r.origin
 	target.match.find(r.zone, r.origin, host, now)
 	offer := target.match.offer
-	return target, offer == nil || !offer.HasHost || !slices.ContainsFunc(target.match.Endpoints, func(i uint16) bool { return offer.Subtree.Endpoint(i).IsHost() })
+	return target, offer == nil || !offer.HasHost || !slices.ContainsFunc(target.match.Endpoints, func(i uint16) bool { return offer.Subtree.Joined().Endpoint(i).IsHost() })
 }
 
 // As makes the result that of a query for another type of the same name.
@@ -216,8 +262,22 @@ func (r *Result) Allows(owner int, ip netip.Addr) bool {
 	return admits == nil || admits(ip)
 }
 
-// Stale reports whether the answer comes from an owner that is lost.
-func (r *Result) Stale() bool { return r.stale != nil }
+// Stale reports whether everything that is answered hangs on owners that are lost.
+func (r *Result) Stale() bool {
+	if r.Type != dns.TypeSRV || r.Kind != Success && r.Kind != Indirect || r.match.offer.Subtree.Shared() == nil {
+		return r.stale != nil && !r.live && !r.liveHost
+	}
+	t, fqdn := r.Subtree()
+	return !slices.ContainsFunc(r.match.Endpoints, func(i uint16) bool {
+		return !t.Shared().Rank(i).Stale() && t.HasTarget(i, fqdn) && !r.Barred(i)
+	})
+}
+
+// LookedUp says whether an address of a host elsewhere is answered that is not stale.
+func (r *Result) LookedUp(live bool) { r.liveHost = live }
+
+// Live reports whether an answered address is not stale.
+func (r *Result) Live() bool { return r.live || r.liveHost }
 
 // Lost reports whether an owner of the zone is lost, so that names which are not
 // in the zone may exist nevertheless.
@@ -239,25 +299,10 @@ func (r *Result) StaleOwner() string {
 	return r.stale.id
 }
 
-// age notes that an offer has a part in the answer, which is stale if the offer is. One that
-// owners share is stale if all of those are that have a part in the answer.
-func (r *Result) age(p *precedence.Offer, members subtree.Members) {
-	if r.stale != nil {
-		return
-	}
-	shared := p.Subtree.Shared()
-	if shared == nil {
-		if r.zone.tree.Stale(p) {
-			r.stale = &r.zone.owners[p.Owner]
-		}
-		return
-	}
-	for i := range members.Each {
-		if !shared.Members[i].Stale {
-			r.stale = nil
-			return
-		}
-		r.stale = &r.zone.owners[shared.Members[i].Owner]
+// age notes a lost owner that a part of the answer hangs on, if there is one.
+func (r *Result) age(stale *view) {
+	if stale != nil {
+		r.stale = stale
 	}
 }
 
@@ -280,35 +325,45 @@ func (r *Result) Owners() (ids []string) {
 	if shared == nil {
 		return []string{r.Owner()}
 	}
-	m := r.match
-	for i := range m.answer(r.Type).Each {
+	for i := range r.match.members(r.Type, r.last).Each {
 		ids = append(ids, r.zone.owners[shared.Members[i].Owner].id)
 	}
 	slices.Sort(ids)
 	return ids
 }
 
-// Service returns the name of the service that has the name, or "".
+// Source returns where the answer to a name comes from: the owner's ID, the
+// service and, for a name of an instance, the instance. The service is nil when
+// no owner has the name. Of a name that owners share, they are of the first that has it.
+func (r *Result) Source() (owner string, s *federation.Service, in *federation.Instance) {
+	if r.match.offer == nil {
+		return "", nil, nil
+	}
+	of, p, named := r.match.source()
+	s = p.Unpack()
+	if named != nil {
+		in = &s.Instances[named.Index]
+	}
+	return r.zone.owners[of].id, s, in
+}
+
+// source returns the owner, the service and the instance that a match has: of a shared name those of the first
+// member that has it.
+func (m *match) source() (owner uint32, p packed.Service, in *subtree.Instance) {
+	if s := m.tree().Shared(); s != nil {
+		member, in := s.First(m.Instance)
+		return member.Owner, member.Service, in
+	}
+	return m.offer.Owner, m.offer.Service, m.Instance
+}
+
+// Service returns the name of the service of Source, or "".
 func (r *Result) Service() string {
 	if r.match.offer == nil {
 		return ""
 	}
-	return r.match.offer.Service.Name()
-}
-
-// Source returns where the answer to a name comes from: the owner's ID, the
-// service and, for a name of an instance, the instance. The service is nil when
-// no owner has the name.
-func (r *Result) Source() (owner string, s *federation.Service, in *federation.Instance) {
-	m := &r.match
-	if m.offer == nil {
-		return "", nil, nil
-	}
-	s = m.offer.Service.Unpack()
-	if m.Instance != nil {
-		in = &s.Instances[m.Instance.Index]
-	}
-	return r.Owner(), s, in
+	_, p, _ := r.match.source()
+	return p.Name()
 }
 
 // FQDN returns where the service of Source is published, or "".

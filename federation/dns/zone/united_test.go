@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -143,7 +142,7 @@ func count(rrs []dns.RR, qtype uint16) (n int) {
 func TestLargestSharedNameFitsAMessage(t *testing.T) {
 	const most = 1000 // endpoints and instances of a service
 	for _, tt := range []struct{ endpoints, instances int }{{most, 1}, {1, most}} {
-		b, z := united(subtree.MaxMembers, func(i int) *federation.Service { return web(i, tt.endpoints, tt.instances) })
+		_, z := united(subtree.MaxMembers, func(i int) *federation.Service { return web(i, tt.endpoints, tt.instances) })
 		last := fmt.Sprintf("v%d-%d", subtree.MaxMembers-1, tt.instances-1)
 		for _, name := range []string{"web.fed.example.", "_http._tcp.web.fed.example.", last + ".web.fed.example."} {
 			for _, qtype := range questionTypes {
@@ -154,15 +153,12 @@ func TestLargestSharedNameFitsAMessage(t *testing.T) {
 				}
 			}
 			r := z.Lookup(name, dns.TypeTXT, now)
-			if _, s, in := r.Source(); len(s.Endpoints) != subtree.MaxMembers*tt.endpoints || in != nil && in.ID != last {
-				t.Errorf("%s has %d endpoints, and instance %+v", name, len(s.Endpoints), in)
+			if _, _, in := r.Source(); in != nil && in.ID != last {
+				t.Errorf("%s is of instance %+v", name, in)
 			}
 			if rrs := slices.Collect(z.Records("fed.example.", name, now)); len(rrs) == 0 {
 				t.Errorf("%s has no records in a transfer", name)
 			}
-		}
-		if d := cmp.Diff(faultCount{subtree.FaultSize: 1}, faults(b, 0)); d != "" {
-			t.Errorf("faults (-want +got):\n%s", d)
 		}
 	}
 }

@@ -18,7 +18,7 @@ const maxStaleTTL = 30
 // and many goroutines may use it at once.
 type Zone struct {
 	tree    precedence.Tree
-	shared  trie.Map[[]*precedence.Offer] // by name, what owners share
+	shared  trie.Map[group] // by name, what owners share
 	origins origins
 	owners  []view // by index in Config.Owners
 	timed   bool   // answers depend on the time
@@ -84,19 +84,48 @@ func (z *Zone) extent(o *origin, now time.Time) extent {
 	return known
 }
 
-// ttl returns the TTL of an answer from the offer, in seconds, at least 1. Where owners share
-// it, it is the least of those that have a part in the answer.
-func (z *Zone) ttl(p *precedence.Offer, members subtree.Members, now time.Time) uint32 {
-	shared := p.Subtree.Shared()
-	if shared == nil {
-		return z.owners[p.Owner].answerTTL(z.tree.Stale(p), now)
+// part returns the TTL of an answer from the service of a match, in seconds, at least 1, and a lost owner that
+// it hangs on: nil if it is live. Of a shared name, that is the least TTL of the members that have a part in
+// the answer, and it is live if one of them is.
+func (z *Zone) part(m *match, members subtree.Members, now time.Time) (ttl uint32, stale *view) {
+	v := &z.owners[m.offer.Owner]
+	s := m.offer.Subtree.Shared()
+	if s == nil {
+		if z.tree.Stale(m.offer) {
+			stale = v
+		}
+		return v.answerTTL(stale != nil, now), stale
 	}
-	ttl := uint32(math.MaxUint32)
+	ttl, live := uint32(math.MaxUint32), false
 	for i := range members.Each {
-		m := &shared.Members[i]
-		ttl = min(ttl, z.owners[m.Owner].answerTTL(m.Stale, now))
+		v := &z.owners[s.Members[i].Owner]
+		ttl = min(ttl, v.answerTTL(s.Members[i].Stale, now))
+		if live = live || !s.Members[i].Stale; !live {
+			stale = v
+		}
 	}
-	return ttl
+	if live {
+		stale = nil
+	}
+	return ttl, stale
+}
+
+// staleMember returns the owner of a member that is stale, or nil.
+func (z *Zone) staleMember(s *subtree.Shared, m int) *view {
+	if !s.Members[m].Stale {
+		return nil
+	}
+	return &z.owners[s.Members[m].Owner]
+}
+
+// staleSayer returns an owner of an endpoint that all owners say who are lost, or nil.
+func (z *Zone) staleSayer(s *subtree.Shared, i uint16) *view {
+	for m := range s.Sayers(i).Each {
+		if s.Rank(i).Stale() {
+			return z.staleMember(s, m)
+		}
+	}
+	return nil
 }
 
 // answerTTL returns the TTL of the owner's live or stale answers.

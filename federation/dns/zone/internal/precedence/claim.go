@@ -62,16 +62,18 @@ func (w *Writer) reclaim(n *Node, origin string, services ...*Offer) {
 // itself, and those of its instances whose names are taken. Its fqdn has the node
 // at, if any.
 func (w *Writer) countOffer(o *Offer, at *Node, n int) {
-	for kind, k := range o.Subtree.Faults() {
-		w.Fault(int(o.Owner), kind, n*k)
-	}
-	if !at.Above() {
-		return
-	}
-	instances := o.Subtree.Instances()
-	for i := range instances {
-		if w.index.Get(domain.Below(instances[i].Label, o.FQDN())).taken(o) {
-			w.Fault(int(o.Owner), subtree.FaultInstanceName, n)
+	for owner, t := range o.Each {
+		for kind, k := range t.Faults() {
+			w.Fault(int(owner), kind, n*k)
+		}
+		if !at.Above() {
+			continue
+		}
+		instances := t.Instances()
+		for i := range instances {
+			if w.index.Get(domain.Below(instances[i].Label, o.FQDN())).taken(o) {
+				w.Fault(int(owner), subtree.FaultInstanceName, n)
+			}
 		}
 	}
 }
@@ -87,8 +89,10 @@ func (w *Writer) countNode(name, origin string, at *Node, n int) {
 		w.Fault(int(at.first.Owner), subtree.FaultInstanceName, n)
 	}
 	for above, labels := range w.above(name, origin) {
-		if _, ok := above.Subtree.Instance(labels); ok && at.first.Owner <= above.Owner {
-			w.Fault(int(above.Owner), subtree.FaultInstanceName, n)
+		for owner, t := range above.Each {
+			if _, ok := t.Instance(labels); ok && at.first.Owner <= above.Owner {
+				w.Fault(int(owner), subtree.FaultInstanceName, n)
+			}
 		}
 	}
 }

@@ -65,7 +65,7 @@ func (t *Tree) Wanting(origin, name string) iter.Seq[*Offer] {
 
 // hasRecords reports whether the labels in front of the fqdn of an offer stand for records.
 func hasRecords(o *Offer, labels string) bool {
-	switch o.Subtree.Match(labels).Role {
+	switch o.Subtree.Joined().Match(labels).Role {
 	case domain.Missing, domain.Empty, domain.EmptyAlways:
 		return false
 	}
@@ -76,16 +76,18 @@ func hasRecords(o *Offer, labels string) bool {
 // count it. The result is the caller's.
 func (t *Tree) Faults(o *Offer) subtree.Faults {
 	var faults subtree.Faults
-	for kind, n := range o.Subtree.Faults() {
-		faults.Add(kind, n)
-	}
-	if !t.Node(o.FQDN()).Above() {
-		return faults
-	}
-	instances := o.Subtree.Instances()
-	for i := range instances {
-		if t.Node(domain.Below(instances[i].Label, o.FQDN())).taken(o) {
-			faults.Add(subtree.FaultInstanceName, 1)
+	for _, tree := range o.Each {
+		for kind, n := range tree.Faults() {
+			faults.Add(kind, n)
+		}
+		if !t.Node(o.FQDN()).Above() {
+			continue
+		}
+		instances := tree.Instances()
+		for i := range instances {
+			if t.Node(domain.Below(instances[i].Label, o.FQDN())).taken(o) {
+				faults.Add(subtree.FaultInstanceName, 1)
+			}
 		}
 	}
 	return faults

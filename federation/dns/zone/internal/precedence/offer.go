@@ -3,9 +3,9 @@ package precedence
 import (
 	"cmp"
 	"iter"
+	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
@@ -24,6 +24,15 @@ type Offer struct {
 	HasHost bool   // an endpoint is a host, so addresses must be looked up
 	Subtree subtree.Subtree
 	Service packed.Service
+}
+
+// ShareOffer returns what the members of a shared name offer together. Its place in the order of precedence is
+// that of the first. It is always live: its members are stale or not.
+func ShareOffer(fqdn string, members []subtree.Member, enough int, updated uint32) *Offer {
+	o := &Offer{Owner: members[0].Owner, Subtree: subtree.Share(fqdn, members, enough), generation: math.MaxUint32, updated: updated}
+	o.home = item{Name: fqdn, Value: Node{first: o}}
+	o.HasHost = slices.ContainsFunc(members, func(m subtree.Member) bool { return m.Tree.HasHost() })
+	return o
 }
 
 // NewOffer compiles the service s, packed as p, that is published at the fqdn.
@@ -50,29 +59,15 @@ func (o *Offer) Announced(generation uint64, updated uint32) {
 	o.generation, o.updated = uint32(generation), updated //nolint:gosec // see the field
 }
 
-// Updated returns when this version of the service came; zero: it is not known.
-func (o *Offer) Updated() time.Time {
-	if o.updated == 0 {
-		return time.Time{}
-	}
-	return time.Unix(int64(o.updated), 0).UTC()
-}
+// Updated returns when this version of the service came, in seconds since 1970; 0: it is not known.
+func (o *Offer) Updated() uint32 { return o.updated }
 
 // FQDN returns where the service is published.
 func (o *Offer) FQDN() string { return o.home.Name }
 
-// Owners yields the owners of the offer, by index: those that share its name, or the only one.
-func (o *Offer) Owners(yield func(member int, owner uint32) bool) {
-	shared := o.Subtree.Shared()
-	if shared == nil {
-		yield(0, o.Owner)
-		return
-	}
-	for i := range shared.Members {
-		if !yield(i, shared.Members[i].Owner) {
-			return
-		}
-	}
+// Each yields the subtrees that the offer has, with their owners: of a shared name those of its members.
+func (o *Offer) Each(yield func(owner uint32, t *subtree.Subtree) bool) {
+	o.Subtree.Each(o.Owner)(yield)
 }
 
 // Generation returns the generation in which the owner has confirmed the offer
@@ -85,6 +80,9 @@ func (o *Offer) Weight() int {
 		perOffer = 512
 		perPart  = 64 // an endpoint or an instance
 	)
+	if shared := o.Subtree.Shared(); shared != nil {
+		return perOffer * len(shared.Members) // beside what the members have anyway
+	}
 	endpoints, instances := o.Service.Count()
 	return perOffer + len(o.Service.Octets()) + perPart*(endpoints+instances) + 2*instances*endpoints // 2: one that an instance selects
 }

@@ -28,21 +28,30 @@ func (t *Subtree) HasHost() bool {
 	return slices.ContainsFunc(t.endpoints(), func(ep Endpoint) bool { return ep.IsHost() })
 }
 
-// order fills in the endpoints of the service, by SRV target and port, each
-// pair once: RFC 2181 section 5 allows no record twice in an RRset, and the order
-// is a function of the content so that signatures over a set can be cached. It
-// returns for every endpoint of the service the index of the one that has its
-// target and port.
-func (c *compiler) order() []uint16 {
-	own := c.service.Endpoints
+// order fills in the endpoints of the service. It returns for every endpoint of the service
+// the index of the one that has its target and port.
+func (c *compiler) order() (places []uint16) {
+	own := make([]Endpoint, len(c.service.Endpoints))
+	for i, e := range c.service.Endpoints {
+		own[i] = Endpoint{e.Address, e.Port}
+	}
 	if len(own) == 1 {
-		c.endpoint[0] = Endpoint{own[0].Address, own[0].Port}
+		c.endpoint[0] = own[0]
 		return c.All()
 	}
+	c.more().endpoints, places = order(own, c.fqdn)
+	return places
+}
+
+// order returns endpoints by SRV target and port, each
+// pair once: RFC 2181 section 5 allows no record twice in an RRset, and the order
+// is a function of the content so that signatures over a set can be cached. It
+// returns for every one of own the index of the one that has its target and port.
+func order(own []Endpoint, fqdn string) (endpoints []Endpoint, places []uint16) {
 	order, targets := make([]uint16, len(own)), make([]string, len(own))
 	var text strings.Builder
 	for i := range own {
-		order[i], targets[i] = uint16(i), target(&text, own[i].Address, c.fqdn) // federation.MaxEndpoints is far below 1<<16
+		order[i], targets[i] = uint16(i), target(&text, own[i].Address, fqdn) // MaxMembers times federation.MaxEndpoints is below 1<<16
 	}
 	compare := func(a, b uint16) int {
 		return cmp.Or(strings.Compare(targets[a], targets[b]), cmp.Compare(own[a].Port, own[b].Port))
@@ -50,7 +59,7 @@ func (c *compiler) order() []uint16 {
 	// A host can be the name of an IP address of this service, which then stands
 	// for both.
 	isHost := func(i uint16) int {
-		if _, ok := own[i].Address.Host(); ok {
+		if own[i].IsHost() {
 			return 1
 		}
 		return 0
@@ -58,16 +67,14 @@ func (c *compiler) order() []uint16 {
 	slices.SortFunc(order, func(a, b uint16) int {
 		return cmp.Or(compare(a, b), cmp.Compare(isHost(a), isHost(b)), cmp.Compare(a, b))
 	})
-	endpoints := make([]Endpoint, 0, len(own))
-	places := make([]uint16, len(own))
+	endpoints, places = make([]Endpoint, 0, len(own)), make([]uint16, len(own))
 	for n, i := range order {
 		if n == 0 || compare(order[n-1], i) != 0 {
-			endpoints = append(endpoints, Endpoint{own[i].Address, own[i].Port})
+			endpoints = append(endpoints, own[i])
 		}
 		places[i] = uint16(len(endpoints) - 1) //nolint:gosec // as above
 	}
-	c.more().endpoints = endpoints
-	return places
+	return endpoints, places
 }
 
 // Target returns the SRV target of an endpoint: its host, or the name below the

@@ -20,9 +20,14 @@ type Match struct {
 
 // Has reports whether the labels in front of the fqdn stand for something:
 // records, or an empty non-terminal.
-func (t *Subtree) Has(labels string) bool { return t.Match(labels).Role != domain.Missing }
+func (t *Subtree) Has(labels string) bool {
+	if s := t.Shared(); s != nil {
+		return slices.ContainsFunc(s.Members, func(m Member) bool { return m.Tree.Has(labels) })
+	}
+	return t.Match(labels).Role != domain.Missing
+}
 
-// Match finds what the labels in front of the fqdn stand for.
+// Match finds what the labels in front of the fqdn stand for. A shared name has to be Joined.
 func (t *Subtree) Match(labels string) Match {
 	if strings.HasPrefix(labels, "_") {
 		return t.matchService(labels)
@@ -53,8 +58,10 @@ func (t *Subtree) matchService(labels string) Match {
 			if label == "" {
 				return Match{Role: domain.Protocol, Endpoints: t.speaking(p), Protocol: p}
 			}
-			if in, ok := t.Instance(label); ok && in.protocol == p {
-				return Match{Role: domain.Protocol, Instance: in, Endpoints: t.endpointsOf(in), Protocol: p}
+			if in, ok := t.Instance(label); ok {
+				if endpoints := t.endpointsSpeaking(in, p); endpoints != nil {
+					return Match{Role: domain.Protocol, Instance: in, Endpoints: endpoints, Protocol: p}
+				}
 			}
 			return Match{}
 		}

@@ -2,9 +2,15 @@ package subtree
 
 import (
 	"cmp"
+	"maps"
 	"math/bits"
 	"net/netip"
 	"slices"
+	"sync"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/record"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
 
 // Rank is where an endpoint of a shared name stands, the best first: live ones by tier, then stale
@@ -15,13 +21,15 @@ const (
 	// MaxTier is the last tier.
 	MaxTier = 9
 
-	behindLive Rank = 10  // is added to the tier of stale endpoints
-	allRanks   Rank = 255 // stands behind every endpoint
+	// AllRanks stands behind every endpoint.
+	AllRanks Rank = 255
+
+	behindLive Rank = 10 // is added to the tier of stale endpoints
 )
 
 // RankOf returns the rank of an endpoint in a tier.
-func RankOf(tier int, stale bool) Rank {
-	r := Rank(tier) //nolint:gosec // at most MaxTier
+func RankOf(tier uint8, stale bool) Rank {
+	r := Rank(tier)
 	if stale {
 		r += behindLive
 	}
@@ -37,19 +45,34 @@ func (r Rank) Stale() bool { return r >= behindLive }
 // MaxMembers is how many owners can share one name: a set of them is a word.
 const MaxMembers = 64
 
-// Shared is what the subtree of a name has that owners share.
+// Shared is a name that several owners have. It is no service: it has members, and of each endpoint it is
+// known which of them say it. Which names there are is asked of the members. What answers need is joined
+// by the first query, so that whoever publishes waits for no name, however large.
 type Shared struct {
 	Members []Member // in order of precedence
+	Enough  int      // how many live endpoints are enough
 
-	points    []Point // endpoint by endpoint
-	service   sources // of the fqdn
-	instances []sources
+	fqdn string
+	once sync.Once // guards what follows
+
+	joined    Subtree
+	points    []point    // by endpoint
+	places    [][]uint16 // where the endpoints of each member are among those of joined
+	instances [][]part   // by Instance.at
+	tellers   []uint8    // the member that has each of the texts
 }
 
-// Member is an owner that shares the name.
+// Member is an owner that shares the name, with what it says.
 type Member struct {
-	Owner uint32 // its place in the order of precedence
-	Stale bool   // whether it has not confirmed what it says since it was lost
+	Owner   uint32 // its place in the order of precedence
+	Stale   bool   // whether it has not confirmed what it says since it was lost
+	Tree    *Subtree
+	Service packed.Service // that Tree is compiled of
+}
+
+// Equal reports whether two members say the same, live or stale.
+func (m Member) Equal(n Member) bool {
+	return m.Owner == n.Owner && m.Stale == n.Stale && m.Service == n.Service
 }
 
 // Members is a set of members, by index in Shared.Members.
@@ -57,8 +80,8 @@ type Members uint64
 
 // Each yields the indexes of the set.
 func (m Members) Each(yield func(int) bool) {
-	for i := 0; m != 0; i, m = i+1, m>>1 {
-		if m&1 != 0 && !yield(i) {
+	for ; m != 0; m &= m - 1 {
+		if !yield(bits.TrailingZeros64(uint64(m))) {
 			return
 		}
 	}
@@ -67,148 +90,281 @@ func (m Members) Each(yield func(int) bool) {
 // Has reports whether the member at an index is one of the set.
 func (m Members) Has(i int) bool { return m>>i&1 != 0 }
 
-// First returns the first member of a set that is not empty.
-func (m Members) First() int { return bits.TrailingZeros64(uint64(m)) }
-
-// Point is what is known of an endpoint that members say.
-type Point struct {
-	Rank    Rank // the best that a member gives it
-	Members Members
+// point is what is known of an endpoint.
+type point struct {
+	rank   Rank // the best that a member gives it
+	sayers Members
 }
 
-// sources is where the records of one name come from.
-type sources struct {
-	answered Selection // the endpoints whose addresses are answered
-	near     Members   // that say one of those
-	all      Members   // that say one of all endpoints of the name
+// part is an instance as one member has it.
+type part struct {
+	member uint8
+	text   uint16 // its TXT record, by index in rare.texts
+	*Instance
 }
 
-// Share fills what is shared, in a subtree that nobody else has yet. The points are those of
-// the endpoints. Of the fqdn and of each instance, addresses are answered until enough endpoints are
-// live.
-func (t *Subtree) Share(members []Member, points []Point, enough int) {
-	s := &Shared{Members: members, points: points}
-	s.service = s.source(t.All(), enough)
-	instances := t.Instances()
-	for i := range instances {
-		s.instances = append(s.instances, s.source(t.endpointsOf(&instances[i]), enough))
-	}
-	r := *t.some()
-	r.rarest = &rarest{r.faults, s}
-	t.rare = &r
-}
-
-// source returns where the records of a name with these endpoints come from.
-func (s *Shared) source(endpoints Selection, enough int) sources {
-	last := s.lastRank(endpoints, enough)
-	var of sources
-	for _, i := range endpoints {
-		p := &s.points[i]
-		of.all |= p.Members
-		if p.Rank <= last {
-			of.answered = append(of.answered, i)
-			of.near |= p.Members
-		}
-	}
-	return of
-}
-
-// lastRank returns up to which rank addresses are answered: whole ranks, the best first, until enough
-// endpoints are live. If there are fewer, it is allRanks.
-func (s *Shared) lastRank(endpoints Selection, enough int) Rank {
-	var live [MaxTier + 1]int
-	for _, i := range endpoints {
-		if r := s.points[i].Rank; !r.Stale() {
-			live[r]++
-		}
-	}
-	n := 0
-	for rank, more := range live {
-		if n += more; more > 0 && n >= enough {
-			return Rank(rank)
-		}
-	}
-	return allRanks
-}
-
-// Equal reports whether two subtrees of one service are answered alike, as far as they are shared.
-func (s *Shared) Equal(t *Shared) bool {
-	return slices.Equal(s.Members, t.Members) && slices.Equal(s.points, t.points) && s.service.equal(t.service) &&
-		slices.EqualFunc(s.instances, t.instances, sources.equal)
-}
-
-func (s sources) equal(t sources) bool {
-	return s.near == t.near && s.all == t.all && slices.Equal(s.answered, t.answered)
+// Share returns the subtree of a name that members share. The members must not change.
+func Share(fqdn string, members []Member, enough int) Subtree {
+	return Subtree{rare: &rare{rarest: &rarest{shared: &Shared{Members: members, Enough: enough, fqdn: fqdn}}}}
 }
 
 // Shared returns what the subtree has of a shared name; nil for others. It must not be changed.
 func (t *Subtree) Shared() *Shared { return t.some().shared }
 
-// Point returns what is known of an endpoint of a shared name.
-func (s *Shared) Point(i uint16) *Point { return &s.points[i] }
-
-// at returns where the records of a match come from, if it is the fqdn or of an instance.
-func (s *Shared) at(in *Instance) *sources {
-	if in == nil {
-		return &s.service
+// Joined returns the subtree that answers queries: that of a shared name has the endpoints, instances
+// and texts of all members; any other is the subtree itself.
+func (t *Subtree) Joined() *Subtree {
+	s := t.Shared()
+	if s == nil {
+		return t
 	}
-	return &s.instances[in.at]
+	s.once.Do(s.join)
+	return &s.joined
 }
 
-// Answered returns the endpoints of a match whose addresses are answered, and the members
-// that say one of them.
-func (t *Subtree) Answered(in *Instance) (Selection, Members) {
-	of := t.rare.shared.at(in)
-	return of.answered, of.near
-}
-
-// Named returns all endpoints of the fqdn or of an instance.
-func (t *Subtree) Named(in *Instance) Selection {
-	if in == nil {
-		return t.All()
+// join fills in what the members are together.
+func (s *Shared) join() {
+	var all []Endpoint
+	for m := range s.Members {
+		all = append(all, s.Members[m].Tree.endpoints()...)
 	}
-	return t.endpointsOf(in)
+	t := &s.joined
+	t.rare = &rare{rarest: &rarest{shared: s}}
+	var places []uint16
+	t.rare.endpoints, places = order(all, s.fqdn)
+	s.points = slices.Repeat([]point{{rank: AllRanks}}, len(t.rare.endpoints))
+	for m := range s.Members {
+		member := &s.Members[m]
+		n := len(member.Tree.endpoints())
+		s.places, places = append(s.places, places[:n]), places[n:]
+		for i, at := range s.places[m] {
+			p := &s.points[at]
+			p.rank = min(p.rank, RankOf(member.Tree.tier(i), member.Stale))
+			p.sayers |= 1 << m
+		}
+		t.protocols |= member.Tree.protocols
+	}
+	s.joinInstances()
+	for p := range t.protocols.each {
+		set := newBitset(len(s.points))
+		for m := range s.Members {
+			if tree := s.Members[m].Tree; tree.protocols&(1<<p) != 0 {
+				s.add(set, m, tree.speaking(p))
+			}
+		}
+		t.rare.selected = append(t.rare.selected, selected{p, t.pick(set)})
+	}
 }
 
-// Saying returns the members that say an endpoint of the fqdn or of an instance.
-func (t *Subtree) Saying(in *Instance) Members { return t.rare.shared.at(in).all }
-
-// SayingAddress returns the members that say an endpoint with the address.
-func (t *Subtree) SayingAddress(ip netip.Addr) (of Members) {
-	endpoints := t.endpoints()
-	for i := range endpoints {
-		if own, ok := endpoints[i].Address.IP(); ok && own == ip {
-			of |= t.rare.shared.points[i].Members
+// joinInstances fills in the instances and the texts. What two members say is one instance if ID and
+// protocol are the same. The text is that of the first.
+func (s *Shared) joinInstances() {
+	t := &s.joined
+	type key struct {
+		label    string
+		protocol federation.Protocol
+	}
+	texts := make(map[key]uint16)
+	tell := func(k key, m int, text string) uint16 {
+		i, known := texts[k]
+		if !known {
+			i = uint16(len(s.tellers)) //nolint:gosec // MaxMembers times federation.MaxInstances is below 1<<16
+			texts[k] = i
+			t.rare.texts, s.tellers = append(t.rare.texts, text), append(s.tellers, uint8(m)) //nolint:gosec // below MaxMembers
+		}
+		return i
+	}
+	parts := make(map[string][]part)
+	for m := range s.Members {
+		member := &s.Members[m]
+		of, said := member.Service.Unpack(), member.Tree.allTexts(member.Service)
+		tell(key{}, 0, said[0])
+		own := member.Tree.Instances()
+		for i := range own {
+			in := &own[i]
+			text := tell(key{in.Label, in.protocol}, m, said[1+in.Index])
+			parts[in.Label] = append(parts[in.Label], part{uint8(m), text, in}) //nolint:gosec // as above
+		}
+		for i := range of.Instances { // also those without a name
+			in := &of.Instances[i]
+			k := key{in.ID, in.Protocol}
+			if label, err := federation.ParseLabel(in.ID); in.Unnamed {
+				k.label = ""
+			} else if err == nil {
+				k.label = label.String()
+			}
+			tell(k, m, said[1+i])
 		}
 	}
-	return of
+	t.rare.describedBy, _ = orderTexts(t.rare.texts)
+	t.rare.instances = make([]Instance, 0, len(parts))
+	for _, label := range slices.Sorted(maps.Keys(parts)) {
+		first := parts[label][0]
+		t.rare.instances = append(t.rare.instances, Instance{
+			Label: label, Index: first.Index, protocol: first.protocol, at: uint16(len(s.instances)), //nolint:gosec // as above
+		})
+		s.instances = append(s.instances, parts[label])
+	}
 }
 
-// Sayers returns the members that say an endpoint. Of a name that is not shared, its owner is the only
-// member.
-func (t *Subtree) Sayers(i uint16) Members {
-	if s := t.Shared(); s != nil {
-		return s.points[i].Members
+// add adds endpoints of a member to a set.
+func (s *Shared) add(to bitset, member int, endpoints Selection) {
+	for _, i := range endpoints {
+		to.add(s.places[member][i])
 	}
-	return 1
 }
 
-// Priority returns that of the SRV record of an endpoint.
-func (t *Subtree) Priority(i uint16) uint16 {
-	if s := t.Shared(); s != nil {
-		return uint16(s.points[i].Rank)
+// endpointsOf returns the endpoints of an instance that speak a protocol, which is 0 for all of them.
+func (s *Shared) endpointsOf(in *Instance, p federation.Protocol) Selection {
+	set, found := newBitset(len(s.points)), false
+	for _, part := range s.instances[in.at] {
+		if p == 0 || part.protocol == p {
+			found = true
+			s.add(set, int(part.member), s.Members[part.member].Tree.endpointsOf(part.Instance))
+		}
 	}
-	return 0
+	if !found {
+		return nil
+	}
+	return s.joined.pick(set)
+}
+
+// textsOf returns the texts of an instance: one for each protocol.
+func (s *Shared) textsOf(in *Instance) []string {
+	var all []uint16
+	for _, part := range s.instances[in.at] {
+		all = append(all, part.text)
+	}
+	slices.Sort(all)
+	var texts []string
+	for _, i := range slices.Compact(all) {
+		texts = append(texts, s.joined.rare.texts[i])
+	}
+	return texts
+}
+
+// Rank returns that of an endpoint.
+func (s *Shared) Rank(i uint16) Rank { return s.points[i].rank }
+
+// Sayers returns the members that say an endpoint.
+func (s *Shared) Sayers(i uint16) Members { return s.points[i].sayers }
+
+// Saying returns the members that say one of the endpoints.
+func (s *Shared) Saying(endpoints Selection) (all Members) {
+	for _, i := range endpoints {
+		all |= s.points[i].sayers
+	}
+	return all
+}
+
+// Answering returns the members that say one of the endpoints up to a rank which is a host or has an address that
+// a record of the type, A or AAAA, holds.
+func (s *Shared) Answering(endpoints Selection, qtype uint16, last Rank) (all Members) {
+	for _, i := range endpoints {
+		if ip, ok := s.joined.Endpoint(i).Address.IP(); s.points[i].rank <= last && (!ok || record.Holds(qtype, ip)) {
+			all |= s.points[i].sayers
+		}
+	}
+	return all
+}
+
+// SayingAddress returns the members that say an endpoint with the address.
+func (s *Shared) SayingAddress(ip netip.Addr) (all Members) {
+	for i, ep := range s.joined.rare.endpoints {
+		if own, ok := ep.Address.IP(); ok && own == ip {
+			all |= s.points[i].sayers
+		}
+	}
+	return all
+}
+
+// Telling returns the members that have a TXT record of an instance or, where that is nil, of the name.
+func (s *Shared) Telling(in *Instance) (all Members) {
+	if in == nil {
+		for _, m := range s.tellers {
+			all |= 1 << m
+		}
+		return all
+	}
+	for _, part := range s.instances[in.at] {
+		all |= 1 << s.tellers[part.text]
+	}
+	return all
+}
+
+// First returns the first member that has an instance or, where that is nil, the name, and the instance
+// as it has it.
+func (s *Shared) First(in *Instance) (*Member, *Instance) {
+	if in == nil {
+		return &s.Members[0], nil
+	}
+	first := s.instances[in.at][0]
+	return &s.Members[first.member], first.Instance
 }
 
 // Ranked returns endpoints of a shared name with the best ranks first; others as they are.
 func (t *Subtree) Ranked(endpoints Selection) Selection {
 	s := t.Shared()
-	rank := func(i, j uint16) int { return cmp.Compare(s.points[i].Rank, s.points[j].Rank) }
+	rank := func(i, j uint16) int { return cmp.Compare(s.points[i].rank, s.points[j].rank) }
 	if s == nil || slices.IsSortedFunc(endpoints, rank) {
 		return endpoints
 	}
 	endpoints = slices.Clone(endpoints)
 	slices.SortStableFunc(endpoints, rank)
 	return endpoints
+}
+
+// Upto returns those of the endpoints that stand up to a rank.
+func (s *Shared) Upto(endpoints Selection, last Rank) Selection {
+	if !slices.ContainsFunc(endpoints, func(i uint16) bool { return s.points[i].rank > last }) {
+		return endpoints
+	}
+	return slices.DeleteFunc(slices.Clone(endpoints), func(i uint16) bool { return s.points[i].rank > last })
+}
+
+// Priority returns that of the SRV record of an endpoint.
+func (t *Subtree) Priority(i uint16) uint16 {
+	if s := t.Shared(); s != nil {
+		return uint16(s.points[i].rank)
+	}
+	return 0
+}
+
+// SetSharing notes what a service says at a shared name, in a subtree that nobody else has yet: the tiers of its
+// endpoints, by their labels, and what clients need to be the same behind one name.
+func (t *Subtree) SetSharing(s *federation.Service, tier func(labels []string) int, character string) {
+	best, all := make(map[Endpoint]uint8, len(s.Endpoints)), uint8(0)
+	for _, e := range s.Endpoints {
+		key, n := Endpoint{e.Address, e.Port}, uint8(tier(e.Labels)) //nolint:gosec // at most MaxTier
+		if known, ok := best[key]; !ok || n < known {
+			best[key] = n
+		}
+		all |= n
+	}
+	r := t.moreRarest()
+	if r.character = character; all == 0 {
+		return
+	}
+	for _, e := range t.endpoints() {
+		r.tiers = append(r.tiers, best[e])
+	}
+}
+
+// Character returns what SetSharing has noted.
+func (t *Subtree) Character() string { return t.some().character }
+
+// tier returns that of an endpoint.
+func (t *Subtree) tier(i int) uint8 {
+	if tiers := t.some().tiers; tiers != nil {
+		return tiers[i]
+	}
+	return 0
+}
+
+// CountTiers returns how many endpoints are in each tier.
+func (t *Subtree) CountTiers() (counts [MaxTier + 1]int) {
+	for i := range t.endpoints() {
+		counts[t.tier(i)]++
+	}
+	return counts
 }

@@ -43,6 +43,10 @@ type rare struct {
 type rarest struct {
 	faults Faults
 	shared *Shared // of a name that several owners share
+
+	// Of a service at such a name:
+	tiers     []uint8 // of its endpoints; nil: all are in tier 0
+	character string  // what clients need to be the same behind one name
 }
 
 // none is what a Subtree without a rare has.
@@ -72,7 +76,7 @@ func (ep *Endpoint) IsHost() bool {
 // Instance is an instance with a name of its own.
 type Instance struct {
 	Label    string // relative to the fqdn; several labels for an ID with dots
-	Index    uint16 // in Service.Instances
+	Index    uint16 // in Service.Instances; of a shared name, in those of the first member that has it
 	at       uint16 // in Subtree.Instances
 	protocol federation.Protocol
 }
@@ -128,11 +132,19 @@ func (t *Subtree) Compile(s *federation.Service, fqdn string, refuse Refuse) {
 }
 
 // more returns where the rare things go.
-func (c *compiler) more() *rare {
-	if c.rare == nil {
-		c.rare = &rare{rarest: none.rarest}
+func (t *Subtree) more() *rare {
+	if t.rare == nil {
+		t.rare = &rare{rarest: none.rarest}
 	}
-	return c.rare
+	return t.rare
+}
+
+// moreRarest returns where the rarest things go.
+func (t *Subtree) moreRarest() *rarest {
+	if t.more().rarest == none.rarest {
+		t.rare.rarest = new(rarest)
+	}
+	return t.rare.rarest
 }
 
 // fault counts what is not published.
@@ -140,10 +152,7 @@ func (c *compiler) fault(kind Fault, n int) {
 	if n == 0 {
 		return
 	}
-	if c.more().rarest == none.rarest {
-		c.rare.rarest = new(rarest)
-	}
-	c.rare.faults.Add(kind, n)
+	c.moreRarest().faults.Add(kind, n)
 }
 
 // Faults returns what of the service is not published. The caller must not change
@@ -164,7 +173,21 @@ func (t *Subtree) endpointsOf(in *Instance) Selection {
 	if s := t.some().selections; s != nil {
 		return s[in.at]
 	}
+	if s := t.Shared(); s != nil {
+		return s.endpointsOf(in, 0)
+	}
 	return t.All()
+}
+
+// endpointsSpeaking returns those of an instance that speak a protocol; nil: none does.
+func (t *Subtree) endpointsSpeaking(in *Instance, p federation.Protocol) Selection {
+	switch s := t.Shared(); {
+	case s != nil:
+		return s.endpointsOf(in, p)
+	case in.protocol != p:
+		return nil
+	}
+	return t.endpointsOf(in)
 }
 
 // name fills what there is of instances and protocols. Of each instance, selections has the
@@ -243,10 +266,30 @@ func (c *compiler) label(in *federation.Instance) (string, Fault) {
 	return label.String(), c.refuse(c.fqdn, name)
 }
 
+// Each yields the subtrees of the members of a shared name, with their owners, or that of a service, whose
+// owner is given.
+func (t *Subtree) Each(owner uint32) iter.Seq2[uint32, *Subtree] {
+	return func(yield func(uint32, *Subtree) bool) {
+		s := t.Shared()
+		if s == nil {
+			yield(owner, t)
+			return
+		}
+		for i := range s.Members {
+			if !yield(s.Members[i].Owner, s.Members[i].Tree) {
+				return
+			}
+		}
+	}
+}
+
 // Claims yields the labels of the names below the fqdn that the subtree has and
 // that a service could be offered at: those of instances, and the empty
 // non-terminals above them and above addresses. Some come more than once.
 func (t *Subtree) Claims() iter.Seq[string] {
+	if t.Shared() != nil {
+		return t.ofMembers((*Subtree).Claims)
+	}
 	return func(yield func(string) bool) {
 		instances := t.Instances()
 		for i := range instances {
@@ -262,8 +305,25 @@ func (t *Subtree) Claims() iter.Seq[string] {
 	}
 }
 
-// Names yields the labels of all names below the fqdn that have records.
+// ofMembers yields labels of all members of a shared name.
+func (t *Subtree) ofMembers(labels func(*Subtree) iter.Seq[string]) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, member := range t.Each(0) {
+			for l := range labels(member) {
+				if !yield(l) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Names yields the labels of all names below the fqdn that have records. Of a shared name, some come
+// more than once.
 func (t *Subtree) Names() iter.Seq[string] {
+	if t.Shared() != nil {
+		return t.ofMembers((*Subtree).Names)
+	}
 	return func(yield func(string) bool) {
 		for p := range t.protocols.each {
 			for _, l := range domain.ServiceLabels(p) {

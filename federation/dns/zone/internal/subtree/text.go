@@ -23,12 +23,10 @@ const commonTXT = 256
 // 'all the information in each Instance'. They end with the first that makes the records larger
 // than room, in octets. Of is the service that t was compiled of. The list must not be changed.
 func (t *Subtree) Texts(of packed.Service, in *Instance, room int) []string {
-	r := t.some()
-	all := r.texts
-	if all == nil {
-		all, _ = texts(of.Unpack(), true)
-	}
+	r, all := t.some(), t.allTexts(of)
 	switch {
+	case in != nil && r.shared != nil:
+		return r.shared.textsOf(in)
 	case in != nil:
 		return all[1+in.Index:][:1]
 	case r.texts == nil && record.Header+len(all[0]) <= room:
@@ -45,6 +43,15 @@ func (t *Subtree) Texts(of packed.Service, in *Instance, room int) []string {
 		size += record.Header + len(all[1+i])
 	}
 	return some
+}
+
+// allTexts returns the RDATA of the TXT records of the service and of each instance.
+func (t *Subtree) allTexts(of packed.Service) []string {
+	all := t.some().texts
+	if all == nil {
+		all, _ = texts(of.Unpack(), true)
+	}
+	return all
 }
 
 // texts returns the RDATA of the TXT records of a service and of each instance, unless they are
@@ -73,16 +80,18 @@ func (c *compiler) describe() {
 	all, dropped := texts(c.service, len(c.service.Instances) != 1)
 	c.fault(FaultTXT, dropped)
 	if all != nil {
-		c.more().texts = all
-		c.rare.describedBy = c.orderTexts()
+		order, whole := orderTexts(all)
+		if c.more().texts, c.rare.describedBy = all, order; !whole {
+			c.fault(FaultSize, 1)
+		}
 	}
 }
 
 // orderTexts returns the instances with a TXT record at the fqdn: by content, equal
-// records once (RFC 2181 section 5), and as many as fit a message.
-func (c *compiler) orderTexts() []uint16 {
-	text := func(i uint16) string { return c.rare.texts[1+i] }
-	order := everything[:len(c.service.Instances)]
+// records once (RFC 2181 section 5), and as many as fit a message. It reports whether those are all.
+func orderTexts(texts []string) (order []uint16, whole bool) {
+	text := func(i uint16) string { return texts[1+i] }
+	order = everything[:len(texts)-1]
 	compare := func(a, b uint16) int { return record.CompareTXT(text(a), text(b)) }
 	// Mostly they are in order already, each once.
 	if !slices.IsSortedFunc(order, func(a, b uint16) int { return cmp.Or(compare(a, b), -1) }) {
@@ -90,14 +99,13 @@ func (c *compiler) orderTexts() []uint16 {
 		slices.SortFunc(order, compare)
 		order = slices.CompactFunc(order, func(a, b uint16) bool { return text(a) == text(b) })
 	}
-	size := record.SizeTXT(c.rare.texts[0])
+	size := record.SizeTXT(texts[0])
 	for n, i := range order {
 		if size += record.SizeTXT(text(i)); size > record.MaxSet {
-			c.fault(FaultSize, 1)
-			return order[:n:n]
+			return order[:n:n], false
 		}
 	}
-	return slices.Clip(order)
+	return slices.Clip(order), true
 }
 
 // txtWriter writes the RDATA of TXT records, one behind the other: strings of the
