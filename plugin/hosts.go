@@ -25,7 +25,7 @@ const partialTTL = 5
 // hosts elsewhere. The name has SRV and TXT records, so it cannot be a CNAME
 // (RFC 1034 section 3.6.2): the addresses at the end of the chain are its own.
 func (f *Federation) answerIndirect(ctx context.Context, m *reply.Message, c client, result *zone.Result, now time.Time) {
-	found, failed := f.lookUpRanks(ctx, result, now)
+	found, failed, passed := f.lookUpRanks(ctx, result, now)
 	allowed, ttl, stale, live := []netip.Addr(nil), uint32(math.MaxUint32), false, false
 	var refused []netip.Addr
 	for _, at := range found {
@@ -34,7 +34,7 @@ func (f *Federation) answerIndirect(ctx context.Context, m *reply.Message, c cli
 		ttl, stale, failed = min(ttl, at.TTL), stale || at.Stale, failed || at.Failed
 		live = live || len(ofHost) > 0 && !at.Stale && !at.host.Stale
 	}
-	if failed {
+	if failed || passed {
 		ttl = min(ttl, partialTTL)
 	}
 	result.LookedUp(live)
@@ -50,34 +50,35 @@ func (f *Federation) answerIndirect(ctx context.Context, m *reply.Message, c cli
 
 // lookUpRanks looks up the hosts that an address query hangs on. Of a name that owners share, it goes on to
 // worse ranks where the hosts of better ones lead to no address, of either type: the ranks do not
-// depend on the type. It waits half as long for each, so that all have no longer than one.
-func (f *Federation) lookUpRanks(ctx context.Context, result *zone.Result, now time.Time) (all []found, failed bool) {
+// depend on the type. It waits half as long for each, so that all have no longer than one. It reports whether
+// something is not known, and whether that is why it passed by a rank.
+func (f *Federation) lookUpRanks(ctx context.Context, result *zone.Result, now time.Time) (all []found, failed, passed bool) {
 	for patience := hostname.Patience; ; {
 		if !result.Undecided() {
-			last, unknown := f.lookUp(ctx, result, result.Type, patience)
-			return last, failed || unknown
+			all, failed = f.lookUp(ctx, result, result.Type, patience)
+			return all, failed || passed && len(all) == 0 && !result.Leads(), passed
 		}
 		patience /= 2
 		leads := make(map[zone.Host]bool)
-		unknown := false
+		leadless := func(h zone.Host) bool { return !leads[h] }
 		for _, qtype := range []uint16{result.Type, dns.TypeA + dns.TypeAAAA - result.Type} {
-			some, none := f.lookUp(ctx, result, qtype, patience)
+			some, unknown := f.lookUp(ctx, result, qtype, patience)
 			for _, at := range some {
 				allowed, _ := publishable(result, at.host.Owner, at.Addresses)
 				leads[at.host] = leads[at.host] || len(allowed) > 0
-				unknown = unknown || at.Failed
+				passed = passed || at.Failed
 			}
 			if qtype == result.Type {
-				all, unknown = some, unknown || none
+				all, failed = some, unknown
 			}
-			if !slices.ContainsFunc(result.Hosts(), func(h zone.Host) bool { return !leads[h] }) {
+			if !slices.ContainsFunc(result.Hosts(), leadless) {
 				break
 			}
 		}
-		dead := slices.DeleteFunc(slices.Clone(result.Hosts()), func(h zone.Host) bool { return leads[h] })
-		if failed = failed || unknown; !result.Forget(dead, now) {
-			return all, failed
+		if !result.Forget(slices.DeleteFunc(slices.Clone(result.Hosts()), func(h zone.Host) bool { return leads[h] }), now) {
+			return all, failed, false
 		}
+		passed = passed || failed
 	}
 }
 

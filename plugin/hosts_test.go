@@ -352,6 +352,56 @@ func TestHostsShared(t *testing.T) {
 	}
 }
 
+// A tier whose hosts have no address, of either type, does not hide the next one, in the time that one look-up may take.
+func TestHostsSharedTiers(t *testing.T) {
+	const none = "NOERROR, SOA"
+	for _, tt := range []struct{ gw, near, far, a, aaaa, srv string }{
+		{"20 A 198.51.100.7", "gw.example.net", "192.0.2.1", "NOERROR, 20 198.51.100.7", none, "1 100 443 192-0-2-1.addr"},
+		{"20 AAAA 2001:db8::7", "gw.example.net", "192.0.2.1", none, "NOERROR, 20 2001:db8::7", "1 100 443 192-0-2-1.addr"},
+		{"20 A 127.0.0.1", "gw.example.net", "192.0.2.1", "NOERROR, 30 192.0.2.1", none, "1 100 443 192-0-2-1.addr"},
+		{"", "gw.example.net", "192.0.2.1", "NOERROR, 30 192.0.2.1", none, "1 100 443 192-0-2-1.addr"},
+		{"SERVFAIL", "gw.example.net", "192.0.2.1", "NOERROR, 5 192.0.2.1", none, "1 100 443 192-0-2-1.addr"},
+		{"hang", "gw.example.net", "192.0.2.1", "NOERROR, 5 192.0.2.1", none, "1 100 443 192-0-2-1.addr"},
+		{"hang", "gw.example.net", "far.example.net", "NOERROR, 5 198.51.100.8", none, "1 100 443 far.example.net."},
+		{"SERVFAIL", "gw.fed.example", "192.0.2.1", "NOERROR, 5 192.0.2.1", none, "1 100 443 192-0-2-1.addr"},
+		{"hang", "nope.fed.example", "192.0.2.1", "NOERROR, 30 192.0.2.1", none, "1 100 443 192-0-2-1.addr"},
+		{"SERVFAIL", "gw.example.net", "gw.fed.example", "SERVFAIL, EDE 22", "SERVFAIL, EDE 22", ""},
+	} {
+		t.Run(tt.gw+" "+tt.near+" "+tt.far, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				blocks := make([]corefile.Block, 2)
+				for i := range blocks {
+					blocks[i] = newBlock(t)
+					blocks[i].Owner.Name = fmt.Sprint("owner", i)
+					blocks[i].Zone.Sharing = zone.Sharing{Names: []pattern.Name{must.Value(pattern.ParseName("web.fed.example"))}, Tiers: []zone.Tier{{N: i}}, Min: 1}
+				}
+				e := &elsewhere{names: map[string]string{"gw.example.net.": tt.gw, "far.example.net.": "20 A 198.51.100.8"}}
+				c := newChain(t, e, blocks)
+				defer hostname.Close(c.hosts)
+				c.builder.Put(0, newService(t, "web.fed.example", tt.near+":443"), 0)
+				c.builder.Put(1, newService(t, "web.fed.example", tt.far+":443"), 0)
+				c.builder.Put(0, newService(t, "gw.fed.example", "gw.example.net:443"), 0)
+				c.publish()
+				for range 2 { // the second time, what is known of hosts is remembered
+					began := time.Now()
+					if got := c.lookup("web.fed.example.", dns.TypeA); got != tt.a {
+						t.Errorf("A is %q, want %q", got, tt.a)
+					}
+					if got := c.lookup("web.fed.example.", dns.TypeAAAA); got != tt.aaaa {
+						t.Errorf("AAAA is %q, want %q", got, tt.aaaa)
+					}
+					if took := time.Since(began); took > 2*hostname.Patience {
+						t.Errorf("two answers have taken %s", took)
+					}
+				}
+				if got := c.lookup("web.fed.example.", dns.TypeSRV); !strings.Contains(got, tt.srv) {
+					t.Errorf("SRV is %q, want %q", got, tt.srv)
+				}
+			})
+		})
+	}
+}
+
 // Addresses that allow_addresses opens are also allowed behind hosts.
 func TestHostsAllowed(t *testing.T) {
 	config := newBlock(t)

@@ -2,7 +2,6 @@ package federationplugin
 
 import (
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -82,7 +81,6 @@ var (
 	notImportedDesc = gauge("updates_not_imported", "Updates of an owner's stream of services that import_names leaves out, since it was opened: each update counts.")
 	instancesDesc   = gauge("instances", "Instances of an owner's services.")
 	conflictsDesc   = gauge("conflicts", "Names and records of an owner that are not published, by reason.", "reason")
-	sharedDesc      = gauge("shared_endpoints", "Endpoints of the names that an owner shares with others, by tier and state.", "tier", "state")
 	attemptDesc     = gauge("last_attempt_timestamp_seconds", "When the last attempt to connect to an owner began.")
 	syncDesc        = gauge("last_sync_timestamp_seconds", "When an owner's catalog was last complete.")
 	staleDesc       = gauge("stale_since_timestamp_seconds", "When an owner was lost whose records live on.")
@@ -108,7 +106,7 @@ func gauge(name, help string, labels ...string) *prometheus.Desc {
 // Describe implements prometheus.Collector.
 func (collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		stateDesc, servicesDesc, notImportedDesc, instancesDesc, conflictsDesc, sharedDesc, attemptDesc, syncDesc,
+		stateDesc, servicesDesc, notImportedDesc, instancesDesc, conflictsDesc, attemptDesc, syncDesc,
 		staleDesc, remainingDesc, retentionDesc, hopsDesc, resumesDesc, expiryDesc, readyDesc,
 	} {
 		ch <- d
@@ -149,9 +147,6 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(resumesDesc, prometheus.CounterValue, float64(o.Resumes), o.ID)
 		for reason, n := range o.Conflicts {
 			send(conflictsDesc, float64(n), reason)
-		}
-		for _, at := range o.Shared {
-			send(sharedDesc, float64(at.Endpoints), strconv.Itoa(at.Tier), at.State)
 		}
 		sendTime(attemptDesc, o.LastAttempt)
 		sendTime(syncDesc, o.LastSync)

@@ -84,7 +84,6 @@ type FollowedOwner struct {
 	Refusals  []Refusal      `json:"refusals,omitempty"`  // the newest, newest first, 20 at most
 	Conflicts map[string]int `json:"conflicts,omitempty"` // what is not published, by reason; and "differs"
 	Unshared  []string       `json:"unshared,omitempty"`  // patterns of names that its block shares, and no other block does
-	Shared    []Standing     `json:"shared,omitempty"`    // the endpoints of names that it shares
 
 	Certificate     time.Time `json:"certificateExpires,omitzero"` // this side's, for this owner
 	CertificateFile string    `json:"certificateFile,omitempty"`   // or the socket of the agent
@@ -95,14 +94,6 @@ type FollowedOwner struct {
 	CertificateRemedy string `json:"certificateRemedy,omitempty"`
 
 	Retry func() `json:"-"` // tries at once to open a stream where there is none
-}
-
-// Standing is how many endpoints of shared names stand at a tier, in a state: answered, waiting
-// behind better ones, or stale.
-type Standing struct {
-	Tier      int    `json:"tier"`
-	State     string `json:"state"`
-	Endpoints int    `json:"endpoints"`
 }
 
 // Followed returns the owner with an ID, or the one that the catalog with that server name is

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -156,28 +155,21 @@ func (o *owner) withdraw(gone func(*Block) bool) {
 }
 
 // showConflicts shows in the status what the zones cannot publish of the owner: by
-// kind, the most in any block; and likewise where the endpoints are that it shares.
+// kind, the most in any block.
 func (o *owner) showConflicts() {
-	members := *o.members.Load()
-	show(&o.conflicts, members, func(m *member) map[zone.Fault]int { return m.block.builder.Faults(m.index) })
-	show(&o.shared, members, func(m *member) map[zone.Standing]int { return m.block.builder.Shared(m.index) })
-}
-
-// show stores the most of each kind that is counted in any block.
-func show[K comparable](in *atomic.Pointer[map[K]int], members []*member, counted func(*member) map[K]int) {
-	var most map[K]int
-	for _, m := range members {
-		for kind, n := range counted(m) {
+	var most map[zone.Fault]int
+	for _, m := range *o.members.Load() {
+		for kind, n := range m.block.builder.Faults(m.index) {
 			if n > most[kind] {
 				if most == nil {
-					most = make(map[K]int)
+					most = make(map[zone.Fault]int)
 				}
 				most[kind] = n
 			}
 		}
 	}
-	if !maps.Equal(most, *in.Load()) {
-		in.Store(&most)
+	if !maps.Equal(most, *o.conflicts.Load()) {
+		o.conflicts.Store(&most)
 	}
 }
 

@@ -207,7 +207,6 @@ type owner struct {
 	// Atomic.
 	members   atomic.Pointer[[]*member] // stored by the writer; the list is never written
 	conflicts atomic.Pointer[map[zone.Fault]int]
-	shared    atomic.Pointer[map[zone.Standing]int]
 	running   atomic.Pointer[claim] // whose subscription the mirror has; nil before it runs
 	retention atomic.Int64          // of the catalog, a time.Duration
 
@@ -224,7 +223,6 @@ func (a *Agent) newOwner(c *OwnerConfig, s consumer.Subscription) (*owner, error
 	o := &owner{agent: a, id: c.ID(), grace: time.Now().Add(grace), done: make(chan struct{})}
 	o.members.Store(new([]*member))
 	o.conflicts.Store(new(map[zone.Fault]int))
-	o.shared.Store(new(map[zone.Standing]int))
 	var err error
 	o.mirror, err = consumer.New(consumer.Config{
 		Subscription: s,

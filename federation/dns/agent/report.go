@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"iter"
 	"slices"
 	"strings"
@@ -29,12 +28,6 @@ func (o *owner) report(now time.Time) status.FollowedOwner {
 	u := history.Report(o.id, &s, time.Duration(o.retention.Load()), &o.log, now)
 	u.Retry = o.mirror.Retry
 	u.Conflicts = why.Faults(*o.conflicts.Load())
-	for at, n := range *o.shared.Load() {
-		u.Shared = append(u.Shared, status.Standing{Tier: at.Tier, State: at.State, Endpoints: n})
-	}
-	slices.SortFunc(u.Shared, func(a, b status.Standing) int {
-		return cmp.Or(a.Tier-b.Tier, strings.Compare(a.State, b.State))
-	})
 	for _, m := range *o.members.Load() {
 		for _, p := range m.block.config.Zone.Unshared(m.index) {
 			if text := p.String(); !slices.Contains(u.Unshared, text) {

@@ -268,7 +268,7 @@ func soonest(x, y time.Time) time.Time {
 // kind. The caller must not change it.
 func (b *Builder) Faults(owner int) map[Fault]int { return b.tree.Faults(owner) }
 
-// Recounted returns the owners whose Faults or Shared may have changed since the last call.
+// Recounted returns the owners whose Faults may have changed since the last call.
 func (b *Builder) Recounted() (owners []int) { return b.tree.Recounted() }
 
 // refuse counts a service that this server block does not admit.

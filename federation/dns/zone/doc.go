@@ -5,7 +5,7 @@
 // from one goroutine, and publishes a [Zone]: an immutable version of everything
 // that one server block answers. Publishing costs time and memory in proportion
 // to what changed, because versions share their structure. [Zone.Lookup] answers
-// one question wholly from one version and takes no lock. Its [Result] says what
+// one question wholly from one version and takes no lock, unless owners share the name. Its [Result] says what
 // was found; package reply makes records of it.
 //
 // The parts that can be read alone are packages below this one:
@@ -13,7 +13,7 @@
 //	domain      the naming scheme: which names stand for what
 //	record      DNS records made of plain values, and how large they are
 //	trie        the index: a persistent map from names to values
-//	subtree     one service, compiled: the names at and below its fqdn
+//	subtree     one service, compiled: the names at and below its fqdn; or those of several owners together
 //	precedence  who has which name, when several want it
 //	reach       the names whose records may change with a service
 //	history     earlier versions, for incremental transfers
@@ -23,7 +23,8 @@
 // an fqdn (instances, _http._tcp, addresses) follows from its service and is
 // found by reading the labels of the query, so an update touches one name.
 //
-// All of these packages are pure: no goroutine, lock, context, logger or clock.
+// All of these packages are pure: no goroutine, lock, context, logger or clock, but
+// for what several owners have at one name: the first query that needs it joins it.
 // Time comes in as an argument. Response codes are the plugin's business.
 //
 // Only packages of this module import it: it is not a stable API.

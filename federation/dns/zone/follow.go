@@ -44,6 +44,7 @@ type decisions struct {
 	ranks map[way]subtree.Rank // of hosts, for the owner that they are followed for; noRank: that is being decided
 	tried int                  // hosts, of all ranks
 	open  bool                 // better ranks were enough, if hosts elsewhere have addresses
+	led   bool                 // ranks of the name that is asked for have led to addresses, without hosts elsewhere
 }
 
 // noRank is in front of every endpoint of a shared name.
@@ -66,7 +67,7 @@ func (r *Result) share(now time.Time, alone bool) {
 	one := *r // r stays on the stack of the query
 	f := newFollower(&one, now, alone)
 	r.last = f.lastRank(&one.match, true)
-	r.undecided = f.open
+	r.undecided, r.leads = f.open, f.led
 	if !r.match.offer.HasHost {
 		r.match.Endpoints = r.match.tree().Shared().Upto(r.match.Endpoints, r.last)
 	}
@@ -261,14 +262,16 @@ func (f *follower) leave(h Host, stale *view) {
 func (f *follower) enter(next []step, name string, at *step) []step {
 	last := subtree.AllRanks
 	if at.tree().Shared() != nil {
-		w, known := way{name, f.owner}, false
-		if last, known = f.ranks[w]; !known {
+		w := way{name, f.owner}
+		switch known, ok := f.ranks[w]; {
+		case !ok:
 			f.ranks[w] = noRank
 			last = f.lastRank(&at.match, false)
 			f.ranks[w] = last
-		}
-		if last == noRank {
+		case known == noRank:
 			return next // it leads back to itself
+		default:
+			last = known
 		}
 	}
 	at.stale = f.inherit(at, last)
@@ -289,10 +292,12 @@ func (f *follower) lastRank(m *match, asked bool) subtree.Rank {
 		if i := slices.IndexFunc(rest, func(i uint16) bool { return s.Rank(i) != rank }); i >= 0 {
 			n = i
 		}
-		endpoints := rest[:n]
-		if rest = rest[n:]; rank.Stale() {
+		if rank.Stale() {
+			f.led = f.led || asked && slices.ContainsFunc(rest, func(i uint16) bool { return !t.Endpoint(i).IsHost() })
 			return subtree.AllRanks
 		}
+		endpoints, sure := rest[:n], true
+		rest = rest[n:]
 		if m.offer.HasHost && f.tried < maxFollowed {
 			one := Result{zone: f.zone, origin: f.origin, Type: dns.TypeSRV, match: *m, barred: f.barred}
 			try := follower{Result: &one, decisions: f.decisions, now: f.now, alone: f.alone}
@@ -305,8 +310,9 @@ func (f *follower) lastRank(m *match, asked bool) subtree.Rank {
 			if len(one.addresses) == 0 && (f.alone || len(one.hosts) == 0) {
 				continue
 			}
-			unsure = unsure || len(one.addresses) == 0
+			sure = len(one.addresses) > 0
 		}
+		unsure, f.led = unsure || !sure, f.led || asked && sure
 		if live += n; live >= s.Enough {
 			f.open = f.open || unsure && len(rest) > 0
 			return rank

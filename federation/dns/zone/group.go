@@ -54,14 +54,6 @@ type groups struct {
 	expired []bool          // by owner: what is stale of it is gone
 	changed map[string]bool // names that have to be joined anew, among them all that names has not published yet
 	differ  []Difference    // that have come up since Builder.Differences
-
-	counts []map[Standing]int // by owner: endpoints that are where, none of them 0
-}
-
-// Standing is where an endpoint of a shared name stands, as one of its owners says it.
-type Standing struct {
-	Tier  int
-	State string // live or stale
 }
 
 // group is one shared name. It is immutable.
@@ -73,14 +65,7 @@ type group struct {
 
 // newGroups returns no groups, for so many owners.
 func newGroups(owners int) groups {
-	g := groups{
-		names: trie.NewWriter[group](), offers: make([]int, owners), expired: make([]bool, owners),
-		counts: make([]map[Standing]int, owners), changed: make(map[string]bool),
-	}
-	for i := range g.counts {
-		g.counts[i] = make(map[Standing]int)
-	}
-	return g
+	return groups{names: trie.NewWriter[group](), offers: make([]int, owners), expired: make([]bool, owners), changed: make(map[string]bool)}
 }
 
 // find returns the offers of a name and, among them, those of an owner: from begin to end.
@@ -184,8 +169,6 @@ func (b *Builder) joinName(fqdn string) {
 		}
 		g.differ = differences(fqdn, members)
 		b.countDifferences(before.differ, g.differ)
-		b.countShared(were, -1)
-		b.countShared(members, +1)
 		b.replace(fqdn, before.joined, g.joined)
 	}
 	b.changed = true
@@ -222,25 +205,3 @@ func (b *Builder) members(offers []*precedence.Offer) (members []subtree.Member,
 	}
 	return members, updated
 }
-
-// countShared counts the endpoints of members, n times.
-func (b *Builder) countShared(members []subtree.Member, n int) {
-	for i := range members {
-		m := &members[i]
-		b.tree.Recount(int(m.Owner))
-		at, counts := Standing{State: "live"}, b.groups.counts[m.Owner]
-		if m.Stale {
-			at.State = "stale"
-		}
-		for tier, endpoints := range m.Tree.CountTiers() {
-			at.Tier = tier
-			if counts[at] += n * endpoints; counts[at] == 0 {
-				delete(counts, at)
-			}
-		}
-	}
-}
-
-// Shared returns how many endpoints of shared names an owner has where. The caller must not
-// change it.
-func (b *Builder) Shared(owner int) map[Standing]int { return b.groups.counts[owner] }

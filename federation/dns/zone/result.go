@@ -50,6 +50,7 @@ type Result struct {
 
 	last      subtree.Rank // of the addresses of a shared name
 	undecided bool         // that hangs on hosts elsewhere
+	leads     bool         // they are there without them, though maybe of the other type
 	live      bool         // an address that was found here hangs on no owner that is lost
 	liveHost  bool         // nor does a host, or, once they are looked up, one of its addresses
 
@@ -191,6 +192,9 @@ func (r *Result) Forget(hosts []Host, now time.Time) bool {
 
 // Undecided reports whether Forget may bring in other endpoints.
 func (r *Result) Undecided() bool { return r.undecided }
+
+// Leads reports whether a name that owners share has addresses without those of hosts elsewhere, of either type.
+func (r *Result) Leads() bool { return r.leads }
 
 // Hosts returns the hosts whose addresses belong to an Indirect result, or decide on it: each once for
 // each owner that leads to it.

@@ -562,7 +562,7 @@ func (w *sharedWorld) texts(at *site, label string) (all [][]string, ttl int, li
 	var tellers []int
 	for _, i := range at.owners {
 		s := w.serviceAt(i, at.fqdn)
-		tell := func(in *federation.Instance) key {
+		tell := func(in *federation.Instance) {
 			k := key{strings.TrimSuffix(strings.ToLower(in.ID), "."), in.Protocol.String()}
 			if in.Unnamed {
 				k.id = ""
@@ -573,7 +573,6 @@ func (w *sharedWorld) texts(at *site, label string) (all [][]string, ttl int, li
 				}
 				known[k], by[k] = instanceText(in), i
 			}
-			return k
 		}
 		if label != "" {
 			continue

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 
@@ -12,12 +13,11 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
-	"github.com/hamlet-federation/coredns-federation/test/kit/services/zonetest"
 )
 
 // united returns a zone in which so many owners share web.fed.example. Service makes what each of
 // them says, of its number.
-func united(owners int, service func(owner int) *federation.Service) (*zonetest.Builder, *zone.Zone) {
+func united(owners int, service func(owner int) *federation.Service) *zone.Zone {
 	all := make([]zone.Owner, owners)
 	for i := range all {
 		all[i] = sharer(fmt.Sprintf("o%02d", i), "web.fed.example", nil)
@@ -26,7 +26,7 @@ func united(owners int, service func(owner int) *federation.Service) (*zonetest.
 	for i := range all {
 		b.Put(i, service(i), 1)
 	}
-	return b, b.Publish(now)
+	return b.Publish(now)
 }
 
 // web makes a service of an owner of web.fed.example with so many endpoints and instances.
@@ -54,7 +54,7 @@ func TestSharedBeyondOneService(t *testing.T) {
 		"labels":                   {owners: 2, endpoints: 1, instances: 1, change: fullLabels},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, z := united(tt.owners, func(i int) *federation.Service {
+			z := united(tt.owners, func(i int) *federation.Service {
 				s := web(i, tt.endpoints, tt.instances)
 				if tt.change != nil {
 					tt.change(s)
@@ -99,7 +99,7 @@ func TestSharedBeyondOneService(t *testing.T) {
 // texts are made for each answer.
 func TestSharedBeyondOneServiceWithOneInstance(t *testing.T) {
 	for _, tt := range []struct{ owners, endpoints, labels int }{{2, 501, 0}, {1, 1, federation.MaxLabels}, {2, 1, federation.MaxLabels}} {
-		_, z := united(tt.owners, func(i int) *federation.Service {
+		z := united(tt.owners, func(i int) *federation.Service {
 			s := web(i, tt.endpoints, 1)
 			if s.Instances[0].ID = "v1"; tt.labels > 0 {
 				fullLabels(s)
@@ -142,7 +142,7 @@ func count(rrs []dns.RR, qtype uint16) (n int) {
 func TestLargestSharedNameFitsAMessage(t *testing.T) {
 	const most = 1000 // endpoints and instances of a service
 	for _, tt := range []struct{ endpoints, instances int }{{most, 1}, {1, most}} {
-		_, z := united(subtree.MaxMembers, func(i int) *federation.Service { return web(i, tt.endpoints, tt.instances) })
+		z := united(subtree.MaxMembers, func(i int) *federation.Service { return web(i, tt.endpoints, tt.instances) })
 		last := fmt.Sprintf("v%d-%d", subtree.MaxMembers-1, tt.instances-1)
 		for _, name := range []string{"web.fed.example.", "_http._tcp.web.fed.example.", last + ".web.fed.example."} {
 			for _, qtype := range questionTypes {
@@ -160,5 +160,37 @@ func TestLargestSharedNameFitsAMessage(t *testing.T) {
 				t.Errorf("%s has no records in a transfer", name)
 			}
 		}
+	}
+}
+
+// TestSharedUpdateCost updates a small service at a name where other owners have little, or much: the writer has as
+// much to do for it, and the one query that comes joins what they have.
+func TestSharedUpdateCost(t *testing.T) {
+	cost := func(services, endpoints int) float64 {
+		owners := make([]zone.Owner, 8)
+		for i := range owners {
+			owners[i] = sharer(fmt.Sprint("o", i), "web.fed.example", nil)
+		}
+		b := builder(owners...)
+		for i := range owners {
+			for n := range services {
+				s := web(i, endpoints, 1)
+				s.Name = fmt.Sprintf("web-%03d", n)
+				b.Put(i, s, 1)
+			}
+		}
+		b.Publish(now)
+		at, small := now, web(9, 1, 1)
+		small.Name = "a"
+		return testing.AllocsPerRun(20, func() {
+			at = at.Add(time.Second)
+			small.Description = at.String()
+			b.Put(0, small, 1)
+			b.Publish(at)
+		})
+	}
+	little, much := cost(1, 1), cost(64, 1000)
+	if much > 1.2*little {
+		t.Errorf("%.0f allocations for an update where others have much, %.0f where they have little", much, little)
 	}
 }

@@ -72,13 +72,10 @@ func (w *Writer) Faults(owner int) subtree.Faults { return w.owners[owner].fault
 // Fault adds n, which may be negative, to the count of one kind.
 func (w *Writer) Fault(owner int, kind subtree.Fault, n int) {
 	w.owners[owner].faults.Add(kind, n)
-	w.Recount(owner)
+	w.owners[owner].recounted = true
 }
 
-// Recount notes that something is counted anew of an owner.
-func (w *Writer) Recount(owner int) { w.owners[owner].recounted = true }
-
-// Recounted returns the owners of which that was noted since the last call.
+// Recounted returns the owners of which something was counted since the last call.
 func (w *Writer) Recounted() (owners []int) {
 	for i := range w.owners {
 		if w.owners[i].recounted {

@@ -6,7 +6,7 @@ import (
 	"math/bits"
 	"net/netip"
 	"slices"
-	"sync"
+	"sync" //nolint:depguard // what is joined is a function of the members, made by the first that asks
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/record"
@@ -183,7 +183,7 @@ func (s *Shared) joinInstances() {
 		for i := range own {
 			in := &own[i]
 			text := tell(key{in.Label, in.protocol}, m, said[1+in.Index])
-			parts[in.Label] = append(parts[in.Label], part{uint8(m), text, in}) //nolint:gosec // as above
+			parts[in.Label] = append(parts[in.Label], part{uint8(m), text, in})
 		}
 		for i := range of.Instances { // also those without a name
 			in := &of.Instances[i]
@@ -359,12 +359,4 @@ func (t *Subtree) tier(i int) uint8 {
 		return tiers[i]
 	}
 	return 0
-}
-
-// CountTiers returns how many endpoints are in each tier.
-func (t *Subtree) CountTiers() (counts [MaxTier + 1]int) {
-	for i := range t.endpoints() {
-		counts[t.tier(i)]++
-	}
-	return counts
 }

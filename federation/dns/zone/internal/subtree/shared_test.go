@@ -52,7 +52,8 @@ func TestJoin(t *testing.T) {
 		names     map[string]string // to the endpoints, and the texts by who tells them
 	}{
 		"one": {
-			[]string{a + "@1 v1/HTTP"}, a + " 1 [0]",
+			[]string{a + "@1 v1/HTTP"},
+			a + " 1 [0]",
 			map[string]string{"v1": "[0] 1", "_http._tcp": "[0]", "_http._tcp.v1": "[0]", "_grpc._tcp": "missing", "v2": "missing"},
 		},
 		"an endpoint of both is of both": {
