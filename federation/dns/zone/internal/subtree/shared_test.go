@@ -57,29 +57,35 @@ func TestJoin(t *testing.T) {
 			map[string]string{"v1": "[0] 1", "_http._tcp": "[0]", "_http._tcp.v1": "[0]", "_grpc._tcp": "missing", "v2": "missing"},
 		},
 		"an endpoint of both is of both": {
-			[]string{a + "@3 " + b + "@3 v1/HTTP", b + "@1 " + c + "@2 v2/HTTP"}, a + " 3 [0], " + b + " 1 [0 1], " + c + " 2 [1]",
+			[]string{a + "@3 " + b + "@3 v1/HTTP", b + "@1 " + c + "@2 v2/HTTP"},
+			a + " 3 [0], " + b + " 1 [0 1], " + c + " 2 [1]",
 			map[string]string{"v1": "[0 1] 1", "v2": "[1 2] 1", "_http._tcp": "[0 1 2]"},
 		},
 		"what is stale is behind what is live, whatever its tier": {
-			[]string{"stale " + a + "@0 " + b + "@0 v1/HTTP", b + "@9 v1/HTTP"}, a + " 10 [0], " + b + " 9 [0 1]",
+			[]string{"stale " + a + "@0 " + b + "@0 v1/HTTP", b + "@9 v1/HTTP"},
+			a + " 10 [0], " + b + " 9 [0 1]",
 			map[string]string{"v1": "[0 1] 1"},
 		},
 		"case is not told apart in IDs": {
-			[]string{a + "@0 v1/HTTP", b + "@0 V1/HTTP"}, a + " 0 [0], " + b + " 0 [1]",
+			[]string{a + "@0 v1/HTTP", b + "@0 V1/HTTP"},
+			a + " 0 [0], " + b + " 0 [1]",
 			map[string]string{"v1": "[0 1] 1", "_http._tcp.v1": "[0 1]"},
 		},
 		"an ID in two protocols": {
-			[]string{a + "@0 v1/HTTP", b + "@0 v1/GRPC"}, a + " 0 [0], " + b + " 0 [1]",
+			[]string{a + "@0 v1/HTTP", b + "@0 v1/GRPC"},
+			a + " 0 [0], " + b + " 0 [1]",
 			map[string]string{
 				"v1": "[0 1] 2", "_http._tcp.v1": "[0]", "_grpc._tcp.v1": "[1]", "_http._tcp": "[0]", "_grpc._tcp": "[1]", "_tcp.v1": "[]", "_tls._tcp.v1": "missing",
 			},
 		},
 		"instances select among what their owner says": {
-			[]string{a + "@0 " + b + "@0 v1=" + a + "/HTTP", a + "@0 " + c + "@0 v1=none/HTTP"}, a + " 0 [0 1], " + b + " 0 [0], " + c + " 0 [1]",
+			[]string{a + "@0 " + b + "@0 v1=" + a + "/HTTP", a + "@0 " + c + "@0 v1=none/HTTP"},
+			a + " 0 [0 1], " + b + " 0 [0], " + c + " 0 [1]",
 			map[string]string{"v1": "[0 2] 1"},
 		},
 		"a host that is the name of an address": {
-			[]string{"192-0-2-1.addr.s.fed.example@2 v1/HTTP", a + "@1 v1/HTTP"}, a + " 1 [0 1]",
+			[]string{"192-0-2-1.addr.s.fed.example@2 v1/HTTP", a + "@1 v1/HTTP"},
+			a + " 1 [0 1]",
 			map[string]string{"v1": "[0] 1", "192-0-2-1.addr": "[]"},
 		},
 	} {
