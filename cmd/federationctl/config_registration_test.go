@@ -194,7 +194,7 @@ func TestConfigRegistration(t *testing.T) {
 // withdrawn, and the provider is told. Broken rules change nothing.
 func TestConfigRules(t *testing.T) {
 	t.Parallel()
-	c, port := serveRegistrations(t, registrations, map[string]string{"rules.yaml": shopRules, "others.yaml": strings.ReplaceAll(shopRules, "shop", "cart")})
+	c, port := serveRegistrations(t, registrations, map[string]string{"rules.yaml": shopRules})
 	provider := c.on(port).enroll("partner", "owner.example")
 	provider.active("shop.fed.example")
 	provider.expect("granted https://192.0.2.7:443")
@@ -206,75 +206,6 @@ func TestConfigRules(t *testing.T) {
 	write(t, rules, "rules: []\n")
 	provider.expect("refused no-rule")
 	c.metrics(map[string]float64{`file_broken{file="rules"}`: 0, `services`: 0})
-
-	// Another file of rules is no other source.
-	write(t, c.file, strings.Replace(registrations, "rules: rules.yaml", "rules: others.yaml", 1))
-	eventually(t, func() string {
-		provider.active("cart.fed.example")
-		return strings.TrimPrefix(provider.hears(), "granted https://192.0.2.7:443")
-	})
-	write(t, filepath.Join(c.dir, "others.yaml"), "rules: []\n") // it is followed
-	provider.expect("refused no-rule")
-	c.metrics(map[string]float64{`services`: 0})
-}
-
-// TestConfigKeepsRegistrations changes all that can be changed of a registration. It
-// stays with its streams, and the log says what waits for a restart.
-func TestConfigKeepsRegistrations(t *testing.T) {
-	t.Parallel()
-	c, port := serveRegistrations(t, registrations, map[string]string{"rules.yaml": shopRules, "catalog.yaml": oneService("a")})
-	provider := c.on(port).enroll("partner", "owner.example")
-	provider.active("shop.fed.example")
-	provider.expect("granted https://192.0.2.7:443")
-	consumer := c.gets(c.as("consumer", "owner.example"), "UPSERT registration/shop.fed.example")
-	c.shows("", `"name":"registration:registration","state":"current"`)
-
-	changed := strings.NewReplacer(
-		"rules.yaml, listen: \"127.0.0.1:0\"", "rules.yaml, name: other, listen: \"127.0.0.1:0\", linger: 1m, lifetime: forever", // waits but for the lifetime
-		"- server_name", "  - file: {path: catalog.yaml}\n- server_name",
-		"{name: b,", "{name: c, listen: \"127.0.0.1:0\",",
-	).Replace(registrations) + "allow_addresses: [127.0.0.0/8]\n"
-	write(t, c.file, changed)
-	ack(consumer)
-	for _, want := range []string{"UNKNOWN", "UPSERT a"} {
-		if got := consumer.next(nil); got != want {
-			t.Errorf("the consumer gets %q, expected %q", got, want)
-		}
-	}
-	c.shows("", `"restart":["catalogs[0].sources[0].registration"]`)
-	c.shows("", `"name":"registration:registration","state":"current"`)
-	c.shows("", `"name":"registration:c","state":"current"`) // it has another name and port: it is another one
-	provider.active("shop.fed.example")
-	provider.expect("granted https://192.0.2.7:443")
-
-	// It is taken out, and goes on until the file that takes its place is there.
-	write(t, c.file, strings.Replace(ownerText, "catalog.yaml", "later.yaml", 1))
-	c.shows("", `"leaving":true`)
-	provider.active("shop.fed.example")
-	provider.expect("granted https://192.0.2.7:443")
-	write(t, c.file, registrations)
-	c.shows("", `"registration":{"address":"`+port+`","nodes":1,"providers":1`)
-	provider.active("shop.fed.example")
-	provider.expect("granted https://192.0.2.7:443")
-
-	// With its end providers are told to go, and cannot connect any more.
-	write(t, filepath.Join(c.dir, "later.yaml"), oneService("b"))
-	write(t, c.file, strings.Replace(ownerText, "catalog.yaml", "later.yaml", 1))
-	provider.expect("*registrationv1.RegisterResponse_Close")
-	eventually(t, func() string {
-		conn, err := net.Dial("tcp", port)
-		if err != nil {
-			return ""
-		}
-		conn.Close()
-		return "the port for providers is open"
-	})
-	if code := c.stop(); code != exitDone {
-		t.Errorf("serve ended with exit code %d; standard error:\n%s", code, c.errs)
-	}
-	if text := c.errs.String(); !strings.Contains(text, `keys=catalogs[0].sources[0].registration`) {
-		t.Errorf("the log does not say what waits for a restart:\n%s", text)
-	}
 }
 
 // TestConfigRegistrationRestart restarts an owner that keeps registrations in memory. Consumers
@@ -329,7 +260,5 @@ func TestConfigNSM(t *testing.T) {
 		c := serveConfig(t, text, map[string]string{"catalog.yaml": oneService("a")})
 		c.shows("readyz", "waiting for the first state of nsm:nsm")
 		c.shows("", `"name":"nsm:nsm","state":"away"`)
-		write(t, c.file, ownerText)
-		c.gets(c.as("consumer", "owner.example"), "UPSERT a")
 	}
 }

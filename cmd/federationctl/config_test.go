@@ -293,102 +293,63 @@ func ack(s *stream) {
 	must.Do(s.t, s.Send(&rdpb.BidirectionalStream{Request: wire.Ack("1", "session")}))
 }
 
-// TestConfigChange edits the configuration of an owner. What it changes takes effect,
-// and nothing else.
+// TestConfigChange edits the configuration of an owner. Of what it changes allow and exports
+// take effect, and the keys of everything else are said to wait for a restart.
 func TestConfigChange(t *testing.T) {
-	catalogs := map[string]string{
-		"catalog.yaml": oneService("a"), "b.yaml": oneService("b"), "more.yaml": oneService("more"), "consumers.txt": partnerID + "\n",
-	}
-	c := serveConfig(t, ownerText, catalogs)
+	c := serveConfig(t, ownerText, map[string]string{"catalog.yaml": oneService("a")})
 	c.complete()
-	consumer, partner := c.as("consumer", "owner.example"), c.as("partner", "owner.example")
-	open := subscribe(t, consumer)
-	for _, want := range []string{"UPSERT a", "UNKNOWN"} {
-		if got := open.next(nil); got != want {
-			t.Errorf("received %q, expected %q", got, want)
+	partner := c.as("partner", "owner.example")
+	open := subscribe(t, c.as("consumer", "owner.example"))
+	hears := func(want ...string) {
+		t.Helper()
+		for _, want := range want {
+			if got := open.next(nil); got != want {
+				t.Errorf("received %q, expected %q", got, want)
+			}
 		}
 	}
+	hears("UPSERT a", "UNKNOWN")
 
 	// A file with mistakes changes nothing, and is reported with all of them.
 	write(t, c.file, strings.Replace(twoCatalogs, "allow:", "alow:", 1)+"window: 0\n")
 	c.metrics(map[string]float64{`file_broken{file="config"}`: 1})
 	c.shows("", `"config":"configuration file `+c.file+": line 1: allow: required; line 5: alow: there is no such key; those that there are: allow, allow_addresses, audit, catalogs, identity, listen, metrics, status, window; line 13: window: ")
-	// So is one that names what cannot be opened.
-	write(t, c.file, strings.Replace(ownerText, "allow:\n", "allow:\n  file: nobody.txt\n", 1))
-	c.shows("", `"config":"configuration file `+c.file+": allow file: stat "+filepath.Join(c.dir, "nobody.txt"))
 
-	// Another catalog, another consumer by an allow file, another source; and an address
-	// that waits for a restart.
-	next := strings.Replace(twoCatalogs, "allow:\n", "allow:\n  file: consumers.txt\n", 1)
-	next = strings.Replace(next, "- file: {path: catalog.yaml}\n", "- file: {path: catalog.yaml, lifetime: 5m}\n  - file: {path: more.yaml}\n", 1)
-	next = strings.Replace(next, "listen: ", "window: 9\nlisten: ", 1)
-	write(t, c.file, next)
+	// Another catalog waits for a restart, and with it who may subscribe for the first time.
+	write(t, c.file, strings.Replace(twoCatalogs, `["`, `["`+partnerID+`", "`, 1)+"  exports: []\n")
+	c.metrics(map[string]float64{`file_broken{file="config"}`: 0})
+	c.shows("", `"restart":["allow.ids","catalogs[1].exports","catalogs[1].server_name","catalogs[1].sources[0]"]`)
+	if code := subscribe(t, partner).ends(); code != codes.Unauthenticated {
+		t.Errorf("the partner gets %v, expected Unauthenticated", code)
+	}
+
+	// A window waits by itself.
+	exports := "window: 9\n" + strings.Replace(ownerText, `["`, `["`+partnerID+`", "`, 1)
+	write(t, c.file, exports+"  exports: [{to: [\""+partnerID+"\"]}]\n")
+	hears("DELETE a")
 	c.gets(partner, "UPSERT a")
-	c.gets(c.as("partner", "b.owner.example"), "UPSERT b")
-	if got := open.next(nil); got != "UPSERT more" {
-		t.Errorf("received %q, expected UPSERT more", got)
-	}
-	c.metrics(map[string]float64{`file_broken{file="config"}`: 0, `file_broken{file="allow"}`: 0, `services`: 2})
 	c.shows("", `"restart":["window"]`)
+	write(t, c.file, exports)
+	hears("UPSERT a")
 
-	// The allow file is followed from then on.
-	write(t, filepath.Join(c.dir, "consumers.txt"), "[]\n")
-	eventually(t, func() string {
-		if code := subscribe(t, partner).ends(); code != codes.Unauthenticated {
-			return "the partner gets " + code.String()
-		}
-		return ""
-	})
-
-	// Back to the first one: the source and the catalog are withdrawn.
-	b := c.gets(c.as("consumer", "b.owner.example"), "UPSERT b")
-	write(t, c.file, ownerText)
-	if got := open.next(nil); got != "DELETE more" {
-		t.Errorf("received %q, expected DELETE more", got)
-	}
-	if code := b.ends(); code != codes.Unavailable {
-		t.Errorf("the stream of a catalog that is gone ended with %v, expected Unavailable", code)
-	}
-	write(t, c.file, strings.Replace(ownerText, pkiConsumerID, partnerID, 1))
+	// Who is not named any more has to go, whatever waits.
+	write(t, c.file, strings.NewReplacer(pkiConsumerID, "another.example", "owner.pem", "other.pem").Replace(ownerText))
 	if code := open.ends(); code != codes.Unauthenticated {
 		t.Errorf("the stream of a consumer that is not named any more ended with %v, expected Unauthenticated", code)
 	}
-	c.gets(partner, "UPSERT a")
-	if code := c.stop(); code != exitDone {
-		t.Errorf("serve ended with exit code %d; standard error:\n%s", code, c.errs)
-	}
-	for _, line := range []string{
-		`"file is not used: fix it" what="configuration file"`, `"file is in order again" what="configuration file"`,
-		`configuration has new values that wait for a restart; the others are in effect" file=` + c.file + " keys=window",
-	} {
-		if n := strings.Count(c.errs.String(), line); n < 1 || n > 2 {
-			t.Errorf("the log has %d times %q:\n%s", n, line, c.errs)
-		}
-	}
-}
-
-// TestConfigIdentity has the identity come from other files while the owner runs. Until files can
-// be used, the certificate of before stays in use.
-func TestConfigIdentity(t *testing.T) {
-	c := serveConfig(t, ownerText, map[string]string{"catalog.yaml": oneService("a")})
-	open := c.gets(c.as("consumer", "owner.example"), "UPSERT a")
-	other := *c
-	other.dir = pkiIn(t)
-	write(t, c.file, strings.Replace(ownerText, "cert: owner.pem", "cert: none.pem", 1))
-	c.shows("", `"certificateError":"certificate: stat `+filepath.Join(c.dir, "none.pem"))
+	c.shows("", `"restart":["allow.ids","identity"]`)
+	write(t, c.file, ownerText)
 	c.gets(c.as("consumer", "owner.example"), "UPSERT a")
-
-	text := ownerText
-	for _, name := range []string{"owner.pem", "owner-key.pem", "ca.pem"} {
-		text = strings.Replace(text, " "+name, " "+filepath.Join(other.dir, name), 1)
-	}
-	write(t, c.file, text)
-	if code := open.ends(); code != codes.Unavailable {
-		t.Errorf("the stream of a consumer of the authority before ended with %v, expected Unavailable", code)
-	}
-	other.gets(other.as("consumer", "owner.example"), "UPSERT a")
 	if code := c.stop(); code != exitDone {
 		t.Errorf("serve ended with exit code %d; standard error:\n%s", code, c.errs)
+	}
+	for line, want := range map[string]int{
+		`"file is not used: fix it" what="configuration file"`: 1, `"file is in order again" what="configuration file"`: 1,
+		`"restart to apply" file=` + c.file + " keys=window\n": 1, `"configuration applied"`: 3,
+	} {
+		if n := strings.Count(c.errs.String(), line); n != want {
+			t.Errorf("the log has %d times %q, expected %d:\n%s", n, line, want, c.errs)
+		}
 	}
 }
 
@@ -522,14 +483,12 @@ contexts: [{name: west, context: {cluster: west, user: owner}}]
 current-context: west
 `
 
-// TestConfigKubernetes has a cluster that nobody can reach. Its catalog says so, and
-// once it is taken out of the configuration the rest of the catalog is served.
+// TestConfigKubernetes has a cluster that nobody can reach. Its catalog says so.
 func TestConfigKubernetes(t *testing.T) {
 	t.Parallel()
 	text := strings.Replace(ownerText, "- file:", "- kubernetes: {cluster: west, zone: west.fed.example, kubeconfig: west.conf}\n  - file:", 1)
 	c := serveConfig(t, text, map[string]string{"catalog.yaml": oneService("a"), "west.conf": kubeconfigText})
-	consumer := c.as("consumer", "owner.example")
-	if code := subscribe(t, consumer).ends(); code != codes.Unavailable {
+	if code := subscribe(t, c.as("consumer", "owner.example")).ends(); code != codes.Unavailable {
 		t.Errorf("a consumer gets %v, expected Unavailable", code)
 	}
 	c.shows("readyz", "waiting for the first state of kubernetes:west")
@@ -537,9 +496,6 @@ func TestConfigKubernetes(t *testing.T) {
 	c.metrics(map[string]float64{
 		`source_complete{source="kubernetes:west"}`: 0, `source_complete{source="file:catalog.yaml"}`: 1,
 	})
-	write(t, c.file, ownerText)
-	c.gets(consumer, "UPSERT a")
-	c.shows("readyz", "ready\n")
 	if code := c.stop(); code != exitDone {
 		t.Errorf("serve ended with exit code %d; standard error:\n%s", code, c.errs)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
@@ -45,13 +46,19 @@ func (v *volume) set(files map[string]string) {
 	}
 }
 
-// edited is all that the files of a volume say: the catalog, the rules of a registration, who
+// edited is all that the files of a volume say: two catalogs, the rules of a registration, who
 // may subscribe, and who is told of what.
 type edited struct {
-	catalog    map[string]string // the tier of each service, by name
-	registered []string          // what may be registered
-	allowed    []string
+	catalogs   [2]map[string]string // the tier of each service, by name
+	published  int                  // index of the catalog that is
+	registered []string             // what may be registered
+	listed     []string             // may subscribe, by the allow file
+	named      []string             // may subscribe, by the configuration
 	exports    []export
+}
+
+func (e edited) allows(consumer string) bool {
+	return slices.Contains(e.listed, consumer) || slices.Contains(e.named, consumer)
 }
 
 // export is a rule: of services of that tier, where it is not empty, with these names.
@@ -67,7 +74,7 @@ func (x export) tells(name, tier string) bool {
 
 // sees returns what the consumer is told, at most: names, and tiers that are not stripped.
 func (e edited) sees(consumer string) map[string]bool {
-	services := maps.Clone(e.catalog)
+	services := maps.Clone(e.catalogs[e.published])
 	for _, name := range e.registered {
 		services["registration/"+name+".fed.example"] = ""
 	}
@@ -75,7 +82,7 @@ func (e edited) sees(consumer string) map[string]bool {
 	for name, tier := range services {
 		short := strings.TrimSuffix(strings.TrimPrefix(name, "registration/"), ".fed.example")
 		rule := slices.IndexFunc(e.exports, func(x export) bool { return x.to == consumer && x.tells(short, tier) })
-		if rule < 0 || !slices.Contains(e.allowed, consumer) {
+		if rule < 0 || !e.allows(consumer) {
 			continue
 		}
 		if e.exports[rule].strip {
@@ -86,24 +93,27 @@ func (e edited) sees(consumer string) map[string]bool {
 	return seen
 }
 
-// files returns the files.
-func (e edited) files() map[string]string {
-	var catalog, owner strings.Builder
-	catalog.WriteString(map[bool]string{true: "services:\n", false: "services: []\n"}[len(e.catalog) > 0])
-	for _, name := range slices.Sorted(maps.Keys(e.catalog)) {
-		fmt.Fprintf(&catalog, "- {name: %s, fqdn: %[1]s.fed.example, labels: {tier: %s}, endpoints: [{address: 192.0.2.20, port: 80}], instances: [{id: v1, protocol: HTTP}]}\n", name, e.catalog[name])
+// files returns the files of an owner that listens at an address.
+func (e edited) files(listen string) map[string]string {
+	var catalogs [2]strings.Builder
+	for i, of := range e.catalogs {
+		catalogs[i].WriteString(map[bool]string{true: "services:\n", false: "services: []\n"}[len(of) > 0])
+		for _, name := range slices.Sorted(maps.Keys(of)) {
+			fmt.Fprintf(&catalogs[i], "- {name: %s, fqdn: %[1]s.fed.example, labels: {tier: %s}, endpoints: [{address: 192.0.2.20, port: 80}], instances: [{id: v1, protocol: HTTP}]}\n", name, of[name])
+		}
 	}
-	owner.WriteString(`listen: "127.0.0.1:0"
+	var owner strings.Builder
+	fmt.Fprintf(&owner, `listen: %q
 metrics: "127.0.0.1:0"
 window: 64
 identity:
   files: {cert: ../owner.pem, key: ../owner-key.pem, ca: ../ca.pem}
-allow: {file: consumers.txt}
+allow: {file: consumers.txt, ids: [%s]}
 catalogs:
 - sources:
-  - file: {path: catalog.yaml}
+  - file: {path: catalog%d.yaml}
   - registration: {rules: rules.yaml, listen: "127.0.0.1:0", convergence: 1s}
-`)
+`, listen, strings.Join(e.named, ", "), e.published)
 	owner.WriteString(map[bool]string{true: "  exports:\n", false: "  exports: []\n"}[len(e.exports) > 0])
 	for _, x := range e.exports {
 		fqdns := make([]string, len(x.names))
@@ -124,10 +134,12 @@ catalogs:
 		rules = strings.Replace(shopRules, "shop.fed.example", strings.Join(e.registered, ".fed.example, ")+".fed.example", 1)
 	}
 	consumers := "[]\n"
-	if len(e.allowed) > 0 {
-		consumers = strings.Join(e.allowed, "\n") + "\n"
+	if len(e.listed) > 0 {
+		consumers = strings.Join(e.listed, "\n") + "\n"
 	}
-	return map[string]string{"owner.yaml": owner.String(), "catalog.yaml": catalog.String(), "rules.yaml": rules, "consumers.txt": consumers}
+	return map[string]string{
+		"owner.yaml": owner.String(), "catalog0.yaml": catalogs[0].String(), "catalog1.yaml": catalogs[1].String(), "rules.yaml": rules, "consumers.txt": consumers,
+	}
 }
 
 var (
@@ -144,15 +156,16 @@ func anyEdit(random *rand.Rand) edited {
 		}
 		return chosen
 	}
-	e := edited{catalog: make(map[string]string), registered: some(registeredNames), allowed: []string{pkiConsumerID, partnerID}}
-	if random.IntN(4) == 0 {
-		e.allowed = some(e.allowed)
-	}
-	for _, name := range some(fileNames) {
-		e.catalog[name] = []string{"high", "low"}[random.IntN(2)]
+	both := []string{pkiConsumerID, partnerID}
+	e := edited{registered: some(registeredNames), listed: some(both), named: some(both)}
+	for i := range e.catalogs {
+		e.catalogs[i] = make(map[string]string)
+		for _, name := range some(fileNames) {
+			e.catalogs[i][name] = []string{"high", "low"}[random.IntN(2)]
+		}
 	}
 	for range random.IntN(5) {
-		x := export{names: some(slices.Concat(fileNames, registeredNames)), tier: []string{"", "high", "low"}[random.IntN(3)], to: []string{pkiConsumerID, partnerID}[random.IntN(2)], strip: random.IntN(3) == 0}
+		x := export{names: some(slices.Concat(fileNames, registeredNames)), tier: []string{"", "high", "low"}[random.IntN(3)], to: both[random.IntN(2)], strip: random.IntN(3) == 0}
 		if len(x.names) > 0 {
 			e.exports = append(e.exports, x)
 		}
@@ -236,50 +249,76 @@ func (c *told) lacks(want map[string]bool, allowed bool) string {
 	return ""
 }
 
-// TestEdits replaces all files of an owner at once by others, again and again. At no moment is
+// TestEdits replaces the files of an owner at once by others, again and again. At no moment is
 // a consumer told a service, or a field of it, that neither the files of before nor those of
-// now let it see.
+// now let it see. Some edits replace a source, too: with these nothing changes before the owner
+// restarts, but that consumers have to go that may not subscribe any more.
 func TestEdits(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	dir := partiesIn(t)
+	address := must.Get(loopback.FreeAddress())(t)
 	files := &volume{t: t, dir: filepath.Join(dir, "volume")}
-	before := edited{allowed: []string{pkiConsumerID, partnerID}}
-	files.set(before.files())
-	c, port := &configured{dir: dir, file: filepath.Join(dir, "volume", "owner.yaml")}, ""
+	before := edited{listed: []string{pkiConsumerID, partnerID}}
+	files.set(before.files(address))
+	c := &configured{dir: dir, file: filepath.Join(dir, "volume", "owner.yaml")}
 	c.running = &running{t: t}
-	c.start(&port)
+	var provider *enrolled
+	start := func() {
+		var port string
+		c.start(&port)
+		provider = c.on(port).enroll("partner", "owner.example")
+		go func(e *enrolled) { // what the provider hears, it need not know
+			for {
+				if _, err := e.Recv(); err != nil {
+					return
+				}
+			}
+		}(provider)
+	}
+	start()
 	c.complete()
 
-	provider := c.on(port).enroll("partner", "owner.example")
-	go func() { // what the provider hears, it need not know
-		for {
-			if _, err := provider.Recv(); err != nil {
-				return
-			}
-		}
-	}()
 	consumers := make(map[string]*told)
 	for party, id := range map[string]string{"consumer": pkiConsumerID, "partner": partnerID} {
 		consumers[id] = &told{again: make(chan struct{}, 1), holds: make(map[string]string), heard: make(map[string]bool)}
 		go consumers[id].follow(t, c.as(party, "owner.example"))
 	}
 	for i := range 30 {
-		now := anyEdit(random)
-		files.set(now.files())
-		eventually(t, func() (lacking string) {
-			for _, name := range registeredNames {
-				provider.active(name + ".fed.example")
-			}
-			for id, consumer := range consumers {
-				if why := consumer.lacks(now.sees(id), slices.Contains(now.allowed, id)); why != "" {
-					lacking = fmt.Sprintf("edit %d: %s", i, why)
+		await := func(want func(id string) (services map[string]bool, allowed bool)) {
+			t.Helper()
+			eventually(t, func() (lacking string) {
+				for _, name := range registeredNames {
+					provider.active(name + ".fed.example")
 				}
-			}
-			return lacking
-		})
+				for id, consumer := range consumers {
+					if why := consumer.lacks(want(id)); why != "" {
+						lacking = fmt.Sprintf("edit %d: %s", i, why)
+					}
+				}
+				return lacking
+			})
+		}
+		now := anyEdit(random)
+		if now.published = before.published; i%5 == 4 {
+			now.catalogs, now.registered, now.listed = before.catalogs, before.registered, before.listed
+			now.published = 1 - before.published
+		}
+		files.set(now.files(address))
+		if now.published != before.published {
+			c.shows("", `"restart":[`)
+			await(func(id string) (map[string]bool, bool) {
+				if before.allows(id) && now.allows(id) {
+					return before.sees(id), true
+				}
+				return nil, false
+			})
+			c.stop()
+			start()
+		}
+		await(func(id string) (map[string]bool, bool) { return now.sees(id), now.allows(id) })
 		for id, consumer := range consumers {
 			consumer.mu.Lock()
 			for service := range consumer.heard {

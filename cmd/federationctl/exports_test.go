@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/grpc/codes"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -139,90 +138,6 @@ func TestExports(t *testing.T) {
 	}
 }
 
-// TestExportsAndSources changes exports and sources at once. Nothing that the old
-// exports have hidden is told because the new ones came before the sources went.
-func TestExportsAndSources(t *testing.T) {
-	c := serveConfig(t, exporting, map[string]string{"catalog.yaml": exportedText})
-	conn := c.as("consumer", "owner.example")
-	stream := c.gets(conn, "UPSERT shop")
-
-	// The source that takes the place of the old one is not complete yet.
-	everything := strings.Replace(openText, "catalog.yaml", "next.yaml", 1)
-	write(t, c.file, everything)
-	if code := stream.ends(); code != codes.Unavailable {
-		t.Errorf("the stream ended with %v, expected Unavailable", code)
-	}
-	if code := subscribe(t, conn).ends(); code != codes.Unavailable {
-		t.Errorf("a consumer gets %v, expected Unavailable", code)
-	}
-	write(t, c.dir+"/next.yaml", oneService("a"))
-	stream = c.gets(conn, "UPSERT a")
-	ack(stream)
-	if got := stream.next(nil); got != "UNKNOWN" {
-		t.Errorf("received %q, expected the end of the catalog", got)
-	}
-
-	// Where no source goes the stream stays, and what a new source brings is under the
-	// new exports from the beginning.
-	write(t, c.file, strings.Replace(everything, "  - file: {path: next.yaml}\n", "  - file: {path: next.yaml}\n  - file: {path: catalog.yaml}\n  exports: [{match: {fqdn: [\"*.fed.example\"]}, to: [\"*\"]}]\n", 1))
-	for _, want := range []string{"UPSERT pay", "UPSERT shop"} {
-		if got := stream.next(nil); got != want {
-			t.Errorf("received %q, expected %q", got, want)
-		}
-	}
-	if code := c.stop(); code != exitDone || !strings.Contains(c.errs.String(), "catalog restarted") {
-		t.Errorf("serve ended with exit code %d; standard error:\n%s", code, c.errs)
-	}
-}
-
-// TestAllowAndSources changes who may subscribe and the sources at once. Who is new is not
-// told of the sources that go.
-func TestAllowAndSources(t *testing.T) {
-	before := strings.Replace(openText, `, "`+partnerID+`"`, "", 1)
-	c := serveConfig(t, before, map[string]string{"catalog.yaml": exportedText})
-	stream := c.gets(c.as("consumer", "owner.example"), "UPSERT pay")
-	write(t, c.file, strings.Replace(openText, "catalog.yaml", "next.yaml", 1)) // which is not there yet
-	if code := stream.ends(); code != codes.Unavailable {
-		t.Errorf("the stream ended with %v, expected Unavailable", code)
-	}
-	partner := c.as("partner", "owner.example")
-	if code := subscribe(t, partner).ends(); code != codes.Unavailable && code != codes.Unauthenticated { // which is before the change
-		t.Errorf("a consumer that is new gets %v, expected Unavailable", code)
-	}
-	write(t, c.dir+"/next.yaml", oneService("a"))
-	c.gets(partner, "UPSERT a")
-}
-
-// TestExportsAndOrder lets another source publish services by an edit that also hides
-// what this source says. Nobody is told of it, not even while the edit is applied, which
-// takes some time with so many.
-func TestExportsAndOrder(t *testing.T) {
-	services := func(tier string) string {
-		var b strings.Builder
-		b.WriteString("services:\n")
-		for i := range 1000 {
-			fmt.Fprintf(&b, "- {name: s%03d, fqdn: s%03d.fed.example, labels: {tier: %s}, endpoints: [{address: 192.0.2.20, port: 80}], instances: [{id: v1, protocol: HTTP}]}\n", i, i, tier)
-		}
-		return b.String()
-	}
-	text := func(first, second, match string) string {
-		return "window: 1024\n" + openText[:strings.LastIndex(openText, "  - file")] + "  - file: {path: " + first + ".yaml}\n  - file: {path: " + second + ".yaml}\n" +
-			"  exports:\n  - match: {labels: {tier: " + match + "}}\n    to: [\"*\"]\n"
-	}
-	c := serveConfig(t, text("public", "private", `"*"`), map[string]string{"public.yaml": services("public"), "private.yaml": services("private")})
-	stream := c.gets(c.as("consumer", "owner.example"), "UPSERT s000")
-	ack(stream)
-	for range 1000 { // the others, and the end
-		stream.next(nil)
-	}
-	write(t, c.file, text("private", "public", "public"))
-	for i := range 1000 {
-		if got, want := stream.next(nil), fmt.Sprintf("DELETE s%03d", i); got != want {
-			t.Fatalf("received %q, expected %q", got, want)
-		}
-	}
-}
-
 // TestSPIFFEAgentAway has an owner whose agent is away: it listens, and says what it
 // waits for.
 func TestSPIFFEAgentAway(t *testing.T) {
@@ -245,18 +160,6 @@ func TestSPIFFEAgentAway(t *testing.T) {
 	if _, metrics := c.get("metrics"); strings.Contains(metrics, "certificate_expiry_timestamp_seconds{") {
 		t.Error("there is a metric of a certificate")
 	}
-
-	// Another agent, and then files, take its place.
-	write(t, c.file, strings.Replace(text, "nowhere", "elsewhere", 1))
-	c.shows("readyz", "from the SPIFFE agent at unix:///elsewhere/agent.sock\n")
-	write(t, c.file, ownerText)
-	eventually(t, func() string {
-		if code, body := c.get("readyz"); code != http.StatusOK {
-			return "/readyz is " + body
-		}
-		return ""
-	})
-	c.gets(c.as("consumer", "owner.example"), "UPSERT a")
 	if code := c.stop(); code != exitDone || !strings.Contains(c.errs.String(), "the SPIFFE agent is away") {
 		t.Errorf("serve ended with exit code %d; standard error:\n%s", code, c.errs)
 	}

@@ -166,7 +166,7 @@ func conditions() []Condition {
 		catalogUnread:      {"catalog", "no consumers", Well, "No consumer is connected.", "name this owner in a federation block of a CoreDNS, and allow the identity of its certificate here", "Consumers and sources of an owner"},
 
 		processFileBroken: {"process", "broken", Look, "%s not used as %s now: what was read before stays in force.", "correct the file: the reason has the line", "FederationOwnerFileBroken"},
-		processRestart:    {"process", "waits for a restart", Look, "The new value of %s waits for a restart.", "restart the owner when it suits", "The process of an owner"},
+		processRestart:    {"process", "restart to apply", Look, "Restart to apply: %s.", "restart the owner; its consumers resume", "The process of an owner"},
 		processTurnedAway: {"process", "turned away", Look, "%s %s turned away within the last hour.", "see at each of them what is to do if it is to be let in", "Consumers and sources of an owner"},
 		processWaits:      {"process", "not ready", Act, "It waits for %s.", "repair what it waits for", "FederationOwnerNotReady"},
 	}
@@ -443,8 +443,8 @@ func (p *Publisher) Judge(now time.Time) (v Judgement) {
 	if n := len(p.Broken); n > 0 {
 		v.find(processFileBroken, Count(n, "file")+" "+either(n, "is", "are"), either(n, "it is", "they are"))
 	}
-	for _, key := range p.Restart {
-		v.find(processRestart, key)
+	if len(p.Restart) > 0 {
+		v.find(processRestart, words(p.Restart))
 	}
 	v.certificates(now, p.Certificate, p.Authority, p.CertificateError, p.CertificateRemedy)
 	away := slices.DeleteFunc(slices.Clone(p.TurnedAway), func(t TurnedAway) bool { return now.Sub(t.At) >= lately })

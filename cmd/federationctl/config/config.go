@@ -12,6 +12,7 @@ import (
 	"iter"
 	"net/netip"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -78,27 +79,6 @@ type Source struct {
 	Relay        *Relay
 }
 
-// Key tells sources of a catalog apart: two that need not be started anew to take
-// each other's place have the same.
-func (s Source) Key() string {
-	switch {
-	case s.File != nil:
-		return fmt.Sprintf("file %q %d", s.File.Path, s.File.MaxSize)
-	case s.Kubernetes != nil:
-		return fmt.Sprintf("kubernetes %q", fmt.Sprint(*s.Kubernetes))
-	case s.NSM != nil:
-		return fmt.Sprintf("nsm %q", fmt.Sprint(*s.NSM))
-	case s.Relay != nil:
-		return s.Relay.key()
-	}
-	g, etcd := *s.Registration, ""
-	if g.Etcd != nil {
-		etcd = fmt.Sprint(*g.Etcd)
-	}
-	g.Rules, g.Etcd = "", nil // rules can be set at any time
-	return fmt.Sprintf("registration %q %q", fmt.Sprint(g), etcd)
-}
-
 // File is a catalog file.
 type File struct {
 	Path    string `yaml:"path"`
@@ -155,6 +135,46 @@ func Check(data []byte) (c Config, problems, warnings []problem.Problem) {
 		return Config{}, problems, nil
 	}
 	return c, nil, r.warnings(c)
+}
+
+// Differences returns the keys that have other values in next, in order. It looks no deeper
+// than at a source or at the exports of a catalog.
+func (c *Config) Differences(next Config) (keys []string) {
+	before, after := c.values(), next.values()
+	for key := range after {
+		before[key] = before[key] // nil where there is none
+	}
+	for key, value := range before {
+		if !reflect.DeepEqual(value, after[key]) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// values returns what Differences compares, by key.
+func (c *Config) values() map[string]any {
+	all := map[string]any{
+		"listen": c.Listen, "metrics": c.Metrics, "status": c.Status, "window": c.Window, "audit": c.Audit,
+		"identity":  c.Identity,
+		"allow.ids": c.Allow.IDs, "allow.file": c.Allow.File, "allow_addresses": c.AllowAddresses,
+	}
+	for i, of := range c.Catalogs {
+		all[fmt.Sprintf("catalogs[%d].server_name", i)] = of.ServerName
+		var rules []policy.Rule // nil: there are no exports
+		if of.Policy != nil {
+			rules = make([]policy.Rule, 0, len(of.Exports))
+		}
+		for _, e := range of.Exports {
+			rules = append(rules, e.Rule)
+		}
+		all[fmt.Sprintf("catalogs[%d].exports", i)] = rules
+	}
+	for path, s := range c.sources() {
+		all[path[:strings.LastIndexByte(path, '.')]] = s // without its kind
+	}
+	return all
 }
 
 // In has relative paths begin at a directory, that of the configuration file.

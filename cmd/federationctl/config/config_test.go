@@ -231,48 +231,38 @@ func TestIn(t *testing.T) {
 	}
 }
 
-// TestKey compares sources before and after an edit.
-func TestKey(t *testing.T) {
-	source := func(text string) config.Source {
+// TestDifferences edits a configuration that has every key.
+func TestDifferences(t *testing.T) {
+	parse := func(text string) *config.Config {
 		t.Helper()
-		c, problems := config.Parse([]byte(strings.Replace(least, "file: {path: catalog.yaml}", text, 1)))
+		c, problems := config.Parse([]byte(text))
 		if len(problems) > 0 {
 			t.Fatal(problems)
 		}
-		return c.Catalogs[0].Sources[0]
+		return &c
 	}
-	for _, tt := range []struct {
-		before, after string
-		same          bool
-	}{
-		{"file: {path: a}", "file: {path: a, lifetime: forever}", true},
-		{"file: {path: a}", "file: {path: b}", false},
-		{"file: {path: a}", "file: {path: a, max_size: 1}", false},
-		{"kubernetes: {cluster: a, zone: a.example}", "kubernetes: {zone: A.example., cluster: a, lifetime: 2h, max_withdraw: 5%, withdraw_after: 1m}", true},
-		{"kubernetes: {cluster: a, zone: a.example}", "kubernetes: {cluster: a, zone: a.example, namespaces: [b]}", false},
-		{"kubernetes: {cluster: a, zone: a.example, namespaces: [b, c]}", "kubernetes: {cluster: a, zone: a.example, namespaces: [b]}", false},
-		{"kubernetes: {cluster: a, zone: a.example}", "kubernetes: {cluster: a, zone: a.example, pods: routable}", false},
-		{
-			"kubernetes: {cluster: a, zone: a.example, allow_names: [{namespaces: [b], names: [c.a.example]}]}",
-			"kubernetes: {cluster: a, zone: a.example, allow_names: [{namespaces: [b], names: [d.a.example]}]}", false,
-		},
-		{"registration: {rules: a}", "registration: {rules: b, lifetime: 2h}", true},
-		{"registration: {rules: a}", "registration: {rules: a, listen: \":1\"}", false},
-		{"registration: {rules: a}", "registration: {rules: a, linger: 0}", false},
-		{"registration: {rules: a}", "registration: {rules: a, store: {etcd: {endpoints: [\"http://a:1\"]}}}", false},
-		{
-			"registration: {rules: a, store: {etcd: {endpoints: [\"http://a:1\"]}}}",
-			"registration: {rules: b, store: {etcd: {endpoints: [\"http://a:1\"], prefix: /federation/registration}}}", true,
-		},
-		{
-			"registration: {rules: a, store: {etcd: {endpoints: [\"http://a:1\"]}}}",
-			"registration: {rules: a, store: {etcd: {endpoints: [\"http://a:2\"]}}}", false,
-		},
-		{"nsm: {registry: \"tcp://a:1\", zone: a.example}", "nsm: {registry: \"tcp://a:1\", zone: A.example., lifetime: 5m}", true},
-		{"nsm: {registry: \"tcp://a:1\", zone: a.example}", "nsm: {registry: \"tcp://a:1\", zone: a.example, registry_ids: [a]}", false},
+	for _, tt := range []struct{ text, old, new, want string }{
+		{most, "listen: \"127.0.0.1:8010", "# for consumers\nlisten: \"127.0.0.1:8010", ""},
+		{most, "127.0.0.1:8010", "127.0.0.1:8011", "listen"},
+		{most, "localhost:9153", "localhost:9152", "metrics"},
+		{most, "readers.pem", "others.pem", "status"},
+		{most, "window: 256", "window: 255", "window"},
+		{most, "audit: true", "audit: false", "audit"},
+		{most, " owner.pem", " other.pem", "identity"},
+		{least, "consumer.example", "other.example", "allow.ids"},
+		{least, "  ids:", "  file: consumers.txt\n  ids:", "allow.file"},
+		{least, "allow:", "allow_addresses: [127.0.0.0/8]\nallow:", "allow_addresses"},
+		{least, "- sources", "- server_name: a.example\n  sources", "catalogs[0].server_name"},
+		{least, "- sources", "- exports: []\n  sources", "catalogs[0].exports"},
+		{least, "- sources", "- relay: {addresses: [\"a:1\"]}\n  server_name: a.example\n- sources", "catalogs[0] catalogs[0].server_name catalogs[0].sources[0] catalogs[1].exports catalogs[1].server_name catalogs[1].sources[0]"},
+		{least, "catalog.yaml}", "catalog.yaml, lifetime: forever}", "catalogs[0].sources[0]"},
+		{least, "catalog.yaml}", "catalog.yaml}\n  - registration: {rules: a, store: {etcd: {endpoints: [\"http://a:1\"]}}}", "catalogs[0].sources[1]"},
+		{strings.Replace(least, "file: {path: catalog.yaml}", "registration: {rules: a, store: {etcd: {endpoints: [\"http://a:1\"]}}}", 1), "http://a:1", "http://a:2", "catalogs[0].sources[0]"},
+		{least + "  exports: [{to: [\"*\"]}]\n", "to: [\"*\"]", "to: [\"*\"], strip: [sans]", "catalogs[0].exports"},
+		{least + "  exports: [{to: [\"*\"]}]\n", "- sources:", "- # a comment\n  sources:", ""},
 	} {
-		if got := source(tt.before).Key() == source(tt.after).Key(); got != tt.same {
-			t.Errorf("%q and %q are the same: %v, expected %v", tt.before, tt.after, got, tt.same)
+		if got := strings.Join(parse(tt.text).Differences(*parse(strings.Replace(tt.text, tt.old, tt.new, 1))), " "); got != tt.want {
+			t.Errorf("with %s for %s the keys %q differ, expected %q", tt.new, tt.old, got, tt.want)
 		}
 	}
 }

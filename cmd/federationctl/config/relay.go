@@ -29,9 +29,6 @@ type Relay struct {
 	Persist    string            `yaml:"persist"`                                                       // path of the file that keeps the catalog through a restart; empty for none
 }
 
-// key is Source.Key for a relay.
-func (l *Relay) key() string { return fmt.Sprintf("relay %q %q", l.Addresses, fmt.Sprint(*l)) }
-
 // source returns the source that a relay is, under the default name where it has none.
 func (l *Relay) source(lifetime time.Duration) Source {
 	switch {

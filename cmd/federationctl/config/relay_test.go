@@ -12,7 +12,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // relaying returns a configuration whose second catalog has the relay, which begins on
@@ -95,32 +94,6 @@ func TestRelayName(t *testing.T) {
 	want := `catalogs[1].relay.name: "mesh b" is no name of an owner: it takes 1 to 255 characters of printable ASCII, without spaces, double quotes and backslashes`
 	if len(problems) != 1 || problems[0].String() != want {
 		t.Errorf("problems are %v, want %s", problems, want)
-	}
-}
-
-// A relay is another one when any of its keys has another value.
-func TestRelayKey(t *testing.T) {
-	zone := must.Get(federation.ParseOrigin("fed.example"))(t)
-	base := config.Relay{Addresses: []string{"a:1"}}
-	keys := map[string]int{config.Source{Relay: &base}.Key(): -1}
-	for i, change := range []func(*config.Relay){
-		func(l *config.Relay) { l.Name = "a" },
-		func(l *config.Relay) { l.Addresses = []string{"a:1", "b:1"} },
-		func(l *config.Relay) { l.IDs = []federation.ID{ids(t, "spiffe://a.example/b")[0]} },
-		func(l *config.Relay) { l.ServerName = "a" },
-		func(l *config.Relay) { l.Version = wire.V1Alpha1 },
-		func(l *config.Relay) { l.Zones = []federation.FQDN{zone} },
-		func(l *config.Relay) { l.Settle = time.Second },
-		func(l *config.Relay) { l.MaxCatalog = 3 },
-		func(l *config.Relay) { l.Persist = "a" },
-	} {
-		l := base
-		change(&l)
-		key := config.Source{Relay: &l}.Key()
-		if other, ok := keys[key]; ok {
-			t.Errorf("changes %d and %d have the key %s", i, other, key)
-		}
-		keys[key] = i
 	}
 }
 

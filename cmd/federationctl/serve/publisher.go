@@ -1,6 +1,6 @@
 // Package serve runs an owner as its configuration says: a server, its catalogs
-// with their sources, and the files that it follows. A configuration file that changes
-// is applied as a difference.
+// with their sources, and the files that it follows. Of a configuration file that changes,
+// exports and allow are put in force; anything else waits for a restart.
 //
 // Only packages of this module import it: it is not a stable API.
 package serve
@@ -8,6 +8,7 @@ package serve
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -18,10 +19,11 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/gate"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
+	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
@@ -64,88 +66,100 @@ type Publisher struct {
 	away     func(gate.TurnedAway)
 	server   *owner.Server
 	identity *mtls.Source
-	settings *file.File  // the configuration file; nil when there is none
-	edits    *file.Group // it, and what it names that is followed, but for certificates
+	settings *file.File          // the configuration file; nil when there is none
+	allowed  *file.File          // the allow file; nil when there is none
+	edits    *file.Group         // these, and what else is followed, but for certificates
+	catalogs map[string]*catalog // by server name
 	listener net.Listener
 	web      net.Listener // of metrics and health; nil when there is none
 	began    time.Time
 	gate     *gate.Gate // of all ports
 
-	running sync.WaitGroup // what Run has started, and what follows the configuration
+	running sync.WaitGroup // what Run has started
 
 	// Owned by New and then by edits, of which there is one at a time.
 
-	launch   func(run func(ctx context.Context)) (stop context.CancelFunc) // runs something until Run ends; nil before Run
-	editing  bool                                                          // whether an edit is being put in force
-	admitted map[federation.ID]bool                                        // who may subscribe, as the server was told last; nil before that
+	editing  bool                   // whether an edit is being put in force
+	fileIDs  []federation.ID        // that the allow file lets subscribe
+	admitted map[federation.ID]bool // who may subscribe, as the server was told last; nil before that
 
 	// Changed by New and then by edits, which alone may read them without the lock; guarded
 	// by mu for all others.
 
-	mu        sync.Mutex
-	fileLocks map[string]*consumer.FileLock // of relays, by path; those of earlier configurations, too
-	config    config.Config                 // in effect
-	applied   time.Time                     // when it came into effect
-	restart   []string                      // keys whose new values wait for a restart
-	allowed   *named[[]federation.ID]       // the allow file
-	catalogs  map[string]*catalog           // by server name
-	ports     map[string]*port              // for providers, by key
-	pending   []*registered                 // that were opened and are not in effect
-	serving   bool
-	ready     bool // whether one of the catalogs has been complete, and served, at one time
+	mu      sync.Mutex
+	config  config.Config // in effect: that of the start, with other exports and allow.ids
+	applied time.Time     // when it came into effect
+	restart []string      // keys whose values in the file wait for a restart
+	serving bool
+	ready   bool // whether one of the catalogs has been complete, and served, at one time
+}
+
+// catalog is what is published under one server name.
+type catalog struct {
+	// read-only after New
+	registry *registry.Registry
+	sources  *source.Catalog
+	entries  []source.Entry // that Set was given
 }
 
 // New reads the files that the configuration names, and listens. Its errors are of
 // type Error.
 func New(ctx context.Context, c Config) (*Publisher, error) {
-	p := &Publisher{file: c.File, logger: c.Logger, away: c.TurnedAway, began: time.Now(), ports: make(map[string]*port), fileLocks: make(map[string]*consumer.FileLock)}
+	p := &Publisher{
+		file: c.File, config: c.Owner, logger: c.Logger, away: c.TurnedAway, began: time.Now(),
+		catalogs: make(map[string]*catalog),
+	}
 	p.edits = file.NewGroup(p.apply)
-	first := c.Owner
 	if c.File != "" {
-		p.settings = newSettings(c.File, c.Logger, p.edits, func(ctx context.Context, c config.Config) (func(), error) {
-			if p.server == nil {
-				return func() { first = c }, nil
-			}
-			next, err := p.prepare(ctx, c)
-			return func() { p.change(next) }, err
-		})
+		p.settings = p.followSettings()
 		if err := p.settings.Load(ctx); err != nil {
 			return nil, Error{Err: err}
 		}
 	}
-	if err := p.begin(ctx, first); err != nil {
+	if err := p.begin(ctx); err != nil {
+		p.closeListeners()
 		return nil, err
 	}
 	return p, nil
 }
 
-// begin makes the server with its first configuration.
-func (p *Publisher) begin(ctx context.Context, c config.Config) (err error) {
-	defer func() {
-		if err != nil {
-			p.closeListeners()
-		}
-	}()
+// begin opens what the configuration names, and makes the server.
+func (p *Publisher) begin(ctx context.Context) (err error) {
+	c := p.config
 	if p.gate, err = gate.New(gate.Config{Logger: p.logger, TurnedAway: p.away}); err != nil {
 		return Error{Err: err}
 	}
-	p.config.Listen, p.config.Identity = c.Listen, c.Identity
 	if p.identity, err = mtls.Open(c.Identity, p.logger); err != nil {
 		return Error{identityKey(c.Identity), err}
 	}
-	next, err := p.prepare(ctx, c)
-	if err != nil {
-		return err
+	if c.Allow.File != "" {
+		if p.allowed, err = p.openAllowed(ctx); err != nil {
+			return Error{"allow.file", err}
+		}
 	}
-	p.adopt(next)
+	if len(c.Allow.IDs) == 0 && c.Allow.File == "" && !c.Allow.Everybody {
+		p.logger.Warn("nobody may subscribe; name consumers in allow", "file", p.file)
+	}
+	registries := make(map[string]*registry.Registry, len(c.Catalogs))
+	for i, of := range c.Catalogs {
+		opened := newCatalog(of, p.logger)
+		p.catalogs[of.ServerName], registries[of.ServerName] = opened, opened.registry
+		if err = p.openSources(ctx, i, opened); err != nil {
+			return err
+		}
+	}
+	var audit *slog.Logger
+	if c.Audit {
+		audit = p.logger
+	}
 	p.server, err = owner.New(owner.Config{
-		Catalogs: p.registries(), Credentials: p.identity.Server(), Window: c.Window, Logger: p.logger,
-		Gate: p.gate, TurnedAway: p.away, Register: p.register,
+		Catalogs: registries, Credentials: p.identity.Server(), Window: c.Window, Logger: p.logger,
+		Gate: p.gate, TurnedAway: p.away, Register: p.register, Audit: audit,
 	})
 	if err != nil {
 		return Error{Err: err}
 	}
-	p.audit(c.Audit)
+	p.applied = time.Now()
 	p.admit()
 	p.listener, err = listen(ctx, "listen", c.Listen)
 	if err != nil {
@@ -158,13 +172,44 @@ func (p *Publisher) begin(ctx context.Context, c config.Config) (err error) {
 	return err
 }
 
+// newCatalog returns a catalog without sources.
+func newCatalog(of config.Catalog, logger *slog.Logger) *catalog {
+	r := registry.New()
+	r.SetPolicy(of.Policy)
+	return &catalog{registry: r, sources: source.NewCatalog(source.Config{Registry: r, Logger: logger, Name: of.ServerName})}
+}
+
+// openSources opens the sources of the catalog that is c.Catalogs[i] of the configuration.
+func (p *Publisher) openSources(ctx context.Context, i int, c *catalog) error {
+	for j, s := range p.config.Catalogs[i].Sources {
+		opened, err := p.openSource(ctx, s, c.registry)
+		if err != nil {
+			key := "catalogs"
+			if s.Registration != nil {
+				key = fmt.Sprintf("catalogs[%d].sources[%d].registration", i, j)
+			}
+			if _, ok := errors.AsType[*net.OpError](err); ok {
+				key += ".listen"
+			}
+			return Error{key, err}
+		}
+		c.entries = append(c.entries, source.Entry{
+			Key: s.Name, Name: s.Name, Source: opened, Lifetime: s.Lifetime, MaxWithdraw: s.MaxWithdraw, WithdrawAfter: s.WithdrawAfter,
+		})
+	}
+	c.sources.Set(c.entries)
+	return nil
+}
+
 // closeListeners closes what New has opened before it fails.
 func (p *Publisher) closeListeners() {
 	if p.listener != nil {
 		p.listener.Close()
 	}
-	for _, opened := range p.ports {
-		opened.listener.Close()
+	for _, g := range p.registrations() {
+		if g.listener != nil {
+			g.listener.Close()
+		}
 	}
 }
 
@@ -206,11 +251,7 @@ func (p *Publisher) WebAddr() net.Addr {
 }
 
 // StatusPage says where status and why are to be served; without an address, nowhere.
-func (p *Publisher) StatusPage() page.Config {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.config.Status
-}
+func (p *Publisher) StatusPage() page.Config { return p.config.Status }
 
 // Run publishes until ctx ends, and returns nil then. It calls announce when it begins
 // to serve, and handles what comes to WebAddr with web. It closes the listeners.
@@ -230,12 +271,20 @@ func (p *Publisher) Run(ctx context.Context, web http.Handler, announce func()) 
 			}
 		})
 	}
-	p.launch = func(run func(ctx context.Context)) context.CancelFunc {
-		ctx, stop := context.WithCancel(ctx)
-		p.running.Go(func() { run(ctx) })
-		return stop
+	for _, c := range p.catalogs {
+		p.running.Go(func() { _ = c.sources.Run(ctx) })
 	}
-	p.attend()
+	for _, f := range []*file.File{p.settings, p.allowed} {
+		if f != nil {
+			p.running.Go(func() { _ = f.Run(ctx) })
+		}
+	}
+	for _, g := range p.registrations() {
+		p.running.Go(func() { _ = g.rules.Run(ctx) })
+		if g.listener != nil {
+			p.running.Go(func() { p.servePort(ctx, g) })
+		}
+	}
 	if p.file == "" {
 		for _, c := range p.catalogs {
 			select {
@@ -244,11 +293,7 @@ func (p *Publisher) Run(ctx context.Context, web http.Handler, announce func()) 
 			}
 		}
 	}
-	// Each of these returns nil when ctx ends.
 	p.running.Go(func() { _ = p.identity.Run(ctx) })
-	if p.settings != nil {
-		p.running.Go(func() { _ = p.settings.Run(ctx) })
-	}
 	announce()
 	p.setServing(true)
 	defer context.AfterFunc(ctx, func() { p.setServing(false) })()

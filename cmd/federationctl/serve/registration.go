@@ -2,13 +2,12 @@ package serve
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"iter"
 	"net"
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -19,10 +18,11 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/gate"
-	"github.com/hamlet-federation/coredns-federation/federation/source"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 
@@ -30,128 +30,52 @@ import (
 // for providers.
 const maxProviderMessage = 64 << 10
 
-// registered is a source in which programs register. Its settings stay until the process
-// ends, but for the rules: another source in its place would know of nobody.
+// registered is a source in which programs register.
 type registered struct {
 	*registration.Source
 
-	began atomic.Bool // whether Run was called
-
-	// read-only
-	publisher *Publisher
-	name      string // of the source
-	key       string // of its entry
-	settings  config.Registration
-
-	// guarded by the mutex of Publisher
-
-	port  *port // nil: that of the owner
-	rules *named[*rules.Rules]
-	ended bool // whether Run has returned
+	listener net.Listener // of providers alone; nil: they come to the port of the owner
+	rules    *file.File
 }
 
-// errTwice is why a registration publishes nothing that was put back into the
-// configuration at the moment at which it ended: a source runs once.
-var errTwice = errors.New("it was put back while it ended; restart the owner")
-
-// Run implements source.Source. With its end providers cannot connect any more, unless
-// another registration has the port.
-func (g *registered) Run(ctx context.Context, part source.Part) {
-	if g.began.Swap(true) {
-		part.Away(errTwice)
-		<-ctx.Done()
-		return
-	}
-	g.Source.Run(ctx, part)
-	g.end()
-}
-
-func (g *registered) end() {
-	p := g.publisher
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	g.ended = true
-	g.rules.end()
-	p.leaveLocked(g.port)
-}
-
-// stands reports whether the source that settings describe would stand in the way of this
-// one: with its name or its port.
-func (g *registered) stands(s config.Registration) bool {
-	return g.settings.Name == s.Name || g.settings.Listen == s.Listen
-}
-
-// inPlaceOf returns the registration of the catalog that runs on in place of the one that
-// settings describe, or nil when there is none. It has the same key, or else stands in
-// its way; those in taken have their place already.
-func (c *catalog) inPlaceOf(key string, s config.Registration, taken []*registered) *registered {
-	for _, is := range []func(g *registered) bool{
-		func(g *registered) bool { return g.key == key },
-		func(g *registered) bool { return g.stands(s) },
-	} {
-		i := slices.IndexFunc(c.running, func(g *registered) bool { return is(g) && !g.ended && !slices.Contains(taken, g) })
-		if i >= 0 {
-			return c.running[i]
+// registrations returns the sources in which programs register, by the name of each.
+func (p *Publisher) registrations() iter.Seq2[string, *registered] {
+	return func(yield func(string, *registered) bool) {
+		for _, c := range p.catalogs {
+			for _, e := range c.entries {
+				if g, ok := e.Source.(*registered); ok && !yield(e.Name, g) {
+					return
+				}
+			}
 		}
 	}
-	return nil
-}
-
-// isAvailable reports whether consumers can have a catalog.
-func (p *Publisher) isAvailable(catalog string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	c := p.catalogs[catalog]
-	return c != nil && c.registry.Available()
-}
-
-// registered returns the registrations among the sources of the catalog.
-func (c *catalog) registered() (all []*registered) {
-	for _, e := range c.entries {
-		if g, ok := e.Source.(*registered); ok {
-			all = append(all, g)
-		}
-	}
-	return all
-}
-
-// port is where providers connect to, for one registration at a time. Its fields are guarded
-// by the mutex of Publisher.
-type port struct {
-	key      string
-	listener net.Listener
-	source   *registered        // to which it leads
-	users    int                // registrations that have it: another one may be ending
-	stop     context.CancelFunc // ends it; nil before it is served
 }
 
 // Ports returns a line for each address beside Addr that providers connect to.
 func (p *Publisher) Ports() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	var lines []string
-	for _, opened := range p.ports {
-		lines = append(lines, fmt.Sprintf("%s on %s", opened.source.name, opened.listener.Addr()))
+	for name, g := range p.registrations() {
+		if g.listener != nil {
+			lines = append(lines, fmt.Sprintf("%s on %s", name, g.listener.Addr()))
+		}
 	}
 	slices.Sort(lines)
 	return lines
 }
 
-// portKey returns the key of the port of a registration, or nothing where it is that of the owner.
-func portKey(serverName string, s config.Registration) string {
-	if strings.HasSuffix(s.Listen, ":0") {
-		return fmt.Sprintf("%s %s %s", s.Listen, serverName, s.Name) // each is another one
-	}
-	return s.Listen
-}
-
-// openRegistration returns the source that the configuration describes, for the catalog with
-// that server name. Its port is opened, or taken from a registration that ends.
-func (p *Publisher) openRegistration(ctx context.Context, s config.Source, serverName string, policy wire.Policy) (*registered, error) {
+// openRegistration returns the source that the configuration describes, for the catalog that is
+// published in r. Its port is opened.
+func (p *Publisher) openRegistration(ctx context.Context, s config.Source, r *registry.Registry, policy wire.Policy) (*registered, error) {
 	settings := *s.Registration
-	g := &registered{publisher: p, name: s.Name, settings: settings}
+	g := &registered{}
+	var first *rules.Rules
 	var err error
-	if g.rules, err = p.openRules(ctx, settings.Rules); err != nil {
+	g.rules, err = p.openRules(ctx, settings.Rules, func(changed *rules.Rules) {
+		if first = changed; g.Source != nil {
+			g.SetRules(changed)
+		}
+	})
+	if err != nil {
 		return nil, err
 	}
 	name, err := ownerName(settings, p.config.Listen)
@@ -164,18 +88,14 @@ func (p *Publisher) openRegistration(ctx context.Context, s config.Source, serve
 		return nil, err
 	}
 	g.Source, err = registration.New(registration.Config{
-		Name: settings.Name, Owner: name, Rules: g.rules.says, Store: opened,
+		Name: settings.Name, Owner: name, Rules: first, Store: opened,
 		Convergence: settings.Convergence, Linger: settings.Linger, Nodes: settings.MaxNodes, Policy: policy, Logger: logger,
-		Available: func() bool { return p.isAvailable(serverName) },
+		Available: r.Available,
 	})
 	if err == nil && settings.Listen != "" {
-		g.port, err = p.enter(ctx, portKey(serverName, settings), settings.Listen)
+		g.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", settings.Listen)
 	}
-	if err != nil {
-		return nil, err
-	}
-	g.rules.tell = g.SetRules
-	return g, nil
+	return g, err
 }
 
 // ownerName returns the name by which owners that share a store tell each other apart: a
@@ -192,77 +112,22 @@ func ownerName(s config.Registration, listen string) (string, error) {
 	return net.JoinHostPort(host, port), err
 }
 
-// enter returns the port with that key for one more registration.
-func (p *Publisher) enter(ctx context.Context, key, address string) (*port, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	opened := p.ports[key]
-	if opened == nil {
-		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
-		if err != nil {
-			return nil, err
-		}
-		opened = &port{key: key, listener: listener}
-		p.ports[key] = opened
-	}
-	opened.users++
-	return opened, nil
-}
-
-// leaveLocked ends a port when no registration has it any more. It may be nil. The caller
-// holds the mutex.
-func (p *Publisher) leaveLocked(opened *port) {
-	if opened == nil {
-		return
-	}
-	opened.users--
-	if opened.users > 0 {
-		return
-	}
-	delete(p.ports, opened.key)
-	if opened.stop != nil {
-		opened.stop()
-	} else {
-		opened.listener.Close()
-	}
-}
-
-// discard closes the ports of the registrations that were opened for a plan which was not
-// applied.
-func (p *Publisher) discard() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, g := range p.pending {
-		p.leaveLocked(g.port)
-	}
-	p.pending = nil
-}
-
 // servePort lets providers in.
-func (p *Publisher) servePort(opened *port) {
-	find := func(string) (*registration.Source, error) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return opened.source.Source, nil
-	}
-	opened.stop = p.launch(func(ctx context.Context) {
-		err := p.gate.Serve(ctx, gate.Port{
-			Listener: opened.listener, Credentials: p.identity.Server(), Role: "provider", MaxMessage: maxProviderMessage,
-			Lasting: func(to grpc.ServiceRegistrar) {
-				registrationv1.RegisterRegistrationServiceServer(to, router{find: find})
-			},
-		})
-		if err != nil {
-			p.logger.Error("a port for providers is not served any more", "listen", opened.listener.Addr(), "error", err)
-		}
+func (p *Publisher) servePort(ctx context.Context, g *registered) {
+	err := p.gate.Serve(ctx, gate.Port{
+		Listener: g.listener, Credentials: p.identity.Server(), Role: "provider", MaxMessage: maxProviderMessage,
+		Lasting: func(to grpc.ServiceRegistrar) {
+			registrationv1.RegisterRegistrationServiceServer(to, router{find: func(string) (*registration.Source, error) { return g.Source, nil }})
+		},
 	})
+	if err != nil {
+		p.logger.Error("a port for providers is not served any more", "listen", g.listener.Addr(), "error", err)
+	}
 }
 
 // atOwner returns the registration to which the port of the owner leads, for the server name
 // of a provider's handshake.
 func (p *Publisher) atOwner(serverName string) (*registration.Source, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	name := strings.ToLower(strings.TrimSuffix(serverName, "."))
 	c := p.catalogs[name]
 	if c == nil {
@@ -271,8 +136,8 @@ func (p *Publisher) atOwner(serverName string) (*registration.Source, error) {
 	if c == nil {
 		return nil, status.Errorf(codes.Unavailable, "there is no catalog for the server name %s of your handshake", federation.Quote(serverName))
 	}
-	for _, g := range c.registered() {
-		if g.port == nil {
+	for _, e := range c.entries {
+		if g, ok := e.Source.(*registered); ok && g.listener == nil {
 			return g.Source, nil
 		}
 	}

@@ -5,15 +5,17 @@ import (
 	"fmt"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// openSource returns the source that the configuration describes, for the catalog with
-// that server name. It does not run yet.
+// openSource returns the source that the configuration describes, for the catalog that is
+// published in r. It does not run yet.
 // This is the one place that knows all kinds of sources.
-func (p *Publisher) openSource(ctx context.Context, s config.Source, serverName string, policy wire.Policy) (source.Source, error) {
+func (p *Publisher) openSource(ctx context.Context, s config.Source, r *registry.Registry) (source.Source, error) {
+	policy := wire.Policy{AllowAddresses: p.config.AllowAddresses}
 	var opened source.Source
 	var err error
 	switch {
@@ -22,11 +24,11 @@ func (p *Publisher) openSource(ctx context.Context, s config.Source, serverName 
 	case s.Kubernetes != nil:
 		opened, err = p.openKubernetes(s)
 	case s.Registration != nil:
-		opened, err = p.openRegistration(ctx, s, serverName, policy)
+		opened, err = p.openRegistration(ctx, s, r, policy)
 	case s.NSM != nil:
 		opened, err = p.openNSM(s, policy)
 	case s.Relay != nil:
-		opened, err = p.openRelay(ctx, s, serverName, policy)
+		opened, err = p.openRelay(ctx, s, policy)
 	}
 	switch {
 	case err == nil:

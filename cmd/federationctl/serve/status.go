@@ -124,8 +124,9 @@ func (p *Publisher) Catalogs() map[string]Catalog {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	catalogs := make(map[string]Catalog, len(p.catalogs))
-	for name, c := range p.catalogs {
-		catalogs[name] = Catalog{c.sources, c.registry, c.exports.Exports}
+	for _, of := range p.config.Catalogs {
+		c := p.catalogs[of.ServerName]
+		catalogs[of.ServerName] = Catalog{c.sources, c.registry, of.Exports}
 	}
 	return catalogs
 }
@@ -142,10 +143,10 @@ func (p *Publisher) Status() Status {
 	s.Certificate, s.CA = p.identity.Expiry()
 	s.Trouble = p.identity.Trouble()
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	s.Applied, s.Restart = p.applied, p.restart
-	if p.allowed.file != nil {
-		s.Broken["allow"] = p.allowed.file.Err()
+	p.mu.Unlock()
+	if p.allowed != nil {
+		s.Broken["allow"] = p.allowed.Err()
 	}
 	for name, c := range p.catalogs {
 		at := CatalogStatus{c.sources.Status(), make(map[string]Registration), make(map[string]Followed), c.sources.Confirm}
@@ -155,11 +156,11 @@ func (p *Publisher) Status() Status {
 				s.Broken["catalog"] = cmp.Or(s.Broken["catalog"], of.Err())
 			case *registered:
 				address := p.listener.Addr()
-				if of.port != nil {
-					address = of.port.listener.Addr()
+				if of.listener != nil {
+					address = of.listener.Addr()
 				}
 				at.Registrations[e.Name] = Registration{of.Stats(), address}
-				s.Broken["rules"] = cmp.Or(s.Broken["rules"], of.rules.file.Err())
+				s.Broken["rules"] = cmp.Or(s.Broken["rules"], of.rules.Err())
 			case *relay.Source:
 				at.Relays[e.Name] = Followed{of.Status(), of.Retry}
 			}

@@ -35,10 +35,10 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// plain returns what the chart renders, without the labels that are true of a release
-// only: kustomize sets other images, and what applies it is not Helm.
+// plain returns what the chart renders, without the labels and the checksum that are true of a
+// release only: kustomize sets other images and files, and what applies it is not Helm.
 func plain(rendered string) string {
-	return regexp.MustCompile(`(?m)^ *(app\.kubernetes\.io/(version|managed-by)|helm\.sh/chart): .*\n`).ReplaceAllString(rendered, "")
+	return regexp.MustCompile(`(?m)^ *(app\.kubernetes\.io/(version|managed-by)|helm\.sh/chart|annotations:\n *checksum/config): .*\n`).ReplaceAllString(rendered, "")
 }
 
 // An overlay as it stands is what the chart renders, and so it is with the component
