@@ -65,7 +65,7 @@ func (g guarded) shake(
 	c := &connection{Conn: raw, source: g.source, usage: g.usage}
 	secured, info, err := handshake(c, g.config(m))
 	if err != nil {
-		g.source.origin.Load().explain(err)
+		g.source.origin.explain(err)
 		return nil, nil, err
 	}
 	peer, identified := PeerOf(info)
@@ -74,7 +74,7 @@ func (g guarded) shake(
 	}
 	peer.connection = c
 	c.chain, c.at, c.expiry = peer.State.PeerCertificates, time.Now(), m.certificate.Leaf.NotAfter
-	c.own = g.source.origin.Load().shown(m)
+	c.own = g.source.origin.shown(m)
 	if other := c.chain[0].NotAfter; other.Before(c.expiry) {
 		c.expiry = other
 	}
@@ -98,7 +98,7 @@ func (s *Source) add(c *connection, m *material) error {
 			return nil
 		}
 		s.judging.Unlock() // as verifying takes a while
-		if !now.alike(m) || !c.trusted(now.trust.timeless()) {
+		if !c.trusted(now.trust.timeless()) {
 			return errDistrusted
 		}
 		m = now
@@ -127,14 +127,14 @@ func (s *Source) replace(m *material) (old *material, ended int) {
 	s.judging.Lock()
 	old = s.material.Swap(m)
 	var open map[*connection]struct{}
-	if !old.alike(m) || !old.trust.equal(&m.trust) {
+	if !old.trust.equal(&m.trust) {
 		open = maps.Clone(s.open)
 	}
 	s.judging.Unlock()
 	close(old.replaced) // after the swap: whoever waits for it finds the new material
 	trust := m.trust.timeless()
 	for c := range open {
-		if (!old.alike(m) || !c.trusted(trust)) && s.remove(c) {
+		if !c.trusted(trust) && s.remove(c) {
 			c.end(errDistrusted)
 			ended++
 		}

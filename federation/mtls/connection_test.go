@@ -108,7 +108,7 @@ func TestConnectionEndsWithItsAuthority(t *testing.T) {
 		}
 		replace := func(s *Source, issued Issued) {
 			t.Helper()
-			must.Do(t, issued.WriteFiles(s.origin.Load().files))
+			must.Do(t, issued.WriteFiles(s.origin.files))
 			changed := s.Changed()
 			s.Reload()
 			if !closed(changed) {

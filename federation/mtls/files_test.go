@@ -1,7 +1,6 @@
 package mtls
 
 import (
-	"bytes"
 	"errors"
 	"log/slog"
 	"os"
@@ -118,23 +117,4 @@ func TestNotYetValid(t *testing.T) {
 			t.Errorf("a day later the error is %v", err)
 		}
 	})
-}
-
-// TestPrepareUnusableFiles keeps the material of before until the new files can be used.
-func TestPrepareUnusableFiles(t *testing.T) {
-	authority := newAuthority(t)
-	var log bytes.Buffer
-	before, after := files(t.TempDir()), files(t.TempDir())
-	must.Do(t, issue(t, authority, Leaf{}).WriteFiles(before))
-	s := must.Get(Load(before, slog.New(slog.NewTextHandler(&log, nil))))(t)
-	changed := s.Changed()
-	must.Get(s.Prepare(Origin{Files: after}))(t)()
-	if s.Missing() != nil || s.Trouble() == nil || !strings.Contains(s.Trouble().Error(), after.Cert) || closed(changed) {
-		t.Errorf("missing is %v, trouble %v, changed %v", s.Missing(), s.Trouble(), closed(changed))
-	}
-	must.Do(t, issue(t, authority, Leaf{}).WriteFiles(after))
-	s.Reload()
-	if s.Trouble() != nil || !closed(changed) {
-		t.Errorf("trouble is %v, changed %v", s.Trouble(), closed(changed))
-	}
 }

@@ -38,9 +38,6 @@ func (m *material) ids(certificate *x509.Certificate) []federation.ID {
 	return PeerIDs(certificate)
 }
 
-// alike reports whether both are from files, or both from an agent.
-func (m *material) alike(other *material) bool { return (m.agent == nil) == (other.agent == nil) }
-
 // held reports whether there is a certificate.
 func (m *material) held() bool { return len(m.certificate.Certificate) > 0 }
 

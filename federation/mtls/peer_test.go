@@ -29,7 +29,7 @@ func parties(t *testing.T, owners, consumers time.Duration) (owner, consumer *So
 	}
 	rotate = func(s *Source, lifetime time.Duration) {
 		t.Helper()
-		must.Do(t, issue(t, authority, leaf(lifetime)).WriteFiles(s.origin.Load().files))
+		must.Do(t, issue(t, authority, leaf(lifetime)).WriteFiles(s.origin.files))
 		changed := s.Changed()
 		s.Reload()
 		if !closed(changed) {

@@ -31,8 +31,8 @@ const (
 // them now. It is safe for concurrent use.
 type Source struct {
 	logger   *slog.Logger             // read-only after Open
+	origin   *origin                  // read-only after Open
 	material atomic.Pointer[material] // in use; replaced by replace
-	origin   atomic.Pointer[origin]   // changed while mu is held
 
 	judging sync.Mutex               // held while material is replaced
 	open    map[*connection]struct{} // which were judged by it; guarded by judging
@@ -53,10 +53,6 @@ type origin struct {
 	files Files       // where there is no agent
 	watch *file.Watch // of the files
 	agent *agent      // nil for files
-
-	mu   sync.Mutex
-	left bool                             // another one has taken its place; guarded by mu
-	runs map[*context.CancelFunc]struct{} // of Source, that follow it; guarded by mu
 }
 
 // Open returns a Source of what the origin gives. It fails only for what can never work, such
@@ -69,11 +65,10 @@ func Open(o Origin, logger *slog.Logger) (*Source, error) {
 		logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Source{logger: logger, open: make(map[*connection]struct{})}
-	of, m, err := s.openOrigin(o)
+	m, err := s.openOrigin(o)
 	if err != nil {
 		return nil, err
 	}
-	s.origin.Store(of)
 	s.material.Store(m)
 	return s, nil
 }
@@ -93,52 +88,21 @@ func Load(files Files, logger *slog.Logger) (*Source, error) {
 	return s, nil
 }
 
-// openOrigin opens an origin, and returns what it gives now: of an agent nothing, and of files
+// openOrigin sets the origin, and returns what it gives now: of an agent nothing, and of files
 // that cannot be used why.
-func (s *Source) openOrigin(o Origin) (*origin, *material, error) {
-	of := &origin{files: o.Files, runs: make(map[*context.CancelFunc]struct{})}
+func (s *Source) openOrigin(o Origin) (*material, error) {
+	s.origin = &origin{files: o.Files}
 	if o.SPIFFE.Socket == "" {
-		of.watch = s.newWatch(o.Files, nil)
+		s.origin.watch = s.newWatch(o.Files, nil)
 		m, err := o.Files.read(time.Now())
 		if err != nil {
 			m = &material{trouble: err, replaced: make(chan struct{})}
 		}
-		return of, m, nil
+		return m, nil
 	}
 	var err error
-	of.agent, err = o.SPIFFE.agent()
-	return of, &material{agent: of.agent, replaced: make(chan struct{})}, err
-}
-
-// Prepare opens another origin, as Open does, and returns what has the Source follow it in
-// the place of the one before. What files have is used at once then. Until a SPIFFE agent
-// has issued the first certificate, or the files can be used, that of before stays in use.
-//
-// Where an agent takes the place of files, or files that of an agent, all connections end
-// with the new certificate: the identities of a peer are others.
-func (s *Source) Prepare(o Origin) (use func(), err error) {
-	next, m, err := s.openOrigin(o)
-	if err != nil {
-		return nil, err
-	}
-	return func() { s.adopt(next, m) }, nil
-}
-
-// adopt has the Source follow another origin, which gives m now.
-func (s *Source) adopt(next *origin, m *material) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	before := s.origin.Swap(next)
-	s.broken = ""
-	switch {
-	case m.held():
-		s.use(m, "file", next.files.Cert)
-	case !s.material.Load().held():
-		s.replace(m)
-	default:
-		s.note(m.trouble)
-	}
-	before.leave()
+	s.origin.agent, err = o.SPIFFE.agent()
+	return &material{agent: s.origin.agent, replaced: make(chan struct{})}, err
 }
 
 // newWatch returns what follows the files. In tests, events take the place of the
@@ -169,40 +133,11 @@ func (s *Source) newWatch(files Files, events <-chan fsnotify.Event) *file.Watch
 // It may run several times at once, as a consumer and an owner of one process may
 // share a Source: the origin is followed until the last of the Runs ends.
 func (s *Source) Run(ctx context.Context) error {
-	for ctx.Err() == nil {
-		s.origin.Load().follow(ctx, s)
+	if s.origin.agent != nil {
+		s.origin.agent.run(ctx, s)
+		return nil
 	}
-	return nil
-}
-
-// follow follows the origin for a Source until ctx ends, or another origin has taken its place.
-func (o *origin) follow(ctx context.Context, s *Source) {
-	ctx, end := context.WithCancel(ctx)
-	defer end()
-	o.mu.Lock()
-	left := o.left
-	o.runs[&end] = struct{}{}
-	o.mu.Unlock()
-	switch {
-	case left:
-	case o.agent != nil:
-		o.agent.run(ctx, s)
-	default:
-		_ = o.watch.Run(ctx) // it returns nil
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.runs, &end)
-}
-
-// leave ends all that follow the origin.
-func (o *origin) leave() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.left = true
-	for end := range o.runs {
-		(*end)()
-	}
+	return s.origin.watch.Run(ctx)
 }
 
 // logWatching logs that a directory cannot be watched, or that all of them are
@@ -221,7 +156,7 @@ func (s *Source) logWatching(err error) {
 func (s *Source) Reload() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := s.origin.Load()
+	o := s.origin
 	if o.agent != nil {
 		return
 	}
@@ -256,9 +191,7 @@ func (s *Source) use(m *material, origin ...any) {
 		text = "the first certificate is here"
 	}
 	s.logger.Info(text, append(origin, "expires", m.expiry)...)
-	if ended > 0 && !old.alike(m) {
-		s.logger.Warn("connections closed: this identity now comes from another kind of source, which identifies peers differently", append(origin, "connections", ended)...)
-	} else if ended > 0 {
+	if ended > 0 {
 		s.logger.Warn("connections closed: the CA bundle no longer has the authority of their peers", append(origin, "connections", ended)...)
 	}
 }

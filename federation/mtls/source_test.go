@@ -370,13 +370,13 @@ func TestSharedSourceIsFollowedUntilItsLastRunEnds(t *testing.T) {
 		authority := newAuthority(t)
 		source := load(t, issue(t, authority, Leaf{}))
 		events := make(chan fsnotify.Event)
-		source.origin.Load().watch = source.newWatch(source.origin.Load().files, events)
+		source.origin.watch = source.newWatch(source.origin.files, events)
 		stops := []func(){run(t, source), run(t, source), run(t, source)}
 		for i, stop := range stops {
 			changed := source.Changed()
-			must.Do(t, issue(t, authority, Leaf{}).WriteFiles(source.origin.Load().files))
+			must.Do(t, issue(t, authority, Leaf{}).WriteFiles(source.origin.files))
 			if i%2 == 0 {
-				events <- fsnotify.Event{Name: source.origin.Load().files.Cert}
+				events <- fsnotify.Event{Name: source.origin.files.Cert}
 				time.Sleep(burst)
 			} else {
 				time.Sleep(pollInterval + burst)
@@ -433,7 +433,7 @@ func awaitFiles(t *testing.T, source *Source) {
 	t.Helper()
 	for {
 		changed := source.Changed()
-		m := must.Get(source.origin.Load().files.read(time.Now()))(t)
+		m := must.Get(source.origin.files.read(time.Now()))(t)
 		if m.sum == source.material.Load().sum {
 			return
 		}

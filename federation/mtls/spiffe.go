@@ -190,9 +190,7 @@ func (w *watcher) OnX509ContextUpdate(update *workloadapi.X509Context) {
 	w.agent.report(w.source, nil)
 	w.source.mu.Lock()
 	defer w.source.mu.Unlock()
-	if w.source.origin.Load().agent == w.agent {
-		w.source.use(m, "id", update.SVIDs[0].ID.String())
-	}
+	w.source.use(m, "id", update.SVIDs[0].ID.String())
 }
 
 // OnX509ContextWatchError implements workloadapi.X509ContextWatcher.

@@ -14,7 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"github.com/spiffe/go-spiffe/v2/workloadapi"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -82,7 +81,7 @@ func (s *station) workload(t *testing.T, domains ...string) *workload {
 	t.Helper()
 	w := &workload{log: &testlog.Buffer{}}
 	w.Source = must.Get(Open(Origin{SPIFFE: SPIFFE{Socket: socket, TrustDomains: domains}}, slog.New(slog.NewTextHandler(w.log, nil))))(t)
-	agent := w.origin.Load().agent
+	agent := w.origin.agent
 	agent.options = append(agent.options, workloadapi.WithDialOptions(grpc.WithContextDialer(s.dial)))
 	w.stop = run(t, w.Source)
 	t.Cleanup(s.leave)
@@ -153,54 +152,6 @@ func TestAgentIsWaitedFor(t *testing.T) {
 		w.logged(t, "the first certificate is here", 1)
 		if n := strings.Count(w.log.String(), "\n"); n != 4 {
 			t.Errorf("%d lines are logged, expected 4:\n%s", n, w.log)
-		}
-	})
-}
-
-// Another origin takes the place of the one before: files at once, and an agent when it has
-// issued a certificate. What has been left is not followed any more.
-func TestAnotherOrigin(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		one, two := newAuthority(t), newAuthority(t)
-		s := load(t, issue(t, one, Leaf{DNSNames: []string{"owner.example"}}))
-		s.origin.Load().watch = s.newWatch(s.origin.Load().files, make(chan fsnotify.Event))
-		run(t, s)
-		consumer := Leaf{URIs: []string{"spiffe://one.example/consumer"}}
-		peer, stranger := load(t, issue(t, one, consumer)), load(t, issue(t, two, consumer))
-		ids := parseIDs(t, []string{alice})
-		first := connect(t, peer, s)
-
-		var station station
-		next, m, err := s.openOrigin(Origin{SPIFFE: SPIFFE{Socket: socket}})
-		must.Do(t, err)
-		next.agent.options = append(next.agent.options, workloadapi.WithDialOptions(grpc.WithContextDialer(station.dial)))
-		s.adopt(next, m)
-		time.Sleep(time.Minute)
-		first.works(t, "while the agent is away")
-		connect(t, peer, s)
-		if err := s.Missing(); err != nil {
-			t.Error(err)
-		}
-		station.Issue(nil, svid(t, one, alice, 100*time.Hour))
-		station.come()
-		t.Cleanup(station.leave)
-		time.Sleep(2 * maxRetry)
-		synctest.Wait()
-		ends(t, first.server, first.client, errDistrusted, "when the agent has issued")
-		connect(t, peer, s, ids...).works(t, "with the certificate of the agent")
-
-		prepared := load(t, issue(t, two, Leaf{DNSNames: []string{"owner.example"}})).origin.Load().files
-		next, m, err = s.openOrigin(Origin{Files: prepared})
-		must.Do(t, err)
-		next.watch = s.newWatch(prepared, make(chan fsnotify.Event))
-		s.adopt(next, m)
-		connect(t, stranger, s).works(t, "with other files")
-		changed := s.Changed()
-		station.Issue(nil, svid(t, one, alice, 200*time.Hour))
-		time.Sleep(2 * maxRetry)
-		synctest.Wait()
-		if closed(changed) {
-			t.Error("an agent is followed that is not the origin any more")
 		}
 	})
 }

@@ -65,9 +65,8 @@ func holder(bundles map[string][]*x509.Certificate, leaf *Authority, rest ...*Au
 		m.trust.domains[domain] = x509bundle.FromX509Authorities(domain, authorities)
 	}
 	m.agent = &agent{}
-	s := &Source{logger: slog.New(slog.DiscardHandler), open: make(map[*connection]struct{})}
+	s := &Source{logger: slog.New(slog.DiscardHandler), open: make(map[*connection]struct{}), origin: &origin{agent: m.agent}}
 	s.material.Store(m)
-	s.origin.Store(&origin{agent: m.agent})
 	return s
 }
 
