@@ -222,7 +222,11 @@ func TestLossIsTold(t *testing.T) {
 			expect("of two losses the earlier one", fresh, 25*time.Minute)
 			end()
 		}
-		if n := strings.Count(s.logged.String(), `msg="catalog is not available to consumers"`); n != 1 {
+		time.Sleep(3 * time.Hour)
+		fresh, end := subscribe()
+		defer end()
+		expect("of two sources that are lost", fresh, 25*time.Minute)
+		if n := strings.Count(s.logged.String(), `msg="catalog is not available to consumers"`); n != 2 {
 			t.Errorf("%d lines say that the catalog is not available:\n%s", n, s.logged)
 		}
 	})
