@@ -31,7 +31,7 @@ func TestRemediesFollowTheCause(t *testing.T) {
 	closing := startOwner(t, p.owner, "")
 
 	cases := []struct{ name, owner, tls, more, reason, remedy string }{
-		{"authority", unknown, p.tls(), "", "unknown authority", "add the CA of the owner to " + p.consumer.CA + ", or correct the address"},
+		{"authority", unknown, p.tls(), "", "unknown authority", "add the CA of the owner to " + p.consumer.CA + ", if you know it"},
 		{"identity", good, p.tls(), "owner_id spiffe://other.example/hamlet", "certificate is for", "correct owner_id, or the address"},
 		{"host", startOwner(t, elsewhere, "").address, p.tls(), "", "certificate is for", "set tls_servername or owner_id to a name that the owner's certificate has"},
 		{"foreign", good, fmt.Sprintf("tls %s %s %s", foreign.Cert, foreign.Key, foreign.CA), "", "unknown certificate authority", "have the owner add the CA that has signed " + foreign.Cert},

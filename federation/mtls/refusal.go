@@ -1,6 +1,7 @@
 package mtls
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -36,15 +37,21 @@ func (e *RefusedError) Error() string { return e.Err.Error() }
 // Unwrap returns the reason.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// AddAuthority says what this side has to do to trust the authority of a peer, which of names.
-func (e *RefusedError) AddAuthority(of string) string {
+// Remedy says what to do about a peer, which of names.
+func (e *RefusedError) Remedy(of string) string {
 	switch {
+	case e.Cause == Expired:
+		return "have " + of + " renew its certificate, and compare the clocks of both machines"
+	case e.Cause == OtherIdentity:
+		return "correct owner_id, or the address if another owner answers there"
+	case e.Cause == OtherHost:
+		return "set tls_servername or owner_id to a name that the owner's certificate has, or have the owner get one for this host"
+	case e.Cause != UnknownAuthority:
+		return "have " + of + " get a certificate that keeps this rule"
 	case e.agent != "":
-		return "have the SPIFFE agent at " + e.agent + " federate with the trust domain of " + of + ", and accept that domain here"
-	case e.ca != "":
-		return "add the CA of " + of + " to " + federation.Printable(e.ca)
+		return "if you know it, have the SPIFFE agent at " + e.agent + " federate with the trust domain of " + of + ", and accept that domain here"
 	}
-	return "add the CA of " + of + " to the CA file here"
+	return "add the CA of " + of + " to " + federation.Printable(cmp.Or(e.ca, "the CA file here")) + ", if you know it: until then its identities are only claimed"
 }
 
 // RefusalOf returns why a handshake failed in which this side did not accept the certificate

@@ -171,7 +171,7 @@ func (e end) Remedy() string {
 		return alertRemedy(text, own)
 	}
 	if refused, ok := mtls.RefusalOf(e.err); ok {
-		return refusalRemedy(refused)
+		return refused.Remedy("the owner")
 	}
 	var plain tls.RecordHeaderError
 	var name *net.DNSError
@@ -220,22 +220,6 @@ func late(err error) bool {
 // only in the text.
 func unanswered(e end) bool {
 	return e.code == codes.Unavailable && strings.Contains(status.Convert(e.err).Message(), "keepalive ping failed")
-}
-
-// refusalRemedy says what to do about an owner whose certificate is not accepted.
-func refusalRemedy(refused *mtls.RefusedError) string {
-	switch refused.Cause {
-	case mtls.Expired:
-		return "have the owner renew its certificate, and compare the clocks of both machines"
-	case mtls.UnknownAuthority:
-		return refused.AddAuthority("the owner") + ", or correct the address if somebody else answers there"
-	case mtls.OtherIdentity:
-		return "correct owner_id, or the address if another owner answers there"
-	case mtls.OtherHost:
-		return "set tls_servername or owner_id to a name that the owner's certificate has, or have the owner get one for this host"
-	case mtls.Unfit:
-	}
-	return "have the owner get a certificate that keeps this rule"
 }
 
 // alertRemedy says what to do about an alert of the owner, to which this side has shown its own

@@ -172,7 +172,7 @@ func (g *Gate) refuse(c *guest, role string, err error) {
 	if !ok || len(refusal.UnverifiedCertificates) == 0 {
 		return
 	}
-	reason, remedy := refusal.Err, remedy(refused)
+	reason, remedy := refusal.Err, refused.Remedy("the peer") // nothing vouches for what the peer says of itself
 	for cause := reason; cause != nil; cause = errors.Unwrap(cause) {
 		reason = cause // what is around it repeats the identities
 	}
@@ -180,19 +180,6 @@ func (g *Gate) refuse(c *guest, role string, err error) {
 	g.log.Warn("peer turned away: its certificate is not accepted", "role", role, "address", c.RemoteAddr(),
 		"identities", federation.Printable(fmt.Sprint(ids)), "error", federation.Printable(reason.Error()), "remedy", remedy)
 	g.tell(TurnedAway{Role: role, Address: c.RemoteAddr(), IDs: ids, Reason: BadCertificate, Rule: reason.Error(), Remedy: remedy})
-}
-
-// remedy says what to do about a peer whose certificate is not accepted. Nothing vouches for
-// what it says of itself.
-func remedy(refused *mtls.RefusedError) string {
-	switch refused.Cause {
-	case mtls.Expired:
-		return "have the peer renew its certificate, and compare the clocks of both machines"
-	case mtls.UnknownAuthority:
-		return refused.AddAuthority("the peer") + ", if you know it: until then its identities are only claimed"
-	case mtls.OtherIdentity, mtls.OtherHost, mtls.Unfit:
-	}
-	return "have the peer get a certificate that keeps this rule"
 }
 
 // exceeds reports that a connection is closed because of a limit.
