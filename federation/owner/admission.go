@@ -36,7 +36,7 @@ const (
 	consumersPerSecond = 500
 
 	// parkingDelay is after what time a consumer that is refused may try again: ours comes
-	// up to half as late again.
+	// up to a quarter as late again.
 	parkingDelay = 4 * time.Minute
 )
 
