@@ -264,7 +264,7 @@ func TestReloadWithoutOwner(t *testing.T) {
 		if got := look(b, "web.fed.example"); got != "192.0.2.1 60" {
 			t.Errorf("within the grace web is %s", got)
 		}
-		time.Sleep(catalog.Grace)
+		time.Sleep(catalog.Grace + time.Second)
 		if got := look(b, "web.fed.example"); got != "192.0.2.1 30 stale" {
 			t.Errorf("web is %s", got)
 		}

@@ -190,7 +190,7 @@ func TestReloadChangesImport(t *testing.T) {
 					ttl := " 60"
 					if away {
 						stop()
-						time.Sleep(catalog.Grace)
+						time.Sleep(catalog.Grace + time.Second)
 						synctest.Wait()
 						ttl = " 30 stale"
 					}

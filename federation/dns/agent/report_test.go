@@ -76,7 +76,7 @@ func TestExplain(t *testing.T) {
 
 		// Lost, back, withdrawn.
 		stop()
-		time.Sleep(catalog.Grace)
+		time.Sleep(catalog.Grace + time.Second)
 		synctest.Wait()
 		a = explain(b, "web.fed.example")
 		if a.Verdict != status.Stale || !a.Holder.Stale || a.Holder.StaleFrom.IsZero() || a.Holder.Expires.Sub(a.Holder.StaleFrom) != 24*time.Hour {
