@@ -258,7 +258,6 @@ func TestConfigNSM(t *testing.T) {
 	for _, keys := range []string{"", ", tls: none"} {
 		text := strings.Replace(ownerText, "- file:", "- nsm: {registry: \"tcp://127.0.0.1:1\", zone: nsm.fed.example"+keys+"}\n  - file:", 1)
 		c := serveConfig(t, text, map[string]string{"catalog.yaml": oneService("a")})
-		c.shows("readyz", "waiting for the first state of nsm:nsm")
-		c.shows("", `"name":"nsm:nsm","state":"away"`)
+		c.shows("", `"name":"nsm:nsm","state":"waiting"`)
 	}
 }

@@ -10,10 +10,12 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -194,7 +196,7 @@ func TestConfigWaitsForSources(t *testing.T) {
 		`file_broken{file="catalog"}`:                                     1,
 	})
 	c.shows("", `"unavailable":"waiting for the first state of file:b.yaml"`)
-	c.shows("", `"name":"file:b.yaml","state":"away"`)
+	c.shows("", `"name":"file:b.yaml","state":"waiting"`)
 
 	file := write(t, filepath.Join(c.dir, "b.yaml"), oneService("b"))
 	stream := c.gets(b, "UPSERT b")
@@ -483,26 +485,40 @@ contexts: [{name: west, context: {cluster: west, user: owner}}]
 current-context: west
 `
 
-// TestConfigKubernetes has a cluster that nobody can reach. Its catalog says so.
-func TestConfigKubernetes(t *testing.T) {
+// TestConfigEndWaits has a cluster that nobody can reach, and programs that have yet to come back,
+// before a file. The names that neither of these may have are answered at once, and the catalog has
+// no end. So consumers that do not await that have no stream.
+func TestConfigEndWaits(t *testing.T) {
 	t.Parallel()
-	text := strings.Replace(ownerText, "- file:", "- kubernetes: {cluster: west, zone: west.fed.example, kubeconfig: west.conf}\n  - file:", 1)
-	c := serveConfig(t, text, map[string]string{"catalog.yaml": oneService("a"), "west.conf": kubeconfigText})
-	if code := subscribe(t, c.as("consumer", "owner.example")).ends(); code != codes.Unavailable {
-		t.Errorf("a consumer gets %v, expected Unavailable", code)
+	text := strings.Replace(ownerText, "- file:", "- kubernetes: {cluster: west, zone: west.fed.example, kubeconfig: west.conf}\n"+
+		"  - registration: {rules: rules.yaml, convergence: 1h}\n  - file:", 1)
+	catalog := oneService("a")
+	for _, name := range []string{"web.west", "shop"} {
+		catalog += strings.TrimPrefix(oneService(name), "services:\n")
 	}
-	c.shows("readyz", "waiting for the first state of kubernetes:west")
-	c.shows("", `"name":"kubernetes:west","state":"away"`)
+	c := serveConfig(t, text, map[string]string{"catalog.yaml": catalog, "west.conf": kubeconfigText, "rules.yaml": shopRules})
+	began := time.Now()
+	conn := c.as("consumer", "owner.example")
+	awaiting := metadata.AppendToOutgoingContext(t.Context(), wire.CatalogEndHeader, wire.CatalogEndAwaited)
+	s := &stream{t, must.Get(rdpb.NewDiscoveryServiceClient(conn).EstablishStream(awaiting))(t)}
+	must.Do(t, s.Send(&rdpb.BidirectionalStream{Request: wire.Subscribe("session")}))
+	if got := s.next(nil); got != "UPSERT a" {
+		t.Errorf("a consumer is told %q, expected the service that nobody else may have", got)
+	}
+	if took := time.Since(began); took > 10*time.Second { // 0.1 s usually
+		t.Errorf("the first service came %v after the start", took)
+	}
+	if code := subscribe(t, conn).ends(); code != codes.Unavailable {
+		t.Errorf("a consumer that does not await the end gets %v, expected Unavailable", code)
+	}
+	c.shows("readyz", "ready\n")
+	c.shows("", `"name":"kubernetes:west","state":"waiting"`)
 	c.metrics(map[string]float64{
-		`source_complete{source="kubernetes:west"}`: 0, `source_complete{source="file:catalog.yaml"}`: 1,
+		`source_complete{source="kubernetes:west"}`: 0, `source_complete{source="registration:registration"}`: 0, `source_complete{source="file:catalog.yaml"}`: 1,
+		`source_services{source="file:catalog.yaml"}`: 3, `services`: 1, `catalog_unavailable`: 0,
 	})
 	if code := c.stop(); code != exitDone {
 		t.Errorf("serve ended with exit code %d; standard error:\n%s", code, c.errs)
-	}
-	for line := range strings.Lines(c.errs.String()) {
-		if !strings.HasPrefix(line, "time=") {
-			t.Errorf("the log has the line %q", line)
-		}
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/registrytest"
 )
 
 // expectUnavailable checks that a stream has ended because its catalog is not available, and is
@@ -247,4 +248,48 @@ func TestNoHalfOfACatalogIsTold(t *testing.T) {
 	consumers.Wait()
 	cancel()
 	turning.Wait()
+}
+
+// TestIncomplete opens streams while the catalog is not complete: a consumer that awaits the end
+// is told what there is, and one that resumes too, once the sources had time to say what they
+// have. Others come back.
+func TestIncomplete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		f.registry.SetComplete(false)
+		services := expressibles(3)
+		for _, s := range services {
+			upsert(t, f.registry, s)
+		}
+		resuming := []string{wire.ResumeHeader, registrytest.SumOf(t, registrytest.Plain, services).Header()}
+		awaiting := []string{wire.CatalogEndHeader, wire.CatalogEndAwaited}
+		listen := func(pairs ...string) *receiver {
+			return listen(t, f, []federation.ID{idOf(t, consumerID)}, wire.V1Alpha2, pairs...)
+		}
+		expectUnavailable(t, subscribe(t, f.dial(t, consumerID)))
+		ends := func(who string, pairs ...string) {
+			t.Helper()
+			if _, _, err := listen(pairs...).receive(); status.Code(err) != codes.Unavailable {
+				t.Errorf("a consumer that %s gets %v, expected Unavailable", who, err)
+			}
+		}
+		ends("resumes at the start", slices.Concat(resuming, awaiting)...)
+		fresh := listen(awaiting...)
+		if got, want := fresh.nextN(t, 3), []string{"upsert s000 1", "upsert s001 1", "upsert s002 1"}; !cmp.Equal(want, got) {
+			t.Errorf("a consumer that awaits the end is told %v, expected %v", got, want)
+		}
+		time.Sleep(sourcesTime + time.Nanosecond)
+		ends("resumes and does not await the end", resuming...)
+		back := listen(slices.Concat(resuming, awaiting)...)
+		if header, err := back.header(); err != nil || len(header.Get(wire.ResumeHeader)) != 1 {
+			t.Errorf("a consumer that resumes later gets the header %v, %v", header, err)
+		}
+		upsert(t, f.registry, expressible("s001", 2))
+		f.registry.SetComplete(true)
+		for _, l := range []*receiver{fresh, back} {
+			if got, want := l.nextN(t, 2), []string{"upsert s001 2", "end"}; !cmp.Equal(want, got) {
+				t.Errorf("a consumer is told %v when the catalog is complete, expected %v", got, want)
+			}
+		}
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -158,6 +159,7 @@ type Server struct {
 	gate       *gate.Gate
 	slots      *semaphore.Weighted // of the streams that are sent what they have yet to be told
 	postponed  atomic.Uint64       // streams that have waited for too long
+	began      time.Time           // read-only after New
 	readers    sync.WaitGroup
 	audit      atomic.Pointer[slog.Logger]
 
@@ -189,7 +191,7 @@ func New(c Config) (*Server, error) {
 		return nil, fmt.Errorf("largest message is %d bytes, it must not be negative", c.MaxMessage)
 	}
 	s := &Server{
-		config: c, log: loglimit.Logger(c.Logger), gate: c.Gate, slots: semaphore.NewWeighted(int64(catalogSlots * runtime.GOMAXPROCS(0))),
+		config: c, log: loglimit.Logger(c.Logger), gate: c.Gate, began: time.Now(), slots: semaphore.NewWeighted(int64(catalogSlots * runtime.GOMAXPROCS(0))),
 		sessions: make(map[*session]struct{}), lost: make(map[lost]time.Time),
 	}
 	if c.TurnedAway == nil {
@@ -297,7 +299,7 @@ func (s *Server) serve(ctx context.Context, stream grpc.ServerStream, session *s
 		}
 		session.cancel(s.later(registry.ErrUnavailable))
 	}
-	subscription := session.registry.SubscribeAs(registry.Consumer{IDs: session.ids, Stop: stop, Silent: true})
+	subscription := session.registry.SubscribeAs(registry.Consumer{IDs: session.ids, Stop: stop, Awaits: s.awaits(ctx), Silent: true})
 	defer subscription.Close()
 	s.mu.Lock()
 	session.subscription = subscription
@@ -310,6 +312,17 @@ func (s *Server) serve(ctx context.Context, stream grpc.ServerStream, session *s
 		return err
 	}
 	return session.run(ctx)
+}
+
+// sourcesTime is how long sources usually take at most, after the start, to say what they have.
+const sourcesTime = 5 * time.Second
+
+// awaits reports whether the consumer that opens a stream may be told a catalog that is not
+// complete. One that resumes has most of what sources are about to say: it can wait, so
+// that it need not be sent that again.
+func (s *Server) awaits(ctx context.Context) bool {
+	return slices.Contains(metadata.ValueFromIncomingContext(ctx, wire.CatalogEndHeader), wire.CatalogEndAwaited) &&
+		(len(metadata.ValueFromIncomingContext(ctx, wire.ResumeHeader)) == 0 || time.Since(s.began) > sourcesTime)
 }
 
 // newSession returns a session that nobody knows of yet.

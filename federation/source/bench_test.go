@@ -14,18 +14,16 @@ import (
 // services of the second.
 func filled(b *testing.B, n int) (*Catalog, []*wire.Encoded) {
 	b.Helper()
-	c := NewCatalog(Config{Registry: registry.New(), Logger: slog.New(slog.DiscardHandler)})
-	c.Set([]Entry{{Key: "1", Name: "1", Source: newPuppet()}, {Key: "2", Name: "2", Source: newPuppet()}})
+	c := NewCatalog(Config{
+		Registry: registry.New(), Logger: slog.New(slog.DiscardHandler), Sources: []Entry{{Name: "1", Source: newPuppet()}, {Name: "2", Source: newPuppet()}},
+	})
 	var parts [2][]*wire.Encoded
 	for i := range n / 2 {
 		parts[0] = append(parts[0], encoded(fmt.Sprint("one/", i), fmt.Sprint("h", i), 0))
 		parts[1] = append(parts[1], encoded(fmt.Sprint("two/", i), fmt.Sprint("h", i+n/2-n/20), 0))
 	}
-	c.parts["1"].Replace(parts[0])
-	c.parts["2"].Replace(parts[1])
-	if !c.begun {
-		b.Fatal("the catalog is not published")
-	}
+	c.parts[0].Replace(parts[0])
+	c.parts[1].Replace(parts[1])
 	return c, parts[1]
 }
 
@@ -39,7 +37,7 @@ func BenchmarkUpdate(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				c.parts["2"].Update(versions[i%len(versions)], nil)
+				c.parts[1].Update(versions[i%len(versions)], nil)
 			}
 		})
 	}
@@ -53,8 +51,8 @@ func BenchmarkTakeOver(b *testing.B) {
 			last := encoded(fmt.Sprint("one/", n/2-1), fmt.Sprint("h", n/2-1), 0)
 			b.ReportAllocs()
 			for b.Loop() {
-				c.parts["1"].Update(nil, []string{last.Name()})
-				c.parts["1"].Update([]*wire.Encoded{last}, nil)
+				c.parts[0].Update(nil, []string{last.Name()})
+				c.parts[0].Update([]*wire.Encoded{last}, nil)
 			}
 		})
 	}
@@ -71,7 +69,7 @@ func BenchmarkReplace(b *testing.B) {
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				services[middle] = versions[i%2]
-				c.parts["2"].Replace(services)
+				c.parts[1].Replace(services)
 			}
 		})
 	}

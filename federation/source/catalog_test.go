@@ -14,31 +14,63 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
-// Rule 1: nothing is published before every source has said once what it has.
-func TestCompleteOrSilent(t *testing.T) {
+// Rule 1: what a source has is published at once. The end of the catalog waits for all of them,
+// and a service for those before it that may have its name or its fqdn.
+func TestEndWaits(t *testing.T) {
 	play(t, func(s *stage) {
-		s.expectUnavailable("without a list", "it has no sources yet")
-		s.list("1", "2", "3")
+		one, two, three := s.entry("1"), s.entry("2"), s.entry("3")
+		s.puppets["1"].claims = func(name string, fqdn federation.FQDN) bool { return name == "a" || fqdn.String() == "x.example.org." }
+		one.Lifetime, two.Lifetime, three.Lifetime = time.Minute, 2*time.Hour, 2*time.Hour
+		s.set(one, two, three)
 		s.expectUnavailable("at first", "waiting for the first state of source 1, source 2, source 3")
-		s.parts["2"].Replace(services("a x 2"))
-		s.expectUnavailable("with one part", "waiting for the first state of source 1, source 3")
 		s.parts["1"].Away(errors.New("not there"))
-		s.parts["3"].Update(services("c z 3"), nil) // is not what the origin holds as a whole
-		s.expectUnavailable("when an origin is away", "waiting for the first state of source 1, source 3")
-		s.parts["3"].Replace(nil)
-		select {
-		case <-s.Published():
-			s.Error("the catalog is published before it is complete")
-		default:
-		}
-		s.parts["1"].Replace(services("a x 1"))
-		s.expect("when all is known", "a x 1")
+		s.expectUnavailable("when an origin is away", "waiting for the first state of source 1, source 2, source 3")
+		s.parts["3"].Replace(services("d z 3"))
+		s.expectOpen("while the second may have everything")
 		<-s.Published()
+		s.parts["2"].Replace(services("a y 2", "b x 2", "c w 2"))
+		s.expectOpen("while the first may have a or x", "c w 2", "d z 3")
+		s.parts["3"].Replace(services("d y 3", "e x 3", "c v 3"))
+		s.expectOpen("while what waits is in the way of others", "c w 2")
+		for _, name := range []string{"2", "3"} {
+			s.parts[name].Away(errors.New("gone"))
+		}
+		time.Sleep(time.Hour)
+		s.expectOpen("when the first has been away for much longer than it may, and the others not", "c w 2")
+		if got := s.Status().Sources[0]; got.Lapsed || got.Complete {
+			t.Errorf("the status of the first source is %+v", got)
+		}
+		s.parts["1"].Replace(services("a u 1"))
+		s.expect("when all is known", "a u 1", "b x 2", "c w 2", "d y 3")
+		s.parts["1"].Away(nil)
+		s.expect("when its origin can be asked", "a u 1", "b x 2", "c w 2", "d y 3")
+	})
+}
+
+// A source is told what hides its services, and not what may hide them.
+func TestWaitingIsNotTold(t *testing.T) {
+	play(t, func(s *stage) {
+		s.list("1", "2", "3")
+		s.parts["2"].Replace(services("a x 2"))
+		s.parts["3"].Replace(services("b x 3"))
+		synctest.Wait()
+		if told := s.puppets["2"].told(); len(told) > 0 {
+			t.Errorf("the second source was told that %v are hidden", told)
+		}
+		if told := s.puppets["3"].told(); len(told) != 1 {
+			t.Errorf("the third source was told that %v are hidden, expected b", told)
+		}
+		s.parts["1"].Replace(services("c x 1"))
+		synctest.Wait()
+		if told := s.puppets["2"].told(); told["a"] != `service "c" of source 1` {
+			t.Errorf("the second source was told that %v are hidden, expected a", told)
+		}
 	})
 }
 
@@ -56,7 +88,7 @@ func TestAwayWithdrawsNothing(t *testing.T) {
 		s.parts["1"].Away(errors.New("no route to host"))
 		s.expect("while an origin is away", "a x 1", "b y 2")
 		want := SourceStatus{
-			Name: "source 1", Published: true, Staying: true, Complete: true,
+			Name: "source 1", Complete: true,
 			Away: "no route to host", Since: gone, Services: 1, Refused: nil,
 		}
 		if diff := cmp.Diff(want, s.Status().Sources[0]); diff != "" {
@@ -97,13 +129,9 @@ func (s *stage) expectLines(want ...string) {
 // one can be asked, and else the catalog is not available, until it is back.
 func TestBoundedLife(t *testing.T) {
 	play(t, func(s *stage) {
-		s.puppets["1"], s.puppets["2"], s.puppets["3"] = newPuppet(), newPuppet(), newPuppet()
-		entries := []Entry{
-			{Key: "1", Name: "source 1", Source: s.puppets["1"], Lifetime: time.Hour},
-			{Key: "2", Name: "source 2", Source: s.puppets["2"], Lifetime: 90 * time.Minute},
-			{Key: "3", Name: "source 3", Source: s.puppets["3"], Lifetime: 100 * time.Hour},
-		}
-		s.set(entries)
+		entries := []Entry{s.entry("1"), s.entry("2"), s.entry("3")}
+		entries[0].Lifetime, entries[1].Lifetime, entries[2].Lifetime = time.Hour, 90*time.Minute, 100*time.Hour
+		s.set(entries...)
 		for _, name := range []string{"1", "2", "3"} {
 			s.parts[name].Replace(services(name + " x" + name + " 1"))
 		}
@@ -152,28 +180,14 @@ func TestBoundedLife(t *testing.T) {
 		time.Sleep(59 * time.Minute)
 		s.expect("a second absence", all...)
 
-		// A change of the list changes the lifetime.
-		entries[0].Lifetime = time.Minute
-		s.set(entries)
-		s.expect("with a shorter lifetime", all[1:]...)
-		if got := s.Status().Sources; !got[0].Lapsed || got[1].Lapsed {
-			s.Errorf("the status of the sources is %+v", got)
-		}
-		entries[0].Lifetime = 2 * time.Hour
-		s.set(entries)
-		s.expect("with a longer lifetime", all...)
-		time.Sleep(61 * time.Minute)
-		s.expect("at the end of that", all[1:]...)
-		s.set(entries[1:])
-		s.expect("without that source", all[1:]...)
 		if n := strings.Count(s.logged.String(), `msg="catalog is not available to consumers"`); n != 2 {
 			s.Errorf("%d lines say that the catalog is not available, expected 2:\n%s", n, s.logged)
 		}
 		if n := strings.Count(s.logged.String(), `msg="catalog is available to consumers again"`); n != 2 {
 			s.Errorf("%d lines say that the catalog is available again, expected 2:\n%s", n, s.logged)
 		}
-		if n := strings.Count(s.logged.String(), `msg="source was away for its lifetime, its services are withdrawn"`); n != 3 {
-			s.Errorf("%d lines say that services of a source are withdrawn, expected 3:\n%s", n, s.logged)
+		if n := strings.Count(s.logged.String(), `msg="source was away for its lifetime, its services are withdrawn"`); n != 1 {
+			s.Errorf("%d lines say that services of a source are withdrawn, expected 1:\n%s", n, s.logged)
 		}
 	})
 }
@@ -182,11 +196,9 @@ func TestBoundedLife(t *testing.T) {
 // lifetime counts from then as well, and what is learnt later of an earlier loss counts.
 func TestLossIsTold(t *testing.T) {
 	play(t, func(s *stage) {
-		s.puppets["1"], s.puppets["2"] = newPuppet(), newPuppet()
-		s.set([]Entry{
-			{Key: "1", Name: "source 1", Source: s.puppets["1"], Lifetime: time.Hour},
-			{Key: "2", Name: "source 2", Source: s.puppets["2"], Lifetime: 3 * time.Hour},
-		})
+		one, two := s.entry("1"), s.entry("2")
+		one.Lifetime, two.Lifetime = time.Hour, 3*time.Hour
+		s.set(one, two)
 		start := time.Now()
 		subscribe := func() (lost *time.Time, end func()) {
 			lost = new(time.Time)
@@ -272,11 +284,7 @@ func TestFirstSourceWins(t *testing.T) {
 		s.expect("without what was hidden", "a w 3", "c y 3", "d v 3")
 		hidden("without what was hidden", "3", map[string]string{})
 
-		s.list("3", "1")
-		s.parts["3"].Update(services("f v 3"), nil)
-		s.expect("in another order", "a w 3", "c y 3", "f v 3")
-		hidden("in another order", "1", map[string]string{"d": `service "f" of source 3`})
-		if !strings.Contains(s.logged.String(), `msg="service is hidden: another source stands first" catalog=test source="source 1" service=d by="service \"f\" of source 3"`) {
+		if !strings.Contains(s.logged.String(), `msg="service is hidden: another source stands first" catalog=test source="source 2" service=b by="service \"e\" of source 1"`) {
 			s.Errorf("the log does not tell what is hidden:\n%s", s.logged)
 		}
 	})
@@ -286,11 +294,11 @@ func TestFirstSourceWins(t *testing.T) {
 func TestRefusedByConsumer(t *testing.T) {
 	play(t, func(s *stage) {
 		refuse := func(service string) { s.refused(registry.Refusal{Service: service, Rule: "no"}) }
-		s.list("1")
-		s.parts["1"].Replace(services("a x 1"))
-		refuse("a")
 		s.list("1", "2")
 		s.parts["2"].Replace(services("a x 2", "b y 2", "c x 2"))
+		refuse("a") // waits
+		s.parts["1"].Replace(services("a x 1"))
+		refuse("a")
 		for _, name := range []string{"a", "b", "c", "d"} { // c is hidden, d is unknown
 			refuse(name)
 		}
@@ -337,143 +345,44 @@ func TestRefusedByRule(t *testing.T) {
 	})
 }
 
-// A new list takes effect as a whole. What stays runs on, and what goes ends then.
-func TestSetTakesEffectAsAWhole(t *testing.T) {
-	play(t, func(s *stage) {
-		s.list("1", "2")
-		s.parts["1"].Replace(services("a w 1"))
-		s.parts["2"].Replace(services("b x 2", "c y 2"))
-		subscription := s.registry.Subscribe()
-		defer subscription.Close()
-		hear := func(want ...string) {
-			t.Helper()
-			for _, want := range want {
-				event := must.Get(subscription.Next(t.Context()))(t)
-				if got := event.Operation.String() + " " + event.Name; got != want {
-					t.Errorf("a subscriber heard %q, expected %q", got, want)
-				}
-			}
-		}
-		hear("upsert a", "upsert b", "upsert c", "end ")
-		s.list("3", "2", "4")
-		s.parts["3"].Replace(services("c y 3"))
-		s.parts["1"].Update(services("a w 2"), nil)
-		hear("upsert a")
-		s.parts["4"].Update(services("d z 4"), nil)
-		s.expect("while a source is waited for", "a w 2", "b x 2", "c y 2")
-		var lists []string
-		for _, source := range s.Status().Sources {
-			lists = append(lists, fmt.Sprint(source.Name, " ", source.Published, " ", source.Staying, " ", source.Complete))
-		}
-		if diff := cmp.Diff([]string{
-			"source 1 true false true", "source 2 true true true", "source 3 false true true", "source 4 false true false",
-		}, lists); diff != "" {
-			t.Errorf("unexpected status (-want +got):\n%s", diff)
-		}
-		if s.puppets["1"].hasEnded() {
-			t.Error("a source has ended before the list without it takes effect")
-		}
-		s.parts["4"].Replace(services("d z 5"))
-		s.expect("when it is complete", "b x 2", "c y 3", "d z 5")
-		if !s.puppets["1"].hasEnded() || s.puppets["2"].hasEnded() {
-			t.Error("expected that source 1 has ended and source 2 has not")
-		}
-		s.parts["1"].Replace(services("z z 1")) // too late
-		s.parts["1"].Update(services("y z 1"), nil)
-		s.parts["1"].Away(errors.New("too late"))
-		s.expect("after a late call", "b x 2", "c y 3", "d z 5")
-		if strings.Contains(s.logged.String(), "too late") {
-			t.Errorf("a source that has ended is logged to be away:\n%s", s.logged)
-		}
-		hear("upsert d", "upsert c", "delete a")
-
-		// A list that never was complete is replaced by the next one.
-		s.list("2", "5")
-		s.list("2", "6")
-		synctest.Wait()
-		if !s.puppets["5"].hasEnded() {
-			t.Error("a source that is in no list any more has not ended")
-		}
-		s.list("2")
-		s.expect("with one source", "b x 2", "c y 2")
-		s.list()
-		s.expect("without sources")
-	})
-}
-
-// The path is that of what is published, and not of what is to come. When it changes with
-// the list, streams that were told the other one end.
-func TestPathIsOfWhatIsPublished(t *testing.T) {
+// The path is that of the first source that names one. When it changes, streams that were told
+// another one end.
+func TestPath(t *testing.T) {
 	play(t, func(s *stage) {
 		own := s.registry.Path()[0]
-		through := func(name string, path wire.Path) {
-			t.Helper()
-			must.Do(t, s.parts[name].Through(path))
-		}
-		expect := func(when string, want ...string) {
-			t.Helper()
-			if got := s.registry.Path(); !slices.Equal(got, append(want, own)) {
-				t.Errorf("%s: the path is %v, expected %v before %s", when, got, want, own)
-			}
-		}
-		s.list("1")
-		through("1", wire.Path{"one"})
+		s.list("1", "2", "3")
 		s.parts["1"].Replace(services("a w 1"))
-		expect("at first", "one")
-
-		s.list("2")
-		through("2", wire.Path{"two"})
-		expect("while another source is to come", "one")
 		if err := s.parts["2"].Through(wire.Path{own}); !errors.Is(err, registry.ErrLoop) {
 			t.Errorf("services that have come through the catalog: error is %v, expected %v", err, registry.ErrLoop)
 		}
-		subscription := s.registry.Subscribe()
-		defer subscription.Close()
-		for range 2 { // a and the end marker
+		for _, tt := range []struct {
+			source string
+			path   wire.Path
+			want   wire.Path
+		}{
+			{"3", wire.Path{"three"}, wire.Path{"three", own}},
+			{"2", wire.Path{"two"}, wire.Path{"two", own}},
+			{"2", nil, wire.Path{"three", own}},
+		} {
+			subscription := s.registry.Subscribe()
+			defer subscription.Close()
 			must.Get(subscription.Next(t.Context()))(t)
+			must.Do(t, s.parts[tt.source].Through(tt.path))
+			if event, err := subscription.Next(t.Context()); status.Code(err) != codes.Unavailable {
+				t.Errorf("a subscriber that was told the path before gets %v, %v, expected that its stream ends", event, err)
+			}
+			if got := s.registry.Path(); !slices.Equal(got, tt.want) {
+				t.Errorf("the path is %v, expected %v", got, tt.want)
+			}
+			s.expectOpen("with another path", "a w 1")
 		}
-		s.parts["2"].Replace(services("b w 2"))
-		expect("when it has come", "two")
-		if event, err := subscription.Next(t.Context()); status.Code(err) != codes.Unavailable {
-			t.Errorf("a subscriber that was told the path before gets %v, %v, expected that its stream ends", event, err)
-		}
-		s.expect("when it has come", "b w 2")
-
-		s.list("3")
-		s.parts["3"].Replace(services("c w 3"))
-		expect("with a source that is an origin")
-		s.expect("with a source that is an origin", "c w 3")
-	})
-}
-
-// A key that is back stands for a new source, which begins when the old one has ended.
-// A list has a key once.
-func TestKeys(t *testing.T) {
-	play(t, func(s *stage) {
-		s.list("1", "2", "1")
-		s.parts["1"].Replace(services("a x 1"))
-		s.parts["2"].Replace(nil)
-		s.expect("at first", "a x 1")
-		if n := len(s.Status().Sources); n != 2 {
-			t.Errorf("there are %d sources, expected 2", n)
-		}
-		s.list("2")
-		old := s.puppets["1"]
-		s.puppets["1"] = newPuppet()
-		s.list("2", "1")
-		if !old.hasEnded() {
-			t.Error("two sources of one key run at once")
-		}
-		s.expect("while the new one is not complete")
-		s.parts["1"].Replace(services("a x 2"))
-		s.expect("with the new one", "a x 2")
 	})
 }
 
 // A source that returns by itself counts as away.
 func TestSourceThatReturns(t *testing.T) {
 	play(t, func(s *stage) {
-		s.set([]Entry{{Key: "1", Name: "source 1", Source: briefly{}}})
+		s.set(Entry{Name: "source 1", Source: briefly{}})
 		s.expect("a source that has returned", "a x 1")
 		if got := s.Status().Sources[0].Away; got != "the source has ended by itself" {
 			t.Errorf("the source is away for the reason %q, expected that it has ended", got)

@@ -5,46 +5,27 @@ import (
 	"log/slog"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/source/internal/claim"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// evaluate settles all parts anew, after their list has changed.
-func (c *Catalog) evaluate() {
-	c.claims = make(claim.Names[string, *item])
-	for _, p := range c.active {
-		for _, it := range p.items {
-			if c.shared() {
-				c.claims.Add(it.service.FQDN(), it)
-			} else {
-				it.conceal("")
-			}
-		}
-	}
-	t := c.transaction()
-	for level := range c.active {
-		for fqdn := range c.claims {
-			t.settle(level, fqdn)
-		}
-	}
-}
-
 // shared reports whether several sources may want a name. Where one is alone, there are no
 // claims, as nothing of it is hidden.
-func (c *Catalog) shared() bool { return len(c.active) > 1 }
+func (c *Catalog) shared() bool { return len(c.parts) > 1 }
 
-// apply changes the part, and publishes what follows from it. A name in both counts as changed.
-func (p *part) apply(changed []*wire.Encoded, gone []string) {
+// apply changes the part, and publishes what follows from it: with its first state, for the
+// services that have waited for that as well. A name in both counts as changed.
+func (p *part) apply(changed []*wire.Encoded, gone []string, first bool) {
 	t := p.catalog.transaction()
+	if first {
+		t.doubtWaiting(p)
+	}
 	for _, name := range gone {
 		t.remove(p, name)
 	}
 	for _, s := range changed {
 		t.put(p, s)
 	}
-	if p.level != inactive {
-		t.publish(t.settleAll())
-	}
+	t.publish(t.settleAll())
 }
 
 // lapse withdraws what the part publishes, as its lifetime is over, or publishes it again.
@@ -91,9 +72,20 @@ func (t transaction) doubt(name string) {
 	if !t.shared() {
 		return
 	}
-	for _, p := range t.active {
+	for _, p := range t.parts {
 		if it := p.items[name]; it != nil {
 			t.fqdns[it.service.FQDN()] = struct{}{}
+		}
+	}
+}
+
+// doubtWaiting has all settled that waits for a part.
+func (t transaction) doubtWaiting(of *part) {
+	for _, p := range t.parts[of.level+1:] {
+		for name, it := range p.items {
+			if it.awaits == of {
+				t.doubt(name)
+			}
 		}
 	}
 }
@@ -123,7 +115,7 @@ func (t transaction) put(p *part, s *wire.Encoded) {
 		t.remove(p, name)
 		it = &item{part: p, service: s}
 		p.items[name] = it
-		if p.level != inactive && t.shared() {
+		if t.shared() {
 			t.claims.Add(s.FQDN(), it)
 			t.doubt(name)
 		}
@@ -133,7 +125,7 @@ func (t transaction) put(p *part, s *wire.Encoded) {
 // settleAll settles all that is in doubt, from the first part to the last, and returns the
 // difference.
 func (t transaction) settleAll() Difference {
-	for level := range t.active {
+	for level := range t.parts {
 		for fqdn := range t.fqdns { // settle may add some of parts after the level
 			t.settle(level, fqdn)
 		}
@@ -153,21 +145,32 @@ func (t transaction) settleAll() Difference {
 // settle finds out what hides the items of a level that have the fqdn. The levels before
 // are settled.
 func (t transaction) settle(level int, fqdn string) {
-	var first *item // that is published
+	var first *item // that stands
 	for _, it := range t.claims[fqdn] {
 		if it.part.level == level {
-			if by := t.hider(it, first); by != it.by {
+			if by, awaits := t.hider(it, first), t.awaited(it); by != it.by || awaits != it.awaits {
 				t.doubt(it.name())
 				it.conceal(by)
+				it.awaits = awaits
 			}
 		}
-		if first == nil && it.shown() {
+		if first == nil && it.stands() {
 			first = it
 		}
 	}
 }
 
-// hider returns what hides an item, or nothing, where the first item is published that has
+// awaited returns the first part that is not complete yet and may come to hide the item, or nil.
+func (t transaction) awaited(it *item) *part {
+	for _, p := range t.parts[:it.part.level] {
+		if !p.complete && p.mayClaim(it.service) {
+			return p
+		}
+	}
+	return nil
+}
+
+// hider returns what hides an item, or nothing, where the first item stands that has
 // its fqdn: the first service of the parts before that has its fqdn or, rather, its name.
 func (t transaction) hider(it, first *item) string {
 	end := it.part.level
@@ -176,8 +179,8 @@ func (t transaction) hider(it, first *item) string {
 	} else {
 		first = nil
 	}
-	for _, p := range t.active[:end] {
-		if other := p.items[it.name()]; other.shown() {
+	for _, p := range t.parts[:end] {
+		if other := p.items[it.name()]; other.stands() {
 			first = other
 			break
 		}

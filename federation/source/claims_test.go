@@ -14,8 +14,9 @@ import (
 // minutes.
 func TestManyShareAnFqdn(t *testing.T) {
 	const n = 20_000
-	c := NewCatalog(Config{Registry: registry.New(), Logger: slog.New(slog.DiscardHandler)})
-	c.Set([]Entry{{Key: "1", Name: "1", Source: newPuppet()}, {Key: "2", Name: "2", Source: newPuppet()}})
+	c := NewCatalog(Config{
+		Registry: registry.New(), Logger: slog.New(slog.DiscardHandler), Sources: []Entry{{Name: "1", Source: newPuppet()}, {Name: "2", Source: newPuppet()}},
+	})
 	var parts [2][]*wire.Encoded
 	var names []string
 	for i := range n {
@@ -23,14 +24,14 @@ func TestManyShareAnFqdn(t *testing.T) {
 		parts[1] = append(parts[1], encoded("two/"+strconv.Itoa(i), "same", 0))
 		names = append(names, parts[0][i].Name())
 	}
-	c.parts["1"].Replace(nil)
-	c.parts["2"].Replace(parts[1])
+	c.parts[0].Replace(nil)
+	c.parts[1].Replace(parts[1])
 	for range 2 {
-		c.parts["1"].Update(parts[0], nil)
+		c.parts[0].Update(parts[0], nil)
 		if hidden := c.Status().Sources[1].Hidden; hidden != n || c.registry.Len() != n {
 			t.Fatalf("%d services are published, and %d of the second source hidden", c.registry.Len(), hidden)
 		}
-		c.parts["1"].Update(nil, names)
+		c.parts[0].Update(nil, names)
 		if hidden := c.Status().Sources[1].Hidden; hidden != 0 || c.registry.Len() != n {
 			t.Fatalf("%d services are published, and %d of the second source hidden", c.registry.Len(), hidden)
 		}

@@ -9,18 +9,23 @@ import (
 type item struct {
 	part    *part
 	service *wire.Encoded
-	by      string // what hides it, as a Listener is told; empty when it is published
+	by      string // what hides it, as a Listener is told
+	awaits  *part  // what may come to hide it; nil when there is no such part
 }
 
 func (i *item) name() string { return i.service.Name() }
 
-// shown reports whether the item, which may be nil, is published where its part is.
-func (i *item) shown() bool { return i != nil && i.by == "" && !i.part.lapsed }
+// shown reports whether the item, which may be nil, is published.
+func (i *item) shown() bool { return i.stands() && i.awaits == nil }
+
+// stands reports whether the item, which may be nil, hides those behind it. One that waits does:
+// they would have to go when it is published.
+func (i *item) stands() bool { return i != nil && i.by == "" && !i.part.lapsed }
 
 // Rank is the place of the item among those with its fqdn.
 func (i *item) Rank() claim.Rank { return claim.Rank{Source: i.part.level, Service: i.name()} }
 
-// conceal notes what hides the item, or with an empty by that it is published.
+// conceal notes what hides the item, or with an empty by that nothing does.
 func (i *item) conceal(by string) {
 	if i.by == by {
 		return
@@ -38,7 +43,7 @@ func (i *item) conceal(by string) {
 
 // lookup returns the item of that name that is published, or nil.
 func (c *Catalog) lookup(name string) *item {
-	for _, p := range c.active {
+	for _, p := range c.parts {
 		if it := p.items[name]; it.shown() {
 			return it
 		}
@@ -49,7 +54,7 @@ func (c *Catalog) lookup(name string) *item {
 // publishes returns the services that are published, by name.
 func (c *Catalog) publishes() map[string]*wire.Encoded {
 	services := make(map[string]*wire.Encoded)
-	for _, p := range c.active {
+	for _, p := range c.parts {
 		for name, it := range p.items {
 			if it.shown() {
 				services[name] = it.service

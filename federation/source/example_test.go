@@ -99,11 +99,10 @@ func Example() {
 	}
 
 	registry := registry.New() // which an owner.Server serves
-	catalog := source.NewCatalog(source.Config{Registry: registry, Logger: slog.New(slog.DiscardHandler)})
-	catalog.Set([]source.Entry{
-		{Key: "new", Name: "new services", Source: directory{filepath.Join(dir, "new"), "fed.example"}, Lifetime: time.Hour},
-		{Key: "old", Name: "old services", Source: directory{filepath.Join(dir, "old"), "fed.example"}, Lifetime: time.Hour},
-	})
+	catalog := source.NewCatalog(source.Config{Registry: registry, Logger: slog.New(slog.DiscardHandler), Sources: []source.Entry{
+		{Name: "new services", Source: directory{filepath.Join(dir, "new"), "fed.example"}, Lifetime: time.Hour},
+		{Name: "old services", Source: directory{filepath.Join(dir, "old"), "fed.example"}, Lifetime: time.Hour},
+	}})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	defer running.Wait()

@@ -10,37 +10,27 @@ type Found struct {
 	Held    bool   // whether its origin does not have it any more, and it stays (Entry.MaxWithdraw)
 }
 
-// notYet is why a service is hidden whose source is not published.
-const notYet = "its source is not published before all sources of the new configuration are complete"
-
 // Find returns the services of all sources that match, in no order. Matches is called for each
 // service while nothing changes, and does not call the catalog.
 func (c *Catalog) Find(matches func(*wire.Encoded) bool) (found []Found) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	add := func(p *part, source, hidden string) {
+	for _, p := range c.parts {
 		for name, it := range p.items {
 			if !matches(it.service) {
 				continue
 			}
-			f := Found{Service: it.service, Source: source, Hidden: hidden}
-			if it.by != "" {
+			f := Found{Service: it.service, Source: p.Name}
+			switch {
+			case it.by != "":
 				f.Hidden = it.by + " has its name or its fqdn, and stands first"
+			case p.lapsed:
+				f.Hidden = "its source " + p.overdue()
+			case it.awaits != nil:
+				f.Hidden = it.awaits.Name + " may have its name or its fqdn, stands first, and has yet to say what it has"
 			}
 			_, f.Held = p.held[name]
 			found = append(found, f)
-		}
-	}
-	for _, p := range c.active {
-		hidden := ""
-		if p.lapsed {
-			hidden = "its source " + p.overdue()
-		}
-		add(p, p.Name, hidden)
-	}
-	for _, l := range c.next {
-		if l.part.level == inactive {
-			add(l.part, l.Name, notYet)
 		}
 	}
 	return found

@@ -15,8 +15,10 @@ import (
 
 // TestFind looks for services of a catalog, before and after another source hides one.
 func TestFind(t *testing.T) {
-	c := NewCatalog(Config{Registry: registry.New(), Logger: slog.New(slog.DiscardHandler)})
-	c.Set([]Entry{{Key: "1", Name: "first", Source: newPuppet()}})
+	c := NewCatalog(Config{
+		Registry: registry.New(), Logger: slog.New(slog.DiscardHandler),
+		Sources: []Entry{{Name: "before", Source: newPuppet()}, {Name: "first", Source: newPuppet()}},
+	})
 	expect := func(when string, published []string, want ...Found) {
 		t.Helper()
 		found := c.Find(func(s *wire.Encoded) bool { return s.FQDN() == "same.example.org" })
@@ -29,16 +31,12 @@ func TestFind(t *testing.T) {
 		}
 	}
 	expect("at first", nil)
-	mine, other := encoded("one/same", "same", 0), encoded("one/other", "other", 0)
-	c.parts["1"].Replace([]*wire.Encoded{mine, other})
+	mine, other, before := encoded("one/same", "same", 0), encoded("one/other", "other", 0), encoded("two/same", "same", 0)
+	c.parts[1].Replace([]*wire.Encoded{mine, other})
+	expect("waiting", nil, Found{Service: mine, Source: "first", Hidden: "before may have its name or its fqdn, stands first, and has yet to say what it has"})
+	c.parts[0].Replace(nil)
 	expect("published", []string{"one/other", "one/same"}, Found{Service: mine, Source: "first"})
-
-	c.Set([]Entry{{Key: "2", Name: "before", Source: newPuppet()}, {Key: "3", Name: "late", Source: newPuppet()}, {Key: "1", Name: "first", Source: newPuppet()}})
-	before := encoded("two/same", "same", 0)
-	c.parts["2"].Replace([]*wire.Encoded{before})
-	expect("before the next list", []string{"one/other", "one/same"},
-		Found{Service: before, Source: "before", Hidden: notYet}, Found{Service: mine, Source: "first"})
-	c.parts["3"].Replace(nil)
+	c.parts[0].Update([]*wire.Encoded{before}, nil)
 	expect("hidden", []string{"one/other", "two/same"}, Found{Service: before, Source: "before"},
 		Found{Service: mine, Source: "first", Hidden: `service "two/same" of before has its name or its fqdn, and stands first`})
 }

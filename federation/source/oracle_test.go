@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,30 +22,32 @@ import (
 type oracle struct {
 	parts    map[string]map[string]*wire.Encoded // by source, then by name
 	complete map[string]bool
-	list     []string // that is published; nil for none
-	next     []string // that is to be; nil for none
-	lapsed   bool     // whether mortal is away, beyond its lifetime
+	away     bool // whether mortal is
 }
 
-// mortal is the source of a rig that has a lifetime, which is over at once. The others keep the
-// catalog available.
+// sources are those of a rig and of its oracle, in their order.
+var sources = []string{"1", "2", "3"}
+
+// mortal is the source of a rig that has a lifetime, which is over at once. It is the only one that
+// says what it may claim.
 const mortal = "1"
 
-// set does what Catalog.Set does.
-func (o *oracle) set(list []string) {
-	o.next = list
-	o.settle()
+// mayClaim reports whether a source may come to have a service of that name, or with that fqdn.
+func mayClaim(source, name, fqdn string) bool {
+	return source != mortal || ofMortal(name) || ofMortal(fqdn)
 }
 
-// settle lets the next list take effect, and forgets sources that are in none.
-func (o *oracle) settle() {
-	if o.next != nil && !slices.ContainsFunc(o.next, func(key string) bool { return !o.complete[key] }) {
-		o.list, o.next = o.next, nil
-	}
-	gone := func(key string) bool { return !slices.Contains(o.list, key) && !slices.Contains(o.next, key) }
-	maps.DeleteFunc(o.parts, func(key string, _ map[string]*wire.Encoded) bool { return gone(key) })
-	maps.DeleteFunc(o.complete, func(key string, _ bool) bool { return gone(key) })
-	o.lapsed = o.lapsed && !gone(mortal)
+// ofMortal reports whether a name of a service, or an fqdn, is one of those that mortal may have.
+func ofMortal(name string) bool { return strings.ContainsAny(name[:1], "abcwx") }
+
+// overdue reports whether the lifetime of mortal is over.
+func (o *oracle) overdue() bool { return o.away && o.complete[mortal] }
+
+// lapsed reports whether mortal is withdrawn: where another source can be asked.
+func (o *oracle) lapsed() bool { return o.overdue() && (o.complete["2"] || o.complete["3"]) }
+
+func (o *oracle) available() bool {
+	return len(o.complete) > 0 && (!o.overdue() || o.lapsed())
 }
 
 // publishes returns what is published, by name, and what hides the other services, by
@@ -53,7 +56,7 @@ func (o *oracle) publishes() (all map[string]*wire.Encoded, hidden map[string]ma
 	all, hidden = make(map[string]*wire.Encoded), make(map[string]map[string]string)
 	type claim struct{ source, name, fqdn string }
 	var claims []claim // in the order of the sources, then of the names
-	for _, source := range o.list {
+	for level, source := range sources {
 		hidden[source] = make(map[string]string)
 		before := claims
 		for _, name := range slices.Sorted(maps.Keys(o.parts[source])) {
@@ -74,11 +77,13 @@ func (o *oracle) publishes() (all map[string]*wire.Encoded, hidden map[string]ma
 				hidden[source][name] = by
 				continue
 			}
-			if o.lapsed && source == mortal {
+			if source == mortal && o.lapsed() {
 				continue
 			}
-			all[name] = s
 			claims = append(claims, claim{source, name, s.FQDN()})
+			if !slices.ContainsFunc(sources[:level], func(other string) bool { return !o.complete[other] && mayClaim(other, name, s.FQDN()) }) {
+				all[name] = s
+			}
 		}
 	}
 	return all, hidden
@@ -90,6 +95,7 @@ type subscriber struct {
 
 	services map[string]string // the bytes of each, by name
 	fqdns    map[string]string
+	ended    bool // whether it was told the end
 }
 
 // rig is a catalog whose sources do not run, beside an oracle.
@@ -100,45 +106,60 @@ type rig struct {
 	registry   *registry.Registry
 	oracle     oracle
 	puppets    map[string]*puppet
-	subscriber *subscriber // nil until something is published
+	parts      map[string]*part
+	subscriber *subscriber // nil while the catalog is not available
 	marks      int
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	registry := registry.New()
-	return &rig{
-		T: t, Catalog: NewCatalog(Config{Registry: registry, Logger: slog.New(slog.DiscardHandler)}), registry: registry,
+	r := &rig{
+		T: t, registry: registry.New(),
 		oracle:  oracle{parts: make(map[string]map[string]*wire.Encoded), complete: make(map[string]bool)},
-		puppets: make(map[string]*puppet),
+		puppets: make(map[string]*puppet), parts: make(map[string]*part),
 	}
-}
-
-func (r *rig) set(list []string) {
-	entries := make([]Entry, 0, len(list))
-	for _, key := range list {
-		if !slices.Contains(r.oracle.list, key) && !slices.Contains(r.oracle.next, key) {
-			r.puppets[key] = newPuppet()
-		}
-		entry := Entry{Key: key, Name: "source " + key, Source: r.puppets[key]}
+	var entries []Entry
+	for _, key := range sources {
+		r.puppets[key] = newPuppet()
+		r.puppets[key].claims = func(name string, fqdn federation.FQDN) bool { return mayClaim(key, name, fqdn.String()) }
+		entry := Entry{Name: "source " + key, Source: r.puppets[key]}
 		if key == mortal {
 			entry.Lifetime = time.Nanosecond
 		}
 		entries = append(entries, entry)
 	}
-	r.Set(entries)
-	r.oracle.set(list)
+	r.Catalog = NewCatalog(Config{Registry: r.registry, Logger: slog.New(slog.DiscardHandler), Sources: entries})
+	for i, key := range sources {
+		r.parts[key] = r.Catalog.parts[i]
+	}
+	return r
 }
 
-// replace calls Replace of a source that is in a list.
+// allowed returns those services that a source may have.
+func allowed(key string, services []*wire.Encoded) []*wire.Encoded {
+	return slices.DeleteFunc(services, func(s *wire.Encoded) bool {
+		return key == mortal && (!ofMortal(s.Name()) || !ofMortal(s.FQDN()))
+	})
+}
+
+// replace calls Replace of a source. With the first state of a source nothing goes that is
+// published, and nothing becomes another service.
 func (r *rig) replace(key string, services []*wire.Encoded) {
+	r.Helper()
+	before, _ := r.oracle.publishes()
+	lapsed, first := r.oracle.lapsed(), !r.oracle.complete[key]
 	r.parts[key].Replace(services)
 	content := make(map[string]*wire.Encoded)
 	for _, s := range services {
 		content[s.Name()] = s
 	}
 	r.oracle.parts[key], r.oracle.complete[key] = content, true
-	r.oracle.settle()
+	after, _ := r.oracle.publishes()
+	for name, s := range before {
+		if first && lapsed == r.oracle.lapsed() && after[name] != s {
+			r.Fatalf("service %s is published another way with the first state of source %s", name, key)
+		}
+	}
 }
 
 // update calls Update of a source that is complete.
@@ -152,14 +173,11 @@ func (r *rig) update(key string, changed []*wire.Encoded, gone []string) {
 	}
 }
 
-// away calls Away of a source, if it is in a list.
-func (r *rig) away(key string, reason error) {
-	if r.parts[key] == nil {
-		return
-	}
+// turnAway calls Away of a source.
+func (r *rig) turnAway(key string, reason error) {
 	r.parts[key].Away(reason)
 	if key == mortal {
-		r.oracle.lapsed = reason != nil
+		r.oracle.away = reason != nil
 	}
 	r.mu.Lock()
 	defer r.unlock()
@@ -170,10 +188,10 @@ func (r *rig) away(key string, reason error) {
 func (r *rig) check() {
 	r.Helper()
 	want, hidden := r.oracle.publishes()
-	if r.begun != (r.oracle.list != nil) {
-		r.Fatalf("published is %v, expected %v", r.begun, r.oracle.list != nil)
-	}
-	if !r.begun {
+	if available := r.oracle.available(); r.registry.Available() != available {
+		r.Fatalf("available is %v, expected %v", !available, available)
+	} else if !available {
+		r.subscriber = nil
 		return
 	}
 	texts, fqdns := make(map[string]string), make(map[string]string)
@@ -181,7 +199,7 @@ func (r *rig) check() {
 		texts[name], fqdns[name] = bytesOf(r.T, s), s.FQDN()
 	}
 	if r.subscriber == nil {
-		r.subscriber = &subscriber{r.registry.Subscribe(), make(map[string]string), make(map[string]string)}
+		r.subscriber = &subscriber{r.registry.Subscribe(), make(map[string]string), make(map[string]string), false}
 		r.Cleanup(r.subscriber.Close)
 		r.hear(nil, nil)
 	} else {
@@ -191,13 +209,13 @@ func (r *rig) check() {
 		r.Fatalf("a subscriber does not hold what the oracle says (-want +got):\n%s", diff)
 	}
 	// What there is to tell of services that are hidden.
-	for _, w := range r.turn(r.Context()).words {
+	for _, w := range r.turn().words {
 		w.tell()
 	}
-	if again := r.turn(r.Context()).words; len(again) > 0 {
+	if again := r.turn().words; len(again) > 0 {
 		r.Fatalf("%d services would be told of again", len(again))
 	}
-	for i, key := range r.oracle.list {
+	for i, key := range sources {
 		if diff := cmp.Diff(hidden[key], r.puppets[key].told()); diff != "" {
 			r.Fatalf("source %s was not told what hides its services (-want +got):\n%s", key, diff)
 		}
@@ -216,12 +234,22 @@ func (r *rig) hear(want, fqdns map[string]string) {
 	mark := encoded(markName, "mark", r.marks)
 	r.registry.UpdateEncoded([]*wire.Encoded{mark}, nil)
 	lasting := r.lasting(want, fqdns)
-	for {
+	whole, marked := len(r.oracle.complete) == len(sources), false
+	for !marked || r.subscriber.ended != whole {
 		event, err := r.subscriber.Next(r.Context())
 		if err != nil {
 			r.Fatal(err)
 		}
 		switch event.Operation {
+		case federation.End:
+			if r.subscriber.ended = true; !whole {
+				r.Fatalf("the end was told, and complete are %v", r.oracle.complete)
+			}
+			for name := range want {
+				if r.subscriber.services[name] == "" {
+					r.Fatalf("the end was told before service %s", name)
+				}
+			}
 		case federation.Upsert:
 			if event.Name == markName { // what has gone comes after it, and before it goes
 				r.registry.Delete(markName)
@@ -234,7 +262,8 @@ func (r *rig) hear(want, fqdns map[string]string) {
 			r.subscriber.services[event.Name], r.subscriber.fqdns[event.Name] = bytesOf(r.T, encoded), encoded.FQDN()
 		case federation.Delete:
 			if event.Name == markName {
-				return
+				marked = true
+				continue
 			}
 			if _, kept := want[event.Name]; kept {
 				r.Fatalf("service %s was withdrawn, and is published", event.Name)
@@ -298,8 +327,8 @@ func (s *script) names(most int) []string {
 	return names
 }
 
-// FuzzOracle does what the bytes say to three sources and their list, and compares
-// what is published with the oracle after each step.
+// FuzzOracle does what the bytes say to three sources, and compares what is published with
+// the oracle after each step.
 func FuzzOracle(f *testing.F) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 50 {
@@ -310,39 +339,20 @@ func FuzzOracle(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		keys := []string{"1", "2", "3"}
 		r, s := newRig(t), script(data)
-		r.set(keys)
 		for len(s) > 0 {
-			key := keys[s.pick(3)]
-			listed := slices.Contains(r.oracle.list, key) || slices.Contains(r.oracle.next, key)
+			key := sources[s.pick(3)]
 			switch op := s.pick(8); {
-			case op == 0:
-				var list []string
-				for range 1 + s.pick(3) {
-					if key := keys[s.pick(3)]; !slices.Contains(list, key) {
-						list = append(list, key)
-					}
-				}
-				if len(list) == 1 { // a source alone never lapses
-					r.away(mortal, nil)
-					r.check()
-				}
-				r.set(list)
-			case !listed:
-			case op <= 2 || !r.oracle.complete[key]:
-				r.replace(key, s.services(6))
-			case op == 3:
+			case op <= 1:
 				var reason error
 				if s.pick(2) == 0 {
 					reason = fmt.Errorf("trouble %d", s.pick(2))
 				}
-				if key == mortal && (len(r.oracle.list) == 1 || len(r.oracle.next) == 1) {
-					reason = nil
-				}
-				r.away(key, reason)
+				r.turnAway(key, reason)
+			case op == 2 || !r.oracle.complete[key]:
+				r.replace(key, allowed(key, s.services(6)))
 			default:
-				r.update(key, s.services(3), s.names(2))
+				r.update(key, allowed(key, s.services(3)), s.names(2))
 			}
 			r.check()
 		}
@@ -353,10 +363,9 @@ func FuzzOracle(f *testing.F) {
 // which it has come.
 func TestOrderOfCallsDoesNotMatter(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
-	keys := []string{"1", "2", "3"}
 	for round := range 20 {
 		final := make(map[string][]*wire.Encoded)
-		for _, key := range keys {
+		for _, key := range sources {
 			for i := range 50 {
 				if random.IntN(2) == 0 {
 					final[key] = append(final[key], encoded(fmt.Sprint("s", i), fmt.Sprint("h", random.IntN(40)), random.IntN(2)))
@@ -366,22 +375,21 @@ func TestOrderOfCallsDoesNotMatter(t *testing.T) {
 		var first []string
 		for range 3 {
 			registry := registry.New()
-			c := NewCatalog(Config{Registry: registry, Logger: slog.New(slog.DiscardHandler)})
 			var entries []Entry
-			for _, key := range keys {
-				entries = append(entries, Entry{Key: key, Name: key, Source: newPuppet()})
+			for _, key := range sources {
+				entries = append(entries, Entry{Name: key, Source: newPuppet()})
 			}
-			c.Set(entries)
+			c := NewCatalog(Config{Registry: registry, Logger: slog.New(slog.DiscardHandler), Sources: entries})
 			var running sync.WaitGroup
-			for _, key := range keys {
-				part, calls := c.parts[key], rand.New(rand.NewPCG(random.Uint64(), 0))
+			for i, key := range sources {
+				part, calls := c.parts[i], rand.New(rand.NewPCG(random.Uint64(), 0))
 				running.Go(func() { arrive(part, final[key], calls) })
 			}
 			running.Wait()
 			got := published(t, registry)
 			if first == nil {
-				o := oracle{parts: make(map[string]map[string]*wire.Encoded), list: keys}
-				for _, key := range keys {
+				o := oracle{parts: make(map[string]map[string]*wire.Encoded), complete: map[string]bool{"1": true, "2": true, "3": true}}
+				for _, key := range sources {
 					o.parts[key] = make(map[string]*wire.Encoded)
 					for _, s := range final[key] {
 						o.parts[key][s.Name()] = s

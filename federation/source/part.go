@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
@@ -16,15 +17,11 @@ import (
 // part implements Part for one source of a catalog.
 type part struct {
 	// read-only after it was made
+	Entry
 	catalog *Catalog
-	after   <-chan struct{} // closed when the source may begin; nil for at once
-	ended   chan struct{}   // closed when it has ended
+	level   int // the place in the list
 
 	// guarded by the mutex of catalog
-	Entry           // as the list that is published has it, or the one that is to be
-	level    int    // the place in the list that is published; inactive for none
-	cancel   func() // ends the source; nil before it begins
-	ending   bool   // whether it was told to end, or has ended
 	complete bool
 	away     error // why the origin cannot be asked; nil when it can
 	since    time.Time
@@ -43,53 +40,18 @@ type part struct {
 	pruned time.Time            // when what is older was taken out of it
 }
 
-// inactive is the level of a part that is not published.
-const inactive = -1
+func newPart(c *Catalog, level int, e Entry) *part {
+	return &part{
+		Entry: e, catalog: c, level: level,
+		items: make(map[string]*item), news: make(map[string]struct{}), held: make(map[string]time.Time), recent: make(map[string]departure),
+	}
+}
 
 // run runs the source until ctx ends.
 func (p *part) run(ctx context.Context) {
-	defer p.finish()
-	if p.after != nil {
-		select {
-		case <-p.after:
-		case <-ctx.Done():
-			return
-		}
-	}
-	p.Source.Run(ctx, p)
-	if ctx.Err() == nil {
+	if p.Source.Run(ctx, p); ctx.Err() == nil {
 		p.Away(errors.New("the source has ended by itself"))
-		<-ctx.Done()
 	}
-}
-
-// end tells the source to end.
-func (p *part) end() {
-	p.ending = true
-	if p.cancel != nil {
-		p.cancel()
-		return
-	}
-	c := p.catalog
-	c.fresh = slices.DeleteFunc(c.fresh, func(other *part) bool { return other == p })
-	p.forget()
-}
-
-// finish notes that the source has ended.
-func (p *part) finish() {
-	p.catalog.mu.Lock()
-	defer p.catalog.unlock()
-	p.ending = true
-	p.cancel()
-	p.forget()
-}
-
-// forget lets a source with the same key begin.
-func (p *part) forget() {
-	if p.catalog.parts[p.Key] == p && p.level == inactive {
-		delete(p.catalog.parts, p.Key)
-	}
-	close(p.ended)
 }
 
 // Replace implements Part.
@@ -97,9 +59,6 @@ func (p *part) Replace(services []*wire.Encoded) {
 	c := p.catalog
 	c.mu.Lock()
 	defer c.unlock()
-	if p.ending {
-		return
-	}
 	has := make(map[string]struct{}, len(services))
 	for _, s := range services {
 		has[s.Name()] = struct{}{}
@@ -110,10 +69,13 @@ func (p *part) Replace(services []*wire.Encoded) {
 			gone = append(gone, name)
 		}
 	}
-	p.apply(p.hold(services, gone))
-	if !p.complete {
-		p.complete = true
-		c.advance()
+	first := !p.complete
+	if first {
+		p.complete, p.since = true, time.Now() // its lifetime counts for what it has, from now
+	}
+	changed, going := p.hold(services, gone)
+	p.apply(changed, going, first)
+	if first {
 		c.judge()
 		c.rouse()
 	}
@@ -124,9 +86,8 @@ func (p *part) Update(changed []*wire.Encoded, gone []string) {
 	c := p.catalog
 	c.mu.Lock()
 	defer c.unlock()
-	if !p.ending {
-		p.apply(p.hold(changed, gone))
-	}
+	changed, going := p.hold(changed, gone)
+	p.apply(changed, going, false)
 }
 
 // Away implements Part.
@@ -135,7 +96,7 @@ func (p *part) Away(reason error) {
 	c.mu.Lock()
 	defer c.unlock()
 	before := p.away
-	if p.ending || reason == nil && before == nil {
+	if reason == nil && before == nil {
 		return
 	}
 	p.away = reason
@@ -167,17 +128,28 @@ func (p *part) Through(path wire.Path) error {
 	c := p.catalog
 	c.mu.Lock()
 	defer c.unlock()
-	if p.ending {
-		return nil
-	}
 	if err := c.registry.CheckPath(path); err != nil {
 		return err
 	}
 	p.path = slices.Clone(path)
-	if p.level != inactive { // until then others publish, and advance turns to it
-		_ = c.registry.SetPath(c.path())
+	// The path of the first source that has one is told for all services: with two, a loop through
+	// the second would not be found, so whoever makes the list has one relay in it.
+	for _, p := range c.parts {
+		if path = p.path; len(path) > 0 {
+			break
+		}
 	}
-	return nil
+	return c.registry.SetPath(path)
+}
+
+// mayClaim reports whether the source may come to have the name or the fqdn of a service.
+func (p *part) mayClaim(s *wire.Encoded) bool {
+	source, ok := p.Source.(Claimer)
+	if !ok {
+		return true
+	}
+	fqdn, err := federation.ParseFQDN(s.FQDN())
+	return err != nil || source.MayClaim(s.Name(), fqdn)
 }
 
 // maxRules bounds the rules by which a source counts what it refuses.
@@ -223,9 +195,10 @@ func (p *part) overdue() string {
 	return fmt.Sprintf("has been away for more than %v", p.Lifetime)
 }
 
-// isOverdue reports whether the source has been away for longer than its lifetime.
+// isOverdue reports whether the source has been away for longer than its lifetime. One that was
+// never complete has published nothing that could be too old.
 func (p *part) isOverdue(now time.Time) bool {
-	return p.away != nil && p.Lifetime != 0 && !now.Before(p.deadline())
+	return p.away != nil && p.Lifetime != 0 && (p.complete || p.Lifetime < 0) && !now.Before(p.deadline())
 }
 
 // words appends what there is to tell of the services of the part.

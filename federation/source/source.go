@@ -5,8 +5,11 @@
 // tells a [Part] what its origin says, and nothing else: what every catalog promises
 // is kept by [Catalog], once for all sources.
 //
-//   - A catalog is complete or silent. Until every source has called Part.Replace once,
-//     consumers get Unavailable.
+//   - What a source has is published when it has called Part.Replace, whatever the others
+//     do. Until one has, consumers get Unavailable.
+//   - Nothing follows from silence. The end of the catalog waits for every source to have
+//     called Part.Replace once, and until then consumers keep what they had before. A service
+//     that a source before may turn out to have the name of waits for that one (Claimer).
 //   - An origin that is away withdraws nothing (Part.Away).
 //   - The life of what an origin that is away has published is bounded: after the
 //     lifetime of its source it is withdrawn. Where no other origin can be asked either,
@@ -39,6 +42,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
@@ -52,8 +56,7 @@ type Source interface {
 }
 
 // Part is the share of one source in a catalog. Its methods may be called from any
-// goroutine, one at a time, and do not block. They do nothing when the source has been
-// told to end.
+// goroutine, one at a time, and do not block.
 type Part interface {
 	// Replace makes services the whole part: what the origin holds as a whole. The
 	// first call says that this is known. The names must be unique in the part.
@@ -101,6 +104,14 @@ type Listener interface {
 	// RefusedBy says that a consumer refuses a service as it is published now, or with
 	// an empty rule that it takes it again.
 	RefusedBy(r registry.Refusal)
+}
+
+// Claimer is a Source that can say which services it will never have, before it is
+// complete. Any other may turn out to have each name and each fqdn.
+type Claimer interface {
+	// MayClaim reports whether the source may come to have a service with that name, or
+	// one with that fqdn. It does not block, and does not call the part.
+	MayClaim(name string, fqdn federation.FQDN) bool
 }
 
 // ReportedError is a reason for Part.Away that the source logs itself, and so does with

@@ -100,7 +100,7 @@ func (p *part) release(since time.Time, why string) int {
 	if len(names) == 0 {
 		return 0
 	}
-	p.apply(nil, names)
+	p.apply(nil, names, false)
 	left := len(p.held)
 	p.log(func(logger *slog.Logger) {
 		logger.Info("services that were held are withdrawn", "removed", len(names), "held", left, "reason", why)
@@ -111,27 +111,19 @@ func (p *part) release(since time.Time, why string) int {
 // due returns when the first of what is held goes by itself; zero for never. While the
 // origin is away it says nothing, and so not the same.
 func (p *part) due() time.Time {
-	limited := p.MaxWithdraw > 0 // if not any more, it goes at once
-	if len(p.held) == 0 || limited && (p.away != nil || p.WithdrawAfter == 0) {
+	if len(p.held) == 0 || p.away != nil || p.WithdrawAfter == 0 {
 		return time.Time{}
 	}
 	oldest := slices.MinFunc(slices.Collect(maps.Values(p.held)), time.Time.Compare)
-	if limited {
-		return oldest.Add(p.WithdrawAfter)
-	}
-	return oldest
+	return oldest.Add(p.WithdrawAfter)
 }
 
 // releaseDue withdraws what is due, and returns when the next is.
 func (p *part) releaseDue(now time.Time) time.Time {
-	switch due := p.due(); {
-	case due.IsZero() || now.Before(due):
+	if due := p.due(); due.IsZero() || now.Before(due) {
 		return due
-	case p.MaxWithdraw == 0:
-		p.release(now, "the source has no limit any more")
-	default:
-		p.release(now.Add(-p.WithdrawAfter), "the source has not had them for "+p.WithdrawAfter.String())
 	}
+	p.release(now.Add(-p.WithdrawAfter), "the source has not had them for "+p.WithdrawAfter.String())
 	return p.due()
 }
 
@@ -140,7 +132,7 @@ func (p *part) releaseDue(now time.Time) time.Time {
 func (c *Catalog) Confirm(source string) int {
 	c.mu.Lock()
 	defer c.unlock()
-	for _, p := range c.active {
+	for _, p := range c.parts {
 		if p.Name == source {
 			return p.release(time.Now(), "confirmed")
 		}

@@ -32,10 +32,9 @@ func namesOf(first, last int) (names []string) {
 // limited sets a list of one source with a limit.
 func (s *stage) limited(percent int, after time.Duration) {
 	s.Helper()
-	if s.puppets["1"] == nil {
-		s.puppets["1"] = newPuppet()
-	}
-	s.set([]Entry{{Key: "1", Name: "source 1", Source: s.puppets["1"], Lifetime: time.Hour, MaxWithdraw: percent, WithdrawAfter: after}})
+	e := s.entry("1")
+	e.Lifetime, e.MaxWithdraw, e.WithdrawAfter = time.Hour, percent, after
+	s.set(e)
 }
 
 // expectHeld fails unless so many services are held.
@@ -94,17 +93,14 @@ func TestMaxWithdraw(t *testing.T) {
 	}
 }
 
-// A part whose services are held is complete: another list takes effect.
-func TestHeldIsComplete(t *testing.T) {
+// What is held may be hidden, and is published again when it is not.
+func TestHeldMayBeHidden(t *testing.T) {
 	play(t, func(s *stage) {
-		s.limited(50, time.Hour)
+		e := s.entry("1")
+		e.MaxWithdraw = 50
+		s.set(s.entry("2"), e)
 		s.parts["1"].Replace(services(numbered(1, 20)...))
 		s.parts["1"].Replace(nil)
-		s.puppets["2"] = newPuppet()
-		s.set([]Entry{
-			{Key: "2", Name: "source 2", Source: s.puppets["2"]},
-			{Key: "1", Name: "source 1", Source: s.puppets["1"], MaxWithdraw: 50},
-		})
 		s.parts["2"].Replace(services("a h1 1"))
 		s.expect("with another source", append([]string{"a h1 1"}, numbered(2, 20)...)...)
 		if got := s.Status(); got.Unavailable != "" || !got.Sources[1].Complete || got.Sources[1].Held != 20 || got.Sources[1].Hidden != 1 {
@@ -240,32 +236,13 @@ func TestHeldUntil(t *testing.T) {
 	})
 }
 
-// A new limit takes effect at once. Without one nothing is held.
-func TestLimitChanges(t *testing.T) {
-	play(t, func(s *stage) {
-		s.limited(0, 0)
-		all := numbered(1, 40)
-		s.parts["1"].Replace(services(all...))
-		s.limited(50, time.Hour)
-		s.parts["1"].Update(nil, namesOf(1, 1))
-		s.parts["1"].Update(nil, namesOf(2, 30))
-		s.expect("with a limit", all...)
-		s.limited(0, 0)
-		s.expect("without", all[30:]...)
-		s.parts["1"].Replace(nil)
-		s.expect("without, at the end")
-	})
-}
-
 // The lifetime of a source that is away withdraws its services, whatever the limit. What
 // they were is not held either: nobody has it any more.
 func TestLifetimeIsNoWithdrawal(t *testing.T) {
 	play(t, func(s *stage) {
-		s.puppets["1"], s.puppets["2"] = newPuppet(), newPuppet()
-		s.set([]Entry{
-			{Key: "1", Name: "source 1", Source: s.puppets["1"], Lifetime: time.Minute, MaxWithdraw: 50, WithdrawAfter: time.Hour},
-			{Key: "2", Name: "source 2", Source: s.puppets["2"]},
-		})
+		e := s.entry("1")
+		e.Lifetime, e.MaxWithdraw, e.WithdrawAfter = time.Minute, 50, time.Hour
+		s.set(e, s.entry("2"))
 		s.parts["1"].Replace(services(numbered(1, 20)...))
 		s.parts["2"].Replace([]*wire.Encoded{})
 		s.parts["1"].Away(errors.New("away"))

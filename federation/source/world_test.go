@@ -67,7 +67,8 @@ type puppet struct {
 	part  chan Part     // gives the part once it runs
 	ended chan struct{} // closed when Run returns
 
-	mu      sync.Mutex // guards the fields below
+	claims  func(name string, fqdn federation.FQDN) bool // nil: whatever it is; set before the catalog runs
+	mu      sync.Mutex                                   // guards the fields below
 	hidden  map[string]string
 	refused []registry.Refusal
 }
@@ -81,6 +82,11 @@ func (p *puppet) Run(ctx context.Context, part Part) {
 	defer close(p.ended)
 	p.part <- part
 	<-ctx.Done()
+}
+
+// MayClaim implements Claimer.
+func (p *puppet) MayClaim(name string, fqdn federation.FQDN) bool {
+	return p.claims == nil || p.claims(name, fqdn)
 }
 
 // Hidden implements Listener.
@@ -127,59 +133,56 @@ type stage struct {
 	logged   *strings.Builder // read when everything is blocked
 	puppets  map[string]*puppet
 	parts    map[string]Part
+	running  sync.WaitGroup
+	ctx      context.Context //nolint:containedctx // of the catalog
 }
 
-// play runs a catalog in a bubble while do runs.
+// play is called in a bubble, with a stage whose catalog set makes and lets run meanwhile.
 func play(t *testing.T, do func(s *stage)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &stage{T: t, registry: registry.New(), logged: &strings.Builder{}, puppets: make(map[string]*puppet), parts: make(map[string]Part)}
-		s.Catalog = NewCatalog(Config{Registry: s.registry, Logger: slog.New(slog.NewTextHandler(s.logged, nil)), Name: "test"})
 		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() {
-			if err := s.Catalog.Run(ctx); err != nil {
-				t.Errorf("Run failed with %v", err)
-			}
-			for name, p := range s.puppets {
-				select {
-				case <-p.part: // never ran
-				default:
-					if s.parts[name] != nil && !p.hasEnded() {
-						t.Errorf("Run has ended before %s", name)
-					}
-				}
-			}
-		})
-		defer running.Wait()
+		s := &stage{T: t, registry: registry.New(), logged: &strings.Builder{}, puppets: make(map[string]*puppet), parts: make(map[string]Part), ctx: ctx}
+		defer s.running.Wait()
 		defer cancel()
 		do(s)
 		synctest.Wait()
 	})
 }
 
-// list sets the list of the catalog to puppets of these names, and returns when those
-// that are new run.
+// list has a catalog run of puppets of these names.
 func (s *stage) list(names ...string) {
 	s.Helper()
 	var entries []Entry
 	for _, name := range names {
-		if s.puppets[name] == nil {
-			s.puppets[name] = newPuppet()
-		}
-		entries = append(entries, Entry{Key: name, Name: "source " + name, Source: s.puppets[name]})
+		entries = append(entries, s.entry(name))
 	}
-	s.set(entries)
+	s.set(entries...)
 }
 
-func (s *stage) set(entries []Entry) {
-	s.Set(entries)
+// entry returns that of a new puppet.
+func (s *stage) entry(name string) Entry {
+	s.puppets[name] = newPuppet()
+	return Entry{Name: "source " + name, Source: s.puppets[name]}
+}
+
+// set has a catalog of these sources run, and returns when they do.
+func (s *stage) set(entries ...Entry) {
+	s.Helper()
+	s.Catalog = NewCatalog(Config{Registry: s.registry, Logger: slog.New(slog.NewTextHandler(s.logged, nil)), Name: "test", Sources: entries})
+	s.running.Go(func() {
+		if err := s.Catalog.Run(s.ctx); err != nil {
+			s.Errorf("Run failed with %v", err)
+		}
+		for name, p := range s.puppets {
+			if !p.hasEnded() {
+				s.Errorf("Run has ended before %s", name)
+			}
+		}
+	})
 	synctest.Wait()
 	for name, p := range s.puppets {
-		select {
-		case s.parts[name] = <-p.part:
-		default:
-		}
+		s.parts[name] = <-p.part
 	}
 }
 
@@ -207,7 +210,32 @@ func (s *stage) expectUnavailable(when, text string) {
 	}
 }
 
-// published returns the catalog of a registry, in order, or the error of it.
+// expectOpen fails unless these are the services that are published, and the catalog has no end.
+func (s *stage) expectOpen(when string, want ...string) {
+	s.Helper()
+	synctest.Wait()
+	subscription := s.registry.Subscribe()
+	defer subscription.Close()
+	var got []string
+	for _, u := range subscription.Take(nil, 1000) {
+		if u.Operation != federation.Upsert {
+			s.Errorf("%s: a subscriber is told %v", when, u.Operation)
+			continue
+		}
+		got = append(got, render(u.Decoded().Service))
+	}
+	if !slices.Equal(got, want) {
+		s.Errorf("%s: %q is published, expected %q", when, got, want)
+	}
+	foreign := s.registry.SubscribeAs(registry.Consumer{})
+	defer foreign.Close()
+	if _, err := foreign.Next(s.Context()); status.Code(err) != codes.Unavailable {
+		s.Errorf("%s: a subscriber that does not await the end gets %v, expected Unavailable", when, err)
+	}
+}
+
+// published returns the catalog of a registry, in order, or the error of it. The catalog has an
+// end.
 func published(t *testing.T, r *registry.Registry) []string {
 	t.Helper()
 	subscription := r.Subscribe()

@@ -150,7 +150,7 @@ func conditions() []Condition {
 		sourceKept:      {"source", "away", Look, "Its last services stay published for its lifetime, %s.", repairSource, "FederationOwnerSourceAway"},
 		sourceNearLapse: {"source", "away", Act, "Its last services stay published for its lifetime, %s.", repairSource, "FederationOwnerSourceLifetimeHalfGone"},
 		sourceLapsed:    {"source", "lapsed", Act, "It has been away for its lifetime, %s, and its services are withdrawn: %s", repairSource, "FederationOwnerSourceLifetimeHalfGone"},
-		sourceWaiting:   {"source", "waiting", Act, "Nothing of it is published yet: its first state is not complete.", "repair the origin of the source, if it stays: nobody is served before all sources are known", "FederationOwnerCatalogUnavailable"},
+		sourceWaiting:   {"source", "waiting", Look, "It has yet to say what it has: the end of the catalog waits for it, and so do the names that it may have.", "repair the origin of the source, if it stays", "FederationOwnerSourceAway"},
 		sourceHeld:      {"source", "held", Act, "%s are held: too many disappeared from its origin at once.", confirmHeld, "FederationOwnerServicesHeld"},
 		sourceReleases:  {"source", "held", Act, "The first of them are withdrawn %s unless they come back.", confirmHeld, "FederationOwnerServicesHeld"},
 		sourceRefused:   {"source", "refused", Look, "Some of its entries are not valid services.", "correct them in the source; the log names entries that it refuses", "Consumers and sources of an owner"},
@@ -374,8 +374,11 @@ func (s *Source) Judge(now time.Time) (v Judgement) {
 			}
 			v.find(which, Lasting(s.Lifetime))
 		}
-	case !s.Published:
+	case s.State == "waiting":
 		v.find(sourceWaiting)
+		if s.Away != "" {
+			v.find(sourceAway, away)
+		}
 	}
 	if r := s.Registration; r != nil {
 		if r.StoreAway {

@@ -133,12 +133,12 @@ func TestJudge(t *testing.T) {
 		"relay unreached": {relayed(FollowedOwner{State: "connecting"}), []int{relayedConnecting}},
 		"relay parked":    {relayed(FollowedOwner{State: "parked"}), []int{relayedParked}},
 		"relay retried":   {relayed(FollowedOwner{State: "parked", NextAttempt: now}), []int{relayedRetried}},
-		"current":         {source(Source{State: "current", Published: true}), nil},
+		"current":         {source(Source{State: "current"}), nil},
 		"lapsed":          {source(Source{State: "lapsed", Away: "x", Lifetime: 3600}), []int{sourceLapsed}},
 		"away":            {source(Source{State: "away", Away: "x", Lifetime: -1}), []int{sourceAway}},
 		"kept":            {source(Source{State: "away", Away: "x", Lifetime: 3600, Since: ago(29 * time.Minute)}), []int{sourceAway, sourceKept}},
 		"near lapse":      {source(Source{State: "away", Away: "x", Lifetime: 3600, Since: ago(31 * time.Minute)}), []int{sourceAway, sourceNearLapse}},
-		"relays":          {source(Source{State: "current", Published: true, Relay: &FollowedOwner{State: "parked"}}), []int{sourceRelays}},
+		"relays":          {source(Source{State: "current", Relay: &FollowedOwner{State: "parked"}}), []int{sourceRelays}},
 	} {
 		var states, want []Condition
 		for _, f := range tc.got.Findings {
@@ -154,7 +154,7 @@ func TestJudge(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
 	}
-	if v := source(Source{State: "current", Published: true, Relay: &FollowedOwner{State: "parked"}}); v.Level != Act {
+	if v := source(Source{State: "current", Relay: &FollowedOwner{State: "parked"}}); v.Level != Act {
 		t.Errorf("a source is as bad as the owner that it relays: %+v", v)
 	}
 	for _, v := range []Judgement{

@@ -258,18 +258,16 @@ type Class struct {
 
 // Source is what fills a catalog.
 type Source struct {
-	Name      string         `json:"name"`
-	State     string         `json:"state"` // current, away, lapsed or waiting
-	Away      string         `json:"away,omitempty"`
-	Since     time.Time      `json:"since,omitzero"`            // when it went away
-	Lifetime  float64        `json:"lifetimeSeconds,omitempty"` // how long its services stay while it is away; 0: for ever; below 0: not at all
-	Published bool           `json:"published"`
-	Leaving   bool           `json:"leaving,omitempty"` // until the next configuration is complete
-	Services  int            `json:"services"`
-	Held      int            `json:"held,omitempty"`   // of those, what its origin does not have any more and max_withdraw keeps
-	Release   time.Time      `json:"release,omitzero"` // when the first of them go unless they come back; zero: when somebody confirms it
-	Hidden    int            `json:"hidden,omitempty"`
-	Refused   map[string]int `json:"refused,omitempty"` // entries that are no services, by rule
+	Name     string         `json:"name"`
+	State    string         `json:"state"` // current, away, lapsed, or waiting: it has yet to say what it has, and may be away
+	Away     string         `json:"away,omitempty"`
+	Since    time.Time      `json:"since,omitzero"`            // when it went away
+	Lifetime float64        `json:"lifetimeSeconds,omitempty"` // how long its services stay while it is away; 0: for ever; below 0: not at all
+	Services int            `json:"services"`
+	Held     int            `json:"held,omitempty"`   // of those, what its origin does not have any more and max_withdraw keeps
+	Release  time.Time      `json:"release,omitzero"` // when the first of them go unless they come back; zero: when somebody confirms it
+	Hidden   int            `json:"hidden,omitempty"`
+	Refused  map[string]int `json:"refused,omitempty"` // entries that are no services, by rule
 
 	Confirm func() int `json:"-"` // withdraws what is held, and returns how many services that are
 

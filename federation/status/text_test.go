@@ -203,7 +203,7 @@ func TestLines(t *testing.T) {
 
 // TestLinesOfOwner has what an owner says of a name.
 func TestLinesOfOwner(t *testing.T) {
-	file := Source{Name: "catalog.yaml", State: "current", Published: true, Services: 3}
+	file := Source{Name: "catalog.yaml", State: "current", Services: 3}
 	tests := []struct {
 		name string
 		Publication
@@ -228,7 +228,7 @@ func TestLinesOfOwner(t *testing.T) {
 		{"unavailable", Publication{
 			Unavailable: "source cluster: waiting for its first state", Sources: []Source{
 				{Name: "cluster", State: "waiting"},
-				{Name: "old", State: "away", Away: "connection refused", Since: ago(time.Hour), Lifetime: 86400, Published: true, Services: 5},
+				{Name: "old", State: "away", Away: "connection refused", Since: ago(time.Hour), Lifetime: 86400, Services: 5},
 			}, Services: []Offered{{Name: "web", FQDN: "web.fed.example.", Source: "old"}},
 		}},
 	}
@@ -298,13 +298,13 @@ func testStatus(role Role) *Status {
 		},
 		Oldest: ago(70 * time.Second),
 		Sources: []Source{
-			{Name: "programs", State: "current", Published: true, Services: 2, Hidden: 1, Refused: map[string]int{"name": 2}, Registration: &Registration{
+			{Name: "programs", State: "current", Services: 2, Hidden: 1, Refused: map[string]int{"name": 2}, Registration: &Registration{
 				Address: "[::]:8009", Nodes: 3, Providers: 2, Old: 1, Pending: 4, Convergence: 12, StoreAway: true,
 			}},
-			{Name: "up", State: "away", Away: "the owner is stale", Since: ago(time.Hour), Lifetime: 86400, Published: true, Services: 100, Relay: &lost},
+			{Name: "up", State: "away", Away: "the owner is stale", Since: ago(time.Hour), Lifetime: 86400, Services: 100, Relay: &lost},
 			{Name: "cluster", State: "waiting"},
-			{Name: "west", State: "current", Published: true, Services: 40, Held: 30, Release: now.Add(40 * time.Minute)},
-			{Name: "mesh", State: "away", Away: "connection refused", Published: true, Services: 10, Held: 10},
+			{Name: "west", State: "current", Services: 40, Held: 30, Release: now.Add(40 * time.Minute)},
+			{Name: "mesh", State: "away", Away: "connection refused", Services: 10, Held: 10},
 		},
 	}, {Name: "east", Unavailable: "source x has had no state yet"}}
 	return s

@@ -18,9 +18,12 @@ const ResourceURL = "type.googleapis.com/federation.types.v1alpha2.FederatedServ
 // The headers of a stream.
 const (
 	// CatalogEndHeader is the response header with which an owner announces that it
-	// marks the end of its catalog, and CatalogEndMarked is its value.
-	CatalogEndHeader = "federation-catalog-end"
-	CatalogEndMarked = "marked"
+	// marks the end of its catalog, and CatalogEndMarked is its value. As a request header
+	// with CatalogEndAwaited it says that the consumer concludes nothing before that, and so
+	// may be told what is known of a catalog that is not complete.
+	CatalogEndHeader  = "federation-catalog-end"
+	CatalogEndMarked  = "marked"
+	CatalogEndAwaited = "awaited"
 
 	// ResumeHeader is the request header with the digests of what a consumer holds
 	// already, and the response header in which the owner says which part of that it

@@ -142,7 +142,8 @@ func (p *Publisher) begin(ctx context.Context) (err error) {
 	}
 	registries := make(map[string]*registry.Registry, len(c.Catalogs))
 	for i, of := range c.Catalogs {
-		opened := newCatalog(of, p.logger)
+		opened := &catalog{registry: registry.New()}
+		opened.registry.SetPolicy(of.Policy)
 		p.catalogs[of.ServerName], registries[of.ServerName] = opened, opened.registry
 		if err = p.openSources(ctx, i, opened); err != nil {
 			return err
@@ -172,13 +173,6 @@ func (p *Publisher) begin(ctx context.Context) (err error) {
 	return err
 }
 
-// newCatalog returns a catalog without sources.
-func newCatalog(of config.Catalog, logger *slog.Logger) *catalog {
-	r := registry.New()
-	r.SetPolicy(of.Policy)
-	return &catalog{registry: r, sources: source.NewCatalog(source.Config{Registry: r, Logger: logger, Name: of.ServerName})}
-}
-
 // openSources opens the sources of the catalog that is c.Catalogs[i] of the configuration.
 func (p *Publisher) openSources(ctx context.Context, i int, c *catalog) error {
 	for j, s := range p.config.Catalogs[i].Sources {
@@ -194,10 +188,10 @@ func (p *Publisher) openSources(ctx context.Context, i int, c *catalog) error {
 			return Error{key, err}
 		}
 		c.entries = append(c.entries, source.Entry{
-			Key: s.Name, Name: s.Name, Source: opened, Lifetime: s.Lifetime, MaxWithdraw: s.MaxWithdraw, WithdrawAfter: s.WithdrawAfter,
+			Name: s.Name, Source: opened, Lifetime: s.Lifetime, MaxWithdraw: s.MaxWithdraw, WithdrawAfter: s.WithdrawAfter,
 		})
 	}
-	c.sources.Set(c.entries)
+	c.sources = source.NewCatalog(source.Config{Registry: c.registry, Logger: p.logger, Name: p.config.Catalogs[i].ServerName, Sources: c.entries})
 	return nil
 }
 

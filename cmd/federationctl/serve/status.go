@@ -70,7 +70,7 @@ type Registration struct {
 }
 
 // Ready returns what the owner waits for before it is ready: it must have a certificate,
-// one catalog must have been complete once, and consumers be served: a catalog that cannot
+// one catalog must have been available once, and consumers be served: a catalog that cannot
 // be served must not take the others with it. An owner that was ready stays so until it ends.
 func (p *Publisher) Ready() (waiting []string) {
 	p.mu.Lock()

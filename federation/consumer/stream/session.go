@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -70,7 +71,7 @@ func (c *Consumer) session(ctx context.Context, address string, patience time.Du
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(leaveTimeout, func() { cancel(nil) }) })()
 	asked := c.holds(ctx, address)
-	stream, err := c.subscribe(ctx, streamCtx, cancel, conn.ClientConn, asked)
+	stream, err := c.subscribe(ctx, streamCtx, cancel, conn.ClientConn, address, asked)
 	if err != nil {
 		return outcome{err: conn.explain(err)}
 	}
@@ -243,10 +244,13 @@ func (c *Consumer) connect(address string) (*connection, error) {
 // subscribe opens the stream and sends the initial request. The context of the
 // stream must outlive that, so it has no deadline.
 func (c *Consumer) subscribe(
-	ctx, streamCtx context.Context, cancel context.CancelCauseFunc, conn *grpc.ClientConn, asked resume.Digests,
+	ctx, streamCtx context.Context, cancel context.CancelCauseFunc, conn *grpc.ClientConn, address string, asked resume.Digests,
 ) (stream, error) {
 	defer context.AfterFunc(ctx, func() { cancel(ctx.Err()) })()
 	deadline := time.AfterFunc(openTimeout, func() { cancel(errOpenTimeout) })
+	if !c.otherDue(address) { // another replica may have the whole catalog
+		streamCtx = metadata.AppendToOutgoingContext(streamCtx, wire.CatalogEndHeader, wire.CatalogEndAwaited)
+	}
 	if len(asked) > 0 {
 		streamCtx = metadata.AppendToOutgoingContext(streamCtx, wire.ResumeHeader, asked.Header())
 	}
@@ -255,6 +259,11 @@ func (c *Consumer) subscribe(
 		return nil, errOpenTimeout
 	}
 	return stream, err
+}
+
+// otherDue reports whether another replica than the one at the address can be tried now.
+func (c *Consumer) otherDue(address string) bool {
+	return slices.ContainsFunc(c.replicas, func(r *replica) bool { return r.address != address && !r.final && time.Until(r.next()) <= 0 })
 }
 
 // receive receives the next response of a stream, and its size in bytes.

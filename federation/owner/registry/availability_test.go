@@ -1,6 +1,9 @@
 package registry_test
 
 import (
+	"context"
+	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -8,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 )
 
@@ -35,6 +39,67 @@ func TestSubscriptionOfAnUnavailableRegistry(t *testing.T) {
 		r.SetUnavailable("", time.Time{})
 		if got := drain(other); len(got) > 0 {
 			t.Errorf("a subscription of before was told %v", got)
+		}
+	})
+}
+
+// TestEndOfAnIncompleteRegistry subscribes while the catalog is not complete. All that there is
+// when it is comes before the end, also for a subscriber that is behind.
+func TestEndOfAnIncompleteRegistry(t *testing.T) {
+	r := registry.New()
+	r.SetComplete(false)
+	foreign, s := r.SubscribeAs(registry.Consumer{}), r.SubscribeAs(registry.Consumer{Awaits: true})
+	defer s.Close()
+	select {
+	case <-foreign.Over():
+	default:
+		t.Error("a subscriber that does not await the end can subscribe")
+	}
+	upsert(t, r, service("a", 1))
+	take := func(when string, n int, want ...string) {
+		t.Helper()
+		var got []string
+		for _, u := range s.Take(nil, n) {
+			got = append(got, u.Operation.String()+" "+u.Name)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: a subscriber was told %q, expected %q", when, got, want)
+		}
+	}
+	take("at first", 2, "upsert a")
+	upsert(t, r, service("b", 1))
+	take("before the next one", 0)
+	upsert(t, r, service("c", 1))
+	r.SetComplete(true)
+	if lag := r.Lags([]*registry.Subscription{s})[0]; lag.Unsent != 3 {
+		t.Errorf("the subscriber is behind by %d, expected b, c and the end", lag.Unsent)
+	}
+	for i, want := range []string{"upsert b", "upsert c", "end "} {
+		take("when it is complete, "+strconv.Itoa(i), 1, want)
+	}
+	late := r.SubscribeAs(registry.Consumer{})
+	defer late.Close()
+	if got := drain(late); len(got) != 4 {
+		t.Errorf("a subscriber of afterwards was told %v", got)
+	}
+}
+
+// TestEndIsNews has a subscriber wait for nothing but the end.
+func TestEndIsNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := registry.New()
+		r.SetComplete(false)
+		s := r.Subscribe()
+		defer s.Close()
+		drain(s)
+		go func() {
+			synctest.Wait() // for Next
+			r.SetComplete(true)
+		}()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if event, err := s.Next(ctx); err != nil || event.Operation != federation.End {
+			t.Errorf("Next gave %v, %v, expected the end", event.Operation, err)
 		}
 	})
 }

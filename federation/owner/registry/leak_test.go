@@ -9,7 +9,11 @@ import (
 
 func newWorld(tb testing.TB, seed uint64) *registrytest.World {
 	tb.Helper()
-	return registrytest.NewWorld(tb, seed, registrytest.Hooks{State: (*registry.Subscription).State, Told: (*registry.Subscription).WasTold, Digest: (*registry.Registry).Digest})
+	w := registrytest.NewWorld(tb, seed, registrytest.Hooks{State: (*registry.Subscription).State, Told: (*registry.Subscription).WasTold, Digest: (*registry.Registry).Digest})
+	if seed%2 == 0 {
+		w.Open()
+	}
+	return w
 }
 
 // TestNothingLeaks changes services, policies and subscribers at random, and compares what

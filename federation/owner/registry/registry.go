@@ -231,7 +231,7 @@ func (r *Registry) show(next *version) {
 	for v, class := range classes {
 		var differs []pair
 		if views == nil {
-			if differs = difference(passage{v, v}); len(differs) == 0 {
+			if differs = difference(passage{v, v}); len(differs) == 0 && next.incomplete == before.incomplete {
 				continue
 			}
 		}
@@ -323,6 +323,23 @@ func (r *Registry) SetUnavailable(reason string, lost time.Time) {
 	if next.unavailable, next.lost = reason, lost; reason != "" {
 		next.cuts++
 	}
+	r.publish(next)
+}
+
+// SetComplete says whether the catalog is all that there is to tell. A new registry is complete.
+//
+// While it is not, what it holds is told at once, and the end marker waits, so that nobody
+// concludes anything from what is missing. A subscriber that does not know end markers has no
+// stream meanwhile: see [Consumer].
+func (r *Registry) SetComplete(complete bool) {
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	now := r.newest.Load()
+	if now.incomplete == !complete {
+		return
+	}
+	next := now.copied()
+	next.incomplete = !complete
 	r.publish(next)
 }
 

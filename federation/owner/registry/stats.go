@@ -69,7 +69,7 @@ func (r *Registry) Lags(of []*Subscription) []Lag {
 	shown := r.shown.Load()
 	for i, s := range of {
 		lags[i].Since, at[i] = s.oldest(), s.standing()
-		if !s.marked {
+		if !s.marked && !shown.incomplete {
 			lags[i].Unsent++
 		}
 	}

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 // told all of it, whatever the policy. While the registry is unavailable it fails at
 // once. The caller closes it.
 func (r *Registry) Subscribe() *Subscription {
-	return r.open(&Subscription{everything: true, begun: time.Now()})
+	return r.open(&Subscription{everything: true, awaits: true, begun: time.Now()})
 }
 
 // Consumer is a subscriber that is told what the policy says.
@@ -29,6 +30,10 @@ type Consumer struct {
 	// It must not block.
 	Stop func(lost time.Time)
 
+	// Awaits says that it awaits the end marker, and so concludes nothing from silence: it is told
+	// a catalog that is not complete. For others the registry is unavailable meanwhile.
+	Awaits bool
+
 	// Silent says that it has not asked for anything yet: nothing waits for it before Ask.
 	Silent bool
 }
@@ -36,7 +41,7 @@ type Consumer struct {
 // SubscribeAs is Subscribe for a consumer, which is told what the policy says; without a
 // policy, everything.
 func (r *Registry) SubscribeAs(c Consumer) *Subscription {
-	s := &Subscription{ids: c.IDs, stop: c.Stop}
+	s := &Subscription{ids: c.IDs, stop: c.Stop, awaits: c.Awaits}
 	if !c.Silent {
 		s.begun = time.Now()
 	}
@@ -54,7 +59,7 @@ func (r *Registry) open(s *Subscription) *Subscription {
 		r.mu.Lock()
 		if shown := r.shown.Load(); shown.policy == p {
 			defer r.mu.Unlock()
-			if shown.unavailable != "" {
+			if shown.unavailable != "" || shown.incomplete && !s.awaits {
 				s.end(shown.lost)
 			} else {
 				r.join(s, v)
@@ -75,6 +80,7 @@ type Subscription struct {
 	registry   *Registry
 	everything bool            // whatever the policy
 	ids        []federation.ID // of the consumer, unless it is told everything
+	awaits     bool            // as Consumer has it
 
 	stop func(time.Time) // Consumer.Stop, which is called with the registry locked
 
@@ -98,7 +104,8 @@ type Subscription struct {
 
 	since  time.Time // of the first change that was not in told; zero for the catalog
 	later  time.Time // of the first change that was not where walk leads; zero without one
-	marked bool      // whether the end marker has been taken
+	whole  bool      // whether all of the catalog has been taken but the end marker
+	marked bool      // whether that has been taken
 }
 
 // fewSorted and fewer are told in the order of their names, which people like. The
@@ -174,7 +181,9 @@ func (s *Subscription) Close() {
 }
 
 // drop forgets what there is to be told.
-func (s *Subscription) drop() { s.told, s.walk, s.ahead, s.marked = nil, nil, nil, false }
+func (s *Subscription) drop() {
+	s.told, s.walk, s.ahead, s.whole, s.marked = nil, nil, nil, false, false
+}
 
 // end ends the subscription because the registry is unavailable, of which the origin is lost since
 // then.
@@ -278,6 +287,11 @@ func (s *Subscription) Take(updates []Update, n int) []Update {
 	for len(updates) < end {
 		shown := s.registry.shown.Load()
 		s.policy = shown.policy
+		if s.whole && !s.marked && s.walk == nil && !cmp.Or(s.told, shown).incomplete {
+			s.marked = true
+			updates = append(updates, Update{Event: federation.Event{Operation: federation.End}, Since: s.begun})
+			continue
+		}
 		if s.told == nil {
 			break
 		}
@@ -287,10 +301,7 @@ func (s *Subscription) Take(updates []Update, n int) []Update {
 		}
 		p, ok := s.walk.next()
 		if !ok {
-			if s.arrive(shown); !s.marked {
-				s.marked = true
-				updates = append(updates, Update{Event: federation.Event{Operation: federation.End}, Since: s.begun})
-			}
+			s.arrive(shown)
 			continue
 		}
 		if u, ok := s.step(p, shown); ok {
@@ -300,7 +311,7 @@ func (s *Subscription) Take(updates []Update, n int) []Update {
 			break
 		}
 	}
-	if s.marked && s.walk != nil && !s.walk.buckets && len(s.walk.pairs) == 0 {
+	if s.whole && s.walk != nil && !s.walk.buckets && len(s.walk.pairs) == 0 {
 		s.arrive(s.registry.shown.Load())
 	}
 	if len(updates) == end && s.told != nil {
@@ -311,7 +322,7 @@ func (s *Subscription) Take(updates []Update, n int) []Update {
 
 // begin begins the walk to what is shown. The lock is released meanwhile.
 func (s *Subscription) begin() {
-	to, told, ahead, p, catalog := s.registry.shown.Load(), s.told, s.ahead, passage{s.toldView, s.view}, !s.marked
+	to, told, ahead, p, catalog := s.registry.shown.Load(), s.told, s.ahead, passage{s.toldView, s.view}, !s.whole
 	s.registry.mu.Unlock()
 	if len(ahead) > 0 {
 		told = told.with(ahead)
@@ -338,7 +349,7 @@ func (s *Subscription) step(p pair, shown *version) (Update, bool) {
 	}
 	now, had := latest.in(s.view), before
 	u := Update{Event: federation.Event{Operation: federation.Upsert, Name: p.name()}, Since: s.since, Told: before != nil}
-	if !s.marked {
+	if !s.whole {
 		u.Since = s.begun
 	}
 	changed := false
@@ -372,7 +383,7 @@ func (s *Subscription) step(p pair, shown *version) (Update, bool) {
 func (s *Subscription) arrive(shown *version) {
 	w := s.walk
 	s.told, s.toldView, s.ahead, s.walk = w.to, w.view, w.ahead, nil
-	s.since, s.later = s.later, time.Time{}
+	s.since, s.later, s.whole = s.later, time.Time{}, true
 	if s.told == shown {
 		s.told = nil
 	}
@@ -446,7 +457,7 @@ func (s *Subscription) oldest() time.Time {
 	switch {
 	case s.told == nil:
 		return time.Time{}
-	case !s.marked:
+	case !s.whole:
 		return s.begun
 	default:
 		return s.since

@@ -168,6 +168,7 @@ type version struct {
 	unavailable string         // why the catalog cannot be told as a whole; empty while it can
 	lost        time.Time      // since when its origin is lost, if that is why; else zero
 	cuts        int            // how often all streams had to end
+	incomplete  bool           // whether the end marker waits
 
 	mu     sync.Mutex         // guards the field below
 	offers map[request]*offer // in which all digests are known
@@ -186,7 +187,7 @@ var nothing = func() *version { //nolint:gochecknoglobals // it never changes
 func (v *version) copied() *version {
 	return &version{
 		rows: v.rows, services: v.services, policy: v.policy, path: v.path,
-		unavailable: v.unavailable, lost: v.lost, cuts: v.cuts,
+		unavailable: v.unavailable, lost: v.lost, cuts: v.cuts, incomplete: v.incomplete,
 	}
 }
 

@@ -40,10 +40,9 @@ func Example() {
 
 	registry := registry.New() // which an owner.Server serves
 	quiet := slog.New(slog.DiscardHandler)
-	catalog := source.NewCatalog(source.Config{Registry: registry, Logger: quiet})
-	catalog.Set([]source.Entry{{
-		Key: path, Name: "file catalog.yaml", Source: file.New(file.Config{Path: path, Logger: quiet}), Lifetime: time.Hour,
-	}})
+	catalog := source.NewCatalog(source.Config{Registry: registry, Logger: quiet, Sources: []source.Entry{{
+		Name: "file catalog.yaml", Source: file.New(file.Config{Path: path, Logger: quiet}), Lifetime: time.Hour,
+	}}})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	defer running.Wait()

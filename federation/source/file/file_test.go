@@ -95,8 +95,7 @@ func follow(t *testing.T, path string, load bool) (*File, *registry.Registry, *s
 		must.Do(t, f.Load(t.Context()))
 	}
 	registry := registry.New()
-	catalog := source.NewCatalog(source.Config{Registry: registry, Logger: logger})
-	catalog.Set([]source.Entry{{Key: path, Name: "file", Source: f}})
+	catalog := source.NewCatalog(source.Config{Registry: registry, Logger: logger, Sources: []source.Entry{{Name: "file", Source: f}}})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = catalog.Run(ctx) })

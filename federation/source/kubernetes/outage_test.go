@@ -178,8 +178,10 @@ func testEmptied(t *testing.T, c *cluster) {
 	}
 	r := c.prepare(func(config *Config) { config.Namespaces = []string{"emptied"} })
 	registry := registry.New()
-	catalog := source.NewCatalog(source.Config{Registry: registry, Logger: slog.New(slog.DiscardHandler)})
-	catalog.Set([]source.Entry{{Key: "west", Name: "kubernetes:west", Source: r.Source, Lifetime: time.Hour, MaxWithdraw: 50}})
+	catalog := source.NewCatalog(source.Config{
+		Registry: registry, Logger: slog.New(slog.DiscardHandler),
+		Sources: []source.Entry{{Name: "kubernetes:west", Source: r.Source, Lifetime: time.Hour, MaxWithdraw: 50}},
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	defer running.Wait()

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
@@ -55,6 +56,7 @@ type Source struct {
 var (
 	_ source.Source   = (*Source)(nil)
 	_ source.Listener = (*Source)(nil)
+	_ source.Claimer  = (*Source)(nil)
 )
 
 // New returns a source that is not connected yet. It fails with one line when the
@@ -141,6 +143,11 @@ func (s *Source) nameIn(service string) (of name, ok bool) {
 	}
 	namespace, last, ok := strings.Cut(rest, "/")
 	return name{Namespace: namespace, Name: last}, ok
+}
+
+// MayClaim implements [source.Claimer].
+func (s *Source) MayClaim(name string, fqdn federation.FQDN) bool {
+	return strings.HasPrefix(name, s.config.Rules.Cluster+"/") || fqdn.Within(s.config.Rules.Zone)
 }
 
 // Hidden implements [source.Listener].

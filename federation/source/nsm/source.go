@@ -61,6 +61,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -115,7 +116,10 @@ type Source struct {
 	known   bool           // whether the part was told the whole state once
 }
 
-var _ source.Source = (*Source)(nil)
+var (
+	_ source.Source  = (*Source)(nil)
+	_ source.Claimer = (*Source)(nil)
+)
 
 // New returns a source that is not connected yet. It fails with one line when the
 // configuration is not usable.
@@ -177,6 +181,11 @@ func isLoopback(address string) bool {
 	}
 	ip, err := netip.ParseAddr(host)
 	return err == nil && ip.Unmap().IsLoopback() || host == "localhost" // RFC 6761 section 6.3
+}
+
+// MayClaim implements [source.Claimer].
+func (s *Source) MayClaim(name string, fqdn federation.FQDN) bool {
+	return strings.HasPrefix(name, s.rules.Prefix) || fqdn.Within(s.rules.Zone)
 }
 
 // delays are those between two connections. All owners of a registry lose it at the same

@@ -259,8 +259,10 @@ func TestEmptied(t *testing.T) {
 		}
 		src, registry := newSource(t), registry.New()
 		src.dial = f.dial
-		catalog := source.NewCatalog(source.Config{Registry: registry, Logger: slog.New(slog.DiscardHandler)})
-		catalog.Set([]source.Entry{{Key: "nsm", Name: "nsm:nsm", Source: src, Lifetime: time.Hour, MaxWithdraw: 50}})
+		catalog := source.NewCatalog(source.Config{
+			Registry: registry, Logger: slog.New(slog.DiscardHandler),
+			Sources: []source.Entry{{Name: "nsm:nsm", Source: src, Lifetime: time.Hour, MaxWithdraw: 50}},
+		})
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		defer running.Wait()

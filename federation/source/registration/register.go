@@ -21,6 +21,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/internal/table"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
@@ -377,7 +378,8 @@ func (c *session) write(ctx context.Context) error {
 			}
 			size := proto.Size(m)
 			if granted := m.GetGranted(); granted != nil {
-				granted.Waits = !c.source.config.Available() // it was published before, if it can be
+				fqdn, _ := federation.ParseFQDN(granted.GetService())                                    // the table has taken it
+				granted.Waits = !c.source.config.Published(node.ServiceName(c.source.config.Name, fqdn)) // it was published before, if it can be
 			}
 			if err := c.stream.Send(m); err != nil {
 				return err

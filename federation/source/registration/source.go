@@ -25,6 +25,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,8 +63,8 @@ type Config struct {
 	Linger      time.Duration // how long the last node of a service stays that has expired; 0: not at all
 	Nodes       int           // that may be registered; 0: a million
 
-	// Available reports whether consumers can have the catalog; nil: they always can.
-	Available func() bool
+	// Published reports whether consumers can have a service, by its name; nil: they always can.
+	Published func(service string) bool
 
 	Logger *slog.Logger // nil: nothing is logged
 }
@@ -99,6 +100,7 @@ type Source struct {
 
 var (
 	_ source.Source                            = (*Source)(nil)
+	_ source.Claimer                           = (*Source)(nil)
 	_ registrationv1.RegistrationServiceServer = (*Source)(nil)
 	_ store.Watcher                            = watcher{}
 )
@@ -107,8 +109,8 @@ var (
 func New(config Config) (*Source, error) {
 	config.Name = cmp.Or(config.Name, defaultName)
 	config.Convergence = cmp.Or(config.Convergence, defaultConvergence)
-	if config.Available == nil {
-		config.Available = func() bool { return true }
+	if config.Published == nil {
+		config.Published = func(string) bool { return true }
 	}
 	config.Nodes = cmp.Or(config.Nodes, defaultNodes)
 	if config.Owner == "" {
@@ -250,6 +252,11 @@ func (s *Source) judge(r *rules.Rules) bool {
 	})
 	rouse(s.commits)
 	return true
+}
+
+// MayClaim implements [source.Claimer].
+func (s *Source) MayClaim(name string, fqdn federation.FQDN) bool {
+	return strings.HasPrefix(name, s.config.Name+"/") || s.rules.Load().MayName(fqdn)
 }
 
 // Stats says how a source is.

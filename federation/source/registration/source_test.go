@@ -57,7 +57,7 @@ func TestRegisterAndClear(t *testing.T) {
 func TestRegisterWhileTheCatalogIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var available atomic.Bool
-		w := settled(t, registration.Config{Available: available.Load})
+		w := settled(t, registration.Config{Published: func(service string) bool { return available.Load() && service == "registration/web.acme.example" }})
 		p := w.connect("web")
 		for range 2 {
 			p.active(web, one)

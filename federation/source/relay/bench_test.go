@@ -36,8 +36,9 @@ func relayed(b *testing.B, services int) *Source {
 	b.Helper()
 	s := &Source{held: make(chan struct{}, 1), first: nil, refused: newRefusals()}
 	puppet := &puppet{part: make(chan source.Part, 1)}
-	c := source.NewCatalog(source.Config{Registry: registry.New(), Logger: slog.New(slog.DiscardHandler)})
-	c.Set([]source.Entry{{Key: "1", Name: "1", Source: puppet, Lifetime: source.NoLifetime}})
+	c := source.NewCatalog(source.Config{
+		Registry: registry.New(), Logger: slog.New(slog.DiscardHandler), Sources: []source.Entry{{Name: "1", Source: puppet, Lifetime: source.NoLifetime}},
+	})
 	go func() { _ = c.Run(b.Context()) }()
 	s.part = <-puppet.part
 	s.part.Replace(nil)

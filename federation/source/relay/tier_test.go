@@ -138,18 +138,19 @@ func (t *tier) start() {
 // startRelay starts what turns a copy into a registry.
 func (t *tier) startRelay(rules catalog.Rules) {
 	t.registry = registry.New()
-	t.catalog = source.NewCatalog(source.Config{Registry: t.registry, Logger: slog.New(slog.DiscardHandler)})
 	r := &driven{
 		Source: &Source{held: make(chan struct{}, 1), first: make(map[string]*wire.Encoded), refused: newRefusals()},
 		begin:  make(chan struct{}), mutant: t.world.mutant,
 	}
+	t.catalog = source.NewCatalog(source.Config{
+		Registry: t.registry, Logger: slog.New(slog.DiscardHandler), Sources: []source.Entry{{Name: "relay", Source: r, Lifetime: source.NoLifetime}},
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		_ = t.catalog.Run(ctx)
 	}()
-	t.catalog.Set([]source.Entry{{Key: "relay", Name: "relay", Source: r, Lifetime: source.NoLifetime}})
 	<-r.begin
 	t.replica = newReplica(rules, r.publish)
 	t.replica.accept = r.accept

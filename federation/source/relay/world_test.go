@@ -94,8 +94,10 @@ func (w *world) relay(at string, config relay.Config, from ...string) *tier {
 	config.Settle = 5 * time.Second
 	relayed := must.Get(relay.New(config))(w.t)
 	published := registry.New()
-	of := &tier{Source: relayed, registry: published, catalog: source.NewCatalog(source.Config{Registry: published, Logger: slog.New(slog.DiscardHandler)})}
-	of.catalog.Set([]source.Entry{{Key: "1", Name: "relay:" + from[0], Source: relayed, Lifetime: source.NoLifetime}})
+	of := &tier{Source: relayed, registry: published, catalog: source.NewCatalog(source.Config{
+		Registry: published, Logger: slog.New(slog.DiscardHandler),
+		Sources: []source.Entry{{Name: "relay:" + from[0], Source: relayed, Lifetime: source.NoLifetime}},
+	})}
 	end := must.Run(w.t, of.catalog.Run)
 	unserve := w.publish(at, published)
 	of.stop = func() { unserve(); end() }

@@ -89,15 +89,15 @@ func owner() *fixed {
 				Classes: []status.Class{{Name: "1+2", Consumers: 2, Services: 4}, {Name: "none", Consumers: 1}},
 				Sources: []status.Source{
 					{
-						Name: "programs", State: "current", Published: true, Services: 2, Hidden: 1, Refused: map[string]int{"name": 2},
+						Name: "programs", State: "current", Services: 2, Hidden: 1, Refused: map[string]int{"name": 2},
 						Registration: &status.Registration{Address: "[::]:8009", Nodes: 3, Providers: 2, Old: 1, Pending: 4, Convergence: 12, StoreAway: true},
 					},
 					{
-						Name: "up", State: "away", Away: "the owner is stale", Since: ago(time.Hour), Lifetime: 86400, Published: true, Services: 100,
+						Name: "up", State: "away", Away: "the owner is stale", Since: ago(time.Hour), Lifetime: 86400, Services: 100,
 						Relay: &status.FollowedOwner{ID: "o2:8008", State: "stale", Since: ago(time.Hour), Known: true, Lost: ago(time.Hour), Expires: noon.Add(23 * time.Hour), Retention: 86400, Services: 100, Stale: 100, Failure: "Unavailable: connection refused"},
 					},
-					{Name: "cluster", State: "waiting", Away: "its first state is not complete"},
-					{Name: "west", State: "current", Published: true, Services: 40, Held: 30, Release: noon.Add(40 * time.Minute)},
+					{Name: "cluster", State: "waiting"},
+					{Name: "west", State: "current", Services: 40, Held: 30, Release: noon.Add(40 * time.Minute)},
 				},
 			},
 			{Name: "east.example", Unavailable: "source x has had no state yet"},

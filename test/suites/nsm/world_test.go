@@ -110,8 +110,9 @@ func (w *world) startOwner(t *testing.T, convergence time.Duration, own credenti
 	src, err := nsm.New(nsm.Config{Registry: "tcp://" + w.address, Zone: fqdn, Credentials: own, Convergence: convergence})
 	must.Do(t, err)
 	catalog := registry.New()
-	w.catalog = source.NewCatalog(source.Config{Registry: catalog, Logger: slog.New(slog.DiscardHandler)})
-	w.catalog.Set([]source.Entry{{Key: "nsm", Name: "nsm", Source: src}})
+	w.catalog = source.NewCatalog(source.Config{
+		Registry: catalog, Logger: slog.New(slog.DiscardHandler), Sources: []source.Entry{{Name: "nsm", Source: src}},
+	})
 	certificates, err := mtls.Load(w.Files("owner"), nil)
 	must.Do(t, err)
 	server, err := owner.New(owner.Config{Registry: catalog, Credentials: certificates.Server(), Logger: slog.New(slog.DiscardHandler)})

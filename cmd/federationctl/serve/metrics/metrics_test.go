@@ -118,7 +118,7 @@ func TestClasses(t *testing.T) {
 
 // TestRelays shows the subscription of a relay.
 func TestRelays(t *testing.T) {
-	away := source.SourceStatus{Name: "relay:b.example:8008", Published: true, Staying: true, Complete: true, Away: "Unavailable: \"gone\"", Since: time.Now()}
+	away := source.SourceStatus{Name: "relay:b.example:8008", Complete: true, Away: "Unavailable: \"gone\"", Since: time.Now()}
 	followed := consumer.Status{Summary: catalog.Summary{State: catalog.Stale, Services: 9, Stale: 9}, Path: "b0,b1", Resumes: 2}
 	s := served{t, serve.Status{
 		Server: owner.Stats{Catalogs: map[string]owner.CatalogStats{"b": {}}},
@@ -140,7 +140,7 @@ func TestRegistrations(t *testing.T) {
 	s := served{t, serve.Status{
 		Server: owner.Stats{Catalogs: map[string]owner.CatalogStats{"b": {}}},
 		Catalogs: map[string]serve.CatalogStatus{"b": {
-			Status: source.Status{Sources: []source.SourceStatus{{Name: "registration:a", Published: true, Staying: true, Complete: true}}},
+			Status: source.Status{Sources: []source.SourceStatus{{Name: "registration:a", Complete: true}}},
 			Registrations: map[string]serve.Registration{"registration:a": {Address: at, Stats: registration.Stats{Convergence: 90 * time.Second, StoreAway: true, Numbers: registration.Numbers{
 				Nodes: 7, Streams: 3, Old: 4, Pending: 2, Granted: 8, Cleared: 1,
 				Expired: map[string]uint64{"silent": 5}, Refused: map[string]uint64{"quota": 6},

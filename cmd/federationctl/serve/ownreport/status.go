@@ -57,13 +57,13 @@ func catalog(name string, p serve.Status, now time.Time) status.Catalog {
 	for _, reported := range p.Catalogs[name].Sources {
 		s := convertSource(reported)
 		s.Confirm = func() int { return p.Catalogs[name].Confirm(reported.Name) }
-		if g, ok := p.Catalogs[name].Registrations[reported.Name]; ok && reported.Staying {
+		if g, ok := p.Catalogs[name].Registrations[reported.Name]; ok {
 			s.Registration = &status.Registration{
 				Address: g.Address.String(), Nodes: g.Nodes, Providers: g.Streams, Old: g.Old, Pending: g.Pending,
 				Convergence: g.Convergence.Seconds(), StoreAway: g.StoreAway,
 			}
 		}
-		if m, ok := p.Catalogs[name].Relays[reported.Name]; ok && reported.Staying {
+		if m, ok := p.Catalogs[name].Relays[reported.Name]; ok {
 			of := history.Report(strings.TrimPrefix(reported.Name, "relay:"), &m.Status, max(reported.Lifetime, 0), new(history.Log), now)
 			of.Retry = m.Retry
 			history.Certify(&of, p.Certificate, p.CA, p.Trouble)
@@ -104,7 +104,7 @@ func byVersion(of map[wire.Version]int) map[string]int {
 func convertSource(of source.SourceStatus) status.Source {
 	s := status.Source{
 		Name: of.Name, State: "current", Away: of.Away, Since: of.Since.UTC(), Lifetime: of.Lifetime.Seconds(),
-		Published: of.Published, Leaving: of.Published && !of.Staying, Services: of.Services, Hidden: of.Hidden, Refused: of.Refused,
+		Services: of.Services, Hidden: of.Hidden, Refused: of.Refused,
 		Held: of.Held, Release: of.Release.UTC(),
 	}
 	if s.Lifetime < 0 {
@@ -113,10 +113,10 @@ func convertSource(of source.SourceStatus) status.Source {
 	switch {
 	case of.Lapsed:
 		s.State = "lapsed"
-	case of.Away != "":
-		s.State = "away"
 	case !of.Complete:
 		s.State = "waiting"
+	case of.Away != "":
+		s.State = "away"
 	}
 	return s
 }

@@ -192,6 +192,18 @@ func (t *Name) Matches(p *ID, id federation.ID, name federation.FQDN) bool {
 	return text == expanded
 }
 
+// MayMatch reports whether the pattern may match a name with what is captured of some identity.
+func (t *Name) MayMatch(name federation.FQDN) bool {
+	if len(t.captures) == 0 {
+		return t.name.Matches(name)
+	}
+	pattern, labels := strings.Split(t.spelled, "."), strings.Split(strings.TrimSuffix(name.String(), "."), ".")
+	if pattern[0] == "*" && len(labels) >= len(pattern) {
+		pattern, labels = pattern[1:], labels[len(labels)-len(pattern)+1:]
+	}
+	return slices.EqualFunc(pattern, labels, func(of, label string) bool { return of == label || strings.Contains(of, "{") })
+}
+
 // Expand returns the pattern with what p captures of an identity that it matches, for
 // people, or why that is no pattern.
 func (t *Name) Expand(p *ID, id federation.ID) (string, error) {

@@ -124,6 +124,27 @@ func TestMatches(t *testing.T) {
 	}
 }
 
+func TestMayMatch(t *testing.T) {
+	for _, tt := range []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"{account}.{namespace}.west.example", "api.pay.west.example", true},
+		{"{account}.{namespace}.west.example", "a.api.pay.west.example", false},
+		{"{account}.{namespace}.west.example", "pay.west.example", false},
+		{"{account}.{namespace}.west.example", "api.pay.east.example", false},
+		{"*.{host}.example", "a.b.c.example", true},
+		{"*.{host}.example", "c.example", false},
+		{"*.example", "a.b.example", true},
+		{"a.example", "b.example", false},
+	} {
+		pattern := must.Get(capture.ParseName(tt.pattern))(t)
+		if pattern.MayMatch(must.Get(federation.ParseFQDN(tt.name))(t)) != tt.want {
+			t.Errorf("%s may match %s: %t, expected %t", tt.pattern, tt.name, !tt.want, tt.want)
+		}
+	}
+}
+
 // FuzzMatches compares what a pattern of names matches with what it matches when what is
 // captured is written out.
 func FuzzMatches(f *testing.F) {
@@ -144,6 +165,9 @@ func FuzzMatches(f *testing.F) {
 			}
 		}
 		matches := n.Matches(&p, id, name)
+		if matches && !n.MayMatch(name) {
+			t.Errorf("%q matches %q with what %q captures, and may not", namePattern, name, id)
+		}
 		expanded, err := n.Expand(&p, id)
 		if err != nil {
 			if matches {

@@ -11,6 +11,11 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
+// ServiceName returns the name of the service that the nodes of an fqdn become.
+func ServiceName(prefix string, fqdn federation.FQDN) string {
+	return prefix + "/" + strings.TrimSuffix(fqdn.String(), ".")
+}
+
 // Service returns the service that the nodes are, whose name is its fqdn behind the
 // prefix and a slash. Every node is an endpoint. Nodes that name the same instance share it;
 // its protocol and its metadata are those of the node whose URI is the first of
@@ -30,7 +35,7 @@ func Service(prefix string, nodes []*Node) *federation.Service {
 	nodes = nodes[:min(len(nodes), federation.MaxEndpoints)]
 	fqdn := nodes[0].Service
 	s := &federation.Service{
-		Name:      prefix + "/" + strings.TrimSuffix(fqdn.String(), "."),
+		Name:      ServiceName(prefix, fqdn),
 		FQDN:      fqdn,
 		SANs:      sans(nodes),
 		Endpoints: make([]federation.Endpoint, 0, len(nodes)),

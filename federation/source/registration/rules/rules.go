@@ -10,6 +10,7 @@ package rules
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -117,6 +118,13 @@ func (r *Rules) Judge(q Request) (Grant, error) { return r.judge(q, false) }
 func (r *Rules) Stands(n *node.Node) error {
 	_, err := r.judge(Request{IDs: []federation.ID{n.Provider}, Service: n.Service, URI: n.URI, TTL: n.TTL}, true)
 	return err
+}
+
+// MayName reports whether a rule names the service, for whomever.
+func (r *Rules) MayName(service federation.FQDN) bool {
+	return slices.ContainsFunc(r.rules, func(r rule) bool {
+		return slices.ContainsFunc(r.services, func(n capture.Name) bool { return n.MayMatch(service) })
+	})
 }
 
 // judge is Judge, and Stands with anyPeer.

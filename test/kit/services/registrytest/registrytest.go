@@ -165,7 +165,7 @@ type Resumed struct {
 // ResumeAs subscribes as a consumer that holds what has these digests. It returns nil where
 // that has to be told everything.
 func ResumeAs(r *registry.Registry, ids []federation.ID, f registry.Form, theirs resume.Digests) *Resumed {
-	s := r.SubscribeAs(registry.Consumer{IDs: ids})
+	s := r.SubscribeAs(registry.Consumer{IDs: ids, Awaits: true})
 	if held := s.Resume(f, theirs); held != nil {
 		return &Resumed{s, held}
 	}

@@ -54,7 +54,10 @@ type Holder struct {
 
 	Held    map[string]*federation.Service
 	Ended   bool
-	catalog map[string]bool // names that have been told before the end marker
+	catalog map[string]bool // names that have been told before the end marker; nil where the registry was not complete
+
+	// due are services that have to be told before the end, as long as nothing is different.
+	due map[string]*federation.Service
 }
 
 // NewHolder returns a subscriber that has been told nothing. S is nil for one on a stream.
@@ -74,7 +77,9 @@ func (h *Holder) apply(u registry.Update) (upserted *federation.Service, err err
 		if u.Told != (h.Held[u.Name] != nil) {
 			return nil, fmt.Errorf("told %s with told %v, and it is otherwise", u.Name, u.Told)
 		}
-		h.catalog[u.Name] = true
+		if h.catalog != nil {
+			h.catalog[u.Name] = true
+		}
 		h.Held[u.Name] = upserted
 	case federation.Delete:
 		if h.Held[u.Name] == nil {
@@ -99,6 +104,7 @@ type World struct {
 	Registry *registry.Registry
 	Holders  []*Holder
 	away     bool // whether it is unavailable
+	open     bool // whether it is not complete
 
 	Upserts, Deletions int // that have been taken
 
@@ -127,6 +133,24 @@ func NewWorld(tb testing.TB, seed uint64, hooks Hooks) *World {
 	return &World{
 		tb: tb, Random: policytest.New(seed), Registry: registry.New(), hooks: hooks,
 		truth: truth{exports: exports{absent: true}, Services: make(map[string]*federation.Service)},
+	}
+}
+
+// Open makes the registry one that is not complete. At some later step it is.
+func (w *World) Open() {
+	w.open = true
+	w.Registry.SetComplete(false)
+}
+
+// complete makes the registry complete, if it is not.
+func (w *World) complete() {
+	if !w.open {
+		return
+	}
+	w.open = false
+	w.Registry.SetComplete(true)
+	for _, h := range w.Holders {
+		h.due = w.Visible(h)
 	}
 }
 
@@ -263,11 +287,14 @@ func (w *World) Do(op byte) {
 		exports := w.rulesNext()
 		r.SetPolicy(exports.compile(w.tb))
 		w.exports = exports
+		for _, h := range w.Holders {
+			h.due = nil
+		}
 	case 10:
 		switch {
 		case len(w.Holders) > 5 || w.away:
 		case w.IntN(5) == 0:
-			h := NewHolder(r.Subscribe(), nil)
+			h := w.newHolder(r.Subscribe(), nil)
 			h.Everything = true
 			w.Holders = append(w.Holders, h)
 		case w.IntN(2) == 0:
@@ -281,6 +308,7 @@ func (w *World) Do(op byte) {
 			w.Holders = slices.Delete(w.Holders, i, i+1)
 		}
 	case 15:
+		w.complete()
 		if w.IntN(4) > 0 {
 			break
 		}
@@ -300,13 +328,24 @@ func (w *World) Do(op byte) {
 
 // subscribe returns a subscriber that holds nothing.
 func (w *World) subscribe(ids []federation.ID) *Holder {
-	return NewHolder(w.Registry.SubscribeAs(registry.Consumer{IDs: ids}), ids)
+	return w.newHolder(w.Registry.SubscribeAs(registry.Consumer{IDs: ids, Awaits: true}), ids)
+}
+
+func (w *World) newHolder(s *registry.Subscription, ids []federation.ID) *Holder {
+	h := NewHolder(s, ids)
+	if w.open {
+		h.catalog = nil
+	}
+	return h
 }
 
 // take takes up to n updates, which must be what the policy in force tells.
 func (w *World) take(h *Holder, n int) int {
 	updates := h.Take(nil, n)
 	for _, u := range updates {
+		if u.Operation == federation.End {
+			w.checkEnd(h)
+		}
 		got, err := h.apply(u)
 		if err != nil {
 			w.tb.Fatalf("subscriber %v is %v", h.IDs, err)
@@ -323,6 +362,18 @@ func (w *World) take(h *Holder, n int) int {
 		}
 	}
 	return len(updates)
+}
+
+// checkEnd is called when a subscriber is told the end of the catalog.
+func (w *World) checkEnd(h *Holder) {
+	if w.open {
+		w.tb.Fatalf("subscriber %v is told the end of a catalog that is not complete", h.IDs)
+	}
+	for name, s := range h.due {
+		if w.Services[name] == s && h.Held[name] == nil {
+			w.tb.Fatalf("subscriber %v is told the end, and was not told %s", h.IDs, name)
+		}
+	}
 }
 
 // Check compares what every subscriber holds, and what it will hold when it has taken
@@ -397,6 +448,7 @@ func (w *World) Finish() {
 	if w.away {
 		return
 	}
+	w.complete()
 	for _, h := range w.Holders {
 		for taken := 1; taken > 0; {
 			taken = w.take(h, 3)
@@ -470,6 +522,10 @@ func (w *World) StepAtOnce() {
 		w.hold(services)
 		work = append(work[:1], append(slices.Concat(work[1:]...), func() { Set(w.tb, w.Registry, services) }))
 	}
+	complete := w.open && w.IntN(4) == 0
+	if complete {
+		work = append(work, []func(){func() { w.Registry.SetComplete(true) }})
+	}
 	if w.IntN(8) == 0 {
 		work = append(work, []func(){func() { w.Registry.SetUnavailable("away", time.Time{}) }, func() { w.Registry.SetUnavailable("", time.Time{}) }})
 	}
@@ -499,6 +555,7 @@ func (w *World) StepAtOnce() {
 		running.Go(func() { w.takeAtOnce(h, p, n) })
 	}
 	running.Wait()
+	w.open = w.open && !complete
 	if len(w.Holders) > 4 {
 		w.Holders = w.Holders[1:]
 	}
@@ -571,7 +628,7 @@ func (w *World) comeBack(ids []federation.ID, state map[string]*federation.Servi
 	w.counts.Lock()
 	defer w.counts.Unlock()
 	w.Resumed++
-	h := NewHolder(resumed.Subscription, ids)
+	h := w.newHolder(resumed.Subscription, ids)
 	for name, s := range state {
 		if _, err := Plain.Value(Encoded(w.tb, s)); err == nil && !resumed.Selection.Has(name) {
 			h.Held[name] = s
