@@ -165,6 +165,8 @@ func prepared(t *testing.T) string {
 var (
 	exampleOwner  = regexp.MustCompile(`\b(owner\.example(\.org)?|localhost):8008\b`)
 	exampleListen = regexp.MustCompile(`--(listen|metrics)[ =]\S+`)
+	exampleOf     = regexp.MustCompile(`--of \S+`)
+	exampleSource = regexp.MustCompile(`--source \S+`)
 	exampleAllow  = regexp.MustCompile(`--allow-file[ =](\S+)`)
 )
 
@@ -229,6 +231,12 @@ func inspectExample(t *testing.T, dir, script string) string {
 		file = filepath.Join(dir, "corefile-examples", "quickstart", "catalog.yaml") // for the README
 	}
 	at := statusOf(t, file)
+	switch { // which are about an owner and a source that the process has
+	case strings.HasPrefix(script, "federationctl retry"):
+		script = exampleOf.ReplaceAllString(script, "--of o1:8008")
+	case strings.HasPrefix(script, "federationctl confirm"):
+		at, script = statusAt(t, relaying{}), exampleSource.ReplaceAllString(exampleOf.ReplaceAllString(script, ""), "--source mesh")
+	}
 	script = strings.ReplaceAll(script, "http://localhost:9154", at)
 	if !strings.Contains(script, at) {
 		script = strings.Replace(script, " ", " "+"--at="+at+" ", 1) // cobra takes flags of a command before its name

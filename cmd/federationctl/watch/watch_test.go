@@ -246,8 +246,6 @@ out: end
 out: delete c
 err: federationctl: owner owner.example:8008: Internal: as the script says; trying again
 err: federationctl: connected to owner.example:8008 again
-err: federationctl: owner owner.example:8008: Internal: as the script says; trying again
-err: federationctl: connected to owner.example:8008 again
 out: upsert c
 out: delete b
 out: end

@@ -222,8 +222,7 @@ func (r *Result) Followed() ([]netip.Addr, bool) {
 // Texts returns the RDATA of the TXT records of the result, until they are larger than room, in
 // octets. The list must not be changed.
 func (r *Result) Texts(room int) []string {
-	m := &r.match
-	return m.tree().Texts(m.offer.Service, m.Instance, room)
+	return r.match.offer.Subtree.Texts(r.match.offer.Service, r.match.Instance, room)
 }
 
 // Origin returns the name of the zone.

@@ -36,7 +36,7 @@ const (
 
 	// maxDeepest is how many octets of ours may be on the stack while the answer is
 	// found and made. The allocator needs some 300 below that.
-	maxDeepest = 1600
+	maxDeepest = 1625
 )
 
 // rare are the functions that common queries do not call, with who does.
@@ -48,6 +48,8 @@ var rare = map[string]string{
 	"plugin.trimGlue":                                                 "glue that does not fit the client's buffer",
 	"federation/dns/zone.(*Result).aim":                               "SRV records of endpoints that are hosts",
 	"federation/dns/zone.(*Result).follow":                            "endpoints that are hosts",
+	"federation/dns/zone/internal/subtree.(*Shared).endpointsOf":      "names that owners share",
+	"federation/dns/zone.(*Result).share":                             "names that owners share",
 	"federation/dns/zone.(*Zone).shadowed":                            "services below instances of services",
 	"federation/dns/zone/internal/precedence.(*Tree).holders":         "names that several owners have",
 	"federation/dns/zone/reply.hostGlue":                              "endpoints that are hosts",

@@ -23,10 +23,15 @@ const commonTXT = 256
 // 'all the information in each Instance'. They end with the first that makes the records larger
 // than room, in octets. Of is the service that t was compiled of. The list must not be changed.
 func (t *Subtree) Texts(of packed.Service, in *Instance, room int) []string {
-	r, all := t.some(), t.allTexts(of)
-	switch {
-	case in != nil && r.shared != nil:
+	r := t.Joined().some()
+	if in != nil && r.shared != nil {
 		return r.shared.textsOf(in)
+	}
+	all := r.texts
+	if all == nil {
+		all, _ = texts(of.Unpack(), true)
+	}
+	switch {
 	case in != nil:
 		return all[1+in.Index:][:1]
 	case r.texts == nil && record.Header+len(all[0]) <= room:
