@@ -142,7 +142,9 @@ func Check(data []byte) (c Config, problems, warnings []problem.Problem) {
 func (c *Config) Differences(next Config) (keys []string) {
 	before, after := c.values(), next.values()
 	for key := range after {
-		before[key] = before[key] // nil where there is none
+		if _, known := before[key]; !known {
+			before[key] = nil
+		}
 	}
 	for key, value := range before {
 		if !reflect.DeepEqual(value, after[key]) {
