@@ -9,10 +9,9 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/hamlet-federation/coredns-federation/test/kit/place"
-
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place"
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 

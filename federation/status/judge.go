@@ -362,10 +362,10 @@ func (v *Judgement) certificates(now, own, authority time.Time, trouble, remedy 
 // relays.
 func (s *Source) Judge(now time.Time) (v Judgement) {
 	away := cmp.Or(s.Away, "the reason is not known")
-	switch {
-	case s.State == "lapsed":
+	switch s.State {
+	case "lapsed":
 		v.find(sourceLapsed, Lasting(s.Lifetime), away)
-	case s.State == "away":
+	case "away":
 		v.find(sourceAway, away)
 		if s.Lifetime >= 0 {
 			which := sourceKept
@@ -374,7 +374,7 @@ func (s *Source) Judge(now time.Time) (v Judgement) {
 			}
 			v.find(which, Lasting(s.Lifetime))
 		}
-	case s.State == "waiting":
+	case "waiting":
 		v.find(sourceWaiting)
 		if s.Away != "" {
 			v.find(sourceAway, away)

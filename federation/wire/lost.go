@@ -19,7 +19,7 @@ func Lost(already time.Duration) string { return strconv.FormatInt(int64(already
 func ParseLost(trailer grpcmetadata.MD) time.Duration {
 	for _, value := range trailer.Get(LostTrailer) {
 		if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
-			return time.Duration(seconds) * time.Second //nolint:gosec // 31 bits
+			return time.Duration(seconds) * time.Second
 		}
 	}
 	return 0
