@@ -12,27 +12,16 @@ import (
 // The rules that a pattern of labels or keys can break, beside the limits of package
 // federation.
 var (
-	errNoEquals = errors.New("is not KEY=VALUE; KEY=* is any value")
-	errNoKey    = errors.New("the key is missing")
-	errKeyStar  = errors.New("a key is never a pattern here: write it out")
-	errStars    = errors.New(`"**" says no more than "*"`)
+	errNoKey   = errors.New("the key is missing")
+	errKeyStar = errors.New("a key is never a pattern here: write it out")
+	errStars   = errors.New(`"**" says no more than "*"`)
 )
 
 // Label is a pattern of the labels of services: a key, and the value that it must
-// have. A Value of "*" is any value. [ParseLabel] and [NewLabel] make one.
+// have. A Value of "*" is any value. [NewLabel] makes one.
 type Label struct{ Key, Value string }
 
-// ParseLabel returns the pattern that s spells: key=value, where the value "*" is any
-// value and no value is an empty one. The first '=' ends the key.
-func ParseLabel(s string) (Label, error) {
-	key, value, ok := strings.Cut(s, "=")
-	if !ok {
-		return Label{}, fmt.Errorf("label pattern %s: %w", federation.Quote(s), errNoEquals)
-	}
-	return NewLabel(key, value)
-}
-
-// NewLabel returns the pattern of a key and a value, as ParseLabel takes them.
+// NewLabel returns the pattern of a key and a value, which is any one if it is "*".
 func NewLabel(key, value string) (Label, error) {
 	var err error
 	switch key {
@@ -67,7 +56,7 @@ func (p Label) Matches(labels []federation.Pair) bool {
 	return ok && p.Key != "" && (p.Value == all || p.Value == labels[i].Value)
 }
 
-// String returns the pattern as [ParseLabel] takes it, or "=" for the zero value.
+// String returns the pattern as KEY=VALUE, or "=" for the zero value.
 func (p Label) String() string { return p.Key + "=" + p.Value }
 
 // Key is a pattern of the keys of labels and metadata.
