@@ -286,6 +286,7 @@ func TestEdits(t *testing.T) {
 		consumers[id] = &told{again: make(chan struct{}, 1), holds: make(map[string]string), heard: make(map[string]bool)}
 		go consumers[id].follow(t, c.as(party, "owner.example"))
 	}
+	applied := 0 // edits, since the last start
 	for i := range 30 {
 		await := func(want func(id string) (services map[string]bool, allowed bool)) {
 			t.Helper()
@@ -306,7 +307,9 @@ func TestEdits(t *testing.T) {
 			now.catalogs, now.registered, now.listed = before.catalogs, before.registered, before.listed
 			now.published = 1 - before.published
 		}
-		files.set(now.files(address))
+		edit := now.files(address)
+		edit["owner.yaml"] += fmt.Sprintf("# %d\n", i) // so that each of them is applied
+		files.set(edit)
 		if now.published != before.published {
 			c.shows("", `"restart":[`)
 			await(func(id string) (map[string]bool, bool) {
@@ -317,6 +320,15 @@ func TestEdits(t *testing.T) {
 			})
 			c.stop()
 			start()
+			applied = 0
+		} else { // or the next edit would be one with this one
+			applied++
+			eventually(t, func() string {
+				if n := strings.Count(c.errs.String(), `"configuration applied"`); n < applied {
+					return fmt.Sprintf("edit %d: %d of %d edits are in effect", i, n, applied)
+				}
+				return ""
+			})
 		}
 		await(func(id string) (map[string]bool, bool) { return now.sees(id), now.allows(id) })
 		for id, consumer := range consumers {
