@@ -68,10 +68,6 @@ type Config struct {
 	// FormerNames are others that the file may have.
 	FormerNames []string
 
-	// Before is a mirror of the same owner in whose place this one comes, which may still
-	// run: what it holds when Run begins is restored, as from a file. It may be nil.
-	Before *Mirror
-
 	// Publish makes changes visible. It is called with one batch of changes after
 	// the other, from several goroutines but one at a time. The owner's updates are
 	// acknowledged when it returns, so it must not wait for the owner, and must not
@@ -229,7 +225,6 @@ type Mirror struct {
 	// Owned by Run.
 	began      time.Time // the work on the updates that are not answered yet
 	lastKeeper *keeper   // nil before there was one
-	before     *Mirror   // Config.Before, until what it holds is taken over
 
 	// Guarded by announcing, which is taken before mu.
 	announcing sync.Mutex
@@ -267,13 +262,11 @@ func New(config Config) (*Mirror, error) {
 	config.Name = cmp.Or(config.Name, strings.Join(config.Subscription.Addresses, ","))
 	m := &Mirror{
 		config:  config,
-		before:  config.Before,
 		logger:  loglimit.Logger(config.Logger).With("owner", config.Name),
 		wake:    make(chan struct{}, 1),
 		catalog: catalog.New(config.Rules),
 		clock:   clock{read: config.Clock},
 	}
-	m.config.Before = nil // it would be held for as long as m
 	first, err := m.subscription(config.Subscription)
 	if err != nil {
 		return nil, err
@@ -298,7 +291,6 @@ func (m *Mirror) Run(ctx context.Context) error {
 	var timekeeper sync.WaitGroup
 	timekeeper.Go(func() { m.keepTime(ctx) })
 	defer timekeeper.Wait()
-	m.takeOver()
 	for ctx.Err() == nil {
 		m.follow(ctx, m.take())
 	}

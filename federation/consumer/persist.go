@@ -86,7 +86,7 @@ func (k *keeper) load(ctx context.Context) {
 		k.wake <- struct{}{}
 		return
 	}
-	r := restoration{mirror: k.mirror, file: true}
+	r := restoration{mirror: k.mirror}
 	steps, left := make(chan func()), make(chan struct{})
 	defer close(left)
 	l, ok := within(ctx, loadPatience, steps, func() loaded {
@@ -174,20 +174,6 @@ func (k *keeper) read(steps chan<- func(), part func(*snapshot.Snapshot, []any) 
 	return l
 }
 
-// takeOver restores what the mirror before this one holds.
-func (m *Mirror) takeOver() {
-	if m.before == nil {
-		return
-	}
-	if s := m.before.currentSnapshot(); s != nil {
-		s.Total = len(s.Services)
-		r := restoration{mirror: m}
-		r.add(s, nil)
-		r.end(nil)
-	}
-	m.before = nil
-}
-
 // known reports whether there is a catalog already.
 func (m *Mirror) known() bool {
 	m.mu.Lock()
@@ -199,7 +185,6 @@ func (m *Mirror) known() bool {
 // already, and a name that is not may still come.
 type restoration struct {
 	mirror   *Mirror
-	file     bool // the services are from the file
 	begun    bool
 	used     bool // the catalog takes the services
 	small    bool // others want the processor
@@ -223,10 +208,8 @@ func (r *restoration) add(s *snapshot.Snapshot, prepared []any) {
 		m.changePrepared(prepared[:min(n, len(prepared))], func(time.Time) {
 			if !r.begun {
 				r.begun, r.used, r.lastUp = true, m.beginRestore(s), s.LastUp
-				if r.used && r.file {
-					m.restored = s.LastUp
-				}
 				if r.used {
+					m.restored = s.LastUp
 					rules := m.catalog.Rules().Admits
 					m.admits = admits{words: cmp.Or(s.Admits, rules), omitted: s.Admits != ""}
 					r.partial = m.admits.words != rules

@@ -68,8 +68,8 @@ func TestCertificatesAreRotated(t *testing.T) {
 		w.take()
 		w.forget()
 		for i := range rotations {
+			other.Replace(short) // first, so that the stream of the other certificate is shown it
 			own.Replace(short)
-			other.Replace(short)
 			time.Sleep(short / 2)
 			must.Get(registry.Upsert(services.At("s0.fed.example", fmt.Sprintf("192.0.2.%d", i+2))))(t)
 			synctest.Wait() // or a stream that resumes in this very moment is sent all of its bucket

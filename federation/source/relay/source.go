@@ -46,10 +46,6 @@ type Config struct {
 	Name        string   // of the owner, in logs and in Subscription.File; default: the addresses
 	FormerNames []string // others that the file may have
 
-	// Before is a source of the same owner in whose place this one comes: what it holds
-	// need not come again. It may be nil.
-	Before *Source
-
 	Settle     time.Duration     // see catalog.Rules, as the next one
 	MaxCatalog int64             // octets; 0 for no limit
 	Zones      []federation.FQDN // that the owner may publish in; none for everywhere
@@ -102,12 +98,8 @@ func New(c Config) (*Source, error) {
 		},
 	}
 	var err error
-	var before *consumer.Mirror
-	if c.Before != nil {
-		before = c.Before.mirror
-	}
 	s.mirror, err = consumer.New(consumer.Config{
-		Subscription: c.Subscription, Rules: s.rules, Name: c.Name, FormerNames: c.FormerNames, Before: before,
+		Subscription: c.Subscription, Rules: s.rules, Name: c.Name, FormerNames: c.FormerNames,
 		Publish: s.publish, Accept: s.accept, Observer: observer{source: s}, Logger: c.Logger, Store: c.Store,
 	})
 	if err != nil {

@@ -102,35 +102,6 @@ func TestRelay(t *testing.T) {
 	})
 }
 
-// A relay that comes in the place of another one, because the configuration has changed, goes
-// on with what that holds. It tells nobody of it before the origin has vouched for it.
-func TestSuccessor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		registry, stop := w.origin(services.At("web.example", "192.0.2.1"), services.At("db.example", "gw.example"))
-		first := w.relay("relay.example:1", relay.Config{}, originAddress)
-		await(t, "first relay", first.state, "2 services")
-		stop()
-		synctest.Wait()
-		time.Sleep(time.Hour)
-		second := w.relay("relay.example:2", relay.Config{Before: first.Source}, "origin.example:2", originAddress)
-		first.stop()
-		time.Sleep(time.Minute)
-		status := second.Status()
-		if got := status.StateName(); got != "stale" || status.Services != 2 || status.Stale != 2 {
-			t.Errorf("the second relay is %s with %d services, %d of them stale", got, status.Services, status.Stale)
-		}
-		if got := second.state(); !strings.HasPrefix(got, "waiting for the first state of ") {
-			t.Errorf("the second relay tells: %s", got)
-		}
-		w.publish("origin.example:2", registry)
-		await(t, "second relay", second.state, "2 services")
-		if status := second.Status(); status.Resumes != 1 {
-			t.Errorf("%d streams were resumed, the owner is %s", status.Resumes, status.StateName())
-		}
-	})
-}
-
 // A loss of the origin is one of all tiers, and nothing is available before the origin is
 // back and has said everything.
 func TestOriginIsLost(t *testing.T) {
