@@ -36,7 +36,8 @@ const (
 
 // TestSchedules runs chains of tiers through random faults, and judges them all the time.
 func TestSchedules(t *testing.T) {
-	n := 10_000
+	t.Parallel()
+	n := 5_000
 	switch {
 	case *schedules > 0:
 		n = *schedules

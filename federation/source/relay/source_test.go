@@ -105,6 +105,7 @@ func TestRelay(t *testing.T) {
 // A loss of the origin is one of all tiers, and nothing is available before the origin is
 // back and has said everything.
 func TestOriginIsLost(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		_, stop := w.origin(services.At("web.example", "192.0.2.1"), services.At("old.example", "192.0.2.1"))
@@ -138,6 +139,7 @@ func TestOriginIsLost(t *testing.T) {
 
 // Retention counts from the loss of the origin, whatever relays are between.
 func TestRetentionCountsFromTheOrigin(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		_, stop := w.origin(services.At("web.example", "192.0.2.1"))
@@ -154,6 +156,7 @@ func TestRetentionCountsFromTheOrigin(t *testing.T) {
 
 // The last relay of a chain tells since when the origin is lost, as the first one does.
 func TestLossIsPassedOn(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		_, stop := w.origin(services.At("web.example", "192.0.2.1"))
@@ -267,6 +270,7 @@ func TestRefused(t *testing.T) {
 
 // Relays that have nobody but each other have no catalog, and say why.
 func TestRelaysOfEachOther(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		one := w.relay("relay.example:1", relay.Config{}, "relay.example:2")
@@ -285,6 +289,7 @@ func TestRelaysOfEachOther(t *testing.T) {
 
 // A relay does not take from its own consumer what came from itself.
 func TestDownstreamIsNoUpstream(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		_, stop := w.origin(services.At("web.example", "192.0.2.1"))

@@ -34,8 +34,9 @@ const mostBackoff = 90 * time.Second
 // Whatever takes the catalog away from the first of many tiers, and for however long: when
 // that has it again, all tiers have it, each after its backoff at most.
 func TestTiersComeBack(t *testing.T) {
+	t.Parallel()
 	for _, tiers := range []int{1, 3} {
-		for _, away := range []time.Duration{0, time.Second, 90 * time.Second, 45 * time.Minute} {
+		for _, away := range []time.Duration{0, time.Second, 90 * time.Second, 11 * time.Minute} {
 			t.Run(fmt.Sprintf("%d relays, %v", tiers, away), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := newWorld(t)
@@ -69,6 +70,7 @@ func TestTiersComeBack(t *testing.T) {
 
 // A consumer with two relays of one origin tries both while they are unavailable.
 func TestReplicasComeBack(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		web := services.At("web.example", "192.0.2.1")
@@ -94,6 +96,7 @@ func TestReplicasComeBack(t *testing.T) {
 // A consumer with two owners turns to the other one when one of them is unavailable, before that is
 // a loss.
 func TestReplicaIsUnavailable(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		web := services.At("web.example", "192.0.2.1")
