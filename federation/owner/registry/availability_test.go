@@ -13,6 +13,8 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // TestSubscriptionOfAnUnavailableRegistry waits for an event when the registry becomes
@@ -102,4 +104,34 @@ func TestEndIsNews(t *testing.T) {
 			t.Errorf("Next gave %v, %v, expected the end", event.Operation, err)
 		}
 	})
+}
+
+// A consumer that had nothing to take before its last source was complete takes one update at a
+// time: it is woken for the end behind the last one.
+func TestEndBehindTheLastUpdate(t *testing.T) {
+	t.Parallel()
+	r := registry.New()
+	r.SetComplete(false)
+	s := r.Subscribe()
+	defer s.Close()
+	if updates := s.Take(nil, 1); len(updates) != 0 {
+		t.Errorf("before there is anything: %v", updates)
+	}
+	release := r.Hold()
+	must.Get(r.Upsert(services.At("web.example", "192.0.2.1")))(t)
+	r.SetComplete(true)
+	release()
+	var got []federation.Operation
+	for range 3 {
+		select {
+		case <-s.Wake():
+			for _, u := range s.Take(nil, 1) {
+				got = append(got, u.Operation)
+			}
+		default:
+		}
+	}
+	if want := []federation.Operation{federation.Upsert, federation.End}; !slices.Equal(got, want) {
+		t.Errorf("taken: %v, want %v", got, want)
+	}
 }

@@ -314,7 +314,7 @@ func (s *Subscription) Take(updates []Update, n int) []Update {
 	if s.whole && s.walk != nil && !s.walk.buckets && len(s.walk.pairs) == 0 {
 		s.arrive(s.registry.shown.Load())
 	}
-	if len(updates) == end && s.told != nil {
+	if len(updates) == end && (s.told != nil || !s.marked) { // there may be more, or the end
 		s.rouse()
 	}
 	return updates
