@@ -50,7 +50,10 @@ func classify(err error) end {
 	_, unwanted := errors.AsType[UnwantedError](err)
 	r, resumed := errors.AsType[*resumeError](err)
 	switch {
-	// Whatever is wrong with a handshake may pass: clocks get set, certificates get
+	// What stands before the owner answers while it is restarted, and has nobody to pass this on to.
+	case below && f.handshake && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
+		return end{verdict: quick, code: codes.Unavailable, err: err}
+	// Whatever else is wrong with a handshake may pass: clocks get set, certificates get
 	// renewed, and what answered in plain text was not the owner.
 	case below && f.handshake:
 		return end{verdict: slow, code: codes.Unavailable, err: err}

@@ -54,7 +54,7 @@ func TestClassify(t *testing.T) {
 		"no answer to a ping": {
 			status.Error(codes.Unavailable, "keepalive ping failed to receive ACK within timeout"), retry, codes.Unavailable, "Unavailable: ", "restart the owner if it hangs",
 		},
-		"handshake": {&failure{true, io.EOF}, slow, codes.Unavailable, "TLS handshake: EOF", ""},
+		"handshake": {&failure{true, io.EOF}, quick, codes.Unavailable, "TLS handshake: EOF", ""},
 		"alert":     {alerted(42), slow, codes.Unavailable, "TLS handshake: remote error: tls: bad certificate", "see in the status of the owner, at turned away, what it does not accept of the certificate of this consumer"},
 		"alert 70":  {alerted(70), slow, codes.Unavailable, "TLS handshake: remote error: tls: protocol version not supported", "have the owner speak TLS 1.3 and HTTP/2"},
 		"alert 120": {alerted(120), slow, codes.Unavailable, "TLS handshake: remote error: tls: no application protocol", "have the owner speak TLS 1.3 and HTTP/2"},

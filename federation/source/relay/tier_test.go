@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -95,12 +96,16 @@ func (q *queue) take(before time.Time) []item {
 
 // pump carries what a subscription says to the queue until either ends. Lost is since when the
 // origin is lost, if that ends it.
-func (q *queue) pump(ctx context.Context, s *registry.Subscription, path wire.Path, lost *time.Time) {
+func (q *queue) pump(ctx context.Context, s *registry.Subscription, path wire.Path, lost *atomic.Pointer[time.Time]) {
 	defer s.Close()
 	for first := true; ; first = false {
 		ev, err := s.Next(ctx)
 		if err != nil {
-			q.put(item{err: err, lost: *lost})
+			end := item{err: err}
+			if at := lost.Load(); at != nil { // ctx may have ended as well
+				end.lost = *at
+			}
+			q.put(end)
 			return
 		}
 		if first {
@@ -213,8 +218,8 @@ func (t *tier) open(now time.Time) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	t.tierStream = tierStream{to: other, close: cancel, queue: new(queue)}
 	other.serves = append(other.serves, cancel)
-	var lost time.Time
-	subscription := other.registry.SubscribeAs(registry.Consumer{Stop: func(at time.Time) { lost = at }})
+	var lost atomic.Pointer[time.Time]
+	subscription := other.registry.SubscribeAs(registry.Consumer{Stop: func(at time.Time) { lost.Store(&at) }})
 	go t.queue.pump(ctx, subscription, other.registry.Path(), &lost)
 }
 

@@ -78,16 +78,16 @@ func TestRotation(t *testing.T) {
 	if text := os.Getenv("ROTATION"); text != "" {
 		interval = must.Get(time.ParseDuration(text))(t)
 	}
-	lifetime := max(2*interval, time.Minute)
+	short := max(2*interval, time.Minute)
 	p := newWorld(t)
 	ids := map[string]string{"owner": ownerID, "relay": relayID, "coredns": coreDNSID}
-	rotate := func(names ...string) {
+	rotate := func(lifetime time.Duration, names ...string) {
 		t.Helper()
 		for _, name := range names {
 			must.Do(t, p.Issue(name, ids[name], time.Hour+lifetime)) // an authority backdates by an hour
 		}
 	}
-	rotate("owner", "relay", "coredns")
+	rotate(short, "owner", "relay", "coredns")
 	all := map[string]string{"web": "192.0.2.1"}
 	for i := range many {
 		all[fmt.Sprintf("s%d", i)] = fmt.Sprintf("10.1.%d.%d", i>>8, i&255)
@@ -106,7 +106,7 @@ func TestRotation(t *testing.T) {
 
 	before, octets := direct.sessions(t), origin.gate.Received()
 	for range rotations {
-		rotate("owner", "relay", "coredns")
+		rotate(short, "owner", "relay", "coredns")
 		passes(t, interval)
 	}
 	if ended := direct.sessions(t) - before; ended < rotations || ended > rotations+2 {
@@ -118,9 +118,11 @@ func TestRotation(t *testing.T) {
 		t.Errorf("%d octets for each rotation, of %d for the catalog", each, whole)
 	}
 
+	rotate(24*time.Hour, "owner", "coredns")
+	passes(t, 3*time.Second)
 	ended, sessions := relay.streamsEnded(t), behind.sessions(t)
 	for range rotations {
-		rotate("relay")
+		rotate(short, "relay")
 		passes(t, interval)
 	}
 	if more := relay.streamsEnded(t) - ended; interval < time.Minute && more > 0 {
