@@ -47,6 +47,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
@@ -385,9 +386,6 @@ func (m *Mirror) publish(prepared []any) {
 			Since: m.published.Since, Damage: m.damage, Restored: m.restored,
 		},
 	}
-	if changes.Status.State != catalog.Synced { // within the grace nothing is lost
-		changes.Status.Parked, changes.Status.Failure = m.parked, m.failure
-	}
 	if changes.Status.Known {
 		m.damage, changes.Status.Damage = nil, nil
 	}
@@ -396,6 +394,8 @@ func (m *Mirror) publish(prepared []any) {
 		if m.catalog.Complete() {
 			m.admits.completed(changes.Status.Generation, m.catalog.Rules().Admits)
 		}
+	} else { // within the grace nothing is lost
+		changes.Status.Parked, changes.Status.Failure = m.parked, m.failure
 	}
 	if changes.Status.StateName() != m.published.StateName() {
 		changes.Status.Since = m.clock.wallAt
@@ -492,11 +492,8 @@ func (m *Mirror) announce() {
 	switch {
 	case state == catalog.Stale && s.Failure != nil:
 		attributes := []any{"error", s.Failure}
-		if f, ok := errors.AsType[interface {
-			error
-			Remedy() string
-		}](s.Failure); ok && f.Remedy() != "" {
-			attributes = append(attributes, "remedy", f.Remedy())
+		if remedy := stream.Remedy(s.Failure); remedy != "" {
+			attributes = append(attributes, "remedy", remedy)
 		}
 		logger.Warn("owner is lost, trying to connect again", attributes...)
 	case state == catalog.Synced && s.Held > 0:

@@ -99,7 +99,7 @@ type catalog struct {
 	// read-only after New
 	registry *registry.Registry
 	sources  *source.Catalog
-	entries  []source.Entry // that Set was given
+	entries  []source.Entry // that sources has, with what is made of them here
 }
 
 // New reads the files that the configuration names, and listens. Its errors are of

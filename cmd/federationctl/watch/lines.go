@@ -10,7 +10,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/consumer/history"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 )
 
 // lines shows every change in a line of its own. Its methods may be called from several
@@ -113,7 +113,7 @@ func (l *lines) report(err error) {
 	}
 	l.lost = true
 	todo := ""
-	if text := history.Remedy(err); text != "" && !l.connected {
+	if text := stream.Remedy(err); text != "" && !l.connected {
 		todo = text + "; "
 	}
 	fmt.Fprintf(l.stderr, "federationctl: owner %s: %v; %strying again\n", l.address, err, todo)

@@ -18,7 +18,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/consumer/history"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -133,7 +132,7 @@ func (w *Watch) publish(c consumer.Changes) {
 	s := &c.Status
 	if s.Failure != nil && (s.Parked || w.config.Once || s.Generation == 0 && refuses(s.Failure)) {
 		err := fmt.Errorf("owner %s: %w", w.config.Address, s.Failure)
-		if todo := history.Remedy(s.Failure); todo != "" {
+		if todo := stream.Remedy(s.Failure); todo != "" {
 			err = fmt.Errorf("%w; %s", err, todo)
 		}
 		w.finish(err)

@@ -29,29 +29,27 @@ type retention struct {
 // lost returns the clocks as they are when a stream of the generation ends, lost at since: one that
 // vouched for its services, or one that was not complete, while there were services or none.
 func (r *retention) lost(generation uint32, since time.Time, vouched, services bool) []loss {
-	ended := loss{generation, since}
-	switch running := len(r.losses) > 0 && !r.over; {
-	case vouched:
-		if n := len(r.losses); n > 0 {
-			ended.at = latest(since, r.losses[n-1].at)
-		}
-		return append(slices.Clip(r.losses), ended) // behind those of what the guard holds
+	losses := slices.Clone(r.losses)
+	switch running := len(losses) > 0 && !r.over; {
+	case vouched: // behind those of what the guard holds
+		losses = append(losses, loss{generation, since})
 	case running:
-		// The last clock goes on, now also for what this stream announced.
-		losses := slices.Clone(r.losses)
+		// The last clock goes on, now also for what this stream announced. It may be that the origin
+		// of the services was lost before.
 		last := &losses[len(losses)-1]
 		last.generation = generation
-		if since.Before(last.at) { // the origin of the services was lost before the stream was
+		if since.Before(last.at) {
 			last.at = since
 		}
-		if n := len(losses); n > 1 {
-			last.at = latest(last.at, losses[n-2].at)
-		}
-		return losses
 	case services:
-		return []loss{ended}
+		return []loss{{generation, since}}
+	default:
+		return losses
 	}
-	return r.losses
+	if n := len(losses); n > 1 { // they are in order
+		losses[n-1].at = latest(losses[n-1].at, losses[n-2].at)
+	}
+	return losses
 }
 
 // latest returns the later of two times.

@@ -1,10 +1,10 @@
 package history
 
 import (
-	"errors"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
@@ -48,7 +48,7 @@ func Report(id string, s *consumer.Status, retention time.Duration, log *Log, no
 		u.Expires = s.Expires.UTC()
 	}
 	if s.Failure != nil {
-		u.Failure, u.Remedy = s.Failure.Error(), Remedy(s.Failure)
+		u.Failure, u.Remedy = s.Failure.Error(), stream.Remedy(s.Failure)
 	}
 	u.Refusals = u.Refusals[:min(len(u.Refusals), maxShown)]
 	return u
@@ -62,19 +62,8 @@ func Certify(u *status.FollowedOwner, certificate, authority time.Time, trouble 
 	if trouble == nil {
 		return
 	}
-	u.CertificateError, u.CertificateRemedy = trouble.Error(), Remedy(trouble)
+	u.CertificateError, u.CertificateRemedy = trouble.Error(), stream.Remedy(trouble)
 	if certificate.IsZero() {
 		u.Failure, u.Remedy = u.CertificateError, u.CertificateRemedy
 	}
-}
-
-// Remedy returns what an error says that is to be done about it, or nothing.
-func Remedy(err error) string {
-	if failure, ok := errors.AsType[interface {
-		error
-		Remedy() string
-	}](err); ok {
-		return failure.Remedy()
-	}
-	return ""
 }

@@ -3,6 +3,8 @@ package stream
 import (
 	"math/rand/v2"
 	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 )
 
 // The bounds of the delay between two attempts at an address. Hamlet, 'Error Codes':
@@ -71,7 +73,7 @@ func (r *replica) ended(e end) time.Duration {
 		limit = maxSlowDelay
 	case e.verdict == quick && now.Sub(r.refusing) < quickFor && e.after > 0:
 		limit = minDelay
-	case e.verdict == quick && now.Sub(r.refusing) < quietFor:
+	case e.verdict == quick && now.Sub(r.refusing) < catalog.Grace:
 		limit = 2 * minDelay // what was lost a moment ago is back in time if that is noticed
 	case e.verdict == quick && now.Sub(r.refusing) < quickFor:
 		limit = maxQuickDelay

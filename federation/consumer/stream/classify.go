@@ -47,17 +47,16 @@ type end struct {
 func classify(err error) end {
 	code := status.Code(err)
 	f, below := errors.AsType[*failure](err)
+	after := retryAfter(err)
 	_, unwanted := errors.AsType[UnwantedError](err)
 	r, resumed := errors.AsType[*resumeError](err)
 	switch {
-	// What stands before the owner answers while it is restarted, and has nobody to pass this on to.
-	case below && f.handshake && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
-		return end{verdict: quick, code: codes.Unavailable, err: err}
-	// Whatever else is wrong with a handshake may pass: clocks get set, certificates get
+	// Whatever is wrong with a handshake may pass: clocks get set, certificates get
 	// renewed, and what answered in plain text was not the owner.
-	case below && f.handshake:
+	case below && f.handshake && !cutOff(err):
 		return end{verdict: slow, code: codes.Unavailable, err: err}
-	// Nobody listens yet, or the name is not there: a restart ends in that way.
+	// Nobody listens yet, or the name is not there: a restart ends in that way. What stands before
+	// the owner may accept connections meanwhile, and has nobody to pass them on to.
 	case below && !late(err):
 		return end{verdict: quick, code: codes.Unavailable, err: err}
 	case below:
@@ -75,7 +74,7 @@ func classify(err error) end {
 	// Hamlet: a consumer that is not authenticated "must not retry", unless the owner says
 	// that it may.
 	case code == codes.Unauthenticated, code == codes.InvalidArgument:
-		return end{verdict: park, code: code, err: err, after: retryAfter(err)}
+		return end{verdict: park, code: code, err: err, after: after}
 	case unreadable(err):
 		return end{verdict: slow, code: code, err: err}
 	// gRPC, A8: an owner that gets more pings than it allows ends the connection
@@ -83,10 +82,10 @@ func classify(err error) end {
 	case code == codes.Unavailable && strings.Contains(status.Convert(err).Message(), `debug data: "too_many_pings"`):
 		return end{verdict: calm, code: code, err: err}
 	// The owner says itself when it can be tried again: soon, and not by all at once.
-	case code == codes.Unavailable && retryAfter(err) > 0:
-		return end{verdict: quick, code: code, err: err, after: retryAfter(err)}
+	case code == codes.Unavailable && after > 0:
+		return end{verdict: quick, code: code, err: err, after: after}
 	}
-	return end{verdict: retry, code: code, err: err, after: retryAfter(err)}
+	return end{verdict: retry, code: code, err: err, after: after}
 }
 
 // retryAfter returns for how long the owner asks not to be tried: by a RetryInfo
@@ -206,6 +205,20 @@ func (e end) Remedy() string {
 		return "compare api with the version that the owner speaks"
 	case unreadable(e.err):
 		return fmt.Sprintf("have the owner split the service: a message that is %d times as large as is allowed cannot be skipped", readFactor)
+	}
+	return ""
+}
+
+// cutOff reports whether the other side ended a connection without a word.
+func cutOff(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) }
+
+// Remedy returns what an error says that is to be done about it, or nothing.
+func Remedy(err error) string {
+	if failure, ok := errors.AsType[interface {
+		error
+		Remedy() string
+	}](err); ok {
+		return failure.Remedy()
 	}
 	return ""
 }

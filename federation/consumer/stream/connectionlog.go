@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 )
 
@@ -24,10 +25,6 @@ type connectionLog struct {
 // maxRefusals bounds the refusals that are remembered: a catalog may be full of
 // them, and an owner may make up new ones for ever.
 const maxRefusals = 100
-
-// quietFor is for how long after the end of a stream an attempt that fails is no warning: another
-// one counts as the same, see catalog.Grace. After that, the Sink warns.
-const quietFor = 5 * time.Second
 
 func newConnectionLog(logger *slog.Logger) connectionLog {
 	return connectionLog{
@@ -58,7 +55,7 @@ func (j *connectionLog) ended(address string, e end, parked bool) {
 	}
 	key := address + " " + e.kind()
 	log, text := j.logger.Warn, "not connected to owner, still trying"
-	if time.Since(j.lost) < quietFor {
+	if time.Since(j.lost) < catalog.Grace { // after that, the Sink warns
 		log = j.logger.Info
 	}
 	again := j.ends[key] || e.verdict == slow && j.slowEnds[key]

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
@@ -329,11 +330,11 @@ func TestQuickDelays(t *testing.T) {
 		if d := longest(); d != 2*time.Second {
 			t.Errorf("at first the longest delay is %v", d)
 		}
-		time.Sleep(quietFor)
+		time.Sleep(catalog.Grace)
 		if d := longest(); d != maxQuickDelay {
 			t.Errorf("after that the longest delay is %v", d)
 		}
-		time.Sleep(quickFor - quietFor - 1)
+		time.Sleep(quickFor - catalog.Grace - 1)
 		if d := longest(); d != maxQuickDelay {
 			t.Errorf("after ten minutes the longest delay is %v", d)
 		}

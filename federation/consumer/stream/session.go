@@ -81,10 +81,7 @@ func (c *Consumer) session(ctx context.Context, address string, patience time.Du
 		with.leave()
 	}
 	with.end()
-	if !errors.Is(err, errRenewed) {
-		err = conn.explain(err)
-	}
-	return outcome{err, with.heard, wire.ParseLost(stream.Trailer())}
+	return outcome{conn.explain(err), with.heard, wire.ParseLost(stream.Trailer())}
 }
 
 // conversation is one stream with the owner.

@@ -817,14 +817,7 @@ func (w *sharedWorld) step() {
 
 // FuzzShared is TestSharedOracle for a history made of bytes.
 func FuzzShared(f *testing.F) {
-	for seed := range uint64(8) {
-		history := make([]byte, 1024)
-		random := rand.New(rand.NewPCG(seed, 1))
-		for i := range history {
-			history[i] = byte(random.Uint32())
-		}
-		f.Add(history)
-	}
+	addHistories(f)
 	f.Fuzz(func(t *testing.T, history []byte) {
 		w := newSharedWorldFrom(bytesSource{&history})
 		for range 30 {

@@ -172,8 +172,9 @@ func TestUpdateIsTheDifference(t *testing.T) {
 	t.Logf("%d differences", differences)
 }
 
-// FuzzUpdate is TestUpdateIsTheDifference for a history made of bytes.
-func FuzzUpdate(f *testing.F) {
+// addHistories gives a fuzz target some random histories to begin with.
+func addHistories(f *testing.F) {
+	f.Helper()
 	for seed := range uint64(8) {
 		history := make([]byte, 1024)
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -182,6 +183,11 @@ func FuzzUpdate(f *testing.F) {
 		}
 		f.Add(history)
 	}
+}
+
+// FuzzUpdate is TestUpdateIsTheDifference for a history made of bytes.
+func FuzzUpdate(f *testing.F) {
+	addHistories(f)
 	f.Fuzz(func(t *testing.T, history []byte) {
 		c := newChaosFrom(bytesSource{&history})
 		s := secondaries{zones: make(map[string]map[uint32][]map[string]bool)}

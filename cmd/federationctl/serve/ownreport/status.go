@@ -9,6 +9,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/history"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
@@ -26,7 +27,7 @@ func Convert(p serve.Status, now time.Time) status.Status {
 		},
 	}
 	if p.Trouble != nil {
-		s.Publisher.CertificateError, s.Publisher.CertificateRemedy = p.Trouble.Error(), history.Remedy(p.Trouble)
+		s.Publisher.CertificateError, s.Publisher.CertificateRemedy = p.Trouble.Error(), stream.Remedy(p.Trouble)
 	}
 	if p.File != "" {
 		s.Publisher.Applied = p.Applied.UTC()

@@ -28,7 +28,7 @@ func (t *Subtree) Texts(of packed.Service, in *Instance, room int) []string {
 		return r.shared.textsOf(in)
 	}
 	all := r.texts
-	if all == nil {
+	if all == nil { // as allTexts, for whose frame the stack of a query has no room
 		all, _ = texts(of.Unpack(), true)
 	}
 	switch {
