@@ -37,7 +37,7 @@ func TestFrames(t *testing.T) {
 		"dripping":         {"frames\nstream\ndrip 1s a a.example 192.0.2.1\nstatus OK", 1, 3 * time.Minute, codes.OK, ""},
 		"http":             {"frames\nstream\nwait 3s\nhttp 503", 0, 3 * time.Second, codes.Unavailable, "503"},
 		"rst":              {"frames\nstream\nrst", 0, 0, codes.Internal, "INTERNAL_ERROR"},
-		"goaway at once":   {"frames\ngoaway 0\nhang", 0, 0, codes.Unavailable, ""},
+		"goaway at once":   {"frames\nwait 1ms\ngoaway 0\nhang", 0, 0, codes.Unavailable, ""},
 		"goaway, and more": {"frames\nstream\ngoaway 1\nupsert a a.example 192.0.2.1\nstatus OK", 1, 0, codes.OK, ""},
 		"goaway, unseen":   {"frames\nstream\nheader\ngoaway 0\nhang", 0, 0, codes.Unavailable, ""},
 		"pings":            {"frames\nstream\nheader\npings 1s 10", 0, time.Hour, codes.DeadlineExceeded, ""},

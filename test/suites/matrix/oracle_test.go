@@ -386,25 +386,30 @@ func (o *oracle) complete(marked bool) {
 	stream.synced = true
 	// What was announced badly on this stream is not missing.
 	offered := func(r *record) bool { return r.vague && r.refused == stream }
-	var without []*record
-	all := 0
+	// Whether the guard holds depends on what there is: what may be gone counts or does not.
+	var without, all, perhaps int
 	for _, r := range o.records {
-		if r.perhaps && r.stream != stream {
+		switch missing := r.stream != stream && !offered(r); {
+		case r.stream != stream && r.perhaps:
+			if missing {
+				perhaps++
+			}
 			continue
+		case missing:
+			without++
 		}
 		all++
-		if r.stream != stream && !offered(r) {
-			without = append(without, r)
-		}
 	}
-	hold := !marked && len(without) >= 10 && 2*len(without) > all
-	o.guarded = hold
+	holds := func(more int) bool { return !marked && without+more >= 10 && 2*(without+more) > all+more }
+	hold, mayHold := holds(0), holds(perhaps)
+	o.guarded = mayHold
 	o.records = slices.DeleteFunc(o.records, func(r *record) bool {
 		if r.stream == stream {
 			return false
 		}
 		r.held = true
-		return (!hold || r.perhaps) && !offered(r)
+		r.perhaps = r.perhaps || !hold && !offered(r)
+		return !mayHold && !offered(r)
 	})
 	o.knows, o.mayKnow = true, true
 	o.clock, o.grace = nil, time.Time{}
