@@ -230,7 +230,7 @@ func (u *FollowedOwner) Judge(now time.Time, relayed bool) (v Judgement) {
 		v.find(ownerHeld, Count(u.Stale, "service"))
 	}
 	u.refused(&v)
-	conflicts := -u.Conflicts["differs"] // those are answered
+	conflicts := 0
 	for _, n := range u.Conflicts {
 		conflicts += n
 	}

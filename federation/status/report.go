@@ -82,7 +82,7 @@ type FollowedOwner struct {
 
 	Updates   Rate           `json:"updates"`             // updates that were accepted
 	Refusals  []Refusal      `json:"refusals,omitempty"`  // the newest, newest first, 20 at most
-	Conflicts map[string]int `json:"conflicts,omitempty"` // what is not published, by reason; and "differs"
+	Conflicts map[string]int `json:"conflicts,omitempty"` // what is not published, by reason
 	Unshared  []string       `json:"unshared,omitempty"`  // patterns of names that its block shares, and no other block does
 
 	Certificate     time.Time `json:"certificateExpires,omitzero"` // this side's, for this owner

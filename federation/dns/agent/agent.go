@@ -81,8 +81,7 @@ const grace = 30 * time.Second
 type Agent struct {
 	// Read-only after New.
 	config  Config
-	differ  chan difference // for the log, for which nobody waits; has room
-	counted chan struct{}   // holds a value when conflicts were counted anew, for the log
+	counted chan struct{} // holds a value when conflicts were counted anew, for the log
 	readyAt time.Time
 
 	// Atomic.
@@ -115,7 +114,7 @@ func New(config Config) *Agent {
 		config.Store = consumer.Files()
 	}
 	a := &Agent{
-		config: config, owners: make(map[string]*owner), fileLocks: make(map[string]*consumer.FileLock), differ: make(chan difference, maxDiffer), counted: make(chan struct{}, 1), readyAt: time.Now().Add(grace),
+		config: config, owners: make(map[string]*owner), fileLocks: make(map[string]*consumer.FileLock), counted: make(chan struct{}, 1), readyAt: time.Now().Add(grace),
 	}
 	if config.Pause == nil {
 		a.config.Pause = func() func(time.Duration) bool { return (&work{pace: &a.pace}).did }
@@ -423,31 +422,13 @@ func (a *Agent) announce() {
 			default:
 			}
 		}
-		for _, d := range b.builder.Differences() {
-			select {
-			case a.differ <- difference{d, b}:
-			default:
-			}
-		}
 	}
 }
-
-// difference is one that a block has found.
-type difference struct {
-	zone.Difference
-
-	block *Block
-}
-
-// maxDiffer is how many differences can wait to be logged: more than are in a minute. What is beyond
-// is only counted.
-const maxDiffer = 8 * loglimit.PerMinute
 
 // gather is how long conflicts may become more before they are logged: a catalog comes bit by bit.
 const gather = 5 * time.Second
 
-// warn logs what owners say differently of names that they share, and whose names others have, until
-// ctx ends.
+// warn logs whose names others have, until ctx ends.
 func (a *Agent) warn(ctx context.Context) {
 	look := time.NewTimer(gather)
 	defer look.Stop()
@@ -466,9 +447,6 @@ func (a *Agent) warn(ctx context.Context) {
 			for _, o := range a.inOrder() {
 				o.logConflicts()
 			}
-		case d := <-a.differ:
-			a.config.Logger.With("owner", d.block.owners[d.Owner].id).Warn("owner differs from the first that has a shared name; both are answered",
-				"first", d.block.owners[d.First].id, "fqdn", d.FQDN, "service", federation.Printable(d.Service), "differs", d.What())
 		}
 	}
 }

@@ -14,9 +14,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
-	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
-	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
-	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
@@ -320,40 +317,6 @@ func TestSharedOwner(t *testing.T) {
 		time.Sleep(time.Second)
 		if got := look(second, "api.other.example"); got != "192.0.2.3 60" || w.attempts() != attempts {
 			t.Errorf("api is %s after %d attempts", got, w.attempts())
-		}
-	})
-}
-
-// Owners that differ in a name that they share are logged once, however often they change.
-func TestSharedDifferences(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		const second = "other.example:8008"
-		one, _ := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
-		other, _ := w.serve(second, services.At("web.fed.example", "192.0.2.2"))
-		config := w.block(1, w.owner(ownerAddress), w.owner(second))
-		for i := range config.Zone.Owners {
-			config.Zone.Owners[i].Sharing = zone.Sharing{Names: []pattern.Name{must.Value(pattern.ParseName("*"))}, Min: 1}
-		}
-		w.attach(config)
-		put := func(of *registry.Registry, address, san string) {
-			s := services.At("web.fed.example", address)
-			s.SANs = []string{san}
-			must.Get(of.Upsert(s))(t)
-			time.Sleep(time.Minute)
-		}
-		put(one, "192.0.2.1", "web.example")
-		put(other, "192.0.2.2", "web.example")
-		w.log.Reset()
-		for i := range 3 {
-			put(other, fmt.Sprint("192.0.2.", 3+i), "b.example")
-			put(one, fmt.Sprint("192.0.2.", 6+i), "web.example")
-		}
-		const line = `level=WARN msg="owner differs from the first that has a shared name; both are answered" owner=other.example:8008 ` +
-			`first=owner.example:8008 fqdn=web.fed.example. service=web differs="has SAN b.example; lacks SAN web.example"`
-		if w.log.Count(line) != 1 || w.log.Count("shared name") != 1 {
-			t.Errorf("not once %s:\n%s", line, w.log.String())
 		}
 	})
 }

@@ -53,14 +53,12 @@ type groups struct {
 	offers  []int           // by owner: how many there are
 	expired []bool          // by owner: what is stale of it is gone
 	changed map[string]bool // names that have to be joined anew, among them all that names has not published yet
-	differ  []Difference    // that have come up since Builder.Differences
 }
 
 // group is one shared name. It is immutable.
 type group struct {
 	offers []*precedence.Offer // in order of precedence
 	joined *precedence.Offer   // that is in the tree; nil: nothing is
-	differ []Difference        // between the members of joined
 }
 
 // newGroups returns no groups, for so many owners.
@@ -167,8 +165,6 @@ func (b *Builder) joinName(fqdn string) {
 		if g.joined = nil; len(members) > 0 {
 			g.joined = precedence.ShareOffer(fqdn, members, b.config.Owners[members[0].Owner].Sharing.Min, updated)
 		}
-		g.differ = differences(fqdn, members)
-		b.countDifferences(before.differ, g.differ)
 		b.replace(fqdn, before.joined, g.joined)
 	}
 	b.changed = true

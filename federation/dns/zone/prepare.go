@@ -29,7 +29,7 @@ func (b *Builder) Prepare(owner int, p packed.Service, s *federation.Service) Pr
 		made.offer = precedence.NewOffer(p, s, fqdn.String(), owner, b.refuseName)
 		if sharing := &b.config.Owners[owner].Sharing; sharing.matches(fqdn) {
 			made.shared = true
-			made.offer.Subtree.SetSharing(s, sharing.tier, character(s))
+			made.offer.Subtree.SetSharing(s, sharing.tier)
 		}
 	}
 	return made

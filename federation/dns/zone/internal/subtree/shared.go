@@ -330,9 +330,9 @@ func (t *Subtree) Priority(i uint16) uint16 {
 	return 0
 }
 
-// SetSharing notes what a service says at a shared name, in a subtree that nobody else has yet: the tiers of its
-// endpoints, by their labels, and what clients need to be the same behind one name.
-func (t *Subtree) SetSharing(s *federation.Service, tier func(labels []string) int, character string) {
+// SetSharing notes the tiers of the endpoints of a service at a shared name, by their labels, in a subtree that
+// nobody else has yet.
+func (t *Subtree) SetSharing(s *federation.Service, tier func(labels []string) int) {
 	best, all := make(map[Endpoint]uint8, len(s.Endpoints)), uint8(0)
 	for _, e := range s.Endpoints {
 		key, n := Endpoint{e.Address, e.Port}, uint8(tier(e.Labels)) //nolint:gosec // at most MaxTier
@@ -341,17 +341,14 @@ func (t *Subtree) SetSharing(s *federation.Service, tier func(labels []string) i
 		}
 		all |= n
 	}
-	r := t.moreRarest()
-	if r.character = character; all == 0 {
+	if all == 0 {
 		return
 	}
+	r := t.moreRarest()
 	for _, e := range t.endpoints() {
 		r.tiers = append(r.tiers, best[e])
 	}
 }
-
-// Character returns what SetSharing has noted.
-func (t *Subtree) Character() string { return t.some().character }
 
 // tier returns that of an endpoint.
 func (t *Subtree) tier(i int) uint8 {

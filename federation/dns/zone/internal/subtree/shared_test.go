@@ -39,7 +39,7 @@ func member(owner int, text string) subtree.Member {
 	}
 	m.Service = packed.Of(s)
 	m.Tree.Compile(s, fqdn, func(_, _ string) subtree.Fault { return "" })
-	m.Tree.SetSharing(s, func(labels []string) int { return int(labels[0][0] - '0') }, "")
+	m.Tree.SetSharing(s, func(labels []string) int { return int(labels[0][0] - '0') })
 	return m
 }
 

@@ -43,10 +43,7 @@ type rare struct {
 type rarest struct {
 	faults Faults
 	shared *Shared // of a name that several owners share
-
-	// Of a service at such a name:
-	tiers     []uint8 // of its endpoints; nil: all are in tier 0
-	character string  // what clients need to be the same behind one name
+	tiers  []uint8 // of the endpoints of a service at such a name; nil: all are in tier 0
 }
 
 // none is what a Subtree without a rare has.
