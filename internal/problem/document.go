@@ -87,13 +87,13 @@ func Root(data []byte, most int, are string) (*yaml.Node, Problem) {
 	case errors.Is(err, io.EOF):
 		return nil, Problem{Rule: Empty}
 	case err != nil:
-		return nil, SyntaxProblem(err)
+		return nil, syntaxProblem(err)
 	}
 	switch err := decoder.Decode(&next); {
 	case err == nil:
 		return nil, Problem{Line: next.Line, Rule: "a second document begins here; " + are + " one document"}
 	case !errors.Is(err, io.EOF):
-		return nil, SyntaxProblem(err)
+		return nil, syntaxProblem(err)
 	}
 	root := document.Content[0]
 	if root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" {
@@ -155,7 +155,7 @@ func (l *List) Ordered() []Problem {
 func (d *Document) is(at place, kind yaml.Kind, what string) bool {
 	switch tag := at.node.ShortTag(); {
 	case at.node.Kind == yaml.AliasNode:
-		d.Wrongf(at.path, "aliases (*%s) are not resolved here; write the value again", at.node.Value)
+		d.Wrongf(at.path, noAlias, at.node.Value)
 	case tag == "!!null":
 		d.Wrongf(at.path, "has no value, must be %s", what)
 	case at.node.Kind == kind:

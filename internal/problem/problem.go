@@ -2,8 +2,8 @@
 // as a catalog or a list of identities: in lines that can be logged and shown,
 // whatever stands in the file, and in no more of them than anybody reads.
 //
-// It reads YAML as well: into a struct by its tags, as a [Document]; or as values of the
-// types that encoding/json has, by an [Expander]. Both say all that is wrong. They are our
+// It reads YAML as well: into a struct by its tags, as a [Document]; or as a [Value] of the
+// types that encoding/json has. Both say all that is wrong, and resolve no aliases. They are our
 // own, as the decoder of the YAML package ends a struct at its first unknown key, compares
 // each key of a mapping with each other one and has an error for each pair of equal ones,
 // and does not bound what aliases of long texts expand to.

@@ -176,13 +176,6 @@ func TestBrokenCatalogTakesBoundedMemoryAndText(t *testing.T) {
 			}
 			return text.String()
 		}()), 2000},
-		{"merges of merges", []byte("services:\n- a: &a {x: 1}\n" + func() string {
-			var text strings.Builder
-			for c := 'b'; c <= 'z'; c++ {
-				fmt.Fprintf(&text, "  %c: &%[1]c {<<: [%[2]s]}\n", c, strings.Repeat("*"+string(c-1)+", ", 9))
-			}
-			return text.String()
-		}()), 2000},
 		{"aliases of a long text", slices.Concat([]byte("services:\n- name: &a "), many("a"), []byte("\n  tags: ["), many("*a, "), []byte("]\n")), 500},
 		{"deep", slices.Concat([]byte("services:\n- "), many("["), many("]"), []byte("\n")), 500},
 		{"deep in JSON", slices.Concat([]byte(`{"services": [`), bytes.Repeat([]byte("["), 9_000), bytes.Repeat([]byte("]"), 9_000), []byte("]}")), 5000},

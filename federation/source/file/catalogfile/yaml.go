@@ -34,12 +34,11 @@ func (p *reading) yaml(data []byte) error {
 	if err != nil {
 		return err
 	}
-	x := problem.NewExpander(0, len(data))
 	for _, node := range services.Content {
 		if done, err := p.done(); done {
 			return err
 		}
-		p.service(catalogentry.FromYAML(node, x))
+		p.service(catalogentry.FromYAML(node))
 	}
 	return nil
 }
@@ -51,7 +50,7 @@ func servicesOf(root *yaml.Node) (*yaml.Node, error) {
 	}
 	var services *yaml.Node
 	for i := 0; i < len(root.Content); i += 2 {
-		key, value := root.Content[i], problem.Resolve(root.Content[i+1])
+		key, value := root.Content[i], root.Content[i+1]
 		switch {
 		case key.Value != "services":
 			return nil, unreadable{Line: key.Line, Rule: "unknown key " + federation.Quote(key.Value) + "; " + expectServices}

@@ -22,16 +22,15 @@ import (
 // Entry is one element of the list of services.
 type Entry struct {
 	line   int          // on which it begins
-	offset int          // of the lines of node in the file
 	node   *yaml.Node   // where its fields stand; in a JSON file nil until someone asks
 	json   []byte       // what it says; nil if broken says something
 	broken problem.List // why it cannot be read
 }
 
 // FromYAML returns the entry that a node is.
-func FromYAML(node *yaml.Node, x *problem.Expander) *Entry {
-	e := &Entry{line: node.Line + x.Offset(), offset: x.Offset(), node: node}
-	value, broken := x.Value(node)
+func FromYAML(node *yaml.Node) *Entry {
+	e := &Entry{line: node.Line, node: node}
+	value, broken := problem.Value(node)
 	if e.broken = broken; len(broken.Kept) > 0 {
 		return e
 	}

@@ -20,8 +20,8 @@ import (
 func fromYAML(t *testing.T, text string) *catalogentry.Entry {
 	t.Helper()
 	var document yaml.Node
-	must.Do(t, yaml.Unmarshal([]byte(text), &document))
-	return catalogentry.FromYAML(document.Content[0], problem.NewExpander(10, len(text)))
+	must.Do(t, yaml.Unmarshal([]byte(strings.Repeat("\n", 10)+text), &document))
+	return catalogentry.FromYAML(document.Content[0])
 }
 
 // fromJSON returns the entry that the same text is in JSON, on one line.

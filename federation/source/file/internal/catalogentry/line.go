@@ -9,8 +9,6 @@ import (
 	"unicode"
 
 	"go.yaml.in/yaml/v3"
-
-	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // Line returns the line on which a field stands, such as endpoints[0].port, or the
@@ -24,16 +22,15 @@ func (e *Entry) Line(field string) int {
 		if node == nil {
 			break
 		}
-		node = problem.Resolve(node)
 		var next *yaml.Node
 		if node.Kind == yaml.MappingNode {
 			for i := 0; i < len(node.Content); i += 2 {
 				if key := node.Content[i]; key.Value == part || len(key.Value) < len(part) && snake(key.Value) == part {
-					next, line = node.Content[i+1], key.Line+e.offset
+					next, line = node.Content[i+1], key.Line
 				}
 			}
 		} else if i, err := strconv.Atoi(part); err == nil && i >= 0 && i < len(node.Content) {
-			next, line = node.Content[i], node.Content[i].Line+e.offset
+			next, line = node.Content[i], node.Content[i].Line
 		}
 		node = next
 	}
