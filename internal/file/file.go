@@ -57,12 +57,9 @@ type Config struct {
 	// reason, and nil when it is again.
 	Trouble func(reason error)
 
-	// Group, if set, has the files that may change in one edit with this one.
+	// Group, if set, has the files that may change in one edit with this one. It does not
+	// run yet.
 	Group *Group
-
-	// Last says that Read needs what the other files of the group say, and so reads after
-	// them.
-	Last bool
 
 	// Events, if set, take the place of the notifications of the system, in tests: in a
 	// bubble of testing/synctest time stands still while the system is waited for.
@@ -72,11 +69,10 @@ type Config struct {
 // File is a file that is followed. It is made by New.
 type File struct {
 	config Config // read-only after New
-	watch  *Watch
 
 	trouble atomic.Pointer[string] // why the content is not used, as reported; nil when it is
 
-	// owned by Load, then by the group
+	// owned by Load, then by the Run of the group
 
 	info   os.FileInfo // of the file when it was last read, nil after a failure
 	digest uint64      // of the content that was applied last
@@ -93,16 +89,7 @@ func New(c Config) *File {
 		c.Trouble = func(error) {}
 	}
 	f := &File{config: c, seed: maphash.MakeSeed()}
-	f.watch = NewWatch(WatchConfig{
-		Paths:    []string{c.Path},
-		Interval: pollInterval,
-		Quiet:    quiet,
-		Patience: pollInterval,
-		Changed:  func() bool { return c.Group.changed(f) },
-		Reload:   func(ctx context.Context) { c.Group.reload(ctx, f) },
-		Trouble:  f.logWatching,
-		Events:   c.Events,
-	})
+	c.Group.add(f)
 	return f
 }
 
@@ -114,8 +101,8 @@ func (f *File) Err() error {
 	return nil
 }
 
-// Run follows the file until ctx ends, and returns nil then. It reads the file first,
-// unless Load has and it has not changed. A file that is
+// Run follows the file, and all of its group, until ctx ends, and returns nil then. It reads
+// the file first, unless Load has and it has not changed. A file that is
 // broken is reported once and changes nothing. It can be edited in place,
 // replaced, or be a symbolic link that is set to another file, as in a volume of
 // Kubernetes. Anything but a regular file, such as a FIFO, is broken, and so is a
@@ -125,22 +112,7 @@ func (f *File) Err() error {
 // tenth of a second, or has not been for ten seconds. A writer that takes longer
 // should write another file and rename it: half of a list may be a shorter list. What
 // was read of a file that was written meanwhile is not used.
-func (f *File) Run(ctx context.Context) error {
-	f.config.Group.enter(f, 1)
-	defer f.config.Group.enter(f, -1)
-	return f.watch.Run(ctx)
-}
-
-// logWatching logs that the directory of the file cannot be watched, or that it
-// is watched again.
-func (f *File) logWatching(err error) {
-	if err != nil {
-		f.config.Logger.Warn("file cannot be watched; it is polled",
-			"what", f.config.What, "file", f.config.Path, "interval", pollInterval, "error", err)
-	} else {
-		f.config.Logger.Info("file can be watched again", "what", f.config.What, "file", f.config.Path)
-	}
-}
+func (f *File) Run(ctx context.Context) error { return f.config.Group.Run(ctx) }
 
 // settle puts in force what was read of the file, or reports once what is wrong.
 func (f *File) settle(r reading) {

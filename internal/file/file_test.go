@@ -225,10 +225,10 @@ func TestWithoutNotifications(t *testing.T) {
 	f := follow(t, path, nil)
 	must.Do(t, os.RemoveAll(dir))
 	end := f.run(t)
-	f.logged.Await(`file cannot be watched; it is polled" what="test file"`)
+	f.logged.Await(`file cannot be watched; it is polled" interval=10s error="` + dir)
 	end()
 
-	f.logWatching(nil)
+	f.File.config.Group.logWatching(nil)
 	if f.logged.Count("file can be watched again") != 1 {
 		t.Errorf("the end of the trouble is not logged:\n%s", f.logged)
 	}
@@ -352,7 +352,7 @@ func TestFileThatChangesWhileItIsRead(t *testing.T) {
 }
 
 // TestGroup swaps a volume of two files while one of them is read. Nothing is put in force
-// before both have been read as they are then, at once, and the last one last.
+// before both have been read as they are then, at once.
 func TestGroup(t *testing.T) {
 	dir := t.TempDir()
 	volume := func(version string) {
@@ -374,7 +374,7 @@ func TestGroup(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		link(t, "..data/"+name, filepath.Join(dir, name))
 		f := New(Config{
-			Path: filepath.Join(dir, name), What: "test file", Limit: 1000, Group: group, Last: name == "a",
+			Path: filepath.Join(dir, name), What: "test file", Limit: 1000, Group: group,
 			Logger: slog.New(slog.DiscardHandler),
 			Read: func(_ context.Context, content io.Reader, _ int64) (func(), error) {
 				data, err := io.ReadAll(content)
@@ -385,15 +385,14 @@ func TestGroup(t *testing.T) {
 			},
 		})
 		must.Do(t, f.Load(t.Context()))
-		group.enter(f, 1) // Run does so as well, at some time
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { _ = f.Run(ctx) })
-		defer running.Wait()
-		defer cancel()
 	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = group.Run(ctx) })
+	defer running.Wait()
+	defer cancel()
 	volume("2")
-	if got := <-edits; got != "b3 a3" {
+	if got := <-edits; got != "a3 b3" {
 		t.Errorf("the edit has put %q in force, expected both files as they were last", got)
 	}
 }

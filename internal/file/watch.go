@@ -1,8 +1,8 @@
 package file
 
 import (
-	"cmp"
 	"context"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"time"
@@ -150,7 +150,9 @@ func (d *directories) watch(paths []string) (err error) {
 		d.events, d.failures = d.watcher.Events, d.watcher.Errors
 	}
 	for _, path := range paths {
-		err = cmp.Or(err, d.watcher.Add(filepath.Dir(path)))
+		if failure := d.watcher.Add(filepath.Dir(path)); failure != nil {
+			err = fmt.Errorf("%s: %w", filepath.Dir(path), failure)
+		}
 	}
 	return err
 }

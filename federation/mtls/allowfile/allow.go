@@ -24,11 +24,7 @@ type Config struct {
 	Set func(ids []federation.ID)
 
 	Logger *slog.Logger
-
-	// Read, where it is set, is given the identities before Set is, and before the last file
-	// of Group is read.
-	Read  func(ids []federation.ID)
-	Group *file.Group // as in file.Config
+	Group  *file.Group // as in file.Config
 }
 
 // Open reads a file with the identities of the consumers that may subscribe, one a
@@ -50,9 +46,6 @@ func (c Config) follow() file.Config {
 			return nil, err
 		}
 		ids, problems := parse(data)
-		if c.Read != nil && len(problems) == 0 {
-			c.Read(ids)
-		}
 		return func() {
 			c.Set(ids)
 			c.Logger.Info("allow file applied", "file", c.Path, "allowed", len(ids))

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
@@ -36,8 +37,9 @@ type File struct {
 	config Config
 	file   *file.File
 
-	// owned by Load, then by Run
-	reader   *catalogfile.Reader
+	reader *catalogfile.Reader // owned by Load, then by whoever runs the group
+
+	mu       sync.Mutex
 	part     source.Part              // nil before Run
 	services map[string]*wire.Encoded // of the last version that was good, by name; nil where none was
 	warnings string                   // those that were logged last
@@ -70,11 +72,21 @@ func (f *File) Err() error { return f.file.Err() }
 
 // Run implements source.Source.
 func (f *File) Run(ctx context.Context, part source.Part) {
+	f.begin(part)
+	_ = f.file.Run(ctx) // returns nil when ctx ends
+}
+
+// begin says what is known of the file, which the group may have read already.
+func (f *File) begin(part source.Part) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.part = part
 	if f.services != nil {
 		part.Replace(slices.Collect(maps.Values(f.services)))
 	}
-	_ = f.file.Run(ctx) // returns nil when ctx ends
+	if err := f.file.Err(); err != nil {
+		part.Away(source.ReportedError{Reason: err})
+	}
 }
 
 func (f *File) read(ctx context.Context, content io.Reader, size int64) (func(), error) {
@@ -90,6 +102,8 @@ func (f *File) apply(catalog catalogfile.Catalog) {
 	for _, s := range catalog.Services {
 		services[s.Name()] = s
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	d := source.Compare(f.services, services)
 	f.services = services
 	if f.part != nil {
@@ -109,5 +123,9 @@ func (f *File) trouble(reason error) {
 	if reason != nil {
 		reason = source.ReportedError{Reason: reason}
 	}
-	f.part.Away(reason)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.part != nil {
+		f.part.Away(reason)
+	}
 }

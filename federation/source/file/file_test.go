@@ -2,6 +2,7 @@ package file
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
+	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
@@ -128,6 +130,36 @@ func TestLoadFails(t *testing.T) {
 	err := New(Config{Path: path, MaxBytes: 10, Logger: slog.New(slog.DiscardHandler)}).Load(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "is larger than allowed") {
 		t.Errorf("error is %v, expected that the file is too large", err)
+	}
+}
+
+// TestRunsAfterItsGroup has a group that has read a broken file, and another time a good one, before the
+// source runs.
+func TestRunsAfterItsGroup(t *testing.T) {
+	for text, want := range map[string]string{"services:": "away", catalogFile("a 1"): "upsert a 1"} {
+		path := filepath.Join(t.TempDir(), "catalog.yaml")
+		write(t, path, text)
+		logged := &testlog.Buffer{}
+		logger := slog.New(slog.NewTextHandler(logged, nil))
+		group, r := file.NewGroup(nil), registry.New()
+		f := New(Config{Path: path, Logger: logger, Group: group})
+		catalog := source.NewCatalog(source.Config{Registry: r, Logger: logger, Sources: []source.Entry{{Name: "file", Source: f}}})
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = group.Run(ctx) })
+		logged.Await(map[string]string{"away": "file is not used", "upsert a 1": "catalog applied"}[want])
+		running.Go(func() { _ = catalog.Run(ctx) })
+		await.Eventually(t, func() string {
+			if s := catalog.Status().Sources[0]; (want == "away") != (s.Away != "") || (want != "away") != s.Complete {
+				return fmt.Sprintf("the source is %+v, expected %s", s, want)
+			}
+			return ""
+		})
+		if got := published(t, r); want != "away" && got != want {
+			t.Errorf("published is %s, expected %s", got, want)
+		}
+		cancel()
+		running.Wait()
 	}
 }
 
