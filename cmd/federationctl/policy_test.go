@@ -103,11 +103,12 @@ const (
 	shopShaped = `  fqdn       shop.fed.example
   instances  v1/HTTPS
   endpoints  192.0.2.10:443
-  changes    -description, -tags[sample], -labels.internal-cost, -endpoints[192.0.2.10:443].description, -endpoints[[2001:db8::10]:443], -instances[v1].metadata.internal-rack, -instances[v2]
+  changes    with 1 of 2 endpoints and 1 of 2 instances, stripped of descriptions, tags, labels, metadata
 `
-	apiShaped = `  fqdn       api.pay.partner.example, an alias of api.pay.example
+	apiShaped = `  fqdn       api.pay.partner.example
   instances  v1/HTTP
   endpoints  192.0.2.20:80
+  changes    as api.pay.partner.example in place of api.pay.example
 `
 	apiWhole = `  fqdn       api.pay.example
   instances  v1/HTTP
@@ -181,7 +182,7 @@ func TestPolicyJSON(t *testing.T) {
 		args, want string
 		code       int
 	}{
-		{"test owner.yaml --as spiffe://partner.example/coredns api ledger", `{"asked":"api","name":"api","fqdn":"api.pay.example","told":true,"rule":{"number":1,"file":"owner.yaml","line":12,"match":"fqdn *.pay.example, labels tier=public","to":"spiffe://partner.example/*"},"as":"api.pay.partner.example","service":{"name":"api","labels":{"tier":"public"},"fqdn":"api.pay.partner.example","endpoints":[{"address":"192.0.2.20","port":80}],"instances":[{"id":"v1","protocol":"HTTP"}]},"changes":[{"change":"~","field":"fqdn","before":"api.pay.example","after":"api.pay.partner.example"}]}
+		{"test owner.yaml --as spiffe://partner.example/coredns api ledger", `{"asked":"api","name":"api","fqdn":"api.pay.example","told":true,"rule":{"number":1,"file":"owner.yaml","line":12,"match":"fqdn *.pay.example, labels tier=public","to":"spiffe://partner.example/*"},"as":"api.pay.partner.example","service":{"name":"api","labels":{"tier":"public"},"fqdn":"api.pay.partner.example","endpoints":[{"address":"192.0.2.20","port":80}],"instances":[{"id":"v1","protocol":"HTTP"}]},"changes":"as api.pay.partner.example in place of api.pay.example"}
 {"asked":"ledger","name":"ledger","fqdn":"ledger.pay.example","told":false,"reason":"it does not meet the labels of rule 1, the tags of rule 2"}
 `, 1},
 		{"who-can owner.yaml ledger", `{"asked":"ledger","name":"ledger","fqdn":"ledger.pay.example","told":[{"consumers":["spiffe://acme.example/ns/dns"],"rule":{"number":3,"file":"owner.yaml","line":19,"match":"everything","to":"spiffe://acme.example/ns/*"},"as":"ledger.pay.example","service":{"name":"ledger","fqdn":"ledger.pay.example","endpoints":[{"address":"192.0.2.30","port":80}],"instances":[{"id":"v1","protocol":"HTTP"}]}}],"notTold":[{"consumers":["spiffe://partner.example/coredns"],"reason":"it does not meet the labels of rule 1, the tags of rule 2"},{"consumers":["a.dns.example"],"reason":"it does not meet the tags of rule 2"},{"consumers":["spiffe://stranger.example/coredns"],"reason":"no rule is for this consumer"}],"further":[{"to":"spiffe://acme.example/ns/*","rule":{"number":3,"file":"owner.yaml","line":19,"match":"everything","to":"spiffe://acme.example/ns/*"}}]}

@@ -34,6 +34,6 @@ func Example() {
 		fmt.Printf("%s: %s\n", consumer, decision.Reason)
 	}
 	// Output:
-	// spiffe://partner.example/ns/dns/a: told as web.pay.partner.example, stripped of descriptions
+	// spiffe://partner.example/ns/dns/a: told as web.pay.partner.example in place of web.pay.example, stripped of descriptions
 	// dns.example: no rule is for this consumer
 }

@@ -59,7 +59,7 @@ func (sh *shape) describe(s, told *federation.Service) string {
 	}
 	var parts, stripped []string
 	if told.FQDN != s.FQDN {
-		parts = append(parts, "as "+strings.TrimSuffix(told.FQDN.String(), "."))
+		parts = append(parts, fmt.Sprintf("as %s in place of %s", strings.TrimSuffix(told.FQDN.String(), "."), strings.TrimSuffix(s.FQDN.String(), ".")))
 	}
 	if len(told.Endpoints) != len(s.Endpoints) {
 		parts = append(parts, fmt.Sprintf("with %d of %d endpoints and %d of %d instances",

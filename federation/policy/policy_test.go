@@ -328,7 +328,7 @@ func TestExplainSaysWhatChanged(t *testing.T) {
 		To: []string{"*"}, As: map[string]string{"pay.example": "partner.example"}, Endpoints: []string{"edge"},
 		Strip: []string{"description", "tags", "sans", "labels.*", "metadata.*"},
 	})
-	const want = "told as web.partner.example, with 1 of 2 endpoints and 3 of 4 instances, stripped of descriptions, tags, sans, labels, metadata"
+	const want = "told as web.partner.example in place of web.pay.example, with 1 of 2 endpoints and 3 of 4 instances, stripped of descriptions, tags, sans, labels, metadata"
 	if d := p.Explain(p.Class(nil), web(t)); d.Reason != want {
 		t.Errorf("the reason is %q, want %q", d.Reason, want)
 	}

@@ -20,8 +20,6 @@ type Audience struct {
 	Told    []Share   `json:"told"`
 	NotTold []Refusal `json:"notTold"`
 	Further []Further `json:"further"`
-
-	whole *federation.Service
 }
 
 // Share has the consumers that are told of a service by one rule.
@@ -57,7 +55,7 @@ func (a *Audience) String() string {
 	}
 	fmt.Fprintf(&b, "%stold to %s of %s\n", asked(a.Asked, a.Name), status.Number(told), status.Count(told+all, "consumer"))
 	for _, s := range a.Told {
-		fmt.Fprintf(&b, "%s\n%s%s", s.why, s.rows(a.whole), listed(s.Consumers))
+		fmt.Fprintf(&b, "%s\n%s%s", s.why, s.rows(), listed(s.Consumers))
 	}
 	for _, r := range a.NotTold {
 		fmt.Fprintf(&b, "not told: %s\n%s", r.Reason, listed(r.Consumers))
@@ -98,7 +96,7 @@ func (c *Catalog) WhoCan(name string) (audiences []*Audience, told bool, err err
 		return nil, false, err
 	}
 	for _, s := range found {
-		a := &Audience{Asked: name, Name: s.Name(), FQDN: s.FQDN(), whole: s.Service(), Told: []Share{}, NotTold: []Refusal{}}
+		a := &Audience{Asked: name, Name: s.Name(), FQDN: s.FQDN(), Told: []Share{}, NotTold: []Refusal{}}
 		c.share(a, s)
 		a.Further = c.further(s, alone)
 		told = told || len(a.Told) > 0
@@ -110,7 +108,7 @@ func (c *Catalog) WhoCan(name string) (audiences []*Audience, told bool, err err
 // share finds out what each of the consumers that may subscribe is told of the service.
 func (c *Catalog) share(a *Audience, s *wire.Encoded) {
 	for _, id := range c.allowed {
-		outcome, whole := c.decide(c.consumer(id), s)
+		outcome := c.decide(c.consumer(id), s)
 		if outcome.told == nil {
 			i := slices.IndexFunc(a.NotTold, func(r Refusal) bool { return r.Reason == outcome.reason })
 			if i < 0 {
@@ -123,7 +121,7 @@ func (c *Catalog) share(a *Audience, s *wire.Encoded) {
 		i := slices.IndexFunc(a.Told, func(s Share) bool { return s.Rule == outcome.rule })
 		if i < 0 {
 			i = len(a.Told)
-			a.Told = append(a.Told, Share{Rule: outcome.rule, Shape: newShape(whole, outcome.told), why: outcome.why()})
+			a.Told = append(a.Told, Share{Rule: outcome.rule, Shape: outcome.shape(), why: outcome.why()})
 		}
 		a.Told[i].Consumers = append(a.Told[i].Consumers, id.String())
 	}

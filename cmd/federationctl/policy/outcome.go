@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
@@ -15,11 +14,7 @@ import (
 type Shape struct {
 	As      string            `json:"as"` // fqdn
 	Service printable.Service `json:"service"`
-	Changes []Field           `json:"changes,omitempty"` // to what it is in the catalog
-}
-
-func newShape(in, out *federation.Service) *Shape {
-	return &Shape{plainFQDN(out.FQDN), printable.Service{Service: out}, Compare(in, out)}
+	Changes string            `json:"changes,omitempty"` // to what it is in the catalog
 }
 
 // consumer is one who subscribes to a catalog.
@@ -41,27 +36,34 @@ func (c *Catalog) consumer(ids ...federation.ID) consumer {
 type outcome struct {
 	rule   *Rule               // that decided, nil for none
 	told   *federation.Service // nil where it is not told
-	reason string              // why it is not told
+	reason string              // why it is not told, or how it is changed
 }
 
-// decide returns what becomes of a service of the catalog, and its form there.
-func (c *Catalog) decide(to consumer, s *wire.Encoded) (outcome, *federation.Service) {
+// decide returns what becomes of a service of the catalog.
+func (c *Catalog) decide(to consumer, s *wire.Encoded) outcome {
 	whole := s.Service()
 	switch {
 	case !to.allowed:
-		return outcome{reason: c.refusal()}, whole
+		return outcome{reason: c.refusal()}
 	case c.policy == nil:
-		return outcome{told: whole}, whole
+		return outcome{told: whole}
 	}
 	d := c.policy.Explain(to.class, whole)
 	switch {
 	case d.Rule == 0:
-		return outcome{reason: d.Reason}, whole
+		return outcome{reason: d.Reason}
 	case d.Service == nil:
 		r := &c.rules[d.Rule-1]
-		return outcome{rule: r, reason: r.String() + " hides it: " + d.Reason}, whole
+		return outcome{rule: r, reason: r.String() + " hides it: " + d.Reason}
+	case d.Service == whole:
+		return outcome{rule: &c.rules[d.Rule-1], told: whole}
 	}
-	return outcome{rule: &c.rules[d.Rule-1], told: d.Service}, whole
+	return outcome{&c.rules[d.Rule-1], d.Service, strings.TrimPrefix(d.Reason, "told ")}
+}
+
+// shape returns the form in which the service is told.
+func (o outcome) shape() *Shape {
+	return &Shape{plainFQDN(o.told.FQDN), printable.Service{Service: o.told}, o.reason}
 }
 
 // refusal returns why a consumer may not subscribe.
@@ -81,16 +83,11 @@ func (o outcome) why() string {
 }
 
 // rows returns lines with the form of a service.
-func (s *Shape) rows(whole *federation.Service) string {
+func (s *Shape) rows() string {
 	_, fqdn, instances, endpoints := printable.Cells(s.Service.Service)
-	var b strings.Builder
-	if before := plainFQDN(whole.FQDN); before != fqdn {
-		fqdn += ", an alias of " + before
+	rows := fmt.Sprintf("  fqdn       %s\n  instances  %s\n  endpoints  %s\n", fqdn, instances, endpoints)
+	if s.Changes != "" {
+		rows += fmt.Sprintf("  changes    %s\n", s.Changes)
 	}
-	fmt.Fprintf(&b, "  fqdn       %s\n  instances  %s\n  endpoints  %s\n", fqdn, instances, endpoints)
-	rest := slices.DeleteFunc(slices.Clone(s.Changes), func(f Field) bool { return f.Field == "fqdn" })
-	if len(rest) > 0 {
-		fmt.Fprintf(&b, "  changes    %s\n", printable.Few(rest, most, ", ", Field.String))
-	}
-	return b.String()
+	return rows
 }

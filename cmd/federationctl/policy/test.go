@@ -17,8 +17,7 @@ type Answer struct {
 	Reason string `json:"reason,omitempty"` // why it is not told
 	*Shape
 
-	whole *federation.Service
-	why   string
+	why string
 }
 
 // String returns the answer as a line, and lines with the form of the service.
@@ -27,7 +26,7 @@ func (a *Answer) String() string {
 	if !a.Told {
 		return line + "not told: " + a.Reason + "\n"
 	}
-	return line + a.why + "\n" + a.rows(a.whole)
+	return line + a.why + "\n" + a.rows()
 }
 
 // asked returns how a line about a service begins that was asked for by a name.
@@ -46,7 +45,7 @@ func (c *Catalog) Test(ids []federation.ID, names []string) (answers []*Answer, 
 	to := c.consumer(ids...)
 	told = true
 	known := func(s *wire.Encoded, as federation.FQDN) bool {
-		o, _ := c.decide(to, s)
+		o := c.decide(to, s)
 		return o.told != nil && o.told.FQDN == as
 	}
 	for _, name := range names {
@@ -56,14 +55,12 @@ func (c *Catalog) Test(ids []federation.ID, names []string) (answers []*Answer, 
 		}
 		seen := false
 		for _, s := range found {
-			outcome, whole := c.decide(to, s)
-			a := &Answer{
-				Asked: name, Name: s.Name(), FQDN: s.FQDN(), Told: outcome.told != nil,
-				Rule: outcome.rule, Reason: outcome.reason, whole: whole, why: outcome.why(),
-			}
+			o := c.decide(to, s)
+			a := &Answer{Asked: name, Name: s.Name(), FQDN: s.FQDN(), Told: o.told != nil, Rule: o.rule, why: o.why()}
 			if a.Told {
-				a.Shape = newShape(whole, outcome.told)
-				seen = true
+				a.Shape, seen = o.shape(), true
+			} else {
+				a.Reason = o.reason
 			}
 			answers = append(answers, a)
 		}
