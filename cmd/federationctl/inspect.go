@@ -201,11 +201,11 @@ configuration.`,
   federationctl dump --of owner.example:8008 | jq -r '.services[].fqdn'`,
 		Args: none("name the endpoint with --at, and the catalog with --of"),
 	}, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
-		catalog, err := e.Catalog(ctx, of, limit)
-		if err != nil {
-			return failure(err)
+		catalog, err := e.Dump(ctx, of, limit)
+		if err == nil {
+			_, err = io.WriteString(out, catalog)
 		}
-		return failure(catalog.Dump(out))
+		return failure(err)
 	})
 	command.Flags().StringVar(&of, "of", "", "`owner` or server name of the catalog; none: the default or only one")
 	maxCatalogFlag(command, &limit)

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -71,6 +72,7 @@ func statusOf(t *testing.T, file string) string {
 	data := must.Get(os.ReadFile(file))(t)
 	catalog := catalogfile.Parse(data, wire.AnyAddress())
 	must.Do(t, catalog.Err())
+	slices.SortFunc(catalog.Services, func(a, b *wire.Encoded) int { return strings.Compare(a.Name(), b.Name()) })
 	server := httptest.NewServer(page.Handler(&asked{catalog.Services}))
 	t.Cleanup(server.Close)
 	return server.URL

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -37,46 +36,29 @@ The process must have the status endpoint, 'status' in its configuration.`,
 		if err != nil {
 			return failure(err)
 		}
-		table, several := printable.IsTable(o.output), len(names) > 1
-		columns, rows := printable.Columns{Titles: []string{"NAME", "FQDN", "STATE", "ENDPOINTS"}, Width: lineWidth(out)}, [][]string(nil)
-		if several {
-			columns.Titles = append([]string{"CATALOG"}, columns.Titles...)
-		}
-		flush := func() (err error) {
-			if len(rows) > 0 {
-				_, err = io.WriteString(out, strings.Join(columns.Lines(rows), "\n")+"\n")
-				rows = rows[:0]
+		table, several, found, total := printable.IsTable(o.output), len(names) > 1, 0, 0
+		show := func(s *inspect.Found) error {
+			text, err := s.Line(several), error(nil)
+			if found++; !table {
+				text, err = printable.JSON(s)
+			} else if found == 1 {
+				text = inspect.Heading(several) + text
+			}
+			if err == nil {
+				_, err = io.WriteString(out, text)
 			}
 			return err
 		}
-		found, total := 0, 0
 		for _, of := range names {
-			n, err := e.Find(ctx, of, words, func(s *inspect.Found) error {
-				found++
-				if !table {
-					text, err := printable.JSON(s)
-					if err == nil {
-						_, err = io.WriteString(out, text)
-					}
-					return err
-				}
-				if rows = append(rows, s.Cells(several)); len(rows) < atOnce {
-					return nil
-				}
-				return flush()
-			})
+			n, err := e.Find(ctx, of, words, show)
 			if err != nil {
 				return failure(err)
 			}
 			total += n
 		}
-		if err = flush(); err == nil && table {
+		if table {
 			fmt.Fprintf(command.ErrOrStderr(), "federationctl: %s of %s\n", status.Number(found), status.Count(total, "service"))
 		}
-		return failure(err)
+		return nil
 	})
 }
-
-// atOnce is how many rows of a table are laid out at once: more come below them, in columns
-// that are as wide or wider.
-const atOnce = 500

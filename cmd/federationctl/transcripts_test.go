@@ -33,7 +33,7 @@ func transcript(t *testing.T, name, dir string, environment map[string]string) {
 	t.Helper()
 	path := must.Get(filepath.Abs(filepath.Join("testdata", "transcripts", name+".txt")))(t)
 	want := string(must.Get(os.ReadFile(path))(t))
-	long := regexp.MustCompile(`^(\{|federationctl: |FEDERATION |act: |look: |OP |upsert |- |  federationctl |tcp://|SERVICE +NODE|shop.fed.example +tcp|time=|\S+:\d+: )`) // for programs, or as long as what they are about
+	long := regexp.MustCompile(`^(\{|federationctl: |FEDERATION |act: |look: |OP |upsert |CATALOG |mesh-a|(api|shop) +(api|shop)|- |  federationctl |tcp://|SERVICE +NODE|shop.fed.example +tcp|time=|\S+:\d+: )`) // for programs, or as long as what they are about
 	var got strings.Builder
 	for line := range strings.Lines(want) {
 		script, is := strings.CutPrefix(line, "$ ")

@@ -1,70 +1,99 @@
 package inspect
 
 import (
-	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
-	"slices"
+	"math"
+	"net"
+	"strconv"
 	"strings"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// Catalog has the services of a catalog, by their names.
-type Catalog struct{ services []*wire.Encoded }
-
-// Len returns how many services there are.
-func (c *Catalog) Len() int { return len(c.services) }
-
-// parse reads the text of a catalog. Addresses are not judged: whoever has published the
-// services has done that.
-func parse(data []byte) (*Catalog, error) {
-	parsed := catalogfile.Parse(data, wire.AnyAddress())
-	if err := parsed.Err(); err != nil {
-		return nil, err
-	}
-	slices.SortFunc(parsed.Services, func(a, b *wire.Encoded) int { return strings.Compare(a.Name(), b.Name()) })
-	return &Catalog{parsed.Services}, nil
-}
-
-// Catalog gets a catalog of the process, as it was at one moment: that of an owner that it
-// follows, or with that server name. Of may be empty where there is only one, or a default
-// one. More than limit bytes are an error.
-func (e *Endpoint) Catalog(ctx context.Context, of string, limit int64) (*Catalog, error) {
+// Dump returns a catalog of the process, as it was at one moment, as a catalog file in JSON, a
+// service a line, sorted by name: the same text for the same services. It is that of an owner that
+// the process follows, or with that server name. Of may be empty where there is only one, or a
+// default one. More than limit bytes are an error. Of what a terminal obeys nothing comes out.
+func (e *Endpoint) Dump(ctx context.Context, of string, limit int64) (string, error) {
 	of, err := e.only(ctx, of)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	text := bytes.NewBufferString(`{"services": [`)
-	separator := "\n"
-	if err := e.services(ctx, of, limit, func(s *status.Service) error {
-		text.WriteString(separator)
-		text.Write(s.Service)
-		separator = ",\n"
+	var lines []string
+	err = e.services(ctx, of, limit, func(s *status.Service) error {
+		lines = append(lines, printable.EscapeControls(string(s.Service)))
 		return nil
-	}); err != nil {
-		return nil, err
-	}
-	text.WriteString("\n]}\n")
-	catalog, err := parse(text.Bytes())
-	if err != nil {
-		return nil, fmt.Errorf("%s has a catalog that cannot be served: %w", e, err)
-	}
-	return catalog, nil
+	})
+	return "{\"services\": [\n" + strings.Join(lines, ",\n") + "\n]}\n", err
 }
 
-// list returns the first few names, quoted.
-func list(names []string) string {
-	const most = 20
-	var quoted []string
-	for _, name := range names[:min(len(names), most)] {
-		quoted = append(quoted, federation.Quote(name))
+// Found is a service of a catalog.
+type Found struct {
+	Of string `json:"of"` // the owner that is followed, or the server name of the catalog
+
+	status.Service
+}
+
+// Names returns the names of the catalogs to look in: of, or all if it is empty.
+func (e *Endpoint) Names(ctx context.Context, of string) ([]string, error) {
+	if of != "" {
+		return []string{of}, nil
 	}
-	if len(names) > most {
-		quoted = append(quoted, fmt.Sprintf("and %d more", len(names)-most))
+	names, err := e.catalogs(ctx)
+	if err == nil && len(names) == 0 {
+		err = fmt.Errorf("%s has no catalog", e)
 	}
-	return strings.Join(quoted, ", ")
+	return names, err
+}
+
+// Find calls each with the services of a catalog that match all words, in the order of their
+// names. It returns how many the catalog has.
+func (e *Endpoint) Find(ctx context.Context, of string, words []string, each func(*Found) error) (total int, err error) {
+	err = e.services(ctx, of, math.MaxInt64-1, func(s *status.Service) error {
+		if total++; !s.Matches(words) {
+			return nil
+		}
+		return each(&Found{of, *s})
+	})
+	return total, err
+}
+
+// Line returns the service as a line: the catalog if it is wanted, the name, the fqdn, the state and
+// the endpoints.
+func (f *Found) Line(withOf bool) string {
+	var service struct {
+		Endpoints []struct {
+			Address string `json:"address"`
+			Port    int    `json:"port"`
+		} `json:"endpoints"`
+	}
+	_ = json.Unmarshal(f.Service.Service, &service) // what is none has no endpoints
+	var endpoints []string
+	for _, at := range service.Endpoints {
+		endpoints = append(endpoints, net.JoinHostPort(at.Address, strconv.Itoa(at.Port)))
+	}
+	state := "live"
+	if f.Stale {
+		state = "stale"
+	}
+	const most = 8
+	return row(withOf, status.CatalogName(f.Of), printable.Text(f.Name), printable.Text(strings.TrimSuffix(f.FQDN, ".")), state,
+		printable.Few(endpoints, most, ",", printable.Text))
+}
+
+// Heading returns what stands above the lines.
+func Heading(withOf bool) string {
+	return row(withOf, "CATALOG", "NAME", "FQDN", "STATE", "ENDPOINTS")
+}
+
+// row lays out a line. The columns have widths of their own, as lines come one by one.
+func row(withOf bool, of string, cells ...any) string {
+	line := fmt.Sprintf("%-20s  %-32s  %-5s  %s\n", cells...)
+	if withOf {
+		return fmt.Sprintf("%-24s  %s", of, line)
+	}
+	return line
 }

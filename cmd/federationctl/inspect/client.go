@@ -1,6 +1,5 @@
 // Package inspect asks a running process, a CoreDNS with the plugin or an owner, what it
-// knows, and compares the catalogs that it has with others and with what DNS answers. The
-// other side may be anything: what it says is bounded and escaped.
+// knows. The other side may be anything: what it says is bounded and escaped.
 //
 // Only packages of this module import it: it is not a stable API.
 package inspect
@@ -163,6 +162,9 @@ func change[T any](ctx context.Context, e *Endpoint, path, of string, query url.
 	return report[T](ctx, e, http.MethodPost, path, query)
 }
 
+// mostNames is how many catalogs an error names.
+const mostNames = 20
+
 // only returns the name of a catalog: the one that is given, else the default or only one.
 func (e *Endpoint) only(ctx context.Context, of string) (string, error) {
 	if of != "" {
@@ -175,7 +177,7 @@ func (e *Endpoint) only(ctx context.Context, of string) (string, error) {
 	case len(names) == 0:
 		return "", fmt.Errorf("%s has no catalog", e)
 	case len(names) > 1 && names[0] != "":
-		return "", fmt.Errorf("%s has several catalogs; name one with --of: %s", e, list(names))
+		return "", fmt.Errorf("%s has several catalogs; name one with --of: %s", e, printable.Few(names, mostNames, ", ", federation.Quote))
 	}
 	return names[0], nil
 }

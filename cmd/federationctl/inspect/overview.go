@@ -65,8 +65,7 @@ func (o *Overview) Table(width int, colours bool) string {
 		rows[i] = []string{r.Level.String(), r.Name, r.State, since, status.Number(r.Services), r.Note}
 	}
 	lines = append(lines, "")
-	columns := printable.Columns{Titles: []string{"LEVEL", o.kind, "STATE", "FOR", " SERVICES", "NOTE"}, Width: width}
-	for i, line := range columns.Lines(rows) {
+	for i, line := range printable.Table([]string{"LEVEL", o.kind, "STATE", "FOR", " SERVICES", "NOTE"}, rows, width) {
 		if colours && i > 0 {
 			level := o.Rows[i-1].Level
 			line = colour(level) + level.String() + "\x1b[0m" + strings.TrimPrefix(line, level.String())

@@ -6,7 +6,6 @@ import (
 	"iter"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +14,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
-	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
@@ -69,13 +67,6 @@ func endpoint(t testing.TB, at string, timeout time.Duration) *inspect.Endpoint 
 	return must.Get(inspect.NewEndpoint(at, mtls.Files{}, timeout))(t)
 }
 
-// catalogOf returns the catalog that a process with these services has.
-func catalogOf(t testing.TB, services ...*federation.Service) *inspect.Catalog {
-	t.Helper()
-	p := &process{status.Owner, map[string][]*federation.Service{"": services}}
-	return must.Get(start(t, page.Handler(p)).Catalog(t.Context(), "", 1<<30))(t)
-}
-
 // service returns a service with an instance and these endpoints, all on port 443.
 func service(t testing.TB, name, at string, addresses ...string) *federation.Service {
 	t.Helper()
@@ -85,19 +76,6 @@ func service(t testing.TB, name, at string, addresses ...string) *federation.Ser
 		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: address, Port: 443})
 	}
 	return s
-}
-
-// shuffled returns services in another order, the same in every run.
-func shuffled(services []*federation.Service) []*federation.Service {
-	var other []*federation.Service
-	for i := range services {
-		if i%2 == 0 {
-			other = append(other, services[i])
-		} else {
-			other = slices.Insert(other, 0, services[i])
-		}
-	}
-	return other
 }
 
 // oneLine fails if an error has anything that a terminal obeys, or is long.

@@ -8,50 +8,35 @@ const LineWidth = 80
 // gap is what stands between two columns.
 const gap = "  "
 
-// Columns lays out rows of cells in columns as wide as they need, each row as a line. Those
-// whose title begins with a space are numbers, and stand on the right. The last column ends
-// with a whole word where a line would be wider than Width; no other one is cut. Cells are
+// Table lays out rows of cells below titles, in columns as wide as they need, each row as a line.
+// Columns whose title begins with a space are numbers, and stand on the right. The last column ends
+// with a whole word where a line would be wider than width; no other one is cut. Cells are
 // printable ASCII.
-type Columns struct {
-	Titles []string
-	Width  int
-
-	widths []int // of all columns but the last, so far
-}
-
-// Lines returns the lines of rows, below those that were laid out before: columns only grow.
-// The titles stand above the first.
-func (c *Columns) Lines(rows [][]string) []string {
-	last, first := len(c.Titles)-1, c.widths == nil
-	if first {
-		titles := make([]string, len(c.Titles))
-		for i, title := range c.Titles {
-			titles[i] = strings.TrimPrefix(title, " ")
-		}
-		rows = append([][]string{titles}, rows...)
-		c.widths = make([]int, last)
-	}
-	for _, row := range rows {
-		for i := range last {
-			c.widths[i] = max(c.widths[i], len(row[i]))
+func Table(titles []string, rows [][]string, width int) []string {
+	last := len(titles) - 1
+	widths := make([]int, last)
+	lines := make([]string, 0, len(rows)+1)
+	for i, title := range titles[:last] {
+		widths[i] = len(strings.TrimPrefix(title, " "))
+		for _, row := range rows {
+			widths[i] = max(widths[i], len(row[i]))
 		}
 	}
-	lines := make([]string, len(rows))
-	for n, row := range rows {
+	for n, row := range append([][]string{titles}, rows...) {
 		var line strings.Builder
-		for i, of := range c.widths {
-			cell, space := row[i], strings.Repeat(" ", of-len(row[i]))
-			if strings.HasPrefix(c.Titles[i], " ") {
+		for i, of := range widths {
+			cell := strings.TrimPrefix(row[i], " ")
+			space := strings.Repeat(" ", of-len(cell))
+			if strings.HasPrefix(titles[i], " ") {
 				cell, space = space+cell, ""
 			}
 			line.WriteString(cell + space + gap)
 		}
 		text := row[last]
-		if n > 0 || !first { // the title is whole
-			text = fit(text, c.Width-line.Len())
+		if n > 0 { // the title is whole
+			text = fit(text, width-line.Len())
 		}
-		line.WriteString(text)
-		lines[n] = strings.TrimRight(line.String(), " ")
+		lines = append(lines, strings.TrimRight(line.String()+text, " "))
 	}
 	return lines
 }

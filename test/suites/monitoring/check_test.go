@@ -54,7 +54,7 @@ func TestCheck(t *testing.T) {
 	}
 	says(0, "FEDERATION OK - 1 owner synced, 1 service. | act=0;;0;0 look=0;0;;0 well=1;;;0\n", status)
 	for command, want := range map[string]string{
-		"services":           "NAME  FQDN             STATE  ENDPOINTS\nweb   web.fed.example  live   192.0.2.1:80\n",
+		"services":           "NAME                  FQDN                              STATE  ENDPOINTS\nweb                   web.fed.example                   live   192.0.2.1:80\n",
 		"services 192.0.2.2": "",
 	} {
 		text := must.Get(exec.CommandContext(t.Context(), program, append(strings.Fields(command), "--at", status)...).Output())(t)
