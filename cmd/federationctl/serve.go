@@ -18,7 +18,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve/metrics"
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve/ownreport"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
@@ -92,7 +91,7 @@ Files are followed. A broken, empty or missing one changes nothing, and
 
 // run serves until ctx ends.
 func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, stderr io.Writer) error {
-	config := serve.Config{File: o.config, Logger: slog.New(logHandler(stderr, o.logFormat))}
+	config := serve.Config{File: o.config, Logger: slog.New(logHandler(stderr, o.logFormat)), Version: version()}
 	logAll(ctx, config.Logger)
 	if err := o.check(flags); err != nil {
 		return err
@@ -103,8 +102,6 @@ func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, st
 			return err
 		}
 	}
-	reporter := ownreport.New(version())
-	config.TurnedAway = reporter.TurnedAway
 	explained := o.flagFailure
 	if o.config != "" {
 		explained = o.fileFailure
@@ -116,14 +113,13 @@ func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, st
 	case err != nil:
 		return explained(err)
 	}
-	reporter.For(p)
 	endpoint, err := listenStatus(ctx, p.StatusPage(), config.Logger)
 	if err != nil {
 		return explained(err)
 	}
 	announce := func() {
 		if o.config == "" {
-			fmt.Fprintf(stdout, "serving %s on %s\n", status.Count(p.Status().Server.Catalogs[""].Services, "service"), p.Addr())
+			fmt.Fprintf(stdout, "serving %s on %s\n", status.Count(p.Status().Catalogs[0].Services, "service"), p.Addr())
 		} else {
 			fmt.Fprintf(stdout, "serving %s on %s\n", o.config, p.Addr())
 		}
@@ -150,12 +146,12 @@ func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, st
 	defer cancel()
 	if endpoint != nil {
 		serving.Go(func() {
-			if err := endpoint.Serve(serveCtx, reporter); err != nil {
+			if err := endpoint.Serve(serveCtx, p); err != nil {
 				config.Logger.Error("status and why are not served any more", "error", err)
 			}
 		})
 	}
-	if err := p.Run(ctx, metrics.Handler(p.Status, reporter.Status), announce); err != nil {
+	if err := p.Run(ctx, metrics.Handler(p.Report), announce); err != nil {
 		return failure(err)
 	}
 	<-ending

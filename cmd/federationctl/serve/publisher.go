@@ -1,6 +1,8 @@
 // Package serve runs an owner as its configuration says: a server, its catalogs
 // with their sources, and the files that it follows. Of a configuration file that changes,
-// exports and allow are put in force; anything else waits for a restart.
+// exports and allow are put in force; anything else waits for a restart. A Publisher says of itself
+// what package status has for it: how it is, what it publishes, and why a name is told to whom, or to
+// nobody.
 //
 // Only packages of this module import it: it is not a stable API.
 package serve
@@ -39,11 +41,8 @@ type Config struct {
 	// be used is an error, and nothing is served before the catalogs are complete.
 	Owner config.Config
 
-	Logger *slog.Logger
-
-	// TurnedAway, where it is set, is told of each consumer or provider that is not let in.
-	// See package gate.
-	TurnedAway func(gate.TurnedAway)
+	Logger  *slog.Logger
+	Version string // of the program, for its status
 }
 
 // Error says why an owner cannot start.
@@ -63,7 +62,7 @@ type Publisher struct {
 	// read-only after New
 	file     string
 	logger   *slog.Logger
-	away     func(gate.TurnedAway)
+	version  string
 	server   *owner.Server
 	identity *mtls.Source
 	settings *file.File          // the configuration file; nil when there is none
@@ -75,7 +74,8 @@ type Publisher struct {
 	began    time.Time
 	gate     *gate.Gate // of all ports
 
-	running sync.WaitGroup // what Run has started
+	turnedAway turnedAway     // who was not let in
+	running    sync.WaitGroup // what Run has started
 
 	// Owned by New and then by edits, of which there is one at a time.
 
@@ -106,7 +106,7 @@ type catalog struct {
 // type Error.
 func New(ctx context.Context, c Config) (*Publisher, error) {
 	p := &Publisher{
-		file: c.File, config: c.Owner, logger: c.Logger, away: c.TurnedAway, began: time.Now(),
+		file: c.File, config: c.Owner, logger: c.Logger, version: c.Version, began: time.Now(),
 		catalogs: make(map[string]*catalog),
 	}
 	p.edits = file.NewGroup(p.apply)
@@ -126,7 +126,8 @@ func New(ctx context.Context, c Config) (*Publisher, error) {
 // begin opens what the configuration names, and makes the server.
 func (p *Publisher) begin(ctx context.Context) (err error) {
 	c := p.config
-	if p.gate, err = gate.New(gate.Config{Logger: p.logger, TurnedAway: p.away}); err != nil {
+	away := func(of gate.TurnedAway) { p.turnedAway.add(of, time.Now()) }
+	if p.gate, err = gate.New(gate.Config{Logger: p.logger, TurnedAway: away}); err != nil {
 		return Error{Err: err}
 	}
 	if p.identity, err = mtls.Open(c.Identity, p.logger); err != nil {
@@ -155,7 +156,7 @@ func (p *Publisher) begin(ctx context.Context) (err error) {
 	}
 	p.server, err = owner.New(owner.Config{
 		Catalogs: registries, Credentials: p.identity.Server(), Window: c.Window, Logger: p.logger,
-		Gate: p.gate, TurnedAway: p.away, Register: p.register, Audit: audit,
+		Gate: p.gate, TurnedAway: away, Register: p.register, Audit: audit,
 	})
 	if err != nil {
 		return Error{Err: err}
@@ -268,13 +269,8 @@ func (p *Publisher) Run(ctx context.Context, web http.Handler, announce func()) 
 	for _, c := range p.catalogs {
 		p.running.Go(func() { _ = c.sources.Run(ctx) })
 	}
-	for _, f := range []*file.File{p.settings, p.allowed} {
-		if f != nil {
-			p.running.Go(func() { _ = f.Run(ctx) })
-		}
-	}
+	p.running.Go(func() { _ = p.edits.Run(ctx) })
 	for _, g := range p.registrations() {
-		p.running.Go(func() { _ = g.rules.Run(ctx) })
 		if g.listener != nil {
 			p.running.Go(func() { p.servePort(ctx, g) })
 		}

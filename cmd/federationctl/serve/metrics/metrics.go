@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve"
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve/ownreport"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -18,7 +17,7 @@ import (
 // labels are of small fixed sets, or stand in the owner's configuration: never a
 // consumer, a service, or text that a consumer sent.
 type Collector struct {
-	Status func() serve.Status
+	Report func() serve.Report
 }
 
 // Describe implements prometheus.Collector. It describes nothing: each metric is declared
@@ -63,8 +62,8 @@ func (s scrape) send(kind prometheus.ValueType, name, help string, value float64
 // Collect implements prometheus.Collector.
 func (c Collector) Collect(ch chan<- prometheus.Metric) {
 	owner := scrape{ch, nil}
-	status := c.Status()
-	stats := status.Server
+	report := c.Report()
+	stats := report.Server
 	for name, c := range stats.Catalogs {
 		to := owner.catalog(name)
 		for _, version := range []wire.Version{wire.V1Alpha2, wire.V1Alpha1} {
@@ -88,34 +87,30 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 		for code, n := range c.Ended {
 			to.count("streams_ended_total", "Streams of consumers that have ended, by the gRPC code of their status.", n, "code", code.String())
 		}
-		for _, of := range ownreport.Classes(c) {
-			to.gauge("class_consumers", "Open streams of consumers in a class: those for whom the same rules of the exports are, named by their numbers.", float64(of.Consumers), "class", of.Name)
-			to.gauge("class_services", "Services that each consumer in a class is told.", float64(of.Services), "class", of.Name)
-		}
 	}
-	owner.gauge("ready", "1 once the owner is ready: it has a certificate, its catalogs are complete, and consumers are served.", oneIf(len(status.Waiting) == 0))
+	owner.gauge("ready", "1 once the owner is ready: it has a certificate, its catalogs are complete, and consumers are served.", oneIf(report.Ready))
 	owner.gauge("connections", "Open connections, including those without a stream.", float64(stats.Connections))
 	owner.count("admission_turned_away_total", "Streams of consumers that were told to come back later, because too many waited for the catalog.", stats.Postponed)
 	for limit, n := range stats.TurnedAway {
 		owner.count("connections_turned_away_total", "Connections that were closed at once because there were too many, by the limit that was reached.", n, "limit", limit)
 	}
-	for name, c := range status.Catalogs {
-		to := owner.catalog(name)
+	for i := range report.Catalogs {
+		c := &report.Catalogs[i]
+		to := owner.catalog(c.Name)
+		for _, of := range c.Classes {
+			to.gauge("class_consumers", "Open streams of consumers in a class: those for whom the same rules of the exports are, named by their numbers.", float64(of.Consumers), "class", of.Name)
+			to.gauge("class_services", "Services that each consumer in a class is told.", float64(of.Services), "class", of.Name)
+		}
 		to.gauge("catalog_unavailable", "1 while consumers of a catalog get Unavailable.", oneIf(c.Unavailable != ""))
-		seen := make(map[string]bool)
 		for _, of := range c.Sources {
-			if seen[of.Name] {
-				continue // it is about to take the place of the one with its name
-			}
-			seen[of.Name] = true
 			away := 0.0
 			if of.Away != "" {
 				away = time.Since(of.Since).Seconds()
 			}
-			to.gauge("source_complete", "1 once the whole state of the origin of a source has been known.", oneIf(of.Complete), "source", of.Name)
+			to.gauge("source_complete", "1 once the whole state of the origin of a source has been known.", oneIf(of.State != "waiting"), "source", of.Name)
 			to.gauge("source_away_seconds", "For how long the origin of a source cannot be asked; 0 when it can.", away, "source", of.Name)
 			if of.Lifetime != 0 {
-				to.gauge("source_lifetime_seconds", "For how long the catalog stays available while the origin of a source cannot be asked: 0 for a relay that is the whole catalog, none where it does so for ever.", max(of.Lifetime, 0).Seconds(), "source", of.Name) // source.NoLifetime is below 0
+				to.gauge("source_lifetime_seconds", "For how long the catalog stays available while the origin of a source cannot be asked: 0 for a relay that is the whole catalog, none where it does so for ever.", max(of.Lifetime, 0), "source", of.Name)
 			}
 			to.gauge("source_services", "Services of a source, with those that are hidden.", float64(of.Services), "source", of.Name)
 			to.gauge("source_held_services", "Services of a source that its origin does not have any more, and that stay because they are more at once than max_withdraw allows.", float64(of.Held), "source", of.Name)
@@ -123,14 +118,19 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 			for rule, n := range of.Refused {
 				to.gauge("source_refused_entries", "Entries of the origin of a source that are not published, by the rule that they break.", float64(n), "source", of.Name, "rule", rule)
 			}
+			if g := of.Registration; g != nil {
+				to.gauge("registration_nodes", "Nodes that are registered.", float64(g.Nodes), "source", of.Name)
+				to.gauge("registration_providers", "Open streams of providers to this owner.", float64(g.Providers), "source", of.Name)
+				to.gauge("registration_old_nodes", "Nodes from before the start of the owner whose providers are not back yet.", float64(g.Old), "source", of.Name)
+				to.gauge("registration_pending_changes", "Changes of nodes that are not stored yet.", float64(g.Pending), "source", of.Name)
+				to.gauge("registration_convergence_seconds", "For how long providers may still come back after the start of the owner; 0 when that is over.", g.Convergence, "source", of.Name)
+				to.gauge("registration_store_away", "1 while the store cannot be asked: nothing is withdrawn then, and nothing new is published.", oneIf(g.StoreAway), "source", of.Name)
+			}
+			if of.Relay != nil {
+				to.gauge("relay_hops", "Through how many owners the services of a relay have come to it: 1 for those of the origin itself, and 0 where the followed owner does not say it.", float64(of.Relay.Hops), "source", of.Name)
+			}
 		}
-		for source, of := range c.Registrations {
-			to.gauge("registration_nodes", "Nodes that are registered.", float64(of.Nodes), "source", source)
-			to.gauge("registration_providers", "Open streams of providers to this owner.", float64(of.Streams), "source", source)
-			to.gauge("registration_old_nodes", "Nodes from before the start of the owner whose providers are not back yet.", float64(of.Old), "source", source)
-			to.gauge("registration_pending_changes", "Changes of nodes that are not stored yet.", float64(of.Pending), "source", source)
-			to.gauge("registration_convergence_seconds", "For how long providers may still come back after the start of the owner; 0 when that is over.", of.Convergence.Seconds(), "source", source)
-			to.gauge("registration_store_away", "1 while the store cannot be asked: nothing is withdrawn then, and nothing new is published.", oneIf(of.StoreAway), "source", source)
+		for source, of := range report.Registrations[c.Name] {
 			to.count("registration_granted_total", "Registrations and changes of nodes that were granted, without heartbeats.", of.Granted, "source", source)
 			to.count("registration_cleared_total", "Nodes that their providers have withdrawn.", of.Cleared, "source", source)
 			for cause, n := range of.Expired {
@@ -140,16 +140,13 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 				to.count("registration_refused_total", "Registrations that were refused, by the rule that they break.", n, "source", source, "rule", rule)
 			}
 		}
-		for source, of := range c.Relays {
-			to.gauge("relay_hops", "Through how many owners the services of a relay have come to it: 1 for those of the origin itself, and 0 where the followed owner does not say it.", float64(of.Hops()), "source", source)
-		}
 	}
-	for file, broken := range status.Broken {
+	for file, broken := range report.Broken {
 		owner.gauge("file_broken", "1 while the content of a file is not used because the file is broken: the configuration, the allow file, a catalog file, or the rules of a registration.", oneIf(broken != nil), "file", file)
 	}
-	if !status.Certificate.IsZero() {
-		owner.gauge("certificate_expiry_timestamp_seconds", "When a certificate expires: the owner's, or the first of the authorities that it trusts.", float64(status.Certificate.Unix()), "file", "cert")
-		owner.gauge("certificate_expiry_timestamp_seconds", "When a certificate expires: the owner's, or the first of the authorities that it trusts.", float64(status.CA.Unix()), "file", "ca")
+	if !report.Publisher.Certificate.IsZero() {
+		owner.gauge("certificate_expiry_timestamp_seconds", "When a certificate expires: the owner's, or the first of the authorities that it trusts.", float64(report.Publisher.Certificate.Unix()), "file", "cert")
+		owner.gauge("certificate_expiry_timestamp_seconds", "When a certificate expires: the owner's, or the first of the authorities that it trusts.", float64(report.Publisher.Authority.Unix()), "file", "ca")
 	}
 }
 
@@ -162,8 +159,8 @@ func oneIf(is bool) float64 {
 }
 
 // metrics returns what serves the metrics of this process.
-func metrics(status func() serve.Status) http.Handler {
+func metrics(report func() serve.Report) http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(Collector{status}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(Collector{report}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }

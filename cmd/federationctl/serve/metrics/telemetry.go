@@ -12,18 +12,17 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve"
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
-// Handler serves /metrics, /healthz and /readyz, and at / the report in JSON.
-func Handler(reported func() serve.Status, report func() status.Status) http.Handler {
+// Handler serves /metrics, /healthz and /readyz, and at / the status in JSON.
+func Handler(report func() serve.Report) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", metrics(reported))
+	mux.Handle("GET /metrics", metrics(report))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, http.StatusOK, "ok\n")
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if waiting := reported().Waiting; len(waiting) > 0 {
+		if waiting := report().Waiting; len(waiting) > 0 {
 			reply(w, http.StatusServiceUnavailable, "not ready\n"+lines(waiting))
 			return
 		}
@@ -33,7 +32,7 @@ func Handler(reported func() serve.Status, report func() status.Status) http.Han
 		w.Header().Set("Content-Type", "application/json")
 		encoder := json.NewEncoder(w)
 		encoder.SetEscapeHTML(false)
-		_ = encoder.Encode(report()) // a client that is gone needs no answer
+		_ = encoder.Encode(report().Status) // a client that is gone needs no answer
 	})
 	return mux
 }

@@ -1,4 +1,4 @@
-package ownreport
+package serve
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package ownreport
+package serve
 
 import (
 	"cmp"
@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
@@ -19,23 +18,27 @@ import (
 )
 
 // Why implements page.Source.
-func (r *Reporter) Why(_ context.Context, name string, _ uint16) (status.Why, error) {
-	catalogs, reported := r.publisher.Catalogs(), r.Status()
+func (p *Publisher) Why(_ context.Context, name string, _ uint16) (status.Why, error) {
+	reported := p.Status()
 	why := status.Why{Role: status.Owner, Name: name}
 	for i := range reported.Catalogs {
 		of := &reported.Catalogs[i]
-		c, known := catalogs[of.Name]
-		if !known {
-			continue // it is new
+		c, published := p.catalogs[of.Name], status.Publication{Catalog: of.Name, Unavailable: of.Unavailable, Sources: of.Sources}
+		for _, f := range c.find(strings.TrimSuffix(name, "."), p.exports(of.Name)) {
+			published.Services = append(published.Services, c.offer(f, of.Consumers[wire.V1Alpha1.String()] > 0))
 		}
-		p := status.Publication{Catalog: of.Name, Unavailable: of.Unavailable, Sources: of.Sources}
-		for _, f := range find(c, strings.TrimSuffix(name, ".")) {
-			p.Services = append(p.Services, offer(f, c, of.Consumers[wire.V1Alpha1.String()] > 0))
-		}
-		why.Catalogs = append(why.Catalogs, p)
+		why.Catalogs = append(why.Catalogs, published)
 	}
 	why.Now = time.Now().UTC() // after all that it tells of
 	return why, nil
+}
+
+// exports returns the rules of a catalog that are in effect.
+func (p *Publisher) exports(serverName string) []config.Export {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := slices.IndexFunc(p.config.Catalogs, func(of config.Catalog) bool { return of.ServerName == serverName })
+	return p.config.Catalogs[i].Exports
 }
 
 // maxFound bounds the services of one answer.
@@ -43,9 +46,9 @@ const maxFound = 100
 
 // find returns the services that have a name in DNS, or are called so, those that are published
 // first. The name is in lower case, without the final dot.
-func find(c serve.Catalog, name string) []source.Found {
-	names := originals(name, c.Exports)
-	found := c.Sources.Find(func(s *wire.Encoded) bool {
+func (c *catalog) find(name string, exports []config.Export) []source.Found {
+	names := originals(name, exports)
+	found := c.sources.Find(func(s *wire.Encoded) bool {
 		return strings.EqualFold(s.Name(), name) || slices.ContainsFunc(names, func(name string) bool {
 			return strings.HasSuffix("."+name, "."+s.FQDN()) && zone.HasName(s.Service(), name)
 		})
@@ -75,7 +78,7 @@ func originals(name string, exports []config.Export) []string {
 
 // offer returns the report of a service that was found: to whom it is told, and whether there
 // are consumers of v1alpha1, which cannot be told every service.
-func offer(f source.Found, c serve.Catalog, v1alpha1 bool) status.Offered {
+func (c *catalog) offer(f source.Found, v1alpha1 bool) status.Offered {
 	s := f.Service.Service()
 	o := status.Offered{
 		Name: s.Name, FQDN: f.Service.FQDN(), Source: f.Source, Hidden: f.Hidden, Held: f.Held,
@@ -87,8 +90,8 @@ func offer(f source.Found, c serve.Catalog, v1alpha1 bool) status.Offered {
 	if _, err := wire.EncodeV1Alpha1(federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}, "", false); err != nil && v1alpha1 {
 		o.Withheld = fmt.Sprintf("consumers of %s do not get it, and not the end of the catalog: %v", wire.V1Alpha1, err)
 	}
-	told := c.Registry.Audiences(s.Name)
-	for _, t := range told[:min(len(told), MaxClasses)] {
+	told := c.registry.Audiences(s.Name)
+	for _, t := range told[:min(len(told), maxClasses)] {
 		o.Audience = append(o.Audience, audience(t, o.FQDN))
 	}
 	return o

@@ -1,0 +1,231 @@
+package serve
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/history"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/source"
+	"github.com/hamlet-federation/coredns-federation/federation/source/file"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration"
+	"github.com/hamlet-federation/coredns-federation/federation/source/relay"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/federation/status/page"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+var _ page.Source = (*Publisher)(nil)
+
+// Report is what there is to say of an owner at one moment.
+type Report struct {
+	status.Status
+
+	// For metrics alone.
+
+	Server        owner.Stats
+	Registrations map[string]map[string]registration.Numbers // by server name and source
+
+	// Broken has the files that are followed: config, allow, catalog and rules, of which the
+	// last two stand for all catalog files and for all rules of registrations. It says why what a
+	// file holds now is not used, or nil.
+	Broken map[string]error
+}
+
+// Status implements page.Source.
+func (p *Publisher) Status() status.Status { return p.Report().Status }
+
+// Report returns what there is to say of the owner now.
+func (p *Publisher) Report() Report {
+	now, waiting := time.Now(), p.Ready()
+	r := Report{
+		Status: status.Status{
+			Role: status.Owner, Version: p.version, Host: status.Hostname(), PID: os.Getpid(), Now: now.UTC(), Began: p.began.UTC(),
+			Ready: len(waiting) == 0, Waiting: waiting,
+		},
+		Server: p.server.Stats(), Registrations: make(map[string]map[string]registration.Numbers), Broken: make(map[string]error),
+	}
+	r.Publisher = &status.Publisher{
+		Config: p.file, Listen: p.listener.Addr().String(), Connections: r.Server.Connections, TurnedAway: p.turnedAway.read(),
+	}
+	certificate, authority := p.identity.Expiry()
+	r.Publisher.Certificate, r.Publisher.Authority = certificate.UTC(), authority.UTC()
+	if trouble := p.identity.Trouble(); trouble != nil {
+		r.Publisher.CertificateError, r.Publisher.CertificateRemedy = trouble.Error(), stream.Remedy(trouble)
+	}
+	p.mu.Lock()
+	r.Publisher.Restart = p.restart
+	if p.file != "" {
+		r.Publisher.Applied = p.applied.UTC()
+	}
+	p.mu.Unlock()
+	if p.settings != nil {
+		r.Broken["config"] = p.settings.Err()
+	}
+	if p.allowed != nil {
+		r.Broken["allow"] = p.allowed.Err()
+	}
+	consumers := p.server.Consumers()
+	for _, name := range slices.Sorted(maps.Keys(p.catalogs)) {
+		p.reportCatalog(&r, name, consumers[name])
+	}
+	for followed, err := range r.Broken {
+		if err == nil {
+			continue
+		}
+		if r.Publisher.Broken == nil {
+			r.Publisher.Broken = make(map[string]string)
+		}
+		r.Publisher.Broken[followed] = err.Error()
+	}
+	return r
+}
+
+// reportCatalog adds the catalog with that server name to a report.
+func (p *Publisher) reportCatalog(r *Report, name string, consumers owner.Consumers) {
+	of, sources, entries := r.Server.Catalogs[name], p.catalogs[name].sources.Status(), p.catalogs[name].entries
+	c := status.Catalog{
+		Name: name, Unavailable: sources.Unavailable, Services: of.Services, Classes: classes(of),
+		Unsent: of.Unsent, InFlight: of.InFlight, Oldest: of.Oldest.UTC(), Sources: []status.Source{},
+		Consumers: byVersion(of.Consumers), Withheld: byVersion(of.Withheld), Behind: consumers.Behind, Lost: consumers.Lost,
+	}
+	for _, at := range consumers.Worst {
+		c.Subscribers = append(c.Subscribers, subscriber(at))
+	}
+	r.Registrations[name] = make(map[string]registration.Numbers)
+	for i, reported := range sources.Sources {
+		s := reportSource(reported)
+		s.Confirm = func() int { return p.catalogs[name].sources.Confirm(reported.Name) }
+		switch from := entries[i].Source.(type) {
+		case *file.File:
+			r.Broken["catalog"] = cmp.Or(r.Broken["catalog"], from.Err())
+		case *registered:
+			g := from.Stats()
+			s.Registration = &status.Registration{
+				Address: p.listener.Addr().String(), Nodes: g.Nodes, Providers: g.Streams, Old: g.Old, Pending: g.Pending,
+				Convergence: g.Convergence.Seconds(), StoreAway: g.StoreAway,
+			}
+			if from.listener != nil {
+				s.Registration.Address = from.listener.Addr().String()
+			}
+			r.Registrations[name][reported.Name] = g.Numbers
+			r.Broken["rules"] = cmp.Or(r.Broken["rules"], from.rules.Err())
+		case *relay.Source:
+			followed := from.Status()
+			u := history.Report(strings.TrimPrefix(reported.Name, "relay:"), &followed, max(reported.Lifetime, 0), new(history.Log), r.Now)
+			history.Certify(&u, r.Publisher.Certificate, r.Publisher.Authority, p.identity.Trouble())
+			u.Retry = from.Retry
+			s.Relay = &u
+		}
+		c.Sources = append(c.Sources, s)
+	}
+	r.Catalogs = append(r.Catalogs, c)
+}
+
+// subscriber returns the report of a consumer.
+func subscriber(c owner.Consumer) status.Subscriber {
+	s := status.Subscriber{Consumer: c.Name, Address: c.Address, State: "current", Behind: c.Behind, Since: c.Since.UTC()}
+	switch {
+	case c.Address == "":
+		s.State = "lost"
+	case c.Behind > 0:
+		s.State = "behind"
+	default:
+		s.Since = time.Time{}
+	}
+	return s
+}
+
+// byVersion returns numbers by the name of a version of the API.
+func byVersion(of map[wire.Version]int) map[string]int {
+	named := make(map[string]int, len(of))
+	for version, n := range of {
+		named[version.String()] = n
+	}
+	return named
+}
+
+// reportSource returns the report of a source.
+func reportSource(of source.SourceStatus) status.Source {
+	s := status.Source{
+		Name: of.Name, State: "current", Away: of.Away, Since: of.Since.UTC(), Lifetime: of.Lifetime.Seconds(),
+		Services: of.Services, Hidden: of.Hidden, Refused: of.Refused,
+		Held: of.Held, Release: of.Release.UTC(),
+	}
+	if s.Lifetime < 0 {
+		s.Lifetime = -1 // NoLifetime, a nanosecond
+	}
+	switch {
+	case of.Lapsed: // and so it has been complete
+		s.State = "lapsed"
+	case !of.Complete:
+		s.State = "waiting"
+	case of.Away != "":
+		s.State = "away"
+	}
+	return s
+}
+
+// maxClasses and maxClassName bound the classes of a catalog that are shown one by one, and
+// their names, in bytes.
+const (
+	maxClasses   = 100
+	maxClassName = 64
+)
+
+// otherClasses stands for the classes beyond the bounds.
+const otherClasses = "other"
+
+// classes returns the classes of a catalog in the order of their rules, the other classes
+// last, with their services added up. There are none while it has no exports.
+func classes(of owner.CatalogStats) []status.Class {
+	var shown []status.Class
+	other := status.Class{Name: otherClasses}
+	more := false
+	for _, c := range of.Classes {
+		name := className(c.Rules)
+		if len(shown) == maxClasses || len(name) > maxClassName {
+			other.Consumers, other.Services, more = other.Consumers+c.Consumers, other.Services+c.Services, true
+			continue
+		}
+		shown = append(shown, status.Class{Name: name, Consumers: c.Consumers, Services: c.Services})
+	}
+	if more {
+		shown = append(shown, other)
+	}
+	return shown
+}
+
+func className(rules []int) string {
+	if len(rules) == 0 {
+		return "none"
+	}
+	numbers := make([]string, len(rules))
+	for i, rule := range rules {
+		numbers[i] = strconv.Itoa(rule)
+	}
+	return strings.Join(numbers, "+")
+}
+
+// Catalog implements page.Source.
+func (p *Publisher) Catalog(of string) (iter.Seq2[status.Service, error], error) {
+	c, known := p.catalogs[of]
+	if !known {
+		return nil, &status.UnknownError{Of: of, Known: slices.Sorted(maps.Keys(p.catalogs))}
+	}
+	services := c.sources.Services()
+	return func(yield func(status.Service, error) bool) {
+		for _, name := range slices.Sorted(maps.Keys(services)) {
+			if !yield(status.NewService(services[name].Service(), time.Time{}, false)) {
+				return
+			}
+		}
+	}, nil
+}
