@@ -106,9 +106,6 @@ func FindAPIServer() error { return missing(etcd, apiServer) }
 // FindCluster returns why StartCluster cannot run here, or nil.
 func FindCluster() error { return missing(etcd, apiServer, controllers) }
 
-// FindSPIRE returns why StartSPIRE cannot run here, or nil.
-func FindSPIRE() error { return missing(spireServer, spireAgent) }
-
 // FindKubectl returns the path of kubectl, of the version of the cluster.
 func FindKubectl() (string, error) { return kubectl.findHere() }
 

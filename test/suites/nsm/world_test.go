@@ -7,12 +7,10 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
-	"google.golang.org/grpc/credentials"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
@@ -29,14 +27,12 @@ import (
 )
 
 const (
-	tick = 20 * time.Millisecond
-
 	zone       = "nsm.fed.example"
 	ownerID    = "spiffe://owner.example/owner"
 	consumerID = "spiffe://consumer.example/coredns"
 )
 
-// eventually waits until a condition has nothing to complain of; leases end in a minute.
+// eventually waits until a condition has nothing to complain of.
 var eventually = await.Eventually
 
 // enabled ends the test here unless these tests are wanted. Otherwise the test runs
@@ -56,8 +52,7 @@ type world struct {
 	tool string // the command nsm
 
 	registry *realserver.Process
-	address  string   // of the registry
-	identity []string // arguments by which the programs of the mesh have one
+	address  string // of the registry
 
 	ownerAddress string
 	catalog      *source.Catalog // of the owner in this process
@@ -80,7 +75,7 @@ func (w *world) startRegistry(t *testing.T, expiration time.Duration) {
 	t.Helper()
 	w.registry = &realserver.Process{
 		Name: "registry", Path: w.tool, Dir: w.Dir,
-		Args:  append([]string{"registry", "-listen", w.address, "-expiration", expiration.String()}, w.identity...),
+		Args:  []string{"registry", "-listen", w.address, "-expiration", expiration.String()},
 		Ready: place.Dial(w.address),
 	}
 	w.registry.StartFor(t)
@@ -90,8 +85,7 @@ func (w *world) startRegistry(t *testing.T, expiration time.Duration) {
 func (w *world) register(t *testing.T, name, services, url string, args ...string) *realserver.Process {
 	t.Helper()
 	p := &realserver.Process{Name: "endpoint-" + name, Path: w.tool, Dir: w.Dir}
-	p.Args = append([]string{"endpoint", "-registry", "tcp://" + w.address, "-name", name, "-services", services, "-url", url}, w.identity...)
-	p.Args = append(p.Args, args...)
+	p.Args = append([]string{"endpoint", "-registry", "tcp://" + w.address, "-name", name, "-services", services, "-url", url}, args...)
 	p.Ready = func(context.Context) error {
 		if p.Logged("all registered") == 0 {
 			return errors.New("it has not registered")
@@ -103,11 +97,11 @@ func (w *world) register(t *testing.T, name, services, url string, args ...strin
 }
 
 // startOwner starts an owner in this process, which publishes what the registry holds.
-func (w *world) startOwner(t *testing.T, convergence time.Duration, own credentials.TransportCredentials) {
+func (w *world) startOwner(t *testing.T, convergence time.Duration) {
 	t.Helper()
 	fqdn, err := federation.ParseFQDN(zone)
 	must.Do(t, err)
-	src, err := nsm.New(nsm.Config{Registry: "tcp://" + w.address, Zone: fqdn, Credentials: own, Convergence: convergence})
+	src, err := nsm.New(nsm.Config{Registry: "tcp://" + w.address, Zone: fqdn, Convergence: convergence})
 	must.Do(t, err)
 	catalog := registry.New()
 	w.catalog = source.NewCatalog(source.Config{
@@ -119,18 +113,8 @@ func (w *world) startOwner(t *testing.T, convergence time.Duration, own credenti
 	must.Do(t, err)
 	listener, err := net.Listen("tcp", w.ownerAddress)
 	must.Do(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	t.Cleanup(func() {
-		cancel()
-		running.Wait()
-	})
-	running.Go(func() { _ = w.catalog.Run(ctx) })
-	running.Go(func() {
-		if err := server.Serve(ctx, listener); err != nil {
-			t.Error(err)
-		}
-	})
+	must.Run(t, func(ctx context.Context) error { _ = w.catalog.Run(ctx); return nil })
+	must.Run(t, func(ctx context.Context) error { return server.Serve(ctx, listener) })
 }
 
 // serve starts federationctl serve, which publishes what a source says.
@@ -170,46 +154,4 @@ func (w *world) answers(t *testing.T, name string, qtype uint16, want string) {
 		}
 		return ""
 	})
-}
-
-// steady asks for the address of a name all the time, until the function that it returns
-// is called: that fails the test if any answer was not want.
-func (w *world) steady(t *testing.T, name, want string) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	var asking sync.WaitGroup
-	asked, other := 0, ""
-	asking.Go(func() {
-		ticker := time.NewTicker(tick)
-		defer ticker.Stop()
-		for {
-			got := w.coreDNS.Answer(ctx, name, dns.TypeA)
-			if ctx.Err() != nil {
-				return
-			}
-			if asked++; got != want && other == "" {
-				other = got
-			}
-			<-ticker.C
-		}
-	})
-	return func() {
-		t.Helper()
-		cancel()
-		asking.Wait()
-		if other != "" || asked == 0 {
-			t.Errorf("of %d answers for %s one was %q, want %q", asked, name, other, want)
-		}
-	}
-}
-
-// passed waits until so much time has passed since a moment.
-func passed(t *testing.T, since time.Time, d time.Duration) {
-	t.Helper()
-	timer := time.NewTimer(time.Until(since.Add(d)))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-t.Context().Done():
-	}
 }

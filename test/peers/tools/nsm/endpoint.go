@@ -12,10 +12,9 @@ import (
 	"github.com/networkservicemesh/api/pkg/api/registry"
 	"github.com/networkservicemesh/sdk/pkg/registry/chains/client"
 	"github.com/networkservicemesh/sdk/pkg/registry/core/next"
-	"github.com/networkservicemesh/sdk/pkg/tools/token"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/emptypb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 const oneCall = 500 * time.Millisecond // by as much earlier than expiration_time a registry ends a registration
@@ -24,32 +23,22 @@ const oneCall = 500 * time.Millisecond // by as much earlier than expiration_tim
 // SIGTERM, and then unregisters them. Whoever kills it leaves them to expire.
 func register(ctx context.Context, flags *flag.FlagSet, args []string) error {
 	registryURL := flags.String("registry", "", "URL")
-	socket := flags.String("spiffe", "", "address of a SPIFFE agent; none: plain TCP")
 	name := flags.String("name", "", "of the endpoint; with -count it is followed by - and a number")
 	services := flags.String("services", "", "names of network services, with commas")
 	place := flags.String("url", "", "of the endpoint")
 	labels := flags.String("labels", "", "KEY=VALUE, with commas, for each network service")
-	lifetime := flags.Duration("lifetime", 0, "until expiration_time of each registration; 0: as the registry says")
 	count := flags.Int("count", 0, "of endpoints")
 	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	who, err := newIdentity(ctx, *socket)
-	if err != nil {
 		return err
 	}
 	at, err := url.Parse(*registryURL)
 	if err != nil {
 		return err
 	}
-	options := []grpc.CallOption{grpc.WaitForReady(true)}
-	if *socket != "" { // no program of the mesh sends its token in plain text
-		options = append(options, grpc.PerRPCCredentials(token.NewPerRPCCredentials(who.token)))
-	}
 	background := context.WithoutCancel(ctx) // what has been registered is unregistered after SIGTERM
 	c := client.NewNetworkServiceEndpointRegistryClient(background,
 		client.WithClientURL(at), client.WithDialTimeout(oneCall), client.WithNSEAdditionalFunctionality(new(hasty)),
-		client.WithDialOptions(grpc.WithTransportCredentials(who.client), grpc.WithDefaultCallOptions(options...)))
+		client.WithDialOptions(grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true))))
 	var registered []*registry.NetworkServiceEndpoint
 	for _, each := range names(*name, *count) {
 		endpoint := &registry.NetworkServiceEndpoint{
@@ -58,9 +47,6 @@ func register(ctx context.Context, flags *flag.FlagSet, args []string) error {
 		}
 		for _, service := range endpoint.GetNetworkServiceNames() {
 			endpoint.NetworkServiceLabels[service] = &registry.NetworkServiceLabels{Labels: pairs(*labels)}
-		}
-		if *lifetime > 0 {
-			endpoint.ExpirationTime = timestamppb.New(time.Now().Add(*lifetime))
 		}
 		// A deadline here would be that of each refresh, attempts included: the client would
 		// give up for good when the registry is away for longer.

@@ -7,8 +7,7 @@
 //	nsm endpoint -registry URL -name ...    register, print what was registered, refresh
 //	nsm resolve -dns ADDRESS -domain NAME   print what the SDK finds of another domain
 //
-// With -spiffe SOCKET the first two speak mutual TLS with certificates of that agent,
-// else plain TCP.
+// All of them speak plain TCP.
 package main
 
 import (
