@@ -27,48 +27,6 @@ func only(t *testing.T, text, kind string) object {
 	return found[0]
 }
 
-// By default nothing is opened to the outside, monitoring is one namespace, and every
-// volume that is written to has a limit.
-func TestDefaults(t *testing.T) {
-	helm := helm(t, "")
-	values := must.Get(os.ReadFile(chart + "/values.yaml"))(t)
-	if strings.Contains(string(values), "LoadBalancer") {
-		t.Error("a load balancer is a default")
-	}
-	for _, example := range []string{"owner", "beside", "cluster-dns"} {
-		rendered := helm.template(t, example)
-		for _, service := range ofKind(objects(t, rendered), "Service") {
-			if got := at(service, "spec", "type"); got != "ClusterIP" {
-				t.Errorf("%s: the Service is of the type %v", example, got)
-			}
-		}
-		var peers []any
-		ingress, _ := at(only(t, rendered, "NetworkPolicy"), "spec", "ingress").([]any)
-		for _, rule := range ingress {
-			if text := fmt.Sprint(at(rule, "ports")); strings.Contains(text, "metrics") {
-				peers, _ = at(rule, "from").([]any)
-			}
-		}
-		if text := fmt.Sprint(peers); len(peers) != 1 || !strings.Contains(text, "kubernetes.io/metadata.name:monitoring") {
-			t.Errorf("%s: metrics are for %s", example, text)
-		}
-		if closed := helm.template(t, example, "--set-json=owner.networkPolicy.monitoring=[]", "--set-json=dns.networkPolicy.monitoring=[]"); strings.Contains(closed, "port: metrics}]") {
-			t.Errorf("%s: metrics are open to somebody with no peer in networkPolicy.monitoring", example)
-		}
-	}
-	for example := range examples(t) {
-		rendered := helm.template(t, example)
-		for _, deployment := range ofKind(objects(t, rendered), "Deployment") {
-			volumes, _ := at(deployment, "spec", "template", "spec", "volumes").([]any)
-			for _, volume := range volumes {
-				if dir := at(volume, "emptyDir"); dir != nil && at(dir, "sizeLimit") == nil {
-					t.Errorf("%s: the volume %v has no limit", example, at(volume, "name"))
-				}
-			}
-		}
-	}
-}
-
 // What bounds memory follows from the memory limit of the container, and what the values
 // say themselves stays.
 func TestMemoryFollowsLimit(t *testing.T) {
@@ -108,44 +66,6 @@ func TestMemoryFollowsLimit(t *testing.T) {
 	}
 }
 
-// What the values add is where it belongs: a kubeconfig brings its own rights, in another
-// cluster.
-func TestExtras(t *testing.T) {
-	rendered := helm(t, "").template(t, "owner",
-		"--set=owner.kubernetes.kubeconfig=/etc/kube/config,owner.kubernetes.context=west",
-		`--set-json=owner.extraVolumes=[{"name":"kube","secret":{"secretName":"kube"}}]`,
-		`--set-json=owner.extraVolumeMounts=[{"name":"kube","mountPath":"/etc/kube","readOnly":true}]`,
-		`--set-json=owner.extraEnv=[{"name":"GOGC","value":"200"}]`,
-		`--set-json=owner.serviceAccount.annotations={"iam.example/role":"owner"}`)
-	if found := rights(t, rendered); found != nil {
-		t.Errorf("an owner with a kubeconfig has rights in its own cluster: %v", found)
-	}
-	account := only(t, rendered, "ServiceAccount")
-	if at(account, "automountServiceAccountToken") != false || at(account, "metadata", "annotations", "iam.example/role") != "owner" {
-		t.Errorf("the service account is %v", account)
-	}
-	pod := at(only(t, rendered, "Deployment"), "spec", "template", "spec")
-	containers, _ := at(pod, "containers").([]any)
-	for what, tt := range map[string]struct {
-		list any
-		want object
-	}{
-		"volume":   {at(pod, "volumes"), object{"name": "kube", "secret": object{"secretName": "kube"}}},
-		"mount":    {at(containers[0], "volumeMounts"), object{"name": "kube", "mountPath": "/etc/kube", "readOnly": true}},
-		"variable": {at(containers[0], "env"), object{"name": "GOGC", "value": "200"}},
-		"limit":    {at(containers[0], "env"), object{"name": "GOMEMLIMIT", "value": "460MiB"}},
-	} {
-		list, _ := tt.list.([]any)
-		if !slices.ContainsFunc(list, func(got any) bool { return cmp.Equal(got, any(tt.want)) }) {
-			t.Errorf("there is no %s %v in %v", what, tt.want, list)
-		}
-	}
-	text := fileOf(t, rendered, "owner.yaml")
-	if _, wrong := config.Parse([]byte(text)); len(wrong) > 0 || !strings.Contains(text, "kubeconfig: /etc/kube/config") {
-		t.Errorf("%v, in\n%s", wrong, text)
-	}
-}
-
 // The schema has the keys that the owner's configuration takes.
 func TestKubernetesKeys(t *testing.T) {
 	_, wrong := config.Parse([]byte("catalogs:\n- sources:\n  - kubernetes: {cluster: west, zone: west.fed.example, nonesuch: 1}\n"))
@@ -160,38 +80,6 @@ func TestKubernetesKeys(t *testing.T) {
 	if diff := cmp.Diff(strings.Split(strings.TrimRight(known[1], "]"), ", "), slices.Sorted(maps.Keys(keys))); diff != "" {
 		t.Errorf("keys (-configuration +values.schema.json):\n%s", diff)
 	}
-}
-
-// Objects have the labels that Helm recommends, and pods and what selects them only
-// those that an upgrade of the chart leaves alone.
-func TestLabels(t *testing.T) {
-	rendered := helm(t, "").template(t, "owner", "--set=monitoring.serviceMonitor.enabled=true,monitoring.prometheusRule.enabled=true")
-	fixed := object{"app.kubernetes.io/name": "federation-owner", "app.kubernetes.io/instance": "federation"}
-	pods := maps.Clone(fixed)
-	maps.Copy(pods, object{"app.kubernetes.io/component": "owner", "app.kubernetes.io/part-of": "coredns-federation"})
-	all := maps.Clone(pods)
-	maps.Copy(all, object{"app.kubernetes.io/version": "v1", "app.kubernetes.io/managed-by": "Helm", "helm.sh/chart": "federation-" + version(t)})
-	for name, o := range objects(t, rendered) {
-		if diff := cmp.Diff(any(all), at(o, "metadata", "labels")); diff != "" {
-			t.Errorf("%s: labels (-want +got):\n%s", name, diff)
-		}
-	}
-	deployment := only(t, rendered, "Deployment")
-	if diff := cmp.Diff(any(pods), at(deployment, "spec", "template", "metadata", "labels")); diff != "" {
-		t.Errorf("labels of pods (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(any(fixed), at(deployment, "spec", "selector", "matchLabels")); diff != "" {
-		t.Errorf("selector (-want +got):\n%s", diff)
-	}
-}
-
-// version returns that of the chart.
-func version(t *testing.T) string {
-	t.Helper()
-	text := must.Get(os.ReadFile(chart + "/Chart.yaml"))(t)
-	var found struct{ Version string }
-	must.Do(t, yaml.Unmarshal(text, &found))
-	return found.Version
 }
 
 // Artifact Hub reads annotations of the chart, one of which is YAML itself. Its links lead to
