@@ -30,12 +30,7 @@ type Gate struct {
 // StartGate starts a gate before a server on host:port, and ends it with the test.
 func StartGate(tb testing.TB, to string) *Gate {
 	tb.Helper()
-	return StartGateAt(tb, must.Get(loopback.FreeAddress())(tb), to)
-}
-
-// StartGateAt is StartGate for a gate that listens on an address, on host:port.
-func StartGateAt(tb testing.TB, address, to string) *Gate {
-	tb.Helper()
+	address := loopback.Address(tb)
 	listener := must.Get(net.Listen("tcp", address))(tb)
 	g := &Gate{Address: address, to: to, listener: listener, conns: make(map[net.Conn]bool), stalled: make(chan struct{})}
 	close(g.stalled)

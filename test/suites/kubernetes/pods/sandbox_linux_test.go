@@ -1,7 +1,6 @@
-// Package pods shows that what runs in a pod resolves services of another cluster:
-// with the C library's getaddrinfo and with Go, through the resolv.conf that a kubelet
-// writes, and through both ways of putting federation into a cluster's DNS. It also
-// starts the images of deploy/image. `make e2e-pods` runs it.
+// Package pods starts the images of deploy/image, and shows that what runs in a pod resolves
+// services of another cluster through them: with the C library's getaddrinfo and with Go,
+// by the resolv.conf that a kubelet writes. `make e2e-pods` runs it.
 //
 // All of it happens in network, mount and process namespaces of its own. They end with
 // the test, however it ends, and with them every process, mount and network that it
@@ -56,26 +55,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// need skips the test where it cannot run.
-func need(t *testing.T, programs ...string) {
-	t.Helper()
-	if unfit != nil {
-		t.Skip(unfit)
-	}
-	for _, program := range programs {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("%s is not installed", program)
-		}
-	}
-}
-
 // fit returns why this machine cannot run the tests, or nil.
 func fit() error {
 	if os.Getuid() != 0 {
 		return errors.New("namespaces, networks and runc need root")
 	}
-	if _, err := exec.LookPath("ip"); err != nil {
-		return errors.New("ip is not installed (package iproute2)")
+	for _, program := range []string{"ip", "runc", "umoci"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return err
+		}
 	}
 	cmd := exec.Command("true")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces}
