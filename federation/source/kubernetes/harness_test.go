@@ -56,7 +56,7 @@ type cluster struct {
 
 func startCluster(tb testing.TB) *cluster {
 	tb.Helper()
-	return &cluster{tb, realserver.StartCluster(tb, realserver.Options{Bare: true})}
+	return &cluster{tb, realserver.StartCluster(tb)}
 }
 
 func (c *cluster) must(err error) {

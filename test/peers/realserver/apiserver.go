@@ -31,7 +31,8 @@ type APIServer struct {
 	Kubeconfig string // path of the file with which a client may do everything
 	Etcd       *Etcd
 
-	client *http.Client
+	certificate string // path of its own
+	client      *http.Client
 }
 
 // StartAPIServer starts an etcd and a kube-apiserver, and waits until it is ready.
@@ -40,17 +41,13 @@ func StartAPIServer(tb testing.TB) *APIServer {
 	tb.Helper()
 	need(tb, FindAPIServer())
 	e := StartEtcd(tb)
-	s := must.Get(newAPIServer(tb.TempDir(), e, serviceRange))(tb)
+	s := must.Get(newAPIServer(tb.TempDir(), e))(tb)
 	s.StartFor(tb)
 	return s
 }
 
-// serviceRange is where Services get their addresses from, by default.
-const serviceRange = "10.96.0.0/12"
-
-// newAPIServer returns an API server that has not been started, with its files in
-// dir. Services get addresses of a range. args are further arguments.
-func newAPIServer(dir string, e *Etcd, services string, args ...string) (*APIServer, error) {
+// newAPIServer returns an API server that has not been started, with its files in dir.
+func newAPIServer(dir string, e *Etcd) (*APIServer, error) {
 	path, err := apiServer.findHere()
 	if err != nil {
 		return nil, err
@@ -63,7 +60,10 @@ func newAPIServer(dir string, e *Etcd, services string, args ...string) (*APISer
 	if err != nil {
 		return nil, err
 	}
-	s := &APIServer{Etcd: e, URL: "https://" + addresses[0], Kubeconfig: filepath.Join(dir, "kubeconfig")}
+	s := &APIServer{
+		Etcd: e, URL: "https://" + addresses[0], Kubeconfig: filepath.Join(dir, "kubeconfig"),
+		certificate: filepath.Join(dir, "certificates", "apiserver.crt"), // it signs its own, and keeps it
+	}
 	key, err := signingKey()
 	if err != nil {
 		return nil, err
@@ -73,30 +73,29 @@ func newAPIServer(dir string, e *Etcd, services string, args ...string) (*APISer
 			return nil, err
 		}
 	}
-	certificate := filepath.Join(dir, "certificates", "apiserver.crt") // it signs its own, and keeps it
-	if err := WriteKubeconfig(s.Kubeconfig, Access{Server: s.URL, CA: certificate, Token: token}); err != nil {
+	if err := s.writeKubeconfig(s.Kubeconfig, token); err != nil {
 		return nil, err
 	}
 	s.Process = &Process{
 		Name: "kube-apiserver", Path: path, Dir: dir,
-		Args: append([]string{
+		Args: []string{
 			"--etcd-servers=" + e.URL,
 			"--bind-address=" + host, "--advertise-address=" + host, "--secure-port=" + port,
-			"--cert-dir=" + filepath.Dir(certificate),
+			"--cert-dir=" + filepath.Dir(s.certificate),
 			"--service-account-issuer=https://kubernetes.default.svc",
 			"--service-account-key-file=signing.key", "--service-account-signing-key-file=signing.key",
 			"--token-auth-file=tokens.csv", "--authorization-mode=RBAC",
-			"--service-cluster-ip-range=" + services, "--endpoint-reconciler-type=none",
+			"--service-cluster-ip-range=10.96.0.0/12", "--endpoint-reconciler-type=none",
 			"--disable-admission-plugins=ServiceAccount", // pods need none here
 			"--profiling=false",
-		}, args...),
+		},
 		Ready: func(ctx context.Context) error {
 			if s.client == nil {
-				if s.client, err = clientFor(certificate); err != nil {
+				if s.client, err = clientFor(s.certificate); err != nil {
 					return err
 				}
 			}
-			_, err := s.Get(ctx, "/readyz")
+			_, err := call(ctx, s.client, http.MethodGet, s.URL+"/readyz", token, nil)
 			return err
 		},
 	}
@@ -134,9 +133,4 @@ func clientFor(certificate string) (*http.Client, error) {
 func (s *APIServer) Create(ctx context.Context, path string, object any) error {
 	_, err := call(ctx, s.client, http.MethodPost, s.URL+path, token, object)
 	return err
-}
-
-// Get returns what is at a path, in JSON for an object.
-func (s *APIServer) Get(ctx context.Context, path string) ([]byte, error) {
-	return call(ctx, s.client, http.MethodGet, s.URL+path, token, nil)
 }

@@ -3,41 +3,29 @@ package realserver
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	"sigs.k8s.io/mcs-api/config/crd"
 	"sigs.k8s.io/yaml"
 )
 
 var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-// Names of CustomResourceDefinitions, for Uninstall.
-const (
-	ServiceExports = "serviceexports.multicluster.x-k8s.io"
-	ServiceImports = "serviceimports.multicluster.x-k8s.io"
-)
+// ServiceExports is the name of their CustomResourceDefinition, for Uninstall.
+const ServiceExports = "serviceexports.multicluster.x-k8s.io"
 
 // InstallMCS installs the MCS API, or changes which of its versions are served:
-// v1alpha1, v1beta1 or both. The last of them is the one that is stored. Without
-// versions it does nothing.
+// v1alpha1, v1beta1 or both. The last of them is the one that is stored.
 func (c *Cluster) InstallMCS(ctx context.Context, versions ...string) error {
-	if len(versions) == 0 {
-		return nil
-	}
 	var all []*unstructured.Unstructured
 	for _, text := range [][]byte{crd.ServiceExportCRD, crd.ServiceImportCRD} {
-		object, err := parseObject(text)
-		if err != nil {
+		object := new(unstructured.Unstructured)
+		if err := yaml.Unmarshal(text, &object.Object); err != nil {
 			return err
 		}
 		if err := serve(object, versions); err != nil {
@@ -60,49 +48,6 @@ func serve(object *unstructured.Unstructured, versions []string) error {
 		v["storage"] = v["name"] == versions[len(versions)-1]
 	}
 	return unstructured.SetNestedSlice(object.Object, all, "spec", "versions")
-}
-
-// InstallGateway installs a channel of the Gateway API, standard or experimental.
-// Without a channel it does nothing.
-func (c *Cluster) InstallGateway(ctx context.Context, channel string) error {
-	if channel == "" {
-		return nil
-	}
-	root, err := Root()
-	if err != nil {
-		return err
-	}
-	command := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/gateway-api") // it embeds no CRDs
-	command.Dir = root
-	dir, err := command.Output()
-	if err != nil {
-		return fmt.Errorf("go list: %w", err)
-	}
-	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "config", "crd", channel, gatewayv1.GroupName+"_*.yaml"))
-	if err != nil || len(files) == 0 {
-		return fmt.Errorf("there are no CRDs of the channel %q, %w", channel, err)
-	}
-	var all []*unstructured.Unstructured
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		object, err := parseObject(text)
-		if err != nil {
-			return fmt.Errorf("%s: %w", file, err)
-		}
-		if object.GetKind() == "CustomResourceDefinition" { // and not what guards an upgrade
-			all = append(all, object)
-		}
-	}
-	return c.Install(ctx, all...)
-}
-
-// parseObject returns the object in one document of YAML.
-func parseObject(text []byte) (*unstructured.Unstructured, error) {
-	object := new(unstructured.Unstructured)
-	return object, yaml.Unmarshal(text, &object.Object)
 }
 
 // Install applies CRDs, and waits until all of them are served.
@@ -148,26 +93,20 @@ func (c *Cluster) served(ctx context.Context, name string) error {
 	return err
 }
 
-// Uninstall deletes CRDs by name, with all objects of theirs, and waits until they
-// are gone.
-func (c *Cluster) Uninstall(ctx context.Context, names ...string) error {
-	for _, name := range names {
-		if err := c.Dynamic.Resource(crdResource).Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			return err
-		}
-		err := until(ctx, func() error {
-			_, err := c.Dynamic.Resource(crdResource).Get(ctx, name, metav1.GetOptions{})
-			if apierrors.IsNotFound(err) {
-				return nil
-			}
-			return fmt.Errorf("%s is still there, %w", name, err)
-		})
-		if err != nil {
-			return err
-		}
+// Uninstall deletes a CRD by name, with all objects of it, and waits until it is gone.
+func (c *Cluster) Uninstall(ctx context.Context, name string) error {
+	if err := c.Dynamic.Resource(crdResource).Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return err
 	}
+	err := until(ctx, func() error {
+		_, err := c.Dynamic.Resource(crdResource).Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("%s is still there, %w", name, err)
+	})
 	c.mapper.Reset()
-	return nil
+	return err
 }
 
 // until calls condition until it returns nil, and returns its error after a minute.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -110,8 +109,7 @@ func (c *Cluster) applyObject(ctx context.Context, object *unstructured.Unstruct
 	return err
 }
 
-// patiently makes a request again while the API server has no answer of etcd: one that was
-// away, as for a Backup, is back for its connections one after the other.
+// patiently makes a request again while the API server has no answer of etcd.
 func patiently(ctx context.Context, request func() error) (err error) {
 	failed := until(ctx, func() error {
 		err = request()
@@ -138,23 +136,4 @@ func (c *Cluster) resource(object *unstructured.Unstructured) (dynamic.ResourceI
 		object.SetNamespace(metav1.NamespaceDefault)
 	}
 	return c.Dynamic.Resource(mapping.Resource).Namespace(object.GetNamespace()), nil
-}
-
-// Each calls f with 0 to n-1, sixteen at a time, and returns the first error.
-func Each(ctx context.Context, n int, f func(context.Context, int) error) error {
-	const atOnce = 16
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var wg sync.WaitGroup
-	for worker := range min(n, atOnce) {
-		wg.Go(func() {
-			for i := worker; i < n && ctx.Err() == nil; i += atOnce {
-				if err := f(ctx, i); err != nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return context.Cause(ctx)
 }

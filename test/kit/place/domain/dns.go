@@ -33,7 +33,8 @@ type DNS struct {
 	Corefile string // its path
 }
 
-// startDNS starts a CoreDNS for the cluster, with the zones of other domains.
+// startDNS starts a CoreDNS for the cluster, with the zones of other domains: CoreDNS's own
+// plugin for the cluster, and ours for each zone, with all owners.
 func (d *Domain) startDNS(ctx context.Context, others ...*Domain) error {
 	path, err := place.Program("coredns")
 	if err != nil {
@@ -43,21 +44,7 @@ func (d *Domain) startDNS(ctx context.Context, others ...*Domain) error {
 	if err != nil {
 		return err
 	}
-	d.DNS = &DNS{Address: address, Corefile: filepath.Join(d.Dir, "Corefile")}
-	d.DNS.Process = &realserver.Process{
-		Name: "coredns", Path: path, Dir: d.Dir, Args: []string{"-conf", d.DNS.Corefile},
-		Ready: func(ctx context.Context) error { _, err := d.DNS.Ask(ctx, ClusterZone, dns.TypeSOA); return err },
-	}
-	if err := d.WriteCorefile(others...); err != nil {
-		return err
-	}
-	return d.DNS.Start(ctx)
-}
-
-// WriteCorefile writes the Corefile: CoreDNS's own plugin for the cluster, and ours
-// for the zone of each of the other domains, with all owners that it has now.
-func (d *Domain) WriteCorefile(others ...*Domain) error {
-	_, port, err := net.SplitHostPort(d.DNS.Address)
+	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return err
 	}
@@ -71,19 +58,21 @@ func (d *Domain) WriteCorefile(others ...*Domain) error {
 }
 `, ClusterZone, port, d.Cluster.Kubeconfig)
 	for _, other := range others {
-		var addresses []string
+		corefile := place.DNS{Zone: other.Zone, Address: address, OwnerID: other.OwnerID(), TLS: d.ConsumerFiles(), Properties: []string{"ttl 5"}}
 		for _, o := range other.Owners {
-			addresses = append(addresses, o.Address)
-		}
-		if len(addresses) == 0 {
-			continue
-		}
-		corefile := place.DNS{
-			Zone: other.Zone, Address: d.DNS.Address, Owners: addresses, OwnerID: other.OwnerID(), TLS: d.ConsumerFiles(), Properties: []string{"ttl 5"},
+			corefile.Owners = append(corefile.Owners, o.Address)
 		}
 		text.WriteString(corefile.Corefile())
 	}
-	return os.WriteFile(d.DNS.Corefile, []byte(text.String()), 0o600)
+	d.DNS = &DNS{Address: address, Corefile: filepath.Join(d.Dir, "Corefile")}
+	d.DNS.Process = &realserver.Process{
+		Name: "coredns", Path: path, Dir: d.Dir, Args: []string{"-conf", d.DNS.Corefile},
+		Ready: func(ctx context.Context) error { _, err := d.DNS.Ask(ctx, ClusterZone, dns.TypeSOA); return err },
+	}
+	if err := os.WriteFile(d.DNS.Corefile, []byte(text.String()), 0o600); err != nil {
+		return err
+	}
+	return d.DNS.Start(ctx)
 }
 
 // Ask sends one query over UDP, and again over TCP when the reply was truncated.

@@ -9,17 +9,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
-
-	rbacv1 "k8s.io/api/rbac/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
@@ -31,16 +25,26 @@ import (
 // in an EndpointSlice. It has no address, and so no node port.
 const Node = "node"
 
-// Account is the service account of the owners, in the namespace default.
-const Account = "federation-owner"
-
 const tokenLifetime = 24 * time.Hour
+
+// accounts are the node, and the service account of the owners.
+const accounts = `
+---
+{apiVersion: v1, kind: Node, metadata: {name: ` + Node + `}, status: {conditions: [{type: Ready, status: "True"}]}}
+---
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: federation-owner, namespace: default}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: federation-owner}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: hamlet-federation-owner}
+subjects: [{kind: ServiceAccount, name: federation-owner, namespace: default}]
+`
 
 // Options are those of one domain.
 type Options struct {
-	Name    string // of the cluster
-	Owners  int    // replicas of its owner; default 1
-	Cluster realserver.Options
+	Name   string // of the cluster
+	Owners int    // replicas of its owner; default 1
 }
 
 // Domain is one of them.
@@ -52,15 +56,13 @@ type Domain struct {
 	Owners  []*Owner
 	DNS     *DNS
 
-	options   Options
-	authority *mtls.Authority
-	consumers []string // identities of those that may subscribe to its owners
+	replicas int          // of its owner
+	place    *place.Place // of the World
 }
 
 // World is all domains, under one authority.
 type World struct {
-	Domains   []*Domain
-	Authority *mtls.Authority
+	Domains []*Domain
 }
 
 // Find returns why a World cannot be started here, or nil.
@@ -74,28 +76,26 @@ func Find() error {
 // is done, line by line. The CoreDNS of each imports the zones of all others. What
 // has been started must be ended with Stop, also after an error.
 func (w *World) Start(ctx context.Context, dir string, say func(format string, args ...any), all ...Options) error {
-	authority, err := mtls.NewAuthority("domains", 30*24*time.Hour)
+	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return err
 	}
-	w.Authority = authority
+	in, err := place.New(dir)
+	if err != nil {
+		return err
+	}
 	for _, o := range all {
-		d := &Domain{Name: o.Name, Zone: o.Name + ".fed.example", Dir: filepath.Join(dir, o.Name), options: o, authority: authority}
-		if d.Dir, err = filepath.Abs(d.Dir); err != nil {
+		d := &Domain{Name: o.Name, Zone: o.Name + ".fed.example", Dir: filepath.Join(dir, o.Name), replicas: cmp.Or(o.Owners, 1), place: in}
+		if err := os.MkdirAll(d.Dir, 0o750); err != nil {
 			return err
 		}
-		if err := d.files(); err != nil {
+		if err := errors.Join(in.Issue(d.Name+"-owner", d.OwnerID(), 0), in.Issue(d.Name+"-coredns", d.ConsumerID(), 0)); err != nil {
 			return err
 		}
-		if d.Cluster, err = realserver.NewCluster(d.Dir, o.Cluster); err != nil {
+		if d.Cluster, err = realserver.NewCluster(d.Dir); err != nil {
 			return err
 		}
 		w.Domains = append(w.Domains, d)
-	}
-	for _, d := range w.Domains {
-		for _, other := range w.Domains {
-			d.consumers = append(d.consumers, other.ConsumerID())
-		}
 	}
 	var wg sync.WaitGroup
 	errs := make([]error, len(all))
@@ -107,9 +107,13 @@ func (w *World) Start(ctx context.Context, dir string, say func(format string, a
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
+	var consumers []string // that may subscribe
 	for _, d := range w.Domains {
-		for range cmp.Or(d.options.Owners, 1) {
-			o, err := d.addOwner(ctx)
+		consumers = append(consumers, d.ConsumerID())
+	}
+	for _, d := range w.Domains {
+		for range d.replicas {
+			o, err := d.addOwner(ctx, consumers)
 			if err != nil {
 				return err
 			}
@@ -143,10 +147,7 @@ func (w *World) Stop() {
 func (w *World) Processes() []*realserver.Process {
 	var all []*realserver.Process
 	for _, d := range w.Domains {
-		all = append(all, d.Cluster.Etcd.Process, d.Cluster.API.Process)
-		if d.Cluster.Controllers != nil {
-			all = append(all, d.Cluster.Controllers)
-		}
+		all = append(all, d.Cluster.Processes()...)
 		for _, o := range d.Owners {
 			all = append(all, o.Process)
 		}
@@ -163,75 +164,33 @@ func (d *Domain) OwnerID() string { return "spiffe://" + d.Name + ".example/owne
 // ConsumerID is the identity in the certificate of its CoreDNS.
 func (d *Domain) ConsumerID() string { return "spiffe://" + d.Name + ".example/coredns" }
 
-// files writes certificates for the domain.
-func (d *Domain) files() error {
-	if err := os.MkdirAll(d.Dir, 0o750); err != nil {
-		return err
-	}
-	return errors.Join(d.Issue(d.OwnerFiles(), d.OwnerID()), d.Issue(d.ConsumerFiles(), d.ConsumerID()))
-}
-
-// OwnerFiles are where the certificate of the owners is.
-func (d *Domain) OwnerFiles() mtls.Files { return d.pem("owner") }
-
 // ConsumerFiles are where the certificate of CoreDNS is.
-func (d *Domain) ConsumerFiles() mtls.Files { return d.pem("coredns") }
+func (d *Domain) ConsumerFiles() mtls.Files { return d.place.Files(d.Name + "-coredns") }
 
-func (d *Domain) pem(name string) mtls.Files {
-	in := func(name string) string { return filepath.Join(d.Dir, name) }
-	return mtls.Files{Cert: in(name + ".pem"), Key: in(name + "-key.pem"), CA: in("ca.pem")}
-}
-
-// Issue writes a new certificate, in the place of one that is there.
-func (d *Domain) Issue(files mtls.Files, id string) error {
-	issued, err := d.authority.Issue(mtls.Leaf{
-		Name: id, URIs: []string{id}, DNSNames: []string{"localhost"}, IPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")},
-	})
-	if err != nil {
-		return err
-	}
-	return issued.WriteFiles(files)
-}
-
-// startCluster starts the cluster, and gives the owners an account.
+// startCluster starts the cluster, and gives the owners an account, with the permissions
+// that the manifest of the Kubernetes source has.
 func (d *Domain) startCluster(ctx context.Context) error {
-	if err := d.Cluster.Start(ctx, d.options.Cluster); err != nil {
+	if err := d.Cluster.Start(ctx); err != nil {
 		return fmt.Errorf("cluster %s: %w", d.Name, err)
 	}
-	err := d.Cluster.Apply(ctx, `{apiVersion: v1, kind: Node, metadata: {name: `+Node+`}, status: {conditions: [{type: Ready, status: "True"}]}}`)
-	if err != nil {
+	if err := d.Cluster.InstallMCS(ctx, "v1alpha1", "v1beta1"); err != nil {
 		return err
 	}
-	rules, err := rules()
-	if err != nil {
-		return err
-	}
-	if err := d.Cluster.ServiceAccount(ctx, "default", Account, rules...); err != nil {
-		return err
-	}
-	token, err := d.Cluster.Token(ctx, "default", Account, tokenLifetime)
-	if err != nil {
-		return err
-	}
-	_, err = d.Cluster.NewKubeconfig("owner", "", realserver.Access{Token: token})
-	return err
-}
-
-// rules returns the permissions that an owner needs in its cluster, as the manifest of
-// the Kubernetes source has them.
-func rules() ([]rbacv1.PolicyRule, error) {
 	root, err := realserver.Root()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	data, err := os.ReadFile(filepath.Join(root, "federation", "source", "kubernetes", "testdata", "rbac.yaml"))
+	role, err := os.ReadFile(filepath.Join(root, "federation", "source", "kubernetes", "testdata", "rbac.yaml"))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var role rbacv1.ClusterRole
-	err = yaml.UnmarshalStrict(data, &role)
-	return role.Rules, err
+	if err := d.Cluster.Apply(ctx, string(role)+accounts); err != nil {
+		return err
+	}
+	return d.Cluster.WriteKubeconfig(ctx, d.ownerKubeconfig(), "default", "federation-owner", tokenLifetime)
 }
+
+func (d *Domain) ownerKubeconfig() string { return filepath.Join(d.Dir, "owner.kubeconfig") }
 
 // Owner is a running federationctl serve.
 type Owner struct {
@@ -239,15 +198,10 @@ type Owner struct {
 
 	Address string // of its consumers
 	Metrics string
-	Config  string // path of its owner.yaml
 }
 
-// OwnerKubeconfig is the path of the kubeconfig of the owners.
-func (d *Domain) OwnerKubeconfig() string { return filepath.Join(d.Dir, "owner.kubeconfig") }
-
-// addOwner starts one more owner, with a file owner.yaml. CoreDNS of others does not know of
-// it; see Reconfigure.
-func (d *Domain) addOwner(ctx context.Context) (*Owner, error) {
+// addOwner starts one more owner, for those consumers.
+func (d *Domain) addOwner(ctx context.Context, consumers []string) (*Owner, error) {
 	path, err := place.Program("federationctl")
 	if err != nil {
 		return nil, err
@@ -260,29 +214,9 @@ func (d *Domain) addOwner(ctx context.Context) (*Owner, error) {
 	if err != nil {
 		return nil, err
 	}
-	name := fmt.Sprintf("owner-%d", len(d.Owners)+1)
-	o := &Owner{Address: address, Metrics: metrics, Config: filepath.Join(d.Dir, name+".yaml")}
-	o.Process = &realserver.Process{
-		Name: name, Path: path, Dir: d.Dir, Args: []string{"serve", "--config", o.Config},
-		Ready: func(ctx context.Context) error { return dial(ctx, address) },
-	}
-	d.Owners = append(d.Owners, o)
-	if err := d.configure(o); err != nil {
-		return nil, err
-	}
-	return o, o.Start(ctx)
-}
-
-// configure writes the file owner.yaml of an owner.
-func (d *Domain) configure(o *Owner) error {
-	files := d.OwnerFiles()
-	return os.WriteFile(o.Config, fmt.Appendf(nil, `listen: %q
-metrics: %q
-window: 256
-identity:
-  files: {cert: %q, key: %q, ca: %q}
-allow:
-  ids: ["%s"]
+	config := place.Owner{
+		Address: address, Metrics: metrics, TLS: d.place.Files(d.Name + "-owner"), Allow: consumers,
+		More: fmt.Sprintf(`window: 256
 catalogs:
 - sources:
   - kubernetes:
@@ -291,14 +225,16 @@ catalogs:
       max_withdraw: off # tests delete whole namespaces
       kubeconfig: %s
       pods: routable
-`, o.Address, o.Metrics, files.Cert, files.Key, files.CA, strings.Join(d.consumers, `", "`), d.Name, d.Zone, d.OwnerKubeconfig()), 0o600)
-}
-
-// dial reports with nil that something listens on an address.
-func dial(ctx context.Context, address string) error {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return err
+`, d.Name, d.Zone, d.ownerKubeconfig()),
 	}
-	return conn.Close()
+	name := fmt.Sprintf("owner-%d", len(d.Owners)+1)
+	file := filepath.Join(d.Dir, name+".yaml")
+	if err := os.WriteFile(file, []byte(config.Config()), 0o600); err != nil {
+		return nil, err
+	}
+	o := &Owner{Address: address, Metrics: metrics, Process: &realserver.Process{
+		Name: name, Path: path, Dir: d.Dir, Args: []string{"serve", "--config", file}, Ready: place.Dial(address),
+	}}
+	d.Owners = append(d.Owners, o)
+	return o, o.Start(ctx)
 }

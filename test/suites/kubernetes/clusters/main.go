@@ -61,12 +61,7 @@ func run(ctx context.Context, out io.Writer, dir string, once bool) error {
 	s := &show{out: out}
 	world := new(domain.World)
 	defer world.Stop()
-	options := realserver.Options{MCS: realserver.MCSBoth()}
-	err := world.Start(ctx, dir, s.sayf,
-		domain.Options{Name: "west", Cluster: options},
-		domain.Options{Name: "east", Cluster: options},
-	)
-	if err != nil {
+	if err := world.Start(ctx, dir, s.sayf, domain.Options{Name: "west"}, domain.Options{Name: "east"}); err != nil {
 		return err
 	}
 	west, east := world.Domains[0], world.Domains[1]

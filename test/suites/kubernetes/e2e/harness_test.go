@@ -18,7 +18,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/place/domain"
-	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
 // eventually waits until a condition has nothing to complain of.
@@ -52,14 +51,6 @@ func enabled(t testing.TB) {
 	must.Do(t, domain.Find())
 }
 
-// both are the options of a domain with everything installed, and n owners.
-func both(name string, owners int) domain.Options {
-	return domain.Options{
-		Name: name, Owners: owners,
-		Cluster: realserver.Options{MCS: realserver.MCSBoth(), Gateway: "standard"},
-	}
-}
-
 // two returns the shared domains: west with two owners, and east with one.
 func two(t testing.TB) (west, east *domain.Domain) {
 	t.Helper()
@@ -67,7 +58,7 @@ func two(t testing.TB) (west, east *domain.Domain) {
 	shared.Do(func() {
 		shared.dir, shared.err = os.MkdirTemp("", "e2e") //nolint:usetesting // it outlives the test that is the first
 		if shared.err == nil {
-			shared.err = shared.world.Start(context.Background(), shared.dir, t.Logf, both("west", 2), both("east", 1))
+			shared.err = shared.world.Start(context.Background(), shared.dir, t.Logf, domain.Options{Name: "west", Owners: 2}, domain.Options{Name: "east"})
 		}
 	})
 	if shared.err != nil {

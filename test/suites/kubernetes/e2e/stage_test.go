@@ -247,18 +247,11 @@ func (s *stage) check(t *testing.T) {
 	}
 }
 
-// exported and empty wait until the conditions of a ServiceExport say that it is
-// published, and that it has no Service.
+// exported waits until the conditions of a ServiceExport say that it is published.
 func exported(t *testing.T, d *domain.Domain, space, name string) {
 	t.Helper()
 	says(t, d, space, name, "Valid", "True", "Valid")
 	says(t, d, space, name, "Ready", "True", "Exported")
-}
-
-func empty(t *testing.T, d *domain.Domain, space, name string) {
-	t.Helper()
-	says(t, d, space, name, "Valid", "False", "NoService")
-	says(t, d, space, name, "Ready", "False", "NoService")
 }
 
 // get returns the reply of an owner to a request at its address for metrics.
