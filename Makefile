@@ -165,12 +165,12 @@ else
 endif
 
 # What `make e2e` runs with real servers, and `make test` without.
-E2E_PACKAGES := ./federation/source/kubernetes ./federation/source/registration/store/etcd ./test/peers/realserver ./test/suites/kubernetes/deploy \
+E2E_PACKAGES := ./federation/source/kubernetes ./federation/source/registration/store/etcd ./test/suites/kubernetes/deploy \
 	./test/suites/kubernetes/e2e ./test/suites/register ./test/suites/relay
 
 # The tests of these packages do little but start processes, which are not built with
 # the race detector.
-RACELESS := /test/(peers/realserver|suites/kubernetes/deploy|suites/register|suites/relay)$$
+RACELESS := /test/(suites/kubernetes/deploy|suites/register|suites/relay)$$
 
 # With a second processor the detector of Go 1.26 may crash, where two threads run the timers
 # of one bubble of testing/synctest (golang/go#78156).
@@ -275,8 +275,8 @@ e2e-tools: $(ETCD) $(KUBE_APISERVER) $(KUBE_CONTROLLERS) $(KUBECTL) $(HELM) ## b
 real-servers: $(ETCD) $(KUBE_APISERVER) ## build etcd and kube-apiserver for tests and benchmarks; eight minutes of CPU time
 
 .PHONY: e2e-pods
-e2e-pods: image $(ETCD) $(KUBE_APISERVER) ## resolve services of another cluster in pods, and run the images; needs root
-	CGO_ENABLED=0 REAL_SERVERS=required E2E_PODS=1 $(GOTEST) -count=1 -timeout 20m ./test/suites/kubernetes/pods
+e2e-pods: image ## run the images, and resolve services of another cluster through them in pods; needs root
+	CGO_ENABLED=0 E2E_PODS=1 $(GOTEST) -count=1 -timeout 20m ./test/suites/kubernetes/pods
 
 .PHONY: e2e-dist
 e2e-dist: ## make a release twice, install, upgrade, roll back and purge it in a root of Debian's; needs root and debootstrap
@@ -284,11 +284,11 @@ e2e-dist: ## make a release twice, install, upgrade, roll back and purge it in a
 	CGO_ENABLED=0 REAL_SERVERS=required $(GOTEST) -count=1 -timeout 30m ./test/suites/dist
 
 .PHONY: e2e-spiffe
-e2e-spiffe: build $(SPIRE) ## run the tests with certificates of a real SPIRE, two and a half minutes; building it takes twelve of CPU time, once (RUN=regexp for some)
-	REAL_SERVERS=required $(GOTEST) ./test/suites/spiffe -count=1 -timeout 20m -run '$(or $(RUN),.)'
+e2e-spiffe: build $(SPIRE) ## replace certificates of a real SPIRE, two and a half minutes; building it takes twelve of CPU time, once
+	REAL_SERVERS=required $(GOTEST) ./test/suites/spiffe -count=1 -timeout 20m
 
 .PHONY: e2e-nsm
-e2e-nsm: build $(NSM) $(SPIRE) ## run the tests against a real registry of Network Service Mesh, half a minute, plain and with a real SPIRE (RUN=regexp for some)
+e2e-nsm: build $(NSM) ## run the tests against a real registry of Network Service Mesh, half a minute (RUN=regexp for some)
 	REAL_SERVERS=required $(GOTEST) ./test/suites/nsm -count=1 -timeout 20m -run '$(or $(RUN),.)'
 
 .PHONY: e2e-monitoring
