@@ -473,7 +473,7 @@ func (o *oracle) lose(now time.Time) {
 		r.graced = r.graced || r.stream == stream && now.Before(o.grace)
 		switch {
 		case r.vague:
-			r.lost = moments{now} // at the latest
+			r.lost = append(slices.Clip(r.lost), now) // at the latest, or when it was lost before
 		case r.stream == stream && len(r.lost) == 0:
 			r.lost = o.clock
 		}

@@ -409,6 +409,9 @@ func (r *run) reload() {
 	if r.random.IntN(3) == 0 {
 		dir, file := filepath.Split(r.config.Identity.Files.Cert)
 		r.config.Identity.Files.Cert = dir + "./" + file // another path, so another connection
+		if r.damaged {
+			r.healthy = time.Time{} // which has never had a certificate
+		}
 	}
 	r.attach()
 	r.tick()
