@@ -44,7 +44,7 @@ func TestAnswers(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		second := newBlock(t)
-		second.Owner.Addresses = []string{"lost.example:8008"}
+		second.Owner.Name = "lost.example:8008"
 		c := newChain(t, &elsewhere{names: map[string]string{"gw.example.net.": "20 A 198.51.100.7"}}, []corefile.Block{newBlock(t), second},
 			service, newService(t, "deep.a.b.fed.example", "192.0.2.9:5432"), newService(t, "inner.fed.example", "v1.web.fed.example:443"))
 		defer hostname.Close(c.hosts)

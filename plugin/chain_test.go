@@ -174,7 +174,7 @@ func TestMetadata(t *testing.T) {
 	web.Instances[0].ID = "V1"
 	old := newService(t, "old.fed.example", "192.0.2.9:443")
 	second := newBlock(t)
-	second.Owner.Addresses = []string{"second.example:8008"}
+	second.Owner.Name = "second.example:8008"
 	c := newChain(t, nil, []corefile.Block{newBlock(t), second}, web, newService(t, "gw.fed.example", "old.fed.example:443"))
 	c.builder.Put(1, old, 0)
 	c.builder.SetStatus(1, zone.Status{Known: true, Live: 1})

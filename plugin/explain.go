@@ -127,7 +127,7 @@ func (s *server) explainHosts(ctx context.Context, z *zone.Zone, name string, qt
 			r.Failure = "it is in a zone of this server, and does not exist"
 		default:
 			up, depth := lookups(ctx)
-			found := s.hosts.Resolve(ctx, up, hostname.Query{Owner: s.config.Zone.Owners[h.Owner].ID, Type: qtype, Hosts: []string{h.Name}, Depth: depth})
+			found := s.hosts.Resolve(ctx, up, hostname.Query{Owner: s.config.Owners[h.Owner].Name, Type: qtype, Hosts: []string{h.Name}, Depth: depth})
 			all := len(found.Addresses)
 			allowed, _ := publishable(&result, h.Owner, found.Addresses)
 			for _, address := range allowed {

@@ -15,7 +15,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/hostname"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
 
@@ -55,13 +54,9 @@ func newFederation(blocks []corefile.Block) *Federation {
 	retentions := make(map[string]time.Duration)
 	for i := range blocks {
 		b := &blocks[i]
-		o := b.Zone
-		o.ID, o.Retention = b.Owner.ID(), b.Owner.Retention
-		o.Admits = wire.Policy{AllowAddresses: b.Owner.AllowAddresses}.Admits
-		f.config.Owners = append(f.config.Owners, b.Owner)
-		f.config.Zone.Owners = append(f.config.Zone.Owners, o)
-		retentions[o.ID] = o.Retention
-		for _, z := range o.Origins {
+		f.config.Add(b.Owner, b.Zone)
+		retentions[b.Owner.Name] = b.Owner.Rules.Retention
+		for _, z := range b.Zone.Origins {
 			i := slices.IndexFunc(f.origins, func(o origin) bool { return o.name == z.String() })
 			if i < 0 {
 				i = len(f.origins)

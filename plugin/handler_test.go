@@ -43,7 +43,7 @@ func (b fixed) Ready() bool                    { return b.ready }
 func newBlock(t testing.TB, names ...string) corefile.Block {
 	t.Helper()
 	b := corefile.Block{
-		Owner: agent.OwnerConfig{Addresses: []string{"owner.example:8008"}},
+		Owner: agent.OwnerConfig{Name: "owner.example:8008"},
 		Zone:  zone.Owner{TTL: 30, NegativeTTL: 5},
 	}
 	if len(names) == 0 {
@@ -323,7 +323,7 @@ func TestFallthroughOfNestedZones(t *testing.T) {
 // where the name is another owner's. One with an address that is live has none.
 func TestStaleThroughHost(t *testing.T) {
 	second := newBlock(t)
-	second.Owner.Addresses = []string{"lost.example:8008"}
+	second.Owner.Name = "lost.example:8008"
 	c := newChain(t, nil, []corefile.Block{newBlock(t), second}, newService(t, "web.fed.example", "192.0.2.1:443", "old.fed.example:443"), newService(t, "fed.example", "web.fed.example:443"),
 		newService(t, "behind.fed.example", "old.fed.example:443"))
 	c.builder.Put(1, newService(t, "old.fed.example", "192.0.2.9:443"), 0)
@@ -453,8 +453,8 @@ func (*elsewhereUDP) ServeDNS(_ context.Context, w dns.ResponseWriter, r *dns.Ms
 // itself: neither in the answer nor as glue.
 func TestHostsInZoneLendNoRefusedAddress(t *testing.T) {
 	trusted, other := newBlock(t), newBlock(t)
-	trusted.Owner.AllowAddresses = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
-	other.Owner.Addresses = []string{"other.example:8008"}
+	trusted.Owner.Policy.AllowAddresses = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	other.Owner.Name = "other.example:8008"
 	c := newChain(t, nil, []corefile.Block{trusted, other},
 		newService(t, "lo.fed.example", "127.0.0.1:443", "192.0.2.1:443"), newService(t, "own.fed.example", "lo.fed.example:443"))
 	c.builder.Put(1, newService(t, "web.fed.example", "lo.fed.example:443"), 0)
@@ -497,7 +497,7 @@ func TestNameServerLendsNoRefusedAddress(t *testing.T) {
 	} {
 		block := newBlock(t)
 		for _, prefix := range tt.allowed {
-			block.Owner.AllowAddresses = append(block.Owner.AllowAddresses, netip.MustParsePrefix(prefix))
+			block.Owner.Policy.AllowAddresses = append(block.Owner.Policy.AllowAddresses, netip.MustParsePrefix(prefix))
 		}
 		c := newChain(t, nil, []corefile.Block{block})
 		c.builder = zonetest.NewBuilder(c.blockConfig(nil, listen).Zone, nil)

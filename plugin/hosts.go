@@ -135,7 +135,7 @@ func (f *Federation) lookUp(ctx context.Context, result *zone.Result, qtype uint
 	owners := slices.Sorted(maps.Keys(hosts))
 	queries := make([]hostname.Query, len(owners))
 	for n, i := range owners {
-		queries[n] = hostname.Query{Owner: f.config.Zone.Owners[i].ID, Type: qtype, Depth: depth}
+		queries[n] = hostname.Query{Owner: f.config.Owners[i].Name, Type: qtype, Depth: depth}
 		for _, h := range hosts[i] {
 			queries[n].Hosts = append(queries[n].Hosts, h.Name)
 		}

@@ -327,7 +327,7 @@ func TestHostsShared(t *testing.T) {
 						blocks[i].Owner.Name = fmt.Sprint("owner", i)
 						blocks[i].Zone.Sharing = zone.Sharing{Names: []pattern.Name{must.Value(pattern.ParseName("web.fed.example"))}, Min: 1}
 					}
-					blocks[first].Owner.AllowAddresses = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+					blocks[first].Owner.Policy.AllowAddresses = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 					e := &elsewhere{names: map[string]string{"self.example.net.": "20 A 127.0.0.1", "gw.example.net.": "20 A 198.51.100.7"}}
 					c := newChain(t, e, blocks)
 					defer hostname.Close(c.hosts)
@@ -405,7 +405,7 @@ func TestHostsSharedTiers(t *testing.T) {
 // Addresses that allow_addresses opens are also allowed behind hosts.
 func TestHostsAllowed(t *testing.T) {
 	config := newBlock(t)
-	config.Owner.AllowAddresses = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	config.Owner.Policy.AllowAddresses = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	e := &elsewhere{names: map[string]string{"self.example.net.": "20 A 127.0.0.1\n20 A 169.254.169.254"}}
 	c := newChain(t, e, []corefile.Block{config}, newService(t, "web.fed.example", "self.example.net:443"))
 	if got, want := c.lookup("web.fed.example.", dns.TypeA), "NOERROR, EDE 15, 20 127.0.0.1"; got != want {
@@ -450,7 +450,7 @@ func TestHostsStaleForRetention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &elsewhere{names: map[string]string{"gw.example.net.": "20 A 198.51.100.7"}}
 		block := newBlock(t)
-		block.Owner.Retention = time.Hour
+		block.Owner.Rules.Retention = time.Hour
 		c := newChain(t, e, []corefile.Block{block}, newService(t, "web.fed.example", "gw.example.net:443"))
 		defer hostname.Close(c.hosts)
 		c.lookup("web.fed.example.", dns.TypeA)

@@ -11,6 +11,8 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
@@ -134,7 +136,8 @@ func BenchmarkUpdate(b *testing.B) {
 			block := must.Get(a.Attach(agent.BlockConfig{
 				Zone: benchZone(b),
 				Owners: []agent.OwnerConfig{{
-					Addresses: []string{address}, Identity: mtls.Origin{Files: keys.consumer}, Settle: time.Minute,
+					Name: "owner", Identity: mtls.Origin{Files: keys.consumer},
+					Subscription: consumer.Subscription{Addresses: []string{address}}, Rules: catalog.Rules{Settle: time.Minute},
 				}},
 			}))(b)
 			defer a.Detach(block)

@@ -344,7 +344,7 @@ func TestResubscribeWhileRestoring(t *testing.T) {
 		if got := w.names(); got != "old" {
 			t.Errorf("after the first part there are %q", got)
 		}
-		must.Do(t, m.Resubscribe(config.Subscription))
+		must.Do(t, m.Resubscribe(config.Subscription, config.Rules))
 		if got, s := w.names(), m.Status(); got != "old" || s.Known {
 			t.Errorf("after the change there are %q, and the catalog is known: %v", got, s.Known)
 		}

@@ -136,11 +136,10 @@ func history(t *testing.T, r *rand.Rand) (resumes uint64) {
 			})
 		case "reload":
 			config.Rules = rules()
-			m.Configure(config.Rules)
-			m.Renew()
+			must.Do(t, m.Resubscribe(config.Subscription, config.Rules))
 		case "version": // of the API, by a reload
 			config.Subscription.Version = []wire.Version{wire.V1Alpha2, wire.V1Alpha1}[r.IntN(2)]
-			must.Do(t, m.Resubscribe(config.Subscription))
+			must.Do(t, m.Resubscribe(config.Subscription, config.Rules))
 		case "restart": // of the mirror
 			resumes += m.Status().Resumes
 			end()

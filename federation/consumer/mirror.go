@@ -214,10 +214,9 @@ type Mirror struct {
 	resumes     uint64
 	damage      error
 	restored    time.Time
-	admits      admits
 	outdated    bool // one of those was set since, or parked or failure
 	heldDigests heldDigests
-	renewal     renewal
+	renewed     time.Time       // when another stream was opened last because room was freed, in the mirror's time
 	next        *subscription   // what Run turns to after the current one; nil: none
 	current     *subscription   // what Run follows; nil while it does not run
 	news        []time.Duration // from receipt to publication, of what is not acknowledged yet
@@ -282,6 +281,7 @@ func New(config Config) (*Mirror, error) {
 func withDefaults(rules catalog.Rules) catalog.Rules {
 	rules.Settle = cmp.Or(rules.Settle, 5*time.Second)
 	rules.Retention = cmp.Or(rules.Retention, 24*time.Hour)
+	rules.Admits = cmp.Or(rules.Admits, "all")
 	return rules
 }
 
@@ -318,21 +318,13 @@ func (m *Mirror) Status() Status {
 
 // Configure replaces the rules, with all consequences for the services that the
 // mirror holds: see [catalog.Catalog.SetRules]. What was refused before and would
-// be accepted now is fetched only after Renew, except for what only a limit kept
-// out.
+// be accepted now comes with the next stream, which only a limit that was raised brings at once.
 func (m *Mirror) Configure(rules catalog.Rules) {
 	m.change(func(now time.Time) {
 		m.catalog.SetRules(withDefaults(rules), now)
-		m.renewal.last = time.Time{} // the limits may have changed
+		m.renewed = time.Time{} // the limits may have changed
 	})
 	m.announce()
-}
-
-// Renew subscribes to the owner once more as soon as its catalog is complete, since
-// services that were refused would be accepted now: they are not kept, and an owner
-// sends each only once on a stream. Nothing is stale meanwhile, see [catalog.Grace].
-func (m *Mirror) Renew() {
-	m.change(func(time.Time) { m.renewal.wanted = true })
 }
 
 // Retry tries at once to open a stream where there is none, also if the owner is parked. It
@@ -391,9 +383,6 @@ func (m *Mirror) publish(prepared []any) {
 	}
 	if changes.Status.State == catalog.Synced {
 		m.restored, changes.Status.Restored = time.Time{}, time.Time{}
-		if m.catalog.Complete() {
-			m.admits.completed(changes.Status.Generation, m.catalog.Rules().Admits)
-		}
 	} else { // within the grace nothing is lost
 		changes.Status.Parked, changes.Status.Failure = m.parked, m.failure
 	}

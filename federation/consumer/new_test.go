@@ -49,9 +49,6 @@ func TestErrors(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		if err := w.config().Subscription.Validate(); err != nil {
-			t.Errorf("a good subscription is refused: %v", err)
-		}
 		for want, change := range map[string]func(*consumer.Config){
 			"no function to publish changes": func(c *consumer.Config) { c.Publish = nil },
 			"no address":                     func(c *consumer.Config) { c.Subscription.Addresses = nil },
@@ -61,12 +58,6 @@ func TestErrors(t *testing.T) {
 			m, err := consumer.New(config)
 			if m != nil || err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("New returns %v, %v; want %s", m, err, want)
-			}
-			if config.Publish == nil {
-				continue
-			}
-			if err := config.Subscription.Validate(); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("Validate returns %v, want %s", err, want)
 			}
 		}
 	})
@@ -138,7 +129,7 @@ func TestResubscribe(t *testing.T) {
 		config := w.config()
 		config.Subscription.Addresses = []string{"other.example:8008"}
 		m := must.Get(consumer.New(config))(t)
-		must.Do(t, m.Resubscribe(w.config().Subscription))
+		must.Do(t, m.Resubscribe(w.config().Subscription, config.Rules))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		done := make(chan error, 1)
@@ -146,7 +137,7 @@ func TestResubscribe(t *testing.T) {
 		if got := state(m); got != "synced 1/0" || w.attempts() != 1 {
 			t.Errorf("after %d attempts the owner is %s", w.attempts(), got)
 		}
-		if err := m.Resubscribe(consumer.Subscription{}); err == nil {
+		if err := m.Resubscribe(consumer.Subscription{}, config.Rules); err == nil {
 			t.Error("a wrong subscription is taken")
 		}
 		time.Sleep(time.Minute)
@@ -156,7 +147,7 @@ func TestResubscribe(t *testing.T) {
 
 		// Another one makes stale what the one before has brought.
 		w.take()
-		must.Do(t, m.Resubscribe(config.Subscription))
+		must.Do(t, m.Resubscribe(config.Subscription, config.Rules))
 		time.Sleep(catalog.Grace - time.Second)
 		if got := state(m); got != "synced 1/0" {
 			t.Errorf("within the grace the owner is %s", got)

@@ -1,7 +1,6 @@
 package consumer
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -210,9 +209,7 @@ func (r *restoration) add(s *snapshot.Snapshot, prepared []any) {
 				r.begun, r.used, r.lastUp = true, m.beginRestore(s), s.LastUp
 				if r.used {
 					m.restored = s.LastUp
-					rules := m.catalog.Rules().Admits
-					m.admits = admits{words: cmp.Or(s.Admits, rules), omitted: s.Admits != ""}
-					r.partial = m.admits.words != rules
+					r.partial = m.catalog.Omitted(s.Admits)
 				}
 			}
 			r.services += n
@@ -331,26 +328,10 @@ func (m *Mirror) snapshot(now time.Time) *snapshot.Snapshot {
 		return nil
 	}
 	s := &snapshot.Snapshot{Owner: m.config.Name, LastUp: lastUp, Saved: now, Services: services, IDs: ids}
-	if summary := m.catalog.Summary(); m.admits.omitted || summary.Omits() {
-		s.Admits = m.admits.words
+	if summary := m.catalog.Summary(); summary.Omits {
+		s.Admits = summary.Covers
 	}
 	return s
-}
-
-// admits is of which rules the catalog has all services that the owner has. In a process that has
-// others, a name that is not in the file may exist.
-type admits struct {
-	words      string // as catalog.Rules.Admits
-	omitted    bool   // the file had less than the owner, and no catalog has been complete since
-	generation uint64 // of the stream that completed the catalog last
-}
-
-// completed notes that a stream of the generation has completed the catalog. Rules that come later
-// may admit more than it has brought.
-func (a *admits) completed(generation uint64, words string) {
-	if a.generation != generation {
-		*a = admits{words: words, generation: generation}
-	}
 }
 
 // save writes the catalog, if there is one.

@@ -481,7 +481,7 @@ func TestUnsaved(t *testing.T) {
 		must.Get(registry.Upsert(services.At("web.fed.example", "192.0.2.3")))(t)
 		expect(5*time.Second, syscall.EIO.Error())
 		next := w.kept(d, "").Subscription
-		must.Do(t, m.Resubscribe(next))
+		must.Do(t, m.Resubscribe(next, catalog.Rules{}))
 		expect(5*time.Second, "")
 	})
 }
@@ -509,7 +509,7 @@ func TestResubscribeWithAnotherFile(t *testing.T) {
 		d.take()
 		hangs = true
 		config.Subscription.File = "second"
-		must.Do(t, m.Resubscribe(config.Subscription))
+		must.Do(t, m.Resubscribe(config.Subscription, config.Rules))
 		w.await(m, "synced 1/0")
 		time.Sleep(time.Minute)
 		if saves := d.take(); len(saves) > 0 {
@@ -544,7 +544,7 @@ func TestResubscribeWithoutFile(t *testing.T) {
 		time.Sleep(time.Minute)
 		d.take()
 		config.Subscription.File = ""
-		must.Do(t, m.Resubscribe(config.Subscription))
+		must.Do(t, m.Resubscribe(config.Subscription, config.Rules))
 		if got := d.take(); len(got) != 1 {
 			t.Errorf("%d last saves", len(got))
 		}
@@ -572,7 +572,7 @@ func TestRestoreAfterStream(t *testing.T) {
 		m, _ := w.run(config)
 		w.await(m, "syncing 1/0")
 		config.Subscription.File, config.Subscription.Addresses = "catalog", []string{"nobody.example:8008"}
-		must.Do(t, m.Resubscribe(config.Subscription))
+		must.Do(t, m.Resubscribe(config.Subscription, config.Rules))
 		time.Sleep(2 * time.Second) // of which the stream may have one to end
 		if got := state(m); got != "stale 1/1" || m.Status().Known {
 			t.Errorf("owner is %s, known %v", got, m.Status().Known)
@@ -631,14 +631,14 @@ func TestFileUsedAgain(t *testing.T) {
 		time.Sleep(time.Minute)
 		without := config.Subscription
 		without.File = ""
-		must.Do(t, m.Resubscribe(without))
+		must.Do(t, m.Resubscribe(without, config.Rules))
 		w.await(m, "synced 2/0")
 		registry.Delete("old")
 		time.Sleep(time.Minute)
 		stopOwner()
 		w.await(m, "stale 1/1")
 		d.take()
-		must.Do(t, m.Resubscribe(config.Subscription))
+		must.Do(t, m.Resubscribe(config.Subscription, config.Rules))
 		time.Sleep(5 * time.Second)
 		saves := d.take()
 		if len(saves) == 0 || len(saves[0].Services) != 1 {

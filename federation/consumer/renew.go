@@ -6,32 +6,19 @@ import "time"
 // owner that is at its limit and changes all the time must not be subscribed to all the time.
 const renewInterval = time.Minute
 
-// renewal is when the open stream gives its place to another one, as what was refused on it would
-// be accepted now. It is not kept, and an owner sends it only once on a stream.
-type renewal struct {
-	wanted bool      // by the caller, since the stream was opened
-	last   time.Time // the last one for the sake of room, in the mirror's time
-}
-
-// renewDue returns when the owner is to be subscribed to once more, and false when that would
-// bring nothing. It waits for the catalog to be complete: before that, the stream still brings
-// what it brings. m.mu is held.
+// renewDue returns when the open stream gives its place to another one, as there is room now for what
+// was refused on it: that is not kept, and an owner sends it only once on a stream. It is false when
+// that would bring nothing. It waits for the catalog to be complete: before that, the stream still
+// brings what it brings. m.mu is held.
 func (m *Mirror) renewDue() (at time.Time, ok bool) {
-	switch {
-	case m.current == nil || !m.catalog.Complete():
-		return time.Time{}, false
-	case m.renewal.wanted:
-		return time.Time{}, true
-	case m.catalog.Wanting():
-		return m.renewal.last.Add(renewInterval), true
-	}
-	return time.Time{}, false
+	ok = m.current != nil && m.next == nil && m.catalog.Complete() && m.catalog.Wanting()
+	return m.renewed.Add(renewInterval), ok
 }
 
 // renewIfDue has another stream take the place of the open one if that is due. m.mu is held.
 func (m *Mirror) renewIfDue(now time.Time) {
 	if at, ok := m.renewDue(); ok && !at.After(now) {
-		m.renewal = renewal{last: now}
+		m.renewed = now
 		m.current.consumer.Renew()
 	}
 }

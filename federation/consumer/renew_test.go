@@ -12,6 +12,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
@@ -26,9 +27,8 @@ func (w *world) neverStale() {
 	}
 }
 
-// Renew fetches what was refused on a new stream, at once. Nothing is stale meanwhile, and the
-// log says nothing of it.
-func TestRenew(t *testing.T) {
+// Other rules fetch what was refused on a new stream, at once. Nothing is stale meanwhile.
+func TestOtherRules(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -47,11 +47,7 @@ func TestRenew(t *testing.T) {
 		w.wantLog(`WARN msg="message of owner refused"`, `INFO msg="connected to owner"`, `INFO msg="owner is synced" services=1 refused=1`)
 		w.take()
 		refuse = false
-		m.Configure(config.Rules)
-		if got := w.attempts(); got != 1 {
-			t.Errorf("%d attempts before the renewal", got)
-		}
-		m.Renew()
+		must.Do(t, m.Resubscribe(config.Subscription, config.Rules))
 		time.Sleep(time.Millisecond)
 		if got := state(m); got != "synced 2/0" || w.names() != "api web" || w.attempts() != 2 {
 			t.Errorf("after %d attempts the owner is %s with %s", w.attempts(), got, w.names())
@@ -59,40 +55,9 @@ func TestRenew(t *testing.T) {
 		w.neverStale()
 		time.Sleep(time.Hour)
 		if got := w.attempts(); got != 2 {
-			t.Errorf("%d attempts an hour after the renewal", got)
+			t.Errorf("%d attempts an hour after that", got)
 		}
-		w.wantLog()
-	})
-}
-
-// A stream that is wanted before the catalog is complete waits for that, and one
-// that is wanted before a stream is opened is not needed.
-func TestRenewWaits(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		m, _ := w.run(w.config())
-		time.Sleep(time.Minute)
-		m.Renew()
-		w.misbehave("announce\nupsert web web.fed.example 192.0.2.1\nwait 10m\nend\nhang")
-		w.await(m, "syncing 1/0")
-		before := w.attempts()
-		time.Sleep(5 * time.Minute)
-		m.Renew()
-		if got := state(m); got != "syncing 1/0" || w.attempts() != before {
-			t.Errorf("after %d attempts the owner is %s", w.attempts()-before, got)
-		}
-		w.await(m, "synced 1/0")
-		time.Sleep(time.Second)
-		if got := w.attempts(); got != before+1 {
-			t.Errorf("%d attempts after the catalog was complete", got-before)
-		}
-		time.Sleep(time.Minute)
-		w.take()
-		time.Sleep(time.Hour)
-		if got := w.attempts(); got != before+1 {
-			t.Errorf("%d attempts in an hour", got-before)
-		}
+		w.wantLog(`INFO msg="connected to owner"`)
 	})
 }
 
@@ -224,7 +189,7 @@ func TestRenewalFails(t *testing.T) {
 				w.await(m, "synced 3/0")
 				time.Sleep(10 * time.Minute)
 				start := time.Now()
-				m.Renew()
+				must.Do(t, m.Resubscribe(config.Subscription, config.Rules))
 				time.Sleep(time.Minute)
 				s := m.Status()
 				if s.State == catalog.Synced || s.Stale != s.Services || s.Lost.Sub(start) > time.Second {
@@ -237,35 +202,4 @@ func TestRenewalFails(t *testing.T) {
 			})
 		})
 	}
-}
-
-// After a renewal that failed, the next one has its turn: the owner is well again.
-func TestRenewAfterFailure(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.misbehave(`announce
-			upsert web web.fed.example 192.0.2.1
-			end
-			hang
-			---
-			status Unavailable
-			---
-			announce
-			upsert web web.fed.example 192.0.2.1
-			end
-			hang`)
-		m, _ := w.run(w.config())
-		w.await(m, "synced 1/0")
-		m.Renew()
-		time.Sleep(time.Minute)
-		if got := state(m); got != "synced 1/0" || w.attempts() != 3 {
-			t.Errorf("after %d attempts the owner is %s", w.attempts(), got)
-		}
-		m.Renew()
-		time.Sleep(time.Minute)
-		if got := state(m); got != "synced 1/0" || w.attempts() != 4 {
-			t.Errorf("after %d attempts the owner is %s", w.attempts(), got)
-		}
-	})
 }

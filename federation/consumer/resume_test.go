@@ -17,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
@@ -211,7 +212,7 @@ func TestResume(t *testing.T) {
 					clear(w.services)
 					m, _ = w.run(config)
 				case tc.refetch:
-					m.Renew()
+					must.Do(t, m.Resubscribe(config.Subscription, config.Rules))
 				default:
 					stop()
 					for m.Status().State == catalog.Synced {

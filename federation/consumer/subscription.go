@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
@@ -39,32 +40,19 @@ type subscription struct {
 	cancel   context.CancelFunc // ends it; nil until Run follows it
 }
 
-// Validate returns why there can be no such subscription, or nil. The error names
-// the field. Neither the owner nor the file is looked at.
-func (s Subscription) Validate() error {
-	_, err := stream.New(s.config())
-	return err
-}
-
-func (s Subscription) config() stream.Config {
-	return stream.Config{
+func (m *Mirror) subscription(s Subscription) (*subscription, error) {
+	c, err := stream.New(stream.Config{
 		Addresses: s.Addresses,
 		Identity:  s.Identity,
 		Version:   s.Version,
 		Policy:    wire.AnyAddress(), // the rules of the catalog judge addresses
 		Dial:      s.Dial,
-		Sink:      sink{},
-	}
-}
-
-func (m *Mirror) subscription(s Subscription) (*subscription, error) {
-	config := s.config()
-	config.Sink = sink{m, s.Version}
-	// A catalog that stays silent for so long counts as complete: a replica gets no more time.
-	config.Patience = min(max(m.config.Rules.Settle, time.Second), stream.MaxPatience)
-	config.Observer = observer{m}
-	config.Logger = m.logger
-	c, err := stream.New(config)
+		Sink:      sink{m, s.Version},
+		Observer:  observer{m},
+		Logger:    m.logger,
+		// A catalog that stays silent for so long counts as complete: a replica gets no more time.
+		Patience: min(max(m.config.Rules.Settle, time.Second), stream.MaxPatience),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -75,20 +63,22 @@ func (m *Mirror) subscription(s Subscription) (*subscription, error) {
 	return &subscription{consumer: c, file: s.File, lock: lock}, nil
 }
 
-// Resubscribe replaces the subscription. The stream, if there is one, ends; what it
-// brought is live for the grace. A parked owner is tried again. An
-// error names the field, and changes nothing.
-func (m *Mirror) Resubscribe(s Subscription) error {
+// Resubscribe replaces the subscription and, as Configure does, the rules. The stream, if there is one,
+// ends; what it brought is live for the grace. What was refused before and would be accepted now comes with
+// the next one. A parked owner is tried again. An error names the field, and changes nothing.
+func (m *Mirror) Resubscribe(s Subscription, rules catalog.Rules) error {
 	next, err := m.subscription(s)
 	if err != nil {
 		return err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.next = next
-	if m.current != nil {
-		m.current.cancel()
-	}
+	m.change(func(now time.Time) {
+		m.catalog.SetRules(withDefaults(rules), now)
+		m.next = next
+		if m.current != nil {
+			m.current.cancel()
+		}
+	})
+	m.announce()
 	return nil
 }
 
@@ -155,7 +145,7 @@ type sink struct {
 func (m sink) Opened(context.Context) {
 	m.change(func(now time.Time) {
 		m.setFailure(nil, false)
-		m.resumed, m.renewal.wanted = false, false
+		m.resumed = false
 		m.catalog.Opened(now)
 	})
 	m.announce()

@@ -60,10 +60,11 @@ func (c Consumer) FormerNames(addresses []string) []string {
 // Credentials returns those for a connection to an address, host:port. See
 // [Source.Client].
 func (c Consumer) Credentials(address string) credentials.TransportCredentials {
-	return c.Client(c.serverName(address), c.IDs)
+	return c.Client(c.ServerNameAt(address), c.IDs)
 }
 
-func (c Consumer) serverName(address string) string {
+// ServerNameAt returns the server name for a connection to an address: the host of that is the default.
+func (c Consumer) ServerNameAt(address string) string {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		host = address

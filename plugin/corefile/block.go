@@ -12,7 +12,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -79,15 +78,10 @@ var properties = []string{
 var alternatives = map[string][]string{"tls": {"spiffe"}, "spiffe": {"tls"}}
 
 func defaults() Block {
-	return Block{
-		Owner: agent.OwnerConfig{
-			Version:    wire.V1Alpha2,
-			Retention:  24 * time.Hour,
-			Settle:     5 * time.Second,
-			MaxCatalog: 1 << 30,
-		},
-		Zone: zone.Owner{TTL: 30, NegativeTTL: 5, Sharing: zone.Sharing{Min: 1}},
-	}
+	b := Block{Zone: zone.Owner{TTL: 30, NegativeTTL: 5, Sharing: zone.Sharing{Min: 1}}}
+	b.Owner.Subscription.Version = wire.V1Alpha2
+	b.Owner.Rules.Retention, b.Owner.Rules.Settle, b.Owner.Rules.MaxCatalog = 24*time.Hour, 5*time.Second, 1<<30
+	return b
 }
 
 // Server is what a federation block takes from the server block around it.
@@ -213,8 +207,11 @@ func (r *reader) block() (b Block, at places, whole bool) {
 		r.wrongf(start, "%s", missing)
 	}
 	b.join(r.server.Root)
+	if len(b.Owner.Subscription.Addresses) > 0 {
+		b.Owner.Name = cmp.Or(b.Owner.Name, b.Owner.Consumer.OwnerName(b.Owner.Subscription.Addresses))
+	}
 	if overwritten := b.overwritten(); overwritten != "" {
-		r.wrongf(start, "persist: %q is a file of %s and would be written over", b.Owner.Persist, overwritten)
+		r.wrongf(start, "persist: %q is a file of %s and would be written over", b.Owner.Subscription.File, overwritten)
 	}
 	return b, at, true
 }
@@ -244,7 +241,7 @@ func (b *Block) missing(set places) string {
 	case !files && !agent:
 		return "tls: is missing, and so is spiffe; there is no unsecured mode: " +
 			"tls takes the files CERT KEY CA, and spiffe takes SOCKET [TRUST_DOMAIN...]"
-	case agent && !files && (!ids || len(b.Owner.IDs) > 0) && !slices.ContainsFunc(b.Owner.IDs, federation.ID.IsSPIFFE):
+	case agent && !files && (!ids || len(b.Owner.Consumer.IDs) > 0) && !slices.ContainsFunc(b.Owner.Consumer.IDs, federation.ID.IsSPIFFE):
 		return "owner_id: with spiffe, one SPIFFE ID at least is needed, such as spiffe://owner.example/hamlet; " +
 			"a host name is no identity in SPIFFE"
 	}
@@ -261,7 +258,7 @@ func (b *Block) missing(set places) string {
 // join makes relative paths begin at the root.
 func (b *Block) join(root string) {
 	files, page := &b.Owner.Identity.Files, &b.Status.Files
-	for _, file := range []*string{&files.Cert, &files.Key, &files.CA, &page.Cert, &page.Key, &page.CA, &b.Owner.Persist} {
+	for _, file := range []*string{&files.Cert, &files.Key, &files.CA, &page.Cert, &page.Key, &page.CA, &b.Owner.Subscription.File} {
 		if *file != "" && !filepath.IsAbs(*file) {
 			*file = filepath.Join(root, *file)
 		}
@@ -274,7 +271,7 @@ func (b *Block) overwritten() string {
 		property string
 		files    mtls.Files
 	}{{"tls", b.Owner.Identity.Files}, {"status", b.Status.Files}} {
-		if slices.ContainsFunc([]string{other.files.Cert, other.files.Key, other.files.CA}, sameFile(b.Owner.Persist)) {
+		if slices.ContainsFunc([]string{other.files.Cert, other.files.Key, other.files.CA}, sameFile(b.Owner.Subscription.File)) {
 			return other.property
 		}
 	}
@@ -292,33 +289,33 @@ func (b *Block) set(property string, args []string) (err error) {
 	case "name":
 		owner.Name, err = single(args, mtls.ParseOwnerName)
 	case "owner":
-		owner.Addresses, err = list(nil, args, parseAddress)
+		owner.Subscription.Addresses, err = list(nil, args, parseAddress)
 	case "tls":
 		owner.Identity.Files, err = parseFiles(args)
 	case "spiffe":
 		owner.Identity.SPIFFE, err = parseSPIFFE(args)
 	case "tls_servername":
-		owner.ServerName, err = single(args, parseHost)
+		owner.Consumer.ServerName, err = single(args, parseHost)
 	case "owner_id":
-		owner.IDs, err = list(nil, args, federation.ParseID)
+		owner.Consumer.IDs, err = list(nil, args, federation.ParseID)
 	case "api":
-		owner.Version, err = single(args, wire.ParseVersion)
+		owner.Subscription.Version, err = single(args, wire.ParseVersion)
 	case "ttl":
 		b.Zone.TTL, err = single(args, parseTTL)
 	case "negative_ttl":
 		b.Zone.NegativeTTL, err = single(args, parseTTL)
 	case "retention":
-		owner.Retention, err = single(args, parseRetention)
+		owner.Rules.Retention, err = single(args, parseRetention)
 	case "settle":
-		owner.Settle, err = single(args, durationBetween(minSettle, maxSettle))
+		owner.Rules.Settle, err = single(args, durationBetween(minSettle, maxSettle))
 	case "persist":
-		owner.Persist, err = single(args, parseFile)
+		owner.Subscription.File, err = single(args, parseFile)
 	case "rename":
 		err = b.rename(args)
 	case "max_catalog":
-		owner.MaxCatalog, err = single(args, parseMaxCatalog)
+		owner.Rules.MaxCatalog, err = single(args, parseMaxCatalog)
 	case "allow_addresses":
-		owner.AllowAddresses, err = list(owner.AllowAddresses, args, parsePrefix)
+		owner.Policy.AllowAddresses, err = list(owner.Policy.AllowAddresses, args, parsePrefix)
 	case "import_names":
 		// Not just import: Caddy takes that for its directive to include a file.
 		b.Zone.Import, err = list(b.Zone.Import, args, pattern.ParseName)
@@ -432,19 +429,19 @@ func (b *Block) conflict(other *Block) error {
 	if err := b.StatusConflict(other); err != nil {
 		return err
 	}
-	id := b.Owner.ID()
-	if id != other.Owner.ID() {
-		if sameFile(b.Owner.Persist)(other.Owner.Persist) {
-			return fmt.Errorf("persist: %q is the file of another owner", b.Owner.Persist)
+	id := b.Owner.Name
+	if id != other.Owner.Name {
+		if sameFile(b.Owner.Subscription.File)(other.Owner.Subscription.File) {
+			return fmt.Errorf("persist: %q is the file of another owner", b.Owner.Subscription.File)
 		}
 		// Behind one address, different server names are different owners.
-		shared := slices.IndexFunc(b.Owner.Addresses, func(address string) bool {
-			return slices.Contains(other.Owner.Addresses, address) && b.serverName(address) == other.serverName(address)
+		shared := slices.IndexFunc(b.Owner.Subscription.Addresses, func(address string) bool {
+			return slices.Contains(other.Owner.Subscription.Addresses, address) && b.Owner.Consumer.ServerNameAt(address) == other.Owner.Consumer.ServerNameAt(address)
 		})
 		if shared < 0 {
 			return nil
 		}
-		id = b.Owner.Addresses[shared]
+		id = b.Owner.Subscription.Addresses[shared]
 	}
 	for _, origin := range b.Zone.Origins {
 		if i := slices.IndexFunc(other.Zone.Origins, overlaps(origin)); i >= 0 {
@@ -464,12 +461,6 @@ func (b *Block) StatusConflict(other *Block) error {
 		return fmt.Errorf("status: %s has other files, and a process has one status,", b.Status.Address)
 	}
 	return fmt.Errorf("status: %s is not %s, and a process has one status,", b.Status.Address, other.Status.Address)
-}
-
-// serverName returns the name to verify in the certificate of one replica.
-func (b *Block) serverName(address string) string {
-	host, _, _ := net.SplitHostPort(address) // parseAddress joined them
-	return cmp.Or(b.Owner.ServerName, host)
 }
 
 // sameFile returns a function that reports whether a path leads to a file, as far

@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
@@ -58,16 +60,14 @@ func TestParse(t *testing.T) {
 		b := Block{
 			Position: "Testfile:1",
 			Owner: agent.OwnerConfig{
-				Addresses:  []string{"owner.example:8008"},
-				Identity:   mtls.Origin{Files: mtls.Files{Cert: "cert.pem", Key: "key.pem", CA: "ca.pem"}},
-				Version:    wire.V1Alpha2,
-				Retention:  24 * time.Hour,
-				Settle:     5 * time.Second,
-				MaxCatalog: 1073741824,
+				Identity:     mtls.Origin{Files: mtls.Files{Cert: "cert.pem", Key: "key.pem", CA: "ca.pem"}},
+				Subscription: consumer.Subscription{Addresses: []string{"owner.example:8008"}, Version: wire.V1Alpha2},
+				Rules:        catalog.Rules{Retention: 24 * time.Hour, Settle: 5 * time.Second, MaxCatalog: 1073741824},
 			},
 			Zone: zone.Owner{Origins: zones(t, "fed.example."), TTL: 30, NegativeTTL: 5, Sharing: zone.Sharing{Min: 1}},
 		}
 		change(&b)
+		b.Owner.Name = b.Owner.Consumer.OwnerName(b.Owner.Subscription.Addresses)
 		return b
 	}
 	const required = "owner owner.example:8008\ntls cert.pem key.pem ca.pem\n"
@@ -111,19 +111,21 @@ func TestParse(t *testing.T) {
 			[]Block{{
 				Position: "Testfile:1",
 				Owner: agent.OwnerConfig{
-					Name:       "Mesh-A/1",
-					Addresses:  []string{"owner.example:8008", "192.0.2.1:8009", "[2001:db8::1]:8010"},
-					Identity:   mtls.Origin{Files: mtls.Files{Cert: "cert.pem", Key: "/etc/key.pem", CA: "ca.pem"}},
-					ServerName: "gateway.example",
-					IDs:        []federation.ID{id(t, "spiffe://example.org/owner"), id(t, "owner.example")},
-					Version:    wire.V1Alpha1,
-					Retention:  90 * time.Minute,
-					Settle:     100 * time.Millisecond,
-					Persist:    "state/catalog.db",
-					MaxCatalog: 1099511627776,
-					AllowAddresses: []netip.Prefix{
-						netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("169.254.0.0/16"),
+					Name:     "Mesh-A/1",
+					Identity: mtls.Origin{Files: mtls.Files{Cert: "cert.pem", Key: "/etc/key.pem", CA: "ca.pem"}},
+					Consumer: mtls.Consumer{
+						ServerName: "gateway.example",
+						IDs:        []federation.ID{id(t, "spiffe://example.org/owner"), id(t, "owner.example")},
 					},
+					Subscription: consumer.Subscription{
+						Addresses: []string{"owner.example:8008", "192.0.2.1:8009", "[2001:db8::1]:8010"},
+						Version:   wire.V1Alpha1,
+						File:      "state/catalog.db",
+					},
+					Rules: catalog.Rules{Retention: 90 * time.Minute, Settle: 100 * time.Millisecond, MaxCatalog: 1099511627776},
+					Policy: wire.Policy{AllowAddresses: []netip.Prefix{
+						netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("169.254.0.0/16"),
+					}},
 				},
 				Zone: zone.Owner{
 					Origins: zones(t, "fed.example.", "mesh.example."),
@@ -159,15 +161,17 @@ func TestParse(t *testing.T) {
 			block("") + "\nfederation {\nowner other.example:8008\ntls cert.pem key.pem ca.pem\n}",
 			[]Block{
 				minimal(func(*Block) {}),
-				minimal(func(b *Block) { b.Position, b.Owner.Addresses = "Testfile:6", []string{"other.example:8008"} }),
+				minimal(func(b *Block) {
+					b.Position, b.Owner.Subscription.Addresses = "Testfile:6", []string{"other.example:8008"}
+				}),
 			},
 		},
 		{
 			"two owners behind one address",
 			block("tls_servername a.example") + "\n" + block("tls_servername b.example"),
 			[]Block{
-				minimal(func(b *Block) { b.Owner.ServerName = "a.example" }),
-				minimal(func(b *Block) { b.Position, b.Owner.ServerName = "Testfile:6", "b.example" }),
+				minimal(func(b *Block) { b.Owner.Consumer.ServerName = "a.example" }),
+				minimal(func(b *Block) { b.Position, b.Owner.Consumer.ServerName = "Testfile:6", "b.example" }),
 			},
 		},
 		{
@@ -175,19 +179,19 @@ func TestParse(t *testing.T) {
 			"federation . {\n" + required + "}",
 			[]Block{minimal(func(b *Block) { b.Zone.Origins = zones(t, ".") })},
 		},
-		{"retention forever", block("retention forever"), []Block{minimal(func(b *Block) { b.Owner.Retention = 0 })}},
-		{"retention 0", block("retention 0"), []Block{minimal(func(b *Block) { b.Owner.Retention = 0 })}},
-		{"retention bare seconds", block("retention 7200"), []Block{minimal(func(b *Block) { b.Owner.Retention = 2 * time.Hour })}},
+		{"retention forever", block("retention forever"), []Block{minimal(func(b *Block) { b.Owner.Rules.Retention = 0 })}},
+		{"retention 0", block("retention 0"), []Block{minimal(func(b *Block) { b.Owner.Rules.Retention = 0 })}},
+		{"retention bare seconds", block("retention 7200"), []Block{minimal(func(b *Block) { b.Owner.Rules.Retention = 2 * time.Hour })}},
 		{
 			"spiffe", "federation {\nowner owner.example:8008\nspiffe unix:///agent.sock b.example c.example\nowner_id owner.example spiffe://b.example/owner\n}",
 			[]Block{minimal(func(b *Block) {
 				b.Owner.Identity = mtls.Origin{SPIFFE: mtls.SPIFFE{Socket: "unix:///agent.sock", TrustDomains: []string{"b.example", "c.example"}}}
-				b.Owner.IDs = []federation.ID{id(t, "owner.example"), id(t, "spiffe://b.example/owner")}
+				b.Owner.Consumer.IDs = []federation.ID{id(t, "owner.example"), id(t, "spiffe://b.example/owner")}
 			})},
 		},
-		{"settle bare seconds", block("settle 600"), []Block{minimal(func(b *Block) { b.Owner.Settle = 10 * time.Minute })}},
-		{"max_catalog bytes", block("max_catalog 1048576"), []Block{minimal(func(b *Block) { b.Owner.MaxCatalog = 1048576 })}},
-		{"max_catalog GiB", block("max_catalog 4GiB"), []Block{minimal(func(b *Block) { b.Owner.MaxCatalog = 4294967296 })}},
+		{"settle bare seconds", block("settle 600"), []Block{minimal(func(b *Block) { b.Owner.Rules.Settle = 10 * time.Minute })}},
+		{"max_catalog bytes", block("max_catalog 1048576"), []Block{minimal(func(b *Block) { b.Owner.Rules.MaxCatalog = 1048576 })}},
+		{"max_catalog GiB", block("max_catalog 4GiB"), []Block{minimal(func(b *Block) { b.Owner.Rules.MaxCatalog = 4294967296 })}},
 		{"fallthrough everything", block("fallthrough"), []Block{minimal(func(b *Block) { b.Fall = fall.Root })}},
 		{"status", block("status LocalHost.:9154"), []Block{minimal(func(b *Block) { b.Status.Address = "localhost:9154" })}},
 		{"status on IPv6", block("status [0::1]:9154"), []Block{minimal(func(b *Block) { b.Status.Address = "[::1]:9154" })}},
@@ -203,9 +207,9 @@ func TestParse(t *testing.T) {
 			[]Block{
 				minimal(func(b *Block) { b.Status.Address = "localhost:9154" }),
 				minimal(func(b *Block) {
-					b.Position, b.Status.Address, b.Owner.ServerName = "Testfile:6", "localhost:9154", "b.example"
+					b.Position, b.Status.Address, b.Owner.Consumer.ServerName = "Testfile:6", "localhost:9154", "b.example"
 				}),
-				minimal(func(b *Block) { b.Position, b.Owner.ServerName = "Testfile:12", "c.example" }),
+				minimal(func(b *Block) { b.Position, b.Owner.Consumer.ServerName = "Testfile:12", "c.example" }),
 			},
 		},
 		{
@@ -241,8 +245,8 @@ func TestParseRoot(t *testing.T) {
 	if diff := cmp.Diff(want, blocks[0].Status.Files); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}
-	if want := "/srv/dns/catalog.db"; blocks[0].Owner.Persist != want {
-		t.Errorf("persist = %q, want %q", blocks[0].Owner.Persist, want)
+	if want := "/srv/dns/catalog.db"; blocks[0].Owner.Subscription.File != want {
+		t.Errorf("persist = %q, want %q", blocks[0].Owner.Subscription.File, want)
 	}
 }
 

@@ -61,10 +61,10 @@ func checkRanges(t *testing.T, b Block) {
 	}
 	for property, values := range map[string][]any{
 		"zones":           anys(b.Zone.Origins),
-		"owner":           anys(b.Owner.Addresses),
-		"owner_id":        anys(b.Owner.IDs),
+		"owner":           anys(b.Owner.Subscription.Addresses),
+		"owner_id":        anys(b.Owner.Consumer.IDs),
 		"rename":          froms,
-		"allow_addresses": anys(b.Owner.AllowAddresses),
+		"allow_addresses": anys(b.Owner.Policy.AllowAddresses),
 		"spiffe":          anys(b.Owner.Identity.SPIFFE.TrustDomains),
 		"import_names":    anys(b.Zone.Import),
 		"share":           anys(b.Zone.Sharing.Names),
@@ -79,20 +79,20 @@ func checkRanges(t *testing.T, b Block) {
 	sharing := &b.Zone.Sharing
 	for rule, ok := range map[string]bool{
 		"zones":           len(b.Zone.Origins) > 0,
-		"owner":           len(b.Owner.Addresses) > 0,
+		"owner":           len(b.Owner.Subscription.Addresses) > 0,
 		"tls":             spiffe || files.Cert != "" && files.Key != "" && files.CA != "",
-		"owner_id":        !spiffe || slices.ContainsFunc(b.Owner.IDs, federation.ID.IsSPIFFE),
+		"owner_id":        !spiffe || slices.ContainsFunc(b.Owner.Consumer.IDs, federation.ID.IsSPIFFE),
 		"spiffe":          !spiffe || files == mtls.Files{},
-		"api":             b.Owner.Version == wire.V1Alpha1 || b.Owner.Version == wire.V1Alpha2,
+		"api":             b.Owner.Subscription.Version == wire.V1Alpha1 || b.Owner.Subscription.Version == wire.V1Alpha2,
 		"ttl":             1 <= b.Zone.TTL && b.Zone.TTL <= 3600,
 		"negative_ttl":    1 <= b.Zone.NegativeTTL && b.Zone.NegativeTTL <= 3600,
-		"retention":       b.Owner.Retention == 0 || b.Owner.Retention >= time.Second,
-		"settle":          100*time.Millisecond <= b.Owner.Settle && b.Owner.Settle <= 10*time.Minute,
-		"max_catalog":     1<<20 <= b.Owner.MaxCatalog && b.Owner.MaxCatalog <= 1<<40,
+		"retention":       b.Owner.Rules.Retention == 0 || b.Owner.Rules.Retention >= time.Second,
+		"settle":          100*time.Millisecond <= b.Owner.Rules.Settle && b.Owner.Rules.Settle <= 10*time.Minute,
+		"max_catalog":     1<<20 <= b.Owner.Rules.MaxCatalog && b.Owner.Rules.MaxCatalog <= 1<<40,
 		"tier":            !slices.ContainsFunc(sharing.Tiers, func(t zone.Tier) bool { return t.N < 0 || t.N > 9 }),
 		"min":             sharing.Min >= 1,
 		"status":          b.Status == page.Config{} || b.Status.Validate() == nil,
-		"allow_addresses": !slices.ContainsFunc(b.Owner.AllowAddresses, func(p netip.Prefix) bool { return p != p.Masked() }),
+		"allow_addresses": !slices.ContainsFunc(b.Owner.Policy.AllowAddresses, func(p netip.Prefix) bool { return p != p.Masked() }),
 	} {
 		if !ok {
 			t.Errorf("%s is out of range: %+v", rule, b)
@@ -121,31 +121,31 @@ func appendBlock(tokens []caddyfile.Token, b Block) []caddyfile.Token {
 		number++
 	}
 	line(append(append([]any{"federation"}, anys(b.Zone.Origins)...), "{")...)
-	line(append([]any{"owner"}, anys(b.Owner.Addresses)...)...)
+	line(append([]any{"owner"}, anys(b.Owner.Subscription.Addresses)...)...)
 	if files, spiffe := b.Owner.Identity.Files, b.Owner.Identity.SPIFFE; spiffe.Socket != "" {
 		line(append([]any{"spiffe", spiffe.Socket}, anys(spiffe.TrustDomains)...)...)
 	} else {
 		line("tls", files.Cert, files.Key, files.CA)
 	}
-	if b.Owner.ServerName != "" {
-		line("tls_servername", b.Owner.ServerName)
+	if b.Owner.Consumer.ServerName != "" {
+		line("tls_servername", b.Owner.Consumer.ServerName)
 	}
-	if len(b.Owner.IDs) > 0 {
-		line(append([]any{"owner_id"}, anys(b.Owner.IDs)...)...)
+	if len(b.Owner.Consumer.IDs) > 0 {
+		line(append([]any{"owner_id"}, anys(b.Owner.Consumer.IDs)...)...)
 	}
-	line("api", b.Owner.Version.String())
+	line("api", b.Owner.Subscription.Version.String())
 	line("ttl", b.Zone.TTL)
 	line("negative_ttl", b.Zone.NegativeTTL)
-	line("retention", b.Owner.Retention)
-	line("settle", b.Owner.Settle)
-	if b.Owner.Persist != "" {
-		line("persist", b.Owner.Persist)
+	line("retention", b.Owner.Rules.Retention)
+	line("settle", b.Owner.Rules.Settle)
+	if b.Owner.Subscription.File != "" {
+		line("persist", b.Owner.Subscription.File)
 	}
 	for _, rename := range b.Zone.Renames {
 		line("rename", rename.From, rename.To)
 	}
-	line("max_catalog", b.Owner.MaxCatalog)
-	for _, prefix := range b.Owner.AllowAddresses {
+	line("max_catalog", b.Owner.Rules.MaxCatalog)
+	for _, prefix := range b.Owner.Policy.AllowAddresses {
 		line("allow_addresses", prefix)
 	}
 	for _, name := range b.Zone.Import {

@@ -42,8 +42,8 @@ type Rules struct {
 	// It must not keep the service.
 	Admit func(*federation.Service) *federation.InvalidError
 
-	// Admits stands for Admit: where it is equal, so is what that admits, in another process as
-	// well. It may be empty where Admit is always the same.
+	// Admits are words, with spaces between, each for what Admit admits for somebody: where a word is the
+	// same, so is that, in another process as well. A consumer.Mirror takes no words for one.
 	Admits string
 }
 
@@ -177,6 +177,7 @@ type stream struct {
 	synced  bool      // the catalog is complete
 	heard   time.Time // when Rules.Settle began to count: at the last response that counts, or when the stream was opened
 	wanted  time.Time // the same, but for what is not imported
+	admits  string    // the words of Rules.Admits that were there all the time
 }
 
 // New returns an empty catalog of an owner that has not been reached yet.
@@ -193,7 +194,7 @@ func (c *Catalog) Opened(now time.Time) {
 	c.limited = 0
 	c.fqdns.opened()
 	c.leftOut = leftOut{before: c.leftOut.count()}
-	c.stream = stream{open: true, heard: now, wanted: now}
+	c.stream = stream{open: true, heard: now, wanted: now, admits: c.rules.Admits}
 }
 
 // Marked records that the header of the open stream promised an end marker. Silence
@@ -350,10 +351,14 @@ func (c *Catalog) Rules() Rules { return c.rules }
 // SetRules changes the configuration at now. Services that are no longer imported or
 // admitted, or that are beyond a lowered limit, are removed. A new retention counts from
 // the loss of the stream. Services that were left out or refused and would be accepted
-// now come with the next stream. SetRules calls Rules.Admit once for each service.
+// now come with the next stream, and until then Summary.Covers says of what all is there. SetRules calls Rules.Admit once for each service.
 func (c *Catalog) SetRules(rules Rules, now time.Time) {
 	lowered := below(rules.MaxCatalog, c.rules.MaxCatalog)
 	c.rules = rules
+	if !c.omits() {
+		c.covers = rules.Admits
+	}
+	c.covers, c.stream.admits = common(c.covers, rules.Admits), common(c.stream.admits, rules.Admits)
 	for name, r := range c.records.all() {
 		if r.service.IsZero() {
 			continue

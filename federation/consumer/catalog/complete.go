@@ -1,6 +1,11 @@
 package catalog
 
-import "time"
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+)
 
 // The guard of rule 2: a sweep of more than one in guardShare of the services, and of
 // at least guardCount, is not carried out. Below that count a wrong guess does little
@@ -15,6 +20,15 @@ type knowledge struct {
 	known     bool // a catalog was complete, or restored
 	restoring bool // BeginRestore was called, and EndRestore not yet
 	lastSync  time.Time
+	covers    string // see Summary
+	omitted   bool   // the owner has had more than what was restored, and no catalog has been complete since
+}
+
+// common returns the words that are in both texts.
+func common(a, b string) string {
+	words := strings.Fields(b)
+	both := slices.DeleteFunc(strings.Fields(a), func(word string) bool { return !slices.Contains(words, word) })
+	return cmp.Or(strings.Join(both, " "), "none")
 }
 
 // restored ends a restoration, if one is under way, with all services or not.
@@ -51,6 +65,7 @@ func (c *Catalog) synced(now time.Time) {
 	c.stream.synced = true
 	c.known = true
 	c.lastSync = now
+	c.covers, c.omitted = c.stream.admits, false
 	c.leftOut.before = 0
 }
 

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -42,6 +43,14 @@ func (c *Catalog) BeginRestore(services int, lastUp, now time.Time) bool {
 	c.records.reserve(services)
 	c.restoring, c.retention, c.limited = true, retention{losses: []loss{l}}, 0
 	return true
+}
+
+// Omitted says that the restored services are all of those that rules with these Admits have admitted,
+// and that the owner has had others; none: it has had no others. It reports whether the rules in force may
+// admit some of these.
+func (c *Catalog) Omitted(admits string) bool {
+	c.covers, c.omitted = cmp.Or(admits, c.rules.Admits), admits != ""
+	return c.covers != c.rules.Admits
 }
 
 // RestoreMore adds some of the services that are restored, but for those that are not

@@ -64,11 +64,12 @@ type Summary struct {
 	NotImported int
 
 	Octets int64 // size of the catalog, as Size counts
-}
 
-// Omits reports whether the owner has offered services that are not in the catalog, because the
-// rules do not admit them.
-func (s *Summary) Omits() bool { return s.Refused > s.Addresses || s.NotImported > 0 }
+	// Omits reports whether the owner has offered services that are not in the catalog, because the
+	// rules do not admit them. Covers are the words of Rules.Admits by which none is missing that they admit.
+	Omits  bool
+	Covers string
+}
 
 // Summary returns the state of the catalog at a glance. It costs the same for any size.
 func (c *Catalog) Summary() Summary {
@@ -87,7 +88,9 @@ func (c *Catalog) Summary() Summary {
 		Octets:     c.count.octets,
 
 		NotImported: c.leftOut.count(),
+		Covers:      c.covers,
 	}
+	s.Omits = c.omits()
 	if s.State == Synced {
 		s.Held = c.count.stale
 	}
@@ -104,6 +107,11 @@ func (c *Catalog) Summary() Summary {
 		}
 	}
 	return s
+}
+
+// omits is Summary.Omits.
+func (c *Catalog) omits() bool {
+	return c.omitted || c.count.notAdmitted[nameNotAdmitted] > 0 || c.leftOut.count() > 0
 }
 
 func (c *Catalog) state() State {

@@ -96,7 +96,7 @@ type Agent struct {
 	// blocks join: nobody else takes it.
 	lifecycle sync.Mutex
 	owners    map[string]*owner             // by ID
-	fileLocks map[string]*consumer.FileLock // of Persist, by what it leads to; those of earlier configurations, too
+	fileLocks map[string]*consumer.FileLock // of persist, by what its path leads to; those of earlier configurations, too
 	blocks    []*Block                      // in the order of attachment
 	ending    int                           // owners whose mirrors have yet to end
 	stop      func()                        // ends what start has started; nil when it does not run
@@ -132,6 +132,12 @@ type BlockConfig struct {
 	Zone          zone.Config   // its Owners belong to Owners, index by index
 }
 
+// Add adds an owner and what it may publish, whose ID, Retention and Admits are those of the owner.
+func (c *BlockConfig) Add(o OwnerConfig, z zone.Owner) {
+	z.ID, z.Retention, z.Admits = o.Name, o.Rules.Retention, o.Policy.Admits
+	c.Owners, c.Zone.Owners = append(c.Owners, o), append(c.Zone.Owners, z)
+}
+
 // OwnerError says why one of the owners of a block cannot be had.
 type OwnerError struct {
 	Index int // in BlockConfig.Owners
@@ -149,7 +155,7 @@ func (e *OwnerError) Unwrap() error { return e.Err }
 // block with a zone that holds what is known at this moment. It does not wait
 // for an owner, nor for files of its certificate that cannot be used: such an owner is not
 // connected until they can. It fails with an *OwnerError, and changes nothing, when the catalog
-// of an owner cannot be kept where Persist says, or when two blocks of one configuration want
+// of an owner cannot be kept in its file, or when two blocks of one configuration want
 // one owner differently.
 //
 // Where a block of an earlier configuration names an owner, the owner's
@@ -160,7 +166,7 @@ func (a *Agent) Attach(c BlockConfig) (*Block, error) {
 	for i := range c.Owners {
 		f, err := a.find(&c.Owners[i])
 		if err != nil {
-			return nil, &OwnerError{Index: i, ID: c.Owners[i].ID(), Err: err}
+			return nil, &OwnerError{Index: i, ID: c.Owners[i].Name, Err: err}
 		}
 		found = append(found, f)
 	}
@@ -172,7 +178,7 @@ func (a *Agent) Attach(c BlockConfig) (*Block, error) {
 	for i := range c.Owners {
 		cl, err := a.claim(b, i, found[i], claims)
 		if err != nil {
-			return nil, &OwnerError{Index: i, ID: c.Owners[i].ID(), Err: err}
+			return nil, &OwnerError{Index: i, ID: c.Owners[i].Name, Err: err}
 		}
 		claims = append(claims, cl)
 	}
@@ -187,7 +193,6 @@ func (a *Agent) Attach(c BlockConfig) (*Block, error) {
 	a.blocks = append(a.blocks, b)
 	a.show()
 	for i, o := range b.owners {
-		o.configure()
 		o.join(b, i)
 	}
 	a.do(func() {
@@ -195,7 +200,7 @@ func (a *Agent) Attach(c BlockConfig) (*Block, error) {
 		b.publish(a.now())
 	})
 	for _, o := range b.owners {
-		o.subscribe()
+		o.configure()
 	}
 	return b, nil
 }
@@ -286,7 +291,6 @@ func (a *Agent) detach(blocks []*Block) (left []*owner) {
 	for _, o := range stay {
 		o.withdraw(gone)
 		o.configure()
-		o.subscribe()
 	}
 	for _, b := range blocks {
 		close(b.detached)

@@ -119,14 +119,14 @@ func TestHeldThroughLoss(t *testing.T) {
 		w := newWorld(t)
 		w.misbehave(ownerAddress, "services 0 20 fed.example\nwait 1h\nreset\n---\nservices 0 5 fed.example\nwait 50m\nreset\n---\nstatus Unavailable")
 		c := w.owner(ownerAddress)
-		c.Retention = time.Hour
+		c.Rules.Retention = time.Hour
 		b := w.attach(w.block(1, c))
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		lost := time.Now()
 		time.Sleep(52 * time.Minute)
-		for ; c.Retention-time.Since(lost) >= time.Second; time.Sleep(time.Second) {
-			left := int((c.Retention - time.Since(lost)).Seconds())
+		for ; c.Rules.Retention-time.Since(lost) >= time.Second; time.Sleep(time.Second) {
+			left := int((c.Rules.Retention - time.Since(lost)).Seconds())
 			if got, want := look(b, "s19.fed.example"), fmt.Sprintf("10.0.0.19 %d stale", min(30, left)); got != want {
 				t.Fatalf("%v after the loss s19 is %s, want %s", time.Since(lost), got, want)
 			}
@@ -202,7 +202,7 @@ func TestDenialsOfLostOwner(t *testing.T) {
 		w := newWorld(t)
 		_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		c := w.owner(ownerAddress)
-		c.Retention = 10 * time.Minute
+		c.Rules.Retention = 10 * time.Minute
 		b := w.attach(w.block(1, c, w.owner("never.example:8008")))
 		expect := func(when, web string, lost bool) {
 			t.Helper()
@@ -226,7 +226,7 @@ func TestDenialsOfLostOwner(t *testing.T) {
 		}
 		time.Sleep(time.Nanosecond)
 		expect("lost", "192.0.2.1 30 stale", true)
-		time.Sleep(c.Retention - catalog.Grace - 12*time.Second - 100*time.Millisecond)
+		time.Sleep(c.Rules.Retention - catalog.Grace - 12*time.Second - 100*time.Millisecond)
 		expect("12.1 s before the end", "192.0.2.1 12 stale", true)
 		time.Sleep(11 * time.Second)
 		expect("before the last second", "192.0.2.1 1 stale", true)

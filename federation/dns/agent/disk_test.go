@@ -92,7 +92,7 @@ func TestDiskHangs(t *testing.T) {
 					t.Errorf("owner is %s", got)
 				}
 				c := w.kept(file)
-				c.Retention = time.Minute // another keeper of the same file
+				c.Rules.Retention = time.Minute // another keeper of the same file
 				next := w.attach(w.block(2, c))
 				at("attach of a reload")
 				w.agent.Detach(b)
@@ -174,7 +174,7 @@ func TestPathsToOneFile(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
 			other := w.owner("other.example:8008")
-			other.Persist = dir + "/" + path
+			other.Subscription.File = dir + "/" + path
 			_, err := w.agent.Attach(w.block(1, w.kept(filepath.Join(dir, "p/x")), other))
 			if err == nil || !strings.Contains(err.Error(), "is the file of owner "+ownerAddress) {
 				t.Errorf("%s: error is %v", path, err)

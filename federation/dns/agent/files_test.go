@@ -89,7 +89,7 @@ func TestReloadWithUnusableFiles(t *testing.T) {
 		time.Sleep(time.Minute)
 		must.Do(t, os.WriteFile(w.files.Key, []byte("rubbish"), 0o600))
 		c := w.owner(ownerAddress)
-		c.Addresses = append(c.Addresses, "other.example:8008") // another subscription
+		c.Subscription.Addresses = append(c.Subscription.Addresses, "other.example:8008") // another subscription
 		after := w.attach(w.block(2, c))
 		w.agent.Detach(before)
 		time.Sleep(time.Minute)

@@ -158,7 +158,7 @@ func TestReloadNarrowsImport(t *testing.T) {
 		}
 		time.Sleep(time.Hour / 100)
 		asking.stop(t)
-		if w.attempts() != 1 || w.state() != "synced 1/0" {
+		if w.attempts() != 2 || w.state() != "synced 1/0" {
 			t.Errorf("%d attempts, owner is %s", w.attempts(), w.state())
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -21,12 +22,6 @@ type member struct {
 	block  *Block
 	index  int
 	admits string // a word for what the block admits, the same in another process
-
-	// complete is the first generation whose complete catalog has all names of the
-	// block: names that it publishes may have been left out or refused before it came, so
-	// one that is not in the catalog may exist all the same. 0: every generation has.
-	// Agent.writing guards it.
-	complete uint64
 
 	// joining is nil once the block has the whole catalog. Until then it has, by name, the
 	// generation of what has been confirmed since join looked, and 0 for what has another
@@ -46,12 +41,10 @@ func (m *member) note(change *catalog.Change) {
 	m.joining[change.Name] = change.Generation
 }
 
-// lacks reports whether names of the block may be missing from the catalog.
+// lacks reports whether names of the block may be missing from the catalog: they may have been left
+// out or refused before it came.
 func (m *member) lacks(s *catalog.Summary) bool {
-	if s.State == catalog.Synced && s.Generation >= m.complete {
-		m.complete = 0
-	}
-	return m.complete != 0
+	return s.Omits && !strings.Contains(s.Covers, m.admits)
 }
 
 // tell passes the state of the owner on to the block.
@@ -77,7 +70,6 @@ func (o *owner) publish(changes consumer.Changes) {
 	offers := o.prepare(members, &changes)
 	o.agent.do(func() {
 		o.status = changes.Status.Summary
-		o.restored = !changes.Status.Restored.IsZero()
 		for i, m := range *members {
 			for n := range changes.Services {
 				change := &changes.Services[n]
@@ -117,9 +109,6 @@ func (o *owner) join(b *Block, index int) {
 		}
 		o.agent.do(func() {
 			o.status = s
-			if s.Omits() || o.restored {
-				m.complete = o.completeFor(m, s.Generation+1)
-			}
 			o.setMembers(append(slices.Clone(*o.members.Load()), m))
 			m.tell(o)
 		})
@@ -175,17 +164,6 @@ func (o *owner) showConflicts() {
 
 func (o *owner) setMembers(members []*member) { o.members.Store(&members) }
 
-// completeFor returns member.complete for a block that comes when services were left out or
-// refused: the next generation, unless a block that is there publishes the same.
-func (o *owner) completeFor(m *member, next uint64) uint64 {
-	for _, other := range *o.members.Load() {
-		if other.admits == m.admits {
-			return other.complete
-		}
-	}
-	return next
-}
-
 // admits returns a word for what decides which services of the owner at an index are imported
 // and admitted: two blocks for which it is equal publish the same ones.
 func (c *BlockConfig) admits(index int) string {
@@ -200,18 +178,4 @@ func (c *BlockConfig) admits(index int) string {
 	}
 	sum := sha256.Sum256(fmt.Append(nil, own.Import, own.Origins, own.Renames, taken))
 	return hex.EncodeToString(sum[:8])
-}
-
-// renew has the owner send what was left out or refused, and is not kept, where a block publishes
-// more than those before it, maybe.
-func (o *owner) renew() {
-	wanted := false
-	o.agent.do(func() {
-		for _, m := range *o.members.Load() {
-			wanted = wanted || m.complete > o.status.Generation // a stream that is open already brings all
-		}
-	})
-	if wanted {
-		o.mirror.Renew()
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
@@ -46,27 +47,29 @@ func TestReloadWithoutOwnerKeepsItsName(t *testing.T) {
 		before, after func(c *agent.OwnerConfig)
 		gone          string // the log line; empty where the records stay
 	}{
-		"second address": {after: func(c *agent.OwnerConfig) { c.Addresses = append(c.Addresses, other) }},
+		"second address": {after: func(c *agent.OwnerConfig) { c.Subscription.Addresses = append(c.Subscription.Addresses, other) }},
 		"name that it has": {after: func(c *agent.OwnerConfig) {
-			c.Name, c.Addresses = ownerAddress, []string{other, ownerAddress}
+			c.Name, c.Subscription.Addresses = ownerAddress, []string{other, ownerAddress}
 		}},
-		"timers":      {after: func(c *agent.OwnerConfig) { c.Settle = time.Minute }},
+		"timers":      {after: func(c *agent.OwnerConfig) { c.Rules.Settle = time.Minute }},
 		"certificate": {after: respellCertificate},
 		"other address with a name": {
 			before: func(c *agent.OwnerConfig) { c.Name = "shop" },
-			after:  func(c *agent.OwnerConfig) { c.Name, c.Addresses = "shop", []string{other} },
+			after:  func(c *agent.OwnerConfig) { c.Name, c.Subscription.Addresses = "shop", []string{other} },
 		},
 		"other address with an identity": {
-			before: func(c *agent.OwnerConfig) { c.IDs = ids(t, "owner.example") },
-			after:  func(c *agent.OwnerConfig) { c.IDs, c.Addresses = ids(t, "owner.example"), []string{other} },
+			before: func(c *agent.OwnerConfig) { c.Consumer.IDs = ids(t, "owner.example") },
+			after: func(c *agent.OwnerConfig) {
+				c.Consumer.IDs, c.Subscription.Addresses = ids(t, "owner.example"), []string{other}
+			},
 		},
 		"other identity with a name": {
-			before: func(c *agent.OwnerConfig) { c.Name, c.IDs = "shop", ids(t, "owner.example") },
-			after:  func(c *agent.OwnerConfig) { c.Name, c.IDs = "shop", ids(t, "other.example") },
+			before: func(c *agent.OwnerConfig) { c.Name, c.Consumer.IDs = "shop", ids(t, "owner.example") },
+			after:  func(c *agent.OwnerConfig) { c.Name, c.Consumer.IDs = "shop", ids(t, "other.example") },
 		},
 		"other server name with a name": {
 			before: func(c *agent.OwnerConfig) { c.Name = "shop" },
-			after:  func(c *agent.OwnerConfig) { c.Name, c.ServerName = "shop", "other.example" },
+			after:  func(c *agent.OwnerConfig) { c.Name, c.Consumer.ServerName = "shop", "other.example" },
 		},
 
 		"another name": {
@@ -75,17 +78,17 @@ func TestReloadWithoutOwnerKeepsItsName(t *testing.T) {
 			gone:   dropped + "shop services=2",
 		},
 		"another first address": {
-			after: func(c *agent.OwnerConfig) { c.Addresses = []string{other, ownerAddress} },
+			after: func(c *agent.OwnerConfig) { c.Subscription.Addresses = []string{other, ownerAddress} },
 			gone:  dropped + ownerAddress + " services=2",
 		},
 		"another identity": {
-			before: func(c *agent.OwnerConfig) { c.IDs = ids(t, "owner.example") },
-			after:  func(c *agent.OwnerConfig) { c.IDs = ids(t, "spiffe://owner.example/hamlet") },
+			before: func(c *agent.OwnerConfig) { c.Consumer.IDs = ids(t, "owner.example") },
+			after:  func(c *agent.OwnerConfig) { c.Consumer.IDs = ids(t, "spiffe://owner.example/hamlet") },
 			gone:   dropped + "owner.example services=2",
 		},
 		"another server name": {
-			before: func(c *agent.OwnerConfig) { c.ServerName = "owner.example" },
-			after:  func(c *agent.OwnerConfig) { c.ServerName = "other.example" },
+			before: func(c *agent.OwnerConfig) { c.Consumer.ServerName = "owner.example" },
+			after:  func(c *agent.OwnerConfig) { c.Consumer.ServerName = "other.example" },
 			gone:   dropped + ownerAddress + "/owner.example services=2",
 		},
 	} {
@@ -94,7 +97,7 @@ func TestReloadWithoutOwnerKeepsItsName(t *testing.T) {
 				w := newWorld(t)
 				_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "192.0.2.2"))
 				before := w.owner(ownerAddress)
-				before.Retention = time.Hour
+				before.Rules.Retention = time.Hour
 				if tc.before != nil {
 					tc.before(&before)
 				}
@@ -105,7 +108,7 @@ func TestReloadWithoutOwnerKeepsItsName(t *testing.T) {
 				time.Sleep(10 * time.Minute)
 
 				after := w.owner(ownerAddress)
-				after.Retention = time.Hour
+				after.Rules.Retention = time.Hour
 				tc.after(&after)
 				b := w.attach(w.block(2, after))
 				w.agent.Replace(old)
@@ -145,11 +148,11 @@ func TestReloadWithAnotherIdentity(t *testing.T) {
 		w := newWorld(t)
 		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("old.fed.example", "192.0.2.2"))
 		c := w.owner(ownerAddress)
-		c.Name, c.IDs = "shop", ids(t, "owner.example")
+		c.Name, c.Consumer.IDs = "shop", ids(t, "owner.example")
 		before := w.attach(w.block(1, c))
 		time.Sleep(time.Minute)
 
-		c.IDs, c.Addresses = ids(t, "next.example"), []string{ownerAddress, "next.example:8008"}
+		c.Consumer.IDs, c.Subscription.Addresses = ids(t, "next.example"), []string{ownerAddress, "next.example:8008"}
 		b := w.attach(w.block(2, c))
 		if got := look(b, "web.fed.example"); got != "192.0.2.1 60" || w.attempts() != 1 {
 			t.Errorf("web is %s before the reload is over, after %d attempts", got, w.attempts())
@@ -188,7 +191,7 @@ func TestTwoBlocksOfOneName(t *testing.T) {
 		if w.state() != "synced 1/0" || w.attempts() != 1 {
 			t.Errorf("owner is %s after %d attempts", w.state(), w.attempts())
 		}
-		for name, c := range map[string]agent.OwnerConfig{"addresses": w.owner(ownerAddress), "another owner": {Name: ownerAddress, Addresses: []string{"c.example:8008"}, Identity: unnamed.Identity}} {
+		for name, c := range map[string]agent.OwnerConfig{"addresses": w.owner(ownerAddress), "another owner": {Name: ownerAddress, Subscription: consumer.Subscription{Addresses: []string{"c.example:8008"}}, Identity: unnamed.Identity}} {
 			_, err := w.agent.Attach(w.block(1, c))
 			if err == nil || !strings.HasPrefix(err.Error(), "owner "+ownerAddress+": is named by two blocks with different properties") {
 				t.Errorf("%s: error is %v", name, err)
@@ -220,7 +223,7 @@ func TestFormerNamesOfFile(t *testing.T) {
 				s := &snapshot.Snapshot{Owner: tc.owner, LastUp: time.Now().Add(-time.Minute), Services: []packed.Service{packed.Of(services.At("web.fed.example", "192.0.2.1"))}}
 				must.Do(t, snapshot.Save(file, s))
 				c := w.kept(file)
-				c.Name, c.Addresses, c.ServerName, c.IDs = "shop", append(c.Addresses, "b.example:8008"), "shop.example", ids(t, "owner.example")
+				c.Name, c.Subscription.Addresses, c.Consumer.ServerName, c.Consumer.IDs = "shop", append(c.Subscription.Addresses, "b.example:8008"), "shop.example", ids(t, "owner.example")
 				b := w.attach(w.block(1, c))
 				synctest.Wait()
 				want, aside := "192.0.2.1 30 stale", 0

@@ -28,15 +28,17 @@ func writer(tb testing.TB, names ...string) (*Agent, *Block, []*owner) {
 	var config BlockConfig
 	origin := must.Get(federation.ParseFQDN("fed.example"))(tb)
 	for _, name := range names {
-		config.Owners = append(config.Owners, OwnerConfig{Addresses: []string{name + ":8008"}, Retention: time.Hour, Settle: 5 * time.Second})
-		config.Zone.Owners = append(config.Zone.Owners, zone.Owner{ID: name, Origins: []federation.FQDN{origin}, TTL: 60, NegativeTTL: 5})
+		config.Add(OwnerConfig{
+			Name: name, Subscription: consumer.Subscription{Addresses: []string{name + ":8008"}, Identity: mtls.Consumer{}},
+			Rules: catalog.Rules{Retention: time.Hour, Settle: 5 * time.Second},
+		}, zone.Owner{Origins: []federation.FQDN{origin}, TTL: 60, NegativeTTL: 5})
 	}
 	a.start()
 	tb.Cleanup(a.stop)
 	b := a.newBlock(config)
 	for i := range config.Owners {
 		c := &config.Owners[i]
-		o := must.Get(a.newOwner(c, consumer.Subscription{Addresses: c.Addresses, Identity: mtls.Consumer{}}))(tb)
+		o := must.Get(a.newOwner(c, c.Subscription))(tb)
 		b.owners = append(b.owners, o)
 		o.join(b, i)
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -26,59 +25,35 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
 
-// OwnerConfig is what one federation block says of the connection to its owner.
+// OwnerConfig is what one federation block says of its owner, in the words of those that act on it.
+// What it leaves out of them is the agent's to fill in.
 type OwnerConfig struct {
-	Name           string          // of the owner, as ID returns it; empty for the default
-	Addresses      []string        // host:port; replicas of one owner
-	Identity       mtls.Origin     // of this consumer
-	ServerName     string          // empty: the host of each address
-	IDs            []federation.ID // empty: the server name
-	Version        wire.Version
-	Retention      time.Duration
-	Settle         time.Duration
-	Persist        string // path; empty is none
-	MaxCatalog     int64  // octets, as catalog.Size counts them
-	AllowAddresses []netip.Prefix
+	// Name makes two federation blocks one owner. There always is one: the one that the owner is
+	// given, or the default; see [mtls.Consumer.OwnerName].
+	Name string
+
+	Identity     mtls.Origin           // of this consumer
+	Consumer     mtls.Consumer         // who the owner must be; has no Source
+	Subscription consumer.Subscription // Addresses, Version and File
+	Rules        catalog.Rules         // Retention, of which 0 is without limit, Settle and MaxCatalog
+	Policy       wire.Policy           // AllowAddresses
 }
 
-// ID is the name of the owner, which makes two federation blocks one owner: the one that it
-// is given, or the default; see [mtls.Consumer.OwnerName].
-func (c *OwnerConfig) ID() string { return cmp.Or(c.Name, c.consumer(nil).OwnerName(c.Addresses)) }
-
-// consumer returns the identity towards the owner with the certificates of the source.
-func (c *OwnerConfig) consumer(source *mtls.Source) mtls.Consumer {
-	return mtls.Consumer{Source: source, ServerName: c.ServerName, IDs: c.IDs}
-}
-
-// sameSubscription reports whether the subscription of one of them does for the
-// other: they differ in nothing but the rules of the catalog.
-func (c *OwnerConfig) sameSubscription(d *OwnerConfig) bool {
-	x, y := *c, *d
-	x.Retention, x.Settle, x.MaxCatalog, x.AllowAddresses = y.Retention, y.Settle, y.MaxCatalog, y.AllowAddresses
-	return x.agrees(&y)
-}
-
-// agrees reports whether two blocks that name one owner can have one of them each.
-func (c *OwnerConfig) agrees(d *OwnerConfig) bool {
-	x, y := *c, *d
-	x.Name = y.Name // it may be the default in one of them
-	return reflect.DeepEqual(x, y)
+// equal reports whether two blocks say the same of their owner.
+func (c *OwnerConfig) equal(d *OwnerConfig) bool {
+	return reflect.DeepEqual(c, d) //nolint:govet // there is no error in it
 }
 
 // subscription returns how the owner is subscribed to with the certificates of the
 // source.
 func (a *Agent) subscription(c *OwnerConfig, source *mtls.Source) consumer.Subscription {
-	var identity stream.Identity = c.consumer(source)
+	s, identity := c.Subscription, c.Consumer
+	identity.Source = source
+	s.Dial, s.Identity = a.config.Dial, identity
 	if a.config.Follow != nil {
-		identity = followed{identity, func(ctx context.Context) error { return a.config.Follow(ctx, source) }}
+		s.Identity = followed{identity, func(ctx context.Context) error { return a.config.Follow(ctx, source) }}
 	}
-	return consumer.Subscription{
-		Addresses: c.Addresses,
-		Identity:  identity,
-		Version:   c.Version,
-		Dial:      a.config.Dial,
-		File:      c.Persist,
-	}
+	return s
 }
 
 // followed is an identity that Config.Follow keeps current.
@@ -92,7 +67,7 @@ func (f followed) Run(ctx context.Context) error { return f.follow(ctx) }
 // found is what the disk has for an owner.
 type found struct {
 	source *mtls.Source
-	file   string // that Persist leads to, whatever its path; empty is none
+	file   string // that the one of persist leads to, whatever its path; empty is none
 }
 
 // find reads the files of an owner. Those that cannot be used are followed like good ones, and
@@ -100,22 +75,23 @@ type found struct {
 func (a *Agent) find(c *OwnerConfig) (found, error) {
 	logger := a.config.Logger
 	if c.Identity.SPIFFE.Socket == "" {
-		logger = logger.With("owner", c.ID())
+		logger = logger.With("owner", c.Name)
 	}
 	source, err := mtls.Open(c.Identity, logger)
 	if err != nil {
 		return found{}, err
 	}
-	if c.Persist == "" {
+	path := c.Subscription.File
+	if path == "" {
 		return found{source: source}, nil
 	}
-	file, err := consumer.CheckFile(context.Background(), a.config.Store, c.Persist)
+	file, err := consumer.CheckFile(context.Background(), a.config.Store, path)
 	if err != nil {
 		return found{}, fmt.Errorf("persist: %w", err)
 	}
 	for _, other := range []string{c.Identity.Files.Cert, c.Identity.Files.Key, c.Identity.Files.CA} {
-		if resolved, err := filepath.EvalSymlinks(other); err == nil && resolved == file || err != nil && filepath.Clean(other) == filepath.Clean(c.Persist) {
-			return found{}, fmt.Errorf("persist: %q is a file of tls and would be written over", c.Persist)
+		if resolved, err := filepath.EvalSymlinks(other); err == nil && resolved == file || err != nil && filepath.Clean(other) == filepath.Clean(path) {
+			return found{}, fmt.Errorf("persist: %q is a file of tls and would be written over", path)
 		}
 	}
 	return found{source, file}, nil
@@ -136,7 +112,7 @@ type claim struct {
 // so far. It changes no owner.
 func (a *Agent) claim(b *Block, i int, f found, claims []*claim) (*claim, error) {
 	c := &b.config.Owners[i]
-	o := a.owners[c.ID()]
+	o := a.owners[c.Name]
 	for _, other := range a.owners {
 		claims = slices.Concat(claims, other.claims)
 	}
@@ -147,13 +123,13 @@ func (a *Agent) claim(b *Block, i int, f found, claims []*claim) (*claim, error)
 		if other.block.config.Configuration != b.config.Configuration {
 			continue
 		}
-		if other.owner.id != c.ID() {
+		if other.owner.id != c.Name {
 			if f.file != "" && f.file == other.file {
-				return nil, fmt.Errorf("persist: %q is the file of owner %s", c.Persist, other.owner.id)
+				return nil, fmt.Errorf("persist: %q is the file of owner %s", c.Subscription.File, other.owner.id)
 			}
 			continue
 		}
-		if !other.config.agrees(c) {
+		if !c.equal(&other.config) {
 			return nil, errors.New("is named by two blocks with different properties; only zones, ttl, " +
 				"negative_ttl, rename, import_names, fallthrough and how names are shared may differ, as it is one stream; " +
 				"if they mean two owners, give one of them another name")
@@ -164,9 +140,6 @@ func (a *Agent) claim(b *Block, i int, f found, claims []*claim) (*claim, error)
 	if f.file != "" {
 		subscription.FileLock = cmp.Or(a.fileLocks[f.file], new(consumer.FileLock))
 		a.fileLocks[f.file] = subscription.FileLock
-	}
-	if err := subscription.Validate(); err != nil {
-		return nil, err
 	}
 	if o == nil {
 		var err error
@@ -183,7 +156,7 @@ func (a *Agent) claim(b *Block, i int, f found, claims []*claim) (*claim, error)
 // they cannot be used now, as found says, the owner goes on with what it holds of them.
 func (c *claim) shares(d *OwnerConfig, found *mtls.Source) bool {
 	return reflect.DeepEqual(c.config.Identity, d.Identity) &&
-		(d.Identity.SPIFFE.Socket != "" || c.owner.id == d.ID() && found.Missing() != nil)
+		(d.Identity.SPIFFE.Socket != "" || c.owner.id == d.Name && found.Missing() != nil)
 }
 
 // owner is one owner of the process: its mirror, and the blocks that publish it.
@@ -195,20 +168,17 @@ type owner struct {
 	grace  time.Time
 
 	// Guarded by Agent.lifecycle.
-	claims  []*claim      // in the order of attachment
-	inForce *claim        // the first of them, when it was looked at last
-	cancel  func()        // ends the mirror; nil before it runs
-	done    chan struct{} // closed when the mirror has ended
+	claims []*claim      // in the order of attachment
+	cancel func()        // ends the mirror; nil before it runs
+	done   chan struct{} // closed when the mirror has ended
 
 	// Guarded by Agent.writing.
-	status   catalog.Summary // the last one that came from the mirror
-	restored bool            // from its file, and no catalog has been complete since
+	status catalog.Summary // the last one that came from the mirror
 
 	// Atomic.
 	members   atomic.Pointer[[]*member] // stored by the writer; the list is never written
 	conflicts atomic.Pointer[map[zone.Fault]int]
-	running   atomic.Pointer[claim] // whose subscription the mirror has; nil before it runs
-	retention atomic.Int64          // of the catalog, a time.Duration
+	running   atomic.Pointer[running] // what the mirror runs with; nil before it runs
 
 	conflicting bool // whether the log has it that others have names of the owner; owned by Agent.warn
 
@@ -218,16 +188,23 @@ type owner struct {
 	log history.Log // has a lock of its own
 }
 
+// running is what a mirror runs with.
+type running struct {
+	*claim
+
+	admits string // as catalog.Rules.Admits
+}
+
 // newOwner returns an owner that nobody claims yet.
 func (a *Agent) newOwner(c *OwnerConfig, s consumer.Subscription) (*owner, error) {
-	o := &owner{agent: a, id: c.ID(), grace: time.Now().Add(grace), done: make(chan struct{})}
+	o := &owner{agent: a, id: c.Name, grace: time.Now().Add(grace), done: make(chan struct{})}
 	o.members.Store(new([]*member))
 	o.conflicts.Store(new(map[zone.Fault]int))
 	var err error
 	o.mirror, err = consumer.New(consumer.Config{
 		Subscription: s,
 		Name:         o.id,
-		FormerNames:  c.consumer(nil).FormerNames(c.Addresses),
+		FormerNames:  c.Consumer.FormerNames(c.Subscription.Addresses),
 		Publish:      o.publish,
 		Prepare:      o.compile,
 		Pause:        a.config.Pause(),
@@ -249,51 +226,41 @@ func (o *owner) start() {
 	}()
 }
 
-// subscribe makes the mirror run with the subscription of the first claim. It is
-// subscribed anew when that differs from the one before, or when the owner is
-// parked: a reload is a reason to try it again. The catalog stays.
-func (o *owner) subscribe() {
-	c := o.claims[0]
-	before := o.inForce
-	changed := before != c
-	o.inForce = c
-	switch running := o.running.Load(); {
-	case running == nil:
-		o.start()
-		o.running.Store(c)
-	case changed && (!running.config.sameSubscription(&c.config) || o.mirror.Status().Parked):
-		_ = o.mirror.Resubscribe(c.subscription) // it was validated
-		o.running.Store(c)
-	case changed && o.mirror.Status().Addresses > 0 && slices.ContainsFunc(c.config.AllowAddresses, func(p netip.Prefix) bool {
-		return !slices.Contains(before.config.AllowAddresses, p)
-	}):
-		o.mirror.Renew() // what had another address is not kept
-	}
-	for _, other := range o.claims {
-		if other.block.config.Configuration != c.block.config.Configuration {
-			return // a reload is under way
-		}
-	}
-	o.renew()
-}
-
-// configure applies what the claims say together: the first one decides how long
-// services live, how many there may be and at which addresses, and a service that any
-// of them publishes is imported and admitted.
+// configure has the mirror follow the owner as its claims say together: the first one decides on
+// everything but which services are imported and admitted, which are those that any of them publishes.
+// Once a reload is over, whatever it has changed ends the stream: the next one brings what is missing. The
+// catalog stays. A parked owner is tried again.
 func (o *owner) configure() {
-	c := &o.claims[0].config
 	claims := slices.Clone(o.claims)
-	policy := wire.Policy{AllowAddresses: c.AllowAddresses}
+	c := claims[0]
 	var admits []string
-	for _, other := range claims {
-		admits = append(admits, other.block.config.admits(other.index))
+	for _, of := range claims {
+		admits = append(admits, of.block.config.admits(of.index))
 	}
 	slices.Sort(admits)
-	o.retention.Store(int64(c.Retention))
-	o.mirror.Configure(catalog.Rules{
-		Retention: cmp.Or(c.Retention, catalog.Forever), Settle: c.Settle, MaxCatalog: c.MaxCatalog,
-		Admit:  func(s *federation.Service) *federation.InvalidError { return admit(claims, policy, s) },
-		Admits: strings.Join(slices.Compact(admits), " "),
+	rules := c.config.Rules
+	rules.Retention = cmp.Or(rules.Retention, catalog.Forever)
+	rules.Admit = func(s *federation.Service) *federation.InvalidError { return admit(claims, c.config.Policy, s) }
+	rules.Admits = strings.Join(slices.Compact(admits), " ")
+
+	before := o.running.Load()
+	switch now := (&running{c, rules.Admits}); {
+	case before == nil:
+		o.mirror.Configure(rules)
+		o.running.Store(now)
+		o.start()
+	case !reloading(claims) && (before.admits != now.admits || !c.config.equal(&before.config) || before.claim != c && o.mirror.Status().Parked):
+		_ = o.mirror.Resubscribe(c.subscription, rules) // as the one before it, it has all that it takes
+		o.running.Store(now)
+	default:
+		o.mirror.Configure(rules)
+	}
+}
+
+// reloading reports whether the claims are of several configurations, of which one may still fail.
+func reloading(claims []*claim) bool {
+	return slices.ContainsFunc(claims, func(c *claim) bool {
+		return c.block.config.Configuration != claims[0].block.config.Configuration
 	})
 }
 

@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,8 +22,8 @@ import (
 // kept is an owner whose catalog is kept in a file for an hour.
 func (w *world) kept(file string) agent.OwnerConfig {
 	c := w.owner(ownerAddress)
-	c.Retention = time.Hour
-	c.Persist = file
+	c.Rules.Retention = time.Hour
+	c.Subscription.File = file
 	return c
 }
 
@@ -139,7 +140,7 @@ func TestRenamedOwnerTakesFile(t *testing.T) {
 				registry, _ := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 				c := w.kept(file)
 				c.Name = former
-				is, renamed := c.ID(), w.kept(file)
+				is, renamed := cmp.Or(former, ownerAddress), w.kept(file)
 				renamed.Name = "renamed"
 				before := w.attach(w.block(1, c))
 				time.Sleep(time.Minute)

@@ -75,13 +75,13 @@ func TestReloadNarrowsAddresses(t *testing.T) {
 		w := newWorld(t)
 		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("meta.fed.example", "169.254.169.254"))
 		c := w.owner(ownerAddress)
-		c.AllowAddresses = prefixes(t, "169.254.0.0/16")
+		c.Policy.AllowAddresses = prefixes(t, "169.254.0.0/16")
 		before := w.attach(w.block(1, c))
 		time.Sleep(time.Minute)
 		if got := look(before, "meta.fed.example"); got != "169.254.169.254 60" {
 			t.Fatalf("meta is %s", got)
 		}
-		c.AllowAddresses = nil
+		c.Policy.AllowAddresses = nil
 		after := w.attach(w.block(2, c))
 		asking := ask(after, map[string]string{"web.fed.example": "192.0.2.1 60", "nope.fed.example": "NXDOMAIN"})
 		w.agent.Detach(before)
@@ -90,7 +90,7 @@ func TestReloadNarrowsAddresses(t *testing.T) {
 		}
 		time.Sleep(48 * time.Hour / 1000)
 		asking.stop(t)
-		if got := look(after, "meta.fed.example"); got != "NXDOMAIN" || w.attempts() != 1 || w.state() != "synced 1/0" {
+		if got := look(after, "meta.fed.example"); got != "NXDOMAIN" || w.attempts() != 2 || w.state() != "synced 1/0" {
 			t.Errorf("meta is %s after %d attempts, owner is %s", got, w.attempts(), w.state())
 		}
 	})
@@ -107,7 +107,7 @@ func TestReloadWidens(t *testing.T) {
 	}{
 		"addresses": {
 			func(*agent.BlockConfig) {},
-			func(b *agent.BlockConfig) { b.Owners[0].AllowAddresses = prefixes(t, "127.0.0.0/8") },
+			func(b *agent.BlockConfig) { b.Owners[0].Policy.AllowAddresses = prefixes(t, "127.0.0.0/8") },
 			services.At("zz.fed.example", "127.0.0.1"), "127.0.0.1 60",
 		},
 		"zones": {
@@ -123,8 +123,8 @@ func TestReloadWidens(t *testing.T) {
 			services.At("zz.fed.example", "192.0.2.9"), "192.0.2.9 60",
 		},
 		"max_catalog": {
-			func(b *agent.BlockConfig) { b.Owners[0].MaxCatalog = 1600 },
-			func(b *agent.BlockConfig) { b.Owners[0].MaxCatalog = 1 << 30 },
+			func(b *agent.BlockConfig) { b.Owners[0].Rules.MaxCatalog = 1600 },
+			func(b *agent.BlockConfig) { b.Owners[0].Rules.MaxCatalog = 1 << 30 },
 			services.At("zz.fed.example", "192.0.2.9"), "192.0.2.9 60",
 		},
 	} {

@@ -24,8 +24,12 @@ func (a *Agent) Owners(now time.Time) []status.FollowedOwner {
 }
 
 func (o *owner) report(now time.Time) status.FollowedOwner {
-	s := o.mirror.Status()
-	u := history.Report(o.id, &s, time.Duration(o.retention.Load()), &o.log, now)
+	s, c := o.mirror.Status(), o.running.Load()
+	var retention time.Duration
+	if c != nil {
+		retention = c.config.Rules.Retention
+	}
+	u := history.Report(o.id, &s, retention, &o.log, now)
 	u.Retry = o.mirror.Retry
 	u.Conflicts = why.Faults(*o.conflicts.Load())
 	for _, m := range *o.members.Load() {
@@ -35,7 +39,7 @@ func (o *owner) report(now time.Time) status.FollowedOwner {
 			}
 		}
 	}
-	if c := o.running.Load(); c != nil {
+	if c != nil {
 		u.CertificateFile, u.AuthorityFile = c.config.Identity.Files.Cert, c.config.Identity.Files.CA
 		if socket := c.config.Identity.SPIFFE.Socket; socket != "" {
 			u.CertificateFile, u.AuthorityFile = socket, socket

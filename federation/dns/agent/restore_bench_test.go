@@ -16,6 +16,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -74,15 +75,14 @@ func BenchmarkRestore(b *testing.B) {
 					file = keptCatalog(b, o.id, size)
 				}
 				o.claims = []*claim{{block: block, owner: o, config: block.config.Owners[0]}}
-				o.configure()
 				must.Do(b, o.mirror.Resubscribe(consumer.Subscription{
-					Addresses: block.config.Owners[0].Addresses, Identity: away{}, File: file,
+					Addresses: block.config.Owners[0].Subscription.Addresses, Identity: away{}, File: file,
 					Dial: func(context.Context, string) (net.Conn, error) { return nil, errors.New("away") },
-				}))
+				}, catalog.Rules{}))
 				empty := block.Zone()
 				b.StartTimer()
 				start := time.Now()
-				o.start()
+				o.configure()
 				<-block.changed
 				for block.Zone() == empty {
 					<-block.changed

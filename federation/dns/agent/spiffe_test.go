@@ -22,9 +22,9 @@ func TestSPIFFEAgentIsAway(t *testing.T) {
 		id := must.Get(federation.ParseID("spiffe://owner.example/hamlet"))(t)
 		c := w.owner(ownerAddress)
 		c.Identity = mtls.Origin{SPIFFE: mtls.SPIFFE{Socket: "unix://" + filepath.Join(t.TempDir(), "agent.sock")}}
-		c.IDs = []federation.ID{id}
+		c.Consumer.IDs = []federation.ID{id}
 		other := c
-		other.Name, other.Addresses = "other", []string{"other.example:8008"} // with the same identity
+		other.Name, other.Subscription.Addresses = "other", []string{"other.example:8008"} // with the same identity
 		start := time.Now()
 		block := w.block(1, w.owner("files.example:8008"), c, other)
 		block.Zone.Owners[1].Origins[0] = services.FQDN("a.example")
@@ -49,7 +49,7 @@ func TestSPIFFEAgentIsAway(t *testing.T) {
 			t.Error("not ready after the time that an owner has")
 		}
 
-		c.Addresses = append(c.Addresses, "second.example:8008") // another subscription
+		c.Subscription.Addresses = append(c.Subscription.Addresses, "second.example:8008") // another subscription
 		block = w.block(2, w.owner("files.example:8008"), c, other)
 		w.attach(block)
 		w.agent.Detach(before)

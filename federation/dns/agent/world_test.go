@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
@@ -216,19 +218,18 @@ func (w *world) parse(script string) faultowner.Script {
 // owner is what a federation block says by default.
 func (w *world) owner(addresses ...string) agent.OwnerConfig {
 	return agent.OwnerConfig{
-		Addresses: addresses, Identity: mtls.Origin{Files: w.files}, Retention: 24 * time.Hour, Settle: 5 * time.Second,
+		Identity: mtls.Origin{Files: w.files}, Subscription: consumer.Subscription{Addresses: addresses},
+		Rules: catalog.Rules{Retention: 24 * time.Hour, Settle: 5 * time.Second},
 	}
 }
 
 // block is a server block of fed.example with the owners.
 func (w *world) block(configuration any, owners ...agent.OwnerConfig) agent.BlockConfig {
 	w.t.Helper()
-	c := agent.BlockConfig{Configuration: configuration, Owners: owners}
-	for i := range owners {
-		c.Zone.Owners = append(c.Zone.Owners, zone.Owner{
-			ID: owners[i].ID(), Origins: []federation.FQDN{services.FQDN("fed.example")},
-			TTL: 60, NegativeTTL: 5, Retention: owners[i].Retention,
-		})
+	c := agent.BlockConfig{Configuration: configuration}
+	for _, o := range owners {
+		o.Name = cmp.Or(o.Name, o.Consumer.OwnerName(o.Subscription.Addresses))
+		c.Add(o, zone.Owner{Origins: []federation.FQDN{services.FQDN("fed.example")}, TTL: 60, NegativeTTL: 5})
 	}
 	return c
 }

@@ -25,14 +25,14 @@ func (r *run) tick() {
 		return
 	}
 	synctest.Wait()
-	mine, other := r.status(r.config.ID()), r.status(neighbour)
-	attempts := r.network.attempts(r.config.Addresses...)
+	mine, other := r.status(r.config.Name), r.status(neighbour)
+	attempts := r.network.attempts(r.config.Subscription.Addresses...)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
 	r.judgeState(mine, now, attempts)
 	r.judgeNeighbour(other, now)
-	if n := r.network.connections(r.config.Addresses...); n > 1 {
+	if n := r.network.connections(r.config.Subscription.Addresses...); n > 1 {
 		r.wrongf("%d connections with one owner", n)
 	}
 	allowed := make(map[string][]option, len(r.names))
@@ -83,10 +83,10 @@ func (r *run) judgeState(s status.FollowedOwner, now time.Time, attempts int) {
 	if r.blind && o.open != nil {
 		r.wrongf("a stream is open, although the process has never had a certificate")
 	}
-	must := len(o.refusedBy) == len(r.config.Addresses)
+	must := len(o.refusedBy) == len(r.config.Subscription.Addresses)
 	switch {
 	case s.State == "parked" && !must:
-		r.wrongf("owner is parked, although only %v of %v have refused", o.refusedBy, r.config.Addresses)
+		r.wrongf("owner is parked, although only %v of %v have refused", o.refusedBy, r.config.Subscription.Addresses)
 	case s.State != "parked" && must && lost:
 		r.wrongf("owner is not parked, although all replicas have refused")
 	}
@@ -127,8 +127,8 @@ func (r *run) judgeNeighbour(s status.FollowedOwner, now time.Time) {
 		r.wrongf("neighbour was dialed %d times by %d processes", n, r.lives)
 	}
 	ttl := uint32(60)
-	if r.config.Retention > 0 {
-		ttl = min(ttl, uint32(r.config.Retention/time.Second))
+	if r.config.Rules.Retention > 0 {
+		ttl = min(ttl, uint32(r.config.Rules.Retention/time.Second))
 	}
 	for _, b := range r.blocks {
 		for name, address := range map[string]string{"n0": "198.51.100.1", "v1.n0": "198.51.100.1", "n1": fmt.Sprintf("198.51.100.%d", 2+r.version%200), "n2": "198.51.100.250"} {
@@ -273,7 +273,7 @@ func (r *run) wrongf(format string, args ...any) {
 	r.t.Errorf("%s\n  seed %d, cell %v, %v after the fault; %d services, addresses %v, retention %v, settle %v, first %v, kept %v, %v\n"+
 		"  what happened before:\n\t%s\n  again: go test ./test/suites/matrix -run '^TestMatrix$/^%s$' -seed %d -all",
 		fmt.Sprintf(format, args...), r.seed, r.cell, at.Sub(time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC)),
-		r.services, r.config.Addresses, r.config.Retention, r.config.Settle, r.first, r.config.Persist != "", &o.sharing,
+		r.services, r.config.Subscription.Addresses, r.config.Rules.Retention, r.config.Rules.Settle, r.first, r.config.Subscription.File != "", &o.sharing,
 		strings.Join(o.trace[max(0, len(o.trace)-25):], "\n\t"), strings.ReplaceAll(r.cell.String(), "/", "$/^"), r.seed)
 	if r.wrong >= 3 {
 		r.dead = true

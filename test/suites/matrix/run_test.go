@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
@@ -95,24 +97,27 @@ func newRun(t *testing.T, c cell, p *passports, file string) *run {
 		r.next = "next.example"
 	}
 	r.config = agent.OwnerConfig{
-		Addresses: []string{replicaA}, Identity: mtls.Origin{Files: p.own},
-		Retention: pick(r.random, 20*time.Second, 90*time.Second, 10*time.Minute, 0),
-		Settle:    pick(r.random, 2500*time.Millisecond, 5500*time.Millisecond), // not what scripts wait for
+		Identity: mtls.Origin{Files: p.own}, Subscription: consumer.Subscription{Addresses: []string{replicaA}},
+		Rules: catalog.Rules{
+			Retention: pick(r.random, 20*time.Second, 90*time.Second, 10*time.Minute, 0),
+			Settle:    pick(r.random, 2500*time.Millisecond, 5500*time.Millisecond), // not what scripts wait for
+		},
 	}
 	if c.state == "persisted" || r.random.IntN(3) > 0 {
 		_ = os.Remove(file)
-		r.config.Persist = file
+		r.config.Subscription.File = file
 	}
 	if c.other != "alone" {
-		r.config.Addresses = append(r.config.Addresses, replicaB)
+		r.config.Subscription.Addresses = append(r.config.Subscription.Addresses, replicaB)
 	}
 	if r.random.IntN(4) == 0 {
-		slices.Reverse(r.config.Addresses)
+		slices.Reverse(r.config.Subscription.Addresses)
 	}
+	r.config.Name = r.config.Subscription.Addresses[0]
 	r.oracle = &oracle{
 		rules: rules{
-			zone: r.zone, shared: r.zone == r.next, retention: r.config.Retention,
-			settle: r.config.Settle, ttl: 60, largest: 16 << 20,
+			zone: r.zone, shared: r.zone == r.next, retention: r.config.Rules.Retention,
+			settle: r.config.Rules.Settle, ttl: 60, largest: 16 << 20,
 		},
 		refusedBy: make(map[string]bool), now: time.Now,
 		wrong: func(format string, args ...any) { r.wrongf(format, args...) },
@@ -205,7 +210,7 @@ func (r *run) run() {
 	r.halt()
 	r.behave()
 	r.pass(time.Second)
-	if r.status(r.config.ID()).State == "parked" {
+	if r.status(r.config.Name).State == "parked" {
 		r.reload()
 	}
 	r.recover()
@@ -232,7 +237,7 @@ func (r *run) behave() {
 		text = "announce\n" + text + "end\n"
 	}
 	good := faultowner.Behaviour{Name: "good", Text: text}
-	for _, address := range r.config.Addresses {
+	for _, address := range r.config.Subscription.Addresses {
 		r.serve(address, good)
 	}
 	r.fault, r.healthy = false, time.Now()
@@ -292,10 +297,10 @@ func (r *run) serve(address string, b faultowner.Behaviour) {
 
 // halt ends all replicas, as a crash does.
 func (r *run) halt() {
-	for _, address := range r.config.Addresses {
+	for _, address := range r.config.Subscription.Addresses {
 		r.network.unlisten(address) // a consumer that loses one must not find the next one just before that ends
 	}
-	for _, address := range r.config.Addresses {
+	for _, address := range r.config.Subscription.Addresses {
 		if stop := r.stops[address]; stop != nil {
 			r.closed(address, r.network.newest(address)) // first: what the consumer does next must find the oracle up to date
 			stop()
@@ -366,24 +371,21 @@ func (r *run) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.blocks, r.agent, r.parked = nil, nil, -1
-	r.oracle.restart(time.Now(), r.config.Persist != "")
+	r.oracle.restart(time.Now(), r.config.Subscription.File != "")
 	r.samples = nil
 }
 
 // attach attaches a block with the configuration of the cell to the agent.
 func (r *run) attach() {
 	mine, other := r.config, agent.OwnerConfig{
-		Addresses: []string{neighbour}, Identity: mtls.Origin{Files: r.passports.consumer}, Retention: r.config.Retention,
-		Settle: 5 * time.Second,
+		Name: neighbour, Identity: mtls.Origin{Files: r.passports.consumer}, Subscription: consumer.Subscription{Addresses: []string{neighbour}},
+		Rules: catalog.Rules{Retention: r.config.Rules.Retention, Settle: 5 * time.Second},
 	}
 	r.configuration++
 	c := agent.BlockConfig{Configuration: r.configuration}
 	add := func(o agent.OwnerConfig, origin string, tier int) {
 		fqdn := must.Get(federation.ParseFQDN(origin))(r.t)
-		c.Owners = append(c.Owners, o)
-		c.Zone.Owners = append(c.Zone.Owners, zone.Owner{
-			ID: o.ID(), Origins: []federation.FQDN{fqdn}, TTL: 60, NegativeTTL: 5, Retention: o.Retention, Sharing: r.sharing(tier),
-		})
+		c.Add(o, zone.Owner{Origins: []federation.FQDN{fqdn}, TTL: 60, NegativeTTL: 5, Sharing: r.sharing(tier)})
 	}
 	if r.first {
 		add(mine, r.zone, r.oracle.sharing.tier)
@@ -454,12 +456,12 @@ func (r *run) recover() {
 		r.wrongf("the good catalog is not complete %v after the owner is back", time.Since(back))
 		return
 	}
-	r.pass(r.config.Settle + 3*time.Second)
+	r.pass(r.config.Rules.Settle + 3*time.Second)
 }
 
 // right reports whether the good catalog is complete, live, and all there is.
 func (r *run) right() bool {
-	s := r.status(r.config.ID())
+	s := r.status(r.config.Name)
 	return s.State == "synced" && s.Stale == 0 && s.Services == r.services+3
 }
 
