@@ -1,8 +1,17 @@
 package test
 
 import (
+	"cmp"
+	"errors"
 	"flag"
 	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,6 +25,8 @@ import (
 )
 
 const (
+	coreDNSBinary = "../bin/coredns"
+
 	e2eUpdates   = 1000 // a second
 	e2eFreshness = 2000 // samples
 )
@@ -23,66 +34,246 @@ const (
 var (
 	e2eServices = flag.Int("e2e-services", 10_000, "size of the catalog of benchmarks over UDP")
 	e2eSizes    = flag.String("e2e-sizes", "1000,1000000", "sizes of the catalogs that BenchmarkE2ESizes compares, with a comma between them")
-	e2eServers  = flag.String("e2e-servers", "federation,hosts,file,knot,etcd,kubernetes", "servers that BenchmarkE2EQueries compares, with commas between them")
-	e2eRounds   = flag.Int("e2e-rounds", 5, "rounds of benchmarks over UDP")
 	e2eSeconds  = flag.Int("e2e-seconds", 3, "seconds of one run of dnsperf")
 )
 
-// e2eQueries are the queries of BenchmarkE2EQueries, by the names that they have in
-// profiles, with the servers that have such records, in the order in which they are
-// asked.
-var e2eQueries = []struct {
-	name    string
-	servers []string
-	updates []string // the servers that are asked while the owner changes services as well
-}{
-	{"A", []string{"federation", "hosts", "file", "knot", "etcd", "kubernetes"}, []string{"federation", "hosts"}},
-	{"NODATA", []string{"federation", "hosts", "file", "knot", "etcd", "kubernetes"}, nil},
-	{"SRV", []string{"federation", "file", "knot", "etcd", "kubernetes"}, []string{"federation", "file"}},
-	{"TXT", []string{"federation", "file", "knot"}, nil},
-	{"NXDOMAIN", []string{"federation", "file", "knot", "etcd", "kubernetes"}, nil},
-}
-
-// BenchmarkE2EQueries runs dnsperf against the servers in turn, round by round, over
-// UDP: while nothing changes, and while the owner of federation updates its services.
+// BenchmarkE2EQueries runs dnsperf against servers in turn, over UDP: while nothing changes, and
+// while the owner of federation updates its services. With -count all of that is done again, so a
+// machine that becomes slower does so for all servers.
 func BenchmarkE2EQueries(b *testing.B) {
-	table := newTable(b)
-	r := newRace(b, *e2eServices, strings.Split(*e2eServers, ",")...)
-	table.missing = r.missing
-	for _, q := range e2eQueries {
-		b.Run("query="+q.name, func(b *testing.B) {
-			var all []*entry
-			for _, updates := range []int{0, e2eUpdates} {
-				names, condition := q.servers, ""
-				if updates > 0 {
-					names, condition = q.updates, fmt.Sprintf("%d updates/s", updates)
-				}
-				for _, name := range names {
-					if s := r.server(name); s != nil {
-						all = append(all, &entry{race: r, server: s, query: r.query(b, q.name), condition: condition, updates: updates})
-					}
-				}
-			}
-			table.measure(b, all)
-		})
+	r := newRace(b, *e2eServices, "federation", "hosts", "file", "knot")
+	for _, q := range []struct {
+		name             string
+		servers, updated []string // that have such records, and that are asked beside updates as well
+	}{
+		{"A", []string{"federation", "hosts", "file", "knot"}, []string{"federation", "hosts"}},
+		{"NODATA", []string{"federation", "hosts", "file", "knot"}, nil},
+		{"SRV", []string{"federation", "file", "knot"}, []string{"federation", "file"}},
+		{"TXT", []string{"federation", "file", "knot"}, nil},
+		{"NXDOMAIN", []string{"federation", "file", "knot"}, nil},
+	} {
+		for _, name := range q.servers {
+			r.measure(b, name, q.name, 0)
+		}
+		for _, name := range q.updated {
+			r.measure(b, name, q.name, e2eUpdates)
+		}
 	}
 }
 
 // BenchmarkE2ESizes compares A queries among few services with A queries among many.
 func BenchmarkE2ESizes(b *testing.B) {
-	table := newTable(b)
-	var all []*entry
 	for text := range strings.SplitSeq(*e2eSizes, ",") {
 		size, err := strconv.Atoi(text)
 		if err != nil || size < 1 || size >= 1<<24 {
 			b.Fatalf("-e2e-sizes %q: want sizes of 1 to %d with commas between them", *e2eSizes, 1<<24-1)
 		}
 		r := newRace(b, size, "federation", "hosts")
-		for _, s := range r.servers {
-			all = append(all, &entry{race: r, server: s, query: r.query(b, "A"), condition: fmt.Sprintf("%d services", size)})
+		for _, name := range []string{"federation", "hosts"} {
+			r.measure(b, name, "A", 0)
 		}
 	}
-	b.Run("query=A", func(b *testing.B) { table.measure(b, all) })
+}
+
+// race is the same services in several DNS servers, each a process of its own, and
+// the owner that feeds federation.
+type race struct {
+	owner   *realOwner
+	p       *profile
+	size    int
+	servers map[string]*server // by what they get their answers from: federation, another plugin, or knot
+	updated int                // changes so far
+
+	dir                 string // for their files
+	keys                *pki
+	zoneFile, hostsFile string // with the records of the services
+}
+
+// server is one of them.
+type server struct {
+	address string // where it answers
+	process *process
+}
+
+// newRace starts servers by name. One that this machine does not have is left out.
+func newRace(b *testing.B, size int, names ...string) *race {
+	b.Helper()
+	if _, err := exec.LookPath("dnsperf"); err != nil {
+		b.Skip("dnsperf is not installed; on Debian: apt-get install dnsperf")
+	}
+	if _, err := os.Stat(coreDNSBinary); err != nil {
+		b.Skipf("%v: run make build", err)
+	}
+	p := &profiles()[0]
+	dir := b.TempDir()
+	r := &race{
+		p: p, size: size, dir: dir, keys: newPKI(b), servers: make(map[string]*server),
+		zoneFile: filepath.Join(dir, "zone"), hostsFile: filepath.Join(dir, "hosts"),
+	}
+	all := p.catalog(b, size)
+	r.owner = serveRegistry(b, r.keys.owner, "", filled(b, all), 256)
+	export(b, all, r.zoneFile, r.hostsFile)
+	for _, name := range names {
+		s := &server{address: freeAddress(b)}
+		if err := r.start(b, name, s); err != nil {
+			b.Logf("%s is left out: %v", name, err)
+			continue
+		}
+		r.servers[name] = s
+		eventually(b, syncPatience, func() string { return r.unready(name, s) })
+	}
+	return r
+}
+
+// query returns a query of the profile.
+func (r *race) query(b *testing.B, name string) *benchQuery {
+	b.Helper()
+	i := slices.IndexFunc(r.p.queries, func(q benchQuery) bool { return q.name == name })
+	if i < 0 {
+		b.Fatalf("the profile has no query %s", name)
+	}
+	return &r.p.queries[i]
+}
+
+// start starts a server. The error says why this machine cannot run it.
+func (r *race) start(b *testing.B, name string, s *server) error {
+	b.Helper()
+	blocks := map[string]string{
+		"federation": fmt.Sprintf("federation {\nowner %s\n%s\n}", r.owner.address, r.keys.tls()),
+		"hosts":      "hosts " + r.hostsFile + " {\nreload 0\nttl 30\n}",
+		"file":       "file " + r.zoneFile + " {\nreload 0\n}",
+	}
+	if name == "knot" {
+		return r.startKnot(b, s)
+	}
+	// All have the same plugins beside the one that answers.
+	_, port, _ := net.SplitHostPort(s.address)
+	corefile := filepath.Join(r.dir, name+".corefile")
+	writeFile(b, corefile, fmt.Sprintf("%s:%s {\nbind 127.0.0.1\nerrors\n%s\n}\n", benchOrigin, port, blocks[name]))
+	s.process = startProcess(b, exec.Command(coreDNSBinary, "-conf", corefile))
+	return nil
+}
+
+// startKnot starts Knot DNS as a primary with the zone file.
+func (r *race) startKnot(b *testing.B, s *server) error {
+	b.Helper()
+	path, err := exec.LookPath("knotd")
+	if err != nil {
+		path = "/usr/sbin/knotd" // may not be in PATH
+	}
+	if _, err := os.Stat(path); err != nil {
+		return errors.New("knotd is not installed; it is in the package knot")
+	}
+	config := filepath.Join(r.dir, "knot.conf")
+	writeFile(b, config, fmt.Sprintf(`server:
+  rundir: "%[2]s"
+  listen: %[1]s
+log:
+  - target: stderr
+    any: warning
+database:
+  storage: "%[2]s"
+zone:
+  - domain: "%[3]s"
+    storage: "%[2]s"
+    file: "%[4]s"
+`, strings.Replace(s.address, ":", "@", 1), r.dir, benchOrigin, r.zoneFile))
+	s.process = startProcess(b, exec.Command(path, "-c", config))
+	return nil
+}
+
+// unready returns "" once a server answers as it should for the first and the last
+// service, and says what is missing until then. The owner sends the services in
+// order.
+func (r *race) unready(name string, s *server) string {
+	for _, i := range []int{0, r.size - 1} {
+		reply, err := query(s.address, benchFQDN(i), dns.TypeA)
+		if err != nil {
+			return err.Error()
+		}
+		if got, want := summary(reply), "NOERROR "+r.p.addresses(i)[0].String(); got != want {
+			return fmt.Sprintf("%s answers %s, expected %s", name, got, want)
+		}
+	}
+	return ""
+}
+
+var (
+	dnsperfCompleted = regexp.MustCompile(`Queries completed: +([0-9]+)`)
+	dnsperfRate      = regexp.MustCompile(`Queries per second: +([0-9.]+)`)
+	dnsperfLatency   = regexp.MustCompile(`Average Latency \(s\): +([0-9.]+)`)
+	dnsperfReply     = regexp.MustCompile(`Average packet size: +request [0-9]+, response ([0-9]+)`)
+	dnsperfLost      = regexp.MustCompile(`Queries lost: +0 `)
+	dnsperfCodes     = regexp.MustCompile(`Response codes: +(\S+) [0-9]+ \(100.00%\)`)
+)
+
+// measure asks a server for every service over and over, by 8 clients with 100 queries under way,
+// while the owner changes so many services a second.
+func (r *race) measure(b *testing.B, name, of string, updates int) {
+	b.Helper()
+	s, q := r.servers[name], r.query(b, of)
+	if s == nil {
+		return
+	}
+	b.Run(fmt.Sprintf("query=%s/services=%d/updates=%d/plugin=%s", of, r.size, updates, name), func(b *testing.B) {
+		want := [3]int{q.rcode, q.answers, q.extra}
+		for _, i := range []int{0, r.size - 1} {
+			reply := must.Get(query(s.address, q.labels+benchFQDN(i), q.qtype))(b)
+			if got := [3]int{reply.Rcode, len(reply.Answer), len(reply.Extra)}; got != want {
+				b.Fatalf("rcode, answers and additional records are %v, want %v, in\n%v", got, want, reply)
+			}
+		}
+		questions := filepath.Join(r.dir, "questions")
+		w := create(b, questions)
+		for _, i := range rand.Perm(r.size) { // a run must not find in the caches what the one before has asked for
+			fmt.Fprintf(w, "%s%s %s\n", q.labels, benchFQDN(i), dns.TypeToString[q.qtype])
+		}
+		must.Do(b, w.Flush())
+		end := func() float64 { return 0 }
+		if updates > 0 {
+			end = r.updating(b, updates)
+		}
+		host, port, _ := net.SplitHostPort(s.address)
+		before := cpuTime(b, s.process.cmd.Process.Pid)
+		output, err := exec.Command("dnsperf", "-s", host, "-p", port, "-d", questions, "-l", strconv.Itoa(*e2eSeconds), "-c", "8", "-q", "100").CombinedOutput()
+		used := cpuTime(b, s.process.cmd.Process.Pid) - before
+		if updated := end(); updated < 0.95*float64(updates) {
+			b.Logf("only %.0f of %d updates a second", updated, updates)
+		}
+		if err != nil {
+			b.Fatalf("dnsperf: %v\n%s", err, output)
+		}
+		if codes := dnsperfCodes.FindSubmatch(output); codes == nil || string(codes[1]) != dns.RcodeToString[q.rcode] {
+			b.Fatalf("dnsperf has seen other codes than %s:\n%s", dns.RcodeToString[q.rcode], output)
+		}
+		if !dnsperfLost.Match(output) {
+			b.Log("dnsperf has lost queries")
+		}
+		number := func(r *regexp.Regexp) float64 {
+			match := r.FindSubmatch(output)
+			if match == nil {
+				b.Fatalf("no %v in the output of dnsperf:\n%s", r, output)
+			}
+			return must.Get(strconv.ParseFloat(string(match[1]), 64))(b)
+		}
+		b.ReportMetric(0, "ns/op")
+		b.ReportMetric(number(dnsperfRate), "queries/sec")
+		b.ReportMetric(number(dnsperfLatency)*1e6, "latency-us")
+		b.ReportMetric(used.Seconds()*1e6/cmp.Or(number(dnsperfCompleted), 1), "cpu-us/query")
+		b.ReportMetric(number(dnsperfReply), "B/reply")
+	})
+}
+
+// cpuTime returns the CPU time that a process has taken so far, from Linux's /proc.
+func cpuTime(b *testing.B, pid int) (sum time.Duration) {
+	b.Helper()
+	text := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)))(b)
+	_, after, _ := strings.Cut(string(text), ") ")             // the end of the name, field 2
+	for _, field := range strings.Fields(after)[14-3 : 16-3] { // utime and stime, counted from field 3
+		ticks := must.Get(strconv.ParseInt(field, 10, 64))(b)
+		sum += time.Duration(ticks) * time.Second / 100 // USER_HZ
+	}
+	return sum
 }
 
 // updating changes services at the rate until the function that it returns is
@@ -132,7 +323,7 @@ func BenchmarkE2EFreshness(b *testing.B) {
 			if updates > 0 {
 				defer r.updating(b, updates)()
 			}
-			conn := must.Get(dns.Dial("udp", r.server("federation").address))(b)
+			conn := must.Get(dns.Dial("udp", r.servers["federation"].address))(b)
 			defer func() { _ = conn.Close() }()
 			fresh := r.p.service(b, r.size)
 			query := new(dns.Msg)
