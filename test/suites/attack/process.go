@@ -70,7 +70,7 @@ func (a *arena) write(name, content string) (string, error) {
 // close ends the processes and servers, and removes the folder.
 func (a *arena) close() {
 	for _, p := range a.processes {
-		_, _ = p.end()
+		p.end()
 	}
 	for _, f := range a.closers {
 		f()
@@ -129,21 +129,17 @@ func (a *arena) start(ctx context.Context, setup, program string, arguments ...s
 // endTimeout is how long a process may take to end.
 const endTimeout = 20 * time.Second
 
-// end sends SIGTERM, and returns how long the process took to end and whether it did
-// so by itself: after endTimeout it is killed.
-func (p *process) end() (time.Duration, bool) {
+// end sends SIGTERM, and kills the process after endTimeout.
+func (p *process) end() {
 	p.measure()
-	begun := time.Now()
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	timer := time.NewTimer(endTimeout)
 	defer timer.Stop()
 	select {
 	case <-p.done:
-		return time.Since(begun), true
 	case <-timer.C:
 		_ = p.cmd.Process.Kill()
 		<-p.done
-		return time.Since(begun), false
 	}
 }
 
