@@ -46,9 +46,6 @@ func drive(ctx context.Context, p plan, out io.Writer) error {
 	if err := errors.Join(certificates(dir, max(1, p.classes)), d.writeCatalog("first"), d.writeConfig("on")); err != nil {
 		return err
 	}
-	if p.split {
-		return d.split()
-	}
 	return d.demonstrate()
 }
 
@@ -216,33 +213,6 @@ func (d *driver) demonstrate() error {
 	return nil
 }
 
-// split prints what of the memory of an owner is whose.
-func (d *driver) split() error {
-	owner, err := d.start("owner", 0)
-	if err != nil {
-		return err
-	}
-	begin := time.Now()
-	if err := d.startCrowds(); err != nil {
-		return err
-	}
-	if err := d.settle("first catalog", begin); err != nil {
-		return err
-	}
-	if _, err := fmt.Fprintln(owner.stdin, d.consumers); err != nil {
-		return err
-	}
-	for {
-		line, err := owner.lines.ReadString('\n')
-		if err != nil || line == "\n" {
-			d.sayf("  resident: %.1f kB for each consumer, the owner itself included", float64(owner.memory())/float64(d.consumers)/1e3)
-			owner.end()
-			return err
-		}
-		fmt.Fprint(d.out, line)
-	}
-}
-
 // startOwner starts federationctl serve, and waits until it listens.
 func (d *driver) startOwner() error {
 	file := func(name string) string { return filepath.Join(d.dir, name) }
@@ -275,9 +245,9 @@ func (d *driver) startOwner() error {
 	}
 }
 
-// start starts swarm itself in another role.
-func (d *driver) start(role string, number int) (*child, error) {
-	cmd := exec.Command(os.Args[0], "-role", role, "-owner", d.owner, "-dir", d.dir, "-number", strconv.Itoa(number),
+// startCrowd starts swarm itself in the role of a crowd.
+func (d *driver) startCrowd(number int) (*child, error) {
+	cmd := exec.Command(os.Args[0], "-role", "crowd", "-owner", d.owner, "-dir", d.dir, "-number", strconv.Itoa(number),
 		"-consumers", strconv.Itoa(d.consumers/d.processes), "-services", strconv.Itoa(d.services), "-classes", strconv.Itoa(d.classes), "-window", strconv.Itoa(d.window), "-at-once", strconv.Itoa(d.atOnce), "-prime="+strconv.FormatBool(d.prime))
 
 	cmd.Stderr = os.Stderr
@@ -297,7 +267,7 @@ func (d *driver) start(role string, number int) (*child, error) {
 
 func (d *driver) startCrowds() error {
 	for i := range d.processes {
-		c, err := d.start("crowd", i)
+		c, err := d.startCrowd(i)
 		if err != nil {
 			return err
 		}
@@ -369,9 +339,7 @@ func (d *driver) settle(what string, begin time.Time) error {
 	}
 	d.sayf("%s: all %d consumers complete after %.1f s (half %.1f s, 99%% %.1f s); %d resumed; %.1f kB for each; %d kinds of catalogs",
 		what, all, time.Since(begin).Seconds(), quantiles[50].Seconds(), quantiles[99].Seconds(), s.Resumed, float64(s.Bytes)/float64(all)/1e3, s.Kinds)
-	if d.serve != nil {
-		d.sayf("  owner: %.0f MB at most, %.1f s of CPU", megabytes(d.serve.peak()), d.serve.cpu().Seconds())
-	}
+	d.sayf("  owner: %.0f MB at most, %.1f s of CPU", megabytes(d.serve.peak()), d.serve.cpu().Seconds())
 	for _, text := range slices.Sorted(maps.Keys(s.Failures)) {
 		d.sayf("  %d times: %s", s.Failures[text], text)
 	}

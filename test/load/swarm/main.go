@@ -29,7 +29,6 @@ type plan struct {
 	window    int
 	atOnce    int
 	prime     bool
-	split     bool
 
 	// of the processes that swarm starts itself
 	role, owner, dir string
@@ -46,15 +45,14 @@ func main() {
 	flag.IntVar(&p.window, "window", 32, "`number` of messages that the owner sends ahead of their acknowledgements")
 	flag.IntVar(&p.atOnce, "at-once", 500, "`number` of consumers of a process that connect at a time: unlike others they share the processors of the owner")
 	flag.BoolVar(&p.prime, "prime", false, "only the first consumer of each process downloads the catalog; the others begin with what it holds, and resume")
-	flag.BoolVar(&p.split, "split", false, "print what of the memory of the owner is whose, with the owner's library in place of the binary, and end")
-	flag.StringVar(&p.role, "role", "", "internal: `owner` or crowd")
+	flag.StringVar(&p.role, "role", "", "internal: `crowd`")
 	flag.StringVar(&p.owner, "owner", "", "internal: `address` of the owner")
 	flag.StringVar(&p.dir, "dir", "", "internal: `directory` with the certificates")
 	flag.IntVar(&p.number, "number", 0, "internal: `number` of the process")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
-	run := map[string]func(context.Context, plan, io.Writer) error{"": drive, "crowd": crowdProcess, "owner": ownerProcess}[p.role]
+	run := map[string]func(context.Context, plan, io.Writer) error{"": drive, "crowd": crowdProcess}[p.role]
 	if err := run(ctx, p, os.Stdout); err != nil {
 		cancel()
 		log.Fatal(err) //nolint:gocritic // cancel was called

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
@@ -29,7 +31,7 @@ func TestSwarm(t *testing.T) {
 	must.Do(t, certificates(dir, 1))
 	file := func(name string) string { return filepath.Join(dir, name) }
 	source := must.Get(mtls.Load(mtls.Files{Cert: file("owner.pem"), Key: file("owner-key.pem"), CA: file("ca.pem")}, nil))(t)
-	all := must.Get(services(size))(t)
+	all := services(t, size)
 	address, err := loopback.FreeAddress() // which nobody takes while the owner is away
 	must.Do(t, err)
 	var published *registry.Registry
@@ -114,4 +116,19 @@ func TestSwarm(t *testing.T) {
 		}
 		t.Logf("%s: %d bytes, %v", step.what, s.Bytes/consumers, s.Failures)
 	}
+}
+
+// services are those of a catalog.
+func services(t *testing.T, n int) []*federation.Service {
+	t.Helper()
+	all := make([]*federation.Service, n)
+	for i := range all {
+		name := fmt.Sprintf("s%05d", i)
+		all[i] = &federation.Service{
+			Name: name, FQDN: must.Get(federation.ParseFQDN(name + ".fed.example"))(t),
+			Endpoints: []federation.Endpoint{{Address: must.Get(federation.ParseAddress("192.0.2.1"))(t), Port: 443}},
+			Instances: []federation.Instance{{ID: "a", Protocol: federation.HTTPS}},
+		}
+	}
+	return all
 }
