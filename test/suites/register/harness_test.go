@@ -54,6 +54,14 @@ func TestMain(m *testing.M) {
 	place.Main(m)
 }
 
+// enabled ends the test here unless tests that take minutes are wanted.
+func enabled(t *testing.T) {
+	t.Helper()
+	if os.Getenv("REAL_SERVERS") != "required" {
+		t.Skip("not run: it takes a minute or more; make e2e runs it")
+	}
+}
+
 // passes waits until a time.
 func passes(t testing.TB, when time.Time) {
 	t.Helper()
@@ -154,10 +162,6 @@ func (w *world) startDNS(t testing.TB, owners ...string) *domain.DNS {
 	d.Process = w.Run(t, name, place.Built(t, "coredns"), address, "-conf", d.Corefile)
 	return d
 }
-
-// pauses returns how often the owner has found so far that it had no processor for a while.
-// Each time nothing expires before one more convergence is over.
-func (o *owner) pauses() int { return o.Logged("the process was suspended") }
 
 // metric returns the value of a metric of the owner, by its name without the prefix
 // federation_owner_registration_; the values of several series are added up.

@@ -2,7 +2,6 @@
 // CoreDNS at the end.
 //
 // They run the programs of this project, built once: each tier is a process that can be
-// killed and stopped, behind a gate that can cut and stall its connections. Those that take
-// longer than a minute are skipped without REAL_SERVERS=required in the environment; make
-// e2e runs them. Package source/relay has a simulation of the same with many more schedules.
+// killed and stopped, behind a gate that counts what passes. Package source/relay has a
+// simulation of the same with many more schedules.
 package relay

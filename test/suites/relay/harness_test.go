@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -30,14 +29,6 @@ func TestMain(m *testing.M) { place.Main(m) }
 
 // eventually waits until a condition has nothing to complain of.
 var eventually = await.Eventually
-
-// long skips a test that takes long, unless it is asked for.
-func long(t *testing.T) {
-	t.Helper()
-	if os.Getenv("REAL_SERVERS") != "required" {
-		t.Skip("takes long: REAL_SERVERS=required runs it")
-	}
-}
 
 // passes lets a time pass.
 func passes(t testing.TB, d time.Duration) {

@@ -31,7 +31,6 @@ type Prober struct {
 	stop func() // ends the queries, and waits for their end
 
 	mu     sync.Mutex
-	until  time.Time // what is answered later is not judged; zero: all is
 	asked  int
 	rounds int      // in which all was asked
 	wrong  []string // the first answers that were wrong
@@ -87,9 +86,6 @@ func (p *Prober) judge(ctx context.Context, q Question, want string) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.until.IsZero() && time.Now().After(p.until) {
-		return
-	}
 	p.asked++
 	if got == want {
 		return
@@ -98,13 +94,6 @@ func (p *Prober) judge(ctx context.Context, q Question, want string) {
 	if len(p.wrong) < keptWrong {
 		p.wrong = append(p.wrong, fmt.Sprintf("%s %s %s: %q, want %q", begin.Format(time.TimeOnly), q.Name, dns.TypeToString[q.Type], got, want))
 	}
-}
-
-// Judge says until when the answers have to be right.
-func (p *Prober) Judge(until time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.until = until
 }
 
 // Rounds returns how often everything was asked so far.
