@@ -167,15 +167,12 @@ func exchangeBytes(network, address string, sent []byte) ([]byte, error) {
 // or the name of an rcode. Other names do not exist.
 type nameserver struct {
 	address string
-	names   map[string]string // replies by name; read-only
-
-	mu    sync.Mutex
-	asked map[string]int // by name and type; guarded by mu
+	names   map[string]string // replies by name
 }
 
 func startNameserver(t testing.TB, names map[string]string) *nameserver {
 	t.Helper()
-	n := &nameserver{address: freeAddress(t), names: names, asked: make(map[string]int)}
+	n := &nameserver{address: freeAddress(t), names: names}
 	var running sync.WaitGroup
 	t.Cleanup(running.Wait) // cleanups run in reverse: after the shutdowns below
 	for _, network := range []string{"udp", "tcp"} {
@@ -195,9 +192,6 @@ func startNameserver(t testing.TB, names map[string]string) *nameserver {
 // ServeDNS implements dns.Handler.
 func (n *nameserver) ServeDNS(w dns.ResponseWriter, r *dns.Msg) {
 	name, qtype := strings.ToLower(r.Question[0].Name), r.Question[0].Qtype
-	n.mu.Lock()
-	n.asked[name+" "+dns.TypeToString[qtype]]++
-	n.mu.Unlock()
 	says, ok := n.names[name]
 	m := new(dns.Msg)
 	m.SetReply(r)

@@ -24,72 +24,9 @@ import (
 // runs in namespaces of its own.
 const insideVariable = "FEDERATION_TEST_INSIDE"
 
-// startForClients runs CoreDNS with the fixture of the decision table. It also
-// binds the addresses of bind, and key, where it is not empty, is one more key of
-// the server block of fed.example, such as "fed.example:53 ".
-func startForClients(t testing.TB, bind, key string) *coreDNS {
-	t.Helper()
-	p := newPKI(t)
-	n := startNameserver(t, map[string]string{"gw.example.net.": "20 A 198.51.100.7"})
-	o := startOwner(t, p.owner, "", firstOwner(t)...)
-	d := startCoreDNS(t, fmt.Sprintf("fed.example:PORT %s{\n\tbind 127.0.0.1 %s\n\ttransfer {\n\t\tto *\n\t}\n\tfederation {\n\t\towner %s\n\t\t%s\n\t}\n}\n",
-		key, bind, o.address, p.tls())+
-		fmt.Sprintf(".:PORT %s{\n\tbind 127.0.0.1 %s\n\tforward . %s\n}", strings.ReplaceAll(key, "fed.example", "."), bind, n.address))
-	d.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN")
-	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1 198.51.100.7") // its host has been looked up
-	return d
-}
-
-// TestClients looks names up with the resolver of Go and with dig, which share no
-// code with the server.
-func TestClients(t *testing.T) {
-	d := startForClients(t, "", "")
-	t.Run("Go", func(t *testing.T) {
-		checkGo(t, &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, d.address)
-		}})
-	})
-	t.Run("dig", func(t *testing.T) {
-		dig := program(t, "dig", "bind9-dnsutils")
-		host, port, _ := strings.Cut(d.address, ":")
-		for _, tt := range []struct {
-			name string
-			args []string
-			want int // records in the answer; -1: some, but not all of forty
-		}{
-			{"forty endpoints in 512 octets, then over TCP", []string{"+bufsize=512", "forty.fed.example", "SRV"}, 40},
-			{"forty endpoints without EDNS, then over TCP", []string{"+noedns", "forty.fed.example", "SRV"}, 40},
-			{"forty endpoints over TCP", []string{"+tcp", "forty.fed.example", "SRV"}, 40},
-			{"forty endpoints in 512 octets, truncated", []string{"+bufsize=512", "+ignore", "+notcp", "forty.fed.example", "SRV"}, -1},
-			{"eight endpoints without EDNS", []string{"+noedns", "+ignore", "eight.fed.example", "SRV"}, 8},
-			{"cookie and other options", []string{"+cookie", "+nsid", "+subnet=192.0.2.0/24", "v1.web.fed.example", "A"}, 1},
-			{"no such name", []string{"nope.fed.example", "A"}, 0},
-		} {
-			t.Run(tt.name, func(t *testing.T) {
-				args := append([]string{"@" + host, "-p", port, "+noall", "+answer", "+comments", "+norecurse"}, tt.args...)
-				out, err := exec.Command(dig, args...).CombinedOutput()
-				if err != nil {
-					t.Fatalf("%v\n%s", err, out)
-				}
-				got := 0
-				for line := range strings.Lines(string(out)) {
-					if strings.Contains(line, "\tIN\t") && !strings.HasPrefix(line, ";") {
-						got++
-					}
-				}
-				if some := got > 0 && got < 40; got != tt.want && (tt.want != -1 || !some) {
-					t.Errorf("%d answers, want %d:\n%s", got, tt.want, out)
-				}
-				if strings.Contains(strings.ToLower(string(out)), "warning") {
-					t.Errorf("dig warns:\n%s", out)
-				}
-			})
-		}
-	})
-}
-
 // checkGo looks names up as a program in Go does.
-func checkGo(t *testing.T, r *net.Resolver) {
+func checkGo(t *testing.T) {
+	r := &net.Resolver{PreferGo: true}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	check := func(what string, want, got any, err error) {
@@ -196,7 +133,14 @@ func TestInNamespaces(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = syscall.Unmount(path, syscall.MNT_DETACH) })
 	}
-	d := startForClients(t, "192.0.2.53 2001:db8::53", "fed.example:53 ")
+	p := newPKI(t)
+	n := startNameserver(t, map[string]string{"gw.example.net.": "20 A 198.51.100.7"})
+	o := startOwner(t, p.owner, "", firstOwner(t)...)
+	const bind = "bind 127.0.0.1 192.0.2.53 2001:db8::53"
+	d := startCoreDNS(t, fmt.Sprintf("fed.example:PORT fed.example:53 {\n%s\ntransfer {\nto *\n}\nfederation {\nowner %s\n%s\n}\n}\n.:PORT .:53 {\n%[1]s\nforward . %[4]s\n}\n",
+		bind, o.address, p.tls(), n.address))
+	d.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN")
+	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1 198.51.100.7") // its host has been looked up
 	for _, address := range []string{d.address, "192.0.2.53:53", "[2001:db8::53]:53"} {
 		checkTable(t, address, "fed.example.", []tableRow{
 			{"", "NS", "NOERROR, 5 NS ns.dns.fed.example., + ns.dns.fed.example. 5 IN A 192.0.2.53, + ns.dns.fed.example. 5 IN AAAA 2001:db8::53"},
@@ -206,15 +150,12 @@ func TestInNamespaces(t *testing.T) {
 			{"dns", "A AAAA TXT", noData},
 		})
 	}
-	t.Run("8.2 transfer with glue", func(t *testing.T) {
-		all := must.Get(transferZone(d.address, "fed.example.", 0))(t)
-		checkZone(t, all)
-		if d := cmp.Diff(lines(all[1:4]), []string{
-			"fed.example.\t5\tIN\tNS\tns.dns.fed.example.", "ns.dns.fed.example.\t5\tIN\tA\t192.0.2.53", "ns.dns.fed.example.\t5\tIN\tAAAA\t2001:db8::53",
-		}); d != "" {
-			t.Errorf("behind the SOA (-got +want):\n%s", d)
-		}
-	})
+	all := must.Get(transferZone(d.address, "fed.example.", 0))(t)
+	if d := cmp.Diff(lines(all[1:4]), []string{
+		"fed.example.\t5\tIN\tNS\tns.dns.fed.example.", "ns.dns.fed.example.\t5\tIN\tA\t192.0.2.53", "ns.dns.fed.example.\t5\tIN\tAAAA\t2001:db8::53",
+	}); d != "" {
+		t.Errorf("behind the SOA (-got +want):\n%s", d)
+	}
 	t.Run("glibc", func(t *testing.T) {
 		getent := program(t, "getent", "libc-bin")
 		for _, tt := range []struct {
@@ -243,5 +184,5 @@ func TestInNamespaces(t *testing.T) {
 			}
 		}
 	})
-	t.Run("Go", func(t *testing.T) { checkGo(t, &net.Resolver{PreferGo: true}) })
+	t.Run("Go", checkGo)
 }

@@ -88,3 +88,21 @@ func bootExample(t *testing.T, p *pki, corefile string, owners map[string]string
 	d.await(t)
 	return d
 }
+
+// TestSharedExample has the owners of the example for shared names there: each has endpoints in the
+// zone that is near, and what the first has elsewhere comes before what the second has.
+func TestSharedExample(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	owners := make(map[string]string)
+	for name, endpoints := range map[string][]string{
+		"mesh-a.example:8008": {"192.0.2.1:80@[zone/eu-1a]", "192.0.2.2:80"},
+		"mesh-b.example:8008": {"192.0.2.3:80@[zone/eu-1a]", "192.0.2.4:80"},
+	} {
+		owners[name] = startOwner(t, p.owner, "", fixtureService(t, "web", "web.fed.example", endpoints, []string{"v1 HTTP"})).address
+	}
+	d := bootExample(t, p, string(must.Get(os.ReadFile("../corefile-examples/shared/Corefile"))(t)), owners)
+	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1 192.0.2.2 192.0.2.3")
+	d.awaitAnswer(t, "web.fed.example", dns.TypeSRV, "NOERROR 0 100 80 192-0-2-1.addr.web.fed.example. 0 100 80 192-0-2-3.addr.web.fed.example. "+
+		"1 100 80 192-0-2-2.addr.web.fed.example. 2 100 80 192-0-2-4.addr.web.fed.example.")
+}

@@ -24,13 +24,10 @@ import (
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/coremain"
 	_ "github.com/coredns/coredns/plugin/acl"
-	_ "github.com/coredns/coredns/plugin/any"
 	_ "github.com/coredns/coredns/plugin/bind"
 	_ "github.com/coredns/coredns/plugin/bufsize"
 	_ "github.com/coredns/coredns/plugin/cache"
-	_ "github.com/coredns/coredns/plugin/debug"
 	_ "github.com/coredns/coredns/plugin/dnssec"
-	_ "github.com/coredns/coredns/plugin/dynupdate"
 	_ "github.com/coredns/coredns/plugin/errors"
 	_ "github.com/coredns/coredns/plugin/file"
 	_ "github.com/coredns/coredns/plugin/forward"
@@ -42,7 +39,6 @@ import (
 	_ "github.com/coredns/coredns/plugin/metrics"
 	_ "github.com/coredns/coredns/plugin/ready"
 	_ "github.com/coredns/coredns/plugin/reload"
-	_ "github.com/coredns/coredns/plugin/rewrite"
 	_ "github.com/coredns/coredns/plugin/template"
 	_ "github.com/coredns/coredns/plugin/transfer"
 	"github.com/miekg/dns"
@@ -111,21 +107,13 @@ type pki struct {
 	owner, consumer mtls.Files
 }
 
-// ownerID is the SPIFFE ID in the certificate of every owner. The certificate
-// is also valid for localhost and 127.0.0.1.
-const ownerID = "spiffe://owner.example/hamlet"
-
-func newPKI(t testing.TB) *pki { return newPKIFor(t, 24*time.Hour) }
-
-// newPKIFor is newPKI with certificates that last so long: within a week of their end they are
-// to be looked at.
-func newPKIFor(t testing.TB, lifetime time.Duration) *pki {
+func newPKI(t testing.TB) *pki {
 	t.Helper()
-	authority := must.Get(mtls.NewAuthority("test", lifetime))(t)
+	authority := must.Get(mtls.NewAuthority("test", 24*time.Hour))(t)
 	p := &pki{authority: authority, dir: t.TempDir()}
 	p.owner = p.issue(t, "owner", mtls.Leaf{
 		Name: "owner", DNSNames: []string{"localhost"},
-		IPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, URIs: []string{ownerID},
+		IPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")},
 	})
 	p.consumer = p.issue(t, "consumer", mtls.Leaf{Name: "consumer", DNSNames: []string{"consumer.example"}})
 	return p
@@ -151,7 +139,6 @@ func (p *pki) tls() string {
 // realOwner is an owner of package owner, in this process and on a real socket.
 type realOwner struct {
 	*registry.Registry
-	server  *owner.Server
 	address string
 	stop    func() // ends the owner and waits for the end
 }
@@ -198,15 +185,7 @@ func serveRegistry(t testing.TB, files mtls.Files, address string, registry *reg
 	if address == "" {
 		address = freeAddress(t)
 	}
-	server, stop := serveOn(t, listen(t, address), files, registry, window)
-	return &realOwner{Registry: registry, server: server, address: address, stop: stop}
-}
-
-// serveOn is serveRegistry on any listener. The function that it returns ends the
-// owner and waits for the end.
-func serveOn(t testing.TB, listener net.Listener, files mtls.Files, registry *registry.Registry, window int) (*owner.Server, func()) {
-	t.Helper()
-	logger := slog.New(slog.DiscardHandler)
+	listener, logger := listen(t, address), slog.New(slog.DiscardHandler)
 	source := must.Get(mtls.Load(files, logger))(t)
 	server := must.Get(owner.New(owner.Config{Registry: registry, Credentials: source.Server(), Window: window, Logger: logger}))(t)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -219,7 +198,7 @@ func serveOn(t testing.TB, listener net.Listener, files mtls.Files, registry *re
 	})
 	stop := sync.OnceFunc(func() { cancel(); wg.Wait() })
 	t.Cleanup(stop)
-	return server, stop
+	return &realOwner{Registry: registry, address: address, stop: stop}
 }
 
 // simpleService returns a service with the instance v1 (HTTPS) and one endpoint,

@@ -531,11 +531,9 @@ func TestV1Alpha1(t *testing.T) {
 	}
 
 	// A reload changes the version.
-	d.write(t, strings.Replace(corefile, "api v1alpha1", "api v1alpha2", 1))
-	d.reload(t)
+	d.reload(t, strings.Replace(corefile, "api v1alpha1", "api v1alpha2", 1))
 	d.awaitAnswer(t, "v2.web.fed.example", dns.TypeA, "NOERROR 192.0.2.2")
-	d.write(t, corefile)
-	d.reload(t)
+	d.reload(t, corefile)
 	d.awaitAnswer(t, "v2.web.fed.example", dns.TypeA, "NXDOMAIN")
 	expect()
 

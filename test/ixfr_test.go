@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
@@ -24,6 +25,38 @@ const (
 	bySecondary = "127.0.0.1"
 	byTest      = "127.0.0.2"
 )
+
+// transferZone asks for a zone as a secondary does: for all of it (AXFR), or for
+// what has changed since a serial that is not 0 (IXFR).
+func transferZone(address, zone string, serial uint32) ([]dns.RR, error) {
+	return transferFrom("127.0.0.1", address, zone, serial)
+}
+
+// transferFrom is transferZone from an address of this machine.
+func transferFrom(source, address, zone string, serial uint32) ([]dns.RR, error) {
+	query := new(dns.Msg)
+	if query.SetAxfr(zone); serial != 0 {
+		query.SetIxfr(zone, serial, "ns.dns."+zone, "hostmaster."+zone)
+	}
+	dialer := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}
+	conn, err := dialer.Dial("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	client := &dns.Transfer{Conn: &dns.Conn{Conn: conn}, ReadTimeout: patience}
+	envelopes, err := client.In(query, address)
+	if err != nil {
+		return nil, err
+	}
+	var all []dns.RR
+	for e := range envelopes {
+		if e.Error != nil {
+			return nil, e.Error
+		}
+		all = append(all, e.RR...)
+	}
+	return all, nil
+}
 
 // transfers returns how many records each transfer so far had that was asked for from an
 // address.
@@ -117,7 +150,8 @@ func TestIncrementalTransfer(t *testing.T) {
 		mustUpsert(t, o, fixtureService(t, fmt.Sprint("s", i), fmt.Sprintf("s%d.fed.example", i), []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}))
 	}
 	addresses := []string{freeAddress(t), freeAddress(t)}
-	d := startCoreDNS(t, federationBlock(p, "fed.example", "transfer {\n\tto * "+strings.Join(addresses, " ")+"\n}", o.address))
+	corefile := federationBlock(p, "fed.example", "transfer {\n\tto * "+strings.Join(addresses, " ")+"\n}", o.address)
+	d := startCoreDNS(t, corefile)
 	d.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN")
 	n := 0
 	// touch makes the zone have another serial than before, and waits for it.
@@ -219,7 +253,7 @@ func TestIncrementalTransfer(t *testing.T) {
 			o = serveRegistry(t, p.owner, o.address, registry, 1)
 			d.awaitComplete(t, "nope.fed.example")
 		}, false},
-		{"a reload", func() { d.reload(t) }, true},
+		{"a reload", func() { d.reload(t, corefile) }, true},
 		{"after a reload", func() {}, false},
 	}
 	for _, step := range steps {
@@ -240,6 +274,19 @@ func TestIncrementalTransfer(t *testing.T) {
 		})
 	}
 	knot.awaitLog(t, 4, "IXFR, incoming", "finished")
+	t.Run("a burst is few notifications", func(t *testing.T) {
+		const heard = "notify, incoming"
+		before, begin := knot.log.Count(heard), time.Now()
+		for range 200 {
+			n++
+			mustUpsert(t, o, fixtureService(t, "moving", "moving.fed.example", []string{fmt.Sprintf("192.0.2.9:%d", 1000+n)}, []string{"v1 HTTPS"}))
+		}
+		settledSerial(t, d.address, "fed.example")
+		follow()
+		if got, most := knot.log.Count(heard)-before, 2+int(time.Since(begin)/time.Second); got == 0 || got > most {
+			t.Errorf("%d NOTIFY messages for one burst, want 1 to %d", got, most)
+		}
+	})
 	t.Run("kdig", func(t *testing.T) {
 		serial := client.serial
 		touch()

@@ -156,41 +156,6 @@ func TestForeignConsumerResumes(t *testing.T) {
 	}
 }
 
-// TestDoubtfulResume asks our owner to resume what it cannot know, and gets all of it.
-func TestDoubtfulResume(t *testing.T) {
-	t.Parallel()
-	p := newPKI(t)
-	o := startOwner(t, p.owner, "", resumable(t, "api", "192.0.2.1"), resumable(t, "web", "192.0.2.2"))
-	held := make(map[string]map[string][]byte)
-	for i := range dialects {
-		held[dialects[i].version] = dialects[i].download(t, dialForeign(t, p.consumer, o.address)).sent
-	}
-	for i := range dialects {
-		d := &dialects[i]
-		own, other := held[d.version], held[dialects[1-i].version]
-		digests := strings.Repeat("x", 16)
-		for name, header := range map[string]string{
-			"of the other version":  resumeByHand(other, 1),
-			"of nothing":            resumeByHand(nil, 1),
-			"empty":                 "",
-			"no base64":             "accepted 1/gA",
-			"with padding":          resumeByHand(own, 1) + "==",
-			"cut off":               resumeByHand(own, 2)[:30],
-			"three digests":         base64.RawStdEncoding.EncodeToString([]byte(strings.Repeat(digests, 3))),
-			"more than 512 digests": resumeByHand(own, 512)[:10_900] + strings.Repeat("A", 400),
-			"all zeros":             strings.Repeat("A", 22),
-		} {
-			got := d.download(t, dialForeign(t, p.consumer, o.address), "federation-resume", header)
-			if got.accepted != "" {
-				t.Errorf("%s, %s: the answer is %q", d.version, name, got.accepted)
-			}
-			if diff := cmp.Diff(own, got.sent); diff != "" {
-				t.Errorf("%s, %s (-catalog +sent):\n%s", d.version, name, diff)
-			}
-		}
-	}
-}
-
 // FuzzLyingConsumer comes back to our owner with any header: the digests of other catalogs,
 // in any number, with something else behind some of them. Whatever it is, the owner sends
 // each bucket that differs as a whole, and one that holds what it says has the catalog.

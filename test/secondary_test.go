@@ -199,6 +199,16 @@ func TestSecondariesReferToNestedZones(t *testing.T) {
 	}
 }
 
+// lines returns records as text, sorted.
+func lines(rrs []dns.RR) []string {
+	all := make([]string, len(rrs))
+	for i, rr := range rrs {
+		all[i] = rr.String()
+	}
+	slices.Sort(all)
+	return all
+}
+
 // compareServers asks two servers for every name of a transferred zone, and for
 // some that are not in it. Below dns.<zone> there is nothing to transfer: the
 // server is bound to loopback only, so its name has no address.

@@ -12,6 +12,59 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
+// signingKey writes a key pair for a zone, and returns the public key and the path
+// that plugin dnssec takes: the common part of the names of both files.
+func signingKey(t testing.TB, zone string) (path string, public *dns.DNSKEY) {
+	t.Helper()
+	public = &dns.DNSKEY{
+		Hdr:   dns.RR_Header{Name: zone, Rrtype: dns.TypeDNSKEY, Class: dns.ClassINET, Ttl: 3600},
+		Flags: dns.ZONE | dns.SEP, Protocol: 3, Algorithm: dns.ECDSAP256SHA256,
+	}
+	private := must.Get(public.Generate(256))(t)
+	path = filepath.Join(t.TempDir(), fmt.Sprintf("K%s+%03d+%05d", zone, public.Algorithm, public.KeyTag()))
+	writeFile(t, path+".key", public.String()+"\n")
+	writeFile(t, path+".private", public.PrivateKeyString(private))
+	return path, public
+}
+
+// signedQuestion is a name below fed.example that has records of all of the types,
+// or, where negative is set, of none of them.
+type signedQuestion struct {
+	name, types string
+	negative    bool
+}
+
+// signedQuestions returns questions about the services of firstOwner.
+func signedQuestions() []signedQuestion {
+	return []signedQuestion{
+		{"", "SOA NS A SRV TXT ANY DNSKEY", false},
+		{"", "AAAA MX DS CNAME HTTPS", true},
+		{"web", "A AAAA SRV TXT ANY", false},
+		{"web", "CNAME MX NS SOA DS HTTPS SVCB CAA", true},
+		{"v1.web", "A SRV TXT", false},
+		{"v1.web", "AAAA CNAME HTTPS", true},
+		{"_http._tcp.web", "SRV ANY", false},
+		{"_http._tcp.web", "A TXT", true},
+		{"_tcp.web", "A SRV TXT ANY", true},
+		{"_grpc._tcp.web", "SRV", true},
+		{"addr.web", "A", true},
+		{"192-0-2-1.addr.web", "A", false},
+		{"192-0-2-1.addr.web", "AAAA SRV", true},
+		{"192-0-2-2.addr.web", "A", true},
+		{"mixed", "A", false},
+		{"ports", "A SRV", false},
+		{"eight", "A SRV", false},
+		{"text", "TXT", false},
+		{"db.r1.deep.a.b", "A SRV TXT", false},
+		{"r1.deep.a.b", "A", true},
+		{"b", "A AAAA SRV TXT NS SOA", true},
+		{"nope", "A AAAA SRV TXT NS SOA CNAME HTTPS ANY DS", true},
+		{"*.web", "A", true},
+		{"nx", "A", true},
+		{"dns", "A", true},
+	}
+}
+
 // startUnbound runs Unbound as a validating resolver of a zone with the given name
 // server and key. Everything that makes a resolver strict is on: aggressive use of
 // denials (RFC 8198), query name minimisation, and names in random case.
