@@ -60,19 +60,18 @@ func (s *Source) unblock() {
 func (s *Source) commitRound(ctx context.Context) (more bool, err error) {
 	changes := s.take()
 	if len(changes) == 0 {
-		rouse(s.publish) // changes that turned out to be none have answers
+		s.publish() // changes that turned out to be none have answers
 		return false, nil
 	}
 	outcomes, err := s.config.Store.Commit(ctx, changes)
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	s.commit = err
 	if err != nil {
 		s.table.Retry()
 	} else {
 		s.table.Settle(outcomes, time.Now())
 	}
-	rouse(s.publish)
 	return true, err
 }
 

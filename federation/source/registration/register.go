@@ -145,9 +145,8 @@ func (s *Source) open(c *session, ids []federation.ID, address netip.Addr) bool 
 
 func (s *Source) leave(c *session) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	s.table.Leave(c.record, time.Now())
-	s.wakeForDeadline()
 }
 
 // run serves the stream until it ends, and returns its status. A blocked read or write ends
@@ -326,9 +325,7 @@ func (c *session) register(m *registrationv1.Active) {
 	offer := s.table.Judge(s.rules.Load(), c.record, &a)
 	s.mu.Lock()
 	err := s.table.Register(c.record, offer, time.Now())
-	s.wakeForDeadline()
-	s.mu.Unlock()
-	rouse(s.commits)
+	s.unlock()
 	if refusal, ok := errors.AsType[rules.Refusal](err); ok {
 		c.log.Warn("registration refused", "service", federation.Printable(a.Service), "node", federation.Printable(a.Node),
 			"rule", refusal.Rule, "reason", refusal.Whole())
@@ -340,8 +337,7 @@ func (c *session) clear(m *registrationv1.Clear) {
 	s := c.source
 	s.mu.Lock()
 	s.table.Clear(c.record, table.Text{Service: m.GetService(), Node: m.GetNode()})
-	s.mu.Unlock()
-	rouse(s.commits)
+	s.unlock()
 }
 
 // tell has an answer sent. It is called with the mutex of the source held.

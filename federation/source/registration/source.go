@@ -5,13 +5,16 @@
 // then granted; it is deleted there first, and then withdrawn. So a store that is away
 // withdraws nothing and takes nothing new.
 //
-//	provider ──▶ Register ─▶ table ─▶ committer ─▶ store
-//	                           │ ▲                   │
-//	             publisher ◀───┘ └──── watcher ◀─────┘
+//	provider ──▶ Register ─▶ table ─▶ part
+//	                         │  ▲
+//	            committer ◀──┘  └── watcher
+//	                 └────▶ store ────┘
 //
-// All that is known is in a [table.Table], behind one mutex. Run has four goroutines:
-// the store's, which tells what it holds; the committer, which gives it what is to change, all that
-// has come meanwhile at once; the publisher, which renders what has changed; and a clock.
+// All that is known is in a [table.Table], behind one mutex. Whoever changes it publishes what
+// follows and answers the providers, before it does anything else: the stream that a provider
+// speaks on, the clock that ends nodes, and where there is a store its watcher, and the committer,
+// which gives it what is to change, all that has come meanwhile at once. Without a store what is
+// set is stored.
 //
 // Only packages of this module import it: it is not a stable API.
 package registration
@@ -78,17 +81,16 @@ type Source struct {
 	config   Config
 	log      *slog.Logger
 	commits  chan struct{} // hold one value when the goroutine has something to do
-	publish  chan struct{}
-	flush    chan chan struct{} // has the publisher close what it takes when it has published
 	clock    chan struct{}
 	back     chan struct{} // holds one value when the store can be asked again
 	began    chan struct{} // closed when Run begins
 	closing  chan struct{} // closed when providers are to go
-	ended    chan struct{} // closed when Run has ended
 	sessions sync.WaitGroup
 	rules    atomic.Pointer[rules.Rules]
 
-	mu     sync.Mutex    // guards the fields below
+	publisher publisher
+
+	mu     sync.Mutex    // guards the fields below; locked after that of the publisher
 	table  *table.Table  // nil before Run
 	due    time.Time     // when the clock looks next
 	closed bool          // whether closing is closed
@@ -137,13 +139,11 @@ func New(config Config) (*Source, error) {
 	if config.Rules == nil {
 		config.Rules = &rules.Rules{}
 	}
-	if config.Store == nil {
-		config.Store = new(memory)
-	}
 	s := &Source{
 		config: config, log: loglimit.Logger(cmp.Or(config.Logger, slog.New(slog.DiscardHandler))),
-		commits: make(chan struct{}, 1), publish: make(chan struct{}, 1), flush: make(chan chan struct{}), clock: make(chan struct{}, 1), back: make(chan struct{}, 1),
-		began: make(chan struct{}), closing: make(chan struct{}), moving: make(chan struct{}), ended: make(chan struct{}),
+		commits: make(chan struct{}, 1), clock: make(chan struct{}, 1), back: make(chan struct{}, 1),
+		began: make(chan struct{}), closing: make(chan struct{}), moving: make(chan struct{}),
+		publisher: publisher{over: make(map[federation.FQDN]int)},
 	}
 	s.rules.Store(config.Rules)
 	return s, nil
@@ -155,36 +155,59 @@ var errAgain = errors.New("the source runs already, or has ended")
 // Run implements [source.Source]. When ctx ends, providers are sent Close; what they have
 // registered stays in the store.
 func (s *Source) Run(ctx context.Context, part source.Part) {
-	s.begin()
-	defer close(s.ended)
-	// The store, the committer and the publisher work until the providers are gone.
+	s.begin(part)
+	// The store and the committer work until the providers are gone.
 	work, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer end()
 	var group sync.WaitGroup
 	defer group.Wait()
-	group.Go(func() { s.config.Store.Run(work, watcher{s}) })
-	group.Go(func() { s.commitAll(work) })
-	group.Go(func() { newPublisher(s, part).run(work) })
-	group.Go(func() { s.watchClock(ctx) })
-	<-ctx.Done()
+	defer end()
+	if s.config.Store != nil {
+		group.Go(func() { s.config.Store.Run(work, watcher{s}) })
+		group.Go(func() { s.commitAll(work) })
+	}
+	s.watchClock(ctx)
 	s.dismiss()
 	s.drain()
-	end()
 }
 
 // begin makes the table.
-func (s *Source) begin() {
+func (s *Source) begin(part source.Part) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.table != nil {
 		panic(errAgain)
 	}
+	now := time.Now()
+	s.publisher.part = part
 	s.table = table.New(table.Config{
 		Owner: s.config.Owner, Epoch: rand.Uint32(), //nolint:gosec // no secret
 		Convergence: s.config.Convergence, Linger: s.config.Linger,
 		Nodes: s.config.Nodes, Rules: s.rules.Load(), Policy: s.config.Policy, Expired: s.logExpired,
-	}, time.Now())
+	}, now)
+	if s.config.Store == nil {
+		s.table.State(nil, false, now) // a store that is new is not complete
+	}
 	close(s.began)
+}
+
+// unlock ends what the lock was taken for: what has changed is stored where there is no store that
+// others share, and published.
+func (s *Source) unlock() {
+	begun := s.table != nil
+	if begun {
+		if s.config.Store == nil {
+			s.table.Keep(time.Now())
+		} else if s.table.Waits() {
+			rouse(s.commits)
+		}
+		if next, ok := s.table.Next(); ok && next.Before(s.due) {
+			rouse(s.clock) // it would look later
+		}
+	}
+	s.mu.Unlock()
+	if begun {
+		s.publish()
+	}
 }
 
 // dismiss has all providers sent Close, and waits until their streams have ended.
@@ -227,31 +250,16 @@ func rouse(wake chan<- struct{}) {
 // be any more is deleted, and its provider told. It is not published any more when SetRules
 // returns, also while the store is away.
 func (s *Source) SetRules(r *rules.Rules) {
-	if !s.judge(r) {
-		return
-	}
-	done := make(chan struct{})
-	select {
-	case s.flush <- done:
-		<-done
-	case <-s.ended:
-	}
-}
-
-// judge reports whether there is anything that the rules can be about yet.
-func (s *Source) judge(r *rules.Rules) bool {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	s.rules.Store(r)
 	if s.table == nil {
-		return false
+		return
 	}
 	s.table.SetRules(r, func(n *node.Node, refusal rules.Refusal) {
 		s.log.Warn("the rules do not allow a node any more", "provider", n.Provider, "service", n.Service, "node", n.URI,
 			"rule", refusal.Rule, "reason", refusal.Whole())
 	})
-	rouse(s.commits)
-	return true
 }
 
 // MayClaim implements [source.Claimer].
@@ -323,11 +331,8 @@ func (w watcher) Away(reason error) {
 
 func (w watcher) tell(change func(now time.Time)) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
+	defer w.unlock()
 	change(time.Now())
-	rouse(w.commits)
-	rouse(w.publish)
-	rouse(w.clock)
 }
 
 // The clock looks once in a tick whether the program has run all the time. What it
@@ -362,19 +367,14 @@ func (s *Source) watchClock(ctx context.Context) {
 // is to be called again.
 func (s *Source) expire(now time.Time, stopped bool) time.Time {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock() // which publishes in time a state that is not complete
 	if stopped {
 		s.table.Pause(now)
 		s.log.Warn("the process was suspended; nothing expires until providers have had time to report",
 			"convergence", s.config.Convergence)
 	}
 	s.sendAway(now)
-	pending := s.table.Numbers().Pending
 	s.table.Expire(now)
-	if s.table.Numbers().Pending != pending {
-		rouse(s.commits)
-	}
-	rouse(s.publish) // a state that is not complete is published in time
 	s.due = now.Add(tick)
 	if next, ok := s.table.Next(); ok && next.Before(s.due) {
 		s.due = next
@@ -392,12 +392,4 @@ func (s *Source) sendAway(now time.Time) {
 	s.table.SendAway()
 	close(s.moving)
 	s.moving = make(chan struct{})
-}
-
-// wakeForDeadline has the clock look earlier, where a deadline is before it would. It is called with
-// mu held.
-func (s *Source) wakeForDeadline() {
-	if next, ok := s.table.Next(); ok && next.Before(s.due) {
-		rouse(s.clock)
-	}
 }

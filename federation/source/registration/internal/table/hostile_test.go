@@ -62,6 +62,24 @@ func TestRulesChangeBetweenJudgements(t *testing.T) {
 	}
 }
 
+// A node that is refused while it is published, as it is stored, is not granted afterwards.
+func TestRefusedBeforeGranted(t *testing.T) {
+	r := rulesFor(t, "*.acme.example")
+	table, s, last := opened(t, r)
+	active := Active{Text: Text{"web.acme.example", "tcp://192.0.2.1:1"}}
+	must.Do(t, table.Register(s, table.Judge(r, s, &active), time.Now()))
+	table.Keep(time.Now())
+	waiting := table.Answers()
+	active.TTL = time.Hour
+	if err := table.Register(s, table.Judge(r, s, &active), time.Now()); err == nil {
+		t.Fatal("a ttl of an hour is taken")
+	}
+	table.Deliver(waiting)
+	if last.Kind != Refused {
+		t.Errorf("the provider was told %+v", *last)
+	}
+}
+
 // A provider that registers and clears again and again, while the store is away, takes no
 // more memory than its nodes do.
 func TestQueueIsBounded(t *testing.T) {

@@ -2,6 +2,7 @@ package table
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -306,6 +307,22 @@ func (t *Table) Take(most int, now time.Time) []store.Change {
 		changes = append(changes, store.Change{Key: e.key, Node: e.sent.node, Before: e.before()})
 	}
 	return changes
+}
+
+// Waits reports whether there may be changes to take.
+func (t *Table) Waits() bool { return t.queue.Len() > 0 }
+
+// Keep stores all changes where there is no store: the table has the nodes, and as nobody else
+// changes them nothing is ever in conflict.
+func (t *Table) Keep(now time.Time) {
+	for t.Waits() {
+		outcomes := make([]store.Outcome, len(t.Take(math.MaxInt, now)))
+		for i := range outcomes {
+			t.kept++
+			outcomes[i].Version = t.kept
+		}
+		t.Settle(outcomes, now)
+	}
 }
 
 // nextOf returns what is to be stored next for a change. Before a provider's deletion of a

@@ -58,6 +58,7 @@ type Table struct {
 	left       map[string]*leavings // by owner
 	judged     time.Time            // when leavings were judged last
 	opened     uint32               // how many streams
+	kept       int64                // the last version of Keep
 	numbers    Numbers
 }
 
@@ -277,6 +278,13 @@ func (t *Table) markDirty(s *service) {
 	if !s.dirty {
 		s.dirty = true
 		t.dirty = append(t.dirty, s)
+	}
+}
+
+// MarkAll has all services rendered.
+func (t *Table) MarkAll() {
+	for _, s := range t.services {
+		t.markDirty(s)
 	}
 }
 
