@@ -100,12 +100,6 @@ func NewCatalog(c Config) *Catalog {
 // it that is known.
 func (c *Catalog) Published() <-chan struct{} { return c.published }
 
-// publish changes the registry, which tells what is new first, then what changes, and
-// then what is gone: an fqdn that moves has an answer all the time.
-func (c *Catalog) publish(d Difference) {
-	c.registry.UpdateEncoded(append(d.Added, d.Changed...), d.Gone)
-}
-
 // rouse makes Run look at what there is to do.
 func (c *Catalog) rouse() {
 	select {

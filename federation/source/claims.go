@@ -25,7 +25,7 @@ func (p *part) apply(changed []*wire.Encoded, gone []string, first bool) {
 	for _, s := range changed {
 		t.put(p, s)
 	}
-	t.publish(t.settleAll())
+	t.publish()
 }
 
 // lapse withdraws what the part publishes, as its lifetime is over, or publishes it again.
@@ -35,7 +35,7 @@ func (c *Catalog) lapse(p *part, lapsed bool) {
 		t.doubt(name)
 	}
 	p.lapsed = lapsed
-	c.publish(t.settleAll())
+	t.publish()
 	if reason, services := p.overdue(), len(p.items)-p.hidden; lapsed {
 		p.log(func(logger *slog.Logger) {
 			logger.Error("source was away for its lifetime, its services are withdrawn", "reason", reason, "services", services)
@@ -47,28 +47,17 @@ func (c *Catalog) lapse(p *part, lapsed bool) {
 type transaction struct {
 	*Catalog
 
-	before map[string]*wire.Encoded // what was published, nil for nothing, of each name that may change
-	fqdns  map[string]struct{}      // those whose claims are to be settled
+	names map[string]struct{} // of services of which another one may be published, or none
+	fqdns map[string]struct{} // those whose claims are to be settled
 }
 
 func (c *Catalog) transaction() transaction {
-	return transaction{c, make(map[string]*wire.Encoded), make(map[string]struct{})}
-}
-
-// note notes what is published under the name before that changes.
-func (t transaction) note(name string) {
-	if _, noted := t.before[name]; noted {
-		return
-	}
-	t.before[name] = nil
-	if it := t.lookup(name); it != nil {
-		t.before[name] = it.service
-	}
+	return transaction{c, make(map[string]struct{}), make(map[string]struct{})}
 }
 
 // doubt has all that want the name of a service, or the fqdn of one of these, settled.
 func (t transaction) doubt(name string) {
-	t.note(name)
+	t.names[name] = struct{}{}
 	if !t.shared() {
 		return
 	}
@@ -108,10 +97,10 @@ func (t transaction) put(p *part, s *wire.Encoded) {
 	switch {
 	case it != nil && it.service.Equal(s):
 	case it != nil && it.service.FQDN() == s.FQDN():
-		t.note(name)
+		t.names[name] = struct{}{}
 		it.service = s
 	default:
-		t.note(name)
+		t.names[name] = struct{}{}
 		t.remove(p, name)
 		it = &item{part: p, service: s}
 		p.items[name] = it
@@ -122,24 +111,25 @@ func (t transaction) put(p *part, s *wire.Encoded) {
 	}
 }
 
-// settleAll settles all that is in doubt, from the first part to the last, and returns the
-// difference.
-func (t transaction) settleAll() Difference {
+// publish settles all that is in doubt, from the first part to the last, and has the registry
+// publish what stands then under each name. The registry finds what is different, and tells what is
+// new first, then what changes, and then what is gone: an fqdn that moves has an answer all the time.
+func (t transaction) publish() {
 	for level := range t.parts {
 		for fqdn := range t.fqdns { // settle may add some of parts after the level
 			t.settle(level, fqdn)
 		}
 	}
-	after := make(map[string]*wire.Encoded, len(t.before))
-	for name, before := range t.before {
+	var changed []*wire.Encoded
+	var gone []string
+	for name := range t.names {
 		if it := t.lookup(name); it != nil {
-			after[name] = it.service
-		}
-		if before == nil {
-			delete(t.before, name)
+			changed = append(changed, it.service)
+		} else {
+			gone = append(gone, name)
 		}
 	}
-	return Compare(t.before, after)
+	t.registry.UpdateEncoded(changed, gone)
 }
 
 // settle finds out what hides the items of a level that have the fqdn. The levels before

@@ -35,10 +35,3 @@ func (c *Catalog) Find(matches func(*wire.Encoded) bool) (found []Found) {
 	}
 	return found
 }
-
-// Services returns the services that are published, by name.
-func (c *Catalog) Services() map[string]*wire.Encoded {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.publishes()
-}

@@ -152,27 +152,11 @@ func (p *part) mayClaim(s *wire.Encoded) bool {
 	return err != nil || source.MayClaim(s.Name(), fqdn)
 }
 
-// maxRules bounds the rules by which a source counts what it refuses.
-const maxRules = 32
-
-// otherRules is the rule of the entries beyond it.
-const otherRules = "other"
-
 // Refused implements Part.
 func (p *part) Refused(entries map[string]int) {
-	refused := make(map[string]int)
-	for _, rule := range slices.Sorted(maps.Keys(entries)) {
-		n := entries[rule]
-		if len(refused) >= maxRules-1 {
-			rule = otherRules
-		}
-		if n > 0 {
-			refused[rule] += n
-		}
-	}
 	p.catalog.mu.Lock()
 	defer p.catalog.mu.Unlock()
-	p.refused = refused
+	p.refused = maps.Clone(entries)
 }
 
 // logger returns the logger for lines about the source.

@@ -87,7 +87,7 @@ type Part interface {
 
 	// Refused says how many entries of the origin are not published, by the rule that
 	// they break: all of them, not only those that are new. The rules are few, as they
-	// become the values of a metric's label; beyond 32 they count as "other".
+	// become the values of a metric's label.
 	Refused(entries map[string]int)
 }
 

@@ -220,10 +220,12 @@ func (p *Publisher) Catalog(of string) (iter.Seq2[status.Service, error], error)
 	if !known {
 		return nil, &status.UnknownError{Of: of, Known: slices.Sorted(maps.Keys(p.catalogs))}
 	}
-	services := c.sources.Services()
+	found := c.sources.Find(func(*wire.Encoded) bool { return true })
+	found = slices.DeleteFunc(found, func(f source.Found) bool { return f.Hidden != "" })
+	slices.SortFunc(found, func(a, b source.Found) int { return strings.Compare(a.Service.Name(), b.Service.Name()) })
 	return func(yield func(status.Service, error) bool) {
-		for _, name := range slices.Sorted(maps.Keys(services)) {
-			if !yield(status.NewService(services[name].Service(), time.Time{}, false)) {
+		for _, f := range found {
+			if !yield(status.NewService(f.Service.Service(), time.Time{}, false)) {
 				return
 			}
 		}

@@ -98,19 +98,26 @@ func (f *File) read(ctx context.Context, content io.Reader, size int64) (func(),
 }
 
 func (f *File) apply(catalog catalogfile.Catalog) {
-	services := make(map[string]*wire.Encoded, len(catalog.Services))
-	for _, s := range catalog.Services {
-		services[s.Name()] = s
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	d := source.Compare(f.services, services)
+	services := make(map[string]*wire.Encoded, len(catalog.Services))
+	added, changed := 0, 0
+	for _, s := range catalog.Services {
+		services[s.Name()] = s
+		switch before := f.services[s.Name()]; {
+		case before == nil:
+			added++
+		case !before.Equal(s):
+			changed++
+		}
+	}
+	removed := len(f.services) + added - len(services)
 	f.services = services
 	if f.part != nil {
 		f.part.Replace(catalog.Services)
 	}
 	f.config.Logger.Info("catalog applied", "file", f.config.Path, "services", len(f.services),
-		"added", len(d.Added), "changed", len(d.Changed), "removed", len(d.Gone))
+		"added", added, "changed", changed, "removed", removed)
 	warnings := problem.Summary(catalog.Warnings, catalog.MoreWarnings)
 	if warnings != f.warnings && warnings != "" {
 		f.config.Logger.Warn("catalog has warnings", "file", f.config.Path, "warnings", warnings)

@@ -381,7 +381,7 @@ func (x *session) publish() {
 	switch {
 	case !x.known:
 		x.known = true
-		x.part.Replace(x.world.all())
+		x.part.Replace(changed) // all of them are new
 	case len(changed)+len(gone) > 0:
 		x.part.Update(changed, gone)
 	}

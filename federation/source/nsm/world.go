@@ -26,7 +26,6 @@ type known struct {
 // service is a network service that has endpoints.
 type service struct {
 	endpoints map[string]*known // by key
-	encoded   *wire.Encoded     // as it is published; nil when it is not
 	over      int               // endpoints for which there is no room
 }
 
@@ -163,46 +162,30 @@ func (w *world) carry(payloads map[string]string) {
 	w.payloads = payloads
 }
 
-// render returns the services that have changed since it was called last, and the names
-// of those that are gone.
+// render returns the services that may have changed since it was called last, and the names of
+// those that are gone.
 func (w *world) render(r *endpoint.Rules) (changed []*wire.Encoded, gone []string) {
 	for _, name := range slices.Sorted(maps.Keys(w.changed)) {
 		s := w.services[name]
-		before := s.encoded
-		w.refused[endpoint.Limit] -= s.over
-		if len(s.endpoints) == 0 {
-			s.encoded, s.over = nil, 0
-			delete(w.services, name)
-		} else {
-			endpoints := make([]*endpoint.Endpoint, 0, len(s.endpoints))
-			for _, e := range s.endpoints {
-				endpoints = append(endpoints, &e.Endpoint)
-			}
-			s.encoded, s.over = r.Encode(name, w.payloads[name], endpoints)
+		endpoints := make([]*endpoint.Endpoint, 0, len(s.endpoints))
+		for _, e := range s.endpoints {
+			endpoints = append(endpoints, &e.Endpoint)
 		}
-		w.refused[endpoint.Limit] += s.over
-		switch {
-		case s.encoded == nil && before != nil:
-			gone = append(gone, before.Name())
-		case s.encoded != nil && (before == nil || !s.encoded.Equal(before)):
-			changed = append(changed, s.encoded)
+		encoded, over := r.Encode(name, w.payloads[name], endpoints)
+		w.refused[endpoint.Limit] += over - s.over
+		if s.over = over; len(endpoints) == 0 {
+			delete(w.services, name)
+		}
+		if encoded != nil {
+			changed = append(changed, encoded)
+		} else {
+			gone = append(gone, r.Prefix+name)
 		}
 	}
 	if len(w.changed) > 0 {
 		w.changed = make(map[string]struct{}) // a map never gives memory back
 	}
 	return changed, gone
-}
-
-// all returns every service that is published, in the order of their names.
-func (w *world) all() []*wire.Encoded {
-	services := make([]*wire.Encoded, 0, len(w.services))
-	for _, name := range slices.Sorted(maps.Keys(w.services)) {
-		if s := w.services[name]; s.encoded != nil {
-			services = append(services, s.encoded)
-		}
-	}
-	return services
 }
 
 // counts returns how many entries of the registry are not published, by rule.

@@ -52,8 +52,6 @@ type Config struct {
 	Policy     wire.Policy       // of the consumers, as far as this owner knows it
 
 	Logger *slog.Logger // nil: nothing is logged
-
-	Store consumer.Store // keeps Subscription.File; default: package snapshot
 }
 
 // heldFor is how long the source waits, from the loss of the owner, for services that the
@@ -100,7 +98,7 @@ func New(c Config) (*Source, error) {
 	var err error
 	s.mirror, err = consumer.New(consumer.Config{
 		Subscription: c.Subscription, Rules: s.rules, Name: c.Name, FormerNames: c.FormerNames,
-		Publish: s.publish, Accept: s.accept, Observer: observer{source: s}, Logger: c.Logger, Store: c.Store,
+		Publish: s.publish, Accept: s.accept, Observer: observer{source: s}, Logger: c.Logger,
 	})
 	if err != nil {
 		return nil, err
