@@ -152,7 +152,7 @@ func (l *linter) rules(file string, data []byte) {
 
 // catalog checks the content of a catalog file.
 func (l *linter) catalog(file string, data []byte, policy wire.Policy) {
-	catalog := catalogfile.Check(data, policy)
+	catalog := catalogfile.Parse(data, policy)
 	l.problems += len(catalog.Problems) + catalog.MoreProblems
 	l.more = l.more || catalog.MoreProblems > 0
 	show(l.stdout, file, "error", catalog.Problems)

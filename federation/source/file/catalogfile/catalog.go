@@ -57,10 +57,8 @@ func (c Catalog) Err() error { return problem.Error(c.Problems, c.MoreProblems) 
 
 // Parse reads a catalog file. Each service is checked as a consumer with that policy
 // would check it.
-func Parse(data []byte, policy wire.Policy) Catalog { return parse(data, NewReader(policy)) }
-
-func parse(data []byte, r *Reader) Catalog {
+func Parse(data []byte, policy wire.Policy) Catalog {
 	never := func() error { return nil }
-	catalog, _ := r.Read(bytes.NewReader(data), int64(len(data)), never) // nothing else makes it fail
+	catalog, _ := NewReader(policy).Read(bytes.NewReader(data), int64(len(data)), never) // nothing else makes it fail
 	return catalog
 }

@@ -337,65 +337,6 @@ func TestServicesOfOneFQDN(t *testing.T) {
 	}
 }
 
-// TestCheckCircles looks for endpoints that lead back to their own service, by the name of a service
-// or of an instance. Those that lead to a circle elsewhere, or out of the catalog, are right.
-func TestCheckCircles(t *testing.T) {
-	service := func(name, endpoints, instances string) string {
-		return "- name: " + name + "\n  fqdn: " + name + ".example\n  endpoints:\n" + endpoints + "  instances: [" + instances + "]\n"
-	}
-	to := func(hosts ...string) (endpoints string) {
-		for _, host := range hosts {
-			name, label, _ := strings.Cut(host, "/")
-			endpoints += "  - {address: " + name + ", port: 80, labels: [" + label + "]}\n"
-		}
-		return endpoints
-	}
-	const (
-		one    = "{id: i1, protocol: TCP}"
-		itself = "is a name of this service itself, so clients get no address from it; name an IP address, or a host that is no name of the catalog"
-		others = "leads back to this service through others of the catalog, so clients get no address from it; name an IP address, or a host that is no name of the catalog"
-	)
-	for _, tt := range []struct {
-		name, services string
-		want           []string
-	}{
-		{"itself", service("a", to("A.example."), one), []string{`5: service "a": endpoints[0].address: a.example. ` + itself}},
-		{"itself, beside an address", service("a", to("192.0.2.1", "a.example"), one), []string{`6: service "a": endpoints[1].address: a.example. ` + itself}},
-		{"its instance, which has all", service("a", to("i1.a.example"), one), []string{`5: service "a": endpoints[0].address: i1.a.example. ` + itself}},
-		{"its instance, which has another", service("a", to("i1.a.example/x", "192.0.2.1/y"), "{id: i1, protocol: TCP, endpointSelector: [y]}"), nil},
-		{"each other", service("a", to("b.example"), one) + service("b", to("a.example"), one), []string{
-			`5: service "a": endpoints[0].address: b.example. ` + others, `10: service "b": endpoints[0].address: a.example. ` + others,
-		}},
-		{"three of them, and one beside", service("a", to("i1.b.example"), one) + service("b", to("c.example", "192.0.2.1"), one) +
-			service("c", to("a.example"), one) + service("d", to("a.example", "elsewhere.example"), one), []string{
-			`5: service "a": endpoints[0].address: i1.b.example. ` + others, `10: service "b": endpoints[0].address: c.example. ` + others,
-			`16: service "c": endpoints[0].address: a.example. ` + others,
-		}},
-		{"a chain to an address", service("a", to("b.example"), one) + service("b", to("c.example"), one) + service("c", to("192.0.2.1"), one), nil},
-		{"a service that is not served", service("a", to("192.0.2.1"), one) + strings.Replace(service("b", to("a.example"), one), "b.example", "a.example", 1), nil},
-		{"nothing below a service", service("a", to("x.a.example"), one), nil},
-	} {
-		data := []byte("services:\n" + tt.services)
-		if diff := cmp.Diff(tt.want, lines(Check(data, wire.Policy{}).Problems)); diff != "" {
-			t.Errorf("%s: unexpected problems (-want +got):\n%s", tt.name, diff)
-		}
-		if published := Parse(data, wire.Policy{}); len(published.Problems) > 0 {
-			t.Errorf("%s: an owner finds %v", tt.name, published.Problems)
-		}
-	}
-	jsonLines := `{"name":"a","fqdn":"a.example","endpoints":[{"address":"a.example","port":80}],"instances":[{"id":"i1","protocol":"TCP"}]}` + "\n"
-	if got := lines(Check([]byte(jsonLines), wire.Policy{}).Problems); len(got) != 1 || !strings.HasPrefix(got[0], "1: ") {
-		t.Errorf("JSON lines: %q", got)
-	}
-	many := "services:\n"
-	for i := range 200 {
-		many += service(fmt.Sprintf("s%d", i), to(fmt.Sprintf("s%d.example", (i+1)%200)), one)
-	}
-	if c := Check([]byte(many), wire.Policy{}); len(c.Problems) != problem.Room || c.MoreProblems != 200-problem.Room {
-		t.Errorf("of a circle of 200, %d are problems, and %d more", len(c.Problems), c.MoreProblems)
-	}
-}
-
 func TestCatalogErrIsBounded(t *testing.T) {
 	c := Parse([]byte("services:\n"+strings.Repeat("- {name: a}\n", 100)), wire.Policy{})
 	err := c.Err()

@@ -31,9 +31,8 @@ type memory map[[sha256.Size]byte]remembered
 // services of the last version without problems: where one service of a million was
 // edited, that one is decoded, and the others are taken as they were.
 type Reader struct {
-	policy  wire.Policy
-	circles bool // whether endpoints that lead in a circle are problems
-	known   memory
+	policy wire.Policy
+	known  memory
 }
 
 // NewReader returns a Reader that checks each service as a consumer with that policy
@@ -91,11 +90,10 @@ type reading struct {
 
 	check   func() error
 	catalog Catalog
-	lines   []int                 // on which the services of catalog begin
-	entries []*catalogentry.Entry // that spell them; only for circles
-	places  map[string]int        // of the services in catalog, by name
-	count   int                   // services seen so far, wrong ones included
-	next    memory                // for the next version
+	lines   []int          // on which the services of catalog begin
+	places  map[string]int // of the services in catalog, by name
+	count   int            // services seen so far, wrong ones included
+	next    memory         // for the next version
 }
 
 func newReading(r *Reader, check func() error) *reading {
@@ -121,10 +119,7 @@ func (p *reading) result(err error) (Catalog, error) {
 	if err != nil {
 		return Catalog{}, err
 	}
-	winners := p.warnSharedNames()
-	if p.circles {
-		p.addCircles(winners)
-	}
+	p.warnSharedNames()
 	byLine := func(a, b problem.Problem) int { return a.Line - b.Line }
 	slices.SortStableFunc(p.catalog.Problems, byLine)
 	slices.SortStableFunc(p.catalog.Warnings, byLine)
@@ -171,9 +166,6 @@ func (p *reading) service(e *catalogentry.Entry) {
 	p.next[key] = known
 	p.places[known.service.Name()] = len(p.catalog.Services)
 	p.lines = append(p.lines, e.Line(""))
-	if p.circles {
-		p.entries = append(p.entries, e)
-	}
 	p.catalog.Services = append(p.catalog.Services, known.service)
 	for _, w := range doubts.Kept {
 		p.warn(w)
@@ -196,10 +188,9 @@ func (p *reading) warn(warning problem.Problem) {
 }
 
 // warnSharedNames warns of each service whose fqdn is that of another, and adds a problem for each
-// fqdn of more services than consumers take. It returns the names of the services that are served, by
-// fqdn.
-func (p *reading) warnSharedNames() (winners map[string]string) {
-	winners = make(map[string]string, len(p.catalog.Services))
+// fqdn of more services than consumers take.
+func (p *reading) warnSharedNames() {
+	winners := make(map[string]string, len(p.catalog.Services))                                       // the services that are served, by fqdn
 	found, counts := problem.List{Room: problem.Room - len(p.catalog.Problems)}, make(map[string]int) // of those that are not served
 	rank := func(service string) claim.Rank { return claim.Rank{Service: service} }
 	for _, s := range p.catalog.Services {
@@ -223,7 +214,6 @@ func (p *reading) warnSharedNames() (winners map[string]string) {
 		}
 	}
 	p.wrong(found)
-	return winners
 }
 
 // expectServices is the rule of a file that is no catalog.

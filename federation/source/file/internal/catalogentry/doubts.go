@@ -56,6 +56,9 @@ func (e *Entry) Doubts(s *federation.Service, found *problem.List) {
 		}
 	}
 	for j, endpoint := range s.Endpoints {
+		if host, _ := endpoint.Address.Host(); host == s.FQDN {
+			warn(fmt.Sprintf("endpoints[%d].address", j), "it is the name of this service itself, so clients get no address from it")
+		}
 		if !everything && !slices.ContainsFunc(endpoint.Labels, func(label string) bool { return selected[label] }) {
 			warn(fmt.Sprintf("endpoints[%d]", j), fmt.Sprintf("no instance selects %s, so only the name of the service leads to it",
 				endpoint.Address))
