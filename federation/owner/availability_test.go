@@ -173,8 +173,12 @@ func TestNoHalfOfACatalogIsTold(t *testing.T) {
 				return
 			}
 			first, second := halves(version)
+			var others []string
+			for _, s := range second {
+				others = append(others, s.Name())
+			}
 			f.registry.SetUnavailable("half", time.Time{})
-			f.registry.SetEncoded(first)
+			f.registry.UpdateEncoded(first, others)
 			f.registry.UpdateEncoded(second, nil)
 			f.registry.SetUnavailable("", time.Time{})
 		}

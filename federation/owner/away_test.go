@@ -77,13 +77,6 @@ func TestTellsWhoIsTurnedAway(t *testing.T) {
 			set(t, f.registry, catalogOf(2*fewServices))
 			subscribe(t, f.dial(t, consumerID)).status()
 		}, gate.Later, "too many consumers wait", consumerID},
-		"limit": {func(c *Config) { c.Limits.HandshakesPerAddress = 1 }, func(t *testing.T, f *fixture) {
-			for range 2 {
-				conn := must.Get(f.listener.Dial())(t)
-				defer conn.Close()
-			}
-			synctest.Wait()
-		}, gate.TooMany, "handshakes_per_address", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -66,7 +66,7 @@ func (s *Server) Consumers() map[string]Consumers {
 		all[name] = Consumers{}
 	}
 	for who, at := range s.lost {
-		if _, served := s.catalogs[who.catalog]; served && now.Sub(at) < lostFor {
+		if now.Sub(at) < lostFor {
 			gone[who] = at
 		} else {
 			delete(s.lost, who)
@@ -75,7 +75,7 @@ func (s *Server) Consumers() map[string]Consumers {
 	for session := range s.sessions {
 		delete(gone, lost{session.catalog.name, session.consumer})
 		if session.subscription != nil { // else it is about to be opened
-			subscribed[session.registry] = append(subscribed[session.registry], session)
+			subscribed[session.catalog.registry] = append(subscribed[session.catalog.registry], session)
 		}
 	}
 	s.mu.Unlock()

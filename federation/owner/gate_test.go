@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"net"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,42 +36,14 @@ func TestHandshakeTimeout(t *testing.T) {
 	})
 }
 
-// TestConnectionsThatAreNotWantedAreClosed connects when there is no room, and when a
-// handshake has to make room. The connection that is not wanted is closed at once.
-func TestConnectionsThatAreNotWantedAreClosed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := start(t, func(c *Config) { c.Limits = Limits{HandshakesPerAddress: 1} })
-		dial := func() (closed func() bool) {
-			t.Helper()
-			conn := must.Get(f.listener.DialContext(t.Context()))(t)
-			t.Cleanup(func() { conn.Close() })
-			var ended atomic.Bool
-			go func() {
-				_, _ = io.Copy(io.Discard, conn)
-				ended.Store(true)
-			}()
-			synctest.Wait()
-			return ended.Load
-		}
-		first := dial()
-		second := dial()
-		if first() || !second() {
-			t.Errorf("closed are: the first one %v, the second one %v, expected the second one", first(), second())
-		}
-		time.Sleep(time.Second)
-		third := dial()
-		if !first() || third() {
-			t.Errorf("closed are: the first one %v, the third one %v, expected the first one", first(), third())
-		}
-	})
-}
-
 // TestIdleConnections connects without a handshake, and with one but without a stream.
 // All of these connections are closed after a while, those over a limit at once, and
 // few log lines are written about them.
 func TestIdleConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := start(t, func(c *Config) { c.Limits = Limits{Connections: 40} })
+		f := start(t, func(c *Config) {
+			c.Gate = must.Get(gate.New(gate.Config{Limits: gate.Limits{Connections: 40}, Logger: c.Logger}))(t)
+		})
 		dial := func() net.Conn {
 			t.Helper()
 			conn := must.Get(f.listener.DialContext(t.Context()))(t)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/gate"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -50,8 +51,10 @@ func newFleet(b *testing.B) *fleet {
 	f.registry.SetPolicy(forClasses(b, "on"))
 	server := must.Get(New(Config{
 		Registry: f.registry, Credentials: f.source(b, ownerID).Server(), Window: 64,
-		Limits: Limits{Connections: 2 * benchConsumers, ConnectionsPerAddress: 2 * benchConsumers, Handshakes: 2 * benchConsumers, HandshakesPerAddress: 2 * benchConsumers},
-		Logger: slog.New(slog.DiscardHandler),
+		Logger: slog.New(slog.DiscardHandler), Gate: must.Get(gate.New(gate.Config{
+			Limits: gate.Limits{Connections: 2 * benchConsumers, ConnectionsPerAddress: 2 * benchConsumers, Handshakes: 2 * benchConsumers, HandshakesPerAddress: 2 * benchConsumers},
+			Logger: slog.New(slog.DiscardHandler),
+		}))(b),
 	}))(b)
 	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(b)
 	ctx, cancel := context.WithCancel(context.Background())

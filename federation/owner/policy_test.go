@@ -69,9 +69,6 @@ func TestStreamsSeeTheirClass(t *testing.T) {
 			t.Errorf("no policy: %q, expected both to be told a", got)
 		}
 		expect("no policy", nil)
-		f.server.SetAudit(nil)
-		f.registry.Delete("a")
-		one.next()
 		synctest.Wait()
 		const who = "level=INFO msg=\"service %s\" catalog=\"\" consumer=%s service=%s %s"
 		for _, line := range []struct {

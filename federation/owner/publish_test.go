@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
@@ -46,6 +47,9 @@ func TestUpsertRefusesInvalidServices(t *testing.T) {
 			changed, err := f.registry.Upsert(s)
 			if _, ok := errors.AsType[*federation.InvalidError](err); !ok || err.Error() != text || changed {
 				t.Errorf("changed %v with the error %v, expected %s", changed, err, text)
+			}
+			if d, err := f.registry.Set([]*federation.Service{expressible("z", 1), s}); err == nil || err.Error() != text || d != (registry.Difference{}) {
+				t.Errorf("difference %+v with the error %v, expected %s", d, err, text)
 			}
 		}
 		upsert(t, f.registry, expressible("b", 1)) // the next message: nothing was sent in between
@@ -127,8 +131,8 @@ func TestServiceThatIsTooLargeIsWithheld(t *testing.T) {
 		f.registry.Delete("b")
 		upsert(t, f.registry, expressible("d", 1))
 		expect([]string{"upsert d 1"}, []string{"CREATE d 1"})
-		if n := f.logged.Count("service=b error=\"it takes "); n != 2 {
-			t.Errorf("%d log lines tell of the service, expected one for each version:\n%s", n, f.logged)
+		if n := f.logged.Count("service=b error=\"it takes "); n != 4 {
+			t.Errorf("%d log lines tell of the service, expected one for each version, each time that it comes:\n%s", n, f.logged)
 		}
 	})
 }

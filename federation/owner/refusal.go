@@ -9,13 +9,13 @@ import (
 
 // takes tells that the consumer takes a service.
 func (s *session) takes(service string) {
-	s.registry.Tell(registry.Refusal{Service: service, Consumer: s.consumer})
+	s.catalog.registry.Tell(registry.Refusal{Service: service, Consumer: s.consumer})
 }
 
 // settled tells that the consumer does not refuse any more what the policy has withdrawn
 // from it while it was away. It has a whole catalog now.
 func (s *session) settled() {
-	for _, service := range s.registry.Refused(s.consumer) {
+	for _, service := range s.catalog.registry.Refused(s.consumer) {
 		if !s.subscription.Sees(service) {
 			s.takes(service)
 		}

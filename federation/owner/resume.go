@@ -76,7 +76,7 @@ func (s *session) start(ctx context.Context) error {
 		s.log.Info("consumer subscribed")
 	} else {
 		s.log.Info("consumer subscribed", "held", s.resumed.Spared)
-		if audit := s.server.audit.Load(); audit != nil {
+		if audit := s.server.config.Audit; audit != nil {
 			audit.Info("services held", "catalog", s.catalog.name, "consumer", s.consumer, "held", s.resumed.Spared)
 		}
 		s.resumed = nil // it is not needed any more
@@ -87,7 +87,7 @@ func (s *session) start(ctx context.Context) error {
 // regained tells that the consumer does not refuse any more what it holds. It may have
 // refused a version of a service that was not the last one.
 func (s *session) regained() {
-	for _, service := range s.registry.Refused(s.consumer) {
+	for _, service := range s.catalog.registry.Refused(s.consumer) {
 		if _, withheld := s.withheld[service]; !withheld && s.subscription.Holds(service) {
 			s.takes(service)
 		}

@@ -341,7 +341,7 @@ func FuzzResume(f *testing.F) {
 		defer s.Close()
 		stream := &session{
 			server:  &Server{config: Config{MaxMessage: defaultMaxMessage}},
-			catalog: (&Server{log: slog.New(slog.DiscardHandler)}).newCatalog(""),
+			catalog: newCatalogs(nil, slog.New(slog.DiscardHandler))[""],
 			dialect: dialect{version: version, prepare: func(u registry.Update) (message, error) {
 				if u.Encoded == nil {
 					return message{}, nil

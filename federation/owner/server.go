@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,7 +50,9 @@ type Config struct {
 	// under "".
 	Registry *registry.Registry
 
-	// Catalogs are what SetCatalogs takes.
+	// Catalogs has the catalogs by server name: a consumer gets the one with the server name of
+	// its TLS handshake (in a Corefile, tls_servername), and the one under "" if there is none or
+	// it sends no name. Without a catalog for its name it gets the code Unavailable, and comes back.
 	Catalogs map[string]*registry.Registry
 
 	// Credentials require a client certificate, as those of mtls.Source do.
@@ -71,11 +74,8 @@ type Config struct {
 	// which consumers of this project accept by default.
 	MaxMessage int
 
-	// Limits bound the connections.
-	Limits Limits
-
-	// Gate, where it is set, bounds the connections together with those of other ports, in
-	// place of Limits.
+	// Gate bounds the connections, together with those of other ports. Without one New makes one
+	// for this port.
 	Gate *gate.Gate
 
 	// TurnedAway, where it is set, is told of each consumer that may not subscribe or has
@@ -92,19 +92,21 @@ type Config struct {
 	// number of those that were left out. See package loglimit.
 	Logger *slog.Logger
 
-	// Audit is what SetAudit takes.
+	// Audit, where it is set, gets a line for each service that a stream is told and did not
+	// have, and for each that is withdrawn from it, with the catalog, the consumer, the service, and
+	// its fqdn and the rule of the policy, or the reason. What a consumer that resumes holds
+	// already is not told: one line has the number of these services. The lines are as many
+	// as there are services times consumers: no limit is applied. While the logger writes, the
+	// stream waits.
 	Audit *slog.Logger
 }
-
-// Limits bound the connections of a server.
-type Limits = gate.Limits
 
 // Server serves the Federated Service Discovery API to any number of consumers.
 //
 // # Catalogs
 //
 // A server has one registry for all consumers, or several catalogs, of which a consumer
-// chooses one by the server name of its TLS handshake; see [Server.SetCatalogs]. Every
+// chooses one by the server name of its TLS handshake. Every
 // catalog is open to all that may subscribe; its policy says what they are told.
 //
 // A registry that does not hold a whole catalog is made unavailable with
@@ -126,8 +128,8 @@ type Limits = gate.Limits
 //
 // # What consumers may do
 //
-// A consumer may refuse a service. The refusal is logged once, with its reason,
-// and counted in [Stats]. The service is sent again when it changes. A registry tells
+// A consumer may refuse a service. The refusal is logged, with its reason, when it is another one
+// than before, and counted in [Stats]. The service is sent again when it changes. A registry tells
 // of refusals, and of services that are taken again, with OnRefusal.
 //
 // A consumer may be an owner as well, and send responses. Each of them is answered
@@ -138,9 +140,8 @@ type Limits = gate.Limits
 // # What consumers can cost
 //
 // A connection has at most eight streams, and ends after a minute without any.
-// [Limits] bound the connections, in total and for each address. Package gate does
-// both, for other ports of the process as well where Config.Gate is shared, and says what
-// else it bounds. Package loglimit bounds what consumers can make the server log.
+// Package gate sees to that, and bounds the connections, in total and for each address, for
+// other ports of the process as well where Config.Gate is shared. It says what else it bounds. Package loglimit bounds what consumers can make the server log.
 // Config.Register adds services of others to the port.
 //
 // # Shutdown and health
@@ -153,19 +154,19 @@ type Limits = gate.Limits
 // probe that restarts or passes over the server because one catalog is unavailable would
 // take the others from their consumers. Stats has the state of each.
 type Server struct {
-	config     Config       // read-only after New
-	log        *slog.Logger // bounds what a peer can make it write
-	turnedAway memory       // certificates without an allowed identity, and server names without a catalog
-	gate       *gate.Gate
-	slots      *semaphore.Weighted // of the streams that are sent what they have yet to be told
-	postponed  atomic.Uint64       // streams that have waited for too long
-	began      time.Time           // read-only after New
-	readers    sync.WaitGroup
-	audit      atomic.Pointer[slog.Logger]
+	// read-only after New
+	config   Config
+	log      *slog.Logger        // bounds what a peer can make it write
+	catalogs map[string]*catalog // by server name; there is always one under ""
+	gate     *gate.Gate
+	slots    *semaphore.Weighted // of the streams that are sent what they have yet to be told
+	began    time.Time
+
+	postponed atomic.Uint64 // streams that have waited for too long
+	readers   sync.WaitGroup
 
 	mu       sync.Mutex                 // guards the fields below, and those of every catalog
 	allowed  map[federation.ID]struct{} // who may subscribe; nil for every certificate
-	catalogs map[string]*catalog        // by server name; there is always one under ""
 	sessions map[*session]struct{}      // the streams that are open
 	lost     map[lost]time.Time         // when consumers lost their last stream; see Consumers
 }
@@ -199,15 +200,14 @@ func New(c Config) (*Server, error) {
 	}
 	if s.gate == nil {
 		var err error
-		if s.gate, err = gate.New(gate.Config{Limits: c.Limits, Logger: s.log, TurnedAway: c.TurnedAway}); err != nil {
+		if s.gate, err = gate.New(gate.Config{Logger: s.log, TurnedAway: c.TurnedAway}); err != nil {
 			return nil, err
 		}
 	}
 	if c.Registry != nil {
 		c.Catalogs = map[string]*registry.Registry{"": c.Registry}
 	}
-	s.SetCatalogs(c.Catalogs)
-	s.SetAudit(c.Audit)
+	s.catalogs = newCatalogs(c.Catalogs, s.log)
 	if len(c.Allow) > 0 {
 		s.SetAllow(c.Allow)
 	}
@@ -230,21 +230,12 @@ func (s *Server) SetAllow(ids []federation.ID) {
 		}
 	}
 	s.mu.Unlock()
-	s.turnedAway.reset()
 	for _, session := range lost {
 		session.log.Warn("consumer turned away: it is not allowed any more")
 		session.turnedAway(gate.NotAllowed, "it is not allowed any more")
 		session.cancel(mayNot(session.ids))
 	}
 }
-
-// SetAudit has a line logged for each service that a stream is told and did not have,
-// and for each that is withdrawn from it, with the catalog, the consumer, the service, and
-// its fqdn and the rule of the policy, or the reason. What a consumer that resumes holds
-// already is not told: one line has the number of these services. The lines are as many
-// as there are services times consumers: no limit is applied. While the logger writes, the
-// stream waits. With nil, as at first, there is no audit.
-func (s *Server) SetAudit(audit *slog.Logger) { s.audit.Store(audit) }
 
 // Serve accepts consumers from the listener until ctx ends, and then returns nil.
 // It closes the listener. When ctx ends, every stream gets the status Unavailable,
@@ -281,7 +272,7 @@ type dialect struct {
 func (s *Server) subscribe(stream grpc.ServerStream, d dialect) error {
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
-	session := s.newSession(d, cancel)
+	session := &session{dialect: d, server: s, cancel: cancel, window: newWindow(s.config.Window), release: func() {}}
 	err := s.serve(ctx, stream, session)
 	s.dismiss(session, err)
 	return parking(err)
@@ -299,7 +290,7 @@ func (s *Server) serve(ctx context.Context, stream grpc.ServerStream, session *s
 		}
 		session.cancel(s.later(registry.ErrUnavailable))
 	}
-	subscription := session.registry.SubscribeAs(registry.Consumer{IDs: session.ids, Stop: stop, Awaits: s.awaits(ctx), Silent: true})
+	subscription := session.catalog.registry.SubscribeAs(registry.Consumer{IDs: session.ids, Stop: stop, Awaits: s.awaits(ctx), Silent: true})
 	defer subscription.Close()
 	s.mu.Lock()
 	session.subscription = subscription
@@ -325,11 +316,6 @@ func (s *Server) awaits(ctx context.Context) bool {
 		(len(metadata.ValueFromIncomingContext(ctx, wire.ResumeHeader)) == 0 || time.Since(s.began) > sourcesTime)
 }
 
-// newSession returns a session that nobody knows of yet.
-func (s *Server) newSession(d dialect, cancel context.CancelCauseFunc) *session {
-	return &session{dialect: d, server: s, cancel: cancel, window: newWindow(s.config.Window), release: func() {}}
-}
-
 // dismiss forgets a session that has ended with the status err.
 func (s *Server) dismiss(session *session, err error) {
 	s.mu.Lock()
@@ -346,19 +332,18 @@ func (s *Server) admit(ctx context.Context, session *session) error {
 	p, _ := peer.FromContext(ctx)
 	consumer, certified := mtls.PeerOf(p.AuthInfo)
 	session.address, session.ids = p.Addr, consumer.IDs()
-	session.serverName = canonical(consumer.State.ServerName)
+	serverName := canonical(consumer.State.ServerName)
+	session.catalog = cmp.Or(s.catalogs[serverName], s.catalogs[""])
 	s.mu.Lock()
-	session.catalog = s.chooseLocked(session.serverName)
-	session.registry = session.catalog.registry
 	id, ok := s.mayLocked(session.ids)
 	ok = ok && certified
-	if ok && session.registry != nil {
+	if ok && session.catalog.registry != nil {
 		session.consumer = "without identity"
 		if id != (federation.ID{}) {
 			session.consumer = id.String()
 		}
 		session.log = session.catalog.log.With("consumer", session.consumer)
-		s.sessions[session] = struct{}{} // where SetAllow and SetCatalogs find it
+		s.sessions[session] = struct{}{} // where SetAllow finds it
 		delete(s.lost, lost{session.catalog.name, session.consumer})
 	}
 	s.mu.Unlock()
@@ -367,16 +352,12 @@ func (s *Server) admit(ctx context.Context, session *session) error {
 	case !certified:
 		return errNoCertificate
 	case !ok:
-		if s.turnedAway.add(who, "", "") {
-			s.log.With("identities", who).Warn("consumer turned away: its certificate carries no identity that is allowed", "address", p.Addr)
-		}
+		s.log.With("identities", who).Warn("consumer turned away: its certificate carries no identity that is allowed", "address", p.Addr)
 		session.turnedAway(gate.NotAllowed, "its certificate carries no identity that is allowed")
 		return mayNot(session.ids)
-	case session.registry == nil:
-		name := federation.Quote(session.serverName)
-		if s.turnedAway.add(who, name, "") {
-			s.log.With("identities", who).Warn("consumer turned away: there is no catalog for the server name of its handshake", "server_name", federation.Printable(session.serverName), "address", p.Addr)
-		}
+	case session.catalog.registry == nil:
+		name := federation.Quote(serverName)
+		s.log.With("identities", who).Warn("consumer turned away: there is no catalog for the server name of its handshake", "server_name", federation.Printable(serverName), "address", p.Addr)
 		session.turnedAway(gate.NoCatalog, "there is no catalog for the server name "+name+" of its handshake")
 		return status.Errorf(codes.Unavailable, "there is no catalog for the server name %s of your handshake", name)
 	}

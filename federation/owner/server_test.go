@@ -195,7 +195,6 @@ func TestNewRefusesIncompleteConfig(t *testing.T) {
 		{"no logger", func(c *Config) { c.Logger = nil }, "owner needs a registry and a logger"},
 		{"no credentials", func(c *Config) { c.Credentials = nil }, "owner needs credentials: there is no unsecured mode"},
 		{"largest message below", func(c *Config) { c.MaxMessage = -1 }, "largest message is -1 bytes, it must not be negative"},
-		{"limit below", func(c *Config) { c.Limits.Handshakes = -1 }, "limits of connections are {Connections:0 ConnectionsPerAddress:0 Handshakes:-1 HandshakesPerAddress:0}, none may be negative"},
 		{"window below", func(c *Config) { c.Window = -1 }, "window is -1, it must be 1 to 1024"},
 		{"window above", func(c *Config) { c.Window = 1025 }, "window is 1025, it must be 1 to 1024"},
 	} {

@@ -24,12 +24,10 @@ type session struct {
 
 	server       *Server
 	catalog      *catalog
-	registry     *registry.Registry // of the catalog, when the stream was opened
 	subscription *registry.Subscription
 	cancel       context.CancelCauseFunc // ends it
 	address      net.Addr                // of the consumer
 	ids          []federation.ID         // of its certificate
-	serverName   string                  // for which the consumer asked in its handshake
 	consumer     string                  // who it is, as it may be shown
 	log          *slog.Logger            // which names the consumer in every line
 	window       *window
@@ -51,7 +49,7 @@ type session struct {
 
 // header returns what the owner announces on the stream.
 func (s *session) header() metadata.MD {
-	header := metadata.Pairs(wire.CatalogEndHeader, wire.CatalogEndMarked, wire.PathHeader, s.registry.Path().Header())
+	header := metadata.Pairs(wire.CatalogEndHeader, wire.CatalogEndMarked, wire.PathHeader, s.catalog.registry.Path().Header())
 	if s.resumed != nil {
 		header.Set(wire.ResumeHeader, s.resumed.Selection.Header())
 	}
@@ -190,7 +188,7 @@ func (s *session) say(u registry.Update, context string) error {
 	if err := m.send(s.window.add(u), context); err != nil {
 		return err
 	}
-	if audit := s.server.audit.Load(); audit != nil {
+	if audit := s.server.config.Audit; audit != nil {
 		s.record(audit, u)
 	}
 	return nil
@@ -242,12 +240,10 @@ func (s *session) acknowledged(answered flight, refusal string) {
 		// bounded, and the rule at its end is what matters.
 		rule := strings.TrimPrefix(refusal, "service "+federation.Quote(answered.name)+": ")
 		s.countRefusal(blamed(rule))
-		if s.catalog.refusals.add(s.consumer, answered.name, refusal) {
+		rule = federation.Printable(rule)
+		if answered.operation != federation.Upsert || s.catalog.registry.Tell(registry.Refusal{Service: answered.name, Consumer: s.consumer, Rule: rule}) {
 			s.log.Warn("consumer refuses a service; it is sent again when it changes",
-				"operation", answered.operation, "service", answered.name, "error", federation.Printable(rule))
-		}
-		if answered.operation == federation.Upsert {
-			s.registry.Tell(registry.Refusal{Service: answered.name, Consumer: s.consumer, Rule: federation.Printable(rule)})
+				"operation", answered.operation, "service", answered.name, "error", rule)
 		}
 	case answered.operation == federation.End:
 		s.log.Info("consumer has the whole catalog")
@@ -255,7 +251,6 @@ func (s *session) acknowledged(answered flight, refusal string) {
 		fallthrough
 	default:
 		s.catalog.acknowledged.Add(1)
-		s.catalog.refusals.remove(s.consumer, answered.name)
 		s.takes(answered.name)
 	}
 }

@@ -37,7 +37,7 @@ type CatalogStats struct {
 
 	InFlight int // responses that are not acknowledged yet
 
-	// Since New, or since SetCatalogs first had the name.
+	// Since New.
 
 	Acknowledged uint64                // responses that were accepted
 	Refused      map[string]uint64     // responses that were refused, by the field that the consumer blames, or "other"
@@ -55,7 +55,6 @@ type CatalogStats struct {
 func (s *Server) Stats() Stats {
 	stats := Stats{Catalogs: make(map[string]CatalogStats), Postponed: s.postponed.Load()}
 	stats.Connections, stats.TurnedAway = s.gate.Stats()
-	registries := make(map[string]*registry.Registry)
 	s.mu.Lock()
 	open := make(map[*catalog]CatalogStats)
 	for session := range s.sessions {
@@ -79,17 +78,17 @@ func (s *Server) Stats() Stats {
 		of := open[c]
 		of.Acknowledged, of.Refused, of.Ended = c.acknowledged.Load(), maps.Clone(c.refused), maps.Clone(c.ended)
 		of.Resumed, of.Spared = c.resumed.Load(), c.spared.Load()
-		stats.Catalogs[name], registries[name] = of, c.registry
+		stats.Catalogs[name] = of
 	}
 	s.mu.Unlock()
 	// Without the lock, because a registry may be busy.
-	for name, of := range registries {
-		if of != nil {
-			c := stats.Catalogs[name]
-			oldest := c.Oldest
-			c.Stats = of.Stats()
-			c.Oldest = earlier(oldest, c.Oldest)
-			stats.Catalogs[name] = c
+	for name, c := range s.catalogs {
+		if c.registry != nil {
+			of := stats.Catalogs[name]
+			oldest := of.Oldest
+			of.Stats = c.registry.Stats()
+			of.Oldest = earlier(oldest, of.Oldest)
+			stats.Catalogs[name] = of
 		}
 	}
 	return stats

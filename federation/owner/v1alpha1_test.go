@@ -160,10 +160,9 @@ func TestServiceThatV1Alpha1CannotExpress(t *testing.T) {
 			t.Fatalf("the stream ended with %v, expected Unavailable", err)
 		}
 		for line, want := range map[string]int{
-			"cannot be expressed in a version of the API":                4,
-			`service=a error="v1alpha1 requires a SAN; add one to sans"`: 1,
-			`service=c error="v1alpha1 requires a SAN; add one to sans"`: 1,
-			`service=c error="v1alpha1 has the name of the service for`:  1,
+			"cannot be expressed in a version of the API":                6,
+			`service=a error="v1alpha1 requires a SAN; add one to sans"`: 2,
+			`service=c error="v1alpha1 requires a SAN; add one to sans"`: 3,
 		} {
 			if n := f.logged.Count(line); n != want {
 				t.Errorf("%d log lines have %q, expected %d:\n%s", n, line, want, f.logged)

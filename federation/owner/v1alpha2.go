@@ -29,25 +29,32 @@ type v1alpha2 struct {
 // neither part, as a later version may have, is ignored.
 func (v v1alpha2) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 	answers := make(chan func() error, maxAnswers)
-	d := dialectV1Alpha2(oneRole{stream, answers})
-	d.answers = answers
-	return v.server.subscribe(stream, d)
-}
-
-// dialectV1Alpha2 returns what v1alpha2 is on the half.
-func dialectV1Alpha2(half oneRole) dialect {
-	return dialect{
+	return v.server.subscribe(stream, dialect{
 		version: wire.V1Alpha2,
+		answers: answers,
 		receive: func(ctx context.Context) (wire.Request, error) {
-			m, err := half.Recv(ctx)
-			if err != nil {
-				return wire.Request{}, err
+			for {
+				m, err := stream.Recv()
+				if err != nil {
+					return wire.Request{}, err
+				}
+				if response := m.GetResponse(); response != nil {
+					declined := &rdpb.BidirectionalStream{Request: wire.Decline(response)}
+					select {
+					case answers <- func() error { return stream.Send(declined) }:
+					case <-ctx.Done():
+						return wire.Request{}, context.Cause(ctx)
+					}
+				}
+				if m.GetRequest() == nil {
+					continue
+				}
+				request, err := wire.ParseRequest(m.GetRequest())
+				if err != nil {
+					return wire.Request{}, status.Error(codes.InvalidArgument, err.Error())
+				}
+				return request, nil
 			}
-			request, err := wire.ParseRequest(m)
-			if err != nil {
-				return wire.Request{}, status.Error(codes.InvalidArgument, err.Error())
-			}
-			return request, nil
 		},
 		prepare: func(u registry.Update) (message, error) {
 			resource, err := u.Resource()
@@ -57,41 +64,8 @@ func dialectV1Alpha2(half oneRole) dialect {
 			response := wire.Respond(u.Event, resource, "", "")
 			return message{len(resource.GetValue()), func(nonce, context string) error {
 				response.Nonce, response.Context = nonce, context
-				return half.Send(response)
+				return stream.Send(&rdpb.BidirectionalStream{Response: response})
 			}}, nil
 		},
-	}
-}
-
-// oneRole is the half of a stream whose other half this owner does not take part in: what
-// the consumer publishes there is declined.
-type oneRole struct {
-	stream  rdpb.DiscoveryService_EstablishStreamServer
-	answers chan<- func() error
-}
-
-// Recv returns the next request, and has responses declined until then.
-func (l oneRole) Recv(ctx context.Context) (*rdpb.StreamRequest, error) {
-	for {
-		m, err := l.stream.Recv()
-		if err != nil {
-			return nil, err
-		}
-		if response := m.GetResponse(); response != nil {
-			declined := &rdpb.BidirectionalStream{Request: wire.Decline(response)}
-			select {
-			case l.answers <- func() error { return l.stream.Send(declined) }:
-			case <-ctx.Done():
-				return nil, context.Cause(ctx)
-			}
-		}
-		if request := m.GetRequest(); request != nil {
-			return request, nil
-		}
-	}
-}
-
-// Send sends a response.
-func (l oneRole) Send(response *rdpb.StreamResponse) error {
-	return l.stream.Send(&rdpb.BidirectionalStream{Response: response})
+	})
 }

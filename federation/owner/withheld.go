@@ -62,7 +62,7 @@ func (s *session) express(u registry.Update) (registry.Update, message, bool) {
 		return u, m, true
 	}
 	s.withhold(u.Name, gapOf(err))
-	if s.catalog.withheld.add(s.version.String(), u.Name, err.Error()) {
+	if !withheld {
 		s.catalog.log.Warn("service cannot be expressed in a version of the API; consumers of that version do not get it",
 			"version", s.version, "service", u.Name, "error", err)
 	}

@@ -50,13 +50,18 @@ func TestDefaultLimits(t *testing.T) {
 // addressed is a connection from an address.
 type addressed struct {
 	net.Conn
-	from *net.TCPAddr
+	from   *net.TCPAddr
+	closed bool
 }
 
-func (c addressed) RemoteAddr() net.Addr { return c.from }
-func (c addressed) Close() error         { return nil }
+func (c *addressed) RemoteAddr() net.Addr { return c.from }
 
-func from(ip string) net.Conn { return addressed{from: &net.TCPAddr{IP: net.ParseIP(ip), Port: 1}} }
+func (c *addressed) Close() error {
+	c.closed = true
+	return nil
+}
+
+func from(ip string) *addressed { return &addressed{from: &net.TCPAddr{IP: net.ParseIP(ip), Port: 1}} }
 
 // TestGate exceeds each limit: the connection is closed, unless a handshake that has
 // lasted long enough is displaced. A connection that is closed makes room.
@@ -177,7 +182,7 @@ func (q *queue) Accept() (net.Conn, error) {
 }
 
 // TestTellsWhoIsTurnedAway exceeds a limit: by a connection that finds no room, and by one
-// in whose favour another one is closed.
+// in whose favour another one is closed. The one that is not wanted is closed at once.
 func TestTellsWhoIsTurnedAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
@@ -187,20 +192,24 @@ func TestTellsWhoIsTurnedAway(t *testing.T) {
 				told = append(told, fmt.Sprint(p.Role, " ", p.Address, " ", p.Reason, ": ", p.Rule))
 			},
 		})
-		accept := func(ips ...string) {
-			l := gated{&queue{}, g, "consumer"}
-			for _, ip := range ips {
-				l.Listener.(*queue).conns = append(l.Listener.(*queue).conns, from(ip))
-			}
+		first, second, third := from("192.0.2.1"), from("192.0.2.2"), from("192.0.2.3")
+		accept := func(conns ...net.Conn) {
+			l := gated{&queue{conns: conns}, g, "consumer"}
 			for {
 				if _, err := l.Accept(); err != nil {
 					return
 				}
 			}
 		}
-		accept("192.0.2.1", "192.0.2.2")
+		accept(first, second)
+		if first.closed || !second.closed {
+			t.Errorf("closed are: the first one %v, the second one %v, expected the second one", first.closed, second.closed)
+		}
 		time.Sleep(safeHandshake)
-		accept("192.0.2.3")
+		accept(third)
+		if !first.closed || third.closed {
+			t.Errorf("closed are: the first one %v, the third one %v, expected the first one", first.closed, third.closed)
+		}
 		const rule = " limit: there are too many: the limit handshakes is reached"
 		if diff := cmp.Diff([]string{"consumer 192.0.2.2:1" + rule, "consumer 192.0.2.1:1" + rule}, told); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)

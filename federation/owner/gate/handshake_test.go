@@ -55,7 +55,7 @@ func shake(t *testing.T, g *Gate, w welcoming, ip string, octets []byte, delay t
 	t.Helper()
 	near, far := net.Pipe()
 	t.Cleanup(func() { near.Close(); far.Close() })
-	c, _, over := g.enter(addressed{Conn: far, from: &net.TCPAddr{IP: net.ParseIP(ip)}})
+	c, _, over := g.enter(&addressed{Conn: far, from: &net.TCPAddr{IP: net.ParseIP(ip)}})
 	if over != "" {
 		t.Fatalf("there is no room: %s", over)
 	}

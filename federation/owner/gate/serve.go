@@ -3,10 +3,8 @@ package gate
 import (
 	"context"
 	"errors"
-	"maps"
 	"net"
 	"path"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
@@ -106,12 +105,16 @@ func (g *Gate) Serve(ctx context.Context, p Port) error {
 		p.Lasting(server)
 	}
 	ending[healthpb.Health_ServiceDesc.ServiceName] = true
-	services := append(slices.Collect(maps.Keys(server.GetServiceInfo())), "") // the empty name is the whole server
-	healthpb.RegisterHealthServer(server, health{services: services, stopping: ctx})
+	healthy := health.NewServer() // for every client whose certificate is accepted: a prober need not be a peer
+	for name := range server.GetServiceInfo() {
+		healthy.SetServingStatus(name, healthpb.HealthCheckResponse_SERVING)
+	}
+	healthpb.RegisterHealthServer(server, healthy)
 
 	var stopped sync.WaitGroup
 	stopped.Go(func() {
 		<-ctx.Done()
+		healthy.Shutdown()
 		stop(server)
 	})
 	err := server.Serve(gated{p.Listener, g, p.Role})

@@ -18,6 +18,6 @@
 //
 // Services are valid: Set and Upsert fail for one that is not (see
 // federation.Service.Validate), and change nothing then. The registry has each service once,
-// in the form in which v1alpha2 sends it; SetEncoded and UpdateEncoded are for programs that
+// in the form in which v1alpha2 sends it; UpdateEncoded is for programs that
 // remember what they have published.
 package registry

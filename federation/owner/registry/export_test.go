@@ -10,7 +10,6 @@ import (
 // What the tests of this package look at.
 
 const (
-	MaxInvalid  = maxInvalid
 	MaxSkipped  = maxSkipped
 	MaxStanding = maxStanding
 	MaxViews    = maxViews
@@ -76,7 +75,7 @@ func (r *Registry) ForgetSums() {
 }
 
 // Standing returns the refusals that stand, by service, and how many are counted.
-func (r *Registry) Standing() (consumers map[string]map[string]struct{}, counted int) {
+func (r *Registry) Standing() (consumers map[string]map[string]uint64, counted int) {
 	return r.refusals.consumers, r.refusals.standing
 }
 
@@ -90,9 +89,4 @@ func (r *Registry) Held() map[string]*wire.Encoded {
 		services[e.service.Name()] = e.service
 	}
 	return services
-}
-
-// Encode returns the services as Set takes them.
-func (r *Registry) Encode(services []*federation.Service) ([]*wire.Encoded, error) {
-	return r.encode(services)
 }

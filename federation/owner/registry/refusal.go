@@ -1,6 +1,9 @@
 package registry
 
-import "sync"
+import (
+	"hash/maphash"
+	"sync"
+)
 
 // Refusal is what a consumer says of a service that it does not take.
 type Refusal struct {
@@ -28,22 +31,23 @@ func (r *Registry) OnRefusal(f func(Refusal)) {
 }
 
 // Tell notes the answer of a consumer to a service: a refusal, or with an empty Rule that the
-// consumer takes it. It is told where that is news.
-func (r *Registry) Tell(answer Refusal) {
-	if r.refusals.listener == nil {
-		return
-	}
-	var news bool
+// consumer takes it. It reports whether the consumer has not said the same of the service before.
+func (r *Registry) Tell(answer Refusal) (news bool) {
+	noted := false
 	if answer.Rule == "" {
-		news = r.refusals.remove(answer.Consumer, answer.Service)
+		noted = r.refusals.remove(answer.Consumer, answer.Service)
+		news = noted
 	} else {
 		r.mu.Lock() // so that the service cannot go before the refusal is noted
-		news = r.Lookup(answer.Service) != nil && r.refusals.add(answer.Consumer, answer.Service)
+		if r.Lookup(answer.Service) != nil {
+			noted, news = r.refusals.add(answer)
+		}
 		r.mu.Unlock()
 	}
-	if news {
+	if noted && r.refusals.listener != nil {
 		r.refusals.listener(answer)
 	}
+	return news
 }
 
 // Refused returns the services that a consumer refuses.
@@ -69,37 +73,42 @@ func (s *Subscription) Sees(name string) bool {
 // maxStanding bounds the refusals that a registry remembers, to some 15 megabytes.
 const maxStanding = 1 << 16
 
-// refusals are those that have been told and not been taken back. Unlike a memory they
+// refusals are those that have been told and not been taken back. They
 // are not forgotten to make room: what has been told must be taken back.
 type refusals struct {
 	listener func(Refusal) // nil when nobody listens; read-only once the registry is served
 
-	mu        sync.Mutex                     // guards the fields below; may be locked while the registry is, not the other way round
-	consumers map[string]map[string]struct{} // that refuse a service, by the name of the service
-	standing  int                            // added up over the services
+	mu        sync.Mutex                   // guards the fields below; may be locked while the registry is, not the other way round
+	consumers map[string]map[string]uint64 // that refuse a service, by the name of the service, with a hash of the rule
+	standing  int                          // added up over the services
 }
 
-// add notes a refusal, and reports whether there was room for it.
-func (r *refusals) add(consumer, service string) bool {
+// seed is that of the hashes of rules, which a peer must not be able to foresee.
+var seed = maphash.MakeSeed() //nolint:gochecknoglobals // it never changes
+
+// add notes a refusal, and reports whether there was room for it, and whether it is for another
+// rule than the last one.
+func (r *refusals) add(refusal Refusal) (noted, news bool) {
+	rule := maphash.String(seed, refusal.Rule)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	those := r.consumers[service]
-	if _, noted := those[consumer]; noted {
-		return true
-	}
-	if r.standing >= maxStanding {
-		return false
+	those := r.consumers[refusal.Service]
+	before, known := those[refusal.Consumer]
+	if !known {
+		if r.standing >= maxStanding {
+			return false, false
+		}
+		r.standing++
 	}
 	if r.consumers == nil {
-		r.consumers = make(map[string]map[string]struct{})
+		r.consumers = make(map[string]map[string]uint64)
 	}
 	if those == nil {
-		those = make(map[string]struct{})
-		r.consumers[service] = those
+		those = make(map[string]uint64)
+		r.consumers[refusal.Service] = those
 	}
-	those[consumer] = struct{}{}
-	r.standing++
-	return true
+	those[refusal.Consumer] = rule
+	return true, !known || before != rule
 }
 
 // remove forgets a refusal, and reports whether it was noted.
@@ -120,9 +129,6 @@ func (r *refusals) remove(consumer, service string) bool {
 
 // forget forgets who refuses a service, because it has gone.
 func (r *refusals) forget(service string) {
-	if r.listener == nil {
-		return
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.standing -= len(r.consumers[service])

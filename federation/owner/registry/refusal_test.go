@@ -31,7 +31,9 @@ func TestStandingRefusalsAreBounded(t *testing.T) {
 	}
 	last := names[len(names)-1]
 	r.Tell(registry.Refusal{Service: last, Consumer: "a"})
-	r.Tell(registry.Refusal{Service: names[0], Consumer: "b", Rule: "no"}) // stands already
+	if r.Tell(registry.Refusal{Service: names[0], Consumer: "b", Rule: "no"}) { // stands already
+		t.Error("a refusal that stands is news")
+	}
 	if n := len(told); n != registry.MaxStanding+1 {
 		t.Errorf("%d were told, expected the repeated one and no other", n)
 	}

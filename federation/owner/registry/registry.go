@@ -2,8 +2,6 @@ package registry
 
 import (
 	"crypto/rand"
-	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -88,24 +86,16 @@ type Difference struct{ Added, Changed, Removed int }
 // difference. The names must be unique; of two services with one name the last
 // counts. The registry may keep the services, which must not be changed afterwards.
 //
-// Set fails when one of them is not valid (see [federation.Service.Validate]), and
-// changes nothing then. The error joins a [*federation.InvalidError] for each of
-// the first ten.
+// Set fails with a [*federation.InvalidError] when one of them is not valid (see
+// [federation.Service.Validate]), and changes nothing then.
 func (r *Registry) Set(services []*federation.Service) (Difference, error) {
-	all, err := r.encode(services)
-	if err != nil {
-		return Difference{}, err
-	}
-	return r.SetEncoded(all), nil
-}
-
-// SetEncoded is Set for services that are encoded already, and so are valid. A source
-// that remembers what it has encoded gives the same values again for what has not
-// changed, which then costs a look at the name. The registry keeps no other copy.
-func (r *Registry) SetEncoded(services []*wire.Encoded) Difference {
 	want := make(map[string]*wire.Encoded, len(services))
 	for _, s := range services {
-		want[s.Name()] = s
+		e, err := wire.NewEncoded(s)
+		if err != nil {
+			return Difference{}, err
+		}
+		want[e.Name()] = e
 	}
 	r.writing.Lock()
 	defer r.writing.Unlock()
@@ -114,7 +104,7 @@ func (r *Registry) SetEncoded(services []*wire.Encoded) Difference {
 			want[name] = nil
 		}
 	}
-	return r.apply(want)
+	return r.apply(want), nil
 }
 
 // UpdateEncoded changes a part of the catalog at once: it adds or replaces the
@@ -360,37 +350,6 @@ func (r *Registry) Hold() (release func()) {
 			r.show(r.newest.Load())
 		}
 	}
-}
-
-// maxInvalid bounds the services that the error of Set spells out.
-const maxInvalid = 10
-
-// encode returns the services, or an error when one of them is not valid. One that is equal
-// to what the registry holds was validated when that came.
-func (r *Registry) encode(services []*federation.Service) ([]*wire.Encoded, error) {
-	all := make([]*wire.Encoded, 0, len(services))
-	var errs []error
-	more := 0
-	for _, s := range services {
-		if s != nil {
-			if old := r.Lookup(s.Name); old != nil && old.Encodes(s) {
-				all = append(all, old)
-				continue
-			}
-		}
-		switch e, err := wire.NewEncoded(s); {
-		case err == nil:
-			all = append(all, e)
-		case len(errs) < maxInvalid:
-			errs = append(errs, err)
-		default:
-			more++
-		}
-	}
-	if more > 0 {
-		errs = append(errs, fmt.Errorf("other services: %d", more))
-	}
-	return all, errors.Join(errs...)
 }
 
 // Lookup returns the service of that name, whoever is told of it, or nil.

@@ -15,7 +15,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services/registrytest"
 )
 
@@ -94,39 +93,6 @@ func TestSetTellsInOrder(t *testing.T) {
 	}
 }
 
-// TestSetEncoded sets catalogs of services that are encoded already. The registry
-// holds what it was given last, also where that is equal to what it had.
-func TestSetEncoded(t *testing.T) {
-	r := registry.New()
-	set(t, r, []*federation.Service{service("a", 1), service("b", 1), service("c", 1)})
-	s := r.Subscribe()
-	defer s.Close()
-	drain(s)
-	a, d := encoded(t, service("a", 1)), encoded(t, service("d", 1))
-	for i, step := range []struct {
-		catalog []*wire.Encoded
-		want    registry.Difference
-		events  []string
-	}{
-		{
-			[]*wire.Encoded{d, a, encoded(t, service("b", 2))},
-			registry.Difference{Added: 1, Changed: 1, Removed: 1},
-			[]string{"upsert d 1", "upsert b 2", "delete c"},
-		},
-		{[]*wire.Encoded{a, d, d}, registry.Difference{Removed: 1}, []string{"delete b"}},
-	} {
-		if got := r.SetEncoded(step.catalog); got != step.want {
-			t.Errorf("step %d: difference is %+v, expected %+v", i, got, step.want)
-		}
-		if diff := cmp.Diff(step.events, drain(s)); diff != "" {
-			t.Errorf("step %d: unexpected events (-want +got):\n%s", i, diff)
-		}
-	}
-	if r.Len() != 2 || r.Lookup("a") != a || r.Lookup("d") != d {
-		t.Errorf("the registry has %v, expected what it was given", current(r))
-	}
-}
-
 // TestUpdateEncoded changes a part of a catalog. The registry holds what it was given
 // last, also where that is equal to what it had.
 func TestUpdateEncoded(t *testing.T) {
@@ -176,27 +142,6 @@ func TestUpdateEncoded(t *testing.T) {
 	}
 	if r.Len() != 4 || r.Lookup("a") != same {
 		t.Errorf("the registry has %v, expected what it was given", current(r))
-	}
-}
-
-// TestSetWhileAnotherChangesTheRegistry changes the registry between the two steps of
-// Set: what Set has compared must not keep it from setting its own catalog.
-func TestSetWhileAnotherChangesTheRegistry(t *testing.T) {
-	r := registry.New()
-	catalog := []*federation.Service{service("a", 1), service("b", 1), service("c", 1)}
-	set(t, r, catalog)
-	keep := must.Get(r.Encode([]*federation.Service{service("a", 1), service("b", 1), service("c", 1)}))(t)
-	upsert(t, r, service("a", 2))
-	r.Delete("b")
-	upsert(t, r, service("d", 1))
-	if got, want := r.SetEncoded(keep), (registry.Difference{Added: 1, Changed: 1, Removed: 1}); got != want {
-		t.Errorf("difference is %+v, expected %+v", got, want)
-	}
-	got := current(r)
-	for _, want := range catalog {
-		if s := got[want.Name]; len(got) != len(catalog) || s == nil || !s.Equal(want) {
-			t.Errorf("of %d services %s is %+v, expected %+v", len(got), want.Name, s, want)
-		}
 	}
 }
 

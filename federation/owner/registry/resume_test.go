@@ -209,7 +209,7 @@ func BenchmarkResume(b *testing.B) {
 				for _, s := range state {
 					all = append(all, encoded(b, s))
 				}
-				r.SetEncoded(all)
+				r.UpdateEncoded(all, nil)
 				shape := registry.Form{Version: version, MaxMessage: plain.MaxMessage}
 				theirs := sumOf(b, shape, state).Fold(resume.Buckets(services))
 				for i := range bm.changed {

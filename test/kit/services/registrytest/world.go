@@ -267,21 +267,9 @@ func (w *World) Do(op byte) {
 		for _, s := range services {
 			w.Services[s.Name] = s
 		}
-	case 4:
+	case 4, 5:
 		services := w.catalog()
 		Set(w.tb, r, services)
-		w.hold(services)
-	case 5:
-		services := w.catalog()
-		var all []*wire.Encoded
-		for _, s := range services {
-			if e := r.Lookup(s.Name); e != nil && e.Encodes(s) && w.IntN(4) > 0 {
-				all = append(all, e)
-			} else {
-				all = append(all, Encoded(w.tb, s))
-			}
-		}
-		r.SetEncoded(all)
 		w.hold(services)
 	case 6, 7, 8, 9:
 		exports := w.rulesNext()
