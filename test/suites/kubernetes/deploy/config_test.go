@@ -41,7 +41,7 @@ func TestRendered(t *testing.T) {
 			"{name: registration, port: 8009, targetPort: registration, protocol: TCP, appProtocol: grpc}",
 			"{name: registration, containerPort: 8009, protocol: TCP}", "ports: [{protocol: TCP, port: registration}]",
 			"strategy: {type: Recreate}",
-		}, []string{"2379"}},
+		}, []string{"2379", "LoadBalancer"}},
 		{"owner-registration", []string{"--set", "owner.replicas=2,owner.registration.secretName=etcd", "--set-json", "owner.registration.settings.store=" + etcd}, []string{
 			"https://etcd.example:2379", "{protocol: TCP, port: 2379}", "secretName: etcd", "{name: registration-secret, mountPath: /etc/federation/registration, readOnly: true}",
 			"maxSurge: 1",

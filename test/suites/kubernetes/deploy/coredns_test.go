@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -72,80 +72,44 @@ func want(t *testing.T, from, server, name, address string) {
 	})
 }
 
-// upstream is a name server that has one address for every name, and knows what it was asked for.
-type upstream struct {
-	address string
-	mu      sync.Mutex
-	names   []string
-}
-
 const upstreamAnswer = "198.51.100.7"
 
-// startUpstream starts one, for UDP and TCP: what CoreDNS asks for itself seems to come
-// over TCP, and is forwarded likewise.
-func startUpstream(t *testing.T) *upstream {
+// startUpstream starts a name server that has one address for every name, and logs what it
+// was asked for.
+func startUpstream(t *testing.T, bin string) (upstream *realserver.Process, address string) {
 	t.Helper()
-	u := &upstream{address: loopback.Address(t)}
-	for _, network := range []string{"udp", "tcp"} {
-		started, done := make(chan struct{}), make(chan struct{})
-		server := &dns.Server{Addr: u.address, Net: network, Handler: u, NotifyStartedFunc: func() { close(started) }}
-		go func() {
-			defer close(done)
-			if err := server.ListenAndServe(); err != nil {
-				t.Error(err)
-			}
-		}()
-		t.Cleanup(func() {
-			_ = server.Shutdown()
-			<-done
-		})
-		select {
-		case <-started:
-		case <-done:
-			t.FailNow()
-		}
-	}
-	return u
+	address = loopback.Address(t)
+	upstream = &realserver.Process{Name: "upstream", Path: filepath.Join(bin, "coredns"), Dir: t.TempDir(), Args: []string{"-conf", "Corefile"}, Ready: place.Dial(address)}
+	must.Do(t, os.WriteFile(filepath.Join(upstream.Dir, "Corefile"), []byte(`.:`+strings.TrimPrefix(address, "127.0.0.1:")+` {
+    bind 127.0.0.1
+    log
+    template IN A {
+        answer "{{ .Name }} 60 IN A `+upstreamAnswer+`"
+    }
+    template IN ANY {
+        rcode NOERROR
+    }
+}
+`), 0o600))
+	upstream.StartFor(t)
+	return upstream, address
 }
 
-// ServeDNS implements dns.Handler.
-func (u *upstream) ServeDNS(w dns.ResponseWriter, query *dns.Msg) {
-	name := query.Question[0].Name
-	u.mu.Lock()
-	u.names = append(u.names, name)
-	u.mu.Unlock()
-	reply := new(dns.Msg)
-	reply.SetReply(query)
-	if query.Question[0].Qtype == dns.TypeA {
-		reply.Answer = []dns.RR{&dns.A{
-			Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}, A: net.ParseIP(upstreamAnswer),
-		}}
-	}
-	_ = w.WriteMsg(reply)
-}
-
-// asked reports whether somebody has asked for a name.
-func (u *upstream) asked(name string) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for _, n := range u.names {
-		if n == dns.Fqdn(name) {
-			return true
-		}
-	}
-	return false
-}
+// asked reports whether somebody has asked for a name upstream.
+func (w *world) asked(name string) bool { return w.upstream.Logged(" IN "+name+". ") > 0 }
 
 // world is what a Corefile of a recipe meets in a cluster: certificates, an owner with
 // two services, other name servers, and for one recipe an API server.
 type world struct {
 	bin, certificates, owner, kubeconfig string
-	upstream                             *upstream
+	upstream                             *realserver.Process
+	upstreamAddress                      string
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{bin: programs(t), certificates: t.TempDir(), owner: loopback.Address(t), upstream: startUpstream(t)}
+	w := &world{bin: programs(t), certificates: t.TempDir(), owner: loopback.Address(t)}
+	w.upstream, w.upstreamAddress = startUpstream(t, w.bin)
 	run := func(args ...string) {
 		t.Helper()
 		if out, err := exec.Command(filepath.Join(w.bin, "federationctl"), args...).CombinedOutput(); err != nil {
@@ -182,7 +146,7 @@ func (w *world) serve(t *testing.T, corefile string) (address string) {
 		{`/etc/federation/tls(-\d+)?/`, w.certificates + "/"},
 		{` certs/`, " " + w.certificates + "/"},
 		{`/var/lib/federation/`, dir + "/"},
-		{`/etc/resolv.conf`, w.upstream.address},
+		{`/etc/resolv.conf`, w.upstreamAddress},
 		{` health \{`, " health " + loopback.Address(t) + " {"},
 		{`(?m)^( *)ready$`, "${1}ready " + loopback.Address(t)},
 		{`prometheus :9153`, "prometheus " + loopback.Address(t)},
@@ -216,11 +180,14 @@ func TestBeside(t *testing.T) {
 			server := w.serve(t, corefile)
 			want(t, "127.0.0.2", server, "web.west.fed.example", "192.0.2.1")
 			want(t, "127.0.0.2", server, "lb.west.fed.example", upstreamAnswer)
-			if !w.upstream.asked("lb-1.cloud.example") {
-				t.Error("the host of an endpoint was not looked up upstream")
-			}
+			await.Until(t, patience, func() string {
+				if !w.asked("lb-1.cloud.example") {
+					return "the host of an endpoint was not looked up upstream"
+				}
+				return ""
+			})
 			reply, err := ask("127.0.0.2", server, "other.example", dns.TypeA)
-			if err != nil || reply.Rcode != dns.RcodeRefused || w.upstream.asked("other.example") {
+			if err != nil || reply.Rcode != dns.RcodeRefused || w.asked("other.example") {
 				t.Errorf("the answer for a name of others is %v, %v, want REFUSED, and nobody asked", reply, err)
 			}
 		})
@@ -251,7 +218,7 @@ func TestClusterDNS(t *testing.T) {
 			want(t, "127.0.0.2", server, "lb.west.fed.example", upstreamAnswer)
 			want(t, "127.0.0.2", server, "other.example", upstreamAnswer)
 			reply, err := ask("127.0.0.2", server, "no.default.svc.cluster.local", dns.TypeA)
-			if err != nil || reply.Rcode != dns.RcodeNameError || w.upstream.asked("no.default.svc.cluster.local") {
+			if err != nil || reply.Rcode != dns.RcodeNameError || w.asked("no.default.svc.cluster.local") {
 				t.Errorf("the answer for a name of the cluster is %v, %v, want NXDOMAIN, and nobody asked", reply, err)
 			}
 		})
