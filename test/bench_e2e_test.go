@@ -38,8 +38,8 @@ var (
 )
 
 // BenchmarkE2EQueries runs dnsperf against servers in turn, over UDP: while nothing changes, and
-// while the owner of federation updates its services. With -count all of that is done again, so a
-// machine that becomes slower does so for all servers.
+// while the owner of federation updates its services. `make bench-e2e` runs all of it again and
+// again, so a machine that becomes slower does so for all servers.
 func BenchmarkE2EQueries(b *testing.B) {
 	r := newRace(b, *e2eServices, "federation", "hosts", "file", "knot")
 	for _, q := range []struct {
