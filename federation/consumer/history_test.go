@@ -69,7 +69,7 @@ func history(t *testing.T, r *rand.Rand) (resumes uint64) {
 
 	config := w.config()
 	config.Subscription.File = filepath.Join(t.TempDir(), "catalog")
-	largest := catalog.Size(shop(t, names-1, "three"))
+	largest := catalog.Size(shop(t, names-1, "three"), false)
 	rules := func() catalog.Rules {
 		rules := catalog.Rules{Settle: 5 * time.Second, Retention: []time.Duration{catalog.Forever, time.Minute, time.Hour}[r.IntN(3)]}
 		wanted, bad := []string{"", "one", "two", "three"}[r.IntN(4)], []string{"none", "one", "two", "three"}[r.IntN(4)]
@@ -191,7 +191,7 @@ func history(t *testing.T, r *rand.Rand) (resumes uint64) {
 		if all[name] == nil {
 			t.Errorf("%s is there, and the owner has none", name)
 		}
-		octets += catalog.Size(s)
+		octets += catalog.Size(s, false)
 	}
 	if limit := config.Rules.MaxCatalog; limit > 0 && (octets > limit || told*largest <= limit && len(w.services) < admitted) {
 		t.Errorf("%d services are there, of %d, in %d octets, with a limit of %d", len(w.services), admitted, octets, limit)

@@ -66,7 +66,7 @@ func TestOtherRules(t *testing.T) {
 func limited(t *testing.T, w *world) (m *consumer.Mirror, registry *registry.Registry, rules catalog.Rules) {
 	t.Helper()
 	config := w.config()
-	config.Rules.MaxCatalog = 2 * catalog.Size(services.At("a.fed.example", "192.0.2.1"))
+	config.Rules.MaxCatalog = 2 * catalog.Size(services.At("a.fed.example", "192.0.2.1"), false)
 	registry, _ = w.serve(services.At("a.fed.example", "192.0.2.1"), services.At("b.fed.example", "192.0.2.2"), services.At("c.fed.example", "192.0.2.3"))
 	m, _ = w.run(config)
 	w.await(m, "synced 2/0")
@@ -85,7 +85,7 @@ func TestFreedRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		config := w.config()
-		config.Rules.MaxCatalog = 2 * catalog.Size(services.At("a.fed.example", "192.0.2.1"))
+		config.Rules.MaxCatalog = 2 * catalog.Size(services.At("a.fed.example", "192.0.2.1"), false)
 		registry, _ := w.serve(services.At("a.fed.example", "192.0.2.1"), services.At("b.fed.example", "192.0.2.2"),
 			services.At("c.fed.example", "192.0.2.3"), services.At("d.fed.example", "192.0.2.4"))
 		m, _ := w.run(config)
@@ -160,9 +160,9 @@ func TestConfigureMakesRoom(t *testing.T) {
 			t.Errorf("after %d attempts the services are %s", w.attempts(), got)
 		}
 		time.Sleep(time.Second)
-		rules.MaxCatalog = catalog.Size(services.At("a.fed.example", "192.0.2.1"))
+		rules.MaxCatalog = catalog.Size(services.At("a.fed.example", "192.0.2.1"), false)
 		m.Configure(rules)
-		rules.MaxCatalog = 3 * catalog.Size(services.At("a.fed.example", "192.0.2.1"))
+		rules.MaxCatalog = 3 * catalog.Size(services.At("a.fed.example", "192.0.2.1"), false)
 		m.Configure(rules)
 		time.Sleep(time.Millisecond)
 		if got := state(m); got != "synced 2/0" || w.attempts() != 3 {

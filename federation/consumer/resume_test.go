@@ -154,7 +154,7 @@ func TestResume(t *testing.T) {
 			upserts:   [2]int{many * 9 / 10, many}, whole: true,
 		},
 		"there is a limit from now on": {
-			configure: func(rules *catalog.Rules) { rules.MaxCatalog = 100 * catalog.Size(shop(t, many, "")) },
+			configure: func(rules *catalog.Rules) { rules.MaxCatalog = 100 * catalog.Size(shop(t, many, ""), false) },
 			upserts:   [2]int{many - 100, many}, whole: true,
 		},
 		"restored from the file":              {restart: true, upserts: [2]int{0, 0}},

@@ -42,10 +42,17 @@ type Rules struct {
 	// It must not keep the service.
 	Admit func(*federation.Service) *federation.InvalidError
 
+	// Shares reports whether a service of that fqdn, if it is admitted, is published at a name that owners
+	// share, which takes more memory. A nil Shares says that none is.
+	Shares func(federation.FQDN) bool
+
 	// Admits are words, with spaces between, each for what Admit admits for somebody: where a word is the
 	// same, so is that, in another process as well. A consumer.Mirror takes no words for one.
 	Admits string
 }
+
+// shares is Shares, which may be nil.
+func (r *Rules) shares(fqdn federation.FQDN) bool { return r.Shares != nil && r.Shares(fqdn) }
 
 // Cause is why a service is gone.
 type Cause uint8
@@ -353,7 +360,8 @@ func (c *Catalog) Rules() Rules { return c.rules }
 // the loss of the stream. Services that were left out or refused and would be accepted
 // now come with the next stream, and until then Summary.Covers says of what all is there. SetRules calls Rules.Admit once for each service.
 func (c *Catalog) SetRules(rules Rules, now time.Time) {
-	lowered := below(rules.MaxCatalog, c.rules.MaxCatalog)
+	before := c.rules
+	full := below(rules.MaxCatalog, before.MaxCatalog)
 	c.rules = rules
 	if !c.omits() {
 		c.covers = rules.Admits
@@ -363,8 +371,14 @@ func (c *Catalog) SetRules(rules Rules, now time.Time) {
 		if r.service.IsZero() {
 			continue
 		}
-		switch invalid := c.admit(c.unpacker.Unpack(r.service)); {
+		s := c.unpacker.Unpack(r.service)
+		switch invalid := c.admit(s); {
 		case invalid == nil:
+			if shared := rules.shares(s.FQDN); shared != before.shares(s.FQDN) {
+				r.octets = uint32(int64(r.octets) - Size(s, !shared) + Size(s, shared)) //nolint:gosec // see record
+				c.set(name, r)
+				full = full || shared
+			}
 		case invalid != ErrNotImported:
 			next := nameOnly(name, c.ids.of[name])
 			next.generation, next.admission = r.generation, admissionOf(invalid.Reason)
@@ -374,7 +388,7 @@ func (c *Catalog) SetRules(rules Rules, now time.Time) {
 			c.leftOut.now++
 		}
 	}
-	if lowered {
+	if full {
 		c.trim()
 	}
 	c.Advance(now)

@@ -61,7 +61,7 @@ func (c *Catalog) Wanting() bool {
 // services came makes no difference.
 func (c *Catalog) trim() {
 	limit := c.rules.MaxCatalog
-	if c.count.octets <= limit {
+	if limit == 0 || c.count.octets <= limit {
 		return
 	}
 	rank := func(name string) int { // the lowest is kept first

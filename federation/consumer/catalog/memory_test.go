@@ -8,12 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/miekg/dns"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
@@ -135,6 +137,29 @@ func TestMemory(t *testing.T) {
 		}},
 		{"a refused name", 5_000, func(m *fed, _ int) { m.Endpoints[0].Address = "127.0.0.1" }},
 		{"an ID that is not the name", 5_000, func(*fed, int) {}},
+		{"shared: one endpoint", 5_000, func(*fed, int) {}},
+		{"shared: three endpoints, two instances", 5_000, func(m *fed, _ int) {
+			m.Endpoints = endpoints(3, func(e *typespb.FederatedService_Endpoint, i int) { e.Labels = []string{[]string{"eu", "us", "us"}[i]} })
+			m.Instances = instances(2, func(in *typespb.FederatedService_Instance, i int) {
+				in.EndpointSelector = []string{[]string{"eu", "us"}[i]}
+			})
+		}},
+		{"shared: 1,000 endpoints", 20, func(m *fed, _ int) { m.Endpoints = endpoints(1000, nil) }},
+		{"shared: 1,000 instances", 20, func(m *fed, _ int) { m.Instances = instances(1000, nil) }},
+		{"shared: instances that have no name, in eight protocols", 10, func(m *fed, _ int) {
+			m.Endpoints = endpoints(1000, func(e *typespb.FederatedService_Endpoint, i int) { e.Labels = []string{[]string{"a", "b"}[i%2]} })
+			m.Instances = instances(8, func(in *typespb.FederatedService_Instance, i int) {
+				in.Id, in.Protocol, in.EndpointSelector = fmt.Sprintf("no name %d", i), federation.Protocol(i+1).String(), []string{"a"}
+			})
+		}},
+		{"shared: SANs and text", 1_000, func(m *fed, i int) {
+			m.Sans, m.Description = many(8, fmt.Sprintf("%d-%s-%%d", i, strings.Repeat("x", 120))), strings.Repeat("d", 200)
+		}},
+		{"shared: SNIs", 100, func(m *fed, i int) {
+			m.Instances = instances(20, func(in *typespb.FederatedService_Instance, j int) {
+				in.Metadata = metadata(1, "sni", fmt.Sprintf("%d-%d-%s", i, j, strings.Repeat("x", 200)))
+			})
+		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			messages := make([]*rdpb.StreamResponse, tt.services)
@@ -152,8 +177,16 @@ func TestMemory(t *testing.T) {
 				}
 				sent += len(value)
 			}
-			c := catalog.New(catalog.Rules{Admit: wire.Policy{}.Check})
-			b := zone.NewBuilder(zone.Config{Owners: []zone.Owner{{ID: "o", Origins: []federation.FQDN{services.FQDN("example")}, TTL: 30, NegativeTTL: 5}}}, nil)
+			config := zone.Config{Owners: []zone.Owner{{ID: "o", Origins: []federation.FQDN{services.FQDN("example")}, TTL: 30, NegativeTTL: 5}}}
+			if strings.HasPrefix(tt.name, "shared") {
+				config.Owners[0].Sharing = zone.Sharing{
+					Names: []pattern.Name{must.Value(pattern.ParseName("*"))}, Tiers: []zone.Tier{{N: 1}}, Min: 1,
+				}
+			}
+			c := catalog.New(catalog.Rules{
+				Admit: wire.Policy{}.Check, Shares: func(fqdn federation.FQDN) bool { return config.Shares(0, fqdn) },
+			})
+			b := zone.NewBuilder(config, nil)
 			var unpacker packed.Unpacker
 			before := heap()
 			c.Opened(epoch)
@@ -170,6 +203,9 @@ func TestMemory(t *testing.T) {
 				}
 			}
 			z := b.Publish(epoch.Add(time.Hour * 1000))
+			for i := range tt.services { // what owners are together is joined for the first query
+				z.Lookup(fmt.Sprintf("s%d.fed.example.", i), dns.TypeTXT, epoch)
+			}
 			taken := int(heap() - before)
 			counted := int(c.Summary().Octets)
 			t.Logf("%d services: %d kB on the wire, %d kB counted, %d kB taken: %d and %d octets a service, %.2f for one counted",

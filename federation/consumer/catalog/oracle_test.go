@@ -65,6 +65,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 			MaxCatalog: pick[int64](r, 0, 0, 0, 3000, 5000, 9000),
 			Admit: pick(r, nil, admits(nil, example), admits(nil, example), admits(nil, test), admits(nil, example, test),
 				admits([]string{""}, example, test), admits([]string{"", "address"}, example), admits([]string{"wanted"}, example)),
+			Shares: pick(r, nil, nil, func(fqdn federation.FQDN) bool { return fqdn.Within(test) }),
 		}
 	}
 	crowded := r.IntN(10) == 0 // most services have one fqdn
@@ -420,10 +421,10 @@ func (m *model) octets(has func(string, *entry) bool) (n int64) {
 	return n
 }
 
-func size(name, id string, s *federation.Service) int64 {
+func size(rules catalog.Rules, name, id string, s *federation.Service) int64 {
 	octets := int64(80 + len(name))
 	if s != nil {
-		octets = catalog.Size(s)
+		octets = catalog.Size(s, rules.Shares != nil && rules.Shares(s.FQDN))
 	}
 	return octets + idSize(name, id)
 }
@@ -550,7 +551,7 @@ func (m *model) take(name, id string, s *federation.Service) federation.Reason {
 	} else if e != nil && e.service != nil && same(e.service, s) {
 		next = e.service
 	}
-	if !m.fits(name, size(name, id, next), next) {
+	if !m.fits(name, size(m.config, name, id, next), next) {
 		if e != nil && m.fits(name, e.octets, nil) {
 			e.generation, e.lost = m.generation, time.Time{}
 		}
@@ -561,7 +562,7 @@ func (m *model) take(name, id string, s *federation.Service) federation.Reason {
 		m.services[name] = e
 	}
 	e.generation, e.lost = m.generation, time.Time{}
-	e.service, e.refused, e.octets = next, reason, size(name, id, next)
+	e.service, e.refused, e.octets = next, reason, size(m.config, name, id, next)
 	m.identify(name, id)
 	return reason
 }
@@ -839,8 +840,9 @@ func (m *model) tidy() {
 
 func (m *model) setConfig(config catalog.Rules, now time.Time) {
 	less := func(limit, other int64) bool { return limit > 0 && (other == 0 || limit < other) }
-	lowered := less(config.MaxCatalog, m.config.MaxCatalog)
+	before := m.config
 	m.config = config
+	full := less(config.MaxCatalog, before.MaxCatalog)
 	for _, name := range slices.Sorted(maps.Keys(m.services)) {
 		e := m.services[name]
 		switch {
@@ -849,10 +851,14 @@ func (m *model) setConfig(config catalog.Rules, now time.Time) {
 			delete(m.services, name)
 			m.leftOut++
 		case m.refusal(e.service) != "":
-			e.service, e.refused, e.octets = nil, m.refusal(e.service), size(name, e.id, nil)
+			e.service, e.refused, e.octets = nil, m.refusal(e.service), size(m.config, name, e.id, nil)
+		default:
+			more := size(config, name, "", e.service) - size(before, name, "", e.service)
+			e.octets += more
+			full = full || more > 0
 		}
 	}
-	if lowered {
+	if full {
 		m.trim()
 	}
 	m.tidy()
@@ -862,7 +868,7 @@ func (m *model) setConfig(config catalog.Rules, now time.Time) {
 // trim takes away what is beyond the limits.
 func (m *model) trim() {
 	all := m.octets(func(string, *entry) bool { return true })
-	if all <= m.config.MaxCatalog {
+	if m.config.MaxCatalog == 0 || all <= m.config.MaxCatalog {
 		return
 	}
 	octets := int64(0)

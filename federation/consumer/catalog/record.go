@@ -24,9 +24,9 @@ type record struct {
 func seconds(t time.Time) uint32 { return uint32(t.Unix()) } //nolint:gosec // until 2106
 
 // newRecord returns a record of the service s, packed as p, with its size.
-func newRecord(id string, p packed.Service, s *federation.Service) record {
+func (c *Catalog) newRecord(id string, p packed.Service, s *federation.Service) record {
 	return record{
-		service: p, octets: uint32(Size(s) + sizeOfID(s.Name, id)), //nolint:gosec // see the fields
+		service: p, octets: uint32(Size(s, c.rules.shares(s.FQDN)) + sizeOfID(s.Name, id)), //nolint:gosec // see the fields
 		instances: uint16(len(s.Instances)), //nolint:gosec // federation.MaxInstances is far below 1<<16
 	}
 }
@@ -47,13 +47,13 @@ func (c *Catalog) upsert(id string, p packed.Service, s *federation.Service, inv
 	case invalid != nil && r.service.IsZero():
 		next = nameOnly(name, id)
 	case invalid != nil:
-		next = newRecord(id, r.service, c.unpacker.Unpack(r.service))
+		next = c.newRecord(id, r.service, c.unpacker.Unpack(r.service))
 		next.updated = r.updated
 	case r.service == p:
-		next = newRecord(id, r.service, s) // in the memory that others share
+		next = c.newRecord(id, r.service, s) // in the memory that others share
 		next.updated = r.updated
 	default:
-		next = newRecord(id, p, s)
+		next = c.newRecord(id, p, s)
 		next.updated = now
 	}
 	if invalid != nil {

@@ -22,6 +22,9 @@ import (
 //	perPair      two strings in a list
 //	perString    a string in a list, and what its size class adds
 //	perName      a name without a service, as it was not admitted; or an ID
+//
+// A name that owners share is in the zone a second time, as what they are together. That has the
+// service, its endpoints and its instances once more, and what differs between owners (SANs and SNIs).
 const (
 	perService  = 480
 	perNode     = 48
@@ -30,6 +33,10 @@ const (
 	perPair     = 28
 	perString   = 14
 	perName     = 80
+
+	perShared         = 300
+	perSharedEndpoint = 45
+	perSharedInstance = 60
 )
 
 // ownNodes is how many labels of an fqdn do not count: services share those of their
@@ -43,8 +50,8 @@ const MemoryFactor = 2
 // Size returns what a service counts for Rules.MaxCatalog, in octets: those of its
 // strings as they came, and a constant for each thing that is made of them. Of lists
 // of labels and selectors that are equal, the constants count once and the strings
-// each time.
-func Size(s *federation.Service) int64 {
+// each time. It counts more where owners share the name of the service.
+func Size(s *federation.Service, shared bool) int64 {
 	n := perService + len(s.Name) + len(s.FQDN.String()) + perNode*max(strings.Count(s.FQDN.String(), ".")-ownNodes, 0)
 	n += text(s.Description) + texts(s.Tags) + texts(s.SANs) + pairs(s.Labels)
 	counted := newLists(s)
@@ -62,7 +69,23 @@ func Size(s *federation.Service) int64 {
 			n += len(s.Endpoints) // the entry lists those that it picks, in 2 octets each
 		}
 	}
+	if shared {
+		n += sizeOfSharing(s)
+	}
 	return int64(n)
+}
+
+// sizeOfSharing returns what a service counts in addition where owners share its name.
+func sizeOfSharing(s *federation.Service) int {
+	n := perShared + perSharedEndpoint*len(s.Endpoints) + perSharedInstance*len(s.Instances) + texts(s.SANs)
+	for i := range s.Instances {
+		for _, p := range s.Instances[i].Metadata {
+			if strings.EqualFold(p.Key, "sni") {
+				n += text(p.Value)
+			}
+		}
+	}
+	return n
 }
 
 // sizeOfName returns what a name without a service counts.

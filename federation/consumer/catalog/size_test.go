@@ -79,7 +79,7 @@ func TestSize(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.service.Name, tt.service.FQDN = "web", services.FQDN("web.example")
-			if got := catalog.Size(&tt.service); got != int64(service+tt.want) {
+			if got := catalog.Size(&tt.service, false); got != int64(service+tt.want) {
 				t.Errorf("Size is %d, want %d", got, service+tt.want)
 			}
 		})
@@ -90,8 +90,19 @@ func TestSize(t *testing.T) {
 func TestSizeOfFQDN(t *testing.T) {
 	for name, nodes := range map[string]int{"example": 0, "web.fed.example": 0, "a.web.fed.example": 1, "b.a.web.fed.example": 2} {
 		s := &federation.Service{FQDN: services.FQDN(name)}
-		if got, want := catalog.Size(s), int64(480+len(name)+1+nodes*48); got != want {
+		if got, want := catalog.Size(s, false), int64(480+len(name)+1+nodes*48); got != want {
 			t.Errorf("Size of %s is %d, want %d", name, got, want)
 		}
+	}
+}
+
+// TestSizeOfSharedName counts what a service adds to what owners have together.
+func TestSizeOfSharedName(t *testing.T) {
+	s := &federation.Service{
+		Name: "web", FQDN: services.FQDN("web.example"), SANs: []string{"a", "bc"}, Endpoints: make([]federation.Endpoint, 3),
+		Instances: []federation.Instance{{Metadata: []federation.Pair{{Key: "SNI", Value: "abc"}, {Key: "port", Value: "80"}}}, {}},
+	}
+	if got, want := catalog.Size(s, true)-catalog.Size(s, false), int64(300+3*45+2*60+(3+2*14)+(3+14)); got != want {
+		t.Errorf("it counts %d octets more, want %d", got, want)
 	}
 }

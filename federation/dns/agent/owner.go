@@ -241,6 +241,9 @@ func (o *owner) configure() {
 	rules := c.config.Rules
 	rules.Retention = cmp.Or(rules.Retention, catalog.Forever)
 	rules.Admit = func(s *federation.Service) *federation.InvalidError { return admit(claims, c.config.Policy, s) }
+	rules.Shares = func(fqdn federation.FQDN) bool {
+		return slices.ContainsFunc(claims, func(of *claim) bool { return of.block.config.Zone.Shares(of.index, fqdn) })
+	}
 	rules.Admits = strings.Join(slices.Compact(admits), " ")
 
 	before := o.running.Load()

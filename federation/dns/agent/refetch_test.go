@@ -10,6 +10,8 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
@@ -125,6 +127,13 @@ func TestReloadWidens(t *testing.T) {
 		"max_catalog": {
 			func(b *agent.BlockConfig) { b.Owners[0].Rules.MaxCatalog = 1600 },
 			func(b *agent.BlockConfig) { b.Owners[0].Rules.MaxCatalog = 1 << 30 },
+			services.At("zz.fed.example", "192.0.2.9"), "192.0.2.9 60",
+		},
+		"share, with which services count more": {
+			func(b *agent.BlockConfig) {
+				b.Owners[0].MaxCatalog, b.Zone.Owners[0].Sharing = 2500, zone.Sharing{Names: []pattern.Name{must.Value(pattern.ParseName("*"))}, Min: 1}
+			},
+			func(b *agent.BlockConfig) { b.Owners[0].MaxCatalog = 2500 },
 			services.At("zz.fed.example", "192.0.2.9"), "192.0.2.9 60",
 		},
 	} {

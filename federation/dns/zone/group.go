@@ -35,6 +35,17 @@ func (s *Sharing) matches(name federation.FQDN) bool {
 	return slices.ContainsFunc(s.Names, func(p pattern.Name) bool { return p.Matches(name) })
 }
 
+// Shares reports whether the owner at index i shares the name under which it publishes a service of
+// that fqdn.
+func (c *Config) Shares(i int, fqdn federation.FQDN) bool {
+	sharing := &c.Owners[i].Sharing
+	if len(sharing.Names) == 0 {
+		return false // as mostly
+	}
+	name, imported, invalid := c.Judge(i, fqdn)
+	return imported && invalid == nil && sharing.matches(name)
+}
+
 // tier returns where an endpoint with these labels stands.
 func (s *Sharing) tier(labels []string) int {
 	for _, t := range s.Tiers {

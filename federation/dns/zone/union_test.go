@@ -31,6 +31,7 @@ type sharedWorld struct {
 	owners []*sharedOwner
 	at     time.Time
 	named  int // owners, ever
+	copies secondaries
 
 	sites   map[string]*site // since the last step
 	reached map[string]led
@@ -53,7 +54,7 @@ const sharedRetention, sharedGrace = 90 * time.Second, 30 * time.Second
 func newSharedWorld(seed uint64) *sharedWorld { return newSharedWorldFrom(rand.NewPCG(seed, 1)) }
 
 func newSharedWorldFrom(source rand.Source) *sharedWorld {
-	w := &sharedWorld{Rand: rand.New(source), at: now}
+	w := &sharedWorld{Rand: rand.New(source), at: now, copies: newSecondaries()}
 	for range 2 + w.IntN(3) {
 		w.add()
 	}
@@ -665,7 +666,8 @@ func (w *sharedWorld) got(r *zone.Result, name string) outcome {
 	return o
 }
 
-// check publishes, and compares every answer, those after some hosts are found to lead nowhere, and what is transferred.
+// check publishes, and compares every answer, those after some hosts are found to lead nowhere, and what is transferred,
+// as a whole and as the difference to earlier transfers.
 func (w *sharedWorld) check(t *testing.T) {
 	t.Helper()
 	z := w.b.Publish(w.at)
@@ -707,6 +709,7 @@ func (w *sharedWorld) check(t *testing.T) {
 		if d := gocmp.Diff(got, transferred(w.replica().Publish(w.at), w.at)); d != "" {
 			t.Fatalf("another replica (-this +other):\n%s\n%s", d, w)
 		}
+		w.copies.refresh(t, z, []string{"fed.example."}, w.at)
 	}
 }
 

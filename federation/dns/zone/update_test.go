@@ -81,6 +81,10 @@ type secondaries struct {
 	differences int                                     // that changed something
 }
 
+func newSecondaries() secondaries {
+	return secondaries{zones: make(map[string]map[uint32][]map[string]bool)}
+}
+
 // refresh lets a new secondary transfer each zone, and those with earlier serials
 // get what they lack.
 func (s *secondaries) refresh(t *testing.T, z *zone.Zone, origins []string, at time.Time) {
@@ -162,7 +166,7 @@ func TestUpdateIsTheDifference(t *testing.T) {
 	for seed := range catalogs {
 		c := newChaos(uint64(seed))
 		c.lasting = seed%2 == 0
-		s := secondaries{zones: make(map[string]map[uint32][]map[string]bool)}
+		s := newSecondaries()
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { s.follow(t, c, 25) })
 		differences += s.differences
 	}
