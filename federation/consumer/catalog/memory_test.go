@@ -155,11 +155,6 @@ func TestMemory(t *testing.T) {
 		{"shared: SANs and text", 1_000, func(m *fed, i int) {
 			m.Sans, m.Description = many(8, fmt.Sprintf("%d-%s-%%d", i, strings.Repeat("x", 120))), strings.Repeat("d", 200)
 		}},
-		{"shared: SNIs", 100, func(m *fed, i int) {
-			m.Instances = instances(20, func(in *typespb.FederatedService_Instance, j int) {
-				in.Metadata = metadata(1, "sni", fmt.Sprintf("%d-%d-%s", i, j, strings.Repeat("x", 200)))
-			})
-		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			messages := make([]*rdpb.StreamResponse, tt.services)

@@ -24,7 +24,7 @@ import (
 //	perName      a name without a service, as it was not admitted; or an ID
 //
 // A name that owners share is in the zone a second time, as what they are together. That has the
-// service, its endpoints and its instances once more, and what differs between owners (SANs and SNIs).
+// service, its endpoints and its instances once more.
 const (
 	perService  = 480
 	perNode     = 48
@@ -70,22 +70,9 @@ func Size(s *federation.Service, shared bool) int64 {
 		}
 	}
 	if shared {
-		n += sizeOfSharing(s)
+		n += perShared + perSharedEndpoint*len(s.Endpoints) + perSharedInstance*len(s.Instances)
 	}
 	return int64(n)
-}
-
-// sizeOfSharing returns what a service counts in addition where owners share its name.
-func sizeOfSharing(s *federation.Service) int {
-	n := perShared + perSharedEndpoint*len(s.Endpoints) + perSharedInstance*len(s.Instances) + texts(s.SANs)
-	for i := range s.Instances {
-		for _, p := range s.Instances[i].Metadata {
-			if strings.EqualFold(p.Key, "sni") {
-				n += text(p.Value)
-			}
-		}
-	}
-	return n
 }
 
 // sizeOfName returns what a name without a service counts.

@@ -131,9 +131,9 @@ func TestReloadWidens(t *testing.T) {
 		},
 		"share, with which services count more": {
 			func(b *agent.BlockConfig) {
-				b.Owners[0].MaxCatalog, b.Zone.Owners[0].Sharing = 2500, zone.Sharing{Names: []pattern.Name{must.Value(pattern.ParseName("*"))}, Min: 1}
+				b.Owners[0].Rules.MaxCatalog, b.Zone.Owners[0].Sharing = 2500, zone.Sharing{Names: []pattern.Name{must.Value(pattern.ParseName("*"))}, Min: 1}
 			},
-			func(b *agent.BlockConfig) { b.Owners[0].MaxCatalog = 2500 },
+			func(b *agent.BlockConfig) { b.Owners[0].Rules.MaxCatalog = 2500 },
 			services.At("zz.fed.example", "192.0.2.9"), "192.0.2.9 60",
 		},
 	} {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
-	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/history"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/precedence"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
@@ -66,7 +65,7 @@ func NewBuilder(config Config, serials map[string]uint32) *Builder {
 	})
 	b.refuseName = b.origins.refuse
 	for range b.origins {
-		b.serials = append(b.serials, change{pending: true, recent: history.NewRecent(), followers: followers{counts: make(map[string]int)}})
+		b.serials = append(b.serials, change{pending: true, followers: followers{counts: make(map[string]int)}})
 	}
 	b.tree = precedence.NewWriter(len(b.owners), func(name string) string { return b.origins.of(name).name })
 	for i := range b.origins {
@@ -105,7 +104,7 @@ func (b *Builder) Put(p Prepared, was packed.Service, generation uint64, updated
 	case p.refused != "":
 		b.refuse(p.owner, strings.Clone(p.service.Name()), p.refused)
 	case p.offer != nil:
-		p.offer.Announced(generation, updated)
+		p.offer.Generation, p.offer.Updated = uint32(generation), updated //nolint:gosec // see the field
 		b.put(p.shared, p.offer.FQDN(), old, p.offer)
 	}
 }
@@ -113,7 +112,7 @@ func (b *Builder) Put(p Prepared, was packed.Service, generation uint64, updated
 // Confirm offers a service in another generation, where it is published: the owner has sent it
 // again, on a new stream, as it was put last.
 func (b *Builder) Confirm(owner int, s packed.Service, generation uint64) {
-	if old, shared := b.offer(owner, s); old != nil && old.Generation() != generation {
+	if old, shared := b.offer(owner, s); old != nil && uint64(old.Generation) != generation {
 		b.put(shared, old.FQDN(), old, old.Confirmed(generation))
 	}
 }
@@ -164,15 +163,18 @@ func (b *Builder) exchange(fqdn string, old, offer *precedence.Offer) {
 	b.changed = true
 	i := b.origins.index(fqdn)
 	c := &b.serials[i]
-	b.count(i, old, -1)
-	b.count(i, offer, +1)
+	c.followers.count(b.origins, i, old, -1)
+	c.followers.count(b.origins, i, offer, +1)
 	if !b.tree.Exchange(fqdn, old, offer) {
 		return
 	}
 	c.pending = true
 	confirmed := old != nil && offer != nil && old.Service == offer.Service && offer.Subtree.Shared() == nil
 	if !confirmed || b.owners[offer.Owner].ages() {
-		c.recent.Note(fqdn)
+		c.octets += perName
+		if old != nil {
+			c.octets += old.Weight()
+		}
 	}
 }
 
@@ -189,7 +191,7 @@ func (b *Builder) SetStatus(owner int, s Status) {
 		c := &b.serials[b.origins.index(origin)]
 		c.pending = true // a TTL changes, and with it the RRsets
 		if v.ages() {
-			c.recent.Cut()
+			c.cut = true
 		}
 	}
 	v.Status = s

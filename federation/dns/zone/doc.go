@@ -15,8 +15,6 @@
 //	trie        the index: a persistent map from names to values
 //	subtree     one service, compiled: the names at and below its fqdn; or those of several owners together
 //	precedence  who has which name, when several want it
-//	reach       the names whose records may change with a service
-//	history     earlier versions, for incremental transfers
 //	reply       the records of replies and zone transfers
 //
 // Only fqdns of services and the names above them are stored. Everything below

@@ -79,8 +79,8 @@ func (z *Zone) Explain(name string, qtype uint16, now time.Time) *Explanation {
 	e.Role, e.Owners = m.Role, slices.Clone(o.owners)
 	if e.Holder = z.explainHolder(m); m.offer != nil && m.offer.Subtree.Shared() != nil {
 		addressed := z.Lookup(name, dns.TypeA, now)
-		for i := range m.members(qtype, e.Result.last).Each {
-			e.Holder.Part = append(e.Holder.Part, int(m.offer.Subtree.Shared().Members[i].Owner))
+		for owner := range m.owners(m.members(qtype, e.Result.last)) {
+			e.Holder.Part = append(e.Holder.Part, int(owner))
 		}
 		all := z.match(o, name, now)
 		e.Holder.explainShared(&all, qtype, addressed.last)
@@ -158,10 +158,10 @@ func (z *Zone) circle(m *match, now time.Time) string {
 
 // updatedAt returns when the version of an offer came; zero: it is not known.
 func updatedAt(of *precedence.Offer) time.Time {
-	if of.Updated() == 0 {
+	if of.Updated == 0 {
 		return time.Time{}
 	}
-	return time.Unix(int64(of.Updated()), 0).UTC()
+	return time.Unix(int64(of.Updated), 0).UTC()
 }
 
 // explainShared says of each endpoint of a shared name where it stands. Addresses are answered up to a rank.
@@ -177,8 +177,8 @@ func (h *Holder) explainShared(m *match, qtype uint16, last subtree.Rank) {
 			Address: e.Address.String(), Port: e.Port, Tier: rank.Tier(), Live: !rank.Stale(),
 			Answered: qtype == dns.TypeSRV || m.Role != domain.Protocol && rank <= last,
 		}
-		for n := range shared.Sayers(i).Each {
-			one.Owners = append(one.Owners, int(shared.Members[n].Owner))
+		for owner := range m.owners(shared.Sayers(i)) {
+			one.Owners = append(one.Owners, int(owner))
 		}
 		h.Shared = append(h.Shared, one)
 	}
@@ -244,8 +244,9 @@ type Conflict struct {
 // owner, and reports whether there is one. It looks at all services, and is not for queries.
 func (z *Zone) Conflict(owner int, now time.Time) (first Conflict, found bool) {
 	var buf [4]*precedence.Offer
-	for fqdn, n := range z.tree.All() {
-		for _, of := range n.Offers(buf[:0]) {
+	for at := range z.tree.All() {
+		fqdn := at.Name
+		for _, of := range at.Value.Offers(buf[:0]) {
 			if int(of.Owner) != owner || found && fqdn >= first.FQDN {
 				continue
 			}
@@ -277,8 +278,8 @@ func (z *Zone) Offers(owner int) iter.Seq[Offer] {
 			}
 			return true
 		}
-		for _, n := range z.tree.All() {
-			if !each(n.Offers(buf[:0])) {
+		for at := range z.tree.All() {
+			if !each(at.Value.Offers(buf[:0])) {
 				return
 			}
 		}

@@ -1,6 +1,7 @@
 package zone
 
 import (
+	"iter"
 	"net/netip"
 	"slices"
 	"time"
@@ -202,7 +203,7 @@ func (f *follower) visit(next []step, from *step) []step {
 		}
 		address := t.Endpoint(i).Address
 		if ip, ok := address.IP(); ok {
-			f.collect(f.says(&from.match, i), stale, ip)
+			f.collect(f.isOneOf(from.sayers(i)), stale, ip)
 			continue
 		}
 		host, _ := address.Host()
@@ -231,7 +232,7 @@ func (f *follower) visit(next []step, from *step) []step {
 			f.collect(false, stale, o.addresses...)
 		case domain.Address:
 			stale = f.inherit(&at, subtree.AllRanks)
-			f.collect(f.saysAddress(&at.match), stale, at.Address)
+			f.collect(f.isOneOf(at.owners(at.members(f.Type, subtree.AllRanks))), stale, at.Address)
 		case domain.Empty, domain.Apex, domain.Service, domain.Instance:
 			if at.offer != nil {
 				next = f.enter(next, name, &at)
@@ -321,25 +322,16 @@ func (f *follower) lastRank(m *match, asked bool) subtree.Rank {
 	return subtree.AllRanks
 }
 
-// says reports whether the owner is one of those that say an endpoint of a match. No owner gets an
+// isOneOf reports whether the owner is one of those that say something. No owner gets an
 // address in behind a host that it could not publish as an endpoint; its own addresses were
 // judged when they arrived.
-func (f *follower) says(m *match, i uint16) bool {
-	for owner := range m.sayers(i) {
+func (f *follower) isOneOf(owners iter.Seq[uint32]) bool {
+	for owner := range owners {
 		if owner == f.owner {
 			return true
 		}
 	}
 	return false
-}
-
-// saysAddress is says for a match that is an address.
-func (f *follower) saysAddress(m *match) bool {
-	t := m.tree()
-	return slices.ContainsFunc(t.All(), func(i uint16) bool {
-		ip, ok := t.Endpoint(i).Address.IP()
-		return ok && ip == m.Address && f.says(m, i)
-	})
 }
 
 // collect takes addresses that are of the type and that the owner says itself, or may publish. Stale is of

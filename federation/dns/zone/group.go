@@ -46,16 +46,6 @@ func (c *Config) Shares(i int, fqdn federation.FQDN) bool {
 	return imported && invalid == nil && sharing.matches(name)
 }
 
-// tier returns where an endpoint with these labels stands.
-func (s *Sharing) tier(labels []string) int {
-	for _, t := range s.Tiers {
-		if t.Label == "" || slices.Contains(labels, t.Label) {
-			return t.N
-		}
-	}
-	return 0
-}
-
 // groups are the names that owners share. Their offers are no part of the tree: what they are
 // together is, at the place of the first of these owners. A change of one of them costs as much as
 // there are owners, whatever they say.
@@ -135,6 +125,16 @@ func (b *Builder) share(fqdn string, old, offer *precedence.Offer) {
 	g.changed[fqdn] = true
 }
 
+// tier returns where an endpoint of an owner with these labels stands.
+func (b *Builder) tier(owner uint32, labels []string) int {
+	for _, t := range b.config.Owners[owner].Sharing.Tiers {
+		if t.Label == "" || slices.Contains(labels, t.Label) {
+			return t.N
+		}
+	}
+	return 0
+}
+
 // touch has all names joined anew that an owner shares.
 func (b *Builder) touch(owner int) {
 	if b.groups.offers[owner] == 0 || b.current == nil {
@@ -174,7 +174,7 @@ func (b *Builder) joinName(fqdn string) {
 	}
 	if !slices.EqualFunc(were, members, subtree.Member.Equal) {
 		if g.joined = nil; len(members) > 0 {
-			g.joined = precedence.ShareOffer(fqdn, members, b.config.Owners[members[0].Owner].Sharing.Min, updated)
+			g.joined = precedence.ShareOffer(fqdn, members, b.config.Owners[members[0].Owner].Sharing.Min, b.tier, updated)
 		}
 		b.replace(fqdn, before.joined, g.joined)
 	}
@@ -206,7 +206,7 @@ func (b *Builder) members(offers []*precedence.Offer) (members []subtree.Member,
 		if i >= 0 {
 			o := offers[i]
 			members = append(members, subtree.Member{Owner: o.Owner, Stale: v.stale(o), Tree: &o.Subtree, Service: o.Service})
-			updated = max(updated, o.Updated())
+			updated = max(updated, o.Updated)
 		}
 		offers = offers[end:]
 	}

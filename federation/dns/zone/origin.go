@@ -9,7 +9,6 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
-	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/history"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/record"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
 )
@@ -32,8 +31,8 @@ type origin struct {
 	negativeTTL uint32
 	owners      []int // those that may publish here, by index
 
-	past      history.Log[*Zone] // up to the version that the serial has
-	followers []string           // fqdns of services with a host of this zone as an endpoint
+	past      []*version // up to the one that the serial has, the oldest first; never written
+	followers []string   // fqdns of services with a host of this zone as an endpoint
 }
 
 func newOrigin(name string, nameServer []netip.Addr, negativeTTL, serial uint32) origin {
@@ -110,7 +109,10 @@ type change struct {
 	moved   time.Time // when the serial moved
 	due     time.Time // when it can move, if it could not yet
 
-	recent    history.Recent
+	begun     bool   // a serial has been published
+	rival     uint32 // up to which others may have published versions, if one has been
+	cut       bool   // the next version cannot be compared with those before
+	octets    int    // memory that the last version holds and the next one will not, as an estimate
 	followers followers
 }
 

@@ -5,14 +5,44 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/history"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/precedence"
-	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/reach"
 )
 
-// What an incremental transfer needs to know of earlier versions. A serial stands
+// What an incremental transfer (RFC 1995) needs to know of earlier versions. A serial stands
 // for the version in which it moved, at that time. Changes within the same second
-// are published at once and transferred with the next serial.
+// are published at once and transferred with the next serial. What has changed between two versions
+// is what their trees do not share.
+
+// The bounds of what is kept. A secondary that is further behind gets the whole zone.
+const (
+	maxVersions = 600
+	maxAge      = time.Hour
+	// maxOctets is how much memory the earlier versions may hold that the newest does
+	// not.
+	maxOctets = 64 << 20
+	// perName is what an earlier version holds for each name that has changed since,
+	// beside its services: parts of the index.
+	perName = 2048
+)
+
+// version is one version of a zone.
+type version struct {
+	serial uint32
+	at     time.Time // when it was published, for answers that depend on the time
+	zone   *Zone     // without a history, so that it keeps no other alive
+	octets int       // memory that the version before holds and this one does not, as an estimate
+}
+
+// with returns versions with one more. The oldest ones go until the bounds are kept. The new one always stays.
+func with(past []*version, v *version) []*version {
+	first, octets := len(past), v.octets
+	for first > max(0, len(past)+1-maxVersions) && octets <= maxOctets && v.at.Sub(past[first-1].at) <= maxAge {
+		first--
+		octets += past[first].octets
+	}
+	// A copy, because what goes must not be held by an array that is shared.
+	return append(slices.Clone(past[first:]), v)
+}
 
 // maxFollowers is up to how many services of a zone may have endpoints that are hosts
 // of that zone. Each of them has to be looked at for every difference.
@@ -25,10 +55,13 @@ type followers struct {
 	unlisted bool // counts has changed since the serial moved
 }
 
-// count adds an offer of the i-th zone, n times.
+// count adds an offer of the i-th zone, which may be nil, n times.
 func (f *followers) count(all origins, i int, o *precedence.Offer, n int) {
+	if o == nil {
+		return
+	}
 	has := false
-	for _, t := range o.Each {
+	for _, t := range o.Each() {
 		has = has || o.HasHost && slices.ContainsFunc(t.All(), func(at uint16) bool {
 			host, ok := t.Endpoint(at).Address.Host()
 			return ok && all.ofQuery(host.String()) == &all[i]
@@ -55,21 +88,13 @@ func (f *followers) list(fqdns *[]string) bool {
 	return true
 }
 
-// count adds an offer, which may be nil, to what is counted of a zone, n times.
-func (b *Builder) count(zone int, o *precedence.Offer, n int) {
-	if o != nil {
-		b.serials[zone].recent.Count(n)
-		b.serials[zone].followers.count(b.origins, zone, o, n)
-	}
-}
-
 // Compete takes note of a version of another builder that publishes zones of the
 // same names, as before and after a reload: while there is one, a secondary may
 // have any of its serials, so they are no part of the history.
 func (b *Builder) Compete(other *Zone) {
 	for i := range b.origins {
 		if o := other.apex(b.origins[i].name); o != nil {
-			b.serials[i].recent.Contest(o.serial)
+			b.serials[i].rival, b.serials[i].cut = o.serial, true
 		}
 	}
 }
@@ -80,26 +105,31 @@ func (b *Builder) remember(z *Zone, moved []int, now time.Time) {
 	var kept *Zone
 	for _, i := range moved {
 		o, c := &b.origins[i], &b.serials[i]
-		c.recent.Begin(o.serial)
+		if !c.begun { // the process before may have ended in the same second, with another version under that serial
+			c.begun, c.rival = true, o.serial
+		}
+		if c.cut {
+			o.past = nil
+		}
 		listed := c.followers.list(&o.followers)
-		if !listed || !z.steady(o, now) {
-			c.recent.Cut() // what the serial stands for may still change
-			o.past = history.Log[*Zone]{}
+		if !listed || !z.steady(o, now) || int32(o.serial-c.rival) <= 0 { //nolint:gosec // RFC 1982 section 3.2
+			o.past = nil // what the serial stands for may still change
 			continue
 		}
 		if kept == nil {
 			kept = z.alone(b.origins)
 		}
-		o.past = o.past.Continue(&c.recent, &history.Version[*Zone]{Serial: o.serial, At: now, Zone: kept}, (*Zone).octets)
+		o.past = with(o.past, &version{o.serial, now, kept, c.octets})
+		c.cut, c.octets = false, 0
 	}
 }
 
-// alone returns the version without a history, so that it keeps no other alive.
+// alone returns the version without a history.
 func (z *Zone) alone(all origins) *Zone {
 	kept := *z
 	kept.origins = slices.Clone(all)
 	for i := range kept.origins {
-		kept.origins[i].past = history.Log[*Zone]{}
+		kept.origins[i].past = nil
 	}
 	return &kept
 }
@@ -114,18 +144,22 @@ func (z *Zone) steady(o *origin, now time.Time) bool {
 	})
 }
 
-// octets estimates the memory of the services that want a name.
-func (z *Zone) octets(fqdn string) int { return z.tree.Node(fqdn).Weight() }
+// past returns the versions of an origin that are kept, the oldest first.
+func (z *Zone) past(origin string) []*version {
+	if o := z.apex(origin); o != nil {
+		return o.past
+	}
+	return nil
+}
 
 // Promised returns the version that the serial of an origin stands for, and the
 // time for which it is transferred. It is this version now when what the serial
 // stands for may still change: while names of the zone are not known, or services
 // are about to expire.
 func (z *Zone) Promised(origin string, now time.Time) (*Zone, time.Time) {
-	if o := z.apex(origin); o != nil {
-		if last := o.past.Last(); last != nil {
-			return last.Zone, last.At
-		}
+	if past := z.past(origin); len(past) > 0 {
+		last := past[len(past)-1]
+		return last.zone, last.at
 	}
 	return z, now
 }
@@ -134,22 +168,22 @@ func (z *Zone) Promised(origin string, now time.Time) (*Zone, time.Time) {
 // for which it was transferred, and every name of either version whose records may
 // differ from those of Promised, once. It returns nil when the version is not kept.
 func (z *Zone) Since(origin string, serial uint32) (before *Zone, at time.Time, names []string) {
-	o := z.apex(origin)
-	if o == nil {
+	past := z.past(origin)
+	i := slices.IndexFunc(past, func(v *version) bool { return v.serial == serial })
+	if i < 0 {
 		return nil, time.Time{}, nil
 	}
-	v, changed := o.past.Since(serial)
-	if v == nil {
-		return nil, time.Time{}, nil
+	v, last := past[i], past[len(past)-1]
+	o := last.zone.apex(origin)
+	changed := slices.Clone(o.followers)
+	for name := range v.zone.tree.Changes(&last.zone.tree, func(owner uint32) bool { return z.owners[owner].ages() }) {
+		if last.zone.origins.of(name) == o {
+			changed = append(changed, name)
+		}
 	}
-	last := o.past.Last()
-	changed = append(changed, last.Zone.apex(origin).followers...)
-	var reached reach.Names
-	for _, version := range []*history.Version[*Zone]{v, last} {
-		z := version.Zone
-		o := z.apex(origin)
-		has := func(name string) bool { return z.origins.of(name) == o }
-		reached.Add(&reach.Version{Tree: &z.tree, Origin: origin, Has: has, Now: version.At}, changed)
+	found := make(map[string]struct{})
+	for _, version := range []*version{v, last} {
+		reach{version: version, origin: version.zone.apex(origin), names: found}.find(changed)
 	}
-	return v.Zone, v.At, reached.List()
+	return v.zone, v.at, slices.Sorted(maps.Keys(found))
 }

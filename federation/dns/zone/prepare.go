@@ -27,10 +27,7 @@ func (b *Builder) Prepare(owner int, p packed.Service, s *federation.Service) Pr
 		made.refused = Fault(invalid.Reason)
 	default:
 		made.offer = precedence.NewOffer(p, s, fqdn.String(), owner, b.refuseName)
-		if sharing := &b.config.Owners[owner].Sharing; sharing.matches(fqdn) {
-			made.shared = true
-			made.offer.Subtree.SetSharing(s, sharing.tier)
-		}
+		made.shared = b.config.Owners[owner].Sharing.matches(fqdn)
 	}
 	return made
 }

@@ -101,20 +101,28 @@ func (m *match) members(qtype uint16, last subtree.Rank) subtree.Members {
 	return s.Saying(m.Endpoints)
 }
 
-// sayers yields the owners that say an endpoint, by index in Config.Owners.
-func (m *match) sayers(i uint16) iter.Seq[uint32] {
+// owners yields those of members of a shared name, by index in Config.Owners; of another name, the one that has it.
+func (m *match) owners(members subtree.Members) iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
 		s := m.offer.Subtree.Shared()
 		if s == nil {
 			yield(m.offer.Owner)
 			return
 		}
-		for k := range s.Sayers(i).Each {
+		for k := range members.Each {
 			if !yield(s.Members[k].Owner) {
 				return
 			}
 		}
 	}
+}
+
+// sayers yields the owners that say an endpoint.
+func (m *match) sayers(i uint16) iter.Seq[uint32] {
+	if s := m.offer.Subtree.Shared(); s != nil {
+		return m.owners(s.Sayers(i))
+	}
+	return m.owners(0)
 }
 
 // Host is an endpoint that must be looked up elsewhere, for an owner that says it.
@@ -324,12 +332,8 @@ func (r *Result) Owners() (ids []string) {
 	if r.match.offer == nil {
 		return nil
 	}
-	shared := r.match.offer.Subtree.Shared()
-	if shared == nil {
-		return []string{r.Owner()}
-	}
-	for i := range r.match.members(r.Type, r.last).Each {
-		ids = append(ids, r.zone.owners[shared.Members[i].Owner].id)
+	for owner := range r.match.owners(r.match.members(r.Type, r.last)) {
+		ids = append(ids, r.zone.owners[owner].id)
 	}
 	slices.Sort(ids)
 	return ids

@@ -64,16 +64,11 @@ func (c *Config) Sharers(fqdn string) (owners []int) {
 	if err != nil {
 		return nil
 	}
-	var zone federation.FQDN
+	origin, _ := c.origin(name)
 	for i := range c.Owners {
-		for _, origin := range c.Owners[i].Origins {
-			if name.Within(origin) && (len(owners) == 0 || len(origin.String()) >= len(zone.String())) {
-				if len(origin.String()) > len(zone.String()) {
-					zone, owners = origin, owners[:0]
-				}
-				owners = append(owners, i)
-			}
+		if o := &c.Owners[i]; slices.Contains(o.Origins, origin) && o.Sharing.matches(name) {
+			owners = append(owners, i)
 		}
 	}
-	return slices.DeleteFunc(owners, func(i int) bool { return !c.Owners[i].Sharing.matches(name) })
+	return owners
 }

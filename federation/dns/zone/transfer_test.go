@@ -20,8 +20,7 @@ import (
 )
 
 // transfer returns a whole zone, after it has checked its form: between two
-// equal SOA one NS, the name server, and then every name once, in canonical
-// order.
+// equal SOA one NS, the name server, and then every name once.
 func transfer(t *testing.T, z *zone.Zone, origin string) []dns.RR {
 	t.Helper()
 	var all []dns.RR
@@ -35,27 +34,20 @@ func transfer(t *testing.T, z *zone.Zone, origin string) []dns.RR {
 	for len(body) > 0 && body[0].Header().Name == all[1].(*dns.NS).Ns {
 		body = body[1:]
 	}
-	seen := make(map[string]bool)
+	seen, names := make(map[string]bool), make(map[string]bool)
 	for _, rr := range body {
 		h := rr.Header()
 		switch {
 		case h.Rrtype == dns.TypeSOA || h.Rrtype == dns.TypeNS && z.SOA(h.Name) == nil:
 			t.Errorf("within the transfer of %s: %s", origin, rr)
-		case last != "" && strings.Join(reversed(last), "\x00") > strings.Join(reversed(h.Name), "\x00"):
-			t.Errorf("%s comes after %s", h.Name, last)
+		case last != h.Name && names[h.Name]:
+			t.Errorf("%s comes again after %s", h.Name, last)
 		case seen[rr.String()]:
 			t.Errorf("twice: %s", rr)
 		}
-		seen[rr.String()], last = true, h.Name
+		seen[rr.String()], names[h.Name], last = true, true, h.Name
 	}
 	return all
-}
-
-// reversed returns the labels of a name, the last one first.
-func reversed(name string) []string {
-	labels := dns.SplitDomainName(name)
-	slices.Reverse(labels)
-	return labels
 }
 
 // TestTransferContent has rows 8.2 and 8.4.
@@ -128,6 +120,8 @@ _https._tcp.v2.web.@ 30 SRV 0 100 8080 192-0-2-1.addr.web.@
 _https._tcp.v2.web.@ 30 SRV 0 100 8443 V6.addr.web.@
 _https._tcp.v2.web.@ 30 SRV 0 100 443 gw.example.net.
 @ 5 SOA ns.dns.@ hostmaster.@ 1800000000 300 60 86400 5`), "\n")
+	slices.Sort(want)
+	slices.Sort(got)
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
@@ -294,7 +288,7 @@ func TestChangesMoveSerials(t *testing.T) {
 			after := make(map[string]string)
 			for origin := range c.origins() {
 				serial := z.SOA(origin).Serial
-				content := strings.Join(lines(transfer(t, z, origin)), "\n")
+				content := strings.Join(slices.Sorted(slices.Values(lines(transfer(t, z, origin)))), "\n")
 				content = strings.ReplaceAll(content, fmt.Sprint(serial), "SERIAL")
 				after[origin] = content
 				if before != nil && before[origin] != content {

@@ -338,6 +338,8 @@ func TestUpdateRecords(t *testing.T) {
 					got = append(got, sign+strings.ReplaceAll(data("", []dns.RR{rr})[0], "fed.example.", "@"))
 				}
 			}
+			slices.Sort(tt.want)
+			slices.Sort(got)
 			if d := cmp.Diff(tt.want, got); d != "" {
 				t.Errorf("-want +got:\n%s", d)
 			}
@@ -395,12 +397,9 @@ func TestUpdateOfTheWholeZone(t *testing.T) {
 				put(b, fmt.Sprintf("filler%d filler%d.fed.example 192.0.2.2@80 i/TCP", i, i))
 			}
 		}, minuteAgo},
-		{"too many names at once", func(b *zonetest.Builder) {
-			for i := range 3000 {
+		{"too many names", func(b *zonetest.Builder) {
+			for i := range 64 << 20 / 2048 {
 				put(b, fmt.Sprintf("new%d new%d.fed.example 192.0.2.2@80 i/TCP", i, i))
-			}
-			for i := range 2999 {
-				b.Remove(0, fmt.Sprintf("new%d", i))
 			}
 		}, minuteAgo},
 		{"too many hosts of the zone", func(b *zonetest.Builder) {

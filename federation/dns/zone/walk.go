@@ -53,18 +53,47 @@ func (z *Zone) apex(name string) *origin {
 // types are the types of the records that services have.
 var types = []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypeTXT}
 
-// Names yields every name of an origin that may have records, once: that of the name server,
-// then the others in canonical order (RFC 4034 section 6.1). It yields nothing for a name that
-// is not an origin.
+// Names yields every name of an origin that may have records, or that delegates another one, each
+// once and in no order. It yields nothing for a name that is not an origin.
 //
 // Origins within this one are zones of their own: it delegates them, with glue, so that a
 // server that has this zone only refers to them and does not deny their names.
 func (z *Zone) Names(origin string, now time.Time) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		if o := z.apex(origin); o != nil && yield(o.ns) {
-			z.names(o, now)(yield)
+		o := z.apex(origin)
+		if o == nil || !yield(o.ns) {
+			return
+		}
+		for inner := range z.delegated(o) {
+			if !yield(inner.name) || !yield(inner.ns) {
+				return
+			}
+		}
+		for at := range z.tree.All() {
+			if z.origins.of(at.Name) != o {
+				continue
+			}
+			p := z.tree.Holder(o.name, at.Name, &at.Value, now)
+			if p != nil && (!yield(at.Name) || !z.below(o, p, at.Value.Above(), now, yield)) {
+				return
+			}
 		}
 	}
+}
+
+// below yields the names that a service has below its fqdn: what is above others, those that they do not have. It
+// reports whether there is more to yield.
+func (z *Zone) below(o *origin, p *precedence.Offer, above bool, now time.Time, yield func(string) bool) bool {
+	for labels := range p.Subtree.Names() {
+		name := domain.Below(labels, p.FQDN())
+		if len(name) > domain.MaxName || z.origins.of(name) != o || above && z.match(o, name, now).offer != p {
+			continue
+		}
+		if !yield(name) {
+			return false
+		}
+	}
+	return true
 }
 
 // Records yields the RRsets of a name of the origin, type by type, but the SOA and the NS of
@@ -92,28 +121,6 @@ func (z *Zone) Records(origin, name string, now time.Time) iter.Seq[*Result] {
 	}
 }
 
-// Sample yields the names of services of an origin and those below them, in no
-// particular order: all names that may have records but those of name servers, some
-// of them more than once.
-func (z *Zone) Sample(origin string, now time.Time) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		o := z.apex(origin)
-		if o == nil {
-			return
-		}
-		for fqdn, p := range z.fqdns(o, now) {
-			if !yield(fqdn) {
-				return
-			}
-			for labels := range p.Subtree.Names() {
-				if !yield(domain.Below(labels, fqdn)) {
-					return
-				}
-			}
-		}
-	}
-}
-
 // delegated yields the origins right below one.
 func (z *Zone) delegated(o *origin) iter.Seq[*origin] {
 	return func(yield func(*origin) bool) {
@@ -123,69 +130,5 @@ func (z *Zone) delegated(o *origin) iter.Seq[*origin] {
 				return
 			}
 		}
-	}
-}
-
-// fqdns yields where services of an origin are published, in no particular order.
-func (z *Zone) fqdns(o *origin, now time.Time) iter.Seq2[string, *precedence.Offer] {
-	return func(yield func(string, *precedence.Offer) bool) {
-		for name, n := range z.tree.All() {
-			if z.origins.ofQuery(name) != o {
-				continue
-			}
-			if p := z.tree.Holder(o.name, name, n, now); p != nil && !yield(name, p) {
-				return
-			}
-		}
-	}
-}
-
-// names yields the names of an origin that may have records, or that delegate
-// another, each once, in canonical order. The name server is not among them.
-func (z *Zone) names(o *origin, now time.Time) iter.Seq[string] {
-	var fqdns []domain.Ordered
-	for name := range z.fqdns(o, now) {
-		fqdns = append(fqdns, domain.Order(name))
-	}
-	domain.Sort(fqdns)
-	return func(yield func(string) bool) {
-		// The names below an fqdn come after it, mixed with those of other
-		// services there. They wait for their turn.
-		var waiting domain.Queue
-		for inner := range z.delegated(o) {
-			waiting.Push(inner.name)
-			waiting.Push(inner.ns)
-		}
-		last := ""
-		emit := func(name string) bool {
-			if name == last {
-				return true
-			}
-			last = name
-			return yield(name)
-		}
-		flush := func(until *domain.Ordered) bool {
-			for {
-				name, ok := waiting.Pop(until)
-				if !ok {
-					return true
-				}
-				if !emit(name) {
-					return false
-				}
-			}
-		}
-		for i := range fqdns {
-			fqdn := fqdns[i].Name
-			if !flush(&fqdns[i]) || !emit(fqdn) {
-				return
-			}
-			for labels := range z.tree.First(z.tree.Node(fqdn), now).Subtree.Names() {
-				if name := domain.Below(labels, fqdn); len(name) <= domain.MaxName && z.origins.ofQuery(name) == o {
-					waiting.Push(name)
-				}
-			}
-		}
-		flush(nil)
 	}
 }

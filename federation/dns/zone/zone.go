@@ -141,7 +141,7 @@ func (v *view) answerTTL(stale bool, now time.Time) uint32 {
 }
 
 // stale reports whether the owner has not confirmed an offer since it was lost.
-func (v *view) stale(o *precedence.Offer) bool { return o.Generation() < v.Live }
+func (v *view) stale(o *precedence.Offer) bool { return uint64(o.Generation) < v.Live }
 
 // staleTTL returns the TTL of stale answers whose end is not near, in seconds.
 func (v *view) staleTTL() uint32 { return min(v.fullTTL, maxStaleTTL) }

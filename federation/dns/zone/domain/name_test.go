@@ -1,13 +1,9 @@
 package domain_test
 
 import (
-	"math/rand/v2"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
@@ -149,65 +145,4 @@ func FuzzAddress(f *testing.F) {
 			t.Errorf("%s is %s, whose label it is not", label, ip)
 		}
 	})
-}
-
-// TestQueueStops checks that Pop leaves names after the limit where they are, and
-// that a name and the limit itself may be equal.
-func TestQueueStops(t *testing.T) {
-	var queue domain.Queue
-	for _, name := range []string{"b.example.", "example.", "a.example."} {
-		queue.Push(name)
-	}
-	for _, tt := range []struct {
-		until string
-		want  []string
-	}{
-		{"a.example.", []string{"example.", "a.example."}},
-		{"x.a.example.", nil},
-		{"z.example.", []string{"b.example."}},
-	} {
-		until := domain.Order(tt.until)
-		var got []string
-		for name, ok := queue.Pop(&until); ok; name, ok = queue.Pop(&until) {
-			got = append(got, name)
-		}
-		if d := cmp.Diff(tt.want, got); d != "" {
-			t.Errorf("until %s (-want +got):\n%s", tt.until, d)
-		}
-	}
-}
-
-// TestCanonicalOrder has the example of RFC 4034 section 6.1 without its escapes,
-// sorted at once and through a queue.
-func TestCanonicalOrder(t *testing.T) {
-	want := []string{"example.", "a.example.", "yljkjljk.a.example.", "z.a.example.", "zabc.a.example.", "z.example.", "*.z.example."}
-	shuffled := slices.Clone(want)
-	rand.New(rand.NewPCG(1, 2)).Shuffle(len(want), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
-	var ordered []domain.Ordered
-	var queue domain.Queue
-	for _, name := range shuffled {
-		ordered = append(ordered, domain.Order(name))
-		queue.Push(name)
-	}
-	domain.Sort(ordered)
-	var sorted, popped []string
-	for i := range ordered {
-		sorted = append(sorted, ordered[i].Name)
-		for { // what is in the queue up to this name is this name
-			name, ok := queue.Pop(&ordered[i])
-			if !ok {
-				break
-			}
-			popped = append(popped, name)
-		}
-	}
-	if d := cmp.Diff(want, sorted); d != "" {
-		t.Errorf("sorted (-want +got):\n%s", d)
-	}
-	if d := cmp.Diff(want, popped); d != "" {
-		t.Errorf("popped (-want +got):\n%s", d)
-	}
-	if name, ok := queue.Pop(nil); ok {
-		t.Errorf("%s is left", name)
-	}
 }

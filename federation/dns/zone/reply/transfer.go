@@ -10,8 +10,7 @@ import (
 )
 
 // Transfer yields the records of an origin for AXFR (RFC 5936), a name or less
-// at a time: SOA, NS and the name server, then all names as zone.Zone.Names yields
-// them, then the SOA again. It yields nothing for a name that is not an origin.
+// at a time: SOA, NS, all names as zone.Zone.Names yields them, and the SOA again. It yields nothing for a name that is not an origin.
 func Transfer(z *zone.Zone, origin string, now time.Time) iter.Seq[[]dns.RR] {
 	return func(yield func([]dns.RR) bool) {
 		soa, ns := z.SOA(origin), z.NS(origin)

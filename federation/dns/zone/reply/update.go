@@ -91,7 +91,7 @@ func (d *difference) compare(before *zone.Zone, at time.Time, after *zone.Zone, 
 // at no more of it than is needed.
 func (d *difference) shorter(z *zone.Zone, now time.Time) bool {
 	whole := 0
-	for name := range z.Sample(d.origin, now) {
+	for name := range z.Names(d.origin, now) {
 		for _, rr := range records(nil, z, d.origin, name, now) {
 			whole += len(d.pack(rr))
 		}

@@ -50,7 +50,7 @@ func (w *Writer) reclaim(n *Node, origin string, services ...*Offer) {
 			if at == nil || at.first == nil || w.origin(name) != origin {
 				continue
 			}
-			if claim := w.claim(name, origin); claim != at.claim() {
+			if claim := w.claim(name, origin); claim != at.some().claim {
 				w.countNode(name, origin, at, -1)
 				w.countNode(name, origin, w.assign(name, origin, at, at.first, at.rest(), claim), +1)
 			}
@@ -58,21 +58,26 @@ func (w *Writer) reclaim(n *Node, origin string, services ...*Offer) {
 	}
 }
 
-// countOffer adds or takes away, n times, what an offer leaves unpublished by
-// itself, and those of its instances whose names are taken. Its fqdn has the node
-// at, if any.
-func (w *Writer) countOffer(o *Offer, at *Node, n int) {
-	for owner, t := range o.Each {
-		for kind, k := range t.Faults() {
-			w.Fault(int(owner), kind, n*k)
+// countOffer adds or takes away, n times, what an offer leaves unpublished.
+func (w *Writer) countOffer(o *Offer, n int) {
+	o.faults(w.index.Get, func(owner uint32, kind subtree.Fault, k int) { w.Fault(int(owner), kind, n*k) })
+}
+
+// faults tells what an offer leaves unpublished by itself, and those of its instances whose names are
+// taken. Node returns the node of a name.
+func (o *Offer) faults(node func(name string) *Node, tell func(owner uint32, kind subtree.Fault, n int)) {
+	above := node(o.FQDN()).Above()
+	for owner, t := range o.Each() {
+		for kind, n := range t.Faults() {
+			tell(owner, kind, n)
 		}
-		if !at.Above() {
-			continue
+		if !above {
+			continue // as mostly
 		}
 		instances := t.Instances()
 		for i := range instances {
-			if w.index.Get(domain.Below(instances[i].Label, o.FQDN())).taken(o) {
-				w.Fault(int(owner), subtree.FaultInstanceName, n)
+			if node(domain.Below(instances[i].Label, o.FQDN())).taken(o) {
+				tell(owner, subtree.FaultInstanceName, 1)
 			}
 		}
 	}
@@ -89,7 +94,7 @@ func (w *Writer) countNode(name, origin string, at *Node, n int) {
 		w.Fault(int(at.first.Owner), subtree.FaultInstanceName, n)
 	}
 	for above, labels := range w.above(name, origin) {
-		for owner, t := range above.Each {
+		for owner, t := range above.Each() {
 			if _, ok := t.Instance(labels); ok && at.first.Owner <= above.Owner {
 				w.Fault(int(owner), subtree.FaultInstanceName, n)
 			}

@@ -74,21 +74,7 @@ func hasRecords(o *Offer, labels string) bool {
 
 // Faults returns what of an offer of the tree is not published, as the owner's faults
 // count it. The result is the caller's.
-func (t *Tree) Faults(o *Offer) subtree.Faults {
-	var faults subtree.Faults
-	for _, tree := range o.Each {
-		for kind, n := range tree.Faults() {
-			faults.Add(kind, n)
-		}
-		if !t.Node(o.FQDN()).Above() {
-			continue
-		}
-		instances := tree.Instances()
-		for i := range instances {
-			if t.Node(domain.Below(instances[i].Label, o.FQDN())).taken(o) {
-				faults.Add(subtree.FaultInstanceName, 1)
-			}
-		}
-	}
+func (t *Tree) Faults(o *Offer) (faults subtree.Faults) {
+	o.faults(t.Node, func(_ uint32, kind subtree.Fault, n int) { faults.Add(kind, n) })
 	return faults
 }

@@ -17,8 +17,8 @@ import (
 // most queries need comes first, in one piece of memory.
 type Offer struct {
 	home       item   // that of its fqdn, while nothing else is there or below
-	generation uint32 // in which the owner has confirmed it last; a stream each second is 136 years
-	updated    uint32 // when this version came, in seconds since 1970; 0: it is not known
+	Generation uint32 // in which the owner has confirmed it last; a stream each second is 136 years
+	Updated    uint32 // when this version came, in seconds since 1970; 0: it is not known
 
 	Owner   uint32 // its place in the order of precedence
 	HasHost bool   // an endpoint is a host, so addresses must be looked up
@@ -28,8 +28,8 @@ type Offer struct {
 
 // ShareOffer returns what the members of a shared name offer together. Its place in the order of precedence is
 // that of the first. It is always live: its members are stale or not.
-func ShareOffer(fqdn string, members []subtree.Member, enough int, updated uint32) *Offer {
-	o := &Offer{Owner: members[0].Owner, Subtree: subtree.Share(fqdn, members, enough), generation: math.MaxUint32, updated: updated}
+func ShareOffer(fqdn string, members []subtree.Member, enough int, tier subtree.Tiering, updated uint32) *Offer {
+	o := &Offer{Owner: members[0].Owner, Subtree: subtree.Share(fqdn, members, enough, tier), Generation: math.MaxUint32, Updated: updated}
 	o.home = item{Name: fqdn, Value: Node{first: o}}
 	o.HasHost = slices.ContainsFunc(members, func(m subtree.Member) bool { return m.Tree.HasHost() })
 	return o
@@ -48,31 +48,16 @@ func NewOffer(p packed.Service, s *federation.Service, fqdn string, owner int, r
 // again on a new stream.
 func (o *Offer) Confirmed(generation uint64) *Offer {
 	c := *o
-	c.generation = uint32(generation) //nolint:gosec // see the field
+	c.Generation = uint32(generation) //nolint:gosec // see the field
 	c.home.Value.first = &c
 	return &c
 }
-
-// Announced sets the generation of an offer that is not yet part of a tree, and when its
-// version came, in seconds since 1970; 0: it is not known.
-func (o *Offer) Announced(generation uint64, updated uint32) {
-	o.generation, o.updated = uint32(generation), updated //nolint:gosec // see the field
-}
-
-// Updated returns when this version of the service came, in seconds since 1970; 0: it is not known.
-func (o *Offer) Updated() uint32 { return o.updated }
 
 // FQDN returns where the service is published.
 func (o *Offer) FQDN() string { return o.home.Name }
 
 // Each yields the subtrees that the offer has, with their owners: of a shared name those of its members.
-func (o *Offer) Each(yield func(owner uint32, t *subtree.Subtree) bool) {
-	o.Subtree.Each(o.Owner)(yield)
-}
-
-// Generation returns the generation in which the owner has confirmed the offer
-// last.
-func (o *Offer) Generation() uint64 { return uint64(o.generation) }
+func (o *Offer) Each() iter.Seq2[uint32, *subtree.Subtree] { return o.Subtree.Each(o.Owner) }
 
 // Weight estimates the memory of the offer, in octets.
 func (o *Offer) Weight() int {
@@ -110,18 +95,15 @@ type more struct {
 	claim    uint32    // 1 + the first owner with a service above that has the name as well; 0 when none has
 }
 
-func (n *Node) children() uint32 {
-	if n.more == nil {
-		return 0
-	}
-	return n.more.children
-}
+// noMore is what a node has beside its first offer, mostly.
+var noMore more //nolint:gochecknoglobals // a constant that Go has no word for
 
-func (n *Node) claim() uint32 {
+// some returns what the node has beside its first offer. It must not be changed.
+func (n *Node) some() *more {
 	if n.more == nil {
-		return 0
+		return &noMore
 	}
-	return n.more.claim
+	return n.more
 }
 
 // item is a node with its name, as the index has it.
@@ -136,7 +118,7 @@ func (n *Node) leader() *Offer {
 }
 
 // Above reports whether there are nodes below the name.
-func (n *Node) Above() bool { return n != nil && n.children() > 0 }
+func (n *Node) Above() bool { return n != nil && n.some().children > 0 }
 
 // Offers appends all offers at the node, in order of precedence.
 func (n *Node) Offers(list []*Offer) []*Offer {
@@ -157,25 +139,20 @@ func (n *Node) all() iter.Seq[*Offer] {
 	}
 }
 
-// Weight estimates the memory of the offers at the node, in octets.
-func (n *Node) Weight() (octets int) {
-	for o := range n.all() {
-		octets += o.Weight()
-	}
-	return octets
-}
-
 // rest returns the offers after the first.
 func (n *Node) rest() []*Offer {
-	if n.more == nil || n.more.others == nil {
-		return nil
+	if others := n.some().others; others != nil {
+		return *others
 	}
-	return *n.more.others
+	return nil
 }
 
 // claimed reports whether a service above, of an owner that comes before that of
 // the offer, may have the name of the node: if it is published.
-func (n *Node) claimed(o *Offer) bool { return n.claim() != 0 && n.claim() <= o.Owner }
+func (n *Node) claimed(o *Offer) bool {
+	claim := n.some().claim
+	return claim != 0 && claim <= o.Owner
+}
 
 // taken reports whether the name of an instance of the offer, which has the node
 // n, if any, is that of a service instead.

@@ -30,14 +30,30 @@ func (l *Life) Gone(now time.Time) bool {
 	return !l.Expires.IsZero() && l.Expires.Sub(now) < time.Second
 }
 
+// stale reports whether the owner has not confirmed an offer since it was lost.
+func (l *Life) stale(o *Offer) bool { return uint64(o.Generation) < l.Live }
+
 // Node returns the node of a name, or nil.
 func (t *Tree) Node(name string) *Node { return t.index.Get(name) }
 
 // All yields every name that has a node, in no particular order.
-func (t *Tree) All() iter.Seq2[string, *Node] {
-	return func(yield func(string, *Node) bool) {
-		for at := range t.index.All() {
-			if !yield(at.Name, &at.Value) {
+func (t *Tree) All() iter.Seq[*trie.Item[Node]] { return t.index.All() }
+
+// Changes yields the names at which another offer is the first in a later version of the tree, or one with
+// another TTL. Ages reports whether stale offers of an owner have another one.
+func (t *Tree) Changes(later *Tree, ages func(owner uint32) bool) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for was, is := range t.index.Differences(&later.index) {
+			var x, y *Offer
+			name := ""
+			if was != nil {
+				x, name = was.Value.first, was.Name
+			}
+			if is != nil {
+				y, name = is.Value.first, is.Name
+			}
+			same := sameService(x, y) && (x == nil || t.Stale(x) == later.Stale(y) || !ages(x.Owner))
+			if !same && !yield(name) {
 				return
 			}
 		}
@@ -46,7 +62,7 @@ func (t *Tree) All() iter.Seq2[string, *Node] {
 
 // Stale reports whether the owner of an offer has not confirmed it since it was
 // lost.
-func (t *Tree) Stale(o *Offer) bool { return o.Generation() < t.lives[o.Owner].Live }
+func (t *Tree) Stale(o *Offer) bool { return t.lives[o.Owner].stale(o) }
 
 // alive reports whether an offer has not expired.
 func (t *Tree) alive(o *Offer, now time.Time) bool {

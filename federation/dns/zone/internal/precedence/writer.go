@@ -112,19 +112,19 @@ func (w *Writer) Exchange(fqdn string, old, offer *Offer) bool {
 	sameOwners := old != nil && offer != nil
 	claim := uint32(0)
 	if sameOwners {
-		claim = n.claim()
+		claim = n.some().claim
 	} else {
 		w.countNode(fqdn, origin, n, -1)
 	}
 	if old != nil {
-		w.countOffer(old, n, -1)
+		w.countOffer(old, -1)
 	}
 	if !sameOwners && first != nil {
 		claim = w.claim(fqdn, origin)
 	}
 	n = w.assign(fqdn, origin, n, first, others, claim)
 	if offer != nil {
-		w.countOffer(offer, n, +1)
+		w.countOffer(offer, +1)
 	}
 	if !sameOwners {
 		w.countNode(fqdn, origin, n, +1)
@@ -149,7 +149,7 @@ func (w *Writer) countPublished(origin string, o *Offer, n int) {
 	if o == nil {
 		return
 	}
-	counts, c := w.owners[o.Owner].published, cohort{origin, o.Generation()}
+	counts, c := w.owners[o.Owner].published, cohort{origin, uint64(o.Generation)}
 	if counts[c] += n; counts[c] == 0 {
 		delete(counts, c)
 	}
@@ -192,11 +192,18 @@ func exchanged(n *Node, old, offer *Offer) (first *Offer, others []*Offer) {
 
 // same reports whether two offers, which may be nil, are answered alike.
 func (w *Writer) same(x, y *Offer) bool {
+	if !sameService(x, y) {
+		return false
+	}
+	return x == nil || w.lives[x.Owner].stale(x) == w.lives[x.Owner].stale(y)
+}
+
+// sameService reports whether two offers, which may be nil, are answered alike but for their TTL.
+func sameService(x, y *Offer) bool {
 	if x == nil || y == nil {
 		return x == y
 	}
-	live := w.lives[x.Owner].Live
-	return x.Owner == y.Owner && x.Service == y.Service && x.Subtree.Shared() == y.Subtree.Shared() && (x.Generation() < live) == (y.Generation() < live)
+	return x.Owner == y.Owner && x.Service == y.Service && x.Subtree.Shared() == y.Subtree.Shared()
 }
 
 // assign gives a name, which has the node n or is new, these offers and the
@@ -206,7 +213,7 @@ func (w *Writer) assign(name, origin string, n *Node, first *Offer, others []*Of
 	if n == nil {
 		w.Link(name, origin)
 	} else {
-		children = n.children()
+		children = n.some().children
 	}
 	var at *item
 	switch {
@@ -236,7 +243,7 @@ func (w *Writer) Link(name, origin string) {
 		name = domain.Parent(name)
 		n := w.index.Get(name)
 		if n != nil {
-			w.index.Set(&item{Name: name, Value: n.withChildren(n.children() + 1)})
+			w.index.Set(&item{Name: name, Value: n.withChildren(n.some().children + 1)})
 			return
 		}
 		w.index.Set(&item{Name: name, Value: Node{more: &more{children: 1}}})
@@ -245,10 +252,8 @@ func (w *Writer) Link(name, origin string) {
 
 // withChildren returns the node with so many nodes one label below.
 func (n *Node) withChildren(children uint32) Node {
-	m := more{children: children}
-	if n.more != nil {
-		m.others, m.claim = n.more.others, n.more.claim
-	}
+	m := *n.some()
+	m.children = children
 	return Node{n.first, &m}
 }
 
@@ -257,8 +262,8 @@ func (w *Writer) unlink(name, origin string) {
 	for name != origin {
 		name = domain.Parent(name)
 		n := w.index.Get(name)
-		if n.children() > 1 || n.first != nil {
-			w.index.Set(&item{Name: name, Value: n.withChildren(n.children() - 1)})
+		if n.some().children > 1 || n.first != nil {
+			w.index.Set(&item{Name: name, Value: n.withChildren(n.some().children - 1)})
 			return
 		}
 		w.index.Delete(name)

@@ -28,8 +28,8 @@ const (
 )
 
 // RankOf returns the rank of an endpoint in a tier.
-func RankOf(tier uint8, stale bool) Rank {
-	r := Rank(tier)
+func RankOf(tier int, stale bool) Rank {
+	r := Rank(tier) //nolint:gosec // at most MaxTier
 	if stale {
 		r += behindLive
 	}
@@ -53,6 +53,7 @@ type Shared struct {
 	Enough  int      // how many live endpoints are enough
 
 	fqdn string
+	tier Tiering
 	once sync.Once // guards what follows
 
 	joined    Subtree
@@ -103,9 +104,12 @@ type part struct {
 	*Instance
 }
 
+// Tiering returns the tier of an endpoint with these labels, of an owner.
+type Tiering func(owner uint32, labels []string) int
+
 // Share returns the subtree of a name that members share. The members must not change.
-func Share(fqdn string, members []Member, enough int) Subtree {
-	return Subtree{rare: &rare{rarest: &rarest{shared: &Shared{Members: members, Enough: enough, fqdn: fqdn}}}}
+func Share(fqdn string, members []Member, enough int, tier Tiering) Subtree {
+	return Subtree{rare: &rare{shared: &Shared{Members: members, Enough: enough, fqdn: fqdn, tier: tier}}}
 }
 
 // Shared returns what the subtree has of a shared name; nil for others. It must not be changed.
@@ -129,22 +133,21 @@ func (s *Shared) join() {
 		all = append(all, s.Members[m].Tree.endpoints()...)
 	}
 	t := &s.joined
-	t.rare = &rare{rarest: &rarest{shared: s}}
+	t.rare = &rare{shared: s}
 	var places []uint16
 	t.rare.endpoints, places = order(all, s.fqdn)
 	s.points = slices.Repeat([]point{{rank: AllRanks}}, len(t.rare.endpoints))
+	var services []*federation.Service
 	for m := range s.Members {
 		member := &s.Members[m]
 		n := len(member.Tree.endpoints())
 		s.places, places = append(s.places, places[:n]), places[n:]
-		for i, at := range s.places[m] {
-			p := &s.points[at]
-			p.rank = min(p.rank, RankOf(member.Tree.tier(i), member.Stale))
-			p.sayers |= 1 << m
-		}
+		of := member.Service.Unpack()
+		s.rank(m, of)
 		t.protocols |= member.Tree.protocols
+		services = append(services, of)
 	}
-	s.joinInstances()
+	s.joinInstances(services)
 	for p := range t.protocols.each {
 		set := newBitset(len(s.points))
 		for m := range s.Members {
@@ -156,9 +159,24 @@ func (s *Shared) join() {
 	}
 }
 
+// rank notes which endpoints a member says, and in which tiers.
+func (s *Shared) rank(m int, of *federation.Service) {
+	member := &s.Members[m]
+	at := make(map[Endpoint]uint16, len(s.places[m]))
+	for i, ep := range member.Tree.endpoints() {
+		at[ep] = s.places[m][i]
+		s.points[at[ep]].sayers |= 1 << m
+	}
+	for _, e := range of.Endpoints {
+		if i, ok := at[Endpoint{e.Address, e.Port}]; ok { // no host that is the name of an address
+			s.points[i].rank = min(s.points[i].rank, RankOf(s.tier(member.Owner, e.Labels), member.Stale))
+		}
+	}
+}
+
 // joinInstances fills in the instances and the texts. What two members say is one instance if ID and
 // protocol are the same. The text is that of the first.
-func (s *Shared) joinInstances() {
+func (s *Shared) joinInstances(services []*federation.Service) {
 	t := &s.joined
 	type key struct {
 		label    string
@@ -177,7 +195,7 @@ func (s *Shared) joinInstances() {
 	parts := make(map[string][]part)
 	for m := range s.Members {
 		member := &s.Members[m]
-		of, said := member.Service.Unpack(), member.Tree.allTexts(member.Service)
+		of, said := services[m], member.Tree.allTexts(services[m])
 		tell(key{}, 0, said[0])
 		own := member.Tree.Instances()
 		for i := range own {
@@ -326,34 +344,6 @@ func (s *Shared) Upto(endpoints Selection, last Rank) Selection {
 func (t *Subtree) Priority(i uint16) uint16 {
 	if s := t.Shared(); s != nil {
 		return uint16(s.points[i].rank)
-	}
-	return 0
-}
-
-// SetSharing notes the tiers of the endpoints of a service at a shared name, by their labels, in a subtree that
-// nobody else has yet.
-func (t *Subtree) SetSharing(s *federation.Service, tier func(labels []string) int) {
-	best, all := make(map[Endpoint]uint8, len(s.Endpoints)), uint8(0)
-	for _, e := range s.Endpoints {
-		key, n := Endpoint{e.Address, e.Port}, uint8(tier(e.Labels)) //nolint:gosec // at most MaxTier
-		if known, ok := best[key]; !ok || n < known {
-			best[key] = n
-		}
-		all |= n
-	}
-	if all == 0 {
-		return
-	}
-	r := t.moreRarest()
-	for _, e := range t.endpoints() {
-		r.tiers = append(r.tiers, best[e])
-	}
-}
-
-// tier returns that of an endpoint.
-func (t *Subtree) tier(i int) uint8 {
-	if tiers := t.some().tiers; tiers != nil {
-		return tiers[i]
 	}
 	return 0
 }

@@ -39,7 +39,6 @@ func member(owner int, text string) subtree.Member {
 	}
 	m.Service = packed.Of(s)
 	m.Tree.Compile(s, fqdn, func(_, _ string) subtree.Fault { return "" })
-	m.Tree.SetSharing(s, func(labels []string) int { return int(labels[0][0] - '0') })
 	return m
 }
 
@@ -94,7 +93,7 @@ func TestJoin(t *testing.T) {
 			for i, text := range tt.members {
 				members = append(members, member(i, text))
 			}
-			whole := subtree.Share(fqdn, members, 1)
+			whole := subtree.Share(fqdn, members, 1, func(_ uint32, labels []string) int { return int(labels[0][0] - '0') })
 			joined := whole.Joined()
 			s := joined.Shared()
 			var got []string

@@ -27,7 +27,8 @@ type Subtree struct {
 
 // rare is what most services do not have.
 type rare struct {
-	*rarest
+	faults Faults
+	shared *Shared // of a name that several owners have
 
 	endpoints  []Endpoint  // sorted by SRV target and port, each pair once; nil: there is one
 	instances  []Instance  // those with a name of their own, sorted by label; nil: there is one, or none
@@ -39,15 +40,8 @@ type rare struct {
 	describedBy []uint16 // the instances with a TXT record at the fqdn, by index in Service.Instances
 }
 
-// rarest is what hardly any service has.
-type rarest struct {
-	faults Faults
-	shared *Shared // of a name that several owners share
-	tiers  []uint8 // of the endpoints of a service at such a name; nil: all are in tier 0
-}
-
 // none is what a Subtree without a rare has.
-var none = rare{rarest: new(rarest)} //nolint:gochecknoglobals // a constant that Go has no word for
+var none rare //nolint:gochecknoglobals // a constant that Go has no word for
 
 // some returns what is rare of the service. It must not be changed.
 func (t *Subtree) some() *rare {
@@ -131,25 +125,16 @@ func (t *Subtree) Compile(s *federation.Service, fqdn string, refuse Refuse) {
 // more returns where the rare things go.
 func (t *Subtree) more() *rare {
 	if t.rare == nil {
-		t.rare = &rare{rarest: none.rarest}
+		t.rare = new(rare)
 	}
 	return t.rare
 }
 
-// moreRarest returns where the rarest things go.
-func (t *Subtree) moreRarest() *rarest {
-	if t.more().rarest == none.rarest {
-		t.rare.rarest = new(rarest)
-	}
-	return t.rare.rarest
-}
-
 // fault counts what is not published.
 func (c *compiler) fault(kind Fault, n int) {
-	if n == 0 {
-		return
+	if n > 0 {
+		c.more().faults.Add(kind, n)
 	}
-	c.moreRarest().faults.Add(kind, n)
 }
 
 // Faults returns what of the service is not published. The caller must not change
@@ -315,11 +300,10 @@ func (t *Subtree) ofMembers(labels func(*Subtree) iter.Seq[string]) iter.Seq[str
 	}
 }
 
-// Names yields the labels of all names below the fqdn that have records. Of a shared name, some come
-// more than once.
+// Names yields the labels of all names below the fqdn that have records, each once.
 func (t *Subtree) Names() iter.Seq[string] {
 	if t.Shared() != nil {
-		return t.ofMembers((*Subtree).Names)
+		return slices.Values(slices.Compact(slices.Sorted(t.ofMembers((*Subtree).Names))))
 	}
 	return func(yield func(string) bool) {
 		for p := range t.protocols.each {

@@ -51,10 +51,10 @@ func (t *Subtree) Texts(of packed.Service, in *Instance, room int) []string {
 }
 
 // allTexts returns the RDATA of the TXT records of the service and of each instance.
-func (t *Subtree) allTexts(of packed.Service) []string {
+func (t *Subtree) allTexts(of *federation.Service) []string {
 	all := t.some().texts
 	if all == nil {
-		all, _ = texts(of.Unpack(), true)
+		all, _ = texts(of, true)
 	}
 	return all
 }

@@ -84,6 +84,47 @@ func (s *slot[V]) all(yield func(*Item[V]) bool) bool {
 	return true
 }
 
+// Differences yields the items of which two versions of one [Writer], this one and a later one, do not have the
+// same, in no particular order. Either is nil where a version does not have the name. It passes over what the
+// versions share.
+func (m *Map[V]) Differences(later *Map[V]) iter.Seq2[*Item[V], *Item[V]] {
+	return func(yield func(was, is *Item[V]) bool) { m.root.differences(&later.root, yield) }
+}
+
+func (s *slot[V]) differences(later *slot[V], yield func(was, is *Item[V]) bool) bool {
+	if s.kids != nil { // as later has: a branch stays one
+		if s.kids == later.kids {
+			return true
+		}
+		for i := range s.kids {
+			if !s.kids[i].differences(&later.kids[i], yield) {
+				return false
+			}
+		}
+		return true
+	}
+	if len(s.leaves) > 0 && len(later.leaves) > 0 && &s.leaves[0] == &later.leaves[0] {
+		return true
+	}
+	gone := slices.Clone(s.leaves)
+	more := later.all(func(is *Item[V]) bool {
+		i := slices.IndexFunc(gone, func(l leaf[V]) bool { return l.item == is }) // without a look at the names, as mostly
+		if i < 0 {
+			i = slices.IndexFunc(gone, func(l leaf[V]) bool { return l.item.Name == is.Name })
+		}
+		if i < 0 {
+			return yield(nil, is)
+		}
+		was := gone[i].item
+		gone = slices.Delete(gone, i, i+1)
+		return was == is || yield(was, is)
+	})
+	for i := 0; more && i < len(gone); i++ {
+		more = yield(gone[i].item, nil)
+	}
+	return more
+}
+
 // change is a name with its new item, or with none when the name is gone.
 type change[V any] struct {
 	hash uint64

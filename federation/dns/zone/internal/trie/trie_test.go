@@ -1,6 +1,7 @@
 package trie
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -38,6 +39,38 @@ func (v *version) check(t *testing.T, n int) {
 	for i := range n {
 		if got := v.published.Get(name(i)); got != v.want[name(i)] {
 			t.Fatalf("%s is at %p, want %p", name(i), got, v.want[name(i)])
+		}
+	}
+}
+
+// compare compares what differs from a later version with what does, and stops at each difference.
+func (v *version) compare(t *testing.T, later *version) {
+	t.Helper()
+	left := make(map[string]bool)
+	for _, all := range []map[string]*int{v.want, later.want} {
+		for name := range all {
+			if v.want[name] != later.want[name] {
+				left[name] = true
+			}
+		}
+	}
+	n := 0
+	for was, is := range v.published.Differences(&later.published) {
+		item := cmp.Or(was, is)
+		if !left[item.Name] || was != nil && &was.Value != v.want[item.Name] || is != nil && &is.Value != later.want[item.Name] || was == is {
+			t.Fatalf("%s differs: %v, %v", item.Name, was, is)
+		}
+		delete(left, item.Name)
+		n++
+	}
+	if len(left) > 0 {
+		t.Fatalf("%v are not told to differ", left)
+	}
+	for stop := range min(n, 50) {
+		for range v.published.Differences(&later.published) {
+			if stop--; stop < 0 {
+				break
+			}
 		}
 	}
 }
@@ -91,6 +124,7 @@ func TestVersionsNeverChange(t *testing.T) {
 	}
 	for i := range versions {
 		versions[i].check(t, names)
+		versions[i].compare(t, &versions[min(i+1+i%7, len(versions)-1)])
 	}
 }
 
@@ -123,6 +157,7 @@ func FuzzVersions(f *testing.F) {
 		versions = append(versions, m.publish(t))
 		for i := range versions {
 			versions[i].check(t, 256)
+			versions[i].compare(t, &versions[len(versions)-1])
 		}
 	})
 }

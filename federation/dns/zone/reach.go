@@ -1,0 +1,96 @@
+package zone
+
+import (
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/precedence"
+)
+
+// reach finds the names whose records may change with a service, in one version of a zone.
+//
+// What a name has depends on the services at it and above it, because a query goes
+// from the name up (package zone). So a service that changes can only change names at
+// and below its fqdn. Of these the records come from that service, from one above it
+// that has names there as well, or from one at a name that it claims, which may not be
+// published because of it and may claim further names itself. All of that before the
+// change and after it: what is gained and what is lost.
+//
+// Hosts are another way for a service to change the records of a name. They are left
+// to the caller.
+type reach struct {
+	*version
+
+	origin   *origin
+	names    map[string]struct{} // that were found, in this version or others; some may have no records
+	services map[string]struct{} // fqdns that service was called with
+	derived  map[string]struct{} // fqdns that derive was called with
+}
+
+// find adds the names that the services at some fqdns reach. They belong to the zone.
+func (r reach) find(fqdns []string) {
+	r.services, r.derived = make(map[string]struct{}), make(map[string]struct{})
+	for _, fqdn := range fqdns {
+		r.service(fqdn)
+	}
+}
+
+// service adds the names that may change with the service at an fqdn.
+func (r *reach) service(fqdn string) {
+	if !first(r.services, fqdn) {
+		return
+	}
+	r.name(fqdn)
+	for at := fqdn; at != r.origin.name; {
+		at = domain.Parent(at)
+		if p := r.offer(at); p != nil && p.Subtree.Has(domain.Relative(fqdn, at)) {
+			r.derive(p)
+		}
+	}
+	p := r.offer(fqdn)
+	if p == nil {
+		return
+	}
+	r.derive(p)
+	if !r.zone.tree.Node(fqdn).Above() {
+		return
+	}
+	for labels := range p.Subtree.Claims() {
+		if below := domain.Below(labels, fqdn); r.has(below) && r.offer(below) != nil {
+			r.service(below)
+		}
+	}
+}
+
+// derive adds all names of a service below its fqdn.
+func (r *reach) derive(p *precedence.Offer) {
+	fqdn := p.FQDN()
+	if !first(r.derived, fqdn) {
+		return
+	}
+	for labels := range p.Subtree.Names() {
+		r.name(domain.Below(labels, fqdn))
+	}
+}
+
+// name adds a name, if it is one and in the zone.
+func (r *reach) name(name string) {
+	if len(name) <= domain.MaxName && r.has(name) {
+		r.names[name] = struct{}{}
+	}
+}
+
+// has reports whether a name is in this zone and no zone within it.
+func (r *reach) has(name string) bool { return r.zone.origins.of(name) == r.origin }
+
+// offer returns the service that comes first at an fqdn, published or not.
+func (r *reach) offer(fqdn string) *precedence.Offer {
+	return r.zone.tree.First(r.zone.tree.Node(fqdn), r.at)
+}
+
+// first adds a name to a set, and reports whether it was not there.
+func first(set map[string]struct{}, name string) bool {
+	if _, ok := set[name]; ok {
+		return false
+	}
+	set[name] = struct{}{}
+	return true
+}
