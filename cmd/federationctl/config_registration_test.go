@@ -190,44 +190,6 @@ func TestConfigRegistration(t *testing.T) {
 	}
 }
 
-// TestConfigRules changes the rules of a registration: what they do not allow any more is
-// withdrawn, and the provider is told. Broken rules change nothing.
-func TestConfigRules(t *testing.T) {
-	t.Parallel()
-	c, port := serveRegistrations(t, registrations, map[string]string{"rules.yaml": shopRules})
-	provider := c.on(port).enroll("partner", "owner.example")
-	provider.active("shop.fed.example")
-	provider.expect("granted https://192.0.2.7:443")
-	c.gets(c.as("consumer", "owner.example"), "UPSERT registration/shop.fed.example")
-
-	rules := write(t, filepath.Join(c.dir, "rules.yaml"), "rules: [5]\n")
-	c.metrics(map[string]float64{`file_broken{file="rules"}`: 1, `services`: 1})
-	c.shows("", `"rules":"rules file `+rules+`: line 1: rules[0]: must be`)
-	write(t, rules, "rules: []\n")
-	provider.expect("refused no-rule")
-	c.metrics(map[string]float64{`file_broken{file="rules"}`: 0, `services`: 0})
-}
-
-// TestConfigRegistrationRestart restarts an owner that keeps registrations in memory. Consumers
-// get nothing before convergence is over, and then what has come back.
-func TestConfigRegistrationRestart(t *testing.T) {
-	c, port := serveRegistrations(t, registrations, map[string]string{"rules.yaml": shopRules})
-	provider := c.on(port).enroll("partner", "owner.example")
-	provider.active("shop.fed.example")
-	provider.expect("granted https://192.0.2.7:443")
-	c.gets(c.as("consumer", "owner.example"), "UPSERT registration/shop.fed.example") // convergence is over
-	if code := c.stop(); code != exitDone {
-		t.Errorf("serve ended with exit code %d; standard error:\n%s", code, c.errs)
-	}
-	provider.expect("*registrationv1.RegisterResponse_Close")
-
-	c.start(&port)
-	provider = c.on(port).enroll("partner", "owner.example")
-	provider.active("shop.fed.example")
-	provider.expect("granted https://192.0.2.7:443")
-	c.gets(c.as("consumer", "owner.example"), "UPSERT registration/shop.fed.example")
-}
-
 // TestConfigRegistrationRefused starts owners whose registrations cannot be opened.
 func TestConfigRegistrationRefused(t *testing.T) {
 	t.Chdir(partiesIn(t))

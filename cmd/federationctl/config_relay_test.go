@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
-	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // watched returns what watch --once prints of the owner's catalog, with the order of its
@@ -86,51 +85,6 @@ func TestConfigRelay(t *testing.T) {
 	if got := c.watched(t); !strings.Contains(got, "a.relayed.example") {
 		t.Errorf("a consumer gets %q", got)
 	}
-}
-
-// TestConfigRelayBesideSources publishes what another owner has beside a file. The first of the
-// list has a name. When that owner is away its services go after the lifetime, and the others
-// stay; and it cannot be told what has come from itself.
-func TestConfigRelayBesideSources(t *testing.T) {
-	t.Parallel()
-	address, err := loopback.FreeAddress()
-	must.Do(t, err)
-	text := strings.Replace(ownerText, `ids: ["`, `ids: ["`+pkiOwnerID+`", "`, 1)
-	text = strings.Replace(text, `listen: "127.0.0.1:0"`, `listen: "`+address+`"`, 1)
-	origin := serveConfig(t, text, map[string]string{"catalog.yaml": oneService("a") + strings.TrimPrefix(oneService("b"), "services:\n")})
-	files := filesOf(origin.dir, "owner") // of one authority
-	mixed := strings.Replace(text, "{cert: owner.pem, key: owner-key.pem, ca: ca.pem}", fmt.Sprintf("{cert: %q, key: %q, ca: %q}", files.Cert, files.Key, files.CA), 1)
-	mixed = strings.Replace(mixed, address, "127.0.0.1:0", 1)
-	mixed += "  - relay: {name: origin, addresses: [\"" + origin.address + "\"], owner_ids: [\"" + pkiOwnerID + "\"], lifetime: 1s}\n"
-	c := serveConfig(t, mixed, map[string]string{"catalog.yaml": oneService("b") + strings.TrimPrefix(oneService("c"), "services:\n")})
-	c.dir = origin.dir
-	c.metrics(map[string]float64{
-		`services`: 3, `catalog_unavailable`: 0, `source_services{source="relay:origin"}`: 2, `source_hidden_services{source="relay:origin"}`: 1,
-	})
-	if got := c.watched(t); !strings.Contains(got, `{"op":"end","hops":2}`) {
-		t.Errorf("a consumer gets %s", got)
-	}
-
-	// The origin relays it in turn: that is a loop, which one of them refuses.
-	origin.stop()
-	write(t, origin.file, text+"  - relay: {name: mixed, addresses: [\""+c.address+"\"], owner_ids: [\""+pkiOwnerID+"\"]}\n")
-	origin.start(nil)
-	eventually(t, func() string {
-		_, ofOrigin := origin.get("")
-		_, ofMixed := c.get("")
-		if !strings.Contains(ofOrigin+ofMixed, "the services have come through this catalog already") {
-			return ofOrigin + ofMixed
-		}
-		return ""
-	})
-
-	if code := origin.stop(); code != exitDone {
-		t.Errorf("the origin ended with exit code %d", code)
-	}
-	c.metrics(map[string]float64{`services`: 2, `catalog_unavailable`: 0})
-	write(t, origin.file, text)
-	origin.start(nil)
-	c.metrics(map[string]float64{`services`: 3, `catalog_unavailable`: 0})
 }
 
 // TestConfigRelayOfServer has a relay whose certificate is valid for servers only. What is

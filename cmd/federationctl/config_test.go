@@ -217,39 +217,6 @@ func TestConfigWaitsForSources(t *testing.T) {
 	}
 }
 
-// TestConfigLapse takes a source away for longer than its lifetime. It goes, and the other one
-// of its catalog goes on; when that is away as well, the catalog is not available.
-func TestConfigLapse(t *testing.T) {
-	t.Parallel()
-	text := strings.Replace(ownerText, "file: {path: catalog.yaml}", "file: {path: catalog.yaml, lifetime: 1s}\n  - file: {path: other.yaml, lifetime: 2s}", 1)
-	c := serveConfig(t, text, map[string]string{"catalog.yaml": oneService("a"), "other.yaml": oneService("b")})
-	c.metrics(map[string]float64{`services`: 2})
-	stream := c.gets(c.as("consumer", "owner.example"), "UPSERT a")
-	ack(stream)
-	file := filepath.Join(c.dir, "catalog.yaml")
-	write(t, file, "broken")
-	for _, want := range []string{"UPSERT b", "UNKNOWN", "DELETE a"} {
-		if got := stream.next(nil); got != want {
-			t.Errorf("received %q, expected %q", got, want)
-		}
-	}
-	c.metrics(map[string]float64{`services`: 1, `catalog_unavailable`: 0})
-	c.shows("", `"state":"lapsed"`)
-	other := write(t, filepath.Join(c.dir, "other.yaml"), oneService("c"))
-	for _, want := range []string{"UPSERT c", "DELETE b"} {
-		if got := stream.next(nil); got != want {
-			t.Errorf("received %q, expected %q", got, want)
-		}
-	}
-	write(t, other, "broken as well")
-	if code := stream.ends(); code != codes.Unavailable {
-		t.Errorf("the stream ended with %v, expected Unavailable", code)
-	}
-	write(t, file, oneService("a"))
-	c.gets(c.as("consumer", "owner.example"), "UPSERT a")
-	c.metrics(map[string]float64{`services`: 1, `catalog_unavailable`: 0})
-}
-
 // TestConfirm empties a source of which no more than half may go. What is left out stays,
 // and says so, until it is confirmed. A source without a limit is emptied at once.
 func TestConfirm(t *testing.T) {

@@ -8,9 +8,6 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// packed is what the package has in /usr/share.
-const packed = "../../deploy/package/files/share/federationctl"
-
 // commandsBelow returns a command and those below it.
 func commandsBelow(root *cobra.Command) []*cobra.Command {
 	all := []*cobra.Command{root}

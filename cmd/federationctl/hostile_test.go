@@ -16,9 +16,6 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/google/go-cmp/cmp"
-
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
@@ -275,20 +272,5 @@ func TestLintIsBounded(t *testing.T) {
 	}
 	if want := "federationctl: problems found: at least 8100; fix them and check again\n"; stderr != want {
 		t.Errorf("standard error %q, expected %q", stderr, want)
-	}
-}
-
-func TestSize(t *testing.T) {
-	for text, want := range map[string]string{
-		"1": "1B", "1024": "1KiB", "256MiB": "256MiB", "1536KiB": "1536KiB", "1048576KiB": "1GiB", "64GiB": "64GiB", "7B": "7B",
-		"": "", "0": "", "-1": "", "1.5MiB": "", "1M": "", "MiB": "", "1mib": "", "1iMB": "", "99999999999": "", "1 KiB": "", "0x10": "",
-	} {
-		got := ""
-		if size, err := config.ParseSize(text); err == nil {
-			got = config.FormatSize(size)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%q (-want +got):\n%s", text, diff)
-		}
 	}
 }

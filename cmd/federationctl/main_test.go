@@ -303,27 +303,6 @@ bad.yaml:7: error: service "b": instances: at least one is required
 	}
 }
 
-// TestWatchV1Alpha1 shows what an owner says in the older version, which wants a SAN.
-func TestWatchV1Alpha1(t *testing.T) {
-	dir := pkiIn(t)
-	_, api, _ := strings.Cut(catalogText, "- name: api\n")
-	content := "services:\n- name: api\n  sans: [spiffe://owner.example/api]\n" + api
-	owner, address := runServe(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), content))
-	for format, want := range map[string]string{
-		"table": `upsert  api                   api.fed.example                   HTTP                          192.0.2.20:80
-end     (the catalog is complete)
-`,
-		"json": `{"op":"upsert","name":"api","service":{"name":"api","fqdn":"api.fed.example","endpoints":[{"address":"192.0.2.20","port":80}],"sans":["spiffe://owner.example/api"],"instances":[{"protocol":"HTTP","metadata":{"SNI":"api"}}]}}
-{"op":"end"}
-`,
-	} {
-		expectCtl(t, 0, want, "", slices.Concat([]string{"watch", "--once", address, "--api", "v1alpha1", "-o", format}, files(dir, "consumer"))...)
-	}
-	if code := owner.stop(); code != 0 {
-		t.Errorf("serve ended with exit code %d, expected 0; standard error:\n%s", code, owner.errs)
-	}
-}
-
 const wantTable = `upsert  api                   api.fed.example                   v1/HTTP                       192.0.2.20:80
 upsert  shop                  shop.fed.example                  v1/HTTPS,"v 2"/GRPC           192.0.2.10:443,[2001:db8::10]:443,gw.example.net:8443
 end     (the catalog is complete)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -18,7 +17,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
@@ -107,61 +105,6 @@ func (s *stream) ends() codes.Code {
 // eventually waits until a condition has nothing to complain of.
 var eventually = await.Eventually
 
-// TestServeAllowFile edits the allow file of an owner. Only consumers in the file are
-// served; an edit has its effect at once, and a bad one has none.
-func TestServeAllowFile(t *testing.T) {
-	dir := partiesIn(t)
-	file := filepath.Join(dir, "consumers.txt")
-	write(t, file, pkiConsumerID+" # ours\n")
-	owner, address := runServe(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalogText), "--allow-file", file, "--window", "8")
-	consumer, partner := dialOwner(t, dir, "consumer", address), dialOwner(t, dir, "partner", address)
-	served := func(conn *grpc.ClientConn) *stream {
-		t.Helper()
-		var last *stream
-		eventually(t, func() string {
-			last = subscribe(t, conn)
-			if _, err := last.Recv(); err != nil {
-				return err.Error()
-			}
-			return ""
-		})
-		return last
-	}
-	if code := subscribe(t, partner).ends(); code != codes.Unauthenticated {
-		t.Errorf("a consumer that is not in the file gets %v, expected Unauthenticated", code)
-	}
-	first := served(consumer)
-
-	write(t, file, "") // without this rule an empty file would allow everybody
-	write(t, file, "spiffe://"+"\n")
-	must.Do(t, os.Remove(file))
-	write(t, file, pkiConsumerID+"\n"+partnerID+"\n")
-	second := served(partner)
-
-	// The first consumer has not been affected.
-	write(t, filepath.Join(dir, "catalog.yaml"), strings.Replace(catalogText, "port: 80}", "port: 81}", 1))
-	for _, want := range []string{"UPSERT shop", "UNKNOWN", "UPSERT api"} {
-		if got := first.next(nil); got != want {
-			t.Errorf("received %q, expected %q", got, want)
-		}
-	}
-
-	write(t, file, partnerID+"\n")
-	if code := first.ends(); code != codes.Unauthenticated {
-		t.Errorf("the stream of a consumer that was removed ends with %v, expected Unauthenticated", code)
-	}
-	if code := subscribe(t, consumer).ends(); code != codes.Unauthenticated {
-		t.Errorf("a consumer that was removed gets %v, expected Unauthenticated", code)
-	}
-
-	if code := owner.stop(); code != 0 {
-		t.Errorf("serve ended with exit code %d, expected 0; standard error:\n%s", code, owner.errs)
-	}
-	if code := second.ends(); code != codes.Unavailable {
-		t.Errorf("the last stream ended with %v, expected Unavailable", code)
-	}
-}
-
 // TestServeAllowFileAndFlag has an allow file that names nobody: those that the flag
 // names are still allowed.
 func TestServeAllowFileAndFlag(t *testing.T) {
@@ -195,47 +138,6 @@ func TestServeRefusesFlags(t *testing.T) {
 		if code != exitFailed || stdout != "" || !strings.Contains(stderr, tt.want) {
 			t.Errorf("%v: exit code %d, standard output %q, standard error:\n%s\nexpected exit code 1 and %q", tt.flags, code, stdout, stderr, tt.want)
 		}
-	}
-}
-
-// TestServeFollowsCertificates replaces the authority and the certificates of an
-// owner while it runs. An open stream goes on until its own authority is removed.
-func TestServeFollowsCertificates(t *testing.T) {
-	dir := pkiIn(t)
-	file := filepath.Join(dir, "catalog.yaml")
-	_, address := runServe(t, dir, write(t, file, catalogText))
-	old := subscribe(t, dialOwner(t, dir, "consumer", address))
-	for range 3 {
-		old.next(nil)
-	}
-
-	renewed := pkiIn(t)
-	read := func(dir, name string) string {
-		t.Helper()
-		data := must.Get(os.ReadFile(filepath.Join(dir, name)))(t)
-		return string(data)
-	}
-	write(t, filepath.Join(dir, "ca.pem"), read(dir, "ca.pem")+read(renewed, "ca.pem"))
-	for _, name := range []string{"owner.pem", "owner-key.pem"} {
-		write(t, filepath.Join(dir, name), read(renewed, name))
-	}
-	eventually(t, func() string {
-		_, err := healthpb.NewHealthClient(dialOwner(t, renewed, "consumer", address)).Check(t.Context(), &healthpb.HealthCheckRequest{})
-		if err != nil {
-			return err.Error()
-		}
-		return ""
-	})
-	if got := subscribe(t, dialOwner(t, renewed, "consumer", address)).next(nil); got != "UPSERT api" {
-		t.Errorf("received %q, expected UPSERT api", got)
-	}
-	write(t, file, strings.Replace(catalogText, "port: 80}", "port: 81}", 1))
-	if got := old.next(nil); got != "UPSERT api" {
-		t.Errorf("the old stream received %q, expected UPSERT api", got)
-	}
-	write(t, filepath.Join(dir, "ca.pem"), read(renewed, "ca.pem"))
-	if code := old.ends(); code != codes.Unavailable {
-		t.Errorf("the stream of the removed authority ended with %v, expected Unavailable", code)
 	}
 }
 

@@ -572,7 +572,7 @@ func TestSizes(t *testing.T) {
 			t.Errorf("%d is formatted as %s", got, config.FormatSize(got))
 		}
 	}
-	for _, text := range []string{"", "0", "-1", "+1", "1K", "KiB", "1 KiB", "1.5MiB", "99999999999"} {
+	for _, text := range []string{"", "0", "-1", "+1", "1K", "1M", "KiB", "1 KiB", "1mib", "1iMB", "0x10", "1.5MiB", "99999999999"} {
 		if got, err := config.ParseSize(text); err == nil {
 			t.Errorf("%q is a size, %d", text, got)
 		}

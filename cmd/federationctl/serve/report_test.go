@@ -7,6 +7,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
+	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
@@ -30,5 +31,20 @@ func TestClasses(t *testing.T) {
 	got = classes(many)
 	if other := got[len(got)-1]; len(got) != maxClasses+1 || other != (status.Class{Name: "other", Consumers: 4, Services: 10}) {
 		t.Errorf("%d classes are shown, the last one is %+v", len(got), other)
+	}
+}
+
+// TestReportSource has a source in each state.
+func TestReportSource(t *testing.T) {
+	for want, of := range map[string]source.SourceStatus{
+		"waiting": {Away: "no such file"}, "current": {Complete: true},
+		"away": {Complete: true, Away: "no such file"}, "lapsed": {Complete: true, Away: "no such file", Lapsed: true},
+	} {
+		if got := reportSource(of); got.State != want || got.Away != of.Away {
+			t.Errorf("%+v is reported as %+v, expected %s", of, got, want)
+		}
+	}
+	if got := reportSource(source.SourceStatus{Lifetime: source.NoLifetime}); got.Lifetime != -1 {
+		t.Errorf("no lifetime is reported as %v s", got.Lifetime)
 	}
 }
