@@ -37,7 +37,7 @@ import (
 //
 // Consumers for whom the same rules are made are a class. A version has one verdict on
 // each service, with one encoding for each shape, and no copy of what a class sees.
-// SetAudit has every service that a consumer is told written to a log, and every one
+// The audit log of a server has every service that a consumer is told, and every one
 // that is withdrawn.
 //
 // # Consumers that come back
