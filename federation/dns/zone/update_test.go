@@ -397,9 +397,12 @@ func TestUpdateOfTheWholeZone(t *testing.T) {
 				put(b, fmt.Sprintf("filler%d filler%d.fed.example 192.0.2.2@80 i/TCP", i, i))
 			}
 		}, minuteAgo},
-		{"too many names", func(b *zonetest.Builder) {
-			for i := range 64 << 20 / 2048 {
-				put(b, fmt.Sprintf("new%d new%d.fed.example 192.0.2.2@80 i/TCP", i, i))
+		{"many names, over and over", func(b *zonetest.Builder) {
+			for i := range 55 {
+				for j := range 500 {
+					put(b, fmt.Sprintf("new%d new%d.fed.example 192.0.2.2@%d i/TCP", j, j, 1+i))
+				}
+				b.Publish(now.Add(time.Duration(i)*time.Second - time.Minute + time.Second))
 			}
 		}, minuteAgo},
 		{"too many hosts of the zone", func(b *zonetest.Builder) {
@@ -480,6 +483,24 @@ func TestUpdateAfterAReload(t *testing.T) {
 			}
 		}
 		next.Put(0, service(fmt.Sprintf("b b.fed.example 192.0.2.1@%d i/TCP", 80+i)), 1)
+	}
+}
+
+// TestUpdateOfTTL has a service of a lost owner that comes again: only its TTL changes.
+func TestUpdateOfTTL(t *testing.T) {
+	const name = "fed.example."
+	b, lost := kept("web web.fed.example 192.0.2.1@80 i/TCP"), now.Add(-time.Second)
+	b.SetStatus(0, zone.Status{Live: 2, Known: true})
+	z := b.Publish(lost)
+	before, _ := refreshed(z, name, 0, lost)
+	b.Confirm(0, "web", 2)
+	rrs, incremental := refreshed(b.Publish(now), name, z.SOA(name).Serial, now)
+	if !incremental {
+		t.Fatalf("a whole zone, of %d records", len(rrs))
+	}
+	whole, _ := refreshed(b.Publish(now), name, 0, now)
+	if d := cmp.Diff(content(t, whole), patched(t, content(t, before), rrs)); d != "" {
+		t.Errorf("(-whole +patched):\n%s", d)
 	}
 }
 
