@@ -211,7 +211,7 @@ func (c *told) follow(t *testing.T, conn *grpc.ClientConn) {
 }
 
 func (c *told) hear(r *rdpb.StreamResponse) {
-	event, err := wire.Decode(r, wire.Policy{})
+	event, err := wire.Decode(r)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.away = false

@@ -97,15 +97,3 @@ func (m *Mirror) now() time.Time {
 	}
 	return now
 }
-
-// untilDeadline returns how long nothing is due for the catalog. m.mu is held.
-func (m *Mirror) untilDeadline(now time.Time) time.Duration {
-	wait := idle
-	if at, ok := m.catalog.Deadline(); ok {
-		wait = min(maxSleep, at.Sub(now))
-	}
-	if settle, ok := m.catalog.Settling(); ok {
-		wait = min(wait, lapse(settle)/2)
-	}
-	return wait
-}

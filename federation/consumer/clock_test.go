@@ -16,7 +16,10 @@ import (
 func (w *world) left(m *consumer.Mirror) time.Duration {
 	synctest.Wait()
 	s := m.Status()
-	return s.Remaining(w.wall())
+	if s.Expires.IsZero() {
+		return 0
+	}
+	return s.Expires.Sub(w.wall())
 }
 
 // The retention goes on while the machine is suspended, which its timers do not know

@@ -43,7 +43,7 @@ func Example() {
 					fmt.Println("gone:", change.Name)
 					stop()
 				case catalog.Offered:
-					s := change.Service()
+					s := change.Packed.Unpack()
 					fmt.Println("offered:", s.FQDN, "at", s.Endpoints[0].Address)
 				}
 			}

@@ -66,21 +66,11 @@ type Config struct {
 	// a file with another name is not used. Default: the addresses.
 	Name string
 
-	// FormerNames are others that the file may have.
-	FormerNames []string
-
 	// Publish makes changes visible. It is called with one batch of changes after
 	// the other, from several goroutines but one at a time. The owner's updates are
 	// acknowledged when it returns, so it must not wait for the owner, and must not
 	// call the Mirror except for Status.
 	Publish func(Changes)
-
-	// Prepare is called with each service that is read from the file, packed and
-	// unpacked, before it is published, unless the rules refuse it. What it returns
-	// comes back in Changes.Prepared. It runs beside Publish, so it may do what takes
-	// long. It must not keep s, of which the strings are in the memory of p. It may be
-	// nil.
-	Prepare func(p packed.Service, s *federation.Service) any
 
 	// Accept returns why the services of a stream are not wanted, as they have come through
 	// these owners: before any of it is applied. The stream ends with that, and is not
@@ -110,10 +100,6 @@ type Changes struct {
 	// holds. Those that are Confirmed concern only who asks for generations. It is empty
 	// when only the status has changed.
 	Services []catalog.Change
-
-	// Prepared is what Config.Prepare has returned for Services, in the order of
-	// these. There may be more of it, for services that are not published.
-	Prepared []any
 
 	// Status is the state after the changes, without LastAttempt and NextAttempt. Every loss of a
 	// stream, and every attempt that fails, is a change of it.
@@ -178,15 +164,6 @@ func (s *Status) Hops() int {
 	return 1 + strings.Count(s.Path, ",")
 }
 
-// Remaining returns how long stale services are kept from now on; 0 when they are
-// gone or kept without limit.
-func (s *Status) Remaining(now time.Time) time.Duration {
-	if s.Expires.IsZero() {
-		return 0
-	}
-	return max(s.Expires.Sub(now), 0)
-}
-
 // StateName returns the state in one lower-case word.
 func (s *Status) StateName() string {
 	if s.Parked {
@@ -198,32 +175,27 @@ func (s *Status) StateName() string {
 // Mirror is a copy of one owner's catalog. Its methods are safe for concurrent use.
 type Mirror struct {
 	// Read-only after New.
-	config Config
-	logger *slog.Logger
-	wake   chan struct{} // has room for one value: something is due before keepTime wakes up
+	config   Config
+	logger   *slog.Logger
+	wake     chan struct{} // has room for one value: something is due before keepTime wakes up
+	fileLock FileLock      // of subscriptions that have none
 
 	// Guarded by mu, which is held while Config.Publish runs.
 	mu          sync.Mutex
 	catalog     *catalog.Catalog
 	clock       clock
-	parked      bool
-	failure     error
 	published   Status // the last one
-	path        string // of Status, as the fields below
-	resumed     bool
-	resumes     uint64
-	damage      error
-	restored    time.Time
-	outdated    bool // one of those was set since, or parked or failure
+	own         Status // the next one, but for what the catalog and the clock say
+	outdated    bool   // it has changed since
 	heldDigests heldDigests
-	renewed     time.Time       // when another stream was opened last because room was freed, in the mirror's time
-	next        *subscription   // what Run turns to after the current one; nil: none
-	current     *subscription   // what Run follows; nil while it does not run
-	news        []time.Duration // from receipt to publication, of what is not acknowledged yet
-	wakesAt     time.Time       // when keepTime wakes up, in the mirror's time; zero while it is awake
+	renewed     time.Time     // when another stream was opened last because room was freed, in the mirror's time
+	next        *subscription // what Run turns to after the current one; nil: none
+	current     *subscription // what Run follows; nil while it does not run
+	wakesAt     time.Time     // when keepTime wakes up, in the mirror's time; zero while it is awake
 
 	// Owned by Run.
 	began      time.Time // the work on the updates that are not answered yet
+	visible    time.Time // when they were published
 	lastKeeper *keeper   // nil before there was one
 
 	// Guarded by announcing, which is taken before mu.
@@ -347,15 +319,12 @@ func (m *Mirror) View(f func(services iter.Seq2[packed.Service, catalog.Announce
 }
 
 // change runs f, which changes the mirror, and publishes what has changed.
-func (m *Mirror) change(f func(now time.Time)) { m.changePrepared(nil, f) }
-
-// changePrepared is change for services for which there is Changes.Prepared.
-func (m *Mirror) changePrepared(prepared []any, f func(now time.Time)) {
+func (m *Mirror) change(f func(now time.Time)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.now()
 	f(now)
-	m.publish(prepared)
+	m.publish()
 	m.reschedule(now)
 }
 
@@ -369,33 +338,29 @@ func (m *Mirror) catalogStatus() catalog.Summary {
 }
 
 // publish makes visible what has changed, if anything has. m.mu is held.
-func (m *Mirror) publish(prepared []any) {
-	changes := Changes{
-		Services: m.catalog.Changes(),
-		Prepared: prepared,
-		Status: Status{
-			Summary: m.catalogStatus(), Path: m.path, Resumed: m.resumed, Resumes: m.resumes,
-			Since: m.published.Since, Damage: m.damage, Restored: m.restored,
-		},
+func (m *Mirror) publish() {
+	services, summary := m.catalog.Changes(), m.catalogStatus()
+	if summary.Known {
+		m.own.Damage = nil
 	}
-	if changes.Status.Known {
-		m.damage, changes.Status.Damage = nil, nil
+	if summary.State == catalog.Synced {
+		m.own.Restored = time.Time{}
 	}
-	if changes.Status.State == catalog.Synced {
-		m.restored, changes.Status.Restored = time.Time{}, time.Time{}
-	} else { // within the grace nothing is lost
-		changes.Status.Parked, changes.Status.Failure = m.parked, m.failure
+	next := m.own
+	next.Summary, next.Since = summary, m.published.Since
+	if next.State == catalog.Synced { // within the grace nothing is lost
+		next.Parked, next.Failure = false, nil
 	}
-	if changes.Status.StateName() != m.published.StateName() {
-		changes.Status.Since = m.clock.wallAt
+	if next.StateName() != m.published.StateName() {
+		next.Since = m.clock.wallAt
 	}
-	if len(changes.Services) > 0 {
+	if len(services) > 0 {
 		m.save()
-	} else if changes.Status.Summary == m.published.Summary && !m.outdated {
+	} else if summary == m.published.Summary && !m.outdated {
 		return
 	}
-	m.published, m.outdated = changes.Status, false
-	m.config.Publish(changes)
+	m.published, m.outdated = next, false
+	m.config.Publish(Changes{services, next})
 }
 
 // keepTime does what is due by the clock until ctx ends.
@@ -433,7 +398,13 @@ func (m *Mirror) reschedule(now time.Time) {
 
 // untilDue returns how long nothing is due. m.mu is held.
 func (m *Mirror) untilDue(now time.Time) time.Duration {
-	wait := m.untilDeadline(now)
+	wait := idle
+	if at, ok := m.catalog.Deadline(); ok {
+		wait = min(maxSleep, at.Sub(now))
+	}
+	if settle, ok := m.catalog.Settling(); ok {
+		wait = min(wait, lapse(settle)/2)
+	}
 	if at, ok := m.renewDue(); ok {
 		wait = min(wait, at.Sub(now))
 	}
@@ -450,8 +421,11 @@ func (m *Mirror) advance() (wait time.Duration) {
 		m.catalog.Paused(now)
 	}
 	m.catalog.Advance(now)
-	m.publish(nil)
-	m.renewIfDue(now)
+	m.publish()
+	if at, ok := m.renewDue(); ok && !at.After(now) {
+		m.renewed = now
+		m.current.consumer.Renew()
+	}
 	wait = m.untilDue(now)
 	m.wakesAt = now.Add(wait)
 	return wait

@@ -63,22 +63,6 @@ func TestErrors(t *testing.T) {
 	})
 }
 
-func TestStatusRemaining(t *testing.T) {
-	t.Parallel()
-	now := time.Now()
-	for expires, want := range map[time.Time]time.Duration{
-		{}:                        0,
-		now.Add(-time.Hour):       0,
-		now:                       0,
-		now.Add(61 * time.Second): 61 * time.Second,
-	} {
-		s := consumer.Status{Summary: catalog.Summary{Expires: expires}}
-		if got := s.Remaining(now); got != want {
-			t.Errorf("%v before the services are gone, %v are left, want %v", expires.Sub(now), got, want)
-		}
-	}
-}
-
 // Each attempt has its time, and each that fails is one change of the status.
 func TestFailure(t *testing.T) {
 	t.Parallel()

@@ -10,10 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
 )
 
@@ -43,7 +40,6 @@ type keeper struct {
 	lock   *FileLock
 	held   bool // lock was free: the file is this keeper's from the beginning
 	logger *slog.Logger
-	before *keeper                 // the mirror's last one, which may still be at the file; or nil
 	wake   chan struct{}           // has room for one wake-up
 	last   chan *snapshot.Snapshot // has room for what is saved last; nil: nothing
 	done   chan struct{}           // closed when run has returned
@@ -61,7 +57,7 @@ type keeper struct {
 // m.keeper.
 func (m *Mirror) newKeeper(file string, lock *FileLock) *keeper {
 	k := &keeper{
-		mirror: m, file: file, lock: lock, held: lock.try(), before: m.lastKeeper,
+		mirror: m, file: file, lock: lock, held: lock.try(),
 		wake: make(chan struct{}, 1), last: make(chan *snapshot.Snapshot, 1), done: make(chan struct{}),
 		logger: m.logger.With("file", file),
 	}
@@ -81,7 +77,7 @@ type loaded struct {
 // load restores the catalog, which need not be saved then. What is wrong with the file is
 // reported, and no reason not to start: the owner will send its catalog again.
 func (k *keeper) load(ctx context.Context) {
-	if k.mirror.known() { // only the subscription is new, and the file may be an older one
+	if k.mirror.Status().Known { // only the subscription is new, and the file may be an older one
 		k.wake <- struct{}{}
 		return
 	}
@@ -89,9 +85,9 @@ func (k *keeper) load(ctx context.Context) {
 	steps, left := make(chan func()), make(chan struct{})
 	defer close(left)
 	l, ok := within(ctx, loadPatience, steps, func() loaded {
-		return k.read(steps, func(part *snapshot.Snapshot, prepared []any) bool {
+		return k.read(steps, func(part *snapshot.Snapshot) bool {
 			select {
-			case steps <- func() { r.add(part, prepared) }:
+			case steps <- func() { r.add(part) }:
 				return true
 			case <-left:
 				return false
@@ -106,7 +102,7 @@ func (k *keeper) load(ctx context.Context) {
 	case !ok:
 		l.err = errors.New("the disk hangs; the owner is asked without it")
 	case l.Snapshot != nil:
-		r.add(l.Snapshot, nil)
+		r.add(l.Snapshot)
 	}
 	r.end(l.err)
 	if l.err != nil {
@@ -126,33 +122,13 @@ func (k *keeper) load(ctx context.Context) {
 
 // read loads the file, and sets it aside when it is damaged or somebody else's: the next save
 // would write over it. Another mirror's, which may still go on, stays. Reading may go on when nobody
-// waits for it any more: as long as part reports true, which gets the services and what Config.Prepare
-// returned for them.
-func (k *keeper) read(steps chan<- func(), part func(*snapshot.Snapshot, []any) bool) loaded {
+// waits for it any more: as long as part reports true, which gets the services.
+func (k *keeper) read(steps chan<- func(), part func(*snapshot.Snapshot) bool) loaded {
 	next := time.Now().Add(progressInterval)
-	refused := 0
 	store := k.mirror.config.Store
-	var prepared []any
-	prepare := k.mirror.config.Prepare
 	s, err := store.Load(k.file, snapshot.Options{
-		Owner:  k.mirror.config.Name,
-		Former: k.mirror.config.FormerNames,
-		Policy: wire.AnyAddress(), // the rules of the catalog judge addresses
-		Service: func(p packed.Service, s *federation.Service) {
-			if prepare != nil {
-				prepared = append(prepared, prepare(p, s))
-			}
-		},
-		Part: func(s *snapshot.Snapshot) bool {
-			theirs := prepared
-			prepared = make([]any, 0, len(theirs))
-			return part(s, theirs)
-		},
-		Refused: func(invalid *federation.InvalidError) {
-			if refused++; refused == 1 {
-				k.logger.Warn("the saved catalog has services that are refused now; this is the first", "error", invalid)
-			}
-		},
+		Owner: k.mirror.config.Name,
+		Part:  part,
 		Progress: func(done, total int) {
 			select {
 			case steps <- func() {}:
@@ -173,13 +149,6 @@ func (k *keeper) read(steps chan<- func(), part func(*snapshot.Snapshot, []any) 
 	return l
 }
 
-// known reports whether there is a catalog already.
-func (m *Mirror) known() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.catalog.Summary().Known
-}
-
 // restoration fills the catalog part by part. Queries are answered from what is there
 // already, and a name that is not may still come.
 type restoration struct {
@@ -195,8 +164,8 @@ type restoration struct {
 // smallPart is how many services are restored at a time while others want the processor.
 const smallPart = 256
 
-// add restores a part of the services. Where they are prepared, all of them are.
-func (r *restoration) add(s *snapshot.Snapshot, prepared []any) {
+// add restores a part of the services.
+func (r *restoration) add(s *snapshot.Snapshot) {
 	m := r.mirror
 	for services := s.Services; !r.begun || len(services) > 0; {
 		n := len(services)
@@ -204,20 +173,20 @@ func (r *restoration) add(s *snapshot.Snapshot, prepared []any) {
 			n = min(n, smallPart)
 		}
 		began := time.Now()
-		m.changePrepared(prepared[:min(n, len(prepared))], func(time.Time) {
+		m.change(func(time.Time) {
 			if !r.begun {
 				r.begun, r.used, r.lastUp = true, m.beginRestore(s), s.LastUp
 				if r.used {
-					m.restored = s.LastUp
+					m.own.Restored = s.LastUp
 					r.partial = m.catalog.Omitted(s.Admits)
 				}
 			}
 			r.services += n
 			if r.used {
-				m.catalog.RestoreMore(services[:n], s.IDs)
+				m.catalog.RestoreMore(services[:n])
 			}
 		})
-		services, prepared = services[n:], prepared[min(n, len(prepared)):]
+		services = services[n:]
 		r.small = m.config.Pause(time.Since(began))
 	}
 }
@@ -226,7 +195,7 @@ func (r *restoration) add(s *snapshot.Snapshot, prepared []any) {
 func (r *restoration) end(damage error) {
 	m := r.mirror
 	m.change(func(time.Time) {
-		if m.damage, m.outdated = damage, true; r.used {
+		if m.own.Damage, m.outdated = damage, true; r.used {
 			m.catalog.EndRestore(damage == nil && !r.partial)
 		}
 	})
@@ -249,10 +218,6 @@ func (m *Mirror) beginRestore(s *snapshot.Snapshot) bool {
 func (k *keeper) run(ctx context.Context) {
 	defer close(k.done)
 	k.waits.Store(time.Now().UnixNano())
-	if k.before != nil {
-		<-k.before.done // or its last save would replace ours
-		k.before = nil
-	}
 	if !k.held && !k.lock.take(ctx) {
 		return // a reload has failed: the file stays the other mirror's
 	}
@@ -323,11 +288,11 @@ func (m *Mirror) currentSnapshot() *snapshot.Snapshot {
 
 // snapshot is currentSnapshot where m.mu is held.
 func (m *Mirror) snapshot(now time.Time) *snapshot.Snapshot {
-	services, ids, lastUp, ok := m.catalog.Snapshot(now)
+	services, lastUp, ok := m.catalog.Snapshot(now)
 	if !ok {
 		return nil
 	}
-	s := &snapshot.Snapshot{Owner: m.config.Name, LastUp: lastUp, Saved: now, Services: services, IDs: ids}
+	s := &snapshot.Snapshot{Owner: m.config.Name, LastUp: lastUp, Saved: now, Services: services}
 	if summary := m.catalog.Summary(); summary.Omits {
 		s.Admits = summary.Covers
 	}

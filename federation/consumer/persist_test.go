@@ -187,8 +187,8 @@ func TestRestore(t *testing.T) {
 		if !s.Restored.Equal(time.Date(2000, 1, 1, 1, 0, 0, 0, time.UTC)) {
 			t.Errorf("restored is the catalog of %v", s.Restored)
 		}
-		if s.StateName() != "stale" || s.Services != 2 || s.Stale != 2 || !s.Known || s.Remaining(w.wall()) != 50*time.Minute {
-			t.Errorf("status is %+v, %v are left", s, s.Remaining(w.wall()))
+		if s.StateName() != "stale" || s.Services != 2 || s.Stale != 2 || !s.Known || w.left(m) != 50*time.Minute {
+			t.Errorf("status is %+v, %v are left", s, w.left(m))
 		}
 		for _, s := range d.take() {
 			if s.at.Equal(time.Now()) {
@@ -264,28 +264,6 @@ func TestRestoreTooLate(t *testing.T) {
 		}
 		w.wantLog(`INFO msg="catalog restored from its file" file=catalog services=2 last_up=2000-01-01T01:00:00.000Z used=false`,
 			`WARN msg="not connected to owner, still trying"`)
-	})
-}
-
-// Services in the file that are refused now are left out; the first of them is
-// logged.
-func TestRestoreRefused(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		d := new(disk)
-		_, stop := restart(t, w, d)
-		stop()
-		w.logged()
-		w.log.Reset()
-		d.loading = func(_ string, o snapshot.Options) error {
-			o.Refused(&federation.InvalidError{Reason: federation.ReasonName})
-			o.Refused(&federation.InvalidError{Reason: federation.ReasonAddress})
-			return nil
-		}
-		w.run(w.kept(d, "catalog"))
-		w.wantLog(`WARN msg="the saved catalog has services that are refused now; this is the first" file=catalog error=`,
-			`INFO msg="catalog restored from its file"`, `WARN msg="not connected to owner, still trying"`)
 	})
 }
 

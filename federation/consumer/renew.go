@@ -14,11 +14,3 @@ func (m *Mirror) renewDue() (at time.Time, ok bool) {
 	ok = m.current != nil && m.next == nil && m.catalog.Complete() && m.catalog.Wanting()
 	return m.renewed.Add(renewInterval), ok
 }
-
-// renewIfDue has another stream take the place of the open one if that is due. m.mu is held.
-func (m *Mirror) renewIfDue(now time.Time) {
-	if at, ok := m.renewDue(); ok && !at.After(now) {
-		m.renewed = now
-		m.current.consumer.Renew()
-	}
-}

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 )
@@ -24,41 +22,42 @@ var errChanged = errors.New("what is held has changed since the owner was told o
 type heldDigests struct {
 	digests resume.Digests   // nil: nothing
 	told    []packed.Service // that are in them
-	version wire.Version     // of the API
 	edits   uint64           // of the catalog then
 }
 
-// Holds implements stream.Sink. The digests of a large catalog take a while, and are
+// Holds implements stream.Sink. Services that came by v1alpha1, which says less of them, come
+// again. The digests of a large catalog take a while, and are
 // kept for the next attempts: until the catalog changes, an attempt costs nothing.
 func (m sink) Holds(ctx context.Context) resume.Digests {
 	m.mu.Lock()
 	edits := m.catalog.Edits()
-	if h := m.heldDigests; h.digests != nil && h.version == m.version && h.edits == edits {
+	if h := m.heldDigests; h.digests != nil && h.edits == edits {
 		m.mu.Unlock()
 		return h.digests
 	}
 	services := m.catalog.Resumable()
 	m.mu.Unlock()
 
-	digests, told := digestsOf(ctx, services, m.version)
+	digests, told := digestsOf(ctx, services)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.heldDigests = heldDigests{digests, told, m.version, edits} // a change since then shows when it counts
+	m.heldDigests = heldDigests{digests, told, edits} // a change since then shows when it counts
 	return digests
 }
 
 // digestsOf returns the digests of what a catalog holds, or nil when that is nothing, or
 // ctx ends, and the services that are in them. It takes over the slice.
-func digestsOf(ctx context.Context, services []packed.Service, version wire.Version) (resume.Digests, []packed.Service) {
+func digestsOf(ctx context.Context, services []packed.Service) (resume.Digests, []packed.Service) {
 	var sum resume.Sum
-	var encode encoder
+	var message []byte
 	told := services[:0]
 	for i, p := range services {
 		if i%1024 == 0 && ctx.Err() != nil {
 			return nil, nil
 		}
-		if resource, ok := encode.resource(p, version); ok {
-			sum.Add(p.Name(), resource)
+		var ok bool
+		if message, ok = p.AppendMessage(message[:0]); ok { // it has no unnamed instance
+			sum.Add(p.Name(), message)
 			told = append(told, p)
 		}
 	}
@@ -66,31 +65,6 @@ func digestsOf(ctx context.Context, services []packed.Service, version wire.Vers
 		return nil, nil
 	}
 	return sum.Digests().Fold(resume.Buckets(sum.Len())), told
-}
-
-// encoder makes the resources of services, one after the other in the same memory.
-type encoder struct {
-	buffer   []byte
-	unpacker packed.Unpacker
-}
-
-// resource returns the value of the resource in which the service has come, if it came by
-// that version of the API. It is valid until the next call. It reports false where the
-// service has come by another version, which may say more or less of it.
-func (e *encoder) resource(p packed.Service, version wire.Version) ([]byte, bool) {
-	if version != wire.V1Alpha1 {
-		var ok bool
-		e.buffer, ok = p.AppendMessage(e.buffer[:0])
-		return e.buffer, ok // unnamed instances come by v1alpha1 only
-	}
-	s := e.unpacker.Unpack(p)
-	for i := range s.Instances {
-		if !s.Instances[i].Unnamed {
-			return nil, false
-		}
-	}
-	m, err := wire.EncodeV1Alpha1(federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}, "", false)
-	return m.GetResource().GetValue(), err == nil
 }
 
 // Announced implements stream.Sink.
@@ -101,7 +75,7 @@ func (m sink) Announced(ctx context.Context, a stream.Announcement) error {
 	var held heldDigests
 	m.change(func(time.Time) {
 		held, m.heldDigests = m.heldDigests, heldDigests{} // only an owner that is away is told the same again
-		m.path, m.outdated = a.Path.Header(), true
+		m.own.Path, m.outdated = a.Path.Header(), true
 		if a.Marked {
 			m.catalog.Marked()
 		}
@@ -133,8 +107,8 @@ func (m sink) adopt(ctx context.Context, held heldDigests, whole resume.Selectio
 	}
 	if err == nil {
 		m.change(func(time.Time) {
-			m.resumed, m.outdated = true, true
-			m.resumes++
+			m.own.Resumed, m.outdated = true, true
+			m.own.Resumes++
 		})
 	}
 	return err

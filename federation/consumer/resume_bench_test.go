@@ -52,27 +52,27 @@ func BenchmarkStream(b *testing.B) {
 					Rules:        catalog.Rules{Retention: time.Hour, Settle: time.Second},
 					Publish:      func(Changes) {},
 				}))(b)
-				s, ctx := sink{m, wire.V1Alpha2}, b.Context()
+				s, ctx := sink{m}, b.Context()
 				octets := 0
 				whole := func() {
 					octets = 0
 					updates := make([]stream.Update, 0, adoptTogether)
 					for i := range all {
-						event := must.Get(wire.Decode(all[i], wire.AnyAddress()))(b)
+						event := must.Get(wire.Decode(all[i]))(b)
 						octets += len(all[i].GetResource().GetValue())
 						if updates = append(updates, stream.Update{Event: event}); len(updates) < adoptTogether && i < len(all)-1 {
 							continue
 						}
-						must.Get(s.Apply(ctx, updates))(b)
+						s.Apply(updates)
 						updates = updates[:0]
 					}
 				}
 				transmit := func(announce func() stream.Announcement, send func()) {
 					a := announce()
-					s.Opened(ctx)
+					s.Opened()
 					must.Do(b, s.Announced(ctx, a))
 					send()
-					must.Get(s.Apply(ctx, []stream.Update{{Event: federation.Event{Operation: federation.End}}}))(b)
+					s.Apply([]stream.Update{{Event: federation.Event{Operation: federation.End}}})
 					if status := m.catalogStatus(); status.Services != size || status.State != catalog.Synced || status.Stale != 0 {
 						b.Fatalf("status %+v", status)
 					}

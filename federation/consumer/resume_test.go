@@ -60,17 +60,9 @@ func TestResume(t *testing.T) {
 		upserts [2]int // at least, and at most, on the new stream
 		whole   bool   // the stream does not resume
 	}{
-		"nothing has changed":           {upserts: [2]int{0, 0}},
-		"nothing has changed, v1alpha1": {version: wire.V1Alpha1, upserts: [2]int{0, 0}},
+		"nothing has changed": {upserts: [2]int{0, 0}},
+		"by v1alpha1":         {version: wire.V1Alpha1, upserts: [2]int{many, many}, whole: true},
 		"a service has changed": {
-			meanwhile: func(s []*federation.Service) []*federation.Service {
-				s[7] = shop(t, 7, "new")
-				return s
-			},
-			upserts: [2]int{1, many / 4},
-		},
-		"a service has changed, v1alpha1": {
-			version: wire.V1Alpha1,
 			meanwhile: func(s []*federation.Service) []*federation.Service {
 				s[7] = shop(t, 7, "new")
 				return s
@@ -82,11 +74,6 @@ func TestResume(t *testing.T) {
 			upserts:   [2]int{1, many / 4},
 		},
 		"a service has gone": {
-			meanwhile: func(s []*federation.Service) []*federation.Service { return s[1:] },
-			upserts:   [2]int{0, many / 4},
-		},
-		"a service has gone, v1alpha1": {
-			version:   wire.V1Alpha1,
 			meanwhile: func(s []*federation.Service) []*federation.Service { return s[1:] },
 			upserts:   [2]int{0, many / 4},
 		},
@@ -157,8 +144,7 @@ func TestResume(t *testing.T) {
 			configure: func(rules *catalog.Rules) { rules.MaxCatalog = 100 * catalog.Size(shop(t, many, ""), false) },
 			upserts:   [2]int{many - 100, many}, whole: true,
 		},
-		"restored from the file":              {restart: true, upserts: [2]int{0, 0}},
-		"restored from the file, by v1alpha1": {version: wire.V1Alpha1, restart: true, upserts: [2]int{0, 0}},
+		"restored from the file": {restart: true, upserts: [2]int{0, 0}},
 		"restored, and a service has gone": {
 			restart:   true,
 			meanwhile: func(s []*federation.Service) []*federation.Service { return s[1:] },

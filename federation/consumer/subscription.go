@@ -1,12 +1,11 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
 	"time"
-
-	"google.golang.org/grpc/codes"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
@@ -45,22 +44,14 @@ func (m *Mirror) subscription(s Subscription) (*subscription, error) {
 		Addresses: s.Addresses,
 		Identity:  s.Identity,
 		Version:   s.Version,
-		Policy:    wire.AnyAddress(), // the rules of the catalog judge addresses
 		Dial:      s.Dial,
-		Sink:      sink{m, s.Version},
-		Observer:  observer{m},
+		Sink:      sink{m},
 		Logger:    m.logger,
-		// A catalog that stays silent for so long counts as complete: a replica gets no more time.
-		Patience: min(max(m.config.Rules.Settle, time.Second), stream.MaxPatience),
 	})
 	if err != nil {
 		return nil, err
 	}
-	lock := s.FileLock
-	if lock == nil {
-		lock = new(FileLock)
-	}
-	return &subscription{consumer: c, file: s.File, lock: lock}, nil
+	return &subscription{consumer: c, file: s.File, lock: cmp.Or(s.FileLock, &m.fileLock)}, nil
 }
 
 // Resubscribe replaces the subscription and, as Configure does, the rules. The stream, if there is one,
@@ -131,28 +122,27 @@ func (m *Mirror) follow(ctx context.Context, s *subscription) {
 // setFailure notes why there is no stream; nil: there is one, or none is wanted.
 // m.mu is held.
 func (m *Mirror) setFailure(err error, parked bool) {
-	m.failure, m.parked, m.outdated = err, parked, true
+	m.own.Failure, m.own.Parked, m.outdated = err, parked, true
 }
 
 // sink applies what the owner says.
-type sink struct {
-	*Mirror
+type sink struct{ *Mirror }
 
-	version wire.Version
-}
+// Attempted implements stream.Sink.
+func (m sink) Attempted() { m.lastAttempt.Store(time.Now().UnixNano()) }
 
 // Opened implements stream.Sink.
-func (m sink) Opened(context.Context) {
+func (m sink) Opened() {
 	m.change(func(now time.Time) {
 		m.setFailure(nil, false)
-		m.resumed = false
+		m.own.Resumed = false
 		m.catalog.Opened(now)
 	})
 	m.announce()
 }
 
 // Apply implements stream.Sink.
-func (m sink) Apply(_ context.Context, updates []stream.Update) (refusals []*federation.InvalidError, err error) {
+func (m sink) Apply(updates []stream.Update) {
 	m.began = time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -163,25 +153,11 @@ func (m sink) Apply(_ context.Context, updates []stream.Update) (refusals []*fed
 			m.catalog.Refused(u.Name, u.ID, now)
 			continue
 		}
-		err := m.catalog.Apply(u.Event, now)
-		if refusal, ok := errors.AsType[*federation.InvalidError](err); ok {
-			if refusals == nil {
-				refusals = make([]*federation.InvalidError, len(updates))
-			}
-			refusals[i] = refusal
-		} else if err != nil {
-			return nil, err
-		}
+		u.Invalid, _ = errors.AsType[*federation.InvalidError](m.catalog.Apply(u.Event, now)) // a stream is open, so there is no other error
 	}
-	m.publish(nil)
+	m.publish()
 	m.reschedule(now)
-	published := time.Now()
-	for i := range updates {
-		if updates[i].Invalid == nil && (refusals == nil || refusals[i] == nil) {
-			m.news = append(m.news, published.Sub(updates[i].Received))
-		}
-	}
-	return refusals, nil
+	m.visible = time.Now()
 }
 
 // accept returns why services that come by this path are not wanted.
@@ -201,23 +177,25 @@ func (m *Mirror) accept(path wire.Path, malformed error) error {
 
 // Answered implements stream.Sink. Only here is the Observer told of what was
 // published: keepTime may announce while the acknowledgements are still under way.
-func (m sink) Answered(context.Context) {
-	m.mu.Lock()
-	news := m.news
-	m.news = nil
-	m.mu.Unlock()
+func (m sink) Answered(updates []stream.Update) {
 	m.announce()
-	for _, d := range news {
-		m.config.Observer.Published(d)
+	for i := range updates {
+		if u := &updates[i]; u.Invalid != nil {
+			m.config.Observer.Refused(u.Invalid)
+		} else {
+			m.config.Observer.Responded(u.Operation, u.Name)
+			m.config.Observer.Published(m.visible.Sub(u.Received))
+		}
 	}
 	m.config.Pause(time.Since(m.began))
 }
 
 // Lost implements stream.Sink.
-func (m sink) Lost(_ context.Context, err error, parked bool, already time.Duration) {
+func (m sink) Lost(l stream.Loss) {
+	m.config.Observer.Ended(l.Code)
 	m.change(func(now time.Time) {
-		m.setFailure(err, parked)
-		m.catalog.Lost(now.Add(-already), now)
+		m.setFailure(l.Err, l.Parked)
+		m.catalog.Lost(now.Add(-l.Already), now)
 	})
 	m.announce()
 }
@@ -229,28 +207,11 @@ func (m sink) Complete() bool {
 	return m.catalog.Complete()
 }
 
-// observer passes on what the consumer reports.
-type observer struct{ *Mirror }
-
-// Waiting implements stream.Observer.
-func (o observer) Waiting(until time.Time) {
+// Waiting implements stream.Sink.
+func (m sink) Waiting(until time.Time) {
 	if until.IsZero() {
-		o.nextAttempt.Store(0)
+		m.nextAttempt.Store(0)
 		return
 	}
-	o.nextAttempt.Store(until.UnixNano())
+	m.nextAttempt.Store(until.UnixNano())
 }
-
-// Attempted implements stream.Observer.
-func (o observer) Attempted() { o.lastAttempt.Store(time.Now().UnixNano()) }
-
-// Responded implements stream.Observer.
-func (o observer) Responded(op federation.Operation, name string) {
-	o.config.Observer.Responded(op, name)
-}
-
-// Refused implements stream.Observer.
-func (o observer) Refused(reason *federation.InvalidError) { o.config.Observer.Refused(reason) }
-
-// Ended implements stream.Observer.
-func (o observer) Ended(code codes.Code) { o.config.Observer.Ended(code) }

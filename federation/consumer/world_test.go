@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
@@ -58,19 +56,11 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := newPlainWorld(t)
-	w.authority = pki.New(t)
-	w.identity = pki.NewIdentity(pki.Source(t, w.authority, pki.Named("consumer.example")))
-	return w
-}
-
-// newPlainWorld returns a world without TLS: the owners have to serve without as well.
-// Fuzzing counts what it covers in package crypto too, which takes nearly all of the time
-// and is another with each handshake.
-func newPlainWorld(t *testing.T) *world {
-	t.Helper()
-	plain := &pki.Identity{Of: func(string) credentials.TransportCredentials { return insecure.NewCredentials() }}
-	return &world{t: t, identity: plain, services: make(map[string]*federation.Service)}
+	authority := pki.New(t)
+	return &world{
+		t: t, authority: authority, identity: pki.NewIdentity(pki.Source(t, authority, pki.Named("consumer.example"))),
+		services: make(map[string]*federation.Service),
+	}
 }
 
 // config returns what most tests use.
@@ -110,7 +100,7 @@ func (w *world) apply(c consumer.Changes) {
 		if change.Op() == catalog.Gone {
 			delete(w.services, change.Name)
 		} else {
-			w.services[change.Name] = change.Service()
+			w.services[change.Name] = change.Packed.Unpack()
 		}
 	}
 }

@@ -50,13 +50,6 @@ func (c Consumer) OwnerName(addresses []string) string {
 	return name
 }
 
-// FormerNames are under what else the file of the owner at these addresses may have been
-// saved: before it was given a name, and by versions that knew owners by all of their
-// addresses and identities.
-func (c Consumer) FormerNames(addresses []string) []string {
-	return []string{c.OwnerName(addresses), fmt.Sprintf("%q %q %q", addresses, c.ServerName, c.IDs)}
-}
-
 // Credentials returns those for a connection to an address, host:port. See
 // [Source.Client].
 func (c Consumer) Credentials(address string) credentials.TransportCredentials {

@@ -1,7 +1,6 @@
 package mtls_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -34,21 +33,17 @@ func TestOwnerName(t *testing.T) {
 		serverName string
 		ids        []federation.ID
 		want       string
-		former     string // of versions before owners had names
 	}{
-		{[]string{"a:1"}, "", nil, "a:1", `["a:1"] "" []`},
-		{[]string{"a:1", "b:1"}, "", nil, "a:1", `["a:1" "b:1"] "" []`},
-		{[]string{"a:1"}, "shop", nil, "a:1/shop", `["a:1"] "shop" []`},
-		{[]string{"a:1"}, "", []federation.ID{a}, "spiffe://mesh-a.example/hamlet", `["a:1"] "" ["spiffe://mesh-a.example/hamlet"]`},
-		{[]string{"a:1"}, "shop", []federation.ID{b}, "b.example/shop", `["a:1"] "shop" ["b.example"]`},
-		{[]string{"a:1"}, "", []federation.ID{a, b}, "a:1", `["a:1"] "" ["spiffe://mesh-a.example/hamlet" "b.example"]`},
+		{[]string{"a:1"}, "", nil, "a:1"},
+		{[]string{"a:1", "b:1"}, "", nil, "a:1"},
+		{[]string{"a:1"}, "shop", nil, "a:1/shop"},
+		{[]string{"a:1"}, "", []federation.ID{a}, "spiffe://mesh-a.example/hamlet"},
+		{[]string{"a:1"}, "shop", []federation.ID{b}, "b.example/shop"},
+		{[]string{"a:1"}, "", []federation.ID{a, b}, "a:1"},
 	} {
 		c := mtls.Consumer{ServerName: tc.serverName, IDs: tc.ids}
 		if got := c.OwnerName(tc.addresses); got != tc.want {
 			t.Errorf("%v with %q and %v is %s, want %s", tc.addresses, tc.serverName, tc.ids, got, tc.want)
-		}
-		if got, want := c.FormerNames(tc.addresses), []string{tc.want, tc.former}; !slices.Equal(got, want) {
-			t.Errorf("%v with %q and %v was %q, want %q", tc.addresses, tc.serverName, tc.ids, got, want)
 		}
 	}
 }

@@ -230,7 +230,7 @@ func TestNoHalfOfACatalogIsTold(t *testing.T) {
 				}
 				response := m.GetResponse()
 				c.request(wire.Ack(response.GetNonce(), response.GetContext()))
-				event, err := wire.Decode(response, wire.Policy{})
+				event, err := wire.Decode(response)
 				if err != nil {
 					t.Error(err)
 					return

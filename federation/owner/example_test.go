@@ -136,7 +136,7 @@ func printCatalog(ctx context.Context, address string, client credentials.Transp
 		if m, err = stream.Recv(); err != nil {
 			return
 		}
-		event := ensure(wire.Decode(m.GetResponse(), wire.Policy{}))
+		event := ensure(wire.Decode(m.GetResponse()))
 		if event.Operation == federation.Alive { // this owner marks the end of its catalog so
 			fmt.Println("the catalog is complete")
 			return

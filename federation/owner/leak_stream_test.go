@@ -64,7 +64,7 @@ func listen(t testing.TB, f *fixture, ids []federation.ID, version wire.Version,
 			if err != nil {
 				return federation.Event{}, nil, err
 			}
-			event, err := wire.DecodeV1Alpha1(m, wire.AnyAddress())
+			event, err := wire.DecodeV1Alpha1(m)
 			return event, func() { c.request(wire.AckV1Alpha1(m.GetNonce())) }, err
 		}
 		return l
@@ -78,7 +78,7 @@ func listen(t testing.TB, f *fixture, ids []federation.ID, version wire.Version,
 		if err != nil {
 			return federation.Event{}, nil, err
 		}
-		event, err := wire.Decode(m.GetResponse(), wire.AnyAddress())
+		event, err := wire.Decode(m.GetResponse())
 		return event, func() { c.request(wire.Ack(m.GetResponse().GetNonce(), "session")) }, err
 	}
 	return l
@@ -113,7 +113,7 @@ func onWire(t testing.TB, version wire.Version, s *federation.Service) *federati
 		if err != nil {
 			return nil
 		}
-		if decoded, err = wire.DecodeV1Alpha1(m, wire.AnyAddress()); err != nil {
+		if decoded, err = wire.DecodeV1Alpha1(m); err != nil {
 			t.Fatal(err)
 		}
 		return decoded.Service
@@ -122,7 +122,7 @@ func onWire(t testing.TB, version wire.Version, s *federation.Service) *federati
 	if err != nil {
 		return nil
 	}
-	if decoded, err = wire.Decode(m, wire.AnyAddress()); err != nil {
+	if decoded, err = wire.Decode(m); err != nil {
 		t.Fatal(err)
 	}
 	return decoded.Service

@@ -3,7 +3,6 @@ package owner
 import (
 	"bytes"
 	"context"
-	"errors"
 	"net"
 	"strconv"
 	"sync"
@@ -62,8 +61,6 @@ func carry(to, from net.Conn) {
 	}
 }
 
-var errWhole = errors.New("the catalog is complete")
-
 // counting is a Sink that counts services, and ends with the catalog.
 type counting struct {
 	services int
@@ -71,23 +68,23 @@ type counting struct {
 }
 
 func (*counting) Holds(context.Context) resume.Digests                 { return nil }
-func (*counting) Opened(context.Context)                               {}
+func (*counting) Attempted()                                           {}
+func (*counting) Opened()                                              {}
 func (*counting) Announced(context.Context, stream.Announcement) error { return nil }
-func (*counting) Answered(context.Context)                             {}
+func (*counting) Answered([]stream.Update)                             {}
 func (*counting) Complete() bool                                       { return false }
-func (*counting) Lost(context.Context, error, bool, time.Duration)     {}
+func (*counting) Lost(stream.Loss)                                     {}
+func (*counting) Waiting(time.Time)                                    {}
 
-func (c *counting) Apply(_ context.Context, updates []stream.Update) ([]*federation.InvalidError, error) {
+func (c *counting) Apply(updates []stream.Update) {
 	for _, u := range updates {
 		switch u.Operation {
 		case federation.Upsert:
 			c.services++
 		case federation.End:
 			c.whole()
-			return nil, errWhole
 		}
 	}
-	return nil, nil
 }
 
 // identity is a stream.Identity whose credentials never change.

@@ -197,7 +197,7 @@ func TestSlowConsumers(t *testing.T) {
 						}
 						break
 					}
-					event := must.Get(wire.Decode(m.GetResponse(), wire.AnyAddress()))(t)
+					event := must.Get(wire.Decode(m.GetResponse()))(t)
 					switch event.Operation {
 					case federation.Upsert:
 						held[event.Name] = true

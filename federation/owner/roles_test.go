@@ -44,7 +44,7 @@ func (c *client) say() string {
 	if request := m.GetRequest(); request != nil {
 		return fmt.Sprintf("%s to %s: %s", codes.Code(request.GetStatus().GetCode()), request.GetResponseNonce(), request.GetContext())
 	}
-	event := must.Get(wire.Decode(m.GetResponse(), wire.Policy{}))(c.tb)
+	event := must.Get(wire.Decode(m.GetResponse()))(c.tb)
 	c.request(wire.Ack(m.GetResponse().GetNonce(), "session"))
 	return show(event)
 }

@@ -146,7 +146,7 @@ func (c *client) request(r *rdpb.StreamRequest) {
 func (c *client) receive() (*rdpb.StreamResponse, string) {
 	c.tb.Helper()
 	m := must.Get(c.stream.Recv())(c.tb)
-	event := must.Get(wire.Decode(m.GetResponse(), wire.Policy{}))(c.tb)
+	event := must.Get(wire.Decode(m.GetResponse()))(c.tb)
 	if event.Operation == federation.Alive {
 		event.Operation = federation.End
 	}
@@ -258,7 +258,7 @@ func TestSubscription(t *testing.T) {
 			}
 			nonces[response.GetNonce()] = true
 			got = append(got, text)
-			if s := must.Get(wire.Decode(response, wire.Policy{}))(t).Service; s != nil && !s.Equal(sent[text]) {
+			if s := must.Get(wire.Decode(response))(t).Service; s != nil && !s.Equal(sent[text]) {
 				t.Errorf("response %d has the service %+v, expected all of %+v", i, s, sent[text])
 			}
 			switch i {

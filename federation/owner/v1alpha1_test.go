@@ -52,7 +52,7 @@ func (c *client1) request(r *rdpb1.StreamRequest) {
 func (c *client1) receive() (*rdpb1.StreamResponse, string) {
 	c.tb.Helper()
 	m := must.Get(c.stream.Recv())(c.tb)
-	event := must.Get(wire.DecodeV1Alpha1(m, wire.Policy{}))(c.tb)
+	event := must.Get(wire.DecodeV1Alpha1(m))(c.tb)
 	text := show(event)
 	_, rest, _ := strings.Cut(text, " ")
 	return m, strings.TrimSpace(m.GetOperation().String() + " " + rest)

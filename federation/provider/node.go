@@ -229,20 +229,6 @@ func (p *Provider) clear(k key, now time.Time) {
 	}
 }
 
-// Statuses returns the status of each node, by service and URI.
-func (p *Provider) Statuses() []Status {
-	p.mu.Lock()
-	all := make([]Status, 0, len(p.nodes))
-	for _, e := range p.nodes {
-		all = append(all, e.status)
-	}
-	p.mu.Unlock()
-	slices.SortFunc(all, func(a, b Status) int {
-		return cmp.Or(cmp.Compare(a.Node.Service, b.Node.Service), cmp.Compare(a.Node.URI, b.Node.URI))
-	})
-	return all
-}
-
 // leave clears all nodes, for good.
 func (p *Provider) leave() {
 	p.mu.Lock()

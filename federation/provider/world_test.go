@@ -1,10 +1,12 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -284,3 +286,17 @@ func bubble(t *testing.T, test func(w *world)) {
 }
 
 var errGone = errors.New("gone")
+
+// Statuses returns the status of each node, by service and URI.
+func (p *Provider) Statuses() []Status {
+	p.mu.Lock()
+	all := make([]Status, 0, len(p.nodes))
+	for _, e := range p.nodes {
+		all = append(all, e.status)
+	}
+	p.mu.Unlock()
+	slices.SortFunc(all, func(a, b Status) int {
+		return cmp.Or(cmp.Compare(a.Node.Service, b.Node.Service), cmp.Compare(a.Node.URI, b.Node.URI))
+	})
+	return all
+}

@@ -36,7 +36,7 @@ func BenchmarkDecode(b *testing.B) {
 			b.SetBytes(int64(proto.Size(m)))
 			b.ReportAllocs()
 			for b.Loop() {
-				must.Get(wire.Decode(m, wire.Policy{}))(b)
+				must.Get(wire.Decode(m))(b)
 			}
 		})
 	}

@@ -15,8 +15,8 @@
 //
 // Three kinds of rules depend on a configuration that may change on a reload, so
 // they are applied where services are kept: the zones of an owner with the names
-// reserved in them, the addresses that it may publish ([Policy.Check], with
-// [AnyAddress] here), and how many services it may have.
+// reserved in them, the addresses that it may publish ([Policy.Check]), and how many
+// services it may have.
 //
 // The functions without a version in their name are for v1alpha2. The draft of
 // 2019, v1alpha1, has its own beside them.

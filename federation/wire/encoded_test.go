@@ -116,7 +116,7 @@ func TestEncodedOfV1Alpha1(t *testing.T) {
 		if !slices.Equal(got, tt.want) || !e.Encodes(s) || !e.Encodes(e.Service()) {
 			t.Errorf("the instances are %v, expected %v", got, tt.want)
 		}
-		event, err := wire.Decode(&rdpb.StreamResponse{Operation: rdpb.StreamResponse_UPSERT, Resource: e.Resource(), ResourceUrl: wire.ResourceURL}, wire.AnyAddress())
+		event, err := wire.Decode(&rdpb.StreamResponse{Operation: rdpb.StreamResponse_UPSERT, Resource: e.Resource(), ResourceUrl: wire.ResourceURL})
 		if err != nil || !e.Encodes(event.Service) {
 			t.Errorf("a consumer of v1alpha2 reads %+v, %v", event.Service, err)
 		}
@@ -150,7 +150,7 @@ func TestEncodedOfLongNames(t *testing.T) {
 func FuzzEncoded(f *testing.F) {
 	f.Add(goldenService)
 	f.Fuzz(func(t *testing.T, value []byte) {
-		event, err := wire.Decode(&rdpb.StreamResponse{Operation: rdpb.StreamResponse_UPSERT, Resource: resource(value)}, wire.AnyAddress())
+		event, err := wire.Decode(&rdpb.StreamResponse{Operation: rdpb.StreamResponse_UPSERT, Resource: resource(value)})
 		if err == nil {
 			checkEncoded(t, event.Service)
 			s := *event.Service
@@ -183,7 +183,7 @@ func BenchmarkRelay(b *testing.B) {
 			"octets":        func() { wire.EncodedOf(p) },
 			"unpack+encode": func() { encoded(b, p.Unpack()) },
 			"decode+encode": func() {
-				event := must.Get(wire.Decode(&rdpb.StreamResponse{Operation: rdpb.StreamResponse_UPSERT, Resource: resource}, wire.AnyAddress()))(b)
+				event := must.Get(wire.Decode(&rdpb.StreamResponse{Operation: rdpb.StreamResponse_UPSERT, Resource: resource}))(b)
 				encoded(b, event.Service)
 			},
 		} {

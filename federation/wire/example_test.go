@@ -29,11 +29,11 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	event, err := wire.Decode(response, wire.AnyAddress())
+	event, err := wire.Decode(response)
 	fmt.Println(event.Operation, event.Service.FQDN, err)
 
 	response.Resource.Value = response.Resource.Value[:9] // a part of the message
-	_, err = wire.Decode(response, wire.AnyAddress())
+	_, err = wire.Decode(response)
 	request := wire.Nack(response.Nonce, "", err)
 	fmt.Println("NACK of", request.GetResponseNonce(), "says:", err)
 	// Output:

@@ -114,7 +114,7 @@ func TestGoldenResponse(t *testing.T) {
 	}
 	for _, tt := range tests {
 		m := must.Get(wire.Encode(tt.event, "n-1", "ctx"))(t)
-		expectGolden(t, tt.name, tt.golden, m, byDefault(wire.Decode), unmarked(tt.event))
+		expectGolden(t, tt.name, tt.golden, m, wire.Decode, unmarked(tt.event))
 		expectGolden(t, tt.name+" of both", msg(2, tt.golden), &rdpb.BidirectionalStream{Response: m}, func(m *rdpb.BidirectionalStream) (bool, error) {
 			return m.GetRequest() == nil, nil
 		}, true)

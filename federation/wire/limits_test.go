@@ -11,9 +11,11 @@ import (
 	"testing"
 
 	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -108,7 +110,7 @@ func TestLimits(t *testing.T) {
 			if _, err := wire.DecodeService(m, wire.Policy{}); err != nil {
 				t.Errorf("at the limit: %v", err)
 			}
-			event, err := wire.Decode(upsert(t, m), wire.Policy{})
+			event, err := wire.Decode(upsert(t, m))
 			if err != nil {
 				t.Fatalf("at the limit: %v", err)
 			}
@@ -121,7 +123,7 @@ func TestLimits(t *testing.T) {
 			want := fmt.Sprintf("service %s: %s: %s", federation.Quote(m.Name[:min(len(m.Name), federation.MaxNameBytes)]), tt.field, tt.rule(tt.at))
 			_, err = wire.DecodeService(m, wire.Policy{})
 			expectInvalid(t, err, tt.reason, want)
-			_, err = wire.Decode(upsert(t, m), wire.Policy{})
+			_, err = wire.Decode(upsert(t, m))
 			expectInvalid(t, err, tt.reason, want)
 		})
 	}
@@ -129,25 +131,52 @@ func TestLimits(t *testing.T) {
 	t.Run("MaxNameBytes of resource_id", func(t *testing.T) {
 		m := upsert(t, minimal())
 		m.ResourceId = text(federation.MaxNameBytes)
-		event, err := wire.Decode(m, wire.Policy{})
+		event, err := wire.Decode(m)
 		if err != nil || event.ID != m.ResourceId {
 			t.Errorf("at the limit: %v, ID %q", err, event.ID)
 		}
 		m.ResourceId += "x"
-		_, err = wire.Decode(m, wire.Policy{})
+		_, err = wire.Decode(m)
 		expectInvalid(t, err, federation.ReasonLimit, `service "web": resource_id: 513 bytes, the limit is 512`)
 	})
 
 	tested["MaxProtocols"] = true
 	t.Run("MaxProtocols", func(t *testing.T) {
 		decode := func(n int) error {
-			_, err := wire.DecodeV1Alpha1(create(goldenDraft, bytes.Repeat(str(8, "GRPC"), n-2)), wire.Policy{}) // it has two
+			_, err := wire.DecodeV1Alpha1(create(goldenDraft, bytes.Repeat(str(8, "GRPC"), n-2))) // it has two
 			return err
 		}
 		if err := decode(64); err != nil {
 			t.Errorf("at the limit: %v", err)
 		}
 		expectInvalid(t, decode(65), federation.ReasonLimit, `service "web": protocols: more than 64 entries`)
+	})
+
+	tested["MaxMessageBytes"] = true
+	t.Run("MaxMessageBytes", func(t *testing.T) {
+		m, old := upsert(t, minimal()), create(goldenDraft)
+		const room = 5 // of a nonce of that length
+		m.Nonce, old.Nonce = text(16<<20-proto.Size(m)-room), text(16<<20-proto.Size(old)-room)
+		decode := func() (errs []error) {
+			_, err := wire.Decode(m)
+			_, errOld := wire.DecodeV1Alpha1(old)
+			return []error{err, errOld}
+		}
+		for _, err := range decode() {
+			if err != nil {
+				t.Errorf("at the limit: %v", err)
+			}
+		}
+		m.Nonce, old.Nonce = m.Nonce+"x", old.Nonce+"x"
+		for _, err := range decode() {
+			expectInvalid(t, err, federation.ReasonLimit, `service "web": message of 16777217 bytes is larger than the 16777216 that are allowed`)
+		}
+		m.Operation, old.Operation = rdpb.StreamResponse_DELETE, rdpb1.StreamResponse_DELETE
+		for _, err := range decode() {
+			if err != nil {
+				t.Errorf("a deletion: %v", err)
+			}
+		}
 	})
 
 	tested["MaxContextBytes"] = true

@@ -9,40 +9,24 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
-// Policy is what the operator of a consumer decides about the content of services.
+// Policy is what the operator of a consumer decides about the addresses of services.
 // The zero value is the default.
 type Policy struct {
 	// AllowAddresses opens ranges of endpoint addresses that are refused by
 	// default. An IPv4 prefix does not open the IPv6 addresses that embed one of
 	// its addresses.
 	AllowAddresses []netip.Prefix
-
-	// MaxMessage bounds the message of a new or changed service, in bytes. 0
-	// means no limit. A deletion may be larger, because public implementations
-	// repeat in it the service that they withdraw.
-	MaxMessage int
 }
 
-// tooLarge refuses a message of size bytes if it is over the limit. It is called
-// before the resource is decoded, which takes several times its size in memory.
-func (p Policy) tooLarge(size int) *federation.InvalidError {
-	if p.MaxMessage == 0 || size <= p.MaxMessage {
-		return nil
-	}
-	return federation.Invalidf("", federation.ReasonLimit, "message of %d bytes is larger than the %d that are allowed", size, p.MaxMessage)
-}
-
-// AnyAddress returns the policy that refuses no address. It is for callers that
-// apply the policy of the operator later with [Policy.Check], where they keep the
-// services, because that policy may change meanwhile.
+// AnyAddress returns the policy that refuses no address, for who reads a catalog of which
+// somebody else judges the addresses.
 func AnyAddress() Policy {
 	return Policy{AllowAddresses: []netip.Prefix{
 		netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0),
 	}}
 }
 
-// Check returns why the service may not have one of its endpoints, or nil. It is
-// the rule that [Decode] applies with this policy.
+// Check returns why the service may not have one of its endpoints, or nil.
 func (p Policy) Check(s *federation.Service) *federation.InvalidError {
 	for i := range s.Endpoints {
 		if invalid := p.check(s.Endpoints[i].Address); invalid != nil {

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
@@ -88,9 +87,4 @@ func expectCheap(t *testing.T, name, text string, decode func() (federation.Even
 			t.Errorf("%d MiB were allocated for a message of 4 MiB", spent>>20)
 		}
 	})
-}
-
-// byDefault reads with a policy that opens nothing.
-func byDefault[M any](decode func(M, wire.Policy) (federation.Event, error)) func(M) (federation.Event, error) {
-	return func(m M) (federation.Event, error) { return decode(m, wire.Policy{}) }
 }

@@ -29,7 +29,7 @@ func TestRefusalNamesTheFQDN(t *testing.T) {
 		must.Do(t, err)
 		_, err = wire.Decode(&rdpb.StreamResponse{
 			Operation: rdpb.StreamResponse_UPSERT, Resource: &anypb.Any{TypeUrl: wire.ResourceURL, Value: value},
-		}, wire.AnyAddress())
+		})
 		invalid, ok := errors.AsType[*federation.InvalidError](err)
 		if !ok || invalid.Service != "web" || invalid.FQDN != want {
 			t.Errorf("%.20q: %+v, want %.20q", fqdn, invalid, want)

@@ -36,7 +36,8 @@ const (
 )
 
 // Decode returns what m says. The error is always a
-// [*federation.InvalidError], for the first rule that m breaks.
+// [*federation.InvalidError], for the first rule that m breaks. Addresses are judged later, by a
+// [Policy], which may change.
 //
 // A response without operation, resource and resource_id is an Alive; whether
 // it is an End depends on the header of its stream. With a google.rpc.Status for a resource
@@ -47,8 +48,8 @@ const (
 // DELETE whose resource has none: owners built on the public implementation choose
 // their IDs freely, and its examples use the fqdn. So the ID of an UPSERT is part
 // of the event, even of an UPSERT that is refused.
-func Decode(m *rdpb.StreamResponse, policy Policy) (federation.Event, error) {
-	event, invalid := decode(m, policy)
+func Decode(m *rdpb.StreamResponse) (federation.Event, error) {
+	event, invalid := decode(m)
 	if invalid != nil {
 		name, _ := stringIn(m.GetResource().GetValue(), nameField)
 		invalid.Service = cut(cmp.Or(name, m.GetResourceId()), federation.MaxNameBytes)
@@ -58,17 +59,17 @@ func Decode(m *rdpb.StreamResponse, policy Policy) (federation.Event, error) {
 	return event, nil
 }
 
-func decode(m *rdpb.StreamResponse, policy Policy) (federation.Event, *federation.InvalidError) {
+func decode(m *rdpb.StreamResponse) (federation.Event, *federation.InvalidError) {
 	if invalid := checkResponse(m, (*typespb.FederatedService)(nil), ResourceURL); invalid != nil {
 		return federation.Event{}, invalid
 	}
 	resource := m.GetResource()
 	switch operation := m.GetOperation(); {
 	case operation == rdpb.StreamResponse_UPSERT:
-		if invalid := policy.tooLarge(proto.Size(m)); invalid != nil {
+		if invalid := checkSize(m); invalid != nil {
 			return federation.Event{}, invalid
 		}
-		return decodeUpsert(resource, m.GetResourceId(), policy)
+		return decodeUpsert(resource, m.GetResourceId())
 	case operation == rdpb.StreamResponse_DELETE:
 		return decodeDelete(resource, m.GetResourceId())
 	case operation == rdpb.StreamResponse_UNKNOWN && resource == nil && m.GetResourceId() == "":
@@ -101,6 +102,15 @@ func checkResponse(m response, kind proto.Message, url string) *federation.Inval
 	return nil
 }
 
+// checkSize refuses a message over the limit. It is called before the resource is decoded, which
+// takes several times its size in memory.
+func checkSize(m proto.Message) *federation.InvalidError {
+	if size := proto.Size(m); size > MaxMessageBytes {
+		return federation.Invalidf("", federation.ReasonLimit, "message of %d bytes is larger than the %d that are allowed", size, MaxMessageBytes)
+	}
+	return nil
+}
+
 // unmarshal decodes a resource whose repeated fields are fields.
 func unmarshal(resource *anypb.Any, fields []repeated, m proto.Message) *federation.InvalidError {
 	if resource == nil {
@@ -115,12 +125,12 @@ func unmarshal(resource *anypb.Any, fields []repeated, m proto.Message) *federat
 	return nil
 }
 
-func decodeUpsert(resource *anypb.Any, id string, policy Policy) (federation.Event, *federation.InvalidError) {
+func decodeUpsert(resource *anypb.Any, id string) (federation.Event, *federation.InvalidError) {
 	var m typespb.FederatedService
 	if invalid := unmarshal(resource, serviceFields[:], &m); invalid != nil {
 		return federation.Event{}, invalid
 	}
-	service, invalid := decodeService(&m, policy)
+	service, invalid := decodeService(&m)
 	if invalid != nil {
 		return federation.Event{}, invalid
 	}

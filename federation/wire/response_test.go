@@ -7,12 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
@@ -73,7 +71,7 @@ func TestDecode(t *testing.T) {
 		{"delete of a cut resource", &rdpb.StreamResponse{Operation: del, ResourceId: "id", Resource: resource(str(1, "web"), []byte{0x12})}, federation.ReasonUndecodable, `service "web": resource.value: malformed, or a string in it is not valid UTF-8`},
 		{"delete of a name that is not UTF-8", &rdpb.StreamResponse{Operation: del, Resource: resource(str(1, "w\xff"))}, federation.ReasonUndecodable, `service "w\xff": resource.name: not valid UTF-8: "w\xff"`},
 	}
-	expectRead(t, byDefault(wire.Decode), good, bad)
+	expectRead(t, wire.Decode, good, bad)
 }
 
 // TestDecodeHostile decodes messages of 4 MiB with as many entries as fit. They must
@@ -98,45 +96,7 @@ func TestDecodeHostile(t *testing.T) {
 	}
 	for _, tt := range tests {
 		m := &rdpb.StreamResponse{Operation: rdpb.StreamResponse_UPSERT, Resource: resource(tt.value)}
-		expectCheap(t, tt.name, tt.text, func() (federation.Event, error) { return wire.Decode(m, wire.Policy{}) })
-	}
-}
-
-// TestMaxMessage decodes a message of the largest size that the policy allows, and
-// one that is larger by a byte. A deletion may be larger.
-func TestMaxMessage(t *testing.T) {
-	m := &rdpb.StreamResponse{Operation: rdpb.StreamResponse_UPSERT, Resource: resource(goldenService)}
-	old := create(goldenDraft)
-	for _, tt := range []struct {
-		name   string
-		size   int
-		decode func(policy wire.Policy) error
-		remove func()
-	}{
-		{"v1alpha2", proto.Size(m), func(policy wire.Policy) error {
-			_, err := wire.Decode(m, policy)
-			return err
-		}, func() { m.Operation = rdpb.StreamResponse_DELETE }},
-		{"v1alpha1", proto.Size(old), func(policy wire.Policy) error {
-			_, err := wire.DecodeV1Alpha1(old, policy)
-			return err
-		}, func() { old.Operation = rdpb1.StreamResponse_DELETE }},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			for _, most := range []int{0, tt.size, tt.size + 1} {
-				if err := tt.decode(wire.Policy{MaxMessage: most}); err != nil {
-					t.Errorf("with %d bytes allowed: %v", most, err)
-				}
-			}
-			for _, most := range []int{1, tt.size - 1} {
-				expectInvalid(t, tt.decode(wire.Policy{MaxMessage: most}), federation.ReasonLimit,
-					fmt.Sprintf(`service "web": message of %d bytes is larger than the %d that are allowed`, tt.size, most))
-			}
-			tt.remove()
-			if err := tt.decode(wire.Policy{MaxMessage: 1}); err != nil {
-				t.Errorf("a deletion: %v", err)
-			}
-		})
+		expectCheap(t, tt.name, tt.text, func() (federation.Event, error) { return wire.Decode(m) })
 	}
 }
 
@@ -148,7 +108,7 @@ func TestDecodeCutsNamesInErrors(t *testing.T) {
 		{ResourceId: long},
 		{ResourceId: long, Resource: resource(str(1, long)), Operation: rdpb.StreamResponse_UPSERT},
 	} {
-		event, err := wire.Decode(m, wire.Policy{})
+		event, err := wire.Decode(m)
 		invalid, ok := errors.AsType[*federation.InvalidError](err)
 		if !ok || invalid.Service != long[1:] || event.ID != long[1:] {
 			t.Errorf("the event is %+v with the error %v", event, err)

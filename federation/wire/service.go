@@ -17,7 +17,10 @@ import (
 //
 // An instance whose ID is not a DNS name is valid; it has no name of its own.
 func DecodeService(m *typespb.FederatedService, policy Policy) (*federation.Service, error) {
-	service, invalid := decodeService(m, policy)
+	service, invalid := decodeService(m)
+	if invalid == nil {
+		invalid = policy.Check(service)
+	}
 	if invalid != nil {
 		invalid.Service = cut(m.GetName(), federation.MaxNameBytes)
 		return nil, invalid
@@ -27,7 +30,7 @@ func DecodeService(m *typespb.FederatedService, policy Policy) (*federation.Serv
 
 // The internal functions return the concrete error, since the one that knows the
 // enclosing field adds its path.
-func decodeService(m *typespb.FederatedService, policy Policy) (*federation.Service, *federation.InvalidError) {
+func decodeService(m *typespb.FederatedService) (*federation.Service, *federation.InvalidError) {
 	var p parser
 	s := &federation.Service{
 		Name:        m.GetName(),
@@ -56,7 +59,7 @@ func decodeService(m *typespb.FederatedService, policy Policy) (*federation.Serv
 			Description:      in.GetDescription(),
 		}
 	}
-	if invalid := p.validate(s, policy); invalid != nil {
+	if invalid := p.validate(s); invalid != nil {
 		return nil, invalid
 	}
 	return s, nil
@@ -82,15 +85,12 @@ func (p *parser) fail(field string, why *federation.InvalidError) {
 }
 
 // validate returns the first rule that the service breaks.
-func (p *parser) validate(s *federation.Service, policy Policy) *federation.InvalidError {
-	if err := s.Validate(); err != nil {
-		invalid, _ := errors.AsType[*federation.InvalidError](err)
-		if p.why != nil && p.field == invalid.Field {
-			return p.why
-		}
-		return invalid
+func (p *parser) validate(s *federation.Service) *federation.InvalidError {
+	invalid, _ := errors.AsType[*federation.InvalidError](s.Validate())
+	if invalid != nil && p.why != nil && p.field == invalid.Field {
+		return p.why
 	}
-	return policy.Check(s)
+	return invalid
 }
 
 func (p *parser) fqdn(s string) federation.FQDN {

@@ -149,7 +149,7 @@ func TestDecodeServiceRefuses(t *testing.T) {
 			if err != nil {
 				return // a string that is not UTF-8 has no encoding
 			}
-			_, err = wire.Decode(&rdpb.StreamResponse{Resource: resource, Operation: rdpb.StreamResponse_UPSERT}, wire.Policy{})
+			_, err = wire.Decode(&rdpb.StreamResponse{Resource: resource, Operation: rdpb.StreamResponse_UPSERT})
 			expectInvalid(t, err, tt.reason, text)
 		})
 	}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -26,8 +25,8 @@ const ResourceURLV1Alpha1 = "type.googleapis.com/federation.types.v1alpha1.Feder
 const sni = "SNI"
 
 // DecodeV1Alpha1 is [Decode] for v1alpha1. A service is known by its id.
-func DecodeV1Alpha1(m *rdpb1.StreamResponse, policy Policy) (federation.Event, error) {
-	event, invalid := decodeV1Alpha1(m, policy)
+func DecodeV1Alpha1(m *rdpb1.StreamResponse) (federation.Event, error) {
+	event, invalid := decodeV1Alpha1(m)
 	if invalid != nil {
 		id, _ := stringIn(m.GetResource().GetValue(), idField)
 		invalid.Service = cut(id, federation.MaxNameBytes)
@@ -37,7 +36,7 @@ func DecodeV1Alpha1(m *rdpb1.StreamResponse, policy Policy) (federation.Event, e
 	return event, nil
 }
 
-func decodeV1Alpha1(m *rdpb1.StreamResponse, policy Policy) (federation.Event, *federation.InvalidError) {
+func decodeV1Alpha1(m *rdpb1.StreamResponse) (federation.Event, *federation.InvalidError) {
 	if invalid := checkResponse(m, (*typespb1.FederatedService)(nil), ResourceURLV1Alpha1); invalid != nil {
 		return federation.Event{}, invalid
 	}
@@ -46,10 +45,10 @@ func decodeV1Alpha1(m *rdpb1.StreamResponse, policy Policy) (federation.Event, *
 	// Hamlet: methods are idempotent and every message has the full object, so
 	// these two are one.
 	case operation == rdpb1.StreamResponse_CREATE, operation == rdpb1.StreamResponse_UPDATE:
-		if invalid := policy.tooLarge(proto.Size(m)); invalid != nil {
+		if invalid := checkSize(m); invalid != nil {
 			return federation.Event{}, invalid
 		}
-		return decodeUpsertV1Alpha1(resource, policy)
+		return decodeUpsertV1Alpha1(resource)
 	case operation == rdpb1.StreamResponse_DELETE:
 		return decodeDeleteV1Alpha1(resource)
 	case operation == rdpb1.StreamResponse_UNKNOWN && resource == nil:
@@ -60,12 +59,12 @@ func decodeV1Alpha1(m *rdpb1.StreamResponse, policy Policy) (federation.Event, *
 	}
 }
 
-func decodeUpsertV1Alpha1(resource *anypb.Any, policy Policy) (federation.Event, *federation.InvalidError) {
+func decodeUpsertV1Alpha1(resource *anypb.Any) (federation.Event, *federation.InvalidError) {
 	var m typespb1.FederatedService
 	if invalid := unmarshal(resource, serviceFieldsV1Alpha1[:], &m); invalid != nil {
 		return federation.Event{}, invalid
 	}
-	service, invalid := decodeServiceV1Alpha1(&m, policy)
+	service, invalid := decodeServiceV1Alpha1(&m)
 	if invalid != nil {
 		return federation.Event{}, invalid
 	}
@@ -91,7 +90,7 @@ func decodeDeleteV1Alpha1(resource *anypb.Any) (federation.Event, *federation.In
 // is for people and need not be unique, has no place in the result.
 //
 // The endpoints belong to every protocol, so the instances have no selectors.
-func decodeServiceV1Alpha1(m *typespb1.FederatedService, policy Policy) (*federation.Service, *federation.InvalidError) {
+func decodeServiceV1Alpha1(m *typespb1.FederatedService) (*federation.Service, *federation.InvalidError) {
 	if invalid := cmp.Or(
 		required("id", m.GetId(), federation.MaxNameBytes),
 		federation.CheckText("name", m.GetName(), federation.MaxNameBytes),
@@ -112,7 +111,7 @@ func decodeServiceV1Alpha1(m *typespb1.FederatedService, policy Policy) (*federa
 	for i, e := range m.GetEndpoints() {
 		s.Endpoints[i] = federation.Endpoint{Address: p.addressV1Alpha1(i, e.GetAddress()), Port: p.port(i, e.GetPort())}
 	}
-	invalid := p.validate(s, policy)
+	invalid := p.validate(s)
 	if invalid == nil {
 		return s, nil
 	}

@@ -90,7 +90,7 @@ func TestGoldenResponseV1Alpha1(t *testing.T) {
 	}
 	for _, tt := range tests {
 		m := must.Get(wire.EncodeV1Alpha1(tt.event, "n-1", tt.known))(t)
-		expectGolden(t, tt.name, tt.golden, m, byDefault(wire.DecodeV1Alpha1), unmarked(tt.event))
+		expectGolden(t, tt.name, tt.golden, m, wire.DecodeV1Alpha1, unmarked(tt.event))
 	}
 }
 
@@ -205,10 +205,9 @@ func TestDecodeV1Alpha1(t *testing.T) {
 		{"wildcard", create(goldenDraft, str(5, "*.example")), federation.ReasonName, `service "web": fqdn: label has a character other than a-z, 0-9, '-' and '_': "*.example"`},
 		{"CIDR block", create(goldenDraft, msg(9, str(1, "192.0.2.0/24"), num(2, 443))), federation.ReasonAddress, `service "web": endpoints[2].address: "192.0.2.0/24" is a CIDR block, an endpoint must be one IP address or host name`},
 		{"CIDR block of one address", create(goldenDraft, msg(9, str(1, "2001:db8::1/128"), num(2, 443))), federation.ReasonAddress, `service "web": endpoints[2].address: "2001:db8::1/128" is a CIDR block, an endpoint must be one IP address or host name`},
-		{"metadata service of a cloud", create(goldenDraft, msg(9, str(1, "169.254.169.254"), num(2, 80))), federation.ReasonAddress, `service "web": endpoints[2].address: link-local address 169.254.169.254, which allow_addresses of the consumer does not open`},
 		{"no port", create(goldenDraft, msg(9, str(1, "192.0.2.1"))), federation.ReasonPort, `service "web": endpoints[2].port: 0 is not in 1 to 65535`},
 	}
-	expectRead(t, byDefault(wire.DecodeV1Alpha1), good, bad)
+	expectRead(t, wire.DecodeV1Alpha1, good, bad)
 }
 
 // TestDecodeHostileV1Alpha1 is TestDecodeHostile for v1alpha1.
@@ -226,7 +225,7 @@ func TestDecodeHostileV1Alpha1(t *testing.T) {
 	}
 	for _, tt := range tests {
 		m := create(tt.value)
-		expectCheap(t, tt.name, tt.text, func() (federation.Event, error) { return wire.DecodeV1Alpha1(m, wire.Policy{}) })
+		expectCheap(t, tt.name, tt.text, func() (federation.Event, error) { return wire.DecodeV1Alpha1(m) })
 	}
 }
 
@@ -349,7 +348,7 @@ func TestEncodeV1Alpha1(t *testing.T) {
 			if got := m.GetResource().GetValue(); !bytes.Equal(got, want) {
 				t.Errorf("service is\n%x, want\n%x", got, want)
 			}
-			if _, err := wire.DecodeV1Alpha1(m, wire.Policy{}); err != nil {
+			if _, err := wire.DecodeV1Alpha1(m); err != nil {
 				t.Errorf("a consumer refuses it: %v", err)
 			}
 		})

@@ -34,17 +34,9 @@ func (l *Relay) source(lifetime time.Duration) Source {
 	switch {
 	case l.Name != "":
 	case len(l.Addresses) > 0:
-		l.Name = l.owner().OwnerName(l.Addresses)
+		l.Name = mtls.Consumer{ServerName: l.ServerName, IDs: l.IDs}.OwnerName(l.Addresses)
 	}
 	return Source{Name: "relay:" + l.Name, Lifetime: lifetime, Relay: l}
-}
-
-// owner returns what names the owner where the file does not.
-func (l *Relay) owner() mtls.Consumer { return mtls.Consumer{ServerName: l.ServerName, IDs: l.IDs} }
-
-// FormerNames are others that the file of the relay may have; see [mtls.Consumer.FormerNames].
-func (l *Relay) FormerNames() []string {
-	return l.owner().FormerNames(l.Addresses)
 }
 
 // parseZone takes a zone.

@@ -26,7 +26,7 @@ func (p *Publisher) openRelay(ctx context.Context, s config.Source, policy wire.
 			Addresses: l.Addresses, Identity: mtls.Consumer{Source: p.identity, ServerName: l.ServerName, IDs: l.IDs},
 			Version: l.Version, File: l.Persist,
 		},
-		Name: l.Name, FormerNames: l.FormerNames(),
+		Name:   l.Name,
 		Settle: l.Settle, MaxCatalog: l.MaxCatalog, Zones: l.Zones, Policy: policy,
 		Logger: p.logger.With("source", s.Name),
 	}

@@ -60,7 +60,7 @@ func (l *lines) show(c consumer.Changes) error {
 		case catalog.Confirmed:
 			continue
 		case catalog.Offered:
-			event.Operation, event.Service = federation.Upsert, change.Service()
+			event.Operation, event.Service = federation.Upsert, change.Packed.Unpack()
 		}
 		if err := l.write(entry{Event: event}); err != nil {
 			return err

@@ -71,6 +71,6 @@ func (c *Catalog) leaveOut(name, id string, now time.Time) {
 	if _, ok := c.records.get(name); ok {
 		c.remove(name, CauseExcluded)
 	}
-	c.releaseID(name, id)
+	c.ids.release(name, id)
 	c.leftOut.now++
 }

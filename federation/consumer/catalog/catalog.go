@@ -155,11 +155,15 @@ func (c Cause) String() string {
 // stream stay live without limit. Where the retention ends while a stream is open, what that
 // stream has announced stays, and has a retention of its own from the loss of the stream.
 type Catalog struct {
-	knowledge
-
 	rules   Rules
 	records table    // by the owner's ID of the service
 	changes []Change // since the last call of Changes
+
+	known     bool // a catalog was complete, or restored
+	restoring bool // BeginRestore was called, and EndRestore not yet
+	lastSync  time.Time
+	covers    string // see Summary
+	omitted   bool   // the owner has had more than what was restored, and no catalog has been complete since
 
 	generation uint32 // of the open or last stream; 0 before the first. A stream each second is 136 years
 	stream     stream // the open stream; zero when none is open
@@ -234,7 +238,7 @@ func (c *Catalog) Apply(ev federation.Event, now time.Time) error {
 		return nil
 	case federation.Delete:
 		// The guard is for conclusions of ours, never for what the owner says.
-		c.remove(c.named(ev), CauseWithdrawn)
+		c.remove(c.ids.named(ev), CauseWithdrawn)
 	case federation.Upsert:
 		invalid := c.admit(ev.Service)
 		if invalid == ErrNotImported {
@@ -273,13 +277,13 @@ func (c *Catalog) Refused(name, id string, now time.Time) {
 		return
 	}
 	next := r
-	next.generation = c.generation
 	next.octets = uint32(int64(r.octets) + sizeOfID(name, id) - sizeOfID(name, c.ids.of[name])) //nolint:gosec // see record
 	if id != name && c.exceeded(r, next) == "" {
-		c.identify(name, id)
+		c.ids.identify(name, id)
 	} else {
-		next.octets = r.octets
+		next = r
 	}
+	next.generation = c.generation
 	c.set(name, next)
 }
 

@@ -1,9 +1,6 @@
 package catalog
 
-import (
-	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
-)
+import "github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 
 // Change is what happened to one service. The changes of one name are in order: the last
 // one holds.
@@ -14,8 +11,6 @@ type Change struct {
 	Cause      Cause          // why it is gone
 	Updated    uint32         // when this version came, in seconds since 1970; 0: it was restored
 	Generation uint64         // of the stream that announced it; 0 when it is gone, or was restored
-
-	service *federation.Service // what Service returns; nil before
 }
 
 // Op is the operation of a change.
@@ -37,13 +32,4 @@ func (c *Change) Op() Op {
 		return Confirmed
 	}
 	return Offered
-}
-
-// Service returns the service, which must not be changed, or nil when it is gone. It is
-// decoded once, and shares the memory of Packed.
-func (c *Change) Service() *federation.Service {
-	if c.service == nil {
-		c.service = c.Packed.Unpack()
-	}
-	return c.service
 }

@@ -15,26 +15,11 @@ const (
 	guardCount = 10
 )
 
-// knowledge is what is known of the owner's catalog as a whole.
-type knowledge struct {
-	known     bool // a catalog was complete, or restored
-	restoring bool // BeginRestore was called, and EndRestore not yet
-	lastSync  time.Time
-	covers    string // see Summary
-	omitted   bool   // the owner has had more than what was restored, and no catalog has been complete since
-}
-
 // common returns the words that are in both texts.
 func common(a, b string) string {
 	words := strings.Fields(b)
 	both := slices.DeleteFunc(strings.Fields(a), func(word string) bool { return !slices.Contains(words, word) })
 	return cmp.Or(strings.Join(both, " "), "none")
-}
-
-// restored ends a restoration, if one is under way, with all services or not.
-func (k *knowledge) restored(complete bool) {
-	k.known = k.known || k.restoring && complete
-	k.restoring = false
 }
 
 // settles returns when the open stream will have been silent for Rules.Settle, and

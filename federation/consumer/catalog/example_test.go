@@ -16,7 +16,7 @@ func Example() {
 		for _, change := range c.Changes() {
 			switch change.Op() {
 			case catalog.Offered:
-				fmt.Println("offered:", change.Service().FQDN)
+				fmt.Println("offered:", change.Packed.Unpack().FQDN)
 			case catalog.Confirmed:
 				fmt.Println("offered again:", change.Name)
 			case catalog.Gone:

@@ -148,9 +148,9 @@ func (p *player) play(t *testing.T, line string) (output []string) {
 		for i, name := range names {
 			services[i] = packed.Of(service(t, name, nil))
 		}
-		output = append(output, fmt.Sprintf("restored: %v", c.Restore(services, kept(options["ids"]), epoch.Add(duration(t, options["up"])), now)))
+		output = append(output, fmt.Sprintf("restored: %v", restore(c, services, epoch.Add(duration(t, options["up"])), now)))
 	case "snapshot":
-		services, ids, lastUp, ok := c.Snapshot(now)
+		services, lastUp, ok := c.Snapshot(now)
 		if !ok {
 			output = append(output, "nothing to keep")
 			break
@@ -158,9 +158,6 @@ func (p *player) play(t *testing.T, line string) (output []string) {
 		kept := make([]string, len(services))
 		for i, s := range services {
 			kept[i] = s.Name()
-			if id := ids[s.Name()]; id != "" {
-				kept[i] += " as " + id
-			}
 		}
 		slices.Sort(kept)
 		output = append(output, fmt.Sprintf("keep %s, last up %s", strings.Join(kept, " "), offset(lastUp)))
@@ -183,17 +180,14 @@ func (p *player) play(t *testing.T, line string) (output []string) {
 	return output
 }
 
-// kept returns the IDs of a list such as "web:7,mail:8"; nil for an empty one.
-func kept(list string) (ids map[string]string) {
-	for entry := range strings.SplitSeq(list, ",") {
-		if name, id, ok := strings.Cut(entry, ":"); ok {
-			if ids == nil {
-				ids = make(map[string]string)
-			}
-			ids[name] = id
-		}
+// restore fills a new catalog with the services of a snapshot, and reports whether it did.
+func restore(c *catalog.Catalog, services []packed.Service, lastUp, now time.Time) bool {
+	if !c.BeginRestore(len(services), lastUp, now) {
+		return false
 	}
-	return ids
+	c.RestoreMore(services)
+	c.EndRestore(true)
+	return true
 }
 
 // configure changes the given options and keeps the others.
@@ -248,7 +242,7 @@ func changes(list []catalog.Change) (lines []string) {
 			lines = append(lines, "- "+c.Name)
 			continue
 		}
-		s := c.Service()
+		s := c.Packed.Unpack()
 		e := s.Endpoints[0]
 		lines = append(lines, fmt.Sprintf("+ %s %s :%d generation %d", c.Name, s.FQDN, e.Port, c.Generation))
 	}

@@ -241,11 +241,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 				services = append(services, packed.Of(randomService(fmt.Sprint("s", i))))
 			}
 			up := now.Add(-pick(r, 0, 5*time.Second, 10*time.Second, 31*time.Second))
-			ids := make(map[string]string)
-			for _, s := range services {
-				ids[s.Name()] = randomID(s.Name())
-			}
-			if got, want := c.Restore(services, ids, up, now), m.restore(services, ids, up, now); got != want {
+			if got, want := restore(c, services, up, now), m.restore(services, up, now); got != want {
 				return fmt.Sprintf("restored %v, want %v", got, want)
 			}
 		}
@@ -653,7 +649,7 @@ func (m *model) resume(names []string) {
 func (m *model) held() string {
 	var names []string
 	for name, e := range m.services {
-		if e.service != nil && e.id == "" {
+		if e.service != nil {
 			names = append(names, name)
 		}
 	}
@@ -892,13 +888,13 @@ func (m *model) trim() {
 	}
 }
 
-func (m *model) restore(services []packed.Service, ids map[string]string, up, now time.Time) bool {
+func (m *model) restore(services []packed.Service, up, now time.Time) bool {
 	if m.generation > 0 || m.known || m.config.Retention > 0 && !m.due(up).After(now) {
 		return false
 	}
 	m.known, m.clock, m.ownerLost = true, true, up
 	for _, s := range services {
-		m.take(s.Name(), ids[s.Name()], s.Unpack())
+		m.take(s.Name(), "", s.Unpack())
 	}
 	for _, e := range m.services {
 		e.lost = up

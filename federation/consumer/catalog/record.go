@@ -68,7 +68,7 @@ func (c *Catalog) upsert(id string, p packed.Service, s *federation.Service, inv
 		return invalid
 	}
 	c.set(name, next)
-	c.identify(name, id)
+	c.ids.identify(name, id)
 	if invalid != nil {
 		return invalid
 	}

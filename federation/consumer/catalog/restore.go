@@ -2,23 +2,11 @@ package catalog
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
-
-// Restore fills a new catalog with the services that were kept through a restart, and
-// their IDs as RestoreMore takes them, and reports whether it did, as BeginRestore does.
-func (c *Catalog) Restore(services []packed.Service, ids map[string]string, lastUp, now time.Time) bool {
-	if !c.BeginRestore(len(services), lastUp, now) {
-		return false
-	}
-	c.RestoreMore(services, ids)
-	c.EndRestore(true)
-	return true
-}
 
 // BeginRestore prepares a new catalog for the services that were kept through a
 // restart, and reports whether it did. It does not when their retention is over, or
@@ -55,9 +43,8 @@ func (c *Catalog) Omitted(admits string) bool {
 
 // RestoreMore adds some of the services that are restored, but for those that are not
 // imported or not admitted, and those that are beyond the limits of Config. It does
-// nothing when no restoration is under way, or their retention has ended meanwhile. The
-// IDs are those that are not the name of their service, by that name.
-func (c *Catalog) RestoreMore(services []packed.Service, ids map[string]string) {
+// nothing when no restoration is under way, or their retention has ended meanwhile.
+func (c *Catalog) RestoreMore(services []packed.Service) {
 	if !c.restoring || c.retention.over {
 		return
 	}
@@ -67,7 +54,7 @@ func (c *Catalog) RestoreMore(services []packed.Service, ids map[string]string) 
 		if invalid := c.admit(s); invalid == ErrNotImported {
 			c.leftOut.now++
 		} else {
-			_ = c.upsert(ids[s.Name], p, s, invalid, 0) // the error was reported when the owner sent the service
+			_ = c.upsert("", p, s, invalid, 0) // the error was reported when the owner sent the service
 		}
 	}
 }
@@ -76,20 +63,23 @@ func (c *Catalog) RestoreMore(services []packed.Service, ids map[string]string) 
 // there: the catalog is known. Otherwise those that are there stay, as stale as the others,
 // and the catalog is not known before a stream has completed it: a name that is not there
 // may be one that was lost.
-func (c *Catalog) EndRestore(complete bool) { c.restored(complete) }
+func (c *Catalog) EndRestore(complete bool) {
+	c.known = c.known || c.restoring && complete
+	c.restoring = false
+}
 
-// Snapshot returns what Restore takes: the services that are worth keeping through a
-// restart, their IDs, and the time when a stream that vouches for them was last up. It
+// Snapshot returns what is restored later: the services that are worth keeping through a
+// restart, and the time when a stream that vouches for them was last up. It
 // returns false as long as no catalog was ever complete: a part of one, restored, would
 // deny that the rest exists.
 //
 // Services that the guard holds are left out. Their retention is shorter than that of
 // the others, and there is only one time for all.
-func (c *Catalog) Snapshot(now time.Time) (services []packed.Service, ids map[string]string, lastUp time.Time, ok bool) {
+func (c *Catalog) Snapshot(now time.Time) (services []packed.Service, lastUp time.Time, ok bool) {
 	clocks := c.clocks(now)
 	n := len(clocks)
 	if !c.known || n == 0 {
-		return nil, nil, time.Time{}, false
+		return nil, time.Time{}, false
 	}
 	var oldest uint64
 	if n > 1 {
@@ -101,5 +91,5 @@ func (c *Catalog) Snapshot(now time.Time) (services []packed.Service, ids map[st
 			services = append(services, p)
 		}
 	}
-	return services, maps.Clone(c.ids.of), clocks[n-1].at, true
+	return services, clocks[n-1].at, true
 }

@@ -19,7 +19,6 @@ func TestRestoreInParts(t *testing.T) {
 		}
 		return list
 	}
-	known := map[string]string{}
 	for name, tt := range map[string]struct {
 		end   func(c *catalog.Catalog)
 		left  int
@@ -31,12 +30,12 @@ func TestRestoreInParts(t *testing.T) {
 		"again": {func(c *catalog.Catalog) {
 			c.EndRestore(false)
 			c.BeginRestore(3, epoch, epoch)
-			c.RestoreMore(part("a"), known)
+			c.RestoreMore(part("a"))
 			c.EndRestore(true)
 		}, 1, true},
 		"expired meanwhile": {func(c *catalog.Catalog) {
 			c.Advance(epoch.Add(2 * time.Hour))
-			c.RestoreMore(part("d"), known)
+			c.RestoreMore(part("d"))
 			c.EndRestore(true)
 		}, 0, true},
 	} {
@@ -45,12 +44,12 @@ func TestRestoreInParts(t *testing.T) {
 			if !c.BeginRestore(3, epoch, epoch) {
 				t.Fatal("there is no restoration")
 			}
-			c.RestoreMore(part("a", "b"), known)
-			c.RestoreMore(part("c", "toomany"), known)
+			c.RestoreMore(part("a", "b"))
+			c.RestoreMore(part("c", "toomany"))
 			if s := c.Summary(); s.Services != 3 || s.Stale != 3 || s.Known || len(c.Changes()) != 3 {
 				t.Errorf("before the end the catalog is %+v", s)
 			}
-			if _, _, _, ok := c.Snapshot(epoch); ok {
+			if _, _, ok := c.Snapshot(epoch); ok {
 				t.Error("a part of the catalog is worth keeping")
 			}
 			tt.end(c)
@@ -68,13 +67,13 @@ func TestRestoreInParts(t *testing.T) {
 			if gone != 3-tt.left {
 				t.Errorf("%d services go", gone)
 			}
-			if _, _, _, ok := c.Snapshot(epoch); ok != (tt.known && tt.left > 0) && name != "expired meanwhile" {
+			if _, _, ok := c.Snapshot(epoch); ok != (tt.known && tt.left > 0) && name != "expired meanwhile" {
 				t.Errorf("the catalog is worth keeping: %t", ok)
 			}
 			if c.Opened(epoch); len(c.Resumable()) != tt.left {
 				t.Errorf("the owner is told that %d services are held", len(c.Resumable()))
 			}
-			c.RestoreMore(part("late"), known)
+			c.RestoreMore(part("late"))
 			if s := c.Summary(); s.Services != tt.left {
 				t.Error("a service is restored after the end")
 			}

@@ -5,16 +5,13 @@ import "github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 // Resumable returns the services that the owner need not send again on a new stream (see package
 // resume), in no order. They need not be a whole catalog: a digest tells what is in a bucket,
 // and so what is missing comes. While services are restored there are none, as more will come.
-//
-// A service whose ID is not its name is not in it, and comes again: the catalog would not
-// learn that its ID has changed.
 func (c *Catalog) Resumable() []packed.Service {
 	if c.restoring {
 		return nil
 	}
 	services := make([]packed.Service, 0, c.count.services)
 	for _, r := range c.records.all() {
-		if !r.service.IsZero() && c.ids.of[r.service.Name()] == "" {
+		if !r.service.IsZero() {
 			services = append(services, r.service)
 		}
 	}

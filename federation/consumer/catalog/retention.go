@@ -46,18 +46,10 @@ func (r *retention) lost(generation uint32, since time.Time, vouched, services b
 	default:
 		return losses
 	}
-	if n := len(losses); n > 1 { // they are in order
-		losses[n-1].at = latest(losses[n-1].at, losses[n-2].at)
+	if n := len(losses); n > 1 && losses[n-1].at.Before(losses[n-2].at) {
+		losses[n-1].at = losses[n-2].at // they are in order
 	}
 	return losses
-}
-
-// latest returns the later of two times.
-func latest(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
 }
 
 // due returns when the oldest clock runs out, and false when no clock is running.

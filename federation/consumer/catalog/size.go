@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -43,28 +42,23 @@ const (
 // zone, and the first is part of perService.
 const ownNodes = 3
 
-// MemoryFactor is how many octets of memory a catalog and one zone take at most for
-// each octet of Size.
-const MemoryFactor = 2
-
 // Size returns what a service counts for Rules.MaxCatalog, in octets: those of its
-// strings as they came, and a constant for each thing that is made of them. Of lists
-// of labels and selectors that are equal, the constants count once and the strings
-// each time. It counts more where owners share the name of the service.
+// strings as they came, and a constant for each thing that is made of them. It counts more where
+// owners share the name of the service. What a catalog and one zone take in memory is at most twice
+// that.
 func Size(s *federation.Service, shared bool) int64 {
 	n := perService + len(s.Name) + len(s.FQDN.String()) + perNode*max(strings.Count(s.FQDN.String(), ".")-ownNodes, 0)
 	n += text(s.Description) + texts(s.Tags) + texts(s.SANs) + pairs(s.Labels)
-	counted := newLists(s)
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
-		n += perEndpoint + text(e.Description) + counted.size(e.Labels)
+		n += perEndpoint + text(e.Description) + texts(e.Labels)
 		if host, ok := e.Address.Host(); ok {
 			n += text(host.String())
 		}
 	}
 	for i := range s.Instances {
 		in := &s.Instances[i]
-		n += perInstance + text(in.ID) + text(in.Description) + pairs(in.Metadata) + counted.size(in.EndpointSelector)
+		n += perInstance + text(in.ID) + text(in.Description) + pairs(in.Metadata) + texts(in.EndpointSelector)
 		if len(in.EndpointSelector) > 0 {
 			n += len(s.Endpoints) // the entry lists those that it picks, in 2 octets each
 		}
@@ -84,52 +78,6 @@ func sizeOfID(name, id string) int64 {
 		return 0
 	}
 	return int64(perName + len(id))
-}
-
-// lists are the lists of one service that were counted.
-type lists struct {
-	counted map[string]struct{} // nil when there is nothing to compare
-	key     []byte
-	last    []string
-}
-
-// newLists returns the lists for a service. Of one endpoint and one instance the
-// lists always count as two.
-func newLists(s *federation.Service) lists {
-	if len(s.Endpoints)+len(s.Instances) == 2 {
-		return lists{}
-	}
-	return lists{counted: make(map[string]struct{})}
-}
-
-// known reports whether an equal list was counted before.
-func (l *lists) known(list []string) bool {
-	if l.counted == nil {
-		return false
-	}
-	if slices.Equal(list, l.last) {
-		return true
-	}
-	l.last, l.key = list, l.key[:0]
-	for _, s := range list {
-		l.key = append(append(l.key, s...), 0xff) // in no string that is valid UTF-8
-	}
-	if _, ok := l.counted[string(l.key)]; ok {
-		return true
-	}
-	l.counted[string(l.key)] = struct{}{}
-	return false
-}
-
-// size returns what a list counts: only its octets when it was counted before.
-func (l *lists) size(list []string) int {
-	if len(list) == 0 {
-		return 0
-	}
-	if l.known(list) {
-		return texts(list) - (perString-2)*len(list) // but for the tag and the length that stood before each
-	}
-	return texts(list)
 }
 
 // text returns what a string that may be missing counts.

@@ -78,30 +78,12 @@ func TestRetention(t *testing.T) {
 
 // TestIDs has the last service take an ID over.
 func TestIDs(t *testing.T) {
-	c := New(Rules{})
-	c.identify("web", "7")
-	c.identify("api", "7")
-	c.identify("db", "api")
-	c.identify("api", "")
-	if d := cmp.Diff(map[string]string{}, c.ids.of); d != "" {
+	i := newIDs()
+	i.identify("web", "7")
+	i.identify("api", "7")
+	i.identify("db", "api")
+	i.identify("api", "")
+	if d := cmp.Diff(map[string]string{}, i.of); d != "" {
 		t.Errorf("IDs that are not names (-want +got):\n%s", d)
-	}
-}
-
-// TestKnowledge begins restorations and ends them.
-func TestKnowledge(t *testing.T) {
-	for _, tt := range []struct {
-		before, want knowledge
-		complete     bool
-	}{
-		{knowledge{restoring: true}, knowledge{known: true}, true},
-		{knowledge{restoring: true}, knowledge{}, false},
-		{knowledge{}, knowledge{}, true},
-		{knowledge{known: true}, knowledge{known: true}, false},
-	} {
-		k := tt.before
-		if k.restored(tt.complete); k != tt.want {
-			t.Errorf("%+v is %+v, want %+v", tt.before, k, tt.want)
-		}
 	}
 }

@@ -12,11 +12,8 @@ type rate struct {
 	last             time.Time
 }
 
-// count counts an event at now. A now before that of an earlier call counts as that one.
+// count counts an event at now.
 func (r *rate) count(now time.Time) {
-	if now.Before(r.last) {
-		now = r.last
-	}
 	r.last = now
 	r.seconds.add(now.Unix())
 	r.minutes.add(now.Unix() / 60)
@@ -25,9 +22,6 @@ func (r *rate) count(now time.Time) {
 // report returns how many events there were in the minute and in the hour before now, to
 // the second and to the minute.
 func (r *rate) report(now time.Time) status.Rate {
-	if now.Before(r.last) {
-		now = r.last
-	}
 	return status.Rate{
 		LastMinute: r.seconds.sum(now.Unix()), LastHour: r.minutes.sum(now.Unix() / 60), Last: r.last.UTC(),
 	}

@@ -188,26 +188,14 @@ func Load(path string, o Options) (*Snapshot, error) {
 	return s, nil
 }
 
-const (
-	rejectedSuffix = ".rejected"
-	maxRejected    = 10 // the last one is replaced by later ones
-)
-
-// SetAside renames a file that Load refused and that the next Save would overwrite,
-// to keep it for the operator. It returns the new name: that of the file with the
-// suffix ".rejected", or ".rejected.2" and so on up to ".rejected.10" where files
-// have been set aside before.
+// SetAside renames a file that Load refused and that the next Save would overwrite, to keep it for
+// the operator. It returns the new name, with the suffix ".rejected": a file that was set aside
+// before is replaced.
 func SetAside(path string) (string, error) {
 	path, err := resolve(path)
 	if err != nil {
 		return "", err
 	}
-	name := path + rejectedSuffix
-	for n := 2; n <= maxRejected; n++ {
-		if _, err := os.Lstat(name); err != nil {
-			break
-		}
-		name = fmt.Sprintf("%s%s.%d", path, rejectedSuffix, n)
-	}
+	name := path + ".rejected"
 	return name, os.Rename(path, name)
 }

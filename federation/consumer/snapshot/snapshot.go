@@ -4,8 +4,8 @@
 // # Format
 //
 // A file has eight octets that name the format and its version; then, each behind its length
-// as a varint, a Head of proto/snapshot/v1 and for every service its Record and its ID (empty
-// where that is the name); and last the CRC-32C of all that, four octets with the lowest first.
+// as a varint, a Head of proto/snapshot/v1 and for every service its Record; and last the CRC-32C
+// of all that, four octets with the lowest first.
 // Nothing is decoded before the checksum of the whole file has been verified, so a file that is
 // damaged anywhere counts as none: the owner sends its catalog again.
 //
@@ -35,14 +35,13 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	snapshotpb "github.com/hamlet-federation/coredns-federation/proto/snapshot/v1"
 )
 
 const (
 	format = "fedsnap" // of every version
-	mark   = format + "\x03"
+	mark   = format + "\x04"
 
 	// What is read is handed on in batches of so many services: few at first, so that queries
 	// are answered soon, and then twice as many each time, as a zone is published for each.
@@ -76,10 +75,6 @@ type Snapshot struct {
 	Saved    time.Time // when the snapshot was made; zero if it is not known
 	Services []packed.Service
 
-	// IDs are those under which the owner sent services, where they are not the name, by that
-	// name.
-	IDs map[string]string
-
 	// Admits is catalog.Rules.Admits, where the owner has more services than these, which that
 	// did not admit; empty: they are all that it has.
 	Admits string
@@ -94,25 +89,9 @@ type Options struct {
 	// Owner identifies the owner whose catalog is wanted.
 	Owner string
 
-	// Former are what else has identified that owner when its catalog was saved.
-	Former []string
-
-	// Policy is applied to the services as if the owner had sent them now:
-	// it may have changed, and the file may have been edited.
-	Policy wire.Policy
-
-	// Refused is called for each service that is left out because it is not valid
-	// or breaks a rule of the policy. It may be nil.
-	Refused func(*federation.InvalidError)
-
 	// Progress is called now and then, and at the end, with the number of services
 	// that have been read and of those in the file, as far as it is known. It may be nil.
 	Progress func(done, total int)
-
-	// Service is called for each service that is not refused, packed and unpacked,
-	// before Part is called with it. It must not keep s, of which the strings are in
-	// the memory of p. It may be nil.
-	Service func(p packed.Service, s *federation.Service)
 
 	// Part is called with some of the services at a time, in order, beside what else
 	// the snapshot says. The one that is returned has none then. When it reports
@@ -136,7 +115,6 @@ func Encode(w io.Writer, s *Snapshot) error {
 	_, err = checked.Write(protowire.AppendBytes([]byte(mark), octets))
 	for i := 0; i < len(s.Services) && err == nil; i++ {
 		octets = protowire.AppendString(octets[:0], s.Services[i].Octets())
-		octets = protowire.AppendString(octets, s.IDs[s.Services[i].Name()])
 		_, err = checked.Write(octets)
 	}
 	_, _ = b.Write(binary.LittleEndian.AppendUint32(nil, sum.Sum32()))
@@ -271,12 +249,12 @@ func (d *decoder) readHead() error {
 		head.GetServices() > d.size/leastOctets {
 		return ErrCorrupt
 	}
-	if owner := head.GetOwner(); owner != d.options.Owner && !slices.Contains(d.options.Former, owner) {
+	if owner := head.GetOwner(); owner != d.options.Owner {
 		return fmt.Errorf("%w: %s, not %s", ErrForeign, federation.Quote(owner), federation.Quote(d.options.Owner))
 	}
 	d.services = int(head.GetServices()) //nolint:gosec // no more than the file has octets
 	d.snapshot = &Snapshot{
-		Owner: d.options.Owner, LastUp: head.GetLastUp().AsTime(), Admits: head.GetAdmits(), IDs: make(map[string]string), Total: d.services,
+		Owner: d.options.Owner, LastUp: head.GetLastUp().AsTime(), Admits: head.GetAdmits(), Total: d.services,
 	}
 	if head.GetSaved() != nil {
 		d.snapshot.Saved = head.GetSaved().AsTime()
@@ -310,78 +288,24 @@ func (d *decoder) readServices() error {
 func (d *decoder) hand() error {
 	d.options.progress(d.read, d.services)
 	part := *d.snapshot
-	d.snapshot.Services, d.snapshot.IDs = nil, make(map[string]string)
+	d.snapshot.Services = nil
 	if !d.options.Part(&part) {
 		return ErrStopped
 	}
 	return nil
 }
 
-// readService reads one service, which may be refused, and its ID.
+// readService reads one service. Whether its owner may publish it is for the catalog to judge: the
+// rules may have changed since.
 func (d *decoder) readService() error {
 	octets, err := d.next()
 	if err != nil {
 		return err
 	}
-	p, unpacked, err := d.options.unpack(&d.unpacker, octets)
-	invalid, refused := errors.AsType[*federation.InvalidError](err)
-	if err != nil && !refused {
-		return err
-	}
-	if octets, err = d.next(); err != nil {
-		return err
-	}
-	if refused {
-		if d.options.Refused != nil {
-			d.options.Refused(invalid)
-		}
-		return nil
-	}
-	if id := string(octets); id != "" && federation.CheckText("resource_id", id, federation.MaxNameBytes) == nil {
-		d.snapshot.IDs[strings.Clone(p.Name())] = id
+	p, ok := d.unpacker.Read(octets)
+	if !ok {
+		return ErrCorrupt
 	}
 	d.snapshot.Services = append(d.snapshot.Services, p)
-	if d.options.Service != nil {
-		d.options.Service(p, unpacked)
-	}
 	return nil
-}
-
-// unpack returns the service in a record, packed and unpacked. It fails with a
-// *federation.InvalidError when that is not valid or breaks a rule of the policy.
-func (o *Options) unpack(u *packed.Unpacker, octets []byte) (packed.Service, *federation.Service, error) {
-	p, s, ok := u.Read(octets)
-	if !ok {
-		p, err := o.decode(octets)
-		if err != nil {
-			return packed.Service{}, nil, err
-		}
-		return p, u.Unpack(p), nil
-	}
-	if invalid := o.Policy.Check(s); invalid != nil {
-		invalid.Service = strings.Clone(s.Name)
-		return packed.Service{}, nil, invalid
-	}
-	return p, s, nil
-}
-
-// decode is unpack for what package packed has not written: that of a version before
-// it, and whatever somebody else has written.
-func (o *Options) decode(octets []byte) (packed.Service, error) {
-	var record snapshotpb.Record
-	if proto.Unmarshal(octets, &record) != nil {
-		return packed.Service{}, ErrCorrupt
-	}
-	service, err := wire.DecodeService(record.GetService(), o.Policy)
-	if err != nil {
-		return packed.Service{}, err
-	}
-	for _, i := range record.GetUnnamed() {
-		if uint64(i) >= uint64(len(service.Instances)) {
-			return packed.Service{}, ErrCorrupt
-		}
-		service.Instances[i].Unnamed = true
-		service.Instances[i].ID = ""
-	}
-	return packed.Of(service), nil
 }

@@ -8,7 +8,6 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
-	"net/netip"
 	"runtime"
 	"slices"
 	"strings"
@@ -23,7 +22,6 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	snapshotpb "github.com/hamlet-federation/coredns-federation/proto/snapshot/v1"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -100,7 +98,6 @@ func TestRoundTrip(t *testing.T) {
 		"full":   full,
 		"empty":  {Owner: owner, LastUp: lastUp},
 		"admits": {Owner: owner, LastUp: lastUp, Services: full.Services, Admits: "7f3a"},
-		"IDs":    {Owner: owner, LastUp: lastUp, Services: full.Services, IDs: map[string]string{"web": "7f3a"}},
 		"saved":  {Owner: owner, LastUp: lastUp, Saved: lastUp.Add(time.Hour)},
 		"long":   {Owner: owner, LastUp: lastUp, Services: []packed.Service{full.Services[0], long(t), full.Services[1]}},
 	} {
@@ -127,7 +124,7 @@ func long(tb testing.TB) packed.Service {
 
 // sealed returns content as a file with the right checksum.
 func sealed(content ...[]byte) []byte {
-	file := slices.Concat([]byte("fedsnap\x03"), slices.Concat(content...))
+	file := slices.Concat([]byte("fedsnap\x04"), slices.Concat(content...))
 	return binary.LittleEndian.AppendUint32(file, crc32.Checksum(file, crc32.MakeTable(crc32.Castagnoli)))
 }
 
@@ -216,23 +213,21 @@ func (f *failing) ReadAt(p []byte, off int64) (int, error) {
 // only claims.
 func TestContradictoryFile(t *testing.T) {
 	good := headOf(t, func(*snapshotpb.Head) {})
-	record := protowire.AppendString(nil, example(t).Services[1].Octets())
-	whole := protowire.AppendString(record, "")
+	whole := protowire.AppendString(nil, example(t).Services[1].Octets())
 	if _, err := decode(sealed(good, whole)); err != nil {
 		t.Fatal(err)
 	}
-	unnamed := bytes.Clone(record)
-	unnamed[bytes.LastIndex(record, []byte{2<<3 | 2, 2, 0, 2})+3] = 3 // field 2, packed: 0, 2
+	unnamed := bytes.Clone(whole)
+	unnamed[bytes.LastIndex(whole, []byte{2<<3 | 2, 2, 0, 2})+3] = 3 // field 2, packed: 0, 2
 	for name, content := range map[string][]byte{
 		"nothing":             {},
 		"no head":             {3, 0xff, 0xff, 0xff},
 		"last up":             headOf(t, func(h *snapshotpb.Head) { h.LastUp.Nanos = -1 }),
 		"saved":               headOf(t, func(h *snapshotpb.Head) { h.Saved = &timestamppb.Timestamp{Seconds: math.MaxInt64} }),
 		"no service":          good,
-		"no ID":               slices.Concat(good, record),
 		"two services":        slices.Concat(good, whole, whole),
-		"no such instance":    slices.Concat(good, unnamed, []byte{0}),
-		"no record":           slices.Concat(good, protowire.AppendString(nil, "\xff"), []byte{0}),
+		"no such instance":    slices.Concat(good, unnamed),
+		"no record":           slices.Concat(good, protowire.AppendString(nil, "\xff")),
 		"many services":       slices.Concat(headOf(t, func(h *snapshotpb.Head) { h.Services = math.MaxInt32 }), whole),
 		"a head of 1 GiB":     slices.Concat([]byte{0x80, 0x80, 0x80, 0x80, 4}, good, whole),
 		"a service of 1 GiB":  slices.Concat(good, []byte{0x80, 0x80, 0x80, 0x80, 4}, whole),
@@ -267,7 +262,7 @@ func TestDecodeForeign(t *testing.T) {
 			`snapshot of another owner; give each owner a file of its own: "other\n", not "owner.example:8008"`,
 		},
 		"earlier format": {
-			[]byte("fedsnap\x02\x00\x00\x00\x01"), snapshot.ErrVersion,
+			[]byte("fedsnap\x03\x00\x00\x00\x01"), snapshot.ErrVersion,
 			`snapshot of another version of the format; the owner sends its catalog again`,
 		},
 		"another file": {
@@ -298,35 +293,6 @@ func TestProgress(t *testing.T) {
 	}))(t)
 	if diff := cmp.Diff([]string{"0/0", "512/1200", "1200/1200"}, slices.Compact(all)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-// TestPolicy decodes a snapshot with another policy than that of its owner when it was
-// saved.
-func TestPolicy(t *testing.T) {
-	s := example(t)
-	local := s.Services[0].Unpack()
-	local.Name = "local"
-	local.Endpoints = []federation.Endpoint{{Address: parse(t, federation.ParseAddress, "127.0.0.1"), Port: 80}}
-	s.Services = slices.Insert(s.Services, 1, packed.Of(local))
-	file := encode(t, s)
-
-	var refused []string
-	o := snapshot.Options{Owner: owner, Refused: func(err *federation.InvalidError) { refused = append(refused, err.Error()) }}
-	got, err := snapshot.Decode(bytes.NewReader(file), int64(len(file)), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := compare(example(t), got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if len(refused) != 1 || !strings.HasPrefix(refused[0], `service "local": endpoints[0].address: loopback`) {
-		t.Errorf("refused %q", refused)
-	}
-
-	o = snapshot.Options{Owner: owner, Policy: wire.Policy{AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}}
-	if got, err = snapshot.Decode(bytes.NewReader(file), int64(len(file)), o); err != nil || len(got.Services) != 3 {
-		t.Errorf("allowed: %v, %v", got, err)
 	}
 }
 
@@ -381,7 +347,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(good)
 	f.Add(good[:len(good)-1])
 	f.Add(good[8 : len(good)-4])
-	f.Add([]byte("fedsnap\x03"))
+	f.Add([]byte("fedsnap\x04"))
 	f.Add([]byte{})
 	typed := []error{snapshot.ErrFormat, snapshot.ErrVersion, snapshot.ErrForeign, snapshot.ErrCorrupt}
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -52,22 +52,19 @@ func TestAnswer(t *testing.T) {
 			{nonce: "b", Invalid: &federation.InvalidError{Reason: federation.ReasonName}},
 			{nonce: "c"},
 		}
-		refusals := []*federation.InvalidError{nil, {Reason: federation.ReasonPort}, {Reason: federation.ReasonLimit}}
 		gone := errors.New("gone")
 		for name, tc := range map[string]struct {
-			stream   recorder
-			refusals []*federation.InvalidError
-			want     string
-			err      error
+			stream recorder
+			want   string
+			err    error
 		}{
-			"accepted": {recorder{}, nil, "a, b name, c", nil},
-			"refused":  {recorder{}, refusals, "a, b name, c limit", nil},
-			"fails":    {recorder{fails: gone}, refusals, "a, b name", gone},
-			"slow":     {recorder{takes: 10*time.Second - 1}, nil, "a, b name, c", nil},
-			"too slow": {recorder{takes: 10*time.Second + 1}, nil, "a, b name, c", errAnswerTimeout},
+			"in order": {recorder{}, "a, b name, c", nil},
+			"fails":    {recorder{fails: gone}, "a, b name", gone},
+			"slow":     {recorder{takes: 10*time.Second - 1}, "a, b name, c", nil},
+			"too slow": {recorder{takes: 10*time.Second + 1}, "a, b name, c", errAnswerTimeout},
 		} {
 			ctx, cancel := context.WithCancelCause(t.Context())
-			err := answer(&tc.stream, cancel, updates, tc.refusals)
+			err := answer(&tc.stream, cancel, updates)
 			if got := strings.Join(tc.stream.answers, ", "); got != tc.want || !errors.Is(err, tc.err) || tc.err == nil && err != nil {
 				t.Errorf("%s: the answers are %s, %v", name, got, err)
 			}

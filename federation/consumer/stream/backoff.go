@@ -93,9 +93,9 @@ func (r *replica) ended(e end) time.Duration {
 }
 
 // reset begins the backoff anew: an address of the owner was of use.
-func (r *replica) reset(patience time.Duration) {
+func (r *replica) reset() {
 	r.wait.reset()
-	r.patience, r.refusing, r.due = patience, time.Time{}, time.Time{}
+	r.patience, r.refusing, r.due = firstPatience, time.Time{}, time.Time{}
 }
 
 // forgive makes an attempt due if new credentials may help.
@@ -117,11 +117,9 @@ func (r *replica) hurry() {
 }
 
 // next returns when the next attempt is, unless there is none.
-func (r *replica) next() time.Time { return later(r.due, r.rests) }
-
-func later(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
+func (r *replica) next() time.Time {
+	if r.due.Before(r.rests) {
+		return r.rests
 	}
-	return a
+	return r.due
 }

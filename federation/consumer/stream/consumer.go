@@ -30,11 +30,10 @@ import (
 )
 
 const (
-	firstKeepalive    = 30 * time.Second // between two pings
-	maxKeepalive      = 2 * time.Hour    // where doubling ends
-	defaultMaxMessage = 16 << 20         // bytes
+	firstKeepalive = 30 * time.Second // between two pings
+	maxKeepalive   = 2 * time.Hour    // where doubling ends
 
-	// readFactor times the MaxMessage of Config.Policy is the size up to which a message is read,
+	// readFactor times wire.MaxMessageBytes is the size up to which a message is read,
 	// although it is refused. gRPC cannot skip a message that is larger than it may
 	// receive, and ends the stream: without this, one service that outgrew the limit
 	// would keep all others from being imported. A peer can make a consumer hold four
@@ -42,10 +41,13 @@ const (
 	// in the inbox, and one that is applied. Of a message that is refused only its
 	// nonce and the reason are kept.
 	readFactor = 4
-)
+	maxRead    = readFactor * wire.MaxMessageBytes
 
-// MaxPatience bounds Config.Patience.
-const MaxPatience = 10 * time.Second
+	// firstPatience is how long a replica may send nothing while there is another one to
+	// try. It doubles, up to a minute, with every round of attempts in which no replica
+	// sent anything: owners that are merely slow must not be given up again and again.
+	firstPatience = 5 * time.Second
+)
 
 // Config says what to subscribe to, and who learns of it.
 type Config struct {
@@ -55,16 +57,8 @@ type Config struct {
 	Identity Identity
 
 	Version wire.Version // of the API; default v1alpha2
-	Policy  wire.Policy  // its MaxMessage is 16 MiB by default; four times as many bytes are read
 
-	// Patience is how long a replica may send nothing while there is another one to
-	// try; default, and at most, 10 s. It doubles, up to a minute, with every round
-	// of attempts in which no replica sent anything: owners that are merely slow must
-	// not be given up again and again.
-	Patience time.Duration
-
-	Sink     Sink
-	Observer Observer // default: nobody
+	Sink Sink
 
 	Logger *slog.Logger // default: nothing is logged
 
@@ -91,41 +85,50 @@ type Identity interface {
 // Sink receives what the owner says. Its methods are called one at a time and
 // from one goroutine; the owner waits for each of them.
 type Sink interface {
+	// Attempted says that a connection is tried.
+	Attempted()
+
 	// Holds returns the digests of what the Sink holds of the catalog, so that the owner
 	// need not send that again; nil where it shall send everything. It is called before
 	// each attempt to open a stream.
 	Holds(ctx context.Context) resume.Digests
 
 	// Opened says that a new stream is open. The owner may yet refuse it.
-	Opened(ctx context.Context)
+	Opened()
 
 	// Announced says what the owner has announced in the header of the stream. It is
-	// called before the first update. An error ends the stream: an UnwantedError for a while, and after any other one it is
-	// opened anew like one that was lost.
+	// called before the first update. An error ends the stream: an UnwantedError for a while, and
+	// after any other one it is opened anew like one that was lost.
 	Announced(ctx context.Context, a Announcement) error
 
 	// Apply takes what came since the last call, in the order in which the owner
-	// sent it: one update, or as many as were waiting. It must not change or keep
-	// the slice. It returns why it refuses updates, index by index, or nil when it
-	// refuses none; of updates that are Invalid already it only learns which
-	// service the owner still has. All of them are answered when Apply returns
-	// without an error; an error ends the stream.
-	Apply(ctx context.Context, updates []Update) (refusals []*federation.InvalidError, err error)
+	// sent it: one update, or as many as were waiting. It must not keep the slice. Why
+	// it refuses an update it says in there; of those that are Invalid already it only
+	// learns which service the owner still has. All of them are answered when Apply returns.
+	Apply(updates []Update)
 
 	// Answered says that all updates of the last Apply have been answered: what the
 	// Sink does now no longer delays an acknowledgement.
-	Answered(ctx context.Context)
+	Answered(updates []Update)
 
-	// Lost says that the stream has ended, or that it could not be opened. The text
-	// of err is safe to show. Parked means that every replica has refused the consumer: no
-	// other attempt is made until the credentials change, or the time comes that they have
-	// said, see Observer.Waiting. The origin of the services has been lost for so long already, as
-	// the owner says. Lost is not called when the context of Run has ended.
-	Lost(ctx context.Context, err error, parked bool, already time.Duration)
+	// Lost says that the stream has ended, or that it could not be opened. It is not called
+	// when the context of Run has ended.
+	Lost(Loss)
+
+	// Waiting says when the next attempt is; zero: when something has changed.
+	Waiting(until time.Time)
 
 	// Complete reports whether the catalog of the open stream is complete: before that no
 	// stream takes its place but for certificates that expire.
 	Complete() bool
+}
+
+// Loss is how a stream, or an attempt to open one, has ended.
+type Loss struct {
+	Err     error         // its text is safe to show
+	Code    codes.Code    // OK: one of the two sides has closed the stream
+	Parked  bool          // every replica has refused the consumer: no other attempt is made until the credentials change, or the time comes that they have said
+	Already time.Duration // for how long the origin of the services has been lost, as the owner says
 }
 
 // Announcement is what an owner says of a stream at its beginning.
@@ -150,20 +153,10 @@ type Update struct {
 	federation.Event // of an invalid response only the name, if that is known
 
 	Received time.Time                // when the response was whole, before it was decoded
-	Invalid  *federation.InvalidError // why the response is refused, whatever the Sink says; or nil
+	Invalid  *federation.InvalidError // why the response is refused; or nil
 
 	nonce string
 	room  int // in the inbox
-}
-
-// Observer counts. Its methods must return at once.
-type Observer interface {
-	Attempted() // a connection is tried
-	// Responded says that an event was applied; the name is that of its service, or empty.
-	Responded(op federation.Operation, name string)
-	Refused(*federation.InvalidError) // a response was refused
-	Ended(codes.Code)                 // a session ended with this code; OK: the owner closed it
-	Waiting(until time.Time)          // before the next attempt; zero: until something has changed
 }
 
 // Consumer is the subscription to one owner.
@@ -200,18 +193,6 @@ func New(config Config) (*Consumer, error) {
 	if config.Sink == nil {
 		return nil, errors.New("no sink for the events")
 	}
-	if config.Policy.MaxMessage == 0 {
-		config.Policy.MaxMessage = defaultMaxMessage
-	}
-	if config.Patience == 0 {
-		config.Patience = MaxPatience
-	}
-	if config.Patience < 0 || config.Patience > MaxPatience {
-		return nil, fmt.Errorf("patience %v is not a duration up to %v", config.Patience, MaxPatience)
-	}
-	if config.Observer == nil {
-		config.Observer = nobody{}
-	}
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -225,7 +206,7 @@ func New(config Config) (*Consumer, error) {
 		connectionLog: newConnectionLog(config.Logger), whole: make(map[string]time.Time),
 	}
 	for _, address := range config.Addresses {
-		c.replicas = append(c.replicas, &replica{address: address, patience: config.Patience})
+		c.replicas = append(c.replicas, &replica{address: address, patience: firstPatience})
 	}
 	return c, nil
 }
@@ -262,7 +243,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 		if ok {
 			again = time.NewTimer(time.Until(next)).C
 		}
-		c.config.Observer.Waiting(next)
+		c.config.Sink.Waiting(next)
 		if !slices.ContainsFunc(c.replicas, func(r *replica) bool { return r.fixable }) {
 			fixed = nil
 		}
@@ -328,25 +309,25 @@ func (c *Consumer) round(ctx context.Context) {
 			return
 		}
 		ending := classify(out.err)
-		c.config.Observer.Ended(ending.code)
+		loss := Loss{Err: ending, Code: ending.code, Already: out.lost}
 		if ending.verdict == calm && c.keepalive < maxKeepalive {
 			// No fault of the owner, so no reason to let it wait for us.
 			c.keepalive = min(2*c.keepalive, maxKeepalive)
 			c.connectionLog.calmed(r.address, c.keepalive)
-			c.config.Sink.Lost(ctx, ending, false, out.lost)
+			c.config.Sink.Lost(loss)
 			c.prefer(r, minDelay)
 			return
 		}
 		useful := out.heard && ending.verdict != slow
 		if useful {
 			for _, other := range c.replicas {
-				other.reset(c.config.Patience)
+				other.reset()
 			}
 		}
 		delay := r.ended(ending)
-		parked := !slices.ContainsFunc(c.replicas, func(r *replica) bool { return !r.parked })
-		c.connectionLog.ended(r.address, ending, parked)
-		c.config.Sink.Lost(ctx, ending, parked, out.lost)
+		loss.Parked = !slices.ContainsFunc(c.replicas, func(r *replica) bool { return !r.parked })
+		c.connectionLog.ended(r.address, ending, loss.Parked)
+		c.config.Sink.Lost(loss)
 		if useful {
 			c.prefer(r, delay)
 			return
@@ -359,15 +340,14 @@ func (c *Consumer) round(ctx context.Context) {
 func (c *Consumer) renewed(ctx context.Context, address string, patience time.Duration) outcome {
 	heard := false
 	for {
-		c.config.Observer.Attempted()
+		c.config.Sink.Attempted()
 		out := c.session(ctx, address, patience)
 		if heard = heard || out.heard; ctx.Err() != nil || !errors.Is(out.err, errRenewed) {
 			out.heard = heard
 			return out
 		}
-		c.config.Observer.Ended(codes.OK)
 		c.connectionLog.logger.Debug("stream is ended, another one takes its place", "address", address)
-		c.config.Sink.Lost(ctx, errRenewed, false, 0)
+		c.config.Sink.Lost(Loss{Err: errRenewed})
 	}
 }
 
@@ -398,17 +378,11 @@ func (c *Consumer) prefer(r *replica, delay time.Duration) {
 	c.replicas = slices.Concat(c.replicas[first:], c.replicas[:first])
 	soonest := time.Now().Add(delay)
 	for _, other := range c.replicas {
-		other.due = later(other.due, soonest)
+		if other.due.Before(soonest) {
+			other.due = soonest
+		}
 	}
 }
 
 // forever is the patience with an owner when there is no other one to try.
 const forever = time.Duration(math.MaxInt64)
-
-type nobody struct{}
-
-func (nobody) Attempted()                             {}
-func (nobody) Responded(federation.Operation, string) {}
-func (nobody) Refused(*federation.InvalidError)       {}
-func (nobody) Ended(codes.Code)                       {}
-func (nobody) Waiting(time.Time)                      {}

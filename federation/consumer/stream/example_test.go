@@ -46,7 +46,7 @@ type zone struct {
 	complete func()
 }
 
-func (zone) Opened(context.Context) { fmt.Println("a stream is open") }
+func (zone) Opened() { fmt.Println("a stream is open") }
 
 // Holds makes the owner send everything.
 func (zone) Holds(context.Context) resume.Digests { return nil }
@@ -54,17 +54,16 @@ func (zone) Holds(context.Context) resume.Digests { return nil }
 // Announced says whether the event End will come: without it, silence has to tell.
 func (zone) Announced(context.Context, stream.Announcement) error { return nil }
 
-func (z zone) Apply(_ context.Context, updates []stream.Update) ([]*federation.InvalidError, error) {
-	refusals := make([]*federation.InvalidError, len(updates))
+func (z zone) Apply(updates []stream.Update) {
 	for i := range updates {
 		switch u := &updates[i]; {
 		case u.Invalid != nil:
 			// It is malformed, and the owner will be told.
 		case u.Operation == federation.Upsert && !strings.HasSuffix(u.Service.FQDN.String(), z.origin):
-			refusals[i] = &federation.InvalidError{
+			u.Invalid = &federation.InvalidError{
 				Service: u.Name, Field: "fqdn", Reason: federation.ReasonOutOfZone, Rule: "not below " + z.origin,
 			}
-			fmt.Printf("refused %s: %s\n", u.Service.FQDN, refusals[i].Rule)
+			fmt.Printf("refused %s: %s\n", u.Service.FQDN, u.Invalid.Rule)
 		case u.Operation == federation.Upsert:
 			fmt.Printf("%s is at %s\n", u.Service.FQDN, u.Service.Endpoints[0].Address)
 		case u.Operation == federation.Delete:
@@ -74,17 +73,19 @@ func (z zone) Apply(_ context.Context, updates []stream.Update) ([]*federation.I
 			z.complete()
 		}
 	}
-	return refusals, nil
 }
 
-func (zone) Answered(context.Context) {}
+func (zone) Answered([]stream.Update) {}
 
 // Complete says whether another stream may take the place of the open one.
 func (zone) Complete() bool { return true }
 
-func (zone) Lost(_ context.Context, err error, parked bool, _ time.Duration) {
-	fmt.Printf("lost: %v (parked: %v)\n", err, parked)
+func (zone) Lost(l stream.Loss) {
+	fmt.Printf("lost: %v (parked: %v)\n", l.Err, l.Parked)
 }
+
+func (zone) Attempted()        {}
+func (zone) Waiting(time.Time) {}
 
 // exampleOwner publishes a service for each name until ctx ends. It returns the
 // certificates of a consumer, the owner's address, and a function that waits for

@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -100,7 +99,7 @@ func TestExchange(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				w.apply = func(event federation.Event) error {
+				w.apply = func(event federation.Event) *federation.InvalidError {
 					if event.Name != "refuse" {
 						return nil
 					}
@@ -326,33 +325,6 @@ func TestLastWords(t *testing.T) {
 		}
 		if diff := cmp.Diff([]string{"Unauthenticated"}, w.details("ended")); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
-		}
-	})
-}
-
-// An error of the sink that is no refusal ends the stream without an answer.
-func TestSinkFails(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.apply = func(federation.Event) error { return errors.New("no room") }
-		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
-			session, err := subscription(stream)
-			if err != nil {
-				return err
-			}
-			if err = publish(stream, session, upsert("a")); err == nil {
-				w.record("answered", "")
-			}
-			return err
-		})
-		w.run(w.config())
-		time.Sleep(10 * time.Minute)
-		if n := len(w.seen("applied")); n < 10 || n > 40 || w.seen("answered") != nil {
-			t.Errorf("applied %d times, answered %v", n, w.seen("answered"))
-		}
-		if lost := w.details("lost"); lost[0] != "apply: no room" {
-			t.Errorf("lost: %v", lost)
 		}
 	})
 }

@@ -1,12 +1,10 @@
 package stream
 
 import (
-	"cmp"
 	"net"
 	"testing"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
 )
@@ -19,7 +17,6 @@ func TestNew(t *testing.T) {
 			Addresses: []string{"owner.example:8008", "[2001:db8::1]:8008"},
 			Identity:  &pki.Identity{},
 			Sink:      &world{},
-			Policy:    wire.Policy{},
 		}
 	}
 	for name, tc := range map[string]struct {
@@ -31,11 +28,6 @@ func TestNew(t *testing.T) {
 		"address without port": {func(c *Config) { c.Addresses = []string{"a"} }, `address "a" of the owner is not host:port: address a: missing port in address`},
 		"no identity":          {func(c *Config) { c.Identity = nil }, "no identity: there is no unsecured mode"},
 		"no sink":              {func(c *Config) { c.Sink = nil }, "no sink for the events"},
-		"smallest size":        {func(c *Config) { c.Policy.MaxMessage = 1 }, ""},
-		"shortest patience":    {func(c *Config) { c.Patience = 1 }, ""},
-		"longest patience":     {func(c *Config) { c.Patience = 10 * time.Second }, ""},
-		"negative patience":    {func(c *Config) { c.Patience = -1 }, "patience -1ns is not a duration up to 10s"},
-		"long patience":        {func(c *Config) { c.Patience = 10*time.Second + 1 }, "patience 10.000000001s is not a duration up to 10s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := good()
@@ -49,10 +41,6 @@ func TestNew(t *testing.T) {
 			}
 			if err != nil {
 				t.Fatal(err)
-			}
-			size, patience := cmp.Or(config.Policy.MaxMessage, 16<<20), cmp.Or(config.Patience, 10*time.Second)
-			if c.config.Patience != patience || c.replicas[0].patience != patience || c.config.Policy.MaxMessage != size {
-				t.Errorf("the configuration is %+v", c.config)
 			}
 			if c.Pending() {
 				t.Error("something is pending")
@@ -82,7 +70,7 @@ func TestLimits(t *testing.T) {
 	for name, tc := range map[string]struct{ got, want time.Duration }{
 		"ping":                        {firstKeepalive, 30 * time.Second},
 		"longest ping":                {maxKeepalive, 2 * time.Hour},
-		"patience":                    {MaxPatience, 10 * time.Second},
+		"patience":                    {firstPatience, 5 * time.Second},
 		"connection":                  {connectTimeout, 10 * time.Second},
 		"stream":                      {openTimeout, 15 * time.Second},
 		"answer to a ping":            {keepaliveTimeout, 20 * time.Second},
@@ -97,7 +85,7 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	for name, tc := range map[string]struct{ got, want int }{
-		"size of a message":        {defaultMaxMessage, 16 << 20},
+		"size that is read":        {maxRead, 64 << 20},
 		"factor that is read":      {readFactor, 4},
 		"waiting updates":          {maxUpdates, 64},
 		"room of one update":       {roomBytes, 16 << 10},

@@ -58,7 +58,7 @@ func TestSilentReplicaIsLeft(t *testing.T) {
 	for name, first := range map[string]handler{
 		"says nothing":     silent,
 		"announces a mark": announcing,
-		"is about to":      slowly(MaxPatience + time.Second),
+		"is about to":      slowly(firstPatience + time.Second),
 		"does not authenticate": func(rdpb.DiscoveryService_EstablishStreamServer) error {
 			return status.Error(codes.Unauthenticated, "no")
 		},
@@ -73,7 +73,7 @@ func TestSilentReplicaIsLeft(t *testing.T) {
 				config := w.config()
 				config.Addresses = []string{"a:1", "b:1"}
 				w.run(config)
-				time.Sleep(MaxPatience + time.Second)
+				time.Sleep(firstPatience + time.Second)
 				if diff := cmp.Diff([]string{"upsert a"}, w.details("applied")); diff != "" {
 					t.Fatalf("-want +got:\n%s", diff)
 				}
@@ -98,7 +98,7 @@ func TestSilenceIsPatientlyBorne(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		time.Sleep(MaxPatience - time.Second)
+		time.Sleep(firstPatience - time.Second)
 		if err := publish(stream, session, federation.Event{Operation: federation.End}); err != nil {
 			return err
 		}
@@ -152,7 +152,6 @@ func TestSlowReplicasAreHeard(t *testing.T) {
 		w.serve("b:1", slowly(50*time.Second))
 		config := w.config()
 		config.Addresses = []string{"a:1", "b:1"}
-		config.Patience = 3 * time.Second
 		w.run(config)
 		time.Sleep(20 * time.Minute)
 		if diff := cmp.Diff([]string{"upsert a"}, w.details("applied")); diff != "" {

@@ -19,7 +19,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
-	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
@@ -213,28 +212,6 @@ func TestDigestsAreTooMuch(t *testing.T) {
 			}
 		})
 	}
-}
-
-// The header goes out by the first version of the API as well.
-func TestHoldsV1Alpha1(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.serve1(ownerAddress, func(stream rdpb1.DiscoveryService_EstablishStreamServer) error {
-			asked, _ := metadata.FromIncomingContext(stream.Context())
-			w.record("asked", strings.Join(asked.Get(wire.ResumeHeader), ","))
-			<-stream.Context().Done()
-			return nil
-		})
-		config := w.config()
-		config.Version = wire.V1Alpha1
-		config.Sink = holder{world: w, digests: held()}
-		w.run(config)
-		time.Sleep(time.Minute)
-		if asked := w.details("asked"); !slices.Equal(asked, []string{held().Header()}) {
-			t.Errorf("asked with %q", asked)
-		}
-	})
 }
 
 // A stream that the Sink does not want is tried again slowly, and logged once.

@@ -3,7 +3,6 @@ package stream
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -130,7 +129,7 @@ func (c *Consumer) converse(ctx context.Context, with *conversation, renewal *re
 	defer renewal.stop()
 	c.inbox.Store(with.inbox)
 	defer c.inbox.Store(nil)
-	c.config.Sink.Opened(ctx)
+	c.config.Sink.Opened()
 	if err := c.meet(ctx, with); err != nil {
 		return err
 	}
@@ -143,7 +142,7 @@ func (c *Consumer) converse(ctx context.Context, with *conversation, renewal *re
 			if !ok {
 				return with.inbox.err
 			}
-			if err := c.apply(ctx, with, with.inbox.take(update)); err != nil {
+			if err := c.apply(with, with.inbox.take(update)); err != nil {
 				return err
 			}
 		case <-c.renew:
@@ -161,20 +160,21 @@ func (c *Consumer) converse(ctx context.Context, with *conversation, renewal *re
 }
 
 // apply passes updates to the Sink, and answers them.
-func (c *Consumer) apply(ctx context.Context, with *conversation, updates []Update) error {
-	refusals, err := c.config.Sink.Apply(ctx, updates)
+func (c *Consumer) apply(with *conversation, updates []Update) error {
+	c.config.Sink.Apply(updates)
 	with.inbox.applied()
-	if err != nil {
-		return fmt.Errorf("apply: %w", err)
-	}
-	if err := answer(with.stream, with.cancel, updates, refusals); err != nil {
+	if err := answer(with.stream, with.cancel, updates); err != nil {
 		return err
 	}
 	for i := range updates {
-		accepted := c.note(with.address, &updates[i].Event, refusal(updates, refusals, i))
-		with.heard = with.heard || accepted
+		if invalid := updates[i].Invalid; invalid != nil {
+			c.connectionLog.refused(with.address, invalid)
+			continue
+		}
+		with.heard = true
+		c.connectionLog.connected(with.address)
 	}
-	c.config.Sink.Answered(ctx)
+	c.config.Sink.Answered(updates)
 	return nil
 }
 
@@ -187,27 +187,6 @@ func (v *conversation) leave() {
 	if v.stream.CloseSend() == nil {
 		v.inbox.drain()
 	}
-}
-
-// refusal returns why the update at index i is refused, or nil.
-func refusal(updates []Update, refusals []*federation.InvalidError, i int) *federation.InvalidError {
-	if updates[i].Invalid != nil || refusals == nil {
-		return updates[i].Invalid
-	}
-	return refusals[i]
-}
-
-// note counts an update that was answered, and logs what is new in it. It reports
-// whether it was accepted.
-func (c *Consumer) note(address string, ev *federation.Event, refusal *federation.InvalidError) bool {
-	if refusal != nil {
-		c.config.Observer.Refused(refusal)
-		c.connectionLog.refused(address, refusal)
-		return false
-	}
-	c.config.Observer.Responded(ev.Operation, ev.Name)
-	c.connectionLog.connected(address)
-	return true
 }
 
 // connection is a connection to the owner, for one stream.
@@ -227,7 +206,7 @@ func (c *Consumer) connect(address string) (*connection, error) {
 		// Without pings a dead connection would never be noticed. None is sent
 		// without a stream, as owners count them.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: c.keepalive, Timeout: keepaliveTimeout}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(readFactor*c.config.Policy.MaxMessage)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxRead)),
 		grpc.WithMaxHeaderListSize(maxHeaderList),
 		// A size of our own: gRPC would find one with a ping for nearly every message.
 		grpc.WithInitialWindowSize(window),
@@ -278,11 +257,11 @@ func (c *Consumer) receive(with *conversation) (Update, int, error) {
 
 // answer acknowledges or refuses updates. An owner that goes on sending but reads
 // nothing is treated as gone, although it answers pings.
-func answer(stream stream, cancel context.CancelCauseFunc, updates []Update, refusals []*federation.InvalidError) error {
+func answer(stream stream, cancel context.CancelCauseFunc, updates []Update) error {
 	deadline := time.AfterFunc(answerTimeout, func() { cancel(errAnswerTimeout) })
 	var err error
 	for i := 0; i < len(updates) && err == nil; i++ {
-		err = stream.answer(updates[i].nonce, refusal(updates, refusals, i))
+		err = stream.answer(updates[i].nonce, updates[i].Invalid)
 	}
 	if !deadline.Stop() {
 		return errAnswerTimeout

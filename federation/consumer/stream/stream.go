@@ -52,9 +52,9 @@ func received(at time.Time, nonce string, resource []byte, event federation.Even
 // open opens a stream of the configured version and subscribes.
 func (c *Consumer) open(ctx context.Context, conn *grpc.ClientConn) (stream, error) {
 	if c.config.Version == wire.V1Alpha1 {
-		return openV1Alpha1(ctx, conn, c.config.Policy)
+		return openV1Alpha1(ctx, conn)
 	}
-	return openV1Alpha2(ctx, conn, c.config.Policy)
+	return openV1Alpha2(ctx, conn)
 }
 
 // sent is the error of a Send. That the owner has ended the stream is none here:
@@ -69,17 +69,16 @@ func sent(err error) error {
 type v1alpha2 struct {
 	oneRole
 
-	policy  wire.Policy
 	session string // the context of the session
 }
 
-func openV1Alpha2(ctx context.Context, conn *grpc.ClientConn, policy wire.Policy) (stream, error) {
+func openV1Alpha2(ctx context.Context, conn *grpc.ClientConn) (stream, error) {
 	client, err := rdpb.NewDiscoveryServiceClient(conn).EstablishStream(ctx)
 	if err != nil {
 		return nil, err
 	}
 	// Hamlet: a fresh context for each session, which the owner echoes.
-	s := &v1alpha2{oneRole{client}, policy, rand.Text()}
+	s := &v1alpha2{oneRole{client}, rand.Text()}
 	return s, sent(s.Send(wire.Subscribe(s.session)))
 }
 
@@ -103,7 +102,7 @@ func (s *v1alpha2) decode(m *rdpb.StreamResponse) (federation.Event, error) {
 			Rule:    federation.Quote(got) + " is not the context of this session",
 		}
 	}
-	return wire.Decode(m, s.policy)
+	return wire.Decode(m)
 }
 
 func (s *v1alpha2) answer(nonce string, refusal *federation.InvalidError) error {
@@ -134,16 +133,14 @@ func (l oneRole) Send(request *rdpb.StreamRequest) error {
 
 type v1alpha1 struct {
 	rdpb1.DiscoveryService_EstablishStreamClient
-
-	policy wire.Policy
 }
 
-func openV1Alpha1(ctx context.Context, conn *grpc.ClientConn, policy wire.Policy) (stream, error) {
+func openV1Alpha1(ctx context.Context, conn *grpc.ClientConn) (stream, error) {
 	client, err := rdpb1.NewDiscoveryServiceClient(conn).EstablishStream(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &v1alpha1{client, policy}, sent(client.Send(wire.SubscribeV1Alpha1()))
+	return &v1alpha1{client}, sent(client.Send(wire.SubscribeV1Alpha1()))
 }
 
 func (s *v1alpha1) receive() (Update, int, error) {
@@ -152,7 +149,7 @@ func (s *v1alpha1) receive() (Update, int, error) {
 		return Update{}, 0, err
 	}
 	at := time.Now()
-	event, err := wire.DecodeV1Alpha1(m, s.policy)
+	event, err := wire.DecodeV1Alpha1(m)
 	return received(at, m.GetNonce(), m.GetResource().GetValue(), event, err)
 }
 

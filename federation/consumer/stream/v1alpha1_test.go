@@ -88,7 +88,7 @@ func TestExchangeV1Alpha1(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.apply = func(event federation.Event) error {
+		w.apply = func(event federation.Event) *federation.InvalidError {
 			if event.Name != "refuse" {
 				return nil
 			}

@@ -3,7 +3,6 @@ package stream
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 
@@ -44,7 +42,7 @@ type world struct {
 	identity  *pki.Identity
 	log       testlog.Buffer
 	start     time.Time
-	apply     func(federation.Event) error // what the sink says, where it is not nil
+	apply     func(federation.Event) *federation.InvalidError // what the sink says, where it is not nil
 
 	incomplete atomic.Bool // what the sink says of the catalog
 
@@ -89,7 +87,6 @@ func (w *world) config() Config {
 		Addresses: []string{ownerAddress},
 		Identity:  w.identity,
 		Sink:      w,
-		Observer:  observer{w},
 		Logger:    w.log.Logger(),
 		Dial:      w.dial,
 	}
@@ -184,7 +181,8 @@ func (w *world) details(what string) (found []string) {
 	return found
 }
 
-func (w *world) Opened(context.Context) { w.record("opened", "") }
+func (w *world) Attempted() { w.record("attempted", "") }
+func (w *world) Opened()    { w.record("opened", "") }
 
 func (w *world) Holds(context.Context) resume.Digests { return nil }
 
@@ -195,8 +193,7 @@ func (w *world) Announced(_ context.Context, a Announcement) error {
 	return nil
 }
 
-func (w *world) Apply(_ context.Context, updates []Update) ([]*federation.InvalidError, error) {
-	refusals := make([]*federation.InvalidError, len(updates))
+func (w *world) Apply(updates []Update) {
 	for i := range updates {
 		u := &updates[i]
 		if u.Invalid != nil {
@@ -204,48 +201,43 @@ func (w *world) Apply(_ context.Context, updates []Update) ([]*federation.Invali
 			continue
 		}
 		w.record("applied", strings.TrimSpace(u.Operation.String()+" "+u.Name))
-		if w.apply == nil {
-			continue
-		}
-		err := w.apply(u.Event)
-		if err != nil && !errors.As(err, &refusals[i]) {
-			return nil, err
+		if w.apply != nil {
+			u.Invalid = w.apply(u.Event)
 		}
 	}
-	return refusals, nil
 }
 
-func (*world) Answered(context.Context) {}
+func (w *world) Answered(updates []Update) {
+	for i := range updates {
+		if u := &updates[i]; u.Invalid != nil {
+			w.record("refused", string(u.Invalid.Reason))
+		} else {
+			w.record("responded", u.Operation.String())
+		}
+	}
+}
 
 func (w *world) Complete() bool { return !w.incomplete.Load() }
 
-func (w *world) Lost(_ context.Context, err error, parked bool, already time.Duration) {
-	if already > 0 {
-		w.record("already", already.String())
+func (w *world) Lost(l Loss) {
+	w.record("ended", l.Code.String())
+	if l.Already > 0 {
+		w.record("already", l.Already.String())
 	}
-	if parked {
-		w.record("parked", err.Error())
+	if l.Parked {
+		w.record("parked", l.Err.Error())
 		return
 	}
-	w.record("lost", err.Error())
+	w.record("lost", l.Err.Error())
 }
 
-type observer struct{ w *world }
-
-func (o observer) Attempted()                                  { o.w.record("attempted", "") }
-func (o observer) Responded(op federation.Operation, _ string) { o.w.record("responded", op.String()) }
-
-func (o observer) Refused(err *federation.InvalidError) { o.w.record("refused", string(err.Reason)) }
-
-func (o observer) Waiting(until time.Time) {
+func (w *world) Waiting(until time.Time) {
 	if until.IsZero() {
-		o.w.record("waiting", "")
+		w.record("waiting", "")
 		return
 	}
-	o.w.record("waiting", time.Until(until).String())
+	w.record("waiting", time.Until(until).String())
 }
-
-func (o observer) Ended(code codes.Code) { o.w.record("ended", code.String()) }
 
 // subscription receives the initial request and returns the session's context.
 func subscription(stream rdpb.DiscoveryService_EstablishStreamServer) (string, error) {

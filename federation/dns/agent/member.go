@@ -66,11 +66,11 @@ func (m *member) tell(o *owner) {
 // Of a block that joins it carries the changes since join has looked. One that is withdrawn
 // meanwhile publishes nothing any more.
 func (o *owner) publish(changes consumer.Changes) {
-	members := o.members.Load()
-	offers := o.prepare(members, &changes)
+	members := *o.members.Load()
+	offers := o.prepare(members, changes.Services)
 	o.agent.do(func() {
 		o.status = changes.Status.Summary
-		for i, m := range *members {
+		for i, m := range members {
 			for n := range changes.Services {
 				change := &changes.Services[n]
 				m.note(change)

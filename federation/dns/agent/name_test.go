@@ -1,7 +1,6 @@
 package agent_test
 
 import (
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -10,9 +9,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
-	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
@@ -198,51 +195,4 @@ func TestTwoBlocksOfOneName(t *testing.T) {
 			}
 		}
 	})
-}
-
-// The file of an owner is found that a version wrote which knew owners by all of their
-// addresses and identities, and the one from before the owner was given a name.
-func TestFormerNamesOfFile(t *testing.T) {
-	t.Parallel()
-	for name, tc := range map[string]struct {
-		owner string
-		found bool
-	}{
-		"before names":             {`["owner.example:8008" "b.example:8008"] "shop.example" ["owner.example"]`, true},
-		"default":                  {"owner.example/shop.example", true},
-		"name":                     {"shop", true},
-		"other addresses":          {`["owner.example:8008"] "shop.example" ["owner.example"]`, false},
-		"other identity":           {`["owner.example:8008" "b.example:8008"] "shop.example" ["other.example"]`, false},
-		"default without the rest": {"owner.example", false},
-		"another name":             {"store", false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				file := filepath.Join(t.TempDir(), "catalog")
-				s := &snapshot.Snapshot{Owner: tc.owner, LastUp: time.Now().Add(-time.Minute), Services: []packed.Service{packed.Of(services.At("web.fed.example", "192.0.2.1"))}}
-				must.Do(t, snapshot.Save(file, s))
-				c := w.kept(file)
-				c.Name, c.Subscription.Addresses, c.Consumer.ServerName, c.Consumer.IDs = "shop", append(c.Subscription.Addresses, "b.example:8008"), "shop.example", ids(t, "owner.example")
-				b := w.attach(w.block(1, c))
-				synctest.Wait()
-				want, aside := "192.0.2.1 30 stale", 0
-				if !tc.found {
-					want, aside = "SERVFAIL", 1
-				}
-				if got := look(b, "web.fed.example"); got != want {
-					t.Errorf("web is %s, want %s", got, want)
-				}
-				if n := strings.Count(strings.Join(w.log.Lines(), ""), "snapshot of another owner"); n != aside {
-					t.Errorf("the file was refused %d times, want %d", n, aside)
-				}
-
-				// What is saved from now on has the name.
-				w.agent.Detach(b)
-				if _, err := snapshot.Load(file, snapshot.Options{Owner: "shop"}); tc.found && err != nil {
-					t.Error(err)
-				}
-			})
-		})
-	}
 }

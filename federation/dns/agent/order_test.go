@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/miekg/dns"
@@ -18,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // writer runs an agent with one block and its owners, which are not subscribed to,
@@ -151,53 +151,22 @@ func TestPublishedThenAnnounced(t *testing.T) {
 	}
 }
 
-// TestServicesAreCompiledBesideTheWriter compiles services while the writer is held up: those
-// that come once, and those of a file before they come. Of those that the catalog has refused
-// nothing is published, and one that was not compiled is published all the same.
+// TestServicesAreCompiledBesideTheWriter compiles many services while the writer is held up.
 func TestServicesAreCompiledBesideTheWriter(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		a, b, owners := writer(t, "a")
-		a.writing.Lock()
-		changes := upsert(large(t, "web", 1), large(t, "refused", 2), large(t, "api", 3), large(t, "late", 4))
-		for i := range changes.Services[:3] {
-			p := changes.Services[i].Packed
-			changes.Prepared = append(changes.Prepared, owners[0].compile(p, p.Unpack()))
-		}
-		changes.Services = slices.Delete(changes.Services, 1, 2)
-		offers := owners[0].prepare(owners[0].members.Load(), &changes)
-		for i, at := range []int{0, 2} {
-			if offers[i][0] != changes.Prepared[at].(compiled).offers[0] {
-				t.Errorf("%s is compiled once more", changes.Services[i].Name)
-			}
-		}
-		if len(offers[2]) != 1 {
-			t.Error("what comes late is not compiled")
-		}
-		a.writing.Unlock()
-		owners[0].publish(changes)
-		for name, want := range map[string]string{"web": "10.1.0.1", "refused": "", "api": "10.3.0.1", "late": "10.4.0.1"} {
-			if got := firstAddress(b, name+".fed.example."); got != want {
-				t.Errorf("%s is %q, want %q", name, got, want)
-			}
-		}
-	})
-}
-
-// TestFileOfOneMember has a block join after the services of a file were compiled for another.
-func TestFileOfOneMember(t *testing.T) {
-	t.Parallel()
 	a, b, owners := writer(t, "a")
-	changes := upsert(large(t, "web", 1))
-	p := changes.Services[0].Packed
-	changes.Prepared = []any{owners[0].compile(p, p.Unpack())}
-	late := a.newBlock(b.config)
-	owners[0].join(late, 0)
-	a.do(func() { a.attached = append(a.attached, late) })
+	var all []*federation.Service
+	for i := range 3 * leastTogether {
+		all = append(all, services.At(fmt.Sprintf("s%d.fed.example", i), fmt.Sprintf("10.0.%d.%d", i/250, i%250)))
+	}
+	changes := upsert(all...)
+	a.writing.Lock()
+	offers := owners[0].prepare(*owners[0].members.Load(), changes.Services)
+	a.writing.Unlock()
 	owners[0].publish(changes)
-	for i, block := range []*Block{b, late} {
-		if got := firstAddress(block, "web.fed.example."); got != "10.1.0.1" {
-			t.Errorf("web is %q in block %d", got, i)
+	for i := range all {
+		if want := fmt.Sprintf("10.0.%d.%d", i/250, i%250); len(offers[i]) != 1 || firstAddress(b, fmt.Sprintf("s%d.fed.example.", i)) != want {
+			t.Fatalf("service %d has %d offers, and is not %s", i, len(offers[i]), want)
 		}
 	}
 }

@@ -204,9 +204,7 @@ func (a *Agent) newOwner(c *OwnerConfig, s consumer.Subscription) (*owner, error
 	o.mirror, err = consumer.New(consumer.Config{
 		Subscription: s,
 		Name:         o.id,
-		FormerNames:  c.Consumer.FormerNames(c.Subscription.Addresses),
 		Publish:      o.publish,
-		Prepare:      o.compile,
 		Pause:        a.config.Pause(),
 		Observer:     observer{o},
 		Logger:       a.config.Logger,

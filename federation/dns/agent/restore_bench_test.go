@@ -42,7 +42,7 @@ func (deaf) PersistFailed(string) {}
 // keptCatalog writes a file with so many small services.
 func keptCatalog(b *testing.B, key string, size int) string {
 	b.Helper()
-	s := &snapshot.Snapshot{Owner: key, LastUp: time.Now(), IDs: map[string]string{}}
+	s := &snapshot.Snapshot{Owner: key, LastUp: time.Now()}
 	for i := range size {
 		fqdn := must.Get(federation.ParseFQDN(fmt.Sprintf("s%d.team%d.fed.example", i, i%100)))(b)
 		address := must.Get(federation.ParseAddress(fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)))(b)

@@ -557,7 +557,7 @@ func (w *world) shown(c consumer.Changes) {
 	for _, change := range c.Services {
 		before := w.seen[change.Name]
 		if change.Op() != catalog.Gone {
-			number, err := strconv.Atoi(change.Service().Description)
+			number, err := strconv.Atoi(change.Packed.Unpack().Description)
 			if err != nil {
 				panic(err)
 			}

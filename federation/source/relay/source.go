@@ -43,8 +43,7 @@ import (
 type Config struct {
 	Subscription consumer.Subscription
 
-	Name        string   // of the owner, in logs and in Subscription.File; default: the addresses
-	FormerNames []string // others that the file may have
+	Name string // of the owner, in logs and in Subscription.File; default: the addresses
 
 	Settle     time.Duration     // see catalog.Rules, as the next one
 	MaxCatalog int64             // octets; 0 for no limit
@@ -97,7 +96,7 @@ func New(c Config) (*Source, error) {
 	}
 	var err error
 	s.mirror, err = consumer.New(consumer.Config{
-		Subscription: c.Subscription, Rules: s.rules, Name: c.Name, FormerNames: c.FormerNames,
+		Subscription: c.Subscription, Rules: s.rules, Name: c.Name,
 		Publish: s.publish, Accept: s.accept, Observer: observer{source: s}, Logger: c.Logger,
 	})
 	if err != nil {

@@ -47,7 +47,6 @@ type tier struct {
 // saved is a catalog in a file.
 type saved struct {
 	services []packed.Service
-	ids      map[string]string
 	lastUp   time.Time
 }
 
@@ -136,7 +135,12 @@ func (t *tier) start() {
 		t.startRelay(rules)
 	}
 	if t.saved != nil && t.persist {
-		t.replica.change(func(now time.Time) { t.replica.catalog.Restore(t.saved.services, t.saved.ids, t.saved.lastUp, now) })
+		t.replica.change(func(now time.Time) {
+			if t.replica.catalog.BeginRestore(len(t.saved.services), t.saved.lastUp, now) {
+				t.replica.catalog.RestoreMore(t.saved.services)
+				t.replica.catalog.EndRestore(true)
+			}
+		})
 	}
 }
 
@@ -188,8 +192,8 @@ func (t *tier) save() {
 	if !t.persist || t.replica == nil {
 		return
 	}
-	if services, ids, lastUp, ok := t.replica.catalog.Snapshot(time.Now()); ok {
-		t.saved = &saved{services, ids, lastUp}
+	if services, lastUp, ok := t.replica.catalog.Snapshot(time.Now()); ok {
+		t.saved = &saved{services, lastUp}
 	}
 }
 

@@ -140,7 +140,7 @@ func (c *follower) publish(changes consumer.Changes) {
 		if change.Op() == catalog.Gone {
 			delete(c.services, change.Name)
 		} else {
-			c.services[change.Name] = change.Service()
+			c.services[change.Name] = change.Packed.Unpack()
 		}
 	}
 	if state := changes.Status.StateName(); len(c.states) == 0 || c.states[len(c.states)-1] != state {

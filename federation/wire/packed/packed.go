@@ -24,8 +24,7 @@ const MaxServicesPerFQDN = 64
 // service.
 type Service struct{ octets string }
 
-// Of returns the packed form of a valid service, or of what valid ones are together. It shares no
-// memory with it.
+// Of returns the packed form of a valid service. It shares no memory with it.
 func Of(s *federation.Service) Service { return Service{}.Or(s) }
 
 // Or returns the packed form of a valid service, which is p itself where p holds an
@@ -94,7 +93,7 @@ func (p Service) Unpack() *federation.Service {
 	s := &federation.Service{
 		Endpoints: make([]federation.Endpoint, 0, endpoints), Instances: make([]federation.Instance, 0, instances),
 	}
-	mustBeWhole(unpack(p.octets, s, inside))
+	mustBeWhole(unpack(p.octets, s))
 	return s
 }
 
@@ -102,7 +101,7 @@ func (p Service) Unpack() *federation.Service {
 // strings share the memory of octets.
 func UnpackMessage(octets string) *federation.Service {
 	s := new(federation.Service)
-	mustBeWhole(unpackService(octets, s, inside))
+	mustBeWhole(unpackService(octets, s))
 	return s
 }
 
@@ -122,23 +121,20 @@ const mostKept = 4 << 10
 // next call; its strings may be kept.
 func (u *Unpacker) Unpack(p Service) *federation.Service {
 	u.reset(len(p.octets))
-	mustBeWhole(unpack(p.octets, &u.service, inside))
+	mustBeWhole(unpack(p.octets, &u.service))
 	return &u.service
 }
 
-// Read returns what Octets of some service may have returned, with the service
-// unpacked, which is as Unpack returns it. It reports false for everything else: also
-// for a Record that is encoded in another way, and for a service that is not valid.
-func (u *Unpacker) Read(octets []byte) (Service, *federation.Service, bool) {
+// Read returns what Octets of some service may have returned. It reports false for everything
+// else: also for a Record that is encoded in another way, and for a service that is not valid.
+func (u *Unpacker) Read(octets []byte) (Service, bool) {
 	u.reset(len(octets))
 	p := Service{string(octets)}
-	if !unpack(p.octets, &u.service, outside) || u.service.Validate() != nil {
-		return Service{}, nil, false
+	if !unpack(p.octets, &u.service) || u.service.Validate() != nil {
+		return Service{}, false
 	}
-	if u.octets = appendRecord(u.octets[:0], &u.service); string(u.octets) != p.octets {
-		return Service{}, nil, false
-	}
-	return p, &u.service, true
+	u.octets = appendRecord(u.octets[:0], &u.service)
+	return p, string(u.octets) == p.octets
 }
 
 // reset prepares for a service of so many octets.

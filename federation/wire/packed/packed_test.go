@@ -92,7 +92,7 @@ func TestPacked(t *testing.T) {
 			if endpoints, instances := p.Count(); endpoints != len(s.Endpoints) || instances != len(s.Instances) || p.Name() != s.Name || p.IsZero() {
 				t.Errorf("%s has %d endpoints and %d instances", p.Name(), endpoints, instances)
 			}
-			if again, read, ok := u.Read([]byte(p.Octets())); !ok || again != p || !read.Equal(s) {
+			if again, ok := u.Read([]byte(p.Octets())); !ok || again != p {
 				t.Errorf("not read as it was packed: %v", ok)
 			}
 			named := *s
@@ -114,54 +114,6 @@ func TestPacked(t *testing.T) {
 	}
 	if zero := (packed.Service{}); !zero.IsZero() || zero.Unpack() != nil {
 		t.Error("there is a service in the zero value")
-	}
-}
-
-// TestUnited packs what no owner may say: names that owners share have all that these say
-// together. It is unpacked whole, and nothing reads it from outside.
-func TestUnited(t *testing.T) {
-	many := func(n int) (list []string) {
-		for i := range n {
-			list = append(list, fmt.Sprint(i))
-		}
-		return list
-	}
-	pairs := func(n int) (list []federation.Pair) {
-		for i := range n {
-			list = append(list, federation.Pair{Key: fmt.Sprintf("%03d", i)})
-		}
-		return list
-	}
-	var u packed.Unpacker
-	for name, change := range map[string]func(s *federation.Service){
-		"endpoints": func(s *federation.Service) {
-			s.Endpoints = slices.Repeat(s.Endpoints, federation.MaxEndpoints)
-		},
-		"instances": func(s *federation.Service) {
-			s.Instances = slices.Repeat(s.Instances, federation.MaxInstances)
-		},
-		"tags":                   func(s *federation.Service) { s.Tags = many(federation.MaxTags + 1) },
-		"labels":                 func(s *federation.Service) { s.Labels = pairs(federation.MaxLabels + 1) },
-		"SANs":                   func(s *federation.Service) { s.SANs = many(federation.MaxSANs + 1) },
-		"labels of an endpoint":  func(s *federation.Service) { s.Endpoints[1].Labels = many(64*federation.MaxLabels + 1) },
-		"entries of a selector":  func(s *federation.Service) { s.Instances[0].EndpointSelector = many(64*federation.MaxSelectors + 1) },
-		"metadata":               func(s *federation.Service) { s.Instances[0].Metadata = pairs(federation.MaxMetadata + 1) },
-		"octets of every string": func(s *federation.Service) { s.Endpoints[0].Labels[0] = strings.Repeat("l", 1<<17) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := full()
-			change(s)
-			p := packed.Of(s)
-			if got := p.Unpack(); !got.Equal(s) {
-				t.Errorf("%d endpoints and %d instances are left", len(got.Endpoints), len(got.Instances))
-			}
-			if got := u.Unpack(p); !got.Equal(s) || packed.Of(got) != p {
-				t.Errorf("%d endpoints and %d instances are left in an Unpacker", len(got.Endpoints), len(got.Instances))
-			}
-			if _, _, ok := u.Read([]byte(p.Octets())); ok {
-				t.Error("it is read from outside")
-			}
-		})
 	}
 }
 
@@ -227,7 +179,7 @@ func TestRead(t *testing.T) {
 	octets := []byte(packed.Of(plain()).Octets())
 	var u packed.Unpacker
 	for n := range octets {
-		if _, _, ok := u.Read(octets[:n]); ok {
+		if _, ok := u.Read(octets[:n]); ok {
 			t.Errorf("the first %d of %d octets are read", n, len(octets))
 		}
 	}
@@ -262,7 +214,7 @@ func TestRead(t *testing.T) {
 		"a field that is not known":  {append(encode(func(*snapshotpb.Record) {}), 3<<3, 1), false},
 		"of two services":            {append(encode(func(*snapshotpb.Record) {}), encode(func(*snapshotpb.Record) {})...), false},
 	} {
-		if _, _, ok := u.Read(tt.octets); ok != tt.ok {
+		if _, ok := u.Read(tt.octets); ok != tt.ok {
 			t.Errorf("%s: read %v, want %v", name, ok, tt.ok)
 		}
 	}
@@ -275,11 +227,12 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, octets []byte) {
 		var u packed.Unpacker
-		p, s, ok := u.Read(octets)
+		p, ok := u.Read(octets)
 		if !ok {
 			return
 		}
-		if err := s.Validate(); err != nil || packed.Of(s) != p || p.Octets() != string(octets) || !p.Unpack().Equal(s) || p.Name() != s.Name {
+		s := p.Unpack()
+		if err := s.Validate(); err != nil || packed.Of(s) != p || p.Octets() != string(octets) || p.Name() != s.Name {
 			t.Errorf("%q is read as %+v: %v", octets, s, err)
 		}
 		var record snapshotpb.Record

@@ -67,24 +67,6 @@ func each(octets string, take func(field byte, text string, number uint64) bool)
 	return true
 }
 
-// border is where octets come from: the limits of package federation are for what comes from
-// outside. What was packed here has none, as a name that owners share has all that these say
-// together.
-type border bool
-
-const (
-	outside border = true
-	inside  border = false
-)
-
-// limit returns how many entries a list may have that an owner may say so many of.
-func (b border) limit(most int) int {
-	if b == inside {
-		return math.MaxInt
-	}
-	return most
-}
-
 // mustBeWhole panics unless octets of this package were unpacked to their end: that is a mistake in
 // this package, and nobody could use a part of a service.
 func mustBeWhole(whole bool) {
@@ -95,16 +77,15 @@ func mustBeWhole(whole bool) {
 
 // unpack fills s, of which it reuses the lists, with the service in a Record. It
 // reports whether the octets are well-formed, with nothing in them that appendRecord
-// does not write and, from outside, no more entries than a service may have. What it reads
-// need not be valid.
-func unpack(octets string, s *federation.Service, from border) bool {
+// does not write and no more entries than a service may have. What it reads need not be valid.
+func unpack(octets string, s *federation.Service) bool {
 	*s = federation.Service{
 		Tags: s.Tags[:0], Labels: s.Labels[:0], SANs: s.SANs[:0], Endpoints: s.Endpoints[:0], Instances: s.Instances[:0],
 	}
 	return each(octets, func(field byte, text string, _ uint64) bool {
 		switch field {
 		case recordService:
-			return unpackService(text, s, from)
+			return unpackService(text, s)
 		case recordUnnamed:
 			return unpackUnnamed(text, s.Instances)
 		}
@@ -112,7 +93,7 @@ func unpack(octets string, s *federation.Service, from border) bool {
 	})
 }
 
-func unpackService(octets string, s *federation.Service, from border) bool {
+func unpackService(octets string, s *federation.Service) bool {
 	return each(octets, func(field byte, text string, _ uint64) bool {
 		switch field {
 		case serviceName:
@@ -120,17 +101,17 @@ func unpackService(octets string, s *federation.Service, from border) bool {
 		case serviceDescription:
 			s.Description = text
 		case serviceTag:
-			return addText(&s.Tags, text, from.limit(federation.MaxTags))
+			return addText(&s.Tags, text, federation.MaxTags)
 		case serviceLabel:
-			return addPair(&s.Labels, text, from.limit(federation.MaxLabels))
+			return addPair(&s.Labels, text, federation.MaxLabels)
 		case serviceFQDN:
 			s.FQDN, _ = federation.ParseOrigin(text) // Validate refuses what is only an origin
 		case serviceEndpoint:
-			return addEndpoint(&s.Endpoints, text, from)
+			return addEndpoint(&s.Endpoints, text)
 		case serviceSAN:
-			return addText(&s.SANs, text, from.limit(federation.MaxSANs))
+			return addText(&s.SANs, text, federation.MaxSANs)
 		case serviceInstance:
-			return addInstance(&s.Instances, text, from)
+			return addInstance(&s.Instances, text)
 		default:
 			return false
 		}
@@ -151,10 +132,10 @@ func unpackUnnamed(octets string, instances []federation.Instance) bool {
 	return true
 }
 
-func addEndpoint(list *[]federation.Endpoint, octets string, from border) bool {
+func addEndpoint(list *[]federation.Endpoint, octets string) bool {
 	e := extend(list)
 	*e = federation.Endpoint{Labels: e.Labels[:0]}
-	return len(*list) <= from.limit(federation.MaxEndpoints) && each(octets, func(field byte, text string, number uint64) bool {
+	return len(*list) <= federation.MaxEndpoints && each(octets, func(field byte, text string, number uint64) bool {
 		switch field {
 		case endpointAddress:
 			e.Address, _ = federation.ParseAddress(text) // Validate refuses what is none
@@ -162,7 +143,7 @@ func addEndpoint(list *[]federation.Endpoint, octets string, from border) bool {
 			e.Port = uint16(number) //nolint:gosec // checked
 			return number <= math.MaxUint16
 		case endpointLabel:
-			return addText(&e.Labels, text, from.limit(federation.MaxLabels))
+			return addText(&e.Labels, text, federation.MaxLabels)
 		case endpointDescription:
 			e.Description = text
 		default:
@@ -172,19 +153,19 @@ func addEndpoint(list *[]federation.Endpoint, octets string, from border) bool {
 	})
 }
 
-func addInstance(list *[]federation.Instance, octets string, from border) bool {
+func addInstance(list *[]federation.Instance, octets string) bool {
 	in := extend(list)
 	*in = federation.Instance{Metadata: in.Metadata[:0], EndpointSelector: in.EndpointSelector[:0]}
-	return len(*list) <= from.limit(federation.MaxInstances) && each(octets, func(field byte, text string, _ uint64) bool {
+	return len(*list) <= federation.MaxInstances && each(octets, func(field byte, text string, _ uint64) bool {
 		switch field {
 		case instanceID:
 			in.ID = text
 		case instanceProtocol:
 			in.Protocol, _ = federation.ParseProtocol(text)
 		case instanceMetadata:
-			return addPair(&in.Metadata, text, from.limit(federation.MaxMetadata))
+			return addPair(&in.Metadata, text, federation.MaxMetadata)
 		case instanceSelector:
-			return addText(&in.EndpointSelector, text, from.limit(federation.MaxSelectors))
+			return addText(&in.EndpointSelector, text, federation.MaxSelectors)
 		case instanceDescription:
 			in.Description = text
 		default:

@@ -93,7 +93,7 @@ func (f *follower) publish(c consumer.Changes) {
 			delete(f.services, change.Name)
 			continue
 		}
-		f.services[change.Name] = change.Service()
+		f.services[change.Name] = change.Packed.Unpack()
 	}
 }
 

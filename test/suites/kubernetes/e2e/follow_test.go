@@ -58,7 +58,7 @@ func (f *follower) publish(c consumer.Changes) {
 		case catalog.Offered:
 			f.announced[change.Name]++
 		}
-		f.services[change.Name], f.generation[change.Name] = change.Service(), change.Generation
+		f.services[change.Name], f.generation[change.Name] = change.Packed.Unpack(), change.Generation
 	}
 }
 
