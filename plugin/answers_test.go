@@ -106,6 +106,10 @@ func TestAnswers(t *testing.T) {
 					if got != tt.want || m.Authoritative != ours || m.Truncated || m.RecursionAvailable || m.AuthenticatedData || ours && !m.CheckingDisabled {
 						t.Errorf("%s %s: %s, want %s\n%v", name, qtype, got, tt.want, m.MsgHdr)
 					}
+					query.Extra = nil
+					if plain := c.ask(&test.ResponseWriter{}, query); plain.IsEdns0() != nil {
+						t.Errorf("%s %s: OPT for a client that sent none: %v", name, qtype, plain.Extra)
+					}
 					for _, rr := range m.Ns {
 						if soa, ok := rr.(*dns.SOA); ours && (!ok || soa.Hdr.Ttl != 5 || soa.Minttl != 5) {
 							t.Errorf("%s %s: the authority is %v", name, qtype, rr)

@@ -355,42 +355,6 @@ func TestStaleThroughHost(t *testing.T) {
 	}
 }
 
-// While an owner is lost, a name that its zones deny may exist: negative answers have
-// an extended error, both while the owner's services are kept and after.
-func TestLostOwnerMarksNegativeAnswers(t *testing.T) {
-	c := newChain(t, nil, []corefile.Block{newBlock(t), newBlock(t, "other.example.")}, newService(t, "web.fed.example", "192.0.2.1:443"))
-	check := func(rows map[string]string) {
-		t.Helper()
-		c.publish()
-		for row, want := range rows {
-			name, qtype, _ := strings.Cut(row, " ")
-			if got := c.lookup(name, dns.StringToType[qtype]); got != want {
-				t.Errorf("%s: answer is %q, want %q", row, got, want)
-			}
-		}
-	}
-	other := map[string]string{"nope.other.example. A": "NXDOMAIN, SOA", "other.example. A": "NOERROR, SOA"}
-	check(other)
-	check(map[string]string{"nope.fed.example. A": "NXDOMAIN, SOA", "web.fed.example. MX": "NOERROR, SOA"})
-
-	c.builder.SetStatus(0, zone.Status{Known: true, Live: 1, Lost: time.Now(), Expires: time.Now().Add(time.Hour)})
-	check(map[string]string{
-		"nope.fed.example. A": "NXDOMAIN, EDE 19, SOA", "web.fed.example. MX": "NOERROR, EDE 19, SOA",
-		"_tcp.web.fed.example. A": "NOERROR, EDE 19, SOA", "web.fed.example. A": "NOERROR, EDE 3, 30 192.0.2.1",
-		"fed.example. NS": "NOERROR, 5 ns.dns.fed.example.",
-	})
-	check(other)
-	c.builder.SetStatus(0, zone.Status{Known: true, Live: 1, Lost: time.Now(), Expires: time.Now()})
-	check(map[string]string{"web.fed.example. A": "NXDOMAIN, EDE 19, SOA"})
-	c.builder.SetStatus(0, zone.Status{Known: true})
-	check(map[string]string{"nope.fed.example. A": "NXDOMAIN, SOA", "web.fed.example. A": "NOERROR, 30 192.0.2.1"})
-	query := new(dns.Msg)
-	query.SetQuestion("nope.fed.example.", dns.TypeA)
-	if m := c.ask(&test.ResponseWriter{}, query); len(m.Extra) > 0 {
-		t.Errorf("OPT for a client that sent none: %v", m.Extra)
-	}
-}
-
 // Nothing is known of an owner that has never sent anything. When its grace is over,
 // names that may be the next plugin's are handed on; others go on failing.
 func TestSilentOwnerFallsThroughAfterGrace(t *testing.T) {

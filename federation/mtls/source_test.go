@@ -136,18 +136,6 @@ func TestLoadShowsNothingRaw(t *testing.T) {
 	}
 }
 
-func TestLoadNotYetValid(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := files(t.TempDir())
-		past := time.Now()
-		time.Sleep(100 * 24 * time.Hour)
-		must.Do(t, issue(t, newAuthority(t), Leaf{}).WriteFiles(f))
-		if _, err := f.read(past); err == nil || !strings.Contains(err.Error(), "is not valid before 2000-04-09T23:00:00Z") {
-			t.Errorf("error is %v", err)
-		}
-	})
-}
-
 func TestExpiryOfAuthorities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

@@ -83,7 +83,6 @@ type Page struct {
 // service is a port at which the status is served.
 type service struct {
 	config page.Config
-	server *page.Server
 	users  []*Configuration
 	end    func() // ends it, and waits for the end
 }
@@ -105,7 +104,6 @@ func (p *Page) Open(c *Configuration) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	config := c.status.Status
-	var neighbour *service // with the port, and with other files
 	for _, s := range p.services {
 		if s.config == config {
 			if !slices.Contains(s.users, c) {
@@ -114,22 +112,15 @@ func (p *Page) Open(c *Configuration) error {
 			return nil
 		}
 		if s.config.Address == config.Address {
-			neighbour = s
+			return fmt.Errorf("%s - Error: status: other files at %s take a restart, or another address", c.status.Position, config.Address)
 		}
 	}
-	s := &service{config: config, users: []*Configuration{c}}
-	var err error
-	if neighbour != nil {
-		s.server, err = neighbour.server.Again(config, p.logger)
-	} else {
-		s.server, err = page.Listen(context.Background(), config, p.logger) //nolint:forbidigo // as Page.serve
-	}
+	server, err := page.Listen(context.Background(), config, p.logger) //nolint:forbidigo // as Page.serve
 	if err != nil {
 		return fmt.Errorf("%s - Error: %w", c.status.Position, err)
 	}
-	s.end = p.serve(s.server)
-	p.services = append(p.services, s)
-	p.logger.Info("status is served", "listen", s.server.Addr())
+	p.services = append(p.services, &service{config, []*Configuration{c}, p.serve(server)})
+	p.logger.Info("status is served", "listen", server.Addr())
 	return nil
 }
 

@@ -138,33 +138,6 @@ func TestHeldThroughLoss(t *testing.T) {
 	})
 }
 
-// The last good version of a service stays while the owner offers a bad one.
-func TestRefusedServiceStays(t *testing.T) {
-	t.Parallel()
-	for name, bad := range map[string]string{
-		"by the rules":  "upsert web web.fed.example 127.0.0.1",
-		"by the zones":  "upsert web web.other.example 192.0.2.2",
-		"as unreadable": "truncated web web.fed.example 192.0.2.2",
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.misbehave(ownerAddress, "upsert web web.fed.example 192.0.2.1\nwait 1m\nreset\n---\n"+
-					bad+"\nupsert api api.fed.example 192.0.2.3\nwait 1h\ndelete web\nhang")
-				b := w.attach(w.block(1, w.owner(ownerAddress)))
-				time.Sleep(30 * time.Minute)
-				if web, api := look(b, "web.fed.example"), look(b, "api.fed.example"); web != "192.0.2.1 60" || api != "192.0.2.3 60" {
-					t.Errorf("web is %s, api is %s", web, api)
-				}
-				time.Sleep(time.Hour)
-				if got := look(b, "web.fed.example"); got != "NXDOMAIN" {
-					t.Errorf("web is %s after its deletion", got)
-				}
-			})
-		})
-	}
-}
-
 // While one owner of a zone may still have a name, it is not denied.
 func TestGrace(t *testing.T) {
 	t.Parallel()

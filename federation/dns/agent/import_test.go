@@ -224,36 +224,6 @@ func TestReloadChangesImport(t *testing.T) {
 	}
 }
 
-// Names that a reload imports are not denied before they were fetched, also when the
-// owner is away, or on its way back.
-func TestReloadImportsMore(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		services := []*federation.Service{services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "192.0.2.2")}
-		_, stop := w.serve(ownerAddress, services...)
-		before := w.attach(w.importing(1, "web.fed.example"))
-		time.Sleep(time.Minute)
-		stop()
-		_, stop = w.misbehave(ownerAddress, "hang\n")
-		time.Sleep(2 * time.Minute)
-		if w.state() != "syncing 1/1" {
-			t.Fatalf("owner is %s", w.state())
-		}
-		after := w.attach(w.importing(2, ""))
-		w.agent.Detach(before)
-		asking := ask(after, map[string]string{"api.fed.example": "SERVFAIL"})
-		time.Sleep(time.Minute)
-		asking.stop(t)
-		stop()
-		w.serve(ownerAddress, services...)
-		time.Sleep(2 * time.Minute)
-		if api, nope := look(after, "api.fed.example"), look(after, "nope.fed.example"); api != "192.0.2.2 60" || nope != "NXDOMAIN" {
-			t.Errorf("api is %s, nope is %s", api, nope)
-		}
-	})
-}
-
 // A reload that takes another owner out of the same zone denies names at once: nothing else
 // may be published of the one that stays, although something of it was refused.
 func TestReloadWithoutNeighbour(t *testing.T) {

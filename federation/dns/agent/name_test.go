@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
@@ -169,30 +168,6 @@ func TestReloadWithAnotherIdentity(t *testing.T) {
 		}
 		if got := w.gone(); got != nil {
 			t.Errorf("logged is %q", got)
-		}
-	})
-}
-
-// Two blocks of one name are one owner, and must say the same of it.
-func TestTwoBlocksOfOneName(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
-		unnamed := w.owner(ownerAddress, "b.example:8008")
-		w.attach(w.block(1, unnamed))
-		named := unnamed
-		named.Name = ownerAddress // the default of the other
-		w.attach(w.block(1, named))
-		time.Sleep(time.Minute)
-		if w.state() != "synced 1/0" || w.attempts() != 1 {
-			t.Errorf("owner is %s after %d attempts", w.state(), w.attempts())
-		}
-		for name, c := range map[string]agent.OwnerConfig{"addresses": w.owner(ownerAddress), "another owner": {Name: ownerAddress, Subscription: consumer.Subscription{Addresses: []string{"c.example:8008"}}, Identity: unnamed.Identity}} {
-			_, err := w.agent.Attach(w.block(1, c))
-			if err == nil || !strings.HasPrefix(err.Error(), "owner "+ownerAddress+": is named by two blocks with different properties") {
-				t.Errorf("%s: error is %v", name, err)
-			}
 		}
 	})
 }

@@ -69,35 +69,6 @@ func prefixes(t *testing.T, list ...string) (all []netip.Prefix) {
 	return all
 }
 
-// A reload that forbids addresses takes them out of the catalog at once, and
-// nothing else.
-func TestReloadNarrowsAddresses(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("meta.fed.example", "169.254.169.254"))
-		c := w.owner(ownerAddress)
-		c.Policy.AllowAddresses = prefixes(t, "169.254.0.0/16")
-		before := w.attach(w.block(1, c))
-		time.Sleep(time.Minute)
-		if got := look(before, "meta.fed.example"); got != "169.254.169.254 60" {
-			t.Fatalf("meta is %s", got)
-		}
-		c.Policy.AllowAddresses = nil
-		after := w.attach(w.block(2, c))
-		asking := ask(after, map[string]string{"web.fed.example": "192.0.2.1 60", "nope.fed.example": "NXDOMAIN"})
-		w.agent.Detach(before)
-		if got := look(after, "meta.fed.example"); got != "NXDOMAIN" {
-			t.Errorf("meta is %s", got)
-		}
-		time.Sleep(48 * time.Hour / 1000)
-		asking.stop(t)
-		if got := look(after, "meta.fed.example"); got != "NXDOMAIN" || w.attempts() != 2 || w.state() != "synced 1/0" {
-			t.Errorf("meta is %s after %d attempts, owner is %s", got, w.attempts(), w.state())
-		}
-	})
-}
-
 // A reload that allows more brings what was refused, by a new subscription, while
 // everything else is answered live.
 func TestReloadWidens(t *testing.T) {

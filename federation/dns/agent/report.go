@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/history"
-	"github.com/hamlet-federation/coredns-federation/federation/dns/agent/internal/why"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
@@ -31,7 +30,7 @@ func (o *owner) report(now time.Time) status.FollowedOwner {
 	}
 	u := history.Report(o.id, &s, retention, &o.log, now)
 	u.Retry = o.mirror.Retry
-	u.Conflicts = why.Faults(*o.conflicts.Load())
+	u.Conflicts = countFaults(*o.conflicts.Load())
 	for _, m := range *o.members.Load() {
 		for _, p := range m.block.config.Zone.Unshared(m.index) {
 			if text := p.String(); !slices.Contains(u.Unshared, text) {
@@ -83,32 +82,4 @@ func (o *owner) offers() (all []zone.Offer) {
 	}
 	slices.SortFunc(all, func(x, y zone.Offer) int { return strings.Compare(x.Service.Name(), y.Service.Name()) })
 	return slices.CompactFunc(all, func(x, y zone.Offer) bool { return x.Service.Name() == y.Service.Name() })
-}
-
-// Refused returns the owners that have been refused a name, lower case and absolute, but for
-// those that are in the answers. It waits for nobody.
-func (a *Agent) Refused(name string, answers []status.Answer, now time.Time) (parts []status.Part) {
-	for _, o := range a.inOrder() {
-		if slices.ContainsFunc(answers, func(a status.Answer) bool {
-			return slices.ContainsFunc(a.Owners, func(p status.Part) bool { return p.ID == o.id })
-		}) {
-			continue
-		}
-		if p, ok := why.Elsewhere(&why.Owner{Report: o.report(now), Log: &o.log}, name); ok {
-			parts = append(parts, p)
-		}
-	}
-	return parts
-}
-
-// Explain says why the block answers a query for a name, lower case and absolute, as it
-// does from a zone that Zone has returned: everything but what only those know who answer,
-// which are the reply and the hosts. It changes nothing and waits for nobody. A name outside
-// of the zones has an Answer without a Zone.
-func (b *Block) Explain(z *zone.Zone, name string, qtype uint16, now time.Time) status.Answer {
-	owners := make([]why.Owner, len(b.owners))
-	for i, o := range b.owners {
-		owners[i] = why.Owner{Report: o.report(now), Log: &o.log}
-	}
-	return why.Answer(&b.config.Zone, z, owners, name, qtype, now)
 }

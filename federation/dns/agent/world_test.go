@@ -108,9 +108,6 @@ func (w *world) setClock(by time.Duration) {
 	w.set += by
 }
 
-// look is look by the wall-clock.
-func (w *world) look(b *agent.Block, name string) string { return lookAt(b, name, w.wall()) }
-
 // issue returns files with a certificate for the name.
 func (w *world) issue(name string) mtls.Files {
 	w.t.Helper()

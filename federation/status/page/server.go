@@ -86,24 +86,6 @@ type Server struct {
 // answered: they are followed, and what is wrong is logged. The logger gets a bounded number of lines of
 // each kind, see package loglimit; without one nothing is logged.
 func Listen(ctx context.Context, c Config, logger *slog.Logger) (*Server, error) {
-	s, err := c.open(logger)
-	if err != nil {
-		return nil, err
-	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.Address)
-	if err != nil {
-		return nil, fmt.Errorf("status: %w", err)
-	}
-	if tcp, ok := listener.Addr().(*net.TCPAddr); s.identity == nil && (!ok || !tcp.IP.IsLoopback()) {
-		listener.Close()
-		return nil, fmt.Errorf("status: %s is %s here, which is no loopback address", c.Address, listener.Addr())
-	}
-	s.listener = listener
-	return s, nil
-}
-
-// open returns a server that has read its files, and has no port yet.
-func (c Config) open(logger *slog.Logger) (*Server, error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("status: %w", err)
 	}
@@ -117,6 +99,15 @@ func (c Config) open(logger *slog.Logger) (*Server, error) {
 			return nil, fmt.Errorf("status: %w", err)
 		}
 	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.Address)
+	if err != nil {
+		return nil, fmt.Errorf("status: %w", err)
+	}
+	if tcp, ok := listener.Addr().(*net.TCPAddr); s.identity == nil && (!ok || !tcp.IP.IsLoopback()) {
+		listener.Close()
+		return nil, fmt.Errorf("status: %s is %s here, which is no loopback address", c.Address, listener.Addr())
+	}
+	s.listener = listener
 	return s, nil
 }
 

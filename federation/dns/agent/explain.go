@@ -1,7 +1,4 @@
-// Package why says why a server block answers a query as it does. It brings together what
-// the zone says of the name, what the configuration says of it, and what happened lately to
-// services that had it.
-package why
+package agent
 
 import (
 	"fmt"
@@ -14,43 +11,43 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/consumer/history"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
-// Owner is an owner of the server block.
-type Owner struct {
-	Report status.FollowedOwner
-	Log    *history.Log
+// explanation brings together what the zone says of a name, what the configuration says of it, and what
+// happened lately to services that had it.
+type explanation struct {
+	*Block
+
+	reports []status.FollowedOwner // of the owners, index by index
 }
 
-// block is a server block with the owners of its zone.Config.
-type block struct {
-	config *zone.Config
-	owners []Owner
-}
-
-// Answer says why a name, lower case and absolute, is answered as it is, but for what only
-// those know who answer. The owners are those of the configuration, index by index.
-func Answer(config *zone.Config, z *zone.Zone, owners []Owner, name string, qtype uint16, now time.Time) status.Answer {
+// Explain says why the block answers a query for a name, lower case and absolute, as it
+// does from a zone that Zone has returned: everything but what only those know who answer,
+// which are the reply and the hosts. It changes nothing and waits for nobody. A name outside
+// of the zones has an Answer without a Zone.
+func (b *Block) Explain(z *zone.Zone, name string, qtype uint16, now time.Time) status.Answer {
 	e := z.Explain(name, qtype, now)
 	if e.Result.Kind == zone.Outside {
 		return status.Answer{}
 	}
-	b := block{config, owners}
+	x := explanation{Block: b}
+	for _, o := range b.owners {
+		x.reports = append(x.reports, o.report(now))
+	}
 	a := status.Answer{
 		Zone: e.Result.Origin(), Serial: e.Result.SOA("").Serial, Is: e.Role.String(), Verdict: verdict(e), Circle: e.Circle, MoreRivals: e.More,
 	}
 	if e.Holder != nil {
-		a.Holder = b.holder(e.Holder)
+		a.Holder = x.holder(e.Holder)
 	}
 	for _, r := range e.Rivals {
-		a.Rivals = append(a.Rivals, status.Rival{Owner: owners[r.Owner].Report.ID, Service: r.Service, FQDN: r.FQDN, Rule: r.Rule})
+		a.Rivals = append(a.Rivals, status.Rival{Owner: b.owners[r.Owner].id, Service: r.Service, FQDN: r.FQDN, Rule: r.Rule})
 	}
 	for _, i := range e.Owners {
-		a.Owners = append(a.Owners, b.part(i, name, e.Holder != nil && e.Holder.Owner == i || e.Role == domain.NameServer))
+		a.Owners = append(a.Owners, x.part(i, name, e.Holder != nil && e.Holder.Owner == i || e.Role == domain.NameServer))
 	}
 	return a
 }
@@ -82,10 +79,10 @@ func verdict(e *zone.Explanation) status.Verdict {
 	return status.NotKnownYet
 }
 
-func (b *block) holder(h *zone.Holder) *status.Holder {
-	u := &b.owners[h.Owner].Report
+func (x *explanation) holder(h *zone.Holder) *status.Holder {
+	u := &x.reports[h.Owner]
 	holder := &status.Holder{
-		Owner: u.ID, Service: h.Service, FQDN: h.FQDN, Instance: h.Instance, Updated: h.Updated, Stale: h.Stale, Faults: Faults(h.Faults),
+		Owner: u.ID, Service: h.Service, FQDN: h.FQDN, Instance: h.Instance, Updated: h.Updated, Stale: h.Stale, Faults: countFaults(h.Faults),
 	}
 	if h.Original != h.FQDN {
 		holder.Original = h.Original
@@ -93,24 +90,24 @@ func (b *block) holder(h *zone.Holder) *status.Holder {
 	if h.Stale {
 		holder.StaleFrom, holder.Expires = u.Lost, h.Expires.UTC()
 	}
-	holder.Alone = len(h.Part) > 0 && len(b.config.Sharers(h.FQDN)) == 1
+	holder.Alone = len(h.Part) > 0 && len(x.config.Zone.Sharers(h.FQDN)) == 1
 	for _, i := range h.Part {
-		holder.Owners = append(holder.Owners, b.owners[i].Report.ID)
+		holder.Owners = append(holder.Owners, x.owners[i].id)
 	}
 	for i := range h.Shared {
-		holder.Shared = append(holder.Shared, b.shared(&h.Shared[i]))
+		holder.Shared = append(holder.Shared, x.shared(&h.Shared[i]))
 	}
 	return holder
 }
 
 // shared says why an endpoint of a shared name is answered or not.
-func (b *block) shared(e *zone.SharedEndpoint) status.SharedEndpoint {
+func (x *explanation) shared(e *zone.SharedEndpoint) status.SharedEndpoint {
 	s := status.SharedEndpoint{
 		Endpoint: net.JoinHostPort(e.Address, strconv.Itoa(int(e.Port))), Tier: e.Tier, Answered: e.Answered,
 	}
 	var gone time.Time // when the last retention ends
 	for n, i := range e.Owners {
-		u := &b.owners[i].Report
+		u := &x.reports[i]
 		s.Owners = append(s.Owners, u.ID)
 		if n == 0 || u.Expires.IsZero() || !gone.IsZero() && gone.Before(u.Expires) {
 			gone = u.Expires
@@ -127,8 +124,8 @@ func (b *block) shared(e *zone.SharedEndpoint) status.SharedEndpoint {
 	return s
 }
 
-// part returns what there is to say of an owner, whatever the name.
-func part(u *status.FollowedOwner) status.Part {
+// partOf returns what there is to say of an owner, whatever the name.
+func partOf(u *status.FollowedOwner) status.Part {
 	return status.Part{
 		ID: u.ID, State: u.State, Known: u.Known, Since: u.Since, Expires: u.Expires, Failure: u.Failure, Remedy: u.Remedy, NextAttempt: u.NextAttempt,
 	}
@@ -136,35 +133,46 @@ func part(u *status.FollowedOwner) status.Part {
 
 // part returns what the owner at an index has to do with a name. Taken says that one of its
 // services has it, or the zone itself, so that nothing is left out.
-func (b *block) part(i int, name string, taken bool) status.Part {
-	u, log := &b.owners[i].Report, b.owners[i].Log
-	p := part(u)
+func (x *explanation) part(i int, name string, taken bool) status.Part {
+	log := &x.owners[i].log
+	p := partOf(&x.reports[i])
 	if !taken {
-		p.NotImported, p.NotAdmitted = b.leavesOut(i, name)
+		p.NotImported, p.NotAdmitted = x.leavesOut(i, name)
 	}
 	for _, r := range log.Refusals() {
-		if b.names(i, r.Service, r.FQDN, name) {
+		if x.names(i, r.Service, r.FQDN, name) {
 			p.Refusals = append(p.Refusals, r)
 		}
 	}
 	for _, g := range log.Gone() {
-		if b.names(i, g.Service, g.FQDN, name) {
+		if x.names(i, g.Service, g.FQDN, name) {
 			p.Gone = append(p.Gone, g)
 		}
 	}
 	return p
 }
 
-// Elsewhere returns what an owner has to do with a name that is in none of the zones that it
-// was given, and false if it has not been refused that name.
-func Elsewhere(o *Owner, name string) (p status.Part, ok bool) {
-	p = part(&o.Report)
-	for _, r := range o.Log.Refusals() {
-		if _, of, _ := strings.Cut(above(name), "."); called(r.Service, name) || r.FQDN == above(name) || r.FQDN != "" && r.FQDN == of { // of an instance
-			p.Refusals = append(p.Refusals, r)
+// Refused returns the owners that have been refused a name, lower case and absolute, but for
+// those that are in the answers: the name is in none of the zones that they were given. It waits for nobody.
+func (a *Agent) Refused(name string, answers []status.Answer, now time.Time) (parts []status.Part) {
+	for _, o := range a.inOrder() {
+		if slices.ContainsFunc(answers, func(a status.Answer) bool {
+			return slices.ContainsFunc(a.Owners, func(p status.Part) bool { return p.ID == o.id })
+		}) {
+			continue
+		}
+		u := o.report(now)
+		p := partOf(&u)
+		for _, r := range o.log.Refusals() {
+			if _, of, _ := strings.Cut(above(name), "."); called(r.Service, name) || r.FQDN == above(name) || r.FQDN != "" && r.FQDN == of { // of an instance
+				p.Refusals = append(p.Refusals, r)
+			}
+		}
+		if len(p.Refusals) > 0 {
+			parts = append(parts, p)
 		}
 	}
-	return p, len(p.Refusals) > 0
+	return parts
 }
 
 // called reports whether a service is called by a name.
@@ -174,7 +182,7 @@ func called(service, name string) bool {
 
 // names reports whether a service of the owner at an index has the name, as its own or
 // above it, or is called by it.
-func (b *block) names(i int, service, fqdn, name string) bool {
+func (x *explanation) names(i int, service, fqdn, name string) bool {
 	if called(service, name) {
 		return true
 	}
@@ -182,32 +190,32 @@ func (b *block) names(i int, service, fqdn, name string) bool {
 	if err != nil {
 		return false
 	}
-	f, _ = b.config.Admit(i, f)
+	f, _ = x.config.Zone.Admit(i, f)
 	if name == f.String() {
 		return true
 	}
 	// Below an fqdn are the names of its instances, protocols and addresses. Below a whole
 	// zone is everything.
-	return !slices.Contains(b.config.Owners[i].Origins, f) && strings.HasSuffix(name, "."+f.String())
+	return !slices.Contains(x.config.Zone.Owners[i].Origins, f) && strings.HasSuffix(name, "."+f.String())
 }
 
 // leavesOut says which import filter leaves services at a name out, and which rule does not
 // admit them, from the owner at an index. Either is empty where none does.
-func (b *block) leavesOut(i int, name string) (notImported, notAdmitted string) {
+func (x *explanation) leavesOut(i int, name string) (notImported, notAdmitted string) {
 	fqdn, err := federation.ParseFQDN(above(name))
 	if err != nil {
 		return "", "" // no service can have it
 	}
-	originals := b.config.Originals(i, fqdn)
+	originals := x.config.Zone.Originals(i, fqdn)
 	if len(originals) == 0 {
 		return "", fmt.Sprintf("rename publishes what this owner has at %s under another name", fqdn)
 	}
 	for _, of := range originals {
-		if names := b.config.Owners[i].Import; !names.Matches(of) {
+		if names := x.config.Zone.Owners[i].Import; !names.Matches(of) {
 			notImported = fmt.Sprintf("import_names %s does not match %s", strings.Trim(fmt.Sprint(names), "[]"), of)
 			continue
 		}
-		_, invalid := b.config.Admit(i, of)
+		_, invalid := x.config.Zone.Admit(i, of)
 		if invalid == nil {
 			return "", ""
 		}
@@ -225,8 +233,8 @@ func above(name string) string {
 	return name
 }
 
-// Faults returns what is not published, by reason.
-func Faults(faults map[zone.Fault]int) map[string]int {
+// countFaults returns what is not published, by reason.
+func countFaults(faults map[zone.Fault]int) map[string]int {
 	all := make(map[string]int, len(faults))
 	for kind, n := range faults {
 		if n > 0 {
