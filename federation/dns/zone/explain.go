@@ -79,8 +79,8 @@ func (z *Zone) Explain(name string, qtype uint16, now time.Time) *Explanation {
 	e.Role, e.Owners = m.Role, slices.Clone(o.owners)
 	if e.Holder = z.explainHolder(m); m.offer != nil && m.offer.Subtree.Shared() != nil {
 		addressed := z.Lookup(name, dns.TypeA, now)
-		for owner := range m.owners(m.members(qtype, e.Result.last)) {
-			e.Holder.Part = append(e.Holder.Part, int(owner))
+		for member := range m.members(qtype, e.Result.last).Each {
+			e.Holder.Part = append(e.Holder.Part, int(m.owner(member)))
 		}
 		all := z.match(o, name, now)
 		e.Holder.explainShared(&all, qtype, addressed.last)
@@ -177,8 +177,8 @@ func (h *Holder) explainShared(m *match, qtype uint16, last subtree.Rank) {
 			Address: e.Address.String(), Port: e.Port, Tier: rank.Tier(), Live: !rank.Stale(),
 			Answered: qtype == dns.TypeSRV || m.Role != domain.Protocol && rank <= last,
 		}
-		for owner := range m.owners(shared.Sayers(i)) {
-			one.Owners = append(one.Owners, int(owner))
+		for member := range shared.Sayers(i).Each {
+			one.Owners = append(one.Owners, int(m.owner(member)))
 		}
 		h.Shared = append(h.Shared, one)
 	}

@@ -1,7 +1,6 @@
 package zone
 
 import (
-	"iter"
 	"net/netip"
 	"slices"
 	"time"
@@ -155,7 +154,8 @@ func (r *Result) aim(now time.Time, alone bool) Kind {
 			continue
 		}
 		denied := false
-		for owner := range m.sayers(i) {
+		for member := range m.sayers(i).Each {
+			owner := m.owner(member)
 			w := way{host.String(), owner}
 			if was, known := decided[w]; known { // several ports
 				denied = denied || was
@@ -203,7 +203,7 @@ func (f *follower) visit(next []step, from *step) []step {
 		}
 		address := t.Endpoint(i).Address
 		if ip, ok := address.IP(); ok {
-			f.collect(f.isOneOf(from.sayers(i)), stale, ip)
+			f.collect(f.isOneOf(&from.match, from.sayers(i)), stale, ip)
 			continue
 		}
 		host, _ := address.Host()
@@ -232,7 +232,7 @@ func (f *follower) visit(next []step, from *step) []step {
 			f.collect(false, stale, o.addresses...)
 		case domain.Address:
 			stale = f.inherit(&at, subtree.AllRanks)
-			f.collect(f.isOneOf(at.owners(at.members(f.Type, subtree.AllRanks))), stale, at.Address)
+			f.collect(f.isOneOf(&at.match, at.members(f.Type, subtree.AllRanks)), stale, at.Address)
 		case domain.Empty, domain.Apex, domain.Service, domain.Instance:
 			if at.offer != nil {
 				next = f.enter(next, name, &at)
@@ -322,12 +322,12 @@ func (f *follower) lastRank(m *match, asked bool) subtree.Rank {
 	return subtree.AllRanks
 }
 
-// isOneOf reports whether the owner is one of those that say something. No owner gets an
+// isOneOf reports whether the owner is one of the members of a match. No owner gets an
 // address in behind a host that it could not publish as an endpoint; its own addresses were
 // judged when they arrived.
-func (f *follower) isOneOf(owners iter.Seq[uint32]) bool {
-	for owner := range owners {
-		if owner == f.owner {
+func (f *follower) isOneOf(m *match, members subtree.Members) bool {
+	for member := range members.Each {
+		if m.owner(member) == f.owner {
 			return true
 		}
 	}

@@ -1,7 +1,6 @@
 package zone
 
 import (
-	"iter"
 	"net/netip"
 	"slices"
 	"time"
@@ -83,12 +82,12 @@ type match struct {
 func (m *match) tree() *subtree.Subtree { return m.offer.Subtree.Joined() }
 
 // members returns those of a shared name that have a part in the answer for a type, whose addresses are
-// answered up to a rank; none of other names.
+// answered up to a rank; the only one of another name. It is a value, as a sequence would have each match allocated.
 func (m *match) members(qtype uint16, last subtree.Rank) subtree.Members {
 	s := m.offer.Subtree.Shared()
 	switch {
 	case s == nil:
-		return 0
+		return 1
 	case m.Role == domain.Address:
 		return s.SayingAddress(m.Address)
 	case qtype == dns.TypeTXT && m.Role != domain.Protocol:
@@ -101,28 +100,20 @@ func (m *match) members(qtype uint16, last subtree.Rank) subtree.Members {
 	return s.Saying(m.Endpoints)
 }
 
-// owners yields those of members of a shared name, by index in Config.Owners; of another name, the one that has it.
-func (m *match) owners(members subtree.Members) iter.Seq[uint32] {
-	return func(yield func(uint32) bool) {
-		s := m.offer.Subtree.Shared()
-		if s == nil {
-			yield(m.offer.Owner)
-			return
-		}
-		for k := range members.Each {
-			if !yield(s.Members[k].Owner) {
-				return
-			}
-		}
+// sayers returns the members that say an endpoint; the only one of a name that is not shared.
+func (m *match) sayers(i uint16) subtree.Members {
+	if s := m.offer.Subtree.Shared(); s != nil {
+		return s.Sayers(i)
 	}
+	return 1
 }
 
-// sayers yields the owners that say an endpoint.
-func (m *match) sayers(i uint16) iter.Seq[uint32] {
+// owner returns the owner of a member, by index in Config.Owners.
+func (m *match) owner(member int) uint32 {
 	if s := m.offer.Subtree.Shared(); s != nil {
-		return m.owners(s.Sayers(i))
+		return s.Members[member].Owner
 	}
-	return m.owners(0)
+	return m.offer.Owner
 }
 
 // Host is an endpoint that must be looked up elsewhere, for an owner that says it.
@@ -176,8 +167,8 @@ func (r *Result) Barred(i uint16) bool {
 		return false
 	}
 	host := r.match.tree().Endpoint(i).Address.String()
-	for owner := range r.match.sayers(i) {
-		if !r.barred[way{host, owner}] {
+	for member := range r.match.sayers(i).Each {
+		if !r.barred[way{host, r.match.owner(member)}] {
 			return false
 		}
 	}
@@ -332,8 +323,8 @@ func (r *Result) Owners() (ids []string) {
 	if r.match.offer == nil {
 		return nil
 	}
-	for owner := range r.match.owners(r.match.members(r.Type, r.last)) {
-		ids = append(ids, r.zone.owners[owner].id)
+	for member := range r.match.members(r.Type, r.last).Each {
+		ids = append(ids, r.zone.owners[r.match.owner(member)].id)
 	}
 	slices.Sort(ids)
 	return ids
