@@ -183,7 +183,8 @@ func (z *Zone) Since(origin string, serial uint32) (before *Zone, at time.Time, 
 	}
 	found := make(map[string]struct{})
 	for _, version := range []*version{v, last} {
-		reach{version: version, origin: version.zone.apex(origin), names: found}.find(changed)
+		r := reach{version: version, origin: version.zone.apex(origin), names: found}
+		r.find(changed)
 	}
 	return v.zone, v.at, slices.Sorted(maps.Keys(found))
 }

@@ -26,7 +26,7 @@ type reach struct {
 }
 
 // find adds the names that the services at some fqdns reach. They belong to the zone.
-func (r reach) find(fqdns []string) {
+func (r *reach) find(fqdns []string) {
 	r.services, r.derived = make(map[string]struct{}), make(map[string]struct{})
 	for _, fqdn := range fqdns {
 		r.service(fqdn)
