@@ -89,7 +89,11 @@ const (
 	sleepReason = "nothing can end a sleep early; in a test use testing/synctest, or wait for a condition"
 	quoteReason = "it would be quoted twice; see federation.Printable"
 	longReason  = "ServeDNS fits one screen"
+	layerReason = "a rule is tested in memory; what only processes show is tested in test, and with servers of others in test/suites"
 )
+
+// processes are what a test imports that starts processes.
+var processes = []string{"os/exec", module + "test/kit/place", module + "test/peers/realserver"}
 
 const longestServeDNS = 60 // lines
 
@@ -124,7 +128,9 @@ func (s *source) check() []string {
 	report := func(node ast.Node, reason string) {
 		found = append(found, fmt.Sprintf("%s:%d: %s", s.path, s.line(node.Pos()), reason))
 	}
-	if !s.test {
+	if s.test {
+		s.checkLayer(report)
+	} else {
 		s.checkImports(report)
 	}
 	for _, decl := range s.Decls {
@@ -149,6 +155,20 @@ func (s *source) checkImports(report func(ast.Node, string)) {
 		checks := s.path == "cmd/federationctl/check.go" && own == "plugin/corefile" // which links CoreDNS
 		if to := wingOf(own); ok && to != of && !slices.Contains(wings[of], to) && !checks {
 			report(spec, own+" is not to the left of "+of+" in the order of wings")
+		}
+	}
+}
+
+// checkLayer finds processes where rules are tested. Two sources are tested with the servers that they
+// read, as nothing else says what those do, and a disk is full only in a namespace.
+func (s *source) checkLayer(report func(ast.Node, string)) {
+	if !s.in("federation", "plugin", "internal") ||
+		s.in("federation/source/kubernetes", "federation/source/registration") || s.path == "federation/consumer/snapshot/path_test.go" {
+		return
+	}
+	for _, spec := range s.Imports {
+		if name, _ := strconv.Unquote(spec.Path.Value); slices.Contains(processes, name) {
+			report(spec, layerReason)
 		}
 	}
 }
@@ -339,6 +359,11 @@ func TestPresubmitRules(t *testing.T) {
 			"package wire\nimport _ \"github.com/hamlet-federation/coredns-federation/plugin\"",
 			nil,
 		},
+		{
+			"process where a rule is tested", "plugin/handler_test.go", "package federationplugin\nimport _ \"os/exec\"",
+			[]string{"plugin/handler_test.go:2: " + layerReason},
+		},
+		{"server that a source reads", "federation/source/kubernetes/outage_test.go", "package kubernetes_test\nimport _ \"os/exec\"", nil},
 		{
 			"goroutines where nobody awaits them", "federation/wire/decode.go", "package wire\nfunc f() {\ngo f()\nwg.Go(f)\n}",
 			[]string{"federation/wire/decode.go:3: " + goReason, "federation/wire/decode.go:4: " + goReason},
