@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,13 +52,13 @@ func TestDefaultLimits(t *testing.T) {
 type addressed struct {
 	net.Conn
 	from   *net.TCPAddr
-	closed bool
+	closed atomic.Bool
 }
 
 func (c *addressed) RemoteAddr() net.Addr { return c.from }
 
 func (c *addressed) Close() error {
-	c.closed = true
+	c.closed.Store(true)
 	return nil
 }
 
@@ -202,13 +203,13 @@ func TestTellsWhoIsTurnedAway(t *testing.T) {
 			}
 		}
 		accept(first, second)
-		if first.closed || !second.closed {
-			t.Errorf("closed are: the first one %v, the second one %v, expected the second one", first.closed, second.closed)
+		if first.closed.Load() || !second.closed.Load() {
+			t.Errorf("closed are: the first one %v, the second one %v, expected the second one", first.closed.Load(), second.closed.Load())
 		}
 		time.Sleep(safeHandshake)
 		accept(third)
-		if !first.closed || third.closed {
-			t.Errorf("closed are: the first one %v, the third one %v, expected the first one", first.closed, third.closed)
+		if !first.closed.Load() || third.closed.Load() {
+			t.Errorf("closed are: the first one %v, the third one %v, expected the first one", first.closed.Load(), third.closed.Load())
 		}
 		const rule = " limit: there are too many: the limit handshakes is reached"
 		if diff := cmp.Diff([]string{"consumer 192.0.2.2:1" + rule, "consumer 192.0.2.1:1" + rule}, told); diff != "" {
