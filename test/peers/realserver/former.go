@@ -12,10 +12,10 @@ import (
 )
 
 // former is the commit that upgrades begin at, and are rolled back to. It stands for the
-// release before this one until there is a tag of one: the first after properties, keys and
-// values of the chart were given up, and a file of persist got another format: nobody upgrades
-// across these.
-const former = "b830d63b8d0b45a04ab57f3d1f931e9d32ef45f5"
+// release before this one until there is a tag of one: one after properties, keys and
+// values of the chart were given up, and the file of persist got its present format: nobody
+// upgrades across these.
+const former = "88aff2a5c6b612a366843f01d6ed872042875bc3"
 
 // CloneFormer clones that commit of a repository to a new folder, and returns it. A clone
 // without history does not have it: then the commit is the one of now, and an upgrade shows
