@@ -328,6 +328,10 @@ func TestRefusedByRule(t *testing.T) {
 				t.Errorf("%v: unexpected counts (-want +got):\n%s", entries, diff)
 			}
 		}
+		s.parts["1"].Refused(map[string]int{"limit": 0})
+		if left := s.Status().Sources[0].Refused; len(left) > 0 {
+			t.Errorf("a rule that nothing breaks any more is counted: %v", left)
+		}
 	})
 }
 

@@ -157,6 +157,7 @@ func (p *part) Refused(entries map[string]int) {
 	p.catalog.mu.Lock()
 	defer p.catalog.mu.Unlock()
 	p.refused = maps.Clone(entries)
+	maps.DeleteFunc(p.refused, func(_ string, n int) bool { return n == 0 }) // else the condition would stand for ever
 }
 
 // logger returns the logger for lines about the source.
