@@ -13,7 +13,6 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
-	"github.com/hamlet-federation/coredns-federation/test/kit/race"
 )
 
 const modelTTL = 10 * time.Second
@@ -390,12 +389,12 @@ func (s *simulated) rest(pass func(), condition func() string) {
 	s.until(condition)
 }
 
-// In CI there are a thousand seeds, most of them for fewer steps.
+// At night there are a thousand seeds, most of them for fewer steps.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	const long = 12
 	seeds := uint64(2 * long)
-	if os.Getenv("CI") == "true" && !race.Enabled {
+	if os.Getenv("NIGHTLY") == "true" {
 		seeds = 1000
 	}
 	for seed := range seeds {
