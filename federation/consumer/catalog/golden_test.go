@@ -357,20 +357,3 @@ func address(tb testing.TB, s string) federation.Address {
 	tb.Helper()
 	return must.Get(federation.ParseAddress(s))(tb)
 }
-
-// TestAllStops leaves the loop over a catalog of two services after one.
-func TestAllStops(t *testing.T) {
-	c := catalog.New(catalog.Rules{})
-	c.Opened(epoch)
-	for _, name := range []string{"a", "b"} {
-		must.Do(t, c.Apply(federation.Event{Operation: federation.Upsert, Name: name, Service: service(t, name, nil)}, epoch))
-	}
-	n := 0
-	for range c.All() {
-		n++
-		break
-	}
-	if n != 1 {
-		t.Errorf("%d services", n)
-	}
-}

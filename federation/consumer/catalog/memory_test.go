@@ -59,13 +59,6 @@ func TestMemory(t *testing.T) {
 		}
 		return list
 	}
-	metadata := func(n int, key, value string) map[string]string {
-		m := make(map[string]string, n)
-		for i := range n {
-			m[fmt.Sprintf(key, i)] = fmt.Sprintf(value, i)
-		}
-		return m
-	}
 	type fed = typespb.FederatedService
 	const least = 30 // octets of memory for a hundred that are counted: shared lists count each time
 	most := 0.0      // octets of memory for one that is counted
@@ -74,16 +67,13 @@ func TestMemory(t *testing.T) {
 		services int
 		fill     func(m *fed, i int)
 	}{
-		{"one endpoint", 5_000, func(*fed, int) {}},
-		{"three endpoints, two instances", 5_000, func(m *fed, _ int) {
+		{"one endpoint", 2_000, func(*fed, int) {}},
+		{"three endpoints, two instances", 2_000, func(m *fed, _ int) {
 			m.Description, m.Tags, m.Labels = "Web", []string{"a", "b"}, map[string]string{"app": "web"}
 			m.Endpoints = endpoints(3, func(e *typespb.FederatedService_Endpoint, i int) { e.Labels = []string{[]string{"eu", "us", "us"}[i]} })
 			m.Instances = instances(2, func(in *typespb.FederatedService_Instance, i int) {
 				in.EndpointSelector, in.Metadata = []string{[]string{"eu", "us"}[i]}, map[string]string{"HOSTNAME": "web.int", "PORT": "80"}
 			})
-		}},
-		{"64 equal labels at 1,000 endpoints", 20, func(m *fed, _ int) {
-			m.Endpoints = endpoints(1000, func(e *typespb.FederatedService_Endpoint, _ int) { e.Labels = many(64, "%c") })
 		}},
 		{"64 labels of their own at 1,000 endpoints", 4, func(m *fed, i int) {
 			m.Endpoints = endpoints(1000, func(e *typespb.FederatedService_Endpoint, j int) {
@@ -96,18 +86,12 @@ func TestMemory(t *testing.T) {
 			})
 			m.Instances = instances(1000, func(in *typespb.FederatedService_Instance, _ int) { in.EndpointSelector = []string{"a"} })
 		}},
-		{"64 selectors of their own at 1,000 instances", 4, func(m *fed, i int) {
-			m.Instances = instances(1000, func(in *typespb.FederatedService_Instance, j int) {
-				in.EndpointSelector = many(64, fmt.Sprintf("%c%c%%d", 'a'+i, 'A'+j))
-			})
-		}},
 		{"64 pairs of metadata at 1,000 instances", 4, func(m *fed, _ int) {
-			m.Instances = instances(1000, func(in *typespb.FederatedService_Instance, _ int) { in.Metadata = metadata(64, "%c", "") })
-		}},
-		{"metadata of some length", 10, func(m *fed, i int) {
-			m.Instances = instances(100, func(in *typespb.FederatedService_Instance, j int) {
-				in.Metadata = metadata(20, "key-%d", fmt.Sprintf("%d-%d-%s-%%d", i, j, strings.Repeat("x", 60)))
-			})
+			pairs := make(map[string]string)
+			for i := range 64 {
+				pairs[strconv.Itoa(i)] = ""
+			}
+			m.Instances = instances(1000, func(in *typespb.FederatedService_Instance, _ int) { in.Metadata = pairs })
 		}},
 		{"hosts with long names", 10, func(m *fed, i int) {
 			m.Endpoints = endpoints(1000, func(e *typespb.FederatedService_Endpoint, j int) {
@@ -127,36 +111,27 @@ func TestMemory(t *testing.T) {
 				in.EndpointSelector = []string{"a"}
 			})
 		}},
-		{"an instance that has no name", 5_000, func(m *fed, _ int) { m.Instances[0].Id = "no name" }},
-		{"fqdn with a hundred labels", 1_000, func(m *fed, i int) {
+		{"fqdn with a hundred labels", 500, func(m *fed, i int) {
 			m.Fqdn = fmt.Sprintf("%ss%d.fed.example", strings.Repeat("a.", 100), i)
-		}},
-		{"fqdn with long labels of its own", 1_000, func(m *fed, i int) {
-			m.Fqdn = strings.Join(many(30, fmt.Sprintf("%x-%%d", i)), ".") + ".fed.example"
 		}},
 		{"long description", 500, func(m *fed, _ int) { m.Description = strings.Repeat("x", federation.MaxDescriptionBytes) }},
 		{"64 long tags and SANs", 100, func(m *fed, i int) {
 			m.Tags, m.Sans = many(64, fmt.Sprintf("%d-%s-%%d", i, strings.Repeat("x", 490))), many(64, fmt.Sprintf("%d-%s-%%d", i, strings.Repeat("x", 490)))
 		}},
-		{"a refused name", 5_000, func(m *fed, _ int) { m.Endpoints[0].Address = "127.0.0.1" }},
-		{"an ID that is not the name", 5_000, func(*fed, int) {}},
-		{"shared: one endpoint", 5_000, func(*fed, int) {}},
-		{"shared: three endpoints, two instances", 5_000, func(m *fed, _ int) {
+		{"a refused name", 2_000, func(m *fed, _ int) { m.Endpoints[0].Address = "127.0.0.1" }},
+		{"an ID that is not the name", 2_000, func(*fed, int) {}},
+		{"shared: three endpoints, two instances", 2_000, func(m *fed, _ int) {
 			m.Endpoints = endpoints(3, func(e *typespb.FederatedService_Endpoint, i int) { e.Labels = []string{[]string{"eu", "us", "us"}[i]} })
 			m.Instances = instances(2, func(in *typespb.FederatedService_Instance, i int) {
 				in.EndpointSelector = []string{[]string{"eu", "us"}[i]}
 			})
 		}},
-		{"shared: 1,000 endpoints", 20, func(m *fed, _ int) { m.Endpoints = endpoints(1000, nil) }},
-		{"shared: 1,000 instances", 20, func(m *fed, _ int) { m.Instances = instances(1000, nil) }},
+		{"shared: 1,000 endpoints", 10, func(m *fed, _ int) { m.Endpoints = endpoints(1000, nil) }},
 		{"shared: instances that have no name, in eight protocols", 10, func(m *fed, _ int) {
 			m.Endpoints = endpoints(1000, func(e *typespb.FederatedService_Endpoint, i int) { e.Labels = []string{[]string{"a", "b"}[i%2]} })
 			m.Instances = instances(8, func(in *typespb.FederatedService_Instance, i int) {
 				in.Id, in.Protocol, in.EndpointSelector = fmt.Sprintf("no name %d", i), federation.Protocol(i+1).String(), []string{"a"}
 			})
-		}},
-		{"shared: SANs and text", 1_000, func(m *fed, i int) {
-			m.Sans, m.Description = many(8, fmt.Sprintf("%d-%s-%%d", i, strings.Repeat("x", 120))), strings.Repeat("d", 200)
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -230,7 +205,7 @@ func TestMemory(t *testing.T) {
 // TestMemoryOfNotImported has an owner send services without end that are not imported. Nothing
 // of them is kept.
 func TestMemoryOfNotImported(t *testing.T) {
-	const services, most = 100_000, 100_000 // octets for all
+	const services, most = 50_000, 50_000 // octets for all
 	c := catalog.New(catalog.Rules{Admit: func(*federation.Service) *federation.InvalidError { return catalog.ErrNotImported }})
 	c.Opened(epoch)
 	s := service(t, "web", nil)
@@ -246,11 +221,11 @@ func TestMemoryOfNotImported(t *testing.T) {
 	runtime.KeepAlive(c)
 }
 
-// TestMemoryOfTinyServices has an owner send a million of the smallest services, of which every
+// TestMemoryOfTinyServices has an owner send very many of the smallest services, of which every
 // other one is refused. Each counts at least what it takes, so that MaxCatalog bounds all of them,
 // and those of a stream before as well.
 func TestMemoryOfTinyServices(t *testing.T) {
-	const limit = 1 << 20
+	const limit = 1 << 18
 	refused := &federation.InvalidError{Reason: federation.ReasonOutOfZone, Rule: "no"}
 	c := catalog.New(catalog.Rules{MaxCatalog: limit, Admit: func(s *federation.Service) *federation.InvalidError {
 		if s.Description != "" {
@@ -261,7 +236,7 @@ func TestMemoryOfTinyServices(t *testing.T) {
 	before := int(heap())
 	for range 2 {
 		c.Opened(epoch)
-		for i := range 500_000 {
+		for i := range 50_000 {
 			s := &federation.Service{Name: strconv.FormatUint(uint64(i)<<1|c.Summary().Generation&1, 36), FQDN: services.FQDN("a.b")}
 			if i%2 == 0 {
 				s.Description = "x"
