@@ -16,26 +16,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
-// TestHandshakeTimeout connects without a handshake. The connection is closed after
-// ten seconds.
-func TestHandshakeTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := start(t, nil)
-		conn := must.Get(f.listener.DialContext(t.Context()))(t)
-		defer conn.Close()
-		for _, step := range []struct {
-			sleep time.Duration
-			want  int
-		}{{0, 1}, {10*time.Second - 1, 1}, {1, 0}} {
-			time.Sleep(step.sleep)
-			synctest.Wait()
-			if n := f.server.Stats().Connections; n != step.want {
-				t.Errorf("%d connections are open after %v more, expected %d", n, step.sleep, step.want)
-			}
-		}
-	})
-}
-
 // TestIdleConnections connects without a handshake, and with one but without a stream.
 // All of these connections are closed after a while, those over a limit at once, and
 // few log lines are written about them.

@@ -1,36 +1,34 @@
 package owner
 
 import (
-	"bytes"
 	"net"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/gate"
-	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // TestHealth asks the health service:
 //
 //  1. Every client with a certificate may ask, even one that may not subscribe.
-//  2. The service knows the server and both versions of the API, and nothing else.
+//  2. The service knows the server and both versions of the API, and nothing else: there is no
+//     reflection.
 //  3. A server that stops does not wait for those who watch.
 func TestHealth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(c *Config) { c.Allow = []federation.ID{idOf(t, consumerID)} })
-		client := healthpb.NewHealthClient(f.dial(t, strangerID))
+		conn := f.dial(t, strangerID)
+		client := healthpb.NewHealthClient(conn)
 		watch := func(service string) healthpb.Health_WatchClient {
 			t.Helper()
 			return must.Get(client.Watch(t.Context(), &healthpb.HealthCheckRequest{Service: service}))(t)
@@ -57,6 +55,12 @@ func TestHealth(t *testing.T) {
 		unknown := watch("other")
 		expect(unknown, healthpb.HealthCheckResponse_SERVICE_UNKNOWN)
 
+		const reflection = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+		stream := must.Get(conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, reflection))(t)
+		if err := stream.RecvMsg(new(healthpb.HealthCheckResponse)); status.Code(err) != codes.Unimplemented {
+			t.Errorf("%s gave %v, expected Unimplemented", reflection, err)
+		}
+
 		begun := time.Now()
 		f.stop()
 		for _, stream := range append(watched, unknown) {
@@ -72,32 +76,6 @@ func TestHealth(t *testing.T) {
 	})
 }
 
-func TestHealthRequiresTLS(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := start(t, nil)
-		conn := f.dial(t, consumerID, grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if _, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{}); status.Code(err) != codes.Unavailable {
-			t.Errorf("without TLS the error is %v, expected Unavailable", err)
-		}
-	})
-}
-
-// TestServedMethods lists the services of gRPC that the server registers. Reflection is
-// not among them.
-func TestServedMethods(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := start(t, nil)
-		conn := f.dial(t, consumerID)
-		for _, version := range []string{"v1", "v1alpha"} {
-			method := "/grpc.reflection." + version + ".ServerReflection/ServerReflectionInfo"
-			stream := must.Get(conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method))(t)
-			if err := stream.RecvMsg(new(healthpb.HealthCheckResponse)); status.Code(err) != codes.Unimplemented {
-				t.Errorf("%s gave %v, expected Unimplemented", method, err)
-			}
-		}
-	})
-}
-
 // pinger is a peer that speaks HTTP/2 and sends pings at its own pace, which a
 // client of gRPC does not.
 type pinger struct {
@@ -105,16 +83,8 @@ type pinger struct {
 	*http2.Framer
 }
 
-// newPinger returns a peer with an open stream.
+// newPinger returns a peer without a stream.
 func newPinger(t *testing.T, f *fixture) *pinger {
-	t.Helper()
-	p := newIdlePinger(t, f)
-	p.openStream(t)
-	return p
-}
-
-// newIdlePinger returns a peer without a stream.
-func newIdlePinger(t *testing.T, f *fixture) *pinger {
 	t.Helper()
 	raw := must.Get(f.listener.DialContext(t.Context()))(t)
 	conn, _, err := f.credentials(t, mtls.Leaf{Name: "test", URIs: []string{consumerID}}).ClientHandshake(t.Context(), "owner", raw)
@@ -125,23 +95,6 @@ func newIdlePinger(t *testing.T, f *fixture) *pinger {
 	must.Get(conn.Write([]byte(http2.ClientPreface)))(t)
 	must.Do(t, p.WriteSettings())
 	return p
-}
-
-func (p *pinger) openStream(t *testing.T) {
-	t.Helper()
-	var headers bytes.Buffer
-	encoder := hpack.NewEncoder(&headers)
-	for _, field := range []hpack.HeaderField{
-		{Name: ":method", Value: "POST"},
-		{Name: ":scheme", Value: "https"},
-		{Name: ":authority", Value: "owner"},
-		{Name: ":path", Value: rdpb.DiscoveryService_EstablishStream_FullMethodName},
-		{Name: "content-type", Value: "application/grpc"},
-		{Name: "te", Value: "trailers"},
-	} {
-		must.Do(t, encoder.WriteField(field))
-	}
-	must.Do(t, p.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: headers.Bytes(), EndHeaders: true}))
 }
 
 // answers returns how many pings were answered until the owner ended the
@@ -163,27 +116,20 @@ func (p *pinger) answers() (n int, reason string) {
 	}
 }
 
+// TestPingIntervals has a peer ping without a stream, of which gRPC is less tolerant by default.
 func TestPingIntervals(t *testing.T) {
-	for _, tt := range []struct {
-		name     string
+	for name, tt := range map[string]struct {
 		interval time.Duration
 		pings    int
 		reason   string
-		idle     bool // there is no stream
 	}{
-		{"between two streams", 10 * time.Second, 5, "", true},
-		{"every 20 s, as the reference consumer", 20 * time.Second, 180, "", false},
-		{"every 2 s", 2 * time.Second, 1800, "", false},
-		{"without a pause", 0, 100, "too_many_pings", false},
+		"every 20 s, as the reference consumer": {20 * time.Second, 2, ""}, // later the connection is idle for too long
+		"every 2 s":                             {2 * time.Second, 20, ""},
+		"without a pause":                       {0, 100, "too_many_pings"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := start(t, nil)
-				open := newPinger
-				if tt.idle {
-					open = newIdlePinger
-				}
-				p := open(t, f)
+				p := newPinger(t, start(t, nil))
 				var answered int
 				var reason string
 				read := make(chan struct{})
@@ -193,9 +139,6 @@ func TestPingIntervals(t *testing.T) {
 				}()
 				for range tt.pings {
 					if err := p.WritePing(false, [8]byte{}); err != nil {
-						if tt.reason == "" {
-							t.Errorf("ping: %v", err)
-						}
 						break
 					}
 					time.Sleep(tt.interval)
@@ -203,11 +146,8 @@ func TestPingIntervals(t *testing.T) {
 				synctest.Wait()
 				p.Close()
 				<-read
-				if reason != tt.reason {
-					t.Errorf("the owner ended the connection with %q, expected %q", reason, tt.reason)
-				}
-				if tt.reason == "" && answered != tt.pings {
-					t.Errorf("%d of %d pings were answered", answered, tt.pings)
+				if reason != tt.reason || reason == "" && answered != tt.pings {
+					t.Errorf("%d of %d pings were answered, and the owner ended the connection with %q", answered, tt.pings, reason)
 				}
 			})
 		})

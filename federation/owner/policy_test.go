@@ -96,34 +96,6 @@ func TestStreamsSeeTheirClass(t *testing.T) {
 	})
 }
 
-// TestAuditOfAVersionThatCannotExpress tells a consumer of v1alpha1 of a service, which
-// then becomes one that this version cannot express.
-func TestAuditOfAVersionThatCannotExpress(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		audit := &testlog.Buffer{}
-		f := start(t, func(c *Config) {
-			c.Window = 16
-			c.Audit = audit.Logger()
-		})
-		set(t, f.registry, []*federation.Service{expressible("a", 1), service("b", 1)}) // so the catalog is never complete
-		c := subscribe1(t, f.dial(t, consumerID))
-		got := c.nextN(1)
-		upsert(t, f.registry, service("a", 2))
-		got = append(got, c.nextN(1)...)
-		f.registry.Delete("a")
-		upsert(t, f.registry, expressible("a", 3))
-		got = append(got, c.nextN(1)...)
-		if diff := cmp.Diff([]string{"CREATE a 1", "DELETE a", "CREATE a 3"}, got); diff != "" {
-			t.Errorf("unexpected messages (-want +got):\n%s", diff)
-		}
-		synctest.Wait()
-		told, withdrawn := audit.Count("service told"), audit.Count("reason=\"the version of the API cannot express it\"")
-		if told != 2 || withdrawn != 1 || audit.Count("\n") != 3 {
-			t.Errorf("the audit has other lines than that the service is told, withdrawn and told:\n%s", audit)
-		}
-	})
-}
-
 // TestRefusalOfWhatIsWithdrawn refuses services that the policy then withdraws, once from
 // an open stream and once while the consumer is away. No refusal stands after that.
 func TestRefusalOfWhatIsWithdrawn(t *testing.T) {

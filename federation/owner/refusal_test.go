@@ -107,20 +107,3 @@ func TestOnRefusal(t *testing.T) {
 		}
 	})
 }
-
-// TestOnRefusalV1Alpha1 refuses a service in the other version of the API.
-func TestOnRefusalV1Alpha1(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var told listener
-		f := start(t, func(c *Config) { c.Registry.OnRefusal(told.hear) })
-		upsert(t, f.registry, expressible("a", 1))
-		c := subscribe1(t, f.dial(t, consumerID))
-		response, _ := c.receive()
-		c.request(wire.NackV1Alpha1(response.GetNonce(), errors.New("san: unknown")))
-		told.expect(t, "refused", registry.Refusal{Service: "a", Consumer: consumerID, Rule: "san: unknown"})
-		c.nextN(1)
-		upsert(t, f.registry, expressible("a", 2))
-		c.nextN(1)
-		told.expect(t, "taken", registry.Refusal{Service: "a", Consumer: consumerID})
-	})
-}

@@ -1,10 +1,8 @@
 package owner
 
 import (
-	"fmt"
 	"log/slog"
 	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,153 +10,102 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
-	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services/registrytest"
 	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
-// onWires returns what a consumer of that version holds of services.
-func onWires(tb testing.TB, version wire.Version, services map[string]*federation.Service) map[string]*federation.Service {
+// resumes returns what stands in the header of a consumer that holds these services.
+func resumes(tb testing.TB, version wire.Version, services map[string]*federation.Service, buckets int) []string {
 	tb.Helper()
-	held := make(map[string]*federation.Service)
-	for name, s := range services {
-		if s := onWire(tb, version, s); s != nil {
-			held[name] = s
-		}
-	}
-	return held
-}
-
-// nextN receives that many responses, and acknowledges each.
-func (l *receiver) nextN(tb testing.TB, n int) []string {
-	tb.Helper()
-	var got []string
-	for range n {
-		event, acknowledge, err := l.receive()
-		if err != nil {
-			tb.Fatal(err)
-		}
-		if event.Operation == federation.Alive {
-			event.Operation = federation.End
-		}
-		got = append(got, show(event))
-		acknowledge()
-	}
-	return got
+	digests := registrytest.SumOf(tb, registry.Form{Version: version, MaxMessage: defaultMaxMessage}, services)
+	return []string{wire.ResumeHeader, digests.Fold(buckets).Header()}
 }
 
 // TestResume resumes with all that there is, with some that is different, and with nothing
 // that is the same. Whatever a consumer has not is told before the end marker, and every
 // change after it.
 func TestResume(t *testing.T) {
-	for _, version := range []wire.Version{wire.V1Alpha2, wire.V1Alpha1} {
-		synctest.Test(t, func(t *testing.T) {
-			audit := &testlog.Buffer{}
-			f := start(t, func(c *Config) {
-				c.Window = 8
-				c.Audit = audit.Logger()
-			})
-			services := expressibles(100)
-			for _, s := range services {
-				upsert(t, f.registry, s)
-			}
-			ids := []federation.ID{idOf(t, consumerID)}
-			held := onWires(t, version, services)
-
-			same, resumed := comeBack(t, f, ids, version, held, 512)
-			upsert(t, f.registry, expressible("s004", 2))
-			f.registry.Delete("s002")
-			upsert(t, f.registry, expressible("new", 1))
-			// What comes one by one may be taken at once, and then in another order.
-			want := []string{"delete s002", "end", "upsert new 1", "upsert s004 2"}
-			if got := slices.Sorted(slices.Values(same.nextN(t, 4))); !resumed || !cmp.Equal(want, got) {
-				t.Errorf("%s, the same: told %v, expected %v", version, got, want)
-			}
-
-			// Of three leaves, no other name is in any.
-			some, resumed := comeBack(t, f, ids, version, held, 512)
-			want = []string{"upsert new 1", "upsert s004 2", "end"}
-			if got := some.nextN(t, 3); !resumed || !cmp.Equal(want, got) {
-				t.Errorf("%s, some: told %v, expected %v", version, got, want)
-			}
-			if some.Held["s002"] != nil || len(some.Held) != 98 {
-				t.Errorf("%s: %d services are held without being told, with s002: %v", version, len(some.Held), some.Held["s002"])
-			}
-			f.registry.Delete("s003") // which was never told on this stream
-			if got := some.nextN(t, 1); got[0] != "delete s003" {
-				t.Errorf("%s: told %v, expected delete s003", version, got)
-			}
-
-			other, resumed := comeBack(t, f, ids, version, map[string]*federation.Service{"x": held["s004"]}, 1)
-			if got := other.nextN(t, 100); resumed || got[99] != "end" {
-				t.Errorf("%s: a catalog of which all is different was resumed, or ends with %v", version, got[99])
-			}
-			synctest.Wait()
-			if got := f.server.Stats().Catalogs[""]; got.Resumed != 2 || got.Spared != 198 || got.Unsent != 0 {
-				t.Errorf("%s: unexpected figures %+v", version, got)
-			}
-			who := fmt.Sprintf("catalog=\"\" consumer=%s ", consumerID)
-			for text, want := range map[string]int{
-				"services held\" " + who + "held=100\n": 1,
-				"services held\" " + who + "held=98\n":  1,
-				"service told\"":                        1 + 2 + 99,
-				"service withdrawn\" " + who:            3,
-			} {
-				if got := audit.Count(text); got != want {
-					t.Errorf("%s: the audit has %d lines with %q, expected %d", version, got, text, want)
-				}
-			}
-		})
-	}
-}
-
-// TestResumeNeedsTheHeader sends no header, and such as cannot be read: these consumers are
-// told everything, and nothing of resumption in the header of the stream.
-func TestResumeNeedsTheHeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := start(t, func(c *Config) { c.Window = 8 })
-		services := expressibles(3)
+		audit := &testlog.Buffer{}
+		f := start(t, func(c *Config) {
+			c.Window = 8
+			c.Audit = audit.Logger()
+		})
+		services := expressibles(100)
 		for _, s := range services {
 			upsert(t, f.registry, s)
 		}
-		good := registrytest.SumOf(t, registrytest.Plain, services).Fold(4).Header()
-		for name, pairs := range map[string][]string{
-			"none":      nil,
-			"empty":     {wire.ResumeHeader, ""},
-			"damaged":   {wire.ResumeHeader, good[1:]},
-			"two":       {wire.ResumeHeader, good, wire.ResumeHeader, good},
-			"of others": {wire.ResumeHeader, resume.Digests{{1}}.Header()},
-		} {
-			l := listen(t, f, []federation.ID{idOf(t, consumerID)}, wire.V1Alpha2, pairs...)
-			header, err := l.header()
-			if err != nil || len(header.Get(wire.ResumeHeader)) > 0 {
-				t.Errorf("%s: header %v, error %v", name, header, err)
+		conn, held := f.dial(t, consumerID), resumes(t, wire.V1Alpha2, services, resume.Leaves)
+		expect := func(c *client, want ...string) {
+			t.Helper()
+			if got := c.nextN(len(want)); !cmp.Equal(want, got) {
+				t.Errorf("told %v, expected %v", got, want)
 			}
-			if got, want := l.nextN(t, 4), []string{"upsert s000 1", "upsert s001 1", "upsert s002 1", "end"}; !cmp.Equal(want, got) {
-				t.Errorf("%s: told %v, expected %v", name, got, want)
+			synctest.Wait()
+		}
+		same := subscribe(t, conn, held...)
+		expect(same, "end")
+		upsert(t, f.registry, expressible("s004", 2))
+		expect(same, "upsert s004 2")
+		f.registry.Delete("s002")
+		expect(same, "delete s002")
+		upsert(t, f.registry, expressible("new", 1))
+		expect(same, "upsert new 1")
+
+		some := subscribe(t, conn, held...)
+		expect(some, "upsert new 1", "upsert s004 2", "end")
+		f.registry.Delete("s003") // which was never told on this stream
+		expect(some, "delete s003")
+
+		other := subscribe(t, conn, resumes(t, wire.V1Alpha2, map[string]*federation.Service{"x": services["s004"]}, 1)...)
+		if got := other.nextN(100); got[99] != "end" {
+			t.Errorf("a catalog of which all is different ends with %v", got[99])
+		}
+		synctest.Wait()
+		if got := f.server.Stats().Catalogs[""]; got.Resumed != 2 || got.Spared != 198 {
+			t.Errorf("unexpected figures %+v", got)
+		}
+		for text, want := range map[string]int{
+			"services held\" catalog=\"\" consumer=" + consumerID + " held=100\n": 1,
+			"services held\" catalog=\"\" consumer=" + consumerID + " held=98\n":  1,
+			"service told\"":      1 + 2 + 99,
+			"service withdrawn\"": 3,
+		} {
+			if got := audit.Count(text); got != want {
+				t.Errorf("the audit has %d lines with %q, expected %d", got, text, want)
 			}
 		}
 	})
 }
 
-// silent opens a stream that resumes, and sends no initial request.
-func silent(t *testing.T, f *fixture, services map[string]*federation.Service) *client {
-	t.Helper()
-	ctx := metadata.AppendToOutgoingContext(t.Context(), wire.ResumeHeader, registrytest.SumOf(t, registrytest.Plain, services).Header())
-	stream := must.Get(rdpb.NewDiscoveryServiceClient(f.dial(t, consumerID)).EstablishStream(ctx))(t)
-	header, err := stream.Header()
-	if err != nil || len(header.Get(wire.ResumeHeader)) != 1 {
-		t.Fatalf("the header is %v, with error %v", header, err)
-	}
-	return &client{t, stream}
+// TestResumeNeedsTheHeader sends such headers as cannot be read: these consumers are told
+// everything, and nothing of resumption in the header of the stream.
+func TestResumeNeedsTheHeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		services := expressibles(1)
+		upsert(t, f.registry, services["s000"])
+		good := resumes(t, wire.V1Alpha2, services, 4)
+		for name, pairs := range map[string][]string{
+			"damaged":   {wire.ResumeHeader, good[1][1:]},
+			"two":       append(good, good...),
+			"of others": {wire.ResumeHeader, resume.Digests{{1}}.Header()},
+		} {
+			c := subscribe(t, f.dial(t, consumerID), pairs...)
+			if header := must.Get(c.stream.Header())(t); len(header.Get(wire.ResumeHeader)) > 0 {
+				t.Errorf("%s: header %v", name, header)
+			}
+			if got := c.next(); got != "upsert s000 1" {
+				t.Errorf("%s: told %s", name, got)
+			}
+		}
+	})
 }
 
 // TestResumedStreamHasToBegin ends a stream without an initial request after a minute, and
@@ -170,7 +117,9 @@ func TestResumedStreamHasToBegin(t *testing.T) {
 		for _, s := range services {
 			upsert(t, f.registry, s)
 		}
-		mute, late, never := silent(t, f, services), silent(t, f, services), open(t, f.dial(t, consumerID))
+		conn, held := f.dial(t, consumerID), resumes(t, wire.V1Alpha2, services, resume.Leaves)
+		mute, late, never := open(t, conn, held...), open(t, conn, held...), open(t, conn)
+		synctest.Wait()
 		time.Sleep(openTimeout - time.Second)
 		upsert(t, f.registry, expressible("s001", 2))
 		late.request(wire.Subscribe("session"))
@@ -189,34 +138,11 @@ func TestResumedStreamHasToBegin(t *testing.T) {
 	})
 }
 
-// TestResumedStreamEnds makes the registry unavailable for streams that have resumed.
-func TestResumedStreamEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := start(t, nil)
-		services := expressibles(3)
-		for _, s := range services {
-			upsert(t, f.registry, s)
-		}
-		ids := []federation.ID{idOf(t, consumerID)}
-		f.registry.Delete("s001")
-		l, resumed := comeBack(t, f, ids, wire.V1Alpha2, services, 512)
-		if got := l.nextN(t, 1); !resumed || got[0] != "end" || l.Held["s001"] != nil || len(l.Held) != 2 {
-			t.Errorf("resumed %v and told %v, and %d services are held, expected the end and 2", resumed, got, len(l.Held))
-		}
-		mute := silent(t, f, services)
-		f.registry.SetUnavailable("away", time.Time{})
-		expectUnavailable(t, mute)
-		if _, _, err := l.receive(); status.Code(err) != codes.Unavailable {
-			t.Errorf("the resumed stream got %v, expected Unavailable", err)
-		}
-	})
-}
-
 // TestResumeOfWhatIsWithheld resumes where services are not sent to the consumer. When
 // they can be sent they are new, and when they go the consumer is told nothing.
 func TestResumeOfWhatIsWithheld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := start(t, func(c *Config) { c.Window = 8 })
+		f := start(t, nil)
 		services := expressibles(3)
 		for _, s := range services {
 			upsert(t, f.registry, s)
@@ -225,12 +151,8 @@ func TestResumeOfWhatIsWithheld(t *testing.T) {
 			upsert(t, f.registry, service(name, 1)) // without a SAN
 		}
 		conn := f.dial(t, consumerID)
-		full := subscribe1(t, conn)
-		full.nextN(3)
-		held := onWires(t, wire.V1Alpha1, services)
-		ctx := metadata.AppendToOutgoingContext(t.Context(),
-			wire.ResumeHeader, registrytest.SumOf(t, registry.Form{Version: wire.V1Alpha1, MaxMessage: defaultMaxMessage}, held).Header())
-		c := subscribe1With(ctx, t, conn)
+		subscribe1(t, conn).nextN(3)
+		c := subscribe1(t, conn, resumes(t, wire.V1Alpha1, services, resume.Leaves)...)
 		synctest.Wait()
 		f.registry.Delete("y")
 		upsert(t, f.registry, expressible("x", 2))
@@ -270,15 +192,45 @@ func TestRefusalEndsWithWhatIsHeld(t *testing.T) {
 		must.Do(t, c.stream.CloseSend())
 		c.status()
 		upsert(t, f.registry, services["s000"])
-		l, _ := comeBack(t, f, []federation.ID{idOf(t, consumerID)}, wire.V1Alpha2, services, 512)
+		c = subscribe(t, f.dial(t, consumerID), resumes(t, wire.V1Alpha2, services, resume.Leaves)...)
 		synctest.Wait()
 		heard.expect(t, "resumed", registry.Refusal{Service: "s000", Consumer: consumerID})
-		if got, want := l.nextN(t, 2), []string{"upsert s001 2", "end"}; !cmp.Equal(want, got) {
+		if got, want := c.nextN(2), []string{"upsert s001 2", "end"}; !cmp.Equal(want, got) {
 			t.Errorf("told %v, expected %v", got, want)
 		}
 		synctest.Wait()
 		heard.expect(t, "taken", registry.Refusal{Service: "s001", Consumer: consumerID})
 	})
+}
+
+// onWire returns a service as a version of the API says it, or nil where it cannot.
+func onWire(t testing.TB, version wire.Version, s *federation.Service) *federation.Service {
+	t.Helper()
+	event := federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}
+	if version == wire.V1Alpha1 {
+		m, err := wire.EncodeV1Alpha1(event, "", false)
+		if err != nil {
+			return nil
+		}
+		return must.Get(wire.DecodeV1Alpha1(m))(t).Service
+	}
+	m, err := wire.Encode(event, "", "")
+	if err != nil {
+		return nil
+	}
+	return must.Get(wire.Decode(m))(t).Service
+}
+
+// onWires returns what a consumer of that version holds of services.
+func onWires(tb testing.TB, version wire.Version, services map[string]*federation.Service) map[string]*federation.Service {
+	tb.Helper()
+	held := make(map[string]*federation.Service)
+	for name, s := range services {
+		if s := onWire(tb, version, s); s != nil {
+			held[name] = s
+		}
+	}
+	return held
 }
 
 // FuzzResume lets a consumer come back with any header, or the digests of any catalog. By
@@ -291,21 +243,21 @@ func FuzzResume(f *testing.F) {
 	f.Add(uint64(4), uint8(91), strings.Repeat("A", 86))
 	f.Add(uint64(5), uint8(43), resume.Digests{{}, {}}.Header())
 	f.Fuzz(func(t *testing.T, seed uint64, kind uint8, header string) {
-		w := registrytest.NewWorld(t, seed, registrytest.Hooks{})
-		w.Begin()
-		w.Holders = nil
-		w.Registry.SetUnavailable("", time.Time{})
+		m := registrytest.NewModel(t, seed, registrytest.Hooks{})
+		m.Begin()
+		m.Peers = nil
+		m.Registry.SetUnavailable("", time.Time{})
 		version := []wire.Version{wire.V1Alpha2, wire.V1Alpha1}[kind%2]
 		shape := registry.Form{Version: version, MaxMessage: defaultMaxMessage}
-		ids := w.IDs()
+		ids := m.IDs()
 		view := func() map[string]*federation.Service {
-			return onWires(t, version, w.Visible(&registrytest.Holder{IDs: ids}))
+			return onWires(t, version, m.Visible(&registrytest.Peer{IDs: ids}))
 		}
 		buckets := 1 << (kind / 2 % 10)
 		honest := kind%3 == 0
 		held := view()
 		if !honest {
-			held = onWires(t, version, w.Remembered())
+			held = onWires(t, version, m.Remembered())
 		}
 		text := registrytest.SumOf(t, shape, held).Fold(buckets).Header()
 		if kind > 200 { // a part of it is something else
@@ -318,16 +270,16 @@ func FuzzResume(f *testing.F) {
 			return
 		}
 		buckets = len(theirs)
-		resumed := registrytest.ResumeAs(w.Registry, ids, shape, theirs)
-		if w.IntN(3) == 0 {
+		resumed := registrytest.ResumeAs(m.Registry, ids, shape, theirs)
+		if m.IntN(3) == 0 {
 			honest = false
-			w.Do([]byte{0, 2, 3, 4, 5, 6}[w.IntN(6)])
+			m.Do([]byte{0, 2, 3, 4, 5, 6}[m.IntN(6)])
 		}
 		var s *registry.Subscription
 		stale := maps.Clone(held)
 		announced := make(map[string]*federation.Service)
 		if resumed == nil {
-			s = w.Registry.SubscribeAs(registry.Consumer{IDs: ids})
+			s = m.Registry.SubscribeAs(registry.Consumer{IDs: ids})
 		} else {
 			selection := must.Get(resume.ParseSelection(resumed.Selection.Header(), buckets))(t)
 			for name, service := range held {
@@ -351,13 +303,13 @@ func FuzzResume(f *testing.F) {
 			}},
 		}
 		if resumed != nil {
-			for _, m := range resumed.Withheld {
-				stream.withhold(m.Name, gapOf(m.Err))
+			for _, of := range resumed.Withheld {
+				stream.withhold(of.Name, gapOf(of.Err))
 			}
 		}
 		messages, ended := 0, false
 		for range 6 {
-			for updates := s.Take(nil, 1+w.IntN(4)); len(updates) > 0; updates = s.Take(nil, 1+w.IntN(4)) {
+			for updates := s.Take(nil, 1+m.IntN(4)); len(updates) > 0; updates = s.Take(nil, 1+m.IntN(4)) {
 				for _, u := range updates {
 					u, _, ok := stream.express(u)
 					if !ok {
@@ -389,7 +341,7 @@ func FuzzResume(f *testing.F) {
 				t.Fatalf("a consumer that had everything got %d messages", messages)
 			}
 			honest = false
-			w.Do([]byte{0, 2, 3, 4, 5, 6, 7}[w.IntN(7)])
+			m.Do([]byte{0, 2, 3, 4, 5, 6, 7}[m.IntN(7)])
 		}
 	})
 }

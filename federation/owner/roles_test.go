@@ -95,45 +95,6 @@ func TestPeerThatIsOwnerAndConsumer(t *testing.T) {
 	})
 }
 
-// TestFloodOfResponsesIsHeldBack publishes without reading: then the owner stops
-// reading as well. A peer that reads gets every answer.
-func TestFloodOfResponsesIsHeldBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const flood = 20_000
-		f := start(t, nil)
-		c := subscribe(t, f.dial(t, consumerID))
-		c.nextN(1)
-		var sent atomic.Int64
-		var sender sync.WaitGroup
-		sender.Go(func() {
-			for i := range flood {
-				if err := c.stream.Send(&rdpb.BidirectionalStream{Response: &rdpb.StreamResponse{
-					Nonce: fmt.Sprint(i), Context: "theirs", ResourceId: strings.Repeat("x", 200),
-				}}); err != nil {
-					t.Error(err)
-					return
-				}
-				sent.Add(1)
-			}
-		})
-		synctest.Wait()
-		// The buffers and windows of both directions, at well over 100 bytes each.
-		if n := sent.Load(); n > 5000 {
-			t.Errorf("%d responses were taken of a peer that does not read", n)
-		}
-		for i := range flood {
-			if got, want := c.say(), fmt.Sprintf("Unimplemented to %d: theirs", i); got != want {
-				t.Fatalf("answer %d is %q, expected %q", i, got, want)
-			}
-		}
-		sender.Wait()
-		upsert(t, f.registry, service("a", 1))
-		if got := c.say(); got != "upsert a 1" {
-			t.Errorf("after the flood the message is %q, expected upsert a 1", got)
-		}
-	})
-}
-
 // stuckStream is the server's end of a stream of a peer that publishes without end
 // and reads nothing.
 type stuckStream struct {
@@ -177,19 +138,5 @@ func TestAnswersThatWait(t *testing.T) {
 		cancel()
 		serving.Wait()
 		server.readers.Wait()
-	})
-}
-
-// TestLargeResponseOfAPeerIsAnswered publishes a service that is larger than any
-// acknowledgement.
-func TestLargeResponseOfAPeerIsAnswered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := start(t, nil)
-		c := open(t, f.dial(t, consumerID))
-		m := &rdpb.StreamResponse{Nonce: "1", Context: strings.Repeat("x", 200<<10)}
-		must.Do(t, c.stream.Send(&rdpb.BidirectionalStream{Response: m}))
-		if got := c.say(); got != "Unimplemented to 1: " {
-			t.Errorf("the answer is %q", got)
-		}
 	})
 }

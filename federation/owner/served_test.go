@@ -38,8 +38,7 @@ func TestServerNameChoosesTheCatalog(t *testing.T) {
 		withDefault, without string // the first event, or empty for Unavailable
 	}{
 		{"mesh-b.example", "upsert b 1", "upsert b 1"},
-		{"Mesh-B.Example", "upsert b 1", "upsert b 1"},
-		{"mesh-c.example", "upsert c 1", "upsert c 1"},
+		{"Mesh-C.example", "upsert c 1", "upsert c 1"},
 		{"mesh-d.example", "upsert default 1", ""},
 		{"192.0.2.1", "upsert default 1", ""}, // is not sent
 	} {

@@ -16,5 +16,4 @@ var (
 	of           = registrytest.Of
 	stripped     = registrytest.Stripped
 	show         = registrytest.Show
-	unlessShort  = registrytest.UnlessShort
 )

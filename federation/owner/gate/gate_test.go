@@ -218,18 +218,6 @@ func TestTellsWhoIsTurnedAway(t *testing.T) {
 	})
 }
 
-// TestManyConsumersOfOneAddress connects a thousand consumers at once, from one
-// address. All are served.
-func TestManyConsumersOfOneAddress(t *testing.T) {
-	limits := must.Get(Limits{Connections: mostConnections}.complete())(t)
-	g := newGate(Config{Limits: limits, Logger: slog.New(slog.DiscardHandler)})
-	for i := range 1000 {
-		if _, displaced, over := g.enter(from("192.0.2.1")); displaced != nil || over != "" {
-			t.Fatalf("consumer %d finds no room: %s", i, over)
-		}
-	}
-}
-
 // TestNothingIsSentAfterAFailedWrite lets the time of a connection pass in a write. What
 // is written afterwards, as the alert of TLS is, does not reach the peer.
 func TestNothingIsSentAfterAFailedWrite(t *testing.T) {

@@ -150,12 +150,6 @@ func TestServeFails(t *testing.T) {
 	}
 }
 
-func TestNewGateWithNegativeLimits(t *testing.T) {
-	if _, err := New(Config{Limits: Limits{Handshakes: -1}, Logger: slog.New(slog.DiscardHandler)}); err == nil {
-		t.Error("a negative limit is taken")
-	}
-}
-
 // TestLastingStreams ends a port with two streams: the one of a service of Register ends
 // with it, and that of a lasting one by itself.
 func TestLastingStreams(t *testing.T) {

@@ -26,7 +26,7 @@ func TestBuckets(t *testing.T) {
 		want   map[string]*entry
 	}
 	versions := []version{{nil, map[string]*entry{}}}
-	for round := range 120 {
+	for round := range 60 {
 		last := versions[len(versions)-1]
 		want := maps.Clone(last.want)
 		edits := make(map[string]edit)

@@ -7,32 +7,32 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/services/registrytest"
 )
 
-func newWorld(tb testing.TB, seed uint64) *registrytest.World {
+func newModel(tb testing.TB, seed uint64) *registrytest.Model {
 	tb.Helper()
-	w := registrytest.NewWorld(tb, seed, registrytest.Hooks{State: (*registry.Subscription).State, Told: (*registry.Subscription).WasTold, Digest: (*registry.Registry).Digest})
+	m := registrytest.NewModel(tb, seed, registrytest.Hooks{State: (*registry.Subscription).State, Told: (*registry.Subscription).WasTold, Digest: (*registry.Registry).Digest})
 	if seed%2 == 0 {
-		w.Open()
+		m.Open()
 	}
-	return w
+	return m
 }
 
 // TestNothingLeaks changes services, policies and subscribers at random, and compares what
 // each subscriber is told with a naive evaluation of the rules.
 func TestNothingLeaks(t *testing.T) {
 	upserts, deletions, resumed, adopted := 0, 0, 0, 0
-	worlds := unlessShort(120, 30)
-	for seed := range uint64(worlds) {
-		w := newWorld(t, seed)
-		w.Begin()
+	histories := registrytest.Seeds(120, 20)
+	for seed := range uint64(histories) {
+		m := newModel(t, seed)
+		m.Begin()
 		for range 100 {
-			w.Step(byte(w.IntN(16)))
+			m.Step(byte(m.IntN(16)))
 		}
-		w.Finish()
-		upserts, deletions = upserts+w.Upserts, deletions+w.Deletions
-		resumed, adopted = resumed+w.Resumed, adopted+w.Adopted
+		m.Finish()
+		upserts, deletions = upserts+m.Upserts, deletions+m.Deletions
+		resumed, adopted = resumed+m.Resumed, adopted+m.Adopted
 	}
 	t.Logf("%d upserts and %d deletions, %d resumed with %d services", upserts, deletions, resumed, adopted)
-	if upserts < 15*worlds || deletions < 3*worlds || resumed < worlds || adopted < worlds {
+	if upserts < 15*histories || deletions < 3*histories || resumed < histories || adopted < histories {
 		t.Errorf("%d upserts and %d deletions were taken, and %d resumed with %d services, too few to tell anything",
 			upserts, deletions, resumed, adopted)
 	}
@@ -44,12 +44,12 @@ func FuzzNothingLeaks(f *testing.F) {
 	f.Add(uint64(2), []byte{4, 6, 10, 12, 6, 12, 10, 7, 13, 13, 5, 8, 14, 14, 15, 10, 9})
 	f.Add(uint64(3), []byte{4, 10, 10, 10, 6, 1, 2, 8, 12, 12, 12, 12, 12, 9, 11, 12, 12, 3, 14})
 	f.Fuzz(func(t *testing.T, seed uint64, steps []byte) {
-		w := newWorld(t, seed)
-		w.Begin()
+		m := newModel(t, seed)
+		m.Begin()
 		for _, op := range steps[:min(len(steps), 200)] {
-			w.Step(op)
+			m.Step(op)
 		}
-		w.Finish()
+		m.Finish()
 	})
 }
 
@@ -57,13 +57,13 @@ func FuzzNothingLeaks(f *testing.F) {
 // and subscribers change at the same time, while others take. What is taken must have
 // been true at some time of the step, and what is held after it must be true then.
 func TestNothingLeaksAtOnce(t *testing.T) {
-	for seed := range uint64(unlessShort(40, 10)) {
-		w := newWorld(t, seed)
-		w.Begin()
+	for seed := range uint64(registrytest.Seeds(40, 6)) {
+		m := newModel(t, seed)
+		m.Begin()
 		for range 30 {
-			w.StepAtOnce()
-			w.Check()
+			m.StepAtOnce()
+			m.Check()
 		}
-		w.Finish()
+		m.Finish()
 	}
 }

@@ -62,7 +62,7 @@ func TestRefusalsWhileServicesComeAndGo(t *testing.T) {
 	var all sync.WaitGroup
 	for _, consumer := range []string{"a", "b", "c"} {
 		all.Go(func() {
-			for i := range 5000 {
+			for i := range 1000 {
 				name := fmt.Sprintf("s%d", i*7%services)
 				if i%3 > 0 {
 					r.Tell(registry.Refusal{Service: name, Consumer: consumer, Rule: "no"})
@@ -73,7 +73,7 @@ func TestRefusalsWhileServicesComeAndGo(t *testing.T) {
 		})
 	}
 	all.Go(func() {
-		for i := range 5000 {
+		for i := range 1000 {
 			name := fmt.Sprintf("s%d", i%services)
 			upsert(t, r, service(name, i))
 			if i%2 > 0 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -65,31 +64,6 @@ func TestSetReturnsTheDifference(t *testing.T) {
 		if diff := cmp.Diff(step.events, drain(s)); diff != "" {
 			t.Errorf("step %d: unexpected events (-want +got):\n%s", i, diff)
 		}
-	}
-}
-
-// TestSetTellsInOrder sets a catalog, and then another one. The additions come in
-// the order of their names, and then the removals in that order.
-func TestSetTellsInOrder(t *testing.T) {
-	r := registry.New()
-	s := r.Subscribe()
-	defer s.Close()
-	drain(s)
-	var old, fresh []*federation.Service
-	var want []string
-	for i := range 20 {
-		old = append(old, service(fmt.Sprintf("a%02d", i), 1))
-		fresh = append(fresh, service(fmt.Sprintf("b%02d", i), 1))
-		want = append(want, fmt.Sprintf("upsert b%02d 1", i))
-	}
-	for i := range 20 {
-		want = append(want, fmt.Sprintf("delete a%02d", i))
-	}
-	set(t, r, old)
-	drain(s)
-	set(t, r, fresh)
-	if diff := cmp.Diff(want, drain(s)); diff != "" {
-		t.Errorf("unexpected events (-want +got):\n%s", diff)
 	}
 }
 
@@ -200,21 +174,13 @@ func TestSubscriptionCoalesces(t *testing.T) {
 	}
 }
 
-func TestSubscriptionOfAnEmptyCatalogEnds(t *testing.T) {
-	s := registry.New().Subscribe()
-	defer s.Close()
-	if diff := cmp.Diff([]string{"end"}, drain(s)); diff != "" {
-		t.Errorf("unexpected events (-want +got):\n%s", diff)
-	}
-}
-
 func TestSubscriptionBacklogIsBounded(t *testing.T) {
 	r := registry.New()
 	set(t, r, []*federation.Service{service("a", 1), service("b", 1)})
 	s := r.Subscribe() // takes only the first service
 	defer s.Close()
 	takeN(t, s, 1)
-	for i := range 10_000 {
+	for i := range 1000 {
 		name := fmt.Sprintf("s%d", i)
 		upsert(t, r, service(name, 1))
 		upsert(t, r, service("a", i))
@@ -225,23 +191,20 @@ func TestSubscriptionBacklogIsBounded(t *testing.T) {
 	}
 }
 
-// TestSubscriptionMemory measures the memory of a subscriber that is behind with
-// 100,000 services. It does not grow when they change again, and is given back when
-// the subscriber has caught up. A short test has 20,000 services.
+// TestSubscriptionMemory measures the memory of a subscriber that is behind with many
+// services. It does not grow when they change again, and is given back when the subscriber has
+// caught up.
 func TestSubscriptionMemory(t *testing.T) {
-	services := unlessShort(100_000, 20_000)
+	const services = 10_000
 	r := registry.New()
 	change := func(version int) {
-		for i := range services {
-			upsert(t, r, service(fmt.Sprintf("s%05d", i), version))
+		for first := 0; first < services; first += 100 {
+			var changed []*wire.Encoded
+			for i := range 100 {
+				changed = append(changed, encoded(t, service(fmt.Sprintf("s%05d", first+i), version)))
+			}
+			r.UpdateEncoded(changed, nil)
 		}
-	}
-	heap := func() int {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.GC() // frees what the first one has finalized
-		runtime.ReadMemStats(&m)
-		return int(m.HeapAlloc)
 	}
 	change(1)
 	s := r.Subscribe()
@@ -250,7 +213,6 @@ func TestSubscriptionMemory(t *testing.T) {
 	begin := heap()
 	change(2)
 	behind := heap()
-	t.Logf("%d bytes for each service that a subscriber is behind with", (behind-begin)/services)
 	if grown := behind - begin; grown > 300*services {
 		t.Errorf("a subscriber that is behind with %d services costs %d bytes, expected at most %d", services, grown, 300*services)
 	}
@@ -332,91 +294,6 @@ func TestSubscriptionNextWaits(t *testing.T) {
 			t.Errorf("Next with an ended context failed with %v, expected %v", err, errStop)
 		}
 	})
-}
-
-// TestSubscriptionOracle follows a registry that changes at random with subscribers of
-// different speeds, and compares what each was told with the registry.
-func TestSubscriptionOracle(t *testing.T) {
-	for seed := range uint64(unlessShort(300, 50)) {
-		rnd := rand.New(rand.NewPCG(seed, 1))
-		r := registry.New()
-		type subscriber struct {
-			*registry.Subscription
-
-			told  map[string]*wire.Encoded
-			ended bool
-			pace  int
-		}
-		var subscribers []*subscriber
-		take := func(s *subscriber) bool {
-			updates := s.Take(nil, 1)
-			if len(updates) == 0 {
-				return false
-			}
-			event := updates[0]
-			switch event.Operation {
-			case federation.Upsert:
-				if event.Encoded != r.Lookup(event.Name) {
-					t.Fatalf("seed %d: told an outdated version of %s", seed, event.Name)
-				}
-				if s.ended && s.told[event.Name] == event.Encoded {
-					t.Fatalf("seed %d: told %s twice", seed, event.Name)
-				}
-				s.told[event.Name] = event.Encoded
-			case federation.Delete:
-				if s.told[event.Name] == nil {
-					t.Fatalf("seed %d: told to delete %s, which it does not know", seed, event.Name)
-				}
-				delete(s.told, event.Name)
-			case federation.End:
-				if s.ended {
-					t.Fatalf("seed %d: the catalog ended twice", seed)
-				}
-				s.ended = true
-			case federation.Alive:
-				t.Fatalf("seed %d: told nothing", seed)
-			}
-			return true
-		}
-		for step := range 400 {
-			name := fmt.Sprintf("s%d", rnd.IntN(30))
-			switch rnd.IntN(4) {
-			case 0, 1:
-				upsert(t, r, service(name, step))
-			case 2:
-				r.Delete(name)
-			default:
-				other := fmt.Sprintf("s%d", rnd.IntN(30))
-				r.UpdateEncoded([]*wire.Encoded{encoded(t, service(name, step))}, []string{other})
-			}
-			if step%80 == 0 {
-				subscribers = append(subscribers, &subscriber{
-					Subscription: r.Subscribe(),
-					told:         make(map[string]*wire.Encoded),
-					pace:         rnd.IntN(5),
-				})
-			}
-			for _, s := range subscribers {
-				for range rnd.IntN(s.pace + 1) {
-					take(s)
-				}
-				if _, n := s.State(); n > 30 {
-					t.Fatalf("seed %d: %d services are ahead, expected at most 30", seed, n)
-				}
-			}
-		}
-		for i, s := range subscribers {
-			for take(s) {
-			}
-			if !s.ended {
-				t.Fatalf("seed %d: subscriber %d never heard the end of the catalog", seed, i)
-			}
-			if diff := cmp.Diff(r.Held(), s.told, cmp.Comparer(func(a, b *wire.Encoded) bool { return a == b })); diff != "" {
-				t.Fatalf("seed %d: subscriber %d was told something else than the truth (-want +got):\n%s", seed, i, diff)
-			}
-			s.Close()
-		}
-	}
 }
 
 // TestSilentConsumer has a consumer that asks for the catalog some time after it has

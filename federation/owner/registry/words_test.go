@@ -22,7 +22,6 @@ var (
 	of           = registrytest.Of
 	stripped     = registrytest.Stripped
 	drain        = registrytest.Drain
-	unlessShort  = registrytest.UnlessShort
 	plain        = registrytest.Plain
 	sumOf        = registrytest.SumOf
 	resumeAs     = registrytest.ResumeAs

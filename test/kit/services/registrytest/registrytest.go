@@ -1,10 +1,11 @@
 // Package registrytest is for tests of a registry and of what serves one: services, policies
-// and consumers that come back, and a world in which a registry is compared with a naive
+// and consumers that come back, and a model in which a registry is compared with a naive
 // evaluation of the same rules.
 package registrytest
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -173,41 +174,10 @@ func ResumeAs(r *registry.Registry, ids []federation.ID, f registry.Form, theirs
 	return nil
 }
 
-// Classes is how many classes of consumers Spread and ClassID know, and Shared how many of the
-// services of Spread are of each of the zones on.example and off.example, at its beginning.
-const (
-	Classes = 50
-	Shared  = 5
-)
-
-// ClassID returns the identity of the consumers of a class.
-func ClassID(class int) string { return fmt.Sprintf("spiffe://class%02d.example/consumer", class) }
-
-// Spread returns a catalog: services that every class may be told, by which of two
-// policies is in force, and then of each class its own.
-func Spread(n int) []*federation.Service {
-	all := Catalog(n)
-	for i, s := range all {
-		zone := fmt.Sprintf("zone%02d", i%Classes)
-		switch i / Shared {
-		case 0:
-			zone = "on"
-		case 1:
-			zone = "off"
-		}
-		fqdn, err := federation.ParseFQDN(s.Name + "." + zone + ".example")
-		if err != nil {
-			panic(err)
-		}
-		s.FQDN = fqdn
+// Seeds returns n, or fewer where CI does not run the tests.
+func Seeds(n, fewer int) int {
+	if os.Getenv("CI") == "true" && !testing.Short() {
+		return n
 	}
-	return all
-}
-
-// UnlessShort returns n, or fewer in a short test.
-func UnlessShort(n, fewer int) int {
-	if testing.Short() {
-		return fewer
-	}
-	return n
+	return fewer
 }
