@@ -186,7 +186,7 @@ func (s *source) checkFunction(function *ast.FuncDecl, report func(ast.Node, str
 		looksUp = s.path == "federation/dns/hostname/resolver.go" && function.Name.Name == "start"
 		starts  = s.test || setup || transfers || serves || looksUp ||
 			s.in("federation/consumer", "federation/dns/agent", "federation/owner", "federation/source", "federation/provider", "federation/status/page", "cmd")
-		sleeps = s.importsPath("testing/synctest") // where a sleep moves the clock of a bubble
+		sleeps = s.importsPath("testing/synctest") || s.importsPath(module+"test/kit/network/simulation") // where a sleep moves the clock of a bubble
 	)
 	if function.Name.Name == "ServeDNS" && s.line(function.End())-s.line(function.Pos()) >= longestServeDNS {
 		report(function, longReason)

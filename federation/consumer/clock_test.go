@@ -1,6 +1,7 @@
 package consumer_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,38 +11,38 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
+	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 )
 
 // left is how long the services are kept from now on.
-func (w *world) left(m *consumer.Mirror) time.Duration {
+func (sim *testMirror) left(m *consumer.Mirror) time.Duration {
 	synctest.Wait()
 	s := m.Status()
 	if s.Expires.IsZero() {
 		return 0
 	}
-	return s.Expires.Sub(w.wall())
+	return s.Expires.Sub(sim.wall())
 }
 
 // The retention goes on while the machine is suspended, which its timers do not know
 // of. The end is noticed within a second.
 func TestRetentionWhileSuspended(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		_, stop := w.serve(services.At("web.fed.example", "192.0.2.1"))
-		m, _ := w.run(w.config())
-		w.await(m, "synced 1/0")
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
+		_, stop := sim.serve(services.At("web.fed.example", "192.0.2.1"))
+		m, _ := sim.run(sim.config())
+		sim.await(m, "synced 1/0")
 		stop()
 		time.Sleep(10 * time.Minute)
-		w.setClock(40 * time.Minute)
+		sim.SetClock(40 * time.Minute)
 		time.Sleep(time.Second)
-		if got, left := state(m), w.left(m); got != "stale 1/1" || left != 10*time.Minute-time.Second {
+		if got, left := state(m), sim.left(m); got != "stale 1/1" || left != 10*time.Minute-time.Second {
 			t.Errorf("owner is %s with %v left", got, left)
 		}
-		w.setClock(10 * time.Minute)
+		sim.SetClock(10 * time.Minute)
 		time.Sleep(time.Second)
-		if got := state(m); got != "expired 0/0" || w.names() != "" {
-			t.Errorf("owner is %s with %s", got, w.names())
+		if got := state(m); got != "expired 0/0" || sim.names() != "" {
+			t.Errorf("owner is %s with %s", got, sim.names())
 		}
 	})
 }
@@ -50,20 +51,19 @@ func TestRetentionWhileSuspended(t *testing.T) {
 // forward again none shorter. The times of the status are by the wall clock.
 func TestRetentionWhileClockIsSetBack(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		_, stop := w.serve(services.At("web.fed.example", "192.0.2.1"))
-		m, _ := w.run(w.config())
-		w.await(m, "synced 1/0")
-		synced := w.wall()
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
+		_, stop := sim.serve(services.At("web.fed.example", "192.0.2.1"))
+		m, _ := sim.run(sim.config())
+		sim.await(m, "synced 1/0")
+		synced := sim.wall()
 		stop()
 		synctest.Wait()
 		lost := time.Now()
 		for i := range 20 {
 			time.Sleep(2 * time.Minute)
-			w.setClock(10 * time.Hour * time.Duration(i%2*2-1)) // back, forward, back...
+			sim.SetClock(10 * time.Hour * time.Duration(i%2*2-1)) // back, forward, back...
 			time.Sleep(time.Second)
-			if left, want := w.left(m), time.Hour-time.Since(lost); left != want {
+			if left, want := sim.left(m), time.Hour-time.Since(lost); left != want {
 				t.Fatalf("%v are left, want %v", left, want)
 			}
 			set := -10 * time.Hour * time.Duration((i+1)%2)
@@ -77,7 +77,7 @@ func TestRetentionWhileClockIsSetBack(t *testing.T) {
 				t.Fatalf("expires %v, the first service %v", s.Expires, s.Soonest)
 			}
 		}
-		if took := w.await(m, "expired 0/0"); took+20*(2*time.Minute+time.Second) != time.Hour {
+		if took := sim.await(m, "expired 0/0"); took+20*(2*time.Minute+time.Second) != time.Hour {
 			t.Errorf("expired %v after the loss", took+20*(2*time.Minute+time.Second))
 		}
 	})
@@ -95,15 +95,14 @@ func TestClockIsSetBackByLittle(t *testing.T) {
 		-time.Hour:       0,
 	} {
 		t.Run(by.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+			simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 				d := new(disk)
-				registry, _ := w.serve(services.At("web.fed.example", "192.0.2.1"))
-				m, _ := w.run(w.kept(d, "catalog"))
-				w.await(m, "synced 1/0")
+				registry, _ := sim.serve(services.At("web.fed.example", "192.0.2.1"))
+				m, _ := sim.run(sim.kept(d, "catalog"))
+				sim.await(m, "synced 1/0")
 				time.Sleep(time.Minute)
 				d.take()
-				w.setClock(by)
+				sim.SetClock(by)
 				must.Get(registry.Upsert(services.At("web.fed.example", "192.0.2.2")))(t)
 				time.Sleep(time.Second)
 				saves := d.take()
@@ -129,24 +128,23 @@ func TestBootedBehind(t *testing.T) {
 		"file without a time of the save": {10 * time.Minute, -10 * time.Minute, time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+			simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 				d := new(disk)
 				now := time.Now().Round(0)
 				web := services.At("web.fed.example", "192.0.2.1")
 				kept := &snapshot.Snapshot{Owner: ownerAddress, LastUp: now.Add(tc.up), Saved: now.Add(tc.saved)}
 				kept.Services = append(kept.Services, packed.Of(web))
 				must.Do(t, d.Save("catalog", kept))
-				m, _ := w.run(w.kept(d, "catalog"))
-				if got, left := state(m), w.left(m); got != "stale 1/1" || left != tc.left {
+				m, _ := sim.run(sim.kept(d, "catalog"))
+				if got, left := state(m), sim.left(m); got != "stale 1/1" || left != tc.left {
 					t.Errorf("owner is %s with %v left", got, left)
 				}
 				d.take()
 				time.Sleep(10 * time.Minute)
-				w.setClock(48 * time.Hour) // corrected
+				sim.SetClock(48 * time.Hour) // corrected
 				time.Sleep(time.Second)
 				if tc.up > time.Hour { // which is no suspension
-					if got, left := state(m), w.left(m); got != "stale 1/1" || left != tc.left-10*time.Minute-time.Second {
+					if got, left := state(m), sim.left(m); got != "stale 1/1" || left != tc.left-10*time.Minute-time.Second {
 						t.Errorf("owner is %s with %v left after the correction", got, left)
 					}
 				}
@@ -167,26 +165,25 @@ func TestSettleAfterPause(t *testing.T) {
 	const at = 2500 * time.Millisecond // when the process pauses; the next reading is half a second later
 	for name, tc := range map[string]struct {
 		settle time.Duration
-		pause  func(*world)
+		pause  func(*testMirror)
 		after  time.Duration // until the owner is synced, without the pause
 	}{
-		"no pause":            {8 * time.Second, func(*world) {}, 8 * time.Second},
-		"a quarter":           {8 * time.Second, func(w *world) { w.stop(time.Second) }, 7 * time.Second},
-		"more than a quarter": {8 * time.Second, func(w *world) { w.stop(time.Second + 1) }, 11 * time.Second},
-		"suspended":           {8 * time.Second, func(w *world) { w.setClock(time.Hour) }, 11 * time.Second},
-		"clock is set back":   {8 * time.Second, func(w *world) { w.setClock(-time.Hour) }, 8 * time.Second},
+		"no pause":            {8 * time.Second, func(*testMirror) {}, 8 * time.Second},
+		"a quarter":           {8 * time.Second, func(sim *testMirror) { sim.Suspend(time.Second) }, 7 * time.Second},
+		"more than a quarter": {8 * time.Second, func(sim *testMirror) { sim.Suspend(time.Second + 1) }, 11 * time.Second},
+		"suspended":           {8 * time.Second, func(sim *testMirror) { sim.SetClock(time.Hour) }, 11 * time.Second},
+		"clock is set back":   {8 * time.Second, func(sim *testMirror) { sim.SetClock(-time.Hour) }, 8 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.misbehave("upsert web web.fed.example 192.0.2.1\nhang")
-				config := w.config()
+			simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
+				sim.misbehave("upsert web web.fed.example 192.0.2.1\nhang")
+				config := sim.config()
 				config.Rules.Settle = tc.settle
-				m, _ := w.run(config)
+				m, _ := sim.run(config)
 				start := time.Now()
 				time.Sleep(at)
-				tc.pause(w)
-				w.await(m, "synced 1/0")
+				tc.pause(sim)
+				sim.await(m, "synced 1/0")
 				if got := time.Since(start); got != tc.after {
 					t.Errorf("synced after %v, want %v", got, tc.after)
 				}
@@ -197,16 +194,15 @@ func TestSettleAfterPause(t *testing.T) {
 		0: 800 * time.Millisecond, 125 * time.Millisecond: 700 * time.Millisecond, 125*time.Millisecond + 1: 1100 * time.Millisecond,
 	} {
 		t.Run("shorter than 250 ms, pause "+pause.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.misbehave("upsert web web.fed.example 192.0.2.1\nhang")
-				config := w.config()
+			simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
+				sim.misbehave("upsert web web.fed.example 192.0.2.1\nhang")
+				config := sim.config()
 				config.Rules.Settle = 800 * time.Millisecond // a quarter of which is 200 ms
-				m, _ := w.run(config)
+				m, _ := sim.run(config)
 				start := time.Now()
 				time.Sleep(200 * time.Millisecond) // the clocks are read every 125 ms
-				w.stop(pause)
-				w.await(m, "synced 1/0")
+				sim.Suspend(pause)
+				sim.await(m, "synced 1/0")
 				if got := time.Since(start); got != after {
 					t.Errorf("synced after %v, want %v", got, after)
 				}
@@ -219,33 +215,39 @@ func TestSettleAfterPause(t *testing.T) {
 // settle, once a second while the retention runs, and otherwise once an hour.
 func TestClockIsRead(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		stop := w.misbehave(`upsert web web.fed.example 192.0.2.1
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
+		stop := sim.misbehave(`upsert web web.fed.example 192.0.2.1
 			wait 10h
 			upsert web web.fed.example 192.0.2.2
 			upsert web web.fed.example 192.0.2.3
 			hang`)
-		config := w.config()
+		config := sim.config()
 		config.Rules.Settle = 8 * time.Second
-		m, _ := w.run(config)
-		expect := func(what string, want int, passed time.Duration) {
+		var reads atomic.Int64
+		config.Clock = func() (time.Time, time.Duration) {
+			reads.Add(1)
+			return sim.Clock()
+		}
+		m, _ := sim.run(config)
+		expect := func(what string, want int64, passed time.Duration) {
 			t.Helper()
-			before := w.reads()
+			synctest.Wait()
+			before := reads.Load()
 			time.Sleep(passed)
-			if got := w.reads() - before; got != want {
+			synctest.Wait()
+			if got := reads.Load() - before; got != want {
 				t.Errorf("%s: %d readings, want %d", what, got, want)
 			}
 		}
 		expect("while it settles", 7, 7500*time.Millisecond)
-		w.await(m, "synced 1/0")
+		sim.await(m, "synced 1/0")
 		time.Sleep(time.Minute)
 		expect("while it is synced", 9, 9*time.Hour)
 		time.Sleep(59*time.Minute - 10*time.Second)
 		expect("two updates", 2, 5*time.Second)
 		stop()
-		w.misbehave("status Unauthenticated")
-		w.await(m, "parked 1/1")
+		sim.misbehave("status Unauthenticated")
+		sim.await(m, "parked 1/1")
 		expect("while it is stale", 8, 8*time.Second)
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
+	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 )
 
 // disk is a Store in memory that remembers what was saved, and fails or hangs where
@@ -103,8 +104,8 @@ func (d *disk) take() []saved {
 }
 
 // kept is a configuration with a file on the disk.
-func (w *world) kept(d consumer.Store, file string) consumer.Config {
-	c := w.config()
+func (sim *testMirror) kept(d consumer.Store, file string) consumer.Config {
+	c := sim.config()
 	c.Subscription.File, c.Store = file, d
 	return c
 }
@@ -186,14 +187,13 @@ func TestFiles(t *testing.T) {
 // what the file has, and nothing that comes later changes anything.
 func TestLoadHangs(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		released := make(chan struct{})
 		d := &disk{loading: func(string, snapshot.Options) error { <-released; return errors.New("the disk is gone") }}
-		w.serve(services.At("web.fed.example", "192.0.2.1"))
-		m, _ := w.run(w.kept(d, "catalog"))
+		sim.serve(services.At("web.fed.example", "192.0.2.1"))
+		m, _ := sim.run(sim.kept(d, "catalog"))
 		time.Sleep(10*time.Second - 1)
-		if n := w.attempts(); n != 0 {
+		if n := sim.attempts(); n != 0 {
 			t.Errorf("%d attempts while the disk is waited for", n)
 		}
 		time.Sleep(2 * time.Nanosecond)
@@ -201,15 +201,15 @@ func TestLoadHangs(t *testing.T) {
 			t.Errorf("owner is %s", got)
 		}
 		const want = `level=ERROR msg="catalog cannot be restored" owner=owner.example:8008 file=catalog error="the disk hangs; the owner is asked without it"`
-		if !strings.HasPrefix(w.logged(), want) {
-			t.Errorf("logged is\n%s", w.logged())
+		if !strings.HasPrefix(sim.logged(), want) {
+			t.Errorf("logged is\n%s", sim.logged())
 		}
-		if n := w.counted("file failed"); n != 1 {
+		if n := sim.counted("file failed"); n != 1 {
 			t.Errorf("%d failures counted", n)
 		}
 		close(released)
-		if n := strings.Count(w.logged(), "cannot be restored"); n != 1 || w.counted("file failed") != 1 {
-			t.Errorf("%d lines, %d failures counted when the disk answers", n, w.counted("file failed"))
+		if n := strings.Count(sim.logged(), "cannot be restored"); n != 1 || sim.counted("file failed") != 1 {
+			t.Errorf("%d lines, %d failures counted when the disk answers", n, sim.counted("file failed"))
 		}
 	})
 }
@@ -217,19 +217,18 @@ func TestLoadHangs(t *testing.T) {
 // A mirror that is stopped while it loads neither waits for the disk nor reports it.
 func TestStopWhileLoading(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		released := make(chan struct{})
 		d := &disk{loading: func(string, snapshot.Options) error { <-released; return nil }}
-		_, stop := w.run(w.kept(d, "catalog"))
+		_, stop := sim.run(sim.kept(d, "catalog"))
 		time.Sleep(time.Second)
 		start := time.Now()
 		stop()
 		if took := time.Since(start); took > 0 {
 			t.Errorf("Run returned after %v", took)
 		}
-		w.wantLog()
-		if n := w.counted("file failed"); n != 0 {
+		sim.wantLog()
+		if n := sim.counted("file failed"); n != 0 {
 			t.Errorf("%d failures counted", n)
 		}
 		close(released)
@@ -240,8 +239,7 @@ func TestStopWhileLoading(t *testing.T) {
 // far it is.
 func TestLoadProgress(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		d := new(disk)
 		must.Do(t, d.Save("catalog", &snapshot.Snapshot{Owner: ownerAddress, LastUp: time.Now(), Saved: time.Now()}))
 		d.loading = func(_ string, o snapshot.Options) error {
@@ -253,14 +251,14 @@ func TestLoadProgress(t *testing.T) {
 			o.Progress(13, 13)
 			return nil
 		}
-		w.run(w.kept(d, "catalog"))
+		sim.run(sim.kept(d, "catalog"))
 		time.Sleep(21 * time.Second)
-		w.wantLog( // at the first service that comes after more than five seconds
+		sim.wantLog( // at the first service that comes after more than five seconds
 			`INFO msg="restoring the catalog" file=catalog restored=6 services=13`,
 			`INFO msg="restoring the catalog" file=catalog restored=12 services=13`,
 		)
 		time.Sleep(time.Second)
-		w.wantLog(`INFO msg="restoring the catalog" file=catalog restored=13 services=13`,
+		sim.wantLog(`INFO msg="restoring the catalog" file=catalog restored=13 services=13`,
 			`INFO msg="catalog restored from its file" file=catalog services=0 last_up=2000-01-01T00:00:00.000Z used=true`,
 			`WARN msg="not connected to owner, still trying"`)
 	})
@@ -283,8 +281,7 @@ func TestRestoreParts(t *testing.T) {
 		"hangs":  {rest: 11 * time.Second, names: "api web"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+			simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 				d := new(disk)
 				kept := &snapshot.Snapshot{Owner: ownerAddress, LastUp: time.Now(), Saved: time.Now()}
 				must.Do(t, d.Save("catalog", kept))
@@ -300,16 +297,16 @@ func TestRestoreParts(t *testing.T) {
 					taken = o.Part(kept) && taken
 					return tc.err
 				}
-				m, _ := w.run(w.kept(d, "catalog"))
-				if got, s := w.names(), m.Status(); got != "web" || s.Known {
+				m, _ := sim.run(sim.kept(d, "catalog"))
+				if got, s := sim.names(), m.Status(); got != "web" || s.Known {
 					t.Errorf("after the first part there are %q, and the catalog is known: %v", got, s.Known)
 				}
 				time.Sleep(time.Second)
-				if got := w.names(); got != "api web" {
+				if got := sim.names(); got != "api web" {
 					t.Errorf("after the second part there are %q", got)
 				}
 				time.Sleep(13 * time.Second)
-				if got, s := w.names(), m.Status(); got != tc.names || s.Known != tc.known || (s.Damage == nil) != tc.known {
+				if got, s := sim.names(), m.Status(); got != tc.names || s.Known != tc.known || (s.Damage == nil) != tc.known {
 					t.Errorf("in the end there are %q, the catalog is known: %v, and the damage is %v", got, s.Known, s.Damage)
 				}
 				if want := tc.rest < 10*time.Second; taken != want {
@@ -324,8 +321,7 @@ func TestRestoreParts(t *testing.T) {
 // begins anew.
 func TestResubscribeWhileRestoring(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		d := new(disk)
 		kept := &snapshot.Snapshot{Owner: ownerAddress, LastUp: time.Now(), Saved: time.Now()}
 		kept.Services = []packed.Service{packed.Of(services.At("web.fed.example", "192.0.2.1"))}
@@ -339,17 +335,17 @@ func TestResubscribeWhileRestoring(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			return nil
 		}
-		config := w.kept(d, "catalog")
-		m, _ := w.run(config)
-		if got := w.names(); got != "old" {
+		config := sim.kept(d, "catalog")
+		m, _ := sim.run(config)
+		if got := sim.names(); got != "old" {
 			t.Errorf("after the first part there are %q", got)
 		}
 		must.Do(t, m.Resubscribe(config.Subscription, config.Rules))
-		if got, s := w.names(), m.Status(); got != "old" || s.Known {
+		if got, s := sim.names(), m.Status(); got != "old" || s.Known {
 			t.Errorf("after the change there are %q, and the catalog is known: %v", got, s.Known)
 		}
 		time.Sleep(time.Minute)
-		if got, s := w.names(), m.Status(); got != "web" || !s.Known {
+		if got, s := sim.names(), m.Status(); got != "web" || !s.Known {
 			t.Errorf("in the end there are %q, and the catalog is known: %v", got, s.Known)
 		}
 	})
@@ -360,8 +356,7 @@ func TestResubscribeWhileRestoring(t *testing.T) {
 func TestLastSaveHangs(t *testing.T) {
 	t.Parallel()
 	for wait, reported := range map[time.Duration]bool{5*time.Second - 1: false, 5*time.Second + 1: true} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
+		simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 			var slow bool
 			d := new(disk)
 			d.saving = func(string) error {
@@ -371,13 +366,13 @@ func TestLastSaveHangs(t *testing.T) {
 				}
 				return nil
 			}
-			w.serve(services.At("web.fed.example", "192.0.2.1"))
-			m, stop := w.run(w.kept(d, "catalog"))
+			sim.serve(services.At("web.fed.example", "192.0.2.1"))
+			m, stop := sim.run(sim.kept(d, "catalog"))
 			time.Sleep(time.Minute)
 			if got := state(m); got != "synced 1/0" {
 				t.Fatalf("owner is %s", got)
 			}
-			w.wantLog(`INFO msg="connected to owner"`, `INFO msg="owner is synced"`)
+			sim.wantLog(`INFO msg="connected to owner"`, `INFO msg="owner is synced"`)
 			slow = true
 			start := time.Now()
 			stop()
@@ -388,10 +383,10 @@ func TestLastSaveHangs(t *testing.T) {
 			if reported {
 				want = `ERROR msg="catalog may not be saved: the disk hangs" file=catalog`
 			}
-			w.wantLog(want)
+			sim.wantLog(want)
 			time.Sleep(time.Minute)
-			w.wantLog()
-			if n := w.counted("file failed"); n != 1 {
+			sim.wantLog()
+			if n := sim.counted("file failed"); n != 1 {
 				t.Errorf("%d failures counted", n)
 			}
 		})
@@ -403,16 +398,15 @@ func TestLastSaveHangs(t *testing.T) {
 // writes nothing.
 func TestFileLock(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		d := new(disk)
-		w.serve(services.At("web.fed.example", "192.0.2.1"))
-		config := w.kept(d, "catalog")
+		sim.serve(services.At("web.fed.example", "192.0.2.1"))
+		config := sim.kept(d, "catalog")
 		config.Subscription.FileLock = new(consumer.FileLock)
 		run := func(name string) func() {
 			config.Name = name
-			m, stop := w.run(config)
-			w.await(m, "synced 1/0")
+			m, stop := sim.run(config)
+			sim.await(m, "synced 1/0")
 			time.Sleep(time.Minute)
 			return stop
 		}
@@ -438,8 +432,8 @@ func TestFileLock(t *testing.T) {
 		time.Sleep(time.Hour)
 		second()
 		saved("second")
-		if len(d.aside) > 0 || w.log.Count("level=ERROR") > 0 {
-			t.Errorf("set aside is %q, and logged\n%s", d.aside, w.log.String())
+		if len(d.aside) > 0 || sim.Logged.Count("level=ERROR") > 0 {
+			t.Errorf("set aside is %q, and logged\n%s", d.aside, sim.Logged.String())
 		}
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 )
 
 // TestHistories plays random histories of an owner, its replica, the network, the
@@ -32,7 +33,7 @@ func TestHistories(t *testing.T) {
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { resumes += history(t, rand.New(rand.NewPCG(seed, 7))) })
+			simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) { resumes += history(t, sim, rand.New(rand.NewPCG(seed, 7))) })
 		})
 	}
 	if resumes == 0 {
@@ -41,12 +42,11 @@ func TestHistories(t *testing.T) {
 }
 
 // history plays one, and returns how many streams have resumed.
-func history(t *testing.T, r *rand.Rand) (resumes uint64) {
+func history(t *testing.T, sim *testMirror, r *rand.Rand) (resumes uint64) {
 	t.Helper()
 	const names = 300
-	w := newWorld(t)
 	var conns sync.Map
-	w.wrap = func(conn net.Conn) net.Conn {
+	sim.Wrap = func(conn net.Conn) net.Conn {
 		conns.Store(conn, nil)
 		return conn
 	}
@@ -63,11 +63,11 @@ func history(t *testing.T, r *rand.Rand) (resumes uint64) {
 	var registry *registry.Registry // nil: the owner is away
 	var stop func()
 	start := func(services map[string]*federation.Service) {
-		registry, stop = w.serve(slices.Collect(maps.Values(services))...)
+		registry, stop = sim.serve(slices.Collect(maps.Values(services))...)
 	}
 	start(all)
 
-	config := w.config()
+	config := sim.config()
 	config.Subscription.File = filepath.Join(t.TempDir(), "catalog")
 	largest := catalog.Size(shop(t, names-1, "three"), false)
 	rules := func() catalog.Rules {
@@ -87,7 +87,7 @@ func history(t *testing.T, r *rand.Rand) (resumes uint64) {
 		return rules
 	}
 	config.Rules = rules()
-	m, end := w.run(config)
+	m, end := sim.run(config)
 	var log []string
 	for range 25 {
 		op := []string{"services", "services", "services", "owner", "replica", "network", "reload", "version", "restart"}[r.IntN(9)]
@@ -143,11 +143,11 @@ func history(t *testing.T, r *rand.Rand) (resumes uint64) {
 		case "restart": // of the mirror
 			resumes += m.Status().Resumes
 			end()
-			clear(w.services)
+			clear(sim.services)
 			if r.IntN(2) == 0 {
 				config.Rules = rules()
 			}
-			m, end = w.run(config)
+			m, end = sim.run(config)
 		}
 		d := []time.Duration{0, 0, time.Duration(r.IntN(3000)) * time.Millisecond, 20 * time.Second, 2 * time.Minute}[r.IntN(5)]
 		log = append(log, fmt.Sprint(op, " ", d))
@@ -160,20 +160,20 @@ func history(t *testing.T, r *rand.Rand) (resumes uint64) {
 		start(all)
 	}
 	time.Sleep(20 * time.Minute)
-	w.synced(m)
+	sim.synced(m)
 	time.Sleep(5 * time.Minute)
-	w.synced(m)
+	sim.synced(m)
 	resumes += m.Status().Resumes
 
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
 	admitted, told := 0, int64(0)
 	for name, s := range all {
 		invalid := config.Rules.Admit(s)
 		if invalid != catalog.ErrNotImported {
 			told++
 		}
-		got := w.services[name]
+		got := sim.services[name]
 		switch {
 		case invalid == catalog.ErrNotImported && got != nil:
 			t.Errorf("%s is not imported, and there", name)
@@ -187,14 +187,14 @@ func history(t *testing.T, r *rand.Rand) (resumes uint64) {
 		}
 	}
 	octets := int64(0)
-	for name, s := range w.services {
+	for name, s := range sim.services {
 		if all[name] == nil {
 			t.Errorf("%s is there, and the owner has none", name)
 		}
 		octets += catalog.Size(s, false)
 	}
-	if limit := config.Rules.MaxCatalog; limit > 0 && (octets > limit || told*largest <= limit && len(w.services) < admitted) {
-		t.Errorf("%d services are there, of %d, in %d octets, with a limit of %d", len(w.services), admitted, octets, limit)
+	if limit := config.Rules.MaxCatalog; limit > 0 && (octets > limit || told*largest <= limit && len(sim.services) < admitted) {
+		t.Errorf("%d services are there, of %d, in %d octets, with a limit of %d", len(sim.services), admitted, octets, limit)
 	}
 	if t.Failed() {
 		t.Logf("after %s: %+v", strings.Join(log, ", "), m.Status())

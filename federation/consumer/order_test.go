@@ -6,7 +6,6 @@ import (
 	"net"
 	"strconv"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,33 +16,32 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
-	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
+	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 )
 
 // An update is acknowledged after it was published, and announced after that.
 func TestPublishThenAcknowledgeThenAnnounce(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		published := make(chan struct{})
-		w.publish = func(c consumer.Changes) {
+		sim.publish = func(c consumer.Changes) {
 			if len(c.Services) > 0 {
 				<-published
 			}
 		}
-		w.misbehave("upsert web web.fed.example 192.0.2.1\nhang")
-		m, _ := w.run(w.config())
+		sim.misbehave("upsert web web.fed.example 192.0.2.1\nhang")
+		m, _ := sim.run(sim.config())
 
-		if answers := w.heard(); len(answers) > 0 || m.Status().Services != 0 {
+		if answers := sim.Details("ack", "nack"); len(answers) > 0 || m.Status().Services != 0 {
 			t.Errorf("before the update is published: answers %v, status %+v", answers, m.Status())
 		}
 		close(published)
-		if answers := w.heard(); len(answers) != 1 || m.Status().Services != 1 {
+		if answers := sim.Details("ack", "nack"); len(answers) != 1 || m.Status().Services != 1 {
 			t.Errorf("in the end: answers %v, status %+v", answers, m.Status())
 		}
 		// The consumer counts a response when it has sent the acknowledgement.
-		if diff := cmp.Diff([]string{"responded upsert", "published"}, w.told()); diff != "" {
+		if diff := cmp.Diff([]string{"responded upsert", "published"}, sim.Details("told")); diff != "" {
 			t.Errorf("the observer was told (-want +got):\n%s", diff)
 		}
 	})
@@ -76,15 +74,14 @@ func (d deaf) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamServer
 // acknowledgement.
 func TestArrivedIsNoSilence(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.Serve(w.t, ownerAddress, func(ctx context.Context, listener net.Listener) error {
-			server := grpc.NewServer(grpc.Creds(pki.Source(w.t, w.authority, pki.Named("owner.example")).Server()))
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
+		sim.Serve(sim.T, ownerAddress, func(ctx context.Context, listener net.Listener) error {
+			server := grpc.NewServer(grpc.Creds(sim.Source("owner.example").Server()))
 			rdpb.RegisterDiscoveryServiceServer(server, deaf{t: t})
 			defer context.AfterFunc(ctx, server.Stop)()
 			return server.Serve(listener)
 		})
-		m, _ := w.run(w.config())
+		m, _ := sim.run(sim.config())
 		time.Sleep(20 * time.Second) // longer than settle, shorter than such an owner is put up with
 		if s := m.Status(); s.State != catalog.Syncing || s.Services == 0 || s.Services == 50_000 {
 			t.Errorf("while responses wait, the owner is %v with %d services", s.State, s.Services)

@@ -20,6 +20,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
+	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 )
 
 // times returns when there were saves, after start.
@@ -35,12 +36,11 @@ func times(saves []saved, start time.Time) string {
 // mirror ends.
 func TestSaveAfterChange(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		d := new(disk)
-		registry, _ := w.serve(services.At("web.fed.example", "192.0.2.0"))
-		m, stop := w.run(w.kept(d, "catalog"))
-		w.await(m, "synced 1/0")
+		registry, _ := sim.serve(services.At("web.fed.example", "192.0.2.0"))
+		m, stop := sim.run(sim.kept(d, "catalog"))
+		sim.await(m, "synced 1/0")
 		time.Sleep(time.Minute)
 		d.take()
 		start := time.Now()
@@ -81,14 +81,13 @@ func TestSaveUnchanged(t *testing.T) {
 		7 * 24 * time.Hour: time.Hour,
 	} {
 		t.Run(retention.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+			simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 				d := new(disk)
-				w.serve(services.At("web.fed.example", "192.0.2.1"))
-				config := w.kept(d, "catalog")
+				sim.serve(services.At("web.fed.example", "192.0.2.1"))
+				config := sim.kept(d, "catalog")
 				config.Rules.Retention = retention
-				m, _ := w.run(config)
-				w.await(m, "synced 1/0")
+				m, _ := sim.run(config)
+				sim.await(m, "synced 1/0")
 				time.Sleep(time.Minute)
 				saves := d.take()
 				start := saves[len(saves)-1].at
@@ -111,12 +110,11 @@ func TestSaveUnchanged(t *testing.T) {
 // service has changed.
 func TestSaveAfterLoss(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		d := new(disk)
-		_, stop := w.serve(services.At("web.fed.example", "192.0.2.1"))
-		m, _ := w.run(w.kept(d, "catalog"))
-		w.await(m, "synced 1/0")
+		_, stop := sim.serve(services.At("web.fed.example", "192.0.2.1"))
+		m, _ := sim.run(sim.kept(d, "catalog"))
+		sim.await(m, "synced 1/0")
 		time.Sleep(10 * time.Minute)
 		d.take()
 		stop()
@@ -139,12 +137,11 @@ func TestSaveAfterLoss(t *testing.T) {
 // A mirror that never knew a catalog, or whose catalog is expired, writes no file.
 func TestNothingToSave(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		d := new(disk)
-		w.misbehave("announce\nupsert web web.fed.example 192.0.2.1\nhang")
-		m, stop := w.run(w.kept(d, "catalog"))
-		w.await(m, "syncing 1/0")
+		sim.misbehave("announce\nupsert web web.fed.example 192.0.2.1\nhang")
+		m, stop := sim.run(sim.kept(d, "catalog"))
+		sim.await(m, "syncing 1/0")
 		time.Sleep(2 * time.Hour)
 		stop()
 		if saves := d.take(); len(saves) > 0 {
@@ -155,47 +152,46 @@ func TestNothingToSave(t *testing.T) {
 
 // restart runs a mirror with what is on the disk after the owner was synced for an
 // hour with two services, and both are down for ten minutes.
-func restart(t *testing.T, w *world, d *disk) (m *consumer.Mirror, stop func()) {
+func restart(t *testing.T, sim *testMirror, d *disk) (m *consumer.Mirror, stop func()) {
 	t.Helper()
-	_, stopOwner := w.serve(services.At("old.fed.example", "192.0.2.2"), services.At("web.fed.example", "192.0.2.1"))
-	config := w.kept(d, "catalog")
-	m, stop = w.run(config)
-	w.await(m, "synced 2/0")
+	_, stopOwner := sim.serve(services.At("old.fed.example", "192.0.2.2"), services.At("web.fed.example", "192.0.2.1"))
+	config := sim.kept(d, "catalog")
+	m, stop = sim.run(config)
+	sim.await(m, "synced 2/0")
 	time.Sleep(time.Hour)
 	stopOwner()
 	stop()
 	time.Sleep(10 * time.Minute)
-	w.services = make(map[string]*federation.Service)
-	w.take()
-	w.logged()
-	w.log.Reset()
-	return w.run(config)
+	sim.services = make(map[string]*federation.Service)
+	sim.take()
+	sim.logged()
+	sim.Logged.Reset()
+	return sim.run(config)
 }
 
 // What was saved is stale after a start, for what is left of its retention, and
 // visible before the owner is asked. The file that has it is not written again at once.
 func TestRestore(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		d := new(disk)
-		m, _ := restart(t, w, d)
-		if got := w.names(); got != "old web" {
+		m, _ := restart(t, sim, d)
+		if got := sim.names(); got != "old web" {
 			t.Errorf("restored: %s", got)
 		}
 		s := m.Status()
 		if !s.Restored.Equal(time.Date(2000, 1, 1, 1, 0, 0, 0, time.UTC)) {
 			t.Errorf("restored is the catalog of %v", s.Restored)
 		}
-		if s.StateName() != "stale" || s.Services != 2 || s.Stale != 2 || !s.Known || w.left(m) != 50*time.Minute {
-			t.Errorf("status is %+v, %v are left", s, w.left(m))
+		if s.StateName() != "stale" || s.Services != 2 || s.Stale != 2 || !s.Known || sim.left(m) != 50*time.Minute {
+			t.Errorf("status is %+v, %v are left", s, sim.left(m))
 		}
 		for _, s := range d.take() {
 			if s.at.Equal(time.Now()) {
 				t.Errorf("saved when it was restored: %+v", s)
 			}
 		}
-		w.wantLog(
+		sim.wantLog(
 			`INFO msg="catalog restored from its file" file=catalog services=2 last_up=2000-01-01T01:00:00.000Z used=true age=10m0s`,
 			`WARN msg="not connected to owner, still trying"`,
 		)
@@ -204,8 +200,8 @@ func TestRestore(t *testing.T) {
 			t.Errorf("owner is %s just before the retention ends", got)
 		}
 		time.Sleep(time.Second)
-		if got := state(m); got != "expired 0/0" || w.names() != "" {
-			t.Errorf("owner is %s with %s after the retention", got, w.names())
+		if got := state(m); got != "expired 0/0" || sim.names() != "" {
+			t.Errorf("owner is %s with %s after the retention", got, sim.names())
 		}
 	})
 }
@@ -213,14 +209,13 @@ func TestRestore(t *testing.T) {
 // The restored catalog is announced before the first attempt has an end.
 func TestRestoreIsAnnounced(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		d := new(disk)
-		_, stop := restart(t, w, d)
+		_, stop := restart(t, sim, d)
 		stop()
-		w.Serve(w.t, ownerAddress, nothing)
-		m, _ := w.run(w.kept(d, "catalog"))
-		if got := state(m); got != "stale 2/2" || w.attempts() == 0 {
+		sim.Serve(sim.T, ownerAddress, nothing)
+		m, _ := sim.run(sim.kept(d, "catalog"))
+		if got := state(m); got != "stale 2/2" || sim.attempts() == 0 {
 			t.Errorf("while the owner does not answer it is %s", got)
 		}
 	})
@@ -229,15 +224,14 @@ func TestRestoreIsAnnounced(t *testing.T) {
 // The owner has the last word over what is in the file.
 func TestOwnerReplacesRestored(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		m, _ := restart(t, w, new(disk))
-		w.serve(services.At("web.fed.example", "192.0.2.3"))
-		w.await(m, "synced 1/0")
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
+		m, _ := restart(t, sim, new(disk))
+		sim.serve(services.At("web.fed.example", "192.0.2.3"))
+		sim.await(m, "synced 1/0")
 		if at := m.Status().Restored; !at.IsZero() {
 			t.Errorf("the catalog counts as restored: %v", at)
 		}
-		if got := w.names(); got != "web" {
+		if got := sim.names(); got != "web" {
 			t.Errorf("the services are %s", got)
 		}
 	})
@@ -246,23 +240,22 @@ func TestOwnerReplacesRestored(t *testing.T) {
 // What was saved too long ago is not used.
 func TestRestoreTooLate(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		d := new(disk)
-		m, stop := restart(t, w, d)
+		m, stop := restart(t, sim, d)
 		if got := state(m); got != "stale 2/2" {
 			t.Errorf("owner is %s", got)
 		}
 		stop()
 		time.Sleep(2 * time.Hour)
-		w.wantLog(`INFO msg="catalog restored from its file" file=catalog services=2 last_up=2000-01-01T01:00:00.000Z used=true`,
+		sim.wantLog(`INFO msg="catalog restored from its file" file=catalog services=2 last_up=2000-01-01T01:00:00.000Z used=true`,
 			`WARN msg="not connected to owner, still trying"`)
-		w.services = make(map[string]*federation.Service)
-		m, _ = w.run(w.kept(d, "catalog"))
-		if got := state(m); got != "connecting 0/0" || w.names() != "" {
-			t.Errorf("owner is %s with %s", got, w.names())
+		sim.services = make(map[string]*federation.Service)
+		m, _ = sim.run(sim.kept(d, "catalog"))
+		if got := state(m); got != "connecting 0/0" || sim.names() != "" {
+			t.Errorf("owner is %s with %s", got, sim.names())
 		}
-		w.wantLog(`INFO msg="catalog restored from its file" file=catalog services=2 last_up=2000-01-01T01:00:00.000Z used=false`,
+		sim.wantLog(`INFO msg="catalog restored from its file" file=catalog services=2 last_up=2000-01-01T01:00:00.000Z used=false`,
 			`WARN msg="not connected to owner, still trying"`)
 	})
 }
@@ -292,19 +285,18 @@ func TestFileIsNotUsed(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+			simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 				d := &disk{loading: func(string, snapshot.Options) error { return tc.err }}
-				m, _ := w.run(w.kept(d, tc.file))
+				m, _ := sim.run(sim.kept(d, tc.file))
 				time.Sleep(time.Second)
-				w.wantLog(append(tc.want, `WARN msg="not connected to owner, still trying"`)...)
+				sim.wantLog(append(tc.want, `WARN msg="not connected to owner, still trying"`)...)
 				failures := 0
 				for _, line := range tc.want {
 					if strings.HasPrefix(line, "ERROR") {
 						failures++
 					}
 				}
-				if n := w.counted("file failed"); n != failures {
+				if n := sim.counted("file failed"); n != failures {
 					t.Errorf("%d failures counted, want %d", n, failures)
 				}
 				if aside := len(d.aside) > 0; aside != (tc.file == "fixed" || len(tc.want) > 1) {
@@ -313,8 +305,8 @@ func TestFileIsNotUsed(t *testing.T) {
 				if got := m.Status(); state(m) != "connecting 0/0" || (got.Damage == nil) != (len(tc.want) == 0) {
 					t.Errorf("owner is %s, and the damage is %v", state(m), got.Damage)
 				}
-				w.serve(services.At("web.fed.example", "192.0.2.1"))
-				w.await(m, "synced 1/0")
+				sim.serve(services.At("web.fed.example", "192.0.2.1"))
+				sim.await(m, "synced 1/0")
 				if err := m.Status().Damage; err != nil {
 					t.Errorf("the damage is %v when the owner has sent its catalog", err)
 				}
@@ -322,7 +314,7 @@ func TestFileIsNotUsed(t *testing.T) {
 				if saves := d.take(); len(saves) == 0 {
 					t.Error("the catalog is not saved")
 				}
-				if strings.Contains(w.logged(), "saved again") {
+				if strings.Contains(sim.logged(), "saved again") {
 					t.Error("a failure to restore is taken for one to save")
 				}
 			})
@@ -342,22 +334,21 @@ func TestBrokenFile(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+			simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 				path := filepath.Join(t.TempDir(), "catalog")
 				must.Do(t, content(path))
 				before := must.Get(os.ReadFile(path))(t)
-				config := w.config()
+				config := sim.config()
 				config.Subscription.File = path
-				_, stopOwner := w.serve(services.At("web.fed.example", "192.0.2.1"))
-				m, stop := w.run(config)
-				w.await(m, "synced 1/0")
+				_, stopOwner := sim.serve(services.At("web.fed.example", "192.0.2.1"))
+				m, stop := sim.run(config)
+				sim.await(m, "synced 1/0")
 				stop()
 				stopOwner()
 				if after, err := os.ReadFile(path + ".rejected"); err != nil || string(after) != string(before) {
 					t.Errorf("kept is %q, %v", after, err)
 				}
-				m, _ = w.run(config)
+				m, _ = sim.run(config)
 				if got := state(m); got != "stale 1/1" {
 					t.Errorf("owner is %s after the restart", got)
 				}
@@ -370,15 +361,14 @@ func TestBrokenFile(t *testing.T) {
 // is tried, and another one when it can be written again.
 func TestSaveFails(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		var err error
 		d := &disk{saving: func(string) error { return err }}
-		registry, _ := w.serve(services.At("web.fed.example", "192.0.2.1"))
-		m, _ := w.run(w.kept(d, "catalog"))
-		w.await(m, "synced 1/0")
+		registry, _ := sim.serve(services.At("web.fed.example", "192.0.2.1"))
+		m, _ := sim.run(sim.kept(d, "catalog"))
+		sim.await(m, "synced 1/0")
 		time.Sleep(10 * time.Second)
-		w.wantLog(`INFO msg="connected to owner"`, `INFO msg="owner is synced"`)
+		sim.wantLog(`INFO msg="connected to owner"`, `INFO msg="owner is synced"`)
 		change := func(failure error) {
 			t.Helper()
 			synctest.Wait()
@@ -393,20 +383,20 @@ func TestSaveFails(t *testing.T) {
 			return &fs.PathError{Op: "create", Path: name, Err: number}
 		}
 		change(temporary("a", syscall.ENOSPC))
-		w.wantLog(`ERROR msg="catalog cannot be saved" file=catalog error="create a: no space left on device"`)
+		sim.wantLog(`ERROR msg="catalog cannot be saved" file=catalog error="create a: no space left on device"`)
 		change(temporary("b", syscall.ENOSPC))
-		w.wantLog()
+		sim.wantLog()
 		change(temporary("c", syscall.EIO))
-		w.wantLog(`ERROR msg="catalog cannot be saved" file=catalog error="create c: input/output error"`)
+		sim.wantLog(`ERROR msg="catalog cannot be saved" file=catalog error="create c: input/output error"`)
 		change(errors.New("odd"))
-		w.wantLog(`ERROR msg="catalog cannot be saved" file=catalog error=odd`)
-		if n := w.counted("file failed"); n != 8 {
+		sim.wantLog(`ERROR msg="catalog cannot be saved" file=catalog error=odd`)
+		if n := sim.counted("file failed"); n != 8 {
 			t.Errorf("%d failures counted", n)
 		}
 		change(nil)
-		w.wantLog(`INFO msg="catalog is saved again" file=catalog`)
+		sim.wantLog(`INFO msg="catalog is saved again" file=catalog`)
 		change(errors.New("odd"))
-		w.wantLog(`ERROR msg="catalog cannot be saved" file=catalog error=odd`)
+		sim.wantLog(`ERROR msg="catalog cannot be saved" file=catalog error=odd`)
 	})
 }
 
@@ -414,8 +404,7 @@ func TestSaveFails(t *testing.T) {
 // the disk is in order at the latest, though nothing changes, and also of a disk that hangs.
 func TestUnsaved(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		var failure atomic.Value // of string
 		failure.Store(syscall.ENOSPC.Error())
 		released := make(chan struct{})
@@ -430,8 +419,8 @@ func TestUnsaved(t *testing.T) {
 				return errors.New(text)
 			}
 		}}
-		registry, _ := w.serve(services.At("web.fed.example", "192.0.2.1"))
-		m, _ := w.run(w.kept(d, "catalog"))
+		registry, _ := sim.serve(services.At("web.fed.example", "192.0.2.1"))
+		m, _ := sim.run(sim.kept(d, "catalog"))
 		expect := func(after time.Duration, want string) {
 			t.Helper()
 			time.Sleep(after)
@@ -444,7 +433,7 @@ func TestUnsaved(t *testing.T) {
 				t.Errorf("the status says %q, expected %q", got, want)
 			}
 		}
-		w.await(m, "synced 1/0")
+		sim.await(m, "synced 1/0")
 		expect(10*time.Second, syscall.ENOSPC.Error())
 		expect(10*time.Minute, syscall.ENOSPC.Error())
 		failure.Store("")
@@ -458,7 +447,7 @@ func TestUnsaved(t *testing.T) {
 		failure.Store(syscall.EIO.Error())
 		must.Get(registry.Upsert(services.At("web.fed.example", "192.0.2.3")))(t)
 		expect(5*time.Second, syscall.EIO.Error())
-		next := w.kept(d, "").Subscription
+		next := sim.kept(d, "").Subscription
 		must.Do(t, m.Resubscribe(next, catalog.Rules{}))
 		expect(5*time.Second, "")
 	})
@@ -468,8 +457,7 @@ func TestUnsaved(t *testing.T) {
 // other one keeps what it had. The files are written one after the other.
 func TestResubscribeWithAnotherFile(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		released := make(chan struct{})
 		var hangs bool
 		d := new(disk)
@@ -479,16 +467,16 @@ func TestResubscribeWithAnotherFile(t *testing.T) {
 			}
 			return nil
 		}
-		w.serve(services.At("web.fed.example", "192.0.2.1"))
-		config := w.kept(d, "first")
-		m, stop := w.run(config)
-		w.await(m, "synced 1/0")
+		sim.serve(services.At("web.fed.example", "192.0.2.1"))
+		config := sim.kept(d, "first")
+		m, stop := sim.run(config)
+		sim.await(m, "synced 1/0")
 		time.Sleep(time.Minute)
 		d.take()
 		hangs = true
 		config.Subscription.File = "second"
 		must.Do(t, m.Resubscribe(config.Subscription, config.Rules))
-		w.await(m, "synced 1/0")
+		sim.await(m, "synced 1/0")
 		time.Sleep(time.Minute)
 		if saves := d.take(); len(saves) > 0 {
 			t.Errorf("while the disk hangs, %s is saved", saves[0].path)
@@ -503,8 +491,8 @@ func TestResubscribeWithAnotherFile(t *testing.T) {
 		if got := strings.Join(slices.Compact(paths), " "); got != "first second" || strings.Join(d.loaded, " ") != "first" {
 			t.Errorf("saved were %s, loaded %s", got, d.loaded)
 		}
-		if w.counted("file failed") > 0 || m.Status().Services != 1 {
-			t.Errorf("%d failures, status %+v", w.counted("file failed"), m.Status())
+		if sim.counted("file failed") > 0 || m.Status().Services != 1 {
+			t.Errorf("%d failures, status %+v", sim.counted("file failed"), m.Status())
 		}
 	})
 }
@@ -512,13 +500,12 @@ func TestResubscribeWithAnotherFile(t *testing.T) {
 // Without a file in the new subscription, nothing is saved any more.
 func TestResubscribeWithoutFile(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		d := new(disk)
-		registry, _ := w.serve(services.At("web.fed.example", "192.0.2.1"))
-		config := w.kept(d, "first")
-		m, stop := w.run(config)
-		w.await(m, "synced 1/0")
+		registry, _ := sim.serve(services.At("web.fed.example", "192.0.2.1"))
+		config := sim.kept(d, "first")
+		m, stop := sim.run(config)
+		sim.await(m, "synced 1/0")
 		time.Sleep(time.Minute)
 		d.take()
 		config.Subscription.File = ""
@@ -526,7 +513,7 @@ func TestResubscribeWithoutFile(t *testing.T) {
 		if got := d.take(); len(got) != 1 {
 			t.Errorf("%d last saves", len(got))
 		}
-		w.await(m, "synced 1/0")
+		sim.await(m, "synced 1/0")
 		registry.Delete("web")
 		time.Sleep(time.Hour)
 		stop()
@@ -540,22 +527,21 @@ func TestResubscribeWithoutFile(t *testing.T) {
 // Nor does the time in it matter.
 func TestRestoreAfterStream(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		d := new(disk)
 		must.Do(t, d.Save("catalog", &snapshot.Snapshot{Owner: ownerAddress, LastUp: time.Now(), Saved: time.Now().Add(48 * time.Hour)}))
-		w.misbehave("announce\nupsert web web.fed.example 192.0.2.1\nhang")
-		config := w.config()
+		sim.misbehave("announce\nupsert web web.fed.example 192.0.2.1\nhang")
+		config := sim.config()
 		config.Store = d
-		m, _ := w.run(config)
-		w.await(m, "syncing 1/0")
+		m, _ := sim.run(config)
+		sim.await(m, "syncing 1/0")
 		config.Subscription.File, config.Subscription.Addresses = "catalog", []string{"nobody.example:8008"}
 		must.Do(t, m.Resubscribe(config.Subscription, config.Rules))
 		time.Sleep(2 * time.Second) // of which the stream may have one to end
 		if got := state(m); got != "stale 1/1" || m.Status().Known {
 			t.Errorf("owner is %s, known %v", got, m.Status().Known)
 		}
-		if got := w.logged(); !strings.Contains(got, `services=0 last_up=2000-01-01T00:00:00.000Z used=false`) {
+		if got := sim.logged(); !strings.Contains(got, `services=0 last_up=2000-01-01T00:00:00.000Z used=false`) {
 			t.Errorf("logged is\n%s", got)
 		}
 	})
@@ -572,19 +558,18 @@ func TestKey(t *testing.T) {
 		},
 	} {
 		t.Run(want, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+			simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 				d := new(disk)
-				w.serve(services.At("web.fed.example", "192.0.2.1"))
-				config := w.kept(d, "catalog")
+				sim.serve(services.At("web.fed.example", "192.0.2.1"))
+				config := sim.kept(d, "catalog")
 				change(&config)
-				m, _ := w.run(config)
-				w.await(m, "synced 1/0")
+				m, _ := sim.run(config)
+				sim.await(m, "synced 1/0")
 				time.Sleep(5 * time.Second) // after a catalog that was not worth keeping
 				if saves := d.take(); len(saves) == 0 || saves[0].Owner != want {
 					t.Errorf("saved %+v", saves)
 				}
-				if got := w.logged(); !strings.Contains(got, " owner="+want+" ") {
+				if got := sim.logged(); !strings.Contains(got, " owner="+want+" ") {
 					t.Errorf("the owner is not named %s:\n%s", want, got)
 				}
 				if m.Status().State != catalog.Synced {
@@ -599,22 +584,21 @@ func TestKey(t *testing.T) {
 // once: what it has is older, and would come back with the next process.
 func TestFileUsedAgain(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		d := new(disk)
-		registry, stopOwner := w.serve(services.At("old.fed.example", "192.0.2.2"), services.At("web.fed.example", "192.0.2.1"))
-		config := w.kept(d, "catalog")
-		m, _ := w.run(config)
-		w.await(m, "synced 2/0")
+		registry, stopOwner := sim.serve(services.At("old.fed.example", "192.0.2.2"), services.At("web.fed.example", "192.0.2.1"))
+		config := sim.kept(d, "catalog")
+		m, _ := sim.run(config)
+		sim.await(m, "synced 2/0")
 		time.Sleep(time.Minute)
 		without := config.Subscription
 		without.File = ""
 		must.Do(t, m.Resubscribe(without, config.Rules))
-		w.await(m, "synced 2/0")
+		sim.await(m, "synced 2/0")
 		registry.Delete("old")
 		time.Sleep(time.Minute)
 		stopOwner()
-		w.await(m, "stale 1/1")
+		sim.await(m, "stale 1/1")
 		d.take()
 		must.Do(t, m.Resubscribe(config.Subscription, config.Rules))
 		time.Sleep(5 * time.Second)

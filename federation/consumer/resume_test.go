@@ -19,6 +19,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
+	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 )
 
 // many is how many services there are in tests of resumed streams: enough for eight
@@ -171,32 +172,31 @@ func TestResume(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				config := w.config()
+			simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
+				config := sim.config()
 				config.Subscription.Version = tc.version
 				config.Rules.Admit = tc.admit
 				if tc.restart {
 					config.Subscription.File = filepath.Join(t.TempDir(), "catalog")
 				}
 				services := shops(t)
-				registry, stop := w.serve(services...)
-				m, end := w.run(config)
-				w.synced(m)
-				before := w.names()
+				registry, stop := sim.serve(services...)
+				m, end := sim.run(config)
+				sim.synced(m)
+				before := sim.names()
 				counts := m.Status()
 
 				if tc.meanwhile != nil {
 					services = tc.meanwhile(slices.Clone(services))
 				}
-				w.forget()
+				sim.forget()
 				switch {
 				case tc.restart:
 					end()
 					stop()
-					registry, _ = w.serve(services...)
-					clear(w.services)
-					m, _ = w.run(config)
+					registry, _ = sim.serve(services...)
+					clear(sim.services)
+					m, _ = sim.run(config)
 				case tc.refetch:
 					must.Do(t, m.Resubscribe(config.Subscription, config.Rules))
 				default:
@@ -208,20 +208,20 @@ func TestResume(t *testing.T) {
 					if tc.configure != nil {
 						tc.configure(&config.Rules)
 						m.Configure(config.Rules)
-						before = w.names()
-						w.forget()
+						before = sim.names()
+						sim.forget()
 					}
-					registry, _ = w.serve(services...)
+					registry, _ = sim.serve(services...)
 				}
 				time.Sleep(10 * time.Minute)
-				w.synced(m)
+				sim.synced(m)
 
-				for _, c := range w.take() {
+				for _, c := range sim.take() {
 					if c.Status.State == catalog.Syncing && c.Status.Generation > 1 && c.Status.Known && c.Status.Services < strings.Count(before, " ")+1 {
 						t.Fatalf("%d services are known while the stream is %s", c.Status.Services, c.Status.State)
 					}
 				}
-				if got := w.counted("responded upsert") + w.counted("refused out_of_zone") + w.counted("refused limit"); got < tc.upserts[0] || got > tc.upserts[1] {
+				if got := sim.counted("responded upsert") + sim.counted("refused out_of_zone") + sim.counted("refused limit"); got < tc.upserts[0] || got > tc.upserts[1] {
 					t.Errorf("%d services were sent, want %v", got, tc.upserts)
 				}
 				s := m.Status()
@@ -235,54 +235,46 @@ func TestResume(t *testing.T) {
 				if s.Hops() != 1 || s.Path != registry.Path().Header() {
 					t.Errorf("the services come through %q, want %q", s.Path, registry.Path().Header())
 				}
-				w.compare(config, services)
+				sim.compare(config, services)
 			})
 		})
 	}
 }
 
 // synced waits until the mirror is synced.
-func (w *world) synced(m *consumer.Mirror) {
-	w.t.Helper()
+func (sim *testMirror) synced(m *consumer.Mirror) {
+	sim.Helper()
 	for start := time.Now(); ; time.Sleep(100 * time.Millisecond) {
 		synctest.Wait()
 		if m.Status().State == catalog.Synced {
 			return
 		}
 		if time.Since(start) > time.Hour {
-			w.t.Fatalf("the owner is %s: %v", m.Status().State, m.Status().Failure)
+			sim.Fatalf("the owner is %s: %v", m.Status().State, m.Status().Failure)
 		}
 	}
-}
-
-// forget drops what was recorded.
-func (w *world) forget() {
-	synctest.Wait()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.published, w.observed = nil, nil
 }
 
 // compare compares what was published with the services of the owner.
-func (w *world) compare(config consumer.Config, services []*federation.Service) {
-	w.t.Helper()
+func (sim *testMirror) compare(config consumer.Config, services []*federation.Service) {
+	sim.Helper()
 	synctest.Wait()
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
 	n := 0
 	for _, s := range services {
-		if got := w.services[s.Name]; got != nil {
+		if got := sim.services[s.Name]; got != nil {
 			n++
 			refused := config.Rules.Admit != nil && config.Rules.Admit(s) != nil
 			if got.Description != s.Description && !refused {
-				w.t.Errorf("%s is %q, and the owner has %q", s.Name, got.Description, s.Description)
+				sim.Errorf("%s is %q, and the owner has %q", s.Name, got.Description, s.Description)
 			}
 		} else if (config.Rules.Admit == nil || config.Rules.Admit(s) == nil) && config.Rules.MaxCatalog == 0 {
-			w.t.Errorf("%s is missing", s.Name)
+			sim.Errorf("%s is missing", s.Name)
 		}
 	}
-	if n != len(w.services) {
-		w.t.Errorf("%d services are published that the owner does not have", len(w.services)-n)
+	if n != len(sim.services) {
+		sim.Errorf("%d services are published that the owner does not have", len(sim.services)-n)
 	}
 }
 
@@ -290,28 +282,27 @@ func (w *world) compare(config consumer.Config, services []*federation.Service) 
 // differs in the end, and withdraws nothing meanwhile.
 func TestResumeIsCut(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		services := shops(t)
-		_, stop := w.serve(services...)
-		config := w.config()
+		_, stop := sim.serve(services...)
+		config := sim.config()
 		var cut atomic.Bool
 		var room atomic.Int64
-		w.wrap = func(conn net.Conn) net.Conn {
+		sim.Wrap = func(conn net.Conn) net.Conn {
 			if !cut.Load() {
 				return conn
 			}
 			return &short{Conn: conn, room: int(room.Add(400))} // octets more with every attempt
 		}
-		w.publish = func(c consumer.Changes) {
+		sim.publish = func(c consumer.Changes) {
 			for _, change := range c.Services {
 				if cut.Load() && change.Op() == catalog.Gone {
 					t.Errorf("%s is withdrawn", change.Name)
 				}
 			}
 		}
-		m, _ := w.run(config)
-		w.synced(m)
+		m, _ := sim.run(config)
+		sim.synced(m)
 		stop()
 		for i := range services {
 			if i%20 == 0 {
@@ -319,12 +310,12 @@ func TestResumeIsCut(t *testing.T) {
 			}
 		}
 		cut.Store(true)
-		before := w.attempts()
-		w.serve(services...)
+		before := sim.attempts()
+		sim.serve(services...)
 		time.Sleep(2 * time.Hour)
-		w.synced(m)
-		w.compare(config, services)
-		if n := w.attempts() - before; n < 10 {
+		sim.synced(m)
+		sim.compare(config, services)
+		if n := sim.attempts() - before; n < 10 {
 			t.Errorf("synced with the attempt number %d", n)
 		}
 	})
@@ -334,18 +325,17 @@ func TestResumeIsCut(t *testing.T) {
 // the rest. Before its end nobody takes the part for the whole, and no file has it.
 func TestFirstCatalogIsCut(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		const all = 1500 // more than an owner sends in the order of names
-		w := newWorld(t)
 		services := make([]*federation.Service, all)
 		for i := range services {
 			services[i] = shop(t, i, "")
 		}
-		w.serve(services...)
-		config := w.config()
+		sim.serve(services...)
+		config := sim.config()
 		config.Subscription.File = filepath.Join(t.TempDir(), "catalog")
 		room := 150_000 // octets, of about 300,000
-		w.wrap = func(conn net.Conn) net.Conn {
+		sim.Wrap = func(conn net.Conn) net.Conn {
 			if room == 0 {
 				return conn
 			}
@@ -353,12 +343,12 @@ func TestFirstCatalogIsCut(t *testing.T) {
 			room = 0
 			return cut
 		}
-		w.publish = func(c consumer.Changes) {
+		sim.publish = func(c consumer.Changes) {
 			if c.Status.Known && c.Status.Services < all {
 				t.Errorf("the catalog is %s and known, with %d services", c.Status.State, c.Status.Services)
 			}
 		}
-		m, _ := w.run(config)
+		m, _ := sim.run(config)
 		for m.Status().State != catalog.Stale {
 			time.Sleep(time.Millisecond)
 			synctest.Wait()
@@ -370,10 +360,10 @@ func TestFirstCatalogIsCut(t *testing.T) {
 		if _, err := os.Stat(config.Subscription.File); err == nil {
 			t.Error("there is a file of a part")
 		}
-		w.forget()
-		w.synced(m)
-		w.compare(config, services)
-		if sent := w.counted("responded upsert"); sent > all-held+all/8 || !m.Status().Resumed {
+		sim.forget()
+		sim.synced(m)
+		sim.compare(config, services)
+		if sent := sim.counted("responded upsert"); sent > all-held+all/8 || !m.Status().Resumed {
 			t.Errorf("%d services were sent when %d of %d were there", sent, held, all)
 		}
 	})
@@ -398,17 +388,16 @@ func (s *short) Read(p []byte) (int, error) {
 // A replica that cannot resume sends everything.
 func TestReplicaWithoutResume(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		_, stop := w.serve(shops(t)[:2]...)
-		m, _ := w.run(w.config())
-		w.synced(m)
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
+		_, stop := sim.serve(shops(t)[:2]...)
+		m, _ := sim.run(sim.config())
+		sim.synced(m)
 		stop()
-		w.misbehave("announce\nupsert s1 s1.fed.example 192.0.2.1\nend\nhang")
+		sim.misbehave("announce\nupsert s1 s1.fed.example 192.0.2.1\nend\nhang")
 		time.Sleep(time.Minute)
-		w.synced(m)
-		if s := m.Status(); s.Resumed || s.Path != "" || s.Hops() != 0 || w.names() != "s1" {
-			t.Errorf("resumed is %v, the path %q, and the services are %s", s.Resumed, s.Path, w.names())
+		sim.synced(m)
+		if s := m.Status(); s.Resumed || s.Path != "" || s.Hops() != 0 || sim.names() != "s1" {
+			t.Errorf("resumed is %v, the path %q, and the services are %s", s.Resumed, s.Path, sim.names())
 		}
 	})
 }
@@ -417,17 +406,16 @@ func TestReplicaWithoutResume(t *testing.T) {
 // not opened again soon.
 func TestAccept(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		registry, _ := w.serve(services.At("web.fed.example", "192.0.2.1"))
-		config := w.config()
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
+		registry, _ := sim.serve(services.At("web.fed.example", "192.0.2.1"))
+		config := sim.config()
 		unwanted := errors.New("they have been here before")
 		var path wire.Path
 		config.Accept = func(p wire.Path) error {
 			path = p
 			return unwanted
 		}
-		m, _ := w.run(config)
+		m, _ := sim.run(config)
 		time.Sleep(time.Hour)
 		if s := m.Status(); !errors.Is(s.Failure, unwanted) || s.Services != 0 || s.Path != "" || s.Parked {
 			t.Errorf("status %+v", s)
@@ -435,9 +423,9 @@ func TestAccept(t *testing.T) {
 		if path.Header() != registry.Path().Header() {
 			t.Errorf("the path was %v, want %v", path, registry.Path())
 		}
-		if n := w.attempts(); n < 12 || n > 50 {
+		if n := sim.attempts(); n < 12 || n > 50 {
 			t.Errorf("%d attempts in an hour", n)
 		}
-		w.wantLog("WARN msg=\"not connected to owner, still trying\" address=" + ownerAddress + " error=\"header: they have been here before\"")
+		sim.wantLog("WARN msg=\"not connected to owner, still trying\" address=" + ownerAddress + " error=\"header: they have been here before\"")
 	})
 }

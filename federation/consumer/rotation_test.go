@@ -14,8 +14,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
-	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
+	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 )
 
 // counted is a connection whose octets are counted.
@@ -45,9 +45,8 @@ func TestCertificatesAreRotated(t *testing.T) {
 		rotations = 10
 		short     = time.Minute
 	)
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		own, other := pki.NewParty(t, w.authority, pki.Named("consumer.example"), short), pki.NewParty(t, w.authority, pki.Named("owner.example"), short)
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
+		own, other := sim.Party("consumer.example", short), sim.Party("owner.example", short)
 		registry := registry.New()
 		all := make([]*federation.Service, many)
 		for i := range all {
@@ -57,16 +56,16 @@ func TestCertificatesAreRotated(t *testing.T) {
 		server := must.Get(owner.New(owner.Config{
 			Registry: registry, Credentials: other.Server(), Window: owner.MaxWindow, Logger: slog.New(slog.DiscardHandler),
 		}))(t)
-		w.Serve(t, ownerAddress, server.Serve)
+		sim.Serve(t, ownerAddress, server.Serve)
 		var octets atomic.Int64
-		w.wrap = func(conn net.Conn) net.Conn { return counted{conn, &octets} }
-		config := w.config()
+		sim.Wrap = func(conn net.Conn) net.Conn { return counted{conn, &octets} }
+		config := sim.config()
 		config.Subscription.Identity = own.As(mtls.Consumer{})
-		m, _ := w.run(config)
-		w.await(m, fmt.Sprintf("synced %d/0", many))
-		before, opened := octets.Load(), w.attempts()
-		w.take()
-		w.forget()
+		m, _ := sim.run(config)
+		sim.await(m, fmt.Sprintf("synced %d/0", many))
+		before, opened := octets.Load(), sim.attempts()
+		sim.take()
+		sim.forget()
 		for i := range rotations {
 			other.Replace(short) // first, so that the stream of the other certificate is shown it
 			own.Replace(short)
@@ -74,16 +73,16 @@ func TestCertificatesAreRotated(t *testing.T) {
 			must.Get(registry.Upsert(services.At("s0.fed.example", fmt.Sprintf("192.0.2.%d", i+2))))(t)
 			synctest.Wait() // or a stream that resumes in this very moment is sent all of its bucket
 		}
-		w.neverStale()
+		sim.neverStale()
 		if got := state(m); got != fmt.Sprintf("synced %d/0", many) {
 			t.Errorf("owner is %s", got)
 		}
-		for _, told := range w.told() {
+		for _, told := range sim.Details("told") {
 			if told != "responded upsert" && told != "responded end" && told != "published" && told != "ended OK" {
 				t.Errorf("the observer is told: %s", told)
 			}
 		}
-		if got := w.counted("responded upsert"); got != rotations {
+		if got := sim.counted("responded upsert"); got != rotations {
 			t.Errorf("%d services were sent, want the %d that have changed", got, rotations)
 		}
 		resumes := m.Status().Resumes
@@ -91,7 +90,7 @@ func TestCertificatesAreRotated(t *testing.T) {
 			t.Errorf("%d streams have resumed", resumes)
 		}
 		each := (octets.Load() - before) / int64(resumes)
-		t.Logf("%d octets of a catalog of %d octets before for each of %d streams, on %d connections", each, before, resumes, w.attempts()-opened)
+		t.Logf("%d octets of a catalog of %d octets before for each of %d streams, on %d connections", each, before, resumes, sim.attempts()-opened)
 		if most := int64(20 << 10); each > most {
 			t.Errorf("%d octets for each stream, want %d at most", each, most)
 		}

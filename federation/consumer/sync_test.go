@@ -8,6 +8,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
+	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 )
 
 // Silence ends a catalog of which something came, but not one whose end will be
@@ -34,10 +35,9 @@ func TestSynced(t *testing.T) {
 		"only refused":        {"truncated b b.fed.example 192.0.2.2\nhang", never},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.misbehave(tc.script)
-				m, _ := w.run(w.config())
+			simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
+				sim.misbehave(tc.script)
+				m, _ := sim.run(sim.config())
 				start := time.Now()
 				for m.Status().State != catalog.Synced && time.Since(start) < never {
 					if m.Status().Known {
@@ -71,27 +71,26 @@ func TestRetention(t *testing.T) {
 		"parked":                   "status Unauthenticated",
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				_, stop := w.serve(services.At("web.fed.example", "192.0.2.1"), services.At("db.fed.example", "192.0.2.3"))
-				config := w.config()
+			simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
+				_, stop := sim.serve(services.At("web.fed.example", "192.0.2.1"), services.At("db.fed.example", "192.0.2.3"))
+				config := sim.config()
 				config.Rules.Retention = retention
-				m, _ := w.run(config)
-				w.await(m, "synced 2/0")
+				m, _ := sim.run(config)
+				sim.await(m, "synced 2/0")
 				time.Sleep(3 * time.Hour)
 				stop()
 				synctest.Wait()
 				lost := time.Now()
 				if away != "" {
-					w.misbehave(away)
+					sim.misbehave(away)
 				}
 				time.Sleep(retention - 1)
-				if s := m.Status(); !s.Lost.Equal(lost) || !s.Expires.Equal(lost.Add(retention)) || !strings.Contains(w.names(), "db") {
-					t.Errorf("lost %v and expires %v after the loss, with %s", s.Lost.Sub(lost), s.Expires.Sub(lost), w.names())
+				if s := m.Status(); !s.Lost.Equal(lost) || !s.Expires.Equal(lost.Add(retention)) || !strings.Contains(sim.names(), "db") {
+					t.Errorf("lost %v and expires %v after the loss, with %s", s.Lost.Sub(lost), s.Expires.Sub(lost), sim.names())
 				}
 				time.Sleep(time.Second)
-				if s := m.Status(); s.Lost.Equal(lost) && !s.Expired || strings.Contains(w.names(), "db") {
-					t.Errorf("after the retention the status is %+v with %s", s, w.names())
+				if s := m.Status(); s.Lost.Equal(lost) && !s.Expired || strings.Contains(sim.names(), "db") {
+					t.Errorf("after the retention the status is %+v with %s", s, sim.names())
 				}
 			})
 		})
@@ -102,12 +101,11 @@ func TestRetention(t *testing.T) {
 // seconds of silence, and once lost its services are kept for a day.
 func TestDefaultRules(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		time.AfterFunc(time.Hour, w.misbehave("upsert web web.fed.example 192.0.2.1\nhang"))
-		config := w.config()
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
+		time.AfterFunc(time.Hour, sim.misbehave("upsert web web.fed.example 192.0.2.1\nhang"))
+		config := sim.config()
 		config.Rules = catalog.Rules{}
-		m, _ := w.run(config)
+		m, _ := sim.run(config)
 		for _, step := range []struct {
 			after time.Duration
 			want  string
@@ -131,26 +129,25 @@ func TestDefaultRules(t *testing.T) {
 // What is held keeps its own time through another loss.
 func TestHeld(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.misbehave("services 0 20 fed.example\nwait 1h\nreset\n---\nservices 0 5 fed.example\nwait 40m\ndelete s7\nwait 10m\nreset\n---\nstatus Unavailable")
-		m, _ := w.run(w.config())
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
+		sim.misbehave("services 0 20 fed.example\nwait 1h\nreset\n---\nservices 0 5 fed.example\nwait 40m\ndelete s7\nwait 10m\nreset\n---\nstatus Unavailable")
+		m, _ := sim.run(sim.config())
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		lost := time.Now()
-		w.wantLog(`INFO msg="connected to owner"`, `INFO msg="owner is synced" services=20 refused=0`, `INFO msg="stream of owner has ended, opening another one"`)
+		sim.wantLog(`INFO msg="connected to owner"`, `INFO msg="owner is synced" services=20 refused=0`, `INFO msg="stream of owner has ended, opening another one"`)
 		time.Sleep(10 * time.Minute)
 		if got := state(m); got != "synced 20/15" || m.Status().Held != 15 {
 			t.Errorf("owner is %s, %d held", got, m.Status().Held)
 		}
-		w.wantLog(`WARN msg="owner is synced, but came back without most of its services; they are stale until the retention ends" services=20 held=15`)
+		sim.wantLog(`WARN msg="owner is synced, but came back without most of its services; they are stale until the retention ends" services=20 held=15`)
 		time.Sleep(42 * time.Minute)
 		if s := m.Status(); s.Services != 19 || !s.Soonest.Equal(lost.Add(time.Hour)) || !s.Expires.After(s.Soonest.Add(40*time.Minute)) {
 			t.Errorf("status is %+v", s)
 		}
 		time.Sleep(8*time.Minute + time.Second)
-		if got := state(m); got != "stale 5/5" || w.names() != "s0 s1 s2 s3 s4" {
-			t.Errorf("owner is %s with %s", got, w.names())
+		if got := state(m); got != "stale 5/5" || sim.names() != "s0 s1 s2 s3 s4" {
+			t.Errorf("owner is %s with %s", got, sim.names())
 		}
 	})
 }
@@ -158,27 +155,26 @@ func TestHeld(t *testing.T) {
 // The lines of a whole life: one for each change.
 func TestLog(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		m, _ := w.run(w.config())
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
+		m, _ := sim.run(sim.config())
 		time.Sleep(time.Hour)
-		w.wantLog(`WARN msg="not connected to owner, still trying"`)
-		_, stop := w.serve(services.At("web.fed.example", "192.0.2.1"))
+		sim.wantLog(`WARN msg="not connected to owner, still trying"`)
+		_, stop := sim.serve(services.At("web.fed.example", "192.0.2.1"))
 		time.Sleep(time.Hour)
-		w.wantLog(`INFO msg="connected to owner"`, `INFO msg="owner is synced" services=1 refused=0`)
+		sim.wantLog(`INFO msg="connected to owner"`, `INFO msg="owner is synced" services=1 refused=0`)
 		stop()
 		time.Sleep(30 * time.Minute)
-		w.wantLog(`INFO msg="stream of owner has ended, opening another one"`, `INFO msg="not connected to owner, still trying"`, `WARN msg="owner is lost, trying to connect again"`)
-		stop = w.misbehave("hang") // opens a stream behind which the services expire
+		sim.wantLog(`INFO msg="stream of owner has ended, opening another one"`, `INFO msg="not connected to owner, still trying"`, `WARN msg="owner is lost, trying to connect again"`)
+		stop = sim.misbehave("hang") // opens a stream behind which the services expire
 		time.Sleep(2 * time.Hour)
-		w.wantLog(`ERROR msg="owner is expired: the retention is over and its records are gone" services=0`)
+		sim.wantLog(`ERROR msg="owner is expired: the retention is over and its records are gone" services=0`)
 		if s := m.Status(); s.State != catalog.Syncing || !s.Expired {
 			t.Errorf("status is %+v", s)
 		}
 		stop()
-		w.misbehave("status Unauthenticated")
+		sim.misbehave("status Unauthenticated")
 		time.Sleep(2 * time.Hour)
-		if lines := w.logged(); strings.Count(lines, "owner is expired") != 0 || strings.Count(lines, "owner is parked") != 1 {
+		if lines := sim.logged(); strings.Count(lines, "owner is expired") != 0 || strings.Count(lines, "owner is parked") != 1 {
 			t.Errorf("logged is\n%s", lines)
 		}
 	})

@@ -17,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 )
 
 // One stream, on which the owner sends everything that it may or may not. Each
@@ -97,9 +98,8 @@ func TestExchange(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.apply = func(event federation.Event) *federation.InvalidError {
+			simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+				sim.apply = func(event federation.Event) *federation.InvalidError {
 					if event.Name != "refuse" {
 						return nil
 					}
@@ -107,7 +107,7 @@ func TestExchange(t *testing.T) {
 				}
 				var got *rdpb.StreamRequest
 				var chosen string
-				w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) (err error) {
+				sim.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) (err error) {
 					if chosen, err = subscription(stream); err != nil {
 						return err
 					}
@@ -122,7 +122,7 @@ func TestExchange(t *testing.T) {
 					}
 					return silent(stream)
 				})
-				w.run(w.config())
+				sim.run(sim.config())
 				time.Sleep(time.Hour)
 				synctest.Wait()
 
@@ -142,21 +142,21 @@ func TestExchange(t *testing.T) {
 				case got.GetStatus().GetCode() != int32(codes.InvalidArgument) || !strings.Contains(got.GetStatus().GetMessage(), tc.refusal):
 					t.Errorf("status is %v, want InvalidArgument with %q", got.GetStatus(), tc.refusal)
 				default:
-					refused = w.details("refused")
+					refused = sim.Details("refused")
 					if len(refused) != 1 {
 						t.Errorf("refusals counted: %v", refused)
 					}
 				}
-				if before := tc.refusal != "" && tc.applied == ""; before != (len(w.seen("passed over")) == 1) {
-					t.Errorf("the sink heard of %v, refused before it came there: %v", w.details("passed over"), before)
+				if before := tc.refusal != "" && tc.applied == ""; before != (len(sim.Records("passed over")) == 1) {
+					t.Errorf("the sink heard of %v, refused before it came there: %v", sim.Details("passed over"), before)
 				}
-				if diff := cmp.Diff(append(applied, "upsert after"), w.details("applied")); diff != "" {
+				if diff := cmp.Diff(append(applied, "upsert after"), sim.Details("applied")); diff != "" {
 					t.Errorf("applied, -want +got:\n%s", diff)
 				}
-				if diff := cmp.Diff(append(responded, "upsert"), w.details("responded")); diff != "" {
+				if diff := cmp.Diff(append(responded, "upsert"), sim.Details("responded")); diff != "" {
 					t.Errorf("counted, -want +got:\n%s", diff)
 				}
-				if lost := w.seen("lost"); lost != nil {
+				if lost := sim.Records("lost"); lost != nil {
 					t.Errorf("the stream ended: %v", lost)
 				}
 			})
@@ -168,19 +168,18 @@ func TestExchange(t *testing.T) {
 // can be told.
 func TestContextIsFresh(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+		sim.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 			session, err := subscription(stream)
-			w.record("session", session)
+			sim.Record("session", session)
 			return err
 		})
-		_, stop := w.run(w.config())
+		_, stop := sim.run(sim.config())
 		time.Sleep(10 * time.Minute)
 		stop()
-		sessions := w.details("session")
+		sessions := sim.Details("session")
 		slices.Sort(sessions)
-		if n := len(w.seen("opened")); n < 10 || len(slices.Compact(sessions)) != n {
+		if n := len(sim.Records("opened")); n < 10 || len(slices.Compact(sessions)) != n {
 			t.Errorf("%d streams, contexts %q", n, sessions)
 		}
 	})
@@ -190,9 +189,8 @@ func TestContextIsFresh(t *testing.T) {
 // both ways. There are none, and no answer is due.
 func TestRequestOfOwner(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+		sim.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 			session, err := subscription(stream)
 			if err != nil {
 				return err
@@ -205,12 +203,12 @@ func TestRequestOfOwner(t *testing.T) {
 			}
 			return silent(stream)
 		})
-		w.run(w.config())
+		sim.run(sim.config())
 		time.Sleep(time.Hour)
-		if diff := cmp.Diff([]string{"upsert a"}, w.details("applied")); diff != "" {
+		if diff := cmp.Diff([]string{"upsert a"}, sim.Details("applied")); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
-		if lost := w.seen("lost"); lost != nil {
+		if lost := sim.Records("lost"); lost != nil {
 			t.Errorf("the stream ended: %v", lost)
 		}
 	})
@@ -230,9 +228,8 @@ func TestEndOfCatalog(t *testing.T) {
 		"announced otherwise":   {metadata.Pairs(wire.CatalogEndHeader, "maybe"), nil, []string{"alive"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+			simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+				sim.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 					if err := stream.SetHeader(tc.header); err != nil { // goes out with the first message
 						return err
 					}
@@ -247,13 +244,13 @@ func TestEndOfCatalog(t *testing.T) {
 					}
 					return silent(stream)
 				})
-				w.run(w.config())
+				sim.run(sim.config())
 				time.Sleep(time.Hour)
-				if diff := cmp.Diff(tc.want, w.details("applied")); diff != "" {
+				if diff := cmp.Diff(tc.want, sim.Details("applied")); diff != "" {
 					t.Errorf("-want +got:\n%s", diff)
 				}
 				announced := slices.Contains(tc.want, "end")
-				if marked := len(w.seen("marked")) == 1; marked != announced {
+				if marked := len(sim.Records("marked")) == 1; marked != announced {
 					t.Errorf("the sink heard of a mark: %v, want %v", marked, announced)
 				}
 			})
@@ -265,9 +262,8 @@ func TestEndOfCatalog(t *testing.T) {
 // all the same, and no end of it is due.
 func TestSilentOwner(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+		sim.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 			if err := stream.SetHeader(metadata.Pairs(wire.CatalogEndHeader, wire.CatalogEndMarked)); err != nil {
 				return err
 			}
@@ -281,16 +277,16 @@ func TestSilentOwner(t *testing.T) {
 			}
 			return silent(stream)
 		})
-		w.run(w.config())
+		sim.run(sim.config())
 		time.Sleep(24*time.Hour - time.Second)
-		if opened := w.seen("opened"); len(opened) != 1 || opened[0].at > time.Second {
+		if opened := sim.Records("opened"); len(opened) != 1 || opened[0].At > time.Second {
 			t.Errorf("opened: %v", opened)
 		}
 		time.Sleep(time.Minute)
-		if diff := cmp.Diff([]string{"end"}, w.details("applied")); diff != "" {
+		if diff := cmp.Diff([]string{"end"}, sim.Details("applied")); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
-		if lost := w.seen("lost"); lost != nil {
+		if lost := sim.Records("lost"); lost != nil {
 			t.Errorf("the stream ended: %v", lost)
 		}
 	})
@@ -300,9 +296,8 @@ func TestSilentOwner(t *testing.T) {
 // acknowledgement any more.
 func TestLastWords(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+		sim.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 			session, err := subscription(stream)
 			if err != nil {
 				return err
@@ -318,12 +313,12 @@ func TestLastWords(t *testing.T) {
 			}
 			return status.Error(codes.Unauthenticated, "go away")
 		})
-		w.run(w.config())
+		sim.run(sim.config())
 		time.Sleep(time.Hour)
-		if diff := cmp.Diff([]string{"upsert a", "upsert b", "upsert c"}, w.details("applied")); diff != "" {
+		if diff := cmp.Diff([]string{"upsert a", "upsert b", "upsert c"}, sim.Details("applied")); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
-		if diff := cmp.Diff([]string{"Unauthenticated"}, w.details("ended")); diff != "" {
+		if diff := cmp.Diff([]string{"Unauthenticated"}, sim.Details("ended")); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 )
 
 // swallow reads until the other side goes.
@@ -29,167 +31,122 @@ func reply(text string) func(net.Conn) {
 	}
 }
 
-// A TLS handshake that fails, whatever the reason, is tried again, but not often,
-// and the reason is logged once. A failure of the network under it is tried again
-// as ever.
-func TestHandshakeFailureIsRetried(t *testing.T) {
+// What becomes of an attempt whose connection or TLS handshake fails.
+func TestHandshakeFails(t *testing.T) {
 	t.Parallel()
-	pinned := func(t *testing.T, w *world, id string) {
-		t.Helper()
-		parsed := must.Get(federation.ParseID(id))(t)
-		w.identity.Of = func(string) credentials.TransportCredentials {
-			return w.consumer.Client("owner.example", []federation.ID{parsed})
-		}
-	}
 	for name, tc := range map[string]struct {
-		prepare func(t *testing.T, w *world, config *Config)
-		slow    bool
-		quick   bool
-		remedy  string
+		prepare func(t *testing.T, sim *testConsumer, config *Config)
+		verdict verdict
 		reason  string
+		remedy  string
 	}{
 		"owner with another identity": {
-			prepare: func(t *testing.T, w *world, config *Config) {
-				w.serve(ownerAddress, good)
-				pinned(t, w, "spiffe://example.org/owner")
+			prepare: func(t *testing.T, sim *testConsumer, _ *Config) {
+				t.Helper()
+				sim.as(sim.Source("consumer.example"), must.Get(federation.ParseID("spiffe://example.org/owner"))(t))
+				sim.serve(ownerAddress, good)
 			},
-			slow:   true,
-			remedy: "correct owner_id, or the address",
-			reason: `TLS handshake: tls: failed to verify certificate: certificate is for "owner.example", not for [spiffe://example.org/owner]`,
+			verdict: slow,
+			reason:  `TLS handshake: tls: failed to verify certificate: certificate is for "owner.example", not for [spiffe://example.org/owner]`,
+			remedy:  "correct owner_id, or the address",
 		},
 		"owner of another CA": {
-			prepare: func(t *testing.T, w *world, _ *Config) {
-				w.owner = w.unknown("owner.example")
-				w.serve(ownerAddress, good)
+			prepare: func(_ *testing.T, sim *testConsumer, _ *Config) {
+				sim.owner = sim.unknown("owner.example")
+				sim.serve(ownerAddress, good)
 			},
-			slow:   true,
-			remedy: "add the CA of the owner to ",
-			reason: `TLS handshake: tls: failed to verify certificate: x509: certificate signed by unknown authority`,
+			verdict: slow,
+			reason:  `TLS handshake: tls: failed to verify certificate: x509: certificate signed by unknown authority`,
+			remedy:  "add the CA of the owner to ",
 		},
 		"consumer of another CA": {
-			prepare: func(t *testing.T, w *world, _ *Config) {
-				w.consumer = w.unknown("consumer.example")
-				w.serve(ownerAddress, good)
+			prepare: func(_ *testing.T, sim *testConsumer, _ *Config) {
+				sim.as(sim.unknown("consumer.example"))
+				sim.serve(ownerAddress, good)
 			},
-			slow:   true,
-			remedy: "have the owner add the CA that has signed ",
-			reason: "TLS handshake: remote error: tls: unknown certificate authority",
+			verdict: slow,
+			reason:  "TLS handshake: remote error: tls: unknown certificate authority",
+			remedy:  "have the owner add the CA that has signed ",
 		},
 		"consumer without certificate": {
-			prepare: func(_ *testing.T, w *world, config *Config) {
-				w.serve(ownerAddress, good)
-				w.identity.Of = func(string) credentials.TransportCredentials {
+			prepare: func(_ *testing.T, sim *testConsumer, _ *Config) {
+				sim.identity.Of = func(string) credentials.TransportCredentials {
 					return credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})
 				}
+				sim.serve(ownerAddress, good)
 			},
-			slow:   true,
-			remedy: "see in the status of the owner, at turned away",
-			reason: "TLS handshake: remote error: tls: certificate required",
+			verdict: slow,
+			reason:  "TLS handshake: remote error: tls: certificate required",
+			remedy:  "see in the status of the owner, at turned away",
 		},
-
 		"owner of HTTP in plain text": {
-			prepare: func(_ *testing.T, w *world, _ *Config) {
-				w.accept(ownerAddress, reply("HTTP/1.1 400 Bad Request\r\n\r\n"))
+			prepare: func(_ *testing.T, sim *testConsumer, _ *Config) {
+				sim.accept(ownerAddress, reply("HTTP/1.1 400 Bad Request\r\n\r\n"))
 			},
-			slow:   true,
-			remedy: "correct the address",
-			reason: "TLS handshake: tls: first record does not look like a TLS handshake",
+			verdict: slow,
+			reason:  "TLS handshake: tls: first record does not look like a TLS handshake",
+			remedy:  "correct the address",
 		},
 		"owner of TLS 1.2": {
-			prepare: func(t *testing.T, w *world, _ *Config) {
-				w.accept(ownerAddress, tlsServer(w, &tls.Config{MaxVersion: tls.VersionTLS12, NextProtos: []string{"h2"}}))
+			prepare: func(_ *testing.T, sim *testConsumer, _ *Config) {
+				sim.accept(ownerAddress, tlsServer(&tls.Config{MaxVersion: tls.VersionTLS12, NextProtos: []string{"h2"}}))
 			},
-			slow:   true,
-			remedy: "TLS 1.3",
-			reason: "TLS handshake: remote error: tls: protocol version not supported",
-		},
-		"owner that does not speak HTTP/2": {
-			prepare: func(t *testing.T, w *world, _ *Config) {
-				w.accept(ownerAddress, tlsServer(w, &tls.Config{NextProtos: []string{"http/1.1"}}))
-			},
-			slow:   true,
-			remedy: "HTTP/2",
-			reason: "TLS handshake: remote error: tls: no application protocol",
+			verdict: slow,
+			reason:  "TLS handshake: remote error: tls: protocol version not supported",
+			remedy:  "TLS 1.3",
 		},
 		"owner without a certificate just now": {
-			prepare: func(_ *testing.T, w *world, _ *Config) {
-				w.accept(ownerAddress, tlsServer(w, &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-					return nil, errors.New("not yet")
-				}}))
-			},
-			slow:   true,
-			reason: "TLS handshake: remote error: tls: internal error",
+			prepare: func(_ *testing.T, sim *testConsumer, _ *Config) { sim.accept(ownerAddress, tlsServer(&tls.Config{})) },
+			verdict: slow,
+			reason:  "TLS handshake: remote error: tls: internal error",
 		},
 		"connection closed in the handshake": {
-			prepare: func(_ *testing.T, w *world, _ *Config) { w.accept(ownerAddress, reply("")) },
-			quick:   true,
+			prepare: func(_ *testing.T, sim *testConsumer, _ *Config) { sim.accept(ownerAddress, reply("")) },
+			verdict: quick,
 			reason:  "TLS handshake: EOF",
 		},
-
 		"no answer in the handshake": {
-			prepare: func(_ *testing.T, w *world, _ *Config) { w.accept(ownerAddress, swallow) },
-			slow:    true,
+			prepare: func(_ *testing.T, sim *testConsumer, _ *Config) { sim.accept(ownerAddress, swallow) },
+			verdict: slow,
 			reason:  "TLS handshake: context deadline exceeded",
 			remedy:  "restart the owner if it hangs",
 		},
 		"no answer after the handshake": {
-			prepare: func(_ *testing.T, w *world, _ *Config) {
-				w.accept(ownerAddress, func(conn net.Conn) {
-					if conn, _, err := w.owner.Server().ServerHandshake(conn); err == nil {
+			prepare: func(_ *testing.T, sim *testConsumer, _ *Config) {
+				sim.accept(ownerAddress, func(conn net.Conn) {
+					if conn, _, err := sim.owner.Server().ServerHandshake(conn); err == nil {
 						swallow(conn)
 					}
 				})
 			},
-			reason: "Unavailable: ",
+			verdict: retry,
+			reason:  "Unavailable: ",
 		},
 		"no answer to the dialer": {
-			prepare: func(_ *testing.T, w *world, config *Config) {
-				config.Dial = func(ctx context.Context, address string) (net.Conn, error) {
-					w.record("dialed", address)
+			prepare: func(_ *testing.T, _ *testConsumer, config *Config) {
+				config.Dial = func(ctx context.Context, _ string) (net.Conn, error) {
 					<-ctx.Done()
 					return nil, ctx.Err()
 				}
 			},
-			reason: "context deadline exceeded",
-			remedy: "repair the network between here and the owner",
+			verdict: retry,
+			reason:  "context deadline exceeded",
+			remedy:  "repair the network between here and the owner",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				config := w.config()
-				tc.prepare(t, w, &config)
-				_, stop := w.run(config)
-				time.Sleep(time.Hour)
-				stop()
-
-				dialed, lost, parked := len(w.seen("dialed")), w.details("lost"), w.details("parked")
-				if parked != nil {
-					t.Fatalf("parked %q", parked)
+			simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+				sim.secure()
+				config := sim.config()
+				tc.prepare(t, sim, &config)
+				sim.run(config)
+				time.Sleep(openTimeout)
+				verdicts, lost := sim.Details("verdict"), sim.Details("lost", "parked")
+				if len(lost) == 0 || verdicts[0] != fmt.Sprint(tc.verdict) || !strings.HasPrefix(lost[0], tc.reason) {
+					t.Errorf("verdicts %v, lost %q, want %d, %q", verdicts, lost, tc.verdict, tc.reason)
 				}
-				if tc.reason == "" {
-					if dialed != 1 || lost != nil || w.seen("applied") == nil {
-						t.Errorf("%d attempts, lost %q", dialed, lost)
-					}
-					return
-				}
-				// Half of a minute on average, and half of five minutes.
-				atLeast, atMost := 50, 200
-				switch {
-				case tc.slow:
-					atLeast, atMost = 13, 50
-				case tc.quick: // as where nobody listens: every three seconds for ten minutes, then every eight
-					atLeast, atMost = 400, 800
-				}
-				if dialed < atLeast || dialed > atMost {
-					t.Errorf("%d attempts in an hour, want %d to %d", dialed, atLeast, atMost)
-				}
-				if lines := w.log.Lines(); len(lines) != 1 || strings.Contains(lines[0], "remedy=") != (tc.remedy != "") || !strings.Contains(lines[0], tc.remedy) {
+				if lines := sim.Logged.Lines(); len(lines) != 1 || strings.Contains(lines[0], "remedy=") != (tc.remedy != "") || !strings.Contains(lines[0], tc.remedy) {
 					t.Errorf("logged: %v", lines)
-				}
-				reason := lost[0]
-				if !strings.HasPrefix(reason, tc.reason) {
-					t.Errorf("reason is %q, want %q", reason, tc.reason)
 				}
 			})
 		})
@@ -197,10 +154,8 @@ func TestHandshakeFailureIsRetried(t *testing.T) {
 }
 
 // tlsServer returns a server that ends the connection after the handshake.
-func tlsServer(w *world, config *tls.Config) func(net.Conn) {
-	if config.GetCertificate == nil {
-		config.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return w.keyPair, nil }
-	}
+func tlsServer(config *tls.Config) func(net.Conn) {
+	config.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errors.New("not yet") }
 	return func(conn net.Conn) { _ = tls.Server(conn, config).Handshake() }
 }
 
@@ -209,8 +164,8 @@ func tlsServer(w *world, config *tls.Config) func(net.Conn) {
 func TestNoStream(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		frames string // that the server sends after the handshake
-		every  time.Duration
+		frames string // that the server sends
+		takes  time.Duration
 	}{
 		// SETTINGS with SETTINGS_MAX_CONCURRENT_STREAMS = 0
 		"no room for a stream": {"\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x00", openTimeout},
@@ -219,30 +174,21 @@ func TestNoStream(t *testing.T) {
 		"no HTTP/2":  {"HTTP/1.1 400 Bad Request\r\n\r\n", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.accept(ownerAddress, func(conn net.Conn) {
-					conn, _, err := w.owner.Server().ServerHandshake(conn)
-					if err != nil {
-						return
+			simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+				sim.accept(ownerAddress, func(conn net.Conn) {
+					if _, err := io.WriteString(conn, tc.frames); err == nil {
+						swallow(conn)
 					}
-					if _, err := io.WriteString(conn, tc.frames); err != nil {
-						return
-					}
-					swallow(conn)
 				})
-				w.run(w.config())
-				time.Sleep(20 * time.Minute)
-				if dialed, attempted := len(w.seen("dialed")), len(w.seen("attempted")); dialed != attempted || dialed < 15 || dialed > 70 {
-					t.Errorf("%d connections, %d attempts", dialed, attempted)
+				sim.run(sim.config())
+				time.Sleep(2 * time.Minute)
+				dialed, attempted, lost := sim.Records("dialed"), sim.Records("attempted"), sim.Records("lost")
+				if len(dialed) != len(attempted) || len(dialed) < 3 || len(lost) < len(attempted)-1 {
+					t.Errorf("%d connections, %d attempts, %d lost", len(dialed), len(attempted), len(lost))
 				}
-				if w.seen("parked") != nil {
-					t.Errorf("parked: %v", w.details("parked"))
-				}
-				for i, r := range w.seen("lost") {
-					if took := r.at - w.seen("attempted")[i].at; took != tc.every {
-						t.Errorf("attempt %d took %v, want %v: %s", i, took, tc.every, r.detail)
-						break
+				for i, r := range lost {
+					if took := r.At - attempted[i].At; took != tc.takes {
+						t.Errorf("attempt %d took %v, want %v: %s", i, took, tc.takes, r.Detail)
 					}
 				}
 			})
@@ -254,16 +200,15 @@ func TestNoStream(t *testing.T) {
 // before gRPC has written its first byte. The reason must be seen all the same.
 func TestRefusalBeforeTheFirstWrite(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.consumer = w.unknown("consumer.example")
-		w.accept(ownerAddress, func(conn net.Conn) {
-			_, _, _ = w.owner.Server().ServerHandshake(conn)
+	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+		sim.secure()
+		sim.accept(ownerAddress, func(conn net.Conn) {
+			_, _, _ = sim.owner.Server().ServerHandshake(conn)
 		})
-		dialLog := &dialLog{address: ownerAddress, dial: w.dial}
+		dialLog := &dialLog{address: ownerAddress, dial: sim.Dial}
 		raw := must.Get(dialLog.connect(t.Context(), ""))(t)
 		defer raw.Close()
-		credentials := loggedCredentials{w.consumer.Client("owner.example", nil), dialLog}.Clone()
+		credentials := loggedCredentials{sim.unknown("consumer.example").Client("owner.example", nil), dialLog}.Clone()
 		conn, _, err := credentials.ClientHandshake(t.Context(), "owner", raw)
 		if err != nil {
 			t.Fatal(err)

@@ -4,11 +4,12 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 )
 
 // An owner that allows a ping only every five minutes, which is gRPC's default,
@@ -16,22 +17,21 @@ import (
 // stream is back after the minimum delay.
 func TestTooManyPings(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.serve(ownerAddress, silent, grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{}))
-		w.run(w.config())
+	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+		sim.serve(ownerAddress, silent, grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{}))
+		sim.run(sim.config())
 		time.Sleep(24 * time.Hour)
 
-		opened, lost := w.seen("opened"), w.seen("lost")
+		opened, lost := sim.Records("opened"), sim.Records("lost")
 		if len(lost) != 4 || len(opened) != 5 {
 			t.Fatalf("opened %v, lost %v", opened, lost)
 		}
 		for i := range lost {
-			if delay := opened[i+1].at - lost[i].at; delay != minDelay {
+			if delay := opened[i+1].At - lost[i].At; delay != minDelay {
 				t.Errorf("delay %d is %v, want %v", i, delay, minDelay)
 			}
 		}
-		lines := w.log.Lines()
+		lines := sim.Logged.Lines()
 		if len(lines) != 4 {
 			t.Errorf("logged:\n%s", strings.Join(lines, ""))
 		}
@@ -47,12 +47,12 @@ func TestTooManyPings(t *testing.T) {
 // treatment in the end.
 func TestTooManyPingsForEver(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 		const frames = "\x00\x00\x00\x04\x00\x00\x00\x00\x00" + // SETTINGS
 			"\x00\x00\x16\x07\x00\x00\x00\x00\x00\x7f\xff\xff\xff\x00\x00\x00\x0btoo_many_pings" // GOAWAY, ENHANCE_YOUR_CALM
-		w.accept(ownerAddress, func(conn net.Conn) {
-			conn, _, err := w.owner.Server().ServerHandshake(conn)
+		sim.secure()
+		sim.accept(ownerAddress, func(conn net.Conn) {
+			conn, _, err := sim.owner.Server().ServerHandshake(conn)
 			if err != nil {
 				return
 			}
@@ -68,13 +68,13 @@ func TestTooManyPingsForEver(t *testing.T) {
 			}
 			_, _ = conn.Write([]byte(frames[9:]))
 		})
-		w.run(w.config())
+		sim.run(sim.config())
 		time.Sleep(time.Hour)
-		lines := strings.Join(w.log.Lines(), "")
+		lines := strings.Join(sim.Logged.Lines(), "")
 		if n := strings.Count(lines, "interval doubled"); n != 8 || !strings.Contains(lines, "keepalive=2h0m0s") {
 			t.Errorf("logged %d times:\n%s", n, lines)
 		}
-		if n := len(w.seen("dialed")); n < 60 || n > 200 {
+		if n := len(sim.Records("dialed")); n < 60 || n > 200 {
 			t.Errorf("%d attempts in an hour", n)
 		}
 	})

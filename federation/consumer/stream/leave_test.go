@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"log/slog"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -9,10 +8,10 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 )
 
 // An owner whose consumer goes on purpose sees the end of the stream, in both
@@ -31,21 +30,18 @@ func TestOwnerSeesTheEnd(t *testing.T) {
 		"v1alpha1, at once":     {wire.V1Alpha1, 1000, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+			simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 				registry := registry.New()
 				for i := range tc.services {
 					service := upsert("s" + strconv.Itoa(i)).Service
 					service.SANs = []string{"spiffe://owner.example/s"}
 					must.Get(registry.Upsert(service))(t)
 				}
-				server := must.Get(owner.New(owner.Config{
-					Registry: registry, Credentials: w.owner.Server(), Logger: slog.New(slog.DiscardHandler),
-				}))(t)
-				w.Serve(t, ownerAddress, server.Serve)
-				config := w.config()
+				sim.secure()
+				server, _ := sim.Publish(ownerAddress, registry)
+				config := sim.config()
 				config.Version = tc.version
-				_, stop := w.run(config)
+				_, stop := sim.run(config)
 				for server.Stats().Catalogs[""].Consumers[tc.version] == 0 {
 					time.Sleep(time.Millisecond)
 				}
@@ -55,8 +51,8 @@ func TestOwnerSeesTheEnd(t *testing.T) {
 				if ended := server.Stats().Catalogs[""].Ended; len(ended) != 1 || ended[codes.OK] != 1 {
 					t.Errorf("ended with %v", ended)
 				}
-				if w.seen("lost") != nil {
-					t.Errorf("lost: %v", w.details("lost"))
+				if sim.Records("lost") != nil {
+					t.Errorf("lost: %v", sim.Details("lost"))
 				}
 			})
 		})

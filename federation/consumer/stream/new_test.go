@@ -16,7 +16,7 @@ func TestNew(t *testing.T) {
 		return Config{
 			Addresses: []string{"owner.example:8008", "[2001:db8::1]:8008"},
 			Identity:  &pki.Identity{},
-			Sink:      &world{},
+			Sink:      &testConsumer{},
 		}
 	}
 	for name, tc := range map[string]struct {
@@ -55,9 +55,9 @@ func TestDefaults(t *testing.T) {
 	t.Parallel()
 	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer listener.Close()
-	w := newWorld(t)
-	config := w.config()
-	w.run(Config{Addresses: []string{listener.Addr().String()}, Identity: config.Identity, Sink: w})
+	sim := newTestConsumer(t)
+	config := sim.config()
+	sim.run(Config{Addresses: []string{listener.Addr().String()}, Identity: config.Identity, Sink: sim})
 	conn := must.Get(listener.Accept())(t)
 	if err := conn.Close(); err != nil {
 		t.Error(err)

@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -18,16 +17,11 @@ import (
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
+	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 )
 
 // short is the shortest time for which a SPIRE server issues a certificate.
 const short = time.Minute
-
-// party returns a consumer or an owner with a certificate of that lifetime.
-func (w *world) party(name string, lifetime time.Duration) *pki.Party {
-	w.t.Helper()
-	return pki.NewParty(w.t, w.authority, pki.Named(name), lifetime)
-}
 
 // as makes the party the consumer of the configuration.
 func as(p *pki.Party, config *Config) {
@@ -40,12 +34,11 @@ type publisher struct {
 	registry *registry.Registry
 }
 
-// publish runs a real owner with the certificates of the party until the test ends.
-func (w *world) publish(address string, p *pki.Party) publisher {
-	w.t.Helper()
-	registry, listener := registry.New(), w.Listen(address)
-	server := must.Get(owner.New(owner.Config{Registry: registry, Credentials: p.Server(), Logger: w.log.Logger()}))(w.t)
-	must.Run(w.t, func(ctx context.Context) error { return server.Serve(ctx, listener) })
+// publish runs a real owner, whose certificate is that of the simulation.
+func (sim *testConsumer) publish(address string) publisher {
+	sim.Helper()
+	registry := registry.New()
+	server, _ := sim.Publish(address, registry)
 	return publisher{server, registry}
 }
 
@@ -72,17 +65,17 @@ func (p publisher) streams() (open int, ended map[codes.Code]int) {
 
 // renewals fails unless so many streams were opened, each of which this side has ended but for
 // the last.
-func (w *world) renewals(least, most int) {
-	w.t.Helper()
-	n := len(w.seen("opened"))
+func (sim *testConsumer) renewals(least, most int) {
+	sim.Helper()
+	n := len(sim.Records("opened"))
 	if n < least || n > most {
-		w.t.Errorf("%d streams were opened, want %d to %d", n, least, most)
+		sim.Errorf("%d streams were opened, want %d to %d", n, least, most)
 	}
 	for _, what := range []string{"lost", "ended"} {
-		details := w.details(what)
+		details := sim.Details(what)
 		want := map[string]string{"lost": errRenewed.Error(), "ended": codes.OK.String()}[what]
 		if len(details) != n-1 || slices.ContainsFunc(details, func(got string) bool { return got != want }) {
-			w.t.Errorf("%s %q, want %d times %q", what, details, n-1, want)
+			sim.Errorf("%s %q, want %d times %q", what, details, n-1, want)
 		}
 	}
 }
@@ -94,31 +87,30 @@ func TestRenewal(t *testing.T) {
 	const lifetime, replaced = 2 * time.Minute, time.Minute
 	for _, version := range []wire.Version{wire.V1Alpha2, wire.V1Alpha1} {
 		t.Run(version.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				own, other := w.party("consumer.example", lifetime), w.party("owner.example", lifetime)
-				p := w.publish(ownerAddress, other)
-				config := w.config()
+			simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+				own, other := sim.Party("consumer.example", lifetime), sim.Party("owner.example", lifetime)
+				p := sim.publish(ownerAddress)
+				config := sim.config()
 				as(own, &config)
 				config.Version = version
-				w.run(config)
+				sim.run(config)
 				for i := range 10 {
 					p.upsert(t, fmt.Sprint("s", i))
 					time.Sleep(replaced / 2)
-					if applied := w.details("applied"); !slices.Contains(applied, fmt.Sprint("upsert s", i)) {
+					if applied := sim.Details("applied"); !slices.Contains(applied, fmt.Sprint("upsert s", i)) {
 						t.Errorf("s%d is missing: %q", i, applied)
 					}
 					other.Replace(lifetime)
 					time.Sleep(replaced / 2)
 					own.Replace(lifetime)
 					time.Sleep(time.Second)
-					w.renewals(i+2, i+2)
+					sim.renewals(i+2, i+2)
 				}
 				open, ended := p.streams()
 				if open != 1 || len(ended) != 1 || ended[codes.OK] != 10 {
 					t.Errorf("the owner has %d streams, and %v have ended; want one, and ten that were closed", open, ended)
 				}
-				if n := len(w.seen("dialed")); n != 11 {
+				if n := len(sim.Records("dialed")); n != 11 {
 					t.Errorf("%d connections", n)
 				}
 				if n := p.Stats().Connections; n != 1 {
@@ -133,18 +125,17 @@ func TestRenewal(t *testing.T) {
 // shown, on one stream more for each.
 func TestRenewalForOwnersCertificate(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		other := w.party("owner.example", time.Hour)
-		w.publish(ownerAddress, other).upsert(t, "a")
-		config := w.config()
-		as(w.party("consumer.example", 100*time.Hour), &config)
-		w.run(config)
+	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+		other := sim.Party("owner.example", time.Hour)
+		sim.publish(ownerAddress).upsert(t, "a")
+		config := sim.config()
+		as(sim.Party("consumer.example", 100*time.Hour), &config)
+		sim.run(config)
 		for range 20 {
 			time.Sleep(30 * time.Minute)
 			other.Replace(time.Hour)
 		}
-		w.renewals(10, 21)
+		sim.renewals(10, 21)
 	})
 }
 
@@ -154,28 +145,27 @@ func TestCertificateExpires(t *testing.T) {
 	t.Parallel()
 	for _, consumers := range []bool{true, false} {
 		t.Run(fmt.Sprint("of the consumer: ", consumers), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				own, other := w.party("consumer.example", time.Hour), w.party("owner.example", time.Hour)
+			simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+				own, other := sim.Party("consumer.example", time.Hour), sim.Party("owner.example", time.Hour)
 				late := other
 				if consumers {
 					late = own
 				}
 				late.Replace(short)
-				w.publish(ownerAddress, other).upsert(t, "a")
-				config := w.config()
+				sim.publish(ownerAddress).upsert(t, "a")
+				config := sim.config()
 				as(own, &config)
-				w.run(config)
+				sim.run(config)
 				ends := short + mtls.Grace
-				time.Sleep(ends - time.Since(w.start) - 2*time.Second) // certificates have whole seconds
-				w.renewals(2, 2)
+				time.Sleep(ends - time.Since(sim.Start) - 2*time.Second) // certificates have whole seconds
+				sim.renewals(2, 2)
 				time.Sleep(4 * time.Second)
-				if lost := w.details("lost"); len(lost) < 2 {
+				if lost := sim.Details("lost"); len(lost) < 2 {
 					t.Errorf("lost %q, want the stream to end with the certificate", lost)
 				}
 				late.Replace(time.Hour)
 				time.Sleep(6 * time.Minute)
-				if n := len(w.seen("opened")); n != 3 {
+				if n := len(sim.Records("opened")); n != 3 {
 					t.Errorf("%d streams were opened, want another one", n)
 				}
 			})
@@ -205,20 +195,20 @@ func TestForeignOwner(t *testing.T) {
 		"of another kind": {good, lifetime - 2*lastCall, lifetime - lastCall},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				own := w.party("consumer.example", lifetime)
-				w.serve(ownerAddress, tc.handler)
-				config := w.config()
+			simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+				sim.secure()
+				own := sim.Party("consumer.example", lifetime)
+				sim.serve(ownerAddress, tc.handler)
+				config := sim.config()
 				as(own, &config)
-				w.run(config)
+				sim.run(config)
 				time.Sleep(early)
 				own.Replace(10 * lifetime)
-				time.Sleep(lifetime - 2*time.Second - time.Since(w.start))
-				if opened := w.seen("opened"); len(opened) != 2 || opened[1].at < tc.least-2*time.Second || opened[1].at > tc.most {
+				time.Sleep(lifetime - 2*time.Second - time.Since(sim.Start))
+				if opened := sim.Records("opened"); len(opened) != 2 || opened[1].At < tc.least-2*time.Second || opened[1].At > tc.most {
 					t.Errorf("streams were opened at %v, want the other after %v to %v", opened, tc.least, tc.most)
 				}
-				w.renewals(2, 2)
+				sim.renewals(2, 2)
 			})
 		})
 	}
@@ -228,26 +218,26 @@ func TestForeignOwner(t *testing.T) {
 // just been opened.
 func TestRenewalWaits(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		p := w.publish(ownerAddress, w.party("owner.example", time.Hour))
-		config := w.config()
-		as(w.party("consumer.example", time.Hour), &config)
-		w.incomplete.Store(true)
-		c, _ := w.run(config)
+	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+		sim.Party("owner.example", time.Hour)
+		p := sim.publish(ownerAddress)
+		config := sim.config()
+		as(sim.Party("consumer.example", time.Hour), &config)
+		sim.incomplete.Store(true)
+		c, _ := sim.run(config)
 		time.Sleep(2 * minAge)
 		c.Renew()
 		time.Sleep(time.Minute)
-		w.renewals(1, 1)
-		w.incomplete.Store(false)
+		sim.renewals(1, 1)
+		sim.incomplete.Store(false)
 		p.upsert(t, "a")
 		time.Sleep(minAge / 2)
-		w.renewals(2, 2)
+		sim.renewals(2, 2)
 		c.Renew()
 		synctest.Wait()
-		w.renewals(2, 2)
+		sim.renewals(2, 2)
 		time.Sleep(minAge)
-		w.renewals(3, 3)
+		sim.renewals(3, 3)
 	})
 }
 

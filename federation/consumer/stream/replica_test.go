@@ -4,7 +4,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -15,6 +14,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 )
 
 // alone counts the streams that are open, and fails the test when there are two. An owner
@@ -65,24 +65,23 @@ func TestSilentReplicaIsLeft(t *testing.T) {
 		"answers in another way": func(rdpb.DiscoveryService_EstablishStreamServer) error { return status.Error(codes.Internal, "no") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+			simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 				var open atomic.Int32
-				w.serve("a:1", alone(t, &open, first))
-				w.serve("b:1", alone(t, &open, good))
-				config := w.config()
+				sim.serve("a:1", alone(t, &open, first))
+				sim.serve("b:1", alone(t, &open, good))
+				config := sim.config()
 				config.Addresses = []string{"a:1", "b:1"}
-				w.run(config)
+				sim.run(config)
 				time.Sleep(firstPatience + time.Second)
-				if diff := cmp.Diff([]string{"upsert a"}, w.details("applied")); diff != "" {
+				if diff := cmp.Diff([]string{"upsert a"}, sim.Details("applied")); diff != "" {
 					t.Fatalf("-want +got:\n%s", diff)
 				}
 				time.Sleep(24 * time.Hour)
-				if diff := cmp.Diff([]string{"a:1", "b:1"}, w.details("dialed")); diff != "" {
+				if diff := cmp.Diff([]string{"a:1", "b:1"}, sim.Details("dialed")); diff != "" {
 					t.Errorf("-want +got:\n%s", diff)
 				}
-				if w.seen("parked") != nil {
-					t.Errorf("parked: %v", w.details("parked"))
+				if sim.Records("parked") != nil {
+					t.Errorf("parked: %v", sim.Details("parked"))
 				}
 			})
 		})
@@ -124,17 +123,16 @@ func TestSilenceIsPatientlyBorne(t *testing.T) {
 		"one whose word was refused": {[]string{"a:1", "b:1"}, refused, []string{"a:1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.serve("a:1", tc.handler)
-				w.serve("b:1", func(rdpb.DiscoveryService_EstablishStreamServer) error {
+			simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+				sim.serve("a:1", tc.handler)
+				sim.serve("b:1", func(rdpb.DiscoveryService_EstablishStreamServer) error {
 					return status.Error(codes.Unauthenticated, "no")
 				})
-				config := w.config()
+				config := sim.config()
 				config.Addresses = tc.addresses
-				w.run(config)
+				sim.run(config)
 				time.Sleep(24 * time.Hour)
-				if diff := cmp.Diff(tc.dialed, w.details("dialed")); diff != "" {
+				if diff := cmp.Diff(tc.dialed, sim.Details("dialed")); diff != "" {
 					t.Errorf("-want +got:\n%s", diff)
 				}
 			})
@@ -146,19 +144,18 @@ func TestSilenceIsPatientlyBorne(t *testing.T) {
 // end.
 func TestSlowReplicasAreHeard(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.serve("a:1", slowly(50*time.Second))
-		w.serve("b:1", slowly(50*time.Second))
-		config := w.config()
+	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+		sim.serve("a:1", slowly(50*time.Second))
+		sim.serve("b:1", slowly(50*time.Second))
+		config := sim.config()
 		config.Addresses = []string{"a:1", "b:1"}
-		w.run(config)
+		sim.run(config)
 		time.Sleep(20 * time.Minute)
-		if diff := cmp.Diff([]string{"upsert a"}, w.details("applied")); diff != "" {
+		if diff := cmp.Diff([]string{"upsert a"}, sim.Details("applied")); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
 		// The reason is said once for each, and no more than that.
-		lines := w.log.Lines()
+		lines := sim.Logged.Lines()
 		if len(lines) != 3 || strings.Count(strings.Join(lines, ""), "says nothing") != 2 {
 			t.Errorf("logged:\n%s", strings.Join(lines, ""))
 		}
@@ -170,16 +167,15 @@ func TestSlowReplicasAreHeard(t *testing.T) {
 func TestReplicaReturnsBehindSilentOne(t *testing.T) {
 	t.Parallel()
 	for range 5 {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
-			w.serve("a:1", silent)
-			config := w.config()
+		simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+			sim.serve("a:1", silent)
+			config := sim.config()
 			config.Addresses = []string{"a:1", "b:1"}
-			w.run(config)
+			sim.run(config)
 			time.Sleep(time.Hour)
-			w.serve("b:1", good)
+			sim.serve("b:1", good)
 			time.Sleep(2*maxDelay + time.Second)
-			if w.seen("applied") == nil {
+			if sim.Records("applied") == nil {
 				t.Error("not found")
 			}
 		})
@@ -190,17 +186,16 @@ func TestReplicaReturnsBehindSilentOne(t *testing.T) {
 // before the first message.
 func TestHeaderIsReadWhenItArrives(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+		sim.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 			time.Sleep(time.Hour)
 			return announcing(stream)
 		})
-		w.run(w.config())
+		sim.run(sim.config())
 		time.Sleep(24 * time.Hour)
-		marked := w.seen("marked")
-		if len(marked) != 1 || marked[0].at != time.Hour || w.seen("applied") != nil || w.seen("lost") != nil {
-			t.Errorf("marked %v, applied %v, lost %v", marked, w.details("applied"), w.details("lost"))
+		marked := sim.Records("marked")
+		if len(marked) != 1 || marked[0].At != time.Hour || sim.Records("applied") != nil || sim.Records("lost") != nil {
+			t.Errorf("marked %v, applied %v, lost %v", marked, sim.Details("applied"), sim.Details("lost"))
 		}
 	})
 }

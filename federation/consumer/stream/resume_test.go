@@ -20,11 +20,12 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 )
 
 // holder is the sink of a world that holds something.
 type holder struct {
-	*world
+	*testConsumer
 
 	digests  resume.Digests
 	unwanted error // what Announced returns
@@ -33,7 +34,7 @@ type holder struct {
 func (h holder) Holds(context.Context) resume.Digests { return h.digests }
 
 func (h holder) Announced(_ context.Context, a Announcement) error {
-	h.record("announced", fmt.Sprintf("marked %v, resumed %v with %d of %d, through %v", a.Marked, a.Resumed, a.Whole.Len(), a.Whole.Of(), a.Path))
+	h.Record("announced", fmt.Sprintf("marked %v, resumed %v with %d of %d, through %v", a.Marked, a.Resumed, a.Whole.Len(), a.Whole.Of(), a.Path))
 	return h.unwanted
 }
 
@@ -48,14 +49,14 @@ func held() resume.Digests {
 
 // announcing is an owner that sends the header, and what it says to those that hold
 // something, and then one service and the end.
-func (w *world) announcing(header ...string) handler {
+func (sim *testConsumer) announcing(header ...string) handler {
 	return func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 		session, err := subscription(stream)
 		if err != nil {
 			return err
 		}
 		asked, _ := metadata.FromIncomingContext(stream.Context())
-		w.record("asked", strings.Join(asked.Get(wire.ResumeHeader), ","))
+		sim.Record("asked", strings.Join(asked.Get(wire.ResumeHeader), ","))
 		if err := stream.SendHeader(metadata.Pairs(header...)); err != nil {
 			return err
 		}
@@ -106,48 +107,47 @@ func TestAccepted(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+			simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 				header := tc.header
 				if !slices.Contains(header, wire.CatalogEndHeader) {
 					header = slices.Concat(marked, header)
 				}
-				w.serve(ownerAddress, w.announcing(header...))
-				config := w.config()
-				config.Sink = holder{world: w, digests: tc.holds}
-				w.run(config)
+				sim.serve(ownerAddress, sim.announcing(header...))
+				config := sim.config()
+				config.Sink = holder{testConsumer: sim, digests: tc.holds}
+				sim.run(config)
 				time.Sleep(59 * time.Minute)
 				synctest.Wait()
-				if n := len(w.seen("attempted")); n < tc.attempts[0] || n > tc.attempts[1] {
+				if n := len(sim.Records("attempted")); n < tc.attempts[0] || n > tc.attempts[1] {
 					t.Errorf("%d attempts in an hour, want %v", n, tc.attempts)
 				}
-				asked := w.details("asked")
+				asked := sim.Details("asked")
 				if asked[0] != tc.holds.Header() {
 					t.Errorf("asked with %q, want %q", asked[0], tc.holds.Header())
 				}
 				var first string
-				if announced := w.details("announced"); len(announced) > 0 {
+				if announced := sim.Details("announced"); len(announced) > 0 {
 					first = announced[0]
 				}
 				if first != tc.announced {
 					t.Errorf("announced %q, want %q", first, tc.announced)
 				}
-				lost := w.details("lost")
+				lost := sim.Details("lost")
 				if tc.lost == "" {
-					if lost != nil || len(w.details("applied")) != 1 {
-						t.Errorf("lost %v, applied %v", lost, w.details("applied"))
+					if lost != nil || len(sim.Details("applied")) != 1 {
+						t.Errorf("lost %v, applied %v", lost, sim.Details("applied"))
 					}
 					return
 				}
-				if len(lost) == 0 || !strings.HasPrefix(lost[0], tc.lost) || w.details("applied") != nil {
-					t.Errorf("lost %v, want %q; applied %v", lost, tc.lost, w.details("applied"))
+				if len(lost) == 0 || !strings.HasPrefix(lost[0], tc.lost) || sim.Details("applied") != nil {
+					t.Errorf("lost %v, want %q; applied %v", lost, tc.lost, sim.Details("applied"))
 				}
 				for _, header := range asked[1:] {
 					if header != "" {
 						t.Errorf("asked once more with %q", header)
 					}
 				}
-				if lines := w.log.Lines(); len(lines) > 2 {
+				if lines := sim.Logged.Lines(); len(lines) > 2 {
 					t.Errorf("logged:\n%s", strings.Join(lines, ""))
 				}
 			})
@@ -158,25 +158,24 @@ func TestAccepted(t *testing.T) {
 // An owner that is mended within an hour resumes after it.
 func TestAsksAgain(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 		digests := held()
-		stop := w.serve(ownerAddress, w.announcing(wire.CatalogEndHeader, wire.CatalogEndMarked, wire.ResumeHeader, "accepted"))
-		config := w.config()
-		config.Sink = holder{world: w, digests: digests}
-		w.run(config)
+		stop := sim.serve(ownerAddress, sim.announcing(wire.CatalogEndHeader, wire.CatalogEndMarked, wire.ResumeHeader, "accepted"))
+		config := sim.config()
+		config.Sink = holder{testConsumer: sim, digests: digests}
+		sim.run(config)
 		time.Sleep(30 * time.Minute)
 		stop()
-		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+		sim.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 			ctx, cancel := context.WithTimeout(stream.Context(), 20*time.Minute)
 			defer cancel()
 			asked, _ := metadata.FromIncomingContext(ctx)
-			w.record("asked", strings.Join(asked.Get(wire.ResumeHeader), ","))
+			sim.Record("asked", strings.Join(asked.Get(wire.ResumeHeader), ","))
 			<-ctx.Done()
 			return nil
 		})
 		time.Sleep(time.Hour)
-		asked := w.details("asked")
+		asked := sim.Details("asked")
 		n := len(asked)
 		if asked[0] == "" || asked[1] != "" || asked[n-1] != digests.Header() {
 			t.Errorf("asked with %q", asked)
@@ -188,24 +187,23 @@ func TestAsksAgain(t *testing.T) {
 func TestDigestsAreTooMuch(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[codes.Code]bool{codes.Internal: false, codes.Unknown: false, codes.ResourceExhausted: false, codes.Unavailable: true} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
-			w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+		simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+			sim.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 				asked, _ := metadata.FromIncomingContext(stream.Context())
 				if asked.Get(wire.ResumeHeader) != nil {
-					w.record("asked", "")
+					sim.Record("asked", "")
 					return status.Error(code, "431")
 				}
 				return good(stream)
 			})
-			config := w.config()
-			config.Sink = holder{world: w, digests: held()}
-			w.run(config)
+			config := sim.config()
+			config.Sink = holder{testConsumer: sim, digests: held()}
+			sim.run(config)
 			time.Sleep(time.Minute)
-			if asked := len(w.seen("asked")); asked > 1 != want {
-				t.Errorf("%v: asked %d times, applied %v", code, asked, w.details("applied"))
+			if asked := len(sim.Records("asked")); asked > 1 != want {
+				t.Errorf("%v: asked %d times, applied %v", code, asked, sim.Details("applied"))
 			}
-			for _, announced := range w.details("announced") {
+			for _, announced := range sim.Details("announced") {
 				if want {
 					t.Errorf("%v: announced %s by a stream without a header", code, announced)
 				}
@@ -217,20 +215,19 @@ func TestDigestsAreTooMuch(t *testing.T) {
 // A stream that the Sink does not want is tried again slowly, and logged once.
 func TestUnwanted(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.serve(ownerAddress, w.announcing(wire.PathHeader, "a"))
-		config := w.config()
-		config.Sink = holder{world: w, unwanted: UnwantedError{errors.New("it is a loop")}}
-		w.run(config)
+	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+		sim.serve(ownerAddress, sim.announcing(wire.PathHeader, "a"))
+		config := sim.config()
+		config.Sink = holder{testConsumer: sim, unwanted: UnwantedError{errors.New("it is a loop")}}
+		sim.run(config)
 		time.Sleep(2 * time.Hour)
-		if n := len(w.seen("lost")); n < 24 || n > 80 || w.seen("applied") != nil || w.seen("parked") != nil {
-			t.Errorf("%d streams were lost in two hours, applied %v, parked %v", n, w.seen("applied"), w.seen("parked"))
+		if n := len(sim.Records("lost")); n < 24 || n > 80 || sim.Records("applied") != nil || sim.Records("parked") != nil {
+			t.Errorf("%d streams were lost in two hours, applied %v, parked %v", n, sim.Records("applied"), sim.Records("parked"))
 		}
-		if lost := w.details("lost"); lost[0] != "header: it is a loop" {
+		if lost := sim.Details("lost"); lost[0] != "header: it is a loop" {
 			t.Errorf("lost: %s", lost[0])
 		}
-		if lines := w.log.Lines(); len(lines) != 1 || !strings.Contains(lines[0], "it is a loop") {
+		if lines := sim.Logged.Lines(); len(lines) != 1 || !strings.Contains(lines[0], "it is a loop") {
 			t.Errorf("logged:\n%s", strings.Join(lines, ""))
 		}
 	})
@@ -239,21 +236,20 @@ func TestUnwanted(t *testing.T) {
 // A stream that the Sink cannot take now is tried again like one that was lost.
 func TestNotTaken(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.serve(ownerAddress, w.announcing(wire.PathHeader, "a"))
-		config := w.config()
-		config.Sink = holder{world: w, unwanted: errors.New("something has changed")}
-		w.run(config)
+	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+		sim.serve(ownerAddress, sim.announcing(wire.PathHeader, "a"))
+		config := sim.config()
+		config.Sink = holder{testConsumer: sim, unwanted: errors.New("something has changed")}
+		sim.run(config)
 		time.Sleep(2 * time.Hour)
-		if n := len(w.seen("lost")); n < 120 || w.seen("parked") != nil {
-			t.Errorf("%d streams were lost in two hours, expected one a minute at least; parked %v", n, w.seen("parked"))
+		if n := len(sim.Records("lost")); n < 120 || sim.Records("parked") != nil {
+			t.Errorf("%d streams were lost in two hours, expected one a minute at least; parked %v", n, sim.Records("parked"))
 		}
 	})
 }
 
 // chooser is the sink of a world that wants no stream whose path begins with "loop".
-type chooser struct{ *world }
+type chooser struct{ *testConsumer }
 
 func (c chooser) Announced(_ context.Context, a Announcement) error {
 	if len(a.Path) > 0 && a.Path[0] == "loop" {
@@ -276,28 +272,27 @@ func TestUnwantedBesideGood(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 5 {
-				synctest.Test(t, func(t *testing.T) {
-					w := newWorld(t)
-					w.serve("a:1", w.announcing(wire.PathHeader, "loop"))
+				simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+					sim.serve("a:1", sim.announcing(wire.PathHeader, "loop"))
 					stop := func() {}
 					if tc.first != nil {
-						stop = w.serve("b:1", tc.first)
+						stop = sim.serve("b:1", tc.first)
 					}
-					config := w.config()
-					config.Addresses, config.Sink = []string{"a:1", "b:1"}, chooser{w}
-					w.run(config)
+					config := sim.config()
+					config.Addresses, config.Sink = []string{"a:1", "b:1"}, chooser{sim}
+					sim.run(config)
 					time.Sleep(15 * time.Minute)
 					stop()
-					stop = w.serve("b:1", good)
+					stop = sim.serve("b:1", good)
 					time.Sleep(tc.last + time.Second)
-					if len(w.seen("applied")) != 1 {
-						t.Fatalf("the good replica is not in use; dialed %v", w.seen("dialed"))
+					if len(sim.Records("applied")) != 1 {
+						t.Fatalf("the good replica is not in use; dialed %v", sim.Records("dialed"))
 					}
-					dialed := len(w.seen("dialed"))
+					dialed := len(sim.Records("dialed"))
 					stop() // a stream that was of use is lost
-					w.serve("b:1", good)
+					sim.serve("b:1", good)
 					time.Sleep(3 * time.Second)
-					if got := w.details("dialed")[dialed:]; len(w.seen("applied")) != 2 || !slices.Equal(got, []string{"b:1"}) {
+					if got := sim.Details("dialed")[dialed:]; len(sim.Records("applied")) != 2 || !slices.Equal(got, []string{"b:1"}) {
 						t.Errorf("after the loss %v were dialed", got)
 					}
 				})
@@ -336,16 +331,15 @@ func TestRetryInfo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			delays := make(map[time.Duration]bool)
 			for range 10 {
-				synctest.Test(t, func(t *testing.T) {
-					w := newWorld(t)
-					w.serve(ownerAddress, busy(tc.after))
-					w.run(w.config())
+				simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+					sim.serve(ownerAddress, busy(tc.after))
+					sim.run(sim.config())
 					time.Sleep(tc.atMost + time.Second)
-					dialed := w.seen("dialed")
+					dialed := sim.Records("dialed")
 					if len(dialed) < 2 {
 						t.Fatal("there is no second attempt")
 					}
-					delay := dialed[1].at - dialed[0].at
+					delay := dialed[1].At - dialed[0].At
 					delays[delay] = true
 					if delay < tc.atLeast || delay > tc.atMost+time.Millisecond {
 						t.Errorf("the second attempt is after %v, want %v to %v", delay, tc.atLeast, tc.atMost)
@@ -363,23 +357,22 @@ func TestRetryInfo(t *testing.T) {
 // usual delays.
 func TestRetryInfoOfReplica(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.serve("a:1", busy(durationpb.New(4*time.Minute)))
-		config := w.config()
+	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+		sim.serve("a:1", busy(durationpb.New(4*time.Minute)))
+		config := sim.config()
 		config.Addresses = []string{"a:1", "b:1"}
-		w.run(config)
+		sim.run(config)
 		time.Sleep(2 * time.Minute)
-		dialed := w.seen("dialed")
-		if dialed[0].detail != "a:1" || dialed[1].detail != "b:1" || dialed[1].at-dialed[0].at > time.Millisecond {
+		dialed := sim.Records("dialed")
+		if dialed[0].Detail != "a:1" || dialed[1].Detail != "b:1" || dialed[1].At-dialed[0].At > time.Millisecond {
 			t.Errorf("dialed %v", dialed)
 		}
-		if n := strings.Count(strings.Join(w.details("dialed"), " "), "a:1"); n != 1 || len(dialed) < 6 {
+		if n := strings.Count(strings.Join(sim.Details("dialed"), " "), "a:1"); n != 1 || len(dialed) < 6 {
 			t.Errorf("%d attempts with the one that is busy, of %d", n, len(dialed))
 		}
-		w.serve("b:1", good)
+		sim.serve("b:1", good)
 		time.Sleep(time.Minute)
-		if len(w.seen("applied")) != 1 {
+		if len(sim.Records("applied")) != 1 {
 			t.Error("the other replica is not in use")
 		}
 	})
@@ -388,19 +381,18 @@ func TestRetryInfoOfReplica(t *testing.T) {
 // New credentials do not make a busy owner be tried earlier, nor all the time.
 func TestRetryInfoAndCredentials(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.serve(ownerAddress, busy(durationpb.New(2*time.Minute)))
-		w.run(w.config())
+	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+		sim.serve(ownerAddress, busy(durationpb.New(2*time.Minute)))
+		sim.run(sim.config())
 		for range 100 {
 			time.Sleep(time.Second)
-			w.identity.Change()
+			sim.identity.Change()
 		}
-		if n := len(w.seen("dialed")); n != 1 {
+		if n := len(sim.Records("dialed")); n != 1 {
 			t.Errorf("%d attempts", n)
 		}
 		time.Sleep(5 * time.Minute)
-		if n := len(w.seen("dialed")); n < 2 || n > 4 {
+		if n := len(sim.Records("dialed")); n < 2 || n > 4 {
 			t.Errorf("%d attempts in seven minutes", n)
 		}
 	})

@@ -26,6 +26,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 )
 
 // Every code with which an owner can end the stream. OK is a clean end.
@@ -34,35 +35,34 @@ func TestCodes(t *testing.T) {
 	parks := map[codes.Code]bool{codes.Unauthenticated: true, codes.InvalidArgument: true}
 	for code := codes.OK; code <= codes.Unauthenticated; code++ {
 		t.Run(code.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+			simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+				sim.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 					if _, err := subscription(stream); err != nil {
 						return err
 					}
 					return status.Error(code, "because\n")
 				})
-				w.run(w.config())
+				sim.run(sim.config())
 				time.Sleep(3 * time.Minute)
 
-				ended := w.details("ended")
+				ended := sim.Details("ended")
 				if slices.ContainsFunc(ended, func(s string) bool { return s != code.String() }) {
 					t.Errorf("ended with %v", ended)
 				}
 				if !parks[code] {
-					if n := len(w.seen("dialed")); n < 6 || w.seen("parked") != nil {
-						t.Errorf("%d attempts, parked %v", n, w.seen("parked"))
+					if n := len(sim.Records("dialed")); n < 6 || sim.Records("parked") != nil {
+						t.Errorf("%d attempts, parked %v", n, sim.Records("parked"))
 					}
 					return
 				}
-				if n := len(w.seen("dialed")); n != 1 {
+				if n := len(sim.Records("dialed")); n != 1 {
 					t.Errorf("%d attempts, want 1", n)
 				}
 				want := fmt.Sprintf(`%v: because\n`, code)
-				if diff := cmp.Diff([]string{want}, w.details("parked")); diff != "" {
+				if diff := cmp.Diff([]string{want}, sim.Details("parked")); diff != "" {
 					t.Errorf("-want +got:\n%s", diff)
 				}
-				if lines := w.log.Lines(); len(lines) != 1 || !strings.Contains(lines[0], "parked") || !strings.Contains(lines[0], "remedy=") {
+				if lines := sim.Logged.Lines(); len(lines) != 1 || !strings.Contains(lines[0], "parked") || !strings.Contains(lines[0], "remedy=") {
 					t.Errorf("logged: %v", lines)
 				}
 			})
@@ -73,16 +73,15 @@ func TestCodes(t *testing.T) {
 // The files may change while the attempt with the old ones is under way.
 func TestIdentityChangesDuringAttempt(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 		var once sync.Once
-		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
-			once.Do(w.identity.Change)
+		sim.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+			once.Do(sim.identity.Change)
 			return status.Error(codes.Unauthenticated, "who are you?")
 		})
-		w.run(w.config())
+		sim.run(sim.config())
 		time.Sleep(24 * time.Hour)
-		if n := len(w.seen("dialed")); n != 2 {
+		if n := len(sim.Records("dialed")); n != 2 {
 			t.Errorf("%d attempts, want 2", n)
 		}
 	})
@@ -91,24 +90,23 @@ func TestIdentityChangesDuringAttempt(t *testing.T) {
 // A change is no reason to come back earlier to an owner that is only away.
 func TestChangeShortensNoDelay(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		stop := w.serve(ownerAddress, good)
-		w.run(w.config())
+	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+		stop := sim.serve(ownerAddress, good)
+		sim.run(sim.config())
 		time.Sleep(time.Hour)
-		w.identity.Change()
+		sim.identity.Change()
 		time.Sleep(time.Hour)
 		stop()
-		w.TimesOut(ownerAddress)
+		sim.TimesOut(ownerAddress)
 		for range 100 {
 			time.Sleep(5 * time.Second)
-			w.identity.Change()
+			sim.identity.Change()
 		}
-		attempts := w.seen("dialed")
+		attempts := sim.Records("dialed")
 		if n := len(attempts); n < 5 || n > 40 {
 			t.Errorf("%d attempts", n)
 		}
-		if back := attempts[1].at; back < 2*time.Hour+minDelay {
+		if back := attempts[1].At; back < 2*time.Hour+minDelay {
 			t.Errorf("lost after 2h, tried again after %v", back)
 		}
 	})
@@ -119,15 +117,15 @@ func TestReplicas(t *testing.T) {
 	unauthenticated := func(rdpb.DiscoveryService_EstablishStreamServer) error {
 		return status.Error(codes.Unauthenticated, "who are you?")
 	}
-	config := func(w *world) Config {
-		config := w.config()
+	config := func(sim *testConsumer) Config {
+		config := sim.config()
 		config.Addresses = []string{"a:1", "b:1", "c:1"}
 		return config
 	}
-	dialed := func(w *world, from, to time.Duration) (found []string) {
-		for _, r := range w.seen("dialed") {
-			if from <= r.at && r.at <= to {
-				found = append(found, r.detail)
+	dialed := func(sim *testConsumer, from, to time.Duration) (found []string) {
+		for _, r := range sim.Records("dialed") {
+			if from <= r.At && r.At <= to {
+				found = append(found, r.Detail)
 			}
 		}
 		return found
@@ -136,21 +134,20 @@ func TestReplicas(t *testing.T) {
 	t.Run("each has delays of its own", func(t *testing.T) {
 		n := make(map[string]int) // attempts, in ten outages: chance decides much of one
 		for range 10 {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.TimesOut("b:1")
-				w.serve("c:1", silent)
-				w.run(config(w))
+			simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+				sim.TimesOut("b:1")
+				sim.serve("c:1", silent)
+				sim.run(config(sim))
 				time.Sleep(quickFor)
-				if diff := cmp.Diff([]string{"a:1", "b:1", "c:1"}, w.details("dialed")[:3]); diff != "" {
+				if diff := cmp.Diff([]string{"a:1", "b:1", "c:1"}, sim.Details("dialed")[:3]); diff != "" {
 					t.Errorf("at first, -want +got:\n%s", diff)
 				}
-				for _, address := range w.details("dialed") {
+				for _, address := range sim.Details("dialed") {
 					n[address]++
 				}
 				// a:1 waits while b:1 and c:1 are tried, and no longer than for each of them once.
-				for i, busy := 1, w.seen("dialed"); i < len(busy); i++ {
-					if d := busy[i].at - busy[i-1].at; d > maxDelay+maxQuickDelay {
+				for i, busy := 1, sim.Records("dialed"); i < len(busy); i++ {
+					if d := busy[i].At - busy[i-1].At; d > maxDelay+maxQuickDelay {
 						t.Errorf("nothing is tried for %v", d)
 					}
 				}
@@ -162,61 +159,58 @@ func TestReplicas(t *testing.T) {
 	})
 
 	t.Run("the next one takes over", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
-			stop := w.serve("b:1", good)
-			w.run(config(w))
+		simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+			stop := sim.serve("b:1", good)
+			sim.run(config(sim))
 			time.Sleep(time.Hour)
-			if diff := cmp.Diff([]string{"a:1", "b:1"}, dialed(w, 0, time.Hour)); diff != "" {
+			if diff := cmp.Diff([]string{"a:1", "b:1"}, dialed(sim, 0, time.Hour)); diff != "" {
 				t.Errorf("at first, -want +got:\n%s", diff)
 			}
-			w.serve("c:1", good)
+			sim.serve("c:1", good)
 			stop()
 			time.Sleep(time.Hour)
 			// The one that was of use is tried first.
-			if diff := cmp.Diff([]string{"b:1", "c:1"}, dialed(w, time.Hour, 2*time.Hour)); diff != "" {
+			if diff := cmp.Diff([]string{"b:1", "c:1"}, dialed(sim, time.Hour, 2*time.Hour)); diff != "" {
 				t.Errorf("after the loss, -want +got:\n%s", diff)
 			}
 		})
 	})
 
 	t.Run("parked when all are", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
+		simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 			for _, address := range []string{"a:1", "b:1", "c:1"} {
-				w.serve(address, unauthenticated)
+				sim.serve(address, unauthenticated)
 			}
-			w.run(config(w))
+			sim.run(config(sim))
 			time.Sleep(24 * time.Hour)
-			if diff := cmp.Diff([]string{"a:1", "b:1", "c:1"}, dialed(w, 0, 24*time.Hour)); diff != "" {
+			if diff := cmp.Diff([]string{"a:1", "b:1", "c:1"}, dialed(sim, 0, 24*time.Hour)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
-			if lost, parked := len(w.seen("lost")), len(w.seen("parked")); lost != 2 || parked != 1 {
+			if lost, parked := len(sim.Records("lost")), len(sim.Records("parked")); lost != 2 || parked != 1 {
 				t.Errorf("%d lost, %d parked", lost, parked)
 			}
-			w.identity.Change()
+			sim.identity.Change()
 			time.Sleep(24 * time.Hour)
-			if n := len(w.seen("dialed")); n != 6 {
+			if n := len(sim.Records("dialed")); n != 6 {
 				t.Errorf("%d attempts after a change, want 6", n)
 			}
 		})
 	})
 
 	t.Run("a refusal counts for its address", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
-			w.serve("b:1", unauthenticated)
-			w.run(config(w))
+		simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+			sim.serve("b:1", unauthenticated)
+			sim.run(config(sim))
 			time.Sleep(time.Hour)
-			if n := len(w.seen("dialed")); n < 2*60 || w.seen("parked") != nil {
-				t.Errorf("%d attempts, parked %v", n, w.seen("parked"))
+			if n := len(sim.Records("dialed")); n < 2*60 || sim.Records("parked") != nil {
+				t.Errorf("%d attempts, parked %v", n, sim.Records("parked"))
 			}
-			if n := strings.Count(strings.Join(w.details("dialed"), " "), "b:1"); n != 1 {
+			if n := strings.Count(strings.Join(sim.Details("dialed"), " "), "b:1"); n != 1 {
 				t.Errorf("%d attempts with the one that refused, want 1", n)
 			}
-			w.identity.Change()
+			sim.identity.Change()
 			time.Sleep(time.Hour)
-			if n := strings.Count(strings.Join(w.details("dialed"), " "), "b:1"); n != 2 {
+			if n := strings.Count(strings.Join(sim.Details("dialed"), " "), "b:1"); n != 2 {
 				t.Errorf("%d attempts with the one that refused after a change, want 2", n)
 			}
 		})
@@ -262,50 +256,49 @@ func TestOutage(t *testing.T) {
 		outage = 12 * time.Minute
 		early  = quickFor / 2
 	)
-	refuses := func(*world) {}
+	refuses := func(*testConsumer) {}
 	for name, tc := range map[string]struct {
-		away                 func(w *world)
+		away                 func(sim *testConsumer)
 		early, later, within time.Duration // the longest delays at first and later, and until it is found
 		takes                time.Duration // each attempt
 	}{
 		"refuses":   {refuses, maxQuickDelay, maxLaterDelay, maxLaterDelay, 0},
-		"times out": {func(w *world) { w.TimesOut(ownerAddress) }, maxDelay, maxDelay, maxDelay + connectTimeout, connectTimeout},
-		"ends streams": {func(w *world) {
-			w.serve(ownerAddress, func(rdpb.DiscoveryService_EstablishStreamServer) error {
+		"times out": {func(sim *testConsumer) { sim.TimesOut(ownerAddress) }, maxDelay, maxDelay, maxDelay + connectTimeout, connectTimeout},
+		"ends streams": {func(sim *testConsumer) {
+			sim.serve(ownerAddress, func(rdpb.DiscoveryService_EstablishStreamServer) error {
 				return status.Error(codes.Unavailable, "the catalog is not complete")
 			})
 		}, maxDelay, maxDelay, maxDelay, 0},
-		"refuses after it timed out": {func(w *world) {
-			w.TimesOut(ownerAddress)
-			time.AfterFunc(outage-quickFor+time.Minute, func() { w.Forget(ownerAddress, nil) })
+		"refuses after it timed out": {func(sim *testConsumer) {
+			sim.TimesOut(ownerAddress)
+			time.AfterFunc(outage-quickFor+time.Minute, func() { sim.Forget(ownerAddress, nil) })
 		}, maxDelay, maxDelay, maxQuickDelay, connectTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 10 {
-				synctest.Test(t, func(t *testing.T) {
-					w := newWorld(t)
-					tc.away(w)
-					w.run(w.config())
+				simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+					tc.away(sim)
+					sim.run(sim.config())
 					time.Sleep(outage)
-					w.serve(ownerAddress, good)
+					sim.serve(ownerAddress, good)
 					time.Sleep(time.Hour)
 
-					attempts := w.seen("dialed")
+					attempts := sim.Records("dialed")
 					ceiling := time.Second
 					for i := 1; i < len(attempts); i++ {
 						limit := tc.early
-						if attempts[i-1].at > early {
+						if attempts[i-1].At > early {
 							limit = max(limit, tc.later)
 						}
 						ceiling = min(2*ceiling, limit)
-						if delay := attempts[i].at - attempts[i-1].at; delay < time.Second || delay > ceiling+tc.takes {
-							t.Errorf("delay %d, at %v, is %v, want 1s to %v", i, attempts[i].at, delay, ceiling)
+						if delay := attempts[i].At - attempts[i-1].At; delay < time.Second || delay > ceiling+tc.takes {
+							t.Errorf("delay %d, at %v, is %v, want 1s to %v", i, attempts[i].At, delay, ceiling)
 						}
-						if attempts[i-1].at > early {
+						if attempts[i-1].At > early {
 							ceiling = limit
 						}
 					}
-					if applied := w.seen("applied"); len(applied) != 1 || applied[0].at > outage+tc.within {
+					if applied := sim.Records("applied"); len(applied) != 1 || applied[0].At > outage+tc.within {
 						t.Errorf("owner came back after %v, applied %v", outage, applied)
 					}
 				})
@@ -368,12 +361,11 @@ func TestBackoffReset(t *testing.T) {
 		"refused message": {event: upsert("a"), refuse: true, atLeast: 7, atMost: 30},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+			simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 				if tc.refuse {
-					w.apply = func(federation.Event) *federation.InvalidError { return &federation.InvalidError{Rule: "no"} }
+					sim.apply = func(federation.Event) *federation.InvalidError { return &federation.InvalidError{Rule: "no"} }
 				}
-				w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+				sim.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 					session, err := subscription(stream)
 					if err != nil {
 						return err
@@ -381,9 +373,9 @@ func TestBackoffReset(t *testing.T) {
 					_ = publish(stream, session, tc.event)
 					return nil
 				})
-				w.run(w.config())
+				sim.run(sim.config())
 				time.Sleep(4 * time.Minute)
-				if n := len(w.seen("dialed")); n < tc.atLeast || n > tc.atMost {
+				if n := len(sim.Records("dialed")); n < tc.atLeast || n > tc.atMost {
 					t.Errorf("%d attempts in four minutes, want %d to %d", n, tc.atLeast, tc.atMost)
 				}
 			})
@@ -423,9 +415,8 @@ func TestOversizedServiceIsRefused(t *testing.T) {
 		"as large as is read": {maxRead - envelope, `service "big": message of 67108859 bytes is larger than the 16777216 that are allowed`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+			simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+				sim.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 					session, err := subscription(stream)
 					if err != nil {
 						return err
@@ -438,7 +429,7 @@ func TestOversizedServiceIsRefused(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					w.record("said", request.GetStatus().GetMessage())
+					sim.Record("said", request.GetStatus().GetMessage())
 					if err := publish(stream, session, upsert("b")); err != nil {
 						return err
 					}
@@ -449,17 +440,17 @@ func TestOversizedServiceIsRefused(t *testing.T) {
 					}
 					return silent(stream)
 				})
-				w.run(w.config())
+				sim.run(sim.config())
 				time.Sleep(time.Hour)
-				if diff := cmp.Diff([]string{"upsert a", "upsert b", "delete big"}, w.details("applied")); diff != "" {
+				if diff := cmp.Diff([]string{"upsert a", "upsert b", "delete big"}, sim.Details("applied")); diff != "" {
 					t.Errorf("-want +got:\n%s", diff)
 				}
-				if lost := w.details("lost"); lost != nil {
+				if lost := sim.Details("lost"); lost != nil {
 					t.Errorf("the stream ended: %v", lost)
 				}
-				said := w.details("said")
-				if len(said) != 1 || !strings.HasPrefix(said[0], tc.want) || !slices.Equal(w.details("refused"), []string{"limit"}) {
-					t.Errorf("said %q, want %q; refused %v", said, tc.want, w.details("refused"))
+				said := sim.Details("said")
+				if len(said) != 1 || !strings.HasPrefix(said[0], tc.want) || !slices.Equal(sim.Details("refused"), []string{"limit"}) {
+					t.Errorf("said %q, want %q; refused %v", said, tc.want, sim.Details("refused"))
 				}
 			})
 		})
@@ -471,11 +462,10 @@ func TestOversizedServiceIsRefused(t *testing.T) {
 // an owner up that can mend it.
 func TestUnreadableMessage(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 		var mended atomic.Bool
 		unreadable := oversized(t, "big", maxRead)
-		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+		sim.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 			session, err := subscription(stream)
 			if err != nil {
 				return err
@@ -488,20 +478,20 @@ func TestUnreadableMessage(t *testing.T) {
 			}
 			return stream.Send(&rdpb.BidirectionalStream{Response: unreadable})
 		})
-		w.run(w.config())
+		sim.run(sim.config())
 		time.Sleep(time.Hour)
-		ended := w.details("ended")
+		ended := sim.Details("ended")
 		if len(ended) < 13 || len(ended) > 50 || slices.ContainsFunc(ended, func(s string) bool { return s != "ResourceExhausted" }) {
 			t.Errorf("%d sessions ended with %v", len(ended), slices.Compact(ended))
 		}
-		lines := w.log.Lines()
+		lines := sim.Logged.Lines()
 		if len(lines) != 2 || !strings.Contains(lines[1], "have the owner split the service") {
 			t.Errorf("logged:\n%s", strings.Join(lines, ""))
 		}
 		mended.Store(true)
 		time.Sleep(maxSlowDelay + time.Second)
-		if n := len(w.seen("lost")); w.seen("parked") != nil || len(w.seen("applied")) != n+1 {
-			t.Errorf("%d streams were lost, and %d came to a service", n, len(w.seen("applied")))
+		if n := len(sim.Records("lost")); sim.Records("parked") != nil || len(sim.Records("applied")) != n+1 {
+			t.Errorf("%d streams were lost, and %d came to a service", n, len(sim.Records("applied")))
 		}
 	})
 }
@@ -510,16 +500,15 @@ func TestUnreadableMessage(t *testing.T) {
 func TestHerd(t *testing.T) {
 	t.Parallel()
 	const herd = 300
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 		for range herd {
-			w.run(w.config())
+			sim.run(sim.config())
 		}
 		time.Sleep(7 * time.Second)
 		var buckets [70]int // of a tenth of a second
-		for _, r := range w.seen("dialed") {
-			if r.at > 0 && int(r.at/(100*time.Millisecond)) < len(buckets) {
-				buckets[r.at/(100*time.Millisecond)]++
+		for _, r := range sim.Records("dialed") {
+			if r.At > 0 && int(r.At/(100*time.Millisecond)) < len(buckets) {
+				buckets[r.At/(100*time.Millisecond)]++
 			}
 		}
 		// The first retries spread over a second, later ones over more.
@@ -537,26 +526,25 @@ func TestHerd(t *testing.T) {
 // Over a thousand retries the log has one line for each change.
 func TestLog(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		stop := w.serve(ownerAddress, good)
-		config := w.config()
+	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+		stop := sim.serve(ownerAddress, good)
+		config := sim.config()
 		config.Addresses = []string{ownerAddress, "other.example:8008"}
-		config.Logger = slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		w.run(config)
+		config.Logger = slog.New(slog.NewTextHandler(&sim.Logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		sim.run(config)
 		time.Sleep(time.Hour)
 		stop()
 		time.Sleep(4 * time.Hour)
 		// Another reason, and one whose text changes each time.
-		stop = w.serve(ownerAddress, func(rdpb.DiscoveryService_EstablishStreamServer) error {
+		stop = sim.serve(ownerAddress, func(rdpb.DiscoveryService_EstablishStreamServer) error {
 			return status.Errorf(codes.Unavailable, "it is %v", time.Now())
 		})
 		time.Sleep(time.Hour)
 		stop()
-		w.serve(ownerAddress, good)
+		sim.serve(ownerAddress, good)
 		time.Sleep(time.Hour)
 
-		if n := len(w.seen("attempted")); n < 1000 {
+		if n := len(sim.Records("attempted")); n < 1000 {
 			t.Errorf("only %d attempts", n)
 		}
 		want := []string{
@@ -566,7 +554,7 @@ func TestLog(t *testing.T) {
 			"level=INFO msg=\"not connected to owner, still trying\" address=other.example:8008 error=\"dial tcp: connection refused\" remedy=\"start the owner; if it runs, compare where it listens with the address here\"\n",
 			"level=DEBUG msg=\"owner is back\" address=owner.example:8008 after=5h0m",
 		}
-		lines := w.log.Lines()
+		lines := sim.Logged.Lines()
 		if len(lines) != len(want) {
 			t.Fatalf("%d lines, want %d:\n%s", len(lines), len(want), strings.Join(lines, ""))
 		}
@@ -582,9 +570,8 @@ func TestLog(t *testing.T) {
 // count of the others.
 func TestLogOfRefusals(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+		sim.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 			if _, err := subscription(stream); err != nil {
 				return err
 			}
@@ -598,10 +585,10 @@ func TestLogOfRefusals(t *testing.T) {
 			}
 			return silent(stream)
 		})
-		w.run(w.config())
+		sim.run(sim.config())
 		time.Sleep(2 * time.Minute)
-		text := strings.Join(w.log.Lines(), "")
-		if n := strings.Count(text, "msg=\"message of owner refused\""); n != loglimit.PerMinute || len(w.seen("refused")) != 2000 ||
+		text := strings.Join(sim.Logged.Lines(), "")
+		if n := strings.Count(text, "msg=\"message of owner refused\""); n != loglimit.PerMinute || len(sim.Records("refused")) != 2000 ||
 			!strings.Contains(text, fmt.Sprintf("count=%d\n", 2000-loglimit.PerMinute)) || strings.Contains(text, "\x1b") {
 			t.Errorf("logged:\n%s", text)
 		}
@@ -613,21 +600,24 @@ func TestLogOfRefusals(t *testing.T) {
 func TestStop(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		prepare func(w *world, config *Config)
+		prepare func(sim *testConsumer, config *Config)
 		lost    int
 		within  time.Duration // 0: at once
 	}{
-		"dialing": {func(_ *world, config *Config) {
+		"dialing": {func(_ *testConsumer, config *Config) {
 			config.Dial = func(ctx context.Context, _ string) (net.Conn, error) {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			}
 		}, 0, 0},
-		"in the handshake":   {func(w *world, _ *Config) { w.accept(ownerAddress, swallow) }, 0, 0},
-		"in a silent stream": {func(w *world, _ *Config) { w.serve(ownerAddress, silent) }, 0, leaveTimeout},
-		"in a stream in use": {func(w *world, _ *Config) { w.serve(ownerAddress, good) }, 0, leaveTimeout},
-		"of an owner that goes as well": {func(w *world, _ *Config) {
-			w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+		"in the handshake": {func(sim *testConsumer, _ *Config) {
+			sim.secure()
+			sim.accept(ownerAddress, swallow)
+		}, 0, 0},
+		"in a silent stream": {func(sim *testConsumer, _ *Config) { sim.serve(ownerAddress, silent) }, 0, leaveTimeout},
+		"in a stream in use": {func(sim *testConsumer, _ *Config) { sim.serve(ownerAddress, good) }, 0, leaveTimeout},
+		"of an owner that goes as well": {func(sim *testConsumer, _ *Config) {
+			sim.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 				for {
 					if _, err := stream.Recv(); err != nil {
 						return nil //nolint:nilerr // the consumer is gone
@@ -635,8 +625,8 @@ func TestStop(t *testing.T) {
 				}
 			})
 		}, 0, 0},
-		"in a flood": {func(w *world, _ *Config) {
-			w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+		"in a flood": {func(sim *testConsumer, _ *Config) {
+			sim.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 				for {
 					if err := stream.Send(&rdpb.BidirectionalStream{Response: &rdpb.StreamResponse{}}); err != nil {
 						return err
@@ -644,26 +634,25 @@ func TestStop(t *testing.T) {
 				}
 			})
 		}, 0, leaveTimeout},
-		"between attempts": {func(*world, *Config) {}, 1, 0},
-		"parked": {func(w *world, _ *Config) {
-			w.serve(ownerAddress, func(rdpb.DiscoveryService_EstablishStreamServer) error {
+		"between attempts": {func(*testConsumer, *Config) {}, 1, 0},
+		"parked": {func(sim *testConsumer, _ *Config) {
+			sim.serve(ownerAddress, func(rdpb.DiscoveryService_EstablishStreamServer) error {
 				return status.Error(codes.Unauthenticated, "who are you?")
 			})
 		}, 1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				config := w.config()
-				tc.prepare(w, &config)
-				_, stop := w.run(config)
+			simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+				config := sim.config()
+				tc.prepare(sim, &config)
+				_, stop := sim.run(config)
 				time.Sleep(500 * time.Millisecond)
 				before := time.Now()
 				stop()
 				if took := time.Since(before); took > tc.within+10*time.Millisecond {
 					t.Errorf("Run ended after %v", took)
 				}
-				if n := len(w.seen("lost")) + len(w.seen("parked")); n != tc.lost {
+				if n := len(sim.Records("lost")) + len(sim.Records("parked")); n != tc.lost {
 					t.Errorf("%d losses told, want %d", n, tc.lost)
 				}
 			})
@@ -675,34 +664,36 @@ func TestStop(t *testing.T) {
 // two of them in a second. Where the identity may be the reason, a change of it is a wish as well.
 func TestRetry(t *testing.T) {
 	t.Parallel()
-	for name, prepare := range map[string]func(w *world){
-		"after a backoff": func(w *world) { w.TimesOut(ownerAddress) },
-		"parked": func(w *world) {
-			w.serve(ownerAddress, func(rdpb.DiscoveryService_EstablishStreamServer) error {
+	for name, prepare := range map[string]func(sim *testConsumer){
+		"after a backoff": func(sim *testConsumer) { sim.TimesOut(ownerAddress) },
+		"parked": func(sim *testConsumer) {
+			sim.serve(ownerAddress, func(rdpb.DiscoveryService_EstablishStreamServer) error {
 				return status.Error(codes.Unauthenticated, "who are you?")
 			})
 		},
-		"slow": func(w *world) { w.accept(ownerAddress, reply("HTTP/1.1 503 Service Unavailable\r\n\r\n")) },
-		"busy": func(w *world) { w.serve(ownerAddress, busy(durationpb.New(4*time.Minute))) },
+		"slow": func(sim *testConsumer) {
+			sim.secure()
+			sim.accept(ownerAddress, reply("HTTP/1.1 503 Service Unavailable\r\n\r\n"))
+		},
+		"busy": func(sim *testConsumer) { sim.serve(ownerAddress, busy(durationpb.New(4*time.Minute))) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				prepare(w)
-				c, _ := w.run(w.config())
-				for _, wish := range []func(){c.Retry, w.identity.Change} {
+			simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+				prepare(sim)
+				c, _ := sim.run(sim.config())
+				for _, wish := range []func(){c.Retry, sim.identity.Change} {
 					var before int
 					for idle := time.Duration(0); idle < 5*time.Second; { // it waits for longer
 						time.Sleep(time.Second)
-						if idle += time.Second; len(w.seen("dialed")) != before || len(w.seen("waiting")) != before {
-							before, idle = len(w.seen("dialed")), 0
+						if idle += time.Second; len(sim.Records("dialed")) != before || len(sim.Records("waiting")) != before {
+							before, idle = len(sim.Records("dialed")), 0
 						}
 					}
 					for range 1000 {
 						wish()
 					}
 					synctest.Wait()
-					if n := len(w.seen("dialed")); n != before+1 {
+					if n := len(sim.Records("dialed")); n != before+1 {
 						t.Errorf("%d attempts, want one more than %d", n, before)
 					}
 					time.Sleep(connectTimeout + time.Millisecond)
@@ -710,33 +701,32 @@ func TestRetry(t *testing.T) {
 						break
 					}
 				}
-				attempts := len(w.seen("dialed"))
+				attempts := len(sim.Records("dialed"))
 				for range 30 {
 					c.Retry()
 					time.Sleep(100 * time.Millisecond)
 				}
-				if n := len(w.seen("dialed")); n > attempts+4 {
+				if n := len(sim.Records("dialed")); n > attempts+4 {
 					t.Errorf("%d attempts in three seconds", n-attempts)
 				}
 			})
 		})
 	}
 	t.Run("with a stream", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
-			stop := w.serve(ownerAddress, good)
-			c, _ := w.run(w.config())
+		simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+			stop := sim.serve(ownerAddress, good)
+			c, _ := sim.run(sim.config())
 			time.Sleep(time.Minute)
 			c.Retry()
 			time.Sleep(time.Minute)
-			if n := len(w.seen("dialed")); n != 1 || w.seen("lost") != nil {
-				t.Errorf("%d attempts, lost %v", n, w.seen("lost"))
+			if n := len(sim.Records("dialed")); n != 1 || sim.Records("lost") != nil {
+				t.Errorf("%d attempts, lost %v", n, sim.Records("lost"))
 			}
 			// What was asked for then is over when the stream is.
 			stop()
 			time.Sleep(maxQuickDelay)
-			if attempts := w.seen("dialed"); attempts[1].at < 2*time.Minute+minDelay {
-				t.Errorf("lost after 2m, tried again after %v", attempts[1].at)
+			if attempts := sim.Records("dialed"); attempts[1].At < 2*time.Minute+minDelay {
+				t.Errorf("lost after 2m, tried again after %v", attempts[1].At)
 			}
 		})
 	})
@@ -745,21 +735,20 @@ func TestRetry(t *testing.T) {
 // The observer learns of each wait, and of how long it is.
 func TestWaiting(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.run(w.config())
+	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+		sim.run(sim.config())
 		time.Sleep(10 * time.Minute)
-		dialed, waiting := w.seen("dialed"), w.seen("waiting")
+		dialed, waiting := sim.Records("dialed"), sim.Records("waiting")
 		for i := 1; i < len(dialed); i++ {
-			if d, err := time.ParseDuration(waiting[i-1].detail); err != nil || waiting[i-1].at+d != dialed[i].at {
-				t.Errorf("at %v it waits for %s, and goes on at %v", waiting[i-1].at, waiting[i-1].detail, dialed[i].at)
+			if d, err := time.ParseDuration(waiting[i-1].Detail); err != nil || waiting[i-1].At+d != dialed[i].At {
+				t.Errorf("at %v it waits for %s, and goes on at %v", waiting[i-1].At, waiting[i-1].Detail, dialed[i].At)
 			}
 		}
-		w.serve(ownerAddress, func(rdpb.DiscoveryService_EstablishStreamServer) error {
+		sim.serve(ownerAddress, func(rdpb.DiscoveryService_EstablishStreamServer) error {
 			return status.Error(codes.Unauthenticated, "who are you?")
 		})
 		time.Sleep(time.Minute)
-		if waiting := w.details("waiting"); waiting[len(waiting)-1] != "" {
+		if waiting := sim.Details("waiting"); waiting[len(waiting)-1] != "" {
 			t.Errorf("parked, it waits for %s", waiting[len(waiting)-1])
 		}
 	})
@@ -778,56 +767,54 @@ func TestParkedIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	for _, code := range []codes.Code{codes.Unauthenticated, codes.InvalidArgument} {
 		t.Run(code.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				stop := w.serve(ownerAddress, forbidding(t, code, 4*time.Minute))
-				w.run(w.config())
+			simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+				stop := sim.serve(ownerAddress, forbidding(t, code, 4*time.Minute))
+				sim.run(sim.config())
 				time.Sleep(10 * time.Hour)
-				attempts := w.seen("dialed")
+				attempts := sim.Records("dialed")
 				for i := 1; i < len(attempts); i++ {
-					if d := attempts[i].at - attempts[i-1].at; d < 4*time.Minute || d > 6*time.Minute {
+					if d := attempts[i].At - attempts[i-1].At; d < 4*time.Minute || d > 6*time.Minute {
 						t.Errorf("attempt %d is after %v", i, d)
 					}
 				}
-				if n := len(w.seen("parked")); n != len(attempts) || n < 100 || w.seen("lost") != nil {
-					t.Errorf("%d attempts, %d parked, lost %v", len(attempts), n, w.details("lost"))
+				if n := len(sim.Records("parked")); n != len(attempts) || n < 100 || sim.Records("lost") != nil {
+					t.Errorf("%d attempts, %d parked, lost %v", len(attempts), n, sim.Details("lost"))
 				}
-				if lines := w.log.Lines(); len(lines) != 1 || !strings.Contains(lines[0], "owner is parked: tried again in some minutes") {
+				if lines := sim.Logged.Lines(); len(lines) != 1 || !strings.Contains(lines[0], "owner is parked: tried again in some minutes") {
 					t.Errorf("logged: %v", lines)
 				}
-				w.identity.Change() // which is not made to wait
+				sim.identity.Change() // which is not made to wait
 				synctest.Wait()
-				if n := len(w.seen("dialed")); n != len(attempts)+1 {
+				if n := len(sim.Records("dialed")); n != len(attempts)+1 {
 					t.Errorf("%d attempts at once after a change", n-len(attempts))
 				}
 				stop()
-				w.serve(ownerAddress, good)
+				sim.serve(ownerAddress, good)
 				time.Sleep(6 * time.Minute)
-				if applied := w.details("applied"); len(applied) != 1 {
+				if applied := sim.Details("applied"); len(applied) != 1 {
 					t.Errorf("applied: %v", applied)
 				}
 			})
 		})
 	}
 	t.Run("of two", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
-			w.serve("a:1", forbidding(t, codes.Unauthenticated, 4*time.Minute))
-			w.serve("b:1", func(rdpb.DiscoveryService_EstablishStreamServer) error {
+		simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+			sim.serve("a:1", forbidding(t, codes.Unauthenticated, 4*time.Minute))
+			sim.serve("b:1", func(rdpb.DiscoveryService_EstablishStreamServer) error {
 				return status.Error(codes.Unauthenticated, "who are you?")
 			})
-			config := w.config()
+			config := sim.config()
 			config.Addresses = []string{"a:1", "b:1"}
-			w.run(config)
+			sim.run(config)
 			time.Sleep(time.Hour)
 			n := make(map[string]int)
-			for _, address := range w.details("dialed") {
+			for _, address := range sim.Details("dialed") {
 				n[address]++
 			}
-			if n["b:1"] != 1 || n["a:1"] < 10 || n["a:1"] > 16 || len(w.seen("lost")) != 1 {
-				t.Errorf("attempts %v, lost %v", n, w.details("lost"))
+			if n["b:1"] != 1 || n["a:1"] < 10 || n["a:1"] > 16 || len(sim.Records("lost")) != 1 {
+				t.Errorf("attempts %v, lost %v", n, sim.Details("lost"))
 			}
-			if waiting := w.details("waiting"); waiting[len(waiting)-1] == "" {
+			if waiting := sim.Details("waiting"); waiting[len(waiting)-1] == "" {
 				t.Error("it waits for a change")
 			}
 		})

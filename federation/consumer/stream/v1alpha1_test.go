@@ -17,6 +17,7 @@ import (
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 )
 
 type handler1 func(rdpb1.DiscoveryService_EstablishStreamServer) error
@@ -31,15 +32,15 @@ func (s script1) EstablishStream(stream rdpb1.DiscoveryService_EstablishStreamSe
 }
 
 // serve1 is serve for v1alpha1.
-func (w *world) serve1(address string, handler handler1) {
-	w.listenAndServe(address, func(server *grpc.Server) {
+func (sim *testConsumer) serve1(address string, handler handler1) {
+	sim.listenAndServe(address, func(server *grpc.Server) {
 		rdpb1.RegisterDiscoveryServiceServer(server, script1{handler: handler})
 	})
 }
 
 // config1 is config for v1alpha1.
-func (w *world) config1() Config {
-	config := w.config()
+func (sim *testConsumer) config1() Config {
+	config := sim.config()
 	config.Version = wire.V1Alpha1
 	return config
 }
@@ -86,15 +87,14 @@ func TestExchangeV1Alpha1(t *testing.T) {
 		{&rdpb1.StreamResponse{Nonce: "9", Operation: create, Resource: draft(t, "refuse")}, "upsert refuse", `service "refuse": fqdn: "refuse.example" is outside`},
 		{&rdpb1.StreamResponse{Nonce: "10", Operation: create, Resource: draft(t, "d")}, "upsert d", ""},
 	}
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.apply = func(event federation.Event) *federation.InvalidError {
+	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+		sim.apply = func(event federation.Event) *federation.InvalidError {
 			if event.Name != "refuse" {
 				return nil
 			}
 			return &federation.InvalidError{Service: event.Name, Field: "fqdn", Reason: federation.ReasonOutOfZone, Rule: `"refuse.example" is outside`}
 		}
-		w.serve1(ownerAddress, func(stream rdpb1.DiscoveryService_EstablishStreamServer) error {
+		sim.serve1(ownerAddress, func(stream rdpb1.DiscoveryService_EstablishStreamServer) error {
 			first, err := stream.Recv()
 			if err != nil {
 				return err
@@ -121,7 +121,7 @@ func TestExchangeV1Alpha1(t *testing.T) {
 			<-stream.Context().Done()
 			return nil
 		})
-		w.run(w.config1())
+		sim.run(sim.config1())
 		time.Sleep(time.Hour)
 		synctest.Wait()
 
@@ -131,13 +131,13 @@ func TestExchangeV1Alpha1(t *testing.T) {
 				applied = append(applied, step.applied)
 			}
 		}
-		if diff := cmp.Diff(applied, w.details("applied")); diff != "" {
+		if diff := cmp.Diff(applied, sim.Details("applied")); diff != "" {
 			t.Errorf("applied, -want +got:\n%s", diff)
 		}
-		if diff := cmp.Diff([]string{"c", "", ""}, w.details("passed over")); diff != "" {
+		if diff := cmp.Diff([]string{"c", "", ""}, sim.Details("passed over")); diff != "" {
 			t.Errorf("refused before the sink, -want +got:\n%s", diff)
 		}
-		if lost, opened := w.seen("lost"), w.seen("opened"); lost != nil || len(opened) != 1 || w.seen("marked") != nil {
+		if lost, opened := sim.Records("lost"), sim.Records("opened"); lost != nil || len(opened) != 1 || sim.Records("marked") != nil {
 			t.Errorf("opened %v, lost %v", opened, lost)
 		}
 	})
@@ -146,9 +146,8 @@ func TestExchangeV1Alpha1(t *testing.T) {
 // An owner that announces it marks the end of its catalog in v1alpha1 as well.
 func TestEndV1Alpha1(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.serve1(ownerAddress, func(stream rdpb1.DiscoveryService_EstablishStreamServer) error {
+	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+		sim.serve1(ownerAddress, func(stream rdpb1.DiscoveryService_EstablishStreamServer) error {
 			if err := stream.SetHeader(metadata.Pairs(wire.CatalogEndHeader, wire.CatalogEndMarked)); err != nil {
 				return err
 			}
@@ -166,13 +165,13 @@ func TestEndV1Alpha1(t *testing.T) {
 			<-stream.Context().Done()
 			return nil
 		})
-		w.run(w.config1())
+		sim.run(sim.config1())
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"upsert a", "end"}, w.details("applied")); diff != "" {
+		if diff := cmp.Diff([]string{"upsert a", "end"}, sim.Details("applied")); diff != "" {
 			t.Errorf("applied, -want +got:\n%s", diff)
 		}
-		if len(w.seen("marked")) != 1 {
+		if len(sim.Records("marked")) != 1 {
 			t.Error("the announcement was not passed on")
 		}
 	})
@@ -190,19 +189,18 @@ func TestVersionThatOwnerDoesNotSpeak(t *testing.T) {
 		{wire.V1Alpha2, func(s *grpc.Server) { rdpb1.RegisterDiscoveryServiceServer(s, script1{}) }},
 	} {
 		t.Run(tt.version.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.listenAndServe(ownerAddress, tt.register)
-				config := w.config()
+			simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+				sim.listenAndServe(ownerAddress, tt.register)
+				config := sim.config()
 				config.Version = tt.version
-				w.run(config)
+				sim.run(config)
 				time.Sleep(10 * time.Minute)
 				synctest.Wait()
-				ended := w.details("ended")
+				ended := sim.Details("ended")
 				if len(ended) < 5 || ended[0] != codes.Unimplemented.String() {
 					t.Errorf("sessions ended with %v", ended)
 				}
-				lines := w.log.Lines()
+				lines := sim.Logged.Lines()
 				if len(lines) != 1 || !strings.Contains(lines[0], "compare api with the version that the owner speaks") {
 					t.Errorf("the log is %q", lines)
 				}

@@ -18,7 +18,7 @@ import (
 )
 
 // buffer is how many octets a connection holds that nobody has read.
-const buffer = 256 << 10
+const buffer = 32 << 10
 
 // Network is the listeners of a test by address. The zero value is empty.
 type Network struct {

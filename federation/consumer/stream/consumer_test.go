@@ -2,7 +2,7 @@ package stream
 
 import (
 	"context"
-	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -24,79 +25,69 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/network"
 	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
-	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
+	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 )
 
-const ownerAddress = "owner.example:8008"
+const ownerAddress = simulation.OwnerAddress
 
-// world is one consumer and its owners on a network in memory. It must be made
-// inside a bubble.
-type world struct {
-	network.Network
+// testConsumer is one consumer, and the sink of what its owners say, in a simulation. They speak
+// plain text unless the test calls secure.
+type testConsumer struct {
+	*simulation.Simulation
 
-	t         *testing.T
-	authority *mtls.Authority
-	owner     *mtls.Source // for owner.example
-	consumer  *mtls.Source
-	keyPair   *tls.Certificate // the owner's
-	identity  *pki.Identity
-	log       testlog.Buffer
-	start     time.Time
-	apply     func(federation.Event) *federation.InvalidError // what the sink says, where it is not nil
+	owner    *mtls.Source // for owner.example; nil speaks plain text
+	identity *pki.Identity
+	apply    func(federation.Event) *federation.InvalidError // what the sink says, where it is not nil
 
 	incomplete atomic.Bool // what the sink says of the catalog
-
-	mu      sync.Mutex
-	records []record // guarded by mu
 }
 
-// record is one call of the sink or the observer, or one dial.
-type record struct {
-	at     time.Duration // since the start of the world
-	what   string        // dialed, opened, applied, lost, parked, ended, responded, refused, attempted
-	detail string
-}
-
-func newWorld(t *testing.T) *world {
+func newTestConsumer(t *testing.T) *testConsumer {
 	t.Helper()
-	w := &world{t: t, authority: pki.New(t), start: time.Now()}
-	w.owner = pki.Source(t, w.authority, pki.Named("owner.example"))
-	w.consumer = pki.Source(t, w.authority, pki.Named("consumer.example"))
-	w.identity = &pki.Identity{Of: func(string) credentials.TransportCredentials { return w.consumer.Client("owner.example", nil) }}
-	issued := must.Get(w.authority.Issue(pki.Named("owner.example")))(t)
-	keyPair := must.Get(tls.X509KeyPair(issued.Cert, issued.Key))(t)
-	w.keyPair = &keyPair
-	return w
+	return &testConsumer{Simulation: simulation.New(t), identity: &pki.Identity{
+		Of: func(string) credentials.TransportCredentials { return insecure.NewCredentials() },
+	}}
 }
 
-// unknown returns a certificate signed by another authority, for someone who trusts the
-// world's authority.
-func (w *world) unknown(name string) *mtls.Source {
-	w.t.Helper()
-	authority := must.Get(mtls.NewAuthority("foreign", 10*365*24*time.Hour))(w.t)
-	issued := must.Get(authority.Issue(pki.Named(name)))(w.t)
-	issued.CA = w.authority.PEM()
-	files := pki.Files(w.t.TempDir())
-	must.Do(w.t, issued.WriteFiles(files))
-	return must.Get(mtls.Load(files, nil))(w.t)
+// secure has both sides speak TLS.
+func (sim *testConsumer) secure() {
+	sim.owner = sim.Source("owner.example")
+	sim.as(sim.Source("consumer.example"))
+}
+
+// as has the consumer show the certificate.
+func (sim *testConsumer) as(consumer *mtls.Source, owners ...federation.ID) {
+	sim.identity.Of = func(string) credentials.TransportCredentials { return consumer.Client("owner.example", owners) }
+}
+
+// unknown returns a certificate signed by another authority, for someone who trusts that of the
+// simulation.
+func (sim *testConsumer) unknown(name string) *mtls.Source {
+	sim.Helper()
+	authority := must.Get(mtls.NewAuthority("foreign", 10*365*24*time.Hour))(sim.T)
+	issued := must.Get(authority.Issue(pki.Named(name)))(sim.T)
+	issued.CA = sim.Authority().PEM()
+	files := pki.Files(sim.TempDir())
+	must.Do(sim.T, issued.WriteFiles(files))
+	return must.Get(mtls.Load(files, nil))(sim.T)
 }
 
 // config returns what most tests use.
-func (w *world) config() Config {
+func (sim *testConsumer) config() Config {
 	return Config{
 		Addresses: []string{ownerAddress},
-		Identity:  w.identity,
-		Sink:      w,
-		Logger:    w.log.Logger(),
-		Dial:      w.dial,
+		Identity:  sim.identity,
+		Sink:      sim,
+		Logger:    sim.Logged.Logger(),
+		Dial:      sim.Dial,
 	}
 }
 
 // run runs a consumer until the test ends, or the returned function is called.
-func (w *world) run(config Config) (c *Consumer, stop func()) {
-	w.t.Helper()
-	c = must.Get(New(config))(w.t)
-	return c, must.Run(w.t, c.Run)
+func (sim *testConsumer) run(config Config) (c *Consumer, stop func()) {
+	sim.Helper()
+	c = must.Get(New(config))(sim.T)
+	return c, must.Run(sim.T, c.Run)
 }
 
 type handler func(rdpb.DiscoveryService_EstablishStreamServer) error
@@ -112,25 +103,29 @@ func (s script) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamServ
 
 // serve starts an owner that follows the handler, until the test ends or the
 // returned function is called.
-func (w *world) serve(address string, handler handler, options ...grpc.ServerOption) (stop func()) {
-	return w.listenAndServe(address, func(server *grpc.Server) {
+func (sim *testConsumer) serve(address string, handler handler, options ...grpc.ServerOption) (stop func()) {
+	return sim.listenAndServe(address, func(server *grpc.Server) {
 		rdpb.RegisterDiscoveryServiceServer(server, script{handler: handler})
 	}, options...)
 }
 
 // listenAndServe starts an owner that has what the function registers, as serve does.
-func (w *world) listenAndServe(address string, register func(*grpc.Server), options ...grpc.ServerOption) (stop func()) {
+func (sim *testConsumer) listenAndServe(address string, register func(*grpc.Server), options ...grpc.ServerOption) (stop func()) {
+	owner := insecure.NewCredentials()
+	if sim.owner != nil {
+		owner = sim.owner.Server()
+	}
 	server := grpc.NewServer(append([]grpc.ServerOption{
-		grpc.Creds(w.owner.Server()),
+		grpc.Creds(owner),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: firstKeepalive}),
 	}, options...)...)
 	register(server)
-	return w.Serve(w.t, address, network.GRPC(server))
+	return sim.Serve(sim.T, address, network.GRPC(server))
 }
 
 // accept gives every connection to the function, in a goroutine of its own.
-func (w *world) accept(address string, talk func(net.Conn)) {
-	listener := w.Listen(address)
+func (sim *testConsumer) accept(address string, talk func(net.Conn)) {
+	listener := sim.Listen(address)
 	var running sync.WaitGroup
 	running.Go(func() {
 		for {
@@ -144,99 +139,71 @@ func (w *world) accept(address string, talk func(net.Conn)) {
 			})
 		}
 	})
-	w.t.Cleanup(func() {
+	sim.Cleanup(func() {
 		listener.Close()
 		running.Wait()
 	})
 }
 
-func (w *world) dial(ctx context.Context, address string) (net.Conn, error) {
-	w.record("dialed", address)
-	return w.Dial(ctx, address)
-}
+func (sim *testConsumer) Attempted() { sim.Record("attempted", "") }
+func (sim *testConsumer) Opened()    { sim.Record("opened", "") }
 
-func (w *world) record(what, detail string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.records = append(w.records, record{time.Since(w.start), what, detail})
-}
+func (sim *testConsumer) Holds(context.Context) resume.Digests { return nil }
 
-// seen returns the records of that kind.
-func (w *world) seen(what string) (found []record) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, r := range w.records {
-		if r.what == what {
-			found = append(found, r)
-		}
-	}
-	return found
-}
-
-// details returns the details of the records of that kind.
-func (w *world) details(what string) (found []string) {
-	for _, r := range w.seen(what) {
-		found = append(found, r.detail)
-	}
-	return found
-}
-
-func (w *world) Attempted() { w.record("attempted", "") }
-func (w *world) Opened()    { w.record("opened", "") }
-
-func (w *world) Holds(context.Context) resume.Digests { return nil }
-
-func (w *world) Announced(_ context.Context, a Announcement) error {
+func (sim *testConsumer) Announced(_ context.Context, a Announcement) error {
 	if a.Marked {
-		w.record("marked", "")
+		sim.Record("marked", "")
 	}
 	return nil
 }
 
-func (w *world) Apply(updates []Update) {
+func (sim *testConsumer) Apply(updates []Update) {
 	for i := range updates {
 		u := &updates[i]
 		if u.Invalid != nil {
-			w.record("passed over", u.Name)
+			sim.Record("passed over", u.Name)
 			continue
 		}
-		w.record("applied", strings.TrimSpace(u.Operation.String()+" "+u.Name))
-		if w.apply != nil {
-			u.Invalid = w.apply(u.Event)
+		sim.Record("applied", strings.TrimSpace(u.Operation.String()+" "+u.Name))
+		if sim.apply != nil {
+			u.Invalid = sim.apply(u.Event)
 		}
 	}
 }
 
-func (w *world) Answered(updates []Update) {
+func (sim *testConsumer) Answered(updates []Update) {
 	for i := range updates {
 		if u := &updates[i]; u.Invalid != nil {
-			w.record("refused", string(u.Invalid.Reason))
+			sim.Record("refused", string(u.Invalid.Reason))
 		} else {
-			w.record("responded", u.Operation.String())
+			sim.Record("responded", u.Operation.String())
 		}
 	}
 }
 
-func (w *world) Complete() bool { return !w.incomplete.Load() }
+func (sim *testConsumer) Complete() bool { return !sim.incomplete.Load() }
 
-func (w *world) Lost(l Loss) {
-	w.record("ended", l.Code.String())
+func (sim *testConsumer) Lost(l Loss) {
+	sim.Record("ended", l.Code.String())
+	if e, ok := errors.AsType[end](l.Err); ok {
+		sim.Record("verdict", fmt.Sprint(e.verdict))
+	}
 	if l.Already > 0 {
-		w.record("already", l.Already.String())
+		sim.Record("already", l.Already.String())
 	}
 	if l.Parked {
-		w.record("parked", l.Err.Error())
+		sim.Record("parked", l.Err.Error())
 		return
 	}
-	w.record("lost", l.Err.Error())
+	sim.Record("lost", l.Err.Error())
 }
 
-func (w *world) Waiting(until time.Time) {
+func (sim *testConsumer) Waiting(until time.Time) {
 	if until.IsZero() {
-		w.record("waiting", "")
+		sim.Record("waiting", "")
 		return
 	}
-	w.record("waiting", time.Until(until).String())
+	sim.Record("waiting", time.Until(until).String())
 }
 
 // subscription receives the initial request and returns the session's context.
