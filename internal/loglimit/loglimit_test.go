@@ -1,52 +1,21 @@
 package loglimit_test
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
+	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
-// output is read between the lines that a timer writes.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
-}
-
-func (o *output) Reset() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.buf.Reset()
-}
-
 // newLogger returns a limited logger, and what it has written.
-func newLogger() (*slog.Logger, *output) {
-	out := new(output)
-	plain := slog.NewTextHandler(out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey {
-			return slog.Attr{}
-		}
-		return a
-	}})
-	return loglimit.Logger(slog.New(plain)), out
+func newLogger() (*slog.Logger, *testlog.Buffer) {
+	out := new(testlog.Buffer)
+	return loglimit.Logger(out.Logger()), out
 }
 
 func TestEachPeerHasItsBound(t *testing.T) {
