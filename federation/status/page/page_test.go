@@ -3,7 +3,6 @@ package page
 import (
 	"encoding/json"
 	"flag"
-	"html"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -226,44 +225,6 @@ func TestRetry(t *testing.T) {
 	}
 	if tried != 3 || confirmed != 2 {
 		t.Errorf("%d attempts and %d confirmations, want 3 and 2", tried, confirmed)
-	}
-}
-
-// plain returns what a page says without its style, as a browser of text shows it.
-func plain(page string) string {
-	_, page, _ = strings.Cut(page, "<body>")
-	page = regexp.MustCompile(`\s+`).ReplaceAllString(page, " ")
-	page = regexp.MustCompile(`<(p|h\d|li|dt|section|article|details|summary|button|footer|pre|select|option|input)\b`).ReplaceAllString(page, "\n$0")
-	page = regexp.MustCompile(`</summary>`).ReplaceAllString(page, "\n")
-	page = strings.ReplaceAll(page, "<dd>", " ")
-	page = html.UnescapeString(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(page, ""))
-	page = regexp.MustCompile(` +`).ReplaceAllString(page, " ")
-	return regexp.MustCompile(`\s*\n\s*`).ReplaceAllString(strings.TrimSpace(page), "\n") + "\n"
-}
-
-// Without its style a page is whole, with the worst first: the golden files are what a
-// browser of text shows.
-func TestPlain(t *testing.T) {
-	for name, tc := range map[string]struct {
-		source *fixed
-		order  []string
-	}{
-		"consumer": {consumer(), []string{"\n✕ Ready, with something to act on\n", "\nWhy is a name", "\no3.example:8008 ✕ expired", "\no2.example:8008 ▲ stale", "\nRetention left: 22 h of 24 h", "\no1.example:8008 ✓ synced", "\nfed.example."}},
-		"owner":    {owner(), []string{"\n✕ Not ready\n", "\nWhy is a name", "\ncatalog.yaml: line 3:", "\nCatalog (default)", "\nSource up ▲ away", "\nRelayed from o2:8008 ▲ stale", "\nCatalog east.example"}},
-	} {
-		w := httptest.NewRecorder()
-		Handler(tc.source).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
-		text := plain(unscripted(w.Body.String()))
-		rest := text
-		for _, part := range tc.order {
-			_, after, found := strings.Cut(rest, part)
-			if !found {
-				t.Errorf("%s: expected %q, in the order of %q, in:\n%s", name, part, tc.order, text)
-				break
-			}
-			rest = after
-		}
-		golden(t, name+".txt", text)
 	}
 }
 
