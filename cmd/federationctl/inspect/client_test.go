@@ -109,8 +109,6 @@ func TestHostileEndpoints(t *testing.T) {
 			if !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v, expected %q", err, test.want)
 			}
-			_, _, err = e.Why(t.Context(), "a.example.", "A")
-			oneLine(t, err)
 		})
 	}
 
@@ -132,6 +130,11 @@ func TestHostileEndpoints(t *testing.T) {
 			if !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v, expected %q", err, test.want)
 			}
+			if strings.HasPrefix(test.name, "endless") {
+				return // Find takes each as it comes
+			}
+			_, err = start(t, test.handler).Find(t.Context(), "o", nil, func(*inspect.Found) error { return nil })
+			oneLine(t, err)
 		})
 	}
 }

@@ -1,10 +1,15 @@
 package metrics
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"google.golang.org/grpc/codes"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
@@ -12,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // served is what is got of an owner with that report.
@@ -42,8 +48,11 @@ func (s served) has(path, begin string, lines ...string) {
 // have no label catalog, and another one.
 func TestMetricsOfSeveralCatalogs(t *testing.T) {
 	s := served{t, serve.Report{
-		Server: owner.Stats{Catalogs: map[string]owner.CatalogStats{"": {Stats: registry.Stats{Services: 2}, Withheld: map[wire.Version]int{wire.V1Alpha1: 2}}, "mesh-b.example": {Stats: registry.Stats{Services: 3}, Resumed: 5, Spared: 70}}},
-		Status: status.Status{Ready: true, Publisher: &status.Publisher{}, Catalogs: []status.Catalog{
+		Server: owner.Stats{Catalogs: map[string]owner.CatalogStats{"": {
+			Stats: registry.Stats{Services: 2, Unsent: 1, Oldest: time.Now().Add(-time.Hour)}, Consumers: map[wire.Version]int{wire.V1Alpha2: 6}, Withheld: map[wire.Version]int{wire.V1Alpha1: 2},
+			InFlight: 3, Acknowledged: 9, Refused: map[string]uint64{"fqdn": 1}, Ended: map[codes.Code]uint64{codes.Unauthenticated: 4},
+		}, "mesh-b.example": {Stats: registry.Stats{Services: 3}, Resumed: 5, Spared: 70}}},
+		Status: status.Status{Ready: true, Publisher: &status.Publisher{Certificate: time.Unix(7, 0), Authority: time.Unix(8, 0)}, Catalogs: []status.Catalog{
 			{
 				Classes: []status.Class{{Name: "1+3", Consumers: 2, Services: 4}},
 				Sources: []status.Source{{Name: "file a.yaml", State: "current", Lifetime: 3600}},
@@ -60,11 +69,19 @@ func TestMetricsOfSeveralCatalogs(t *testing.T) {
 		Registrations: map[string]map[string]registration.Numbers{"mesh-b.example": {"registration:a": {
 			Granted: 8, Cleared: 1, Expired: map[string]uint64{"silent": 5}, Refused: map[string]uint64{"quota": 6},
 		}}},
+		Broken: map[string]error{"catalog": io.ErrUnexpectedEOF, "allow": nil},
 	}}
 	s.has("/metrics", "federation_owner_",
 		`services 2`,
 		`services{catalog="mesh-b.example"} 3`,
 		`consumers{version="v1alpha1"} 0`,
+		`consumers{version="v1alpha2"} 6`,
+		`unsent_services 1`,
+		`in_flight_responses 3`,
+		`lag_seconds{catalog="mesh-b.example"} 0`,
+		`acknowledged_total 9`,
+		`refused_total{field="fqdn"} 1`,
+		`streams_ended_total{code="Unauthenticated"} 4`,
 		`withheld_services{version="v1alpha1"} 2`,
 		`withheld_services{version="v1alpha2"} 0`,
 		`consumers{catalog="mesh-b.example",version="v1alpha1"} 0`,
@@ -83,6 +100,10 @@ func TestMetricsOfSeveralCatalogs(t *testing.T) {
 		`relay_hops{catalog="mesh-b.example",source="relay:c"} 2`,
 		`ready 1`,
 		`connections 0`,
+		`file_broken{file="catalog"} 1`,
+		`file_broken{file="allow"} 0`,
+		`certificate_expiry_timestamp_seconds{file="cert"} 7`,
+		`certificate_expiry_timestamp_seconds{file="ca"} 8`,
 	)
 	const labels = `{catalog="mesh-b.example",source="registration:a"} `
 	s.has("/metrics", "federation_owner_registration_",
@@ -90,8 +111,16 @@ func TestMetricsOfSeveralCatalogs(t *testing.T) {
 		"granted_total"+labels+"8", "cleared_total"+labels+"1", "store_away"+labels+"1",
 		`expired_total{catalog="mesh-b.example",cause="silent",source="registration:a"} 5`, `refused_total{catalog="mesh-b.example",rule="quota",source="registration:a"} 6`,
 	)
+	if text := s.get("/metrics"); !strings.Contains(text, "\nfederation_owner_lag_seconds 3600.") {
+		t.Errorf("the lag is not an hour:\n%s", text)
+	}
 	if strings.Contains(s.get("/metrics"), `source_lifetime_seconds{catalog="mesh-b.example",source="cluster west"}`) {
 		t.Error("a source that stays for ever has a lifetime")
+	}
+	for _, p := range must.Get(promlint.New(strings.NewReader(s.get("/metrics"))).Lint())(t) {
+		if strings.HasPrefix(p.Metric, "federation_") {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
 	}
 	s.Ready = false
 	s.has("/metrics", "federation_owner_", "ready 0")
