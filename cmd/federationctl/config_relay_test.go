@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -59,6 +58,7 @@ func TestConfigRelay(t *testing.T) {
 		t.Errorf("the origin ended with exit code %d", code)
 	}
 	c.shows("", `"unavailable":"`+source+` is away"`)
+	c.explains("a.fed.example", "follows "+pkiOwnerID+": stale")
 	code, stdout, stderr := ctl(t, "retry", "--at", "http://"+c.status)
 	if want := pkiOwnerID + " was stale and is tried now"; code != exitDone || !strings.HasPrefix(stdout, want) {
 		t.Errorf("retry ended with exit code %d: %s%s", code, stdout, stderr)
@@ -84,28 +84,5 @@ func TestConfigRelay(t *testing.T) {
 	origin.metrics(map[string]float64{`resumed_streams_total`: 1, `resume_spared_services_total`: 2})
 	if got := c.watched(t); !strings.Contains(got, "a.relayed.example") {
 		t.Errorf("a consumer gets %q", got)
-	}
-}
-
-// TestConfigRelayOfServer has a relay whose certificate is valid for servers only. What is
-// wrong is said by lint, and by the relay itself: the owner does not say it.
-func TestConfigRelayOfServer(t *testing.T) {
-	origin := serveConfig(t, ownerText, map[string]string{"catalog.yaml": oneService("a")})
-	beginning, _, _ := strings.Cut(ownerText, "catalogs:")
-	relay := strings.NewReplacer("owner.pem", "server.pem", "owner-key.pem", "server-key.pem").Replace(beginning) +
-		"catalogs:\n- relay: {addresses: [\"" + origin.address + "\"], owner_ids: [\"" + pkiOwnerID + "\"]}\n"
-	file := write(t, filepath.Join(origin.dir, "relay.yaml"), relay)
-	want := filepath.Join(origin.dir, "server.pem") + ": warning: the certificate is not valid for clients (clientAuth), so the owner that relay:" + pkiOwnerID + " follows refuses it;"
-	if code, stdout, _ := ctl(t, "lint", file); code != exitDone || !strings.Contains(stdout, want) {
-		t.Errorf("lint says, with exit code %d, expected %q:\n%s", code, want, stdout)
-	}
-	c := &configured{dir: origin.dir, file: file, running: &running{t: t}}
-	c.start(nil)
-	c.shows("", "remote error: tls: bad certificate")
-	if code := c.stop(); code != exitDone || !strings.Contains(c.errs.String(), "the certificate of the identity is not valid for clients (clientAuth)") {
-		t.Errorf("serve ended with exit code %d; standard error:\n%s", code, c.errs)
-	}
-	if code, stdout, _ := ctl(t, "lint", write(t, file, strings.ReplaceAll(relay, "server", "owner"))); code != exitDone || strings.Contains(stdout, "warning") {
-		t.Errorf("lint says of a certificate for both, with exit code %d:\n%s", code, stdout)
 	}
 }

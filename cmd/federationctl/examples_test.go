@@ -1,21 +1,16 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
-	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/spf13/cobra"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // commandLines returns the command lines in an example. It leaves out comments, and
@@ -34,11 +29,7 @@ func commandLines(example string) []string {
 // TestExamples runs the examples of all commands, in a directory with the files that
 // they name. Only the addresses are replaced.
 func TestExamples(t *testing.T) {
-	all := []*cobra.Command{rootCommand(t.Context())}
-	for i := 0; i < len(all); i++ {
-		all = append(all, all[i].Commands()...)
-	}
-	for _, command := range all {
+	for _, command := range commandsBelow(rootCommand(t.Context())) {
 		if command.Name() == "help" {
 			continue // cobra's
 		}
@@ -59,26 +50,21 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// shellBlock matches a code block of Markdown.
-var shellBlock = regexp.MustCompile("(?s)```sh\n(.*?)```")
+// readme returns the README beside this file, and a folder with the files of the repository
+// that it names.
+func readme(t *testing.T) (text, dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	examples := must.Get(filepath.Abs("../../corefile-examples"))(t)
+	must.Do(t, os.Symlink(examples, filepath.Join(dir, "corefile-examples")))
+	return string(must.Get(os.ReadFile("README.md"))(t)), dir
+}
 
-// TestREADME runs the lines of the README beside this file that are commands of
-// this one, in order, with the files of the repository.
+// TestREADME runs the lines of the README that are commands of this one, in order.
 func TestREADME(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	files, err := filepath.Abs("../../corefile-examples")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(files, filepath.Join(dir, "corefile-examples")); err != nil {
-		t.Fatal(err)
-	}
+	text, dir := readme(t)
 	address, ran := "", 0
-	for _, block := range shellBlock.FindAllStringSubmatch(string(readme), -1) {
+	for _, block := range shellBlock.FindAllStringSubmatch(text, -1) {
 		for _, line := range commandLines(block[1]) {
 			line, ours := strings.CutPrefix(line, "bin/")
 			if !ours {
@@ -95,43 +81,19 @@ func TestREADME(t *testing.T) {
 	}
 }
 
-// answerBlock matches a code block of Markdown with commands and what they print, and
-// configBlock one with a configuration.
-var (
-	answerBlock = regexp.MustCompile("(?s)```console\n(.*?)```")
-	configBlock = regexp.MustCompile("(?s)```yaml\n# owner.yaml\n(.*?)```")
-)
-
-// TestREADMEAnswers runs the lines of the README that begin with $, and compares what
-// they print.
+// TestREADMEAnswers runs the lines of the README that begin with $, with the configuration
+// that it has, and compares what they print.
 func TestREADMEAnswers(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := filepath.Abs("../../corefile-examples")
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := configBlock.FindSubmatch(readme)
-	if config == nil {
-		t.Fatal("there is no configuration")
-	}
-	dir := t.TempDir()
-	if err := os.Symlink(files, filepath.Join(dir, "corefile-examples")); err != nil {
-		t.Fatal(err)
-	}
-	write(t, filepath.Join(dir, "owner.yaml"), "# owner.yaml\n"+string(config[1]))
-	blocks := answerBlock.FindAllStringSubmatch(string(readme), -1)
+	text, dir := readme(t)
+	write(t, filepath.Join(dir, "owner.yaml"), "# owner.yaml\n"+configBlock.FindStringSubmatch(text)[1])
+	blocks := answerBlock.FindAllStringSubmatch(text, -1)
 	for _, block := range blocks {
 		var printed strings.Builder
 		for line := range strings.Lines(block[1]) {
-			command, ok := strings.CutPrefix(line, "$ ")
-			if !ok {
-				continue
+			if command, ok := strings.CutPrefix(line, "$ "); ok {
+				_, stdout, stderr := shell(t, dir, strings.ReplaceAll(command, "bin/", ""))
+				printed.WriteString(line + stdout + stderr)
 			}
-			_, stdout, stderr := shell(t, dir, strings.ReplaceAll(command, "bin/", ""))
-			printed.WriteString(line + stdout + stderr)
 		}
 		if diff := cmp.Diff(block[1], printed.String()); diff != "" {
 			t.Errorf("unexpected output (-README +got):\n%s", diff)
@@ -142,14 +104,20 @@ func TestREADMEAnswers(t *testing.T) {
 	}
 }
 
+// The code blocks of the README: of shells, with commands and what they print, and a
+// configuration.
+var (
+	shellBlock  = regexp.MustCompile("(?s)```sh\n(.*?)```")
+	answerBlock = regexp.MustCompile("(?s)```console\n(.*?)```")
+	configBlock = regexp.MustCompile("(?s)```yaml\n# owner.yaml\n(.*?)```")
+)
+
 // prepared returns a directory with the files that the examples name.
 func prepared(t *testing.T) string {
 	t.Helper()
 	dir := pkiIn(t)
 	for _, name := range []string{"catalogs", ".local/share/bash-completion/completions", ".zfunc", ".config/fish/completions", ".config/powershell"} {
-		if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Join(dir, name), 0o700))
 	}
 	write(t, filepath.Join(dir, "catalog.yaml"), strings.Replace(catalogText, "v 2", "v2", 1))
 	for _, name := range []string{"Corefile", "Corefile.new"} {
@@ -196,23 +164,16 @@ func runExample(t *testing.T, dir, line, address, fqdns string) string {
 	if serves || strings.HasPrefix(line, "federationctl watch ") && !strings.Contains(line, "--once") {
 		return endlessExample(t, dir, script)
 	}
-	before, filter, piped := strings.Cut(script, "| jq ")
+	before, _, piped := strings.Cut(script, "| jq ")
 	if _, err := exec.LookPath("jq"); piped && err != nil {
-		script = before
+		script, piped = before, false
 	}
 	code, stdout, stderr := shell(t, dir, script)
 	if code != 0 || exampleCount.ReplaceAllString(stderr, "") != "" {
 		t.Errorf("%s\nended with exit code %d; standard output:\n%s\nstandard error:\n%s", script, code, stdout, stderr)
 	}
-	switch {
-	case piped && script == before:
-		t.Logf("no jq to run %s", filter)
-		stdout = fqdnsIn(t, stdout)
-		fallthrough
-	case piped:
-		if stdout != fqdns {
-			t.Errorf("%s\nprinted %q, expected %q", script, stdout, fqdns)
-		}
+	if piped && stdout != fqdns {
+		t.Errorf("%s\nprinted %q, expected %q", script, stdout, fqdns)
 	}
 	return ""
 }
@@ -244,58 +205,25 @@ func inspectExample(t *testing.T, dir, script string) string {
 	return script
 }
 
-// fqdnsIn does the same as the example with jq.
-func fqdnsIn(t *testing.T, text string) string {
-	t.Helper()
-	var found strings.Builder
-	decoder := json.NewDecoder(strings.NewReader(text))
-	for {
-		var event struct {
-			Op      string `json:"op"`
-			Service struct {
-				FQDN string `json:"fqdn"`
-			} `json:"service"`
-		}
-		if err := decoder.Decode(&event); errors.Is(err, io.EOF) {
-			return found.String()
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		if event.Op == "upsert" {
-			found.WriteString(event.Service.FQDN + "\n")
-		}
-	}
-}
-
-// endlessExample starts a command line that runs until it is interrupted, at the end
-// of the test. It waits until the command has written that it works, and returns the
-// address if it is an owner, and otherwise "".
+// endlessExample starts a command line that runs until the end of the test. It waits until
+// the command has written that it works, and returns the address if it is an owner, and
+// otherwise "".
 func endlessExample(t *testing.T, dir, script string) (address string) {
 	t.Helper()
-	command := shellCommand(context.WithoutCancel(t.Context()), t, dir, "exec "+script)
-	var stderr bytes.Buffer
-	command.Stderr = &stderr
-	output := startWithOutput(t, command)
+	t.Chdir(dir)
+	command := background(t, strings.Fields(script)[1:]...)
 	t.Cleanup(func() {
-		for output.Scan() { // or Wait would close the pipe too early
-		}
-		if err := command.Wait(); err != nil {
-			t.Errorf("%s\nended with %v, expected exit code 0; standard error:\n%s", script, err, &stderr)
+		if code := command.stop(); code != exitDone {
+			t.Errorf("%s\nended with exit code %d; standard error:\n%s", script, code, command.errs)
 		}
 	})
-	t.Cleanup(func() {
-		if err := command.Process.Signal(syscall.SIGINT); err != nil {
-			t.Error(err)
-		}
-	})
-	for output.Scan() {
-		if _, on, ok := strings.Cut(output.Text(), " services on 127.0.0.1"); ok {
+	for {
+		line := command.line()
+		if _, on, ok := strings.Cut(line, " services on 127.0.0.1"); ok {
 			return "localhost" + strings.Fields(on)[0]
 		}
-		if strings.HasPrefix(output.Text(), "end ") || strings.HasPrefix(output.Text(), "serving owner.yaml on ") {
+		if strings.HasPrefix(line, "end ") || strings.HasPrefix(line, "serving owner.yaml on ") {
 			return ""
 		}
 	}
-	t.Errorf("%s\nended too early; standard error:\n%s", script, &stderr)
-	return ""
 }

@@ -3,11 +3,8 @@ package main
 import (
 	"crypto/x509"
 	"encoding/pem"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -46,36 +43,47 @@ func TestPKIIssue(t *testing.T) {
 			t.Errorf("%s: exit code %d, standard output %q, standard error %q; expected %q", name, code, stdout, stderr, want)
 			continue
 		}
-		if _, err := mtls.Load(filesOf("ca", name), nil); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		block, _ := pem.Decode(must.Get(os.ReadFile(filepath.Join("ca", name+".pem")))(t))
-		certificate := must.Get(x509.ParseCertificate(block.Bytes))(t)
-		var names []string
-		for _, uri := range certificate.URIs {
-			names = append(names, uri.String())
-		}
-		names = append(names, certificate.DNSNames...)
-		for _, ip := range certificate.IPAddresses {
-			names = append(names, ip.String())
-		}
+		certificate, names := issued(t, "ca", name)
 		if diff := cmp.Diff(tc.want, names); diff != "" {
 			t.Errorf("%s: names (-want +got):\n%s", name, diff)
 		}
 		if diff := cmp.Diff(tc.usage, certificate.ExtKeyUsage); diff != "" {
 			t.Errorf("%s: usage (-want +got):\n%s", name, diff)
 		}
-		if mode := must.Get(os.Stat(filepath.Join("ca", name+"-key.pem")))(t).Mode(); mode != 0o600 {
-			t.Errorf("%s: the key has mode %v", name, mode)
-		}
 	}
 
 	// What pki DIR makes can be added to as well.
-	for _, args := range [][]string{{"pki", "run"}, {"pki", "issue", "run", "more", "--dns", "more.example"}} {
+	for _, args := range [][]string{{"pki", "new/run", "--host", "Owner.example.", "--host", "192.0.2.1"}, {"pki", "issue", "new/run", "more", "--dns", "more.example"}} {
 		if code, _, stderr := ctl(t, args...); code != 0 {
 			t.Errorf("%v: exit code %d, %s", args, code, stderr)
 		}
 	}
+	_, names := issued(t, "new/run", "owner")
+	if diff := cmp.Diff([]string{pkiOwnerID, "localhost", "owner.example", "127.0.0.1", "::1", "192.0.2.1"}, names); diff != "" {
+		t.Errorf("unexpected names of the owner (-want +got):\n%s", diff)
+	}
+}
+
+// issued returns a certificate that was issued, which can be used, and its names.
+func issued(t *testing.T, dir, name string) (certificate *x509.Certificate, names []string) {
+	t.Helper()
+	files := filesOf(dir, name)
+	if _, err := mtls.Load(files, nil); err != nil {
+		t.Errorf("%s: %v", name, err)
+	}
+	if mode := must.Get(os.Stat(files.Key))(t).Mode(); mode != 0o600 {
+		t.Errorf("%s: the key has mode %v", name, mode)
+	}
+	block, _ := pem.Decode(must.Get(os.ReadFile(files.Cert))(t))
+	certificate = must.Get(x509.ParseCertificate(block.Bytes))(t)
+	for _, uri := range certificate.URIs {
+		names = append(names, uri.String())
+	}
+	names = append(names, certificate.DNSNames...)
+	for _, ip := range certificate.IPAddresses {
+		names = append(names, ip.String())
+	}
+	return certificate, names
 }
 
 // TestPKIOverwritesNothing runs each command where one of its files exists.
@@ -117,35 +125,5 @@ func TestPKIOverwritesNothing(t *testing.T) {
 	}
 	if diff := cmp.Diff(before, contents()); diff != "" {
 		t.Errorf("files have changed:\n%s", diff)
-	}
-}
-
-// TestPKIMakesDocumentedIdentities issues every identity that the documents name.
-func TestPKIMakesDocumentedIdentities(t *testing.T) {
-	var ids []string
-	spiffeID := regexp.MustCompile(`spiffe://[a-z0-9.-]+(/[a-zA-Z0-9._-]+)*`)
-	root := filepath.Join("..", "..")
-	must.Do(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.IsDir() && strings.HasPrefix(entry.Name(), ".") && path != root {
-			return filepath.SkipDir
-		}
-		if err == nil && filepath.Ext(path) == ".md" {
-			ids = append(ids, spiffeID.FindAllString(string(must.Get(os.ReadFile(path))(t)), -1)...)
-		}
-		return err
-	}))
-	slices.Sort(ids)
-	ids = slices.Compact(ids)
-	ids = slices.DeleteFunc(ids, func(id string) bool { return strings.HasSuffix(id, ".") || strings.Count(id, "/") < 3 }) // an ellipsis, or a trust domain
-	t.Chdir(t.TempDir())
-	if code, _, stderr := ctl(t, "pki", "init", "ca"); code != 0 {
-		t.Fatal(stderr)
-	}
-	args := []string{"pki", "issue", "ca", "all"}
-	for _, id := range ids {
-		args = append(args, "--id", id)
-	}
-	if code, _, stderr := ctl(t, args...); code != 0 || len(ids) < 10 {
-		t.Errorf("%d identities, exit code %d: %s", len(ids), code, stderr)
 	}
 }

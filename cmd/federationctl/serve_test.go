@@ -3,7 +3,6 @@ package main
 import (
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"path/filepath"
@@ -13,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -161,81 +158,4 @@ func scrape(t *testing.T, url string) map[string]float64 {
 		}
 	}
 	return samples
-}
-
-// TestServeMetrics compares the metrics with what happened.
-func TestServeMetrics(t *testing.T) {
-	dir := partiesIn(t)
-	file := filepath.Join(dir, "catalog.yaml")
-	allow := write(t, filepath.Join(dir, "consumers.txt"), pkiConsumerID+"\n")
-	owner, address := runServe(t, dir, write(t, file, catalogText), "--metrics", "127.0.0.1:0", "--allow-file", allow)
-	var url string
-	must.Get(fmt.Sscanf(owner.line(), "metrics on %s", &url))(t)
-	expect := func(want map[string]float64) {
-		t.Helper()
-		eventually(t, func() string {
-			all := scrape(t, url)
-			got := make(map[string]float64)
-			for series := range want {
-				if value, ok := all["federation_owner_"+series]; ok {
-					got[series] = value
-				}
-			}
-			return cmp.Diff(want, got)
-		})
-	}
-	expect(map[string]float64{
-		`services`: 2, `consumers{version="v1alpha2"}`: 0, `consumers{version="v1alpha1"}`: 0, `unsent_services`: 0,
-		`in_flight_responses`: 0, `lag_seconds`: 0, `acknowledged_total`: 0, `file_broken{file="catalog"}`: 0, `file_broken{file="allow"}`: 0,
-	})
-	now := time.Now()
-	for _, name := range []string{"cert", "ca"} {
-		if at := scrape(t, url)[`federation_owner_certificate_expiry_timestamp_seconds{file="`+name+`"}`]; at < float64(now.Unix()) {
-			t.Errorf("%s expires at %v, expected after now", name, at)
-		}
-	}
-
-	subscribe(t, dialOwner(t, dir, "partner", address)).ends()
-	c := subscribe(t, dialOwner(t, dir, "consumer", address))
-	// Nothing is acknowledged yet.
-	expect(map[string]float64{
-		`consumers{version="v1alpha2"}`: 1, `unsent_services`: 1, `in_flight_responses`: 1,
-		`streams_ended_total{code="Unauthenticated"}`: 1,
-	})
-	if lag := scrape(t, url)[`federation_owner_lag_seconds`]; lag <= 0 {
-		t.Errorf("the lag of a consumer that has nothing is %v, expected more than 0", lag)
-	}
-	c.next(fmt.Errorf(`service "api": fqdn: not ours`))
-	c.next(fmt.Errorf(`Kaputt {"x": 1}`))
-	c.next(nil)
-	expect(map[string]float64{
-		`unsent_services`: 0, `in_flight_responses`: 0, `lag_seconds`: 0, `acknowledged_total`: 1,
-		`refused_total{field="fqdn"}`: 1, `refused_total{field="other"}`: 1,
-	})
-	write(t, file, "services: [")
-	write(t, allow, "\n")
-	expect(map[string]float64{`services`: 2, `file_broken{file="catalog"}`: 1, `file_broken{file="allow"}`: 1})
-	write(t, file, "services: []")
-	write(t, allow, "[]")
-	expect(map[string]float64{
-		`services`: 0, `file_broken{file="catalog"}`: 0, `file_broken{file="allow"}`: 0,
-		`consumers{version="v1alpha2"}`: 0, `streams_ended_total{code="Unauthenticated"}`: 2,
-	})
-
-	response := must.Get(http.Get(url))(t)
-	defer response.Body.Close()
-	problems := must.Get(promlint.New(response.Body).Lint())(t)
-	for _, p := range problems {
-		if strings.HasPrefix(p.Metric, "federation_") {
-			t.Errorf("%s: %s", p.Metric, p.Text)
-		}
-	}
-	other := must.Get(http.Get(url + "/other"))(t)
-	defer other.Body.Close()
-	if other.StatusCode != http.StatusNotFound {
-		t.Errorf("/metrics/other is %s, expected not found", other.Status)
-	}
-	if code := owner.stop(); code != 0 {
-		t.Errorf("serve ended with exit code %d, expected 0; standard error:\n%s", code, owner.errs)
-	}
 }

@@ -14,10 +14,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
-const clearLine = "\x1b[K"
-
 // allowed removes what a terminal may get: ends of lines, the way home, and colours.
-var allowed = strings.NewReplacer(clearLine, "", "\x1b[H", "", "\x1b[J", "", "\x1b[31m", "", "\x1b[32m", "", "\x1b[33m", "", "\x1b[0m", "")
+var allowed = strings.NewReplacer("\x1b[K", "", "\x1b[H", "", "\x1b[J", "", "\x1b[31m", "", "\x1b[32m", "", "\x1b[33m", "", "\x1b[0m", "")
 
 // terminal is a pseudo-terminal, and what was written to it.
 type terminal struct {
@@ -62,30 +60,14 @@ func newTerminal(t *testing.T) *terminal {
 	return v
 }
 
-// shown returns the lines as they are in the end, where each was written over.
-func (v *terminal) shown() string {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	lines := strings.Split(strings.ReplaceAll(v.text.String(), "\r\n", "\n"), "\n")
-	for i, line := range lines {
-		lines[i] = strings.TrimSuffix(line[strings.LastIndexByte(line, '\r')+1:], clearLine)
-		lines[i] = strings.TrimPrefix(lines[i], clearLine)
-	}
-	return strings.Join(lines, "\n")
-}
-
-// shows waits until a text is on the terminal.
-func (v *terminal) shows(t *testing.T, text string) {
-	t.Helper()
-	v.await(t, text, func(shown string) bool { return strings.Contains(shown, text) })
-}
-
-// await waits until what is shown meets a condition.
-func (v *terminal) await(t *testing.T, what string, condition func(shown string) bool) {
+// shows waits until a text has been written so often.
+func (v *terminal) shows(t *testing.T, text string, times int) {
 	t.Helper()
 	await.Until(t, patience, func() string {
-		if shown := v.shown(); !condition(shown) {
-			return fmt.Sprintf("expected on the terminal: %q; it shows\n%s", what, shown)
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		if got := v.text.String(); strings.Count(got, text) < times {
+			return fmt.Sprintf("expected on the terminal, %d times: %q; it shows\n%s", times, text, got)
 		}
 		return ""
 	})
@@ -106,7 +88,7 @@ func TestStatusOnATerminal(t *testing.T) {
 		if code := run(t.Context(), []string{"status", "--at", at}, v.slave, v.slave); code != exitDone {
 			t.Errorf("exit code %d", code)
 		}
-		v.shows(t, tt.want)
+		v.shows(t, tt.want, 1)
 	}
 	t.Setenv("TERM", "xterm")
 	v := newTerminal(t)
@@ -117,7 +99,7 @@ func TestStatusOnATerminal(t *testing.T) {
 			t.Errorf("exit code %d", code)
 		}
 	})
-	v.await(t, "two tables at one place", func(shown string) bool { return strings.Count(shown, "\x1b[HCoreDNS") > 1 })
+	v.shows(t, "\x1b[HCoreDNS", 2) // tables at one place
 	cancel()
 	watch.Wait()
 }

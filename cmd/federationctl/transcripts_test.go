@@ -24,14 +24,17 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
+// transcripts is where they are, also from other folders.
+var transcripts = must.Value(filepath.Abs("testdata/transcripts"))
+
 var updateTranscripts = flag.Bool("update-transcripts", false, "write what commands print to testdata/transcripts")
 
-// transcript runs the command lines of a file in testdata/transcripts, each behind "$ ", with
-// the real binary, and compares what it prints with what stands below them. Addresses that
+// transcript runs the command lines of a file in testdata/transcripts, each behind "$ ", and
+// compares what it prints with what stands below them. Addresses that
 // differ from run to run have names, as in "AT=http://...".
 func transcript(t *testing.T, name, dir string, environment map[string]string) {
 	t.Helper()
-	path := must.Get(filepath.Abs(filepath.Join("testdata", "transcripts", name+".txt")))(t)
+	path := filepath.Join(transcripts, name+".txt")
 	want := string(must.Get(os.ReadFile(path))(t))
 	long := regexp.MustCompile(`^(\{|federationctl: |FEDERATION |act: |look: |OP |upsert |CATALOG |mesh-a|(api|shop) +(api|shop)|- |  federationctl |tcp://|SERVICE +NODE|shop.fed.example +tcp|time=|\S+:\d+: )`) // for programs, or as long as what they are about
 	var got strings.Builder
@@ -183,7 +186,7 @@ const transcribed = `services:
   instances: [{id: v1, protocol: HTTP}]
 `
 
-// TestTranscriptsOfOwner has what they print of an owner, which is a real process.
+// TestTranscriptsOfOwner has what they print of an owner.
 func TestTranscriptsOfOwner(t *testing.T) {
 	dir := pkiIn(t)
 	write(t, filepath.Join(dir, "catalog.yaml"), transcribed)
@@ -194,28 +197,10 @@ catalogs:
   exports:
   - {to: ["*"], match: {labels: {team: storefront}}}
 `)
-	command := shellCommand(t.Context(), t, dir, "exec federationctl serve --allow-any --catalog catalog.yaml --listen 127.0.0.1:0 --status 127.0.0.1:0 --cert owner.pem --key owner-key.pem --ca ca.pem")
-	lines := startWithOutput(t, command)
-	t.Cleanup(func() {
-		_ = command.Process.Kill()
-		for lines.Scan() { // to the end
-		}
-		_ = command.Wait()
-	})
-	at, owner := "", ""
-	for at == "" && lines.Scan() {
-		if address, is := strings.CutPrefix(lines.Text(), "serving 2 services on "); is {
-			owner = address
-		}
-		if address, is := strings.CutPrefix(lines.Text(), "status on "); is {
-			at = "http://" + address
-		}
-	}
-	if at == "" {
-		t.Fatal("the owner does not say where its status is")
-	}
+	t.Chdir(dir)
+	process, owner := runServe(t, "", "catalog.yaml", "--status", "127.0.0.1:0")
 	transcript(t, "owner", dir, map[string]string{
-		"AT": at, "OWNER": owner,
+		"AT": "http://" + strings.TrimPrefix(process.line(), "status on "), "OWNER": owner,
 	})
 }
 
@@ -286,7 +271,7 @@ func TestTranscriptsOfTools(t *testing.T) {
 // something one of a success and one of a failure.
 func TestEveryCommandHasGoldens(t *testing.T) {
 	ran := make(map[string]map[bool]bool) // by command: whether it was a success
-	for _, path := range must.Get(filepath.Glob("testdata/transcripts/*.txt"))(t) {
+	for _, path := range must.Get(filepath.Glob(transcripts + "/*.txt"))(t) {
 		for run := range strings.SplitSeq("\n"+string(must.Get(os.ReadFile(path))(t)), "\n$ ") {
 			line, _, _ := strings.Cut(run, "\n")
 			_, line, _ = strings.Cut(line, "federationctl ")
