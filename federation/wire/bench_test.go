@@ -8,7 +8,6 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
@@ -37,21 +36,6 @@ func BenchmarkDecode(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				must.Get(wire.Decode(m))(b)
-			}
-		})
-	}
-}
-
-// BenchmarkUnmarshal measures the part of Decode that package proto does.
-func BenchmarkUnmarshal(b *testing.B) {
-	for name, service := range benchmarkServices(b) {
-		b.Run(name, func(b *testing.B) {
-			encoded := must.Get(proto.Marshal(wire.EncodeService(service)))(b)
-			b.SetBytes(int64(len(encoded)))
-			b.ReportAllocs()
-			for b.Loop() {
-				var m typespb.FederatedService
-				must.Do(b, proto.Unmarshal(encoded, &m))
 			}
 		})
 	}

@@ -172,27 +172,3 @@ func BenchmarkNewEncoded(b *testing.B) {
 		})
 	}
 }
-
-// BenchmarkRelay makes what is sent of a service out of what a catalog holds of it, in
-// ways of which a relay takes the first.
-func BenchmarkRelay(b *testing.B) {
-	for name, service := range benchmarkServices(b) {
-		p := packed.Of(service)
-		resource := encoded(b, service).Resource()
-		for way, relay := range map[string]func(){
-			"octets":        func() { wire.EncodedOf(p) },
-			"unpack+encode": func() { encoded(b, p.Unpack()) },
-			"decode+encode": func() {
-				event := must.Get(wire.Decode(&rdpb.StreamResponse{Operation: rdpb.StreamResponse_UPSERT, Resource: resource}))(b)
-				encoded(b, event.Service)
-			},
-		} {
-			b.Run(name+"/"+way, func(b *testing.B) {
-				b.ReportAllocs()
-				for b.Loop() {
-					relay()
-				}
-			})
-		}
-	}
-}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -173,9 +174,13 @@ func TestGoldenService(t *testing.T) {
 }
 
 func TestMethodName(t *testing.T) {
-	const want = "/federation.resourcediscovery.v1alpha2.DiscoveryService/EstablishStream"
-	if got := rdpb.DiscoveryService_EstablishStream_FullMethodName; got != want {
-		t.Errorf("method is %s, want %s", got, want)
+	for got, want := range map[string]string{
+		rdpb.DiscoveryService_EstablishStream_FullMethodName:  "/federation.resourcediscovery.v1alpha2.DiscoveryService/EstablishStream",
+		rdpb1.DiscoveryService_EstablishStream_FullMethodName: "/federation.resourcediscovery.v1alpha1.DiscoveryService/EstablishStream",
+	} {
+		if got != want {
+			t.Errorf("method is %s, want %s", got, want)
+		}
 	}
 }
 

@@ -83,12 +83,8 @@ func TestDecodeHostile(t *testing.T) {
 		text  string
 	}{
 		{"endpoints", fill(msg(9)), `endpoints: more than 1000 entries`},
-		{"instances", fill(msg(11)), `instances: more than 1000 entries`},
-		{"tags", fill(str(3, "")), `tags: more than 64 entries`},
-		{"labels", fill(msg(4)), `labels: more than 64 entries`},
 		{"labels of an endpoint", join(msg(9), msg(9, fill(str(3, "")))), `endpoints[1].labels: more than 64 entries`},
 		{"metadata", msg(11, fill(msg(3))), `instances[0].metadata: more than 64 entries`},
-		{"selectors", msg(11, fill(str(4, ""))), `instances[0].endpoint_selector: more than 64 entries`},
 		{"a name", str(1, strings.Repeat("x", hostileBytes)), `service "` + strings.Repeat("x", 128) + `"... (512 bytes): name: 4194304 bytes, the limit is 512`},
 		{"an fqdn", str(5, strings.Repeat("x.", hostileBytes/2)), `name: required`},
 		{"unknown fields", fill(num(6, 0)), `name: required`},

@@ -115,15 +115,3 @@ func heap() uint64 {
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
 }
-
-// BenchmarkNotImported updates services that are not imported.
-func BenchmarkNotImported(b *testing.B) {
-	c, events := synced(b, 10_000)
-	config := c.Rules()
-	config.Admit = func(*federation.Service) *federation.InvalidError { return catalog.ErrNotImported }
-	c.SetRules(config, epoch)
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		apply(b, c, events[i%len(events)])
-	}
-}

@@ -2,14 +2,12 @@ package snapshot_test
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -106,77 +104,6 @@ func TestSaveRemovesAbandonedFiles(t *testing.T) {
 	want := []string{".catalog.db.", ".catalog.db.2.tmp", ".other.db.3.tmp", "catalog.db", "catalog.db.tmp"}
 	if got := files(t, dir); !slices.Equal(got, want) {
 		t.Errorf("files %q", got)
-	}
-}
-
-// TestSaveIsAtomic reads while several goroutines save. The file is always a complete
-// snapshot.
-func TestSaveIsAtomic(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "catalog.db")
-	small, large := many(t, 1), many(t, 500)
-	must.Do(t, snapshot.Save(path, small))
-	var writers sync.WaitGroup
-	defer writers.Wait()
-	for _, s := range []*snapshot.Snapshot{small, large} {
-		writers.Go(func() {
-			for range 10 {
-				if err := snapshot.Save(path, s); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	done := make(chan struct{})
-	go func() {
-		writers.Wait()
-		close(done)
-	}()
-	for {
-		got := must.Get(snapshot.Load(path, wanted))(t)
-		if n := len(got.Services); n != 1 && n != 500 {
-			t.Fatalf("%d services", n)
-		}
-		select {
-		case <-done:
-			return
-		default:
-		}
-	}
-}
-
-func BenchmarkSave(b *testing.B) {
-	each(b, func(b *testing.B, path string, s *snapshot.Snapshot) {
-		for b.Loop() {
-			must.Do(b, snapshot.Save(path, s))
-		}
-	})
-}
-
-func BenchmarkLoad(b *testing.B) {
-	each(b, func(b *testing.B, path string, s *snapshot.Snapshot) {
-		must.Do(b, snapshot.Save(path, s))
-		o := wanted
-		o.Part = func(*snapshot.Snapshot) bool { return true } // as a restart does
-		for b.Loop() {
-			must.Get(snapshot.Load(path, o))(b)
-		}
-	})
-}
-
-// each runs f with catalogs of two sizes, and reports throughput and the bytes of a service
-// in the file.
-func each(b *testing.B, f func(b *testing.B, path string, s *snapshot.Snapshot)) {
-	b.Helper()
-	for _, n := range []int{10_000, 1_000_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			path := filepath.Join(b.TempDir(), "catalog.db")
-			s := many(b, n)
-			b.ReportAllocs()
-			f(b, path, s)
-			info := must.Get(os.Stat(path))(b)
-			b.SetBytes(info.Size())
-			b.ReportMetric(float64(info.Size())/float64(n), "B/service")
-		})
 	}
 }
 

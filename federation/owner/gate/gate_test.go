@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
@@ -157,14 +156,6 @@ func TestGateDisplacesTheOnlyConnectionOfAnAddress(t *testing.T) {
 			t.Errorf("%d addresses are left", len(g.visitors))
 		}
 	})
-}
-
-// TestCloneOfWelcomingCredentials clones credentials, which go on telling the gate.
-func TestCloneOfWelcomingCredentials(t *testing.T) {
-	c, ok := welcoming{insecure.NewCredentials(), "consumer", t.Context()}.Clone().(welcoming)
-	if !ok || c.TransportCredentials == nil || c.role != "consumer" || c.Info().SecurityProtocol != "insecure" {
-		t.Errorf("the clone is %+v", c)
-	}
 }
 
 // queue is a listener with these connections, and no more.

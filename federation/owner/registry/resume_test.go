@@ -147,42 +147,6 @@ func TestManyChangesAtOnce(t *testing.T) {
 	}
 }
 
-// BenchmarkChangeWithDigests changes a service of 10,000 before and after consumers have
-// resumed, and while a consumer resumes for each change.
-func BenchmarkChangeWithDigests(b *testing.B) {
-	for _, name := range []string{"never", "once", "always"} {
-		b.Run("resumed="+name, func(b *testing.B) {
-			r := registry.New()
-			catalog := catalogOf(10_000)
-			set(b, r, catalog)
-			defer r.Subscribe().Close()
-			theirs := sumOf(b, plain, current(r)).Fold(256)
-			come := func() {
-				if resumed := resumeAs(r, nil, plain, theirs); resumed != nil {
-					resumed.Close()
-				}
-			}
-			if name != "never" {
-				come()
-			}
-			versions := [2][]*wire.Encoded{}
-			for i := range 512 {
-				for v := range versions {
-					versions[v] = append(versions[v], encoded(b, service(catalog[i].Name, v+2)))
-				}
-			}
-			i := 0
-			for b.Loop() {
-				r.UpdateEncoded(versions[i/512%2][i%512:i%512+1], nil)
-				i++
-				if name == "always" {
-					come()
-				}
-			}
-		})
-	}
-}
-
 // BenchmarkResume has a catalog of 10,000 services, and a consumer that holds it: all of
 // it, all but 10 services, or nothing. It reports how many bytes the messages have.
 func BenchmarkResume(b *testing.B) {
