@@ -136,6 +136,7 @@ func (e *enrolled) expect(want string) {
 // registration whatever the server name, and on that of the owner, where the server name
 // chooses the catalog. A provider need not be one that may subscribe.
 func TestConfigRegistration(t *testing.T) {
+	t.Parallel()
 	c, port := serveRegistrations(t, registrations, map[string]string{"rules.yaml": shopRules})
 	own := c.on(port).enroll("partner", "any.example")
 	own.active("shop.fed.example")

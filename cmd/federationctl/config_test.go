@@ -169,6 +169,7 @@ func TestConfigCatalogs(t *testing.T) {
 // TestConfigWaitsForSources has a catalog file that is not there yet. Its consumers get
 // Unavailable, those of other catalogs are served, and the owner is not ready.
 func TestConfigWaitsForSources(t *testing.T) {
+	t.Parallel()
 	c := serveConfig(t, twoCatalogs, nil)
 	eventually(t, func() string {
 		want := "not ready\ncatalog (default): waiting for the first state of file:catalog.yaml\n" +
@@ -246,6 +247,7 @@ func ack(s *stream) {
 // TestConfigChange edits the configuration of an owner. Of what it changes allow and exports
 // take effect, and the keys of everything else are said to wait for a restart.
 func TestConfigChange(t *testing.T) {
+	t.Parallel()
 	c := serveConfig(t, ownerText, map[string]string{"catalog.yaml": oneService("a")})
 	c.complete()
 	partner := c.as("partner", "owner.example")
