@@ -3,7 +3,6 @@ package agent_test
 import (
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,8 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
@@ -22,7 +19,7 @@ import (
 func TestReload(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newTestAgent(t)
 		registry, _ := w.serve(ownerAddress,
 			services.At("web.fed.example", "192.0.2.1"), services.At("api.other.example", "192.0.2.2"))
 		before := w.attach(w.block(1, w.owner(ownerAddress)))
@@ -80,14 +77,12 @@ func TestReloadOfOwner(t *testing.T) {
 		},
 		"certificate": respellCertificate,
 		"retention":   func(c *agent.OwnerConfig) { c.Rules.Retention = 90 * time.Minute },
-		"settle":      func(c *agent.OwnerConfig) { c.Rules.Settle = time.Minute },
-		"limit":       func(c *agent.OwnerConfig) { c.Rules.MaxCatalog = 1 << 20 },
 		"addresses":   func(c *agent.OwnerConfig) { c.Policy.AllowAddresses = prefixes(t, "127.0.0.0/8") },
 		"nothing":     func(*agent.OwnerConfig) {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newTestAgent(t)
 				w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 				before := w.attach(w.block(1, w.owner(ownerAddress)))
 				time.Sleep(time.Minute)
@@ -114,70 +109,56 @@ func TestReloadOfOwner(t *testing.T) {
 	}
 }
 
-// One file cannot keep two catalogs.
-func TestFileOfTwoOwners(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		file := filepath.Join(t.TempDir(), "catalog")
-		w.attach(w.block(1, w.kept(file)))
-		other := w.owner("other.example:8008")
-		other.Subscription.File = file
-		if _, err := w.agent.Attach(w.block(1, other)); err == nil || !strings.Contains(err.Error(), "is the file of owner "+ownerAddress) {
-			t.Errorf("error is %v", err)
-		}
-		w.attach(w.block(2, other)) // a reload may change who has it
-	})
-}
-
 // Another retention counts from the loss as well, also when the owner is away
 // for long already.
 func TestReloadOfRetention(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		retention time.Duration
-		left      time.Duration // after half an hour
+		left      time.Duration // after 15 minutes; below 0 there is no end
 	}{
-		"shorter":        {45 * time.Minute, 15 * time.Minute},
+		"shorter":        {20 * time.Minute, 5 * time.Minute},
 		"over already":   {10 * time.Minute, 0},
-		"longer":         {2 * time.Hour, 90 * time.Minute},
-		"without limits": {0, 24 * time.Hour},
+		"longer":         {time.Hour, 45 * time.Minute},
+		"without limits": {0, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newTestAgent(t)
 				_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 				c := w.owner(ownerAddress)
-				c.Rules.Retention = time.Hour
+				c.Rules.Retention = 30 * time.Minute
 				before := w.attach(w.block(1, c))
 				time.Sleep(time.Minute)
 				stop()
 				synctest.Wait()
-				time.Sleep(30 * time.Minute)
+				time.Sleep(15 * time.Minute)
 				c.Rules.Retention = tc.retention
 				b := w.attach(w.block(2, c))
-				if got := look(b, "web.fed.example"); got != "192.0.2.1 30 stale" {
-					t.Errorf("web is %s before the reload is over", got)
+				expect := func(when, want string) {
+					t.Helper()
+					if got := look(b, "web.fed.example"); got != want {
+						t.Errorf("%s web is %s", when, got)
+					}
 				}
+				const stale = "192.0.2.1 30 stale"
+				expect("before the reload is over", stale)
 				w.agent.Detach(before)
 				synctest.Wait()
 				if got := w.agent.Owners(time.Now())[0].Retention; got != tc.retention.Seconds() {
 					t.Errorf("the status says %v, want %v", got, tc.retention)
 				}
-				start := time.Now()
-				for look(b, "web.fed.example") == "192.0.2.1 30 stale" && time.Since(start) < tc.left-time.Minute {
+				switch {
+				case tc.left < 0:
+					time.Sleep(2 * time.Hour)
+					expect("long after the loss", stale)
+					return
+				case tc.left > 0:
+					time.Sleep(tc.left - time.Minute)
+					expect("before the end", stale)
 					time.Sleep(time.Minute)
 				}
-				if time.Since(start) < tc.left-time.Minute {
-					t.Fatalf("web is %s %v after the reload", look(b, "web.fed.example"), time.Since(start))
-				}
-				if tc.retention == 0 {
-					return
-				}
-				time.Sleep(tc.left - time.Since(start) + time.Second)
-				if got := look(b, "web.fed.example"); got != "NXDOMAIN" {
-					t.Errorf("web is %s %v after the reload", got, time.Since(start))
-				}
+				expect("at the end", "NXDOMAIN")
 			})
 		})
 	}
@@ -187,7 +168,7 @@ func TestReloadOfRetention(t *testing.T) {
 // stands.
 func TestReloadsChangeNothing(t *testing.T) {
 	t.Parallel()
-	const retention = 20 * time.Minute
+	const retention = 5 * time.Minute
 	for name, tc := range map[string]struct {
 		script string // of the owner that comes after the loss
 		state  string // in the middle, with 12 services before
@@ -195,13 +176,11 @@ func TestReloadsChangeNothing(t *testing.T) {
 	}{
 		"stale":             {"status Unavailable", "stale 12/12", "NXDOMAIN"},
 		"part of a catalog": {"announce\nservices 0 2 fed.example\nhang", "syncing 12/10", "NXDOMAIN"},
-		"silent":            {"hang", "syncing 12/12", "NXDOMAIN"},
 		"held":              {"services 0 2 fed.example\nhang", "synced 12/10", "NXDOMAIN"},
-		"synced":            {"services 0 12 fed.example\nhang", "synced 12/0", "10.0.0.11 60"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newTestAgent(t)
 				_, stop := w.misbehave(ownerAddress, "services 0 12 fed.example\nhang")
 				c := w.owner(ownerAddress)
 				c.Rules.Retention = retention
@@ -232,40 +211,11 @@ func TestReloadsChangeNothing(t *testing.T) {
 	}
 }
 
-// A new connection that cannot be made is the loss of the old one.
-func TestReloadWithoutOwner(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
-		c := w.owner(ownerAddress)
-		c.Rules.Retention = time.Hour
-		before := w.attach(w.block(1, c))
-		time.Sleep(time.Minute)
-		w.Listen(ownerAddress) // where nobody answers
-		respellCertificate(&c)
-		b := w.attach(w.block(2, c))
-		w.agent.Detach(before)
-		synctest.Wait() // for the end of the old stream
-		if got := look(b, "web.fed.example"); got != "192.0.2.1 60" {
-			t.Errorf("within the grace web is %s", got)
-		}
-		time.Sleep(catalog.Grace + time.Second)
-		if got := look(b, "web.fed.example"); got != "192.0.2.1 30 stale" {
-			t.Errorf("web is %s", got)
-		}
-		time.Sleep(time.Hour + time.Second)
-		if got := look(b, "web.fed.example"); got != "NXDOMAIN" || w.state() != "expired 0/0" {
-			t.Errorf("web is %s after the retention, owner is %s", got, w.state())
-		}
-	})
-}
-
 // Several server blocks with one owner are one stream.
 func TestSharedOwner(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newTestAgent(t)
 		registry, _ := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("api.other.example", "192.0.2.2"))
 		first := w.attach(w.block(1, w.owner(ownerAddress)))
 		config := w.block(1, w.owner(ownerAddress))
@@ -312,7 +262,7 @@ func TestSharedOwner(t *testing.T) {
 func TestConflictsLogged(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newTestAgent(t)
 		const second = "other.example:8008"
 		one, _ := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "192.0.2.1"))
 		other, _ := w.serve(second, services.At("web.fed.example", "192.0.2.2"), services.At("api.fed.example", "192.0.2.2"), services.At("own.fed.example", "192.0.2.2"))
@@ -343,49 +293,11 @@ func TestConflictsLogged(t *testing.T) {
 	})
 }
 
-// Behind one address, different server names are different owners. Under one name
-// different identities are not, and no name stands for two owners.
-func TestSharedAddress(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
-		plain, named, pinned := w.owner(ownerAddress), w.owner(ownerAddress), w.owner(ownerAddress)
-		named.Consumer.ServerName = "owner.example"
-		id := must.Get(federation.ParseID("owner.example"))(t)
-		pinned.Name, pinned.Consumer.IDs = ownerAddress, []federation.ID{id}
-		b := w.attach(w.block(1, plain, named))
-		time.Sleep(time.Minute)
-		ids := func() (ids []string) {
-			for _, o := range w.agent.Owners(time.Now()) {
-				ids = append(ids, o.ID)
-			}
-			return ids
-		}
-		want := []string{"owner.example:8008", "owner.example:8008/owner.example"}
-		if diff := cmp.Diff(want, ids()); diff != "" || w.attempts() != 2 {
-			t.Errorf("%d attempts, owners (-want +got):\n%s", w.attempts(), diff)
-		}
-		if _, err := w.agent.Attach(w.block(1, pinned)); err == nil || !strings.Contains(err.Error(), "different properties") {
-			t.Errorf("another identity behind one address and name: %v", err)
-		}
-		reloaded := w.attach(w.block(2, pinned, named))
-		if diff := cmp.Diff(want, ids()); diff != "" {
-			t.Errorf("owners in a reload (-want +got):\n%s", diff)
-		}
-		w.agent.Detach(b)
-		time.Sleep(time.Minute)
-		if got := look(reloaded, "web.fed.example"); got != "192.0.2.1 60" || len(ids()) != 2 {
-			t.Errorf("web is %s, owners are %v", got, ids())
-		}
-	})
-}
-
 // A block that cannot be attached leaves everything as it was.
 func TestAttachFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newTestAgent(t)
 		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		broken := w.owner("b.example:8008")
 		broken.Subscription.File = w.files.CA
@@ -414,36 +326,12 @@ func TestAttachFails(t *testing.T) {
 	})
 }
 
-// The owners of blocks that are detached together end at the same time.
-func TestDetachTogether(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.t = t
-		var blocks []*agent.Block
-		for i := range 10 {
-			address := fmt.Sprintf("owner%d.example:8008", i)
-			w.misbehave(address, "hang")
-			blocks = append(blocks, must.Get(w.agent.Attach(w.block(1, w.owner(address))))(t))
-		}
-		time.Sleep(time.Minute)
-		before := time.Now()
-		w.agent.Detach(blocks...)
-		if took := time.Since(before); took > 1100*time.Millisecond {
-			t.Errorf("took %v", took)
-		}
-		if n := len(w.agent.Owners(time.Now())); n != 0 || len(w.forgotten) != len(blocks) {
-			t.Errorf("%d owners left, %d forgotten", n, len(w.forgotten))
-		}
-	})
-}
-
 // A configuration that failed to start leaves its blocks behind. They go, and
 // what they alone had.
 func TestRetain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newTestAgent(t)
 		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		w.serve("b.example:8008", services.At("api.fed.example", "192.0.2.2"))
 		running := w.attach(w.block(1, w.owner(ownerAddress)))
@@ -466,83 +354,66 @@ func TestRetain(t *testing.T) {
 	})
 }
 
-// Wherever an owner stands, it is gone with the last block that names it, at once
-// or after the second that it has to end its stream, and leaves no goroutine: the
-// bubble sees to that.
+// Wherever owners stand, they are gone with the last block that names them, together within the
+// second that each has to end its stream, and leave no goroutine: the bubble sees to that.
 func TestDetach(t *testing.T) {
 	t.Parallel()
-	for name, prepare := range map[string]func(w *world){
-		"between attempts":  func(*world) {},
-		"in the handshake":  func(w *world) { w.Listen(ownerAddress) },
-		"in a stream":       func(w *world) { w.misbehave(ownerAddress, "hang") },
-		"in a part":         func(w *world) { w.misbehave(ownerAddress, "announce\nservices 0 20 fed.example") },
-		"refusing for ever": func(w *world) { w.misbehave(ownerAddress, "wait 1s\nresend a a.other.example 192.0.2.1") },
-		"parked":            func(w *world) { w.misbehave(ownerAddress, "status Unauthenticated") },
-		"synced":            func(w *world) { w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1")) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.t = t
-				prepare(w)
-				b := must.Get(w.agent.Attach(w.block(1, w.owner(ownerAddress))))(t)
-				time.Sleep(900 * time.Millisecond)
-				before := time.Now()
-				w.agent.Detach(b)
-				if took := time.Since(before); took > 1100*time.Millisecond {
-					t.Errorf("took %v", took)
-				}
-				if n := len(w.agent.Owners(time.Now())); n != 0 || !slices.Equal(w.forgotten, []string{ownerAddress}) {
-					t.Errorf("%d owners are left, forgotten are %v", n, w.forgotten)
-				}
-				attempts := w.attempts()
-				time.Sleep(time.Hour)
-				if w.attempts() != attempts {
-					t.Errorf("%d attempts after the end", w.attempts()-attempts)
-				}
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestAgent(t)
+		w.serve("synced.example:1", services.At("web.fed.example", "192.0.2.1"))
+		w.Listen("handshake.example:1") // where nobody answers
+		for address, script := range map[string]string{
+			"hung.example:1":     "hang",
+			"partial.example:1":  "announce\nservices 0 20 fed.example",
+			"refused.example:1":  "wait 1s\nresend a a.other.example 192.0.2.1",
+			"refusing.example:1": "status Unauthenticated",
+		} {
+			w.misbehave(address, script)
+		}
+		var blocks []*agent.Block
+		for _, name := range []string{"synced", "handshake", "hung", "partial", "refused", "refusing", "absent"} {
+			blocks = append(blocks, must.Get(w.agent.Attach(w.block(1, w.owner(name+".example:1"))))(t))
+		}
+		time.Sleep(900 * time.Millisecond)
+		before := time.Now()
+		w.agent.Detach(blocks...)
+		if took := time.Since(before); took > 1100*time.Millisecond {
+			t.Errorf("took %v", took)
+		}
+		if n := len(w.agent.Owners(time.Now())); n != 0 || len(w.forgotten) != len(blocks) {
+			t.Errorf("%d owners are left, forgotten are %v", n, w.forgotten)
+		}
+		attempts := w.attempts()
+		time.Sleep(time.Hour)
+		if w.attempts() != attempts {
+			t.Errorf("%d attempts after the end", w.attempts()-attempts)
+		}
+	})
 }
 
 func TestReady(t *testing.T) {
 	t.Parallel()
 	const second = "b.example:8008"
 	for name, tc := range map[string]struct {
-		run   func(w *world) (blocks []*agent.Block)
+		run   func(w *testAgent) (blocks []*agent.Block)
 		after time.Duration // when all blocks are ready
 	}{
-		"owner is there": {func(w *world) []*agent.Block {
+		"owner is there": {func(w *testAgent) []*agent.Block {
 			w.serve(ownerAddress)
 			return []*agent.Block{w.attach(w.block(1, w.owner(ownerAddress)))}
 		}, 0},
-		"owner is silent": {func(w *world) []*agent.Block {
-			w.misbehave(ownerAddress, "hang")
-			return []*agent.Block{w.attach(w.block(1, w.owner(ownerAddress)))}
-		}, 30 * time.Second},
-		"owner is away": {func(w *world) []*agent.Block {
-			return []*agent.Block{w.attach(w.block(1, w.owner(ownerAddress)))}
-		}, 30 * time.Second},
-		"one of two is away": {func(w *world) []*agent.Block {
-			w.serve(ownerAddress)
-			return []*agent.Block{w.attach(w.block(1, w.owner(ownerAddress), w.owner(second)))}
-		}, 30 * time.Second},
-		"one of two blocks waits": {func(w *world) []*agent.Block {
+		"one of two blocks waits": {func(w *testAgent) []*agent.Block {
 			w.serve(ownerAddress)
 			return []*agent.Block{w.attach(w.block(1, w.owner(ownerAddress))), w.attach(w.block(1, w.owner(second)))}
 		}, 30 * time.Second},
-		"owner is parked": {func(w *world) []*agent.Block {
-			w.misbehave(ownerAddress, "status Unauthenticated")
-			return []*agent.Block{w.attach(w.block(1, w.owner(ownerAddress)))}
-		}, 30 * time.Second},
-		"reload while waiting": {func(w *world) []*agent.Block {
+		"reload while waiting": {func(w *testAgent) []*agent.Block {
 			old := w.attach(w.block(1, w.owner(ownerAddress)))
 			time.Sleep(10 * time.Second)
 			reloaded := w.attach(w.block(2, w.owner(ownerAddress)))
 			w.agent.Detach(old)
 			return []*agent.Block{reloaded}
 		}, 30 * time.Second},
-		"reload with a new owner": {func(w *world) []*agent.Block {
+		"reload with a new owner": {func(w *testAgent) []*agent.Block {
 			w.serve(ownerAddress)
 			old := w.attach(w.block(1, w.owner(ownerAddress)))
 			time.Sleep(10 * time.Second)
@@ -553,14 +424,14 @@ func TestReady(t *testing.T) {
 			w.agent.Detach(old)
 			return []*agent.Block{reloaded}
 		}, 10 * time.Second},
-		"first block with a reload": {func(w *world) []*agent.Block {
+		"first block with a reload": {func(w *testAgent) []*agent.Block {
 			time.Sleep(time.Hour)
 			return []*agent.Block{w.attach(w.block(1, w.owner(ownerAddress)))}
 		}, time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newTestAgent(t)
 				start := time.Now()
 				blocks := tc.run(w)
 				ready := func() bool {
@@ -577,11 +448,9 @@ func TestReady(t *testing.T) {
 					t.Errorf("ready after %v, want %v", took, tc.after)
 				}
 				// Whatever happens later.
-				for range 100 {
-					time.Sleep(time.Minute)
-					if !ready() {
-						t.Fatal("not ready any more")
-					}
+				time.Sleep(time.Hour)
+				if !ready() {
+					t.Error("not ready any more")
 				}
 			})
 		})
@@ -593,7 +462,7 @@ func TestReady(t *testing.T) {
 func TestReloadTakesSerialsOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newTestAgent(t)
 		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		before := w.attach(w.block(1, w.owner(ownerAddress)))
 		time.Sleep(time.Minute)

@@ -19,63 +19,44 @@ import (
 // owner is, too.
 func TestUnusableFiles(t *testing.T) {
 	t.Parallel()
-	for name, damage := range map[string]struct {
-		do     func(t *testing.T, f mtls.Files)
-		remedy string
-	}{
-		"missing": {func(t *testing.T, f mtls.Files) { must.Do(t, os.Remove(f.Cert)) }, "put CERT in its place, or correct the path"},
-		"not PEM": {func(t *testing.T, f mtls.Files) { must.Do(t, os.WriteFile(f.CA, []byte("rubbish"), 0o600)) }, "replace CA by a whole PEM file"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				file := filepath.Join(t.TempDir(), "catalog")
-				w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
-				w.serve("other.example:8008", services.At("web.other.example", "192.0.2.2"))
-				first := w.attach(w.block(1, w.kept(file)))
-				time.Sleep(time.Minute)
-				w.agent.Detach(first)
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestAgent(t)
+		file := filepath.Join(t.TempDir(), "catalog")
+		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
+		w.serve("other.example:8008", services.At("web.other.example", "192.0.2.2"))
+		first := w.attach(w.block(1, w.kept(file)))
+		time.Sleep(time.Minute)
+		w.agent.Detach(first)
 
-				w.start()
-				other := w.owner("other.example:8008")
-				other.Identity.Files = w.issue("consumer.example")
-				damage.do(t, w.files)
-				before := w.attempts()
-				c := w.block(1, w.kept(file), other)
-				c.Zone.Owners[1].Origins[0] = services.FQDN("other.example")
-				b := w.attach(c)
-				time.Sleep(20 * time.Minute)
-				if own, foreign := look(b, "web.fed.example"), look(b, "web.other.example"); own != "192.0.2.1 30 stale" || foreign != "192.0.2.2 60" {
-					t.Errorf("web is %s, that of the other owner %s", own, foreign)
-				}
-				if n := w.attempts() - before; n > 25 {
-					t.Errorf("%d attempts in 20 minutes", n)
-				}
-				for _, u := range w.agent.Owners(time.Now()) {
-					v := u.Judge(time.Now(), false)
-					if u.ID != ownerAddress {
-						if v.Level != status.Well {
-							t.Errorf("the other owner: %+v", v)
-						}
-						continue
-					}
-					remedy := strings.NewReplacer("CERT", w.files.Cert, "CA", w.files.CA).Replace(damage.remedy)
-					last := v.Findings[len(v.Findings)-1]
-					if v.Level != status.Act || last.State != "unusable" || !strings.HasPrefix(last.Remedy, remedy) || !strings.Contains(last.Says, filepath.Dir(w.files.Cert)) {
-						t.Errorf("the owner is %v: %+v", v.Level, v.Findings)
-					}
-					if u.Failure != u.CertificateError || u.Remedy != last.Remedy {
-						t.Errorf("there is no stream because of %q, and to do is %q", u.Failure, u.Remedy)
-					}
-				}
-				w.rotate()
-				time.Sleep(time.Second)
-				if got := look(b, "web.fed.example"); got != "192.0.2.1 60" {
-					t.Errorf("web is %s when the files are mended", got)
-				}
-			})
-		})
-	}
+		w.start()
+		other := w.owner("other.example:8008")
+		other.Identity.Files = w.issue("consumer.example")
+		must.Do(t, os.Remove(w.files.Cert))
+		before := w.attempts()
+		c := w.block(1, w.kept(file), other)
+		c.Zone.Owners[1].Origins[0] = services.FQDN("other.example")
+		b := w.attach(c)
+		time.Sleep(20 * time.Minute)
+		if own, foreign := look(b, "web.fed.example"), look(b, "web.other.example"); own != "192.0.2.1 30 stale" || foreign != "192.0.2.2 60" {
+			t.Errorf("web is %s, that of the other owner %s", own, foreign)
+		}
+		if n := w.attempts() - before; n > 25 {
+			t.Errorf("%d attempts in 20 minutes", n)
+		}
+		all := w.agent.Owners(time.Now()) // by their names
+		if v := all[0].Judge(time.Now(), false); v.Level != status.Well {
+			t.Errorf("the other owner: %+v", v)
+		}
+		u := all[1]
+		if v := u.Judge(time.Now(), false); v.Level != status.Act || u.Failure == "" || u.Failure != u.CertificateError || !strings.Contains(u.Remedy, w.files.Cert) {
+			t.Errorf("the owner is %v: %+v; there is no stream because of %q, and to do is %q", v.Level, v.Findings, u.Failure, u.Remedy)
+		}
+		w.rotate()
+		time.Sleep(time.Second)
+		if got := look(b, "web.fed.example"); got != "192.0.2.1 60" {
+			t.Errorf("web is %s when the files are mended", got)
+		}
+	})
 }
 
 // TestReloadWithUnusableFiles is taken: the owner goes on with what it holds of the same
@@ -83,7 +64,7 @@ func TestUnusableFiles(t *testing.T) {
 func TestReloadWithUnusableFiles(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newTestAgent(t)
 		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		before := w.attach(w.block(1, w.owner(ownerAddress)))
 		time.Sleep(time.Minute)

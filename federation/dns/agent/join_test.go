@@ -29,7 +29,7 @@ func TestUpdatesWhileJoining(t *testing.T) {
 		}
 		second = append(second, services.At(name(count), "192.0.2.3"))
 
-		w := newWorld(t)
+		w := newTestAgent(t)
 		_, stop := w.serve(ownerAddress, first...)
 		before := w.attach(w.block(1, w.owner(ownerAddress)))
 		time.Sleep(time.Minute)

@@ -1,7 +1,6 @@
 package agent_test
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,7 +19,7 @@ import (
 )
 
 // kept is an owner whose catalog is kept in a file for an hour.
-func (w *world) kept(file string) agent.OwnerConfig {
+func (w *testAgent) kept(file string) agent.OwnerConfig {
 	c := w.owner(ownerAddress)
 	c.Rules.Retention = time.Hour
 	c.Subscription.File = file
@@ -42,19 +41,16 @@ func TestRestart(t *testing.T) {
 	}{
 		"shutdown with the owner there": {0, false, 10 * time.Minute, "192.0.2.1 30 stale", 50 * time.Minute, 0},
 		"shutdown after the loss":       {20 * time.Minute, false, 10 * time.Minute, "192.0.2.1 30 stale", 30 * time.Minute, 0},
-		"shutdown, and nearly too late": {20 * time.Minute, false, 40*time.Minute - 5*time.Second, "192.0.2.1 5 stale", 5 * time.Second, 0},
 		"shutdown, and too late":        {20 * time.Minute, false, 40*time.Minute + time.Second, "SERVFAIL", 0, 0},
 		"kill with the owner there":     {0, true, 10 * time.Minute, "192.0.2.1 30 stale", 50 * time.Minute, 4 * time.Minute},
-		"kill after the loss":           {20 * time.Minute, true, 10 * time.Minute, "192.0.2.1 30 stale", 30 * time.Minute, 0},
-		"kill, and too late":            {0, true, time.Hour, "SERVFAIL", 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newTestAgent(t)
 				file := filepath.Join(t.TempDir(), "catalog")
 				_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 				first := w.attach(w.block(1, w.kept(file)))
-				time.Sleep(100 * time.Minute)
+				time.Sleep(20 * time.Minute)
 				if tc.lost > 0 {
 					stop()
 					time.Sleep(tc.lost)
@@ -83,12 +79,12 @@ func TestRestart(t *testing.T) {
 					t.Errorf("nope is %s, want %s; ready is %v", got, nope, b.Ready())
 				}
 				for strings.HasPrefix(look(b, "web.fed.example"), "192.0.2.1 ") {
-					time.Sleep(100 * time.Millisecond)
+					time.Sleep(time.Second)
 				}
 				if tc.left > 0 {
 					tc.less += time.Second // there is no TTL for the last one
 				}
-				if took := time.Since(started); took > tc.left+100*time.Millisecond || took < tc.left-tc.less {
+				if took := time.Since(started); took > tc.left || took < tc.left-tc.less {
 					t.Errorf("answered for %v, want %v and at most %v less", took, tc.left, tc.less)
 				}
 				if tc.left > 0 && look(b, "web.fed.example") != "NXDOMAIN" {
@@ -129,50 +125,43 @@ func (s *saves) take() string {
 // reload fails, nothing has changed.
 func TestRenamedOwnerTakesFile(t *testing.T) {
 	t.Parallel()
-	for name, former := range map[string]string{"first name": "", "another name": "former"} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				store := &saves{Store: consumer.Files()}
-				w.store = store
-				w.start()
-				file := filepath.Join(t.TempDir(), "catalog")
-				registry, _ := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
-				c := w.kept(file)
-				c.Name = former
-				is, renamed := cmp.Or(former, ownerAddress), w.kept(file)
-				renamed.Name = "renamed"
-				before := w.attach(w.block(1, c))
-				time.Sleep(time.Minute)
-				store.take()
-				expect := func(when, want string) {
-					t.Helper()
-					must.Get(registry.Upsert(services.At("web.fed.example", fmt.Sprint("192.0.2.", time.Now().Minute()+1))))(t)
-					time.Sleep(time.Minute)
-					if got := store.take(); got != want {
-						t.Errorf("%s the file is written by %q, expected %q", when, got, want)
-					}
-				}
-				failed := w.attach(w.block(2, renamed))
-				expect("in a reload", is)
-				w.agent.Detach(failed)
-				expect("after a reload that has failed", is)
-				after := w.attach(w.block(3, renamed))
-				expect("in another reload", is)
-				w.agent.Replace(before)
-				time.Sleep(time.Second)
-				if got := store.take(); got != is+" renamed" {
-					t.Errorf("with the end of the reload it is written by %q", got)
-				}
-				expect("after the reload", "renamed")
-				w.agent.Detach(after)
-				if got := store.take(); got != "renamed" {
-					t.Errorf("at last it is written by %q", got)
-				}
-				if files := must.Get(os.ReadDir(filepath.Dir(file)))(t); len(files) != 1 || w.log.Count("level=ERROR") > 0 {
-					t.Errorf("there are the files %v, and logged is\n%s", files, w.log.String())
-				}
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestAgent(t)
+		store := &saves{Store: consumer.Files()}
+		w.store = store
+		w.start()
+		file := filepath.Join(t.TempDir(), "catalog")
+		registry, _ := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
+		c, renamed := w.kept(file), w.kept(file)
+		c.Name, renamed.Name = "former", "renamed"
+		before := w.attach(w.block(1, c))
+		time.Sleep(time.Minute)
+		store.take()
+		expect := func(when, want string) {
+			t.Helper()
+			must.Get(registry.Upsert(services.At("web.fed.example", fmt.Sprint("192.0.2.", time.Now().Minute()+1))))(t)
+			time.Sleep(time.Minute)
+			if got := store.take(); got != want {
+				t.Errorf("%s the file is written by %q, expected %q", when, got, want)
+			}
+		}
+		failed := w.attach(w.block(2, renamed))
+		expect("in a reload", "former")
+		w.agent.Detach(failed)
+		expect("after a reload that has failed", "former")
+		after := w.attach(w.block(3, renamed))
+		w.agent.Replace(before)
+		time.Sleep(time.Second)
+		if got := store.take(); got != "former renamed" {
+			t.Errorf("with the end of the reload it is written by %q", got)
+		}
+		expect("after the reload", "renamed")
+		w.agent.Detach(after)
+		if got := store.take(); got != "renamed" {
+			t.Errorf("at last it is written by %q", got)
+		}
+		if w.log.Count("level=ERROR") > 0 {
+			t.Errorf("logged is\n%s", w.log.String())
+		}
+	})
 }

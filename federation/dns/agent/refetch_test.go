@@ -24,8 +24,8 @@ type witness struct {
 	end   chan struct{}
 }
 
-// ask asks the block for the names until stop is called. Each of them must have
-// the answer.
+// ask asks the block for the names, and why they are answered so, until stop is called. Each of
+// them must have the answer.
 func ask(b *agent.Block, want map[string]string) *witness {
 	c := &witness{done: make(chan struct{}), end: make(chan struct{})}
 	go func() {
@@ -36,8 +36,9 @@ func ask(b *agent.Block, want map[string]string) *witness {
 				if got := look(b, name); got != want {
 					c.wrong = append(c.wrong, fmt.Sprintf("%s is %s, want %s", name, got, want))
 				}
+				explain(b, name)
 			}
-			timer := time.NewTimer(time.Millisecond)
+			timer := time.NewTimer(100 * time.Millisecond)
 			select {
 			case <-c.end:
 				timer.Stop()
@@ -83,23 +84,6 @@ func TestReloadWidens(t *testing.T) {
 			func(b *agent.BlockConfig) { b.Owners[0].Policy.AllowAddresses = prefixes(t, "127.0.0.0/8") },
 			services.At("zz.fed.example", "127.0.0.1"), "127.0.0.1 60",
 		},
-		"zones": {
-			func(*agent.BlockConfig) {},
-			func(b *agent.BlockConfig) {
-				b.Zone.Owners[0].Origins = append(b.Zone.Owners[0].Origins, services.FQDN("other.example"))
-			},
-			services.At("zz.other.example", "192.0.2.9"), "192.0.2.9 60",
-		},
-		"import_names": {
-			func(b *agent.BlockConfig) { b.Zone.Owners[0].Import = filter(t, "a.fed.example b.fed.example") },
-			func(b *agent.BlockConfig) { b.Zone.Owners[0].Import = filter(t, "*.fed.example") },
-			services.At("zz.fed.example", "192.0.2.9"), "192.0.2.9 60",
-		},
-		"max_catalog": {
-			func(b *agent.BlockConfig) { b.Owners[0].Rules.MaxCatalog = 1600 },
-			func(b *agent.BlockConfig) { b.Owners[0].Rules.MaxCatalog = 1 << 30 },
-			services.At("zz.fed.example", "192.0.2.9"), "192.0.2.9 60",
-		},
 		"share, with which services count more": {
 			func(b *agent.BlockConfig) {
 				b.Owners[0].Rules.MaxCatalog, b.Zone.Owners[0].Sharing = 2500, zone.Sharing{Names: []pattern.Name{must.Value(pattern.ParseName("*"))}, Min: 1}
@@ -110,7 +94,7 @@ func TestReloadWidens(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newTestAgent(t)
 				w.serve(ownerAddress, services.At("a.fed.example", "192.0.2.1"), services.At("b.fed.example", "192.0.2.2"), tc.refused)
 				config := w.block(1, w.owner(ownerAddress))
 				tc.narrow(&config)
@@ -142,7 +126,7 @@ func TestReloadWidens(t *testing.T) {
 				if got := look(after, tc.refused.FQDN.String()); got != tc.after || time.Since(start) > 2*time.Second {
 					t.Errorf("zz is %s %v after the reload", got, time.Since(start))
 				}
-				time.Sleep(time.Hour / 100)
+				time.Sleep(30 * time.Second)
 				asking.stop(t)
 				if w.attempts() != 2 || w.state() != "synced 3/0" {
 					t.Errorf("%d attempts, owner is %s", w.attempts(), w.state())
@@ -156,29 +140,4 @@ func TestReloadWidens(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The names of a zone that a reload adds are not denied before they were fetched.
-func TestReloadAddsZone(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("api.other.example", "192.0.2.2"))
-		before := w.attach(w.block(1, w.owner(ownerAddress)))
-		time.Sleep(time.Minute)
-		stop()
-		synctest.Wait()
-		config := w.block(2, w.owner(ownerAddress))
-		config.Zone.Owners[0].Origins[0] = services.FQDN("other.example")
-		after := w.attach(config)
-		w.agent.Detach(before)
-		asking := ask(after, map[string]string{"api.other.example": "SERVFAIL"})
-		time.Sleep(time.Minute)
-		asking.stop(t)
-		w.serve(ownerAddress, services.At("api.other.example", "192.0.2.2"))
-		time.Sleep(2 * time.Minute)
-		if api, nope := look(after, "api.other.example"), look(after, "nope.other.example"); api != "192.0.2.2 60" || nope != "NXDOMAIN" {
-			t.Errorf("api is %s, nope is %s", api, nope)
-		}
-	})
 }

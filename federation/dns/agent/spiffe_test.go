@@ -17,7 +17,7 @@ import (
 func TestSPIFFEAgentIsAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newTestAgent(t)
 		w.serve("files.example:8008", services.At("web.fed.example", "192.0.2.1"))
 		id := must.Get(federation.ParseID("spiffe://owner.example/hamlet"))(t)
 		c := w.owner(ownerAddress)
@@ -69,7 +69,7 @@ func TestSPIFFEAgentIsAway(t *testing.T) {
 }
 
 // distinctSources returns how many sources of certificates are followed.
-func (w *world) distinctSources() int {
+func (w *testAgent) distinctSources() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	distinct := make(map[*mtls.Source]bool)

@@ -3,7 +3,6 @@ package agent_test
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -11,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,17 +35,15 @@ import (
 
 const ownerAddress = "owner.example:8008"
 
-// world is an agent and its owners on a network in memory. It must be made
+// testAgent is an agent and its owners on a network in memory. It must be made
 // inside a bubble.
-type world struct {
+type testAgent struct {
 	network.Network
 
 	t         *testing.T
 	authority *mtls.Authority
 	agent     *agent.Agent
-	files     mtls.Files // of the consumer
-	wrap      func(net.Conn) net.Conn
-	nowhere   error          // of a dial to an address where nobody listens; default: it is refused
+	files     mtls.Files     // of the consumer
 	store     consumer.Store // default: files
 	set       time.Duration  // by which the wall-clock is set forward, or back
 	began     time.Time
@@ -57,23 +53,22 @@ type world struct {
 	log testlog.Buffer
 
 	mu        sync.Mutex
-	dialed    []time.Time
+	dialed    int
 	counts    map[string]int // what the observer was told
-	visible   []time.Duration
 	forgotten []string
 	sources   []*mtls.Source // that are followed
 }
 
-func newWorld(t *testing.T) *world {
+func newTestAgent(t *testing.T) *testAgent {
 	t.Helper()
-	w := &world{t: t, authority: pki.New(t), counts: make(map[string]int), began: time.Now()}
+	w := &testAgent{t: t, authority: pki.New(t), counts: make(map[string]int), began: time.Now()}
 	w.files = w.issue("consumer.example")
 	w.start()
 	return w
 }
 
 // start makes a new agent, as the start of a process does.
-func (w *world) start() {
+func (w *testAgent) start() {
 	w.agent = agent.New(agent.Config{
 		Logger:   w.log.Logger(),
 		Observer: observer{w},
@@ -98,31 +93,24 @@ func (w *world) start() {
 }
 
 // wall is the wall-clock.
-func (w *world) wall() time.Time { return time.Now().Round(0).Add(w.set) }
+func (w *testAgent) wall() time.Time { return time.Now().Round(0).Add(w.set) }
 
 // setClock sets the wall-clock forward, or back. As the other clock stands still,
 // it is a suspension as well.
-func (w *world) setClock(by time.Duration) {
+func (w *testAgent) setClock(by time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.set += by
 }
 
 // issue returns files with a certificate for the name.
-func (w *world) issue(name string) mtls.Files {
+func (w *testAgent) issue(name string) mtls.Files {
 	w.t.Helper()
 	return pki.Issue(w.t, w.authority, pki.Named(name))
 }
 
-func (w *world) write(authority *mtls.Authority, name string, files mtls.Files) {
-	w.t.Helper()
-	issued := must.Get(authority.Issue(pki.Named(name)))(w.t)
-	issued.CA = w.authority.PEM()
-	must.Do(w.t, issued.WriteFiles(files))
-}
-
 // follow knows the source, so that rotate can have it read its files.
-func (w *world) follow(ctx context.Context, source *mtls.Source) error {
+func (w *testAgent) follow(ctx context.Context, source *mtls.Source) error {
 	w.mu.Lock()
 	w.sources = append(w.sources, source)
 	w.mu.Unlock()
@@ -134,9 +122,9 @@ func (w *world) follow(ctx context.Context, source *mtls.Source) error {
 }
 
 // rotate replaces the consumer's certificate.
-func (w *world) rotate() {
+func (w *testAgent) rotate() {
 	w.t.Helper()
-	w.write(w.authority, "consumer.example", w.files)
+	must.Do(w.t, must.Get(w.authority.Issue(pki.Named("consumer.example")))(w.t).WriteFiles(w.files))
 	w.mu.Lock()
 	sources := slices.Clone(w.sources)
 	w.mu.Unlock()
@@ -145,29 +133,22 @@ func (w *world) rotate() {
 	}
 }
 
-func (w *world) dial(ctx context.Context, address string) (net.Conn, error) {
+func (w *testAgent) dial(ctx context.Context, address string) (net.Conn, error) {
 	w.mu.Lock()
-	w.dialed = append(w.dialed, time.Now())
+	w.dialed++
 	w.mu.Unlock()
-	conn, err := w.Dial(ctx, address)
-	if errors.Is(err, syscall.ECONNREFUSED) && w.nowhere != nil {
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: w.nowhere}
-	}
-	if err != nil || w.wrap == nil {
-		return conn, err
-	}
-	return w.wrap(conn), nil
+	return w.Dial(ctx, address)
 }
 
 // attempts returns how often owners were dialed so far.
-func (w *world) attempts() int {
+func (w *testAgent) attempts() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.dialed)
+	return w.dialed
 }
 
 // source is the certificate of the owner at the address.
-func (w *world) source(address string) *mtls.Source {
+func (w *testAgent) source(address string) *mtls.Source {
 	w.t.Helper()
 	host, _, _ := net.SplitHostPort(address)
 	return must.Get(mtls.Load(w.issue(host), nil))(w.t)
@@ -179,12 +160,12 @@ type server interface {
 }
 
 // run runs an owner until the test ends or the returned function is called.
-func (w *world) run(address string, s server) (stop func()) {
+func (w *testAgent) run(address string, s server) (stop func()) {
 	return w.Serve(w.t, address, s.Serve)
 }
 
 // serve runs a good owner.
-func (w *world) serve(address string, services ...*federation.Service) (published *registry.Registry, stop func()) {
+func (w *testAgent) serve(address string, services ...*federation.Service) (published *registry.Registry, stop func()) {
 	w.t.Helper()
 	published = registry.New()
 	must.Get(published.Set(services))(w.t)
@@ -195,9 +176,9 @@ func (w *world) serve(address string, services ...*federation.Service) (publishe
 }
 
 // misbehave runs an owner that follows the script.
-func (w *world) misbehave(address, script string) (o *faultowner.Owner, stop func()) {
+func (w *testAgent) misbehave(address, script string) (o *faultowner.Owner, stop func()) {
 	w.t.Helper()
-	config := faultowner.Config{Script: w.parse(script), Credentials: w.source(address).Server()}
+	config := faultowner.Config{Script: must.Get(faultowner.Parse(script))(w.t), Credentials: w.source(address).Server()}
 	config.Event = func(what string) {
 		if strings.HasPrefix(what, "wrong ") {
 			w.t.Error(what)
@@ -207,13 +188,8 @@ func (w *world) misbehave(address, script string) (o *faultowner.Owner, stop fun
 	return o, w.run(address, o)
 }
 
-func (w *world) parse(script string) faultowner.Script {
-	w.t.Helper()
-	return must.Get(faultowner.Parse(script))(w.t)
-}
-
 // owner is what a federation block says by default.
-func (w *world) owner(addresses ...string) agent.OwnerConfig {
+func (w *testAgent) owner(addresses ...string) agent.OwnerConfig {
 	return agent.OwnerConfig{
 		Identity: mtls.Origin{Files: w.files}, Subscription: consumer.Subscription{Addresses: addresses},
 		Rules: catalog.Rules{Retention: 24 * time.Hour, Settle: 5 * time.Second},
@@ -221,7 +197,7 @@ func (w *world) owner(addresses ...string) agent.OwnerConfig {
 }
 
 // block is a server block of fed.example with the owners.
-func (w *world) block(configuration any, owners ...agent.OwnerConfig) agent.BlockConfig {
+func (w *testAgent) block(configuration any, owners ...agent.OwnerConfig) agent.BlockConfig {
 	w.t.Helper()
 	c := agent.BlockConfig{Configuration: configuration}
 	for _, o := range owners {
@@ -232,7 +208,7 @@ func (w *world) block(configuration any, owners ...agent.OwnerConfig) agent.Bloc
 }
 
 // attach attaches a block until the test ends.
-func (w *world) attach(c agent.BlockConfig) *agent.Block {
+func (w *testAgent) attach(c agent.BlockConfig) *agent.Block {
 	w.t.Helper()
 	b := must.Get(w.agent.Attach(c))(w.t)
 	a := w.agent
@@ -243,7 +219,7 @@ func (w *world) attach(c agent.BlockConfig) *agent.Block {
 // state is the state of the only owner, with its services and how many of them
 // are stale, once what is under way has come to rest: the writer announces a state
 // after the change that led to it.
-func (w *world) state() string {
+func (w *testAgent) state() string {
 	w.t.Helper()
 	synctest.Wait()
 	all := w.agent.Owners(time.Now())
@@ -254,13 +230,13 @@ func (w *world) state() string {
 }
 
 // counted returns what the observer was told under the name.
-func (w *world) counted(what string) int {
+func (w *testAgent) counted(what string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.counts[what]
 }
 
-type observer struct{ w *world }
+type observer struct{ w *testAgent }
 
 func (o observer) count(what ...string) {
 	o.w.mu.Lock()
@@ -275,12 +251,7 @@ func (o observer) Responded(owner string, op federation.Operation) {
 func (o observer) Refused(owner string, r federation.Reason) { o.count("refused", owner, string(r)) }
 func (o observer) Ended(owner, code string)                  { o.count("ended", owner, code) }
 func (o observer) PersistFailed(owner string)                { o.count("persist", owner) }
-
-func (o observer) Visible(d time.Duration) {
-	o.w.mu.Lock()
-	defer o.w.mu.Unlock()
-	o.w.visible = append(o.w.visible, d)
-}
+func (o observer) Visible(time.Duration)                     {}
 
 func (o observer) Forgotten(owner string) {
 	o.w.mu.Lock()
@@ -290,11 +261,9 @@ func (o observer) Forgotten(owner string) {
 
 // look is what the block says of the addresses of a name: the address, the TTL
 // and whether it is stale, or a code.
-func look(b *agent.Block, name string) string { return lookAt(b, name, time.Now()) }
-
-func lookAt(b *agent.Block, name string, now time.Time) string {
+func look(b *agent.Block, name string) string {
 	name = dns.Fqdn(name)
-	result := b.Zone().Lookup(name, dns.TypeA, now)
+	result := b.Zone().Lookup(name, dns.TypeA, time.Now())
 	switch result.Kind {
 	case zone.NameError:
 		return "NXDOMAIN"
