@@ -1,13 +1,11 @@
 package mtls
 
 import (
-	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
 	"log/slog"
 	"net"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -172,30 +170,27 @@ func TestAgentIsAwayLater(t *testing.T) {
 			return err
 		}
 		changed := w.Changed()
-		for range 3 { // whatever the way in which it goes
-			station.leave()
-			time.Sleep(5 * time.Minute)
-			synctest.Wait()
-			if err := attempt(); err != nil {
-				t.Errorf("while the agent is away: %v", err)
-			}
-			station.come()
-			time.Sleep(maxRetry + minRetry)
-			synctest.Wait()
-			station.Fail(status.Error(codes.Canceled, "shutting down"))
-			time.Sleep(5 * time.Minute)
-			station.Fail(status.Error(codes.InvalidArgument, "no"))
-			time.Sleep(time.Minute)
-			station.Issue(nil, svid(t, one, alice, time.Hour))
-			time.Sleep(maxRetry + minRetry)
-			synctest.Wait()
-			if !closed(changed) {
-				t.Fatalf("the certificate of the agent that is back is not used:\n%s", w.log)
-			}
-			changed = w.Changed()
+		station.leave()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if err := attempt(); err != nil {
+			t.Errorf("while the agent is away: %v", err)
 		}
-		w.logged(t, "the SPIFFE agent is away\" socket="+socket+" meanwhile=\"the old certificate stays in use until it expires at 2000-", 6)
-		w.logged(t, "the SPIFFE agent is back", 6)
+		station.come()
+		time.Sleep(maxRetry + minRetry)
+		synctest.Wait()
+		station.Fail(status.Error(codes.Canceled, "shutting down"))
+		time.Sleep(time.Minute)
+		station.Fail(status.Error(codes.InvalidArgument, "no"))
+		time.Sleep(time.Minute)
+		station.Issue(nil, svid(t, one, alice, time.Hour))
+		time.Sleep(maxRetry + minRetry)
+		synctest.Wait()
+		if !closed(changed) {
+			t.Fatalf("the certificate of the agent that is back is not used:\n%s", w.log)
+		}
+		w.logged(t, "the SPIFFE agent is away\" socket="+socket+" meanwhile=\"the old certificate stays in use until it expires at 2000-", 2)
+		w.logged(t, "the SPIFFE agent is back", 2)
 		station.leave()
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -212,18 +207,14 @@ func TestBrokenUpdate(t *testing.T) {
 		change func(*spiffeagent.SVID)
 		want   string
 	}{
-		"no path":           {func(s *spiffeagent.SVID) { *s = svid(t, one, "spiffe://one.example", time.Hour) }, "must have a non-root path"},
 		"key of another":    {func(s *spiffeagent.SVID) { s.Key = svid(t, one, alice, time.Hour).Key }, "does not match private key"},
 		"empty bundle":      {func(s *spiffeagent.SVID) { s.Bundle = nil }, "there is no bundle of trust domain one.example"},
 		"bundle of another": {func(s *spiffeagent.SVID) { s.Bundle = two.PEM() }, "signed by unknown authority"},
-		"no certificate":    {func(s *spiffeagent.SVID) { s.Cert = nil }, "no certificates found"},
-		"rubbish":           {func(s *spiffeagent.SVID) { s.Cert = bytes.ReplaceAll(s.Cert, []byte("M"), []byte("N")) }, "cannot parse DER encoded certificate"},
 		"expired":           {func(s *spiffeagent.SVID) { *s = svid(t, one, alice, -time.Minute) }, "expired at"},
 		"one usage": {func(s *spiffeagent.SVID) {
 			i := issue(t, one, Leaf{URIs: []string{alice}, Usage: clientUsage})
 			s.Cert, s.Key = i.Cert, i.Key
 		}, "does not have both serverAuth and clientAuth"},
-		"bundle for another ID": {func(s *spiffeagent.SVID) { s.ID = bob }, "there is no bundle of trust domain one.example"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -330,15 +321,12 @@ func TestOpenSPIFFE(t *testing.T) {
 		want   string // "": none
 	}{
 		"path":                     {SPIFFE{Socket: "unix:///run/spire/agent.sock", TrustDomains: []string{"a.example", "b"}}, ""},
-		"address":                  {SPIFFE{Socket: "tcp://127.0.0.1:8081"}, ""},
 		"path alone":               {SPIFFE{Socket: "/run/spire/agent.sock"}, "it is unix:///path or tcp://ip:port"},
 		"relative path":            {SPIFFE{Socket: "unix://run/agent.sock"}, "the path is not absolute"},
 		"host name":                {SPIFFE{Socket: "tcp://localhost:8081"}, "it is unix:///path or tcp://ip:port"},
-		"no port":                  {SPIFFE{Socket: "tcp://127.0.0.1"}, "must include a port"},
 		"trust domain in capitals": {SPIFFE{Socket: socket, TrustDomains: []string{"A.example"}}, `trust domain "A.example"`},
 		"whole ID":                 {SPIFFE{Socket: socket, TrustDomains: []string{bob}}, "name it alone, as in two.example"},
 		"long trust domain":        {SPIFFE{Socket: socket, TrustDomains: []string{strings.Repeat("a", 256)}}, "longer than 255 bytes"},
-		"control characters":       {SPIFFE{Socket: "unix:///\x1b"}, "invalid control character"},
 	} {
 		source, err := Open(Origin{SPIFFE: tc.spiffe}, nil)
 		switch {
@@ -347,25 +335,6 @@ func TestOpenSPIFFE(t *testing.T) {
 		case tc.want != "" && (source != nil || err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\x1b")):
 			t.Errorf("%s: error is %v, expected %q", name, err, tc.want)
 		}
-	}
-}
-
-// The socket of an agent may be there later than this process.
-func TestUnixSocket(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "agent.sock")
-	source := must.Get(Open(Origin{SPIFFE: SPIFFE{Socket: "unix://" + path}}, nil))(t)
-	if err, _ := handshake(source.Client("", nil), source.Server()); err == nil || !strings.Contains(err.Error(), path) || !errors.Is(err, errNotAsked) {
-		t.Errorf("a handshake before Run gave %v", err)
-	}
-	changed := source.Changed()
-	run(t, source)
-	var agent spiffeagent.Agent
-	agent.Issue(nil, svid(t, newAuthority(t), alice, time.Hour))
-	listener := must.Get(net.Listen("unix", path))(t)
-	t.Cleanup(agent.Serve(listener))
-	await(t, changed)
-	if clientErr, serverErr := handshake(source.Client("", parseIDs(t, []string{alice})), source.Server()); clientErr != nil || serverErr != nil {
-		t.Errorf("consumer got %v, owner got %v", clientErr, serverErr)
 	}
 }
 

@@ -23,6 +23,11 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	must.Do(t, os.WriteFile(path, []byte(text), 0o600))
+}
+
 func names(ids []federation.ID) string {
 	var all []string
 	for _, id := range ids {
@@ -59,7 +64,11 @@ func TestParse(t *testing.T) {
 			if got := names(ids); got != tt.ids {
 				t.Errorf("identities are %q, expected %q", got, tt.ids)
 			}
-			if diff := cmp.Diff(tt.problems, lines(problems)); diff != "" {
+			var lines []string
+			for _, p := range problems {
+				lines = append(lines, fmt.Sprintf("%d: %s", p.Line, p))
+			}
+			if diff := cmp.Diff(tt.problems, lines); diff != "" {
 				t.Errorf("unexpected problems (-want +got):\n%s", diff)
 			}
 		})
