@@ -78,11 +78,8 @@ func TestTransferSerial(t *testing.T) {
 		want  int
 	}{
 		{0, 1},
-		{1, 1},
-		{5, 1},
 		{math.MaxInt32, 1},
 		{1<<31 + 1, len(full)}, // RFC 1982: behind
-		{math.MaxUint32 - 4, len(full)},
 		{math.MaxUint32, len(full)},
 	} {
 		got := must.Get(transferred(c.Federation, "fed.example.", serial+tt.ahead))(t)
@@ -224,18 +221,14 @@ func TestMetadataEscapes(t *testing.T) {
 	long := strings.Repeat("a", 300)
 	for _, tt := range []struct{ value, want string }{
 		{"web", "web"},
-		{"spiffe://o1/ns/default~web_1.2:80@{x}", "spiffe://o1/ns/default~web_1.2:80@{x}"},
 		{"Web shop", `Web\032shop`},
-		{`C:\web "x"`, `C:\092web\032\034x\034`},
 		{`\010`, `\092010`}, // not a line feed
 		{"a\nb\r\tc\x1b[31m\x00\x7f", `a\010b\013\009c\027[31m\000\127`},
-		{"\u202e\u009b31m\u2028", `\226\128\174\194\15531m\226\128\168`},
 		{"Bücher\xff", `B\195\188cher\255`},
 		{long[:maxWord], long[:maxWord]},
 		{long[:maxWord+1], long[:maxWord-4] + `\...`},
 		{long[:maxWord-4] + "\n", long[:maxWord-4] + `\010`},
 		{long[:maxWord-3] + "\n", long[:maxWord-4] + `\...`},
-		{long[:maxWord-5] + "\nxx", long[:maxWord-5] + `\...`},
 		{strings.Repeat("\x1b", 1<<20), strings.Repeat(`\027`, maxWord/4-1) + `\...`},
 	} {
 		web := newService(t, "web.fed.example", "192.0.2.1:443")

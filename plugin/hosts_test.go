@@ -1,24 +1,18 @@
 package federationplugin
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	golog "log"
 	"maps"
 	"net"
 	"net/netip"
-	"os"
-	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/plugin"
 	_ "github.com/coredns/coredns/plugin/errors"
@@ -402,31 +396,14 @@ func TestHostsSharedTiers(t *testing.T) {
 	}
 }
 
-// Addresses that allow_addresses opens are also allowed behind hosts.
-func TestHostsAllowed(t *testing.T) {
-	config := newBlock(t)
-	config.Owner.Policy.AllowAddresses = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
-	e := &elsewhere{names: map[string]string{"self.example.net.": "20 A 127.0.0.1\n20 A 169.254.169.254"}}
-	c := newChain(t, e, []corefile.Block{config}, newService(t, "web.fed.example", "self.example.net:443"))
-	if got, want := c.lookup("web.fed.example.", dns.TypeA), "NOERROR, EDE 15, 20 127.0.0.1"; got != want {
-		t.Errorf("answer is %q, want %q", got, want)
-	}
-	if got, want := c.lookup("web.fed.example.", dns.TypeSRV), "NOERROR, EDE 15, SOA"; got != want {
-		t.Errorf("answer is %q, want %q", got, want)
-	}
-	e.names["self.example.net."] = "20 A 127.0.0.1"
-	c = newChain(t, e, []corefile.Block{config}, newService(t, "web.fed.example", "self.example.net:443"))
-	if got, want := c.lookup("web.fed.example.", dns.TypeSRV), "NOERROR, 30 0 100 443 self.example.net."; got != want {
-		t.Errorf("answer is %q, want %q", got, want)
-	}
-}
-
-// The answer says where all of its addresses are stale. It lacks nothing, so its
-// TTL is not that of a partial one.
+// The answer says where all of its addresses are stale, until the retention of the owner is over that
+// has named the hosts. It lacks nothing, so its TTL is not that of a partial one.
 func TestHostsStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &elsewhere{names: map[string]string{"gw.example.net.": "20 A 198.51.100.7"}}
-		c := newChain(t, e, []corefile.Block{newBlock(t)}, newService(t, "web.fed.example", "gw.example.net:443", "192.0.2.1:443"),
+		block := newBlock(t)
+		block.Owner.Rules.Retention = time.Hour
+		c := newChain(t, e, []corefile.Block{block}, newService(t, "web.fed.example", "gw.example.net:443", "192.0.2.1:443"),
 			newService(t, "gw.fed.example", "gw.example.net:443"))
 		defer hostname.Close(c.hosts)
 		for _, want := range [][]string{
@@ -441,43 +418,9 @@ func TestHostsStale(t *testing.T) {
 			e.names["gw.example.net."] = "SERVFAIL"
 			time.Sleep(20 * time.Second)
 		}
-	})
-}
-
-// The addresses of a host are kept no longer than the records of the owner that has
-// named it.
-func TestHostsStaleForRetention(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := &elsewhere{names: map[string]string{"gw.example.net.": "20 A 198.51.100.7"}}
-		block := newBlock(t)
-		block.Owner.Rules.Retention = time.Hour
-		c := newChain(t, e, []corefile.Block{block}, newService(t, "web.fed.example", "gw.example.net:443"))
-		defer hostname.Close(c.hosts)
-		c.lookup("web.fed.example.", dns.TypeA)
-		e.names["gw.example.net."] = "SERVFAIL"
-		time.Sleep(20*time.Second + time.Hour)
-		if got, want := c.lookup("web.fed.example.", dns.TypeA), "SERVFAIL, EDE 22"; got != want {
-			t.Errorf("answer is %q, want %q", got, want)
-		}
-	})
-}
-
-// A look-up that fails is one line of plugin errors, however many clients need it.
-func TestHostsFailureIsOneLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dead := plugin.HandlerFunc(func(context.Context, dns.ResponseWriter, *dns.Msg) (int, error) {
-			time.Sleep(time.Second)
-			return dns.RcodeServerFailure, errors.New("i/o timeout")
-		})
-		c := newChain(t, dead, []corefile.Block{newBlock(t)}, newService(t, "web.fed.example", "gw.example.net:443"))
-		lines := c.withErrors(t, dead)
-		var clients sync.WaitGroup
-		for range 100 {
-			clients.Go(func() { c.lookup("web.fed.example.", dns.TypeA) })
-		}
-		clients.Wait()
-		if got := strings.Count(lines.String(), "\n"); got != 1 {
-			t.Errorf("%d lines, want one:\n%s", got, lines)
+		time.Sleep(time.Hour)
+		if got, want := c.lookup("gw.fed.example.", dns.TypeA), "SERVFAIL, EDE 22"; got != want {
+			t.Errorf("after the retention the answer is %q, want %q", got, want)
 		}
 	})
 }
@@ -518,44 +461,6 @@ func TestHostsLoop(t *testing.T) {
 	})
 }
 
-// A chain of hosts that is too long from its beginning is not too long from its
-// middle: what the bound cut off is not remembered.
-func TestHostsLoopIsNotRemembered(t *testing.T) {
-	up := upstream.New()
-	next := plugin.HandlerFunc(func(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
-		state := request.Request{W: w, Req: r}
-		var n int
-		if _, err := fmt.Sscanf(state.Name(), "gw%d.example.net.", &n); err != nil {
-			return dns.RcodeServerFailure, err
-		}
-		target := fmt.Sprintf("s%d.fed.example.", n+1)
-		m := new(dns.Msg)
-		m.SetReply(r)
-		reply, err := up.Lookup(ctx, state, target, state.QType())
-		if err != nil || reply == nil {
-			return dns.RcodeServerFailure, err
-		}
-		m.Rcode = reply.Rcode
-		m.Answer = append([]dns.RR{test.CNAME(state.QName() + " 20 IN CNAME " + target)}, reply.Answer...)
-		_ = w.WriteMsg(m)
-		return dns.RcodeSuccess, nil
-	})
-	synctest.Test(t, func(t *testing.T) {
-		services := []*federation.Service{newService(t, "s10.fed.example", "192.0.2.1:443")}
-		for i := range 10 {
-			services = append(services, newService(t, fmt.Sprintf("s%d.fed.example", i), fmt.Sprintf("gw%d.example.net:443", i)))
-		}
-		c := newChain(t, next, []corefile.Block{newBlock(t)}, services...)
-		for _, step := range []struct{ name, want string }{
-			{"s0.fed.example.", "SERVFAIL, EDE 22"}, {"s5.fed.example.", "NOERROR, 20 192.0.2.1"}, {"s2.fed.example.", "NOERROR, 20 192.0.2.1"},
-		} {
-			if got := c.lookup(step.name, dns.TypeA); got != step.want {
-				t.Errorf("answer for %s is %q, want %q", step.name, got, step.want)
-			}
-		}
-	})
-}
-
 // A target in our own zones that no owner has may be the next plugin's.
 func TestHostsInZone(t *testing.T) {
 	e := &elsewhere{names: map[string]string{"gw.fed.example.": "20 A 198.51.100.7"}}
@@ -582,104 +487,25 @@ func TestHostsInZone(t *testing.T) {
 			t.Errorf("with fallthrough, answer for %s is %q, want %q", name, got, want)
 		}
 	}
-	// Before the first catalog the name may exist.
-	for _, c := range []*chain{own, shared} {
-		c.builder.SetStatus(0, zone.Status{Grace: time.Now().Add(time.Hour)})
-		c.publish()
-		for name, want := range map[string]string{"web": "SERVFAIL, EDE 22", "c": "NOERROR, 5 192.0.2.1"} {
-			if got := c.lookup(name+".fed.example.", dns.TypeA); got != want {
-				t.Errorf("unsynced, answer for %s is %q, want %q", name, got, want)
-			}
-		}
-	}
-}
-
-// The look-ups of a query run at the same time as the query, and must not write its
-// metadata.
-func TestHostsMetadata(t *testing.T) {
-	e := &elsewhere{names: map[string]string{"gw.example.net.": "20 A 198.51.100.7", "gw2.example.net.": "20 A 198.51.100.8"}}
-	labelling := plugin.HandlerFunc(func(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
-		for i := range 100 {
-			metadata.SetValueFunc(ctx, fmt.Sprintf("forward/%d", i), func() string { return "" })
-		}
-		return e.ServeDNS(ctx, w, r)
-	})
-	c := newChain(t, labelling, []corefile.Block{newBlock(t)}, newService(t, "web.fed.example", "gw.example.net:443", "gw2.example.net:443"))
-	ctx := metadata.ContextWithMetadata(context.WithValue(t.Context(), dnsserver.Key{}, c.server))
-	query := new(dns.Msg)
-	query.SetQuestion("web.fed.example.", dns.TypeA)
-	c.server.ServeDNS(ctx, &test.ResponseWriter{}, query)
-	if labels := metadata.Labels(ctx); slices.Contains(labels, "forward/0") {
-		t.Errorf("metadata of the look-ups is in that of the query: %v", labels)
-	}
-}
-
-// withErrors puts CoreDNS's plugin errors in front of the chain, and returns what
-// it logs.
-func (c *chain) withErrors(t testing.TB, next plugin.Handler) *bytes.Buffer {
-	t.Helper()
-	config := &dnsserver.Config{Zone: ".", Transport: "dns", ListenHosts: []string{""}, Port: "53"}
-	setup, err := caddy.DirectiveAction("dns", "errors")
-	must.Do(t, err)
-	controller := caddy.NewTestController("dns", "errors")
-	must.Do(t, setup(controller))
-	config.AddPlugin(dnsserver.GetConfig(controller).Plugin[0])
-	config.AddPlugin(func(plugin.Handler) plugin.Handler { return c.Federation })
-	config.AddPlugin(func(plugin.Handler) plugin.Handler { return next })
-	c.server = must.Get(dnsserver.NewServer("dns://:53", []*dnsserver.Config{config}))(t)
-	lines := new(bytes.Buffer)
-	golog.SetOutput(lines)
-	t.Cleanup(func() { golog.SetOutput(os.Stderr) })
-	return lines
-}
-
-// byClient answers by the client's address, as plugins acl and view do.
-type byClient map[string]string
-
-func (byClient) Name() string { return "acl" }
-
-func (b byClient) ServeDNS(_ context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
-	state := request.Request{W: w, Req: r}
-	says := b[state.IP()]
-	if says == "drop" {
-		return dns.RcodeSuccess, nil
-	}
-	m := new(dns.Msg)
-	m.SetReply(r)
-	if says != "filter" {
-		m.Answer = []dns.RR{test.A(state.QName() + " 20 IN A " + says)}
-	}
-	_ = w.WriteMsg(m)
-	return dns.RcodeSuccess, nil
-}
-
-// The look-up of a host is the server's, whoever asks first: what one client may not
-// see is not kept from another, and not shown to it.
-func TestHostsAreLookedUpForNoClient(t *testing.T) {
-	const server, one, two = "127.0.0.1", "192.0.2.1", "192.0.2.2"
-	const found = "NOERROR, 20 198.51.100.7"
+	// Before the first catalog the name may exist. When the grace of the owner is over, it may be the
+	// next plugin's.
+	const unknown, partial = "SERVFAIL, EDE 22", "NOERROR, 5 192.0.2.1"
 	for _, tt := range []struct {
-		name  string
-		rules byClient
-		want  string
+		*chain
+		grace  time.Duration
+		web, c string
 	}{
-		{"one is filtered", byClient{server: "198.51.100.7", one: "filter", two: "198.51.100.7"}, found},
-		{"one is dropped", byClient{server: "198.51.100.7", one: "drop", two: "198.51.100.7"}, found},
-		{"each has a view", byClient{server: "198.51.100.7", one: "198.51.100.1", two: "198.51.100.2"}, found},
-		{"the server is filtered", byClient{server: "filter", one: "198.51.100.1", two: "198.51.100.2"}, "NOERROR, SOA"},
-		{"the server is dropped", byClient{server: "drop", one: "198.51.100.1", two: "198.51.100.2"}, "SERVFAIL, EDE 22"},
+		{own, time.Hour, unknown, partial},
+		{own, -time.Second, unknown, partial},
+		{shared, time.Hour, unknown, partial},
+		{shared, -time.Second, "NOERROR, 20 198.51.100.7", "NOERROR, 20 192.0.2.1, 20 198.51.100.7"},
 	} {
-		for _, clients := range [][]string{{one, two}, {two, one}} {
-			t.Run(tt.name+", first "+clients[0], func(t *testing.T) {
-				c := newChain(t, tt.rules, []corefile.Block{newBlock(t)}, newService(t, "web.fed.example", "gw.example.net:443"))
-				for _, client := range clients {
-					query := new(dns.Msg)
-					query.SetQuestion("web.fed.example.", dns.TypeA).SetEdns0(4096, false)
-					if got := short(c.ask(&test.ResponseWriter{RemoteIP: client}, query)); got != tt.want {
-						t.Errorf("answer for %s is %q, want %q", client, got, tt.want)
-					}
-				}
-			})
+		tt.builder.SetStatus(0, zone.Status{Grace: time.Now().Add(tt.grace)})
+		tt.publish()
+		for name, want := range map[string]string{"web": tt.web, "c": tt.c} {
+			if got := tt.lookup(name+".fed.example.", dns.TypeA); got != want {
+				t.Errorf("with a grace of %s the answer for %s is %q, want %q", tt.grace, name, got, want)
+			}
 		}
 	}
 }
