@@ -150,7 +150,7 @@ func TestReloadOfRetention(t *testing.T) {
 				}
 				switch {
 				case tc.left < 0:
-					time.Sleep(2 * time.Hour)
+					time.Sleep(time.Hour)
 					expect("long after the loss", stale)
 					return
 				case tc.left > 0:
@@ -448,7 +448,7 @@ func TestReady(t *testing.T) {
 					t.Errorf("ready after %v, want %v", took, tc.after)
 				}
 				// Whatever happens later.
-				time.Sleep(time.Hour)
+				time.Sleep(10 * time.Minute)
 				if !ready() {
 					t.Error("not ready any more")
 				}

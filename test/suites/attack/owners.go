@@ -284,18 +284,6 @@ var ownerAttacks = []attack{
 		labels := make([]string, 64)
 		return wide(fmt.Sprintf("s%d", i), "a.fed.example", 1000, func(_ int, e *typespb.FederatedService_Endpoint) { e.Labels = labels })
 	})},
-	{"64 empty selectors in 1,000 instances of 1,000 services", heavy(1000, 1500, func(i int) *typespb.FederatedService {
-		m := simple(fmt.Sprintf("s%d", i), "a.fed.example", "10.0.0.1")
-		m.Instances = make([]*typespb.FederatedService_Instance, 1000)
-		for j := range m.Instances {
-			m.Instances[j] = &typespb.FederatedService_Instance{Id: fmt.Sprintf("i%d", j), Protocol: "TCP", EndpointSelector: make([]string, 64)}
-		}
-		return m
-	})},
-	{"long names: 750 services of 1,000 endpoints", heavy(750, 1500, func(i int) *typespb.FederatedService {
-		m := wide(fmt.Sprintf("s%d", i), strings.Repeat("a123456789b123456789c123456789d123456789.", 5)[:205]+"a.fed.example", 1000, nil)
-		return m
-	})},
 	{"1,000 instances that each select half of 1,000 endpoints, 400 services", heavy(400, 1500, func(i int) *typespb.FederatedService {
 		m := wide(fmt.Sprintf("s%d", i), "a.fed.example", 1000, func(i int, e *typespb.FederatedService_Endpoint) {
 			e.Labels = []string{strconv.Itoa(i % 2), strconv.Itoa(i % 4 / 2)}
