@@ -150,6 +150,7 @@ func TestRenamedOwnerTakesFile(t *testing.T) {
 		w.agent.Detach(failed)
 		expect("after a reload that has failed", "former")
 		after := w.attach(w.block(3, renamed))
+		expect("in another reload", "former")
 		w.agent.Replace(before)
 		time.Sleep(time.Second)
 		if got := store.take(); got != "former renamed" {
