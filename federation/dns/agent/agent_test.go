@@ -42,7 +42,7 @@ func TestLife(t *testing.T) {
 			{"it returns", serve, 61 * time.Second, "synced 1/0", "192.0.2.1 60", "NXDOMAIN"},
 			{
 				"it turns us away",
-				func() { stop(); _, stop = w.misbehave(ownerAddress, "status Unauthenticated") },
+				func() { stop(); stop = w.misbehave(ownerAddress, "status Unauthenticated") },
 				time.Minute, "parked 1/1", "192.0.2.1 30 stale", "NXDOMAIN",
 			},
 			{"it would take us again", func() { stop(); serve() }, 30 * time.Minute, "parked 1/1", "192.0.2.1 30 stale", "NXDOMAIN"},

@@ -181,7 +181,7 @@ func TestReloadsChangeNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newTestAgent(t)
-				_, stop := w.misbehave(ownerAddress, "services 0 12 fed.example\nhang")
+				stop := w.misbehave(ownerAddress, "services 0 12 fed.example\nhang")
 				c := w.owner(ownerAddress)
 				c.Rules.Retention = retention
 				b := w.attach(w.block(0, c))

@@ -176,16 +176,16 @@ func (w *testAgent) serve(address string, services ...*federation.Service) (publ
 }
 
 // misbehave runs an owner that follows the script.
-func (w *testAgent) misbehave(address, script string) (o *faultowner.Owner, stop func()) {
+func (w *testAgent) misbehave(address, script string) (stop func()) {
 	w.t.Helper()
-	config := faultowner.Config{Script: must.Get(faultowner.Parse(script))(w.t), Credentials: w.source(address).Server()}
-	config.Event = func(what string) {
-		if strings.HasPrefix(what, "wrong ") {
-			w.t.Error(what)
-		}
-	}
-	o = faultowner.New(config)
-	return o, w.run(address, o)
+	return w.run(address, faultowner.New(faultowner.Config{
+		Script: must.Get(faultowner.Parse(script))(w.t), Credentials: w.source(address).Server(),
+		Event: func(what string) {
+			if strings.HasPrefix(what, "wrong ") {
+				w.t.Error(what)
+			}
+		},
+	}))
 }
 
 // owner is what a federation block says by default.
