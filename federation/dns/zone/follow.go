@@ -299,7 +299,7 @@ func (f *follower) lastRank(m *match, asked bool) subtree.Rank {
 		}
 		endpoints, sure := rest[:n], true
 		rest = rest[n:]
-		if m.offer.HasHost && f.tried < maxFollowed {
+		if (m.offer.HasHost || !asked) && f.tried < maxFollowed { // whoever is led here may not publish each address
 			one := Result{zone: f.zone, origin: f.origin, Type: dns.TypeSRV, match: *m, barred: f.barred}
 			try := follower{Result: &one, decisions: f.decisions, now: f.now, alone: f.alone}
 			if asked {

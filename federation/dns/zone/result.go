@@ -96,6 +96,7 @@ func (m *match) members(qtype uint16, last subtree.Rank) subtree.Members {
 		if some := s.Answering(m.Endpoints, qtype, last); some != 0 {
 			return some
 		}
+		return s.Saying(s.Upto(m.Endpoints, last))
 	}
 	return s.Saying(m.Endpoints)
 }

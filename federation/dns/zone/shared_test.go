@@ -1,8 +1,7 @@
 package zone_test
 
 import (
-	"fmt"
-	"slices"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -27,66 +25,6 @@ func sharer(id, names string, change func(*zone.Sharing)) zone.Owner {
 		change(&o.Sharing)
 	}
 	return o
-}
-
-// TestSharedName follows one name of two owners from the first to the last endpoint.
-func TestSharedName(t *testing.T) {
-	b := builder(sharer("a", "web.fed.example", nil), sharer("b", "*.fed.example", nil), owner("c", "fed.example"))
-	b.Put(0, service("web web.fed.example 192.0.2.1@80 192.0.2.2@80 192.0.2.3@80 v1/HTTP"), 1)
-	b.Put(1, service("shop web.fed.example 192.0.2.3@80 192.0.2.4@80 192.0.2.5@80 v1/HTTP v2/HTTP"), 1)
-	b.Put(2, service("web web.fed.example 192.0.2.9@80 v9/HTTP"), 1)
-	expect(t, b.Publish(now), now,
-		"web A | NOERROR | 30 A 192.0.2.1 | 30 A 192.0.2.2 | 30 A 192.0.2.3 | 30 A 192.0.2.4 | 30 A 192.0.2.5",
-		"v1.web A | NOERROR | 30 A 192.0.2.1 | 30 A 192.0.2.2 | 30 A 192.0.2.3 | 30 A 192.0.2.4 | 30 A 192.0.2.5",
-		"v2.web A | NOERROR | 30 A 192.0.2.3 | 30 A 192.0.2.4 | 30 A 192.0.2.5",
-		"v2.web SRV | NOERROR | 30 SRV 0 100 80 192-0-2-3.addr.web.fed.example. | 30 SRV 0 100 80 192-0-2-4.addr.web.fed.example. | 30 SRV 0 100 80 192-0-2-5.addr.web.fed.example.",
-		"web AAAA | NODATA", "v9.web A | NXDOMAIN", "192-0-2-5.addr.web A | NOERROR | 30 A 192.0.2.5",
-	)
-	if n := faults(b, 2)["fqdn_conflict"]; n != 1 {
-		t.Errorf("%d conflicts of the owner that does not share", n)
-	}
-	b.Put(1, service("shop web.fed.example 192.0.2.4@80 192.0.2.5@80 v1/HTTP v2/HTTP"), 1)
-	expect(t, b.Publish(now), now, "web A | NOERROR | 30 A 192.0.2.1 | 30 A 192.0.2.2 | 30 A 192.0.2.3 | 30 A 192.0.2.4 | 30 A 192.0.2.5")
-	b.Put(0, service("web web.fed.example 192.0.2.1@80 192.0.2.2@80 v1/HTTP"), 1)
-	expect(t, b.Publish(now), now, "web A | NOERROR | 30 A 192.0.2.1 | 30 A 192.0.2.2 | 30 A 192.0.2.4 | 30 A 192.0.2.5")
-	b.Remove(0, "web")
-	expect(t, b.Publish(now), now, "web A | NOERROR | 30 A 192.0.2.4 | 30 A 192.0.2.5")
-	b.Remove(1, "shop")
-	expect(t, b.Publish(now), now, "web A | NOERROR | 30 A 192.0.2.9")
-}
-
-// TestSharedTiers has the near tier grow from nothing: what is far is answered while the near one is not
-// enough, and only then.
-func TestSharedTiers(t *testing.T) {
-	enough := func(s *zone.Sharing) { s.Min = 3 }
-	b := builder(
-		sharer("near", "web.fed.example", enough),
-		sharer("far", "web.fed.example", func(s *zone.Sharing) { enough(s); s.Tiers = []zone.Tier{{N: 1}} }),
-	)
-	near := func(n int) *federation.Service {
-		s := "web web.fed.example v1/HTTP"
-		for i := range n {
-			s += fmt.Sprintf(" 10.0.0.%d@80", 1+i)
-		}
-		return service(s)
-	}
-	look := func(want int, far bool) {
-		t.Helper()
-		answer := ask(b.Publish(now), "web.fed.example.", "A", now)
-		if got := slices.Contains(answer, "30 A 192.0.2.1"); got != far || len(answer)-1 != want {
-			t.Errorf("far is answered: %v, of %d addresses; want %v of %d", got, len(answer)-1, far, want)
-		}
-	}
-	b.Put(1, service("web web.fed.example 192.0.2.1@80 192.0.2.2@80 192.0.2.3@80 v1/HTTP"), 1)
-	look(3, true)
-	b.Put(0, near(1), 1)
-	look(4, true)
-	b.Put(0, near(2), 1)
-	look(5, true)
-	b.Put(0, near(30), 1)
-	look(30, false)
-	b.Put(0, near(2), 1)
-	look(5, true)
 }
 
 // TestSharedLoss loses an owner, the other one, and gets one of them back. What is lost stands behind
@@ -135,4 +73,17 @@ func TestSharedLoss(t *testing.T) {
 	if due, ok := b.Due(); ok {
 		t.Errorf("due at %s, though nothing is left to expire", due)
 	}
+}
+
+// TestSharedHostBehindRefusedAddress has a host whose live endpoint has an address that the owner may not publish
+// that is led there: for that owner it counts for nothing, and the stale one is answered.
+func TestSharedHostBehindRefusedAddress(t *testing.T) {
+	b := sharer("b", "host.fed.example", nil)
+	b.Admits = func(ip netip.Addr) bool { return ip != netip.MustParseAddr("192.0.2.1") }
+	z := builder(sharer("a", "host.fed.example", nil), b)
+	z.Put(0, service("host host.fed.example 192.0.2.1@80 v1/HTTP"), 1)
+	z.Put(1, service("host host.fed.example 192.0.2.2@80 v1/HTTP"), 1)
+	z.Put(1, service("web web.fed.example host.fed.example@80 v1/HTTP"), 2)
+	z.SetStatus(1, zone.Status{Live: 2, Known: true, Lost: now})
+	expect(t, z.Publish(now), now, "web A | NOERROR | 30 A 192.0.2.2", "host A | NOERROR | 30 A 192.0.2.1")
 }
