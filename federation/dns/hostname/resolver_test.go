@@ -473,87 +473,67 @@ func TestResolveDepth(t *testing.T) {
 	})
 }
 
-// An owner that names hosts without end fills its own memory, and no other's.
-func TestMemoryOfEachOwner(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const hosts = maxRemembered + 1000
-		e := &elsewhere{names: map[string]string{"quiet.": "600 A 198.51.100.7"}}
-		r := newResolver(0)
-		quiet := Query{Owner: "two", Type: dns.TypeA, Hosts: []string{"quiet."}}
-		const want = "600 198.51.100.7"
-		if got := askFor(r, e, quiet); got != want {
-			t.Fatalf("answer is %q, want %q", got, want)
-		}
-		for i := 0; i < hosts; i += MaxHosts {
-			var loud []string
-			for j := range MaxHosts {
-				loud = append(loud, fmt.Sprintf("gw%d.loud.example.", i+j))
-				e.names[loud[j]] = "600 A 198.51.100.8"
-			}
-			if got := ask(r, e, loud...); strings.Contains(got, "failed") {
-				t.Fatalf("answer is %q", got)
+// What is remembered of an owner is bounded, also with what another resolver has found, and what is newest stays.
+func TestMemoryIsBounded(t *testing.T) {
+	now := time.Now()
+	full := func(domain string) *share {
+		s := newShare(0)
+		for i := range maxRemembered {
+			q := question{"", fmt.Sprintf("h%d.%s", i, domain), dns.TypeA}
+			s.remember(q, &entry{result: result{addresses: make([]netip.Addr, 1+i%3), at: now}})
+			if s.entries[q] == nil {
+				t.Fatalf("%s is forgotten at once", q.host)
 			}
 		}
-		before := e.asked.Load()
-		if got := askFor(r, e, quiet); got != want || e.asked.Load() != before {
-			t.Errorf("after the flood the answer is %q and %d more look-ups, want %q and none", got, e.asked.Load()-before, want)
-		}
-		for owner, s := range r.shares {
-			size := 0
-			for _, e := range s.entries {
-				size += 1 + len(e.addresses)
-			}
-			if size != s.size || size > maxRemembered {
-				t.Errorf("memory of %s is %d large and counts as %d, want %d at most", owner, size, s.size, maxRemembered)
-			}
-		}
-	})
+		return s
+	}
+	s := full("one.example.")
+	s.inherit(full("other.example.").found())
+	size := 0
+	for _, e := range s.entries {
+		size += 1 + len(e.addresses)
+	}
+	if s.size != size || size > maxRemembered || size < maxRemembered-4 {
+		t.Errorf("the memory is %d large and counts as %d, want %d at most", size, s.size, maxRemembered)
+	}
 }
 
 // A minute in which clients ask ten times a second for hosts of one owner behind
 // a dead forwarder does not harm the host of another owner. The number of
 // look-ups in vain is bounded.
 func TestSlotsOfEachOwner(t *testing.T) {
-	for _, domains := range []int{1, 1000} {
-		t.Run(fmt.Sprintf("%d domains", domains), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const minute = 600 // tenths of a second
-				e := &elsewhere{names: map[string]string{"quiet.": "1 A 198.51.100.7"}}
-				r := newResolver(0)
-				var clients sync.WaitGroup
-				failed, quiet := 0, int32(0)
-				for i := range minute {
-					synctest.Wait() // for those who read the names
-					var loud []string
-					for j := range MaxHosts {
-						loud = append(loud, fmt.Sprintf("s%d-gw%d.dead%d.example.", i, j, i%domains))
-						e.names[loud[j]] = "hang"
-					}
-					clients.Go(func() { ask(r, e, loud...) })
-					synctest.Wait()
-					before := e.asked.Load()
-					if got := askFor(r, e, Query{Owner: "two", Type: dns.TypeA, Hosts: []string{"quiet."}}); !strings.HasSuffix(got, "198.51.100.7") {
-						failed++
-					}
-					synctest.Wait()
-					quiet += e.asked.Load() - before
-					time.Sleep(time.Second / 10)
-				}
-				clients.Wait()
-				Close(r)
-				if failed > 0 {
-					t.Errorf("%d of %d queries for the other owner's host failed", failed, minute)
-				}
-				most := int32(maxSlots)
-				if domains == 1 {
-					most = maxDomainSlots
-				}
-				if got := e.asked.Load() - quiet; got < most || got > most+most/10 { // the minute has begun again for the first of them
-					t.Errorf("%d look-ups in vain, want %d", got, most)
-				}
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		const minute = 600 // tenths of a second
+		e := &elsewhere{names: map[string]string{"quiet.": "1 A 198.51.100.7"}}
+		r := newResolver(0)
+		var clients sync.WaitGroup
+		failed, quiet := 0, int32(0)
+		for i := range minute {
+			synctest.Wait() // for those who read the names
+			var loud []string
+			for j := range MaxHosts {
+				loud = append(loud, fmt.Sprintf("s%d-gw%d.dead%d.example.", i, j, i))
+				e.names[loud[j]] = "hang"
+			}
+			clients.Go(func() { ask(r, e, loud...) })
+			synctest.Wait()
+			before := e.asked.Load()
+			if got := askFor(r, e, Query{Owner: "two", Type: dns.TypeA, Hosts: []string{"quiet."}}); !strings.HasSuffix(got, "198.51.100.7") {
+				failed++
+			}
+			synctest.Wait()
+			quiet += e.asked.Load() - before
+			time.Sleep(time.Second / 10)
+		}
+		clients.Wait()
+		Close(r)
+		if failed > 0 {
+			t.Errorf("%d of %d queries for the other owner's host failed", failed, minute)
+		}
+		if got := e.asked.Load() - quiet; got < maxSlots || got > maxSlots+maxSlots/10 { // the minute has begun again for the first of them
+			t.Errorf("%d look-ups in vain, want %d", got, maxSlots)
+		}
+	})
 }
 
 // A dead domain harms no other domain of its owner, and is asked for again a
@@ -599,16 +579,6 @@ func TestSlotsOfEachDomain(t *testing.T) {
 		}
 		asks(dead(1)[:1], "1 198.51.100.8", 0)
 	})
-}
-
-func TestDomain(t *testing.T) {
-	var got []string
-	for _, host := range []string{"a.b.c.example.", "c.example.", "example.", "."} {
-		got = append(got, domain(host))
-	}
-	if want := []string{"c.example", "c.example", "example", ""}; !slices.Equal(got, want) {
-		t.Errorf("domains are %q, want %q", got, want)
-	}
 }
 
 // For targets of SRV records each host has an answer of its own, with addresses of both types.
@@ -696,7 +666,7 @@ func TestTakeOver(t *testing.T) {
 				Close(before)
 				time.Sleep(tt.after)
 
-				r := newResolver(0)
+				r := New(map[string]time.Duration{"one": 0, "three": 0}, nil) // there was no "three"
 				defer Close(r)
 				r.TakeOver(before)
 				r.TakeOver(r)
@@ -724,32 +694,6 @@ func TestTakeOver(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A resolver takes nothing over for owners that it does not have, and no more than it
-// remembers itself.
-func TestTakeOverIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		up := &elsewhere{names: make(map[string]string)}
-		one, other := newResolver(0), newResolver(0)
-		for i, r := range []*Resolver{one, other} {
-			for n := range maxRemembered / 2 {
-				host := fmt.Sprintf("h%d.d%d-%d.", n, i, n)
-				up.names[host] = "3600 A 198.51.100.7"
-				ask(r, up, host)
-			}
-		}
-		r := New(map[string]time.Duration{"one": 0, "three": 0}, nil)
-		r.TakeOver(one)
-		r.TakeOver(other)
-		size := 0
-		for _, e := range r.shares["one"].entries {
-			size += 1 + len(e.addresses)
-		}
-		if got := r.shares["one"].size; got != size || size > maxRemembered || size < maxRemembered-2 || len(r.shares["three"].entries) > 0 {
-			t.Errorf("%d are remembered, counted as %d", size, got)
-		}
-	})
 }
 
 // Resolvers are closed together: what one waits for, the others wait for as well.
