@@ -185,21 +185,6 @@ func manyPairs(n, length int) []federation.Pair {
 	return pairs
 }
 
-// TestLongTextIsDroppedAlone shows that a value that is too long, as that of a
-// certificate is, costs no other string.
-func TestLongTextIsDroppedAlone(t *testing.T) {
-	tree := compiled(service("s", federation.Instance{ID: "i", Protocol: federation.TCP, Metadata: []federation.Pair{
-		{Key: "a", Value: "1"}, {Key: "certificate", Value: strings.Repeat("x", 2000)}, {Key: "z", Value: "2"},
-	}}))
-	want := [][]string{{"txtvers=1", "id=i", "protocol=TCP", "md.a=1", "md.z=2"}}
-	if d := cmp.Diff(want, instanceText(t, tree, "i")); d != "" {
-		t.Errorf("-want +got:\n%s", d)
-	}
-	if d := cmp.Diff(subtree.Faults{subtree.FaultTXT: 1}, tree.Faults()); d != "" {
-		t.Errorf("faults (-want +got):\n%s", d)
-	}
-}
-
 // TestServiceText has row 3.2: what the fqdn says of the service itself.
 func TestServiceText(t *testing.T) {
 	var instances []federation.Instance
