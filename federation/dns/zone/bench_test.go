@@ -283,7 +283,7 @@ func BenchmarkFill(b *testing.B) {
 // TestMemoryWithoutShare holds a catalog with and without a block that shares other names: it takes
 // as much.
 func TestMemoryWithoutShare(t *testing.T) {
-	const size = 10_000
+	const size = 5_000
 	services := make([]*federation.Service, size)
 	for i := range services {
 		services[i] = plain(i)
@@ -302,7 +302,7 @@ func TestMemoryWithoutShare(t *testing.T) {
 	}
 	held("") // the first one pays for what stays
 	without, other, all := held(""), held("web.fed.example *.other.fed.example"), held("*")
-	if other > 1.01*without {
+	if other > 1.05*without {
 		t.Errorf("%.0f bytes for each service, and %.0f where other names are shared", without, other)
 	}
 	if all < 1.1*other {

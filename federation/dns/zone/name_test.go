@@ -2,7 +2,6 @@ package zone_test
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -77,74 +76,6 @@ func TestInstanceNames(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestInstanceIDsThatAreOneName has row 5.14: of IDs that are one name, the smallest has
-// it.
-func TestInstanceIDsThatAreOneName(t *testing.T) {
-	for _, order := range permutations(3) {
-		b := builder(owner("o", "fed.example"))
-		s := service("s s.fed.example 192.0.2.1@80[one] 192.0.2.2@80[two] 192.0.2.3@80[three] v1/HTTP[one] V1/TCP[two] v1./TLS[three]")
-		instances := slices.Clone(s.Instances)
-		for i, at := range order {
-			s.Instances[i] = instances[at]
-		}
-		b.Put(0, s, 1)
-		expect(t, b.Publish(now), now,
-			"v1.s A | NOERROR | 30 A 192.0.2.2",
-			`v1.s TXT | NOERROR | 30 TXT "txtvers=1" "id=V1" "protocol=TCP"`,
-			"_tcp._tcp.v1.s SRV | NOERROR | 30 SRV 0 100 80 192-0-2-2.addr.s.fed.example.",
-			"_http._tcp.v1.s SRV | NXDOMAIN",
-			"_http._tcp.s SRV | NOERROR | 30 SRV 0 100 80 192-0-2-1.addr.s.fed.example.",
-		)
-		if d := cmp.Diff(faultCount{subtree.FaultInstanceName: 2}, faults(b, 0)); d != "" {
-			t.Errorf("faults in order %v (-want +got):\n%s", order, d)
-		}
-	}
-}
-
-// TestUnnamedInstances holds what v1alpha1 implies: a protocol without a name.
-func TestUnnamedInstances(t *testing.T) {
-	b := builder(owner("o", "fed.example"))
-	s := service("s s.fed.example 192.0.2.1@80 s/HTTP s/TCP")
-	s.Instances[0].Unnamed, s.Instances[1].Unnamed = true, true
-	b.Put(0, s, 1)
-	expect(t, b.Publish(now), now,
-		"s.s A | NXDOMAIN",
-		"_http._tcp.s _tcp._tcp.s SRV | NOERROR | 30 SRV 0 100 80 192-0-2-1.addr.s.fed.example.",
-		`s TXT | NOERROR | 30 TXT "txtvers=1" "name=s" | 30 TXT "txtvers=1" "protocol=HTTP" | 30 TXT "txtvers=1" "protocol=TCP"`,
-	)
-	if f := faults(b, 0); f != nil {
-		t.Errorf("faults %v", f)
-	}
-}
-
-// TestServiceLabelsOfProtocols has row 2.1: the service labels, of which MongoDB has two.
-func TestServiceLabelsOfProtocols(t *testing.T) {
-	b := builder(owner("o", "fed.example"))
-	b.Put(0, service("s s.fed.example 192.0.2.1@80 1/HTTP 2/HTTPS 3/GRPC 4/HTTP2 5/MONGO 6/TCP 7/TLS 8/MTLS"), 1)
-	z := b.Publish(now)
-	for label := range strings.FieldsSeq("_http _https _grpc _http2 _mongo _mongodb _tcp _tls _mtls") {
-		expect(t, z, now, label+"._tcp.s SRV | NOERROR | 30 SRV 0 100 80 192-0-2-1.addr.s.fed.example.")
-	}
-	expect(t, z, now,
-		"_mongo._tcp.5.s _mongodb._tcp.5.s SRV | NOERROR | 30 SRV 0 100 80 192-0-2-1.addr.s.fed.example.",
-		"_mongodb._tcp.6.s _tcp._tcp.5.s _tcp._tcp._tcp.s SRV | NXDOMAIN",
-		"_tcp.5.s _tcp.s A | NODATA",
-	)
-}
-
-// TestEndpointSelectors has row 1.4.
-func TestEndpointSelectors(t *testing.T) {
-	b := builder(owner("o", "fed.example"))
-	b.Put(0, service("s s.fed.example 192.0.2.1@1[a,b] 192.0.2.2@2[b] 192.0.2.3@3 one/HTTP[a] two/HTTP[x,b] all/TCP none/TLS[x]"), 1)
-	all := "| NOERROR | 30 A 192.0.2.1 | 30 A 192.0.2.2 | 30 A 192.0.2.3"
-	expect(t, b.Publish(now), now,
-		"s all.s none.s A "+all,
-		"one.s A | NOERROR | 30 A 192.0.2.1",
-		"two.s A | NOERROR | 30 A 192.0.2.1 | 30 A 192.0.2.2",
-		"_http._tcp.s SRV | NOERROR | 30 SRV 0 100 1 192-0-2-1.addr.s.fed.example. | 30 SRV 0 100 2 192-0-2-2.addr.s.fed.example.",
-	)
 }
 
 // longName returns a name of n characters below fed.example.
@@ -244,28 +175,6 @@ func TestFQDNTooLongForTargets(t *testing.T) {
 		fmt.Sprintf("i.%s. A | NOERROR | 30 A 192.0.2.1", name),
 		fmt.Sprintf("%s. i.%s. SRV | NODATA", name, name),
 	)
-}
-
-// TestQueryCase has row 5.10: the name of every record is, byte for
-// byte, the one that was asked for; everything else is in lower case.
-func TestQueryCase(t *testing.T) {
-	b := builder(owner("o", "fed.example"))
-	b.Put(0, service("s S.Fed.Example 192.0.2.1@80 192.0.2.2@80 Host.Example@80 V1/HTTP"), 1)
-	z := b.Publish(now)
-	r := z.Lookup("v1.s.fed.example.", dns.TypeSRV, now)
-	want := []string{
-		"30 SRV 0 100 80 192-0-2-1.addr.s.fed.example.", "30 SRV 0 100 80 192-0-2-2.addr.s.fed.example.",
-		"30 SRV 0 100 80 host.example.",
-	}
-	answer := reply.Answer(nil, &r, "v1.S.fEd.ExAmPlE.", 0)
-	if d := cmp.Diff(want, data("v1.S.fEd.ExAmPlE.", answer)); d != "" {
-		t.Errorf("-want +got:\n%s", d)
-	}
-	for _, rr := range append(reply.Glue(nil, &r, answer, 0, now), reply.Authority(nil, &r)...) {
-		if name := rr.Header().Name; name != strings.ToLower(name) {
-			t.Errorf("%s, want it in lower case", rr)
-		}
-	}
 }
 
 // TestHasName asks a service for the names that it would have alone.

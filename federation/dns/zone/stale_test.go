@@ -24,25 +24,16 @@ func TestTTLOfLiveAndStaleAnswers(t *testing.T) {
 		want      uint32
 	}{
 		{name: "live", ttl: 30, live: true, want: 30},
-		{name: "live, long TTL", ttl: 3600, live: true, want: 3600},
-		{name: "live, unlimited retention", ttl: 3600, retention: 0, live: true, want: 3600},
-		{name: "live, long retention", ttl: 30, retention: time.Hour, live: true, want: 30},
 		{name: "live, retention of the TTL", ttl: 30, retention: 30 * time.Second, live: true, want: 30},
 		{name: "live, short retention", ttl: 30, retention: 10 * time.Second, live: true, want: 10},
 		{name: "live, retention under a second", ttl: 30, retention: time.Millisecond, live: true, want: 1},
 		{name: "live while others expire", ttl: 30, retention: time.Minute, live: true, left: time.Second, want: 30},
 		{name: "stale for ever", ttl: 3600, want: 30},
 		{name: "stale for ever, short TTL", ttl: 7, want: 7},
-		{name: "stale for long", ttl: 3600, retention: time.Hour, left: time.Hour, want: 30},
-		{name: "stale, short TTL", ttl: 7, retention: time.Hour, left: time.Hour, want: 7},
-		{name: "stale, short retention", ttl: 30, retention: 10 * time.Second, left: 9999 * time.Millisecond, want: 9},
 		{name: "stale, 30.9 s", ttl: 3600, left: 30900 * time.Millisecond, want: 30},
 		{name: "stale, 12.9 s", ttl: 30, left: 12900 * time.Millisecond, want: 12},
-		{name: "stale, 12 s", ttl: 30, left: 12 * time.Second, want: 12},
-		{name: "stale, 1.001 s", ttl: 30, left: 1001 * time.Millisecond, want: 1},
 		{name: "stale, 1 s", ttl: 30, left: time.Second, want: 1},
 		{name: "stale, 0.999 s", ttl: 30, left: 999 * time.Millisecond, want: gone},
-		{name: "stale, too late", ttl: 30, left: -time.Hour, want: gone},
 		{name: "stale for centuries", ttl: 30, left: 1<<63 - 1, want: 30},
 	}
 	for _, tt := range tests {
@@ -106,8 +97,6 @@ func TestUnsynced(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			b := zonetest.NewBuilder(config(owner("o1", "fed.example"), owner("o2", "fed.example", "empty.example")), nil)
 			b.Put(0, service("s a.s.fed.example 192.0.2.1@80 i/TCP"), 1)
-			b.Put(0, service("e e.fed.example s.fed.example@80 fed.example@80 i/TCP"), 1)
-			b.Put(0, service("h h.fed.example nope.fed.example@80 i/TCP"), 1)
 			for i, s := range tt.statuses {
 				b.SetStatus(i, s)
 			}
@@ -142,43 +131,7 @@ func TestUnsynced(t *testing.T) {
 			if z.Timed() != tt.timed {
 				t.Errorf("timed %t", z.Timed())
 			}
-			r := z.Lookup("h.fed.example.", dns.TypeA, tt.at)
-			if h := r.Hosts(); len(h) != 1 || !h[0].InZone || h[0].Unsynced == tt.synced || h[0].Unheard != tt.unheard {
-				t.Errorf("host %v", h)
-			}
-			r = z.Lookup("e.fed.example.", dns.TypeA, tt.at)
-			if h := r.Hosts(); (len(h) == 2 && h[0].Unsynced && h[1].Unsynced) == tt.synced {
-				t.Errorf("hosts at an empty non-terminal and the apex: %v", h)
-			}
-
-			b.Put(0, service("apex fed.example 192.0.2.2@80 i/TCP"), 1)
-			z = b.Publish(now)
-			expect(t, z, tt.at, "fed.example. A | NOERROR | 30 A 192.0.2.2", "fed.example. NS | NOERROR | 5 NS ns.dns.fed.example.", "fed.example. MX | NODATA")
-			if !tt.synced {
-				expect(t, z, tt.at, "fed.example. SOA | UNSYNCED")
-			}
 		})
-	}
-}
-
-// TestLostOwnerShowsInNegativeAnswers has row 7.7: who is told that what is denied may exist.
-func TestLostOwnerShowsInNegativeAnswers(t *testing.T) {
-	b := builder(owner("o1", "fed.example"), owner("o2", "fed.example", "other.example"))
-	b.Put(0, service("web web.fed.example 192.0.2.1@80 i/TCP"), 1)
-	lost := func(z *zone.Zone, name string) bool {
-		r := z.Lookup(name, dns.TypeMX, now)
-		return r.Lost()
-	}
-	z := b.Publish(now)
-	if lost(z, "nope.fed.example.") || lost(z, "nope.other.example.") {
-		t.Error("lost without a lost owner")
-	}
-	b.SetStatus(0, zone.Status{Live: 2, Known: true, Lost: now})
-	z = b.Publish(now)
-	for name, want := range map[string]bool{"nope.fed.example.": true, "web.fed.example.": true, "nope.other.example.": false} {
-		if lost(z, name) != want {
-			t.Errorf("%s: lost %t, want %t", name, !want, want)
-		}
 	}
 }
 

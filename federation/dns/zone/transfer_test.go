@@ -50,117 +50,11 @@ func transfer(t *testing.T, z *zone.Zone, origin string) []dns.RR {
 	return all
 }
 
-// TestTransferContent has rows 8.2 and 8.4.
-func TestTransferContent(t *testing.T) {
-	b := fixture()
-	b.Put(0, service("alias alias.fed.example gw.example.net@443 edge.fed.example@443 i/TLS"), 1)
-	b.Put(1, service("shadowed web.fed.example 192.0.2.99@80 i/TCP"), 2)
-	var got []string
-	for _, line := range data("", transfer(t, b.Publish(now), "fed.example.")) {
-		if !strings.Contains(line, " TXT ") {
-			got = append(got, strings.ReplaceAll(strings.ReplaceAll(line, "fed.example.", "@"), "2001-0db8-0000-0000-0000-0000-0000-0001", "V6"))
-		}
-	}
-	want := strings.Split(strings.TrimSpace(`
-@ 5 SOA ns.dns.@ hostmaster.@ 1800000000 300 60 86400 5
-@ 5 NS ns.dns.@
-ns.dns.@ 5 A 192.0.2.53
-ns.dns.@ 5 AAAA 2001:db8::53
-@ 30 A 192.0.2.80
-@ 30 SRV 0 100 443 192-0-2-80.addr.@
-_tls._tcp.@ 30 SRV 0 100 443 192-0-2-80.addr.@
-192-0-2-80.addr.@ 30 A 192.0.2.80
-alias.@ 30 A 192.0.2.80
-alias.@ 30 SRV 0 100 443 edge.@
-alias.@ 30 SRV 0 100 443 gw.example.net.
-_tls._tcp.alias.@ 30 SRV 0 100 443 edge.@
-_tls._tcp.alias.@ 30 SRV 0 100 443 gw.example.net.
-i.alias.@ 30 A 192.0.2.80
-i.alias.@ 30 SRV 0 100 443 edge.@
-i.alias.@ 30 SRV 0 100 443 gw.example.net.
-_tls._tcp.i.alias.@ 30 SRV 0 100 443 edge.@
-_tls._tcp.i.alias.@ 30 SRV 0 100 443 gw.example.net.
-deep.a.b.@ 30 A 192.0.2.9
-deep.a.b.@ 30 SRV 0 100 5432 192-0-2-9.addr.deep.a.b.@
-_tcp._tcp.deep.a.b.@ 30 SRV 0 100 5432 192-0-2-9.addr.deep.a.b.@
-192-0-2-9.addr.deep.a.b.@ 30 A 192.0.2.9
-db.r1.deep.a.b.@ 30 A 192.0.2.9
-db.r1.deep.a.b.@ 30 SRV 0 100 5432 192-0-2-9.addr.deep.a.b.@
-_tcp._tcp.db.r1.deep.a.b.@ 30 SRV 0 100 5432 192-0-2-9.addr.deep.a.b.@
-edge.@ 30 A 192.0.2.80
-edge.@ 30 SRV 0 100 443 192-0-2-80.addr.@
-_tls._tcp.edge.@ 30 SRV 0 100 443 192-0-2-80.addr.@
-old.@ 12 A 203.0.113.5
-old.@ 12 SRV 0 100 443 203-0-113-5.addr.old.@
-_mtls._tcp.old.@ 12 SRV 0 100 443 203-0-113-5.addr.old.@
-203-0-113-5.addr.old.@ 12 A 203.0.113.5
-i1.old.@ 12 A 203.0.113.5
-i1.old.@ 12 SRV 0 100 443 203-0-113-5.addr.old.@
-_mtls._tcp.i1.old.@ 12 SRV 0 100 443 203-0-113-5.addr.old.@
-web.@ 30 A 192.0.2.1
-web.@ 30 AAAA 2001:db8::1
-web.@ 30 SRV 0 100 8080 192-0-2-1.addr.web.@
-web.@ 30 SRV 0 100 8443 V6.addr.web.@
-web.@ 30 SRV 0 100 443 gw.example.net.
-_http._tcp.web.@ 30 SRV 0 100 8080 192-0-2-1.addr.web.@
-_https._tcp.web.@ 30 SRV 0 100 8080 192-0-2-1.addr.web.@
-_https._tcp.web.@ 30 SRV 0 100 8443 V6.addr.web.@
-_https._tcp.web.@ 30 SRV 0 100 443 gw.example.net.
-192-0-2-1.addr.web.@ 30 A 192.0.2.1
-V6.addr.web.@ 30 AAAA 2001:db8::1
-v1.web.@ 30 A 192.0.2.1
-v1.web.@ 30 SRV 0 100 8080 192-0-2-1.addr.web.@
-_http._tcp.v1.web.@ 30 SRV 0 100 8080 192-0-2-1.addr.web.@
-v2.web.@ 30 A 192.0.2.1
-v2.web.@ 30 AAAA 2001:db8::1
-v2.web.@ 30 SRV 0 100 8080 192-0-2-1.addr.web.@
-v2.web.@ 30 SRV 0 100 8443 V6.addr.web.@
-v2.web.@ 30 SRV 0 100 443 gw.example.net.
-_https._tcp.v2.web.@ 30 SRV 0 100 8080 192-0-2-1.addr.web.@
-_https._tcp.v2.web.@ 30 SRV 0 100 8443 V6.addr.web.@
-_https._tcp.v2.web.@ 30 SRV 0 100 443 gw.example.net.
-@ 5 SOA ns.dns.@ hostmaster.@ 1800000000 300 60 86400 5`), "\n")
-	slices.Sort(want)
-	slices.Sort(got)
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("-want +got:\n%s", d)
-	}
-}
-
-// TestTransferOfNoOriginAndEarlyStop has what a transfer must not do: know a name that is no
-// origin, and go on after its reader has stopped.
-func TestTransferOfNoOriginAndEarlyStop(t *testing.T) {
-	z := fixture().Publish(now)
-	for _, name := range []string{"web.fed.example.", "example.", "."} {
-		for rrs := range reply.Transfer(z, name, now) {
-			t.Errorf("transfer of %s: %v", name, rrs)
-		}
-		if z.SOA(name) != nil {
-			t.Errorf("SOA of %s", name)
-		}
-	}
-	whole := 0
-	for range reply.Transfer(z, "fed.example.", now) {
-		whole++
-	}
-	for n := range whole {
-		for range reply.Transfer(z, "fed.example.", now) {
-			if n--; n < 0 {
-				break
-			}
-		}
-	}
-}
-
 // TestTransferIsWhatIsAnswered compares transfers of random catalogs with what
 // Lookup says of every name.
 func TestTransferIsWhatIsAnswered(t *testing.T) {
-	catalogs := 200
-	if testing.Short() {
-		catalogs = 30
-	}
-	for seed := range catalogs {
-		c := newChaos(uint64(seed))
+	for seed := range seeds(200) {
+		c := newChaos(seed)
 		b := zonetest.NewBuilder(c.config, nil)
 		for range 20 {
 			c.step(b)
@@ -273,13 +167,9 @@ func own(transferred, answered []string, endpoints []federation.Endpoint, qtype 
 // TestChangesMoveSerials takes random catalogs through changes: a transfer that
 // differs from the last one has another serial.
 func TestChangesMoveSerials(t *testing.T) {
-	catalogs := 100
-	if testing.Short() {
-		catalogs = 20
-	}
 	moved := 0
-	for seed := range catalogs {
-		c := newChaos(uint64(seed))
+	for seed := range seeds(100) {
+		c := newChaos(seed)
 		c.lasting = true
 		b := zonetest.NewBuilder(c.config, nil)
 		var before map[string]string

@@ -21,10 +21,10 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/services/zonetest"
 )
 
-// sharedWorld has owners that share some names, and does what may happen to them. It says
+// sharedModel has owners that share some names, and does what may happen to them. It says
 // itself, in the simplest way, what has to be answered: from the catalogs, from who is lost, and from the rules of
 // docs/shared.md.
-type sharedWorld struct {
+type sharedModel struct {
 	*rand.Rand
 
 	b      *zonetest.Builder
@@ -51,97 +51,95 @@ type sharedOwner struct {
 
 const sharedRetention, sharedGrace = 90 * time.Second, 30 * time.Second
 
-func newSharedWorld(seed uint64) *sharedWorld { return newSharedWorldFrom(rand.NewPCG(seed, 1)) }
-
-func newSharedWorldFrom(source rand.Source) *sharedWorld {
-	w := &sharedWorld{Rand: rand.New(source), at: now, copies: newSecondaries()}
-	for range 2 + w.IntN(3) {
-		w.add()
+func newSharedModel(source rand.Source) *sharedModel {
+	m := &sharedModel{Rand: rand.New(source), at: now, copies: newSecondaries()}
+	for range 2 + m.IntN(3) {
+		m.add()
 	}
-	for _, o := range w.owners {
+	for _, o := range m.owners {
 		o.known, o.grace = true, time.Time{}
 	}
-	w.reload()
-	return w
+	m.reload()
+	return m
 }
 
 // add puts an owner that is not known yet somewhere into the configuration.
-func (w *sharedWorld) add() {
-	o := &sharedOwner{offers: make(map[string]*federation.Service), fresh: make(map[string]bool), generation: 1, grace: w.at.Add(sharedGrace)}
-	o.ID = fmt.Sprint("o", w.named)
-	o.refuses = netip.MustParseAddr(pickOne(w, "192.0.2.1", "192.0.2.2", "2001:db8::1"))
-	w.named++
-	w.owners = slices.Insert(w.owners, w.IntN(len(w.owners)+1), o)
+func (m *sharedModel) add() {
+	o := &sharedOwner{offers: make(map[string]*federation.Service), fresh: make(map[string]bool), generation: 1, grace: m.at.Add(sharedGrace)}
+	o.ID = fmt.Sprint("o", m.named)
+	o.refuses = netip.MustParseAddr(pickOne(m, "192.0.2.1", "192.0.2.2", "2001:db8::1"))
+	m.named++
+	m.owners = slices.Insert(m.owners, m.IntN(len(m.owners)+1), o)
 }
 
 // reload makes a builder with another configuration: of its owners, some share other names, or in
 // another way.
-func (w *sharedWorld) reload() {
-	enough := 1 + w.IntN(4)
-	for _, o := range w.owners {
-		if len(o.Origins) > 0 && w.IntN(2) == 0 {
+func (m *sharedModel) reload() {
+	enough := 1 + m.IntN(4)
+	for _, o := range m.owners {
+		if len(o.Origins) > 0 && m.IntN(2) == 0 {
 			o.Sharing.Min = enough // which all of them have
 			continue
 		}
 		var names []string
 		for _, name := range []string{"n0.fed.example", "n1.fed.example", "*.fed.example"} {
-			if w.IntN(5) > 1 {
+			if m.IntN(5) > 1 {
 				names = append(names, name)
 			}
 		}
 		o.Owner = sharer(o.ID, strings.Join(names, " "), func(s *zone.Sharing) {
 			s.Min = enough
-			for range w.IntN(3) {
-				s.Tiers = append(s.Tiers, zone.Tier{N: w.IntN(3), Label: []string{"", "x", "y"}[w.IntN(3)]})
+			for range m.IntN(3) {
+				s.Tiers = append(s.Tiers, zone.Tier{N: m.IntN(3), Label: []string{"", "x", "y"}[m.IntN(3)]})
 			}
 		})
 		o.Retention = sharedRetention
 		o.Admits = func(ip netip.Addr) bool { return ip != o.refuses }
 	}
-	w.build()
+	m.build()
 }
 
 // restart makes a builder as after the start of a process, with what the owners had when it ended.
-func (w *sharedWorld) restart() {
-	for _, o := range w.owners {
-		o.grace = w.at.Add(sharedGrace)
+func (m *sharedModel) restart() {
+	for _, o := range m.owners {
+		o.grace = m.at.Add(sharedGrace)
 		if !o.known {
 			clear(o.offers)
 		} else if o.lost.IsZero() {
-			o.lost = w.at
+			o.lost = m.at
 		}
 		clear(o.fresh)
 	}
-	w.build()
+	m.build()
 }
 
 // build makes a builder that knows what there is.
-func (w *sharedWorld) build() {
+func (m *sharedModel) build() {
 	serials := make(map[string]uint32)
-	if w.b != nil {
-		serials["fed.example."] = w.b.Publish(w.at).SOA("fed.example.").Serial
+	if m.b != nil {
+		serials["fed.example."] = m.b.Publish(m.at).SOA("fed.example.").Serial
 	}
-	w.b = zonetest.NewBuilder(w.config(), serials)
-	for i, o := range w.owners {
+	m.b = zonetest.NewBuilder(m.config(), serials)
+	for i, o := range m.owners {
 		for name, s := range o.offers {
-			if w.b.Put(i, s, o.generation); o.fresh[name] {
-				w.b.Confirm(i, name, o.generation+1)
+			if m.b.Put(i, s, o.generation); o.fresh[name] {
+				m.b.Confirm(i, name, o.generation+1)
 			}
 		}
-		w.b.SetStatus(i, w.status(i))
+		m.b.SetStatus(i, m.status(i))
 	}
 }
 
 // replica makes a builder that comes to the same state in another way.
-func (w *sharedWorld) replica() *zonetest.Builder {
-	b := zonetest.NewBuilder(w.config(), nil)
+func (m *sharedModel) replica() *zonetest.Builder {
+	b := zonetest.NewBuilder(m.config(), nil)
 	var todo []func()
-	for i, o := range w.owners {
+	for i, o := range m.owners {
 		for name, s := range o.offers {
 			todo = append(todo, func() {
-				if w.IntN(3) == 0 {
-					b.Put(i, w.service(name), o.generation)
-					b.Publish(w.at)
+				if m.IntN(3) == 0 {
+					b.Put(i, m.service(name), o.generation)
+					b.Publish(m.at)
 				}
 				if b.Put(i, s, o.generation); o.fresh[name] {
 					b.Confirm(i, name, o.generation+1)
@@ -149,31 +147,31 @@ func (w *sharedWorld) replica() *zonetest.Builder {
 			})
 		}
 		todo = append(todo, func() {
-			if w.IntN(3) == 0 {
-				b.SetStatus(i, zone.Status{Live: o.generation + 1, Known: true, Lost: w.at, Expires: w.at.Add(time.Duration(w.IntN(3)) * time.Second)})
-				b.Publish(w.at)
+			if m.IntN(3) == 0 {
+				b.SetStatus(i, zone.Status{Live: o.generation + 1, Known: true, Lost: m.at, Expires: m.at.Add(time.Duration(m.IntN(3)) * time.Second)})
+				b.Publish(m.at)
 			}
-			b.SetStatus(i, w.status(i))
+			b.SetStatus(i, m.status(i))
 		})
 	}
-	for _, k := range w.Perm(len(todo)) {
-		if todo[k](); w.IntN(4) == 0 {
-			b.Publish(w.at)
+	for _, k := range m.Perm(len(todo)) {
+		if todo[k](); m.IntN(4) == 0 {
+			b.Publish(m.at)
 		}
 	}
 	return b
 }
 
-func (w *sharedWorld) config() (c zone.Config) {
-	for _, o := range w.owners {
+func (m *sharedModel) config() (c zone.Config) {
+	for _, o := range m.owners {
 		c.Owners = append(c.Owners, o.Owner)
 	}
 	return c
 }
 
 // status returns what the builder has to know of an owner.
-func (w *sharedWorld) status(i int) zone.Status {
-	o := w.owners[i]
+func (m *sharedModel) status(i int) zone.Status {
+	o := m.owners[i]
 	s := zone.Status{Live: o.generation, Known: o.known, Grace: o.grace}
 	if !o.lost.IsZero() {
 		s.Live, s.Lost, s.Expires = o.generation+1, o.lost, o.lost.Add(sharedRetention)
@@ -181,43 +179,46 @@ func (w *sharedWorld) status(i int) zone.Status {
 	return s
 }
 
-func pickOne[T any](w *sharedWorld, values ...T) T { return values[w.IntN(len(values))] }
+func pickOne[T any](m *sharedModel, values ...T) T { return values[m.IntN(len(values))] }
+
+// offerNames are those of the services that each owner may have, in order.
+var offerNames = []string{"s0", "s1"}
 
 // sharedNames are where services are. Each may have those behind it as hosts.
 var sharedNames = []string{"n0.fed.example.", "n1.fed.example.", "n2.fed.example."}
 
 // service makes a service at one of the names.
-func (w *sharedWorld) service(name string) *federation.Service {
-	at := pickOne(w, 0, 0, 1, 2)
+func (m *sharedModel) service(name string) *federation.Service {
+	at := pickOne(m, 0, 0, 1, 2)
 	hosts := append([]string{"h0.example.net", "h1.example.net"}, sharedNames[at+1:]...)
 	s := name + " " + sharedNames[at]
-	for range 1 + w.IntN(3) {
-		to := pickOne(w, "192.0.2.1", "192.0.2.2", "192.0.2.3", "2001:db8::1", "2001:db8::2")
-		if w.IntN(3) == 0 {
-			to = pickOne(w, hosts...)
+	for range 1 + m.IntN(3) {
+		to := pickOne(m, "192.0.2.1", "192.0.2.2", "192.0.2.3", "2001:db8::1", "2001:db8::2")
+		if m.IntN(3) == 0 {
+			to = pickOne(m, hosts...)
 		}
-		s += fmt.Sprintf(" %s@%d[%s]", to, 80+w.IntN(2), pickOne(w, "x", "y", "z", "x,y"))
+		s += fmt.Sprintf(" %s@%d[%s]", to, 80+m.IntN(2), pickOne(m, "x", "y", "z", "x,y"))
 	}
-	for _, id := range pickOne(w, []string{"v0", "v1"}, []string{"V1"}, []string{"v1", "V1"}, []string{"nameless"}) {
-		s += fmt.Sprintf(" %s/%s[%s]", id, pickOne(w, "HTTP", "GRPC"), pickOne(w, "", "x", "q"))
+	for _, id := range pickOne(m, []string{"v0", "v1"}, []string{"V1"}, []string{"v1", "V1"}, []string{"nameless"}) {
+		s += fmt.Sprintf(" %s/%s[%s]", id, pickOne(m, "HTTP", "GRPC"), pickOne(m, "", "x", "q"))
 	}
 	of := service(s)
 	if in := &of.Instances[0]; in.ID == "nameless" {
 		in.ID = "name less"
 	}
-	of.Description, of.Instances[0].Description = fmt.Sprint("d", w.IntN(3)), fmt.Sprint("d", w.IntN(3))
-	if w.IntN(4) == 0 {
-		of.Instances = append(of.Instances, federation.Instance{Unnamed: true, Protocol: federation.TCP, Description: fmt.Sprint("d", w.IntN(3))})
+	of.Description, of.Instances[0].Description = fmt.Sprint("d", m.IntN(3)), fmt.Sprint("d", m.IntN(3))
+	if m.IntN(4) == 0 {
+		of.Instances = append(of.Instances, federation.Instance{Unnamed: true, Protocol: federation.TCP, Description: fmt.Sprint("d", m.IntN(3))})
 	}
 	return of
 }
 
 // serviceAt returns what an owner has at a name, unless that has expired.
-func (w *sharedWorld) serviceAt(i int, fqdn string) *federation.Service {
-	o := w.owners[i]
-	for _, name := range slices.Sorted(maps.Keys(o.offers)) {
+func (m *sharedModel) serviceAt(i int, fqdn string) *federation.Service {
+	o := m.owners[i]
+	for _, name := range offerNames {
 		s := o.offers[name]
-		if s.FQDN.String() == fqdn && !(o.stale(s) && o.lost.Add(sharedRetention).Sub(w.at) < time.Second) {
+		if s != nil && s.FQDN.String() == fqdn && !(o.stale(s) && o.lost.Add(sharedRetention).Sub(m.at) < time.Second) {
 			return s
 		}
 	}
@@ -243,14 +244,14 @@ type spot struct {
 	rank   int   // the best one
 }
 
-func (w *sharedWorld) site(fqdn string) *site {
-	if at := w.sites[fqdn]; at != nil {
+func (m *sharedModel) site(fqdn string) *site {
+	if at := m.sites[fqdn]; at != nil {
 		return at
 	}
 	at := &site{fqdn: fqdn}
-	w.sites[fqdn] = at
-	for i, o := range w.owners {
-		if w.serviceAt(i, fqdn) == nil {
+	m.sites[fqdn] = at
+	for i, o := range m.owners {
+		if m.serviceAt(i, fqdn) == nil {
 			continue
 		}
 		shares := slices.ContainsFunc(o.Sharing.Names, func(p pattern.Name) bool { return p.Matches(origin(fqdn)) })
@@ -262,7 +263,7 @@ func (w *sharedWorld) site(fqdn string) *site {
 		at.owners = append(at.owners, i)
 	}
 	for _, i := range at.owners {
-		for _, e := range w.serviceAt(i, fqdn).Endpoints {
+		for _, e := range m.serviceAt(i, fqdn).Endpoints {
 			n := slices.IndexFunc(at.all, func(s *spot) bool { return s.Address == e.Address && s.Port == e.Port })
 			if n < 0 {
 				n = len(at.all)
@@ -273,13 +274,13 @@ func (w *sharedWorld) site(fqdn string) *site {
 				s.sayers = append(s.sayers, i)
 			}
 			rank := 0
-			for _, tier := range w.owners[i].Sharing.Tiers {
+			for _, tier := range m.owners[i].Sharing.Tiers {
 				if at.shared && (tier.Label == "" || slices.Contains(e.Labels, tier.Label)) {
 					rank = tier.N
 					break
 				}
 			}
-			if at.shared && w.isStale(i, fqdn) {
+			if at.shared && m.isStale(i, fqdn) {
 				rank += 10
 			}
 			s.rank = min(s.rank, rank)
@@ -288,21 +289,21 @@ func (w *sharedWorld) site(fqdn string) *site {
 	return at
 }
 
-func (w *sharedWorld) isStale(i int, fqdn string) bool {
-	return w.owners[i].stale(w.serviceAt(i, fqdn))
+func (m *sharedModel) isStale(i int, fqdn string) bool {
+	return m.owners[i].stale(m.serviceAt(i, fqdn))
 }
 
 // isLive reports whether one of some owners is not lost.
-func (w *sharedWorld) isLive(fqdn string, owners []int) bool {
-	return slices.ContainsFunc(owners, func(i int) bool { return !w.isStale(i, fqdn) })
+func (m *sharedModel) isLive(fqdn string, owners []int) bool {
+	return slices.ContainsFunc(owners, func(i int) bool { return !m.isStale(i, fqdn) })
 }
 
 // ttl returns the least of some owners.
-func (w *sharedWorld) ttl(fqdn string, owners []int) int {
+func (m *sharedModel) ttl(fqdn string, owners []int) int {
 	ttl := 30
 	for _, i := range owners {
-		if w.isStale(i, fqdn) {
-			ttl = min(ttl, int(w.owners[i].lost.Add(sharedRetention).Sub(w.at)/time.Second))
+		if m.isStale(i, fqdn) {
+			ttl = min(ttl, int(m.owners[i].lost.Add(sharedRetention).Sub(m.at)/time.Second))
 		}
 	}
 	return ttl
@@ -329,13 +330,13 @@ func named(s *federation.Service, label, protocol string) (all []*federation.Ins
 }
 
 // spots returns the endpoints of a name below the fqdn: of an instance, of a protocol, of both, or of neither.
-func (w *sharedWorld) spots(at *site, label, protocol string) (some []*spot) {
+func (m *sharedModel) spots(at *site, label, protocol string) (some []*spot) {
 	if label == "" && protocol == "" {
 		return at.all
 	}
 	for _, s := range at.all {
 		if slices.ContainsFunc(at.owners, func(i int) bool {
-			of := w.serviceAt(i, at.fqdn)
+			of := m.serviceAt(i, at.fqdn)
 			return slices.ContainsFunc(named(of, label, protocol), func(in *federation.Instance) bool {
 				return slices.ContainsFunc(selected(of, in), func(e federation.Endpoint) bool { return e.Address == s.Address && e.Port == s.Port })
 			})
@@ -376,27 +377,27 @@ func (l *led) add(more led, live bool) {
 }
 
 // reach returns what a host leads to that an owner says somewhere.
-func (w *sharedWorld) reach(q asking, owner int, host string, qtype uint16) (l led) {
+func (m *sharedModel) reach(q asking, owner int, host string, qtype uint16) (l led) {
 	key, asked := fmt.Sprint(owner, " ", host), fmt.Sprint(owner, " ", host, " ", qtype, q)
-	if known, ok := w.reached[asked]; ok {
+	if known, ok := m.reached[asked]; ok {
 		return known
 	}
 	l = newLed()
-	defer func() { w.reached[asked] = l }()
-	at := w.site(host)
+	defer func() { m.reached[asked] = l }()
+	at := m.site(host)
 	if len(at.owners) == 0 {
 		if !q.dead[key] {
 			l.hosts[key] = true
 		}
 		return l
 	}
-	spots := upto(at.all, w.last(q, at, at.all, owner))
-	l.ttl = w.ttl(host, parts(spots, qtype))
+	spots := upto(at.all, m.last(q, at, at.all, owner))
+	l.ttl = m.ttl(host, parts(spots, qtype))
 	for _, s := range spots {
-		live := w.isLive(host, s.sayers)
+		live := m.isLive(host, s.sayers)
 		if to, ok := s.Address.Host(); ok {
-			l.add(w.reach(q, owner, to.String(), qtype), live)
-		} else if ip, _ := s.Address.IP(); slices.Contains(s.sayers, owner) || ip != w.owners[owner].refuses {
+			l.add(m.reach(q, owner, to.String(), qtype), live)
+		} else if ip, _ := s.Address.IP(); slices.Contains(s.sayers, owner) || ip != m.owners[owner].refuses {
 			l.ips[ip] = l.ips[ip] || live
 		} else {
 			l.refused[ip] = true
@@ -426,7 +427,7 @@ func parts(spots []*spot, qtype uint16) (owners []int) {
 
 // last returns up to which rank a name is answered with addresses, for an owner that is led there, or -1: whole
 // ranks until enough endpoints are live. One that leads to no address does not count.
-func (w *sharedWorld) last(q asking, at *site, spots []*spot, owner int) int {
+func (m *sharedModel) last(q asking, at *site, spots []*spot, owner int) int {
 	live := 0
 	for rank := range 10 {
 		n, leads := 0, false
@@ -440,9 +441,9 @@ func (w *sharedWorld) last(q asking, at *site, spots []*spot, owner int) int {
 					by = owner
 				}
 				if host, ok := s.Address.Host(); ok {
-					l := w.reach(q, by, host.String(), dns.TypeSRV)
+					l := m.reach(q, by, host.String(), dns.TypeSRV)
 					leads = leads || len(l.ips) > 0 || len(l.hosts) > 0 && !q.transfer
-				} else if ip, _ := s.Address.IP(); slices.Contains(s.sayers, by) || ip != w.owners[by].refuses {
+				} else if ip, _ := s.Address.IP(); slices.Contains(s.sayers, by) || ip != m.owners[by].refuses {
 					leads = true
 				}
 			}
@@ -450,7 +451,7 @@ func (w *sharedWorld) last(q asking, at *site, spots []*spot, owner int) int {
 		if leads {
 			live += n
 		}
-		if leads && live >= w.owners[0].Sharing.Min && at.shared {
+		if leads && live >= m.owners[0].Sharing.Min && at.shared {
 			return rank
 		}
 	}
@@ -458,15 +459,15 @@ func (w *sharedWorld) last(q asking, at *site, spots []*spot, owner int) int {
 }
 
 // shared answers a question for a name below an fqdn.
-func (w *sharedWorld) answer(q asking, at *site, label, protocol string, qtype uint16) (o outcome) {
+func (m *sharedModel) answer(q asking, at *site, label, protocol string, qtype uint16) (o outcome) {
 	name := below(label, protocol, at.fqdn)
-	spots := w.spots(at, label, protocol)
+	spots := m.spots(at, label, protocol)
 	o.Kind = "NODATA"
 	say := func(ttl int, data string) { o.Answer = append(o.Answer, fmt.Sprintf("%s %d %s", name, ttl, data)) }
 	switch qtype {
 	case dns.TypeTXT:
 		if protocol == "" {
-			texts, ttl, live := w.texts(at, label)
+			texts, ttl, live := m.texts(at, label)
 			for _, txt := range texts {
 				rr := &dns.TXT{Hdr: dns.RR_Header{Name: name, Rrtype: qtype, Class: dns.ClassINET}, Txt: txt}
 				say(ttl, strings.TrimPrefix(data(name, []dns.RR{rr})[0], "0 "))
@@ -477,14 +478,14 @@ func (w *sharedWorld) answer(q asking, at *site, label, protocol string, qtype u
 		o.Stale = true
 		ttl, hosts := 30, newLed()
 		for _, s := range spots {
-			ttl = min(ttl, w.ttl(at.fqdn, s.sayers))
+			ttl = min(ttl, m.ttl(at.fqdn, s.sayers))
 		}
 		for _, s := range spots {
 			host, isHost := s.Address.Host()
 			barred := isHost
 			for _, i := range s.sayers {
 				if isHost {
-					l := w.reach(q, i, host.String(), qtype)
+					l := m.reach(q, i, host.String(), qtype)
 					if len(l.refused) == 0 {
 						barred = false
 						hosts.add(l, true)
@@ -493,12 +494,12 @@ func (w *sharedWorld) answer(q asking, at *site, label, protocol string, qtype u
 			}
 			o.Denied = o.Denied || barred
 			if !barred {
-				o.Stale = o.Stale && !w.isLive(at.fqdn, s.sayers)
+				o.Stale = o.Stale && !m.isLive(at.fqdn, s.sayers)
 				say(ttl, fmt.Sprintf("SRV %d 100 %d %s", s.rank, s.Port, target(s.Endpoint, at.fqdn)))
 			}
 		}
 		if o.Answer == nil {
-			o.Stale = !slices.ContainsFunc(spots, func(s *spot) bool { return w.isLive(at.fqdn, s.sayers) })
+			o.Stale = !slices.ContainsFunc(spots, func(s *spot) bool { return m.isLive(at.fqdn, s.sayers) })
 		}
 		o.Hosts = slices.Collect(maps.Keys(hosts.hosts))
 	case dns.TypeA, dns.TypeAAAA:
@@ -506,16 +507,16 @@ func (w *sharedWorld) answer(q asking, at *site, label, protocol string, qtype u
 			break
 		}
 		l := newLed()
-		near := upto(spots, w.last(q, at, spots, -1))
-		l.ttl = w.ttl(at.fqdn, parts(near, qtype))
+		near := upto(spots, m.last(q, at, spots, -1))
+		l.ttl = m.ttl(at.fqdn, parts(near, qtype))
 		for _, s := range near {
 			if ip, ok := s.Address.IP(); ok {
-				l.ips[ip] = l.ips[ip] || w.isLive(at.fqdn, s.sayers)
+				l.ips[ip] = l.ips[ip] || m.isLive(at.fqdn, s.sayers)
 				continue
 			}
 			host, _ := s.Address.Host()
 			for _, i := range s.sayers {
-				l.add(w.reach(q, i, host.String(), qtype), !w.isStale(i, at.fqdn))
+				l.add(m.reach(q, i, host.String(), qtype), !m.isStale(i, at.fqdn))
 			}
 		}
 		of := func(ip netip.Addr) bool { return addressType(ip) == qtype }
@@ -536,7 +537,7 @@ func (w *sharedWorld) answer(q asking, at *site, label, protocol string, qtype u
 		}
 		o.Stale = !liveHere
 		if len(o.Answer)+len(o.Hosts) == 0 {
-			o.Stale = !w.isLive(at.fqdn, parts(near, qtype))
+			o.Stale = !m.isLive(at.fqdn, parts(near, qtype))
 		}
 	}
 	switch {
@@ -546,7 +547,7 @@ func (w *sharedWorld) answer(q asking, at *site, label, protocol string, qtype u
 		o.Kind = "NOERROR"
 	}
 	if o.Kind == "NODATA" && qtype != dns.TypeSRV && qtype != dns.TypeA && qtype != dns.TypeAAAA || protocol != "" && qtype != dns.TypeSRV {
-		o.Stale = !slices.ContainsFunc(spots, func(s *spot) bool { return w.isLive(at.fqdn, s.sayers) })
+		o.Stale = !slices.ContainsFunc(spots, func(s *spot) bool { return m.isLive(at.fqdn, s.sayers) })
 	}
 	slices.Sort(o.Answer)
 	slices.Sort(o.Hosts)
@@ -556,13 +557,13 @@ func (w *sharedWorld) answer(q asking, at *site, label, protocol string, qtype u
 // texts returns the TXT records of a name, with the TTL of the owners that they are of, and whether one of those is
 // not lost: the service of the first, and each instance once, as the first has it. An instance is an ID, where case
 // does not count, and a protocol.
-func (w *sharedWorld) texts(at *site, label string) (all [][]string, ttl int, live bool) {
+func (m *sharedModel) texts(at *site, label string) (all [][]string, ttl int, live bool) {
 	type key struct{ id, protocol string }
 	known := make(map[key][]string)
 	by := make(map[key]int)
 	var tellers []int
 	for _, i := range at.owners {
-		s := w.serviceAt(i, at.fqdn)
+		s := m.serviceAt(i, at.fqdn)
 		tell := func(in *federation.Instance) {
 			k := key{strings.TrimSuffix(strings.ToLower(in.ID), "."), in.Protocol.String()}
 			if in.Unnamed {
@@ -590,7 +591,7 @@ func (w *sharedWorld) texts(at *site, label string) (all [][]string, ttl int, li
 		}
 	}
 	if label == "" {
-		first := *w.serviceAt(at.owners[0], at.fqdn)
+		first := *m.serviceAt(at.owners[0], at.fqdn)
 		first.Instances = nil
 		all, tellers = texts(&owned{offer: &offer{service: &first}}), append(tellers, at.owners[0])
 		for k, txt := range known {
@@ -602,22 +603,22 @@ func (w *sharedWorld) texts(at *site, label string) (all [][]string, ttl int, li
 	} else {
 		told := make(map[string]bool)
 		for _, i := range at.owners {
-			for _, has := range named(w.serviceAt(i, at.fqdn), label, "") {
+			for _, has := range named(m.serviceAt(i, at.fqdn), label, "") {
 				if !told[has.Protocol.String()] {
 					told[has.Protocol.String()] = true
-					in, of := w.firstWith(at, has)
+					in, of := m.firstWith(at, has)
 					all, tellers = append(all, instanceText(in)), append(tellers, of)
 				}
 			}
 		}
 	}
-	return all, w.ttl(at.fqdn, tellers), w.isLive(at.fqdn, tellers)
+	return all, m.ttl(at.fqdn, tellers), m.isLive(at.fqdn, tellers)
 }
 
 // firstWith returns the instance that is told in the place of one that is the same: of the first owner that has it.
-func (w *sharedWorld) firstWith(at *site, like *federation.Instance) (*federation.Instance, int) {
+func (m *sharedModel) firstWith(at *site, like *federation.Instance) (*federation.Instance, int) {
 	for _, i := range at.owners {
-		s := w.serviceAt(i, at.fqdn)
+		s := m.serviceAt(i, at.fqdn)
 		if has := named(s, like.ID, like.Protocol.String()); len(has) > 0 {
 			return has[0], i
 		}
@@ -642,7 +643,7 @@ func below(label, protocol, fqdn string) string {
 }
 
 // got asks the zone.
-func (w *sharedWorld) got(r *zone.Result, name string) outcome {
+func (m *sharedModel) got(r *zone.Result, name string) outcome {
 	o := outcome{Kind: kindNames[r.Kind], Stale: r.Stale(), Denied: r.Denied()}
 	if r.Kind == zone.Success || r.Kind == zone.Indirect {
 		for _, line := range data(name, reply.Answer(nil, r, name, 0)) {
@@ -668,24 +669,27 @@ func (w *sharedWorld) got(r *zone.Result, name string) outcome {
 
 // check publishes, and compares every answer, those after some hosts are found to lead nowhere, and what is transferred,
 // as a whole and as the difference to earlier transfers.
-func (w *sharedWorld) check(t *testing.T) {
+func (m *sharedModel) check(t *testing.T) {
 	t.Helper()
-	z := w.b.Publish(w.at)
-	w.sites, w.reached = make(map[string]*site), make(map[string]led)
-	var whole []string
+	z := m.b.Publish(m.at)
+	m.sites, m.reached = make(map[string]*site), make(map[string]led)
+	var whole []string // what is transferred, which is looked at now and then
+	transfer := m.IntN(4) == 0
 	for _, fqdn := range sharedNames {
-		at := w.site(fqdn)
+		at := m.site(fqdn)
 		for _, label := range []string{"", "v0", "v1"} {
 			for _, protocol := range []string{"", "HTTP", "GRPC", "TCP"} {
-				if len(at.owners) == 0 || len(w.spots(at, label, protocol)) == 0 {
-					if r := z.Lookup(below(label, protocol, fqdn), dns.TypeSRV, w.at); r.Kind == zone.Success || r.Kind == zone.Indirect {
+				if len(at.owners) == 0 || len(m.spots(at, label, protocol)) == 0 {
+					if r := z.Lookup(below(label, protocol, fqdn), dns.TypeSRV, m.at); r.Kind == zone.Success || r.Kind == zone.Indirect {
 						t.Fatalf("%s has records", below(label, protocol, fqdn))
 					}
 					continue
 				}
 				for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypeTXT} {
-					w.ask(t, z, at, label, protocol, qtype)
-					whole = append(whole, w.answer(asking{transfer: true}, at, label, protocol, qtype).Answer...)
+					m.ask(t, z, at, label, protocol, qtype)
+					if transfer {
+						whole = append(whole, m.answer(asking{transfer: true}, at, label, protocol, qtype).Answer...)
+					}
 				}
 			}
 		}
@@ -697,20 +701,22 @@ func (w *sharedWorld) check(t *testing.T) {
 						sayers = append(sayers, other.sayers...)
 					}
 				}
-				whole = append(whole, fmt.Sprintf("%s %d %s %s", target(s.Endpoint, fqdn), w.ttl(fqdn, sayers), dns.Type(addressType(ip)), ip))
+				whole = append(whole, fmt.Sprintf("%s %d %s %s", target(s.Endpoint, fqdn), m.ttl(fqdn, sayers), dns.Type(addressType(ip)), ip))
 			}
 		}
 	}
-	slices.Sort(whole)
-	if got := transferred(z, w.at); w.IntN(4) == 0 {
-		if d := gocmp.Diff(slices.Compact(whole), got); d != "" {
-			t.Fatalf("transfer (-want +got):\n%s\n%s", d, w)
-		}
-		if d := gocmp.Diff(got, transferred(w.replica().Publish(w.at), w.at)); d != "" {
-			t.Fatalf("another replica (-this +other):\n%s\n%s", d, w)
-		}
-		w.copies.refresh(t, z, []string{"fed.example."}, w.at)
+	if !transfer {
+		return
 	}
+	slices.Sort(whole)
+	got := transferred(z, m.at)
+	if d := gocmp.Diff(slices.Compact(whole), got); d != "" {
+		t.Fatalf("transfer (-want +got):\n%s\n%s", d, m)
+	}
+	if d := gocmp.Diff(got, transferred(m.replica().Publish(m.at), m.at)); d != "" {
+		t.Fatalf("another replica (-this +other):\n%s\n%s", d, m)
+	}
+	m.copies.refresh(t, z, []string{"fed.example."}, m.at)
 }
 
 // transferred returns the records of services in a transfer, sorted.
@@ -728,24 +734,27 @@ func transferred(z *zone.Zone, at time.Time) []string {
 }
 
 // ask compares one answer, and again as long as it hangs on hosts and some of them lead nowhere.
-func (w *sharedWorld) ask(t *testing.T, z *zone.Zone, at *site, label, protocol string, qtype uint16) {
+func (m *sharedModel) ask(t *testing.T, z *zone.Zone, at *site, label, protocol string, qtype uint16) {
 	t.Helper()
 	name, q := below(label, protocol, at.fqdn), asking{dead: make(map[string]bool)}
-	for r := z.Lookup(name, qtype, w.at); ; {
-		if d := gocmp.Diff(w.answer(q, at, label, protocol, qtype), w.got(&r, name)); d != "" {
-			t.Fatalf("%s %s at %s, of %v, without %v (-want +got):\n%s\n%s", name, dns.Type(qtype), w.at.Sub(now), at.owners, q.dead, d, w)
+	for r := z.Lookup(name, qtype, m.at); ; {
+		want := m.answer(q, at, label, protocol, qtype)
+		if d := gocmp.Diff(want, m.got(&r, name)); d != "" {
+			t.Fatalf("%s %s at %s, of %v, without %v (-want +got):\n%s\n%s", name, dns.Type(qtype), m.at.Sub(now), at.owners, q.dead, d, m)
 		}
 		var dead []zone.Host
-		before := w.answer(q, at, label, protocol, qtype)
 		for _, h := range r.Hosts() {
-			if qtype != dns.TypeSRV && w.IntN(2) == 0 {
+			if qtype != dns.TypeSRV && m.IntN(2) == 0 {
 				dead = append(dead, h)
 				q.dead[fmt.Sprint(h.Owner, " ", h.Name)] = true
 			}
 		}
-		if !r.Forget(dead, w.at) {
-			if after := w.answer(q, at, label, protocol, qtype); len(dead) > 0 && qtype != dns.TypeSRV && !slices.Equal(before.Answer, after.Answer) {
-				t.Fatalf("%s %s: without %v other addresses are answered: %v, not %v\n%s", name, dns.Type(qtype), q.dead, after.Answer, before.Answer, w)
+		if !r.Forget(dead, m.at) {
+			if len(dead) == 0 {
+				return
+			}
+			if after := m.answer(q, at, label, protocol, qtype); !slices.Equal(want.Answer, after.Answer) {
+				t.Fatalf("%s %s: without %v other addresses are answered: %v, not %v\n%s", name, dns.Type(qtype), q.dead, after.Answer, want.Answer, m)
 			}
 			return
 		}
@@ -753,9 +762,9 @@ func (w *sharedWorld) ask(t *testing.T, z *zone.Zone, at *site, label, protocol 
 }
 
 // String shows the catalogs for the message of a failure.
-func (w *sharedWorld) String() string {
+func (m *sharedModel) String() string {
 	var b strings.Builder
-	for i, o := range w.owners {
+	for i, o := range m.owners {
 		fmt.Fprintf(&b, "owner %d shares %v in %v, min %d, refuses %s, lost %v\n", i, o.Sharing.Names, o.Sharing.Tiers, o.Sharing.Min, o.refuses, !o.lost.IsZero())
 		for name, s := range o.offers {
 			fmt.Fprintf(&b, "    %s at %s, again: %v", name, s.FQDN, o.fresh[name])
@@ -771,49 +780,49 @@ func (w *sharedWorld) String() string {
 	return b.String()
 }
 
-func (w *sharedWorld) step() {
-	i, name := w.IntN(len(w.owners)), fmt.Sprint("s", w.IntN(2))
-	o := w.owners[i]
-	switch w.IntN(22) {
+func (m *sharedModel) step() {
+	i, name := m.IntN(len(m.owners)), pickOne(m, offerNames...)
+	o := m.owners[i]
+	switch m.IntN(22) {
 	default:
-		o.offers[name] = w.service(name)
+		o.offers[name] = m.service(name)
 		delete(o.fresh, name)
-		w.b.Put(i, o.offers[name], o.generation)
+		m.b.Put(i, o.offers[name], o.generation)
 	case 0, 1, 2, 3:
 		delete(o.offers, name)
 		delete(o.fresh, name)
-		w.b.Remove(i, name)
+		m.b.Remove(i, name)
 	case 4, 5, 6, 7: // the owner comes, is lost, or comes back
 		switch {
 		case !o.known:
 			o.known = true
 		case o.lost.IsZero():
-			o.lost = w.at
+			o.lost = m.at
 		default:
 			o.lost = time.Time{}
 			clear(o.fresh)
 			o.generation++
 			for name := range o.offers {
-				w.b.Confirm(i, name, o.generation)
+				m.b.Confirm(i, name, o.generation)
 			}
 		}
-		w.b.SetStatus(i, w.status(i))
+		m.b.SetStatus(i, m.status(i))
 	case 8, 9, 10, 11:
-		w.at = w.at.Add(time.Duration(1+w.IntN(25)) * time.Second)
+		m.at = m.at.Add(time.Duration(1+m.IntN(25)) * time.Second)
 	case 12:
-		switch leaves := len(w.owners) > 1; {
-		case w.IntN(3) == 0 && len(w.owners) < 5:
-			w.add()
-		case w.IntN(2) == 0 && leaves:
-			w.owners = slices.Delete(w.owners, i, i+1)
+		switch leaves := len(m.owners) > 1; {
+		case m.IntN(3) == 0 && len(m.owners) < 5:
+			m.add()
+		case m.IntN(2) == 0 && leaves:
+			m.owners = slices.Delete(m.owners, i, i+1)
 		}
-		w.reload()
+		m.reload()
 	case 13:
-		w.restart()
+		m.restart()
 	case 14, 15: // a catalog begins that is not complete
 		if !o.lost.IsZero() && o.offers[name] != nil {
 			o.fresh[name] = true
-			w.b.Confirm(i, name, o.generation+1)
+			m.b.Confirm(i, name, o.generation+1)
 		}
 	}
 }
@@ -822,10 +831,10 @@ func (w *sharedWorld) step() {
 func FuzzShared(f *testing.F) {
 	addHistories(f)
 	f.Fuzz(func(t *testing.T, history []byte) {
-		w := newSharedWorldFrom(bytesSource{&history})
+		m := newSharedModel(bytesSource{&history})
 		for range 30 {
-			w.step()
-			w.check(t)
+			m.step()
+			m.check(t)
 		}
 	})
 }
@@ -833,27 +842,23 @@ func FuzzShared(f *testing.F) {
 // TestSharedOracle compares what happens to random owners that share names with what should,
 // also through reloads and restarts.
 func TestSharedOracle(t *testing.T) {
-	seeds := uint64(200)
-	if testing.Short() {
-		seeds /= 10
-	}
-	for seed := range seeds {
+	for seed := range seeds(200) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			w := newSharedWorld(seed)
+			m := newSharedModel(rand.NewPCG(seed, 1))
 			for range 80 {
-				w.step()
-				if w.IntN(3) > 0 {
-					w.check(t)
+				m.step()
+				if m.IntN(3) > 0 {
+					m.check(t)
 				}
 			}
-			for i := range w.owners {
-				for _, name := range []string{"s0", "s1"} {
-					w.b.Remove(i, name)
+			for i := range m.owners {
+				for _, name := range offerNames {
+					m.b.Remove(i, name)
 				}
 			}
-			w.b.Publish(w.at)
-			for i := range w.owners {
-				if f := faults(w.b, i); len(f) > 0 {
+			m.b.Publish(m.at)
+			for i := range m.owners {
+				if f := faults(m.b, i); len(f) > 0 {
 					t.Errorf("owner %d has faults %v without services", i, f)
 				}
 			}

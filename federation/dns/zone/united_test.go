@@ -46,18 +46,29 @@ func web(owner, endpoints, instances int) *federation.Service {
 func TestSharedBeyondOneService(t *testing.T) {
 	for name, tt := range map[string]struct {
 		owners, endpoints, instances int
-		change                       func(s *federation.Service)
+		labels, same                 bool // as many labels as there may be; the instances of all owners are one
 	}{
-		"endpoints":                {owners: 2, endpoints: 501, instances: 1},
-		"instances":                {owners: 2, endpoints: 1, instances: 501},
-		"labels, of a lone member": {owners: 1, endpoints: 1, instances: 1, change: fullLabels},
-		"labels":                   {owners: 2, endpoints: 1, instances: 1, change: fullLabels},
+		"endpoints":                          {owners: 2, endpoints: 501, instances: 1},
+		"instances":                          {owners: 2, endpoints: 1, instances: 501},
+		"labels, of a lone member":           {owners: 1, endpoints: 1, instances: 1, labels: true},
+		"labels":                             {owners: 2, endpoints: 1, instances: 1, labels: true},
+		"endpoints of one instance":          {owners: 2, endpoints: 501, instances: 1, same: true},
+		"labels of one instance":             {owners: 2, endpoints: 1, instances: 1, labels: true, same: true},
+		"labels of one, with a lone member ": {owners: 1, endpoints: 1, instances: 1, labels: true, same: true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			id := func(owner int) string { return fmt.Sprintf("v%d-%d", owner, tt.instances-1) }
+			texts, each := tt.owners*tt.instances, tt.endpoints // instances in all, and endpoints of each
+			if tt.same {
+				id = func(int) string { return "v1" }
+				texts, each = 1, tt.owners*tt.endpoints
+			}
 			z := united(tt.owners, func(i int) *federation.Service {
 				s := web(i, tt.endpoints, tt.instances)
-				if tt.change != nil {
-					tt.change(s)
+				s.Instances[tt.instances-1].ID = id(i)
+				for l := 0; l < federation.MaxLabels && tt.labels; l++ {
+					s.Endpoints[0].Labels = append(s.Endpoints[0].Labels, fmt.Sprint("l", l))
+					s.Instances[0].EndpointSelector = append(s.Instances[0].EndpointSelector, fmt.Sprint("l", l))
 				}
 				if err := s.Validate(); err != nil {
 					t.Fatal(err)
@@ -67,64 +78,31 @@ func TestSharedBeyondOneService(t *testing.T) {
 			if got := len(ask(z, "web.fed.example.", "A", now)) - 1; got != tt.owners*tt.endpoints {
 				t.Errorf("%d addresses", got)
 			}
-			if got := len(ask(z, "web.fed.example.", "TXT", now)) - 1; got != 1+tt.owners*tt.instances {
+			if got := len(ask(z, "web.fed.example.", "TXT", now)) - 1; got != 1+texts {
 				t.Errorf("%d texts", got)
 			}
 			for owner := range tt.owners {
-				id := fmt.Sprintf("v%d-%d", owner, tt.instances-1)
+				id := id(owner)
 				at := id + ".web.fed.example."
 				if text := ask(z, at, "TXT", now); len(text) != 2 || !strings.Contains(text[1], "id="+id) {
 					t.Errorf("%s has %q", at, text)
 				}
-				if got := len(ask(z, at, "SRV", now)) - 1; got != tt.endpoints {
+				if got := len(ask(z, at, "SRV", now)) - 1; got != each {
 					t.Errorf("%s has %d endpoints", at, got)
 				}
 				r := z.Lookup(at, dns.TypeTXT, now)
 				if _, _, in := r.Source(); in == nil || in.ID != id {
 					t.Errorf("%s is of instance %+v", at, in)
 				}
-				if h := z.Explain(at, dns.TypeA, now).Holder; h == nil || h.Instance != id || len(h.Shared) != tt.endpoints {
+				if h := z.Explain(at, dns.TypeA, now).Holder; h == nil || h.Instance != id || len(h.Shared) != each {
 					t.Errorf("%s is explained by %+v", at, h)
 				}
 			}
 			records := transfer(t, z, "fed.example.")
-			if n := count(records, dns.TypeTXT); n != 1+2*tt.owners*tt.instances {
+			if n := count(records, dns.TypeTXT); n != 1+2*texts {
 				t.Errorf("%d texts are transferred", n)
 			}
 		})
-	}
-}
-
-// TestSharedBeyondOneServiceWithOneInstance is the same for owners that have one instance, whose
-// texts are made for each answer.
-func TestSharedBeyondOneServiceWithOneInstance(t *testing.T) {
-	for _, tt := range []struct{ owners, endpoints, labels int }{{2, 501, 0}, {1, 1, federation.MaxLabels}, {2, 1, federation.MaxLabels}} {
-		z := united(tt.owners, func(i int) *federation.Service {
-			s := web(i, tt.endpoints, 1)
-			if s.Instances[0].ID = "v1"; tt.labels > 0 {
-				fullLabels(s)
-			}
-			return s
-		})
-		if n := count(transfer(t, z, "fed.example."), dns.TypeTXT); n != 3 {
-			t.Errorf("%+v: %d texts are transferred", tt, n)
-		}
-		for name, want := range map[string]int{"web.fed.example.": 2, "v1.web.fed.example.": 1} {
-			if text := ask(z, name, "TXT", now); len(text) != 1+want || !strings.Contains(text[want], "id=v1") {
-				t.Errorf("%+v: %s has %q", tt, name, text)
-			}
-		}
-		if h := z.Explain("v1.web.fed.example.", dns.TypeA, now).Holder; h == nil || h.Instance != "v1" || len(h.Shared) != tt.owners*tt.endpoints {
-			t.Errorf("%+v: explained by %+v", tt, h)
-		}
-	}
-}
-
-// fullLabels gives the endpoints and the selectors as many labels as they may have.
-func fullLabels(s *federation.Service) {
-	for i := range federation.MaxLabels {
-		s.Endpoints[0].Labels = append(s.Endpoints[0].Labels, fmt.Sprint("l", i))
-		s.Instances[0].EndpointSelector = append(s.Instances[0].EndpointSelector, fmt.Sprint("l", i))
 	}
 }
 
@@ -189,7 +167,7 @@ func TestSharedUpdateCost(t *testing.T) {
 			b.Publish(at)
 		})
 	}
-	little, much := cost(1, 1), cost(64, 1000)
+	little, much := cost(1, 1), cost(16, 1000)
 	if much > 1.2*little {
 		t.Errorf("%.0f allocations for an update where others have much, %.0f where they have little", much, little)
 	}
