@@ -289,7 +289,7 @@ func (c *cluster) prepare(change func(*Config)) *runner {
 	of, err := New(config)
 	c.must(err)
 	r.Source, of.pace = of, quick
-	of.world.health.grace = quick.grace
+	of.state.health.grace = quick.grace
 	of.wrap = r.requests.around
 	return r
 }

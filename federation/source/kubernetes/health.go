@@ -58,7 +58,7 @@ func (p *problem) set(reason error, now time.Time) bool {
 	return false // an error with another port, or another pod, in it
 }
 
-// health is how reading the cluster goes. The mutex of world guards it.
+// health is how reading the cluster goes. The mutex of clusterState guards it.
 type health struct {
 	grace      time.Duration // before a problem is said
 	server     problem

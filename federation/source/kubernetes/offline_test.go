@@ -39,21 +39,21 @@ func newOffline(t *testing.T, rules export.Rules) *offline {
 	rules.Cluster, rules.Zone = "west", zone(t)
 	log := slog.New(slog.DiscardHandler)
 	s := &Source{
-		config: Config{Rules: rules}, selector: labels.Everything(), log: log, world: newWorld(time.Second),
+		config: Config{Rules: rules}, selector: labels.Everything(), log: log, state: newClusterState(time.Second),
 		writer: feedback.New(name{}, log), pace: quick,
 	}
 	s.wanted, s.slices = wantedKinds(rules)
-	s.world.health.discovered = true
+	s.state.health.discovered = true
 	told := &part{}
 	o := &offline{publisher: newPublisher(s, told), told: told}
 	for _, k := range s.wanted {
-		s.world.begin(watched{kind: k})
+		s.state.begin(watched{kind: k})
 	}
 	return o
 }
 
 // store returns what the watch of a kind fills.
-func (o *offline) store(k kind) store { return store{o.world, watched{kind: k}, o.config.Rules} }
+func (o *offline) store(k kind) store { return store{o.state, watched{kind: k}, o.config.Rules} }
 
 // read has every watch read everything that there is.
 func (o *offline) read(t *testing.T, objects ...metav1.Object) {
@@ -103,10 +103,10 @@ func kindOf(object metav1.Object) kind {
 func (o *offline) again(t *testing.T, without []kind, objects ...metav1.Object) {
 	t.Helper()
 	for _, k := range o.wanted {
-		o.world.begin(watched{kind: k})
+		o.state.begin(watched{kind: k})
 	}
 	for _, k := range without {
-		o.world.report(watched{kind: k}, classed("RBAC "+k.String(), "cannot list %v", k))
+		o.state.report(watched{kind: k}, classed("RBAC "+k.String(), "cannot list %v", k))
 	}
 	wanted := o.wanted
 	defer func() { o.wanted = wanted }()
@@ -117,7 +117,7 @@ func (o *offline) again(t *testing.T, without []kind, objects ...metav1.Object) 
 // recover has the watch of a kind read.
 func (o *offline) recover(t *testing.T, k kind, objects ...any) {
 	t.Helper()
-	o.world.report(watched{kind: k}, nil)
+	o.state.report(watched{kind: k}, nil)
 	must.Do(t, o.store(k).Replace(objects, ""))
 	o.round()
 }
@@ -150,7 +150,7 @@ func behind(name string) *gatewayv1.TCPRoute {
 // that have to do with them stay as they are until they do, and the others go on.
 func TestUnreadableKindHoldsItsServices(t *testing.T) {
 	const before, after = "192.0.2.1", "192.0.2.2"
-	world := func(ip string) []metav1.Object {
+	cluster := func(ip string) []metav1.Object {
 		spread := at("spread", ip)
 		spread.Spec.Type, spread.Spec.ExternalIPs = corev1.ServiceTypeNodePort, nil
 		spread.Spec.Ports[0].NodePort = 30000 + int32(ip[len(ip)-1])
@@ -181,7 +181,7 @@ func TestUnreadableKindHoldsItsServices(t *testing.T) {
 		t.Run(test.held, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := newOffline(t, export.Rules{})
-				o.read(t, world(before)...)
+				o.read(t, cluster(before)...)
 				held := func() string {
 					var names []string
 					for _, name := range []string{"exported", "local", "plain", "routed", "spread"} {
@@ -194,18 +194,18 @@ func TestUnreadableKindHoldsItsServices(t *testing.T) {
 				if got := held(); got != "exported local plain routed spread" {
 					t.Fatalf("at the start %s are of before", got)
 				}
-				o.again(t, test.without, world(after)...)
+				o.again(t, test.without, cluster(after)...)
 				if got := held(); got != "exported local plain routed spread" {
 					t.Errorf("%s are of before at once, want all: what is not there may come", got)
 				}
-				time.Sleep(o.world.health.grace)
+				time.Sleep(o.state.health.grace)
 				o.round()
 				if got := held(); got != test.held {
 					t.Errorf("%s are held, want %s", got, test.held)
 				}
 				for _, k := range test.without {
 					var objects []any
-					for _, object := range world(after) {
+					for _, object := range cluster(after) {
 						if kindOf(object) == k {
 							objects = append(objects, object)
 						}

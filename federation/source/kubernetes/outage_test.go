@@ -80,7 +80,7 @@ func testCuts(t *testing.T, c *cluster) {
 	}
 	g, through := c.gate()
 	r := c.prepare(func(config *Config) { config.Kubeconfig, config.Namespaces = through, []string{"cuts"} })
-	r.world.health.grace = patience // a machine that is busy is no outage
+	r.state.health.grace = patience // a machine that is busy is no outage
 	c.start(r)
 	until(t, "everything", func() bool { return r.names() == "west/cuts/a west/cuts/b" && r.back() })
 	for i := range 5 {

@@ -50,7 +50,7 @@ func (p *publisher) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-		case <-p.world.wake:
+		case <-p.state.wake:
 		}
 		if p.round() {
 			timer.Reset(p.pace.retry)
@@ -62,7 +62,7 @@ func (p *publisher) run(ctx context.Context) {
 // no more once what is different is published. It reports whether the same has to be
 // done again without a change, because a problem may last.
 func (p *publisher) round() (again bool) {
-	batch, s := p.world.next(time.Now(), p.complete)
+	batch, s := p.state.next(time.Now(), p.complete)
 	if len(batch) > 0 || s.current && !p.complete {
 		p.publish(batch, s.missing)
 	}
@@ -154,14 +154,14 @@ type result struct {
 // look returns what becomes of a Service, and which others have to be looked at because
 // of it, unless what it needs to know cannot be read.
 func (p *publisher) look(of name, missing []watched) (r result, others []name, ok bool) {
-	if r.input, r.exported = p.world.subject(of, !p.selector.Empty()); r.exported {
+	if r.input, r.exported = p.state.subject(of, !p.selector.Empty()); r.exported {
 		if r.input.Export == nil {
 			r.labelled = p.labelledSince(of, r.input.Service)
 			r.input.Labelled = r.labelled
 		}
 		r.verdict = p.config.Rules.Translate(r.input)
 	}
-	if p.world.hold(of, missing, r.input.Service != nil, r.verdict) {
+	if p.state.hold(of, missing, r.input.Service != nil, r.verdict) {
 		return r, nil, false
 	}
 	key := of.String()

@@ -49,7 +49,7 @@ func testPermissions(t *testing.T, c *cluster) {
 			config.Kubeconfig = in.kubeconfig(func(config *clientcmdapi.Config) { config.AuthInfos["test"].Impersonate = user })
 			config.Rules.RoutablePods, config.Namespaces = true, namespaces
 		})
-		r.world.health.grace = grace
+		r.state.health.grace = grace
 		in.start(r)
 		return r, set
 	}

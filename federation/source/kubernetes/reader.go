@@ -35,7 +35,7 @@ const (
 	longestDelay = 5 * time.Second
 )
 
-// reader reads a cluster into the world of its source, with one watch for each kind
+// reader reads a cluster into the state of its source, with one watch for each kind
 // and namespace, for as long as it runs.
 type reader struct {
 	*Source
@@ -76,7 +76,7 @@ func (r *reader) run(ctx context.Context) {
 		if r.check(ctx) {
 			next = r.pace.check
 		}
-		rouse(r.world.wake) // time has passed, and so a problem may have lasted
+		rouse(r.state.wake) // time has passed, and so a problem may have lasted
 		timer.Reset(next)
 	}
 }
@@ -139,10 +139,10 @@ func (r *reader) use() error {
 
 // server notes why the server cannot be asked, or with nil that it can.
 func (r *reader) server(reason error, now time.Time) {
-	r.world.mu.Lock()
-	defer r.world.mu.Unlock()
-	r.world.health.server.set(reason, now)
-	r.world.health.discovered = r.found != nil
+	r.state.mu.Lock()
+	defer r.state.mu.Unlock()
+	r.state.health.server.set(reason, now)
+	r.state.health.discovered = r.found != nil
 }
 
 // reload makes a client, anew where the kubeconfig has changed: credentials in it are
@@ -215,7 +215,7 @@ func (r *reader) follow(ctx context.Context) {
 				r.stop(id)
 			}
 			if _, ok := r.running[id]; version == "" {
-				r.world.end(id, now)
+				r.state.end(id, now)
 			} else if !ok {
 				r.start(ctx, id, version)
 			}
@@ -227,7 +227,7 @@ func (r *reader) follow(ctx context.Context) {
 func (r *reader) start(ctx context.Context, id watched, version string) {
 	ctx, cancel := context.WithCancel(ctx)
 	c, gv := r.client, schema.GroupVersion{Group: resources[id.kind].group, Version: version}
-	r.world.begin(id)
+	r.state.begin(id)
 	var running sync.WaitGroup
 	running.Go(func() { r.watch(ctx, id, c, gv) })
 	r.running[id] = follower{version, func() {
@@ -240,7 +240,7 @@ func (r *reader) start(ctx context.Context, id watched, version string) {
 func (r *reader) stop(id watched) {
 	r.running[id].stop()
 	delete(r.running, id)
-	r.world.begin(id)
+	r.state.begin(id)
 }
 
 func (r *reader) stopAll() {
@@ -251,13 +251,13 @@ func (r *reader) stopAll() {
 
 // report notes how an attempt of a watch went, nil for well.
 func (r *reader) report(id watched, err error) {
-	if !r.world.report(id, err) {
+	if !r.state.report(id, err) {
 		return
 	}
 	if err != nil {
 		rouse(r.kick)
 	}
-	rouse(r.world.wake)
+	rouse(r.state.wake)
 }
 
 // watch follows what id says until ctx ends. It drives a Reflector, which is what an
@@ -271,7 +271,7 @@ func (r *reader) watch(ctx context.Context, id watched, c *client, gv schema.Gro
 		return
 	}
 	backoff := wait.Backoff{Duration: firstDelay, Factor: 2, Jitter: 0.5, Steps: 10, Cap: longestDelay}
-	reflector := cache.NewReflectorWithOptions(r.lister(ctx, id, c, api), resources[id.kind].object, store{r.world, id, r.config.Rules},
+	reflector := cache.NewReflectorWithOptions(r.lister(ctx, id, c, api), resources[id.kind].object, store{r.state, id, r.config.Rules},
 		cache.ReflectorOptions{Name: id.String(), Logger: new(klog.Logger), Backoff: &backoff})
 	reflector.RunWithContext(ctx) // what fails is a request, and the lister reports it
 }

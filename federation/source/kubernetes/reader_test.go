@@ -46,18 +46,18 @@ func TestListDoesNotEndProblemOfWatch(t *testing.T) {
 	scheme := newScheme()
 	c := must.Get(newClient(&rest.Config{Host: server.URL}, scheme, nil))(t)
 	defer c.close()
-	s := &Source{world: newWorld(time.Hour), selector: labels.Everything()}
+	s := &Source{state: newClusterState(time.Hour), selector: labels.Everything()}
 	r, id := newReader(s), watched{kind: kindService}
-	s.world.begin(id)
+	s.state.begin(id)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { r.watch(ctx, id, c, schema.GroupVersion{Version: "v1"}) })
 	defer running.Wait()
 	defer cancel()
 	current := func() problem {
-		s.world.mu.Lock()
-		defer s.world.mu.Unlock()
-		return s.world.health.watches[id].problem
+		s.state.mu.Lock()
+		defer s.state.mu.Unlock()
+		return s.state.health.watches[id].problem
 	}
 	until(t, "the problem", func() bool { return current().reason != nil })
 	first := current()

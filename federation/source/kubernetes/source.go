@@ -47,7 +47,7 @@ type Source struct {
 	slices   string // label selector of the EndpointSlices that are read
 	scheme   *runtime.Scheme
 	log      *slog.Logger
-	world    *world
+	state    *clusterState
 	writer   *feedback.Writer
 	pace     pace                                      // other in tests
 	wrap     func(http.RoundTripper) http.RoundTripper // of tests
@@ -88,7 +88,7 @@ func New(config Config) (*Source, error) {
 	log := cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	return &Source{
 		config: config, selector: selector, wanted: wanted, slices: slices, scheme: scheme,
-		log: log, world: newWorld(usualPace().grace), writer: feedback.New(leaseOf(config, to.namespace), log), pace: usualPace(),
+		log: log, state: newClusterState(usualPace().grace), writer: feedback.New(leaseOf(config, to.namespace), log), pace: usualPace(),
 	}, nil
 }
 

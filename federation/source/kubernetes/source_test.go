@@ -93,7 +93,7 @@ func TestWantedKinds(t *testing.T) {
 
 func TestStanding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, away := &newWorld(3*time.Second).health, error(nil)
+		h, away := &newClusterState(3*time.Second).health, error(nil)
 		services, nodes := watched{kindService, ""}, watched{kindNode, ""}
 		check := func(what, want string) {
 			t.Helper()
@@ -145,13 +145,13 @@ func TestNotReady(t *testing.T) {
 // where a watch begins: a cluster that was set back to a backup gives out versions
 // for the second time.
 func TestVersions(t *testing.T) {
-	w, id := newWorld(time.Second), watched{kindService, ""}
+	w, id := newClusterState(time.Second), watched{kindService, ""}
 	list := func(version, ip string, want bool) {
 		t.Helper()
 		object := service("n", "s", ip)
 		object.UID, object.ResourceVersion = "u", version
 		clear(w.dirty)
-		must.Do(t, (store{world: w, id: id}).Replace([]any{object}, ""))
+		must.Do(t, (store{state: w, id: id}).Replace([]any{object}, ""))
 		if got := len(w.dirty) > 0; got != want {
 			t.Errorf("version %s with %s is looked at: %t, want %t", version, ip, got, want)
 		}

@@ -9,10 +9,10 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
 )
 
-// store is the part of the world that one watch keeps. It is a
+// store is the part of the state that one watch keeps. It is a
 // [cache.TransformingStore].
 type store struct {
-	world *world
+	state *clusterState
 	id    watched
 	rules export.Rules
 }
@@ -30,7 +30,7 @@ func (s store) Add(object any) error {
 	if err != nil {
 		return err
 	}
-	s.change(func() { s.world.put(s.id.kind, trimmed) })
+	s.change(func() { s.state.put(s.id.kind, trimmed) })
 	return nil
 }
 
@@ -43,7 +43,7 @@ func (s store) Delete(object any) error {
 	if !ok {
 		return fmt.Errorf("a deleted object is a %T", object)
 	}
-	s.change(func() { s.world.remove(s.id.kind, nameOf(gone)) })
+	s.change(func() { s.state.remove(s.id.kind, nameOf(gone)) })
 	return nil
 }
 
@@ -59,16 +59,16 @@ func (s store) Replace(objects []any, _ string) error {
 	}
 	s.change(func() {
 		for _, object := range listed {
-			s.world.put(s.id.kind, object)
+			s.state.put(s.id.kind, object)
 		}
-		for of := range s.world.objects[s.id.kind] {
+		for of := range s.state.objects[s.id.kind] {
 			if _, ok := listed[of]; !ok && (s.id.namespace == "" || of.Namespace == s.id.namespace) {
-				s.world.remove(s.id.kind, of)
+				s.state.remove(s.id.kind, of)
 			}
 		}
-		p := s.world.health.watches[s.id]
+		p := s.state.health.watches[s.id]
 		p.synced, p.once = true, true
-		s.world.health.watches[s.id] = p
+		s.state.health.watches[s.id] = p
 	})
 	return nil
 }
@@ -76,10 +76,10 @@ func (s store) Replace(objects []any, _ string) error {
 // Resync has nothing to do.
 func (s store) Resync() error { return nil }
 
-// change changes the world, and has the publisher look at it.
+// change changes the state, and has the publisher look at it.
 func (s store) change(change func()) {
-	s.world.mu.Lock()
-	defer s.world.mu.Unlock()
+	s.state.mu.Lock()
+	defer s.state.mu.Unlock()
 	change()
-	rouse(s.world.wake)
+	rouse(s.state.wake)
 }

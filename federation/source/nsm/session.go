@@ -77,7 +77,7 @@ func newSession(s *Source, part source.Part, conn grpc.ClientConnInterface) *ses
 
 // run returns why the registry cannot be followed any more.
 func (x *session) run(ctx context.Context) error {
-	for _, e := range x.world.endpoints {
+	for _, e := range x.state.endpoints {
 		e.old, e.heard, e.listed = true, 0, 0
 	}
 	var readers sync.WaitGroup
@@ -248,13 +248,13 @@ func (x *session) hear(w word) {
 	now := time.Now()
 	for n := 0; ; n++ {
 		x.tick++
-		if e := x.world.endpoints[w.key]; !w.deleted {
-			if e = x.world.tell(w, now); e != nil {
+		if e := x.state.endpoints[w.key]; !w.deleted {
+			if e = x.state.tell(w, now); e != nil {
 				e.heard = x.tick
 			}
 		} else {
 			if e != nil {
-				x.world.forget(e)
+				x.state.forget(e)
 			}
 			if (x.listing || !x.whole) && len(x.deleted) < maxEndpoints { // no list has more
 				x.deleted[w.key] = x.tick // a list may still have it
@@ -283,7 +283,7 @@ func (x *session) take(l *list) {
 	if !x.whole {
 		x.pending, x.missing = l, make(map[string]struct{})
 		for _, w := range l.words {
-			if e := x.world.endpoints[w.key]; (e == nil || e.heard == 0) && x.deleted[w.key] == 0 {
+			if e := x.state.endpoints[w.key]; (e == nil || e.heard == 0) && x.deleted[w.key] == 0 {
 				x.missing[w.key] = struct{}{}
 			}
 		}
@@ -298,29 +298,29 @@ func (x *session) take(l *list) {
 func (x *session) apply(l *list) {
 	now := time.Now()
 	x.pending, x.missing = nil, nil
-	x.world.beyond = l.dropped
+	x.state.beyond = l.dropped
 	for _, w := range l.words {
-		e := x.world.endpoints[w.key]
+		e := x.state.endpoints[w.key]
 		if x.deleted[w.key] > l.tick {
 			continue
 		}
 		if e == nil || e.heard <= l.tick {
-			e = x.world.tell(w, now)
+			e = x.state.tell(w, now)
 		}
 		if e != nil {
 			e.listed = l.number
 		}
 	}
 	if l.payloads != nil {
-		x.world.carry(l.payloads)
+		x.state.carry(l.payloads)
 	}
 	if !x.listing {
 		x.deleted = make(map[string]uint64)
 	}
-	for _, e := range x.world.endpoints {
+	for _, e := range x.state.endpoints {
 		x.judge(e, l, now)
 		if !e.deadline.IsZero() && !e.deadline.After(l.began) {
-			x.world.forget(e) // the list has not renewed it
+			x.state.forget(e) // the list has not renewed it
 		}
 	}
 	x.whole = true
@@ -333,14 +333,14 @@ func (x *session) judge(e *known, l *list, now time.Time) {
 	switch {
 	case len(e.Offers) == 0:
 		if absent {
-			x.world.forget(e) // it was only counted
+			x.state.forget(e) // it was only counted
 		}
 	case e.old && !x.whole:
 		if limit := now.Add(x.convergence); e.deadline.Before(limit) {
-			x.world.due(e, limit)
+			x.state.due(e, limit)
 		}
 	case absent && e.deadline.IsZero():
-		x.world.due(e, now.Add(x.convergence))
+		x.state.due(e, now.Add(x.convergence))
 	}
 }
 
@@ -355,7 +355,7 @@ func (x *session) nextList(now time.Time) time.Time {
 		return x.ended.Add(firstGap)
 	}
 	next := x.ended.Add(listInterval)
-	if due := x.world.next(now); !due.IsZero() && due.Before(next) {
+	if due := x.state.next(now); !due.IsZero() && due.Before(next) {
 		next = due
 		if soonest := x.ended.Add(listGap); next.Before(soonest) {
 			next = soonest
@@ -369,12 +369,12 @@ func (x *session) publish() {
 	if !x.whole {
 		return
 	}
-	changed, gone := x.world.render(&x.rules)
-	for _, r := range x.world.news {
+	changed, gone := x.state.render(&x.rules)
+	for _, r := range x.state.news {
 		x.logger.Warn("endpoint of the registry is not published", "endpoint", federation.Printable(r.key), "rule", r.rule)
 	}
-	x.world.news = nil
-	if counts := x.world.counts(); !maps.Equal(counts, x.refused) {
+	x.state.news = nil
+	if counts := x.state.counts(); !maps.Equal(counts, x.refused) {
 		x.refused = counts
 		x.part.Refused(counts)
 	}

@@ -111,7 +111,7 @@ type Source struct {
 	authority   string                                  // the registry's name in its certificate
 
 	// owned by Run
-	world   *world
+	state   *registryState
 	refused map[string]int // that the part was told last
 	known   bool           // whether the part was told the whole state once
 }
@@ -149,7 +149,7 @@ func New(c Config) (*Source, error) {
 		dial: func(ctx context.Context) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, address)
 		},
-		world: newWorld(), refused: make(map[string]int),
+		state: newRegistryState(), refused: make(map[string]int),
 	}, nil
 }
 

@@ -9,10 +9,10 @@ import (
 // TestGrowthIsNoOutage has more endpoints than a service may have: 334 nodes with three
 // ports, and more pods with names of their own than there may be instances.
 func TestGrowthIsNoOutage(t *testing.T) {
-	nodes := func(n int) *world { return withNodes(n, "p0", "p1", "p2") }
+	nodes := func(n int) *testCase { return withNodes(n, "p0", "p1", "p2") }
 	for _, test := range []struct {
 		name            string
-		world           *world
+		of              *testCase
 		endpoints, warn int
 		last            string
 	}{
@@ -22,7 +22,7 @@ func TestGrowthIsNoOutage(t *testing.T) {
 		{"999 pods", withPods(999), 999, 0, "10.0.3.248"},
 		{"1000 pods", withPods(1000), 999, 1, "10.0.3.248"},
 	} {
-		v := test.world.rules.Translate(test.world.input())
+		v := test.of.rules.Translate(test.of.input())
 		if v.Refusal != nil {
 			t.Errorf("%s: %s", test.name, v.Refusal.Message)
 			continue

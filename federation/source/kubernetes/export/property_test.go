@@ -15,7 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
-// TestTranslateRandom checks what holds for every verdict over many worlds, and that
+// TestTranslateRandom checks what holds for every verdict over many cases, and that
 // they are of all sorts.
 func TestTranslateRandom(t *testing.T) {
 	seen := make(map[string]int)
@@ -37,12 +37,12 @@ func TestTranslateRandom(t *testing.T) {
 		UnsupportedPort, UnreachablePort, DuplicateID, InvalidID, InvalidAddress, MixedListeners, AmbiguousListener, UnknownAnnotation, TooManyEndpoints,
 	} {
 		if seen[string(rule)] == 0 {
-			t.Errorf("no world breaks the rule %s: %v", rule, seen)
+			t.Errorf("no case breaks the rule %s: %v", rule, seen)
 		}
 	}
 	for kind := Gateway; kind <= Pods; kind++ {
 		if seen[kind.String()] == 0 {
-			t.Errorf("no world has endpoints of the kind %s: %v", kind, seen)
+			t.Errorf("no case has endpoints of the kind %s: %v", kind, seen)
 		}
 	}
 }
@@ -55,7 +55,7 @@ func FuzzTranslate(f *testing.F) {
 func translateRandom(t *testing.T, seed uint64) Verdict {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, 0))
-	w := dice{random}.world()
+	w := dice{random}.testCase()
 	v := w.rules.Translate(w.input())
 	checkVerdict(t, w, v, random)
 	return v
@@ -85,8 +85,8 @@ func several[T any](d dice, most int, one func() T) (list []T) {
 	return list
 }
 
-func (d dice) world() *world {
-	w := newWorld()
+func (d dice) testCase() *testCase {
+	w := newTestCase()
 	w.rules.RoutablePods = !d.one(3)
 	if d.one(3) {
 		w.rules.Order = several(d, 6, func() Kind { return Kind(d.IntN(7)) })

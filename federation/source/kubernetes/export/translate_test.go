@@ -61,7 +61,7 @@ var byValue = cmp.Options{
 
 // mayHave says whether the namespace shop owns a name, and whether it is given the name, label by
 // label.
-func mayHave(w *world, text string) (own, granted bool) {
+func mayHave(w *testCase, text string) (own, granted bool) {
 	name := must.Value(federation.ParseFQDN(text))
 	labels := strings.Split(strings.TrimSuffix(name.String(), ".west.fed.example."), ".")
 	own = len(labels) > 1 && labels[len(labels)-1] == "shop"
@@ -75,7 +75,7 @@ func mayHave(w *world, text string) (own, granted bool) {
 }
 
 // checkNames checks that the namespace shop may have the name, and those of instances.
-func checkNames(t *testing.T, w *world, v Verdict) {
+func checkNames(t *testing.T, w *testCase, v Verdict) {
 	t.Helper()
 	name := v.Service.FQDN
 	if own, granted := mayHave(w, name.String()); name == w.rules.Zone || !own && !granted || v.Claim.Granted == own {
@@ -90,8 +90,8 @@ func checkNames(t *testing.T, w *world, v Verdict) {
 	}
 }
 
-// checkVerdict checks what holds for the verdict of every world.
-func checkVerdict(t *testing.T, w *world, v Verdict, random *rand.Rand) {
+// checkVerdict checks what holds for the verdict of every case.
+func checkVerdict(t *testing.T, w *testCase, v Verdict, random *rand.Rand) {
 	t.Helper()
 	before := w.shuffled(nil)
 	if (v.Service == nil) == (v.Refusal == nil) {
@@ -132,9 +132,9 @@ func checkVerdict(t *testing.T, w *world, v Verdict, random *rand.Rand) {
 	}
 	w.rules.Translate(w.input())
 	if !reflect.DeepEqual(before, w) {
-		t.Errorf("Translate or Trim changed its input (-before +after):\n%s", cmp.Diff(before, w, cmp.AllowUnexported(world{}), byValue))
+		t.Errorf("Translate or Trim changed its input (-before +after):\n%s", cmp.Diff(before, w, cmp.AllowUnexported(testCase{}), byValue))
 	}
 	if twice := trimmed.trimmed(); !reflect.DeepEqual(trimmed, twice) {
-		t.Errorf("Trim twice (-once +twice):\n%s", cmp.Diff(trimmed, twice, cmp.AllowUnexported(world{}), byValue))
+		t.Errorf("Trim twice (-once +twice):\n%s", cmp.Diff(trimmed, twice, cmp.AllowUnexported(testCase{}), byValue))
 	}
 }

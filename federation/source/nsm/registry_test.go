@@ -390,7 +390,7 @@ func numbered(n int, services ...string) []*registry.NetworkServiceEndpoint {
 // A registry that deletes without end while it lists without end takes no memory without
 // bound.
 func TestDeletionsAreBounded(t *testing.T) {
-	x := &session{Source: &Source{world: newWorld()}, deleted: make(map[string]uint64), listing: true}
+	x := &session{Source: &Source{state: newRegistryState()}, deleted: make(map[string]uint64), listing: true}
 	for i := range maxEndpoints + 1000 {
 		x.hear(word{key: strconv.Itoa(i), deleted: true})
 	}

@@ -17,13 +17,13 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
-// say tells the world what the registry says of an endpoint that never expires.
-func say(w *world, s *Source, e *registry.NetworkServiceEndpoint) {
+// say has the state learn what the registry says of an endpoint that never expires.
+func say(w *registryState, s *Source, e *registry.NetworkServiceEndpoint) {
 	w.tell(word{key: e.GetName(), said: s.rules.Read(e)}, time.Time{})
 }
 
 // all returns every service that is published.
-func all(w *world, s *Source) []*wire.Encoded {
+func all(w *registryState, s *Source) []*wire.Encoded {
 	for name := range w.services {
 		w.changed[name] = struct{}{}
 	}
@@ -41,12 +41,12 @@ func TestDeterministic(t *testing.T) {
 	for i, name := range names {
 		final[i] = someEndpoint(random, name, services)
 	}
-	want := newWorld()
+	want := newRegistryState()
 	for _, e := range final {
 		say(want, src, e)
 	}
 	for range 200 {
-		w := newWorld()
+		w := newRegistryState()
 		for range random.IntN(50) { // a history that leads nowhere
 			e := someEndpoint(random, names[random.IntN(len(names))], services)
 			say(w, src, e)
@@ -95,7 +95,7 @@ func FuzzEndpoints(f *testing.F) {
 	add(labelled, nse("neighbour@nsm.example", "web", "web", ""))
 	src := newSource(f)
 	f.Fuzz(func(t *testing.T, one, two []byte) {
-		w := newWorld()
+		w := newRegistryState()
 		say(w, src, nse("neighbour", "web"))
 		for _, data := range [][]byte{one, two} {
 			message := new(registry.NetworkServiceEndpoint)

@@ -17,8 +17,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
-// world is what a cluster and its configuration hold for one Service.
-type world struct {
+// testCase is what a cluster and its configuration hold for one Service.
+type testCase struct {
 	rules   Rules
 	export  *mcsv1beta1.ServiceExport // nil: the Service has the label
 	service *corev1.Service
@@ -28,13 +28,13 @@ type world struct {
 	gates   []*gatewayv1.Gateway
 }
 
-func newWorld() *world {
-	return &world{rules: Rules{Cluster: "west", Zone: services.FQDN("west.fed.example")}}
+func newTestCase() *testCase {
+	return &testCase{rules: Rules{Cluster: "west", Zone: services.FQDN("west.fed.example")}}
 }
 
-// withNodes returns a world with n nodes, and a Service with a node port for each name.
-func withNodes(n int, ports ...string) *world {
-	w := newWorld()
+// withNodes returns a case with n nodes, and a Service with a node port for each name.
+func withNodes(n int, ports ...string) *testCase {
+	w := newTestCase()
 	w.service = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort}}
 	for i, name := range ports {
 		w.service.Spec.Ports = append(w.service.Spec.Ports, corev1.ServicePort{Name: name, Port: 80 + int32(i), NodePort: 30000 + int32(i)})
@@ -48,9 +48,9 @@ func withNodes(n int, ports ...string) *world {
 	return w
 }
 
-// withPods returns a world with n pods of a headless Service.
-func withPods(n int) *world {
-	w := newWorld()
+// withPods returns a case with n pods of a headless Service.
+func withPods(n int) *testCase {
+	w := newTestCase()
 	w.rules.RoutablePods = true
 	w.service = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
 	w.service.Spec = corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Ports: []corev1.ServicePort{{Name: "db", Port: 5432}}}
@@ -75,11 +75,11 @@ func grant(namespaces []string, names ...string) Grant {
 	return g
 }
 
-// read returns the world of YAML documents. An object without a name is web, and one
+// read returns the case of YAML documents. An object without a name is web, and one
 // without a namespace is in shop. A document of the kind Rules is the configuration.
-func read(t *testing.T, text string) *world {
+func read(t *testing.T, text string) *testCase {
 	t.Helper()
-	w := newWorld()
+	w := newTestCase()
 	for document := range strings.SplitSeq(text, "---\n") {
 		var kind struct {
 			Kind         string   `json:"kind"`
@@ -153,7 +153,7 @@ func read(t *testing.T, text string) *world {
 
 // withLabels gives the EndpointSlices of a headless Service the label that says so, as the
 // controller of EndpointSlices does.
-func (w *world) withLabels() *world {
+func (w *testCase) withLabels() *testCase {
 	for _, slice := range w.slices {
 		if w.service != nil && w.service.Spec.ClusterIP == corev1.ClusterIPNone {
 			slice.Labels[corev1.IsHeadlessService] = ""
@@ -162,7 +162,7 @@ func (w *world) withLabels() *world {
 	return w
 }
 
-func (w *world) input() Input {
+func (w *testCase) input() Input {
 	in := Input{Export: w.export, Service: w.service, Slices: w.slices, Nodes: w.nodes, Gateways: w.gates}
 	for _, route := range trimAll(w.rules, w.routes) {
 		in.Routes = append(in.Routes, route.(*Route))
@@ -170,9 +170,9 @@ func (w *world) input() Input {
 	return in
 }
 
-// shuffled returns a copy of the world, with every list in another order whose order
+// shuffled returns a copy of the case, with every list in another order whose order
 // says nothing. Without random it is a copy only.
-func (w *world) shuffled(random *rand.Rand) *world {
+func (w *testCase) shuffled(random *rand.Rand) *testCase {
 	s := *w
 	if w.service != nil {
 		s.service = w.service.DeepCopy()
@@ -219,9 +219,9 @@ func shuffle[T any](random *rand.Rand, list []T) {
 	random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 }
 
-// trimmed returns the world as the caches of informers hold it.
-func (w *world) trimmed() *world {
-	s := &world{
+// trimmed returns the case as the caches of informers hold it.
+func (w *testCase) trimmed() *testCase {
+	s := &testCase{
 		rules: w.rules, routes: trimAll(w.rules, w.routes), slices: trimAll(w.rules, w.slices), nodes: trimAll(w.rules, w.nodes),
 		gates: trimAll(w.rules, w.gates),
 	}

@@ -29,8 +29,8 @@ type service struct {
 	over      int               // endpoints for which there is no room
 }
 
-// world is what is known of a registry. It has no clock of its own.
-type world struct {
+// registryState is what is known of a registry. It has no clock of its own.
+type registryState struct {
 	endpoints map[string]*known   // by key
 	services  map[string]*service // by name of the network service
 	payloads  map[string]string   // likewise, as the registry said last
@@ -47,8 +47,8 @@ type refusal struct{ key, rule string }
 // maxNews bounds the refusals that are logged at once.
 const maxNews = 8
 
-func newWorld() *world {
-	return &world{
+func newRegistryState() *registryState {
+	return &registryState{
 		endpoints: make(map[string]*known), services: make(map[string]*service),
 		changed: make(map[string]struct{}), refused: make(map[string]int),
 	}
@@ -64,7 +64,7 @@ type word struct {
 
 // tell notes what the registry says of an endpoint at now, and returns the endpoint, or
 // nil where there is no room for it.
-func (w *world) tell(say word, now time.Time) *known {
+func (w *registryState) tell(say word, now time.Time) *known {
 	e := w.endpoints[say.key]
 	expired := !say.until.IsZero() && !say.until.After(now)
 	switch {
@@ -92,7 +92,7 @@ func (w *world) tell(say word, now time.Time) *known {
 }
 
 // due sets the deadline of an endpoint.
-func (w *world) due(e *known, deadline time.Time) {
+func (w *registryState) due(e *known, deadline time.Time) {
 	e.deadline = deadline
 	if !deadline.IsZero() && (w.soonest.IsZero() || deadline.Before(w.soonest)) {
 		w.soonest = deadline
@@ -101,7 +101,7 @@ func (w *world) due(e *known, deadline time.Time) {
 
 // next returns when the first endpoint is due, or zero where none is. Until then nobody has to
 // know whether it was renewed.
-func (w *world) next(now time.Time) time.Time {
+func (w *registryState) next(now time.Time) time.Time {
 	if w.soonest.IsZero() || w.soonest.After(now) {
 		return w.soonest
 	}
@@ -113,13 +113,13 @@ func (w *world) next(now time.Time) time.Time {
 }
 
 // forget removes an endpoint.
-func (w *world) forget(e *known) {
+func (w *registryState) forget(e *known) {
 	w.replace(e, endpoint.Endpoint{})
 	delete(w.endpoints, e.key)
 }
 
 // replace makes say what is published of the endpoint.
-func (w *world) replace(e *known, say endpoint.Endpoint) {
+func (w *registryState) replace(e *known, say endpoint.Endpoint) {
 	if e.Equal(&say) {
 		return
 	}
@@ -144,7 +144,7 @@ func (w *world) replace(e *known, say endpoint.Endpoint) {
 	}
 }
 
-func (w *world) count(rules []string, n int) {
+func (w *registryState) count(rules []string, n int) {
 	for _, rule := range rules {
 		if w.refused[rule] += n; w.refused[rule] == 0 {
 			delete(w.refused, rule)
@@ -153,7 +153,7 @@ func (w *world) count(rules []string, n int) {
 }
 
 // carry takes the payloads of all network services.
-func (w *world) carry(payloads map[string]string) {
+func (w *registryState) carry(payloads map[string]string) {
 	for name := range w.services {
 		if payloads[name] != w.payloads[name] {
 			w.changed[name] = struct{}{}
@@ -164,7 +164,7 @@ func (w *world) carry(payloads map[string]string) {
 
 // render returns the services that may have changed since it was called last, and the names of
 // those that are gone.
-func (w *world) render(r *endpoint.Rules) (changed []*wire.Encoded, gone []string) {
+func (w *registryState) render(r *endpoint.Rules) (changed []*wire.Encoded, gone []string) {
 	for _, name := range slices.Sorted(maps.Keys(w.changed)) {
 		s := w.services[name]
 		endpoints := make([]*endpoint.Endpoint, 0, len(s.endpoints))
@@ -189,7 +189,7 @@ func (w *world) render(r *endpoint.Rules) (changed []*wire.Encoded, gone []strin
 }
 
 // counts returns how many entries of the registry are not published, by rule.
-func (w *world) counts() map[string]int {
+func (w *registryState) counts() map[string]int {
 	counts := maps.Clone(w.refused)
 	if counts[endpoint.Limit] += w.beyond; counts[endpoint.Limit] == 0 {
 		delete(counts, endpoint.Limit)

@@ -46,11 +46,11 @@ func (x index) move(id kindName, object metav1.Object, before, after []name) {
 	}
 }
 
-// world is what is known of a cluster: trimmed objects, indexes from them to the
+// clusterState is what is known of a cluster: trimmed objects, indexes from them to the
 // Services that they belong to, and the Services to look at again because of what has
 // changed. It outlives connections and watches: a new watch brings what is different.
 // It is safe for concurrent use.
-type world struct {
+type clusterState struct {
 	wake chan struct{} // has a token when there is something to do
 
 	mu       sync.Mutex
@@ -63,8 +63,8 @@ type world struct {
 	health   health
 }
 
-func newWorld(grace time.Duration) *world {
-	w := &world{
+func newClusterState(grace time.Duration) *clusterState {
+	w := &clusterState{
 		wake: make(chan struct{}, 1), parts: make(index), children: make(index), onNodes: sets.New[name](), dirty: sets.New[name](),
 		health: health{grace: grace, watches: make(map[watched]progress)},
 	}
@@ -87,7 +87,7 @@ func nameOf(object metav1.Object) name {
 }
 
 // put takes an object that is new or has changed. It is called with mu held.
-func (w *world) put(k kind, object metav1.Object) {
+func (w *clusterState) put(k kind, object metav1.Object) {
 	of := nameOf(object)
 	before := w.objects[k][of]
 	w.objects[k][of] = object
@@ -106,7 +106,7 @@ func alike(a, b metav1.Object) bool {
 }
 
 // remove takes that an object is gone. It is called with mu held.
-func (w *world) remove(k kind, of name) {
+func (w *clusterState) remove(k kind, of name) {
 	if before, ok := w.objects[k][of]; ok {
 		delete(w.objects[k], of)
 		w.index(kindName{k, of}, before, nil)
@@ -115,7 +115,7 @@ func (w *world) remove(k kind, of name) {
 
 // index brings the indexes from one state of an object to the next, and marks the
 // Services that it belongs to. It is called with mu held.
-func (w *world) index(id kindName, before, after metav1.Object) {
+func (w *clusterState) index(id kindName, before, after metav1.Object) {
 	switch id.kind {
 	case kindService, kindExport:
 		w.dirty.Insert(id.name)
@@ -155,7 +155,7 @@ func gatewaysOf(object metav1.Object) []name {
 
 // subject returns what is known of a Service, and whether it is exported. narrowed says
 // that a Service that is not known may be there.
-func (w *world) subject(of name, narrowed bool) (in export.Input, exported bool) {
+func (w *clusterState) subject(of name, narrowed bool) (in export.Input, exported bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	in.Service, _ = w.objects[kindService][of].(*corev1.Service)
@@ -191,7 +191,7 @@ func (w *world) subject(of name, narrowed bool) (in export.Input, exported bool)
 // known. It is looked at again with what changes next, and when they can be read. known
 // says that there is a Service. Of one that is not held it is kept whether its verdict is
 // about the nodes.
-func (w *world) hold(of name, missing []watched, known bool, v export.Verdict) bool {
+func (w *clusterState) hold(of name, missing []watched, known bool, v export.Verdict) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	held := slices.ContainsFunc(missing, func(id watched) bool {
@@ -211,7 +211,7 @@ func (w *world) hold(of name, missing []watched, known bool, v export.Verdict) b
 // leads reports whether objects of a kind belong to a Service with that verdict. Of routes
 // and exports it is those that are known: a Service that never had one does not wait for
 // them. It is called with mu held.
-func (w *world) leads(k kind, of name, v export.Verdict) bool {
+func (w *clusterState) leads(k kind, of name, v export.Verdict) bool {
 	switch k {
 	case kindExport:
 		return w.objects[k][of] != nil
@@ -229,11 +229,11 @@ func (w *world) leads(k kind, of name, v export.Verdict) bool {
 }
 
 // next returns the Services to look at, and how reading the cluster goes: what that
-// says is true once they have been looked at. There are none while half of a world is
+// says is true once they have been looked at. There are none while half of the cluster is
 // known: until everything has been read for the first time, of which begun says that
 // it has happened, and while watches that have lost touch read everything again.
 // Those that cannot are not waited for, and hold up those Services that need them.
-func (w *world) next(now time.Time, begun bool) (sets.Set[name], standing) {
+func (w *clusterState) next(now time.Time, begun bool) (sets.Set[name], standing) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.health.standing(now)
@@ -246,7 +246,7 @@ func (w *world) next(now time.Time, begun bool) (sets.Set[name], standing) {
 }
 
 // begin notes that a watch knows nothing yet: it starts, or will be started again.
-func (w *world) begin(id watched) {
+func (w *clusterState) begin(id watched) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.health.watches[id] = progress{once: w.health.watches[id].once, begun: true}
@@ -255,7 +255,7 @@ func (w *world) begin(id watched) {
 
 // end notes that there is nothing to watch any more, as the kind is not served. Its
 // objects stay, and that they cannot be followed is said.
-func (w *world) end(id watched, now time.Time) {
+func (w *clusterState) end(id watched, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.health.watches[id] = progress{once: w.health.watches[id].once}
@@ -266,7 +266,7 @@ func (w *world) end(id watched, now time.Time) {
 
 // report notes how an attempt of a watch went, nil for well, and reports whether that is
 // news.
-func (w *world) report(id watched, err error) bool {
+func (w *clusterState) report(id watched, err error) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := w.health.watches[id]
