@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -357,80 +356,6 @@ func FuzzOracle(f *testing.F) {
 			r.check()
 		}
 	})
-}
-
-// What is published depends on what the parts hold in the end, and not on the order in
-// which it has come.
-func TestOrderOfCallsDoesNotMatter(t *testing.T) {
-	random := rand.New(rand.NewPCG(3, 4))
-	for round := range 20 {
-		final := make(map[string][]*wire.Encoded)
-		for _, key := range sources {
-			for i := range 50 {
-				if random.IntN(2) == 0 {
-					final[key] = append(final[key], encoded(fmt.Sprint("s", i), fmt.Sprint("h", random.IntN(40)), random.IntN(2)))
-				}
-			}
-		}
-		var first []string
-		for range 3 {
-			registry := registry.New()
-			var entries []Entry
-			for _, key := range sources {
-				entries = append(entries, Entry{Name: key, Source: newPuppet()})
-			}
-			c := NewCatalog(Config{Registry: registry, Logger: slog.New(slog.DiscardHandler), Sources: entries})
-			var running sync.WaitGroup
-			for i, key := range sources {
-				part, calls := c.parts[i], rand.New(rand.NewPCG(random.Uint64(), 0))
-				running.Go(func() { arrive(part, final[key], calls) })
-			}
-			running.Wait()
-			got := published(t, registry)
-			if first == nil {
-				o := oracle{parts: make(map[string]map[string]*wire.Encoded), complete: map[string]bool{"1": true, "2": true, "3": true}}
-				for _, key := range sources {
-					o.parts[key] = make(map[string]*wire.Encoded)
-					for _, s := range final[key] {
-						o.parts[key][s.Name()] = s
-					}
-				}
-				want, _ := o.publishes()
-				for _, name := range slices.Sorted(maps.Keys(want)) {
-					first = append(first, render(want[name].Service()))
-				}
-			}
-			if diff := cmp.Diff(first, got); diff != "" {
-				t.Fatalf("round %d: not what the parts say (-want +got):\n%s", round, diff)
-			}
-		}
-	}
-}
-
-// arrive makes services what the part holds, by calls in a random order.
-func arrive(part Part, services []*wire.Encoded, random *rand.Rand) {
-	var early []*wire.Encoded
-	for i := range 60 { // some of which will go
-		early = append(early, encoded(fmt.Sprint("s", i), fmt.Sprint("h", random.IntN(40)), random.IntN(2)))
-	}
-	random.Shuffle(len(early), func(i, j int) { early[i], early[j] = early[j], early[i] })
-	part.Replace(early[:random.IntN(len(early))])
-	services = slices.Clone(services)
-	random.Shuffle(len(services), func(i, j int) { services[i], services[j] = services[j], services[i] })
-	if random.IntN(2) == 0 {
-		part.Replace(services)
-		return
-	}
-	stays := make(map[string]bool)
-	for _, s := range services {
-		stays[s.Name()] = true
-		part.Update([]*wire.Encoded{s}, nil)
-	}
-	for _, s := range early {
-		if !stays[s.Name()] {
-			part.Update(nil, []string{s.Name()})
-		}
-	}
 }
 
 // bytesOf returns the bytes that consumers are sent for a service.
