@@ -162,18 +162,6 @@ type part struct {
 	said       []string // every reason, and "" for back
 	refused    map[string]int
 	violations []string
-	wanted     string // the name and a fragment of an update that is waited for
-	fragment   string
-	arrived    chan time.Time
-}
-
-// watchFor returns a channel that has the time of the next update of a service to a
-// text with a fragment.
-func (p *part) watchFor(name, fragment string) <-chan time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.wanted, p.fragment, p.arrived = name, fragment, make(chan time.Time, 1)
-	return p.arrived
 }
 
 func (p *part) Replace(services []*wire.Encoded) {
@@ -200,10 +188,6 @@ func (p *part) Update(changed []*wire.Encoded, gone []string) {
 	}
 	for _, s := range changed {
 		p.services[s.Name()] = s
-		if s.Name() == p.wanted && strings.Contains(text(s), p.fragment) {
-			p.arrived <- time.Now()
-			p.wanted = ""
-		}
 	}
 }
 
@@ -240,7 +224,7 @@ func (p *part) names() string {
 	return strings.Join(slices.Sorted(maps.Keys(p.services)), " ")
 }
 
-// fqdns returns what is published, by fqdn and by the first address.
+// has reports whether a service is published, with a fragment in its text.
 func (p *part) has(name, fragment string) bool {
 	return p.view(func() bool { return p.services[name] != nil && strings.Contains(text(p.services[name]), fragment) })
 }
@@ -369,9 +353,6 @@ func refuse(g *realserver.Gate, refuses bool) {
 		g.Cut()
 	}
 }
-
-// stall is refuse where the connections stay open, and nothing goes through.
-func stall(g *realserver.Gate, stalls bool) { g.Stall(stalls) }
 
 // kubeconfig writes a kubeconfig that differs from the cluster's by what change does.
 func (c *cluster) kubeconfig(change func(*clientcmdapi.Config)) string {

@@ -288,17 +288,6 @@ func TestConflictIsTheOwnersToKnow(t *testing.T) {
 	}
 }
 
-// TestNobodyTakesForeignNames has a Service ask for names of others.
-func TestNobodyTakesForeignNames(t *testing.T) {
-	for _, wanted := range []string{"cart.shop.west.fed.example", "db-0.db.shop.west.fed.example", "later.shop.west.fed.example", "pay.west.fed.example", "west.fed.example"} {
-		o := newOffline(t, export.Rules{})
-		o.read(t, named("attack", "a", wanted, true, time.Now()))
-		if got := o.told.names(); got != "" || o.told.refused[string(export.NameNotAllowed)] != 1 {
-			t.Errorf("%s: published %q, refused %v", wanted, got, o.told.refused)
-		}
-	}
-}
-
 // TestGrowthIsCounted has a Service become too large: a part of it stays published, and is
 // counted until all of it is.
 func TestGrowthIsCounted(t *testing.T) {
@@ -316,28 +305,6 @@ func TestGrowthIsCounted(t *testing.T) {
 		o.put(t, large(step.size))
 		if got := o.told.refused[string(export.TooManyEndpoints)]; got != step.count || o.told.names() != "west/shop/large" || len(o.told.withdrawn) > 0 {
 			t.Errorf("%d addresses: counted %d times, published %s", step.size, got, o.told.names())
-		}
-	}
-}
-
-// TestNoNodeIsReady has all nodes not be ready: nothing is withdrawn.
-func TestNoNodeIsReady(t *testing.T) {
-	for _, policy := range []corev1.ServiceExternalTrafficPolicy{corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal} {
-		o, s := newOffline(t, export.Rules{}), at("spread", "")
-		s.Spec.ExternalIPs, s.Spec.Type, s.Spec.ExternalTrafficPolicy = nil, corev1.ServiceTypeNodePort, policy
-		s.Spec.Ports[0].NodePort = 30080
-		slice := &discoveryv1.EndpointSlice{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "spread", Labels: map[string]string{discoveryv1.LabelServiceName: "spread"}},
-			Endpoints:  []discoveryv1.Endpoint{{NodeName: new("n1")}},
-		}
-		o.read(t, s, slice, readyNode("n1"))
-		lost := readyNode("n1")
-		lost.Status.Conditions[0].Status = corev1.ConditionUnknown
-		slice = slice.DeepCopy()
-		slice.Endpoints[0].Conditions.Ready = new(false) // as the controllers say a little later
-		o.put(t, lost, slice)
-		if !o.told.has("west/shop/spread", "198.51.100.1") || len(o.told.withdrawn) > 0 {
-			t.Errorf("with %s: published %q, withdrawn %v", policy, o.told.names(), o.told.withdrawn)
 		}
 	}
 }

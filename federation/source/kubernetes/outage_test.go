@@ -1,23 +1,17 @@
 package kubernetes
 
 import (
-	"context"
-	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
-	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -72,30 +66,6 @@ func testOutage(t *testing.T, c *cluster, ns string, breaks func(*realserver.Gat
 	}
 }
 
-// testCuts cuts every connection again and again.
-func testCuts(t *testing.T, c *cluster) {
-	c.namespace("cuts")
-	for _, name := range []string{"a", "b"} {
-		c.create(labelled(service("cuts", name, "192.0.2.1")))
-	}
-	g, through := c.gate()
-	r := c.prepare(func(config *Config) { config.Kubeconfig, config.Namespaces = through, []string{"cuts"} })
-	r.state.health.grace = patience // a machine that is busy is no outage
-	c.start(r)
-	until(t, "everything", func() bool { return r.names() == "west/cuts/a west/cuts/b" && r.back() })
-	for i := range 5 {
-		refuse(g, true)
-		refuse(g, false)
-		ip := "192.0.2." + string(rune('2'+i))
-		c.moveTo("cuts", "a", ip)
-		until(t, "a change after a cut", func() bool { return r.has("west/cuts/a", ip) })
-	}
-	r.withdrew(t)
-	if len(r.said) > 0 {
-		t.Errorf("said: %q, want nothing", r.said)
-	}
-}
-
 // expiring answers watches that go on from where they were with 410 Gone.
 type expiring struct {
 	http.RoundTripper
@@ -144,70 +114,6 @@ func testExpired(t *testing.T, c *cluster) {
 		return r.names() == "west/expired/a" && e.times.Load() > 0
 	})
 	r.withdrew(t, "west/expired/b")
-}
-
-// testOlder has another server in the place of the one before: a backup that is older,
-// and that has come to a later version since.
-func testOlder(t *testing.T, c *cluster) {
-	other := startCluster(t)
-	for _, cluster := range []*cluster{c, other} {
-		cluster.namespace("older")
-		cluster.create(labelled(service("older", "kept", "192.0.2.1")))
-	}
-	c.create(labelled(service("older", "newer", "192.0.2.1")))
-	other.create(labelled(service("older", "revived", "192.0.2.1")))
-	g, url := c.StartGate(t)
-	r := c.run(func(config *Config) {
-		config.Namespaces = []string{"older"}
-		config.Kubeconfig = c.kubeconfig(func(config *clientcmdapi.Config) {
-			cluster := config.Clusters["test"]
-			cluster.Server, cluster.CertificateAuthority, cluster.InsecureSkipTLSVerify = url, "", true
-		})
-	})
-	until(t, "everything", func() bool { return r.names() == "west/older/kept west/older/newer" && r.back() })
-	refuse(g, true)
-	until(t, "the server is away", func() bool { return r.awayFor("") })
-	g.Lead(strings.TrimPrefix(other.API.URL, "https://"))
-	refuse(g, false)
-	until(t, "the server is back", r.back)
-	if got, want := r.names(), "west/older/kept west/older/revived"; got != want {
-		t.Errorf("published: %s, want %s", got, want)
-	}
-	r.withdrew(t, "west/older/newer")
-}
-
-// testEmptied has every Service deleted, one by one: a store that is empty looks the same.
-// The catalog stays as it was until somebody confirms it.
-func testEmptied(t *testing.T, c *cluster) {
-	const n = 20
-	c.namespace("emptied")
-	for i := range n {
-		c.create(labelled(service("emptied", fmt.Sprint("s", i), "192.0.2.1")))
-	}
-	r := c.prepare(func(config *Config) { config.Namespaces = []string{"emptied"} })
-	registry := registry.New()
-	catalog := source.NewCatalog(source.Config{
-		Registry: registry, Logger: slog.New(slog.DiscardHandler),
-		Sources: []source.Entry{{Name: "kubernetes:west", Source: r.Source, Lifetime: time.Hour, MaxWithdraw: 50}},
-	})
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
-	running.Go(func() { _ = catalog.Run(ctx) })
-	until(t, "everything", func() bool { return registry.Len() == n })
-	for i := range n {
-		c.deleteService("emptied", fmt.Sprint("s", i))
-	}
-	until(t, "everything is held", func() bool { return catalog.Status().Sources[0].Held == n })
-	if got := registry.Len(); got != n {
-		t.Errorf("%d services are published, expected %d", got, n)
-	}
-	c.create(labelled(service("emptied", "s0", "192.0.2.2")))
-	until(t, "one is back", func() bool { return catalog.Status().Sources[0].Held == n-1 })
-	if got := catalog.Confirm("kubernetes:west"); got != n-1 || registry.Len() != 1 {
-		t.Errorf("%d services were confirmed, and %d are left; expected %d and 1", got, registry.Len(), n-1)
-	}
 }
 
 // testCredentials has the credentials expire, and replaced in the kubeconfig.

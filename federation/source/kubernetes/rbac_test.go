@@ -106,65 +106,16 @@ func (c *cluster) role(user string, rules []rbacv1.PolicyRule) (set func([]rbacv
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
 	}))
-	c.awaitAllowed(user, rules[0].Verbs[0], rules[0].APIGroups[0], rules[0].Resources[0], true)
-	return set
-}
-
-// awaitAllowed waits until a user may do something, or may not: the server learns of roles
-// by a watch.
-func (c *cluster) awaitAllowed(user, verb, group, resource string, want bool) {
-	c.Helper()
-	until(c, "the role of "+user, func() bool {
+	until(c, "the role of "+user, func() bool { // the server learns of roles by a watch
 		review, err := c.Client.AuthorizationV1().SubjectAccessReviews().Create(c.Context(), &authorizationv1.SubjectAccessReview{
 			Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Verb: verb, Group: group, Resource: resource,
+				Verb: rules[0].Verbs[0], Group: rules[0].APIGroups[0], Resource: rules[0].Resources[0],
 			}},
 		}, metav1.CreateOptions{})
 		c.must(err)
-		return review.Status.Allowed == want
+		return review.Status.Allowed
 	})
-}
-
-// testUnreadable has one kind not come back after an outage, because a permission was
-// taken away meanwhile. Services that have nothing to do with it go on.
-func testUnreadable(t *testing.T, c *cluster) {
-	const user, ns = "system:serviceaccount:dns:unreadable", "unreadable"
-	all := []rbacv1.PolicyRule{{APIGroups: []string{rbacv1.APIGroupAll}, Resources: []string{rbacv1.ResourceAll}, Verbs: []string{rbacv1.VerbAll}}}
-	url := rbacv1.PolicyRule{NonResourceURLs: []string{rbacv1.NonResourceAll}, Verbs: []string{"get"}}
-	set := c.role(user, append(all, url))
-	c.namespace(ns)
-	c.create(labelled(service(ns, "plain", "192.0.2.1")))
-	c.create(labelled(service(ns, "gone", "192.0.2.1")))
-	c.create(service(ns, "exported", "192.0.2.1"))
-	c.export("v1beta1", ns, "exported")
-	g, through := c.StartGate(t)
-	r := c.run(func(config *Config) {
-		config.Namespaces = []string{ns}
-		config.Kubeconfig = c.kubeconfig(func(config *clientcmdapi.Config) {
-			config.Clusters["test"].Server = through
-			config.AuthInfos["test"].Impersonate = user
-		})
-	})
-	const full = "west/" + ns + "/"
-	until(t, "everything", func() bool { return r.names() == full+"exported "+full+"gone "+full+"plain" && r.back() })
-
-	refuse(g, true)
-	until(t, "the outage", func() bool { return r.awayFor("127.0.0.1:") })
-	set([]rbacv1.PolicyRule{{APIGroups: []string{"", "discovery.k8s.io", gatewayGroup}, Resources: []string{rbacv1.ResourceAll}, Verbs: []string{rbacv1.VerbAll}}, url})
-	c.awaitAllowed(user, "list", mcsGroup, "serviceexports", false)
-	refuse(g, false)
-	until(t, "the reason", func() bool { return r.awayFor("serviceexports") })
-	c.moveTo(ns, "plain", "192.0.2.2")
-	c.moveTo(ns, "exported", "192.0.2.2")
-	c.deleteService(ns, "gone")
-	until(t, "a change of a Service without an export", func() bool { return r.has(full+"plain", "192.0.2.2") })
-	until(t, "the end of another", func() bool { return r.names() == full+"exported "+full+"plain" })
-	if r.has(full+"exported", "192.0.2.2") {
-		t.Error("a Service has changed of which it is not known whether it is exported still")
-	}
-	set(append(all, url))
-	until(t, "everything when it can be read", func() bool { return r.has(full+"exported", "192.0.2.2") && r.back() })
-	r.withdrew(t, full+"gone")
+	return set
 }
 
 // lacks checks what a source says that lacks a permission, and that it recovers once

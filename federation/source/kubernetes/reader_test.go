@@ -108,3 +108,33 @@ func TestAuthorityFileIsFollowed(t *testing.T) {
 		}
 	}
 }
+
+// The server that is back may be another, with an older past: no watch goes on from where it was.
+func TestWatchesBeginAnewAfterOutage(t *testing.T) {
+	var away atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if away.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	defer server.Close()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	must.Do(t, os.WriteFile(path, []byte(strings.Replace(goodConfig, "https://127.0.0.1:1", server.URL, 1)), 0o600))
+	s := must.Get(New(Config{Rules: export.Rules{Cluster: "west", Zone: zone(t)}, Kubeconfig: path}))(t)
+	s.wanted = []kind{kindService}
+	r, id, stopped := newReader(s), watched{kind: kindService}, 0
+	defer r.stopAll()
+	for i, step := range []struct {
+		away    bool
+		stopped int // watches so far
+	}{{false, 0}, {false, 0}, {true, 0}, {false, 1}} {
+		away.Store(step.away)
+		if alive := r.check(t.Context()); alive == step.away || stopped != step.stopped {
+			t.Errorf("step %d: the server is there: %t, and %d watches were stopped, want %d", i, alive, stopped, step.stopped)
+		}
+		if i == 0 {
+			first := r.running[id]
+			r.running[id] = follower{first.version, func() { stopped++; first.stop() }}
+		}
+	}
+}

@@ -19,53 +19,6 @@ func wants(name string, since int64) Verdict {
 	return Verdict{Service: &federation.Service{FQDN: services.FQDN(name)}, Kind: LoadBalancer, Claim: Claim{Since: time.Unix(since, 0)}}
 }
 
-func TestClaims(t *testing.T) {
-	var (
-		c       Claims
-		a       = wants("a.west.fed.example", 2)
-		older   = wants("a.west.fed.example", 1)
-		refused = Verdict{Refusal: &Finding{Rule: NoAddress}, Claim: Claim{Since: time.Unix(0, 0)}}
-	)
-	steps := []struct {
-		name    string
-		key     string
-		verdict *Verdict // nil: removed
-		changed []string
-		holder  string
-	}{
-		{"the first one has the name", "shop/b", &a, nil, "shop/b"},
-		{"again", "shop/b", &a, nil, "shop/b"},
-		{"of the same age, and greater", "shop/c", &a, nil, "shop/b"},
-		{"of the same age, and lesser", "shop/a", &a, []string{"shop/b", "shop/c"}, "shop/a"},
-		{"an older one", "shop/z", &older, []string{"shop/a", "shop/b", "shop/c"}, "shop/z"},
-		{"a refused one claims nothing", "shop/y", &refused, nil, "shop/z"},
-		{"one that loses goes", "shop/b", nil, nil, "shop/z"},
-		{"the holder is refused", "shop/z", &refused, []string{"shop/a", "shop/c"}, "shop/a"},
-		{"the holder goes", "shop/a", nil, []string{"shop/c"}, "shop/c"},
-		{"the last one goes", "shop/c", nil, nil, ""},
-		{"what is gone goes", "shop/c", nil, nil, ""},
-	}
-	for _, step := range steps {
-		var changed []string
-		if step.verdict == nil {
-			changed = c.Remove(step.key)
-		} else {
-			changed = c.Set(step.key, *step.verdict)
-		}
-		if diff := cmp.Diff(step.changed, changed); diff != "" {
-			t.Errorf("%s: changed (-want +got):\n%s", step.name, diff)
-		}
-		if step.holder != "" {
-			if v := c.Judge(step.holder, a); v.Refusal != nil {
-				t.Errorf("%s: %s is refused: %v", step.name, step.holder, v.Refusal)
-			}
-		}
-	}
-	if len(c.claims)+len(c.claimed) != 0 {
-		t.Errorf("left: %v and %v", c.claims, c.claimed)
-	}
-}
-
 // TestClaimsRank has exports that are ever later, and go ever further before the others.
 func TestClaimsRank(t *testing.T) {
 	var c Claims
