@@ -3,7 +3,6 @@ package nsm
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net"
 	"slices"
@@ -376,15 +375,6 @@ func expiring(d time.Duration, name string, services ...string) *registry.Networ
 	e := nse(name, services...)
 	e.ExpirationTime = timestamppb.New(time.Now().Add(d))
 	return e
-}
-
-// numbered returns n endpoints of the network services.
-func numbered(n int, services ...string) []*registry.NetworkServiceEndpoint {
-	all := make([]*registry.NetworkServiceEndpoint, n)
-	for i := range all {
-		all[i] = expiring(time.Minute, fmt.Sprintf("nse-%05d", i), services...)
-	}
-	return all
 }
 
 // A registry that deletes without end while it lists without end takes no memory without
