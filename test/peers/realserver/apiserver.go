@@ -127,10 +127,3 @@ func clientFor(certificate string) (*http.Client, error) {
 	}
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: true}}, nil
 }
-
-// Create creates an object in JSON in the collection at a path, such as
-// /api/v1/namespaces.
-func (s *APIServer) Create(ctx context.Context, path string, object any) error {
-	_, err := call(ctx, s.client, http.MethodPost, s.URL+path, token, object)
-	return err
-}

@@ -130,19 +130,7 @@ func (e *Etcd) Compact(ctx context.Context) error {
 	return err
 }
 
-// Backup ends etcd, copies its data to a folder that does not exist yet, and starts
-// it again.
-func (e *Etcd) Backup(ctx context.Context, to string) error {
-	if err := e.Stop(); err != nil {
-		return err
-	}
-	if err := os.CopyFS(to, os.DirFS(filepath.Join(e.Dir, etcdData))); err != nil {
-		return err
-	}
-	return e.Start(ctx)
-}
-
-// Restore ends etcd, and starts it again with the data of a Backup.
+// Restore ends etcd, and starts it again with the data in a folder, which may be none.
 func (e *Etcd) Restore(ctx context.Context, from string) error {
 	e.Kill()
 	data := filepath.Join(e.Dir, etcdData)

@@ -131,13 +131,6 @@ func (g *Gate) Refuse(refuse bool) {
 	g.refuses = refuse
 }
 
-// Lead has new connections lead to another server, on host:port.
-func (g *Gate) Lead(to string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.to = to
-}
-
 // Stall says whether octets stay where they are. The connections stay open, as when a
 // network loses all packets.
 func (g *Gate) Stall(stall bool) {
