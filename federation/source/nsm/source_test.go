@@ -118,16 +118,18 @@ func TestFirstState(t *testing.T) {
 func TestExpiration(t *testing.T) {
 	runStand(t, nil, func(t *testing.T, s *stand) {
 		s.put(expiring(45*time.Second, "a", "web"))
+		s.put(expiring(2*minute, "b", "web"))
 		s.put(nse("forever", "web"))
 		s.at(45*time.Second - 1)
-		s.want(t, "web: a forever")
+		s.want(t, "web: a b forever")
 		s.at(45 * time.Second)
-		s.want(t, "web: forever")
+		s.want(t, "web: b forever")
 		s.at(3 * minute)
 		s.want(t, "web: forever")
-		if got := s.part.refused[endpoint.Expired]; got != 1 {
-			t.Errorf("%d endpoints are counted as expired, want 1", got)
+		if got := s.part.refused[endpoint.Expired]; got != 2 {
+			t.Errorf("%d endpoints are counted as expired, want 2", got)
 		}
+		s.remove("b")
 		s.put(expiring(minute, "a", "web"))
 		s.want(t, "web: a forever")
 		if got := s.part.refused[endpoint.Expired]; got != 0 {
