@@ -1,11 +1,9 @@
 package deploy
 
 import (
-	"bytes"
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -23,15 +21,7 @@ import (
 
 const patience = 2 * time.Minute // bounds each wait for something that must happen
 
-// programs builds the programs of the images, and returns the folder that they are in.
-func programs(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	if out, err := exec.Command("go", "build", "-o", dir, root+"/cmd/coredns", root+"/cmd/federationctl").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	return dir
-}
+func TestMain(m *testing.M) { place.Main(m) }
 
 // start runs a program until the end of the test.
 func start(t *testing.T, path string, args ...string) {
@@ -74,13 +64,22 @@ func want(t *testing.T, from, server, name, address string) {
 
 const upstreamAnswer = "198.51.100.7"
 
-// startUpstream starts a name server that has one address for every name, and logs what it
-// was asked for.
-func startUpstream(t *testing.T, bin string) (upstream *realserver.Process, address string) {
+// surroundings are what a Corefile of a recipe meets in a cluster: certificates, an owner with
+// two services, an API server, and a name server that has one address for every name, and logs
+// what it was asked for.
+type surroundings struct {
+	certificates, owner, kubeconfig string
+	upstream                        *realserver.Process
+	upstreamAddress                 string
+}
+
+func startSurroundings(t *testing.T) *surroundings {
 	t.Helper()
-	address = loopback.Address(t)
-	upstream = &realserver.Process{Name: "upstream", Path: filepath.Join(bin, "coredns"), Dir: t.TempDir(), Args: []string{"-conf", "Corefile"}, Ready: place.Dial(address)}
-	must.Do(t, os.WriteFile(filepath.Join(upstream.Dir, "Corefile"), []byte(`.:`+strings.TrimPrefix(address, "127.0.0.1:")+` {
+	s := &surroundings{certificates: t.TempDir(), owner: loopback.Address(t), upstreamAddress: loopback.Address(t)}
+	s.upstream = &realserver.Process{
+		Name: "upstream", Path: place.Built(t, "coredns"), Dir: t.TempDir(), Args: []string{"-conf", "Corefile"}, Ready: place.Dial(s.upstreamAddress),
+	}
+	must.Do(t, os.WriteFile(filepath.Join(s.upstream.Dir, "Corefile"), []byte(`.:`+strings.TrimPrefix(s.upstreamAddress, "127.0.0.1:")+` {
     bind 127.0.0.1
     log
     template IN A {
@@ -91,33 +90,9 @@ func startUpstream(t *testing.T, bin string) (upstream *realserver.Process, addr
     }
 }
 `), 0o600))
-	upstream.StartFor(t)
-	return upstream, address
-}
-
-// asked reports whether somebody has asked for a name upstream.
-func (w *world) asked(name string) bool { return w.upstream.Logged(" IN "+name+". ") > 0 }
-
-// world is what a Corefile of a recipe meets in a cluster: certificates, an owner with
-// two services, other name servers, and for one recipe an API server.
-type world struct {
-	bin, certificates, owner, kubeconfig string
-	upstream                             *realserver.Process
-	upstreamAddress                      string
-}
-
-func newWorld(t *testing.T) *world {
-	t.Helper()
-	w := &world{bin: programs(t), certificates: t.TempDir(), owner: loopback.Address(t)}
-	w.upstream, w.upstreamAddress = startUpstream(t, w.bin)
-	run := func(args ...string) {
-		t.Helper()
-		if out, err := exec.Command(filepath.Join(w.bin, "federationctl"), args...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-	}
-	run("pki", w.certificates)
-	file := func(name string) string { return filepath.Join(w.certificates, name) }
+	s.upstream.StartFor(t)
+	newCommand(t, place.Built(t, "federationctl"), "").must(t, "", "pki", s.certificates)
+	file := func(name string) string { return filepath.Join(s.certificates, name) }
 	for name, of := range map[string]string{"tls.crt": "consumer.pem", "tls.key": "consumer-key.pem", "ca.crt": "ca.pem"} {
 		must.Do(t, os.Symlink(of, file(name)))
 	}
@@ -126,14 +101,17 @@ func newWorld(t *testing.T) *world {
 - {name: web, fqdn: web.west.fed.example, endpoints: [{address: 192.0.2.1, port: 80}], instances: [{id: v1, protocol: HTTP}]}
 - {name: lb, fqdn: lb.west.fed.example, endpoints: [{address: lb-1.cloud.example, port: 80}], instances: [{id: v1, protocol: HTTP}]}
 `), 0o600))
-	start(t, filepath.Join(w.bin, "federationctl"), "serve", "--listen", w.owner, "--catalog", catalog,
+	start(t, place.Built(t, "federationctl"), "serve", "--listen", s.owner, "--catalog", catalog,
 		"--cert", file("owner.pem"), "--key", file("owner-key.pem"), "--ca", file("ca.pem"), "--allow-any")
-	return w
+	return s
 }
+
+// asked reports whether somebody has asked for a name upstream.
+func (s *surroundings) asked(name string) bool { return s.upstream.Logged(" IN "+name+". ") > 0 }
 
 // serve starts CoreDNS with a Corefile in which everything outside of it is what there
 // is here, and returns its address. What else the Corefile says stays.
-func (w *world) serve(t *testing.T, corefile string) (address string) {
+func (s *surroundings) serve(t *testing.T, corefile string) (address string) {
 	t.Helper()
 	address = loopback.Address(t)
 	_, port, err := net.SplitHostPort(address)
@@ -141,85 +119,63 @@ func (w *world) serve(t *testing.T, corefile string) (address string) {
 	dir := t.TempDir()
 	for _, change := range []struct{ what, by string }{
 		{`:(53|1053|1054)\b`, ":" + port},
-		{`(owner) \S+:8008\b`, "$1 " + w.owner},
+		{`(owner) \S+:8008\b`, "$1 " + s.owner},
 		{`owner_id \S+`, "owner_id spiffe://federation.example/owner"},
-		{`/etc/federation/tls(-\d+)?/`, w.certificates + "/"},
-		{` certs/`, " " + w.certificates + "/"},
+		{`/etc/federation/tls(-\d+)?/`, s.certificates + "/"},
+		{` certs/`, " " + s.certificates + "/"},
 		{`/var/lib/federation/`, dir + "/"},
-		{`/etc/resolv.conf`, w.upstreamAddress},
+		{`/etc/resolv.conf`, s.upstreamAddress},
 		{` health \{`, " health " + loopback.Address(t) + " {"},
 		{`(?m)^( *)ready$`, "${1}ready " + loopback.Address(t)},
 		{`prometheus :9153`, "prometheus " + loopback.Address(t)},
-		{`run/kubeconfig`, w.kubeconfig},
+		{`run/kubeconfig`, s.kubeconfig},
 	} {
 		corefile = regexp.MustCompile(change.what).ReplaceAllString(corefile, change.by)
 	}
-	if w.kubeconfig != "" && !strings.Contains(corefile, "kubeconfig") {
-		corefile = regexp.MustCompile(`(?m)^( *kubernetes .*\{)$`).ReplaceAllString(corefile, "$1\nkubeconfig "+w.kubeconfig)
+	if s.kubeconfig != "" && !strings.Contains(corefile, "kubeconfig") {
+		corefile = regexp.MustCompile(`(?m)^( *kubernetes .*\{)$`).ReplaceAllString(corefile, "$1\nkubeconfig "+s.kubeconfig)
 	}
 	path := filepath.Join(dir, "Corefile")
 	must.Do(t, os.WriteFile(path, []byte(corefile), 0o600))
-	start(t, filepath.Join(w.bin, "coredns"), "-conf", path)
+	start(t, place.Built(t, "coredns"), "-conf", path)
 	return address
 }
 
-// CoreDNS beside the cluster's DNS answers for the zones, looks up endpoints that are
-// host names, and is no resolver for others.
-func TestBeside(t *testing.T) {
-	helm, w := helm(t, ""), newWorld(t)
-	example := must.Get(os.ReadFile(root + "/corefile-examples/kubernetes-beside/Corefile"))(t)
-	_, example, ok := bytes.Cut(example, []byte("\nfed.example:1054")) // without the block for the cluster's DNS
-	if !ok {
-		t.Fatal("the example has no block for fed.example:1054")
-	}
-	for name, corefile := range map[string]string{
-		"chart":   fileOf(t, helm.template(t, "beside"), "Corefile"),
-		"example": "fed.example:1054" + string(example),
-	} {
-		t.Run(name, func(t *testing.T) {
-			server := w.serve(t, corefile)
-			want(t, "127.0.0.2", server, "web.west.fed.example", "192.0.2.1")
-			want(t, "127.0.0.2", server, "lb.west.fed.example", upstreamAnswer)
-			await.Until(t, patience, func() string {
-				if !w.asked("lb-1.cloud.example") {
-					return "the host of an endpoint was not looked up upstream"
-				}
-				return ""
-			})
-			reply, err := ask("127.0.0.2", server, "other.example", dns.TypeA)
-			if err != nil || reply.Rcode != dns.RcodeRefused || w.asked("other.example") {
-				t.Errorf("the answer for a name of others is %v, %v, want REFUSED, and nobody asked", reply, err)
-			}
-		})
-	}
-}
-
-// CoreDNS as the cluster's DNS answers for the cluster with the rights that the chart
-// gives it, for the zones of owners, and forwards the rest.
-func TestClusterDNS(t *testing.T) {
-	helm, server := helm(t, ""), realserver.StartAPIServer(t)
-	kubectl := kubectl(t, server.Kubeconfig)
-	w := newWorld(t)
-	rendered := helm.template(t, "cluster-dns")
+// testCorefiles has CoreDNS answer for the zones of owners, and look up endpoints that are host
+// names. Beside the cluster's DNS it is no resolver for others. As the cluster's DNS it answers for
+// the cluster, with the rights that the chart gives it, and forwards the rest.
+func testCorefiles(t *testing.T, helm, kubectl command, server *realserver.APIServer) {
+	s, rendered := startSurroundings(t), helm.template(t, "cluster-dns")
 	kubectl.must(t, rendered, "apply", "-f", "-")
 	kubectl.must(t, "", "create", "service", "clusterip", "db", "--namespace=default", "--tcp=5432", "--clusterip=10.96.7.7")
 	// A kubeconfig of the account that the pods have.
 	token := strings.TrimSpace(kubectl.must(t, "", "create", "token", "federation-dns", "--namespace=kube-system"))
 	text := must.Get(os.ReadFile(server.Kubeconfig))(t)
-	w.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	s.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
 	text = regexp.MustCompile(`token: "[^"]*"`).ReplaceAll(text, []byte(`token: "`+token+`"`))
-	must.Do(t, os.WriteFile(w.kubeconfig, text, 0o600))
+	must.Do(t, os.WriteFile(s.kubeconfig, text, 0o600))
 	example := must.Get(os.ReadFile(root + "/corefile-examples/kubernetes-cluster-dns/Corefile"))(t)
-	for name, corefile := range map[string]string{"chart": fileOf(t, rendered, "Corefile"), "example": string(example)} {
-		t.Run(name, func(t *testing.T) {
-			server := w.serve(t, corefile)
-			want(t, "127.0.0.2", server, "db.default.svc.cluster.local", "10.96.7.7")
+	for _, tt := range []struct {
+		name, corefile string
+		cluster        bool // whether it is the cluster's DNS
+	}{
+		{"beside", fileOf(t, helm.template(t, "beside"), "Corefile"), false}, // first: nobody has asked upstream for others yet
+		{"cluster-dns", fileOf(t, rendered, "Corefile"), true},
+		{"the example of cluster-dns", string(example), true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			server := s.serve(t, tt.corefile)
 			want(t, "127.0.0.2", server, "web.west.fed.example", "192.0.2.1")
 			want(t, "127.0.0.2", server, "lb.west.fed.example", upstreamAnswer)
-			want(t, "127.0.0.2", server, "other.example", upstreamAnswer)
-			reply, err := ask("127.0.0.2", server, "no.default.svc.cluster.local", dns.TypeA)
-			if err != nil || reply.Rcode != dns.RcodeNameError || w.asked("no.default.svc.cluster.local") {
-				t.Errorf("the answer for a name of the cluster is %v, %v, want NXDOMAIN, and nobody asked", reply, err)
+			foreign, rcode := "other.example", dns.RcodeRefused
+			if tt.cluster {
+				want(t, "127.0.0.2", server, "db.default.svc.cluster.local", "10.96.7.7")
+				want(t, "127.0.0.2", server, foreign, upstreamAnswer)
+				foreign, rcode = "no.default.svc.cluster.local", dns.RcodeNameError
+			}
+			reply, err := ask("127.0.0.2", server, foreign, dns.TypeA)
+			if err != nil || reply.Rcode != rcode || s.asked(foreign) {
+				t.Errorf("the answer for %s is %v, %v, want %s, and nobody asked upstream", foreign, reply, err, dns.RcodeToString[rcode])
 			}
 		})
 	}

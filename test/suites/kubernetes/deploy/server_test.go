@@ -22,12 +22,21 @@ func prepare(t *testing.T, kubectl command) {
 	}
 }
 
-// The API server takes everything that the chart and the overlays render, with no
-// warning and no unknown field, and the pods of their Deployments as restricted ones.
-func TestServer(t *testing.T) {
+// One API server has all that needs one.
+func TestAPIServer(t *testing.T) {
 	helm, kubectl, server := helm(t, ""), kubectl(t, ""), realserver.StartAPIServer(t)
-	kubectl.env = append(kubectl.env, "KUBECONFIG="+server.Kubeconfig)
+	for _, c := range []*command{&helm, &kubectl} {
+		c.env = append(c.env, "KUBECONFIG="+server.Kubeconfig)
+	}
 	prepare(t, kubectl)
+	t.Run("Manifests", func(t *testing.T) { testManifests(t, helm, kubectl) })
+	t.Run("Upgrade", func(t *testing.T) { testUpgrade(t, helm, kubectl) })
+	t.Run("Corefiles", func(t *testing.T) { testCorefiles(t, helm, kubectl, server) })
+}
+
+// testManifests has the API server take everything that the chart and the overlays render, with no
+// warning and no unknown field, and the pods of their Deployments as restricted ones.
+func testManifests(t *testing.T, helm, kubectl command) {
 	rendered := make(map[string]string)
 	for example := range examples(t) {
 		rendered["chart with "+example] = helm.template(t, example)
@@ -61,11 +70,4 @@ func TestServer(t *testing.T) {
 			t.Errorf("error is %v", err)
 		}
 	})
-}
-
-// leftovers returns the names of all objects that are labelled as part of this.
-func leftovers(t *testing.T, kubectl command) string {
-	t.Helper()
-	return kubectl.must(t, "", "get", "--all-namespaces", "-o=name", "--selector=app.kubernetes.io/part-of=coredns-federation",
-		"serviceaccounts,configmaps,services,deployments,poddisruptionbudgets,networkpolicies,roles,rolebindings,clusterroles,clusterrolebindings")
 }

@@ -1,66 +1,50 @@
 package deploy
 
 import (
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
-// A release of the former chart is upgraded to this one with the values that it has, and
-// rolled back, on a real API server. Pods take up a changed configuration before they are
+// testUpgrade upgrades a release of the former chart, with an owner and CoreDNS, to this one with
+// the values that it has, and rolls it back. Pods take up a changed configuration before they are
 // replaced, or after the others are rolled back: so each version of the programs takes what
 // the other version's chart renders.
-func TestUpgrade(t *testing.T) {
-	server := realserver.StartAPIServer(t)
-	helm, kubectl := helm(t, server.Kubeconfig), kubectl(t, server.Kubeconfig)
-	prepare(t, kubectl)
+func testUpgrade(t *testing.T, helm, kubectl command) {
+	const namespace = "--namespace=federation"
 	clone, program := realserver.BuildFormer(t)
 	former := filepath.Join(clone, "deploy/chart")
 	versions := map[string]command{
 		"the former version": newCommand(t, program, ""),
-		"this version":       newCommand(t, filepath.Join(programs(t), "federationctl"), ""),
+		"this version":       newCommand(t, place.Built(t, "federationctl"), ""),
 	}
-	var upgraded int
-	for _, example := range slices.Sorted(maps.Keys(examples(t))) {
-		values := filepath.Join(former, "examples", example+".yaml")
-		if _, err := os.Stat(values); err != nil {
-			continue // it is new
-		}
-		upgraded++
-		t.Run(example, func(t *testing.T) {
-			release := []string{"federation", "--namespace=" + namespaceOf(example)}
-			manifest := func() string { return helm.must(t, "", append([]string{"get", "manifest"}, release...)...) }
-			state := func() string {
-				return kubectl.must(t, "", "get", release[1], "deployments,services,configmaps,networkpolicies,serviceaccounts", "-o=jsonpath={range .items[*]}{.kind}/{.metadata.name} {.spec}{.data}{\"\\n\"}{end}",
-					"--selector=app.kubernetes.io/instance=federation")
-			}
-			helm.must(t, "", "install", release[0], former, release[1], "--values="+values)
-			before, objectsBefore := manifest(), state()
-			helm.must(t, "", "upgrade", release[0], chart, release[1], "--reset-then-reuse-values")
-			after := manifest()
-			for _, rendered := range []string{before, after} {
-				accepted(t, versions, rendered)
-			}
-			helm.must(t, "", append([]string{"rollback"}, release...)...)
-			if diff := cmp.Diff(objectsBefore, state()); diff != "" {
-				t.Errorf("rolled back it is another one (-before +after):\n%s", diff)
-			}
-			helm.must(t, "", append([]string{"uninstall"}, release...)...)
-			if left := leftovers(t, kubectl); left != "" {
-				t.Errorf("after the release there are\n%s", left)
-			}
-		})
+	manifest := func() string { return helm.must(t, "", "get", "manifest", "federation", namespace) }
+	state := func() string {
+		return kubectl.must(t, "", "get", namespace, "deployments,services,configmaps,networkpolicies,serviceaccounts",
+			"-o=jsonpath={range .items[*]}{.kind}/{.metadata.name} {.spec}{.data}{\"\\n\"}{end}", "--selector=app.kubernetes.io/instance=federation")
 	}
-	if upgraded < 6 {
-		t.Errorf("%d examples were upgraded, want 6 at least", upgraded)
+	helm.must(t, "", "install", "federation", former, namespace, "--values="+filepath.Join(former, "examples/both.yaml"))
+	before, objectsBefore := manifest(), state()
+	helm.must(t, "", "upgrade", "federation", chart, namespace, "--reset-then-reuse-values")
+	for _, rendered := range []string{before, manifest()} {
+		accepted(t, versions, rendered)
+	}
+	helm.must(t, "", "rollback", "federation", namespace)
+	if diff := cmp.Diff(objectsBefore, state()); diff != "" {
+		t.Errorf("rolled back it is another one (-before +after):\n%s", diff)
+	}
+	helm.must(t, "", "uninstall", "federation", namespace)
+	left := kubectl.must(t, "", "get", "--all-namespaces", "-o=name", "--selector=app.kubernetes.io/part-of=coredns-federation",
+		"serviceaccounts,configmaps,services,deployments,poddisruptionbudgets,networkpolicies,roles,rolebindings,clusterroles,clusterrolebindings")
+	if left != "" {
+		t.Errorf("after the release there are\n%s", left)
 	}
 }
 
