@@ -2,7 +2,6 @@
 // control planes of Kubernetes. `make e2e` builds what they need and runs them;
 // without REAL_SERVERS=required in the environment they are skipped.
 //
-// The world of harness_test.go has two domains, west and east, that the tests share,
-// one after the other: each works in namespaces of its own and leaves everything
-// running.
+// The tests share two domains, west and east, one after the other: each works in
+// namespaces of its own and leaves everything running.
 package e2e

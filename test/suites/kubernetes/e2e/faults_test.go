@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -16,26 +15,16 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/place/domain"
 )
 
-// outage is how long the API server is away in the test of that. Outages that last
-// longer than an owner accepts are simulated, in the package of the source.
-const outage = 15 * time.Second
-
 // While the API server is away nothing that is published goes. An owner that starts
 // meanwhile is not ready and says Unavailable, and consumers keep what they have even
-// when no other owner is left.
+// when no other owner is left. Outages that last longer than an owner accepts are simulated, in the
+// package of the source.
 func TestAPIServerAway(t *testing.T) {
 	s := newStage(t, "away")
 	api := s.west.Cluster.API
 	restarts(t, api.Process)
 	api.Kill()
-	killed := time.Now()
 	s.each(func(o *domain.Owner) { away(t, o, true) })
-	eventually(t, func() string { // the queries go on
-		if passed := time.Since(killed); passed < outage {
-			return fmt.Sprintf("the API server has been away for %v, want %v", passed, outage)
-		}
-		return ""
-	})
 	for i, o := range s.west.Owners {
 		restarts(t, o.Process)
 		must.Do(t, o.Restart(t.Context()))
@@ -65,30 +54,28 @@ func (s *stage) startAPI(t *testing.T) {
 	must.Do(t, s.west.Cluster.Controllers.Restart(t.Context()))
 }
 
-// Each of two owners is killed, and later replaced by a newer one as an upgrade does
-// it. What changes meanwhile is told by the other.
+// One of two owners is killed, and the other replaced by a newer one as an upgrade does it.
+// What changes meanwhile is told by the one that is left.
 func TestOwnersReplaced(t *testing.T) {
 	s := newStage(t, "replaced")
 	newer := filepath.Join(s.west.Dir, "federationctl-new") // stays for the tests that follow
 	copyFile(t, s.west.Owners[0].Path, newer)
-	for name, end := range map[string]func(*domain.Owner){
-		"kill": func(o *domain.Owner) { o.Kill() },
-		"upgrade": func(o *domain.Owner) {
+	for i, end := range []func(*domain.Owner){
+		func(o *domain.Owner) { o.Kill() },
+		func(o *domain.Owner) {
 			must.Do(t, o.Stop())
 			o.Path = newer
 		},
 	} {
-		for i, o := range s.west.Owners {
-			t.Logf("%s %s", name, o.Name)
-			restarts(t, o.Process)
-			end(o)
-			s.change(t)
-			must.Do(t, o.Start(t.Context()))
-			isReady(t, o)
-			s.followers[i].synced(t)
-			s.change(t)
-			s.settled(t)
-		}
+		o := s.west.Owners[i]
+		restarts(t, o.Process)
+		end(o)
+		s.change(t)
+		must.Do(t, o.Start(t.Context()))
+		isReady(t, o)
+		s.followers[i].synced(t)
+		s.change(t)
+		s.settled(t)
 	}
 	s.check(t)
 }

@@ -24,19 +24,11 @@ type follower struct {
 	status     consumer.Status
 }
 
-// follow subscribes to owners of a domain until the end of the test. Without owners
-// it is all that the domain has now.
-func follow(t testing.TB, d *domain.Domain, owners ...*domain.Owner) *follower {
+// follow subscribes to an owner of a domain until the end of the test.
+func follow(t testing.TB, d *domain.Domain, o *domain.Owner) *follower {
 	t.Helper()
-	if len(owners) == 0 {
-		owners = d.Owners
-	}
 	f := &follower{services: make(map[string]*federation.Service), generation: make(map[string]uint64), announced: make(map[string]int), withdrawn: make(map[string]int)}
-	var addresses []string
-	for _, o := range owners {
-		addresses = append(addresses, o.Address)
-	}
-	domain.Follow(t, d.ConsumerFiles(), d.OwnerID(), addresses, f.publish)
+	domain.Follow(t, d.ConsumerFiles(), d.OwnerID(), []string{o.Address}, f.publish)
 	return f
 }
 

@@ -23,19 +23,18 @@ import (
 // eventually waits until a condition has nothing to complain of.
 var eventually = await.Eventually
 
-// shared is the world that most tests share. It is started by the first that needs
-// it, and stopped after the last.
+// shared is what the tests share. It is started by the first that needs it, and stopped after the last.
 var shared struct {
 	sync.Once
 
-	world domain.World
-	dir   string
-	err   error
+	domains domain.World
+	dir     string
+	err     error
 }
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	shared.world.Stop()
+	shared.domains.Stop()
 	if shared.dir != "" && code == 0 {
 		os.RemoveAll(shared.dir)
 	}
@@ -58,14 +57,14 @@ func two(t testing.TB) (west, east *domain.Domain) {
 	shared.Do(func() {
 		shared.dir, shared.err = os.MkdirTemp("", "e2e") //nolint:usetesting // it outlives the test that is the first
 		if shared.err == nil {
-			shared.err = shared.world.Start(context.Background(), shared.dir, t.Logf, domain.Options{Name: "west", Owners: 2}, domain.Options{Name: "east"})
+			shared.err = shared.domains.Start(context.Background(), shared.dir, t.Logf, domain.Options{Name: "west", Owners: 2}, domain.Options{Name: "east"})
 		}
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
-	showLogs(t, &shared.world)
-	return shared.world.Domains[0], shared.world.Domains[1]
+	showLogs(t, &shared.domains)
+	return shared.domains.Domains[0], shared.domains.Domains[1]
 }
 
 // showLogs shows the ends of the logs of all owners and CoreDNS when a test has

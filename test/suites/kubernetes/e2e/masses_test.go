@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -19,10 +20,11 @@ import (
 // A namespace with many Services is deleted: each is withdrawn once, and nothing else
 // is. A ServiceExport that has to wait for its end says why it is not published.
 func TestNamespaceDeleted(t *testing.T) {
-	const (
-		many  = 1000
-		space = "many"
-	)
+	const space = "many"
+	many := 100
+	if os.Getenv("NIGHTLY") == "true" {
+		many = 2000
+	}
 	s := newStage(t, "few")
 	namespace(t, s.west, space)
 	client := s.west.Cluster.Client.CoreV1().Services(space)

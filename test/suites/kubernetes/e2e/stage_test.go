@@ -7,15 +7,10 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/miekg/dns"
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -117,121 +112,30 @@ func (s *stage) change(t *testing.T) {
 	s.arrived(t)
 }
 
-// settled waits until each owner publishes what the API server says is exported.
+// settled waits until each owner publishes what was written last, and nothing else of the
+// namespace.
 func (s *stage) settled(t *testing.T) {
 	t.Helper()
+	prefix := s.west.Name + "/" + s.space + "/"
+	want := []string{prefix + balancedName, prefix + labelledName, prefix + movingName, prefix + statefulName}
+	if s.changes > 0 {
+		want = append(want, prefix+s.added(0))
+	}
+	slices.Sort(want)
 	for i, f := range s.followers {
 		f.synced(t)
 		eventually(t, func() string {
-			want, got := state(t, s.west, s.space), s.published(f)
-			if !maps.Equal(want, got) {
-				return fmt.Sprintf("%s publishes\n%v\nand the cluster exports\n%v", s.west.Owners[i].Name, got, want)
+			all := f.now()
+			maps.DeleteFunc(all, func(name string, _ *federation.Service) bool { return !strings.HasPrefix(name, prefix) })
+			if got := slices.Sorted(maps.Keys(all)); !slices.Equal(want, got) {
+				return fmt.Sprintf("%s publishes %v, want %v", s.west.Owners[i].Name, got, want)
+			}
+			if got := all[prefix+movingName].Endpoints[0].Address.String(); got != s.address() {
+				return fmt.Sprintf("%s has %s at %s, want %s", s.west.Owners[i].Name, movingName, got, s.address())
 			}
 			return ""
 		})
 	}
-}
-
-// published returns what a follower has of the namespace, in the form of state.
-func (s *stage) published(f *follower) map[string]string {
-	all := make(map[string]string)
-	for name, service := range f.now() {
-		if strings.HasPrefix(name, s.west.Name+"/"+s.space+"/") {
-			all[name] = short(service)
-		}
-	}
-	return all
-}
-
-// short returns the fqdn of a service, its endpoints, and its instances with the
-// endpoints that each selects.
-func short(s *federation.Service) string {
-	text := s.FQDN.String()
-	for _, i := range s.Instances {
-		var selected []string
-		for _, e := range s.Endpoints {
-			if i.Selects(e.Labels) {
-				selected = append(selected, e.Address.String()+":"+strconv.Itoa(int(e.Port)))
-			}
-		}
-		slices.Sort(selected)
-		text += fmt.Sprintf(" %s%v", i.ID, selected)
-	}
-	return text
-}
-
-// state returns what a namespace exports by what the API server says of it: by the
-// names of the services in the catalog, what short returns of each. It knows Services
-// at load balancers and at external IPs, and headless ones with pods.
-func state(t testing.TB, d *domain.Domain, space string) map[string]string {
-	t.Helper()
-	ctx, client := t.Context(), d.Cluster.Client
-	services, err := client.CoreV1().Services(space).List(ctx, metav1.ListOptions{})
-	must.Do(t, err)
-	slicesOf, err := client.DiscoveryV1().EndpointSlices(space).List(ctx, metav1.ListOptions{})
-	must.Do(t, err)
-	exports, err := d.Cluster.Dynamic.Resource(serviceExports).Namespace(space).List(ctx, metav1.ListOptions{})
-	must.Do(t, err)
-	all := make(map[string]string)
-	for i := range services.Items {
-		service := &services.Items[i]
-		isIts := func(u unstructured.Unstructured) bool {
-			return u.GetName() == service.Name && u.GetDeletionTimestamp() == nil
-		}
-		if service.Labels[label] != "true" && !slices.ContainsFunc(exports.Items, isIts) {
-			continue
-		}
-		addresses, pods := slices.Clone(service.Spec.ExternalIPs), make(map[string]string)
-		for _, in := range service.Status.LoadBalancer.Ingress {
-			addresses = append(addresses, in.IP)
-		}
-		if service.Spec.ClusterIP == corev1.ClusterIPNone {
-			pods = readyPods(slicesOf.Items, service.Name)
-			addresses = slices.Collect(maps.Values(pods))
-		}
-		if len(addresses) > 0 {
-			all[d.Name+"/"+space+"/"+service.Name] = service.Name + "." + space + "." + d.Zone + "." + instances(service, addresses, pods)
-		}
-	}
-	return all
-}
-
-// readyPods returns the addresses of the ready pods of a Service, by host name.
-func readyPods(all []discoveryv1.EndpointSlice, service string) map[string]string {
-	pods := make(map[string]string)
-	for i := range all {
-		if all[i].Labels[discoveryv1.LabelServiceName] != service {
-			continue
-		}
-		for _, e := range all[i].Endpoints {
-			if *e.Conditions.Ready {
-				pods[*e.Hostname] = e.Addresses[0]
-			}
-		}
-	}
-	return pods
-}
-
-// instances returns the instances of a Service as short does: one for each of its
-// ports, and one for each of its pods.
-func instances(service *corev1.Service, addresses []string, pods map[string]string) (text string) {
-	at := func(addresses []string, ports ...corev1.ServicePort) string {
-		var all []string
-		for _, address := range addresses {
-			for _, p := range ports {
-				all = append(all, address+":"+strconv.Itoa(int(p.Port)))
-			}
-		}
-		slices.Sort(all)
-		return fmt.Sprint(all)
-	}
-	for _, p := range service.Spec.Ports {
-		text += " " + p.Name + at(addresses, p)
-	}
-	for _, host := range slices.Sorted(maps.Keys(pods)) {
-		text += " " + host + at([]string{pods[host]}, service.Spec.Ports...)
-	}
-	return text
 }
 
 // check ends the queries, and fails the test if what stays was disturbed: if an
