@@ -289,7 +289,7 @@ e2e-dist: ## make a release twice, install, upgrade, roll back and purge it in a
 	CGO_ENABLED=0 REAL_SERVERS=required $(GOTEST) -count=1 -timeout 30m ./test/suites/dist
 
 .PHONY: e2e-spiffe
-e2e-spiffe: build $(SPIRE) ## replace certificates of a real SPIRE, two and a half minutes; building it takes twelve of CPU time, once
+e2e-spiffe: build $(SPIRE) ## replace certificates of a real SPIRE, half a minute; building it takes twelve of CPU time, once
 	REAL_SERVERS=required $(GOTEST) ./test/suites/spiffe -count=1 -timeout 20m
 
 .PHONY: e2e-nsm
