@@ -45,8 +45,8 @@ func enabled(t *testing.T) {
 	t.Parallel()
 }
 
-// world is a registry, an owner and a CoreDNS.
-type world struct {
+// testMesh is a registry, an owner and a CoreDNS.
+type testMesh struct {
 	*place.Place
 
 	tool string // the command nsm
@@ -59,33 +59,33 @@ type world struct {
 	coreDNS      *domain.DNS
 }
 
-// newWorld makes a world in which nothing runs yet.
-func newWorld(t *testing.T) *world {
+// newMesh makes one in which nothing runs yet.
+func newMesh(t *testing.T) *testMesh {
 	t.Helper()
 	tool, err := realserver.FindNSM()
 	must.Do(t, err)
-	return &world{
+	return &testMesh{
 		Place: place.For(t, map[string]string{"owner": ownerID, "coredns": consumerID}),
 		tool:  tool, address: loopback.Address(t), ownerAddress: loopback.Address(t),
 	}
 }
 
 // startRegistry starts the registry, which grants endpoints so much time.
-func (w *world) startRegistry(t *testing.T, expiration time.Duration) {
+func (m *testMesh) startRegistry(t *testing.T, expiration time.Duration) {
 	t.Helper()
-	w.registry = &realserver.Process{
-		Name: "registry", Path: w.tool, Dir: w.Dir,
-		Args:  []string{"registry", "-listen", w.address, "-expiration", expiration.String()},
-		Ready: place.Dial(w.address),
+	m.registry = &realserver.Process{
+		Name: "registry", Path: m.tool, Dir: m.Dir,
+		Args:  []string{"registry", "-listen", m.address, "-expiration", expiration.String()},
+		Ready: place.Dial(m.address),
 	}
-	w.registry.StartFor(t)
+	m.registry.StartFor(t)
 }
 
 // register starts a program that registers endpoints, and waits until they are.
-func (w *world) register(t *testing.T, name, services, url string, args ...string) *realserver.Process {
+func (m *testMesh) register(t *testing.T, name, services, url string, args ...string) *realserver.Process {
 	t.Helper()
-	p := &realserver.Process{Name: "endpoint-" + name, Path: w.tool, Dir: w.Dir}
-	p.Args = append([]string{"endpoint", "-registry", "tcp://" + w.address, "-name", name, "-services", services, "-url", url}, args...)
+	p := &realserver.Process{Name: "endpoint-" + name, Path: m.tool, Dir: m.Dir}
+	p.Args = append([]string{"endpoint", "-registry", "tcp://" + m.address, "-name", name, "-services", services, "-url", url}, args...)
 	p.Ready = func(context.Context) error {
 		if p.Logged("all registered") == 0 {
 			return errors.New("it has not registered")
@@ -97,59 +97,59 @@ func (w *world) register(t *testing.T, name, services, url string, args ...strin
 }
 
 // startOwner starts an owner in this process, which publishes what the registry holds.
-func (w *world) startOwner(t *testing.T, convergence time.Duration) {
+func (m *testMesh) startOwner(t *testing.T, convergence time.Duration) {
 	t.Helper()
 	fqdn, err := federation.ParseFQDN(zone)
 	must.Do(t, err)
-	src, err := nsm.New(nsm.Config{Registry: "tcp://" + w.address, Zone: fqdn, Convergence: convergence})
+	src, err := nsm.New(nsm.Config{Registry: "tcp://" + m.address, Zone: fqdn, Convergence: convergence})
 	must.Do(t, err)
 	catalog := registry.New()
-	w.catalog = source.NewCatalog(source.Config{
+	m.catalog = source.NewCatalog(source.Config{
 		Registry: catalog, Logger: slog.New(slog.DiscardHandler), Sources: []source.Entry{{Name: "nsm", Source: src}},
 	})
-	certificates, err := mtls.Load(w.Files("owner"), nil)
+	certificates, err := mtls.Load(m.Files("owner"), nil)
 	must.Do(t, err)
 	server, err := owner.New(owner.Config{Registry: catalog, Credentials: certificates.Server(), Logger: slog.New(slog.DiscardHandler)})
 	must.Do(t, err)
-	listener, err := net.Listen("tcp", w.ownerAddress)
+	listener, err := net.Listen("tcp", m.ownerAddress)
 	must.Do(t, err)
-	must.Run(t, func(ctx context.Context) error { _ = w.catalog.Run(ctx); return nil })
+	must.Run(t, func(ctx context.Context) error { _ = m.catalog.Run(ctx); return nil })
 	must.Run(t, func(ctx context.Context) error { return server.Serve(ctx, listener) })
 }
 
 // serve starts federationctl serve, which publishes what a source says.
-func (w *world) serve(t *testing.T, source string) {
+func (m *testMesh) serve(t *testing.T, source string) {
 	t.Helper()
 	config := place.Owner{
-		Address: w.ownerAddress, Metrics: loopback.Address(t), TLS: w.Files("owner"), Allow: []string{consumerID},
+		Address: m.ownerAddress, Metrics: loopback.Address(t), TLS: m.Files("owner"), Allow: []string{consumerID},
 		More: "catalogs:\n- sources:\n  - " + source + "\n",
 	}
-	w.Run(t, "owner", must.Get(place.Program("federationctl"))(t), w.ownerAddress, "serve", "--config", w.Put(t, "owner.yaml", config.Config()))
+	m.Run(t, "owner", must.Get(place.Program("federationctl"))(t), m.ownerAddress, "serve", "--config", m.Put(t, "owner.yaml", config.Config()))
 }
 
 // status is what there is to say of the source.
-func (w *world) status() source.SourceStatus { return w.catalog.Status().Sources[0] }
+func (m *testMesh) status() source.SourceStatus { return m.catalog.Status().Sources[0] }
 
 // startDNS starts a CoreDNS that answers for a zone of the owner.
-func (w *world) startDNS(t *testing.T, zone string) {
+func (m *testMesh) startDNS(t *testing.T, zone string) {
 	t.Helper()
 	address := loopback.Address(t)
 	corefile := place.DNS{
-		Zone: zone, Address: address, Owners: []string{w.ownerAddress}, OwnerID: ownerID, TLS: w.Files("coredns"), Properties: []string{"ttl 5"},
+		Zone: zone, Address: address, Owners: []string{m.ownerAddress}, OwnerID: ownerID, TLS: m.Files("coredns"), Properties: []string{"ttl 5"},
 	}
-	w.coreDNS = &domain.DNS{Address: address, Corefile: w.Put(t, "Corefile", corefile.Corefile())}
-	w.coreDNS.Process = &realserver.Process{
-		Name: "coredns", Path: must.Get(place.Program("coredns"))(t), Dir: w.Dir, Args: []string{"-conf", "Corefile"},
-		Ready: func(ctx context.Context) error { _, err := w.coreDNS.Ask(ctx, zone, dns.TypeSOA); return err },
+	m.coreDNS = &domain.DNS{Address: address, Corefile: m.Put(t, "Corefile", corefile.Corefile())}
+	m.coreDNS.Process = &realserver.Process{
+		Name: "coredns", Path: must.Get(place.Program("coredns"))(t), Dir: m.Dir, Args: []string{"-conf", "Corefile"},
+		Ready: func(ctx context.Context) error { _, err := m.coreDNS.Ask(ctx, zone, dns.TypeSOA); return err },
 	}
-	w.coreDNS.StartFor(t)
+	m.coreDNS.StartFor(t)
 }
 
 // answers waits until CoreDNS answers with want, in the form of domain.Short.
-func (w *world) answers(t *testing.T, name string, qtype uint16, want string) {
+func (m *testMesh) answers(t *testing.T, name string, qtype uint16, want string) {
 	t.Helper()
 	eventually(t, func() string {
-		if got := w.coreDNS.Answer(t.Context(), name, qtype); got != want {
+		if got := m.coreDNS.Answer(t.Context(), name, qtype); got != want {
 			return fmt.Sprintf("the answer for %s %s is %q, want %q", name, dns.TypeToString[qtype], got, want)
 		}
 		return ""
