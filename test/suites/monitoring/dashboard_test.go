@@ -136,7 +136,7 @@ func substitute(expr string) string {
 
 // watch asks the dashboard's queries again and again, until each has had data. unanswered
 // waits for the end of a round, and returns those that had none.
-func (w *world) watch(t testing.TB) (unanswered func() []string) {
+func (w *testPlace) watch(t testing.TB) (unanswered func() []string) {
 	t.Helper()
 	open := make(map[string]bool)
 	for _, p := range readDashboard(t).Panels {

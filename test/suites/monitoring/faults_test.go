@@ -24,12 +24,12 @@ func TestAlertsFireForRealFaults(t *testing.T) {
 	if os.Getenv("REAL_SERVERS") != "required" {
 		t.Skip("not run: it takes a minute or more; make e2e-monitoring runs it")
 	}
-	w := newWorld(t)
+	w := newPlace(t)
 	w.Put(t, "catalog.yaml", "services:\n"+web("192.0.2.1"))
 	origin := w.startOwner(t, "owner", "origin", "- sources: [{file: {path: catalog.yaml, lifetime: forever}}]", days)
 	unanswered := w.watch(t)
 	t.Run("faults", func(t *testing.T) {
-		for name, line := range map[string]func(*testing.T, *world, *process){
+		for name, line := range map[string]func(*testing.T, *testPlace, *process){
 			"catalog": faultsOfCatalog, "identity": faultsOfIdentity, "start": faultsOfStart, "registry": faultsOfRegistry, "version": faultsOfVersion,
 			"publisher": faultsOfPublisher, "store": faultsOfStore,
 		} {
@@ -51,7 +51,7 @@ func TestAlertsFireForRealFaults(t *testing.T) {
 }
 
 // faultsOfCatalog are those of an owner with a catalog file, and of a CoreDNS that follows it.
-func faultsOfCatalog(t *testing.T, w *world, origin *process) {
+func faultsOfCatalog(t *testing.T, w *testPlace, origin *process) {
 	// A certificate of the owner that is renewed late.
 	w.fires(t, "origin", "FederationOwnerCertificateAging")
 	w.issue(t, "origin", ownerID, long)
@@ -100,7 +100,7 @@ func faultsOfCatalog(t *testing.T, w *world, origin *process) {
 
 // faultsOfPublisher are those of an owner that publishes what is wrong, one after the other, and
 // then turns its consumer away.
-func faultsOfPublisher(t *testing.T, w *world, _ *process) {
+func faultsOfPublisher(t *testing.T, w *testPlace, _ *process) {
 	good := "services:\n" + web("192.0.2.1")
 	w.Put(t, "publisher-catalog.yaml", good)
 	o := w.startOwner(t, "owner", "publisher", "- sources: [{file: {path: publisher-catalog.yaml}}]\nallow_addresses: [169.254.0.0/16]", days)
@@ -135,7 +135,7 @@ func faultsOfPublisher(t *testing.T, w *world, _ *process) {
 
 // faultsOfIdentity are those of a CoreDNS with a certificate that is about to expire, and of a
 // job that is not found any more.
-func faultsOfIdentity(t *testing.T, w *world, origin *process) {
+func faultsOfIdentity(t *testing.T, w *testPlace, origin *process) {
 	w.issue(t, "stranger", coreDNSID, short)
 	d := w.startDNS(t, "coredns-west", "stranger", origin.address, time.Hour)
 	all := []string{"FederationConsumerCertificateAging", "FederationConsumerCertificateExpiring"}
@@ -150,7 +150,7 @@ func faultsOfIdentity(t *testing.T, w *world, origin *process) {
 }
 
 // faultsOfStart are those of a CoreDNS that is started while its owner is away.
-func faultsOfStart(t *testing.T, w *world, origin *process) {
+func faultsOfStart(t *testing.T, w *testPlace, origin *process) {
 	gate := realserver.StartGate(t, origin.address)
 	gate.Refuse(true)
 	w.issue(t, "newcomer", coreDNSID, long)
@@ -163,7 +163,7 @@ func faultsOfStart(t *testing.T, w *world, origin *process) {
 
 // faultsOfVersion are those of an owner with a consumer of v1alpha1, which cannot express a
 // service without a SAN.
-func faultsOfVersion(t *testing.T, w *world, _ *process) {
+func faultsOfVersion(t *testing.T, w *testPlace, _ *process) {
 	catalog := "services:\n" + web("192.0.2.1")
 	w.Put(t, "older-catalog.yaml", catalog)
 	o := w.startOwner(t, "owner", "older", "- sources: [{file: {path: older-catalog.yaml, lifetime: forever}}]", days)
@@ -176,7 +176,7 @@ func faultsOfVersion(t *testing.T, w *world, _ *process) {
 }
 
 // faultsOfStore are those of a source whose store comes back empty.
-func faultsOfStore(t *testing.T, w *world, _ *process) {
+func faultsOfStore(t *testing.T, w *testPlace, _ *process) {
 	catalog := "services:\n"
 	for i := range 10 {
 		catalog += service(fmt.Sprint("s", i), fmt.Sprint("s", i, ".", zone), "192.0.2.1", "v1")
@@ -192,7 +192,7 @@ func faultsOfStore(t *testing.T, w *world, _ *process) {
 }
 
 // faultsOfRegistry are those of an owner in which programs register, with etcd.
-func faultsOfRegistry(t *testing.T, w *world, _ *process) {
+func faultsOfRegistry(t *testing.T, w *testPlace, _ *process) {
 	etcd := realserver.StartEtcd(t)
 	w.Put(t, "registrations.yaml", `
 rules:

@@ -15,7 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
-const many = 100_000 // services of the largest catalog
+const many = 10_000 // services of the largest catalog
 
 // TestConsumer shows a CoreDNS with an owner in each state, and what goes with it.
 func TestConsumer(t *testing.T) {
@@ -95,11 +95,11 @@ func TestConsumer(t *testing.T) {
 	tab.says(tab.card(strict), "parked", "turned this consumer away", "Unauthenticated", "To do: have the owner admit the certificate")
 	tab.says(tab.card(nobody), "connecting", "SERVFAIL", "connection refused")
 	tab.says(tab.card(slow), "syncing", "not complete yet")
-	tab.says(tab.card(large), "synced", "100,000 services, updated ", " ago")
+	tab.says(tab.card(large), "synced", "10,000 services, updated ", " ago")
 	tab.says(tab.card(faulty), "synced", "2 refusals here, newest", " ago: ", "Not published, because of conflicts or rules: 1.")
 	tab.says(tab.card(empty), "synced", "no service for this consumer", "To do: publish a first service")
 	tab.unfold()
-	tab.says(tab.card(large), "Certificate", "expires in", "Catalog", "100,000 instances", "UTC")
+	tab.says(tab.card(large), "Certificate", "expires in", "Catalog", "10,000 instances", "UTC")
 	tab.says(tab.card(faulty), "outside.other.example", "127.0.0.1", "fqdn_conflict: 1")
 	var order []string
 	tab.run(chromedp.Evaluate(`[...document.querySelectorAll("section[aria-labelledby=owners] article")].map(a => a.className.split(" ")[1])`, &order))
@@ -107,7 +107,6 @@ func TestConsumer(t *testing.T) {
 		t.Errorf("the cards are %q, expected the worst first", order)
 	}
 	tab.look("consumer", "/", 3800) // four of the cards have a button, and each finding says what to do by its cause
-	tab.print("consumer", "/")
 
 	// The name box.
 	ask := func(name, qtype string, words ...string) {
@@ -125,25 +124,22 @@ func TestConsumer(t *testing.T) {
 	tab.says(".answer .shared", "192.0.2.6:443, tier 0, of "+faulty+": answered, it is live",
 		"192.0.2.3:443, tier 1, of "+lostAt+": not answered, its owner is lost, so live endpoints go first; it goes in ")
 	tab.look("why-shared", "/?name=joint.fed.example&type=A", 0)
-	tab.look("why", "/?name=lost.fed.example&type=A", 0)
 	tab.run(chromedp.Navigate(base + "/?name=a..b&type=A"))
 	tab.says("#why-error", "is not a domain name")
-	tab.look("why-wrong", "/?name=a..b%E2%80%AE%3Cb%3E&type=A", 0)
 
 	// A catalog.
 	tab.run(chromedp.Navigate(base + "/"))
 	tab.unfold()
 	tab.follow(chromedp.Click(tab.card(large)+" a[href^='/services']", chromedp.ByQuery))
 	tab.says("main", "The first 1,000 services, in", "There are more", "s000000", "s000999")
-	tab.follow(chromedp.SendKeys("#match", "192.0.2.1 S0999\r", chromedp.ByQuery))
-	tab.says("main", "100 services that match 192.0.2.1 S0999, in", "s099900", "s099999")
+	tab.follow(chromedp.SendKeys("#match", "192.0.2.1 S0099\r", chromedp.ByQuery))
+	tab.says("main", "100 services that match 192.0.2.1 S0099, in", "s009900", "s009999")
 	tab.run(chromedp.Navigate(base + "/services?of=" + large + "&match=192.0.2"))
 	tab.says("main", "The first 1,000 services that match 192.0.2, in", "There are more")
-	tab.run(chromedp.SetValue("#match", "s09999 fed.example", chromedp.ByQuery))
+	tab.run(chromedp.SetValue("#match", "s00999 fed.example", chromedp.ByQuery))
 	tab.follow(chromedp.Click("button", chromedp.ByQuery))
-	tab.says("main", "10 services that match s09999 fed.example, in", "s099990")
+	tab.says("main", "10 services that match s00999 fed.example, in", "s009990")
 	tab.look("services", "/services?of="+large, 0)
-	tab.look("services-filtered", "/services?of="+large+"&match=s09999", 0)
 	tab.run(chromedp.Navigate(base + "/services?of=" + large + "&match=nosuch"))
 	tab.says("main", "0 services that match nosuch", "No service matches.")
 

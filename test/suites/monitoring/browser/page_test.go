@@ -15,7 +15,6 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
-	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
@@ -233,16 +232,6 @@ func (b *tab) look(name, path string, most int64) {
 			b.t.Errorf("%s, %s: axe says %s", path, l.name, violation)
 		}
 	}
-}
-
-// print keeps a page as it is printed.
-func (b *tab) print(name, path string) {
-	b.t.Helper()
-	b.run(chromedp.Navigate(b.base+path), chromedp.ActionFunc(func(ctx context.Context) error {
-		pdf, _, err := page.PrintToPDF().Do(ctx)
-		keep(b.t, name+".pdf", pdf)
-		return err
-	}))
 }
 
 // card returns the selector of the card whose heading is a text: CSS cannot ask for one.

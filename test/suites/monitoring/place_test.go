@@ -32,20 +32,20 @@ const (
 	short = 70 * time.Minute // ten minutes are left: it counts from an hour ago
 )
 
-// world is where a test runs its processes.
-type world struct {
+// testPlace is where a test runs its processes.
+type testPlace struct {
 	*prometheus
 	*place.Place
 }
 
-func newWorld(t testing.TB) *world {
+func newPlace(t testing.TB) *testPlace {
 	t.Helper()
 	at := place.For(t, nil)
-	return &world{prometheus: startPrometheus(t, at), Place: at}
+	return &testPlace{prometheus: startPrometheus(t, at), Place: at}
 }
 
 // issue writes a new certificate for a process, which takes it at once.
-func (w *world) issue(t testing.TB, name, id string, lifetime time.Duration) mtls.Files {
+func (w *testPlace) issue(t testing.TB, name, id string, lifetime time.Duration) mtls.Files {
 	t.Helper()
 	must.Do(t, w.Issue(name, id, lifetime))
 	return w.Files(name)
@@ -59,7 +59,7 @@ type process struct {
 }
 
 // start starts a program until the test ends, and has it scraped.
-func (w *world) start(t testing.TB, job, name, program, address, metrics string, args ...string) *process {
+func (w *testPlace) start(t testing.TB, job, name, program, address, metrics string, args ...string) *process {
 	t.Helper()
 	binary, err := place.Program(program)
 	must.Do(t, err)
@@ -79,7 +79,7 @@ func service(name, fqdn, address, instance string) string {
 func web(address string) string { return service("web", "web."+zone, address, "v1") }
 
 // startOwner starts an owner. catalogs is that key of its configuration.
-func (w *world) startOwner(t testing.TB, job, name, catalogs string, lifetime time.Duration) *process {
+func (w *testPlace) startOwner(t testing.TB, job, name, catalogs string, lifetime time.Duration) *process {
 	t.Helper()
 	files := w.issue(t, name, ownerID, lifetime)
 	address, metrics := loopback.Address(t), loopback.Address(t)
@@ -89,7 +89,7 @@ func (w *world) startOwner(t testing.TB, job, name, catalogs string, lifetime ti
 
 // startDNS starts a CoreDNS that follows an owner, with more properties in its block. Its
 // certificate must be there.
-func (w *world) startDNS(t testing.TB, job, name, owner string, retention time.Duration, properties ...string) *process {
+func (w *testPlace) startDNS(t testing.TB, job, name, owner string, retention time.Duration, properties ...string) *process {
 	t.Helper()
 	address, metrics := loopback.Address(t), loopback.Address(t)
 	kept := w.Path(name + "-kept")
@@ -120,7 +120,7 @@ func (p *process) answers(t testing.TB, address string) {
 }
 
 // has waits until an expression has series.
-func (w *world) has(t testing.TB, expr string) {
+func (w *testPlace) has(t testing.TB, expr string) {
 	t.Helper()
 	eventually(t, func() string {
 		n, err := w.query(t.Context(), expr)
