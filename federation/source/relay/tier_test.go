@@ -21,9 +21,9 @@ import (
 // the last consumer, which has only a copy. It is used by one goroutine, but for the queue
 // of its stream.
 type tier struct {
-	name  string
-	world *world
-	relay bool
+	name       string
+	simulation *simulation
+	relay      bool
 
 	// What ends with the process; nil while it does not run.
 	registry *registry.Registry
@@ -120,7 +120,7 @@ func (t *tier) start() {
 	t.hung, t.deaf = time.Time{}, time.Time{}
 	if t.from == nil {
 		t.registry = registry.New()
-		for _, s := range t.world.services {
+		for _, s := range t.simulation.services {
 			t.registry.UpdateEncoded([]*wire.Encoded{s}, nil)
 		}
 		t.end = func() {}
@@ -128,8 +128,8 @@ func (t *tier) start() {
 	}
 	rules := catalog.Rules{Settle: time.Second}
 	if !t.relay {
-		rules.Retention = t.world.retention
-		t.replica = newReplica(rules, t.world.shown)
+		rules.Retention = t.simulation.retention
+		t.replica = newReplica(rules, t.simulation.shown)
 		t.end = func() {}
 	} else {
 		t.startRelay(rules)
@@ -149,7 +149,7 @@ func (t *tier) startRelay(rules catalog.Rules) {
 	t.registry = registry.New()
 	r := &driven{
 		Source: &Source{held: make(chan struct{}, 1), first: make(map[string]*wire.Encoded), refused: newRefusals()},
-		begin:  make(chan struct{}), mutant: t.world.mutant,
+		begin:  make(chan struct{}), mutant: t.simulation.mutant,
 	}
 	t.catalog = source.NewCatalog(source.Config{
 		Registry: t.registry, Logger: slog.New(slog.DiscardHandler), Sources: []source.Entry{{Name: "relay", Source: r, Lifetime: source.NoLifetime}},
@@ -213,7 +213,7 @@ func (t *tier) silence() time.Time {
 func (t *tier) open(now time.Time) {
 	other := t.from
 	if t.cut || !t.mute.IsZero() || !other.runs() || other.registry == nil {
-		t.retry = now.Add(step + t.world.backoff())
+		t.retry = now.Add(step + t.simulation.backoff())
 		t.replica.fail(errReset, now)
 		return
 	}
@@ -237,7 +237,7 @@ func (t *tier) loseSince(err error, since time.Time) {
 	}
 	t.close(nil)
 	t.tierStream = tierStream{}
-	t.retry = time.Now().Add(step + t.world.backoff())
+	t.retry = time.Now().Add(step + t.simulation.backoff())
 	if err != nil {
 		t.replica.fail(err, since)
 	}
@@ -277,13 +277,13 @@ func (t *tier) work(now time.Time) bool {
 		return false
 	}
 	if since := t.silence(); !since.IsZero() {
-		if now.Sub(since) < t.world.detect {
+		if now.Sub(since) < t.simulation.detect {
 			return false
 		}
 		t.lose(errSilent)
 		return true
 	}
-	items := t.queue.take(now.Add(-t.world.delay))
+	items := t.queue.take(now.Add(-t.simulation.delay))
 	for _, i := range items {
 		switch {
 		case !i.lost.IsZero():
@@ -318,7 +318,7 @@ func (t *tier) follow(path wire.Path) bool {
 func (t *tier) apply(ev federation.Event) {
 	t.replica.change(func(now time.Time) {
 		if err := t.replica.catalog.Apply(ev, now); err != nil {
-			t.world.wrongf("%s refuses an event: %v", t.name, err)
+			t.simulation.wrongf("%s refuses an event: %v", t.name, err)
 		}
 	})
 }

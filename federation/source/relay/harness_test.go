@@ -34,44 +34,43 @@ import (
 
 const originAddress = "origin.example:8008"
 
-// world is owners, relays and consumers on a network in memory. It must be made inside a
-// bubble.
-type world struct {
+// testNetwork is owners, relays and consumers in memory. It must be made inside a bubble.
+type testNetwork struct {
 	network.Network
 
 	t       *testing.T
 	everyID *mtls.Source // of all of them
 }
 
-func newWorld(t *testing.T) *world {
+func newNetwork(t *testing.T) *testNetwork {
 	t.Helper()
-	return &world{t: t, everyID: pki.Source(t, pki.New(t), pki.Named("*.example"))}
+	return &testNetwork{t: t, everyID: pki.Source(t, pki.New(t), pki.Named("*.example"))}
 }
 
 // publish serves a registry.
-func (w *world) publish(address string, published *registry.Registry) (stop func()) {
-	w.t.Helper()
-	server := must.Get(owner.New(owner.Config{Registry: published, Credentials: w.everyID.Server(), Logger: slog.New(slog.DiscardHandler)}))(w.t)
-	return w.Serve(w.t, address, server.Serve)
+func (n *testNetwork) publish(address string, published *registry.Registry) (stop func()) {
+	n.t.Helper()
+	server := must.Get(owner.New(owner.Config{Registry: published, Credentials: n.everyID.Server(), Logger: slog.New(slog.DiscardHandler)}))(n.t)
+	return n.Serve(n.t, address, server.Serve)
 }
 
 // origin runs an owner with the services.
-func (w *world) origin(services ...*federation.Service) (published *registry.Registry, stop func()) {
-	w.t.Helper()
+func (n *testNetwork) origin(services ...*federation.Service) (published *registry.Registry, stop func()) {
+	n.t.Helper()
 	published = registry.New()
-	must.Get(published.Set(services))(w.t)
-	return published, w.publish(originAddress, published)
+	must.Get(published.Set(services))(n.t)
+	return published, n.publish(originAddress, published)
 }
 
 // script runs an owner that follows a script.
-func (w *world) script(text string) (stop func()) {
-	w.t.Helper()
-	script := must.Get(faultowner.Parse(text))(w.t)
-	return w.Serve(w.t, originAddress, faultowner.New(faultowner.Config{Script: script, Credentials: w.everyID.Server()}).Serve)
+func (n *testNetwork) script(text string) (stop func()) {
+	n.t.Helper()
+	script := must.Get(faultowner.Parse(text))(n.t)
+	return n.Serve(n.t, originAddress, faultowner.New(faultowner.Config{Script: script, Credentials: n.everyID.Server()}).Serve)
 }
 
-// tier is a relay with the catalog that it fills, which is served.
-type tier struct {
+// testRelay is a relay with the catalog that it fills, which is served.
+type testRelay struct {
 	*relay.Source
 
 	catalog  *source.Catalog
@@ -80,32 +79,32 @@ type tier struct {
 }
 
 // subscription is one to the addresses.
-func (w *world) subscription(addresses ...string) consumer.Subscription {
-	return consumer.Subscription{Addresses: addresses, Identity: pki.NewIdentity(w.everyID), Dial: w.Dial}
+func (n *testNetwork) subscription(addresses ...string) consumer.Subscription {
+	return consumer.Subscription{Addresses: addresses, Identity: pki.NewIdentity(n.everyID), Dial: n.Dial}
 }
 
 // relay runs a relay of the owners at the addresses.
-func (w *world) relay(at string, config relay.Config, from ...string) *tier {
-	w.t.Helper()
-	file := config.Subscription.File
-	config.Subscription = w.subscription(from...)
-	config.Subscription.File = file
+func (n *testNetwork) relay(at string, config relay.Config, from ...string) *testRelay {
+	n.t.Helper()
+	subscription := n.subscription(from...)
+	subscription.File, subscription.Version = config.Subscription.File, config.Subscription.Version
+	config.Subscription = subscription
 	config.Logger = slog.New(slog.DiscardHandler)
 	config.Settle = 5 * time.Second
-	relayed := must.Get(relay.New(config))(w.t)
+	relayed := must.Get(relay.New(config))(n.t)
 	published := registry.New()
-	of := &tier{Source: relayed, registry: published, catalog: source.NewCatalog(source.Config{
+	of := &testRelay{Source: relayed, registry: published, catalog: source.NewCatalog(source.Config{
 		Registry: published, Logger: slog.New(slog.DiscardHandler),
 		Sources: []source.Entry{{Name: "relay:" + from[0], Source: relayed, Lifetime: source.NoLifetime}},
 	})}
-	end := must.Run(w.t, of.catalog.Run)
-	unserve := w.publish(at, published)
+	end := must.Run(n.t, of.catalog.Run)
+	unserve := n.publish(at, published)
 	of.stop = func() { unserve(); end() }
 	return of
 }
 
 // state returns why consumers cannot have the catalog, or how many services it has.
-func (of *tier) state() string {
+func (of *testRelay) state() string {
 	synctest.Wait()
 	s := of.catalog.Status()
 	if s.Unavailable != "" {
@@ -114,7 +113,7 @@ func (of *tier) state() string {
 	return fmt.Sprint(s.Sources[0].Services, " services")
 }
 
-// consumer is a copy of the catalog at an address, as a CoreDNS would have it.
+// follower is a copy of the catalog at an address, as a CoreDNS would have it.
 type follower struct {
 	*consumer.Mirror
 
@@ -123,13 +122,14 @@ type follower struct {
 	states   []string // one after the other
 }
 
-var followed = catalog.Rules{Settle: 5 * time.Second, Retention: time.Hour}
+// retention is short: every lost tier tries again once a second.
+const retention = time.Minute
 
-func (w *world) consumer(from ...string) *follower {
-	w.t.Helper()
+func (n *testNetwork) consumer(from ...string) *follower {
+	n.t.Helper()
 	c := &follower{services: make(map[string]*federation.Service)}
-	c.Mirror = must.Get(consumer.New(consumer.Config{Subscription: w.subscription(from...), Rules: followed, Publish: c.publish}))(w.t)
-	must.Run(w.t, c.Run)
+	c.Mirror = must.Get(consumer.New(consumer.Config{Subscription: n.subscription(from...), Rules: catalog.Rules{Settle: 5 * time.Second, Retention: retention}, Publish: c.publish}))(n.t)
+	must.Run(n.t, c.Run)
 	return c
 }
 
@@ -148,6 +148,13 @@ func (c *follower) publish(changes consumer.Changes) {
 	}
 }
 
+// forget forgets which states there were.
+func (c *follower) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.states = nil
+}
+
 // shown returns the state and the services with the address of each.
 func (c *follower) shown() string {
 	synctest.Wait()
@@ -162,16 +169,30 @@ func (c *follower) shown() string {
 	return status.StateName() + ": " + strings.Join(services, " ")
 }
 
+// chain runs so many relays of the origin, one behind the other, and a consumer of the last one.
+func (n *testNetwork) chain(relays int) (all []*testRelay, last *follower) {
+	n.t.Helper()
+	from := originAddress
+	for i := range relays {
+		at := relayAddress(i + 1)
+		all = append(all, n.relay(at, relay.Config{}, from))
+		from = at
+	}
+	return all, n.consumer(from)
+}
+
+func relayAddress(i int) string { return fmt.Sprint("relay.example:", i) }
+
 // toldLoss returns for how long the origin has been lost, as the end of a stream of the owner at
 // that address says.
-func (w *world) toldLoss(at string) time.Duration {
-	w.t.Helper()
-	dial := func(ctx context.Context, _ string) (net.Conn, error) { return w.Dial(ctx, at) }
-	conn := must.Get(grpc.NewClient("passthrough:///"+at, grpc.WithContextDialer(dial), grpc.WithTransportCredentials(w.everyID.Client("relay.example", nil))))(w.t)
+func (n *testNetwork) toldLoss(at string) time.Duration {
+	n.t.Helper()
+	dial := func(ctx context.Context, _ string) (net.Conn, error) { return n.Dial(ctx, at) }
+	conn := must.Get(grpc.NewClient("passthrough:///"+at, grpc.WithContextDialer(dial), grpc.WithTransportCredentials(n.everyID.Client("relay.example", nil))))(n.t)
 	defer conn.Close()
-	stream := must.Get(rdpb.NewDiscoveryServiceClient(conn).EstablishStream(w.t.Context()))(w.t)
+	stream := must.Get(rdpb.NewDiscoveryServiceClient(conn).EstablishStream(n.t.Context()))(n.t)
 	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
-		w.t.Errorf("a stream of %s ends with %v", at, err)
+		n.t.Errorf("a stream of %s ends with %v", at, err)
 	}
 	return wire.ParseLost(stream.Trailer())
 }
@@ -184,7 +205,7 @@ func await(t *testing.T, what string, f func() string, want string) time.Duratio
 		if time.Since(start) > 3*time.Hour {
 			t.Fatalf("%s: after %v it is %q, expected %q", what, time.Since(start), got, want)
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond)
 	}
 	return time.Since(start)
 }
