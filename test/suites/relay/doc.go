@@ -2,6 +2,5 @@
 // CoreDNS at the end.
 //
 // They run the programs of this project, built once: each tier is a process that can be
-// killed and stopped, behind a gate that counts what passes. Package source/relay has a
-// simulation of the same with many more schedules.
+// killed. Package source/relay has what relays do in simulated time, with many more schedules.
 package relay
