@@ -26,7 +26,7 @@ import (
 // an address that is not its own, which they do not. Then it ends, in good order.
 func Example() {
 	authority := ensure(mtls.NewAuthority("example", 24*time.Hour))
-	address, _, stop := exampleOwner(authority)
+	address, stop := exampleOwner(authority)
 	defer stop()
 
 	changes := make(chan provider.Status, 100)
@@ -90,14 +90,13 @@ rules:
   ttl: {min: 1s, max: 1m, default: 10s}
 `
 
-// exampleOwner runs an owner that programs register with. It returns its address, what is
-// registered, and what ends it.
-func exampleOwner(authority *mtls.Authority) (address string, source *registration.Source, stop func()) {
+// exampleOwner runs an owner that programs register with. It returns its address, and what ends it.
+func exampleOwner(authority *mtls.Authority) (address string, stop func()) {
 	parsed, problems := rules.Parse([]byte(exampleRules))
 	if len(problems) > 0 {
 		panic(problems)
 	}
-	source = ensure(registration.New(registration.Config{
+	source := ensure(registration.New(registration.Config{
 		Owner: "example", Rules: parsed,
 		Policy: wire.Policy{AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
 	}))
@@ -111,7 +110,7 @@ func exampleOwner(authority *mtls.Authority) (address string, source *registrati
 	var running sync.WaitGroup
 	running.Go(func() { _ = server.Serve(listener) })
 	running.Go(func() { source.Run(ctx, nobody{}) })
-	return listener.Addr().String(), source, func() {
+	return listener.Addr().String(), func() {
 		cancel()
 		server.Stop()
 		running.Wait()

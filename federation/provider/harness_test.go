@@ -26,9 +26,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
-// world is a program and its owners, which are scripted, on a network in memory. It must
+// testProgram is a program and its owners, which are scripted, on a network in memory. It must
 // be made inside a bubble.
-type world struct {
+type testProgram struct {
 	*testing.T
 	network.Network
 
@@ -45,13 +45,13 @@ const hanging = "hangs:1"
 
 // record is something that has happened.
 type record struct {
-	at   time.Duration // since the start of the world
+	at   time.Duration // since the start
 	what string
 }
 
-func newWorld(t *testing.T) *world {
+func newProgram(t *testing.T) *testProgram {
 	t.Helper()
-	w := &world{T: t, start: time.Now(), identity: plain()}
+	w := &testProgram{T: t, start: time.Now(), identity: plain()}
 	w.TimesOut(hanging)
 	return w
 }
@@ -61,7 +61,7 @@ func plain() *pki.Identity {
 	return &pki.Identity{Of: func(string) credentials.TransportCredentials { return insecure.NewCredentials() }}
 }
 
-func (w *world) recordf(format string, args ...any) {
+func (w *testProgram) recordf(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.records = append(w.records, record{time.Since(w.start), fmt.Sprintf(format, args...)})
@@ -69,7 +69,7 @@ func (w *world) recordf(format string, args ...any) {
 
 // times returns when something has happened since the last call that begins with what,
 // and forgets everything else.
-func (w *world) times(what string) (found []time.Duration) {
+func (w *testProgram) times(what string) (found []time.Duration) {
 	w.Helper()
 	synctest.Wait()
 	w.mu.Lock()
@@ -84,7 +84,7 @@ func (w *world) times(what string) (found []time.Duration) {
 }
 
 // happened returns what has happened since the last call that contains one of the words.
-func (w *world) happened(words ...string) string {
+func (w *testProgram) happened(words ...string) string {
 	w.Helper()
 	synctest.Wait()
 	w.mu.Lock()
@@ -104,14 +104,14 @@ func (w *world) happened(words ...string) string {
 
 // expect fails the test unless what has happened since the last call, as far as it
 // contains one of the words, is as wanted.
-func (w *world) expect(want string, words ...string) {
+func (w *testProgram) expect(want string, words ...string) {
 	w.Helper()
 	if got := w.happened(words...); got != want {
 		w.Errorf("after %v has happened:\n%s\nwant:\n%s", time.Since(w.start), got, want)
 	}
 }
 
-func (w *world) dial(ctx context.Context, address string) (net.Conn, error) {
+func (w *testProgram) dial(ctx context.Context, address string) (net.Conn, error) {
 	w.recordf("dial %s", address)
 	return w.Dial(ctx, address)
 }
@@ -120,8 +120,8 @@ func (w *world) dial(ctx context.Context, address string) (net.Conn, error) {
 type conversation struct {
 	grpc.BidiStreamingServer[registrationv1.RegisterRequest, registrationv1.RegisterResponse]
 
-	world *world
-	name  string
+	program *testProgram
+	name    string
 }
 
 // script is what an owner does with a stream that is open on both sides.
@@ -139,7 +139,7 @@ func (s scripted) Register(stream registrationv1.RegistrationService_RegisterSer
 
 // owner serves an address with a script until the test ends, or the returned function is
 // called.
-func (w *world) owner(address string, do script) (stop func()) {
+func (w *testProgram) owner(address string, do script) (stop func()) {
 	return w.serve(address, func(c conversation) error {
 		if err := c.Send(opened(version)); err != nil {
 			return err
@@ -152,7 +152,7 @@ func (w *world) owner(address string, do script) (stop func()) {
 }
 
 // serve is like owner for a script that opens the stream itself.
-func (w *world) serve(address string, do script) (stop func()) {
+func (w *testProgram) serve(address string, do script) (stop func()) {
 	name, _, _ := strings.Cut(address, ":")
 	server := grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minKeepalive}))
 	registrationv1.RegisterRegistrationServiceServer(server, scripted{register: func(s registrationv1.RegistrationService_RegisterServer) error {
@@ -169,11 +169,11 @@ func (c conversation) next() (*registrationv1.RegisterRequest, error) {
 	}
 	switch {
 	case m.GetActive() != nil:
-		c.world.recordf("%s: active %s", c.name, m.GetActive().GetNode())
+		c.program.recordf("%s: active %s", c.name, m.GetActive().GetNode())
 	case m.GetClear() != nil:
-		c.world.recordf("%s: clear %s", c.name, m.GetClear().GetNode())
+		c.program.recordf("%s: clear %s", c.name, m.GetClear().GetNode())
 	case m.GetClose() != nil:
-		c.world.recordf("%s: close %v %s", c.name, m.GetClose().GetReason(), m.GetClose().GetText())
+		c.program.recordf("%s: close %v %s", c.name, m.GetClose().GetReason(), m.GetClose().GetText())
 	}
 	return m, nil
 }
@@ -231,7 +231,7 @@ func closed(reason registrationv1.Close_Reason, after time.Duration) *registrati
 }
 
 // provider returns one that registers with owners in the given order, and a node.
-func (w *world) provider(addresses ...string) *Provider {
+func (w *testProgram) provider(addresses ...string) *Provider {
 	w.Helper()
 	p, err := New(Config{
 		Addresses: addresses, Identity: w.identity, Dial: w.dial,
@@ -257,7 +257,7 @@ func (w *world) provider(addresses ...string) *Provider {
 }
 
 // set sets nodes of a service.
-func (w *world) set(p *Provider, uris ...string) {
+func (w *testProgram) set(p *Provider, uris ...string) {
 	w.Helper()
 	for _, uri := range uris {
 		if err := p.Set(Node{Service: "shop.fed.example", URI: uri}); err != nil {
@@ -268,7 +268,7 @@ func (w *world) set(p *Provider, uris ...string) {
 
 // run sets nodes, and runs a provider until the returned function is called, or the test ends.
 // The function returns how long the end has taken.
-func (w *world) run(p *Provider, uris ...string) (stop func() time.Duration) {
+func (w *testProgram) run(p *Provider, uris ...string) (stop func() time.Duration) {
 	w.Helper()
 	w.set(p, uris...)
 	end := must.Run(w, p.Run)
@@ -280,9 +280,9 @@ func (w *world) run(p *Provider, uris ...string) (stop func() time.Duration) {
 }
 
 // bubble runs a test in one.
-func bubble(t *testing.T, test func(w *world)) {
+func bubble(t *testing.T, test func(w *testProgram)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { test(newWorld(t)) })
+	synctest.Test(t, func(t *testing.T) { test(newProgram(t)) })
 }
 
 var errGone = errors.New("gone")

@@ -28,7 +28,7 @@ const (
 
 // A node is told again before half of its ttl is over, and not much before.
 func TestActiveAtHalfOfTheTTL(t *testing.T) {
-	bubble(t, func(w *world) {
+	bubble(t, func(w *testProgram) {
 		w.owner(a, grants(ttl))
 		p := w.provider(a)
 		w.run(p, one)
@@ -52,7 +52,7 @@ func TestActiveAtHalfOfTheTTL(t *testing.T) {
 // A node that the owner has stored while nobody can have its catalog waits, until the owner says
 // otherwise after half of the ttl. Each is told once.
 func TestWaits(t *testing.T) {
-	bubble(t, func(w *world) {
+	bubble(t, func(w *testProgram) {
 		var waits atomic.Bool
 		waits.Store(true)
 		w.owner(a, answers(func(m *registrationv1.RegisterRequest) []*registrationv1.RegisterResponse {
@@ -76,7 +76,7 @@ func TestWaits(t *testing.T) {
 
 // All nodes are in one stream, and are told again together.
 func TestManyNodes(t *testing.T) {
-	bubble(t, func(w *world) {
+	bubble(t, func(w *testProgram) {
 		w.owner(a, grants(ttl))
 		p := w.provider(a)
 		for i := range 3000 {
@@ -108,7 +108,7 @@ func TestManyNodes(t *testing.T) {
 // An owner that is lost is followed by the next one at once, where everything is
 // registered again; nobody is without a status.
 func TestNextOwner(t *testing.T) {
-	bubble(t, func(w *world) {
+	bubble(t, func(w *testProgram) {
 		lose := make(chan struct{})
 		w.owner(a, func(c conversation) error {
 			go func() { _ = grants(ttl)(c) }()
@@ -137,7 +137,7 @@ func TestNextOwner(t *testing.T) {
 
 // One owner that is away for less than the ttl is back within it.
 func TestOwnerBackWithinTheTTL(t *testing.T) {
-	bubble(t, func(w *world) {
+	bubble(t, func(w *testProgram) {
 		stop := w.owner(a, grants(ttl))
 		p := w.provider(a)
 		w.run(p, one)
@@ -163,7 +163,7 @@ func TestOwnerBackWithinTheTTL(t *testing.T) {
 
 // An hour without an owner makes a bounded number of attempts, and hardly a line.
 func TestNoOwner(t *testing.T) {
-	bubble(t, func(w *world) {
+	bubble(t, func(w *testProgram) {
 		p := w.provider(a, b)
 		w.run(p, one)
 		time.Sleep(time.Hour)
@@ -183,7 +183,7 @@ func TestNoOwner(t *testing.T) {
 // What is refused is tried again slowly, and at once when it changes. The other nodes
 // stay.
 func TestRefused(t *testing.T) {
-	bubble(t, func(w *world) {
+	bubble(t, func(w *testProgram) {
 		w.owner(a, answers(func(m *registrationv1.RegisterRequest) []*registrationv1.RegisterResponse {
 			if m.GetActive().GetNode() == two && m.GetActive().GetInstance() == "" {
 				return refused(m, "quota")
@@ -212,7 +212,7 @@ func TestRefused(t *testing.T) {
 
 // What has expired is registered again, but not in a loop without end.
 func TestExpired(t *testing.T) {
-	bubble(t, func(w *world) {
+	bubble(t, func(w *testProgram) {
 		w.owner(a, answers(func(m *registrationv1.RegisterRequest) []*registrationv1.RegisterResponse {
 			expired := &registrationv1.Expired{Service: "shop.fed.example", Node: one}
 			return append(granted(m, ttl), &registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Expired{Expired: expired}})
@@ -264,7 +264,7 @@ func TestVersionMismatch(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(w *world) {
+			bubble(t, func(w *testProgram) {
 				w.serve(a, tc.script)
 				p := w.provider(a)
 				w.run(p, one)
@@ -289,7 +289,7 @@ func TestVersionMismatch(t *testing.T) {
 
 // An owner that does not let the program in is tried again slowly.
 func TestNotLetIn(t *testing.T) {
-	bubble(t, func(w *world) {
+	bubble(t, func(w *testProgram) {
 		w.serve(a, func(conversation) error { return status.Error(codes.PermissionDenied, "who are you\n") })
 		p := w.provider(a)
 		w.run(p, one)
@@ -304,7 +304,7 @@ func TestNotLetIn(t *testing.T) {
 
 // An address is left alone for as long as it says; another one is taken at once.
 func TestRetryAfter(t *testing.T) {
-	bubble(t, func(w *world) {
+	bubble(t, func(w *testProgram) {
 		w.serve(a, func(c conversation) error { return c.Send(closed(registrationv1.Close_PARTING_FRIENDS, time.Minute)) })
 		p := w.provider(a)
 		stop := w.run(p, one)
@@ -355,7 +355,7 @@ func TestOwnerHangs(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(w *world) {
+			bubble(t, func(w *testProgram) {
 				w.serve(a, do)
 				w.owner(b, grants(ttl))
 				p := w.provider(a, b)
@@ -376,7 +376,7 @@ func TestOwnerHangs(t *testing.T) {
 		})
 	}
 	t.Run("before it accepts", func(t *testing.T) {
-		bubble(t, func(w *world) {
+		bubble(t, func(w *testProgram) {
 			w.owner(b, grants(ttl))
 			p := w.provider(hanging, b)
 			must.Do(t, p.Set(Node{Service: "shop.fed.example", URI: one, TTL: ttl}))
@@ -388,7 +388,7 @@ func TestOwnerHangs(t *testing.T) {
 		})
 	})
 	t.Run("after a while", func(t *testing.T) {
-		bubble(t, func(w *world) {
+		bubble(t, func(w *testProgram) {
 			heard := 0
 			w.owner(a, answers(func(m *registrationv1.RegisterRequest) []*registrationv1.RegisterResponse {
 				if heard++; heard > 3 {
@@ -418,7 +418,7 @@ func TestOwnerHangs(t *testing.T) {
 // Owners that are slow are given more and more time, so that one is registered with in
 // the end.
 func TestSlowOwners(t *testing.T) {
-	bubble(t, func(w *world) {
+	bubble(t, func(w *testProgram) {
 		do := func(c conversation) error {
 			time.Sleep(ttl * 2)
 			return grants(ttl)(c)
@@ -438,7 +438,7 @@ func TestSlowOwners(t *testing.T) {
 // While the store of an owner is away it answers heartbeats and nothing new. It is not
 // left then.
 func TestStoreAway(t *testing.T) {
-	bubble(t, func(w *world) {
+	bubble(t, func(w *testProgram) {
 		w.owner(a, answers(func(m *registrationv1.RegisterRequest) []*registrationv1.RegisterResponse {
 			if m.GetActive().GetNode() != one {
 				return nil
@@ -465,7 +465,7 @@ func TestStoreAway(t *testing.T) {
 // node as it is since.
 func TestLateAnswer(t *testing.T) {
 	for _, rule := range []string{"", "quota"} {
-		bubble(t, func(w *world) {
+		bubble(t, func(w *testProgram) {
 			heard := 0
 			w.owner(a, answers(func(m *registrationv1.RegisterRequest) []*registrationv1.RegisterResponse {
 				heard++
@@ -495,7 +495,7 @@ func TestLateAnswer(t *testing.T) {
 }
 
 // clearAway has a provider clear one of two nodes while there is no owner.
-func clearAway(w *world) *Provider {
+func clearAway(w *testProgram) *Provider {
 	stop := w.owner(a, grants(ttl))
 	p := w.provider(a)
 	w.run(p, one, two)
@@ -508,7 +508,7 @@ func clearAway(w *world) *Provider {
 // A node that is cleared without a stream may be published for one and a half ttls after it was
 // told last: so long an owner that is back is told.
 func TestClearedLately(t *testing.T) {
-	bubble(t, func(w *world) {
+	bubble(t, func(w *testProgram) {
 		clearAway(w)
 		time.Sleep(ttl + time.Second)
 		w.times("")
@@ -521,7 +521,7 @@ func TestClearedLately(t *testing.T) {
 }
 
 func TestClearedMeanwhile(t *testing.T) {
-	bubble(t, func(w *world) {
+	bubble(t, func(w *testProgram) {
 		p := clearAway(w)
 		p.Clear("shop.fed.example", "tcp://192.0.2.9:9") // which never was
 		time.Sleep(time.Second)
@@ -545,7 +545,7 @@ func TestClearedMeanwhile(t *testing.T) {
 
 // The end of Run clears everything, and waits for the owner.
 func TestEnd(t *testing.T) {
-	bubble(t, func(w *world) {
+	bubble(t, func(w *testProgram) {
 		w.owner(a, func(c conversation) error {
 			err := grants(ttl)(c)
 			time.Sleep(2 * time.Second) // to store it
@@ -589,7 +589,7 @@ func TestEndWithTrouble(t *testing.T) {
 		"fails, alone":     {func(conversation) error { return errGone }, false, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(w *world) {
+			bubble(t, func(w *testProgram) {
 				var stopA func()
 				stopA = w.owner(a, func(c conversation) error {
 					if err := grants(ttl)(c); err != nil {
@@ -615,7 +615,7 @@ func TestEndWithTrouble(t *testing.T) {
 		})
 	}
 	t.Run("nobody is there", func(t *testing.T) {
-		bubble(t, func(w *world) {
+		bubble(t, func(w *testProgram) {
 			stopA := w.owner(a, grants(ttl))
 			p := w.provider(a, b)
 			stop := w.run(p, one)
@@ -632,7 +632,7 @@ func TestEndWithTrouble(t *testing.T) {
 		})
 	})
 	t.Run("nothing was registered", func(t *testing.T) {
-		bubble(t, func(w *world) {
+		bubble(t, func(w *testProgram) {
 			stop := w.run(w.provider(hanging))
 			time.Sleep(time.Hour)
 			if took := stop(); took != 0 {
@@ -645,7 +645,7 @@ func TestEndWithTrouble(t *testing.T) {
 
 // Drain waits for the owner, and then for caches.
 func TestDrain(t *testing.T) {
-	bubble(t, func(w *world) {
+	bubble(t, func(w *testProgram) {
 		w.owner(a, grants(ttl))
 		p := w.provider(a)
 		stop := w.run(p, one)
