@@ -26,7 +26,7 @@ var (
 )
 
 const (
-	processes = 4 // that the providers are in
+	fleets    = 4 // processes that the providers are in
 	benchTTL  = time.Minute
 	rest      = benchTTL / 2 // for which CPU time is measured: every node is heard of once
 	changes   = 500
@@ -55,31 +55,31 @@ func BenchmarkRegister(b *testing.B) {
 func benchmarkRegister(b *testing.B, store string) {
 	w := start(b, options{store: store, convergence: 2 * time.Second})
 	o := w.owners[0]
-	fleets := make([]*providers, processes)
-	for i := range fleets {
-		n := *instances / processes
-		fleets[i] = w.launch(b, fleet.Config{
-			First: i * n, Nodes: n, Services: *instances / *ofService, Streams: *streams / processes, TTL: benchTTL,
+	all := make([]*providers, fleets)
+	for i := range all {
+		n := *instances / fleets
+		all[i] = w.launch(b, fleet.Config{
+			First: i * n, Nodes: n, Services: *instances / *ofService, Streams: *streams / fleets, TTL: benchTTL,
 		})
 	}
-	for _, f := range fleets {
+	for _, f := range all {
 		f.connected(b)
 	}
 	resolvedTo(b, w, "none."+zone, "NXDOMAIN") // the owner of a new store is silent before
 	connected, _ := memory(b, o.PID())
-	lost := make([]int, processes)
-	for i, f := range fleets {
+	lost := make([]int, fleets)
+	for i, f := range all {
 		s, _ := f.now()
 		lost[i] = s.Lost // a handshake among a thousand may take too long
 	}
 
 	usedBefore := cpu(b, o.PID())
 	begin := time.Now()
-	for _, f := range fleets {
+	for _, f := range all {
 		f.begin(b)
 	}
 	end := begin
-	for _, f := range fleets {
+	for _, f := range all {
 		if at := f.granted(b); at.After(end) {
 			end = at
 		}
@@ -87,7 +87,7 @@ func benchmarkRegister(b *testing.B, store string) {
 	b.ReportMetric(float64(*instances)/end.Sub(begin).Seconds(), "registrations/s")
 	b.ReportMetric((cpu(b, o.PID())-usedBefore).Seconds()*1e6/float64(*instances), "owner-CPU-us/registration")
 
-	last := fleets[0].Service(*instances - 1)
+	last := all[0].Service(*instances - 1)
 	eventually(b, func() string {
 		if got := w.dns.Answer(b.Context(), last, dns.TypeA); !strings.HasPrefix(got, "NOERROR") {
 			return last + " is " + got
@@ -109,7 +109,7 @@ func benchmarkRegister(b *testing.B, store string) {
 	b.ReportMetric(float64(took[changes*99/100])/1e6, "ms-change-p99")
 	b.ReportMetric(float64(took[changes-1])/1e6, "ms-change-most")
 	b.ReportMetric(0, "ns/op") // which says nothing here
-	for i, f := range fleets {
+	for i, f := range all {
 		if s, _ := f.now(); s.Granted != f.Nodes || s.Refused+s.Expired+s.Lost > lost[i] {
 			b.Errorf("the providers were disturbed: %+v", s)
 		}
@@ -118,7 +118,7 @@ func benchmarkRegister(b *testing.B, store string) {
 
 // changed registers new nodes, one after the other, and returns how long each took from
 // the provider's message until CoreDNS has answered for it, in order.
-func changed(b *testing.B, w *world, n int) []time.Duration {
+func changed(b *testing.B, w *processes, n int) []time.Duration {
 	b.Helper()
 	p := w.open(b, w.owners[0], "fleet")
 	client := &domain.DNS{Address: w.dns.Address}

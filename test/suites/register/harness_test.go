@@ -28,7 +28,7 @@ import (
 // eventually waits until a condition has nothing to complain of.
 var eventually = await.Eventually
 
-// The names and identities of every world.
+// The names and identities of all tests.
 const (
 	zone      = "reg.fed.example"
 	ownerID   = "spiffe://fed.example/owner"
@@ -74,7 +74,7 @@ func passes(t testing.TB, when time.Time) {
 	}
 }
 
-// options are those of a world. The zero value has one owner with the rules of usual
+// options are those of start. The zero value has one owner with the rules of usual
 // and memory.
 type options struct {
 	owners      int           // default 1
@@ -95,9 +95,9 @@ rules:
   quota: 1000000
 `
 
-// world is what a test runs: an authority, owners with one source of registrations
+// processes is what a test runs: an authority, owners with one source of registrations
 // each, and a CoreDNS that follows them.
-type world struct {
+type processes struct {
 	options
 	*place.Place
 
@@ -113,10 +113,10 @@ type owner struct {
 	metrics string
 }
 
-// start starts a world for a test.
-func start(t testing.TB, o options) *world {
+// start starts them for a test.
+func start(t testing.TB, o options) *processes {
 	t.Helper()
-	w := &world{options: o, Place: place.For(t, map[string]string{
+	w := &processes{options: o, Place: place.For(t, map[string]string{
 		"owner": ownerID, "coredns": coreDNSID, "fleet": fleetID, "other": otherID,
 	})}
 	w.Put(t, "rules.yaml", cmp.Or(o.rules, usual))
@@ -128,7 +128,7 @@ func start(t testing.TB, o options) *world {
 }
 
 // startOwner starts the i-th owner.
-func (w *world) startOwner(t testing.TB, i int) {
+func (w *processes) startOwner(t testing.TB, i int) {
 	t.Helper()
 	name := fmt.Sprintf("owner-%d", i+1)
 	o := &owner{address: loopback.Address(t), metrics: loopback.Address(t)}
@@ -145,7 +145,7 @@ func (w *world) startOwner(t testing.TB, i int) {
 }
 
 // addresses returns those of all owners.
-func (w *world) addresses() (all []string) {
+func (w *processes) addresses() (all []string) {
 	for _, o := range w.owners {
 		all = append(all, o.address)
 	}
@@ -153,7 +153,7 @@ func (w *world) addresses() (all []string) {
 }
 
 // startDNS starts a CoreDNS that follows owners, and waits until it does.
-func (w *world) startDNS(t testing.TB, owners ...string) *domain.DNS {
+func (w *processes) startDNS(t testing.TB, owners ...string) *domain.DNS {
 	t.Helper()
 	address := loopback.Address(t)
 	corefile := place.DNS{Zone: zone, Address: address, Owners: owners, OwnerID: ownerID, TLS: w.Files("coredns"), Properties: []string{"ttl 5"}}
@@ -184,7 +184,7 @@ type providers struct {
 }
 
 // launch starts a fleet as a process. It connects, and registers nothing before begin.
-func (w *world) launch(t testing.TB, c fleet.Config) *providers {
+func (w *processes) launch(t testing.TB, c fleet.Config) *providers {
 	t.Helper()
 	c.Files, c.OwnerID, c.Zone = w.Files("fleet"), ownerID, zone
 	if c.Addresses == nil {
@@ -259,7 +259,7 @@ func (p *providers) granted(t testing.TB) time.Time {
 }
 
 // register is launch and what brings its nodes in.
-func (w *world) register(t testing.TB, c fleet.Config) *providers {
+func (w *processes) register(t testing.TB, c fleet.Config) *providers {
 	t.Helper()
 	p := w.launch(t, c)
 	p.connected(t)

@@ -25,8 +25,8 @@ type peer struct {
 	ended     chan error                            // has how it ended, nil for OK
 }
 
-// dial connects to an owner, as one of the identities of the world.
-func (w *world) dial(t testing.TB, o *owner, name string) registrationv1.RegistrationServiceClient {
+// dial connects to an owner, as one of the identities.
+func (w *processes) dial(t testing.TB, o *owner, name string) registrationv1.RegistrationServiceClient {
 	t.Helper()
 	source := must.Get(mtls.Load(w.Files(name), nil))(t)
 	id := must.Get(federation.ParseID(ownerID))(t)
@@ -35,9 +35,9 @@ func (w *world) dial(t testing.TB, o *owner, name string) registrationv1.Registr
 	return registrationv1.NewRegistrationServiceClient(conn)
 }
 
-// provider opens a stream to an owner, as one of the identities of the world. It sends
+// provider opens a stream to an owner, as one of the identities. It sends
 // nothing by itself, and not even Open.
-func (w *world) provider(t testing.TB, o *owner, name string) *peer {
+func (w *processes) provider(t testing.TB, o *owner, name string) *peer {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	stream := must.Get(w.dial(t, o, name).Register(ctx))(t)
@@ -63,7 +63,7 @@ func (w *world) provider(t testing.TB, o *owner, name string) *peer {
 }
 
 // open is provider, with Open in both directions.
-func (w *world) open(t testing.TB, o *owner, name string) *peer {
+func (w *processes) open(t testing.TB, o *owner, name string) *peer {
 	t.Helper()
 	p := w.provider(t, o, name)
 	p.send(t, &registrationv1.RegisterRequest{Message: &registrationv1.RegisterRequest_Open{Open: &registrationv1.Open{Version: 1}}})

@@ -13,10 +13,11 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/place"
+	"github.com/hamlet-federation/coredns-federation/test/suites/register/fleet"
 )
 
 // documented is the rule that docs/protocol.md describes before its conversation.
-const documented = `rules:
+const documented = `
 - name: shop
   providers: [spiffe://fed.example/ns/other/sa/default]
   services: [shop.fed.example]
@@ -25,21 +26,35 @@ const documented = `rules:
   quota: 2
 `
 
-// TestConversation has the conversation that docs/protocol.md shows.
-func TestConversation(t *testing.T) {
+// TestLife has the conversation that docs/protocol.md shows. Then it registers a node, and takes it away:
+// that is at once, and neither the ttl nor linger is waited for.
+func TestLife(t *testing.T) {
 	t.Parallel()
-	lines := conversation(t)
-	if len(lines) < 10 {
-		t.Fatalf("docs/protocol.md has a conversation of %d lines", len(lines))
-	}
-	w := start(t, options{rules: documented})
+	const ttl = 10 * time.Minute
+	w := start(t, options{rules: usual + documented, linger: ttl})
 	eventually(t, func() string {
 		if place.Scrape(t, w.owners[0].metrics).Sum("federation_owner_ready") != 1 {
 			return "the owner is not ready: it would say that nodes wait for its catalog"
 		}
 		return ""
 	})
-	p := w.provider(t, w.owners[0], "other")
+	converse(t, w.provider(t, w.owners[0], "other"))
+	p := w.open(t, w.owners[0], "fleet")
+	name := "web." + zone
+	p.active(t, name, node(fleet.Address(1)), ttl)
+	p.grants(t, node(fleet.Address(1)))
+	resolvedTo(t, w, name, short([]string{fleet.Address(1).String()}))
+	p.clear(t, name, node(fleet.Address(1)))
+	resolvedTo(t, w, name, "NXDOMAIN")
+}
+
+// converse says what the provider of docs/protocol.md does, and expects what its owner says.
+func converse(t *testing.T, p *peer) {
+	t.Helper()
+	lines := conversation(t)
+	if len(lines) < 10 {
+		t.Fatalf("docs/protocol.md has a conversation of %d lines", len(lines))
+	}
 	for _, line := range lines {
 		who, said, _ := strings.Cut(line, " ")
 		switch said = strings.TrimSpace(said); {

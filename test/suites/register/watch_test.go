@@ -59,6 +59,12 @@ func resolved(t testing.TB, d *domain.DNS, want map[string]string) {
 	}
 }
 
+// resolvedTo waits until CoreDNS answers for a name as it should.
+func resolvedTo(t testing.TB, w *processes, name, want string) {
+	t.Helper()
+	resolved(t, w.dns, map[string]string{name: want})
+}
+
 // follower is one more consumer of an owner, with the times at which it was told of
 // what.
 type follower struct {
@@ -70,7 +76,7 @@ type follower struct {
 }
 
 // follow subscribes to owners until the end of the test.
-func (w *world) follow(t testing.TB, addresses ...string) *follower {
+func (w *processes) follow(t testing.TB, addresses ...string) *follower {
 	t.Helper()
 	f := &follower{
 		services: make(map[string]*federation.Service), withdrawn: make(map[string]time.Time),
