@@ -131,8 +131,8 @@ func (p *part) shown() []string {
 	return lines
 }
 
-// world is a source that runs in a bubble.
-type world struct {
+// testOwner is a source that runs in a bubble.
+type testOwner struct {
 	t      testing.TB
 	source *registration.Source
 	part   *part
@@ -141,8 +141,8 @@ type world struct {
 	open   []*provider
 }
 
-// newWorld runs a source until the test ends.
-func newWorld(t testing.TB, config registration.Config) *world {
+// newOwner runs a source until the test ends.
+func newOwner(t testing.TB, config registration.Config) *testOwner {
 	t.Helper()
 	if config.Rules == nil {
 		config.Rules = rulesOf(t, anyone)
@@ -150,7 +150,7 @@ func newWorld(t testing.TB, config registration.Config) *world {
 	if config.Owner == "" {
 		config.Owner = "owner-1"
 	}
-	w := &world{t: t, part: newPart(), log: &strings.Builder{}}
+	w := &testOwner{t: t, part: newPart(), log: &strings.Builder{}}
 	config.Logger = slog.New(slog.NewTextHandler(w.log, nil))
 	s := must.Get(registration.New(config))(t)
 	w.source = s
@@ -174,7 +174,7 @@ func newWorld(t testing.TB, config registration.Config) *world {
 }
 
 // expect fails unless exactly that is published once everything is quiet.
-func (w *world) expect(when string, want ...string) {
+func (w *testOwner) expect(when string, want ...string) {
 	w.t.Helper()
 	synctest.Wait()
 	if got := w.part.shown(); !slices.Equal(got, want) {
@@ -209,7 +209,7 @@ func contextOf(id, address string) (context.Context, context.CancelFunc) {
 }
 
 // dial opens a stream that takes room responses before it blocks. It sends nothing.
-func (w *world) dial(id string, room int) *provider {
+func (w *testOwner) dial(id string, room int) *provider {
 	ctx, cancel := contextOf(id, "192.0.2.200")
 	ctx, end := context.WithCancelCause(ctx)
 	p := &provider{
@@ -226,7 +226,7 @@ func (w *world) dial(id string, room int) *provider {
 }
 
 // connect opens a stream with Open.
-func (w *world) connect(name string) *provider {
+func (w *testOwner) connect(name string) *provider {
 	w.t.Helper()
 	p := w.begin(name)
 	p.expect("Open 1")
@@ -234,7 +234,7 @@ func (w *world) connect(name string) *provider {
 }
 
 // begin opens a stream with Open, and waits for nothing.
-func (w *world) begin(name string) *provider {
+func (w *testOwner) begin(name string) *provider {
 	p := w.dial("spiffe://acme.example/"+name, 10000)
 	p.say(&registrationv1.RegisterRequest{Message: &registrationv1.RegisterRequest_Open{Open: &registrationv1.Open{Version: 1}}})
 	return p

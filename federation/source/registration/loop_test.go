@@ -13,8 +13,8 @@ type loop struct {
 	*cluster
 
 	t    *testing.T
-	sick *world // nil while it is not there
-	well *world
+	sick *testOwner // nil while it is not there
+	well *testOwner
 	sb   *fakeStore
 }
 
@@ -22,13 +22,13 @@ func newLoop(t *testing.T) *loop {
 	t.Helper()
 	c := newCluster()
 	l := &loop{cluster: c, t: t, sb: c.store(true)}
-	l.well = newWorld(t, registration.Config{Store: l.sb, Owner: "b", Convergence: 8 * time.Second})
+	l.well = newOwner(t, registration.Config{Store: l.sb, Owner: "b", Convergence: 8 * time.Second})
 	l.start()
 	return l
 }
 
 func (l *loop) start() {
-	l.sick = newWorld(l.t, registration.Config{Store: l.store(true), Owner: "a", Convergence: 8 * time.Second})
+	l.sick = newOwner(l.t, registration.Config{Store: l.store(true), Owner: "a", Convergence: 8 * time.Second})
 	synctest.Wait()
 }
 
@@ -88,37 +88,13 @@ func TestLeftBehind(t *testing.T) {
 	})
 }
 
-// A provider comes back to another owner than the one that is in a crash loop.
-func TestLeftBehindComesBackElsewhere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLoop(t)
-		p := l.sick.connect("web")
-		p.active(web, one)
-		p.expect(granted(web, one))
-		for range 4 {
-			l.crash()
-			time.Sleep(5 * time.Second)
-		}
-		l.well.expect("gone")
-		p = l.well.connect("web")
-		p.active(web, one)
-		p.expect(granted(web, one))
-		l.crash()
-		for range 10 {
-			time.Sleep(4 * time.Second)
-			p.active(web, one)
-			l.well.expect("here", "web.acme.example 192.0.2.1:8443")
-		}
-	})
-}
-
 // An owner that begins itself, was suspended or had lost the store has not heard the providers
 // of another one that is in a crash loop: they have the whole convergence period then.
 func TestLeftBehindUnheard(t *testing.T) {
 	for name, miss := range map[string]func(l *loop){
 		"it begins": func(l *loop) {
 			l.well.stop()
-			l.well = newWorld(l.t, registration.Config{Store: l.store(true), Owner: "b", Convergence: 8 * time.Second})
+			l.well = newOwner(l.t, registration.Config{Store: l.store(true), Owner: "b", Convergence: 8 * time.Second})
 		},
 		"the store was away": func(l *loop) {
 			l.sb.setAway(true, true)

@@ -69,7 +69,7 @@ type model struct {
 	t        *testing.T
 	random   *rand.Rand
 	place    place
-	owners   []*world
+	owners   []*testOwner
 	programs []*program
 	step     int
 	trace    []string
@@ -82,7 +82,7 @@ func (m *model) notef(format string, args ...any) {
 func (m *model) start(i int) {
 	config := m.place.open(i)
 	config.Owner, config.Linger, config.Rules = fmt.Sprint("owner-", i), 5*time.Second, rulesOf(m.t, modelRules)
-	m.owners[i] = newWorld(m.t, config)
+	m.owners[i] = newOwner(m.t, config)
 }
 
 // restart ends an owner, and starts it again.
@@ -257,7 +257,7 @@ func (m *model) pass() {
 
 // runModel does things at random, and compares what is published with what should be.
 func runModel(t *testing.T, place place, random *rand.Rand, steps int) {
-	m := &model{t: t, random: random, place: place, owners: make([]*world, 2)}
+	m := &model{t: t, random: random, place: place, owners: make([]*testOwner, 2)}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(strings.Join(m.trace[max(0, len(m.trace)-60):], "\n"))

@@ -17,7 +17,7 @@ import (
 func TestStoreAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newCluster().store(true)
-		w := newWorld(t, registration.Config{Store: s, Convergence: 10 * time.Minute})
+		w := newOwner(t, registration.Config{Store: s, Convergence: 10 * time.Minute})
 		p, gone := w.connect("web"), w.connect("gone")
 		p.active(web, one)
 		p.active(web, two)
@@ -60,35 +60,6 @@ func TestStoreAway(t *testing.T) {
 			t.Errorf("%+v", w.source.Stats())
 		}
 	})
-}
-
-// Commits that fail may have stored something.
-func TestStoreFails(t *testing.T) {
-	for _, echo := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			s := newCluster().store(echo)
-			w := settled(t, registration.Config{Store: s})
-			p := w.connect("web")
-			s.fail(3)
-			p.active(web, one)
-			p.active(web, two)
-			p.active(web, three)
-			time.Sleep(5 * time.Second)
-			synctest.Wait()
-			if got := p.told(); len(got) != 3 {
-				t.Errorf("told %q", got)
-			}
-			w.expect("after failures", "web.acme.example 192.0.2.1:8443 192.0.2.2:8443 192.0.2.3:8443")
-			s.fail(2)
-			p.clear(web, one)
-			p.clear(web, three)
-			time.Sleep(5 * time.Second)
-			w.expect("after failures", "web.acme.example 192.0.2.2:8443")
-			if s.has() != 1 || w.source.Stats().Pending != 0 {
-				t.Errorf("the store has %d, %+v", s.has(), w.source.Stats())
-			}
-		})
-	}
 }
 
 // What the store has lost meanwhile of providers that live is put again, and stays
@@ -141,33 +112,6 @@ func TestStoreLosesBroken(t *testing.T) {
 			t.Errorf("the store has %d, %+v", s.has(), w.source.Stats())
 		}
 	})
-}
-
-// A provider whose stream to one owner has broken clears its node with another one.
-func TestClearElsewhere(t *testing.T) {
-	for _, echo := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			c := newCluster()
-			a := settled(t, registration.Config{Store: c.store(echo), Owner: "a"})
-			b := settled(t, registration.Config{Store: c.store(echo), Owner: "b"})
-			p := a.connect("web")
-			p.active(web, one)
-			p.expect(granted(web, one))
-			p.breakStream()
-			p = b.connect("web")
-			p.clear(web, one)
-			p.close()
-			<-p.ended
-			for range 20 {
-				a.expect("cleared")
-				b.expect("cleared")
-				time.Sleep(time.Second)
-			}
-			if sa, sb := a.source.Stats(), b.source.Stats(); c.has() != 0 || sa.Pending+sb.Pending != 0 || sa.Expired["broken"] != 0 {
-				t.Errorf("the store has %d, %+v, %+v", c.has(), sa, sb)
-			}
-		})
-	}
 }
 
 // A provider has moved here, and the store does not take that, as etcd does not whose disk
@@ -288,8 +232,8 @@ func TestLeasesEndInAnAbsence(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCluster()
 			sa, sb := c.store(true), c.store(true)
-			a := newWorld(t, registration.Config{Store: sa, Owner: "a", Convergence: time.Minute})
-			b := newWorld(t, registration.Config{Store: sb, Owner: "b", Convergence: time.Minute})
+			a := newOwner(t, registration.Config{Store: sa, Owner: "a", Convergence: time.Minute})
+			b := newOwner(t, registration.Config{Store: sb, Owner: "b", Convergence: time.Minute})
 			p, q := a.connect("web"), b.connect("web")
 			p.active(web, one)
 			q.active(web, two)
@@ -313,7 +257,7 @@ func TestLeasesEndInAnAbsence(t *testing.T) {
 			absent()
 			sb.setAway(false, listed)
 			time.Sleep(time.Second)
-			for _, w := range []*world{a, b} {
+			for _, w := range []*testOwner{a, b} {
 				w.expect("put again", both)
 				if s := w.source.Stats(); len(w.part.lost) > 0 || s.Old != 0 || s.Pending != 0 || c.has() != 2 {
 					t.Errorf("withdrawn were %q, %+v, the store has %d", w.part.lost, s, c.has())
@@ -339,8 +283,8 @@ func TestCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
 		sa := c.store(true)
-		a := newWorld(t, registration.Config{Store: sa, Owner: "a", Convergence: time.Minute})
-		b := newWorld(t, registration.Config{Store: c.store(true), Owner: "b", Convergence: time.Minute})
+		a := newOwner(t, registration.Config{Store: sa, Owner: "a", Convergence: time.Minute})
+		b := newOwner(t, registration.Config{Store: c.store(true), Owner: "b", Convergence: time.Minute})
 		p, q := a.connect("web"), a.connect("back")
 		p.active(web, one)
 		q.active(web, two)
@@ -400,8 +344,8 @@ func TestStoreLosesAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
 		sa, sb := c.store(true), c.store(false)
-		a := newWorld(t, registration.Config{Store: sa, Owner: "a", Convergence: time.Minute})
-		b := newWorld(t, registration.Config{Store: sb, Owner: "b", Convergence: 10 * time.Minute})
+		a := newOwner(t, registration.Config{Store: sa, Owner: "a", Convergence: time.Minute})
+		b := newOwner(t, registration.Config{Store: sb, Owner: "b", Convergence: 10 * time.Minute})
 		p, q := a.connect("web"), b.connect("web")
 		p.active(web, one)
 		q.active(web, two)
@@ -516,7 +460,7 @@ func TestTwoOwners(t *testing.T) {
 func TestLingeringIsNotAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newCluster().store(true)
-		w := newWorld(t, registration.Config{Store: s, Linger: time.Minute, Convergence: 10 * time.Minute})
+		w := newOwner(t, registration.Config{Store: s, Linger: time.Minute, Convergence: 10 * time.Minute})
 		p, q := w.connect("web"), w.connect("gone")
 		p.active(web, one)
 		q.active(web, two)
@@ -545,9 +489,9 @@ func TestLingeringIsNotAlive(t *testing.T) {
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
-		run := func(owner string) (*world, *fakeStore) {
+		run := func(owner string) (*testOwner, *fakeStore) {
 			s := c.store(false)
-			return newWorld(t, registration.Config{Store: s, Owner: owner}), s
+			return newOwner(t, registration.Config{Store: s, Owner: owner}), s
 		}
 		w, _ := run("first")
 		other, _ := run("second")
@@ -585,7 +529,7 @@ func TestRestart(t *testing.T) {
 // A store that is new knows nothing of providers that live.
 func TestIncompleteState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, registration.Config{Convergence: time.Minute})
+		w := newOwner(t, registration.Config{Convergence: time.Minute})
 		p := w.connect("web")
 		p.active(web, one, ttl(time.Minute))
 		p.expect("Granted web.acme.example https://192.0.2.1:8443 1m0s https://192.0.2.1:8443")

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -284,20 +283,6 @@ func (all owners) present(t *testing.T) {
 	}
 }
 
-func TestMemberKilled(t *testing.T) {
-	needCluster(t)
-	members := startCluster(t)
-	all := newOwners(t, urls(members)...)
-	_, others := leader(t, members)
-	all.busy(t, func() {
-		others[0].Kill()
-		pause(t.Context(), lease)
-		restart(t, others[0])
-	})
-	all.agree(t)
-	all.present(t)
-}
-
 func TestLeaderKilled(t *testing.T) {
 	needCluster(t)
 	members := startCluster(t)
@@ -352,64 +337,6 @@ func TestQuorumLost(t *testing.T) {
 	for i, o := range all {
 		if told := o.watcher.Told(); told.Awayed != 1 {
 			t.Errorf("owner %d was told %d times that etcd is away", i, told.Awayed)
-		}
-	}
-}
-
-func TestAllKilled(t *testing.T) {
-	needCluster(t)
-	members := startCluster(t)
-	all := newOwners(t, urls(members)...)
-	all.busy(t, func() {
-		for _, e := range members {
-			e.Kill()
-		}
-		pause(t.Context(), *outage)
-		restart(t, members...)
-	})
-	all.agree(t)
-}
-
-// TestDiskFull lets a member run out of space, which ends it, and gives it space again.
-func TestDiskFull(t *testing.T) {
-	needCluster(t)
-	if os.Geteuid() != 0 {
-		t.Skip("NOT TESTED: a small file system is mounted by root only")
-	}
-	small := t.TempDir()
-	if err := syscall.Mount("tmpfs", small, "tmpfs", 0, "size=160m"); err != nil {
-		t.Skipf("NOT TESTED: a small file system cannot be mounted: %v", err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(small, syscall.MNT_DETACH) })
-	members := realserver.StartEtcdCluster(t, t.TempDir(), t.TempDir(), small)
-	all := newOwners(t, urls(members)...)
-	full := members[2]
-	all.busy(t, func() {
-		filler := filepath.Join(small, "filler")
-		fill(t, filler)
-		for i := 0; full.Running(); i++ {
-			text := strings.Repeat(fmt.Sprint(i), 100_000)
-			if err := members[0].Put(t.Context(), map[string]string{fmt.Sprint("/other/", i%20): text}); err != nil {
-				t.Log(err)
-			}
-		}
-		t.Logf("the member without space has ended:\n%.2000s", full.Tail())
-		pause(t.Context(), lease)
-		must.Do(t, os.Remove(filler))
-		restart(t, full)
-	})
-	all.agree(t)
-	all.present(t)
-}
-
-// fill writes a file until the disk is full.
-func fill(t *testing.T, path string) {
-	t.Helper()
-	f := must.Get(os.Create(path))(t)
-	defer f.Close()
-	for chunk := make([]byte, 1<<20); ; {
-		if _, err := f.Write(chunk); err != nil {
-			return
 		}
 	}
 }

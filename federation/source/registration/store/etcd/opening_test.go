@@ -5,6 +5,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
@@ -64,6 +65,7 @@ func TestGoneBeforeWatch(t *testing.T) {
 		serving.Wait()
 	})
 	s := newStore(t, nil, "http://"+listener.Addr().String())
+	s.timing.patience = 100 * time.Millisecond
 	r, _ := storetest.Start(t, s)
 	r.Wait("etcd is away", func(told storetest.Told) bool { return told.Away != nil })
 }
