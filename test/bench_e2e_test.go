@@ -21,12 +21,14 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place"
+	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
 const (
-	coreDNSBinary = "../bin/coredns"
-
 	e2eUpdates   = 1000 // a second
 	e2eFreshness = 2000 // samples
 )
@@ -85,14 +87,14 @@ type race struct {
 	updated int                // changes so far
 
 	dir                 string // for their files
-	keys                *pki
+	keys                *place.Place
 	zoneFile, hostsFile string // with the records of the services
 }
 
 // server is one of them.
 type server struct {
 	address string // where it answers
-	process *process
+	process *realserver.Process
 }
 
 // newRace starts servers by name. One that this machine does not have is left out.
@@ -101,26 +103,26 @@ func newRace(b *testing.B, size int, names ...string) *race {
 	if _, err := exec.LookPath("dnsperf"); err != nil {
 		b.Skip("dnsperf is not installed; on Debian: apt-get install dnsperf")
 	}
-	if _, err := os.Stat(coreDNSBinary); err != nil {
-		b.Skipf("%v: run make build", err)
+	if _, err := place.Program("coredns"); err != nil {
+		b.Skip(err)
 	}
 	p := &profiles()[0]
 	dir := b.TempDir()
 	r := &race{
-		p: p, size: size, dir: dir, keys: newPKI(b), servers: make(map[string]*server),
+		p: p, size: size, dir: dir, keys: newPlace(b), servers: make(map[string]*server),
 		zoneFile: filepath.Join(dir, "zone"), hostsFile: filepath.Join(dir, "hosts"),
 	}
-	all := p.catalog(b, size)
-	r.owner = serveRegistry(b, r.keys.owner, "", filled(b, all), 256)
+	all := p.catalog(size)
+	r.owner = serveRegistry(b, r.keys, loopback.Address(b), filled(b, all), 256)
 	export(b, all, r.zoneFile, r.hostsFile)
 	for _, name := range names {
-		s := &server{address: freeAddress(b)}
+		s := &server{address: loopback.Address(b)}
 		if err := r.start(b, name, s); err != nil {
 			b.Logf("%s is left out: %v", name, err)
 			continue
 		}
 		r.servers[name] = s
-		eventually(b, syncPatience, func() string { return r.unready(name, s) })
+		await.Until(b, syncPatience, func() string { return r.unready(name, s) })
 	}
 	return r
 }
@@ -139,7 +141,7 @@ func (r *race) query(b *testing.B, name string) *benchQuery {
 func (r *race) start(b *testing.B, name string, s *server) error {
 	b.Helper()
 	blocks := map[string]string{
-		"federation": fmt.Sprintf("federation {\nowner %s\n%s\n}", r.owner.address, r.keys.tls()),
+		"federation": fmt.Sprintf("federation {\nowner %s\n%s\n}", r.owner.address, tlsOf(r.keys)),
 		"hosts":      "hosts " + r.hostsFile + " {\nreload 0\nttl 30\n}",
 		"file":       "file " + r.zoneFile + " {\nreload 0\n}",
 	}
@@ -150,7 +152,8 @@ func (r *race) start(b *testing.B, name string, s *server) error {
 	_, port, _ := net.SplitHostPort(s.address)
 	corefile := filepath.Join(r.dir, name+".corefile")
 	writeFile(b, corefile, fmt.Sprintf("%s:%s {\nbind 127.0.0.1\nerrors\n%s\n}\n", benchOrigin, port, blocks[name]))
-	s.process = startProcess(b, exec.Command(coreDNSBinary, "-conf", corefile))
+	s.process = &realserver.Process{Name: name, Path: must.Get(place.Program("coredns"))(b), Dir: r.dir, Args: []string{"-conf", corefile}}
+	s.process.StartFor(b)
 	return nil
 }
 
@@ -178,7 +181,8 @@ zone:
     storage: "%[2]s"
     file: "%[4]s"
 `, strings.Replace(s.address, ":", "@", 1), r.dir, benchOrigin, r.zoneFile))
-	s.process = startProcess(b, exec.Command(path, "-c", config))
+	s.process = &realserver.Process{Name: "knot", Path: path, Dir: r.dir, Args: []string{"-c", config}}
+	s.process.StartFor(b)
 	return nil
 }
 
@@ -218,7 +222,7 @@ func (r *race) measure(b *testing.B, name, of string, updates int) {
 	b.Run(fmt.Sprintf("query=%s/services=%d/updates=%d/plugin=%s", of, r.size, updates, name), func(b *testing.B) {
 		want := [3]int{q.rcode, q.answers, q.extra}
 		for _, i := range []int{0, r.size - 1} {
-			reply := must.Get(query(s.address, q.labels+benchFQDN(i), q.qtype))(b)
+			reply := must.Get(exchange("udp", s.address, new(dns.Msg).SetQuestion(q.labels+benchFQDN(i), q.qtype)))(b)
 			if got := [3]int{reply.Rcode, len(reply.Answer), len(reply.Extra)}; got != want {
 				b.Fatalf("rcode, answers and additional records are %v, want %v, in\n%v", got, want, reply)
 			}
@@ -234,9 +238,9 @@ func (r *race) measure(b *testing.B, name, of string, updates int) {
 			end = r.updating(b, updates)
 		}
 		host, port, _ := net.SplitHostPort(s.address)
-		before := cpuTime(b, s.process.cmd.Process.Pid)
+		before := cpuTime(b, s.process.PID())
 		output, err := exec.Command("dnsperf", "-s", host, "-p", port, "-d", questions, "-l", strconv.Itoa(*e2eSeconds), "-c", "8", "-q", "100").CombinedOutput()
-		used := cpuTime(b, s.process.cmd.Process.Pid) - before
+		used := cpuTime(b, s.process.PID()) - before
 		if updated := end(); updated < 0.95*float64(updates) {
 			b.Logf("only %.0f of %d updates a second", updated, updates)
 		}
@@ -287,7 +291,7 @@ func (r *race) updating(b *testing.B, rate int) (stop func() float64) {
 		tick := time.NewTicker(time.Millisecond)
 		defer tick.Stop()
 		skip := r.updated // a change that was made before would be none
-		for u := range r.p.updates(b, r.size, false) {
+		for u := range r.p.updates(r.size, false) {
 			if skip > 0 {
 				skip--
 				continue
@@ -325,7 +329,7 @@ func BenchmarkE2EFreshness(b *testing.B) {
 			}
 			conn := must.Get(dns.Dial("udp", r.servers["federation"].address))(b)
 			defer func() { _ = conn.Close() }()
-			fresh := r.p.service(b, r.size)
+			fresh := r.p.service(r.size)
 			query := new(dns.Msg)
 			query.SetQuestion(fresh.FQDN.String(), dns.TypeA)
 			took := make([]time.Duration, e2eFreshness)
@@ -333,7 +337,7 @@ func BenchmarkE2EFreshness(b *testing.B) {
 				want := r.p.addresses(i)[0]
 				fresh = &federation.Service{
 					Name: fresh.Name, FQDN: fresh.FQDN, Instances: fresh.Instances,
-					Endpoints: []federation.Endpoint{{Address: benchAddress(b, want), Port: 8080}},
+					Endpoints: []federation.Endpoint{{Address: benchAddress(want), Port: 8080}},
 				}
 				begin := time.Now()
 				mustUpsert(b, r.owner, fresh)
@@ -342,7 +346,7 @@ func BenchmarkE2EFreshness(b *testing.B) {
 					reply := must.Get(conn.ReadMsg())(b)
 					took[i] = time.Since(begin)
 					seen = summary(reply) == "NOERROR "+want.String()
-					if took[i] > patience {
+					if took[i] > await.Patience {
 						b.Fatalf("%v is not answered", want)
 					}
 				}

@@ -29,13 +29,14 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
+	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // Benchmarks are named for benchstat: `benchstat -col /plugin` sets the plugins
 // side by side.
 
-var services = flag.String("services", "1000,100000", "sizes of the catalogs that benchmarks use, with commas between them")
+var benchServices = flag.String("services", "1000,100000", "sizes of the catalogs that benchmarks use, with commas between them")
 
 // largest bounds the catalogs of services with many records: at a million of
 // them the file plugin would need more memory than most machines have.
@@ -110,23 +111,20 @@ const benchOrigin = "fed.example."
 func benchFQDN(i int) string { return fmt.Sprintf("svc-%07d.team-%02d.%s", i, i%100, benchOrigin) }
 
 // service is the i-th one.
-func (p *profile) service(b *testing.B, i int) *federation.Service {
-	b.Helper()
+func (p *profile) service(i int) *federation.Service {
 	name := fmt.Sprintf("service-%07d", i)
-	s := simpleService(b, name, benchFQDN(i), "192.0.2.1")
+	s := simpleService(name, benchFQDN(i), "192.0.2.1")
 	s.Instances, s.Endpoints = p.instances, nil
 	for _, ip := range p.addresses(i) {
-		a := must.Get(federation.ParseAddress(ip.String()))(b)
-		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: a, Port: 8080})
+		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: benchAddress(ip), Port: 8080})
 	}
 	return s
 }
 
-func (p *profile) catalog(b *testing.B, size int) []*federation.Service {
-	b.Helper()
+func (p *profile) catalog(size int) []*federation.Service {
 	all := make([]*federation.Service, size)
 	for i := range all {
-		all[i] = p.service(b, i)
+		all[i] = p.service(i)
 	}
 	return all
 }
@@ -135,10 +133,10 @@ func (p *profile) catalog(b *testing.B, size int) []*federation.Service {
 func eachCatalog(b *testing.B, f func(b *testing.B, p *profile, size int)) {
 	b.Helper()
 	for _, p := range profiles() {
-		for text := range strings.SplitSeq(*services, ",") {
+		for text := range strings.SplitSeq(*benchServices, ",") {
 			size, err := strconv.Atoi(text)
 			if err != nil || size < 1 || size >= 1<<24 {
-				b.Fatalf("-services %q: want sizes of 1 to %d with commas between them", *services, 1<<24-1)
+				b.Fatalf("-services %q: want sizes of 1 to %d with commas between them", *benchServices, 1<<24-1)
 			}
 			if len(p.instances) > 1 && size > largest {
 				continue
@@ -194,12 +192,12 @@ func newContest(b *testing.B, p *profile, size int) *contest {
 	c := &contest{
 		handlers: make(map[string]plugin.Handler), bytes: make(map[string]int64), started: make(map[string]time.Duration),
 	}
-	all := p.catalog(b, size)
+	all := p.catalog(size)
 	zoneFile, hostsFile := filepath.Join(b.TempDir(), "zone"), filepath.Join(b.TempDir(), "hosts")
 	export(b, all, zoneFile, hostsFile)
-	keys, registry := newPKI(b), filled(b, all)
-	address := serveRegistry(b, keys.owner, "", registry, 256).address
-	c.start(b, "federation", fmt.Sprintf("owner %s\n%s", address, keys.tls()), transfers)
+	keys, registry := newPlace(b), filled(b, all)
+	address := serveRegistry(b, keys, loopback.Address(b), registry, 256).address
+	c.start(b, "federation", fmt.Sprintf("owner %s\n%s", address, tlsOf(keys)), transfers)
 	started := func(plugin.Handler) bool { return true }
 	c.start(b, "hosts "+hostsFile, "reload 0\nno_reverse\nttl 30", started)
 	c.start(b, "file "+zoneFile, "reload 0", started)
@@ -223,7 +221,7 @@ func transfers(h plugin.Handler) bool {
 func (c *contest) start(b *testing.B, directive, properties string, ready func(plugin.Handler) bool) {
 	b.Helper()
 	name, _, _ := strings.Cut(directive, " ")
-	_, port, _ := net.SplitHostPort(freeAddress(b))
+	_, port, _ := net.SplitHostPort(loopback.Address(b))
 	corefile := fmt.Sprintf("%s:%s {\nbind 127.0.0.1\n%s {\n%s\n}\ncapture\n}\n", benchOrigin, port, directive, properties)
 	before, begin := heap(), time.Now()
 	config := startInProcess(b, corefile)

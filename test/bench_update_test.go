@@ -17,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services/zonetest"
 )
@@ -81,15 +82,14 @@ type update struct {
 
 // updates yields changes of services in random order without end: new addresses,
 // or services that go and come again.
-func (p *profile) updates(b *testing.B, size int, deletes bool) iter.Seq[update] {
-	b.Helper()
+func (p *profile) updates(size int, deletes bool) iter.Seq[update] {
 	return func(yield func(update) bool) {
 		numbers := order(size)
 		for round := 1; ; round++ {
 			for i, n := range numbers {
-				u := update{service: p.service(b, n), name: benchFQDN(n)}
+				u := update{service: p.service(n), name: benchFQDN(n)}
 				ip := netip.AddrFrom4([4]byte{9, byte(round), byte(i >> 8), byte(i)})
-				u.service.Endpoints[0].Address = benchAddress(b, ip)
+				u.service.Endpoints[0].Address = benchAddress(ip)
 				if deletes {
 					u.gone = true
 					if !yield(u) {
@@ -105,17 +105,15 @@ func (p *profile) updates(b *testing.B, size int, deletes bool) iter.Seq[update]
 	}
 }
 
-func benchAddress(b *testing.B, ip netip.Addr) federation.Address {
-	b.Helper()
-	a := must.Get(federation.ParseAddress(ip.String()))(b)
-	return a
+func benchAddress(ip netip.Addr) federation.Address {
+	return must.Value(federation.ParseAddress(ip.String()))
 }
 
 // BenchmarkUpdate makes one change at a time and waits until a look-up shows it:
 // in a zone alone, and from an owner through a stream.
 func BenchmarkUpdate(b *testing.B) {
 	eachCatalog(b, func(b *testing.B, p *profile, size int) {
-		all := p.catalog(b, size)
+		all := p.catalog(size)
 		b.Run("through=zone", func(b *testing.B) {
 			builder := compiled(b, all)
 			eachUpdate(b, p, size, func(u *update) {
@@ -130,13 +128,13 @@ func BenchmarkUpdate(b *testing.B) {
 			})
 		})
 		b.Run("through=stream", func(b *testing.B) {
-			keys, registry := newPKI(b), filled(b, all)
-			address := serveRegistry(b, keys.owner, "", registry, 256).address
+			keys, registry := newPlace(b), filled(b, all)
+			address := serveRegistry(b, keys, loopback.Address(b), registry, 256).address
 			a := agent.New(agent.Config{Logger: slog.New(slog.DiscardHandler), Observer: deaf{}})
 			block := must.Get(a.Attach(agent.BlockConfig{
 				Zone: benchZone(b),
 				Owners: []agent.OwnerConfig{{
-					Name: "owner", Identity: mtls.Origin{Files: keys.consumer},
+					Name: "owner", Identity: mtls.Origin{Files: keys.Files("consumer")},
 					Subscription: consumer.Subscription{Addresses: []string{address}}, Rules: catalog.Rules{Settle: time.Minute},
 				}},
 			}))(b)
@@ -164,7 +162,7 @@ func eachUpdate(b *testing.B, p *profile, size int, apply func(*update)) {
 			name = "op=delete"
 		}
 		b.Run(name, func(b *testing.B) {
-			next, stop := iter.Pull(p.updates(b, size, deletes))
+			next, stop := iter.Pull(p.updates(size, deletes))
 			defer stop()
 			var took []time.Duration
 			var total time.Duration

@@ -1,21 +1,17 @@
 package test
 
 import (
-	"errors"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io/fs"
 	"maps"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
@@ -85,18 +81,16 @@ func parseDocument(name, text string) (*document, error) {
 	return d, nil
 }
 
-// documents returns all Markdown files of the repository.
-func documents(t testing.TB) []*document {
-	t.Helper()
+// readDocuments reads all Markdown files of the repository.
+var readDocuments = sync.OnceValues(func() (all []*document, err error) {
 	root := os.DirFS("..")
-	var all []*document
-	must.Do(t, fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
+	return all, fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && (name == "bin" || name == "run" || entry.Name() == "testdata" || entry.Name() == "node_modules" || len(name) > 1 && strings.HasPrefix(name, ".")):
+		case entry.IsDir() && passedOver(name):
 			return fs.SkipDir
-		case entry.IsDir() || path.Ext(name) != ".md":
+		case path.Ext(name) != ".md":
 			return nil
 		}
 		text, err := fs.ReadFile(root, name)
@@ -104,11 +98,14 @@ func documents(t testing.TB) []*document {
 			return err
 		}
 		d, err := parseDocument(name, string(text))
-		if err == nil {
-			all = append(all, d)
-		}
+		all = append(all, d)
 		return err
-	}))
+	})
+})
+
+func documents(t testing.TB) []*document {
+	t.Helper()
+	all := must.Get(readDocuments())(t)
 	if len(all) < 8 {
 		t.Fatalf("found %d documents: the test must run in its folder", len(all))
 	}
@@ -195,20 +192,19 @@ func TestDocumentLinks(t *testing.T) {
 // TestDocumentNames looks for every name that a document links to the file that
 // declares it: functions, types, methods, fields, constants and variables.
 func TestDocumentNames(t *testing.T) {
-	declared := make(map[string]map[string]bool)
+	found := 0
 	check := func(where, file, name string) {
-		if declared[file] == nil {
-			names, err := declarations("../" + file)
-			if err != nil {
-				t.Errorf("%s: %v", where, err)
-			}
-			declared[file] = names
+		found++
+		text := string(must.Get(os.ReadFile("../" + file))(t))
+		of, member, isMember := strings.Cut(name, ".")
+		declared := `(?m)^(func |type |var |const |\t)` + of + `\b`
+		if isMember { // a method, or a field at the begin of a line
+			declared = `(?m)^(func \((\w+ )?\*?` + of + `(\[.*?\])?\) |\t)` + member + `\b`
 		}
-		if declared[file] != nil && !declared[file][name] {
+		if !regexp.MustCompile(declared).MatchString(text) {
 			t.Errorf("%s: %s does not declare %s", where, file, name)
 		}
 	}
-	found := 0
 	for _, d := range documents(t) {
 		for _, at := range goFile.FindAllStringSubmatchIndex(d.prose, -1) {
 			where := fmt.Sprintf("%s:%d", d.path, d.lineOf(at[0]))
@@ -219,86 +215,18 @@ func TestDocumentNames(t *testing.T) {
 			}
 			for _, name := range code.FindAllString(d.prose[at[6]:at[7]], -1) {
 				check(where, file, strings.Trim(name, "`"))
-				found++
 			}
 		}
 		for _, at := range goName.FindAllStringSubmatchIndex(d.prose, -1) {
-			name := d.prose[at[2]:at[3]]
-			if strings.HasSuffix(name, ".go") {
-				continue // see goFile
+			if name := d.prose[at[2]:at[3]]; !strings.HasSuffix(name, ".go") { // see goFile
+				file, _ := d.target(d.prose[at[4]:at[5]])
+				check(fmt.Sprintf("%s:%d", d.path, d.lineOf(at[0])), file, name)
 			}
-			file, _ := d.target(d.prose[at[4]:at[5]])
-			check(fmt.Sprintf("%s:%d", d.path, d.lineOf(at[0])), file, name)
-			found++
 		}
 	}
 	if found < 60 {
 		t.Errorf("only %d names were found", found)
 	}
-}
-
-// declarations returns what a file of Go declares: F, T, T.Method, T.Field, C, V.
-func declarations(file string) (map[string]bool, error) {
-	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-	if err != nil {
-		return nil, err
-	}
-	names := make(map[string]bool)
-	for _, decl := range parsed.Decls {
-		switch decl := decl.(type) {
-		case *ast.FuncDecl:
-			name := decl.Name.Name
-			if decl.Recv != nil {
-				name = receiver(decl.Recv.List[0].Type) + "." + name
-			}
-			names[name] = true
-		case *ast.GenDecl:
-			for _, spec := range decl.Specs {
-				declareSpec(names, spec)
-			}
-		}
-	}
-	return names, nil
-}
-
-func declareSpec(names map[string]bool, spec ast.Spec) {
-	switch spec := spec.(type) {
-	case *ast.ValueSpec:
-		for _, name := range spec.Names {
-			names[name.Name] = true
-		}
-	case *ast.TypeSpec:
-		names[spec.Name.Name] = true
-		var fields *ast.FieldList
-		switch t := spec.Type.(type) {
-		case *ast.StructType:
-			fields = t.Fields
-		case *ast.InterfaceType:
-			fields = t.Methods
-		default:
-			return
-		}
-		for _, field := range fields.List {
-			for _, name := range field.Names {
-				names[spec.Name.Name+"."+name.Name] = true
-			}
-		}
-	}
-}
-
-// receiver returns the name of the type of a receiver.
-func receiver(t ast.Expr) string {
-	switch t := t.(type) {
-	case *ast.StarExpr:
-		return receiver(t.X)
-	case *ast.IndexExpr:
-		return receiver(t.X)
-	case *ast.IndexListExpr:
-		return receiver(t.X)
-	case *ast.Ident:
-		return t.Name
-	}
-	return ""
 }
 
 // TestDocumentPackages checks that docs/architecture.md has every package of the library
@@ -339,7 +267,7 @@ var languages = []string{"console", "corefile", "ini", "sh", "text", "txt", "yam
 
 // TestDocumentBlocks checks that every fenced block says what it is in, and that
 // commands in it, and in line, name what exists. What a Corefile says is checked by
-// TestExamples, and the commands of federationctl's README are run by its tests.
+// TestExamples, and the commands of federationctl are checked where it is.
 func TestDocumentBlocks(t *testing.T) {
 	t.Parallel()
 	targets := makeTargets(t)
@@ -389,58 +317,7 @@ func checkCommand(t *testing.T, where, command string, targets []string) {
 				t.Errorf("%s: %v", where, err)
 			}
 		}
-	case "federationctl", "bin/federationctl":
-		if len(words) > 1 {
-			checkFlags(t, where, words[1:])
-		}
 	}
-}
-
-// checkFlags checks a command of federationctl, and its flags.
-func checkFlags(t *testing.T, where string, words []string) {
-	t.Helper()
-	if strings.ToUpper(words[0]) == words[0] {
-		return // COMMAND, which stands for any
-	}
-	command := words[0]
-	if len(words) > 1 && (command == "policy" || command == "pki" && (words[1] == "init" || words[1] == "issue")) {
-		command += " " + words[1]
-	}
-	help, err := helpOf(command)
-	if err != nil {
-		t.Errorf("%s: federationctl %s: %v", where, command, err)
-		return
-	}
-	for _, word := range words[1:] {
-		flag, _, _ := strings.Cut(strings.TrimRight(word, ".,;"), "=")
-		if flag == "|" {
-			return
-		}
-		if strings.HasPrefix(flag, "--") && !slices.Contains(strings.Fields(help), flag) {
-			t.Errorf("%s: federationctl %s has no flag %s", where, words[0], flag)
-		}
-	}
-}
-
-var helps = make(map[string]string)
-
-// helpOf returns what a command of federationctl says of itself.
-func helpOf(command string) (string, error) {
-	if helps[command] == "" {
-		program, err := federationctl()
-		if err != nil {
-			return "", err
-		}
-		out, err := exec.Command(program, append(strings.Fields(command), "--help")...).CombinedOutput()
-		if err != nil {
-			return "", err
-		}
-		if !strings.Contains(string(out), "federationctl "+command) {
-			return "", errors.New("there is no such command")
-		}
-		helps[command] = string(out)
-	}
-	return helps[command], nil
 }
 
 // makeTargets returns the targets that `make` lists.

@@ -11,7 +11,9 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place"
 )
 
 var (
@@ -22,6 +24,7 @@ var (
 // TestExamples boots every example Corefile and those in the documents, with their
 // owners away: the server is up, and says that it does not know yet.
 func TestExamples(t *testing.T) {
+	t.Parallel()
 	corefiles := make(map[string]string)
 	paths := must.Get(filepath.Glob("../corefile-examples/*/Corefile"))(t)
 	index := documentAt(t, "corefile-examples/README.md").prose
@@ -42,15 +45,17 @@ func TestExamples(t *testing.T) {
 	if len(corefiles) < 11 {
 		t.Fatalf("only %d examples were found", len(corefiles))
 	}
-	p := newPKI(t)
-	for name, file := range map[string]string{"tls.crt": p.consumer.Cert, "tls.key": p.consumer.Key, "ca.crt": p.consumer.CA} {
-		must.Do(t, os.Symlink(file, filepath.Join(p.dir, name)))
+	p := newPlace(t)
+	files := p.Files("consumer")
+	for name, file := range map[string]string{"tls.crt": files.Cert, "tls.key": files.Key, "ca.crt": files.CA} {
+		must.Do(t, os.Symlink(file, p.Path(name)))
 	}
 	delete(corefiles, "kubernetes-cluster-dns") // needs an API server: test/suites/kubernetes/deploy boots it
 	for name, corefile := range corefiles {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			d := bootExample(t, p, corefile, nil)
-			m := mustQuery(t, d.address, "nope.a.fed.example", dns.TypeA, withEDNS)
+			m := mustQuery(t, d.address, "nope.a.fed.example", dns.TypeA)
 			if m.Rcode != dns.RcodeServerFailure || extendedError(m) != int(dns.ExtendedErrorCodeNotReady) {
 				t.Errorf("before the first catalog the answer is\n%v\nwant SERVFAIL with extended error 14", m)
 			}
@@ -60,46 +65,41 @@ func TestExamples(t *testing.T) {
 
 // bootExample boots a Corefile with ports of its own. The addresses of owners are by those in
 // the Corefile; where there is none, nobody listens.
-func bootExample(t *testing.T, p *pki, corefile string, owners map[string]string) *coreDNS {
+func bootExample(t *testing.T, p *place.Place, corefile string, owners map[string]string) *coreDNS {
 	t.Helper()
-	d := &coreDNS{address: freeAddress(t), corefile: filepath.Join(t.TempDir(), "Corefile")}
-	_, port, _ := net.SplitHostPort(d.address)
 	// Ports and owners of this test, so that nothing leaves the machine.
-	ports := map[string]string{":1053": ":" + port}
+	ports := map[string]string{":1053": ":PORT"}
 	corefile = exampleOwner.ReplaceAllStringFunc(corefile, func(owner string) string {
 		if address, ok := owners[owner]; ok {
 			return address
 		}
-		return freeAddress(t)
+		return loopback.Address(t)
 	})
 	corefile = examplePort.ReplaceAllStringFunc(corefile, func(s string) string {
 		if ports[s] == "" {
-			_, free, _ := net.SplitHostPort(freeAddress(t))
+			_, free, _ := net.SplitHostPort(loopback.Address(t))
 			ports[s] = ":" + free
 		}
 		return ports[s]
 	})
-	corefile = strings.ReplaceAll(corefile, "unix:///run/", "unix://"+p.dir+"/") // where no agent is
+	corefile = strings.ReplaceAll(corefile, "unix:///run/", "unix://"+p.Dir+"/") // where no agent is
 	for _, dir := range []string{"certs/", "run/"} {
-		corefile = strings.ReplaceAll(corefile, " "+dir, " "+p.dir+"/")
+		corefile = strings.ReplaceAll(corefile, " "+dir, " "+p.Dir+"/")
 	}
-	d.write(t, corefile)
-	d.process = startProcess(t, coreDNSCommand(d.corefile, "-dns.port", port))
-	d.await(t)
-	return d
+	return startCoreDNS(t, corefile)
 }
 
 // TestSharedExample has the owners of the example for shared names there: each has endpoints in the
 // zone that is near, and what the first has elsewhere comes before what the second has.
 func TestSharedExample(t *testing.T) {
 	t.Parallel()
-	p := newPKI(t)
+	p := newPlace(t)
 	owners := make(map[string]string)
 	for name, endpoints := range map[string][]string{
 		"mesh-a.example:8008": {"192.0.2.1:80@[zone/eu-1a]", "192.0.2.2:80"},
 		"mesh-b.example:8008": {"192.0.2.3:80@[zone/eu-1a]", "192.0.2.4:80"},
 	} {
-		owners[name] = startOwner(t, p.owner, "", fixtureService(t, "web", "web.fed.example", endpoints, []string{"v1 HTTP"})).address
+		owners[name] = startOwner(t, p, fixtureService("web", "web.fed.example", endpoints, []string{"v1 HTTP"})).address
 	}
 	d := bootExample(t, p, string(must.Get(os.ReadFile("../corefile-examples/shared/Corefile"))(t)), owners)
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1 192.0.2.2 192.0.2.3")

@@ -10,14 +10,14 @@ import (
 // real CoreDNS, then stops the owner and starts it again.
 func TestLifeOfAService(t *testing.T) {
 	t.Parallel()
-	p := newPKI(t)
-	o := startOwner(t, p.owner, "", simpleService(t, "web", "web.fed.example", "192.0.2.1"))
+	p := newPlace(t)
+	o := startOwner(t, p, simpleService("web", "web.fed.example", "192.0.2.1"))
 	d := startCoreDNS(t, federationBlock(p, "fed.example", "", o.address))
 
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
-	mustUpsert(t, o, simpleService(t, "web", "web.fed.example", "192.0.2.2"))
+	mustUpsert(t, o, simpleService("web", "web.fed.example", "192.0.2.2"))
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.2")
-	mustUpsert(t, o, simpleService(t, "api", "api.fed.example", "192.0.2.3"))
+	mustUpsert(t, o, simpleService("api", "api.fed.example", "192.0.2.3"))
 	d.awaitAnswer(t, "v1.api.fed.example", dns.TypeA, "NOERROR 192.0.2.3")
 	o.Delete("api")
 	gone := d.awaitAnswer(t, "api.fed.example", dns.TypeA, "NXDOMAIN")
@@ -29,7 +29,8 @@ func TestLifeOfAService(t *testing.T) {
 	if ttl := d.awaitStale(t, "web.fed.example").Answer[0].Header().Ttl; ttl > 30 {
 		t.Errorf("TTL of a stale answer is %d, want at most 30", ttl)
 	}
-	startOwner(t, p.owner, o.address, simpleService(t, "web", "web.fed.example", "192.0.2.4"))
+	mustUpsert(t, o, simpleService("web", "web.fed.example", "192.0.2.4"))
+	serveRegistry(t, p, o.address, o.Registry, 1)
 	back := d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.4")
 	if got := extendedError(back); got != -1 {
 		t.Errorf("extended error is %d after the owner came back", got)

@@ -266,14 +266,6 @@ func (s *source) size(text []byte) (lines int) {
 	return lines
 }
 
-// overspent returns what is wrong where all production code has n lines, or "".
-func overspent(n int) string {
-	if n <= mostLines {
-		return ""
-	}
-	return fmt.Sprintf("there are %d lines of production code, and may be %d: delete something, or say why they grow", n, mostLines)
-}
-
 // passedOver reports whether a folder has no code of the repository.
 func passedOver(folder string) bool {
 	base := path.Base(folder)
@@ -321,12 +313,12 @@ func TestPresubmit(t *testing.T) {
 			t.Errorf("%s: has %d folders, and may have %d", folder, n, mostEntries)
 		}
 	}
-	if broken := overspent(lines); broken != "" {
-		t.Error(broken)
+	if lines > mostLines {
+		t.Errorf("there are %d lines of production code, and may be %d: delete something, or say why they grow", lines, mostLines)
 	}
 }
 
-// Every rule finds what breaks it, and nothing else.
+// Every rule finds what breaks it. That it finds nothing else is shown by this repository.
 func TestPresubmitRules(t *testing.T) {
 	for _, tc := range []struct {
 		name, path, text string
@@ -343,40 +335,20 @@ func TestPresubmitRules(t *testing.T) {
 			[]string{"cmd/federationctl/lint.go:2: plugin/corefile is not to the left of cmd/federationctl in the order of wings"},
 		},
 		{
-			"import from the left", "federation/wire/decode.go",
-			"package wire\nimport _ \"github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2\"",
-			nil,
-		},
-		{
 			"folder of no wing", "tools/cache/cache.go", "package cache",
 			[]string{"tools/cache/cache.go:1: the folder is of no wing; give it one in wings"},
-		},
-		{
-			"folder within a wing", "proto/types/v1alpha1/types.pb.go", "package typesv1alpha1", nil,
-		},
-		{
-			"test imports what it likes", "federation/wire/decode_test.go",
-			"package wire\nimport _ \"github.com/hamlet-federation/coredns-federation/plugin\"",
-			nil,
 		},
 		{
 			"process where a rule is tested", "plugin/handler_test.go", "package federationplugin\nimport _ \"os/exec\"",
 			[]string{"plugin/handler_test.go:2: " + layerReason},
 		},
-		{"server that a source reads", "federation/source/kubernetes/outage_test.go", "package kubernetes_test\nimport _ \"os/exec\"", nil},
 		{
 			"goroutines where nobody awaits them", "federation/wire/decode.go", "package wire\nfunc f() {\ngo f()\nwg.Go(f)\n}",
 			[]string{"federation/wire/decode.go:3: " + goReason, "federation/wire/decode.go:4: " + goReason},
 		},
-		{"goroutines in their place", "plugin/setup.go", "package federationplugin\nfunc f() {\ngo f()\ns.wg.Go(f)\n}", nil},
 		{
 			"sleep on a real clock", "federation/owner/server_test.go", "package owner\nfunc TestA() {\ntime.Sleep(1)\n}",
 			[]string{"federation/owner/server_test.go:3: " + sleepReason},
-		},
-		{
-			"sleep in a bubble", "federation/owner/server_test.go",
-			"package owner\nimport _ \"testing/synctest\"\nfunc TestA() {\ntime.Sleep(1)\n}",
-			nil,
 		},
 		{
 			"sleep in a program", "test/kit/lookup/main.go", "package main\nfunc main() {\ntime.Sleep(1)\n}",
@@ -390,7 +362,6 @@ func TestPresubmitRules(t *testing.T) {
 			"quoted twice", "federation/wire/decode.go", "package wire\nfunc f() {\nlog.Warn(\"x\", \"error\", federation.Quote(s))\nfederation.Quote(err.Error())\nfederation.Quote(name)\n}",
 			[]string{"federation/wire/decode.go:3: " + quoteReason, "federation/wire/decode.go:4: " + quoteReason},
 		},
-		{"short handler", "plugin/handler.go", "package federationplugin\nfunc (h H) ServeDNS() {" + strings.Repeat("\n", 59) + "}", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := must.Get(parse(tc.path, tc.text))(t)
@@ -406,7 +377,6 @@ func TestPresubmitSizes(t *testing.T) {
 		name, path, text string
 		want             int
 	}{
-		{"empty", "federation/a.go", "package federation", 1},
 		{"comments and blank lines", "federation/a.go", "// Package federation.\npackage federation // it is\n\n/*\n\n*/\nvar a = 1 /*\n*/\n", 2},
 		{"tokens of several lines", "federation/a.go", "package federation\n\nvar a = `\n\n` + `\n`\nvar b, c = 1,\n2", 7},
 		{"test", "federation/a_test.go", "package federation\nfunc F() {}", 0},
@@ -418,16 +388,5 @@ func TestPresubmitSizes(t *testing.T) {
 				t.Errorf("size is %d, want %d", got, tc.want)
 			}
 		})
-	}
-}
-
-func TestPresubmitBudget(t *testing.T) {
-	for n, want := range map[int]string{
-		mostLines:     "",
-		mostLines + 1: fmt.Sprintf("there are %d lines of production code, and may be %d: delete something, or say why they grow", mostLines+1, mostLines),
-	} {
-		if got := overspent(n); got != want {
-			t.Errorf("%d lines: %q, want %q", n, got, want)
-		}
 	}
 }

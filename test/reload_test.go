@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -14,6 +15,8 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
 	"github.com/hamlet-federation/coredns-federation/test/kit/place"
 )
 
@@ -22,7 +25,7 @@ import (
 func federationSeries(samples place.Samples, labels ...string) []string {
 	var ours []string
 	for series := range samples {
-		if strings.HasPrefix(series, "coredns_federation_") && containsAll(series, labels) {
+		if strings.HasPrefix(series, "coredns_federation_") && !slices.ContainsFunc(labels, func(label string) bool { return !strings.Contains(series, label) }) {
 			ours = append(ours, series)
 		}
 	}
@@ -33,10 +36,10 @@ func federationSeries(samples place.Samples, labels ...string) []string {
 func (d *coreDNS) reload(t testing.TB, corefile string) {
 	t.Helper()
 	d.write(t, corefile)
-	over := func() int { return d.log.Count("Reloading complete") + d.log.Count("Restart failed") }
+	over := func() int { return d.Logged("Reloading complete") + d.Logged("Restart failed") }
 	before := over()
-	d.signal(syscall.SIGUSR1)
-	eventually(t, patience, func() string {
+	d.Signal(syscall.SIGUSR1)
+	await.Eventually(t, func() string {
 		if over() == before {
 			return "the reload is not over"
 		}
@@ -87,10 +90,10 @@ func keepAsking(t testing.TB, address string, want map[string]string) (check fun
 	}
 }
 
-// openFiles counts the file descriptors of a process.
-func (p *process) openFiles(t testing.TB) int {
+// openFiles counts the file descriptors of CoreDNS.
+func (d *coreDNS) openFiles(t testing.TB) int {
 	t.Helper()
-	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", d.PID()))
 	if err != nil {
 		t.Skipf("file descriptors cannot be counted here: %v", err)
 	}
@@ -103,13 +106,13 @@ func (p *process) openFiles(t testing.TB) int {
 // agent.
 func TestReloads(t *testing.T) {
 	t.Parallel()
-	p := newPKI(t)
-	o := startOwner(t, p.owner, "", simpleService(t, "web", "web.fed.example", "192.0.2.1"),
-		fixtureService(t, "host", "host.fed.example", []string{"gw.elsewhere.example:443"}, []string{"v1 HTTPS"}))
-	other := startOwner(t, p.owner, "", simpleService(t, "new", "new.new.example", "192.0.2.2"))
-	metrics, ready, page, moved := freeAddress(t), freeAddress(t), freeAddress(t), freeAddress(t)
+	p := newPlace(t)
+	o := startOwner(t, p, simpleService("web", "web.fed.example", "192.0.2.1"),
+		fixtureService("host", "host.fed.example", []string{"gw.elsewhere.example:443"}, []string{"v1 HTTPS"}))
+	other := startOwner(t, p, simpleService("new", "new.new.example", "192.0.2.2"))
+	metrics, ready, page, moved := loopback.Address(t), loopback.Address(t), loopback.Address(t), loopback.Address(t)
 	block := func(zone, address, properties string) string {
-		return fmt.Sprintf("federation %s {\nowner %s\n%s\n%s\n}\n", zone, address, p.tls(), properties)
+		return fmt.Sprintf("federation %s {\nowner %s\n%s\n%s\n}\n", zone, address, tlsOf(p), properties)
 	}
 	own := func(ttl int, page string) string {
 		return block("fed.example", o.address, fmt.Sprintf("ttl %d\nstatus %s", ttl, page))
@@ -130,6 +133,7 @@ func TestReloads(t *testing.T) {
 	})
 
 	_, taken, _ := net.SplitHostPort(o.address)
+	files := p.Files("owner")
 	newer := own(9, page) + block("new.example", other.address, "")
 	missing := block("more.example", "127.0.0.1:1", "persist /nonexistent/catalog")
 	occupied := corefile(newer, fmt.Sprintf(".:%s {\nbind 127.0.0.1\n}\n", taken)) // which is found after the owners were started
@@ -139,19 +143,19 @@ func TestReloads(t *testing.T) {
 		corefile(newer, ".:PORT {\nbind 127.0.0.2\n"+missing+"}\n"),
 		occupied,
 		corefile(own(9, o.address), ""),
-		corefile(own(9, strings.Join([]string{page, p.owner.Cert, p.owner.Key, p.owner.CA}, " ")), ""), // takes a restart
+		corefile(own(9, strings.Join([]string{page, files.Cert, files.Key, files.CA}, " ")), ""), // takes a restart
 		corefile(newer+block("more.example", "127.0.0.1:1", "status "+moved), ""),
 	}
 	var before place.Samples
-	var files int
-	for i := range 60 {
+	var open int
+	for i := range 3 * len(broken) {
 		if i == len(broken) { // the first ones may keep something: that is no leak
-			before, files = place.Scrape(t, metrics), d.openFiles(t)
+			before, open = place.Scrape(t, metrics), d.openFiles(t)
 		}
 		d.reload(t, corefile(own(30+i, page), failing))
 		d.reload(t, broken[i%len(broken)])
-		if taken, refused := d.log.Count("Reloading complete"), d.log.Count("Restart failed"); taken != i+1 || refused != i+1 {
-			t.Fatalf("%d reloads were taken and %d refused, want %d of each:\n%s", taken, refused, i+1, d.log)
+		if taken, refused := d.Logged("Reloading complete"), d.Logged("Restart failed"); taken != i+1 || refused != i+1 {
+			t.Fatalf("%d reloads were taken and %d refused, want %d of each:\n%s", taken, refused, i+1, d.Tail())
 		}
 		if m := mustQuery(t, d.address, "web.fed.example", dns.TypeA); m.Answer[0].Header().Ttl != uint32(30+i) {
 			t.Errorf("the TTL after a reload, and one that fails, is %d, want %d", m.Answer[0].Header().Ttl, 30+i)
@@ -160,14 +164,14 @@ func TestReloads(t *testing.T) {
 			t.Errorf("CoreDNS is not ready any more: %d %s %v", code, body, err)
 		}
 	}
-	eventually(t, patience, func() string {
+	await.Eventually(t, func() string {
 		after := place.Scrape(t, metrics)
 		const goroutines = "go_goroutines"
 		switch got := d.openFiles(t); {
 		case after[goroutines] == 0 || after[goroutines] > before[goroutines]+3:
 			return fmt.Sprintf("%v goroutines, %v before", after[goroutines], before[goroutines])
-		case got > files+2:
-			return fmt.Sprintf("%d file descriptors, %d before", got, files)
+		case got > open+2:
+			return fmt.Sprintf("%d file descriptors, %d before", got, open)
 		}
 		if got, want := len(federationSeries(after)), len(federationSeries(before)); got == 0 || got != want {
 			return fmt.Sprintf("%d series, %d before", got, want)
@@ -175,8 +179,8 @@ func TestReloads(t *testing.T) {
 		return ""
 	})
 	for text, want := range map[string]int{"owner is synced": 1, "owner is lost": 0, "status is served": 1} {
-		if n := d.log.Count(text); n != want {
-			t.Errorf("the log says %d times %q, want %d:\n%s", n, text, want, d.log)
+		if n := d.Logged(text); n != want {
+			t.Errorf("the log says %d times %q, want %d:\n%s", n, text, want, d.Tail())
 		}
 	}
 
@@ -201,7 +205,7 @@ func TestReloads(t *testing.T) {
 	check()
 	d.reload(t, corefile("", ""))
 	ended(moved)
-	d.awaitLog(t, 1, "[WARNING]", "owner has left the configuration with a reload", "owner="+o.address, "services=2")
+	awaitLog(t, d.Process, 1, "[WARNING]", "owner has left the configuration with a reload", "owner="+o.address, "services=2")
 	d.reload(t, occupied)
 	d.reload(t, corefile("", ""))
 	if left := federationSeries(place.Scrape(t, metrics), "owner"); len(left) > 0 {

@@ -6,14 +6,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
 
+	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
 // program returns the path of a program of another project, which is in the Debian
@@ -35,8 +40,16 @@ func program(t testing.TB, name, pkg string) string {
 	return ""
 }
 
+// startServer runs a program of another project until the test ends.
+func startServer(t testing.TB, name, pkg, dir string, args ...string) *realserver.Process {
+	t.Helper()
+	p := &realserver.Process{Name: name, Path: program(t, name, pkg), Dir: dir, Args: args}
+	p.StartFor(t)
+	return p
+}
+
 // startNSD runs NSD as a secondary of the zone at primary.
-func startNSD(t testing.TB, address, zone, primary string) *process {
+func startNSD(t testing.TB, address, zone, primary string) *realserver.Process {
 	t.Helper()
 	dir := t.TempDir()
 	config := filepath.Join(dir, "nsd.conf")
@@ -61,18 +74,12 @@ zone:
 	allow-notify: 127.0.0.1 NOKEY
 	provide-xfr: 127.0.0.1 NOKEY
 `, strings.Replace(address, ":", "@", 1), dir, zone, strings.Replace(primary, ":", "@", 1)))
-	return startProcess(t, exec.Command(program(t, "nsd", "nsd"), "-d", "-c", config))
+	return startServer(t, "nsd", "nsd", dir, "-d", "-c", config)
 }
 
 // startKnot runs Knot DNS as a secondary of the zone at primary. It checks the zone
 // that each transfer makes.
-func startKnot(t testing.TB, address, zone, primary string) *process {
-	t.Helper()
-	return startKnotWith(t, address, zone, primary, "on")
-}
-
-// startKnotWith is startKnot with a value of Knot's semantic-checks.
-func startKnotWith(t testing.TB, address, zone, primary, checks string) *process {
+func startKnot(t testing.TB, address, zone, primary string) *realserver.Process {
 	t.Helper()
 	dir := t.TempDir()
 	config := filepath.Join(dir, "knot.conf")
@@ -96,107 +103,101 @@ zone:
     storage: "%[2]s"
     master: primary
     acl: primary
-    semantic-checks: %[5]s
-`, strings.Replace(address, ":", "@", 1), dir, zone, strings.Replace(primary, ":", "@", 1), checks))
-	return startProcess(t, exec.Command(program(t, "knotd", "knot"), "-c", config))
+    semantic-checks: on
+`, strings.Replace(address, ":", "@", 1), dir, zone, strings.Replace(primary, ":", "@", 1)))
+	return startServer(t, "knotd", "knot", dir, "-c", config)
 }
 
-// TestSecondaries lets other name servers transfer a federated zone. They must take
-// it, follow its changes, and give the same answers.
+// transferZone asks for all of a zone, as a secondary does.
+func transferZone(t testing.TB, address, zone string) (all []dns.RR) {
+	t.Helper()
+	envelopes := must.Get((&dns.Transfer{ReadTimeout: await.Patience}).In(new(dns.Msg).SetAxfr(zone), address))(t)
+	for e := range envelopes {
+		must.Do(t, e.Error)
+		all = append(all, e.RR...)
+	}
+	return all
+}
+
+// outgoing is what the plugin transfer logs of a transfer that has more than the SOA.
+var outgoing = regexp.MustCompile(`Outgoing transfer of (\d+) records of zone "fed\.example\." to `)
+
+// TestSecondaries lets other name servers transfer a federated zone. They must take it, give the
+// same answers, and follow its changes by differences (RFC 1995), until a reload. What a difference
+// has is in packages zone and plugin.
 func TestSecondaries(t *testing.T) {
 	t.Parallel()
-	kinds := []struct {
-		name  string
-		start func(t testing.TB, address, zone, primary string) *process
-	}{
-		{"NSD", startNSD},
-		{"Knot", startKnot},
-	}
 	program(t, "nsd", "nsd")
 	program(t, "knotd", "knot")
-	p := newPKI(t)
-	n := startNameserver(t, map[string]string{"gw.example.net.": "20 A 198.51.100.7"})
-	o := startOwner(t, p.owner, "", firstOwner(t)...)
-	addresses := []string{freeAddress(t), freeAddress(t)}
-	d := startCoreDNS(t, federationBlock(p, "fed.example", "transfer {\n\tto "+strings.Join(addresses, " ")+"\n}", o.address)+
-		fmt.Sprintf(".:PORT {\n\tbind 127.0.0.1\n\tforward . %s\n}", n.address))
+	p := newPlace(t)
+	hosts := startNameserver(t, map[string]string{"gw.example.net.": "20 A 198.51.100.7"})
+	o := startOwner(t, p, firstOwner()...)
+	addresses := []string{loopback.Address(t), loopback.Address(t)}
+	corefile := federationBlock(p, "fed.example", "transfer {\n\tto "+strings.Join(addresses, " ")+"\n}", o.address) +
+		fmt.Sprintf(".:PORT {\n\tbind 127.0.0.1\n\tforward . %s\n}", hosts)
+	d := startCoreDNS(t, corefile)
 	d.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN")
-	for i, kind := range kinds {
-		kind.start(t, addresses[i], "fed.example", d.address)
-	}
-	all := must.Get(transferZone(d.address, "fed.example.", 0))(t)
-	for i, kind := range kinds {
-		t.Run(kind.name, func(t *testing.T) {
-			other := &coreDNS{address: addresses[i]}
-			other.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN")
-			compareServers(t, all, d.address, addresses[i])
-		})
-	}
-	t.Run("8.5 a change", func(t *testing.T) {
-		mustUpsert(t, o, fixtureService(t, "new", "new.fed.example", []string{"192.0.2.200:443"}, []string{"v1 HTTPS"}))
-		o.Delete("s-eight")
-		for _, address := range addresses {
-			other := &coreDNS{address: address}
-			other.awaitAnswer(t, "v1.new.fed.example", dns.TypeA, "NOERROR 192.0.2.200")
-			other.awaitAnswer(t, "eight.fed.example", dns.TypeA, "NXDOMAIN")
-			eventually(t, patience, func() string {
-				want, got := mustQuery(t, d.address, "fed.example", dns.TypeSOA), mustQuery(t, address, "fed.example", dns.TypeSOA)
-				return cmp.Diff(lines(want.Answer), lines(got.Answer))
-			})
-		}
-	})
-}
-
-// TestSecondariesReferToNestedZones lets other name servers transfer the outer of
-// two nested zones. They do not know the names of the inner zone, and must answer
-// with a referral to it.
-func TestSecondariesReferToNestedZones(t *testing.T) {
-	program(t, "nsd", "nsd")
-	program(t, "knotd", "knot")
-	p := newPKI(t)
-	outer := startOwner(t, p.owner, "", fixtureService(t, "web", "web.fed.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}))
-	inner := startOwner(t, p.owner, "", fixtureService(t, "deep", "deep.x.in.fed.example", []string{"192.0.2.2:443"}, []string{"v1 HTTPS"}))
-	addresses := []string{freeAddress(t), freeAddress(t)}
-	d := startCoreDNS(t, fmt.Sprintf(`fed.example:PORT {
-	bind 127.0.0.1
-	transfer {
-		to %s
-	}
-	federation fed.example {
-		owner %s
-		%[4]s
-	}
-	federation x.in.fed.example {
-		owner %[3]s
-		%[4]s
-	}
-}
-`, strings.Join(addresses, " "), outer.address, inner.address, p.tls()))
-	d.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN")
-	d.awaitAnswer(t, "deep.x.in.fed.example", dns.TypeA, "NOERROR 192.0.2.2")
 	startNSD(t, addresses[0], "fed.example", d.address)
-	startKnot(t, addresses[1], "fed.example", d.address)
+	knot := startKnot(t, addresses[1], "fed.example", d.address)
+	all := transferZone(t, d.address, "fed.example.")
 	for _, address := range addresses {
-		other := &coreDNS{address: address}
-		other.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
-		for _, name := range []string{"x.in.fed.example.", "deep.x.in.fed.example.", "v1.deep.x.in.fed.example.", "nope.x.in.fed.example."} {
-			// A server that has just transferred the zone may answer once more without it.
-			eventually(t, patience, func() string {
-				m, err := query(address, name, dns.TypeA)
-				switch {
-				case err != nil:
-					return err.Error()
-				case m.Rcode == dns.RcodeNameError:
-					t.Fatalf("%s is denied:\n%v", name, m)
-				case m.Rcode != dns.RcodeSuccess || m.Authoritative || len(m.Answer) > 0 || len(m.Ns) != 1 ||
-					m.Ns[0].Header().Name != "x.in.fed.example." || m.Ns[0].(*dns.NS).Ns != "ns.dns.x.in.fed.example.":
-					return fmt.Sprintf("%s: want a referral, the reply is\n%v", name, m)
+		(&coreDNS{address: address}).awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN")
+		compareServers(t, all, d.address, address)
+	}
+
+	// wholes returns how often all of the zone was transferred, or most of it.
+	wholes := func() (n int) {
+		for _, match := range outgoing.FindAllStringSubmatch(string(must.Get(os.ReadFile(d.Log()))(t)), -1) {
+			if must.Get(strconv.Atoi(match[1]))(t) > len(all)/2 {
+				n++
+			}
+		}
+		return n
+	}
+	n := 0
+	// follow changes the zone, and waits until the secondaries have that and no serial moves.
+	follow := func() {
+		t.Helper()
+		n++
+		mustUpsert(t, o, fixtureService("moving", "moving.fed.example", []string{fmt.Sprintf("192.0.2.9:%d", 1000+n)}, []string{"v1 HTTPS"}))
+		for _, address := range addresses {
+			await.Eventually(t, func() string {
+				var said [2]string
+				for i, server := range []string{d.address, address} {
+					soa, err := query(server, "fed.example", dns.TypeSOA)
+					moving, err2 := query(server, "moving.fed.example", dns.TypeSRV)
+					if err != nil || err2 != nil {
+						return fmt.Sprint(err, err2)
+					}
+					said[i] = summary(soa) + summary(moving)
+				}
+				if want := fmt.Sprintf(" %d 192-0-2-9.addr.moving.", 1000+n); said[0] != said[1] || !strings.Contains(said[1], want) {
+					return fmt.Sprintf("%s says %s, want %s", address, said[1], said[0])
 				}
 				return ""
 			})
 		}
-		other.awaitAnswer(t, "nope.in.fed.example", dns.TypeA, "NXDOMAIN")
 	}
+	follow() // the first serial of a process is not kept
+	follow()
+	before := wholes()
+	o.Delete("s-eight")
+	follow()
+	for _, address := range addresses {
+		(&coreDNS{address: address}).awaitAnswer(t, "eight.fed.example", dns.TypeA, "NXDOMAIN")
+	}
+	if got := wholes() - before; got != 0 {
+		t.Errorf("%d whole zones were transferred for a change", got)
+	}
+	awaitLog(t, knot, 1, "IXFR, incoming", "finished")
+	d.reload(t, corefile)
+	follow()                            // the serials of another configuration are not kept
+	await.Eventually(t, func() string { // the line of the log comes after the transfer
+		if wholes() == before {
+			return "after a reload no whole zone was transferred"
+		}
+		return ""
+	})
 }
 
 // lines returns records as text, sorted.
@@ -232,7 +233,7 @@ func compareServers(t *testing.T, zone []dns.RR, ours, theirs string) {
 			}
 			// A secondary that takes a new version answers with the old one until then, and
 			// may close the connections to it.
-			eventually(t, patience, func() string {
+			await.Eventually(t, func() string {
 				var replies [2]string
 				for i, address := range []string{ours, theirs} {
 					var err error
@@ -254,9 +255,7 @@ func compareServers(t *testing.T, zone []dns.RR, ours, theirs string) {
 // code, flags and answers, or the authority section where there are none. The
 // serial is left out, as a newer one may be on its way.
 func transferred(address, name string, qtype uint16) (string, error) {
-	query := new(dns.Msg)
-	query.SetQuestion(name, qtype)
-	m, err := exchangeRaw("tcp", address, query)
+	m, err := exchange("tcp", address, new(dns.Msg).SetQuestion(name, qtype))
 	if err != nil {
 		return "", err
 	}

@@ -11,8 +11,9 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
-	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
 )
 
 // statusOf fetches JSON from the status of CoreDNS.
@@ -32,50 +33,35 @@ func statusOf[T any](t testing.TB, address, path string) (value T) {
 // rules by which a name has it are in packages zone and agent, the words in package status.
 func TestWhy(t *testing.T) {
 	t.Parallel()
-	p := newPKI(t)
-	names := startNameserver(t, map[string]string{"gw.hosts.example.": "3600 A 198.51.100.7", "loop.hosts.example.": "3600 A 127.0.0.9", "broken.hosts.example.": "SERVFAIL"})
-	at := func(fqdn string, hosts ...string) *realOwner {
-		for i := range hosts {
-			hosts[i] += ":443"
-		}
-		return startOwner(t, p.owner, "", fixtureService(t, fqdn, fqdn, hosts, []string{"v1 HTTPS"}))
+	p := newPlace(t)
+	hosts := startNameserver(t, map[string]string{"gw.hosts.example.": "3600 A 198.51.100.7", "loop.hosts.example.": "3600 A 127.0.0.9", "broken.hosts.example.": "SERVFAIL"})
+	at := func(fqdn, host string) *federation.Service {
+		return fixtureService(fqdn, fqdn, []string{host + ":443"}, []string{"v1 HTTPS"})
 	}
-	o := at("web.live.example", "192.0.2.1")
-	for fqdn, host := range map[string]string{
-		"both.live.example": "192.0.2.2", "deep.empty.live.example": "192.0.2.1", "circle.live.example": "circle.live.example", "x.dns.live.example": "192.0.2.1",
-		"gw.live.example": "gw.hosts.example", "broken.live.example": "broken.hosts.example", "loop.live.example": "loop.hosts.example",
-	} {
-		mustUpsert(t, o, fixtureService(t, fqdn, fqdn, []string{host + ":443"}, []string{"v1 HTTPS"}))
-	}
-	near, far := at("web.joint.example", "192.0.2.1", "192.0.2.2"), at("web.joint.example", "192.0.2.3")
-	lost, over := at("old.stale.example", "192.0.2.1"), at("old.expired.example", "192.0.2.1")
-	page := freeAddress(t)
-	d := startCoreDNS(t, federationBlock(p, "live.example", "", o.address+" status "+page, at("both.live.example", "203.0.113.2").address)+
+	o := startOwner(t, p, at("web.live.example", "192.0.2.1"), at("deep.empty.live.example", "192.0.2.1"), at("circle.live.example", "circle.live.example"),
+		at("x.dns.live.example", "192.0.2.1"), at("gw.live.example", "gw.hosts.example"), at("broken.live.example", "broken.hosts.example"),
+		at("loop.live.example", "loop.hosts.example"))
+	near, far := startOwner(t, p, at("web.joint.example", "192.0.2.1")), startOwner(t, p, at("web.joint.example", "192.0.2.3"))
+	lost := startOwner(t, p, at("old.stale.example", "192.0.2.1"))
+	page := loopback.Address(t)
+	d := startCoreDNS(t, federationBlock(p, "live.example", "", o.address+" status "+page)+
 		federationBlock(p, "joint.example", "", near.address+" share *", far.address+" share *\n\t\ttier 1")+
-		federationBlock(p, "falls.example", "forward . "+names.address, o.address+" fallthrough")+
-		federationBlock(p, "renamed.example", "", o.address+" rename live.example renamed.example")+
-		federationBlock(p, "unknown.example", "", freeAddress(t))+
+		federationBlock(p, "falls.example", "forward . "+hosts, o.address+" fallthrough")+
+		federationBlock(p, "unknown.example", "", loopback.Address(t))+
 		federationBlock(p, "stale.example", "", lost.address+" retention 1h")+
-		federationBlock(p, "expired.example", "", over.address+" retention 1s")+
-		fmt.Sprintf("hosts.example:PORT {\n\tbind 127.0.0.1\n\tforward . %s\n}\n", names.address))
-	for _, zone := range []string{"live", "joint", "falls", "renamed", "stale", "expired"} {
+		fmt.Sprintf("hosts.example:PORT {\n\tbind 127.0.0.1\n\tforward . %s\n}\n", hosts))
+	for _, zone := range []string{"live", "joint", "falls", "stale"} {
 		d.awaitComplete(t, "nope."+zone+".example")
 	}
 	lost.stop()
-	over.stop()
 	d.awaitStale(t, "old.stale.example")
-	d.awaitNXDOMAIN(t, "old.expired.example")
 	for _, tt := range []struct {
 		name, qtype string
 		verdict     status.Verdict // "" where nobody has to answer
 	}{
 		{"web.live.example", "A", status.Live},
-		{"v1.web.live.example", "SRV", status.Live},
 		{"_https._tcp.web.live.example", "SRV", status.Live},
-		{"both.live.example", "TXT", status.Live},
-		{"web.joint.example", "A", status.Live},
 		{"_https._tcp.web.joint.example", "SRV", status.Live},
-		{"web.renamed.example", "A", status.Live},
 		{"gw.live.example", "A", status.Live},
 		{"broken.live.example", "A", status.Unresolved},
 		{"loop.live.example", "A", status.Denied},
@@ -89,13 +75,10 @@ func TestWhy(t *testing.T) {
 		{"web.unknown.example", "A", status.NotKnownYet},
 		{"old.stale.example", "A", status.Stale},
 		{"nope.stale.example", "A", status.NoNameLost},
-		{"old.expired.example", "A", status.NoNameLost},
 		{"www.elsewhere.example", "A", ""},
 	} {
 		w := statusOf[status.Why](t, page, "/v1/why?name="+url.QueryEscape(tt.name)+"&type="+tt.qtype)
-		query := new(dns.Msg)
-		query.SetQuestion(dns.Fqdn(tt.name), dns.StringToType[tt.qtype]).SetEdns0(4096, false)
-		m := must.Get(exchangeRaw("tcp", d.address, query))(t)
+		m := mustQuery(t, d.address, tt.name, dns.StringToType[tt.qtype])
 		if len(w.Answers) != 1 {
 			if tt.verdict != "" || len(w.Answers) > 0 || m.Rcode != dns.RcodeRefused {
 				t.Errorf("%s is explained by %+v, and a client gets\n%v", tt.name, w.Answers, m)
