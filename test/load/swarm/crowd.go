@@ -2,18 +2,19 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
-	"encoding/binary"
-	"errors"
+	"fmt"
 	"maps"
 	"net"
-	"regexp"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 )
 
@@ -36,16 +37,22 @@ type crowd struct {
 	first    []uint16    // what the first consumer holds
 }
 
-// newCrowd returns n consumers, which are of the classes in turn.
-func newCrowd(owner string, classes []*tls.Config, n, number, atOnce int, prime bool) *crowd {
+// newCrowd returns n consumers, which have the credentials in turn.
+func newCrowd(owner string, classes []credentials.TransportCredentials, n, atOnce int, prime bool) *crowd {
 	c := &crowd{owner: owner, book: newBook(), prime: prime, shaking: make(chan struct{}, atOnce), failures: make(map[string]int)}
 	c.resume.Store(true)
 	for i := range n {
-		at := number*n + i
-		local := net.IPv4(127, 0, byte(1+at/perAddress/250), byte(1+at/perAddress%250))
-		c.consumers = append(c.consumers, &consumer{crowd: c, tls: classes[i%len(classes)], local: local})
+		local := net.IPv4(127, 0, byte(1+i/perAddress/250), byte(1+i/perAddress%250))
+		c.consumers = append(c.consumers, &consumer{crowd: c, credentials: classes[i%len(classes)], local: local})
 	}
 	return c
+}
+
+// clientCredentials are those of a consumer. Who the owner is does not matter here, and to verify
+// it would cost the machine that it shares with the owner.
+func clientCredentials(files mtls.Files) (credentials.TransportCredentials, error) {
+	certificate, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+	return credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS13, InsecureSkipVerify: true}), err
 }
 
 // run runs the consumers until ctx ends.
@@ -63,21 +70,11 @@ func (c *crowd) run(ctx context.Context) {
 	}
 }
 
-// addresses are what differs in errors that are the same.
-var addresses = regexp.MustCompile(`[0-9.]+:[0-9]+`)
-
 // failed counts why a stream has ended.
 func (c *crowd) failed(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	text := addresses.ReplaceAllString(err.Error(), "")
-	if refused, ok := errors.AsType[*statusError](err); ok && refused.retry > 0 {
-		text = "turned away with a RetryInfo"
-	}
-	if len(c.failures) > 50 {
-		text = "others"
-	}
-	c.failures[text]++
+	c.failures[fmt.Sprintf("%v, with a RetryInfo: %t", status.Code(err), retryOf(err) > 0)]++
 }
 
 func (c *crowd) seen() {
@@ -100,39 +97,36 @@ func (c *crowd) primed() []uint16 {
 	return slices.Clone(c.first)
 }
 
-// status is what a crowd says of itself.
-type status struct {
-	Complete int            `json:"complete"` // consumers that have had the end marker of their stream
-	Resumed  int            `json:"resumed"`  // of whom the owner has accepted the digests
-	Services int64          `json:"services"` // that those hold which are complete, added up
-	Kinds    int            `json:"kinds"`    // of catalogs that those hold: 1 where all hold the same
-	Bytes    int64          `json:"bytes"`    // received since reset, TLS included
-	Arrivals []int64        `json:"arrivals"` // of changes since reset, in nanoseconds of Unix time
-	Failures map[string]int `json:"failures"` // since reset, by their text
+// report is what a crowd says of itself.
+type report struct {
+	complete int            // consumers that have had the end marker of their stream
+	resumed  int            // of whom the owner has accepted the digests
+	services int64          // that those hold which are complete, added up
+	kinds    int            // of catalogs that those hold: 1 where all hold the same
+	bytes    int64          // received since reset, TLS included
+	arrivals []time.Time    // of changes since reset
+	failures map[string]int // since reset, by what they were
 }
 
-func (c *crowd) status() status {
-	var s status
+func (c *crowd) report() report {
+	var r report
 	kinds := make(map[uint64]bool)
 	for _, member := range c.consumers {
-		s.Bytes += member.received.Load()
+		r.bytes += member.received.Load()
 		if member.complete.Load() {
-			s.Complete++
-			s.Services += member.services.Load()
+			r.complete++
+			r.services += member.services.Load()
 			kinds[member.print.Load()] = true
 			if member.resumed.Load() {
-				s.Resumed++
+				r.resumed++
 			}
 		}
 	}
-	s.Kinds = len(kinds)
+	r.kinds = len(kinds)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s.Failures = maps.Clone(c.failures)
-	for _, at := range c.arrivals {
-		s.Arrivals = append(s.Arrivals, at.UnixNano())
-	}
-	return s
+	r.failures, r.arrivals = maps.Clone(c.failures), slices.Clone(c.arrivals)
+	return r
 }
 
 // reset begins to count anew.
@@ -154,17 +148,17 @@ type book struct {
 	leaves   []int // of the names
 	indexes  map[string]int
 	values   [][][]byte // by index and version-1
-	versions map[string]place
-	known    map[[sha256.Size]byte]resume.Digests // by what is held
+	versions map[string]position
+	known    map[uint64]resume.Digests // by the print of what is held
 }
 
-type place struct {
+type position struct {
 	index   int
 	version uint16
 }
 
 func newBook() *book {
-	return &book{indexes: make(map[string]int), versions: make(map[string]place), known: make(map[[sha256.Size]byte]resume.Digests)}
+	return &book{indexes: make(map[string]int), versions: make(map[string]position), known: make(map[uint64]resume.Digests)}
 }
 
 // swept returns which of the first n services a stream announces anew that resumes with
@@ -179,15 +173,15 @@ func (b *book) swept(s resume.Selection, n int) []bool {
 	return swept
 }
 
-func (b *book) index(name string) (int, bool) {
+// index returns that of a service which a consumer holds.
+func (b *book) index(name string) int {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	i, ok := b.indexes[name]
-	return i, ok
+	return b.indexes[name]
 }
 
 // note returns where the book has the service of that name with that resource.
-func (b *book) note(name, value []byte) (index int, version uint16) {
+func (b *book) note(name string, value []byte) (index int, version uint16) {
 	b.mu.RLock()
 	at, known := b.versions[string(value)]
 	b.mu.RUnlock()
@@ -199,26 +193,23 @@ func (b *book) note(name, value []byte) (index int, version uint16) {
 	if at, known := b.versions[string(value)]; known {
 		return at.index, at.version
 	}
-	i, known := b.indexes[string(name)]
+	i, known := b.indexes[name]
 	if !known {
 		i = len(b.names)
-		b.indexes[string(name)] = i
-		b.names, b.leaves, b.values = append(b.names, string(name)), append(b.leaves, resume.Leaf(string(name))), append(b.values, nil)
+		b.indexes[name] = i
+		b.names, b.leaves, b.values = append(b.names, name), append(b.leaves, resume.Leaf(name)), append(b.values, nil)
 	}
-	b.values[i] = append(b.values[i], slices.Clone(value))
-	at = place{i, uint16(len(b.values[i]))}
+	b.values[i] = append(b.values[i], value)
+	at = position{i, uint16(len(b.values[i]))}
 	b.versions[string(value)] = at
 	return at.index, at.version
 }
 
-// digests returns those of what is held, or nil if that is nothing.
-func (b *book) digests(held []uint16) resume.Digests {
-	key := sha256.New()
-	_ = binary.Write(key, binary.LittleEndian, held)
-	sum := [sha256.Size]byte(key.Sum(nil))
+// digests returns those of what is held, which has that print, or nil if that is nothing.
+func (b *book) digests(held []uint16, print uint64) resume.Digests {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if d, known := b.known[sum]; known {
+	if d, known := b.known[print]; known {
 		return d
 	}
 	var s resume.Sum
@@ -233,6 +224,6 @@ func (b *book) digests(held []uint16) resume.Digests {
 	if len(b.known) > 1000 {
 		clear(b.known)
 	}
-	b.known[sum] = s.Digests().Fold(resume.Buckets(s.Len()))
-	return b.known[sum]
+	b.known[print] = s.Digests().Fold(resume.Buckets(s.Len()))
+	return b.known[print]
 }
