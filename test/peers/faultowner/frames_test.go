@@ -32,19 +32,14 @@ func TestFrames(t *testing.T) {
 		text   string
 	}{
 		"a good stream":    {"frames\nstream\nannounce\nupsert a a.example 192.0.2.1\nend\nstatus OK", 2, 0, codes.OK, ""},
-		"with a status":    {"frames\nstream\nupsert a a.example 192.0.2.1\nstatus Internal", 1, 0, codes.Internal, "as the script says"},
 		"a status only":    {"frames\nstream\nstatus NotFound", 0, 0, codes.NotFound, "as the script says"},
 		"dripping":         {"frames\nstream\ndrip 1s a a.example 192.0.2.1\nstatus OK", 1, 3 * time.Minute, codes.OK, ""},
 		"http":             {"frames\nstream\nwait 3s\nhttp 503", 0, 3 * time.Second, codes.Unavailable, "503"},
 		"rst":              {"frames\nstream\nrst", 0, 0, codes.Internal, "INTERNAL_ERROR"},
-		"goaway at once":   {"frames\nwait 1ms\ngoaway 0\nhang", 0, 0, codes.Unavailable, ""},
 		"goaway, and more": {"frames\nstream\ngoaway 1\nupsert a a.example 192.0.2.1\nstatus OK", 1, 0, codes.OK, ""},
 		"goaway, unseen":   {"frames\nstream\nheader\ngoaway 0\nhang", 0, 0, codes.Unavailable, ""},
 		"pings":            {"frames\nstream\nheader\npings 1s 10", 0, time.Hour, codes.DeadlineExceeded, ""},
 		"settings":         {"frames\nstream\nheader\nsettings 1s 10", 0, time.Hour, codes.DeadlineExceeded, ""},
-		"plain text":       {"plain", 0, 0, codes.Unavailable, ""},
-		"mute":             {"mute", 0, 20 * time.Second, codes.Unavailable, ""},
-		"verb of frames":   {"drip 1s a a.example 192.0.2.1", 0, 0, codes.Unknown, "does not begin with frames"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

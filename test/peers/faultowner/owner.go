@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"strconv"
 	"strings"
@@ -56,16 +57,13 @@ type Config struct {
 
 // Owner is an owner that follows a script.
 type Owner struct {
-	config Config
-	steps  chan struct{} // an element lets one await go on
-
+	config  Config
 	running sync.WaitGroup // what Serve waits for
 
 	mu          sync.Mutex // guards the fields below
 	streams     int        // sessions begun
 	open        int        // streams
 	connections map[*conn]struct{}
-	answers     []Answer
 }
 
 // What is the kind of a Fact.
@@ -89,22 +87,12 @@ type Fact struct {
 	Code     codes.Code           // of Ended
 }
 
-// Answer is a consumer's answer to a response.
-type Answer struct {
-	Stream  int // from 1
-	Nonce   string
-	Refusal string // "" is an acknowledgement
-}
-
-// maxAnswers bounds the answers that are remembered.
-const maxAnswers = 100_000
-
 // New returns an owner. It does nothing until Serve is called.
 func New(config Config) *Owner {
 	if config.Credentials == nil {
 		config.Credentials = insecure.NewCredentials()
 	}
-	return &Owner{config: config, steps: make(chan struct{}), connections: make(map[*conn]struct{})}
+	return &Owner{config: config, connections: make(map[*conn]struct{})}
 }
 
 // Serve accepts consumers until ctx ends, and then returns nil. It closes the
@@ -137,17 +125,6 @@ func (o *Owner) Serve(ctx context.Context, listener net.Listener) error {
 	return err
 }
 
-// Go waits until the script has come to an await, and lets it go on. It returns an
-// error only if ctx ends first.
-func (o *Owner) Go(ctx context.Context) error {
-	select {
-	case o.steps <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // Reset ends all connections without a message of TLS or HTTP/2, as a crash does.
 func (o *Owner) Reset() {
 	o.mu.Lock()
@@ -162,13 +139,6 @@ func (o *Owner) Streams() (all, open int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.streams, o.open
-}
-
-// Answers returns the answers of consumers so far, the first 100,000 of them.
-func (o *Owner) Answers() []Answer {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return append([]Answer(nil), o.answers...)
 }
 
 func (o *Owner) fact(f Fact) {
@@ -375,62 +345,26 @@ func (t *talk) do(step Step) (done bool, err error) {
 	switch step.Verb {
 	case "upsert":
 		return false, t.exchange(t.upsert(step.Name, step.FQDN, step.Address))
+	case "operation", "foreign", "truncated", "named", "oversized":
+		return false, t.exchange(t.broken(step))
 	case "delete":
 		return false, t.exchange(&rdpb.StreamResponse{Operation: rdpb.StreamResponse_DELETE, ResourceId: step.Name})
 	case "end":
 		return false, t.exchange(&rdpb.StreamResponse{})
 	case "services":
 		return false, t.ahead(step.N-step.From, func(i int) *rdpb.StreamResponse { return t.numbered(step.From+i, step.FQDN) })
-	case "slowly":
-		for i := step.From; i < step.N && err == nil; i++ {
-			if err = t.exchange(t.numbered(i, step.FQDN)); err == nil {
-				err = t.wait(step.Wait)
-			}
-		}
-		return false, err
-	case "named":
-		response := t.upsert(step.Name, step.FQDN, step.Address)
-		response.ResourceId = step.ID
-		return false, t.exchange(response)
-	case "oversized":
-		return false, t.exchange(t.described(step.Name, step.FQDN, step.Address, strings.Repeat("x", step.N)))
-	case "heartbeats":
-		for err == nil {
-			if err = t.exchange(&rdpb.StreamResponse{}); err == nil {
-				err = t.wait(step.Wait)
-			}
-		}
-		return false, err
-	case "updates":
-		for i := 1; err == nil; i++ {
-			if err = t.exchange(t.upsert(step.Name, step.FQDN, fmt.Sprintf("10.255.0.%d", i&255))); err == nil {
-				err = t.wait(step.Wait)
-			}
-		}
-		return false, err
-	case "operation":
-		response := t.upsert(step.Name, step.FQDN, step.Address)
-		response.Operation = rdpb.StreamResponse_Operation(step.N)
-		return false, t.exchange(response)
-	case "message":
-		return false, t.exchange(encoded(step.Message))
-	case "foreign":
-		response := t.upsert(step.Name, step.FQDN, step.Address)
-		response.Resource.TypeUrl = "type.googleapis.com/google.protobuf.Struct"
-		return false, t.exchange(response)
-	case "truncated":
-		response := t.upsert(step.Name, step.FQDN, step.Address)
-		response.Resource.Value = response.Resource.Value[:len(response.Resource.Value)-1]
-		return false, t.exchange(response)
-	case "resend":
-		for err == nil {
-			err = t.exchange(t.upsert(step.Name, step.FQDN, step.Address))
-		}
-		return false, err
 	case "flood":
-		return false, t.ahead(step.N, func(int) *rdpb.StreamResponse {
-			return t.upsert(step.Name, step.FQDN, step.Address)
+		return false, t.ahead(step.N, func(int) *rdpb.StreamResponse { return t.upsert(step.Name, step.FQDN, step.Address) })
+	case "slowly":
+		return false, t.slowly(step.From, step.N, step.Wait, func(i int) *rdpb.StreamResponse { return t.numbered(i, step.FQDN) })
+	case "heartbeats":
+		return false, t.slowly(0, math.MaxInt, step.Wait, func(int) *rdpb.StreamResponse { return new(rdpb.StreamResponse) })
+	case "updates":
+		return false, t.slowly(1, math.MaxInt, step.Wait, func(i int) *rdpb.StreamResponse {
+			return t.upsert(step.Name, step.FQDN, fmt.Sprintf("10.255.0.%d", i&255))
 		})
+	case "resend":
+		return false, t.slowly(0, math.MaxInt, 0, func(int) *rdpb.StreamResponse { return t.upsert(step.Name, step.FQDN, step.Address) })
 	case "announce":
 		t.marked = true
 		return false, t.stream.SetHeader(metadata.Pairs(endHeader, endMarked))
@@ -440,12 +374,6 @@ func (t *talk) do(step Step) (done bool, err error) {
 		t.nonces = step.Word
 	case "context":
 		t.context = step.Word
-	case "await":
-		select {
-		case <-t.owner.steps:
-		case <-t.ctx.Done():
-			return true, t.ctx.Err()
-		}
 	case "wait":
 		return false, t.wait(step.Wait)
 	case "hang":
@@ -471,8 +399,42 @@ func (t *talk) do(step Step) (done bool, err error) {
 	return false, nil
 }
 
+// broken returns the response with a good service of which the step has changed something.
+func (t *talk) broken(step Step) *rdpb.StreamResponse {
+	response := t.upsert(step.Name, step.FQDN, step.Address)
+	switch step.Verb {
+	case "operation":
+		response.Operation = rdpb.StreamResponse_Operation(step.N)
+	case "foreign":
+		response.Resource.TypeUrl = "type.googleapis.com/google.protobuf.Struct"
+	case "truncated":
+		response.Resource.Value = response.Resource.Value[:len(response.Resource.Value)-1]
+	case "named":
+		response.ResourceId = step.ID
+	case "oversized":
+		return t.described(step.Name, step.FQDN, step.Address, strings.Repeat("x", step.N))
+	}
+	return response
+}
+
+// slowly sends responses one after the other, and waits for the answer and a time behind each.
+func (t *talk) slowly(from, to int, pause time.Duration, response func(i int) *rdpb.StreamResponse) error {
+	for i := from; i < to; i++ {
+		if err := t.exchange(response(i)); err != nil {
+			return err
+		}
+		if err := t.wait(pause); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // wait waits for d, or until the stream ends.
 func (t *talk) wait(d time.Duration) error {
+	if d == 0 {
+		return nil
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -502,19 +464,13 @@ func (t *talk) upsert(name, fqdn, address string) *rdpb.StreamResponse {
 
 // described is upsert with a description.
 func (t *talk) described(name, fqdn, address, description string) *rdpb.StreamResponse {
-	return encoded(&typespb.FederatedService{
+	value, _ := proto.Marshal(&typespb.FederatedService{ // of valid strings, so it cannot fail
 		Name: name, Fqdn: fqdn, Description: description,
 		Endpoints: []*typespb.FederatedService_Endpoint{{Address: address, Port: 443}},
 		Instances: []*typespb.FederatedService_Instance{{Id: "v1", Protocol: "HTTPS"}},
 	})
-}
-
-// encoded returns the response with a service.
-func encoded(m *typespb.FederatedService) *rdpb.StreamResponse {
-	value, _ := proto.Marshal(m) // of valid strings, so it cannot fail
 	return &rdpb.StreamResponse{
-		Operation: rdpb.StreamResponse_UPSERT, ResourceId: m.GetName(),
-		Resource: &anypb.Any{TypeUrl: resourceURL, Value: value},
+		Operation: rdpb.StreamResponse_UPSERT, ResourceId: name, Resource: &anypb.Any{TypeUrl: resourceURL, Value: value},
 	}
 }
 
@@ -562,17 +518,12 @@ func (t *talk) receive(response *rdpb.StreamResponse) error {
 		t.owner.eventf("wrong %v", err)
 		return err
 	}
-	answer := Answer{Stream: t.number, Nonce: nonce, Refusal: request.GetStatus().GetMessage()}
-	t.owner.mu.Lock()
-	if len(t.owner.answers) < maxAnswers {
-		t.owner.answers = append(t.owner.answers, answer)
-	}
-	t.owner.mu.Unlock()
-	t.owner.fact(Fact{What: Answered, Stream: t.number, Marked: t.marked, Response: response, Refusal: answer.Refusal})
-	if answer.Refusal == "" {
+	refusal := request.GetStatus().GetMessage()
+	t.owner.fact(Fact{What: Answered, Stream: t.number, Marked: t.marked, Response: response, Refusal: refusal})
+	if refusal == "" {
 		t.owner.eventf("ack %d %s", t.number, nonce)
 	} else {
-		t.owner.eventf("nack %d %s %s", t.number, nonce, answer.Refusal)
+		t.owner.eventf("nack %d %s %s", t.number, nonce, refusal)
 	}
 	return nil
 }

@@ -6,7 +6,6 @@
 //
 //	upsert web web.fed.example 192.0.2.1
 //	end
-//	await
 //	status Unavailable
 //	---
 //	upsert web web.fed.example 192.0.2.2
@@ -21,7 +20,6 @@
 //	delete NAME
 //	end                           an empty response
 //	operation N NAME FQDN ADDRESS a good service with that operation
-//	message JSON                  a service, good or not, as JSON without spaces
 //	foreign NAME FQDN ADDRESS     a good service as a resource of another type
 //	truncated NAME FQDN ADDRESS   a good service, without its last octet
 //	resend NAME FQDN ADDRESS      the same good service, for ever
@@ -46,7 +44,6 @@
 // These let the session wait, or end it:
 //
 //	header                        sends the header now, not with the first response
-//	await                         until Owner.Go is called
 //	wait DURATION
 //	hang                          until the consumer ends the stream
 //	status CODE                   ends the stream; OK is a clean end
@@ -84,9 +81,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/encoding/protojson"
-
-	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
 // Script has the sessions of an owner: for its first stream, its second, and so on.
@@ -106,7 +100,6 @@ type Step struct {
 	FQDN    string // of a service; of services the zone
 	Address string // of an endpoint
 	Word    string // nonce, context
-	Message *typespb.FederatedService
 	Wait    time.Duration
 	Code    codes.Code
 }
@@ -118,7 +111,6 @@ var verbs = map[string]string{
 	"end":        "",
 	"services":   "FROM N FQDN",
 	"operation":  "N NAME FQDN ADDRESS",
-	"message":    "JSON",
 	"foreign":    "NAME FQDN ADDRESS",
 	"truncated":  "NAME FQDN ADDRESS",
 	"resend":     "NAME FQDN ADDRESS",
@@ -132,7 +124,6 @@ var verbs = map[string]string{
 	"nonce":      "counted|empty|same",
 	"context":    "right|wrong|none",
 	"header":     "",
-	"await":      "",
 	"wait":       "DURATION",
 	"hang":       "",
 	"status":     "CODE",
@@ -211,9 +202,6 @@ func parse(verb string, words []string) (Step, error) {
 			step.Wait, err = time.ParseDuration(word)
 		case "CODE":
 			step.Code, err = parseCode(word)
-		case "JSON":
-			step.Message = new(typespb.FederatedService)
-			err = protojson.Unmarshal([]byte(word), step.Message)
 		default:
 			if step.Word = word; !slices.Contains(strings.Split(names[i], "|"), word) {
 				err = fmt.Errorf("%q is not one of %s", word, names[i])
