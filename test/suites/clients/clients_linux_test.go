@@ -118,7 +118,7 @@ func TestClients(t *testing.T) {
 	for _, program := range []string{"gcc", "ip", "musl-gcc", "java", "javac"} {
 		must.Get(exec.LookPath(program))(t)
 	}
-	w := newWorld(t)
+	s := newServers(t)
 	var courses []*course
 	for n, c := range clients(t) {
 		nameserver := coreDNSAddress
@@ -138,8 +138,8 @@ func TestClients(t *testing.T) {
 	}
 	before, after := every[:3], every[3:6]
 	services := map[string][]string{"web": before, "first": before, "search": before, "many": every}
-	w.publish(t, services)
-	w.answers(t, "many", every...)
+	s.publish(t, services)
+	s.answers(t, "many", every...)
 
 	// One attempt each, by a process of its own.
 	all(courses, func(c *course) {
@@ -158,7 +158,7 @@ func TestClients(t *testing.T) {
 		}
 	})
 	for _, c := range courses {
-		c.judgeOnce(t, w)
+		c.judgeOnce(t, s)
 	}
 
 	// Attempts all the time, while the owner changes what it publishes.
@@ -182,26 +182,26 @@ func TestClients(t *testing.T) {
 	}
 
 	services["web"], services["later"] = before[1:], before[1:]
-	w.publish(t, services)
-	w.answers(t, "web", services["web"]...)
+	s.publish(t, services)
+	s.answers(t, "web", services["web"]...)
 	withdrawn := time.Now()
-	w.backends[before[0]].drain(t)
+	s.backends[before[0]].drain(t)
 	settled(t, courses, withdrawn, func(c *course) bool {
 		return c.now(withdrawn, services["web"]) && slices.ContainsFunc(c.later.since(withdrawn), func(l line) bool { return !l.failed })
 	})
 
 	services["web"] = after
-	w.publish(t, services)
-	w.answers(t, "web", after...)
+	s.publish(t, services)
+	s.answers(t, "web", after...)
 	replaced := time.Now()
 	for _, address := range before {
-		w.backends[address].stop()
+		s.backends[address].stop()
 	}
 	settled(t, courses, replaced, func(c *course) bool { return c.now(replaced, after) })
 
 	killed := time.Now()
-	w.owner.Kill()
-	w.answers(t, "web")
+	s.owner.Kill()
+	s.answers(t, "web")
 	lost := time.Now()
 	settled(t, courses, lost, func(c *course) bool { return !c.web.goesOn(lost) })
 	end := time.Now()
@@ -210,7 +210,7 @@ func TestClients(t *testing.T) {
 		c.web.stop()
 		c.later.stop()
 		c.judge(t, withdrawn, replaced, killed, lost)
-		c.row.queries = fmt.Sprintf("%.0f", float64(len(w.queries(t, c.host, "web")))/end.Sub(begin).Minutes())
+		c.row.queries = fmt.Sprintf("%.0f", float64(len(s.queries(t, c.host, "web")))/end.Sub(begin).Minutes())
 		table = append(table, c.row)
 	}
 	checkTable(t, table)
@@ -248,7 +248,7 @@ func (a *attempts) goesOn(since time.Time) bool {
 var wholeAnswer = regexp.MustCompile(` (A|SRV) qr,aa,rd`)
 
 // judgeOnce fills the row in with what the client did once.
-func (c *course) judgeOnce(t testing.TB, w *world) {
+func (c *course) judgeOnce(t testing.TB, s *servers) {
 	t.Helper()
 	for name, a := range c.once {
 		a.stop()
@@ -256,7 +256,7 @@ func (c *course) judgeOnce(t testing.TB, w *world) {
 		if len(lines) == 0 || lines[len(lines)-1].failed {
 			t.Fatalf("%s: no connection to %s: %v %s", c.name, name, lines, a.log.String())
 		}
-		queries := w.queries(t, c.host, name)
+		queries := s.queries(t, c.host, name)
 		count := fmt.Sprint(len(queries))
 		switch name {
 		case "first":

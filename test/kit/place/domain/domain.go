@@ -57,15 +57,15 @@ type Domain struct {
 	DNS     *DNS
 
 	replicas int          // of its owner
-	place    *place.Place // of the World
+	place    *place.Place // of the Federation
 }
 
-// World is all domains, under one authority.
-type World struct {
+// Federation is all domains, under one authority.
+type Federation struct {
 	Domains []*Domain
 }
 
-// Find returns why a World cannot be started here, or nil.
+// Find returns why a Federation cannot be started here, or nil.
 func Find() error {
 	_, err := place.Program("federationctl")
 	_, err2 := place.Program("coredns")
@@ -75,7 +75,7 @@ func Find() error {
 // Start starts domains with their files in dir, which must exist. say is told what
 // is done, line by line. The CoreDNS of each imports the zones of all others. What
 // has been started must be ended with Stop, also after an error.
-func (w *World) Start(ctx context.Context, dir string, say func(format string, args ...any), all ...Options) error {
+func (f *Federation) Start(ctx context.Context, dir string, say func(format string, args ...any), all ...Options) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return err
@@ -95,11 +95,11 @@ func (w *World) Start(ctx context.Context, dir string, say func(format string, a
 		if d.Cluster, err = realserver.NewCluster(d.Dir); err != nil {
 			return err
 		}
-		w.Domains = append(w.Domains, d)
+		f.Domains = append(f.Domains, d)
 	}
 	var wg sync.WaitGroup
 	errs := make([]error, len(all))
-	for i, d := range w.Domains {
+	for i, d := range f.Domains {
 		say("Starting the cluster %s: etcd, kube-apiserver and kube-controller-manager", d.Name)
 		wg.Go(func() { errs[i] = d.startCluster(ctx) })
 	}
@@ -108,10 +108,10 @@ func (w *World) Start(ctx context.Context, dir string, say func(format string, a
 		return err
 	}
 	var consumers []string // that may subscribe
-	for _, d := range w.Domains {
+	for _, d := range f.Domains {
 		consumers = append(consumers, d.ConsumerID())
 	}
-	for _, d := range w.Domains {
+	for _, d := range f.Domains {
 		for range d.replicas {
 			o, err := d.addOwner(ctx, consumers)
 			if err != nil {
@@ -120,8 +120,8 @@ func (w *World) Start(ctx context.Context, dir string, say func(format string, a
 			say("Starting an owner on %s, which publishes what %s exports in %s", o.Address, d.Name, d.Zone)
 		}
 	}
-	for _, d := range w.Domains {
-		others := slices.DeleteFunc(slices.Clone(w.Domains), func(other *Domain) bool { return other == d })
+	for _, d := range f.Domains {
+		others := slices.DeleteFunc(slices.Clone(f.Domains), func(other *Domain) bool { return other == d })
 		if err := d.startDNS(ctx, others...); err != nil {
 			return err
 		}
@@ -131,8 +131,8 @@ func (w *World) Start(ctx context.Context, dir string, say func(format string, a
 }
 
 // Stop ends all of it.
-func (w *World) Stop() {
-	for _, d := range w.Domains {
+func (f *Federation) Stop() {
+	for _, d := range f.Domains {
 		if d.DNS != nil {
 			_ = d.DNS.Stop()
 		}
@@ -144,9 +144,9 @@ func (w *World) Stop() {
 }
 
 // Processes returns all processes, to show their logs.
-func (w *World) Processes() []*realserver.Process {
+func (f *Federation) Processes() []*realserver.Process {
 	var all []*realserver.Process
-	for _, d := range w.Domains {
+	for _, d := range f.Domains {
 		all = append(all, d.Cluster.Processes()...)
 		for _, o := range d.Owners {
 			all = append(all, o.Process)

@@ -59,7 +59,7 @@ func run(ctx context.Context, out io.Writer, dir string, once bool) error {
 		return err
 	}
 	s := &show{out: out}
-	world := new(domain.World)
+	world := new(domain.Federation)
 	defer world.Stop()
 	if err := world.Start(ctx, dir, s.sayf, domain.Options{Name: "west"}, domain.Options{Name: "east"}); err != nil {
 		return err
@@ -93,7 +93,7 @@ files are in %[7]s. Ctrl-C ends it.`,
 }
 
 // watch waits until Ctrl-C, or until a process ends by itself.
-func watch(ctx context.Context, world *domain.World) error {
+func watch(ctx context.Context, world *domain.Federation) error {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for {

@@ -27,7 +27,7 @@ var eventually = await.Eventually
 var shared struct {
 	sync.Once
 
-	domains domain.World
+	domains domain.Federation
 	dir     string
 	err     error
 }
@@ -69,7 +69,7 @@ func two(t testing.TB) (west, east *domain.Domain) {
 
 // showLogs shows the ends of the logs of all owners and CoreDNS when a test has
 // failed, or when one of these has had a panic.
-func showLogs(t testing.TB, w *domain.World) {
+func showLogs(t testing.TB, w *domain.Federation) {
 	t.Helper()
 	t.Cleanup(func() {
 		for _, p := range w.Processes() {

@@ -50,33 +50,33 @@ func run(t testing.TB, args ...string) {
 	}
 }
 
-// world is the owner, CoreDNS, and the backends that the services have.
-type world struct {
+// servers are the owner, CoreDNS, and the backends that the services have.
+type servers struct {
 	*place.Place
 
 	owner, coreDNS *realserver.Process
 	backends       map[string]*backend // by address
 }
 
-func newWorld(t testing.TB) *world {
+func newServers(t testing.TB) *servers {
 	t.Helper()
 	for _, address := range []string{coreDNSAddress + "/32", endpoint(0) + "/24"} { // all of that network is local
 		run(t, "ip", "address", "add", address, "dev", "lo")
 		t.Cleanup(func() { run(t, "ip", "address", "del", address, "dev", "lo") })
 	}
 	const ownerID, coreDNSID = "spiffe://fed.example/owner", "spiffe://fed.example/coredns"
-	w := &world{Place: place.For(t, map[string]string{"owner": ownerID, "coredns": coreDNSID}), backends: make(map[string]*backend)}
+	s := &servers{Place: place.For(t, map[string]string{"owner": ownerID, "coredns": coreDNSID}), backends: make(map[string]*backend)}
 	for n := 1; n <= many; n++ {
-		w.backends[endpoint(n)] = newBackend(t, endpoint(n))
+		s.backends[endpoint(n)] = newBackend(t, endpoint(n))
 	}
-	w.publish(t, nil)
+	s.publish(t, nil)
 	owner := place.Owner{
-		Address: ownerAddress, TLS: w.Files("owner"), Allow: []string{coreDNSID},
+		Address: ownerAddress, TLS: s.Files("owner"), Allow: []string{coreDNSID},
 		More: "catalogs: [{sources: [{file: {path: catalog.yaml}}]}]\n",
 	}
-	w.owner = w.Run(t, "owner", must.Get(place.Program("federationctl"))(t), ownerAddress, "serve", "--config", w.Put(t, "owner.yaml", owner.Config()))
-	tls := w.Files("coredns")
-	w.coreDNS = w.Run(t, "coredns", must.Get(place.Program("coredns"))(t), net.JoinHostPort(coreDNSAddress, "53"), "-conf", w.Put(t, "Corefile", fmt.Sprintf(`(server) {
+	s.owner = s.Run(t, "owner", must.Get(place.Program("federationctl"))(t), ownerAddress, "serve", "--config", s.Put(t, "owner.yaml", owner.Config()))
+	tls := s.Files("coredns")
+	s.coreDNS = s.Run(t, "coredns", must.Get(place.Program("coredns"))(t), net.JoinHostPort(coreDNSAddress, "53"), "-conf", s.Put(t, "Corefile", fmt.Sprintf(`(server) {
     bind %s
     errors
     log . "query {remote} {name} {type} {>rflags}"
@@ -100,11 +100,11 @@ fed.example {
     }
 }
 `, coreDNSAddress, ownerAddress, tls.Cert, tls.Key, tls.CA, ownerID, retention)))
-	return w
+	return s
 }
 
 // publish has the owner publish services: their endpoints by the first label of their names.
-func (w *world) publish(t testing.TB, services map[string][]string) {
+func (s *servers) publish(t testing.TB, services map[string][]string) {
 	t.Helper()
 	var b strings.Builder
 	b.WriteString("services:\n")
@@ -118,13 +118,13 @@ func (w *world) publish(t testing.TB, services map[string][]string) {
 		b.Reset()
 		b.WriteString("services: []\n")
 	}
-	w.Put(t, "catalog.yaml", b.String())
+	s.Put(t, "catalog.yaml", b.String())
 }
 
 func fqdn(name string) string { return name + ".fed.example" }
 
 // answers waits until CoreDNS answers the addresses, or none, for a service.
-func (w *world) answers(t testing.TB, name string, addresses ...string) {
+func (s *servers) answers(t testing.TB, name string, addresses ...string) {
 	t.Helper()
 	client := &dns.Client{Net: "tcp", Timeout: oneAttempt}
 	eventually(t, func() string {
@@ -144,9 +144,9 @@ func (w *world) answers(t testing.TB, name string, addresses ...string) {
 }
 
 // queries returns the queries of a host about a service, a line of the log each.
-func (w *world) queries(t testing.TB, h *host, name string) (lines []string) {
+func (s *servers) queries(t testing.TB, h *host, name string) (lines []string) {
 	t.Helper()
-	text := must.Get(os.ReadFile(w.coreDNS.Log()))(t)
+	text := must.Get(os.ReadFile(s.coreDNS.Log()))(t)
 	for line := range strings.Lines(string(text)) {
 		if strings.Contains(line, "query "+h.address+" ") && strings.Contains(strings.ToLower(line), fqdn(name)) {
 			lines = append(lines, line)
