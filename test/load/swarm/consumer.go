@@ -103,7 +103,7 @@ func (c *consumer) subscribe(ctx context.Context) error {
 	shaken := sync.OnceFunc(func() { <-c.crowd.shaking })
 	defer shaken()
 	conn, err := grpc.NewClient("passthrough:///"+c.crowd.owner, grpc.WithTransportCredentials(c.credentials), grpc.WithContextDialer(c.dial),
-		grpc.WithReadBufferSize(bufferBytes), grpc.WithWriteBufferSize(bufferBytes), grpc.WithSharedWriteBuffer(true))
+		grpc.WithReadBufferSize(bufferBytes), grpc.WithWriteBufferSize(bufferBytes))
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,8 @@ func (c *consumer) subscribe(ctx context.Context) error {
 // take takes a response. It returns what is left of swept, which is nil after the end of the
 // catalog.
 func (c *consumer) take(response *rdpb.StreamResponse, swept []bool) []bool {
-	index, version := 0, uint16(0)
+	var index int
+	var version uint16
 	switch response.GetOperation() {
 	case rdpb.StreamResponse_UPSERT:
 		index, version = c.crowd.book.note(response.GetResourceId(), response.GetResource().GetValue())

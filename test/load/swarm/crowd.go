@@ -205,11 +205,11 @@ func (b *book) note(name string, value []byte) (index int, version uint16) {
 	return at.index, at.version
 }
 
-// digests returns those of what is held, which has that print, or nil if that is nothing.
-func (b *book) digests(held []uint16, print uint64) resume.Digests {
+// digests returns those of what is held, which has the print of a consumer, or nil if that is nothing.
+func (b *book) digests(held []uint16, of uint64) resume.Digests {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if d, known := b.known[print]; known {
+	if d, known := b.known[of]; known {
 		return d
 	}
 	var s resume.Sum
@@ -224,6 +224,6 @@ func (b *book) digests(held []uint16, print uint64) resume.Digests {
 	if len(b.known) > 1000 {
 		clear(b.known)
 	}
-	b.known[print] = s.Digests().Fold(resume.Buckets(s.Len()))
-	return b.known[print]
+	b.known[of] = s.Digests().Fold(resume.Buckets(s.Len()))
+	return b.known[of]
 }

@@ -325,7 +325,7 @@ func (d *driver) change(ctx context.Context, what string, messages int, apply fu
 	return nil
 }
 
-func sayf(format string, args ...any) { fmt.Printf(format+"\n", args...) }
+func sayf(format string, args ...any) { fmt.Fprintf(os.Stdout, format+"\n", args...) }
 
 func megabytes(n int64) float64 { return float64(n) / 1e6 }
 
@@ -353,9 +353,9 @@ func (s server) of(key string) (kB int64) {
 func (s server) cpu() time.Duration {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.PID()))
 	_, rest, _ := strings.Cut(string(text), ") ")
-	var user, system time.Duration
+	var user, system int64
 	if fields := strings.Fields(rest); len(fields) > 12 {
 		_, _ = fmt.Sscan(strings.Join(fields[11:13], " "), &user, &system)
 	}
-	return (user + system) * 10 * time.Millisecond // proc(5): in hundredths of a second
+	return time.Duration(user+system) * 10 * time.Millisecond // proc(5): in hundredths of a second
 }
