@@ -103,6 +103,21 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
+// A commit that fails may have stored a node: that it is cleared is said to the store all the same.
+func TestClearAfterAFailure(t *testing.T) {
+	r := rulesFor(t, "*.acme.example")
+	table, s, _ := opened(t, r)
+	table.State(nil, true, time.Now())
+	a := Active{Text: Text{"web.acme.example", "tcp://192.0.2.1:1"}}
+	must.Do(t, table.Register(s, table.Judge(r, s, &a), time.Now()))
+	table.Take(10, time.Now())
+	table.Retry()
+	table.Clear(s, a.Text)
+	if changes := table.Take(10, time.Now()); len(changes) != 1 || changes[0].Node != nil {
+		t.Errorf("to be stored: %+v", changes)
+	}
+}
+
 // What somebody else has written to the store is published only where the rules of this
 // owner and its policy allow it, and is left where it is.
 func TestStoreThatLies(t *testing.T) {
