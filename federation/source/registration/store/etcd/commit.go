@@ -70,7 +70,7 @@ func (s *Store) transactAll(ctx context.Context, client *clientv3.Client, operat
 	group.SetLimit(atOnce)
 	for batch := range slices.Chunk(operations, maxOperations) {
 		group.Go(func() error {
-			err := transact(working, client, &leases, batch)
+			err := s.transact(working, client, &leases, batch)
 			if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 				lost.Store(true)
 				return nil
@@ -86,7 +86,7 @@ func (s *Store) transactAll(ctx context.Context, client *clientv3.Client, operat
 }
 
 // transact makes the changes of one transaction, but for those in conflict.
-func transact(ctx context.Context, client *clientv3.Client, leases *[spread]granted, batch []operation) error {
+func (s *Store) transact(ctx context.Context, client *clientv3.Client, leases *[spread]granted, batch []operation) error {
 	var left []*operation
 	for i := range batch {
 		if !batch[i].done {
@@ -94,7 +94,7 @@ func transact(ctx context.Context, client *clientv3.Client, leases *[spread]gran
 		}
 	}
 	for len(left) > 0 {
-		reply, err := attempt(ctx, client, leases, left)
+		reply, err := s.attempt(ctx, client, leases, left)
 		switch {
 		case err != nil:
 			return err
@@ -126,7 +126,7 @@ func transact(ctx context.Context, client *clientv3.Client, leases *[spread]gran
 
 // attempt makes all of the changes if all keys have the versions that they must have, and
 // returns the versions that they have otherwise.
-func attempt(ctx context.Context, client *clientv3.Client, leases *[spread]granted, left []*operation) (*clientv3.TxnResponse, error) {
+func (s *Store) attempt(ctx context.Context, client *clientv3.Client, leases *[spread]granted, left []*operation) (*clientv3.TxnResponse, error) {
 	compares := make([]clientv3.Cmp, len(left))
 	thens, elses := make([]clientv3.Op, len(left)), make([]clientv3.Op, len(left))
 	for i, o := range left {
@@ -138,7 +138,7 @@ func attempt(ctx context.Context, client *clientv3.Client, leases *[spread]grant
 			thens[i] = clientv3.OpDelete(o.key)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, oneCall)
+	ctx, cancel := context.WithTimeout(ctx, s.timing.call)
 	defer cancel()
 	return client.Txn(ctx).If(compares...).Then(thens...).Else(elses...).Commit()
 }

@@ -87,12 +87,13 @@ const (
 	onePage     = 20 * time.Second // bounds a page of a list
 )
 
-// timing has what tests make shorter.
+// timing has what tests make shorter, and some of it longer.
 type timing struct {
 	probe    time.Duration // how often etcd is asked whether it is there, and how long for an answer
 	patience time.Duration // how long it may fail to be: longer than an election, which takes two seconds by default, and shorter than leases last
 	retry    time.Duration // between attempts to read the whole state
 	keep     time.Duration // how often it is looked which leases are to be renewed
+	call     time.Duration // bounds what Commit asks
 }
 
 var (
@@ -131,7 +132,7 @@ func New(config Config) *Store {
 	}
 	return &Store{
 		config: config, logger: loglimit.Logger(cmp.Or(config.Logger, slog.New(slog.DiscardHandler))),
-		timing: timing{probe: 2 * time.Second, patience: min(store.Patience, config.Lease*2/3), retry: 500 * time.Millisecond, keep: min(time.Second, config.Lease/6)},
+		timing: timing{probe: 2 * time.Second, patience: min(store.Patience, config.Lease*2/3), retry: 500 * time.Millisecond, keep: min(time.Second, config.Lease/6), call: oneCall},
 	}
 }
 

@@ -42,7 +42,7 @@ func (s *Store) grant(ctx context.Context, client *clientv3.Client, operations [
 		asked[leaseOf(n)] = true
 		group.Go(func() error {
 			now := time.Now()
-			ctx, cancel := context.WithTimeout(ctx, oneCall)
+			ctx, cancel := context.WithTimeout(ctx, s.timing.call)
 			defer cancel()
 			reply, err := client.Grant(ctx, int64((s.config.Lease+time.Second-1)/time.Second)) // etcd counts in seconds
 			if err != nil {

@@ -38,14 +38,18 @@ func newStore(tb testing.TB, change func(*Config), endpoints ...string) *Store {
 // patient has stores take an etcd that does not answer for slow, as a machine is that is busy.
 func patient(stores ...*Store) {
 	for _, s := range stores {
-		s.timing.patience = patience
+		s.timing.patience, s.timing.call = patience, patience
 	}
 }
 
 func TestStore(t *testing.T) {
 	t.Parallel()
 	e := realserver.StartEtcd(t)
-	storetest.Test(t, func(t *testing.T) store.Store { return newStore(t, nil, e.URL) })
+	storetest.Test(t, func(t *testing.T) store.Store {
+		s := newStore(t, nil, e.URL)
+		patient(s)
+		return s
+	})
 }
 
 func TestSharedByOwners(t *testing.T) {
