@@ -13,7 +13,6 @@ import (
 // TestUnreadablePath has an owner say something that is no path: a mirror that wants to know it
 // takes nothing of the stream, and one that does not takes all.
 func TestUnreadablePath(t *testing.T) {
-	t.Parallel()
 	unreadable := errors.New("unreadable")
 	for _, accept := range []func(wire.Path) error{nil, func(wire.Path) error {
 		t.Error("asked about a path that cannot be read")

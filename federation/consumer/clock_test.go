@@ -10,8 +10,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
-	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // left is how long the services are kept from now on.
@@ -27,7 +27,6 @@ func (sim *testMirror) left(m *consumer.Mirror) time.Duration {
 // The retention goes on while the machine is suspended, which its timers do not know
 // of. The end is noticed within a second.
 func TestRetentionWhileSuspended(t *testing.T) {
-	t.Parallel()
 	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		_, stop := sim.serve(services.At("web.fed.example", "192.0.2.1"))
 		m, _ := sim.run(sim.config())
@@ -50,7 +49,6 @@ func TestRetentionWhileSuspended(t *testing.T) {
 // A wall clock that is set back makes no service live longer, and one that is set
 // forward again none shorter. The times of the status are by the wall clock.
 func TestRetentionWhileClockIsSetBack(t *testing.T) {
-	t.Parallel()
 	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		_, stop := sim.serve(services.At("web.fed.example", "192.0.2.1"))
 		m, _ := sim.run(sim.config())
@@ -87,7 +85,6 @@ func TestRetentionWhileClockIsSetBack(t *testing.T) {
 // are not read at the same instant. Of a second it was, and what is saved never goes
 // back.
 func TestClockIsSetBackByLittle(t *testing.T) {
-	t.Parallel()
 	for by, want := range map[time.Duration]time.Duration{
 		-time.Second:     0,
 		-time.Second + 1: -time.Second + 1,
@@ -117,7 +114,6 @@ func TestClockIsSetBackByLittle(t *testing.T) {
 // A machine that starts with its clock behind goes on from the later of the times in
 // the file, and what it saves is not earlier.
 func TestBootedBehind(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		up, saved time.Duration // in the file, from the wall clock on
 		left      time.Duration // of the retention of an hour
@@ -161,7 +157,6 @@ func TestBootedBehind(t *testing.T) {
 // Time in which nothing could be read is no silence. Settle counts again when the
 // clocks were not read for longer than a quarter of it, or than 250 ms.
 func TestSettleAfterPause(t *testing.T) {
-	t.Parallel()
 	const at = 2500 * time.Millisecond // when the process pauses; the next reading is half a second later
 	for name, tc := range map[string]struct {
 		settle time.Duration
@@ -214,7 +209,6 @@ func TestSettleAfterPause(t *testing.T) {
 // The clocks are read only as often as something may be due: twice in a quarter of
 // settle, once a second while the retention runs, and otherwise once an hour.
 func TestClockIsRead(t *testing.T) {
-	t.Parallel()
 	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		stop := sim.misbehave(`upsert web web.fed.example 192.0.2.1
 			wait 10h

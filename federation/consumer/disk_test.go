@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -17,8 +16,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
-	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // disk is a Store in memory that remembers what was saved, and fails or hangs where
@@ -112,7 +111,6 @@ func (sim *testMirror) kept(d consumer.Store, file string) consumer.Config {
 
 // CheckFile returns what the disk says, and waits for ten seconds.
 func TestCheckFile(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		if file, err := consumer.CheckFile(t.Context(), new(disk), "catalog"); file != "checked catalog" || err != nil {
@@ -154,39 +152,9 @@ func (s slowCheck) Check(path string) (string, error) {
 	return "slow " + path, nil
 }
 
-// The store of the machine is package snapshot.
-func TestFiles(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "catalog")
-	store := consumer.Files()
-	if file, err := consumer.CheckFile(t.Context(), store, path); file != path || err != nil {
-		t.Errorf("CheckFile returns %q, %v", file, err)
-	}
-	if _, err := consumer.CheckFile(t.Context(), store, filepath.Dir(path)); err == nil {
-		t.Error("a directory can be a file")
-	}
-	if _, err := store.Load(path, snapshot.Options{Owner: "owner"}); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("before the first save, Load returns %v", err)
-	}
-	must.Do(t, store.Save(path, &snapshot.Snapshot{Owner: "owner"}))
-	if err := store.Save(filepath.Join(path, "below"), &snapshot.Snapshot{Owner: "owner"}); err == nil {
-		t.Error("a file is a directory")
-	}
-	if s, err := store.Load(path, snapshot.Options{Owner: "owner"}); err != nil || s.Owner != "owner" {
-		t.Errorf("Load returns %v, %v", s, err)
-	}
-	if name, err := store.SetAside(path); name != path+".rejected" || err != nil {
-		t.Errorf("SetAside returns %q, %v", name, err)
-	}
-	if _, err := store.SetAside(path); err == nil {
-		t.Error("a file that does not exist can be set aside")
-	}
-}
-
 // Loading is given up after ten seconds without progress. The owner is asked without
 // what the file has, and nothing that comes later changes anything.
 func TestLoadHangs(t *testing.T) {
-	t.Parallel()
 	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		released := make(chan struct{})
 		d := &disk{loading: func(string, snapshot.Options) error { <-released; return errors.New("the disk is gone") }}
@@ -216,7 +184,6 @@ func TestLoadHangs(t *testing.T) {
 
 // A mirror that is stopped while it loads neither waits for the disk nor reports it.
 func TestStopWhileLoading(t *testing.T) {
-	t.Parallel()
 	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		released := make(chan struct{})
 		d := &disk{loading: func(string, snapshot.Options) error { <-released; return nil }}
@@ -238,7 +205,6 @@ func TestStopWhileLoading(t *testing.T) {
 // A slow disk is waited for as long as it goes on. A line every five seconds says how
 // far it is.
 func TestLoadProgress(t *testing.T) {
-	t.Parallel()
 	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		d := new(disk)
 		must.Do(t, d.Save("catalog", &snapshot.Snapshot{Owner: ownerAddress, LastUp: time.Now(), Saved: time.Now()}))
@@ -267,7 +233,6 @@ func TestLoadProgress(t *testing.T) {
 // A catalog is there part by part, and is not known before its end. When the file
 // turns out to be damaged, or the disk hangs, what is there stays, and is never known.
 func TestRestoreParts(t *testing.T) {
-	t.Parallel()
 	web, api := services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "192.0.2.2")
 	broken := errors.New("the disk is gone")
 	for name, tc := range map[string]struct {
@@ -320,7 +285,6 @@ func TestRestoreParts(t *testing.T) {
 // A subscription that takes the place of another one in the midst of a restoration
 // begins anew.
 func TestResubscribeWhileRestoring(t *testing.T) {
-	t.Parallel()
 	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		d := new(disk)
 		kept := &snapshot.Snapshot{Owner: ownerAddress, LastUp: time.Now(), Saved: time.Now()}
@@ -354,7 +318,6 @@ func TestResubscribeWhileRestoring(t *testing.T) {
 // The end waits five seconds for the last save. What becomes of it later is nobody's
 // concern.
 func TestLastSaveHangs(t *testing.T) {
-	t.Parallel()
 	for wait, reported := range map[time.Duration]bool{5*time.Second - 1: false, 5*time.Second + 1: true} {
 		simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 			var slow bool
@@ -397,7 +360,6 @@ func TestLastSaveHangs(t *testing.T) {
 // the first has ended, and leaves alone what is not its own until then. One that ends before
 // writes nothing.
 func TestFileLock(t *testing.T) {
-	t.Parallel()
 	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		d := new(disk)
 		sim.serve(services.At("web.fed.example", "192.0.2.1"))

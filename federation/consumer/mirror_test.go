@@ -1,10 +1,8 @@
 package consumer_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -19,8 +17,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
-	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
 	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
+	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
 )
 
 const ownerAddress = simulation.OwnerAddress
@@ -182,9 +180,3 @@ func (o observer) Refused(r *federation.InvalidError) { o.Record("told", "refuse
 func (o observer) Ended(code codes.Code)              { o.Record("told", "ended "+code.String()) }
 func (o observer) FileFailed()                        { o.Record("told", "file failed") }
 func (o observer) Published(time.Duration)            { o.Record("told", "published") }
-
-// nothing is an owner that does not answer.
-func nothing(ctx context.Context, _ net.Listener) error {
-	<-ctx.Done()
-	return nil
-}

@@ -12,13 +12,12 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
-	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // A mirror needs no more than a subscription and a function that publishes.
 func TestDefaults(t *testing.T) {
-	t.Parallel()
 	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		registry, _ := sim.serve(services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "127.0.0.1"))
 		path := filepath.Join(t.TempDir(), "catalog")
@@ -46,7 +45,6 @@ func TestDefaults(t *testing.T) {
 
 // Errors of a configuration name the field.
 func TestErrors(t *testing.T) {
-	t.Parallel()
 	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		for want, change := range map[string]func(*consumer.Config){
 			"no function to publish changes": func(c *consumer.Config) { c.Publish = nil },
@@ -64,7 +62,6 @@ func TestErrors(t *testing.T) {
 
 // Each attempt has its time, and each that fails is one change of the status.
 func TestFailure(t *testing.T) {
-	t.Parallel()
 	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		m, _ := sim.run(sim.config())
 		if got := state(m); got != "connecting 0/0" || m.Status().Failure == nil {
@@ -103,7 +100,6 @@ func TestFailure(t *testing.T) {
 // A subscription before Run takes the place of the first one, and one that is wrong
 // changes nothing.
 func TestResubscribe(t *testing.T) {
-	t.Parallel()
 	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		sim.serve(services.At("web.fed.example", "192.0.2.1"))
 		config := sim.config()

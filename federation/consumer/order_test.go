@@ -16,13 +16,12 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
-	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // An update is acknowledged after it was published, and announced after that.
 func TestPublishThenAcknowledgeThenAnnounce(t *testing.T) {
-	t.Parallel()
 	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		published := make(chan struct{})
 		sim.publish = func(c consumer.Changes) {
@@ -73,7 +72,6 @@ func (d deaf) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamServer
 // not complete while they do. Here they wait because there is no room left for an
 // acknowledgement.
 func TestArrivedIsNoSilence(t *testing.T) {
-	t.Parallel()
 	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		sim.Serve(sim.T, ownerAddress, func(ctx context.Context, listener net.Listener) error {
 			server := grpc.NewServer(grpc.Creds(sim.Source("owner.example").Server()))

@@ -12,8 +12,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
-	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // neverStale fails the test when a service is stale, or the owner lost, in what was
@@ -29,7 +29,6 @@ func (sim *testMirror) neverStale() {
 
 // Other rules fetch what was refused on a new stream, at once. Nothing is stale meanwhile.
 func TestOtherRules(t *testing.T) {
-	t.Parallel()
 	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		sim.serve(services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "192.0.2.2"))
 		config := sim.config()
@@ -80,7 +79,6 @@ func limited(t *testing.T, sim *testMirror) (m *consumer.Mirror, registry *regis
 // Room that was freed under a limit is for what was refused, at once for the first
 // time, and then once a minute.
 func TestFreedRoom(t *testing.T) {
-	t.Parallel()
 	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		config := sim.config()
 		config.Rules.MaxCatalog = 2 * catalog.Size(services.At("a.fed.example", "192.0.2.1"), false)
@@ -120,7 +118,6 @@ func TestFreedRoom(t *testing.T) {
 
 // One service too many of an fqdn is refused with the rule, and comes when another one has gone.
 func TestTooManyServicesOfAnFQDN(t *testing.T) {
-	t.Parallel()
 	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		script := "announce\n"
 		for i := range packed.MaxServicesPerFQDN + 1 {
@@ -143,7 +140,6 @@ func TestTooManyServicesOfAnFQDN(t *testing.T) {
 
 // New limits are tried at once, even right after another renewal.
 func TestConfigureMakesRoom(t *testing.T) {
-	t.Parallel()
 	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		m, registry, rules := limited(t, sim)
 		registry.Delete("b")
@@ -164,7 +160,6 @@ func TestConfigureMakesRoom(t *testing.T) {
 
 // A stream that cannot be had is a loss from when the one before was given up.
 func TestRenewalFails(t *testing.T) {
-	t.Parallel()
 	for name, then := range map[string]string{
 		"refused at once":  "status Unavailable",
 		"says nothing":     "hang",

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // recorder is a stream that remembers the answers.
@@ -45,7 +44,6 @@ func (r *recorder) CloseSend() error              { return r.closed }
 // Every update is answered in order, up to one that cannot be. The owner has 30 s to
 // make room.
 func TestAnswer(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		updates := []Update{
 			{nonce: "a"},
@@ -80,7 +78,6 @@ func TestAnswer(t *testing.T) {
 // Whatever comes ends the silence, and has the time of its receipt. Where the end of
 // the catalog is marked, an empty response is the end, unless it is refused.
 func TestReceive(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		refused := &federation.InvalidError{}
 		quiet := &Consumer{}
@@ -112,28 +109,8 @@ func TestReceive(t *testing.T) {
 	})
 }
 
-func TestAnnouncesEnd(t *testing.T) {
-	t.Parallel()
-	marked := metadata.Pairs(wire.CatalogEndHeader, wire.CatalogEndMarked)
-	for name, tc := range map[string]struct {
-		stream recorder
-		want   bool
-	}{
-		"marked":  {recorder{header: marked}, true},
-		"twice":   {recorder{header: metadata.Pairs(wire.CatalogEndHeader, "odd", wire.CatalogEndHeader, wire.CatalogEndMarked)}, true},
-		"odd":     {recorder{header: metadata.Pairs(wire.CatalogEndHeader, "odd")}, false},
-		"nothing": {recorder{}, false},
-		"failed":  {recorder{header: marked, fails: io.EOF}, false},
-	} {
-		if got := announcement(&tc.stream, nil).Marked; got != tc.want {
-			t.Errorf("%s: %v", name, got)
-		}
-	}
-}
-
 // The end of a stream is no error of Send: what was sent before it is still to come.
 func TestSent(t *testing.T) {
-	t.Parallel()
 	other := errors.New("other")
 	if sent(nil) != nil || sent(io.EOF) != nil || !errors.Is(sent(other), other) {
 		t.Errorf("errors are %v, %v, %v", sent(nil), sent(io.EOF), sent(other))

@@ -12,10 +12,15 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // alerted is the error of a handshake that the peer ended with an alert.
@@ -25,7 +30,6 @@ func alerted(alert tls.AlertError) error {
 
 // What each end of a session calls for, says, and advises.
 func TestClassify(t *testing.T) {
-	t.Parallel()
 	const admit = "have the owner admit the certificate of this consumer, or use another one"
 	for name, tc := range map[string]struct {
 		err     error
@@ -71,13 +75,15 @@ func TestClassify(t *testing.T) {
 			&failure{true, &tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.NotAuthorizedToSign}}},
 			slow, codes.Unavailable, "TLS handshake: tls: failed to verify certificate: x509: certificate is not authorized to sign", "have the owner get a certificate that keeps this rule",
 		},
-		"silent":            {fmt.Errorf("wrapped: %w", errSilent), retry, codes.DeadlineExceeded, "wrapped: the owner says nothing", "restart the owner if it hangs"},
-		"closed":            {io.EOF, retry, codes.OK, "the owner closed the stream", ""},
-		"unauthenticated":   {status.Error(codes.Unauthenticated, "who?"), park, codes.Unauthenticated, "Unauthenticated: who?", admit},
-		"invalid argument":  {status.Error(codes.InvalidArgument, "no"), park, codes.InvalidArgument, "InvalidArgument: no", "compare api"},
-		"unimplemented":     {status.Error(codes.Unimplemented, "no"), retry, codes.Unimplemented, "Unimplemented: no", "compare api"},
-		"unavailable":       {status.Error(codes.Unavailable, "down"), retry, codes.Unavailable, "Unavailable: down", ""},
-		"unavailable until": {forbidding(t, codes.Unavailable, time.Second)(nil), quick, codes.Unavailable, "Unavailable: who are you?", "nothing if it passes"},
+		"digests that were not sent": {&resumeError{"odd", false}, slow, codes.FailedPrecondition, "the owner's header federation-resume: odd", ""},
+		"digests that were sent":     {&resumeError{"odd", true}, retry, codes.FailedPrecondition, "the owner's header federation-resume: odd", ""},
+		"silent":                     {fmt.Errorf("wrapped: %w", errSilent), retry, codes.DeadlineExceeded, "wrapped: the owner says nothing", "restart the owner if it hangs"},
+		"closed":                     {io.EOF, retry, codes.OK, "the owner closed the stream", ""},
+		"unauthenticated":            {status.Error(codes.Unauthenticated, "who?"), park, codes.Unauthenticated, "Unauthenticated: who?", admit},
+		"invalid argument":           {status.Error(codes.InvalidArgument, "no"), park, codes.InvalidArgument, "InvalidArgument: no", "compare api"},
+		"unimplemented":              {status.Error(codes.Unimplemented, "no"), retry, codes.Unimplemented, "Unimplemented: no", "compare api"},
+		"unavailable":                {status.Error(codes.Unavailable, "down"), retry, codes.Unavailable, "Unavailable: down", ""},
+		"unavailable until":          {forbidding(t, codes.Unavailable, time.Second)(nil), quick, codes.Unavailable, "Unavailable: who are you?", "nothing if it passes"},
 		"unreadable": {
 			status.Error(codes.ResourceExhausted, "grpc: received message larger than max (9 vs. 8)"), slow, codes.ResourceExhausted, "ResourceExhausted: ", "have the owner split the service",
 		},
@@ -103,9 +109,56 @@ func TestClassify(t *testing.T) {
 	}
 }
 
+// Two codes park, and only they.
+func TestParks(t *testing.T) {
+	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
+		parks := code == codes.Unauthenticated || code == codes.InvalidArgument
+		if e := classify(status.Error(code, "because\n")); (e.verdict == park) != parks || e.code != code || e.Error() != code.String()+`: because\n` {
+			t.Errorf("%v: verdict %d, %v", code, e.verdict, e)
+		}
+	}
+}
+
+// An owner that asks not to be tried for a while is not, up to a bound, and those that
+// are asked the same do not come back together.
+func TestRetryInfo(t *testing.T) {
+	for name, tc := range map[string]struct {
+		code            codes.Code
+		after           *durationpb.Duration
+		atLeast, atMost time.Duration // until the next attempt
+	}{
+		"a minute":                {codes.Unavailable, durationpb.New(time.Minute), time.Minute, 75 * time.Second},
+		"a minute, parked":        {codes.Unauthenticated, durationpb.New(time.Minute), time.Minute, 75 * time.Second},
+		"a minute, parked also":   {codes.InvalidArgument, durationpb.New(time.Minute), time.Minute, 75 * time.Second},
+		"a minute, of other code": {codes.Internal, durationpb.New(time.Minute), time.Second, 2 * time.Second},
+		"an instant":              {codes.Unavailable, durationpb.New(time.Millisecond), time.Second, time.Second},
+		"a year":                  {codes.Unavailable, durationpb.New(365 * 24 * time.Hour), maxSlowDelay, maxSlowDelay * 5 / 4},
+		"in the past":             {codes.Unavailable, durationpb.New(-time.Hour), time.Second, 2 * time.Second},
+		"out of range":            {codes.Unavailable, &durationpb.Duration{Seconds: 1 << 62}, time.Second, 2 * time.Second},
+		"contradicted":            {codes.Unavailable, &durationpb.Duration{Seconds: 60, Nanos: -1}, time.Second, 2 * time.Second},
+		"nothing":                 {codes.Unavailable, nil, time.Second, 2 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			delays := make(map[time.Duration]bool)
+			refused := must.Get(status.New(tc.code, "too many").WithDetails(&errdetails.RetryInfo{RetryDelay: tc.after}))(t)
+			for range 100 {
+				var r replica
+				r.ended(classify(refused.Err()))
+				delay := time.Until(r.next())
+				delays[delay] = true
+				if delay < tc.atLeast || delay > tc.atMost || r.final {
+					t.Errorf("%s: the next attempt is after %v, want %v to %v", name, delay, tc.atLeast, tc.atMost)
+				}
+			}
+			if len(delays) < 50 && tc.atMost > tc.atLeast {
+				t.Errorf("%s: the delays are %v", name, delays)
+			}
+		})
+	}
+}
+
 // The kind of an end tells apart what a reader of the log would, and nothing else.
 func TestKind(t *testing.T) {
-	t.Parallel()
 	certificate := func(reason x509.InvalidReason) error {
 		return &failure{true, x509.CertificateInvalidError{Reason: reason}}
 	}

@@ -23,9 +23,9 @@ import (
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/network"
+	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
-	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 )
 
 const ownerAddress = simulation.OwnerAddress

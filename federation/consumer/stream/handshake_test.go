@@ -33,7 +33,6 @@ func reply(text string) func(net.Conn) {
 
 // What becomes of an attempt whose connection or TLS handshake fails.
 func TestHandshakeFails(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		prepare func(t *testing.T, sim *testConsumer, config *Config)
 		verdict verdict
@@ -162,7 +161,6 @@ func tlsServer(config *tls.Config) func(net.Conn) {
 // A server may accept the connection and open no stream. Whatever it does,
 // there is one connection for each attempt.
 func TestNoStream(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		frames string // that the server sends
 		takes  time.Duration
@@ -199,7 +197,6 @@ func TestNoStream(t *testing.T) {
 // On a fast network the owner's refusal and the end of the connection are there
 // before gRPC has written its first byte. The reason must be seen all the same.
 func TestRefusalBeforeTheFirstWrite(t *testing.T) {
-	t.Parallel()
 	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 		sim.secure()
 		sim.accept(ownerAddress, func(conn net.Conn) {

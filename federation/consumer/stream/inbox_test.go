@@ -48,7 +48,6 @@ func nonces(updates []Update) (all string) {
 
 // What came meanwhile is taken together, in order, and the end comes last.
 func TestInbox(t *testing.T) {
-	t.Parallel()
 	const part = roomBytes
 	for name, tc := range map[string]struct {
 		sizes []int
@@ -95,7 +94,6 @@ func numbered(from, to int) (updates []Update) {
 
 // An owner that floods is read no faster than its updates are applied.
 func TestInboxIsBounded(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		in, received := filled(ctx, t, make([]int, 10*maxUpdates)...)
@@ -127,7 +125,6 @@ func TestInboxIsBounded(t *testing.T) {
 // What was taken counts as pending until it was applied, and no more is taken at a
 // time than may wait.
 func TestInboxPending(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := new(Consumer)
 		in := &inbox{updates: make(chan Update, maxUpdates+2), room: make(chan struct{}, maxUpdates+2)}
@@ -157,7 +154,6 @@ func TestInboxPending(t *testing.T) {
 
 // To drain an inbox is to make room for all that is still to come.
 func TestInboxDrain(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		in, received := filled(t.Context(), t, make([]int, 3*maxUpdates)...)
 		in.drain()

@@ -17,7 +17,6 @@ import (
 // An owner whose consumer goes on purpose sees the end of the stream, in both
 // versions of the API and whether it is busy or idle.
 func TestOwnerSeesTheEnd(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		version  wire.Version
 		services int

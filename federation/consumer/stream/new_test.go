@@ -11,7 +11,6 @@ import (
 
 // A configuration is checked, and its defaults are filled in.
 func TestNew(t *testing.T) {
-	t.Parallel()
 	good := func() Config {
 		return Config{
 			Addresses: []string{"owner.example:8008", "[2001:db8::1]:8008"},
@@ -52,7 +51,6 @@ func TestNew(t *testing.T) {
 
 // A consumer needs no more than addresses, an identity and a sink. It dials with TCP.
 func TestDefaults(t *testing.T) {
-	t.Parallel()
 	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer listener.Close()
 	sim := newTestConsumer(t)
@@ -66,7 +64,6 @@ func TestDefaults(t *testing.T) {
 
 // What was promised to owners and operators.
 func TestLimits(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct{ got, want time.Duration }{
 		"ping":                        {firstKeepalive, 30 * time.Second},
 		"longest ping":                {maxKeepalive, 2 * time.Hour},

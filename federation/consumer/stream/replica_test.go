@@ -54,7 +54,6 @@ func announcing(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 // A replica that says nothing is left for one that has something to say, which
 // then keeps its stream.
 func TestSilentReplicaIsLeft(t *testing.T) {
-	t.Parallel()
 	for name, first := range map[string]handler{
 		"says nothing":     silent,
 		"announces a mark": announcing,
@@ -76,7 +75,7 @@ func TestSilentReplicaIsLeft(t *testing.T) {
 				if diff := cmp.Diff([]string{"upsert a"}, sim.Details("applied")); diff != "" {
 					t.Fatalf("-want +got:\n%s", diff)
 				}
-				time.Sleep(24 * time.Hour)
+				time.Sleep(time.Hour)
 				if diff := cmp.Diff([]string{"a:1", "b:1"}, sim.Details("dialed")); diff != "" {
 					t.Errorf("-want +got:\n%s", diff)
 				}
@@ -91,7 +90,6 @@ func TestSilentReplicaIsLeft(t *testing.T) {
 // A stream on which something came is never given up, nor is the only one that can
 // be had.
 func TestSilenceIsPatientlyBorne(t *testing.T) {
-	t.Parallel()
 	alive := func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 		session, err := subscription(stream)
 		if err != nil {
@@ -131,7 +129,7 @@ func TestSilenceIsPatientlyBorne(t *testing.T) {
 				config := sim.config()
 				config.Addresses = tc.addresses
 				sim.run(config)
-				time.Sleep(24 * time.Hour)
+				time.Sleep(time.Hour)
 				if diff := cmp.Diff(tc.dialed, sim.Details("dialed")); diff != "" {
 					t.Errorf("-want +got:\n%s", diff)
 				}
@@ -143,7 +141,6 @@ func TestSilenceIsPatientlyBorne(t *testing.T) {
 // Replicas that all take longer to begin than the patience lasts are heard in the
 // end.
 func TestSlowReplicasAreHeard(t *testing.T) {
-	t.Parallel()
 	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 		sim.serve("a:1", slowly(50*time.Second))
 		sim.serve("b:1", slowly(50*time.Second))
@@ -165,14 +162,13 @@ func TestSlowReplicasAreHeard(t *testing.T) {
 // However long a replica has been away behind one that hangs, it is found within
 // two of our steps.
 func TestReplicaReturnsBehindSilentOne(t *testing.T) {
-	t.Parallel()
-	for range 5 {
+	for range 2 {
 		simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 			sim.serve("a:1", silent)
 			config := sim.config()
 			config.Addresses = []string{"a:1", "b:1"}
 			sim.run(config)
-			time.Sleep(time.Hour)
+			time.Sleep(10 * time.Minute)
 			sim.serve("b:1", good)
 			time.Sleep(2*maxDelay + time.Second)
 			if sim.Records("applied") == nil {
@@ -185,14 +181,13 @@ func TestReplicaReturnsBehindSilentOne(t *testing.T) {
 // What the header announces is known when the header comes, which may be long
 // before the first message.
 func TestHeaderIsReadWhenItArrives(t *testing.T) {
-	t.Parallel()
 	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 		sim.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 			time.Sleep(time.Hour)
 			return announcing(stream)
 		})
 		sim.run(sim.config())
-		time.Sleep(24 * time.Hour)
+		time.Sleep(2 * time.Hour)
 		marked := sim.Records("marked")
 		if len(marked) != 1 || marked[0].At != time.Hour || sim.Records("applied") != nil || sim.Records("lost") != nil {
 			t.Errorf("marked %v, applied %v, lost %v", marked, sim.Details("applied"), sim.Details("lost"))

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -23,7 +23,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 )
 
-// holder is the sink of a world that holds something.
+// holder is a sink that holds something.
 type holder struct {
 	*testConsumer
 
@@ -67,104 +67,72 @@ func (sim *testConsumer) announcing(header ...string) handler {
 	}
 }
 
-// What the owner says of a part of its catalog is believed only where it makes sense. Of
-// a stream on which it makes none nothing is applied; the next one asks for everything.
-func TestAccepted(t *testing.T) {
-	t.Parallel()
+// What the owner says of a part of its catalog is believed only where it makes sense.
+func TestAnnouncement(t *testing.T) {
 	digests := held()
-	some := digests.Differ(make(resume.Digests, 4))
-	none := digests.Differ(digests)
-	marked := []string{wire.CatalogEndHeader, wire.CatalogEndMarked}
-	const whole = "marked true, resumed false with 0 of 0, through []"
-	const once = "the owner's header federation-resume: "
+	some := digests.Differ(make(resume.Digests, 4)).Header()
+	none := digests.Differ(digests).Header()
 	for name, tc := range map[string]struct {
-		holds     resume.Digests
-		header    []string
-		announced string // the first; "" for none
-		lost      string // why the first stream is lost
-		attempts  [2]int // in an hour
+		asked  resume.Digests
+		header []string
+		want   string // what is announced, or the beginning of why it makes no sense
 	}{
-		"nothing held":         {nil, nil, whole, "", [2]int{1, 1}},
-		"nothing is said":      {digests, nil, whole, "", [2]int{1, 1}},
-		"other words":          {digests, []string{wire.ResumeHeader, "declined"}, whole, "", [2]int{1, 1}},
-		"some differ":          {digests, []string{wire.ResumeHeader, some.Header()}, "marked true, resumed true with 4 of 4, through []", "", [2]int{1, 1}},
-		"none differ":          {digests, []string{wire.ResumeHeader, none.Header()}, "marked true, resumed true with 0 of 4, through []", "", [2]int{1, 1}},
-		"with a path":          {digests, []string{wire.PathHeader, "a,b"}, "marked true, resumed false with 0 of 0, through [a b]", "", [2]int{1, 1}},
-		"with a path in parts": {digests, []string{wire.PathHeader, "a", wire.PathHeader, "b"}, "marked true, resumed false with 0 of 0, through [a b]", "", [2]int{1, 1}},
-		"with an odd path":     {digests, []string{wire.PathHeader, "a,,b"}, whole, "", [2]int{1, 1}},
-		"nothing was asked":    {nil, []string{wire.ResumeHeader, none.Header()}, "", once + "it accepts digests, of which none were sent", [2]int{12, 60}},
-		"another number": {
-			digests, []string{wire.ResumeHeader, "accepted 8/AA"}, "", once + "it does not say that 4 digests are accepted", [2]int{2, 60},
-		},
-		"not base64":  {digests, []string{wire.ResumeHeader, "accepted 4/@@"}, "", once + "buckets: illegal base64", [2]int{2, 60}},
-		"two answers": {digests, []string{wire.ResumeHeader, none.Header(), wire.ResumeHeader, some.Header()}, "", once + "buckets: illegal base64", [2]int{2, 60}},
-		"not marked": {
-			digests,
-			[]string{wire.CatalogEndHeader, "odd", wire.ResumeHeader, none.Header()},
-			"",
-			once + "it accepts digests on a stream without an end marker",
-			[2]int{2, 60},
-		},
+		"nothing held":         {nil, nil, "whole, through []"},
+		"nothing is said":      {digests, nil, "whole, through []"},
+		"other words":          {digests, []string{wire.ResumeHeader, "declined"}, "whole, through []"},
+		"some differ":          {digests, []string{wire.ResumeHeader, some}, "4 of 4, through []"},
+		"none differ":          {digests, []string{wire.ResumeHeader, none}, "0 of 4, through []"},
+		"with a path":          {digests, []string{wire.PathHeader, "a,b"}, "whole, through [a b]"},
+		"with a path in parts": {digests, []string{wire.PathHeader, "a", wire.PathHeader, "b"}, "whole, through [a b]"},
+		"with an odd path":     {digests, []string{wire.PathHeader, "a,,b"}, "whole, through []"},
+		"marked twice":         {digests, []string{wire.CatalogEndHeader, "odd"}, "whole, through []"},
+		"nothing was asked":    {nil, []string{wire.ResumeHeader, none}, "it accepts digests, of which none were sent"},
+		"another number":       {digests, []string{wire.ResumeHeader, "accepted 8/AA"}, "it does not say that 4 digests are accepted"},
+		"not base64":           {digests, []string{wire.ResumeHeader, "accepted 4/@@"}, "buckets: illegal base64"},
+		"two answers":          {digests, []string{wire.ResumeHeader, none, wire.ResumeHeader, some}, "buckets: illegal base64"},
+		"not marked":           {digests, []string{"-" + wire.CatalogEndHeader, "", wire.ResumeHeader, none}, "it accepts digests on a stream without an end marker"},
+		"neither":              {digests, []string{"-" + wire.CatalogEndHeader, ""}, "whole, through [], not marked"},
+		"odd mark":             {digests, []string{"-" + wire.CatalogEndHeader, "", wire.CatalogEndHeader, "odd"}, "whole, through [], not marked"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
-				header := tc.header
-				if !slices.Contains(header, wire.CatalogEndHeader) {
-					header = slices.Concat(marked, header)
-				}
-				sim.serve(ownerAddress, sim.announcing(header...))
-				config := sim.config()
-				config.Sink = holder{testConsumer: sim, digests: tc.holds}
-				sim.run(config)
-				time.Sleep(59 * time.Minute)
-				synctest.Wait()
-				if n := len(sim.Records("attempted")); n < tc.attempts[0] || n > tc.attempts[1] {
-					t.Errorf("%d attempts in an hour, want %v", n, tc.attempts)
-				}
-				asked := sim.Details("asked")
-				if asked[0] != tc.holds.Header() {
-					t.Errorf("asked with %q, want %q", asked[0], tc.holds.Header())
-				}
-				var first string
-				if announced := sim.Details("announced"); len(announced) > 0 {
-					first = announced[0]
-				}
-				if first != tc.announced {
-					t.Errorf("announced %q, want %q", first, tc.announced)
-				}
-				lost := sim.Details("lost")
-				if tc.lost == "" {
-					if lost != nil || len(sim.Details("applied")) != 1 {
-						t.Errorf("lost %v, applied %v", lost, sim.Details("applied"))
-					}
-					return
-				}
-				if len(lost) == 0 || !strings.HasPrefix(lost[0], tc.lost) || sim.Details("applied") != nil {
-					t.Errorf("lost %v, want %q; applied %v", lost, tc.lost, sim.Details("applied"))
-				}
-				for _, header := range asked[1:] {
-					if header != "" {
-						t.Errorf("asked once more with %q", header)
-					}
-				}
-				if lines := sim.Logged.Lines(); len(lines) > 2 {
-					t.Errorf("logged:\n%s", strings.Join(lines, ""))
-				}
-			})
-		})
+		header := metadata.Pairs(tc.header...)
+		if _, unmarked := header["-"+wire.CatalogEndHeader]; !unmarked {
+			header.Append(wire.CatalogEndHeader, wire.CatalogEndMarked)
+		}
+		a := announcement(&recorder{header: header}, tc.asked)
+		got := fmt.Sprintf("whole, through %v", a.Path)
+		if a.Resumed {
+			got = fmt.Sprintf("%d of %d, through %v", a.Whole.Len(), a.Whole.Of(), a.Path)
+		}
+		if !a.Marked {
+			got += ", not marked"
+		}
+		if refused, ok := errors.AsType[*resumeError](a.accepts); ok {
+			if got = refused.reason; refused.asked != (tc.asked != nil) || a.Resumed {
+				t.Errorf("%s: %+v", name, refused)
+			}
+		}
+		if !strings.HasPrefix(got, tc.want) || !a.header {
+			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
+	}
+	if a := announcement(&recorder{fails: io.EOF}, digests); a.header || a.Marked {
+		t.Errorf("without a header %+v is announced", a)
 	}
 }
 
-// An owner that is mended within an hour resumes after it.
+// Of a stream whose header makes no sense nothing is applied, and the next one asks for
+// everything. An owner that is mended within an hour resumes after it.
 func TestAsksAgain(t *testing.T) {
-	t.Parallel()
 	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 		digests := held()
 		stop := sim.serve(ownerAddress, sim.announcing(wire.CatalogEndHeader, wire.CatalogEndMarked, wire.ResumeHeader, "accepted"))
 		config := sim.config()
 		config.Sink = holder{testConsumer: sim, digests: digests}
 		sim.run(config)
-		time.Sleep(30 * time.Minute)
+		time.Sleep(10 * time.Minute)
+		if lost := sim.Details("lost"); !strings.HasPrefix(lost[0], "the owner's header federation-resume: ") || sim.Records("applied", "announced") != nil {
+			t.Errorf("lost %v, and then %v", lost, sim.Records("applied", "announced"))
+		}
 		stop()
 		sim.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 			ctx, cancel := context.WithTimeout(stream.Context(), 20*time.Minute)
@@ -174,18 +142,49 @@ func TestAsksAgain(t *testing.T) {
 			<-ctx.Done()
 			return nil
 		})
-		time.Sleep(time.Hour)
+		time.Sleep(80 * time.Minute)
 		asked := sim.Details("asked")
 		n := len(asked)
-		if asked[0] == "" || asked[1] != "" || asked[n-1] != digests.Header() {
+		if asked[0] != digests.Header() || asked[1] != "" || asked[n-1] != digests.Header() {
 			t.Errorf("asked with %q", asked)
 		}
 	})
 }
 
+// A stream that the Sink does not want is tried again slowly, and logged once. One that it cannot
+// take now is tried again like one that was lost.
+func TestUnwanted(t *testing.T) {
+	for name, tc := range map[string]struct {
+		says            error
+		atLeast, atMost int // streams in an hour
+	}{
+		"not wanted": {UnwantedError{errors.New("it is a loop")}, 12, 40},
+		"not now":    {errors.New("it is a loop"), 60, 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+				sim.serve(ownerAddress, sim.announcing(wire.PathHeader, "a"))
+				config := sim.config()
+				config.Sink = holder{testConsumer: sim, unwanted: tc.says}
+				sim.run(config)
+				time.Sleep(time.Hour)
+				lost := sim.Details("lost")
+				if n := len(lost); n < tc.atLeast || n > tc.atMost || sim.Records("applied", "parked") != nil {
+					t.Errorf("%d streams were lost in an hour, and then %v", n, sim.Records("applied", "parked"))
+				}
+				if lost[0] != "header: it is a loop" && lost[0] != "Unknown: header: it is a loop" {
+					t.Errorf("lost: %s", lost[0])
+				}
+				if lines := sim.Logged.Lines(); len(lines) != 1 || !strings.Contains(lines[0], "it is a loop") {
+					t.Errorf("logged:\n%s", strings.Join(lines, ""))
+				}
+			})
+		})
+	}
+}
+
 // A peer for which the digests may be too much is asked without them.
 func TestDigestsAreTooMuch(t *testing.T) {
-	t.Parallel()
 	for code, want := range map[codes.Code]bool{codes.Internal: false, codes.Unknown: false, codes.ResourceExhausted: false, codes.Unavailable: true} {
 		simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 			sim.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
@@ -212,43 +211,7 @@ func TestDigestsAreTooMuch(t *testing.T) {
 	}
 }
 
-// A stream that the Sink does not want is tried again slowly, and logged once.
-func TestUnwanted(t *testing.T) {
-	t.Parallel()
-	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
-		sim.serve(ownerAddress, sim.announcing(wire.PathHeader, "a"))
-		config := sim.config()
-		config.Sink = holder{testConsumer: sim, unwanted: UnwantedError{errors.New("it is a loop")}}
-		sim.run(config)
-		time.Sleep(2 * time.Hour)
-		if n := len(sim.Records("lost")); n < 24 || n > 80 || sim.Records("applied") != nil || sim.Records("parked") != nil {
-			t.Errorf("%d streams were lost in two hours, applied %v, parked %v", n, sim.Records("applied"), sim.Records("parked"))
-		}
-		if lost := sim.Details("lost"); lost[0] != "header: it is a loop" {
-			t.Errorf("lost: %s", lost[0])
-		}
-		if lines := sim.Logged.Lines(); len(lines) != 1 || !strings.Contains(lines[0], "it is a loop") {
-			t.Errorf("logged:\n%s", strings.Join(lines, ""))
-		}
-	})
-}
-
-// A stream that the Sink cannot take now is tried again like one that was lost.
-func TestNotTaken(t *testing.T) {
-	t.Parallel()
-	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
-		sim.serve(ownerAddress, sim.announcing(wire.PathHeader, "a"))
-		config := sim.config()
-		config.Sink = holder{testConsumer: sim, unwanted: errors.New("something has changed")}
-		sim.run(config)
-		time.Sleep(2 * time.Hour)
-		if n := len(sim.Records("lost")); n < 120 || sim.Records("parked") != nil {
-			t.Errorf("%d streams were lost in two hours, expected one a minute at least; parked %v", n, sim.Records("parked"))
-		}
-	})
-}
-
-// chooser is the sink of a world that wants no stream whose path begins with "loop".
+// chooser is a sink that wants no stream whose path begins with "loop".
 type chooser struct{ *testConsumer }
 
 func (c chooser) Announced(_ context.Context, a Announcement) error {
@@ -261,7 +224,6 @@ func (c chooser) Announced(_ context.Context, a Announcement) error {
 // A replica is tried as soon, and as often, as it would be alone, although the one before
 // it is not wanted, which alone is tried rarely.
 func TestUnwantedBesideGood(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		first handler // of the good one, for a quarter of an hour; nil: it is away
 		last  time.Duration
@@ -271,7 +233,7 @@ func TestUnwantedBesideGood(t *testing.T) {
 		"busy":     {busy(durationpb.New(20 * time.Second)), 30*time.Second + maxDelay},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for range 5 {
+			for range 2 {
 				simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 					sim.serve("a:1", sim.announcing(wire.PathHeader, "loop"))
 					stop := func() {}
@@ -312,51 +274,9 @@ func busy(after *durationpb.Duration) handler {
 	}
 }
 
-// An owner that asks not to be tried for a while is not, up to a bound, and those that
-// are asked the same do not come back together.
-func TestRetryInfo(t *testing.T) {
-	t.Parallel()
-	for name, tc := range map[string]struct {
-		after           *durationpb.Duration
-		atLeast, atMost time.Duration // between the first two attempts
-	}{
-		"a minute":     {durationpb.New(time.Minute), time.Minute, 75 * time.Second},
-		"an instant":   {durationpb.New(time.Millisecond), time.Second, time.Second},
-		"a year":       {durationpb.New(365 * 24 * time.Hour), maxSlowDelay, maxSlowDelay * 5 / 4},
-		"in the past":  {durationpb.New(-time.Hour), time.Second, 2 * time.Second},
-		"out of range": {&durationpb.Duration{Seconds: 1 << 62}, time.Second, 2 * time.Second},
-		"contradicted": {&durationpb.Duration{Seconds: 60, Nanos: -1}, time.Second, 2 * time.Second},
-		"nothing":      {nil, time.Second, 2 * time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			delays := make(map[time.Duration]bool)
-			for range 10 {
-				simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
-					sim.serve(ownerAddress, busy(tc.after))
-					sim.run(sim.config())
-					time.Sleep(tc.atMost + time.Second)
-					dialed := sim.Records("dialed")
-					if len(dialed) < 2 {
-						t.Fatal("there is no second attempt")
-					}
-					delay := dialed[1].At - dialed[0].At
-					delays[delay] = true
-					if delay < tc.atLeast || delay > tc.atMost+time.Millisecond {
-						t.Errorf("the second attempt is after %v, want %v to %v", delay, tc.atLeast, tc.atMost)
-					}
-				})
-			}
-			if len(delays) < 5 && tc.atMost > tc.atLeast {
-				t.Errorf("the delays are %v", delays)
-			}
-		})
-	}
-}
-
 // While one replica does not want to be tried, the other ones are: at once, and by the
 // usual delays.
 func TestRetryInfoOfReplica(t *testing.T) {
-	t.Parallel()
 	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 		sim.serve("a:1", busy(durationpb.New(4*time.Minute)))
 		config := sim.config()
@@ -378,29 +298,8 @@ func TestRetryInfoOfReplica(t *testing.T) {
 	})
 }
 
-// New credentials do not make a busy owner be tried earlier, nor all the time.
-func TestRetryInfoAndCredentials(t *testing.T) {
-	t.Parallel()
-	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
-		sim.serve(ownerAddress, busy(durationpb.New(2*time.Minute)))
-		sim.run(sim.config())
-		for range 100 {
-			time.Sleep(time.Second)
-			sim.identity.Change()
-		}
-		if n := len(sim.Records("dialed")); n != 1 {
-			t.Errorf("%d attempts", n)
-		}
-		time.Sleep(5 * time.Minute)
-		if n := len(sim.Records("dialed")); n < 2 || n > 4 {
-			t.Errorf("%d attempts in seven minutes", n)
-		}
-	})
-}
-
 // The size of an update is that of what came, and one that is refused has the name of its service.
 func TestReceived(t *testing.T) {
-	t.Parallel()
 	s := upsert("a")
 	at := time.Now()
 	u, size, err := received(at, "nonce", []byte("value"), s, nil)

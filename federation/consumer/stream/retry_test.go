@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,50 +28,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 )
 
-// Every code with which an owner can end the stream. OK is a clean end.
-func TestCodes(t *testing.T) {
-	t.Parallel()
-	parks := map[codes.Code]bool{codes.Unauthenticated: true, codes.InvalidArgument: true}
-	for code := codes.OK; code <= codes.Unauthenticated; code++ {
-		t.Run(code.String(), func(t *testing.T) {
-			simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
-				sim.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
-					if _, err := subscription(stream); err != nil {
-						return err
-					}
-					return status.Error(code, "because\n")
-				})
-				sim.run(sim.config())
-				time.Sleep(3 * time.Minute)
-
-				ended := sim.Details("ended")
-				if slices.ContainsFunc(ended, func(s string) bool { return s != code.String() }) {
-					t.Errorf("ended with %v", ended)
-				}
-				if !parks[code] {
-					if n := len(sim.Records("dialed")); n < 6 || sim.Records("parked") != nil {
-						t.Errorf("%d attempts, parked %v", n, sim.Records("parked"))
-					}
-					return
-				}
-				if n := len(sim.Records("dialed")); n != 1 {
-					t.Errorf("%d attempts, want 1", n)
-				}
-				want := fmt.Sprintf(`%v: because\n`, code)
-				if diff := cmp.Diff([]string{want}, sim.Details("parked")); diff != "" {
-					t.Errorf("-want +got:\n%s", diff)
-				}
-				if lines := sim.Logged.Lines(); len(lines) != 1 || !strings.Contains(lines[0], "parked") || !strings.Contains(lines[0], "remedy=") {
-					t.Errorf("logged: %v", lines)
-				}
-			})
-		})
-	}
-}
-
 // The files may change while the attempt with the old ones is under way.
 func TestIdentityChangesDuringAttempt(t *testing.T) {
-	t.Parallel()
 	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 		var once sync.Once
 		sim.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
@@ -80,40 +37,14 @@ func TestIdentityChangesDuringAttempt(t *testing.T) {
 			return status.Error(codes.Unauthenticated, "who are you?")
 		})
 		sim.run(sim.config())
-		time.Sleep(24 * time.Hour)
+		time.Sleep(time.Hour)
 		if n := len(sim.Records("dialed")); n != 2 {
 			t.Errorf("%d attempts, want 2", n)
 		}
 	})
 }
 
-// A change is no reason to come back earlier to an owner that is only away.
-func TestChangeShortensNoDelay(t *testing.T) {
-	t.Parallel()
-	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
-		stop := sim.serve(ownerAddress, good)
-		sim.run(sim.config())
-		time.Sleep(time.Hour)
-		sim.identity.Change()
-		time.Sleep(time.Hour)
-		stop()
-		sim.TimesOut(ownerAddress)
-		for range 100 {
-			time.Sleep(5 * time.Second)
-			sim.identity.Change()
-		}
-		attempts := sim.Records("dialed")
-		if n := len(attempts); n < 5 || n > 40 {
-			t.Errorf("%d attempts", n)
-		}
-		if back := attempts[1].At; back < 2*time.Hour+minDelay {
-			t.Errorf("lost after 2h, tried again after %v", back)
-		}
-	})
-}
-
 func TestReplicas(t *testing.T) {
-	t.Parallel()
 	unauthenticated := func(rdpb.DiscoveryService_EstablishStreamServer) error {
 		return status.Error(codes.Unauthenticated, "who are you?")
 	}
@@ -132,8 +63,8 @@ func TestReplicas(t *testing.T) {
 	}
 
 	t.Run("each has delays of its own", func(t *testing.T) {
-		n := make(map[string]int) // attempts, in ten outages: chance decides much of one
-		for range 10 {
+		n := make(map[string]int) // attempts, in five outages: chance decides much of one
+		for range 5 {
 			simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 				sim.TimesOut("b:1")
 				sim.serve("c:1", silent)
@@ -153,7 +84,7 @@ func TestReplicas(t *testing.T) {
 				}
 			})
 		}
-		if n["a:1"] < 2*n["b:1"] || n["b:1"] > 200 || n["c:1"] > 200 || n["b:1"] < 50 || n["c:1"] < 50 {
+		if n["a:1"] < 2*n["b:1"] || n["b:1"] > 100 || n["c:1"] > 100 || n["b:1"] < 25 || n["c:1"] < 25 {
 			t.Errorf("attempts: %v", n)
 		}
 	})
@@ -182,15 +113,18 @@ func TestReplicas(t *testing.T) {
 				sim.serve(address, unauthenticated)
 			}
 			sim.run(config(sim))
-			time.Sleep(24 * time.Hour)
-			if diff := cmp.Diff([]string{"a:1", "b:1", "c:1"}, dialed(sim, 0, 24*time.Hour)); diff != "" {
+			time.Sleep(time.Hour)
+			if diff := cmp.Diff([]string{"a:1", "b:1", "c:1"}, dialed(sim, 0, time.Hour)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
+			}
+			if lines := sim.Logged.Lines(); len(lines) != 3 || !strings.Contains(lines[2], "owner is parked: not tried again before") {
+				t.Errorf("logged: %v", lines)
 			}
 			if lost, parked := len(sim.Records("lost")), len(sim.Records("parked")); lost != 2 || parked != 1 {
 				t.Errorf("%d lost, %d parked", lost, parked)
 			}
 			sim.identity.Change()
-			time.Sleep(24 * time.Hour)
+			time.Sleep(time.Hour)
 			if n := len(sim.Records("dialed")); n != 6 {
 				t.Errorf("%d attempts after a change, want 6", n)
 			}
@@ -201,15 +135,15 @@ func TestReplicas(t *testing.T) {
 		simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 			sim.serve("b:1", unauthenticated)
 			sim.run(config(sim))
-			time.Sleep(time.Hour)
-			if n := len(sim.Records("dialed")); n < 2*60 || sim.Records("parked") != nil {
+			time.Sleep(10 * time.Minute)
+			if n := len(sim.Records("dialed")); n < 2*10 || sim.Records("parked") != nil {
 				t.Errorf("%d attempts, parked %v", n, sim.Records("parked"))
 			}
 			if n := strings.Count(strings.Join(sim.Details("dialed"), " "), "b:1"); n != 1 {
 				t.Errorf("%d attempts with the one that refused, want 1", n)
 			}
 			sim.identity.Change()
-			time.Sleep(time.Hour)
+			time.Sleep(10 * time.Minute)
 			if n := strings.Count(strings.Join(sim.Details("dialed"), " "), "b:1"); n != 2 {
 				t.Errorf("%d attempts with the one that refused after a change, want 2", n)
 			}
@@ -218,7 +152,6 @@ func TestReplicas(t *testing.T) {
 }
 
 func TestBackoff(t *testing.T) {
-	t.Parallel()
 	for limit, ceilings := range map[time.Duration][]int{
 		maxDelay:     {2, 4, 8, 16, 32, 60, 60, 60},
 		maxSlowDelay: {2, 4, 8, 16, 32, 64, 128, 256, 300, 300},
@@ -234,16 +167,18 @@ func TestBackoff(t *testing.T) {
 			wait.reset()
 		}
 	}
-	// Uniform: a tenth of many delays lies in each tenth of the range.
-	var tenths [10]int
-	const n = 100_000
-	for range n {
-		wait := backoff{ceiling: maxDelay}
-		tenths[(wait.next(maxDelay)-minDelay)*10/(maxDelay-minDelay+1)]++
-	}
-	for i, got := range tenths {
-		if got < n/10-1000 || got > n/10+1000 { // ten standard deviations
-			t.Errorf("tenth %d has %d of %d delays", i, got, n)
+	// Uniform, the first delay as well: a tenth of many delays lies in each tenth of the range.
+	for before, limit := range map[time.Duration]time.Duration{0: 2 * minDelay, maxDelay: maxDelay} {
+		var tenths [10]int
+		const n = 100_000
+		for range n {
+			wait := backoff{ceiling: before}
+			tenths[(wait.next(maxDelay)-minDelay)*10/(limit-minDelay+1)]++
+		}
+		for i, got := range tenths {
+			if got < n/10-1000 || got > n/10+1000 { // ten standard deviations
+				t.Errorf("up to %v: tenth %d has %d of %d delays", limit, i, got, n)
+			}
 		}
 	}
 }
@@ -251,7 +186,6 @@ func TestBackoff(t *testing.T) {
 // The bounds hold for real attempts too: no backoff of gRPC's comes on top. Who refuses
 // connections is about to start, and is found soon.
 func TestOutage(t *testing.T) {
-	t.Parallel()
 	const (
 		outage = 12 * time.Minute
 		early  = quickFor / 2
@@ -275,13 +209,13 @@ func TestOutage(t *testing.T) {
 		}, maxDelay, maxDelay, maxQuickDelay, connectTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for range 10 {
+			for range 3 {
 				simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 					tc.away(sim)
 					sim.run(sim.config())
 					time.Sleep(outage)
 					sim.serve(ownerAddress, good)
-					time.Sleep(time.Hour)
+					time.Sleep(5 * time.Minute)
 
 					attempts := sim.Records("dialed")
 					ceiling := time.Second
@@ -310,7 +244,6 @@ func TestOutage(t *testing.T) {
 // For five seconds an address that refuses connections is tried every two at least, for ten
 // minutes every five, and every fifteen after that. The ten minutes begin anew after another end.
 func TestQuickDelays(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		refused, lost := end{verdict: quick}, end{verdict: retry}
 		var r replica
@@ -350,15 +283,14 @@ func TestQuickDelays(t *testing.T) {
 // A valid message makes the delays short again; an open stream does not, nor
 // does a message that is refused.
 func TestBackoffReset(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		event   federation.Event
 		refuse  bool
-		atLeast int // attempts in four minutes
+		atLeast int // attempts in two minutes
 		atMost  int
 	}{
-		"valid message":   {event: upsert("a"), atLeast: 4 * 60 / 2, atMost: 4 * 60},
-		"refused message": {event: upsert("a"), refuse: true, atLeast: 7, atMost: 30},
+		"valid message":   {event: upsert("a"), atLeast: 60, atMost: 120},
+		"refused message": {event: upsert("a"), refuse: true, atLeast: 5, atMost: 25},
 	} {
 		t.Run(name, func(t *testing.T) {
 			simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
@@ -374,13 +306,38 @@ func TestBackoffReset(t *testing.T) {
 					return nil
 				})
 				sim.run(sim.config())
-				time.Sleep(4 * time.Minute)
+				time.Sleep(2 * time.Minute)
 				if n := len(sim.Records("dialed")); n < tc.atLeast || n > tc.atMost {
-					t.Errorf("%d attempts in four minutes, want %d to %d", n, tc.atLeast, tc.atMost)
+					t.Errorf("%d attempts in two minutes, want %d to %d", n, tc.atLeast, tc.atMost)
 				}
 			})
 		})
 	}
+}
+
+// A change is no reason to come back earlier to an owner that is only away or busy.
+func TestChangeShortensNoDelay(t *testing.T) {
+	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+		stop := sim.serve(ownerAddress, good)
+		sim.run(sim.config())
+		time.Sleep(time.Minute)
+		stop()
+		time.Sleep(time.Millisecond)
+		sim.identity.Change()
+		sim.serve(ownerAddress, busy(durationpb.New(2*time.Minute)))
+		for range 100 {
+			time.Sleep(time.Second)
+			sim.identity.Change()
+		}
+		attempts := sim.Records("dialed")
+		if n := len(attempts); n != 2 || attempts[1].At < time.Minute+minDelay {
+			t.Errorf("lost after a minute, tried %d times, again after %v", n, attempts[n-1].At)
+		}
+		time.Sleep(5 * time.Minute)
+		if n := len(sim.Records("dialed")); n < 3 || n > 5 {
+			t.Errorf("%d attempts in seven minutes", n)
+		}
+	})
 }
 
 // oversized is a service whose message has that many bytes.
@@ -403,68 +360,13 @@ func oversized(t *testing.T, name string, size int) *rdpb.StreamResponse {
 }
 
 // A service in a message that is too large is refused by its name and the rule, and nothing else
-// suffers.
-func TestOversizedServiceIsRefused(t *testing.T) {
-	t.Parallel()
-	const limit, envelope = wire.MaxMessageBytes, 5 // bytes of the message around the response
-	for name, tc := range map[string]struct {
-		size int
-		want string // the refusal
-	}{
-		"one over":            {limit + 1, `service "big": message of 16777217 bytes is larger than the 16777216 that are allowed`},
-		"as large as is read": {maxRead - envelope, `service "big": message of 67108859 bytes is larger than the 16777216 that are allowed`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
-				sim.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
-					session, err := subscription(stream)
-					if err != nil {
-						return err
-					}
-					if err := publish(stream, session, upsert("a")); err != nil {
-						return err
-					}
-					// The description is over a limit of its own, which comes later.
-					request, err := exchange(stream, oversized(t, "big", tc.size))
-					if err != nil {
-						return err
-					}
-					sim.Record("said", request.GetStatus().GetMessage())
-					if err := publish(stream, session, upsert("b")); err != nil {
-						return err
-					}
-					withdrawn := oversized(t, "big", maxRead-envelope)
-					withdrawn.Operation = rdpb.StreamResponse_DELETE
-					if _, err = exchange(stream, withdrawn); err != nil {
-						return err
-					}
-					return silent(stream)
-				})
-				sim.run(sim.config())
-				time.Sleep(time.Hour)
-				if diff := cmp.Diff([]string{"upsert a", "upsert b", "delete big"}, sim.Details("applied")); diff != "" {
-					t.Errorf("-want +got:\n%s", diff)
-				}
-				if lost := sim.Details("lost"); lost != nil {
-					t.Errorf("the stream ended: %v", lost)
-				}
-				said := sim.Details("said")
-				if len(said) != 1 || !strings.HasPrefix(said[0], tc.want) || !slices.Equal(sim.Details("refused"), []string{"limit"}) {
-					t.Errorf("said %q, want %q; refused %v", said, tc.want, sim.Details("refused"))
-				}
-			})
-		})
-	}
-}
-
-// A message that is too large to be read comes again on the next stream. The whole
-// catalog before it must not be fetched every second, nor is there a reason to give
-// an owner up that can mend it.
-func TestUnreadableMessage(t *testing.T) {
-	t.Parallel()
+// suffers. One that is too large to be read ends the stream, and comes again on the next one: the
+// whole catalog before it must not be fetched every second, nor is there a reason to give an owner
+// up that can mend it.
+func TestLargeMessages(t *testing.T) {
 	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
-		var mended atomic.Bool
-		unreadable := oversized(t, "big", maxRead)
+		const envelope = 5 // bytes of the message around the response
+		streams := 0
 		sim.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 			session, err := subscription(stream)
 			if err != nil {
@@ -473,59 +375,45 @@ func TestUnreadableMessage(t *testing.T) {
 			if err := publish(stream, session, upsert("a")); err != nil {
 				return err
 			}
-			if mended.Load() {
-				return silent(stream)
+			if streams++; streams > 1 { // what gRPC says of the message is said again, at less cost
+				return status.Error(codes.ResourceExhausted, "grpc: received message larger than max")
 			}
-			return stream.Send(&rdpb.BidirectionalStream{Response: unreadable})
+			// The description is over a limit of its own, which comes later.
+			request, err := exchange(stream, oversized(t, "big", wire.MaxMessageBytes+1))
+			if err != nil {
+				return err
+			}
+			sim.Record("said", request.GetStatus().GetMessage())
+			withdrawn := oversized(t, "big", maxRead-envelope)
+			withdrawn.Operation = rdpb.StreamResponse_DELETE
+			if _, err = exchange(stream, withdrawn); err != nil {
+				return err
+			}
+			return stream.Send(&rdpb.BidirectionalStream{Response: oversized(t, "big", maxRead)})
 		})
 		sim.run(sim.config())
 		time.Sleep(time.Hour)
-		ended := sim.Details("ended")
-		if len(ended) < 13 || len(ended) > 50 || slices.ContainsFunc(ended, func(s string) bool { return s != "ResourceExhausted" }) {
-			t.Errorf("%d sessions ended with %v", len(ended), slices.Compact(ended))
+		if diff := cmp.Diff([]string{"upsert a", "delete big", "upsert a"}, sim.Details("applied")[:3]); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
 		}
-		lines := sim.Logged.Lines()
-		if len(lines) != 2 || !strings.Contains(lines[1], "have the owner split the service") {
+		const want = `service "big": message of 16777217 bytes is larger than the 16777216 that are allowed`
+		if said := sim.Details("said"); len(said) != 1 || !strings.HasPrefix(said[0], want) || !slices.Equal(sim.Details("refused"), []string{"limit"}) {
+			t.Errorf("said %q, want %q; refused %v", said, want, sim.Details("refused"))
+		}
+		lost := sim.Details("lost")
+		if len(lost) < 13 || len(lost) > 50 || slices.ContainsFunc(lost, func(s string) bool {
+			return !strings.HasPrefix(s, "ResourceExhausted: grpc: received message larger than max")
+		}) {
+			t.Errorf("%d sessions were lost: %v", len(lost), slices.Compact(lost))
+		}
+		if lines := sim.Logged.Lines(); len(lines) != 3 || !strings.Contains(lines[2], "have the owner split the service") {
 			t.Errorf("logged:\n%s", strings.Join(lines, ""))
 		}
-		mended.Store(true)
-		time.Sleep(maxSlowDelay + time.Second)
-		if n := len(sim.Records("lost")); sim.Records("parked") != nil || len(sim.Records("applied")) != n+1 {
-			t.Errorf("%d streams were lost, and %d came to a service", n, len(sim.Records("applied")))
-		}
 	})
 }
 
-// Consumers that lose their owner at one moment do not come back at one moment.
-func TestHerd(t *testing.T) {
-	t.Parallel()
-	const herd = 300
-	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
-		for range herd {
-			sim.run(sim.config())
-		}
-		time.Sleep(7 * time.Second)
-		var buckets [70]int // of a tenth of a second
-		for _, r := range sim.Records("dialed") {
-			if r.At > 0 && int(r.At/(100*time.Millisecond)) < len(buckets) {
-				buckets[r.At/(100*time.Millisecond)]++
-			}
-		}
-		// The first retries spread over a second, later ones over more.
-		for i, n := range buckets {
-			switch {
-			case i < 10 && n > 0:
-				t.Errorf("%d attempts in tenth %d, before the minimum delay", n, i)
-			case n > herd/10+40:
-				t.Errorf("%d attempts in tenth %d of a second", n, i)
-			}
-		}
-	})
-}
-
-// Over a thousand retries the log has one line for each change.
+// Over many retries the log has one line for each change.
 func TestLog(t *testing.T) {
-	t.Parallel()
 	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 		stop := sim.serve(ownerAddress, good)
 		config := sim.config()
@@ -534,17 +422,17 @@ func TestLog(t *testing.T) {
 		sim.run(config)
 		time.Sleep(time.Hour)
 		stop()
-		time.Sleep(4 * time.Hour)
+		time.Sleep(30 * time.Minute)
 		// Another reason, and one whose text changes each time.
 		stop = sim.serve(ownerAddress, func(rdpb.DiscoveryService_EstablishStreamServer) error {
 			return status.Errorf(codes.Unavailable, "it is %v", time.Now())
 		})
-		time.Sleep(time.Hour)
+		time.Sleep(30 * time.Minute)
 		stop()
 		sim.serve(ownerAddress, good)
 		time.Sleep(time.Hour)
 
-		if n := len(sim.Records("attempted")); n < 1000 {
+		if n := len(sim.Records("attempted")); n < 200 {
 			t.Errorf("only %d attempts", n)
 		}
 		want := []string{
@@ -552,7 +440,7 @@ func TestLog(t *testing.T) {
 			"level=INFO msg=\"stream of owner has ended, opening another one\" address=owner.example:8008 error=\"Unavailable: ",
 			"level=INFO msg=\"not connected to owner, still trying\" address=owner.example:8008 error=\"dial tcp: connection refused\" remedy=\"start the owner; if it runs, compare where it listens with the address here\"\n",
 			"level=INFO msg=\"not connected to owner, still trying\" address=other.example:8008 error=\"dial tcp: connection refused\" remedy=\"start the owner; if it runs, compare where it listens with the address here\"\n",
-			"level=DEBUG msg=\"owner is back\" address=owner.example:8008 after=5h0m",
+			"level=DEBUG msg=\"owner is back\" address=owner.example:8008 after=1h0m",
 		}
 		lines := sim.Logged.Lines()
 		if len(lines) != len(want) {
@@ -569,7 +457,6 @@ func TestLog(t *testing.T) {
 // A catalog full of bad services is worth a line for each of the first, and a
 // count of the others.
 func TestLogOfRefusals(t *testing.T) {
-	t.Parallel()
 	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 		sim.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 			if _, err := subscription(stream); err != nil {
@@ -598,7 +485,6 @@ func TestLogOfRefusals(t *testing.T) {
 // Wherever it stands, Run ends at once, or soon where an owner has to end its
 // stream, leaves no goroutine (the bubble sees to that), and tells nobody of a loss.
 func TestStop(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		prepare func(sim *testConsumer, config *Config)
 		lost    int
@@ -663,7 +549,6 @@ func TestStop(t *testing.T) {
 // Somebody who wants an attempt gets one at once, whatever the consumer waits for, but no
 // two of them in a second. Where the identity may be the reason, a change of it is a wish as well.
 func TestRetry(t *testing.T) {
-	t.Parallel()
 	for name, prepare := range map[string]func(sim *testConsumer){
 		"after a backoff": func(sim *testConsumer) { sim.TimesOut(ownerAddress) },
 		"parked": func(sim *testConsumer) {
@@ -734,7 +619,6 @@ func TestRetry(t *testing.T) {
 
 // The observer learns of each wait, and of how long it is.
 func TestWaiting(t *testing.T) {
-	t.Parallel()
 	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 		sim.run(sim.config())
 		time.Sleep(10 * time.Minute)
@@ -764,39 +648,36 @@ func forbidding(t *testing.T, code codes.Code, after time.Duration) handler {
 // An owner that says that it may be tried again is, although it is parked: as often as it
 // says, and without a line in the log for each time.
 func TestParkedIsTriedAgain(t *testing.T) {
-	t.Parallel()
-	for _, code := range []codes.Code{codes.Unauthenticated, codes.InvalidArgument} {
-		t.Run(code.String(), func(t *testing.T) {
-			simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
-				stop := sim.serve(ownerAddress, forbidding(t, code, 4*time.Minute))
-				sim.run(sim.config())
-				time.Sleep(10 * time.Hour)
-				attempts := sim.Records("dialed")
-				for i := 1; i < len(attempts); i++ {
-					if d := attempts[i].At - attempts[i-1].At; d < 4*time.Minute || d > 6*time.Minute {
-						t.Errorf("attempt %d is after %v", i, d)
-					}
+	t.Run("alone", func(t *testing.T) {
+		simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
+			stop := sim.serve(ownerAddress, forbidding(t, codes.Unauthenticated, 4*time.Minute))
+			sim.run(sim.config())
+			time.Sleep(2 * time.Hour)
+			attempts := sim.Records("dialed")
+			for i := 1; i < len(attempts); i++ {
+				if d := attempts[i].At - attempts[i-1].At; d < 4*time.Minute || d > 6*time.Minute {
+					t.Errorf("attempt %d is after %v", i, d)
 				}
-				if n := len(sim.Records("parked")); n != len(attempts) || n < 100 || sim.Records("lost") != nil {
-					t.Errorf("%d attempts, %d parked, lost %v", len(attempts), n, sim.Details("lost"))
-				}
-				if lines := sim.Logged.Lines(); len(lines) != 1 || !strings.Contains(lines[0], "owner is parked: tried again in some minutes") {
-					t.Errorf("logged: %v", lines)
-				}
-				sim.identity.Change() // which is not made to wait
-				synctest.Wait()
-				if n := len(sim.Records("dialed")); n != len(attempts)+1 {
-					t.Errorf("%d attempts at once after a change", n-len(attempts))
-				}
-				stop()
-				sim.serve(ownerAddress, good)
-				time.Sleep(6 * time.Minute)
-				if applied := sim.Details("applied"); len(applied) != 1 {
-					t.Errorf("applied: %v", applied)
-				}
-			})
+			}
+			if n := len(sim.Records("parked")); n != len(attempts) || n < 20 || sim.Records("lost") != nil {
+				t.Errorf("%d attempts, %d parked, lost %v", len(attempts), n, sim.Details("lost"))
+			}
+			if lines := sim.Logged.Lines(); len(lines) != 1 || !strings.Contains(lines[0], "owner is parked: tried again in some minutes") {
+				t.Errorf("logged: %v", lines)
+			}
+			sim.identity.Change() // which is not made to wait
+			synctest.Wait()
+			if n := len(sim.Records("dialed")); n != len(attempts)+1 {
+				t.Errorf("%d attempts at once after a change", n-len(attempts))
+			}
+			stop()
+			sim.serve(ownerAddress, good)
+			time.Sleep(6 * time.Minute)
+			if applied := sim.Details("applied"); len(applied) != 1 {
+				t.Errorf("applied: %v", applied)
+			}
 		})
-	}
+	})
 	t.Run("of two", func(t *testing.T) {
 		simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 			sim.serve("a:1", forbidding(t, codes.Unauthenticated, 4*time.Minute))
