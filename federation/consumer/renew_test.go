@@ -1,8 +1,6 @@
 package consumer_test
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -10,7 +8,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
@@ -112,28 +109,6 @@ func TestFreedRoom(t *testing.T) {
 		time.Sleep(time.Hour)
 		if got := sim.attempts(); got != 3 {
 			t.Errorf("%d attempts in the end", got)
-		}
-	})
-}
-
-// One service too many of an fqdn is refused with the rule, and comes when another one has gone.
-func TestTooManyServicesOfAnFQDN(t *testing.T) {
-	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
-		script := "announce\n"
-		for i := range packed.MaxServicesPerFQDN + 1 {
-			script += fmt.Sprintf("upsert s%d web.fed.example 192.0.2.1\n", i)
-		}
-		sim.misbehave(script + "end\nwait 1m\ndelete s0\nhang\n---\nannounce\nupsert s64 web.fed.example 192.0.2.1\nend\nhang")
-		m, _ := sim.run(sim.config())
-		sim.await(m, "synced 64/0")
-		refusals := sim.Details("nack")
-		want := `one service more than the 64 that are taken of one owner at one fqdn; give it another fqdn`
-		if len(refusals) != 1 || !strings.Contains(refusals[0], want) || sim.counted("refused limit") != 1 {
-			t.Errorf("refused with %q", refusals)
-		}
-		sim.await(m, "synced 1/0")
-		if got := sim.names(); got != "s64" {
-			t.Errorf("the services are %s", got)
 		}
 	})
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -167,39 +166,6 @@ func TestRequestOfOwner(t *testing.T) {
 		sim.run(sim.config())
 		time.Sleep(time.Hour)
 		if diff := cmp.Diff([]string{"upsert a"}, sim.Details("applied")); diff != "" {
-			t.Errorf("-want +got:\n%s", diff)
-		}
-		if lost := sim.Records("lost"); lost != nil {
-			t.Errorf("the stream ended: %v", lost)
-		}
-	})
-}
-
-// An owner that has nothing to say sends no header either. The stream is open
-// all the same, and no end of it is due.
-func TestSilentOwner(t *testing.T) {
-	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
-		sim.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
-			if err := stream.SetHeader(metadata.Pairs(wire.CatalogEndHeader, wire.CatalogEndMarked)); err != nil {
-				return err
-			}
-			session, err := subscription(stream)
-			if err != nil {
-				return err
-			}
-			time.Sleep(24 * time.Hour)
-			if err := publish(stream, session, federation.Event{Operation: federation.End}); err != nil {
-				return err
-			}
-			return silent(stream)
-		})
-		sim.run(sim.config())
-		time.Sleep(24*time.Hour - time.Second)
-		if opened := sim.Records("opened"); len(opened) != 1 || opened[0].At > time.Second {
-			t.Errorf("opened: %v", opened)
-		}
-		time.Sleep(time.Minute)
-		if diff := cmp.Diff([]string{"end"}, sim.Details("applied")); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
 		if lost := sim.Records("lost"); lost != nil {

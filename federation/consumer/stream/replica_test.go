@@ -178,8 +178,8 @@ func TestReplicaReturnsBehindSilentOne(t *testing.T) {
 	}
 }
 
-// What the header announces is known when the header comes, which may be long
-// before the first message.
+// A stream is open before its header comes. What that announces is known when it does, which may
+// be long before the first message.
 func TestHeaderIsReadWhenItArrives(t *testing.T) {
 	simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 		sim.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
@@ -188,9 +188,9 @@ func TestHeaderIsReadWhenItArrives(t *testing.T) {
 		})
 		sim.run(sim.config())
 		time.Sleep(2 * time.Hour)
-		marked := sim.Records("marked")
-		if len(marked) != 1 || marked[0].At != time.Hour || sim.Records("applied") != nil || sim.Records("lost") != nil {
-			t.Errorf("marked %v, applied %v, lost %v", marked, sim.Details("applied"), sim.Details("lost"))
+		opened, marked := sim.Records("opened"), sim.Records("marked")
+		if len(opened) != 1 || opened[0].At != 0 || len(marked) != 1 || marked[0].At != time.Hour || sim.Records("applied") != nil || sim.Records("lost") != nil {
+			t.Errorf("opened %v, marked %v, applied %v, lost %v", opened, marked, sim.Details("applied"), sim.Details("lost"))
 		}
 	})
 }
