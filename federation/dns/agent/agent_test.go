@@ -22,7 +22,7 @@ func TestLife(t *testing.T) {
 		c.Rules.Retention = time.Hour
 		b := w.attach(w.block(1, c))
 		stop := func() {}
-		serve := func() { _, stop = w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1")) }
+		serve := func() { _, stop = w.Owner(ownerAddress, services.At("web.fed.example", "192.0.2.1")) }
 		for _, step := range []struct {
 			what      string
 			do        func()
@@ -42,7 +42,7 @@ func TestLife(t *testing.T) {
 			{"it returns", serve, 61 * time.Second, "synced 1/0", "192.0.2.1 60", "NXDOMAIN"},
 			{
 				"it turns us away",
-				func() { stop(); stop = w.misbehave(ownerAddress, "status Unauthenticated") },
+				func() { stop(); _, stop = w.Misbehave(ownerAddress, "status Unauthenticated") },
 				time.Minute, "parked 1/1", "192.0.2.1 30 stale", "NXDOMAIN",
 			},
 			{"it would take us again", func() { stop(); serve() }, 30 * time.Minute, "parked 1/1", "192.0.2.1 30 stale", "NXDOMAIN"},
@@ -74,7 +74,7 @@ func TestParked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newTestAgent(t)
-				w.misbehave(ownerAddress, "status Unauthenticated\n---\nstatus Unauthenticated\n---\nupsert web web.fed.example 192.0.2.1\nhang")
+				w.Misbehave(ownerAddress, "status Unauthenticated\n---\nstatus Unauthenticated\n---\nupsert web web.fed.example 192.0.2.1\nhang")
 				b := w.attach(w.block(1, w.owner(ownerAddress)))
 				expect := func(when string, attempts int, state string) {
 					t.Helper()
@@ -102,7 +102,7 @@ func TestGrace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestAgent(t)
-		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
+		w.Owner(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		b := w.attach(w.block(1, w.owner(ownerAddress), w.owner("b.example:8008")))
 		for _, step := range []struct {
 			after time.Duration
@@ -132,7 +132,7 @@ func TestDenialsOfLostOwner(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestAgent(t)
-		_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
+		_, stop := w.Owner(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		c := w.owner(ownerAddress)
 		c.Rules.Retention = 10 * time.Minute
 		b := w.attach(w.block(1, c, w.owner("never.example:8008")))
@@ -166,7 +166,7 @@ func TestDenialsOfLostOwner(t *testing.T) {
 		expect("in the last second, for which there is no TTL", "NXDOMAIN", true)
 		time.Sleep(10 * time.Minute)
 		expect("long expired", "NXDOMAIN", true)
-		w.misbehave(ownerAddress, "announce\nupsert web web.fed.example 192.0.2.2\nwait 4m\nend\nhang")
+		w.Misbehave(ownerAddress, "announce\nupsert web web.fed.example 192.0.2.2\nwait 4m\nend\nhang")
 		time.Sleep(3 * time.Minute)
 		expect("back in part", "192.0.2.2 60", true)
 		time.Sleep(4 * time.Minute)

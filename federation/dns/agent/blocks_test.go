@@ -20,7 +20,7 @@ func TestReload(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestAgent(t)
-		registry, _ := w.serve(ownerAddress,
+		registry, _ := w.Owner(ownerAddress,
 			services.At("web.fed.example", "192.0.2.1"), services.At("api.other.example", "192.0.2.2"))
 		before := w.attach(w.block(1, w.owner(ownerAddress)))
 		time.Sleep(time.Minute)
@@ -83,7 +83,7 @@ func TestReloadOfOwner(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newTestAgent(t)
-				w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
+				w.Owner(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 				before := w.attach(w.block(1, w.owner(ownerAddress)))
 				time.Sleep(time.Minute)
 				c := w.owner(ownerAddress)
@@ -125,7 +125,7 @@ func TestReloadOfRetention(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newTestAgent(t)
-				_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
+				_, stop := w.Owner(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 				c := w.owner(ownerAddress)
 				c.Rules.Retention = 30 * time.Minute
 				before := w.attach(w.block(1, c))
@@ -181,7 +181,7 @@ func TestReloadsChangeNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newTestAgent(t)
-				stop := w.misbehave(ownerAddress, "services 0 12 fed.example\nhang")
+				_, stop := w.Misbehave(ownerAddress, "services 0 12 fed.example\nhang")
 				c := w.owner(ownerAddress)
 				c.Rules.Retention = retention
 				b := w.attach(w.block(0, c))
@@ -189,7 +189,7 @@ func TestReloadsChangeNothing(t *testing.T) {
 				stop()
 				synctest.Wait()
 				lost := time.Now()
-				w.misbehave(ownerAddress, tc.script)
+				w.Misbehave(ownerAddress, tc.script)
 				for i := 1; time.Since(lost) < retention-time.Second; i++ {
 					time.Sleep(30 * time.Second)
 					next := w.attach(w.block(i, c))
@@ -216,7 +216,7 @@ func TestSharedOwner(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestAgent(t)
-		registry, _ := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("api.other.example", "192.0.2.2"))
+		registry, _ := w.Owner(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("api.other.example", "192.0.2.2"))
 		first := w.attach(w.block(1, w.owner(ownerAddress)))
 		config := w.block(1, w.owner(ownerAddress))
 		config.Zone.Owners[0].Origins[0] = services.FQDN("other.example")
@@ -264,16 +264,16 @@ func TestConflictsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestAgent(t)
 		const second = "other.example:8008"
-		one, _ := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "192.0.2.1"))
-		other, _ := w.serve(second, services.At("web.fed.example", "192.0.2.2"), services.At("api.fed.example", "192.0.2.2"), services.At("own.fed.example", "192.0.2.2"))
+		one, _ := w.Owner(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "192.0.2.1"))
+		other, _ := w.Owner(second, services.At("web.fed.example", "192.0.2.2"), services.At("api.fed.example", "192.0.2.2"), services.At("own.fed.example", "192.0.2.2"))
 		w.attach(w.block(1, w.owner(ownerAddress), w.owner(second)))
 		const line = `level=WARN msg="other owners have names of the owner, which are not answered from it" owner=other.example:8008 services=2 fqdn=api.fed.example. service=api by=owner.example:8008`
 		const over = `level=INFO msg="other owners have no name of the owner any more" owner=other.example:8008`
 		expect := func(when string, warnings, ends int) {
 			t.Helper()
 			time.Sleep(time.Minute)
-			if w.log.Count(line) != warnings || w.log.Count("which are not answered") != warnings || w.log.Count(over) != ends || w.log.Count("any more") != ends {
-				t.Errorf("%s, not %d times %s, and %d times %s:\n%s", when, warnings, line, ends, over, w.log.String())
+			if w.Logged.Count(line) != warnings || w.Logged.Count("which are not answered") != warnings || w.Logged.Count(over) != ends || w.Logged.Count("any more") != ends {
+				t.Errorf("%s, not %d times %s, and %d times %s:\n%s", when, warnings, line, ends, over, w.Logged.String())
 			}
 		}
 		expect("at first", 1, 0)
@@ -298,7 +298,7 @@ func TestAttachFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestAgent(t)
-		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
+		w.Owner(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		broken := w.owner("b.example:8008")
 		broken.Subscription.File = w.files.CA
 		if _, err := w.agent.Attach(w.block(1, w.owner(ownerAddress), broken)); err == nil {
@@ -311,7 +311,7 @@ func TestAttachFails(t *testing.T) {
 
 		b := w.attach(w.block(2, w.owner(ownerAddress)))
 		time.Sleep(time.Minute)
-		lines := w.log.Lines()
+		lines := w.Logged.Lines()
 		_, err := w.agent.Attach(w.block(3, w.owner(ownerAddress), w.owner("c.example:8008"), broken))
 		if want := "owner b.example:8008: persist: \"" + w.files.CA; err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("error is %v, want %s", err, want)
@@ -320,7 +320,7 @@ func TestAttachFails(t *testing.T) {
 		if got := look(b, "web.fed.example"); w.state() != "synced 1/0" || w.attempts() != 1 || got != "192.0.2.1 60" {
 			t.Errorf("owner is %s after %d attempts, web is %s", w.state(), w.attempts(), got)
 		}
-		if diff := cmp.Diff(lines, w.log.Lines()); diff != "" {
+		if diff := cmp.Diff(lines, w.Logged.Lines()); diff != "" {
 			t.Errorf("logged (-before +after):\n%s", diff)
 		}
 	})
@@ -332,8 +332,8 @@ func TestRetain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestAgent(t)
-		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
-		w.serve("b.example:8008", services.At("api.fed.example", "192.0.2.2"))
+		w.Owner(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
+		w.Owner("b.example:8008", services.At("api.fed.example", "192.0.2.2"))
 		running := w.attach(w.block(1, w.owner(ownerAddress)))
 		time.Sleep(time.Minute)
 		abandoned := w.attach(w.block(2, w.owner("b.example:8008"), w.owner(ownerAddress)))
@@ -347,7 +347,7 @@ func TestRetain(t *testing.T) {
 		if got := look(running, "web.fed.example"); w.state() != "synced 1/0" || got != "192.0.2.1 60" || w.attempts() != 2 {
 			t.Errorf("owner is %s after %d attempts, web is %s", w.state(), w.attempts(), got)
 		}
-		if diff := cmp.Diff([]string{"b.example:8008"}, w.forgotten); diff != "" {
+		if diff := cmp.Diff([]string{"b.example:8008"}, w.Details("forgotten")); diff != "" {
 			t.Errorf("forgotten (-want +got):\n%s", diff)
 		}
 		w.agent.Detach(abandoned) // a second time changes nothing
@@ -360,7 +360,7 @@ func TestDetach(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestAgent(t)
-		w.serve("synced.example:1", services.At("web.fed.example", "192.0.2.1"))
+		w.Owner("synced.example:1", services.At("web.fed.example", "192.0.2.1"))
 		w.Listen("handshake.example:1") // where nobody answers
 		for address, script := range map[string]string{
 			"hung.example:1":     "hang",
@@ -368,7 +368,7 @@ func TestDetach(t *testing.T) {
 			"refused.example:1":  "wait 1s\nresend a a.other.example 192.0.2.1",
 			"refusing.example:1": "status Unauthenticated",
 		} {
-			w.misbehave(address, script)
+			w.Misbehave(address, script)
 		}
 		var blocks []*agent.Block
 		for _, name := range []string{"synced", "handshake", "hung", "partial", "refused", "refusing", "absent"} {
@@ -380,8 +380,8 @@ func TestDetach(t *testing.T) {
 		if took := time.Since(before); took > 1100*time.Millisecond {
 			t.Errorf("took %v", took)
 		}
-		if n := len(w.agent.Owners(time.Now())); n != 0 || len(w.forgotten) != len(blocks) {
-			t.Errorf("%d owners are left, forgotten are %v", n, w.forgotten)
+		if n := len(w.agent.Owners(time.Now())); n != 0 || len(w.Records("forgotten")) != len(blocks) {
+			t.Errorf("%d owners are left, forgotten are %v", n, w.Details("forgotten"))
 		}
 		attempts := w.attempts()
 		time.Sleep(time.Hour)
@@ -399,11 +399,11 @@ func TestReady(t *testing.T) {
 		after time.Duration // when all blocks are ready
 	}{
 		"owner is there": {func(w *testAgent) []*agent.Block {
-			w.serve(ownerAddress)
+			w.Owner(ownerAddress)
 			return []*agent.Block{w.attach(w.block(1, w.owner(ownerAddress)))}
 		}, 0},
 		"one of two blocks waits": {func(w *testAgent) []*agent.Block {
-			w.serve(ownerAddress)
+			w.Owner(ownerAddress)
 			return []*agent.Block{w.attach(w.block(1, w.owner(ownerAddress))), w.attach(w.block(1, w.owner(second)))}
 		}, 30 * time.Second},
 		"reload while waiting": {func(w *testAgent) []*agent.Block {
@@ -414,11 +414,11 @@ func TestReady(t *testing.T) {
 			return []*agent.Block{reloaded}
 		}, 30 * time.Second},
 		"reload with a new owner": {func(w *testAgent) []*agent.Block {
-			w.serve(ownerAddress)
+			w.Owner(ownerAddress)
 			old := w.attach(w.block(1, w.owner(ownerAddress)))
 			time.Sleep(10 * time.Second)
 			if !old.Ready() {
-				w.t.Error("not ready")
+				w.Error("not ready")
 			}
 			reloaded := w.attach(w.block(2, w.owner(ownerAddress), w.owner(second)))
 			w.agent.Detach(old)
@@ -463,11 +463,11 @@ func TestReloadTakesSerialsOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestAgent(t)
-		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
+		w.Owner(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		before := w.attach(w.block(1, w.owner(ownerAddress)))
 		time.Sleep(time.Minute)
 		serial := before.Zone().SOA("fed.example.").Serial
-		w.setClock(-time.Hour)
+		w.SetClock(-time.Hour)
 		after := w.attach(w.block(2, w.owner(ownerAddress)))
 		if got := after.Zone().SOA("fed.example.").Serial; got < serial {
 			t.Errorf("serial is %d after the reload and %d before it", got, serial)

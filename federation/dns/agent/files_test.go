@@ -22,8 +22,8 @@ func TestUnusableFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestAgent(t)
 		file := filepath.Join(t.TempDir(), "catalog")
-		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
-		w.serve("other.example:8008", services.At("web.other.example", "192.0.2.2"))
+		w.Owner(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
+		w.Owner("other.example:8008", services.At("web.other.example", "192.0.2.2"))
 		first := w.attach(w.block(1, w.kept(file)))
 		time.Sleep(time.Minute)
 		w.agent.Detach(first)
@@ -65,7 +65,7 @@ func TestReloadWithUnusableFiles(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestAgent(t)
-		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
+		w.Owner(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		before := w.attach(w.block(1, w.owner(ownerAddress)))
 		time.Sleep(time.Minute)
 		must.Do(t, os.WriteFile(w.files.Key, []byte("rubbish"), 0o600))

@@ -28,9 +28,9 @@ func filter(t *testing.T, texts string) (f pattern.Filter) {
 
 // importing is a server block of fed.example that imports what the texts say.
 func (w *testAgent) importing(configuration any, texts string) agent.BlockConfig {
-	w.t.Helper()
+	w.Helper()
 	c := w.block(configuration, w.owner(ownerAddress))
-	c.Zone.Owners[0].Import = filter(w.t, texts)
+	c.Zone.Owners[0].Import = filter(w.T, texts)
 	return c
 }
 
@@ -43,21 +43,9 @@ func moved(fqdn, address string) *federation.Service {
 
 // notImported is how many updates of the only owner brought what is not imported.
 func (w *testAgent) notImported() int {
-	w.t.Helper()
+	w.Helper()
 	synctest.Wait()
 	return w.agent.Owners(time.Now())[0].NotImported
-}
-
-// refusedAny reports whether any service was refused.
-func (w *testAgent) refusedAny() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for what := range w.counts {
-		if strings.HasPrefix(what, "refused ") {
-			return true
-		}
-	}
-	return false
 }
 
 // The names that are imported are those of the owner, whatever they are here.
@@ -65,14 +53,14 @@ func TestImportBeforeRename(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestAgent(t)
-		w.serve(ownerAddress, services.At("web.corp.internal", "192.0.2.1"), services.At("api.lab.internal", "192.0.2.2"),
+		w.Owner(ownerAddress, services.At("web.corp.internal", "192.0.2.1"), services.At("api.lab.internal", "192.0.2.2"),
 			services.At("zz.fed.example", "192.0.2.3"))
 		config := w.importing(1, "*.corp.internal")
 		config.Zone.Owners[0].Renames = []zone.Rename{{From: services.FQDN("corp.internal"), To: services.FQDN("fed.example")}}
 		b := w.attach(config)
 		time.Sleep(time.Minute)
-		if web, zz := look(b, "web.fed.example"), look(b, "zz.fed.example"); web != "192.0.2.1 60" || zz != "NXDOMAIN" || w.notImported() != 2 || w.refusedAny() {
-			t.Errorf("web is %s, zz is %s, %d are not imported, refused: %v", web, zz, w.notImported(), w.counts)
+		if web, zz := look(b, "web.fed.example"), look(b, "zz.fed.example"); web != "192.0.2.1 60" || zz != "NXDOMAIN" || w.notImported() != 2 || w.Records("refused") != nil {
+			t.Errorf("web is %s, zz is %s, %d are not imported, refused: %v", web, zz, w.notImported(), w.Details("refused"))
 		}
 	})
 }
@@ -97,7 +85,7 @@ func TestReloadChangesImport(t *testing.T) {
 					services := []*federation.Service{
 						services.At("a.fed.example", "192.0.2.1"), services.At("b.fed.example", "192.0.2.2"), services.At("c.fed.example", "192.0.2.3"),
 					}
-					_, stop := w.serve(ownerAddress, services...)
+					_, stop := w.Owner(ownerAddress, services...)
 					before := w.attach(w.importing(1, tc.before))
 					time.Sleep(time.Minute)
 					ttl := " 60"
@@ -120,7 +108,7 @@ func TestReloadChangesImport(t *testing.T) {
 						if got := look(after, "nope.fed.example"); got != "SERVFAIL" {
 							t.Errorf("nope is %s, and may have been left out", got)
 						}
-						w.serve(ownerAddress, services...)
+						w.Owner(ownerAddress, services...)
 						time.Sleep(2 * time.Minute)
 					}
 					for name, want := range map[string]string{"a": tc.a, "b": "192.0.2.2", "c": tc.c, "nope": "NXDOMAIN"} {
@@ -143,9 +131,9 @@ func TestReloadWithoutNeighbour(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestAgent(t)
-		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("out.example", "192.0.2.2"))
+		w.Owner(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("out.example", "192.0.2.2"))
 		const neighbour = "owner.example:8009"
-		w.serve(neighbour, services.At("api.fed.example", "192.0.2.3"))
+		w.Owner(neighbour, services.At("api.fed.example", "192.0.2.3"))
 		one, two := w.owner(ownerAddress), w.owner(neighbour)
 		before := w.attach(w.block(1, one, two))
 		time.Sleep(time.Minute)
@@ -157,7 +145,7 @@ func TestReloadWithoutNeighbour(t *testing.T) {
 		w.agent.Detach(before)
 		time.Sleep(time.Minute)
 		asking.stop(t)
-		if !w.refusedAny() || w.attempts() != 2 {
+		if w.Records("refused") == nil || w.attempts() != 2 {
 			t.Errorf("%d attempts for two owners", w.attempts())
 		}
 	})
@@ -171,7 +159,7 @@ func TestImportOfTwoBlocks(t *testing.T) {
 		w := newTestAgent(t)
 		names, zones := []string{"a", "b", "c", "d", "e"}, []string{".fed.example", ".int.fed.example", ".other.example"}
 		random := rand.New(rand.NewPCG(1, 1))
-		registry, _ := w.serve(ownerAddress)
+		registry, _ := w.Owner(ownerAddress)
 		published := make(map[string]*federation.Service)
 		filters := []string{
 			"", "a.fed.example", "*.int.fed.example", "*.fed.example", "c.int.fed.example e.fed.example", "*",
@@ -231,8 +219,8 @@ func TestImportOfTwoBlocks(t *testing.T) {
 				}
 			}
 		}
-		if w.state()[:6] != "synced" || w.refusedAny() {
-			t.Errorf("owner is %s, refused: %v", w.state(), w.counts)
+		if w.state()[:6] != "synced" || w.Records("refused") != nil {
+			t.Errorf("owner is %s, refused: %v", w.state(), w.Details("refused"))
 		}
 	})
 }
@@ -253,7 +241,7 @@ func TestImportOrRefuse(t *testing.T) {
 		t.Run(tc.first+" and "+tc.second, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newTestAgent(t)
-				w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("api.other.example", "192.0.2.2"),
+				w.Owner(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("api.other.example", "192.0.2.2"),
 					services.At("out.example", "192.0.2.3"))
 				w.attach(w.importing(1, tc.first))
 				second := w.importing(1, tc.second)

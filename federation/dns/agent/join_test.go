@@ -30,7 +30,7 @@ func TestUpdatesWhileJoining(t *testing.T) {
 		second = append(second, services.At(name(count), "192.0.2.3"))
 
 		w := newTestAgent(t)
-		_, stop := w.serve(ownerAddress, first...)
+		_, stop := w.Owner(ownerAddress, first...)
 		before := w.attach(w.block(1, w.owner(ownerAddress)))
 		time.Sleep(time.Minute)
 		want := []string{"192.0.2.1 60", "192.0.2.2 60", "NXDOMAIN"}
@@ -39,7 +39,7 @@ func TestUpdatesWhileJoining(t *testing.T) {
 			paused = true
 			stop()
 			time.Sleep(time.Second)
-			w.serve(ownerAddress, second...)
+			w.Owner(ownerAddress, second...)
 			time.Sleep(time.Minute)
 			for i, want := range want {
 				if got := look(before, name(i)); got != want {

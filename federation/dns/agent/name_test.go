@@ -24,7 +24,7 @@ func ids(t *testing.T, names ...string) (ids []federation.ID) {
 
 // gone are the log lines on owners that a reload has dropped.
 func (w *testAgent) gone() (lines []string) {
-	for _, line := range w.log.Lines() {
+	for _, line := range w.Logged.Lines() {
 		if strings.Contains(line, "has left the configuration") {
 			lines = append(lines, strings.TrimSpace(line))
 		}
@@ -61,7 +61,7 @@ func TestReloadWithoutOwnerKeepsItsName(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newTestAgent(t)
-				_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "192.0.2.2"))
+				_, stop := w.Owner(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "192.0.2.2"))
 				before := w.owner(ownerAddress)
 				before.Rules.Retention = 20 * time.Minute
 				if tc.before != nil {
@@ -110,7 +110,7 @@ func TestReloadWithAnotherIdentity(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestAgent(t)
-		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("old.fed.example", "192.0.2.2"))
+		w.Owner(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("old.fed.example", "192.0.2.2"))
 		c := w.owner(ownerAddress)
 		c.Name, c.Consumer.IDs = "shop", ids(t, "owner.example")
 		before := w.attach(w.block(1, c))
@@ -129,7 +129,7 @@ func TestReloadWithAnotherIdentity(t *testing.T) {
 		if w.attempts() < 3 {
 			t.Errorf("%d attempts", w.attempts())
 		}
-		w.serve("next.example:8008", services.At("web.fed.example", "192.0.2.3"))
+		w.Owner("next.example:8008", services.At("web.fed.example", "192.0.2.3"))
 		time.Sleep(2 * time.Minute)
 		if web, old := look(b, "web.fed.example"), look(b, "old.fed.example"); web != "192.0.2.3 60" || old != "NXDOMAIN" {
 			t.Errorf("web is %s and old is %s, owner is %s", web, old, w.state())

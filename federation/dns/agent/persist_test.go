@@ -48,7 +48,7 @@ func TestRestart(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newTestAgent(t)
 				file := filepath.Join(t.TempDir(), "catalog")
-				_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
+				_, stop := w.Owner(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 				first := w.attach(w.block(1, w.kept(file)))
 				time.Sleep(20 * time.Minute)
 				if tc.lost > 0 {
@@ -131,7 +131,7 @@ func TestRenamedOwnerTakesFile(t *testing.T) {
 		w.store = store
 		w.start()
 		file := filepath.Join(t.TempDir(), "catalog")
-		registry, _ := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
+		registry, _ := w.Owner(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		c, renamed := w.kept(file), w.kept(file)
 		c.Name, renamed.Name = "former", "renamed"
 		before := w.attach(w.block(1, c))
@@ -161,8 +161,8 @@ func TestRenamedOwnerTakesFile(t *testing.T) {
 		if got := store.take(); got != "renamed" {
 			t.Errorf("at last it is written by %q", got)
 		}
-		if w.log.Count("level=ERROR") > 0 {
-			t.Errorf("logged is\n%s", w.log.String())
+		if w.Logged.Count("level=ERROR") > 0 {
+			t.Errorf("logged is\n%s", w.Logged.String())
 		}
 	})
 }

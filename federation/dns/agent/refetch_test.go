@@ -95,7 +95,7 @@ func TestReloadWidens(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newTestAgent(t)
-				w.serve(ownerAddress, services.At("a.fed.example", "192.0.2.1"), services.At("b.fed.example", "192.0.2.2"), tc.refused)
+				w.Owner(ownerAddress, services.At("a.fed.example", "192.0.2.1"), services.At("b.fed.example", "192.0.2.2"), tc.refused)
 				config := w.block(1, w.owner(ownerAddress))
 				tc.narrow(&config)
 				before := w.attach(config)
@@ -134,7 +134,7 @@ func TestReloadWidens(t *testing.T) {
 				if got := look(after, "nope.fed.example"); got != "NXDOMAIN" {
 					t.Errorf("nope is %s", got)
 				}
-				if lines := strings.Join(w.log.Lines(), ""); strings.Contains(lines, "stale") {
+				if lines := strings.Join(w.Logged.Lines(), ""); strings.Contains(lines, "stale") {
 					t.Errorf("the owner was lost in between:\n%s", lines)
 				}
 			})

@@ -3,7 +3,6 @@ package agent_test
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -16,7 +15,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
@@ -39,7 +37,7 @@ func TestExplain(t *testing.T) {
 		if a := explain(b, "web.fed.example"); a.Verdict != status.NotKnownYet || a.Is != "missing" || a.Owners[0].State != "connecting" || a.Owners[0].Failure == "" {
 			t.Errorf("without an owner: %+v", a)
 		}
-		registry, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
+		registry, stop := w.Owner(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		time.Sleep(time.Minute)
 		w.state()
 		a := explain(b, "web.fed.example")
@@ -85,7 +83,7 @@ func TestExplain(t *testing.T) {
 		if u := w.agent.Owners(time.Now())[0]; u.State != "stale" || u.Since.IsZero() || u.Retention != 86400 || u.Expires.IsZero() || u.Updates.LastHour == 0 {
 			t.Errorf("stale: %+v", u)
 		}
-		registry, _ = w.serve(ownerAddress)
+		registry, _ = w.Owner(ownerAddress)
 		time.Sleep(time.Minute)
 		w.state()
 		a = explain(b, "v1.web.fed.example")
@@ -130,8 +128,8 @@ func TestExplainShared(t *testing.T) {
 		w := newTestAgent(t)
 		const far = "far.example:8008"
 		near := services.At("web.fed.example", "192.0.2.1")
-		_, stop := w.serve(ownerAddress, near)
-		_, stopFar := w.serve(far, services.At("web.fed.example", "192.0.2.2"))
+		_, stop := w.Owner(ownerAddress, near)
+		_, stopFar := w.Owner(far, services.At("web.fed.example", "192.0.2.2"))
 		config := w.block(1, w.owner(ownerAddress), w.owner(far))
 		for i := range config.Zone.Owners {
 			config.Zone.Owners[i].Sharing = zone.Sharing{
@@ -161,7 +159,7 @@ func TestExplainShared(t *testing.T) {
 		look(20*time.Minute, ownerAddress, nearIs+"true: it is live", farIs+"false: it is live, and better endpoints are enough (min)")
 		stop()
 		look(21*time.Minute, far, farIs+"true: it is live", nearIs+"false: its owner is lost, so live endpoints go first; 24h20m0s")
-		registry, _ := w.serve(ownerAddress, near)
+		registry, _ := w.Owner(ownerAddress, near)
 		look(28*time.Minute, ownerAddress, nearIs+"true: it is live", farIs+"false: it is live, and better endpoints are enough (min)")
 		registry.Delete(near.Name)
 		look(29*time.Minute, far, farIs+"true: it is live")
@@ -176,8 +174,8 @@ func TestExplainRivals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestAgent(t)
 		const other = "other.example:8008"
-		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
-		w.serve(other, services.At("web.remote.example", "192.0.2.2"), services.At("private.remote.example", "192.0.2.3"))
+		w.Owner(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
+		w.Owner(other, services.At("web.remote.example", "192.0.2.2"), services.At("private.remote.example", "192.0.2.3"))
 		c := w.block("one", w.owner(ownerAddress), w.owner(other))
 		c.Zone.Owners[1].Import = filter(t, "web.remote.example *.shop.remote.example")
 		c.Zone.Owners[1].Renames = append(c.Zone.Owners[1].Renames, zone.Rename{From: services.FQDN("remote.example"), To: services.FQDN("fed.example")})
@@ -208,7 +206,7 @@ func TestServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestAgent(t)
 		var want []string
-		registry, _ := w.serve(ownerAddress)
+		registry, _ := w.Owner(ownerAddress)
 		for i := range 5 {
 			name := fmt.Sprint("s", i)
 			want = append(want, name)
@@ -245,10 +243,8 @@ func TestParkedOwner(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestAgent(t)
-		s := must.Get(owner.New(owner.Config{
-			Registry: registry.New(), Credentials: w.source(ownerAddress).Server(), Logger: slog.New(slog.DiscardHandler), Allow: ids(t, "other.example"),
-		}))(t)
-		w.run(ownerAddress, s)
+		s, _ := w.Publish(ownerAddress, registry.New())
+		s.SetAllow(ids(t, "other.example"))
 		w.attach(w.block("one", w.owner(ownerAddress)))
 		time.Sleep(10 * time.Minute)
 		u := w.agent.Owners(time.Now())[0]
@@ -271,8 +267,8 @@ func TestReportUnshared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestAgent(t)
 		const other = "other.example:8008"
-		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
-		w.serve(other, services.At("web.fed.example", "192.0.2.2"))
+		w.Owner(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
+		w.Owner(other, services.At("web.fed.example", "192.0.2.2"))
 		config := w.block(1, w.owner(ownerAddress), w.owner(other))
 		config.Zone.Owners[0].Sharing = zone.Sharing{Names: []pattern.Name{must.Value(pattern.ParseName("*"))}, Min: 1}
 		b := w.attach(config)

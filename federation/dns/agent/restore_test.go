@@ -162,7 +162,7 @@ func TestReloadWhileRestoring(t *testing.T) {
 					t.Errorf("%d services, %d stale, known: %t, conflicts %v, %d loads", s.Services, s.Stale, s.Known, s.Conflicts, d.loads)
 				}
 
-				w.serve(ownerAddress, services.At("a.fed.example", "192.0.2.1"), services.At("c.fed.example", "192.0.2.4"))
+				w.Owner(ownerAddress, services.At("a.fed.example", "192.0.2.1"), services.At("c.fed.example", "192.0.2.4"))
 				time.Sleep(time.Minute)
 				want = []string{"192.0.2.1 " + tc.ttl, "NXDOMAIN", "192.0.2.4 " + tc.ttl, "NXDOMAIN"}
 				if diff := cmp.Diff(want, restored(after)); diff != "" || w.state() != "synced 2/0" {
@@ -200,7 +200,7 @@ func TestRestartImportsMore(t *testing.T) {
 					return c
 				}
 				published := []*federation.Service{services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "192.0.2.2")}
-				_, stop := w.serve(ownerAddress, published...)
+				_, stop := w.Owner(ownerAddress, published...)
 				first := "web.fed.example"
 				if strings.HasPrefix(name, "nothing") {
 					first = ""
@@ -223,7 +223,7 @@ func TestRestartImportsMore(t *testing.T) {
 					w.agent.Detach(b)
 				}
 
-				w.serve(ownerAddress, published...)
+				w.Owner(ownerAddress, published...)
 				w.start()
 				b = w.attach(block(""))
 				time.Sleep(time.Minute)

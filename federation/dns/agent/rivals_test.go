@@ -19,7 +19,7 @@ func TestRivalsKeepNoHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const name = "fed.example."
 		w := newTestAgent(t)
-		registry, _ := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
+		registry, _ := w.Owner(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		known := func(b *agent.Block, serial uint32) bool {
 			before, _, _ := b.Zone().Since(name, serial)
 			return before != nil

@@ -18,7 +18,7 @@ import (
 // answers asks for a name that lives and one that does not, again and again until a moment. But
 // for their TTL, which is for other tests, the answers are among the right ones.
 func (w *testAgent) answers(b *agent.Block, until time.Time, web, nope []string) {
-	w.t.Helper()
+	w.Helper()
 	for ; time.Now().Before(until); time.Sleep(500 * time.Millisecond) {
 		for name, right := range map[string][]string{"web.fed.example": web, "nope.fed.example": nope} {
 			words := strings.Fields(look(b, name))
@@ -26,7 +26,7 @@ func (w *testAgent) answers(b *agent.Block, until time.Time, web, nope []string)
 				words = slices.Delete(words, 1, 2)
 			}
 			if got := strings.Join(words, " "); !slices.Contains(right, got) {
-				w.t.Fatalf("%s is %s, and not one of %q", name, got, right)
+				w.Fatalf("%s is %s, and not one of %q", name, got, right)
 			}
 		}
 	}
@@ -54,7 +54,7 @@ func TestSilenceIsNoEmptiness(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newTestAgent(t)
-				w.misbehave(ownerAddress, script)
+				w.Misbehave(ownerAddress, script)
 				file := filepath.Join(t.TempDir(), "catalog")
 				b := w.attach(w.block(1, w.kept(file)))
 				w.answers(b, time.Now().Add(20*time.Second), servfail, servfail)
@@ -85,12 +85,12 @@ func TestSilenceAfterCatalog(t *testing.T) {
 				w := newTestAgent(t)
 				c := w.kept(filepath.Join(t.TempDir(), "catalog"))
 				c.Rules.Retention = 10 * time.Minute
-				_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
+				_, stop := w.Owner(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 				b := w.attach(w.block(1, c))
 				time.Sleep(time.Minute)
 				stop()
 				lost := time.Now()
-				w.misbehave(ownerAddress, script)
+				w.Misbehave(ownerAddress, script)
 				stale := []string{"192.0.2.1 stale"}
 				w.answers(b, lost.Add(5*time.Minute), append(stale, "192.0.2.1"), nxdomain)
 				w.agent.Detach(b)

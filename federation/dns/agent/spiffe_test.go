@@ -18,7 +18,7 @@ func TestSPIFFEAgentIsAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestAgent(t)
-		w.serve("files.example:8008", services.At("web.fed.example", "192.0.2.1"))
+		w.Owner("files.example:8008", services.At("web.fed.example", "192.0.2.1"))
 		id := must.Get(federation.ParseID("spiffe://owner.example/hamlet"))(t)
 		c := w.owner(ownerAddress)
 		c.Identity = mtls.Origin{SPIFFE: mtls.SPIFFE{Socket: "unix://" + filepath.Join(t.TempDir(), "agent.sock")}}
