@@ -194,12 +194,12 @@ fuzz: ## fuzz every target for FUZZTIME (30s)
 # What fails does not keep the rest from running.
 .PHONY: nightly
 nightly: ## run what takes too long for CI, an hour: soak, fuzz, attacks, ten thousand consumers, clients, releases; needs root
-	$(MAKE) -k models race-etcd soak fuzz attack unmodified e2e-clients e2e-dist bench-swarm \
-		FUZZTIME=5s SWARM=10000 SWARM_SERVICES=2000 SWARMFLAGS=-prime
+	NIGHTLY=true $(MAKE) -k models e2e race-etcd soak fuzz attack unmodified e2e-clients e2e-dist bench-swarm \
+		RUN=TestNamespaceDeleted FUZZTIME=5s SWARM=10000 SWARM_SERVICES=2000 SWARMFLAGS=-prime
 
 .PHONY: models
-models: ## run registrations and relays against their models with thousands of seeds, and not with tens
-	NIGHTLY=true go test -count=1 -timeout 0 -run '^(TestModel|TestSchedules)$$' ./federation/source/registration ./federation/source/relay
+models: ## run what has seeds with thousands of them, and not with tens
+	NIGHTLY=true go test -count=1 -timeout 0 ./federation/... ./cmd/federationctl
 
 .PHONY: soak
 soak: ## run the whole fault matrix with one seed after another, from SEED on, for SOAK (10m)

@@ -288,7 +288,7 @@ func TestEdits(t *testing.T) {
 	}
 	applied := 0 // edits, since the last start
 	edits := 10
-	if os.Getenv("CI") == "true" {
+	if os.Getenv("NIGHTLY") == "true" {
 		edits = 30
 	}
 	for i := range edits {

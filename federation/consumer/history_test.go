@@ -27,7 +27,7 @@ import (
 func TestHistories(t *testing.T) {
 	var resumes uint64
 	seeds := uint64(5)
-	if os.Getenv("CI") == "true" && !testing.Short() {
+	if os.Getenv("NIGHTLY") == "true" && !testing.Short() {
 		seeds = 8
 	}
 	for seed := range seeds {

@@ -27,7 +27,7 @@ import (
 // of its services.
 func TestOracle(t *testing.T) {
 	seeds := uint64(500)
-	if os.Getenv("CI") == "true" && !testing.Short() {
+	if os.Getenv("NIGHTLY") == "true" && !testing.Short() {
 		seeds = 3000
 	}
 	for seed := range seeds {

@@ -28,7 +28,7 @@ import (
 func TestZoneFollowsCatalogs(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(10)
-	if os.Getenv("CI") == "true" && !testing.Short() {
+	if os.Getenv("NIGHTLY") == "true" && !testing.Short() {
 		seeds = 100
 	}
 	for seed := range seeds {
