@@ -174,7 +174,7 @@ func ResumeAs(r *registry.Registry, ids []federation.ID, f registry.Form, theirs
 	return nil
 }
 
-// Seeds returns n, or fewer where CI does not run the tests.
+// Seeds returns n by night, and fewer by day.
 func Seeds(n, fewer int) int {
 	if os.Getenv("NIGHTLY") == "true" && !testing.Short() {
 		return n
