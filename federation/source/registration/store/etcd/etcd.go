@@ -83,7 +83,6 @@ const (
 	maxRedial   = time.Second     // between attempts to connect to a member
 	pingEvery   = 10 * time.Second
 	pingTimeout = 3 * time.Second
-	oneCall     = 3 * time.Second  // bounds a request, but for a page of a list: one to a leader that dies has no answer
 	onePage     = 20 * time.Second // bounds a page of a list
 )
 
@@ -93,7 +92,7 @@ type timing struct {
 	patience time.Duration // how long it may fail to be: longer than an election, which takes two seconds by default, and shorter than leases last
 	retry    time.Duration // between attempts to read the whole state
 	keep     time.Duration // how often it is looked which leases are to be renewed
-	call     time.Duration // bounds what Commit asks
+	call     time.Duration // bounds a request, but for a page of a list: one to a leader that dies has no answer
 }
 
 var (
@@ -132,7 +131,7 @@ func New(config Config) *Store {
 	}
 	return &Store{
 		config: config, logger: loglimit.Logger(cmp.Or(config.Logger, slog.New(slog.DiscardHandler))),
-		timing: timing{probe: 2 * time.Second, patience: min(store.Patience, config.Lease*2/3), retry: 500 * time.Millisecond, keep: min(time.Second, config.Lease/6), call: oneCall},
+		timing: timing{probe: 2 * time.Second, patience: min(store.Patience, config.Lease*2/3), retry: 500 * time.Millisecond, keep: min(time.Second, config.Lease/6), call: 3 * time.Second},
 	}
 }
 

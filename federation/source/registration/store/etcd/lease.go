@@ -123,7 +123,7 @@ func (s *Store) renewLeases(ctx context.Context, client *clientv3.Client, since 
 // older than they may be then. A key of the lease says since when they wait, and whose they are:
 // other owners do not wait for as long.
 func (s *Store) adopt(ctx context.Context, client *clientv3.Client, id clientv3.LeaseID) {
-	asking, cancel := context.WithTimeout(ctx, oneCall)
+	asking, cancel := context.WithTimeout(ctx, s.timing.call)
 	defer cancel()
 	left, err := client.TimeToLive(asking, id)
 	if err != nil || left.TTL <= 0 {

@@ -217,7 +217,7 @@ func (s *Store) replaced(p probe) bool {
 // begin sets the marker, when providers have had as long as a lease to register, with an owner
 // that has listened all the time.
 func (s *Store) begin(ctx context.Context, client *clientv3.Client) error {
-	ctx, cancel := context.WithTimeout(ctx, oneCall)
+	ctx, cancel := context.WithTimeout(ctx, s.timing.call)
 	defer cancel()
 	reply, err := client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(s.marker()), "=", 0)).
 		Then(clientv3.OpPut(s.marker(), rand.Text())).Commit()
