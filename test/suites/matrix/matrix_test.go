@@ -31,7 +31,8 @@ import (
 )
 
 var (
-	seedFlag = flag.Uint64("seed", 1, "what the parameters of the cells are drawn from")
+	// The sample of this seed meets each rule of the oracle: one that is bent is noticed.
+	seedFlag = flag.Uint64("seed", 17, "what the parameters of the cells are drawn from")
 	allFlag  = flag.Bool("all", false, "run all cells, not only a sample")
 	soakFlag = flag.Duration("soak", 0, "run all cells, with one seed after the other, for this long")
 )
