@@ -340,6 +340,17 @@ func TestChangeShortensNoDelay(t *testing.T) {
 	})
 }
 
+// New credentials make an attempt due where they may help, and nowhere else.
+func TestForgive(t *testing.T) {
+	for verdict, helps := range map[verdict]bool{retry: false, quick: false, calm: false, slow: true, park: true} {
+		var r replica
+		r.ended(end{verdict: verdict})
+		if r.forgive(); r.next().IsZero() != helps || r.final {
+			t.Errorf("after the verdict %d the next attempt is at %v", verdict, r.next())
+		}
+	}
+}
+
 // oversized is a service whose message has that many bytes.
 func oversized(t *testing.T, name string, size int) *rdpb.StreamResponse {
 	t.Helper()
