@@ -144,7 +144,7 @@ func (b *tab) unfold() {
 func (b *tab) text(selector string) string {
 	b.t.Helper()
 	var text string
-	b.run(chromedp.Poll(fmt.Sprintf("document.querySelector(%q)?.innerText", selector), &text))
+	b.run(chromedp.Poll(fmt.Sprintf("document.querySelector(%q)?.innerText", selector), &text, chromedp.WithPollingTimeout(patience)))
 	return text
 }
 

@@ -33,7 +33,7 @@ var bin = func() string {
 }()
 
 // patience bounds each wait for something that must happen.
-const patience = 90 * time.Second
+const patience = 5 * time.Minute
 
 // process is a binary of this project that runs.
 type process struct {
