@@ -123,12 +123,12 @@ func conditions() []Condition {
 		ownerParked:     {"owner", "parked", Act, "It has turned this consumer away, and is not tried again until the certificates change or the configuration is reloaded.%s", correctReload, "FederationConsumerOwnerParked"},
 		ownerUnknown:    {"owner", "unknown", Look, "This page does not know the state.", "compare the versions of both programs", "Owner states"},
 		ownerDamaged:    {"owner", "damaged", Act, "The file of persist could not be used. Unknown names get SERVFAIL until its catalog is complete: %s", "repair the owner or the network, and the disk if it damaged the file: the file is written anew with its complete catalog", "Persistence"},
-		ownerHeld:       {"owner", "held", Look, "%s did not come back, and are answered until the retention ends.", "ask the owner whether they are to go, and have it delete them: it came back with less than half of its services", "What users report"},
+		ownerHeld:       {"owner", "held", Look, "%s did not come back, and are answered until the retention ends.", "ask the owner whether they are to go, and have it delete them: it came back with less than half of its services", "Names that are missing or wrong"},
 		ownerRefused:    {"owner", "refused", Look, "This consumer refuses the newest version of %s.", "have the owner correct the services, or permit here what is right", "FederationConsumerRefusals"},
 		ownerConflicts:  {"owner", "conflicts", Look, "Not published, because of conflicts or rules: %s.", shareOrRename, "FederationConsumerConflicts"},
 		ownerUnshared:   {"owner", "unshared", Look, "Its block shares %s, and no other block of the server block does.", "list the names in share of the other owner's block too, or take share away here", "Conflicts"},
 
-		ownerEmpty: {"owner", "empty", Well, "It publishes no service for this consumer.", "publish a first service at the owner, or have a rule of its exports show one to this consumer; 'federationctl why NAME' there says who is told", "What users report"},
+		ownerEmpty: {"owner", "empty", Well, "It publishes no service for this consumer.", "publish a first service at the owner, or have a rule of its exports show one to this consumer; 'federationctl why NAME' there says who is told", "Names that are missing or wrong"},
 
 		ownerRestored:   {"owner", "restored", Look, "Its records are from the file of persist, as they were %s: what it has withdrawn since is still answered.", "repair the owner or the network; if the file was out of use, and these records must go, stop this process, delete the file and start again", "Persistence"},
 		ownerUnsaved:    {"owner", "unsaved", Look, "Its catalog cannot be saved, and would be lost with a restart: %s", "make room on the disk, or let this process write to the folder of the file of persist: it is tried again every minute. Do not restart this process while the owner is away", "FederationConsumerPersistFailing"},
@@ -145,7 +145,7 @@ func conditions() []Condition {
 		certificateUnusable: {"certificate", "unusable", Act, "No connection can be made without a valid certificate: %s.", "repair what the certificate comes from; it is used as soon as it is there", "FederationConsumerCertificateExpiring"},
 		certificateKept:     {"certificate", "not replaced", Look, "The certificate in use stays until it expires, as its files cannot be used now: %s.", "repair the files; they are read again by themselves", "FederationConsumerCertificateAging"},
 
-		sourceCurrent:   {"source", "current", Well, "It is published as its origin has it.", nothing, "Consumers and sources of an owner"},
+		sourceCurrent:   {"source", "current", Well, "It is published as its origin has it.", nothing, "At an owner"},
 		sourceAway:      {"source", "away", Look, "It is away: %s", repairSource, "FederationOwnerSourceAway"},
 		sourceKept:      {"source", "away", Look, "Its last services stay published for its lifetime, %s.", repairSource, "FederationOwnerSourceAway"},
 		sourceNearLapse: {"source", "away", Act, "Its last services stay published for its lifetime, %s.", repairSource, "FederationOwnerSourceLifetimeHalfGone"},
@@ -153,21 +153,21 @@ func conditions() []Condition {
 		sourceWaiting:   {"source", "waiting", Look, "It has yet to say what it has: the end of the catalog waits for it, and so do the names that it may have.", "repair the origin of the source, if it stays", "FederationOwnerSourceAway"},
 		sourceHeld:      {"source", "held", Act, "%s are held: too many disappeared from its origin at once.", confirmHeld, "FederationOwnerServicesHeld"},
 		sourceReleases:  {"source", "held", Act, "The first of them are withdrawn %s unless they come back.", confirmHeld, "FederationOwnerServicesHeld"},
-		sourceRefused:   {"source", "refused", Look, "Some of its entries are not valid services.", "correct them in the source; the log names entries that it refuses", "Consumers and sources of an owner"},
+		sourceRefused:   {"source", "refused", Look, "Some of its entries are not valid services.", "correct them in the source; the log names entries that it refuses", "At an owner"},
 		sourceRelays:    {"source", "relays", Look, "Look at the owner that it relays.", "see what is said of that owner", "When something is lost"},
 
 		registrationStoreAway: {"registration", "store away", Act, "Its store is away: new registrations are not stored.", "repair the store; programs register again by themselves", "FederationOwnerStoreAway"},
 		registrationConverges: {"registration", "converging", Look, "It converges for another %s: programs register again.", "wait; if it stays, find out why programs do not come back", "FederationOwnerConvergenceStuck"},
 
-		catalogServed:      {"catalog", "in order", Well, "Consumers have it as it is.", nothing, "Consumers and sources of an owner"},
+		catalogServed:      {"catalog", "in order", Well, "Consumers have it as it is.", nothing, "At an owner"},
 		catalogUnavailable: {"catalog", "unavailable", Act, "It is not served to consumers: %s.", "repair the source that is waited for; consumers keep what they have meanwhile (metric federation_owner_catalog_unavailable)", "FederationOwnerCatalogUnavailable"},
 		catalogBehind:      {"catalog", "behind", Look, "A consumer is behind: it has not acknowledged a change for %s.", "find the consumer in the log, and what keeps it busy or cut off", "FederationOwnerConsumerLag"},
-		catalogEmpty:       {"catalog", "empty", Well, "It has no service.", "add a first service to a source of the catalog", "Consumers and sources of an owner"},
-		catalogUnread:      {"catalog", "no consumers", Well, "No consumer is connected.", "name this owner in a federation block of a CoreDNS, and allow the identity of its certificate here", "Consumers and sources of an owner"},
+		catalogEmpty:       {"catalog", "empty", Well, "It has no service.", "add a first service to a source of the catalog", "At an owner"},
+		catalogUnread:      {"catalog", "no consumers", Well, "No consumer is connected.", "name this owner in a federation block of a CoreDNS, and allow the identity of its certificate here", "At an owner"},
 
 		processFileBroken: {"process", "broken", Look, "%s not used as %s now: what was read before stays in force.", "correct the file: the reason has the line", "FederationOwnerFileBroken"},
-		processRestart:    {"process", "restart to apply", Look, "Restart to apply: %s.", "restart the owner; its consumers resume", "The process of an owner"},
-		processTurnedAway: {"process", "turned away", Look, "%s %s turned away within the last hour.", "see at each of them what is to do if it is to be let in", "Consumers and sources of an owner"},
+		processRestart:    {"process", "restart to apply", Look, "Restart to apply: %s.", "restart the owner; its consumers resume", "At an owner"},
+		processTurnedAway: {"process", "turned away", Look, "%s %s turned away within the last hour.", "see at each of them what is to do if it is to be let in", "At an owner"},
 		processWaits:      {"process", "not ready", Act, "It waits for %s.", "repair what it waits for", "FederationOwnerNotReady"},
 	}
 }

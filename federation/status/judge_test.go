@@ -17,7 +17,7 @@ import (
 // The manual for whoever is on call. The table of conditions is on its first page.
 const docs = "../../docs/"
 
-var manual = []string{"symptoms.md", "runbook.md", "operating.md"}
+var manual = []string{"runbook.md", "operating.md"}
 
 // section returns a link to a section of the manual, or nothing if there is none.
 func section(t *testing.T, text, title string) string {

@@ -163,7 +163,7 @@ func (e end) kind() string {
 }
 
 // Remedy says what to do about the end, or is empty. Section "Why there is no stream" of
-// docs/symptoms.md says the same at length.
+// docs/runbook.md says the same at length.
 func (e end) Remedy() string {
 	if text, ok := alert(e.err); ok {
 		var own mtls.Shown

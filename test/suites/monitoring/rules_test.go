@@ -97,7 +97,7 @@ func TestEveryAlertIsComplete(t *testing.T) {
 	names := slices.Sorted(maps.Keys(all))
 	tests := read(t, folder+"/rules_test.yaml") + read(t, folder+"/rules_days_test.yaml")
 	for what, has := range map[string][]string{
-		"docs/runbook.md":             found(`(?m)^## (Federation[A-Za-z]+)$`, read(t, runbook)),
+		"docs/runbook.md":             found(`(?m)^### (Federation[A-Za-z]+)$`, read(t, runbook)),
 		"names of promtool tests":     found(`(?m)^- name: (Federation[A-Za-z]+)$`, tests),
 		"expectations of these tests": found(`alertname="(Federation[A-Za-z]+)"`, tests),
 		"real faults":                 found(`"(Federation[A-Za-z]+)"`, read(t, "faults_test.go")),
