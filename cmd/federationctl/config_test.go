@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -388,8 +390,9 @@ func TestLintConfig(t *testing.T) {
 	}
 }
 
-// TestOwnerDocument parses the configurations in docs/owner.md. The first must have every
-// key that there is, but for the other origin of the identity, which the second has.
+// TestOwnerDocument parses the configurations in docs/owner.md, and the catalogs without the rest
+// of one. The last whole one must have every key that there is, but for the other origin of the
+// identity, which the one before has.
 func TestOwnerDocument(t *testing.T) {
 	document := must.Get(os.ReadFile("../../docs/owner.md"))(t)
 	var configs []config.Config
@@ -397,16 +400,22 @@ func TestOwnerDocument(t *testing.T) {
 		if config.Recognize(block[1]) != config.FormConfiguration {
 			continue
 		}
-		config, problems, warnings := config.Check(block[1])
-		if len(problems)+len(warnings) > 0 {
-			t.Errorf("problems %v, warnings %v in\n%s", problems, warnings, block[1])
+		text, alone := block[1], bytes.HasPrefix(block[1], []byte("catalogs:"))
+		if alone {
+			text = slices.Concat([]byte("identity: {files: {cert: o.pem, key: o-key.pem, ca: ca.pem}}\nallow: {ids: [c.example]}\n"), text)
 		}
-		configs = append(configs, config)
+		config, problems, warnings := config.Check(text)
+		if len(problems)+len(warnings) > 0 {
+			t.Errorf("problems %v, warnings %v in\n%s", problems, warnings, text)
+		}
+		if !alone {
+			configs = append(configs, config)
+		}
 	}
-	if len(configs) != 2 || configs[1].Identity.SPIFFE.Socket == "" || configs[1].Identity.SPIFFE.TrustDomains == nil {
-		t.Fatalf("docs/owner.md has %d configurations, expected 2, of which the second has an agent", len(configs))
+	if len(configs) != 3 || configs[1].Identity.SPIFFE.Socket == "" || configs[1].Identity.SPIFFE.TrustDomains == nil {
+		t.Fatalf("docs/owner.md has %d whole configurations, expected 3, of which the second has an agent", len(configs))
 	}
-	settings := configs[0]
+	settings := configs[2]
 	// What is not set by the example is not shown by it.
 	var empty []string
 	var look func(path string, v reflect.Value)
