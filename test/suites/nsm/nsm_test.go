@@ -133,7 +133,7 @@ func TestResolver(t *testing.T) {
 		cmd.Stderr = &failed
 		output, err := cmd.Output()
 		if err != nil {
-			err = fmt.Errorf("%m: %s", err, failed.Bytes())
+			err = fmt.Errorf("%w: %s", err, failed.Bytes())
 		}
 		return string(output), err
 	}
