@@ -3,6 +3,8 @@ package catalogfile
 import (
 	"fmt"
 	"net/netip"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // lines renders problems as "3: service ...".
@@ -77,6 +80,32 @@ func TestParse(t *testing.T) {
 		if len(c.Services) != 1 || !c.Services[0].Encodes(web) {
 			t.Errorf("%s: services are %+v, expected %+v", name, c.Services, web)
 		}
+	}
+}
+
+// TestDocumentedCatalogs reads the catalogs of docs/catalog.md. The service of the smallest one has
+// the one instance of a service that lists none.
+func TestDocumentedCatalogs(t *testing.T) {
+	document := must.Get(os.ReadFile("../../../../docs/catalog.md"))(t)
+	var catalogs []Catalog
+	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(document, -1) {
+		c := Parse(block[1], wire.Policy{})
+		if diff := cmp.Diff([]string(nil), lines(append(c.Problems, c.Warnings...))); diff != "" {
+			t.Errorf("unexpected problems (-want +got):\n%s in\n%s", diff, block[1])
+		}
+		catalogs = append(catalogs, c)
+	}
+	if len(catalogs) != 2 || len(catalogs[0].Services) != 1 || len(catalogs[1].Services) != 1 {
+		t.Fatalf("docs/catalog.md has %d catalogs, expected 2 of one service each", len(catalogs))
+	}
+	want := []federation.Instance{{ID: "default", Protocol: federation.TCP}}
+	if diff := cmp.Diff(want, catalogs[0].Services[0].Service().Instances); diff != "" {
+		t.Errorf("instances of the smallest service (-want +got):\n%s", diff)
+	}
+	other := Parse([]byte(`{"services": [{"name": "a", "fqdn": "a.example", "protocol": "grpc", "endpoints": [{"address": "192.0.2.1", "port": 80}]}]}`), wire.Policy{})
+	want[0].Protocol = federation.GRPC
+	if diff := cmp.Diff(want, other.Services[0].Service().Instances); diff != "" {
+		t.Errorf("instances of a service with a protocol (-want +got):\n%s", diff)
 	}
 }
 
@@ -209,7 +238,15 @@ func TestParseProblems(t *testing.T) {
 			"2: service services[0]: name: required",
 			"2: service services[0]: fqdn: required",
 			"2: service services[0]: endpoints: at least one is required",
-			"2: service services[0]: instances: at least one is required",
+		}},
+		{"the one instance", "services:\n- name: a\n  fqdn: a.example\n  endpoints: [{address: 192.0.2.1, port: 80}]\n  protocol: SMTP\n" +
+			"- name: b\n  fqdn: b.example\n  endpoints: [{address: 192.0.2.1, port: 80}]\n  protocol: 7\n" +
+			"- name: c\n  fqdn: c.example\n  endpoints: [{address: 192.0.2.1, port: 80}]\n  instances: []\n" +
+			"- name: d\n  fqdn: d.example\n  protocol: TCP\n" + rest, []string{
+			`5: service "a": protocol: "SMTP" is none of HTTP, HTTPS, GRPC, HTTP2, MONGO, TCP, TLS, MTLS`,
+			`9: service "b": protocol: must be a string, not 7`,
+			`13: service "c": instances: at least one is required`,
+			`16: service "d": there is no field "protocol"`,
 		}},
 		{"everything wrong", `services:
 - name: a
@@ -346,7 +383,7 @@ func TestServicesOfOneFQDN(t *testing.T) {
 func TestCatalogErrIsBounded(t *testing.T) {
 	c := Parse([]byte("services:\n"+strings.Repeat("- {name: a}\n", 100)), wire.Policy{})
 	err := c.Err()
-	if err == nil || !strings.HasSuffix(err.Error(), "; and at least 161 more") || len(err.Error()) > 1000 {
+	if err == nil || !strings.HasSuffix(err.Error(), "; and at least 145 more") || len(err.Error()) > 1000 {
 		t.Errorf("error is %v, expected five problems and a bound of the others", err)
 	}
 }

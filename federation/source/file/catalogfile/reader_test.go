@@ -113,7 +113,6 @@ func TestJSONLines(t *testing.T) {
 		`7: service "c": endpoints[0].port: must be a whole number from 0 on, not "x"`,
 		`7: service "c": fqdn: required`,
 		`7: service "c": endpoints[0].address: required`,
-		`7: service "c": instances: at least one is required`,
 	}
 	if diff := cmp.Diff(want, lines(Parse([]byte(wrong), wire.Policy{}).Problems)); diff != "" {
 		t.Errorf("unexpected problems (-want +got):\n%s", diff)

@@ -1,6 +1,7 @@
 // Package catalogentry reads one service of a catalog file: a value of YAML or JSON
 // in the protobuf JSON mapping of FederatedService. It returns the service, or
-// everything that is wrong with it, each with its line.
+// everything that is wrong with it, each with its line. A service that lists no instances
+// has one, default, of the protocol that the service names, or TCP.
 //
 // protojson and package wire read the service. As they stop at the first mistake, what
 // is wrong with a service is looked for by hand once they have found one.
@@ -9,6 +10,8 @@ package catalogentry
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -24,6 +27,7 @@ type Entry struct {
 	line   int          // on which it begins
 	node   *yaml.Node   // where its fields stand; in a JSON file nil until someone asks
 	json   []byte       // what it says; nil if broken says something
+	whole  []byte       // the same with the instance that it does not list; nil if it lists some, or nobody has asked
 	broken problem.List // why it cannot be read
 }
 
@@ -59,9 +63,11 @@ func (e *Entry) JSON() []byte { return e.json }
 // where it has no name of its own, such as services[2].
 func (e *Entry) Service(place string, policy wire.Policy, found *problem.List) *federation.Service {
 	if len(e.broken.Kept) == 0 {
-		var message typespb.FederatedService
-		if protojson.Unmarshal(e.json, &message) == nil {
-			if service, err := wire.DecodeService(&message, policy); err == nil {
+		if service := decode(e.json, policy); service != nil {
+			return service
+		}
+		if e.addInstance(); e.whole != nil {
+			if service := decode(e.whole, policy); service != nil {
 				return service
 			}
 		}
@@ -74,12 +80,50 @@ func (e *Entry) Service(place string, policy wire.Policy, found *problem.List) *
 	return nil
 }
 
+// decode returns the service that data spells, or nil if a consumer would not take it.
+func decode(data []byte, policy wire.Policy) *federation.Service {
+	var message typespb.FederatedService
+	if protojson.Unmarshal(data, &message) != nil {
+		return nil
+	}
+	service, err := wire.DecodeService(&message, policy)
+	if err != nil {
+		return nil
+	}
+	return service
+}
+
+// addInstance makes the entry whole if it lists no instances.
+func (e *Entry) addInstance() {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(e.json, &object) != nil || object == nil || object["instances"] != nil {
+		return
+	}
+	discarding := protojson.UnmarshalOptions{DiscardUnknown: true}
+	if err := discarding.Unmarshal(e.json, &typespb.FederatedService{}); err != nil && strings.Contains(err.Error(), "duplicate field") {
+		return // which is a mistake, and a map would not notice it
+	}
+	protocol := object["protocol"]
+	if protocol == nil {
+		protocol = json.RawMessage(`"TCP"`)
+	}
+	delete(object, "protocol")
+	object["instances"] = fmt.Appendf(nil, `[{"id":"default","protocol":%s}]`, protocol)
+	if whole, err := json.Marshal(object); err == nil {
+		e.whole = whole
+	}
+}
+
 // explain adds to found what is wrong with the entry.
 func (e *Entry) explain(place string, policy wire.Policy, found *problem.List) {
 	broken := e.broken
 	var value any
+	said := e.json
+	if e.whole != nil {
+		said = e.whole
+	}
 	if len(broken.Kept) == 0 {
-		if err := json.Unmarshal(e.json, &value); err != nil { // such as a number that is too large
+		if err := json.Unmarshal(said, &value); err != nil { // such as a number that is too large
 			rule := err.Error()
 			if _, ok := errors.AsType[*json.SyntaxError](err); ok {
 				rule += "; a line holds one service" // as in no other form broken JSON becomes an entry
@@ -107,10 +151,13 @@ func (e *Entry) explain(place string, policy wire.Policy, found *problem.List) {
 			found.More++ // without looking for the line
 			return
 		}
+		if e.whole != nil { // the file has the protocol of that instance at the service
+			at, field = strings.TrimPrefix(at, "instances[0]."), strings.TrimPrefix(field, "instances[0].")
+		}
 		found.Add(problem.Problem{Line: e.Line(at), Service: label, Field: field, Rule: rule})
 	}
 	var message typespb.FederatedService
-	left, ok := e.fill(&message, object, report)
+	left, ok := fill(&message, said, object, report)
 	if !ok {
 		return
 	}

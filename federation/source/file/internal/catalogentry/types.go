@@ -17,19 +17,19 @@ import (
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
-// fill fills the message with what protojson makes of the entry, whose value is object.
+// fill fills the message with what protojson makes of data, whose value is object.
 // It reports fields that do not exist or have the wrong type, and returns the paths of
 // those that it left out for their type. When protojson refuses the entry for another
 // reason, it reports that reason and returns false.
-func (e *Entry) fill(
-	message *typespb.FederatedService, object map[string]any, report func(at, field, rule string),
+func fill(
+	message *typespb.FederatedService, data []byte, object map[string]any, report func(at, field, rule string),
 ) (left map[string]bool, ok bool) {
 	descriptor := message.ProtoReflect().Descriptor()
 	unknownFields(object, descriptor, "", func(path, key string) {
 		report(path+"."+key, path, "there is no field "+federation.Quote(key))
 	})
 	options := protojson.UnmarshalOptions{DiscardUnknown: true}
-	err := options.Unmarshal(e.json, message)
+	err := options.Unmarshal(data, message)
 	if err == nil {
 		return nil, true
 	}
