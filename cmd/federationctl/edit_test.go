@@ -19,6 +19,7 @@ import (
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/nightly"
 )
 
 // volume is a directory whose files are replaced at once, as Kubernetes does it.
@@ -287,11 +288,7 @@ func TestEdits(t *testing.T) {
 		go consumers[id].follow(t, c.as(party, "owner.example"))
 	}
 	applied := 0 // edits, since the last start
-	edits := 10
-	if os.Getenv("NIGHTLY") == "true" {
-		edits = 30
-	}
-	for i := range edits {
+	for i := range nightly.Cases(30, 10) {
 		await := func(want func(id string) (services map[string]bool, allowed bool)) {
 			t.Helper()
 			eventually(t, func() (lacking string) {

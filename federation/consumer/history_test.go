@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +18,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
+	"github.com/hamlet-federation/coredns-federation/test/kit/nightly"
 )
 
 // TestHistories plays random histories of an owner, its replica, the network, the
@@ -26,10 +26,7 @@ import (
 // the mirror has what the owner has.
 func TestHistories(t *testing.T) {
 	var resumes uint64
-	seeds := uint64(5)
-	if os.Getenv("NIGHTLY") == "true" && !testing.Short() {
-		seeds = 8
-	}
+	seeds := nightly.Cases[uint64](8, 5)
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) { resumes += history(t, sim, rand.New(rand.NewPCG(seed, 7))) })

@@ -18,28 +18,16 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	servicekit "github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // encoded returns a service of that name with the fqdn <host>.example.org, encoded anew
 // in each call. Its description is its version.
 func encoded(name, host string, version int) *wire.Encoded {
-	fqdn, err := federation.ParseFQDN(host + ".example.org")
-	if err != nil {
-		panic(err)
-	}
-	address, err := federation.ParseAddress("192.0.2.1")
-	if err != nil {
-		panic(err)
-	}
-	e, err := wire.NewEncoded(&federation.Service{
-		Name: name, FQDN: fqdn, Description: strconv.Itoa(version),
-		Endpoints: []federation.Endpoint{{Address: address, Port: 80}},
-		Instances: []federation.Instance{{ID: "i", Protocol: federation.TCP}},
-	})
-	if err != nil {
-		panic(err)
-	}
-	return e
+	s := servicekit.At(host+".example.org", "192.0.2.1")
+	s.Name, s.Description = name, strconv.Itoa(version)
+	return must.Value(wire.NewEncoded(s))
 }
 
 // services returns one service for each text such as "a x 1": name, host and version.

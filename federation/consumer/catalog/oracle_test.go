@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
+	"github.com/hamlet-federation/coredns-federation/test/kit/nightly"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
@@ -26,11 +26,7 @@ import (
 // whatever the catalog counts or derives from generations, the model looks for in all
 // of its services.
 func TestOracle(t *testing.T) {
-	seeds := uint64(500)
-	if os.Getenv("NIGHTLY") == "true" && !testing.Short() {
-		seeds = 3000
-	}
-	for seed := range seeds {
+	for seed := range nightly.Cases[uint64](3000, 500) {
 		var log []string
 		if msg := compare(t, rand.New(rand.NewPCG(seed, 0)), &log); msg != "" {
 			t.Fatalf("seed %d: %s\nafter\n%s", seed, msg, strings.Join(log, "\n"))

@@ -3,7 +3,6 @@ package agent
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/nightly"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
@@ -27,11 +27,7 @@ import (
 // zones.
 func TestZoneFollowsCatalogs(t *testing.T) {
 	t.Parallel()
-	seeds := uint64(10)
-	if os.Getenv("NIGHTLY") == "true" && !testing.Short() {
-		seeds = 100
-	}
-	for seed := range seeds {
+	for seed := range nightly.Cases[uint64](100, 10) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 0))
 			a, b, owners := writer(t, "a", "b")

@@ -7,7 +7,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/test/kit/nightly"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services/zonetest"
 )
 
@@ -73,12 +73,7 @@ func TestOracle(t *testing.T) {
 }
 
 // seeds returns how many random cases a test tries: all of them at night, and a part of them by day.
-func seeds(all uint64) uint64 {
-	if os.Getenv("NIGHTLY") == "true" && !testing.Short() {
-		return all
-	}
-	return all / 5
-}
+func seeds(all uint64) uint64 { return nightly.Cases(all, all/5) }
 
 var questionTypes = []uint16{
 	dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypeTXT, dns.TypeSOA, dns.TypeNS, dns.TypeANY, dns.TypeCNAME,

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
+	"github.com/hamlet-federation/coredns-federation/test/kit/nightly"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services/registrytest"
 )
 
@@ -20,7 +21,7 @@ func newModel(tb testing.TB, seed uint64) *registrytest.Model {
 // each subscriber is told with a naive evaluation of the rules.
 func TestNothingLeaks(t *testing.T) {
 	upserts, deletions, resumed, adopted := 0, 0, 0, 0
-	histories := registrytest.Seeds(120, 20)
+	histories := nightly.Cases(120, 20)
 	for seed := range uint64(histories) {
 		m := newModel(t, seed)
 		m.Begin()
@@ -57,7 +58,7 @@ func FuzzNothingLeaks(f *testing.F) {
 // and subscribers change at the same time, while others take. What is taken must have
 // been true at some time of the step, and what is held after it must be true then.
 func TestNothingLeaksAtOnce(t *testing.T) {
-	for seed := range uint64(registrytest.Seeds(40, 6)) {
+	for seed := range nightly.Cases[uint64](40, 6) {
 		m := newModel(t, seed)
 		m.Begin()
 		for range 30 {

@@ -20,27 +20,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/file"
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
-
-// catalogFile spells services of those names, "web 2" with the description 2.
-func catalogFile(services ...string) string {
-	var b strings.Builder
-	b.WriteString("services:\n")
-	if len(services) == 0 {
-		return "services: []\n"
-	}
-	for _, s := range services {
-		name, version, _ := strings.Cut(s, " ")
-		b.WriteString("- name: " + name + "\n  fqdn: " + name + ".example.org\n  description: version " + version + "\n" + rest)
-	}
-	return b.String()
-}
-
-// rest completes a service that has a name and an fqdn.
-const rest = `  endpoints: [{address: 192.0.2.1, port: 80}]
-  instances: [{id: i1, protocol: TCP}]
-`
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
@@ -117,7 +99,7 @@ func TestLoadFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "catalog.yaml")
 	for _, tt := range []struct{ name, text, want string }{
 		{"missing", "", "catalog file: stat " + path + ": no such file or directory"},
-		{"broken", "services:\n- name: a\n" + rest, "catalog file " + path + `: line 2: service "a": fqdn: required`},
+		{"broken", "services:\n- name: a\n  endpoints: [{address: 192.0.2.1, port: 80}]\n", "catalog file " + path + `: line 2: service "a": fqdn: required`},
 	} {
 		if tt.text != "" {
 			write(t, path, tt.text)
@@ -126,7 +108,7 @@ func TestLoadFails(t *testing.T) {
 			t.Errorf("%s: error is %v, expected %s", tt.name, err, tt.want)
 		}
 	}
-	write(t, path, catalogFile("a 1"))
+	write(t, path, services.CatalogFile("a 1"))
 	err := New(Config{Path: path, MaxBytes: 10, Logger: slog.New(slog.DiscardHandler)}).Load(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "is larger than allowed") {
 		t.Errorf("error is %v, expected that the file is too large", err)
@@ -136,7 +118,7 @@ func TestLoadFails(t *testing.T) {
 // TestRunsAfterItsGroup has a group that has read a broken file, and another time a good one, before the
 // source runs.
 func TestRunsAfterItsGroup(t *testing.T) {
-	for text, want := range map[string]string{"services:": "away", catalogFile("a 1"): "upsert a 1"} {
+	for text, want := range map[string]string{"services:": "away", services.CatalogFile("a 1"): "upsert a 1"} {
 		path := filepath.Join(t.TempDir(), "catalog.yaml")
 		write(t, path, text)
 		logged := &testlog.Buffer{}
@@ -167,21 +149,21 @@ func TestRunsAfterItsGroup(t *testing.T) {
 func TestFollows(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "catalog.yaml")
 	synctest.Test(t, func(t *testing.T) {
-		write(t, path, catalogFile("a 1", "b 1"))
+		write(t, path, services.CatalogFile("a 1", "b 1"))
 		f, registry, catalog, logged := follow(t, path, true)
 		doubtful := func(text string) string { return strings.Replace(text, "id: i1", "id: -", 1) }
 		for _, step := range []struct {
 			name, text, want, trouble string
 			logs                      map[string]int // lines so far
 		}{
-			{"unchanged", catalogFile("a 1", "b 1"), "upsert a 1, upsert b 1", "", map[string]int{"services=2 added=2 changed=0 removed=0": 1}},
+			{"unchanged", services.CatalogFile("a 1", "b 1"), "upsert a 1, upsert b 1", "", map[string]int{"services=2 added=2 changed=0 removed=0": 1}},
 			{"broken", "services: [", "upsert a 1, upsert b 1", "line 1", map[string]int{"not used": 1}},
 			{"empty", "", "upsert a 1, upsert b 1", "the file is empty", map[string]int{"not used": 2}},
-			{"as it was", catalogFile("a 1", "b 1"), "upsert a 1, upsert b 1", "", map[string]int{"applied": 1, "in order again": 1}},
-			{"new", catalogFile("c 1", "a 20"), "upsert a 20, upsert c 1", "", map[string]int{"services=2 added=1 changed=1 removed=1": 1, "catalog has warnings": 0}},
-			{"doubtful", doubtful(catalogFile("a 30")), "upsert a 30", "", map[string]int{"applied": 3, "catalog has warnings": 1}},
-			{"as doubtful", doubtful(catalogFile("a 400")), "upsert a 400", "", map[string]int{"applied": 4, "catalog has warnings": 1}},
-			{"nothing", catalogFile(), "", "", map[string]int{"services=0 added=0 changed=0 removed=1": 1, "level=ERROR": 2, "is away": 0, "is back": 0}},
+			{"as it was", services.CatalogFile("a 1", "b 1"), "upsert a 1, upsert b 1", "", map[string]int{"applied": 1, "in order again": 1}},
+			{"new", services.CatalogFile("c 1", "a 20"), "upsert a 20, upsert c 1", "", map[string]int{"services=2 added=1 changed=1 removed=1": 1, "catalog has warnings": 0}},
+			{"doubtful", doubtful(services.CatalogFile("a 30")), "upsert a 30", "", map[string]int{"applied": 3, "catalog has warnings": 1}},
+			{"as doubtful", doubtful(services.CatalogFile("a 400")), "upsert a 400", "", map[string]int{"applied": 4, "catalog has warnings": 1}},
+			{"nothing", services.CatalogFile(), "", "", map[string]int{"services=0 added=0 changed=0 removed=1": 1, "level=ERROR": 2, "is away": 0, "is back": 0}},
 		} {
 			write(t, path, step.text)
 			settle()
@@ -216,7 +198,7 @@ func TestBrokenAtFirst(t *testing.T) {
 		if away := catalog.Status().Sources[0].Away; !strings.Contains(away, "no such file") || f.Err() == nil {
 			t.Errorf("the source is away for the reason %q (%v), expected that there is no file", away, f.Err())
 		}
-		write(t, path, catalogFile("a 1"))
+		write(t, path, services.CatalogFile("a 1"))
 		settle()
 		if got := published(t, registry); got != "upsert a 1" {
 			t.Errorf("the catalog is %s, expected what the file says", got)

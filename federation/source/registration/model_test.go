@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
+	"github.com/hamlet-federation/coredns-federation/test/kit/nightly"
 )
 
 const modelTTL = 10 * time.Second
@@ -393,11 +393,7 @@ func (s *simulated) rest(pass func(), condition func() string) {
 func TestModel(t *testing.T) {
 	t.Parallel()
 	const long = 12
-	seeds := uint64(2 * long)
-	if os.Getenv("NIGHTLY") == "true" {
-		seeds = 1000
-	}
-	for seed := range seeds {
+	for seed := range nightly.Cases[uint64](1000, 2*long) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			steps := 50

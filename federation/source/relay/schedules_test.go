@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,10 +11,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/nightly"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 var (
@@ -37,12 +38,9 @@ const (
 // TestSchedules runs chains of tiers through random faults, and judges them all the time.
 func TestSchedules(t *testing.T) {
 	t.Parallel()
-	n := 400 // TestJudge finds what is wrong in far fewer
-	switch {
-	case *schedules > 0:
-		n = *schedules
-	case os.Getenv("NIGHTLY") == "true":
-		n = 5_000
+	n := *schedules
+	if n == 0 {
+		n = nightly.Cases(5_000, 400) // TestJudge finds what is wrong in far fewer
 	}
 	const shards = 4
 	for shard := range shards {
@@ -280,23 +278,9 @@ func (s *simulation) change() {
 
 // encode returns a service, which says which revision it is.
 func encode(name string, revision int) *wire.Encoded {
-	fqdn, err := federation.ParseFQDN(name + ".fed.example")
-	if err != nil {
-		panic(err)
-	}
-	address, err := federation.ParseAddress("192.0.2.1")
-	if err != nil {
-		panic(err)
-	}
-	e, err := wire.NewEncoded(&federation.Service{
-		Name: name, FQDN: fqdn, Description: strconv.Itoa(revision),
-		Endpoints: []federation.Endpoint{{Address: address, Port: 80}},
-		Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTP}},
-	})
-	if err != nil {
-		panic(err)
-	}
-	return e
+	s := services.At(name+".fed.example", "192.0.2.1")
+	s.Description = strconv.Itoa(revision)
+	return must.Value(wire.NewEncoded(s))
 }
 
 // cut closes the connection of a link, or lets there be one again.

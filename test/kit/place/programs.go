@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
-	"github.com/hamlet-federation/coredns-federation/test/kit/race"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -34,7 +33,7 @@ var build = sync.OnceValue(func() error {
 		return err
 	}
 	// CoreDNS has races of its own.
-	for program, detect := range map[string]bool{"coredns": false, "federationctl": race.Enabled} {
+	for program, detect := range map[string]bool{"coredns": false, "federationctl": raceDetected} {
 		cmd := exec.Command("go", "build", fmt.Sprintf("-race=%v", detect), "-o", scratch+"/", "./cmd/"+program)
 		cmd.Dir = root
 		if out, err := cmd.CombinedOutput(); err != nil {

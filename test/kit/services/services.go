@@ -20,3 +20,20 @@ func At(fqdn, address string) *federation.Service {
 		Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}},
 	}
 }
+
+// CatalogFile spells a catalog file of services of those names, "web 2" with the description 2.
+func CatalogFile(services ...string) string {
+	if len(services) == 0 {
+		return "services: []\n"
+	}
+	var b strings.Builder
+	b.WriteString("services:\n")
+	for _, s := range services {
+		name, version, _ := strings.Cut(s, " ")
+		b.WriteString("- name: " + name + "\n  fqdn: " + name + ".example.org\n  description: version " + version + `
+  endpoints: [{address: 192.0.2.1, port: 80}]
+  instances: [{id: i1, protocol: TCP}]
+`)
+	}
+	return b.String()
+}

@@ -19,6 +19,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 func never() error { return nil }
@@ -221,7 +222,7 @@ func TestServiceTooLargeIsAProblem(t *testing.T) {
 }
 
 func TestYAMLTooLargeIsAProblem(t *testing.T) {
-	text := catalogFile("a 1") + "#"
+	text := services.CatalogFile("a 1") + "#"
 	text += strings.Repeat("x", MaxYAML-len(text))
 	if c := Parse([]byte(text), wire.Policy{}); len(c.Services) != 1 || c.Err() != nil {
 		t.Errorf("%d services in %d bytes, %v, expected one", len(c.Services), len(text), c.Err())
@@ -242,8 +243,8 @@ func TestYAMLTooLargeIsAProblem(t *testing.T) {
 
 // TestEditDecodesWhatChanged reads versions of a file with one reader.
 func TestEditDecodesWhatChanged(t *testing.T) {
-	version := func(form string, services ...string) []byte {
-		text := catalogFile(services...)
+	version := func(form string, names ...string) []byte {
+		text := services.CatalogFile(names...)
 		if form == "YAML" {
 			return []byte(text)
 		}
@@ -290,7 +291,7 @@ func TestEditDecodesWhatChanged(t *testing.T) {
 // The warnings of a service that is remembered are those of its new place.
 func TestEditMovesWarnings(t *testing.T) {
 	r := NewReader(wire.Policy{})
-	doubtful := strings.Replace(catalogFile("a 1", "b 1"), "id: i1", "id: -", 2)
+	doubtful := strings.Replace(services.CatalogFile("a 1", "b 1"), "id: i1", "id: -", 2)
 	within := strings.Replace(doubtful, "\n  instances", "\n\n  instances", 1)
 	for _, text := range []string{doubtful, "# moved\n" + doubtful, strings.Replace(doubtful, "\n- name: b", "\n\n\n- name: b", 1), within} {
 		got := must.Get(read(r, []byte(text)))(t)
@@ -303,7 +304,7 @@ func TestEditMovesWarnings(t *testing.T) {
 
 func TestReadEndsWithItsContext(t *testing.T) {
 	stop := errors.New("enough")
-	for _, text := range []string{catalogFile("a 1"), "services: [a]", `{"services": [1]}`, `{"name": 1}`} {
+	for _, text := range []string{services.CatalogFile("a 1"), "services: [a]", `{"services": [1]}`, `{"name": 1}`} {
 		_, err := NewReader(wire.Policy{}).Read(strings.NewReader(text), 0, func() error { return stop })
 		if !errors.Is(err, stop) {
 			t.Errorf("%s: error is %v, expected %v", text, err, stop)
@@ -352,7 +353,7 @@ func TestBadStreamTakesBoundedMemory(t *testing.T) {
 
 func TestReadFailsAsItsSource(t *testing.T) {
 	broken := errors.New("disk error")
-	for _, text := range []string{"", catalogFile("a 1"), webJSON, webLine + "\n", strings.Repeat(webLine+"\n", 1000)} {
+	for _, text := range []string{"", services.CatalogFile("a 1"), webJSON, webLine + "\n", strings.Repeat(webLine+"\n", 1000)} {
 		source := io.MultiReader(strings.NewReader(text), iotest.ErrReader(broken))
 		if _, err := NewReader(wire.Policy{}).Read(source, 0, never); !errors.Is(err, broken) {
 			t.Errorf("%.20s: error is %v, expected %v", text, err, broken)

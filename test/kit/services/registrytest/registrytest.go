@@ -5,7 +5,6 @@ package registrytest
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -172,12 +171,4 @@ func ResumeAs(r *registry.Registry, ids []federation.ID, f registry.Form, theirs
 	}
 	s.Close()
 	return nil
-}
-
-// Seeds returns n by night, and fewer by day.
-func Seeds(n, fewer int) int {
-	if os.Getenv("NIGHTLY") == "true" && !testing.Short() {
-		return n
-	}
-	return fewer
 }

@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -15,16 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/nightly"
 )
 
 // A namespace with many Services is deleted: each is withdrawn once, and nothing else
 // is. A ServiceExport that has to wait for its end says why it is not published.
 func TestNamespaceDeleted(t *testing.T) {
 	const space = "many"
-	many := 100
-	if os.Getenv("NIGHTLY") == "true" {
-		many = 2000
-	}
+	many := nightly.Cases(2000, 100)
 	s := newStage(t, "few")
 	namespace(t, s.west, space)
 	client := s.west.Cluster.Client.CoreV1().Services(space)

@@ -1,0 +1,6 @@
+//go:build !race
+
+package place
+
+// raceDetected reports whether the race detector is on.
+const raceDetected = false
