@@ -152,12 +152,14 @@ test: ## run every test that needs nothing but Go (WING=owner: those of federati
 ifdef WING
 	$(GOTEST) $(WAITING) -short -timeout 20m ./$(or $(firstword $(wildcard federation/$(WING) $(WING))),$(error there is no folder federation/$(WING), nor $(WING)))/...
 else ifeq ($(WITHOUT),e2e)
-	$(GOTEST) $(WAITING) -timeout 20m $$(go list ./... | grep -vxF "$$(go list $(E2E_PACKAGES))")
-	cd deploy && $(GOTEST) $(WAITING) -timeout 20m ./...
+	$(TESTDEPLOY) $(GOTEST) $(WAITING) -timeout 20m $$(go list ./... | grep -vxF "$$(go list $(E2E_PACKAGES))"); $(SHOWDEPLOY)
 else
-	$(GOTEST) $(WAITING) -timeout 20m ./...
-	cd deploy && $(GOTEST) $(WAITING) -timeout 20m ./...
+	$(TESTDEPLOY) $(GOTEST) $(WAITING) -timeout 20m ./...; $(SHOWDEPLOY)
 endif
+
+# The module deploy is tested beside the others, and shown behind them.
+TESTDEPLOY = @mkdir -p bin; (cd deploy && $(GOTEST) -timeout 20m ./...) > bin/test-deploy.txt 2>&1 & deploy=$$!;
+SHOWDEPLOY = failed=$$?; wait $$deploy || failed=1; cat bin/test-deploy.txt; exit $$failed
 
 # What `make e2e` runs with real servers, and `make test` without.
 E2E_PACKAGES := ./federation/source/kubernetes ./federation/source/registration/store/etcd ./test/suites/kubernetes/deploy \
