@@ -67,7 +67,7 @@ var wings = map[string][]string{
 // mostLines is how large all wings together may be: lines of code without comments, blank lines,
 // tests and generated files. It is meant to fall. A commit that raises it says which feature
 // needs that, or deletes as much elsewhere.
-const mostLines = 40_963
+const mostLines = 40_993
 
 // wingOf returns the wing that a folder is of, or "".
 func wingOf(folder string) string {
