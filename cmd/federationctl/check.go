@@ -35,23 +35,23 @@ COREFILE - is standard input. The exit code is 0 without mistakes, also with war
 
   # Check an edit before it is used.
   federationctl check Corefile.new && mv Corefile.new Corefile`,
-		Args:              one("COREFILE"),
+		Args:              oneArg("COREFILE"),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		RunE: func(command *cobra.Command, args []string) error {
 			done := make(chan error, 1)
 			// When ctx ends the goroutine is left to the end of the process, as with lint.
-			look := usable
+			look := checkFiles
 			if elsewhere {
 				look = nil
 			}
 			go func() {
-				done <- toldOn(command.OutOrStdout(), func(out io.Writer) error { return check(args[0], look, command.InOrStdin(), out) })
+				done <- toldOn(command.OutOrStdout(), func(out io.Writer) error { return checkCorefile(args[0], look, command.InOrStdin(), out) })
 			}()
 			select {
 			case err := <-done:
 				return err
 			case <-ctx.Done():
-				return failed("interrupted")
+				return newFailuref("interrupted")
 			}
 		},
 	}
@@ -64,22 +64,22 @@ func elsewhereFlag(command *cobra.Command, elsewhere *bool) {
 	command.Flags().BoolVar(elsewhere, "elsewhere", false, "do not look at certificates, keys and CA files: they are on another machine")
 }
 
-// usable returns why files cannot be used, or nil.
-func usable(files mtls.Files) error {
+// checkFiles returns why files cannot be used, or nil.
+func checkFiles(files mtls.Files) error {
 	_, err := mtls.Load(files, nil)
 	return err
 }
 
-// check prints the mistakes and warnings of a Corefile, and returns an error where it has
+// checkCorefile prints the mistakes and warnings of a Corefile, and returns an error where it has
 // mistakes. Usable is that of corefile.Check.
-func check(name string, usable func(mtls.Files) error, stdin io.Reader, stdout io.Writer) error {
+func checkCorefile(name string, usable func(mtls.Files) error, stdin io.Reader, stdout io.Writer) error {
 	input := stdin
 	if name == "-" {
 		name = "<stdin>"
 	} else {
 		opened, err := os.Open(name)
 		if err != nil {
-			return failure(err)
+			return failureOf(err)
 		}
 		defer opened.Close()
 		input = opened
@@ -90,11 +90,11 @@ func check(name string, usable func(mtls.Files) error, stdin io.Reader, stdout i
 		in       []*corefile.MistakeError
 	}{{"error", mistakes}, {"warning", warnings}} {
 		for _, m := range found.in {
-			show(stdout, m.File, found.severity, []problem.Problem{{Line: m.Line, Rule: federation.Printable(m.Text)}})
+			printProblems(stdout, m.File, found.severity, []problem.Problem{{Line: m.Line, Rule: federation.Printable(m.Text)}})
 		}
 	}
 	if len(mistakes) > 0 {
-		return failed("%s in the Corefile; mend and check again", status.Count(len(mistakes), "mistake"))
+		return newFailuref("%s in the Corefile; mend and check again", status.Count(len(mistakes), "mistake"))
 	}
 	return nil
 }

@@ -86,7 +86,7 @@ func choiceFlag(command *cobra.Command, to *string, name, shorthand, usage strin
 
 // completeValues sets the values with which a shell completes a flag.
 func completeValues(command *cobra.Command, flag string, values []string) {
-	insist(command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
+	mustSucceed(command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
 }
 
 // formats are what -o means for every command.

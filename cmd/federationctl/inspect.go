@@ -27,8 +27,8 @@ type statusOptions struct {
 	output  string
 }
 
-// add adds the flags to a command.
-func (o *statusOptions) add(command *cobra.Command) {
+// addFlags adds the flags to a command.
+func (o *statusOptions) addFlags(command *cobra.Command) {
 	flags := command.Flags()
 	flags.DurationVar(&o.timeout, "timeout", 30*time.Second, "`duration` that an answer may take")
 	flags.StringVar(&o.files.Cert, "cert", "", "PEM `file`: your certificate, for https")
@@ -36,14 +36,14 @@ func (o *statusOptions) add(command *cobra.Command) {
 	flags.StringVar(&o.files.CA, "ca", "", "PEM `file`: the authorities of the endpoint")
 }
 
-// asking makes a command one that asks a process.
-func (o *statusOptions) asking(
+// runOnEndpoint makes a command one that asks a process.
+func (o *statusOptions) runOnEndpoint(
 	command *cobra.Command, ask func(e *inspect.Endpoint, args []string, out io.Writer) error,
 ) *cobra.Command {
-	o.add(command)
+	o.addFlags(command)
 	command.Flags().StringVar(&o.at, "at", "", "`URL` of the status endpoint, or host[:port]; none: "+inspect.ConsumerAt+" of a CoreDNS or, where nothing listens there, "+inspect.OwnerAt+" of an owner")
 	command.RunE = func(command *cobra.Command, args []string) error {
-		endpoint, err := o.endpoint(o.at)
+		endpoint, err := o.newEndpoint(o.at)
 		if err != nil {
 			return err
 		}
@@ -52,20 +52,20 @@ func (o *statusOptions) asking(
 	return command
 }
 
-// write writes an answer: as it was sent, or as text for people.
-func (o *statusOptions) write(out io.Writer, sent string, err error, text func() string) error {
+// writeAnswer writes an answer: as it was sent, or as text for people.
+func (o *statusOptions) writeAnswer(out io.Writer, sent string, err error, text func() string) error {
 	if err != nil {
-		return failure(err)
+		return failureOf(err)
 	}
 	if printable.IsTable(o.output) {
 		sent = text()
 	}
 	_, err = io.WriteString(out, sent)
-	return failure(err)
+	return failureOf(err)
 }
 
-// endpoint returns the endpoint to ask. Its errors are of usage.
-func (o *statusOptions) endpoint(at string) (*inspect.Endpoint, error) {
+// newEndpoint returns the endpoint to ask. Its errors are of usage.
+func (o *statusOptions) newEndpoint(at string) (*inspect.Endpoint, error) {
 	if o.timeout <= 0 {
 		return nil, fmt.Errorf("--timeout: %v is not above 0", o.timeout)
 	}
@@ -74,7 +74,7 @@ func (o *statusOptions) endpoint(at string) (*inspect.Endpoint, error) {
 
 func whyCommand(ctx context.Context) *cobra.Command {
 	var o statusOptions
-	command := o.asking(&cobra.Command{
+	command := o.runOnEndpoint(&cobra.Command{
 		Use:   "why NAME [TYPE]",
 		Short: "Explain why a running CoreDNS or owner answers a name as it does",
 		Long: `why asks a CoreDNS with the plugin how it comes to its answer for NAME: the zone,
@@ -89,7 +89,7 @@ The process must have the status endpoint, 'status' in its configuration. The ex
 code is 0 when it has explained the answer, whatever that is, and 1 when it has not.`,
 		Example: `  federationctl why shop.fed.example
   federationctl why shop.fed.example SRV -o json`,
-		Args: configFile("why", "a NAME and perhaps a TYPE", 1, 2),
+		Args: argsBetween("why", "a NAME and perhaps a TYPE", 1, 2),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) (types []string, _ cobra.ShellCompDirective) {
 			if len(args) == 1 {
 				types = []string{"A", "AAAA", "SRV", "TXT", "SOA", "NS"}
@@ -111,7 +111,7 @@ code is 0 when it has explained the answer, whatever that is, and 1 when it has 
 			return fmt.Errorf("%q is not a type such as A, AAAA, SRV or TXT", qtype)
 		}
 		why, sent, err := e.Why(ctx, name, qtype)
-		return o.write(out, sent, err, func() string { return strings.Join(why.Lines(), "\n") + "\n" })
+		return o.writeAnswer(out, sent, err, func() string { return strings.Join(why.Lines(), "\n") + "\n" })
 	})
 	outputFlag(command, &o.output)
 	return command
@@ -120,7 +120,7 @@ code is 0 when it has explained the answer, whatever that is, and 1 when it has 
 func retryCommand(ctx context.Context) *cobra.Command {
 	var o statusOptions
 	var of string
-	command := o.asking(&cobra.Command{
+	command := o.runOnEndpoint(&cobra.Command{
 		Use:   "retry",
 		Short: "Have a running CoreDNS or relay try an owner that is lost now",
 		Long: `retry has a process try an owner at once that it has no stream with, also one that is
@@ -132,10 +132,10 @@ attempts are made within a second.
 The process must have the status endpoint, 'status' in its configuration.`,
 		Example: `  federationctl retry
   federationctl retry --of owner.example:8008`,
-		Args: none("name the endpoint with --at, and the owner with --of"),
+		Args: noArgs("name the endpoint with --at, and the owner with --of"),
 	}, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
 		u, sent, err := e.Retry(ctx, of)
-		return o.write(out, sent, err, func() string {
+		return o.writeAnswer(out, sent, err, func() string {
 			if u.State == "synced" || u.State == "syncing" {
 				return fmt.Sprintf("%s is %s: there is nothing to try\n", federation.Printable(u.ID), federation.Printable(u.State))
 			}
@@ -150,7 +150,7 @@ The process must have the status endpoint, 'status' in its configuration.`,
 func confirmCommand(ctx context.Context) *cobra.Command {
 	var o statusOptions
 	var of, source string
-	command := o.asking(&cobra.Command{
+	command := o.runOnEndpoint(&cobra.Command{
 		Use:   "confirm",
 		Short: "Have a running owner withdraw the services that it holds",
 		Long: `confirm has an owner withdraw what one of its sources has no more. Where that is more
@@ -164,10 +164,10 @@ status shows.
 The process must have the status endpoint, 'status' in its configuration.`,
 		Example: `  federationctl confirm
   federationctl confirm --of mesh-b.owner.example --source kubernetes:west`,
-		Args: none("name the endpoint with --at, the catalog with --of and the source with --source"),
+		Args: noArgs("name the endpoint with --at, the catalog with --of and the source with --source"),
 	}, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
 		s, sent, err := e.Confirm(ctx, of, source)
-		return o.write(out, sent, err, func() string {
+		return o.writeAnswer(out, sent, err, func() string {
 			if s.Held == 0 {
 				return "nothing is held: there is nothing to confirm\n"
 			}
@@ -184,7 +184,7 @@ func dumpCommand(ctx context.Context) *cobra.Command {
 	var o statusOptions
 	var of string
 	limit := int64(catalogfile.DefaultLimit)
-	command := o.asking(&cobra.Command{
+	command := o.runOnEndpoint(&cobra.Command{
 		Use:   "dump",
 		Short: "Write a catalog of a running CoreDNS or owner as a catalog file",
 		Long: `dump writes a catalog as it is at one moment, as the file that 'federationctl serve
@@ -199,13 +199,13 @@ configuration.`,
 
   # The catalog of one of several owners.
   federationctl dump --of owner.example:8008 | jq -r '.services[].fqdn'`,
-		Args: none("name the endpoint with --at, and the catalog with --of"),
+		Args: noArgs("name the endpoint with --at, and the catalog with --of"),
 	}, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
 		catalog, err := e.Dump(ctx, of, limit)
 		if err == nil {
 			_, err = io.WriteString(out, catalog)
 		}
-		return failure(err)
+		return failureOf(err)
 	})
 	command.Flags().StringVar(&of, "of", "", "`owner` or server name of the catalog; none: the default or only one")
 	maxCatalogFlag(command, &limit)

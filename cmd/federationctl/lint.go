@@ -71,13 +71,13 @@ The FILE - is standard input. Any other FILE must be a regular file.`,
 			// When ctx ends the goroutine is left to the end of the process: a read of
 			// standard input cannot be interrupted.
 			go func() {
-				done <- toldOn(stdout, func(out io.Writer) error { return lint(files, policy, limit, elsewhere, stdin, out) })
+				done <- toldOn(stdout, func(out io.Writer) error { return lintFiles(files, policy, limit, elsewhere, stdin, out) })
 			}()
 			select {
 			case err := <-done:
 				return err
 			case <-ctx.Done():
-				return failed("interrupted")
+				return newFailuref("interrupted")
 			}
 		},
 		ValidArgsFunction: cobra.FixedCompletions([]string{"yaml", "yml", "json", "jsonl"}, cobra.ShellCompDirectiveFilterFileExt),
@@ -88,9 +88,9 @@ The FILE - is standard input. Any other FILE must be a regular file.`,
 	return command
 }
 
-// lint checks files, and returns an error where one of them has a problem. limit is
+// lintFiles checks files, and returns an error where one of them has a problem. limit is
 // in bytes. Elsewhere says that files of certificates are on another machine.
-func lint(files []string, policy wire.Policy, limit int64, elsewhere bool, stdin io.Reader, stdout io.Writer) error {
+func lintFiles(files []string, policy wire.Policy, limit int64, elsewhere bool, stdin io.Reader, stdout io.Writer) error {
 	l := linter{stdout: stdout, elsewhere: elsewhere}
 	for _, file := range files {
 		data, err := readCatalog(file, limit, stdin)
@@ -101,14 +101,14 @@ func lint(files []string, policy wire.Policy, limit int64, elsewhere bool, stdin
 		case err != nil:
 			l.errorf(file, "%v", err)
 		default:
-			l.content(file, data, policy)
+			l.checkContent(file, data, policy)
 		}
 	}
 	switch {
 	case l.more:
-		return failed("problems found: at least %d; fix them and check again", l.problems)
+		return newFailuref("problems found: at least %d; fix them and check again", l.problems)
 	case l.problems > 0:
-		return failed("problems found: %d; fix them and check again", l.problems)
+		return newFailuref("problems found: %d; fix them and check again", l.problems)
 	}
 	return nil
 }
@@ -128,38 +128,38 @@ func (l *linter) errorf(file, format string, args ...any) {
 	fmt.Fprintf(l.stdout, "%s: error: %s\n", file, fmt.Sprintf(format, args...))
 }
 
-// content checks the content of a file, whose form is to be recognized.
-func (l *linter) content(file string, data []byte, policy wire.Policy) {
+// checkContent checks the content of a file, whose form is to be recognized.
+func (l *linter) checkContent(file string, data []byte, policy wire.Policy) {
 	switch config.Recognize(data) {
 	case config.FormConfiguration:
-		l.configuration(file, data)
+		l.checkConfiguration(file, data)
 	case config.FormRules:
-		l.rules(file, data)
+		l.checkRules(file, data)
 	default:
-		l.catalog(file, data, policy)
+		l.checkCatalog(file, data, policy)
 	}
 }
 
-// rules checks the content of a file with the rules of a registration.
-func (l *linter) rules(file string, data []byte) {
+// checkRules checks the content of a file with the rules of a registration.
+func (l *linter) checkRules(file string, data []byte) {
 	_, problems := rules.Parse(data)
 	l.problems += len(problems)
-	show(l.stdout, file, "error", problems)
+	printProblems(l.stdout, file, "error", problems)
 	if len(problems) == 0 {
 		fmt.Fprintf(l.stdout, "%s: rules, fit to be used\n", file)
 	}
 }
 
-// catalog checks the content of a catalog file.
-func (l *linter) catalog(file string, data []byte, policy wire.Policy) {
+// checkCatalog checks the content of a catalog file.
+func (l *linter) checkCatalog(file string, data []byte, policy wire.Policy) {
 	catalog := catalogfile.Parse(data, policy)
 	l.problems += len(catalog.Problems) + catalog.MoreProblems
 	l.more = l.more || catalog.MoreProblems > 0
-	show(l.stdout, file, "error", catalog.Problems)
+	printProblems(l.stdout, file, "error", catalog.Problems)
 	if catalog.MoreProblems > 0 {
 		fmt.Fprintf(l.stdout, "%s: error: and at least %d more\n", file, catalog.MoreProblems)
 	}
-	show(l.stdout, file, "warning", catalog.Warnings)
+	printProblems(l.stdout, file, "warning", catalog.Warnings)
 	if catalog.MoreWarnings > 0 {
 		fmt.Fprintf(l.stdout, "%s: warning: and %d more\n", file, catalog.MoreWarnings)
 	}
@@ -168,13 +168,13 @@ func (l *linter) catalog(file string, data []byte, policy wire.Policy) {
 	}
 }
 
-// configuration checks the content of a configuration file, and the catalog files and
+// checkConfiguration checks the content of a configuration file, and the catalog files and
 // the rules that it names and that can be read.
-func (l *linter) configuration(opened string, data []byte) {
+func (l *linter) checkConfiguration(opened string, data []byte) {
 	config, problems, warnings := config.Check(data)
 	l.problems += len(problems)
-	show(l.stdout, opened, "error", problems)
-	show(l.stdout, opened, "warning", warnings)
+	printProblems(l.stdout, opened, "error", problems)
+	printProblems(l.stdout, opened, "warning", warnings)
 	if len(problems) > 0 {
 		return
 	}
@@ -196,24 +196,24 @@ func (l *linter) configuration(opened string, data []byte) {
 		}
 	}
 	config.In(filepath.Dir(opened))
-	l.certificates(opened, &config)
+	l.checkCertificates(opened, &config)
 	for _, catalog := range config.Catalogs {
 		for _, s := range catalog.Sources {
 			switch {
 			case s.File != nil:
 				named(s.File.Path, s.File.MaxSize, "; max_size in "+opened+" raises it", func(data []byte) {
-					l.catalog(s.File.Path, data, wire.Policy{AllowAddresses: config.AllowAddresses})
+					l.checkCatalog(s.File.Path, data, wire.Policy{AllowAddresses: config.AllowAddresses})
 				})
 			case s.Registration != nil:
-				named(s.Registration.Rules, rules.MaxBytes, "", func(data []byte) { l.rules(s.Registration.Rules, data) })
+				named(s.Registration.Rules, rules.MaxBytes, "", func(data []byte) { l.checkRules(s.Registration.Rules, data) })
 			}
 		}
 	}
 }
 
-// certificates checks the files of certificates that a configuration names, and warns when
+// checkCertificates checks the files of certificates that a configuration names, and warns when
 // the certificate of the owner cannot be that of a consumer of the owner that a relay follows.
-func (l *linter) certificates(opened string, c *config.Config) {
+func (l *linter) checkCertificates(opened string, c *config.Config) {
 	if l.elsewhere {
 		return
 	}
@@ -224,7 +224,7 @@ func (l *linter) certificates(opened string, c *config.Config) {
 	}
 	identity, err := mtls.Load(c.Identity.Files, nil)
 	fit("identity.files", c.Identity.Files, err)
-	fit("status", c.Status.Files, usable(c.Status.Files))
+	fit("status", c.Status.Files, checkFiles(c.Status.Files))
 	for _, catalog := range c.Catalogs {
 		for _, s := range catalog.Sources {
 			switch {
@@ -257,8 +257,8 @@ func readCatalog(opened string, limit int64, stdin io.Reader) ([]byte, error) {
 	return data, err
 }
 
-// show prints problems, one a line.
-func show(stdout io.Writer, file, severity string, problems []problem.Problem) {
+// printProblems prints problems, one a line.
+func printProblems(stdout io.Writer, file, severity string, problems []problem.Problem) {
 	for _, p := range problems {
 		place := file
 		if p.Line > 0 {

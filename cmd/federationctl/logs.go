@@ -59,9 +59,9 @@ func (w lineWriter) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// complain writes why the command has failed, and a hint if there is one, in the form
+// reportFailure writes why the command has failed, and a hint if there is one, in the form
 // that the command logs in.
-func complain(stderr io.Writer, command *cobra.Command, err error, hint string) {
+func reportFailure(stderr io.Writer, command *cobra.Command, err error, hint string) {
 	if flag := command.Flags().Lookup(logFormatName); flag != nil && flag.Value.String() == logJSON {
 		logger := slog.New(logHandler(stderr, logJSON)).With("error", err.Error())
 		if hint != "" {

@@ -64,37 +64,37 @@ func main() {
 			}
 		})
 	})
-	os.Exit(run(context.WithValue(ctx, endsItself{}, &own), os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(runCommandLine(context.WithValue(ctx, endsItself{}, &own), os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run executes the command line in args until the command is done or ctx ends, and
+// runCommandLine executes the command line in args until the command is done or ctx ends, and
 // returns the exit code.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func runCommandLine(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := rootCommand(ctx)
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.InitDefaultCompletionCmd(args...)
 	if completion, _, err := root.Find([]string{"completion"}); err == nil {
-		completion.RunE = help // with it, an unknown shell is an error
+		completion.RunE = showHelp // with it, an unknown shell is an error
 	}
 
 	command, err := root.ExecuteC()
 	if err == nil {
 		return exitDone
 	}
-	end, ok := errors.AsType[exit](err)
+	end, ok := errors.AsType[exitError](err)
 	switch {
-	case isClosedPipe(err) && end.code == exitFailed: // and not trouble: its code is an answer
+	case isClosedPipe(err) && end.code == exitFailed: // and not noAnswer: its code is an answer
 		return exitDone
 	case !ok:
-		complain(stderr, command, fmt.Errorf("%w%s", err, ofRemovedCommand(args)), fmt.Sprintf("see '%s --help'", command.CommandPath()))
+		reportFailure(stderr, command, fmt.Errorf("%w%s", err, ofRemovedCommand(args)), fmt.Sprintf("see '%s --help'", command.CommandPath()))
 		if command.Name() == "status" && slices.Contains(args, "--check") {
 			return inspect.Unknown
 		}
 		return exitUsage
 	case end.reason != nil:
-		complain(stderr, command, err, "")
+		reportFailure(stderr, command, err, "")
 	}
 	return end.code
 }
@@ -135,7 +135,7 @@ also when its output cannot be written, for example to a closed pipe.`,
       --cert run/owner.pem --key run/owner-key.pem --ca run/ca.pem
   federationctl watch localhost:8008 \
       --cert run/consumer.pem --key run/consumer-key.pem --ca run/ca.pem`,
-		Version:       version(),
+		Version:       buildVersion(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -150,15 +150,15 @@ also when its output cannot be written, for example to a closed pipe.`,
 	return root
 }
 
-// exit is the end of a command that was called correctly, with another code than exitDone.
+// exitError is the end of a command that was called correctly, with another code than exitDone.
 // Every other error is one of usage, with a hint at the help.
-type exit struct {
+type exitError struct {
 	code   int
 	reason error // is printed; nil for a command that has said everything itself
 }
 
 // Error implements error.
-func (e exit) Error() string {
+func (e exitError) Error() string {
 	if e.reason == nil {
 		return fmt.Sprintf("exit code %d", e.code)
 	}
@@ -166,14 +166,14 @@ func (e exit) Error() string {
 }
 
 // Unwrap returns the reason.
-func (e exit) Unwrap() error { return e.reason }
+func (e exitError) Unwrap() error { return e.reason }
 
-// ended returns the result of a command that has said everything itself.
-func ended(code int) error {
+// exitResult returns the result of a command that has said everything itself.
+func exitResult(code int) error {
 	if code == exitDone {
 		return nil
 	}
-	return exit{code: code}
+	return exitError{code: code}
 }
 
 // isYes returns the result of a command that says yes or no.
@@ -181,50 +181,50 @@ func isYes(yes bool) error {
 	if yes {
 		return nil
 	}
-	return exit{code: exitFailed}
+	return exitError{code: exitFailed}
 }
 
-// failure returns the result of a command that fails for a reason, or is done without one.
-func failure(reason error) error {
+// failureOf returns the result of a command that fails for a reason, or is done without one.
+func failureOf(reason error) error {
 	if reason == nil {
 		return nil
 	}
-	return exit{exitFailed, reason}
+	return exitError{exitFailed, reason}
 }
 
-// trouble returns the result of a command that says yes or no and cannot. Its exit code is
+// noAnswer returns the result of a command that says yes or no and cannot. Its exit code is
 // that of an error of usage, as with diff and grep, so that no script takes it for an answer.
-func trouble(reason error) error { return exit{exitUsage, reason} }
+func noAnswer(reason error) error { return exitError{exitUsage, reason} }
 
 // toldOn returns the result of a command that says yes or no, and explains that on stdout. A yes
 // is one only if all of that could be written.
 func toldOn(stdout io.Writer, tell func(io.Writer) error) error {
-	out := &remembering{Writer: stdout}
+	out := &firstErrorWriter{Writer: stdout}
 	if err := tell(out); err != nil || out.err == nil {
 		return err
 	}
-	return trouble(out.err)
+	return noAnswer(out.err)
 }
 
-// remembering is a writer that keeps the first error.
-type remembering struct {
+// firstErrorWriter is a writer that keeps the first error.
+type firstErrorWriter struct {
 	io.Writer
 
 	err error
 }
 
 // Write implements io.Writer.
-func (r *remembering) Write(text []byte) (int, error) {
+func (r *firstErrorWriter) Write(text []byte) (int, error) {
 	n, err := r.Writer.Write(text)
 	r.err = cmp.Or(r.err, err)
 	return n, err //nolint:wrapcheck // it is the other writer's
 }
 
-// failed is fmt.Errorf for a failure.
-func failed(format string, args ...any) error { return failure(fmt.Errorf(format, args...)) }
+// newFailuref is fmt.Errorf for a failure.
+func newFailuref(format string, args ...any) error { return failureOf(fmt.Errorf(format, args...)) }
 
-// version returns what the binary was built from, and with.
-func version() string {
+// buildVersion returns what the binary was built from, and with.
+func buildVersion() string {
 	return fmt.Sprintf("%s (%s %s/%s)", buildinfo.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
@@ -252,7 +252,7 @@ func checkOrigin(flags *pflag.FlagSet, required ...string) error {
 		}
 	} else {
 		for _, name := range files {
-			insist(flags.SetAnnotation(name, cobra.BashCompOneRequiredFlag, []string{"false"})) // it may be there by require
+			mustSucceed(flags.SetAnnotation(name, cobra.BashCompOneRequiredFlag, []string{"false"})) // it may be there by requireFlags
 			if flags.Changed(name) {
 				mixed = append(mixed, "--"+name)
 			}
@@ -275,26 +275,26 @@ func checkOrigin(flags *pflag.FlagSet, required ...string) error {
 	return nil
 }
 
-// require makes flags of the command mandatory.
-func require(command *cobra.Command, names ...string) {
+// requireFlags makes flags of the command mandatory.
+func requireFlags(command *cobra.Command, names ...string) {
 	for _, name := range names {
-		insist(command.MarkFlagRequired(name))
+		mustSucceed(command.MarkFlagRequired(name))
 	}
 }
 
-// insist panics on an error that only a mistake in this package can cause: that there
+// mustSucceed panics on an error that only a mistake in this package can cause: that there
 // is no such flag.
-func insist(err error) {
+func mustSucceed(err error) {
 	if err != nil {
 		panic(err)
 	}
 }
 
-// help is what a command does that only has others.
-func help(command *cobra.Command, _ []string) error { return command.Help() }
+// showHelp is what a command does that only has others.
+func showHelp(command *cobra.Command, _ []string) error { return command.Help() }
 
-// one requires exactly one argument of a command.
-func one(what string) cobra.PositionalArgs {
+// oneArg requires exactly one argument of a command.
+func oneArg(what string) cobra.PositionalArgs {
 	return func(command *cobra.Command, args []string) error {
 		if len(args) != 1 {
 			return fmt.Errorf("%s takes one %s, not %d", command.Name(), what, len(args))
@@ -303,8 +303,8 @@ func one(what string) cobra.PositionalArgs {
 	}
 }
 
-// none allows no argument for a command; hint says what to do instead.
-func none(hint string) cobra.PositionalArgs {
+// noArgs allows no argument for a command; hint says what to do instead.
+func noArgs(hint string) cobra.PositionalArgs {
 	return func(command *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return fmt.Errorf("%s takes no argument, not %q; %s", command.Name(), args[0], hint)
@@ -330,13 +330,13 @@ func openOrigin(origin mtls.Origin, logger *slog.Logger) (*mtls.Source, error) {
 func originFailure(origin mtls.Origin, err error) error {
 	switch {
 	case origin.SPIFFE.Socket != "":
-		return failed("%w; check --spiffe and --trust-domain", err)
+		return newFailuref("%w; check --spiffe and --trust-domain", err)
 	case errors.Is(err, fs.ErrNotExist):
-		return failed("%w; 'federationctl pki DIR' makes files for trying it out", err)
+		return newFailuref("%w; 'federationctl pki DIR' makes files for trying it out", err)
 	case errors.Is(err, fs.ErrPermission):
-		return failed("%w; run it as a user who may read the file", err)
+		return newFailuref("%w; run it as a user who may read the file", err)
 	}
-	return failed("%w; check --cert, --key and --ca", err)
+	return newFailuref("%w; check --cert, --key and --ca", err)
 }
 
 // checkOwner returns what is wrong with the identities of an owner that is reached by a host.

@@ -28,7 +28,7 @@ func ctl(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var out, errs bytes.Buffer
-	code = run(ctx, args, &out, &errs)
+	code = runCommandLine(ctx, args, &out, &errs)
 	return code, out.String(), errs.String()
 }
 
@@ -57,7 +57,7 @@ func background(t *testing.T, args ...string) *running {
 	r := &running{t: t, lines: bufio.NewScanner(reader), errs: &testlog.Buffer{}}
 	code := make(chan int, 1)
 	go func() {
-		code <- run(ctx, args, writer, r.errs)
+		code <- runCommandLine(ctx, args, writer, r.errs)
 		writer.Close()
 	}()
 	r.stop = sync.OnceValue(func() int {

@@ -47,10 +47,10 @@ overwritten. In production use an authority that can renew and revoke.`,
 
   # An owner that others reach by these names.
   federationctl pki certs --host owner.example.org --host 192.0.2.1`,
-		Args:              one("DIR"),
+		Args:              oneArg("DIR"),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(command *cobra.Command, args []string) error {
-			return pki(args[0], hosts, command.OutOrStdout())
+			return makeTrialFiles(args[0], hosts, command.OutOrStdout())
 		},
 	}
 	command.Flags().StringArrayVar(&hosts, "host", nil, "`NAME` or IP address by which consumers reach the owner; repeatable")
@@ -68,7 +68,7 @@ which stays where it is. It is valid for a year. No file is overwritten.`,
 
   # A certificate of that authority.
   federationctl pki issue ca dns --id spiffe://dns.example/coredns --client`,
-		Args:              one("DIR"),
+		Args:              oneArg("DIR"),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(command *cobra.Command, args []string) error {
 			dir := args[0]
@@ -107,7 +107,7 @@ a relay is both.`,
   # An owner that is reached by a name and by an address.
   federationctl pki issue ca owner --id spiffe://owner.example/hamlet \
       --dns owner.example --dns 192.0.2.1 --server`,
-		Args: configFile("issue", "DIR and NAME", 2, 2),
+		Args: argsBetween("issue", "DIR and NAME", 2, 2),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 0 {
 				return nil, cobra.ShellCompDirectiveFilterDirs
@@ -115,7 +115,7 @@ a relay is both.`,
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(command *cobra.Command, args []string) error {
-			return o.issue(args[0], args[1], command.OutOrStdout())
+			return o.issueCertificate(args[0], args[1], command.OutOrStdout())
 		},
 	}
 	flags := command.Flags()
@@ -132,8 +132,8 @@ a relay is both.`,
 	return command
 }
 
-// issue writes a certificate of the authority in dir.
-func (o *issueOptions) issue(dir, name string, stdout io.Writer) error {
+// issueCertificate writes a certificate of the authority in dir.
+func (o *issueOptions) issueCertificate(dir, name string, stdout io.Writer) error {
 	if name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") != "" || strings.HasPrefix(name, ".") {
 		return fmt.Errorf("NAME %q is not a name of files, of letters, digits, '-', '_' and '.'", name)
 	}
@@ -161,16 +161,16 @@ func (o *issueOptions) issue(dir, name string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := create(files); err != nil {
+	if err := createFiles(files); err != nil {
 		return err
 	}
 	fmt.Fprintf(stdout, "wrote %s and %s, signed by %s\n", files[1].path, files[0].path, filepath.Join(dir, "ca.pem"))
 	return nil
 }
 
-// pki makes the files of an authority, an owner and a consumer in dir. hosts are further names
+// makeTrialFiles makes the files of an authority, an owner and a consumer in dir. hosts are further names
 // and addresses of the owner.
-func pki(dir string, hosts []string, stdout io.Writer) error {
+func makeTrialFiles(dir string, hosts []string, stdout io.Writer) error {
 	owner := mtls.Leaf{
 		Name:     "owner",
 		DNSNames: []string{"localhost"},
@@ -222,11 +222,11 @@ func addHosts(leaf *mtls.Leaf, flag string, hosts []string) error {
 func initAuthority(dir string, leaves ...mtls.Leaf) error {
 	authority, err := mtls.NewAuthority("authority for a trial", pkiLifetime)
 	if err != nil {
-		return failure(err)
+		return failureOf(err)
 	}
 	key, err := authority.KeyPEM()
 	if err != nil {
-		return failure(err)
+		return failureOf(err)
 	}
 	files := []newFile{{filepath.Join(dir, "ca.pem"), authority.PEM(), 0o644}, {filepath.Join(dir, "ca-key.pem"), key, 0o600}}
 	for _, leaf := range leaves {
@@ -237,9 +237,9 @@ func initAuthority(dir string, leaves ...mtls.Leaf) error {
 		files = append(files, of...)
 	}
 	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return failed("%w; choose another directory", err)
+		return newFailuref("%w; choose another directory", err)
 	}
-	return create(files)
+	return createFiles(files)
 }
 
 // readAuthority returns the authority in dir.
@@ -247,13 +247,13 @@ func readAuthority(dir string) (*mtls.Authority, error) {
 	cert, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
 	key, keyErr := os.ReadFile(filepath.Join(dir, "ca-key.pem"))
 	if err := errors.Join(err, keyErr); errors.Is(err, fs.ErrNotExist) {
-		return nil, failed("there is no authority in %s, ca.pem and ca-key.pem; make one with 'federationctl pki init'", dir)
+		return nil, newFailuref("there is no authority in %s, ca.pem and ca-key.pem; make one with 'federationctl pki init'", dir)
 	} else if err != nil {
-		return nil, failure(err)
+		return nil, failureOf(err)
 	}
 	authority, err := mtls.ParseAuthority(cert, key)
 	if err != nil {
-		return nil, failed("the authority in %s cannot be used: %w", dir, err)
+		return nil, newFailuref("the authority in %s cannot be used: %w", dir, err)
 	}
 	return authority, nil
 }
@@ -269,29 +269,29 @@ type newFile struct {
 func filesFor(authority *mtls.Authority, dir string, leaf mtls.Leaf) ([]newFile, error) {
 	issued, err := authority.Issue(leaf)
 	if err != nil {
-		return nil, failure(err)
+		return nil, failureOf(err)
 	}
 	base := filepath.Join(dir, leaf.Name)
 	return []newFile{{base + "-key.pem", issued.Key, 0o600}, {base + ".pem", issued.Cert, 0o644}}, nil
 }
 
-// create writes files, all or none of them where one exists, and overwrites none.
-func create(files []newFile) error {
+// createFiles writes files, all or none of them where one exists, and overwrites none.
+func createFiles(files []newFile) error {
 	i := slices.IndexFunc(files, func(f newFile) bool {
 		_, err := os.Lstat(f.path)
 		return err == nil
 	})
 	if i >= 0 {
-		return failed("%s is there already, and nothing was written; remove it, or choose another name or directory", files[i].path)
+		return newFailuref("%s is there already, and nothing was written; remove it, or choose another name or directory", files[i].path)
 	}
 	for _, f := range files {
 		file, err := os.OpenFile(f.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, f.mode)
 		if err != nil {
-			return failure(err)
+			return failureOf(err)
 		}
 		_, err = file.Write(f.data)
 		if err := errors.Join(err, file.Close()); err != nil {
-			return failure(err)
+			return failureOf(err)
 		}
 	}
 	return nil

@@ -27,7 +27,7 @@ test says what one consumer is told of services, and who-can which consumers are
 of one. The exit codes 0 and 1 are answers, for scripts, and 2 says that there is none.`,
 		Example: policyExamples[0] + "\n" + policyExamples[1],
 		Args:    cobra.NoArgs,
-		RunE:    help,
+		RunE:    showHelp,
 	}
 	command.AddCommand(policyTestCommand(ctx), whoCanCommand(ctx))
 	return command
@@ -55,29 +55,29 @@ type policyOptions struct {
 	output string
 }
 
-// add adds the flags to a command.
-func (o *policyOptions) add(command *cobra.Command) {
+// addFlags adds the flags to a command.
+func (o *policyOptions) addFlags(command *cobra.Command) {
 	o.files.Limit = catalogfile.DefaultLimit
 	flags := command.Flags()
 	flags.StringVar(&o.files.ServerName, "server-name", "", "`name` of the catalog, as in its server_name; none: the default catalog")
 	flags.StringVar(&o.files.Services, "catalog", "", "YAML or JSON `file` with the services: a catalog, or what 'federationctl dump' writes")
 	maxCatalogFlag(command, &o.files.Limit)
 	outputFlag(command, &o.output)
-	require(command, "catalog")
+	requireFlags(command, "catalog")
 }
 
-// answering makes a command one that answers with yes or no, and prints what it finds. Its first
+// runOnCatalog makes a command one that answers with yes or no, and prints what it finds. Its first
 // argument is a configuration file.
-func (o *policyOptions) answering(
+func (o *policyOptions) runOnCatalog(
 	ctx context.Context, command *cobra.Command, answer func(c *policy.Catalog, args []string, show func(fmt.Stringer) error) (bool, error),
 ) *cobra.Command {
 	command.RunE = func(command *cobra.Command, args []string) error {
 		o.files.Config = args[0]
 		c, err := policy.Open(ctx, o.files)
 		if err != nil {
-			return trouble(err)
+			return noAnswer(err)
 		}
-		yes, err := answer(c, args[1:], func(what fmt.Stringer) error { return o.print(command.OutOrStdout(), what) })
+		yes, err := answer(c, args[1:], func(what fmt.Stringer) error { return o.printAnswer(command.OutOrStdout(), what) })
 		if err != nil {
 			return err
 		}
@@ -86,8 +86,8 @@ func (o *policyOptions) answering(
 	return command
 }
 
-// print prints an answer in the format that was asked for.
-func (o *policyOptions) print(stdout io.Writer, answer fmt.Stringer) error {
+// printAnswer prints an answer in the format that was asked for.
+func (o *policyOptions) printAnswer(stdout io.Writer, answer fmt.Stringer) error {
 	text, err := answer.String(), error(nil)
 	if !printable.IsTable(o.output) {
 		text, err = printable.JSON(answer)
@@ -96,7 +96,7 @@ func (o *policyOptions) print(stdout io.Writer, answer fmt.Stringer) error {
 		_, err = io.WriteString(stdout, text)
 	}
 	if err != nil {
-		return trouble(err)
+		return noAnswer(err)
 	}
 	return nil
 }
@@ -104,7 +104,7 @@ func (o *policyOptions) print(stdout io.Writer, answer fmt.Stringer) error {
 func policyTestCommand(ctx context.Context) *cobra.Command {
 	var o policyOptions
 	var as []federation.ID
-	command := o.answering(ctx, &cobra.Command{
+	command := o.runOnCatalog(ctx, &cobra.Command{
 		Use:   "test CONFIG --catalog FILE --as ID NAME...",
 		Short: "Say whether a consumer is told of services, and why",
 		Long: `test says whether a consumer with the identity of --as is told of services, which
@@ -117,14 +117,14 @@ A consumer whose certificate has several identities is one --as for each of them
 The exit code is 0 when the consumer is told of every NAME, 1 when it is not, and 2
 when it is not known: a mistake in a file, a NAME that no service has.`,
 		Example: policyExamples[0],
-		Args:    configFile("test", "CONFIG and a NAME, or several", 2, -1),
+		Args:    argsBetween("test", "CONFIG and a NAME, or several", 2, -1),
 	}, func(c *policy.Catalog, names []string, show func(fmt.Stringer) error) (bool, error) {
 		answers, told, err := c.Test(as, names)
 		return told, showAll(answers, err, show)
 	})
-	o.add(command)
+	o.addFlags(command)
 	idsFlag(command, &as, "as", "`identity` in the consumer's certificate, spiffe://... or a DNS name; repeatable")
-	require(command, "as")
+	requireFlags(command, "as")
 	return command
 }
 
@@ -140,7 +140,7 @@ func showAll[T fmt.Stringer](answers []T, err error, show func(fmt.Stringer) err
 
 func whoCanCommand(ctx context.Context) *cobra.Command {
 	var o policyOptions
-	command := o.answering(ctx, &cobra.Command{
+	command := o.runOnCatalog(ctx, &cobra.Command{
 		Use:   "who-can CONFIG --catalog FILE NAME",
 		Short: "Say who is told of a service",
 		Long: `who-can says which of the consumers that allow names, in CONFIG or in the allow
@@ -151,17 +151,17 @@ further consumers are listed as well: these are told once allow names them.
 The exit code is 0 when somebody is told, 1 when nobody is, and 2 when it is not
 known.`,
 		Example: policyExamples[1],
-		Args:    configFile("who-can", "CONFIG and a NAME", 2, 2),
+		Args:    argsBetween("who-can", "CONFIG and a NAME", 2, 2),
 	}, func(c *policy.Catalog, names []string, show func(fmt.Stringer) error) (bool, error) {
 		audiences, told, err := c.WhoCan(names[0])
 		return told, showAll(audiences, err, show)
 	})
-	o.add(command)
+	o.addFlags(command)
 	return command
 }
 
-// configFile requires so many arguments of a command, at least and at most; -1 is any number.
-func configFile(name, what string, least, most int) cobra.PositionalArgs {
+// argsBetween requires so many arguments of a command, at least and at most; -1 is any number.
+func argsBetween(name, what string, least, most int) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) < least || most >= 0 && len(args) > most {
 			return fmt.Errorf("%s takes %s, not %s", name, what, status.Count(len(args), "argument"))

@@ -171,7 +171,7 @@ func TestNobodyReads(t *testing.T) {
 		must.Do(t, syscall.Close(pipe[0]))
 		stdout := os.NewFile(uintptr(pipe[1]), os.Stdout.Name())
 		var stderr bytes.Buffer
-		code := run(t.Context(), strings.Fields(tt.command), stdout, &stderr)
+		code := runCommandLine(t.Context(), strings.Fields(tt.command), stdout, &stderr)
 		stdout.Close()
 		if code != tt.code {
 			t.Errorf("%s: exit code %d, expected %d; standard error %q", tt.command, code, tt.code, &stderr)

@@ -21,8 +21,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 )
 
-// target are the flags for the owners that a provider talks to.
-type target struct {
+// ownerTarget are the flags for the owners that a provider talks to.
+type ownerTarget struct {
 	origin     mtls.Origin
 	servers    []string
 	serverName string
@@ -30,15 +30,15 @@ type target struct {
 }
 
 // targetFlags adds them; party is who talks.
-func targetFlags(command *cobra.Command, t *target, party string) {
+func targetFlags(command *cobra.Command, t *ownerTarget, party string) {
 	flags := command.Flags()
 	originFlags(command, &t.origin, party, "owners")
 	flags.StringVar(&t.serverName, "server-name", "", "`name` in the owner's certificate, if not the host of --server")
 	idsFlag(command, &t.ownerIDs, "owner-id", "`identity` of the owner, if not its host; repeatable")
 }
 
-// open returns the identity of the party towards the owners.
-func (t *target) open(stderr io.Writer) (mtls.Consumer, error) {
+// openIdentity returns the identity of the party towards the owners.
+func (t *ownerTarget) openIdentity(stderr io.Writer) (mtls.Consumer, error) {
 	for i, text := range t.servers {
 		address, ok := ownerAddress(text)
 		if !ok {
@@ -58,7 +58,7 @@ func (t *target) open(stderr io.Writer) (mtls.Consumer, error) {
 
 // registerOptions are the flags of register.
 type registerOptions struct {
-	target
+	ownerTarget
 
 	node   provider.Node
 	health health.Config
@@ -92,20 +92,20 @@ mtls. Without a host it is the address from which register connects.`,
       --server owner.example.org:8008,owner-b.example.org:8008 \
       --cert provider.pem --key provider-key.pem --ca ca.pem \
       --service db.fed.example --node tcp://:5432 --check tcp://127.0.0.1:5432`,
-		Args: none("systemd, or a container beside this one, runs the program"),
+		Args: noArgs("systemd, or a container beside this one, runs the program"),
 		PreRunE: func(command *cobra.Command, _ []string) error {
 			return checkOrigin(command.Flags(), "server", "service", "node")
 		},
 		RunE: func(command *cobra.Command, _ []string) error {
-			return o.run(ctx, command.Flags(), command.ErrOrStderr())
+			return o.registerNode(ctx, command.Flags(), command.ErrOrStderr())
 		},
 	}
 	flags := command.Flags()
-	targetFlags(command, &o.target, "provider")
+	targetFlags(command, &o.ownerTarget, "provider")
 	flags.StringSliceVar(&o.servers, "server", nil, "`address` of an owner, host[:port]; repeatable")
 	flags.StringVar(&o.node.Service, "service", "", "`fqdn` of the service")
 	flags.StringVar(&o.node.URI, "node", "", "`URI` of the program")
-	require(command, "cert", "key", "ca", "server", "service", "node")
+	requireFlags(command, "cert", "key", "ca", "server", "service", "node")
 	positiveFlag(command, &o.node.TTL, "ttl", "`duration` that it stays registered unheard of, if not the owner's")
 	flags.Var(&flagValue{kind: repeatable, set: o.addMetadata}, "metadata", "`key=value` for clients of the service; repeatable")
 	flags.StringVar(&o.node.Instance, "instance", "", "`ID` of the instance, which nodes may share")
@@ -125,26 +125,26 @@ mtls. Without a host it is the address from which register connects.`,
 	return command
 }
 
-// run registers until ctx ends.
-func (o *registerOptions) run(ctx context.Context, flags *pflag.FlagSet, stderr io.Writer) error {
-	if err := o.parse(flags); err != nil {
+// registerNode registers until ctx ends.
+func (o *registerOptions) registerNode(ctx context.Context, flags *pflag.FlagSet, stderr io.Writer) error {
+	if err := o.checkFlags(flags); err != nil {
 		return err
 	}
 	if own, ok := ctx.Value(endsItself{}).(*atomic.Bool); ok {
 		own.Store(true) // clients may need longer
 	}
-	identity, err := o.open(stderr)
+	identity, err := o.openIdentity(stderr)
 	if err != nil {
 		return err
 	}
-	return failure(register.Run(ctx, register.Config{
+	return failureOf(register.Run(ctx, register.Config{
 		Provider: provider.Config{Addresses: o.servers, Identity: identity},
 		Node:     o.node, Health: o.health, Drain: o.drain, Stderr: stderr,
 	}))
 }
 
-// parse checks the values of the flags.
-func (o *registerOptions) parse(flags *pflag.FlagSet) error {
+// checkFlags checks the values of the flags.
+func (o *registerOptions) checkFlags(flags *pflag.FlagSet) error {
 	if _, err := federation.ParseFQDN(o.node.Service); err != nil {
 		return fmt.Errorf("--service: %w", err)
 	}

@@ -355,10 +355,10 @@ type silent struct{}
 
 func (silent) Replace([]*wire.Encoded)          {}
 func (silent) Update([]*wire.Encoded, []string) {}
-func (silent) Away(error)                       {}
-func (silent) Through(wire.Path) error          { return nil }
+func (silent) SetAway(error)                    {}
+func (silent) SetPath(wire.Path) error          { return nil }
 
-func (silent) Refused(map[string]int) {}
+func (silent) SetRefused(map[string]int) {}
 
 // A real owner knows of a program that is registered, until it is withdrawn.
 func TestRegisterWithOwner(t *testing.T) {

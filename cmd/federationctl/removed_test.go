@@ -42,7 +42,7 @@ func TestRemoved(t *testing.T) {
 	} {
 		for name, instead := range table.is {
 			var out bytes.Buffer
-			if code := run(t.Context(), table.args(name), &out, &out); code == 0 || !strings.Contains(out.String(), "; it was given up: "+instead) {
+			if code := runCommandLine(t.Context(), table.args(name), &out, &out); code == 0 || !strings.Contains(out.String(), "; it was given up: "+instead) {
 				t.Errorf("%s, %s: exit code %d and\n%s", table.of, name, code, &out)
 			}
 		}

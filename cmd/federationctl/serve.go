@@ -67,9 +67,9 @@ Files are followed. A broken, empty or missing one changes nothing, and
 
   # Catalogs and sources as a configuration file says.
   federationctl serve --config owner.yaml`,
-		Args: none("name the catalog with --catalog"),
+		Args: noArgs("name the catalog with --catalog"),
 		RunE: func(command *cobra.Command, _ []string) error {
-			return o.run(ctx, command.Flags(), command.OutOrStdout(), command.ErrOrStderr())
+			return o.serveCatalogs(ctx, command.Flags(), command.OutOrStdout(), command.ErrOrStderr())
 		},
 	}
 	flags := command.Flags()
@@ -89,11 +89,11 @@ Files are followed. A broken, empty or missing one changes nothing, and
 	return command
 }
 
-// run serves until ctx ends.
-func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, stderr io.Writer) error {
-	config := serve.Config{File: o.config, Logger: slog.New(logHandler(stderr, o.logFormat)), Version: version()}
+// serveCatalogs serves until ctx ends.
+func (o *serveOptions) serveCatalogs(ctx context.Context, flags *pflag.FlagSet, stdout, stderr io.Writer) error {
+	config := serve.Config{File: o.config, Logger: slog.New(logHandler(stderr, o.logFormat)), Version: buildVersion()}
 	logAll(ctx, config.Logger)
-	if err := o.check(flags); err != nil {
+	if err := o.checkFlags(flags); err != nil {
 		return err
 	}
 	if o.config == "" {
@@ -109,7 +109,7 @@ func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, st
 	p, err := serve.New(ctx, config)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return failed("interrupted before the files were read")
+		return newFailuref("interrupted before the files were read")
 	case err != nil:
 		return explained(err)
 	}
@@ -152,7 +152,7 @@ func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, st
 		})
 	}
 	if err := p.Run(ctx, metrics.Handler(p.Report), announce); err != nil {
-		return failure(err)
+		return failureOf(err)
 	}
 	<-ending
 	return nil
@@ -177,9 +177,9 @@ func listenStatus(ctx context.Context, c page.Config, logger *slog.Logger) (*pag
 	return server, nil
 }
 
-// check returns what is wrong with the choice of flags: those for one catalog file, or
+// checkFlags returns what is wrong with the choice of flags: those for one catalog file, or
 // --config and no other.
-func (o *serveOptions) check(flags *pflag.FlagSet) error {
+func (o *serveOptions) checkFlags(flags *pflag.FlagSet) error {
 	var others []string
 	flags.VisitAll(func(flag *pflag.Flag) {
 		if flag.Changed && flag.Name != "config" && flag.Name != logFormatName {
@@ -238,15 +238,15 @@ func (o *serveOptions) flagFailure(err error) error {
 	case key == "identity.files", key == "identity.spiffe":
 		return originFailure(o.origin, err)
 	case key == "allow.file":
-		return failed("%w; it needs one identity a line, spiffe://... or a DNS name", err)
+		return newFailuref("%w; it needs one identity a line, spiffe://... or a DNS name", err)
 	case key == "listen" || key == "metrics" || key == "status":
-		return failed("%w; choose another address with --%s", err, key)
+		return newFailuref("%w; choose another address with --%s", err, key)
 	case key == "catalogs" && errors.Is(err, file.ErrTooLarge):
-		return failed("%w; --max-catalog raises it", err)
+		return newFailuref("%w; --max-catalog raises it", err)
 	case key == "catalogs" && !pathError && !errors.Is(err, file.ErrNotRegular):
-		return failed("%w; find all mistakes with 'federationctl lint %s'", err, o.catalog)
+		return newFailuref("%w; find all mistakes with 'federationctl lint %s'", err, o.catalog)
 	}
-	return failure(err)
+	return failureOf(err)
 }
 
 // fileFailure returns why the owner cannot start, and what to change in the
@@ -256,9 +256,9 @@ func (o *serveOptions) fileFailure(err error) error {
 	_, pathError := errors.AsType[*fs.PathError](err)
 	switch {
 	case ok && e.Key != "":
-		return failed("%w; see %s in %s", err, e.Key, o.config)
+		return newFailuref("%w; see %s in %s", err, e.Key, o.config)
 	case pathError, errors.Is(err, file.ErrNotRegular), errors.Is(err, file.ErrTooLarge):
-		return failure(err)
+		return failureOf(err)
 	}
-	return failed("%w; 'federationctl lint %s' shows each mistake in a line", err, o.config)
+	return newFailuref("%w; 'federationctl lint %s' shows each mistake in a line", err, o.config)
 }

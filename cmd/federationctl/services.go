@@ -31,10 +31,10 @@ The process must have the status endpoint, 'status' in its configuration.`,
 	}
 	outputFlag(command, &o.output)
 	command.Flags().StringVar(&of, "of", "", "`owner` or server name of the catalog; none: all")
-	return o.asking(command, func(e *inspect.Endpoint, words []string, out io.Writer) error {
+	return o.runOnEndpoint(command, func(e *inspect.Endpoint, words []string, out io.Writer) error {
 		names, err := e.Names(ctx, of)
 		if err != nil {
-			return failure(err)
+			return failureOf(err)
 		}
 		table, several, found, total := printable.IsTable(o.output), len(names) > 1, 0, 0
 		show := func(s *inspect.Found) error {
@@ -52,7 +52,7 @@ The process must have the status endpoint, 'status' in its configuration.`,
 		for _, of := range names {
 			n, err := e.Find(ctx, of, words, show)
 			if err != nil {
-				return failure(err)
+				return failureOf(err)
 			}
 			total += n
 		}

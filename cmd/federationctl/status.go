@@ -24,7 +24,7 @@ type overviewOptions struct {
 
 func statusCommand(ctx context.Context) *cobra.Command {
 	o := overviewOptions{interval: 2 * time.Second}
-	command := o.asking(&cobra.Command{
+	command := o.runOnEndpoint(&cobra.Command{
 		Use:   "status",
 		Short: "Show how a running CoreDNS or owner is doing",
 		Long: `status shows a process in a table, the worst first. Of a CoreDNS with the plugin
@@ -41,17 +41,17 @@ a wrong way, or what answers is something else.
 The process must have the status endpoint, 'status' in its configuration.`,
 		Example: `  federationctl status
   federationctl status --check --timeout 10s`,
-		Args: none("name the endpoint with --at"),
+		Args: noArgs("name the endpoint with --at"),
 	}, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
 		switch {
 		case o.check && o.watch:
 			return errors.New("--check cannot be used with --watch")
 		case o.check:
-			return o.checked(ctx, e, out)
+			return o.writeCheck(ctx, e, out)
 		case o.watch:
-			return o.follow(ctx, e, out)
+			return o.followStatus(ctx, e, out)
 		}
-		_, err := o.show(ctx, e, out, out)
+		_, err := o.showStatus(ctx, e, out, out)
 		return err
 	})
 	flags := command.Flags()
@@ -62,27 +62,27 @@ The process must have the status endpoint, 'status' in its configuration.`,
 	return command
 }
 
-// show writes a status, in the form for a terminal if that is one.
-func (o *overviewOptions) show(ctx context.Context, e *inspect.Endpoint, terminal, out io.Writer) (*inspect.Overview, error) {
+// showStatus writes a status, in the form for a terminal if that is one.
+func (o *overviewOptions) showStatus(ctx context.Context, e *inspect.Endpoint, terminal, out io.Writer) (*inspect.Overview, error) {
 	reported, sent, err := e.Status(ctx)
 	if err != nil {
-		return nil, failure(err)
+		return nil, failureOf(err)
 	}
 	overview := inspect.NewOverview(reported)
-	return overview, o.write(out, sent, nil, func() string {
+	return overview, o.writeAnswer(out, sent, nil, func() string {
 		return overview.Table(lineWidth(terminal), hasColours(terminal))
 	})
 }
 
-// follow shows a status until ctx ends, also one of a process that is away for a while. A
+// followStatus shows a status until ctx ends, also one of a process that is away for a while. A
 // terminal is written anew each time, anything else when something has changed.
-func (o *overviewOptions) follow(ctx context.Context, e *inspect.Endpoint, out io.Writer) error {
+func (o *overviewOptions) followStatus(ctx context.Context, e *inspect.Endpoint, out io.Writer) error {
 	tick := time.NewTicker(o.interval)
 	defer tick.Stop()
 	var shown *inspect.Overview
 	for begun, trouble := false, ""; ; {
 		var text bytes.Buffer
-		overview, err := o.show(ctx, e, out, &text)
+		overview, err := o.showStatus(ctx, e, out, &text)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -104,7 +104,7 @@ func (o *overviewOptions) follow(ctx context.Context, e *inspect.Endpoint, out i
 			err = nil
 		}
 		if err != nil {
-			return failure(err)
+			return failureOf(err)
 		}
 		begun, shown, trouble = true, overview, said
 		select {
@@ -115,8 +115,8 @@ func (o *overviewOptions) follow(ctx context.Context, e *inspect.Endpoint, out i
 	}
 }
 
-// checked writes what a monitoring system reads, and returns its exit code.
-func (o *overviewOptions) checked(ctx context.Context, e *inspect.Endpoint, out io.Writer) error {
+// writeCheck writes what a monitoring system reads, and returns its exit code.
+func (o *overviewOptions) writeCheck(ctx context.Context, e *inspect.Endpoint, out io.Writer) error {
 	reported, sent, err := e.Status(ctx)
 	if err != nil {
 		code := inspect.Unknown
@@ -124,12 +124,12 @@ func (o *overviewOptions) checked(ctx context.Context, e *inspect.Endpoint, out 
 			code = inspect.Critical
 		}
 		fmt.Fprintln(out, inspect.CheckLine(code, err.Error()))
-		return ended(code)
+		return exitResult(code)
 	}
 	overview := inspect.NewOverview(reported)
 	text, code := overview.Check()
-	if err := o.write(out, sent, nil, func() string { return text }); err != nil {
-		return ended(inspect.Unknown)
+	if err := o.writeAnswer(out, sent, nil, func() string { return text }); err != nil {
+		return exitResult(inspect.Unknown)
 	}
-	return ended(code)
+	return exitResult(code)
 }

@@ -85,7 +85,7 @@ func TestStatusOnATerminal(t *testing.T) {
 		t.Setenv("TERM", tt.term)
 		t.Setenv("NO_COLOR", tt.noColor)
 		v := newTerminal(t)
-		if code := run(t.Context(), []string{"status", "--at", at}, v.slave, v.slave); code != exitDone {
+		if code := runCommandLine(t.Context(), []string{"status", "--at", at}, v.slave, v.slave); code != exitDone {
 			t.Errorf("exit code %d", code)
 		}
 		v.shows(t, tt.want, 1)
@@ -95,7 +95,7 @@ func TestStatusOnATerminal(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var watch sync.WaitGroup
 	watch.Go(func() {
-		if code := run(ctx, []string{"status", "--at", at, "--watch", "--interval", "1ms"}, v.slave, v.slave); code != exitDone {
+		if code := runCommandLine(ctx, []string{"status", "--at", at, "--watch", "--interval", "1ms"}, v.slave, v.slave); code != exitDone {
 			t.Errorf("exit code %d", code)
 		}
 	})

@@ -50,16 +50,16 @@ Services that break a rule are refused and named on standard error.`,
       --key consumer-key.pem --ca ca.pem \
       --owner-id spiffe://federation.example/owner --once -o json \
       | jq -r 'select(.op == "upsert").service.fqdn'`,
-		Args:              one("ADDRESS"),
+		Args:              oneArg("ADDRESS"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE:           func(command *cobra.Command, _ []string) error { return checkOrigin(command.Flags()) },
 		RunE: func(command *cobra.Command, args []string) error {
-			return o.run(ctx, args[0], command.OutOrStdout(), command.ErrOrStderr())
+			return o.watchOwner(ctx, args[0], command.OutOrStdout(), command.ErrOrStderr())
 		},
 	}
 	flags := command.Flags()
 	originFlags(command, &o.origin, "consumer", "owners")
-	require(command, "cert", "key", "ca")
+	requireFlags(command, "cert", "key", "ca")
 	idsFlag(command, &o.ownerIDs, "owner-id", "`identity` of the owner, if not its host; repeatable")
 	flags.Var(&flagValue{kind: "string", text: apis[0], set: func(text string) (err error) {
 		o.Version, err = wire.ParseVersion(text)
@@ -72,7 +72,7 @@ Services that break a rule are refused and named on standard error.`,
 	return command
 }
 
-func (o *watchOptions) run(ctx context.Context, target string, stdout, stderr io.Writer) error {
+func (o *watchOptions) watchOwner(ctx context.Context, target string, stdout, stderr io.Writer) error {
 	var err error
 	if o.Address, err = parseTarget(target); err != nil {
 		return err
@@ -91,7 +91,7 @@ func (o *watchOptions) run(ctx context.Context, target string, stdout, stderr io
 			return err
 		}
 	}
-	return failure(w.Run(ctx, mtls.Consumer{Source: certificates, IDs: o.ownerIDs}))
+	return failureOf(w.Run(ctx, mtls.Consumer{Source: certificates, IDs: o.ownerIDs}))
 }
 
 // awaitCertificate returns nil when there is a certificate, and a failure when a SPIFFE
@@ -110,7 +110,7 @@ func awaitCertificate(ctx context.Context, certificates *mtls.Source) error {
 	case <-issued:
 		return nil
 	case <-ctx.Done():
-		return failed("%w; check --spiffe, and that the agent knows this process", certificates.Missing())
+		return newFailuref("%w; check --spiffe, and that the agent knows this process", certificates.Missing())
 	}
 }
 
