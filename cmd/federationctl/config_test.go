@@ -397,7 +397,7 @@ func TestOwnerDocument(t *testing.T) {
 	document := must.Get(os.ReadFile("../../docs/owner.md"))(t)
 	var configs []config.Config
 	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(document, -1) {
-		if config.Recognize(block[1]) != config.FormConfiguration {
+		if config.RecognizeForm(block[1]) != config.FormConfiguration {
 			continue
 		}
 		text, alone := block[1], bytes.HasPrefix(block[1], []byte("catalogs:"))

@@ -130,7 +130,7 @@ func (l *linter) errorf(file, format string, args ...any) {
 
 // checkContent checks the content of a file, whose form is to be recognized.
 func (l *linter) checkContent(file string, data []byte, policy wire.Policy) {
-	switch config.Recognize(data) {
+	switch config.RecognizeForm(data) {
 	case config.FormConfiguration:
 		l.checkConfiguration(file, data)
 	case config.FormRules:
@@ -195,7 +195,7 @@ func (l *linter) checkConfiguration(opened string, data []byte) {
 			check(data)
 		}
 	}
-	config.In(filepath.Dir(opened))
+	config.ResolvePaths(filepath.Dir(opened))
 	l.checkCertificates(opened, &config)
 	for _, catalog := range config.Catalogs {
 		for _, s := range catalog.Sources {

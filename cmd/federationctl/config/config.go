@@ -26,7 +26,7 @@ import (
 )
 
 // Config is what a configuration file says. Paths are as they stand in the file; see
-// Config.In.
+// Config.ResolvePaths.
 type Config struct {
 	Listen   string      `yaml:"listen" as:"address" default:":8008"` // host:port
 	Metrics  string      `yaml:"metrics" as:"address"`                // host:port of metrics and health; empty for none
@@ -87,23 +87,23 @@ type File struct {
 
 // Kubernetes is a cluster that exports Services.
 type Kubernetes struct {
-	Cluster    string   `yaml:"cluster" as:"label"`                                                                  // begins the names of its services
-	Zone       string   `yaml:"zone" as:"host"`                                                                      // that fqdns are in, as in the file
-	Kubeconfig string   `yaml:"kubeconfig"`                                                                          // path; empty for the cluster that the process runs in
-	Context    string   `yaml:"context"`                                                                             // of the kubeconfig; empty for its current one
-	Namespaces []string `yaml:"namespaces" as:"label" least:"one is required; leave it out for all"`                 // empty for all
-	Selector   string   `yaml:"selector" as:"selector"`                                                              // of labels of Services; empty for all
-	Endpoints  []string `yaml:"endpoints" as:"kind" least:"one is required; leave it out for all"`                   // kinds of endpoints, some of EndpointKinds; the first that yields one is used
-	Routable   bool     `yaml:"pods" as:"routable" quoted:"true"`                                                    // whether consumers reach the addresses of pods
-	Names      []Names  `yaml:"allow_names" needs:"namespaces names" least:"one is required; leave it out for none"` // that Services may have by annotation beside those of their namespace
+	Cluster    string      `yaml:"cluster" as:"label"`                                                                  // begins the names of its services
+	Zone       string      `yaml:"zone" as:"host"`                                                                      // that fqdns are in, as in the file
+	Kubeconfig string      `yaml:"kubeconfig"`                                                                          // path; empty for the cluster that the process runs in
+	Context    string      `yaml:"context"`                                                                             // of the kubeconfig; empty for its current one
+	Namespaces []string    `yaml:"namespaces" as:"label" least:"one is required; leave it out for all"`                 // empty for all
+	Selector   string      `yaml:"selector" as:"selector"`                                                              // of labels of Services; empty for all
+	Endpoints  []string    `yaml:"endpoints" as:"kind" least:"one is required; leave it out for all"`                   // kinds of endpoints, some of EndpointKinds; the first that yields one is used
+	Routable   bool        `yaml:"pods" as:"routable" quoted:"true"`                                                    // whether consumers reach the addresses of pods
+	Names      []NameGrant `yaml:"allow_names" needs:"namespaces names" least:"one is required; leave it out for none"` // that Services may have by annotation beside those of their namespace
 
 	// Labels and Annotations are keys of labels and annotations of Services that are
 	// published as labels. No key is in both.
 	Labels, Annotations []string
 }
 
-// Names are names that a cluster's namespaces may use.
-type Names struct {
+// NameGrant are names that a cluster's namespaces may use.
+type NameGrant struct {
 	Namespaces []string `yaml:"namespaces" as:"namespace" least:"one is required"` // "*" is all of them
 	Names      []string `yaml:"names" as:"name" least:"one is required"`           // patterns, as package pattern has them
 }
@@ -120,7 +120,7 @@ const kindPods = "pods"
 // Parse reads the content of a configuration file. It returns either a configuration
 // or, in the order of lines, all that is wrong with the content.
 func Parse(data []byte) (Config, []problem.Problem) {
-	c, r := read(data)
+	c, r := readContent(data)
 	if problems := r.Wrong(); len(problems) > 0 {
 		return Config{}, problems
 	}
@@ -130,17 +130,17 @@ func Parse(data []byte) (Config, []problem.Problem) {
 // Check is Parse which also returns, for a configuration that can be used, what of it
 // is probably not meant, in the order of lines.
 func Check(data []byte) (c Config, problems, warnings []problem.Problem) {
-	c, r := read(data)
+	c, r := readContent(data)
 	if problems = r.Wrong(); len(problems) > 0 {
 		return Config{}, problems, nil
 	}
-	return c, nil, r.warnings(c)
+	return c, nil, r.findWarnings(c)
 }
 
-// Differences returns the keys that have other values in next, in order. It looks no deeper
+// DifferentKeys returns the keys that have other values in next, in order. It looks no deeper
 // than at a source or at the exports of a catalog.
-func (c *Config) Differences(next Config) (keys []string) {
-	before, after := c.values(), next.values()
+func (c *Config) DifferentKeys(next Config) (keys []string) {
+	before, after := c.valuesByKey(), next.valuesByKey()
 	for key := range after {
 		if _, known := before[key]; !known {
 			before[key] = nil
@@ -155,8 +155,8 @@ func (c *Config) Differences(next Config) (keys []string) {
 	return keys
 }
 
-// values returns what Differences compares, by key.
-func (c *Config) values() map[string]any {
+// valuesByKey returns what DifferentKeys compares, by key.
+func (c *Config) valuesByKey() map[string]any {
 	all := map[string]any{
 		"listen": c.Listen, "metrics": c.Metrics, "status": c.Status, "window": c.Window, "audit": c.Audit,
 		"identity":  c.Identity,
@@ -173,14 +173,14 @@ func (c *Config) values() map[string]any {
 		}
 		all[fmt.Sprintf("catalogs[%d].exports", i)] = rules
 	}
-	for path, s := range c.sources() {
+	for path, s := range c.allSources() {
 		all[path[:strings.LastIndexByte(path, '.')]] = s // without its kind
 	}
 	return all
 }
 
-// In has relative paths begin at a directory, that of the configuration file.
-func (c *Config) In(dir string) {
+// ResolvePaths has relative paths begin at a directory, that of the configuration file.
+func (c *Config) ResolvePaths(dir string) {
 	read, others := pathsOf(c)
 	for _, path := range slices.Concat(read, others) {
 		if *path != "" && !filepath.IsAbs(*path) {
@@ -194,7 +194,7 @@ func (c *Config) In(dir string) {
 func pathsOf(c *Config) (read, others []*string) {
 	files := func(f *mtls.Files) []*string { return []*string{&f.Cert, &f.Key, &f.CA} }
 	read = append(slices.Concat(files(&c.Identity.Files), files(&c.Status.Files)), &c.Allow.File)
-	for _, s := range c.sources() {
+	for _, s := range c.allSources() {
 		switch {
 		case s.File != nil:
 			read = append(read, &s.File.Path)
@@ -212,8 +212,8 @@ func pathsOf(c *Config) (read, others []*string) {
 	return read, others
 }
 
-// sources returns the sources of all catalogs, each with its path in the file.
-func (c *Config) sources() iter.Seq2[string, Source] {
+// allSources returns the sources of all catalogs, each with its path in the file.
+func (c *Config) allSources() iter.Seq2[string, Source] {
 	return func(yield func(string, Source) bool) {
 		for i, catalog := range c.Catalogs {
 			for j, s := range catalog.Sources {

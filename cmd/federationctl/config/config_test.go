@@ -151,7 +151,7 @@ func TestParse(t *testing.T) {
 						Cluster: "west", Zone: "west.fed.example", Kubeconfig: "west.conf", Context: "admin",
 						Namespaces: []string{"shop", "pay"}, Selector: "tier in (public), !internal",
 						Endpoints: []string{"load-balancer", "pods"}, Routable: true,
-						Names: []config.Names{
+						Names: []config.NameGrant{
 							{Namespaces: []string{"edge", "pay"}, Names: []string{"*.pay.west.fed.example", "pay.west.fed.example"}},
 							{Namespaces: []string{"*"}, Names: []string{"all.west.fed.example"}},
 						},
@@ -212,7 +212,7 @@ func TestParse(t *testing.T) {
 
 func TestIn(t *testing.T) {
 	c, _ := config.Parse([]byte(most))
-	c.In("/etc/owner")
+	c.ResolvePaths("/etc/owner")
 	at := c
 	fleet, others := at.Catalogs[1].Sources[1].Registration, at.Catalogs[1].Sources[2].Registration
 	got := []string{
@@ -261,7 +261,7 @@ func TestDifferences(t *testing.T) {
 		{least + "  exports: [{to: [\"*\"]}]\n", "to: [\"*\"]", "to: [\"*\"], strip: [sans]", "catalogs[0].exports"},
 		{least + "  exports: [{to: [\"*\"]}]\n", "- sources:", "- # a comment\n  sources:", ""},
 	} {
-		if got := strings.Join(parse(tt.text).Differences(*parse(strings.Replace(tt.text, tt.old, tt.new, 1))), " "); got != tt.want {
+		if got := strings.Join(parse(tt.text).DifferentKeys(*parse(strings.Replace(tt.text, tt.old, tt.new, 1))), " "); got != tt.want {
 			t.Errorf("with %s for %s the keys %q differ, expected %q", tt.new, tt.old, got, tt.want)
 		}
 	}
@@ -551,7 +551,7 @@ func TestRecognize(t *testing.T) {
 		"- rules: a\n":              "catalog",
 		"rules: " + strings.Repeat(" ", config.MaxBytes): "catalog",
 	} {
-		if got := config.Recognize([]byte(text)); got != want {
+		if got := config.RecognizeForm([]byte(text)); got != want {
 			t.Errorf("%.40q is recognized as %s, expected %s", text, got, want)
 		}
 	}
@@ -727,7 +727,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("catalogs:\n- sources:\n  - {}\n  - file:\n  - ~\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, problems, warnings := config.Check(data)
-		config.Recognize(data)
+		config.RecognizeForm(data)
 		lines := strings.Count(strings.NewReplacer("\r\n", "\n", "\r", "\n", "\u0085", "\n", "\u2028", "\n", "\u2029", "\n").Replace(string(data)), "\n") + 1
 		for _, p := range slices.Concat(problems, warnings) {
 			if p.Line < 0 || p.Line > lines {

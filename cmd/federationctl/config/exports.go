@@ -17,8 +17,8 @@ type Export struct {
 	Line int // on which it begins
 }
 
-// rule is one as it stands in a file.
-type rule struct {
+// ruleSection is one as it stands in a file.
+type ruleSection struct {
 	Match struct {
 		FQDN   []string          `yaml:"fqdn" least:"one is required; leave it out for all"`
 		Labels map[string]string `yaml:"labels" empty:"true" least:"one is required; leave it out for all"`
@@ -32,8 +32,8 @@ type rule struct {
 	Strip []string `yaml:"strip" least:"one is required; leave it out for none"`
 }
 
-// exports compiles the export policy of a catalog, which is at that path.
-func (r *reader) exports(path string, exports []*rule, c *Catalog) {
+// readExports compiles the export policy of a catalog, which is at that path.
+func (r *configReader) readExports(path string, exports []*ruleSection, c *Catalog) {
 	var rules []policy.Rule
 	var at []string
 	for i, e := range exports {
@@ -52,33 +52,33 @@ func (r *reader) exports(path string, exports []*rule, c *Catalog) {
 		if m.Rule == 0 {
 			r.Wrongf(path, "%v", m.Err)
 		} else {
-			r.misruled(at[m.Rule-1], m)
+			r.addRuleMistake(at[m.Rule-1], m)
 		}
 	}
 }
 
-// labelled says which rules ask for labels or tags that services cannot have: such a rule
+// checkLabels says which rules ask for labels or tags that services cannot have: such a rule
 // tells nothing, or leaves to those behind it what it is to hide. It needs a
 // configuration without mistakes.
-func (r *reader) labelled(c Config) {
+func (r *configReader) checkLabels(c Config) {
 	for i, catalog := range c.Catalogs {
 		for j, e := range catalog.Exports {
-			field, reason := catalog.unmet(e.Rule)
-			r.wrongIf(field != "", fmt.Sprintf("catalogs[%d].exports[%d].match.%s", i, j, field), "%s", reason)
+			field, reason := catalog.unmetCondition(e.Rule)
+			r.addProblemIf(field != "", fmt.Sprintf("catalogs[%d].exports[%d].match.%s", i, j, field), "%s", reason)
 		}
 	}
 }
 
-// unmet returns which condition of a rule services cannot meet, as a field of match, and
+// unmetCondition returns which condition of a rule services cannot meet, as a field of match, and
 // why; or "". Of a cluster the configuration says what they have, so each must have it. Of
 // other sources one has to.
-func (c Catalog) unmet(rule policy.Rule) (field, reason string) {
+func (c Catalog) unmetCondition(rule policy.Rule) (field, reason string) {
 	met := false
 	for _, s := range c.Sources {
-		if !s.reaches(rule.FQDNs) {
+		if !s.canMatchNames(rule.FQDNs) {
 			continue
 		}
-		lacking, lack := s.lacks(rule)
+		lacking, lack := s.unmetCondition(rule)
 		switch {
 		case lacking == "":
 			met = true
@@ -94,9 +94,9 @@ func (c Catalog) unmet(rule policy.Rule) (field, reason string) {
 	return field, reason
 }
 
-// reaches reports whether services of the source can have names that one of the patterns
+// canMatchNames reports whether services of the source can have names that one of the patterns
 // matches.
-func (s Source) reaches(patterns []string) bool {
+func (s Source) canMatchNames(patterns []string) bool {
 	zone := ""
 	switch {
 	case s.Kubernetes != nil:
@@ -111,9 +111,9 @@ func (s Source) reaches(patterns []string) bool {
 	})
 }
 
-// lacks returns which condition of a rule no service of the source meets, as a field of
+// unmetCondition returns which condition of a rule no service of the source meets, as a field of
 // match, and why; or "".
-func (s Source) lacks(rule policy.Rule) (field, why string) {
+func (s Source) unmetCondition(rule policy.Rule) (field, why string) {
 	if len(rule.Tags) > 0 && s.File == nil && s.Relay == nil {
 		return "tags", "they have no tags; limit the rule to other names with fqdn, or ask for a label"
 	}
@@ -128,9 +128,9 @@ func (s Source) lacks(rule policy.Rule) (field, why string) {
 	return "", ""
 }
 
-// misruled notes a mistake in a rule, unless something is known to be wrong there, or with
+// addRuleMistake notes a mistake in a rule, unless something is known to be wrong there, or with
 // the nearest above it that the file has.
-func (r *reader) misruled(rule string, m policy.Mistake) {
+func (r *configReader) addRuleMistake(rule string, m policy.Mistake) {
 	path := rule + "." + federation.Printable(m.Field)
 	nearest := path
 	for !r.Has(nearest) && nearest != rule {

@@ -23,39 +23,39 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
-// formats returns those of the values of a file, by the names that the tags have for them.
-func formats() map[string]problem.Format {
+// valueFormats returns those of the values of a file, by the names that the tags have for them.
+func valueFormats() map[string]problem.Format {
 	return map[string]problem.Format{
-		"address":    is("is not host:port, such as localhost:9155, or :8008 for all addresses of this machine", isAddress),
+		"address":    textFormat("is not host:port, such as localhost:9155, or :8008 for all addresses of this machine", isAddress),
 		"bool":       oneOf("is neither true nor false", map[string]any{"true": true, "false": false}),
 		"duration":   parseDuration,
 		"host":       problem.Of(parseServerName),
 		"id":         problem.Of(federation.ParseID),
 		"ip or host": problem.Of(parseHost),
-		"key":        is("is no key such as tier or acme.example/tier", func(text string) bool { return validation.IsQualifiedName(text) == nil }),
-		"kind":       is("is not one of "+strings.Join(EndpointKinds(), ", "), func(text string) bool { return slices.Contains(EndpointKinds(), text) }),
-		"label":      is(noLabel, isLabel),
+		"key":        textFormat("is no key such as tier or acme.example/tier", func(text string) bool { return validation.IsQualifiedName(text) == nil }),
+		"kind":       textFormat("is not one of "+strings.Join(EndpointKinds(), ", "), func(text string) bool { return slices.Contains(EndpointKinds(), text) }),
+		"label":      textFormat(noLabel, isLabel),
 		"lifetime":   problem.Of(durationOr("forever")),
-		"member":     is("is not the URL of a member, such as https://etcd-0.example:2379", isMember),
+		"member":     textFormat("is not the URL of a member, such as https://etcd-0.example:2379", isMember),
 		"name":       problem.Of(parseName),
-		"namespace":  is(noLabel, func(text string) bool { return text == "*" || isLabel(text) }),
+		"namespace":  textFormat(noLabel, func(text string) bool { return text == "*" || isLabel(text) }),
 		"number":     parseNumber,
 		"none":       oneOf("must be none; leave it out for mutual TLS with the identity of the owner", map[string]any{"none": true}),
 		"owner":      problem.Of(mtls.ParseOwnerName),
 		"patience":   problem.Of(durationOr("never")),
-		"prefix":     is(fmt.Sprintf("is not a prefix of keys, such as /federation/west: at most %d characters, the first of them '/' and the last another one", mostText), isPrefix),
+		"prefix":     textFormat(fmt.Sprintf("is not a prefix of keys, such as /federation/west: at most %d characters, the first of them '/' and the last another one", mostText), isPrefix),
 		"range":      problem.Of(ParseRange),
-		"registry":   is("is not the address of a registry, such as tcp://registry.nsm-system:5002 or unix:///run/nsm/registry.sock", isRegistry),
+		"registry":   textFormat("is not the address of a registry, such as tcp://registry.nsm-system:5002 or unix:///run/nsm/registry.sock", isRegistry),
 		"replica":    problem.Of(parseOwner),
 		"routable":   oneOf("must be routable; leave it out where consumers do not reach pods", map[string]any{"routable": true}),
 		"selector":   problem.Of(parseSelector),
 		"share":      problem.Of(parseShare),
 		"size":       parseSize,
-		"socket":     is("is not the address of a SPIFFE agent, such as unix:///run/spire/agent.sock or tcp://127.0.0.1:8081", isSocket),
-		"trust":      is("is not a trust domain such as partner.example", isTrustDomain),
+		"socket":     textFormat("is not the address of a SPIFFE agent, such as unix:///run/spire/agent.sock or tcp://127.0.0.1:8081", isSocket),
+		"trust":      textFormat("is not a trust domain such as partner.example", isTrustDomain),
 		"version":    problem.Of(wire.ParseVersion),
 		"window":     problem.Of(wholeNumber(owner.MaxWindow)),
-		"word":       is(fmt.Sprintf("is not 1 to %d characters of ASCII without blanks", mostText), isWord),
+		"word":       textFormat(fmt.Sprintf("is not 1 to %d characters of ASCII without blanks", mostText), isWord),
 		"zone":       problem.Of(parseZone),
 	}
 }
@@ -63,8 +63,8 @@ func formats() map[string]problem.Format {
 // noLabel is what breaks isLabel.
 const noLabel = "is not a name of up to 63 lower-case letters, digits and '-'"
 
-// is returns the format of a text that is taken as it stands in the file, if it is right.
-func is(rule string, right func(text string) bool) problem.Format {
+// textFormat returns the format of a text that is taken as it stands in the file, if it is right.
+func textFormat(rule string, right func(text string) bool) problem.Format {
 	return func(text string, _ reflect.StructTag) (any, error) {
 		if !right(text) {
 			return nil, fmt.Errorf("%s %s", federation.Quote(text), rule)

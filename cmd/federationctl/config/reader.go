@@ -17,76 +17,76 @@ import (
 // MaxBytes is how large a configuration file may be.
 const MaxBytes = 1 << 20
 
-// document is what stands in a file, where it differs from Config in form. Its fields
+// rootSection is what stands in a file, where it differs from Config in form. Its fields
 // hide those of what they embed.
-type document struct {
+type rootSection struct {
 	Config
 
 	Status struct {
-		files
+		certificateFiles
 
 		Listen string `yaml:"listen" as:"address"`
 	} `yaml:"status" short:"listen" needs:"listen"`
 	Identity struct {
-		Files  files `yaml:"files" needs:"cert key ca"`
+		Files  certificateFiles `yaml:"files" needs:"cert key ca"`
 		SPIFFE struct {
 			Socket       string   `yaml:"socket" as:"socket"`
 			TrustDomains []string `yaml:"trust_domains" as:"trust" least:"one is required; leave it out for none"`
 		} `yaml:"spiffe" needs:"socket"`
 	} `yaml:"identity" one:"files spiffe" why:"the identity has one origin"`
-	Catalogs []*catalog `yaml:"catalogs" one:"sources relay" least:"one is required" why:"a relay is the whole catalog; beside other sources it is one of them, in their list"`
+	Catalogs []*catalogSection `yaml:"catalogs" one:"sources relay" least:"one is required" why:"a relay is the whole catalog; beside other sources it is one of them, in their list"`
 }
 
-// files are those of a certificate.
-type files struct {
+// certificateFiles are those of a certificate.
+type certificateFiles struct {
 	Cert string `yaml:"cert"`
 	Key  string `yaml:"key"`
 	CA   string `yaml:"ca"`
 }
 
-type catalog struct {
+type catalogSection struct {
 	Catalog
 
-	Sources []*origin `yaml:"sources" one:"file kubernetes registration nsm relay" least:"one is required" why:"give each a '-' of its own"`
-	Relay   *Relay    `yaml:"relay" needs:"addresses"`
-	Exports []*rule   `yaml:"exports" needs:"to"`
+	Sources []*sourceSection `yaml:"sources" one:"file kubernetes registration nsm relay" least:"one is required" why:"give each a '-' of its own"`
+	Relay   *Relay           `yaml:"relay" needs:"addresses"`
+	Exports []*ruleSection   `yaml:"exports" needs:"to"`
 }
 
-// origin is a source: one of its fields.
-type origin struct {
+// sourceSection is a source: one of its fields.
+type sourceSection struct {
 	File *struct {
-		limits
+		withdrawLimits
 		File
 
 		MaxWithdraw int `yaml:"max_withdraw" as:"share"` // nothing is held back by default
 	} `yaml:"file" needs:"path"`
-	Kubernetes   *kubernetes   `yaml:"kubernetes" needs:"cluster zone"`
-	Registration *registration `yaml:"registration" needs:"rules"`
+	Kubernetes   *kubernetesSection   `yaml:"kubernetes" needs:"cluster zone"`
+	Registration *registrationSection `yaml:"registration" needs:"rules"`
 	NSM          *struct {
-		limits
+		withdrawLimits
 		NSM
 	} `yaml:"nsm" needs:"registry zone"`
 	Relay *struct {
-		lifetime
+		sourceLifetime
 		Relay
 	} `yaml:"relay" needs:"addresses"`
 }
 
-// limits are of every source that lists what there is. By default they hold back what
+// withdrawLimits are of every source that lists what there is. By default they hold back what
 // looks like an empty or restored store.
-type limits struct {
-	lifetime
+type withdrawLimits struct {
+	sourceLifetime
 
 	MaxWithdraw   int           `yaml:"max_withdraw" as:"share" default:"50%"`
 	WithdrawAfter time.Duration `yaml:"withdraw_after" as:"patience" default:"1h"`
 }
 
-type lifetime struct {
+type sourceLifetime struct {
 	Lifetime time.Duration `yaml:"lifetime" as:"lifetime" default:"1h"`
 }
 
-type kubernetes struct {
-	limits
+type kubernetesSection struct {
+	withdrawLimits
 	Kubernetes
 
 	Publish struct {
@@ -95,63 +95,63 @@ type kubernetes struct {
 	} `yaml:"publish"`
 }
 
-type registration struct {
-	lifetime
+type registrationSection struct {
+	sourceLifetime
 	Registration
 
 	Store struct {
 		Etcd *struct {
 			Etcd
 
-			TLS files `yaml:"tls"`
+			TLS certificateFiles `yaml:"tls"`
 		} `yaml:"etcd" needs:"endpoints"`
 	} `yaml:"store" needs:"etcd"`
 }
 
-// reader makes a configuration of what stands in a file, and notes what is wrong with it.
-type reader struct{ *problem.Document }
+// configReader makes a configuration of what stands in a file, and notes what is wrong with it.
+type configReader struct{ *problem.Document }
 
-// read returns a configuration, which can be used where nothing is wrong.
-func read(data []byte) (Config, reader) {
-	var d document
-	r := reader{problem.Read(data, MaxBytes, "a configuration is", "identity allow catalogs", formats(), &d)}
+// readContent returns a configuration, which can be used where nothing is wrong.
+func readContent(data []byte) (Config, configReader) {
+	var d rootSection
+	r := configReader{problem.Read(data, MaxBytes, "a configuration is", "identity allow catalogs", valueFormats(), &d)}
 	c := d.Config
 	if !r.Has("") {
 		return c, r
 	}
-	c.Status.Address, c.Status.Files = d.Status.Listen, mtls.Files(d.Status.files)
+	c.Status.Address, c.Status.Files = d.Status.Listen, mtls.Files(d.Status.certificateFiles)
 	c.Identity = mtls.Origin{Files: mtls.Files(d.Identity.Files), SPIFFE: mtls.SPIFFE(d.Identity.SPIFFE)}
-	r.wrongIf(r.Has("allow") && !r.Has("allow.ids") && !r.Has("allow.file"), "allow", "needs ids, file or both; 'ids: []' lets nobody subscribe")
-	r.addresses(c)
-	r.catalogs(d.Catalogs, &c)
-	r.apart(c)
+	r.addProblemIf(r.Has("allow") && !r.Has("allow.ids") && !r.Has("allow.file"), "allow", "needs ids, file or both; 'ids: []' lets nobody subscribe")
+	r.checkAddresses(c)
+	r.readCatalogs(d.Catalogs, &c)
+	r.checkExclusive(c)
 	if len(r.Wrong()) == 0 {
-		r.labelled(c)
+		r.checkLabels(c)
 	}
 	return c, r
 }
 
-// wrongIf notes what is wrong at a path if it is.
-func (r *reader) wrongIf(wrong bool, path, format string, args ...any) {
+// addProblemIf notes what is wrong at a path if it is.
+func (r *configReader) addProblemIf(wrong bool, path, format string, args ...any) {
 	if wrong {
 		r.Wrongf(path, format, args...)
 	}
 }
 
-// addresses checks where the owner itself listens.
-func (r *reader) addresses(c Config) {
+// checkAddresses checks where the owner itself listens.
+func (r *configReader) checkAddresses(c Config) {
 	same := func(a, b string) bool { return a == b && a != "" && !strings.HasSuffix(a, ":0") }
 	status := c.Status.Address
-	r.wrongIf(same(c.Metrics, c.Listen), "metrics", "is the address of listen as well")
-	r.wrongIf(same(status, c.Listen), "status", "has the address of listen as well")
-	r.wrongIf(same(status, c.Metrics) && status != c.Listen, "status",
+	r.addProblemIf(same(c.Metrics, c.Listen), "metrics", "is the address of listen as well")
+	r.addProblemIf(same(status, c.Listen), "status", "has the address of listen as well")
+	r.addProblemIf(same(status, c.Metrics) && status != c.Listen, "status",
 		"has the address of metrics as well; that port is for scrapers and probes, and catalogs are not for everybody")
 	if err := c.Status.Validate(); status != "" && err != nil {
 		r.Wrongf("status", "%v", err)
 	}
 }
 
-func (r *reader) catalogs(catalogs []*catalog, c *Config) {
+func (r *configReader) readCatalogs(catalogs []*catalogSection, c *Config) {
 	names := make(map[string]string) // the paths of catalogs
 	for i, in := range catalogs {
 		path := fmt.Sprintf("catalogs[%d]", i)
@@ -161,11 +161,11 @@ func (r *reader) catalogs(catalogs []*catalog, c *Config) {
 		}
 		of := &c.Catalogs[i]
 		of.ServerName = in.ServerName
-		if r.sources(path+".sources", in.Sources, of); in.Relay != nil {
-			of.Sources = append(of.Sources, in.Relay.source(source.NoLifetime))
+		if r.readSources(path+".sources", in.Sources, of); in.Relay != nil {
+			of.Sources = append(of.Sources, in.Relay.toSource(source.NoLifetime))
 		}
 		if exports := path + ".exports"; r.Has(exports) {
-			r.exports(exports, in.Exports, of)
+			r.readExports(exports, in.Exports, of)
 		}
 		at, name := path, of.ServerName
 		if r.Has(path + ".server_name") {
@@ -184,7 +184,7 @@ func (r *reader) catalogs(catalogs []*catalog, c *Config) {
 	}
 }
 
-func (r *reader) sources(path string, origins []*origin, c *Catalog) {
+func (r *configReader) readSources(path string, origins []*sourceSection, c *Catalog) {
 	names := make(map[string]int) // lines
 	portless := 0                 // the line of the registration that has no port of its own
 	relay := 0                    // that of the relay
@@ -195,23 +195,23 @@ func (r *reader) sources(path string, origins []*origin, c *Catalog) {
 			continue
 		}
 		if o.Kubernetes != nil {
-			r.kubernetes(path+".kubernetes", o.Kubernetes)
+			r.checkKubernetes(path+".kubernetes", o.Kubernetes)
 		}
 		if o.NSM != nil {
-			r.nsm(path+".nsm", &o.NSM.NSM)
+			r.checkNSM(path+".nsm", &o.NSM.NSM)
 		}
 		if g := o.Registration; g != nil {
-			r.registration(path+".registration", g)
+			r.checkRegistration(path+".registration", g)
 			if !r.Has(path + ".registration.listen") {
-				r.wrongIf(portless > 0, path, "has no listen, and neither has the registration on line %d; the port of the owner leads to one registration of each catalog", portless)
+				r.addProblemIf(portless > 0, path, "has no listen, and neither has the registration on line %d; the port of the owner leads to one registration of each catalog", portless)
 				portless = r.Line(path)
 			}
 		}
 		if o.Relay != nil {
-			r.wrongIf(relay > 0, path, "is the second relay of the catalog, after that on line %d; consumers are told one path, so give it a catalog with a server_name of its own", relay)
+			r.addProblemIf(relay > 0, path, "is the second relay of the catalog, after that on line %d; consumers are told one path, so give it a catalog with a server_name of its own", relay)
 			relay = r.Line(path)
 		}
-		s := o.source()
+		s := o.toSource()
 		c.Sources[i] = s
 		if first, twice := names[s.Name]; twice && !strings.HasSuffix(s.Name, ":") {
 			r.Wrongf(path, "%s is there twice, first on line %d", federation.Quote(s.Name), first)
@@ -221,8 +221,8 @@ func (r *reader) sources(path string, origins []*origin, c *Catalog) {
 	}
 }
 
-// source returns the source that stands in a file in that form.
-func (o *origin) source() Source {
+// toSource returns the source that stands in a file in that form.
+func (o *sourceSection) toSource() Source {
 	switch {
 	case o.File != nil:
 		f := o.File
@@ -242,19 +242,19 @@ func (o *origin) source() Source {
 		}
 		return Source{Name: "registration:" + g.Name, Lifetime: o.Registration.Lifetime, Registration: g}
 	case o.Relay != nil:
-		return o.Relay.source(o.Relay.Lifetime)
+		return o.Relay.toSource(o.Relay.Lifetime)
 	}
 	return Source{}
 }
 
-// kubernetes checks what the source of a path has in the file, beyond each key, and says
+// checkKubernetes checks what the source of a path has in the file, beyond each key, and says
 // which kinds of endpoints it has by default.
-func (r *reader) kubernetes(path string, k *kubernetes) {
+func (r *configReader) checkKubernetes(path string, k *kubernetesSection) {
 	published := k.Publish
-	r.wrongIf(slices.ContainsFunc(published.Labels, func(key string) bool { return key != "" && slices.Contains(published.Annotations, key) }), path+".publish",
+	r.addProblemIf(slices.ContainsFunc(published.Labels, func(key string) bool { return key != "" && slices.Contains(published.Annotations, key) }), path+".publish",
 		"has one key in labels and in annotations, and a service can have it once only")
-	r.wrongIf(len(published.Labels)+len(published.Annotations) > federation.MaxLabels, path+".publish", "has more than %d keys", federation.MaxLabels)
-	r.wrongIf(k.Context != "" && !r.Has(path+".kubeconfig"), path+".context", "is one of a kubeconfig, and none is named")
+	r.addProblemIf(len(published.Labels)+len(published.Annotations) > federation.MaxLabels, path+".publish", "has more than %d keys", federation.MaxLabels)
+	r.addProblemIf(k.Context != "" && !r.Has(path+".kubeconfig"), path+".context", "is one of a kubeconfig, and none is named")
 	hasPods := slices.Contains(k.Endpoints, kindPods)
 	switch endpoints := path + ".endpoints"; {
 	case !r.Has(endpoints):
@@ -276,9 +276,9 @@ func (r *reader) kubernetes(path string, k *kubernetes) {
 				continue // that is said already
 			}
 			at := fmt.Sprintf("%s.allow_names[%d].names[%d]", path, i, j)
-			r.wrongIf(name == zone, at, "%s is the zone itself, which can be no name of a Service", federation.Quote(name))
-			r.wrongIf(p.Covers(every), at, "%s gives no name: a name below the zone %s belongs to a namespace, or is above those that do; write each name of one label", federation.Quote(name), zone)
-			r.wrongIf(name != zone && !p.Covers(every) && !every.Covers(p), at, "%s matches no name below the zone %s", federation.Quote(name), zone)
+			r.addProblemIf(name == zone, at, "%s is the zone itself, which can be no name of a Service", federation.Quote(name))
+			r.addProblemIf(p.Covers(every), at, "%s gives no name: a name below the zone %s belongs to a namespace, or is above those that do; write each name of one label", federation.Quote(name), zone)
+			r.addProblemIf(name != zone && !p.Covers(every) && !every.Covers(p), at, "%s matches no name below the zone %s", federation.Quote(name), zone)
 		}
 	}
 }

@@ -23,11 +23,11 @@ var topKeys = []string{"listen", "metrics", "status", "window", "identity", "all
 // keyLine matches a key of the outermost mapping of a file in YAML.
 var keyLine = regexp.MustCompile(`(?m)^["']?(services|rules|` + strings.Join(topKeys, "|") + `)["']?[ \t]*:`)
 
-// Recognize returns the form that the content of a file looks most like, by the keys of
+// RecognizeForm returns the form that the content of a file looks most like, by the keys of
 // its outermost mapping: a catalog has services, and where there are none, a
 // configuration has a key of a configuration, and rules have rules. Everything
 // else counts as a catalog. The content may be broken.
-func Recognize(data []byte) (form string) {
+func RecognizeForm(data []byte) (form string) {
 	if len(data) > MaxBytes {
 		return FormCatalog
 	}

@@ -55,8 +55,8 @@ type NSM struct {
 
 const mostText = 255 // bytes of a name or a prefix
 
-// registration checks what the source of a path has in the file, beyond each key.
-func (r *reader) registration(path string, g *registration) {
+// checkRegistration checks what the source of a path has in the file, beyond each key.
+func (r *configReader) checkRegistration(path string, g *registrationSection) {
 	etcd := path + ".store.etcd"
 	e := g.Store.Etcd
 	if e == nil {
@@ -68,14 +68,14 @@ func (r *reader) registration(path string, g *registration) {
 	}
 	plain, secured := of("http:"), of("https:")
 	tls := has(".tls")
-	r.wrongIf(tls && e.TLS == files{} && !has(".tls.cert") && !has(".tls.key") && !has(".tls.ca"), etcd+".tls",
+	r.addProblemIf(tls && e.TLS == certificateFiles{} && !has(".tls.cert") && !has(".tls.key") && !has(".tls.ca"), etcd+".tls",
 		"is empty; leave it out for the authorities of the system and no certificate")
-	r.wrongIf(has(".tls.cert") != has(".tls.key"), etcd+".tls", "needs both of cert and key, or none of them")
-	r.wrongIf(plain && secured, etcd+".endpoints", "are all of http or all of https")
-	r.wrongIf(plain && !secured && tls, etcd+".tls", "has no effect, as the endpoints are of http")
+	r.addProblemIf(has(".tls.cert") != has(".tls.key"), etcd+".tls", "needs both of cert and key, or none of them")
+	r.addProblemIf(plain && secured, etcd+".endpoints", "are all of http or all of https")
+	r.addProblemIf(plain && !secured && tls, etcd+".tls", "has no effect, as the endpoints are of http")
 	named := has(".username")
-	r.wrongIf(named != has(".password_file"), etcd, "needs both of username and password_file, or none of them")
-	r.wrongIf(named && has(".password_file") && slices.ContainsFunc(e.Endpoints, isPlainElsewhere), etcd,
+	r.addProblemIf(named != has(".password_file"), etcd, "needs both of username and password_file, or none of them")
+	r.addProblemIf(named && has(".password_file") && slices.ContainsFunc(e.Endpoints, isPlainElsewhere), etcd,
 		"needs endpoints of https: a password is sent over TLS, or to this machine, only")
 }
 
@@ -84,11 +84,11 @@ func isPlainElsewhere(endpoint string) bool {
 	return strings.HasPrefix(endpoint, "http:") && !isLoopback(endpoint)
 }
 
-// nsm checks what the source of a path has in the file, beyond each key.
-func (r *reader) nsm(path string, n *NSM) {
+// checkNSM checks what the source of a path has in the file, beyond each key.
+func (r *configReader) checkNSM(path string, n *NSM) {
 	remote := n.Plain && n.Registry != "" && !isLoopback(n.Registry)
-	r.wrongIf(remote, path+".tls", "is for a registry on this machine only: its address must be one of loopback")
-	r.wrongIf(!remote && n.Plain && r.Has(path+".registry_ids"), path+".registry_ids", "has no effect with 'tls: none'")
+	r.addProblemIf(remote, path+".tls", "is for a registry on this machine only: its address must be one of loopback")
+	r.addProblemIf(!remote && n.Plain && r.Has(path+".registry_ids"), path+".registry_ids", "has no effect with 'tls: none'")
 }
 
 // isLoopback reports whether the host of a URL is this machine.
@@ -101,9 +101,9 @@ func isLoopback(text string) bool {
 	return u.Scheme == "unix" || u.Hostname() == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
-// apart notes what several registrations and relays want that only one can have: an
+// checkExclusive notes what several registrations and relays want that only one can have: an
 // address, a file, or keys of etcd. A file that one of them writes is none that is read.
-func (r *reader) apart(c Config) {
+func (r *configReader) checkExclusive(c Config) {
 	taken := make(map[string]string) // by whom
 	for _, port := range [][2]string{{c.Listen, "listen"}, {c.Metrics, "metrics"}, {c.Status.Address, "status"}} {
 		taken["listen "+port[0]] = port[1]
@@ -113,11 +113,11 @@ func (r *reader) apart(c Config) {
 	for _, path := range paths {
 		read = append(read, filepath.Clean(*path)) // "." for none
 	}
-	for path, s := range c.sources() {
+	for path, s := range c.allSources() {
 		by, _, _ := strings.Cut(s.Name, ":")
 		claim := func(key, what, text string) {
 			what += " " + text
-			r.wrongIf(taken[what] != "", path+key, "is that of %s as well", taken[what])
+			r.addProblemIf(taken[what] != "", path+key, "is that of %s as well", taken[what])
 			taken[what] = fmt.Sprintf("the %s on line %d", by, r.Line(path+key))
 		}
 		write := func(key, name string) {
@@ -126,7 +126,7 @@ func (r *reader) apart(c Config) {
 			}
 			file := filepath.Clean(name)
 			claim(key, "file", file)
-			r.wrongIf(slices.Contains(read, file), path+key, "is a file of the configuration, and would be written over")
+			r.addProblemIf(slices.Contains(read, file), path+key, "is a file of the configuration, and would be written over")
 		}
 		agent := c.Identity.SPIFFE.Socket != ""
 		switch g, n, l := s.Registration, s.NSM, s.Relay; {
@@ -138,10 +138,10 @@ func (r *reader) apart(c Config) {
 				claim(".store.etcd", "etcd", fmt.Sprint(e.Prefix, slices.Sorted(slices.Values(e.Endpoints))))
 			}
 		case n != nil:
-			r.wrongIf(agent && !n.Plain && len(n.IDs) == 0, path, "needs registry_ids: where identities come from a SPIFFE agent the registry is known by its SPIFFE ID")
+			r.addProblemIf(agent && !n.Plain && len(n.IDs) == 0, path, "needs registry_ids: where identities come from a SPIFFE agent the registry is known by its SPIFFE ID")
 		case l != nil:
 			write(".persist", l.Persist)
-			r.wrongIf(agent && !slices.ContainsFunc(l.IDs, federation.ID.IsSPIFFE), path, "needs a SPIFFE ID in owner_ids: where identities come from a SPIFFE agent the owner is known by that")
+			r.addProblemIf(agent && !slices.ContainsFunc(l.IDs, federation.ID.IsSPIFFE), path, "needs a SPIFFE ID in owner_ids: where identities come from a SPIFFE agent the owner is known by that")
 		}
 	}
 }

@@ -29,8 +29,8 @@ type Relay struct {
 	Persist    string            `yaml:"persist"`                                                       // path of the file that keeps the catalog through a restart; empty for none
 }
 
-// source returns the source that a relay is, under the default name where it has none.
-func (l *Relay) source(lifetime time.Duration) Source {
+// toSource returns the source that a relay is, under the default name where it has none.
+func (l *Relay) toSource(lifetime time.Duration) Source {
 	switch {
 	case l.Name != "":
 	case len(l.Addresses) > 0:

@@ -48,7 +48,7 @@ func TestRelay(t *testing.T) {
 		ServerName: "mesh-b.example", Version: wire.V1Alpha1, Zones: zones, Settle: 10 * time.Second,
 		MaxCatalog: 64 << 20, Persist: "/etc/owner/b.catalog",
 	}}}
-	c.In("/etc/owner")
+	c.ResolvePaths("/etc/owner")
 	got := c.Catalogs[1]
 	if diff := cmp.Diff(want, got.Sources, equal); diff != "" {
 		t.Errorf("unexpected sources (-want +got):\n%s", diff)

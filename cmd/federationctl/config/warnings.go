@@ -12,9 +12,9 @@ import (
 
 const noSPIFFE = "is a DNS name, and where identities come from a SPIFFE agent those of consumers are SPIFFE IDs"
 
-// warnings returns what is probably not meant in a configuration without mistakes that
+// findWarnings returns what is probably not meant in a configuration without mistakes that
 // the reader has read.
-func (r *reader) warnings(c Config) []problem.Problem {
+func (r *configReader) findWarnings(c Config) []problem.Problem {
 	found := problem.List{Room: problem.Room}
 	warnf := func(path, format string, args ...any) { found.Add(r.At(path, format, args...)) }
 	agent := c.Identity.SPIFFE.Socket != ""
@@ -24,11 +24,11 @@ func (r *reader) warnings(c Config) []problem.Problem {
 		switch {
 		case agent && !id.IsSPIFFE():
 			warnf(field, noSPIFFE)
-		case rules && !slices.ContainsFunc(c.Catalogs, func(of Catalog) bool { return tells(of, id) }):
+		case rules && !slices.ContainsFunc(c.Catalogs, func(of Catalog) bool { return tellsConsumer(of, id) }):
 			warnf(field, "may subscribe and is told nothing: it is in the 'to' of no rule")
 		}
 	}
-	for path, s := range c.sources() {
+	for path, s := range c.allSources() {
 		if g := s.Registration; g != nil && g.Etcd != nil && slices.ContainsFunc(g.Etcd.Endpoints, isPlainElsewhere) {
 			warnf(path+".store.etcd", "is asked without TLS: whoever is on the way can register and withdraw services")
 		}
@@ -79,7 +79,7 @@ func warnV1Alpha1(c Catalog, warnf func(rule int, format string, args ...any)) {
 	}
 }
 
-// tells reports whether some rule of a catalog is for a consumer with that identity.
-func tells(c Catalog, id federation.ID) bool {
+// tellsConsumer reports whether some rule of a catalog is for a consumer with that identity.
+func tellsConsumer(c Catalog, id federation.ID) bool {
 	return c.Policy == nil || len(c.Policy.Class([]federation.ID{id}).Rules()) > 0
 }

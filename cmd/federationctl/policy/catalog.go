@@ -48,7 +48,7 @@ func Open(ctx context.Context, f Files) (*Catalog, error) {
 	if err := problem.Error(problems, 0); err != nil {
 		return nil, fmt.Errorf("configuration file %s: %w; 'federationctl lint %[1]s' shows each mistake in a line", f.Config, err)
 	}
-	owner.In(filepath.Dir(f.Config))
+	owner.ResolvePaths(filepath.Dir(f.Config))
 	c := &Catalog{file: f.Config, serverName: strings.ToLower(strings.TrimSuffix(f.ServerName, ".")), spiffe: owner.Identity.SPIFFE.Socket != ""}
 	if err := c.take(owner.Catalogs); err != nil {
 		return nil, err

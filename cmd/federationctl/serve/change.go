@@ -32,7 +32,7 @@ func (p *Publisher) followSettings() *file.File {
 			if len(problems) > 0 {
 				return nil, errors.New(strings.Join(problem.Lines(problems), "; ")) // so that the author has all of them before the next attempt
 			}
-			c.In(filepath.Dir(p.file))
+			c.ResolvePaths(filepath.Dir(p.file))
 			if p.server == nil {
 				return func() { p.config = c }, nil
 			}
@@ -120,7 +120,7 @@ var apart = []string{"audit", "listen", "metrics", "status", "window"}
 //
 // It is a part of an edit, in which nobody is told of anything: see apply.
 func (p *Publisher) change(c config.Config) {
-	differ := p.config.Differences(c)
+	differ := p.config.DifferentKeys(c)
 	restart := slices.DeleteFunc(slices.Clone(differ), func(key string) bool { return key == "allow.ids" || strings.HasSuffix(key, ".exports") })
 	whole := !slices.ContainsFunc(restart, func(key string) bool { return !slices.Contains(apart, key) })
 	if !whole {
