@@ -110,7 +110,7 @@ code is 0 when it has explained the answer, whatever that is, and 1 when it has 
 		if _, ok := dns.StringToType[qtype]; !ok {
 			return fmt.Errorf("%q is not a type such as A, AAAA, SRV or TXT", qtype)
 		}
-		why, sent, err := e.Why(ctx, name, qtype)
+		why, sent, err := e.ExplainName(ctx, name, qtype)
 		return o.writeAnswer(out, sent, err, func() string { return strings.Join(why.Lines(), "\n") + "\n" })
 	})
 	outputFlag(command, &o.output)
@@ -134,7 +134,7 @@ The process must have the status endpoint, 'status' in its configuration.`,
   federationctl retry --of owner.example:8008`,
 		Args: noArgs("name the endpoint with --at, and the owner with --of"),
 	}, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
-		u, sent, err := e.Retry(ctx, of)
+		u, sent, err := e.RetryOwner(ctx, of)
 		return o.writeAnswer(out, sent, err, func() string {
 			if u.State == "synced" || u.State == "syncing" {
 				return fmt.Sprintf("%s is %s: there is nothing to try\n", federation.Printable(u.ID), federation.Printable(u.State))
@@ -166,7 +166,7 @@ The process must have the status endpoint, 'status' in its configuration.`,
   federationctl confirm --of mesh-b.owner.example --source kubernetes:west`,
 		Args: noArgs("name the endpoint with --at, the catalog with --of and the source with --source"),
 	}, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
-		s, sent, err := e.Confirm(ctx, of, source)
+		s, sent, err := e.ConfirmWithdrawal(ctx, of, source)
 		return o.writeAnswer(out, sent, err, func() string {
 			if s.Held == 0 {
 				return "nothing is held: there is nothing to confirm\n"
@@ -201,7 +201,7 @@ configuration.`,
   federationctl dump --of owner.example:8008 | jq -r '.services[].fqdn'`,
 		Args: noArgs("name the endpoint with --at, and the catalog with --of"),
 	}, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
-		catalog, err := e.Dump(ctx, of, limit)
+		catalog, err := e.DumpCatalog(ctx, of, limit)
 		if err == nil {
 			_, err = io.WriteString(out, catalog)
 		}

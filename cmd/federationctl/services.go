@@ -32,17 +32,17 @@ The process must have the status endpoint, 'status' in its configuration.`,
 	outputFlag(command, &o.output)
 	command.Flags().StringVar(&of, "of", "", "`owner` or server name of the catalog; none: all")
 	return o.runOnEndpoint(command, func(e *inspect.Endpoint, words []string, out io.Writer) error {
-		names, err := e.Names(ctx, of)
+		names, err := e.CatalogNames(ctx, of)
 		if err != nil {
 			return failureOf(err)
 		}
 		table, several, found, total := printable.IsTable(o.output), len(names) > 1, 0, 0
-		show := func(s *inspect.Found) error {
-			text, err := s.Line(several), error(nil)
+		show := func(s *inspect.FoundService) error {
+			text, err := s.FormatLine(several), error(nil)
 			if found++; !table {
 				text, err = printable.JSON(s)
 			} else if found == 1 {
-				text = inspect.Heading(several) + text
+				text = inspect.TableHeading(several) + text
 			}
 			if err == nil {
 				_, err = io.WriteString(out, text)
@@ -50,7 +50,7 @@ The process must have the status endpoint, 'status' in its configuration.`,
 			return err
 		}
 		for _, of := range names {
-			n, err := e.Find(ctx, of, words, show)
+			n, err := e.FindServices(ctx, of, words, show)
 			if err != nil {
 				return failureOf(err)
 			}

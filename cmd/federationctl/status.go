@@ -70,7 +70,7 @@ func (o *overviewOptions) showStatus(ctx context.Context, e *inspect.Endpoint, t
 	}
 	overview := inspect.NewOverview(reported)
 	return overview, o.writeAnswer(out, sent, nil, func() string {
-		return overview.Table(lineWidth(terminal), hasColours(terminal))
+		return overview.FormatTable(lineWidth(terminal), hasColours(terminal))
 	})
 }
 
@@ -95,7 +95,7 @@ func (o *overviewOptions) followStatus(ctx context.Context, e *inspect.Endpoint,
 		case canUpdate(out):
 			text.WriteString("\x1b[J") // what is left below
 			_, err = out.Write(append([]byte("\x1b[H"), bytes.ReplaceAll(text.Bytes(), []byte("\n"), []byte("\x1b[K\n"))...))
-		case !begun || said != trouble || !overview.Same(shown):
+		case !begun || said != trouble || !overview.SaysSame(shown):
 			if begun && printable.IsTable(o.output) {
 				fmt.Fprintln(out)
 			}
@@ -127,7 +127,7 @@ func (o *overviewOptions) writeCheck(ctx context.Context, e *inspect.Endpoint, o
 		return exitResult(code)
 	}
 	overview := inspect.NewOverview(reported)
-	text, code := overview.Check()
+	text, code := overview.FormatCheck()
 	if err := o.writeAnswer(out, sent, nil, func() string { return text }); err != nil {
 		return exitResult(inspect.Unknown)
 	}

@@ -13,57 +13,57 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
-// Dump returns a catalog of the process, as it was at one moment, as a catalog file in JSON, a
+// DumpCatalog returns a catalog of the process, as it was at one moment, as a catalog file in JSON, a
 // service a line, sorted by name: the same text for the same services. It is that of an owner that
 // the process follows, or with that server name. Of may be empty where there is only one, or a
 // default one. More than limit bytes are an error. Of what a terminal obeys nothing comes out.
-func (e *Endpoint) Dump(ctx context.Context, of string, limit int64) (string, error) {
-	of, err := e.only(ctx, of)
+func (e *Endpoint) DumpCatalog(ctx context.Context, of string, limit int64) (string, error) {
+	of, err := e.onlyCatalog(ctx, of)
 	if err != nil {
 		return "", err
 	}
 	var lines []string
-	err = e.services(ctx, of, limit, func(s *status.Service) error {
+	err = e.readServices(ctx, of, limit, func(s *status.Service) error {
 		lines = append(lines, printable.EscapeControls(string(s.Service)))
 		return nil
 	})
 	return "{\"services\": [\n" + strings.Join(lines, ",\n") + "\n]}\n", err
 }
 
-// Found is a service of a catalog.
-type Found struct {
+// FoundService is a service of a catalog.
+type FoundService struct {
 	Of string `json:"of"` // the owner that is followed, or the server name of the catalog
 
 	status.Service
 }
 
-// Names returns the names of the catalogs to look in: of, or all if it is empty.
-func (e *Endpoint) Names(ctx context.Context, of string) ([]string, error) {
+// CatalogNames returns the names of the catalogs to look in: of, or all if it is empty.
+func (e *Endpoint) CatalogNames(ctx context.Context, of string) ([]string, error) {
 	if of != "" {
 		return []string{of}, nil
 	}
-	names, err := e.catalogs(ctx)
+	names, err := e.listCatalogs(ctx)
 	if err == nil && len(names) == 0 {
 		err = fmt.Errorf("%s has no catalog", e)
 	}
 	return names, err
 }
 
-// Find calls each with the services of a catalog that match all words, in the order of their
+// FindServices calls each with the services of a catalog that match all words, in the order of their
 // names. It returns how many the catalog has.
-func (e *Endpoint) Find(ctx context.Context, of string, words []string, each func(*Found) error) (total int, err error) {
-	err = e.services(ctx, of, math.MaxInt64-1, func(s *status.Service) error {
+func (e *Endpoint) FindServices(ctx context.Context, of string, words []string, each func(*FoundService) error) (total int, err error) {
+	err = e.readServices(ctx, of, math.MaxInt64-1, func(s *status.Service) error {
 		if total++; !s.Matches(words) {
 			return nil
 		}
-		return each(&Found{of, *s})
+		return each(&FoundService{of, *s})
 	})
 	return total, err
 }
 
-// Line returns the service as a line: the catalog if it is wanted, the name, the fqdn, the state and
+// FormatLine returns the service as a line: the catalog if it is wanted, the name, the fqdn, the state and
 // the endpoints.
-func (f *Found) Line(withOf bool) string {
+func (f *FoundService) FormatLine(withOf bool) string {
 	var service struct {
 		Endpoints []struct {
 			Address string `json:"address"`
@@ -80,17 +80,17 @@ func (f *Found) Line(withOf bool) string {
 		state = "stale"
 	}
 	const most = 8
-	return row(withOf, status.CatalogName(f.Of), printable.Text(f.Name), printable.Text(strings.TrimSuffix(f.FQDN, ".")), state,
+	return formatRow(withOf, status.CatalogName(f.Of), printable.Text(f.Name), printable.Text(strings.TrimSuffix(f.FQDN, ".")), state,
 		printable.Few(endpoints, most, ",", printable.Text))
 }
 
-// Heading returns what stands above the lines.
-func Heading(withOf bool) string {
-	return row(withOf, "CATALOG", "NAME", "FQDN", "STATE", "ENDPOINTS")
+// TableHeading returns what stands above the lines.
+func TableHeading(withOf bool) string {
+	return formatRow(withOf, "CATALOG", "NAME", "FQDN", "STATE", "ENDPOINTS")
 }
 
-// row lays out a line. The columns have widths of their own, as lines come one by one.
-func row(withOf bool, of string, cells ...any) string {
+// formatRow lays out a line. The columns have widths of their own, as lines come one by one.
+func formatRow(withOf bool, of string, cells ...any) string {
 	line := fmt.Sprintf("%-20s  %-32s  %-5s  %s\n", cells...)
 	if withOf {
 		return fmt.Sprintf("%-24s  %s", of, line)

@@ -75,7 +75,7 @@ func NewEndpoint(at string, files mtls.Files, timeout time.Duration) (*Endpoint,
 	case base.Scheme == "https" && (files.Cert == "" || files.Key == "" || files.CA == ""):
 		return nil, fmt.Errorf("%s needs --cert, --key and --ca", at)
 	case base.Scheme == "https":
-		if transport.TLSClientConfig, err = identity(files); err != nil {
+		if transport.TLSClientConfig, err = loadTLS(files); err != nil {
 			return nil, err
 		}
 	case files != mtls.Files{}:
@@ -99,8 +99,8 @@ func hasPort(text string) bool {
 	return err != nil || u.Port() != "" || u.Host == ""
 }
 
-// identity returns the configuration of TLS that the files say.
-func identity(files mtls.Files) (*tls.Config, error) {
+// loadTLS returns the configuration of TLS that the files say.
+func loadTLS(files mtls.Files) (*tls.Config, error) {
 	var pem [3][]byte
 	for i, name := range []string{files.Cert, files.Key, files.CA} {
 		var err error
@@ -122,55 +122,55 @@ func identity(files mtls.Files) (*tls.Config, error) {
 // Status returns the status of the process, and as it came: indented JSON that is safe to
 // print.
 func (e *Endpoint) Status(ctx context.Context) (*status.Status, string, error) {
-	s, text, err := report[status.Status](ctx, e, http.MethodGet, "/v1/status", nil)
+	s, text, err := requestReport[status.Status](ctx, e, http.MethodGet, "/v1/status", nil)
 	if err == nil && s.Role == "" {
-		err = e.stranger("/v1/status")
+		err = e.unknownPathError("/v1/status")
 	}
 	return s, text, err
 }
 
-// Why returns why a name is answered as it is, and the answer as Status does.
-func (e *Endpoint) Why(ctx context.Context, name, qtype string) (*status.Why, string, error) {
-	w, text, err := report[status.Why](ctx, e, http.MethodGet, "/v1/why", url.Values{"name": {name}, "type": {qtype}})
+// ExplainName returns why a name is answered as it is, and the answer as Status does.
+func (e *Endpoint) ExplainName(ctx context.Context, name, qtype string) (*status.Why, string, error) {
+	w, text, err := requestReport[status.Why](ctx, e, http.MethodGet, "/v1/why", url.Values{"name": {name}, "type": {qtype}})
 	if err == nil && w.Role == "" {
-		err = e.stranger("/v1/why")
+		err = e.unknownPathError("/v1/why")
 	}
 	return w, text, err
 }
 
-// Retry has the process try an owner at once that there is no stream with, and returns how
+// RetryOwner has the process try an owner at once that there is no stream with, and returns how
 // it was before. Of is the owner, or the server name of the catalog that is relayed from it;
 // empty where there is only one.
-func (e *Endpoint) Retry(ctx context.Context, of string) (*status.FollowedOwner, string, error) {
-	return change[status.FollowedOwner](ctx, e, "/v1/retry", of, url.Values{})
+func (e *Endpoint) RetryOwner(ctx context.Context, of string) (*status.FollowedOwner, string, error) {
+	return requestChange[status.FollowedOwner](ctx, e, "/v1/retry", of, url.Values{})
 }
 
-// Confirm has an owner withdraw the services that are held of a source, and returns how it
+// ConfirmWithdrawal has an owner withdraw the services that are held of a source, and returns how it
 // was before. Of is the server name of the catalog, empty where there is only one; source may
 // be empty where services of one are held at most.
-func (e *Endpoint) Confirm(ctx context.Context, of, source string) (*status.Source, string, error) {
-	return change[status.Source](ctx, e, "/v1/confirm", of, url.Values{"source": {source}})
+func (e *Endpoint) ConfirmWithdrawal(ctx context.Context, of, source string) (*status.Source, string, error) {
+	return requestChange[status.Source](ctx, e, "/v1/confirm", of, url.Values{"source": {source}})
 }
 
-// change asks for a change of a catalog.
-func change[T any](ctx context.Context, e *Endpoint, path, of string, query url.Values) (*T, string, error) {
-	of, err := e.only(ctx, of)
+// requestChange asks for a change of a catalog.
+func requestChange[T any](ctx context.Context, e *Endpoint, path, of string, query url.Values) (*T, string, error) {
+	of, err := e.onlyCatalog(ctx, of)
 	if err != nil {
 		return nil, "", err
 	}
 	query.Set("of", of)
-	return report[T](ctx, e, http.MethodPost, path, query)
+	return requestReport[T](ctx, e, http.MethodPost, path, query)
 }
 
 // mostNames is how many catalogs an error names.
 const mostNames = 20
 
-// only returns the name of a catalog: the one that is given, else the default or only one.
-func (e *Endpoint) only(ctx context.Context, of string) (string, error) {
+// onlyCatalog returns the name of a catalog: the one that is given, else the default or only one.
+func (e *Endpoint) onlyCatalog(ctx context.Context, of string) (string, error) {
 	if of != "" {
 		return of, nil
 	}
-	names, err := e.catalogs(ctx)
+	names, err := e.listCatalogs(ctx)
 	switch {
 	case err != nil:
 		return "", err
@@ -182,9 +182,9 @@ func (e *Endpoint) only(ctx context.Context, of string) (string, error) {
 	return names[0], nil
 }
 
-// report asks for a value, and returns it as it came as well.
-func report[T any](ctx context.Context, e *Endpoint, method, path string, query url.Values) (*T, string, error) {
-	body, err := e.ask(ctx, method, path, query, "application/json")
+// requestReport asks for a value, and returns it as it came as well.
+func requestReport[T any](ctx context.Context, e *Endpoint, method, path string, query url.Values) (*T, string, error) {
+	body, err := e.requestPath(ctx, method, path, query, "application/json")
 	if err != nil {
 		return nil, "", err
 	}
@@ -192,7 +192,7 @@ func report[T any](ctx context.Context, e *Endpoint, method, path string, query 
 	data, err := io.ReadAll(io.LimitReader(body, maxReport+1))
 	switch {
 	case err != nil:
-		return nil, "", e.failure(ctx, path, err)
+		return nil, "", e.explainFailure(ctx, path, err)
 	case len(data) > maxReport:
 		return nil, "", fmt.Errorf("%s answers %s with more than %d bytes", e, path, maxReport)
 	}
@@ -202,16 +202,16 @@ func report[T any](ctx context.Context, e *Endpoint, method, path string, query 
 	}
 	var indented bytes.Buffer
 	if err := json.Indent(&indented, bytes.ToValidUTF8(bytes.TrimSpace(data), []byte("\uFFFD")), "", "  "); err != nil {
-		return nil, "", e.failure(ctx, path, err)
+		return nil, "", e.explainFailure(ctx, path, err)
 	}
 	return &value, printable.EscapeControls(indented.String()) + "\n", nil
 }
 
-// services calls each with every service of a catalog, in the order in which they come. More
+// readServices calls each with every service of a catalog, in the order in which they come. More
 // than limit bytes are an error.
-func (e *Endpoint) services(ctx context.Context, of string, limit int64, each func(*status.Service) error) error {
+func (e *Endpoint) readServices(ctx context.Context, of string, limit int64, each func(*status.Service) error) error {
 	const path = "/v1/catalog"
-	body, err := e.ask(ctx, http.MethodGet, path, url.Values{"of": {of}}, "application/x-ndjson")
+	body, err := e.requestPath(ctx, http.MethodGet, path, url.Values{"of": {of}}, "application/x-ndjson")
 	if err != nil {
 		return err
 	}
@@ -237,7 +237,7 @@ func (e *Endpoint) services(ctx context.Context, of string, limit int64, each fu
 	case errors.Is(lines.Err(), bufio.ErrTooLong):
 		return fmt.Errorf("%s answers %s with a service of more than %d bytes", e, path, maxService)
 	case lines.Err() != nil:
-		return e.failure(ctx, path, lines.Err())
+		return e.explainFailure(ctx, path, lines.Err())
 	}
 	return nil
 }
@@ -245,8 +245,8 @@ func (e *Endpoint) services(ctx context.Context, of string, limit int64, each fu
 // maxService bounds the JSON of one service, in bytes: as in a catalog file.
 const maxService = 8 << 20
 
-// ask asks for a path, and returns the body of an answer of the right type.
-func (e *Endpoint) ask(ctx context.Context, method, path string, query url.Values, contentType string) (io.ReadCloser, error) {
+// requestPath asks for a path, and returns the body of an answer of the right type.
+func (e *Endpoint) requestPath(ctx context.Context, method, path string, query url.Values, contentType string) (io.ReadCloser, error) {
 	target := *e.base
 	target.Path, target.RawQuery = path, query.Encode()
 	request, err := http.NewRequestWithContext(ctx, method, target.String(), http.NoBody)
@@ -257,20 +257,20 @@ func (e *Endpoint) ask(ctx context.Context, method, path string, query url.Value
 	response, err := e.http.Do(request)
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" && e.other != nil {
 		e.base, e.other = e.other, nil
-		return e.ask(ctx, method, path, query, contentType)
+		return e.requestPath(ctx, method, path, query, contentType)
 	}
 	if err != nil {
-		return nil, e.failure(ctx, path, err)
+		return nil, e.explainFailure(ctx, path, err)
 	}
-	if err := e.check(response, path, contentType); err != nil {
+	if err := e.checkResponse(response, path, contentType); err != nil {
 		response.Body.Close()
 		return nil, err
 	}
 	return response.Body, nil
 }
 
-// check returns why the answer is none.
-func (e *Endpoint) check(response *http.Response, path, contentType string) error {
+// checkResponse returns why the answer is none.
+func (e *Endpoint) checkResponse(response *http.Response, path, contentType string) error {
 	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
 	if code := response.StatusCode; code != http.StatusOK {
 		var said struct {
@@ -284,7 +284,7 @@ func (e *Endpoint) check(response *http.Response, path, contentType string) erro
 		case said.Error != "":
 			return fmt.Errorf("%s: %s", e, federation.Printable(said.Error))
 		case code == http.StatusNotFound:
-			return e.stranger(path)
+			return e.unknownPathError(path)
 		case code >= 300 && code < 400:
 			return fmt.Errorf("%s redirects %s to %s, which is not followed", e, path, federation.Printable(fmt.Sprintf("%q", response.Header.Get("Location"))))
 		}
@@ -297,13 +297,13 @@ func (e *Endpoint) check(response *http.Response, path, contentType string) erro
 	return nil
 }
 
-// stranger returns the error of a process that does not know a path.
-func (e *Endpoint) stranger(path string) error {
+// unknownPathError returns the error of a process that does not know a path.
+func (e *Endpoint) unknownPathError(path string) error {
 	return fmt.Errorf("%s does not have %s: it is an older version, or another program such as its metrics; the endpoint is what 'status' names in a Corefile or in the configuration of an owner", e, path)
 }
 
-// failure returns why there is no answer, and what to do.
-func (e *Endpoint) failure(ctx context.Context, path string, err error) error {
+// explainFailure returns why there is no answer, and what to do.
+func (e *Endpoint) explainFailure(ctx context.Context, path string, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("interrupted while %s was asked for %s", e, path)
 	}
@@ -314,17 +314,17 @@ func (e *Endpoint) failure(ctx context.Context, path string, err error) error {
 		error
 		Timeout() bool
 	}](err); ok && timeout.Timeout() {
-		return unreachable("%s does not answer %s in time; --timeout gives it longer", e, path)
+		return newUnreachable("%s does not answer %s in time; --timeout gives it longer", e, path)
 	}
 	text := federation.Printable(err.Error())
 	op, ok := errors.AsType[*net.OpError](err)
 	switch {
 	case ok && op.Op == "dial" && e.local:
-		return unreachable("nothing listens at %s, of a CoreDNS, or at %s, of an owner: %s; name another endpoint with --at, or add 'status' to the Corefile or the configuration of the owner", ConsumerAt, OwnerAt, text)
+		return newUnreachable("nothing listens at %s, of a CoreDNS, or at %s, of an owner: %s; name another endpoint with --at, or add 'status' to the Corefile or the configuration of the owner", ConsumerAt, OwnerAt, text)
 	case ok && op.Op == "dial":
-		return unreachable("%s: %s; check --at, and that the process runs with 'status' in its Corefile, or in the configuration of the owner", e, text)
+		return newUnreachable("%s: %s; check --at, and that the process runs with 'status' in its Corefile, or in the configuration of the owner", e, text)
 	}
-	return unreachable("%s: %s; if this goes on, check --at: it may be another port, such as that of DNS", e, text)
+	return newUnreachable("%s: %s; if this goes on, check --at: it may be another port, such as that of DNS", e, text)
 }
 
 // UnreachableError is why a process gives no answer at all.
@@ -333,16 +333,16 @@ type UnreachableError struct{ text string }
 // Error implements error.
 func (e *UnreachableError) Error() string { return e.text }
 
-func unreachable(format string, args ...any) error {
+func newUnreachable(format string, args ...any) error {
 	return &UnreachableError{fmt.Sprintf(format, args...)}
 }
 
 // String returns the URL.
 func (e *Endpoint) String() string { return strings.TrimSuffix(e.base.String(), "/") }
 
-// catalogs returns the names of the catalogs that the process has: the owners that a
+// listCatalogs returns the names of the catalogs that the process has: the owners that a
 // consumer follows, or the server names of an owner.
-func (e *Endpoint) catalogs(ctx context.Context) ([]string, error) {
+func (e *Endpoint) listCatalogs(ctx context.Context) ([]string, error) {
 	status, _, err := e.Status(ctx)
 	if err != nil {
 		return nil, err

@@ -26,11 +26,11 @@ func TestStatusAndWhy(t *testing.T) {
 	if reported.Role != status.Consumer || len(reported.Owners) != 1 || !strings.Contains(text, "\n  \"role\": \"consumer\"") {
 		t.Errorf("unexpected status %+v: %s", reported, text)
 	}
-	why, _, err := e.Why(t.Context(), "web.fed.example.", "A")
+	why, _, err := e.ExplainName(t.Context(), "web.fed.example.", "A")
 	if err != nil || why.Name != "web.fed.example." {
 		t.Errorf("%+v, %v", why, err)
 	}
-	if _, _, err := e.Why(t.Context(), "a..b", "A"); err == nil || !strings.Contains(err.Error(), "is not a domain name") {
+	if _, _, err := e.ExplainName(t.Context(), "a..b", "A"); err == nil || !strings.Contains(err.Error(), "is not a domain name") {
 		t.Errorf("of a name that is none: %v", err)
 	}
 }
@@ -125,7 +125,7 @@ func TestHostileEndpoints(t *testing.T) {
 	}
 	for _, test := range catalogs {
 		t.Run("catalog "+test.name, func(t *testing.T) {
-			_, err := start(t, test.handler).Dump(t.Context(), "o", 100_000)
+			_, err := start(t, test.handler).DumpCatalog(t.Context(), "o", 100_000)
 			oneLine(t, err)
 			if !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v, expected %q", err, test.want)
@@ -133,7 +133,7 @@ func TestHostileEndpoints(t *testing.T) {
 			if strings.HasPrefix(test.name, "endless") {
 				return // Find takes each as it comes
 			}
-			_, err = start(t, test.handler).Find(t.Context(), "o", nil, func(*inspect.Found) error { return nil })
+			_, err = start(t, test.handler).FindServices(t.Context(), "o", nil, func(*inspect.FoundService) error { return nil })
 			oneLine(t, err)
 		})
 	}

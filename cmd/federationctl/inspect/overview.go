@@ -21,8 +21,8 @@ type Overview struct {
 	now   time.Time
 }
 
-// Same reports whether two overviews say the same, but for times and numbers.
-func (o *Overview) Same(other *Overview) bool {
+// SaysSame reports whether two overviews say the same, but for times and numbers.
+func (o *Overview) SaysSame(other *Overview) bool {
 	return o.Level == other.Level && slices.EqualFunc(o.Rows, other.Rows, func(a, b status.Row) bool {
 		return a.Level == b.Level && a.Name == b.Name && a.State == b.State
 	})
@@ -46,9 +46,9 @@ func NewOverview(s *status.Status) *Overview {
 // mostExplained is how many rows are explained below a table.
 const mostExplained = 3
 
-// Table returns the overview as text: a table, and what to do about its first rows. Lines
+// FormatTable returns the overview as text: a table, and what to do about its first rows. Lines
 // break between words at width.
-func (o *Overview) Table(width int, colours bool) string {
+func (o *Overview) FormatTable(width int, colours bool) string {
 	lines := []string{printable.Wrap(o.Title, width, "")}
 	if len(o.Rows) == 0 {
 		for _, says := range o.Says {
@@ -68,24 +68,24 @@ func (o *Overview) Table(width int, colours bool) string {
 	for i, line := range printable.Table([]string{"LEVEL", o.kind, "STATE", "FOR", " SERVICES", "NOTE"}, rows, width) {
 		if colours && i > 0 {
 			level := o.Rows[i-1].Level
-			line = colour(level) + level.String() + "\x1b[0m" + strings.TrimPrefix(line, level.String())
+			line = levelColour(level) + level.String() + "\x1b[0m" + strings.TrimPrefix(line, level.String())
 		}
 		lines = append(lines, line)
 	}
-	return strings.Join(append(lines, o.explained(width)...), "\n") + "\n"
+	return strings.Join(append(lines, o.explainRows(width)...), "\n") + "\n"
 }
 
-// bad returns how many rows are not well. They are the first.
-func (o *Overview) bad() int {
+// countUnwell returns how many rows are not well. They are the first.
+func (o *Overview) countUnwell() int {
 	if n := slices.IndexFunc(o.Rows, func(r status.Row) bool { return r.Level == status.Well }); n >= 0 {
 		return n
 	}
 	return len(o.Rows)
 }
 
-// explained returns what there is to say of the first rows, with what to do.
-func (o *Overview) explained(width int) (lines []string) {
-	bad := o.bad()
+// explainRows returns what there is to say of the first rows, with what to do.
+func (o *Overview) explainRows(width int) (lines []string) {
+	bad := o.countUnwell()
 	for _, r := range o.Rows[:min(bad, mostExplained)] {
 		lines = append(lines, "", fmt.Sprintf("%s: %s", r.Name, r.State))
 		for i, f := range r.Findings {
@@ -101,9 +101,9 @@ func (o *Overview) explained(width int) (lines []string) {
 	return lines
 }
 
-// colour returns what has a terminal show a level in its colour: green, yellow or red, as
+// levelColour returns what has a terminal show a level in its colour: green, yellow or red, as
 // ECMA-48 has them in section 8.3.117.
-func colour(l status.Level) string { return [...]string{"\x1b[32m", "\x1b[33m", "\x1b[31m"}[l] }
+func levelColour(l status.Level) string { return [...]string{"\x1b[32m", "\x1b[33m", "\x1b[31m"}[l] }
 
 // The exit codes of a check beside those of the levels, as in the guidelines of the
 // Monitoring Plugins project: nobody answers is critical, as the process is what is to be
@@ -113,9 +113,9 @@ const (
 	Unknown  = 3
 )
 
-// Check returns the overview for a monitoring system: a line with a word for the level and
+// FormatCheck returns the overview for a monitoring system: a line with a word for the level and
 // performance data, one for each thing that is not well, and the exit code.
-func (o *Overview) Check() (text string, code int) {
+func (o *Overview) FormatCheck() (text string, code int) {
 	var of [3]int
 	for _, r := range o.Rows {
 		of[r.Level]++
@@ -127,16 +127,16 @@ func (o *Overview) Check() (text string, code int) {
 	text = CheckLine(int(o.Level), says) + fmt.Sprintf(" | act=%d;;0;0 look=%d;0;;0 well=%d;;;0\n", of[status.Act], of[status.Look], of[status.Well])
 	const most = 20
 	lines := []string{text}
-	for _, r := range o.Rows[:min(o.bad(), most)] {
-		lines = append(lines, unpiped(fmt.Sprintf("%s: %s is %s: %s\n", r.Level, r.Name, r.State, r.Note)))
+	for _, r := range o.Rows[:min(o.countUnwell(), most)] {
+		lines = append(lines, withoutPipes(fmt.Sprintf("%s: %s is %s: %s\n", r.Level, r.Name, r.State, r.Note)))
 	}
 	return strings.Join(lines, ""), int(o.Level)
 }
 
 // CheckLine returns the first line of a check, without performance data.
 func CheckLine(code int, says string) string {
-	return "FEDERATION " + [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[code] + " - " + unpiped(says)
+	return "FEDERATION " + [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[code] + " - " + withoutPipes(says)
 }
 
-// unpiped returns a text without the character that begins performance data.
-func unpiped(text string) string { return strings.ReplaceAll(text, "|", "/") }
+// withoutPipes returns a text without the character that begins performance data.
+func withoutPipes(text string) string { return strings.ReplaceAll(text, "|", "/") }
