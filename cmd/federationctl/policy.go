@@ -51,7 +51,7 @@ var policyExamples = []string{
 
 // policyOptions are the flags of the commands.
 type policyOptions struct {
-	files  policy.Files
+	files  policy.InputFiles
 	output string
 }
 
@@ -73,7 +73,7 @@ func (o *policyOptions) runOnCatalog(
 ) *cobra.Command {
 	command.RunE = func(command *cobra.Command, args []string) error {
 		o.files.Config = args[0]
-		c, err := policy.Open(ctx, o.files)
+		c, err := policy.OpenCatalog(ctx, o.files)
 		if err != nil {
 			return noAnswer(err)
 		}
@@ -119,7 +119,7 @@ when it is not known: a mistake in a file, a NAME that no service has.`,
 		Example: policyExamples[0],
 		Args:    argsBetween("test", "CONFIG and a NAME, or several", 2, -1),
 	}, func(c *policy.Catalog, names []string, show func(fmt.Stringer) error) (bool, error) {
-		answers, told, err := c.Test(as, names)
+		answers, told, err := c.ExplainServices(as, names)
 		return told, showAll(answers, err, show)
 	})
 	o.addFlags(command)

@@ -14,31 +14,31 @@ import (
 
 // Audience says who is told of a service.
 type Audience struct {
-	Asked   string    `json:"asked"`
-	Name    string    `json:"name"`
-	FQDN    string    `json:"fqdn"` // in the catalog
-	Told    []Share   `json:"told"`
-	NotTold []Refusal `json:"notTold"`
-	Further []Further `json:"further"`
+	Asked   string           `json:"asked"`
+	Name    string           `json:"name"`
+	FQDN    string           `json:"fqdn"` // in the catalog
+	Told    []ToldGroup      `json:"told"`
+	NotTold []UntoldGroup    `json:"notTold"`
+	Further []FurtherPattern `json:"further"`
 }
 
-// Share has the consumers that are told of a service by one rule.
-type Share struct {
+// ToldGroup has the consumers that are told of a service by one rule.
+type ToldGroup struct {
 	Consumers []string `json:"consumers"`
 	Rule      *Rule    `json:"rule,omitempty"`
-	*Shape
+	*ToldService
 
 	why string
 }
 
-// Refusal has the consumers that may subscribe and are not told, for one reason.
-type Refusal struct {
+// UntoldGroup has the consumers that may subscribe and are not told, for one reason.
+type UntoldGroup struct {
 	Consumers []string `json:"consumers"`
 	Reason    string   `json:"reason"`
 }
 
-// Further is a pattern of consumers that allow does not name, and that would be told.
-type Further struct {
+// FurtherPattern is a pattern of consumers that allow does not name, and that would be told.
+type FurtherPattern struct {
 	To   string `json:"to"`
 	Rule *Rule  `json:"rule"`
 }
@@ -53,27 +53,27 @@ func (a *Audience) String() string {
 	for _, r := range a.NotTold {
 		all += len(r.Consumers)
 	}
-	fmt.Fprintf(&b, "%stold to %s of %s\n", asked(a.Asked, a.Name), status.Number(told), status.Count(told+all, "consumer"))
+	fmt.Fprintf(&b, "%stold to %s of %s\n", lineStart(a.Asked, a.Name), status.Number(told), status.Count(told+all, "consumer"))
 	for _, s := range a.Told {
-		fmt.Fprintf(&b, "%s\n%s%s", s.why, s.rows(), listed(s.Consumers))
+		fmt.Fprintf(&b, "%s\n%s%s", s.why, s.formatRows(), formatConsumers(s.Consumers))
 	}
 	for _, r := range a.NotTold {
-		fmt.Fprintf(&b, "not told: %s\n%s", r.Reason, listed(r.Consumers))
+		fmt.Fprintf(&b, "not told: %s\n%s", r.Reason, formatConsumers(r.Consumers))
 	}
 	if len(a.Further) > 0 {
 		b.WriteString("told once allow names them:\n")
 	}
 	for _, f := range a.Further {
-		fmt.Fprintf(&b, "  consumer   %s, by rule %d\n", plain(f.To), f.Rule.Number)
+		fmt.Fprintf(&b, "  consumer   %s, by rule %d\n", quoteUnlessPlain(f.To), f.Rule.Number)
 	}
 	return b.String()
 }
 
-// listed returns the consumers, one a line.
-func listed(consumers []string) string {
+// formatConsumers returns the consumers, one a line.
+func formatConsumers(consumers []string) string {
 	var b strings.Builder
 	for _, id := range consumers {
-		fmt.Fprintf(&b, "  consumer   %s\n", plain(id))
+		fmt.Fprintf(&b, "  consumer   %s\n", quoteUnlessPlain(id))
 	}
 	return b.String()
 }
@@ -81,11 +81,11 @@ func listed(consumers []string) string {
 // WhoCan returns who is told of the services with that name or fqdn, of which one may
 // be an alias. Told reports whether anybody is.
 func (c *Catalog) WhoCan(name string) (audiences []*Audience, told bool, err error) {
-	alone, err := c.alone()
+	alone, err := c.policyPerRule()
 	if err != nil {
 		return nil, false, err
 	}
-	found, err := c.find(name, func(s *wire.Encoded, as federation.FQDN) bool {
+	found, err := c.findServices(name, func(s *wire.Encoded, as federation.FQDN) bool {
 		whole := s.Service()
 		return slices.ContainsFunc(alone, func(p *policy.Policy) bool {
 			d := p.Explain(p.Class(nil), whole)
@@ -96,49 +96,49 @@ func (c *Catalog) WhoCan(name string) (audiences []*Audience, told bool, err err
 		return nil, false, err
 	}
 	for _, s := range found {
-		a := &Audience{Asked: name, Name: s.Name(), FQDN: s.FQDN(), Told: []Share{}, NotTold: []Refusal{}}
-		c.share(a, s)
-		a.Further = c.further(s, alone)
+		a := &Audience{Asked: name, Name: s.Name(), FQDN: s.FQDN(), Told: []ToldGroup{}, NotTold: []UntoldGroup{}}
+		c.groupConsumers(a, s)
+		a.Further = c.furtherPatterns(s, alone)
 		told = told || len(a.Told) > 0
 		audiences = append(audiences, a)
 	}
 	return audiences, told, nil
 }
 
-// share finds out what each of the consumers that may subscribe is told of the service.
-func (c *Catalog) share(a *Audience, s *wire.Encoded) {
+// groupConsumers finds out what each of the consumers that may subscribe is told of the service.
+func (c *Catalog) groupConsumers(a *Audience, s *wire.Encoded) {
 	for _, id := range c.allowed {
-		outcome := c.decide(c.consumer(id), s)
+		outcome := c.decideOutcome(c.newConsumer(id), s)
 		if outcome.told == nil {
-			i := slices.IndexFunc(a.NotTold, func(r Refusal) bool { return r.Reason == outcome.reason })
+			i := slices.IndexFunc(a.NotTold, func(r UntoldGroup) bool { return r.Reason == outcome.reason })
 			if i < 0 {
 				i = len(a.NotTold)
-				a.NotTold = append(a.NotTold, Refusal{Reason: outcome.reason})
+				a.NotTold = append(a.NotTold, UntoldGroup{Reason: outcome.reason})
 			}
 			a.NotTold[i].Consumers = append(a.NotTold[i].Consumers, id.String())
 			continue
 		}
-		i := slices.IndexFunc(a.Told, func(s Share) bool { return s.Rule == outcome.rule })
+		i := slices.IndexFunc(a.Told, func(s ToldGroup) bool { return s.Rule == outcome.rule })
 		if i < 0 {
 			i = len(a.Told)
-			a.Told = append(a.Told, Share{Rule: outcome.rule, Shape: outcome.shape(), why: outcome.why()})
+			a.Told = append(a.Told, ToldGroup{Rule: outcome.rule, ToldService: outcome.toldForm(), why: outcome.toldReason()})
 		}
 		a.Told[i].Consumers = append(a.Told[i].Consumers, id.String())
 	}
 }
 
-// allows reports whether a pattern is an identity that may subscribe.
-func (c *Catalog) allows(pattern string) bool {
+// allowsPattern reports whether a pattern is an identity that may subscribe.
+func (c *Catalog) allowsPattern(pattern string) bool {
 	id, err := federation.ParseID(pattern)
 	if err != nil {
 		return false
 	}
-	_, allowed := c.admit([]federation.ID{id})
+	_, allowed := c.countingIDs([]federation.ID{id})
 	return allowed
 }
 
-// alone returns a policy for each rule, in which it is the only one and for everybody.
-func (c *Catalog) alone() ([]*policy.Policy, error) {
+// policyPerRule returns a policy for each rule, in which it is the only one and for everybody.
+func (c *Catalog) policyPerRule() ([]*policy.Policy, error) {
 	policies := make([]*policy.Policy, len(c.rules))
 	for i := range c.rules {
 		rule := c.rules[i].rule
@@ -152,10 +152,10 @@ func (c *Catalog) alone() ([]*policy.Policy, error) {
 	return policies, nil
 }
 
-// further returns the patterns of consumers that would be told of the service if allow
+// furtherPatterns returns the patterns of consumers that would be told of the service if allow
 // named them. It leaves out those all of whose consumers an earlier rule decides about.
-func (c *Catalog) further(s *wire.Encoded, alone []*policy.Policy) []Further {
-	further, whole := []Further{}, s.Service()
+func (c *Catalog) furtherPatterns(s *wire.Encoded, alone []*policy.Policy) []FurtherPattern {
+	further, whole := []FurtherPattern{}, s.Service()
 	var decided []pattern.ID
 	for i := range c.rules {
 		d := alone[i].Explain(alone[i].Class(nil), whole)
@@ -169,8 +169,8 @@ func (c *Catalog) further(s *wire.Encoded, alone []*policy.Policy) []Further {
 				continue
 			}
 			its = append(its, p)
-			if d.Service != nil && !c.allows(to) {
-				further = append(further, Further{to, &c.rules[i]})
+			if d.Service != nil && !c.allowsPattern(to) {
+				further = append(further, FurtherPattern{to, &c.rules[i]})
 			}
 		}
 		decided = append(decided, its...)

@@ -19,8 +19,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
-// Files are what a Catalog is read from.
-type Files struct {
+// InputFiles are what a Catalog is read from.
+type InputFiles struct {
 	Config     string // of the owner; the allow file that it names is read as well
 	ServerName string // of the catalog in there, empty for the default one
 	Services   string // a catalog file or a dump, of Limit bytes at most
@@ -38,8 +38,8 @@ type Catalog struct {
 	spiffe     bool            // host names in certificates of consumers count for nothing
 }
 
-// Open reads a catalog.
-func Open(ctx context.Context, f Files) (*Catalog, error) {
+// OpenCatalog reads a catalog.
+func OpenCatalog(ctx context.Context, f InputFiles) (*Catalog, error) {
 	data, _, err := file.Read(f.Config, config.MaxBytes)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it names the file
@@ -50,21 +50,21 @@ func Open(ctx context.Context, f Files) (*Catalog, error) {
 	}
 	owner.ResolvePaths(filepath.Dir(f.Config))
 	c := &Catalog{file: f.Config, serverName: strings.ToLower(strings.TrimSuffix(f.ServerName, ".")), spiffe: owner.Identity.SPIFFE.Socket != ""}
-	if err := c.take(owner.Catalogs); err != nil {
+	if err := c.takeRules(owner.Catalogs); err != nil {
 		return nil, err
 	}
-	c.allow(owner.Allow.IDs)
+	c.allowConsumers(owner.Allow.IDs)
 	if path := owner.Allow.File; path != "" {
-		if _, err := allowfile.Open(ctx, allowfile.Config{Path: path, Set: c.allow, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+		if _, err := allowfile.Open(ctx, allowfile.Config{Path: path, Set: c.allowConsumers, Logger: slog.New(slog.DiscardHandler)}); err != nil {
 			return nil, err //nolint:wrapcheck // it names the file
 		}
 	}
-	c.services, err = services(f.Services, f.Limit)
+	c.services, err = readServices(f.Services, f.Limit)
 	return c, err
 }
 
-// take takes the rules of the catalog with its server name.
-func (c *Catalog) take(catalogs []config.Catalog) error {
+// takeRules takes the rules of the catalog with its server name.
+func (c *Catalog) takeRules(catalogs []config.Catalog) error {
 	i := slices.IndexFunc(catalogs, func(one config.Catalog) bool { return one.ServerName == c.serverName })
 	if i < 0 {
 		var names []string
@@ -80,8 +80,8 @@ func (c *Catalog) take(catalogs []config.Catalog) error {
 	return nil
 }
 
-// allow adds consumers to those that may subscribe.
-func (c *Catalog) allow(ids []federation.ID) {
+// allowConsumers adds consumers to those that may subscribe.
+func (c *Catalog) allowConsumers(ids []federation.ID) {
 	for _, id := range ids {
 		if !slices.Contains(c.allowed, id) {
 			c.allowed = append(c.allowed, id)
@@ -89,9 +89,9 @@ func (c *Catalog) allow(ids []federation.ID) {
 	}
 }
 
-// services reads those of a catalog file. Their addresses are not judged: a dump has those that
+// readServices reads those of a catalog file. Their addresses are not judged: a dump has those that
 // the owner publishes.
-func services(opened string, limit int64) ([]*wire.Encoded, error) {
+func readServices(opened string, limit int64) ([]*wire.Encoded, error) {
 	data, _, err := file.Read(opened, limit)
 	if errors.Is(err, file.ErrTooLarge) {
 		return nil, fmt.Errorf("%w; --max-catalog raises it", err)
@@ -113,9 +113,9 @@ func catalogName(serverName string) string {
 	return "catalog " + serverName
 }
 
-// admit returns which of the identities in a certificate count for the owner, and whether a
+// countingIDs returns which of the identities in a certificate count for the owner, and whether a
 // consumer with them may subscribe.
-func (c *Catalog) admit(ids []federation.ID) (counting []federation.ID, allowed bool) {
+func (c *Catalog) countingIDs(ids []federation.ID) (counting []federation.ID, allowed bool) {
 	counting = slices.Clone(ids)
 	if c.spiffe {
 		counting = slices.DeleteFunc(counting, func(id federation.ID) bool { return !id.IsSPIFFE() })

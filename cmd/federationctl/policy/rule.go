@@ -36,7 +36,7 @@ func newRule(number int, file string, export config.Export) Rule {
 	for _, key := range slices.Sorted(maps.Keys(export.Rule.Labels)) {
 		labels = append(labels, key+"="+export.Rule.Labels[key])
 	}
-	few := func(words []string) string { return printable.Few(words, most, ",", plain) }
+	few := func(words []string) string { return printable.Few(words, most, ",", quoteUnlessPlain) }
 	for _, condition := range []struct {
 		on  string
 		any []string
@@ -57,9 +57,9 @@ func (r *Rule) String() string {
 // most is how many words a text has of a list of any length.
 const most = 8
 
-// plain returns a text that stands in a file: quoted, unless it is short printable ASCII
+// quoteUnlessPlain returns a text that stands in a file: quoted, unless it is short printable ASCII
 // without quotes and backslashes.
-func plain(text string) string {
+func quoteUnlessPlain(text string) string {
 	if quoted := federation.Quote(text); quoted != `"`+text+`"` || text == "" {
 		return quoted
 	}

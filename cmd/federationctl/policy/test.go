@@ -15,50 +15,50 @@ type Answer struct {
 	Told   bool   `json:"told"`
 	Rule   *Rule  `json:"rule,omitempty"`   // that decided
 	Reason string `json:"reason,omitempty"` // why it is not told
-	*Shape
+	*ToldService
 
 	why string
 }
 
 // String returns the answer as a line, and lines with the form of the service.
 func (a *Answer) String() string {
-	line := asked(a.Asked, a.Name)
+	line := lineStart(a.Asked, a.Name)
 	if !a.Told {
 		return line + "not told: " + a.Reason + "\n"
 	}
-	return line + a.why + "\n" + a.rows()
+	return line + a.why + "\n" + a.formatRows()
 }
 
-// asked returns how a line about a service begins that was asked for by a name.
-func asked(name, service string) string {
+// lineStart returns how a line about a service begins that was asked for by a name.
+func lineStart(name, service string) string {
 	if name == service {
-		return plain(name) + ": "
+		return quoteUnlessPlain(name) + ": "
 	}
-	return plain(name) + ": service " + plain(service) + " is "
+	return quoteUnlessPlain(name) + ": service " + quoteUnlessPlain(service) + " is "
 }
 
-// Test returns what a consumer whose certificate has these identities is told of the
+// ExplainServices returns what a consumer whose certificate has these identities is told of the
 // services with that name or fqdn, be it the one that the consumer knows. Without an
 // answer for a name there is an error. Told reports whether each name has an answer that
 // is told.
-func (c *Catalog) Test(ids []federation.ID, names []string) (answers []*Answer, told bool, err error) {
-	to := c.consumer(ids...)
+func (c *Catalog) ExplainServices(ids []federation.ID, names []string) (answers []*Answer, told bool, err error) {
+	to := c.newConsumer(ids...)
 	told = true
 	known := func(s *wire.Encoded, as federation.FQDN) bool {
-		o := c.decide(to, s)
+		o := c.decideOutcome(to, s)
 		return o.told != nil && o.told.FQDN == as
 	}
 	for _, name := range names {
-		found, err := c.find(name, known)
+		found, err := c.findServices(name, known)
 		if err != nil {
 			return nil, false, err
 		}
 		seen := false
 		for _, s := range found {
-			o := c.decide(to, s)
-			a := &Answer{Asked: name, Name: s.Name(), FQDN: s.FQDN(), Told: o.told != nil, Rule: o.rule, why: o.why()}
+			o := c.decideOutcome(to, s)
+			a := &Answer{Asked: name, Name: s.Name(), FQDN: s.FQDN(), Told: o.told != nil, Rule: o.rule, why: o.toldReason()}
 			if a.Told {
-				a.Shape, seen = o.shape(), true
+				a.ToldService, seen = o.toldForm(), true
 			} else {
 				a.Reason = o.reason
 			}
@@ -69,14 +69,14 @@ func (c *Catalog) Test(ids []federation.ID, names []string) (answers []*Answer, 
 	return answers, told, nil
 }
 
-// find returns the services with that name or fqdn, and those of which known says that
+// findServices returns the services with that name or fqdn, and those of which known says that
 // a consumer knows them by that fqdn.
-func (c *Catalog) find(name string, known func(s *wire.Encoded, as federation.FQDN) bool) ([]*wire.Encoded, error) {
+func (c *Catalog) findServices(name string, known func(s *wire.Encoded, as federation.FQDN) bool) ([]*wire.Encoded, error) {
 	fqdn, err := federation.ParseFQDN(name)
 	if err != nil {
 		fqdn = federation.FQDN{} // which no service has
 	}
-	origins := c.origins(fqdn)
+	origins := c.originalNames(fqdn)
 	var found []*wire.Encoded
 	for _, s := range c.services {
 		its := s.FQDN()
@@ -85,13 +85,13 @@ func (c *Catalog) find(name string, known func(s *wire.Encoded, as federation.FQ
 		}
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("%s: %s has no service with the name or fqdn %s", c.file, catalogName(c.serverName), plain(name))
+		return nil, fmt.Errorf("%s: %s has no service with the name or fqdn %s", c.file, catalogName(c.serverName), quoteUnlessPlain(name))
 	}
 	return found, nil
 }
 
-// origins returns the fqdns, without the final dot, of which a rule may make that alias.
-func (c *Catalog) origins(alias federation.FQDN) map[string]bool {
+// originalNames returns the fqdns, without the final dot, of which a rule may make that alias.
+func (c *Catalog) originalNames(alias federation.FQDN) map[string]bool {
 	origins := make(map[string]bool)
 	for i := range c.rules {
 		for from, to := range c.rules[i].rule.As {
