@@ -89,7 +89,7 @@ func (o *overviewOptions) followStatus(ctx context.Context, e *inspect.Endpoint,
 		said := ""
 		if err != nil {
 			overview, said = &inspect.Overview{}, err.Error()
-			fmt.Fprintln(&text, printable.Wrap("no answer: "+said, lineWidth(out), "  "))
+			fmt.Fprintln(&text, printable.WrapText("no answer: "+said, lineWidth(out), "  "))
 		}
 		switch {
 		case canUpdate(out):

@@ -80,8 +80,8 @@ func (f *FoundService) FormatLine(withOf bool) string {
 		state = "stale"
 	}
 	const most = 8
-	return formatRow(withOf, status.CatalogName(f.Of), printable.Text(f.Name), printable.Text(strings.TrimSuffix(f.FQDN, ".")), state,
-		printable.Few(endpoints, most, ",", printable.Text))
+	return formatRow(withOf, status.CatalogName(f.Of), printable.QuoteText(f.Name), printable.QuoteText(strings.TrimSuffix(f.FQDN, ".")), state,
+		printable.JoinFew(endpoints, most, ",", printable.QuoteText))
 }
 
 // TableHeading returns what stands above the lines.

@@ -177,7 +177,7 @@ func (e *Endpoint) onlyCatalog(ctx context.Context, of string) (string, error) {
 	case len(names) == 0:
 		return "", fmt.Errorf("%s has no catalog", e)
 	case len(names) > 1 && names[0] != "":
-		return "", fmt.Errorf("%s has several catalogs; name one with --of: %s", e, printable.Few(names, mostNames, ", ", federation.Quote))
+		return "", fmt.Errorf("%s has several catalogs; name one with --of: %s", e, printable.JoinFew(names, mostNames, ", ", federation.Quote))
 	}
 	return names[0], nil
 }

@@ -49,10 +49,10 @@ const mostExplained = 3
 // FormatTable returns the overview as text: a table, and what to do about its first rows. Lines
 // break between words at width.
 func (o *Overview) FormatTable(width int, colours bool) string {
-	lines := []string{printable.Wrap(o.Title, width, "")}
+	lines := []string{printable.WrapText(o.Title, width, "")}
 	if len(o.Rows) == 0 {
 		for _, says := range o.Says {
-			lines = append(lines, printable.Wrap(says, width, ""))
+			lines = append(lines, printable.WrapText(says, width, ""))
 		}
 		return strings.Join(lines, "\n") + "\n"
 	}
@@ -65,7 +65,7 @@ func (o *Overview) FormatTable(width int, colours bool) string {
 		rows[i] = []string{r.Level.String(), r.Name, r.State, since, status.Number(r.Services), r.Note}
 	}
 	lines = append(lines, "")
-	for i, line := range printable.Table([]string{"LEVEL", o.kind, "STATE", "FOR", " SERVICES", "NOTE"}, rows, width) {
+	for i, line := range printable.FormatTable([]string{"LEVEL", o.kind, "STATE", "FOR", " SERVICES", "NOTE"}, rows, width) {
 		if colours && i > 0 {
 			level := o.Rows[i-1].Level
 			line = levelColour(level) + level.String() + "\x1b[0m" + strings.TrimPrefix(line, level.String())
@@ -89,9 +89,9 @@ func (o *Overview) explainRows(width int) (lines []string) {
 	for _, r := range o.Rows[:min(bad, mostExplained)] {
 		lines = append(lines, "", fmt.Sprintf("%s: %s", r.Name, r.State))
 		for i, f := range r.Findings {
-			lines = append(lines, printable.Wrap("  "+f.Says, width, "    "))
+			lines = append(lines, printable.WrapText("  "+f.Says, width, "    "))
 			if todo := r.Advice(i); todo != "" {
-				lines = append(lines, printable.Wrap("  to do: "+federation.Printable(todo), width, "    "))
+				lines = append(lines, printable.WrapText("  to do: "+federation.Printable(todo), width, "    "))
 			}
 		}
 	}

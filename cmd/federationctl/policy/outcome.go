@@ -12,9 +12,9 @@ import (
 
 // ToldService is a service in the form in which somebody is told of it.
 type ToldService struct {
-	As      string            `json:"as"` // fqdn
-	Service printable.Service `json:"service"`
-	Changes string            `json:"changes,omitempty"` // to what it is in the catalog
+	As      string                `json:"as"` // fqdn
+	Service printable.JSONService `json:"service"`
+	Changes string                `json:"changes,omitempty"` // to what it is in the catalog
 }
 
 // consumerClass is one who subscribes to a catalog.
@@ -63,7 +63,7 @@ func (c *Catalog) decideOutcome(to consumerClass, s *wire.Encoded) serviceOutcom
 
 // toldForm returns the form in which the service is told.
 func (o serviceOutcome) toldForm() *ToldService {
-	return &ToldService{plainFQDN(o.told.FQDN), printable.Service{Service: o.told}, o.reason}
+	return &ToldService{plainFQDN(o.told.FQDN), printable.JSONService{Service: o.told}, o.reason}
 }
 
 // refusalReason returns why a consumer may not subscribe.
@@ -84,7 +84,7 @@ func (o serviceOutcome) toldReason() string {
 
 // formatRows returns lines with the form of a service.
 func (s *ToldService) formatRows() string {
-	_, fqdn, instances, endpoints := printable.Cells(s.Service.Service)
+	_, fqdn, instances, endpoints := printable.ServiceCells(s.Service.Service)
 	rows := fmt.Sprintf("  fqdn       %s\n  instances  %s\n  endpoints  %s\n", fqdn, instances, endpoints)
 	if s.Changes != "" {
 		rows += fmt.Sprintf("  changes    %s\n", s.Changes)

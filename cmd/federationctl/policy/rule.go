@@ -36,7 +36,7 @@ func newRule(number int, file string, export config.Export) Rule {
 	for _, key := range slices.Sorted(maps.Keys(export.Rule.Labels)) {
 		labels = append(labels, key+"="+export.Rule.Labels[key])
 	}
-	few := func(words []string) string { return printable.Few(words, most, ",", quoteUnlessPlain) }
+	few := func(words []string) string { return printable.JoinFew(words, most, ",", quoteUnlessPlain) }
 	for _, condition := range []struct {
 		on  string
 		any []string

@@ -13,27 +13,27 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
-// Cells returns the columns of a service. What the peer sent is quoted unless it is
+// ServiceCells returns the columns of a service. What the peer sent is quoted unless it is
 // plain ASCII: it cannot move the cursor, and every character takes one column.
-func Cells(s *federation.Service) (name, fqdn, instances, endpoints string) {
+func ServiceCells(s *federation.Service) (name, fqdn, instances, endpoints string) {
 	const most = 4 // a service may have a thousand endpoints
-	instances = Few(s.Instances, most, ",", func(in federation.Instance) string {
+	instances = JoinFew(s.Instances, most, ",", func(in federation.Instance) string {
 		if in.Unnamed {
 			return in.Protocol.String()
 		}
-		return Text(in.ID) + "/" + in.Protocol.String()
+		return QuoteText(in.ID) + "/" + in.Protocol.String()
 	})
-	return Text(s.Name), strings.TrimSuffix(s.FQDN.String(), "."), instances, Few(s.Endpoints, most, ",", Place)
+	return QuoteText(s.Name), strings.TrimSuffix(s.FQDN.String(), "."), instances, JoinFew(s.Endpoints, most, ",", EndpointAddress)
 }
 
-// Place returns where an endpoint is.
-func Place(e federation.Endpoint) string {
+// EndpointAddress returns where an endpoint is.
+func EndpointAddress(e federation.Endpoint) string {
 	return net.JoinHostPort(strings.TrimSuffix(e.Address.String(), "."), strconv.Itoa(int(e.Port)))
 }
 
-// Few joins what is shown of the first few entries of a list, and counts all of them where
+// JoinFew joins what is shown of the first few entries of a list, and counts all of them where
 // there are more.
-func Few[E any](list []E, most int, separator string, show func(E) string) string {
+func JoinFew[E any](list []E, most int, separator string, show func(E) string) string {
 	var words []string
 	for _, entry := range list[:min(len(list), most)] {
 		words = append(words, show(entry))
@@ -44,9 +44,9 @@ func Few[E any](list []E, most int, separator string, show func(E) string) strin
 	return strings.Join(words, separator)
 }
 
-// Text returns what a peer sent, quoted where it is not plain ASCII without spaces,
+// QuoteText returns what a peer sent, quoted where it is not plain ASCII without spaces,
 // commas and slashes.
-func Text(s string) string {
+func QuoteText(s string) string {
 	quoted := federation.Quote(s)
 	if quoted == `"`+s+`"` && !strings.ContainsAny(s, " ,/") {
 		return s

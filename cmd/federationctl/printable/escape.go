@@ -24,11 +24,11 @@ func JSON(value any) (string, error) {
 	return EscapeControls(line.String()), err
 }
 
-// Service is a service that is in JSON what a catalog file has.
-type Service struct{ *federation.Service }
+// JSONService is a service that is in JSON what a catalog file has.
+type JSONService struct{ *federation.Service }
 
 // MarshalJSON implements json.Marshaler.
-func (s Service) MarshalJSON() ([]byte, error) {
+func (s JSONService) MarshalJSON() ([]byte, error) {
 	return protojson.Marshal(wire.EncodeService(s.Service))
 }
 
@@ -36,12 +36,12 @@ func (s Service) MarshalJSON() ([]byte, error) {
 // that make it show text in another place than where it stands. encoding/json
 // escapes the control characters of ASCII except DEL.
 func EscapeControls(line string) string {
-	if !strings.ContainsFunc(line, controls) {
+	if !strings.ContainsFunc(line, isControl) {
 		return line
 	}
 	var safe strings.Builder
 	for _, r := range line {
-		if controls(r) {
+		if isControl(r) {
 			fmt.Fprintf(&safe, `\u%04x`, r) // none of them is beyond U+FFFF
 		} else {
 			safe.WriteRune(r)
@@ -50,9 +50,9 @@ func EscapeControls(line string) string {
 	return safe.String()
 }
 
-// controls reports whether EscapeControls escapes a character: C1 controls, DEL, line
+// isControl reports whether EscapeControls escapes a character: C1 controls, DEL, line
 // and paragraph separators, and those that change the direction of text
 // (Unicode Standard Annex #9, section 2).
-func controls(r rune) bool {
+func isControl(r rune) bool {
 	return r > '~' && unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp, unicode.Bidi_Control)
 }

@@ -8,7 +8,7 @@ import (
 // Every character that is escaped has a short form in JSON.
 func TestControlsAreShort(t *testing.T) {
 	for r := rune(0); r <= unicode.MaxRune; r++ {
-		if controls(r) && r > 0xffff {
+		if isControl(r) && r > 0xffff {
 			t.Errorf("%U has no short form in JSON", r)
 		}
 	}
@@ -20,7 +20,7 @@ func TestControlsAreShort(t *testing.T) {
 // TestFew counts what is left out.
 func TestFew(t *testing.T) {
 	for most, want := range map[int]string{3: `a,"b\x1b",c`, 2: `a,"b\x1b",... (3)`} {
-		if got := Few([]string{"a", "b\x1b", "c"}, most, ",", Text); got != want {
+		if got := JoinFew([]string{"a", "b\x1b", "c"}, most, ",", QuoteText); got != want {
 			t.Errorf("of %d it is %s, expected %s", most, got, want)
 		}
 	}

@@ -8,11 +8,11 @@ const LineWidth = 80
 // gap is what stands between two columns.
 const gap = "  "
 
-// Table lays out rows of cells below titles, in columns as wide as they need, each row as a line.
+// FormatTable lays out rows of cells below titles, in columns as wide as they need, each row as a line.
 // Columns whose title begins with a space are numbers, and stand on the right. The last column ends
 // with a whole word where a line would be wider than width; no other one is cut. Cells are
 // printable ASCII.
-func Table(titles []string, rows [][]string, width int) []string {
+func FormatTable(titles []string, rows [][]string, width int) []string {
 	last := len(titles) - 1
 	widths := make([]int, last)
 	lines := make([]string, 0, len(rows)+1)
@@ -34,16 +34,16 @@ func Table(titles []string, rows [][]string, width int) []string {
 		}
 		text := row[last]
 		if n > 0 { // the title is whole
-			text = fit(text, width-line.Len())
+			text = cutToFit(text, width-line.Len())
 		}
 		lines = append(lines, strings.TrimRight(line.String()+text, " "))
 	}
 	return lines
 }
 
-// fit cuts a text behind a word where there is no room for all of it. What would say too
+// cutToFit cuts a text behind a word where there is no room for all of it. What would say too
 // little is left out.
-func fit(text string, room int) string {
+func cutToFit(text string, room int) string {
 	const rest, least = " ...", 9
 	if len(text) <= room {
 		return text
@@ -55,9 +55,9 @@ func fit(text string, room int) string {
 	return text[:end] + rest
 }
 
-// Wrap breaks a text between words into lines of up to width characters, all but the first
+// WrapText breaks a text between words into lines of up to width characters, all but the first
 // with an indent. A word that is longer has a line of its own.
-func Wrap(text string, width int, indent string) string {
+func WrapText(text string, width int, indent string) string {
 	lead := text[:len(text)-len(strings.TrimLeft(text, " "))]
 	var all strings.Builder
 	column := 0

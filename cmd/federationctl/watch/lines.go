@@ -134,10 +134,10 @@ func table(e entry) (string, error) {
 		}
 		return "end     (" + text + ")\n", nil
 	}
-	name := printable.Text(e.Name)
+	name := printable.QuoteText(e.Name)
 	var fqdn, instances, endpoints string
 	if e.Service != nil {
-		_, fqdn, instances, endpoints = printable.Cells(e.Service)
+		_, fqdn, instances, endpoints = printable.ServiceCells(e.Service)
 	}
 	line := fmt.Sprintf(row, e.Operation, name, fqdn, instances, endpoints)
 	return strings.TrimRight(line, " ") + "\n", nil
@@ -147,17 +147,17 @@ func table(e entry) (string, error) {
 // protobuf JSON mapping, as in a catalog file.
 func jsonLine(e entry) (string, error) {
 	object := struct {
-		Op      string             `json:"op"`
-		Name    string             `json:"name,omitempty"`
-		Service *printable.Service `json:"service,omitempty"`
-		Hops    int                `json:"hops,omitempty"`
-		Resumed bool               `json:"resumed,omitempty"`
+		Op      string                 `json:"op"`
+		Name    string                 `json:"name,omitempty"`
+		Service *printable.JSONService `json:"service,omitempty"`
+		Hops    int                    `json:"hops,omitempty"`
+		Resumed bool                   `json:"resumed,omitempty"`
 	}{Op: e.Operation.String(), Name: e.Name, Resumed: e.resumed}
 	if e.hops > 1 {
 		object.Hops = e.hops
 	}
 	if e.Service != nil {
-		object.Service = &printable.Service{Service: e.Service}
+		object.Service = &printable.JSONService{Service: e.Service}
 	}
 	return printable.JSON(object)
 }
