@@ -17,133 +17,133 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/provider"
 )
 
-// progress says what happens, one line for each change.
-type progress struct {
+// progressLog says what happens, one line for each change.
+type progressLog struct {
 	stderr io.Writer
 
 	// guarded by mu, which is held while a line is written
-	mu         sync.Mutex
-	registered bool            // or lost, so that clients may know of it
-	left       time.Time       // when it was registered last, where it is not; zero: never
-	ever       bool            // it was registered at some time
-	waits      bool            // it is registered, and nobody is told of it yet
-	lost       map[string]bool // the kinds of failures that were reported since it was registered
+	mu             sync.Mutex
+	registered     bool            // or lost, so that clients may know of it
+	unregisteredAt time.Time       // when it was registered last, where it is not; zero: never
+	ever           bool            // it was registered at some time
+	waits          bool            // it is registered, and nobody is told of it yet
+	reportedKinds  map[string]bool // the kinds of failures that were reported since it was registered
 }
 
-func newProgress(stderr io.Writer) *progress {
-	return &progress{stderr: stderr, lost: make(map[string]bool)}
+func newProgress(stderr io.Writer) *progressLog {
+	return &progressLog{stderr: stderr, reportedKinds: make(map[string]bool)}
 }
 
-// withdraws says that the node is withdrawn for good, and returns what is left of the drain:
+// noteWithdrawal says that the node is withdrawn for good, and returns what is left of the drain:
 // nothing where no client can know of the node. One that is not registered any more, as after
 // a check that failed, may be in their caches still.
-func (j *progress) withdraws(service string, drain time.Duration) time.Duration {
+func (j *progressLog) noteWithdrawal(service string, drain time.Duration) time.Duration {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	what := "withdrawing " + service + ", and"
 	if !j.registered {
-		ago := time.Since(j.left)
-		if drain -= ago; j.left.IsZero() || drain <= 0 {
+		ago := time.Since(j.unregisteredAt)
+		if drain -= ago; j.unregisteredAt.IsZero() || drain <= 0 {
 			return 0
 		}
 		drain = drain.Round(100 * time.Millisecond)
 		what = fmt.Sprintf("%s was withdrawn %v ago;", service, ago.Round(100*time.Millisecond))
 	}
-	j.unregister()
+	j.markUnregistered()
 	if drain > 0 {
-		j.linef("%s waiting %v for the caches of its clients", what, drain)
+		j.writeLinef("%s waiting %v for the caches of its clients", what, drain)
 	} else {
-		j.linef("withdrawing %s", service)
+		j.writeLinef("withdrawing %s", service)
 	}
 	return drain
 }
 
-// unregister notes that the node is not registered. j.mu is held.
-func (j *progress) unregister() {
+// markUnregistered notes that the node is not registered. j.mu is held.
+func (j *progressLog) markUnregistered() {
 	if j.registered {
-		j.left = time.Now()
+		j.unregisteredAt = time.Now()
 	}
 	j.registered = false
 }
 
-// changed says what has become of the node. It is the OnChange of a provider.
-func (j *progress) changed(s provider.Status) {
+// noteStatus says what has become of the node. It is the OnChange of a provider.
+func (j *progressLog) noteStatus(s provider.Status) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	switch s.State {
 	case provider.Registered:
 		again := ""
-		if j.ever && len(j.lost) > 0 {
+		if j.ever && len(j.reportedKinds) > 0 {
 			again = " again"
 		}
-		waited := j.registered && j.waits && len(j.lost) == 0
+		waited := j.registered && j.waits && len(j.reportedKinds) == 0
 		j.registered, j.ever, j.waits = true, true, s.Waits
-		clear(j.lost)
+		clear(j.reportedKinds)
 		switch {
 		case s.Waits:
-			j.linef("stored%s, and not published yet: %s at %s, with owner %s, ttl %v; clients get it once the catalog of the owner is available",
-				again, s.Node.Service, shown(s.URI), s.Owner, s.TTL)
+			j.writeLinef("stored%s, and not published yet: %s at %s, with owner %s, ttl %v; clients get it once the catalog of the owner is available",
+				again, s.Node.Service, quoteUnlessPlain(s.URI), s.Owner, s.TTL)
 		case waited:
-			j.linef("published: %s at %s, with owner %s", s.Node.Service, shown(s.URI), s.Owner)
+			j.writeLinef("published: %s at %s, with owner %s", s.Node.Service, quoteUnlessPlain(s.URI), s.Owner)
 		default:
-			j.linef("registered%s: %s at %s, with owner %s, ttl %v", again, s.Node.Service, shown(s.URI), s.Owner, s.TTL)
+			j.writeLinef("registered%s: %s at %s, with owner %s, ttl %v", again, s.Node.Service, quoteUnlessPlain(s.URI), s.Owner, s.TTL)
 		}
 	case provider.Refused:
-		j.unregister()
-		clear(j.lost)
-		j.linef("refused by owner %s: %s at %s: rule %s: %s; the owner is asked again now and then",
-			s.Owner, s.Node.Service, s.Node.URI, shown(s.Rule), shown(s.Reason))
+		j.markUnregistered()
+		clear(j.reportedKinds)
+		j.writeLinef("refused by owner %s: %s at %s: rule %s: %s; the owner is asked again now and then",
+			s.Owner, s.Node.Service, s.Node.URI, quoteUnlessPlain(s.Rule), quoteUnlessPlain(s.Reason))
 	case provider.Lost:
-		if j.fresh(s.Err) {
-			j.linef("owner %s is lost: %v; registered until %s at least, trying again", s.Owner, s.Err, s.Until.Format(time.TimeOnly))
+		if j.isNewKind(s.Err) {
+			j.writeLinef("owner %s is lost: %v; registered until %s at least, trying again", s.Owner, s.Err, s.Until.Format(time.TimeOnly))
 		}
 	case provider.Pending:
-		j.unregister()
-		if s.Err != nil && j.fresh(s.Err) {
-			j.linef("not registered with owner %s: %v; %s; trying again", s.Owner, s.Err, remedy(s.Err))
+		j.markUnregistered()
+		if s.Err != nil && j.isNewKind(s.Err) {
+			j.writeLinef("not registered with owner %s: %v; %s; trying again", s.Owner, s.Err, remedyFor(s.Err))
 		}
 	}
 }
 
-// unhealthy says that the program is not healthy.
-func (j *progress) unhealthy(failure error) {
+// noteUnhealthy says that the program is not healthy.
+func (j *progressLog) noteUnhealthy(failure error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.registered {
-		j.linef("check fails: %v; withdrawn until it succeeds", failure)
+		j.writeLinef("check fails: %v; withdrawn until it succeeds", failure)
 	} else {
-		j.linef("check fails: %v; not registered until it succeeds", failure)
+		j.writeLinef("check fails: %v; not registered until it succeeds", failure)
 	}
-	j.unregister()
-	clear(j.lost)
+	j.markUnregistered()
+	clear(j.reportedKinds)
 }
 
-// healthy says that the program is healthy.
-func (j *progress) healthy() { j.sayf("check succeeds; registering") }
+// noteHealthy says that the program is healthy.
+func (j *progressLog) noteHealthy() { j.printLinef("check succeeds; registering") }
 
-// sayf writes a line.
-func (j *progress) sayf(format string, args ...any) {
+// printLinef writes a line.
+func (j *progressLog) printLinef(format string, args ...any) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.linef(format, args...)
+	j.writeLinef(format, args...)
 }
 
-// linef writes a line. j.mu is held.
-func (j *progress) linef(format string, args ...any) {
+// writeLinef writes a line. j.mu is held.
+func (j *progressLog) writeLinef(format string, args ...any) {
 	fmt.Fprintf(j.stderr, "federationctl: "+format+"\n", args...)
 }
 
 // maxKinds bounds the kinds of failures that are reported until the node is registered.
 const maxKinds = 20
 
-// fresh reports whether a failure is of a kind that was not reported since the node was
+// isNewKind reports whether a failure is of a kind that was not reported since the node was
 // registered. j.mu is held.
-func (j *progress) fresh(err error) bool {
+func (j *progressLog) isNewKind(err error) bool {
 	kind := kindOf(err)
-	if j.lost[kind] || len(j.lost) >= maxKinds {
+	if j.reportedKinds[kind] || len(j.reportedKinds) >= maxKinds {
 		return false
 	}
-	j.lost[kind] = true
+	j.reportedKinds[kind] = true
 	return true
 }
 
@@ -159,8 +159,8 @@ func kindOf(err error) string {
 	return err.Error()
 }
 
-// remedy returns what can be done about a failure.
-func remedy(err error) string {
+// remedyFor returns what can be done about a failure.
+func remedyFor(err error) string {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return "check --ca and --owner-id, or the host in --server"
 	}
@@ -180,8 +180,8 @@ func remedy(err error) string {
 	}
 }
 
-// shown returns what an owner has sent, quoted unless it is plain.
-func shown(text string) string {
+// quoteUnlessPlain returns what an owner has sent, quoted unless it is plain.
+func quoteUnlessPlain(text string) string {
 	if quoted := federation.Quote(text); quoted != `"`+text+`"` || text == "" || strings.Contains(text, " ") {
 		return quoted
 	}

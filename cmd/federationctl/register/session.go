@@ -25,61 +25,61 @@ type Config struct {
 
 // Run registers until ctx ends, and drains then.
 func Run(ctx context.Context, c Config) (err error) {
-	r := &session{config: c, progress: newProgress(c.Stderr)}
-	c.Provider.OnChange = r.progress.changed
+	r := &nodeSession{config: c, progress: newProgress(c.Stderr)}
+	c.Provider.OnChange = r.progress.noteStatus
 	if r.provider, err = provider.New(c.Provider); err != nil {
 		return err
 	}
-	if err := r.set(); err != nil { // so that what can never be registered is an error
+	if err := r.setNode(); err != nil { // so that what can never be registered is an error
 		return err
 	}
 	if c.Health.Check != nil {
 		r.provider.Clear(c.Node.Service, c.Node.URI) // until it is known to be healthy
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer r.start(running)()
+	defer r.startRegistering(running)()
 	defer cancel()
 	<-ctx.Done()
-	r.drain(running, r.config.Drain)
+	r.drainNode(running, r.config.Drain)
 	return nil
 }
 
-type session struct {
+type nodeSession struct {
 	config   Config
 	provider *provider.Provider
-	progress *progress
+	progress *progressLog
 
-	uncheck context.CancelFunc // ends the checks; set by start
+	uncheck context.CancelFunc // ends the checks; set by startRegistering
 }
 
-func (r *session) set() error { return r.provider.Set(r.config.Node) }
+func (r *nodeSession) setNode() error { return r.provider.Set(r.config.Node) }
 
-// start starts to register, and returns what waits for its end.
-func (r *session) start(ctx context.Context) (wait func()) {
+// startRegistering starts to register, and returns what waits for its end.
+func (r *nodeSession) startRegistering(ctx context.Context) (wait func()) {
 	var running sync.WaitGroup
 	running.Go(func() { _ = r.provider.Run(ctx) }) // it runs once, and has no other error
 	var checking context.Context
 	checking, r.uncheck = context.WithCancel(ctx)
 	if r.config.Health.Check != nil {
-		running.Go(func() { health.Follow(checking, r.config.Health, r.checked) })
+		running.Go(func() { health.Follow(checking, r.config.Health, r.applyHealth) })
 	}
 	return running.Wait
 }
 
-// checked applies a change of the program's health.
-func (r *session) checked(failure error) {
+// applyHealth applies a change of the program's health.
+func (r *nodeSession) applyHealth(failure error) {
 	if failure != nil {
 		r.provider.Clear(r.config.Node.Service, r.config.Node.URI)
-		r.progress.unhealthy(failure)
+		r.progress.noteUnhealthy(failure)
 		return
 	}
-	r.progress.healthy()
-	_ = r.set() // which fails only at the end
+	r.progress.noteHealthy()
+	_ = r.setNode() // which fails only at the end
 }
 
-// drain withdraws the node for good, and waits until clients have it no more in their
+// drainNode withdraws the node for good, and waits until clients have it no more in their
 // caches or ctx ends.
-func (r *session) drain(ctx context.Context, d time.Duration) {
+func (r *nodeSession) drainNode(ctx context.Context, d time.Duration) {
 	r.uncheck()
-	_ = r.provider.Drain(ctx, r.progress.withdraws(r.config.Node.Service, d)) // its only error is that of ctx
+	_ = r.provider.Drain(ctx, r.progress.noteWithdrawal(r.config.Node.Service, d)) // its only error is that of ctx
 }
