@@ -13,14 +13,14 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 )
 
-// lines shows every change in a line of its own. Its methods may be called from several
+// linePrinter shows every change in a line of its own. Its methods may be called from several
 // goroutines.
-type lines struct {
+type linePrinter struct {
 	// Read-only.
 	address string
 	stdout  io.Writer
 	stderr  io.Writer
-	format  func(e entry) (string, error)
+	format  func(e lineEntry) (string, error)
 
 	// Guarded by mu, which is held while a line is written.
 	mu        sync.Mutex
@@ -29,8 +29,8 @@ type lines struct {
 	lost      bool // and that was reported
 }
 
-// entry is what a line says.
-type entry struct {
+// lineEntry is what a line says.
+type lineEntry struct {
 	federation.Event
 
 	// Of the end of the catalog.
@@ -38,20 +38,20 @@ type entry struct {
 	resumed bool // only what differs was sent
 }
 
-func newLines(address string, stdout, stderr io.Writer) *lines {
-	return &lines{address: address, stdout: stdout, stderr: stderr, format: table}
+func newLines(address string, stdout, stderr io.Writer) *linePrinter {
+	return &linePrinter{address: address, stdout: stdout, stderr: stderr, format: tableLine}
 }
 
-// show writes a line for each change, and one when the catalog becomes complete.
-func (l *lines) show(c consumer.Changes) error {
+// printChanges writes a line for each change, and one when the catalog becomes complete.
+func (l *linePrinter) printChanges(c consumer.Changes) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c.Status.Failure != nil {
-		l.report(c.Status.Failure)
+		l.reportLost(c.Status.Failure)
 	}
 	synced := c.Status.State == catalog.Synced
 	if len(c.Services) > 0 || synced {
-		l.heard()
+		l.noteConnected()
 	}
 	for i := range c.Services {
 		change := &c.Services[i]
@@ -62,16 +62,16 @@ func (l *lines) show(c consumer.Changes) error {
 		case catalog.Offered:
 			event.Operation, event.Service = federation.Upsert, change.Packed.Unpack()
 		}
-		if err := l.write(entry{Event: event}); err != nil {
+		if err := l.writeEntry(lineEntry{Event: event}); err != nil {
 			return err
 		}
 	}
 	if synced && !l.complete {
-		end := entry{
+		end := lineEntry{
 			Event: federation.Event{Operation: federation.End},
 			hops:  c.Status.Hops(), resumed: c.Status.Resumed,
 		}
-		if err := l.write(end); err != nil {
+		if err := l.writeEntry(end); err != nil {
 			return err
 		}
 	}
@@ -79,16 +79,16 @@ func (l *lines) show(c consumer.Changes) error {
 	return nil
 }
 
-// responded notes that the owner is there: an empty response is not in the changes.
-func (l *lines) responded() {
+// noteResponse notes that the owner is there: an empty response is not in the changes.
+func (l *linePrinter) noteResponse() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.heard()
+	l.noteConnected()
 }
 
-// heard notes that the owner is there, and reports it if the owner was lost. l.mu is
+// noteConnected notes that the owner is there, and reports it if the owner was lost. l.mu is
 // held.
-func (l *lines) heard() {
+func (l *linePrinter) noteConnected() {
 	l.connected = true
 	if l.lost {
 		l.lost = false
@@ -96,8 +96,8 @@ func (l *lines) heard() {
 	}
 }
 
-// write writes a line. l.mu is held.
-func (l *lines) write(e entry) error {
+// writeEntry writes a line. l.mu is held.
+func (l *linePrinter) writeEntry(e lineEntry) error {
 	line, err := l.format(e)
 	if err != nil {
 		return err
@@ -106,8 +106,8 @@ func (l *lines) write(e entry) error {
 	return err
 }
 
-// report writes why there is no stream, once until there is one again. l.mu is held.
-func (l *lines) report(err error) {
+// reportLost writes why there is no stream, once until there is one again. l.mu is held.
+func (l *linePrinter) reportLost(err error) {
 	if l.lost {
 		return
 	}
@@ -122,8 +122,8 @@ func (l *lines) report(err error) {
 // row is the format of a line: operation, name, fqdn, instances, endpoints.
 const row = "%-6s  %-20s  %-32s  %-28s  %s"
 
-// table formats an entry as a line.
-func table(e entry) (string, error) {
+// tableLine formats an entry as a line.
+func tableLine(e lineEntry) (string, error) {
 	if e.Operation == federation.End {
 		text := "the catalog is complete"
 		if e.resumed {
@@ -145,7 +145,7 @@ func table(e entry) (string, error) {
 
 // jsonLine formats an entry as a JSON object in one line. The service is in the
 // protobuf JSON mapping, as in a catalog file.
-func jsonLine(e entry) (string, error) {
+func jsonLine(e lineEntry) (string, error) {
 	object := struct {
 		Op      string                 `json:"op"`
 		Name    string                 `json:"name,omitempty"`

@@ -32,13 +32,13 @@ func TestOutputHasNoControls(t *testing.T) {
 		Instances: []*typespb.FederatedService_Instance{{Id: terrible, Protocol: "TCP", Metadata: map[string]string{terrible: terrible}}},
 	}, wire.Policy{}))(t)
 	event := federation.Event{Operation: federation.Upsert, Name: terrible, Service: service}
-	for name, format := range map[string]func(entry) (string, error){"table": table, "json": jsonLine} {
-		line := must.Get(format(entry{Event: event}))(t)
+	for name, format := range map[string]func(lineEntry) (string, error){"table": tableLine, "json": jsonLine} {
+		line := must.Get(format(lineEntry{Event: event}))(t)
 		if strings.ContainsFunc(line, raw) || strings.Count(line, "\n") != 1 {
 			t.Errorf("%s: %q", name, line)
 		}
 	}
-	line, _ := jsonLine(entry{Event: event})
+	line, _ := jsonLine(lineEntry{Event: event})
 	var object struct {
 		Name    string          `json:"name"`
 		Service json.RawMessage `json:"service"`

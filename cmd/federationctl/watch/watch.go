@@ -55,11 +55,11 @@ type Watch struct {
 
 	// Read-only once Run has begun.
 	config Config
-	view   *lines
+	view   *linePrinter
 	finish context.CancelCauseFunc // ends the watch
 	empty  *time.Timer             // ends it when nothing comes
 
-	// Owned by publish.
+	// Owned by showChanges.
 	opened bool // the only stream of once is open
 
 	// Atomic.
@@ -79,7 +79,7 @@ func New(c Config) *Watch {
 // that is no failure.
 func (w *Watch) Run(ctx context.Context, identity stream.Identity) error {
 	c := &w.config
-	return w.run(ctx, consumer.Config{
+	return w.mirrorOwner(ctx, consumer.Config{
 		Subscription: consumer.Subscription{Addresses: []string{c.Address}, Identity: identity, Version: c.Version},
 		Rules:        catalog.Rules{Settle: SettleTime, Retention: catalog.Forever, Admit: c.Policy.Check},
 	})
@@ -91,9 +91,9 @@ var (
 	errUnread   = errors.New("nobody reads the output")
 )
 
-// run mirrors the owner until the watch or ctx ends. It returns nil for an end that
+// mirrorOwner mirrors the owner until the watch or ctx ends. It returns nil for an end that
 // is no failure.
-func (w *Watch) run(ctx context.Context, config consumer.Config) error {
+func (w *Watch) mirrorOwner(ctx context.Context, config consumer.Config) error {
 	watching, finish := context.WithCancelCause(ctx)
 	defer finish(nil)
 	w.finish = finish
@@ -106,7 +106,7 @@ func (w *Watch) run(ctx context.Context, config consumer.Config) error {
 	config.Observer = w
 	config.Publish = func(c consumer.Changes) {
 		if watching.Err() == nil { // that the mirror ends as well is not shown
-			w.publish(c)
+			w.showChanges(c)
 		}
 	}
 	m, err := consumer.New(config)
@@ -127,10 +127,10 @@ func (w *Watch) run(ctx context.Context, config consumer.Config) error {
 	return nil
 }
 
-// publish shows what has changed, and ends the watch when it is over.
-func (w *Watch) publish(c consumer.Changes) {
+// showChanges shows what has changed, and ends the watch when it is over.
+func (w *Watch) showChanges(c consumer.Changes) {
 	s := &c.Status
-	if s.Failure != nil && (s.Parked || w.config.Once || s.Generation == 0 && refuses(s.Failure)) {
+	if s.Failure != nil && (s.Parked || w.config.Once || s.Generation == 0 && isRefusal(s.Failure)) {
 		err := fmt.Errorf("owner %s: %w", w.config.Address, s.Failure)
 		if todo := stream.Remedy(s.Failure); todo != "" {
 			err = fmt.Errorf("%w; %s", err, todo)
@@ -142,8 +142,8 @@ func (w *Watch) publish(c consumer.Changes) {
 		w.opened = true
 		w.empty.Reset(EmptyTime)
 	}
-	if err := w.view.show(c); err != nil {
-		w.unwritten(err)
+	if err := w.view.printChanges(c); err != nil {
+		w.endUnwritten(err)
 		return
 	}
 	if w.config.Once && s.State == catalog.Synced {
@@ -151,17 +151,17 @@ func (w *Watch) publish(c consumer.Changes) {
 	}
 }
 
-// refuses reports whether an attempt failed as the peer is not the owner, or does not accept the
+// isRefusal reports whether an attempt failed as the peer is not the owner, or does not accept the
 // certificate of this consumer: at the first attempt that is mostly a mistake in the flags.
-func refuses(err error) bool {
+func isRefusal(err error) bool {
 	_, refused := mtls.RefusalOf(err)
 	_, plain := errors.AsType[tls.RecordHeaderError](err)
 	network, _ := errors.AsType[*net.OpError](err)
 	return refused || plain || network != nil && network.Op == "remote error" // an alert of TLS
 }
 
-// unwritten ends the watch, as what there is to see cannot be written.
-func (w *Watch) unwritten(err error) {
+// endUnwritten ends the watch, as what there is to see cannot be written.
+func (w *Watch) endUnwritten(err error) {
 	if errors.Is(err, syscall.EPIPE) {
 		w.finish(errUnread)
 	}
@@ -174,7 +174,7 @@ func (w *Watch) Responded(op federation.Operation, _ string) {
 	if op == federation.Upsert || op == federation.Delete {
 		w.empty.Stop()
 	}
-	w.view.responded()
+	w.view.noteResponse()
 }
 
 // Refused implements consumer.Observer. It names the service.

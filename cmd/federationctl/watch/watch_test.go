@@ -114,7 +114,7 @@ func scripted(t *testing.T, script string) consumer.Config {
 // newWatcher returns one that writes a short line for each change to the transcript.
 func newWatcher(s *transcript, once bool) *Watch {
 	output := newLines("owner.example:8008", s.writer("out"), s.writer("err"))
-	output.format = func(e entry) (string, error) {
+	output.format = func(e lineEntry) (string, error) {
 		return strings.TrimSpace(e.Operation.String()+" "+e.Name) + "\n", nil
 	}
 	return &Watch{config: Config{Address: output.address, Once: once}, view: output}
@@ -151,7 +151,7 @@ func TestWatchOnce(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				config := scripted(t, tt.script)
 				watched := newTranscript()
-				err := newWatcher(watched, true).run(t.Context(), config)
+				err := newWatcher(watched, true).mirrorOwner(t.Context(), config)
 				if got := fmt.Sprint(err); got != tt.err && (err != nil || tt.err != "") {
 					t.Errorf("the watch ended with %v, expected %q", err, tt.err)
 				}
@@ -191,7 +191,7 @@ func TestWatchShowsDifferences(t *testing.T) {
 		written := &transcript{} // attempts have random delays
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
-		if err := newWatcher(written, false).run(ctx, config); err != nil {
+		if err := newWatcher(written, false).mirrorOwner(ctx, config); err != nil {
 			t.Errorf("the watch ended with %v", err)
 		}
 		want := `out: upsert a
@@ -217,12 +217,12 @@ func TestLossIsReportedOnce(t *testing.T) {
 	l := newLines("owner:1", io.Discard, &stderr)
 	lost := func(text string) {
 		t.Helper()
-		must.Do(t, l.show(consumer.Changes{Status: consumer.Status{Failure: failure(text)}}))
+		must.Do(t, l.printChanges(consumer.Changes{Status: consumer.Status{Failure: failure(text)}}))
 	}
 	lost("one")
 	lost("two")
-	l.responded()
-	l.responded()
+	l.noteResponse()
+	l.noteResponse()
 	lost("one")
 	want := `federationctl: owner owner:1: one; do it; trying again
 federationctl: connected to owner:1 again
@@ -251,7 +251,7 @@ func TestWatchEndsWhenItCannotWrite(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWatcher(newTranscript(), false)
 			w.view = newLines("owner.example:8008", broken{tt.err}, io.Discard)
-			if err := w.run(t.Context(), scripted(t, "upsert a a.fed.example 192.0.2.1")); !errors.Is(err, tt.want) {
+			if err := w.mirrorOwner(t.Context(), scripted(t, "upsert a a.fed.example 192.0.2.1")); !errors.Is(err, tt.want) {
 				t.Errorf("after %v the watch ended with %v, expected %v", tt.err, err, tt.want)
 			}
 		})
@@ -274,7 +274,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 // TestTableIsBounded has more endpoints, and a longer ID, than a row has room for.
 func TestTableIsBounded(t *testing.T) {
 	endpoint := federation.Endpoint{Address: must.Get(federation.ParseAddress("192.0.2.1"))(t), Port: 80}
-	got := must.Get(table(entry{Event: federation.Event{Operation: federation.Upsert, Name: "\x1b[2J\n", Service: &federation.Service{
+	got := must.Get(tableLine(lineEntry{Event: federation.Event{Operation: federation.Upsert, Name: "\x1b[2J\n", Service: &federation.Service{
 		FQDN:      must.Get(federation.ParseFQDN("a.example"))(t),
 		Endpoints: slices.Repeat([]federation.Endpoint{endpoint}, 5),
 		Instances: []federation.Instance{{ID: "a,b", Protocol: federation.TCP}, {ID: strings.Repeat("x", 1000), Protocol: federation.TLS}},
@@ -298,8 +298,8 @@ func TestEnd(t *testing.T) {
 		{3, false, "end     (the catalog is complete, and comes through 3 owners)", `{"op":"end","hops":3}`},
 		{2, true, "end     (the catalog is complete, resumed, and comes through 2 owners)", `{"op":"end","hops":2,"resumed":true}`},
 	} {
-		e := entry{Event: federation.Event{Operation: federation.End}, hops: tc.hops, resumed: tc.resumed}
-		row, err := table(e)
+		e := lineEntry{Event: federation.Event{Operation: federation.End}, hops: tc.hops, resumed: tc.resumed}
+		row, err := tableLine(e)
 		object, err2 := jsonLine(e)
 		if err != nil || err2 != nil || row != tc.table+"\n" || object != tc.json+"\n" {
 			t.Errorf("%d owners, resumed %v: %s%s%v %v", tc.hops, tc.resumed, row, object, err, err2)
