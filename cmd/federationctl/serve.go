@@ -123,7 +123,7 @@ func (o *serveOptions) serveCatalogs(ctx context.Context, flags *pflag.FlagSet, 
 		} else {
 			fmt.Fprintf(stdout, "serving %s on %s\n", o.config, p.Addr())
 		}
-		for _, line := range p.Ports() {
+		for _, line := range p.PortLines() {
 			fmt.Fprintln(stdout, line)
 		}
 		if p.WebAddr() != nil {

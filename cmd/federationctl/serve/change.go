@@ -36,7 +36,7 @@ func (p *Publisher) followSettings() *file.File {
 			if p.server == nil {
 				return func() { p.config = c }, nil
 			}
-			return func() { p.change(c) }, nil
+			return func() { p.changeConfig(c) }, nil
 		},
 	})
 }
@@ -47,7 +47,7 @@ func (p *Publisher) openAllowed(ctx context.Context) (*file.File, error) {
 		Path: p.config.Allow.File, Logger: p.logger, Group: p.edits,
 		Set: func(ids []federation.ID) {
 			p.fileIDs = ids
-			p.admit()
+			p.setAllowed()
 		},
 	})
 }
@@ -71,11 +71,11 @@ func (p *Publisher) openRules(ctx context.Context, path string, set func(*rules.
 	return f, f.Load(ctx)
 }
 
-// apply calls what puts an edit in force. Whatever that changes, of who is told of what and of
+// applyEdit calls what puts an edit in force. Whatever that changes, of who is told of what and of
 // what there is to be told, consumers are told when all of it has changed, and who may not
 // subscribe before is let in after that. So none is told of a service that neither the files
 // of before nor those of now let it see.
-func (p *Publisher) apply(edit func()) {
+func (p *Publisher) applyEdit(edit func()) {
 	var release []func()
 	for _, c := range p.catalogs {
 		release = append(release, c.registry.Hold())
@@ -86,12 +86,12 @@ func (p *Publisher) apply(edit func()) {
 		tell()
 	}
 	p.editing = false
-	p.admit()
+	p.setAllowed()
 }
 
-// admit tells the server who may subscribe: those whom the configuration names, and those in
+// setAllowed tells the server who may subscribe: those whom the configuration names, and those in
 // its allow file. During an edit these are none who might not before it.
-func (p *Publisher) admit() {
+func (p *Publisher) setAllowed() {
 	if p.config.Allow.Everybody || p.server == nil {
 		return
 	}
@@ -110,7 +110,7 @@ func (p *Publisher) admit() {
 // apart are the keys that wait for a restart by themselves.
 var apart = []string{"audit", "listen", "metrics", "status", "window"}
 
-// change puts in force what a running owner takes of a configuration: exports and allow.ids.
+// changeConfig puts in force what a running owner takes of a configuration: exports and allow.ids.
 // What is different beside these waits for a restart.
 //
 // The new exports may have been written for other sources, and the new names in allow for
@@ -118,8 +118,8 @@ var apart = []string{"audit", "listen", "metrics", "status", "window"}
 // is taken away comes first. So nobody is told what neither the old configuration nor the new
 // one tells.
 //
-// It is a part of an edit, in which nobody is told of anything: see apply.
-func (p *Publisher) change(c config.Config) {
+// It is a part of an edit, in which nobody is told of anything: see applyEdit.
+func (p *Publisher) changeConfig(c config.Config) {
 	differ := p.config.DifferentKeys(c)
 	restart := slices.DeleteFunc(slices.Clone(differ), func(key string) bool { return key == "allow.ids" || strings.HasSuffix(key, ".exports") })
 	whole := !slices.ContainsFunc(restart, func(key string) bool { return !slices.Contains(apart, key) })
@@ -141,7 +141,7 @@ func (p *Publisher) change(c config.Config) {
 		p.applied = time.Now()
 	}
 	p.mu.Unlock()
-	p.admit()
+	p.setAllowed()
 	if whole {
 		p.logger.Info("configuration applied", "file", p.file)
 	}

@@ -28,7 +28,7 @@ func TestAdmit(t *testing.T) {
 	}))(t)}
 	take := func(of ...string) {
 		p.fileIDs = ids(of...)
-		p.admit()
+		p.setAllowed()
 	}
 	expect := func(want ...string) {
 		t.Helper()
@@ -41,21 +41,21 @@ func TestAdmit(t *testing.T) {
 			t.Errorf("unexpected identities (-want +got):\n%s", diff)
 		}
 	}
-	p.admit()
+	p.setAllowed()
 	expect()
-	p.apply(func() {
+	p.applyEdit(func() {
 		p.config.Allow.IDs = ids("goes", "stays")
-		p.admit()
+		p.setAllowed()
 		expect()
 		take("file", "old-file")
 		expect()
 	})
 	expect("file", "goes", "old-file", "stays")
-	p.apply(func() {
+	p.applyEdit(func() {
 		take("file", "new-file")
 		expect("file", "goes", "stays")
 		p.config.Allow.IDs = ids("new", "stays")
-		p.admit()
+		p.setAllowed()
 		expect("file", "stays")
 	})
 	expect("file", "new", "new-file", "stays")

@@ -65,10 +65,10 @@ type Publisher struct {
 	version  string
 	server   *owner.Server
 	identity *mtls.Source
-	settings *file.File          // the configuration file; nil when there is none
-	allowed  *file.File          // the allow file; nil when there is none
-	edits    *file.Group         // these, and what else is followed, but for certificates
-	catalogs map[string]*catalog // by server name
+	settings *file.File                // the configuration file; nil when there is none
+	allowed  *file.File                // the allow file; nil when there is none
+	edits    *file.Group               // these, and what else is followed, but for certificates
+	catalogs map[string]*servedCatalog // by server name
 	listener net.Listener
 	web      net.Listener // of metrics and health; nil when there is none
 	began    time.Time
@@ -94,8 +94,8 @@ type Publisher struct {
 	ready   bool // whether one of the catalogs has been complete, and served, at one time
 }
 
-// catalog is what is published under one server name.
-type catalog struct {
+// servedCatalog is what is published under one server name.
+type servedCatalog struct {
 	// read-only after New
 	registry *registry.Registry
 	sources  *source.Catalog
@@ -107,26 +107,26 @@ type catalog struct {
 func New(ctx context.Context, c Config) (*Publisher, error) {
 	p := &Publisher{
 		file: c.File, config: c.Owner, logger: c.Logger, version: c.Version, began: time.Now(),
-		catalogs: make(map[string]*catalog),
+		catalogs: make(map[string]*servedCatalog),
 	}
-	p.edits = file.NewGroup(p.apply)
+	p.edits = file.NewGroup(p.applyEdit)
 	if c.File != "" {
 		p.settings = p.followSettings()
 		if err := p.settings.Load(ctx); err != nil {
 			return nil, Error{Err: err}
 		}
 	}
-	if err := p.begin(ctx); err != nil {
+	if err := p.openServer(ctx); err != nil {
 		p.closeListeners()
 		return nil, err
 	}
 	return p, nil
 }
 
-// begin opens what the configuration names, and makes the server.
-func (p *Publisher) begin(ctx context.Context) (err error) {
+// openServer opens what the configuration names, and makes the server.
+func (p *Publisher) openServer(ctx context.Context) (err error) {
 	c := p.config
-	away := func(of gate.TurnedAway) { p.turnedAway.add(of, time.Now()) }
+	away := func(of gate.TurnedAway) { p.turnedAway.addPeer(of, time.Now()) }
 	if p.gate, err = gate.New(gate.Config{Logger: p.logger, TurnedAway: away}); err != nil {
 		return Error{Err: err}
 	}
@@ -143,7 +143,7 @@ func (p *Publisher) begin(ctx context.Context) (err error) {
 	}
 	registries := make(map[string]*registry.Registry, len(c.Catalogs))
 	for i, of := range c.Catalogs {
-		opened := &catalog{registry: registry.New()}
+		opened := &servedCatalog{registry: registry.New()}
 		opened.registry.SetPolicy(of.Policy)
 		p.catalogs[of.ServerName], registries[of.ServerName] = opened, opened.registry
 		if err = p.openSources(ctx, i, opened); err != nil {
@@ -156,26 +156,26 @@ func (p *Publisher) begin(ctx context.Context) (err error) {
 	}
 	p.server, err = owner.New(owner.Config{
 		Catalogs: registries, Credentials: p.identity.Server(), Window: c.Window, Logger: p.logger,
-		Gate: p.gate, TurnedAway: away, Register: p.register, Audit: audit,
+		Gate: p.gate, TurnedAway: away, Register: p.addRegistration, Audit: audit,
 	})
 	if err != nil {
 		return Error{Err: err}
 	}
 	p.applied = time.Now()
-	p.admit()
-	p.listener, err = listen(ctx, "listen", c.Listen)
+	p.setAllowed()
+	p.listener, err = listenOn(ctx, "listen", c.Listen)
 	if err != nil {
 		return err
 	}
 	if c.Metrics == "" {
 		return nil
 	}
-	p.web, err = listen(ctx, "metrics", c.Metrics)
+	p.web, err = listenOn(ctx, "metrics", c.Metrics)
 	return err
 }
 
 // openSources opens the sources of the catalog that is c.Catalogs[i] of the configuration.
-func (p *Publisher) openSources(ctx context.Context, i int, c *catalog) error {
+func (p *Publisher) openSources(ctx context.Context, i int, c *servedCatalog) error {
 	for j, s := range p.config.Catalogs[i].Sources {
 		opened, err := p.openSource(ctx, s, c.registry)
 		if err != nil {
@@ -201,18 +201,18 @@ func (p *Publisher) closeListeners() {
 	if p.listener != nil {
 		p.listener.Close()
 	}
-	for _, g := range p.registrations() {
+	for _, g := range p.registrationSources() {
 		if g.listener != nil {
 			g.listener.Close()
 		}
 	}
 }
 
-// register adds the registration service to the port of the owner, where there may be
+// addRegistration adds the registration service to the port of the owner, where there may be
 // registrations.
-func (p *Publisher) register(to grpc.ServiceRegistrar) {
+func (p *Publisher) addRegistration(to grpc.ServiceRegistrar) {
 	if p.file != "" {
-		registrationv1.RegisterRegistrationServiceServer(to, router{find: p.atOwner})
+		registrationv1.RegisterRegistrationServiceServer(to, registrationRouter{find: p.atOwner})
 	}
 }
 
@@ -224,8 +224,8 @@ func identityKey(o mtls.Origin) string {
 	return "identity.files"
 }
 
-// listen listens on the address that is the value of a key.
-func listen(ctx context.Context, key, address string) (net.Listener, error) {
+// listenOn listens on the address that is the value of a key.
+func listenOn(ctx context.Context, key, address string) (net.Listener, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, Error{key, err}
@@ -270,7 +270,7 @@ func (p *Publisher) Run(ctx context.Context, web http.Handler, announce func()) 
 		p.running.Go(func() { _ = c.sources.Run(ctx) })
 	}
 	p.running.Go(func() { _ = p.edits.Run(ctx) })
-	for _, g := range p.registrations() {
+	for _, g := range p.registrationSources() {
 		if g.listener != nil {
 			p.running.Go(func() { p.servePort(ctx, g) })
 		}

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// Ready returns what the owner waits for before it is ready: it must have a certificate,
+// WaitingFor returns what the owner waits for before it is ready: it must have a certificate,
 // one catalog must have been available once, and consumers be served: a catalog that cannot
 // be served must not take the others with it. An owner that was ready stays so until it ends.
-func (p *Publisher) Ready() (waiting []string) {
+func (p *Publisher) WaitingFor() (waiting []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.serving {
@@ -31,7 +31,7 @@ func (p *Publisher) Ready() (waiting []string) {
 		select {
 		case <-p.catalogs[name].sources.Published():
 		default:
-			incomplete = append(incomplete, fmt.Sprintf("catalog %s: %s", shown(name), p.catalogs[name].sources.Status().Unavailable))
+			incomplete = append(incomplete, fmt.Sprintf("catalog %s: %s", catalogLabel(name), p.catalogs[name].sources.Status().Unavailable))
 		}
 	}
 	if len(incomplete) == len(p.catalogs) {
@@ -41,8 +41,8 @@ func (p *Publisher) Ready() (waiting []string) {
 	return waiting
 }
 
-// shown returns the server name of a catalog as people read it.
-func shown(serverName string) string {
+// catalogLabel returns the server name of a catalog as people read it.
+func catalogLabel(serverName string) string {
 	if serverName == "" {
 		return "(default)"
 	}

@@ -30,20 +30,20 @@ import (
 // for providers.
 const maxProviderMessage = 64 << 10
 
-// registered is a source in which programs register.
-type registered struct {
+// registrationSource is a source in which programs register.
+type registrationSource struct {
 	*registration.Source
 
 	listener net.Listener // of providers alone; nil: they come to the port of the owner
 	rules    *file.File
 }
 
-// registrations returns the sources in which programs register, by the name of each.
-func (p *Publisher) registrations() iter.Seq2[string, *registered] {
-	return func(yield func(string, *registered) bool) {
+// registrationSources returns the sources in which programs register, by the name of each.
+func (p *Publisher) registrationSources() iter.Seq2[string, *registrationSource] {
+	return func(yield func(string, *registrationSource) bool) {
 		for _, c := range p.catalogs {
 			for _, e := range c.entries {
-				if g, ok := e.Source.(*registered); ok && !yield(e.Name, g) {
+				if g, ok := e.Source.(*registrationSource); ok && !yield(e.Name, g) {
 					return
 				}
 			}
@@ -51,10 +51,10 @@ func (p *Publisher) registrations() iter.Seq2[string, *registered] {
 	}
 }
 
-// Ports returns a line for each address beside Addr that providers connect to.
-func (p *Publisher) Ports() []string {
+// PortLines returns a line for each address beside Addr that providers connect to.
+func (p *Publisher) PortLines() []string {
 	var lines []string
-	for name, g := range p.registrations() {
+	for name, g := range p.registrationSources() {
 		if g.listener != nil {
 			lines = append(lines, fmt.Sprintf("%s on %s", name, g.listener.Addr()))
 		}
@@ -65,9 +65,9 @@ func (p *Publisher) Ports() []string {
 
 // openRegistration returns the source that the configuration describes, for the catalog that is
 // published in r. Its port is opened.
-func (p *Publisher) openRegistration(ctx context.Context, s config.Source, r *registry.Registry, policy wire.Policy) (*registered, error) {
+func (p *Publisher) openRegistration(ctx context.Context, s config.Source, r *registry.Registry, policy wire.Policy) (*registrationSource, error) {
 	settings := *s.Registration
-	g := &registered{}
+	g := &registrationSource{}
 	var first *rules.Rules
 	var err error
 	g.rules, err = p.openRules(ctx, settings.Rules, func(changed *rules.Rules) {
@@ -113,11 +113,11 @@ func ownerName(s config.Registration, listen string) (string, error) {
 }
 
 // servePort lets providers in.
-func (p *Publisher) servePort(ctx context.Context, g *registered) {
+func (p *Publisher) servePort(ctx context.Context, g *registrationSource) {
 	err := p.gate.Serve(ctx, gate.Port{
 		Listener: g.listener, Credentials: p.identity.Server(), Role: "provider", MaxMessage: maxProviderMessage,
 		Lasting: func(to grpc.ServiceRegistrar) {
-			registrationv1.RegisterRegistrationServiceServer(to, router{find: func(string) (*registration.Source, error) { return g.Source, nil }})
+			registrationv1.RegisterRegistrationServiceServer(to, registrationRouter{find: func(string) (*registration.Source, error) { return g.Source, nil }})
 		},
 	})
 	if err != nil {
@@ -137,23 +137,23 @@ func (p *Publisher) atOwner(serverName string) (*registration.Source, error) {
 		return nil, status.Errorf(codes.Unavailable, "there is no catalog for the server name %s of your handshake", federation.Quote(serverName))
 	}
 	for _, e := range c.entries {
-		if g, ok := e.Source.(*registered); ok && g.listener == nil {
+		if g, ok := e.Source.(*registrationSource); ok && g.listener == nil {
 			return g.Source, nil
 		}
 	}
 	return nil, status.Errorf(codes.Unimplemented, "nothing can be registered on this port in the catalog %s, to which the server name %s of your handshake leads",
-		shown(name), federation.Quote(serverName))
+		catalogLabel(name), federation.Quote(serverName))
 }
 
-// router hands providers to the registration that is for them.
-type router struct {
+// registrationRouter hands providers to the registration that is for them.
+type registrationRouter struct {
 	registrationv1.UnimplementedRegistrationServiceServer
 
 	find func(serverName string) (*registration.Source, error)
 }
 
 // Register implements the registration service.
-func (r router) Register(stream registrationv1.RegistrationService_RegisterServer) error {
+func (r registrationRouter) Register(stream registrationv1.RegistrationService_RegisterServer) error {
 	p, _ := peer.FromContext(stream.Context())
 	caller, _ := mtls.PeerOf(p.AuthInfo)
 	s, err := r.find(caller.State.ServerName)

@@ -39,12 +39,12 @@ type Report struct {
 	Broken map[string]error
 }
 
-// Status implements page.Source.
+// Status implements page.ReportSource.
 func (p *Publisher) Status() status.Status { return p.Report().Status }
 
 // Report returns what there is to say of the owner now.
 func (p *Publisher) Report() Report {
-	now, waiting := time.Now(), p.Ready()
+	now, waiting := time.Now(), p.WaitingFor()
 	r := Report{
 		Status: status.Status{
 			Role: status.Owner, Version: p.version, Host: status.Hostname(), PID: os.Getpid(), Now: now.UTC(), Began: p.began.UTC(),
@@ -53,7 +53,7 @@ func (p *Publisher) Report() Report {
 		Server: p.server.Stats(), Registrations: make(map[string]map[string]registration.Numbers), Broken: make(map[string]error),
 	}
 	r.Publisher = &status.Publisher{
-		Config: p.file, Listen: p.listener.Addr().String(), Connections: r.Server.Connections, TurnedAway: p.turnedAway.read(),
+		Config: p.file, Listen: p.listener.Addr().String(), Connections: r.Server.Connections, TurnedAway: p.turnedAway.newestFirst(),
 	}
 	certificate, authority := p.identity.Expiry()
 	r.Publisher.Certificate, r.Publisher.Authority = certificate.UTC(), authority.UTC()
@@ -92,12 +92,12 @@ func (p *Publisher) Report() Report {
 func (p *Publisher) reportCatalog(r *Report, name string, consumers owner.Consumers) {
 	of, sources, entries := r.Server.Catalogs[name], p.catalogs[name].sources.Status(), p.catalogs[name].entries
 	c := status.Catalog{
-		Name: name, Unavailable: sources.Unavailable, Services: of.Services, Classes: classes(of),
+		Name: name, Unavailable: sources.Unavailable, Services: of.Services, Classes: reportClasses(of),
 		Unsent: of.Unsent, InFlight: of.InFlight, Oldest: of.Oldest.UTC(), Sources: []status.Source{},
 		Consumers: byVersion(of.Consumers), Withheld: byVersion(of.Withheld), Behind: consumers.Behind, Lost: consumers.Lost,
 	}
 	for _, at := range consumers.Worst {
-		c.Subscribers = append(c.Subscribers, subscriber(at))
+		c.Subscribers = append(c.Subscribers, reportSubscriber(at))
 	}
 	r.Registrations[name] = make(map[string]registration.Numbers)
 	for i, reported := range sources.Sources {
@@ -106,7 +106,7 @@ func (p *Publisher) reportCatalog(r *Report, name string, consumers owner.Consum
 		switch from := entries[i].Source.(type) {
 		case *file.File:
 			r.Broken["catalog"] = cmp.Or(r.Broken["catalog"], from.Err())
-		case *registered:
+		case *registrationSource:
 			g := from.Stats()
 			s.Registration = &status.Registration{
 				Address: p.listener.Addr().String(), Nodes: g.Nodes, Providers: g.Streams, Old: g.Old, Pending: g.Pending,
@@ -129,8 +129,8 @@ func (p *Publisher) reportCatalog(r *Report, name string, consumers owner.Consum
 	r.Catalogs = append(r.Catalogs, c)
 }
 
-// subscriber returns the report of a consumer.
-func subscriber(c owner.Consumer) status.Subscriber {
+// reportSubscriber returns the report of a consumer.
+func reportSubscriber(c owner.Consumer) status.Subscriber {
 	s := status.Subscriber{Consumer: c.Name, Address: c.Address, State: "current", Behind: c.Behind, Since: c.Since.UTC()}
 	switch {
 	case c.Address == "":
@@ -183,9 +183,9 @@ const (
 // otherClasses stands for the classes beyond the bounds.
 const otherClasses = "other"
 
-// classes returns the classes of a catalog in the order of their rules, the other classes
+// reportClasses returns the classes of a catalog in the order of their rules, the other classes
 // last, with their services added up. There are none while it has no exports.
-func classes(of owner.CatalogStats) []status.Class {
+func reportClasses(of owner.CatalogStats) []status.Class {
 	var shown []status.Class
 	other := status.Class{Name: otherClasses}
 	more := false
@@ -214,7 +214,7 @@ func className(rules []int) string {
 	return strings.Join(numbers, "+")
 }
 
-// Catalog implements page.Source.
+// Catalog implements page.ReportSource.
 func (p *Publisher) Catalog(of string) (iter.Seq2[status.Service, error], error) {
 	c, known := p.catalogs[of]
 	if !known {

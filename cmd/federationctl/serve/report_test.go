@@ -17,7 +17,7 @@ func TestClasses(t *testing.T) {
 	for i := range maxClassName {
 		long = append(long, i+1)
 	}
-	got := classes(owner.CatalogStats{Stats: registry.Stats{Classes: []registry.ClassStats{
+	got := reportClasses(owner.CatalogStats{Stats: registry.Stats{Classes: []registry.ClassStats{
 		{Consumers: 1}, {Rules: []int{1, 3}, Consumers: 2, Services: 4}, {Rules: long, Consumers: 5, Services: 6},
 	}}})
 	want := []status.Class{{Name: "none", Consumers: 1}, {Name: "1+3", Consumers: 2, Services: 4}, {Name: "other", Consumers: 5, Services: 6}}
@@ -28,7 +28,7 @@ func TestClasses(t *testing.T) {
 	for i := range maxClasses + 2 {
 		many.Classes = append(many.Classes, registry.ClassStats{Rules: []int{i}, Consumers: 2, Services: 5})
 	}
-	got = classes(many)
+	got = reportClasses(many)
 	if other := got[len(got)-1]; len(got) != maxClasses+1 || other != (status.Class{Name: "other", Consumers: 4, Services: 10}) {
 		t.Errorf("%d classes are shown, the last one is %+v", len(got), other)
 	}

@@ -35,9 +35,9 @@ var remedies = map[gate.Reason]string{
 	gate.Later:      "wait; if it goes on, plan tiers of consumers",
 }
 
-// add notes a peer that was turned away. It takes the place of an earlier time of the same peer,
+// addPeer notes a peer that was turned away. It takes the place of an earlier time of the same peer,
 // and counts both.
-func (t *turnedAway) add(p gate.TurnedAway, now time.Time) {
+func (t *turnedAway) addPeer(p gate.TurnedAway, now time.Time) {
 	var identities []string
 	for i, id := range p.IDs {
 		if i == maxIdentities {
@@ -59,7 +59,7 @@ func (t *turnedAway) add(p gate.TurnedAway, now time.Time) {
 		t.peers = make(map[gate.Reason][]status.TurnedAway)
 	}
 	others := slices.DeleteFunc(t.peers[p.Reason], func(before status.TurnedAway) bool {
-		same := before.Role == away.Role && before.Identities == away.Identities && host(before.Address) == host(away.Address)
+		same := before.Role == away.Role && before.Identities == away.Identities && withoutPort(before.Address) == withoutPort(away.Address)
 		if same {
 			away.Times += before.Times
 		}
@@ -68,16 +68,16 @@ func (t *turnedAway) add(p gate.TurnedAway, now time.Time) {
 	t.peers[p.Reason] = append(others[max(0, len(others)+1-maxTurnedAway):], away)
 }
 
-// host returns an address without its port, which is another one each time.
-func host(address string) string {
+// withoutPort returns an address without its port, which is another one each time.
+func withoutPort(address string) string {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		return host
 	}
 	return address
 }
 
-// read returns all of them, newest first.
-func (t *turnedAway) read() (all []status.TurnedAway) {
+// newestFirst returns all of them, newest first.
+func (t *turnedAway) newestFirst() (all []status.TurnedAway) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, peers := range t.peers {

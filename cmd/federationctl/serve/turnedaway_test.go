@@ -27,10 +27,10 @@ func TestTurnedAway(t *testing.T) {
 		for _, id := range identities {
 			p.IDs = append(p.IDs, must.Get(federation.ParseID(id))(t))
 		}
-		away.add(p, now)
+		away.addPeer(p, now)
 	}
 	seen := func() (list []string) {
-		for _, p := range away.read() {
+		for _, p := range away.newestFirst() {
 			list = append(list, fmt.Sprintf("%s %s %s %d", p.Reason, p.Address, p.Identities, p.Times))
 		}
 		return list
@@ -54,8 +54,8 @@ func TestTurnedAway(t *testing.T) {
 		t.Errorf("after a flood of one kind, %d: %q", n, got)
 	}
 	long := strings.Repeat("x", 1<<20)
-	away.add(gate.TurnedAway{Reason: gate.TooMany, Rule: long}, now.Add(time.Second))
-	if p := away.read()[0]; len(p.Rule) > 1024 {
+	away.addPeer(gate.TurnedAway{Reason: gate.TooMany, Rule: long}, now.Add(time.Second))
+	if p := away.newestFirst()[0]; len(p.Rule) > 1024 {
 		t.Errorf("%d octets of a rule are kept", len(p.Rule))
 	}
 }

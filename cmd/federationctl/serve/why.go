@@ -17,15 +17,15 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// Why implements page.Source.
+// Why implements page.ReportSource.
 func (p *Publisher) Why(_ context.Context, name string, _ uint16) (status.Why, error) {
 	reported := p.Status()
 	why := status.Why{Role: status.Owner, Name: name}
 	for i := range reported.Catalogs {
 		of := &reported.Catalogs[i]
 		c, published := p.catalogs[of.Name], status.Publication{Catalog: of.Name, Unavailable: of.Unavailable, Sources: of.Sources}
-		for _, f := range c.find(strings.TrimSuffix(name, "."), p.exports(of.Name)) {
-			published.Services = append(published.Services, c.offer(f, of.Consumers[wire.V1Alpha1.String()] > 0))
+		for _, f := range c.findServices(strings.TrimSuffix(name, "."), p.exportsOf(of.Name)) {
+			published.Services = append(published.Services, c.reportOffer(f, of.Consumers[wire.V1Alpha1.String()] > 0))
 		}
 		why.Catalogs = append(why.Catalogs, published)
 	}
@@ -33,8 +33,8 @@ func (p *Publisher) Why(_ context.Context, name string, _ uint16) (status.Why, e
 	return why, nil
 }
 
-// exports returns the rules of a catalog that are in effect.
-func (p *Publisher) exports(serverName string) []config.Export {
+// exportsOf returns the rules of a catalog that are in effect.
+func (p *Publisher) exportsOf(serverName string) []config.Export {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	i := slices.IndexFunc(p.config.Catalogs, func(of config.Catalog) bool { return of.ServerName == serverName })
@@ -44,10 +44,10 @@ func (p *Publisher) exports(serverName string) []config.Export {
 // maxFound bounds the services of one answer.
 const maxFound = 100
 
-// find returns the services that have a name in DNS, or are called so, those that are published
+// findServices returns the services that have a name in DNS, or are called so, those that are published
 // first. The name is in lower case, without the final dot.
-func (c *catalog) find(name string, exports []config.Export) []source.Found {
-	names := originals(name, exports)
+func (c *servedCatalog) findServices(name string, exports []config.Export) []source.Found {
+	names := originalNames(name, exports)
 	found := c.sources.Find(func(s *wire.Encoded) bool {
 		return strings.EqualFold(s.Name(), name) || slices.ContainsFunc(names, func(name string) bool {
 			return strings.HasSuffix("."+name, "."+s.FQDN()) && zone.HasName(s.Service(), name)
@@ -60,8 +60,8 @@ func (c *catalog) find(name string, exports []config.Export) []source.Found {
 	return found[:min(len(found), maxFound)]
 }
 
-// originals returns a name, and those that a rule of exports may turn into it.
-func originals(name string, exports []config.Export) []string {
+// originalNames returns a name, and those that a rule of exports may turn into it.
+func originalNames(name string, exports []config.Export) []string {
 	suffix := func(zone string) string {
 		return strings.TrimSuffix("."+strings.ToLower(strings.TrimSuffix(zone, ".")), ".")
 	}
@@ -76,9 +76,9 @@ func originals(name string, exports []config.Export) []string {
 	return names
 }
 
-// offer returns the report of a service that was found: to whom it is told, and whether there
+// reportOffer returns the report of a service that was found: to whom it is told, and whether there
 // are consumers of v1alpha1, which cannot be told every service.
-func (c *catalog) offer(f source.Found, v1alpha1 bool) status.Offered {
+func (c *servedCatalog) reportOffer(f source.Found, v1alpha1 bool) status.Offered {
 	s := f.Service.Service()
 	o := status.Offered{
 		Name: s.Name, FQDN: f.Service.FQDN(), Source: f.Source, Hidden: f.Hidden, Held: f.Held,
@@ -92,13 +92,13 @@ func (c *catalog) offer(f source.Found, v1alpha1 bool) status.Offered {
 	}
 	told := c.registry.Audiences(s.Name)
 	for _, t := range told[:min(len(told), maxClasses)] {
-		o.Audience = append(o.Audience, audience(t, o.FQDN))
+		o.Audience = append(o.Audience, reportAudience(t, o.FQDN))
 	}
 	return o
 }
 
-// audience returns what a class of consumers is told of a service with that fqdn.
-func audience(t registry.Audience, fqdn string) status.Audience {
+// reportAudience returns what a class of consumers is told of a service with that fqdn.
+func reportAudience(t registry.Audience, fqdn string) status.Audience {
 	a := status.Audience{Class: className(t.Rules), Consumers: t.Consumers, Rule: t.Rule, Hidden: t.Service == nil}
 	if t.Everybody {
 		a.Class = "everybody"
