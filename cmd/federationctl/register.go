@@ -111,7 +111,7 @@ mtls. Without a host it is the address from which register connects.`,
 	flags.StringVar(&o.node.Instance, "instance", "", "`ID` of the instance, which nodes may share")
 	flags.StringVar(&o.node.Description, "description", "", "`text` for people")
 	flags.Var(&flagValue{kind: "string", set: func(text string) (err error) {
-		o.health.Check, err = health.Parse(text)
+		o.health.Check, err = health.ParseCheck(text)
 		return err
 	}}, "check", "`URL` that checks the program")
 	positiveFlag(command, &o.health.Interval, "check-interval", "`time` from one check to the next")

@@ -61,7 +61,7 @@ func (r *nodeSession) startRegistering(ctx context.Context) (wait func()) {
 	var checking context.Context
 	checking, r.uncheck = context.WithCancel(ctx)
 	if r.config.Health.Check != nil {
-		running.Go(func() { health.Follow(checking, r.config.Health, r.applyHealth) })
+		running.Go(func() { health.RepeatCheck(checking, r.config.Health, r.applyHealth) })
 	}
 	return running.Wait
 }

@@ -17,13 +17,13 @@ const forms = "http://HOST:PORT/PATH, https://..., or tcp://HOST:PORT"
 // errUser does not show the URL, as the rest of the errors do: it may have a password.
 var errUser = errors.New("a URL with a user is none of " + forms)
 
-// Parse returns the check that text describes, in one of the forms:
+// ParseCheck returns the check that text describes, in one of the forms:
 //
 //   - http or https: a GET is answered with a status from 200 to 399. Redirections are
 //     not followed, and the certificate is not verified: what is checked is the own
 //     program.
 //   - tcp: a connection is accepted.
-func Parse(text string) (Check, error) {
+func ParseCheck(text string) (Check, error) {
 	u, err := url.Parse(text)
 	if err == nil && u.User != nil {
 		return nil, errUser
@@ -34,7 +34,7 @@ func Parse(text string) (Check, error) {
 	switch u.Scheme {
 	case "http", "https":
 		client := httpClient()
-		return func(ctx context.Context) error { return get(ctx, client, u.String()) }, nil
+		return func(ctx context.Context) error { return getURL(ctx, client, u.String()) }, nil
 	case "tcp":
 	default:
 		return nil, fmt.Errorf("%q is none of %s", text, forms)
@@ -45,7 +45,7 @@ func Parse(text string) (Check, error) {
 	if u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
 		return nil, fmt.Errorf("%q has more than host:port", text)
 	}
-	return func(ctx context.Context) error { return dial(ctx, u.Host) }, nil
+	return func(ctx context.Context) error { return dialAddress(ctx, u.Host) }, nil
 }
 
 // httpClient returns a client that makes a connection for each check: that it can be
@@ -55,14 +55,14 @@ func httpClient() *http.Client {
 		Transport: &http.Transport{
 			DisableKeepAlives:      true,
 			DialContext:            new(net.Dialer).DialContext,
-			TLSClientConfig:        &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see Parse
+			TLSClientConfig:        &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see ParseCheck
 			MaxResponseHeaderBytes: 64 << 10,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
 
-func get(ctx context.Context, client *http.Client, target string) error {
+func getURL(ctx context.Context, client *http.Client, target string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func get(ctx context.Context, client *http.Client, target string) error {
 		err = fmt.Errorf("GET %s: %w", name, failed.Err)
 	}
 	if err != nil {
-		return shown(ctx, err)
+		return readableError(ctx, err)
 	}
 	response.Body.Close()
 	if response.StatusCode < 200 || response.StatusCode > 399 {
@@ -83,10 +83,10 @@ func get(ctx context.Context, client *http.Client, target string) error {
 	return nil
 }
 
-func dial(ctx context.Context, address string) error {
+func dialAddress(ctx context.Context, address string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
-		return shown(ctx, err)
+		return readableError(ctx, err)
 	}
 	return conn.Close()
 }
@@ -94,9 +94,9 @@ func dial(ctx context.Context, address string) error {
 // errTimeout is why a check has failed that took too long.
 var errTimeout = errors.New("it has taken too long")
 
-// shown returns the error, or what a reader understands where it is only about the
+// readableError returns the error, or what a reader understands where it is only about the
 // context.
-func shown(ctx context.Context, err error) error {
+func readableError(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return errTimeout
 	}

@@ -21,10 +21,10 @@ type Config struct {
 	Failures  int           // in a row, that make a program unhealthy; at least 1
 }
 
-// Follow repeats the check until ctx ends, the first time at once. It tells changed when
+// RepeatCheck repeats the check until ctx ends, the first time at once. It tells changed when
 // it is known whether the program is healthy, and whenever that has changed, with the
 // reason of the last failure: nil for a program that is healthy.
-func Follow(ctx context.Context, c Config, changed func(failure error)) {
+func RepeatCheck(ctx context.Context, c Config, changed func(failure error)) {
 	var known, healthy bool
 	failing, row := false, 0 // whether the last check has failed, and how many results are as that one
 	timer := time.NewTimer(0)

@@ -34,7 +34,7 @@ func TestFollow(t *testing.T) {
 			defer cancel()
 			begun, i := time.Now(), 0
 			var got []string
-			Follow(ctx, Config{
+			RepeatCheck(ctx, Config{
 				Interval: time.Second, Timeout: time.Minute, Successes: 1, Failures: 3,
 				Check: func(context.Context) error {
 					if i++; i > len(results) {
@@ -66,11 +66,11 @@ func TestTimeout(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		begun := time.Now()
-		Follow(ctx, Config{
+		RepeatCheck(ctx, Config{
 			Interval: 5 * time.Second, Timeout: 2 * time.Second, Successes: 1, Failures: 2,
 			Check: func(ctx context.Context) error {
 				<-ctx.Done()
-				return shown(ctx, ctx.Err())
+				return readableError(ctx, ctx.Err())
 			},
 		}, func(err error) {
 			if !errors.Is(err, errTimeout) || time.Since(begun) != 9*time.Second {
@@ -131,7 +131,7 @@ func TestKinds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.set(true)
-			check := must.Get(Parse(tc.text()))(t)
+			check := must.Get(ParseCheck(tc.text()))(t)
 			for _, up := range []bool{true, false} {
 				if !up {
 					tc.set(false)
@@ -163,7 +163,7 @@ func TestParseErrors(t *testing.T) {
 		"tcp://localhost:80?a":   `"tcp://localhost:80?a" has more than host:port`,
 		"http://[::1":            `"http://[::1" is none of`,
 	} {
-		if _, err := Parse(text); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, err := ParseCheck(text); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
@@ -171,12 +171,12 @@ func TestParseErrors(t *testing.T) {
 
 // What may be secret in a URL stands in no error.
 func TestSecretsAreNotShown(t *testing.T) {
-	if _, err := Parse("http://user:secret@localhost/"); err == nil || strings.Contains(err.Error(), "secret") {
+	if _, err := ParseCheck("http://user:secret@localhost/"); err == nil || strings.Contains(err.Error(), "secret") {
 		t.Error(err)
 	}
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
-	check := must.Get(Parse(server.URL + "/health?token=secret"))(t)
+	check := must.Get(ParseCheck(server.URL + "/health?token=secret"))(t)
 	for _, want := range []string{"/health: status 404", "/health: dial tcp"} {
 		if err := check(t.Context()); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%v, want %q", err, want)
