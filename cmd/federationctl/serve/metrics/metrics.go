@@ -24,33 +24,33 @@ type Collector struct {
 // where it is collected.
 func (Collector) Describe(chan<- *prometheus.Desc) {}
 
-// scrape sends metrics, all of which have some labels.
-type scrape struct {
+// metricSender sends metrics, all of which have some labels.
+type metricSender struct {
 	ch    chan<- prometheus.Metric
 	fixed prometheus.Labels
 }
 
-// catalog returns what sends the metrics of the catalog with that server name, which is the
+// withCatalog returns what sends the metrics of the catalog with that server name, which is the
 // value of their label catalog. Those of the default, which has no name, have no such label:
 // in Prometheus an empty one is the same as none.
-func (s scrape) catalog(serverName string) scrape {
+func (s metricSender) withCatalog(serverName string) metricSender {
 	if serverName == "" {
 		return s
 	}
-	return scrape{s.ch, prometheus.Labels{"catalog": serverName}}
+	return metricSender{s.ch, prometheus.Labels{"catalog": serverName}}
 }
 
 // gauge sends the metric federation_owner_<name>. The labels are names, each with its value.
-func (s scrape) gauge(name, help string, value float64, labels ...string) {
-	s.send(prometheus.GaugeValue, name, help, value, labels)
+func (s metricSender) gauge(name, help string, value float64, labels ...string) {
+	s.sendMetric(prometheus.GaugeValue, name, help, value, labels)
 }
 
 // count is gauge for a counter.
-func (s scrape) count(name, help string, value uint64, labels ...string) {
-	s.send(prometheus.CounterValue, name, help, float64(value), labels)
+func (s metricSender) count(name, help string, value uint64, labels ...string) {
+	s.sendMetric(prometheus.CounterValue, name, help, float64(value), labels)
 }
 
-func (s scrape) send(kind prometheus.ValueType, name, help string, value float64, labels []string) {
+func (s metricSender) sendMetric(kind prometheus.ValueType, name, help string, value float64, labels []string) {
 	var names, values []string
 	for pair := range slices.Chunk(labels, 2) {
 		names, values = append(names, pair[0]), append(values, pair[1])
@@ -61,11 +61,11 @@ func (s scrape) send(kind prometheus.ValueType, name, help string, value float64
 
 // Collect implements prometheus.Collector.
 func (c Collector) Collect(ch chan<- prometheus.Metric) {
-	owner := scrape{ch, nil}
+	owner := metricSender{ch, nil}
 	report := c.Report()
 	stats := report.Server
 	for name, c := range stats.Catalogs {
-		to := owner.catalog(name)
+		to := owner.withCatalog(name)
 		for _, version := range []wire.Version{wire.V1Alpha2, wire.V1Alpha1} {
 			to.gauge("consumers", "Open streams of consumers, by version of the API.", float64(c.Consumers[version]), "version", version.String())
 			to.gauge("withheld_services", "Services that some consumer may be told of and does not get, because its version of the API cannot express them or no message has room for them: the most of any open stream, by version of the API.", float64(c.Withheld[version]), "version", version.String())
@@ -96,7 +96,7 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for i := range report.Catalogs {
 		c := &report.Catalogs[i]
-		to := owner.catalog(c.Name)
+		to := owner.withCatalog(c.Name)
 		for _, of := range c.Classes {
 			to.gauge("class_consumers", "Open streams of consumers in a class: those for whom the same rules of the exports are, named by their numbers.", float64(of.Consumers), "class", of.Name)
 			to.gauge("class_services", "Services that each consumer in a class is told.", float64(of.Services), "class", of.Name)
@@ -158,8 +158,8 @@ func oneIf(is bool) float64 {
 	return 0
 }
 
-// metrics returns what serves the metrics of this process.
-func metrics(report func() serve.Report) http.Handler {
+// metricsHandler returns what serves the metrics of this process.
+func metricsHandler(report func() serve.Report) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(Collector{report}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})

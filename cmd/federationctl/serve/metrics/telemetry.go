@@ -17,16 +17,16 @@ import (
 // Handler serves /metrics, /healthz and /readyz, and at / the status in JSON.
 func Handler(report func() serve.Report) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", metrics(report))
+	mux.Handle("GET /metrics", metricsHandler(report))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, http.StatusOK, "ok\n")
+		writeReply(w, http.StatusOK, "ok\n")
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if waiting := report().Waiting; len(waiting) > 0 {
-			reply(w, http.StatusServiceUnavailable, "not ready\n"+lines(waiting))
+			writeReply(w, http.StatusServiceUnavailable, "not ready\n"+joinLines(waiting))
 			return
 		}
-		reply(w, http.StatusOK, "ready\n")
+		writeReply(w, http.StatusOK, "ready\n")
 	})
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -37,7 +37,7 @@ func Handler(report func() serve.Report) http.Handler {
 	return mux
 }
 
-func reply(w http.ResponseWriter, code int, text string) {
+func writeReply(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
@@ -45,8 +45,8 @@ func reply(w http.ResponseWriter, code int, text string) {
 	_, _ = io.WriteString(w, text) // a client that is gone needs no answer
 }
 
-// lines returns texts, one a line.
-func lines(texts []string) string {
+// joinLines returns texts, one a line.
+func joinLines(texts []string) string {
 	var b strings.Builder
 	for _, text := range texts {
 		b.WriteString(federation.Printable(text) + "\n")
