@@ -9,8 +9,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/deploy/internal/program"
 )
 
-// archive writes the layout in a folder to FOLDER.tar.
-func archive(folder string) (err error) {
+// writeArchive writes the layout in a folder to FOLDER.tar.
+func writeArchive(folder string) (err error) {
 	file, err := os.Create(folder + ".tar")
 	if err != nil {
 		return err

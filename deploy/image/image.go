@@ -24,15 +24,15 @@ const (
 	state = "var/lib/federation/"
 )
 
-// packed is a binary of this repository, and the image of it.
-type packed struct {
+// imageSpec is a binary of this repository, and the image of it.
+type imageSpec struct {
 	name, binary string
 	title        string
 	ports        []string
 	state        bool // it has the folder state
 }
 
-var programs = []packed{
+var programs = []imageSpec{
 	{
 		name: "coredns", binary: "coredns", title: "CoreDNS with the plugin federation",
 		// DNS, and what the plugins prometheus, health and ready listen on by default.
@@ -44,21 +44,21 @@ var programs = []packed{
 	},
 }
 
-// built is an image for one architecture.
-type built struct {
+// builtImage is an image for one architecture.
+type builtImage struct {
 	v1.Image
 	*program.Binary
 }
 
-// build packs a binary.
-func build(p packed, b *program.Binary, license []byte) (built, error) {
+// buildImage packs a binary.
+func buildImage(p imageSpec, b *program.Binary, license []byte) (builtImage, error) {
 	labels := map[string]string{
 		"org.opencontainers.image.title":    p.title,
 		"org.opencontainers.image.source":   program.Source,
 		"org.opencontainers.image.version":  b.Version,
 		"org.opencontainers.image.licenses": "Apache-2.0",
 	}
-	of := built{Binary: b}
+	of := builtImage{Binary: b}
 	if revision := b.Commit; revision != "" {
 		if b.Modified {
 			revision += " with changes"
@@ -99,7 +99,7 @@ func build(p packed, b *program.Binary, license []byte) (built, error) {
 
 // layerOf returns the only layer of an image. Nobody may write to what is in it but
 // to the folder state.
-func layerOf(p packed, b *program.Binary, license []byte) (v1.Layer, error) {
+func layerOf(p imageSpec, b *program.Binary, license []byte) (v1.Layer, error) {
 	var buffer bytes.Buffer
 	w := program.NewArchive(&buffer, b.Time)
 	w.Add("LICENSE", 0o444, license)
@@ -118,7 +118,7 @@ func layerOf(p packed, b *program.Binary, license []byte) (v1.Layer, error) {
 
 // indexOf returns the index.json of a layout, which names one image, and the digest
 // of that image: with several architectures it is an index itself.
-func indexOf(name string, images []built) (index v1.ImageIndex, digest v1.Hash, err error) {
+func indexOf(name string, images []builtImage) (index v1.ImageIndex, digest v1.Hash, err error) {
 	tag := name[strings.LastIndexByte(name, ':')+1:]
 	names := map[string]string{
 		"org.opencontainers.image.ref.name": tag,

@@ -27,7 +27,7 @@ func pack(t *testing.T, binaries string, flags ...string) (folder, printed strin
 	t.Helper()
 	folder = t.TempDir()
 	var out bytes.Buffer
-	err := run(append([]string{"-binaries", binaries, "-license", "../../LICENSE", "-out", folder}, flags...), &out)
+	err := packImages(append([]string{"-binaries", binaries, "-license", "../../LICENSE", "-out", folder}, flags...), &out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +234,7 @@ func TestErrors(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if err := run(tc.args, io.Discard); err == nil || !strings.Contains(err.Error(), tc.want) {
+			if err := packImages(tc.args, io.Discard); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error is %v, want one with %q", err, tc.want)
 			}
 		})

@@ -19,9 +19,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/deploy/internal/program"
 )
 
-func main() { program.Main("image", run) }
+func main() { program.Main("image", packImages) }
 
-func run(args []string, out io.Writer) error {
+func packImages(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("image", flag.ContinueOnError)
 	binaries := flags.String("binaries", "", "`folder` with linux-ARCH/coredns and linux-ARCH/federationctl")
 	license := flags.String("license", "", "`file` with the license, which goes into each image")
@@ -44,16 +44,16 @@ func run(args []string, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		var images []built
+		var images []builtImage
 		for _, b := range all {
-			image, err := build(p, b, text)
+			image, err := buildImage(p, b, text)
 			if err != nil {
 				return fmt.Errorf("%s for %s: %w", p.name, b.Arch, err)
 			}
 			images = append(images, image)
 		}
 		name := fmt.Sprintf("%s/%s:%s", *registry, p.name, tagOf(*tag, images[0].Version))
-		if err := write(filepath.Join(*to, p.name), name, images, out); err != nil {
+		if err := writeLayout(filepath.Join(*to, p.name), name, images, out); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 	}
@@ -69,9 +69,9 @@ func tagOf(asked, version string) string {
 	return strings.ReplaceAll(version, "+", "-")
 }
 
-// write writes the layout to a folder, replacing what is there, and the archive
+// writeLayout writes the layout to a folder, replacing what is there, and the archive
 // beside it, and says what they hold.
-func write(folder, name string, images []built, out io.Writer) error {
+func writeLayout(folder, name string, images []builtImage, out io.Writer) error {
 	if err := os.RemoveAll(folder); err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func write(folder, name string, images []built, out io.Writer) error {
 	if _, err := layout.Write(folder, index); err != nil {
 		return err
 	}
-	if err := archive(folder); err != nil {
+	if err := writeArchive(folder); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(out, "%s\n  %v\n  %s/ and %s.tar\n", name, digest, folder, folder)
