@@ -48,7 +48,7 @@ type Binary struct {
 // SOURCE_DATE_EPOCH or else of the commit.
 func Read(folder, name, arches string) (all []*Binary, err error) {
 	for arch := range strings.SplitSeq(arches, ",") {
-		b, err := read(filepath.Join(folder, "linux-"+arch, name), arch)
+		b, err := readBinary(filepath.Join(folder, "linux-"+arch, name), arch)
 		if err != nil {
 			return nil, fmt.Errorf("%s for %s: %w", name, arch, err)
 		}
@@ -57,7 +57,7 @@ func Read(folder, name, arches string) (all []*Binary, err error) {
 	return all, nil
 }
 
-func read(path, arch string) (*Binary, error) {
+func readBinary(path, arch string) (*Binary, error) {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -100,15 +100,15 @@ func NewArchive(w io.Writer, t time.Time) *Archive { return &Archive{w: tar.NewW
 
 // Add adds a file of the user root.
 func (a *Archive) Add(name string, mode int64, content []byte) {
-	a.add(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(content))}, content)
+	a.addEntry(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(content))}, content)
 }
 
 // AddFolder adds a folder of a user, and of the group with the same number.
 func (a *Archive) AddFolder(name string, mode int64, user int) {
-	a.add(&tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: mode, Uid: user, Gid: user}, nil)
+	a.addEntry(&tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: mode, Uid: user, Gid: user}, nil)
 }
 
-func (a *Archive) add(header *tar.Header, content []byte) {
+func (a *Archive) addEntry(header *tar.Header, content []byte) {
 	header.Format, header.ModTime = tar.FormatUSTAR, a.time
 	if a.err == nil {
 		a.err = a.w.WriteHeader(header)
