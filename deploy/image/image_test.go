@@ -73,7 +73,7 @@ func index(t *testing.T, folder string) (v1.ImageIndex, v1.Descriptor) {
 }
 
 func TestImage(t *testing.T) {
-	folder, printed := pack(t, programtest.Compile(t, "amd64"), "-registry", "registry.example/team", "-tag", "v1")
+	folder, printed := pack(t, programtest.CompileBinaries(t, "amd64"), "-registry", "registry.example/team", "-tag", "v1")
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
 			list, descriptor := index(t, filepath.Join(folder, p.name))
@@ -151,15 +151,15 @@ func layerFiles(t *testing.T, image v1.Image) (lines string) {
 
 // What was compiled and packed in other folders is the same to the last octet.
 func TestImageReproducible(t *testing.T) {
-	first, _ := pack(t, programtest.Compile(t, "amd64"))
-	second, _ := pack(t, programtest.Compile(t, "amd64"))
+	first, _ := pack(t, programtest.CompileBinaries(t, "amd64"))
+	second, _ := pack(t, programtest.CompileBinaries(t, "amd64"))
 	if one, two := files(t, first), files(t, second); !maps.Equal(one, two) {
 		t.Errorf("two builds differ: %q and %q", slices.Sorted(maps.Keys(one)), slices.Sorted(maps.Keys(two)))
 	}
 }
 
 func TestImageOfSeveralArchitectures(t *testing.T) {
-	folder, _ := pack(t, programtest.Compile(t, "amd64", "arm64"), "-arches", "amd64,arm64")
+	folder, _ := pack(t, programtest.CompileBinaries(t, "amd64", "arm64"), "-arches", "amd64,arm64")
 	list, descriptor := index(t, filepath.Join(folder, "coredns"))
 	if descriptor.MediaType != types.OCIImageIndex {
 		t.Fatalf("type is %s, want %s", descriptor.MediaType, types.OCIImageIndex)
@@ -191,7 +191,7 @@ func TestImageOfSeveralArchitectures(t *testing.T) {
 
 // The archive has the layout, and nothing else.
 func TestArchive(t *testing.T) {
-	folder, _ := pack(t, programtest.Compile(t, "amd64"), "-tag", "v1")
+	folder, _ := pack(t, programtest.CompileBinaries(t, "amd64"), "-tag", "v1")
 	file, err := os.Open(filepath.Join(folder, "coredns.tar"))
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +218,7 @@ func TestArchive(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	binaries := programtest.Compile(t, "amd64")
+	binaries := programtest.CompileBinaries(t, "amd64")
 	if err := os.Rename(filepath.Join(binaries, "linux-amd64"), filepath.Join(binaries, "linux-arm64")); err != nil {
 		t.Fatal(err)
 	}

@@ -51,8 +51,8 @@ func pack(t *testing.T, binaries string, flags ...string) map[string]string {
 // checksums are those of all of them.
 func TestReproducible(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
-	first := pack(t, programtest.Compile(t, "amd64", "arm64"))
-	second := pack(t, programtest.Compile(t, "amd64", "arm64"))
+	first := pack(t, programtest.CompileBinaries(t, "amd64", "arm64"))
+	second := pack(t, programtest.CompileBinaries(t, "amd64", "arm64"))
 	if len(first) != 13 {
 		t.Errorf("%d files, want an archive, a list and a package of each of four binaries, and %s", len(first), sums)
 	}
@@ -75,7 +75,7 @@ func TestReproducible(t *testing.T) {
 
 func TestArchive(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
-	all := pack(t, programtest.Compile(t, "amd64"), "-arches", "amd64", "-version", "1.2.0")
+	all := pack(t, programtest.CompileBinaries(t, "amd64"), "-arches", "amd64", "-version", "1.2.0")
 	for stem, want := range map[string]string{
 		"coredns-federation-1.2.0-linux-amd64": "coredns-federation 755\nLICENSE 644\ncoredns-federation.service 644\nREADME.md 644\nCorefile 644\nshare/man/man1/coredns-federation.1 644\n",
 		"federationctl-1.2.0-linux-amd64": "federationctl 755\nLICENSE 644\nfederation-owner.service 644\nREADME.md 644\nowner.yaml 644\ncatalog.yaml 644\n" +
@@ -161,7 +161,7 @@ func TestLintian(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
 	folder := t.TempDir()
 	args := []string{"--allow-root", "--fail-on=error,warning"}
-	for name, content := range pack(t, programtest.Compile(t, "amd64"), "-arches", "amd64", "-version", "1.2.0") {
+	for name, content := range pack(t, programtest.CompileBinaries(t, "amd64"), "-arches", "amd64", "-version", "1.2.0") {
 		if filepath.Ext(name) == ".deb" {
 			args = append(args, filepath.Join(folder, name))
 			if err := os.WriteFile(args[len(args)-1], []byte(content), 0o600); err != nil {
@@ -188,7 +188,7 @@ func TestDebianVersion(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	binaries, used := programtest.Compile(t, "amd64"), t.TempDir()
+	binaries, used := programtest.CompileBinaries(t, "amd64"), t.TempDir()
 	if err := os.Rename(filepath.Join(binaries, "linux-amd64"), filepath.Join(binaries, "linux-arm64")); err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +214,7 @@ func TestErrors(t *testing.T) {
 		})
 	}
 	t.Run("no repository", func(t *testing.T) {
-		err := run([]string{"-binaries", programtest.Compile(t, "amd64"), "-repository", "gone", "-out", out, "-arches", "amd64"}, io.Discard)
+		err := run([]string{"-binaries", programtest.CompileBinaries(t, "amd64"), "-repository", "gone", "-out", out, "-arches", "amd64"}, io.Discard)
 		if !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("error is %v, want that a file is missing", err)
 		}

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// Compile compiles a program that does nothing, from a folder of its own, to the names of
+// CompileBinaries compiles a program that does nothing, from a folder of its own, to the names of
 // all binaries, as [program.Read] finds them.
-func Compile(t *testing.T, arches ...string) (binaries string) {
+func CompileBinaries(t *testing.T, arches ...string) (binaries string) {
 	t.Helper()
 	source, binaries := t.TempDir(), t.TempDir()
 	for name, text := range map[string]string{"go.mod": "module example.org/nothing\ngo 1.26\n", "main.go": "package main\n\nfunc main() {}\n"} {
