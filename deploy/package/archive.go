@@ -13,7 +13,7 @@ import (
 
 // writeArchive writes NAME-VERSION-linux-ARCH.tar.gz, with the binary, the license, a
 // README, the unit and its configuration, and a folder share like that in /usr.
-func writeArchive(p product, b *binary, repository, folder string) error {
+func writeArchive(p product, b *versionedBinary, repository, folder string) error {
 	stem := fmt.Sprintf("%s-%s-linux-%s", p.name, b.version, b.Arch)
 	var buffer bytes.Buffer
 	zipped := gzip.NewWriter(&buffer)
@@ -36,7 +36,7 @@ func writeArchive(p product, b *binary, repository, folder string) error {
 		}
 		failures = append(failures, add(name, filepath.Join(repository, from)))
 	}
-	failures = append(failures, p.share(repository, func(path, from string) error { return add("share/"+path, from) }))
+	failures = append(failures, p.walkShared(repository, func(path, from string) error { return add("share/"+path, from) }))
 	if err := errors.Join(append(failures, w.Close(), zipped.Close())...); err != nil {
 		return err
 	}

@@ -46,9 +46,9 @@ enabled: it needs certificates, and /etc/federation-owner/owner.yaml.`,
 	},
 }
 
-// share calls add for each file that the product has in /usr/share, with its path there and
+// walkShared calls add for each file that the product has in /usr/share, with its path there and
 // where it is: manual pages, and what shells complete its command with.
-func (p product) share(repository string, add func(path, from string) error) error {
+func (p product) walkShared(repository string, add func(path, from string) error) error {
 	root := filepath.Join(repository, "deploy/package/files/share", p.name)
 	return fs.WalkDir(os.DirFS(root), ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -58,8 +58,8 @@ func (p product) share(repository string, add func(path, from string) error) err
 	})
 }
 
-// binary is one with the version that it is packed with, such as 1.2.0.
-type binary struct {
+// versionedBinary is one with the version that it is packed with, such as 1.2.0.
+type versionedBinary struct {
 	*program.Binary
 
 	version string
@@ -67,7 +67,7 @@ type binary struct {
 
 // debianVersion returns the version as Debian orders it: what comes before a release
 // sorts before it. Each begins with a digit.
-func (b *binary) debianVersion() string {
+func (b *versionedBinary) debianVersion() string {
 	if b.version[0] < '0' || b.version[0] > '9' {
 		return "0.0.0~" + strings.ReplaceAll(b.version, "-", "~")
 	}

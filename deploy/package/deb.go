@@ -17,39 +17,39 @@ import (
 )
 
 // writeDeb writes NAME_VERSION_ARCH.deb.
-func writeDeb(p product, b *binary, repository, folder string) (err error) {
+func writeDeb(p product, b *versionedBinary, repository, folder string) (err error) {
 	staging, err := os.MkdirTemp("", "package")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(staging)
-	s := stage{folder: staging, time: b.Time}
+	s := stagingFolder{folder: staging, time: b.Time}
 	at := func(path ...string) string { return filepath.Join(append([]string{repository}, path...)...) }
 	named := func(name string) string {
 		content, err := os.ReadFile(at("deploy/package/files", name))
 		s.err = errors.Join(s.err, err)
-		return s.write(name, strings.NewReplacer("@PACKAGE@", p.name, "@UNIT@", p.unit).Replace(string(content)))
+		return s.writeFile(name, strings.NewReplacer("@PACKAGE@", p.name, "@UNIT@", p.unit).Replace(string(content)))
 	}
 	doc := "/usr/share/doc/" + p.name + "/"
-	s.add("/usr/bin/"+p.command, "", 0o755, b.Path)
-	s.add("/usr/lib/systemd/system/"+p.unit+".service", "", 0o644, at("deploy/systemd", p.unit+".service"))
+	s.addFile("/usr/bin/"+p.command, "", 0o755, b.Path)
+	s.addFile("/usr/lib/systemd/system/"+p.unit+".service", "", 0o644, at("deploy/systemd", p.unit+".service"))
 	for _, name := range p.config {
-		s.add("/etc/"+p.unit+"/"+name, files.TypeConfig, 0o644, at("deploy/package/files", name))
+		s.addFile("/etc/"+p.unit+"/"+name, files.TypeConfig, 0o644, at("deploy/package/files", name))
 	}
 	// For certificates and keys; the package's script makes it the group's.
-	s.add("/etc/"+p.unit+"/tls", files.TypeDir, 0o750, "")
-	s.add(doc+"README.md", "", 0o644, at("deploy/package/files", p.name+".readme"))
-	s.add(doc+"copyright", "", 0o644, s.write("copyright", fmt.Sprintf(copyright, p.name, program.Source)))
-	s.add(doc+"changelog.gz", "", 0o644, s.write("changelog.gz", s.zip(fmt.Sprintf("%s (%s) unstable; urgency=medium\n\n  * See %s/blob/main/CHANGELOG.md\n\n -- %s  %s\n",
+	s.addFile("/etc/"+p.unit+"/tls", files.TypeDir, 0o750, "")
+	s.addFile(doc+"README.md", "", 0o644, at("deploy/package/files", p.name+".readme"))
+	s.addFile(doc+"copyright", "", 0o644, s.writeFile("copyright", fmt.Sprintf(copyright, p.name, program.Source)))
+	s.addFile(doc+"changelog.gz", "", 0o644, s.writeFile("changelog.gz", s.compressText(fmt.Sprintf("%s (%s) unstable; urgency=medium\n\n  * See %s/blob/main/CHANGELOG.md\n\n -- %s  %s\n",
 		p.name, b.debianVersion(), program.Source, maintainer, b.Time.Format(time.RFC1123Z)))))
-	s.add("/usr/share/lintian/overrides/"+p.name, "", 0o644, named("lintian-overrides"))
-	s.err = errors.Join(s.err, p.share(repository, func(path, from string) error {
+	s.addFile("/usr/share/lintian/overrides/"+p.name, "", 0o644, named("lintian-overrides"))
+	s.err = errors.Join(s.err, p.walkShared(repository, func(path, from string) error {
 		if strings.HasPrefix(path, "man/") {
 			page, err := os.ReadFile(from)
-			path, from = path+".gz", s.write(filepath.Base(path)+".gz", s.zip(string(page)))
+			path, from = path+".gz", s.writeFile(filepath.Base(path)+".gz", s.compressText(string(page)))
 			s.err = errors.Join(s.err, err)
 		}
-		s.add("/usr/share/"+path, "", 0o644, from)
+		s.addFile("/usr/share/"+path, "", 0o644, from)
 		return nil
 	}))
 	info := nfpm.WithDefaults(&nfpm.Info{
@@ -80,31 +80,31 @@ func writeDeb(p product, b *binary, repository, folder string) (err error) {
 	return packager.Package(info, file)
 }
 
-// stage is a folder with what goes into a package: nfpm takes only files.
-type stage struct {
+// stagingFolder is a folder with what goes into a package: nfpm takes only files.
+type stagingFolder struct {
 	folder   string
 	time     time.Time
 	contents files.Contents
 	err      error // the first ones
 }
 
-// add puts a file of the user root into the package.
-func (s *stage) add(destination, kind string, mode os.FileMode, source string) {
+// addFile puts a file of the user root into the package.
+func (s *stagingFolder) addFile(destination, kind string, mode os.FileMode, source string) {
 	s.contents = append(s.contents, &files.Content{
 		Source: source, Destination: destination, Type: kind,
 		FileInfo: &files.ContentFileInfo{Owner: "root", Group: "root", Mode: mode, MTime: s.time},
 	})
 }
 
-// write returns the path of a new file in the folder.
-func (s *stage) write(name, content string) string {
+// writeFile returns the path of a new file in the folder.
+func (s *stagingFolder) writeFile(name, content string) string {
 	path := filepath.Join(s.folder, name)
 	s.err = errors.Join(s.err, os.WriteFile(path, []byte(content), 0o600))
 	return path
 }
 
-// zip returns a compressed text.
-func (s *stage) zip(text string) string {
+// compressText returns a compressed text.
+func (s *stagingFolder) compressText(text string) string {
 	var zipped strings.Builder
 	w, err := gzip.NewWriterLevel(&zipped, gzip.BestCompression)
 	if err == nil {

@@ -18,9 +18,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/deploy/internal/program"
 )
 
-func main() { program.Main("package", run) }
+func main() { program.Main("package", packProducts) }
 
-func run(args []string, out io.Writer) error {
+func packProducts(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("package", flag.ContinueOnError)
 	binaries := flags.String("binaries", "", "`folder` with linux-ARCH/coredns and linux-ARCH/federationctl")
 	repository := flags.String("repository", "", "`folder` of this repository, for its license and units")
@@ -33,7 +33,7 @@ func run(args []string, out io.Writer) error {
 	if *binaries == "" || *repository == "" || *to == "" || flags.NArg() > 0 || *arches == "" {
 		return errors.New("the flags -binaries, -repository, -out and -arches are needed, and no arguments; see -help")
 	}
-	if err := replaceable(*to); err != nil {
+	if err := checkReplaceable(*to); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(*to); err != nil {
@@ -48,8 +48,8 @@ func run(args []string, out io.Writer) error {
 			return err
 		}
 		for _, b := range all {
-			b := &binary{b, cmp.Or(*version, strings.TrimPrefix(b.Version, "v"))}
-			for _, write := range []func(p product, b *binary, repository, folder string) error{writeArchive, writeBOM, writeDeb} {
+			b := &versionedBinary{b, cmp.Or(*version, strings.TrimPrefix(b.Version, "v"))}
+			for _, write := range []func(p product, b *versionedBinary, repository, folder string) error{writeArchive, writeBOM, writeDeb} {
 				if err := write(p, b, *repository, *to); err != nil {
 					return fmt.Errorf("%s for %s: %w", p.name, b.Arch, err)
 				}

@@ -28,7 +28,7 @@ func pack(t *testing.T, binaries string, flags ...string) map[string]string {
 	folder := filepath.Join(t.TempDir(), "dist")
 	args := append([]string{"-binaries", binaries, "-repository", "../..", "-out", folder}, flags...)
 	for range 2 { // the second replaces what the first has written
-		if err := run(args, io.Discard); err != nil {
+		if err := packProducts(args, io.Discard); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -108,7 +108,7 @@ func TestArchive(t *testing.T) {
 
 func TestBOM(t *testing.T) {
 	folder := t.TempDir()
-	b := &binary{version: "1.2.0", Binary: &program.Binary{Content: []byte("binary"), Arch: "arm64", Commit: "c33c1088", Info: &debug.BuildInfo{
+	b := &versionedBinary{version: "1.2.0", Binary: &program.Binary{Content: []byte("binary"), Arch: "arm64", Commit: "c33c1088", Info: &debug.BuildInfo{
 		GoVersion: "go1.26.8",
 		Main:      debug.Module{Path: "example.org/Main", Version: "v1.2.0"},
 		Deps: []*debug.Module{
@@ -181,7 +181,7 @@ func TestDebianVersion(t *testing.T) {
 		"0.0.0-20261122131157-c33c1088fc01+dirty": "0.0.0~20261122131157~c33c1088fc01+dirty",
 		"devel": "0.0.0~devel",
 	} {
-		if got := (&binary{version: version}).debianVersion(); got != want {
+		if got := (&versionedBinary{version: version}).debianVersion(); got != want {
 			t.Errorf("%q is %q, want %q", version, got, want)
 		}
 	}
@@ -208,13 +208,13 @@ func TestErrors(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if err := run(tc.args, io.Discard); err == nil || !strings.Contains(err.Error(), tc.want) {
+			if err := packProducts(tc.args, io.Discard); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error is %v, want one with %q", err, tc.want)
 			}
 		})
 	}
 	t.Run("no repository", func(t *testing.T) {
-		err := run([]string{"-binaries", programtest.CompileBinaries(t, "amd64"), "-repository", "gone", "-out", out, "-arches", "amd64"}, io.Discard)
+		err := packProducts([]string{"-binaries", programtest.CompileBinaries(t, "amd64"), "-repository", "gone", "-out", out, "-arches", "amd64"}, io.Discard)
 		if !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("error is %v, want that a file is missing", err)
 		}

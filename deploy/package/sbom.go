@@ -17,8 +17,8 @@ import (
 
 // writeBOM writes NAME-VERSION-linux-ARCH.cdx.json, a CycloneDX list of the modules
 // that are linked into the binary, as the binary itself names them.
-func writeBOM(p product, b *binary, _, folder string) error {
-	main := component(cdx.ComponentTypeApplication, b.Info.Main.Path, b.Info.Main.Version, "")
+func writeBOM(p product, b *versionedBinary, _, folder string) error {
+	main := newComponent(cdx.ComponentTypeApplication, b.Info.Main.Path, b.Info.Main.Version, "")
 	main.Hashes = &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: fmt.Sprintf("%x", sha256.Sum256(b.Content))}}
 	main.Licenses = &cdx.Licenses{{License: &cdx.License{ID: "Apache-2.0"}}}
 	main.Properties = &[]cdx.Property{
@@ -26,7 +26,7 @@ func writeBOM(p product, b *binary, _, folder string) error {
 		{Name: "platform", Value: "linux/" + b.Arch},
 		{Name: "commit", Value: b.Commit},
 	}
-	std := component(cdx.ComponentTypeLibrary, "std", strings.TrimPrefix(b.Info.GoVersion, "go"), "")
+	std := newComponent(cdx.ComponentTypeLibrary, "std", strings.TrimPrefix(b.Info.GoVersion, "go"), "")
 	components, refs := []cdx.Component{std}, []string{std.BOMRef}
 	for _, module := range b.Info.Deps {
 		c := componentOf(module)
@@ -49,11 +49,11 @@ func componentOf(module *debug.Module) cdx.Component {
 	if module.Replace != nil {
 		module = module.Replace
 	}
-	return component(cdx.ComponentTypeLibrary, module.Path, module.Version, module.Sum)
+	return newComponent(cdx.ComponentTypeLibrary, module.Path, module.Version, module.Sum)
 }
 
-// component returns a module. The sum is that of go.sum, of the files of the module.
-func component(kind cdx.ComponentType, path, version, sum string) cdx.Component {
+// newComponent returns a module. The sum is that of go.sum, of the files of the module.
+func newComponent(kind cdx.ComponentType, path, version, sum string) cdx.Component {
 	// https://github.com/package-url/purl-spec/blob/main/types/golang-definition.json
 	purl := "pkg:golang/" + strings.ToLower(path) + "@" + strings.ReplaceAll(version, "+", "%2B")
 	c := cdx.Component{Type: kind, BOMRef: purl, Name: path, Version: version, PackageURL: purl}

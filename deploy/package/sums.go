@@ -15,8 +15,8 @@ const (
 	public = 0o644        // the mode of what is published: everybody may read it
 )
 
-// replaceable returns why a folder is not one that has checksums, and should not be removed.
-func replaceable(folder string) error {
+// checkReplaceable returns why a folder is not one that has checksums, and should not be removed.
+func checkReplaceable(folder string) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil || len(entries) == 0 {
 		return nil //nolint:nilerr // there is nothing to lose
