@@ -32,17 +32,17 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	if err := generate(context.Background()); err != nil {
+	if err := generateStubs(context.Background()); err != nil {
 		log.Fatalln("generate:", err)
 	}
 }
 
-func generate(ctx context.Context) error {
+func generateStubs(ctx context.Context) error {
 	sources, err := protoFiles(".")
 	if err != nil {
 		return err
 	}
-	files, err := compile(ctx, sources)
+	files, err := compileSources(ctx, sources)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func generate(ctx context.Context) error {
 		ProtoFile:      inOrder(files),
 	}
 	for _, plugin := range []string{"protoc-gen-go", "protoc-gen-go-grpc"} {
-		if err := run(ctx, plugin, request); err != nil {
+		if err := runPlugin(ctx, plugin, request); err != nil {
 			return fmt.Errorf("%s: %w", plugin, err)
 		}
 	}
@@ -71,8 +71,8 @@ func protoFiles(root string) ([]string, error) {
 	return files, err
 }
 
-// compile returns the descriptors of the sources, comments included.
-func compile(ctx context.Context, sources []string) (linker.Files, error) {
+// compileSources returns the descriptors of the sources, comments included.
+func compileSources(ctx context.Context, sources []string) (linker.Files, error) {
 	linked := protocompile.ResolverFunc(func(path string) (protocompile.SearchResult, error) {
 		if path == status.File_google_rpc_status_proto.Path() {
 			return protocompile.SearchResult{Desc: status.File_google_rpc_status_proto}, nil
@@ -109,8 +109,8 @@ func inOrder(files linker.Files) []*descriptorpb.FileDescriptorProto {
 	return ordered
 }
 
-// run feeds the request to a plugin and writes the files that it returns.
-func run(ctx context.Context, plugin string, request *pluginpb.CodeGeneratorRequest) error {
+// runPlugin feeds the request to a plugin and writes the files that it returns.
+func runPlugin(ctx context.Context, plugin string, request *pluginpb.CodeGeneratorRequest) error {
 	input, err := proto.Marshal(request)
 	if err != nil {
 		return err
