@@ -18,12 +18,12 @@ func Version() string {
 	if !ok {
 		return "unknown"
 	}
-	return of(info)
+	return versionOf(info)
 }
 
-// of returns what String does. Only the main module has a commit: in a binary of
+// versionOf returns what Version does. Only the main module has a commit: in a binary of
 // another module, this one is a dependency.
-func of(info *debug.BuildInfo) string {
+func versionOf(info *debug.BuildInfo) string {
 	if info.Main.Path != module {
 		for _, dependency := range info.Deps {
 			if dependency.Path != module {

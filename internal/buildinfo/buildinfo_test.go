@@ -38,7 +38,7 @@ func TestOf(t *testing.T) {
 		{"in no module", "unknown", debug.BuildInfo{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := of(&tc.info); got != tc.want {
+			if got := versionOf(&tc.info); got != tc.want {
 				t.Errorf("version is %q, want %q", got, tc.want)
 			}
 		})
