@@ -74,10 +74,10 @@ type File struct {
 
 	// owned by Load, then by the Run of the group
 
-	info   os.FileInfo // of the file when it was last read, nil after a failure
-	digest uint64      // of the content that was applied last
-	once   bool        // whether any was applied
-	seed   maphash.Seed
+	info       os.FileInfo // of the file when it was last read, nil after a failure
+	digest     uint64      // of the content that was applied last
+	anyApplied bool        // whether any was applied
+	seed       maphash.Seed
 }
 
 // New returns a File that has not been read yet.
@@ -89,7 +89,7 @@ func New(c Config) *File {
 		c.Trouble = func(error) {}
 	}
 	f := &File{config: c, seed: maphash.MakeSeed()}
-	c.Group.add(f)
+	c.Group.addFile(f)
 	return f
 }
 
@@ -114,10 +114,10 @@ func (f *File) Err() error {
 // was read of a file that was written meanwhile is not used.
 func (f *File) Run(ctx context.Context) error { return f.config.Group.Run(ctx) }
 
-// settle puts in force what was read of the file, or reports once what is wrong.
-func (f *File) settle(r reading) {
+// applyOrReport puts in force what was read of the file, or reports once what is wrong.
+func (f *File) applyOrReport(r readResult) {
 	if r.err == nil {
-		f.put(r)
+		f.applyNew(r)
 	}
 	switch err, before := r.err, f.trouble.Load(); {
 	case err == nil && before != nil:
@@ -132,8 +132,8 @@ func (f *File) settle(r reading) {
 	}
 }
 
-// changed reports whether the file may be another than the one that was read.
-func (f *File) changed() bool {
+// hasChanged reports whether the file may be another than the one that was read.
+func (f *File) hasChanged() bool {
 	info, err := os.Stat(f.config.Path)
 	return err != nil || f.info == nil || !os.SameFile(info, f.info) ||
 		!info.ModTime().Equal(f.info.ModTime()) || info.Size() != f.info.Size()
@@ -146,8 +146,8 @@ const attempts = 3
 // one takes seconds, and half of what was read may be of another version.
 var errChanging = errors.New("it changes while it is read")
 
-// reading is what was read of a file.
-type reading struct {
+// readResult is what was read of a file.
+type readResult struct {
 	apply  func()
 	digest uint64
 	err    error // why it cannot be used
@@ -156,63 +156,63 @@ type reading struct {
 // Load reads the file and puts it in force. It fails when the file cannot be read or
 // Read says that something is wrong. It is called before Run or not at all.
 func (f *File) Load(ctx context.Context) error {
-	r := f.read(ctx)
+	r := f.readStable(ctx)
 	if r.err == nil {
-		f.put(r)
+		f.applyNew(r)
 	}
 	return r.err
 }
 
-// put puts in force what was read, unless it is already.
-func (f *File) put(r reading) {
-	if !f.once || r.digest != f.digest {
+// applyNew puts in force what was read, unless it is already.
+func (f *File) applyNew(r readResult) {
+	if !f.anyApplied || r.digest != f.digest {
 		r.apply()
-		f.once, f.digest = true, r.digest
+		f.anyApplied, f.digest = true, r.digest
 	}
 }
 
-// read reads the file.
-func (f *File) read(ctx context.Context) reading {
+// readStable reads the file.
+func (f *File) readStable(ctx context.Context) readResult {
 	for range attempts {
-		if r, stood := f.attempt(ctx); stood {
+		if r, stood := f.tryRead(ctx); stood {
 			return r
 		}
 	}
-	return f.changing()
+	return f.changingResult()
 }
 
-// changing returns that the file changes each time that it is read.
-func (f *File) changing() reading {
+// changingResult returns that the file changes each time that it is read.
+func (f *File) changingResult() readResult {
 	f.info = nil
-	return reading{err: fmt.Errorf("%s %s: %w", f.config.What, f.config.Path, errChanging)}
+	return readResult{err: fmt.Errorf("%s %s: %w", f.config.What, f.config.Path, errChanging)}
 }
 
-// attempt reads the file, and reports whether it has not changed meanwhile.
-func (f *File) attempt(ctx context.Context) (r reading, stood bool) {
+// tryRead reads the file, and reports whether it has not changed meanwhile.
+func (f *File) tryRead(ctx context.Context) (r readResult, stood bool) {
 	f.info = nil
 	file, info, err := Open(f.config.Path, f.config.Limit)
 	if err != nil {
-		return reading{err: fmt.Errorf("%s: %w", f.config.What, err)}, true
+		return readResult{err: fmt.Errorf("%s: %w", f.config.What, err)}, true
 	}
 	defer file.Close()
-	c := content{file: file, limit: f.config.Limit, left: f.config.Limit}
+	c := limitedContent{file: file, limit: f.config.Limit, left: f.config.Limit}
 	c.hash.SetSeed(f.seed)
 	apply, err := f.config.Read(ctx, &c, info.Size())
 	if c.err != nil {
-		return reading{err: fmt.Errorf("%s: %w", f.config.What, c.err)}, true
+		return readResult{err: fmt.Errorf("%s: %w", f.config.What, c.err)}, true
 	}
 	if now, failure := file.Stat(); failure != nil || now.Size() != info.Size() || !now.ModTime().Equal(info.ModTime()) {
-		return reading{}, false // the next attempt says what is wrong
+		return readResult{}, false // the next attempt says what is wrong
 	}
 	f.info = info
 	if err != nil {
-		return reading{err: fmt.Errorf("%s %s: %w", f.config.What, f.config.Path, err)}, true
+		return readResult{err: fmt.Errorf("%s %s: %w", f.config.What, f.config.Path, err)}, true
 	}
-	return reading{apply: apply, digest: c.hash.Sum64()}, true
+	return readResult{apply: apply, digest: c.hash.Sum64()}, true
 }
 
-// content is what stands in a file, up to a limit.
-type content struct {
+// limitedContent is what stands in a file, up to a limit.
+type limitedContent struct {
 	file        *os.File
 	limit, left int64
 	hash        maphash.Hash // of what was read
@@ -221,7 +221,7 @@ type content struct {
 
 // Read implements io.Reader. It fails with [ErrTooLarge] when the file has
 // grown beyond the limit.
-func (c *content) Read(p []byte) (int, error) {
+func (c *limitedContent) Read(p []byte) (int, error) {
 	n, err := c.file.Read(p)
 	c.hash.Write(p[:n])
 	if c.left -= int64(n); c.left < 0 {

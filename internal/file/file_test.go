@@ -325,7 +325,7 @@ func TestFileThatChangesWhileItIsRead(t *testing.T) {
 		switch got := f.versions(); {
 		case writes == 0 && (err != nil || got != "000."):
 			t.Errorf("the file says %q, %v", got, err)
-		case writes == attempts && (!errors.Is(err, errChanging) || times != attempts || !f.changed() || got != ""):
+		case writes == attempts && (!errors.Is(err, errChanging) || times != attempts || !f.hasChanged() || got != ""):
 			t.Errorf("after %d reads: %q, %v, expected that it is read again later", times, got, err)
 		case 0 < writes && writes < attempts && (err != nil || times != writes+1 || got != strings.Repeat("#", 10*writes+writes)+"."):
 			t.Errorf("after %d reads the file says %q, %v, expected the last version", times, got, err)

@@ -26,13 +26,13 @@ func NewGroup(together func(apply func())) *Group {
 	}
 	g := &Group{together: together}
 	g.watch = NewWatch(WatchConfig{
-		Interval: pollInterval, Quiet: quiet, Patience: pollInterval, Changed: g.changed, Reload: g.reload, Trouble: g.logWatching,
+		Interval: pollInterval, Quiet: quiet, Patience: pollInterval, Changed: g.anyChanged, Reload: g.reloadChanged, Trouble: g.logWatching,
 	})
 	return g
 }
 
-// add adds a file.
-func (g *Group) add(f *File) {
+// addFile adds a file.
+func (g *Group) addFile(f *File) {
 	g.files = append(g.files, f)
 	watched := &g.watch.config
 	watched.Paths, watched.Events = append(watched.Paths, f.config.Path), cmp.Or(f.config.Events, watched.Events)
@@ -42,16 +42,16 @@ func (g *Group) add(f *File) {
 // Watch, it may run several times at once.
 func (g *Group) Run(ctx context.Context) error { return g.watch.Run(ctx) }
 
-// changed reports whether one of the files may be another than the one that was read.
-func (g *Group) changed() bool { return slices.ContainsFunc(g.files, (*File).changed) }
+// anyChanged reports whether one of the files may be another than the one that was read.
+func (g *Group) anyChanged() bool { return slices.ContainsFunc(g.files, (*File).hasChanged) }
 
-// reload puts an edit in force.
-func (g *Group) reload(ctx context.Context) {
-	edit := make(map[*File]reading)
-	for attempt := 0; attempt < attempts && g.changed(); attempt++ {
+// reloadChanged puts an edit in force.
+func (g *Group) reloadChanged(ctx context.Context) {
+	edit := make(map[*File]readResult)
+	for attempt := 0; attempt < attempts && g.anyChanged(); attempt++ {
 		for _, f := range g.files {
-			if f.changed() {
-				edit[f] = f.read(ctx)
+			if f.hasChanged() {
+				edit[f] = f.readStable(ctx)
 			}
 		}
 	}
@@ -67,11 +67,11 @@ func (g *Group) reload(ctx context.Context) {
 	g.together(func() {
 		for _, f := range g.files {
 			r, read := edit[f]
-			if read && r.err == nil && f.changed() {
-				r = f.changing()
+			if read && r.err == nil && f.hasChanged() {
+				r = f.changingResult()
 			}
 			if read {
-				f.settle(r)
+				f.applyOrReport(r)
 			}
 		}
 	})

@@ -27,7 +27,7 @@ func Open(path string, limit int64) (*os.File, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := check(path, info, limit); err != nil {
+	if err := checkFileInfo(path, info, limit); err != nil {
 		return nil, nil, err
 	}
 	// It may have been replaced since, so it is checked again. With O_NONBLOCK a FIFO
@@ -38,7 +38,7 @@ func Open(path string, limit int64) (*os.File, fs.FileInfo, error) {
 	}
 	info, err = f.Stat()
 	if err == nil {
-		err = check(path, info, limit)
+		err = checkFileInfo(path, info, limit)
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, f.Close())
@@ -46,7 +46,7 @@ func Open(path string, limit int64) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-func check(path string, info fs.FileInfo, limit int64) error {
+func checkFileInfo(path string, info fs.FileInfo, limit int64) error {
 	switch {
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("%s %w", path, ErrNotRegular)

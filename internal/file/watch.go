@@ -61,18 +61,18 @@ func (w *Watch) Run(ctx context.Context) error {
 	select {
 	case w.turn <- struct{}{}:
 		defer func() { <-w.turn }()
-		w.follow(ctx)
+		w.followFiles(ctx)
 	case <-ctx.Done():
 	}
 	return nil
 }
 
-func (w *Watch) follow(ctx context.Context) {
-	d := directories{events: w.config.Events}
-	defer d.close()
+func (w *Watch) followFiles(ctx context.Context) {
+	d := watchedDirectories{events: w.config.Events}
+	defer d.closeWatcher()
 	watch := func() {
 		if w.config.Events == nil {
-			w.report(d.watch(w.config.Paths))
+			w.reportTrouble(d.watchPaths(w.config.Paths))
 		}
 	}
 	watch()
@@ -93,7 +93,7 @@ func (w *Watch) follow(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case event := <-d.events:
-			if !w.names(event) {
+			if !w.namesFile(event) {
 				changed()
 				continue
 			}
@@ -114,15 +114,15 @@ func (w *Watch) follow(ctx context.Context) {
 	}
 }
 
-// names reports whether a notification is about one of the files, or about the
+// namesFile reports whether a notification is about one of the files, or about the
 // link that Kubernetes swaps in a volume.
-func (w *Watch) names(event fsnotify.Event) bool {
+func (w *Watch) namesFile(event fsnotify.Event) bool {
 	name := filepath.Base(event.Name)
 	return name == "..data" || slices.ContainsFunc(w.config.Paths, func(path string) bool { return filepath.Base(path) == name })
 }
 
-// report passes on a trouble that is not the last one, and its end.
-func (w *Watch) report(err error) {
+// reportTrouble passes on a trouble that is not the last one, and its end.
+func (w *Watch) reportTrouble(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
@@ -133,16 +133,16 @@ func (w *Watch) report(err error) {
 	w.trouble = text
 }
 
-// directories are watched by the system.
-type directories struct {
+// watchedDirectories are watched by the system.
+type watchedDirectories struct {
 	watcher  *fsnotify.Watcher // nil while the system has none to give
 	events   <-chan fsnotify.Event
 	failures <-chan error
 }
 
-// watch watches the directories of the paths. One that is watched already stays
+// watchPaths watches the directories of the paths. One that is watched already stays
 // so; one that was replaced is watched in place of the old.
-func (d *directories) watch(paths []string) (err error) {
+func (d *watchedDirectories) watchPaths(paths []string) (err error) {
 	if d.watcher == nil {
 		if d.watcher, err = fsnotify.NewWatcher(); err != nil {
 			return err
@@ -157,7 +157,7 @@ func (d *directories) watch(paths []string) (err error) {
 	return err
 }
 
-func (d *directories) close() {
+func (d *watchedDirectories) closeWatcher() {
 	if d.watcher != nil {
 		d.watcher.Close()
 	}
