@@ -32,7 +32,7 @@ var owners = agent.New(agent.Config{Logger: newLogger(log), Observer: observer{}
 // page outlives a configuration as well.
 var page = status.New(owners, newLogger(log))
 
-var panics = recovered{loglimit.Logger(newLogger(log))}
+var panics = recovered{loglimit.NewLogger(newLogger(log))}
 
 func init() { plugin.Register(corefile.Directive, setup) }
 

@@ -234,7 +234,7 @@ func New(config Config) (*Mirror, error) {
 	config.Name = cmp.Or(config.Name, strings.Join(config.Subscription.Addresses, ","))
 	m := &Mirror{
 		config:  config,
-		logger:  loglimit.Logger(config.Logger).With("owner", config.Name),
+		logger:  loglimit.NewLogger(config.Logger).With("owner", config.Name),
 		wake:    make(chan struct{}, 1),
 		catalog: catalog.New(config.Rules),
 		clock:   clock{read: config.Clock},

@@ -192,7 +192,7 @@ func New(c Config) (*Server, error) {
 		return nil, fmt.Errorf("largest message is %d bytes, it must not be negative", c.MaxMessage)
 	}
 	s := &Server{
-		config: c, log: loglimit.Logger(c.Logger), gate: c.Gate, began: time.Now(), slots: semaphore.NewWeighted(int64(catalogSlots * runtime.GOMAXPROCS(0))),
+		config: c, log: loglimit.NewLogger(c.Logger), gate: c.Gate, began: time.Now(), slots: semaphore.NewWeighted(int64(catalogSlots * runtime.GOMAXPROCS(0))),
 		sessions: make(map[*session]struct{}), lost: make(map[lost]time.Time),
 	}
 	if c.TurnedAway == nil {

@@ -99,7 +99,7 @@ func New(config Config) (*Provider, error) {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
-	config.Logger = loglimit.Logger(config.Logger)
+	config.Logger = loglimit.NewLogger(config.Logger)
 	if config.Dial == nil {
 		config.Dial = func(ctx context.Context, address string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", address)

@@ -82,7 +82,7 @@ func NewCatalog(c Config) *Catalog {
 		logger = logger.With("catalog", c.Name)
 	}
 	catalog := &Catalog{
-		registry: c.Registry, logger: loglimit.Logger(logger), name: c.Name,
+		registry: c.Registry, logger: loglimit.NewLogger(logger), name: c.Name,
 		published: make(chan struct{}), wake: make(chan struct{}, 1), claims: make(claim.Names[string, *item]),
 	}
 	for level, e := range c.Sources {

@@ -28,86 +28,86 @@ const (
 	maxKinds = 4096
 )
 
-// Logger returns a logger that writes what next writes, but no more than PerMinute
+// NewLogger returns a logger that writes what next writes, but no more than PerMinute
 // lines of one kind in a minute. Lines are of one kind when their level, their message
 // and the attributes of With are the same. What names the peer belongs in With, and
 // what may change from line to line does not. A nil logger is returned as it is, and
 // so is one that is already limited.
-func Logger(next *slog.Logger) *slog.Logger {
+func NewLogger(next *slog.Logger) *slog.Logger {
 	if next == nil {
 		return nil
 	}
-	if _, limited := next.Handler().(*handler); limited {
+	if _, limited := next.Handler().(*limitHandler); limited {
 		return next
 	}
-	return slog.New(&handler{Handler: next.Handler(), limits: &limits{windows: make(map[kind]*count)}})
+	return slog.New(&limitHandler{Handler: next.Handler(), limits: &lineLimits{windows: make(map[lineKind]*kindCount)}})
 }
 
-// kind is what lines that share one bound have in common.
-type kind struct {
+// lineKind is what lines that share one bound have in common.
+type lineKind struct {
 	peer    string // the attributes of With, as text
 	level   slog.Level
 	message string
 }
 
-// count says what became of the lines of one kind in one window.
-type count struct {
+// kindCount says what became of the lines of one kind in one window.
+type kindCount struct {
 	since   time.Time
 	logged  int
 	omitted int
 }
 
-// limits is shared by a handler and all that were derived from it.
-type limits struct {
+// lineLimits is shared by a handler and all that were derived from it.
+type lineLimits struct {
 	mu sync.Mutex // guards the fields below
 
-	windows map[kind]*count
+	windows map[lineKind]*kindCount
 	pruned  time.Time
 }
 
-type handler struct {
+type limitHandler struct {
 	slog.Handler
 
-	limits *limits
+	limits *lineLimits
 	peer   string
 }
 
 // Handle implements slog.Handler.
-func (h *handler) Handle(ctx context.Context, r slog.Record) error {
-	if h.limits.allow(ctx, kind{h.peer, r.Level, r.Message}, h.Handler) {
+func (h *limitHandler) Handle(ctx context.Context, r slog.Record) error {
+	if h.limits.allowLine(ctx, lineKind{h.peer, r.Level, r.Message}, h.Handler) {
 		return h.Handler.Handle(ctx, r)
 	}
 	return nil
 }
 
 // WithAttrs implements slog.Handler.
-func (h *handler) WithAttrs(attributes []slog.Attr) slog.Handler {
+func (h *limitHandler) WithAttrs(attributes []slog.Attr) slog.Handler {
 	var peer strings.Builder
 	peer.WriteString(h.peer)
 	for _, a := range attributes {
 		peer.WriteString(" " + a.String())
 	}
-	return &handler{h.Handler.WithAttrs(attributes), h.limits, peer.String()}
+	return &limitHandler{h.Handler.WithAttrs(attributes), h.limits, peer.String()}
 }
 
 // WithGroup implements slog.Handler.
-func (h *handler) WithGroup(name string) slog.Handler {
-	return &handler{h.Handler.WithGroup(name), h.limits, h.peer + " " + name + "."}
+func (h *limitHandler) WithGroup(name string) slog.Handler {
+	return &limitHandler{h.Handler.WithGroup(name), h.limits, h.peer + " " + name + "."}
 }
 
-// allow reports whether a line may be logged. The first one that may not starts a
+// allowLine reports whether a line may be logged. The first one that may not starts a
 // timer, at the end of which next logs how many were left out.
-func (l *limits) allow(ctx context.Context, k kind, next slog.Handler) bool {
+func (l *lineLimits) allowLine(ctx context.Context, k lineKind, next slog.Handler) bool {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := l.windows[k]
-	if c == nil && len(l.windows) >= maxKinds && !l.prune(now) {
+	if c == nil && len(l.windows) >= maxKinds && !l.pruneKinds(now) {
 		k.peer = ""
 		c = l.windows[k]
 	}
 	if c == nil || now.Sub(c.since) >= window {
-		c = &count{since: now}
+		c = &kindCount{since: now}
 		l.windows[k] = c
 	}
 	if c.logged < PerMinute {
@@ -118,24 +118,24 @@ func (l *limits) allow(ctx context.Context, k kind, next slog.Handler) bool {
 	if c.omitted == 1 {
 		// A timer, which nobody has to wait for, as it only writes one line.
 		ctx = context.WithoutCancel(ctx)
-		time.AfterFunc(window-now.Sub(c.since), func() { l.summarize(ctx, k, c, next) })
+		time.AfterFunc(window-now.Sub(c.since), func() { l.logOmitted(ctx, k, c, next) })
 	}
 	return false
 }
 
-// prune forgets the kinds whose window is over, and reports whether there is room for
+// pruneKinds forgets the kinds whose window is over, and reports whether there is room for
 // another one. It looks for them once a second at most, as that takes time in
 // proportion to their number.
-func (l *limits) prune(now time.Time) bool {
+func (l *lineLimits) pruneKinds(now time.Time) bool {
 	if now.Sub(l.pruned) >= time.Second {
 		l.pruned = now
-		maps.DeleteFunc(l.windows, func(_ kind, c *count) bool { return now.Sub(c.since) >= window })
+		maps.DeleteFunc(l.windows, func(_ lineKind, c *kindCount) bool { return now.Sub(c.since) >= window })
 	}
 	return len(l.windows) < maxKinds
 }
 
-// summarize logs how many lines of a kind were left out.
-func (l *limits) summarize(ctx context.Context, k kind, c *count, next slog.Handler) {
+// logOmitted logs how many lines of a kind were left out.
+func (l *lineLimits) logOmitted(ctx context.Context, k lineKind, c *kindCount, next slog.Handler) {
 	l.mu.Lock()
 	if l.windows[k] == c {
 		delete(l.windows, k)

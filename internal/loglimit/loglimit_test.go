@@ -15,7 +15,7 @@ import (
 // newLogger returns a limited logger, and what it has written.
 func newLogger() (*slog.Logger, *testlog.Buffer) {
 	out := new(testlog.Buffer)
-	return loglimit.Logger(out.Logger()), out
+	return loglimit.NewLogger(out.Logger()), out
 }
 
 func TestEachPeerHasItsBound(t *testing.T) {
@@ -98,7 +98,7 @@ func TestManyPeers(t *testing.T) {
 
 func TestLimitedLoggerIsNotWrapped(t *testing.T) {
 	logger, _ := newLogger()
-	if loglimit.Logger(logger) != logger || loglimit.Logger(nil) != nil {
+	if loglimit.NewLogger(logger) != logger || loglimit.NewLogger(nil) != nil {
 		t.Error("a limited logger, or none, is wrapped")
 	}
 }

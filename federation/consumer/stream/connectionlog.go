@@ -28,7 +28,7 @@ const maxRefusals = 100
 
 func newConnectionLog(logger *slog.Logger) connectionLog {
 	return connectionLog{
-		logger: loglimit.Logger(logger), ends: make(map[string]bool), slowEnds: make(map[string]bool), refusals: make(map[string]bool),
+		logger: loglimit.NewLogger(logger), ends: make(map[string]bool), slowEnds: make(map[string]bool), refusals: make(map[string]bool),
 	}
 }
 

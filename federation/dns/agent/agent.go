@@ -109,7 +109,7 @@ type Agent struct {
 
 // New returns an agent without blocks. It runs nothing yet.
 func New(config Config) *Agent {
-	config.Logger = loglimit.Logger(config.Logger)
+	config.Logger = loglimit.NewLogger(config.Logger)
 	if config.Store == nil {
 		config.Store = consumer.Files()
 	}

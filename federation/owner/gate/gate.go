@@ -95,7 +95,7 @@ func New(c Config) (*Gate, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Limits, c.Logger = limits, loglimit.Logger(c.Logger)
+	c.Limits, c.Logger = limits, loglimit.NewLogger(c.Logger)
 	return newGate(c), nil
 }
 

@@ -145,7 +145,7 @@ func New(c Config) (*Source, error) {
 		rules:    endpoint.Rules{Prefix: cmp.Or(c.Name, defaultName) + "/", Zone: c.Zone, Policy: c.Policy},
 		registry: c.Registry, credentials: c.Credentials, authority: authority,
 		convergence: cmp.Or(c.Convergence, defaultConvergence),
-		logger:      loglimit.Logger(cmp.Or(c.Logger, slog.New(slog.DiscardHandler))),
+		logger:      loglimit.NewLogger(cmp.Or(c.Logger, slog.New(slog.DiscardHandler))),
 		dial: func(ctx context.Context) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, address)
 		},

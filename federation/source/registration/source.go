@@ -140,7 +140,7 @@ func New(config Config) (*Source, error) {
 		config.Rules = &rules.Rules{}
 	}
 	s := &Source{
-		config: config, log: loglimit.Logger(cmp.Or(config.Logger, slog.New(slog.DiscardHandler))),
+		config: config, log: loglimit.NewLogger(cmp.Or(config.Logger, slog.New(slog.DiscardHandler))),
 		commits: make(chan struct{}, 1), clock: make(chan struct{}, 1), back: make(chan struct{}, 1),
 		began: make(chan struct{}), closing: make(chan struct{}), moving: make(chan struct{}),
 		publisher: publisher{over: make(map[federation.FQDN]int)},

@@ -92,7 +92,7 @@ func Listen(ctx context.Context, c Config, logger *slog.Logger) (*Server, error)
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{logger: loglimit.Logger(logger)}
+	s := &Server{logger: loglimit.NewLogger(logger)}
 	if c.Files != (mtls.Files{}) {
 		var err error
 		if s.identity, err = mtls.Open(mtls.Origin{Files: c.Files}, s.logger); err != nil {
