@@ -2,7 +2,7 @@
 // as a catalog or a list of identities: in lines that can be logged and shown,
 // whatever stands in the file, and in no more of them than anybody reads.
 //
-// It reads YAML as well: into a struct by its tags, as a [Document]; or as a [Value] of the
+// It reads YAML as well: into a struct by its tags, as a [Document]; or by [ValueOf] as one of the
 // types that encoding/json has. Both say all that is wrong, and resolve no aliases. They are our
 // own, as the decoder of the YAML package ends a struct at its first unknown key, compares
 // each key of a mapping with each other one and has an error for each pair of equal ones,
@@ -46,12 +46,12 @@ type List struct {
 	More int
 }
 
-// Full reports whether Add would do no more than count.
-func (l *List) Full() bool { return len(l.Kept) >= l.Room }
+// IsFull reports whether Add would do no more than count.
+func (l *List) IsFull() bool { return len(l.Kept) >= l.Room }
 
 // Add keeps the problem, or counts it.
 func (l *List) Add(p Problem) {
-	if l.Full() {
+	if l.IsFull() {
 		l.More++
 	} else {
 		l.Kept = append(l.Kept, p)
@@ -69,8 +69,8 @@ func Error(problems []Problem, more int) error {
 	return errors.New(Summary(problems, more))
 }
 
-// Lines spells out problems, with their lines.
-func Lines(problems []Problem) (lines []string) {
+// FormatLines spells out problems, with their lines.
+func FormatLines(problems []Problem) (lines []string) {
 	for _, p := range problems {
 		text := p.String()
 		if p.Line > 0 {
@@ -84,7 +84,7 @@ func Lines(problems []Problem) (lines []string) {
 // Summary spells out the first few problems and counts the others. More is how
 // many there are at least beside those given.
 func Summary(problems []Problem, more int) string {
-	parts := Lines(problems[:min(len(problems), maxSpelledOut)])
+	parts := FormatLines(problems[:min(len(problems), maxSpelledOut)])
 	switch rest := len(problems) - len(parts) + more; {
 	case more > 0:
 		parts = append(parts, fmt.Sprintf("and at least %d more", rest))

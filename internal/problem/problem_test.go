@@ -48,7 +48,7 @@ func TestSummary(t *testing.T) {
 func TestListKeepsWhatItHasRoomFor(t *testing.T) {
 	list := problem.List{Room: 2}
 	for i := range 5 {
-		if full := list.Full(); full != (i >= 2) {
+		if full := list.IsFull(); full != (i >= 2) {
 			t.Errorf("after %d problems Full is %t", i, full)
 		}
 		list.Add(problem.Problem{Line: i})

@@ -14,59 +14,59 @@ import (
 // noAlias is the rule that an alias breaks: what a few of them stand for can be larger than memory.
 const noAlias = "aliases (*%s) are not resolved here; write the value again"
 
-// Value returns the value of a node, and what is wrong with it. Dates are strings.
-func Value(node *yaml.Node) (any, List) {
+// ValueOf returns the value of a node, and what is wrong with it. Dates are strings.
+func ValueOf(node *yaml.Node) (any, List) {
 	v := valueReader{List{Room: Room}}
-	return v.read(node), v.found
+	return v.readNode(node), v.found
 }
 
 // valueReader makes a value of a node, and notes what is wrong with it.
 type valueReader struct{ found List }
 
-func (v *valueReader) wrongf(node *yaml.Node, format string, args ...any) {
+func (v *valueReader) addProblemf(node *yaml.Node, format string, args ...any) {
 	v.found.Add(Problem{Line: node.Line, Rule: fmt.Sprintf(format, args...)})
 }
 
-func (v *valueReader) read(node *yaml.Node) any {
+func (v *valueReader) readNode(node *yaml.Node) any {
 	switch node.Kind {
 	case yaml.AliasNode:
-		v.wrongf(node, noAlias, federation.Printable(node.Value))
+		v.addProblemf(node, noAlias, federation.Printable(node.Value))
 		return nil
 	case yaml.MappingNode:
-		return v.mapping(node)
+		return v.readMapping(node)
 	case yaml.SequenceNode:
 		list := make([]any, 0, len(node.Content))
 		for _, child := range node.Content {
-			list = append(list, v.read(child))
+			list = append(list, v.readNode(child))
 		}
 		return list
 	default:
-		return v.scalar(node)
+		return v.readScalar(node)
 	}
 }
 
-// mapping returns the value of a mapping. A key is taken as it is written, even where YAML reads
+// readMapping returns the value of a mapping. A key is taken as it is written, even where YAML reads
 // it as a number or a date.
-func (v *valueReader) mapping(node *yaml.Node) any {
+func (v *valueReader) readMapping(node *yaml.Node) any {
 	object := make(map[string]any, len(node.Content)/2)
 	lines := make(map[string]int, len(node.Content)/2)
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		key := node.Content[i]
 		switch line, twice := lines[key.Value]; {
 		case key.Kind != yaml.ScalarNode || key.ShortTag() == "!!merge":
-			v.wrongf(key, "a key must be a plain word")
+			v.addProblemf(key, "a key must be a plain word")
 		case twice:
-			v.wrongf(key, "mapping key %s already defined at line %d", federation.Quote(key.Value), line)
+			v.addProblemf(key, "mapping key %s already defined at line %d", federation.Quote(key.Value), line)
 		default:
 			lines[key.Value] = key.Line
-			object[key.Value] = v.read(node.Content[i+1])
+			object[key.Value] = v.readNode(node.Content[i+1])
 		}
 	}
 	return object
 }
 
-// scalar returns the value of a scalar. Dates are strings, as JSON has no dates.
-func (v *valueReader) scalar(node *yaml.Node) any {
+// readScalar returns the value of a scalar. Dates are strings, as JSON has no dates.
+func (v *valueReader) readScalar(node *yaml.Node) any {
 	switch tag := node.ShortTag(); tag {
 	case "!!str", "!!timestamp":
 		return node.Value
@@ -75,11 +75,11 @@ func (v *valueReader) scalar(node *yaml.Node) any {
 	}
 	var value any
 	if err := node.Decode(&value); err != nil {
-		v.wrongf(node, "%s", syntaxProblem(err).Rule)
+		v.addProblemf(node, "%s", syntaxProblem(err).Rule)
 		return nil
 	}
 	if number, ok := value.(float64); ok && (math.IsInf(number, 0) || math.IsNaN(number)) {
-		v.wrongf(node, "%v is no number that JSON has", number)
+		v.addProblemf(node, "%v is no number that JSON has", number)
 		return nil
 	}
 	return value

@@ -43,7 +43,7 @@ func TestValue(t *testing.T) {
 		{"no JSON number", ".inf", nil, []string{"1: +Inf is no number that JSON has"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			value, found := Value(parse(t, tt.text))
+			value, found := ValueOf(parse(t, tt.text))
 			if diff := cmp.Diff(tt.want, value); diff != "" {
 				t.Errorf("unexpected value (-want +got):\n%s", diff)
 			}
@@ -84,7 +84,7 @@ func FuzzValue(f *testing.F) {
 		if err := yaml.Unmarshal(data, &document); err != nil || document.IsZero() {
 			return
 		}
-		got, found := Value(document.Content[0])
+		got, found := ValueOf(document.Content[0])
 		strict := plainTags(&document)
 		var want any
 		err := document.Decode(&want)

@@ -121,7 +121,7 @@ const kindPods = "pods"
 // or, in the order of lines, all that is wrong with the content.
 func Parse(data []byte) (Config, []problem.Problem) {
 	c, r := readContent(data)
-	if problems := r.Wrong(); len(problems) > 0 {
+	if problems := r.SortedProblems(); len(problems) > 0 {
 		return Config{}, problems
 	}
 	return c, nil
@@ -131,7 +131,7 @@ func Parse(data []byte) (Config, []problem.Problem) {
 // is probably not meant, in the order of lines.
 func Check(data []byte) (c Config, problems, warnings []problem.Problem) {
 	c, r := readContent(data)
-	if problems = r.Wrong(); len(problems) > 0 {
+	if problems = r.SortedProblems(); len(problems) > 0 {
 		return Config{}, problems, nil
 	}
 	return c, nil, r.findWarnings(c)

@@ -44,13 +44,13 @@ func (r *configReader) readExports(path string, exports []*ruleSection, c *Catal
 		rules = append(rules, policy.Rule{
 			FQDNs: e.Match.FQDN, Labels: e.Match.Labels, Tags: e.Match.Tags, To: e.To, As: e.As, Endpoints: e.Endpoints.Labels, Strip: e.Strip,
 		})
-		c.Exports = append(c.Exports, Export{rules[len(rules)-1], r.Line(at[len(at)-1])})
+		c.Exports = append(c.Exports, Export{rules[len(rules)-1], r.LineOf(at[len(at)-1])})
 	}
 	compiled, mistakes := policy.New(rules)
 	c.Policy = compiled
 	for _, m := range mistakes {
 		if m.Rule == 0 {
-			r.Wrongf(path, "%v", m.Err)
+			r.AddProblemf(path, "%v", m.Err)
 		} else {
 			r.addRuleMistake(at[m.Rule-1], m)
 		}
@@ -133,13 +133,13 @@ func (s Source) unmetCondition(rule policy.Rule) (field, why string) {
 func (r *configReader) addRuleMistake(rule string, m policy.Mistake) {
 	path := rule + "." + federation.Printable(m.Field)
 	nearest := path
-	for !r.Has(nearest) && nearest != rule {
+	for !r.HasValue(nearest) && nearest != rule {
 		nearest = nearest[:strings.LastIndexAny(nearest, ".[")]
 	}
 	if nearest == rule {
 		nearest = path
 	}
-	if !r.WrongIn(nearest) {
-		r.Wrongf(nearest, "%v", m.Err)
+	if !r.HasProblemIn(nearest) {
+		r.AddProblemf(nearest, "%v", m.Err)
 	}
 }

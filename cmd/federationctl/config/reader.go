@@ -116,16 +116,16 @@ func readContent(data []byte) (Config, configReader) {
 	var d rootSection
 	r := configReader{problem.Read(data, MaxBytes, "a configuration is", "identity allow catalogs", valueFormats(), &d)}
 	c := d.Config
-	if !r.Has("") {
+	if !r.HasValue("") {
 		return c, r
 	}
 	c.Status.Address, c.Status.Files = d.Status.Listen, mtls.Files(d.Status.certificateFiles)
 	c.Identity = mtls.Origin{Files: mtls.Files(d.Identity.Files), SPIFFE: mtls.SPIFFE(d.Identity.SPIFFE)}
-	r.addProblemIf(r.Has("allow") && !r.Has("allow.ids") && !r.Has("allow.file"), "allow", "needs ids, file or both; 'ids: []' lets nobody subscribe")
+	r.addProblemIf(r.HasValue("allow") && !r.HasValue("allow.ids") && !r.HasValue("allow.file"), "allow", "needs ids, file or both; 'ids: []' lets nobody subscribe")
 	r.checkAddresses(c)
 	r.readCatalogs(d.Catalogs, &c)
 	r.checkExclusive(c)
-	if len(r.Wrong()) == 0 {
+	if len(r.SortedProblems()) == 0 {
 		r.checkLabels(c)
 	}
 	return c, r
@@ -134,7 +134,7 @@ func readContent(data []byte) (Config, configReader) {
 // addProblemIf notes what is wrong at a path if it is.
 func (r *configReader) addProblemIf(wrong bool, path, format string, args ...any) {
 	if wrong {
-		r.Wrongf(path, format, args...)
+		r.AddProblemf(path, format, args...)
 	}
 }
 
@@ -147,7 +147,7 @@ func (r *configReader) checkAddresses(c Config) {
 	r.addProblemIf(same(status, c.Metrics) && status != c.Listen, "status",
 		"has the address of metrics as well; that port is for scrapers and probes, and catalogs are not for everybody")
 	if err := c.Status.Validate(); status != "" && err != nil {
-		r.Wrongf("status", "%v", err)
+		r.AddProblemf("status", "%v", err)
 	}
 }
 
@@ -164,11 +164,11 @@ func (r *configReader) readCatalogs(catalogs []*catalogSection, c *Config) {
 		if r.readSources(path+".sources", in.Sources, of); in.Relay != nil {
 			of.Sources = append(of.Sources, in.Relay.toSource(source.NoLifetime))
 		}
-		if exports := path + ".exports"; r.Has(exports) {
+		if exports := path + ".exports"; r.HasValue(exports) {
 			r.readExports(exports, in.Exports, of)
 		}
 		at, name := path, of.ServerName
-		if r.Has(path + ".server_name") {
+		if r.HasValue(path + ".server_name") {
 			if at += ".server_name"; name == "" {
 				continue // it is wrong, and not that of the default catalog
 			}
@@ -177,9 +177,9 @@ func (r *configReader) readCatalogs(catalogs []*catalogSection, c *Config) {
 		case first == "":
 			names[name] = at
 		case name == "":
-			r.Wrongf(at, "has no server_name, and neither has the catalog on line %d; only one can be the default", r.Line(first))
+			r.AddProblemf(at, "has no server_name, and neither has the catalog on line %d; only one can be the default", r.LineOf(first))
 		default:
-			r.Wrongf(at, "%s is that of the catalog on line %d, too", name, r.Line(first))
+			r.AddProblemf(at, "%s is that of the catalog on line %d, too", name, r.LineOf(first))
 		}
 	}
 }
@@ -202,21 +202,21 @@ func (r *configReader) readSources(path string, origins []*sourceSection, c *Cat
 		}
 		if g := o.Registration; g != nil {
 			r.checkRegistration(path+".registration", g)
-			if !r.Has(path + ".registration.listen") {
+			if !r.HasValue(path + ".registration.listen") {
 				r.addProblemIf(portless > 0, path, "has no listen, and neither has the registration on line %d; the port of the owner leads to one registration of each catalog", portless)
-				portless = r.Line(path)
+				portless = r.LineOf(path)
 			}
 		}
 		if o.Relay != nil {
 			r.addProblemIf(relay > 0, path, "is the second relay of the catalog, after that on line %d; consumers are told one path, so give it a catalog with a server_name of its own", relay)
-			relay = r.Line(path)
+			relay = r.LineOf(path)
 		}
 		s := o.toSource()
 		c.Sources[i] = s
 		if first, twice := names[s.Name]; twice && !strings.HasSuffix(s.Name, ":") {
-			r.Wrongf(path, "%s is there twice, first on line %d", federation.Quote(s.Name), first)
+			r.AddProblemf(path, "%s is there twice, first on line %d", federation.Quote(s.Name), first)
 		} else {
-			names[s.Name] = r.Line(path)
+			names[s.Name] = r.LineOf(path)
 		}
 	}
 }
@@ -254,18 +254,18 @@ func (r *configReader) checkKubernetes(path string, k *kubernetesSection) {
 	r.addProblemIf(slices.ContainsFunc(published.Labels, func(key string) bool { return key != "" && slices.Contains(published.Annotations, key) }), path+".publish",
 		"has one key in labels and in annotations, and a service can have it once only")
 	r.addProblemIf(len(published.Labels)+len(published.Annotations) > federation.MaxLabels, path+".publish", "has more than %d keys", federation.MaxLabels)
-	r.addProblemIf(k.Context != "" && !r.Has(path+".kubeconfig"), path+".context", "is one of a kubeconfig, and none is named")
+	r.addProblemIf(k.Context != "" && !r.HasValue(path+".kubeconfig"), path+".context", "is one of a kubeconfig, and none is named")
 	hasPods := slices.Contains(k.Endpoints, kindPods)
 	switch endpoints := path + ".endpoints"; {
-	case !r.Has(endpoints):
+	case !r.HasValue(endpoints):
 		k.Endpoints = EndpointKinds()
 		if !k.Routable {
 			k.Endpoints = slices.DeleteFunc(k.Endpoints, func(kind string) bool { return kind == kindPods })
 		}
-	case hasPods && !r.Has(path+".pods"):
-		r.Wrongf(endpoints, "pods are endpoints only with 'pods: routable'")
-	case k.Routable && !hasPods && !r.WrongIn(endpoints):
-		r.Wrongf(path+".pods", "has no effect, as endpoints leaves pods out")
+	case hasPods && !r.HasValue(path+".pods"):
+		r.AddProblemf(endpoints, "pods are endpoints only with 'pods: routable'")
+	case k.Routable && !hasPods && !r.HasProblemIn(endpoints):
+		r.AddProblemf(path+".pods", "has no effect, as endpoints leaves pods out")
 	}
 	every, err := pattern.ParseName("*." + k.Zone)
 	zone, _ := every.Zone()

@@ -32,7 +32,7 @@ func RecognizeForm(data []byte) (form string) {
 		return FormCatalog
 	}
 	var keys []string
-	if root, _ := problem.Root(data, MaxBytes, "a file is"); root != nil {
+	if root, _ := problem.ReadRoot(data, MaxBytes, "a file is"); root != nil {
 		for i := 0; root.Kind == yaml.MappingNode && i < len(root.Content); i += 2 {
 			keys = append(keys, root.Content[i].Value)
 		}

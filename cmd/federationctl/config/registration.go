@@ -62,7 +62,7 @@ func (r *configReader) checkRegistration(path string, g *registrationSection) {
 	if e == nil {
 		return
 	}
-	has := func(key string) bool { return r.Has(etcd + key) }
+	has := func(key string) bool { return r.HasValue(etcd + key) }
 	of := func(scheme string) bool {
 		return slices.ContainsFunc(e.Endpoints, func(endpoint string) bool { return strings.HasPrefix(endpoint, scheme) })
 	}
@@ -88,7 +88,7 @@ func isPlainElsewhere(endpoint string) bool {
 func (r *configReader) checkNSM(path string, n *NSM) {
 	remote := n.Plain && n.Registry != "" && !isLoopback(n.Registry)
 	r.addProblemIf(remote, path+".tls", "is for a registry on this machine only: its address must be one of loopback")
-	r.addProblemIf(!remote && n.Plain && r.Has(path+".registry_ids"), path+".registry_ids", "has no effect with 'tls: none'")
+	r.addProblemIf(!remote && n.Plain && r.HasValue(path+".registry_ids"), path+".registry_ids", "has no effect with 'tls: none'")
 }
 
 // isLoopback reports whether the host of a URL is this machine.
@@ -118,7 +118,7 @@ func (r *configReader) checkExclusive(c Config) {
 		claim := func(key, what, text string) {
 			what += " " + text
 			r.addProblemIf(taken[what] != "", path+key, "is that of %s as well", taken[what])
-			taken[what] = fmt.Sprintf("the %s on line %d", by, r.Line(path+key))
+			taken[what] = fmt.Sprintf("the %s on line %d", by, r.LineOf(path+key))
 		}
 		write := func(key, name string) {
 			if name == "" {

@@ -16,7 +16,7 @@ const noSPIFFE = "is a DNS name, and where identities come from a SPIFFE agent t
 // the reader has read.
 func (r *configReader) findWarnings(c Config) []problem.Problem {
 	found := problem.List{Room: problem.Room}
-	warnf := func(path, format string, args ...any) { found.Add(r.At(path, format, args...)) }
+	warnf := func(path, format string, args ...any) { found.Add(r.ProblemAt(path, format, args...)) }
 	agent := c.Identity.SPIFFE.Socket != ""
 	rules := slices.ContainsFunc(c.Catalogs, func(of Catalog) bool { return len(of.Exports) > 0 })
 	for i, id := range c.Allow.IDs {
@@ -60,7 +60,7 @@ func (r *configReader) findWarnings(c Config) []problem.Problem {
 			}
 		}
 	}
-	return found.Ordered()
+	return found.SortByLine()
 }
 
 // warnV1Alpha1 warns of rules that ask for what a relay cannot pass on, because the v1alpha1

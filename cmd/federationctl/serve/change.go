@@ -30,7 +30,7 @@ func (p *Publisher) followSettings() *file.File {
 			}
 			c, problems := config.Parse(data)
 			if len(problems) > 0 {
-				return nil, errors.New(strings.Join(problem.Lines(problems), "; ")) // so that the author has all of them before the next attempt
+				return nil, errors.New(strings.Join(problem.FormatLines(problems), "; ")) // so that the author has all of them before the next attempt
 			}
 			c.ResolvePaths(filepath.Dir(p.file))
 			if p.server == nil {

@@ -22,7 +22,7 @@ func (p *reading) yaml(data []byte) error {
 		}
 		return errTooLarge
 	}
-	root, wrong := problem.Root(data, len(data), "a catalog is")
+	root, wrong := problem.ReadRoot(data, len(data), "a catalog is")
 	if wrong.Rule == problem.Empty {
 		// An editor that is about to write leaves an empty file for a moment.
 		wrong.Rule += "; an empty catalog is 'services: []'"

@@ -57,8 +57,8 @@ func (a address) String() string { return a.text }
 func Parse(data []byte) (*Rules, []problem.Problem) {
 	var in document
 	d := problem.Read(data, MaxBytes, "rules are", "rules", map[string]problem.Format{
-		"name": problem.Of(parseName), "provider": problem.Of(capture.ParseID), "service": problem.Of(capture.ParseName),
-		"address": problem.Of(parseAddress), "ttl": problem.Of(parseTTL), "quota": problem.Of(parseQuota),
+		"name": problem.FormatOf(parseName), "provider": problem.FormatOf(capture.ParseID), "service": problem.FormatOf(capture.ParseName),
+		"address": problem.FormatOf(parseAddress), "ttl": problem.FormatOf(parseTTL), "quota": problem.FormatOf(parseQuota),
 	}, &in)
 	rules := new(Rules)
 	names := make(map[string]int) // lines
@@ -67,15 +67,15 @@ func Parse(data []byte) (*Rules, []problem.Problem) {
 			continue
 		}
 		path := fmt.Sprintf("rules[%d]", i)
-		line := d.Line(path + ".name")
+		line := d.LineOf(path + ".name")
 		if first, twice := names[e.Name]; twice && e.Name != "" {
-			d.Wrongf(path+".name", "%s is there twice, first on line %d", federation.Quote(e.Name), first)
+			d.AddProblemf(path+".name", "%s is there twice, first on line %d", federation.Quote(e.Name), first)
 		} else {
 			names[e.Name] = line
 		}
 		rules.rules = append(rules.rules, e.rule(d, path))
 	}
-	if problems := d.Wrong(); len(problems) > 0 {
+	if problems := d.SortedProblems(); len(problems) > 0 {
 		return nil, problems
 	}
 	return rules, nil
@@ -84,7 +84,7 @@ func Parse(data []byte) (*Rules, []problem.Problem) {
 // rule returns the rule of an entry at that path.
 func (e *entry) rule(d *problem.Document, path string) rule {
 	r := rule{
-		name: e.Name, services: e.Services, peer: !d.Has(path + ".addresses"),
+		name: e.Name, services: e.Services, peer: !d.HasValue(path + ".addresses"),
 		min: e.TTL.Min, max: e.TTL.Max, usual: e.TTL.Default, quota: e.Quota,
 	}
 	for _, p := range e.Providers {
@@ -101,15 +101,15 @@ func (e *entry) rule(d *problem.Document, path string) rule {
 		}
 	}
 	ttl := path + ".ttl"
-	if !d.Has(ttl + ".default") {
+	if !d.HasValue(ttl + ".default") {
 		r.usual = min(max(r.usual, r.min), r.max)
 	}
 	switch {
-	case d.WrongIn(ttl):
+	case d.HasProblemIn(ttl):
 	case r.min > r.max:
-		d.Wrongf(ttl, "min is %v, and max is %v", r.min, r.max)
+		d.AddProblemf(ttl, "min is %v, and max is %v", r.min, r.max)
 	case r.usual < r.min || r.usual > r.max:
-		d.Wrongf(ttl, "default is %v, and not from %v to %v", r.usual, r.min, r.max)
+		d.AddProblemf(ttl, "default is %v, and not from %v to %v", r.usual, r.min, r.max)
 	}
 	r.checkCaptures(d, path)
 	return r
@@ -142,7 +142,7 @@ func (r *rule) checkCaptures(d *problem.Document, path string) {
 				for j := range r.providers {
 					if p := &r.providers[j]; !said[name] && p.String() != "" && !p.Captures(name) {
 						said[name] = true
-						d.Wrongf(path+"."+key, "%s has {%s}, which the pattern %s of providers does not capture",
+						d.AddProblemf(path+"."+key, "%s has {%s}, which the pattern %s of providers does not capture",
 							federation.Quote(list[i].String()), name, federation.Quote(p.String()))
 					}
 				}

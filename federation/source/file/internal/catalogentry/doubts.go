@@ -12,7 +12,7 @@ import (
 // the entry.
 func (e *Entry) Doubts(s *federation.Service, found *problem.List) {
 	warn := func(field, rule string) {
-		if found.Full() {
+		if found.IsFull() {
 			found.More++
 			return
 		}

@@ -34,7 +34,7 @@ type Entry struct {
 // FromYAML returns the entry that a node is.
 func FromYAML(node *yaml.Node) *Entry {
 	e := &Entry{line: node.Line, node: node}
-	value, broken := problem.Value(node)
+	value, broken := problem.ValueOf(node)
 	if e.broken = broken; len(broken.Kept) > 0 {
 		return e
 	}
@@ -72,7 +72,7 @@ func (e *Entry) Service(place string, policy wire.Policy, found *problem.List) *
 			}
 		}
 	}
-	if found.Full() {
+	if found.IsFull() {
 		found.More++ // without looking for what it is
 	} else {
 		e.explain(place, policy, found)
@@ -147,7 +147,7 @@ func (e *Entry) explain(place string, policy wire.Policy, found *problem.List) {
 		label = federation.Quote(name)
 	}
 	report := func(at, field, rule string) {
-		if found.Full() {
+		if found.IsFull() {
 			found.More++ // without looking for the line
 			return
 		}
@@ -163,7 +163,7 @@ func (e *Entry) explain(place string, policy wire.Policy, found *problem.List) {
 	}
 	_, err := wire.DecodeService(&message, policy)
 	switch {
-	case err != nil && found.Full():
+	case err != nil && found.IsFull():
 		found.More++
 	case err != nil:
 		for _, invalid := range mistakes(&message, policy, err, found.Room-len(found.Kept)+len(left)) {
