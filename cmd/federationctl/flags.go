@@ -46,7 +46,7 @@ func (v *flagValue) Set(text string) error {
 // flagError names the flag whose text cannot be parsed. It is for all commands.
 func flagError(_ *cobra.Command, err error) error {
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
-		return fmt.Errorf("%w%s", err, removed.Flags.Remedy(unknown.GetSpecifiedName()))
+		return fmt.Errorf("%w%s", err, removed.Flags.RemedyFor(unknown.GetSpecifiedName()))
 	}
 	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {

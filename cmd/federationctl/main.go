@@ -101,7 +101,7 @@ func runCommandLine(ctx context.Context, args []string, stdout, stderr io.Writer
 
 // ofRemovedCommand returns what serves instead of the command that args begin with, or "".
 func ofRemovedCommand(args []string) string {
-	return cmp.Or(removed.Commands.Remedy(strings.Join(args[:min(len(args), 2)], " ")), removed.Commands.Remedy(strings.Join(args[:min(len(args), 1)], "")))
+	return cmp.Or(removed.Commands.RemedyFor(strings.Join(args[:min(len(args), 2)], " ")), removed.Commands.RemedyFor(strings.Join(args[:min(len(args), 1)], "")))
 }
 
 // isClosedPipe reports whether an error is that nobody reads the standard output any more, as

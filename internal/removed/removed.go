@@ -53,19 +53,19 @@ var Commands = Remedies{
 // Remedies have a sentence without a full stop for each name: what serves instead.
 type Remedies map[string]string
 
-// RemedyAt returns what Remedy does for the key at a path.
+// RemedyAt returns what RemedyFor does for the key at a path.
 func (r Remedies) RemedyAt(path string) string {
 	for name := range r {
 		if path == name || strings.HasSuffix(path, "."+name) {
-			return r.Remedy(name)
+			return r.RemedyFor(name)
 		}
 	}
 	return ""
 }
 
-// Remedy returns what an error that refuses a name ends with, after a semicolon. It is "" for a
+// RemedyFor returns what an error that refuses a name ends with, after a semicolon. It is "" for a
 // name that never was.
-func (r Remedies) Remedy(name string) string {
+func (r Remedies) RemedyFor(name string) string {
 	if r[name] == "" {
 		return ""
 	}

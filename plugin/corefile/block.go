@@ -330,7 +330,7 @@ func (b *Block) set(property string, args []string) (err error) {
 	case "status":
 		b.Status, err = parseStatus(args)
 	default:
-		err = fmt.Errorf("is not a property of federation%s", cmp.Or(removed.Properties.Remedy(property), didYouMean(property), ofOldPlugin(property, args)))
+		err = fmt.Errorf("is not a property of federation%s", cmp.Or(removed.Properties.RemedyFor(property), didYouMean(property), ofOldPlugin(property, args)))
 	}
 	return err
 }
