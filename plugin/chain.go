@@ -37,16 +37,16 @@ func (f *Federation) Ready() bool {
 // v1.15 does not ask. So no code may name the interface, for the plugin is built there too.
 func (f *Federation) CacheBypassZones() []string {
 	var zones []string
-	for _, z := range f.zones() {
-		if !f.shared(z) {
+	for _, z := range f.zoneNames() {
+		if !f.mayPassOn(z) {
 			zones = append(zones, z)
 		}
 	}
 	return zones
 }
 
-// zones returns the zones of all owners, each once.
-func (f *Federation) zones() []string {
+// zoneNames returns the zones of all owners, each once.
+func (f *Federation) zoneNames() []string {
 	zones := make([]string, len(f.origins))
 	for i, o := range f.origins {
 		zones[i] = o.name
@@ -54,9 +54,9 @@ func (f *Federation) zones() []string {
 	return zones
 }
 
-// shared reports whether names in the zone may be another plugin's.
-func (f *Federation) shared(zone string) bool {
-	return slices.ContainsFunc(f.origins, func(o origin) bool {
+// mayPassOn reports whether names in the zone may be another plugin's.
+func (f *Federation) mayPassOn(zone string) bool {
+	return slices.ContainsFunc(f.origins, func(o blockZone) bool {
 		return o.name == zone && slices.ContainsFunc(o.through.Zones, func(through string) bool {
 			return dns.IsSubDomain(through, zone) || dns.IsSubDomain(zone, through)
 		})
@@ -68,10 +68,10 @@ var errUnsynced = errors.New("catalog not received yet")
 
 // Transfer implements transfer.Transferer.
 func (f *Federation) Transfer(origin string, serial uint32) (<-chan []dns.RR, error) {
-	z, now := f.zone(), time.Now()
+	z, now := f.newestZone(), time.Now()
 	apex, synced := z.Synced(origin, now)
 	switch {
-	case !apex || f.shared(origin):
+	case !apex || f.mayPassOn(origin):
 		// A secondary would deny the names that the next plugin has.
 		return nil, transfer.ErrNotAuthoritative
 	case !synced:
@@ -83,7 +83,7 @@ func (f *Federation) Transfer(origin string, serial uint32) (<-chan []dns.RR, er
 		defer close(records) // also after a panic: without the second SOA, no secondary takes it
 		defer func() {
 			if cause := recover(); cause != nil {
-				panics.report("transfer", cause)
+				panics.reportPanic("transfer", cause)
 			}
 		}()
 		pause, sent, began := (*f.block.Load()).Work(), 0, now
@@ -107,7 +107,7 @@ const pauseShare = 64
 // plugin asks for a value. Plugins put them into lines of a log and into EDNS
 // options unchanged, hence oneWord.
 func (f *Federation) Metadata(ctx context.Context, state request.Request) context.Context {
-	z := f.zone()
+	z := f.newestZone()
 	if !z.Has(state.Name()) {
 		return ctx
 	}
@@ -148,7 +148,7 @@ const maxWord = 256
 // and backslash, are escaped as \DDD, in decimal, as in a zone file (RFC 1035
 // section 5.1). A value longer than maxWord is cut off and ends with \...
 func oneWord(value string) string {
-	if len(value) <= maxWord && !strings.ContainsFunc(value, func(r rune) bool { return !plain(r) }) {
+	if len(value) <= maxWord && !strings.ContainsFunc(value, func(r rune) bool { return !isPlain(r) }) {
 		return value
 	}
 	const cut = `\...`
@@ -158,7 +158,7 @@ func oneWord(value string) string {
 		if len(word) <= maxWord-len(cut) {
 			fits = len(word)
 		}
-		if c := value[i]; plain(rune(c)) {
+		if c := value[i]; isPlain(rune(c)) {
 			word = append(word, c)
 		} else {
 			word = fmt.Appendf(word, `\%03d`, c)
@@ -170,4 +170,4 @@ func oneWord(value string) string {
 	return string(word)
 }
 
-func plain(r rune) bool { return r > ' ' && r < 0x7f && r != '"' && r != '\\' }
+func isPlain(r rune) bool { return r > ' ' && r < 0x7f && r != '"' && r != '\\' }

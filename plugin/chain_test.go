@@ -70,8 +70,8 @@ func TestTransferOrigins(t *testing.T) {
 func TestTransferSerial(t *testing.T) {
 	c := newChain(t, nil, []corefile.Block{newBlock(t)}, newService(t, "web.fed.example", "192.0.2.1:443"))
 	c.builder.Put(0, newService(t, "api.fed.example", "192.0.2.1:443"), 0)
-	c.serve(fixed{zone: c.builder.Publish(time.Unix(1<<31+7, 0))}) // from 2038 on, serials are behind 0 (RFC 1982)
-	serial := c.zone().SOA("fed.example.").Serial
+	c.setBlock(fixed{zone: c.builder.Publish(time.Unix(1<<31+7, 0))}) // from 2038 on, serials are behind 0 (RFC 1982)
+	serial := c.newestZone().SOA("fed.example.").Serial
 	full := must.Get(transferred(c.Federation, "fed.example.", 0))(t)
 	for _, tt := range []struct {
 		ahead uint32 // of our serial
@@ -133,13 +133,13 @@ func TestTransferPanics(t *testing.T) {
 	whole := must.Get(transferred(c.Federation, "fed.example.", 0))(t)
 	var lines testlog.Buffer
 	logger := panics
-	panics = recovered{lines.Logger()}
+	panics = panicReporter{lines.Logger()}
 	t.Cleanup(func() { panics = logger })
 	registry := prometheus.NewRegistry()
 	must.Do(t, registry.Register(vars.Panic))
 	counted := func() float64 { return must.Get(registry.Gather())(t)[0].GetMetric()[0].GetCounter().GetValue() }
 	before := counted()
-	c.serve(panicking{fixed{zone: c.zone()}})
+	c.setBlock(panicking{fixed{zone: c.newestZone()}})
 	some := must.Get(transferred(c.Federation, "fed.example.", 0))(t)
 	if n := len(some); n < pauseShare || n > len(whole)/2 || some[0].String() != whole[0].String() || some[n-1].Header().Rrtype == dns.TypeSOA {
 		t.Errorf("%d records of %d, the last is %v", n, len(whole), some[n-1])
@@ -248,11 +248,11 @@ func TestReady(t *testing.T) {
 	if f.Ready() {
 		t.Error("ready before start-up")
 	}
-	f.serve(fixed{})
+	f.setBlock(fixed{})
 	if f.Ready() {
 		t.Error("ready before the block is")
 	}
-	f.serve(fixed{ready: true})
+	f.setBlock(fixed{ready: true})
 	if !f.Ready() {
 		t.Error("not ready when the block is")
 	}
@@ -276,8 +276,8 @@ func TestTransferDifference(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		at = at.Add(time.Second)
 		c.builder.Put(0, newService(t, name+".fed.example", "192.0.2.2:443"), 0)
-		c.serve(fixed{c.builder.Publish(at), true})
-		serials = append(serials, c.zone().SOA("fed.example.").Serial)
+		c.setBlock(fixed{c.builder.Publish(at), true})
+		serials = append(serials, c.newestZone().SOA("fed.example.").Serial)
 	}
 	got := must.Get(transferred(c.Federation, "fed.example.", serials[1]))(t)
 	var said []uint32

@@ -12,8 +12,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
 )
 
-// client is what the client of a query can take.
-type client struct {
+// queryClient is what the client of a query can take.
+type queryClient struct {
 	edns bool // it understands extended errors (RFC 8914)
 	asks bool // it wants an explanation, and its answers do not count
 
@@ -35,11 +35,11 @@ type client struct {
 // type, class, TTL, length and an IPv4 address.
 const minGlue = 2 + 2 + 2 + 4 + 2 + 4
 
-// client returns what the client of a query can take.
-func (f *Federation) client(w dns.ResponseWriter, r *dns.Msg) client {
+// clientOf returns what the client of a query can take.
+func (f *Federation) clientOf(w dns.ResponseWriter, r *dns.Msg) queryClient {
 	state := request.Request{W: w, Req: r}
-	c := client{room: state.Size()}
-	_, c.asks = w.(asker)
+	c := queryClient{room: state.Size()}
+	_, c.asks = w.(explainClient)
 	c.proves = state.Do()
 	// Over UDP a client that sets DO gets no glue: plugin dnssec would add a signature for
 	// each RRset.
@@ -51,16 +51,16 @@ func (f *Federation) client(w dns.ResponseWriter, r *dns.Msg) client {
 	}
 	// Where zones fall through, plugin cache may keep the reply for other clients, and it
 	// must be whole. A signed reply is not truncated, either.
-	if f.falls || r.IsTsig() != nil {
+	if f.anyFallThrough || r.IsTsig() != nil {
 		c.room = dns.MaxMsgSize
 	}
 	return c
 }
 
-// annotate adds the extended errors of an answer that is stale, or negative while
+// addExtendedErrors adds the extended errors of an answer that is stale, or negative while
 // an owner is lost (RFC 8914 sections 4.4 and 4.20), or that lacks an address which
 // is not allowed. It counts stale answers.
-func (c client) annotate(m *reply.Message, result *zone.Result) {
+func (c queryClient) addExtendedErrors(m *reply.Message, result *zone.Result) {
 	negative := m.Rcode == dns.RcodeNameError || m.Rcode == dns.RcodeSuccess && len(m.Answer) == 0
 	stale := result.Stale() && m.Rcode == dns.RcodeSuccess
 	switch {
@@ -77,8 +77,8 @@ func (c client) annotate(m *reply.Message, result *zone.Result) {
 	}
 }
 
-// fail turns the reply into SERVFAIL with an extended error.
-func (c client) fail(m *reply.Message, code uint16, text string) {
+// setServerFailure turns the reply into SERVFAIL with an extended error.
+func (c queryClient) setServerFailure(m *reply.Message, code uint16, text string) {
 	m.Rcode = dns.RcodeServerFailure
 	m.Authoritative = false
 	c.addError(m, code, text)
@@ -87,7 +87,7 @@ func (c client) fail(m *reply.Message, code uint16, text string) {
 // addError adds an extended error (RFC 8914), once, for a client that speaks EDNS:
 // to others an OPT must not be sent (RFC 6891 section 7). The server fills in the
 // rest of the OPT.
-func (c client) addError(m *reply.Message, code uint16, text string) {
+func (c queryClient) addError(m *reply.Message, code uint16, text string) {
 	if !c.edns || hasError(&m.Msg, code) {
 		return
 	}
@@ -101,7 +101,7 @@ func (c client) addError(m *reply.Message, code uint16, text string) {
 
 // addGlue adds as many whole RRsets as fit the client's buffer with the rest of the reply,
 // which is complete: what is optional must not cause truncation (RFC 2181 section 9).
-func (c client) addGlue(m *reply.Message, result *zone.Result, now time.Time) {
+func (c queryClient) addGlue(m *reply.Message, result *zone.Result, now time.Time) {
 	if c.glue == 0 || len(m.Answer) == 0 {
 		return
 	}

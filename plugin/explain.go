@@ -18,8 +18,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/plugin/loopback"
 )
 
-// server is a server block that has started. It implements status.Block.
-type server struct {
+// startedServer is a server block that has started. It implements status.Block.
+type startedServer struct {
 	*Federation
 
 	block   *agent.Block
@@ -27,11 +27,11 @@ type server struct {
 	lookups *loopback.Network // how it asks itself; nil if it cannot
 }
 
-// Report implements status.Block.
-func (s *server) Report() []status.Zone {
-	z := s.zone()
+// ReportZones implements status.Block.
+func (s *startedServer) ReportZones() []status.Zone {
+	z := s.newestZone()
 	var zones []status.Zone
-	for _, name := range s.zones() {
+	for _, name := range s.zoneNames() {
 		r := status.Zone{Name: name, Servers: s.keys}
 		if soa := z.SOA(name); soa != nil {
 			r.Serial = soa.Serial
@@ -51,8 +51,8 @@ func (s *server) Report() []status.Zone {
 
 // Explain implements status.Block. What it says of the reply is what the code that
 // answers queries returns for it, and so no more than that waits for hosts.
-func (s *server) Explain(ctx context.Context, name string, qtype uint16) (status.Answer, bool) {
-	z := s.zone() // one version for all of it
+func (s *startedServer) Explain(ctx context.Context, name string, qtype uint16) (status.Answer, bool) {
+	z := s.newestZone() // one version for all of it
 	if !z.Has(name) {
 		return status.Answer{}, false
 	}
@@ -66,7 +66,7 @@ func (s *server) Explain(ctx context.Context, name string, qtype uint16) (status
 	}
 	query := new(dns.Msg)
 	query.SetQuestion(name, qtype).SetEdns0(dns.MaxMsgSize, false)
-	m, rcode := s.answer(ctx, z, asker{}, query)
+	m, rcode := s.answerQuery(ctx, z, explainClient{}, query)
 	a.Records = []string{}
 	switch {
 	case m != nil:
@@ -107,7 +107,7 @@ func verdictOf(m *dns.Msg, ofZone status.Verdict) status.Verdict {
 // What the answer has found is remembered, and is not looked up again. The others, which
 // the answer has not come to, have as long as one look-up together: each may be a host
 // whose server says nothing.
-func (s *server) explainHosts(ctx context.Context, z *zone.Zone, name string, qtype uint16) []status.Host {
+func (s *startedServer) explainHosts(ctx context.Context, z *zone.Zone, name string, qtype uint16) []status.Host {
 	result := z.Lookup(name, qtype, time.Now())
 	if result.Kind != zone.Indirect {
 		return nil
@@ -126,10 +126,10 @@ func (s *server) explainHosts(ctx context.Context, z *zone.Zone, name string, qt
 		case h.InZone && !s.fallsThrough(h.Name):
 			r.Failure = "it is in a zone of this server, and does not exist"
 		default:
-			up, depth := lookups(ctx)
+			up, depth := upstreamOf(ctx)
 			found := s.hosts.Resolve(ctx, up, hostname.Query{Owner: s.config.Owners[h.Owner].Name, Type: qtype, Hosts: []string{h.Name}, Depth: depth})
 			all := len(found.Addresses)
-			allowed, _ := publishable(&result, h.Owner, found.Addresses)
+			allowed, _ := splitPublishable(&result, h.Owner, found.Addresses)
 			for _, address := range allowed {
 				r.Addresses = append(r.Addresses, address.String())
 			}
@@ -186,14 +186,14 @@ func errorsOf(m *dns.Msg) (all []*dns.EDNS0_EDE) {
 	return all
 }
 
-// asker is a client that wants to know why, over TCP. Its answers do not count.
-type asker struct{ dns.ResponseWriter }
+// explainClient is a client that wants to know why, over TCP. Its answers do not count.
+type explainClient struct{ dns.ResponseWriter }
 
 // LocalAddr implements dns.ResponseWriter.
-func (asker) LocalAddr() net.Addr { return loopback.AddressOf("") }
+func (explainClient) LocalAddr() net.Addr { return loopback.AddressOf("") }
 
 // RemoteAddr implements dns.ResponseWriter.
-func (asker) RemoteAddr() net.Addr { return loopback.AddressOf("") }
+func (explainClient) RemoteAddr() net.Addr { return loopback.AddressOf("") }
 
 // lookupsKey finds the hostname.Upstream of an answer that no server has been asked for.
 type lookupsKey struct{}

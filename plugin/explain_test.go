@@ -41,9 +41,9 @@ func TestExplainSlowHosts(t *testing.T) {
 		}
 		c := newChain(t, nil, []corefile.Block{newBlock(t)}, newService(t, "web.fed.example", endpoints...))
 		defer hostname.Close(c.hosts)
-		s := &server{Federation: c.Federation}
+		s := &startedServer{Federation: c.Federation}
 		begun := time.Now()
-		hosts := s.explainHosts(context.WithValue(t.Context(), lookupsKey{}, hostname.Upstream(slow{})), s.zone(), "web.fed.example.", dns.TypeA)
+		hosts := s.explainHosts(context.WithValue(t.Context(), lookupsKey{}, hostname.Upstream(slow{})), s.newestZone(), "web.fed.example.", dns.TypeA)
 		if took := time.Since(begun); took > hostname.Patience {
 			t.Errorf("it took %v", took)
 		}

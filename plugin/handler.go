@@ -23,25 +23,25 @@ type Federation struct {
 	Next plugin.Handler
 
 	// Read-only after setup.
-	wasReady bool              // the server is in service with an earlier configuration
-	config   agent.BlockConfig // but for Configuration and the addresses of the server
-	origins  []origin
-	falls    bool // names of some origin go to the next plugin
-	hosts    *hostname.Resolver
+	wasReady       bool              // the server is in service with an earlier configuration
+	config         agent.BlockConfig // but for Configuration and the addresses of the server
+	origins        []blockZone
+	anyFallThrough bool // names of some origin go to the next plugin
+	hosts          *hostname.Resolver
 
-	block atomic.Pointer[block] // set at start-up, before the first query
+	block atomic.Pointer[queryBlock] // set at start-up, before the first query
 }
 
-// block is what queries need of an agent.Block.
-type block interface {
+// queryBlock is what queries need of an agent.Block.
+type queryBlock interface {
 	Ask()
 	Work() func(worked time.Duration) bool
 	Zone() *zone.Zone
 	Ready() bool
 }
 
-// origin is one zone of the server block.
-type origin struct {
+// blockZone is one zone of the server block.
+type blockZone struct {
 	name    string // lower case, absolute
 	through fall.F // names that go to the next plugin when they do not exist
 }
@@ -57,28 +57,28 @@ func newFederation(blocks []corefile.Block) *Federation {
 		f.config.Add(b.Owner, b.Zone)
 		retentions[b.Owner.Name] = b.Owner.Rules.Retention
 		for _, z := range b.Zone.Origins {
-			i := slices.IndexFunc(f.origins, func(o origin) bool { return o.name == z.String() })
+			i := slices.IndexFunc(f.origins, func(o blockZone) bool { return o.name == z.String() })
 			if i < 0 {
 				i = len(f.origins)
-				f.origins = append(f.origins, origin{name: z.String()})
+				f.origins = append(f.origins, blockZone{name: z.String()})
 			}
 			f.origins[i].through.Zones = append(f.origins[i].through.Zones, b.Fall.Zones...)
 		}
-		f.falls = f.falls || len(b.Fall.Zones) > 0
+		f.anyFallThrough = f.anyFallThrough || len(b.Fall.Zones) > 0
 	}
-	f.hosts = hostname.New(retentions, func(cause any) { panics.report("look-up of a host", cause) })
+	f.hosts = hostname.New(retentions, func(cause any) { panics.reportPanic("look-up of a host", cause) })
 	return f
 }
 
-// serve makes f answer from the block from now on.
-func (f *Federation) serve(b block) { f.block.Store(&b) }
+// setBlock makes f answer from the block from now on.
+func (f *Federation) setBlock(b queryBlock) { f.block.Store(&b) }
 
-// zone returns the newest version of the zone. A query loads it once and is wholly
+// newestZone returns the newest version of the zone. A query loads it once and is wholly
 // answered from it: of two versions, one could have what the other denies.
-func (f *Federation) zone() *zone.Zone { return (*f.block.Load()).Zone() }
+func (f *Federation) newestZone() *zone.Zone { return (*f.block.Load()).Zone() }
 
-// asked is zone for a query.
-func (f *Federation) asked() *zone.Zone {
+// zoneForQuery is newestZone for a query.
+func (f *Federation) zoneForQuery() *zone.Zone {
 	b := *f.block.Load()
 	b.Ask()
 	return b.Zone()
@@ -94,12 +94,12 @@ func (f *Federation) Name() string { return corefile.Directive }
 // before the reply is packed and sent: neither has the frames of the other beneath
 // it. TestFrames has the bounds.
 func (f *Federation) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
-	m, rcode := f.answer(ctx, f.asked(), w, r)
+	m, rcode := f.answerQuery(ctx, f.zoneForQuery(), w, r)
 	switch {
 	case m != nil:
 		_ = w.WriteMsg(m) // on failure the client is gone
 	case rcode == handOn:
-		return f.next(ctx, w, r)
+		return f.askNext(ctx, w, r)
 	}
 	return rcode, nil
 }
@@ -107,9 +107,9 @@ func (f *Federation) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.
 // handOn is the code of a query that is left to the next plugin.
 const handOn = -1
 
-// answer returns the reply to a query from a zone, or the code with which the server replies
+// answerQuery returns the reply to a query from a zone, or the code with which the server replies
 // by itself, or handOn.
-func (f *Federation) answer(ctx context.Context, z *zone.Zone, w dns.ResponseWriter, r *dns.Msg) (*dns.Msg, int) {
+func (f *Federation) answerQuery(ctx context.Context, z *zone.Zone, w dns.ResponseWriter, r *dns.Msg) (*dns.Msg, int) {
 	var now time.Time
 	if z.Timed() {
 		now = time.Now()
@@ -130,11 +130,11 @@ func (f *Federation) answer(ctx context.Context, z *zone.Zone, w dns.ResponseWri
 		return nil, handOn
 	}
 
-	m, c := reply.To(r), f.client(w, r)
+	m, c := reply.To(r), f.clientOf(w, r)
 	switch result.Kind {
 	case zone.Unsynced, zone.Unheard:
 		// Not NXDOMAIN: it would be cached for a name that may well exist.
-		c.fail(m, dns.ExtendedErrorCodeNotReady, "catalog not received yet")
+		c.setServerFailure(m, dns.ExtendedErrorCodeNotReady, "catalog not received yet")
 	case zone.NameError:
 		m.Rcode = dns.RcodeNameError
 		m.SetAuthority(&result)
@@ -149,16 +149,16 @@ func (f *Federation) answer(ctx context.Context, z *zone.Zone, w dns.ResponseWri
 			f.answerIndirect(ctx, m, c, &result, now)
 		}
 	}
-	c.annotate(m, &result)
+	c.addExtendedErrors(m, &result)
 	if question.Qtype == dns.TypeSRV || question.Qtype == dns.TypeNS {
 		c.addGlue(m, &result, now)
 	}
 	return &m.Msg, dns.RcodeSuccess
 }
 
-// next hands the query on. Without a next plugin it is refused, as the server does
+// askNext hands the query on. Without a next plugin it is refused, as the server does
 // with names outside its zones.
-func (f *Federation) next(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
+func (f *Federation) askNext(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
 	if f.Next == nil {
 		return dns.RcodeRefused, nil
 	}
@@ -168,10 +168,10 @@ func (f *Federation) next(ctx context.Context, w dns.ResponseWriter, r *dns.Msg)
 // fallsThrough reports whether a name that does not exist is handed on. Of nested
 // zones, the innermost that contains the name decides.
 func (f *Federation) fallsThrough(name string) bool {
-	if !f.falls {
+	if !f.anyFallThrough {
 		return false
 	}
-	var in origin
+	var in blockZone
 	for _, o := range f.origins {
 		if len(o.name) > len(in.name) && dns.IsSubDomain(o.name, name) {
 			in = o

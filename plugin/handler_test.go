@@ -107,7 +107,7 @@ func newChain(t testing.TB, next plugin.Handler, blocks []corefile.Block, servic
 	return c
 }
 
-func (c *chain) publish() { c.serve(fixed{c.builder.Publish(time.Now()), true}) }
+func (c *chain) publish() { c.setBlock(fixed{c.builder.Publish(time.Now()), true}) }
 
 // ask sends a query through the server and returns the reply, or nil.
 func (c *chain) ask(w dns.ResponseWriter, query *dns.Msg) *dns.Msg {

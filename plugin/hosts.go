@@ -24,12 +24,12 @@ const partialTTL = 5
 // answerIndirect answers an address query whose addresses are partly those of
 // hosts elsewhere. The name has SRV and TXT records, so it cannot be a CNAME
 // (RFC 1034 section 3.6.2): the addresses at the end of the chain are its own.
-func (f *Federation) answerIndirect(ctx context.Context, m *reply.Message, c client, result *zone.Result, now time.Time) {
+func (f *Federation) answerIndirect(ctx context.Context, m *reply.Message, c queryClient, result *zone.Result, now time.Time) {
 	found, failed, passed := f.lookUpRanks(ctx, result, now)
 	allowed, ttl, stale, live := []netip.Addr(nil), uint32(math.MaxUint32), false, false
 	var refused []netip.Addr
 	for _, at := range found {
-		ofHost, rest := publishable(result, at.host.Owner, at.Addresses)
+		ofHost, rest := splitPublishable(result, at.host.Owner, at.Addresses)
 		allowed, refused = append(allowed, ofHost...), append(refused, rest...)
 		ttl, stale, failed = min(ttl, at.TTL), stale || at.Stale, failed || at.Failed
 		live = live || len(ofHost) > 0 && !at.Stale && !at.host.Stale
@@ -39,20 +39,20 @@ func (f *Federation) answerIndirect(ctx context.Context, m *reply.Message, c cli
 	}
 	result.LookedUp(live)
 	m.SetResolved(result, allowed, ttl)
-	if stale && !result.Live() && !result.Stale() { // annotate says it of the result
+	if stale && !result.Live() && !result.Stale() { // addExtendedErrors says it of the result
 		c.addError(m, dns.ExtendedErrorCodeStaleAnswer, "endpoint host cannot be resolved")
 	}
 	if slices.ContainsFunc(refused, func(ip netip.Addr) bool { return !slices.Contains(allowed, ip) }) {
 		c.addError(m, dns.ExtendedErrorCodeBlocked, denied)
 	}
-	conclude(m, c, result, failed)
+	completeReply(m, c, result, failed)
 }
 
 // lookUpRanks looks up the hosts that an address query hangs on. Of a name that owners share, it goes on to
 // worse ranks where the hosts of better ones lead to no address, of either type: the ranks do not
 // depend on the type. It waits half as long for each, so that all have no longer than one. It reports whether
 // something is not known, and whether that is why it passed by a rank.
-func (f *Federation) lookUpRanks(ctx context.Context, result *zone.Result, now time.Time) (all []found, failed, passed bool) {
+func (f *Federation) lookUpRanks(ctx context.Context, result *zone.Result, now time.Time) (all []hostAnswer, failed, passed bool) {
 	for patience := hostname.Patience; ; {
 		if !result.Undecided() {
 			all, failed = f.lookUp(ctx, result, result.Type, patience)
@@ -64,7 +64,7 @@ func (f *Federation) lookUpRanks(ctx context.Context, result *zone.Result, now t
 		for _, qtype := range []uint16{result.Type, dns.TypeA + dns.TypeAAAA - result.Type} {
 			some, unknown := f.lookUp(ctx, result, qtype, patience)
 			for _, at := range some {
-				allowed, _ := publishable(result, at.host.Owner, at.Addresses)
+				allowed, _ := splitPublishable(result, at.host.Owner, at.Addresses)
 				leads[at.host] = leads[at.host] || len(allowed) > 0
 				passed = passed || at.Failed
 			}
@@ -84,7 +84,7 @@ func (f *Federation) lookUpRanks(ctx context.Context, result *zone.Result, now t
 
 // answerTargets answers an SRV query about endpoints that are hosts elsewhere, which are
 // its targets.
-func (f *Federation) answerTargets(ctx context.Context, m *reply.Message, c client, result *zone.Result) {
+func (f *Federation) answerTargets(ctx context.Context, m *reply.Message, c queryClient, result *zone.Result) {
 	blocked, failed := f.barTargets(ctx, result, c)
 	if failed {
 		result.TTL = min(result.TTL, partialTTL)
@@ -93,25 +93,25 @@ func (f *Federation) answerTargets(ctx context.Context, m *reply.Message, c clie
 	if blocked {
 		c.addError(m, dns.ExtendedErrorCodeBlocked, denied)
 	}
-	conclude(m, c, result, failed)
+	completeReply(m, c, result, failed)
 }
 
 // denied is the text of the extended error of an answer that lacks what is not allowed.
 const denied = "endpoint host has an address that is not allowed"
 
-// conclude completes an answer that depends on hosts elsewhere and may have no records.
-func conclude(m *reply.Message, c client, result *zone.Result, failed bool) {
+// completeReply completes an answer that depends on hosts elsewhere and may have no records.
+func completeReply(m *reply.Message, c queryClient, result *zone.Result, failed bool) {
 	switch {
 	case len(m.Answer) > 0:
 	case failed:
-		c.fail(m, dns.ExtendedErrorCodeNoReachableAuthority, "endpoint host cannot be resolved")
+		c.setServerFailure(m, dns.ExtendedErrorCodeNoReachableAuthority, "endpoint host cannot be resolved")
 	default:
 		m.SetAuthority(result)
 	}
 }
 
-// found is what a host leads to.
-type found struct {
+// hostAnswer is what a host leads to.
+type hostAnswer struct {
 	hostname.Answer
 
 	host zone.Host
@@ -119,10 +119,10 @@ type found struct {
 
 // lookUp looks up the hosts of a result that are elsewhere, in the server of the query and each for the
 // owner that says it. It reports whether nothing is known of others.
-func (f *Federation) lookUp(ctx context.Context, result *zone.Result, qtype uint16, patience time.Duration) (all []found, failed bool) {
+func (f *Federation) lookUp(ctx context.Context, result *zone.Result, qtype uint16, patience time.Duration) (all []hostAnswer, failed bool) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	up, depth := lookups(ctx)
+	up, depth := upstreamOf(ctx)
 	hosts := make(map[int][]zone.Host) // by owner
 	for _, h := range result.Hosts() {
 		switch {
@@ -142,7 +142,7 @@ func (f *Federation) lookUp(ctx context.Context, result *zone.Result, qtype uint
 	}
 	for n, answers := range f.hosts.ResolveEach(ctx, up, queries...) {
 		for i, a := range answers {
-			all = append(all, found{a, hosts[owners[n]][i]})
+			all = append(all, hostAnswer{a, hosts[owners[n]][i]})
 		}
 	}
 	return all, failed
@@ -160,7 +160,7 @@ func (f *Federation) mayExist(h zone.Host) bool {
 // case failed is true, as it is where an address may be missing. What these look-ups have found
 // is glue for a client that takes it, unless it is stale, may be only a part, or is the address of
 // another name.
-func (f *Federation) barTargets(ctx context.Context, result *zone.Result, c client) (blocked, failed bool) {
+func (f *Federation) barTargets(ctx context.Context, result *zone.Result, c queryClient) (blocked, failed bool) {
 	type said struct {
 		host  string
 		owner int
@@ -177,7 +177,7 @@ func (f *Federation) barTargets(ctx context.Context, result *zone.Result, c clie
 		barred, unknown := false, false
 		for _, h := range target.Hosts {
 			a := known[said{h.Name, target.Owner}]
-			_, rest := publishable(result, target.Owner, a.Addresses)
+			_, rest := splitPublishable(result, target.Owner, a.Addresses)
 			barred = barred || len(rest) > 0
 			unknown = unknown || f.mayExist(h) || a.Failed && len(a.Addresses) == 0
 			failed = failed || a.Failed
@@ -199,8 +199,8 @@ func (f *Federation) barTargets(ctx context.Context, result *zone.Result, c clie
 	return blocked, failed
 }
 
-// lookups returns where hosts are looked up for a query, and how deep it is nested.
-func lookups(ctx context.Context) (up hostname.Upstream, depth int) {
+// upstreamOf returns where hosts are looked up for a query, and how deep it is nested.
+func upstreamOf(ctx context.Context) (up hostname.Upstream, depth int) {
 	up, _ = ctx.Value(lookupsKey{}).(hostname.Upstream)
 	if server, ok := ctx.Value(dnsserver.Key{}).(*dnsserver.Server); ok {
 		up = loopback.Direct{Server: server}
@@ -209,9 +209,9 @@ func lookups(ctx context.Context) (up hostname.Upstream, depth int) {
 	return up, depth
 }
 
-// publishable returns those of a host's addresses that the owner that says the host may publish, and the
+// splitPublishable returns those of a host's addresses that the owner that says the host may publish, and the
 // others: an address that is refused in an endpoint is refused behind a host as well.
-func publishable(result *zone.Result, owner int, addresses []netip.Addr) (allowed, refused []netip.Addr) {
+func splitPublishable(result *zone.Result, owner int, addresses []netip.Addr) (allowed, refused []netip.Addr) {
 	for _, a := range addresses {
 		if result.Allows(owner, a) {
 			allowed = append(allowed, a)

@@ -39,41 +39,41 @@ func counter(name, help string, labels ...string) *prometheus.CounterVec {
 // registerMetrics registers the metrics, once in a process: owners and their series
 // outlive a configuration.
 var registerMetrics = sync.OnceFunc(func() {
-	prometheus.MustRegister(responses, nacks, sessions, staleAnswers, persistErrors, updateDuration, collector{owners})
+	prometheus.MustRegister(responses, nacks, sessions, staleAnswers, persistErrors, updateDuration, ownerCollector{owners})
 })
 
-// observer counts what the agent reports.
-type observer struct{}
+// metricsObserver counts what the agent reports.
+type metricsObserver struct{}
 
 // Responded implements agent.Observer.
-func (observer) Responded(owner string, op federation.Operation) {
+func (metricsObserver) Responded(owner string, op federation.Operation) {
 	responses.WithLabelValues(owner, op.String()).Inc()
 }
 
 // Refused implements agent.Observer.
-func (observer) Refused(owner string, reason federation.Reason) {
+func (metricsObserver) Refused(owner string, reason federation.Reason) {
 	nacks.WithLabelValues(owner, string(reason)).Inc()
 }
 
 // Ended implements agent.Observer.
-func (observer) Ended(owner, code string) { sessions.WithLabelValues(owner, code).Inc() }
+func (metricsObserver) Ended(owner, code string) { sessions.WithLabelValues(owner, code).Inc() }
 
 // Visible implements agent.Observer.
-func (observer) Visible(d time.Duration) { updateDuration.Observe(d.Seconds()) }
+func (metricsObserver) Visible(d time.Duration) { updateDuration.Observe(d.Seconds()) }
 
 // PersistFailed implements agent.Observer.
-func (observer) PersistFailed(owner string) { persistErrors.WithLabelValues(owner).Inc() }
+func (metricsObserver) PersistFailed(owner string) { persistErrors.WithLabelValues(owner).Inc() }
 
 // Forgotten implements agent.Observer.
-func (observer) Forgotten(owner string) {
+func (metricsObserver) Forgotten(owner string) {
 	for _, c := range []*prometheus.CounterVec{responses, nacks, sessions, staleAnswers, persistErrors} {
 		c.DeletePartialMatch(prometheus.Labels{"owner": owner})
 	}
 }
 
-// collector reads the state of the owners when it is scraped: a series exists for
+// ownerCollector reads the state of the owners when it is scraped: a series exists for
 // exactly as long as its owner does.
-type collector struct{ agent *agent.Agent }
+type ownerCollector struct{ agent *agent.Agent }
 
 var (
 	stateDesc       = gauge("owner_state", "1 for the state that an owner is in, 0 for the others.", "state")
@@ -104,7 +104,7 @@ func gauge(name, help string, labels ...string) *prometheus.Desc {
 }
 
 // Describe implements prometheus.Collector.
-func (collector) Describe(ch chan<- *prometheus.Desc) {
+func (ownerCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		stateDesc, servicesDesc, notImportedDesc, instancesDesc, conflictsDesc, attemptDesc, syncDesc,
 		staleDesc, remainingDesc, retentionDesc, hopsDesc, resumesDesc, expiryDesc, readyDesc,
@@ -114,7 +114,7 @@ func (collector) Describe(ch chan<- *prometheus.Desc) {
 }
 
 // Collect implements prometheus.Collector.
-func (c collector) Collect(ch chan<- prometheus.Metric) {
+func (c ownerCollector) Collect(ch chan<- prometheus.Metric) {
 	ready := 0.0
 	if c.agent.Ready() {
 		ready = 1

@@ -10,16 +10,16 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
-// recovered reports the panics of goroutines that clients cause and CoreDNS does not recover, as
+// panicReporter reports the panics of goroutines that clients cause and CoreDNS does not recover, as
 // it recovers those of queries.
-type recovered struct{ logger *slog.Logger }
+type panicReporter struct{ logger *slog.Logger }
 
 // maxStack bounds what is logged of a stack, in bytes.
 const maxStack = 4096
 
-// report counts and logs what was recovered during something. It is called by the function that
+// reportPanic counts and logs what was recovered during something. It is called by the function that
 // has recovered it, which still has the stack.
-func (r recovered) report(during string, cause any) {
+func (r panicReporter) reportPanic(during string, cause any) {
 	vars.Panic.Inc()
 	stack := debug.Stack()
 	r.logger.Error("a panic was recovered: report it", "during", during,

@@ -27,12 +27,12 @@ var log = clog.NewWithPlugin(corefile.Directive)
 
 // owners is the one value that outlives a configuration: a reload hands streams
 // and catalogs over through it.
-var owners = agent.New(agent.Config{Logger: newLogger(log), Observer: observer{}})
+var owners = agent.New(agent.Config{Logger: newLogger(log), Observer: metricsObserver{}})
 
 // page outlives a configuration as well.
 var page = status.New(owners, newLogger(log))
 
-var panics = recovered{loglimit.NewLogger(newLogger(log))}
+var panics = panicReporter{loglimit.NewLogger(newLogger(log))}
 
 func init() { plugin.Register(corefile.Directive, setup) }
 
@@ -76,20 +76,20 @@ func setup(c *caddy.Controller) error {
 			return plugin.Error(corefile.Directive, err)
 		}
 		own.blocks = append(own.blocks, b)
-		f.serve(b)
+		f.setBlock(b)
 		if err := page.Open(&own.status); err != nil {
 			return plugin.Error(corefile.Directive, err)
 		}
-		page.Show(&own.status, &server{f, b, c.ServerBlockKeys, loopback.NewNetwork(c.ServerBlockKeys, config.ListenHosts)})
+		page.Show(&own.status, &startedServer{f, b, c.ServerBlockKeys, loopback.NewNetwork(c.ServerBlockKeys, config.ListenHosts)})
 		if t, ok := config.Handler("transfer").(*transfer.Transfer); ok {
-			notifier.Go(func() { f.notify(b, t) })
+			notifier.Go(func() { f.notifySecondaries(b, t) })
 		}
 		return nil
 	})
 	c.OnShutdown(func() error {
 		// A reload has stopped the servers, and taken the instance out, before. Otherwise the
 		// process ends, and answers until it has.
-		if !slices.Contains(configurations(), own) {
+		if !slices.Contains(allConfigurations(), own) {
 			leave(owners.Replace)
 		}
 		return nil
@@ -100,7 +100,7 @@ func setup(c *caddy.Controller) error {
 		leave(owners.Detach)
 		return nil
 	})
-	c.OnRestartFailed(retain)
+	c.OnRestartFailed(retainRunning)
 
 	config.AddPlugin(func(next plugin.Handler) plugin.Handler {
 		f.Next = next
@@ -112,42 +112,42 @@ func setup(c *caddy.Controller) error {
 // storageKey finds the configuration of an instance.
 type storageKey struct{}
 
-// configuration is what the server blocks that were read together have.
-type configuration struct {
+// instanceConfig is what the server blocks that were read together have.
+type instanceConfig struct {
 	status status.Configuration
 	blocks []*agent.Block // those that have started
 	hosts  []*hostname.Resolver
 }
 
 // configurationOf returns the configuration that the server block is read with.
-func configurationOf(c *caddy.Controller) *configuration {
-	known, ok := c.Get(storageKey{}).(*configuration)
+func configurationOf(c *caddy.Controller) *instanceConfig {
+	known, ok := c.Get(storageKey{}).(*instanceConfig)
 	if !ok {
-		known = new(configuration)
+		known = new(instanceConfig)
 		c.Set(storageKey{}, known)
 	}
 	return known
 }
 
-// watchRestart registers retain with the configurations that run now, which may
+// watchRestart registers retainRunning with the configurations that run now, which may
 // have no federation block. When the new one fails to start, CoreDNS calls
 // OnRestartFailed of the running ones only.
 func watchRestart() {
 	for _, instance := range caddy.Instances() {
 		instance.StorageMu.Lock()
 		if instance.Storage[storageKey{}] == nil {
-			instance.Storage[storageKey{}] = new(configuration)
-			instance.OnRestartFailed = append(instance.OnRestartFailed, retain)
+			instance.Storage[storageKey{}] = new(instanceConfig)
+			instance.OnRestartFailed = append(instance.OnRestartFailed, retainRunning)
 		}
 		instance.StorageMu.Unlock()
 	}
 }
 
-// retain detaches the blocks of configurations that are not running.
-func retain() error {
+// retainRunning detaches the blocks of configurations that are not running.
+func retainRunning() error {
 	var all []any
 	var shown []*status.Configuration
-	for _, c := range configurations() {
+	for _, c := range allConfigurations() {
 		all, shown = append(all, c), append(shown, &c.status)
 	}
 	owners.Retain(all)
@@ -157,8 +157,8 @@ func retain() error {
 
 // takeOver takes over the addresses of hosts that other configurations have looked up: a
 // reload forgets none.
-func (f *Federation) takeOver(own *configuration) {
-	for _, c := range configurations() {
+func (f *Federation) takeOver(own *instanceConfig) {
+	for _, c := range allConfigurations() {
 		if c == own {
 			continue
 		}
@@ -168,11 +168,11 @@ func (f *Federation) takeOver(own *configuration) {
 	}
 }
 
-// configurations returns those of all instances, with federation blocks or without.
-func configurations() (all []*configuration) {
+// allConfigurations returns those of all instances, with federation blocks or without.
+func allConfigurations() (all []*instanceConfig) {
 	for _, instance := range caddy.Instances() {
 		instance.StorageMu.RLock()
-		if c, ok := instance.Storage[storageKey{}].(*configuration); ok {
+		if c, ok := instance.Storage[storageKey{}].(*instanceConfig); ok {
 			all = append(all, c)
 		}
 		instance.StorageMu.RUnlock()
@@ -219,9 +219,9 @@ func boundAddresses(hosts []string) []netip.Addr {
 // notifyDelay is the least time between two rounds of NOTIFY.
 const notifyDelay = time.Second
 
-// notify sends NOTIFY to the secondaries of every zone whose serial has changed,
+// notifySecondaries sends NOTIFY to the secondaries of every zone whose serial has changed,
 // until the block is detached.
-func (f *Federation) notify(b *agent.Block, t *transfer.Transfer) {
+func (f *Federation) notifySecondaries(b *agent.Block, t *transfer.Transfer) {
 	notified := make(map[string]uint32) // serial by origin
 	for {
 		select {
@@ -230,13 +230,13 @@ func (f *Federation) notify(b *agent.Block, t *transfer.Transfer) {
 		case <-b.Changed():
 		}
 		z := b.Zone()
-		for _, origin := range f.zones() {
+		for _, origin := range f.zoneNames() {
 			select {
 			case <-b.Detached():
 				return // a secondary that does not answer takes seconds
 			default:
 			}
-			if _, synced := z.Synced(origin, time.Now()); !synced || f.shared(origin) {
+			if _, synced := z.Synced(origin, time.Now()); !synced || f.mayPassOn(origin) {
 				continue
 			}
 			if serial := z.SOA(origin).Serial; notified[origin] != serial {
