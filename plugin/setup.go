@@ -59,7 +59,7 @@ func setup(c *caddy.Controller) error {
 	leave := func(detach func(...*agent.Block)) {
 		// The first server block ends all of them: one after the other, each could take
 		// seconds.
-		page.Keep(func(c *status.Configuration) bool { return c != &own.status })
+		page.KeepConfigurations(func(c *status.Configuration) bool { return c != &own.status })
 		detach(own.blocks...)
 		notifier.Wait()
 		hostname.Close(own.hosts...)
@@ -77,10 +77,10 @@ func setup(c *caddy.Controller) error {
 		}
 		own.blocks = append(own.blocks, b)
 		f.setBlock(b)
-		if err := page.Open(&own.status); err != nil {
+		if err := page.OpenPort(&own.status); err != nil {
 			return plugin.Error(corefile.Directive, err)
 		}
-		page.Show(&own.status, &startedServer{f, b, c.ServerBlockKeys, loopback.NewNetwork(c.ServerBlockKeys, config.ListenHosts)})
+		page.ShowBlock(&own.status, &startedServer{f, b, c.ServerBlockKeys, loopback.NewNetwork(c.ServerBlockKeys, config.ListenHosts)})
 		if t, ok := config.Handler("transfer").(*transfer.Transfer); ok {
 			notifier.Go(func() { f.notifySecondaries(b, t) })
 		}
@@ -151,7 +151,7 @@ func retainRunning() error {
 		all, shown = append(all, c), append(shown, &c.status)
 	}
 	owners.Retain(all)
-	page.Keep(func(c *status.Configuration) bool { return slices.Contains(shown, c) })
+	page.KeepConfigurations(func(c *status.Configuration) bool { return slices.Contains(shown, c) })
 	return nil
 }
 

@@ -27,7 +27,7 @@ import (
 
 // Configuration is all server blocks that are read together. Its address stands for it.
 type Configuration struct {
-	status *corefile.Block // that says where the status is served, or nil; written by Add only
+	statusBlock *corefile.Block // that says where the status is served, or nil; written by Add only
 }
 
 // Add takes what the blocks of one more server block say of the status.
@@ -37,11 +37,11 @@ func (c *Configuration) Add(blocks []corefile.Block) error {
 		if b.Status == (page.Config{}) {
 			continue
 		}
-		if c.status == nil {
-			c.status = b
+		if c.statusBlock == nil {
+			c.statusBlock = b
 		}
-		if err := b.StatusConflict(c.status); err != nil {
-			return fmt.Errorf("%s - Error: %w in the block at %s", b.Position, err, c.status.Position)
+		if err := b.StatusConflict(c.statusBlock); err != nil {
+			return fmt.Errorf("%s - Error: %w in the block at %s", b.Position, err, c.statusBlock.Position)
 		}
 	}
 	return nil
@@ -51,21 +51,21 @@ func (c *Configuration) Add(blocks []corefile.Block) error {
 // goroutines at once.
 type Block interface {
 	// Report returns the zones of the block.
-	Report() []status.Zone
+	ReportZones() []status.Zone
 
 	// Explain returns the reply that the block gives to a query, and why, as long as ctx
 	// lasts, or false for a name outside of its zones.
 	Explain(ctx context.Context, name string, qtype uint16) (status.Answer, bool)
 }
 
-// shown is a block with the configuration that it belongs to.
-type shown struct {
+// shownBlock is a block with the configuration that it belongs to.
+type shownBlock struct {
 	Block
 
 	configuration *Configuration
 }
 
-// Page is the status of the process. It implements page.Source. Its listener lives
+// Page is the status of the process. It implements page.ReportSource. Its listener lives
 // for as long as a configuration wants it: a reload that leaves it as it is does not
 // touch it, and one that fails does not either.
 type Page struct {
@@ -75,13 +75,13 @@ type Page struct {
 	began  time.Time
 	asking chan struct{} // has room for as many as may ask why at a time
 
-	mu       sync.Mutex // guards the fields below
-	blocks   []shown    // in the order of their start
-	services []*service // mostly one
+	mu       sync.Mutex    // guards the fields below
+	blocks   []shownBlock  // in the order of their start
+	services []*statusPort // mostly one
 }
 
-// service is a port at which the status is served.
-type service struct {
+// statusPort is a port at which the status is served.
+type statusPort struct {
 	config page.Config
 	users  []*Configuration
 	end    func() // ends it, and waits for the end
@@ -95,15 +95,15 @@ func New(a *agent.Agent, logger *slog.Logger) *Page {
 	return &Page{agent: a, logger: logger, began: time.Now(), asking: make(chan struct{}, maxAsking)}
 }
 
-// Open serves the status for a configuration, where it wants that, once. It fails when the
+// OpenPort serves the status for a configuration, where it wants that, once. It fails when the
 // files or the port cannot be had.
-func (p *Page) Open(c *Configuration) error {
-	if c.status == nil {
+func (p *Page) OpenPort(c *Configuration) error {
+	if c.statusBlock == nil {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	config := c.status.Status
+	config := c.statusBlock.Status
 	for _, s := range p.services {
 		if s.config == config {
 			if !slices.Contains(s.users, c) {
@@ -112,21 +112,21 @@ func (p *Page) Open(c *Configuration) error {
 			return nil
 		}
 		if s.config.Address == config.Address {
-			return fmt.Errorf("%s - Error: status: other files at %s take a restart, or another address", c.status.Position, config.Address)
+			return fmt.Errorf("%s - Error: status: other files at %s take a restart, or another address", c.statusBlock.Position, config.Address)
 		}
 	}
-	server, err := page.Listen(context.Background(), config, p.logger) //nolint:forbidigo // as Page.serve
+	server, err := page.Listen(context.Background(), config, p.logger) //nolint:forbidigo // as Page.servePort
 	if err != nil {
-		return fmt.Errorf("%s - Error: %w", c.status.Position, err)
+		return fmt.Errorf("%s - Error: %w", c.statusBlock.Position, err)
 	}
-	p.services = append(p.services, &service{config, []*Configuration{c}, p.serve(server)})
+	p.services = append(p.services, &statusPort{config, []*Configuration{c}, p.servePort(server)})
 	p.logger.Info("status is served", "listen", server.Addr())
 	return nil
 }
 
-// serve serves the status at a port. The function that it returns ends that, and waits for
+// servePort serves the status at a port. The function that it returns ends that, and waits for
 // the end.
-func (p *Page) serve(server *page.Server) func() {
+func (p *Page) servePort(server *page.Server) func() {
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // CoreDNS has no context for what outlives a configuration
 	var serving sync.WaitGroup
 	serving.Go(func() {
@@ -140,20 +140,20 @@ func (p *Page) serve(server *page.Server) func() {
 	}
 }
 
-// Show adds a server block of a configuration, which has started.
-func (p *Page) Show(c *Configuration, b Block) {
+// ShowBlock adds a server block of a configuration, which has started.
+func (p *Page) ShowBlock(c *Configuration, b Block) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.blocks = append(p.blocks, shown{b, c})
+	p.blocks = append(p.blocks, shownBlock{b, c})
 }
 
-// Keep forgets all configurations but those that keep returns true for. The ports that
+// KeepConfigurations forgets all configurations but those that keep returns true for. The ports that
 // nobody wants any more are closed when it returns.
-func (p *Page) Keep(keep func(*Configuration) bool) {
+func (p *Page) KeepConfigurations(keep func(*Configuration) bool) {
 	p.mu.Lock()
-	p.blocks = slices.DeleteFunc(p.blocks, func(b shown) bool { return !keep(b.configuration) })
-	var over []*service
-	p.services = slices.DeleteFunc(p.services, func(s *service) bool {
+	p.blocks = slices.DeleteFunc(p.blocks, func(b shownBlock) bool { return !keep(b.configuration) })
+	var over []*statusPort
+	p.services = slices.DeleteFunc(p.services, func(s *statusPort) bool {
 		s.users = slices.DeleteFunc(s.users, func(c *Configuration) bool { return !keep(c) })
 		if len(s.users) == 0 {
 			over = append(over, s)
@@ -166,9 +166,9 @@ func (p *Page) Keep(keep func(*Configuration) bool) {
 	}
 }
 
-// running returns the server blocks that answer: in a reload those of the configuration
+// runningBlocks returns the server blocks that answer: in a reload those of the configuration
 // before it, which stays if the new one fails.
-func (p *Page) running() []Block {
+func (p *Page) runningBlocks() []Block {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var running []Block
@@ -180,7 +180,7 @@ func (p *Page) running() []Block {
 	return running
 }
 
-// Status implements page.Source.
+// Status implements page.ReportSource.
 func (p *Page) Status() status.Status {
 	now := time.Now()
 	s := status.Status{
@@ -192,19 +192,19 @@ func (p *Page) Status() status.Status {
 			s.Waiting = append(s.Waiting, "the first complete catalog of owner "+s.Owners[i].ID)
 		}
 	}
-	for _, b := range p.running() {
-		s.Zones = append(s.Zones, b.Report()...)
+	for _, b := range p.runningBlocks() {
+		s.Zones = append(s.Zones, b.ReportZones()...)
 	}
 	slices.SortStableFunc(s.Zones, func(a, b status.Zone) int { return strings.Compare(a.Name, b.Name) })
 	return s
 }
 
-// Catalog implements page.Source.
+// Catalog implements page.ReportSource.
 func (p *Page) Catalog(of string) (iter.Seq2[status.Service, error], error) {
 	return p.agent.Catalog(of)
 }
 
-// Why implements page.Source.
+// Why implements page.ReportSource.
 func (p *Page) Why(ctx context.Context, name string, qtype uint16) (status.Why, error) {
 	select {
 	case p.asking <- struct{}{}:
@@ -213,7 +213,7 @@ func (p *Page) Why(ctx context.Context, name string, qtype uint16) (status.Why, 
 		return status.Why{}, ctx.Err()
 	}
 	w := status.Why{Role: status.Consumer, Now: time.Now().UTC(), Name: name, Type: dns.Type(qtype).String()}
-	for _, b := range p.running() {
+	for _, b := range p.runningBlocks() {
 		if a, ours := b.Explain(ctx, name, qtype); ours {
 			w.Answers = append(w.Answers, a)
 		}
