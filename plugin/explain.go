@@ -23,8 +23,8 @@ type startedServer struct {
 	*Federation
 
 	block   *agent.Block
-	keys    []string          // of the server block
-	lookups *loopback.Network // how it asks itself; nil if it cannot
+	keys    []string                  // of the server block
+	lookups *loopback.NetworkUpstream // how it asks itself; nil if it cannot
 }
 
 // ReportZones implements status.Block.

@@ -203,7 +203,7 @@ func (f *Federation) barTargets(ctx context.Context, result *zone.Result, c quer
 func upstreamOf(ctx context.Context) (up hostname.Upstream, depth int) {
 	up, _ = ctx.Value(lookupsKey{}).(hostname.Upstream)
 	if server, ok := ctx.Value(dnsserver.Key{}).(*dnsserver.Server); ok {
-		up = loopback.Direct{Server: server}
+		up = loopback.DirectUpstream{Server: server}
 	}
 	depth, _ = ctx.Value(dnsserver.LoopKey{}).(int)
 	return up, depth

@@ -15,39 +15,39 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Direct asks the plugins of a server. It implements hostname.Upstream.
+// DirectUpstream asks the plugins of a server. It implements hostname.Upstream.
 //
 // What is found is given to every client, so it must not depend on the one that
 // happened to ask first. A look-up is therefore a query of the server's own, from
 // its own address. Plugins such as acl and view would answer each client
 // differently.
-type Direct struct{ Server *dnsserver.Server }
+type DirectUpstream struct{ Server *dnsserver.Server }
 
 // Address returns the address that the server listens on. Of two servers with the
 // same server block, each may find another answer.
-func (d Direct) Address() string { return d.Server.Address() }
+func (d DirectUpstream) Address() string { return d.Server.Address() }
 
 // Ask sends the query through the plugins of the server.
-func (d Direct) Ask(ctx context.Context, host string, qtype uint16, depth int) *dns.Msg {
+func (d DirectUpstream) Ask(ctx context.Context, host string, qtype uint16, depth int) *dns.Msg {
 	ctx = context.WithValue(ctx, dnsserver.Key{}, d.Server)
 	ctx = context.WithValue(ctx, dnsserver.LoopKey{}, depth)
 	query := new(dns.Msg)
 	query.SetQuestion(host, qtype)
-	w := &writer{address: AddressOf(d.Server.Address())}
+	w := &replyWriter{address: AddressOf(d.Server.Address())}
 	d.Server.ServeDNS(ctx, w, query)
 	return w.reply // nil where acl drops the query
 }
 
-// Network asks a server over the network: CoreDNS gives its dnsserver.Server to nobody
+// NetworkUpstream asks a server over the network: CoreDNS gives its dnsserver.Server to nobody
 // but with a query. It implements hostname.Upstream.
-type Network struct {
+type NetworkUpstream struct {
 	listen  string // as dnsserver.Server.Address
 	address string // host:port
 }
 
 // NewNetwork returns how the server of a server block can be asked, by the keys of the
 // block and the hosts that it is bound to, or nil where it has no plain DNS.
-func NewNetwork(keys, hosts []string) *Network {
+func NewNetwork(keys, hosts []string) *NetworkUpstream {
 	for _, key := range keys {
 		i := strings.LastIndexByte(key, ':')
 		if !strings.HasPrefix(key, "dns://") || i < len("dns://") {
@@ -61,16 +61,16 @@ func NewNetwork(keys, hosts []string) *Network {
 		if host == "" {
 			listen = ":" + key[i+1:]
 		}
-		return &Network{"dns://" + listen, AddressOf(listen).String()}
+		return &NetworkUpstream{"dns://" + listen, AddressOf(listen).String()}
 	}
 	return nil
 }
 
-// Address returns the address that the server listens on, as that of a Direct.
-func (n *Network) Address() string { return n.listen }
+// Address returns the address that the server listens on, as that of a DirectUpstream.
+func (n *NetworkUpstream) Address() string { return n.listen }
 
 // Ask sends the query to the server.
-func (n *Network) Ask(ctx context.Context, host string, qtype uint16, _ int) *dns.Msg {
+func (n *NetworkUpstream) Ask(ctx context.Context, host string, qtype uint16, _ int) *dns.Msg {
 	query := new(dns.Msg)
 	query.SetQuestion(host, qtype)
 	client := dns.Client{Net: "tcp"} // so that nothing is truncated
@@ -97,27 +97,27 @@ func AddressOf(listen string) *net.TCPAddr {
 	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, uint16(port)))
 }
 
-// writer is the server as its own client. It seems to ask over TCP, so no
+// replyWriter is the server as its own client. It seems to ask over TCP, so no
 // plugin truncates the reply.
-type writer struct {
+type replyWriter struct {
 	address *net.TCPAddr
 	reply   *dns.Msg
 }
 
 // LocalAddr implements dns.ResponseWriter.
-func (w *writer) LocalAddr() net.Addr { return w.address }
+func (w *replyWriter) LocalAddr() net.Addr { return w.address }
 
 // RemoteAddr implements dns.ResponseWriter.
-func (w *writer) RemoteAddr() net.Addr { return w.address }
+func (w *replyWriter) RemoteAddr() net.Addr { return w.address }
 
 // WriteMsg implements dns.ResponseWriter.
-func (w *writer) WriteMsg(m *dns.Msg) error {
+func (w *replyWriter) WriteMsg(m *dns.Msg) error {
 	w.reply = m
 	return nil
 }
 
 // Write implements dns.ResponseWriter.
-func (w *writer) Write(packed []byte) (int, error) {
+func (w *replyWriter) Write(packed []byte) (int, error) {
 	m := new(dns.Msg)
 	if err := m.Unpack(packed); err != nil {
 		return 0, err
@@ -126,13 +126,13 @@ func (w *writer) Write(packed []byte) (int, error) {
 }
 
 // Close implements dns.ResponseWriter. There is no connection.
-func (*writer) Close() error { return nil }
+func (*replyWriter) Close() error { return nil }
 
 // TsigStatus implements dns.ResponseWriter. There is no signature.
-func (*writer) TsigStatus() error { return nil }
+func (*replyWriter) TsigStatus() error { return nil }
 
 // TsigTimersOnly implements dns.ResponseWriter.
-func (*writer) TsigTimersOnly(bool) {}
+func (*replyWriter) TsigTimersOnly(bool) {}
 
 // Hijack implements dns.ResponseWriter.
-func (*writer) Hijack() {}
+func (*replyWriter) Hijack() {}
