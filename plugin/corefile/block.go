@@ -2,8 +2,8 @@
 // the configuration of the packages that use it, and does nothing else: no file
 // is opened, no name is looked up and nothing is started.
 //
-// To add a property: give it a case in set, and its default, if that is not the
-// zero value, a line in defaults.
+// To add a property: give it a case in setProperty, and its default, if that is not the
+// zero value, a line in defaultBlock.
 //
 // Only packages of this module import it: it is not a stable API.
 package corefile
@@ -77,7 +77,7 @@ var properties = []string{
 // alternatives are the properties that exclude each other.
 var alternatives = map[string][]string{"tls": {"spiffe"}, "spiffe": {"tls"}}
 
-func defaults() Block {
+func defaultBlock() Block {
 	b := Block{Zone: zone.Owner{TTL: 30, NegativeTTL: 5, Sharing: zone.Sharing{Min: 1}}}
 	b.Owner.Subscription.Version = wire.V1Alpha2
 	b.Owner.Rules.Retention, b.Owner.Rules.Settle, b.Owner.Rules.MaxCatalog = 24*time.Hour, 5*time.Second, 1<<30
@@ -96,17 +96,17 @@ type Server struct {
 // probably not meant. Its error joins one *MistakeError for each mistake, in the order of the
 // blocks: it names the property, its value and the rule.
 func Parse(tokens caddyfile.Dispenser, server Server) ([]Block, []*MistakeError, error) {
-	r := reader{Dispenser: tokens, server: server}
+	r := blockReader{Dispenser: tokens, server: server}
 	for r.Next() {
 		known := len(r.mistakes)
-		b, at, whole := r.block()
+		b, at, whole := r.readBlock()
 		if !whole {
 			break
 		}
 		if len(r.mistakes) > known {
 			continue // what is wrong with it is not compared with others
 		}
-		r.compare(&b, at)
+		r.compareBlock(&b, at)
 		r.checkFiles("tls", b.Owner.Identity.Files, at)
 		r.checkFiles("status", b.Status.Files, at)
 		r.blocks, r.places = append(r.blocks, b), append(r.places, at)
@@ -118,47 +118,47 @@ func Parse(tokens caddyfile.Dispenser, server Server) ([]Block, []*MistakeError,
 	return r.blocks, r.warnings, nil
 }
 
-// reader reads the blocks of a server block, and keeps their mistakes.
-type reader struct {
+// blockReader reads the blocks of a server block, and keeps their mistakes.
+type blockReader struct {
 	caddyfile.Dispenser
 
 	server   Server
 	blocks   []Block // those without mistakes
-	places   []places
+	places   []propertyLines
 	mistakes []error
 	warnings []*MistakeError
 }
 
-// places are where a block has the first line of each of its properties, and under Directive
+// propertyLines are where a block has the first line of each of its properties, and under Directive
 // where it begins.
-type places map[string]caddyfile.Dispenser
+type propertyLines map[string]caddyfile.Dispenser
 
-// wrongf keeps a mistake at the token that d is at.
-func (r *reader) wrongf(d caddyfile.Dispenser, format string, args ...any) {
-	r.mistakes = append(r.mistakes, mistake(d, format, args...))
+// addMistakef keeps a mistake at the token that d is at.
+func (r *blockReader) addMistakef(d caddyfile.Dispenser, format string, args ...any) {
+	r.mistakes = append(r.mistakes, newMistake(d, format, args...))
 }
 
 // checkFiles keeps why the files of a property of a block cannot be used.
-func (r *reader) checkFiles(property string, files mtls.Files, at places) {
+func (r *blockReader) checkFiles(property string, files mtls.Files, at propertyLines) {
 	if r.server.usable == nil || files == (mtls.Files{}) {
 		return
 	}
 	if err := r.server.usable(files); err != nil {
-		r.wrongf(at[property], "%s: %v", property, err)
+		r.addMistakef(at[property], "%s: %v", property, err)
 	}
 }
 
-// compare keeps what is wrong with a block beside those before it.
-func (r *reader) compare(b *Block, at places) {
+// compareBlock keeps what is wrong with a block beside those before it.
+func (r *blockReader) compareBlock(b *Block, at propertyLines) {
 	start := at[Directive]
 	for i := range r.blocks {
-		if err := b.conflict(&r.blocks[i]); err != nil {
-			r.wrongf(start, "%v in the block at %s", err, r.blocks[i].Position)
+		if err := b.conflictWith(&r.blocks[i]); err != nil {
+			r.addMistakef(start, "%v in the block at %s", err, r.blocks[i].Position)
 		}
 		r.compareMin(b, &r.blocks[i], at, r.places[i])
 	}
 	if err := checkNested(append(slices.Clip(r.blocks), *b)); err != nil {
-		r.wrongf(start, "zones: %v", err)
+		r.addMistakef(start, "zones: %v", err)
 	}
 	zones := zonesOf(r.server.Keys)
 	var around []federation.FQDN
@@ -169,68 +169,68 @@ func (r *reader) compare(b *Block, at places) {
 	}
 	for _, origin := range b.Zone.Origins {
 		if !slices.ContainsFunc(around, origin.Within) {
-			r.warnings = append(r.warnings, mistake(start, "zones: %s is not within its server block, %s; queries for names outside of that do not arrive here",
+			r.warnings = append(r.warnings, newMistake(start, "zones: %s is not within its server block, %s; queries for names outside of that do not arrive here",
 				origin, strings.Join(zones, " ")))
 		}
 	}
 }
 
-// block reads a block. It reports whether the tokens behind it can be read.
-func (r *reader) block() (b Block, at places, whole bool) {
+// readBlock reads a block. It reports whether the tokens behind it can be read.
+func (r *blockReader) readBlock() (b Block, at propertyLines, whole bool) {
 	start := r.Dispenser // stays on the first line of the block
 	if r.Val() != Directive {
-		r.wrongf(start, "unexpected %q", r.Val()) // behind a brace too many
+		r.addMistakef(start, "unexpected %q", r.Val()) // behind a brace too many
 		return Block{}, nil, false
 	}
-	b = defaults()
-	b.Position = position(start)
+	b = defaultBlock()
+	b.Position = positionOf(start)
 	var err error
 	if b.Zone.Origins, err = parseOrigins(r.RemainingArgs(), r.server.Keys); err != nil {
-		r.wrongf(start, "zones: %v", err)
+		r.addMistakef(start, "zones: %v", err)
 	}
-	at = places{Directive: start}
+	at = propertyLines{Directive: start}
 	for r.NextBlock() {
 		property, line := r.Val(), r.Dispenser
 		args := r.RemainingArgs()
 		if r.NextArg() { // RemainingArgs stops before nothing but a brace
-			r.wrongf(r.Dispenser, "%s: takes no block in braces", property)
+			r.addMistakef(r.Dispenser, "%s: takes no block in braces", property)
 			return Block{}, nil, false
 		}
-		if err := b.property(property, args, at); err != nil {
-			r.wrongf(line, "%s: %v", property, err)
+		if err := b.addProperty(property, args, at); err != nil {
+			r.addMistakef(line, "%s: %v", property, err)
 		}
 		if _, twice := at[property]; !twice {
 			at[property] = line
 		}
 	}
-	if missing := b.missing(at); missing != "" {
-		r.wrongf(start, "%s", missing)
+	if missing := b.missingProperty(at); missing != "" {
+		r.addMistakef(start, "%s", missing)
 	}
-	b.join(r.server.Root)
+	b.joinPaths(r.server.Root)
 	if len(b.Owner.Subscription.Addresses) > 0 {
 		b.Owner.Name = cmp.Or(b.Owner.Name, b.Owner.Consumer.OwnerName(b.Owner.Subscription.Addresses))
 	}
-	if overwritten := b.overwritten(); overwritten != "" {
-		r.wrongf(start, "persist: %q is a file of %s and would be written over", b.Owner.Subscription.File, overwritten)
+	if overwritten := b.overwrittenProperty(); overwritten != "" {
+		r.addMistakef(start, "persist: %q is a file of %s and would be written over", b.Owner.Subscription.File, overwritten)
 	}
 	return b, at, true
 }
 
-// property sets a property, unless one that is set before excludes it.
-func (b *Block) property(property string, args []string, set places) error {
+// addProperty sets a property, unless one that is set before excludes it.
+func (b *Block) addProperty(property string, args []string, set propertyLines) error {
 	if at, ok := set[property]; ok && !slices.Contains(repeatable, property) {
-		return fmt.Errorf("is already set at %s", position(at))
+		return fmt.Errorf("is already set at %s", positionOf(at))
 	}
 	for _, other := range alternatives[property] {
 		if at, ok := set[other]; ok {
-			return fmt.Errorf("%s is set at %s, and a block takes one of tls and spiffe", other, position(at))
+			return fmt.Errorf("%s is set at %s, and a block takes one of tls and spiffe", other, positionOf(at))
 		}
 	}
-	return b.set(property, args)
+	return b.setProperty(property, args)
 }
 
-// missing returns which property a block lacks, or "".
-func (b *Block) missing(set places) string {
+// missingProperty returns which property a block lacks, or "".
+func (b *Block) missingProperty(set propertyLines) string {
 	_, named := set["owner"]
 	_, files := set["tls"]
 	_, agent := set["spiffe"]
@@ -248,15 +248,15 @@ func (b *Block) missing(set places) string {
 	if _, shared := set["share"]; !shared {
 		for _, property := range ofSharing {
 			if at, ok := set[property]; ok {
-				return fmt.Sprintf("share: is missing, and %s at %s is about the names that it shares", property, position(at))
+				return fmt.Sprintf("share: is missing, and %s at %s is about the names that it shares", property, positionOf(at))
 			}
 		}
 	}
 	return ""
 }
 
-// join makes relative paths begin at the root.
-func (b *Block) join(root string) {
+// joinPaths makes relative paths begin at the root.
+func (b *Block) joinPaths(root string) {
 	files, page := &b.Owner.Identity.Files, &b.Status.Files
 	for _, file := range []*string{&files.Cert, &files.Key, &files.CA, &page.Cert, &page.Key, &page.CA, &b.Owner.Subscription.File} {
 		if *file != "" && !filepath.IsAbs(*file) {
@@ -265,8 +265,8 @@ func (b *Block) join(root string) {
 	}
 }
 
-// overwritten returns the property that names the file of persist as well, or "".
-func (b *Block) overwritten() string {
+// overwrittenProperty returns the property that names the file of persist as well, or "".
+func (b *Block) overwrittenProperty() string {
 	for _, other := range []struct {
 		property string
 		files    mtls.Files
@@ -278,53 +278,53 @@ func (b *Block) overwritten() string {
 	return ""
 }
 
-// position returns where the token that d is at stands in the Corefile.
-func position(d caddyfile.Dispenser) string { return d.File() + ":" + strconv.Itoa(d.Line()) }
+// positionOf returns where the token that d is at stands in the Corefile.
+func positionOf(d caddyfile.Dispenser) string { return d.File() + ":" + strconv.Itoa(d.Line()) }
 
-// set sets one property. The caller puts the property's name in front of its
+// setProperty sets one property. The caller puts the property's name in front of its
 // errors.
-func (b *Block) set(property string, args []string) (err error) {
+func (b *Block) setProperty(property string, args []string) (err error) {
 	owner := &b.Owner
 	switch property {
 	case "name":
-		owner.Name, err = single(args, mtls.ParseOwnerName)
+		owner.Name, err = parseSingle(args, mtls.ParseOwnerName)
 	case "owner":
-		owner.Subscription.Addresses, err = list(nil, args, parseAddress)
+		owner.Subscription.Addresses, err = parseList(nil, args, parseAddress)
 	case "tls":
 		owner.Identity.Files, err = parseFiles(args)
 	case "spiffe":
 		owner.Identity.SPIFFE, err = parseSPIFFE(args)
 	case "tls_servername":
-		owner.Consumer.ServerName, err = single(args, parseHost)
+		owner.Consumer.ServerName, err = parseSingle(args, parseHost)
 	case "owner_id":
-		owner.Consumer.IDs, err = list(nil, args, federation.ParseID)
+		owner.Consumer.IDs, err = parseList(nil, args, federation.ParseID)
 	case "api":
-		owner.Subscription.Version, err = single(args, wire.ParseVersion)
+		owner.Subscription.Version, err = parseSingle(args, wire.ParseVersion)
 	case "ttl":
-		b.Zone.TTL, err = single(args, parseTTL)
+		b.Zone.TTL, err = parseSingle(args, parseTTL)
 	case "negative_ttl":
-		b.Zone.NegativeTTL, err = single(args, parseTTL)
+		b.Zone.NegativeTTL, err = parseSingle(args, parseTTL)
 	case "retention":
-		owner.Rules.Retention, err = single(args, parseRetention)
+		owner.Rules.Retention, err = parseSingle(args, parseRetention)
 	case "settle":
-		owner.Rules.Settle, err = single(args, durationBetween(minSettle, maxSettle))
+		owner.Rules.Settle, err = parseSingle(args, durationBetween(minSettle, maxSettle))
 	case "persist":
-		owner.Subscription.File, err = single(args, parseFile)
+		owner.Subscription.File, err = parseSingle(args, parseFile)
 	case "rename":
-		err = b.rename(args)
+		err = b.addRename(args)
 	case "max_catalog":
-		owner.Rules.MaxCatalog, err = single(args, parseMaxCatalog)
+		owner.Rules.MaxCatalog, err = parseSingle(args, parseMaxCatalog)
 	case "allow_addresses":
-		owner.Policy.AllowAddresses, err = list(owner.Policy.AllowAddresses, args, parsePrefix)
+		owner.Policy.AllowAddresses, err = parseList(owner.Policy.AllowAddresses, args, parsePrefix)
 	case "import_names":
 		// Not just import: Caddy takes that for its directive to include a file.
-		b.Zone.Import, err = list(b.Zone.Import, args, pattern.ParseName)
+		b.Zone.Import, err = parseList(b.Zone.Import, args, pattern.ParseName)
 	case "share":
-		err = b.share(args)
+		err = b.shareNames(args)
 	case "tier":
-		err = b.tier(args)
+		err = b.addTier(args)
 	case "min":
-		b.Zone.Sharing.Min, err = single(args, parseCount)
+		b.Zone.Sharing.Min, err = parseSingle(args, parseCount)
 	case "fallthrough":
 		err = b.fallThrough(args)
 	case "status":
@@ -335,8 +335,8 @@ func (b *Block) set(property string, args []string) (err error) {
 	return err
 }
 
-// rename takes FROM TO.
-func (b *Block) rename(args []string) error {
+// addRename takes FROM TO.
+func (b *Block) addRename(args []string) error {
 	if len(args) != 2 {
 		return fmt.Errorf("takes two arguments, FROM TO, not %d", len(args))
 	}
@@ -352,7 +352,7 @@ func (b *Block) rename(args []string) error {
 		return fmt.Errorf("%q is renamed to itself", args[0])
 	case slices.ContainsFunc(b.Zone.Renames, func(r zone.Rename) bool { return r.From == from }):
 		return fmt.Errorf("%q is renamed twice", args[0])
-	case !slices.ContainsFunc(b.Zone.Origins, overlaps(to)):
+	case !slices.ContainsFunc(b.Zone.Origins, overlapsZone(to)):
 		return fmt.Errorf("%q is outside the zones of the block, so no name could be published", args[1])
 	}
 	b.Zone.Renames = append(b.Zone.Renames, zone.Rename{From: from, To: to})
@@ -369,12 +369,12 @@ func (b *Block) fallThrough(args []string) error {
 		b.Fall.SetZonesFromArgs(nil) // every zone
 		return nil
 	}
-	origins, err := list(nil, args, parseOrigin)
+	origins, err := parseList(nil, args, parseOrigin)
 	if err != nil {
 		return err
 	}
 	for i, origin := range origins {
-		if !slices.ContainsFunc(b.Zone.Origins, overlaps(origin)) {
+		if !slices.ContainsFunc(b.Zone.Origins, overlapsZone(origin)) {
 			return fmt.Errorf("%q is outside the zones of the block", args[i])
 		}
 		b.Fall.Zones = append(b.Fall.Zones, origin.String())
@@ -388,7 +388,7 @@ func parseOrigins(args, serverBlock []string) ([]federation.FQDN, error) {
 	if len(args) == 0 {
 		args = zonesOf(serverBlock)
 	}
-	return list(nil, args, func(s string) (federation.FQDN, error) {
+	return parseList(nil, args, func(s string) (federation.FQDN, error) {
 		origin, err := parseOrigin(s)
 		if n := len(origin.String()); n > zone.MaxOrigin {
 			return origin, fmt.Errorf("%s has %d characters with its final dot, and a zone may have %d: its SOA names hostmaster.ZONE; take a shorter zone",
@@ -423,9 +423,9 @@ func checkNested(blocks []Block) error {
 	return nil
 }
 
-// conflict returns why two blocks cannot stand in one server block, or nil. The
+// conflictWith returns why two blocks cannot stand in one server block, or nil. The
 // caller appends the position of the other block.
-func (b *Block) conflict(other *Block) error {
+func (b *Block) conflictWith(other *Block) error {
 	if err := b.StatusConflict(other); err != nil {
 		return err
 	}
@@ -444,7 +444,7 @@ func (b *Block) conflict(other *Block) error {
 		id = b.Owner.Subscription.Addresses[shared]
 	}
 	for _, origin := range b.Zone.Origins {
-		if i := slices.IndexFunc(other.Zone.Origins, overlaps(origin)); i >= 0 {
+		if i := slices.IndexFunc(other.Zone.Origins, overlapsZone(origin)); i >= 0 {
 			return fmt.Errorf("owner: zone %s of %s overlaps its zone %s", origin, id, other.Zone.Origins[i])
 		}
 	}
@@ -469,8 +469,8 @@ func sameFile(file string) func(string) bool {
 	return func(path string) bool { return file != "" && filepath.Clean(file) == filepath.Clean(path) }
 }
 
-// overlaps returns a function that reports whether a zone has names in common
+// overlapsZone returns a function that reports whether a zone has names in common
 // with a.
-func overlaps(a federation.FQDN) func(federation.FQDN) bool {
+func overlapsZone(a federation.FQDN) func(federation.FQDN) bool {
 	return func(b federation.FQDN) bool { return a.Within(b) || b.Within(a) }
 }

@@ -27,7 +27,7 @@ func Check(name string, input io.Reader, usable func(mtls.Files) error) (mistake
 	// What the Corefile imports is found beside it.
 	servers, err := caddyfile.Parse(filepath.Clean(name), input, nil)
 	if err != nil {
-		return []*MistakeError{shape(name, err)}, nil
+		return []*MistakeError{shapeMistake(name, err)}, nil
 	}
 	var all []Block
 	served := make(map[string]bool)
@@ -39,12 +39,12 @@ func Check(name string, input io.Reader, usable func(mtls.Files) error) (mistake
 		}
 		start := caddyfile.NewDispenserTokens(name, s.Tokens[Directive])
 		blocks, unmeant, err := Parse(start, Server{Keys: s.Keys, Root: root, usable: usable})
-		mistakes = append(mistakes, each(err)...)
+		mistakes = append(mistakes, mistakesOf(err)...)
 		warnings = append(warnings, unmeant...)
 		for i := range blocks {
 			if other := slices.IndexFunc(all, func(b Block) bool { return blocks[i].StatusConflict(&b) != nil }); other >= 0 {
 				start.Next()
-				mistakes = append(mistakes, mistake(start, "%v in the block at %s", blocks[i].StatusConflict(&all[other]), all[other].Position))
+				mistakes = append(mistakes, newMistake(start, "%v in the block at %s", blocks[i].StatusConflict(&all[other]), all[other].Position))
 			}
 		}
 		all = append(all, blocks...)
@@ -58,8 +58,8 @@ func Check(name string, input io.Reader, usable func(mtls.Files) error) (mistake
 	return mistakes, warnings
 }
 
-// each returns the mistakes of an error of Parse.
-func each(err error) []*MistakeError {
+// mistakesOf returns the mistakes of an error of Parse.
+func mistakesOf(err error) []*MistakeError {
 	var found []*MistakeError
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, err := range joined.Unwrap() {
@@ -74,8 +74,8 @@ func each(err error) []*MistakeError {
 // placed matches the errors of the parser of Corefiles.
 var placed = regexp.MustCompile(`(?s)^(.*):(\d+) - (?:Error during parsing: )?(.*)$`)
 
-// shape returns the mistake that an error of the parser of Corefiles is about.
-func shape(name string, err error) *MistakeError {
+// shapeMistake returns the mistake that an error of the parser of Corefiles is about.
+func shapeMistake(name string, err error) *MistakeError {
 	match := placed.FindStringSubmatch(err.Error())
 	if match == nil {
 		return &MistakeError{File: name, Text: err.Error()}

@@ -121,7 +121,7 @@ func TestDidYouMean(t *testing.T) {
 	}
 	for _, property := range properties {
 		var b Block
-		if err := b.set(property, nil); err != nil && strings.Contains(err.Error(), "is not a property") {
+		if err := b.setProperty(property, nil); err != nil && strings.Contains(err.Error(), "is not a property") {
 			t.Errorf("%s is in properties, and set does not take it", property)
 		}
 	}

@@ -34,7 +34,7 @@ func FuzzParse(f *testing.F) {
 		for i, b := range blocks {
 			checkRanges(t, b)
 			for _, other := range blocks[:i] {
-				if err := b.conflict(&other); err != nil {
+				if err := b.conflictWith(&other); err != nil {
 					t.Errorf("accepted, although %v", err)
 				}
 			}

@@ -19,8 +19,8 @@ func (m *MistakeError) Error() string {
 	return fmt.Sprintf("%s:%d - Error during parsing: %s", m.File, m.Line, m.Text)
 }
 
-// mistake returns one at the token that d is at.
-func mistake(d caddyfile.Dispenser, format string, args ...any) *MistakeError {
+// newMistake returns one at the token that d is at.
+func newMistake(d caddyfile.Dispenser, format string, args ...any) *MistakeError {
 	return &MistakeError{File: d.File(), Line: d.Line(), Text: fmt.Sprintf(format, args...)}
 }
 
@@ -28,7 +28,7 @@ func mistake(d caddyfile.Dispenser, format string, args ...any) *MistakeError {
 func didYouMean(word string) string {
 	best, least := "", 1+min(len(word), 9)/3 // a third of the letters may be wrong
 	for _, property := range properties {
-		if d := distance(strings.ToLower(word), property); d < least {
+		if d := editDistance(strings.ToLower(word), property); d < least {
 			best, least = property, d
 		}
 	}
@@ -49,9 +49,9 @@ func ofOldPlugin(property string, args []string) string {
 		"remove its block, and begin a new one with owner and tls"
 }
 
-// distance returns how many letters of a have to be inserted, removed, changed or swapped
+// editDistance returns how many letters of a have to be inserted, removed, changed or swapped
 // with the next one to have b.
-func distance(a, b string) int {
+func editDistance(a, b string) int {
 	rows := make([][]int, len(a)+1) // of each prefix of a, the distances to each prefix of b
 	for i := range rows {
 		rows[i] = make([]int, len(b)+1)

@@ -15,11 +15,11 @@ import (
 // ofSharing are the properties that say how names are shared: without share they say nothing.
 var ofSharing = []string{"tier", "min"}
 
-// share takes NAME...
-func (b *Block) share(args []string) (err error) {
+// shareNames takes NAME...
+func (b *Block) shareNames(args []string) (err error) {
 	s := &b.Zone.Sharing
 	known := len(s.Names)
-	if s.Names, err = list(s.Names, args, pattern.ParseName); err != nil {
+	if s.Names, err = parseList(s.Names, args, pattern.ParseName); err != nil {
 		return err
 	}
 	for _, p := range s.Names[known:] {
@@ -30,8 +30,8 @@ func (b *Block) share(args []string) (err error) {
 	return nil
 }
 
-// tier takes N [LABEL].
-func (b *Block) tier(args []string) error {
+// addTier takes N [LABEL].
+func (b *Block) addTier(args []string) error {
 	s := &b.Zone.Sharing
 	if len(args) < 1 || len(args) > 2 {
 		return fmt.Errorf("takes N [LABEL], not %d arguments", len(args))
@@ -61,18 +61,18 @@ func (b *Block) tier(args []string) error {
 }
 
 // compareMin keeps a mistake where two blocks that share a name differ in min.
-func (r *reader) compareMin(b, other *Block, at, others places) {
+func (r *blockReader) compareMin(b, other *Block, at, others propertyLines) {
 	what, both := b.Zone.SharesWith(&other.Zone)
 	if mine, its := b.Zone.Sharing.Min, other.Zone.Sharing.Min; both && mine != its {
-		line, here := at.minimum(mine)
-		there, words := others.minimum(its)
-		r.wrongf(line, "min: is %s here and %s at %s, in blocks that share %s", here, words, position(there), what)
+		line, here := at.minLine(mine)
+		there, words := others.minLine(its)
+		r.addMistakef(line, "min: is %s here and %s at %s, in blocks that share %s", here, words, positionOf(there), what)
 	}
 }
 
-// minimum returns the line that says the value of min, and the words for it. A default stands where the
+// minLine returns the line that says the value of min, and the words for it. A default stands where the
 // block has share.
-func (p places) minimum(value int) (line caddyfile.Dispenser, words string) {
+func (p propertyLines) minLine(value int) (line caddyfile.Dispenser, words string) {
 	if line, ok := p["min"]; ok {
 		return line, strconv.Itoa(value)
 	}
@@ -80,14 +80,14 @@ func (p places) minimum(value int) (line caddyfile.Dispenser, words string) {
 }
 
 // warnUnshared warns of each pattern of names that no other block shares.
-func (r *reader) warnUnshared() {
+func (r *blockReader) warnUnshared() {
 	var config zone.Config
 	for i := range r.blocks {
 		config.Owners = append(config.Owners, r.blocks[i].Zone)
 	}
 	for i := range r.blocks {
 		for _, p := range config.Unshared(i) {
-			r.warnings = append(r.warnings, mistake(r.places[i]["share"], "share: no other block with the same zone shares %s, so nothing is shared; it takes both sides", p))
+			r.warnings = append(r.warnings, newMistake(r.places[i]["share"], "share: no other block with the same zone shares %s, so nothing is shared; it takes both sides", p))
 		}
 	}
 }

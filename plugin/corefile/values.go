@@ -26,8 +26,8 @@ const (
 	maxMaxCatalog = 1 << 40 // octets
 )
 
-// single returns the value of the only argument.
-func single[T any](args []string, parse func(string) (T, error)) (T, error) {
+// parseSingle returns the value of the only argument.
+func parseSingle[T any](args []string, parse func(string) (T, error)) (T, error) {
 	if len(args) != 1 {
 		var none T
 		return none, fmt.Errorf("takes one argument, not %d", len(args))
@@ -35,8 +35,8 @@ func single[T any](args []string, parse func(string) (T, error)) (T, error) {
 	return parse(args[0])
 }
 
-// list returns have and the values of the arguments, each once.
-func list[T comparable](have []T, args []string, parse func(string) (T, error)) ([]T, error) {
+// parseList returns have and the values of the arguments, each once.
+func parseList[T comparable](have []T, args []string, parse func(string) (T, error)) ([]T, error) {
 	if len(args) == 0 {
 		return nil, errors.New("takes at least one argument")
 	}
@@ -117,14 +117,14 @@ func parseSPIFFE(args []string) (mtls.SPIFFE, error) {
 	origin := mtls.SPIFFE{Socket: args[0]}
 	if len(args) > 1 {
 		var err error
-		if origin.TrustDomains, err = list(nil, args[1:], verbatim); err != nil {
+		if origin.TrustDomains, err = parseList(nil, args[1:], parseVerbatim); err != nil {
 			return mtls.SPIFFE{}, err
 		}
 	}
 	return origin, origin.Check()
 }
 
-func verbatim(s string) (string, error) { return s, nil }
+func parseVerbatim(s string) (string, error) { return s, nil }
 
 // parseStatus takes ADDRESS [CERT KEY CA].
 func parseStatus(args []string) (c page.Config, err error) {
