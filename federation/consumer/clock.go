@@ -92,8 +92,8 @@ func lapse(settle time.Duration) time.Duration { return max(settle/lapseShare, m
 // was not read for too long. m.mu is held.
 func (m *Mirror) now() time.Time {
 	now, passed := m.clock.now()
-	if settle, ok := m.catalog.Settling(); ok && passed > lapse(settle) {
-		m.catalog.Paused(now)
+	if settle, ok := m.catalog.SilenceNeeded(); ok && passed > lapse(settle) {
+		m.catalog.RestartSilence(now)
 	}
 	return now
 }

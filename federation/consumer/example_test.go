@@ -38,7 +38,7 @@ func Example() {
 		},
 		Publish: func(c consumer.Changes) {
 			for i := range c.Services {
-				switch change := &c.Services[i]; change.Op() {
+				switch change := &c.Services[i]; change.Kind() {
 				case catalog.Gone:
 					fmt.Println("gone:", change.Name)
 					stop()

@@ -312,7 +312,7 @@ func (m *Mirror) Retry() {
 // View calls f with all services, each with when it was announced, and the status that
 // belongs to them. Nothing is published meanwhile, so f may let Config.Publish continue
 // from exactly there. It must neither keep the sequence nor call the Mirror.
-func (m *Mirror) View(f func(services iter.Seq2[packed.Service, catalog.Announced], s catalog.Summary)) {
+func (m *Mirror) View(f func(services iter.Seq2[packed.Service, catalog.LastAnnouncement], s catalog.Summary)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	f(m.catalog.All(), m.catalogStatus())
@@ -339,7 +339,7 @@ func (m *Mirror) catalogStatus() catalog.Summary {
 
 // publish makes visible what has changed, if anything has. m.mu is held.
 func (m *Mirror) publish() {
-	services, summary := m.catalog.Changes(), m.catalogStatus()
+	services, summary := m.catalog.TakeChanges(), m.catalogStatus()
 	if summary.Known {
 		m.own.Damage = nil
 	}
@@ -399,10 +399,10 @@ func (m *Mirror) reschedule(now time.Time) {
 // untilDue returns how long nothing is due. m.mu is held.
 func (m *Mirror) untilDue(now time.Time) time.Duration {
 	wait := idle
-	if at, ok := m.catalog.Deadline(); ok {
+	if at, ok := m.catalog.NextDeadline(); ok {
 		wait = min(maxSleep, at.Sub(now))
 	}
-	if settle, ok := m.catalog.Settling(); ok {
+	if settle, ok := m.catalog.SilenceNeeded(); ok {
 		wait = min(wait, lapse(settle)/2)
 	}
 	if at, ok := m.renewDue(); ok {
@@ -418,9 +418,9 @@ func (m *Mirror) advance() (wait time.Duration) {
 	now := m.now()
 	if m.current != nil && m.current.consumer.Pending() {
 		// What has arrived is no silence, even if it was not applied yet.
-		m.catalog.Paused(now)
+		m.catalog.RestartSilence(now)
 	}
-	m.catalog.Advance(now)
+	m.catalog.AdvanceTo(now)
 	m.publish()
 	if at, ok := m.renewDue(); ok && !at.After(now) {
 		m.renewed = now

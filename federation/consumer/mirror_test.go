@@ -66,7 +66,7 @@ func (sim *testMirror) apply(c consumer.Changes) {
 	defer sim.mu.Unlock()
 	sim.published = append(sim.published, c)
 	for _, change := range c.Services {
-		if change.Op() == catalog.Gone {
+		if change.Kind() == catalog.Gone {
 			delete(sim.services, change.Name)
 		} else {
 			sim.services[change.Name] = change.Packed.Unpack()

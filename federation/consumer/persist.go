@@ -178,7 +178,7 @@ func (r *restoration) add(s *snapshot.Snapshot) {
 				r.begun, r.used, r.lastUp = true, m.beginRestore(s), s.LastUp
 				if r.used {
 					m.own.Restored = s.LastUp
-					r.partial = m.catalog.Omitted(s.Admits)
+					r.partial = m.catalog.RestoreOmitted(s.Admits)
 				}
 			}
 			r.services += n

@@ -11,6 +11,6 @@ const renewInterval = time.Minute
 // that would bring nothing. It waits for the catalog to be complete: before that, the stream still
 // brings what it brings. m.mu is held.
 func (m *Mirror) renewDue() (at time.Time, ok bool) {
-	ok = m.current != nil && m.next == nil && m.catalog.Complete() && m.catalog.Wanting()
+	ok = m.current != nil && m.next == nil && m.catalog.IsComplete() && m.catalog.HasFreedRoom()
 	return m.renewed.Add(renewInterval), ok
 }

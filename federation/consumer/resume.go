@@ -30,12 +30,12 @@ type heldDigests struct {
 // kept for the next attempts: until the catalog changes, an attempt costs nothing.
 func (m sink) Holds(ctx context.Context) resume.Digests {
 	m.mu.Lock()
-	edits := m.catalog.Edits()
+	edits := m.catalog.EditCount()
 	if h := m.heldDigests; h.digests != nil && h.edits == edits {
 		m.mu.Unlock()
 		return h.digests
 	}
-	services := m.catalog.Resumable()
+	services := m.catalog.ResumableServices()
 	m.mu.Unlock()
 
 	digests, told := digestsOf(ctx, services)
@@ -77,7 +77,7 @@ func (m sink) Announced(ctx context.Context, a stream.Announcement) error {
 		held, m.heldDigests = m.heldDigests, heldDigests{} // only an owner that is away is told the same again
 		m.own.Path, m.outdated = a.Path.Header(), true
 		if a.Marked {
-			m.catalog.Marked()
+			m.catalog.ExpectEndMarker()
 		}
 	})
 	if !a.Resumed {
@@ -97,11 +97,11 @@ func (m sink) adopt(ctx context.Context, held heldDigests, whole resume.Selectio
 			}
 		}
 		m.change(func(time.Time) {
-			if err = ctx.Err(); err == nil && m.catalog.Edits() != held.edits {
+			if err = ctx.Err(); err == nil && m.catalog.EditCount() != held.edits {
 				err = errChanged
 			}
 			if err == nil {
-				m.catalog.Adopt(next)
+				m.catalog.AdoptServices(next)
 			}
 		})
 	}

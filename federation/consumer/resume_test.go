@@ -271,7 +271,7 @@ func TestResumeIsCut(t *testing.T) {
 		}
 		sim.publish = func(c consumer.Changes) {
 			for _, change := range c.Services {
-				if cut.Load() && change.Op() == catalog.Gone {
+				if cut.Load() && change.Kind() == catalog.Gone {
 					t.Errorf("%s is withdrawn", change.Name)
 				}
 			}

@@ -110,7 +110,7 @@ func (m *Mirror) follow(ctx context.Context, s *subscription) {
 	m.change(func(now time.Time) {
 		m.current = nil
 		m.setFailure(nil, false)
-		m.catalog.Lost(now, now)
+		m.catalog.EndStream(now, now)
 		if k != nil {
 			m.keeper.Store(nil)
 			k.last <- m.snapshot(now)
@@ -136,7 +136,7 @@ func (m sink) Opened() {
 	m.change(func(now time.Time) {
 		m.setFailure(nil, false)
 		m.own.Resumed = false
-		m.catalog.Opened(now)
+		m.catalog.OpenStream(now)
 	})
 	m.announce()
 }
@@ -150,10 +150,10 @@ func (m sink) Apply(updates []stream.Update) {
 	for i := range updates {
 		u := &updates[i]
 		if u.Invalid != nil {
-			m.catalog.Refused(u.Name, u.ID, now)
+			m.catalog.NoteRefusal(u.Name, u.ID, now)
 			continue
 		}
-		u.Invalid, _ = errors.AsType[*federation.InvalidError](m.catalog.Apply(u.Event, now)) // a stream is open, so there is no other error
+		u.Invalid, _ = errors.AsType[*federation.InvalidError](m.catalog.ApplyEvent(u.Event, now)) // a stream is open, so there is no other error
 	}
 	m.publish()
 	m.reschedule(now)
@@ -195,7 +195,7 @@ func (m sink) Lost(l stream.Loss) {
 	m.config.Observer.Ended(l.Code)
 	m.change(func(now time.Time) {
 		m.setFailure(l.Err, l.Parked)
-		m.catalog.Lost(now.Add(-l.Already), now)
+		m.catalog.EndStream(now.Add(-l.Already), now)
 	})
 	m.announce()
 }
@@ -204,7 +204,7 @@ func (m sink) Lost(l stream.Loss) {
 func (m sink) Complete() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.catalog.Complete()
+	return m.catalog.IsComplete()
 }
 
 // Waiting implements stream.Sink.

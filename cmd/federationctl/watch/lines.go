@@ -56,7 +56,7 @@ func (l *linePrinter) printChanges(c consumer.Changes) error {
 	for i := range c.Services {
 		change := &c.Services[i]
 		event := federation.Event{Operation: federation.Delete, Name: change.Name}
-		switch change.Op() {
+		switch change.Kind() {
 		case catalog.Confirmed:
 			continue
 		case catalog.Offered:

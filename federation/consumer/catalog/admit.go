@@ -31,9 +31,9 @@ func admissionOf(r federation.Reason) admission {
 	return nameNotAdmitted
 }
 
-// admit returns the error of Rules.Admit, with the service and the field in it, or
+// admissionError returns the error of Rules.Admit, with the service and the field in it, or
 // nil. ErrNotImported stays what it is.
-func (c *Catalog) admit(s *federation.Service) *federation.InvalidError {
+func (c *Catalog) admissionError(s *federation.Service) *federation.InvalidError {
 	if c.rules.Admit == nil {
 		return nil
 	}
@@ -61,7 +61,7 @@ type leftOut struct {
 	before int // what was counted when the stream was opened, until its catalog is complete
 }
 
-func (l leftOut) count() int { return max(l.now, l.before) }
+func (l leftOut) shownCount() int { return max(l.now, l.before) }
 
 // leaveOut takes a service that is not imported, as the open stream announces it.
 func (c *Catalog) leaveOut(name, id string, now time.Time) {
@@ -69,8 +69,8 @@ func (c *Catalog) leaveOut(name, id string, now time.Time) {
 		c.stream.heard = now
 	}
 	if _, ok := c.records.get(name); ok {
-		c.remove(name, CauseExcluded)
+		c.removeRecord(name, CauseExcluded)
 	}
-	c.ids.release(name, id)
+	c.ids.releaseID(name, id)
 	c.leftOut.now++
 }

@@ -28,7 +28,7 @@ func synced(b *testing.B, n int) (*catalog.Catalog, []federation.Event) {
 		events[i] = federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}
 	}
 	c := catalog.New(catalog.Rules{Retention: time.Hour, Settle: time.Second})
-	c.Opened(epoch)
+	c.OpenStream(epoch)
 	apply(b, c, events...)
 	apply(b, c, federation.Event{Operation: federation.End})
 	return c, events
@@ -37,8 +37,8 @@ func synced(b *testing.B, n int) (*catalog.Catalog, []federation.Event) {
 func apply(b *testing.B, c *catalog.Catalog, events ...federation.Event) {
 	b.Helper()
 	for _, ev := range events {
-		must.Do(b, c.Apply(ev, epoch))
-		c.Changes()
+		must.Do(b, c.ApplyEvent(ev, epoch))
+		c.TakeChanges()
 	}
 }
 
@@ -76,7 +76,7 @@ func BenchmarkResync(b *testing.B) {
 		b.Run(strconv.Itoa(size), func(b *testing.B) {
 			c, events := synced(b, size)
 			for b.Loop() {
-				c.Opened(epoch)
+				c.OpenStream(epoch)
 				apply(b, c, events...)
 				apply(b, c, federation.Event{Operation: federation.End})
 			}
@@ -96,11 +96,11 @@ func BenchmarkAdopt(b *testing.B) {
 		b.Run(strconv.Itoa(size), func(b *testing.B) {
 			c, _ := synced(b, size)
 			for b.Loop() {
-				c.Opened(epoch)
-				c.Marked()
-				for held := range slices.Chunk(c.Resumable(), 64) {
-					c.Adopt(held)
-					c.Changes()
+				c.OpenStream(epoch)
+				c.ExpectEndMarker()
+				for held := range slices.Chunk(c.ResumableServices(), 64) {
+					c.AdoptServices(held)
+					c.TakeChanges()
 				}
 				apply(b, c, federation.Event{Operation: federation.End})
 			}

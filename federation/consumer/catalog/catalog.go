@@ -51,23 +51,23 @@ type Rules struct {
 	Admits string
 }
 
-// shares is Shares, which may be nil.
-func (r *Rules) shares(fqdn federation.FQDN) bool { return r.Shares != nil && r.Shares(fqdn) }
+// isShared is Shares, which may be nil.
+func (r *Rules) isShared(fqdn federation.FQDN) bool { return r.Shares != nil && r.Shares(fqdn) }
 
-// Cause is why a service is gone.
-type Cause uint8
+// RemovalCause is why a service is gone.
+type RemovalCause uint8
 
 // The causes.
 const (
-	CauseWithdrawn Cause = iota + 1 // the owner has deleted it
-	CauseAbsent                     // it was not in a complete catalog
-	CauseExpired                    // the retention is over
-	CauseExcluded                   // the configuration no longer takes it, or its newest version
-	CauseUnproven                   // it was restored in part, and the restoration began anew
+	CauseWithdrawn RemovalCause = iota + 1 // the owner has deleted it
+	CauseAbsent                            // it was not in a complete catalog
+	CauseExpired                           // the retention is over
+	CauseExcluded                          // the configuration no longer takes it, or its newest version
+	CauseUnproven                          // it was restored in part, and the restoration began anew
 )
 
 // String returns the cause in lower case, as reports show it.
-func (c Cause) String() string {
+func (c RemovalCause) String() string {
 	return [...]string{0: "", CauseWithdrawn: "withdrawn", CauseAbsent: "absent", CauseExpired: "expired", CauseExcluded: "excluded", CauseUnproven: "unproven"}[c]
 }
 
@@ -112,7 +112,7 @@ func (c Cause) String() string {
 // # Resumed streams
 //
 // A stream may go on with what the catalog holds, and bring only what differs (see package
-// resume). Adopt marks the rest with the generation of the stream before its first event:
+// resume). AdoptServices marks the rest with the generation of the stream before its first event:
 // these services are live from then on, as the owner has said that it still has them. All
 // others are stale until they come, and are swept at the end marker, without which no
 // stream is resumed.
@@ -139,13 +139,13 @@ func (c Cause) String() string {
 // # Refused responses
 //
 // A response is refused for one of three reasons: package wire could not make a
-// service of it (the caller reports this by Refused), the configuration does not
+// service of it (the caller reports this by NoteRefusal), the configuration does not
 // admit the service (Rules.Admit), or the service is beyond a limit of the
 // configuration or packed.MaxServicesPerFQDN. In each case the last good version
 // of the service stays published.
 // The refused version is not kept, or an owner could fill the memory with services
 // that nobody wants. Only a new stream can bring it again, when the configuration
-// comes to admit it or there is room again (see Wanting).
+// comes to admit it or there is room again (see HasFreedRoom).
 //
 // # Retention
 //
@@ -156,8 +156,8 @@ func (c Cause) String() string {
 // stream has announced stays, and has a retention of its own from the loss of the stream.
 type Catalog struct {
 	rules   Rules
-	records table    // by the owner's ID of the service
-	changes []Change // since the last call of Changes
+	records recordTable // by the owner's ID of the service
+	changes []Change    // since the last call of TakeChanges
 
 	known     bool // a catalog was complete, or restored
 	restoring bool // BeginRestore was called, and EndRestore not yet
@@ -165,23 +165,23 @@ type Catalog struct {
 	covers    string // see Summary
 	omitted   bool   // the owner has had more than what was restored, and no catalog has been complete since
 
-	generation uint32 // of the open or last stream; 0 before the first. A stream each second is 136 years
-	stream     stream // the open stream; zero when none is open
-	grace      uint32 // the first generation that is live although its stream was lost; 0: there is no grace
+	generation uint32      // of the open or last stream; 0 before the first. A stream each second is 136 years
+	stream     streamState // the open stream; zero when none is open
+	grace      uint32      // the first generation that is live although its stream was lost; 0: there is no grace
 
-	ids       ids
-	limited   least // octets that were missing for what the open stream announced beyond the limit, of which the names are not kept: an owner can send them without end
+	ids       serviceIDs
+	limited   smallestSize // octets that were missing for what the open stream announced beyond the limit, of which the names are not kept: an owner can send them without end
 	leftOut   leftOut
 	fqdns     fqdnCounts
-	retention retention
-	count     counts // of records, kept by replace
+	retention retentionClocks
+	count     recordCounts // of records, kept by replaceRecord
 
-	edits    uint64          // how often what Resumable returns has changed
+	edits    uint64          // how often what ResumableServices returns has changed
 	unpacker packed.Unpacker // for Rules.Admit, which keeps nothing
 }
 
-// stream is the state of the open stream.
-type stream struct {
+// streamState is the state of the open stream.
+type streamState struct {
 	open    bool
 	marked  bool      // the header announced an end marker
 	content bool      // a valid service or deletion came
@@ -193,38 +193,38 @@ type stream struct {
 
 // New returns an empty catalog of an owner that has not been reached yet.
 func New(rules Rules) *Catalog {
-	return &Catalog{rules: rules, records: newTable(), ids: newIDs(), fqdns: newFQDNCounts()}
+	return &Catalog{rules: rules, records: newRecordTable(), ids: newServiceIDs(), fqdns: newFQDNCounts()}
 }
 
-// Opened starts a new generation: a stream to the owner is open.
-func (c *Catalog) Opened(now time.Time) {
-	c.Lost(now, now)
+// OpenStream starts a new generation: a stream to the owner is open.
+func (c *Catalog) OpenStream(now time.Time) {
+	c.EndStream(now, now)
 	c.EndRestore(false)
 	c.generation++
-	c.count.opened()
+	c.count.resetCurrent()
 	c.limited = 0
-	c.fqdns.opened()
-	c.leftOut = leftOut{before: c.leftOut.count()}
-	c.stream = stream{open: true, heard: now, wanted: now, admits: c.rules.Admits}
+	c.fqdns.forgetRefused()
+	c.leftOut = leftOut{before: c.leftOut.shownCount()}
+	c.stream = streamState{open: true, heard: now, wanted: now, admits: c.rules.Admits}
 }
 
-// Marked records that the header of the open stream promised an end marker. Silence
-// then proves nothing. Marked is called before the first event is applied.
-func (c *Catalog) Marked() { c.stream.marked = c.stream.open }
+// ExpectEndMarker records that the header of the open stream promised an end marker. Silence
+// then proves nothing. ExpectEndMarker is called before the first event is applied.
+func (c *Catalog) ExpectEndMarker() { c.stream.marked = c.stream.open }
 
-// Apply takes one event of the open stream. A *federation.InvalidError refuses the
+// ApplyEvent takes one event of the open stream. A *federation.InvalidError refuses the
 // service, which means a NACK to the owner. It changes nothing that is published: the
 // last good version stays. Any other error is a mistake of the caller. A service that is
 // not imported is no error.
 //
 // Of a service that is not admitted, the catalog keeps only the name and the kind of
 // reason.
-func (c *Catalog) Apply(ev federation.Event, now time.Time) error {
+func (c *Catalog) ApplyEvent(ev federation.Event, now time.Time) error {
 	if !c.stream.open {
 		return errNoStream
 	}
 	if !c.stream.content {
-		c.stream.hear(now)
+		c.stream.restartSilence(now)
 	}
 	switch ev.Operation {
 	case federation.Alive:
@@ -232,24 +232,24 @@ func (c *Catalog) Apply(ev federation.Event, now time.Time) error {
 	case federation.End:
 		c.endGrace()
 		if !c.stream.synced || c.count.stale > 0 {
-			c.sweep()
-			c.synced(now)
+			c.sweepUnannounced()
+			c.markSynced(now)
 		}
 		return nil
 	case federation.Delete:
 		// The guard is for conclusions of ours, never for what the owner says.
-		c.remove(c.ids.named(ev), CauseWithdrawn)
+		c.removeRecord(c.ids.deletedName(ev), CauseWithdrawn)
 	case federation.Upsert:
-		invalid := c.admit(ev.Service)
+		invalid := c.admissionError(ev.Service)
 		if invalid == ErrNotImported {
 			c.leaveOut(ev.Name, ev.ID, now)
 			break
 		}
 		r, _ := c.records.get(ev.Name)
 		if r.generation < c.generation {
-			c.stream.hear(now)
+			c.stream.restartSilence(now)
 		}
-		if err := c.upsert(ev.ID, r.service.Or(ev.Service), ev.Service, invalid, seconds(now)); err != nil {
+		if err := c.upsertService(ev.ID, r.service.Or(ev.Service), ev.Service, invalid, unixSeconds(now)); err != nil {
 			return err
 		}
 	}
@@ -257,18 +257,18 @@ func (c *Catalog) Apply(ev federation.Event, now time.Time) error {
 	return nil
 }
 
-// hear has Rules.Settle count from now on.
-func (s *stream) hear(now time.Time) { s.heard, s.wanted = now, now }
+// restartSilence has Rules.Settle count from now on.
+func (s *streamState) restartSilence(now time.Time) { s.heard, s.wanted = now, now }
 
-// Refused records that a response on the open stream was refused before it became an
+// NoteRefusal records that a response on the open stream was refused before it became an
 // event. The name and the ID are those of the service in it, as far as they are
-// known, or empty. Its last good version stays, as it does when Apply refuses a
+// known, or empty. Its last good version stays, as it does when ApplyEvent refuses a
 // service: the owner still offers it.
-func (c *Catalog) Refused(name, id string, now time.Time) {
+func (c *Catalog) NoteRefusal(name, id string, now time.Time) {
 	if !c.stream.open {
 		return
 	}
-	c.stream.hear(now)
+	c.stream.restartSilence(now)
 	if named, ok := c.ids.names[name]; ok && name == id {
 		name = named
 	}
@@ -278,57 +278,57 @@ func (c *Catalog) Refused(name, id string, now time.Time) {
 	}
 	next := r
 	next.octets = uint32(int64(r.octets) + sizeOfID(name, id) - sizeOfID(name, c.ids.of[name])) //nolint:gosec // see record
-	if id != name && c.exceeded(r, next) == "" {
-		c.ids.identify(name, id)
+	if id != name && c.exceededRule(r, next) == "" {
+		c.ids.storeID(name, id)
 	} else {
 		next = r
 	}
 	next.generation = c.generation
-	c.set(name, next)
+	c.setRecord(name, next)
 }
 
-// Settling returns how long the open stream must be silent for its catalog to be
+// SilenceNeeded returns how long the open stream must be silent for its catalog to be
 // complete, and false when its silence proves nothing.
-func (c *Catalog) Settling() (time.Duration, bool) {
-	_, ok := c.settles()
+func (c *Catalog) SilenceNeeded() (time.Duration, bool) {
+	_, ok := c.settleDeadline()
 	return c.rules.Settle, ok
 }
 
-// Paused records that the process did not run until now, and so may not have read
+// RestartSilence records that the process did not run until now, and so may not have read
 // what the owner sent. Rules.Settle counts from now on: nobody was listening before.
-func (c *Catalog) Paused(now time.Time) {
+func (c *Catalog) RestartSilence(now time.Time) {
 	if c.stream.open {
-		c.stream.hear(now)
+		c.stream.restartSilence(now)
 	}
 }
 
-// Lost records that the open stream has ended, and why: the origin of the services was lost
+// EndStream records that the open stream has ended, and why: the origin of the services was lost
 // at since, which is now or earlier. They are stale from now on, or after the grace where the
-// stream was synced. Those whose retention was over before that are gone, as after an Advance in
+// stream was synced. Those whose retention was over before that are gone, as after an AdvanceTo in
 // time. It does nothing when no stream is open: a failed attempt changes nothing.
-func (c *Catalog) Lost(since, now time.Time) {
+func (c *Catalog) EndStream(since, now time.Time) {
 	if !c.stream.open {
 		return
 	}
-	for at, ok := c.retention.due(c.rules.Retention); ok && !at.After(now); at, ok = c.retention.due(c.rules.Retention) {
-		c.expire()
+	for at, ok := c.retention.nextExpiry(c.rules.Retention); ok && !at.After(now); at, ok = c.retention.nextExpiry(c.rules.Retention) {
+		c.expireOldest()
 	}
-	c.retention = retention{c.clocks(since), c.retention.over && c.count.services == 0}
+	c.retention = retentionClocks{c.clocksAfterLoss(since), c.retention.over && c.count.services == 0}
 	switch {
 	case c.stream.synced:
-		c.grace = c.live()
+		c.grace = c.liveGeneration()
 	case c.grace == 0:
 		c.count.stale = c.count.services
 	}
-	c.stream = stream{}
-	c.Advance(now)
+	c.stream = streamState{}
+	c.AdvanceTo(now)
 }
 
-// Deadline returns the next instant at which Advance has something to do, and false
+// NextDeadline returns the next instant at which AdvanceTo has something to do, and false
 // when there is none. It may be in the past.
-func (c *Catalog) Deadline() (time.Time, bool) {
-	at, ok := c.retention.due(c.rules.Retention)
-	for _, due := range []func() (time.Time, bool){c.settles, c.graceEnds} {
+func (c *Catalog) NextDeadline() (time.Time, bool) {
+	at, ok := c.retention.nextExpiry(c.rules.Retention)
+	for _, due := range []func() (time.Time, bool){c.settleDeadline, c.graceEnds} {
 		if other, pending := due(); pending && (!ok || !at.Before(other)) {
 			at, ok = other, true
 		}
@@ -336,22 +336,22 @@ func (c *Catalog) Deadline() (time.Time, bool) {
 	return at, ok
 }
 
-// Advance does what is due at now: it completes a catalog whose owner has been
+// AdvanceTo does what is due at now: it completes a catalog whose owner has been
 // silent for Rules.Settle, and removes services whose retention is over. Responses
 // that have arrived must be applied first, or the time since is taken for silence.
-func (c *Catalog) Advance(now time.Time) {
+func (c *Catalog) AdvanceTo(now time.Time) {
 	// One step at a time: a late call has the same result as calls in time.
 	for {
-		at, ok := c.Deadline()
+		at, ok := c.NextDeadline()
 		if !ok || at.After(now) {
 			return
 		}
-		if settle, ok := c.settles(); ok && settle.Equal(at) {
-			c.settle(at)
+		if settle, ok := c.settleDeadline(); ok && settle.Equal(at) {
+			c.completeBySilence(at)
 		} else if end, ok := c.graceEnds(); ok && end.Equal(at) {
 			c.endGrace()
 		} else {
-			c.expire()
+			c.expireOldest()
 		}
 	}
 }
@@ -365,59 +365,59 @@ func (c *Catalog) Rules() Rules { return c.rules }
 // now come with the next stream, and until then Summary.Covers says of what all is there. SetRules calls Rules.Admit once for each service.
 func (c *Catalog) SetRules(rules Rules, now time.Time) {
 	before := c.rules
-	full := below(rules.MaxCatalog, before.MaxCatalog)
+	full := isLowerLimit(rules.MaxCatalog, before.MaxCatalog)
 	c.rules = rules
-	if !c.omits() {
+	if !c.omitsServices() {
 		c.covers = rules.Admits
 	}
-	c.covers, c.stream.admits = common(c.covers, rules.Admits), common(c.stream.admits, rules.Admits)
-	for name, r := range c.records.all() {
+	c.covers, c.stream.admits = commonWords(c.covers, rules.Admits), commonWords(c.stream.admits, rules.Admits)
+	for name, r := range c.records.allRecords() {
 		if r.service.IsZero() {
 			continue
 		}
 		s := c.unpacker.Unpack(r.service)
-		switch invalid := c.admit(s); {
+		switch invalid := c.admissionError(s); {
 		case invalid == nil:
-			if shared := rules.shares(s.FQDN); shared != before.shares(s.FQDN) {
+			if shared := rules.isShared(s.FQDN); shared != before.isShared(s.FQDN) {
 				r.octets = uint32(int64(r.octets) - Size(s, !shared) + Size(s, shared)) //nolint:gosec // see record
-				c.set(name, r)
+				c.setRecord(name, r)
 				full = full || shared
 			}
 		case invalid != ErrNotImported:
 			next := nameOnly(name, c.ids.of[name])
 			next.generation, next.admission = r.generation, admissionOf(invalid.Reason)
-			c.replace(name, next, CauseExcluded)
+			c.replaceRecord(name, next, CauseExcluded)
 		default:
-			c.remove(name, CauseExcluded)
+			c.removeRecord(name, CauseExcluded)
 			c.leftOut.now++
 		}
 	}
 	if full {
-		c.trim()
+		c.trimToLimit()
 	}
-	c.Advance(now)
+	c.AdvanceTo(now)
 }
 
-// Changes returns what has changed since the last call. The caller may keep the
+// TakeChanges returns what has changed since the last call. The caller may keep the
 // slice. That services become stale is not in it: see Summary.Live.
-func (c *Catalog) Changes() []Change {
+func (c *Catalog) TakeChanges() []Change {
 	changes := c.changes
 	c.changes = nil
 	return changes
 }
 
-// Announced says when the owner has announced a service.
-type Announced struct {
+// LastAnnouncement says when the owner has announced a service.
+type LastAnnouncement struct {
 	Generation uint64 // as Change.Generation
 	Updated    uint32 // as Change.Updated
 }
 
 // All yields the published services and when they were announced, in no order. The catalog
 // must not be used meanwhile.
-func (c *Catalog) All() iter.Seq2[packed.Service, Announced] {
-	return func(yield func(packed.Service, Announced) bool) {
-		for _, r := range c.records.all() {
-			if !r.service.IsZero() && !yield(r.service, Announced{uint64(r.generation), r.updated}) {
+func (c *Catalog) All() iter.Seq2[packed.Service, LastAnnouncement] {
+	return func(yield func(packed.Service, LastAnnouncement) bool) {
+		for _, r := range c.records.allRecords() {
+			if !r.service.IsZero() && !yield(r.service, LastAnnouncement{uint64(r.generation), r.updated}) {
 				return
 			}
 		}

@@ -8,23 +8,23 @@ type Change struct {
 	Name       string         // the owner's name of the service
 	Packed     packed.Service // the service in little memory; zero when it is gone
 	Was        packed.Service // the one before; zero when there was none
-	Cause      Cause          // why it is gone
+	Cause      RemovalCause   // why it is gone
 	Updated    uint32         // when this version came, in seconds since 1970; 0: it was restored
 	Generation uint64         // of the stream that announced it; 0 when it is gone, or was restored
 }
 
-// Op is the operation of a change.
-type Op uint8
+// ChangeKind is what a change does to its service.
+type ChangeKind uint8
 
-// The operations.
+// The kinds of changes.
 const (
-	Offered   Op = iota + 1 // the service is new, or another version of it is offered
-	Confirmed               // the service is the one before: only its generation is new
-	Gone                    // the service is gone
+	Offered   ChangeKind = iota + 1 // the service is new, or another version of it is offered
+	Confirmed                       // the service is the one before: only its generation is new
+	Gone                            // the service is gone
 )
 
-// Op returns what happened to the service.
-func (c *Change) Op() Op {
+// Kind returns what happened to the service.
+func (c *Change) Kind() ChangeKind {
 	switch c.Packed {
 	case packed.Service{}:
 		return Gone

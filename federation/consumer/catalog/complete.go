@@ -15,38 +15,38 @@ const (
 	guardCount = 10
 )
 
-// common returns the words that are in both texts.
-func common(a, b string) string {
+// commonWords returns the words that are in both texts.
+func commonWords(a, b string) string {
 	words := strings.Fields(b)
 	both := slices.DeleteFunc(strings.Fields(a), func(word string) bool { return !slices.Contains(words, word) })
 	return cmp.Or(strings.Join(both, " "), "none")
 }
 
-// settles returns when the open stream will have been silent for Rules.Settle, and
+// settleDeadline returns when the open stream will have been silent for Rules.Settle, and
 // false when its silence proves nothing.
-func (c *Catalog) settles() (time.Time, bool) {
+func (c *Catalog) settleDeadline() (time.Time, bool) {
 	s := c.stream
 	// Silence before a promised end marker means a slow owner, never the end.
 	return s.heard.Add(c.rules.Settle), s.open && s.content && !s.synced && !s.marked
 }
 
-// settle completes the catalog of the open stream, which has been silent for
+// completeBySilence completes the catalog of the open stream, which has been silent for
 // Rules.Settle: rule 2.
-func (c *Catalog) settle(now time.Time) {
+func (c *Catalog) completeBySilence(now time.Time) {
 	c.endGrace()
 	if stale := c.count.stale; stale >= guardCount && guardShare*stale > c.count.services {
-		c.hold()
+		c.holdUnannounced()
 	} else {
-		c.sweep()
+		c.sweepUnannounced()
 	}
-	c.synced(now)
+	c.markSynced(now)
 }
 
-// Complete reports whether the catalog of the open stream is complete.
-func (c *Catalog) Complete() bool { return c.stream.synced }
+// IsComplete reports whether the catalog of the open stream is complete.
+func (c *Catalog) IsComplete() bool { return c.stream.synced }
 
-// synced records that the catalog of the open stream is complete.
-func (c *Catalog) synced(now time.Time) {
+// markSynced records that the catalog of the open stream is complete.
+func (c *Catalog) markSynced(now time.Time) {
 	c.stream.synced = true
 	c.known = true
 	c.lastSync = now
@@ -54,25 +54,25 @@ func (c *Catalog) synced(now time.Time) {
 	c.leftOut.before = 0
 }
 
-// sweep removes the services that the open stream has not announced. All clocks stop.
-func (c *Catalog) sweep() {
+// sweepUnannounced removes the services that the open stream has not announced. All clocks stop.
+func (c *Catalog) sweepUnannounced() {
 	if c.count.current < c.count.octets { // a first catalog has nothing to sweep
 		c.removeBefore(c.generation, CauseAbsent)
 	}
-	c.retention = retention{}
+	c.retention = retentionClocks{}
 }
 
-// hold leaves the services that sweep would remove as stale data to their retention.
-func (c *Catalog) hold() {
+// holdUnannounced leaves the services that sweepUnannounced would remove as stale data to their retention.
+func (c *Catalog) holdUnannounced() {
 	var newest uint32 // generation of what is held
-	for name, r := range c.records.all() {
+	for name, r := range c.records.allRecords() {
 		switch {
 		case r.generation == c.generation:
 		case r.service.IsZero():
-			c.remove(name, CauseAbsent) // no answer depends on it
+			c.removeRecord(name, CauseAbsent) // no answer depends on it
 		default:
 			newest = max(newest, r.generation)
 		}
 	}
-	c.retention.hold(newest)
+	c.retention.stopUnneeded(newest)
 }

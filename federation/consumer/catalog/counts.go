@@ -1,7 +1,7 @@
 package catalog
 
-// counts are sums over the records of a catalog.
-type counts struct {
+// recordCounts are sums over the records of a catalog.
+type recordCounts struct {
 	services    int             // published
 	instances   int             // of the published services
 	stale       int             // published services of a generation before the first that is live
@@ -10,9 +10,9 @@ type counts struct {
 	current     int64           // size of the records of the current generation
 }
 
-// add adds a record, or, with -1, takes it away. Generation is that of the open or last
+// addRecord adds a record, or, with -1, takes it away. Generation is that of the open or last
 // stream, and live the first that is not stale.
-func (c *counts) add(r record, by int, generation, live uint32) {
+func (c *recordCounts) addRecord(r nameRecord, by int, generation, live uint32) {
 	if !r.service.IsZero() {
 		c.services += by
 		c.instances += by * int(r.instances)
@@ -23,7 +23,7 @@ func (c *counts) add(r record, by int, generation, live uint32) {
 	if r.admission != admitted {
 		c.notAdmitted[r.admission] += by
 	}
-	if r == (record{}) {
+	if r == (nameRecord{}) {
 		return
 	}
 	c.octets += int64(by) * int64(r.octets)
@@ -32,5 +32,5 @@ func (c *counts) add(r record, by int, generation, live uint32) {
 	}
 }
 
-// opened notes that a stream is open, which has announced nothing yet.
-func (c *counts) opened() { c.current = 0 }
+// resetCurrent notes that a stream is open, which has announced nothing yet.
+func (c *recordCounts) resetCurrent() { c.current = 0 }

@@ -41,16 +41,16 @@ func TestCovers(t *testing.T) {
 				}}, now)
 			case "restore":
 				c.BeginRestore(2, now, now)
-				c.Omitted(words)
+				c.RestoreOmitted(words)
 				c.RestoreMore([]packed.Service{packed.Of(services.At("a.fed.example", "192.0.2.1")), packed.Of(services.At("b.fed.example", "192.0.2.2"))})
 				c.EndRestore(true)
 			case "open":
-				c.Opened(now)
+				c.OpenStream(now)
 			case "services":
 				for _, name := range []string{"a", "b"} {
-					must.Do(t, c.Apply(federation.Event{Operation: federation.Upsert, Name: name, ID: name, Service: services.At(name+".fed.example", "192.0.2.1")}, now))
+					must.Do(t, c.ApplyEvent(federation.Event{Operation: federation.Upsert, Name: name, ID: name, Service: services.At(name+".fed.example", "192.0.2.1")}, now))
 				}
-				must.Do(t, c.Apply(federation.Event{Operation: federation.End}, now))
+				must.Do(t, c.ApplyEvent(federation.Event{Operation: federation.End}, now))
 			}
 			if s := c.Summary(); fmt.Sprint(s.Omits, " ", s.Covers) != step[1] {
 				t.Errorf("%v: after step %d they are %v %s", steps, i, s.Omits, s.Covers)

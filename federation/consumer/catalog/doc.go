@@ -6,5 +6,5 @@
 // A [Catalog] stands between the owner's subscription, whose events it takes, and the
 // zone, which compiles its changes into answers. It is pure: no clock, no goroutine, no
 // lock. Time comes in as an argument and results go out as values. The caller has
-// the timer: Deadline says when to call Advance.
+// the timer: NextDeadline says when to call AdvanceTo.
 package catalog

@@ -13,8 +13,8 @@ func Example() {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	c := catalog.New(catalog.Rules{Settle: 5 * time.Second, Retention: time.Hour})
 	show := func() {
-		for _, change := range c.Changes() {
-			switch change.Op() {
+		for _, change := range c.TakeChanges() {
+			switch change.Kind() {
 			case catalog.Offered:
 				fmt.Println("offered:", change.Packed.Unpack().FQDN)
 			case catalog.Confirmed:
@@ -26,22 +26,22 @@ func Example() {
 		fmt.Println(c.Summary().State, c.Summary().Stale, "stale")
 	}
 
-	c.Opened(now)
-	c.Marked() // the owner says when its catalog is complete
+	c.OpenStream(now)
+	c.ExpectEndMarker() // the owner says when its catalog is complete
 	for _, event := range []federation.Event{
 		{Operation: federation.Upsert, Name: "shop", Service: exampleService("shop", "shop.fed.example")},
 		{Operation: federation.End},
 	} {
-		if err := c.Apply(event, now); err != nil {
+		if err := c.ApplyEvent(event, now); err != nil {
 			fmt.Println(err)
 		}
 	}
 	show()
-	c.Lost(now, now)
+	c.EndStream(now, now)
 	show()
-	c.Advance(now.Add(catalog.Grace))
+	c.AdvanceTo(now.Add(catalog.Grace))
 	show()
-	c.Advance(now.Add(time.Hour + time.Second))
+	c.AdvanceTo(now.Add(time.Hour + time.Second))
 	show()
 	// Output:
 	// offered: shop.fed.example.

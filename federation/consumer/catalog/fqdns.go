@@ -28,23 +28,23 @@ func newFQDNCounts() fqdnCounts {
 	return fqdnCounts{services: make(map[fqdnHash]uint8), refused: make(map[fqdnHash]struct{}), seed: maphash.MakeSeed()}
 }
 
-func (f *fqdnCounts) hash(s packed.Service) fqdnHash {
+func (f *fqdnCounts) hashFQDN(s packed.Service) fqdnHash {
 	h := maphash.String(f.seed, s.FQDN())
 	return fqdnHash{byte(h), byte(h >> 8), byte(h >> 16), byte(h >> 24), byte(h >> 32), byte(h >> 40)} //nolint:gosec // a part is enough
 }
 
-// opened forgets what an earlier stream was refused.
-func (f *fqdnCounts) opened() {
+// forgetRefused forgets what an earlier stream was refused.
+func (f *fqdnCounts) forgetRefused() {
 	f.refused, f.freed = make(map[fqdnHash]struct{}), false
 }
 
-// exceeded returns the rule that would be broken if next took the place of prev, or "". Either may
+// exceededRule returns the rule that would be broken if next took the place of prev, or "". Either may
 // be zero.
-func (f *fqdnCounts) exceeded(prev, next packed.Service) string {
+func (f *fqdnCounts) exceededRule(prev, next packed.Service) string {
 	if next.IsZero() || prev.FQDN() == next.FQDN() {
 		return ""
 	}
-	key := f.hash(next)
+	key := f.hashFQDN(next)
 	if f.services[key] < packed.MaxServicesPerFQDN {
 		return ""
 	}
@@ -52,18 +52,18 @@ func (f *fqdnCounts) exceeded(prev, next packed.Service) string {
 	return fmt.Sprintf("one service more than the %d that are taken of one owner at one fqdn; give it another fqdn", packed.MaxServicesPerFQDN)
 }
 
-// replace counts a service in the place of another one. Either may be zero.
-func (f *fqdnCounts) replace(prev, next packed.Service) {
+// replaceService counts a service in the place of another one. Either may be zero.
+func (f *fqdnCounts) replaceService(prev, next packed.Service) {
 	if prev.FQDN() == next.FQDN() {
 		return
 	}
 	if !next.IsZero() {
-		f.services[f.hash(next)]++
+		f.services[f.hashFQDN(next)]++
 	}
 	if prev.IsZero() {
 		return
 	}
-	key := f.hash(prev)
+	key := f.hashFQDN(prev)
 	if _, refused := f.refused[key]; refused {
 		delete(f.refused, key)
 		f.freed = true

@@ -111,25 +111,25 @@ func (p *player) play(t *testing.T, line string) (output []string) {
 		}
 		c = p.catalog
 	case "open":
-		c.Opened(now)
+		c.OpenStream(now)
 	case "marked":
-		c.Marked()
+		c.ExpectEndMarker()
 	case "lost":
 		since := now
 		if already, ok := options["already"]; ok {
 			since = now.Add(-must.Get(time.ParseDuration(already))(t))
 		}
-		c.Lost(since, now)
+		c.EndStream(since, now)
 	case "advance":
-		c.Advance(now)
+		c.AdvanceTo(now)
 	case "alive":
-		show("alive", c.Apply(federation.Event{Operation: federation.Alive}, now))
+		show("alive", c.ApplyEvent(federation.Event{Operation: federation.Alive}, now))
 	case "end":
-		show("end", c.Apply(federation.Event{Operation: federation.End}, now))
+		show("end", c.ApplyEvent(federation.Event{Operation: federation.End}, now))
 	case "up":
 		for _, name := range names {
 			s := service(t, name, options)
-			show(name, c.Apply(federation.Event{Operation: federation.Upsert, Name: name, ID: options["id"], Service: s}, now))
+			show(name, c.ApplyEvent(federation.Event{Operation: federation.Upsert, Name: name, ID: options["id"], Service: s}, now))
 		}
 	case "delete", "delete-id":
 		for _, name := range names {
@@ -137,11 +137,11 @@ func (p *player) play(t *testing.T, line string) (output []string) {
 			if command == "delete-id" {
 				ev.ID = name
 			}
-			show(name, c.Apply(ev, now))
+			show(name, c.ApplyEvent(ev, now))
 		}
 	case "refused":
 		for _, name := range names {
-			c.Refused(name, options["id"], now)
+			c.NoteRefusal(name, options["id"], now)
 		}
 	case "restore":
 		services := make([]packed.Service, len(names))
@@ -164,13 +164,13 @@ func (p *player) play(t *testing.T, line string) (output []string) {
 	default:
 		t.Fatalf("%q: unknown command", line)
 	}
-	output = append(output, changes(c.Changes())...)
-	if s := status(c.Summary(), c.Wanting()); s != p.status {
+	output = append(output, changes(c.TakeChanges())...)
+	if s := status(c.Summary(), c.HasFreedRoom()); s != p.status {
 		p.status = s
 		output = append(output, s)
 	}
 	deadline := "no deadline"
-	if at, ok := c.Deadline(); ok {
+	if at, ok := c.NextDeadline(); ok {
 		deadline = "deadline " + offset(at)
 	}
 	if deadline != p.deadline {
@@ -238,7 +238,7 @@ func names(t *testing.T, list string) (all []federation.FQDN) {
 func changes(list []catalog.Change) (lines []string) {
 	slices.SortStableFunc(list, func(a, b catalog.Change) int { return strings.Compare(a.Name, b.Name) })
 	for _, c := range list {
-		if c.Op() == catalog.Gone {
+		if c.Kind() == catalog.Gone {
 			lines = append(lines, "- "+c.Name)
 			continue
 		}

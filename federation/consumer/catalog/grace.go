@@ -14,7 +14,7 @@ func (c *Catalog) graceEnds() (time.Time, bool) {
 	}
 	lost := c.retention.losses[len(c.retention.losses)-1]
 	at := lost.at.Add(Grace)
-	if expiry, ok := lost.expiry(c.rules.Retention); ok && expiry.Before(at) {
+	if expiry, ok := lost.expiresAt(c.rules.Retention); ok && expiry.Before(at) {
 		at = expiry
 	}
 	return at, true
@@ -26,8 +26,8 @@ func (c *Catalog) endGrace() {
 		return
 	}
 	c.grace, c.count.stale = 0, 0
-	for _, r := range c.records.all() {
-		if !r.service.IsZero() && r.generation < c.live() {
+	for _, r := range c.records.allRecords() {
+		if !r.service.IsZero() && r.generation < c.liveGeneration() {
 			c.count.stale++
 		}
 	}

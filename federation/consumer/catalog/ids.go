@@ -7,49 +7,51 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
-// ids are the IDs of the services whose ID differs from their name. Where two services
+// serviceIDs are the IDs of the services whose ID differs from their name. Where two services
 // came with one ID, the last one has it.
-type ids struct {
+type serviceIDs struct {
 	names map[string]string // by ID
 	of    map[string]string // by name
 }
 
-func newIDs() ids { return ids{names: make(map[string]string), of: make(map[string]string)} }
+func newServiceIDs() serviceIDs {
+	return serviceIDs{names: make(map[string]string), of: make(map[string]string)}
+}
 
-// forget removes the ID of a name.
-func (i *ids) forget(name string) {
+// forgetName removes the ID of a name.
+func (i *serviceIDs) forgetName(name string) {
 	if id, ok := i.of[name]; ok {
 		delete(i.of, name)
 		delete(i.names, id)
 	}
 }
 
-// identify stores the ID under which the owner sent a service. An empty one means
+// storeID stores the ID under which the owner sent a service. An empty one means
 // that the ID is the name, as in a DELETE that carries only the name.
-func (i *ids) identify(name, id string) {
+func (i *serviceIDs) storeID(name, id string) {
 	if i.of[name] == id && id != "" {
 		return
 	}
-	i.forget(name)
-	i.release(name, id)
+	i.forgetName(name)
+	i.releaseID(name, id)
 	if id != "" && id != name {
 		name = strings.Clone(name) // or the service that it came in would stay in memory
 		i.of[name], i.names[id] = id, name
 	}
 }
 
-// release takes the ID, or the name where that is the ID, from the service that has it, as
+// releaseID takes the ID, or the name where that is the ID, from the service that has it, as
 // another one has come with it.
-func (i *ids) release(name, id string) {
+func (i *serviceIDs) releaseID(name, id string) {
 	if other, ok := i.names[cmp.Or(id, name)]; ok {
-		i.forget(other)
+		i.forgetName(other)
 	}
 }
 
-// named returns the name of the service that a deletion is about: of the one that came with its
+// deletedName returns the name of the service that a deletion is about: of the one that came with its
 // ID, and else of the one that has the ID as its name. An ID that no service has is no mistake,
 // as deletions may be repeated, and what is not imported may be deleted as well.
-func (i *ids) named(ev federation.Event) string {
+func (i *serviceIDs) deletedName(ev federation.Event) string {
 	if ev.ID == "" {
 		return ev.Name
 	}

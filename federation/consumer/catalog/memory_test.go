@@ -162,13 +162,13 @@ func TestMemory(t *testing.T) {
 			b := zone.NewBuilder(config, nil)
 			var unpacker packed.Unpacker
 			before := heap()
-			c.Opened(epoch)
+			c.OpenStream(epoch)
 			for i, m := range messages {
 				ev := must.Get(wire.Decode(m))(t)
-				if err := c.Apply(ev, epoch); err != nil && !strings.Contains(err.Error(), "127.0.0.1") {
+				if err := c.ApplyEvent(ev, epoch); err != nil && !strings.Contains(err.Error(), "127.0.0.1") {
 					t.Fatal(err)
 				}
-				for _, change := range c.Changes() {
+				for _, change := range c.TakeChanges() {
 					b.Put(b.Prepare(0, change.Packed, unpacker.Unpack(change.Packed)), change.Was, change.Generation, 0)
 				}
 				if i%64 == 0 {
@@ -207,12 +207,12 @@ func TestMemory(t *testing.T) {
 func TestMemoryOfNotImported(t *testing.T) {
 	const services, most = 50_000, 50_000 // octets for all
 	c := catalog.New(catalog.Rules{Admit: func(*federation.Service) *federation.InvalidError { return catalog.ErrNotImported }})
-	c.Opened(epoch)
+	c.OpenStream(epoch)
 	s := service(t, "web", nil)
 	before := heap()
 	for i := range services {
 		s.Name = fmt.Sprintf("service-%d", i)
-		must.Do(t, c.Apply(federation.Event{Operation: federation.Upsert, Name: s.Name, ID: fmt.Sprint(i), Service: s}, epoch))
+		must.Do(t, c.ApplyEvent(federation.Event{Operation: federation.Upsert, Name: s.Name, ID: fmt.Sprint(i), Service: s}, epoch))
 	}
 	taken := int(heap() - before)
 	if n := c.Summary().NotImported; n != services || taken > most {
@@ -235,15 +235,15 @@ func TestMemoryOfTinyServices(t *testing.T) {
 	}})
 	before := int(heap())
 	for range 2 {
-		c.Opened(epoch)
+		c.OpenStream(epoch)
 		for i := range 50_000 {
 			s := &federation.Service{Name: strconv.FormatUint(uint64(i)<<1|c.Summary().Generation&1, 36), FQDN: services.FQDN("a.b")}
 			if i%2 == 0 {
 				s.Description = "x"
 			}
-			_ = c.Apply(federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}, epoch)
+			_ = c.ApplyEvent(federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}, epoch)
 		}
-		c.Changes()
+		c.TakeChanges()
 	}
 	taken := int(heap()) - before
 	if s := c.Summary(); s.Octets > 2*limit || s.Octets < 2*limit-2000 || taken > memoryFactor*2*limit {

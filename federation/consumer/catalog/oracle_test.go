@@ -97,7 +97,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 	c, m := catalog.New(config), &model{config: config, services: map[string]*entry{}, full: map[string]bool{}}
 	zone := map[string]catalog.Change{} // built from the changes alone
 
-	causes := map[string][]catalog.Cause{ // for which services are gone with an operation
+	causes := map[string][]catalog.RemovalCause{ // for which services are gone with an operation
 		"up": {catalog.CauseExcluded}, "bulk": {catalog.CauseExcluded}, "crowd": {catalog.CauseExcluded},
 		"delete": {catalog.CauseWithdrawn}, "delete by ID": {catalog.CauseWithdrawn},
 		"lost": {catalog.CauseExpired}, "open": {catalog.CauseExpired}, "resume": {catalog.CauseExpired},
@@ -133,14 +133,14 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 			for _, name := range names {
 				s, id := randomService(name), randomID(name)
 				*log = append(*log, fmt.Sprintf("  %s %s %s %d ID %q", name, s.FQDN, s.Description, len(s.Instances), id))
-				err := c.Apply(federation.Event{Operation: federation.Upsert, Name: name, ID: id, Service: s}, now)
+				err := c.ApplyEvent(federation.Event{Operation: federation.Upsert, Name: name, ID: id, Service: s}, now)
 				if got, want := reason(err), m.up(name, id, s, now); got != want {
 					return fmt.Sprintf("up %s: reason %s, want %s", name, got, want)
 				}
 			}
 			removable = func(c catalog.Change) bool { return m.services[c.Name] == nil && slices.Contains(names, c.Name) }
 		case "delete":
-			if err := c.Apply(federation.Event{Operation: federation.Delete, Name: name}, now); (err == nil) != m.open {
+			if err := c.ApplyEvent(federation.Event{Operation: federation.Delete, Name: name}, now); (err == nil) != m.open {
 				return fmt.Sprint("delete: ", err)
 			}
 			if m.open {
@@ -155,12 +155,12 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 			id := pick(r, "s1", "s2", "id-1", "id-2", "id-3")
 			*log = append(*log, "  "+id)
 			want := m.deleteByID(id, now)
-			if err := c.Apply(federation.Event{Operation: federation.Delete, Name: id, ID: id}, now); (err == nil) != m.open {
+			if err := c.ApplyEvent(federation.Event{Operation: federation.Delete, Name: id, ID: id}, now); (err == nil) != m.open {
 				return fmt.Sprint("delete by ID: ", err)
 			}
 			removable = func(c catalog.Change) bool { return c.Name == want }
 		case "alive":
-			_ = c.Apply(federation.Event{Operation: federation.Alive}, now)
+			_ = c.ApplyEvent(federation.Event{Operation: federation.Alive}, now)
 			if m.open && !m.content {
 				m.hear(now)
 			}
@@ -170,60 +170,60 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 				name = id // the service was known by its ID only
 			}
 			*log = append(*log, fmt.Sprintf("  %s ID %q", name, id))
-			c.Refused(name, id, now)
+			c.NoteRefusal(name, id, now)
 			m.refused(name, id, now)
 		case "end":
-			_ = c.Apply(federation.Event{Operation: federation.End}, now)
+			_ = c.ApplyEvent(federation.Event{Operation: federation.End}, now)
 			m.end(now)
 			removable = stale
 		case "open":
-			c.Opened(now)
+			c.OpenStream(now)
 			m.opened(now)
 			removable = stale
 		case "resume":
 			whole := randomSelection(r)
-			held, edits := c.Resumable(), c.Edits()
-			c.Opened(now)
-			c.Marked()
+			held, edits := c.ResumableServices(), c.EditCount()
+			c.OpenStream(now)
+			c.ExpectEndMarker()
 			m.opened(now)
 			m.mark()
 			removable = stale
-			if c.Edits() != edits {
+			if c.EditCount() != edits {
 				break // the caller gives the stream up
 			}
 			var names []string
 			for _, p := range held {
 				if !whole.Has(p.Name()) {
 					names = append(names, p.Name())
-					c.Adopt([]packed.Service{p})
+					c.AdoptServices([]packed.Service{p})
 				}
 			}
 			*log = append(*log, fmt.Sprint("  with ", names))
 			m.resume(names)
-			if c.Edits() != edits {
+			if c.EditCount() != edits {
 				return "what is held has changed with the stream"
 			}
 		case "marked":
-			c.Marked()
+			c.ExpectEndMarker()
 			m.mark()
 		case "paused":
-			c.Paused(now)
+			c.RestartSilence(now)
 			if m.open {
 				m.hear(now)
 			}
 		case "lost":
 			since := now.Add(-pick(r, 0, 0, time.Second, 4*time.Second, 7*time.Second, 40*time.Second))
 			*log = append(*log, fmt.Sprint("  since ", since.Sub(epoch)))
-			c.Lost(since, now)
+			c.EndStream(since, now)
 			m.lost(since, now)
 			removable = func(catalog.Change) bool { return true }
 		case "advance":
-			if at, ok := c.Deadline(); ok {
+			if at, ok := c.NextDeadline(); ok {
 				if next, ok := m.next(); ok && next.Before(at) {
 					return fmt.Sprintf("deadline %v, but there is work at %v", at, next)
 				}
 			}
-			c.Advance(now)
+			c.AdvanceTo(now)
 			m.advance(now)
 			removable = stale
 		case "config":
@@ -244,16 +244,16 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 		}
 		m.tidy()
 
-		for _, change := range c.Changes() {
+		for _, change := range c.TakeChanges() {
 			old, ok := zone[change.Name]
-			same := change.Op() == catalog.Confirmed
+			same := change.Kind() == catalog.Confirmed
 			if want := !change.Packed.IsZero() && old.Packed == change.Packed; same != want {
 				return fmt.Sprintf("%s is the same as before: %v, want %v", change.Name, same, want)
 			}
 			if change.Was != old.Packed {
 				return change.Name + " was another one before"
 			}
-			switch gone := change.Op() == catalog.Gone; {
+			switch gone := change.Kind() == catalog.Gone; {
 			case gone != slices.Contains(causes[op], change.Cause):
 				return fmt.Sprintf("%s is there, or gone, as %v", change.Name, change.Cause)
 			case gone:
@@ -307,14 +307,14 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 		if want := m.held(); held != want {
 			return fmt.Sprintf("held is %s, want %s", held, want)
 		}
-		if c.Edits() == lastEdits && held != lastHeld {
+		if c.EditCount() == lastEdits && held != lastHeld {
 			return fmt.Sprintf("held is %s, and was %s, without an edit", held, lastHeld)
 		}
-		lastHeld, lastEdits = held, c.Edits()
-		if got, want := c.Wanting(), m.wanting(); got != want {
+		lastHeld, lastEdits = held, c.EditCount()
+		if got, want := c.HasFreedRoom(), m.wanting(); got != want {
 			return fmt.Sprintf("wanting is %v, want %v", got, want)
 		}
-		if settle, ok := c.Settling(); settle != config.Settle || ok != m.settling() {
+		if settle, ok := c.SilenceNeeded(); settle != config.Settle || ok != m.settling() {
 			return fmt.Sprintf("settling is %v %v, want %v", settle, ok, m.settling())
 		}
 		if limit := config.MaxCatalog; limit > 0 && c.Summary().Octets > 2*limit {
@@ -657,7 +657,7 @@ func (m *model) held() string {
 // heldNames returns the names of what is held.
 func heldNames(c *catalog.Catalog) string {
 	var names []string
-	for _, p := range c.Resumable() {
+	for _, p := range c.ResumableServices() {
 		names = append(names, p.Name())
 	}
 	slices.Sort(names)

@@ -8,10 +8,10 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
 
-// record is one name of the owner. With a million services every word counts: a
+// nameRecord is one name of the owner. With a million services every word counts: a
 // resync marks the records in place, and what few records have is in maps of the
 // catalog.
-type record struct {
+type nameRecord struct {
 	service    packed.Service // the last good version, which is published; zero when there is none
 	generation uint32         // of the last stream that announced the name; 0 when it was restored
 	octets     uint32         // size; the limits of package federation keep it far below 1<<32
@@ -20,88 +20,90 @@ type record struct {
 	admission  admission      // of the last version that was announced
 }
 
-// seconds returns a time as records have it.
-func seconds(t time.Time) uint32 { return uint32(t.Unix()) } //nolint:gosec // until 2106
+// unixSeconds returns a time as records have it.
+func unixSeconds(t time.Time) uint32 { return uint32(t.Unix()) } //nolint:gosec // until 2106
 
-// newRecord returns a record of the service s, packed as p, with its size.
-func (c *Catalog) newRecord(id string, p packed.Service, s *federation.Service) record {
-	return record{
-		service: p, octets: uint32(Size(s, c.rules.shares(s.FQDN)) + sizeOfID(s.Name, id)), //nolint:gosec // see the fields
+// newNameRecord returns a record of the service s, packed as p, with its size.
+func (c *Catalog) newNameRecord(id string, p packed.Service, s *federation.Service) nameRecord {
+	return nameRecord{
+		service: p, octets: uint32(Size(s, c.rules.isShared(s.FQDN)) + sizeOfID(s.Name, id)), //nolint:gosec // see the fields
 		instances: uint16(len(s.Instances)), //nolint:gosec // federation.MaxInstances is far below 1<<16
 	}
 }
 
 // nameOnly returns a record without a service.
-func nameOnly(name, id string) record {
-	return record{octets: uint32(sizeOfName(name) + sizeOfID(name, id))} //nolint:gosec // a short string
+func nameOnly(name, id string) nameRecord {
+	return nameRecord{octets: uint32(sizeOfName(name) + sizeOfID(name, id))} //nolint:gosec // a short string
 }
 
-// upsert takes the service s, packed as p, as the current stream announces it. It was
+// upsertService takes the service s, packed as p, as the current stream announces it. It was
 // judged already: it is imported, and invalid says why it is not admitted, or is nil. Now is
 // in seconds, as in record.
-func (c *Catalog) upsert(id string, p packed.Service, s *federation.Service, invalid *federation.InvalidError, now uint32) error {
+func (c *Catalog) upsertService(id string, p packed.Service, s *federation.Service, invalid *federation.InvalidError, now uint32) error {
 	name := p.Name()
 	r, _ := c.records.get(name)
-	var next record
+	var next nameRecord
 	switch {
 	case invalid != nil && r.service.IsZero():
 		next = nameOnly(name, id)
 	case invalid != nil:
-		next = c.newRecord(id, r.service, c.unpacker.Unpack(r.service))
+		next = c.newNameRecord(id, r.service, c.unpacker.Unpack(r.service))
 		next.updated = r.updated
 	case r.service == p:
-		next = c.newRecord(id, r.service, s) // in the memory that others share
+		next = c.newNameRecord(id, r.service, s) // in the memory that others share
 		next.updated = r.updated
 	default:
-		next = c.newRecord(id, p, s)
+		next = c.newNameRecord(id, p, s)
 		next.updated = now
 	}
 	if invalid != nil {
 		next.admission = admissionOf(invalid.Reason)
 	}
 	next.generation = c.generation
-	if rule := c.exceeded(r, next); rule != "" {
-		c.keep(name, r)
+	if rule := c.exceededRule(r, next); rule != "" {
+		c.keepPublished(name, r)
 		if invalid == nil {
 			invalid = &federation.InvalidError{Service: name, FQDN: s.FQDN.String(), Reason: federation.ReasonLimit, Rule: rule}
 		}
 		return invalid
 	}
-	c.set(name, next)
-	c.ids.identify(name, id)
+	c.setRecord(name, next)
+	c.ids.storeID(name, id)
 	if invalid != nil {
 		return invalid
 	}
 	return nil
 }
 
-// remove removes the record of name.
-func (c *Catalog) remove(name string, cause Cause) { c.replace(name, record{}, cause) }
+// removeRecord removes the record of name.
+func (c *Catalog) removeRecord(name string, cause RemovalCause) {
+	c.replaceRecord(name, nameRecord{}, cause)
+}
 
-// set replaces the record of name by one that still has a service if there was one.
-func (c *Catalog) set(name string, next record) { c.replace(name, next, 0) }
+// setRecord replaces the record of name by one that still has a service if there was one.
+func (c *Catalog) setRecord(name string, next nameRecord) { c.replaceRecord(name, next, 0) }
 
-// replace replaces the record of name, or removes it when next has neither a service nor
+// replaceRecord replaces the record of name, or removes it when next has neither a service nor
 // a version that was not admitted. Where the service goes, it is for that cause. It is the
 // only place where records and changes are written.
-func (c *Catalog) replace(name string, next record, cause Cause) {
+func (c *Catalog) replaceRecord(name string, next nameRecord, cause RemovalCause) {
 	prev, _ := c.records.get(name)
-	c.fqdns.replace(prev.service, next.service)
-	c.count.add(prev, -1, c.generation, c.live())
+	c.fqdns.replaceService(prev.service, next.service)
+	c.count.addRecord(prev, -1, c.generation, c.liveGeneration())
 	published := !next.service.IsZero()
 	switch {
 	case published:
 		name = next.service.Name() // in its memory, and in no other
-		c.records.set(name, next)
+		c.records.setRecord(name, next)
 	case next.admission != admitted:
 		name = strings.Clone(name)
-		c.records.set(name, next)
+		c.records.setRecord(name, next)
 	default:
-		next = record{}
-		c.records.delete(name)
-		c.ids.forget(name)
+		next = nameRecord{}
+		c.records.deleteRecord(name)
+		c.ids.forgetName(name)
 	}
-	c.count.add(next, +1, c.generation, c.live())
+	c.count.addRecord(next, +1, c.generation, c.liveGeneration())
 	if next.service != prev.service {
 		c.edits++
 	}
@@ -118,8 +120,8 @@ func (c *Catalog) replace(name string, next record, cause Cause) {
 	}
 }
 
-// live returns the first generation that is not stale.
-func (c *Catalog) live() uint32 {
+// liveGeneration returns the first generation that is not stale.
+func (c *Catalog) liveGeneration() uint32 {
 	switch {
 	case c.grace > 0:
 		return c.grace
@@ -130,10 +132,10 @@ func (c *Catalog) live() uint32 {
 }
 
 // removeBefore removes all records of a generation before the given one.
-func (c *Catalog) removeBefore(generation uint32, cause Cause) {
-	for name, r := range c.records.all() {
+func (c *Catalog) removeBefore(generation uint32, cause RemovalCause) {
+	for name, r := range c.records.allRecords() {
 		if r.generation < generation {
-			c.remove(name, cause)
+			c.removeRecord(name, cause)
 		}
 	}
 }

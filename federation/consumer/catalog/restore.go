@@ -19,24 +19,24 @@ func (c *Catalog) BeginRestore(services int, lastUp, now time.Time) bool {
 	if lastUp.After(now) {
 		lastUp = now
 	}
-	l := loss{at: lastUp}
+	l := retentionClock{at: lastUp}
 	if c.generation > 0 || c.known {
 		return false
 	}
-	if due, ok := l.expiry(c.rules.Retention); ok && !due.After(now) {
+	if due, ok := l.expiresAt(c.rules.Retention); ok && !due.After(now) {
 		return false
 	}
 	c.removeBefore(1, CauseUnproven)
 	c.leftOut = leftOut{}
 	c.records.reserve(services)
-	c.restoring, c.retention, c.limited = true, retention{losses: []loss{l}}, 0
+	c.restoring, c.retention, c.limited = true, retentionClocks{losses: []retentionClock{l}}, 0
 	return true
 }
 
-// Omitted says that the restored services are all of those that rules with these Admits have admitted,
+// RestoreOmitted says that the restored services are all of those that rules with these Admits have admitted,
 // and that the owner has had others; none: it has had no others. It reports whether the rules in force may
 // admit some of these.
-func (c *Catalog) Omitted(admits string) bool {
+func (c *Catalog) RestoreOmitted(admits string) bool {
 	c.covers, c.omitted = cmp.Or(admits, c.rules.Admits), admits != ""
 	return c.covers != c.rules.Admits
 }
@@ -51,10 +51,10 @@ func (c *Catalog) RestoreMore(services []packed.Service) {
 	c.changes = slices.Grow(c.changes, len(services))
 	for _, p := range services {
 		s := c.unpacker.Unpack(p)
-		if invalid := c.admit(s); invalid == ErrNotImported {
+		if invalid := c.admissionError(s); invalid == ErrNotImported {
 			c.leftOut.now++
 		} else {
-			_ = c.upsert("", p, s, invalid, 0) // the error was reported when the owner sent the service
+			_ = c.upsertService("", p, s, invalid, 0) // the error was reported when the owner sent the service
 		}
 	}
 }
@@ -76,7 +76,7 @@ func (c *Catalog) EndRestore(complete bool) {
 // Services that the guard holds are left out. Their retention is shorter than that of
 // the others, and there is only one time for all.
 func (c *Catalog) Snapshot(now time.Time) (services []packed.Service, lastUp time.Time, ok bool) {
-	clocks := c.clocks(now)
+	clocks := c.clocksAfterLoss(now)
 	n := len(clocks)
 	if !c.known || n == 0 {
 		return nil, time.Time{}, false

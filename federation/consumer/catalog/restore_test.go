@@ -26,7 +26,7 @@ func TestRestoreInParts(t *testing.T) {
 	}{
 		"complete": {func(c *catalog.Catalog) { c.EndRestore(true) }, 3, true},
 		"damaged":  {func(c *catalog.Catalog) { c.EndRestore(false) }, 3, false},
-		"opened":   {func(c *catalog.Catalog) { c.Opened(epoch) }, 3, false},
+		"opened":   {func(c *catalog.Catalog) { c.OpenStream(epoch) }, 3, false},
 		"again": {func(c *catalog.Catalog) {
 			c.EndRestore(false)
 			c.BeginRestore(3, epoch, epoch)
@@ -34,7 +34,7 @@ func TestRestoreInParts(t *testing.T) {
 			c.EndRestore(true)
 		}, 1, true},
 		"expired meanwhile": {func(c *catalog.Catalog) {
-			c.Advance(epoch.Add(2 * time.Hour))
+			c.AdvanceTo(epoch.Add(2 * time.Hour))
 			c.RestoreMore(part("d"))
 			c.EndRestore(true)
 		}, 0, true},
@@ -46,7 +46,7 @@ func TestRestoreInParts(t *testing.T) {
 			}
 			c.RestoreMore(part("a", "b"))
 			c.RestoreMore(part("c", "toomany"))
-			if s := c.Summary(); s.Services != 3 || s.Stale != 3 || s.Known || len(c.Changes()) != 3 {
+			if s := c.Summary(); s.Services != 3 || s.Stale != 3 || s.Known || len(c.TakeChanges()) != 3 {
 				t.Errorf("before the end the catalog is %+v", s)
 			}
 			if _, _, ok := c.Snapshot(epoch); ok {
@@ -57,7 +57,7 @@ func TestRestoreInParts(t *testing.T) {
 				t.Errorf("in the end the catalog is %+v", s)
 			}
 			gone := 0
-			for _, change := range c.Changes() {
+			for _, change := range c.TakeChanges() {
 				if change.Packed.IsZero() {
 					gone++
 				} else {
@@ -70,8 +70,8 @@ func TestRestoreInParts(t *testing.T) {
 			if _, _, ok := c.Snapshot(epoch); ok != (tt.known && tt.left > 0) && name != "expired meanwhile" {
 				t.Errorf("the catalog is worth keeping: %t", ok)
 			}
-			if c.Opened(epoch); len(c.Resumable()) != tt.left {
-				t.Errorf("the owner is told that %d services are held", len(c.Resumable()))
+			if c.OpenStream(epoch); len(c.ResumableServices()) != tt.left {
+				t.Errorf("the owner is told that %d services are held", len(c.ResumableServices()))
 			}
 			c.RestoreMore(part("late"))
 			if s := c.Summary(); s.Services != tt.left {
@@ -80,8 +80,8 @@ func TestRestoreInParts(t *testing.T) {
 			if c.BeginRestore(3, epoch, epoch) {
 				t.Error("there is a restoration after a stream")
 			}
-			c.Marked()
-			if err := c.Apply(federation.Event{Operation: federation.End}, epoch); err != nil || !c.Summary().Known || c.Summary().Services > 0 {
+			c.ExpectEndMarker()
+			if err := c.ApplyEvent(federation.Event{Operation: federation.End}, epoch); err != nil || !c.Summary().Known || c.Summary().Services > 0 {
 				t.Errorf("when a stream has ended its catalog: %v, %+v", err, c.Summary())
 			}
 		})

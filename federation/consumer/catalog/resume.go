@@ -2,15 +2,15 @@ package catalog
 
 import "github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 
-// Resumable returns the services that the owner need not send again on a new stream (see package
+// ResumableServices returns the services that the owner need not send again on a new stream (see package
 // resume), in no order. They need not be a whole catalog: a digest tells what is in a bucket,
 // and so what is missing comes. While services are restored there are none, as more will come.
-func (c *Catalog) Resumable() []packed.Service {
+func (c *Catalog) ResumableServices() []packed.Service {
 	if c.restoring {
 		return nil
 	}
 	services := make([]packed.Service, 0, c.count.services)
-	for _, r := range c.records.all() {
+	for _, r := range c.records.allRecords() {
 		if !r.service.IsZero() {
 			services = append(services, r.service)
 		}
@@ -18,14 +18,14 @@ func (c *Catalog) Resumable() []packed.Service {
 	return services
 }
 
-// Edits returns how often what Resumable returns has changed. A stream may only go on with
+// EditCount returns how often what ResumableServices returns has changed. A stream may only go on with
 // what was there when it was asked for, and is there still.
-func (c *Catalog) Edits() uint64 { return c.edits }
+func (c *Catalog) EditCount() uint64 { return c.edits }
 
-// Adopt takes services that Resumable has returned as announced by the open stream, which goes
+// AdoptServices takes services that ResumableServices has returned as announced by the open stream, which goes
 // on with them: the owner still has these versions, so they are not stale any more. A service
 // that is beyond a limit is not taken, as if it had been sent.
-func (c *Catalog) Adopt(services []packed.Service) {
+func (c *Catalog) AdoptServices(services []packed.Service) {
 	if !c.stream.open {
 		return
 	}
@@ -36,8 +36,8 @@ func (c *Catalog) Adopt(services []packed.Service) {
 		}
 		next := r
 		next.generation, next.admission = c.generation, admitted
-		if c.exceeded(r, next) == "" {
-			c.set(p.Name(), next)
+		if c.exceededRule(r, next) == "" {
+			c.setRecord(p.Name(), next)
 		}
 	}
 }

@@ -5,34 +5,34 @@ import (
 	"time"
 )
 
-// loss is one retention clock: services whose last stream was of this generation or
+// retentionClock is one retention clock: services whose last stream was of this generation or
 // an earlier one are lost since at.
-type loss struct {
+type retentionClock struct {
 	generation uint32
 	at         time.Time
 }
 
-// expiry returns the end of the retention, from which the services are gone, and false when
+// expiresAt returns the end of the retention, from which the services are gone, and false when
 // the retention is without limit.
-func (l loss) expiry(retention time.Duration) (time.Time, bool) {
+func (l retentionClock) expiresAt(retention time.Duration) (time.Time, bool) {
 	return l.at.Add(retention), retention > 0
 }
 
-// retention is the retention clocks of an owner. There is more than one only when a stream is
+// retentionClocks is the retention clocks of an owner. There is more than one only when a stream is
 // lost while the guard holds services. With a single clock, their retention would start again,
 // and an owner that reconnects once an hour would keep for ever what it no longer offers.
-type retention struct {
-	losses []loss // oldest first; the last one is the owner's
-	over   bool   // the last clock has run out
+type retentionClocks struct {
+	losses []retentionClock // oldest first; the last one is the owner's
+	over   bool             // the last clock has run out
 }
 
-// lost returns the clocks as they are when a stream of the generation ends, lost at since: one that
+// clocksAfterLoss returns the clocks as they are when a stream of the generation ends, lost at since: one that
 // vouched for its services, or one that was not complete, while there were services or none.
-func (r *retention) lost(generation uint32, since time.Time, vouched, services bool) []loss {
+func (r *retentionClocks) clocksAfterLoss(generation uint32, since time.Time, vouched, services bool) []retentionClock {
 	losses := slices.Clone(r.losses)
 	switch running := len(losses) > 0 && !r.over; {
 	case vouched: // behind those of what the guard holds
-		losses = append(losses, loss{generation, since})
+		losses = append(losses, retentionClock{generation, since})
 	case running:
 		// The last clock goes on, now also for what this stream announced. It may be that the origin
 		// of the services was lost before.
@@ -42,7 +42,7 @@ func (r *retention) lost(generation uint32, since time.Time, vouched, services b
 			last.at = since
 		}
 	case services:
-		return []loss{{generation, since}}
+		return []retentionClock{{generation, since}}
 	default:
 		return losses
 	}
@@ -52,16 +52,16 @@ func (r *retention) lost(generation uint32, since time.Time, vouched, services b
 	return losses
 }
 
-// due returns when the oldest clock runs out, and false when no clock is running.
-func (r *retention) due(limit time.Duration) (time.Time, bool) {
+// nextExpiry returns when the oldest clock runs out, and false when no clock is running.
+func (r *retentionClocks) nextExpiry(limit time.Duration) (time.Time, bool) {
 	if len(r.losses) == 0 || r.over {
 		return time.Time{}, false
 	}
-	return r.losses[0].expiry(limit)
+	return r.losses[0].expiresAt(limit)
 }
 
-// expired notes that what the oldest clock ran for is gone.
-func (r *retention) expired() {
+// expireOldest notes that what the oldest clock ran for is gone.
+func (r *retentionClocks) expireOldest() {
 	switch len(r.losses) {
 	case 0: // all clocks have stopped with that
 	case 1:
@@ -71,25 +71,25 @@ func (r *retention) expired() {
 	}
 }
 
-// hold stops the clocks that no service waits for when the newest one that is held is of this
+// stopUnneeded stops the clocks that no service waits for when the newest one that is held is of this
 // generation, or their list would grow under an owner that flaps.
-func (r *retention) hold(newest uint32) {
-	if i := slices.IndexFunc(r.losses, func(l loss) bool { return l.generation >= newest }); i >= 0 {
+func (r *retentionClocks) stopUnneeded(newest uint32) {
+	if i := slices.IndexFunc(r.losses, func(l retentionClock) bool { return l.generation >= newest }); i >= 0 {
 		r.losses = r.losses[:i+1]
 	}
 }
 
-// clocks returns the retention clocks as they are when the open stream ends, lost at since.
+// clocksAfterLoss returns the retention clocks as they are when the open stream ends, lost at since.
 // When no stream is open, they are the current ones.
-func (c *Catalog) clocks(since time.Time) []loss {
+func (c *Catalog) clocksAfterLoss(since time.Time) []retentionClock {
 	if !c.stream.open {
 		return c.retention.losses
 	}
-	return c.retention.lost(c.generation, since, c.stream.synced, c.count.services > 0)
+	return c.retention.clocksAfterLoss(c.generation, since, c.stream.synced, c.count.services > 0)
 }
 
-// expire removes the services of the oldest clock, which has run out.
-func (c *Catalog) expire() {
+// expireOldest removes the services of the oldest clock, which has run out.
+func (c *Catalog) expireOldest() {
 	c.removeBefore(c.retention.losses[0].generation+1, CauseExpired)
-	c.retention.expired()
+	c.retention.expireOldest()
 }

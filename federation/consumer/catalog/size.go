@@ -48,17 +48,17 @@ const ownNodes = 3
 // that.
 func Size(s *federation.Service, shared bool) int64 {
 	n := perService + len(s.Name) + len(s.FQDN.String()) + perNode*max(strings.Count(s.FQDN.String(), ".")-ownNodes, 0)
-	n += text(s.Description) + texts(s.Tags) + texts(s.SANs) + pairs(s.Labels)
+	n += sizeOfText(s.Description) + sizeOfTexts(s.Tags) + sizeOfTexts(s.SANs) + sizeOfPairs(s.Labels)
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
-		n += perEndpoint + text(e.Description) + texts(e.Labels)
+		n += perEndpoint + sizeOfText(e.Description) + sizeOfTexts(e.Labels)
 		if host, ok := e.Address.Host(); ok {
-			n += text(host.String())
+			n += sizeOfText(host.String())
 		}
 	}
 	for i := range s.Instances {
 		in := &s.Instances[i]
-		n += perInstance + text(in.ID) + text(in.Description) + pairs(in.Metadata) + texts(in.EndpointSelector)
+		n += perInstance + sizeOfText(in.ID) + sizeOfText(in.Description) + sizeOfPairs(in.Metadata) + sizeOfTexts(in.EndpointSelector)
 		if len(in.EndpointSelector) > 0 {
 			n += len(s.Endpoints) // the entry lists those that it picks, in 2 octets each
 		}
@@ -80,16 +80,16 @@ func sizeOfID(name, id string) int64 {
 	return int64(perName + len(id))
 }
 
-// text returns what a string that may be missing counts.
-func text(s string) int {
+// sizeOfText returns what a string that may be missing counts.
+func sizeOfText(s string) int {
 	if s == "" {
 		return 0
 	}
 	return len(s) + perString
 }
 
-// texts returns what a list of strings counts.
-func texts(list []string) int {
+// sizeOfTexts returns what a list of strings counts.
+func sizeOfTexts(list []string) int {
 	n := 0
 	for _, s := range list {
 		n += len(s) + perString
@@ -97,8 +97,8 @@ func texts(list []string) int {
 	return n
 }
 
-// pairs returns what a list of pairs counts.
-func pairs(list []federation.Pair) int {
+// sizeOfPairs returns what a list of pairs counts.
+func sizeOfPairs(list []federation.Pair) int {
 	n := 0
 	for _, p := range list {
 		n += len(p.Key) + len(p.Value) + perPair

@@ -74,9 +74,9 @@ type Summary struct {
 // Summary returns the state of the catalog at a glance. It costs the same for any size.
 func (c *Catalog) Summary() Summary {
 	s := Summary{
-		State:      c.state(),
+		State:      c.currentState(),
 		Generation: uint64(c.generation),
-		Live:       uint64(c.live()),
+		Live:       uint64(c.liveGeneration()),
 		Expired:    c.retention.over,
 		LastSync:   c.lastSync,
 		Known:      c.known,
@@ -87,10 +87,10 @@ func (c *Catalog) Summary() Summary {
 		Addresses:  c.count.notAdmitted[addressNotAdmitted],
 		Octets:     c.count.octets,
 
-		NotImported: c.leftOut.count(),
+		NotImported: c.leftOut.shownCount(),
 		Covers:      c.covers,
 	}
-	s.Omits = c.omits()
+	s.Omits = c.omitsServices()
 	if s.State == Synced {
 		s.Held = c.count.stale
 	}
@@ -101,20 +101,20 @@ func (c *Catalog) Summary() Summary {
 	if n := len(losses); n > 0 {
 		last := losses[n-1]
 		s.Lost = last.at
-		if expiry, ok := last.expiry(c.rules.Retention); ok && !c.retention.over {
+		if expiry, ok := last.expiresAt(c.rules.Retention); ok && !c.retention.over {
 			s.Expires = expiry
-			s.Soonest, _ = losses[0].expiry(c.rules.Retention)
+			s.Soonest, _ = losses[0].expiresAt(c.rules.Retention)
 		}
 	}
 	return s
 }
 
-// omits is Summary.Omits.
-func (c *Catalog) omits() bool {
-	return c.omitted || c.count.notAdmitted[nameNotAdmitted] > 0 || c.leftOut.count() > 0
+// omitsServices is Summary.Omits.
+func (c *Catalog) omitsServices() bool {
+	return c.omitted || c.count.notAdmitted[nameNotAdmitted] > 0 || c.leftOut.shownCount() > 0
 }
 
-func (c *Catalog) state() State {
+func (c *Catalog) currentState() State {
 	switch {
 	case c.stream.synced, c.grace > 0:
 		return Synced

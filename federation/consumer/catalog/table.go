@@ -6,31 +6,31 @@ import (
 	"slices"
 )
 
-// table has the records of a catalog by name. With a million services every word counts: a record
+// recordTable has the records of a catalog by name. With a million services every word counts: a record
 // with a service is found by the name that is in the service, so that there is no key. Such records
 // are a list, and the index has their places by the hash of the name, with open addressing.
-type table struct {
-	list  []record
-	index []place                  // a power of two, at most three quarters of them taken; nil without a list
+type recordTable struct {
+	list  []nameRecord
+	index []indexSlot              // a power of two, at most three quarters of them taken; nil without a list
 	hash  func(name string) uint32 // random, so that a peer cannot choose names that collide
 
-	names map[string]record // those without a service
+	names map[string]nameRecord // those without a service
 }
 
-// place is where a record is in the list. The zero place is free.
-type place struct {
+// indexSlot is where a record is in the list. The zero place is free.
+type indexSlot struct {
 	hash uint32 // of the name: another name is passed over, mostly, and the index grows, without a look at the record
 	next uint32 // place in the list, and 1
 }
 
-func newTable() table {
+func newRecordTable() recordTable {
 	seed := maphash.MakeSeed()
 	hash := func(name string) uint32 { return uint32(maphash.String(seed, name)) } //nolint:gosec // a part is enough
-	return table{hash: hash, names: make(map[string]record)}
+	return recordTable{hash: hash, names: make(map[string]nameRecord)}
 }
 
 // reserve makes room for so many records with a service in all.
-func (t *table) reserve(records int) {
+func (t *recordTable) reserve(records int) {
 	t.list = slices.Grow(t.list, max(0, records-len(t.list)))
 	size := max(8, len(t.index))
 	for size/4*3 < records {
@@ -40,24 +40,24 @@ func (t *table) reserve(records int) {
 		return
 	}
 	before := t.index
-	t.index = make([]place, size)
+	t.index = make([]indexSlot, size)
 	for _, p := range before {
 		if p.next > 0 {
-			at := p.hash & t.mask()
+			at := p.hash & t.indexMask()
 			for t.index[at].next > 0 {
-				at = (at + 1) & t.mask()
+				at = (at + 1) & t.indexMask()
 			}
 			t.index[at] = p
 		}
 	}
 }
 
-func (t *table) mask() uint32 { return uint32(len(t.index) - 1) } //nolint:gosec // far below 1<<32
+func (t *recordTable) indexMask() uint32 { return uint32(len(t.index) - 1) } //nolint:gosec // far below 1<<32
 
-// find returns where the index has the name with that hash, or the free place that it would get.
+// findSlot returns where the index has the name with that hash, or the free place that it would get.
 // There is an index.
-func (t *table) find(name string, hash uint32) (at uint32, ok bool) {
-	for at = hash & t.mask(); t.index[at].next > 0; at = (at + 1) & t.mask() {
+func (t *recordTable) findSlot(name string, hash uint32) (at uint32, ok bool) {
+	for at = hash & t.indexMask(); t.index[at].next > 0; at = (at + 1) & t.indexMask() {
 		if p := t.index[at]; p.hash == hash && t.list[p.next-1].service.Name() == name {
 			return at, true
 		}
@@ -66,9 +66,9 @@ func (t *table) find(name string, hash uint32) (at uint32, ok bool) {
 }
 
 // get returns the record of a name, and whether there is one.
-func (t *table) get(name string) (record, bool) {
+func (t *recordTable) get(name string) (nameRecord, bool) {
 	if len(t.list) > 0 {
-		if at, ok := t.find(name, t.hash(name)); ok {
+		if at, ok := t.findSlot(name, t.hash(name)); ok {
 			return t.list[t.index[at].next-1], true
 		}
 	}
@@ -76,59 +76,59 @@ func (t *table) get(name string) (record, bool) {
 	return r, ok
 }
 
-// set puts a record in the place of that of the name, if there is one. The name of a record
+// setRecord puts a record in the place of that of the name, if there is one. The name of a record
 // without a service is kept.
-func (t *table) set(name string, r record) {
+func (t *recordTable) setRecord(name string, r nameRecord) {
 	if r.service.IsZero() {
-		t.delete(name)
+		t.deleteRecord(name)
 		t.names[name] = r
 		return
 	}
 	delete(t.names, name)
 	t.reserve(len(t.list) + 1)
 	hash := t.hash(name)
-	at, ok := t.find(name, hash)
+	at, ok := t.findSlot(name, hash)
 	if !ok {
 		t.list = append(t.list, r)
-		t.index[at] = place{hash, uint32(len(t.list))} //nolint:gosec // far below 1<<32
+		t.index[at] = indexSlot{hash, uint32(len(t.list))} //nolint:gosec // far below 1<<32
 	}
 	t.list[t.index[at].next-1] = r
 }
 
-// delete removes the record of a name, if there is one. The last one of the list takes its place.
-func (t *table) delete(name string) {
+// deleteRecord removes the record of a name, if there is one. The last one of the list takes its place.
+func (t *recordTable) deleteRecord(name string) {
 	delete(t.names, name)
 	if len(t.list) == 0 {
 		return
 	}
-	at, ok := t.find(name, t.hash(name))
+	at, ok := t.findSlot(name, t.hash(name))
 	if !ok {
 		return
 	}
 	end := len(t.list) - 1
-	last, _ := t.find(t.list[end].service.Name(), t.hash(t.list[end].service.Name()))
+	last, _ := t.findSlot(t.list[end].service.Name(), t.hash(t.list[end].service.Name()))
 	t.list[t.index[at].next-1], t.index[last].next = t.list[end], t.index[at].next
-	t.list[end] = record{}
+	t.list[end] = nameRecord{}
 	if t.list = t.list[:end]; end == 0 {
 		t.list, t.index = nil, nil // a catalog that was large does not stay so
 		return
 	}
 	// What stands behind goes to the free place, where that is not before its own first choice.
-	for from := (at + 1) & t.mask(); t.index[from].next > 0; from = (from + 1) & t.mask() {
-		if (from-t.index[from].hash)&t.mask() >= (from-at)&t.mask() {
+	for from := (at + 1) & t.indexMask(); t.index[from].next > 0; from = (from + 1) & t.indexMask() {
+		if (from-t.index[from].hash)&t.indexMask() >= (from-at)&t.indexMask() {
 			t.index[at], at = t.index[from], from
 		}
 	}
-	t.index[at] = place{}
+	t.index[at] = indexSlot{}
 }
 
 // len returns how many records there are.
-func (t *table) len() int { return len(t.list) + len(t.names) }
+func (t *recordTable) len() int { return len(t.list) + len(t.names) }
 
-// all yields all names with their records, in no order. The one that is yielded may be removed or
+// allRecords yields all names with their records, in no order. The one that is yielded may be removed or
 // set meanwhile.
-func (t *table) all() iter.Seq2[string, record] {
-	return func(yield func(string, record) bool) {
+func (t *recordTable) allRecords() iter.Seq2[string, nameRecord] {
+	return func(yield func(string, nameRecord) bool) {
 		for name, r := range t.names {
 			if !yield(name, r) {
 				return

@@ -13,20 +13,20 @@ import (
 )
 
 // numbered returns the record of a service, or of a name without one.
-func numbered(name string, generation uint32, bare bool) record {
+func numbered(name string, generation uint32, bare bool) nameRecord {
 	if bare {
-		return record{generation: generation, admission: nameNotAdmitted}
+		return nameRecord{generation: generation, admission: nameNotAdmitted}
 	}
 	s := services.At("web.fed.example", "192.0.2.1")
 	s.Name = name
-	return record{service: packed.Of(s), generation: generation}
+	return nameRecord{service: packed.Of(s), generation: generation}
 }
 
 // generations returns what a table has, and fails where that is not what it says of itself.
-func generations(t *testing.T, records *table) map[string]uint32 {
+func generations(t *testing.T, records *recordTable) map[string]uint32 {
 	t.Helper()
 	all := make(map[string]uint32)
-	for name, r := range records.all() {
+	for name, r := range records.allRecords() {
 		if _, ok := all[name]; ok {
 			t.Fatalf("%s is there twice", name)
 		}
@@ -55,7 +55,7 @@ func generations(t *testing.T, records *table) map[string]uint32 {
 func TestTable(t *testing.T) {
 	for seed := range uint64(40) {
 		random := rand.New(rand.NewPCG(seed, 0))
-		records, want := newTable(), make(map[string]uint32)
+		records, want := newRecordTable(), make(map[string]uint32)
 		if seed%2 == 0 {
 			records.hash = func(name string) uint32 { return uint32(len(name)%3) * 6 }
 		}
@@ -64,10 +64,10 @@ func TestTable(t *testing.T) {
 			name := fmt.Sprint("s", random.IntN(names))
 			switch random.IntN(5) {
 			case 0, 1:
-				records.delete(name)
+				records.deleteRecord(name)
 				delete(want, name)
 			default:
-				records.set(name, numbered(name, step, random.IntN(4) == 0))
+				records.setRecord(name, numbered(name, step, random.IntN(4) == 0))
 				want[name] = step
 			}
 			if step%20 == 0 {
@@ -80,7 +80,7 @@ func TestTable(t *testing.T) {
 			t.Errorf("a name that was never set is %v", r)
 		}
 		for name := range maps.Clone(want) {
-			records.delete(name)
+			records.deleteRecord(name)
 		}
 		if len(generations(t, &records)) != 0 || records.list != nil || records.index != nil {
 			t.Errorf("an empty table has %d records, and takes memory", records.len())
@@ -92,27 +92,27 @@ func TestTable(t *testing.T) {
 func TestTableChangesMeanwhile(t *testing.T) {
 	for seed := range uint64(50) {
 		random := rand.New(rand.NewPCG(seed, 0))
-		records, want := newTable(), make(map[string]uint32)
+		records, want := newRecordTable(), make(map[string]uint32)
 		for i := range 100 {
 			name := fmt.Sprint("s", i)
-			records.set(name, numbered(name, 1, i%7 == 0))
+			records.setRecord(name, numbered(name, 1, i%7 == 0))
 		}
 		seen := make(map[string]bool)
-		for name := range records.all() {
+		for name := range records.allRecords() {
 			if seen[name] {
 				t.Fatalf("%s is yielded twice", name)
 			}
 			seen[name] = true
 			switch random.IntN(4) {
 			case 0:
-				records.delete(name)
+				records.deleteRecord(name)
 			case 1:
-				records.set(name, numbered(name, 2, true))
+				records.setRecord(name, numbered(name, 2, true))
 				want[name] = 2
 			case 2:
 				r, _ := records.get(name)
 				r.generation = 3
-				records.set(name, r)
+				records.setRecord(name, r)
 				want[name] = 3
 			default:
 				want[name] = 1

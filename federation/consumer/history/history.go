@@ -71,9 +71,9 @@ func (l *Log) addGone(g status.Gone) {
 // left returns why a change takes a service from its fqdn, or "".
 func left(c *catalog.Change) string {
 	switch {
-	case c.Op() == catalog.Confirmed || c.Was.IsZero():
+	case c.Kind() == catalog.Confirmed || c.Was.IsZero():
 		return ""
-	case c.Op() == catalog.Gone:
+	case c.Kind() == catalog.Gone:
 		return c.Cause.String()
 	case c.Packed.FQDN() != c.Was.FQDN():
 		return "moved"

@@ -51,7 +51,7 @@ func TestZoneFollowsCatalogs(t *testing.T) {
 					happen(random, catalogs[i], now)
 				}
 				owners[i].publish(consumer.Changes{
-					Services: catalogs[i].Changes(), Status: consumer.Status{Summary: catalogs[i].Summary()},
+					Services: catalogs[i].TakeChanges(), Status: consumer.Status{Summary: catalogs[i].Summary()},
 				})
 				fresh := a.newBlock(b.config)
 				for i, c := range catalogs {
@@ -74,20 +74,20 @@ func happen(random *rand.Rand, c *catalog.Catalog, now time.Time) {
 	name := pick("one", "two", "three", "four")
 	switch {
 	case c.Summary().Generation == 0 || random.IntN(12) == 0:
-		c.Opened(now)
+		c.OpenStream(now)
 	case random.IntN(20) == 0:
-		c.Lost(now, now)
+		c.EndStream(now, now)
 	case random.IntN(10) == 0:
-		_ = c.Apply(federation.Event{Operation: federation.End}, now)
+		_ = c.ApplyEvent(federation.Event{Operation: federation.End}, now)
 	case random.IntN(5) == 0:
-		_ = c.Apply(federation.Event{Operation: federation.Delete, Name: name}, now)
+		_ = c.ApplyEvent(federation.Event{Operation: federation.Delete, Name: name}, now)
 	default:
 		s := services.At(
 			pick("web.fed.example", "web.old.example", "web.new.fed.example", "api.fed.example", "x.shared.fed.example", "y.shared.fed.example", "i.web.fed.example", "web.far.example"),
 			pick("192.0.2.1", "192.0.2.2"),
 		)
 		s.Name = name
-		_ = c.Apply(federation.Event{Operation: federation.Upsert, Name: name, Service: s}, now)
+		_ = c.ApplyEvent(federation.Event{Operation: federation.Upsert, Name: name, Service: s}, now)
 	}
 }
 

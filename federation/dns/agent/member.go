@@ -34,7 +34,7 @@ func (m *member) note(change *catalog.Change) {
 	if m.joining == nil {
 		return
 	}
-	if generation, noted := m.joining[change.Name]; change.Op() != catalog.Confirmed || noted && generation == 0 {
+	if generation, noted := m.joining[change.Name]; change.Kind() != catalog.Confirmed || noted && generation == 0 {
 		m.joining[change.Name] = 0
 		return
 	}
@@ -74,7 +74,7 @@ func (o *owner) publish(changes consumer.Changes) {
 			for n := range changes.Services {
 				change := &changes.Services[n]
 				m.note(change)
-				switch change.Op() {
+				switch change.Kind() {
 				case catalog.Gone:
 					m.block.builder.Remove(m.index, change.Was)
 				case catalog.Confirmed:
@@ -99,10 +99,10 @@ func (o *owner) join(b *Block, index int) {
 	m := &member{block: b, index: index, admits: b.config.admits(index), joining: make(map[string]uint64)}
 	type held struct {
 		packed.Service
-		catalog.Announced
+		catalog.LastAnnouncement
 	}
 	var all []held
-	o.mirror.View(func(services iter.Seq2[packed.Service, catalog.Announced], s catalog.Summary) {
+	o.mirror.View(func(services iter.Seq2[packed.Service, catalog.LastAnnouncement], s catalog.Summary) {
 		all = make([]held, 0, s.Services)
 		for service, announced := range services {
 			all = append(all, held{service, announced})

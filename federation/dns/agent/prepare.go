@@ -20,7 +20,7 @@ func (o *owner) prepare(members []*member, changes []catalog.Change) [][]zone.Pr
 	offers := make([][]zone.Prepared, len(changes))
 	compile := func(unpacker *packed.Unpacker, from, to int) {
 		for n := from; n < to; n++ {
-			if change := &changes[n]; change.Op() == catalog.Offered {
+			if change := &changes[n]; change.Kind() == catalog.Offered {
 				s := unpacker.Unpack(change.Packed)
 				offers[n] = make([]zone.Prepared, len(members))
 				for i, m := range members {

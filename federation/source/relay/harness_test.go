@@ -137,7 +137,7 @@ func (c *follower) publish(changes consumer.Changes) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, change := range changes.Services {
-		if change.Op() == catalog.Gone {
+		if change.Kind() == catalog.Gone {
 			delete(c.services, change.Name)
 		} else {
 			c.services[change.Name] = change.Packed.Unpack()

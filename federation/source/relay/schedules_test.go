@@ -499,7 +499,7 @@ func (s *simulation) shown(c consumer.Changes) {
 	strict := s.strict && !s.lags(now)
 	for _, change := range c.Services {
 		before := s.seen[change.Name]
-		if change.Op() != catalog.Gone {
+		if change.Kind() != catalog.Gone {
 			number, err := strconv.Atoi(change.Packed.Unpack().Description)
 			if err != nil {
 				panic(err)
@@ -526,7 +526,7 @@ func (s *simulation) shown(c consumer.Changes) {
 // another way could then be newer.
 func (s *simulation) lags(now time.Time) bool {
 	for _, t := range s.tiers[1 : len(s.tiers)-1] {
-		if t.replica != nil && t.replica.catalog.Summary().State == catalog.Synced && !t.replica.catalog.Complete() {
+		if t.replica != nil && t.replica.catalog.Summary().State == catalog.Synced && !t.replica.catalog.IsComplete() {
 			s.lagged = now
 		}
 	}

@@ -211,7 +211,7 @@ func (s *Source) apply(changes []catalog.Change) {
 	for i := range changes {
 		change := &changes[i]
 		s.refused.forget(change.Name)
-		switch change.Op() {
+		switch change.Kind() {
 		case catalog.Gone:
 			last[change.Name] = nil
 		case catalog.Offered:

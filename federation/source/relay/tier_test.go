@@ -218,7 +218,7 @@ func (t *tier) open(now time.Time) {
 		return
 	}
 	t.replica.failure = nil
-	t.replica.change(t.replica.catalog.Opened)
+	t.replica.change(t.replica.catalog.OpenStream)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	t.tierStream = tierStream{to: other, close: cancel, queue: new(queue)}
 	other.serves = append(other.serves, cancel)
@@ -245,7 +245,7 @@ func (t *tier) loseSince(err error, since time.Time) {
 
 // renew replaces the stream by another one on purpose. It reports whether it did.
 func (t *tier) renew() bool {
-	if !t.runs() || t.to == nil || !t.replica.catalog.Complete() {
+	if !t.runs() || t.to == nil || !t.replica.catalog.IsComplete() {
 		return false
 	}
 	t.lose(errRenewed)
@@ -293,7 +293,7 @@ func (t *tier) work(now time.Time) bool {
 			t.lose(i.err)
 			return true
 		case i.header:
-			t.replica.change(func(time.Time) { t.replica.catalog.Marked() })
+			t.replica.change(func(time.Time) { t.replica.catalog.ExpectEndMarker() })
 			if !t.follow(i.path) {
 				return true
 			}
@@ -317,7 +317,7 @@ func (t *tier) follow(path wire.Path) bool {
 // apply has the replica take an event.
 func (t *tier) apply(ev federation.Event) {
 	t.replica.change(func(now time.Time) {
-		if err := t.replica.catalog.Apply(ev, now); err != nil {
+		if err := t.replica.catalog.ApplyEvent(ev, now); err != nil {
 			t.simulation.wrongf("%s refuses an event: %v", t.name, err)
 		}
 	})
@@ -340,7 +340,7 @@ func newReplica(rules catalog.Rules, publish func(consumer.Changes)) *replica {
 
 func (r *replica) change(f func(now time.Time)) {
 	f(time.Now())
-	c := consumer.Changes{Services: r.catalog.Changes()}
+	c := consumer.Changes{Services: r.catalog.TakeChanges()}
 	c.Status.Summary, c.Status.Path = r.catalog.Summary(), r.path.Header()
 	if c.Status.State != catalog.Synced {
 		c.Status.Failure = r.failure
@@ -354,12 +354,12 @@ func (r *replica) change(f func(now time.Time)) {
 
 func (r *replica) fail(err error, since time.Time) {
 	r.failure, r.outdated = err, true
-	r.change(func(now time.Time) { r.catalog.Lost(since, now) })
+	r.change(func(now time.Time) { r.catalog.EndStream(since, now) })
 }
 
 func (r *replica) advance(now time.Time) {
-	if at, ok := r.catalog.Deadline(); ok && !at.After(now) {
-		r.change(r.catalog.Advance)
+	if at, ok := r.catalog.NextDeadline(); ok && !at.After(now) {
+		r.change(r.catalog.AdvanceTo)
 	}
 }
 

@@ -91,7 +91,7 @@ func (f *follower) publish(c consumer.Changes) {
 	defer f.mu.Unlock()
 	f.status = c.Status
 	for _, change := range c.Services {
-		if change.Op() == catalog.Gone {
+		if change.Kind() == catalog.Gone {
 			if s := f.services[change.Name]; s != nil {
 				f.withdrawn[fqdn(s)] = now
 				f.withdraws = append(f.withdraws, fqdn(s))

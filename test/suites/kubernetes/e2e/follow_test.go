@@ -37,7 +37,7 @@ func (f *follower) publish(c consumer.Changes) {
 	defer f.mu.Unlock()
 	f.status = c.Status
 	for _, change := range c.Services {
-		switch change.Op() {
+		switch change.Kind() {
 		case catalog.Gone:
 			f.withdrawn[change.Name]++
 			delete(f.services, change.Name)
