@@ -119,8 +119,8 @@ func (p *Publisher) reportCatalog(r *Report, name string, consumers owner.Consum
 			r.Broken["rules"] = cmp.Or(r.Broken["rules"], from.rules.Err())
 		case *relay.Source:
 			followed := from.Status()
-			u := history.Report(strings.TrimPrefix(reported.Name, "relay:"), &followed, max(reported.Lifetime, 0), new(history.Log), r.Now)
-			history.Certify(&u, r.Publisher.Certificate, r.Publisher.Authority, p.identity.Trouble())
+			u := history.ReportOwner(strings.TrimPrefix(reported.Name, "relay:"), &followed, max(reported.Lifetime, 0), new(history.ServiceLog), r.Now)
+			history.AddCertificates(&u, r.Publisher.Certificate, r.Publisher.Authority, p.identity.Trouble())
 			u.Retry = from.Retry
 			s.Relay = &u
 		}

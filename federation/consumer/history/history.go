@@ -25,24 +25,24 @@ const (
 	maxText = 1024
 )
 
-// Log is what happened lately to the services of an owner, which its catalog forgets. It is safe
+// ServiceLog is what happened lately to the services of an owner, which its catalog forgets. It is safe
 // for concurrent use, and none of its methods waits for more than a copy of it. It is bounded,
 // whatever the owner sends. The zero value is empty.
-type Log struct {
+type ServiceLog struct {
 	mu       sync.Mutex                             // guards the rest
 	refusals *simplelru.LRU[string, status.Refusal] // the newest of each service; nil: none yet
 	gone     []status.Gone                          // a ring, once it is full
 	next     int                                    // where the next one goes then
-	updates  rate
+	updates  eventRate
 }
 
-// Published notes the services that are gone with these changes, or from their fqdn.
-func (l *Log) Published(changes []catalog.Change, now time.Time) {
+// NotePublished notes the services that are gone with these changes, or from their fqdn.
+func (l *ServiceLog) NotePublished(changes []catalog.Change, now time.Time) {
 	// Of a whole catalog only so many would be remembered.
 	first, n := len(changes), 0
 	for first > 0 && n < limit {
 		first--
-		if left(&changes[first]) != "" {
+		if departureCause(&changes[first]) != "" {
 			n++
 		}
 	}
@@ -52,14 +52,14 @@ func (l *Log) Published(changes []catalog.Change, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := first; i < len(changes); i++ {
-		if cause := left(&changes[i]); cause != "" {
-			l.addGone(status.Gone{At: now.UTC(), Service: cut(changes[i].Name, maxName), FQDN: cut(changes[i].Was.FQDN(), maxName), Cause: cause})
+		if cause := departureCause(&changes[i]); cause != "" {
+			l.addGone(status.Gone{At: now.UTC(), Service: truncateText(changes[i].Name, maxName), FQDN: truncateText(changes[i].Was.FQDN(), maxName), Cause: cause})
 		}
 	}
 }
 
 // addGone notes that a service is gone. It is called with mu held.
-func (l *Log) addGone(g status.Gone) {
+func (l *ServiceLog) addGone(g status.Gone) {
 	if len(l.gone) < limit {
 		l.gone = append(l.gone, g)
 		return
@@ -68,8 +68,8 @@ func (l *Log) addGone(g status.Gone) {
 	l.next = (l.next + 1) % limit
 }
 
-// left returns why a change takes a service from its fqdn, or "".
-func left(c *catalog.Change) string {
+// departureCause returns why a change takes a service from its fqdn, or "".
+func departureCause(c *catalog.Change) string {
 	switch {
 	case c.Kind() == catalog.Confirmed || c.Was.IsZero():
 		return ""
@@ -81,21 +81,21 @@ func left(c *catalog.Change) string {
 	return ""
 }
 
-// Responded notes a response that was accepted. It ends the refusal of the service.
-func (l *Log) Responded(op federation.Operation, name string, now time.Time) {
+// NoteResponse notes a response that was accepted. It ends the refusal of the service.
+func (l *ServiceLog) NoteResponse(op federation.Operation, name string, now time.Time) {
 	if op != federation.Upsert && op != federation.Delete {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.updates.count(now)
+	l.updates.countEvent(now)
 	if l.refusals != nil {
-		l.refusals.Remove(cut(name, maxName))
+		l.refusals.Remove(truncateText(name, maxName))
 	}
 }
 
-// Refused notes a response that was refused. It takes the place of an earlier one of the service.
-func (l *Log) Refused(invalid *federation.InvalidError, now time.Time) {
+// NoteRefusal notes a response that was refused. It takes the place of an earlier one of the service.
+func (l *ServiceLog) NoteRefusal(invalid *federation.InvalidError, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.refusals == nil {
@@ -104,15 +104,15 @@ func (l *Log) Refused(invalid *federation.InvalidError, now time.Time) {
 			panic(err) // the limit is not positive
 		}
 	}
-	service := cut(invalid.Service, maxName)
+	service := truncateText(invalid.Service, maxName)
 	l.refusals.Add(service, status.Refusal{
-		At: now.UTC(), Service: service, FQDN: cut(invalid.FQDN, maxName),
-		Field: cut(invalid.Field, maxText), Reason: string(invalid.Reason), Rule: cut(invalid.Rule, maxText),
+		At: now.UTC(), Service: service, FQDN: truncateText(invalid.FQDN, maxName),
+		Field: truncateText(invalid.Field, maxText), Reason: string(invalid.Reason), Rule: truncateText(invalid.Rule, maxText),
 	})
 }
 
 // Refusals returns what is refused, newest first.
-func (l *Log) Refusals() (all []status.Refusal) {
+func (l *ServiceLog) Refusals() (all []status.Refusal) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.refusals != nil {
@@ -122,8 +122,8 @@ func (l *Log) Refusals() (all []status.Refusal) {
 	return all
 }
 
-// Gone returns the services that are gone, newest first.
-func (l *Log) Gone() []status.Gone {
+// GoneServices returns the services that are gone, newest first.
+func (l *ServiceLog) GoneServices() []status.Gone {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := slices.Concat(l.gone[l.next:], l.gone[:l.next])
@@ -131,15 +131,15 @@ func (l *Log) Gone() []status.Gone {
 	return all
 }
 
-// Updates returns how often the owner's services change.
-func (l *Log) Updates(now time.Time) status.Rate {
+// UpdateRate returns how often the owner's services change.
+func (l *ServiceLog) UpdateRate(now time.Time) status.Rate {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.updates.report(now)
+	return l.updates.reportAt(now)
 }
 
-// cut returns a copy of at most so many octets of a text.
-func cut(s string, most int) string {
+// truncateText returns a copy of at most so many octets of a text.
+func truncateText(s string, most int) string {
 	if len(s) > most {
 		for most > 0 && !utf8.RuneStart(s[most]) {
 			most--

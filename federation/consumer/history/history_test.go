@@ -16,13 +16,13 @@ import (
 // limit is how many refusals, and how many services that are gone, are remembered.
 const limit = 1000
 
-func refuse(log *history.Log, service string) {
-	log.Refused(&federation.InvalidError{Service: service, FQDN: service + ".example.", Rule: "no"}, epoch)
+func refuse(log *history.ServiceLog, service string) {
+	log.NoteRefusal(&federation.InvalidError{Service: service, FQDN: service + ".example.", Rule: "no"}, epoch)
 }
 
 func TestRefusals(t *testing.T) {
-	var log history.Log
-	accept := func(service string) { log.Responded(federation.Upsert, service, epoch) }
+	var log history.ServiceLog
+	accept := func(service string) { log.NoteResponse(federation.Upsert, service, epoch) }
 	for _, step := range []struct {
 		do   func()
 		want []string
@@ -32,7 +32,7 @@ func TestRefusals(t *testing.T) {
 		{func() { refuse(&log, "a") }, []string{"a", "b"}},
 		{func() { accept("a") }, []string{"b"}},
 		{func() { accept("a"); accept("d") }, []string{"b"}},
-		{func() { log.Responded(federation.Delete, "b", epoch) }, nil},
+		{func() { log.NoteResponse(federation.Delete, "b", epoch) }, nil},
 	} {
 		step.do()
 		var services []string
@@ -47,7 +47,7 @@ func TestRefusals(t *testing.T) {
 
 // TestRefusalsAreBounded has more refused than is remembered, and longer texts.
 func TestRefusalsAreBounded(t *testing.T) {
-	var log history.Log
+	var log history.ServiceLog
 	for i := range limit + 5 {
 		refuse(&log, fmt.Sprint(i))
 	}
@@ -56,22 +56,22 @@ func TestRefusalsAreBounded(t *testing.T) {
 		t.Errorf("%d refusals, from %s to %s", n, refusals[0].Service, refusals[n-1].Service)
 	}
 	long := strings.Repeat("\u00e9", 1<<20)
-	log.Refused(&federation.InvalidError{Service: long, FQDN: long, Field: long, Rule: long}, epoch)
+	log.NoteRefusal(&federation.InvalidError{Service: long, FQDN: long, Field: long, Rule: long}, epoch)
 	r := log.Refusals()[0]
 	for what, text := range map[string]string{"service": r.Service, "fqdn": r.FQDN, "field": r.Field, "rule": r.Rule} {
 		if len(text) > 1024 || !strings.HasPrefix(long, text) || len(text)%2 != 0 {
 			t.Errorf("%s: %d octets", what, len(text))
 		}
 	}
-	log.Responded(federation.Upsert, long, epoch)
+	log.NoteResponse(federation.Upsert, long, epoch)
 	if now := log.Refusals()[0]; now.Service == r.Service {
 		t.Error("a service with a long name is still refused")
 	}
 }
 
 func TestRate(t *testing.T) {
-	var log history.Log
-	if got := log.Updates(epoch); got != (status.Rate{}) {
+	var log history.ServiceLog
+	if got := log.UpdateRate(epoch); got != (status.Rate{}) {
 		t.Errorf("without events: %+v", got)
 	}
 	for _, tt := range []struct {
@@ -92,9 +92,9 @@ func TestRate(t *testing.T) {
 	} {
 		at := epoch.Add(tt.at)
 		for range tt.count {
-			log.Responded(federation.Upsert, "a", at)
+			log.NoteResponse(federation.Upsert, "a", at)
 		}
-		if got := log.Updates(at); got.LastMinute != tt.minute || got.LastHour != tt.hour {
+		if got := log.UpdateRate(at); got.LastMinute != tt.minute || got.LastHour != tt.hour {
 			t.Errorf("after %v: %d in the minute and %d in the hour, want %d and %d", tt.at, got.LastMinute, got.LastHour, tt.minute, tt.hour)
 		}
 	}
@@ -102,12 +102,12 @@ func TestRate(t *testing.T) {
 
 // TestRateCounts compares the rate with a plain list of events.
 func TestRateCounts(t *testing.T) {
-	var log history.Log
+	var log history.ServiceLog
 	var events []time.Time
 	at := epoch
 	for i := range 3000 {
 		at = at.Add(time.Duration(i*7919%4000) * time.Millisecond)
-		log.Responded(federation.Upsert, "a", at)
+		log.NoteResponse(federation.Upsert, "a", at)
 		events = append(events, at)
 		minute, hour := 0, 0
 		for _, e := range events {
@@ -118,7 +118,7 @@ func TestRateCounts(t *testing.T) {
 				hour++
 			}
 		}
-		if got := log.Updates(at); got.LastMinute != minute || got.LastHour != hour {
+		if got := log.UpdateRate(at); got.LastMinute != minute || got.LastHour != hour {
 			t.Fatalf("after %v: %+v, want %d and %d", at.Sub(epoch), got, minute, hour)
 		}
 	}

@@ -6,35 +6,35 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
-// rate counts events of the last hour. The zero value has seen none.
-type rate struct {
-	seconds, minutes window
+// eventRate counts events of the last hour. The zero value has seen none.
+type eventRate struct {
+	seconds, minutes slidingWindow
 	last             time.Time
 }
 
-// count counts an event at now.
-func (r *rate) count(now time.Time) {
+// countEvent counts an event at now.
+func (r *eventRate) countEvent(now time.Time) {
 	r.last = now
-	r.seconds.add(now.Unix())
-	r.minutes.add(now.Unix() / 60)
+	r.seconds.addEvent(now.Unix())
+	r.minutes.addEvent(now.Unix() / 60)
 }
 
-// report returns how many events there were in the minute and in the hour before now, to
+// reportAt returns how many events there were in the minute and in the hour before now, to
 // the second and to the minute.
-func (r *rate) report(now time.Time) status.Rate {
+func (r *eventRate) reportAt(now time.Time) status.Rate {
 	return status.Rate{
-		LastMinute: r.seconds.sum(now.Unix()), LastHour: r.minutes.sum(now.Unix() / 60), Last: r.last.UTC(),
+		LastMinute: r.seconds.sumUntil(now.Unix()), LastHour: r.minutes.sumUntil(now.Unix() / 60), Last: r.last.UTC(),
 	}
 }
 
-// window counts events in the last 60 units of time.
-type window struct {
+// slidingWindow counts events in the last 60 units of time.
+type slidingWindow struct {
 	counts [60]int
 	end    int64 // the unit of the newest count
 }
 
-// advance makes a unit the newest one.
-func (w *window) advance(unit int64) {
+// advanceTo makes a unit the newest one.
+func (w *slidingWindow) advanceTo(unit int64) {
 	for ; w.end < unit; w.end++ {
 		if unit-w.end > int64(len(w.counts)) {
 			w.end = unit - int64(len(w.counts))
@@ -43,13 +43,13 @@ func (w *window) advance(unit int64) {
 	}
 }
 
-func (w *window) add(unit int64) {
-	w.advance(unit)
+func (w *slidingWindow) addEvent(unit int64) {
+	w.advanceTo(unit)
 	w.counts[unit%int64(len(w.counts))]++
 }
 
-// sum returns the count of the units up to this one, without a change.
-func (w *window) sum(unit int64) int {
+// sumUntil returns the count of the units up to this one, without a change.
+func (w *slidingWindow) sumUntil(unit int64) int {
 	n := 0
 	for at := max(unit-int64(len(w.counts))+1, w.end-int64(len(w.counts))+1, 0); at <= min(unit, w.end); at++ {
 		n += w.counts[at%int64(len(w.counts))]

@@ -11,9 +11,9 @@ import (
 // maxShown is how many refusals a report has.
 const maxShown = 20
 
-// Report returns the report of an owner, without Conflicts and what Certify says.
+// ReportOwner returns the report of an owner, without Conflicts and what AddCertificates says.
 // Retention is how long services of a lost owner are kept; 0 is without limit.
-func Report(id string, s *consumer.Status, retention time.Duration, log *Log, now time.Time) status.FollowedOwner {
+func ReportOwner(id string, s *consumer.Status, retention time.Duration, log *ServiceLog, now time.Time) status.FollowedOwner {
 	u := status.FollowedOwner{
 		ID:          id,
 		State:       s.StateName(),
@@ -35,7 +35,7 @@ func Report(id string, s *consumer.Status, retention time.Duration, log *Log, no
 		Hops:        s.Hops(),
 		Path:        s.Path,
 		Resumes:     s.Resumes,
-		Updates:     log.Updates(now),
+		Updates:     log.UpdateRate(now),
 		Refusals:    log.Refusals(),
 	}
 	if s.Damage != nil {
@@ -54,10 +54,10 @@ func Report(id string, s *consumer.Status, retention time.Duration, log *Log, no
 	return u
 }
 
-// Certify says in a report when the certificate of this side and the next of its authorities
+// AddCertificates says in a report when the certificate of this side and the next of its authorities
 // expire, and what trouble there is with them: of a source as mtls.Source has it. Without a
 // certificate that is why there is no stream, whatever the last attempt says.
-func Certify(u *status.FollowedOwner, certificate, authority time.Time, trouble error) {
+func AddCertificates(u *status.FollowedOwner, certificate, authority time.Time, trouble error) {
 	u.Certificate, u.Authority = certificate.UTC(), authority.UTC()
 	if trouble == nil {
 		return

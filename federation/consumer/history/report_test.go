@@ -36,25 +36,25 @@ func gone(n int) []catalog.Change {
 // TestPublished tells of changes: of services that are gone, of one that moves, and of such
 // as stay.
 func TestPublished(t *testing.T) {
-	var log history.Log
+	var log history.ServiceLog
 	one, two := packed.Of(numbered(1)), numbered(1)
 	two.FQDN = must.Value(federation.ParseFQDN("moved.example"))
 	three := numbered(1)
 	three.Description = "another one"
-	log.Published([]catalog.Change{
+	log.NotePublished([]catalog.Change{
 		{Name: "service-000001", Packed: one},
 		{Name: "service-000001", Packed: one, Was: one},
 		{Name: "service-000001", Packed: packed.Of(three), Was: one},
 	}, epoch)
-	if all := log.Gone(); len(all) != 0 {
+	if all := log.GoneServices(); len(all) != 0 {
 		t.Errorf("nothing is gone: %+v", all)
 	}
-	log.Published([]catalog.Change{{Name: "service-000001", Packed: packed.Of(two), Was: one}}, epoch)
-	if all := log.Gone(); len(all) != 1 || all[0].Cause != "moved" || all[0].FQDN != "s1.example." || all[0].Service != "service-000001" {
+	log.NotePublished([]catalog.Change{{Name: "service-000001", Packed: packed.Of(two), Was: one}}, epoch)
+	if all := log.GoneServices(); len(all) != 1 || all[0].Cause != "moved" || all[0].FQDN != "s1.example." || all[0].Service != "service-000001" {
 		t.Errorf("it has moved: %+v", all)
 	}
-	log.Published(gone(limit+500), epoch)
-	all := log.Gone()
+	log.NotePublished(gone(limit+500), epoch)
+	all := log.GoneServices()
 	if len(all) != limit || all[0].Service != "service-001499" || all[limit-1].Service != "service-000500" || all[0].Cause != "expired" || !all[0].At.Equal(epoch) {
 		t.Errorf("%d are gone, %+v first", len(all), all[0])
 	}
@@ -62,7 +62,7 @@ func TestPublished(t *testing.T) {
 
 func TestRetention(t *testing.T) {
 	for d, want := range map[time.Duration]float64{0: 0, 24 * time.Hour: 86400, 1500 * time.Millisecond: 1.5} {
-		if u := history.Report("o", new(consumer.Status), d, new(history.Log), epoch); u.Retention != want || u.ID != "o" || u.State != "connecting" {
+		if u := history.ReportOwner("o", new(consumer.Status), d, new(history.ServiceLog), epoch); u.Retention != want || u.ID != "o" || u.State != "connecting" {
 			t.Errorf("%v: %+v", d, u)
 		}
 	}
@@ -72,11 +72,11 @@ func TestRetention(t *testing.T) {
 func BenchmarkPublished(b *testing.B) {
 	for _, n := range []int{1, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			var log history.Log
+			var log history.ServiceLog
 			changes := gone(n)
 			b.ReportAllocs()
 			for b.Loop() {
-				log.Published(changes, epoch)
+				log.NotePublished(changes, epoch)
 			}
 		})
 	}

@@ -144,7 +144,7 @@ func (x *explanation) part(i int, name string, taken bool) status.Part {
 			p.Refusals = append(p.Refusals, r)
 		}
 	}
-	for _, g := range log.Gone() {
+	for _, g := range log.GoneServices() {
 		if x.names(i, g.Service, g.FQDN, name) {
 			p.Gone = append(p.Gone, g)
 		}

@@ -86,7 +86,7 @@ func (o *owner) publish(changes consumer.Changes) {
 			m.tell(o)
 		}
 	})
-	o.log.Published(changes.Services, o.agent.now())
+	o.log.NotePublished(changes.Services, o.agent.now())
 }
 
 // joinTogether is how many services come into the zone of a block that joins at a time: other

@@ -185,7 +185,7 @@ type owner struct {
 	// Owned by who calls publish, one at a time.
 	unpacker packed.Unpacker
 
-	log history.Log // has a lock of its own
+	log history.ServiceLog // has a lock of its own
 }
 
 // running is what a mirror runs with.
@@ -291,13 +291,13 @@ type observer struct{ *owner }
 
 // Responded implements consumer.Observer.
 func (o observer) Responded(op federation.Operation, name string) {
-	o.log.Responded(op, name, o.agent.now())
+	o.log.NoteResponse(op, name, o.agent.now())
 	o.agent.config.Observer.Responded(o.id, op)
 }
 
 // Refused implements consumer.Observer.
 func (o observer) Refused(reason *federation.InvalidError) {
-	o.log.Refused(reason, o.agent.now())
+	o.log.NoteRefusal(reason, o.agent.now())
 	o.agent.config.Observer.Refused(o.id, reason.Reason)
 }
 

@@ -28,7 +28,7 @@ func (o *owner) report(now time.Time) status.FollowedOwner {
 	if c != nil {
 		retention = c.config.Rules.Retention
 	}
-	u := history.Report(o.id, &s, retention, &o.log, now)
+	u := history.ReportOwner(o.id, &s, retention, &o.log, now)
 	u.Retry = o.mirror.Retry
 	u.Conflicts = countFaults(*o.conflicts.Load())
 	for _, m := range *o.members.Load() {
@@ -44,7 +44,7 @@ func (o *owner) report(now time.Time) status.FollowedOwner {
 			u.CertificateFile, u.AuthorityFile = socket, socket
 		}
 		certificate, authority := c.source.Expiry()
-		history.Certify(&u, certificate, authority, c.source.Trouble())
+		history.AddCertificates(&u, certificate, authority, c.source.Trouble())
 	}
 	return u
 }
