@@ -17,7 +17,7 @@ type Store interface {
 	// the file that path leads to.
 	Check(path string) (file string, err error)
 
-	Load(path string, o snapshot.Options) (*snapshot.Snapshot, error)
+	Load(path string, o snapshot.ReadOptions) (*snapshot.Snapshot, error)
 	Save(path string, s *snapshot.Snapshot) error
 
 	// SetAside renames a file that Load refused, and returns its new name.
@@ -29,9 +29,9 @@ func Files() Store { return files{} }
 
 type files struct{}
 
-func (files) Check(path string) (string, error) { return snapshot.Check(path) }
+func (files) Check(path string) (string, error) { return snapshot.CheckPath(path) }
 
-func (files) Load(path string, o snapshot.Options) (*snapshot.Snapshot, error) {
+func (files) Load(path string, o snapshot.ReadOptions) (*snapshot.Snapshot, error) {
 	return snapshot.Load(path, o)
 }
 

@@ -24,7 +24,7 @@ import (
 // the test says so.
 type disk struct {
 	// Set by the test before the mirror runs; may be nil.
-	loading func(path string, o snapshot.Options) error
+	loading func(path string, o snapshot.ReadOptions) error
 	saving  func(path string) error
 
 	mu     sync.Mutex // guards the fields below
@@ -44,7 +44,7 @@ type saved struct {
 
 func (d *disk) Check(path string) (string, error) { return "checked " + path, nil }
 
-func (d *disk) Load(path string, o snapshot.Options) (*snapshot.Snapshot, error) {
+func (d *disk) Load(path string, o snapshot.ReadOptions) (*snapshot.Snapshot, error) {
 	d.mu.Lock()
 	d.loaded = append(d.loaded, path)
 	d.mu.Unlock()
@@ -157,7 +157,7 @@ func (s slowCheck) Check(path string) (string, error) {
 func TestLoadHangs(t *testing.T) {
 	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		released := make(chan struct{})
-		d := &disk{loading: func(string, snapshot.Options) error { <-released; return errors.New("the disk is gone") }}
+		d := &disk{loading: func(string, snapshot.ReadOptions) error { <-released; return errors.New("the disk is gone") }}
 		sim.serve(services.At("web.fed.example", "192.0.2.1"))
 		m, _ := sim.run(sim.kept(d, "catalog"))
 		time.Sleep(10*time.Second - 1)
@@ -186,7 +186,7 @@ func TestLoadHangs(t *testing.T) {
 func TestStopWhileLoading(t *testing.T) {
 	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		released := make(chan struct{})
-		d := &disk{loading: func(string, snapshot.Options) error { <-released; return nil }}
+		d := &disk{loading: func(string, snapshot.ReadOptions) error { <-released; return nil }}
 		_, stop := sim.run(sim.kept(d, "catalog"))
 		time.Sleep(time.Second)
 		start := time.Now()
@@ -208,7 +208,7 @@ func TestLoadProgress(t *testing.T) {
 	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		d := new(disk)
 		must.Do(t, d.Save("catalog", &snapshot.Snapshot{Owner: ownerAddress, LastUp: time.Now(), Saved: time.Now()}))
-		d.loading = func(_ string, o snapshot.Options) error {
+		d.loading = func(_ string, o snapshot.ReadOptions) error {
 			for i := range 13 {
 				o.Progress(i, 13)
 				time.Sleep(time.Second)
@@ -251,7 +251,7 @@ func TestRestoreParts(t *testing.T) {
 				kept := &snapshot.Snapshot{Owner: ownerAddress, LastUp: time.Now(), Saved: time.Now()}
 				must.Do(t, d.Save("catalog", kept))
 				taken := true
-				d.loading = func(_ string, o snapshot.Options) error {
+				d.loading = func(_ string, o snapshot.ReadOptions) error {
 					for _, s := range []*federation.Service{web, api} {
 						part := *kept
 						part.Services = []packed.Service{packed.Of(s)}
@@ -290,7 +290,7 @@ func TestResubscribeWhileRestoring(t *testing.T) {
 		kept := &snapshot.Snapshot{Owner: ownerAddress, LastUp: time.Now(), Saved: time.Now()}
 		kept.Services = []packed.Service{packed.Of(services.At("web.fed.example", "192.0.2.1"))}
 		must.Do(t, d.Save("catalog", kept))
-		d.loading = func(_ string, o snapshot.Options) error {
+		d.loading = func(_ string, o snapshot.ReadOptions) error {
 			part := *kept
 			part.Services = []packed.Service{packed.Of(services.At("old.fed.example", "192.0.2.2"))}
 			if len(d.loaded) == 1 {

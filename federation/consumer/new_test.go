@@ -37,7 +37,7 @@ func TestDefaults(t *testing.T) {
 			t.Errorf("the services are %s", got)
 		}
 		stop()
-		if s, err := snapshot.Load(path, snapshot.Options{Owner: ownerAddress}); err != nil || len(s.Services) != 1 || !s.LastUp.Equal(time.Now()) {
+		if s, err := snapshot.Load(path, snapshot.ReadOptions{Owner: ownerAddress}); err != nil || len(s.Services) != 1 || !s.LastUp.Equal(time.Now()) {
 			t.Errorf("saved is %+v, %v", s, err)
 		}
 	})

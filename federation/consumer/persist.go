@@ -126,7 +126,7 @@ func (k *keeper) load(ctx context.Context) {
 func (k *keeper) read(steps chan<- func(), part func(*snapshot.Snapshot) bool) loaded {
 	next := time.Now().Add(progressInterval)
 	store := k.mirror.config.Store
-	s, err := store.Load(k.file, snapshot.Options{
+	s, err := store.Load(k.file, snapshot.ReadOptions{
 		Owner: k.mirror.config.Name,
 		Part:  part,
 		Progress: func(done, total int) {

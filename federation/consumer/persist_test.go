@@ -260,7 +260,7 @@ func TestFileIsNotUsed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
-				d := &disk{loading: func(string, snapshot.Options) error { return tc.err }}
+				d := &disk{loading: func(string, snapshot.ReadOptions) error { return tc.err }}
 				m, _ := sim.run(sim.kept(d, tc.file))
 				time.Sleep(time.Second)
 				sim.wantLog(append(tc.want, `WARN msg="not connected to owner, still trying"`)...)

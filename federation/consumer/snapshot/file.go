@@ -17,10 +17,10 @@ import (
 // maxLinks bounds the symbolic links that a path may lead through.
 const maxLinks = 40
 
-// resolve returns the absolute path of the file that path leads to, through all
+// resolveLinks returns the absolute path of the file that path leads to, through all
 // symbolic links. The directory must exist; the file need not, for which
 // filepath.EvalSymlinks fails.
-func resolve(path string) (string, error) {
+func resolveLinks(path string) (string, error) {
 	for range maxLinks {
 		dir, base := filepath.Split(path)
 		dir, err := filepath.EvalSymlinks(dir + ".") // not cleaned, since "link/.." is above the target of the link
@@ -43,20 +43,20 @@ func resolve(path string) (string, error) {
 	return "", &fs.PathError{Op: "readlink", Path: path, Err: syscall.ELOOP}
 }
 
-// Check returns an error when snapshots cannot be kept at path, before there is one
+// CheckPath returns an error when snapshots cannot be kept at path, before there is one
 // to keep: its directory does not exist, or no file can be created in it, or path is
 // something other than a file. Otherwise it returns the path of the file without
 // symbolic links, which is the same for all paths to one file. A full disk is no
 // error: there may be room later.
-func Check(path string) (string, error) {
-	file, err := resolve(path)
+func CheckPath(path string) (string, error) {
+	file, err := resolveLinks(path)
 	if err != nil {
 		return "", err
 	}
-	if err := replaceable(file); err != nil {
+	if err := checkReplaceable(file); err != nil {
 		return "", err
 	}
-	f, err := create(file)
+	f, err := createTemp(file)
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return file, nil
@@ -66,9 +66,9 @@ func Check(path string) (string, error) {
 	return file, errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// replaceable returns an error when path is something that must not be replaced: a
+// checkReplaceable returns an error when path is something that must not be replaced: a
 // directory, a device, a FIFO.
-func replaceable(path string) error {
+func checkReplaceable(path string) error {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -81,11 +81,11 @@ func replaceable(path string) error {
 	return nil
 }
 
-// create makes a temporary file, with mode 0600, in the directory of path: a rename
+// createTemp makes a temporary file, with mode 0600, in the directory of path: a rename
 // is atomic only within one file system.
-func create(path string) (*os.File, error) {
+func createTemp(path string) (*os.File, error) {
 	dir, base := filepath.Split(path)
-	return os.CreateTemp(dir, prefix(base)+"*"+suffix)
+	return os.CreateTemp(dir, tempPrefix(base)+"*"+tempSuffix)
 }
 
 // abandoned is the age at which a temporary file counts as left behind by a process
@@ -98,21 +98,21 @@ const abandoned = 10 * time.Minute
 // to create files in it. Where path is a symbolic link, the file that it leads to is
 // replaced, and the link stays.
 func Save(path string, s *Snapshot) error {
-	if err := save(path, s); err != nil {
+	if err := replaceFile(path, s); err != nil {
 		return fmt.Errorf("save %s: %w", path, err)
 	}
 	return nil
 }
 
-func save(path string, s *Snapshot) (err error) {
-	if path, err = resolve(path); err != nil {
+func replaceFile(path string, s *Snapshot) (err error) {
+	if path, err = resolveLinks(path); err != nil {
 		return err
 	}
-	if err := replaceable(path); err != nil {
+	if err := checkReplaceable(path); err != nil {
 		return err
 	}
 	removeAbandoned(filepath.Split(path))
-	f, err := create(path)
+	f, err := createTemp(path)
 	if err != nil {
 		return err
 	}
@@ -151,9 +151,9 @@ func syncDir(dir string) error {
 	return d.Sync()
 }
 
-const suffix = ".tmp"
+const tempSuffix = ".tmp"
 
-func prefix(base string) string { return "." + base + "." }
+func tempPrefix(base string) string { return "." + base + "." }
 
 // removeAbandoned removes temporary files that were left behind: a process that is
 // killed again and again must not fill the disk. Its errors are ignored, since they
@@ -162,7 +162,7 @@ func removeAbandoned(dir, base string) {
 	entries, _ := os.ReadDir(dir)
 	for _, entry := range entries {
 		name := entry.Name()
-		if !strings.HasPrefix(name, prefix(base)) || !strings.HasSuffix(name, suffix) {
+		if !strings.HasPrefix(name, tempPrefix(base)) || !strings.HasSuffix(name, tempSuffix) {
 			continue
 		}
 		if info, err := entry.Info(); err == nil && time.Since(info.ModTime()) > abandoned {
@@ -175,7 +175,7 @@ func removeAbandoned(dir, base string) {
 // when there is no file, as for every owner at first. It wraps an error of package
 // file when path is not a regular file, or the file is larger than 16 GiB. Of a file that
 // is damaged, Load returns what is whole, with the error, as Decode does.
-func Load(path string, o Options) (*Snapshot, error) {
+func Load(path string, o ReadOptions) (*Snapshot, error) {
 	f, info, err := file.Open(path, maxFile)
 	if err != nil {
 		return nil, err
@@ -192,7 +192,7 @@ func Load(path string, o Options) (*Snapshot, error) {
 // the operator. It returns the new name, with the suffix ".rejected": a file that was set aside
 // before is replaced.
 func SetAside(path string) (string, error) {
-	path, err := resolve(path)
+	path, err := resolveLinks(path)
 	if err != nil {
 		return "", err
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
-var wanted = snapshot.Options{Owner: owner}
+var wanted = snapshot.ReadOptions{Owner: owner}
 
 func TestSaveAndLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "catalog.db")

@@ -48,7 +48,7 @@ func TestSaveThroughLinks(t *testing.T) {
 	}
 	want := must.Get(filepath.EvalSymlinks(filepath.Join(dir, "data/kept/catalog.db")))(t)
 	for _, name := range []string{"etc/catalog.db", "data/current", "data/kept/catalog.db", "data/../etc/catalog.db", "data/kept/../kept/./catalog.db"} {
-		if got, err := snapshot.Check(dir + "/" + name); err != nil || got != want {
+		if got, err := snapshot.CheckPath(dir + "/" + name); err != nil || got != want {
 			t.Errorf("%s is %q, %v; want %q", name, got, err, want)
 		}
 	}
@@ -70,7 +70,7 @@ func TestCheck(t *testing.T) {
 		loop:                             syscall.ELOOP,
 		filepath.Join(dir, "catalog.db"): nil,
 	} {
-		if _, err := snapshot.Check(path); !errors.Is(err, want) {
+		if _, err := snapshot.CheckPath(path); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", path, err, want)
 		}
 		if want == nil {
@@ -90,7 +90,7 @@ func TestCheck(t *testing.T) {
 		return // may write everywhere
 	}
 	must.Do(t, os.Chmod(dir, 0o500))
-	if _, err := snapshot.Check(filepath.Join(dir, "catalog.db")); !errors.Is(err, fs.ErrPermission) {
+	if _, err := snapshot.CheckPath(filepath.Join(dir, "catalog.db")); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("directory that cannot be written: %v", err)
 	}
 }

@@ -65,7 +65,7 @@ var (
 	ErrVersion = errors.New("snapshot of another version of the format; the owner sends its catalog again")
 	ErrForeign = errors.New("snapshot of another owner; give each owner a file of its own")
 	ErrCorrupt = errors.New("snapshot is damaged; the owner sends its catalog again")
-	ErrStopped = errors.New("reading was stopped") // by Options.Part
+	ErrStopped = errors.New("reading was stopped") // by ReadOptions.Part
 )
 
 // Snapshot is one owner's catalog at one time.
@@ -84,8 +84,8 @@ type Snapshot struct {
 	Total int
 }
 
-// Options are those of Decode and Load.
-type Options struct {
+// ReadOptions are those of Decode and Load.
+type ReadOptions struct {
 	// Owner identifies the owner whose catalog is wanted.
 	Owner string
 
@@ -110,7 +110,7 @@ func Encode(w io.Writer, s *Snapshot) error {
 	if err != nil {
 		return err
 	}
-	b, sum := bufio.NewWriterSize(w, bufferSize), crc32.New(castagnoli())
+	b, sum := bufio.NewWriterSize(w, bufferSize), crc32.New(crcTable())
 	checked := io.MultiWriter(b, sum)
 	_, err = checked.Write(protowire.AppendBytes([]byte(mark), octets))
 	for i := 0; i < len(s.Services) && err == nil; i++ {
@@ -121,22 +121,22 @@ func Encode(w io.Writer, s *Snapshot) error {
 	return b.Flush() // b keeps its first error
 }
 
-func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) } // which is made once
+func crcTable() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) } // which is made once
 
 // Decode reads a snapshot of the wanted owner from a file of that size. Whatever the file
 // holds, Decode takes no more memory than a few times its size. It fails after calls of
-// Options.Part only where a file can be read once and not again, or has a checksum that is
+// ReadOptions.Part only where a file can be read once and not again, or has a checksum that is
 // right and a content that is not.
-func Decode(file io.ReaderAt, size int64, o Options) (*Snapshot, error) {
-	if err := recognize(file); err != nil {
+func Decode(file io.ReaderAt, size int64, o ReadOptions) (*Snapshot, error) {
+	if err := checkFormat(file); err != nil {
 		return nil, err
 	}
 	content := io.NewSectionReader(file, int64(len(mark)), max(size-int64(len(mark))-crc32.Size, 0))
-	if err := verify(file, content, o); err != nil {
+	if err := verifyChecksum(file, content, o); err != nil {
 		return nil, err
 	}
 	_, _ = content.Seek(0, io.SeekStart)
-	d := decoder{options: o, size: uint64(content.Size()), r: bufio.NewReaderSize(content, bufferSize)} //nolint:gosec // not below 0
+	d := contentDecoder{options: o, size: uint64(content.Size()), r: bufio.NewReaderSize(content, bufferSize)} //nolint:gosec // not below 0
 	if err := d.readHead(); err != nil {
 		return nil, err
 	}
@@ -146,8 +146,8 @@ func Decode(file io.ReaderAt, size int64, o Options) (*Snapshot, error) {
 	return d.snapshot, nil
 }
 
-// recognize returns why a file cannot be a snapshot of this version, or nil.
-func recognize(file io.ReaderAt) error {
+// checkFormat returns why a file cannot be a snapshot of this version, or nil.
+func checkFormat(file io.ReaderAt) error {
 	octets := make([]byte, len(mark))
 	n, err := file.ReadAt(octets, 0)
 	switch start := string(octets[:n]); {
@@ -163,14 +163,14 @@ func recognize(file io.ReaderAt) error {
 	return ErrFormat
 }
 
-// verify compares the content behind the mark with the checksum behind the content.
-func verify(file io.ReaderAt, content *io.SectionReader, o Options) error {
-	sum, buffer := crc32.New(castagnoli()), make([]byte, bufferSize)
+// verifyChecksum compares the content behind the mark with the checksum behind the content.
+func verifyChecksum(file io.ReaderAt, content *io.SectionReader, o ReadOptions) error {
+	sum, buffer := crc32.New(crcTable()), make([]byte, bufferSize)
 	_, _ = io.WriteString(sum, mark)
 	for {
 		n, err := content.Read(buffer)
 		_, _ = sum.Write(buffer[:n])
-		o.progress(0, 0)
+		o.reportProgress(0, 0)
 		if errors.Is(err, io.EOF) {
 			break
 		}
@@ -197,15 +197,15 @@ func readError(err error) error {
 	return err
 }
 
-func (o *Options) progress(done, total int) {
+func (o *ReadOptions) reportProgress(done, total int) {
 	if o.Progress != nil {
 		o.Progress(done, total)
 	}
 }
 
-// decoder reads the content of one file that was verified.
-type decoder struct {
-	options  Options
+// contentDecoder reads the content of one file that was verified.
+type contentDecoder struct {
+	options  ReadOptions
 	size     uint64 // of the content
 	r        *bufio.Reader
 	long     []byte // for what the buffer of r has no room for
@@ -216,8 +216,8 @@ type decoder struct {
 	read     int // of those
 }
 
-// next returns the next octets with a length before them. They stay until it is called again.
-func (d *decoder) next() (octets []byte, err error) {
+// nextOctets returns the next octets with a length before them. They stay until it is called again.
+func (d *contentDecoder) nextOctets() (octets []byte, err error) {
 	peeked, err := d.r.Peek(binary.MaxVarintLen64)
 	length, n := binary.Uvarint(peeked)
 	if n <= 0 || length > d.size {
@@ -239,8 +239,8 @@ func (d *decoder) next() (octets []byte, err error) {
 }
 
 // readHead reads what stands before the services. It fails for another owner's file.
-func (d *decoder) readHead() error {
-	octets, err := d.next()
+func (d *contentDecoder) readHead() error {
+	octets, err := d.nextOctets()
 	if err != nil {
 		return err
 	}
@@ -263,10 +263,10 @@ func (d *decoder) readHead() error {
 }
 
 // readServices reads all services, and hands them on.
-func (d *decoder) readServices() error {
+func (d *contentDecoder) readServices() error {
 	for batch := firstBatch; d.read < d.services; d.read++ {
 		if d.options.Part != nil && len(d.snapshot.Services) == batch {
-			if err := d.hand(); err != nil {
+			if err := d.passPart(); err != nil {
 				return err
 			}
 			batch = min(2*batch, maxBatch)
@@ -278,15 +278,15 @@ func (d *decoder) readServices() error {
 	if _, err := d.r.ReadByte(); err == nil {
 		return ErrCorrupt // more than it says
 	}
-	if d.options.progress(d.read, d.services); d.options.Part != nil && len(d.snapshot.Services) > 0 {
-		return d.hand()
+	if d.options.reportProgress(d.read, d.services); d.options.Part != nil && len(d.snapshot.Services) > 0 {
+		return d.passPart()
 	}
 	return nil
 }
 
-// hand hands on what was read.
-func (d *decoder) hand() error {
-	d.options.progress(d.read, d.services)
+// passPart hands on what was read.
+func (d *contentDecoder) passPart() error {
+	d.options.reportProgress(d.read, d.services)
 	part := *d.snapshot
 	d.snapshot.Services = nil
 	if !d.options.Part(&part) {
@@ -297,8 +297,8 @@ func (d *decoder) hand() error {
 
 // readService reads one service. Whether its owner may publish it is for the catalog to judge: the
 // rules may have changed since.
-func (d *decoder) readService() error {
-	octets, err := d.next()
+func (d *contentDecoder) readService() error {
+	octets, err := d.nextOctets()
 	if err != nil {
 		return err
 	}

@@ -88,7 +88,7 @@ func encode(tb testing.TB, s *snapshot.Snapshot) []byte {
 }
 
 func decode(b []byte) (*snapshot.Snapshot, error) {
-	return snapshot.Decode(bytes.NewReader(b), int64(len(b)), snapshot.Options{Owner: owner})
+	return snapshot.Decode(bytes.NewReader(b), int64(len(b)), snapshot.ReadOptions{Owner: owner})
 }
 
 func TestRoundTrip(t *testing.T) {
@@ -138,7 +138,7 @@ func headOf(tb testing.TB, edit func(*snapshotpb.Head)) []byte {
 // wantNone decodes a file of which nothing is used, and nothing is handed on.
 func wantNone(t *testing.T, what string, file []byte, is error) {
 	t.Helper()
-	s, err := snapshot.Decode(bytes.NewReader(file), int64(len(file)), snapshot.Options{Owner: owner, Part: func(*snapshot.Snapshot) bool {
+	s, err := snapshot.Decode(bytes.NewReader(file), int64(len(file)), snapshot.ReadOptions{Owner: owner, Part: func(*snapshot.Snapshot) bool {
 		t.Errorf("%s: a part was handed on", what)
 		return true
 	}})
@@ -178,7 +178,7 @@ func TestReadError(t *testing.T) {
 		for _, after := range []int{0, len(good)} { // octets that can be read before
 			handed := 0
 			_, err := snapshot.Decode(&failing{Reader: bytes.NewReader(good), at: int64(at), after: after, err: broken}, int64(len(good)),
-				snapshot.Options{Owner: owner, Part: func(s *snapshot.Snapshot) bool {
+				snapshot.ReadOptions{Owner: owner, Part: func(s *snapshot.Snapshot) bool {
 					handed += len(s.Services)
 					return true
 				}})
@@ -285,7 +285,7 @@ func TestDecodeForeign(t *testing.T) {
 func TestProgress(t *testing.T) {
 	var all []string
 	file := encode(t, many(t, 1_200))
-	_ = must.Get(snapshot.Decode(bytes.NewReader(file), int64(len(file)), snapshot.Options{
+	_ = must.Get(snapshot.Decode(bytes.NewReader(file), int64(len(file)), snapshot.ReadOptions{
 		Owner:    owner,
 		Progress: func(done, total int) { all = append(all, fmt.Sprint(done, "/", total)) },
 		Part:     func(*snapshot.Snapshot) bool { return true },

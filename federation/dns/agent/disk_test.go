@@ -17,9 +17,9 @@ import (
 // hangingDisk is a store whose calls hang until it is released, but for Check.
 type hangingDisk struct{ released chan struct{} }
 
-func (*hangingDisk) Check(path string) (string, error) { return snapshot.Check(path) }
+func (*hangingDisk) Check(path string) (string, error) { return snapshot.CheckPath(path) }
 
-func (d *hangingDisk) Load(path string, o snapshot.Options) (*snapshot.Snapshot, error) {
+func (d *hangingDisk) Load(path string, o snapshot.ReadOptions) (*snapshot.Snapshot, error) {
 	<-d.released
 	return snapshot.Load(path, o)
 }

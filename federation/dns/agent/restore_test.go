@@ -52,7 +52,7 @@ func (*partDisk) Check(path string) (string, error)      { return path, nil }
 func (*partDisk) Save(string, *snapshot.Snapshot) error  { return nil }
 func (*partDisk) SetAside(string) (name string, _ error) { return "", fs.ErrNotExist }
 
-func (d *partDisk) Load(_ string, o snapshot.Options) (*snapshot.Snapshot, error) {
+func (d *partDisk) Load(_ string, o snapshot.ReadOptions) (*snapshot.Snapshot, error) {
 	d.mu.Lock()
 	d.loads++
 	d.mu.Unlock()
