@@ -21,7 +21,7 @@ func TestUnreadablePath(t *testing.T) {
 		m := must.Get(New(Config{
 			Subscription: Subscription{Addresses: []string{"owner:1"}, Identity: mtls.Consumer{}}, Publish: func(Changes) {}, Accept: accept,
 		}))(t)
-		err := sink{m}.Announced(t.Context(), stream.Announcement{PathErr: unreadable})
+		err := mirrorSink{m}.AcceptHeader(t.Context(), stream.Announcement{PathErr: unreadable})
 		if _, unwanted := errors.AsType[stream.UnwantedError](err); unwanted != (accept != nil) || errors.Is(err, unreadable) != unwanted {
 			t.Errorf("the stream ends with %v", err)
 		}

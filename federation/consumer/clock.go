@@ -19,8 +19,8 @@ import "time"
 //     from a machine whose clock was ahead is believed: its catalog ages only while
 //     the process runs, until the clock comes to that time.
 //
-// Silence is different: it counts only while the mirror listens, see now.
-type clock struct {
+// Silence is different: it counts only while the mirror listens, see currentTime.
+type mirrorClock struct {
 	read    func() (wall time.Time, elapsed time.Duration)
 	wallAt  time.Time     // of the last reading
 	elapsed time.Duration // of the last reading
@@ -47,9 +47,9 @@ const (
 	maxSleep = time.Second
 )
 
-// now reads the clocks. It returns the mirror's time, and how much of it has passed
+// readClocks reads the clocks. It returns the mirror's time, and how much of it has passed
 // since the last reading.
-func (c *clock) now() (now time.Time, passed time.Duration) {
+func (c *mirrorClock) readClocks() (now time.Time, passed time.Duration) {
 	wall, elapsed := c.read()
 	if !c.wallAt.IsZero() {
 		passed = elapsed - c.elapsed
@@ -63,8 +63,8 @@ func (c *clock) now() (now time.Time, passed time.Duration) {
 	return wall.Add(c.ahead), passed
 }
 
-// wall returns the wall clock at the mirror's time t. The zero time is no time.
-func (c *clock) wall(t time.Time) time.Time {
+// wallTime returns the wall clock at the mirror's time t. The zero time is no time.
+func (c *mirrorClock) wallTime(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
 	}
@@ -72,27 +72,27 @@ func (c *clock) wall(t time.Time) time.Time {
 }
 
 // atLeast makes the mirror's time go on from t, if it is behind.
-func (c *clock) atLeast(t time.Time) {
+func (c *mirrorClock) atLeast(t time.Time) {
 	c.ahead = max(c.ahead, t.Sub(c.wallAt))
 }
 
 // A process that was stopped, suspended or starved finds unread what the owner has
 // sent meanwhile. So while silence counts, keepTime reads the clock more often than
-// every lapse; after a longer gap, the silence so far is void.
+// every maxLapse; after a longer gap, the silence so far is void.
 const (
 	lapseShare = 4 // of settle
 	minLapse   = 250 * time.Millisecond
 )
 
-// lapse is the longest time between two readings of the clock for which it counts
+// maxLapse is the longest time between two readings of the clock for which it counts
 // as silence that nothing came.
-func lapse(settle time.Duration) time.Duration { return max(settle/lapseShare, minLapse) }
+func maxLapse(settle time.Duration) time.Duration { return max(settle/lapseShare, minLapse) }
 
-// now returns the mirror's time. It voids the silence of the owner when the clock
+// currentTime returns the mirror's time. It voids the silence of the owner when the clock
 // was not read for too long. m.mu is held.
-func (m *Mirror) now() time.Time {
-	now, passed := m.clock.now()
-	if settle, ok := m.catalog.SilenceNeeded(); ok && passed > lapse(settle) {
+func (m *Mirror) currentTime() time.Time {
+	now, passed := m.clock.readClocks()
+	if settle, ok := m.catalog.SilenceNeeded(); ok && passed > maxLapse(settle) {
 		m.catalog.RestartSilence(now)
 	}
 	return now

@@ -25,18 +25,18 @@ type Store interface {
 }
 
 // Files is the Store of the machine: package snapshot.
-func Files() Store { return files{} }
+func Files() Store { return fileStore{} }
 
-type files struct{}
+type fileStore struct{}
 
-func (files) Check(path string) (string, error) { return snapshot.CheckPath(path) }
+func (fileStore) Check(path string) (string, error) { return snapshot.CheckPath(path) }
 
-func (files) Load(path string, o snapshot.ReadOptions) (*snapshot.Snapshot, error) {
+func (fileStore) Load(path string, o snapshot.ReadOptions) (*snapshot.Snapshot, error) {
 	return snapshot.Load(path, o)
 }
 
-func (files) Save(path string, s *snapshot.Snapshot) error { return snapshot.Save(path, s) }
-func (files) SetAside(path string) (string, error)         { return snapshot.SetAside(path) }
+func (fileStore) Save(path string, s *snapshot.Snapshot) error { return snapshot.Save(path, s) }
+func (fileStore) SetAside(path string) (string, error)         { return snapshot.SetAside(path) }
 
 // FileLock is what the one mirror holds that keeps its catalog in a file. Another one that is to
 // keep its own there, as in a reload, waits until that one has ended. The zero value is held by
@@ -46,8 +46,8 @@ type FileLock struct {
 	held chan struct{} // there is a value in it while a mirror holds it
 }
 
-// try takes the lock, if nobody holds it, and reports whether it did.
-func (l *FileLock) try() bool {
+// tryAcquire takes the lock, if nobody holds it, and reports whether it did.
+func (l *FileLock) tryAcquire() bool {
 	l.once.Do(func() { l.held = make(chan struct{}, 1) })
 	select {
 	case l.held <- struct{}{}:
@@ -57,10 +57,10 @@ func (l *FileLock) try() bool {
 	}
 }
 
-// take waits for the lock until ctx ends, and reports whether it has it: also where ctx has ended
+// acquire waits for the lock until ctx ends, and reports whether it has it: also where ctx has ended
 // already, if nobody holds it.
-func (l *FileLock) take(ctx context.Context) bool {
-	if l.try() {
+func (l *FileLock) acquire(ctx context.Context) bool {
+	if l.tryAcquire() {
 		return true
 	}
 	select {
@@ -88,7 +88,7 @@ func CheckFile(ctx context.Context, store Store, path string) (file string, err 
 		file string
 		err  error
 	}
-	result, ok := within(ctx, checkPatience, nil, func() checked {
+	result, ok := callWithin(ctx, checkPatience, nil, func() checked {
 		file, err := store.Check(path)
 		return checked{file, err}
 	})
@@ -98,11 +98,11 @@ func CheckFile(ctx context.Context, store Store, path string) (file string, err 
 	return result.file, result.err
 }
 
-// within returns what f returns, which asks a disk. It returns false when that
+// callWithin returns what f returns, which asks a disk. It returns false when that
 // takes longer than the limit, which begins anew with every progress, or when ctx
 // ends. Then f goes on in its goroutine until the disk answers, and what it returns
 // is lost. A function that comes as progress is called.
-func within[T any](ctx context.Context, limit time.Duration, progress <-chan func(), f func() T) (result T, ok bool) {
+func callWithin[T any](ctx context.Context, limit time.Duration, progress <-chan func(), f func() T) (result T, ok bool) {
 	results := make(chan T, 1)
 	go func() { results <- f() }()
 	timer := time.NewTimer(limit)
@@ -122,9 +122,9 @@ func within[T any](ctx context.Context, limit time.Duration, progress <-chan fun
 	}
 }
 
-// await waits until the catalog has been saved for the last time, or for as long as
+// awaitLastSave waits until the catalog has been saved for the last time, or for as long as
 // a disk is waited for.
-func (k *keeper) await() {
+func (k *snapshotKeeper) awaitLastSave() {
 	timer := time.NewTimer(savePatience)
 	defer timer.Stop()
 	select {

@@ -183,27 +183,27 @@ type Mirror struct {
 	// Guarded by mu, which is held while Config.Publish runs.
 	mu          sync.Mutex
 	catalog     *catalog.Catalog
-	clock       clock
+	clock       mirrorClock
 	published   Status // the last one
 	own         Status // the next one, but for what the catalog and the clock say
 	outdated    bool   // it has changed since
 	heldDigests heldDigests
-	renewed     time.Time     // when another stream was opened last because room was freed, in the mirror's time
-	next        *subscription // what Run turns to after the current one; nil: none
-	current     *subscription // what Run follows; nil while it does not run
-	wakesAt     time.Time     // when keepTime wakes up, in the mirror's time; zero while it is awake
+	renewed     time.Time        // when another stream was opened last because room was freed, in the mirror's time
+	next        *subscriptionRun // what Run turns to after the current one; nil: none
+	current     *subscriptionRun // what Run follows; nil while it does not run
+	wakesAt     time.Time        // when keepTime wakes up, in the mirror's time; zero while it is awake
 
 	// Owned by Run.
-	began      time.Time // the work on the updates that are not answered yet
-	visible    time.Time // when they were published
-	lastKeeper *keeper   // nil before there was one
+	began      time.Time       // the work on the updates that are not answered yet
+	visible    time.Time       // when they were published
+	lastKeeper *snapshotKeeper // nil before there was one
 
 	// Guarded by announcing, which is taken before mu.
 	announcing sync.Mutex
-	announced  announced // what was logged last
+	announced  loggedState // what was logged last
 
 	// Atomic.
-	keeper      atomic.Pointer[keeper] // nil without a file
+	keeper      atomic.Pointer[snapshotKeeper] // nil without a file
 	status      atomic.Pointer[Status]
 	lastAttempt atomic.Int64 // in nanoseconds; 0 before the first
 	nextAttempt atomic.Int64 // the same; 0 where there is none
@@ -225,7 +225,7 @@ func New(config Config) (*Mirror, error) {
 		config.Clock = systemClock()
 	}
 	if config.Store == nil {
-		config.Store = files{}
+		config.Store = fileStore{}
 	}
 	if config.Pause == nil {
 		config.Pause = func(time.Duration) bool { return false }
@@ -237,9 +237,9 @@ func New(config Config) (*Mirror, error) {
 		logger:  loglimit.NewLogger(config.Logger).With("owner", config.Name),
 		wake:    make(chan struct{}, 1),
 		catalog: catalog.New(config.Rules),
-		clock:   clock{read: config.Clock},
+		clock:   mirrorClock{read: config.Clock},
 	}
-	first, err := m.subscription(config.Subscription)
+	first, err := m.newSubscriptionRun(config.Subscription)
 	if err != nil {
 		return nil, err
 	}
@@ -265,10 +265,10 @@ func (m *Mirror) Run(ctx context.Context) error {
 	timekeeper.Go(func() { m.keepTime(ctx) })
 	defer timekeeper.Wait()
 	for ctx.Err() == nil {
-		m.follow(ctx, m.take())
+		m.followSubscription(ctx, m.takeNext())
 	}
 	if k := m.lastKeeper; k != nil {
-		k.await()
+		k.awaitLastSave()
 	}
 	return nil
 }
@@ -283,7 +283,7 @@ func (m *Mirror) Status() Status {
 		s.NextAttempt = time.Unix(0, at)
 	}
 	if k := m.keeper.Load(); k != nil {
-		s.Unsaved = k.trouble()
+		s.Unsaved = k.saveError()
 	}
 	return s
 }
@@ -292,11 +292,11 @@ func (m *Mirror) Status() Status {
 // mirror holds: see [catalog.Catalog.SetRules]. What was refused before and would
 // be accepted now comes with the next stream, which only a limit that was raised brings at once.
 func (m *Mirror) Configure(rules catalog.Rules) {
-	m.change(func(now time.Time) {
+	m.changeAndPublish(func(now time.Time) {
 		m.catalog.SetRules(withDefaults(rules), now)
 		m.renewed = time.Time{} // the limits may have changed
 	})
-	m.announce()
+	m.announceStatus()
 }
 
 // Retry tries at once to open a stream where there is none, also if the owner is parked. It
@@ -318,27 +318,27 @@ func (m *Mirror) View(f func(services iter.Seq2[packed.Service, catalog.LastAnno
 	f(m.catalog.All(), m.catalogStatus())
 }
 
-// change runs f, which changes the mirror, and publishes what has changed.
-func (m *Mirror) change(f func(now time.Time)) {
+// changeAndPublish runs f, which changes the mirror, and publishes what has changed.
+func (m *Mirror) changeAndPublish(f func(now time.Time)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := m.now()
+	now := m.currentTime()
 	f(now)
-	m.publish()
-	m.reschedule(now)
+	m.publishChanges()
+	m.rescheduleWake(now)
 }
 
 // catalogStatus returns the status of the catalog by the wall clock.
 func (m *Mirror) catalogStatus() catalog.Summary {
 	s := m.catalog.Summary()
 	for _, t := range []*time.Time{&s.Expires, &s.Soonest, &s.Lost, &s.LastSync} {
-		*t = m.clock.wall(*t)
+		*t = m.clock.wallTime(*t)
 	}
 	return s
 }
 
-// publish makes visible what has changed, if anything has. m.mu is held.
-func (m *Mirror) publish() {
+// publishChanges makes visible what has changed, if anything has. m.mu is held.
+func (m *Mirror) publishChanges() {
 	services, summary := m.catalog.TakeChanges(), m.catalogStatus()
 	if summary.Known {
 		m.own.Damage = nil
@@ -355,7 +355,7 @@ func (m *Mirror) publish() {
 		next.Since = m.clock.wallAt
 	}
 	if len(services) > 0 {
-		m.save()
+		m.requestSave()
 	} else if summary == m.published.Summary && !m.outdated {
 		return
 	}
@@ -374,8 +374,8 @@ func (m *Mirror) keepTime(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		wait := m.advance()
-		m.announce()
+		wait := m.advanceTime()
+		m.announceStatus()
 		timer.Reset(wait)
 	}
 }
@@ -383,9 +383,9 @@ func (m *Mirror) keepTime(ctx context.Context) {
 // idle is how long keepTime sleeps when nothing is due.
 const idle = time.Hour
 
-// reschedule wakes keepTime up when something is due earlier than it would wake up
+// rescheduleWake wakes keepTime up when something is due earlier than it would wake up
 // by itself. m.mu is held.
-func (m *Mirror) reschedule(now time.Time) {
+func (m *Mirror) rescheduleWake(now time.Time) {
 	if m.wakesAt.IsZero() || !now.Add(m.untilDue(now)).Before(m.wakesAt) {
 		return
 	}
@@ -403,7 +403,7 @@ func (m *Mirror) untilDue(now time.Time) time.Duration {
 		wait = min(maxSleep, at.Sub(now))
 	}
 	if settle, ok := m.catalog.SilenceNeeded(); ok {
-		wait = min(wait, lapse(settle)/2)
+		wait = min(wait, maxLapse(settle)/2)
 	}
 	if at, ok := m.renewDue(); ok {
 		wait = min(wait, at.Sub(now))
@@ -411,17 +411,17 @@ func (m *Mirror) untilDue(now time.Time) time.Duration {
 	return max(wait, 0)
 }
 
-// advance does what is due now, and returns how long nothing else will be.
-func (m *Mirror) advance() (wait time.Duration) {
+// advanceTime does what is due now, and returns how long nothing else will be.
+func (m *Mirror) advanceTime() (wait time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := m.now()
+	now := m.currentTime()
 	if m.current != nil && m.current.consumer.Pending() {
 		// What has arrived is no silence, even if it was not applied yet.
 		m.catalog.RestartSilence(now)
 	}
 	m.catalog.AdvanceTo(now)
-	m.publish()
+	m.publishChanges()
 	if at, ok := m.renewDue(); ok && !at.After(now) {
 		m.renewed = now
 		m.current.consumer.Renew()
@@ -431,9 +431,9 @@ func (m *Mirror) advance() (wait time.Duration) {
 	return wait
 }
 
-// announce makes known what was published: the status, and in the log those changes
+// announceStatus makes known what was published: the status, and in the log those changes
 // of the state that the consumer, which logs its own, cannot know.
-func (m *Mirror) announce() {
+func (m *Mirror) announceStatus() {
 	m.announcing.Lock()
 	defer m.announcing.Unlock()
 	m.mu.Lock()
@@ -445,12 +445,12 @@ func (m *Mirror) announce() {
 	if s.Expired {
 		state = catalog.Expired // also behind a stream on which nothing comes
 	}
-	now := announced{state, s.Held > 0}
+	now := loggedState{state, s.Held > 0}
 	if now == m.announced || state == catalog.Syncing {
 		return // a retry can open a stream and lose it at once, for ever
 	}
 	m.announced = now
-	m.save() // the file says until when the owner was up
+	m.requestSave() // the file says until when the owner was up
 	logger := m.logger.With("services", s.Services)
 	switch {
 	case state == catalog.Stale && s.Failure != nil:
@@ -468,8 +468,8 @@ func (m *Mirror) announce() {
 	}
 }
 
-// announced is what the log has of the state.
-type announced struct {
+// loggedState is what the log has of the state.
+type loggedState struct {
 	state catalog.State
 	held  bool // the guard holds services
 }

@@ -31,10 +31,10 @@ const (
 	progressInterval = 5 * time.Second
 )
 
-// keeper keeps the catalog in a file. No lock is held while it waits for the disk,
+// snapshotKeeper keeps the catalog in a file. No lock is held while it waits for the disk,
 // and whoever waits for it does so for a bounded time.
-type keeper struct {
-	// Read-only after newKeeper.
+type snapshotKeeper struct {
+	// Read-only after newSnapshotKeeper.
 	mirror *Mirror
 	file   string
 	lock   *FileLock
@@ -42,22 +42,22 @@ type keeper struct {
 	logger *slog.Logger
 	wake   chan struct{}           // has room for one wake-up
 	last   chan *snapshot.Snapshot // has room for what is saved last; nil: nothing
-	done   chan struct{}           // closed when run has returned
+	done   chan struct{}           // closed when saveChanges has returned
 
 	// Atomic.
 	abandoned atomic.Bool           // nobody waits any more for what comes of it
 	unsaved   atomic.Pointer[error] // why the last save has failed; nil: it has not
 	waits     atomic.Int64          // since when the disk is waited for, in nanoseconds; 0 while it is not
 
-	// Owned by whoever runs load or run, one after the other.
+	// Owned by whoever runs restoreCatalog or saveChanges, one after the other.
 	failure string // the last one that was logged
 }
 
-// newKeeper makes a keeper of a file, which is to be run. It is asked to save from when it is in
+// newSnapshotKeeper makes a keeper of a file, which is to be run. It is asked to save from when it is in
 // m.keeper.
-func (m *Mirror) newKeeper(file string, lock *FileLock) *keeper {
-	k := &keeper{
-		mirror: m, file: file, lock: lock, held: lock.try(),
+func (m *Mirror) newSnapshotKeeper(file string, lock *FileLock) *snapshotKeeper {
+	k := &snapshotKeeper{
+		mirror: m, file: file, lock: lock, held: lock.tryAcquire(),
 		wake: make(chan struct{}, 1), last: make(chan *snapshot.Snapshot, 1), done: make(chan struct{}),
 		logger: m.logger.With("file", file),
 	}
@@ -65,8 +65,8 @@ func (m *Mirror) newKeeper(file string, lock *FileLock) *keeper {
 	return k
 }
 
-// loaded is what became of a file.
-type loaded struct {
+// loadResult is what became of a file.
+type loadResult struct {
 	*snapshot.Snapshot
 
 	err      error
@@ -74,20 +74,20 @@ type loaded struct {
 	asideErr error
 }
 
-// load restores the catalog, which need not be saved then. What is wrong with the file is
+// restoreCatalog restores the catalog, which need not be saved then. What is wrong with the file is
 // reported, and no reason not to start: the owner will send its catalog again.
-func (k *keeper) load(ctx context.Context) {
+func (k *snapshotKeeper) restoreCatalog(ctx context.Context) {
 	if k.mirror.Status().Known { // only the subscription is new, and the file may be an older one
 		k.wake <- struct{}{}
 		return
 	}
-	r := restoration{mirror: k.mirror}
+	r := catalogRestoration{mirror: k.mirror}
 	steps, left := make(chan func()), make(chan struct{})
 	defer close(left)
-	l, ok := within(ctx, loadPatience, steps, func() loaded {
-		return k.read(steps, func(part *snapshot.Snapshot) bool {
+	l, ok := callWithin(ctx, loadPatience, steps, func() loadResult {
+		return k.readFile(steps, func(part *snapshot.Snapshot) bool {
 			select {
-			case steps <- func() { r.add(part) }:
+			case steps <- func() { r.addPart(part) }:
 				return true
 			case <-left:
 				return false
@@ -102,13 +102,13 @@ func (k *keeper) load(ctx context.Context) {
 	case !ok:
 		l.err = errors.New("the disk hangs; the owner is asked without it")
 	case l.Snapshot != nil:
-		r.add(l.Snapshot)
+		r.addPart(l.Snapshot)
 	}
-	r.end(l.err)
+	r.endRestore(l.err)
 	if l.err != nil {
-		k.report("catalog cannot be restored", l.err)
+		k.reportFailure("catalog cannot be restored", l.err)
 		if l.asideErr != nil {
-			k.report("file cannot be kept aside", l.asideErr)
+			k.reportFailure("file cannot be kept aside", l.asideErr)
 		} else if l.aside != "" {
 			k.logger.Warn("file is kept under another name", "aside", l.aside)
 		}
@@ -120,10 +120,10 @@ func (k *keeper) load(ctx context.Context) {
 	k.logger.Info("catalog restored from its file", "services", r.services, "last_up", r.lastUp, "used", r.used, "age", wall.Sub(r.lastUp).Round(time.Second))
 }
 
-// read loads the file, and sets it aside when it is damaged or somebody else's: the next save
+// readFile loads the file, and sets it aside when it is damaged or somebody else's: the next save
 // would write over it. Another mirror's, which may still go on, stays. Reading may go on when nobody
 // waits for it any more: as long as part reports true, which gets the services.
-func (k *keeper) read(steps chan<- func(), part func(*snapshot.Snapshot) bool) loaded {
+func (k *snapshotKeeper) readFile(steps chan<- func(), part func(*snapshot.Snapshot) bool) loadResult {
 	next := time.Now().Add(progressInterval)
 	store := k.mirror.config.Store
 	s, err := store.Load(k.file, snapshot.ReadOptions{
@@ -140,7 +140,7 @@ func (k *keeper) read(steps chan<- func(), part func(*snapshot.Snapshot) bool) l
 			}
 		},
 	})
-	l := loaded{Snapshot: s, err: err}
+	l := loadResult{Snapshot: s, err: err}
 	for _, theirs := range []error{snapshot.ErrCorrupt, snapshot.ErrFormat, snapshot.ErrForeign, snapshot.ErrVersion, file.ErrTooLarge} {
 		if k.held && errors.Is(err, theirs) {
 			l.aside, l.asideErr = store.SetAside(k.file)
@@ -149,9 +149,9 @@ func (k *keeper) read(steps chan<- func(), part func(*snapshot.Snapshot) bool) l
 	return l
 }
 
-// restoration fills the catalog part by part. Queries are answered from what is there
+// catalogRestoration fills the catalog part by part. Queries are answered from what is there
 // already, and a name that is not may still come.
-type restoration struct {
+type catalogRestoration struct {
 	mirror   *Mirror
 	begun    bool
 	used     bool // the catalog takes the services
@@ -164,8 +164,8 @@ type restoration struct {
 // smallPart is how many services are restored at a time while others want the processor.
 const smallPart = 256
 
-// add restores a part of the services.
-func (r *restoration) add(s *snapshot.Snapshot) {
+// addPart restores a part of the services.
+func (r *catalogRestoration) addPart(s *snapshot.Snapshot) {
 	m := r.mirror
 	for services := s.Services; !r.begun || len(services) > 0; {
 		n := len(services)
@@ -173,7 +173,7 @@ func (r *restoration) add(s *snapshot.Snapshot) {
 			n = min(n, smallPart)
 		}
 		began := time.Now()
-		m.change(func(time.Time) {
+		m.changeAndPublish(func(time.Time) {
 			if !r.begun {
 				r.begun, r.used, r.lastUp = true, m.beginRestore(s), s.LastUp
 				if r.used {
@@ -191,15 +191,15 @@ func (r *restoration) add(s *snapshot.Snapshot) {
 	}
 }
 
-// end completes the catalog, unless there was damage to what it is restored from.
-func (r *restoration) end(damage error) {
+// endRestore completes the catalog, unless there was damage to what it is restored from.
+func (r *catalogRestoration) endRestore(damage error) {
 	m := r.mirror
-	m.change(func(time.Time) {
+	m.changeAndPublish(func(time.Time) {
 		if m.own.Damage, m.outdated = damage, true; r.used {
 			m.catalog.EndRestore(damage == nil && !r.partial)
 		}
 	})
-	m.announce()
+	m.announceStatus()
 }
 
 // beginRestore prepares the catalog for what the file has. m.mu is held.
@@ -210,20 +210,20 @@ func (m *Mirror) beginRestore(s *snapshot.Snapshot) bool {
 	for _, t := range []time.Time{s.LastUp, s.Saved} {
 		m.clock.atLeast(t)
 	}
-	return m.catalog.BeginRestore(s.Total, s.LastUp, m.now())
+	return m.catalog.BeginRestore(s.Total, s.LastUp, m.currentTime())
 }
 
-// run saves the catalog after changes until ctx ends, and then once more what comes
+// saveChanges saves the catalog after changes until ctx ends, and then once more what comes
 // by last: from when no other keeper writes the file.
-func (k *keeper) run(ctx context.Context) {
+func (k *snapshotKeeper) saveChanges(ctx context.Context) {
 	defer close(k.done)
 	k.waits.Store(time.Now().UnixNano())
-	if !k.held && !k.lock.take(ctx) {
+	if !k.held && !k.lock.acquire(ctx) {
 		return // a reload has failed: the file stays the other mirror's
 	}
 	defer k.lock.release()
 	k.waits.Store(0)
-	k.failure = "" // to load: a save that succeeds is no recovery from it
+	k.failure = "" // to restoreCatalog: a save that succeeds is no recovery from it
 	for ctx.Err() == nil {
 		wait := k.mirror.refreshInterval()
 		if k.unsaved.Load() != nil {
@@ -232,24 +232,24 @@ func (k *keeper) run(ctx context.Context) {
 		refresh := time.NewTimer(wait)
 		select {
 		case <-k.wake:
-			k.save(k.mirror.currentSnapshot())
+			k.saveSnapshot(k.mirror.currentSnapshot())
 			refresh.Reset(saveInterval)
 			select {
 			case <-refresh.C:
 			case <-ctx.Done():
 			}
 		case <-refresh.C:
-			k.save(k.mirror.currentSnapshot())
+			k.saveSnapshot(k.mirror.currentSnapshot())
 		case <-ctx.Done():
 		}
 		refresh.Stop()
 	}
 	last := <-k.last
-	k.save(last) // nobody is told any more
+	k.saveSnapshot(last) // nobody is told any more
 }
 
 // abandon leaves a keeper alone whose disk hangs.
-func (k *keeper) abandon() {
+func (k *snapshotKeeper) abandon() {
 	k.abandoned.Store(true)
 	k.mirror.config.Observer.FileFailed()
 	k.logger.Error("catalog may not be saved: the disk hangs")
@@ -266,8 +266,8 @@ func (m *Mirror) refreshInterval() time.Duration {
 	return min(max(retention/saveShare, saveInterval), maxSaveInterval)
 }
 
-// save asks for the catalog to be saved, if it is kept in a file. It does not block.
-func (m *Mirror) save() {
+// requestSave asks for the catalog to be saved, if it is kept in a file. It does not block.
+func (m *Mirror) requestSave() {
 	k := m.keeper.Load()
 	if k == nil {
 		return
@@ -283,11 +283,11 @@ func (m *Mirror) save() {
 func (m *Mirror) currentSnapshot() *snapshot.Snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.snapshot(m.now())
+	return m.snapshotLocked(m.currentTime())
 }
 
-// snapshot is currentSnapshot where m.mu is held.
-func (m *Mirror) snapshot(now time.Time) *snapshot.Snapshot {
+// snapshotLocked is currentSnapshot where m.mu is held.
+func (m *Mirror) snapshotLocked(now time.Time) *snapshot.Snapshot {
 	services, lastUp, ok := m.catalog.Snapshot(now)
 	if !ok {
 		return nil
@@ -299,8 +299,8 @@ func (m *Mirror) snapshot(now time.Time) *snapshot.Snapshot {
 	return s
 }
 
-// save writes the catalog, if there is one.
-func (k *keeper) save(s *snapshot.Snapshot) {
+// saveSnapshot writes the catalog, if there is one.
+func (k *snapshotKeeper) saveSnapshot(s *snapshot.Snapshot) {
 	if s == nil {
 		return
 	}
@@ -309,7 +309,7 @@ func (k *keeper) save(s *snapshot.Snapshot) {
 	k.waits.Store(0)
 	if err != nil {
 		k.unsaved.Store(&err)
-		k.report("catalog cannot be saved", err)
+		k.reportFailure("catalog cannot be saved", err)
 		return
 	}
 	k.unsaved.Store(nil)
@@ -319,9 +319,9 @@ func (k *keeper) save(s *snapshot.Snapshot) {
 	}
 }
 
-// trouble returns why the catalog cannot be saved, or nil. The disk is waited for as long as it
+// saveError returns why the catalog cannot be saved, or nil. The disk is waited for as long as it
 // pleases, but not in silence.
-func (k *keeper) trouble() error {
+func (k *snapshotKeeper) saveError() error {
 	if since := k.waits.Load(); since > 0 && time.Since(time.Unix(0, since)) > retryInterval {
 		return fmt.Errorf("save %s: no answer from the disk within %v", k.file, retryInterval)
 	}
@@ -331,9 +331,9 @@ func (k *keeper) trouble() error {
 	return nil
 }
 
-// report logs a failure when it is of another kind than the one before, and
+// reportFailure logs a failure when it is of another kind than the one before, and
 // counts it. The texts are never the same: they hold names of temporary files.
-func (k *keeper) report(failure string, err error) {
+func (k *snapshotKeeper) reportFailure(failure string, err error) {
 	if k.abandoned.Load() {
 		return
 	}

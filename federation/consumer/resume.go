@@ -25,10 +25,10 @@ type heldDigests struct {
 	edits   uint64           // of the catalog then
 }
 
-// Holds implements stream.Sink. Services that came by v1alpha1, which says less of them, come
+// HeldDigests implements stream.Sink. Services that came by v1alpha1, which says less of them, come
 // again. The digests of a large catalog take a while, and are
 // kept for the next attempts: until the catalog changes, an attempt costs nothing.
-func (m sink) Holds(ctx context.Context) resume.Digests {
+func (m mirrorSink) HeldDigests(ctx context.Context) resume.Digests {
 	m.mu.Lock()
 	edits := m.catalog.EditCount()
 	if h := m.heldDigests; h.digests != nil && h.edits == edits {
@@ -67,13 +67,13 @@ func digestsOf(ctx context.Context, services []packed.Service) (resume.Digests, 
 	return sum.Digests().Fold(resume.Buckets(sum.Len())), told
 }
 
-// Announced implements stream.Sink.
-func (m sink) Announced(ctx context.Context, a stream.Announcement) error {
-	if err := m.accept(a.Path, a.PathErr); err != nil {
+// AcceptHeader implements stream.Sink.
+func (m mirrorSink) AcceptHeader(ctx context.Context, a stream.Announcement) error {
+	if err := m.checkPath(a.Path, a.PathErr); err != nil {
 		return err
 	}
 	var held heldDigests
-	m.change(func(time.Time) {
+	m.changeAndPublish(func(time.Time) {
 		held, m.heldDigests = m.heldDigests, heldDigests{} // only an owner that is away is told the same again
 		m.own.Path, m.outdated = a.Path.Header(), true
 		if a.Marked {
@@ -83,11 +83,11 @@ func (m sink) Announced(ctx context.Context, a stream.Announcement) error {
 	if !a.Resumed {
 		return nil
 	}
-	return m.adopt(ctx, held, a.Whole)
+	return m.adoptServices(ctx, held, a.Whole)
 }
 
-// adopt takes services as announced by the open stream, but for those that it sends whole.
-func (m sink) adopt(ctx context.Context, held heldDigests, whole resume.Selection) (err error) {
+// adoptServices takes services as announced by the open stream, but for those that it sends whole.
+func (m mirrorSink) adoptServices(ctx context.Context, held heldDigests, whole resume.Selection) (err error) {
 	next := make([]packed.Service, 0, adoptTogether)
 	for i := 0; i < len(held.told) && err == nil; {
 		next = next[:0]
@@ -96,7 +96,7 @@ func (m sink) adopt(ctx context.Context, held heldDigests, whole resume.Selectio
 				next = append(next, held.told[i])
 			}
 		}
-		m.change(func(time.Time) {
+		m.changeAndPublish(func(time.Time) {
 			if err = ctx.Err(); err == nil && m.catalog.EditCount() != held.edits {
 				err = errChanged
 			}
@@ -106,7 +106,7 @@ func (m sink) adopt(ctx context.Context, held heldDigests, whole resume.Selectio
 		})
 	}
 	if err == nil {
-		m.change(func(time.Time) {
+		m.changeAndPublish(func(time.Time) {
 			m.own.Resumed, m.outdated = true, true
 			m.own.Resumes++
 		})

@@ -52,7 +52,7 @@ func BenchmarkStream(b *testing.B) {
 					Rules:        catalog.Rules{Retention: time.Hour, Settle: time.Second},
 					Publish:      func(Changes) {},
 				}))(b)
-				s, ctx := sink{m}, b.Context()
+				s, ctx := mirrorSink{m}, b.Context()
 				octets := 0
 				whole := func() {
 					octets = 0
@@ -63,16 +63,16 @@ func BenchmarkStream(b *testing.B) {
 						if updates = append(updates, stream.Update{Event: event}); len(updates) < adoptTogether && i < len(all)-1 {
 							continue
 						}
-						s.Apply(updates)
+						s.ApplyUpdates(updates)
 						updates = updates[:0]
 					}
 				}
 				transmit := func(announce func() stream.Announcement, send func()) {
 					a := announce()
-					s.Opened()
-					must.Do(b, s.Announced(ctx, a))
+					s.StreamOpened()
+					must.Do(b, s.AcceptHeader(ctx, a))
 					send()
-					s.Apply([]stream.Update{{Event: federation.Event{Operation: federation.End}}})
+					s.ApplyUpdates([]stream.Update{{Event: federation.Event{Operation: federation.End}}})
 					if status := m.catalogStatus(); status.Services != size || status.State != catalog.Synced || status.Stale != 0 {
 						b.Fatalf("status %+v", status)
 					}
@@ -89,7 +89,7 @@ func BenchmarkStream(b *testing.B) {
 						m.heldDigests.digests = nil
 					}
 					transmit(func() stream.Announcement {
-						digests := s.Holds(ctx)
+						digests := s.HeldDigests(ctx)
 						octets = len(digests.Header())
 						return stream.Announcement{Marked: true, Resumed: true, Whole: digests.Differ(digests)}
 					}, func() {})

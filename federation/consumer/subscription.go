@@ -31,51 +31,51 @@ type Subscription struct {
 	FileLock *FileLock
 }
 
-// subscription is one Subscription on its way through Run.
-type subscription struct {
+// subscriptionRun is one Subscription on its way through Run.
+type subscriptionRun struct {
 	consumer *stream.Consumer
 	file     string
 	lock     *FileLock          // of file
 	cancel   context.CancelFunc // ends it; nil until Run follows it
 }
 
-func (m *Mirror) subscription(s Subscription) (*subscription, error) {
+func (m *Mirror) newSubscriptionRun(s Subscription) (*subscriptionRun, error) {
 	c, err := stream.New(stream.Config{
 		Addresses: s.Addresses,
 		Identity:  s.Identity,
 		Version:   s.Version,
 		Dial:      s.Dial,
-		Sink:      sink{m},
+		Sink:      mirrorSink{m},
 		Logger:    m.logger,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &subscription{consumer: c, file: s.File, lock: cmp.Or(s.FileLock, &m.fileLock)}, nil
+	return &subscriptionRun{consumer: c, file: s.File, lock: cmp.Or(s.FileLock, &m.fileLock)}, nil
 }
 
 // Resubscribe replaces the subscription and, as Configure does, the rules. The stream, if there is one,
 // ends; what it brought is live for the grace. What was refused before and would be accepted now comes with
 // the next one. A parked owner is tried again. An error names the field, and changes nothing.
 func (m *Mirror) Resubscribe(s Subscription, rules catalog.Rules) error {
-	next, err := m.subscription(s)
+	next, err := m.newSubscriptionRun(s)
 	if err != nil {
 		return err
 	}
-	m.change(func(now time.Time) {
+	m.changeAndPublish(func(now time.Time) {
 		m.catalog.SetRules(withDefaults(rules), now)
 		m.next = next
 		if m.current != nil {
 			m.current.cancel()
 		}
 	})
-	m.announce()
+	m.announceStatus()
 	return nil
 }
 
-// take returns the next subscription. There is one when Run begins, and whenever
+// takeNext returns the next subscription. There is one when Run begins, and whenever
 // one has ended although the context of Run has not.
-func (m *Mirror) take() *subscription {
+func (m *Mirror) takeNext() *subscriptionRun {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.next
@@ -83,8 +83,8 @@ func (m *Mirror) take() *subscription {
 	return s
 }
 
-// follow keeps one subscription until ctx ends or another one takes its place.
-func (m *Mirror) follow(ctx context.Context, s *subscription) {
+// followSubscription keeps one subscription until ctx ends or another one takes its place.
+func (m *Mirror) followSubscription(ctx context.Context, s *subscriptionRun) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m.mu.Lock()
@@ -95,28 +95,28 @@ func (m *Mirror) follow(ctx context.Context, s *subscription) {
 	m.current = s
 	m.mu.Unlock()
 
-	var k *keeper
+	var k *snapshotKeeper
 	if s.file != "" {
-		k = m.newKeeper(s.file, s.lock)
+		k = m.newSnapshotKeeper(s.file, s.lock)
 		// The catalog is restored before the owner can say anything of it, unless
 		// the disk hangs.
-		k.load(ctx)
-		m.keeper.Store(k) // not before, or what was restored would be saved again
-		go k.run(ctx)     // awaited by Run, as long as a disk is waited for
+		k.restoreCatalog(ctx)
+		m.keeper.Store(k)     // not before, or what was restored would be saved again
+		go k.saveChanges(ctx) // awaited by Run, as long as a disk is waited for
 	}
 	_ = s.consumer.Run(ctx) // it returns nil when ctx ends, and not before
 
 	m.nextAttempt.Store(0)
-	m.change(func(now time.Time) {
+	m.changeAndPublish(func(now time.Time) {
 		m.current = nil
 		m.setFailure(nil, false)
 		m.catalog.EndStream(now, now)
 		if k != nil {
 			m.keeper.Store(nil)
-			k.last <- m.snapshot(now)
+			k.last <- m.snapshotLocked(now)
 		}
 	})
-	m.announce()
+	m.announceStatus()
 }
 
 // setFailure notes why there is no stream; nil: there is one, or none is wanted.
@@ -125,28 +125,28 @@ func (m *Mirror) setFailure(err error, parked bool) {
 	m.own.Failure, m.own.Parked, m.outdated = err, parked, true
 }
 
-// sink applies what the owner says.
-type sink struct{ *Mirror }
+// mirrorSink applies what the owner says.
+type mirrorSink struct{ *Mirror }
 
-// Attempted implements stream.Sink.
-func (m sink) Attempted() { m.lastAttempt.Store(time.Now().UnixNano()) }
+// AttemptStarted implements stream.Sink.
+func (m mirrorSink) AttemptStarted() { m.lastAttempt.Store(time.Now().UnixNano()) }
 
-// Opened implements stream.Sink.
-func (m sink) Opened() {
-	m.change(func(now time.Time) {
+// StreamOpened implements stream.Sink.
+func (m mirrorSink) StreamOpened() {
+	m.changeAndPublish(func(now time.Time) {
 		m.setFailure(nil, false)
 		m.own.Resumed = false
 		m.catalog.OpenStream(now)
 	})
-	m.announce()
+	m.announceStatus()
 }
 
-// Apply implements stream.Sink.
-func (m sink) Apply(updates []stream.Update) {
+// ApplyUpdates implements stream.Sink.
+func (m mirrorSink) ApplyUpdates(updates []stream.Update) {
 	m.began = time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := m.now()
+	now := m.currentTime()
 	for i := range updates {
 		u := &updates[i]
 		if u.Invalid != nil {
@@ -155,13 +155,13 @@ func (m sink) Apply(updates []stream.Update) {
 		}
 		u.Invalid, _ = errors.AsType[*federation.InvalidError](m.catalog.ApplyEvent(u.Event, now)) // a stream is open, so there is no other error
 	}
-	m.publish()
-	m.reschedule(now)
+	m.publishChanges()
+	m.rescheduleWake(now)
 	m.visible = time.Now()
 }
 
-// accept returns why services that come by this path are not wanted.
-func (m *Mirror) accept(path wire.Path, malformed error) error {
+// checkPath returns why services that come by this path are not wanted.
+func (m *Mirror) checkPath(path wire.Path, malformed error) error {
 	if m.config.Accept == nil {
 		return nil
 	}
@@ -175,10 +175,10 @@ func (m *Mirror) accept(path wire.Path, malformed error) error {
 	return nil
 }
 
-// Answered implements stream.Sink. Only here is the Observer told of what was
+// UpdatesAnswered implements stream.Sink. Only here is the Observer told of what was
 // published: keepTime may announce while the acknowledgements are still under way.
-func (m sink) Answered(updates []stream.Update) {
-	m.announce()
+func (m mirrorSink) UpdatesAnswered(updates []stream.Update) {
+	m.announceStatus()
 	for i := range updates {
 		if u := &updates[i]; u.Invalid != nil {
 			m.config.Observer.Refused(u.Invalid)
@@ -190,25 +190,25 @@ func (m sink) Answered(updates []stream.Update) {
 	m.config.Pause(time.Since(m.began))
 }
 
-// Lost implements stream.Sink.
-func (m sink) Lost(l stream.Loss) {
+// StreamLost implements stream.Sink.
+func (m mirrorSink) StreamLost(l stream.Loss) {
 	m.config.Observer.Ended(l.Code)
-	m.change(func(now time.Time) {
+	m.changeAndPublish(func(now time.Time) {
 		m.setFailure(l.Err, l.Parked)
 		m.catalog.EndStream(now.Add(-l.Already), now)
 	})
-	m.announce()
+	m.announceStatus()
 }
 
-// Complete implements stream.Sink.
-func (m sink) Complete() bool {
+// IsComplete implements stream.Sink.
+func (m mirrorSink) IsComplete() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.catalog.IsComplete()
 }
 
-// Waiting implements stream.Sink.
-func (m sink) Waiting(until time.Time) {
+// AttemptScheduled implements stream.Sink.
+func (m mirrorSink) AttemptScheduled(until time.Time) {
 	if until.IsZero() {
 		m.nextAttempt.Store(0)
 		return
