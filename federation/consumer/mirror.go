@@ -305,7 +305,7 @@ func (m *Mirror) Retry() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.current != nil {
-		m.current.consumer.Retry()
+		m.current.consumer.RetryNow()
 	}
 }
 
@@ -416,7 +416,7 @@ func (m *Mirror) advanceTime() (wait time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.currentTime()
-	if m.current != nil && m.current.consumer.Pending() {
+	if m.current != nil && m.current.consumer.HasPending() {
 		// What has arrived is no silence, even if it was not applied yet.
 		m.catalog.RestartSilence(now)
 	}
@@ -424,7 +424,7 @@ func (m *Mirror) advanceTime() (wait time.Duration) {
 	m.publishChanges()
 	if at, ok := m.renewDue(); ok && !at.After(now) {
 		m.renewed = now
-		m.current.consumer.Renew()
+		m.current.consumer.RenewStream()
 	}
 	wait = m.untilDue(now)
 	m.wakesAt = now.Add(wait)
@@ -455,7 +455,7 @@ func (m *Mirror) announceStatus() {
 	switch {
 	case state == catalog.Stale && s.Failure != nil:
 		attributes := []any{"error", s.Failure}
-		if remedy := stream.Remedy(s.Failure); remedy != "" {
+		if remedy := stream.RemedyOf(s.Failure); remedy != "" {
 			attributes = append(attributes, "remedy", remedy)
 		}
 		logger.Warn("owner is lost, trying to connect again", attributes...)

@@ -58,7 +58,7 @@ func (p *Publisher) Report() Report {
 	certificate, authority := p.identity.Expiry()
 	r.Publisher.Certificate, r.Publisher.Authority = certificate.UTC(), authority.UTC()
 	if trouble := p.identity.Trouble(); trouble != nil {
-		r.Publisher.CertificateError, r.Publisher.CertificateRemedy = trouble.Error(), stream.Remedy(trouble)
+		r.Publisher.CertificateError, r.Publisher.CertificateRemedy = trouble.Error(), stream.RemedyOf(trouble)
 	}
 	p.mu.Lock()
 	r.Publisher.Restart = p.restart

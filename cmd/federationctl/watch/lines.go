@@ -113,7 +113,7 @@ func (l *linePrinter) reportLost(err error) {
 	}
 	l.lost = true
 	todo := ""
-	if text := stream.Remedy(err); text != "" && !l.connected {
+	if text := stream.RemedyOf(err); text != "" && !l.connected {
 		todo = text + "; "
 	}
 	fmt.Fprintf(l.stderr, "federationctl: owner %s: %v; %strying again\n", l.address, err, todo)

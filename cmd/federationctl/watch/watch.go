@@ -132,7 +132,7 @@ func (w *Watch) showChanges(c consumer.Changes) {
 	s := &c.Status
 	if s.Failure != nil && (s.Parked || w.config.Once || s.Generation == 0 && isRefusal(s.Failure)) {
 		err := fmt.Errorf("owner %s: %w", w.config.Address, s.Failure)
-		if todo := stream.Remedy(s.Failure); todo != "" {
+		if todo := stream.RemedyOf(s.Failure); todo != "" {
 			err = fmt.Errorf("%w; %s", err, todo)
 		}
 		w.finish(err)

@@ -48,7 +48,7 @@ func ReportOwner(id string, s *consumer.Status, retention time.Duration, log *Se
 		u.Expires = s.Expires.UTC()
 	}
 	if s.Failure != nil {
-		u.Failure, u.Remedy = s.Failure.Error(), stream.Remedy(s.Failure)
+		u.Failure, u.Remedy = s.Failure.Error(), stream.RemedyOf(s.Failure)
 	}
 	u.Refusals = u.Refusals[:min(len(u.Refusals), maxShown)]
 	return u
@@ -62,7 +62,7 @@ func AddCertificates(u *status.FollowedOwner, certificate, authority time.Time, 
 	if trouble == nil {
 		return
 	}
-	u.CertificateError, u.CertificateRemedy = trouble.Error(), stream.Remedy(trouble)
+	u.CertificateError, u.CertificateRemedy = trouble.Error(), stream.RemedyOf(trouble)
 	if certificate.IsZero() {
 		u.Failure, u.Remedy = u.CertificateError, u.CertificateRemedy
 	}

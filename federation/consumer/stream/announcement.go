@@ -19,8 +19,8 @@ import (
 // costs one attempt in that time.
 const wholeFor = time.Hour
 
-// announced is what the header of a stream says.
-type announced struct {
+// streamHeader is what the header of a stream says.
+type streamHeader struct {
 	Announcement
 
 	header  bool  // there is one
@@ -37,7 +37,7 @@ func (e *resumeError) Error() string {
 	return fmt.Sprintf("the owner's header %s: %s", wire.ResumeHeader, e.reason)
 }
 
-// UnwantedError is the error of Sink.Announced for a stream that is not wanted: another
+// UnwantedError is the error of Sink.AcceptHeader for a stream that is not wanted: another
 // one is not opened soon.
 type UnwantedError struct{ Reason error }
 
@@ -47,14 +47,14 @@ func (e UnwantedError) Error() string { return e.Reason.Error() }
 // Unwrap returns the reason.
 func (e UnwantedError) Unwrap() error { return e.Reason }
 
-// announcement waits for the header, and returns what the owner announces in it to a
+// awaitHeader waits for the header, and returns what the owner announces in it to a
 // consumer that has sent the digests.
-func announcement(stream stream, asked resume.Digests) announced {
+func awaitHeader(stream ownerStream, asked resume.Digests) streamHeader {
 	header, err := stream.Header()
 	if err != nil || header == nil {
-		return announced{}
+		return streamHeader{}
 	}
-	a := announced{header: true}
+	a := streamHeader{header: true}
 	a.Marked = slices.Contains(header.Get(wire.CatalogEndHeader), wire.CatalogEndMarked)
 	// RFC 9110 section 5.3: several fields are one list.
 	a.Path, a.PathErr = wire.ParsePath(strings.Join(header.Get(wire.PathHeader), ","))
@@ -62,7 +62,7 @@ func announcement(stream stream, asked resume.Digests) announced {
 	if !resume.Accepts(says) {
 		return a // the whole catalog
 	}
-	refuse := func(reason string) announced {
+	refuse := func(reason string) streamHeader {
 		a.accepts = &resumeError{reason, len(asked) > 0}
 		return a
 	}
@@ -79,31 +79,31 @@ func announcement(stream stream, asked resume.Digests) announced {
 	return a
 }
 
-// holds returns the digests to send to the owner at the address; nil to get its whole
+// digestsFor returns the digests to send to the owner at the address; nil to get its whole
 // catalog.
-func (c *Consumer) holds(ctx context.Context, address string) resume.Digests {
+func (c *Consumer) digestsFor(ctx context.Context, address string) resume.Digests {
 	if until, ok := c.whole[address]; ok {
 		if time.Now().Before(until) {
 			return nil
 		}
 		delete(c.whole, address)
 	}
-	return c.config.Sink.Holds(ctx)
+	return c.config.Sink.HeldDigests(ctx)
 }
 
-// meet passes on what the header says. Its error ends the stream before any of it was
+// passHeader passes on what the header says. Its error ends the stream before any of it was
 // applied.
-func (c *Consumer) meet(ctx context.Context, with *conversation) error {
+func (c *Consumer) passHeader(ctx context.Context, with *conversation) error {
 	select {
 	case <-with.known:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if err := c.check(ctx, with); err != nil {
+	if err := c.checkHeader(ctx, with); err != nil {
 		return err
 	}
-	c.connectionLog.path(with.address, with.announced.PathErr)
-	if err := c.config.Sink.Announced(ctx, with.announced.Announcement); err != nil {
+	c.connectionLog.logPath(with.address, with.announced.PathErr)
+	if err := c.config.Sink.AcceptHeader(ctx, with.announced.Announcement); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -112,10 +112,10 @@ func (c *Consumer) meet(ctx context.Context, with *conversation) error {
 	return nil
 }
 
-// check returns why the stream is of no use after its header, or nil if it may be of some.
+// checkHeader returns why the stream is of no use after its header, or nil if it may be of some.
 // Without a header it has ended. It may be the digests that are too much for the peer or
 // for what stands before it: a header of 11 kB at most.
-func (c *Consumer) check(ctx context.Context, with *conversation) error {
+func (c *Consumer) checkHeader(ctx context.Context, with *conversation) error {
 	err := with.announced.accepts
 	wrong := err != nil
 	if !wrong && !with.announced.header {

@@ -24,7 +24,7 @@ type recorder struct {
 	closed   error
 }
 
-func (r *recorder) answer(nonce string, refusal *federation.InvalidError) error {
+func (r *recorder) answerResponse(nonce string, refusal *federation.InvalidError) error {
 	time.Sleep(r.takes)
 	if r.answers = append(r.answers, nonce); refusal != nil {
 		r.answers[len(r.answers)-1] += " " + string(refusal.Reason)
@@ -37,9 +37,9 @@ func (r *recorder) answer(nonce string, refusal *federation.InvalidError) error 
 
 func (*recorder) Trailer() metadata.MD { return nil }
 
-func (r *recorder) Header() (metadata.MD, error)  { return r.header, r.fails }
-func (r *recorder) receive() (Update, int, error) { return r.response, 7, r.fails }
-func (r *recorder) CloseSend() error              { return r.closed }
+func (r *recorder) Header() (metadata.MD, error)          { return r.header, r.fails }
+func (r *recorder) receiveResponse() (Update, int, error) { return r.response, 7, r.fails }
+func (r *recorder) CloseSend() error                      { return r.closed }
 
 // Every update is answered in order, up to one that cannot be. The owner has 30 s to
 // make room.
@@ -62,7 +62,7 @@ func TestAnswer(t *testing.T) {
 			"too slow": {recorder{takes: 10*time.Second + 1}, "a, b name, c", errAnswerTimeout},
 		} {
 			ctx, cancel := context.WithCancelCause(t.Context())
-			err := answer(&tc.stream, cancel, updates)
+			err := answerUpdates(&tc.stream, cancel, updates)
 			if got := strings.Join(tc.stream.answers, ", "); got != tc.want || !errors.Is(err, tc.err) || tc.err == nil && err != nil {
 				t.Errorf("%s: the answers are %s, %v", name, got, err)
 			}
@@ -94,7 +94,7 @@ func TestReceive(t *testing.T) {
 			silence := time.AfterFunc(time.Second, func() {})
 			with := &conversation{stream: &recorder{response: tc.response}, silence: silence}
 			with.announced.Marked = tc.marked
-			update, size, err := quiet.receive(with)
+			update, size, err := quiet.receiveUpdate(with)
 			if update.Operation != tc.want || size != 7 || err != nil {
 				t.Errorf("%s: received %+v, %d, %v", name, update, size, err)
 			}
@@ -103,7 +103,7 @@ func TestReceive(t *testing.T) {
 			}
 		}
 		silence := time.AfterFunc(time.Second, func() {})
-		if _, _, err := quiet.receive(&conversation{stream: &recorder{fails: io.EOF}, silence: silence}); !errors.Is(err, io.EOF) || !silence.Stop() {
+		if _, _, err := quiet.receiveUpdate(&conversation{stream: &recorder{fails: io.EOF}, silence: silence}); !errors.Is(err, io.EOF) || !silence.Stop() {
 			t.Errorf("the end is %v, or no silence", err)
 		}
 	})
@@ -112,7 +112,7 @@ func TestReceive(t *testing.T) {
 // The end of a stream is no error of Send: what was sent before it is still to come.
 func TestSent(t *testing.T) {
 	other := errors.New("other")
-	if sent(nil) != nil || sent(io.EOF) != nil || !errors.Is(sent(other), other) {
-		t.Errorf("errors are %v, %v, %v", sent(nil), sent(io.EOF), sent(other))
+	if sendError(nil) != nil || sendError(io.EOF) != nil || !errors.Is(sendError(other), other) {
+		t.Errorf("errors are %v, %v, %v", sendError(nil), sendError(io.EOF), sendError(other))
 	}
 }

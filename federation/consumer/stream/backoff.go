@@ -25,27 +25,27 @@ const (
 	quickFor      = 10 * time.Minute
 )
 
-// backoff spreads the retries of many consumers: a delay is a random duration
+// retryBackoff spreads the retries of many consumers: a delay is a random duration
 // between the minimum and a ceiling that doubles each time, up to a limit. The zero
 // value is ready to use. It is our own because gRPC exports no more of its backoff than
 // the parameters, and has no minimum.
-type backoff struct{ ceiling time.Duration }
+type retryBackoff struct{ ceiling time.Duration }
 
-func (b *backoff) next(limit time.Duration) time.Duration {
+func (b *retryBackoff) nextDelay(limit time.Duration) time.Duration {
 	// The first ceiling is above the minimum, since all consumers of an owner lose
 	// it at the same moment.
 	b.ceiling = min(2*max(b.ceiling, minDelay), limit)
 	return minDelay + rand.N(b.ceiling-minDelay+1) //nolint:gosec // jitter is no secret
 }
 
-func (b *backoff) reset() { b.ceiling = 0 }
+func (b *retryBackoff) reset() { b.ceiling = 0 }
 
 // replica is one of the addresses of the owner, and when it is tried.
 type replica struct {
 	address string
 
 	patience time.Duration // for how long it may say nothing while there is another one
-	wait     backoff
+	wait     retryBackoff
 	refusing time.Time // since when it has refused each connection or stream at once; zero: it does not
 	failed   time.Time // when the last attempt ended; zero: there was none
 	due      time.Time // when the next attempt is
@@ -55,9 +55,9 @@ type replica struct {
 	final    bool      // it is parked, and not tried again by itself
 }
 
-// ended notes how an attempt has ended, and returns the delay before the next one that
+// noteEnd notes how an attempt has ended, and returns the delay before the next one that
 // the backoff calls for.
-func (r *replica) ended(e end) time.Duration {
+func (r *replica) noteEnd(e sessionError) time.Duration {
 	now, limit := time.Now(), maxDelay
 	r.parked = e.verdict == park
 	r.final = r.parked && e.after == 0
@@ -79,7 +79,7 @@ func (r *replica) ended(e end) time.Duration {
 		limit = maxQuickDelay
 	case e.verdict == quick:
 		limit = maxLaterDelay
-	case e.silent():
+	case e.wasSilent():
 		// Owners that are merely slow must not be given up again and again.
 		r.patience = min(2*r.patience, maxDelay)
 	}
@@ -87,19 +87,19 @@ func (r *replica) ended(e end) time.Duration {
 		// Those who are told the same do not come back together.
 		r.rests = now.Add(e.after + rand.N(e.after/4+1)) //nolint:gosec // jitter is no secret
 	}
-	delay := r.wait.next(limit)
+	delay := r.wait.nextDelay(limit)
 	r.failed, r.due = now, now.Add(delay)
 	return delay
 }
 
-// reset begins the backoff anew: an address of the owner was of use.
-func (r *replica) reset() {
+// resetBackoff begins the backoff anew: an address of the owner was of use.
+func (r *replica) resetBackoff() {
 	r.wait.reset()
 	r.patience, r.refusing, r.due = firstPatience, time.Time{}, time.Time{}
 }
 
-// forgive makes an attempt due if new credentials may help.
-func (r *replica) forgive() {
+// retryFixable makes an attempt due if new credentials may help.
+func (r *replica) retryFixable() {
 	if r.parked {
 		r.rests = time.Time{} // it has asked for that only because it has refused the others
 	}
@@ -108,16 +108,16 @@ func (r *replica) forgive() {
 	}
 }
 
-// hurry makes an attempt due, but no earlier than any other may be.
-func (r *replica) hurry() {
+// hurryAttempt makes an attempt due, but no earlier than any other may be.
+func (r *replica) hurryAttempt() {
 	r.parked, r.final, r.rests, r.due = false, false, time.Time{}, time.Time{}
 	if !r.failed.IsZero() {
 		r.due = r.failed.Add(minDelay)
 	}
 }
 
-// next returns when the next attempt is, unless there is none.
-func (r *replica) next() time.Time {
+// nextAttempt returns when the next attempt is, unless there is none.
+func (r *replica) nextAttempt() time.Time {
 	if r.due.Before(r.rests) {
 		return r.rests
 	}

@@ -22,70 +22,70 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
-// verdict is what the end of a session calls for.
-type verdict uint8
+// retryVerdict is what the end of a session calls for.
+type retryVerdict uint8
 
 const (
-	retry verdict = iota
-	quick         // retry, and soon: an attempt costs next to nothing
-	calm          // retry, and send fewer pings
-	slow          // retry, but not often: somebody has to fix something first
-	park          // do not retry before something has changed, or the time has come that the owner says
+	retry retryVerdict = iota
+	quick              // retry, and soon: an attempt costs next to nothing
+	calm               // retry, and send fewer pings
+	slow               // retry, but not often: somebody has to fix something first
+	park               // do not retry before something has changed, or the time has come that the owner says
 )
 
-// end says how a session ended. It is an error whose text is safe to show.
-type end struct {
-	verdict verdict
+// sessionError says how a session ended. It is an error whose text is safe to show.
+type sessionError struct {
+	verdict retryVerdict
 	code    codes.Code
 	err     error
 	after   time.Duration // for how long the owner asks not to be tried; 0: it does not
 }
 
-// classify turns the error with which a session ended into a decision. A status code
+// classifyEnd turns the error with which a session ended into a decision. A status code
 // comes from the owner itself: no stream is opened before the owner has proved its
 // identity.
-func classify(err error) end {
+func classifyEnd(err error) sessionError {
 	code := status.Code(err)
-	f, below := errors.AsType[*failure](err)
+	f, below := errors.AsType[*connectError](err)
 	after := retryAfter(err)
 	_, unwanted := errors.AsType[UnwantedError](err)
 	r, resumed := errors.AsType[*resumeError](err)
 	switch {
 	// Whatever is wrong with a handshake may pass: clocks get set, certificates get
 	// renewed, and what answered in plain text was not the owner.
-	case below && f.handshake && !cutOff(err):
-		return end{verdict: slow, code: codes.Unavailable, err: err}
+	case below && f.handshake && !isCutOff(err):
+		return sessionError{verdict: slow, code: codes.Unavailable, err: err}
 	// Nobody listens yet, or the name is not there: a restart ends in that way. What stands before
 	// the owner may accept connections meanwhile, and has nobody to pass them on to.
-	case below && !late(err):
-		return end{verdict: quick, code: codes.Unavailable, err: err}
+	case below && !isTimeout(err):
+		return sessionError{verdict: quick, code: codes.Unavailable, err: err}
 	case below:
-		return end{verdict: retry, code: codes.Unavailable, err: err}
+		return sessionError{verdict: retry, code: codes.Unavailable, err: err}
 	case errors.Is(err, errSilent):
-		return end{verdict: retry, code: codes.DeadlineExceeded, err: err}
+		return sessionError{verdict: retry, code: codes.DeadlineExceeded, err: err}
 	case unwanted:
-		return end{verdict: slow, code: codes.FailedPrecondition, err: err}
+		return sessionError{verdict: slow, code: codes.FailedPrecondition, err: err}
 	case resumed && !r.asked: // so the next attempt ends in the same way
-		return end{verdict: slow, code: codes.FailedPrecondition, err: err}
+		return sessionError{verdict: slow, code: codes.FailedPrecondition, err: err}
 	case resumed:
-		return end{verdict: retry, code: codes.FailedPrecondition, err: err}
+		return sessionError{verdict: retry, code: codes.FailedPrecondition, err: err}
 	case errors.Is(err, io.EOF):
-		return end{verdict: retry, code: codes.OK, err: err}
+		return sessionError{verdict: retry, code: codes.OK, err: err}
 	// Hamlet: a consumer that is not authenticated "must not retry", unless the owner says
 	// that it may.
 	case code == codes.Unauthenticated, code == codes.InvalidArgument:
-		return end{verdict: park, code: code, err: err, after: after}
-	case unreadable(err):
-		return end{verdict: slow, code: code, err: err}
+		return sessionError{verdict: park, code: code, err: err, after: after}
+	case isUnreadable(err):
+		return sessionError{verdict: slow, code: code, err: err}
 	// gRPC, A8: an owner that gets more pings than it allows ends the connection
 	// with this debug data. gRPC shows it nowhere but in the text of the status.
 	case code == codes.Unavailable && strings.Contains(status.Convert(err).Message(), `debug data: "too_many_pings"`):
-		return end{verdict: calm, code: code, err: err}
+		return sessionError{verdict: calm, code: code, err: err}
 	// The owner says itself when it can be tried again: soon, and not by all at once.
 	case code == codes.Unavailable && after > 0:
-		return end{verdict: quick, code: code, err: err, after: after}
+		return sessionError{verdict: quick, code: code, err: err, after: after}
 	}
-	return end{verdict: retry, code: code, err: err, after: after}
+	return sessionError{verdict: retry, code: code, err: err, after: after}
 }
 
 // retryAfter returns for how long the owner asks not to be tried: by a RetryInfo
@@ -104,18 +104,18 @@ func retryAfter(err error) time.Duration {
 	return 0
 }
 
-// unreadable reports whether a message was too large to be read at all. The next
+// isUnreadable reports whether a message was too large to be read at all. The next
 // stream comes to the same message again, after the whole catalog before it. It is no
 // reason to park: the owner can fix it alone, without any change on this side.
-func unreadable(err error) bool {
+func isUnreadable(err error) bool {
 	// gRPC shows it only in the text. An owner that sends this text itself is
 	// subscribed to less often.
 	return status.Code(err) == codes.ResourceExhausted &&
 		strings.HasPrefix(status.Convert(err).Message(), "grpc: received message larger than max")
 }
 
-// alert returns the alert with which the owner ended the TLS handshake, if any.
-func alert(err error) (text string, ok bool) {
+// alertText returns the alert with which the owner ended the TLS handshake, if any.
+func alertText(err error) (text string, ok bool) {
 	op, ok := errors.AsType[*net.OpError](err)
 	if !ok || op.Op != "remote error" { // as crypto/tls calls it
 		return "", false
@@ -123,7 +123,7 @@ func alert(err error) (text string, ok bool) {
 	return op.Err.Error(), true
 }
 
-func (e end) Error() string {
+func (e sessionError) Error() string {
 	if e.code == codes.OK {
 		return "the owner closed the stream"
 	}
@@ -136,15 +136,15 @@ func (e end) Error() string {
 	return e.err.Error()
 }
 
-func (e end) Unwrap() error { return e.err }
+func (e sessionError) Unwrap() error { return e.err }
 
-// silent reports whether the owner was left because it said nothing.
-func (e end) silent() bool { return errors.Is(e.err, errSilent) }
+// wasSilent reports whether the owner was left because it said nothing.
+func (e sessionError) wasSilent() bool { return errors.Is(e.err, errSilent) }
 
-// kind returns the same string for ends that mean the same to a reader of the log.
+// logKey returns the same string for ends that mean the same to a reader of the log.
 // Unlike the text it holds nothing that may change from one attempt to the next, such
 // as a port number, the time or the owner's own words.
-func (e end) kind() string {
+func (e sessionError) logKey() string {
 	var kind strings.Builder
 	kind.WriteString(e.code.String())
 	for err := e.err; err != nil; err = errors.Unwrap(err) {
@@ -158,14 +158,14 @@ func (e end) kind() string {
 			kind.WriteString(string(err.Cause))
 		}
 	}
-	text, _ := alert(e.err)
+	text, _ := alertText(e.err)
 	return kind.String() + text
 }
 
 // Remedy says what to do about the end, or is empty. Section "Why there is no stream" of
 // docs/runbook.md says the same at length.
-func (e end) Remedy() string {
-	if text, ok := alert(e.err); ok {
+func (e sessionError) Remedy() string {
+	if text, ok := alertText(e.err); ok {
 		var own mtls.Shown
 		if away, ok := errors.AsType[*turnedAwayError](e.err); ok {
 			own = away.own
@@ -177,7 +177,7 @@ func (e end) Remedy() string {
 	}
 	var plain tls.RecordHeaderError
 	var name *net.DNSError
-	f, below := errors.AsType[*failure](e.err)
+	f, below := errors.AsType[*connectError](e.err)
 	own, ownFile := errors.AsType[interface {
 		error
 		Remedy() string
@@ -193,9 +193,9 @@ func (e end) Remedy() string {
 		return "correct the name in the address of the owner, or the resolver of this machine"
 	case below && !f.handshake && errors.Is(e.err, syscall.ECONNREFUSED):
 		return "start the owner; if it runs, compare where it listens with the address here"
-	case below && !f.handshake && (late(e.err) || errors.Is(e.err, syscall.EHOSTUNREACH) || errors.Is(e.err, syscall.ENETUNREACH)):
+	case below && !f.handshake && (isTimeout(e.err) || errors.Is(e.err, syscall.EHOSTUNREACH) || errors.Is(e.err, syscall.ENETUNREACH)):
 		return "repair the network between here and the owner: an address, a firewall, a link, or its machine"
-	case below && late(e.err), errors.Is(e.err, errSilent), unanswered(e):
+	case below && isTimeout(e.err), errors.Is(e.err, errSilent), isUnansweredPing(e):
 		return "restart the owner if it hangs: its status page does not answer either; if it does, repair the network between"
 	case e.verdict == calm:
 		return "nothing: the interval of pings doubles until the owner allows it"
@@ -203,17 +203,17 @@ func (e end) Remedy() string {
 		return "have the owner admit the certificate of this consumer, or use another one"
 	case e.code == codes.InvalidArgument, e.code == codes.Unimplemented:
 		return "compare api with the version that the owner speaks"
-	case unreadable(e.err):
+	case isUnreadable(e.err):
 		return fmt.Sprintf("have the owner split the service: a message that is %d times as large as is allowed cannot be skipped", readFactor)
 	}
 	return ""
 }
 
-// cutOff reports whether the other side ended a connection without a word.
-func cutOff(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) }
+// isCutOff reports whether the other side ended a connection without a word.
+func isCutOff(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) }
 
-// Remedy returns what an error says that is to be done about it, or nothing.
-func Remedy(err error) string {
+// RemedyOf returns what an error says that is to be done about it, or nothing.
+func RemedyOf(err error) string {
 	if failure, ok := errors.AsType[interface {
 		error
 		Remedy() string
@@ -223,8 +223,8 @@ func Remedy(err error) string {
 	return ""
 }
 
-// late reports whether an error from below gRPC is that something took too long.
-func late(err error) bool {
+// isTimeout reports whether an error from below gRPC is that something took too long.
+func isTimeout(err error) bool {
 	limit, ok := errors.AsType[interface {
 		error
 		Timeout() bool
@@ -232,9 +232,9 @@ func late(err error) bool {
 	return ok && limit.Timeout()
 }
 
-// unanswered reports whether the owner has left a ping without an answer, which gRPC shows
+// isUnansweredPing reports whether the owner has left a ping without an answer, which gRPC shows
 // only in the text.
-func unanswered(e end) bool {
+func isUnansweredPing(e sessionError) bool {
 	return e.code == codes.Unavailable && strings.Contains(status.Convert(e.err).Message(), "keepalive ping failed")
 }
 

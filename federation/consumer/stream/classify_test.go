@@ -25,7 +25,7 @@ import (
 
 // alerted is the error of a handshake that the peer ended with an alert.
 func alerted(alert tls.AlertError) error {
-	return &failure{true, &net.OpError{Op: "remote error", Err: alert}}
+	return &connectError{true, &net.OpError{Op: "remote error", Err: alert}}
 }
 
 // What each end of a session calls for, says, and advises.
@@ -33,46 +33,46 @@ func TestClassify(t *testing.T) {
 	const admit = "have the owner admit the certificate of this consumer, or use another one"
 	for name, tc := range map[string]struct {
 		err     error
-		verdict verdict
+		verdict retryVerdict
 		code    codes.Code
 		text    string
 		remedy  string // its beginning
 	}{
-		"refused connection": {&failure{false, syscall.ECONNREFUSED}, quick, codes.Unavailable, "connection refused", "start the owner"},
+		"refused connection": {&connectError{false, syscall.ECONNREFUSED}, quick, codes.Unavailable, "connection refused", "start the owner"},
 		"dial too late": {
-			&failure{false, &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}}, retry, codes.Unavailable, "dial tcp: i/o timeout", "repair the network",
+			&connectError{false, &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}}, retry, codes.Unavailable, "dial tcp: i/o timeout", "repair the network",
 		},
 		"no route": {
-			&failure{false, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.EHOSTUNREACH)}},
+			&connectError{false, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.EHOSTUNREACH)}},
 			quick, codes.Unavailable, "dial tcp: connect: no route to host", "repair the network",
 		},
 		"no name": {
-			&failure{false, &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "o.example", IsNotFound: true}}},
+			&connectError{false, &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "o.example", IsNotFound: true}}},
 			quick, codes.Unavailable, "dial tcp: lookup o.example: no such host", "correct the name",
 		},
 		"late name": {
-			&failure{false, &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "i/o timeout", Name: "o.example", IsTimeout: true}}},
+			&connectError{false, &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "i/o timeout", Name: "o.example", IsTimeout: true}}},
 			retry, codes.Unavailable, "dial tcp: lookup o.example: i/o timeout", "correct the name",
 		},
-		"late handshake": {&failure{true, context.DeadlineExceeded}, slow, codes.Unavailable, "TLS handshake: context deadline exceeded", "restart the owner if it hangs"},
+		"late handshake": {&connectError{true, context.DeadlineExceeded}, slow, codes.Unavailable, "TLS handshake: context deadline exceeded", "restart the owner if it hangs"},
 		"no answer to a ping": {
 			status.Error(codes.Unavailable, "keepalive ping failed to receive ACK within timeout"), retry, codes.Unavailable, "Unavailable: ", "restart the owner if it hangs",
 		},
-		"handshake": {&failure{true, io.EOF}, quick, codes.Unavailable, "TLS handshake: EOF", ""},
+		"handshake": {&connectError{true, io.EOF}, quick, codes.Unavailable, "TLS handshake: EOF", ""},
 		"alert":     {alerted(42), slow, codes.Unavailable, "TLS handshake: remote error: tls: bad certificate", "see in the status of the owner, at turned away, what it does not accept of the certificate of this consumer"},
 		"alert 70":  {alerted(70), slow, codes.Unavailable, "TLS handshake: remote error: tls: protocol version not supported", "have the owner speak TLS 1.3 and HTTP/2"},
 		"alert 120": {alerted(120), slow, codes.Unavailable, "TLS handshake: remote error: tls: no application protocol", "have the owner speak TLS 1.3 and HTTP/2"},
 		"alert 80":  {alerted(80), slow, codes.Unavailable, "TLS handshake: remote error: tls: internal error", ""},
 		"alert 90":  {alerted(90), slow, codes.Unavailable, "TLS handshake: remote error: tls: user canceled", ""},
 		"plain text": {
-			&failure{true, tls.RecordHeaderError{Msg: "odd"}}, slow, codes.Unavailable, "TLS handshake: tls: odd", "correct the address",
+			&connectError{true, tls.RecordHeaderError{Msg: "odd"}}, slow, codes.Unavailable, "TLS handshake: tls: odd", "correct the address",
 		},
 		"expired": {
-			&failure{true, &tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.Expired}}},
+			&connectError{true, &tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.Expired}}},
 			slow, codes.Unavailable, "TLS handshake: tls: failed to verify certificate: x509: certificate has expired", "have the owner renew its certificate",
 		},
 		"no CA": {
-			&failure{true, &tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.NotAuthorizedToSign}}},
+			&connectError{true, &tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.NotAuthorizedToSign}}},
 			slow, codes.Unavailable, "TLS handshake: tls: failed to verify certificate: x509: certificate is not authorized to sign", "have the owner get a certificate that keeps this rule",
 		},
 		"digests that were not sent": {&resumeError{"odd", false}, slow, codes.FailedPrecondition, "the owner's header federation-resume: odd", ""},
@@ -95,7 +95,7 @@ func TestClassify(t *testing.T) {
 		"of the sink": {errors.New("full"), retry, codes.Unknown, "full", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := classify(tc.err)
+			got := classifyEnd(tc.err)
 			if got.verdict != tc.verdict || got.code != tc.code || !errors.Is(got, tc.err) {
 				t.Errorf("classified as %d, %v", got.verdict, got.code)
 			}
@@ -113,7 +113,7 @@ func TestClassify(t *testing.T) {
 func TestParks(t *testing.T) {
 	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
 		parks := code == codes.Unauthenticated || code == codes.InvalidArgument
-		if e := classify(status.Error(code, "because\n")); (e.verdict == park) != parks || e.code != code || e.Error() != code.String()+`: because\n` {
+		if e := classifyEnd(status.Error(code, "because\n")); (e.verdict == park) != parks || e.code != code || e.Error() != code.String()+`: because\n` {
 			t.Errorf("%v: verdict %d, %v", code, e.verdict, e)
 		}
 	}
@@ -143,8 +143,8 @@ func TestRetryInfo(t *testing.T) {
 			refused := must.Get(status.New(tc.code, "too many").WithDetails(&errdetails.RetryInfo{RetryDelay: tc.after}))(t)
 			for range 100 {
 				var r replica
-				r.ended(classify(refused.Err()))
-				delay := time.Until(r.next())
+				r.noteEnd(classifyEnd(refused.Err()))
+				delay := time.Until(r.nextAttempt())
 				delays[delay] = true
 				if delay < tc.atLeast || delay > tc.atMost || r.final {
 					t.Errorf("%s: the next attempt is after %v, want %v to %v", name, delay, tc.atLeast, tc.atMost)
@@ -160,13 +160,13 @@ func TestRetryInfo(t *testing.T) {
 // The kind of an end tells apart what a reader of the log would, and nothing else.
 func TestKind(t *testing.T) {
 	certificate := func(reason x509.InvalidReason) error {
-		return &failure{true, x509.CertificateInvalidError{Reason: reason}}
+		return &connectError{true, x509.CertificateInvalidError{Reason: reason}}
 	}
 	kinds := make(map[string]string)
 	for name, err := range map[string]error{
 		"closed":      io.EOF,
-		"refused":     &failure{false, &net.OpError{Err: syscall.ECONNREFUSED}},
-		"unreachable": &failure{false, &net.OpError{Err: syscall.EHOSTUNREACH}},
+		"refused":     &connectError{false, &net.OpError{Err: syscall.ECONNREFUSED}},
+		"unreachable": &connectError{false, &net.OpError{Err: syscall.EHOSTUNREACH}},
 		"expired":     certificate(x509.Expired),
 		"no CA":       certificate(x509.NotAuthorizedToSign),
 		"alert 42":    alerted(42),
@@ -174,7 +174,7 @@ func TestKind(t *testing.T) {
 		"unavailable": status.Error(codes.Unavailable, "down"),
 		"internal":    status.Error(codes.Internal, "down"),
 	} {
-		kind := classify(err).kind()
+		kind := classifyEnd(err).logKey()
 		if other, ok := kinds[kind]; ok {
 			t.Errorf("%s and %s are of one kind: %s", name, other, kind)
 		}
@@ -183,11 +183,11 @@ func TestKind(t *testing.T) {
 	for name, pair := range map[string][2]error{
 		"texts of the owner": {status.Error(codes.Unavailable, "down at 1"), status.Error(codes.Unavailable, "down at 2")},
 		"port numbers": {
-			&failure{false, &net.OpError{Addr: &net.TCPAddr{Port: 1}, Err: syscall.ECONNRESET}},
-			&failure{false, &net.OpError{Addr: &net.TCPAddr{Port: 2}, Err: syscall.ECONNRESET}},
+			&connectError{false, &net.OpError{Addr: &net.TCPAddr{Port: 1}, Err: syscall.ECONNRESET}},
+			&connectError{false, &net.OpError{Addr: &net.TCPAddr{Port: 2}, Err: syscall.ECONNRESET}},
 		},
 	} {
-		if a, b := classify(pair[0]).kind(), classify(pair[1]).kind(); a != b {
+		if a, b := classifyEnd(pair[0]).logKey(), classifyEnd(pair[1]).logKey(); a != b {
 			t.Errorf("%s make kinds: %s, %s", name, a, b)
 		}
 	}

@@ -32,9 +32,9 @@ func newConnectionLog(logger *slog.Logger) connectionLog {
 	}
 }
 
-// connected notes that a valid message came from the address. That an owner is back
+// logConnected notes that a valid message came from the address. That an owner is back
 // is logged only for debugging: another line says that its catalog is complete again.
-func (j *connectionLog) connected(address string) {
+func (j *connectionLog) logConnected(address string) {
 	switch {
 	case j.address == address:
 		return
@@ -47,13 +47,13 @@ func (j *connectionLog) connected(address string) {
 	clear(j.ends)
 }
 
-// ended notes the end of a session, after which the owner may be parked.
-func (j *connectionLog) ended(address string, e end, parked bool) {
+// logEnd notes the end of a session, after which the owner may be parked.
+func (j *connectionLog) logEnd(address string, e sessionError, parked bool) {
 	attributes := []any{"address", address, "error", e.Error()}
 	if remedy := e.Remedy(); remedy != "" {
 		attributes = append(attributes, "remedy", remedy)
 	}
-	key := address + " " + e.kind()
+	key := address + " " + e.logKey()
 	log, text := j.logger.Warn, "not connected to owner, still trying"
 	if time.Since(j.lost) < catalog.Grace { // after that, the Sink warns
 		log = j.logger.Info
@@ -81,23 +81,23 @@ func (j *connectionLog) ended(address string, e end, parked bool) {
 	}
 }
 
-// calmed notes that the owner ended the stream because of too many pings.
-func (j *connectionLog) calmed(address string, interval time.Duration) {
+// logCalmed notes that the owner ended the stream because of too many pings.
+func (j *connectionLog) logCalmed(address string, interval time.Duration) {
 	j.logger.Warn("owner gets more pings than it allows (too_many_pings), interval doubled",
 		"address", address, "keepalive", interval)
 }
 
-// path notes why the path in the header of a stream makes no sense, or that it does.
-func (j *connectionLog) path(address string, err error) {
+// logPath notes why the path in the header of a stream makes no sense, or that it does.
+func (j *connectionLog) logPath(address string, err error) {
 	if err != nil && !j.pathless {
 		j.logger.Warn("owner sends no readable path of its services", "address", address, "error", err)
 	}
 	j.pathless = err != nil
 }
 
-// refused notes a message that was refused. It is logged once for each service and
+// logRefusal notes a message that was refused. It is logged once for each service and
 // reason, as long as these are few.
-func (j *connectionLog) refused(address string, err *federation.InvalidError) {
+func (j *connectionLog) logRefusal(address string, err *federation.InvalidError) {
 	key := string(err.Reason) + " " + err.Service
 	if j.refusals[key] {
 		return

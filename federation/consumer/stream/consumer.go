@@ -1,9 +1,9 @@
 // Package stream keeps one owner's subscription alive: it connects, receives,
 // hands every update on, and answers it.
 //
-// Four functions hold the whole of it. Run is the retry loop, session the life of one stream:
-// dial, open with what is held, receive, end. Renewal says when this side ends it so that
-// another one takes its place, and classify is the only place where the end of a session becomes a
+// Four functions hold the whole of it. Run is the retry loop, runSession the life of one stream:
+// dial, open with what is held, receive, end. renewalSchedule says when this side ends it so that
+// another one takes its place, and classifyEnd is the only place where the end of a session becomes a
 // decision. What the updates mean is for the Sink to know.
 //
 // Only packages of this module import it: it is not a stable API.
@@ -85,42 +85,42 @@ type Identity interface {
 // Sink receives what the owner says. Its methods are called one at a time and
 // from one goroutine; the owner waits for each of them.
 type Sink interface {
-	// Attempted says that a connection is tried.
-	Attempted()
+	// AttemptStarted says that a connection is tried.
+	AttemptStarted()
 
-	// Holds returns the digests of what the Sink holds of the catalog, so that the owner
+	// HeldDigests returns the digests of what the Sink holds of the catalog, so that the owner
 	// need not send that again; nil where it shall send everything. It is called before
 	// each attempt to open a stream.
-	Holds(ctx context.Context) resume.Digests
+	HeldDigests(ctx context.Context) resume.Digests
 
-	// Opened says that a new stream is open. The owner may yet refuse it.
-	Opened()
+	// StreamOpened says that a new stream is open. The owner may yet refuse it.
+	StreamOpened()
 
-	// Announced says what the owner has announced in the header of the stream. It is
+	// AcceptHeader gets what the owner has announced in the header of the stream. It is
 	// called before the first update. An error ends the stream: an UnwantedError for a while, and
 	// after any other one it is opened anew like one that was lost.
-	Announced(ctx context.Context, a Announcement) error
+	AcceptHeader(ctx context.Context, a Announcement) error
 
-	// Apply takes what came since the last call, in the order in which the owner
+	// ApplyUpdates takes what came since the last call, in the order in which the owner
 	// sent it: one update, or as many as were waiting. It must not keep the slice. Why
 	// it refuses an update it says in there; of those that are Invalid already it only
-	// learns which service the owner still has. All of them are answered when Apply returns.
-	Apply(updates []Update)
+	// learns which service the owner still has. All of them are answered when ApplyUpdates returns.
+	ApplyUpdates(updates []Update)
 
-	// Answered says that all updates of the last Apply have been answered: what the
+	// UpdatesAnswered says that all updates of the last ApplyUpdates have been answered: what the
 	// Sink does now no longer delays an acknowledgement.
-	Answered(updates []Update)
+	UpdatesAnswered(updates []Update)
 
-	// Lost says that the stream has ended, or that it could not be opened. It is not called
+	// StreamLost says that the stream has ended, or that it could not be opened. It is not called
 	// when the context of Run has ended.
-	Lost(Loss)
+	StreamLost(Loss)
 
-	// Waiting says when the next attempt is; zero: when something has changed.
-	Waiting(until time.Time)
+	// AttemptScheduled says when the next attempt is; zero: when something has changed.
+	AttemptScheduled(until time.Time)
 
-	// Complete reports whether the catalog of the open stream is complete: before that no
+	// IsComplete reports whether the catalog of the open stream is complete: before that no
 	// stream takes its place but for certificates that expire.
-	Complete() bool
+	IsComplete() bool
 }
 
 // Loss is how a stream, or an attempt to open one, has ended.
@@ -136,7 +136,7 @@ type Announcement struct {
 	// Marked says that it will mark the end of its catalog: silence is not the end.
 	Marked bool
 
-	// Resumed says that the owner does not send all of its catalog: of what Holds has
+	// Resumed says that the owner does not send all of its catalog: of what HeldDigests has
 	// told, it sends only the buckets in Whole, and the end marker. Of them it sends
 	// everything: what is not sent is gone. It is false without Marked.
 	Resumed bool
@@ -227,7 +227,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 
 	changed := c.config.Identity.Changed()
 	for {
-		c.round(ctx)
+		c.tryReplicas(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -239,11 +239,11 @@ func (c *Consumer) Run(ctx context.Context) error {
 		// help. They shorten no other: many consumers may see the same change.
 		var again <-chan time.Time
 		fixed := changed
-		next, ok := c.next()
+		next, ok := c.nextAttempt()
 		if ok {
 			again = time.NewTimer(time.Until(next)).C
 		}
-		c.config.Sink.Waiting(next)
+		c.config.Sink.AttemptScheduled(next)
 		if !slices.ContainsFunc(c.replicas, func(r *replica) bool { return r.fixable }) {
 			fixed = nil
 		}
@@ -252,7 +252,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 		case <-fixed:
 		case <-c.hurry:
 			for _, r := range c.replicas {
-				r.hurry()
+				r.hurryAttempt()
 			}
 		case <-ctx.Done():
 			return nil
@@ -261,119 +261,119 @@ func (c *Consumer) Run(ctx context.Context) error {
 		case <-changed: // it was taken before the attempts, so a change during one of them counts
 			changed = c.config.Identity.Changed()
 			for _, r := range c.replicas {
-				r.forgive()
+				r.retryFixable()
 			}
 		default:
 		}
 	}
 }
 
-// Renew ends the open stream once the catalog is complete, and opens another one at once: it
-// brings what is accepted now and was not before. Without a stream Renew does nothing.
-func (c *Consumer) Renew() {
+// RenewStream ends the open stream once the catalog is complete, and opens another one at once: it
+// brings what is accepted now and was not before. Without a stream RenewStream does nothing.
+func (c *Consumer) RenewStream() {
 	select {
 	case c.renew <- struct{}{}:
 	default: // somebody has said so already
 	}
 }
 
-// Retry makes attempts due now, whatever they wait for, or a second after the last ones
+// RetryNow makes attempts due now, whatever they wait for, or a second after the last ones
 // have ended. While there is a stream it does nothing.
-func (c *Consumer) Retry() {
+func (c *Consumer) RetryNow() {
 	select {
 	case c.hurry <- struct{}{}:
 	default: // somebody has said so already
 	}
 }
 
-// Pending reports whether responses have come that Sink.Apply has not returned for.
-func (c *Consumer) Pending() bool {
+// HasPending reports whether responses have come that Sink.ApplyUpdates has not returned for.
+func (c *Consumer) HasPending() bool {
 	in := c.inbox.Load()
 	return in != nil && in.pending.Load() > 0
 }
 
-// round holds a session with each replica that is due, in turn, until one of them was of
+// tryReplicas holds a session with each replica that is due, in turn, until one of them was of
 // use.
-func (c *Consumer) round(ctx context.Context) {
+func (c *Consumer) tryReplicas(ctx context.Context) {
 	for _, r := range slices.Clone(c.replicas) {
-		if r.final || time.Until(r.next()) > 0 {
+		if r.final || time.Until(r.nextAttempt()) > 0 {
 			continue
 		}
 		r.parked = false
 		patience := forever
-		if c.armed() > 1 {
+		if c.countUnparked() > 1 {
 			patience = r.patience
 		}
-		out := c.renewed(ctx, r.address, patience)
+		out := c.runSessions(ctx, r.address, patience)
 		if ctx.Err() != nil {
 			return
 		}
-		ending := classify(out.err)
+		ending := classifyEnd(out.err)
 		loss := Loss{Err: ending, Code: ending.code, Already: out.lost}
 		if ending.verdict == calm && c.keepalive < maxKeepalive {
 			// No fault of the owner, so no reason to let it wait for us.
 			c.keepalive = min(2*c.keepalive, maxKeepalive)
-			c.connectionLog.calmed(r.address, c.keepalive)
-			c.config.Sink.Lost(loss)
-			c.prefer(r, minDelay)
+			c.connectionLog.logCalmed(r.address, c.keepalive)
+			c.config.Sink.StreamLost(loss)
+			c.preferReplica(r, minDelay)
 			return
 		}
 		useful := out.heard && ending.verdict != slow
 		if useful {
 			for _, other := range c.replicas {
-				other.reset()
+				other.resetBackoff()
 			}
 		}
-		delay := r.ended(ending)
+		delay := r.noteEnd(ending)
 		loss.Parked = !slices.ContainsFunc(c.replicas, func(r *replica) bool { return !r.parked })
-		c.connectionLog.ended(r.address, ending, loss.Parked)
-		c.config.Sink.Lost(loss)
+		c.connectionLog.logEnd(r.address, ending, loss.Parked)
+		c.config.Sink.StreamLost(loss)
 		if useful {
-			c.prefer(r, delay)
+			c.preferReplica(r, delay)
 			return
 		}
 	}
 }
 
-// renewed holds sessions with the owner at the address until one ends that this side does not
+// runSessions holds sessions with the owner at the address until one ends that this side does not
 // want to be followed by another one at once.
-func (c *Consumer) renewed(ctx context.Context, address string, patience time.Duration) outcome {
+func (c *Consumer) runSessions(ctx context.Context, address string, patience time.Duration) sessionOutcome {
 	heard := false
 	for {
-		c.config.Sink.Attempted()
-		out := c.session(ctx, address, patience)
+		c.config.Sink.AttemptStarted()
+		out := c.runSession(ctx, address, patience)
 		if heard = heard || out.heard; ctx.Err() != nil || !errors.Is(out.err, errRenewed) {
 			out.heard = heard
 			return out
 		}
 		c.connectionLog.logger.Debug("stream is ended, another one takes its place", "address", address)
-		c.config.Sink.Lost(Loss{Err: errRenewed})
+		c.config.Sink.StreamLost(Loss{Err: errRenewed})
 	}
 }
 
-// armed returns how many replicas are not parked, or may be tried now all the same.
-func (c *Consumer) armed() (n int) {
+// countUnparked returns how many replicas are not parked, or may be tried now all the same.
+func (c *Consumer) countUnparked() (n int) {
 	for _, r := range c.replicas {
-		if !r.parked || !r.final && time.Until(r.next()) <= 0 {
+		if !r.parked || !r.final && time.Until(r.nextAttempt()) <= 0 {
 			n++
 		}
 	}
 	return n
 }
 
-// next returns when the next attempt is due; false: when something has changed.
-func (c *Consumer) next() (at time.Time, ok bool) {
+// nextAttempt returns when the next attempt is due; false: when something has changed.
+func (c *Consumer) nextAttempt() (at time.Time, ok bool) {
 	for _, r := range c.replicas {
-		if !r.final && (!ok || r.next().Before(at)) {
-			at, ok = r.next(), true
+		if !r.final && (!ok || r.nextAttempt().Before(at)) {
+			at, ok = r.nextAttempt(), true
 		}
 	}
 	return at, ok
 }
 
-// prefer makes a replica the first of those that are due, and none is due before the
+// preferReplica makes a replica the first of those that are due, and none is due before the
 // delay is over.
-func (c *Consumer) prefer(r *replica, delay time.Duration) {
+func (c *Consumer) preferReplica(r *replica, delay time.Duration) {
 	first := slices.Index(c.replicas, r)
 	c.replicas = slices.Concat(c.replicas[first:], c.replicas[:first])
 	soonest := time.Now().Add(delay)

@@ -145,19 +145,19 @@ func (sim *testConsumer) accept(address string, talk func(net.Conn)) {
 	})
 }
 
-func (sim *testConsumer) Attempted() { sim.Record("attempted", "") }
-func (sim *testConsumer) Opened()    { sim.Record("opened", "") }
+func (sim *testConsumer) AttemptStarted() { sim.Record("attempted", "") }
+func (sim *testConsumer) StreamOpened()   { sim.Record("opened", "") }
 
-func (sim *testConsumer) Holds(context.Context) resume.Digests { return nil }
+func (sim *testConsumer) HeldDigests(context.Context) resume.Digests { return nil }
 
-func (sim *testConsumer) Announced(_ context.Context, a Announcement) error {
+func (sim *testConsumer) AcceptHeader(_ context.Context, a Announcement) error {
 	if a.Marked {
 		sim.Record("marked", "")
 	}
 	return nil
 }
 
-func (sim *testConsumer) Apply(updates []Update) {
+func (sim *testConsumer) ApplyUpdates(updates []Update) {
 	for i := range updates {
 		u := &updates[i]
 		if u.Invalid != nil {
@@ -171,7 +171,7 @@ func (sim *testConsumer) Apply(updates []Update) {
 	}
 }
 
-func (sim *testConsumer) Answered(updates []Update) {
+func (sim *testConsumer) UpdatesAnswered(updates []Update) {
 	for i := range updates {
 		if u := &updates[i]; u.Invalid != nil {
 			sim.Record("refused", string(u.Invalid.Reason))
@@ -181,11 +181,11 @@ func (sim *testConsumer) Answered(updates []Update) {
 	}
 }
 
-func (sim *testConsumer) Complete() bool { return !sim.incomplete.Load() }
+func (sim *testConsumer) IsComplete() bool { return !sim.incomplete.Load() }
 
-func (sim *testConsumer) Lost(l Loss) {
+func (sim *testConsumer) StreamLost(l Loss) {
 	sim.Record("ended", l.Code.String())
-	if e, ok := errors.AsType[end](l.Err); ok {
+	if e, ok := errors.AsType[sessionError](l.Err); ok {
 		sim.Record("verdict", fmt.Sprint(e.verdict))
 	}
 	if l.Already > 0 {
@@ -198,7 +198,7 @@ func (sim *testConsumer) Lost(l Loss) {
 	sim.Record("lost", l.Err.Error())
 }
 
-func (sim *testConsumer) Waiting(until time.Time) {
+func (sim *testConsumer) AttemptScheduled(until time.Time) {
 	if until.IsZero() {
 		sim.Record("waiting", "")
 		return

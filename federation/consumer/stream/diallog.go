@@ -20,56 +20,56 @@ type dialLog struct {
 	dial    func(ctx context.Context, address string) (net.Conn, error)
 
 	dialed  atomic.Bool
-	failure atomic.Pointer[failure]   // the first one
-	expiry  atomic.Pointer[time.Time] // as mtls.Peer.Expiry has it; nil before the handshake
+	failure atomic.Pointer[connectError] // the first one
+	expiry  atomic.Pointer[time.Time]    // as mtls.Peer.Expiry has it; nil before the handshake
 }
 
-// failure is an error from below gRPC. Its text is safe to show: crypto/tls and net
+// connectError is an error from below gRPC. Its text is safe to show: crypto/tls and net
 // repeat nothing that the peer sent, and package mtls quotes it.
-type failure struct {
+type connectError struct {
 	handshake bool // of the TLS handshake, not of dialing
 	err       error
 }
 
-func (f *failure) Error() string {
+func (f *connectError) Error() string {
 	if f.handshake {
 		return fmt.Sprintf("TLS handshake: %v", f.err)
 	}
 	return f.err.Error()
 }
 
-func (f *failure) Unwrap() error { return f.err }
+func (f *connectError) Unwrap() error { return f.err }
 
-// explain returns the failure that was recorded, or else err.
-func (l *dialLog) explain(err error) error {
+// explainError returns the failure that was recorded, or else err.
+func (l *dialLog) explainError(err error) error {
 	if f := l.failure.Load(); f != nil && err != nil {
 		return f
 	}
 	return err
 }
 
-// expires returns when the first of the certificates expires, or zero where the connection
+// expiryTime returns when the first of the certificates expires, or zero where the connection
 // does not end with them.
-func (l *dialLog) expires() time.Time {
+func (l *dialLog) expiryTime() time.Time {
 	if expiry := l.expiry.Load(); expiry != nil {
 		return *expiry
 	}
 	return time.Time{}
 }
 
-func (l *dialLog) see(handshake bool, err error) {
-	l.failure.CompareAndSwap(nil, &failure{handshake, err})
+func (l *dialLog) noteFailure(handshake bool, err error) {
+	l.failure.CompareAndSwap(nil, &connectError{handshake, err})
 }
 
-// connect dials once. Where an owner ends the connection before it has seen the
+// dialOnce dials once. Where an owner ends the connection before it has seen the
 // stream, gRPC would connect again at once; when to do so is Run's decision.
-func (l *dialLog) connect(ctx context.Context, _ string) (net.Conn, error) {
+func (l *dialLog) dialOnce(ctx context.Context, _ string) (net.Conn, error) {
 	if l.dialed.Swap(true) {
 		return nil, errors.New("the owner ended the connection before the stream")
 	}
 	conn, err := l.dial(ctx, l.address)
 	if err != nil {
-		l.see(false, err)
+		l.noteFailure(false, err)
 	}
 	return conn, err
 }
@@ -83,23 +83,23 @@ type loggedCredentials struct {
 func (c loggedCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := c.TransportCredentials.ClientHandshake(ctx, authority, raw)
 	if err != nil {
-		c.dialLog.see(true, err)
+		c.dialLog.noteFailure(true, err)
 		return nil, nil, err
 	}
 	owner, _ := mtls.PeerOf(info)
 	c.dialLog.expiry.Store(new(owner.Expiry()))
-	return &fresh{Conn: conn, dialLog: c.dialLog, own: owner.Own()}, info, nil
+	return &unconfirmedConn{Conn: conn, dialLog: c.dialLog, own: owner.Own()}, info, nil
 }
 
 func (c loggedCredentials) Clone() credentials.TransportCredentials {
 	return loggedCredentials{c.TransportCredentials.Clone(), c.dialLog}
 }
 
-// fresh is a connection whose TLS handshake may not be over. In TLS 1.3 a client is
+// unconfirmedConn is a connection whose TLS handshake may not be over. In TLS 1.3 a client is
 // done before the server has verified the client's certificate, and learns of a
 // refusal when it reads for the first time (RFC 8446 section 4.4.2.4 and appendix
 // E.1.2).
-type fresh struct {
+type unconfirmedConn struct {
 	net.Conn
 	dialLog *dialLog
 	own     mtls.Shown
@@ -116,15 +116,15 @@ func (e *turnedAwayError) Error() string { return e.alert.Error() }
 
 func (e *turnedAwayError) Unwrap() error { return e.alert }
 
-func (c *fresh) Read(p []byte) (int, error) {
+func (c *unconfirmedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if c.read.Load() {
 		return n, err
 	}
 	if n > 0 {
 		c.read.Store(true)
-	} else if _, refused := alert(err); refused {
-		c.dialLog.see(true, &turnedAwayError{c.own, err})
+	} else if _, refused := alertText(err); refused {
+		c.dialLog.noteFailure(true, &turnedAwayError{c.own, err})
 	}
 	return n, err
 }
@@ -132,7 +132,7 @@ func (c *fresh) Read(p []byte) (int, error) {
 // Write hides that the owner is gone until something has been read: gRPC reads at the
 // same time, and at an error of Write it closes the connection before Read has reached
 // the alert that says why.
-func (c *fresh) Write(p []byte) (int, error) {
+func (c *unconfirmedConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	if err != nil && !c.read.Load() {
 		return len(p), nil

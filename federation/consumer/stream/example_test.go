@@ -46,15 +46,15 @@ type zone struct {
 	complete func()
 }
 
-func (zone) Opened() { fmt.Println("a stream is open") }
+func (zone) StreamOpened() { fmt.Println("a stream is open") }
 
-// Holds makes the owner send everything.
-func (zone) Holds(context.Context) resume.Digests { return nil }
+// HeldDigests makes the owner send everything.
+func (zone) HeldDigests(context.Context) resume.Digests { return nil }
 
-// Announced says whether the event End will come: without it, silence has to tell.
-func (zone) Announced(context.Context, stream.Announcement) error { return nil }
+// AcceptHeader says whether the event End will come: without it, silence has to tell.
+func (zone) AcceptHeader(context.Context, stream.Announcement) error { return nil }
 
-func (z zone) Apply(updates []stream.Update) {
+func (z zone) ApplyUpdates(updates []stream.Update) {
 	for i := range updates {
 		switch u := &updates[i]; {
 		case u.Invalid != nil:
@@ -75,17 +75,17 @@ func (z zone) Apply(updates []stream.Update) {
 	}
 }
 
-func (zone) Answered([]stream.Update) {}
+func (zone) UpdatesAnswered([]stream.Update) {}
 
-// Complete says whether another stream may take the place of the open one.
-func (zone) Complete() bool { return true }
+// IsComplete says whether another stream may take the place of the open one.
+func (zone) IsComplete() bool { return true }
 
-func (zone) Lost(l stream.Loss) {
+func (zone) StreamLost(l stream.Loss) {
 	fmt.Printf("lost: %v (parked: %v)\n", l.Err, l.Parked)
 }
 
-func (zone) Attempted()        {}
-func (zone) Waiting(time.Time) {}
+func (zone) AttemptStarted()            {}
+func (zone) AttemptScheduled(time.Time) {}
 
 // exampleOwner publishes a service for each name until ctx ends. It returns the
 // certificates of a consumer, the owner's address, and a function that waits for

@@ -35,7 +35,7 @@ func reply(text string) func(net.Conn) {
 func TestHandshakeFails(t *testing.T) {
 	for name, tc := range map[string]struct {
 		prepare func(t *testing.T, sim *testConsumer, config *Config)
-		verdict verdict
+		verdict retryVerdict
 		reason  string
 		remedy  string
 	}{
@@ -203,7 +203,7 @@ func TestRefusalBeforeTheFirstWrite(t *testing.T) {
 			_, _, _ = sim.owner.Server().ServerHandshake(conn)
 		})
 		dialLog := &dialLog{address: ownerAddress, dial: sim.Dial}
-		raw := must.Get(dialLog.connect(t.Context(), ""))(t)
+		raw := must.Get(dialLog.dialOnce(t.Context(), ""))(t)
 		defer raw.Close()
 		credentials := loggedCredentials{sim.unknown("consumer.example").Client("owner.example", nil), dialLog}.Clone()
 		conn, _, err := credentials.ClientHandshake(t.Context(), "owner", raw)
@@ -215,10 +215,10 @@ func TestRefusalBeforeTheFirstWrite(t *testing.T) {
 			t.Errorf("write: %d, %v", n, err)
 		}
 		_, err = conn.Read(make([]byte, 1))
-		if _, refused := alert(err); !refused {
+		if _, refused := alertText(err); !refused {
 			t.Errorf("read: %v", err)
 		}
-		if end := classify(dialLog.explain(io.EOF)); end.verdict != slow || !strings.Contains(end.Remedy(), "add the CA that has signed ") {
+		if end := classifyEnd(dialLog.explainError(io.EOF)); end.verdict != slow || !strings.Contains(end.Remedy(), "add the CA that has signed ") {
 			t.Errorf("%v has the remedy %q", end, end.Remedy())
 		}
 	})

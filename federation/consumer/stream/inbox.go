@@ -29,7 +29,7 @@ type inbox struct {
 	err     error         // why the stream ended; read-only once ended is closed
 	pending atomic.Int64  // how many came that are not applied yet
 
-	// Owned by the caller of take.
+	// Owned by the caller of takeWaiting.
 	taken []Update
 }
 
@@ -37,9 +37,9 @@ func newInbox() *inbox {
 	return &inbox{updates: make(chan Update, maxUpdates), ended: make(chan struct{}), room: make(chan struct{}, maxUpdates)}
 }
 
-// fill puts in what receive returns, with its size in bytes, until receive fails or
+// fillFrom puts in what receive returns, with its size in bytes, until receive fails or
 // ctx ends.
-func (in *inbox) fill(ctx context.Context, receive func() (Update, int, error)) {
+func (in *inbox) fillFrom(ctx context.Context, receive func() (Update, int, error)) {
 	defer close(in.updates)
 	defer close(in.ended)
 	for {
@@ -64,9 +64,9 @@ func (in *inbox) fill(ctx context.Context, receive func() (Update, int, error)) 
 	}
 }
 
-// take returns an update that has come out of updates with those that wait behind it, as
+// takeWaiting returns an update that has come out of updates with those that wait behind it, as
 // many as there is room for. The slice is valid until the next call.
-func (in *inbox) take(update Update) []Update {
+func (in *inbox) takeWaiting(update Update) []Update {
 	clear(in.taken) // keeps no service that is gone
 	in.taken = in.taken[:0]
 	for room, ok := 0, true; ok; {
@@ -86,8 +86,8 @@ func (in *inbox) take(update Update) []Update {
 	return in.taken
 }
 
-// applied says that the updates which take returned last were applied.
-func (in *inbox) applied() { in.pending.Add(int64(-len(in.taken))) }
+// markApplied says that the updates which takeWaiting returned last were applied.
+func (in *inbox) markApplied() { in.pending.Add(int64(-len(in.taken))) }
 
 // drain waits for the end of the stream, and drops what arrives until then.
 func (in *inbox) drain() {

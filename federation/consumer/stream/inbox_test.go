@@ -18,7 +18,7 @@ func filled(ctx context.Context, t *testing.T, sizes ...int) (in *inbox, receive
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		in.fill(ctx, func() (Update, int, error) {
+		in.fillFrom(ctx, func() (Update, int, error) {
 			if *received == len(sizes) {
 				return Update{}, 0, io.EOF
 			}
@@ -36,7 +36,7 @@ func take(in *inbox) ([]Update, error) {
 	if !ok {
 		return nil, in.err
 	}
-	return in.take(update), nil
+	return in.takeWaiting(update), nil
 }
 
 func nonces(updates []Update) (all string) {
@@ -141,12 +141,12 @@ func TestInboxPending(t *testing.T) {
 			if len(updates) != want || err != nil {
 				t.Errorf("%d updates are taken: %v", len(updates), err)
 			}
-			if !c.Pending() {
+			if !c.HasPending() {
 				t.Error("nothing is pending before it is applied")
 			}
-			in.applied()
+			in.markApplied()
 		}
-		if c.Pending() {
+		if c.HasPending() {
 			t.Errorf("%d are pending in the end", in.pending.Load())
 		}
 	})

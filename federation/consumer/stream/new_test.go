@@ -41,10 +41,10 @@ func TestNew(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if c.Pending() {
+			if c.HasPending() {
 				t.Error("something is pending")
 			}
-			c.Renew() // does nothing without a stream
+			c.RenewStream() // does nothing without a stream
 		})
 	}
 }

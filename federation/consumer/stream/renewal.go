@@ -20,41 +20,41 @@ const (
 	lastCallShare = 8
 )
 
-// renewal says when a stream is ended so that another one takes its place: when it is asked for
-// by Renew, when the credentials of this side have changed, and shortly before a certificate
+// renewalSchedule says when a stream is ended so that another one takes its place: when it is asked for
+// by RenewStream, when the credentials of this side have changed, and shortly before a certificate
 // expires. TLS verifies a peer in the handshake only, so the connection ends with the
 // certificates that were shown in it (see package mtls).
-type renewal struct {
+type renewalSchedule struct {
 	wanted  bool            // as soon as the catalog is complete: what the stream brings would be stale meanwhile
 	changed <-chan struct{} // closed when the credentials of this side change
 	opened  time.Time
 	expires time.Time   // when the stream is ended, of the clock by which certificates expire; zero: never
-	timer   *time.Timer // has due looked at again
+	timer   *time.Timer // has isDue looked at again
 }
 
-// newRenewal returns that of a stream which is open now. An owner that shows the same certificate
+// newRenewalSchedule returns that of a stream which is open now. An owner that shows the same certificate
 // as on the stream before has not renewed it yet: this one lasts for as long as the connection.
-func (c *Consumer) newRenewal(conn *connection, changed <-chan struct{}) *renewal {
-	r := &renewal{changed: changed, opened: time.Now()}
-	if expiry := conn.expires(); !expiry.Equal(c.expiry) {
+func (c *Consumer) newRenewalSchedule(conn *loggedConn, changed <-chan struct{}) *renewalSchedule {
+	r := &renewalSchedule{changed: changed, opened: time.Now()}
+	if expiry := conn.expiryTime(); !expiry.Equal(c.expiry) {
 		c.expiry = expiry
 		if !expiry.IsZero() {
-			r.expires = expiry.Add(-lead(time.Until(expiry)))
+			r.expires = expiry.Add(-leadTime(time.Until(expiry)))
 		}
 	}
 	r.timer = time.NewTimer(minAge)
 	return r
 }
 
-// lead returns how long before a certificate expires, which is valid for so long, its stream is
+// leadTime returns how long before a certificate expires, which is valid for so long, its stream is
 // ended.
-func lead(left time.Duration) time.Duration {
+func leadTime(left time.Duration) time.Duration {
 	least := max(min(lastCall, left/lastCallShare), 0)
 	return least + rand.N(least+1) //nolint:gosec // jitter
 }
 
-// due reports whether the stream is to be ended now, or else has the timer look at it again.
-func (r *renewal) due(sink Sink) bool {
+// isDue reports whether the stream is to be ended now, or else has the timer look at it again.
+func (r *renewalSchedule) isDue(sink Sink) bool {
 	if age := time.Since(r.opened); age < minAge {
 		r.timer.Reset(minAge - age)
 		return false
@@ -63,11 +63,11 @@ func (r *renewal) due(sink Sink) bool {
 	if !r.expires.IsZero() {
 		wait = min(wait, time.Until(r.expires))
 	}
-	if wait <= 0 || r.wanted && sink.Complete() {
+	if wait <= 0 || r.wanted && sink.IsComplete() {
 		return true
 	}
 	r.timer.Reset(wait)
 	return false
 }
 
-func (r *renewal) stop() { r.timer.Stop() }
+func (r *renewalSchedule) stopTimer() { r.timer.Stop() }

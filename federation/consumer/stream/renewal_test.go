@@ -221,14 +221,14 @@ func TestRenewalWaits(t *testing.T) {
 		sim.incomplete.Store(true)
 		c, _ := sim.run(config)
 		time.Sleep(2 * minAge)
-		c.Renew()
+		c.RenewStream()
 		time.Sleep(time.Minute)
 		sim.renewals(1, 1)
 		sim.incomplete.Store(false)
 		p.upsert(t, "a")
 		time.Sleep(minAge / 2)
 		sim.renewals(2, 2)
-		c.Renew()
+		c.RenewStream()
 		synctest.Wait()
 		sim.renewals(2, 2)
 		time.Sleep(minAge)
@@ -243,7 +243,7 @@ func TestLead(t *testing.T) {
 	} {
 		least, most := time.Hour, time.Duration(0)
 		for range 1000 {
-			got := lead(left)
+			got := leadTime(left)
 			least, most = min(least, got), max(most, got)
 		}
 		if least < want || most > 2*want || least > want*11/10 || most < want*19/10 {

@@ -31,9 +31,9 @@ type holder struct {
 	unwanted error // what Announced returns
 }
 
-func (h holder) Holds(context.Context) resume.Digests { return h.digests }
+func (h holder) HeldDigests(context.Context) resume.Digests { return h.digests }
 
-func (h holder) Announced(_ context.Context, a Announcement) error {
+func (h holder) AcceptHeader(_ context.Context, a Announcement) error {
 	h.Record("announced", fmt.Sprintf("marked %v, resumed %v with %d of %d, through %v", a.Marked, a.Resumed, a.Whole.Len(), a.Whole.Of(), a.Path))
 	return h.unwanted
 }
@@ -98,7 +98,7 @@ func TestAnnouncement(t *testing.T) {
 		if _, unmarked := header["-"+wire.CatalogEndHeader]; !unmarked {
 			header.Append(wire.CatalogEndHeader, wire.CatalogEndMarked)
 		}
-		a := announcement(&recorder{header: header}, tc.asked)
+		a := awaitHeader(&recorder{header: header}, tc.asked)
 		got := fmt.Sprintf("whole, through %v", a.Path)
 		if a.Resumed {
 			got = fmt.Sprintf("%d of %d, through %v", a.Whole.Len(), a.Whole.Of(), a.Path)
@@ -115,7 +115,7 @@ func TestAnnouncement(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
 		}
 	}
-	if a := announcement(&recorder{fails: io.EOF}, digests); a.header || a.Marked {
+	if a := awaitHeader(&recorder{fails: io.EOF}, digests); a.header || a.Marked {
 		t.Errorf("without a header %+v is announced", a)
 	}
 }
@@ -214,7 +214,7 @@ func TestDigestsAreTooMuch(t *testing.T) {
 // chooser is a sink that wants no stream whose path begins with "loop".
 type chooser struct{ *testConsumer }
 
-func (c chooser) Announced(_ context.Context, a Announcement) error {
+func (c chooser) AcceptHeader(_ context.Context, a Announcement) error {
 	if len(a.Path) > 0 && a.Path[0] == "loop" {
 		return UnwantedError{errors.New("it is a loop")}
 	}
@@ -302,11 +302,11 @@ func TestRetryInfoOfReplica(t *testing.T) {
 func TestReceived(t *testing.T) {
 	s := upsert("a")
 	at := time.Now()
-	u, size, err := received(at, "nonce", []byte("value"), s, nil)
+	u, size, err := newUpdate(at, "nonce", []byte("value"), s, nil)
 	if size != len("noncevalue") || !u.Received.Equal(at) || err != nil {
 		t.Errorf("received %+v, %d, %v", u, size, err)
 	}
-	if u, _, _ := received(time.Time{}, "", []byte("value"), federation.Event{}, &federation.InvalidError{Service: "a"}); u.Name != "a" || u.Invalid == nil {
+	if u, _, _ := newUpdate(time.Time{}, "", []byte("value"), federation.Event{}, &federation.InvalidError{Service: "a"}); u.Name != "a" || u.Invalid == nil {
 		t.Errorf("received %+v", u)
 	}
 }

@@ -156,10 +156,10 @@ func TestBackoff(t *testing.T) {
 		maxDelay:     {2, 4, 8, 16, 32, 60, 60, 60},
 		maxSlowDelay: {2, 4, 8, 16, 32, 64, 128, 256, 300, 300},
 	} {
-		var wait backoff
+		var wait retryBackoff
 		for range 3 {
 			for _, ceiling := range ceilings {
-				delay := wait.next(limit)
+				delay := wait.nextDelay(limit)
 				if delay < time.Second || delay > time.Duration(ceiling)*time.Second {
 					t.Errorf("delay %v, want between 1 and %v s", delay, ceiling)
 				}
@@ -172,8 +172,8 @@ func TestBackoff(t *testing.T) {
 		var tenths [10]int
 		const n = 100_000
 		for range n {
-			wait := backoff{ceiling: before}
-			tenths[(wait.next(maxDelay)-minDelay)*10/(limit-minDelay+1)]++
+			wait := retryBackoff{ceiling: before}
+			tenths[(wait.nextDelay(maxDelay)-minDelay)*10/(limit-minDelay+1)]++
 		}
 		for i, got := range tenths {
 			if got < n/10-1000 || got > n/10+1000 { // ten standard deviations
@@ -245,11 +245,11 @@ func TestOutage(t *testing.T) {
 // minutes every five, and every fifteen after that. The ten minutes begin anew after another end.
 func TestQuickDelays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		refused, lost := end{verdict: quick}, end{verdict: retry}
+		refused, lost := sessionError{verdict: quick}, sessionError{verdict: retry}
 		var r replica
 		longest := func() (d time.Duration) {
 			for range 1000 {
-				d = max(d, r.ended(refused))
+				d = max(d, r.noteEnd(refused))
 			}
 			return d.Round(time.Second)
 		}
@@ -268,12 +268,12 @@ func TestQuickDelays(t *testing.T) {
 		if d := longest(); d != maxLaterDelay {
 			t.Errorf("after more than ten minutes the longest delay is %v", d)
 		}
-		r.ended(lost)
+		r.noteEnd(lost)
 		if d := longest(); d != 2*time.Second {
 			t.Errorf("after another end the longest delay is %v", d)
 		}
 		time.Sleep(quickFor)
-		r.reset()
+		r.resetBackoff()
 		if d := longest(); d != 2*time.Second {
 			t.Errorf("after it was of use the longest delay is %v", d)
 		}
@@ -342,11 +342,11 @@ func TestChangeShortensNoDelay(t *testing.T) {
 
 // New credentials make an attempt due where they may help, and nowhere else.
 func TestForgive(t *testing.T) {
-	for verdict, helps := range map[verdict]bool{retry: false, quick: false, calm: false, slow: true, park: true} {
+	for verdict, helps := range map[retryVerdict]bool{retry: false, quick: false, calm: false, slow: true, park: true} {
 		var r replica
-		r.ended(end{verdict: verdict})
-		if r.forgive(); r.next().IsZero() != helps || r.final {
-			t.Errorf("after the verdict %d the next attempt is at %v", verdict, r.next())
+		r.noteEnd(sessionError{verdict: verdict})
+		if r.retryFixable(); r.nextAttempt().IsZero() != helps || r.final {
+			t.Errorf("after the verdict %d the next attempt is at %v", verdict, r.nextAttempt())
 		}
 	}
 }
@@ -577,7 +577,7 @@ func TestRetry(t *testing.T) {
 			simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 				prepare(sim)
 				c, _ := sim.run(sim.config())
-				for _, wish := range []func(){c.Retry, sim.identity.Change} {
+				for _, wish := range []func(){c.RetryNow, sim.identity.Change} {
 					var before int
 					for idle := time.Duration(0); idle < 5*time.Second; { // it waits for longer
 						time.Sleep(time.Second)
@@ -599,7 +599,7 @@ func TestRetry(t *testing.T) {
 				}
 				attempts := len(sim.Records("dialed"))
 				for range 30 {
-					c.Retry()
+					c.RetryNow()
 					time.Sleep(100 * time.Millisecond)
 				}
 				if n := len(sim.Records("dialed")); n > attempts+4 {
@@ -613,7 +613,7 @@ func TestRetry(t *testing.T) {
 			stop := sim.serve(ownerAddress, good)
 			c, _ := sim.run(sim.config())
 			time.Sleep(time.Minute)
-			c.Retry()
+			c.RetryNow()
 			time.Sleep(time.Minute)
 			if n := len(sim.Records("dialed")); n != 1 || sim.Records("lost") != nil {
 				t.Errorf("%d attempts, lost %v", n, sim.Records("lost"))

@@ -45,47 +45,47 @@ var (
 	errSilent = errors.New("the owner says nothing, and there is another replica to try")
 )
 
-// outcome is how a session has ended.
-type outcome struct {
+// sessionOutcome is how a session has ended.
+type sessionOutcome struct {
 	err   error
 	heard bool          // a valid message came
 	lost  time.Duration // for how long the origin of the services has been lost, as the owner says; 0: it says nothing
 }
 
-// session holds one stream with the owner at the address: it dials, opens the stream with what is
+// runSession holds one stream with the owner at the address: it dials, opens the stream with what is
 // held, receives, and ends it. Patience is how long the owner may say nothing.
-func (c *Consumer) session(ctx context.Context, address string, patience time.Duration) outcome {
+func (c *Consumer) runSession(ctx context.Context, address string, patience time.Duration) sessionOutcome {
 	select {
 	case <-c.renew: // a stream that is opened now is new enough
 	default:
 	}
 	changed := c.config.Identity.Changed() // before the handshake, so that a change during it counts
-	conn, err := c.connect(address)
+	conn, err := c.prepareConn(address)
 	if err != nil {
-		return outcome{err: err}
+		return sessionOutcome{err: err}
 	}
 	defer conn.Close()
-	// The stream outlives ctx until the owner knows of its end, see leave.
+	// The stream outlives ctx until the owner knows of its end, see leaveGracefully.
 	streamCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(leaveTimeout, func() { cancel(nil) }) })()
-	asked := c.holds(ctx, address)
-	stream, err := c.subscribe(ctx, streamCtx, cancel, conn.ClientConn, address, asked)
+	asked := c.digestsFor(ctx, address)
+	stream, err := c.openInTime(ctx, streamCtx, cancel, conn.ClientConn, address, asked)
 	if err != nil {
-		return outcome{err: conn.explain(err)}
+		return sessionOutcome{err: conn.explainError(err)}
 	}
-	with := c.listen(streamCtx, cancel, stream, address, patience, asked)
-	err = c.converse(ctx, with, c.newRenewal(conn, changed))
+	with := c.startReading(streamCtx, cancel, stream, address, patience, asked)
+	err = c.followStream(ctx, with, c.newRenewalSchedule(conn, changed))
 	if ctx.Err() != nil || errors.Is(err, errRenewed) {
-		with.leave()
+		with.leaveGracefully()
 	}
-	with.end()
-	return outcome{conn.explain(err), with.heard, wire.ParseLost(stream.Trailer())}
+	with.endNow()
+	return sessionOutcome{conn.explainError(err), with.heard, wire.ParseLost(stream.Trailer())}
 }
 
 // conversation is one stream with the owner.
 type conversation struct {
-	stream  stream
+	stream  ownerStream
 	inbox   *inbox
 	cancel  context.CancelCauseFunc // ends the stream at once
 	address string
@@ -94,14 +94,14 @@ type conversation struct {
 	asked   resume.Digests // of the owner, to send only what differs
 
 	known     chan struct{} // closed when the header has come, or there is none
-	announced announced     // what it says; read-only once known is closed
+	announced streamHeader  // what it says; read-only once known is closed
 
 	heard bool // a valid message came
 }
 
-// listen begins to read a stream, whose context is ctx.
-func (c *Consumer) listen(
-	ctx context.Context, cancel context.CancelCauseFunc, stream stream, address string, patience time.Duration, asked resume.Digests,
+// startReading begins to read a stream, whose context is ctx.
+func (c *Consumer) startReading(
+	ctx context.Context, cancel context.CancelCauseFunc, stream ownerStream, address string, patience time.Duration, asked resume.Digests,
 ) *conversation {
 	with := &conversation{
 		stream: stream, inbox: newInbox(), cancel: cancel, address: address,
@@ -109,28 +109,28 @@ func (c *Consumer) listen(
 	}
 	with.reader.Go(func() {
 		// RFC 9113 section 8.1: the header comes before the first message.
-		with.announced = announcement(stream, asked)
+		with.announced = awaitHeader(stream, asked)
 		close(with.known)
-		with.inbox.fill(ctx, func() (Update, int, error) { return c.receive(with) })
+		with.inbox.fillFrom(ctx, func() (Update, int, error) { return c.receiveUpdate(with) })
 	})
 	return with
 }
 
-// end ends the stream at once, and waits for what belongs to it.
-func (v *conversation) end() {
+// endNow ends the stream at once, and waits for what belongs to it.
+func (v *conversation) endNow() {
 	v.silence.Stop()
 	v.cancel(nil)
 	v.reader.Wait()
 }
 
-// converse passes what the owner says to the Sink, and answers it, until the stream or ctx ends,
+// followStream passes what the owner says to the Sink, and answers it, until the stream or ctx ends,
 // or the renewal is due.
-func (c *Consumer) converse(ctx context.Context, with *conversation, renewal *renewal) error {
-	defer renewal.stop()
+func (c *Consumer) followStream(ctx context.Context, with *conversation, renewal *renewalSchedule) error {
+	defer renewal.stopTimer()
 	c.inbox.Store(with.inbox)
 	defer c.inbox.Store(nil)
-	c.config.Sink.Opened()
-	if err := c.meet(ctx, with); err != nil {
+	c.config.Sink.StreamOpened()
+	if err := c.passHeader(ctx, with); err != nil {
 		return err
 	}
 	if !with.announced.Marked {
@@ -142,7 +142,7 @@ func (c *Consumer) converse(ctx context.Context, with *conversation, renewal *re
 			if !ok {
 				return with.inbox.err
 			}
-			if err := c.apply(with, with.inbox.take(update)); err != nil {
+			if err := c.applyUpdates(with, with.inbox.takeWaiting(update)); err != nil {
 				return err
 			}
 		case <-c.renew:
@@ -153,54 +153,54 @@ func (c *Consumer) converse(ctx context.Context, with *conversation, renewal *re
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if renewal.due(c.config.Sink) {
+		if renewal.isDue(c.config.Sink) {
 			return errRenewed
 		}
 	}
 }
 
-// apply passes updates to the Sink, and answers them.
-func (c *Consumer) apply(with *conversation, updates []Update) error {
-	c.config.Sink.Apply(updates)
-	with.inbox.applied()
-	if err := answer(with.stream, with.cancel, updates); err != nil {
+// applyUpdates passes updates to the Sink, and answers them.
+func (c *Consumer) applyUpdates(with *conversation, updates []Update) error {
+	c.config.Sink.ApplyUpdates(updates)
+	with.inbox.markApplied()
+	if err := answerUpdates(with.stream, with.cancel, updates); err != nil {
 		return err
 	}
 	for i := range updates {
 		if invalid := updates[i].Invalid; invalid != nil {
-			c.connectionLog.refused(with.address, invalid)
+			c.connectionLog.logRefusal(with.address, invalid)
 			continue
 		}
 		with.heard = true
-		c.connectionLog.connected(with.address)
+		c.connectionLog.logConnected(with.address)
 	}
-	c.config.Sink.Answered(updates)
+	c.config.Sink.UpdatesAnswered(updates)
 	return nil
 }
 
-// leave ends the stream on purpose. The owner sees that nothing else comes and ends
+// leaveGracefully ends the stream on purpose. The owner sees that nothing else comes and ends
 // the stream on its side, where a cancellation would look like a fault. Whether it was
 // removed from the configuration, the process ends, or another stream takes its place
 // makes no difference to the owner.
-func (v *conversation) leave() {
+func (v *conversation) leaveGracefully() {
 	defer time.AfterFunc(leaveTimeout, func() { v.cancel(nil) }).Stop()
 	if v.stream.CloseSend() == nil {
 		v.inbox.drain()
 	}
 }
 
-// connection is a connection to the owner, for one stream.
-type connection struct {
+// loggedConn is a connection to the owner, for one stream.
+type loggedConn struct {
 	*grpc.ClientConn
 	*dialLog
 }
 
-// connect prepares a connection for one stream, so gRPC's own backoff between
+// prepareConn prepares a connection for one stream, so gRPC's own backoff between
 // connections never applies.
-func (c *Consumer) connect(address string) (*connection, error) {
+func (c *Consumer) prepareConn(address string) (*loggedConn, error) {
 	l := &dialLog{address: address, dial: c.config.Dial}
 	conn, err := grpc.NewClient("passthrough:///owner", // the dialer knows the address
-		grpc.WithContextDialer(l.connect),
+		grpc.WithContextDialer(l.dialOnce),
 		grpc.WithTransportCredentials(loggedCredentials{c.config.Identity.Credentials(address), l}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: grpcbackoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
 		// Without pings a dead connection would never be noticed. None is sent
@@ -214,14 +214,14 @@ func (c *Consumer) connect(address string) (*connection, error) {
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),
 	)
-	return &connection{conn, l}, err
+	return &loggedConn{conn, l}, err
 }
 
-// subscribe opens the stream and sends the initial request. The context of the
+// openInTime opens the stream and sends the initial request. The context of the
 // stream must outlive that, so it has no deadline.
-func (c *Consumer) subscribe(
+func (c *Consumer) openInTime(
 	ctx, streamCtx context.Context, cancel context.CancelCauseFunc, conn *grpc.ClientConn, address string, asked resume.Digests,
-) (stream, error) {
+) (ownerStream, error) {
 	defer context.AfterFunc(ctx, func() { cancel(ctx.Err()) })()
 	deadline := time.AfterFunc(openTimeout, func() { cancel(errOpenTimeout) })
 	if !c.otherDue(address) { // another replica may have the whole catalog
@@ -230,7 +230,7 @@ func (c *Consumer) subscribe(
 	if len(asked) > 0 {
 		streamCtx = metadata.AppendToOutgoingContext(streamCtx, wire.ResumeHeader, asked.Header())
 	}
-	stream, err := c.open(streamCtx, conn)
+	stream, err := c.openStream(streamCtx, conn)
 	if !deadline.Stop() {
 		return nil, errOpenTimeout
 	}
@@ -239,12 +239,12 @@ func (c *Consumer) subscribe(
 
 // otherDue reports whether another replica than the one at the address can be tried now.
 func (c *Consumer) otherDue(address string) bool {
-	return slices.ContainsFunc(c.replicas, func(r *replica) bool { return r.address != address && !r.final && time.Until(r.next()) <= 0 })
+	return slices.ContainsFunc(c.replicas, func(r *replica) bool { return r.address != address && !r.final && time.Until(r.nextAttempt()) <= 0 })
 }
 
-// receive receives the next response of a stream, and its size in bytes.
-func (c *Consumer) receive(with *conversation) (Update, int, error) {
-	update, size, err := with.stream.receive()
+// receiveUpdate receives the next response of a stream, and its size in bytes.
+func (c *Consumer) receiveUpdate(with *conversation) (Update, int, error) {
+	update, size, err := with.stream.receiveResponse()
 	if err != nil {
 		return Update{}, 0, err
 	}
@@ -255,13 +255,13 @@ func (c *Consumer) receive(with *conversation) (Update, int, error) {
 	return update, size, nil
 }
 
-// answer acknowledges or refuses updates. An owner that goes on sending but reads
+// answerUpdates acknowledges or refuses updates. An owner that goes on sending but reads
 // nothing is treated as gone, although it answers pings.
-func answer(stream stream, cancel context.CancelCauseFunc, updates []Update) error {
+func answerUpdates(stream ownerStream, cancel context.CancelCauseFunc, updates []Update) error {
 	deadline := time.AfterFunc(answerTimeout, func() { cancel(errAnswerTimeout) })
 	var err error
 	for i := 0; i < len(updates) && err == nil; i++ {
-		err = stream.answer(updates[i].nonce, updates[i].Invalid)
+		err = stream.answerResponse(updates[i].nonce, updates[i].Invalid)
 	}
 	if !deadline.Stop() {
 		return errAnswerTimeout

@@ -16,19 +16,19 @@ import (
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
-// stream is an open stream with the owner, whatever the version of the API. One
+// ownerStream is an open stream with the owner, whatever the version of the API. One
 // goroutine receives, and another one answers.
-type stream interface {
-	// receive waits for the next response, and returns it with its size in bytes.
+type ownerStream interface {
+	// receiveResponse waits for the next response, and returns it with its size in bytes.
 	// Its error is the end of the stream; a response that must be refused is none.
-	receive() (Update, int, error)
+	receiveResponse() (Update, int, error)
 
-	// answer sends an ACK of the response with the nonce, or a NACK with the text
+	// answerResponse sends an ACK of the response with the nonce, or a NACK with the text
 	// of the refusal. It waits for room to send.
-	answer(nonce string, refusal *federation.InvalidError) error
+	answerResponse(nonce string, refusal *federation.InvalidError) error
 
 	// Header returns what the owner announced. It waits until it is there, and
-	// may be called beside answer.
+	// may be called beside answerResponse.
 	Header() (metadata.MD, error)
 
 	// Trailer returns what the owner said at the end of the stream, which has ended.
@@ -39,9 +39,9 @@ type stream interface {
 	CloseSend() error
 }
 
-// received returns a response that came at that time, with that resource as Decode has
+// newUpdate returns a response that came at that time, with that resource as Decode has
 // it, and its size.
-func received(at time.Time, nonce string, resource []byte, event federation.Event, err error) (Update, int, error) {
+func newUpdate(at time.Time, nonce string, resource []byte, event federation.Event, err error) (Update, int, error) {
 	u := Update{Event: event, Received: at, nonce: nonce}
 	if invalid, ok := errors.AsType[*federation.InvalidError](err); ok {
 		u.Name, u.Invalid = invalid.Service, invalid
@@ -49,51 +49,51 @@ func received(at time.Time, nonce string, resource []byte, event federation.Even
 	return u, len(nonce) + len(resource), nil
 }
 
-// open opens a stream of the configured version and subscribes.
-func (c *Consumer) open(ctx context.Context, conn *grpc.ClientConn) (stream, error) {
+// openStream opens a stream of the configured version and subscribes.
+func (c *Consumer) openStream(ctx context.Context, conn *grpc.ClientConn) (ownerStream, error) {
 	if c.config.Version == wire.V1Alpha1 {
 		return openV1Alpha1(ctx, conn)
 	}
 	return openV1Alpha2(ctx, conn)
 }
 
-// sent is the error of a Send. That the owner has ended the stream is none here:
-// the next receive returns what it sent before, and then the reason.
-func sent(err error) error {
+// sendError is the error of a Send. That the owner has ended the stream is none here:
+// the next receiveResponse returns what it sent before, and then the reason.
+func sendError(err error) error {
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
 	return err
 }
 
-type v1alpha2 struct {
+type streamV1Alpha2 struct {
 	oneRole
 
 	session string // the context of the session
 }
 
-func openV1Alpha2(ctx context.Context, conn *grpc.ClientConn) (stream, error) {
+func openV1Alpha2(ctx context.Context, conn *grpc.ClientConn) (ownerStream, error) {
 	client, err := rdpb.NewDiscoveryServiceClient(conn).EstablishStream(ctx)
 	if err != nil {
 		return nil, err
 	}
 	// Hamlet: a fresh context for each session, which the owner echoes.
-	s := &v1alpha2{oneRole{client}, rand.Text()}
-	return s, sent(s.Send(wire.Subscribe(s.session)))
+	s := &streamV1Alpha2{oneRole{client}, rand.Text()}
+	return s, sendError(s.Send(wire.Subscribe(s.session)))
 }
 
-func (s *v1alpha2) receive() (Update, int, error) {
+func (s *streamV1Alpha2) receiveResponse() (Update, int, error) {
 	m, err := s.Recv()
 	if err != nil {
 		return Update{}, 0, err
 	}
 	at := time.Now()
-	event, err := s.decode(m)
-	return received(at, m.GetNonce(), m.GetResource().GetValue(), event, err)
+	event, err := s.decodeResponse(m)
+	return newUpdate(at, m.GetNonce(), m.GetResource().GetValue(), event, err)
 }
 
-// decode returns what a response of this session says.
-func (s *v1alpha2) decode(m *rdpb.StreamResponse) (federation.Event, error) {
+// decodeResponse returns what a response of this session says.
+func (s *streamV1Alpha2) decodeResponse(m *rdpb.StreamResponse) (federation.Event, error) {
 	if got := m.GetContext(); got != "" && got != s.session {
 		return federation.Event{}, &federation.InvalidError{
 			Service: m.GetResourceId(),
@@ -105,11 +105,11 @@ func (s *v1alpha2) decode(m *rdpb.StreamResponse) (federation.Event, error) {
 	return wire.Decode(m)
 }
 
-func (s *v1alpha2) answer(nonce string, refusal *federation.InvalidError) error {
+func (s *streamV1Alpha2) answerResponse(nonce string, refusal *federation.InvalidError) error {
 	if refusal != nil {
-		return sent(s.Send(wire.Nack(nonce, s.session, refusal)))
+		return sendError(s.Send(wire.Nack(nonce, s.session, refusal)))
 	}
-	return sent(s.Send(wire.Ack(nonce, s.session)))
+	return sendError(s.Send(wire.Ack(nonce, s.session)))
 }
 
 // oneRole is the half of a stream on whose other half nothing is published.
@@ -131,31 +131,31 @@ func (l oneRole) Send(request *rdpb.StreamRequest) error {
 	return l.DiscoveryService_EstablishStreamClient.Send(&rdpb.BidirectionalStream{Request: request})
 }
 
-type v1alpha1 struct {
+type streamV1Alpha1 struct {
 	rdpb1.DiscoveryService_EstablishStreamClient
 }
 
-func openV1Alpha1(ctx context.Context, conn *grpc.ClientConn) (stream, error) {
+func openV1Alpha1(ctx context.Context, conn *grpc.ClientConn) (ownerStream, error) {
 	client, err := rdpb1.NewDiscoveryServiceClient(conn).EstablishStream(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &v1alpha1{client}, sent(client.Send(wire.SubscribeV1Alpha1()))
+	return &streamV1Alpha1{client}, sendError(client.Send(wire.SubscribeV1Alpha1()))
 }
 
-func (s *v1alpha1) receive() (Update, int, error) {
+func (s *streamV1Alpha1) receiveResponse() (Update, int, error) {
 	m, err := s.Recv()
 	if err != nil {
 		return Update{}, 0, err
 	}
 	at := time.Now()
 	event, err := wire.DecodeV1Alpha1(m)
-	return received(at, m.GetNonce(), m.GetResource().GetValue(), event, err)
+	return newUpdate(at, m.GetNonce(), m.GetResource().GetValue(), event, err)
 }
 
-func (s *v1alpha1) answer(nonce string, refusal *federation.InvalidError) error {
+func (s *streamV1Alpha1) answerResponse(nonce string, refusal *federation.InvalidError) error {
 	if refusal != nil {
-		return sent(s.Send(wire.NackV1Alpha1(nonce, refusal)))
+		return sendError(s.Send(wire.NackV1Alpha1(nonce, refusal)))
 	}
-	return sent(s.Send(wire.AckV1Alpha1(nonce)))
+	return sendError(s.Send(wire.AckV1Alpha1(nonce)))
 }
