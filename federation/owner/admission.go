@@ -52,22 +52,24 @@ func (s *Server) retryDelay() time.Duration {
 	return time.Second + time.Duration(rand.Float64()*float64(consumers)/consumersPerSecond*float64(time.Second)) //nolint:gosec // a jitter
 }
 
-// later returns the end of a stream whose consumer is to come back.
-func (s *Server) later(err error) error { return after(s.retryDelay(), status.Convert(err)) }
+// withRetryDelay returns the end of a stream whose consumer is to come back.
+func (s *Server) withRetryDelay(err error) error {
+	return withRetryInfo(s.retryDelay(), status.Convert(err))
+}
 
-// parking returns the end of a stream so that a consumer that would not try again by itself
+// withParkingDelay returns the end of a stream so that a consumer that would not try again by itself
 // may do so: what it was refused for can be corrected here, which it would not learn.
 // Hamlet, 'Error Codes': after Unauthenticated a consumer "must not retry"; it takes one that
 // knows RetryInfo to do it all the same.
-func parking(err error) error {
+func withParkingDelay(err error) error {
 	if s, ok := status.FromError(err); ok && (s.Code() == codes.Unauthenticated || s.Code() == codes.InvalidArgument) {
-		return after(parkingDelay, s)
+		return withRetryInfo(parkingDelay, s)
 	}
 	return err
 }
 
-// after returns a status with the delay before the next attempt.
-func after(delay time.Duration, s *status.Status) error {
+// withRetryInfo returns a status with the delay before the next attempt.
+func withRetryInfo(delay time.Duration, s *status.Status) error {
 	detailed, err := s.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(delay)})
 	if err != nil {
 		return s.Err()
@@ -75,11 +77,11 @@ func after(delay time.Duration, s *status.Status) error {
 	return detailed.Err()
 }
 
-// queue waits until the stream may be sent so many services, beside not too many others. When
+// awaitSlot waits until the stream may be sent so many services, beside not too many others. When
 // thousands of consumers come at once, their catalogs would otherwise be sent all at a time, so
 // that nobody had any for as long as it takes to send all, and each stream had its own buffers
-// full meanwhile. What queue takes is given back by release, or after catalogHold.
-func (s *session) queue(ctx context.Context, services int) error {
+// full meanwhile. What awaitSlot takes is given back by release, or after catalogHold.
+func (s *streamSession) awaitSlot(ctx context.Context, services int) error {
 	if services <= fewServices {
 		return nil
 	}
@@ -91,7 +93,7 @@ func (s *session) queue(ctx context.Context, services int) error {
 		if errors.Is(err, errBusy) {
 			s.server.postponed.Add(1)
 			s.turnedAway(gate.Later, "too many consumers wait for the catalog; it was told when to come back")
-			return s.server.later(err)
+			return s.server.withRetryDelay(err)
 		}
 		return err
 	}

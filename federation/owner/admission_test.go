@@ -120,7 +120,7 @@ func TestWaitIsInVain(t *testing.T) {
 			t.Errorf("%d are told to come back", got)
 		}
 		for range 10 * consumersPerSecond {
-			f.server.sessions[new(session)] = struct{}{}
+			f.server.sessions[new(streamSession)] = struct{}{}
 		}
 		least, most := time.Hour, time.Duration(0)
 		for range 1000 {

@@ -36,12 +36,12 @@ const (
 	lostFor = 7 * 24 * time.Hour
 )
 
-// lost is a consumer that may be lost, by the server name of its catalog and its name.
-type lost struct{ catalog, consumer string }
+// lostConsumer is a consumer that may be lost, by the server name of its catalog and its name.
+type lostConsumer struct{ catalog, consumer string }
 
 // loseLocked remembers that a session has ended. Its consumer may have others. The caller holds
 // the lock.
-func (s *Server) loseLocked(session *session, now time.Time) {
+func (s *Server) loseLocked(session *streamSession, now time.Time) {
 	if session.subscription == nil {
 		return // it was told nothing
 	}
@@ -51,15 +51,15 @@ func (s *Server) loseLocked(session *session, now time.Time) {
 			break
 		}
 	}
-	s.lost[lost{session.catalog.name, session.consumer}] = now
+	s.lost[lostConsumer{session.catalog.name, session.consumer}] = now
 }
 
 // Consumers returns those of each catalog, by server name: who has acknowledged all that there is,
 // and who has not. It takes time in proportion to their number.
 func (s *Server) Consumers() map[string]Consumers {
 	all := make(map[string]Consumers)
-	subscribed := make(map[*registry.Registry][]*session)
-	gone := make(map[lost]time.Time)
+	subscribed := make(map[*registry.Registry][]*streamSession)
+	gone := make(map[lostConsumer]time.Time)
 	now := time.Now()
 	s.mu.Lock()
 	for name := range s.catalogs {
@@ -73,7 +73,7 @@ func (s *Server) Consumers() map[string]Consumers {
 		}
 	}
 	for session := range s.sessions {
-		delete(gone, lost{session.catalog.name, session.consumer})
+		delete(gone, lostConsumer{session.catalog.name, session.consumer})
 		if session.subscription != nil { // else it is about to be opened
 			subscribed[session.catalog.registry] = append(subscribed[session.catalog.registry], session)
 		}
@@ -86,7 +86,7 @@ func (s *Server) Consumers() map[string]Consumers {
 		}
 		for i, lag := range r.Lags(subscriptions) {
 			of := sessions[i]
-			all[of.catalog.name] = all[of.catalog.name].with(of.standing(lag))
+			all[of.catalog.name] = all[of.catalog.name].withStream(of.consumerBehind(lag))
 		}
 	}
 	for who, at := range gone {
@@ -97,7 +97,7 @@ func (s *Server) Consumers() map[string]Consumers {
 	}
 	for name, of := range all {
 		slices.SortFunc(of.Worst, func(a, b Consumer) int {
-			return cmp.Or(cmp.Compare(a.rank(), b.rank()), a.Since.Compare(b.Since), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Address, b.Address))
+			return cmp.Or(cmp.Compare(a.sortRank(), b.sortRank()), a.Since.Compare(b.Since), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Address, b.Address))
 		})
 		of.Worst = of.Worst[:min(len(of.Worst), MaxConsumers)]
 		all[name] = of
@@ -105,19 +105,19 @@ func (s *Server) Consumers() map[string]Consumers {
 	return all
 }
 
-// standing returns where the consumer of a session is that was behind the catalog by lag before.
-func (s *session) standing(lag registry.Lag) Consumer {
+// consumerBehind returns where the consumer of a session is that was behind the catalog by lag before.
+func (s *streamSession) consumerBehind(lag registry.Lag) Consumer {
 	telling := s.telling.Load() // before the window is looked at, to which it passes on what it has taken
 	n, oldest := s.window.inFlight()
-	c := Consumer{Name: s.consumer, Address: s.address.String(), Behind: lag.Unsent + n, Since: earlier(lag.Since, oldest)}
+	c := Consumer{Name: s.consumer, Address: s.address.String(), Behind: lag.Unsent + n, Since: earlierOf(lag.Since, oldest)}
 	if telling {
 		c.Behind = max(c.Behind, 1)
 	}
 	return c
 }
 
-// with adds a stream. Of those that have everything, only as many are kept as may be shown.
-func (c Consumers) with(of Consumer) Consumers {
+// withStream adds a stream. Of those that have everything, only as many are kept as may be shown.
+func (c Consumers) withStream(of Consumer) Consumers {
 	if of.Behind > 0 {
 		c.Behind++
 	} else if len(c.Worst)-c.Behind >= MaxConsumers {
@@ -127,8 +127,8 @@ func (c Consumers) with(of Consumer) Consumers {
 	return c
 }
 
-// rank is less for who matters more.
-func (c *Consumer) rank() int {
+// sortRank is less for who matters more.
+func (c *Consumer) sortRank() int {
 	switch {
 	case c.Behind > 0:
 		return 0

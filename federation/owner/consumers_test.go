@@ -78,11 +78,11 @@ func TestConsumers(t *testing.T) {
 
 // TestLostAreBounded has no more lost consumers remembered than there is room for.
 func TestLostAreBounded(t *testing.T) {
-	s := &Server{catalogs: map[string]*catalog{"": {}}, lost: make(map[lost]time.Time)}
+	s := &Server{catalogs: map[string]*servedCatalog{"": {}}, lost: make(map[lostConsumer]time.Time)}
 	for i := range maxLost {
-		s.lost[lost{"", fmt.Sprint(i)}] = time.Now()
+		s.lost[lostConsumer{"", fmt.Sprint(i)}] = time.Now()
 	}
-	s.loseLocked(&session{catalog: s.catalogs[""], consumer: "last", subscription: new(registry.Subscription)}, time.Now())
+	s.loseLocked(&streamSession{catalog: s.catalogs[""], consumer: "last", subscription: new(registry.Subscription)}, time.Now())
 	of := s.Consumers()[""]
 	if of.Lost != maxLost || len(of.Worst) != MaxConsumers {
 		t.Errorf("%d are lost, and %d are shown", of.Lost, len(of.Worst))

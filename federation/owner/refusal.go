@@ -7,17 +7,17 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 )
 
-// takes tells that the consumer takes a service.
-func (s *session) takes(service string) {
+// clearRefusal tells that the consumer takes a service.
+func (s *streamSession) clearRefusal(service string) {
 	s.catalog.registry.Tell(registry.Refusal{Service: service, Consumer: s.consumer})
 }
 
-// settled tells that the consumer does not refuse any more what the policy has withdrawn
+// clearUnseenRefusals tells that the consumer does not refuse any more what the policy has withdrawn
 // from it while it was away. It has a whole catalog now.
-func (s *session) settled() {
+func (s *streamSession) clearUnseenRefusals() {
 	for _, service := range s.catalog.registry.Refused(s.consumer) {
 		if !s.subscription.Sees(service) {
-			s.takes(service)
+			s.clearRefusal(service)
 		}
 	}
 }
@@ -31,9 +31,9 @@ var refusalFields = []string{
 	"resource", "resource_url", "resource_id", "operation", "context",
 }
 
-// blamed returns the field at the beginning of the rule of a refusal, where consumers
+// blamedField returns the field at the beginning of the rule of a refusal, where consumers
 // of this project put it, or "other".
-func blamed(rule string) string {
+func blamedField(rule string) string {
 	field := rule
 	if end := strings.IndexAny(rule, ".[:"); end >= 0 {
 		field = rule[:end]

@@ -19,9 +19,9 @@ const openTimeout = time.Minute
 // errNoRequest ends a stream that is not asked for anything.
 var errNoRequest = status.Error(codes.Unavailable, "the stream has resumed, and no initial request came within a minute")
 
-// resume lets the consumer go on with what it holds, if it says that in the header of the
+// tryResume lets the consumer go on with what it holds, if it says that in the header of the
 // stream and there is a part of it that need not be sent.
-func (s *session) resume(ctx context.Context) {
+func (s *streamSession) tryResume(ctx context.Context) {
 	values := metadata.ValueFromIncomingContext(ctx, wire.ResumeHeader)
 	if len(values) != 1 {
 		return
@@ -31,21 +31,21 @@ func (s *session) resume(ctx context.Context) {
 		s.log.Debug("consumer cannot resume: what it holds cannot be read", "error", err)
 		return
 	}
-	s.resumed = s.subscription.Resume(s.form(), theirs)
+	s.resumed = s.subscription.Resume(s.messageForm(), theirs)
 	if s.resumed == nil {
 		return
 	}
 	for _, w := range s.resumed.Withheld {
-		s.withhold(w.Name, gapOf(w.Err))
+		s.withholdService(w.Name, withheldCauseOf(w.Err))
 	}
 	s.catalog.resumed.Add(1)
 	s.catalog.spared.Add(uint64(max(0, s.resumed.Spared)))
-	s.regained()
+	s.clearHeldRefusals()
 }
 
-// await waits for the initial request. It sends the answers to what the consumer
+// awaitRequest waits for the initial request. It sends the answers to what the consumer
 // publishes.
-func (s *session) await(ctx context.Context, opened <-chan wire.Request) (wire.Request, error) {
+func (s *streamSession) awaitRequest(ctx context.Context, opened <-chan wire.Request) (wire.Request, error) {
 	var overdue <-chan time.Time
 	if s.resumed != nil {
 		timer := time.NewTimer(openTimeout)
@@ -57,7 +57,7 @@ func (s *session) await(ctx context.Context, opened <-chan wire.Request) (wire.R
 		case first := <-opened:
 			return first, nil
 		case answer := <-s.answers:
-			if err := s.decline(answer); err != nil {
+			if err := s.declineResponse(answer); err != nil {
 				return wire.Request{}, err
 			}
 		case <-overdue:
@@ -68,8 +68,8 @@ func (s *session) await(ctx context.Context, opened <-chan wire.Request) (wire.R
 	}
 }
 
-// start notes that the consumer has subscribed, and waits until it may be told the catalog.
-func (s *session) start(ctx context.Context) error {
+// startSubscription notes that the consumer has subscribed, and waits until it may be told the catalog.
+func (s *streamSession) startSubscription(ctx context.Context) error {
 	s.subscribed = true
 	s.subscription.Ask()
 	if s.resumed == nil {
@@ -81,15 +81,15 @@ func (s *session) start(ctx context.Context) error {
 		}
 		s.resumed = nil // it is not needed any more
 	}
-	return s.queue(ctx, s.subscription.Unsent())
+	return s.awaitSlot(ctx, s.subscription.Unsent())
 }
 
-// regained tells that the consumer does not refuse any more what it holds. It may have
+// clearHeldRefusals tells that the consumer does not refuse any more what it holds. It may have
 // refused a version of a service that was not the last one.
-func (s *session) regained() {
+func (s *streamSession) clearHeldRefusals() {
 	for _, service := range s.catalog.registry.Refused(s.consumer) {
 		if _, withheld := s.withheld[service]; !withheld && s.subscription.Holds(service) {
-			s.takes(service)
+			s.clearRefusal(service)
 		}
 	}
 }

@@ -291,27 +291,27 @@ func FuzzResume(f *testing.F) {
 			s = resumed.Subscription
 		}
 		defer s.Close()
-		stream := &session{
+		stream := &streamSession{
 			server:  &Server{config: Config{MaxMessage: defaultMaxMessage}},
-			catalog: newCatalogs(nil, slog.New(slog.DiscardHandler))[""],
-			dialect: dialect{version: version, prepare: func(u registry.Update) (message, error) {
+			catalog: newServedCatalogs(nil, slog.New(slog.DiscardHandler))[""],
+			apiDialect: apiDialect{version: version, prepare: func(u registry.Update) (encodedUpdate, error) {
 				if u.Encoded == nil {
-					return message{}, nil
+					return encodedUpdate{}, nil
 				}
 				value, err := shape.Value(u.Encoded)
-				return message{bytes: len(value)}, err
+				return encodedUpdate{bytes: len(value)}, err
 			}},
 		}
 		if resumed != nil {
 			for _, of := range resumed.Withheld {
-				stream.withhold(of.Name, gapOf(of.Err))
+				stream.withholdService(of.Name, withheldCauseOf(of.Err))
 			}
 		}
 		messages, ended := 0, false
 		for range 6 {
 			for updates := s.Take(nil, 1+m.IntN(4)); len(updates) > 0; updates = s.Take(nil, 1+m.IntN(4)) {
 				for _, u := range updates {
-					u, _, ok := stream.express(u)
+					u, _, ok := stream.expressUpdate(u)
 					if !ok {
 						continue
 					}

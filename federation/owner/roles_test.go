@@ -127,7 +127,7 @@ func TestAnswersThatWait(t *testing.T) {
 		stream := &stuckStream{ctx: ctx}
 		var serving sync.WaitGroup
 		serving.Go(func() {
-			if err := (v1alpha2{server: server}).EstablishStream(stream); status.Code(err) != codes.Canceled {
+			if err := (serverV1Alpha2{server: server}).EstablishStream(stream); status.Code(err) != codes.Canceled {
 				t.Errorf("the stream ended with %v, expected Canceled", err)
 			}
 		})

@@ -10,8 +10,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 )
 
-// catalog is what a server serves under one server name, and what became of it.
-type catalog struct {
+// servedCatalog is what a server serves under one server name, and what became of it.
+type servedCatalog struct {
 	// read-only after New
 	name     string             // the server name; empty for the default
 	registry *registry.Registry // nil for a default that there is not
@@ -27,11 +27,11 @@ type catalog struct {
 	ended   map[codes.Code]uint64 // streams, by the code of their status
 }
 
-// newCatalogs returns what is served, by server name: always something under "".
-func newCatalogs(registries map[string]*registry.Registry, log *slog.Logger) map[string]*catalog {
-	catalogs := make(map[string]*catalog)
+// newServedCatalogs returns what is served, by server name: always something under "".
+func newServedCatalogs(registries map[string]*registry.Registry, log *slog.Logger) map[string]*servedCatalog {
+	catalogs := make(map[string]*servedCatalog)
 	add := func(name string, r *registry.Registry) {
-		c := &catalog{name: name, registry: r, log: log, refused: make(map[string]uint64), ended: make(map[codes.Code]uint64)}
+		c := &servedCatalog{name: name, registry: r, log: log, refused: make(map[string]uint64), ended: make(map[codes.Code]uint64)}
 		if name != "" {
 			c.log = log.With("catalog", name)
 		}
@@ -39,13 +39,13 @@ func newCatalogs(registries map[string]*registry.Registry, log *slog.Logger) map
 	}
 	add("", nil)
 	for name, r := range registries {
-		add(canonical(name), r)
+		add(canonicalName(name), r)
 	}
 	return catalogs
 }
 
-// canonical returns the form of a server name in which names are equal that mean the
+// canonicalName returns the form of a server name in which names are equal that mean the
 // same.
-func canonical(serverName string) string {
+func canonicalName(serverName string) string {
 	return strings.ToLower(strings.TrimSuffix(serverName, "."))
 }

@@ -156,8 +156,8 @@ type Config struct {
 type Server struct {
 	// read-only after New
 	config   Config
-	log      *slog.Logger        // bounds what a peer can make it write
-	catalogs map[string]*catalog // by server name; there is always one under ""
+	log      *slog.Logger              // bounds what a peer can make it write
+	catalogs map[string]*servedCatalog // by server name; there is always one under ""
 	gate     *gate.Gate
 	slots    *semaphore.Weighted // of the streams that are sent what they have yet to be told
 	began    time.Time
@@ -165,10 +165,10 @@ type Server struct {
 	postponed atomic.Uint64 // streams that have waited for too long
 	readers   sync.WaitGroup
 
-	mu       sync.Mutex                 // guards the fields below, and those of every catalog
-	allowed  map[federation.ID]struct{} // who may subscribe; nil for every certificate
-	sessions map[*session]struct{}      // the streams that are open
-	lost     map[lost]time.Time         // when consumers lost their last stream; see Consumers
+	mu       sync.Mutex                  // guards the fields below, and those of every catalog
+	allowed  map[federation.ID]struct{}  // who may subscribe; nil for every certificate
+	sessions map[*streamSession]struct{} // the streams that are open
+	lost     map[lostConsumer]time.Time  // when consumers lost their last stream; see Consumers
 }
 
 // New returns a server. It fails when the configuration is not complete.
@@ -193,7 +193,7 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{
 		config: c, log: loglimit.NewLogger(c.Logger), gate: c.Gate, began: time.Now(), slots: semaphore.NewWeighted(int64(catalogSlots * runtime.GOMAXPROCS(0))),
-		sessions: make(map[*session]struct{}), lost: make(map[lost]time.Time),
+		sessions: make(map[*streamSession]struct{}), lost: make(map[lostConsumer]time.Time),
 	}
 	if c.TurnedAway == nil {
 		s.config.TurnedAway = func(gate.TurnedAway) {}
@@ -207,7 +207,7 @@ func New(c Config) (*Server, error) {
 	if c.Registry != nil {
 		c.Catalogs = map[string]*registry.Registry{"": c.Registry}
 	}
-	s.catalogs = newCatalogs(c.Catalogs, s.log)
+	s.catalogs = newServedCatalogs(c.Catalogs, s.log)
 	if len(c.Allow) > 0 {
 		s.SetAllow(c.Allow)
 	}
@@ -221,7 +221,7 @@ func (s *Server) SetAllow(ids []federation.ID) {
 	for _, id := range ids {
 		allowed[id] = struct{}{}
 	}
-	var lost []*session
+	var lost []*streamSession
 	s.mu.Lock()
 	s.allowed = allowed
 	for session := range s.sessions {
@@ -246,51 +246,51 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	return s.gate.Serve(ctx, gate.Port{
 		Listener: listener, Credentials: s.config.Credentials, Role: role, MaxMessage: maxRequestBytes,
 		Register: func(to grpc.ServiceRegistrar) {
-			rdpb.RegisterDiscoveryServiceServer(to, v1alpha2{server: s})
-			rdpb1.RegisterDiscoveryServiceServer(to, v1alpha1{server: s})
+			rdpb.RegisterDiscoveryServiceServer(to, serverV1Alpha2{server: s})
+			rdpb1.RegisterDiscoveryServiceServer(to, serverV1Alpha1{server: s})
 		},
 		Lasting: s.config.Register,
 	})
 }
 
-// dialect is what differs between the versions of the API.
-type dialect struct {
+// apiDialect is what differs between the versions of the API.
+type apiDialect struct {
 	version wire.Version
 	receive func(ctx context.Context) (wire.Request, error)
 
 	// prepare returns the message for an update. It fails when the version cannot
 	// express the service.
-	prepare func(u registry.Update) (message, error)
+	prepare func(u registry.Update) (encodedUpdate, error)
 
 	// answers are functions that each send an answer to a response of the consumer.
-	// Run calls them between updates. The channel is nil in a version without such
+	// writeUpdates calls them between updates. The channel is nil in a version without such
 	// responses.
 	answers <-chan func() error
 }
 
-// subscribe serves one subscription of a consumer, and returns the status of its stream.
-func (s *Server) subscribe(stream grpc.ServerStream, d dialect) error {
+// serveSubscription serves one subscription of a consumer, and returns the status of its stream.
+func (s *Server) serveSubscription(stream grpc.ServerStream, d apiDialect) error {
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
-	session := &session{dialect: d, server: s, cancel: cancel, window: newWindow(s.config.Window), release: func() {}}
-	err := s.serve(ctx, stream, session)
-	s.dismiss(session, err)
-	return parking(err)
+	session := &streamSession{apiDialect: d, server: s, cancel: cancel, window: newSendWindow(s.config.Window), release: func() {}}
+	err := s.serveSession(ctx, stream, session)
+	s.forgetSession(session, err)
+	return withParkingDelay(err)
 }
 
-// serve opens the stream of a session for a consumer that may subscribe, and serves it
+// serveSession opens the stream of a session for a consumer that may subscribe, and serves it
 // until it ends.
-func (s *Server) serve(ctx context.Context, stream grpc.ServerStream, session *session) error {
-	if err := s.admit(ctx, session); err != nil {
+func (s *Server) serveSession(ctx context.Context, stream grpc.ServerStream, session *streamSession) error {
+	if err := s.admitConsumer(ctx, session); err != nil {
 		return err
 	}
 	stop := func(lost time.Time) {
 		if !lost.IsZero() {
 			stream.SetTrailer(metadata.Pairs(wire.LostTrailer, wire.Lost(time.Since(lost))))
 		}
-		session.cancel(s.later(registry.ErrUnavailable))
+		session.cancel(s.withRetryDelay(registry.ErrUnavailable))
 	}
-	subscription := session.catalog.registry.SubscribeAs(registry.Consumer{IDs: session.ids, Stop: stop, Awaits: s.awaits(ctx), Silent: true})
+	subscription := session.catalog.registry.SubscribeAs(registry.Consumer{IDs: session.ids, Stop: stop, Awaits: s.awaitsEnd(ctx), Silent: true})
 	defer subscription.Close()
 	s.mu.Lock()
 	session.subscription = subscription
@@ -298,26 +298,26 @@ func (s *Server) serve(ctx context.Context, stream grpc.ServerStream, session *s
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	session.resume(ctx)
-	if err := stream.SendHeader(session.header()); err != nil {
+	session.tryResume(ctx)
+	if err := stream.SendHeader(session.responseHeader()); err != nil {
 		return err
 	}
-	return session.run(ctx)
+	return session.serveStream(ctx)
 }
 
 // sourcesTime is how long sources usually take at most, after the start, to say what they have.
 const sourcesTime = 5 * time.Second
 
-// awaits reports whether the consumer that opens a stream may be told a catalog that is not
+// awaitsEnd reports whether the consumer that opens a stream may be told a catalog that is not
 // complete. One that resumes has most of what sources are about to say: it can wait, so
 // that it need not be sent that again.
-func (s *Server) awaits(ctx context.Context) bool {
+func (s *Server) awaitsEnd(ctx context.Context) bool {
 	return slices.Contains(metadata.ValueFromIncomingContext(ctx, wire.CatalogEndHeader), wire.CatalogEndAwaited) &&
 		(len(metadata.ValueFromIncomingContext(ctx, wire.ResumeHeader)) == 0 || time.Since(s.began) > sourcesTime)
 }
 
-// dismiss forgets a session that has ended with the status err.
-func (s *Server) dismiss(session *session, err error) {
+// forgetSession forgets a session that has ended with the status err.
+func (s *Server) forgetSession(session *streamSession, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sessions, session)
@@ -325,14 +325,14 @@ func (s *Server) dismiss(session *session, err error) {
 	session.catalog.ended[status.Code(err)]++
 }
 
-// admit identifies the consumer of the session, and chooses its catalog. It fails with
+// admitConsumer identifies the consumer of the session, and chooses its catalog. It fails with
 // Unauthenticated, after which consumers do not retry, when the consumer may not
 // subscribe, and with Unavailable, after which they do, when there is no catalog.
-func (s *Server) admit(ctx context.Context, session *session) error {
+func (s *Server) admitConsumer(ctx context.Context, session *streamSession) error {
 	p, _ := peer.FromContext(ctx)
 	consumer, certified := mtls.PeerOf(p.AuthInfo)
 	session.address, session.ids = p.Addr, consumer.IDs()
-	serverName := canonical(consumer.State.ServerName)
+	serverName := canonicalName(consumer.State.ServerName)
 	session.catalog = cmp.Or(s.catalogs[serverName], s.catalogs[""])
 	s.mu.Lock()
 	id, ok := s.mayLocked(session.ids)
@@ -344,7 +344,7 @@ func (s *Server) admit(ctx context.Context, session *session) error {
 		}
 		session.log = session.catalog.log.With("consumer", session.consumer)
 		s.sessions[session] = struct{}{} // where SetAllow finds it
-		delete(s.lost, lost{session.catalog.name, session.consumer})
+		delete(s.lost, lostConsumer{session.catalog.name, session.consumer})
 	}
 	s.mu.Unlock()
 	who := federation.Printable(fmt.Sprint(session.ids)) // a certificate may have any number of them
@@ -365,7 +365,7 @@ func (s *Server) admit(ctx context.Context, session *session) error {
 }
 
 // turnedAway tells of the consumer of a session that is turned away.
-func (s *session) turnedAway(reason gate.Reason, rule string) {
+func (s *streamSession) turnedAway(reason gate.Reason, rule string) {
 	s.server.config.TurnedAway(gate.TurnedAway{Role: role, Address: s.address, IDs: s.ids, Reason: reason, Rule: rule})
 }
 

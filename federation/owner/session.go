@@ -18,37 +18,37 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// session is one stream, in any version of the API.
-type session struct {
-	dialect
+// streamSession is one stream, in any version of the API.
+type streamSession struct {
+	apiDialect
 
 	server       *Server
-	catalog      *catalog
+	catalog      *servedCatalog
 	subscription *registry.Subscription
 	cancel       context.CancelCauseFunc // ends it
 	address      net.Addr                // of the consumer
 	ids          []federation.ID         // of its certificate
 	consumer     string                  // who it is, as it may be shown
 	log          *slog.Logger            // which names the consumer in every line
-	window       *window
-	resumed      *registry.Resumption // until run starts; nil unless the consumer has resumed
+	window       *sendWindow
+	resumed      *registry.Resumption // until startSubscription; nil unless the consumer has resumed
 
-	// owned by run
+	// owned by writeUpdates
 	subscribed bool
-	release    func()           // has another stream be sent the catalog
-	declined   bool             // whether a response of the consumer was declined
-	withheld   map[string]gap   // the services that the consumer does not get, by name
-	end        *registry.Update // the end of the catalog, from when it is taken until the consumer is told
-	complete   bool             // whether the consumer was told
+	release    func()                   // has another stream be sent the catalog
+	declined   bool                     // whether a response of the consumer was declined
+	withheld   map[string]withheldCause // the services that the consumer does not get, by name
+	end        *registry.Update         // the end of the catalog, from when it is taken until the consumer is told
+	complete   bool                     // whether the consumer was told
 
-	// changed by run
+	// changed by writeUpdates
 
-	missing [gaps]atomic.Int64 // of withheld, by gap
+	missing [gaps]atomic.Int64 // of withheld, by cause
 	telling atomic.Bool        // whether updates may be taken that are not in the window yet
 }
 
-// header returns what the owner announces on the stream.
-func (s *session) header() metadata.MD {
+// responseHeader returns what the owner announces on the stream.
+func (s *streamSession) responseHeader() metadata.MD {
 	header := metadata.Pairs(wire.CatalogEndHeader, wire.CatalogEndMarked, wire.PathHeader, s.catalog.registry.Path().Header())
 	if s.resumed != nil {
 		header.Set(wire.ResumeHeader, s.resumed.Selection.Header())
@@ -56,13 +56,13 @@ func (s *session) header() metadata.MD {
 	return header
 }
 
-// run serves the stream until it ends, and returns its status.
-func (s *session) run(ctx context.Context) error {
+// serveStream serves the stream until it ends, and returns its status.
+func (s *streamSession) serveStream(ctx context.Context) error {
 	opened := make(chan wire.Request, 1)
 	// The reader cannot be awaited here, because a blocked receive ends only when
 	// the handler returns.
-	s.server.readers.Go(func() { s.cancel(s.read(ctx, opened)) })
-	err := s.write(ctx, opened)
+	s.server.readers.Go(func() { s.cancel(s.readRequests(ctx, opened)) })
+	err := s.writeUpdates(ctx, opened)
 	if ctx.Err() != nil {
 		err = context.Cause(ctx) // why a send failed, if one did
 	}
@@ -78,25 +78,25 @@ func (s *session) run(ctx context.Context) error {
 	return err
 }
 
-// write sends the catalog and then its changes, each when the window has room. In
+// writeUpdates sends the catalog and then its changes, each when the window has room. In
 // between it sends the answers to what the consumer publishes. Nothing else sends on
 // the stream.
-func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
-	first, err := s.await(ctx, opened)
+func (s *streamSession) writeUpdates(ctx context.Context, opened <-chan wire.Request) error {
+	first, err := s.awaitRequest(ctx, opened)
 	if err != nil {
 		return err
 	}
 	subscription := s.subscription
-	if err := s.start(ctx); err != nil {
+	if err := s.startSubscription(ctx); err != nil {
 		return err
 	}
 	defer s.release()
 	var few [1]registry.Update // all that a consumer at rest needs
 	updates := few[:0]
-	for due := true; ctx.Err() == nil; due = due || s.owes() {
+	for due := true; ctx.Err() == nil; due = due || s.owesEnd() {
 		room := 0
 		if due {
-			room = s.window.free()
+			room = s.window.freeRoom()
 		}
 		switch {
 		case room == 0:
@@ -105,13 +105,13 @@ func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
 				due = true
 			case <-s.window.room:
 			case answer := <-s.answers:
-				if err := s.decline(answer); err != nil {
+				if err := s.declineResponse(answer); err != nil {
 					return err
 				}
 			case <-ctx.Done():
 			}
-		case s.owes():
-			if err := s.finish(first.Context); err != nil {
+		case s.owesEnd():
+			if err := s.sendEnd(first.Context); err != nil {
 				return err
 			}
 		default:
@@ -119,7 +119,7 @@ func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
 			// registry are coalesced.
 			s.telling.Store(true)
 			due, updates = false, subscription.Take(updates[:0], room)
-			if err := s.tell(ctx, updates, first.Context); err != nil {
+			if err := s.sendUpdates(ctx, updates, first.Context); err != nil {
 				return err
 			}
 			s.telling.Store(false)
@@ -132,11 +132,11 @@ func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
 	return context.Cause(ctx)
 }
 
-// owes reports whether the consumer can be told the end of the catalog, which was taken before.
-func (s *session) owes() bool { return s.end != nil && s.missing[inexpressible].Load() == 0 }
+// owesEnd reports whether the consumer can be told the end of the catalog, which was taken before.
+func (s *streamSession) owesEnd() bool { return s.end != nil && s.missing[inexpressible].Load() == 0 }
 
-// decline sends the answer to a response of the consumer.
-func (s *session) decline(answer func() error) error {
+// declineResponse sends the answer to a response of the consumer.
+func (s *streamSession) declineResponse(answer func() error) error {
 	if !s.declined {
 		s.declined = true
 		s.log.Warn("consumer publishes services, too; this owner ignores them")
@@ -144,10 +144,10 @@ func (s *session) decline(answer func() error) error {
 	return answer()
 }
 
-// tell sends the messages for the updates. A consumer that does not read makes that take
+// sendUpdates sends the messages for the updates. A consumer that does not read makes that take
 // any time: what the policy has withdrawn meanwhile is left out, and when ctx has ended
 // all of the rest.
-func (s *session) tell(ctx context.Context, updates []registry.Update, context string) error {
+func (s *streamSession) sendUpdates(ctx context.Context, updates []registry.Update, context string) error {
 	for i := range updates {
 		u := &updates[i]
 		if err := ctx.Err(); err != nil {
@@ -155,7 +155,7 @@ func (s *session) tell(ctx context.Context, updates []registry.Update, context s
 		}
 		if s.subscription.Withdrawn(u) {
 			if !u.Told { // or its deletion is about to come
-				s.withhold(u.Name, leaving)
+				s.withholdService(u.Name, leaving)
 			}
 			continue
 		}
@@ -165,9 +165,9 @@ func (s *session) tell(ctx context.Context, updates []registry.Update, context s
 			s.release()
 			end := *u
 			s.end = &end
-			err = s.finish(context)
+			err = s.sendEnd(context)
 		default:
-			err = s.say(*u, context)
+			err = s.sendUpdate(*u, context)
 		}
 		if err != nil {
 			return err
@@ -176,27 +176,27 @@ func (s *session) tell(ctx context.Context, updates []registry.Update, context s
 	return nil
 }
 
-// say sends the message for the update, if there is one.
-func (s *session) say(u registry.Update, context string) error {
-	u, m, ok := s.express(u)
+// sendUpdate sends the message for the update, if there is one.
+func (s *streamSession) sendUpdate(u registry.Update, context string) error {
+	u, m, ok := s.expressUpdate(u)
 	switch {
 	case s.complete && s.missing[inexpressible].Load() > 0:
 		return errIncomplete
 	case !ok:
 		return nil
 	}
-	if err := m.send(s.window.add(u), context); err != nil {
+	if err := m.send(s.window.addResponse(u), context); err != nil {
 		return err
 	}
 	if audit := s.server.config.Audit; audit != nil {
-		s.record(audit, u)
+		s.auditUpdate(audit, u)
 	}
 	return nil
 }
 
-// record writes to the audit log what the consumer has and did not have before, or does
+// auditUpdate writes to the audit log what the consumer has and did not have before, or does
 // not have any more.
-func (s *session) record(audit *slog.Logger, u registry.Update) {
+func (s *streamSession) auditUpdate(audit *slog.Logger, u registry.Update) {
 	audit = audit.With("catalog", s.catalog.name, "consumer", s.consumer, "service", u.Name)
 	switch {
 	case u.Operation == federation.Upsert && !u.Told:
@@ -206,9 +206,9 @@ func (s *session) record(audit *slog.Logger, u registry.Update) {
 	}
 }
 
-// read takes the initial request and then the acknowledgements, until the
+// readRequests takes the initial request and then the acknowledgements, until the
 // stream ends or the consumer breaks the rules.
-func (s *session) read(ctx context.Context, opened chan<- wire.Request) error {
+func (s *streamSession) readRequests(ctx context.Context, opened chan<- wire.Request) error {
 	first, err := s.receive(ctx)
 	if err != nil {
 		return err
@@ -227,19 +227,19 @@ func (s *session) read(ctx context.Context, opened chan<- wire.Request) error {
 			return status.Errorf(codes.InvalidArgument, "response_nonce %s is not that of an unacknowledged response",
 				federation.Quote(request.Nonce))
 		}
-		s.acknowledged(answered, request.Refusal)
+		s.recordAnswer(answered, request.Refusal)
 	}
 }
 
-// acknowledged records the answer of the consumer to a response. A service that it
+// recordAnswer records the answer of the consumer to a response. A service that it
 // refuses is not sent again until it changes, because it would be refused again.
-func (s *session) acknowledged(answered flight, refusal string) {
+func (s *streamSession) recordAnswer(answered sentResponse, refusal string) {
 	switch {
 	case refusal != "":
 		// Our own consumers begin the text with the service. What is logged of it is
 		// bounded, and the rule at its end is what matters.
 		rule := strings.TrimPrefix(refusal, "service "+federation.Quote(answered.name)+": ")
-		s.countRefusal(blamed(rule))
+		s.countRefusal(blamedField(rule))
 		rule = federation.Printable(rule)
 		if answered.operation != federation.Upsert || s.catalog.registry.Tell(registry.Refusal{Service: answered.name, Consumer: s.consumer, Rule: rule}) {
 			s.log.Warn("consumer refuses a service; it is sent again when it changes",
@@ -247,16 +247,16 @@ func (s *session) acknowledged(answered flight, refusal string) {
 		}
 	case answered.operation == federation.End:
 		s.log.Info("consumer has the whole catalog")
-		s.settled()
+		s.clearUnseenRefusals()
 		fallthrough
 	default:
 		s.catalog.acknowledged.Add(1)
-		s.takes(answered.name)
+		s.clearRefusal(answered.name)
 	}
 }
 
 // countRefusal counts a refusal by the field that its rule is about.
-func (s *session) countRefusal(field string) {
+func (s *streamSession) countRefusal(field string) {
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()
 	s.catalog.refused[field]++

@@ -56,7 +56,7 @@ func (s *Server) Stats() Stats {
 	stats := Stats{Catalogs: make(map[string]CatalogStats), Postponed: s.postponed.Load()}
 	stats.Connections, stats.TurnedAway = s.gate.Stats()
 	s.mu.Lock()
-	open := make(map[*catalog]CatalogStats)
+	open := make(map[*servedCatalog]CatalogStats)
 	for session := range s.sessions {
 		of, known := open[session.catalog]
 		if !known {
@@ -71,7 +71,7 @@ func (s *Server) Stats() Stats {
 		}
 		n, oldest := session.window.inFlight()
 		of.InFlight += n
-		of.Oldest = earlier(of.Oldest, oldest)
+		of.Oldest = earlierOf(of.Oldest, oldest)
 		open[session.catalog] = of
 	}
 	for name, c := range s.catalogs {
@@ -87,15 +87,15 @@ func (s *Server) Stats() Stats {
 			of := stats.Catalogs[name]
 			oldest := of.Oldest
 			of.Stats = c.registry.Stats()
-			of.Oldest = earlier(oldest, of.Oldest)
+			of.Oldest = earlierOf(oldest, of.Oldest)
 			stats.Catalogs[name] = of
 		}
 	}
 	return stats
 }
 
-// earlier returns the earlier of two times; zero stands for no time.
-func earlier(a, b time.Time) time.Time {
+// earlierOf returns the earlier of two times; zero stands for no time.
+func earlierOf(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
 	}

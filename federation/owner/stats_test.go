@@ -96,7 +96,7 @@ func TestRefusalsAreCountedByField(t *testing.T) {
 		":":                         "other",
 		"":                          "other",
 	} {
-		if got := blamed(rule); got != want {
+		if got := blamedField(rule); got != want {
 			t.Errorf("%s: blames %q, expected %q", rule, got, want)
 		}
 	}

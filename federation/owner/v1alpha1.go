@@ -11,16 +11,16 @@ import (
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 )
 
-// v1alpha1 serves version v1alpha1 of the API.
-type v1alpha1 struct {
+// serverV1Alpha1 serves version v1alpha1 of the API.
+type serverV1Alpha1 struct {
 	rdpb1.UnimplementedDiscoveryServiceServer
 
 	server *Server
 }
 
 // EstablishStream serves one subscription of a consumer.
-func (v v1alpha1) EstablishStream(stream rdpb1.DiscoveryService_EstablishStreamServer) error {
-	return v.server.subscribe(stream, dialect{
+func (v serverV1Alpha1) EstablishStream(stream rdpb1.DiscoveryService_EstablishStreamServer) error {
+	return v.server.serveSubscription(stream, apiDialect{
 		version: wire.V1Alpha1,
 		receive: func(context.Context) (wire.Request, error) {
 			m, err := stream.Recv()
@@ -33,12 +33,12 @@ func (v v1alpha1) EstablishStream(stream rdpb1.DiscoveryService_EstablishStreamS
 			}
 			return request, nil
 		},
-		prepare: func(u registry.Update) (message, error) {
+		prepare: func(u registry.Update) (encodedUpdate, error) {
 			response, err := wire.EncodeV1Alpha1(u.Decoded(), "", u.Told)
 			if err != nil {
-				return message{}, err
+				return encodedUpdate{}, err
 			}
-			return message{len(response.GetResource().GetValue()), func(nonce, _ string) error {
+			return encodedUpdate{len(response.GetResource().GetValue()), func(nonce, _ string) error {
 				response.Nonce = nonce
 				return stream.Send(response)
 			}}, nil

@@ -15,8 +15,8 @@ import (
 // writer of its stream. While there are more, the stream is not read.
 const maxAnswers = 4
 
-// v1alpha2 serves version v1alpha2 of the API.
-type v1alpha2 struct {
+// serverV1Alpha2 serves version v1alpha2 of the API.
+type serverV1Alpha2 struct {
 	rdpb.UnimplementedDiscoveryServiceServer
 
 	server *Server
@@ -27,9 +27,9 @@ type v1alpha2 struct {
 // A message of this version has two parts, and a peer may fill either: it sends
 // requests as a consumer, and responses as an owner. Each response is declined. A message with
 // neither part, as a later version may have, is ignored.
-func (v v1alpha2) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+func (v serverV1Alpha2) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 	answers := make(chan func() error, maxAnswers)
-	return v.server.subscribe(stream, dialect{
+	return v.server.serveSubscription(stream, apiDialect{
 		version: wire.V1Alpha2,
 		answers: answers,
 		receive: func(ctx context.Context) (wire.Request, error) {
@@ -56,13 +56,13 @@ func (v v1alpha2) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamSe
 				return request, nil
 			}
 		},
-		prepare: func(u registry.Update) (message, error) {
+		prepare: func(u registry.Update) (encodedUpdate, error) {
 			resource, err := u.Resource()
 			if err != nil {
-				return message{}, err
+				return encodedUpdate{}, err
 			}
 			response := wire.Respond(u.Event, resource, "", "")
-			return message{len(resource.GetValue()), func(nonce, context string) error {
+			return encodedUpdate{len(resource.GetValue()), func(nonce, context string) error {
 				response.Nonce, response.Context = nonce, context
 				return stream.Send(&rdpb.BidirectionalStream{Response: response})
 			}}, nil

@@ -9,59 +9,59 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 )
 
-// window holds the responses of one stream that are in flight: sent, or about to
+// sendWindow holds the responses of one stream that are in flight: sent, or about to
 // be, and not acknowledged yet. The nonce of a response is its number, from 1 on.
 //
 // The window slides: response n is sent when response n-size and all before it
 // are acknowledged. A consumer may acknowledge in any order; one that does so in
 // order gets the most out of the window.
-type window struct {
+type sendWindow struct {
 	room chan struct{} // holds a value when there may be room again, if free has returned none
 	size int           // how many responses may be in flight; read-only
 
 	mu sync.Mutex // guards the fields below
 
-	first   uint64   // the number of the oldest response that is in flight, or of the next one
-	flights []flight // from first on; nil at rest, as most consumers are
-	awaited bool     // whether room is waited for
+	first   uint64         // the number of the oldest response that is in flight, or of the next one
+	flights []sentResponse // from first on; nil at rest, as most consumers are
+	awaited bool           // whether room is waited for
 }
 
-// flight is a response that is in flight.
-type flight struct {
+// sentResponse is a response that is in flight.
+type sentResponse struct {
 	operation federation.Operation
 	name      string
 	since     time.Time // as in registry.Update
 	answered  bool      // before an older one
 }
 
-func newWindow(size int) *window {
-	return &window{room: make(chan struct{}, 1), size: size, first: 1}
+func newSendWindow(size int) *sendWindow {
+	return &sendWindow{room: make(chan struct{}, 1), size: size, first: 1}
 }
 
-// free returns how many responses there is room for. Where that is none, room has a value once
+// freeRoom returns how many responses there is room for. Where that is none, room has a value once
 // there is some: nobody is roused by an acknowledgement who waits for none.
-func (w *window) free() int {
+func (w *sendWindow) freeRoom() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.awaited = len(w.flights) == w.size
 	return w.size - len(w.flights)
 }
 
-// add notes a response, for which there must be room, and returns its nonce.
-func (w *window) add(u registry.Update) string {
+// addResponse notes a response, for which there must be room, and returns its nonce.
+func (w *sendWindow) addResponse(u registry.Update) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.flights = append(w.flights, flight{operation: u.Operation, name: u.Name, since: u.Since})
-	return strconv.FormatUint(w.next()-1, 10)
+	w.flights = append(w.flights, sentResponse{operation: u.Operation, name: u.Name, since: u.Since})
+	return strconv.FormatUint(w.nextNumber()-1, 10)
 }
 
-// next returns the number of the next response. The caller holds mu.
-func (w *window) next() uint64 { return w.first + uint64(len(w.flights)) }
+// nextNumber returns the number of the next response. The caller holds mu.
+func (w *sendWindow) nextNumber() uint64 { return w.first + uint64(len(w.flights)) }
 
-// find returns the response with the nonce, or nil if it is not in flight. The caller holds mu.
-func (w *window) find(nonce string) *flight {
+// findResponse returns the response with the nonce, or nil if it is not in flight. The caller holds mu.
+func (w *sendWindow) findResponse(nonce string) *sentResponse {
 	n, err := strconv.ParseUint(nonce, 10, 64)
-	if err != nil || n < w.first || n >= w.next() || w.flights[n-w.first].answered {
+	if err != nil || n < w.first || n >= w.nextNumber() || w.flights[n-w.first].answered {
 		return nil
 	}
 	return &w.flights[n-w.first]
@@ -69,15 +69,15 @@ func (w *window) find(nonce string) *flight {
 
 // acknowledge removes the response with the nonce, and reports whether it was in
 // flight.
-func (w *window) acknowledge(nonce string) (flight, bool) {
+func (w *sendWindow) acknowledge(nonce string) (sentResponse, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	f := w.find(nonce)
+	f := w.findResponse(nonce)
 	if f == nil {
-		return flight{}, false
+		return sentResponse{}, false
 	}
 	answered := *f
-	if *f = (flight{answered: true}); f != &w.flights[0] {
+	if *f = (sentResponse{answered: true}); f != &w.flights[0] {
 		return answered, true
 	}
 	for len(w.flights) > 0 && w.flights[0].answered {
@@ -99,13 +99,13 @@ func (w *window) acknowledge(nonce string) (flight, bool) {
 
 // inFlight returns how many responses are in flight, and the earliest since of
 // them.
-func (w *window) inFlight() (n int, oldest time.Time) {
+func (w *sendWindow) inFlight() (n int, oldest time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, f := range w.flights {
 		if !f.answered {
 			n++
-			oldest = earlier(oldest, f.since)
+			oldest = earlierOf(oldest, f.since)
 		}
 	}
 	return n, oldest

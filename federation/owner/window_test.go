@@ -11,8 +11,8 @@ import (
 )
 
 func TestWindowRefusesUnknownNonces(t *testing.T) {
-	w := newWindow(2)
-	w.add(registry.Update{})
+	w := newSendWindow(2)
+	w.addResponse(registry.Update{})
 	for _, nonce := range []string{"", "0", "2", "-1", "x", "1.0", " 1", "18446744073709551615", "18446744073709551617"} {
 		if got, ok := w.acknowledge(nonce); ok {
 			t.Errorf("nonce %q is that of %+v, expected none", nonce, got)
@@ -22,10 +22,10 @@ func TestWindowRefusesUnknownNonces(t *testing.T) {
 
 // TestWindowRouses acknowledges a response while room is waited for, and while it is not.
 func TestWindowRouses(t *testing.T) {
-	w := newWindow(2)
+	w := newSendWindow(2)
 	for _, full := range []bool{false, true} {
-		nonces := []string{w.add(registry.Update{}), w.add(registry.Update{})}
-		if full && w.free() > 0 {
+		nonces := []string{w.addResponse(registry.Update{}), w.addResponse(registry.Update{})}
+		if full && w.freeRoom() > 0 {
 			t.Error("there is room in a full window")
 		}
 		for _, nonce := range nonces {
@@ -43,14 +43,14 @@ func TestWindowOracle(t *testing.T) {
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 2))
 		size := 1 + rnd.IntN(9)
-		w := newWindow(size)
+		w := newSendWindow(size)
 		inFlight := make(map[string]string) // names by nonce
 		sent := 0
 		for range 500 {
-			if rnd.IntN(2) == 0 && w.free() > 0 {
+			if rnd.IntN(2) == 0 && w.freeRoom() > 0 {
 				name := strconv.Itoa(sent)
 				sent++
-				inFlight[w.add(registry.Update{Event: federation.Event{Name: name}})] = name
+				inFlight[w.addResponse(registry.Update{Event: federation.Event{Name: name}})] = name
 			}
 			nonce := strconv.Itoa(max(0, sent-rnd.IntN(size+2)))
 			got, ok := w.acknowledge(nonce)
@@ -63,8 +63,8 @@ func TestWindowOracle(t *testing.T) {
 			for nonce := range inFlight {
 				oldest = min(oldest, must.Get(strconv.Atoi(nonce))(t))
 			}
-			if n, _ := w.inFlight(); n != len(inFlight) || w.free() != size-(sent+1-oldest) || n == 0 && w.flights != nil {
-				t.Fatalf("seed %d: %d are in flight, with room for %d, expected %d from %d on", seed, n, w.free(), len(inFlight), oldest)
+			if n, _ := w.inFlight(); n != len(inFlight) || w.freeRoom() != size-(sent+1-oldest) || n == 0 && w.flights != nil {
+				t.Fatalf("seed %d: %d are in flight, with room for %d, expected %d from %d on", seed, n, w.freeRoom(), len(inFlight), oldest)
 			}
 		}
 	}
