@@ -40,19 +40,19 @@ type Gate struct {
 	tell   func(TurnedAway)
 	slots  *semaphore.Weighted // of the handshakes that are worked on
 
-	mu         sync.Mutex // guards the fields below, and those of each guest
+	mu         sync.Mutex // guards the fields below, and those of each countedConn
 	open       int
-	visitors   map[netip.Prefix]*visitor
+	addresses  map[netip.Prefix]*addressLoad
 	waiting    int       // connections that wait for a slot
-	handshakes list.List // of *guest, of the other handshakes, the oldest first
+	handshakes list.List // of *countedConn, of the other handshakes, the oldest first
 	turnedAway map[string]uint64
 }
 
-// visitor is an address with connections.
-type visitor struct {
+// addressLoad is an address with connections.
+type addressLoad struct {
 	open       int
 	waiting    int
-	handshakes list.List // of *guest, the oldest first
+	handshakes list.List // of *countedConn, the oldest first
 }
 
 // Config configures a Gate.
@@ -91,7 +91,7 @@ const (
 
 // New returns a gate. It fails when one of the limits is negative.
 func New(c Config) (*Gate, error) {
-	limits, err := c.Limits.complete()
+	limits, err := c.Limits.withDefaults()
 	if err != nil {
 		return nil, err
 	}
@@ -104,22 +104,22 @@ func newGate(c Config) *Gate {
 		c.TurnedAway = func(TurnedAway) {}
 	}
 	return &Gate{
-		limits: c.Limits, log: c.Logger, tell: c.TurnedAway, visitors: make(map[netip.Prefix]*visitor), turnedAway: make(map[string]uint64),
+		limits: c.Limits, log: c.Logger, tell: c.TurnedAway, addresses: make(map[netip.Prefix]*addressLoad), turnedAway: make(map[string]uint64),
 		slots: semaphore.NewWeighted(handshakeSlots()),
 	}
 }
 
-// enter counts the connection. When a limit is reached, over is that limit. The
+// admitConn counts the connection. When a limit is reached, over is that limit. The
 // oldest handshake is then displaced if it has lasted for safeHandshake; otherwise
 // admitted is nil.
-func (g *Gate) enter(conn net.Conn) (admitted, displaced *guest, over string) {
-	c := &guest{Conn: conn, gate: g, address: mtls.AddressOf(conn.RemoteAddr()), since: time.Now()}
+func (g *Gate) admitConn(conn net.Conn) (admitted, displaced *countedConn, over string) {
+	c := &countedConn{Conn: conn, gate: g, address: mtls.AddressOf(conn.RemoteAddr()), since: time.Now()}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	v := g.visitors[c.address]
+	v := g.addresses[c.address]
 	if v == nil {
-		v = &visitor{}
-		g.visitors[c.address] = v
+		v = &addressLoad{}
+		g.addresses[c.address] = v
 	}
 	queue := &v.handshakes
 	switch {
@@ -135,38 +135,38 @@ func (g *Gate) enter(conn net.Conn) (admitted, displaced *guest, over string) {
 	if over != "" {
 		g.turnedAway[over]++
 		oldest := queue.Front()
-		if oldest == nil || c.since.Sub(oldest.Value.(*guest).since) < safeHandshake {
-			g.forget(c.address)
+		if oldest == nil || c.since.Sub(oldest.Value.(*countedConn).since) < safeHandshake {
+			g.forgetAddress(c.address)
 			return nil, nil, over
 		}
 		// Room for one is enough, because no limit was exceeded before.
-		displaced = oldest.Value.(*guest)
-		g.leave(displaced)
-		g.visitors[c.address] = v
+		displaced = oldest.Value.(*countedConn)
+		g.removeConn(displaced)
+		g.addresses[c.address] = v
 	}
 	g.open++
 	v.open++
-	g.enlist(c)
+	g.enlistHandshake(c)
 	return c, displaced, over
 }
 
-// enlist adds a connection to those that are in their handshake. The caller holds the
+// enlistHandshake adds a connection to those that are in their handshake. The caller holds the
 // lock.
-func (g *Gate) enlist(c *guest) {
-	c.inAll, c.inVisitor = g.handshakes.PushBack(c), g.visitors[c.address].handshakes.PushBack(c)
+func (g *Gate) enlistHandshake(c *countedConn) {
+	c.inAll, c.inAddress = g.handshakes.PushBack(c), g.addresses[c.address].handshakes.PushBack(c)
 }
 
-// welcome records that the handshake of a connection is complete.
-func (g *Gate) welcome(c *guest) {
+// completeHandshake records that the handshake of a connection is complete.
+func (g *Gate) completeHandshake(c *countedConn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.unqueue(c)
+	g.leaveQueue(c)
 }
 
-// refuse reports that the certificate of a peer is not accepted: whoever looks after
+// reportRefusal reports that the certificate of a peer is not accepted: whoever looks after
 // that peer sees an alert only, which has no reason. Other handshakes that fail say
 // nothing of a peer. Role is what peers of its port are called.
-func (g *Gate) refuse(c *guest, role string, err error) {
+func (g *Gate) reportRefusal(c *countedConn, role string, err error) {
 	refusal, ok := errors.AsType[*tls.CertificateVerificationError](err)
 	refused, _ := mtls.RefusalOf(err)
 	if !ok || len(refusal.UnverifiedCertificates) == 0 {
@@ -182,41 +182,41 @@ func (g *Gate) refuse(c *guest, role string, err error) {
 	g.tell(TurnedAway{Role: role, Address: c.RemoteAddr(), IDs: ids, Reason: BadCertificate, Rule: reason.Error(), Remedy: remedy})
 }
 
-// exceeds reports that a connection is closed because of a limit.
-func (g *Gate) exceeds(c net.Conn, role, limit string) {
+// reportExcess reports that a connection is closed because of a limit.
+func (g *Gate) reportExcess(c net.Conn, role, limit string) {
 	g.log.Warn("connection turned away: there are too many", "limit", limit, "address", c.RemoteAddr())
 	g.tell(TurnedAway{Role: role, Address: c.RemoteAddr(), Reason: TooMany, Rule: "there are too many: the limit " + limit + " is reached"})
 }
 
-// leave removes the connection from the counts. The caller holds the lock.
-func (g *Gate) leave(c *guest) {
+// removeConn removes the connection from the counts. The caller holds the lock.
+func (g *Gate) removeConn(c *countedConn) {
 	if c.gone {
 		return
 	}
 	c.gone = true
-	g.unqueue(c)
+	g.leaveQueue(c)
 	g.open--
-	g.visitors[c.address].open--
-	g.forget(c.address)
+	g.addresses[c.address].open--
+	g.forgetAddress(c.address)
 }
 
-func (g *Gate) unqueue(c *guest) {
+func (g *Gate) leaveQueue(c *countedConn) {
 	switch {
 	case c.waits:
 		g.waiting--
-		g.visitors[c.address].waiting--
+		g.addresses[c.address].waiting--
 		c.waits = false
 	case c.inAll != nil:
 		g.handshakes.Remove(c.inAll)
-		g.visitors[c.address].handshakes.Remove(c.inVisitor)
-		c.inAll, c.inVisitor = nil, nil
+		g.addresses[c.address].handshakes.Remove(c.inAddress)
+		c.inAll, c.inAddress = nil, nil
 	}
 }
 
-// forget removes an address that has no connections.
-func (g *Gate) forget(address netip.Prefix) {
-	if g.visitors[address].open == 0 {
-		delete(g.visitors, address)
+// forgetAddress removes an address that has no connections.
+func (g *Gate) forgetAddress(address netip.Prefix) {
+	if g.addresses[address].open == 0 {
+		delete(g.addresses, address)
 	}
 }
 
@@ -228,11 +228,11 @@ func (g *Gate) Stats() (open int, turnedAway map[string]uint64) {
 	return g.open, maps.Clone(g.turnedAway)
 }
 
-// guest is a connection that is counted until it is closed.
-type guest struct {
+// countedConn is a connection that is counted until it is closed.
+type countedConn struct {
 	net.Conn
 
-	// read-only after enter
+	// read-only after admitConn
 	gate    *Gate
 	address netip.Prefix
 
@@ -241,7 +241,7 @@ type guest struct {
 	gone      bool
 	waits     bool          // for a slot
 	inAll     *list.Element // place in Gate.handshakes; nil when its handshake is complete, and while it waits
-	inVisitor *list.Element // place in visitor.handshakes
+	inAddress *list.Element // place in addressLoad.handshakes
 
 	cut atomic.Bool // a write has failed
 
@@ -251,7 +251,7 @@ type guest struct {
 
 // SetDeadline implements net.Conn. gRPC removes the deadline when a connection has begun, or
 // has failed to: its streams end by themselves from then on.
-func (c *guest) SetDeadline(t time.Time) error {
+func (c *countedConn) SetDeadline(t time.Time) error {
 	if t.IsZero() && c.begun != nil {
 		c.begun()
 	}
@@ -262,7 +262,7 @@ func (c *guest) SetDeadline(t time.Time) error {
 // would still send its alert when the connection is closed, and the peer, which misses
 // the record before it, would say that the record has a bad MAC. That is what a peer saw
 // whose connection was closed because its handshake took too long.
-func (c *guest) Write(p []byte) (int, error) {
+func (c *countedConn) Write(p []byte) (int, error) {
 	if c.cut.Load() {
 		return 0, net.ErrClosed
 	}
@@ -274,15 +274,15 @@ func (c *guest) Write(p []byte) (int, error) {
 }
 
 // Close implements net.Conn.
-func (c *guest) Close() error {
+func (c *countedConn) Close() error {
 	c.gate.mu.Lock()
-	c.gate.leave(c)
+	c.gate.removeConn(c)
 	c.gate.mu.Unlock()
 	return c.Conn.Close()
 }
 
-// gated is a listener behind a gate.
-type gated struct {
+// gatedListener is a listener behind a gate.
+type gatedListener struct {
 	net.Listener
 
 	gate *Gate
@@ -290,19 +290,19 @@ type gated struct {
 }
 
 // Accept implements net.Listener.
-func (l gated) Accept() (net.Conn, error) {
+func (l gatedListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		admitted, displaced, over := l.gate.enter(conn)
+		admitted, displaced, over := l.gate.admitConn(conn)
 		switch {
 		case displaced != nil:
-			l.gate.exceeds(displaced, l.role, over)
+			l.gate.reportExcess(displaced, l.role, over)
 			displaced.Close()
 		case over != "":
-			l.gate.exceeds(conn, l.role, over)
+			l.gate.reportExcess(conn, l.role, over)
 		}
 		if admitted != nil {
 			return admitted, nil

@@ -33,16 +33,16 @@ func TestDefaultLimits(t *testing.T) {
 		{Limits{Connections: 1}, Limits{1, 1, 1, 1}},
 		{Limits{10, 9, 8, 7}, Limits{10, 9, 8, 7}},
 	} {
-		if got, err := tt.given.complete(); err != nil || got != tt.want {
+		if got, err := tt.given.withDefaults(); err != nil || got != tt.want {
 			t.Errorf("%+v becomes %+v, %v, expected %+v", tt.given, got, err, tt.want)
 		}
 	}
 	for _, l := range []Limits{{Connections: -1}, {ConnectionsPerAddress: -1}, {Handshakes: -1}, {HandshakesPerAddress: -1}} {
-		if _, err := l.complete(); err == nil || !strings.Contains(err.Error(), "none may be negative") {
+		if _, err := l.withDefaults(); err == nil || !strings.Contains(err.Error(), "none may be negative") {
 			t.Errorf("%+v: error is %v", l, err)
 		}
 	}
-	if got, err := (Limits{}).complete(); err != nil || got.Connections < 1 || got.Connections > mostConnections {
+	if got, err := (Limits{}).withDefaults(); err != nil || got.Connections < 1 || got.Connections > mostConnections {
 		t.Errorf("the default is %+v, %v", got, err)
 	}
 }
@@ -68,10 +68,10 @@ func from(ip string) *addressed { return &addressed{from: &net.TCPAddr{IP: net.P
 func TestGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(Config{Limits: Limits{Connections: 8, ConnectionsPerAddress: 5, Handshakes: 4, HandshakesPerAddress: 2}, Logger: slog.New(slog.DiscardHandler)})
-		var inside []*guest
-		expect := func(ip, wantOver string, wantIn, wantDisplaced bool) *guest {
+		var inside []*countedConn
+		expect := func(ip, wantOver string, wantIn, wantDisplaced bool) *countedConn {
 			t.Helper()
-			in, displaced, over := g.enter(from(ip))
+			in, displaced, over := g.admitConn(from(ip))
 			if over != wantOver || (in != nil) != wantIn || (displaced != nil) != wantDisplaced {
 				t.Errorf("%s: in %v, displaced %v, over %q, expected %v, %v, %q", ip, in != nil, displaced != nil, over, wantIn, wantDisplaced, wantOver)
 			}
@@ -89,15 +89,15 @@ func TestGate(t *testing.T) {
 		expect(d, "", true, false) // the last handshake that there is room for
 		expect(d, overHandshakesPerAddress, false, false)
 		expect(b, overHandshakes, false, false)
-		if len(g.visitors) != 2 {
-			t.Errorf("%d addresses are known, expected those with connections, 2", len(g.visitors))
+		if len(g.addresses) != 2 {
+			t.Errorf("%d addresses are known, expected those with connections, 2", len(g.addresses))
 		}
 		time.Sleep(safeHandshake)
 		second := expect(b, overHandshakes, true, true) // in the place of the oldest, which is a's
 		expect(d, overHandshakesPerAddress, true, true) // of its own /64
 		for _, in := range inside {
 			if !in.gone {
-				g.welcome(in)
+				g.completeHandshake(in)
 			}
 		}
 		if g.handshakes.Len() != 0 || g.open != 4 {
@@ -105,7 +105,7 @@ func TestGate(t *testing.T) {
 		}
 		for range 4 {
 			if in := expect(a, "", true, false); in != nil {
-				g.welcome(in)
+				g.completeHandshake(in)
 			}
 		}
 		expect(a, overConnectionsPerAddress, false, false)
@@ -121,8 +121,8 @@ func TestGate(t *testing.T) {
 		for _, in := range inside {
 			in.Close()
 		}
-		if g.open != 0 || len(g.visitors) != 0 || g.handshakes.Len() != 0 {
-			t.Errorf("%d connections, %d addresses and %d handshakes are left", g.open, len(g.visitors), g.handshakes.Len())
+		if g.open != 0 || len(g.addresses) != 0 || g.handshakes.Len() != 0 {
+			t.Errorf("%d connections, %d addresses and %d handshakes are left", g.open, len(g.addresses), g.handshakes.Len())
 		}
 		_, turnedAway := g.Stats()
 		want := map[string]uint64{overHandshakesPerAddress: 4, overHandshakes: 2, overConnectionsPerAddress: 1, overConnections: 2}
@@ -137,23 +137,23 @@ func TestGate(t *testing.T) {
 func TestGateDisplacesTheOnlyConnectionOfAnAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(Config{Limits: Limits{Connections: 8, ConnectionsPerAddress: 5, Handshakes: 4, HandshakesPerAddress: 1}, Logger: slog.New(slog.DiscardHandler)})
-		first, _, _ := g.enter(from("192.0.2.1"))
+		first, _, _ := g.admitConn(from("192.0.2.1"))
 		time.Sleep(safeHandshake - 1)
-		if in, displaced, over := g.enter(from("192.0.2.1")); in != nil || displaced != nil || over != overHandshakesPerAddress {
+		if in, displaced, over := g.admitConn(from("192.0.2.1")); in != nil || displaced != nil || over != overHandshakesPerAddress {
 			t.Errorf("before a second is over: in %v, displaced %v, over %q", in, displaced, over)
 		}
 		time.Sleep(time.Nanosecond)
-		second, displaced, _ := g.enter(from("192.0.2.1"))
+		second, displaced, _ := g.admitConn(from("192.0.2.1"))
 		if displaced != first || second == nil {
 			t.Fatalf("in %v, displaced %v, expected the first one", second, displaced)
 		}
 		first.Close()
-		if open, _ := g.Stats(); open != 1 || g.visitors[second.address].open != 1 {
-			t.Errorf("%d connections are open, %d of the address, expected 1", open, g.visitors[second.address].open)
+		if open, _ := g.Stats(); open != 1 || g.addresses[second.address].open != 1 {
+			t.Errorf("%d connections are open, %d of the address, expected 1", open, g.addresses[second.address].open)
 		}
 		second.Close()
-		if len(g.visitors) != 0 {
-			t.Errorf("%d addresses are left", len(g.visitors))
+		if len(g.addresses) != 0 {
+			t.Errorf("%d addresses are left", len(g.addresses))
 		}
 	})
 }
@@ -186,7 +186,7 @@ func TestTellsWhoIsTurnedAway(t *testing.T) {
 		})
 		first, second, third := from("192.0.2.1"), from("192.0.2.2"), from("192.0.2.3")
 		accept := func(conns ...net.Conn) {
-			l := gated{&queue{conns: conns}, g, "consumer"}
+			l := gatedListener{&queue{conns: conns}, g, "consumer"}
 			for {
 				if _, err := l.Accept(); err != nil {
 					return
@@ -215,7 +215,7 @@ func TestNothingIsSentAfterAFailedWrite(t *testing.T) {
 	g := must.Get(New(Config{Limits: Limits{}, Logger: slog.New(slog.DiscardHandler)}))(t)
 	near, far := net.Pipe()
 	defer near.Close()
-	c, _, over := g.enter(far)
+	c, _, over := g.admitConn(far)
 	if over != "" {
 		t.Fatalf("there is no room: %s", over)
 	}

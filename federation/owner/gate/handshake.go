@@ -52,9 +52,9 @@ const (
 	largestHello = 4 << 10
 )
 
-// welcoming are credentials whose handshakes wait for a slot, and that tell the gate how they
+// slotCredentials are credentials whose handshakes wait for a slot, and that tell the gate how they
 // end.
-type welcoming struct {
+type slotCredentials struct {
 	credentials.TransportCredentials
 
 	role    string          // of the peers
@@ -62,8 +62,8 @@ type welcoming struct {
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
-func (w welcoming) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	c, ok := raw.(*guest)
+func (w slotCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	c, ok := raw.(*countedConn)
 	if !ok {
 		return w.TransportCredentials.ServerHandshake(raw)
 	}
@@ -74,73 +74,73 @@ func (w welcoming) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := c.gate.acquire(w.serving, c, w.role); err != nil {
+	if err := c.gate.acquireSlot(w.serving, c, w.role); err != nil {
 		return nil, nil, err
 	}
 	release := sync.OnceFunc(func() { c.gate.slots.Release(1) })
 	defer release()
-	conn, info, err := w.TransportCredentials.ServerHandshake(&greeted{Conn: c, hello: hello, release: release})
+	conn, info, err := w.TransportCredentials.ServerHandshake(&helloConn{Conn: c, hello: hello, release: release})
 	if err == nil {
-		c.gate.welcome(c)
+		c.gate.completeHandshake(c)
 	} else {
-		c.gate.refuse(c, w.role, err)
+		c.gate.reportRefusal(c, w.role, err)
 	}
 	return conn, info, err
 }
 
 // Clone implements credentials.TransportCredentials.
-func (w welcoming) Clone() credentials.TransportCredentials {
+func (w slotCredentials) Clone() credentials.TransportCredentials {
 	w.TransportCredentials = w.TransportCredentials.Clone()
 	return w
 }
 
-// acquire waits for a slot. It fails when ctx ends, and when that takes too long.
-func (g *Gate) acquire(ctx context.Context, c *guest, role string) error {
-	g.await(c)
+// acquireSlot waits for a slot. It fails when ctx ends, and when that takes too long.
+func (g *Gate) acquireSlot(ctx context.Context, c *countedConn, role string) error {
+	g.noteWaiting(c)
 	ctx, cancel := context.WithTimeoutCause(ctx, longestWait, errLate)
 	defer cancel()
 	if g.slots.Acquire(ctx, 1) != nil {
 		err := context.Cause(ctx)
 		if errors.Is(err, errLate) {
-			g.late(c, role)
+			g.countLate(c, role)
 		}
 		return err
 	}
-	g.begin(c)
+	g.noteStarted(c)
 	return nil
 }
 
-// await notes that a connection waits for a slot, and begin that it has one. One that
+// noteWaiting notes that a connection waits for a slot, and noteStarted that it has one. One that
 // waits is not displaced: it is not the peer that takes its time.
-func (g *Gate) await(c *guest) {
+func (g *Gate) noteWaiting(c *countedConn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if c.gone {
 		return
 	}
-	g.unqueue(c)
+	g.leaveQueue(c)
 	c.waits = true
 	g.waiting++
-	g.visitors[c.address].waiting++
+	g.addresses[c.address].waiting++
 }
 
-func (g *Gate) begin(c *guest) {
+func (g *Gate) noteStarted(c *countedConn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if c.gone {
 		return
 	}
-	g.unqueue(c)
+	g.leaveQueue(c)
 	c.since = time.Now()
-	g.enlist(c)
+	g.enlistHandshake(c)
 }
 
-// late counts a connection that has waited for too long.
-func (g *Gate) late(c *guest, role string) {
+// countLate counts a connection that has waited for too long.
+func (g *Gate) countLate(c *countedConn, role string) {
 	g.mu.Lock()
 	g.turnedAway[overWait]++
 	g.mu.Unlock()
-	g.exceeds(c, role, overWait)
+	g.reportExcess(c, role, overWait)
 }
 
 // readHello reads the first record of a TLS connection, or the beginning of what is none.
@@ -158,10 +158,10 @@ func readHello(from io.Reader) ([]byte, error) {
 	return hello, err
 }
 
-// greeted is a connection of which the beginning has been read. It gives up its slot when
+// helloConn is a connection of which the beginning has been read. It gives up its slot when
 // it has to wait for the peer: what is left of the handshake then cannot come faster than
 // the slots let it begin.
-type greeted struct {
+type helloConn struct {
 	net.Conn
 
 	// owned by whoever reads
@@ -170,7 +170,7 @@ type greeted struct {
 }
 
 // Read implements net.Conn.
-func (g *greeted) Read(p []byte) (int, error) {
+func (g *helloConn) Read(p []byte) (int, error) {
 	if len(g.hello) > 0 {
 		n := copy(p, g.hello)
 		g.hello = g.hello[n:]

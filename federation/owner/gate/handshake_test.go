@@ -51,11 +51,11 @@ func (l *laborious) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthIn
 
 // shake has a peer at an address shake hands. It sends the octets, and then another one
 // after a delay.
-func shake(t *testing.T, g *Gate, w welcoming, ip string, octets []byte, delay time.Duration) (done func() error) {
+func shake(t *testing.T, g *Gate, w slotCredentials, ip string, octets []byte, delay time.Duration) (done func() error) {
 	t.Helper()
 	near, far := net.Pipe()
 	t.Cleanup(func() { near.Close(); far.Close() })
-	c, _, over := g.enter(&addressed{Conn: far, from: &net.TCPAddr{IP: net.ParseIP(ip)}})
+	c, _, over := g.admitConn(&addressed{Conn: far, from: &net.TCPAddr{IP: net.ParseIP(ip)}})
 	if over != "" {
 		t.Fatalf("there is no room: %s", over)
 	}
@@ -80,7 +80,7 @@ func TestHandshakesWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(Config{Limits: Limits{Connections: 2000, ConnectionsPerAddress: 2000, Handshakes: 2000, HandshakesPerAddress: 2000}, Logger: slog.New(slog.DiscardHandler)})
 		work := &laborious{work: 100 * time.Millisecond}
-		w := welcoming{work, "peer", t.Context()}
+		w := slotCredentials{work, "peer", t.Context()}
 		for range 100 {
 			shake(t, g, w, "192.0.2.3", hello[:10], time.Hour)
 		}
@@ -143,7 +143,7 @@ func TestFloodOfHandshakes(t *testing.T) {
 		limit := each * int(handshakeSlots())
 		g := newGate(Config{Limits: Limits{Connections: 2000, ConnectionsPerAddress: 2000, Handshakes: 2000, HandshakesPerAddress: limit}, Logger: slog.New(slog.DiscardHandler)})
 		work := &laborious{work: 100 * time.Millisecond}
-		w := welcoming{work, "peer", t.Context()}
+		w := slotCredentials{work, "peer", t.Context()}
 		begin := time.Now()
 		var flood sync.WaitGroup
 		for range limit {
@@ -168,7 +168,7 @@ func TestSlotIsAwaitedUntilThePortEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(Config{Limits: Limits{Connections: 2000, ConnectionsPerAddress: 2000, Handshakes: 2000, HandshakesPerAddress: 2000}, Logger: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())
-		w := welcoming{&laborious{work: 500 * time.Millisecond}, "peer", ctx}
+		w := slotCredentials{&laborious{work: 500 * time.Millisecond}, "peer", ctx}
 		for range handshakeSlots() {
 			shake(t, g, w, "192.0.2.1", hello, 0)
 		}
@@ -184,8 +184,8 @@ func TestSlotIsAwaitedUntilThePortEnds(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if open, _ := g.Stats(); open != 0 || g.waiting != 0 || len(g.visitors) != 0 {
-			t.Errorf("%d connections are open, %d wait and %d addresses are known, expected none", open, g.waiting, len(g.visitors))
+		if open, _ := g.Stats(); open != 0 || g.waiting != 0 || len(g.addresses) != 0 {
+			t.Errorf("%d connections are open, %d wait and %d addresses are known, expected none", open, g.waiting, len(g.addresses))
 		}
 	})
 }

@@ -40,8 +40,8 @@ const (
 	safeHandshake = time.Second
 )
 
-// complete returns the limits with their defaults.
-func (l Limits) complete() (Limits, error) {
+// withDefaults returns the limits with their defaults.
+func (l Limits) withDefaults() (Limits, error) {
 	if l.Connections < 0 || l.ConnectionsPerAddress < 0 || l.Handshakes < 0 || l.HandshakesPerAddress < 0 {
 		return l, fmt.Errorf("limits of connections are %+v, none may be negative", l)
 	}

@@ -78,7 +78,7 @@ func (g *Gate) Serve(ctx context.Context, p Port) error {
 	ctx, cancel := context.WithCancel(ctx)
 	ending := make(map[string]bool) // the services of Register
 	server := grpc.NewServer(
-		grpc.Creds(welcoming{p.Credentials, p.Role, ctx}),
+		grpc.Creds(slotCredentials{p.Credentials, p.Role, ctx}),
 		grpc.ConnectionTimeout(HandshakeTimeout),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxRecvMsgSize(p.MaxMessage),
@@ -115,9 +115,9 @@ func (g *Gate) Serve(ctx context.Context, p Port) error {
 	stopped.Go(func() {
 		<-ctx.Done()
 		healthy.Shutdown()
-		stop(server)
+		stopServer(server)
 	})
-	err := server.Serve(gated{p.Listener, g, p.Role})
+	err := server.Serve(gatedListener{p.Listener, g, p.Role})
 	cancel()
 	stopped.Wait()
 	if errors.Is(err, grpc.ErrServerStopped) { // ctx had ended before
@@ -126,8 +126,8 @@ func (g *Gate) Serve(ctx context.Context, p Port) error {
 	return err
 }
 
-// stop ends the server gracefully, and by force after ShutdownTimeout.
-func stop(server *grpc.Server) {
+// stopServer ends the server gracefully, and by force after ShutdownTimeout.
+func stopServer(server *grpc.Server) {
 	var graceful sync.WaitGroup
 	done := make(chan struct{})
 	graceful.Go(func() {
