@@ -84,7 +84,7 @@ func (s *Server) Consumers() map[string]Consumers {
 		for i, session := range sessions {
 			subscriptions[i] = session.subscription
 		}
-		for i, lag := range r.Lags(subscriptions) {
+		for i, lag := range r.LagsOf(subscriptions) {
 			of := sessions[i]
 			all[of.catalog.name] = all[of.catalog.name].withStream(of.consumerBehind(lag))
 		}

@@ -9,14 +9,14 @@ import (
 
 // clearRefusal tells that the consumer takes a service.
 func (s *streamSession) clearRefusal(service string) {
-	s.catalog.registry.Tell(registry.Refusal{Service: service, Consumer: s.consumer})
+	s.catalog.registry.NoteAnswer(registry.Refusal{Service: service, Consumer: s.consumer})
 }
 
 // clearUnseenRefusals tells that the consumer does not refuse any more what the policy has withdrawn
 // from it while it was away. It has a whole catalog now.
 func (s *streamSession) clearUnseenRefusals() {
-	for _, service := range s.catalog.registry.Refused(s.consumer) {
-		if !s.subscription.Sees(service) {
+	for _, service := range s.catalog.registry.RefusedServices(s.consumer) {
+		if !s.subscription.SeesService(service) {
 			s.clearRefusal(service)
 		}
 	}

@@ -102,7 +102,7 @@ func TestOnRefusal(t *testing.T) {
 		f.registry.Delete("a")
 		c.refuse("no")
 		told.expect(t, "what has gone")
-		if refused := f.registry.Refused(consumerID); len(refused) != 0 {
+		if refused := f.registry.RefusedServices(consumerID); len(refused) != 0 {
 			t.Errorf("refusals of %v stand, expected none", refused)
 		}
 	})

@@ -71,7 +71,7 @@ func (s *streamSession) awaitRequest(ctx context.Context, opened <-chan wire.Req
 // startSubscription notes that the consumer has subscribed, and waits until it may be told the catalog.
 func (s *streamSession) startSubscription(ctx context.Context) error {
 	s.subscribed = true
-	s.subscription.Ask()
+	s.subscription.MarkAsked()
 	if s.resumed == nil {
 		s.log.Info("consumer subscribed")
 	} else {
@@ -81,14 +81,14 @@ func (s *streamSession) startSubscription(ctx context.Context) error {
 		}
 		s.resumed = nil // it is not needed any more
 	}
-	return s.awaitSlot(ctx, s.subscription.Unsent())
+	return s.awaitSlot(ctx, s.subscription.UnsentCount())
 }
 
 // clearHeldRefusals tells that the consumer does not refuse any more what it holds. It may have
 // refused a version of a service that was not the last one.
 func (s *streamSession) clearHeldRefusals() {
-	for _, service := range s.catalog.registry.Refused(s.consumer) {
-		if _, withheld := s.withheld[service]; !withheld && s.subscription.Holds(service) {
+	for _, service := range s.catalog.registry.RefusedServices(s.consumer) {
+		if _, withheld := s.withheld[service]; !withheld && s.subscription.HoldsService(service) {
 			s.clearRefusal(service)
 		}
 	}

@@ -23,7 +23,7 @@ import (
 // resumes returns what stands in the header of a consumer that holds these services.
 func resumes(tb testing.TB, version wire.Version, services map[string]*federation.Service, buckets int) []string {
 	tb.Helper()
-	digests := registrytest.SumOf(tb, registry.Form{Version: version, MaxMessage: defaultMaxMessage}, services)
+	digests := registrytest.SumOf(tb, registry.MessageForm{Version: version, MaxMessage: defaultMaxMessage}, services)
 	return []string{wire.ResumeHeader, digests.Fold(buckets).Header()}
 }
 
@@ -248,7 +248,7 @@ func FuzzResume(f *testing.F) {
 		m.Peers = nil
 		m.Registry.SetUnavailable("", time.Time{})
 		version := []wire.Version{wire.V1Alpha2, wire.V1Alpha1}[kind%2]
-		shape := registry.Form{Version: version, MaxMessage: defaultMaxMessage}
+		shape := registry.MessageForm{Version: version, MaxMessage: defaultMaxMessage}
 		ids := m.IDs()
 		view := func() map[string]*federation.Service {
 			return onWires(t, version, m.Visible(&registrytest.Peer{IDs: ids}))
@@ -298,7 +298,7 @@ func FuzzResume(f *testing.F) {
 				if u.Encoded == nil {
 					return encodedUpdate{}, nil
 				}
-				value, err := shape.Value(u.Encoded)
+				value, err := shape.ResourceValue(u.Encoded)
 				return encodedUpdate{bytes: len(value)}, err
 			}},
 		}
@@ -309,7 +309,7 @@ func FuzzResume(f *testing.F) {
 		}
 		messages, ended := 0, false
 		for range 6 {
-			for updates := s.Take(nil, 1+m.IntN(4)); len(updates) > 0; updates = s.Take(nil, 1+m.IntN(4)) {
+			for updates := s.TakeUpdates(nil, 1+m.IntN(4)); len(updates) > 0; updates = s.TakeUpdates(nil, 1+m.IntN(4)) {
 				for _, u := range updates {
 					u, _, ok := stream.expressUpdate(u)
 					if !ok {

@@ -118,7 +118,7 @@ func (s *streamSession) writeUpdates(ctx context.Context, opened <-chan wire.Req
 			// Only as many updates are taken as there is room for: those that wait in the
 			// registry are coalesced.
 			s.telling.Store(true)
-			due, updates = false, subscription.Take(updates[:0], room)
+			due, updates = false, subscription.TakeUpdates(updates[:0], room)
 			if err := s.sendUpdates(ctx, updates, first.Context); err != nil {
 				return err
 			}
@@ -153,7 +153,7 @@ func (s *streamSession) sendUpdates(ctx context.Context, updates []registry.Upda
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if s.subscription.Withdrawn(u) {
+		if s.subscription.RecheckUpdate(u) {
 			if !u.Told { // or its deletion is about to come
 				s.withholdService(u.Name, leaving)
 			}
@@ -241,7 +241,7 @@ func (s *streamSession) recordAnswer(answered sentResponse, refusal string) {
 		rule := strings.TrimPrefix(refusal, "service "+federation.Quote(answered.name)+": ")
 		s.countRefusal(blamedField(rule))
 		rule = federation.Printable(rule)
-		if answered.operation != federation.Upsert || s.catalog.registry.Tell(registry.Refusal{Service: answered.name, Consumer: s.consumer, Rule: rule}) {
+		if answered.operation != federation.Upsert || s.catalog.registry.NoteAnswer(registry.Refusal{Service: answered.name, Consumer: s.consumer, Rule: rule}) {
 			s.log.Warn("consumer refuses a service; it is sent again when it changes",
 				"operation", answered.operation, "service", answered.name, "error", rule)
 		}

@@ -34,7 +34,7 @@ func (v serverV1Alpha1) EstablishStream(stream rdpb1.DiscoveryService_EstablishS
 			return request, nil
 		},
 		prepare: func(u registry.Update) (encodedUpdate, error) {
-			response, err := wire.EncodeV1Alpha1(u.Decoded(), "", u.Told)
+			response, err := wire.EncodeV1Alpha1(u.DecodedEvent(), "", u.Told)
 			if err != nil {
 				return encodedUpdate{}, err
 			}

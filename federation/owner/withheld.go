@@ -49,7 +49,7 @@ func (s *streamSession) expressUpdate(u registry.Update) (registry.Update, encod
 	u.Told = u.Told && !withheld
 	m, err := s.prepare(u)
 	if err == nil {
-		err = s.messageForm().Check(m.bytes)
+		err = s.messageForm().CheckSize(m.bytes)
 	}
 	if u.Operation != federation.Upsert {
 		s.supplyService(u.Name)
@@ -76,8 +76,8 @@ func (s *streamSession) expressUpdate(u registry.Update) (registry.Update, encod
 }
 
 // messageForm is how the consumer is sent services.
-func (s *streamSession) messageForm() registry.Form {
-	return registry.Form{Version: s.version, MaxMessage: s.server.config.MaxMessage}
+func (s *streamSession) messageForm() registry.MessageForm {
+	return registry.MessageForm{Version: s.version, MaxMessage: s.server.config.MaxMessage}
 }
 
 // withholdService notes that the consumer does not have the service.

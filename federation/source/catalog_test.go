@@ -313,9 +313,9 @@ func TestPath(t *testing.T) {
 		} {
 			subscription := s.registry.Subscribe()
 			defer subscription.Close()
-			must.Get(subscription.Next(t.Context()))(t)
+			must.Get(subscription.NextEvent(t.Context()))(t)
 			must.Do(t, s.parts[tt.source].Through(tt.path))
-			if event, err := subscription.Next(t.Context()); status.Code(err) != codes.Unavailable {
+			if event, err := subscription.NextEvent(t.Context()); status.Code(err) != codes.Unavailable {
 				t.Errorf("a subscriber that was told the path before gets %v, %v, expected that its stream ends", event, err)
 			}
 			if got := s.registry.Path(); !slices.Equal(got, tt.want) {

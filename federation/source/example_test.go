@@ -113,7 +113,7 @@ func Example() {
 	subscription := registry.Subscribe()
 	defer subscription.Close()
 	next := func() {
-		switch event, err := subscription.Next(ctx); {
+		switch event, err := subscription.NextEvent(ctx); {
 		case err != nil:
 			fmt.Println(err)
 		case event.Operation == federation.Upsert:

@@ -187,7 +187,7 @@ func (r *rig) turnAway(key string, reason error) {
 func (r *rig) check() {
 	r.Helper()
 	want, hidden := r.oracle.publishes()
-	if available := r.oracle.available(); r.registry.Available() != available {
+	if available := r.oracle.available(); r.registry.IsAvailable() != available {
 		r.Fatalf("available is %v, expected %v", !available, available)
 	} else if !available {
 		r.subscriber = nil
@@ -235,7 +235,7 @@ func (r *rig) hear(want, fqdns map[string]string) {
 	lasting := r.lasting(want, fqdns)
 	whole, marked := len(r.oracle.complete) == len(sources), false
 	for !marked || r.subscriber.ended != whole {
-		event, err := r.subscriber.Next(r.Context())
+		event, err := r.subscriber.NextEvent(r.Context())
 		if err != nil {
 			r.Fatal(err)
 		}

@@ -190,7 +190,7 @@ func (s *stage) expectUnavailable(when, text string) {
 	synctest.Wait()
 	subscription := s.registry.Subscribe()
 	defer subscription.Close()
-	if event, err := subscription.Next(s.Context()); status.Code(err) != codes.Unavailable || strings.Contains(err.Error(), text) {
+	if event, err := subscription.NextEvent(s.Context()); status.Code(err) != codes.Unavailable || strings.Contains(err.Error(), text) {
 		s.Errorf("%s: a subscriber gets %v, %v, expected Unavailable without the reason %s", when, event.Operation, err, text)
 	}
 	if got := s.Status().Unavailable; !strings.Contains(got, text) {
@@ -205,19 +205,19 @@ func (s *stage) expectOpen(when string, want ...string) {
 	subscription := s.registry.Subscribe()
 	defer subscription.Close()
 	var got []string
-	for _, u := range subscription.Take(nil, 1000) {
+	for _, u := range subscription.TakeUpdates(nil, 1000) {
 		if u.Operation != federation.Upsert {
 			s.Errorf("%s: a subscriber is told %v", when, u.Operation)
 			continue
 		}
-		got = append(got, render(u.Decoded().Service))
+		got = append(got, render(u.DecodedEvent().Service))
 	}
 	if !slices.Equal(got, want) {
 		s.Errorf("%s: %q is published, expected %q", when, got, want)
 	}
 	foreign := s.registry.SubscribeAs(registry.Consumer{})
 	defer foreign.Close()
-	if _, err := foreign.Next(s.Context()); status.Code(err) != codes.Unavailable {
+	if _, err := foreign.NextEvent(s.Context()); status.Code(err) != codes.Unavailable {
 		s.Errorf("%s: a subscriber that does not await the end gets %v, expected Unavailable", when, err)
 	}
 }
@@ -230,7 +230,7 @@ func published(t *testing.T, r *registry.Registry) []string {
 	defer subscription.Close()
 	var list []string
 	for {
-		event, err := subscription.Next(t.Context())
+		event, err := subscription.NextEvent(t.Context())
 		switch {
 		case err != nil:
 			return []string{err.Error()}

@@ -78,7 +78,7 @@ func (p *Publisher) openRules(ctx context.Context, path string, set func(*rules.
 func (p *Publisher) applyEdit(edit func()) {
 	var release []func()
 	for _, c := range p.catalogs {
-		release = append(release, c.registry.Hold())
+		release = append(release, c.registry.HoldChanges())
 	}
 	p.editing = true
 	edit()

@@ -90,7 +90,7 @@ func (c *servedCatalog) reportOffer(f source.Found, v1alpha1 bool) status.Offere
 	if _, err := wire.EncodeV1Alpha1(federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}, "", false); err != nil && v1alpha1 {
 		o.Withheld = fmt.Sprintf("consumers of %s do not get it, and not the end of the catalog: %v", wire.V1Alpha1, err)
 	}
-	told := c.registry.Audiences(s.Name)
+	told := c.registry.AudiencesOf(s.Name)
 	for _, t := range told[:min(len(told), maxClasses)] {
 		o.Audience = append(o.Audience, reportAudience(t, o.FQDN))
 	}

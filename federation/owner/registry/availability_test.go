@@ -29,13 +29,13 @@ func TestSubscriptionOfAnUnavailableRegistry(t *testing.T) {
 			synctest.Wait() // for Next
 			r.SetUnavailable("away", time.Time{})
 		}()
-		if e, err := s.Next(t.Context()); status.Code(err) != codes.Unavailable {
+		if e, err := s.NextEvent(t.Context()); status.Code(err) != codes.Unavailable {
 			t.Errorf("Next gave %v, %v, expected Unavailable", e, err)
 		}
 		other := r.Subscribe()
 		defer other.Close()
 		upsert(t, r, service("a", 1))
-		if e, err := other.Next(t.Context()); status.Code(err) != codes.Unavailable {
+		if e, err := other.NextEvent(t.Context()); status.Code(err) != codes.Unavailable {
 			t.Errorf("Next of a new subscription gave %v, %v, expected Unavailable", e, err)
 		}
 		r.SetUnavailable("", time.Time{})
@@ -53,7 +53,7 @@ func TestEndOfAnIncompleteRegistry(t *testing.T) {
 	foreign, s := r.SubscribeAs(registry.Consumer{}), r.SubscribeAs(registry.Consumer{Awaits: true})
 	defer s.Close()
 	select {
-	case <-foreign.Over():
+	case <-foreign.Done():
 	default:
 		t.Error("a subscriber that does not await the end can subscribe")
 	}
@@ -61,7 +61,7 @@ func TestEndOfAnIncompleteRegistry(t *testing.T) {
 	take := func(when string, n int, want ...string) {
 		t.Helper()
 		var got []string
-		for _, u := range s.Take(nil, n) {
+		for _, u := range s.TakeUpdates(nil, n) {
 			got = append(got, u.Operation.String()+" "+u.Name)
 		}
 		if !slices.Equal(got, want) {
@@ -73,7 +73,7 @@ func TestEndOfAnIncompleteRegistry(t *testing.T) {
 	take("before the next one", 0)
 	upsert(t, r, service("c", 1))
 	r.SetComplete(true)
-	if lag := r.Lags([]*registry.Subscription{s})[0]; lag.Unsent != 3 {
+	if lag := r.LagsOf([]*registry.Subscription{s})[0]; lag.Unsent != 3 {
 		t.Errorf("the subscriber is behind by %d, expected b, c and the end", lag.Unsent)
 	}
 	for i, want := range []string{"upsert b", "upsert c", "end "} {
@@ -100,7 +100,7 @@ func TestEndIsNews(t *testing.T) {
 		}()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if event, err := s.Next(ctx); err != nil || event.Operation != federation.End {
+		if event, err := s.NextEvent(ctx); err != nil || event.Operation != federation.End {
 			t.Errorf("Next gave %v, %v, expected the end", event.Operation, err)
 		}
 	})
@@ -114,10 +114,10 @@ func TestEndBehindTheLastUpdate(t *testing.T) {
 	r.SetComplete(false)
 	s := r.Subscribe()
 	defer s.Close()
-	if updates := s.Take(nil, 1); len(updates) != 0 {
+	if updates := s.TakeUpdates(nil, 1); len(updates) != 0 {
 		t.Errorf("before there is anything: %v", updates)
 	}
-	release := r.Hold()
+	release := r.HoldChanges()
 	must.Get(r.Upsert(services.At("web.example", "192.0.2.1")))(t)
 	r.SetComplete(true)
 	release()
@@ -125,7 +125,7 @@ func TestEndBehindTheLastUpdate(t *testing.T) {
 	for range 3 {
 		select {
 		case <-s.Wake():
-			for _, u := range s.Take(nil, 1) {
+			for _, u := range s.TakeUpdates(nil, 1) {
 				got = append(got, u.Operation)
 			}
 		default:

@@ -47,7 +47,7 @@ func BenchmarkChange(b *testing.B) {
 					r.UpdateEncoded(versions[i%2:i%2+1], nil)
 					i++
 					for _, s := range subscriptions {
-						updates = s.Take(updates[:0], 1)
+						updates = s.TakeUpdates(updates[:0], 1)
 					}
 				}
 				b.ReportMetric(float64(memory)/(1<<20), "heap-MiB")

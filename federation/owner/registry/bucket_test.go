@@ -16,42 +16,42 @@ import (
 // between any two of them with what differs between the maps.
 func TestBuckets(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	entryOf := func(name string) *entry {
+	entryOf := func(name string) *serviceEntry {
 		s := services.At("web.example.org", "192.0.2.1")
 		s.Name = name
-		return &entry{service: must.Get(wire.NewEncoded(s))(t)}
+		return &serviceEntry{service: must.Get(wire.NewEncoded(s))(t)}
 	}
 	type version struct {
 		bucket *bucket
-		want   map[string]*entry
+		want   map[string]*serviceEntry
 	}
-	versions := []version{{nil, map[string]*entry{}}}
+	versions := []version{{nil, map[string]*serviceEntry{}}}
 	for round := range 60 {
 		last := versions[len(versions)-1]
 		want := maps.Clone(last.want)
-		edits := make(map[string]edit)
+		edits := make(map[string]entryEdit)
 		most := 1 + random.IntN([]int{1, 3, 1000}[random.IntN(3)])
 		for range most {
 			name := fmt.Sprintf("s%04d", random.IntN(2000))
-			e := edit{name: name}
+			e := entryEdit{name: name}
 			if delete(want, name); random.IntN(4) < 2+round/30%2*2-1 { // it grows for 30 rounds, and shrinks for 30
 				e.entry = entryOf(name)
 				want[name] = e.entry
 			}
 			edits[name] = e
 		}
-		sorted := make([]edit, 0, len(edits))
+		sorted := make([]entryEdit, 0, len(edits))
 		for _, name := range slices.Sorted(maps.Keys(edits)) {
 			sorted = append(sorted, edits[name])
 		}
-		versions = append(versions, version{last.bucket.with(sorted), want})
+		versions = append(versions, version{last.bucket.withEdits(sorted), want})
 		for _, other := range []version{last, versions[random.IntN(len(versions))], versions[len(versions)-1]} {
 			compareBuckets(t, other.bucket, versions[len(versions)-1].bucket, other.want, want)
 		}
 	}
 	for _, v := range versions {
 		compareBuckets(t, v.bucket, v.bucket, v.want, v.want) // nobody has changed it since
-		for i, c := range v.bucket.list() {
+		for i, c := range v.bucket.listChunks() {
 			if len(c) > 2*chunkEntries || i > 0 && len(c)+len(v.bucket.chunks[i-1]) <= chunkEntries {
 				t.Fatalf("chunk %d has %d entries", i, len(c))
 			}
@@ -60,30 +60,30 @@ func TestBuckets(t *testing.T) {
 }
 
 // compareBuckets checks that a bucket has what it should, and how it differs from another one.
-func compareBuckets(t *testing.T, before, after *bucket, had, has map[string]*entry) {
+func compareBuckets(t *testing.T, before, after *bucket, had, has map[string]*serviceEntry) {
 	t.Helper()
 	names := slices.Sorted(maps.Keys(has))
-	got := slices.Collect(after.all())
+	got := slices.Collect(after.allEntries())
 	if after.len() != len(names) || len(got) != len(names) {
 		t.Fatalf("%d entries, and %d of them come, of %d", after.len(), len(got), len(names))
 	}
 	for i, name := range names {
-		if got[i] != has[name] || after.find(name) != has[name] {
+		if got[i] != has[name] || after.findEntry(name) != has[name] {
 			t.Fatalf("entry %d is %s, not %s", i, got[i].service.Name(), name)
 		}
 	}
-	if e := after.find("s0000a"); e != nil {
+	if e := after.findEntry("s0000a"); e != nil {
 		t.Fatalf("found %s", e.service.Name())
 	}
 	all := maps.Clone(had)
 	maps.Copy(all, has)
-	var want []pair
+	var want []entryPair
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if had[name] != has[name] {
-			want = append(want, pair{had[name], has[name]})
+			want = append(want, entryPair{had[name], has[name]})
 		}
 	}
-	if !slices.Equal(differ(before, after), want) {
-		t.Fatalf("%d entries differ, not %d", len(differ(before, after)), len(want))
+	if !slices.Equal(diffBuckets(before, after), want) {
+		t.Fatalf("%d entries differ, not %d", len(diffBuckets(before, after)), len(want))
 	}
 }

@@ -29,7 +29,7 @@ func Example() {
 	subscription := catalog.Subscribe()
 	defer subscription.Close()
 	next := func() {
-		switch event := ensure(subscription.Next(context.Background())); event.Operation {
+		switch event := ensure(subscription.NextEvent(context.Background())); event.Operation {
 		case federation.Upsert:
 			fmt.Println(event.Name, "is at", event.Service.Endpoints[0].Address)
 		case federation.Delete:

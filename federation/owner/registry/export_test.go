@@ -18,14 +18,14 @@ const (
 )
 
 // State implements registrytest.Hooks.
-func (s *Subscription) State() (current bool, ahead int) { return s.told == nil, len(s.ahead) }
+func (s *Subscription) State() (current bool, ahead int) { return s.told == nil, len(s.newerTold) }
 
 // WasTold implements registrytest.Hooks.
 func (s *Subscription) WasTold(name string) *federation.Service {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
 	if s.told != nil { // the registry has not become unavailable
-		if e := s.told.find(name).in(s.toldView); e != nil {
+		if e := s.told.findEntry(name).serviceIn(s.toldView); e != nil {
 			return e.Service()
 		}
 	}
@@ -35,9 +35,9 @@ func (s *Subscription) WasTold(name string) *federation.Service {
 // Backlog returns how many services the subscriber has yet to be told, and of how many it is
 // kept on its way that they have changed.
 func (s *Subscription) Backlog() (n, ahead int) {
-	n = s.standing().backlog(s.registry.shown.Load())
-	if s.walk != nil {
-		ahead = len(s.walk.ahead)
+	n = s.currentPosition().backlogOf(s.registry.shown.Load())
+	if s.cursor != nil {
+		ahead = len(s.cursor.newerTold)
 	}
 	return n, ahead
 }
@@ -53,7 +53,7 @@ func (r *Registry) Digest(left bool) {
 }
 
 // SpendOnDigests has digests cost so much time.
-func (r *Registry) SpendOnDigests(took time.Duration) { r.digesting.spend(took) }
+func (r *Registry) SpendOnDigests(took time.Duration) { r.digesting.spendTime(took) }
 
 // MostSums returns of how many forms and views at most a row has sums, or a version offers.
 func (r *Registry) MostSums() int {
@@ -85,7 +85,7 @@ func (r *Registry) Classes() int { return len(r.classes) }
 // Held returns the services by name.
 func (r *Registry) Held() map[string]*wire.Encoded {
 	services := make(map[string]*wire.Encoded)
-	for e := range r.newest.Load().entries() {
+	for e := range r.newest.Load().allEntries() {
 		services[e.service.Name()] = e.service
 	}
 	return services

@@ -28,10 +28,10 @@ func (r *Registry) SetPath(path wire.Path) error {
 	if slices.Equal(now.path, path) {
 		return nil
 	}
-	next := now.copied()
+	next := now.mutableCopy()
 	next.path = slices.Clone(path)
 	next.cuts++
-	r.publish(next)
+	r.publishVersion(next)
 	return nil
 }
 

@@ -127,9 +127,9 @@ func TestManyHiddenServices(t *testing.T) {
 	empty := 0
 	var got []string
 	for len(got) < 2 {
-		updates := s.Take(nil, 10)
+		updates := s.TakeUpdates(nil, 10)
 		for _, u := range updates {
-			got = append(got, registrytest.Show(u.Decoded()))
+			got = append(got, registrytest.Show(u.DecodedEvent()))
 		}
 		if len(updates) > 0 {
 			continue
@@ -160,9 +160,9 @@ func TestHold(t *testing.T) {
 	defer s.Close()
 	drain(s)
 	upsert(t, r, service("b", 2))
-	taken := s.Take(nil, 1)
+	taken := s.TakeUpdates(nil, 1)
 
-	release := r.Hold()
+	release := r.HoldChanges()
 	r.SetPolicy(policyOf(t, of("a b c", consumerID)))
 	upsert(t, r, service("c", 1))
 	late := r.SubscribeAs(as(t, consumerID))
@@ -173,7 +173,7 @@ func TestHold(t *testing.T) {
 	if diff := cmp.Diff([]string{"upsert b 2", "end"}, drain(late)); diff != "" {
 		t.Errorf("one that comes during the edit is told (-want +got):\n%s", diff)
 	}
-	if s.Withdrawn(&taken[0]) || registrytest.Show(taken[0].Decoded()) != "upsert b 2" {
+	if s.RecheckUpdate(&taken[0]) || registrytest.Show(taken[0].DecodedEvent()) != "upsert b 2" {
 		t.Error("during the edit the policy of its middle is in force")
 	}
 	r.Delete("a")

@@ -30,17 +30,17 @@ func (r *Registry) OnRefusal(f func(Refusal)) {
 	r.refusals.listener = f
 }
 
-// Tell notes the answer of a consumer to a service: a refusal, or with an empty Rule that the
+// NoteAnswer notes the answer of a consumer to a service: a refusal, or with an empty Rule that the
 // consumer takes it. It reports whether the consumer has not said the same of the service before.
-func (r *Registry) Tell(answer Refusal) (news bool) {
+func (r *Registry) NoteAnswer(answer Refusal) (news bool) {
 	noted := false
 	if answer.Rule == "" {
-		noted = r.refusals.remove(answer.Consumer, answer.Service)
+		noted = r.refusals.removeRefusal(answer.Consumer, answer.Service)
 		news = noted
 	} else {
 		r.mu.Lock() // so that the service cannot go before the refusal is noted
 		if r.Lookup(answer.Service) != nil {
-			noted, news = r.refusals.add(answer)
+			noted, news = r.refusals.addRefusal(answer)
 		}
 		r.mu.Unlock()
 	}
@@ -50,8 +50,8 @@ func (r *Registry) Tell(answer Refusal) (news bool) {
 	return news
 }
 
-// Refused returns the services that a consumer refuses.
-func (r *Registry) Refused(consumer string) []string {
+// RefusedServices returns the services that a consumer refuses.
+func (r *Registry) RefusedServices(consumer string) []string {
 	r.refusals.mu.Lock()
 	defer r.refusals.mu.Unlock()
 	var services []string
@@ -63,19 +63,19 @@ func (r *Registry) Refused(consumer string) []string {
 	return services
 }
 
-// Sees reports whether the subscriber may be told the service of that name.
-func (s *Subscription) Sees(name string) bool {
+// SeesService reports whether the subscriber may be told the service of that name.
+func (s *Subscription) SeesService(name string) bool {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
-	return s.registry.shown.Load().find(name).in(s.view) != nil
+	return s.registry.shown.Load().findEntry(name).serviceIn(s.view) != nil
 }
 
 // maxStanding bounds the refusals that a registry remembers, to some 15 megabytes.
 const maxStanding = 1 << 16
 
-// refusals are those that have been told and not been taken back. They
+// standingRefusals are those that have been told and not been taken back. They
 // are not forgotten to make room: what has been told must be taken back.
-type refusals struct {
+type standingRefusals struct {
 	listener func(Refusal) // nil when nobody listens; read-only once the registry is served
 
 	mu        sync.Mutex                   // guards the fields below; may be locked while the registry is, not the other way round
@@ -86,9 +86,9 @@ type refusals struct {
 // seed is that of the hashes of rules, which a peer must not be able to foresee.
 var seed = maphash.MakeSeed() //nolint:gochecknoglobals // it never changes
 
-// add notes a refusal, and reports whether there was room for it, and whether it is for another
+// addRefusal notes a refusal, and reports whether there was room for it, and whether it is for another
 // rule than the last one.
-func (r *refusals) add(refusal Refusal) (noted, news bool) {
+func (r *standingRefusals) addRefusal(refusal Refusal) (noted, news bool) {
 	rule := maphash.String(seed, refusal.Rule)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,8 +111,8 @@ func (r *refusals) add(refusal Refusal) (noted, news bool) {
 	return true, !known || before != rule
 }
 
-// remove forgets a refusal, and reports whether it was noted.
-func (r *refusals) remove(consumer, service string) bool {
+// removeRefusal forgets a refusal, and reports whether it was noted.
+func (r *standingRefusals) removeRefusal(consumer, service string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	those := r.consumers[service]
@@ -127,8 +127,8 @@ func (r *refusals) remove(consumer, service string) bool {
 	return true
 }
 
-// forget forgets who refuses a service, because it has gone.
-func (r *refusals) forget(service string) {
+// forgetService forgets who refuses a service, because it has gone.
+func (r *standingRefusals) forgetService(service string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.standing -= len(r.consumers[service])

@@ -23,22 +23,22 @@ func TestStandingRefusalsAreBounded(t *testing.T) {
 	}
 	r.UpdateEncoded(changed, nil)
 	for _, name := range names {
-		r.Tell(registry.Refusal{Service: name, Consumer: "a", Rule: "no"})
-		r.Tell(registry.Refusal{Service: name, Consumer: "b", Rule: "no"})
+		r.NoteAnswer(registry.Refusal{Service: name, Consumer: "a", Rule: "no"})
+		r.NoteAnswer(registry.Refusal{Service: name, Consumer: "b", Rule: "no"})
 	}
 	if _, standing := r.Standing(); standing != registry.MaxStanding || len(told) != registry.MaxStanding {
 		t.Errorf("%d refusals stand of %d that were told, expected %d", standing, len(told), registry.MaxStanding)
 	}
 	last := names[len(names)-1]
-	r.Tell(registry.Refusal{Service: last, Consumer: "a"})
-	if r.Tell(registry.Refusal{Service: names[0], Consumer: "b", Rule: "no"}) { // stands already
+	r.NoteAnswer(registry.Refusal{Service: last, Consumer: "a"})
+	if r.NoteAnswer(registry.Refusal{Service: names[0], Consumer: "b", Rule: "no"}) { // stands already
 		t.Error("a refusal that stands is news")
 	}
 	if n := len(told); n != registry.MaxStanding+1 {
 		t.Errorf("%d were told, expected the repeated one and no other", n)
 	}
-	r.Tell(registry.Refusal{Service: names[0], Consumer: "a"})
-	r.Tell(registry.Refusal{Service: last, Consumer: "a", Rule: "no"})
+	r.NoteAnswer(registry.Refusal{Service: names[0], Consumer: "a"})
+	r.NoteAnswer(registry.Refusal{Service: last, Consumer: "a", Rule: "no"})
 	if n := len(told); n != registry.MaxStanding+3 {
 		t.Errorf("%d were told, expected one for which there is room again", n)
 	}
@@ -46,7 +46,7 @@ func TestStandingRefusalsAreBounded(t *testing.T) {
 	if consumers, counted := r.Standing(); counted != 0 || len(consumers) != 0 {
 		t.Errorf("%d refusals of services that are gone stand", counted)
 	}
-	r.Tell(registry.Refusal{Service: last, Consumer: "a", Rule: "no"})
+	r.NoteAnswer(registry.Refusal{Service: last, Consumer: "a", Rule: "no"})
 	if n := len(told); n != registry.MaxStanding+3 {
 		t.Error("a refusal of a service that is gone was told")
 	}
@@ -65,9 +65,9 @@ func TestRefusalsWhileServicesComeAndGo(t *testing.T) {
 			for i := range 1000 {
 				name := fmt.Sprintf("s%d", i*7%services)
 				if i%3 > 0 {
-					r.Tell(registry.Refusal{Service: name, Consumer: consumer, Rule: "no"})
+					r.NoteAnswer(registry.Refusal{Service: name, Consumer: consumer, Rule: "no"})
 				} else {
-					r.Tell(registry.Refusal{Service: name, Consumer: consumer})
+					r.NoteAnswer(registry.Refusal{Service: name, Consumer: consumer})
 				}
 			}
 		})

@@ -48,31 +48,31 @@ import (
 // consumer. The digest of a bucket holds for as long as the bucket does. At most a tenth of
 // the time goes into digests; when it is used up, more is sent.
 type Registry struct {
-	refusals refusals
+	refusals standingRefusals
 	hop      string // what the registry is called in a path; read-only
 
 	writing sync.Mutex // held by who makes another version; locked before mu
-	newest  atomic.Pointer[version]
-	holds   int // calls of Hold that have not been released; guarded by writing
+	newest  atomic.Pointer[catalogVersion]
+	holds   int // calls of HoldChanges that have not been released; guarded by writing
 
-	digesting allowance
+	digesting digestAllowance
 
-	mu      sync.Mutex              // guards what follows, and every Subscription
-	shown   atomic.Pointer[version] // what subscribers are told: the newest, but during a Hold; read without the lock as well
-	classes map[view]subscriptions  // those that are open, by what they are told
+	mu      sync.Mutex                       // guards what follows, and every Subscription
+	shown   atomic.Pointer[catalogVersion]   // what subscribers are told: the newest, but during a HoldChanges; read without the lock as well
+	classes map[consumerView]subscriptionSet // those that are open, by what they are told
 }
 
-type subscriptions map[*Subscription]struct{}
+type subscriptionSet map[*Subscription]struct{}
 
 // New returns an empty registry.
 //
 // A consumer that gets an empty catalog drops the services that the owner published
 // before. So fill the registry before consumers can subscribe.
 func New() *Registry {
-	r := &Registry{hop: rand.Text(), classes: make(map[view]subscriptions)}
-	first := &version{}
+	r := &Registry{hop: rand.Text(), classes: make(map[consumerView]subscriptionSet)}
+	first := &catalogVersion{}
 	for i := range first.rows {
-		first.rows[i] = &row{}
+		first.rows[i] = &bucketRow{}
 	}
 	r.newest.Store(first)
 	r.shown.Store(first)
@@ -99,12 +99,12 @@ func (r *Registry) Set(services []*federation.Service) (Difference, error) {
 	}
 	r.writing.Lock()
 	defer r.writing.Unlock()
-	for e := range r.newest.Load().entries() {
+	for e := range r.newest.Load().allEntries() {
 		if name := e.service.Name(); want[name] == nil {
 			want[name] = nil
 		}
 	}
-	return r.apply(want), nil
+	return r.applyWanted(want), nil
 }
 
 // UpdateEncoded changes a part of the catalog at once: it adds or replaces the
@@ -126,23 +126,23 @@ func (r *Registry) UpdateEncoded(changed []*wire.Encoded, gone []string) Differe
 	}
 	r.writing.Lock()
 	defer r.writing.Unlock()
-	return r.apply(want)
+	return r.applyWanted(want)
 }
 
-// apply makes the version in which the services are as wanted: nil for those that go. The
+// applyWanted makes the version in which the services are as wanted: nil for those that go. The
 // caller holds writing.
-func (r *Registry) apply(want map[string]*wire.Encoded) Difference {
+func (r *Registry) applyWanted(want map[string]*wire.Encoded) Difference {
 	var count Difference
 	now := r.newest.Load()
-	entries := make(map[string]*entry, len(want))
+	entries := make(map[string]*serviceEntry, len(want))
 	for name, s := range want {
-		change := pair{before: now.find(name)}
+		change := entryPair{before: now.findEntry(name)}
 		switch {
 		case s != nil:
 			if change.before != nil && change.before.service == s {
 				continue
 			}
-			change.after = &entry{s, now.policy.Judge(s)}
+			change.after = &serviceEntry{s, now.policy.Judge(s)}
 		case change.before == nil:
 			continue
 		}
@@ -161,44 +161,44 @@ func (r *Registry) apply(want map[string]*wire.Encoded) Difference {
 	if len(entries) == 0 {
 		return count
 	}
-	r.publish(now.with(entries))
+	r.publishVersion(now.withEntries(entries))
 	for name, e := range entries {
 		if e == nil {
-			r.refusals.forget(name)
+			r.refusals.forgetService(name)
 		}
 	}
 	return count
 }
 
-// publish makes next the newest version. The caller holds writing.
-func (r *Registry) publish(next *version) {
-	r.mu.Lock() // Tell looks at it
+// publishVersion makes next the newest version. The caller holds writing.
+func (r *Registry) publishVersion(next *catalogVersion) {
+	r.mu.Lock() // NoteAnswer looks at it
 	r.newest.Store(next)
 	r.mu.Unlock()
 	if r.holds == 0 {
-		r.show(next)
+		r.showVersion(next)
 	}
 }
 
-// show has the subscribers told of a version. What many services have to be looked at for is
+// showVersion has the subscribers told of a version. What many services have to be looked at for is
 // done without the lock. The caller holds writing.
-func (r *Registry) show(next *version) {
+func (r *Registry) showVersion(next *catalogVersion) {
 	before := r.shown.Load()
-	kinds := byKind(next.pairs(before))
-	differences := make(map[passage][]pair)
-	difference := func(p passage) []pair {
+	kinds := byKind(next.pairsSince(before))
+	differences := make(map[viewChange][]entryPair)
+	difference := func(p viewChange) []entryPair {
 		of, known := differences[p]
 		if !known {
-			of = p.ofKinds(kinds)
+			of = p.differingOfKinds(kinds)
 			differences[p] = of
 		}
 		return of
 	}
-	var views map[*Subscription]view
+	var views map[*Subscription]consumerView
 	if before.policy != next.policy {
-		views = r.views(next.policy)
+		views = r.subscriberViews(next.policy)
 		for s, to := range views {
-			difference(passage{s.view, to})
+			difference(viewChange{s.view, to})
 		}
 	}
 	r.mu.Lock()
@@ -207,7 +207,7 @@ func (r *Registry) show(next *version) {
 	if next.cuts != before.cuts {
 		for _, class := range r.classes {
 			for s := range class {
-				s.end(next.lost)
+				s.endUnavailable(next.lost)
 			}
 		}
 		clear(r.classes)
@@ -216,12 +216,12 @@ func (r *Registry) show(next *version) {
 	now := time.Now()
 	classes := r.classes
 	if views != nil {
-		r.classes = make(map[view]subscriptions)
+		r.classes = make(map[consumerView]subscriptionSet)
 	}
 	for v, class := range classes {
-		var differs []pair
+		var differs []entryPair
 		if views == nil {
-			if differs = difference(passage{v, v}); len(differs) == 0 && next.incomplete == before.incomplete {
+			if differs = difference(viewChange{v, v}); len(differs) == 0 && next.incomplete == before.incomplete {
 				continue
 			}
 		}
@@ -231,22 +231,22 @@ func (r *Registry) show(next *version) {
 				if !known { // it has come since
 					to = viewOf(next.policy, s)
 				}
-				r.join(s, to)
-				differs = difference(passage{v, to})
+				r.addSubscription(s, to)
+				differs = difference(viewChange{v, to})
 			}
-			s.follow(before, v, next, differs, now)
+			s.followVersion(before, v, next, differs, now)
 		}
 	}
 }
 
-// views returns what a policy lets each subscriber see. That is found out without the lock,
+// subscriberViews returns what a policy lets each subscriber see. That is found out without the lock,
 // because a consumer may have many identities and a policy many patterns.
-func (r *Registry) views(p *policy.Policy) map[*Subscription]view {
-	views := make(map[*Subscription]view)
+func (r *Registry) subscriberViews(p *policy.Policy) map[*Subscription]consumerView {
+	views := make(map[*Subscription]consumerView)
 	r.mu.Lock()
 	for _, class := range r.classes {
 		for s := range class {
-			views[s] = view{}
+			views[s] = consumerView{}
 		}
 	}
 	r.mu.Unlock()
@@ -256,17 +256,17 @@ func (r *Registry) views(p *policy.Policy) map[*Subscription]view {
 	return views
 }
 
-// join adds the subscription to those with that view. The caller holds mu.
-func (r *Registry) join(s *Subscription, v view) {
+// addSubscription adds the subscription to those with that view. The caller holds mu.
+func (r *Registry) addSubscription(s *Subscription, v consumerView) {
 	if r.classes[v] == nil {
-		r.classes[v] = make(subscriptions)
+		r.classes[v] = make(subscriptionSet)
 	}
 	r.classes[v][s] = struct{}{}
 	s.view = v
 }
 
-// leave removes the subscription, if it is open. The caller holds mu.
-func (r *Registry) leave(s *Subscription) {
+// removeSubscription removes the subscription, if it is open. The caller holds mu.
+func (r *Registry) removeSubscription(s *Subscription) {
 	delete(r.classes[s.view], s)
 	if len(r.classes[s.view]) == 0 {
 		delete(r.classes, s.view)
@@ -283,7 +283,7 @@ func (r *Registry) leave(s *Subscription) {
 func (r *Registry) SetPolicy(p *policy.Policy) {
 	r.writing.Lock()
 	defer r.writing.Unlock()
-	r.publish(r.newest.Load().judged(p))
+	r.publishVersion(r.newest.Load().judgedBy(p))
 }
 
 // ErrUnavailable ends the streams of a registry that is not available, or whose services come by
@@ -309,11 +309,11 @@ func (r *Registry) SetUnavailable(reason string, lost time.Time) {
 	if now.unavailable == reason && now.lost.Equal(lost) {
 		return
 	}
-	next := now.copied()
+	next := now.mutableCopy()
 	if next.unavailable, next.lost = reason, lost; reason != "" {
 		next.cuts++
 	}
-	r.publish(next)
+	r.publishVersion(next)
 }
 
 // SetComplete says whether the catalog is all that there is to tell. A new registry is complete.
@@ -328,18 +328,18 @@ func (r *Registry) SetComplete(complete bool) {
 	if now.incomplete == !complete {
 		return
 	}
-	next := now.copied()
+	next := now.mutableCopy()
 	next.incomplete = !complete
-	r.publish(next)
+	r.publishVersion(next)
 }
 
-// Available reports whether the catalog can be told: there is no reason of SetUnavailable.
-func (r *Registry) Available() bool { return r.newest.Load().unavailable == "" }
+// IsAvailable reports whether the catalog can be told: there is no reason of SetUnavailable.
+func (r *Registry) IsAvailable() bool { return r.newest.Load().unavailable == "" }
 
-// Hold keeps what changes from now on, in the catalog and in its policy, from all subscribers
+// HoldChanges keeps what changes from now on, in the catalog and in its policy, from all subscribers
 // until release is called, once: they go on with the version of before. Then they are told
 // the difference. So an edit that changes both is never told in part.
-func (r *Registry) Hold() (release func()) {
+func (r *Registry) HoldChanges() (release func()) {
 	r.writing.Lock()
 	defer r.writing.Unlock()
 	r.holds++
@@ -347,14 +347,14 @@ func (r *Registry) Hold() (release func()) {
 		r.writing.Lock()
 		defer r.writing.Unlock()
 		if r.holds--; r.holds == 0 && r.shown.Load() != r.newest.Load() {
-			r.show(r.newest.Load())
+			r.showVersion(r.newest.Load())
 		}
 	}
 }
 
 // Lookup returns the service of that name, whoever is told of it, or nil.
 func (r *Registry) Lookup(name string) *wire.Encoded {
-	return r.newest.Load().find(name).in(view{whole: true})
+	return r.newest.Load().findEntry(name).serviceIn(consumerView{whole: true})
 }
 
 // Upsert adds the service, or replaces the one of the same name. It reports

@@ -29,8 +29,8 @@ func current(r *registry.Registry) map[string]*federation.Service {
 func takeN(t *testing.T, s *registry.Subscription, n int) []string {
 	t.Helper()
 	var got []string
-	for _, u := range s.Take(nil, n) {
-		got = append(got, registrytest.Show(u.Decoded()))
+	for _, u := range s.TakeUpdates(nil, n) {
+		got = append(got, registrytest.Show(u.DecodedEvent()))
 	}
 	if len(got) < n {
 		t.Fatalf("took %d events, expected %d", len(got), n)
@@ -209,7 +209,7 @@ func TestSubscriptionMemory(t *testing.T) {
 	change(1)
 	s := r.Subscribe()
 	defer s.Close()
-	s.Take(nil, 2*services)
+	s.TakeUpdates(nil, 2*services)
 	begin := heap()
 	change(2)
 	behind := heap()
@@ -223,7 +223,7 @@ func TestSubscriptionMemory(t *testing.T) {
 		t.Errorf("the same changes once more cost %d bytes, expected at most %d", grown, 32*services)
 	}
 	for current, _ := s.State(); !current; current, _ = s.State() {
-		s.Take(nil, services)
+		s.TakeUpdates(nil, services)
 	}
 	if left := heap() - begin; left > 32*services {
 		t.Errorf("a subscriber that has caught up still costs %d bytes, expected at most %d", left, 32*services)
@@ -269,7 +269,7 @@ func TestSubscriptionNextWaits(t *testing.T) {
 		done := make(chan error, 1)
 		go func() {
 			for {
-				event, err := s.Next(ctx)
+				event, err := s.NextEvent(ctx)
 				if err != nil {
 					done <- err
 					return
@@ -290,7 +290,7 @@ func TestSubscriptionNextWaits(t *testing.T) {
 			t.Errorf("unexpected events (-want +got):\n%s", diff)
 		}
 		upsert(t, r, service("b", 1))
-		if _, err := s.Next(ctx); !errors.Is(err, errStop) {
+		if _, err := s.NextEvent(ctx); !errors.Is(err, errStop) {
 			t.Errorf("Next with an ended context failed with %v, expected %v", err, errStop)
 		}
 	})
@@ -308,7 +308,7 @@ func TestSilentConsumer(t *testing.T) {
 			t.Errorf("%d services wait since %v for a consumer that has not asked", stats.Unsent, stats.Oldest)
 		}
 		time.Sleep(time.Minute)
-		s.Ask()
+		s.MarkAsked()
 		if stats := r.Stats(); stats.Unsent != 1 || !stats.Oldest.Equal(time.Now()) {
 			t.Errorf("%d services wait since %v for a consumer that has asked, expected 1 since now", stats.Unsent, stats.Oldest)
 		}

@@ -21,15 +21,15 @@ const (
 	digestBurst = 10 * time.Second
 )
 
-// Form is how a server sends services.
-type Form struct {
+// MessageForm is how a server sends services.
+type MessageForm struct {
 	Version    wire.Version
 	MaxMessage int // bytes of the largest message
 }
 
-// Value returns the value of the resource in the message for a service. It fails where
+// ResourceValue returns the value of the resource in the message for a service. It fails where
 // there is no such message.
-func (f Form) Value(e *wire.Encoded) ([]byte, error) {
+func (f MessageForm) ResourceValue(e *wire.Encoded) ([]byte, error) {
 	var value []byte
 	if f.Version == wire.V1Alpha1 {
 		event := federation.Event{Operation: federation.Upsert, Name: e.Name(), Service: e.Service()}
@@ -41,12 +41,12 @@ func (f Form) Value(e *wire.Encoded) ([]byte, error) {
 	} else {
 		value = e.Resource().GetValue()
 	}
-	return value, f.Check(len(value))
+	return value, f.CheckSize(len(value))
 }
 
-// Check returns a [TooLargeError] where a resource of so many bytes does not fit into a
+// CheckSize returns a [TooLargeError] where a resource of so many bytes does not fit into a
 // message.
-func (f Form) Check(bytes int) error {
+func (f MessageForm) CheckSize(bytes int) error {
 	if bytes+envelopeBytes > f.MaxMessage {
 		return TooLargeError{bytes, f.MaxMessage}
 	}
@@ -67,49 +67,49 @@ func (e TooLargeError) Error() string {
 
 // formedView is a view in a form: what a consumer is told, byte for byte.
 type formedView struct {
-	view
-	Form
+	consumerView
+	MessageForm
 }
 
-// sum is what a bucket is for a formedView.
-type sum struct {
+// bucketSum is what a bucket is for a formedView.
+type bucketSum struct {
 	digest   resume.Digest
-	services int        // that are seen, with these:
-	withheld []Withheld // of them
+	services int               // that are seen, with these:
+	withheld []WithheldService // of them
 }
 
-// sum returns the sums of the buckets for a formedView: nil where one is not known and there
+// bucketSums returns the sums of the buckets for a formedView: nil where one is not known and there
 // is no time left to find it out. The first that wants them does that, and the others wait.
-func (r *row) sum(f formedView, left *allowance) [rowBuckets]*sum {
+func (r *bucketRow) bucketSums(f formedView, left *digestAllowance) [rowBuckets]*bucketSum {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	sums := r.sums[f]
 	if sums == nil {
-		sums = &[rowBuckets]*sum{}
-		keep(&r.sums, f, sums)
+		sums = &[rowBuckets]*bucketSum{}
+		rememberFor(&r.sums, f, sums)
 	}
-	if slices.Contains(sums[:], nil) && left.any() {
+	if slices.Contains(sums[:], nil) && left.hasTimeLeft() {
 		begun := time.Now()
 		for at, b := range r.buckets {
 			if sums[at] == nil {
-				sums[at] = b.sum(f)
+				sums[at] = b.computeSum(f)
 			}
 		}
-		left.spend(time.Since(begun))
+		left.spendTime(time.Since(begun))
 	}
 	return *sums
 }
 
-// sum finds out the sum of the bucket for a formedView.
-func (b *bucket) sum(f formedView) *sum {
-	s := &sum{services: b.len()}
+// computeSum finds out the sum of the bucket for a formedView.
+func (b *bucket) computeSum(f formedView) *bucketSum {
+	s := &bucketSum{services: b.len()}
 	digests := make(resume.Digests, 0, s.services)
-	for e := range b.all() {
-		service := e.in(f.view)
+	for e := range b.allEntries() {
+		service := e.serviceIn(f.consumerView)
 		if service == nil {
 			s.services--
-		} else if value, err := f.Value(service); err != nil {
-			s.withheld = append(s.withheld, Withheld{service.Name(), err})
+		} else if value, err := f.ResourceValue(service); err != nil {
+			s.withheld = append(s.withheld, WithheldService{service.Name(), err})
 		} else {
 			digests = append(digests, resume.Of(value))
 		}
@@ -118,30 +118,30 @@ func (b *bucket) sum(f formedView) *sum {
 	return s
 }
 
-// request is what a consumer that comes back asks a version for.
-type request struct {
+// resumeRequest is what a consumer that comes back asks a version for.
+type resumeRequest struct {
 	formedView
 	buckets int // of which it has digests
 }
 
-// offer is what a version has for a request.
-type offer struct {
-	sums    [resume.Leaves]*sum // nil where it is not known
-	digests resume.Digests      // as many as were asked for
+// resumeOffer is what a version has for a request.
+type resumeOffer struct {
+	sums    [resume.Leaves]*bucketSum // nil where it is not known
+	digests resume.Digests            // as many as were asked for
 }
 
-// offer returns what the version has for a request.
-func (v *version) offer(to request, left *allowance) *offer {
+// offerFor returns what the version has for a request.
+func (v *catalogVersion) offerFor(to resumeRequest, left *digestAllowance) *resumeOffer {
 	v.mu.Lock()
 	o := v.offers[to]
 	v.mu.Unlock()
 	if o != nil {
 		return o
 	}
-	o = &offer{}
+	o = &resumeOffer{}
 	digests := make(resume.Digests, resume.Leaves)
 	for i, r := range v.rows {
-		sums := r.sum(to.formedView, left)
+		sums := r.bucketSums(to.formedView, left)
 		copy(o.sums[i*rowBuckets:], sums[:])
 	}
 	for leaf, sum := range o.sums {
@@ -153,26 +153,26 @@ func (v *version) offer(to request, left *allowance) *offer {
 	if !slices.Contains(o.sums[:], nil) {
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		keep(&v.offers, to, o)
+		rememberFor(&v.offers, to, o)
 	}
 	return o
 }
 
-// allowance is the time that a registry spends on digests.
-type allowance struct {
+// digestAllowance is the time that a registry spends on digests.
+type digestAllowance struct {
 	mu   sync.Mutex
 	owed time.Time // until then no digests are taken
 }
 
-// any reports whether there is some left.
-func (a *allowance) any() bool {
+// hasTimeLeft reports whether there is some left.
+func (a *digestAllowance) hasTimeLeft() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return !time.Now().Before(a.owed)
 }
 
-// spend notes how long it took to take digests.
-func (a *allowance) spend(took time.Duration) {
+// spendTime notes how long it took to take digests.
+func (a *digestAllowance) spendTime(took time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if least := time.Now().Add(-digestShare * digestBurst); a.owed.Before(least) {
@@ -183,26 +183,26 @@ func (a *allowance) spend(took time.Duration) {
 
 // Resumption is what a subscription has that does not begin with the whole catalog.
 type Resumption struct {
-	Selection resume.Selection // the buckets of which the subscriber is told all
-	Spared    int              // the services that it has already
-	Withheld  []Withheld       // the services of the other buckets that it does not get in its form
+	Selection resume.Selection  // the buckets of which the subscriber is told all
+	Spared    int               // the services that it has already
+	Withheld  []WithheldService // the services of the other buckets that it does not get in its form
 }
 
-// Withheld is a service that a consumer does not get.
-type Withheld struct {
+// WithheldService is a service that a consumer does not get.
+type WithheldService struct {
 	Name string
-	Err  error // of Form.Value
+	Err  error // of MessageForm.ResourceValue
 }
 
 // Resume has a subscription, of which nothing has been taken, begin with what a consumer
 // holds that is sent services in that form, and whose services have these digests: the
 // buckets that do not differ count as told. It returns nil where the consumer has to be told
 // everything.
-func (s *Subscription) Resume(f Form, theirs resume.Digests) *Resumption {
+func (s *Subscription) Resume(f MessageForm, theirs resume.Digests) *Resumption {
 	r := s.registry
 	shown := r.shown.Load()
 	v := viewOf(shown.policy, s)
-	ours := shown.offer(request{formedView{v, f}, len(theirs)}, &r.digesting)
+	ours := shown.offerFor(resumeRequest{formedView{v, f}, len(theirs)}, &r.digesting)
 	resumed := &Resumption{Selection: ours.digests.Differ(theirs)}
 	for leaf, sum := range ours.sums {
 		if sum == nil {
@@ -218,7 +218,7 @@ func (s *Subscription) Resume(f Form, theirs resume.Digests) *Resumption {
 			resumed.Withheld = append(resumed.Withheld, sum.withheld...)
 		}
 	}
-	has := shown.without(resumed.Selection)
+	has := shown.withoutBuckets(resumed.Selection)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s.told != nil { // the registry has not become unavailable
@@ -227,24 +227,24 @@ func (s *Subscription) Resume(f Form, theirs resume.Digests) *Resumption {
 	return resumed
 }
 
-// without returns a version that lacks the buckets of a selection.
-func (v *version) without(selection resume.Selection) *version {
+// withoutBuckets returns a version that lacks the buckets of a selection.
+func (v *catalogVersion) withoutBuckets(selection resume.Selection) *catalogVersion {
 	if selection.Len() == 0 {
 		return v
 	}
-	less := v.copied()
+	less := v.mutableCopy()
 	for leaf := range resume.Leaves {
 		if selection.HasLeaf(leaf) {
-			less.set(v, leaf, nil)
+			less.setBucket(v, leaf, nil)
 		}
 	}
 	return less
 }
 
-// Holds reports whether the subscriber has been told the service of that name before anything
+// HoldsService reports whether the subscriber has been told the service of that name before anything
 // was taken.
-func (s *Subscription) Holds(name string) bool {
+func (s *Subscription) HoldsService(name string) bool {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
-	return s.told != nil && s.told.find(name).in(s.toldView) != nil
+	return s.told != nil && s.told.findEntry(name).serviceIn(s.toldView) != nil
 }

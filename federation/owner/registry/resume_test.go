@@ -94,7 +94,7 @@ func TestDigestsAreBounded(t *testing.T) {
 		upsert(t, r, s)
 	}
 	for i := range 2 * registry.MaxViews {
-		resumed := resumeAs(r, nil, registry.Form{Version: wire.V1Alpha2, MaxMessage: plain.MaxMessage + i}, sumOf(t, plain, services))
+		resumed := resumeAs(r, nil, registry.MessageForm{Version: wire.V1Alpha2, MaxMessage: plain.MaxMessage + i}, sumOf(t, plain, services))
 		resumed.Close()
 		if n := r.MostSums(); n > registry.MaxViews {
 			t.Fatalf("there are digests of %d views, expected %d at most", n, registry.MaxViews)
@@ -174,7 +174,7 @@ func BenchmarkResume(b *testing.B) {
 					all = append(all, encoded(b, s))
 				}
 				r.UpdateEncoded(all, nil)
-				shape := registry.Form{Version: version, MaxMessage: plain.MaxMessage}
+				shape := registry.MessageForm{Version: version, MaxMessage: plain.MaxMessage}
 				theirs := sumOf(b, shape, state).Fold(resume.Buckets(services))
 				for i := range bm.changed {
 					upsert(b, r, expressible(fmt.Sprintf("s%05d", i), 2))
@@ -194,11 +194,11 @@ func BenchmarkResume(b *testing.B) {
 						s = r.SubscribeAs(registry.Consumer{})
 					}
 					messages, bytes = 0, 0
-					for updates := s.Take(nil, 64); len(updates) > 0; updates = s.Take(updates[:0], 64) {
+					for updates := s.TakeUpdates(nil, 64); len(updates) > 0; updates = s.TakeUpdates(updates[:0], 64) {
 						for _, u := range updates {
 							messages++
 							if u.Encoded != nil {
-								value := must.Get(shape.Value(u.Encoded))(b)
+								value := must.Get(shape.ResourceValue(u.Encoded))(b)
 								bytes += len(value)
 							}
 						}

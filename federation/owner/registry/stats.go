@@ -33,15 +33,15 @@ type ClassStats struct {
 func (r *Registry) Stats() Stats {
 	newest := r.newest.Load()
 	c := Stats{Services: newest.services, Unavailable: newest.unavailable}
-	consumers := make(map[view]int)
-	behind := make(map[standing]int) // subscriptions
+	consumers := make(map[consumerView]int)
+	behind := make(map[subscriberPosition]int) // subscriptions
 	r.mu.Lock()
 	shown := r.shown.Load()
 	for v, class := range r.classes {
 		consumers[v] = len(class)
 		for s := range class {
-			behind[s.standing()]++
-			if oldest := s.oldest(); c.Oldest.IsZero() || !oldest.IsZero() && oldest.Before(c.Oldest) {
+			behind[s.currentPosition()]++
+			if oldest := s.oldestChange(); c.Oldest.IsZero() || !oldest.IsZero() && oldest.Before(c.Oldest) {
 				c.Oldest = oldest
 			}
 		}
@@ -50,35 +50,35 @@ func (r *Registry) Stats() Stats {
 	// Without the lock, because that is to look at many services.
 	for v, n := range consumers {
 		if !v.whole {
-			c.Classes = append(c.Classes, ClassStats{Rules: v.class.Rules(), Consumers: n, Services: shown.count(v)})
+			c.Classes = append(c.Classes, ClassStats{Rules: v.class.Rules(), Consumers: n, Services: shown.countIn(v)})
 		}
 	}
 	for at, n := range behind {
-		c.Unsent += n * at.backlog(shown)
+		c.Unsent += n * at.backlogOf(shown)
 	}
 	slices.SortFunc(c.Classes, func(a, b ClassStats) int { return slices.Compare(a.Rules, b.Rules) })
 	return c
 }
 
-// Lags returns how many services each of the subscribers has yet to take, or the end of the
+// LagsOf returns how many services each of the subscribers has yet to take, or the end of the
 // catalog, and of which time the oldest change of them is; zero where that is not known. It takes
 // time in proportion to their number.
-func (r *Registry) Lags(of []*Subscription) []Lag {
-	lags, at := make([]Lag, len(of)), make([]standing, len(of))
+func (r *Registry) LagsOf(of []*Subscription) []Lag {
+	lags, at := make([]Lag, len(of)), make([]subscriberPosition, len(of))
 	r.mu.Lock()
 	shown := r.shown.Load()
 	for i, s := range of {
-		lags[i].Since, at[i] = s.oldest(), s.standing()
+		lags[i].Since, at[i] = s.oldestChange(), s.currentPosition()
 		if !s.marked && !shown.incomplete {
 			lags[i].Unsent++
 		}
 	}
 	r.mu.Unlock()
-	backlogs := make(map[standing]int) // subscribers stand where others do
+	backlogs := make(map[subscriberPosition]int) // subscribers stand where others do
 	for i := range of {
 		n, known := backlogs[at[i]]
 		if !known {
-			n = at[i].backlog(shown)
+			n = at[i].backlogOf(shown)
 			backlogs[at[i]] = n
 		}
 		lags[i].Unsent += n
@@ -101,15 +101,15 @@ type Audience struct {
 	Service   *wire.Encoded // as they are told it; nil: they are not told
 }
 
-// Audiences returns what each class of consumers that are subscribed is told of the service of
+// AudiencesOf returns what each class of consumers that are subscribed is told of the service of
 // that name, in the order of their rules. There are none while nobody is subscribed. It
 // holds up nobody for longer than it takes to look at each class.
-func (r *Registry) Audiences(name string) []Audience {
+func (r *Registry) AudiencesOf(name string) []Audience {
 	var told []Audience
 	r.mu.Lock()
-	e := r.shown.Load().find(name)
+	e := r.shown.Load().findEntry(name)
 	for v, class := range r.classes {
-		told = append(told, Audience{ClassStats: ClassStats{Consumers: len(class)}, Everybody: v.whole, Rule: e.rule(v), Service: e.in(v)})
+		told = append(told, Audience{ClassStats: ClassStats{Consumers: len(class)}, Everybody: v.whole, Rule: e.ruleIn(v), Service: e.serviceIn(v)})
 		if !v.whole {
 			told[len(told)-1].Rules = v.class.Rules()
 		}

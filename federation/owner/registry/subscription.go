@@ -17,7 +17,7 @@ import (
 // told all of it, whatever the policy. While the registry is unavailable it fails at
 // once. The caller closes it.
 func (r *Registry) Subscribe() *Subscription {
-	return r.open(&Subscription{everything: true, awaits: true, begun: time.Now()})
+	return r.openSubscription(&Subscription{everything: true, awaits: true, begun: time.Now()})
 }
 
 // Consumer is a subscriber that is told what the policy says.
@@ -34,7 +34,7 @@ type Consumer struct {
 	// a catalog that is not complete. For others the registry is unavailable meanwhile.
 	Awaits bool
 
-	// Silent says that it has not asked for anything yet: nothing waits for it before Ask.
+	// Silent says that it has not asked for anything yet: nothing waits for it before MarkAsked.
 	Silent bool
 }
 
@@ -45,13 +45,13 @@ func (r *Registry) SubscribeAs(c Consumer) *Subscription {
 	if !c.Silent {
 		s.begun = time.Now()
 	}
-	return r.open(s)
+	return r.openSubscription(s)
 }
 
-// open opens a subscription to which nothing has been told. It is over at once while the
+// openSubscription opens a subscription to which nothing has been told. It is over at once while the
 // registry is unavailable.
-func (r *Registry) open(s *Subscription) *Subscription {
-	s.registry, s.told = r, nothing
+func (r *Registry) openSubscription(s *Subscription) *Subscription {
+	s.registry, s.told = r, emptyVersion
 	s.wake, s.over = make(chan struct{}, 1), make(chan struct{})
 	for {
 		p := r.shown.Load().policy
@@ -60,9 +60,9 @@ func (r *Registry) open(s *Subscription) *Subscription {
 		if shown := r.shown.Load(); shown.policy == p {
 			defer r.mu.Unlock()
 			if shown.unavailable != "" || shown.incomplete && !s.awaits {
-				s.end(shown.lost)
+				s.endUnavailable(shown.lost)
 			} else {
-				r.join(s, v)
+				r.addSubscription(s, v)
 			}
 			return s
 		}
@@ -91,19 +91,19 @@ type Subscription struct {
 
 	// Guarded by the mutex of registry.
 
-	begun time.Time // zero before the subscriber has asked
-	view  view      // of what the registry shows
+	begun time.Time    // zero before the subscriber has asked
+	view  consumerView // of what the registry shows
 
-	// The subscriber was told this version in this view, but for what walk has told since and
-	// what ahead says; ahead is only set between two walks. Told is nil while the subscriber
+	// The subscriber was told this version in this view, but for what cursor has told since and
+	// what newerTold says; that is only set between two cursors. Told is nil while the subscriber
 	// has all that the registry shows for its view, which keeps no old version alive.
-	told     *version
-	toldView view
-	ahead    map[string]*entry
-	walk     *walk // on the way to a newer version; nil before it is found out what differs
+	told      *catalogVersion
+	toldView  consumerView
+	newerTold map[string]*serviceEntry
+	cursor    *versionCursor // on the way to a newer version; nil before it is found out what differs
 
 	since  time.Time // of the first change that was not in told; zero for the catalog
-	later  time.Time // of the first change that was not where walk leads; zero without one
+	later  time.Time // of the first change that was not where cursor leads; zero without one
 	whole  bool      // whether all of the catalog has been taken but the end marker
 	marked bool      // whether that has been taken
 }
@@ -112,12 +112,12 @@ type Subscription struct {
 // order of more is that of their buckets, one after the other.
 const fewSorted = 1000
 
-// walk is the way from the version that a subscriber was told to a newer one.
-type walk struct {
-	from, to       *version
-	fromView, view view
+// versionCursor is the way from the version that a subscriber was told to a newer one.
+type versionCursor struct {
+	from, to       *catalogVersion
+	fromView, view consumerView
 
-	pairs []pair // what is to be told next
+	pairs []entryPair // what is to be told next
 
 	// Where pairs are not all: the next bucket, and whether the removals are told, for which
 	// all buckets are gone through once more.
@@ -126,35 +126,35 @@ type walk struct {
 	removing bool
 	left     int // services to be told
 
-	// ahead has what the subscriber was told of services that have changed since the
+	// newerTold has what the subscriber was told of services that have changed since the
 	// version to; nil for those that it does not have.
-	ahead map[string]*entry
+	newerTold map[string]*serviceEntry
 }
 
-// newWalk finds out what is different. It needs no lock. Of the catalog, the subscriber may have
+// newVersionCursor finds out what is different. It needs no lock. Of the catalog, the subscriber may have
 // nothing yet, and then a list of all takes too much memory.
-func newWalk(from, to *version, p passage, catalog bool) *walk {
-	w := &walk{from: from, to: to, fromView: p.before, view: p.after}
+func newVersionCursor(from, to *catalogVersion, p viewChange, catalog bool) *versionCursor {
+	w := &versionCursor{from: from, to: to, fromView: p.before, view: p.after}
 	if catalog && to.services > fewSorted {
-		w.left = to.distance(from, p)
+		w.left = to.countChangedSince(from, p)
 		w.buckets = w.left > 0
 	} else {
-		w.pairs = p.of(to.pairs(from))
+		w.pairs = p.differingPairs(to.pairsSince(from))
 	}
 	return w
 }
 
-// next returns what may have to be told next.
-func (w *walk) next() (pair, bool) {
+// nextPair returns what may have to be told next.
+func (w *versionCursor) nextPair() (entryPair, bool) {
 	for len(w.pairs) == 0 {
 		switch {
 		case !w.buckets || w.bucket == resume.Leaves && w.removing:
-			return pair{}, false
+			return entryPair{}, false
 		case w.bucket == resume.Leaves:
 			w.bucket, w.removing = 0, true
 		default:
-			if from := w.from.bucket(w.bucket); from != nil || !w.removing { // else there is nothing to remove
-				w.pairs = differ(from, w.to.bucket(w.bucket))
+			if from := w.from.bucketOf(w.bucket); from != nil || !w.removing { // else there is nothing to remove
+				w.pairs = diffBuckets(from, w.to.bucketOf(w.bucket))
 			}
 			w.bucket++
 		}
@@ -164,8 +164,8 @@ func (w *walk) next() (pair, bool) {
 	return p, true
 }
 
-// unsent returns how many services there are to be told.
-func (w *walk) unsent() int {
+// unsentCount returns how many services there are to be told.
+func (w *versionCursor) unsentCount() int {
 	if w.buckets {
 		return w.left
 	}
@@ -176,32 +176,32 @@ func (w *walk) unsent() int {
 func (s *Subscription) Close() {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
-	s.registry.leave(s)
-	s.drop()
+	s.registry.removeSubscription(s)
+	s.dropUpdates()
 }
 
-// drop forgets what there is to be told.
-func (s *Subscription) drop() {
-	s.told, s.walk, s.ahead, s.whole, s.marked = nil, nil, nil, false, false
+// dropUpdates forgets what there is to be told.
+func (s *Subscription) dropUpdates() {
+	s.told, s.cursor, s.newerTold, s.whole, s.marked = nil, nil, nil, false, false
 }
 
-// end ends the subscription because the registry is unavailable, of which the origin is lost since
+// endUnavailable ends the subscription because the registry is unavailable, of which the origin is lost since
 // then.
-func (s *Subscription) end(lost time.Time) {
-	s.drop()
+func (s *Subscription) endUnavailable(lost time.Time) {
+	s.dropUpdates()
 	if s.stop != nil {
 		s.stop(lost)
 	}
 	close(s.over)
 }
 
-// Next returns the next event, and waits until there is one. It fails when ctx ends,
+// NextEvent returns the next event, and waits until there is one. It fails when ctx ends,
 // with its cause, and once the registry has become unavailable, with a status of the
 // code Unavailable. Only one goroutine may call it at a time.
-func (s *Subscription) Next(ctx context.Context) (federation.Event, error) {
+func (s *Subscription) NextEvent(ctx context.Context) (federation.Event, error) {
 	for ctx.Err() == nil {
-		if updates := s.Take(nil, 1); len(updates) > 0 {
-			return updates[0].Decoded(), nil
+		if updates := s.TakeUpdates(nil, 1); len(updates) > 0 {
+			return updates[0].DecodedEvent(), nil
 		}
 		select {
 		case <-s.over:
@@ -237,57 +237,57 @@ func (u Update) Resource() (*anypb.Any, error) {
 	return wire.EncodeResource(u.Event)
 }
 
-// Decoded returns the event with the service.
-func (u Update) Decoded() federation.Event {
+// DecodedEvent returns the event with the service.
+func (u Update) DecodedEvent() federation.Event {
 	if u.Encoded != nil {
 		u.Service = u.Encoded.Service()
 	}
 	return u.Event
 }
 
-// Ask notes that the subscriber has asked for the catalog: what it has to be told waits for it
+// MarkAsked notes that the subscriber has asked for the catalog: what it has to be told waits for it
 // from now on.
-func (s *Subscription) Ask() {
+func (s *Subscription) MarkAsked() {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
 	s.begun = time.Now()
 }
 
-// Unsent returns how many services there are to be taken.
-func (s *Subscription) Unsent() int {
+// UnsentCount returns how many services there are to be taken.
+func (s *Subscription) UnsentCount() int {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
-	if s.walk == nil && s.told != nil {
-		s.begin()
+	if s.cursor == nil && s.told != nil {
+		s.startCursor()
 	}
-	if s.walk == nil {
+	if s.cursor == nil {
 		return 0
 	}
-	return s.walk.unsent()
+	return s.cursor.unsentCount()
 }
 
 // Wake returns a channel that has a value when there may be something to take.
 func (s *Subscription) Wake() <-chan struct{} { return s.wake }
 
-// Over returns a channel that is closed when the subscription ends because the registry is
+// Done returns a channel that is closed when the subscription ends because the registry is
 // unavailable.
-func (s *Subscription) Over() <-chan struct{} { return s.over }
+func (s *Subscription) Done() <-chan struct{} { return s.over }
 
-// maxSkipped bounds the services that one call of Take passes over, because they are
+// maxSkipped bounds the services that one call of TakeUpdates passes over, because they are
 // not for the subscriber: the others wait for the lock meanwhile.
 const maxSkipped = 4096
 
-// Take appends up to n updates, and does not wait for any. Once the registry has become
+// TakeUpdates appends up to n updates, and does not wait for any. Once the registry has become
 // unavailable there are none: what it holds since then may be a part. Wake says when to try
 // again, at once where n are not all. Only one goroutine may call it at a time.
-func (s *Subscription) Take(updates []Update, n int) []Update {
+func (s *Subscription) TakeUpdates(updates []Update, n int) []Update {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
 	end, skip := len(updates)+n, maxSkipped
 	for len(updates) < end {
 		shown := s.registry.shown.Load()
 		s.policy = shown.policy
-		if s.whole && !s.marked && s.walk == nil && !cmp.Or(s.told, shown).incomplete {
+		if s.whole && !s.marked && s.cursor == nil && !cmp.Or(s.told, shown).incomplete {
 			s.marked = true
 			updates = append(updates, Update{Event: federation.Event{Operation: federation.End}, Since: s.begun})
 			continue
@@ -295,67 +295,67 @@ func (s *Subscription) Take(updates []Update, n int) []Update {
 		if s.told == nil {
 			break
 		}
-		if s.walk == nil {
-			s.begin() // without the lock: another version may be shown now
+		if s.cursor == nil {
+			s.startCursor() // without the lock: another version may be shown now
 			continue
 		}
-		p, ok := s.walk.next()
+		p, ok := s.cursor.nextPair()
 		if !ok {
-			s.arrive(shown)
+			s.finishCursor(shown)
 			continue
 		}
-		if u, ok := s.step(p, shown); ok {
+		if u, ok := s.updateFor(p, shown); ok {
 			updates = append(updates, u)
 		} else if skip--; skip == 0 {
-			s.rouse()
+			s.wakeUp()
 			break
 		}
 	}
-	if s.whole && s.walk != nil && !s.walk.buckets && len(s.walk.pairs) == 0 {
-		s.arrive(s.registry.shown.Load())
+	if s.whole && s.cursor != nil && !s.cursor.buckets && len(s.cursor.pairs) == 0 {
+		s.finishCursor(s.registry.shown.Load())
 	}
 	if len(updates) == end && (s.told != nil || !s.marked) { // there may be more, or the end
-		s.rouse()
+		s.wakeUp()
 	}
 	return updates
 }
 
-// begin begins the walk to what is shown. The lock is released meanwhile.
-func (s *Subscription) begin() {
-	to, told, ahead, p, catalog := s.registry.shown.Load(), s.told, s.ahead, passage{s.toldView, s.view}, !s.whole
+// startCursor begins the way to what is shown. The lock is released meanwhile.
+func (s *Subscription) startCursor() {
+	to, told, ahead, p, catalog := s.registry.shown.Load(), s.told, s.newerTold, viewChange{s.toldView, s.view}, !s.whole
 	s.registry.mu.Unlock()
 	if len(ahead) > 0 {
-		told = told.with(ahead)
+		told = told.withEntries(ahead)
 	}
-	w := newWalk(told, to, p, catalog)
+	w := newVersionCursor(told, to, p, catalog)
 	s.registry.mu.Lock()
 	if s.told != nil { // the registry has not become unavailable
-		s.told, s.ahead, s.walk = told, nil, w
+		s.told, s.newerTold, s.cursor = told, nil, w
 	}
 }
 
-// step returns the update for the next service of the walk, if there is something to tell of
-// it. What has changed since the version to which the walk leads is told as it is shown now, but
+// updateFor returns the update for the next service of the cursor, if there is something to tell of
+// it. What has changed since the version to which the cursor leads is told as it is shown now, but
 // for removals: they come after what that version adds, and after what the next one does.
-func (s *Subscription) step(p pair, shown *version) (Update, bool) {
-	w := s.walk
-	before, after := p.before.in(w.fromView), p.after.in(w.view)
+func (s *Subscription) updateFor(p entryPair, shown *catalogVersion) (Update, bool) {
+	w := s.cursor
+	before, after := p.before.serviceIn(w.fromView), p.after.serviceIn(w.view)
 	if w.buckets && w.removing == (after != nil) {
 		return Update{}, false // it has been told, or will be
 	}
 	latest := p.after
 	if shown != w.to {
-		latest = shown.find(p.name())
+		latest = shown.findEntry(p.serviceName())
 	}
-	now, had := latest.in(s.view), before
-	u := Update{Event: federation.Event{Operation: federation.Upsert, Name: p.name()}, Since: s.since, Told: before != nil}
+	now, had := latest.serviceIn(s.view), before
+	u := Update{Event: federation.Event{Operation: federation.Upsert, Name: p.serviceName()}, Since: s.since, Told: before != nil}
 	if !s.whole {
 		u.Since = s.begun
 	}
 	changed := false
 	switch {
 	case after != nil && now != nil && (before == nil || !now.Equal(before)):
-		u.Encoded, u.Rule = now, latest.rule(s.view)
+		u.Encoded, u.Rule = now, latest.ruleIn(s.view)
 		changed, had = true, now
 	case after == nil && now == nil && before != nil:
 		u.Operation, u.Reason = federation.Delete, "it is gone from the catalog"
@@ -368,30 +368,30 @@ func (s *Subscription) step(p pair, shown *version) (Update, bool) {
 		w.left--
 	}
 	if shown != w.to && had != after && (had == nil || after == nil || !had.Equal(after)) {
-		if w.ahead == nil {
-			w.ahead = make(map[string]*entry)
+		if w.newerTold == nil {
+			w.newerTold = make(map[string]*serviceEntry)
 		}
-		w.ahead[p.name()] = nil
+		w.newerTold[p.serviceName()] = nil
 		if had != nil {
-			w.ahead[p.name()] = told(had)
+			w.newerTold[p.serviceName()] = universalEntry(had)
 		}
 	}
 	return u, changed
 }
 
-// arrive notes that the walk is at its end.
-func (s *Subscription) arrive(shown *version) {
-	w := s.walk
-	s.told, s.toldView, s.ahead, s.walk = w.to, w.view, w.ahead, nil
+// finishCursor notes that the cursor is at its end.
+func (s *Subscription) finishCursor(shown *catalogVersion) {
+	w := s.cursor
+	s.told, s.toldView, s.newerTold, s.cursor = w.to, w.view, w.newerTold, nil
 	s.since, s.later, s.whole = s.later, time.Time{}, true
 	if s.told == shown {
 		s.told = nil
 	}
 }
 
-// Withdrawn reports whether the policy tells the service of an update no more that was
+// RecheckUpdate reports whether the policy tells the service of an update no more that was
 // taken last. Where another policy tells it, the update gets the shape of now.
-func (s *Subscription) Withdrawn(u *Update) bool {
+func (s *Subscription) RecheckUpdate(u *Update) bool {
 	shown := s.registry.shown.Load()
 	if u.Encoded == nil || s.policy == shown.policy {
 		return false
@@ -401,59 +401,59 @@ func (s *Subscription) Withdrawn(u *Update) bool {
 	if shown = s.registry.shown.Load(); shown.unavailable != "" {
 		return true
 	}
-	e := shown.find(u.Name)
-	u.Encoded, u.Rule = e.in(s.view), e.rule(s.view)
+	e := shown.findEntry(u.Name)
+	u.Encoded, u.Rule = e.serviceIn(s.view), e.ruleIn(s.view)
 	return u.Encoded == nil
 }
 
-// follow notes that another version is shown, in which the pairs are different for the
+// followVersion notes that another version is shown, in which the pairs are different for the
 // subscriber, which had that view.
-func (s *Subscription) follow(before *version, v view, to *version, pairs []pair, now time.Time) {
+func (s *Subscription) followVersion(before *catalogVersion, v consumerView, to *catalogVersion, pairs []entryPair, now time.Time) {
 	switch {
 	case len(pairs) == 0:
 	case s.told == nil:
 		s.told, s.toldView, s.since = before, v, now
-		s.walk = &walk{from: before, to: to, fromView: v, view: s.view, pairs: pairs}
+		s.cursor = &versionCursor{from: before, to: to, fromView: v, view: s.view, pairs: pairs}
 	case s.later.IsZero():
 		s.later = now
 	}
-	s.rouse()
+	s.wakeUp()
 }
 
-// standing is where a subscriber is: what it has to be told until it has a version, in which
+// subscriberPosition is where a subscriber is: what it has to be told until it has a version, in which
 // view, and what it may be told now. The version is nil where nothing is newer.
-type standing struct {
+type subscriberPosition struct {
 	unsent     int
-	version    *version
-	told, view view
+	version    *catalogVersion
+	told, view consumerView
 }
 
-func (s *Subscription) standing() standing {
+func (s *Subscription) currentPosition() subscriberPosition {
 	switch {
 	case s.told == nil || s.begun.IsZero():
-		return standing{}
-	case s.walk == nil:
-		return standing{len(s.ahead), s.told, s.toldView, s.view}
-	case s.walk.to == s.registry.shown.Load():
-		return standing{unsent: s.walk.unsent()}
+		return subscriberPosition{}
+	case s.cursor == nil:
+		return subscriberPosition{len(s.newerTold), s.told, s.toldView, s.view}
+	case s.cursor.to == s.registry.shown.Load():
+		return subscriberPosition{unsent: s.cursor.unsentCount()}
 	default:
-		return standing{s.walk.unsent(), s.walk.to, s.walk.view, s.view}
+		return subscriberPosition{s.cursor.unsentCount(), s.cursor.to, s.cursor.view, s.view}
 	}
 }
 
-// backlog returns how many services a subscriber has to be told that stands there. A service
+// backlogOf returns how many services a subscriber has to be told that stands there. A service
 // that has changed since the version counts once.
-func (at standing) backlog(shown *version) int {
+func (at subscriberPosition) backlogOf(shown *catalogVersion) int {
 	if at.version == nil {
 		return at.unsent
 	}
-	newer := shown.distance(at.version, passage{at.told, at.view})
-	return min(at.unsent+newer, max(at.unsent, newer, shown.count(at.view)))
+	newer := shown.countChangedSince(at.version, viewChange{at.told, at.view})
+	return min(at.unsent+newer, max(at.unsent, newer, shown.countIn(at.view)))
 }
 
-// oldest returns when the first change happened that the subscriber has yet to be told; zero
+// oldestChange returns when the first change happened that the subscriber has yet to be told; zero
 // without one.
-func (s *Subscription) oldest() time.Time {
+func (s *Subscription) oldestChange() time.Time {
 	switch {
 	case s.told == nil:
 		return time.Time{}
@@ -464,8 +464,8 @@ func (s *Subscription) oldest() time.Time {
 	}
 }
 
-// rouse makes the subscriber look at what there is to take.
-func (s *Subscription) rouse() {
+// wakeUp makes the subscriber look at what there is to take.
+func (s *Subscription) wakeUp() {
 	select {
 	case s.wake <- struct{}{}:
 	default: // there is a value already

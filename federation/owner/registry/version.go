@@ -13,39 +13,39 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 )
 
-// view is what a subscriber may be told: everything, or what the policy of a version tells
+// consumerView is what a subscriber may be told: everything, or what the policy of a version tells
 // a class of consumers. It is no copy: an entry has a verdict, and that has the shape of the
 // service for each class.
-type view struct {
+type consumerView struct {
 	whole bool
 	class policy.Class // unless whole
 }
 
 // viewOf returns what a policy lets a consumer with these identities see.
-func viewOf(p *policy.Policy, s *Subscription) view {
+func viewOf(p *policy.Policy, s *Subscription) consumerView {
 	if s.everything {
-		return view{whole: true}
+		return consumerView{whole: true}
 	}
 	return viewFor(p, s.ids)
 }
 
 // viewFor returns what a policy lets a consumer with these identities see.
-func viewFor(p *policy.Policy, ids []federation.ID) view {
+func viewFor(p *policy.Policy, ids []federation.ID) consumerView {
 	if p == nil {
-		return view{whole: true}
+		return consumerView{whole: true}
 	}
-	return view{class: p.Class(ids)}
+	return consumerView{class: p.Class(ids)}
 }
 
-// entry is a service of a version, with what the policy of the version says of it. It never
+// serviceEntry is a service of a version, with what the policy of the version says of it. It never
 // changes, and nil stands for a service that there is not.
-type entry struct {
+type serviceEntry struct {
 	service *wire.Encoded
 	verdict policy.Verdict
 }
 
-// in returns the service in the shape that the view has of it, or nil.
-func (e *entry) in(v view) *wire.Encoded {
+// serviceIn returns the service in the shape that the view has of it, or nil.
+func (e *serviceEntry) serviceIn(v consumerView) *wire.Encoded {
 	switch {
 	case e == nil:
 		return nil
@@ -56,8 +56,8 @@ func (e *entry) in(v view) *wire.Encoded {
 	}
 }
 
-// rule returns the rule of the policy by which the service is in the view, or 0.
-func (e *entry) rule(v view) int {
+// ruleIn returns the rule of the policy by which the service is in the view, or 0.
+func (e *serviceEntry) ruleIn(v consumerView) int {
 	if e == nil || v.whole {
 		return 0
 	}
@@ -71,21 +71,21 @@ const (
 	rows       = resume.Leaves / rowBuckets
 )
 
-// row has the buckets of a few leaves. They never change; what has been found out of them is
+// bucketRow has the buckets of a few leaves. They never change; what has been found out of them is
 // kept for those who ask next, and for the next version.
-type row struct {
+type bucketRow struct {
 	buckets [rowBuckets]*bucket // nil for an empty one
 
-	mu     sync.Mutex                       // guards the fields below
-	counts map[view]int                     // services that are in the view
-	sums   map[formedView]*[rowBuckets]*sum // nil where it is not known
+	mu     sync.Mutex                             // guards the fields below
+	counts map[consumerView]int                   // services that are in the view
+	sums   map[formedView]*[rowBuckets]*bucketSum // nil where it is not known
 }
 
-// empty is a row of nothing.
-var empty = &row{} //nolint:gochecknoglobals // it never changes
+// emptyRow is a row of nothing.
+var emptyRow = &bucketRow{} //nolint:gochecknoglobals // it never changes
 
-// count returns how many of the services are in the view.
-func (r *row) count(v view) int {
+// countIn returns how many of the services are in the view.
+func (r *bucketRow) countIn(v consumerView) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n, known := r.counts[v]
@@ -93,57 +93,57 @@ func (r *row) count(v view) int {
 		return n
 	}
 	for _, b := range r.buckets {
-		n += b.count(v)
+		n += b.countIn(v)
 	}
-	keep(&r.counts, v, n)
+	rememberFor(&r.counts, v, n)
 	return n
 }
 
-func (b *bucket) count(v view) (n int) {
-	for e := range b.all() {
-		if e.in(v) != nil {
+func (b *bucket) countIn(v consumerView) (n int) {
+	for e := range b.allEntries() {
+		if e.serviceIn(v) != nil {
 			n++
 		}
 	}
 	return n
 }
 
-// keep remembers what was found out of a view, of which there may be any number.
-func keep[V comparable, T any](known *map[V]T, of V, found T) {
+// rememberFor remembers what was found out of a view, of which there may be any number.
+func rememberFor[V comparable, T any](known *map[V]T, of V, found T) {
 	if *known == nil || len(*known) >= maxViews {
 		*known = make(map[V]T)
 	}
 	(*known)[of] = found
 }
 
-// inherit has the row keep the sums of another one, but for those of buckets that are not the
+// inheritSums has the row keep the sums of another one, but for those of buckets that are not the
 // same to the consumer: it is sent the buckets whose digests are not known, and must not learn
 // from them when something changes that is hidden from it.
-func (r *row) inherit(from *row) {
+func (r *bucketRow) inheritSums(from *bucketRow) {
 	from.mu.Lock()
 	defer from.mu.Unlock()
 	if len(from.sums) == 0 {
 		return
 	}
-	r.sums = make(map[formedView]*[rowBuckets]*sum, len(from.sums))
+	r.sums = make(map[formedView]*[rowBuckets]*bucketSum, len(from.sums))
 	for f, known := range from.sums {
 		sums := *known
 		r.sums[f] = &sums
 	}
 	for at, b := range r.buckets {
-		pairs := differ(from.buckets[at], b)
+		pairs := diffBuckets(from.buckets[at], b)
 		if len(pairs) == 0 {
 			continue
 		}
 		for f, sums := range r.sums {
-			if len((passage{f.view, f.view}).of(pairs)) > 0 {
+			if len((viewChange{f.consumerView, f.consumerView}).differingPairs(pairs)) > 0 {
 				sums[at] = nil
 			}
 		}
 	}
 }
 
-// version is the catalog of a registry as it is at some time. It never changes. The next
+// catalogVersion is the catalog of a registry as it is at some time. It never changes. The next
 // version shares the buckets in which nothing is different, and the rows of those:
 //
 //	version 7   [ r0 | r1 | ... | r31 ]    policy, path, whether it is available
@@ -160,8 +160,8 @@ func (r *row) inherit(from *row) {
 //
 // So what changes from one version to any other is found by comparing pointers, for each
 // view of it.
-type version struct {
-	rows        [rows]*row
+type catalogVersion struct {
+	rows        [rows]*bucketRow
 	services    int
 	policy      *policy.Policy // nil while everything is for everyone
 	path        wire.Path      // through which the services come
@@ -170,38 +170,42 @@ type version struct {
 	cuts        int            // how often all streams had to end
 	incomplete  bool           // whether the end marker waits
 
-	mu     sync.Mutex         // guards the field below
-	offers map[request]*offer // in which all digests are known
+	mu     sync.Mutex                     // guards the field below
+	offers map[resumeRequest]*resumeOffer // in which all digests are known
 }
 
-// nothing is what a new subscriber has been told.
-var nothing = func() *version { //nolint:gochecknoglobals // it never changes
-	v := &version{}
+// emptyVersion is what a new subscriber has been told.
+var emptyVersion = func() *catalogVersion { //nolint:gochecknoglobals // it never changes
+	v := &catalogVersion{}
 	for i := range v.rows {
-		v.rows[i] = empty
+		v.rows[i] = emptyRow
 	}
 	return v
 }()
 
-// copied returns a version that is the same, to be changed before others see it.
-func (v *version) copied() *version {
-	return &version{
+// mutableCopy returns a version that is the same, to be changed before others see it.
+func (v *catalogVersion) mutableCopy() *catalogVersion {
+	return &catalogVersion{
 		rows: v.rows, services: v.services, policy: v.policy, path: v.path,
 		unavailable: v.unavailable, lost: v.lost, cuts: v.cuts, incomplete: v.incomplete,
 	}
 }
 
-// bucket returns the bucket of a leaf.
-func (v *version) bucket(leaf int) *bucket { return v.rows[leaf/rowBuckets].buckets[leaf%rowBuckets] }
+// bucketOf returns the bucket of a leaf.
+func (v *catalogVersion) bucketOf(leaf int) *bucket {
+	return v.rows[leaf/rowBuckets].buckets[leaf%rowBuckets]
+}
 
-// find returns the entry of that name, or nil.
-func (v *version) find(name string) *entry { return v.bucket(resume.Leaf(name)).find(name) }
+// findEntry returns the entry of that name, or nil.
+func (v *catalogVersion) findEntry(name string) *serviceEntry {
+	return v.bucketOf(resume.Leaf(name)).findEntry(name)
+}
 
-// entries returns those of all services.
-func (v *version) entries() iter.Seq[*entry] {
-	return func(yield func(*entry) bool) {
+// allEntries returns those of all services.
+func (v *catalogVersion) allEntries() iter.Seq[*serviceEntry] {
+	return func(yield func(*serviceEntry) bool) {
 		for leaf := range resume.Leaves {
-			for e := range v.bucket(leaf).all() {
+			for e := range v.bucketOf(leaf).allEntries() {
 				if !yield(e) {
 					return
 				}
@@ -210,96 +214,96 @@ func (v *version) entries() iter.Seq[*entry] {
 	}
 }
 
-// count returns how many services are in the view.
-func (v *version) count(in view) int {
+// countIn returns how many services are in the view.
+func (v *catalogVersion) countIn(in consumerView) int {
 	if in.whole {
 		return v.services
 	}
 	n := 0
 	for _, r := range v.rows {
-		n += r.count(in)
+		n += r.countIn(in)
 	}
 	return n
 }
 
-// set makes a bucket that of a leaf, in a version that was copied of another one.
-func (v *version) set(of *version, leaf int, b *bucket) {
+// setBucket makes a bucket that of a leaf, in a version that was copied of another one.
+func (v *catalogVersion) setBucket(of *catalogVersion, leaf int, b *bucket) {
 	in := &v.rows[leaf/rowBuckets]
 	if *in == of.rows[leaf/rowBuckets] {
-		*in = &row{buckets: (*in).buckets}
+		*in = &bucketRow{buckets: (*in).buckets}
 	}
 	(*in).buckets[leaf%rowBuckets] = b
 }
 
-// with returns a version with other entries; nil for those that go.
-func (v *version) with(entries map[string]*entry) *version {
-	next := v.copied()
-	edits := make(map[int][]edit)
+// withEntries returns a version with other entries; nil for those that go.
+func (v *catalogVersion) withEntries(entries map[string]*serviceEntry) *catalogVersion {
+	next := v.mutableCopy()
+	edits := make(map[int][]entryEdit)
 	for name, e := range entries {
 		leaf := resume.Leaf(name)
-		edits[leaf] = append(edits[leaf], edit{name, e})
+		edits[leaf] = append(edits[leaf], entryEdit{name, e})
 	}
 	for leaf, in := range edits {
-		slices.SortFunc(in, func(a, b edit) int { return cmp.Compare(a.name, b.name) })
-		old := v.bucket(leaf)
-		b := old.with(in)
-		next.set(v, leaf, b)
+		slices.SortFunc(in, func(a, b entryEdit) int { return cmp.Compare(a.name, b.name) })
+		old := v.bucketOf(leaf)
+		b := old.withEdits(in)
+		next.setBucket(v, leaf, b)
 		next.services += b.len() - old.len()
 	}
 	for i, r := range next.rows {
 		if r != v.rows[i] {
-			r.inherit(v.rows[i])
+			r.inheritSums(v.rows[i])
 		}
 	}
 	return next
 }
 
-// judged returns a version in which another policy is in force.
-func (v *version) judged(p *policy.Policy) *version {
-	next := v.copied()
+// judgedBy returns a version in which another policy is in force.
+func (v *catalogVersion) judgedBy(p *policy.Policy) *catalogVersion {
+	next := v.mutableCopy()
 	next.policy = p
 	for leaf := range resume.Leaves {
-		old := v.bucket(leaf)
-		entries := make([]*entry, 0, old.len())
-		for e := range old.all() {
-			entries = append(entries, &entry{e.service, p.Judge(e.service)})
+		old := v.bucketOf(leaf)
+		entries := make([]*serviceEntry, 0, old.len())
+		for e := range old.allEntries() {
+			entries = append(entries, &serviceEntry{e.service, p.Judge(e.service)})
 		}
 		b := &bucket{}
-		b.add(entries)
-		next.set(v, leaf, b)
+		b.appendEntries(entries)
+		next.setBucket(v, leaf, b)
 	}
 	return next
 }
 
-// told returns an entry that is in every view, in that shape.
-func told(as *wire.Encoded) *entry {
+// universalEntry returns an entry that is in every view, in that shape.
+func universalEntry(as *wire.Encoded) *serviceEntry {
 	var everyone *policy.Policy
-	return &entry{as, everyone.Judge(as)}
+	return &serviceEntry{as, everyone.Judge(as)}
 }
 
-// passage is from one view to another one.
-type passage struct{ before, after view }
+// viewChange is from one view to another one.
+type viewChange struct{ before, after consumerView }
 
-// pairs returns what becomes of the services of another version, in any view.
-func (v *version) pairs(from *version) []pair {
-	var pairs []pair
+// pairsSince returns what becomes of the services of another version, in any view.
+func (v *catalogVersion) pairsSince(from *catalogVersion) []entryPair {
+	var pairs []entryPair
 	for i, r := range v.rows {
 		if old := from.rows[i]; old != r {
 			for at, b := range r.buckets {
-				pairs = append(pairs, differ(old.buckets[at], b)...)
+				pairs = append(pairs, diffBuckets(old.buckets[at], b)...)
 			}
 		}
 	}
 	return pairs
 }
 
-// of returns those pairs that are different in a passage: additions first, and removals last,
+// differingPairs returns those pairs that are different in a change of views: additions first, and removals last,
 // so that an fqdn that moves to a service of another name has an answer all the time. Each of
 // the three is in the order of the names.
-func (p passage) of(pairs []pair) []pair {
-	var added, changed, gone []pair
+func (p viewChange) differingPairs(pairs []entryPair) []entryPair {
+	var added, changed, gone []entryPair
 	for _, of := range pairs {
-		before, after := of.before.in(p.before), of.after.in(p.after)
+		before, after := of.before.serviceIn(p.before), of.after.serviceIn(p.after)
 		switch {
 		case before == after:
 		case before == nil:
@@ -310,59 +314,59 @@ func (p passage) of(pairs []pair) []pair {
 			changed = append(changed, of)
 		}
 	}
-	for _, of := range [][]pair{added, changed, gone} {
-		slices.SortFunc(of, func(a, b pair) int { return cmp.Compare(a.name(), b.name()) })
+	for _, of := range [][]entryPair{added, changed, gone} {
+		slices.SortFunc(of, func(a, b entryPair) int { return cmp.Compare(a.serviceName(), b.serviceName()) })
 	}
 	return slices.Concat(added, changed, gone)
 }
 
-// kind is what pairs have in common of which the same rules decide.
-type kind struct{ before, after any }
+// pairKind is what pairs have in common of which the same rules decide.
+type pairKind struct{ before, after any }
 
 // byKind groups pairs: a class for which no rule decides of one of a kind is told none of them,
 // and then they need not be looked at once more for each class.
-func byKind(pairs []pair) map[kind][]pair {
-	kinds := make(map[kind][]pair)
+func byKind(pairs []entryPair) map[pairKind][]entryPair {
+	kinds := make(map[pairKind][]entryPair)
 	for _, of := range pairs {
-		k := kind{of.before.met(), of.after.met()}
+		k := pairKind{of.before.metRules(), of.after.metRules()}
 		kinds[k] = append(kinds[k], of)
 	}
 	return kinds
 }
 
-// met returns a value that is the same where the same rules are met; nil without a service.
-func (e *entry) met() any {
+// metRules returns a value that is the same where the same rules are met; nil without a service.
+func (e *serviceEntry) metRules() any {
 	if e == nil {
 		return nil
 	}
 	return e.verdict.Met()
 }
 
-// ofKinds is what of returns of all the pairs, which are of two versions that were published.
-func (p passage) ofKinds(kinds map[kind][]pair) []pair {
-	var pairs []pair
+// differingOfKinds is what differingPairs returns of all the pairs, which are of two versions that were published.
+func (p viewChange) differingOfKinds(kinds map[pairKind][]entryPair) []entryPair {
+	var pairs []entryPair
 	for _, alike := range kinds {
-		if p.before.whole || p.after.whole || alike[0].before.rule(p.before) > 0 || alike[0].after.rule(p.after) > 0 {
+		if p.before.whole || p.after.whole || alike[0].before.ruleIn(p.before) > 0 || alike[0].after.ruleIn(p.after) > 0 {
 			pairs = append(pairs, alike...)
 		}
 	}
-	return p.of(pairs)
+	return p.differingPairs(pairs)
 }
 
-// distance returns how many services have changed since another version.
-func (v *version) distance(from *version, p passage) int {
+// countChangedSince returns how many services have changed since another version.
+func (v *catalogVersion) countChangedSince(from *catalogVersion, p viewChange) int {
 	n := 0
 	for i, r := range v.rows {
 		switch old := from.rows[i]; old {
 		case r:
-		case empty:
-			n += r.count(p.after)
+		case emptyRow:
+			n += r.countIn(p.after)
 		default:
 			for at, b := range r.buckets {
 				if old.buckets[at] == nil {
-					n += b.count(p.after)
+					n += b.countIn(p.after)
 				} else {
-					n += len(p.of(differ(old.buckets[at], b)))
+					n += len(p.differingPairs(diffBuckets(old.buckets[at], b)))
 				}
 			}
 		}

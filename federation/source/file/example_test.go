@@ -52,7 +52,7 @@ func Example() {
 	<-catalog.Published()
 	subscription := registry.Subscribe()
 	defer subscription.Close()
-	event, err := subscription.Next(ctx)
+	event, err := subscription.NextEvent(ctx)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -49,7 +49,7 @@ func published(t *testing.T, r *registry.Registry) string {
 	defer s.Close()
 	var services []string
 	for {
-		event, err := s.Next(t.Context())
+		event, err := s.NextEvent(t.Context())
 		if err != nil {
 			return err.Error()
 		}

@@ -98,7 +98,7 @@ func (q *queue) take(before time.Time) []item {
 func (q *queue) pump(ctx context.Context, s *registry.Subscription, path wire.Path, lost *atomic.Pointer[time.Time]) {
 	defer s.Close()
 	for first := true; ; first = false {
-		ev, err := s.Next(ctx)
+		ev, err := s.NextEvent(ctx)
 		if err != nil {
 			end := item{err: err}
 			if at := lost.Load(); at != nil { // ctx may have ended as well

@@ -327,7 +327,7 @@ func (m *Model) newPeer(s *registry.Subscription, ids []federation.ID) *Peer {
 
 // take takes up to n updates, which must be what the policy in force tells.
 func (m *Model) take(p *Peer, n int) int {
-	updates := p.Take(nil, n)
+	updates := p.TakeUpdates(nil, n)
 	for _, u := range updates {
 		if u.Operation == federation.End {
 			m.checkEnd(p)
@@ -366,7 +366,7 @@ func (m *Model) checkEnd(p *Peer) {
 // everything, with the truth.
 func (m *Model) Check() {
 	subscriptions := 0
-	for _, c := range m.Registry.Audiences("") {
+	for _, c := range m.Registry.AudiencesOf("") {
 		subscriptions += c.Consumers
 		if !c.Everybody && (m.absent || c.Consumers == 0) {
 			m.tb.Fatalf("there is a class with %d subscriptions, with a policy: %v", c.Consumers, !m.absent)
@@ -422,7 +422,7 @@ func (m *Model) Visible(p *Peer) map[string]*federation.Service {
 // IsOver reports whether the subscription has ended.
 func (p *Peer) IsOver() bool {
 	select {
-	case <-p.Over():
+	case <-p.Done():
 		return true
 	default:
 		return false
@@ -571,7 +571,7 @@ func (m *Model) updates(may possible, names string) []func() {
 // takeAtOnce takes n times, while all that is possible may be true.
 func (m *Model) takeAtOnce(p *Peer, may possible, n int) {
 	for range n {
-		for _, u := range p.Take(nil, 2) {
+		for _, u := range p.TakeUpdates(nil, 2) {
 			got, err := p.apply(u)
 			if err != nil {
 				m.tb.Errorf("subscriber %v is %v", p.IDs, err)
@@ -616,7 +616,7 @@ func (m *Model) comeBack(ids []federation.ID, state map[string]*federation.Servi
 	m.Resumed++
 	p := m.newPeer(resumed.Subscription, ids)
 	for name, s := range state {
-		if _, err := Plain.Value(Encoded(m.tb, s)); err == nil && !resumed.Selection.Has(name) {
+		if _, err := Plain.ResourceValue(Encoded(m.tb, s)); err == nil && !resumed.Selection.Has(name) {
 			p.Held[name] = s
 			m.Adopted++
 		}

@@ -124,32 +124,32 @@ func Show(e federation.Event) string {
 func Drain(s *registry.Subscription) []string {
 	var got []string
 	for {
-		updates := s.Take(nil, 1)
+		updates := s.TakeUpdates(nil, 1)
 		if len(updates) == 0 {
 			return got
 		}
-		got = append(got, Show(updates[0].Decoded()))
+		got = append(got, Show(updates[0].DecodedEvent()))
 	}
 }
 
 // Subscribers returns how many subscribers a registry has.
 func Subscribers(r *registry.Registry) int {
 	n := 0
-	for _, class := range r.Audiences("") {
+	for _, class := range r.AudiencesOf("") {
 		n += class.Consumers
 	}
 	return n
 }
 
 // Plain is how most tests are sent services.
-var Plain = registry.Form{Version: wire.V1Alpha2, MaxMessage: 16 << 20}
+var Plain = registry.MessageForm{Version: wire.V1Alpha2, MaxMessage: 16 << 20}
 
 // SumOf returns the digests of those of the services that are sent in that form.
-func SumOf(tb testing.TB, f registry.Form, services map[string]*federation.Service) resume.Digests {
+func SumOf(tb testing.TB, f registry.MessageForm, services map[string]*federation.Service) resume.Digests {
 	tb.Helper()
 	var sum resume.Sum
 	for name, s := range services {
-		if value, err := f.Value(Encoded(tb, s)); err == nil {
+		if value, err := f.ResourceValue(Encoded(tb, s)); err == nil {
 			sum.Add(name, value)
 		}
 	}
@@ -164,7 +164,7 @@ type Resumed struct {
 
 // ResumeAs subscribes as a consumer that holds what has these digests. It returns nil where
 // that has to be told everything.
-func ResumeAs(r *registry.Registry, ids []federation.ID, f registry.Form, theirs resume.Digests) *Resumed {
+func ResumeAs(r *registry.Registry, ids []federation.ID, f registry.MessageForm, theirs resume.Digests) *Resumed {
 	s := r.SubscribeAs(registry.Consumer{IDs: ids, Awaits: true})
 	if held := s.Resume(f, theirs); held != nil {
 		return &Resumed{s, held}
