@@ -18,16 +18,16 @@ type Item[V any] struct {
 // has no seed to hash with. Many goroutines may read it at once.
 type Map[V any] struct {
 	seed maphash.Seed // random, so that a peer cannot choose names that collide
-	root slot[V]
+	root hashSlot[V]
 }
 
-// slot holds all names whose hashes begin with the same bits.
-type slot[V any] struct {
-	kids   *[fan]slot[V] // a branch, or
-	leaves []leaf[V]     // a list
+// hashSlot holds all names whose hashes begin with the same bits.
+type hashSlot[V any] struct {
+	kids   *[fan]hashSlot[V] // a branch, or
+	leaves []hashedItem[V]   // a list
 }
 
-type leaf[V any] struct {
+type hashedItem[V any] struct {
 	hash uint64
 	item *Item[V]
 }
@@ -42,18 +42,18 @@ const (
 	maxLeaves = 32
 )
 
-// place returns which slot of a branch a hash belongs to. The first bits of the
+// slotIndex returns which slot of a branch a hash belongs to. The first bits of the
 // hash have led to the branch.
-func place(hash uint64, bits int) uint64 { return hash << bits >> (hashBits - width) }
+func slotIndex(hash uint64, bits int) uint64 { return hash << bits >> (hashBits - width) }
 
-func (m *Map[V]) hash(name string) uint64 { return maphash.String(m.seed, name) }
+func (m *Map[V]) hashName(name string) uint64 { return maphash.String(m.seed, name) }
 
 // Get returns the value of a name, or nil. The caller must not change it.
 func (m *Map[V]) Get(name string) *V {
-	hash := m.hash(name)
+	hash := m.hashName(name)
 	s := &m.root
 	for bits := 0; s.kids != nil; bits += width {
-		s = &s.kids[place(hash, bits)]
+		s = &s.kids[slotIndex(hash, bits)]
 	}
 	for i := range s.leaves {
 		if l := &s.leaves[i]; l.hash == hash && l.item.Name == name {
@@ -65,13 +65,13 @@ func (m *Map[V]) Get(name string) *V {
 
 // All yields every item, in no particular order.
 func (m *Map[V]) All() iter.Seq[*Item[V]] {
-	return func(yield func(*Item[V]) bool) { m.root.all(yield) }
+	return func(yield func(*Item[V]) bool) { m.root.yieldItems(yield) }
 }
 
-func (s *slot[V]) all(yield func(*Item[V]) bool) bool {
+func (s *hashSlot[V]) yieldItems(yield func(*Item[V]) bool) bool {
 	if s.kids != nil {
 		for i := range s.kids {
-			if !s.kids[i].all(yield) {
+			if !s.kids[i].yieldItems(yield) {
 				return false
 			}
 		}
@@ -88,16 +88,16 @@ func (s *slot[V]) all(yield func(*Item[V]) bool) bool {
 // same, in no particular order. Either is nil where a version does not have the name. It passes over what the
 // versions share.
 func (m *Map[V]) Differences(later *Map[V]) iter.Seq2[*Item[V], *Item[V]] {
-	return func(yield func(was, is *Item[V]) bool) { m.root.differences(&later.root, yield) }
+	return func(yield func(was, is *Item[V]) bool) { m.root.yieldDifferences(&later.root, yield) }
 }
 
-func (s *slot[V]) differences(later *slot[V], yield func(was, is *Item[V]) bool) bool {
+func (s *hashSlot[V]) yieldDifferences(later *hashSlot[V], yield func(was, is *Item[V]) bool) bool {
 	if s.kids != nil { // as later has: a branch stays one
 		if s.kids == later.kids {
 			return true
 		}
 		for i := range s.kids {
-			if !s.kids[i].differences(&later.kids[i], yield) {
+			if !s.kids[i].yieldDifferences(&later.kids[i], yield) {
 				return false
 			}
 		}
@@ -107,10 +107,10 @@ func (s *slot[V]) differences(later *slot[V], yield func(was, is *Item[V]) bool)
 		return true
 	}
 	gone := slices.Clone(s.leaves)
-	more := later.all(func(is *Item[V]) bool {
-		i := slices.IndexFunc(gone, func(l leaf[V]) bool { return l.item == is }) // without a look at the names, as mostly
+	more := later.yieldItems(func(is *Item[V]) bool {
+		i := slices.IndexFunc(gone, func(l hashedItem[V]) bool { return l.item == is }) // without a look at the names, as mostly
 		if i < 0 {
-			i = slices.IndexFunc(gone, func(l leaf[V]) bool { return l.item.Name == is.Name })
+			i = slices.IndexFunc(gone, func(l hashedItem[V]) bool { return l.item.Name == is.Name })
 		}
 		if i < 0 {
 			return yield(nil, is)
@@ -125,48 +125,48 @@ func (s *slot[V]) differences(later *slot[V], yield func(was, is *Item[V]) bool)
 	return more
 }
 
-// change is a name with its new item, or with none when the name is gone.
-type change[V any] struct {
+// itemChange is a name with its new item, or with none when the name is gone.
+type itemChange[V any] struct {
 	hash uint64
 	name string
 	item *Item[V]
 }
 
-// changed returns a copy of the slot with these changes, which are sorted by hash and
+// withChanges returns a copy of the slot with these changes, which are sorted by hash and
 // have no name twice. Every branch and list is copied once, however many of the
 // changes are in it. A branch stays a branch when its leaves go: it is small, and may
 // fill again.
-func (s *slot[V]) changed(changes []change[V], bits int) slot[V] {
+func (s *hashSlot[V]) withChanges(changes []itemChange[V], bits int) hashSlot[V] {
 	if s.kids != nil {
 		kids := *s.kids
 		for len(changes) > 0 {
-			at, n := place(changes[0].hash, bits), 1
-			for n < len(changes) && place(changes[n].hash, bits) == at {
+			at, n := slotIndex(changes[0].hash, bits), 1
+			for n < len(changes) && slotIndex(changes[n].hash, bits) == at {
 				n++
 			}
-			kids[at] = kids[at].changed(changes[:n], bits+width)
+			kids[at] = kids[at].withChanges(changes[:n], bits+width)
 			changes = changes[n:]
 		}
-		return slot[V]{kids: &kids}
+		return hashSlot[V]{kids: &kids}
 	}
-	var buf [2 * maxLeaves]leaf[V] // mostly enough to find out how many there are
+	var buf [2 * maxLeaves]hashedItem[V] // mostly enough to find out how many there are
 	leaves := buf[:0]
 	for i := range s.leaves {
-		if l := &s.leaves[i]; !l.changes(changes) {
+		if l := &s.leaves[i]; !l.isChangedBy(changes) {
 			leaves = append(leaves, *l)
 		}
 	}
 	for i := range changes {
 		if c := &changes[i]; c.item != nil {
-			leaves = append(leaves, leaf[V]{c.hash, c.item})
+			leaves = append(leaves, hashedItem[V]{c.hash, c.item})
 		}
 	}
-	return split(leaves, bits)
+	return splitLeaves(leaves, bits)
 }
 
-// changes reports whether one of the changes, sorted by hash, is of the leaf's name.
-func (l *leaf[V]) changes(changes []change[V]) bool {
-	i, _ := slices.BinarySearchFunc(changes, l.hash, func(c change[V], hash uint64) int { return cmp.Compare(c.hash, hash) })
+// isChangedBy reports whether one of the changes, sorted by hash, is of the leaf's name.
+func (l *hashedItem[V]) isChangedBy(changes []itemChange[V]) bool {
+	i, _ := slices.BinarySearchFunc(changes, l.hash, func(c itemChange[V], hash uint64) int { return cmp.Compare(c.hash, hash) })
 	for ; i < len(changes) && changes[i].hash == l.hash; i++ {
 		if changes[i].name == l.item.Name {
 			return true
@@ -175,28 +175,28 @@ func (l *leaf[V]) changes(changes []change[V]) bool {
 	return false
 }
 
-// split returns the slot of these leaves, and does not keep the slice.
-func split[V any](leaves []leaf[V], bits int) slot[V] {
+// splitLeaves returns the slot of these leaves, and does not keep the slice.
+func splitLeaves[V any](leaves []hashedItem[V], bits int) hashSlot[V] {
 	if len(leaves) <= maxLeaves || bits+width > hashBits {
-		own := make([]leaf[V], len(leaves)) // slices.Clone would keep the memory of the caller alive
+		own := make([]hashedItem[V], len(leaves)) // slices.Clone would keep the memory of the caller alive
 		copy(own, leaves)
-		return slot[V]{leaves: own}
+		return hashSlot[V]{leaves: own}
 	}
 	var counts [fan]int
 	for i := range leaves {
-		counts[place(leaves[i].hash, bits)]++
+		counts[slotIndex(leaves[i].hash, bits)]++
 	}
-	var parts [fan][]leaf[V]
+	var parts [fan][]hashedItem[V]
 	for _, l := range leaves {
-		at := place(l.hash, bits)
+		at := slotIndex(l.hash, bits)
 		if parts[at] == nil {
-			parts[at] = make([]leaf[V], 0, counts[at])
+			parts[at] = make([]hashedItem[V], 0, counts[at])
 		}
 		parts[at] = append(parts[at], l)
 	}
-	var kids [fan]slot[V]
+	var kids [fan]hashSlot[V]
 	for i := range kids {
-		kids[i] = split(parts[i], bits+width)
+		kids[i] = splitLeaves(parts[i], bits+width)
 	}
-	return slot[V]{kids: &kids}
+	return hashSlot[V]{kids: &kids}
 }

@@ -166,18 +166,18 @@ func FuzzVersions(f *testing.F) {
 // otherwise: the trie must not branch for ever.
 func TestManyNamesOfOneHash(t *testing.T) {
 	m := NewWriter[int]().Publish()
-	hash := m.hash(name(0))
+	hash := m.hashName(name(0))
 	want := make(map[string]*int)
 	for i := range 3 * maxLeaves {
 		item := &Item[int]{name(i), i}
-		m.root = m.root.changed([]change[int]{{hash, item.Name, item}}, 0)
+		m.root = m.root.withChanges([]itemChange[int]{{hash, item.Name, item}}, 0)
 		want[item.Name] = &item.Value
 	}
 	if got := m.Get(name(0)); got != want[name(0)] {
 		t.Errorf("%s is at %p, want %p", name(0), got, want[name(0)])
 	}
 	for i := range maxLeaves {
-		m.root = m.root.changed([]change[int]{{hash: hash, name: name(2 * i)}}, 0)
+		m.root = m.root.withChanges([]itemChange[int]{{hash: hash, name: name(2 * i)}}, 0)
 		delete(want, name(2*i))
 	}
 	if got := content(t, &m); !maps.Equal(want, got) {
@@ -188,7 +188,7 @@ func TestManyNamesOfOneHash(t *testing.T) {
 // shape checks that a slot and all below it are as lookups need them: each hash
 // where its bits, four at a time, lead, and no list longer than 32 unless all bits
 // have led to it. It returns the number of branches.
-func shape(t *testing.T, s *slot[int], prefix uint64, bits int) (branches int) {
+func shape(t *testing.T, s *hashSlot[int], prefix uint64, bits int) (branches int) {
 	t.Helper()
 	if s.kids == nil {
 		if bits > 64 || bits < 64 && len(s.leaves) > 32 {
@@ -231,7 +231,7 @@ func TestShape(t *testing.T) {
 		t.Errorf("33 names have %d branches, want 1", n)
 	}
 	oneByOne := grow(4000, 1)
-	whole := split(leavesOf(&m.published), 0)
+	whole := splitLeaves(leavesOf(&m.published), 0)
 	if atOnce := shape(t, &whole, 0, 0); atOnce != oneByOne {
 		t.Errorf("%d branches one by one, %d at once", oneByOne, atOnce)
 	}
@@ -243,20 +243,20 @@ func TestShape(t *testing.T) {
 // TestShapeOfSimilarHashes has hashes that differ in their last bits, and in none.
 func TestShapeOfSimilarHashes(t *testing.T) {
 	for _, mask := range []uint64{0, 15} {
-		leaves := make([]leaf[int], 100)
+		leaves := make([]hashedItem[int], 100)
 		for i := range leaves {
-			leaves[i] = leaf[int]{0xfedcba9876543210 | uint64(i)&mask, &Item[int]{name(i), i}}
+			leaves[i] = hashedItem[int]{0xfedcba9876543210 | uint64(i)&mask, &Item[int]{name(i), i}}
 		}
-		s := split(leaves, 0)
+		s := splitLeaves(leaves, 0)
 		if n := shape(t, &s, 0, 0); n != 16 {
 			t.Errorf("%d branches for hashes that differ in %x, want 16", n, mask)
 		}
 	}
 }
 
-func leavesOf(m *Map[int]) (leaves []leaf[int]) {
+func leavesOf(m *Map[int]) (leaves []hashedItem[int]) {
 	for item := range m.All() {
-		leaves = append(leaves, leaf[int]{m.hash(item.Name), item})
+		leaves = append(leaves, hashedItem[int]{m.hashName(item.Name), item})
 	}
 	return leaves
 }

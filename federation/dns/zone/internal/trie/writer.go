@@ -43,12 +43,12 @@ func (w *Writer[V]) Publish() Map[V] {
 	if len(w.pending) == 0 {
 		return w.published
 	}
-	changes := make([]change[V], 0, len(w.pending))
+	changes := make([]itemChange[V], 0, len(w.pending))
 	for name, item := range w.pending {
-		changes = append(changes, change[V]{w.published.hash(name), name, item})
+		changes = append(changes, itemChange[V]{w.published.hashName(name), name, item})
 	}
-	slices.SortFunc(changes, func(a, b change[V]) int { return cmp.Compare(a.hash, b.hash) })
-	w.published.root = w.published.root.changed(changes, 0)
+	slices.SortFunc(changes, func(a, b itemChange[V]) int { return cmp.Compare(a.hash, b.hash) })
+	w.published.root = w.published.root.withChanges(changes, 0)
 	w.pending = make(map[string]*Item[V], len(changes)) // clear takes as long as for the most names it ever held
 	return w.published
 }
