@@ -339,7 +339,7 @@ func (f *follower) isOneOf(m *match, members subtree.Members) bool {
 func (f *follower) collect(own bool, stale *view, ips ...netip.Addr) {
 	for _, ip := range ips {
 		switch {
-		case f.Type != dns.TypeSRV && !record.Holds(f.Type, ip):
+		case f.Type != dns.TypeSRV && !record.TypeHolds(f.Type, ip):
 		case !own && !f.Allows(int(f.owner), ip):
 			if f.refused == nil {
 				f.refused = make(map[netip.Addr]bool)

@@ -115,7 +115,7 @@ func (r *Result) hasAddress() bool {
 	case domain.NameServer:
 		return len(r.origin.addressesOf(r.Type)) > 0
 	case domain.Address:
-		return record.Holds(r.Type, m.Address)
+		return record.TypeHolds(r.Type, m.Address)
 	case domain.Protocol:
 		return false
 	}
@@ -125,7 +125,7 @@ func (r *Result) hasAddress() bool {
 	t := m.tree()
 	return slices.ContainsFunc(m.Endpoints, func(i uint16) bool {
 		ip, ok := t.Endpoint(i).Address.IP()
-		return ok && record.Holds(r.Type, ip)
+		return ok && record.TypeHolds(r.Type, ip)
 	})
 }
 

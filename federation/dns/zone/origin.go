@@ -51,7 +51,7 @@ func (o *origin) soa(name string) *dns.SOA {
 
 // addressesOf returns the addresses of the name server that are of the type.
 func (o *origin) addressesOf(qtype uint16) []netip.Addr {
-	return slices.DeleteFunc(slices.Clone(o.addresses), func(ip netip.Addr) bool { return !record.Holds(qtype, ip) })
+	return slices.DeleteFunc(slices.Clone(o.addresses), func(ip netip.Addr) bool { return !record.TypeHolds(qtype, ip) })
 }
 
 // origins are the apexes of all zones, longest first, so that the first match is

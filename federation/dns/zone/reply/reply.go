@@ -51,7 +51,7 @@ func otherTypes(rrs []dns.RR, r *zone.Result, name string) []dns.RR {
 		ns, ttl := r.NameServer()
 		return append(rrs, record.NS(name, ns, ttl))
 	}
-	return append(rrs, record.Any(name, r.TTL))
+	return append(rrs, record.AnyAnswer(name, r.TTL))
 }
 
 // addresses appends A or AAAA records.
@@ -59,13 +59,13 @@ func addresses(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
 	m := r.Match()
 	switch m.Role {
 	case domain.NameServer:
-		return record.Addresses(rrs, name, r.NameServerAddresses(r.Type), r.TTL)
+		return record.AppendAddresses(rrs, name, r.NameServerAddresses(r.Type), r.TTL)
 	case domain.Address:
-		return append(rrs, record.Address(name, m.Address, r.TTL))
+		return append(rrs, record.NewAddress(name, m.Address, r.TTL))
 	}
 	most := room/record.MinAddress + 1
 	if ips, ok := r.Followed(); ok {
-		return record.Addresses(rrs, name, ips[:min(len(ips), most)], r.TTL)
+		return record.AppendAddresses(rrs, name, ips[:min(len(ips), most)], r.TTL)
 	}
 	// The endpoints are in the order of their SRV targets, so equal addresses are
 	// neighbours.
@@ -76,11 +76,11 @@ func addresses(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
 			break
 		}
 		ip, ok := t.Endpoint(i).Address.IP()
-		if ok && record.Holds(r.Type, ip) && (len(ips) == 0 || ips[len(ips)-1] != ip) {
+		if ok && record.TypeHolds(r.Type, ip) && (len(ips) == 0 || ips[len(ips)-1] != ip) {
 			ips = append(ips, ip)
 		}
 	}
-	return record.Addresses(rrs, name, ips, r.TTL)
+	return record.AppendAddresses(rrs, name, ips, r.TTL)
 }
 
 // srv appends the SRV records of the endpoints that have a target, in the order of the
@@ -133,12 +133,12 @@ func Resolved(rrs []dns.RR, r *zone.Result, name string, others []netip.Addr, tt
 	all := make([]netip.Addr, 0, len(found)+len(others))
 	all = append(all, found...)
 	for _, ip := range others {
-		if record.Holds(r.Type, ip) {
+		if record.TypeHolds(r.Type, ip) {
 			all = append(all, ip)
 		}
 	}
 	slices.SortFunc(all, netip.Addr.Compare)
-	return record.Addresses(rrs, name, slices.Compact(all), min(r.TTL, ttl))
+	return record.AppendAddresses(rrs, name, slices.Compact(all), min(r.TTL, ttl))
 }
 
 // Authority appends the SOA of a negative answer: exactly one record (RFC 2308
@@ -155,8 +155,8 @@ func Glue(rrs []dns.RR, r *zone.Result, answer []dns.RR, room int, now time.Time
 	switch r.Type {
 	case dns.TypeNS:
 		ns, ttl := r.NameServer()
-		rrs = record.Addresses(rrs, ns, r.NameServerAddresses(dns.TypeA), ttl)
-		return record.Addresses(rrs, ns, r.NameServerAddresses(dns.TypeAAAA), ttl)
+		rrs = record.AppendAddresses(rrs, ns, r.NameServerAddresses(dns.TypeA), ttl)
+		return record.AppendAddresses(rrs, ns, r.NameServerAddresses(dns.TypeAAAA), ttl)
 	case dns.TypeSRV:
 		return targetGlue(rrs, r, answer, room, now)
 	}
@@ -183,7 +183,7 @@ func targetGlue(rrs []dns.RR, r *zone.Result, answer []dns.RR, room int, now tim
 			continue
 		}
 		if ip, ok := t.Endpoint(i).Address.IP(); ok {
-			rrs = append(rrs, block.Address(target, ip, r.TTL))
+			rrs = append(rrs, block.NewAddress(target, ip, r.TTL))
 		} else {
 			rrs = hostGlue(rrs, r, target, room, now)
 		}
@@ -217,7 +217,7 @@ func (s targetSet) add(target string) bool {
 
 // glueBlock returns room for the addresses of the first endpoints of a result, n at
 // most.
-func glueBlock(r *zone.Result, n int) record.Block {
+func glueBlock(r *zone.Result, n int) record.AddressBlock {
 	t, _ := r.Subtree()
 	endpoints := r.Match().Endpoints
 	v4, v6 := 0, 0
@@ -265,6 +265,6 @@ func elsewhereGlue(rrs []dns.RR, r *zone.Result, host string) []dns.RR {
 	if v6 < 0 {
 		v6 = len(ips)
 	}
-	rrs = record.Addresses(rrs, host, ips[:v6], targets[i].TTL)
-	return record.Addresses(rrs, host, ips[v6:], targets[i].TTL)
+	rrs = record.AppendAddresses(rrs, host, ips[:v6], targets[i].TTL)
+	return record.AppendAddresses(rrs, host, ips[v6:], targets[i].TTL)
 }

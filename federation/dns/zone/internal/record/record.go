@@ -35,7 +35,7 @@ const (
 	expire  = 86400
 )
 
-func header(name string, qtype uint16, ttl uint32) dns.RR_Header {
+func newHeader(name string, qtype uint16, ttl uint32) dns.RR_Header {
 	return dns.RR_Header{Name: name, Rrtype: qtype, Class: dns.ClassINET, Ttl: ttl}
 }
 
@@ -43,14 +43,14 @@ func header(name string, qtype uint16, ttl uint32) dns.RR_Header {
 // and 5).
 func SOA(name, ns, mailbox string, serial, ttl uint32) *dns.SOA {
 	return &dns.SOA{
-		Hdr: header(name, dns.TypeSOA, ttl), Ns: ns, Mbox: mailbox,
+		Hdr: newHeader(name, dns.TypeSOA, ttl), Ns: ns, Mbox: mailbox,
 		Serial: serial, Refresh: refresh, Retry: retry, Expire: expire, Minttl: ttl,
 	}
 }
 
 // NS returns the record of a name server.
 func NS(name, ns string, ttl uint32) *dns.NS {
-	return &dns.NS{Hdr: header(name, dns.TypeNS, ttl), Ns: ns}
+	return &dns.NS{Hdr: newHeader(name, dns.TypeNS, ttl), Ns: ns}
 }
 
 // srvWeight is above 0, because clients do not shuffle records whose weights sum up
@@ -59,49 +59,51 @@ const srvWeight = 100
 
 // SRV returns the record of an endpoint.
 func SRV(name, target string, port, priority uint16, ttl uint32) dns.SRV {
-	return dns.SRV{Hdr: header(name, dns.TypeSRV, ttl), Priority: priority, Weight: srvWeight, Port: port, Target: target}
+	return dns.SRV{Hdr: newHeader(name, dns.TypeSRV, ttl), Priority: priority, Weight: srvWeight, Port: port, Target: target}
 }
 
-// Any returns the answer to a query for ANY (RFC 8482 section 4.2).
-func Any(name string, ttl uint32) dns.RR {
-	return &dns.HINFO{Hdr: header(name, dns.TypeHINFO, ttl), Cpu: "RFC8482"}
+// AnyAnswer returns the answer to a query for ANY (RFC 8482 section 4.2).
+func AnyAnswer(name string, ttl uint32) dns.RR {
+	return &dns.HINFO{Hdr: newHeader(name, dns.TypeHINFO, ttl), Cpu: "RFC8482"}
 }
 
-// Holds reports whether an address is what a record of the type, A or AAAA,
+// TypeHolds reports whether an address is what a record of the type, A or AAAA,
 // holds. The address is unmapped.
-func Holds(qtype uint16, ip netip.Addr) bool { return ip.Is4() == (qtype == dns.TypeA) }
+func TypeHolds(qtype uint16, ip netip.Addr) bool { return ip.Is4() == (qtype == dns.TypeA) }
 
-// Addresses appends the A or AAAA records of addresses that are all of one type,
+// AppendAddresses appends the A or AAAA records of addresses that are all of one type,
 // as many as fit a message.
-func Addresses(rrs []dns.RR, name string, ips []netip.Addr, ttl uint32) []dns.RR {
+func AppendAddresses(rrs []dns.RR, name string, ips []netip.Addr, ttl uint32) []dns.RR {
 	switch {
 	case len(ips) == 0:
 		return rrs
 	case ips[0].Is4():
-		return set[a](rrs, name, ips[:min(len(ips), MaxAddresses)], ttl)
+		return appendSet[aRecord](rrs, name, ips[:min(len(ips), MaxAddresses)], ttl)
 	}
-	return set[aaaa](rrs, name, ips[:min(len(ips), MaxSet/(Header+16))], ttl)
+	return appendSet[aaaaRecord](rrs, name, ips[:min(len(ips), MaxSet/(Header+16))], ttl)
 }
 
-// Address returns the A or AAAA record of one address.
-func Address(name string, ip netip.Addr, ttl uint32) dns.RR {
+// NewAddress returns the A or AAAA record of one address.
+func NewAddress(name string, ip netip.Addr, ttl uint32) dns.RR {
 	if ip.Is4() {
-		return new(a).fill(name, ip, ttl)
+		return new(aRecord).fill(name, ip, ttl)
 	}
-	return new(aaaa).fill(name, ip, ttl)
+	return new(aaaaRecord).fill(name, ip, ttl)
 }
 
-// Block is room for address records of both types, each in one allocation.
-type Block struct {
-	v4 []a
-	v6 []aaaa
+// AddressBlock is room for address records of both types, each in one allocation.
+type AddressBlock struct {
+	v4 []aRecord
+	v6 []aaaaRecord
 }
 
 // NewBlock returns room for so many A and AAAA records.
-func NewBlock(v4, v6 int) Block { return Block{make([]a, 0, v4), make([]aaaa, 0, v6)} }
+func NewBlock(v4, v6 int) AddressBlock {
+	return AddressBlock{make([]aRecord, 0, v4), make([]aaaaRecord, 0, v6)}
+}
 
-// Address is the function Address, for a record in the block while there is room.
-func (b *Block) Address(name string, ip netip.Addr, ttl uint32) dns.RR {
+// NewAddress is the function Address, for a record in the block while there is room.
+func (b *AddressBlock) NewAddress(name string, ip netip.Addr, ttl uint32) dns.RR {
 	v4, v6 := len(b.v4), len(b.v6)
 	switch {
 	case ip.Is4() && v4 < cap(b.v4):
@@ -111,34 +113,34 @@ func (b *Block) Address(name string, ip netip.Addr, ttl uint32) dns.RR {
 		b.v6 = b.v6[:v6+1]
 		return b.v6[v6].fill(name, ip, ttl)
 	}
-	return Address(name, ip, ttl)
+	return NewAddress(name, ip, ttl)
 }
 
-// a and aaaa hold a record and its address in one allocation.
-type a struct {
+// aRecord and aaaaRecord hold a record and its address in one allocation.
+type aRecord struct {
 	dns.A
 	ip [4]byte
 }
 
-type aaaa struct {
+type aaaaRecord struct {
 	dns.AAAA
 	ip [16]byte
 }
 
-func (r *a) fill(name string, ip netip.Addr, ttl uint32) dns.RR {
+func (r *aRecord) fill(name string, ip netip.Addr, ttl uint32) dns.RR {
 	r.ip = ip.As4()
-	r.A = dns.A{Hdr: header(name, dns.TypeA, ttl), A: r.ip[:]}
+	r.A = dns.A{Hdr: newHeader(name, dns.TypeA, ttl), A: r.ip[:]}
 	return &r.A
 }
 
-func (r *aaaa) fill(name string, ip netip.Addr, ttl uint32) dns.RR {
+func (r *aaaaRecord) fill(name string, ip netip.Addr, ttl uint32) dns.RR {
 	r.ip = ip.As16()
-	r.AAAA = dns.AAAA{Hdr: header(name, dns.TypeAAAA, ttl), AAAA: r.ip[:]}
+	r.AAAA = dns.AAAA{Hdr: newHeader(name, dns.TypeAAAA, ttl), AAAA: r.ip[:]}
 	return &r.AAAA
 }
 
-// set appends the records of one RRset, which are one allocation.
-func set[R any, P interface {
+// appendSet appends the records of one RRset, which are one allocation.
+func appendSet[R any, P interface {
 	*R
 	fill(name string, ip netip.Addr, ttl uint32) dns.RR
 }](rrs []dns.RR, name string, ips []netip.Addr, ttl uint32) []dns.RR {

@@ -30,12 +30,12 @@ func TestRecords(t *testing.T) {
 		got  dns.RR
 		want string
 	}{
-		{record.Address(name, netip.MustParseAddr("192.0.2.1"), 30), "Web.fed.example. 30 IN A 192.0.2.1"},
-		{record.Address(name, netip.MustParseAddr("2001:db8::1"), 30), "Web.fed.example. 30 IN AAAA 2001:db8::1"},
+		{record.NewAddress(name, netip.MustParseAddr("192.0.2.1"), 30), "Web.fed.example. 30 IN A 192.0.2.1"},
+		{record.NewAddress(name, netip.MustParseAddr("2001:db8::1"), 30), "Web.fed.example. 30 IN AAAA 2001:db8::1"},
 		{&srv, "Web.fed.example. 30 IN SRV 0 100 8080 a.example."},
 		{record.NS(name, "ns.example.", 5), "Web.fed.example. 5 IN NS ns.example."},
 		{record.SOA(name, "ns.example.", "host.example.", 7, 5), "Web.fed.example. 5 IN SOA ns.example. host.example. 7 300 60 86400 5"},
-		{record.Any(name, 30), `Web.fed.example. 30 IN HINFO "RFC8482" ""`},
+		{record.AnyAnswer(name, 30), `Web.fed.example. 30 IN HINFO "RFC8482" ""`},
 		{record.TXT(nil, name, 30, []string{"\x03a=1\x04b=\\x"})[0], `Web.fed.example. 30 IN TXT "a=1" "b=\\x"`},
 	} {
 		if got := strings.ReplaceAll(tt.got.String(), "\t", " "); got != tt.want {
@@ -52,7 +52,7 @@ func TestAddressesFitAMessage(t *testing.T) {
 	const room = 65535 - 512 - 12 - (255 + 4)
 	for first, most := range map[string]int{"198.18.0.0": room / (12 + 4), "2001:db8::": room / (12 + 16)} {
 		ips := addresses(first, 5000)
-		rrs := record.Addresses(nil, name, ips, 30)
+		rrs := record.AppendAddresses(nil, name, ips, 30)
 		if len(rrs) != most {
 			t.Errorf("%d records from %s on, want %d", len(rrs), first, most)
 		}
@@ -63,12 +63,12 @@ func TestAddressesFitAMessage(t *testing.T) {
 			t.Errorf("%d records from %s on are %d octets", len(rrs), first, n)
 		}
 		for i, rr := range rrs {
-			if got := addressOf(rr); got != ips[i] || !record.Holds(rr.Header().Rrtype, got) {
+			if got := addressOf(rr); got != ips[i] || !record.TypeHolds(rr.Header().Rrtype, got) {
 				t.Fatalf("record %d holds %s, want %s", i, got, ips[i])
 			}
 		}
 	}
-	if rrs := record.Addresses(nil, name, nil, 30); rrs != nil {
+	if rrs := record.AppendAddresses(nil, name, nil, 30); rrs != nil {
 		t.Errorf("records of no address: %v", rrs)
 	}
 }
@@ -94,7 +94,7 @@ func TestSizes(t *testing.T) {
 		rr   dns.RR
 		want int
 	}{
-		{record.Address(name, netip.MustParseAddr("192.0.2.1"), 1), record.MinAddress},
+		{record.NewAddress(name, netip.MustParseAddr("192.0.2.1"), 1), record.MinAddress},
 		{&srv, record.SRVHeader + len(target)},
 		{record.TXT(nil, name, 1, []string{rdata})[0], record.SizeTXT(rdata)},
 	} {
@@ -129,10 +129,10 @@ func TestStrings(t *testing.T) {
 		"\x00\x00\x01a":       {"", "", "a"},
 		"\xff" + letters(255): {letters(255)},
 	} {
-		if d := cmp.Diff(want, slices.Collect(record.Strings(rdata))); d != "" {
+		if d := cmp.Diff(want, slices.Collect(record.TXTStrings(rdata))); d != "" {
 			t.Errorf("%q (-want +got):\n%s", rdata, d)
 		}
-		for range record.Strings(rdata) {
+		for range record.TXTStrings(rdata) {
 			break
 		}
 	}

@@ -18,7 +18,7 @@ const MaxString = 255
 func TXT(rrs []dns.RR, name string, ttl uint32, rdata []string) []dns.RR {
 	n := 0
 	for _, text := range rdata {
-		for range Strings(text) {
+		for range TXTStrings(text) {
 			n++
 		}
 	}
@@ -26,18 +26,18 @@ func TXT(rrs []dns.RR, name string, ttl uint32, rdata []string) []dns.RR {
 	rrs = slices.Grow(rrs, len(rdata))
 	for i, text := range rdata {
 		begin := len(all)
-		for s := range Strings(text) {
+		for s := range TXTStrings(text) {
 			// The library takes a backslash as the start of an escape.
 			all = append(all, strings.ReplaceAll(s, `\`, `\\`))
 		}
-		records[i] = dns.TXT{Hdr: header(name, dns.TypeTXT, ttl), Txt: all[begin:len(all):len(all)]}
+		records[i] = dns.TXT{Hdr: newHeader(name, dns.TypeTXT, ttl), Txt: all[begin:len(all):len(all)]}
 		rrs = append(rrs, &records[i])
 	}
 	return rrs
 }
 
-// Strings yields the strings of a TXT record (RFC 1035 section 3.3).
-func Strings(rdata string) iter.Seq[string] {
+// TXTStrings yields the strings of a TXT record (RFC 1035 section 3.3).
+func TXTStrings(rdata string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for len(rdata) > 0 {
 			n := 1 + int(rdata[0])

@@ -279,7 +279,7 @@ func (s *Shared) Saying(endpoints Selection) (all Members) {
 // a record of the type, A or AAAA, holds.
 func (s *Shared) Answering(endpoints Selection, qtype uint16, last Rank) (all Members) {
 	for _, i := range endpoints {
-		if ip, ok := s.joined.Endpoint(i).Address.IP(); s.points[i].rank <= last && (!ok || record.Holds(qtype, ip)) {
+		if ip, ok := s.joined.Endpoint(i).Address.IP(); s.points[i].rank <= last && (!ok || record.TypeHolds(qtype, ip)) {
 			all |= s.points[i].sayers
 		}
 	}
