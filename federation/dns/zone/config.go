@@ -75,7 +75,7 @@ func (c *Config) Admit(i int, fqdn federation.FQDN) (federation.FQDN, *federatio
 		return name, refuse(federation.ReasonOutOfZone, "%s is outside the zones given to this owner (%s)",
 			federation.Quote(name.String()), joinOrigins(owner.Origins))
 	}
-	if rule := domain.Reserved(name.String(), origin.String()); rule != "" {
+	if rule := domain.ReservedReason(name.String(), origin.String()); rule != "" {
 		return name, refuse(federation.ReasonReservedName, "%s is reserved: %s", federation.Quote(name.String()), rule)
 	}
 	return name, nil

@@ -88,7 +88,7 @@ func (z *Zone) Explain(name string, qtype uint16, now time.Time) *Explanation {
 	if qtype == dns.TypeA || qtype == dns.TypeAAAA || qtype == dns.TypeSRV {
 		e.Circle = z.circle(m, now)
 	}
-	if domain.Within(name, o.dns) {
+	if domain.IsWithin(name, o.dns) {
 		return e // no service can have it
 	}
 	for of := range z.tree.Wanting(o.name, name) {

@@ -155,7 +155,7 @@ func (m *match) find(z *Zone, o *origin, name string, now time.Time) {
 		m.Role = domain.EmptyAlways
 	case name == o.ns:
 		m.Role = domain.NameServer
-	case !domain.Within(name, o.dns):
+	case !domain.IsWithin(name, o.dns):
 		m.derive(z, o, name, n, now)
 	}
 }
@@ -180,7 +180,7 @@ func (m *match) derive(z *Zone, o *origin, name string, n *precedence.Node, now 
 		if p == nil {
 			continue
 		}
-		m.Match, m.offer = p.Subtree.Joined().Match(domain.Relative(name, at)), p
+		m.Match, m.offer = p.Subtree.Joined().Match(domain.RelativeLabels(name, at)), p
 		switch {
 		case m.Role == domain.Missing || deeper && z.shadowed(o, m, now):
 		case m.Role == domain.Empty || m.Role == domain.EmptyAlways:
@@ -207,5 +207,5 @@ func (z *Zone) holder(o *origin, name string, now time.Time) *precedence.Offer {
 // service labels stand before: it has everything below that name as well.
 func (z *Zone) shadowed(o *origin, m *match, now time.Time) bool {
 	return m.Instance != nil && (m.Role == domain.Protocol || m.Role == domain.EmptyAlways) &&
-		z.match(o, domain.Below(m.Instance.Label, m.offer.FQDN()), now).offer != m.offer
+		z.match(o, domain.JoinLabels(m.Instance.Label, m.offer.FQDN()), now).offer != m.offer
 }

@@ -36,9 +36,9 @@ type origin struct {
 }
 
 func newOrigin(name string, nameServer []netip.Addr, negativeTTL, serial uint32) origin {
-	below := domain.Below("dns", name)
+	below := domain.JoinLabels("dns", name)
 	return origin{
-		name: name, dns: below, ns: domain.Below("ns", below), mailbox: domain.Below(hostmaster, name),
+		name: name, dns: below, ns: domain.JoinLabels("ns", below), mailbox: domain.JoinLabels(hostmaster, name),
 		addresses: nameServer, serial: serial, negativeTTL: negativeTTL,
 	}
 }
@@ -69,7 +69,7 @@ func (os origins) of(name string) *origin {
 // index returns where of finds the origin of a name, or -1.
 func (os origins) index(name string) int {
 	for i := range os {
-		if domain.Within(name, os[i].name) {
+		if domain.IsWithin(name, os[i].name) {
 			return i
 		}
 	}
@@ -97,7 +97,7 @@ func (os origins) refuse(fqdn, name string) Fault {
 	switch o := os.of(fqdn); {
 	case os.of(name) != o:
 		return subtree.FaultOutOfZone
-	case domain.Reserved(name, o.name) != "":
+	case domain.ReservedReason(name, o.name) != "":
 		return subtree.FaultReservedName
 	}
 	return ""

@@ -41,7 +41,7 @@ func (r *reach) service(fqdn string) {
 	r.name(fqdn)
 	for at := fqdn; at != r.origin.name; {
 		at = domain.Parent(at)
-		if p := r.offer(at); p != nil && p.Subtree.Has(domain.Relative(fqdn, at)) {
+		if p := r.offer(at); p != nil && p.Subtree.Has(domain.RelativeLabels(fqdn, at)) {
 			r.derive(p)
 		}
 	}
@@ -54,7 +54,7 @@ func (r *reach) service(fqdn string) {
 		return
 	}
 	for labels := range p.Subtree.Claims() {
-		if below := domain.Below(labels, fqdn); r.has(below) && r.offer(below) != nil {
+		if below := domain.JoinLabels(labels, fqdn); r.has(below) && r.offer(below) != nil {
 			r.service(below)
 		}
 	}
@@ -67,7 +67,7 @@ func (r *reach) derive(p *precedence.Offer) {
 		return
 	}
 	for labels := range p.Subtree.Names() {
-		r.name(domain.Below(labels, fqdn))
+		r.name(domain.JoinLabels(labels, fqdn))
 	}
 }
 

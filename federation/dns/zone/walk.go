@@ -85,7 +85,7 @@ func (z *Zone) Names(origin string, now time.Time) iter.Seq[string] {
 // reports whether there is more to yield.
 func (z *Zone) below(o *origin, p *precedence.Offer, above bool, now time.Time, yield func(string) bool) bool {
 	for labels := range p.Subtree.Names() {
-		name := domain.Below(labels, p.FQDN())
+		name := domain.JoinLabels(labels, p.FQDN())
 		if len(name) > domain.MaxName || z.origins.of(name) != o || above && z.match(o, name, now).offer != p {
 			continue
 		}
@@ -126,7 +126,7 @@ func (z *Zone) delegated(o *origin) iter.Seq[*origin] {
 	return func(yield func(*origin) bool) {
 		for i := range z.origins {
 			inner := &z.origins[i]
-			if inner != o && domain.Within(inner.name, o.name) && z.origins.of(domain.Parent(inner.name)) == o && !yield(inner) {
+			if inner != o && domain.IsWithin(inner.name, o.name) && z.origins.of(domain.Parent(inner.name)) == o && !yield(inner) {
 				return
 			}
 		}

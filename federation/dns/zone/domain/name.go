@@ -62,8 +62,8 @@ var serviceLabels = [...][]string{
 	federation.MTLS:  {"_mtls._tcp"},
 }
 
-// Within reports whether name is origin or below it. Name has no escaped dot.
-func Within(name, origin string) bool {
+// IsWithin reports whether name is origin or below it. Name has no escaped dot.
+func IsWithin(name, origin string) bool {
 	if origin == "." {
 		return true
 	}
@@ -71,8 +71,8 @@ func Within(name, origin string) bool {
 	return n >= 0 && name[n:] == origin && (n == 0 || name[n-1] == '.')
 }
 
-// Below returns the name that has the labels in front of another name.
-func Below(labels, name string) string {
+// JoinLabels returns the name that has the labels in front of another name.
+func JoinLabels(labels, name string) string {
 	if name == "." {
 		return labels + "."
 	}
@@ -88,8 +88,8 @@ func Parent(name string) string {
 	return rest
 }
 
-// Relative returns the labels of a name in front of above, which it is below.
-func Relative(name, above string) string {
+// RelativeLabels returns the labels of a name in front of above, which it is below.
+func RelativeLabels(name, above string) string {
 	if above == "." {
 		return name[:len(name)-1]
 	}
@@ -106,12 +106,12 @@ func CutLabels(name, first string) (string, bool) {
 	return strings.CutPrefix(rest, ".")
 }
 
-// Reserved returns why no service and no instance in a zone can have a name, or
+// ReservedReason returns why no service and no instance in a zone can have a name, or
 // "". Without the first two rules an owner could take over the name server of the
 // zone or of the zone above, and without the third the target of another
 // service's SRV records.
-func Reserved(name, origin string) string {
-	if Within(name, Below("dns", origin)) {
+func ReservedReason(name, origin string) string {
+	if IsWithin(name, JoinLabels("dns", origin)) {
 		return "dns." + strings.TrimPrefix(origin, ".") + " holds the name server of the zone"
 	}
 	first, rest, _ := strings.Cut(name, ".")

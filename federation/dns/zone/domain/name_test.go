@@ -17,20 +17,20 @@ func TestNames(t *testing.T) {
 		{"web", ".", "web.", "."},
 		{"a.b", ".", "a.b.", "b."},
 	} {
-		if got := domain.Below(tt.labels, tt.above); got != tt.name {
+		if got := domain.JoinLabels(tt.labels, tt.above); got != tt.name {
 			t.Errorf("%s below %s is %s, want %s", tt.labels, tt.above, got, tt.name)
 		}
-		if got := domain.Relative(tt.name, tt.above); got != tt.labels {
+		if got := domain.RelativeLabels(tt.name, tt.above); got != tt.labels {
 			t.Errorf("%s relative to %s is %s, want %s", tt.name, tt.above, got, tt.labels)
 		}
 		if got := domain.Parent(tt.name); got != tt.parent {
 			t.Errorf("the parent of %s is %s, want %s", tt.name, got, tt.parent)
 		}
-		if !domain.Within(tt.name, tt.above) || !domain.Within(tt.name, tt.name) || domain.Within(tt.above, tt.name) {
+		if !domain.IsWithin(tt.name, tt.above) || !domain.IsWithin(tt.name, tt.name) || domain.IsWithin(tt.above, tt.name) {
 			t.Errorf("%s and %s: not within each other as they are", tt.name, tt.above)
 		}
 	}
-	if domain.Within("xfed.example.", "fed.example.") {
+	if domain.IsWithin("xfed.example.", "fed.example.") {
 		t.Error("xfed.example. is within fed.example.")
 	}
 }
@@ -71,7 +71,7 @@ func TestReserved(t *testing.T) {
 		{"web.addr.fed.example.", "fed.example.", false},
 		{"fed.example.", "fed.example.", false},
 	} {
-		if got := domain.Reserved(tt.name, tt.origin); (got != "") != tt.want {
+		if got := domain.ReservedReason(tt.name, tt.origin); (got != "") != tt.want {
 			t.Errorf("%s in %s: %q, want a reason: %v", tt.name, tt.origin, got, tt.want)
 		}
 	}

@@ -26,7 +26,7 @@ func (w *Writer) above(name, origin string) iter.Seq2[*Offer, string] {
 		for up := name; up != origin; {
 			up = domain.Parent(up)
 			for o := range w.index.Get(up).all() {
-				if !yield(o, domain.Relative(name, up)) {
+				if !yield(o, domain.RelativeLabels(name, up)) {
 					return
 				}
 			}
@@ -45,7 +45,7 @@ func (w *Writer) reclaim(n *Node, origin string, services ...*Offer) {
 			continue
 		}
 		for labels := range o.Subtree.Claims() {
-			name := domain.Below(labels, o.FQDN())
+			name := domain.JoinLabels(labels, o.FQDN())
 			at := w.index.Get(name)
 			if at == nil || at.first == nil || w.origin(name) != origin {
 				continue
@@ -76,7 +76,7 @@ func (o *Offer) faults(node func(name string) *Node, tell func(owner uint32, kin
 		}
 		instances := t.Instances()
 		for i := range instances {
-			if node(domain.Below(instances[i].Label, o.FQDN())).taken(o) {
+			if node(domain.JoinLabels(instances[i].Label, o.FQDN())).taken(o) {
 				tell(owner, subtree.FaultInstanceName, 1)
 			}
 		}

@@ -37,7 +37,7 @@ func (t *Tree) Loss(origin string, o *Offer, now time.Time) (Loss, *Offer) {
 		return NoLoss, nil
 	}
 	for _, above := range t.holders(nil, origin, domain.Parent(name), now) {
-		if above.Owner < o.Owner && above.Subtree.Has(domain.Relative(name, above.FQDN())) {
+		if above.Owner < o.Owner && above.Subtree.Has(domain.RelativeLabels(name, above.FQDN())) {
 			return TakenAbove, above
 		}
 	}
@@ -52,7 +52,7 @@ func (t *Tree) Wanting(origin, name string) iter.Seq[*Offer] {
 		var buf [4]*Offer
 		for at := name; ; at = domain.Parent(at) {
 			for _, o := range t.Node(at).Offers(buf[:0]) {
-				if (at == name || hasRecords(o, domain.Relative(name, at))) && !yield(o) {
+				if (at == name || hasRecords(o, domain.RelativeLabels(name, at))) && !yield(o) {
 					return
 				}
 			}

@@ -89,7 +89,7 @@ func (t *Subtree) Instance(labels string) (*Instance, bool) {
 // between the fqdn and an instance whose name has several labels (RFC 8020).
 func (t *Subtree) isAboveInstance(labels string) bool {
 	return slices.ContainsFunc(t.Instances(), func(in Instance) bool {
-		return len(in.Label) > len(labels) && domain.Within(in.Label, labels)
+		return len(in.Label) > len(labels) && domain.IsWithin(in.Label, labels)
 	})
 }
 

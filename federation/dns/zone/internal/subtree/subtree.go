@@ -241,7 +241,7 @@ func (c *compiler) label(in *federation.Instance) (string, Fault) {
 	if err != nil {
 		return "", FaultInstanceID
 	}
-	name := domain.Below(label.String(), c.fqdn)
+	name := domain.JoinLabels(label.String(), c.fqdn)
 	if len(name) > domain.MaxName {
 		return "", FaultNameTooLong
 	}
@@ -344,7 +344,7 @@ func (c *compiler) check() {
 	room := domain.MaxName - len(c.fqdn) - domain.MaxAddress - len("."+domain.Addr+".")
 	if room < 0 || slices.ContainsFunc(c.Instances(), func(in Instance) bool { return len(in.Label) > room }) {
 		for labels := range c.Names() {
-			if len(domain.Below(labels, c.fqdn)) > domain.MaxName {
+			if len(domain.JoinLabels(labels, c.fqdn)) > domain.MaxName {
 				c.fault(FaultNameTooLong, 1)
 			}
 		}
