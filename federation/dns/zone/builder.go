@@ -26,7 +26,7 @@ type Builder struct {
 	changed bool      // since current: the status of an owner, or the tree
 	awaited time.Time // when queries stop to wait for an owner, or one of several; zero: they wait for none
 
-	refuseName subtree.Refuse // read-only after NewBuilder
+	refuseName subtree.RefuseFunc // read-only after NewBuilder
 }
 
 // contributor is one owner's part beside its offers.
@@ -169,7 +169,7 @@ func (b *Builder) exchange(fqdn string, old, offer *precedence.Offer) {
 		return
 	}
 	c.pending = true
-	confirmed := old != nil && offer != nil && old.Service == offer.Service && offer.Subtree.Shared() == nil
+	confirmed := old != nil && offer != nil && old.Service == offer.Service && offer.Subtree.SharedName() == nil
 	if !confirmed || b.owners[offer.Owner].ages() {
 		c.octets += perName
 		if old != nil {

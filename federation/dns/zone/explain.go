@@ -77,7 +77,7 @@ func (z *Zone) Explain(name string, qtype uint16, now time.Time) *Explanation {
 	}
 	o, m := e.Result.origin, &e.Result.match
 	e.Role, e.Owners = m.Role, slices.Clone(o.owners)
-	if e.Holder = z.explainHolder(m); m.offer != nil && m.offer.Subtree.Shared() != nil {
+	if e.Holder = z.explainHolder(m); m.offer != nil && m.offer.Subtree.SharedName() != nil {
 		addressed := z.Lookup(name, dns.TypeA, now)
 		for member := range m.members(qtype, e.Result.last).Each {
 			e.Holder.Part = append(e.Holder.Part, int(m.owner(member)))
@@ -167,17 +167,17 @@ func updatedAt(of *precedence.Offer) time.Time {
 // explainShared says of each endpoint of a shared name where it stands. Addresses are answered up to a rank.
 func (h *Holder) explainShared(m *match, qtype uint16, last subtree.Rank) {
 	t := m.tree()
-	shared := t.Shared()
+	shared := t.SharedName()
 	if m.Role == domain.Address {
 		return
 	}
-	for _, i := range t.Ranked(m.Endpoints) {
-		e, rank := t.Endpoint(i), shared.Rank(i)
+	for _, i := range t.SortByRank(m.Endpoints) {
+		e, rank := t.Endpoint(i), shared.EndpointRank(i)
 		one := SharedEndpoint{
-			Address: e.Address.String(), Port: e.Port, Tier: rank.Tier(), Live: !rank.Stale(),
+			Address: e.Address.String(), Port: e.Port, Tier: rank.Tier(), Live: !rank.IsStale(),
 			Answered: qtype == dns.TypeSRV || m.Role != domain.Protocol && rank <= last,
 		}
-		for member := range shared.Sayers(i).Each {
+		for member := range shared.MembersSaying(i).Each {
 			one.Owners = append(one.Owners, int(m.owner(member)))
 		}
 		h.Shared = append(h.Shared, one)
@@ -217,7 +217,7 @@ func (z *Zone) explainLoss(o *origin, name string, of *precedence.Offer, m *matc
 
 // serviceName returns the name of the service of an offer: of a shared name, that of the first owner.
 func serviceName(of *precedence.Offer) string {
-	if s := of.Subtree.Shared(); s != nil {
+	if s := of.Subtree.SharedName(); s != nil {
 		return s.Members[0].Service.Name()
 	}
 	return of.Service.Name()
@@ -225,10 +225,10 @@ func serviceName(of *precedence.Offer) string {
 
 // explainUnshared says which of two owners does not share a name that the other shares.
 func (z *Zone) explainUnshared(of, by *precedence.Offer) string {
-	if (of.Subtree.Shared() != nil) == (by.Subtree.Shared() != nil) {
+	if (of.Subtree.SharedName() != nil) == (by.Subtree.SharedName() != nil) {
 		return ""
 	}
-	if of.Subtree.Shared() != nil {
+	if of.Subtree.SharedName() != nil {
 		of = by
 	}
 	return fmt.Sprintf("; the block of %s does not share the name", z.owners[of.Owner].id)
@@ -272,7 +272,7 @@ func (z *Zone) Offers(owner int) iter.Seq[Offer] {
 		var buf [4]*precedence.Offer
 		each := func(offers []*precedence.Offer) bool {
 			for _, of := range offers {
-				if int(of.Owner) == owner && of.Subtree.Shared() == nil && !yield(Offer{of.Service, updatedAt(of), z.tree.Stale(of)}) {
+				if int(of.Owner) == owner && of.Subtree.SharedName() == nil && !yield(Offer{of.Service, updatedAt(of), z.tree.Stale(of)}) {
 					return false
 				}
 			}

@@ -54,8 +54,8 @@ const noRank = subtree.AllRanks - 1
 type step struct {
 	match
 
-	shared *subtree.Shared // nil: all of its endpoints are as stale as the match
-	stale  *view           // of a lost owner on the way to it; nil: all are live
+	shared *subtree.SharedName // nil: all of its endpoints are as stale as the match
+	stale  *view               // of a lost owner on the way to it; nil: all are live
 }
 
 func newFollower(r *Result, now time.Time, alone bool) follower {
@@ -69,7 +69,7 @@ func (r *Result) share(now time.Time, alone bool) {
 	r.last = f.lastRank(&one.match, true)
 	r.undecided, r.leads = f.open, f.led
 	if !r.match.offer.HasHost {
-		r.match.Endpoints = r.match.tree().Shared().Upto(r.match.Endpoints, r.last)
+		r.match.Endpoints = r.match.tree().SharedName().EndpointsUpTo(r.match.Endpoints, r.last)
 	}
 }
 
@@ -80,8 +80,8 @@ func (r *Result) share(now time.Time, alone bool) {
 func (r *Result) follow(now time.Time, alone bool) Kind {
 	one := *r // as in share
 	f := newFollower(&one, now, alone)
-	if s := r.match.tree().Shared(); s != nil {
-		f.runShared(s.Upto(r.match.Endpoints, r.last))
+	if s := r.match.tree().SharedName(); s != nil {
+		f.runShared(s.EndpointsUpTo(r.match.Endpoints, r.last))
 	} else {
 		f.run(r.match.offer.Owner, r.stale, r.match.Endpoints)
 	}
@@ -105,14 +105,14 @@ func (r *Result) follow(now time.Time, alone bool) Kind {
 // runShared follows endpoints of the match, a shared name: each host for each owner that says it.
 func (f *follower) runShared(endpoints subtree.Selection) {
 	t := f.match.tree()
-	s := t.Shared()
+	s := t.SharedName()
 	for _, i := range endpoints {
 		if ip, ok := t.Endpoint(i).Address.IP(); ok {
 			f.collect(true, f.zone.staleSayer(s, i), ip)
 		}
 	}
 	for m := range s.Members {
-		hosts := slices.DeleteFunc(slices.Clone(endpoints), func(i uint16) bool { return !t.Endpoint(i).IsHost() || !s.Sayers(i).Has(m) })
+		hosts := slices.DeleteFunc(slices.Clone(endpoints), func(i uint16) bool { return !t.Endpoint(i).IsHost() || !s.MembersSaying(i).Has(m) })
 		if len(hosts) > 0 {
 			f.run(s.Members[m].Owner, f.zone.staleMember(s, m), hosts)
 		}
@@ -262,7 +262,7 @@ func (f *follower) leave(h Host, stale *view) {
 // enter appends a match of that name to next, with the endpoints that are answered there.
 func (f *follower) enter(next []step, name string, at *step) []step {
 	last := subtree.AllRanks
-	if at.tree().Shared() != nil {
+	if at.tree().SharedName() != nil {
 		w := way{name, f.owner}
 		switch known, ok := f.ranks[w]; {
 		case !ok:
@@ -276,8 +276,8 @@ func (f *follower) enter(next []step, name string, at *step) []step {
 		}
 	}
 	at.stale = f.inherit(at, last)
-	if at.shared = at.tree().Shared(); at.shared != nil {
-		at.Endpoints = at.shared.Upto(at.Endpoints, last)
+	if at.shared = at.tree().SharedName(); at.shared != nil {
+		at.Endpoints = at.shared.EndpointsUpTo(at.Endpoints, last)
 	}
 	return append(next, *at)
 }
@@ -287,13 +287,13 @@ func (f *follower) enter(next []step, name string, at *step) []step {
 // where the name is asked for, or of the owner that is followed.
 func (f *follower) lastRank(m *match, asked bool) subtree.Rank {
 	t := m.tree()
-	s, live, unsure := t.Shared(), 0, false
-	for rest := t.Ranked(m.Endpoints); len(rest) > 0; {
-		rank, n := s.Rank(rest[0]), len(rest)
-		if i := slices.IndexFunc(rest, func(i uint16) bool { return s.Rank(i) != rank }); i >= 0 {
+	s, live, unsure := t.SharedName(), 0, false
+	for rest := t.SortByRank(m.Endpoints); len(rest) > 0; {
+		rank, n := s.EndpointRank(rest[0]), len(rest)
+		if i := slices.IndexFunc(rest, func(i uint16) bool { return s.EndpointRank(i) != rank }); i >= 0 {
 			n = i
 		}
-		if rank.Stale() {
+		if rank.IsStale() {
 			f.led = f.led || asked && slices.ContainsFunc(rest, func(i uint16) bool { return !t.Endpoint(i).IsHost() })
 			return subtree.AllRanks
 		}
@@ -325,7 +325,7 @@ func (f *follower) lastRank(m *match, asked bool) subtree.Rank {
 // isOneOf reports whether the owner is one of the members of a match. No owner gets an
 // address in behind a host that it could not publish as an endpoint; its own addresses were
 // judged when they arrived.
-func (f *follower) isOneOf(m *match, members subtree.Members) bool {
+func (f *follower) isOneOf(m *match, members subtree.MemberSet) bool {
 	for member := range members.Each {
 		if m.owner(member) == f.owner {
 			return true

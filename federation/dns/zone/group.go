@@ -170,7 +170,7 @@ func (b *Builder) joinName(fqdn string) {
 	before := g
 	var were []subtree.Member
 	if g.joined != nil {
-		were = g.joined.Subtree.Shared().Members
+		were = g.joined.Subtree.SharedName().Members
 	}
 	if !slices.EqualFunc(were, members, subtree.Member.Equal) {
 		if g.joined = nil; len(members) > 0 {

@@ -53,7 +53,7 @@ func (r *Result) resolve(now time.Time, alone bool) {
 		}
 		r.TTL, r.last = r.origin.negativeTTL, subtree.AllRanks
 		if m.offer != nil {
-			if m.offer.Subtree.Shared() != nil && m.isAddressed(r.Type) {
+			if m.offer.Subtree.SharedName() != nil && m.isAddressed(r.Type) {
 				r.share(now, alone)
 			}
 			r.TTL, r.stale = r.zone.part(m, m.members(r.Type, r.last), now)
@@ -91,7 +91,7 @@ func (r *Result) kind(now time.Time, alone bool) Kind {
 		if m.offer.HasHost {
 			kind = r.aim(now, alone)
 		}
-		m.Endpoints = m.tree().Ranked(m.Endpoints) // what does not fit a message is the worst
+		m.Endpoints = m.tree().SortByRank(m.Endpoints) // what does not fit a message is the worst
 		return kind
 	case dns.TypeTXT:
 		has = m.offer != nil && (m.Role == domain.Apex || m.Role == domain.Service || m.Role == domain.Instance)
@@ -141,7 +141,7 @@ func (m *match) find(z *Zone, o *origin, name string, now time.Time) {
 	n := z.tree.Node(name)
 	if n != nil && name != o.name {
 		if p := z.tree.Holder(o.name, name, n, now); p != nil {
-			m.Role, m.offer, m.Endpoints = domain.Service, p, p.Subtree.Joined().All()
+			m.Role, m.offer, m.Endpoints = domain.Service, p, p.Subtree.Joined().SelectAll()
 			return
 		}
 	}
@@ -149,7 +149,7 @@ func (m *match) find(z *Zone, o *origin, name string, now time.Time) {
 	case name == o.name:
 		m.Role = domain.Apex
 		if m.offer = z.tree.First(n, now); m.offer != nil { // nothing is above
-			m.Endpoints = m.tree().All()
+			m.Endpoints = m.tree().SelectAll()
 		}
 	case name == o.dns:
 		m.Role = domain.EmptyAlways
@@ -180,7 +180,7 @@ func (m *match) derive(z *Zone, o *origin, name string, n *precedence.Node, now 
 		if p == nil {
 			continue
 		}
-		m.Match, m.offer = p.Subtree.Joined().Match(domain.RelativeLabels(name, at)), p
+		m.Match, m.offer = p.Subtree.Joined().MatchLabels(domain.RelativeLabels(name, at)), p
 		switch {
 		case m.Role == domain.Missing || deeper && z.shadowed(o, m, now):
 		case m.Role == domain.Empty || m.Role == domain.EmptyAlways:

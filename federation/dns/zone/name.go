@@ -17,5 +17,5 @@ func HasName(s *federation.Service, name string) bool {
 	}
 	var names subtree.Subtree
 	names.Compile(s, fqdn, func(string, string) Fault { return "" })
-	return names.Has(labels)
+	return names.HasLabels(labels)
 }

@@ -62,7 +62,7 @@ func (f *followers) count(all origins, i int, o *precedence.Offer, n int) {
 	}
 	has := false
 	for _, t := range o.Each() {
-		has = has || o.HasHost && slices.ContainsFunc(t.All(), func(at uint16) bool {
+		has = has || o.HasHost && slices.ContainsFunc(t.SelectAll(), func(at uint16) bool {
 			host, ok := t.Endpoint(at).Address.Host()
 			return ok && all.ofQuery(host.String()) == &all[i]
 		})

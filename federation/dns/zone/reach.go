@@ -41,7 +41,7 @@ func (r *reach) service(fqdn string) {
 	r.name(fqdn)
 	for at := fqdn; at != r.origin.name; {
 		at = domain.Parent(at)
-		if p := r.offer(at); p != nil && p.Subtree.Has(domain.RelativeLabels(fqdn, at)) {
+		if p := r.offer(at); p != nil && p.Subtree.HasLabels(domain.RelativeLabels(fqdn, at)) {
 			r.derive(p)
 		}
 	}
@@ -53,7 +53,7 @@ func (r *reach) service(fqdn string) {
 	if !r.zone.tree.Node(fqdn).Above() {
 		return
 	}
-	for labels := range p.Subtree.Claims() {
+	for labels := range p.Subtree.ClaimedLabels() {
 		if below := domain.JoinLabels(labels, fqdn); r.has(below) && r.offer(below) != nil {
 			r.service(below)
 		}
@@ -66,7 +66,7 @@ func (r *reach) derive(p *precedence.Offer) {
 	if !first(r.derived, fqdn) {
 		return
 	}
-	for labels := range p.Subtree.Names() {
+	for labels := range p.Subtree.RecordLabels() {
 		r.name(domain.JoinLabels(labels, fqdn))
 	}
 }

@@ -83,35 +83,35 @@ func (m *match) tree() *subtree.Subtree { return m.offer.Subtree.Joined() }
 
 // members returns those of a shared name that have a part in the answer for a type, whose addresses are
 // answered up to a rank; the only one of another name. It is a value, as a sequence would have each match allocated.
-func (m *match) members(qtype uint16, last subtree.Rank) subtree.Members {
-	s := m.offer.Subtree.Shared()
+func (m *match) members(qtype uint16, last subtree.Rank) subtree.MemberSet {
+	s := m.offer.Subtree.SharedName()
 	switch {
 	case s == nil:
 		return 1
 	case m.Role == domain.Address:
-		return s.SayingAddress(m.Address)
+		return s.MembersSayingAddress(m.Address)
 	case qtype == dns.TypeTXT && m.Role != domain.Protocol:
-		return s.Telling(m.Instance)
+		return s.MembersDescribing(m.Instance)
 	case m.isAddressed(qtype):
-		if some := s.Answering(m.Endpoints, qtype, last); some != 0 {
+		if some := s.MembersAnswering(m.Endpoints, qtype, last); some != 0 {
 			return some
 		}
-		return s.Saying(s.Upto(m.Endpoints, last))
+		return s.MembersSayingAny(s.EndpointsUpTo(m.Endpoints, last))
 	}
-	return s.Saying(m.Endpoints)
+	return s.MembersSayingAny(m.Endpoints)
 }
 
 // sayers returns the members that say an endpoint; the only one of a name that is not shared.
-func (m *match) sayers(i uint16) subtree.Members {
-	if s := m.offer.Subtree.Shared(); s != nil {
-		return s.Sayers(i)
+func (m *match) sayers(i uint16) subtree.MemberSet {
+	if s := m.offer.Subtree.SharedName(); s != nil {
+		return s.MembersSaying(i)
 	}
 	return 1
 }
 
 // owner returns the owner of a member, by index in Config.Owners.
 func (m *match) owner(member int) uint32 {
-	if s := m.offer.Subtree.Shared(); s != nil {
+	if s := m.offer.Subtree.SharedName(); s != nil {
 		return s.Members[member].Owner
 	}
 	return m.offer.Owner
@@ -267,12 +267,12 @@ func (r *Result) Allows(owner int, ip netip.Addr) bool {
 
 // Stale reports whether everything that is answered hangs on owners that are lost.
 func (r *Result) Stale() bool {
-	if r.Type != dns.TypeSRV || r.Kind != Success && r.Kind != Indirect || r.match.offer.Subtree.Shared() == nil {
+	if r.Type != dns.TypeSRV || r.Kind != Success && r.Kind != Indirect || r.match.offer.Subtree.SharedName() == nil {
 		return r.stale != nil && !r.live && !r.liveHost
 	}
 	t, fqdn := r.Subtree()
 	return !slices.ContainsFunc(r.match.Endpoints, func(i uint16) bool {
-		return !t.Shared().Rank(i).Stale() && t.HasTarget(i, fqdn) && !r.Barred(i)
+		return !t.SharedName().EndpointRank(i).IsStale() && t.HasTarget(i, fqdn) && !r.Barred(i)
 	})
 }
 
@@ -349,8 +349,8 @@ func (r *Result) Source() (owner string, s *federation.Service, in *federation.I
 // source returns the owner, the service and the instance that a match has: of a shared name those of the first
 // member that has it.
 func (m *match) source() (owner uint32, p packed.Service, in *subtree.Instance) {
-	if s := m.tree().Shared(); s != nil {
-		member, in := s.First(m.Instance)
+	if s := m.tree().SharedName(); s != nil {
+		member, in := s.FirstMember(m.Instance)
 		return member.Owner, member.Service, in
 	}
 	return m.offer.Owner, m.offer.Service, m.Instance

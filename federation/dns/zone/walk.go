@@ -84,7 +84,7 @@ func (z *Zone) Names(origin string, now time.Time) iter.Seq[string] {
 // below yields the names that a service has below its fqdn: what is above others, those that they do not have. It
 // reports whether there is more to yield.
 func (z *Zone) below(o *origin, p *precedence.Offer, above bool, now time.Time, yield func(string) bool) bool {
-	for labels := range p.Subtree.Names() {
+	for labels := range p.Subtree.RecordLabels() {
 		name := domain.JoinLabels(labels, p.FQDN())
 		if len(name) > domain.MaxName || z.origins.of(name) != o || above && z.match(o, name, now).offer != p {
 			continue

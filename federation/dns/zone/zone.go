@@ -87,9 +87,9 @@ func (z *Zone) extent(o *origin, now time.Time) extent {
 // part returns the TTL of an answer from the service of a match, in seconds, at least 1, and a lost owner that
 // it hangs on: nil if it is live. Of a shared name, that is the least TTL of the members that have a part in
 // the answer, and it is live if one of them is.
-func (z *Zone) part(m *match, members subtree.Members, now time.Time) (ttl uint32, stale *view) {
+func (z *Zone) part(m *match, members subtree.MemberSet, now time.Time) (ttl uint32, stale *view) {
 	v := &z.owners[m.offer.Owner]
-	s := m.offer.Subtree.Shared()
+	s := m.offer.Subtree.SharedName()
 	if s == nil {
 		if z.tree.Stale(m.offer) {
 			stale = v
@@ -111,7 +111,7 @@ func (z *Zone) part(m *match, members subtree.Members, now time.Time) (ttl uint3
 }
 
 // staleMember returns the owner of a member that is stale, or nil.
-func (z *Zone) staleMember(s *subtree.Shared, m int) *view {
+func (z *Zone) staleMember(s *subtree.SharedName, m int) *view {
 	if !s.Members[m].Stale {
 		return nil
 	}
@@ -119,9 +119,9 @@ func (z *Zone) staleMember(s *subtree.Shared, m int) *view {
 }
 
 // staleSayer returns an owner of an endpoint that all owners say who are lost, or nil.
-func (z *Zone) staleSayer(s *subtree.Shared, i uint16) *view {
-	for m := range s.Sayers(i).Each {
-		if s.Rank(i).Stale() {
+func (z *Zone) staleSayer(s *subtree.SharedName, i uint16) *view {
+	for m := range s.MembersSaying(i).Each {
+		if s.EndpointRank(i).IsStale() {
 			return z.staleMember(s, m)
 		}
 	}

@@ -112,7 +112,7 @@ func srv(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
 			break
 		}
 		if t.HasTarget(i, fqdn) && !r.Barred(i) {
-			records[n] = record.SRV(name, t.Target(&targets, i, fqdn), t.Endpoint(i).Port, t.Priority(i), r.TTL)
+			records[n] = record.SRV(name, t.Target(&targets, i, fqdn), t.Endpoint(i).Port, t.SRVPriority(i), r.TTL)
 			rrs = append(rrs, &records[n])
 			n++
 		}
@@ -197,7 +197,7 @@ type targetSet map[string]bool
 
 //go:noinline // the map would be in the frame of all answers
 func newTargetSet(t *subtree.Subtree) targetSet {
-	if t.Shared() == nil {
+	if t.SharedName() == nil {
 		return nil
 	}
 	return make(targetSet)

@@ -12,7 +12,7 @@ import (
 func (w *Writer) claim(name, origin string) uint32 {
 	claim := uint32(0)
 	for above, labels := range w.above(name, origin) {
-		if above.Subtree.Has(labels) && (claim == 0 || above.Owner < claim) {
+		if above.Subtree.HasLabels(labels) && (claim == 0 || above.Owner < claim) {
 			claim = above.Owner + 1
 		}
 	}
@@ -44,7 +44,7 @@ func (w *Writer) reclaim(n *Node, origin string, services ...*Offer) {
 		if o == nil {
 			continue
 		}
-		for labels := range o.Subtree.Claims() {
+		for labels := range o.Subtree.ClaimedLabels() {
 			name := domain.JoinLabels(labels, o.FQDN())
 			at := w.index.Get(name)
 			if at == nil || at.first == nil || w.origin(name) != origin {
@@ -95,7 +95,7 @@ func (w *Writer) countNode(name, origin string, at *Node, n int) {
 	}
 	for above, labels := range w.above(name, origin) {
 		for owner, t := range above.Each() {
-			if _, ok := t.Instance(labels); ok && at.first.Owner <= above.Owner {
+			if _, ok := t.FindInstance(labels); ok && at.first.Owner <= above.Owner {
 				w.Fault(int(owner), subtree.FaultInstanceName, n)
 			}
 		}

@@ -37,7 +37,7 @@ func (t *Tree) Loss(origin string, o *Offer, now time.Time) (Loss, *Offer) {
 		return NoLoss, nil
 	}
 	for _, above := range t.holders(nil, origin, domain.Parent(name), now) {
-		if above.Owner < o.Owner && above.Subtree.Has(domain.RelativeLabels(name, above.FQDN())) {
+		if above.Owner < o.Owner && above.Subtree.HasLabels(domain.RelativeLabels(name, above.FQDN())) {
 			return TakenAbove, above
 		}
 	}
@@ -65,7 +65,7 @@ func (t *Tree) Wanting(origin, name string) iter.Seq[*Offer] {
 
 // hasRecords reports whether the labels in front of the fqdn of an offer stand for records.
 func hasRecords(o *Offer, labels string) bool {
-	switch o.Subtree.Joined().Match(labels).Role {
+	switch o.Subtree.Joined().MatchLabels(labels).Role {
 	case domain.Missing, domain.Empty, domain.EmptyAlways:
 		return false
 	}

@@ -28,15 +28,15 @@ type Offer struct {
 
 // ShareOffer returns what the members of a shared name offer together. Its place in the order of precedence is
 // that of the first. It is always live: its members are stale or not.
-func ShareOffer(fqdn string, members []subtree.Member, enough int, tier subtree.Tiering, updated uint32) *Offer {
-	o := &Offer{Owner: members[0].Owner, Subtree: subtree.Share(fqdn, members, enough, tier), Generation: math.MaxUint32, Updated: updated}
+func ShareOffer(fqdn string, members []subtree.Member, enough int, tier subtree.TierFunc, updated uint32) *Offer {
+	o := &Offer{Owner: members[0].Owner, Subtree: subtree.NewShared(fqdn, members, enough, tier), Generation: math.MaxUint32, Updated: updated}
 	o.home = item{Name: fqdn, Value: Node{first: o}}
 	o.HasHost = slices.ContainsFunc(members, func(m subtree.Member) bool { return m.Tree.HasHost() })
 	return o
 }
 
 // NewOffer compiles the service s, packed as p, that is published at the fqdn.
-func NewOffer(p packed.Service, s *federation.Service, fqdn string, owner int, refuse subtree.Refuse) *Offer {
+func NewOffer(p packed.Service, s *federation.Service, fqdn string, owner int, refuse subtree.RefuseFunc) *Offer {
 	o := &Offer{Service: p, Owner: uint32(owner)} //nolint:gosec // a small index
 	o.home = item{Name: fqdn, Value: Node{first: o}}
 	o.Subtree.Compile(s, fqdn, refuse)
@@ -57,7 +57,7 @@ func (o *Offer) Confirmed(generation uint64) *Offer {
 func (o *Offer) FQDN() string { return o.home.Name }
 
 // Each yields the subtrees that the offer has, with their owners: of a shared name those of its members.
-func (o *Offer) Each() iter.Seq2[uint32, *subtree.Subtree] { return o.Subtree.Each(o.Owner) }
+func (o *Offer) Each() iter.Seq2[uint32, *subtree.Subtree] { return o.Subtree.MemberTrees(o.Owner) }
 
 // Weight estimates the memory of the offer, in octets.
 func (o *Offer) Weight() int {
@@ -65,7 +65,7 @@ func (o *Offer) Weight() int {
 		perOffer = 512
 		perPart  = 64 // an endpoint or an instance
 	)
-	if shared := o.Subtree.Shared(); shared != nil {
+	if shared := o.Subtree.SharedName(); shared != nil {
 		return perOffer * len(shared.Members) // beside what the members have anyway
 	}
 	endpoints, instances := o.Service.Count()

@@ -402,7 +402,7 @@ func (w testWriter) compareConflicts(t *testing.T, step int) {
 		for up := name; up != origin; {
 			up = domain.Parent(up)
 			if slices.ContainsFunc(tree.Node(up).Offers(nil), func(o *precedence.Offer) bool {
-				return o.Owner < first.Owner && o.Subtree.Has(domain.RelativeLabels(name, up))
+				return o.Owner < first.Owner && o.Subtree.HasLabels(domain.RelativeLabels(name, up))
 			}) {
 				want[first.Owner]++
 				break

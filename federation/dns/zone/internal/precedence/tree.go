@@ -109,7 +109,7 @@ func (t *Tree) holders(list []*Offer, origin, name string, now time.Time) []*Off
 	n := t.index.Get(name)
 	o := t.First(n, now)
 	if o == nil || n.claimed(o) && slices.ContainsFunc(list, func(above *Offer) bool {
-		return above.Owner < o.Owner && above.Subtree.Has(domain.RelativeLabels(name, above.FQDN()))
+		return above.Owner < o.Owner && above.Subtree.HasLabels(domain.RelativeLabels(name, above.FQDN()))
 	}) {
 		return list
 	}

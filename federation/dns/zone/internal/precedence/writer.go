@@ -58,7 +58,7 @@ func (w *Writer) Publish() Tree {
 // several owners share is nobody's.
 func (w *Writer) Offer(owner int, fqdn, service string) *Offer {
 	for o := range w.index.Get(fqdn).all() {
-		if o.compare(uint32(owner), service) == 0 && o.Subtree.Shared() == nil { //nolint:gosec // a small index
+		if o.compare(uint32(owner), service) == 0 && o.Subtree.SharedName() == nil { //nolint:gosec // a small index
 			return o
 		}
 	}
@@ -203,7 +203,7 @@ func sameService(x, y *Offer) bool {
 	if x == nil || y == nil {
 		return x == y
 	}
-	return x.Owner == y.Owner && x.Service == y.Service && x.Subtree.Shared() == y.Subtree.Shared()
+	return x.Owner == y.Owner && x.Service == y.Service && x.Subtree.SharedName() == y.Subtree.SharedName()
 }
 
 // assign gives a name, which has the node n or is new, these offers and the

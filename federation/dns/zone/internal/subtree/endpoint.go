@@ -9,49 +9,49 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
 )
 
-// endpoints returns all of them. They must not be changed.
-func (t *Subtree) endpoints() []Endpoint {
+// allEndpoints returns all of them. They must not be changed.
+func (t *Subtree) allEndpoints() []Endpoint {
 	if r := t.rare; r != nil && r.endpoints != nil {
 		return r.endpoints
 	}
 	return t.endpoint[:]
 }
 
-// All selects every endpoint.
-func (t *Subtree) All() Selection { return everything[:len(t.endpoints())] }
+// SelectAll selects every endpoint.
+func (t *Subtree) SelectAll() Selection { return everything[:len(t.allEndpoints())] }
 
 // Endpoint returns an endpoint by its index. The caller must not change it.
-func (t *Subtree) Endpoint(i uint16) *Endpoint { return &t.endpoints()[i] }
+func (t *Subtree) Endpoint(i uint16) *Endpoint { return &t.allEndpoints()[i] }
 
 // HasHost reports whether one of the endpoints is a host.
 func (t *Subtree) HasHost() bool {
-	return slices.ContainsFunc(t.endpoints(), func(ep Endpoint) bool { return ep.IsHost() })
+	return slices.ContainsFunc(t.allEndpoints(), func(ep Endpoint) bool { return ep.IsHost() })
 }
 
-// order fills in the endpoints of the service. It returns for every endpoint of the service
+// orderEndpoints fills in the endpoints of the service. It returns for every endpoint of the service
 // the index of the one that has its target and port.
-func (c *compiler) order() (places []uint16) {
+func (c *serviceCompiler) orderEndpoints() (places []uint16) {
 	own := make([]Endpoint, len(c.service.Endpoints))
 	for i, e := range c.service.Endpoints {
 		own[i] = Endpoint{e.Address, e.Port}
 	}
 	if len(own) == 1 {
 		c.endpoint[0] = own[0]
-		return c.All()
+		return c.SelectAll()
 	}
-	c.more().endpoints, places = order(own, c.fqdn)
+	c.ensureRare().endpoints, places = sortEndpoints(own, c.fqdn)
 	return places
 }
 
-// order returns endpoints by SRV target and port, each
+// sortEndpoints returns endpoints by SRV target and port, each
 // pair once: RFC 2181 section 5 allows no record twice in an RRset, and the order
 // is a function of the content so that signatures over a set can be cached. It
 // returns for every one of own the index of the one that has its target and port.
-func order(own []Endpoint, fqdn string) (endpoints []Endpoint, places []uint16) {
+func sortEndpoints(own []Endpoint, fqdn string) (endpoints []Endpoint, places []uint16) {
 	order, targets := make([]uint16, len(own)), make([]string, len(own))
 	var text strings.Builder
 	for i := range own {
-		order[i], targets[i] = uint16(i), target(&text, own[i].Address, fqdn) // MaxMembers times federation.MaxEndpoints is below 1<<16
+		order[i], targets[i] = uint16(i), targetName(&text, own[i].Address, fqdn) // MaxMembers times federation.MaxEndpoints is below 1<<16
 	}
 	compare := func(a, b uint16) int {
 		return cmp.Or(strings.Compare(targets[a], targets[b]), cmp.Compare(own[a].Port, own[b].Port))
@@ -81,7 +81,7 @@ func order(own []Endpoint, fqdn string) (endpoints []Endpoint, places []uint16) 
 // fqdn that has its IP address and no other. Such a name is written to b: for many
 // endpoints, a builder with room for all of them saves an allocation for each.
 func (t *Subtree) Target(b *strings.Builder, i uint16, fqdn string) string {
-	return target(b, t.Endpoint(i).Address, fqdn)
+	return targetName(b, t.Endpoint(i).Address, fqdn)
 }
 
 // TargetLen returns the length of Target. One that is above domain.MaxName is no
@@ -95,7 +95,7 @@ func (t *Subtree) HasTarget(i uint16, fqdn string) bool {
 	return t.TargetLen(i, fqdn) <= domain.MaxName
 }
 
-func target(b *strings.Builder, address federation.Address, fqdn string) string {
+func targetName(b *strings.Builder, address federation.Address, fqdn string) string {
 	if host, ok := address.Host(); ok {
 		return host.String()
 	}

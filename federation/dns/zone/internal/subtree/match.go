@@ -13,22 +13,22 @@ import (
 type Match struct {
 	Role      domain.Role
 	Instance  *Instance           // of an instance, and of the labels of its protocol
-	Endpoints Selection           // of a service, an instance or a protocol; Ranked where it is for SRV records
+	Endpoints Selection           // of a service, an instance or a protocol; by rank where it is for SRV records
 	Protocol  federation.Protocol // of an instance or a protocol
 	Address   netip.Addr          // of an address
 }
 
-// Has reports whether the labels in front of the fqdn stand for something:
+// HasLabels reports whether the labels in front of the fqdn stand for something:
 // records, or an empty non-terminal.
-func (t *Subtree) Has(labels string) bool {
-	if s := t.Shared(); s != nil {
-		return slices.ContainsFunc(s.Members, func(m Member) bool { return m.Tree.Has(labels) })
+func (t *Subtree) HasLabels(labels string) bool {
+	if s := t.SharedName(); s != nil {
+		return slices.ContainsFunc(s.Members, func(m Member) bool { return m.Tree.HasLabels(labels) })
 	}
-	return t.Match(labels).Role != domain.Missing
+	return t.MatchLabels(labels).Role != domain.Missing
 }
 
-// Match finds what the labels in front of the fqdn stand for. A shared name has to be Joined.
-func (t *Subtree) Match(labels string) Match {
+// MatchLabels finds what the labels in front of the fqdn stand for. A shared name has to be Joined.
+func (t *Subtree) MatchLabels(labels string) Match {
 	if strings.HasPrefix(labels, "_") {
 		return t.matchService(labels)
 	}
@@ -37,7 +37,7 @@ func (t *Subtree) Match(labels string) Match {
 			return Match{Role: domain.Address, Address: ip}
 		}
 	}
-	if in, ok := t.Instance(labels); ok {
+	if in, ok := t.FindInstance(labels); ok {
 		return Match{Role: domain.Instance, Instance: in, Endpoints: t.endpointsOf(in), Protocol: in.protocol}
 	}
 	if labels == domain.Addr && t.hasIP() || t.isAboveInstance(labels) {
@@ -56,9 +56,9 @@ func (t *Subtree) matchService(labels string) Match {
 				continue
 			}
 			if label == "" {
-				return Match{Role: domain.Protocol, Endpoints: t.speaking(p), Protocol: p}
+				return Match{Role: domain.Protocol, Endpoints: t.endpointsOfProtocol(p), Protocol: p}
 			}
-			if in, ok := t.Instance(label); ok {
+			if in, ok := t.FindInstance(label); ok {
 				if endpoints := t.endpointsSpeaking(in, p); endpoints != nil {
 					return Match{Role: domain.Protocol, Instance: in, Endpoints: endpoints, Protocol: p}
 				}
@@ -67,16 +67,16 @@ func (t *Subtree) matchService(labels string) Match {
 		}
 	}
 	if label, ok := domain.CutLabels(labels, domain.TCP); ok {
-		if in, ok := t.Instance(label); ok || label == "" {
+		if in, ok := t.FindInstance(label); ok || label == "" {
 			return Match{Role: domain.EmptyAlways, Instance: in}
 		}
 	}
 	return Match{}
 }
 
-// Instance returns the instance whose own name has the labels in front of the
+// FindInstance returns the instance whose own name has the labels in front of the
 // fqdn.
-func (t *Subtree) Instance(labels string) (*Instance, bool) {
+func (t *Subtree) FindInstance(labels string) (*Instance, bool) {
 	instances := t.Instances()
 	i, ok := slices.BinarySearchFunc(instances, labels, func(in Instance, label string) int { return strings.Compare(in.Label, label) })
 	if !ok {
@@ -95,7 +95,7 @@ func (t *Subtree) isAboveInstance(labels string) bool {
 
 // hasAddress reports whether one of the endpoints has the address.
 func (t *Subtree) hasAddress(ip netip.Addr) bool {
-	return slices.ContainsFunc(t.endpoints(), func(ep Endpoint) bool {
+	return slices.ContainsFunc(t.allEndpoints(), func(ep Endpoint) bool {
 		own, ok := ep.Address.IP()
 		return ok && own == ip
 	})
@@ -103,5 +103,5 @@ func (t *Subtree) hasAddress(ip netip.Addr) bool {
 
 // hasIP reports whether one of the endpoints is an IP address.
 func (t *Subtree) hasIP() bool {
-	return slices.ContainsFunc(t.endpoints(), func(ep Endpoint) bool { return !ep.IsHost() })
+	return slices.ContainsFunc(t.allEndpoints(), func(ep Endpoint) bool { return !ep.IsHost() })
 }

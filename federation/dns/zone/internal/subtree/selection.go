@@ -18,14 +18,14 @@ var everything = func() (all [1 << 16]uint16) { //nolint:gochecknoglobals // a c
 	return all
 }()
 
-// selections returns for every instance the endpoints that its selector picks; nil
+// selectEndpoints returns for every instance the endpoints that its selector picks; nil
 // when none has a selector.
 // Hamlet, 'CREATE': 'If there is no matching selector for an Instance, then
 // consumer agent implementors must associate to that Instance all endpoints.'
 //
 // Sets of bits keep the work within instances x selectors x endpoints/64, also
 // for a service that is made to be expensive.
-func (c *compiler) selections(places []uint16) []Selection {
+func (c *serviceCompiler) selectEndpoints(places []uint16) []Selection {
 	s := c.service
 	if !slices.ContainsFunc(s.Instances, func(in federation.Instance) bool { return len(in.EndpointSelector) > 0 }) {
 		return nil
@@ -34,50 +34,50 @@ func (c *compiler) selections(places []uint16) []Selection {
 	for i := range s.Endpoints {
 		labels += len(s.Endpoints[i].Labels)
 	}
-	sets := make([]labeled, 0, labels)
+	sets := make([]labelEndpoints, 0, labels)
 	byLabel := make(map[string]uint32, labels) // to the index of its set
 	for i := range s.Endpoints {
 		for _, l := range s.Endpoints[i].Labels {
 			n, ok := byLabel[l]
 			if !ok {
 				byLabel[l] = uint32(len(sets)) //nolint:gosec // at most federation.MaxEndpoints times federation.MaxLabels
-				sets = append(sets, labeled{first: places[i]})
+				sets = append(sets, labelEndpoints{first: places[i]})
 				continue
 			}
 			if sets[n].all == nil {
-				sets[n].all = newBitset(len(s.Endpoints))
-				sets[n].all.add(sets[n].first)
+				sets[n].all = newEndpointSet(len(s.Endpoints))
+				sets[n].all.addIndex(sets[n].first)
 			}
-			sets[n].all.add(places[i])
+			sets[n].all.addIndex(places[i])
 		}
 	}
 	selected := make([]Selection, len(s.Instances))
-	union := newBitset(len(s.Endpoints))
+	union := newEndpointSet(len(s.Endpoints))
 	for i := range s.Instances {
 		clear(union)
 		for _, l := range s.Instances[i].EndpointSelector {
 			if n, ok := byLabel[l]; ok && sets[n].all != nil {
 				union.addAll(sets[n].all)
 			} else if ok {
-				union.add(sets[n].first)
+				union.addIndex(sets[n].first)
 			}
 		}
-		selected[i] = c.pick(union)
+		selected[i] = c.pickEndpoints(union)
 	}
 	return selected
 }
 
-// labeled holds the endpoints with one label.
-type labeled struct {
+// labelEndpoints holds the endpoints with one label.
+type labelEndpoints struct {
 	first uint16
-	all   bitset // nil when that is the only one
+	all   endpointSet // nil when that is the only one
 }
 
-// pick returns the endpoints that are in the set; all of them when none is.
-func (t *Subtree) pick(set bitset) Selection {
+// pickEndpoints returns the endpoints that are in the set; all of them when none is.
+func (t *Subtree) pickEndpoints(set endpointSet) Selection {
 	n := set.len()
-	if n == 0 || n == len(t.endpoints()) {
-		return t.All()
+	if n == 0 || n == len(t.allEndpoints()) {
+		return t.SelectAll()
 	}
 	picked := make(Selection, 0, n)
 	for at, word := range set {
@@ -88,20 +88,20 @@ func (t *Subtree) pick(set bitset) Selection {
 	return picked
 }
 
-// bitset is a set of small numbers.
-type bitset []uint64
+// endpointSet is a set of small numbers.
+type endpointSet []uint64
 
-func newBitset(size int) bitset { return make(bitset, (size+63)/64) }
+func newEndpointSet(size int) endpointSet { return make(endpointSet, (size+63)/64) }
 
-func (s bitset) add(i uint16) { s[i/64] |= 1 << (i % 64) }
+func (s endpointSet) addIndex(i uint16) { s[i/64] |= 1 << (i % 64) }
 
-func (s bitset) addAll(t bitset) {
+func (s endpointSet) addAll(t endpointSet) {
 	for i, word := range t {
 		s[i] |= word
 	}
 }
 
-func (s bitset) len() int {
+func (s endpointSet) len() int {
 	n := 0
 	for _, word := range s {
 		n += bits.OnesCount64(word)

@@ -54,7 +54,7 @@ func TestSelections(t *testing.T) {
 			in := &s.Instances[i]
 			want := chosen(s, in.EndpointSelector)
 			byProtocol[in.Protocol] = append(byProtocol[in.Protocol], want...)
-			m := tree.Match(in.ID)
+			m := tree.MatchLabels(in.ID)
 			if in.Unnamed {
 				if m.Endpoints != nil {
 					t.Errorf("%d endpoints: %s has a name", size, in.ID)
@@ -66,7 +66,7 @@ func TestSelections(t *testing.T) {
 		for labels, p := range map[string]federation.Protocol{"_http._tcp": federation.HTTP, "_grpc._tcp": federation.GRPC} {
 			want := byProtocol[p]
 			slices.Sort(want)
-			if d := cmp.Diff(slices.Compact(want), ips(tree, tree.Match(labels).Endpoints)); d != "" {
+			if d := cmp.Diff(slices.Compact(want), ips(tree, tree.MatchLabels(labels).Endpoints)); d != "" {
 				t.Errorf("%d endpoints, %s (-want +got):\n%s", size, labels, d)
 			}
 		}

@@ -39,28 +39,28 @@ func RankOf(tier int, stale bool) Rank {
 // Tier returns the tier of the endpoint.
 func (r Rank) Tier() int { return int(r % behindLive) }
 
-// Stale reports whether every owner that says the endpoint is lost.
-func (r Rank) Stale() bool { return r >= behindLive }
+// IsStale reports whether every owner that says the endpoint is lost.
+func (r Rank) IsStale() bool { return r >= behindLive }
 
 // MaxMembers is how many owners can share one name: a set of them is a word.
 const MaxMembers = 64
 
-// Shared is a name that several owners have. It is no service: it has members, and of each endpoint it is
+// SharedName is a name that several owners have. It is no service: it has members, and of each endpoint it is
 // known which of them say it. Which names there are is asked of the members. What answers need is joined
 // by the first query, so that whoever publishes waits for no name, however large.
-type Shared struct {
+type SharedName struct {
 	Members []Member // in order of precedence
 	Enough  int      // how many live endpoints are enough
 
 	fqdn string
-	tier Tiering
+	tier TierFunc
 	once sync.Once // guards what follows
 
 	joined    Subtree
-	points    []point    // by endpoint
-	places    [][]uint16 // where the endpoints of each member are among those of joined
-	instances [][]part   // by Instance.at
-	tellers   []uint8    // the member that has each of the texts
+	points    []sharedEndpoint   // by endpoint
+	places    [][]uint16         // where the endpoints of each member are among those of joined
+	instances [][]memberInstance // by Instance.at
+	tellers   []uint8            // the member that has each of the texts
 }
 
 // Member is an owner that shares the name, with what it says.
@@ -76,11 +76,11 @@ func (m Member) Equal(n Member) bool {
 	return m.Owner == n.Owner && m.Stale == n.Stale && m.Service == n.Service
 }
 
-// Members is a set of members, by index in Shared.Members.
-type Members uint64
+// MemberSet is a set of members, by index in SharedName.Members.
+type MemberSet uint64
 
 // Each yields the indexes of the set.
-func (m Members) Each(yield func(int) bool) {
+func (m MemberSet) Each(yield func(int) bool) {
 	for ; m != 0; m &= m - 1 {
 		if !yield(bits.TrailingZeros64(uint64(m))) {
 			return
@@ -89,81 +89,81 @@ func (m Members) Each(yield func(int) bool) {
 }
 
 // Has reports whether the member at an index is one of the set.
-func (m Members) Has(i int) bool { return m>>i&1 != 0 }
+func (m MemberSet) Has(i int) bool { return m>>i&1 != 0 }
 
-// point is what is known of an endpoint.
-type point struct {
+// sharedEndpoint is what is known of an endpoint.
+type sharedEndpoint struct {
 	rank   Rank // the best that a member gives it
-	sayers Members
+	sayers MemberSet
 }
 
-// part is an instance as one member has it.
-type part struct {
+// memberInstance is an instance as one member has it.
+type memberInstance struct {
 	member uint8
 	text   uint16 // its TXT record, by index in rare.texts
 	*Instance
 }
 
-// Tiering returns the tier of an endpoint with these labels, of an owner.
-type Tiering func(owner uint32, labels []string) int
+// TierFunc returns the tier of an endpoint with these labels, of an owner.
+type TierFunc func(owner uint32, labels []string) int
 
-// Share returns the subtree of a name that members share. The members must not change.
-func Share(fqdn string, members []Member, enough int, tier Tiering) Subtree {
-	return Subtree{rare: &rare{shared: &Shared{Members: members, Enough: enough, fqdn: fqdn, tier: tier}}}
+// NewShared returns the subtree of a name that members share. The members must not change.
+func NewShared(fqdn string, members []Member, enough int, tier TierFunc) Subtree {
+	return Subtree{rare: &rareParts{shared: &SharedName{Members: members, Enough: enough, fqdn: fqdn, tier: tier}}}
 }
 
-// Shared returns what the subtree has of a shared name; nil for others. It must not be changed.
-func (t *Subtree) Shared() *Shared { return t.some().shared }
+// SharedName returns what the subtree has of a shared name; nil for others. It must not be changed.
+func (t *Subtree) SharedName() *SharedName { return t.rareOrNone().shared }
 
 // Joined returns the subtree that answers queries: that of a shared name has the endpoints, instances
 // and texts of all members; any other is the subtree itself.
 func (t *Subtree) Joined() *Subtree {
-	s := t.Shared()
+	s := t.SharedName()
 	if s == nil {
 		return t
 	}
-	s.once.Do(s.join)
+	s.once.Do(s.joinMembers)
 	return &s.joined
 }
 
-// join fills in what the members are together.
-func (s *Shared) join() {
+// joinMembers fills in what the members are together.
+func (s *SharedName) joinMembers() {
 	var all []Endpoint
 	for m := range s.Members {
-		all = append(all, s.Members[m].Tree.endpoints()...)
+		all = append(all, s.Members[m].Tree.allEndpoints()...)
 	}
 	t := &s.joined
-	t.rare = &rare{shared: s}
+	t.rare = &rareParts{shared: s}
 	var places []uint16
-	t.rare.endpoints, places = order(all, s.fqdn)
-	s.points = slices.Repeat([]point{{rank: AllRanks}}, len(t.rare.endpoints))
+	t.rare.endpoints, places = sortEndpoints(all, s.fqdn)
+	s.points = slices.Repeat([]sharedEndpoint{{rank: AllRanks}}, len(t.rare.endpoints))
 	var services []*federation.Service
 	for m := range s.Members {
 		member := &s.Members[m]
-		n := len(member.Tree.endpoints())
+		n := len(member.Tree.allEndpoints())
 		s.places, places = append(s.places, places[:n]), places[n:]
 		of := member.Service.Unpack()
-		s.rank(m, of)
+		s.addMember(m, of)
 		t.protocols |= member.Tree.protocols
 		services = append(services, of)
 	}
 	s.joinInstances(services)
 	for p := range t.protocols.each {
-		set := newBitset(len(s.points))
+		set := newEndpointSet(len(s.points))
 		for m := range s.Members {
 			if tree := s.Members[m].Tree; tree.protocols&(1<<p) != 0 {
-				s.add(set, m, tree.speaking(p))
+				s.addPlaces(set, m, tree.endpointsOfProtocol(p))
 			}
 		}
-		t.rare.selected = append(t.rare.selected, selected{p, t.pick(set)})
+		t.rare.selected = append(t.rare.selected, protocolEndpoints{p, t.pickEndpoints(set)})
 	}
 }
 
-// rank notes which endpoints a member says, and in which tiers.
-func (s *Shared) rank(m int, of *federation.Service) {
+// addMember notes which endpoints a member says, and in which tiers.
+func (s *SharedName) addMember(m int, of *federation.Service) {
 	member := &s.Members[m]
 	at := make(map[Endpoint]uint16, len(s.places[m]))
-	for i, ep := range member.Tree.endpoints() {
+	for i, ep := range member.Tree.allEndpoints() {
 		at[ep] = s.places[m][i]
 		s.points[at[ep]].sayers |= 1 << m
 	}
@@ -176,7 +176,7 @@ func (s *Shared) rank(m int, of *federation.Service) {
 
 // joinInstances fills in the instances and the texts. What two members say is one instance if ID and
 // protocol are the same. The text is that of the first.
-func (s *Shared) joinInstances(services []*federation.Service) {
+func (s *SharedName) joinInstances(services []*federation.Service) {
 	t := &s.joined
 	type key struct {
 		label    string
@@ -192,7 +192,7 @@ func (s *Shared) joinInstances(services []*federation.Service) {
 		}
 		return i
 	}
-	parts := make(map[string][]part)
+	parts := make(map[string][]memberInstance)
 	for m := range s.Members {
 		member := &s.Members[m]
 		of, said := services[m], member.Tree.allTexts(services[m])
@@ -201,7 +201,7 @@ func (s *Shared) joinInstances(services []*federation.Service) {
 		for i := range own {
 			in := &own[i]
 			text := tell(key{in.Label, in.protocol}, m, said[1+in.Index])
-			parts[in.Label] = append(parts[in.Label], part{uint8(m), text, in})
+			parts[in.Label] = append(parts[in.Label], memberInstance{uint8(m), text, in})
 		}
 		for i := range of.Instances { // also those without a name
 			in := &of.Instances[i]
@@ -225,30 +225,30 @@ func (s *Shared) joinInstances(services []*federation.Service) {
 	}
 }
 
-// add adds endpoints of a member to a set.
-func (s *Shared) add(to bitset, member int, endpoints Selection) {
+// addPlaces adds endpoints of a member to a set.
+func (s *SharedName) addPlaces(to endpointSet, member int, endpoints Selection) {
 	for _, i := range endpoints {
-		to.add(s.places[member][i])
+		to.addIndex(s.places[member][i])
 	}
 }
 
 // endpointsOf returns the endpoints of an instance that speak a protocol, which is 0 for all of them.
-func (s *Shared) endpointsOf(in *Instance, p federation.Protocol) Selection {
-	set, found := newBitset(len(s.points)), false
+func (s *SharedName) endpointsOf(in *Instance, p federation.Protocol) Selection {
+	set, found := newEndpointSet(len(s.points)), false
 	for _, part := range s.instances[in.at] {
 		if p == 0 || part.protocol == p {
 			found = true
-			s.add(set, int(part.member), s.Members[part.member].Tree.endpointsOf(part.Instance))
+			s.addPlaces(set, int(part.member), s.Members[part.member].Tree.endpointsOf(part.Instance))
 		}
 	}
 	if !found {
 		return nil
 	}
-	return s.joined.pick(set)
+	return s.joined.pickEndpoints(set)
 }
 
 // textsOf returns the texts of an instance: one for each protocol.
-func (s *Shared) textsOf(in *Instance) []string {
+func (s *SharedName) textsOf(in *Instance) []string {
 	var all []uint16
 	for _, part := range s.instances[in.at] {
 		all = append(all, part.text)
@@ -261,23 +261,23 @@ func (s *Shared) textsOf(in *Instance) []string {
 	return texts
 }
 
-// Rank returns that of an endpoint.
-func (s *Shared) Rank(i uint16) Rank { return s.points[i].rank }
+// EndpointRank returns that of an endpoint.
+func (s *SharedName) EndpointRank(i uint16) Rank { return s.points[i].rank }
 
-// Sayers returns the members that say an endpoint.
-func (s *Shared) Sayers(i uint16) Members { return s.points[i].sayers }
+// MembersSaying returns the members that say an endpoint.
+func (s *SharedName) MembersSaying(i uint16) MemberSet { return s.points[i].sayers }
 
-// Saying returns the members that say one of the endpoints.
-func (s *Shared) Saying(endpoints Selection) (all Members) {
+// MembersSayingAny returns the members that say one of the endpoints.
+func (s *SharedName) MembersSayingAny(endpoints Selection) (all MemberSet) {
 	for _, i := range endpoints {
 		all |= s.points[i].sayers
 	}
 	return all
 }
 
-// Answering returns the members that say one of the endpoints up to a rank which is a host or has an address that
+// MembersAnswering returns the members that say one of the endpoints up to a rank which is a host or has an address that
 // a record of the type, A or AAAA, holds.
-func (s *Shared) Answering(endpoints Selection, qtype uint16, last Rank) (all Members) {
+func (s *SharedName) MembersAnswering(endpoints Selection, qtype uint16, last Rank) (all MemberSet) {
 	for _, i := range endpoints {
 		if ip, ok := s.joined.Endpoint(i).Address.IP(); s.points[i].rank <= last && (!ok || record.TypeHolds(qtype, ip)) {
 			all |= s.points[i].sayers
@@ -286,8 +286,8 @@ func (s *Shared) Answering(endpoints Selection, qtype uint16, last Rank) (all Me
 	return all
 }
 
-// SayingAddress returns the members that say an endpoint with the address.
-func (s *Shared) SayingAddress(ip netip.Addr) (all Members) {
+// MembersSayingAddress returns the members that say an endpoint with the address.
+func (s *SharedName) MembersSayingAddress(ip netip.Addr) (all MemberSet) {
 	for i, ep := range s.joined.rare.endpoints {
 		if own, ok := ep.Address.IP(); ok && own == ip {
 			all |= s.points[i].sayers
@@ -296,8 +296,8 @@ func (s *Shared) SayingAddress(ip netip.Addr) (all Members) {
 	return all
 }
 
-// Telling returns the members that have a TXT record of an instance or, where that is nil, of the name.
-func (s *Shared) Telling(in *Instance) (all Members) {
+// MembersDescribing returns the members that have a TXT record of an instance or, where that is nil, of the name.
+func (s *SharedName) MembersDescribing(in *Instance) (all MemberSet) {
 	if in == nil {
 		for _, m := range s.tellers {
 			all |= 1 << m
@@ -310,9 +310,9 @@ func (s *Shared) Telling(in *Instance) (all Members) {
 	return all
 }
 
-// First returns the first member that has an instance or, where that is nil, the name, and the instance
+// FirstMember returns the first member that has an instance or, where that is nil, the name, and the instance
 // as it has it.
-func (s *Shared) First(in *Instance) (*Member, *Instance) {
+func (s *SharedName) FirstMember(in *Instance) (*Member, *Instance) {
 	if in == nil {
 		return &s.Members[0], nil
 	}
@@ -320,9 +320,9 @@ func (s *Shared) First(in *Instance) (*Member, *Instance) {
 	return &s.Members[first.member], first.Instance
 }
 
-// Ranked returns endpoints of a shared name with the best ranks first; others as they are.
-func (t *Subtree) Ranked(endpoints Selection) Selection {
-	s := t.Shared()
+// SortByRank returns endpoints of a shared name with the best ranks first; others as they are.
+func (t *Subtree) SortByRank(endpoints Selection) Selection {
+	s := t.SharedName()
 	rank := func(i, j uint16) int { return cmp.Compare(s.points[i].rank, s.points[j].rank) }
 	if s == nil || slices.IsSortedFunc(endpoints, rank) {
 		return endpoints
@@ -332,17 +332,17 @@ func (t *Subtree) Ranked(endpoints Selection) Selection {
 	return endpoints
 }
 
-// Upto returns those of the endpoints that stand up to a rank.
-func (s *Shared) Upto(endpoints Selection, last Rank) Selection {
+// EndpointsUpTo returns those of the endpoints that stand up to a rank.
+func (s *SharedName) EndpointsUpTo(endpoints Selection, last Rank) Selection {
 	if !slices.ContainsFunc(endpoints, func(i uint16) bool { return s.points[i].rank > last }) {
 		return endpoints
 	}
 	return slices.DeleteFunc(slices.Clone(endpoints), func(i uint16) bool { return s.points[i].rank > last })
 }
 
-// Priority returns that of the SRV record of an endpoint.
-func (t *Subtree) Priority(i uint16) uint16 {
-	if s := t.Shared(); s != nil {
+// SRVPriority returns that of the SRV record of an endpoint.
+func (t *Subtree) SRVPriority(i uint16) uint16 {
+	if s := t.SharedName(); s != nil {
 		return uint16(s.points[i].rank)
 	}
 	return 0

@@ -93,36 +93,36 @@ func TestJoin(t *testing.T) {
 			for i, text := range tt.members {
 				members = append(members, member(i, text))
 			}
-			whole := subtree.Share(fqdn, members, 1, func(_ uint32, labels []string) int { return int(labels[0][0] - '0') })
+			whole := subtree.NewShared(fqdn, members, 1, func(_ uint32, labels []string) int { return int(labels[0][0] - '0') })
 			joined := whole.Joined()
-			s := joined.Shared()
+			s := joined.SharedName()
 			var got []string
-			for _, i := range joined.All() {
-				got = append(got, fmt.Sprint(joined.Endpoint(i).Address, " ", s.Rank(i), " ", slices.Collect(s.Sayers(i).Each)))
+			for _, i := range joined.SelectAll() {
+				got = append(got, fmt.Sprint(joined.Endpoint(i).Address, " ", s.EndpointRank(i), " ", slices.Collect(s.MembersSaying(i).Each)))
 			}
 			if d := cmp.Diff(tt.endpoints, strings.Join(got, ", ")); d != "" {
 				t.Errorf("endpoints (-want +got):\n%s", d)
 			}
 			for labels, want := range tt.names {
-				m, got := joined.Match(labels), "missing"
+				m, got := joined.MatchLabels(labels), "missing"
 				if m.Role != domain.Missing {
 					got = fmt.Sprint([]uint16(m.Endpoints))
 				}
 				if m.Role == domain.Instance {
 					got += fmt.Sprint(" ", len(joined.Texts(packed.Service{}, m.Instance, record.MaxSet)))
 				}
-				if got != want || whole.Has(labels) != (want != "missing") {
+				if got != want || whole.HasLabels(labels) != (want != "missing") {
 					t.Errorf("%s has %s, want %s", labels, got, want)
 				}
 			}
-			names := slices.Sorted(whole.Names())
-			for labels := range whole.Claims() {
-				if !whole.Has(labels) {
+			names := slices.Sorted(whole.RecordLabels())
+			for labels := range whole.ClaimedLabels() {
+				if !whole.HasLabels(labels) {
 					t.Errorf("%s is claimed, and there is no such name", labels)
 				}
 			}
 			for _, labels := range names {
-				if joined.Match(labels).Role == domain.Missing {
+				if joined.MatchLabels(labels).Role == domain.Missing {
 					t.Errorf("%s is listed, and there is no such name", labels)
 				}
 			}

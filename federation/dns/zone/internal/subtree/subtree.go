@@ -21,30 +21,30 @@ type Subtree struct {
 	endpoint  [1]Endpoint // the only one
 	instance  [1]Instance // the only one with a name of its own
 	named     uint8       // how many of instance there are
-	protocols protocols   // that are spoken
-	rare      *rare       // nil for a service with nothing else
+	protocols protocolSet // that are spoken
+	rare      *rareParts  // nil for a service with nothing else
 }
 
-// rare is what most services do not have.
-type rare struct {
+// rareParts is what most services do not have.
+type rareParts struct {
 	faults Faults
-	shared *Shared // of a name that several owners have
+	shared *SharedName // of a name that several owners have
 
-	endpoints  []Endpoint  // sorted by SRV target and port, each pair once; nil: there is one
-	instances  []Instance  // those with a name of their own, sorted by label; nil: there is one, or none
-	selections []Selection // of each of these the endpoints; nil: all have all
-	selected   []selected  // the protocols that are not spoken at every endpoint, in order
+	endpoints  []Endpoint          // sorted by SRV target and port, each pair once; nil: there is one
+	instances  []Instance          // those with a name of their own, sorted by label; nil: there is one, or none
+	selections []Selection         // of each of these the endpoints; nil: all have all
+	selected   []protocolEndpoints // the protocols that are not spoken at every endpoint, in order
 
 	// Nil where there is one instance: its TXT records are made for each query.
 	texts       []string // the RDATA of the TXT records of the service and of each instance
 	describedBy []uint16 // the instances with a TXT record at the fqdn, by index in Service.Instances
 }
 
-// none is what a Subtree without a rare has.
-var none rare //nolint:gochecknoglobals // a constant that Go has no word for
+// none is what a Subtree without rareParts has.
+var none rareParts //nolint:gochecknoglobals // a constant that Go has no word for
 
-// some returns what is rare of the service. It must not be changed.
-func (t *Subtree) some() *rare {
+// rareOrNone returns what is rare of the service. It must not be changed.
+func (t *Subtree) rareOrNone() *rareParts {
 	if t.rare == nil {
 		return &none
 	}
@@ -72,11 +72,11 @@ type Instance struct {
 	protocol federation.Protocol
 }
 
-// protocols is a set of protocols.
-type protocols uint16
+// protocolSet is a set of protocols.
+type protocolSet uint16
 
 // each yields the protocols in order.
-func (s protocols) each(yield func(federation.Protocol) bool) {
+func (s protocolSet) each(yield func(federation.Protocol) bool) {
 	for ; s != 0; s &= s - 1 {
 		if !yield(federation.Protocol(bits.TrailingZeros16(uint16(s)))) { //nolint:gosec // at most 15
 			return
@@ -84,62 +84,62 @@ func (s protocols) each(yield func(federation.Protocol) bool) {
 	}
 }
 
-// selected is the set of endpoints that speak one protocol.
-type selected struct {
+// protocolEndpoints is the set of endpoints that speak one protocol.
+type protocolEndpoints struct {
 	protocol  federation.Protocol
 	endpoints Selection
 }
 
-// speaking returns the endpoints that speak a protocol of the service.
-func (t *Subtree) speaking(p federation.Protocol) Selection {
-	for _, s := range t.some().selected {
+// endpointsOfProtocol returns the endpoints that speak a protocol of the service.
+func (t *Subtree) endpointsOfProtocol(p federation.Protocol) Selection {
+	for _, s := range t.rareOrNone().selected {
 		if s.protocol == p {
 			return s.endpoints
 		}
 	}
-	return t.All()
+	return t.SelectAll()
 }
 
-// compiler is one call of Compile.
-type compiler struct {
+// serviceCompiler is one call of Compile.
+type serviceCompiler struct {
 	*Subtree
 
 	service *federation.Service
 	fqdn    string
-	refuse  Refuse
+	refuse  RefuseFunc
 }
 
-// Refuse returns why an instance of the service at the fqdn cannot have a name, or
+// RefuseFunc returns why an instance of the service at the fqdn cannot have a name, or
 // "".
-type Refuse func(fqdn, name string) Fault
+type RefuseFunc func(fqdn, name string) Fault
 
 // Compile fills the zero Subtree for a service that is published at the fqdn. Of the
 // service it keeps nothing but strings.
-func (t *Subtree) Compile(s *federation.Service, fqdn string, refuse Refuse) {
-	c := compiler{Subtree: t, service: s, fqdn: fqdn, refuse: refuse}
-	c.name(c.selections(c.order()))
-	c.describe()
-	c.check()
+func (t *Subtree) Compile(s *federation.Service, fqdn string, refuse RefuseFunc) {
+	c := serviceCompiler{Subtree: t, service: s, fqdn: fqdn, refuse: refuse}
+	c.fillInstances(c.selectEndpoints(c.orderEndpoints()))
+	c.compileTexts()
+	c.checkSizes()
 }
 
-// more returns where the rare things go.
-func (t *Subtree) more() *rare {
+// ensureRare returns where the rare things go.
+func (t *Subtree) ensureRare() *rareParts {
 	if t.rare == nil {
-		t.rare = new(rare)
+		t.rare = new(rareParts)
 	}
 	return t.rare
 }
 
-// fault counts what is not published.
-func (c *compiler) fault(kind Fault, n int) {
+// countFault counts what is not published.
+func (c *serviceCompiler) countFault(kind Fault, n int) {
 	if n > 0 {
-		c.more().faults.Add(kind, n)
+		c.ensureRare().faults.Add(kind, n)
 	}
 }
 
 // Faults returns what of the service is not published. The caller must not change
 // it.
-func (t *Subtree) Faults() Faults { return t.some().faults }
+func (t *Subtree) Faults() Faults { return t.rareOrNone().faults }
 
 // Instances returns the instances with a name of their own, by label. The caller
 // must not change them.
@@ -152,18 +152,18 @@ func (t *Subtree) Instances() []Instance {
 
 // endpointsOf returns those of an instance.
 func (t *Subtree) endpointsOf(in *Instance) Selection {
-	if s := t.some().selections; s != nil {
+	if s := t.rareOrNone().selections; s != nil {
 		return s[in.at]
 	}
-	if s := t.Shared(); s != nil {
+	if s := t.SharedName(); s != nil {
 		return s.endpointsOf(in, 0)
 	}
-	return t.All()
+	return t.SelectAll()
 }
 
 // endpointsSpeaking returns those of an instance that speak a protocol; nil: none does.
 func (t *Subtree) endpointsSpeaking(in *Instance, p federation.Protocol) Selection {
-	switch s := t.Shared(); {
+	switch s := t.SharedName(); {
 	case s != nil:
 		return s.endpointsOf(in, p)
 	case in.protocol != p:
@@ -172,9 +172,9 @@ func (t *Subtree) endpointsSpeaking(in *Instance, p federation.Protocol) Selecti
 	return t.endpointsOf(in)
 }
 
-// name fills what there is of instances and protocols. Of each instance, selections has the
+// fillInstances fills what there is of instances and protocols. Of each instance, selections has the
 // endpoints; nil: every instance has all of them.
-func (c *compiler) name(selections []Selection) {
+func (c *serviceCompiler) fillInstances(selections []Selection) {
 	s := c.service
 	named := c.instance[:0]
 	if len(s.Instances) > 1 {
@@ -186,9 +186,9 @@ func (c *compiler) name(selections []Selection) {
 		if in.Unnamed {
 			continue
 		}
-		label, fault := c.label(in)
+		label, fault := c.instanceLabel(in)
 		if fault != "" {
-			c.fault(fault, 1)
+			c.countFault(fault, 1)
 			continue
 		}
 		named = append(named, Instance{Label: label, Index: uint16(i), protocol: in.Protocol}) // federation.MaxInstances is far below 1<<16
@@ -199,44 +199,44 @@ func (c *compiler) name(selections []Selection) {
 	})
 	n := len(named)
 	named = slices.CompactFunc(named, func(a, b Instance) bool { return a.Label == b.Label })
-	c.fault(FaultInstanceName, n-len(named))
+	c.countFault(FaultInstanceName, n-len(named))
 	for i := range named {
 		named[i].at = uint16(i) // as above
 	}
 	if len(s.Instances) > 1 {
-		c.more().instances = slices.Clip(named)
+		c.ensureRare().instances = slices.Clip(named)
 	} else {
 		c.named = uint8(len(named)) //nolint:gosec // 1 at most
 	}
 	if selections != nil {
-		c.speak(selections, named)
+		c.fillSelections(selections, named)
 	}
 }
 
-// speak fills selections and selected.
-func (c *compiler) speak(selections []Selection, named []Instance) {
+// fillSelections fills selections and selected.
+func (c *serviceCompiler) fillSelections(selections []Selection, named []Instance) {
 	for i := range named {
-		c.more().selections = append(c.more().selections, selections[named[i].Index])
+		c.ensureRare().selections = append(c.ensureRare().selections, selections[named[i].Index])
 	}
-	n := len(c.endpoints())
+	n := len(c.allEndpoints())
 	for p := range c.protocols.each {
-		set := newBitset(n)
+		set := newEndpointSet(n)
 		for i := range selections {
 			if c.service.Instances[i].Protocol == p {
 				for _, at := range selections[i] {
-					set.add(at)
+					set.addIndex(at)
 				}
 			}
 		}
-		if endpoints := c.pick(set); len(endpoints) < n {
-			c.more().selected = append(c.more().selected, selected{p, endpoints})
+		if endpoints := c.pickEndpoints(set); len(endpoints) < n {
+			c.ensureRare().selected = append(c.ensureRare().selected, protocolEndpoints{p, endpoints})
 		}
 	}
 }
 
-// label returns the name of an instance relative to the fqdn, or why it has
+// instanceLabel returns the name of an instance relative to the fqdn, or why it has
 // none.
-func (c *compiler) label(in *federation.Instance) (string, Fault) {
+func (c *serviceCompiler) instanceLabel(in *federation.Instance) (string, Fault) {
 	label, err := federation.ParseLabel(in.ID)
 	if err != nil {
 		return "", FaultInstanceID
@@ -248,11 +248,11 @@ func (c *compiler) label(in *federation.Instance) (string, Fault) {
 	return label.String(), c.refuse(c.fqdn, name)
 }
 
-// Each yields the subtrees of the members of a shared name, with their owners, or that of a service, whose
+// MemberTrees yields the subtrees of the members of a shared name, with their owners, or that of a service, whose
 // owner is given.
-func (t *Subtree) Each(owner uint32) iter.Seq2[uint32, *Subtree] {
+func (t *Subtree) MemberTrees(owner uint32) iter.Seq2[uint32, *Subtree] {
 	return func(yield func(uint32, *Subtree) bool) {
-		s := t.Shared()
+		s := t.SharedName()
 		if s == nil {
 			yield(owner, t)
 			return
@@ -265,12 +265,12 @@ func (t *Subtree) Each(owner uint32) iter.Seq2[uint32, *Subtree] {
 	}
 }
 
-// Claims yields the labels of the names below the fqdn that the subtree has and
+// ClaimedLabels yields the labels of the names below the fqdn that the subtree has and
 // that a service could be offered at: those of instances, and the empty
 // non-terminals above them and above addresses. Some come more than once.
-func (t *Subtree) Claims() iter.Seq[string] {
-	if t.Shared() != nil {
-		return t.ofMembers((*Subtree).Claims)
+func (t *Subtree) ClaimedLabels() iter.Seq[string] {
+	if t.SharedName() != nil {
+		return t.ofMembers((*Subtree).ClaimedLabels)
 	}
 	return func(yield func(string) bool) {
 		instances := t.Instances()
@@ -290,7 +290,7 @@ func (t *Subtree) Claims() iter.Seq[string] {
 // ofMembers yields labels of all members of a shared name.
 func (t *Subtree) ofMembers(labels func(*Subtree) iter.Seq[string]) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		for _, member := range t.Each(0) {
+		for _, member := range t.MemberTrees(0) {
 			for l := range labels(member) {
 				if !yield(l) {
 					return
@@ -300,10 +300,10 @@ func (t *Subtree) ofMembers(labels func(*Subtree) iter.Seq[string]) iter.Seq[str
 	}
 }
 
-// Names yields the labels of all names below the fqdn that have records, each once.
-func (t *Subtree) Names() iter.Seq[string] {
-	if t.Shared() != nil {
-		return slices.Values(slices.Compact(slices.Sorted(t.ofMembers((*Subtree).Names))))
+// RecordLabels yields the labels of all names below the fqdn that have records, each once.
+func (t *Subtree) RecordLabels() iter.Seq[string] {
+	if t.SharedName() != nil {
+		return slices.Values(slices.Compact(slices.Sorted(t.ofMembers((*Subtree).RecordLabels))))
 	}
 	return func(yield func(string) bool) {
 		for p := range t.protocols.each {
@@ -313,7 +313,7 @@ func (t *Subtree) Names() iter.Seq[string] {
 				}
 			}
 		}
-		instances, endpoints := t.Instances(), t.endpoints()
+		instances, endpoints := t.Instances(), t.allEndpoints()
 		for i := range instances {
 			in := &instances[i]
 			if !yield(in.Label) {
@@ -338,18 +338,18 @@ func (t *Subtree) Names() iter.Seq[string] {
 	}
 }
 
-// check counts what answers leave out. Names and sets that are far from the
+// checkSizes counts what answers leave out. Names and sets that are far from the
 // limits are not looked at one by one.
-func (c *compiler) check() {
+func (c *serviceCompiler) checkSizes() {
 	room := domain.MaxName - len(c.fqdn) - domain.MaxAddress - len("."+domain.Addr+".")
 	if room < 0 || slices.ContainsFunc(c.Instances(), func(in Instance) bool { return len(in.Label) > room }) {
-		for labels := range c.Names() {
+		for labels := range c.RecordLabels() {
 			if len(domain.JoinLabels(labels, c.fqdn)) > domain.MaxName {
-				c.fault(FaultNameTooLong, 1)
+				c.countFault(FaultNameTooLong, 1)
 			}
 		}
 	}
-	if endpoints := c.endpoints(); len(endpoints) > record.MaxSet/(record.SRVHeader+domain.MaxName) {
+	if endpoints := c.allEndpoints(); len(endpoints) > record.MaxSet/(record.SRVHeader+domain.MaxName) {
 		size := 0
 		for i := range endpoints {
 			if n := targetLen(endpoints[i].Address, c.fqdn); n <= domain.MaxName {
@@ -357,7 +357,7 @@ func (c *compiler) check() {
 			}
 		}
 		if size > record.MaxSet {
-			c.fault(FaultSize, 1)
+			c.countFault(FaultSize, 1)
 		}
 	}
 }

@@ -89,11 +89,11 @@ func TestMatch(t *testing.T) {
 		{"_mongodb._tcp", "protocol MONGO [0 1 2]"},
 		{"_grpc._tcp", "missing"},
 	} {
-		m := tree.Match(tt.labels)
+		m := tree.MatchLabels(tt.labels)
 		if got := describe(&m); got != tt.want {
 			t.Errorf("%s is %s, want %s", tt.labels, got, tt.want)
 		}
-		if got := tree.Has(tt.labels); got != (tt.want != "missing") {
+		if got := tree.HasLabels(tt.labels); got != (tt.want != "missing") {
 			t.Errorf("%s: has is %v", tt.labels, got)
 		}
 	}
@@ -123,7 +123,7 @@ func describe(m *subtree.Match) string {
 // that a service could have.
 func TestNamesMatch(t *testing.T) {
 	tree := compiled(example())
-	names := slices.Collect(tree.Names())
+	names := slices.Collect(tree.RecordLabels())
 	want := []string{
 		"_http._tcp", "_mongo._tcp", "_mongodb._tcp", "v1.eu", "_http._tcp.v1.eu", "v2", "_mongo._tcp.v2", "_mongodb._tcp.v2",
 		"192-0-2-7.addr", "2001-0db8-0000-0000-0000-0000-0000-0001.addr",
@@ -132,11 +132,11 @@ func TestNamesMatch(t *testing.T) {
 		t.Errorf("names (-want +got):\n%s", d)
 	}
 	for _, labels := range names {
-		if !tree.Has(labels) {
+		if !tree.HasLabels(labels) {
 			t.Errorf("%s is not found", labels)
 		}
 	}
-	if d := cmp.Diff([]string{"v1.eu", "eu", "v2", "addr"}, slices.Collect(tree.Claims())); d != "" {
+	if d := cmp.Diff([]string{"v1.eu", "eu", "v2", "addr"}, slices.Collect(tree.ClaimedLabels())); d != "" {
 		t.Errorf("claims (-want +got):\n%s", d)
 	}
 }
@@ -146,7 +146,7 @@ func TestNamesMatch(t *testing.T) {
 func TestEndpoints(t *testing.T) {
 	tree := compiled(example())
 	var got []string
-	for _, i := range tree.All() {
+	for _, i := range tree.SelectAll() {
 		target := tree.Target(new(strings.Builder), i, fqdn)
 		if n := tree.TargetLen(i, fqdn); n != len(target) || !tree.HasTarget(i, fqdn) {
 			t.Errorf("%s has length %d", target, n)
@@ -168,7 +168,7 @@ func TestEndpoints(t *testing.T) {
 // TestNamesAndClaimsStopEarly leaves both at each of their names.
 func TestNamesAndClaimsStopEarly(t *testing.T) {
 	tree := compiled(example())
-	for _, all := range []iter.Seq[string]{tree.Names(), tree.Claims()} {
+	for _, all := range []iter.Seq[string]{tree.RecordLabels(), tree.ClaimedLabels()} {
 		for stop := range slices.Collect(all) {
 			n := 0
 			for range all {
@@ -189,10 +189,10 @@ func TestHostsHaveNoAddressNames(t *testing.T) {
 	s := service("s", federation.Instance{ID: "i", Protocol: federation.HTTP})
 	s.Endpoints = []federation.Endpoint{endpoint("a.example.net", 1), endpoint("b.example.net", 1)}
 	tree := compiled(s)
-	if tree.Has("addr") || tree.Has("0-0-0-0.addr") {
+	if tree.HasLabels("addr") || tree.HasLabels("0-0-0-0.addr") {
 		t.Error("there are names of addresses")
 	}
-	if d := cmp.Diff([]string{"i"}, slices.Collect(tree.Claims())); d != "" {
+	if d := cmp.Diff([]string{"i"}, slices.Collect(tree.ClaimedLabels())); d != "" {
 		t.Errorf("claims (-want +got):\n%s", d)
 	}
 }
@@ -209,11 +209,11 @@ func TestHostThatIsATarget(t *testing.T) {
 			federation.Instance{ID: "b", Protocol: federation.HTTP, EndpointSelector: []string{"ip"}})
 		s.Endpoints = endpoints
 		tree := compiled(s)
-		if len(tree.All()) != 2 || tree.Endpoint(0).IsHost() || tree.HasHost() {
-			t.Errorf("endpoints %v", tree.All())
+		if len(tree.SelectAll()) != 2 || tree.Endpoint(0).IsHost() || tree.HasHost() {
+			t.Errorf("endpoints %v", tree.SelectAll())
 		}
 		for _, labels := range []string{"a", "b"} {
-			if m := tree.Match(labels); !slices.Equal(m.Endpoints, subtree.Selection{0}) {
+			if m := tree.MatchLabels(labels); !slices.Equal(m.Endpoints, subtree.Selection{0}) {
 				t.Errorf("%s selects %v", labels, m.Endpoints)
 			}
 		}
@@ -304,7 +304,7 @@ func TestRefusedInstance(t *testing.T) {
 		}
 		return ""
 	})
-	if tree.Has("v2") || !tree.Has("v1.eu") || !tree.Has("_mongo._tcp") {
+	if tree.HasLabels("v2") || !tree.HasLabels("v1.eu") || !tree.HasLabels("_mongo._tcp") {
 		t.Error("want v1.eu and the protocol of v2, and not v2")
 	}
 	if d := cmp.Diff(subtree.Faults{subtree.FaultReservedName: 1}, tree.Faults()); d != "" {

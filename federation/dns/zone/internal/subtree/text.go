@@ -23,13 +23,13 @@ const commonTXT = 256
 // 'all the information in each Instance'. They end with the first that makes the records larger
 // than room, in octets. Of is the service that t was compiled of. The list must not be changed.
 func (t *Subtree) Texts(of packed.Service, in *Instance, room int) []string {
-	r := t.Joined().some()
+	r := t.Joined().rareOrNone()
 	if in != nil && r.shared != nil {
 		return r.shared.textsOf(in)
 	}
 	all := r.texts
 	if all == nil { // as allTexts, for whose frame the stack of a query has no room
-		all, _ = texts(of.Unpack(), true)
+		all, _ = encodeTexts(of.Unpack(), true)
 	}
 	switch {
 	case in != nil:
@@ -52,25 +52,25 @@ func (t *Subtree) Texts(of packed.Service, in *Instance, room int) []string {
 
 // allTexts returns the RDATA of the TXT records of the service and of each instance.
 func (t *Subtree) allTexts(of *federation.Service) []string {
-	all := t.some().texts
+	all := t.rareOrNone().texts
 	if all == nil {
-		all, _ = texts(of, true)
+		all, _ = encodeTexts(of, true)
 	}
 	return all
 }
 
-// texts returns the RDATA of the TXT records of a service and of each instance, unless they are
+// encodeTexts returns the RDATA of the TXT records of a service and of each instance, unless they are
 // only counted, and how many strings are dropped. They are in one piece of memory.
-func texts(s *federation.Service, keeps bool) (all []string, dropped int) {
+func encodeTexts(s *federation.Service, keeps bool) (all []string, dropped int) {
 	w := txtWriter{keeps: keeps}
 	if keeps {
 		w.data, all = make([]byte, 0, commonTXT), make([]string, 1+len(s.Instances))
 	}
 	var few [2]int
-	w.service(s)
+	w.writeService(s)
 	ends := append(few[:0], w.size)
 	for i := range s.Instances {
-		w.instance(&s.Instances[i])
+		w.writeInstance(&s.Instances[i])
 		ends = append(ends, w.size)
 	}
 	whole, begin := string(w.data), 0
@@ -80,14 +80,14 @@ func texts(s *federation.Service, keeps bool) (all []string, dropped int) {
 	return all, w.dropped
 }
 
-// describe counts what the TXT records leave out, and keeps them where there are many.
-func (c *compiler) describe() {
-	all, dropped := texts(c.service, len(c.service.Instances) != 1)
-	c.fault(FaultTXT, dropped)
+// compileTexts counts what the TXT records leave out, and keeps them where there are many.
+func (c *serviceCompiler) compileTexts() {
+	all, dropped := encodeTexts(c.service, len(c.service.Instances) != 1)
+	c.countFault(FaultTXT, dropped)
 	if all != nil {
 		order, whole := orderTexts(all)
-		if c.more().texts, c.rare.describedBy = all, order; !whole {
-			c.fault(FaultSize, 1)
+		if c.ensureRare().texts, c.rare.describedBy = all, order; !whole {
+			c.countFault(FaultSize, 1)
 		}
 	}
 }
@@ -124,20 +124,20 @@ type txtWriter struct {
 	dropped int // of all records
 }
 
-// start begins a record with its version (RFC 6763 section 6.7), so that no
+// startRecord begins a record with its version (RFC 6763 section 6.7), so that no
 // record is without a string (RFC 1035 section 3.3.14).
-func (w *txtWriter) start() {
+func (w *txtWriter) startRecord() {
 	w.begin, w.full = w.size, false
-	w.add("", "txtvers", "1")
+	w.addPair("", "txtvers", "1")
 }
 
-func (w *txtWriter) service(s *federation.Service) {
-	w.start()
-	w.add("", "name", s.Name)
-	w.add("", "desc", cut("desc", s.Description))
+func (w *txtWriter) writeService(s *federation.Service) {
+	w.startRecord()
+	w.addPair("", "name", s.Name)
+	w.addPair("", "desc", cutText("desc", s.Description))
 	w.addNumbered("tag", s.Tags)
-	for _, l := range w.fold(s.Labels) {
-		w.add("label.", l.Key, l.Value)
+	for _, l := range w.foldKeys(s.Labels) {
+		w.addPair("label.", l.Key, l.Value)
 	}
 	w.addNumbered("san", s.SANs)
 }
@@ -146,32 +146,32 @@ func (w *txtWriter) service(s *federation.Service) {
 // Instance'), in the order in which they stand in a record.
 var reservedKeys = []string{"sni", "hostname", "port"}
 
-func (w *txtWriter) instance(in *federation.Instance) {
-	w.start()
+func (w *txtWriter) writeInstance(in *federation.Instance) {
+	w.startRecord()
 	if !in.Unnamed {
-		w.add("", "id", in.ID)
+		w.addPair("", "id", in.ID)
 	}
-	w.add("", "protocol", in.Protocol.String())
-	metadata := w.fold(in.Metadata)
+	w.addPair("", "protocol", in.Protocol.String())
+	metadata := w.foldKeys(in.Metadata)
 	for _, key := range reservedKeys {
 		for _, m := range metadata {
 			if m.Key == key {
-				w.add("", key, m.Value)
+				w.addPair("", key, m.Value)
 			}
 		}
 	}
-	w.add("", "desc", cut("desc", in.Description))
+	w.addPair("", "desc", cutText("desc", in.Description))
 	for _, m := range metadata {
 		if !slices.Contains(reservedKeys, m.Key) {
-			w.add("md.", m.Key, m.Value)
+			w.addPair("md.", m.Key, m.Value)
 		}
 	}
 }
 
-// add appends key=value, with a prefix to the key, and reports whether it did.
+// addPair appends key=value, with a prefix to the key, and reports whether it did.
 // An absent value gives no string, and one that is too long is dropped whole: a
 // client could not tell that it was cut.
-func (w *txtWriter) add(prefix, key, value string) bool {
+func (w *txtWriter) addPair(prefix, key, value string) bool {
 	if value == "" {
 		return false
 	}
@@ -191,8 +191,8 @@ func (w *txtWriter) add(prefix, key, value string) bool {
 	return true
 }
 
-// cut returns text for people as far as it fits a string with the key.
-func cut(key, text string) string {
+// cutText returns text for people as far as it fits a string with the key.
+func cutText(key, text string) string {
 	if limit := record.MaxString - len(key) - 1; len(text) > limit {
 		for limit > 0 && !utf8.RuneStart(text[limit]) {
 			limit--
@@ -207,16 +207,16 @@ func cut(key, text string) string {
 func (w *txtWriter) addNumbered(key string, values []string) {
 	numbered, n := key, 1
 	for _, v := range values {
-		if w.add("", numbered, v) {
+		if w.addPair("", numbered, v) {
 			n++
 			numbered = key + strconv.Itoa(n)
 		}
 	}
 }
 
-// fold returns a map with its keys in lower case and sorted. Of keys that are equal then, the
+// foldKeys returns a map with its keys in lower case and sorted. Of keys that are equal then, the
 // first in byte order of the original is kept.
-func (w *txtWriter) fold(values []federation.Pair) []federation.Pair {
+func (w *txtWriter) foldKeys(values []federation.Pair) []federation.Pair {
 	folded := make([]federation.Pair, 0, len(values))
 	for _, v := range values {
 		if isKey(v.Key) {

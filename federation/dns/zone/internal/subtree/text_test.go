@@ -46,7 +46,7 @@ func serviceText(t *testing.T, tree tree) [][]string {
 // instanceText returns the strings of the TXT record of an instance.
 func instanceText(t *testing.T, tree tree, labels string) [][]string {
 	t.Helper()
-	in, ok := tree.Instance(labels)
+	in, ok := tree.FindInstance(labels)
 	if !ok {
 		t.Fatalf("there is no instance %s", labels)
 	}
