@@ -73,7 +73,7 @@ func NewBuilder(config Config, serials map[string]uint32) *Builder {
 		// (RFC 8020).
 		name := b.origins[i].name
 		if outer := b.origins.of(domain.Parent(name)); name != "." && outer != nil {
-			b.tree.Link(name, outer.name)
+			b.tree.LinkParents(name, outer.name)
 		}
 	}
 	return b
@@ -113,7 +113,7 @@ func (b *Builder) Put(p Prepared, was packed.Service, generation uint64, updated
 // again, on a new stream, as it was put last.
 func (b *Builder) Confirm(owner int, s packed.Service, generation uint64) {
 	if old, shared := b.offer(owner, s); old != nil && uint64(old.Generation) != generation {
-		b.put(shared, old.FQDN(), old, old.Confirmed(generation))
+		b.put(shared, old.FQDN(), old, old.WithGeneration(generation))
 	}
 }
 
@@ -144,7 +144,7 @@ func (b *Builder) offer(owner int, s packed.Service) (o *precedence.Offer, share
 	if o = b.groups.offer(owner, fqdn, s.Name()); o != nil {
 		return o, true
 	}
-	return b.tree.Offer(owner, fqdn, s.Name()), false
+	return b.tree.FindOffer(owner, fqdn, s.Name()), false
 }
 
 // put puts an offer in the place of another one of the same service, both of them at the
@@ -165,7 +165,7 @@ func (b *Builder) exchange(fqdn string, old, offer *precedence.Offer) {
 	c := &b.serials[i]
 	c.followers.count(b.origins, i, old, -1)
 	c.followers.count(b.origins, i, offer, +1)
-	if !b.tree.Exchange(fqdn, old, offer) {
+	if !b.tree.ExchangeOffer(fqdn, old, offer) {
 		return
 	}
 	c.pending = true
@@ -173,7 +173,7 @@ func (b *Builder) exchange(fqdn string, old, offer *precedence.Offer) {
 	if !confirmed || b.owners[offer.Owner].ages() {
 		c.octets += perName
 		if old != nil {
-			c.octets += old.Weight()
+			c.octets += old.EstimatedSize()
 		}
 	}
 }
@@ -187,7 +187,7 @@ func (b *Builder) SetStatus(owner int, s Status) {
 	if v.Live != s.Live {
 		b.touch(owner)
 	}
-	for _, origin := range b.tree.SetLife(owner, precedence.Life{Live: s.Live, Expires: s.Expires}) {
+	for _, origin := range b.tree.SetLife(owner, precedence.OfferLife{Live: s.Live, Expires: s.Expires}) {
 		c := &b.serials[b.origins.index(origin)]
 		c.pending = true // a TTL changes, and with it the RRsets
 		if v.ages() {
@@ -268,15 +268,15 @@ func soonest(x, y time.Time) time.Time {
 
 // Faults returns how many names and records of the owner are not published, by
 // kind. The caller must not change it.
-func (b *Builder) Faults(owner int) map[Fault]int { return b.tree.Faults(owner) }
+func (b *Builder) Faults(owner int) map[Fault]int { return b.tree.OwnerFaults(owner) }
 
 // Recounted returns the owners whose Faults may have changed since the last call.
-func (b *Builder) Recounted() (owners []int) { return b.tree.Recounted() }
+func (b *Builder) Recounted() (owners []int) { return b.tree.RecountedOwners() }
 
 // refuse counts a service that this server block does not admit.
 func (b *Builder) refuse(owner int, service string, f Fault) {
 	b.owners[owner].refused[service] = f
-	b.tree.Fault(owner, f, 1)
+	b.tree.CountFault(owner, f, 1)
 }
 
 // admit is the reverse of refuse, if the service was refused.
@@ -284,6 +284,6 @@ func (b *Builder) admit(owner int, service string) {
 	refused := b.owners[owner].refused
 	if f, ok := refused[service]; ok {
 		delete(refused, service)
-		b.tree.Fault(owner, f, -1)
+		b.tree.CountFault(owner, f, -1)
 	}
 }

@@ -91,7 +91,7 @@ func (z *Zone) Explain(name string, qtype uint16, now time.Time) *Explanation {
 	if domain.IsWithin(name, o.dns) {
 		return e // no service can have it
 	}
-	for of := range z.tree.Wanting(o.name, name) {
+	for of := range z.tree.OffersWanting(o.name, name) {
 		switch {
 		case of == m.offer:
 		case len(e.Rivals) == maxRivals:
@@ -115,7 +115,7 @@ func (z *Zone) explainHolder(m *match) *Holder {
 	owner, p, in := m.source()
 	s := p.Unpack()
 	h := &Holder{
-		Owner: int(owner), Service: s.Name, FQDN: of.FQDN(), Original: s.FQDN.String(), Updated: updatedAt(of), Stale: z.tree.Stale(of), Faults: z.tree.Faults(of),
+		Owner: int(owner), Service: s.Name, FQDN: of.FQDN(), Original: s.FQDN.String(), Updated: updatedAt(of), Stale: z.tree.IsStale(of), Faults: z.tree.OfferFaults(of),
 	}
 	if in != nil {
 		h.Instance = s.Instances[in.Index].ID
@@ -188,7 +188,7 @@ func (h *Holder) explainShared(m *match, qtype uint16, last subtree.Rank) {
 // explainLoss returns why an offer that wants a name of the origin, where the match is, does
 // not have it.
 func (z *Zone) explainLoss(o *origin, name string, of *precedence.Offer, m *match, now time.Time) string {
-	switch loss, by := z.tree.Loss(o.name, of, now); loss {
+	switch loss, by := z.tree.ExplainLoss(o.name, of, now); loss {
 	case precedence.Expired:
 		return "it was stale for the whole retention and has expired"
 	case precedence.OwnerLater:
@@ -246,11 +246,11 @@ func (z *Zone) Conflict(owner int, now time.Time) (first Conflict, found bool) {
 	var buf [4]*precedence.Offer
 	for at := range z.tree.All() {
 		fqdn := at.Name
-		for _, of := range at.Value.Offers(buf[:0]) {
+		for _, of := range at.Value.AppendOffers(buf[:0]) {
 			if int(of.Owner) != owner || found && fqdn >= first.FQDN {
 				continue
 			}
-			if loss, by := z.tree.Loss(z.origins.of(fqdn).name, of, now); loss == precedence.OwnerLater {
+			if loss, by := z.tree.ExplainLoss(z.origins.of(fqdn).name, of, now); loss == precedence.OwnerLater {
 				first, found = Conflict{fqdn, serviceName(of), int(by.Owner)}, true
 			}
 		}
@@ -272,14 +272,14 @@ func (z *Zone) Offers(owner int) iter.Seq[Offer] {
 		var buf [4]*precedence.Offer
 		each := func(offers []*precedence.Offer) bool {
 			for _, of := range offers {
-				if int(of.Owner) == owner && of.Subtree.SharedName() == nil && !yield(Offer{of.Service, updatedAt(of), z.tree.Stale(of)}) {
+				if int(of.Owner) == owner && of.Subtree.SharedName() == nil && !yield(Offer{of.Service, updatedAt(of), z.tree.IsStale(of)}) {
 					return false
 				}
 			}
 			return true
 		}
 		for at := range z.tree.All() {
-			if !each(at.Value.Offers(buf[:0])) {
+			if !each(at.Value.AppendOffers(buf[:0])) {
 				return
 			}
 		}

@@ -111,13 +111,13 @@ func (b *Builder) share(fqdn string, old, offer *precedence.Offer) {
 	of, begin, end := g.find(fqdn, owner.Owner)
 	offers, n := slices.Clone(of.offers), end-begin
 	g.offers[owner.Owner] += change
-	b.tree.Fault(int(owner.Owner), precedence.FaultFQDN, max(n+change-1, 0)-max(n-1, 0)) // of several services of one owner, one has the name
+	b.tree.CountFault(int(owner.Owner), precedence.FaultFQDN, max(n+change-1, 0)-max(n-1, 0)) // of several services of one owner, one has the name
 	if old != nil {
-		i, _ := slices.BinarySearchFunc(offers, old, precedence.Compare)
+		i, _ := slices.BinarySearchFunc(offers, old, precedence.CompareOffers)
 		offers = slices.Delete(offers, i, i+1)
 	}
 	if offer != nil {
-		i, _ := slices.BinarySearchFunc(offers, offer, precedence.Compare)
+		i, _ := slices.BinarySearchFunc(offers, offer, precedence.CompareOffers)
 		offers = slices.Insert(offers, i, offer)
 	}
 	of.offers = offers
@@ -151,8 +151,8 @@ func (b *Builder) touch(owner int) {
 func (b *Builder) join(now time.Time) {
 	g := &b.groups
 	for i := range b.owners {
-		life := precedence.Life{Expires: b.owners[i].Expires}
-		if expired := life.Gone(now); expired != g.expired[i] {
+		life := precedence.OfferLife{Expires: b.owners[i].Expires}
+		if expired := life.HasExpired(now); expired != g.expired[i] {
 			g.expired[i] = expired
 			b.touch(i)
 		}

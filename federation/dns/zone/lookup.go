@@ -148,7 +148,7 @@ func (m *match) find(z *Zone, o *origin, name string, now time.Time) {
 	switch {
 	case name == o.name:
 		m.Role = domain.Apex
-		if m.offer = z.tree.First(n, now); m.offer != nil { // nothing is above
+		if m.offer = z.tree.FirstOffer(n, now); m.offer != nil { // nothing is above
 			m.Endpoints = m.tree().SelectAll()
 		}
 	case name == o.dns:
@@ -169,7 +169,7 @@ func (m *match) find(z *Zone, o *origin, name string, now time.Time) {
 // (package precedence), so only its empty non-terminals must be kept here.
 func (m *match) derive(z *Zone, o *origin, name string, n *precedence.Node, now time.Time) {
 	empty := domain.Missing
-	if n.Above() {
+	if n.HasNodesBelow() {
 		empty = domain.Empty
 	}
 	first := ^uint32(0) // the owner of the empty non-terminal

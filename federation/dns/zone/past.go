@@ -61,7 +61,7 @@ func (f *followers) count(all origins, i int, o *precedence.Offer, n int) {
 		return
 	}
 	has := false
-	for _, t := range o.Each() {
+	for _, t := range o.OwnerTrees() {
 		has = has || o.HasHost && slices.ContainsFunc(t.SelectAll(), func(at uint16) bool {
 			host, ok := t.Endpoint(at).Address.Host()
 			return ok && all.ofQuery(host.String()) == &all[i]
@@ -176,7 +176,7 @@ func (z *Zone) Since(origin string, serial uint32) (before *Zone, at time.Time, 
 	v, last := past[i], past[len(past)-1]
 	o := last.zone.apex(origin)
 	changed := slices.Clone(o.followers)
-	for name := range v.zone.tree.Changes(&last.zone.tree, func(owner uint32) bool { return z.owners[owner].ages() }) {
+	for name := range v.zone.tree.ChangedNames(&last.zone.tree, func(owner uint32) bool { return z.owners[owner].ages() }) {
 		if last.zone.origins.of(name) == o {
 			changed = append(changed, name)
 		}

@@ -50,7 +50,7 @@ func (r *reach) service(fqdn string) {
 		return
 	}
 	r.derive(p)
-	if !r.zone.tree.Node(fqdn).Above() {
+	if !r.zone.tree.Node(fqdn).HasNodesBelow() {
 		return
 	}
 	for labels := range p.Subtree.ClaimedLabels() {
@@ -83,7 +83,7 @@ func (r *reach) has(name string) bool { return r.zone.origins.of(name) == r.orig
 
 // offer returns the service that comes first at an fqdn, published or not.
 func (r *reach) offer(fqdn string) *precedence.Offer {
-	return r.zone.tree.First(r.zone.tree.Node(fqdn), r.at)
+	return r.zone.tree.FirstOffer(r.zone.tree.Node(fqdn), r.at)
 }
 
 // first adds a name to a set, and reports whether it was not there.

@@ -74,7 +74,7 @@ func (z *Zone) Names(origin string, now time.Time) iter.Seq[string] {
 				continue
 			}
 			p := z.tree.Holder(o.name, at.Name, &at.Value, now)
-			if p != nil && (!yield(at.Name) || !z.below(o, p, at.Value.Above(), now, yield)) {
+			if p != nil && (!yield(at.Name) || !z.below(o, p, at.Value.HasNodesBelow(), now, yield)) {
 				return
 			}
 		}

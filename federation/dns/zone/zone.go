@@ -91,7 +91,7 @@ func (z *Zone) part(m *match, members subtree.MemberSet, now time.Time) (ttl uin
 	v := &z.owners[m.offer.Owner]
 	s := m.offer.Subtree.SharedName()
 	if s == nil {
-		if z.tree.Stale(m.offer) {
+		if z.tree.IsStale(m.offer) {
 			stale = v
 		}
 		return v.answerTTL(stale != nil, now), stale

@@ -7,11 +7,11 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
 )
 
-// claim returns the mark of a node for the services above that have its name,
+// claimMark returns the mark of a node for the services above that have its name,
 // alive or not, published or not: lookups look closer where there is one.
-func (w *Writer) claim(name, origin string) uint32 {
+func (w *Writer) claimMark(name, origin string) uint32 {
 	claim := uint32(0)
-	for above, labels := range w.above(name, origin) {
+	for above, labels := range w.offersAbove(name, origin) {
 		if above.Subtree.HasLabels(labels) && (claim == 0 || above.Owner < claim) {
 			claim = above.Owner + 1
 		}
@@ -19,13 +19,13 @@ func (w *Writer) claim(name, origin string) uint32 {
 	return claim
 }
 
-// above yields the offers above a name, alive or not, published or not, and the labels of the name
+// offersAbove yields the offers above a name, alive or not, published or not, and the labels of the name
 // in front of the fqdn of each.
-func (w *Writer) above(name, origin string) iter.Seq2[*Offer, string] {
+func (w *Writer) offersAbove(name, origin string) iter.Seq2[*Offer, string] {
 	return func(yield func(*Offer, string) bool) {
 		for up := name; up != origin; {
 			up = domain.Parent(up)
-			for o := range w.index.Get(up).all() {
+			for o := range w.index.Get(up).allOffers() {
 				if !yield(o, domain.RelativeLabels(name, up)) {
 					return
 				}
@@ -34,10 +34,10 @@ func (w *Writer) above(name, origin string) iter.Seq2[*Offer, string] {
 	}
 }
 
-// reclaim marks the nodes below n anew whose names the services had, or have
+// markClaims marks the nodes below n anew whose names the services had, or have
 // now, beside their fqdn. Either may be nil.
-func (w *Writer) reclaim(n *Node, origin string, services ...*Offer) {
-	if !n.Above() {
+func (w *Writer) markClaims(n *Node, origin string, services ...*Offer) {
+	if !n.HasNodesBelow() {
 		return // nothing is below, as mostly
 	}
 	for _, o := range services {
@@ -50,9 +50,9 @@ func (w *Writer) reclaim(n *Node, origin string, services ...*Offer) {
 			if at == nil || at.first == nil || w.origin(name) != origin {
 				continue
 			}
-			if claim := w.claim(name, origin); claim != at.some().claim {
+			if claim := w.claimMark(name, origin); claim != at.extrasOrNone().claim {
 				w.countNode(name, origin, at, -1)
-				w.countNode(name, origin, w.assign(name, origin, at, at.first, at.rest(), claim), +1)
+				w.countNode(name, origin, w.assignOffers(name, origin, at, at.first, at.otherOffers(), claim), +1)
 			}
 		}
 	}
@@ -60,14 +60,14 @@ func (w *Writer) reclaim(n *Node, origin string, services ...*Offer) {
 
 // countOffer adds or takes away, n times, what an offer leaves unpublished.
 func (w *Writer) countOffer(o *Offer, n int) {
-	o.faults(w.index.Get, func(owner uint32, kind subtree.Fault, k int) { w.Fault(int(owner), kind, n*k) })
+	o.eachFault(w.index.Get, func(owner uint32, kind subtree.Fault, k int) { w.CountFault(int(owner), kind, n*k) })
 }
 
-// faults tells what an offer leaves unpublished by itself, and those of its instances whose names are
+// eachFault tells what an offer leaves unpublished by itself, and those of its instances whose names are
 // taken. Node returns the node of a name.
-func (o *Offer) faults(node func(name string) *Node, tell func(owner uint32, kind subtree.Fault, n int)) {
-	above := node(o.FQDN()).Above()
-	for owner, t := range o.Each() {
+func (o *Offer) eachFault(node func(name string) *Node, tell func(owner uint32, kind subtree.Fault, n int)) {
+	above := node(o.FQDN()).HasNodesBelow()
+	for owner, t := range o.OwnerTrees() {
 		for kind, n := range t.Faults() {
 			tell(owner, kind, n)
 		}
@@ -76,7 +76,7 @@ func (o *Offer) faults(node func(name string) *Node, tell func(owner uint32, kin
 		}
 		instances := t.Instances()
 		for i := range instances {
-			if node(domain.JoinLabels(instances[i].Label, o.FQDN())).taken(o) {
+			if node(domain.JoinLabels(instances[i].Label, o.FQDN())).isTaken(o) {
 				tell(owner, subtree.FaultInstanceName, 1)
 			}
 		}
@@ -90,13 +90,13 @@ func (w *Writer) countNode(name, origin string, at *Node, n int) {
 	if at == nil || at.first == nil {
 		return
 	}
-	if at.claimed(at.first) {
-		w.Fault(int(at.first.Owner), subtree.FaultInstanceName, n)
+	if at.mayBeClaimed(at.first) {
+		w.CountFault(int(at.first.Owner), subtree.FaultInstanceName, n)
 	}
-	for above, labels := range w.above(name, origin) {
-		for owner, t := range above.Each() {
+	for above, labels := range w.offersAbove(name, origin) {
+		for owner, t := range above.OwnerTrees() {
 			if _, ok := t.FindInstance(labels); ok && at.first.Owner <= above.Owner {
-				w.Fault(int(owner), subtree.FaultInstanceName, n)
+				w.CountFault(int(owner), subtree.FaultInstanceName, n)
 			}
 		}
 	}

@@ -16,9 +16,9 @@ import (
 // Offer is one service as one owner offers it, compiled. It is immutable. What
 // most queries need comes first, in one piece of memory.
 type Offer struct {
-	home       item   // that of its fqdn, while nothing else is there or below
-	Generation uint32 // in which the owner has confirmed it last; a stream each second is 136 years
-	Updated    uint32 // when this version came, in seconds since 1970; 0: it is not known
+	home       nodeItem // that of its fqdn, while nothing else is there or below
+	Generation uint32   // in which the owner has confirmed it last; a stream each second is 136 years
+	Updated    uint32   // when this version came, in seconds since 1970; 0: it is not known
 
 	Owner   uint32 // its place in the order of precedence
 	HasHost bool   // an endpoint is a host, so addresses must be looked up
@@ -30,7 +30,7 @@ type Offer struct {
 // that of the first. It is always live: its members are stale or not.
 func ShareOffer(fqdn string, members []subtree.Member, enough int, tier subtree.TierFunc, updated uint32) *Offer {
 	o := &Offer{Owner: members[0].Owner, Subtree: subtree.NewShared(fqdn, members, enough, tier), Generation: math.MaxUint32, Updated: updated}
-	o.home = item{Name: fqdn, Value: Node{first: o}}
+	o.home = nodeItem{Name: fqdn, Value: Node{first: o}}
 	o.HasHost = slices.ContainsFunc(members, func(m subtree.Member) bool { return m.Tree.HasHost() })
 	return o
 }
@@ -38,15 +38,15 @@ func ShareOffer(fqdn string, members []subtree.Member, enough int, tier subtree.
 // NewOffer compiles the service s, packed as p, that is published at the fqdn.
 func NewOffer(p packed.Service, s *federation.Service, fqdn string, owner int, refuse subtree.RefuseFunc) *Offer {
 	o := &Offer{Service: p, Owner: uint32(owner)} //nolint:gosec // a small index
-	o.home = item{Name: fqdn, Value: Node{first: o}}
+	o.home = nodeItem{Name: fqdn, Value: Node{first: o}}
 	o.Subtree.Compile(s, fqdn, refuse)
 	o.HasHost = o.Subtree.HasHost()
 	return o
 }
 
-// Confirmed returns the same offer in another generation: the owner has sent it
+// WithGeneration returns the same offer in another generation: the owner has sent it
 // again on a new stream.
-func (o *Offer) Confirmed(generation uint64) *Offer {
+func (o *Offer) WithGeneration(generation uint64) *Offer {
 	c := *o
 	c.Generation = uint32(generation) //nolint:gosec // see the field
 	c.home.Value.first = &c
@@ -56,11 +56,13 @@ func (o *Offer) Confirmed(generation uint64) *Offer {
 // FQDN returns where the service is published.
 func (o *Offer) FQDN() string { return o.home.Name }
 
-// Each yields the subtrees that the offer has, with their owners: of a shared name those of its members.
-func (o *Offer) Each() iter.Seq2[uint32, *subtree.Subtree] { return o.Subtree.MemberTrees(o.Owner) }
+// OwnerTrees yields the subtrees that the offer has, with their owners: of a shared name those of its members.
+func (o *Offer) OwnerTrees() iter.Seq2[uint32, *subtree.Subtree] {
+	return o.Subtree.MemberTrees(o.Owner)
+}
 
-// Weight estimates the memory of the offer, in octets.
-func (o *Offer) Weight() int {
+// EstimatedSize estimates the memory of the offer, in octets.
+func (o *Offer) EstimatedSize() int {
 	const (
 		perOffer = 512
 		perPart  = 64 // an endpoint or an instance
@@ -72,66 +74,66 @@ func (o *Offer) Weight() int {
 	return perOffer + len(o.Service.Octets()) + perPart*(endpoints+instances) + 2*instances*endpoints // 2: one that an instance selects
 }
 
-// Compare orders the offers of one name: by owner, then by the name of the
+// CompareOffers orders the offers of one name: by owner, then by the name of the
 // service. It does not depend on who came first.
-func Compare(x, y *Offer) int { return x.compare(y.Owner, y.Service.Name()) }
+func CompareOffers(x, y *Offer) int { return x.compareWith(y.Owner, y.Service.Name()) }
 
-// compare is Compare with an offer of that owner and of a service of that name.
-func (o *Offer) compare(owner uint32, service string) int {
+// compareWith is CompareOffers with an offer of that owner and of a service of that name.
+func (o *Offer) compareWith(owner uint32, service string) int {
 	return cmp.Or(cmp.Compare(o.Owner, owner), strings.Compare(o.Service.Name(), service))
 }
 
 // Node stands for a name that is the fqdn of a service, or above one. A nil Node
 // is a name that is neither.
 type Node struct {
-	first *Offer // the one that comes first; nil when there is none
-	more  *more  // nil where there is nothing more, as mostly
+	first *Offer      // the one that comes first; nil when there is none
+	more  *nodeExtras // nil where there is nothing more, as mostly
 }
 
-// more is what a node has beside its first offer.
-type more struct {
+// nodeExtras is what a node has beside its first offer.
+type nodeExtras struct {
 	others   *[]*Offer // the other ones, in order of precedence, and never written; nil: there are none, as mostly
 	children uint32    // nodes one label below
 	claim    uint32    // 1 + the first owner with a service above that has the name as well; 0 when none has
 }
 
 // noMore is what a node has beside its first offer, mostly.
-var noMore more //nolint:gochecknoglobals // a constant that Go has no word for
+var noMore nodeExtras //nolint:gochecknoglobals // a constant that Go has no word for
 
-// some returns what the node has beside its first offer. It must not be changed.
-func (n *Node) some() *more {
+// extrasOrNone returns what the node has beside its first offer. It must not be changed.
+func (n *Node) extrasOrNone() *nodeExtras {
 	if n.more == nil {
 		return &noMore
 	}
 	return n.more
 }
 
-// item is a node with its name, as the index has it.
-type item = trie.Item[Node]
+// nodeItem is a node with its name, as the index has it.
+type nodeItem = trie.Item[Node]
 
-// leader returns the offer that comes first, or nil.
-func (n *Node) leader() *Offer {
+// firstOffer returns the offer that comes first, or nil.
+func (n *Node) firstOffer() *Offer {
 	if n == nil {
 		return nil
 	}
 	return n.first
 }
 
-// Above reports whether there are nodes below the name.
-func (n *Node) Above() bool { return n != nil && n.some().children > 0 }
+// HasNodesBelow reports whether there are nodes below the name.
+func (n *Node) HasNodesBelow() bool { return n != nil && n.extrasOrNone().children > 0 }
 
-// Offers appends all offers at the node, in order of precedence.
-func (n *Node) Offers(list []*Offer) []*Offer {
-	return slices.AppendSeq(list, n.all())
+// AppendOffers appends all offers at the node, in order of precedence.
+func (n *Node) AppendOffers(list []*Offer) []*Offer {
+	return slices.AppendSeq(list, n.allOffers())
 }
 
-// all yields all offers at the node, in order of precedence.
-func (n *Node) all() iter.Seq[*Offer] {
+// allOffers yields all offers at the node, in order of precedence.
+func (n *Node) allOffers() iter.Seq[*Offer] {
 	return func(yield func(*Offer) bool) {
 		if n == nil || n.first == nil || !yield(n.first) {
 			return
 		}
-		for _, o := range n.rest() {
+		for _, o := range n.otherOffers() {
 			if !yield(o) {
 				return
 			}
@@ -139,21 +141,21 @@ func (n *Node) all() iter.Seq[*Offer] {
 	}
 }
 
-// rest returns the offers after the first.
-func (n *Node) rest() []*Offer {
-	if others := n.some().others; others != nil {
+// otherOffers returns the offers after the first.
+func (n *Node) otherOffers() []*Offer {
+	if others := n.extrasOrNone().others; others != nil {
 		return *others
 	}
 	return nil
 }
 
-// claimed reports whether a service above, of an owner that comes before that of
+// mayBeClaimed reports whether a service above, of an owner that comes before that of
 // the offer, may have the name of the node: if it is published.
-func (n *Node) claimed(o *Offer) bool {
-	claim := n.some().claim
+func (n *Node) mayBeClaimed(o *Offer) bool {
+	claim := n.extrasOrNone().claim
 	return claim != 0 && claim <= o.Owner
 }
 
-// taken reports whether the name of an instance of the offer, which has the node
+// isTaken reports whether the name of an instance of the offer, which has the node
 // n, if any, is that of a service instead.
-func (n *Node) taken(o *Offer) bool { return n != nil && n.first != nil && n.first.Owner <= o.Owner }
+func (n *Node) isTaken(o *Offer) bool { return n != nil && n.first != nil && n.first.Owner <= o.Owner }

@@ -57,13 +57,13 @@ func (w testWriter) put(owner int, name, fqdn, id string) bool {
 	offer := precedence.NewOffer(packed.Of(s), s, fqdn+"."+origin, owner, func(_, _ string) subtree.Fault { return "" })
 	offer.Generation = 1
 	w.fqdns[offered(owner, name)] = offer.FQDN()
-	return w.Exchange(offer.FQDN(), w.Offer(owner, offer.FQDN(), name), offer)
+	return w.ExchangeOffer(offer.FQDN(), w.FindOffer(owner, offer.FQDN(), name), offer)
 }
 
 // remove takes an offer back, and reports whether answers change.
 func (w testWriter) remove(owner int, name string) bool {
-	old := w.Offer(owner, w.fqdns[offered(owner, name)], name)
-	return w.Exchange(old.FQDN(), old, nil)
+	old := w.FindOffer(owner, w.fqdns[offered(owner, name)], name)
+	return w.ExchangeOffer(old.FQDN(), old, nil)
 }
 
 // holders returns who has each name, as owner/service, at a time.
@@ -86,7 +86,7 @@ func (w testWriter) expect(t *testing.T, at time.Time, want map[string]string, f
 		t.Errorf("holders (-want +got):\n%s", d)
 	}
 	for i, want := range faults {
-		got := maps.Clone(w.Faults(i))
+		got := maps.Clone(w.OwnerFaults(i))
 		maps.DeleteFunc(got, func(_ subtree.Fault, n int) bool { return n == 0 })
 		if len(got) != len(want) || cmp.Diff(want, got) != "" && len(want) > 0 {
 			t.Errorf("owner %d has the faults %v, want %v", i, got, want)
@@ -136,18 +136,18 @@ func TestExpiredOfferGivesWay(t *testing.T) {
 	w.put(1, "same", "web", "i")
 	w.put(1, "lower", "v1.web", "i")
 	expires := now.Add(time.Minute)
-	if d := cmp.Diff([]string{origin}, w.SetLife(0, precedence.Life{Live: 2, Expires: expires})); d != "" {
+	if d := cmp.Diff([]string{origin}, w.SetLife(0, precedence.OfferLife{Live: 2, Expires: expires})); d != "" {
 		t.Errorf("changed (-want +got):\n%s", d)
 	}
 	w.expect(t, expires.Add(-time.Second), map[string]string{"web": "0/upper"})
 	w.expect(t, expires.Add(-time.Second+1), map[string]string{"web": "1/same", "v1.web": "1/lower"})
 
 	// The owner is back and confirms its service.
-	old := w.Offer(0, "web."+origin, "upper")
-	if tree := w.Publish(); !tree.Stale(old) {
+	old := w.FindOffer(0, "web."+origin, "upper")
+	if tree := w.Publish(); !tree.IsStale(old) {
 		t.Error("the offer is not stale")
 	}
-	if !w.Exchange(old.FQDN(), old, old.Confirmed(2)) {
+	if !w.ExchangeOffer(old.FQDN(), old, old.WithGeneration(2)) {
 		t.Error("a TTL changes, and no answer does")
 	}
 	w.expect(t, expires, map[string]string{"web": "0/upper"})
@@ -162,7 +162,7 @@ func TestNodesGoWithTheirOffers(t *testing.T) {
 	nodes := func() (names []string) {
 		tree := w.Publish()
 		for item := range tree.All() {
-			names = append(names, fmt.Sprint(item.Name, " ", item.Value.Above()))
+			names = append(names, fmt.Sprint(item.Name, " ", item.Value.HasNodesBelow()))
 		}
 		slices.Sort(names)
 		return names
@@ -187,11 +187,11 @@ func TestNodesGoWithTheirOffers(t *testing.T) {
 // without an offer, and stay when offers there come and go.
 func TestLinkedNamesStay(t *testing.T) {
 	w := newTestWriter(oneZone)
-	w.Link("inner.x."+origin, origin)
+	w.LinkParents("inner.x."+origin, origin)
 	names := func() (names []string) {
 		tree := w.Publish()
 		for item := range tree.All() {
-			names = append(names, fmt.Sprint(strings.TrimSuffix(item.Name, "."+origin), " ", item.Value.Above()))
+			names = append(names, fmt.Sprint(strings.TrimSuffix(item.Name, "."+origin), " ", item.Value.HasNodesBelow()))
 		}
 		slices.Sort(names)
 		return names
@@ -220,7 +220,7 @@ func TestChainOfClaims(t *testing.T) {
 	w.put(2, "bottom", "b.a.web", "i")
 	conflict := subtree.Faults{subtree.FaultInstanceName: 1}
 	expires := now.Add(time.Minute)
-	w.SetLife(0, precedence.Life{Live: 2, Expires: expires})
+	w.SetLife(0, precedence.OfferLife{Live: 2, Expires: expires})
 	w.expect(t, now, map[string]string{"web": "0/top", "b.a.web": "2/bottom"}, nil, conflict, conflict)
 	w.expect(t, expires, map[string]string{"a.web": "1/middle"}, nil, conflict, conflict)
 	w.remove(1, "middle")
@@ -270,7 +270,7 @@ func TestStaleChangesAreTold(t *testing.T) {
 	w.remove(1, "gone")
 	expect := func(live uint64, want ...string) {
 		t.Helper()
-		told := w.SetLife(1, precedence.Life{Live: live})
+		told := w.SetLife(1, precedence.OfferLife{Live: live})
 		for i, zone := range told {
 			told[i] = strings.TrimSuffix(zone, "."+origin)
 		}
@@ -284,8 +284,8 @@ func TestStaleChangesAreTold(t *testing.T) {
 	expect(3) // it is stale already
 	expect(2)
 	for _, at := range []string{"b.one." + origin, "c.two." + origin} {
-		old := w.Offer(1, at, at[:1])
-		w.Exchange(at, old, old.Confirmed(2))
+		old := w.FindOffer(1, at, at[:1])
+		w.ExchangeOffer(at, old, old.WithGeneration(2))
 	}
 	expect(1, "one")
 	expect(3, "one", "two")
@@ -294,27 +294,27 @@ func TestStaleChangesAreTold(t *testing.T) {
 	expect(1, "one", "web") // what was shadowed is published
 }
 
-// TestExchangeTellsChanges has every change of an offer with what Exchange says of
+// TestExchangeTellsChanges has every change of an offer with what ExchangeOffer says of
 // it.
 func TestExchangeTellsChanges(t *testing.T) {
 	w := newTestWriter(oneZone)
 	if !w.put(0, "s", "web", "i") || !w.put(0, "s", "web", "j") {
 		t.Error("another service changes no answer")
 	}
-	old := w.Offer(0, "web."+origin, "s")
-	if w.Exchange(old.FQDN(), old, old.Confirmed(7)) {
+	old := w.FindOffer(0, "web."+origin, "s")
+	if w.ExchangeOffer(old.FQDN(), old, old.WithGeneration(7)) {
 		t.Error("another live generation changes answers")
 	}
-	if got := w.Offer(0, "web."+origin, "s"); got == old || got.Generation != 7 || got.Service != old.Service {
+	if got := w.FindOffer(0, "web."+origin, "s"); got == old || got.Generation != 7 || got.Service != old.Service {
 		t.Errorf("the offer is of generation %d", got.Generation)
 	}
-	w.SetLife(0, precedence.Life{Live: 8})
-	old = w.Offer(0, "web."+origin, "s")
-	if w.Exchange(old.FQDN(), old, old.Confirmed(3)) {
+	w.SetLife(0, precedence.OfferLife{Live: 8})
+	old = w.FindOffer(0, "web."+origin, "s")
+	if w.ExchangeOffer(old.FQDN(), old, old.WithGeneration(3)) {
 		t.Error("another stale generation changes answers")
 	}
-	old = w.Offer(0, "web."+origin, "s")
-	if !w.Exchange(old.FQDN(), old, old.Confirmed(8)) {
+	old = w.FindOffer(0, "web."+origin, "s")
+	if !w.ExchangeOffer(old.FQDN(), old, old.WithGeneration(8)) {
 		t.Error("a stale offer that becomes live changes no answer")
 	}
 }
@@ -343,7 +343,7 @@ func TestWeight(t *testing.T) {
 			runtime.ReadMemStats(&after)
 			taken, weight := int(after.HeapAlloc-before.HeapAlloc), 0
 			for _, o := range offers {
-				weight += o.Weight()
+				weight += o.EstimatedSize()
 			}
 			t.Logf("%d octets an offer, estimated as %d", taken/n, weight/n)
 			if weight < taken/2 || weight > 8*taken {
@@ -390,9 +390,9 @@ func (w testWriter) compareConflicts(t *testing.T, step int) {
 	tree, want := w.Publish(), [3]int{}
 	for item := range tree.All() {
 		name, n := item.Name, &item.Value
-		offers := n.Offers(nil)
+		offers := n.AppendOffers(nil)
 		for _, o := range offers {
-			faults := tree.Faults(o)
+			faults := tree.OfferFaults(o)
 			want[o.Owner] += faults[subtree.FaultInstanceName]
 		}
 		if len(offers) == 0 {
@@ -401,7 +401,7 @@ func (w testWriter) compareConflicts(t *testing.T, step int) {
 		first := offers[0]
 		for up := name; up != origin; {
 			up = domain.Parent(up)
-			if slices.ContainsFunc(tree.Node(up).Offers(nil), func(o *precedence.Offer) bool {
+			if slices.ContainsFunc(tree.Node(up).AppendOffers(nil), func(o *precedence.Offer) bool {
 				return o.Owner < first.Owner && o.Subtree.HasLabels(domain.RelativeLabels(name, up))
 			}) {
 				want[first.Owner]++
@@ -410,7 +410,7 @@ func (w testWriter) compareConflicts(t *testing.T, step int) {
 		}
 	}
 	for owner, n := range want {
-		if got := w.Faults(owner)[subtree.FaultInstanceName]; got != n {
+		if got := w.OwnerFaults(owner)[subtree.FaultInstanceName]; got != n {
 			t.Fatalf("step %d: owner %d has %d conflicts of instances, want %d", step, owner, got, n)
 		}
 	}
@@ -450,14 +450,14 @@ func TestManyServicesOfOneFQDN(t *testing.T) {
 		}
 		tree := w.Publish()
 		n := tree.Node("web." + origin)
-		for _, o := range n.Offers(nil) {
+		for _, o := range n.AppendOffers(nil) {
 			got = append(got, fmt.Sprintf("%d/%s", o.Owner, o.Service.Name()))
 		}
 		if !slices.Equal(got, want) {
 			t.Fatalf("step %d: the offers are %v, want %v", step, got, want)
 		}
 		for owner, count := range counts {
-			if got := w.Faults(owner)[precedence.FaultFQDN]; got != count {
+			if got := w.OwnerFaults(owner)[precedence.FaultFQDN]; got != count {
 				t.Fatalf("step %d: owner %d has %d conflicts, want %d", step, owner, got, count)
 			}
 		}
@@ -473,7 +473,7 @@ func TestExpiredClaim(t *testing.T) {
 	w.put(1, "lower", "web", "a")
 	w.put(1, "inner", "a.web", "i")
 	expires := now.Add(time.Minute)
-	w.SetLife(0, precedence.Life{Live: 2, Expires: expires})
+	w.SetLife(0, precedence.OfferLife{Live: 2, Expires: expires})
 	tree := w.Publish()
 	if d := cmp.Diff(map[string]string{"web": "0/upper"}, holders(&tree, now)); d != "" {
 		t.Errorf("before the end (-want +got):\n%s", d)

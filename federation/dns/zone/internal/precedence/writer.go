@@ -20,19 +20,19 @@ const FaultFQDN = subtree.Fault("fqdn_conflict")
 type Writer struct {
 	index  *trie.Writer[Node] // with what is not yet published
 	origin func(name string) string
-	owners []owner
-	lives  []Life // by owner; a version has it, so it is never written
+	owners []ownerOffers
+	lives  []OfferLife // by owner; a version has it, so it is never written
 }
 
-// owner is what one of them offers.
-type owner struct {
-	published map[cohort]int // how many offers are first at their names, none of them 0
+// ownerOffers is what one of them offers.
+type ownerOffers struct {
+	published map[offerCohort]int // how many offers are first at their names, none of them 0
 	faults    subtree.Faults
-	recounted bool // since Recounted
+	recounted bool // since RecountedOwners
 }
 
-// cohort are offers of one owner that become stale, and live, together.
-type cohort struct {
+// offerCohort are offers of one owner that become stale, and live, together.
+type offerCohort struct {
 	origin     string // of the zone in which they are published
 	generation uint64
 }
@@ -41,10 +41,10 @@ type cohort struct {
 // the longest origin of the zones that a name is in.
 func NewWriter(owners int, origin func(name string) string) *Writer {
 	w := &Writer{
-		index: trie.NewWriter[Node](), origin: origin, owners: make([]owner, owners), lives: make([]Life, owners),
+		index: trie.NewWriter[Node](), origin: origin, owners: make([]ownerOffers, owners), lives: make([]OfferLife, owners),
 	}
 	for i := range w.owners {
-		w.owners[i].published = make(map[cohort]int)
+		w.owners[i].published = make(map[offerCohort]int)
 	}
 	return w
 }
@@ -54,29 +54,29 @@ func (w *Writer) Publish() Tree {
 	return Tree{index: w.index.Publish(), lives: w.lives}
 }
 
-// Offer returns what an owner offers at an fqdn under the name of a service, or nil. What
+// FindOffer returns what an owner offers at an fqdn under the name of a service, or nil. What
 // several owners share is nobody's.
-func (w *Writer) Offer(owner int, fqdn, service string) *Offer {
-	for o := range w.index.Get(fqdn).all() {
-		if o.compare(uint32(owner), service) == 0 && o.Subtree.SharedName() == nil { //nolint:gosec // a small index
+func (w *Writer) FindOffer(owner int, fqdn, service string) *Offer {
+	for o := range w.index.Get(fqdn).allOffers() {
+		if o.compareWith(uint32(owner), service) == 0 && o.Subtree.SharedName() == nil { //nolint:gosec // a small index
 			return o
 		}
 	}
 	return nil
 }
 
-// Faults counts what the owner offers and what is not published. The caller must
+// OwnerFaults counts what the owner offers and what is not published. The caller must
 // not change it.
-func (w *Writer) Faults(owner int) subtree.Faults { return w.owners[owner].faults }
+func (w *Writer) OwnerFaults(owner int) subtree.Faults { return w.owners[owner].faults }
 
-// Fault adds n, which may be negative, to the count of one kind.
-func (w *Writer) Fault(owner int, kind subtree.Fault, n int) {
+// CountFault adds n, which may be negative, to the count of one kind.
+func (w *Writer) CountFault(owner int, kind subtree.Fault, n int) {
 	w.owners[owner].faults.Add(kind, n)
 	w.owners[owner].recounted = true
 }
 
-// Recounted returns the owners of which something was counted since the last call.
-func (w *Writer) Recounted() (owners []int) {
+// RecountedOwners returns the owners of which something was counted since the last call.
+func (w *Writer) RecountedOwners() (owners []int) {
 	for i := range w.owners {
 		if w.owners[i].recounted {
 			w.owners[i].recounted = false
@@ -88,7 +88,7 @@ func (w *Writer) Recounted() (owners []int) {
 
 // SetLife sets how long the offers of an owner last. It returns the origins of the zones in which
 // some that are published become stale or live.
-func (w *Writer) SetLife(owner int, l Life) (origins []string) {
+func (w *Writer) SetLife(owner int, l OfferLife) (origins []string) {
 	was := w.lives[owner]
 	for c := range w.owners[owner].published {
 		if (c.generation < was.Live) != (c.generation < l.Live) && !slices.Contains(origins, c.origin) {
@@ -100,19 +100,19 @@ func (w *Writer) SetLife(owner int, l Life) (origins []string) {
 	return origins
 }
 
-// Exchange puts an offer in the place of another one of the same service, both of
+// ExchangeOffer puts an offer in the place of another one of the same service, both of
 // them at the fqdn. Either may be nil. It reports whether the answers of the zone
 // change.
-func (w *Writer) Exchange(fqdn string, old, offer *Offer) bool {
+func (w *Writer) ExchangeOffer(fqdn string, old, offer *Offer) bool {
 	n, origin := w.index.Get(fqdn), w.origin(fqdn)
 	before := n
-	first, others := exchanged(n, old, offer)
+	first, others := exchangedOffers(n, old, offer)
 	// Mostly a service changes that stays where it is. Who else wants the name is
 	// looked at only when that may have changed.
 	sameOwners := old != nil && offer != nil
 	claim := uint32(0)
 	if sameOwners {
-		claim = n.some().claim
+		claim = n.extrasOrNone().claim
 	} else {
 		w.countNode(fqdn, origin, n, -1)
 	}
@@ -120,27 +120,27 @@ func (w *Writer) Exchange(fqdn string, old, offer *Offer) bool {
 		w.countOffer(old, -1)
 	}
 	if !sameOwners && first != nil {
-		claim = w.claim(fqdn, origin)
+		claim = w.claimMark(fqdn, origin)
 	}
-	n = w.assign(fqdn, origin, n, first, others, claim)
+	n = w.assignOffers(fqdn, origin, n, first, others, claim)
 	if offer != nil {
 		w.countOffer(offer, +1)
 	}
 	if !sameOwners {
 		w.countNode(fqdn, origin, n, +1)
 	}
-	w.reclaim(n, origin, old, offer)
-	was := before.leader()
+	w.markClaims(n, origin, old, offer)
+	was := before.firstOffer()
 	w.countPublished(origin, was, -1)
 	w.countPublished(origin, first, +1)
-	if len(others) > 0 || was != nil && len(before.rest()) > 0 {
+	if len(others) > 0 || was != nil && len(before.otherOffers()) > 0 {
 		// All offers but the first are not published.
 		w.countFQDN(offer, +1)
 		w.countFQDN(first, -1)
 		w.countFQDN(old, -1)
 		w.countFQDN(was, +1)
 	}
-	return !w.same(was, first)
+	return !w.sameAnswers(was, first)
 }
 
 // countPublished adds n to the offers that are first at their names in a zone: one, which may be
@@ -149,7 +149,7 @@ func (w *Writer) countPublished(origin string, o *Offer, n int) {
 	if o == nil {
 		return
 	}
-	counts, c := w.owners[o.Owner].published, cohort{origin, uint64(o.Generation)}
+	counts, c := w.owners[o.Owner].published, offerCohort{origin, uint64(o.Generation)}
 	if counts[c] += n; counts[c] == 0 {
 		delete(counts, c)
 	}
@@ -159,14 +159,14 @@ func (w *Writer) countPublished(origin string, o *Offer, n int) {
 // because others have the fqdn.
 func (w *Writer) countFQDN(o *Offer, n int) {
 	if o != nil {
-		w.Fault(int(o.Owner), FaultFQDN, n)
+		w.CountFault(int(o.Owner), FaultFQDN, n)
 	}
 }
 
-// exchanged returns the offers at a node with one in the place of another.
-func exchanged(n *Node, old, offer *Offer) (first *Offer, others []*Offer) {
-	if first = n.leader(); first != nil {
-		others = n.rest()
+// exchangedOffers returns the offers at a node with one in the place of another.
+func exchangedOffers(n *Node, old, offer *Offer) (first *Offer, others []*Offer) {
+	if first = n.firstOffer(); first != nil {
+		others = n.otherOffers()
 	}
 	switch {
 	case old == nil:
@@ -181,21 +181,21 @@ func exchanged(n *Node, old, offer *Offer) (first *Offer, others []*Offer) {
 	case offer == nil:
 	case first == nil:
 		first = offer
-	case Compare(offer, first) < 0:
+	case CompareOffers(offer, first) < 0:
 		first, others = offer, slices.Concat([]*Offer{first}, others)
 	default:
-		at, _ := slices.BinarySearchFunc(others, offer, Compare)
+		at, _ := slices.BinarySearchFunc(others, offer, CompareOffers)
 		others = slices.Concat(others[:at], []*Offer{offer}, others[at:])
 	}
 	return first, others
 }
 
-// same reports whether two offers, which may be nil, are answered alike.
-func (w *Writer) same(x, y *Offer) bool {
+// sameAnswers reports whether two offers, which may be nil, are answered alike.
+func (w *Writer) sameAnswers(x, y *Offer) bool {
 	if !sameService(x, y) {
 		return false
 	}
-	return x == nil || w.lives[x.Owner].stale(x) == w.lives[x.Owner].stale(y)
+	return x == nil || w.lives[x.Owner].isStale(x) == w.lives[x.Owner].isStale(y)
 }
 
 // sameService reports whether two offers, which may be nil, are answered alike but for their TTL.
@@ -206,64 +206,64 @@ func sameService(x, y *Offer) bool {
 	return x.Owner == y.Owner && x.Service == y.Service && x.Subtree.SharedName() == y.Subtree.SharedName()
 }
 
-// assign gives a name, which has the node n or is new, these offers and the
+// assignOffers gives a name, which has the node n or is new, these offers and the
 // claim. It returns the new node, or nil when there is none.
-func (w *Writer) assign(name, origin string, n *Node, first *Offer, others []*Offer, claim uint32) *Node {
+func (w *Writer) assignOffers(name, origin string, n *Node, first *Offer, others []*Offer, claim uint32) *Node {
 	children := uint32(0)
 	if n == nil {
-		w.Link(name, origin)
+		w.LinkParents(name, origin)
 	} else {
-		children = n.some().children
+		children = n.extrasOrNone().children
 	}
-	var at *item
+	var at *nodeItem
 	switch {
 	case first != nil && len(others) == 0 && children == 0 && claim == 0:
 		at = &first.home
 	case first != nil:
-		m := &more{children: children, claim: claim}
+		m := &nodeExtras{children: children, claim: claim}
 		if len(others) > 0 {
 			m.others = new(others)
 		}
-		at = &item{Name: name, Value: Node{first, m}}
+		at = &nodeItem{Name: name, Value: Node{first, m}}
 	case children > 0:
-		at = &item{Name: name, Value: Node{more: &more{children: children}}}
+		at = &nodeItem{Name: name, Value: Node{more: &nodeExtras{children: children}}}
 	default:
 		w.index.Delete(name)
-		w.unlink(name, origin)
+		w.unlinkParents(name, origin)
 		return nil
 	}
 	w.index.Set(at)
 	return &at.Value
 }
 
-// Link makes the names above a name exist, up to the origin (RFC 8020). It is
+// LinkParents makes the names above a name exist, up to the origin (RFC 8020). It is
 // called once for a name that is new.
-func (w *Writer) Link(name, origin string) {
+func (w *Writer) LinkParents(name, origin string) {
 	for name != origin {
 		name = domain.Parent(name)
 		n := w.index.Get(name)
 		if n != nil {
-			w.index.Set(&item{Name: name, Value: n.withChildren(n.some().children + 1)})
+			w.index.Set(&nodeItem{Name: name, Value: n.withChildren(n.extrasOrNone().children + 1)})
 			return
 		}
-		w.index.Set(&item{Name: name, Value: Node{more: &more{children: 1}}})
+		w.index.Set(&nodeItem{Name: name, Value: Node{more: &nodeExtras{children: 1}}})
 	}
 }
 
 // withChildren returns the node with so many nodes one label below.
 func (n *Node) withChildren(children uint32) Node {
-	m := *n.some()
+	m := *n.extrasOrNone()
 	m.children = children
 	return Node{n.first, &m}
 }
 
-// unlink is the reverse of Link, for a node that was deleted.
-func (w *Writer) unlink(name, origin string) {
+// unlinkParents is the reverse of LinkParents, for a node that was deleted.
+func (w *Writer) unlinkParents(name, origin string) {
 	for name != origin {
 		name = domain.Parent(name)
 		n := w.index.Get(name)
-		if n.some().children > 1 || n.first != nil {
-			w.index.Set(&item{Name: name, Value: n.withChildren(n.some().children - 1)})
+		if n.extrasOrNone().children > 1 || n.first != nil {
+			w.index.Set(&nodeItem{Name: name, Value: n.withChildren(n.extrasOrNone().children - 1)})
 			return
 		}
 		w.index.Delete(name)
