@@ -69,7 +69,7 @@ var errUnsynced = errors.New("catalog not received yet")
 // Transfer implements transfer.Transferer.
 func (f *Federation) Transfer(origin string, serial uint32) (<-chan []dns.RR, error) {
 	z, now := f.newestZone(), time.Now()
-	apex, synced := z.Synced(origin, now)
+	apex, synced := z.OriginSynced(origin, now)
 	switch {
 	case !apex || f.mayPassOn(origin):
 		// A secondary would deny the names that the next plugin has.
@@ -108,7 +108,7 @@ const pauseShare = 64
 // options unchanged, hence oneWord.
 func (f *Federation) Metadata(ctx context.Context, state request.Request) context.Context {
 	z := f.newestZone()
-	if !z.Has(state.Name()) {
+	if !z.HasName(state.Name()) {
 		return ctx
 	}
 	lookup := sync.OnceValue(func() *zone.Result {
@@ -118,8 +118,8 @@ func (f *Federation) Metadata(ctx context.Context, state request.Request) contex
 	set := func(label string, value func(*zone.Result) string) {
 		metadata.SetValueFunc(ctx, corefile.Directive+"/"+label, func() string { return oneWord(value(lookup())) })
 	}
-	set("owner", func(r *zone.Result) string { return strings.Join(r.Owners(), ",") })
-	set("service", (*zone.Result).Service)
+	set("owner", func(r *zone.Result) string { return strings.Join(r.OwnerIDs(), ",") })
+	set("service", (*zone.Result).ServiceName)
 	set("fqdn", func(r *zone.Result) string { return strings.TrimSuffix(r.FQDN(), ".") })
 	set("instance", func(r *zone.Result) string {
 		if _, _, in := r.Source(); in != nil {
@@ -130,9 +130,9 @@ func (f *Federation) Metadata(ctx context.Context, state request.Request) contex
 	set("protocol", func(r *zone.Result) string { return r.Protocol().String() })
 	set("state", func(r *zone.Result) string {
 		switch {
-		case r.Owner() == "":
+		case r.OwnerID() == "":
 			return ""
-		case r.Stale():
+		case r.IsStale():
 			return "stale"
 		}
 		return "live"

@@ -62,14 +62,14 @@ func (f *Federation) clientOf(w dns.ResponseWriter, r *dns.Msg) queryClient {
 // is not allowed. It counts stale answers.
 func (c queryClient) addExtendedErrors(m *reply.Message, result *zone.Result) {
 	negative := m.Rcode == dns.RcodeNameError || m.Rcode == dns.RcodeSuccess && len(m.Answer) == 0
-	stale := result.Stale() && m.Rcode == dns.RcodeSuccess
+	stale := result.IsStale() && m.Rcode == dns.RcodeSuccess
 	switch {
-	case negative && result.Lost():
+	case negative && result.HasLostOwner():
 		c.addError(m, dns.ExtendedErrorCodeStaleNXDOMAINAnswer, "")
 	case stale:
 		c.addError(m, dns.ExtendedErrorCodeStaleAnswer, "")
 	}
-	if result.Denied() {
+	if result.IsDenied() {
 		c.addError(m, dns.ExtendedErrorCodeBlocked, denied)
 	}
 	if stale && !c.asks {

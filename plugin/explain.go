@@ -53,7 +53,7 @@ func (s *startedServer) ReportZones() []status.Zone {
 // answers queries returns for it, and so no more than that waits for hosts.
 func (s *startedServer) Explain(ctx context.Context, name string, qtype uint16) (status.Answer, bool) {
 	z := s.newestZone() // one version for all of it
-	if !z.Has(name) {
+	if !z.HasName(name) {
 		return status.Answer{}, false
 	}
 	a := s.block.Explain(z, name, qtype, time.Now())

@@ -111,7 +111,7 @@ const handOn = -1
 // by itself, or handOn.
 func (f *Federation) answerQuery(ctx context.Context, z *zone.Zone, w dns.ResponseWriter, r *dns.Msg) (*dns.Msg, int) {
 	var now time.Time
-	if z.Timed() {
+	if z.DependsOnTime() {
 		now = time.Now()
 	}
 	question := &r.Question[0]

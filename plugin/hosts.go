@@ -39,7 +39,7 @@ func (f *Federation) answerIndirect(ctx context.Context, m *reply.Message, c que
 	}
 	result.LookedUp(live)
 	m.SetResolved(result, allowed, ttl)
-	if stale && !result.Live() && !result.Stale() { // addExtendedErrors says it of the result
+	if stale && !result.IsLive() && !result.IsStale() { // addExtendedErrors says it of the result
 		c.addError(m, dns.ExtendedErrorCodeStaleAnswer, "endpoint host cannot be resolved")
 	}
 	if slices.ContainsFunc(refused, func(ip netip.Addr) bool { return !slices.Contains(allowed, ip) }) {
@@ -54,9 +54,9 @@ func (f *Federation) answerIndirect(ctx context.Context, m *reply.Message, c que
 // something is not known, and whether that is why it passed by a rank.
 func (f *Federation) lookUpRanks(ctx context.Context, result *zone.Result, now time.Time) (all []hostAnswer, failed, passed bool) {
 	for patience := hostname.Patience; ; {
-		if !result.Undecided() {
+		if !result.IsUndecided() {
 			all, failed = f.lookUp(ctx, result, result.Type, patience)
-			return all, failed || passed && len(all) == 0 && !result.Leads(), passed
+			return all, failed || passed && len(all) == 0 && !result.HasFoundAddresses(), passed
 		}
 		patience /= 2
 		leads := make(map[zone.Host]bool)
@@ -75,7 +75,7 @@ func (f *Federation) lookUpRanks(ctx context.Context, result *zone.Result, now t
 				break
 			}
 		}
-		if !result.Forget(slices.DeleteFunc(slices.Clone(result.Hosts()), func(h zone.Host) bool { return leads[h] }), now) {
+		if !result.ForgetHosts(slices.DeleteFunc(slices.Clone(result.Hosts()), func(h zone.Host) bool { return leads[h] }), now) {
 			return all, failed, false
 		}
 		passed = passed || failed
@@ -184,7 +184,7 @@ func (f *Federation) barTargets(ctx context.Context, result *zone.Result, c quer
 		}
 		failed = failed || unknown
 		if barred || unknown {
-			result.Bar(target)
+			result.BarTarget(target)
 			refused[target.Name] = refused[target.Name] || barred
 			continue
 		}
@@ -213,7 +213,7 @@ func upstreamOf(ctx context.Context) (up hostname.Upstream, depth int) {
 // others: an address that is refused in an endpoint is refused behind a host as well.
 func splitPublishable(result *zone.Result, owner int, addresses []netip.Addr) (allowed, refused []netip.Addr) {
 	for _, a := range addresses {
-		if result.Allows(owner, a) {
+		if result.AllowsAddress(owner, a) {
 			allowed = append(allowed, a)
 		} else {
 			refused = append(refused, a)

@@ -367,7 +367,7 @@ func TestHostsSharedTiers(t *testing.T) {
 				for i := range blocks {
 					blocks[i] = newBlock(t)
 					blocks[i].Owner.Name = fmt.Sprint("owner", i)
-					blocks[i].Zone.Sharing = zone.Sharing{Names: []pattern.Name{must.Value(pattern.ParseName("web.fed.example"))}, Tiers: []zone.Tier{{N: i}}, Min: 1}
+					blocks[i].Zone.Sharing = zone.Sharing{Names: []pattern.Name{must.Value(pattern.ParseName("web.fed.example"))}, Tiers: []zone.TierRule{{N: i}}, Min: 1}
 				}
 				e := &elsewhere{names: map[string]string{"gw.example.net.": tt.gw, "far.example.net.": "20 A 198.51.100.8"}}
 				c := newChain(t, e, blocks)

@@ -236,7 +236,7 @@ func (f *Federation) notifySecondaries(b *agent.Block, t *transfer.Transfer) {
 				return // a secondary that does not answer takes seconds
 			default:
 			}
-			if _, synced := z.Synced(origin, time.Now()); !synced || f.mayPassOn(origin) {
+			if _, synced := z.OriginSynced(origin, time.Now()); !synced || f.mayPassOn(origin) {
 				continue
 			}
 			if serial := z.SOA(origin).Serial; notified[origin] != serial {

@@ -53,7 +53,7 @@ func awaitZone(b *testing.B, block *agent.Block, condition func(*zone.Zone) bool
 }
 
 func synced(z *zone.Zone) bool {
-	_, ok := z.Synced(benchOrigin, time.Now())
+	_, ok := z.OriginSynced(benchOrigin, time.Now())
 	return ok
 }
 

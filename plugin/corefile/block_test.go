@@ -138,7 +138,7 @@ func TestParse(t *testing.T) {
 					Import:      pattern.Filter{name(t, "*.pay.example"), name(t, "web.example"), name(t, "*")},
 					Sharing: zone.Sharing{
 						Names: []pattern.Name{name(t, "web.fed.example"), name(t, "*.shop.fed.example"), name(t, "*.mesh.example")},
-						Tiers: []zone.Tier{{N: 0, Label: "zone/eu-1a"}, {N: 2}},
+						Tiers: []zone.TierRule{{N: 0, Label: "zone/eu-1a"}, {N: 2}},
 						Min:   3,
 					},
 				},

@@ -89,7 +89,7 @@ func checkRanges(t *testing.T, b Block) {
 		"retention":       b.Owner.Rules.Retention == 0 || b.Owner.Rules.Retention >= time.Second,
 		"settle":          100*time.Millisecond <= b.Owner.Rules.Settle && b.Owner.Rules.Settle <= 10*time.Minute,
 		"max_catalog":     1<<20 <= b.Owner.Rules.MaxCatalog && b.Owner.Rules.MaxCatalog <= 1<<40,
-		"tier":            !slices.ContainsFunc(sharing.Tiers, func(t zone.Tier) bool { return t.N < 0 || t.N > 9 }),
+		"tier":            !slices.ContainsFunc(sharing.Tiers, func(t zone.TierRule) bool { return t.N < 0 || t.N > 9 }),
 		"min":             sharing.Min >= 1,
 		"status":          b.Status == page.Config{} || b.Status.Validate() == nil,
 		"allow_addresses": !slices.ContainsFunc(b.Owner.Policy.AllowAddresses, func(p netip.Prefix) bool { return p != p.Masked() }),

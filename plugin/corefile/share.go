@@ -40,7 +40,7 @@ func (b *Block) addTier(args []string) error {
 	if err != nil || n < 0 || n > zone.MaxTier {
 		return fmt.Errorf("%q is not a whole number from 0 to %d", args[0], zone.MaxTier)
 	}
-	t := zone.Tier{N: n}
+	t := zone.TierRule{N: n}
 	if len(args) == 2 {
 		if t.Label = args[1]; t.Label == "" {
 			return errors.New("the label is empty; leave it out to mean the other endpoints")
@@ -86,7 +86,7 @@ func (r *blockReader) warnUnshared() {
 		config.Owners = append(config.Owners, r.blocks[i].Zone)
 	}
 	for i := range r.blocks {
-		for _, p := range config.Unshared(i) {
+		for _, p := range config.UnsharedPatterns(i) {
 			r.warnings = append(r.warnings, newMistake(r.places[i]["share"], "share: no other block with the same zone shares %s, so nothing is shared; it takes both sides", p))
 		}
 	}

@@ -153,11 +153,11 @@ func TestMemory(t *testing.T) {
 			config := zone.Config{Owners: []zone.Owner{{ID: "o", Origins: []federation.FQDN{services.FQDN("example")}, TTL: 30, NegativeTTL: 5}}}
 			if strings.HasPrefix(tt.name, "shared") {
 				config.Owners[0].Sharing = zone.Sharing{
-					Names: []pattern.Name{must.Value(pattern.ParseName("*"))}, Tiers: []zone.Tier{{N: 1}}, Min: 1,
+					Names: []pattern.Name{must.Value(pattern.ParseName("*"))}, Tiers: []zone.TierRule{{N: 1}}, Min: 1,
 				}
 			}
 			c := catalog.New(catalog.Rules{
-				Admit: wire.Policy{}.Check, Shares: func(fqdn federation.FQDN) bool { return config.Shares(0, fqdn) },
+				Admit: wire.Policy{}.Check, Shares: func(fqdn federation.FQDN) bool { return config.SharesName(0, fqdn) },
 			})
 			b := zone.NewBuilder(config, nil)
 			var unpacker packed.Unpacker

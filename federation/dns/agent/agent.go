@@ -410,7 +410,7 @@ func (a *Agent) compete() {
 	for _, b := range a.attached {
 		for _, other := range a.attached {
 			if b.config.Configuration != other.config.Configuration {
-				b.builder.Compete(other.Zone())
+				b.builder.NoteRival(other.Zone())
 			}
 		}
 	}
@@ -419,7 +419,7 @@ func (a *Agent) compete() {
 // announce shows in the status what the zones have found, and has it logged.
 func (a *Agent) announce() {
 	for _, b := range a.attached {
-		for _, i := range b.builder.Recounted() {
+		for _, i := range b.builder.RecountedOwners() {
 			b.owners[i].showConflicts()
 			select {
 			case a.counted <- struct{}{}:
@@ -468,8 +468,8 @@ func (o *owner) logConflicts() {
 		if z == nil {
 			continue // it is being attached
 		}
-		var c zone.Conflict
-		if c, has = z.Conflict(m.index, o.agent.now()); has && !o.conflicting {
+		var c zone.NameConflict
+		if c, has = z.FirstConflict(m.index, o.agent.now()); has && !o.conflicting {
 			logger.Warn("other owners have names of the owner, which are not answered from it",
 				"services", count, "fqdn", c.FQDN, "service", federation.Printable(c.Service), "by", m.block.owners[c.By].id)
 		}

@@ -144,8 +144,8 @@ func TestDenialsOfLostOwner(t *testing.T) {
 			}
 			const nope = "nope.fed.example."
 			r := b.Zone().Lookup(nope, dns.TypeA, time.Now())
-			if got := look(b, nope); got != "NXDOMAIN" || r.Lost() != lost {
-				t.Errorf("%s: nope is %s, lost %t, want %t", when, got, r.Lost(), lost)
+			if got := look(b, nope); got != "NXDOMAIN" || r.HasLostOwner() != lost {
+				t.Errorf("%s: nope is %s, lost %t, want %t", when, got, r.HasLostOwner(), lost)
 			}
 		}
 		time.Sleep(10 * time.Minute)

@@ -38,7 +38,7 @@ func (b *Block) Explain(z *zone.Zone, name string, qtype uint16, now time.Time) 
 		x.reports = append(x.reports, o.report(now))
 	}
 	a := status.Answer{
-		Zone: e.Result.Origin(), Serial: e.Result.SOA("").Serial, Is: e.Role.String(), Verdict: verdict(e), Circle: e.Circle, MoreRivals: e.More,
+		Zone: e.Result.OriginName(), Serial: e.Result.SOA("").Serial, Is: e.Role.String(), Verdict: verdict(e), Circle: e.Circle, MoreRivals: e.More,
 	}
 	if e.Holder != nil {
 		a.Holder = x.holder(e.Holder)
@@ -53,24 +53,24 @@ func (b *Block) Explain(z *zone.Zone, name string, qtype uint16, now time.Time) 
 }
 
 // verdict returns why a look-up has that result. Hosts may still change it.
-func verdict(e *zone.Explanation) status.Verdict {
+func verdict(e *zone.NameExplanation) status.Verdict {
 	r := &e.Result
 	switch r.Kind {
 	case zone.Success, zone.Indirect:
 		switch {
-		case r.Stale():
+		case r.IsStale():
 			return status.Stale
 		case e.Holder == nil || r.Type == dns.TypeSOA || r.Type == dns.TypeNS:
 			return status.OwnData
 		}
 		return status.Live
 	case zone.NoData:
-		if r.Denied() {
+		if r.IsDenied() {
 			return status.Denied
 		}
 		return status.NoData
 	case zone.NameError:
-		if r.Lost() {
+		if r.HasLostOwner() {
 			return status.NoNameLost
 		}
 		return status.NoName
@@ -90,7 +90,7 @@ func (x *explanation) holder(h *zone.Holder) *status.Holder {
 	if h.Stale {
 		holder.StaleFrom, holder.Expires = u.Lost, h.Expires.UTC()
 	}
-	holder.Alone = len(h.Part) > 0 && len(x.config.Zone.Sharers(h.FQDN)) == 1
+	holder.Alone = len(h.Part) > 0 && len(x.config.Zone.SharingOwners(h.FQDN)) == 1
 	for _, i := range h.Part {
 		holder.Owners = append(holder.Owners, x.owners[i].id)
 	}
@@ -190,7 +190,7 @@ func (x *explanation) names(i int, service, fqdn, name string) bool {
 	if err != nil {
 		return false
 	}
-	f, _ = x.config.Zone.Admit(i, f)
+	f, _ = x.config.Zone.PublishedName(i, f)
 	if name == f.String() {
 		return true
 	}
@@ -206,7 +206,7 @@ func (x *explanation) leavesOut(i int, name string) (notImported, notAdmitted st
 	if err != nil {
 		return "", "" // no service can have it
 	}
-	originals := x.config.Zone.Originals(i, fqdn)
+	originals := x.config.Zone.OriginalNames(i, fqdn)
 	if len(originals) == 0 {
 		return "", fmt.Sprintf("rename publishes what this owner has at %s under another name", fqdn)
 	}
@@ -215,7 +215,7 @@ func (x *explanation) leavesOut(i int, name string) (notImported, notAdmitted st
 			notImported = fmt.Sprintf("import_names %s does not match %s", strings.Trim(fmt.Sprint(names), "[]"), of)
 			continue
 		}
-		_, invalid := x.config.Zone.Admit(i, of)
+		_, invalid := x.config.Zone.PublishedName(i, of)
 		if invalid == nil {
 			return "", ""
 		}

@@ -177,7 +177,7 @@ func look(b *agent.Block, name string) string {
 	for _, rr := range reply.Answer(nil, &result, name, 0) {
 		said += fmt.Sprintf("%s %d", rr.(*dns.A).A, rr.Header().Ttl)
 	}
-	if result.Stale() {
+	if result.IsStale() {
 		said += " stale"
 	}
 	return said

@@ -117,7 +117,7 @@ func (o *owner) join(b *Block, index int) {
 	pause := o.agent.config.Pause()
 	for some := range slices.Chunk(all, joinTogether) {
 		began := time.Now()
-		offers := make([]zone.Prepared, len(some))
+		offers := make([]zone.PreparedOffer, len(some))
 		for i, h := range some {
 			offers[i] = b.builder.Prepare(index, h.Service, unpacker.Unpack(h.Service))
 		}

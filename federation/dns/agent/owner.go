@@ -240,7 +240,7 @@ func (o *owner) configure() {
 	rules.Retention = cmp.Or(rules.Retention, catalog.Forever)
 	rules.Admit = func(s *federation.Service) *federation.InvalidError { return admit(claims, c.config.Policy, s) }
 	rules.Shares = func(fqdn federation.FQDN) bool {
-		return slices.ContainsFunc(claims, func(of *claim) bool { return of.block.config.Zone.Shares(of.index, fqdn) })
+		return slices.ContainsFunc(claims, func(of *claim) bool { return of.block.config.Zone.SharesName(of.index, fqdn) })
 	}
 	rules.Admits = strings.Join(slices.Compact(admits), " ")
 
@@ -271,7 +271,7 @@ func admit(claims []*claim, policy wire.Policy, s *federation.Service) *federati
 	var first *federation.InvalidError
 	unwanted := false
 	for _, c := range claims {
-		switch _, imported, invalid := c.block.config.Zone.Judge(c.index, s.FQDN); {
+		switch _, imported, invalid := c.block.config.Zone.JudgeFQDN(c.index, s.FQDN); {
 		case !imported:
 			unwanted = true
 		case invalid == nil:

@@ -16,13 +16,13 @@ const leastTogether = 64
 // compiled before it comes to the writer, which all owners share: one of 1,000 endpoints and
 // instances takes tens of milliseconds. Those of a file, which are many, are compiled on all
 // processors.
-func (o *owner) prepare(members []*member, changes []catalog.Change) [][]zone.Prepared {
-	offers := make([][]zone.Prepared, len(changes))
+func (o *owner) prepare(members []*member, changes []catalog.Change) [][]zone.PreparedOffer {
+	offers := make([][]zone.PreparedOffer, len(changes))
 	compile := func(unpacker *packed.Unpacker, from, to int) {
 		for n := from; n < to; n++ {
 			if change := &changes[n]; change.Kind() == catalog.Offered {
 				s := unpacker.Unpack(change.Packed)
-				offers[n] = make([]zone.Prepared, len(members))
+				offers[n] = make([]zone.PreparedOffer, len(members))
 				for i, m := range members {
 					offers[n][i] = m.block.builder.Prepare(m.index, change.Packed, s)
 				}

@@ -32,7 +32,7 @@ func (o *owner) report(now time.Time) status.FollowedOwner {
 	u.Retry = o.mirror.Retry
 	u.Conflicts = countFaults(*o.conflicts.Load())
 	for _, m := range *o.members.Load() {
-		for _, p := range m.block.config.Zone.Unshared(m.index) {
+		for _, p := range m.block.config.Zone.UnsharedPatterns(m.index) {
 			if text := p.String(); !slices.Contains(u.Unshared, text) {
 				u.Unshared = append(u.Unshared, text)
 			}
@@ -74,12 +74,12 @@ func (a *Agent) Catalog(of string) (iter.Seq2[status.Service, error], error) {
 
 // offers returns what the zones have of the owner, by name. A block that is being attached has
 // none yet.
-func (o *owner) offers() (all []zone.Offer) {
+func (o *owner) offers() (all []zone.OfferedService) {
 	for _, m := range *o.members.Load() {
 		if z := m.block.Zone(); z != nil {
-			all = slices.AppendSeq(all, z.Offers(m.index))
+			all = slices.AppendSeq(all, z.OfferedServices(m.index))
 		}
 	}
-	slices.SortFunc(all, func(x, y zone.Offer) int { return strings.Compare(x.Service.Name(), y.Service.Name()) })
-	return slices.CompactFunc(all, func(x, y zone.Offer) bool { return x.Service.Name() == y.Service.Name() })
+	slices.SortFunc(all, func(x, y zone.OfferedService) int { return strings.Compare(x.Service.Name(), y.Service.Name()) })
+	return slices.CompactFunc(all, func(x, y zone.OfferedService) bool { return x.Service.Name() == y.Service.Name() })
 }

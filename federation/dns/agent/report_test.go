@@ -133,7 +133,7 @@ func TestExplainShared(t *testing.T) {
 		config := w.block(1, w.owner(ownerAddress), w.owner(far))
 		for i := range config.Zone.Owners {
 			config.Zone.Owners[i].Sharing = zone.Sharing{
-				Names: []pattern.Name{must.Value(pattern.ParseName("*"))}, Tiers: []zone.Tier{{N: i}}, Min: 1,
+				Names: []pattern.Name{must.Value(pattern.ParseName("*"))}, Tiers: []zone.TierRule{{N: i}}, Min: 1,
 			}
 		}
 		b := w.attach(config)

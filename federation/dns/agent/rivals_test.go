@@ -21,7 +21,7 @@ func TestRivalsKeepNoHistory(t *testing.T) {
 		w := newTestAgent(t)
 		registry, _ := w.Owner(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		known := func(b *agent.Block, serial uint32) bool {
-			before, _, _ := b.Zone().Since(name, serial)
+			before, _, _ := b.Zone().ChangesSince(name, serial)
 			return before != nil
 		}
 		n := 0

@@ -167,7 +167,7 @@ func BenchmarkPublish(b *testing.B) {
 	for _, size := range catalogSizes {
 		builder := filled(size)
 		var unpacker packed.Unpacker
-		prepare := func(p packed.Service) zone.Prepared { return builder.Prepare(0, p, unpacker.Unpack(p)) }
+		prepare := func(p packed.Service) zone.PreparedOffer { return builder.Prepare(0, p, unpacker.Unpack(p)) }
 		b.Run(fmt.Sprintf("update/%d", size), func(b *testing.B) {
 			changed := plain(7)
 			changed.Description = "changed"
@@ -244,7 +244,7 @@ func BenchmarkHistory(b *testing.B) {
 		})
 	}
 	with := heap()
-	builder.Compete(z) // which ends the history
+	builder.NoteRival(z) // which ends the history
 	for range 3 * rate {
 		z = change()
 	}

@@ -48,41 +48,41 @@ type Owner struct {
 // Rename publishes the names under From as the same names under To.
 type Rename struct{ From, To federation.FQDN }
 
-// Judge returns what becomes of a service of that fqdn of the owner at index i: the name under
+// JudgeFQDN returns what becomes of a service of that fqdn of the owner at index i: the name under
 // which it is published, whether it is imported, and why it is not admitted if it is.
-func (c *Config) Judge(i int, fqdn federation.FQDN) (name federation.FQDN, imported bool, invalid *federation.InvalidError) {
+func (c *Config) JudgeFQDN(i int, fqdn federation.FQDN) (name federation.FQDN, imported bool, invalid *federation.InvalidError) {
 	if !c.Owners[i].Import.Matches(fqdn) {
 		return federation.FQDN{}, false, nil
 	}
-	name, invalid = c.Admit(i, fqdn)
+	name, invalid = c.PublishedName(i, fqdn)
 	return name, true, invalid
 }
 
-// Admit returns the name under which the owner at index i publishes fqdn, or
+// PublishedName returns the name under which the owner at index i publishes fqdn, or
 // why it may not. It is a function of the configuration and of the name alone,
 // so the owner can be told at once.
-func (c *Config) Admit(i int, fqdn federation.FQDN) (federation.FQDN, *federation.InvalidError) {
+func (c *Config) PublishedName(i int, fqdn federation.FQDN) (federation.FQDN, *federation.InvalidError) {
 	owner := &c.Owners[i]
 	name := fqdn
-	if r := owner.rename(fqdn); r != nil {
+	if r := owner.renameFor(fqdn); r != nil {
 		var err error
 		if name, err = fqdn.Rename(r.From, r.To); err != nil {
-			return name, refuse(federation.ReasonName, "%s renamed under %s: %v", federation.Quote(fqdn.String()), r.To, err)
+			return name, refuseFQDN(federation.ReasonName, "%s renamed under %s: %v", federation.Quote(fqdn.String()), r.To, err)
 		}
 	}
-	origin, ok := c.origin(name)
+	origin, ok := c.longestOrigin(name)
 	if !ok || !slices.Contains(owner.Origins, origin) {
-		return name, refuse(federation.ReasonOutOfZone, "%s is outside the zones given to this owner (%s)",
+		return name, refuseFQDN(federation.ReasonOutOfZone, "%s is outside the zones given to this owner (%s)",
 			federation.Quote(name.String()), joinOrigins(owner.Origins))
 	}
 	if rule := domain.ReservedReason(name.String(), origin.String()); rule != "" {
-		return name, refuse(federation.ReasonReservedName, "%s is reserved: %s", federation.Quote(name.String()), rule)
+		return name, refuseFQDN(federation.ReasonReservedName, "%s is reserved: %s", federation.Quote(name.String()), rule)
 	}
 	return name, nil
 }
 
-// rename returns the rule by which the owner's fqdn is published as another name, or nil.
-func (o *Owner) rename(fqdn federation.FQDN) *Rename {
+// renameFor returns the rule by which the owner's fqdn is published as another name, or nil.
+func (o *Owner) renameFor(fqdn federation.FQDN) *Rename {
 	for i := range o.Renames {
 		if fqdn.Within(o.Renames[i].From) {
 			return &o.Renames[i]
@@ -91,11 +91,11 @@ func (o *Owner) rename(fqdn federation.FQDN) *Rename {
 	return nil
 }
 
-// Originals returns the fqdns under which the owner at index i publishes a name here: mostly
+// OriginalNames returns the fqdns under which the owner at index i publishes a name here: mostly
 // the name itself.
-func (c *Config) Originals(i int, name federation.FQDN) (originals []federation.FQDN) {
+func (c *Config) OriginalNames(i int, name federation.FQDN) (originals []federation.FQDN) {
 	owner := &c.Owners[i]
-	if owner.rename(name) == nil {
+	if owner.renameFor(name) == nil {
 		originals = append(originals, name)
 	}
 	for j := range owner.Renames {
@@ -103,17 +103,17 @@ func (c *Config) Originals(i int, name federation.FQDN) (originals []federation.
 		if !name.Within(r.To) {
 			continue
 		}
-		if of, err := name.Rename(r.To, r.From); err == nil && owner.rename(of) == r {
+		if of, err := name.Rename(r.To, r.From); err == nil && owner.renameFor(of) == r {
 			originals = append(originals, of)
 		}
 	}
 	return originals
 }
 
-// origin returns the longest origin of any owner that name is in. An owner
+// longestOrigin returns the longest origin of any owner that name is in. An owner
 // that was given a zone cannot publish in a longer one that was given to
 // another.
-func (c *Config) origin(name federation.FQDN) (federation.FQDN, bool) {
+func (c *Config) longestOrigin(name federation.FQDN) (federation.FQDN, bool) {
 	var longest federation.FQDN
 	for i := range c.Owners {
 		for _, o := range c.Owners[i].Origins {
@@ -125,7 +125,7 @@ func (c *Config) origin(name federation.FQDN) (federation.FQDN, bool) {
 	return longest, !longest.IsZero()
 }
 
-func refuse(reason federation.Reason, format string, args ...any) *federation.InvalidError {
+func refuseFQDN(reason federation.Reason, format string, args ...any) *federation.InvalidError {
 	return &federation.InvalidError{Field: "fqdn", Reason: reason, Rule: fmt.Sprintf(format, args...)}
 }
 

@@ -215,7 +215,7 @@ func TestAdmit(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := tt.config.Admit(0, origin(tt.fqdn))
+			got, err := tt.config.PublishedName(0, origin(tt.fqdn))
 			if tt.reason != "" {
 				if err == nil || err.Reason != tt.reason || err.Field != "fqdn" || err.Rule == "" {
 					t.Fatalf("error %#v, want reason %s", err, tt.reason)

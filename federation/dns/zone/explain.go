@@ -15,13 +15,13 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
 
-// maxRivals bounds the rivals of an Explanation: an owner can offer all of its services
+// maxRivals bounds the rivals of a NameExplanation: an owner can offer all of its services
 // under one name.
 const maxRivals = 100
 
-// Explanation is why Lookup finds what it finds. Unless Result is Outside, the other
+// NameExplanation is why Lookup finds what it finds. Unless Result is Outside, the other
 // fields are set.
-type Explanation struct {
+type NameExplanation struct {
 	Result Result // of Lookup
 	Role   domain.Role
 	Owners []int // those that may publish in the zone, by index in Config.Owners, in order
@@ -70,8 +70,8 @@ type Rival struct {
 // Explain says why Lookup finds what it finds for a name, lower case and absolute, and a
 // type. It changes nothing, and is not for queries: it takes as long as there are services
 // that want the name.
-func (z *Zone) Explain(name string, qtype uint16, now time.Time) *Explanation {
-	e := &Explanation{Result: z.Lookup(name, qtype, now)}
+func (z *Zone) Explain(name string, qtype uint16, now time.Time) *NameExplanation {
+	e := &NameExplanation{Result: z.Lookup(name, qtype, now)}
 	if e.Result.Kind == Outside {
 		return e
 	}
@@ -79,14 +79,14 @@ func (z *Zone) Explain(name string, qtype uint16, now time.Time) *Explanation {
 	e.Role, e.Owners = m.Role, slices.Clone(o.owners)
 	if e.Holder = z.explainHolder(m); m.offer != nil && m.offer.Subtree.SharedName() != nil {
 		addressed := z.Lookup(name, dns.TypeA, now)
-		for member := range m.members(qtype, e.Result.last).Each {
-			e.Holder.Part = append(e.Holder.Part, int(m.owner(member)))
+		for member := range m.answeringMembers(qtype, e.Result.last).Each {
+			e.Holder.Part = append(e.Holder.Part, int(m.memberOwner(member)))
 		}
-		all := z.match(o, name, now)
+		all := z.matchName(o, name, now)
 		e.Holder.explainShared(&all, qtype, addressed.last)
 	}
 	if qtype == dns.TypeA || qtype == dns.TypeAAAA || qtype == dns.TypeSRV {
-		e.Circle = z.circle(m, now)
+		e.Circle = z.findCircle(m, now)
 	}
 	if domain.IsWithin(name, o.dns) {
 		return e // no service can have it
@@ -107,12 +107,12 @@ func (z *Zone) Explain(name string, qtype uint16, now time.Time) *Explanation {
 }
 
 // explainHolder returns what there is to say of the service of a match, if it has one.
-func (z *Zone) explainHolder(m *match) *Holder {
+func (z *Zone) explainHolder(m *nameMatch) *Holder {
 	if m.offer == nil {
 		return nil
 	}
 	of := m.offer
-	owner, p, in := m.source()
+	owner, p, in := m.findSource()
 	s := p.Unpack()
 	h := &Holder{
 		Owner: int(owner), Service: s.Name, FQDN: of.FQDN(), Original: s.FQDN.String(), Updated: updatedAt(of), Stale: z.tree.IsStale(of), Faults: z.tree.OfferFaults(of),
@@ -121,21 +121,21 @@ func (z *Zone) explainHolder(m *match) *Holder {
 		h.Instance = s.Instances[in.Index].ID
 	}
 	if h.Stale {
-		h.Expires = z.owners[of.Owner].end()
+		h.Expires = z.owners[of.Owner].staleEnd()
 	}
 	return h
 }
 
-// circle returns a host that the endpoints of a match lead to, and that leads back to itself, or "".
-func (z *Zone) circle(m *match, now time.Time) string {
+// findCircle returns a host that the endpoints of a match lead to, and that leads back to itself, or "".
+func (z *Zone) findCircle(m *nameMatch, now time.Time) string {
 	on, seen := make(map[string]bool), make(map[string]bool) // hosts between the match and here; all that were met
-	var lead func(m *match) string
-	lead = func(m *match) string {
+	var lead func(m *nameMatch) string
+	lead = func(m *nameMatch) string {
 		if m.offer == nil {
 			return ""
 		}
 		for _, i := range m.Endpoints {
-			address, ok := m.tree().Endpoint(i).Address.Host()
+			address, ok := m.joinedTree().Endpoint(i).Address.Host()
 			host := address.String()
 			o := z.origins.ofQuery(host)
 			switch {
@@ -145,7 +145,7 @@ func (z *Zone) circle(m *match, now time.Time) string {
 				continue
 			}
 			on[host], seen[host] = true, true
-			at := z.match(o, host, now)
+			at := z.matchName(o, host, now)
 			if found := lead(&at); found != "" {
 				return found
 			}
@@ -165,8 +165,8 @@ func updatedAt(of *precedence.Offer) time.Time {
 }
 
 // explainShared says of each endpoint of a shared name where it stands. Addresses are answered up to a rank.
-func (h *Holder) explainShared(m *match, qtype uint16, last subtree.Rank) {
-	t := m.tree()
+func (h *Holder) explainShared(m *nameMatch, qtype uint16, last subtree.Rank) {
+	t := m.joinedTree()
 	shared := t.SharedName()
 	if m.Role == domain.Address {
 		return
@@ -178,7 +178,7 @@ func (h *Holder) explainShared(m *match, qtype uint16, last subtree.Rank) {
 			Answered: qtype == dns.TypeSRV || m.Role != domain.Protocol && rank <= last,
 		}
 		for member := range shared.MembersSaying(i).Each {
-			one.Owners = append(one.Owners, int(m.owner(member)))
+			one.Owners = append(one.Owners, int(m.memberOwner(member)))
 		}
 		h.Shared = append(h.Shared, one)
 	}
@@ -187,7 +187,7 @@ func (h *Holder) explainShared(m *match, qtype uint16, last subtree.Rank) {
 
 // explainLoss returns why an offer that wants a name of the origin, where the match is, does
 // not have it.
-func (z *Zone) explainLoss(o *origin, name string, of *precedence.Offer, m *match, now time.Time) string {
+func (z *Zone) explainLoss(o *zoneOrigin, name string, of *precedence.Offer, m *nameMatch, now time.Time) string {
 	switch loss, by := z.tree.ExplainLoss(o.name, of, now); loss {
 	case precedence.Expired:
 		return "it was stale for the whole retention and has expired"
@@ -234,15 +234,15 @@ func (z *Zone) explainUnshared(of, by *precedence.Offer) string {
 	return fmt.Sprintf("; the block of %s does not share the name", z.owners[of.Owner].id)
 }
 
-// Conflict is a service whose name another one has, of an owner that comes before.
-type Conflict struct {
+// NameConflict is a service whose name another one has, of an owner that comes before.
+type NameConflict struct {
 	FQDN, Service string
 	By            int // the owner of the other one, by index in Config.Owners
 }
 
-// Conflict returns the first service of an owner, by fqdn, that loses its name to that of another
+// FirstConflict returns the first service of an owner, by fqdn, that loses its name to that of another
 // owner, and reports whether there is one. It looks at all services, and is not for queries.
-func (z *Zone) Conflict(owner int, now time.Time) (first Conflict, found bool) {
+func (z *Zone) FirstConflict(owner int, now time.Time) (first NameConflict, found bool) {
 	var buf [4]*precedence.Offer
 	for at := range z.tree.All() {
 		fqdn := at.Name
@@ -250,29 +250,29 @@ func (z *Zone) Conflict(owner int, now time.Time) (first Conflict, found bool) {
 			if int(of.Owner) != owner || found && fqdn >= first.FQDN {
 				continue
 			}
-			if loss, by := z.tree.ExplainLoss(z.origins.of(fqdn).name, of, now); loss == precedence.OwnerLater {
-				first, found = Conflict{fqdn, serviceName(of), int(by.Owner)}, true
+			if loss, by := z.tree.ExplainLoss(z.origins.originOf(fqdn).name, of, now); loss == precedence.OwnerLater {
+				first, found = NameConflict{fqdn, serviceName(of), int(by.Owner)}, true
 			}
 		}
 	}
 	return first, found
 }
 
-// Offer is a service that an owner publishes, or would where others come first.
-type Offer struct {
+// OfferedService is a service that an owner publishes, or would where others come first.
+type OfferedService struct {
 	Service packed.Service
 	Updated time.Time // when this version came; zero: it is not known
 	Stale   bool
 }
 
-// Offers yields the services of the owner at an index that are admitted and imported, in
+// OfferedServices yields the services of the owner at an index that are admitted and imported, in
 // no order.
-func (z *Zone) Offers(owner int) iter.Seq[Offer] {
-	return func(yield func(Offer) bool) {
+func (z *Zone) OfferedServices(owner int) iter.Seq[OfferedService] {
+	return func(yield func(OfferedService) bool) {
 		var buf [4]*precedence.Offer
 		each := func(offers []*precedence.Offer) bool {
 			for _, of := range offers {
-				if int(of.Owner) == owner && of.Subtree.SharedName() == nil && !yield(Offer{of.Service, updatedAt(of), z.tree.IsStale(of)}) {
+				if int(of.Owner) == owner && of.Subtree.SharedName() == nil && !yield(OfferedService{of.Service, updatedAt(of), z.tree.IsStale(of)}) {
 					return false
 				}
 			}

@@ -166,7 +166,7 @@ func (p *player) show(at time.Time) map[string]bool {
 	all := make(map[string]bool)
 	z := p.builder.Publish(at)
 	for _, name := range p.zones {
-		if _, synced := z.Synced(name, at); !synced {
+		if _, synced := z.OriginSynced(name, at); !synced {
 			all["* "+name+" is not synced"] = true
 		}
 		all[fmt.Sprintf("* serial of %s: %ds", name, int64(z.SOA(name).Serial)-now.Unix())] = true

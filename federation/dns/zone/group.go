@@ -16,13 +16,13 @@ import (
 // answered with is a function of what they say, and of which of them are lost.
 type Sharing struct {
 	Names []pattern.Name // as they are published; none: the owner shares nothing
-	Tiers []Tier         // the first that has the label of an endpoint decides; none: tier 0
+	Tiers []TierRule     // the first that has the label of an endpoint decides; none: tier 0
 	Min   int            // how many live endpoints are enough; the same for all owners of a Config that share a name
 }
 
-// Tier is where the endpoints with a label stand, the smallest first; an empty label is that of
+// TierRule is where the endpoints with a label stand, the smallest first; an empty label is that of
 // the rest.
-type Tier struct {
+type TierRule struct {
 	N     int // from 0 to MaxTier
 	Label string
 }
@@ -30,45 +30,45 @@ type Tier struct {
 // MaxTier is the last tier.
 const MaxTier = subtree.MaxTier
 
-// matches reports whether the owner shares a name.
-func (s *Sharing) matches(name federation.FQDN) bool {
+// matchesName reports whether the owner shares a name.
+func (s *Sharing) matchesName(name federation.FQDN) bool {
 	return slices.ContainsFunc(s.Names, func(p pattern.Name) bool { return p.Matches(name) })
 }
 
-// Shares reports whether the owner at index i shares the name under which it publishes a service of
+// SharesName reports whether the owner at index i shares the name under which it publishes a service of
 // that fqdn.
-func (c *Config) Shares(i int, fqdn federation.FQDN) bool {
+func (c *Config) SharesName(i int, fqdn federation.FQDN) bool {
 	sharing := &c.Owners[i].Sharing
 	if len(sharing.Names) == 0 {
 		return false // as mostly
 	}
-	name, imported, invalid := c.Judge(i, fqdn)
-	return imported && invalid == nil && sharing.matches(name)
+	name, imported, invalid := c.JudgeFQDN(i, fqdn)
+	return imported && invalid == nil && sharing.matchesName(name)
 }
 
-// groups are the names that owners share. Their offers are no part of the tree: what they are
+// sharedNames are the names that owners share. Their offers are no part of the tree: what they are
 // together is, at the place of the first of these owners. A change of one of them costs as much as
 // there are owners, whatever they say.
-type groups struct {
-	names   *trie.Writer[group]
+type sharedNames struct {
+	names   *trie.Writer[sharedName]
 	offers  []int           // by owner: how many there are
 	expired []bool          // by owner: what is stale of it is gone
 	changed map[string]bool // names that have to be joined anew, among them all that names has not published yet
 }
 
-// group is one shared name. It is immutable.
-type group struct {
+// sharedName is one shared name. It is immutable.
+type sharedName struct {
 	offers []*precedence.Offer // in order of precedence
 	joined *precedence.Offer   // that is in the tree; nil: nothing is
 }
 
 // newGroups returns no groups, for so many owners.
-func newGroups(owners int) groups {
-	return groups{names: trie.NewWriter[group](), offers: make([]int, owners), expired: make([]bool, owners), changed: make(map[string]bool)}
+func newGroups(owners int) sharedNames {
+	return sharedNames{names: trie.NewWriter[sharedName](), offers: make([]int, owners), expired: make([]bool, owners), changed: make(map[string]bool)}
 }
 
-// find returns the offers of a name and, among them, those of an owner: from begin to end.
-func (g *groups) find(fqdn string, owner uint32) (of group, begin, end int) {
+// findOffers returns the offers of a name and, among them, those of an owner: from begin to end.
+func (g *sharedNames) findOffers(fqdn string, owner uint32) (of sharedName, begin, end int) {
 	if known := g.names.Get(fqdn); known != nil {
 		of = *known
 	}
@@ -84,12 +84,12 @@ func ofOwner(offers []*precedence.Offer, owner uint32) (begin, end int) {
 	return begin, end
 }
 
-// offer returns what an owner offers at a shared name under the name of a service, or nil.
-func (g *groups) offer(owner int, fqdn, service string) *precedence.Offer {
+// findOffer returns what an owner offers at a shared name under the name of a service, or nil.
+func (g *sharedNames) findOffer(owner int, fqdn, service string) *precedence.Offer {
 	if g.offers[owner] == 0 {
 		return nil
 	}
-	of, begin, end := g.find(fqdn, uint32(owner)) //nolint:gosec // a small index
+	of, begin, end := g.findOffers(fqdn, uint32(owner)) //nolint:gosec // a small index
 	own := of.offers[begin:end]
 	i, found := slices.BinarySearchFunc(own, service, func(o *precedence.Offer, name string) int { return strings.Compare(o.Service.Name(), name) })
 	if !found {
@@ -98,9 +98,9 @@ func (g *groups) offer(owner int, fqdn, service string) *precedence.Offer {
 	return own[i]
 }
 
-// share puts an offer in the place of another one of the same service, both of them at a
+// shareOffer puts an offer in the place of another one of the same service, both of them at a
 // shared name. Either may be nil.
-func (b *Builder) share(fqdn string, old, offer *precedence.Offer) {
+func (b *Builder) shareOffer(fqdn string, old, offer *precedence.Offer) {
 	g, owner, change := &b.groups, offer, 0
 	if old == nil {
 		change++
@@ -108,7 +108,7 @@ func (b *Builder) share(fqdn string, old, offer *precedence.Offer) {
 	if offer == nil {
 		change, owner = change-1, old
 	}
-	of, begin, end := g.find(fqdn, owner.Owner)
+	of, begin, end := g.findOffers(fqdn, owner.Owner)
 	offers, n := slices.Clone(of.offers), end-begin
 	g.offers[owner.Owner] += change
 	b.tree.CountFault(int(owner.Owner), precedence.FaultFQDN, max(n+change-1, 0)-max(n-1, 0)) // of several services of one owner, one has the name
@@ -121,12 +121,12 @@ func (b *Builder) share(fqdn string, old, offer *precedence.Offer) {
 		offers = slices.Insert(offers, i, offer)
 	}
 	of.offers = offers
-	g.names.Set(&trie.Item[group]{Name: fqdn, Value: of})
+	g.names.Set(&trie.Item[sharedName]{Name: fqdn, Value: of})
 	g.changed[fqdn] = true
 }
 
-// tier returns where an endpoint of an owner with these labels stands.
-func (b *Builder) tier(owner uint32, labels []string) int {
+// endpointTier returns where an endpoint of an owner with these labels stands.
+func (b *Builder) endpointTier(owner uint32, labels []string) int {
 	for _, t := range b.config.Owners[owner].Sharing.Tiers {
 		if t.Label == "" || slices.Contains(labels, t.Label) {
 			return t.N
@@ -135,8 +135,8 @@ func (b *Builder) tier(owner uint32, labels []string) int {
 	return 0
 }
 
-// touch has all names joined anew that an owner shares.
-func (b *Builder) touch(owner int) {
+// markShared has all names joined anew that an owner shares.
+func (b *Builder) markShared(owner int) {
 	if b.groups.offers[owner] == 0 || b.current == nil {
 		return // what is not published yet is joined anyway
 	}
@@ -147,14 +147,14 @@ func (b *Builder) touch(owner int) {
 	}
 }
 
-// join brings the shared names up to date.
-func (b *Builder) join(now time.Time) {
+// joinChanged brings the shared names up to date.
+func (b *Builder) joinChanged(now time.Time) {
 	g := &b.groups
 	for i := range b.owners {
 		life := precedence.OfferLife{Expires: b.owners[i].Expires}
 		if expired := life.HasExpired(now); expired != g.expired[i] {
 			g.expired[i] = expired
-			b.touch(i)
+			b.markShared(i)
 		}
 	}
 	for fqdn := range g.changed {
@@ -166,7 +166,7 @@ func (b *Builder) join(now time.Time) {
 // joinName joins what the owners offer at one name and is alive, and puts it into the tree.
 func (b *Builder) joinName(fqdn string) {
 	g := *b.groups.names.Get(fqdn)
-	members, updated := b.members(g.offers)
+	members, updated := b.currentMembers(g.offers)
 	before := g
 	var were []subtree.Member
 	if g.joined != nil {
@@ -174,38 +174,38 @@ func (b *Builder) joinName(fqdn string) {
 	}
 	if !slices.EqualFunc(were, members, subtree.Member.Equal) {
 		if g.joined = nil; len(members) > 0 {
-			g.joined = precedence.ShareOffer(fqdn, members, b.config.Owners[members[0].Owner].Sharing.Min, b.tier, updated)
+			g.joined = precedence.ShareOffer(fqdn, members, b.config.Owners[members[0].Owner].Sharing.Min, b.endpointTier, updated)
 		}
-		b.replace(fqdn, before.joined, g.joined)
+		b.replaceJoined(fqdn, before.joined, g.joined)
 	}
 	b.changed = true
 	if len(g.offers) == 0 {
 		b.groups.names.Delete(fqdn)
 		return
 	}
-	b.groups.names.Set(&trie.Item[group]{Name: fqdn, Value: g})
+	b.groups.names.Set(&trie.Item[sharedName]{Name: fqdn, Value: g})
 }
 
-// replace puts what is shared in the place of what was. Either may be nil, and their first owners may
+// replaceJoined puts what is shared in the place of what was. Either may be nil, and their first owners may
 // differ.
-func (b *Builder) replace(fqdn string, old, joined *precedence.Offer) {
+func (b *Builder) replaceJoined(fqdn string, old, joined *precedence.Offer) {
 	if old != nil && joined != nil && old.Owner != joined.Owner {
-		b.exchange(fqdn, old, nil)
+		b.exchangeOffer(fqdn, old, nil)
 		old = nil
 	}
-	b.exchange(fqdn, old, joined)
+	b.exchangeOffer(fqdn, old, joined)
 }
 
-// members returns the first offer of each owner that has not expired, and when the newest came.
-func (b *Builder) members(offers []*precedence.Offer) (members []subtree.Member, updated uint32) {
+// currentMembers returns the first offer of each owner that has not expired, and when the newest came.
+func (b *Builder) currentMembers(offers []*precedence.Offer) (members []subtree.Member, updated uint32) {
 	for len(offers) > 0 && len(members) < subtree.MaxMembers {
 		v := &b.owners[offers[0].Owner]
 		_, end := ofOwner(offers, offers[0].Owner)
 		// Of several services of one owner, that with the smallest name has the fqdn.
-		i := slices.IndexFunc(offers[:end], func(o *precedence.Offer) bool { return !v.stale(o) || !b.groups.expired[o.Owner] })
+		i := slices.IndexFunc(offers[:end], func(o *precedence.Offer) bool { return !v.isStale(o) || !b.groups.expired[o.Owner] })
 		if i >= 0 {
 			o := offers[i]
-			members = append(members, subtree.Member{Owner: o.Owner, Stale: v.stale(o), Tree: &o.Subtree, Service: o.Service})
+			members = append(members, subtree.Member{Owner: o.Owner, Stale: v.isStale(o), Tree: &o.Subtree, Service: o.Service})
 			updated = max(updated, o.Updated)
 		}
 		offers = offers[end:]

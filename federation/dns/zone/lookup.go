@@ -28,47 +28,47 @@ func (r *Result) Fill(z *Zone, name string, qtype uint16, now time.Time) {
 		return
 	}
 	r.zone, r.origin, r.Type = z, o, qtype
-	r.match.find(z, o, name, now)
-	r.resolve(now, false)
+	r.match.findName(z, o, name, now)
+	r.resolveType(now, false)
 }
 
-// resolve decides what the match means for the type. With alone, hosts in our
+// resolveType decides what the match means for the type. With alone, hosts in our
 // other zones count as hosts elsewhere.
-func (r *Result) resolve(now time.Time, alone bool) {
+func (r *Result) resolveType(now time.Time, alone bool) {
 	m := &r.match
 	// One test of existence for all types, before any look at the type.
 	switch m.Role {
 	case domain.Missing:
-		r.Kind = [...]Kind{complete: NameError, awaited: Unsynced, unheard: Unheard}[r.zone.extent(r.origin, now)]
+		r.Kind = [...]ResultKind{complete: NameError, awaited: Unsynced, unheard: Unheard}[r.zone.originExtent(r.origin, now)]
 	case domain.Empty:
-		if r.Kind = NoData; r.zone.extent(r.origin, now) != complete {
+		if r.Kind = NoData; r.zone.originExtent(r.origin, now) != complete {
 			r.Kind = Unsynced
 		}
 	case domain.EmptyAlways:
 		r.Kind = NoData
 	default:
-		if m.Role == domain.Apex && (r.Type == dns.TypeSOA || m.offer == nil) && r.zone.extent(r.origin, now) != complete {
+		if m.Role == domain.Apex && (r.Type == dns.TypeSOA || m.offer == nil) && r.zone.originExtent(r.origin, now) != complete {
 			r.Kind = Unsynced // a secondary must not see an empty zone with a new serial
 			return
 		}
 		r.TTL, r.last = r.origin.negativeTTL, subtree.AllRanks
 		if m.offer != nil {
 			if m.offer.Subtree.SharedName() != nil && m.isAddressed(r.Type) {
-				r.share(now, alone)
+				r.limitShared(now, alone)
 			}
-			r.TTL, r.stale = r.zone.part(m, m.members(r.Type, r.last), now)
+			r.TTL, r.stale = r.zone.matchTTL(m, m.answeringMembers(r.Type, r.last), now)
 		}
-		r.Kind = r.kind(now, alone)
+		r.Kind = r.findKind(now, alone)
 	}
 }
 
 // isAddressed reports whether the match is a name with the addresses of its endpoints, and those are asked for.
-func (m *match) isAddressed(qtype uint16) bool {
+func (m *nameMatch) isAddressed(qtype uint16) bool {
 	return (qtype == dns.TypeA || qtype == dns.TypeAAAA) && m.Role != domain.Protocol && m.Role != domain.Address
 }
 
-// kind returns whether the name, which exists, has records of the type.
-func (r *Result) kind(now time.Time, alone bool) Kind {
+// findKind returns whether the name, which exists, has records of the type.
+func (r *Result) findKind(now time.Time, alone bool) ResultKind {
 	m := &r.match
 	has := false
 	switch r.Type {
@@ -80,7 +80,7 @@ func (r *Result) kind(now time.Time, alone bool) Kind {
 		}
 	case dns.TypeA, dns.TypeAAAA:
 		if m.offer != nil && m.offer.HasHost && m.isAddressed(r.Type) {
-			return r.follow(now, alone)
+			return r.followHosts(now, alone)
 		}
 		has = r.hasAddress()
 	case dns.TypeSRV:
@@ -89,9 +89,9 @@ func (r *Result) kind(now time.Time, alone bool) Kind {
 		}
 		kind := Success
 		if m.offer.HasHost {
-			kind = r.aim(now, alone)
+			kind = r.decideTargets(now, alone)
 		}
-		m.Endpoints = m.tree().SortByRank(m.Endpoints) // what does not fit a message is the worst
+		m.Endpoints = m.joinedTree().SortByRank(m.Endpoints) // what does not fit a message is the worst
 		return kind
 	case dns.TypeTXT:
 		has = m.offer != nil && (m.Role == domain.Apex || m.Role == domain.Service || m.Role == domain.Instance)
@@ -103,8 +103,8 @@ func (r *Result) kind(now time.Time, alone bool) Kind {
 }
 
 // hasTarget reports whether an endpoint of the match has an SRV record.
-func (m *match) hasTarget() bool {
-	t, fqdn := m.tree(), m.offer.FQDN()
+func (m *nameMatch) hasTarget() bool {
+	t, fqdn := m.joinedTree(), m.offer.FQDN()
 	return slices.ContainsFunc(m.Endpoints, func(i uint16) bool { return t.HasTarget(i, fqdn) })
 }
 
@@ -122,22 +122,22 @@ func (r *Result) hasAddress() bool {
 	if m.offer == nil {
 		return false
 	}
-	t := m.tree()
+	t := m.joinedTree()
 	return slices.ContainsFunc(m.Endpoints, func(i uint16) bool {
 		ip, ok := t.Endpoint(i).Address.IP()
 		return ok && record.TypeHolds(r.Type, ip)
 	})
 }
 
-// match returns what the name, which is in the origin, stands for.
-func (z *Zone) match(o *origin, name string, now time.Time) (m match) {
-	m.find(z, o, name, now)
+// matchName returns what the name, which is in the origin, stands for.
+func (z *Zone) matchName(o *zoneOrigin, name string, now time.Time) (m nameMatch) {
+	m.findName(z, o, name, now)
 	return m
 }
 
-// find fills the zero match with what the name, which is in the origin, stands
+// findName fills the zero match with what the name, which is in the origin, stands
 // for. Most queries ask for a service, so that is looked for first.
-func (m *match) find(z *Zone, o *origin, name string, now time.Time) {
+func (m *nameMatch) findName(z *Zone, o *zoneOrigin, name string, now time.Time) {
 	n := z.tree.Node(name)
 	if n != nil && name != o.name {
 		if p := z.tree.Holder(o.name, name, n, now); p != nil {
@@ -149,25 +149,25 @@ func (m *match) find(z *Zone, o *origin, name string, now time.Time) {
 	case name == o.name:
 		m.Role = domain.Apex
 		if m.offer = z.tree.FirstOffer(n, now); m.offer != nil { // nothing is above
-			m.Endpoints = m.tree().SelectAll()
+			m.Endpoints = m.joinedTree().SelectAll()
 		}
 	case name == o.dns:
 		m.Role = domain.EmptyAlways
 	case name == o.ns:
 		m.Role = domain.NameServer
 	case !domain.IsWithin(name, o.dns):
-		m.derive(z, o, name, n, now)
+		m.deriveName(z, o, name, n, now)
 	}
 }
 
-// derive finds a name that is no service's fqdn, with the node n, if any, among the
+// deriveName finds a name that is no service's fqdn, with the node n, if any, among the
 // names that the services above derive.
 //
 // Of these services, the lowest that derives records from the name has it, and else
 // it is an empty non-terminal if it is one of any of them. A service further up
 // whose owner comes first would have kept the lower one from being published
 // (package precedence), so only its empty non-terminals must be kept here.
-func (m *match) derive(z *Zone, o *origin, name string, n *precedence.Node, now time.Time) {
+func (m *nameMatch) deriveName(z *Zone, o *zoneOrigin, name string, n *precedence.Node, now time.Time) {
 	empty := domain.Missing
 	if n.HasNodesBelow() {
 		empty = domain.Empty
@@ -176,13 +176,13 @@ func (m *match) derive(z *Zone, o *origin, name string, n *precedence.Node, now 
 	deeper := false
 	for at := name; at != o.name; {
 		at = domain.Parent(at)
-		p := z.holder(o, at, now)
+		p := z.holderAt(o, at, now)
 		if p == nil {
 			continue
 		}
 		m.Match, m.offer = p.Subtree.Joined().MatchLabels(domain.RelativeLabels(name, at)), p
 		switch {
-		case m.Role == domain.Missing || deeper && z.shadowed(o, m, now):
+		case m.Role == domain.Missing || deeper && z.isShadowed(o, m, now):
 		case m.Role == domain.Empty || m.Role == domain.EmptyAlways:
 			empty, first = m.Role, min(first, p.Owner)
 		case p.Owner <= first:
@@ -190,12 +190,12 @@ func (m *match) derive(z *Zone, o *origin, name string, n *precedence.Node, now 
 		}
 		deeper = true
 	}
-	*m = match{}
+	*m = nameMatch{}
 	m.Role = empty
 }
 
-// holder returns the offer that is published at a name of the origin, or nil.
-func (z *Zone) holder(o *origin, name string, now time.Time) *precedence.Offer {
+// holderAt returns the offer that is published at a name of the origin, or nil.
+func (z *Zone) holderAt(o *zoneOrigin, name string, now time.Time) *precedence.Offer {
 	n := z.tree.Node(name)
 	if n == nil {
 		return nil
@@ -203,9 +203,9 @@ func (z *Zone) holder(o *origin, name string, now time.Time) *precedence.Offer {
 	return z.tree.Holder(o.name, name, n, now)
 }
 
-// shadowed reports whether another service has the name of the instance that
+// isShadowed reports whether another service has the name of the instance that
 // service labels stand before: it has everything below that name as well.
-func (z *Zone) shadowed(o *origin, m *match, now time.Time) bool {
+func (z *Zone) isShadowed(o *zoneOrigin, m *nameMatch, now time.Time) bool {
 	return m.Instance != nil && (m.Role == domain.Protocol || m.Role == domain.EmptyAlways) &&
-		z.match(o, domain.JoinLabels(m.Instance.Label, m.offer.FQDN()), now).offer != m.offer
+		z.matchName(o, domain.JoinLabels(m.Instance.Label, m.offer.FQDN()), now).offer != m.offer
 }

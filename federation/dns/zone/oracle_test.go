@@ -93,9 +93,9 @@ type outcome struct {
 // answer asks the zone, with the name in upper case.
 func answer(z *zone.Zone, name string, qtype uint16) outcome {
 	r := z.Lookup(name, qtype, now)
-	a := outcome{Kind: kindNames[r.Kind], Stale: r.Stale(), Denied: r.Denied()}
+	a := outcome{Kind: kindNames[r.Kind], Stale: r.IsStale(), Denied: r.IsDenied()}
 	if r.Kind != zone.Outside {
-		a.Lost = r.Lost()
+		a.Lost = r.HasLostOwner()
 	}
 	if r.Kind == zone.Success || r.Kind == zone.Indirect {
 		rrs := reply.Answer(nil, &r, strings.ToUpper(name), 0)

@@ -20,8 +20,8 @@ const hostmaster = "hostmaster"
 // hostmaster is the longest, it is still a name.
 const MaxOrigin = domain.MaxName - len(hostmaster+".")
 
-// origin is the apex of one zone.
-type origin struct {
+// zoneOrigin is the apex of one zone.
+type zoneOrigin struct {
 	name        string
 	dns         string       // dns.<name>, an empty non-terminal
 	ns          string       // ns.dns.<name>, the name server
@@ -31,43 +31,43 @@ type origin struct {
 	negativeTTL uint32
 	owners      []int // those that may publish here, by index
 
-	past      []*version // up to the one that the serial has, the oldest first; never written
-	followers []string   // fqdns of services with a host of this zone as an endpoint
+	past      []*pastVersion // up to the one that the serial has, the oldest first; never written
+	followers []string       // fqdns of services with a host of this zone as an endpoint
 }
 
-func newOrigin(name string, nameServer []netip.Addr, negativeTTL, serial uint32) origin {
+func newOrigin(name string, nameServer []netip.Addr, negativeTTL, serial uint32) zoneOrigin {
 	below := domain.JoinLabels("dns", name)
-	return origin{
+	return zoneOrigin{
 		name: name, dns: below, ns: domain.JoinLabels("ns", below), mailbox: domain.JoinLabels(hostmaster, name),
 		addresses: nameServer, serial: serial, negativeTTL: negativeTTL,
 	}
 }
 
-// soa returns the start of authority, with the name as the client spelled it. It
+// newSOA returns the start of authority, with the name as the client spelled it. It
 // has one TTL everywhere (RFC 2308 section 5).
-func (o *origin) soa(name string) *dns.SOA {
+func (o *zoneOrigin) newSOA(name string) *dns.SOA {
 	return record.SOA(name, o.ns, o.mailbox, o.serial, o.negativeTTL)
 }
 
 // addressesOf returns the addresses of the name server that are of the type.
-func (o *origin) addressesOf(qtype uint16) []netip.Addr {
+func (o *zoneOrigin) addressesOf(qtype uint16) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(o.addresses), func(ip netip.Addr) bool { return !record.TypeHolds(qtype, ip) })
 }
 
-// origins are the apexes of all zones, longest first, so that the first match is
+// zoneOrigins are the apexes of all zones, longest first, so that the first match is
 // the right one.
-type origins []origin
+type zoneOrigins []zoneOrigin
 
-// of returns the longest origin that name is in, or nil.
-func (os origins) of(name string) *origin {
-	if i := os.index(name); i >= 0 {
+// originOf returns the longest origin that name is in, or nil.
+func (os zoneOrigins) originOf(name string) *zoneOrigin {
+	if i := os.indexOf(name); i >= 0 {
 		return &os[i]
 	}
 	return nil
 }
 
-// index returns where of finds the origin of a name, or -1.
-func (os origins) index(name string) int {
+// indexOf returns where originOf finds the origin of a name, or -1.
+func (os zoneOrigins) indexOf(name string) int {
 	for i := range os {
 		if domain.IsWithin(name, os[i].name) {
 			return i
@@ -77,11 +77,11 @@ func (os origins) index(name string) int {
 }
 
 // ofQuery returns the longest origin that the name of a query is in, or nil.
-func (os origins) ofQuery(name string) *origin {
+func (os zoneOrigins) ofQuery(name string) *zoneOrigin {
 	// An escaped dot is not the end of a label. None of our names has one, so only
 	// the choice of the zone has to deal with them.
 	if strings.IndexByte(name, '\\') < 0 {
-		return os.of(name)
+		return os.originOf(name)
 	}
 	for i := range os {
 		if dns.IsSubDomain(os[i].name, name) {
@@ -91,11 +91,11 @@ func (os origins) ofQuery(name string) *origin {
 	return nil
 }
 
-// refuse returns why an instance of the service at the fqdn cannot have a name, or
+// refuseInstance returns why an instance of the service at the fqdn cannot have a name, or
 // "".
-func (os origins) refuse(fqdn, name string) Fault {
-	switch o := os.of(fqdn); {
-	case os.of(name) != o:
+func (os zoneOrigins) refuseInstance(fqdn, name string) Fault {
+	switch o := os.originOf(fqdn); {
+	case os.originOf(name) != o:
 		return subtree.FaultOutOfZone
 	case domain.ReservedReason(name, o.name) != "":
 		return subtree.FaultReservedName
@@ -103,8 +103,8 @@ func (os origins) refuse(fqdn, name string) Fault {
 	return ""
 }
 
-// change is what the Builder keeps of an origin between two serials.
-type change struct {
+// serialState is what the Builder keeps of an origin between two serials.
+type serialState struct {
 	pending bool      // RRsets have changed since the serial moved
 	moved   time.Time // when the serial moved
 	due     time.Time // when it can move, if it could not yet
@@ -113,12 +113,12 @@ type change struct {
 	rival     uint32 // up to which others may have published versions, if one has been
 	cut       bool   // the next version cannot be compared with those before
 	octets    int    // memory that the last version holds and the next one will not, as an estimate
-	followers followers
+	followers followerCounts
 }
 
-// move gives the origin its next serial and reports whether it could. If not, due
+// moveSerial gives the origin its next serial and reports whether it could. If not, due
 // is when it can.
-func (c *change) move(o *origin, now time.Time) bool {
+func (c *serialState) moveSerial(o *zoneOrigin, now time.Time) bool {
 	serial := uint32(now.Unix()) //nolint:gosec // serial arithmetic wraps (RFC 1982)
 	if c.moved.IsZero() {
 		c.moved = now // an earlier builder may have moved the serial; when, is not known

@@ -25,16 +25,16 @@ const (
 	perName = 2048
 )
 
-// version is one version of a zone.
-type version struct {
+// pastVersion is one version of a zone.
+type pastVersion struct {
 	serial uint32
 	at     time.Time // when it was published, for answers that depend on the time
 	zone   *Zone     // without a history, so that it keeps no other alive
 	octets int       // memory that the version before holds and this one does not, as an estimate
 }
 
-// with returns versions with one more. The oldest ones go until the bounds are kept. The new one always stays.
-func with(past []*version, v *version) []*version {
+// appendVersion returns versions with one more. The oldest ones go until the bounds are kept. The new one always stays.
+func appendVersion(past []*pastVersion, v *pastVersion) []*pastVersion {
 	first, octets := len(past), v.octets
 	for first > max(0, len(past)+1-maxVersions) && octets <= maxOctets && v.at.Sub(past[first-1].at) <= maxAge {
 		first--
@@ -48,15 +48,15 @@ func with(past []*version, v *version) []*version {
 // of that zone. Each of them has to be looked at for every difference.
 const maxFollowers = 1000
 
-// followers counts the services of a zone that have a host of the same zone as an
+// followerCounts counts the services of a zone that have a host of the same zone as an
 // endpoint, by fqdn: their addresses change with that host.
-type followers struct {
+type followerCounts struct {
 	counts   map[string]int
 	unlisted bool // counts has changed since the serial moved
 }
 
-// count adds an offer of the i-th zone, which may be nil, n times.
-func (f *followers) count(all origins, i int, o *precedence.Offer, n int) {
+// countOffer adds an offer of the i-th zone, which may be nil, n times.
+func (f *followerCounts) countOffer(all zoneOrigins, i int, o *precedence.Offer, n int) {
 	if o == nil {
 		return
 	}
@@ -77,8 +77,8 @@ func (f *followers) count(all origins, i int, o *precedence.Offer, n int) {
 	f.unlisted = true
 }
 
-// list brings a list of the fqdns up to date. It reports false if they are too many.
-func (f *followers) list(fqdns *[]string) bool {
+// updateList brings a list of the fqdns up to date. It reports false if they are too many.
+func (f *followerCounts) updateList(fqdns *[]string) bool {
 	if len(f.counts) > maxFollowers {
 		return false
 	}
@@ -88,20 +88,20 @@ func (f *followers) list(fqdns *[]string) bool {
 	return true
 }
 
-// Compete takes note of a version of another builder that publishes zones of the
+// NoteRival takes note of a version of another builder that publishes zones of the
 // same names, as before and after a reload: while there is one, a secondary may
 // have any of its serials, so they are no part of the history.
-func (b *Builder) Compete(other *Zone) {
+func (b *Builder) NoteRival(other *Zone) {
 	for i := range b.origins {
-		if o := other.apex(b.origins[i].name); o != nil {
+		if o := other.findOrigin(b.origins[i].name); o != nil {
 			b.serials[i].rival, b.serials[i].cut = o.serial, true
 		}
 	}
 }
 
-// remember adds a new version to the history of every origin whose serial it has
+// rememberVersion adds a new version to the history of every origin whose serial it has
 // moved. The version has no origins yet.
-func (b *Builder) remember(z *Zone, moved []int, now time.Time) {
+func (b *Builder) rememberVersion(z *Zone, moved []int, now time.Time) {
 	var kept *Zone
 	for _, i := range moved {
 		o, c := &b.origins[i], &b.serials[i]
@@ -111,21 +111,21 @@ func (b *Builder) remember(z *Zone, moved []int, now time.Time) {
 		if c.cut {
 			o.past = nil
 		}
-		listed := c.followers.list(&o.followers)
-		if !listed || !z.steady(o, now) || int32(o.serial-c.rival) <= 0 { //nolint:gosec // RFC 1982 section 3.2
+		listed := c.followers.updateList(&o.followers)
+		if !listed || !z.isSteady(o, now) || int32(o.serial-c.rival) <= 0 { //nolint:gosec // RFC 1982 section 3.2
 			o.past = nil // what the serial stands for may still change
 			continue
 		}
 		if kept == nil {
-			kept = z.alone(b.origins)
+			kept = z.withoutHistory(b.origins)
 		}
-		o.past = with(o.past, &version{o.serial, now, kept, c.octets})
+		o.past = appendVersion(o.past, &pastVersion{o.serial, now, kept, c.octets})
 		c.cut, c.octets = false, 0
 	}
 }
 
-// alone returns the version without a history.
-func (z *Zone) alone(all origins) *Zone {
+// withoutHistory returns the version without a history.
+func (z *Zone) withoutHistory(all zoneOrigins) *Zone {
 	kept := *z
 	kept.origins = slices.Clone(all)
 	for i := range kept.origins {
@@ -134,57 +134,57 @@ func (z *Zone) alone(all origins) *Zone {
 	return &kept
 }
 
-// steady reports whether the records of the origin do not depend on the time, for
+// isSteady reports whether the records of the origin do not depend on the time, for
 // now: its names are known, and no TTL is short because the end of a service is
 // near.
-func (z *Zone) steady(o *origin, now time.Time) bool {
-	return z.extent(o, now) == complete && !slices.ContainsFunc(o.owners, func(i int) bool {
-		end := z.owners[i].end()
+func (z *Zone) isSteady(o *zoneOrigin, now time.Time) bool {
+	return z.originExtent(o, now) == complete && !slices.ContainsFunc(o.owners, func(i int) bool {
+		end := z.owners[i].staleEnd()
 		return !end.IsZero() && end.Sub(now) < maxStaleTTL*time.Second
 	})
 }
 
-// past returns the versions of an origin that are kept, the oldest first.
-func (z *Zone) past(origin string) []*version {
-	if o := z.apex(origin); o != nil {
+// pastVersions returns the versions of an origin that are kept, the oldest first.
+func (z *Zone) pastVersions(origin string) []*pastVersion {
+	if o := z.findOrigin(origin); o != nil {
 		return o.past
 	}
 	return nil
 }
 
-// Promised returns the version that the serial of an origin stands for, and the
+// PromisedVersion returns the version that the serial of an origin stands for, and the
 // time for which it is transferred. It is this version now when what the serial
 // stands for may still change: while names of the zone are not known, or services
 // are about to expire.
-func (z *Zone) Promised(origin string, now time.Time) (*Zone, time.Time) {
-	if past := z.past(origin); len(past) > 0 {
+func (z *Zone) PromisedVersion(origin string, now time.Time) (*Zone, time.Time) {
+	if past := z.pastVersions(origin); len(past) > 0 {
 		last := past[len(past)-1]
 		return last.zone, last.at
 	}
 	return z, now
 }
 
-// Since returns the version that an earlier serial of an origin stood for, the time
+// ChangesSince returns the version that an earlier serial of an origin stood for, the time
 // for which it was transferred, and every name of either version whose records may
-// differ from those of Promised, once. It returns nil when the version is not kept.
-func (z *Zone) Since(origin string, serial uint32) (before *Zone, at time.Time, names []string) {
-	past := z.past(origin)
-	i := slices.IndexFunc(past, func(v *version) bool { return v.serial == serial })
+// differ from those of PromisedVersion, once. It returns nil when the version is not kept.
+func (z *Zone) ChangesSince(origin string, serial uint32) (before *Zone, at time.Time, names []string) {
+	past := z.pastVersions(origin)
+	i := slices.IndexFunc(past, func(v *pastVersion) bool { return v.serial == serial })
 	if i < 0 {
 		return nil, time.Time{}, nil
 	}
 	v, last := past[i], past[len(past)-1]
-	o := last.zone.apex(origin)
+	o := last.zone.findOrigin(origin)
 	changed := slices.Clone(o.followers)
-	for name := range v.zone.tree.ChangedNames(&last.zone.tree, func(owner uint32) bool { return z.owners[owner].ages() }) {
-		if last.zone.origins.of(name) == o {
+	for name := range v.zone.tree.ChangedNames(&last.zone.tree, func(owner uint32) bool { return z.owners[owner].changesTTL() }) {
+		if last.zone.origins.originOf(name) == o {
 			changed = append(changed, name)
 		}
 	}
 	found := make(map[string]struct{})
-	for _, version := range []*version{v, last} {
-		r := reach{version: version, origin: version.zone.apex(origin), names: found}
-		r.find(changed)
+	for _, version := range []*pastVersion{v, last} {
+		r := reachFinder{pastVersion: version, origin: version.zone.findOrigin(origin), names: found}
+		r.findNames(changed)
 	}
 	return v.zone, v.at, slices.Sorted(maps.Keys(found))
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
 
-// Prepared is what a server block makes of a service: the verdict, and the service compiled.
-type Prepared struct {
+// PreparedOffer is what a server block makes of a service: the verdict, and the service compiled.
+type PreparedOffer struct {
 	owner   int
 	service packed.Service
 	offer   *precedence.Offer // nil where it is not published
@@ -18,16 +18,16 @@ type Prepared struct {
 // Prepare judges a service, packed as p and unpacked as s, and compiles it for Put.
 // Of s it keeps nothing but strings, which are in the memory of p. It may be called on any
 // goroutine, also while the Builder is used: the writer has little left to do then.
-func (b *Builder) Prepare(owner int, p packed.Service, s *federation.Service) Prepared {
-	made := Prepared{owner: owner, service: p}
-	fqdn, imported, invalid := b.config.Judge(owner, s.FQDN)
+func (b *Builder) Prepare(owner int, p packed.Service, s *federation.Service) PreparedOffer {
+	made := PreparedOffer{owner: owner, service: p}
+	fqdn, imported, invalid := b.config.JudgeFQDN(owner, s.FQDN)
 	switch {
 	case !imported:
 	case invalid != nil:
 		made.refused = Fault(invalid.Reason)
 	default:
 		made.offer = precedence.NewOffer(p, s, fqdn.String(), owner, b.refuseName)
-		made.shared = b.config.Owners[owner].Sharing.matches(fqdn)
+		made.shared = b.config.Owners[owner].Sharing.matchesName(fqdn)
 	}
 	return made
 }

@@ -5,7 +5,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/precedence"
 )
 
-// reach finds the names whose records may change with a service, in one version of a zone.
+// reachFinder finds the names whose records may change with a service, in one version of a zone.
 //
 // What a name has depends on the services at it and above it, because a query goes
 // from the name up (package zone). So a service that changes can only change names at
@@ -16,78 +16,78 @@ import (
 //
 // Hosts are another way for a service to change the records of a name. They are left
 // to the caller.
-type reach struct {
-	*version
+type reachFinder struct {
+	*pastVersion
 
-	origin   *origin
+	origin   *zoneOrigin
 	names    map[string]struct{} // that were found, in this version or others; some may have no records
-	services map[string]struct{} // fqdns that service was called with
-	derived  map[string]struct{} // fqdns that derive was called with
+	services map[string]struct{} // fqdns that addService was called with
+	derived  map[string]struct{} // fqdns that addDerived was called with
 }
 
-// find adds the names that the services at some fqdns reach. They belong to the zone.
-func (r *reach) find(fqdns []string) {
+// findNames adds the names that the services at some fqdns reach. They belong to the zone.
+func (r *reachFinder) findNames(fqdns []string) {
 	r.services, r.derived = make(map[string]struct{}), make(map[string]struct{})
 	for _, fqdn := range fqdns {
-		r.service(fqdn)
+		r.addService(fqdn)
 	}
 }
 
-// service adds the names that may change with the service at an fqdn.
-func (r *reach) service(fqdn string) {
-	if !first(r.services, fqdn) {
+// addService adds the names that may change with the service at an fqdn.
+func (r *reachFinder) addService(fqdn string) {
+	if !addNew(r.services, fqdn) {
 		return
 	}
-	r.name(fqdn)
+	r.addName(fqdn)
 	for at := fqdn; at != r.origin.name; {
 		at = domain.Parent(at)
-		if p := r.offer(at); p != nil && p.Subtree.HasLabels(domain.RelativeLabels(fqdn, at)) {
-			r.derive(p)
+		if p := r.firstOffer(at); p != nil && p.Subtree.HasLabels(domain.RelativeLabels(fqdn, at)) {
+			r.addDerived(p)
 		}
 	}
-	p := r.offer(fqdn)
+	p := r.firstOffer(fqdn)
 	if p == nil {
 		return
 	}
-	r.derive(p)
+	r.addDerived(p)
 	if !r.zone.tree.Node(fqdn).HasNodesBelow() {
 		return
 	}
 	for labels := range p.Subtree.ClaimedLabels() {
-		if below := domain.JoinLabels(labels, fqdn); r.has(below) && r.offer(below) != nil {
-			r.service(below)
+		if below := domain.JoinLabels(labels, fqdn); r.hasName(below) && r.firstOffer(below) != nil {
+			r.addService(below)
 		}
 	}
 }
 
-// derive adds all names of a service below its fqdn.
-func (r *reach) derive(p *precedence.Offer) {
+// addDerived adds all names of a service below its fqdn.
+func (r *reachFinder) addDerived(p *precedence.Offer) {
 	fqdn := p.FQDN()
-	if !first(r.derived, fqdn) {
+	if !addNew(r.derived, fqdn) {
 		return
 	}
 	for labels := range p.Subtree.RecordLabels() {
-		r.name(domain.JoinLabels(labels, fqdn))
+		r.addName(domain.JoinLabels(labels, fqdn))
 	}
 }
 
-// name adds a name, if it is one and in the zone.
-func (r *reach) name(name string) {
-	if len(name) <= domain.MaxName && r.has(name) {
+// addName adds a name, if it is one and in the zone.
+func (r *reachFinder) addName(name string) {
+	if len(name) <= domain.MaxName && r.hasName(name) {
 		r.names[name] = struct{}{}
 	}
 }
 
-// has reports whether a name is in this zone and no zone within it.
-func (r *reach) has(name string) bool { return r.zone.origins.of(name) == r.origin }
+// hasName reports whether a name is in this zone and no zone within it.
+func (r *reachFinder) hasName(name string) bool { return r.zone.origins.originOf(name) == r.origin }
 
-// offer returns the service that comes first at an fqdn, published or not.
-func (r *reach) offer(fqdn string) *precedence.Offer {
+// firstOffer returns the service that comes first at an fqdn, published or not.
+func (r *reachFinder) firstOffer(fqdn string) *precedence.Offer {
 	return r.zone.tree.FirstOffer(r.zone.tree.Node(fqdn), r.at)
 }
 
-// first adds a name to a set, and reports whether it was not there.
-func first(set map[string]struct{}, name string) bool {
+// addNew adds a name to a set, and reports whether it was not there.
+func addNew(set map[string]struct{}, name string) bool {
 	if _, ok := set[name]; ok {
 		return false
 	}

@@ -14,13 +14,13 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
 
-// Kind is what Lookup found.
-type Kind uint8
+// ResultKind is what Lookup found.
+type ResultKind uint8
 
 // The kinds of a Result.
 const (
 	// Outside: the name is in none of the zones.
-	Outside Kind = iota
+	Outside ResultKind = iota
 	// Unsynced: the name is not known, and may be once an owner's catalog is.
 	Unsynced
 	// Unheard: as Unsynced, but no owner ever had a catalog and the grace of all is
@@ -42,7 +42,7 @@ const (
 // Result is what one Lookup found, in one version of the zone. Package reply
 // makes records of it.
 type Result struct {
-	Kind   Kind
+	Kind   ResultKind
 	denied bool   // a host in our zones leads to an address that is not published, as its owner may not
 	Type   uint16 // that was asked for
 	TTL    uint32 // of the RRset, in seconds
@@ -54,36 +54,36 @@ type Result struct {
 	liveHost  bool         // nor does a host, or, once they are looked up, one of its addresses
 
 	zone   *Zone
-	origin *origin
-	match  match
-	stale  *view // of an owner that is lost and has a part in the answer; nil: none is known
+	origin *zoneOrigin
+	match  nameMatch
+	stale  *ownerView // of an owner that is lost and has a part in the answer; nil: none is known
 
 	// Of services with endpoints that are hosts.
 	addresses []netip.Addr
 	hosts     []Host
 	targets   []Target
-	barred    map[way]bool // that do not make a host a target of SRV records, or do not lead to addresses
+	barred    map[saidHost]bool // that do not make a host a target of SRV records, or do not lead to addresses
 }
 
-// way is how a host comes to be an endpoint: an owner says it.
-type way struct {
+// saidHost is how a host comes to be an endpoint: an owner says it.
+type saidHost struct {
 	host  string
 	owner uint32
 }
 
-// match is what a name stands for.
-type match struct {
+// nameMatch is what a name stands for.
+type nameMatch struct {
 	subtree.Match
 
 	offer *precedence.Offer // that has the name, or nil
 }
 
-// tree returns the subtree in which the match was found.
-func (m *match) tree() *subtree.Subtree { return m.offer.Subtree.Joined() }
+// joinedTree returns the subtree in which the match was found.
+func (m *nameMatch) joinedTree() *subtree.Subtree { return m.offer.Subtree.Joined() }
 
-// members returns those of a shared name that have a part in the answer for a type, whose addresses are
+// answeringMembers returns those of a shared name that have a part in the answer for a type, whose addresses are
 // answered up to a rank; the only one of another name. It is a value, as a sequence would have each match allocated.
-func (m *match) members(qtype uint16, last subtree.Rank) subtree.MemberSet {
+func (m *nameMatch) answeringMembers(qtype uint16, last subtree.Rank) subtree.MemberSet {
 	s := m.offer.Subtree.SharedName()
 	switch {
 	case s == nil:
@@ -101,16 +101,16 @@ func (m *match) members(qtype uint16, last subtree.Rank) subtree.MemberSet {
 	return s.MembersSayingAny(m.Endpoints)
 }
 
-// sayers returns the members that say an endpoint; the only one of a name that is not shared.
-func (m *match) sayers(i uint16) subtree.MemberSet {
+// membersSaying returns the members that say an endpoint; the only one of a name that is not shared.
+func (m *nameMatch) membersSaying(i uint16) subtree.MemberSet {
 	if s := m.offer.Subtree.SharedName(); s != nil {
 		return s.MembersSaying(i)
 	}
 	return 1
 }
 
-// owner returns the owner of a member, by index in Config.Owners.
-func (m *match) owner(member int) uint32 {
+// memberOwner returns the owner of a member, by index in Config.Owners.
+func (m *nameMatch) memberOwner(member int) uint32 {
 	if s := m.offer.Subtree.SharedName(); s != nil {
 		return s.Members[member].Owner
 	}
@@ -150,51 +150,51 @@ func (t *Target) IsHost() bool {
 // those of Hosts.
 func (r *Result) Targets() []Target { return r.targets }
 
-// Bar leaves a target out of the SRV records, unless another owner says the host.
-func (r *Result) Bar(t *Target) {
-	r.bar(way{t.Name, uint32(t.Owner)}) //nolint:gosec // a small index
+// BarTarget leaves a target out of the SRV records, unless another owner says the host.
+func (r *Result) BarTarget(t *Target) {
+	r.barHost(saidHost{t.Name, uint32(t.Owner)}) //nolint:gosec // a small index
 }
 
-func (r *Result) bar(w way) {
+func (r *Result) barHost(w saidHost) {
 	if r.barred == nil {
-		r.barred = make(map[way]bool)
+		r.barred = make(map[saidHost]bool)
 	}
 	r.barred[w] = true
 }
 
-// Barred reports whether the endpoint at an index is a host that was left out.
-func (r *Result) Barred(i uint16) bool {
+// IsBarred reports whether the endpoint at an index is a host that was left out.
+func (r *Result) IsBarred(i uint16) bool {
 	if r.barred == nil {
 		return false
 	}
-	host := r.match.tree().Endpoint(i).Address.String()
-	for member := range r.match.sayers(i).Each {
-		if !r.barred[way{host, r.match.owner(member)}] {
+	host := r.match.joinedTree().Endpoint(i).Address.String()
+	for member := range r.match.membersSaying(i).Each {
+		if !r.barred[saidHost{host, r.match.memberOwner(member)}] {
 			return false
 		}
 	}
 	return true
 }
 
-// Forget has the hosts lead to no address, and resolves the name anew if that can bring in other endpoints: worse
+// ForgetHosts has the hosts lead to no address, and resolves the name anew if that can bring in other endpoints: worse
 // ones of a name that owners share. It reports whether it can.
-func (r *Result) Forget(hosts []Host, now time.Time) bool {
+func (r *Result) ForgetHosts(hosts []Host, now time.Time) bool {
 	if !r.undecided || len(hosts) == 0 {
 		return false
 	}
 	*r = Result{zone: r.zone, origin: r.origin, match: r.match, Type: r.Type, barred: r.barred}
 	for _, h := range hosts {
-		r.bar(way{h.Name, uint32(h.Owner)}) //nolint:gosec // a small index
+		r.barHost(saidHost{h.Name, uint32(h.Owner)}) //nolint:gosec // a small index
 	}
-	r.resolve(now, false)
+	r.resolveType(now, false)
 	return true
 }
 
-// Undecided reports whether Forget may bring in other endpoints.
-func (r *Result) Undecided() bool { return r.undecided }
+// IsUndecided reports whether ForgetHosts may bring in other endpoints.
+func (r *Result) IsUndecided() bool { return r.undecided }
 
-// Leads reports whether a name that owners share has addresses without those of hosts elsewhere, of either type.
-func (r *Result) Leads() bool { return r.leads }
+// HasFoundAddresses reports whether a name that owners share has addresses without those of hosts elsewhere, of either type.
+func (r *Result) HasFoundAddresses() bool { return r.leads }
 
 // Hosts returns the hosts whose addresses belong to an Indirect result, or decide on it: each once for
 // each owner that leads to it.
@@ -209,13 +209,13 @@ func (r *Result) Subtree() (t *subtree.Subtree, fqdn string) {
 	if r.match.offer == nil {
 		return nil, ""
 	}
-	return r.match.tree(), r.match.offer.FQDN()
+	return r.match.joinedTree(), r.match.offer.FQDN()
 }
 
-// Followed returns the addresses, each once and in order, of a service that has a
+// FollowedAddresses returns the addresses, each once and in order, of a service that has a
 // host as an endpoint, and reports whether it has: its own and those behind hosts
 // in our zones.
-func (r *Result) Followed() ([]netip.Addr, bool) {
+func (r *Result) FollowedAddresses() ([]netip.Addr, bool) {
 	return r.addresses, r.match.offer != nil && r.match.offer.HasHost
 }
 
@@ -225,11 +225,11 @@ func (r *Result) Texts(room int) []string {
 	return r.match.offer.Subtree.Texts(r.match.offer.Service, r.match.Instance, room)
 }
 
-// Origin returns the name of the zone.
-func (r *Result) Origin() string { return r.origin.name }
+// OriginName returns the name of the zone.
+func (r *Result) OriginName() string { return r.origin.name }
 
 // SOA returns the start of authority of the zone. The record is the caller's.
-func (r *Result) SOA(name string) *dns.SOA { return r.origin.soa(name) }
+func (r *Result) SOA(name string) *dns.SOA { return r.origin.newSOA(name) }
 
 // NameServer returns the name of the zone's name server, and the TTL of its
 // records.
@@ -239,58 +239,58 @@ func (r *Result) NameServer() (name string, ttl uint32) { return r.origin.ns, r.
 // type, A or AAAA.
 func (r *Result) NameServerAddresses(qtype uint16) []netip.Addr { return r.origin.addressesOf(qtype) }
 
-// Target looks up a host that is the target of an SRV record of the result. The
-// result has no type yet: see As. It reports false when the host is in another
+// LookupTarget looks up a host that is the target of an SRV record of the result. The
+// result has no type yet: see ResolveAs. It reports false when the host is in another
 // zone, as resolvers drop data of other zones (RFC 2181 section 5.4.1), or has
 // endpoints that are hosts in turn.
-func (r *Result) Target(host string, now time.Time) (target Result, ok bool) {
+func (r *Result) LookupTarget(host string, now time.Time) (target Result, ok bool) {
 	if r.zone.origins.ofQuery(host) != r.origin {
 		return Result{}, false
 	}
 	target.zone, target.origin = r.zone, r.origin
-	target.match.find(r.zone, r.origin, host, now)
+	target.match.findName(r.zone, r.origin, host, now)
 	offer := target.match.offer
 	return target, offer == nil || !offer.HasHost || !slices.ContainsFunc(target.match.Endpoints, func(i uint16) bool { return offer.Subtree.Joined().Endpoint(i).IsHost() })
 }
 
-// As makes the result that of a query for another type of the same name.
-func (r *Result) As(qtype uint16, now time.Time) {
+// ResolveAs makes the result that of a query for another type of the same name.
+func (r *Result) ResolveAs(qtype uint16, now time.Time) {
 	*r = Result{zone: r.zone, origin: r.origin, match: r.match, Type: qtype}
-	r.resolve(now, false)
+	r.resolveType(now, false)
 }
 
-// Allows reports whether an owner, by index in Config.Owners, may publish an address that a host has.
-func (r *Result) Allows(owner int, ip netip.Addr) bool {
+// AllowsAddress reports whether an owner, by index in Config.Owners, may publish an address that a host has.
+func (r *Result) AllowsAddress(owner int, ip netip.Addr) bool {
 	admits := r.zone.owners[owner].admits
 	return admits == nil || admits(ip)
 }
 
-// Stale reports whether everything that is answered hangs on owners that are lost.
-func (r *Result) Stale() bool {
+// IsStale reports whether everything that is answered hangs on owners that are lost.
+func (r *Result) IsStale() bool {
 	if r.Type != dns.TypeSRV || r.Kind != Success && r.Kind != Indirect || r.match.offer.Subtree.SharedName() == nil {
 		return r.stale != nil && !r.live && !r.liveHost
 	}
 	t, fqdn := r.Subtree()
 	return !slices.ContainsFunc(r.match.Endpoints, func(i uint16) bool {
-		return !t.SharedName().EndpointRank(i).IsStale() && t.HasTarget(i, fqdn) && !r.Barred(i)
+		return !t.SharedName().EndpointRank(i).IsStale() && t.HasTarget(i, fqdn) && !r.IsBarred(i)
 	})
 }
 
 // LookedUp says whether an address of a host elsewhere is answered that is not stale.
 func (r *Result) LookedUp(live bool) { r.liveHost = live }
 
-// Live reports whether an answered address is not stale.
-func (r *Result) Live() bool { return r.live || r.liveHost }
+// IsLive reports whether an answered address is not stale.
+func (r *Result) IsLive() bool { return r.live || r.liveHost }
 
-// Lost reports whether an owner of the zone is lost, so that names which are not
+// HasLostOwner reports whether an owner of the zone is lost, so that names which are not
 // in the zone may exist nevertheless.
-func (r *Result) Lost() bool {
+func (r *Result) HasLostOwner() bool {
 	return slices.ContainsFunc(r.origin.owners, func(i int) bool { return !r.zone.owners[i].Lost.IsZero() })
 }
 
-// Denied reports whether the answer lacks an address of a host in our zones that
+// IsDenied reports whether the answer lacks an address of a host in our zones that
 // the owner may not publish, or a target that leads to one.
-func (r *Result) Denied() bool { return r.denied }
+func (r *Result) IsDenied() bool { return r.denied }
 
 // StaleOwner returns the ID of the lost owner of a stale answer, or "". When the
 // answer has addresses of several owners, it need not be the owner that Source
@@ -302,30 +302,30 @@ func (r *Result) StaleOwner() string {
 	return r.stale.id
 }
 
-// age notes a lost owner that a part of the answer hangs on, if there is one.
-func (r *Result) age(stale *view) {
+// noteStale notes a lost owner that a part of the answer hangs on, if there is one.
+func (r *Result) noteStale(stale *ownerView) {
 	if stale != nil {
 		r.stale = stale
 	}
 }
 
-// Owner returns the ID of the owner that has the name, or "". Of several that share it, it is the
+// OwnerID returns the ID of the owner that has the name, or "". Of several that share it, it is the
 // first.
-func (r *Result) Owner() string {
+func (r *Result) OwnerID() string {
 	if r.match.offer == nil {
 		return ""
 	}
 	return r.zone.owners[r.match.offer.Owner].id
 }
 
-// Owners returns the IDs of the owners that have a part in the answer, sorted: several where they
+// OwnerIDs returns the IDs of the owners that have a part in the answer, sorted: several where they
 // share the name.
-func (r *Result) Owners() (ids []string) {
+func (r *Result) OwnerIDs() (ids []string) {
 	if r.match.offer == nil {
 		return nil
 	}
-	for member := range r.match.members(r.Type, r.last).Each {
-		ids = append(ids, r.zone.owners[r.match.owner(member)].id)
+	for member := range r.match.answeringMembers(r.Type, r.last).Each {
+		ids = append(ids, r.zone.owners[r.match.memberOwner(member)].id)
 	}
 	slices.Sort(ids)
 	return ids
@@ -338,7 +338,7 @@ func (r *Result) Source() (owner string, s *federation.Service, in *federation.I
 	if r.match.offer == nil {
 		return "", nil, nil
 	}
-	of, p, named := r.match.source()
+	of, p, named := r.match.findSource()
 	s = p.Unpack()
 	if named != nil {
 		in = &s.Instances[named.Index]
@@ -346,22 +346,22 @@ func (r *Result) Source() (owner string, s *federation.Service, in *federation.I
 	return r.zone.owners[of].id, s, in
 }
 
-// source returns the owner, the service and the instance that a match has: of a shared name those of the first
+// findSource returns the owner, the service and the instance that a match has: of a shared name those of the first
 // member that has it.
-func (m *match) source() (owner uint32, p packed.Service, in *subtree.Instance) {
-	if s := m.tree().SharedName(); s != nil {
+func (m *nameMatch) findSource() (owner uint32, p packed.Service, in *subtree.Instance) {
+	if s := m.joinedTree().SharedName(); s != nil {
 		member, in := s.FirstMember(m.Instance)
 		return member.Owner, member.Service, in
 	}
 	return m.offer.Owner, m.offer.Service, m.Instance
 }
 
-// Service returns the name of the service of Source, or "".
-func (r *Result) Service() string {
+// ServiceName returns the name of the service of Source, or "".
+func (r *Result) ServiceName() string {
 	if r.match.offer == nil {
 		return ""
 	}
-	_, p, _ := r.match.source()
+	_, p, _ := r.match.findSource()
 	return p.Name()
 }
 

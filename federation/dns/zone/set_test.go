@@ -123,7 +123,7 @@ func TestHostsAreBounded(t *testing.T) {
 	z := b.Publish(now)
 	for name, want := range map[string]int{"c0.fed.example.": 9, "c3.fed.example.": 9, "detour.fed.example.": 12} {
 		r := z.Lookup(name, dns.TypeA, now)
-		if ips, _ := r.Followed(); len(ips) != want || len(r.Hosts()) > 0 {
+		if ips, _ := r.FollowedAddresses(); len(ips) != want || len(r.Hosts()) > 0 {
 			t.Errorf("%s: %d addresses, want %d, and hosts %v", name, len(ips), want, r.Hosts())
 		}
 	}
@@ -184,7 +184,7 @@ func TestFollowedEndpointsAreBounded(t *testing.T) {
 		"full":   4047,
 	} {
 		r := z.Lookup(name+".fed.example.", dns.TypeA, now)
-		if ips, ok := r.Followed(); len(ips) != want || !ok || r.Kind != zone.Success {
+		if ips, ok := r.FollowedAddresses(); len(ips) != want || !ok || r.Kind != zone.Success {
 			t.Errorf("%s: %d addresses, want %d", name, len(ips), want)
 		}
 	}

@@ -41,8 +41,8 @@ func TestSharedLoss(t *testing.T) {
 		t.Helper()
 		z := b.Publish(at)
 		expect(t, z, at, rows...)
-		if r := z.Lookup("web.fed.example.", dns.TypeA, at); r.Stale() != stale {
-			t.Errorf("stale is %v", r.Stale())
+		if r := z.Lookup("web.fed.example.", dns.TypeA, at); r.IsStale() != stale {
+			t.Errorf("stale is %v", r.IsStale())
 		}
 	}
 	both := "web A | NOERROR | 30 A 192.0.2.1 | 30 A 192.0.2.2"

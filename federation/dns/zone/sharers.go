@@ -19,15 +19,15 @@ func HasNames(p pattern.Name) func(zone federation.FQDN) bool {
 // SharesWith returns the first pattern of names that two owners share, in a zone of both.
 func (o *Owner) SharesWith(other *Owner) (what pattern.Name, both bool) {
 	for _, p := range o.Sharing.Names {
-		if what, both = o.both(p, other); both {
+		if what, both = o.sharedPattern(p, other); both {
 			return what, true
 		}
 	}
 	return pattern.Name{}, false
 }
 
-// both returns what names of a pattern of the owner another one shares, in a zone of both.
-func (o *Owner) both(p pattern.Name, other *Owner) (what pattern.Name, both bool) {
+// sharedPattern returns what names of a pattern of the owner another one shares, in a zone of both.
+func (o *Owner) sharedPattern(p pattern.Name, other *Owner) (what pattern.Name, both bool) {
 	for _, q := range other.Sharing.Names {
 		if what = p; p.Covers(q) {
 			what = q // the names of both patterns are those of the narrower one
@@ -40,13 +40,13 @@ func (o *Owner) both(p pattern.Name, other *Owner) (what pattern.Name, both bool
 	return pattern.Name{}, false
 }
 
-// Unshared returns the patterns of names that the owner at an index shares and no other does.
-func (c *Config) Unshared(i int) (names []pattern.Name) {
+// UnsharedPatterns returns the patterns of names that the owner at an index shares and no other does.
+func (c *Config) UnsharedPatterns(i int) (names []pattern.Name) {
 	for _, p := range c.Owners[i].Sharing.Names {
 		shared := false
 		for j := range c.Owners {
 			if j != i {
-				_, both := c.Owners[i].both(p, &c.Owners[j])
+				_, both := c.Owners[i].sharedPattern(p, &c.Owners[j])
 				shared = shared || both
 			}
 		}
@@ -57,16 +57,16 @@ func (c *Config) Unshared(i int) (names []pattern.Name) {
 	return names
 }
 
-// Sharers returns the owners that share a name and may publish it, by index: those of the longest
+// SharingOwners returns the owners that share a name and may publish it, by index: those of the longest
 // zone that has the name.
-func (c *Config) Sharers(fqdn string) (owners []int) {
+func (c *Config) SharingOwners(fqdn string) (owners []int) {
 	name, err := federation.ParseOrigin(fqdn) // a service may have the name of a zone
 	if err != nil {
 		return nil
 	}
-	origin, _ := c.origin(name)
+	origin, _ := c.longestOrigin(name)
 	for i := range c.Owners {
-		if o := &c.Owners[i]; slices.Contains(o.Origins, origin) && o.Sharing.matches(name) {
+		if o := &c.Owners[i]; slices.Contains(o.Origins, origin) && o.Sharing.matchesName(name) {
 			owners = append(owners, i)
 		}
 	}

@@ -51,7 +51,7 @@ func TestTTLOfLiveAndStaleAnswers(t *testing.T) {
 			}
 			b.SetStatus(0, status)
 			z := b.Publish(now)
-			if timed := z.Timed(); timed != (tt.left != 0) {
+			if timed := z.DependsOnTime(); timed != (tt.left != 0) {
 				t.Errorf("timed %t", timed)
 			}
 			if tt.want == gone {
@@ -63,8 +63,8 @@ func TestTTLOfLiveAndStaleAnswers(t *testing.T) {
 				fmt.Sprintf("a.s _tcp._tcp.a.s SRV | NOERROR | %d SRV 0 100 80 192-0-2-1.addr.a.s.fed.example.", tt.want),
 			)
 			for _, qtype := range []uint16{dns.TypeA, dns.TypeMX} {
-				if r := z.Lookup("a.s.fed.example.", qtype, now); r.Stale() == tt.live {
-					t.Errorf("%s: stale %t", dns.Type(qtype), r.Stale())
+				if r := z.Lookup("a.s.fed.example.", qtype, now); r.IsStale() == tt.live {
+					t.Errorf("%s: stale %t", dns.Type(qtype), r.IsStale())
 				}
 			}
 		})
@@ -122,14 +122,14 @@ func TestUnsynced(t *testing.T) {
 				// Row 5.5: an empty non-terminal may be the name of a service.
 				expect(t, z, tt.at, "s addr.a.s A SRV ANY | UNSYNCED")
 			}
-			if apex, synced := z.Synced("fed.example.", tt.at); !apex || synced != tt.synced {
+			if apex, synced := z.OriginSynced("fed.example.", tt.at); !apex || synced != tt.synced {
 				t.Errorf("Synced: %t, %t", apex, synced)
 			}
-			if apex, _ := z.Synced("s.fed.example.", tt.at); apex {
+			if apex, _ := z.OriginSynced("s.fed.example.", tt.at); apex {
 				t.Error("a name in the zone is no apex")
 			}
-			if z.Timed() != tt.timed {
-				t.Errorf("timed %t", z.Timed())
+			if z.DependsOnTime() != tt.timed {
+				t.Errorf("timed %t", z.DependsOnTime())
 			}
 		})
 	}
@@ -160,8 +160,8 @@ func TestStaleOwner(t *testing.T) {
 	} {
 		r := z.Lookup(tt.name, tt.qtype, now)
 		source, _, _ := r.Source()
-		if got := r.StaleOwner(); got != tt.stale || source != tt.owner || r.Stale() != (tt.stale != "") {
-			t.Errorf("%s %s is of %q and stale by %q (%t), want %q and %q", tt.name, dns.Type(tt.qtype), source, got, r.Stale(), tt.owner, tt.stale)
+		if got := r.StaleOwner(); got != tt.stale || source != tt.owner || r.IsStale() != (tt.stale != "") {
+			t.Errorf("%s %s is of %q and stale by %q (%t), want %q and %q", tt.name, dns.Type(tt.qtype), source, got, r.IsStale(), tt.owner, tt.stale)
 		}
 	}
 }

@@ -226,7 +226,7 @@ func TestGraceEnds(t *testing.T) {
 	b.Put(0, service("web web.fed.example 192.0.2.1@80"), 1)
 	z := b.Publish(now)
 	for _, at := range []time.Time{now, grace.Add(-1)} {
-		if _, synced := b.Publish(at).Synced("fed.example.", at); synced || b.Publish(at) != z {
+		if _, synced := b.Publish(at).OriginSynced("fed.example.", at); synced || b.Publish(at) != z {
 			t.Errorf("synced is %v after %s, or another version", synced, at.Sub(now))
 		}
 	}
@@ -234,7 +234,7 @@ func TestGraceEnds(t *testing.T) {
 		t.Errorf("due after %s, %v", due.Sub(now), ok)
 	}
 	whole := b.Publish(grace)
-	if _, synced := whole.Synced("fed.example.", grace); !synced || whole == z || whole.SOA("fed.example.").Serial != z.SOA("fed.example.").Serial {
+	if _, synced := whole.OriginSynced("fed.example.", grace); !synced || whole == z || whole.SOA("fed.example.").Serial != z.SOA("fed.example.").Serial {
 		t.Errorf("synced is %v, or not another version with the same serial", synced)
 	}
 	if due, ok := b.Due(); !ok || !due.Equal(grace.Add(time.Second)) {

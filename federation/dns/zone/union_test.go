@@ -90,7 +90,7 @@ func (m *sharedModel) reload() {
 		o.Owner = sharer(o.ID, strings.Join(names, " "), func(s *zone.Sharing) {
 			s.Min = enough
 			for range m.IntN(3) {
-				s.Tiers = append(s.Tiers, zone.Tier{N: m.IntN(3), Label: []string{"", "x", "y"}[m.IntN(3)]})
+				s.Tiers = append(s.Tiers, zone.TierRule{N: m.IntN(3), Label: []string{"", "x", "y"}[m.IntN(3)]})
 			}
 		})
 		o.Retention = sharedRetention
@@ -644,7 +644,7 @@ func below(label, protocol, fqdn string) string {
 
 // got asks the zone.
 func (m *sharedModel) got(r *zone.Result, name string) outcome {
-	o := outcome{Kind: kindNames[r.Kind], Stale: r.Stale(), Denied: r.Denied()}
+	o := outcome{Kind: kindNames[r.Kind], Stale: r.IsStale(), Denied: r.IsDenied()}
 	if r.Kind == zone.Success || r.Kind == zone.Indirect {
 		for _, line := range data(name, reply.Answer(nil, r, name, 0)) {
 			o.Answer = append(o.Answer, name+" "+line)
@@ -749,7 +749,7 @@ func (m *sharedModel) ask(t *testing.T, z *zone.Zone, at *site, label, protocol 
 				q.dead[fmt.Sprint(h.Owner, " ", h.Name)] = true
 			}
 		}
-		if !r.Forget(dead, m.at) {
+		if !r.ForgetHosts(dead, m.at) {
 			if len(dead) == 0 {
 				return
 			}

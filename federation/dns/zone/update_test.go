@@ -90,7 +90,7 @@ func newSecondaries() secondaries {
 func (s *secondaries) refresh(t *testing.T, z *zone.Zone, origins []string, at time.Time) {
 	t.Helper()
 	for _, origin := range origins {
-		if _, synced := z.Synced(origin, at); !synced {
+		if _, synced := z.OriginSynced(origin, at); !synced {
 			continue
 		}
 		if s.zones[origin] == nil {
@@ -254,9 +254,9 @@ func TestUpdateOfTheWholeZone(t *testing.T) {
 			b.Publish(now.Add(-time.Second))
 			b.SetStatus(1, zone.Status{Live: 1, Known: true})
 		}, uint32(now.Unix()) - 1},
-		{"another builder of the zone", func(b *zonetest.Builder) { b.Compete(rival().Publish(now.Add(-time.Minute))) }, minuteAgo},
+		{"another builder of the zone", func(b *zonetest.Builder) { b.NoteRival(rival().Publish(now.Add(-time.Minute))) }, minuteAgo},
 		{"another builder, that is ahead", func(b *zonetest.Builder) {
-			b.Compete(rival().Publish(now.Add(-time.Second)))
+			b.NoteRival(rival().Publish(now.Add(-time.Second)))
 			put(b, "a a.fed.example 192.0.2.1@81 i/TCP")
 			b.Publish(now.Add(-time.Second))
 		}, uint32(now.Unix()) - 1},

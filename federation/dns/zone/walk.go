@@ -12,38 +12,38 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
 )
 
-// Synced reports whether a name is an origin, and whether that can be
+// OriginSynced reports whether a name is an origin, and whether that can be
 // transferred: its names are known. The name is lower case and absolute.
-func (z *Zone) Synced(name string, now time.Time) (apex, synced bool) {
-	o := z.apex(name)
+func (z *Zone) OriginSynced(name string, now time.Time) (apex, synced bool) {
+	o := z.findOrigin(name)
 	if o == nil {
 		return false, false
 	}
-	return true, z.extent(o, now) == complete
+	return true, z.originExtent(o, now) == complete
 }
 
 // SOA returns the start of authority of an origin, or nil when it is not one of
 // the zones. The record is the caller's.
 func (z *Zone) SOA(name string) *dns.SOA {
-	o := z.apex(name)
+	o := z.findOrigin(name)
 	if o == nil {
 		return nil
 	}
-	return o.soa(name)
+	return o.newSOA(name)
 }
 
 // NS returns the name server record of an origin, or nil when it is not one of
 // the zones. The record is the caller's.
 func (z *Zone) NS(name string) *dns.NS {
-	o := z.apex(name)
+	o := z.findOrigin(name)
 	if o == nil {
 		return nil
 	}
 	return record.NS(name, o.ns, o.negativeTTL)
 }
 
-// apex returns the origin that has the name, or nil.
-func (z *Zone) apex(name string) *origin {
+// findOrigin returns the origin that has the name, or nil.
+func (z *Zone) findOrigin(name string) *zoneOrigin {
 	if o := z.origins.ofQuery(name); o != nil && o.name == name {
 		return o
 	}
@@ -60,33 +60,33 @@ var types = []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypeTXT}
 // server that has this zone only refers to them and does not deny their names.
 func (z *Zone) Names(origin string, now time.Time) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		o := z.apex(origin)
+		o := z.findOrigin(origin)
 		if o == nil || !yield(o.ns) {
 			return
 		}
-		for inner := range z.delegated(o) {
+		for inner := range z.delegatedOrigins(o) {
 			if !yield(inner.name) || !yield(inner.ns) {
 				return
 			}
 		}
 		for at := range z.tree.All() {
-			if z.origins.of(at.Name) != o {
+			if z.origins.originOf(at.Name) != o {
 				continue
 			}
 			p := z.tree.Holder(o.name, at.Name, &at.Value, now)
-			if p != nil && (!yield(at.Name) || !z.below(o, p, at.Value.HasNodesBelow(), now, yield)) {
+			if p != nil && (!yield(at.Name) || !z.yieldBelow(o, p, at.Value.HasNodesBelow(), now, yield)) {
 				return
 			}
 		}
 	}
 }
 
-// below yields the names that a service has below its fqdn: what is above others, those that they do not have. It
+// yieldBelow yields the names that a service has below its fqdn: what is above others, those that they do not have. It
 // reports whether there is more to yield.
-func (z *Zone) below(o *origin, p *precedence.Offer, above bool, now time.Time, yield func(string) bool) bool {
+func (z *Zone) yieldBelow(o *zoneOrigin, p *precedence.Offer, above bool, now time.Time, yield func(string) bool) bool {
 	for labels := range p.Subtree.RecordLabels() {
 		name := domain.JoinLabels(labels, p.FQDN())
-		if len(name) > domain.MaxName || z.origins.of(name) != o || above && z.match(o, name, now).offer != p {
+		if len(name) > domain.MaxName || z.origins.originOf(name) != o || above && z.matchName(o, name, now).offer != p {
 			continue
 		}
 		if !yield(name) {
@@ -107,26 +107,26 @@ func (z *Zone) Records(origin, name string, now time.Time) iter.Seq[*Result] {
 	return func(yield func(*Result) bool) {
 		o := z.origins.ofQuery(name)
 		if o.name != origin && o.name == name {
-			at := match{Match: subtree.Match{Role: domain.Apex}}
+			at := nameMatch{Match: subtree.Match{Role: domain.Apex}}
 			yield(&Result{Kind: Success, Type: dns.TypeNS, TTL: o.negativeTTL, zone: z, origin: o, match: at})
 			return
 		}
-		at := z.match(o, name, now)
+		at := z.matchName(o, name, now)
 		for _, qtype := range types {
 			r := Result{zone: z, origin: o, Type: qtype, match: at}
-			if r.resolve(now, true); (r.Kind == Success || r.Kind == Indirect) && !yield(&r) {
+			if r.resolveType(now, true); (r.Kind == Success || r.Kind == Indirect) && !yield(&r) {
 				return
 			}
 		}
 	}
 }
 
-// delegated yields the origins right below one.
-func (z *Zone) delegated(o *origin) iter.Seq[*origin] {
-	return func(yield func(*origin) bool) {
+// delegatedOrigins yields the origins right below one.
+func (z *Zone) delegatedOrigins(o *zoneOrigin) iter.Seq[*zoneOrigin] {
+	return func(yield func(*zoneOrigin) bool) {
 		for i := range z.origins {
 			inner := &z.origins[i]
-			if inner != o && domain.IsWithin(inner.name, o.name) && z.origins.of(domain.Parent(inner.name)) == o && !yield(inner) {
+			if inner != o && domain.IsWithin(inner.name, o.name) && z.origins.originOf(domain.Parent(inner.name)) == o && !yield(inner) {
 				return
 			}
 		}

@@ -18,14 +18,14 @@ const maxStaleTTL = 30
 // and many goroutines may use it at once.
 type Zone struct {
 	tree    precedence.Tree
-	shared  trie.Map[group] // by name, what owners share
-	origins origins
-	owners  []view // by index in Config.Owners
-	timed   bool   // answers depend on the time
+	shared  trie.Map[sharedName] // by name, what owners share
+	origins zoneOrigins
+	owners  []ownerView // by index in Config.Owners
+	timed   bool        // answers depend on the time
 }
 
-// view is what answers need to know of an owner.
-type view struct {
+// ownerView is what answers need to know of an owner.
+type ownerView struct {
 	Status
 	id      string
 	ttl     uint32 // of live answers
@@ -56,23 +56,23 @@ type Status struct {
 	Grace time.Time
 }
 
-// Timed reports whether Lookup depends on the time it is given.
-func (z *Zone) Timed() bool { return z.timed }
+// DependsOnTime reports whether Lookup depends on the time it is given.
+func (z *Zone) DependsOnTime() bool { return z.timed }
 
-// Has reports whether a name, lower case and absolute, is in one of the zones.
-func (z *Zone) Has(name string) bool { return z.origins.ofQuery(name) != nil }
+// HasName reports whether a name, lower case and absolute, is in one of the zones.
+func (z *Zone) HasName(name string) bool { return z.origins.ofQuery(name) != nil }
 
-// extent is how far the names of an origin are known.
-type extent uint8
+// knownExtent is how far the names of an origin are known.
+type knownExtent uint8
 
 const (
-	complete extent = iota
-	awaited         // an owner is not known, and its grace is not over
-	unheard         // no owner is known, and the grace of all is over
+	complete knownExtent = iota
+	awaited              // an owner is not known, and its grace is not over
+	unheard              // no owner is known, and the grace of all is over
 )
 
-// extent returns how far the names of the origin are known.
-func (z *Zone) extent(o *origin, now time.Time) extent {
+// originExtent returns how far the names of the origin are known.
+func (z *Zone) originExtent(o *zoneOrigin, now time.Time) knownExtent {
 	known := unheard
 	for _, i := range o.owners {
 		if z.owners[i].Known {
@@ -84,10 +84,10 @@ func (z *Zone) extent(o *origin, now time.Time) extent {
 	return known
 }
 
-// part returns the TTL of an answer from the service of a match, in seconds, at least 1, and a lost owner that
+// matchTTL returns the TTL of an answer from the service of a match, in seconds, at least 1, and a lost owner that
 // it hangs on: nil if it is live. Of a shared name, that is the least TTL of the members that have a part in
 // the answer, and it is live if one of them is.
-func (z *Zone) part(m *match, members subtree.MemberSet, now time.Time) (ttl uint32, stale *view) {
+func (z *Zone) matchTTL(m *nameMatch, members subtree.MemberSet, now time.Time) (ttl uint32, stale *ownerView) {
 	v := &z.owners[m.offer.Owner]
 	s := m.offer.Subtree.SharedName()
 	if s == nil {
@@ -111,7 +111,7 @@ func (z *Zone) part(m *match, members subtree.MemberSet, now time.Time) (ttl uin
 }
 
 // staleMember returns the owner of a member that is stale, or nil.
-func (z *Zone) staleMember(s *subtree.SharedName, m int) *view {
+func (z *Zone) staleMember(s *subtree.SharedName, m int) *ownerView {
 	if !s.Members[m].Stale {
 		return nil
 	}
@@ -119,7 +119,7 @@ func (z *Zone) staleMember(s *subtree.SharedName, m int) *view {
 }
 
 // staleSayer returns an owner of an endpoint that all owners say who are lost, or nil.
-func (z *Zone) staleSayer(s *subtree.SharedName, i uint16) *view {
+func (z *Zone) staleSayer(s *subtree.SharedName, i uint16) *ownerView {
 	for m := range s.MembersSaying(i).Each {
 		if s.EndpointRank(i).IsStale() {
 			return z.staleMember(s, m)
@@ -129,28 +129,28 @@ func (z *Zone) staleSayer(s *subtree.SharedName, i uint16) *view {
 }
 
 // answerTTL returns the TTL of the owner's live or stale answers.
-func (v *view) answerTTL(stale bool, now time.Time) uint32 {
+func (v *ownerView) answerTTL(stale bool, now time.Time) uint32 {
 	if !stale {
 		return v.ttl
 	}
 	ttl := v.staleTTL()
-	if end := v.end(); !end.IsZero() {
+	if end := v.staleEnd(); !end.IsZero() {
 		ttl = min(ttl, uint32(max(min(end.Sub(now)/time.Second, maxStaleTTL), 1)))
 	}
 	return ttl
 }
 
-// stale reports whether the owner has not confirmed an offer since it was lost.
-func (v *view) stale(o *precedence.Offer) bool { return uint64(o.Generation) < v.Live }
+// isStale reports whether the owner has not confirmed an offer since it was lost.
+func (v *ownerView) isStale(o *precedence.Offer) bool { return uint64(o.Generation) < v.Live }
 
 // staleTTL returns the TTL of stale answers whose end is not near, in seconds.
-func (v *view) staleTTL() uint32 { return min(v.fullTTL, maxStaleTTL) }
+func (v *ownerView) staleTTL() uint32 { return min(v.fullTTL, maxStaleTTL) }
 
-// ages reports whether an answer that becomes stale gets another TTL.
-func (v *view) ages() bool { return v.ttl != v.staleTTL() }
+// changesTTL reports whether an answer that becomes stale gets another TTL.
+func (v *ownerView) changesTTL() bool { return v.ttl != v.staleTTL() }
 
-// end returns when the first of the owner's stale services are gone; zero is never.
-func (v *view) end() time.Time {
+// staleEnd returns when the first of the owner's stale services are gone; zero is never.
+func (v *ownerView) staleEnd() time.Time {
 	if !v.Soonest.IsZero() {
 		return v.Soonest
 	}

@@ -272,7 +272,7 @@ func TestProtocol(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, r.Protocol(), want)
 		}
 	}
-	if !z.Has("x.fed.example.") || z.Has("example.") {
+	if !z.HasName("x.fed.example.") || z.HasName("example.") {
 		t.Error("Has: want names in fed.example. only")
 	}
 }

@@ -178,7 +178,7 @@ func (r *run) look(b *agent.Block, question string) answer {
 		}
 	}
 	slices.Sort(addresses)
-	a.address, a.stale = strings.Join(addresses, " "), result.Stale()
+	a.address, a.stale = strings.Join(addresses, " "), result.IsStale()
 	return a
 }
 

@@ -17,7 +17,7 @@ import (
 
 // answer is the zone's answer for a name.
 type answer struct {
-	kind    zone.Kind
+	kind    zone.ResultKind
 	address string
 	ttl     uint32
 	stale   bool
@@ -45,7 +45,7 @@ func (a answer) String() string {
 
 // option is an answer that is allowed.
 type option struct {
-	kind        zone.Kind
+	kind        zone.ResultKind
 	address     string
 	live, stale bool
 	from, to    uint32 // least and greatest TTL

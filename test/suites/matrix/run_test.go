@@ -149,7 +149,7 @@ func (r *run) share() {
 // sharing returns how an owner shares names, of which the endpoints are in a tier.
 func (r *run) sharing(tier int) zone.Sharing {
 	s := &r.oracle.sharing
-	all := zone.Sharing{Tiers: []zone.Tier{{N: tier}}, Min: s.min}
+	all := zone.Sharing{Tiers: []zone.TierRule{{N: tier}}, Min: s.min}
 	for _, name := range s.names {
 		all.Names = append(all.Names, must.Get(pattern.ParseName(name))(r.t))
 	}

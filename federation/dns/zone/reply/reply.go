@@ -64,7 +64,7 @@ func addresses(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
 		return append(rrs, record.NewAddress(name, m.Address, r.TTL))
 	}
 	most := room/record.MinAddress + 1
-	if ips, ok := r.Followed(); ok {
+	if ips, ok := r.FollowedAddresses(); ok {
 		return record.AppendAddresses(rrs, name, ips[:min(len(ips), most)], r.TTL)
 	}
 	// The endpoints are in the order of their SRV targets, so equal addresses are
@@ -91,7 +91,7 @@ func srv(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
 	n, size, text := 0, 0, 0
 	for _, i := range endpoints {
 		length := t.TargetLen(i, fqdn)
-		if length > domain.MaxName || r.Barred(i) {
+		if length > domain.MaxName || r.IsBarred(i) {
 			continue
 		}
 		if size += record.SRVHeader + length; size > record.MaxSet {
@@ -111,7 +111,7 @@ func srv(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
 		if n == len(records) {
 			break
 		}
-		if t.HasTarget(i, fqdn) && !r.Barred(i) {
+		if t.HasTarget(i, fqdn) && !r.IsBarred(i) {
 			records[n] = record.SRV(name, t.Target(&targets, i, fqdn), t.Endpoint(i).Port, t.SRVPriority(i), r.TTL)
 			rrs = append(rrs, &records[n])
 			n++
@@ -129,7 +129,7 @@ func txt(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
 // up: its own addresses and the others, each once, with one TTL, the smallest
 // (RFC 2181 section 5.2).
 func Resolved(rrs []dns.RR, r *zone.Result, name string, others []netip.Addr, ttl uint32) []dns.RR {
-	found, _ := r.Followed()
+	found, _ := r.FollowedAddresses()
 	all := make([]netip.Addr, 0, len(found)+len(others))
 	all = append(all, found...)
 	for _, ip := range others {
@@ -143,7 +143,7 @@ func Resolved(rrs []dns.RR, r *zone.Result, name string, others []netip.Addr, tt
 
 // Authority appends the SOA of a negative answer: exactly one record (RFC 2308
 // section 3).
-func Authority(rrs []dns.RR, r *zone.Result) []dns.RR { return append(rrs, r.SOA(r.Origin())) }
+func Authority(rrs []dns.RR, r *zone.Result) []dns.RR { return append(rrs, r.SOA(r.OriginName())) }
 
 // Glue appends the addresses of the targets in an SRV answer of this result, in
 // the order of the answer, and of the name server in an NS answer. RRsets are
@@ -174,7 +174,7 @@ func targetGlue(rrs []dns.RR, r *zone.Result, answer []dns.RR, room int, now tim
 		if n == len(answer) || len(rrs) > most {
 			break
 		}
-		if !t.HasTarget(i, fqdn) || r.Barred(i) {
+		if !t.HasTarget(i, fqdn) || r.IsBarred(i) {
 			continue
 		}
 		target := answer[n].(*dns.SRV).Target
@@ -236,12 +236,12 @@ func glueBlock(r *zone.Result, n int) record.AddressBlock {
 // hostGlue appends the addresses of a host in the zone of the result. If there were one that the owner of
 // the answer may not publish, the host would be barred.
 func hostGlue(rrs []dns.RR, r *zone.Result, host string, room int, now time.Time) []dns.RR {
-	found, ok := r.Target(host, now)
+	found, ok := r.LookupTarget(host, now)
 	if !ok {
 		return elsewhereGlue(rrs, r, host)
 	}
 	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
-		if found.As(qtype, now); found.Kind == zone.Success {
+		if found.ResolveAs(qtype, now); found.Kind == zone.Success {
 			rrs = Answer(rrs, &found, host, room)
 		}
 	}

@@ -216,7 +216,7 @@ func TestSRVEndsWithTheWorstRank(t *testing.T) {
 		return zone.Owner{
 			ID: id, Origins: []federation.FQDN{must.Value(federation.ParseOrigin("fed.example"))}, TTL: 30, NegativeTTL: 5,
 			Sharing: zone.Sharing{
-				Names: []pattern.Name{must.Value(pattern.ParseName("*.fed.example"))}, Tiers: []zone.Tier{{N: tier}}, Min: 1,
+				Names: []pattern.Name{must.Value(pattern.ParseName("*.fed.example"))}, Tiers: []zone.TierRule{{N: tier}}, Min: 1,
 			},
 		}
 	}

@@ -25,8 +25,8 @@ func Update(z *zone.Zone, origin string, serial uint32, now time.Time) iter.Seq[
 	if soa != nil && serial != 0 && int32(soa.Serial-serial) <= 0 { //nolint:gosec // serial arithmetic wraps
 		return slices.Values([][]dns.RR{{soa}})
 	}
-	after, promised := z.Promised(origin, now)
-	before, at, names := z.Since(origin, serial)
+	after, promised := z.PromisedVersion(origin, now)
+	before, at, names := z.ChangesSince(origin, serial)
 	if serial == 0 || before == nil {
 		return Transfer(after, origin, promised)
 	}
