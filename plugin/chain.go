@@ -77,7 +77,7 @@ func (f *Federation) Transfer(origin string, serial uint32) (<-chan []dns.RR, er
 	case !synced:
 		return nil, errUnsynced
 	}
-	update := reply.Update(z, origin, serial, now)
+	update := reply.IncrementalTransfer(z, origin, serial, now)
 	records := make(chan []dns.RR)
 	go func() {
 		defer close(records) // also after a panic: without the second SOA, no secondary takes it

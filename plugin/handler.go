@@ -130,7 +130,7 @@ func (f *Federation) answerQuery(ctx context.Context, z *zone.Zone, w dns.Respon
 		return nil, handOn
 	}
 
-	m, c := reply.To(r), f.clientOf(w, r)
+	m, c := reply.NewReply(r), f.clientOf(w, r)
 	switch result.Kind {
 	case zone.Unsynced, zone.Unheard:
 		// Not NXDOMAIN: it would be cached for a name that may well exist.

@@ -277,7 +277,7 @@ func export(b *testing.B, all []*federation.Service, zoneFile, hostsFile string)
 	now := time.Now()
 	zone, hosts := create(b, zoneFile), create(b, hostsFile)
 	soas := 0
-	for rrs := range reply.Transfer(compiled(b, all).Publish(now), benchOrigin, now) {
+	for rrs := range reply.FullTransfer(compiled(b, all).Publish(now), benchOrigin, now) {
 		for _, rr := range rrs {
 			switch rr := rr.(type) {
 			case *dns.SOA:

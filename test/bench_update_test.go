@@ -66,7 +66,7 @@ func answers(z *zone.Zone, name string, want netip.Addr) bool {
 	if r.Kind != zone.Success {
 		return false
 	}
-	return slices.ContainsFunc(reply.Answer(nil, &r, name, 0), func(rr dns.RR) bool {
+	return slices.ContainsFunc(reply.AppendAnswer(nil, &r, name, 0), func(rr dns.RR) bool {
 		got, _ := netip.AddrFromSlice(rr.(*dns.A).A)
 		return got.Unmap() == want
 	})

@@ -174,7 +174,7 @@ func look(b *agent.Block, name string) string {
 		return fmt.Sprintf("kind %d", result.Kind)
 	}
 	var said string
-	for _, rr := range reply.Answer(nil, &result, name, 0) {
+	for _, rr := range reply.AppendAnswer(nil, &result, name, 0) {
 		said += fmt.Sprintf("%s %d", rr.(*dns.A).A, rr.Header().Ttl)
 	}
 	if result.IsStale() {

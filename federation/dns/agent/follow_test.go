@@ -96,7 +96,7 @@ func answersOf(b *Block, now time.Time) (all []string) {
 	z := b.builder.Publish(now)
 	for name := range z.Names("fed.example.", now) {
 		for result := range z.Records("fed.example.", name, now) {
-			for _, rr := range reply.Answer(nil, result, name, 0) {
+			for _, rr := range reply.AppendAnswer(nil, result, name, 0) {
 				all = append(all, rr.String())
 			}
 		}

@@ -94,7 +94,7 @@ func firstAddress(b *Block, name string) string {
 		return ""
 	}
 	var all []string
-	for _, rr := range reply.Answer(nil, &result, name, 0) {
+	for _, rr := range reply.AppendAnswer(nil, &result, name, 0) {
 		all = append(all, rr.(*dns.A).A.String())
 	}
 	slices.Sort(all)

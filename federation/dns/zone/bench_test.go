@@ -65,10 +65,10 @@ func BenchmarkLookup(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					if r := z.Lookup(q.asked, q.qtype, now); r.Kind == zone.Success {
-						answered = reply.Answer(nil, &r, q.asked, 0)
-						reply.Glue(nil, &r, answered, 0, now)
+						answered = reply.AppendAnswer(nil, &r, q.asked, 0)
+						reply.AppendGlue(nil, &r, answered, 0, now)
 					} else {
-						answered = reply.Authority(nil, &r)
+						answered = reply.AppendAuthority(nil, &r)
 					}
 				}
 			})
@@ -126,10 +126,10 @@ func BenchmarkLargest(b *testing.B) {
 				for b.Loop() {
 					r := z.Lookup(q.asked, q.qtype, now)
 					if r.Kind == zone.Success {
-						answered = reply.Answer(nil, &r, q.asked, room)
-						reply.Glue(nil, &r, answered, room, now)
+						answered = reply.AppendAnswer(nil, &r, q.asked, room)
+						reply.AppendGlue(nil, &r, answered, room, now)
 					} else {
-						answered = reply.Authority(nil, &r)
+						answered = reply.AppendAuthority(nil, &r)
 					}
 				}
 			})
@@ -234,7 +234,7 @@ func BenchmarkHistory(b *testing.B) {
 			b.ReportAllocs()
 			octets := 0
 			for b.Loop() {
-				for rrs := range reply.Update(z, "fed.example.", run.serial, at) {
+				for rrs := range reply.IncrementalTransfer(z, "fed.example.", run.serial, at) {
 					for _, rr := range rrs {
 						octets += dns.Len(rr) // CoreDNS does not compress transfers
 					}
@@ -343,7 +343,7 @@ func BenchmarkShared(b *testing.B) {
 					b.ReportAllocs()
 					for b.Loop() {
 						r := z.Lookup("web.fed.example.", qtype, now)
-						_ = reply.Answer(nil, &r, "web.fed.example.", 0)
+						_ = reply.AppendAnswer(nil, &r, "web.fed.example.", 0)
 					}
 				})
 			}

@@ -252,7 +252,7 @@ func TestNestedZones(t *testing.T) {
 	z := b.Publish(now)
 	for name, want := range map[string]string{"nope.fed.example.": "fed.example.", "web.x.y.fed.example.": "x.y.fed.example."} {
 		r := z.Lookup(name, dns.TypeA, now)
-		if got := reply.Authority(nil, &r)[0].Header().Name; r.Kind != zone.NameError || got != want {
+		if got := reply.AppendAuthority(nil, &r)[0].Header().Name; r.Kind != zone.NameError || got != want {
 			t.Errorf("%s is %s of %s, want %s", name, kindNames[r.Kind], got, want)
 		}
 	}

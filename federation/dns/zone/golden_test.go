@@ -170,7 +170,7 @@ func (p *player) show(at time.Time) map[string]bool {
 			all["* "+name+" is not synced"] = true
 		}
 		all[fmt.Sprintf("* serial of %s: %ds", name, int64(z.SOA(name).Serial)-now.Unix())] = true
-		for rrs := range reply.Transfer(z, name, at) {
+		for rrs := range reply.FullTransfer(z, name, at) {
 			for _, rr := range rrs {
 				if p.shows(rr.Header()) {
 					all[data("", []dns.RR{rr})[0]] = true

@@ -131,13 +131,13 @@ func TestLongNames(t *testing.T) {
 		if got := faults(b, 0)[subtree.FaultNameTooLong]; got != want {
 			t.Errorf("%d characters: %d names are too long, want %d", n, got, want)
 		}
-		for rrs := range reply.Transfer(z, "fed.example.", now) {
+		for rrs := range reply.FullTransfer(z, "fed.example.", now) {
 			for _, rr := range rrs {
 				checkPacks(t, rr)
 			}
 		}
 		r := z.Lookup(name+".", dns.TypeSRV, now)
-		for _, rr := range reply.Glue(nil, &r, reply.Answer(nil, &r, name+".", 0), 0, now) {
+		for _, rr := range reply.AppendGlue(nil, &r, reply.AppendAnswer(nil, &r, name+".", 0), 0, now) {
 			checkPacks(t, rr)
 			if rr.Header().Name[0] == '1' != (rr.Header().Rrtype == dns.TypeA) {
 				t.Errorf("address of another target: %s", rr)

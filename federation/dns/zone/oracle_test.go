@@ -98,9 +98,9 @@ func answer(z *zone.Zone, name string, qtype uint16) outcome {
 		a.Lost = r.HasLostOwner()
 	}
 	if r.Kind == zone.Success || r.Kind == zone.Indirect {
-		rrs := reply.Answer(nil, &r, strings.ToUpper(name), 0)
+		rrs := reply.AppendAnswer(nil, &r, strings.ToUpper(name), 0)
 		a.Answer = lines(rrs)
-		a.Glue = lines(reply.Glue(nil, &r, rrs, 0, now))
+		a.Glue = lines(reply.AppendGlue(nil, &r, rrs, 0, now))
 	}
 	if qtype == dns.TypeA || qtype == dns.TypeAAAA {
 		slices.Sort(a.Answer) // sorted somehow, which TestOracle checks against a fresh build
@@ -139,7 +139,7 @@ func dump(z *zone.Zone, names []string) []string {
 			r := z.Lookup(name, qtype, now)
 			all = append(all, name, dns.Type(qtype).String(), kindNames[r.Kind])
 			if r.Kind == zone.Success || r.Kind == zone.Indirect {
-				all = append(all, lines(reply.Answer(nil, &r, name, 0))...)
+				all = append(all, lines(reply.AppendAnswer(nil, &r, name, 0))...)
 			}
 			for _, h := range r.Hosts() {
 				all = append(all, h.Name)

@@ -52,12 +52,12 @@ func TestLargestServiceFitsAMessage(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(dns.Type(tt.qtype).String()+" "+tt.name[:3], func(t *testing.T) {
 			r := z.Lookup(tt.name, tt.qtype, now)
-			answer := reply.Answer(nil, &r, tt.name, 0)
+			answer := reply.AppendAnswer(nil, &r, tt.name, 0)
 			if len(answer) < tt.min || len(answer) > tt.max {
 				t.Errorf("%d records, want %d to %d", len(answer), tt.min, tt.max)
 			}
 			checkReply(t, &r, tt.name)
-			if glue := reply.Glue(nil, &r, answer, 0, now); tt.qtype == dns.TypeSRV && len(glue) != len(answer) {
+			if glue := reply.AppendGlue(nil, &r, answer, 0, now); tt.qtype == dns.TypeSRV && len(glue) != len(answer) {
 				t.Errorf("%d addresses for %d targets", len(glue), len(answer))
 			}
 		})
@@ -76,12 +76,12 @@ func checkReply(t *testing.T, r *zone.Result, name string) {
 	m.Response, m.Compress = true, true
 	switch r.Kind {
 	case zone.NameError, zone.NoData:
-		m.Ns = reply.Authority(nil, r)
+		m.Ns = reply.AppendAuthority(nil, r)
 		if soa, ok := m.Ns[0].(*dns.SOA); len(m.Ns) != 1 || !ok || !dns.IsSubDomain(soa.Hdr.Name, name) || soa.Hdr.Ttl != soa.Minttl {
 			t.Fatalf("authority %v", m.Ns)
 		}
 	case zone.Success, zone.Indirect:
-		m.Answer = reply.Answer(nil, r, name, 0)
+		m.Answer = reply.AppendAnswer(nil, r, name, 0)
 		if len(m.Answer) == 0 && r.Kind == zone.Success {
 			t.Fatal("success without records")
 		}

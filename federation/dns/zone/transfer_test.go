@@ -24,7 +24,7 @@ import (
 func transfer(t *testing.T, z *zone.Zone, origin string) []dns.RR {
 	t.Helper()
 	var all []dns.RR
-	for rrs := range reply.Transfer(z, origin, now) {
+	for rrs := range reply.FullTransfer(z, origin, now) {
 		all = append(all, rrs...)
 	}
 	if len(all) < 3 || all[0].Header().Rrtype != dns.TypeSOA || all[0].String() != all[len(all)-1].String() || all[1].Header().Rrtype != dns.TypeNS {
@@ -75,7 +75,7 @@ func TestTransferIsWhatIsAnswered(t *testing.T) {
 					r := z.Lookup(name, qtype, now)
 					var want []string
 					if r.Kind == zone.Success || r.Kind == zone.Indirect {
-						want = lines(reply.Answer(nil, &r, name, 0))
+						want = lines(reply.AppendAnswer(nil, &r, name, 0))
 					}
 					got := transferred[setKey(name, qtype)]
 					delete(transferred, setKey(name, qtype))
@@ -208,7 +208,7 @@ func TestLongestZone(t *testing.T) {
 		}
 		r := builder(owner("a", name)).Publish(now).Lookup(name, dns.TypeNS, now)
 		m := new(dns.Msg)
-		m.Answer, m.Ns = reply.Answer(nil, &r, name, 0), reply.Authority(nil, &r)
+		m.Answer, m.Ns = reply.AppendAnswer(nil, &r, name, 0), reply.AppendAuthority(nil, &r)
 		wire := must.Value(m.Pack())
 		if err := new(dns.Msg).Unpack(wire); (err == nil) != (more == 0) {
 			t.Errorf("a zone of %d characters: %v", len(name), err)

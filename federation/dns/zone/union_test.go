@@ -646,7 +646,7 @@ func below(label, protocol, fqdn string) string {
 func (m *sharedModel) got(r *zone.Result, name string) outcome {
 	o := outcome{Kind: kindNames[r.Kind], Stale: r.IsStale(), Denied: r.IsDenied()}
 	if r.Kind == zone.Success || r.Kind == zone.Indirect {
-		for _, line := range data(name, reply.Answer(nil, r, name, 0)) {
+		for _, line := range data(name, reply.AppendAnswer(nil, r, name, 0)) {
 			o.Answer = append(o.Answer, name+" "+line)
 		}
 	}
@@ -722,7 +722,7 @@ func (m *sharedModel) check(t *testing.T) {
 // transferred returns the records of services in a transfer, sorted.
 func transferred(z *zone.Zone, at time.Time) []string {
 	var all []dns.RR
-	for rrs := range reply.Transfer(z, "fed.example.", at) {
+	for rrs := range reply.FullTransfer(z, "fed.example.", at) {
 		all = append(all, rrs...)
 	}
 	all = slices.DeleteFunc(all, func(rr dns.RR) bool {

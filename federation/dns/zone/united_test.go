@@ -127,7 +127,7 @@ func TestLargestSharedNameFitsAMessage(t *testing.T) {
 				r := z.Lookup(name, qtype, now)
 				checkReply(t, &r, name)
 				if r.Kind == zone.Success {
-					reply.Glue(nil, &r, reply.Answer(nil, &r, name, 0), 0, now)
+					reply.AppendGlue(nil, &r, reply.AppendAnswer(nil, &r, name, 0), 0, now)
 				}
 			}
 			r := z.Lookup(name, dns.TypeTXT, now)

@@ -22,7 +22,7 @@ import (
 // refreshed returns what a secondary with the serial gets, and whether that is a
 // difference.
 func refreshed(z *zone.Zone, origin string, serial uint32, at time.Time) (rrs []dns.RR, incremental bool) {
-	for some := range reply.Update(z, origin, serial, at) {
+	for some := range reply.IncrementalTransfer(z, origin, serial, at) {
 		rrs = append(rrs, some...)
 	}
 	if len(rrs) < 2 {

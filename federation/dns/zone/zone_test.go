@@ -100,7 +100,7 @@ func ask(z *zone.Zone, name, qtype string, at time.Time) []string {
 	r := z.Lookup(strings.ToLower(name), number, at)
 	lines := []string{kindNames[r.Kind]}
 	if r.Kind == zone.Success || r.Kind == zone.Indirect {
-		lines = append(lines, data(name, reply.Answer(nil, &r, name, 0))...)
+		lines = append(lines, data(name, reply.AppendAnswer(nil, &r, name, 0))...)
 	}
 	for _, h := range r.Hosts() {
 		lines = append(lines, "host "+h.Name)
@@ -322,7 +322,7 @@ func TestReadersAndWriter(t *testing.T) {
 						}
 					}
 				}
-				for range reply.Transfer(z, "fed.example.", now) {
+				for range reply.FullTransfer(z, "fed.example.", now) {
 				}
 			}
 		})
@@ -339,10 +339,10 @@ func TestReadersAndWriter(t *testing.T) {
 // records returns all records of a reply.
 func records(r *zone.Result, name string) []dns.RR {
 	if r.Kind != zone.Success && r.Kind != zone.Indirect {
-		return reply.Authority(nil, r)
+		return reply.AppendAuthority(nil, r)
 	}
-	answer := reply.Answer(nil, r, name, 0)
-	return append(answer, reply.Glue(nil, r, answer, 0, now)...)
+	answer := reply.AppendAnswer(nil, r, name, 0)
+	return append(answer, reply.AppendGlue(nil, r, answer, 0, now)...)
 }
 
 func spoil(rr dns.RR) {

@@ -162,12 +162,12 @@ func (r *run) look(b *agent.Block, question string) answer {
 	}
 	if r.oracle.sharing.shares(strings.TrimSuffix(name, ".")) {
 		text := z.Lookup(name, dns.TypeTXT, time.Now())
-		if all := reply.Answer(nil, &text, name, 0); len(all) < 2 || z.Explain(name, qtype, time.Now()).Holder == nil {
+		if all := reply.AppendAnswer(nil, &text, name, 0); len(all) < 2 || z.Explain(name, qtype, time.Now()).Holder == nil {
 			r.wrongf("%s has the texts %v", name, all)
 		}
 	}
 	var addresses []string
-	for _, rr := range reply.Answer(nil, &result, name, 0) {
+	for _, rr := range reply.AppendAnswer(nil, &result, name, 0) {
 		a.ttl = rr.Header().Ttl
 		switch rr := rr.(type) {
 		case *dns.A:

@@ -20,8 +20,8 @@ type Message struct {
 	records  [4]dns.RR // of all sections, until there are more
 }
 
-// To returns an authoritative reply to a query, without records.
-func To(query *dns.Msg) *Message {
+// NewReply returns an authoritative reply to a query, without records.
+func NewReply(query *dns.Msg) *Message {
 	m := new(Message)
 	// As dns.Msg.SetReply, which allocates the question.
 	m.Id, m.Opcode, m.Response, m.Authoritative = query.Id, query.Opcode, true, true
@@ -33,33 +33,35 @@ func To(query *dns.Msg) *Message {
 	return m
 }
 
-// spare returns the unused room for records.
-func (m *Message) spare() []dns.RR {
+// spareRecords returns the unused room for records.
+func (m *Message) spareRecords() []dns.RR {
 	used := min(len(m.Answer)+len(m.Ns)+len(m.Extra), len(m.records))
 	return m.records[used:used]
 }
 
-// SetAnswer makes the records of Answer the answer, with the name as in the
+// SetAnswer makes the records of AppendAnswer the answer, with the name as in the
 // question.
 func (m *Message) SetAnswer(r *zone.Result, room int) {
-	m.Answer = clip(Answer(m.spare(), r, m.question[0].Name, room))
+	m.Answer = clipSection(AppendAnswer(m.spareRecords(), r, m.question[0].Name, room))
 }
 
-// SetResolved makes the records of Resolved the answer.
+// SetResolved makes the records of AppendResolved the answer.
 func (m *Message) SetResolved(r *zone.Result, others []netip.Addr, ttl uint32) {
-	m.Answer = clip(Resolved(m.spare(), r, m.question[0].Name, others, ttl))
+	m.Answer = clipSection(AppendResolved(m.spareRecords(), r, m.question[0].Name, others, ttl))
 }
 
 // SetAuthority makes the SOA of a negative answer the authority.
-func (m *Message) SetAuthority(r *zone.Result) { m.Ns = clip(Authority(m.spare(), r)) }
-
-// SetGlue makes the records of Glue the additional ones.
-func (m *Message) SetGlue(r *zone.Result, room int, now time.Time) {
-	m.Extra = Glue(m.spare(), r, m.Answer, room, now)
+func (m *Message) SetAuthority(r *zone.Result) {
+	m.Ns = clipSection(AppendAuthority(m.spareRecords(), r))
 }
 
-// clip returns a section without the room behind it, which is that of others.
-func clip(rrs []dns.RR) []dns.RR {
+// SetGlue makes the records of AppendGlue the additional ones.
+func (m *Message) SetGlue(r *zone.Result, room int, now time.Time) {
+	m.Extra = AppendGlue(m.spareRecords(), r, m.Answer, room, now)
+}
+
+// clipSection returns a section without the room behind it, which is that of others.
+func clipSection(rrs []dns.RR) []dns.RR {
 	if len(rrs) == 0 {
 		return nil
 	}

@@ -25,7 +25,7 @@ func TestTo(t *testing.T) {
 		query.SetEdns0(1232, true)
 		want := new(dns.Msg).SetReply(query)
 		want.Authoritative = true
-		got := reply.To(query)
+		got := reply.NewReply(query)
 		if d := cmp.Diff(want, &got.Msg); d != "" {
 			t.Errorf("%+v (-want +got):\n%s", flags, d)
 		}
@@ -38,7 +38,7 @@ func TestTo(t *testing.T) {
 // TestMessageSections checks that what others append to one section does not change
 // the records of another one, whether they fit the message or not.
 func TestMessageSections(t *testing.T) {
-	more := reply.Authority(nil, ask("nope.fed.example.", dns.TypeA))
+	more := reply.AppendAuthority(nil, ask("nope.fed.example.", dns.TypeA))
 	for _, tt := range []struct {
 		name             string
 		qtype            uint16
@@ -54,7 +54,7 @@ func TestMessageSections(t *testing.T) {
 		query := new(dns.Msg)
 		query.SetQuestion(tt.name, tt.qtype)
 		result := ask(tt.name, tt.qtype)
-		m := reply.To(query)
+		m := reply.NewReply(query)
 		if tt.ns > 0 {
 			m.SetAuthority(result)
 		} else {

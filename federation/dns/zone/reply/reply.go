@@ -14,30 +14,30 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
 )
 
-// limit returns how many octets an RRset may have when so many octets of a reply
+// limitRoom returns how many octets an RRset may have when so many octets of a reply
 // can reach the client. Zero is no limit.
-func limit(room int) int {
+func limitRoom(room int) int {
 	if room > 0 {
 		return min(room, record.MaxSet)
 	}
 	return record.MaxSet
 }
 
-// Answer appends the records of a Success, or of an Indirect with the addresses
+// AppendAnswer appends the records of a Success, or of an Indirect with the addresses
 // that were found here, or with all targets that are not barred. They all have the name as the client spelled it
 // (RFC 4343).
 //
 // Room is how many octets of a reply can reach the client; zero is no limit. The
 // records end with the first that does not fit: the server must see that it has
 // to truncate, and the rest would be made for nothing.
-func Answer(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
+func AppendAnswer(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
 	switch r.Type {
 	case dns.TypeA, dns.TypeAAAA:
-		return addresses(rrs, r, name, limit(room))
+		return appendAddresses(rrs, r, name, limitRoom(room))
 	case dns.TypeSRV:
-		return srv(rrs, r, name, limit(room))
+		return appendSRV(rrs, r, name, limitRoom(room))
 	case dns.TypeTXT:
-		return txt(rrs, r, name, limit(room))
+		return appendTXT(rrs, r, name, limitRoom(room))
 	}
 	return otherTypes(rrs, r, name)
 }
@@ -54,8 +54,8 @@ func otherTypes(rrs []dns.RR, r *zone.Result, name string) []dns.RR {
 	return append(rrs, record.AnyAnswer(name, r.TTL))
 }
 
-// addresses appends A or AAAA records.
-func addresses(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
+// appendAddresses appends A or AAAA records.
+func appendAddresses(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
 	m := r.Match()
 	switch m.Role {
 	case domain.NameServer:
@@ -83,9 +83,9 @@ func addresses(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
 	return record.AppendAddresses(rrs, name, ips, r.TTL)
 }
 
-// srv appends the SRV records of the endpoints that have a target, in the order of the
+// appendSRV appends the SRV records of the endpoints that have a target, in the order of the
 // result: as many as fit a message, and until there is one more than fits room.
-func srv(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
+func appendSRV(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
 	t, fqdn := r.Subtree()
 	endpoints := r.Match().Endpoints
 	n, size, text := 0, 0, 0
@@ -120,15 +120,15 @@ func srv(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
 	return rrs
 }
 
-// txt appends the TXT record of an instance, or those of the service.
-func txt(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
+// appendTXT appends the TXT record of an instance, or those of the service.
+func appendTXT(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
 	return record.TXT(rrs, name, r.TTL, r.Texts(room))
 }
 
-// Resolved appends the records of an Indirect result once its hosts are looked
+// AppendResolved appends the records of an Indirect result once its hosts are looked
 // up: its own addresses and the others, each once, with one TTL, the smallest
 // (RFC 2181 section 5.2).
-func Resolved(rrs []dns.RR, r *zone.Result, name string, others []netip.Addr, ttl uint32) []dns.RR {
+func AppendResolved(rrs []dns.RR, r *zone.Result, name string, others []netip.Addr, ttl uint32) []dns.RR {
 	found, _ := r.FollowedAddresses()
 	all := make([]netip.Addr, 0, len(found)+len(others))
 	all = append(all, found...)
@@ -141,17 +141,19 @@ func Resolved(rrs []dns.RR, r *zone.Result, name string, others []netip.Addr, tt
 	return record.AppendAddresses(rrs, name, slices.Compact(all), min(r.TTL, ttl))
 }
 
-// Authority appends the SOA of a negative answer: exactly one record (RFC 2308
+// AppendAuthority appends the SOA of a negative answer: exactly one record (RFC 2308
 // section 3).
-func Authority(rrs []dns.RR, r *zone.Result) []dns.RR { return append(rrs, r.SOA(r.OriginName())) }
+func AppendAuthority(rrs []dns.RR, r *zone.Result) []dns.RR {
+	return append(rrs, r.SOA(r.OriginName()))
+}
 
-// Glue appends the addresses of the targets in an SRV answer of this result, in
+// AppendGlue appends the addresses of the targets in an SRV answer of this result, in
 // the order of the answer, and of the name server in an NS answer. RRsets are
 // whole and stand one behind the other. It makes no more than fits the room.
 //
 // A target that is a host has glue when it is in the same zone and its endpoints
 // are no hosts in turn, or when zone.Target has its addresses.
-func Glue(rrs []dns.RR, r *zone.Result, answer []dns.RR, room int, now time.Time) []dns.RR {
+func AppendGlue(rrs []dns.RR, r *zone.Result, answer []dns.RR, room int, now time.Time) []dns.RR {
 	switch r.Type {
 	case dns.TypeNS:
 		ns, ttl := r.NameServer()
@@ -167,7 +169,7 @@ func targetGlue(rrs []dns.RR, r *zone.Result, answer []dns.RR, room int, now tim
 	t, fqdn := r.Subtree()
 	endpoints := r.Match().Endpoints
 	rrs = slices.Grow(rrs, len(answer))
-	most := len(rrs) + limit(room)/record.MinAddress
+	most := len(rrs) + limitRoom(room)/record.MinAddress
 	block := glueBlock(r, len(answer))
 	seen, n := newTargetSet(t), 0
 	for _, i := range endpoints {
@@ -179,7 +181,7 @@ func targetGlue(rrs []dns.RR, r *zone.Result, answer []dns.RR, room int, now tim
 		}
 		target := answer[n].(*dns.SRV).Target
 		n++
-		if n > 1 && answer[n-2].(*dns.SRV).Target == target || !seen.add(target) { // with several ports it has one set of addresses
+		if n > 1 && answer[n-2].(*dns.SRV).Target == target || !seen.addTarget(target) { // with several ports it has one set of addresses
 			continue
 		}
 		if ip, ok := t.Endpoint(i).Address.IP(); ok {
@@ -203,10 +205,10 @@ func newTargetSet(t *subtree.Subtree) targetSet {
 	return make(targetSet)
 }
 
-// add reports whether a target is not in the set, and adds it. A nil set stays empty.
+// addTarget reports whether a target is not in the set, and adds it. A nil set stays empty.
 //
 //go:noinline // as above
-func (s targetSet) add(target string) bool {
+func (s targetSet) addTarget(target string) bool {
 	if s == nil {
 		return true
 	}
@@ -242,7 +244,7 @@ func hostGlue(rrs []dns.RR, r *zone.Result, host string, room int, now time.Time
 	}
 	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
 		if found.ResolveAs(qtype, now); found.Kind == zone.Success {
-			rrs = Answer(rrs, &found, host, room)
+			rrs = AppendAnswer(rrs, &found, host, room)
 		}
 	}
 	return rrs

@@ -79,7 +79,7 @@ func ask(name string, qtype uint16) *zone.Result {
 func TestAuthority(t *testing.T) {
 	want := []string{"fed.example. 5 SOA ns.dns.fed.example. hostmaster.fed.example. 1800000000 300 60 86400 5"}
 	for _, name := range []string{"nope.fed.example.", "_tcp.web.fed.example.", "web.fed.example."} {
-		if d := cmp.Diff(want, text(reply.Authority(nil, ask(name, dns.TypeMX)))); d != "" {
+		if d := cmp.Diff(want, text(reply.AppendAuthority(nil, ask(name, dns.TypeMX)))); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
 	}
@@ -110,7 +110,7 @@ func TestAnswerTypes(t *testing.T) {
 		{"FED.example.", dns.TypeSOA, []string{"FED.example. 5 SOA ns.dns.fed.example. hostmaster.fed.example. 1800000000 300 60 86400 5"}},
 	} {
 		r := ask(strings.ToLower(tt.name), tt.qtype)
-		if d := cmp.Diff(tt.want, text(reply.Answer(nil, r, tt.name, 0))); d != "" {
+		if d := cmp.Diff(tt.want, text(reply.AppendAnswer(nil, r, tt.name, 0))); d != "" {
 			t.Errorf("%s %s (-want +got):\n%s", tt.name, dns.Type(tt.qtype), d)
 		}
 	}
@@ -133,7 +133,7 @@ func TestAnswerEndsBeyondRoom(t *testing.T) {
 			if tt.qtype != dns.TypeA && room == 16 {
 				want = 1 // these records are larger
 			}
-			if got := len(reply.Answer(nil, r, tt.name, room)); got != want {
+			if got := len(reply.AppendAnswer(nil, r, tt.name, room)); got != want {
 				t.Errorf("%s %s: %d records for %d octets, want %d", tt.name, dns.Type(tt.qtype), got, room, want)
 			}
 		}
@@ -175,13 +175,13 @@ func TestRoomInRecords(t *testing.T) {
 		r := z.Lookup(tt.name, tt.qtype, now)
 		for _, n := range []int{1, 2, 100, 499} {
 			for room, want := range map[int]int{n*tt.size - 1: n, n * tt.size: n + 1, n*tt.size + 1: n + 1} {
-				if got := len(reply.Answer(nil, &r, tt.name, room)); got != want {
+				if got := len(reply.AppendAnswer(nil, &r, tt.name, room)); got != want {
 					t.Errorf("%s %s: %d records for %d octets, want %d", tt.name, dns.Type(tt.qtype), got, room, want)
 				}
 			}
 		}
 		for _, room := range []int{0, 1 << 20} {
-			if got := len(reply.Answer(nil, &r, tt.name, room)); got != 500 {
+			if got := len(reply.AppendAnswer(nil, &r, tt.name, room)); got != 500 {
 				t.Errorf("%s %s: %d records for %d octets, want all", tt.name, dns.Type(tt.qtype), got, room)
 			}
 		}
@@ -204,7 +204,7 @@ func TestSRVSetsAreWholeMessages(t *testing.T) {
 	b.Put(0, s, 1)
 	r := b.Publish(now).Lookup("s.fed.example.", dns.TypeSRV, now)
 	n := 12 + 6 + 1 + len("h00000000"+host)
-	if got, want := len(reply.Answer(nil, &r, "s.fed.example.", 0)), (65535-512-12-(255+4))/n; got != want {
+	if got, want := len(reply.AppendAnswer(nil, &r, "s.fed.example.", 0)), (65535-512-12-(255+4))/n; got != want {
 		t.Errorf("%d records of %d octets, want %d", got, n, want)
 	}
 }
@@ -237,7 +237,7 @@ func TestSRVEndsWithTheWorstRank(t *testing.T) {
 	for _, at := range []string{name, "i." + name, "_http._tcp." + name} {
 		for room, want := range map[int]int{0: 40, 1232: 6} {
 			r := z.Lookup(at, dns.TypeSRV, now)
-			answer := reply.Answer(nil, &r, at, room)
+			answer := reply.AppendAnswer(nil, &r, at, room)
 			if len(answer) < want {
 				t.Fatalf("%s: %d records for %d octets", at, len(answer), room)
 			}
@@ -249,7 +249,7 @@ func TestSRVEndsWithTheWorstRank(t *testing.T) {
 				}
 				targets[srv.Target] = true
 			}
-			for _, rr := range reply.Glue(nil, &r, answer, 0, now) {
+			for _, rr := range reply.AppendGlue(nil, &r, answer, 0, now) {
 				if at := rr.Header().Name; !targets[at] {
 					t.Fatalf("an address of %s, which is no target, or not once", at)
 				}
@@ -267,14 +267,14 @@ func TestSRVEndsWithTheWorstRank(t *testing.T) {
 func TestGlueEndsBeyondRoom(t *testing.T) {
 	z := large(500)
 	r := z.Lookup("large.fed.example.", dns.TypeSRV, now)
-	whole := reply.Answer(nil, &r, "large.fed.example.", 0)
+	whole := reply.AppendAnswer(nil, &r, "large.fed.example.", 0)
 	for room, want := range map[int]int{0: 500, 16: 2, 31: 2, 32: 3, 1600: 101, 1 << 20: 500} {
-		if got := len(reply.Glue(nil, &r, whole, room, now)); got != want {
+		if got := len(reply.AppendGlue(nil, &r, whole, room, now)); got != want {
 			t.Errorf("%d addresses for %d octets, want %d", got, room, want)
 		}
 	}
 	for _, n := range []int{0, 1, 17} { // of an answer that has been truncated
-		if got := len(reply.Glue(nil, &r, whole[:n], 0, now)); got != n {
+		if got := len(reply.AppendGlue(nil, &r, whole[:n], 0, now)); got != n {
 			t.Errorf("%d addresses for an answer of %d records", got, n)
 		}
 	}
@@ -289,8 +289,8 @@ func TestGlueOncePerTarget(t *testing.T) {
 	b.Put(0, service("s", "192.0.2.1", "192.0.2.1", "192.0.2.2", "192.0.2.1", "192.0.2.2"), 1)
 	r := b.Publish(now).Lookup("s.fed.example.", dns.TypeSRV, now)
 	want := []string{"192-0-2-1.addr.s.fed.example. 30 A 192.0.2.1", "192-0-2-2.addr.s.fed.example. 30 A 192.0.2.2"}
-	answer := reply.Answer(nil, &r, "s.fed.example.", 0)
-	if d := cmp.Diff(want, text(reply.Glue(nil, &r, answer, 0, now))); len(answer) != 5 || d != "" {
+	answer := reply.AppendAnswer(nil, &r, "s.fed.example.", 0)
+	if d := cmp.Diff(want, text(reply.AppendGlue(nil, &r, answer, 0, now))); len(answer) != 5 || d != "" {
 		t.Errorf("%d records with glue (-want +got):\n%s", len(answer), d)
 	}
 }
@@ -318,7 +318,7 @@ func TestGlue(t *testing.T) {
 		{"fed.example.", dns.TypeSOA, nil},
 	} {
 		r := ask(tt.name, tt.qtype)
-		if d := cmp.Diff(tt.want, text(reply.Glue(nil, r, reply.Answer(nil, r, tt.name, 0), 0, now))); d != "" {
+		if d := cmp.Diff(tt.want, text(reply.AppendGlue(nil, r, reply.AppendAnswer(nil, r, tt.name, 0), 0, now))); d != "" {
 			t.Errorf("%s %s (-want +got):\n%s", tt.name, dns.Type(tt.qtype), d)
 		}
 	}
@@ -344,7 +344,7 @@ func TestResolved(t *testing.T) {
 		{dns.TypeAAAA, others[:3], 5, []string{"WEB.fed.example. 5 AAAA 2001:db8::1"}},
 	} {
 		r := ask("web.fed.example.", tt.qtype)
-		if d := cmp.Diff(tt.want, text(reply.Resolved(nil, r, name, tt.others, tt.ttl))); d != "" {
+		if d := cmp.Diff(tt.want, text(reply.AppendResolved(nil, r, name, tt.others, tt.ttl))); d != "" {
 			t.Errorf("%s with TTL %d (-want +got):\n%s", dns.Type(tt.qtype), tt.ttl, d)
 		}
 	}
@@ -355,7 +355,7 @@ func TestResolved(t *testing.T) {
 func TestTransferGroups(t *testing.T) {
 	z := fixture()
 	var groups [][]dns.RR
-	for rrs := range reply.Transfer(z, "fed.example.", now) {
+	for rrs := range reply.FullTransfer(z, "fed.example.", now) {
 		groups = append(groups, rrs)
 	}
 	last := len(groups) - 1
@@ -377,13 +377,13 @@ func TestTransferGroups(t *testing.T) {
 	}
 	for stop := range groups {
 		n := 0
-		for range reply.Transfer(z, "fed.example.", now) {
+		for range reply.FullTransfer(z, "fed.example.", now) {
 			if n++; n > stop {
 				break
 			}
 		}
 	}
-	for rrs := range reply.Transfer(z, "web.fed.example.", now) {
+	for rrs := range reply.FullTransfer(z, "web.fed.example.", now) {
 		t.Errorf("a name that is no origin has %v", rrs)
 	}
 }

@@ -14,12 +14,12 @@ import (
 // on the wire: its records take some four times as much.
 const maxDifference = 16 << 20
 
-// Update yields the records of an origin for a secondary that has the zone with a
+// IncrementalTransfer yields the records of an origin for a secondary that has the zone with a
 // serial, or not at all if that is 0 (RFC 1995): the SOA when nothing is newer; else
-// what has changed since, or the whole zone as Transfer yields it when that is not
-// known or is no longer. It is the zone that zone.Zone.Promised returns, so that all
+// what has changed since, or the whole zone as FullTransfer yields it when that is not
+// known or is no longer. It is the zone that zone.Zone.PromisedVersion returns, so that all
 // secondaries have the same records under one serial.
-func Update(z *zone.Zone, origin string, serial uint32, now time.Time) iter.Seq[[]dns.RR] {
+func IncrementalTransfer(z *zone.Zone, origin string, serial uint32, now time.Time) iter.Seq[[]dns.RR] {
 	soa := z.SOA(origin)
 	// RFC 1995 section 2, with the arithmetic of RFC 1982.
 	if soa != nil && serial != 0 && int32(soa.Serial-serial) <= 0 { //nolint:gosec // serial arithmetic wraps
@@ -28,39 +28,39 @@ func Update(z *zone.Zone, origin string, serial uint32, now time.Time) iter.Seq[
 	after, promised := z.PromisedVersion(origin, now)
 	before, at, names := z.ChangesSince(origin, serial)
 	if serial == 0 || before == nil {
-		return Transfer(after, origin, promised)
+		return FullTransfer(after, origin, promised)
 	}
-	d := difference{origin: origin, buf: make([]byte, dns.MaxMsgSize)}
-	if !d.compare(before, at, after, promised, names) || !d.shorter(after, promised) {
-		return Transfer(after, origin, promised)
+	d := zoneDifference{origin: origin, buf: make([]byte, dns.MaxMsgSize)}
+	if !d.compareNames(before, at, after, promised, names) || !d.isShorter(after, promised) {
+		return FullTransfer(after, origin, promised)
 	}
 	// All serials between the two in one sequence (RFC 1995 sections 4 and 6).
 	was := before.SOA(origin)
 	return slices.Values(slices.Concat([][]dns.RR{{soa}, {was}}, d.removed, [][]dns.RR{{soa}}, d.added, [][]dns.RR{{soa}}))
 }
 
-// difference is what one version of an origin has and another has not.
-type difference struct {
+// zoneDifference is what one version of an origin has and another has not.
+type zoneDifference struct {
 	origin         string
 	removed, added [][]dns.RR
 	octets         int // of the records, without compression
 	buf            []byte
 }
 
-// compare collects the records of the names that only one of two versions has. It
+// compareNames collects the records of the names that only one of two versions has. It
 // reports false if they are too many.
-func (d *difference) compare(before *zone.Zone, at time.Time, after *zone.Zone, now time.Time, names []string) bool {
+func (d *zoneDifference) compareNames(before *zone.Zone, at time.Time, after *zone.Zone, now time.Time, names []string) bool {
 	var had []dns.RR
 	gone := make(map[string]bool) // by wire form
 	for _, name := range names {
 		var removed, added []dns.RR
-		had = records(had[:0], before, d.origin, name, at)
+		had = appendRecords(had[:0], before, d.origin, name, at)
 		clear(gone)
 		for _, rr := range had {
-			gone[string(d.pack(rr))] = true
+			gone[string(d.packRecord(rr))] = true
 		}
-		for _, rr := range records(nil, after, d.origin, name, now) {
-			wire := d.pack(rr)
+		for _, rr := range appendRecords(nil, after, d.origin, name, now) {
+			wire := d.packRecord(rr)
 			if gone[string(wire)] {
 				gone[string(wire)] = false
 				continue
@@ -69,7 +69,7 @@ func (d *difference) compare(before *zone.Zone, at time.Time, after *zone.Zone, 
 			d.octets += len(wire)
 		}
 		for _, rr := range had {
-			if wire := d.pack(rr); gone[string(wire)] {
+			if wire := d.packRecord(rr); gone[string(wire)] {
 				removed = append(removed, rr)
 				d.octets += len(wire)
 			}
@@ -87,13 +87,13 @@ func (d *difference) compare(before *zone.Zone, at time.Time, after *zone.Zone, 
 	return true
 }
 
-// shorter reports whether the difference has fewer octets than the version. It looks
+// isShorter reports whether the difference has fewer octets than the version. It looks
 // at no more of it than is needed.
-func (d *difference) shorter(z *zone.Zone, now time.Time) bool {
+func (d *zoneDifference) isShorter(z *zone.Zone, now time.Time) bool {
 	whole := 0
 	for name := range z.Names(d.origin, now) {
-		for _, rr := range records(nil, z, d.origin, name, now) {
-			whole += len(d.pack(rr))
+		for _, rr := range appendRecords(nil, z, d.origin, name, now) {
+			whole += len(d.packRecord(rr))
 		}
 		if whole > d.octets {
 			return true
@@ -102,9 +102,9 @@ func (d *difference) shorter(z *zone.Zone, now time.Time) bool {
 	return false
 }
 
-// pack returns the wire form of a record, until it is called again. It is empty for
+// packRecord returns the wire form of a record, until it is called again. It is empty for
 // one that cannot be sent.
-func (d *difference) pack(rr dns.RR) []byte {
+func (d *zoneDifference) packRecord(rr dns.RR) []byte {
 	n, err := dns.PackRR(rr, d.buf, 0, nil, false)
 	if err != nil {
 		return nil
@@ -112,10 +112,10 @@ func (d *difference) pack(rr dns.RR) []byte {
 	return d.buf[:n]
 }
 
-// records appends the records of a name in a version.
-func records(rrs []dns.RR, z *zone.Zone, origin, name string, now time.Time) []dns.RR {
+// appendRecords appends the records of a name in a version.
+func appendRecords(rrs []dns.RR, z *zone.Zone, origin, name string, now time.Time) []dns.RR {
 	for r := range z.Records(origin, name, now) {
-		rrs = Answer(rrs, r, name, 0)
+		rrs = AppendAnswer(rrs, r, name, 0)
 	}
 	return rrs
 }

@@ -47,7 +47,7 @@ func TestUpdateTooLarge(t *testing.T) {
 	}
 	first := now.Add(time.Second)
 	z := b.Publish(first)
-	serial, whole := z.SOA(origin).Serial, octets(reply.Transfer(z, origin, first))
+	serial, whole := z.SOA(origin).Serial, octets(reply.FullTransfer(z, origin, first))
 
 	moved := 0
 	update := func(n int) iter.Seq[[]dns.RR] {
@@ -55,7 +55,7 @@ func TestUpdateTooLarge(t *testing.T) {
 			b.Put(0, huge(moved, 11), 1)
 		}
 		at := first.Add(time.Duration(n) * time.Second)
-		return reply.Update(b.Publish(at), origin, serial, at)
+		return reply.IncrementalTransfer(b.Publish(at), origin, serial, at)
 	}
 	difference := octets(update(6))
 	if difference < whole/2 || difference > limit {
