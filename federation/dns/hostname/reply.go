@@ -13,12 +13,12 @@ const (
 	maxTTL    = 3600 // seconds
 )
 
-// read returns the addresses at the end of the chain of CNAMEs from the host, as
+// readReply returns the addresses at the end of the chain of CNAMEs from the host, as
 // found at a time. It fails without a reply, with an rcode other than NOERROR and
 // NXDOMAIN, where a chain has no end within maxCNAMEs, and, although it may have
 // addresses, where the reply is truncated.
-func read(reply *dns.Msg, q question, at time.Time) result {
-	r := result{at: at, failed: true}
+func readReply(reply *dns.Msg, q hostQuestion, at time.Time) lookupResult {
+	r := lookupResult{at: at, failed: true}
 	if reply == nil || reply.Rcode != dns.RcodeSuccess && reply.Rcode != dns.RcodeNameError {
 		return r
 	}
@@ -34,9 +34,9 @@ func read(reply *dns.Msg, q question, at time.Time) result {
 			case *dns.CNAME:
 				target, r.ttl, r.alias = rr.Target, min(r.ttl, rr.Hdr.Ttl), true
 			case *dns.A:
-				r.add(rr.A, &rr.Hdr, q.qtype)
+				r.addAddress(rr.A, &rr.Hdr, q.qtype)
 			case *dns.AAAA:
-				r.add(rr.AAAA, &rr.Hdr, q.qtype)
+				r.addAddress(rr.AAAA, &rr.Hdr, q.qtype)
 			}
 		}
 		if target == "" || len(r.addresses) > 0 {
@@ -51,7 +51,7 @@ func read(reply *dns.Msg, q question, at time.Time) result {
 	return r
 }
 
-func (r *result) add(ip net.IP, h *dns.RR_Header, qtype uint16) {
+func (r *lookupResult) addAddress(ip net.IP, h *dns.RR_Header, qtype uint16) {
 	if a, ok := netip.AddrFromSlice(ip); ok && h.Rrtype == qtype {
 		r.addresses = append(r.addresses, a.Unmap())
 		r.ttl = min(r.ttl, h.Ttl)

@@ -69,15 +69,15 @@ type Answer struct {
 	fresh bool // of what is remembered of one host: a query need not wait for a newer one
 }
 
-func (q *Query) types() []uint16 {
+func (q *Query) addressTypes() []uint16 {
 	if q.Type == dns.TypeSRV {
 		return []uint16{dns.TypeA, dns.TypeAAAA}
 	}
 	return []uint16{q.Type}
 }
 
-// add adds what was found for more hosts.
-func (a *Answer) add(b Answer) {
+// addAnswer adds what was found for more hosts.
+func (a *Answer) addAnswer(b Answer) {
 	a.Addresses = append(a.Addresses, b.Addresses...)
 	if len(b.Addresses) > 0 {
 		a.TTL = min(a.TTL, b.TTL)
@@ -89,7 +89,7 @@ func (a *Answer) add(b Answer) {
 
 // Resolver looks hosts up, each one once at a time, and remembers what it found.
 type Resolver struct {
-	shares   map[string]*share // by owner; read-only after New
+	shares   map[string]*ownerShare // by owner; read-only after New
 	panicked func(cause any)
 	running  sync.WaitGroup // look-ups
 }
@@ -98,7 +98,7 @@ type Resolver struct {
 // after its loss, where 0 is without end: addresses of its hosts are kept no
 // longer. A look-up that panics is a failure; panicked is called with the cause, on its goroutine.
 func New(retentions map[string]time.Duration, panicked func(cause any)) *Resolver {
-	r := &Resolver{shares: make(map[string]*share), panicked: panicked}
+	r := &Resolver{shares: make(map[string]*ownerShare), panicked: panicked}
 	for owner, retention := range retentions {
 		r.shares[owner] = newShare(retention)
 	}
@@ -124,7 +124,7 @@ func Close(resolvers ...*Resolver) {
 func (r *Resolver) TakeOver(before *Resolver) {
 	for owner, s := range r.shares {
 		if other := before.shares[owner]; other != nil && other != s {
-			s.inherit(other.found())
+			s.inheritResults(other.foundResults())
 		}
 	}
 }
@@ -134,7 +134,7 @@ func (r *Resolver) TakeOver(before *Resolver) {
 func (r *Resolver) Resolve(ctx context.Context, up Upstream, q Query) Answer {
 	all := Answer{TTL: math.MaxUint32}
 	for _, one := range r.ResolveEach(ctx, up, q)[0] {
-		all.add(one)
+		all.addAnswer(one)
 	}
 	return all
 }
@@ -142,7 +142,7 @@ func (r *Resolver) Resolve(ctx context.Context, up Upstream, q Query) Answer {
 // ResolveEach is Resolve for several owners at once, with an answer for each host of each query.
 func (r *Resolver) ResolveEach(ctx context.Context, up Upstream, queries ...Query) [][]Answer {
 	answers := make([][]Answer, len(queries))
-	var waits []wait
+	var waits []lookupWait
 	for n, q := range queries {
 		s := r.shares[q.Owner]
 		answers[n] = make([]Answer, len(q.Hosts))
@@ -150,90 +150,90 @@ func (r *Resolver) ResolveEach(ctx context.Context, up Upstream, queries ...Quer
 			answers[n][i] = Answer{TTL: math.MaxUint32, Failed: s == nil || up == nil}
 		}
 		if s != nil && up != nil {
-			waits = append(waits, r.begin(s, up, q, answers[n])...) //nolint:contextcheck // a look-up does not end with the query that begins it
+			waits = append(waits, r.beginQuery(s, up, q, answers[n])...) //nolint:contextcheck // a look-up does not end with the query that begins it
 		}
 	}
 	for _, w := range waits {
-		w.answer.add(w.wait(ctx))
+		w.answer.addAnswer(w.awaitAnswer(ctx))
 	}
 	return answers
 }
 
-// begin adds what is remembered to the answers, starts the look-ups that are due, and
+// beginQuery adds what is remembered to the answers, starts the look-ups that are due, and
 // returns those that the query has to wait for.
-func (r *Resolver) begin(s *share, up Upstream, q Query, answers []Answer) (waits []wait) {
+func (r *Resolver) beginQuery(s *ownerShare, up Upstream, q Query, answers []Answer) (waits []lookupWait) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, types := time.Now(), q.types()
+	now, types := time.Now(), q.addressTypes()
 	for i, host := range q.Hosts {
 		for _, qtype := range types {
-			k := lookupKey{question{up.Address(), host, qtype}, q.Depth}
-			known, due := s.recall(k.question, now)
-			var l *lookup
+			k := lookupKey{hostQuestion{up.Address(), host, qtype}, q.Depth}
+			known, due := s.recallAnswer(k.hostQuestion, now)
+			var l *runningLookup
 			if due && len(waits) < MaxHosts*len(types) {
-				l = r.start(s, up, k, now)
+				l = r.startLookup(s, up, k, now)
 			}
 			if l == nil || known.fresh {
-				answers[i].add(known)
+				answers[i].addAnswer(known)
 			} else {
-				waits = append(waits, wait{l, known, &answers[i]})
+				waits = append(waits, lookupWait{l, known, &answers[i]})
 			}
 		}
 	}
 	return waits
 }
 
-// lookup is a look-up under way.
-type lookup struct {
-	result  result          // read-only once done is closed
+// runningLookup is a look-up under way.
+type runningLookup struct {
+	result  lookupResult    // read-only once done is closed
 	done    chan struct{}   // closed when the result is there
 	overdue <-chan struct{} // closed after Patience
 }
 
-// start returns the look-up of a host, which may be under way already. It returns
+// startLookup returns the look-up of a host, which may be under way already. It returns
 // nil when there are too many: of the owner, of the domain, or one within the
 // other. The caller holds the lock of the share.
-func (r *Resolver) start(s *share, up Upstream, k lookupKey, now time.Time) *lookup {
+func (r *Resolver) startLookup(s *ownerShare, up Upstream, k lookupKey, now time.Time) *runningLookup {
 	if l := s.lookups[k]; l != nil {
 		return l
 	}
-	if s.closed || k.depth >= MaxDepth || !s.slots.take(k.host, now) {
+	if s.closed || k.depth >= MaxDepth || !s.slots.takeSlot(k.host, now) {
 		return nil
 	}
 	// Other queries may come to wait for it, so it does not end with the one that
 	// needs it first, and knows nothing of it.
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	l := &lookup{done: make(chan struct{}), overdue: ctx.Done()}
+	l := &runningLookup{done: make(chan struct{}), overdue: ctx.Done()}
 	s.lookups[k] = l
 	r.running.Go(func() {
 		defer cancel()
-		l.result = r.ask(ctx, up, k)
-		s.finish(k, l.result)
+		l.result = r.askUpstream(ctx, up, k)
+		s.finishLookup(k, l.result)
 		close(l.done)
 	})
 	return l
 }
 
-// ask looks a host up. Its goroutine is that of no query, so CoreDNS does not recover it.
-func (r *Resolver) ask(ctx context.Context, up Upstream, k lookupKey) (found result) {
+// askUpstream looks a host up. Its goroutine is that of no query, so CoreDNS does not recover it.
+func (r *Resolver) askUpstream(ctx context.Context, up Upstream, k lookupKey) (found lookupResult) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			r.panicked(cause)
-			found = read(nil, k.question, time.Now())
+			found = readReply(nil, k.hostQuestion, time.Now())
 		}
 	}()
-	return read(up.Ask(ctx, k.host, k.qtype, k.depth+1), k.question, time.Now())
+	return readReply(up.Ask(ctx, k.host, k.qtype, k.depth+1), k.hostQuestion, time.Now())
 }
 
-// wait is a look-up that a query waits for, and its answer when the look-up fails.
-type wait struct {
-	*lookup
+// lookupWait is a look-up that a query waits for, and its answer when the look-up fails.
+type lookupWait struct {
+	*runningLookup
 
 	otherwise Answer
 	answer    *Answer // for the host
 }
 
-func (w *wait) wait(ctx context.Context) Answer {
+func (w *lookupWait) awaitAnswer(ctx context.Context) Answer {
 	select {
 	case <-w.done:
 	case <-w.overdue:
@@ -241,8 +241,8 @@ func (w *wait) wait(ctx context.Context) Answer {
 	}
 	select {
 	case <-w.done:
-		if w.result.usable() {
-			return w.result.answer(time.Now())
+		if w.result.isUsable() {
+			return w.result.answerAt(time.Now())
 		}
 	default:
 	}

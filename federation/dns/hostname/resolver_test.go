@@ -476,11 +476,11 @@ func TestResolveDepth(t *testing.T) {
 // What is remembered of an owner is bounded, also with what another resolver has found, and what is newest stays.
 func TestMemoryIsBounded(t *testing.T) {
 	now := time.Now()
-	full := func(domain string) *share {
+	full := func(domain string) *ownerShare {
 		s := newShare(0)
 		for i := range maxRemembered {
-			q := question{"", fmt.Sprintf("h%d.%s", i, domain), dns.TypeA}
-			s.remember(q, &entry{result: result{addresses: make([]netip.Addr, 1+i%3), at: now}})
+			q := hostQuestion{"", fmt.Sprintf("h%d.%s", i, domain), dns.TypeA}
+			s.rememberEntry(q, &rememberedResult{lookupResult: lookupResult{addresses: make([]netip.Addr, 1+i%3), at: now}})
 			if s.entries[q] == nil {
 				t.Fatalf("%s is forgotten at once", q.host)
 			}
@@ -488,7 +488,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		return s
 	}
 	s := full("one.example.")
-	s.inherit(full("other.example.").found())
+	s.inheritResults(full("other.example.").foundResults())
 	size := 0
 	for _, e := range s.entries {
 		size += 1 + len(e.addresses)

@@ -30,23 +30,23 @@ const (
 	maxStale = 24 * time.Hour
 )
 
-// share is what one owner has: its memory and its look-ups. Owners have nothing in
+// ownerShare is what one owner has: its memory and its look-ups. Owners have nothing in
 // common, so that none can take anything from another: not by naming many hosts,
 // and not by naming hosts behind a server that does not answer.
-type share struct {
+type ownerShare struct {
 	stale time.Duration // how long addresses are used after their TTL; read-only
 
 	// Guarded by mu.
 	mu      sync.Mutex
 	closed  bool
-	entries map[question]*entry
+	entries map[hostQuestion]*rememberedResult
 	size    int // of entries, as maxRemembered counts
-	lookups map[lookupKey]*lookup
-	slots   slots
+	lookups map[lookupKey]*runningLookup
+	slots   lookupSlots
 }
 
-// question is what is looked up, and where.
-type question struct {
+// hostQuestion is what is looked up, and where.
+type hostQuestion struct {
 	upstream string
 	host     string
 	qtype    uint16
@@ -55,13 +55,13 @@ type question struct {
 // lookupKey is what makes two look-ups one. The look-up of a host may come to need
 // the same host: at its own depth it would wait for itself.
 type lookupKey struct {
-	question
+	hostQuestion
 
 	depth int
 }
 
-// result is what a look-up has found. It is immutable.
-type result struct {
+// lookupResult is what a look-up has found. It is immutable.
+type lookupResult struct {
 	addresses []netip.Addr
 	ttl       uint32        // seconds, of the addresses
 	at        time.Time     // when it was found
@@ -70,19 +70,19 @@ type result struct {
 	alias     bool          // the host has a CNAME
 }
 
-// entry is what is remembered of a question. The lock of its share guards it.
-type entry struct {
-	result // the last one that was usable
+// rememberedResult is what is remembered of a question. The lock of its share guards it.
+type rememberedResult struct {
+	lookupResult // the last one that was usable
 
 	failures  int       // look-ups that have failed since
 	retry     time.Time // when the next look-up may begin
 	inherited bool      // another resolver has found it: the next look-up is due
 }
 
-func newShare(retention time.Duration) *share {
-	s := &share{
-		stale: maxStale, entries: make(map[question]*entry), lookups: make(map[lookupKey]*lookup),
-		slots: slots{domains: make(map[string]int)},
+func newShare(retention time.Duration) *ownerShare {
+	s := &ownerShare{
+		stale: maxStale, entries: make(map[hostQuestion]*rememberedResult), lookups: make(map[lookupKey]*runningLookup),
+		slots: lookupSlots{domains: make(map[string]int)},
 	}
 	if retention > 0 {
 		s.stale = min(s.stale, retention)
@@ -90,15 +90,15 @@ func newShare(retention time.Duration) *share {
 	return s
 }
 
-func (s *share) close() {
+func (s *ownerShare) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 }
 
-// recall returns what is remembered of a question, and reports whether a look-up
+// recallAnswer returns what is remembered of a question, and reports whether a look-up
 // is due. The caller holds the lock.
-func (s *share) recall(q question, now time.Time) (a Answer, due bool) {
+func (s *ownerShare) recallAnswer(q hostQuestion, now time.Time) (a Answer, due bool) {
 	e := s.entries[q]
 	if e == nil {
 		return Answer{Failed: true}, true
@@ -106,7 +106,7 @@ func (s *share) recall(q question, now time.Time) (a Answer, due bool) {
 	due = !now.Before(e.retry)
 	switch age := now.Sub(e.at); {
 	case age < e.life:
-		return e.answer(now), due && (e.inherited || age >= e.life-e.prefetch())
+		return e.answerAt(now), due && (e.inherited || age >= e.life-e.prefetchTime())
 	case len(e.addresses) > 0:
 		// Nobody keeps them longer than they are used here.
 		if left := (e.life + s.stale - age) / time.Second; left > 0 {
@@ -116,53 +116,53 @@ func (s *share) recall(q question, now time.Time) (a Answer, due bool) {
 	return Answer{Failed: true}, due
 }
 
-// finish ends a look-up and remembers its result.
-func (s *share) finish(k lookupKey, r result) {
+// finishLookup ends a look-up and remembers its result.
+func (s *ownerShare) finishLookup(k lookupKey, r lookupResult) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.lookups, k)
-	s.slots.release(k.host, r.usable(), r.at)
+	s.slots.releaseSlot(k.host, r.isUsable(), r.at)
 	if k.depth > 0 {
 		return // it may lack what MaxDepth cut off
 	}
-	e := entry{result: r}
-	if known := s.entries[k.question]; !r.usable() {
-		if e = (entry{}); known != nil {
+	e := rememberedResult{lookupResult: r}
+	if known := s.entries[k.hostQuestion]; !r.isUsable() {
+		if e = (rememberedResult{}); known != nil {
 			e = *known
 		}
 		e.failures++
-		e.retry = r.at.Add(e.backoff())
+		e.retry = r.at.Add(e.retryDelay())
 	}
-	s.remember(k.question, &e)
+	s.rememberEntry(k.hostQuestion, &e)
 }
 
-// found returns the results with addresses.
-func (s *share) found() map[question]result {
+// foundResults returns the results with addresses.
+func (s *ownerShare) foundResults() map[hostQuestion]lookupResult {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make(map[question]result, len(s.entries))
+	all := make(map[hostQuestion]lookupResult, len(s.entries))
 	for q, e := range s.entries {
 		if len(e.addresses) > 0 {
-			all[q] = e.result
+			all[q] = e.lookupResult
 		}
 	}
 	return all
 }
 
-// inherit remembers results of another share, where they are newer.
-func (s *share) inherit(results map[question]result) {
+// inheritResults remembers results of another share, where they are newer.
+func (s *ownerShare) inheritResults(results map[hostQuestion]lookupResult) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for q, r := range results {
 		if known := s.entries[q]; known == nil || r.at.After(known.at) {
-			s.remember(q, &entry{result: r, inherited: true})
+			s.rememberEntry(q, &rememberedResult{lookupResult: r, inherited: true})
 		}
 	}
 }
 
-// remember puts an entry in the place of what is remembered of the question. The caller holds
+// rememberEntry puts an entry in the place of what is remembered of the question. The caller holds
 // the lock.
-func (s *share) remember(q question, e *entry) {
+func (s *ownerShare) rememberEntry(q hostQuestion, e *rememberedResult) {
 	if known := s.entries[q]; known != nil {
 		s.size -= 1 + len(known.addresses)
 	}
@@ -179,8 +179,8 @@ func (s *share) remember(q question, e *entry) {
 	}
 }
 
-// backoff returns the time from a failure to the next look-up.
-func (e *entry) backoff() time.Duration {
+// retryDelay returns the time from a failure to the next look-up.
+func (e *rememberedResult) retryDelay() time.Duration {
 	d := minRetry
 	for i := 1; i < e.failures && d < maxRetry; i++ {
 		d *= 2
@@ -191,14 +191,14 @@ func (e *entry) backoff() time.Duration {
 	return min(d, maxRetry)
 }
 
-// usable reports whether it answers the question, if only in part.
-func (r *result) usable() bool { return !r.failed || len(r.addresses) > 0 }
+// isUsable reports whether it answers the question, if only in part.
+func (r *lookupResult) isUsable() bool { return !r.failed || len(r.addresses) > 0 }
 
-// prefetch returns how long before the end of its life a result is looked up
+// prefetchTime returns how long before the end of its life a result is looked up
 // again, so that clients never wait for a host that is asked for all the time.
-func (r *result) prefetch() time.Duration { return max(r.life/10, min(r.life/2, Patience)) }
+func (r *lookupResult) prefetchTime() time.Duration { return max(r.life/10, min(r.life/2, Patience)) }
 
-func (r *result) answer(now time.Time) Answer {
+func (r *lookupResult) answerAt(now time.Time) Answer {
 	gone := uint32(max(now.Sub(r.at)/time.Second, 0)) //nolint:gosec // at most life, which is ttl seconds
 	return Answer{Addresses: r.addresses, TTL: r.ttl - min(gone, r.ttl), Failed: r.failed, Alias: r.alias, fresh: true}
 }

@@ -20,9 +20,9 @@ const (
 	failureHold = time.Minute
 )
 
-// slots bound an owner's look-ups: those under way, and those that have failed
+// lookupSlots bound an owner's look-ups: those under way, and those that have failed
 // within the last failureHold.
-type slots struct {
+type lookupSlots struct {
 	taken   int
 	domains map[string]int // taken, by domain; has no zeros
 	held    []heldSlot     // by look-ups that have failed, oldest first
@@ -33,13 +33,13 @@ type heldSlot struct {
 	until  time.Time
 }
 
-// take takes a slot for a host, or reports false when there is none.
-func (s *slots) take(host string, now time.Time) bool {
+// takeSlot takes a slot for a host, or reports false when there is none.
+func (s *lookupSlots) takeSlot(host string, now time.Time) bool {
 	for len(s.held) > 0 && !now.Before(s.held[0].until) {
-		s.free(s.held[0].domain)
+		s.freeSlot(s.held[0].domain)
 		s.held = s.held[1:]
 	}
-	d := domain(host)
+	d := domainOf(host)
 	if s.taken == maxSlots || s.domains[d] == maxDomainSlots {
 		return false
 	}
@@ -48,29 +48,29 @@ func (s *slots) take(host string, now time.Time) bool {
 	return true
 }
 
-// release frees the slot of a host: at once, or after failureHold when the look-up
+// releaseSlot frees the slot of a host: at once, or after failureHold when the look-up
 // has failed.
-func (s *slots) release(host string, succeeded bool, now time.Time) {
+func (s *lookupSlots) releaseSlot(host string, succeeded bool, now time.Time) {
 	if succeeded {
-		s.free(domain(host))
+		s.freeSlot(domainOf(host))
 		return
 	}
-	s.held = append(s.held, heldSlot{domain(host), now.Add(failureHold)})
+	s.held = append(s.held, heldSlot{domainOf(host), now.Add(failureHold)})
 }
 
-func (s *slots) free(domain string) {
+func (s *lookupSlots) freeSlot(domain string) {
 	s.taken--
 	if s.domains[domain]--; s.domains[domain] == 0 {
 		delete(s.domains, domain)
 	}
 }
 
-// domain returns the last two labels of a host. Hosts that have them in common are
+// domainOf returns the last two labels of a host. Hosts that have them in common are
 // expected to fail together: what is below one registration is mostly served by
 // the same name servers, and reached through the same forwarder. With three labels
 // a dead domain with many subdomains would count as many, and take all slots. With
 // two, registrations below a public suffix such as co.uk share their slots.
-func domain(host string) string {
+func domainOf(host string) string {
 	labels := dns.SplitDomainName(host)
 	return strings.Join(labels[max(len(labels)-2, 0):], ".")
 }
