@@ -54,7 +54,7 @@ func newFederation(blocks []corefile.Block) *Federation {
 	retentions := make(map[string]time.Duration)
 	for i := range blocks {
 		b := &blocks[i]
-		f.config.Add(b.Owner, b.Zone)
+		f.config.AddOwner(b.Owner, b.Zone)
 		retentions[b.Owner.Name] = b.Owner.Rules.Retention
 		for _, z := range b.Zone.Origins {
 			i := slices.IndexFunc(f.origins, func(o blockZone) bool { return o.name == z.String() })

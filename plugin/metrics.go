@@ -121,7 +121,7 @@ func (c ownerCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	ch <- prometheus.MustNewConstMetric(readyDesc, prometheus.GaugeValue, ready)
 	now := time.Now()
-	for _, o := range c.agent.Owners(now) {
+	for _, o := range c.agent.OwnerReports(now) {
 		send := func(d *prometheus.Desc, value float64, labels ...string) {
 			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, append([]string{o.ID}, labels...)...)
 		}

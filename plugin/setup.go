@@ -90,7 +90,7 @@ func setup(c *caddy.Controller) error {
 		// A reload has stopped the servers, and taken the instance out, before. Otherwise the
 		// process ends, and answers until it has.
 		if !slices.Contains(allConfigurations(), own) {
-			leave(owners.Replace)
+			leave(owners.DetachReplaced)
 		}
 		return nil
 	})
@@ -150,7 +150,7 @@ func retainRunning() error {
 	for _, c := range allConfigurations() {
 		all, shown = append(all, c), append(shown, &c.status)
 	}
-	owners.Retain(all)
+	owners.RetainConfigurations(all)
 	page.KeepConfigurations(func(c *status.Configuration) bool { return slices.Contains(shown, c) })
 	return nil
 }

@@ -20,7 +20,7 @@ import (
 
 // followed returns the names of the owners that the process follows.
 func followed() (names []string) {
-	for _, o := range owners.Owners(time.Now()) {
+	for _, o := range owners.OwnerReports(time.Now()) {
 		names = append(names, o.ID)
 	}
 	return names

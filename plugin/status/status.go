@@ -185,7 +185,7 @@ func (p *Page) Status() status.Status {
 	now := time.Now()
 	s := status.Status{
 		Role: status.Consumer, Version: buildinfo.Version(), Host: status.Hostname(), PID: os.Getpid(), Now: now.UTC(), Began: p.began.UTC(),
-		Ready: p.agent.Ready(), Owners: p.agent.Owners(now),
+		Ready: p.agent.Ready(), Owners: p.agent.OwnerReports(now),
 	}
 	for i := range s.Owners {
 		if !s.Ready && !s.Owners[i].Known {
@@ -218,6 +218,6 @@ func (p *Page) Why(ctx context.Context, name string, qtype uint16) (status.Why, 
 			w.Answers = append(w.Answers, a)
 		}
 	}
-	w.Refuse(p.agent.Refused(name, w.Answers, time.Now()))
+	w.Refuse(p.agent.RefusedOwners(name, w.Answers, time.Now()))
 	return w, nil
 }

@@ -87,19 +87,19 @@ type Agent struct {
 	// Atomic.
 	ready atomic.Bool // once true, always true
 
-	shown atomic.Pointer[[]*owner] // those of owners, for Status and Ready, which wait for nobody
+	shown atomic.Pointer[[]*mirroredOwner] // those of owners, for Status and Ready, which wait for nobody
 
-	pace pace // of imports
+	pace importPacer // of imports
 
 	// Guarded by lifecycle, which makes Attach and Detach, which start and stop
 	// goroutines, run one at a time. It is not held while a disk is waited for, but while
 	// blocks join: nobody else takes it.
 	lifecycle sync.Mutex
-	owners    map[string]*owner             // by ID
+	owners    map[string]*mirroredOwner     // by ID
 	fileLocks map[string]*consumer.FileLock // of persist, by what its path leads to; those of earlier configurations, too
 	blocks    []*Block                      // in the order of attachment
 	ending    int                           // owners whose mirrors have yet to end
-	stop      func()                        // ends what start has started; nil when it does not run
+	stop      func()                        // ends what startBackground has started; nil when it does not run
 
 	// Guarded by writing, the innermost of the locks: nobody waits for anything who holds it.
 	writing  sync.Mutex
@@ -114,12 +114,12 @@ func New(config Config) *Agent {
 		config.Store = consumer.Files()
 	}
 	a := &Agent{
-		config: config, owners: make(map[string]*owner), fileLocks: make(map[string]*consumer.FileLock), counted: make(chan struct{}, 1), readyAt: time.Now().Add(grace),
+		config: config, owners: make(map[string]*mirroredOwner), fileLocks: make(map[string]*consumer.FileLock), counted: make(chan struct{}, 1), readyAt: time.Now().Add(grace),
 	}
 	if config.Pause == nil {
-		a.config.Pause = func() func(time.Duration) bool { return (&work{pace: &a.pace}).did }
+		a.config.Pause = func() func(time.Duration) bool { return (&importWork{importPacer: &a.pace}).pauseAfter }
 	}
-	a.show()
+	a.showOwners()
 	return a
 }
 
@@ -132,8 +132,8 @@ type BlockConfig struct {
 	Zone          zone.Config   // its Owners belong to Owners, index by index
 }
 
-// Add adds an owner and what it may publish, whose ID, Retention and Admits are those of the owner.
-func (c *BlockConfig) Add(o OwnerConfig, z zone.Owner) {
+// AddOwner adds an owner and what it may publish, whose ID, Retention and Admits are those of the owner.
+func (c *BlockConfig) AddOwner(o OwnerConfig, z zone.Owner) {
 	z.ID, z.Retention, z.Admits = o.Name, o.Rules.Retention, o.Policy.Admits
 	c.Owners, c.Zone.Owners = append(c.Owners, o), append(c.Zone.Owners, z)
 }
@@ -162,9 +162,9 @@ func (e *OwnerError) Unwrap() error { return e.Err }
 // settings stay what they are until that block is detached: a reload may still
 // fail.
 func (a *Agent) Attach(c BlockConfig) (*Block, error) {
-	var found []found // before the lock: a disk may be slow
+	var found []ownerFiles // before the lock: a disk may be slow
 	for i := range c.Owners {
-		f, err := a.find(&c.Owners[i])
+		f, err := a.readOwnerFiles(&c.Owners[i])
 		if err != nil {
 			return nil, &OwnerError{Index: i, ID: c.Owners[i].Name, Err: err}
 		}
@@ -174,16 +174,16 @@ func (a *Agent) Attach(c BlockConfig) (*Block, error) {
 	a.lifecycle.Lock()
 	defer a.lifecycle.Unlock()
 	b := a.newBlock(c)
-	var claims []*claim
+	var claims []*ownerClaim
 	for i := range c.Owners {
-		cl, err := a.claim(b, i, found[i], claims)
+		cl, err := a.checkClaim(b, i, found[i], claims)
 		if err != nil {
 			return nil, &OwnerError{Index: i, ID: c.Owners[i].Name, Err: err}
 		}
 		claims = append(claims, cl)
 	}
 	if a.stop == nil {
-		a.start()
+		a.startBackground()
 	}
 	for _, cl := range claims {
 		a.owners[cl.owner.id] = cl.owner
@@ -191,16 +191,16 @@ func (a *Agent) Attach(c BlockConfig) (*Block, error) {
 		b.owners = append(b.owners, cl.owner)
 	}
 	a.blocks = append(a.blocks, b)
-	a.show()
+	a.showOwners()
 	for i, o := range b.owners {
-		o.join(b, i)
+		o.joinBlock(b, i)
 	}
-	a.do(func() {
+	a.changeZones(func() {
 		a.attached = append(a.attached, b)
-		b.publish(a.now())
+		b.publishZone(a.now())
 	})
 	for _, o := range b.owners {
-		o.configure()
+		o.configureMirror()
 	}
 	return b, nil
 }
@@ -211,9 +211,9 @@ func (a *Agent) Attach(c BlockConfig) (*Block, error) {
 // where a disk is waited for.
 func (a *Agent) Detach(blocks ...*Block) { a.detachAll(blocks) }
 
-// Replace is Detach for blocks in whose place a reload has put others. The log says
+// DetachReplaced is Detach for blocks in whose place a reload has put others. The log says
 // which owners are left whose services were answered: that may be a mistake.
-func (a *Agent) Replace(blocks ...*Block) {
+func (a *Agent) DetachReplaced(blocks ...*Block) {
 	for _, o := range a.detachAll(blocks) {
 		if n := o.mirror.Status().Services; n > 0 {
 			a.config.Logger.Warn("owner has left the configuration with a reload, and its records are gone", "owner", o.id, "services", n)
@@ -221,9 +221,9 @@ func (a *Agent) Replace(blocks ...*Block) {
 	}
 }
 
-// Retain detaches every block whose configuration is not one of those given. A
+// RetainConfigurations detaches every block whose configuration is not one of those given. A
 // configuration that failed to start leaves its blocks to this.
-func (a *Agent) Retain(configurations []any) {
+func (a *Agent) RetainConfigurations(configurations []any) {
 	a.lifecycle.Lock()
 	blocks := slices.Clone(a.blocks)
 	a.lifecycle.Unlock()
@@ -233,9 +233,9 @@ func (a *Agent) Retain(configurations []any) {
 }
 
 // detachAll returns the owners that are left.
-func (a *Agent) detachAll(blocks []*Block) (left []*owner) {
+func (a *Agent) detachAll(blocks []*Block) (left []*mirroredOwner) {
 	a.lifecycle.Lock()
-	left = a.detach(blocks)
+	left = a.removeBlocks(blocks)
 	a.lifecycle.Unlock()
 
 	for _, o := range left {
@@ -245,7 +245,7 @@ func (a *Agent) detachAll(blocks []*Block) (left []*owner) {
 	a.lifecycle.Lock()
 	defer a.lifecycle.Unlock()
 	for _, o := range left {
-		if !slices.ContainsFunc(*a.shown.Load(), func(other *owner) bool { return other.id == o.id }) {
+		if !slices.ContainsFunc(*a.shown.Load(), func(other *mirroredOwner) bool { return other.id == o.id }) {
 			a.config.Observer.Forgotten(o.id) // now that nothing more is counted
 		}
 	}
@@ -257,13 +257,13 @@ func (a *Agent) detachAll(blocks []*Block) (left []*owner) {
 	return left
 }
 
-// detach returns the owners that nobody names any more. Their mirrors are about to
+// removeBlocks returns the owners that nobody names any more. Their mirrors are about to
 // end. An owner of several of the blocks keeps what each of them publishes, for its file.
-func (a *Agent) detach(blocks []*Block) (left []*owner) {
+func (a *Agent) removeBlocks(blocks []*Block) (left []*mirroredOwner) {
 	blocks = slices.DeleteFunc(slices.Clone(blocks), func(b *Block) bool { return !slices.Contains(a.blocks, b) })
 	gone := func(b *Block) bool { return slices.Contains(blocks, b) }
 	a.blocks = slices.DeleteFunc(a.blocks, gone)
-	var named, stay []*owner
+	var named, stay []*mirroredOwner
 	for _, b := range blocks {
 		named = append(named, b.owners...)
 	}
@@ -271,7 +271,7 @@ func (a *Agent) detach(blocks []*Block) (left []*owner) {
 		if slices.Contains(left, o) || slices.Contains(stay, o) {
 			continue // it is named twice
 		}
-		o.claims = slices.DeleteFunc(o.claims, func(c *claim) bool { return gone(c.block) })
+		o.claims = slices.DeleteFunc(o.claims, func(c *ownerClaim) bool { return gone(c.block) })
 		if len(o.claims) > 0 {
 			stay = append(stay, o)
 			continue
@@ -281,16 +281,16 @@ func (a *Agent) detach(blocks []*Block) (left []*owner) {
 		o.cancel()
 	}
 	a.ending += len(left)
-	a.show()
+	a.showOwners()
 	if len(blocks) > 0 {
-		a.do(func() { a.attached = slices.DeleteFunc(a.attached, gone) })
+		a.changeZones(func() { a.attached = slices.DeleteFunc(a.attached, gone) })
 	}
 	for _, o := range left {
-		o.withdraw(gone)
+		o.withdrawBlocks(gone)
 	}
 	for _, o := range stay {
-		o.withdraw(gone)
-		o.configure()
+		o.withdrawBlocks(gone)
+		o.configureMirror()
 	}
 	for _, b := range blocks {
 		close(b.detached)
@@ -298,16 +298,16 @@ func (a *Agent) detach(blocks []*Block) (left []*owner) {
 	return left
 }
 
-// show lets Status and Ready see the owners as they are now.
-func (a *Agent) show() {
+// showOwners lets Status and Ready see the owners as they are now.
+func (a *Agent) showOwners() {
 	owners := slices.Collect(maps.Values(a.owners))
 	a.shown.Store(&owners)
 }
 
 // inOrder returns the owners sorted by their IDs.
-func (a *Agent) inOrder() []*owner {
+func (a *Agent) inOrder() []*mirroredOwner {
 	owners := slices.Clone(*a.shown.Load())
-	slices.SortFunc(owners, func(x, y *owner) int { return strings.Compare(x.id, y.id) })
+	slices.SortFunc(owners, func(x, y *mirroredOwner) int { return strings.Compare(x.id, y.id) })
 	return owners
 }
 
@@ -330,8 +330,8 @@ func (a *Agent) Ready() bool {
 	return true
 }
 
-// serials returns the serials that the origins have in the blocks so far.
-func (a *Agent) serials(c zone.Config) map[string]uint32 {
+// originSerials returns the serials that the origins have in the blocks so far.
+func (a *Agent) originSerials(c zone.Config) map[string]uint32 {
 	serials := make(map[string]uint32)
 	for _, b := range a.blocks {
 		for i := range c.Owners {
@@ -354,23 +354,23 @@ func (a *Agent) now() time.Time {
 	return wall
 }
 
-// do runs f, which changes zones, and returns when queries see what it did. It is the one writer:
+// changeZones runs f, which changes zones, and returns when queries see what it did. It is the one writer:
 // one f runs at a time.
-func (a *Agent) do(f func()) {
+func (a *Agent) changeZones(f func()) {
 	a.writing.Lock()
 	defer a.writing.Unlock()
 	f()
-	a.publish(a.now())
-	a.announce()
+	a.publishZones(a.now())
+	a.announceConflicts()
 }
 
-// start starts what acts by itself: the clock of zones, and what logs for them.
-func (a *Agent) start() {
+// startBackground starts what acts by itself: the clock of zones, and what logs for them.
+func (a *Agent) startBackground() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	wg.Go(func() { a.warn(ctx) })
+	wg.Go(func() { a.watchConflicts(ctx) })
 	a.writing.Lock()
-	a.due = time.AfterFunc(idle, func() { a.do(func() {}) })
+	a.due = time.AfterFunc(idle, func() { a.changeZones(func() {}) })
 	a.writing.Unlock()
 	a.stop = func() {
 		a.writing.Lock()
@@ -385,24 +385,24 @@ func (a *Agent) start() {
 // idle is how long zones are left alone when nothing is due.
 const idle = time.Hour
 
-// publish makes the zones visible that have changed.
-func (a *Agent) publish(now time.Time) {
+// publishZones makes the zones visible that have changed.
+func (a *Agent) publishZones(now time.Time) {
 	wait := idle
 	for _, b := range a.attached {
-		b.publish(now)
+		b.publishZone(now)
 		if due, ok := b.builder.Due(); ok {
 			wait = min(wait, due.Sub(now))
 		}
 	}
-	a.compete()
+	a.noteRivals()
 	if a.due != nil {
 		a.due.Reset(max(wait, 0))
 	}
 }
 
-// compete tells the blocks of a configuration about those of another one, which
+// noteRivals tells the blocks of a configuration about those of another one, which
 // publish the same zones during a reload.
-func (a *Agent) compete() {
+func (a *Agent) noteRivals() {
 	differ := func(b *Block) bool { return b.config.Configuration != a.attached[0].config.Configuration }
 	if !slices.ContainsFunc(a.attached, differ) {
 		return // as mostly
@@ -416,8 +416,8 @@ func (a *Agent) compete() {
 	}
 }
 
-// announce shows in the status what the zones have found, and has it logged.
-func (a *Agent) announce() {
+// announceConflicts shows in the status what the zones have found, and has it logged.
+func (a *Agent) announceConflicts() {
 	for _, b := range a.attached {
 		for _, i := range b.builder.RecountedOwners() {
 			b.owners[i].showConflicts()
@@ -432,8 +432,8 @@ func (a *Agent) announce() {
 // gather is how long conflicts may become more before they are logged: a catalog comes bit by bit.
 const gather = 5 * time.Second
 
-// warn logs whose names others have, until ctx ends.
-func (a *Agent) warn(ctx context.Context) {
+// watchConflicts logs whose names others have, until ctx ends.
+func (a *Agent) watchConflicts(ctx context.Context) {
 	look := time.NewTimer(gather)
 	defer look.Stop()
 	waiting := true
@@ -457,7 +457,7 @@ func (a *Agent) warn(ctx context.Context) {
 
 // logConflicts logs that other owners have names of the owner, or that they have none any more: a
 // change of that, and with the first of the names.
-func (o *owner) logConflicts() {
+func (o *mirroredOwner) logConflicts() {
 	logger, has := o.agent.config.Logger.With("owner", o.id), false
 	count := (*o.conflicts.Load())[zone.FaultFQDN]
 	for _, m := range *o.members.Load() {

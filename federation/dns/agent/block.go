@@ -12,9 +12,9 @@ type Block struct {
 	// Read-only after Attach.
 	agent    *Agent
 	config   BlockConfig
-	owners   []*owner      // in the order of the Corefile
-	changed  chan struct{} // has room for one wake-up
-	detached chan struct{} // closed by Detach
+	owners   []*mirroredOwner // in the order of the Corefile
+	changed  chan struct{}    // has room for one wake-up
+	detached chan struct{}    // closed by Detach
 
 	// Atomic.
 	zone atomic.Pointer[zone.Zone]
@@ -30,7 +30,7 @@ func (a *Agent) newBlock(c BlockConfig) *Block {
 		config:   c,
 		changed:  make(chan struct{}, 1),
 		detached: make(chan struct{}),
-		builder:  zone.NewBuilder(c.Zone, a.serials(c.Zone)),
+		builder:  zone.NewBuilder(c.Zone, a.originSerials(c.Zone)),
 	}
 }
 
@@ -39,7 +39,7 @@ func (a *Agent) newBlock(c BlockConfig) *Block {
 func (b *Block) Zone() *zone.Zone { return b.zone.Load() }
 
 // Ask is to be called for each query. It does nothing that takes time.
-func (b *Block) Ask() { b.agent.pace.ask() }
+func (b *Block) Ask() { b.agent.pace.noteQuery() }
 
 // Work returns what a goroutine calls that works long for the block, now and then, with how long
 // it has worked since: while queries come, it pauses there.
@@ -55,8 +55,8 @@ func (b *Block) Detached() <-chan struct{} { return b.detached }
 // Ready is that of the Agent: it is about every owner of every block.
 func (b *Block) Ready() bool { return b.agent.Ready() }
 
-// publish makes the newest version visible.
-func (b *Block) publish(now time.Time) {
+// publishZone makes the newest version visible.
+func (b *Block) publishZone(now time.Time) {
 	z := b.builder.Publish(now)
 	if z == b.zone.Load() {
 		return

@@ -145,7 +145,7 @@ func TestReloadOfRetention(t *testing.T) {
 				expect("before the reload is over", stale)
 				w.agent.Detach(before)
 				synctest.Wait()
-				if got := w.agent.Owners(time.Now())[0].Retention; got != tc.retention.Seconds() {
+				if got := w.agent.OwnerReports(time.Now())[0].Retention; got != tc.retention.Seconds() {
 					t.Errorf("the status says %v, want %v", got, tc.retention)
 				}
 				switch {
@@ -305,7 +305,7 @@ func TestAttachFails(t *testing.T) {
 			t.Fatal("attached with a file of the certificate to write over")
 		}
 		time.Sleep(time.Hour)
-		if n := len(w.agent.Owners(time.Now())); n != 0 || w.attempts() != 0 {
+		if n := len(w.agent.OwnerReports(time.Now())); n != 0 || w.attempts() != 0 {
 			t.Fatalf("%d owners, %d attempts", n, w.attempts())
 		}
 
@@ -338,10 +338,10 @@ func TestRetain(t *testing.T) {
 		time.Sleep(time.Minute)
 		abandoned := w.attach(w.block(2, w.owner("b.example:8008"), w.owner(ownerAddress)))
 		time.Sleep(time.Minute)
-		if n := len(w.agent.Owners(time.Now())); n != 2 {
+		if n := len(w.agent.OwnerReports(time.Now())); n != 2 {
 			t.Fatalf("%d owners", n)
 		}
-		w.agent.Retain([]any{1, nil})
+		w.agent.RetainConfigurations([]any{1, nil})
 		<-abandoned.Detached()
 		time.Sleep(time.Minute)
 		if got := look(running, "web.fed.example"); w.state() != "synced 1/0" || got != "192.0.2.1 60" || w.attempts() != 2 {
@@ -380,7 +380,7 @@ func TestDetach(t *testing.T) {
 		if took := time.Since(before); took > 1100*time.Millisecond {
 			t.Errorf("took %v", took)
 		}
-		if n := len(w.agent.Owners(time.Now())); n != 0 || len(w.Records("forgotten")) != len(blocks) {
+		if n := len(w.agent.OwnerReports(time.Now())); n != 0 || len(w.Records("forgotten")) != len(blocks) {
 			t.Errorf("%d owners are left, forgotten are %v", n, w.Details("forgotten"))
 		}
 		attempts := w.attempts()

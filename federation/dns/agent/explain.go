@@ -16,9 +16,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
-// explanation brings together what the zone says of a name, what the configuration says of it, and what
+// blockExplainer brings together what the zone says of a name, what the configuration says of it, and what
 // happened lately to services that had it.
-type explanation struct {
+type blockExplainer struct {
 	*Block
 
 	reports []status.FollowedOwner // of the owners, index by index
@@ -33,27 +33,27 @@ func (b *Block) Explain(z *zone.Zone, name string, qtype uint16, now time.Time) 
 	if e.Result.Kind == zone.Outside {
 		return status.Answer{}
 	}
-	x := explanation{Block: b}
+	x := blockExplainer{Block: b}
 	for _, o := range b.owners {
-		x.reports = append(x.reports, o.report(now))
+		x.reports = append(x.reports, o.reportStatus(now))
 	}
 	a := status.Answer{
-		Zone: e.Result.OriginName(), Serial: e.Result.SOA("").Serial, Is: e.Role.String(), Verdict: verdict(e), Circle: e.Circle, MoreRivals: e.More,
+		Zone: e.Result.OriginName(), Serial: e.Result.SOA("").Serial, Is: e.Role.String(), Verdict: verdictOf(e), Circle: e.Circle, MoreRivals: e.More,
 	}
 	if e.Holder != nil {
-		a.Holder = x.holder(e.Holder)
+		a.Holder = x.reportHolder(e.Holder)
 	}
 	for _, r := range e.Rivals {
 		a.Rivals = append(a.Rivals, status.Rival{Owner: b.owners[r.Owner].id, Service: r.Service, FQDN: r.FQDN, Rule: r.Rule})
 	}
 	for _, i := range e.Owners {
-		a.Owners = append(a.Owners, x.part(i, name, e.Holder != nil && e.Holder.Owner == i || e.Role == domain.NameServer))
+		a.Owners = append(a.Owners, x.reportOwner(i, name, e.Holder != nil && e.Holder.Owner == i || e.Role == domain.NameServer))
 	}
 	return a
 }
 
-// verdict returns why a look-up has that result. Hosts may still change it.
-func verdict(e *zone.NameExplanation) status.Verdict {
+// verdictOf returns why a look-up has that result. Hosts may still change it.
+func verdictOf(e *zone.NameExplanation) status.Verdict {
 	r := &e.Result
 	switch r.Kind {
 	case zone.Success, zone.Indirect:
@@ -79,7 +79,7 @@ func verdict(e *zone.NameExplanation) status.Verdict {
 	return status.NotKnownYet
 }
 
-func (x *explanation) holder(h *zone.Holder) *status.Holder {
+func (x *blockExplainer) reportHolder(h *zone.Holder) *status.Holder {
 	u := &x.reports[h.Owner]
 	holder := &status.Holder{
 		Owner: u.ID, Service: h.Service, FQDN: h.FQDN, Instance: h.Instance, Updated: h.Updated, Stale: h.Stale, Faults: countFaults(h.Faults),
@@ -95,13 +95,13 @@ func (x *explanation) holder(h *zone.Holder) *status.Holder {
 		holder.Owners = append(holder.Owners, x.owners[i].id)
 	}
 	for i := range h.Shared {
-		holder.Shared = append(holder.Shared, x.shared(&h.Shared[i]))
+		holder.Shared = append(holder.Shared, x.reportEndpoint(&h.Shared[i]))
 	}
 	return holder
 }
 
-// shared says why an endpoint of a shared name is answered or not.
-func (x *explanation) shared(e *zone.SharedEndpoint) status.SharedEndpoint {
+// reportEndpoint says why an endpoint of a shared name is answered or not.
+func (x *blockExplainer) reportEndpoint(e *zone.SharedEndpoint) status.SharedEndpoint {
 	s := status.SharedEndpoint{
 		Endpoint: net.JoinHostPort(e.Address, strconv.Itoa(int(e.Port))), Tier: e.Tier, Answered: e.Answered,
 	}
@@ -131,40 +131,40 @@ func partOf(u *status.FollowedOwner) status.Part {
 	}
 }
 
-// part returns what the owner at an index has to do with a name. Taken says that one of its
+// reportOwner returns what the owner at an index has to do with a name. Taken says that one of its
 // services has it, or the zone itself, so that nothing is left out.
-func (x *explanation) part(i int, name string, taken bool) status.Part {
+func (x *blockExplainer) reportOwner(i int, name string, taken bool) status.Part {
 	log := &x.owners[i].log
 	p := partOf(&x.reports[i])
 	if !taken {
 		p.NotImported, p.NotAdmitted = x.leavesOut(i, name)
 	}
 	for _, r := range log.Refusals() {
-		if x.names(i, r.Service, r.FQDN, name) {
+		if x.matchesName(i, r.Service, r.FQDN, name) {
 			p.Refusals = append(p.Refusals, r)
 		}
 	}
 	for _, g := range log.GoneServices() {
-		if x.names(i, g.Service, g.FQDN, name) {
+		if x.matchesName(i, g.Service, g.FQDN, name) {
 			p.Gone = append(p.Gone, g)
 		}
 	}
 	return p
 }
 
-// Refused returns the owners that have been refused a name, lower case and absolute, but for
+// RefusedOwners returns the owners that have been refused a name, lower case and absolute, but for
 // those that are in the answers: the name is in none of the zones that they were given. It waits for nobody.
-func (a *Agent) Refused(name string, answers []status.Answer, now time.Time) (parts []status.Part) {
+func (a *Agent) RefusedOwners(name string, answers []status.Answer, now time.Time) (parts []status.Part) {
 	for _, o := range a.inOrder() {
 		if slices.ContainsFunc(answers, func(a status.Answer) bool {
 			return slices.ContainsFunc(a.Owners, func(p status.Part) bool { return p.ID == o.id })
 		}) {
 			continue
 		}
-		u := o.report(now)
+		u := o.reportStatus(now)
 		p := partOf(&u)
 		for _, r := range o.log.Refusals() {
-			if _, of, _ := strings.Cut(above(name), "."); called(r.Service, name) || r.FQDN == above(name) || r.FQDN != "" && r.FQDN == of { // of an instance
+			if _, of, _ := strings.Cut(withoutProtocol(name), "."); isCalled(r.Service, name) || r.FQDN == withoutProtocol(name) || r.FQDN != "" && r.FQDN == of { // of an instance
 				p.Refusals = append(p.Refusals, r)
 			}
 		}
@@ -175,15 +175,15 @@ func (a *Agent) Refused(name string, answers []status.Answer, now time.Time) (pa
 	return parts
 }
 
-// called reports whether a service is called by a name.
-func called(service, name string) bool {
+// isCalled reports whether a service is called by a name.
+func isCalled(service, name string) bool {
 	return strings.EqualFold(strings.TrimSuffix(service, "."), strings.TrimSuffix(name, "."))
 }
 
-// names reports whether a service of the owner at an index has the name, as its own or
+// matchesName reports whether a service of the owner at an index has the name, as its own or
 // above it, or is called by it.
-func (x *explanation) names(i int, service, fqdn, name string) bool {
-	if called(service, name) {
+func (x *blockExplainer) matchesName(i int, service, fqdn, name string) bool {
+	if isCalled(service, name) {
 		return true
 	}
 	f, err := federation.ParseFQDN(fqdn)
@@ -201,8 +201,8 @@ func (x *explanation) names(i int, service, fqdn, name string) bool {
 
 // leavesOut says which import filter leaves services at a name out, and which rule does not
 // admit them, from the owner at an index. Either is empty where none does.
-func (x *explanation) leavesOut(i int, name string) (notImported, notAdmitted string) {
-	fqdn, err := federation.ParseFQDN(above(name))
+func (x *blockExplainer) leavesOut(i int, name string) (notImported, notAdmitted string) {
+	fqdn, err := federation.ParseFQDN(withoutProtocol(name))
 	if err != nil {
 		return "", "" // no service can have it
 	}
@@ -224,9 +224,9 @@ func (x *explanation) leavesOut(i int, name string) (notImported, notAdmitted st
 	return notImported, notAdmitted
 }
 
-// above returns the name of the service or instance that a name with the labels of a
+// withoutProtocol returns the name of the service or instance that a name with the labels of a
 // protocol before it, such as _http._tcp, is of.
-func above(name string) string {
+func withoutProtocol(name string) string {
 	for strings.HasPrefix(name, "_") {
 		name = name[strings.IndexByte(name, '.')+1:]
 	}

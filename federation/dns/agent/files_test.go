@@ -43,7 +43,7 @@ func TestUnusableFiles(t *testing.T) {
 		if n := w.attempts() - before; n > 25 {
 			t.Errorf("%d attempts in 20 minutes", n)
 		}
-		all := w.agent.Owners(time.Now()) // by their names
+		all := w.agent.OwnerReports(time.Now()) // by their names
 		if v := all[0].Judge(time.Now(), false); v.Level != status.Well {
 			t.Errorf("the other owner: %+v", v)
 		}

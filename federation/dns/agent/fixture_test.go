@@ -118,7 +118,7 @@ func (w *testAgent) block(configuration any, owners ...agent.OwnerConfig) agent.
 	c := agent.BlockConfig{Configuration: configuration}
 	for _, o := range owners {
 		o.Name = cmp.Or(o.Name, o.Consumer.OwnerName(o.Subscription.Addresses))
-		c.Add(o, zone.Owner{Origins: []federation.FQDN{services.FQDN("fed.example")}, TTL: 60, NegativeTTL: 5})
+		c.AddOwner(o, zone.Owner{Origins: []federation.FQDN{services.FQDN("fed.example")}, TTL: 60, NegativeTTL: 5})
 	}
 	return c
 }
@@ -138,7 +138,7 @@ func (w *testAgent) attach(c agent.BlockConfig) *agent.Block {
 func (w *testAgent) state() string {
 	w.Helper()
 	synctest.Wait()
-	all := w.agent.Owners(time.Now())
+	all := w.agent.OwnerReports(time.Now())
 	if len(all) != 1 {
 		w.Fatalf("%d owners, want 1", len(all))
 	}

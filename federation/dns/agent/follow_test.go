@@ -50,7 +50,7 @@ func TestZoneFollowsCatalogs(t *testing.T) {
 				for range 1 + random.IntN(4) {
 					happen(random, catalogs[i], now)
 				}
-				owners[i].publish(consumer.Changes{
+				owners[i].publishChanges(consumer.Changes{
 					Services: catalogs[i].TakeChanges(), Status: consumer.Status{Summary: catalogs[i].Summary()},
 				})
 				fresh := a.newBlock(b.config)
@@ -58,7 +58,7 @@ func TestZoneFollowsCatalogs(t *testing.T) {
 					for service, announced := range c.All() {
 						fresh.builder.Put(fresh.builder.Prepare(i, service, service.Unpack()), packed.Service{}, announced.Generation, announced.Updated)
 					}
-					(&member{block: fresh, index: i}).tell(owners[i])
+					(&publishingBlock{block: fresh, index: i}).setOwnerStatus(owners[i])
 				}
 				if d := cmp.Diff(answersOf(fresh, now), answersOf(b, now)); d != "" {
 					t.Fatalf("the zone after changes (-want +got):\n%s", d)

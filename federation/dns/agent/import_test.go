@@ -45,7 +45,7 @@ func moved(fqdn, address string) *federation.Service {
 func (w *testAgent) notImported() int {
 	w.Helper()
 	synctest.Wait()
-	return w.agent.Owners(time.Now())[0].NotImported
+	return w.agent.OwnerReports(time.Now())[0].NotImported
 }
 
 // The names that are imported are those of the owner, whatever they are here.
@@ -176,7 +176,7 @@ func TestImportOfTwoBlocks(t *testing.T) {
 				}
 				next[i] = w.attach(config)
 			}
-			w.agent.Retain([]any{generation})
+			w.agent.RetainConfigurations([]any{generation})
 			blocks = next
 		}
 		reload(1)
@@ -249,7 +249,7 @@ func TestImportOrRefuse(t *testing.T) {
 				w.attach(second)
 				time.Sleep(time.Minute)
 				// The first block may have been alone when the owner announced them.
-				if s := w.agent.Owners(time.Now())[0]; s.NotAdmitted != tc.refused || s.NotImported != tc.left || w.state() != "synced 2/0" {
+				if s := w.agent.OwnerReports(time.Now())[0]; s.NotAdmitted != tc.refused || s.NotImported != tc.left || w.state() != "synced 2/0" {
 					t.Errorf("owner is %s, %d are refused, %d are not imported", w.state(), s.NotAdmitted, s.NotImported)
 				}
 			})

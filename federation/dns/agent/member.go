@@ -17,20 +17,20 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
 
-// member is a block that publishes an owner, which is its index-th.
-type member struct {
-	block  *Block
-	index  int
-	admits string // a word for what the block admits, the same in another process
+// publishingBlock is a block that publishes an owner, which is its index-th.
+type publishingBlock struct {
+	block        *Block
+	index        int
+	admissionKey string // a word for what the block admits, the same in another process
 
 	// joining is nil once the block has the whole catalog. Until then it has, by name, the
-	// generation of what has been confirmed since join looked, and 0 for what has another
+	// generation of what has been confirmed since joinBlock looked, and 0 for what has another
 	// version since, or is gone. Agent.writing guards it.
 	joining map[string]uint64
 }
 
-// note notes what changes while the block joins.
-func (m *member) note(change *catalog.Change) {
+// noteChange notes what changes while the block joins.
+func (m *publishingBlock) noteChange(change *catalog.Change) {
 	if m.joining == nil {
 		return
 	}
@@ -41,39 +41,39 @@ func (m *member) note(change *catalog.Change) {
 	m.joining[change.Name] = change.Generation
 }
 
-// lacks reports whether names of the block may be missing from the catalog: they may have been left
+// mayLackNames reports whether names of the block may be missing from the catalog: they may have been left
 // out or refused before it came.
-func (m *member) lacks(s *catalog.Summary) bool {
-	return s.Omits && !strings.Contains(s.Covers, m.admits)
+func (m *publishingBlock) mayLackNames(s *catalog.Summary) bool {
+	return s.Omits && !strings.Contains(s.Covers, m.admissionKey)
 }
 
-// tell passes the state of the owner on to the block.
-func (m *member) tell(o *owner) {
+// setOwnerStatus passes the state of the owner on to the block.
+func (m *publishingBlock) setOwnerStatus(o *mirroredOwner) {
 	s := &o.status
 	var lost time.Time
 	if s.State != catalog.Synced {
 		lost = s.Lost
 	}
 	m.block.builder.SetStatus(m.index, zone.Status{
-		Live: s.Live, Expires: s.Expires, Soonest: s.Soonest, Known: s.Known && !m.lacks(s), Lost: lost, Grace: o.grace,
+		Live: s.Live, Expires: s.Expires, Soonest: s.Soonest, Known: s.Known && !m.mayLackNames(s), Lost: lost, Grace: o.grace,
 	})
 }
 
-// publish carries the changes of a catalog into the zones. It returns when queries
+// publishChanges carries the changes of a catalog into the zones. It returns when queries
 // see them. The mirror calls it on the goroutine that received the changes, so
 // services cost their owner's time until they are compiled.
 //
-// Of a block that joins it carries the changes since join has looked. One that is withdrawn
+// Of a block that joins it carries the changes since joinBlock has looked. One that is withdrawn
 // meanwhile publishes nothing any more.
-func (o *owner) publish(changes consumer.Changes) {
+func (o *mirroredOwner) publishChanges(changes consumer.Changes) {
 	members := *o.members.Load()
-	offers := o.prepare(members, changes.Services)
-	o.agent.do(func() {
+	offers := o.prepareServices(members, changes.Services)
+	o.agent.changeZones(func() {
 		o.status = changes.Status.Summary
 		for i, m := range members {
 			for n := range changes.Services {
 				change := &changes.Services[n]
-				m.note(change)
+				m.noteChange(change)
 				switch change.Kind() {
 				case catalog.Gone:
 					m.block.builder.Remove(m.index, change.Was)
@@ -83,7 +83,7 @@ func (o *owner) publish(changes consumer.Changes) {
 					m.block.builder.Put(offers[n][i], change.Was, change.Generation, change.Updated)
 				}
 			}
-			m.tell(o)
+			m.setOwnerStatus(o)
 		}
 	})
 	o.log.NotePublished(changes.Services, o.agent.now())
@@ -93,10 +93,10 @@ func (o *owner) publish(changes consumer.Changes) {
 // owners have their turn in between.
 const joinTogether = 512
 
-// join makes a block publish the owner: it gets the whole catalog, and all changes from there on.
+// joinBlock makes a block publish the owner: it gets the whole catalog, and all changes from there on.
 // The services are compiled when nothing is locked that the stream needs, as that pauses.
-func (o *owner) join(b *Block, index int) {
-	m := &member{block: b, index: index, admits: b.config.admits(index), joining: make(map[string]uint64)}
+func (o *mirroredOwner) joinBlock(b *Block, index int) {
+	m := &publishingBlock{block: b, index: index, admissionKey: b.config.admissionKey(index), joining: make(map[string]uint64)}
 	type held struct {
 		packed.Service
 		catalog.LastAnnouncement
@@ -107,10 +107,10 @@ func (o *owner) join(b *Block, index int) {
 		for service, announced := range services {
 			all = append(all, held{service, announced})
 		}
-		o.agent.do(func() {
+		o.agent.changeZones(func() {
 			o.status = s
 			o.setMembers(append(slices.Clone(*o.members.Load()), m))
-			m.tell(o)
+			m.setOwnerStatus(o)
 		})
 	})
 	var unpacker packed.Unpacker
@@ -121,7 +121,7 @@ func (o *owner) join(b *Block, index int) {
 		for i, h := range some {
 			offers[i] = b.builder.Prepare(index, h.Service, unpacker.Unpack(h.Service))
 		}
-		o.agent.do(func() {
+		o.agent.changeZones(func() {
 			for i, h := range some {
 				generation, changed := m.joining[h.Name()]
 				if changed && generation == 0 {
@@ -132,20 +132,20 @@ func (o *owner) join(b *Block, index int) {
 		})
 		pause(time.Since(began))
 	}
-	o.agent.do(func() { m.joining = nil })
+	o.agent.changeZones(func() { m.joining = nil })
 }
 
-// withdraw makes blocks no longer publish the owner.
-func (o *owner) withdraw(gone func(*Block) bool) {
-	o.agent.do(func() {
-		o.setMembers(slices.DeleteFunc(slices.Clone(*o.members.Load()), func(m *member) bool { return gone(m.block) }))
+// withdrawBlocks makes blocks no longer publish the owner.
+func (o *mirroredOwner) withdrawBlocks(gone func(*Block) bool) {
+	o.agent.changeZones(func() {
+		o.setMembers(slices.DeleteFunc(slices.Clone(*o.members.Load()), func(m *publishingBlock) bool { return gone(m.block) }))
 		o.showConflicts()
 	})
 }
 
 // showConflicts shows in the status what the zones cannot publish of the owner: by
 // kind, the most in any block.
-func (o *owner) showConflicts() {
+func (o *mirroredOwner) showConflicts() {
 	var most map[zone.Fault]int
 	for _, m := range *o.members.Load() {
 		for kind, n := range m.block.builder.Faults(m.index) {
@@ -162,11 +162,11 @@ func (o *owner) showConflicts() {
 	}
 }
 
-func (o *owner) setMembers(members []*member) { o.members.Store(&members) }
+func (o *mirroredOwner) setMembers(members []*publishingBlock) { o.members.Store(&members) }
 
-// admits returns a word for what decides which services of the owner at an index are imported
+// admissionKey returns a word for what decides which services of the owner at an index are imported
 // and admitted: two blocks for which it is equal publish the same ones.
-func (c *BlockConfig) admits(index int) string {
+func (c *BlockConfig) admissionKey(index int) string {
 	own := &c.Zone.Owners[index]
 	var taken []federation.FQDN // zones of others inside of its own
 	for i := range c.Zone.Owners {

@@ -77,7 +77,7 @@ func TestReloadWithoutOwnerKeepsItsName(t *testing.T) {
 				after.Rules.Retention = 20 * time.Minute
 				tc.after(&after)
 				b := w.attach(w.block(2, after))
-				w.agent.Replace(old)
+				w.agent.DetachReplaced(old)
 				synctest.Wait()
 				if tc.gone != "" {
 					if got := look(b, "web.fed.example"); got != "SERVFAIL" {
@@ -121,7 +121,7 @@ func TestReloadWithAnotherIdentity(t *testing.T) {
 		if got := look(b, "web.fed.example"); got != "192.0.2.1 60" || w.attempts() != 1 {
 			t.Errorf("web is %s before the reload is over, after %d attempts", got, w.attempts())
 		}
-		w.agent.Replace(before)
+		w.agent.DetachReplaced(before)
 		time.Sleep(10 * time.Minute)
 		if got := look(b, "web.fed.example"); got != "192.0.2.1 30 stale" {
 			t.Errorf("web is %s while only the old identity is there, owner is %s", got, w.state())

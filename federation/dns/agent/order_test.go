@@ -22,29 +22,29 @@ import (
 
 // writer runs an agent with one block and its owners, which are not subscribed to,
 // until the test ends.
-func writer(tb testing.TB, names ...string) (*Agent, *Block, []*owner) {
+func writer(tb testing.TB, names ...string) (*Agent, *Block, []*mirroredOwner) {
 	tb.Helper()
 	a := New(Config{Logger: slog.New(slog.DiscardHandler)})
 	var config BlockConfig
 	origin := must.Get(federation.ParseFQDN("fed.example"))(tb)
 	for _, name := range names {
-		config.Add(OwnerConfig{
+		config.AddOwner(OwnerConfig{
 			Name: name, Subscription: consumer.Subscription{Addresses: []string{name + ":8008"}, Identity: mtls.Consumer{}},
 			Rules: catalog.Rules{Retention: time.Hour, Settle: 5 * time.Second},
 		}, zone.Owner{Origins: []federation.FQDN{origin}, TTL: 60, NegativeTTL: 5})
 	}
-	a.start()
+	a.startBackground()
 	tb.Cleanup(a.stop)
 	b := a.newBlock(config)
 	for i := range config.Owners {
 		c := &config.Owners[i]
 		o := must.Get(a.newOwner(c, c.Subscription))(tb)
 		b.owners = append(b.owners, o)
-		o.join(b, i)
+		o.joinBlock(b, i)
 	}
-	a.do(func() {
+	a.changeZones(func() {
 		a.attached = []*Block{b}
-		b.publish(a.now())
+		b.publishZone(a.now())
 	})
 	return a, b, b.owners
 }
@@ -75,7 +75,7 @@ func upsert(services ...*federation.Service) consumer.Changes {
 }
 
 // publisher returns what publishes services of an owner, each in the place of the version before.
-func publisher(o *owner) func(services ...*federation.Service) {
+func publisher(o *mirroredOwner) func(services ...*federation.Service) {
 	before := make(map[string]packed.Service)
 	return func(services ...*federation.Service) {
 		changes := upsert(services...)
@@ -83,7 +83,7 @@ func publisher(o *owner) func(services ...*federation.Service) {
 			c := &changes.Services[i]
 			c.Was, before[c.Name] = before[c.Name], c.Packed
 		}
-		o.publish(changes)
+		o.publishChanges(changes)
 	}
 }
 
@@ -119,9 +119,9 @@ func TestPublishReturnsWhenQueriesSee(t *testing.T) {
 func TestReadWhileAttaching(t *testing.T) {
 	t.Parallel()
 	a, b, owners := writer(t, "a")
-	owners[0].publish(upsert(large(t, "web", 0)))
-	owners[0].join(a.newBlock(b.config), 0)
-	if n := len(owners[0].offers()); n != 1 {
+	owners[0].publishChanges(upsert(large(t, "web", 0)))
+	owners[0].joinBlock(a.newBlock(b.config), 0)
+	if n := len(owners[0].offeredServices()); n != 1 {
 		t.Errorf("%d services, want 1", n)
 	}
 }
@@ -132,13 +132,13 @@ func TestPublishedThenAnnounced(t *testing.T) {
 	t.Parallel()
 	a, b, owners := writer(t, "a", "b")
 	for i, o := range owners {
-		a.do(func() {
+		a.changeZones(func() {
 			o.status = upsert().Status.Summary
 			for _, name := range []string{"same", string(rune('c' + i))} {
 				p := packed.Of(large(t, name, 0))
 				b.builder.Put(b.builder.Prepare((*o.members.Load())[0].index, p, p.Unpack()), packed.Service{}, 1, 0)
 			}
-			if conflicts := owners[1].report(time.Now()).Conflicts; len(conflicts) > 0 {
+			if conflicts := owners[1].reportStatus(time.Now()).Conflicts; len(conflicts) > 0 {
 				t.Errorf("conflicts %v are announced before they are published", conflicts)
 			}
 		})
@@ -146,7 +146,7 @@ func TestPublishedThenAnnounced(t *testing.T) {
 			t.Errorf("%s is not published", name)
 		}
 	}
-	if conflicts := owners[1].report(time.Now()).Conflicts; len(conflicts) != 1 {
+	if conflicts := owners[1].reportStatus(time.Now()).Conflicts; len(conflicts) != 1 {
 		t.Errorf("conflicts in the end: %v", conflicts)
 	}
 }
@@ -161,9 +161,9 @@ func TestServicesAreCompiledBesideTheWriter(t *testing.T) {
 	}
 	changes := upsert(all...)
 	a.writing.Lock()
-	offers := owners[0].prepare(*owners[0].members.Load(), changes.Services)
+	offers := owners[0].prepareServices(*owners[0].members.Load(), changes.Services)
 	a.writing.Unlock()
-	owners[0].publish(changes)
+	owners[0].publishChanges(changes)
 	for i := range all {
 		if want := fmt.Sprintf("10.0.%d.%d", i/250, i%250); len(offers[i]) != 1 || firstAddress(b, fmt.Sprintf("s%d.fed.example.", i)) != want {
 			t.Fatalf("service %d has %d offers, and is not %s", i, len(offers[i]), want)

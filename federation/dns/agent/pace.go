@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// pace lets imports give way to queries. A goroutine that has work for milliseconds keeps its
+// importPacer lets imports give way to queries. A goroutine that has work for milliseconds keeps its
 // processor from the network meanwhile, and where all processors have such work, a query waits
 // for the scheduler to take one away. So while queries come, an import works a little and then
 // pauses: it takes longer then, and no longer than before where nobody asks.
-type pace struct {
+type importPacer struct {
 	asked atomic.Bool // since an import looked last
 }
 
-// ask notes that a query came. Mostly it only reads what all processors share.
-func (p *pace) ask() {
+// noteQuery notes that a query came. Mostly it only reads what all processors share.
+func (p *importPacer) noteQuery() {
 	if !p.asked.Load() {
 		p.asked.Store(true)
 	}
@@ -36,18 +36,18 @@ const (
 	quiet = 100 * time.Millisecond
 )
 
-// work is that of one import, on one goroutine.
-type work struct {
-	*pace
+// importWork is that of one import, on one goroutine.
+type importWork struct {
+	*importPacer
 
 	owed  time.Duration // pauses that it has not had, or below 0 has had in advance
 	ended time.Time     // when it worked last
 	heard time.Time     // when it saw last that queries came
 }
 
-// did says that the import has worked for so long until now. It pauses if that is enough and
+// pauseAfter says that the import has worked for so long until now. It pauses if that is enough and
 // queries came meanwhile, and reports whether it did.
-func (w *work) did(worked time.Duration) bool {
+func (w *importWork) pauseAfter(worked time.Duration) bool {
 	now := time.Now()
 	if waited := now.Sub(w.ended) - worked; waited > 0 { // for more to do: a pause, too
 		w.owed -= min(waited, max(w.owed, 0))

@@ -24,14 +24,14 @@ func TestPace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := work{pace: new(pace)}
+				w := importWork{importPacer: new(importPacer)}
 				begin := time.Now()
 				for range 100 {
 					if tt.asked {
-						w.ask()
+						w.noteQuery()
 					}
 					time.Sleep(tt.work)
-					w.did(tt.work)
+					w.pauseAfter(tt.work)
 					time.Sleep(tt.idle)
 				}
 				if paused := time.Since(begin) - 100*(tt.work+tt.idle); paused < tt.least || paused > tt.most {

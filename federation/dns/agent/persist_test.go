@@ -151,7 +151,7 @@ func TestRenamedOwnerTakesFile(t *testing.T) {
 		expect("after a reload that has failed", "former")
 		after := w.attach(w.block(3, renamed))
 		expect("in another reload", "former")
-		w.agent.Replace(before)
+		w.agent.DetachReplaced(before)
 		time.Sleep(time.Second)
 		if got := store.take(); got != "former renamed" {
 			t.Errorf("with the end of the reload it is written by %q", got)

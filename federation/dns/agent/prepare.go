@@ -12,11 +12,11 @@ import (
 // leastTogether is how many services one goroutine compiles at least.
 const leastTogether = 64
 
-// prepare returns for each change that offers a service what the blocks make of it. A service is
+// prepareServices returns for each change that offers a service what the blocks make of it. A service is
 // compiled before it comes to the writer, which all owners share: one of 1,000 endpoints and
 // instances takes tens of milliseconds. Those of a file, which are many, are compiled on all
 // processors.
-func (o *owner) prepare(members []*member, changes []catalog.Change) [][]zone.PreparedOffer {
+func (o *mirroredOwner) prepareServices(members []*publishingBlock, changes []catalog.Change) [][]zone.PreparedOffer {
 	offers := make([][]zone.PreparedOffer, len(changes))
 	compile := func(unpacker *packed.Unpacker, from, to int) {
 		for n := from; n < to; n++ {

@@ -11,18 +11,18 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
-// Owners returns the reports of all owners, sorted by ID, each ID once. It waits for
+// OwnerReports returns the reports of all owners, sorted by ID, each ID once. It waits for
 // nobody.
-func (a *Agent) Owners(now time.Time) []status.FollowedOwner {
+func (a *Agent) OwnerReports(now time.Time) []status.FollowedOwner {
 	owners := a.inOrder()
 	all := make([]status.FollowedOwner, len(owners))
 	for i, o := range owners {
-		all[i] = o.report(now)
+		all[i] = o.reportStatus(now)
 	}
 	return all
 }
 
-func (o *owner) report(now time.Time) status.FollowedOwner {
+func (o *mirroredOwner) reportStatus(now time.Time) status.FollowedOwner {
 	s, c := o.mirror.Status(), o.running.Load()
 	var retention time.Duration
 	if c != nil {
@@ -54,7 +54,7 @@ func (o *owner) report(now time.Time) status.FollowedOwner {
 // waits for nobody.
 func (a *Agent) Catalog(of string) (iter.Seq2[status.Service, error], error) {
 	owners := a.inOrder()
-	at := slices.IndexFunc(owners, func(o *owner) bool { return o.id == of })
+	at := slices.IndexFunc(owners, func(o *mirroredOwner) bool { return o.id == of })
 	if at < 0 {
 		unknown := &status.UnknownError{Of: of}
 		for _, o := range owners {
@@ -62,7 +62,7 @@ func (a *Agent) Catalog(of string) (iter.Seq2[status.Service, error], error) {
 		}
 		return nil, unknown
 	}
-	offers := owners[at].offers()
+	offers := owners[at].offeredServices()
 	return func(yield func(status.Service, error) bool) {
 		for i := range offers {
 			if !yield(status.NewService(offers[i].Service.Unpack(), offers[i].Updated, offers[i].Stale)) {
@@ -72,9 +72,9 @@ func (a *Agent) Catalog(of string) (iter.Seq2[status.Service, error], error) {
 	}, nil
 }
 
-// offers returns what the zones have of the owner, by name. A block that is being attached has
+// offeredServices returns what the zones have of the owner, by name. A block that is being attached has
 // none yet.
-func (o *owner) offers() (all []zone.OfferedService) {
+func (o *mirroredOwner) offeredServices() (all []zone.OfferedService) {
 	for _, m := range *o.members.Load() {
 		if z := m.block.Zone(); z != nil {
 			all = slices.AppendSeq(all, z.OfferedServices(m.index))

@@ -55,14 +55,14 @@ func TestExplain(t *testing.T) {
 		if a.Zone != "" {
 			t.Errorf("outside: %+v", a)
 		}
-		refusals := w.agent.Owners(time.Now())[0].Refusals
+		refusals := w.agent.OwnerReports(time.Now())[0].Refusals
 		if len(refusals) != 1 || refusals[0].FQDN != "web.elsewhere.example." || refusals[0].Reason != "out_of_zone" {
 			t.Errorf("refusals: %+v", refusals)
 		}
 		must.Get(registry.Upsert(services.At("web.fed.example", "192.0.2.1")))(t)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if refusals := w.agent.Owners(time.Now())[0].Refusals; len(refusals) != 0 {
+		if refusals := w.agent.OwnerReports(time.Now())[0].Refusals; len(refusals) != 0 {
 			t.Errorf("after it was accepted again: %+v", refusals)
 		}
 		if a := explain(b, "web.fed.example"); !a.Holder.Updated.Equal(came) {
@@ -80,7 +80,7 @@ func TestExplain(t *testing.T) {
 		if a := explain(b, "other.fed.example"); a.Verdict != status.NoNameLost {
 			t.Errorf("missing, with a lost owner: %+v", a)
 		}
-		if u := w.agent.Owners(time.Now())[0]; u.State != "stale" || u.Since.IsZero() || u.Retention != 86400 || u.Expires.IsZero() || u.Updates.LastHour == 0 {
+		if u := w.agent.OwnerReports(time.Now())[0]; u.State != "stale" || u.Since.IsZero() || u.Retention != 86400 || u.Expires.IsZero() || u.Updates.LastHour == 0 {
 			t.Errorf("stale: %+v", u)
 		}
 		registry, _ = w.Owner(ownerAddress)
@@ -110,11 +110,11 @@ func TestExplain(t *testing.T) {
 			"web.other.example.": 1, "_https._tcp.web.other.example.": 1, "v1.web.other.example.": 1,
 			"a.v1.web.other.example.": 0, "other.example.": 0, "web.example.": 0,
 		} {
-			if parts := w.agent.Refused(name, nil, time.Now()); len(parts) != want || want > 0 && (parts[0].ID != ownerAddress || parts[0].State != "synced" || len(parts[0].Refusals) != 1) {
+			if parts := w.agent.RefusedOwners(name, nil, time.Now()); len(parts) != want || want > 0 && (parts[0].ID != ownerAddress || parts[0].State != "synced" || len(parts[0].Refusals) != 1) {
 				t.Errorf("refused of %s: %+v", name, parts)
 			}
 		}
-		if parts := w.agent.Refused("web.other.example.", []status.Answer{{Owners: []status.Part{{ID: ownerAddress}}}}, time.Now()); parts != nil {
+		if parts := w.agent.RefusedOwners("web.other.example.", []status.Answer{{Owners: []status.Part{{ID: ownerAddress}}}}, time.Now()); parts != nil {
 			t.Errorf("refused of an owner that has been heard: %+v", parts)
 		}
 	})
@@ -247,7 +247,7 @@ func TestParkedOwner(t *testing.T) {
 		s.SetAllow(ids(t, "other.example"))
 		w.attach(w.block("one", w.owner(ownerAddress)))
 		time.Sleep(10 * time.Minute)
-		u := w.agent.Owners(time.Now())[0]
+		u := w.agent.OwnerReports(time.Now())[0]
 		if u.State != "parked" || u.Failure == "" || u.Remedy == "" || u.NextAttempt.Before(time.Now()) || u.NextAttempt.After(u.LastAttempt.Add(6*time.Minute+time.Second)) {
 			t.Fatalf("%+v", u)
 		}
@@ -255,7 +255,7 @@ func TestParkedOwner(t *testing.T) {
 		u.Retry()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if u := w.agent.Owners(time.Now())[0]; u.State != "synced" || !u.NextAttempt.IsZero() {
+		if u := w.agent.OwnerReports(time.Now())[0]; u.State != "synced" || !u.NextAttempt.IsZero() {
 			t.Errorf("%+v", u)
 		}
 	})
@@ -273,7 +273,7 @@ func TestReportUnshared(t *testing.T) {
 		config.Zone.Owners[0].Sharing = zone.Sharing{Names: []pattern.Name{must.Value(pattern.ParseName("*"))}, Min: 1}
 		b := w.attach(config)
 		time.Sleep(time.Minute)
-		owners := w.agent.Owners(time.Now())
+		owners := w.agent.OwnerReports(time.Now())
 		if diff := cmp.Diff([][]string{nil, {"*"}}, [][]string{owners[0].Unshared, owners[1].Unshared}); diff != "" {
 			t.Errorf("unshared (-want +got):\n%s", diff)
 		}

@@ -74,7 +74,7 @@ func BenchmarkRestore(b *testing.B) {
 				if file == "" {
 					file = keptCatalog(b, o.id, size)
 				}
-				o.claims = []*claim{{block: block, owner: o, config: block.config.Owners[0]}}
+				o.claims = []*ownerClaim{{block: block, owner: o, config: block.config.Owners[0]}}
 				must.Do(b, o.mirror.Resubscribe(consumer.Subscription{
 					Addresses: block.config.Owners[0].Subscription.Addresses, Identity: away{}, File: file,
 					Dial: func(context.Context, string) (net.Conn, error) { return nil, errors.New("away") },
@@ -82,7 +82,7 @@ func BenchmarkRestore(b *testing.B) {
 				empty := block.Zone()
 				b.StartTimer()
 				start := time.Now()
-				o.configure()
+				o.configureMirror()
 				<-block.changed
 				for block.Zone() == empty {
 					<-block.changed
@@ -90,7 +90,7 @@ func BenchmarkRestore(b *testing.B) {
 				first += time.Since(start)
 				for pace := time.NewTicker(time.Millisecond); !o.mirror.Status().Known; <-pace.C {
 					asked := time.Now()
-					a.do(func() {})
+					a.changeZones(func() {})
 					waits = append(waits, time.Since(asked))
 				}
 				b.StopTimer()

@@ -157,7 +157,7 @@ func TestReloadWhileRestoring(t *testing.T) {
 				if diff := cmp.Diff(want, restored(after)); diff != "" {
 					t.Errorf("in the end (-want +got):\n%s", diff)
 				}
-				s := w.agent.Owners(time.Now())[0]
+				s := w.agent.OwnerReports(time.Now())[0]
 				if s.Services != 3 || s.Stale != 3 || !s.Known || len(s.Conflicts) > 0 || d.loads != tc.loads {
 					t.Errorf("%d services, %d stale, known: %t, conflicts %v, %d loads", s.Services, s.Stale, s.Known, s.Conflicts, d.loads)
 				}

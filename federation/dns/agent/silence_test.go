@@ -62,7 +62,7 @@ func TestSilenceIsNoEmptiness(t *testing.T) {
 					t.Error("ready by silence")
 				}
 				w.answers(b, time.Now().Add(10*time.Minute), servfail, servfail)
-				s := w.agent.Owners(time.Now())[0]
+				s := w.agent.OwnerReports(time.Now())[0]
 				if s.Known || !s.LastSync.IsZero() || s.Services != 0 || s.State == "synced" {
 					t.Errorf("status is %+v", s)
 				}

@@ -37,7 +37,7 @@ func TestSPIFFEAgentIsAway(t *testing.T) {
 		if own, foreign := look(before, "web.fed.example"), look(before, "web.a.example"); own != "192.0.2.1 60" || foreign != "SERVFAIL" {
 			t.Errorf("the name of another owner is %s, that of this one %s", own, foreign)
 		}
-		for _, s := range w.agent.Owners(time.Now()) {
+		for _, s := range w.agent.OwnerReports(time.Now()) {
 			if spiffe := s.CertificateFile == s.AuthorityFile; spiffe != s.Certificate.IsZero() || spiffe != s.Authority.IsZero() {
 				t.Errorf("the certificates of %s expire at %v and %v", s.ID, s.Certificate, s.Authority)
 			} else if spiffe && (s.State != "connecting" || s.Failure == "") {

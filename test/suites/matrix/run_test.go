@@ -385,7 +385,7 @@ func (r *run) attach() {
 	c := agent.BlockConfig{Configuration: r.configuration}
 	add := func(o agent.OwnerConfig, origin string, tier int) {
 		fqdn := must.Get(federation.ParseFQDN(origin))(r.t)
-		c.Add(o, zone.Owner{Origins: []federation.FQDN{fqdn}, TTL: 60, NegativeTTL: 5, Sharing: r.sharing(tier)})
+		c.AddOwner(o, zone.Owner{Origins: []federation.FQDN{fqdn}, TTL: 60, NegativeTTL: 5, Sharing: r.sharing(tier)})
 	}
 	if r.first {
 		add(mine, r.zone, r.oracle.sharing.tier)
@@ -467,7 +467,7 @@ func (r *run) right() bool {
 
 // status returns the status of an owner.
 func (r *run) status(id string) status.FollowedOwner {
-	for _, s := range r.agent.Owners(time.Now()) {
+	for _, s := range r.agent.OwnerReports(time.Now()) {
 		if s.ID == id {
 			return s
 		}
