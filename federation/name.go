@@ -46,23 +46,23 @@ type FQDN struct{ name string }
 // one is no number, neither in digits nor as 0x with hexadecimal digits or none; the whole is at most 254 characters with its final
 // dot (RFC 1035 section 2.3.4). The root is not a name of this kind.
 func ParseFQDN(s string) (FQDN, error) {
-	name, err := normalize(s)
+	name, err := normalizeName(s)
 	if err != nil {
 		return FQDN{}, err
 	}
 	if err := checkHostname(name); err != nil {
 		return FQDN{}, err
 	}
-	return parsed(s, name)
+	return absoluteName(s, name)
 }
 
-// parsed returns the absolute name that s was normalized to. It is s itself where
+// absoluteName returns the absolute name that s was normalized to. It is s itself where
 // that spells it, without a copy: packed services are read that way.
-func parsed(s, name string) (FQDN, error) {
+func absoluteName(s, name string) (FQDN, error) {
 	if n := len(name); len(s) == n+1 && s[n] == '.' && s[:n] == name && len(s) <= maxNameLength {
 		return FQDN{s}, nil
 	}
-	return absolute(name)
+	return withFinalDot(name)
 }
 
 // checkHostname checks the labels of a name without its final dot by the rules of
@@ -86,7 +86,7 @@ func ParseOrigin(s string) (FQDN, error) {
 	if s == "." {
 		return FQDN{"."}, nil
 	}
-	name, err := normalize(s)
+	name, err := normalizeName(s)
 	if err != nil {
 		return FQDN{}, err
 	}
@@ -98,7 +98,7 @@ func ParseOrigin(s string) (FQDN, error) {
 			return FQDN{}, ErrLabelTooLong
 		}
 	}
-	return parsed(s, name)
+	return absoluteName(s, name)
 }
 
 // String returns the name in lower case with its final dot, or "" for the zero
@@ -129,9 +129,9 @@ func (n FQDN) Rename(from, to FQDN) (FQDN, error) {
 	case prefix == "":
 		return to, nil
 	case to.name == ".":
-		return absolute(prefix)
+		return withFinalDot(prefix)
 	}
-	return absolute(prefix + "." + strings.TrimSuffix(to.name, "."))
+	return withFinalDot(prefix + "." + strings.TrimSuffix(to.name, "."))
 }
 
 // Label is the name of an instance below the fqdn of its service: one label,
@@ -144,7 +144,7 @@ type Label struct{ name string }
 // of several is 'addr'. Such an ID is not changed to fit, because clients build the
 // name from the ID themselves.
 func ParseLabel(id string) (Label, error) {
-	name, err := normalize(id)
+	name, err := normalizeName(id)
 	if err != nil {
 		return Label{}, err
 	}
@@ -166,8 +166,8 @@ func (l Label) String() string { return l.name }
 // IsZero reports whether l is the zero value.
 func (l Label) IsZero() bool { return l.name == "" }
 
-// normalize strips one final dot, folds case and turns U-labels into A-labels.
-func normalize(s string) (string, error) {
+// normalizeName strips one final dot, folds case and turns U-labels into A-labels.
+func normalizeName(s string) (string, error) {
 	s = strings.TrimSuffix(s, ".")
 	if s == "" {
 		return "", ErrNameEmpty
@@ -195,7 +195,7 @@ func normalize(s string) (string, error) {
 	return ascii, nil
 }
 
-func absolute(name string) (FQDN, error) {
+func withFinalDot(name string) (FQDN, error) {
 	if len(name)+1 > maxNameLength {
 		return FQDN{}, ErrNameTooLong
 	}

@@ -23,7 +23,7 @@ func (s *Service) Validate() error {
 	if s == nil {
 		return Invalidf("service", ReasonMissing, "required")
 	}
-	if invalid := s.check(); invalid != nil {
+	if invalid := s.checkFields(); invalid != nil {
 		invalid.Service = s.Name
 		if len(s.Name) > MaxNameBytes {
 			invalid.Service = strings.Clone(s.Name[:MaxNameBytes]) // without holding on to the rest
@@ -35,40 +35,40 @@ func (s *Service) Validate() error {
 
 // The internal functions return the concrete error, since the one that knows the
 // enclosing field adds its path.
-func (s *Service) check() *InvalidError {
+func (s *Service) checkFields() *InvalidError {
 	if invalid := cmp.Or(
-		required("name", s.Name, MaxNameBytes),
+		checkRequired("name", s.Name, MaxNameBytes),
 		CheckText("description", s.Description, MaxDescriptionBytes),
-		texts("tags", s.Tags, MaxTags, MaxTagBytes),
-		texts("sans", s.SANs, MaxSANs, MaxSANBytes),
+		checkTexts("tags", s.Tags, MaxTags, MaxTagBytes),
+		checkTexts("sans", s.SANs, MaxSANs, MaxSANBytes),
 		checkFQDN(s.FQDN),
-		pairs("labels", s.Labels, MaxLabels),
-		count("endpoints", len(s.Endpoints), MaxEndpoints),
+		checkPairs("labels", s.Labels, MaxLabels),
+		checkCount("endpoints", len(s.Endpoints), MaxEndpoints),
 	); invalid != nil {
 		return invalid
 	}
 	for i := range s.Endpoints {
-		if invalid := s.Endpoints[i].check(); invalid != nil {
+		if invalid := s.Endpoints[i].checkFields(); invalid != nil {
 			return invalid.In("endpoints[%d]", i)
 		}
 	}
 	// The IDs come before the rules for each instance: whoever tries the instances
 	// one by one to find every mistake then learns of this one as well.
 	if invalid := cmp.Or(
-		count("instances", len(s.Instances), MaxInstances),
+		checkCount("instances", len(s.Instances), MaxInstances),
 		checkIDs(s.Instances),
 	); invalid != nil {
 		return invalid
 	}
 	for i := range s.Instances {
-		if invalid := s.Instances[i].check(); invalid != nil {
+		if invalid := s.Instances[i].checkFields(); invalid != nil {
 			return invalid.In("instances[%d]", i)
 		}
 	}
 	return nil
 }
 
-func (e Endpoint) check() *InvalidError {
+func (e Endpoint) checkFields() *InvalidError {
 	switch {
 	case e.Address == Address{}:
 		return Invalidf("address", ReasonMissing, "required")
@@ -76,25 +76,25 @@ func (e Endpoint) check() *InvalidError {
 		return Invalidf("port", ReasonPort, "0 is not in 1 to 65535")
 	}
 	return cmp.Or(
-		texts("labels", e.Labels, MaxLabels, MaxTagBytes),
+		checkTexts("labels", e.Labels, MaxLabels, MaxTagBytes),
 		CheckText("description", e.Description, MaxDescriptionBytes),
 	)
 }
 
-func (i Instance) check() *InvalidError {
+func (i Instance) checkFields() *InvalidError {
 	return cmp.Or(
 		i.checkID(),
-		texts("endpoint_selector", i.EndpointSelector, MaxSelectors, MaxTagBytes),
+		checkTexts("endpoint_selector", i.EndpointSelector, MaxSelectors, MaxTagBytes),
 		CheckText("description", i.Description, MaxDescriptionBytes),
 		checkProtocol(i.Protocol),
-		pairs("metadata", i.Metadata, MaxMetadata),
+		checkPairs("metadata", i.Metadata, MaxMetadata),
 	)
 }
 
 func (i Instance) checkID() *InvalidError {
 	switch {
 	case !i.Unnamed:
-		return required("id", i.ID, MaxNameBytes)
+		return checkRequired("id", i.ID, MaxNameBytes)
 	case i.ID != "":
 		return Invalidf("id", ReasonName, "an unnamed instance has none, and this one has %s", Quote(i.ID))
 	}
@@ -143,8 +143,8 @@ func checkProtocol(p Protocol) *InvalidError {
 	return nil
 }
 
-// count checks the length of a list that has at least one entry.
-func count(field string, n, limit int) *InvalidError {
+// checkCount checks the length of a list that has at least one entry.
+func checkCount(field string, n, limit int) *InvalidError {
 	switch {
 	case n == 0:
 		return Invalidf(field, ReasonMissing, "at least one is required")
@@ -170,17 +170,17 @@ func CheckText(field, s string, limit int) *InvalidError {
 	return nil
 }
 
-// required is CheckText for a string that must not be empty.
-func required(field, s string, limit int) *InvalidError {
+// checkRequired is CheckText for a string that must not be empty.
+func checkRequired(field, s string, limit int) *InvalidError {
 	if s == "" {
 		return Invalidf(field, ReasonMissing, "required")
 	}
 	return CheckText(field, s, limit)
 }
 
-// texts checks a list of strings, its length first. No entry may be empty: it
+// checkTexts checks a list of strings, its length first. No entry may be empty: it
 // would say nothing, and take as much memory as one that does.
-func texts(field string, list []string, entries, bytes int) *InvalidError {
+func checkTexts(field string, list []string, entries, bytes int) *InvalidError {
 	if len(list) > entries {
 		return tooMany(field, entries)
 	}
@@ -197,9 +197,9 @@ func texts(field string, list []string, entries, bytes int) *InvalidError {
 	return nil
 }
 
-// pairs checks the entries of a map: their number, their strings, and that they
+// checkPairs checks the entries of a map: their number, their strings, and that they
 // are sorted by key without a key that is there twice.
-func pairs(field string, list []Pair, entries int) *InvalidError {
+func checkPairs(field string, list []Pair, entries int) *InvalidError {
 	if len(list) > entries {
 		return tooMany(field, entries)
 	}
