@@ -34,18 +34,18 @@ type Config struct {
 // A file that is gone or names nobody is broken. It never stands for everybody, and
 // a file that is about to be written looks the same for a moment.
 func Open(ctx context.Context, c Config) (*file.File, error) {
-	f := file.New(c.follow())
+	f := file.New(c.fileConfig())
 	return f, f.Load(ctx)
 }
 
-// follow says how the file is followed.
-func (c Config) follow() file.Config {
+// fileConfig says how the file is followed.
+func (c Config) fileConfig() file.Config {
 	read := func(_ context.Context, content io.Reader, _ int64) (func(), error) {
 		data, err := io.ReadAll(content)
 		if err != nil {
 			return nil, err
 		}
-		ids, problems := parse(data)
+		ids, problems := parseIDs(data)
 		return func() {
 			c.Set(ids)
 			c.Logger.Info("allow file applied", "file", c.Path, "allowed", len(ids))
@@ -59,10 +59,10 @@ func (c Config) follow() file.Config {
 
 var comment = regexp.MustCompile(`(^|\s)#.*`)
 
-// parse reads a file with identities: one a line, as [mtls.ParseID] takes
+// parseIDs reads a file with identities: one a line, as [mtls.ParseID] takes
 // them. What follows a # at the beginning of a line or after a blank is a
 // comment. There must be at least one identity; the line [] stands for nobody.
-func parse(data []byte) ([]federation.ID, []problem.Problem) {
+func parseIDs(data []byte) ([]federation.ID, []problem.Problem) {
 	var ids []federation.ID
 	var problems []problem.Problem
 	nobody, number := 0, 0 // the line that is [], and the current one

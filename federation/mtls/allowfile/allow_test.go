@@ -60,7 +60,7 @@ func TestParse(t *testing.T) {
 		{"not a text", "\x00\xff\n", "", []string{`1: identity "\x00\xff": name is not a valid internationalized name`}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			ids, problems := parse([]byte(tt.data))
+			ids, problems := parseIDs([]byte(tt.data))
 			if got := names(ids); got != tt.ids {
 				t.Errorf("identities are %q, expected %q", got, tt.ids)
 			}
@@ -78,7 +78,7 @@ func TestParse(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("spiffe://a.example/x # y\n[]\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		ids, problems := parse(data)
+		ids, problems := parseIDs(data)
 		if len(problems) > 0 && len(ids) > 0 {
 			t.Errorf("a file with problems allows %s", names(ids))
 		}
@@ -125,7 +125,7 @@ func TestFollows(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			sets = append(sets, names(ids))
-		}, Logger: slog.New(slog.NewTextHandler(logged, nil))}.follow()
+		}, Logger: slog.New(slog.NewTextHandler(logged, nil))}.fileConfig()
 		config.Events = make(chan fsnotify.Event) // there are no notifications
 		f := file.New(config)
 		must.Do(t, f.Load(t.Context()))
