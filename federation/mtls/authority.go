@@ -47,7 +47,7 @@ func NewAuthority(name string, lifetime time.Duration) (*Authority, error) {
 		BasicConstraintsValid: true,
 		IsCA:                  true,
 	}
-	der, err := sign(template, template, key, key)
+	der, err := signCertificate(template, template, key, key)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (a *Authority) Issue(leaf Leaf) (Issued, error) {
 	if err != nil {
 		return Issued{}, fmt.Errorf("generate key: %w", err)
 	}
-	certificate, err := sign(template, a.certificate, key, a.key)
+	certificate, err := signCertificate(template, a.certificate, key, a.key)
 	if err != nil {
 		return Issued{}, err
 	}
@@ -153,7 +153,7 @@ func (a *Authority) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: a.certificate.Raw})
 }
 
-func sign(template, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) ([]byte, error) {
+func signCertificate(template, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) ([]byte, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)) // RFC 5280 section 4.1.2.2: at most 20 octets, unique
 	if err != nil {
 		return nil, fmt.Errorf("choose serial number: %w", err)
@@ -175,14 +175,14 @@ func (i Issued) WriteFiles(files Files) error {
 		data []byte
 		mode os.FileMode
 	}{{files.CA, i.CA, 0o644}, {files.Cert, i.Cert, 0o644}, {files.Key, i.Key, 0o600}} {
-		if err := replace(f.path, f.data, f.mode); err != nil {
+		if err := replaceFile(f.path, f.data, f.mode); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func replace(path string, data []byte, mode os.FileMode) error {
+func replaceFile(path string, data []byte, mode os.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // of mode 0600
 	if err != nil {
 		return err

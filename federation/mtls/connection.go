@@ -25,47 +25,47 @@ var (
 	errExpired    = fmt.Errorf("the peer's certificate has expired, and it has shown no newer one: %w", net.ErrClosed)
 )
 
-// guarded are credentials whose connections end when the peer would not be let in any
+// guardedCredentials are credentials whose connections end when the peer would not be let in any
 // more: TLS verifies the peer only in the handshake, and a stream may last for months.
-type guarded struct {
+type guardedCredentials struct {
 	credentials.TransportCredentials // says what the protocol is
 
 	source *Source
-	usage  x509.ExtKeyUsage            // of the peer's certificate
-	config func(*material) *tls.Config // of one handshake
+	usage  x509.ExtKeyUsage               // of the peer's certificate
+	config func(*tlsMaterial) *tls.Config // of one handshake
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
-func (g guarded) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return g.shake(raw, func(c net.Conn, config *tls.Config) (net.Conn, credentials.AuthInfo, error) {
+func (g guardedCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return g.guardHandshake(raw, func(c net.Conn, config *tls.Config) (net.Conn, credentials.AuthInfo, error) {
 		return credentials.NewTLS(config).ClientHandshake(ctx, authority, c)
 	})
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
-func (g guarded) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return g.shake(raw, func(c net.Conn, config *tls.Config) (net.Conn, credentials.AuthInfo, error) {
+func (g guardedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return g.guardHandshake(raw, func(c net.Conn, config *tls.Config) (net.Conn, credentials.AuthInfo, error) {
 		return credentials.NewTLS(config).ServerHandshake(c)
 	})
 }
 
 // Clone implements credentials.TransportCredentials.
-func (g guarded) Clone() credentials.TransportCredentials {
+func (g guardedCredentials) Clone() credentials.TransportCredentials {
 	g.TransportCredentials = g.TransportCredentials.Clone()
 	return g
 }
 
-func (g guarded) shake(
+func (g guardedCredentials) guardHandshake(
 	raw net.Conn, handshake func(net.Conn, *tls.Config) (net.Conn, credentials.AuthInfo, error),
 ) (net.Conn, credentials.AuthInfo, error) {
 	m := g.source.material.Load() // once, so that a handshake sees one generation
-	if !m.held() {
-		return nil, nil, m.missing()
+	if !m.hasCertificate() {
+		return nil, nil, m.whyMissing()
 	}
-	c := &connection{Conn: raw, source: g.source, usage: g.usage}
+	c := &guardedConn{Conn: raw, source: g.source, usage: g.usage}
 	secured, info, err := handshake(c, g.config(m))
 	if err != nil {
-		g.source.origin.explain(err)
+		g.source.origin.explainRefusal(err)
 		return nil, nil, err
 	}
 	peer, identified := PeerOf(info)
@@ -74,39 +74,39 @@ func (g guarded) shake(
 	}
 	peer.connection = c
 	c.chain, c.at, c.expiry = peer.State.PeerCertificates, time.Now(), m.certificate.Leaf.NotAfter
-	c.own = g.source.origin.shown(m)
+	c.own = g.source.origin.shownCertificate(m)
 	if other := c.chain[0].NotAfter; other.Before(c.expiry) {
 		c.expiry = other
 	}
-	if err := g.source.add(c, m); err != nil {
+	if err := g.source.addConnection(c, m); err != nil {
 		c.Close()
 		return nil, nil, err
 	}
 	return secured, peer, nil
 }
 
-// add takes up a connection whose handshake was judged by m, unless newer material
+// addConnection takes up a connection whose handshake was judged by m, unless newer material
 // judges otherwise.
-func (s *Source) add(c *connection, m *material) error {
+func (s *Source) addConnection(c *guardedConn, m *tlsMaterial) error {
 	for {
 		s.judging.Lock()
 		now := s.material.Load()
 		if now == m {
 			defer s.judging.Unlock()
 			s.open[c] = struct{}{}
-			c.timer = time.AfterFunc(c.left(), c.expire)
+			c.timer = time.AfterFunc(c.timeLeft(), c.closeIfExpired)
 			return nil
 		}
 		s.judging.Unlock() // as verifying takes a while
-		if !c.trusted(now.trust.timeless()) {
+		if !c.isTrusted(now.trust.withoutValidity()) {
 			return errDistrusted
 		}
 		m = now
 	}
 }
 
-// remove forgets a connection, and reports whether it was known.
-func (s *Source) remove(c *connection) bool {
+// removeConnection forgets a connection, and reports whether it was known.
+func (s *Source) removeConnection(c *guardedConn) bool {
 	s.judging.Lock()
 	defer s.judging.Unlock()
 	_, ok := s.open[c]
@@ -117,33 +117,33 @@ func (s *Source) remove(c *connection) bool {
 	return ok
 }
 
-// replace puts m in the place of the material in use, which it returns, and ends the
+// replaceMaterial puts m in the place of the material in use, which it returns, and ends the
 // connections whose peers' certificates it does not trust. It returns how many there
 // were.
 //
 // Peers are judged at the time of their handshake: when a certificate has expired
-// since, that is for expire to say.
-func (s *Source) replace(m *material) (old *material, ended int) {
+// since, that is for closeIfExpired to say.
+func (s *Source) replaceMaterial(m *tlsMaterial) (old *tlsMaterial, ended int) {
 	s.judging.Lock()
 	old = s.material.Swap(m)
-	var open map[*connection]struct{}
+	var open map[*guardedConn]struct{}
 	if !old.trust.equal(&m.trust) {
 		open = maps.Clone(s.open)
 	}
 	s.judging.Unlock()
 	close(old.replaced) // after the swap: whoever waits for it finds the new material
-	trust := m.trust.timeless()
+	trust := m.trust.withoutValidity()
 	for c := range open {
-		if !c.trusted(trust) && s.remove(c) {
-			c.end(errDistrusted)
+		if !c.isTrusted(trust) && s.removeConnection(c) {
+			c.closeWithReason(errDistrusted)
 			ended++
 		}
 	}
 	return old, ended
 }
 
-// connection is the network connection below TLS.
-type connection struct {
+// guardedConn is the network connection below TLS.
+type guardedConn struct {
 	net.Conn
 
 	// read-only once the handshake is over
@@ -154,18 +154,20 @@ type connection struct {
 	expiry time.Time           // of the first of the certificates of both sides
 	own    Shown
 
-	timer *time.Timer           // calls expire; there while the connection is one of Source.open, guarded as that is
+	timer *time.Timer           // calls closeIfExpired; there while the connection is one of Source.open, guarded as that is
 	ended atomic.Pointer[error] // why this side has ended it
 }
 
-// trusted reports whether the authority of the peer is one of those that t trusts.
-func (c *connection) trusted(t *trust) bool { return t.verify(c.chain, c.usage, c.at) == nil }
+// isTrusted reports whether the authority of the peer is one of those that t trusts.
+func (c *guardedConn) isTrusted(t *trustAnchors) bool {
+	return t.verifyChain(c.chain, c.usage, c.at) == nil
+}
 
-// left returns how long the connection may go on.
-func (c *connection) left() time.Duration { return time.Until(c.chain[0].NotAfter.Add(Grace)) }
+// timeLeft returns how long the connection may go on.
+func (c *guardedConn) timeLeft() time.Duration { return time.Until(c.chain[0].NotAfter.Add(Grace)) }
 
 // Read implements net.Conn. Its error ends up in the status of the stream.
-func (c *connection) Read(p []byte) (int, error) {
+func (c *guardedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if err != nil {
 		if reason := c.ended.Load(); reason != nil {
@@ -176,29 +178,29 @@ func (c *connection) Read(p []byte) (int, error) {
 }
 
 // Close implements net.Conn.
-func (c *connection) Close() error {
-	c.source.remove(c)
+func (c *guardedConn) Close() error {
+	c.source.removeConnection(c)
 	return c.Conn.Close()
 }
 
-// end closes the connection for a reason, which its Read returns.
-func (c *connection) end(reason error) {
+// closeWithReason closes the connection for a reason, which its Read returns.
+func (c *guardedConn) closeWithReason(reason error) {
 	c.ended.CompareAndSwap(nil, &reason)
 	_ = c.Close() // which ends its Read
 }
 
-// expire ends the connection if the certificate of the peer has expired for longer than
+// closeIfExpired ends the connection if the certificate of the peer has expired for longer than
 // Grace, unless the clock has been set back since the timer was set that calls it.
-func (c *connection) expire() {
+func (c *guardedConn) closeIfExpired() {
 	s := c.source
 	s.judging.Lock()
 	_, ok := s.open[c]
-	left := c.left()
+	left := c.timeLeft()
 	if ok && left > 0 {
 		c.timer.Reset(left)
 	}
 	s.judging.Unlock()
 	if ok && left <= 0 {
-		c.end(errExpired)
+		c.closeWithReason(errExpired)
 	}
 }

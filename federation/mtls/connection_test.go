@@ -88,7 +88,7 @@ func renew(t *testing.T, old *Authority, lifetime time.Duration) *Authority {
 	t.Helper()
 	template := *old.certificate
 	template.NotBefore, template.NotAfter = time.Now(), time.Now().Add(lifetime)
-	der := must.Get(sign(&template, &template, old.key, old.key))(t)
+	der := must.Get(signCertificate(&template, &template, old.key, old.key))(t)
 	certificate := must.Get(x509.ParseCertificate(der))(t)
 	return &Authority{certificate, old.key}
 }
@@ -171,7 +171,7 @@ func TestConnectionEndsWithItsAuthority(t *testing.T) {
 // A handshake that lets a peer in without a certificate makes no connection.
 func TestPeerWithoutCertificate(t *testing.T) {
 	owner, _, _ := parties(t, time.Hour, time.Hour)
-	c, info, err := owner.Server().(guarded).shake(nil, func(c net.Conn, _ *tls.Config) (net.Conn, credentials.AuthInfo, error) {
+	c, info, err := owner.Server().(guardedCredentials).guardHandshake(nil, func(c net.Conn, _ *tls.Config) (net.Conn, credentials.AuthInfo, error) {
 		return c, credentials.TLSInfo{}, nil
 	})
 	if err == nil || c != nil || info != nil || open(owner) != 0 {
@@ -188,10 +188,10 @@ func TestAuthorityIsReplacedDuringTheHandshake(t *testing.T) {
 	defer b.Close()
 	var serving sync.WaitGroup
 	serving.Go(func() { _, _, _ = owner.Server().ServerHandshake(b) })
-	guarding, _ := consumer.Client("owner.example", nil).(guarded)
-	_, _, err := guarding.shake(a, func(c net.Conn, config *tls.Config) (net.Conn, credentials.AuthInfo, error) {
+	guarding, _ := consumer.Client("owner.example", nil).(guardedCredentials)
+	_, _, err := guarding.guardHandshake(a, func(c net.Conn, config *tls.Config) (net.Conn, credentials.AuthInfo, error) {
 		conn, info, err := credentials.NewTLS(config).ClientHandshake(context.Background(), "ignored.example", c)
-		consumer.replace(next.material.Load())
+		consumer.replaceMaterial(next.material.Load())
 		return conn, info, err
 	})
 	serving.Wait()

@@ -50,8 +50,8 @@ func (e *fileError) Unwrap() error { return e.error }
 // Remedy says what to do about the file.
 func (e *fileError) Remedy() string { return e.remedy + "; the files are read again by themselves" }
 
-// unread returns the error of a file that cannot be read.
-func unread(what, path string, err error) error {
+// newReadError returns the error of a file that cannot be read.
+func newReadError(what, path string, err error) error {
 	remedy := "make " + path + " a regular file, and repair its disk"
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -64,8 +64,8 @@ func unread(what, path string, err error) error {
 	return &fileError{fmt.Errorf("%s: %w", what, err), remedy}
 }
 
-// unfit returns the error of a file whose certificates cannot be used.
-func unfit(what, path string, err error) error {
+// newContentError returns the error of a file whose certificates cannot be used.
+func newContentError(what, path string, err error) error {
 	remedy := "replace " + path + " by a whole PEM file with certificates"
 	switch {
 	case errors.Is(err, errOver):
@@ -76,41 +76,41 @@ func unfit(what, path string, err error) error {
 	return &fileError{fmt.Errorf("%s %s: %w", what, path, err), remedy}
 }
 
-// read returns what the files hold, if it is valid now. Its errors name the file and
+// readMaterial returns what the files hold, if it is valid now. Its errors name the file and
 // what is wrong with it.
-func (f Files) read(now time.Time) (*material, error) {
+func (f Files) readMaterial(now time.Time) (*tlsMaterial, error) {
 	var all [3][]byte
 	for i, of := range [...]struct{ what, path string }{{"certificate", f.Cert}, {"key", f.Key}, {"CA bundle", f.CA}} {
 		var err error
 		if all[i], _, err = file.Read(of.path, MaxFile); err != nil {
-			return nil, unread(of.what, of.path, err)
+			return nil, newReadError(of.what, of.path, err)
 		}
 	}
 	cert, key, ca := all[0], all[1], all[2]
-	m := &material{
+	m := &tlsMaterial{
 		sum:      sha256.Sum256(bytes.Join(all[:], []byte{0})), // PEM has no zero byte
 		replaced: make(chan struct{}),
 	}
 
-	chain, err := parse(cert)
+	chain, err := parseCertificates(cert)
 	if err != nil {
-		return nil, unfit("certificate", f.Cert, err)
+		return nil, newContentError("certificate", f.Cert, err)
 	}
 	for _, c := range chain {
 		if err := checkValidity(c, now); err != nil {
-			return nil, unfit("certificate", f.Cert, err)
+			return nil, newContentError("certificate", f.Cert, err)
 		}
 	}
 	m.expiry = firstExpiry(chain)
 	if m.certificate, err = tls.X509KeyPair(cert, key); err != nil {
 		return nil, &fileError{
-			fmt.Errorf("key %s of certificate %s: %w", f.Key, f.Cert, shown(err)), "replace " + f.Key + " by the key that " + f.Cert + " was issued for",
+			fmt.Errorf("key %s of certificate %s: %w", f.Key, f.Cert, printableError(err)), "replace " + f.Key + " by the key that " + f.Cert + " was issued for",
 		}
 	}
 
-	authorities, err := parse(ca)
+	authorities, err := parseCertificates(ca)
 	if err != nil {
-		return nil, unfit("CA bundle", f.CA, err)
+		return nil, newContentError("CA bundle", f.CA, err)
 	}
 	m.trust = trustFiles(authorities)
 	valid := false
@@ -121,15 +121,15 @@ func (f Files) read(now time.Time) (*material, error) {
 	}
 	// An expired authority beside a valid one is usual while one replaces the other.
 	if !valid {
-		return nil, unfit("CA bundle", f.CA, err)
+		return nil, newContentError("CA bundle", f.CA, err)
 	}
 	return m, nil
 }
 
-// parse returns all certificates of a PEM file. encoding/pem skips what it cannot
+// parseCertificates returns all certificates of a PEM file. encoding/pem skips what it cannot
 // read, which would turn a half-written bundle into a shorter one, so everything that
 // begins like a block must be one.
-func parse(data []byte) ([]*x509.Certificate, error) {
+func parseCertificates(data []byte) ([]*x509.Certificate, error) {
 	var certificates []*x509.Certificate
 	begun := bytes.Count(data, []byte("-----BEGIN "))
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
@@ -139,7 +139,7 @@ func parse(data []byte) ([]*x509.Certificate, error) {
 		}
 		c, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, shown(err)
+			return nil, printableError(err)
 		}
 		certificates = append(certificates, c)
 	}
@@ -152,9 +152,9 @@ func parse(data []byte) ([]*x509.Certificate, error) {
 	return certificates, nil
 }
 
-// shown returns an error that wraps err and whose text is safe to show: that of err
+// printableError returns an error that wraps err and whose text is safe to show: that of err
 // may repeat the content of a file.
-func shown(err error) error {
+func printableError(err error) error {
 	text := err.Error()
 	quoted := federation.Quote(text)
 	if quoted == `"`+text+`"` {

@@ -107,11 +107,11 @@ func TestNotYetValid(t *testing.T) {
 		f, began := files(t.TempDir()), time.Now()
 		time.Sleep(24 * time.Hour)
 		must.Do(t, issue(t, newAuthority(t), Leaf{}).WriteFiles(f))
-		_, err := f.read(began)
+		_, err := f.readMaterial(began)
 		if file, ok := errors.AsType[*fileError](err); !ok || !strings.HasPrefix(file.Remedy(), "correct the clock of this machine, or have "+f.Cert+" issued anew") {
 			t.Errorf("error is %v", err)
 		}
-		if _, err := f.read(time.Now()); err != nil {
+		if _, err := f.readMaterial(time.Now()); err != nil {
 			t.Errorf("a day later the error is %v", err)
 		}
 	})

@@ -17,38 +17,38 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
-// material is what a party identifies itself and verifies its peers by at one time. It
+// tlsMaterial is what a party identifies itself and verifies its peers by at one time. It
 // is immutable.
-type material struct {
+type tlsMaterial struct {
 	certificate tls.Certificate // holds none until the files, or a SPIFFE agent, have given one
 	expiry      time.Time       // of the first certificate of the chain to expire
-	trust       trust
+	trust       trustAnchors
 	sum         [sha256.Size]byte
-	agent       *agent        // that has issued the certificate, or is to; nil: it is from files
+	agent       *spiffeAgent  // that has issued the certificate, or is to; nil: it is from files
 	trouble     error         // why what the files hold now is not used, or nil
 	replaced    chan struct{} // closed when newer material is in use
 }
 
-// ids returns the identities that a certificate carries, as far as they count: in a
+// identitiesOf returns the identities that a certificate carries, as far as they count: in a
 // federation of trust domains an authority could write any DNS name.
-func (m *material) ids(certificate *x509.Certificate) []federation.ID {
+func (m *tlsMaterial) identitiesOf(certificate *x509.Certificate) []federation.ID {
 	if m.agent != nil {
 		return spiffeIDs(certificate)
 	}
 	return PeerIDs(certificate)
 }
 
-// held reports whether there is a certificate.
-func (m *material) held() bool { return len(m.certificate.Certificate) > 0 }
+// hasCertificate reports whether there is a certificate.
+func (m *tlsMaterial) hasCertificate() bool { return len(m.certificate.Certificate) > 0 }
 
 // errNone is why there is no certificate where nobody knows it better.
 var errNone = errors.New("there is no certificate")
 
-// missing returns why there is no certificate, where none is held. It is never nil: a handshake
+// whyMissing returns why there is no certificate, where none is held. It is never nil: a handshake
 // without an error has a connection.
-func (m *material) missing() error {
+func (m *tlsMaterial) whyMissing() error {
 	if m.agent != nil {
-		return m.agent.missing()
+		return m.agent.whyMissing()
 	}
 	return cmp.Or(m.trouble, errNone)
 }
@@ -58,9 +58,9 @@ func firstExpiry(chain []*x509.Certificate) time.Time {
 	return slices.MinFunc(chain, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) }).NotAfter
 }
 
-// trust is by whom the certificates of peers must be signed. It is immutable. The zero
+// trustAnchors is by whom the certificates of peers must be signed. It is immutable. The zero
 // value trusts nobody.
-type trust struct {
+type trustAnchors struct {
 	// One of the two is set.
 	authorities []*x509.Certificate                         // of all peers
 	domains     map[spiffeid.TrustDomain]*x509bundle.Bundle // of the peers of each trust domain
@@ -69,16 +69,16 @@ type trust struct {
 }
 
 // trustFiles returns the trust in authorities that sign any peers.
-func trustFiles(authorities []*x509.Certificate) trust {
-	t := trust{authorities: authorities, roots: x509.NewCertPool()}
+func trustFiles(authorities []*x509.Certificate) trustAnchors {
+	t := trustAnchors{authorities: authorities, roots: x509.NewCertPool()}
 	for _, c := range authorities {
 		t.roots.AddCert(c)
 	}
 	return t
 }
 
-// all returns the authorities, in no order.
-func (t *trust) all() []*x509.Certificate {
+// allAuthorities returns the authorities, in no order.
+func (t *trustAnchors) allAuthorities() []*x509.Certificate {
 	all := t.authorities
 	for _, bundle := range t.domains {
 		all = append(all, bundle.X509Authorities()...)
@@ -86,29 +86,29 @@ func (t *trust) all() []*x509.Certificate {
 	return all
 }
 
-func (t *trust) equal(other *trust) bool {
+func (t *trustAnchors) equal(other *trustAnchors) bool {
 	return slices.EqualFunc(t.authorities, other.authorities, (*x509.Certificate).Equal) &&
 		maps.EqualFunc(t.domains, other.domains, (*x509bundle.Bundle).Equal)
 }
 
-// timeless returns the trust in the same authorities at any time, as of a trust anchor
+// withoutValidity returns the trust in the same authorities at any time, as of a trust anchor
 // only the name and the key count (RFC 5280 section 6.1.1 (d)). An authority whose
 // certificate was renewed for the same key becomes valid after the handshakes of
 // connections that it still vouches for.
-func (t *trust) timeless() *trust {
+func (t *trustAnchors) withoutValidity() *trustAnchors {
 	if t.domains == nil {
-		stretched := trustFiles(stretch(t.authorities))
+		stretched := trustFiles(extendValidity(t.authorities))
 		return &stretched
 	}
-	stretched := trust{domains: make(map[spiffeid.TrustDomain]*x509bundle.Bundle, len(t.domains))}
+	stretched := trustAnchors{domains: make(map[spiffeid.TrustDomain]*x509bundle.Bundle, len(t.domains))}
 	for domain, bundle := range t.domains {
-		stretched.domains[domain] = x509bundle.FromX509Authorities(domain, stretch(bundle.X509Authorities()))
+		stretched.domains[domain] = x509bundle.FromX509Authorities(domain, extendValidity(bundle.X509Authorities()))
 	}
 	return &stretched
 }
 
-// stretch returns the certificates of authorities as valid at any time.
-func stretch(authorities []*x509.Certificate) []*x509.Certificate {
+// extendValidity returns the certificates of authorities as valid at any time.
+func extendValidity(authorities []*x509.Certificate) []*x509.Certificate {
 	stretched := make([]*x509.Certificate, 0, len(authorities))
 	for _, authority := range authorities {
 		anchor := *authority
@@ -118,10 +118,10 @@ func stretch(authorities []*x509.Certificate) []*x509.Certificate {
 	return stretched
 }
 
-// verify returns why the first certificate of chain, which is not empty, is not to be
+// verifyChain returns why the first certificate of chain, which is not empty, is not to be
 // believed for that usage and time, or nil if it is. The text of the error is safe to
 // show.
-func (t *trust) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, at time.Time) error {
+func (t *trustAnchors) verifyChain(chain []*x509.Certificate, usage x509.ExtKeyUsage, at time.Time) error {
 	if t.domains != nil {
 		return verifySVID(chain, t.domains, at)
 	}
@@ -140,9 +140,9 @@ func (t *trust) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, at tim
 
 // authorityExpiry returns when the next of the authorities that are still valid
 // expires, or when the last one has expired if none is valid.
-func (m *material) authorityExpiry(now time.Time) time.Time {
+func (m *tlsMaterial) authorityExpiry(now time.Time) time.Time {
 	var next, last time.Time
-	for _, c := range m.trust.all() {
+	for _, c := range m.trust.allAuthorities() {
 		if last.Before(c.NotAfter) {
 			last = c.NotAfter
 		}

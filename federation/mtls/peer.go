@@ -16,7 +16,7 @@ import (
 type Peer struct {
 	credentials.TLSInfo // of the handshake
 
-	connection *connection // nil where the credentials are not those of a Source
+	connection *guardedConn // nil where the credentials are not those of a Source
 }
 
 // PeerOf returns the peer that the AuthInfo of a connection describes: a Peer, or the
@@ -36,7 +36,7 @@ func (p Peer) IDs() []federation.ID {
 	case len(p.State.PeerCertificates) == 0:
 		return nil
 	case p.connection != nil:
-		return p.connection.source.material.Load().ids(p.State.PeerCertificates[0])
+		return p.connection.source.material.Load().identitiesOf(p.State.PeerCertificates[0])
 	}
 	return PeerIDs(p.State.PeerCertificates[0])
 }
@@ -57,7 +57,7 @@ type Shown struct {
 	Expiry time.Time // of the first of its chain
 }
 
-func (o *origin) shown(m *material) Shown {
+func (o *followedOrigin) shownCertificate(m *tlsMaterial) Shown {
 	if o.agent != nil {
 		return Shown{"the certificate of the SPIFFE agent at " + o.agent.socket, m.expiry}
 	}

@@ -135,7 +135,7 @@ func TestEverythingAtOnce(t *testing.T) {
 			var all sync.WaitGroup
 			all.Go(func() { rotate(owner, time.Hour) })
 			all.Go(func() {
-				consumer.replace(&material{certificate: consumer.material.Load().certificate, trust: trustFiles(nil), replaced: make(chan struct{})})
+				consumer.replaceMaterial(&tlsMaterial{certificate: consumer.material.Load().certificate, trust: trustFiles(nil), replaced: make(chan struct{})})
 			})
 			all.Go(func() { l.client.Close() })
 			all.Wait()

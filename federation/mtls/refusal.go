@@ -73,9 +73,9 @@ func RefusalOf(err error) (*RefusedError, bool) {
 	return refused, true
 }
 
-// explain has the error of a handshake say what RefusalOf returns, with where the authorities
+// explainRefusal has the error of a handshake say what RefusalOf returns, with where the authorities
 // are from that this side trusts.
-func (o *origin) explain(err error) {
+func (o *followedOrigin) explainRefusal(err error) {
 	if refused, ok := RefusalOf(err); ok {
 		refused.ca = o.files.CA
 		if o.agent != nil {

@@ -30,12 +30,12 @@ const (
 // Source is the certificate, the key and the CA bundle of a party, as its origin gives
 // them now. It is safe for concurrent use.
 type Source struct {
-	logger   *slog.Logger             // read-only after Open
-	origin   *origin                  // read-only after Open
-	material atomic.Pointer[material] // in use; replaced by replace
+	logger   *slog.Logger                // read-only after Open
+	origin   *followedOrigin             // read-only after Open
+	material atomic.Pointer[tlsMaterial] // in use; replaced by replaceMaterial
 
-	judging sync.Mutex               // held while material is replaced
-	open    map[*connection]struct{} // which were judged by it; guarded by judging
+	judging sync.Mutex                // held while material is replaced
+	open    map[*guardedConn]struct{} // which were judged by it; guarded by judging
 
 	mu     sync.Mutex // held by whoever has material that is to be used
 	broken string     // why the files cannot be used, as logged; guarded by mu
@@ -47,12 +47,12 @@ type Origin struct {
 	SPIFFE SPIFFE // instead of Files, where its Socket is set
 }
 
-// origin is an Origin that a Source follows.
-type origin struct {
+// followedOrigin is an Origin that a Source follows.
+type followedOrigin struct {
 	// read-only
-	files Files       // where there is no agent
-	watch *file.Watch // of the files
-	agent *agent      // nil for files
+	files Files        // where there is no agent
+	watch *file.Watch  // of the files
+	agent *spiffeAgent // nil for files
 }
 
 // Open returns a Source of what the origin gives. It fails only for what can never work, such
@@ -64,7 +64,7 @@ func Open(o Origin, logger *slog.Logger) (*Source, error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Source{logger: logger, open: make(map[*connection]struct{})}
+	s := &Source{logger: logger, open: make(map[*guardedConn]struct{})}
 	m, err := s.openOrigin(o)
 	if err != nil {
 		return nil, err
@@ -90,19 +90,19 @@ func Load(files Files, logger *slog.Logger) (*Source, error) {
 
 // openOrigin sets the origin, and returns what it gives now: of an agent nothing, and of files
 // that cannot be used why.
-func (s *Source) openOrigin(o Origin) (*material, error) {
-	s.origin = &origin{files: o.Files}
+func (s *Source) openOrigin(o Origin) (*tlsMaterial, error) {
+	s.origin = &followedOrigin{files: o.Files}
 	if o.SPIFFE.Socket == "" {
 		s.origin.watch = s.newWatch(o.Files, nil)
-		m, err := o.Files.read(time.Now())
+		m, err := o.Files.readMaterial(time.Now())
 		if err != nil {
-			m = &material{trouble: err, replaced: make(chan struct{})}
+			m = &tlsMaterial{trouble: err, replaced: make(chan struct{})}
 		}
 		return m, nil
 	}
 	var err error
-	s.origin.agent, err = o.SPIFFE.agent()
-	return &material{agent: s.origin.agent, replaced: make(chan struct{})}, err
+	s.origin.agent, err = o.SPIFFE.newAgent()
+	return &tlsMaterial{agent: s.origin.agent, replaced: make(chan struct{})}, err
 }
 
 // newWatch returns what follows the files. In tests, events take the place of the
@@ -134,7 +134,7 @@ func (s *Source) newWatch(files Files, events <-chan fsnotify.Event) *file.Watch
 // share a Source: the origin is followed until the last of the Runs ends.
 func (s *Source) Run(ctx context.Context) error {
 	if s.origin.agent != nil {
-		s.origin.agent.run(ctx, s)
+		s.origin.agent.feedSource(ctx, s)
 		return nil
 	}
 	return s.origin.watch.Run(ctx)
@@ -160,17 +160,17 @@ func (s *Source) Reload() {
 	if o.agent != nil {
 		return
 	}
-	m, err := o.files.read(time.Now())
+	m, err := o.files.readMaterial(time.Now())
 	s.logReading(err)
 	if err == nil {
-		s.use(m, "file", o.files.Cert)
+		s.useMaterial(m, "file", o.files.Cert)
 	} else {
-		s.note(err)
+		s.noteTrouble(err)
 	}
 }
 
-// note notes why what the files hold now is not used, or nil. What is in use stays.
-func (s *Source) note(trouble error) {
+// noteTrouble notes why what the files hold now is not used, or nil. What is in use stays.
+func (s *Source) noteTrouble(trouble error) {
 	s.judging.Lock()
 	defer s.judging.Unlock()
 	m := *s.material.Load()
@@ -178,16 +178,16 @@ func (s *Source) note(trouble error) {
 	s.material.Store(&m)
 }
 
-// use puts m in the place of the material in use, if it is another one. origin says in the log
+// useMaterial puts m in the place of the material in use, if it is another one. origin says in the log
 // where it is from. The caller holds the lock.
-func (s *Source) use(m *material, origin ...any) {
+func (s *Source) useMaterial(m *tlsMaterial, origin ...any) {
 	if m.sum == s.material.Load().sum {
-		s.note(nil)
+		s.noteTrouble(nil)
 		return
 	}
-	old, ended := s.replace(m)
+	old, ended := s.replaceMaterial(m)
 	text := "certificates changed; the new ones are used from the next handshake on"
-	if !old.held() {
+	if !old.hasCertificate() {
 		text = "the first certificate is here"
 	}
 	s.logger.Info(text, append(origin, "expires", m.expiry)...)
@@ -203,7 +203,7 @@ func (s *Source) logReading(err error) {
 	case err != nil && err.Error() != s.broken:
 		s.broken = err.Error()
 		text := "certificate files cannot be used; the old certificates stay in use"
-		if !s.material.Load().held() {
+		if !s.material.Load().hasCertificate() {
 			text = "certificate files cannot be used, and no connection can be made until they are mended"
 		}
 		log := s.logger
@@ -232,8 +232,8 @@ func (s *Source) Expiry() (certificate, ca time.Time) {
 // Missing returns why there is no certificate yet: it names the file that cannot be used, or
 // the SPIFFE agent. It is nil once there is one.
 func (s *Source) Missing() error {
-	if m := s.material.Load(); !m.held() {
-		return m.missing()
+	if m := s.material.Load(); !m.hasCertificate() {
+		return m.whyMissing()
 	}
 	return nil
 }
@@ -241,7 +241,7 @@ func (s *Source) Missing() error {
 // Trouble returns the error of Missing, or why what the files hold now does not take the place
 // of what is in use. It is nil where neither is so.
 func (s *Source) Trouble() error {
-	if m := s.material.Load(); m.held() {
+	if m := s.material.Load(); m.hasCertificate() {
 		return m.trouble
 	}
 	return s.Missing()

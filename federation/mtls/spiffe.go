@@ -31,8 +31,8 @@ type SPIFFE struct {
 	TrustDomains []string // whose peers are accepted, beside those of the own one
 }
 
-// agent is a SPIFFE agent that a Source has its material from.
-type agent struct {
+// spiffeAgent is a SPIFFE agent that a Source has its material from.
+type spiffeAgent struct {
 	// read-only
 	socket   string
 	accepted []spiffeid.TrustDomain
@@ -61,13 +61,13 @@ var (
 // Check returns why the socket, unless it is empty, is no address of an agent, or one of
 // the trust domains is none. It asks no agent.
 func (s SPIFFE) Check() error {
-	_, err := s.accepted()
+	_, err := s.acceptedDomains()
 	return err
 }
 
-// accepted returns the trust domains whose peers are accepted, beside those of the own
+// acceptedDomains returns the trust domains whose peers are accepted, beside those of the own
 // one, or the error of Check.
-func (s SPIFFE) accepted() (domains []spiffeid.TrustDomain, err error) {
+func (s SPIFFE) acceptedDomains() (domains []spiffeid.TrustDomain, err error) {
 	if err := checkSocket(s.Socket); s.Socket != "" && err != nil {
 		return nil, fmt.Errorf("SPIFFE socket %s: %w", federation.Quote(s.Socket), err)
 	}
@@ -87,16 +87,16 @@ func (s SPIFFE) accepted() (domains []spiffeid.TrustDomain, err error) {
 	return domains, nil
 }
 
-// agent returns the agent, or the error of Check.
-func (s SPIFFE) agent() (*agent, error) {
-	accepted, err := s.accepted()
+// newAgent returns the agent, or the error of Check.
+func (s SPIFFE) newAgent() (*spiffeAgent, error) {
+	accepted, err := s.acceptedDomains()
 	if err != nil {
 		return nil, err
 	}
-	a := &agent{socket: s.Socket, accepted: accepted, turn: make(chan struct{}, 1), trouble: errNotAsked}
+	a := &spiffeAgent{socket: s.Socket, accepted: accepted, turn: make(chan struct{}, 1), trouble: errNotAsked}
 	a.options = []workloadapi.ClientOption{
 		workloadapi.WithAddr(s.Socket),
-		workloadapi.WithBackoffStrategy(retries{}),
+		workloadapi.WithBackoffStrategy(retryStrategy{}),
 		workloadapi.WithDialOptions(grpc.WithNoProxy(), grpc.WithConnectParams(grpc.ConnectParams{
 			// Below ours, which is the one that matters.
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: minRetry},
@@ -119,38 +119,38 @@ func checkSocket(s string) error {
 	return nil
 }
 
-// retries makes the delays before an agent is asked again. It implements
+// retryStrategy makes the delays before an agent is asked again. It implements
 // workloadapi.BackoffStrategy, whose own delays grow to half the life of a short-lived
 // certificate.
-type retries struct{}
+type retryStrategy struct{}
 
 // NewBackoff implements workloadapi.BackoffStrategy.
-func (retries) NewBackoff() workloadapi.Backoff { return new(delay) }
+func (retryStrategy) NewBackoff() workloadapi.Backoff { return new(retryDelay) }
 
-// delay is the last delay before the agent was asked again.
-type delay time.Duration
+// retryDelay is the last delay before the agent was asked again.
+type retryDelay time.Duration
 
 // Next implements workloadapi.Backoff.
-func (d *delay) Next() time.Duration {
-	*d = min(*d+delay(minRetry), delay(maxRetry))
+func (d *retryDelay) Next() time.Duration {
+	*d = min(*d+retryDelay(minRetry), retryDelay(maxRetry))
 	return time.Duration(*d)
 }
 
 // Reset implements workloadapi.Backoff.
-func (d *delay) Reset() { *d = 0 }
+func (d *retryDelay) Reset() { *d = 0 }
 
-// run follows the agent for a Source until ctx ends. It may run several times at once: one
+// feedSource follows the agent for a Source until ctx ends. It may run several times at once: one
 // run follows, and when it ends another one takes over.
-func (a *agent) run(ctx context.Context, s *Source) {
+func (a *spiffeAgent) feedSource(ctx context.Context, s *Source) {
 	select {
 	case a.turn <- struct{}{}:
 		defer func() { <-a.turn }()
 	case <-ctx.Done():
 		return
 	}
-	var wait delay
+	var wait retryDelay
 	for ctx.Err() == nil {
-		a.watch(ctx, s)
+		a.watchUpdates(ctx, s)
 		// The watch goes on by itself, but for two codes which an agent that shuts
 		// down, or is behind a proxy, may well send.
 		again := time.NewTimer(wait.Next())
@@ -162,39 +162,39 @@ func (a *agent) run(ctx context.Context, s *Source) {
 	}
 }
 
-func (a *agent) watch(ctx context.Context, s *Source) {
+func (a *spiffeAgent) watchUpdates(ctx context.Context, s *Source) {
 	client, err := workloadapi.New(ctx, a.options...)
 	if err != nil {
-		a.report(s, fmt.Errorf("%w: %w", errAway, err))
+		a.reportTrouble(s, fmt.Errorf("%w: %w", errAway, err))
 		return
 	}
 	defer client.Close()
-	_ = client.WatchX509Context(ctx, &watcher{ctx, a, s}) // which has reported it
+	_ = client.WatchX509Context(ctx, &agentWatcher{ctx, a, s}) // which has reported it
 }
 
-// watcher hands what the agent sends to the Source. It implements
+// agentWatcher hands what the agent sends to the Source. It implements
 // workloadapi.X509ContextWatcher.
-type watcher struct {
+type agentWatcher struct {
 	ctx    context.Context //nolint:containedctx // it lives as long as the call that it is handed to
-	agent  *agent
+	agent  *spiffeAgent
 	source *Source
 }
 
 // OnX509ContextUpdate implements workloadapi.X509ContextWatcher.
-func (w *watcher) OnX509ContextUpdate(update *workloadapi.X509Context) {
-	m, err := w.agent.material(update, time.Now())
+func (w *agentWatcher) OnX509ContextUpdate(update *workloadapi.X509Context) {
+	m, err := w.agent.parseUpdate(update, time.Now())
 	if err != nil {
-		w.agent.report(w.source, fmt.Errorf("%w: %w", errBroken, err))
+		w.agent.reportTrouble(w.source, fmt.Errorf("%w: %w", errBroken, err))
 		return
 	}
-	w.agent.report(w.source, nil)
+	w.agent.reportTrouble(w.source, nil)
 	w.source.mu.Lock()
 	defer w.source.mu.Unlock()
-	w.source.use(m, "id", update.SVIDs[0].ID.String())
+	w.source.useMaterial(m, "id", update.SVIDs[0].ID.String())
 }
 
 // OnX509ContextWatchError implements workloadapi.X509ContextWatcher.
-func (w *watcher) OnX509ContextWatchError(err error) {
+func (w *agentWatcher) OnX509ContextWatchError(err error) {
 	if w.ctx.Err() != nil {
 		return
 	}
@@ -203,25 +203,25 @@ func (w *watcher) OnX509ContextWatchError(err error) {
 	case errors.Is(err, io.EOF):
 		err = fmt.Errorf("%w: it has closed the stream", errAway)
 	case !ofStream: // the stream goes on
-		err = fmt.Errorf("%w: %w", errBroken, shown(err))
+		err = fmt.Errorf("%w: %w", errBroken, printableError(err))
 	case s.Code() == codes.PermissionDenied: // SPIFFE Workload API section 5.1: it is not known to the agent
 		err = fmt.Errorf("%w (%s)", errNothing, federation.Printable(s.Message()))
 	default:
 		err = fmt.Errorf("%w: %v: %s", errAway, s.Code(), federation.Printable(s.Message()))
 	}
-	w.agent.report(w.source, err)
+	w.agent.reportTrouble(w.source, err)
 }
 
-// report notes why there is nothing newer from the agent, or nil when there is, and logs
+// reportTrouble notes why there is nothing newer from the agent, or nil when there is, and logs
 // it once.
-func (a *agent) report(s *Source, trouble error) {
+func (a *spiffeAgent) reportTrouble(s *Source, trouble error) {
 	a.mu.Lock()
 	before := a.trouble
 	a.trouble = trouble
 	a.mu.Unlock()
 	log := s.logger.With("socket", a.socket)
 	meanwhile := "there is no certificate yet, and connections fail"
-	if m := s.material.Load(); m.held() {
+	if m := s.material.Load(); m.hasCertificate() {
 		meanwhile = "the old certificate stays in use until it expires at " + m.expiry.Format(time.RFC3339)
 	}
 	switch {
@@ -238,23 +238,23 @@ func (a *agent) report(s *Source, trouble error) {
 	}
 }
 
-// missing returns why there is no certificate yet.
-func (a *agent) missing() error {
+// whyMissing returns why there is no certificate yet.
+func (a *spiffeAgent) whyMissing() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return fmt.Errorf("there is no certificate yet from the SPIFFE agent at %s: %w", a.socket, a.trouble)
 }
 
-// material returns what an update of the agent says, if it keeps the rules and is valid
+// parseUpdate returns what an update of the agent says, if it keeps the rules and is valid
 // now. Of several certificates the first one is the identity (SPIFFE Workload API section
 // 5.3), and only bundles of the own trust domain and of the accepted ones are taken. One
 // that is empty is none: its trust domain has withdrawn all its authorities.
-func (a *agent) material(update *workloadapi.X509Context, now time.Time) (*material, error) {
+func (a *spiffeAgent) parseUpdate(update *workloadapi.X509Context, now time.Time) (*tlsMaterial, error) {
 	svid := update.SVIDs[0] // there is one at least, or there is no update
-	m := &material{
+	m := &tlsMaterial{
 		certificate: tls.Certificate{PrivateKey: svid.PrivateKey, Leaf: svid.Certificates[0]},
 		expiry:      firstExpiry(svid.Certificates),
-		trust:       trust{domains: make(map[spiffeid.TrustDomain]*x509bundle.Bundle)},
+		trust:       trustAnchors{domains: make(map[spiffeid.TrustDomain]*x509bundle.Bundle)},
 		agent:       a,
 		replaced:    make(chan struct{}),
 	}

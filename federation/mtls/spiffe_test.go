@@ -339,7 +339,7 @@ func TestOpenSPIFFE(t *testing.T) {
 }
 
 func TestRetries(t *testing.T) {
-	b := retries{}.NewBackoff()
+	b := retryStrategy{}.NewBackoff()
 	for round := range 2 {
 		for i, want := range []float64{1, 2, 3, 4, 5, 5, 5} {
 			if got := b.Next().Seconds(); got != want {

@@ -32,14 +32,14 @@ var (
 func verifySVID(chain []*x509.Certificate, domains map[spiffeid.TrustDomain]*x509bundle.Bundle, at time.Time) error {
 	leaf := chain[0]
 	refused := func(err error) error {
-		return fmt.Errorf("certificate for %s is no X509-SVID that may be trusted: %w", names(leaf), err)
+		return fmt.Errorf("certificate for %s is no X509-SVID that may be trusted: %w", quotedNames(leaf), err)
 	}
 	raw, err := x509svid.IDFromCert(leaf)
 	if err == nil {
 		_, err = federation.ParseSPIFFE(raw.String())
 	}
 	if err != nil {
-		return refused(shown(err))
+		return refused(printableError(err))
 	}
 	domain := raw.TrustDomain()
 	switch bundle, ok := domains[domain]; {
@@ -55,16 +55,16 @@ func verifySVID(chain []*x509.Certificate, domains map[spiffeid.TrustDomain]*x50
 		if err != nil {
 			return refused(fmt.Errorf("by the bundle of trust domain %s: %s%.0w", domain, federation.Printable(err.Error()), err))
 		}
-		if !slices.ContainsFunc(verified, func(chain []*x509.Certificate) bool { return within(domain, chain) }) {
+		if !slices.ContainsFunc(verified, func(chain []*x509.Certificate) bool { return staysInDomain(domain, chain) }) {
 			return refused(errIntermediate)
 		}
 	}
 	return nil
 }
 
-// within reports whether no intermediate authority of a chain, which begins with a leaf and
+// staysInDomain reports whether no intermediate authority of a chain, which begins with a leaf and
 // ends with a trust anchor, is of another trust domain.
-func within(domain spiffeid.TrustDomain, chain []*x509.Certificate) bool {
+func staysInDomain(domain spiffeid.TrustDomain, chain []*x509.Certificate) bool {
 	for _, c := range chain[1:max(1, len(chain)-1)] {
 		for _, uri := range c.URIs {
 			if uri.Scheme == "spiffe" && uri.Host != domain.Name() {

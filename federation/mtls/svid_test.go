@@ -39,7 +39,7 @@ func certify(t *testing.T, parent *Authority, change func(*x509.Certificate), ur
 		change(template)
 	}
 	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
-	der := must.Get(sign(template, parent.certificate, key, parent.key))(t)
+	der := must.Get(signCertificate(template, parent.certificate, key, parent.key))(t)
 	certificate := must.Get(x509.ParseCertificate(der))(t)
 	return &Authority{certificate, key}
 }
@@ -52,9 +52,9 @@ func intermediate(c *x509.Certificate) {
 // holder returns a Source as if a SPIFFE agent had issued the first certificate of chain,
 // whether or not it may, and the bundles of trust domains.
 func holder(bundles map[string][]*x509.Certificate, leaf *Authority, rest ...*Authority) *Source {
-	m := &material{
+	m := &tlsMaterial{
 		certificate: tls.Certificate{Certificate: [][]byte{leaf.certificate.Raw}, PrivateKey: leaf.key, Leaf: leaf.certificate},
-		trust:       trust{domains: make(map[spiffeid.TrustDomain]*x509bundle.Bundle)},
+		trust:       trustAnchors{domains: make(map[spiffeid.TrustDomain]*x509bundle.Bundle)},
 		replaced:    make(chan struct{}),
 	}
 	for _, a := range rest {
@@ -64,8 +64,8 @@ func holder(bundles map[string][]*x509.Certificate, leaf *Authority, rest ...*Au
 		domain := spiffeid.RequireTrustDomainFromString(name)
 		m.trust.domains[domain] = x509bundle.FromX509Authorities(domain, authorities)
 	}
-	m.agent = &agent{}
-	s := &Source{logger: slog.New(slog.DiscardHandler), open: make(map[*connection]struct{}), origin: &origin{agent: m.agent}}
+	m.agent = &spiffeAgent{}
+	s := &Source{logger: slog.New(slog.DiscardHandler), open: make(map[*guardedConn]struct{}), origin: &followedOrigin{agent: m.agent}}
 	s.material.Store(m)
 	return s
 }

@@ -32,11 +32,11 @@ import (
 // *tls.CertificateVerificationError, with a text that is safe to show; see RefusalOf.
 func (s *Source) Client(serverName string, ids []federation.ID) credentials.TransportCredentials {
 	ids = slices.Clone(ids)
-	config := func(m *material) *tls.Config { return s.clientConfig(m, serverName, ids) }
-	return guarded{credentials.NewTLS(&tls.Config{ServerName: serverName}), s, x509.ExtKeyUsageServerAuth, config}
+	config := func(m *tlsMaterial) *tls.Config { return s.clientConfig(m, serverName, ids) }
+	return guardedCredentials{credentials.NewTLS(&tls.Config{ServerName: serverName}), s, x509.ExtKeyUsageServerAuth, config}
 }
 
-func (s *Source) clientConfig(m *material, serverName string, ids []federation.ID) *tls.Config {
+func (s *Source) clientConfig(m *tlsMaterial, serverName string, ids []federation.ID) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		ServerName: serverName,
@@ -51,14 +51,14 @@ func (s *Source) clientConfig(m *material, serverName string, ids []federation.I
 		// too, of which there are none as there is no ClientSessionCache.
 		InsecureSkipVerify: true, //nolint:gosec // see above: nothing is skipped
 		VerifyConnection: func(state tls.ConnectionState) error {
-			return refusal(state, s.verifyOwner(m, state.PeerCertificates, serverName, ids))
+			return verificationError(state, s.verifyOwner(m, state.PeerCertificates, serverName, ids))
 		},
 	}
 }
 
-// refusal returns an error of a handshake in which a certificate was refused for a reason,
+// verificationError returns an error of a handshake in which a certificate was refused for a reason,
 // or nil without one.
-func refusal(state tls.ConnectionState, reason error) error {
+func verificationError(state tls.ConnectionState, reason error) error {
 	if reason == nil {
 		return nil
 	}
@@ -67,32 +67,34 @@ func refusal(state tls.ConnectionState, reason error) error {
 
 // verifyOwner returns why the first certificate of chain does not identify the owner, or
 // nil if it does.
-func (s *Source) verifyOwner(m *material, chain []*x509.Certificate, serverName string, ids []federation.ID) error {
+func (s *Source) verifyOwner(m *tlsMaterial, chain []*x509.Certificate, serverName string, ids []federation.ID) error {
 	if len(chain) == 0 {
 		return errors.New("owner has no certificate")
 	}
-	if err := m.trust.verify(chain, x509.ExtKeyUsageServerAuth, time.Now()); err != nil {
+	if err := m.trust.verifyChain(chain, x509.ExtKeyUsageServerAuth, time.Now()); err != nil {
 		return err
 	}
 	leaf := chain[0]
 	switch {
 	case len(ids) > 0:
-		if !slices.ContainsFunc(m.ids(leaf), func(id federation.ID) bool { return slices.Contains(ids, id) }) {
-			return &RefusedError{Cause: OtherIdentity, Wanted: ids, Err: fmt.Errorf("certificate is for %s, not for %v", names(leaf), ids)}
+		if !slices.ContainsFunc(m.identitiesOf(leaf), func(id federation.ID) bool { return slices.Contains(ids, id) }) {
+			return &RefusedError{Cause: OtherIdentity, Wanted: ids, Err: fmt.Errorf("certificate is for %s, not for %v", quotedNames(leaf), ids)}
 		}
 	case m.agent != nil:
-		return &RefusedError{Cause: OtherIdentity, Err: fmt.Errorf("certificate is for %s, and no SPIFFE ID is named that the owner must have", names(leaf))}
+		return &RefusedError{Cause: OtherIdentity, Err: fmt.Errorf("certificate is for %s, and no SPIFFE ID is named that the owner must have", quotedNames(leaf))}
 	case leaf.VerifyHostname(serverName) != nil:
-		return &RefusedError{Cause: OtherHost, Err: fmt.Errorf("certificate is for %s, not for %q", names(leaf), serverName)}
+		return &RefusedError{Cause: OtherHost, Err: fmt.Errorf("certificate is for %s, not for %q", quotedNames(leaf), serverName)}
 	}
 	return nil
 }
 
-// names returns the subject alternative names of a certificate, quoted.
-func names(c *x509.Certificate) string { return federation.Quote(strings.Join(sans(c), " ")) }
+// quotedNames returns the subject alternative names of a certificate, quoted.
+func quotedNames(c *x509.Certificate) string {
+	return federation.Quote(strings.Join(subjectNames(c), " "))
+}
 
-// sans returns the subject alternative names of a certificate.
-func sans(c *x509.Certificate) []string {
+// subjectNames returns the subject alternative names of a certificate.
+func subjectNames(c *x509.Certificate) []string {
 	all := slices.Clone(c.DNSNames)
 	for _, ip := range c.IPAddresses {
 		all = append(all, ip.String())
@@ -110,7 +112,7 @@ func sans(c *x509.Certificate) []string {
 // the IDs of its [Peer], which is the AuthInfo, is for the owner to decide. A connection
 // ends as those of Client do.
 func (s *Source) Server() credentials.TransportCredentials {
-	return guarded{credentials.NewTLS(&tls.Config{}), s, x509.ExtKeyUsageClientAuth, s.serverConfig}
+	return guardedCredentials{credentials.NewTLS(&tls.Config{}), s, x509.ExtKeyUsageClientAuth, s.serverConfig}
 }
 
 // ServerConfig returns the configuration of a TLS server that is no owner, such as one of
@@ -121,15 +123,15 @@ func (s *Source) ServerConfig() *tls.Config {
 		MinVersion: tls.VersionTLS13,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			m := s.material.Load() // once, so that a handshake sees one generation
-			if !m.held() {
-				return nil, m.missing()
+			if !m.hasCertificate() {
+				return nil, m.whyMissing()
 			}
 			return s.serverConfig(m), nil
 		},
 	}
 }
 
-func (s *Source) serverConfig(m *material) *tls.Config {
+func (s *Source) serverConfig(m *tlsMaterial) *tls.Config {
 	config := &tls.Config{
 		MinVersion:   tls.VersionTLS13,
 		Certificates: []tls.Certificate{m.certificate},
@@ -143,7 +145,7 @@ func (s *Source) serverConfig(m *material) *tls.Config {
 		// crypto/tls knows one pool for all peers, and not one for each trust domain.
 		config.ClientAuth, config.ClientCAs = tls.RequireAnyClientCert, nil
 		config.VerifyConnection = func(state tls.ConnectionState) error {
-			return refusal(state, m.trust.verify(state.PeerCertificates, x509.ExtKeyUsageClientAuth, time.Now()))
+			return verificationError(state, m.trust.verifyChain(state.PeerCertificates, x509.ExtKeyUsageClientAuth, time.Now()))
 		}
 	}
 	return config
