@@ -91,7 +91,7 @@ func BenchmarkFor(b *testing.B) {
 			v, class := p.Judge(s), consumer(b, p, fmt.Sprintf("dns.partner-%d.example", n-1))
 			b.ReportAllocs()
 			for b.Loop() {
-				if v.For(class) == nil {
+				if v.ServiceFor(class) == nil {
 					b.Fatal("not told")
 				}
 			}
@@ -106,7 +106,7 @@ func BenchmarkClass(b *testing.B) {
 			ids := []federation.ID{id(b, fmt.Sprintf("spiffe://partner-%d.example/ns/dns/a", n-1))}
 			b.ReportAllocs()
 			for b.Loop() {
-				p.Class(ids)
+				p.ClassOf(ids)
 			}
 		})
 	}

@@ -12,7 +12,7 @@
 // fields left out. A service that cannot be told in that shape is hidden; no later rule
 // is tried, so that nobody is told by accident what a rule was to hold back.
 //
-// Consumers for whom the same rules are made are one [Class]. What becomes of a service
+// Consumers for whom the same rules are made are one [ConsumerClass]. What becomes of a service
 // under all rules is one [Verdict], from which the view of every class is read, so that
 // the work and the memory for a service do not grow with the consumers. Rules are
 // numbered from 1, everywhere.

@@ -30,7 +30,7 @@ func Example() {
 	}
 	for _, consumer := range []string{"spiffe://partner.example/ns/dns/a", "dns.example"} {
 		id, _ := federation.ParseID(consumer)
-		decision := p.Explain(p.Class([]federation.ID{id}), web)
+		decision := p.Explain(p.ClassOf([]federation.ID{id}), web)
 		fmt.Printf("%s: %s\n", consumer, decision.Reason)
 	}
 	// Output:

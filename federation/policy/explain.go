@@ -15,17 +15,17 @@ type Decision struct {
 }
 
 // Explain returns what a consumer of the class is told of a valid service, and why. It
-// is what [Policy.Judge] and [Verdict.For] say. The service that it returns is s where
+// is what [Policy.Judge] and [Verdict.ServiceFor] say. The service that it returns is s where
 // the rule changes nothing, and shares memory with it.
-func (p *Policy) Explain(c Class, s *federation.Service) Decision {
+func (p *Policy) Explain(c ConsumerClass, s *federation.Service) Decision {
 	if p == nil {
 		return Decision{Service: s, Reason: "told as it is: there is no policy"}
 	}
 	var unmet []string
 	more := 0
-	for i := range c.rules.each() {
+	for i := range c.rules.inOrder() {
 		r := &p.rules[i]
-		if condition := r.unmet(s); condition != "" {
+		if condition := r.unmetCondition(s); condition != "" {
 			if len(unmet) < mostUnmet {
 				unmet = append(unmet, fmt.Sprintf("%s of rule %d", condition, i+1))
 			} else {
@@ -34,11 +34,11 @@ func (p *Policy) Explain(c Class, s *federation.Service) Decision {
 			continue
 		}
 		shape := &p.shapes[r.shape]
-		told, err := shape.apply(s)
+		told, err := shape.applyTo(s)
 		if err != nil {
 			return Decision{Rule: i + 1, Reason: err.Error()}
 		}
-		return Decision{Rule: i + 1, Service: told, Reason: shape.describe(s, told)}
+		return Decision{Rule: i + 1, Service: told, Reason: shape.describeChanges(s, told)}
 	}
 	if len(unmet) == 0 {
 		return Decision{Reason: "no rule is for this consumer"}
@@ -52,8 +52,8 @@ func (p *Policy) Explain(c Class, s *federation.Service) Decision {
 // mostUnmet is how many rules a reason names.
 const mostUnmet = 10
 
-// describe returns what the shape has changed of a service that is told.
-func (sh *shape) describe(s, told *federation.Service) string {
+// describeChanges returns what the shape has changed of a service that is told.
+func (sh *serviceShape) describeChanges(s, told *federation.Service) string {
 	if told == s {
 		return "told as it is"
 	}
@@ -66,19 +66,19 @@ func (sh *shape) describe(s, told *federation.Service) string {
 			len(told.Endpoints), len(s.Endpoints), len(told.Instances), len(s.Instances)))
 	}
 	whole := *s
-	_ = sh.pick(&whole) // which has not failed before
+	_ = sh.pickEndpoints(&whole) // which has not failed before
 	for _, one := range []struct {
 		name string
-		shape
+		serviceShape
 	}{
-		{"descriptions", shape{description: sh.description}},
-		{"tags", shape{tags: sh.tags}},
-		{"sans", shape{sans: sh.sans}},
-		{"labels", shape{labels: sh.labels}},
-		{"metadata", shape{metadata: sh.metadata}},
+		{"descriptions", serviceShape{description: sh.description}},
+		{"tags", serviceShape{tags: sh.tags}},
+		{"sans", serviceShape{sans: sh.sans}},
+		{"labels", serviceShape{labels: sh.labels}},
+		{"metadata", serviceShape{metadata: sh.metadata}},
 	} {
 		left := whole
-		if one.strip(&left); !left.Equal(&whole) {
+		if one.stripFields(&left); !left.Equal(&whole) {
 			stripped = append(stripped, one.name)
 		}
 	}

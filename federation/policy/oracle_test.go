@@ -48,16 +48,16 @@ func compare(t *testing.T, p *policy.Policy, rules []policy.Rule, ids []federati
 	t.Helper()
 	before := encoded(t, s)
 	decides, want := policytest.Decide(rules, ids, s)
-	class := p.Class(ids)
-	if decides != 0 && !slices.Contains(class.Rules(), decides) {
-		t.Errorf("rule %d decides for %v, and is not among the rules %v of the class: %+v", decides, ids, class.Rules(), rules)
+	class := p.ClassOf(ids)
+	if decides != 0 && !slices.Contains(class.RuleNumbers(), decides) {
+		t.Errorf("rule %d decides for %v, and is not among the rules %v of the class: %+v", decides, ids, class.RuleNumbers(), rules)
 	}
 
 	verdict := p.Judge(before)
-	if rule := verdict.Rule(class); rule != decides {
+	if rule := verdict.DecidingRule(class); rule != decides {
 		t.Errorf("rule %d decides for %v of %+v, want rule %d of %+v", rule, ids, s, decides, rules)
 	}
-	told := verdict.For(class)
+	told := verdict.ServiceFor(class)
 	var service *federation.Service
 	if told != nil {
 		service = told.Service()

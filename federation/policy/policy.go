@@ -10,8 +10,8 @@ import (
 // Policy is a compiled list of rules. It never changes, so goroutines share it. A nil
 // policy tells everything to everyone. Only [New] makes another one.
 type Policy struct {
-	rules  []rule
-	shapes []shape // each once; the first one changes nothing
+	rules  []compiledRule
+	shapes []serviceShape // each once; the first one changes nothing
 
 	// The rules by their patterns.
 	anyName   ruleSet
@@ -19,13 +19,13 @@ type Policy struct {
 	belowName map[string][]int // by the name above, without the final dot
 	everyone  ruleSet
 	exactID   map[string][]int
-	patternID map[string][]consumers // by group
+	patternID map[string][]consumerRule // by group
 
 	unconditional ruleSet
 }
 
-// consumers is a rule for the consumers that a pattern matches.
-type consumers struct {
+// consumerRule is a rule for the consumers that a pattern matches.
+type consumerRule struct {
 	pattern pattern.ID
 	rule    int
 }
@@ -33,20 +33,20 @@ type consumers struct {
 // New compiles the rules, in the order in which they are tried. Without any, nothing
 // is told to anybody. Where there are mistakes, it returns all of them, in the order of
 // the rules, with a policy that tells nothing to anybody.
-func New(rules []Rule) (*Policy, []Mistake) {
+func New(rules []Rule) (*Policy, []RuleMistake) {
 	if len(rules) > MaxRules {
-		return compiled(nil, nil), []Mistake{{Err: errTooManyRules}}
+		return indexRules(nil, nil), []RuleMistake{{Err: errTooManyRules}}
 	}
-	shapes, numbers := []shape{{}}, map[string]int{(&shape{}).key(): 0}
+	shapes, numbers := []serviceShape{{}}, map[string]int{(&serviceShape{}).uniqueKey(): 0}
 	var (
-		list     []rule
-		mistakes []Mistake
+		list     []compiledRule
+		mistakes []RuleMistake
 	)
 	for i := range rules {
-		c := compiler{rule: i + 1}
-		r, s := c.compile(&rules[i]), c.compileShape(&rules[i])
+		c := ruleCompiler{rule: i + 1}
+		r, s := c.compileConditions(&rules[i]), c.compileShape(&rules[i])
 		mistakes = append(mistakes, c.mistakes...)
-		key := s.key()
+		key := s.uniqueKey()
 		number, known := numbers[key]
 		if !known {
 			number = len(shapes)
@@ -57,25 +57,25 @@ func New(rules []Rule) (*Policy, []Mistake) {
 		list = append(list, r)
 	}
 	if len(mistakes) > 0 {
-		return compiled(nil, nil), mistakes
+		return indexRules(nil, nil), mistakes
 	}
-	return compiled(list, shapes), nil
+	return indexRules(list, shapes), nil
 }
 
-// compiled returns the policy of valid rules.
-func compiled(rules []rule, shapes []shape) *Policy {
+// indexRules returns the policy of valid rules.
+func indexRules(rules []compiledRule, shapes []serviceShape) *Policy {
 	p := &Policy{
 		rules: rules, shapes: shapes,
 		exactName: map[string][]int{}, belowName: map[string][]int{},
-		exactID: map[string][]int{}, patternID: map[string][]consumers{},
+		exactID: map[string][]int{}, patternID: map[string][]consumerRule{},
 	}
 	for i := range rules {
 		r := &rules[i]
-		if r.unconditional() {
-			p.unconditional.add(i)
+		if r.isUnconditional() {
+			p.unconditional.addRules(i)
 		}
 		if r.names == nil {
-			p.anyName.add(i)
+			p.anyName.addRules(i)
 		}
 		for _, name := range r.names {
 			if zone, below := name.Zone(); below {
@@ -95,57 +95,57 @@ func compiled(rules []rule, shapes []shape) *Policy {
 func (p *Policy) addID(to pattern.ID, rule int) {
 	switch text := to.String(); {
 	case to.IsEveryone():
-		p.everyone.add(rule)
+		p.everyone.addRules(rule)
 	case to.IsPlain():
 		p.exactID[text] = append(p.exactID[text], rule)
 	default:
 		group := pattern.Group(text)
-		p.patternID[group] = append(p.patternID[group], consumers{to, rule})
+		p.patternID[group] = append(p.patternID[group], consumerRule{to, rule})
 	}
 }
 
-// Class is what all consumers have in common for whom the same rules are made: what
+// ConsumerClass is what all consumers have in common for whom the same rules are made: what
 // they are told. Classes of one policy are equal (==) when they have the same rules.
-type Class struct{ rules ruleSet }
+type ConsumerClass struct{ rules ruleSet }
 
-// Class returns the class of a consumer with the identities.
-func (p *Policy) Class(ids []federation.ID) Class {
+// ClassOf returns the class of a consumer with the identities.
+func (p *Policy) ClassOf(ids []federation.ID) ConsumerClass {
 	if p == nil {
-		return Class{}
+		return ConsumerClass{}
 	}
 	rules := p.everyone
 	for _, id := range ids {
 		p.addFor(&rules, id.String(), func(to pattern.ID) bool { return to.Matches(id) })
 	}
-	rules.cut(&p.unconditional)
-	return Class{rules}
+	rules.cutAfter(&p.unconditional)
+	return ConsumerClass{rules}
 }
 
 // addFor adds the rules with a pattern that matches the identity or the pattern id. It
 // asks matches of those that are not equal.
 func (p *Policy) addFor(rules *ruleSet, id string, matches func(pattern.ID) bool) {
-	rules.add(p.exactID[id]...)
+	rules.addRules(p.exactID[id]...)
 	for _, some := range p.patternID[pattern.Group(id)] {
 		if matches(some.pattern) {
-			rules.add(some.rule)
+			rules.addRules(some.rule)
 		}
 	}
 }
 
-// Rules returns the numbers of the rules that can decide for the consumers, from 1,
+// RuleNumbers returns the numbers of the rules that can decide for the consumers, from 1,
 // ascending. Those behind one that every service meets are not among them.
-func (c Class) Rules() []int {
+func (c ConsumerClass) RuleNumbers() []int {
 	var rules []int
-	for i := range c.rules.each() {
+	for i := range c.rules.inOrder() {
 		rules = append(rules, i+1)
 	}
 	return rules
 }
 
-// named returns the rules with a pattern that matches the name, which has no final dot.
-func (p *Policy) named(name string) ruleSet {
+// rulesForName returns the rules with a pattern that matches the name, which has no final dot.
+func (p *Policy) rulesForName(name string) ruleSet {
 	rules := p.anyName
-	rules.add(p.exactName[name]...)
+	rules.addRules(p.exactName[name]...)
 	p.addAbove(&rules, name)
 	return rules
 }
@@ -154,7 +154,7 @@ func (p *Policy) named(name string) ruleSet {
 func (p *Policy) addAbove(rules *ruleSet, name string) {
 	for more := len(p.belowName) > 0; more; {
 		if _, name, more = strings.Cut(name, "."); more {
-			rules.add(p.belowName[name]...)
+			rules.addRules(p.belowName[name]...)
 		}
 	}
 }

@@ -57,13 +57,13 @@ func compile(t testing.TB, rules ...policy.Rule) *policy.Policy {
 }
 
 // consumer is the class of a consumer with the identities.
-func consumer(t testing.TB, p *policy.Policy, ids ...string) policy.Class {
+func consumer(t testing.TB, p *policy.Policy, ids ...string) policy.ConsumerClass {
 	t.Helper()
 	var parsed []federation.ID
 	for _, s := range ids {
 		parsed = append(parsed, id(t, s))
 	}
-	return p.Class(parsed)
+	return p.ClassOf(parsed)
 }
 
 // nobody are the identities of a consumer that has none.
@@ -75,8 +75,8 @@ func TestNoPolicy(t *testing.T) {
 	for _, ids := range [][]string{nobody, {"dns.example"}} {
 		class, v := consumer(t, p, ids...), p.Judge(s)
 		d := p.Explain(class, web(t))
-		if v.For(class) != s || v.Rule(class) != 0 || class.Rules() != nil || d.Rule != 0 || !d.Service.Equal(web(t)) {
-			t.Errorf("without a policy, %v is told %v by rule %d, and explained %+v", ids, v.For(class), v.Rule(class), d)
+		if v.ServiceFor(class) != s || v.DecidingRule(class) != 0 || class.RuleNumbers() != nil || d.Rule != 0 || !d.Service.Equal(web(t)) {
+			t.Errorf("without a policy, %v is told %v by rule %d, and explained %+v", ids, v.ServiceFor(class), v.DecidingRule(class), d)
 		}
 	}
 }
@@ -85,10 +85,10 @@ func TestEmptyPolicyTellsNothing(t *testing.T) {
 	p := compile(t)
 	s := encoded(t, web(t))
 	class := consumer(t, p, "dns.example")
-	if d := p.Explain(class, web(t)); p.Judge(s).For(class) != nil || d.Service != nil || d.Reason != "no rule is for this consumer" {
+	if d := p.Explain(class, web(t)); p.Judge(s).ServiceFor(class) != nil || d.Service != nil || d.Reason != "no rule is for this consumer" {
 		t.Errorf("an empty policy tells a service: %+v", d)
 	}
-	if (policy.Verdict{}).For(class) != nil || (policy.Verdict{}).Rule(class) != 0 {
+	if (policy.Verdict{}).ServiceFor(class) != nil || (policy.Verdict{}).DecidingRule(class) != 0 {
 		t.Error("the zero Verdict tells something")
 	}
 }
@@ -96,7 +96,7 @@ func TestEmptyPolicyTellsNothing(t *testing.T) {
 // TestMistakesTellNothing checks that a caller who overlooks the mistakes leaks nothing.
 func TestMistakesTellNothing(t *testing.T) {
 	p, mistakes := policy.New([]policy.Rule{{To: []string{"*"}}, {}})
-	if len(mistakes) != 1 || p == nil || p.Judge(encoded(t, web(t))).For(p.Class(nil)) != nil {
+	if len(mistakes) != 1 || p == nil || p.Judge(encoded(t, web(t))).ServiceFor(p.ClassOf(nil)) != nil {
 		t.Errorf("a policy with the mistakes %v tells a service", mistakes)
 	}
 }
@@ -109,7 +109,7 @@ func TestExplainSaysWhatIsNotMet(t *testing.T) {
 	} {
 		rule.To = []string{"*"}
 		p := compile(t, rule)
-		if d := p.Explain(p.Class(nil), web(t)); d.Reason != "it does not meet "+unmet+" of rule 1" {
+		if d := p.Explain(p.ClassOf(nil), web(t)); d.Reason != "it does not meet "+unmet+" of rule 1" {
 			t.Errorf("explained %+v, want %q", d, unmet)
 		}
 	}
@@ -121,7 +121,7 @@ func TestExplainNamesFewRules(t *testing.T) {
 		rules[i] = policy.Rule{Tags: []string{"core"}, To: []string{"*"}}
 	}
 	p := compile(t, rules...)
-	d := p.Explain(p.Class(nil), web(t))
+	d := p.Explain(p.ClassOf(nil), web(t))
 	if !strings.HasSuffix(d.Reason, "the tags of rule 9, the tags of rule 10, or of 3 more") {
 		t.Errorf("the reason is %q", d.Reason)
 	}
@@ -211,7 +211,7 @@ func TestShape(t *testing.T) {
 			p := compile(t, tt.rule)
 			before := encoded(t, made())
 			var got *federation.Service
-			told := p.Judge(before).For(p.Class(nil))
+			told := p.Judge(before).ServiceFor(p.ClassOf(nil))
 			if told != nil {
 				got = told.Service()
 			}
@@ -223,7 +223,7 @@ func TestShape(t *testing.T) {
 				t.Errorf("told %s\nwant %s", describe(got), describe(want))
 			}
 			s := made()
-			d := p.Explain(p.Class(nil), s)
+			d := p.Explain(p.ClassOf(nil), s)
 			if describe(d.Service) != describe(want) || tt.hidden != "" && d.Reason != tt.hidden {
 				t.Errorf("explained %q %s\nwant %s", d.Reason, describe(d.Service), describe(want))
 			}
@@ -243,7 +243,7 @@ func TestExplainSaysWhatChanged(t *testing.T) {
 		Strip: []string{"description", "tags", "sans", "labels.*", "metadata.*"},
 	})
 	const want = "told as web.partner.example in place of web.pay.example, with 1 of 2 endpoints and 3 of 4 instances, stripped of descriptions, tags, sans, labels, metadata"
-	if d := p.Explain(p.Class(nil), web(t)); d.Reason != want {
+	if d := p.Explain(p.ClassOf(nil), web(t)); d.Reason != want {
 		t.Errorf("the reason is %q, want %q", d.Reason, want)
 	}
 }
@@ -259,7 +259,7 @@ func TestEncodings(t *testing.T) {
 	)
 	s := encoded(t, web(t))
 	v := p.Judge(s)
-	told := func(id string) *wire.Encoded { return v.For(consumer(t, p, id)) }
+	told := func(id string) *wire.Encoded { return v.ServiceFor(consumer(t, p, id)) }
 	if a, b, c := told("a.example"), told("b.example"), told("c.example"); a == nil || a != b || a == c || c == nil || told("d.example") != s {
 		t.Errorf("the encodings are %p, %p, %p and %p of %p", a, b, c, told("d.example"), s)
 	}
@@ -287,14 +287,14 @@ func TestClass(t *testing.T) {
 		{[]string{"b.acme.example", "spiffe://acme.example/a"}, []int{1, 2, 3}},
 	} {
 		class := consumer(t, p, tt.ids...)
-		if got := class.Rules(); !slices.Equal(got, tt.want) {
+		if got := class.RuleNumbers(); !slices.Equal(got, tt.want) {
 			t.Errorf("the rules for %v are %v, want %v", tt.ids, got, tt.want)
 		}
 		if slices.Reverse(tt.ids); class != consumer(t, p, tt.ids...) {
 			t.Errorf("the class of %v depends on the order", tt.ids)
 		}
 	}
-	if consumer(t, p, "other.example") != p.Class(nil) {
+	if consumer(t, p, "other.example") != p.ClassOf(nil) {
 		t.Error("two consumers with the same rules are not one class")
 	}
 }
@@ -309,8 +309,8 @@ func TestManyRules(t *testing.T) {
 	last.FQDNs, last.Strip = []string{"web.pay.example"}, []string{"tags"}
 	p := compile(t, rules...)
 	class := consumer(t, p, "a.example")
-	if v := p.Judge(encoded(t, web(t))); v.Rule(class) != policy.MaxRules || len(v.For(class).Service().Tags) != 0 || len(class.Rules()) != policy.MaxRules {
-		t.Errorf("rule %d decides", v.Rule(class))
+	if v := p.Judge(encoded(t, web(t))); v.DecidingRule(class) != policy.MaxRules || len(v.ServiceFor(class).Service().Tags) != 0 || len(class.RuleNumbers()) != policy.MaxRules {
+		t.Errorf("rule %d decides", v.DecidingRule(class))
 	}
 }
 

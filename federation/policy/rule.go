@@ -47,8 +47,8 @@ type Rule struct {
 	Strip []string
 }
 
-// Mistake is what makes a policy invalid.
-type Mistake struct {
+// RuleMistake is what makes a policy invalid.
+type RuleMistake struct {
 	Rule  int    // from 1; 0 is the policy as a whole
 	Field string // such as to[1], match.fqdn[0], match.labels.tier, as.pay.example, endpoints.labels[0]; "" is the rule
 	Err   error
@@ -65,8 +65,8 @@ var (
 	errStrip        = errors.New("is none of description, tags, sans, labels.KEY and metadata.KEY, where '*' in a KEY stands for any characters")
 )
 
-// rule is a Rule that has been compiled.
-type rule struct {
+// compiledRule is a Rule that has been compiled.
+type compiledRule struct {
 	names  []pattern.Name  // none: every name
 	labels []pattern.Label // sorted by key
 	tags   []string
@@ -74,22 +74,22 @@ type rule struct {
 	shape  int // index of Policy.shapes
 }
 
-// unconditional reports whether every service meets the rule.
-func (r *rule) unconditional() bool { return r.names == nil && !r.looksInside() }
+// isUnconditional reports whether every service meets the rule.
+func (r *compiledRule) isUnconditional() bool { return r.names == nil && !r.looksInside() }
 
 // looksInside reports whether there are conditions on more than the fqdn.
-func (r *rule) looksInside() bool { return r.labels != nil || r.tags != nil }
+func (r *compiledRule) looksInside() bool { return r.labels != nil || r.tags != nil }
 
-// unmet returns the condition that the service does not meet, "" if it meets all.
-func (r *rule) unmet(s *federation.Service) string {
+// unmetCondition returns the condition that the service does not meet, "" if it meets all.
+func (r *compiledRule) unmetCondition(s *federation.Service) string {
 	if r.names != nil && !slices.ContainsFunc(r.names, func(p pattern.Name) bool { return p.Matches(s.FQDN) }) {
 		return "the fqdn"
 	}
 	return r.unmetInside(s)
 }
 
-// unmetInside is unmet for the conditions on more than the fqdn.
-func (r *rule) unmetInside(s *federation.Service) string {
+// unmetInside is unmetCondition for the conditions on more than the fqdn.
+func (r *compiledRule) unmetInside(s *federation.Service) string {
 	if slices.ContainsFunc(r.labels, func(p pattern.Label) bool { return !p.Matches(s.Labels) }) {
 		return "the labels"
 	}
@@ -99,66 +99,66 @@ func (r *rule) unmetInside(s *federation.Service) string {
 	return ""
 }
 
-// compiler compiles one rule, and notes its mistakes.
-type compiler struct {
+// ruleCompiler compiles one rule, and notes its mistakes.
+type ruleCompiler struct {
 	rule     int
-	mistakes []Mistake
+	mistakes []RuleMistake
 }
 
-// check notes err, if there is one, and reports whether there is none.
-func (c *compiler) check(err error, field string, args ...any) bool {
+// noteError notes err, if there is one, and reports whether there is none.
+func (c *ruleCompiler) noteError(err error, field string, args ...any) bool {
 	if err == nil {
 		return true
 	}
-	c.mistakes = append(c.mistakes, Mistake{Rule: c.rule, Field: fmt.Sprintf(field, args...), Err: err})
+	c.mistakes = append(c.mistakes, RuleMistake{Rule: c.rule, Field: fmt.Sprintf(field, args...), Err: err})
 	return false
 }
 
-// fits reports whether a list or map of so many entries is within the limit.
-func (c *compiler) fits(field string, entries int) bool {
+// fitsLimit reports whether a list or map of so many entries is within the limit.
+func (c *ruleCompiler) fitsLimit(field string, entries int) bool {
 	if entries > MaxEntries {
-		return c.check(errTooMany, "%s", field)
+		return c.noteError(errTooMany, "%s", field)
 	}
 	return true
 }
 
-// compile returns the rule without its shape.
-func (c *compiler) compile(r *Rule) rule {
-	compiled := rule{names: parseList(c, "match.fqdn", r.FQDNs, pattern.ParseName)}
+// compileConditions returns the rule without its shape.
+func (c *ruleCompiler) compileConditions(r *Rule) compiledRule {
+	compiled := compiledRule{names: parseList(c, "match.fqdn", r.FQDNs, pattern.ParseName)}
 	if slices.ContainsFunc(compiled.names, pattern.Name.IsEvery) {
 		compiled.names = nil
 	}
-	if c.fits("match.labels", len(r.Labels)) {
+	if c.fitsLimit("match.labels", len(r.Labels)) {
 		for _, key := range slices.Sorted(maps.Keys(r.Labels)) {
-			if label, err := pattern.NewLabel(key, r.Labels[key]); c.check(err, "match.labels.%s", key) {
+			if label, err := pattern.NewLabel(key, r.Labels[key]); c.noteError(err, "match.labels.%s", key) {
 				compiled.labels = append(compiled.labels, label)
 			}
 		}
 	}
-	compiled.tags = parseList(c, "match.tags", r.Tags, literal)
+	compiled.tags = parseList(c, "match.tags", r.Tags, parseLiteral)
 	compiled.to = parseList(c, "to", r.To, pattern.ParseID)
 	if len(r.To) == 0 {
-		c.check(errNobody, "to")
+		c.noteError(errNobody, "to")
 	}
 	return compiled
 }
 
 // parseList parses the entries of a list, and leaves out those that are there twice.
-func parseList[T comparable](c *compiler, field string, list []string, parse func(string) (T, error)) []T {
-	if !c.fits(field, len(list)) {
+func parseList[T comparable](c *ruleCompiler, field string, list []string, parse func(string) (T, error)) []T {
+	if !c.fitsLimit(field, len(list)) {
 		return nil
 	}
 	var parsed []T
 	for i, s := range list {
-		if p, err := parse(s); c.check(err, "%s[%d]", field, i) && !slices.Contains(parsed, p) {
+		if p, err := parse(s); c.noteError(err, "%s[%d]", field, i) && !slices.Contains(parsed, p) {
 			parsed = append(parsed, p)
 		}
 	}
 	return parsed
 }
 
-// literal checks a tag, or a label of an endpoint.
-func literal(s string) (string, error) {
+// parseLiteral checks a tag, or a label of an endpoint.
+func parseLiteral(s string) (string, error) {
 	switch s {
 	case "":
 		return "", errEmpty
@@ -172,14 +172,14 @@ func literal(s string) (string, error) {
 }
 
 // compileShape returns the shape that the rule asks for.
-func (c *compiler) compileShape(r *Rule) shape {
-	s := shape{as: c.compileAs(r.As), endpoints: parseList(c, "endpoints.labels", r.Endpoints, literal)}
+func (c *ruleCompiler) compileShape(r *Rule) serviceShape {
+	s := serviceShape{as: c.compileAs(r.As), endpoints: parseList(c, "endpoints.labels", r.Endpoints, parseLiteral)}
 	slices.Sort(s.endpoints)
-	if !c.fits("strip", len(r.Strip)) {
+	if !c.fitsLimit("strip", len(r.Strip)) {
 		return s
 	}
 	for i, field := range r.Strip {
-		c.check(s.addStrip(field), "strip[%d]", i)
+		c.noteError(s.addStrip(field), "strip[%d]", i)
 	}
 	byText := func(a, b pattern.Key) int { return strings.Compare(a.String(), b.String()) }
 	slices.SortFunc(s.labels, byText)
@@ -189,24 +189,24 @@ func (c *compiler) compileShape(r *Rule) shape {
 }
 
 // compileAs returns the aliases, sorted by the name that they are for.
-func (c *compiler) compileAs(as map[string]string) []alias {
-	if !c.fits("as", len(as)) {
+func (c *ruleCompiler) compileAs(as map[string]string) []zoneAlias {
+	if !c.fitsLimit("as", len(as)) {
 		return nil
 	}
-	var aliases []alias
+	var aliases []zoneAlias
 	for _, key := range slices.Sorted(maps.Keys(as)) {
 		from, err := parseZone(key)
-		if err == nil && slices.ContainsFunc(aliases, func(a alias) bool { return a.from == from }) {
+		if err == nil && slices.ContainsFunc(aliases, func(a zoneAlias) bool { return a.from == from }) {
 			err = errTwice
 		}
-		if !c.check(err, "as.%s", key) {
+		if !c.noteError(err, "as.%s", key) {
 			continue
 		}
-		if to, err := parseZone(as[key]); c.check(err, "as.%s", key) {
-			aliases = append(aliases, alias{from: from, to: to})
+		if to, err := parseZone(as[key]); c.noteError(err, "as.%s", key) {
+			aliases = append(aliases, zoneAlias{from: from, to: to})
 		}
 	}
-	slices.SortFunc(aliases, func(a, b alias) int { return cmp.Compare(a.from.String(), b.from.String()) })
+	slices.SortFunc(aliases, func(a, b zoneAlias) int { return cmp.Compare(a.from.String(), b.from.String()) })
 	return aliases
 }
 

@@ -8,7 +8,7 @@ import (
 // ruleSet is a set of rules, by their indices: a bit for each.
 type ruleSet [(MaxRules + 63) / 64]uint64
 
-func (s *ruleSet) add(rules ...int) {
+func (s *ruleSet) addRules(rules ...int) {
 	for _, i := range rules {
 		s[i/64] |= 1 << (i % 64)
 	}
@@ -16,8 +16,8 @@ func (s *ruleSet) add(rules ...int) {
 
 func (s *ruleSet) has(i int) bool { return s[i/64]&(1<<(i%64)) != 0 }
 
-// cut removes the rules behind the first one that is in end as well.
-func (s *ruleSet) cut(end *ruleSet) {
+// cutAfter removes the rules behind the first one that is in end as well.
+func (s *ruleSet) cutAfter(end *ruleSet) {
 	for i := range s {
 		common := s[i] & end[i]
 		if common == 0 {
@@ -29,8 +29,8 @@ func (s *ruleSet) cut(end *ruleSet) {
 	}
 }
 
-// each ranges over the rules of a set, ascending. The set must not change meanwhile.
-func (s *ruleSet) each() iter.Seq[int] {
+// inOrder ranges over the rules of a set, ascending. The set must not change meanwhile.
+func (s *ruleSet) inOrder() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for i, word := range s {
 			for ; word != 0; word &= word - 1 {
@@ -42,8 +42,8 @@ func (s *ruleSet) each() iter.Seq[int] {
 	}
 }
 
-// first returns the first rule that is in both sets, or -1.
-func (s *ruleSet) first(other *ruleSet) int {
+// firstCommon returns the first rule that is in both sets, or -1.
+func (s *ruleSet) firstCommon(other *ruleSet) int {
 	for i := range s {
 		if common := s[i] & other[i]; common != 0 {
 			return 64*i + bits.TrailingZeros64(common)

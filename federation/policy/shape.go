@@ -10,16 +10,16 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 )
 
-// shape is what a rule makes of a service. The zero value leaves it as it is.
-type shape struct {
-	as        []alias  // sorted by from, each of which is there once
-	endpoints []string // labels; none: all endpoints
+// serviceShape is what a rule makes of a service. The zero value leaves it as it is.
+type serviceShape struct {
+	as        []zoneAlias // sorted by from, each of which is there once
+	endpoints []string    // labels; none: all endpoints
 
 	description, tags, sans bool // are left out
 	labels, metadata        []pattern.Key
 }
 
-type alias struct{ from, to federation.FQDN }
+type zoneAlias struct{ from, to federation.FQDN }
 
 // The reasons for which a service is hidden that a rule would tell.
 var (
@@ -28,7 +28,7 @@ var (
 )
 
 // addStrip adds a field that is left out.
-func (sh *shape) addStrip(field string) error {
+func (sh *serviceShape) addStrip(field string) error {
 	switch field {
 	case "description":
 		sh.description = true
@@ -58,38 +58,38 @@ func (sh *shape) addStrip(field string) error {
 	return err
 }
 
-// key returns a text that only equal shapes have.
-func (sh *shape) key() string { return fmt.Sprintf("%#v", *sh) }
+// uniqueKey returns a text that only equal shapes have.
+func (sh *serviceShape) uniqueKey() string { return fmt.Sprintf("%#v", *sh) }
 
-// apply returns the service in the shape, which is s itself where that changes nothing,
+// applyTo returns the service in the shape, which is s itself where that changes nothing,
 // or an error that says why it is hidden. What it returns is valid, as s is, and shares
 // memory with it.
-func (sh *shape) apply(s *federation.Service) (*federation.Service, error) {
+func (sh *serviceShape) applyTo(s *federation.Service) (*federation.Service, error) {
 	told := *s
-	if err := sh.pick(&told); err != nil {
+	if err := sh.pickEndpoints(&told); err != nil {
 		return nil, err
 	}
-	if sh.strip(&told); told.Equal(s) {
+	if sh.stripFields(&told); told.Equal(s) {
 		return s, nil
 	}
 	return &told, nil
 }
 
-// pick replaces the fqdn, and removes the endpoints without a label of the shape, with the
+// pickEndpoints replaces the fqdn, and removes the endpoints without a label of the shape, with the
 // instances that are reached through them alone.
-func (sh *shape) pick(s *federation.Service) (err error) {
-	if s.FQDN, err = sh.rename(s.FQDN); err != nil || len(sh.endpoints) == 0 {
+func (sh *serviceShape) pickEndpoints(s *federation.Service) (err error) {
+	if s.FQDN, err = sh.renameFQDN(s.FQDN); err != nil || len(sh.endpoints) == 0 {
 		return err
 	}
-	asked, keptLabels, removedLabels := set{}, set{}, set{}
-	asked.add(sh.endpoints)
+	asked, keptLabels, removedLabels := stringSet{}, stringSet{}, stringSet{}
+	asked.addAll(sh.endpoints)
 	kept := make([]federation.Endpoint, 0, len(s.Endpoints))
 	for _, e := range s.Endpoints {
 		if slices.ContainsFunc(e.Labels, asked.has) {
 			kept = append(kept, e)
-			keptLabels.add(e.Labels)
+			keptLabels.addAll(e.Labels)
 		} else {
-			removedLabels.add(e.Labels)
+			removedLabels.addAll(e.Labels)
 		}
 	}
 	if len(kept) == 0 {
@@ -109,9 +109,9 @@ func (sh *shape) pick(s *federation.Service) (err error) {
 	return nil
 }
 
-// rename returns the fqdn that takes the place of one.
-func (sh *shape) rename(fqdn federation.FQDN) (federation.FQDN, error) {
-	var longest *alias
+// renameFQDN returns the fqdn that takes the place of one.
+func (sh *serviceShape) renameFQDN(fqdn federation.FQDN) (federation.FQDN, error) {
+	var longest *zoneAlias
 	for i := range sh.as {
 		if a := &sh.as[i]; fqdn.Within(a.from) && (longest == nil || a.from.Within(longest.from)) {
 			longest = a
@@ -130,16 +130,16 @@ func (sh *shape) rename(fqdn federation.FQDN) (federation.FQDN, error) {
 	return name, nil
 }
 
-// strip removes what the shape leaves out. Labels of endpoints are never left out: an
+// stripFields removes what the shape leaves out. Labels of endpoints are never left out: an
 // instance is reached through those that its selector names.
-func (sh *shape) strip(s *federation.Service) {
+func (sh *serviceShape) stripFields(s *federation.Service) {
 	if sh.tags {
 		s.Tags = nil
 	}
 	if sh.sans {
 		s.SANs = nil
 	}
-	s.Labels = without(s.Labels, sh.labels)
+	s.Labels = removeKeys(s.Labels, sh.labels)
 	if sh.description {
 		s.Description, s.Endpoints = "", slices.Clone(s.Endpoints)
 		for i := range s.Endpoints {
@@ -152,16 +152,16 @@ func (sh *shape) strip(s *federation.Service) {
 	s.Instances = slices.Clone(s.Instances)
 	for i := range s.Instances {
 		in := &s.Instances[i]
-		in.Metadata = without(in.Metadata, sh.metadata)
+		in.Metadata = removeKeys(in.Metadata, sh.metadata)
 		if sh.description {
 			in.Description = ""
 		}
 	}
 }
 
-// without returns the pairs whose keys no pattern matches, which is the list itself
+// removeKeys returns the pairs whose keys no pattern matches, which is the list itself
 // where that is all of them, and nil where it is none.
-func without(list []federation.Pair, keys []pattern.Key) []federation.Pair {
+func removeKeys(list []federation.Pair, keys []pattern.Key) []federation.Pair {
 	matches := func(pair federation.Pair) bool {
 		return slices.ContainsFunc(keys, func(p pattern.Key) bool { return p.Matches(pair.Key) })
 	}
@@ -177,13 +177,13 @@ func without(list []federation.Pair, keys []pattern.Key) []federation.Pair {
 	return left
 }
 
-// set is a set of strings.
-type set map[string]bool
+// stringSet is a set of strings.
+type stringSet map[string]bool
 
-func (s set) add(list []string) {
+func (s stringSet) addAll(list []string) {
 	for _, entry := range list {
 		s[entry] = true
 	}
 }
 
-func (s set) has(entry string) bool { return s[entry] }
+func (s stringSet) has(entry string) bool { return s[entry] }

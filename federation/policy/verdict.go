@@ -13,7 +13,7 @@ import (
 type Verdict struct {
 	service *wire.Encoded        // nil: told to nobody
 	met     unique.Handle[metBy] // zero without a policy
-	shaped  []shaped             // where a shape changes the service
+	shaped  []shapedService      // where a shape changes the service
 }
 
 // metBy is the rules that a service meets, for which most services of a catalog are
@@ -23,8 +23,8 @@ type metBy struct {
 	rules  ruleSet
 }
 
-// shaped is a service in a shape that changes it.
-type shaped struct {
+// shapedService is a service in a shape that changes it.
+type shapedService struct {
 	shape   int           // index of Policy.shapes
 	service *wire.Encoded // nil: hidden
 }
@@ -35,12 +35,12 @@ func (p *Policy) Judge(s *wire.Encoded) Verdict {
 		return Verdict{service: s}
 	}
 	var (
-		candidates = p.named(s.FQDN())
+		candidates = p.rulesForName(s.FQDN())
 		decoded    *federation.Service
 		met, tried ruleSet
-		results    []shaped
+		results    []shapedService
 	)
-	for i := range candidates.each() {
+	for i := range candidates.inOrder() {
 		r := &p.rules[i]
 		if decoded == nil && (r.looksInside() || r.shape != 0) {
 			decoded = s.Service()
@@ -48,11 +48,11 @@ func (p *Policy) Judge(s *wire.Encoded) Verdict {
 		if r.looksInside() && r.unmetInside(decoded) != "" {
 			continue
 		}
-		met.add(i)
+		met.addRules(i)
 		if r.shape != 0 && !tried.has(r.shape-1) {
-			tried.add(r.shape - 1)
-			if told, changed := p.shapes[r.shape].encode(decoded); changed {
-				results = append(results, shaped{r.shape, told})
+			tried.addRules(r.shape - 1)
+			if told, changed := p.shapes[r.shape].encodeService(decoded); changed {
+				results = append(results, shapedService{r.shape, told})
 			}
 		}
 		if p.everyone.has(i) {
@@ -65,10 +65,10 @@ func (p *Policy) Judge(s *wire.Encoded) Verdict {
 	return Verdict{service: s, met: unique.Make(metBy{p, met}), shaped: results}
 }
 
-// encode returns the service in the shape, nil if it is hidden, and whether that is
+// encodeService returns the service in the shape, nil if it is hidden, and whether that is
 // not the service itself.
-func (sh *shape) encode(s *federation.Service) (*wire.Encoded, bool) {
-	told, err := sh.apply(s)
+func (sh *serviceShape) encodeService(s *federation.Service) (*wire.Encoded, bool) {
+	told, err := sh.applyTo(s)
 	if told == s {
 		return nil, false
 	}
@@ -77,20 +77,20 @@ func (sh *shape) encode(s *federation.Service) (*wire.Encoded, bool) {
 	}
 	encoded, err := wire.NewEncoded(told)
 	if err != nil {
-		return nil, true // cannot be: what apply returns is valid
+		return nil, true // cannot be: what applyTo returns is valid
 	}
 	return encoded, true
 }
 
-// For returns the service as the consumers of a class are told it, or nil if they are
+// ServiceFor returns the service as the consumers of a class are told it, or nil if they are
 // not. The class is one of the policy that judged the service. Where its rule changes
 // nothing, it is what Judge was given.
-func (v Verdict) For(c Class) *wire.Encoded {
+func (v Verdict) ServiceFor(c ConsumerClass) *wire.Encoded {
 	if v.service == nil || v.met == (unique.Handle[metBy]{}) {
 		return v.service
 	}
 	met := v.met.Value()
-	i := met.rules.first(&c.rules)
+	i := met.rules.firstCommon(&c.rules)
 	if i < 0 {
 		return nil
 	}
@@ -103,15 +103,15 @@ func (v Verdict) For(c Class) *wire.Encoded {
 	return v.service
 }
 
-// Met returns a value that is the same where the same rules are met.
-func (v Verdict) Met() any { return v.met }
+// MetRules returns a value that is the same where the same rules are met.
+func (v Verdict) MetRules() any { return v.met }
 
-// Rule returns the number of the rule that decides for the consumers of a class, from 1,
+// DecidingRule returns the number of the rule that decides for the consumers of a class, from 1,
 // or 0 where none does. A service that it hides is decided as well.
-func (v Verdict) Rule(c Class) int {
+func (v Verdict) DecidingRule(c ConsumerClass) int {
 	if v.met == (unique.Handle[metBy]{}) {
 		return 0
 	}
 	met := v.met.Value()
-	return met.rules.first(&c.rules) + 1
+	return met.rules.firstCommon(&c.rules) + 1
 }

@@ -130,7 +130,7 @@ func (s Source) unmetCondition(rule policy.Rule) (field, why string) {
 
 // addRuleMistake notes a mistake in a rule, unless something is known to be wrong there, or with
 // the nearest above it that the file has.
-func (r *configReader) addRuleMistake(rule string, m policy.Mistake) {
+func (r *configReader) addRuleMistake(rule string, m policy.RuleMistake) {
 	path := rule + "." + federation.Printable(m.Field)
 	nearest := path
 	for !r.HasValue(nearest) && nearest != rule {

@@ -81,5 +81,5 @@ func warnV1Alpha1(c Catalog, warnf func(rule int, format string, args ...any)) {
 
 // tellsConsumer reports whether some rule of a catalog is for a consumer with that identity.
 func tellsConsumer(c Catalog, id federation.ID) bool {
-	return c.Policy == nil || len(c.Policy.Class([]federation.ID{id}).Rules()) > 0
+	return c.Policy == nil || len(c.Policy.ClassOf([]federation.ID{id}).RuleNumbers()) > 0
 }

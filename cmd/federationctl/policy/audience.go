@@ -88,7 +88,7 @@ func (c *Catalog) WhoCan(name string) (audiences []*Audience, told bool, err err
 	found, err := c.findServices(name, func(s *wire.Encoded, as federation.FQDN) bool {
 		whole := s.Service()
 		return slices.ContainsFunc(alone, func(p *policy.Policy) bool {
-			d := p.Explain(p.Class(nil), whole)
+			d := p.Explain(p.ClassOf(nil), whole)
 			return d.Service != nil && d.Service.FQDN == as
 		})
 	})
@@ -158,7 +158,7 @@ func (c *Catalog) furtherPatterns(s *wire.Encoded, alone []*policy.Policy) []Fur
 	further, whole := []FurtherPattern{}, s.Service()
 	var decided []pattern.ID
 	for i := range c.rules {
-		d := alone[i].Explain(alone[i].Class(nil), whole)
+		d := alone[i].Explain(alone[i].ClassOf(nil), whole)
 		if d.Rule == 0 {
 			continue
 		}

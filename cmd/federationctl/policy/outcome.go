@@ -20,7 +20,7 @@ type ToldService struct {
 // consumerClass is one who subscribes to a catalog.
 type consumerClass struct {
 	allowed bool
-	class   policy.Class
+	class   policy.ConsumerClass
 }
 
 // newConsumer returns a consumer of the catalog whose certificate has these identities.
@@ -29,7 +29,7 @@ func (c *Catalog) newConsumer(ids ...federation.ID) consumerClass {
 	if !allowed {
 		return consumerClass{}
 	}
-	return consumerClass{true, c.policy.Class(counting)}
+	return consumerClass{true, c.policy.ClassOf(counting)}
 }
 
 // serviceOutcome is what becomes of a service for a consumer.

@@ -49,7 +49,7 @@ func TestTwoOrganisations(t *testing.T) {
 	told := func(consumer string, s *federation.Service) string {
 		t.Helper()
 		id := must.Get(federation.ParseID(consumer))(t)
-		d := catalog.Policy.Explain(catalog.Policy.Class([]federation.ID{id}), s)
+		d := catalog.Policy.Explain(catalog.Policy.ClassOf([]federation.ID{id}), s)
 		if d.Service == nil {
 			return "not told"
 		}

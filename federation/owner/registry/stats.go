@@ -50,7 +50,7 @@ func (r *Registry) Stats() Stats {
 	// Without the lock, because that is to look at many services.
 	for v, n := range consumers {
 		if !v.whole {
-			c.Classes = append(c.Classes, ClassStats{Rules: v.class.Rules(), Consumers: n, Services: shown.countIn(v)})
+			c.Classes = append(c.Classes, ClassStats{Rules: v.class.RuleNumbers(), Consumers: n, Services: shown.countIn(v)})
 		}
 	}
 	for at, n := range behind {
@@ -111,7 +111,7 @@ func (r *Registry) AudiencesOf(name string) []Audience {
 	for v, class := range r.classes {
 		told = append(told, Audience{ClassStats: ClassStats{Consumers: len(class)}, Everybody: v.whole, Rule: e.ruleIn(v), Service: e.serviceIn(v)})
 		if !v.whole {
-			told[len(told)-1].Rules = v.class.Rules()
+			told[len(told)-1].Rules = v.class.RuleNumbers()
 		}
 	}
 	r.mu.Unlock()

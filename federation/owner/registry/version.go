@@ -18,7 +18,7 @@ import (
 // service for each class.
 type consumerView struct {
 	whole bool
-	class policy.Class // unless whole
+	class policy.ConsumerClass // unless whole
 }
 
 // viewOf returns what a policy lets a consumer with these identities see.
@@ -34,7 +34,7 @@ func viewFor(p *policy.Policy, ids []federation.ID) consumerView {
 	if p == nil {
 		return consumerView{whole: true}
 	}
-	return consumerView{class: p.Class(ids)}
+	return consumerView{class: p.ClassOf(ids)}
 }
 
 // serviceEntry is a service of a version, with what the policy of the version says of it. It never
@@ -52,7 +52,7 @@ func (e *serviceEntry) serviceIn(v consumerView) *wire.Encoded {
 	case v.whole:
 		return e.service
 	default:
-		return e.verdict.For(v.class)
+		return e.verdict.ServiceFor(v.class)
 	}
 }
 
@@ -61,7 +61,7 @@ func (e *serviceEntry) ruleIn(v consumerView) int {
 	if e == nil || v.whole {
 		return 0
 	}
-	return e.verdict.Rule(v.class)
+	return e.verdict.DecidingRule(v.class)
 }
 
 // rowBuckets is how many buckets are in a row, and rows how many rows a version has: a
@@ -339,7 +339,7 @@ func (e *serviceEntry) metRules() any {
 	if e == nil {
 		return nil
 	}
-	return e.verdict.Met()
+	return e.verdict.MetRules()
 }
 
 // differingOfKinds is what differingPairs returns of all the pairs, which are of two versions that were published.

@@ -381,7 +381,7 @@ func (m *Model) Check() {
 		if compiled == nil || p.Everything {
 			continue
 		}
-		rules := compiled.Class(p.IDs).Rules()
+		rules := compiled.ClassOf(p.IDs).RuleNumbers()
 		visible := len(m.Visible(p))
 		if !slices.ContainsFunc(classes, func(c registry.ClassStats) bool { return slices.Equal(c.Rules, rules) && c.Services == visible }) {
 			m.tb.Fatalf("of the classes %v none is that of subscriber %v, with %d services", classes, p.IDs, visible)
