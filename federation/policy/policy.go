@@ -99,7 +99,7 @@ func (p *Policy) addID(to pattern.ID, rule int) {
 	case to.IsPlain():
 		p.exactID[text] = append(p.exactID[text], rule)
 	default:
-		group := pattern.Group(text)
+		group := pattern.GroupOf(text)
 		p.patternID[group] = append(p.patternID[group], consumerRule{to, rule})
 	}
 }
@@ -125,7 +125,7 @@ func (p *Policy) ClassOf(ids []federation.ID) ConsumerClass {
 // asks matches of those that are not equal.
 func (p *Policy) addFor(rules *ruleSet, id string, matches func(pattern.ID) bool) {
 	rules.addRules(p.exactID[id]...)
-	for _, some := range p.patternID[pattern.Group(id)] {
+	for _, some := range p.patternID[pattern.GroupOf(id)] {
 		if matches(some.pattern) {
 			rules.addRules(some.rule)
 		}

@@ -135,7 +135,7 @@ func TestParse(t *testing.T) {
 					},
 					TTL:         3600,
 					NegativeTTL: 1,
-					Import:      pattern.Filter{name(t, "*.pay.example"), name(t, "web.example"), name(t, "*")},
+					Import:      pattern.NameFilter{name(t, "*.pay.example"), name(t, "web.example"), name(t, "*")},
 					Sharing: zone.Sharing{
 						Names: []pattern.Name{name(t, "web.fed.example"), name(t, "*.shop.fed.example"), name(t, "*.mesh.example")},
 						Tiers: []zone.TierRule{{N: 0, Label: "zone/eu-1a"}, {N: 2}},

@@ -18,7 +18,7 @@ import (
 )
 
 // filter returns a filter of names.
-func filter(t *testing.T, texts string) (f pattern.Filter) {
+func filter(t *testing.T, texts string) (f pattern.NameFilter) {
 	t.Helper()
 	for text := range strings.FieldsSeq(texts) {
 		f = append(f, must.Get(pattern.ParseName(text))(t))

@@ -34,7 +34,7 @@ type Owner struct {
 
 	// Import chooses which services are published at all, if their names are in one of the
 	// origins. Two server blocks may choose differently of one owner.
-	Import pattern.Filter
+	Import pattern.NameFilter
 
 	Sharing Sharing // of names with other owners
 

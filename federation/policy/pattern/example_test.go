@@ -14,7 +14,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	filter := pattern.Filter{name}
+	filter := pattern.NameFilter{name}
 	for _, s := range []string{"cart.shop.fed.example", "cart.bank.fed.example"} {
 		fqdn, err := federation.ParseFQDN(s)
 		if err != nil {

@@ -22,7 +22,7 @@ func TestMatches(t *testing.T) {
 		{"*.pay.example web.example", "pay.example", false},
 		{"* web.example", "pay.example", true},
 	} {
-		var filter pattern.Filter
+		var filter pattern.NameFilter
 		for text := range strings.FieldsSeq(tt.filter) {
 			filter = append(filter, must.Get(pattern.ParseName(text))(t))
 		}

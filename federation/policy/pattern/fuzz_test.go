@@ -83,15 +83,15 @@ func FuzzID(f *testing.F) {
 // and covers.
 func checkGroup(t *testing.T, p, q pattern.ID, id federation.ID) {
 	t.Helper()
-	group := pattern.Group(p.String())
+	group := pattern.GroupOf(p.String())
 	switch {
 	case p.IsEveryone() != (p.String() == "*"):
 		t.Errorf("%q is everyone: %t", p, p.IsEveryone())
 	case p.IsEveryone():
-	case p.Matches(id) && group != pattern.Group(id.String()):
-		t.Errorf("%q matches %q, and their groups are %q and %q", p, id, group, pattern.Group(id.String()))
-	case q != (pattern.ID{}) && p.Covers(q) && group != pattern.Group(q.String()):
-		t.Errorf("%q covers %q, and their groups are %q and %q", p, q, group, pattern.Group(q.String()))
+	case p.Matches(id) && group != pattern.GroupOf(id.String()):
+		t.Errorf("%q matches %q, and their groups are %q and %q", p, id, group, pattern.GroupOf(id.String()))
+	case q != (pattern.ID{}) && p.Covers(q) && group != pattern.GroupOf(q.String()):
+		t.Errorf("%q covers %q, and their groups are %q and %q", p, q, group, pattern.GroupOf(q.String()))
 	case p.IsPlain() && p.Matches(id) && p.String() != id.String():
 		t.Errorf("%q is plain, and matches %q", p, id)
 	}

@@ -2,10 +2,10 @@ package pattern
 
 import "strings"
 
-// glob reports whether the pattern, in which '*' is any number of any characters,
+// matchesGlob reports whether the pattern, in which '*' is any number of any characters,
 // matches the whole text. Every part between two stars is found where it comes first,
 // and never looked for again, so the time is linear.
-func glob(pattern, text string) bool {
+func matchesGlob(pattern, text string) bool {
 	first, pattern, star := strings.Cut(pattern, "*")
 	if !star {
 		return text == first

@@ -61,7 +61,7 @@ func parseID(s string) (string, error) {
 	id, err := federation.ParseID(host)
 	switch {
 	case err != nil:
-		return "", rule(err)
+		return "", brokenRule(err)
 	case !isBelow:
 		return id.String(), nil
 	case len(id.String())+len(".") > longestAbove:
@@ -88,12 +88,12 @@ func checkSPIFFE(s, path string) error {
 	}
 	// Whatever a '*' stands for, the text around it obeys the rules of SPIFFE IDs.
 	_, err := federation.ParseID(strings.ReplaceAll(s, all, "x"))
-	return rule(err)
+	return brokenRule(err)
 }
 
-// rule returns the rule that an error of mtls.ParseID names, without what was parsed:
+// brokenRule returns the rule that an error of mtls.ParseID names, without what was parsed:
 // that is not what the pattern says.
-func rule(err error) error {
+func brokenRule(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -102,11 +102,11 @@ func rule(err error) error {
 
 // Matches reports whether p matches the identity. Only "*" matches the zero ID, which
 // is nobody.
-func (p ID) Matches(id federation.ID) bool { return p.matches(id.String()) }
+func (p ID) Matches(id federation.ID) bool { return p.matchesText(id.String()) }
 
 // Covers reports whether p provably matches every identity that q matches. It may
 // report false where that takes more than a look at their segments one by one.
-func (p ID) Covers(q ID) bool { return p.matches(q.text) }
+func (p ID) Covers(q ID) bool { return p.matchesText(q.text) }
 
 // IsEveryone reports whether p matches everyone who may subscribe.
 func (p ID) IsEveryone() bool { return p.text == all }
@@ -114,10 +114,10 @@ func (p ID) IsEveryone() bool { return p.text == all }
 // IsPlain reports whether p matches the identity that it is spelled as, and no other.
 func (p ID) IsPlain() bool { return !strings.Contains(p.text, all) }
 
-// Group returns what a spelled identity, or pattern of identities, has in common with
+// GroupOf returns what a spelled identity, or pattern of identities, has in common with
 // all patterns other than "*" that match it or cover it: the scheme and the trust domain,
 // or of a host name what follows its first label. It is for indices of patterns.
-func Group(spelled string) string {
+func GroupOf(spelled string) string {
 	if path, ok := strings.CutPrefix(spelled, scheme); ok {
 		domain, _, _ := strings.Cut(path, "/")
 		return spelled[:len(scheme)+len(domain)]
@@ -129,9 +129,9 @@ func Group(spelled string) string {
 // IsSPIFFE reports whether p matches SPIFFE IDs only.
 func (p ID) IsSPIFFE() bool { return strings.HasPrefix(p.text, scheme) }
 
-// matches reports whether p matches an identity, or everything that a pattern does.
+// matchesText reports whether p matches an identity, or everything that a pattern does.
 // The stars of a pattern are characters that only a star of p can stand for.
-func (p ID) matches(text string) bool {
+func (p ID) matchesText(text string) bool {
 	switch {
 	case p.text == all:
 		return true
@@ -155,7 +155,7 @@ func matchesPath(pattern, text string) bool {
 		switch {
 		case p == rest:
 			return true
-		case t == rest || !glob(p, t):
+		case t == rest || !matchesGlob(p, t):
 			return false
 		case !patternMore || !textMore:
 			return patternMore == textMore

@@ -30,7 +30,7 @@ func NewLabel(key, value string) (Label, error) {
 	case all:
 		err = errKeyStar
 	default:
-		err = text(federation.CheckText("key", key, federation.MaxKeyBytes),
+		err = firstInvalid(federation.CheckText("key", key, federation.MaxKeyBytes),
 			federation.CheckText("value", value, federation.MaxValueBytes))
 	}
 	if err != nil {
@@ -39,8 +39,8 @@ func NewLabel(key, value string) (Label, error) {
 	return Label{key, value}, nil
 }
 
-// text returns the first error of CheckText, nil if there is none.
-func text(invalid ...*federation.InvalidError) error {
+// firstInvalid returns the first error of CheckText, nil if there is none.
+func firstInvalid(invalid ...*federation.InvalidError) error {
 	for _, err := range invalid {
 		if err != nil {
 			return err
@@ -72,7 +72,7 @@ func ParseKey(s string) (Key, error) {
 	case strings.Contains(s, "**"):
 		err = errStars
 	default:
-		err = text(federation.CheckText("key", s, federation.MaxKeyBytes))
+		err = firstInvalid(federation.CheckText("key", s, federation.MaxKeyBytes))
 	}
 	if err != nil {
 		return Key{}, fmt.Errorf("key pattern %s: %w", federation.Quote(s), err)
@@ -81,7 +81,7 @@ func ParseKey(s string) (Key, error) {
 }
 
 // Matches reports whether p matches the key. The empty key is matched by "*" alone.
-func (p Key) Matches(key string) bool { return p.glob != "" && glob(p.glob, key) }
+func (p Key) Matches(key string) bool { return p.glob != "" && matchesGlob(p.glob, key) }
 
 // String returns the pattern as it was parsed, or "" for the zero value.
 func (p Key) String() string { return p.glob }
