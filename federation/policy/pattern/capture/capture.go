@@ -35,8 +35,8 @@ var (
 // braces matches a capture.
 var braces = regexp.MustCompile(`\{([a-z][a-z0-9_]{0,31})\}`)
 
-// captures returns the names of the captures in the segments or labels of a pattern.
-func captures(parts []string) (names []string, err error) {
+// parseCaptures returns the names of the captures in the segments or labels of a pattern.
+func parseCaptures(parts []string) (names []string, err error) {
 	for _, part := range parts {
 		found := braces.FindAllStringSubmatch(part, -1)
 		switch rest := braces.ReplaceAllString(part, ""); {
@@ -74,7 +74,7 @@ func readID(s string) (ID, error) {
 	if strings.HasPrefix(s, "spiffe://") {
 		segments, separator = strings.Split(s, "/"), "/"
 	}
-	names, err := captures(segments)
+	names, err := parseCaptures(segments)
 	if err != nil {
 		return ID{}, err
 	}
@@ -109,8 +109,8 @@ func (p *ID) Matches(id federation.ID) bool { return p.pattern.Matches(id) }
 // Pattern returns the pattern with a '*' for each capture, which matches the same.
 func (p *ID) Pattern() pattern.ID { return p.pattern }
 
-// Captures reports whether p has a capture of that name.
-func (p *ID) Captures(name string) bool { return p.groups.SubexpIndex(name) >= 0 }
+// HasCapture reports whether p has a capture of that name.
+func (p *ID) HasCapture(name string) bool { return p.groups.SubexpIndex(name) >= 0 }
 
 // String returns the pattern as it was parsed.
 func (p *ID) String() string { return p.text }
@@ -135,7 +135,7 @@ func ParseName(s string) (Name, error) {
 
 func readName(s string) (Name, error) {
 	labels := strings.Split(strings.TrimSuffix(s, "."), ".")
-	names, err := captures(labels)
+	names, err := parseCaptures(labels)
 	if err != nil {
 		return Name{}, err
 	}
@@ -223,8 +223,8 @@ func (t *Name) Expand(p *ID, id federation.ID) (string, error) {
 	return expanded, nil
 }
 
-// Captures returns the names of the captures, each as often as it stands there.
-func (t *Name) Captures() []string { return t.captures }
+// CaptureNames returns the names of the captures, each as often as it stands there.
+func (t *Name) CaptureNames() []string { return t.captures }
 
 // String returns the pattern as it was parsed.
 func (t *Name) String() string { return t.text }

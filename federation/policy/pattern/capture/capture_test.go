@@ -66,7 +66,7 @@ func TestParse(t *testing.T) {
 func TestCaptures(t *testing.T) {
 	for name, want := range map[string]string{"*": "", "A.example.": "", "{x}.a.example": "x", "*.{x}.b.{y}-c.a.example": "x y", "a.{x}.example": "x"} {
 		n := must.Get(capture.ParseName(name))(t)
-		if captures := strings.Join(n.Captures(), " "); captures != want {
+		if captures := strings.Join(n.CaptureNames(), " "); captures != want {
 			t.Errorf("%s: captures %q", name, captures)
 		}
 	}
@@ -151,8 +151,8 @@ func FuzzMatches(f *testing.F) {
 		if cmp.Or(wrongPattern, wrongName, wrongID, wrong) != nil || !p.Matches(id) || p.Pattern().Matches(id) != p.Matches(id) {
 			return
 		}
-		for _, used := range n.Captures() {
-			if !p.Captures(used) {
+		for _, used := range n.CaptureNames() {
+			if !p.HasCapture(used) {
 				return
 			}
 		}

@@ -138,9 +138,9 @@ func (r *rule) checkCaptures(d *problem.Document, path string) {
 	said := map[string]bool{}
 	check := func(key string, list []capture.Name) {
 		for i := range list {
-			for _, name := range list[i].Captures() {
+			for _, name := range list[i].CaptureNames() {
 				for j := range r.providers {
-					if p := &r.providers[j]; !said[name] && p.String() != "" && !p.Captures(name) {
+					if p := &r.providers[j]; !said[name] && p.String() != "" && !p.HasCapture(name) {
 						said[name] = true
 						d.AddProblemf(path+"."+key, "%s has {%s}, which the pattern %s of providers does not capture",
 							federation.Quote(list[i].String()), name, federation.Quote(p.String()))
