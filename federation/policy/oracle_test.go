@@ -91,7 +91,7 @@ func checkReach(t *testing.T, s, told *federation.Service) {
 		port    uint16
 	}
 	reached := func(s *federation.Service, in federation.Instance) (places []place) {
-		for _, i := range policytest.Reaches(s.Endpoints, in) {
+		for _, i := range policytest.ReachedEndpoints(s.Endpoints, in) {
 			places = append(places, place{s.Endpoints[i].Address, s.Endpoints[i].Port})
 		}
 		return places

@@ -8,19 +8,19 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 )
 
-// Told returns what a consumer with the identities is told of a valid service under
+// ToldService returns what a consumer with the identities is told of a valid service under
 // valid rules: nil if it is not told. Names in the rules are in lower case and in
 // A-labels. The service is not changed.
-func Told(rules []policy.Rule, ids []federation.ID, s *federation.Service) *federation.Service {
+func ToldService(rules []policy.Rule, ids []federation.ID, s *federation.Service) *federation.Service {
 	_, told := Decide(rules, ids, s)
 	return told
 }
 
-// Decide is Told, with the number of the rule that decides, from 1; 0 is none.
+// Decide is ToldService, with the number of the rule that decides, from 1; 0 is none.
 func Decide(rules []policy.Rule, ids []federation.ID, s *federation.Service) (int, *federation.Service) {
 	for i, rule := range rules {
-		if isFor(rule, ids) && meets(rule, s) {
-			return i + 1, shape(rule, s)
+		if isFor(rule, ids) && meetsConditions(rule, s) {
+			return i + 1, shapeService(rule, s)
 		}
 	}
 	return 0, nil
@@ -40,7 +40,7 @@ func isFor(rule policy.Rule, ids []federation.ID) bool {
 	return false
 }
 
-func meets(rule policy.Rule, s *federation.Service) bool {
+func meetsConditions(rule policy.Rule, s *federation.Service) bool {
 	name := len(rule.FQDNs) == 0
 	for _, pattern := range rule.FQDNs {
 		name = name || MatchesName(pattern, s.FQDN.String())
@@ -99,24 +99,24 @@ func matchesSegments(pattern, segments []string) bool {
 	case pattern[0] == "**":
 		return true
 	}
-	return Glob(pattern[0], segments[0]) && matchesSegments(pattern[1:], segments[1:])
+	return MatchesGlob(pattern[0], segments[0]) && matchesSegments(pattern[1:], segments[1:])
 }
 
-// Glob reports whether a pattern, in which '*' is any number of any characters, matches
+// MatchesGlob reports whether a pattern, in which '*' is any number of any characters, matches
 // the whole text.
-func Glob(pattern, text string) bool {
+func MatchesGlob(pattern, text string) bool {
 	switch {
 	case pattern == "":
 		return text == ""
 	case pattern[0] == '*':
-		return Glob(pattern[1:], text) || text != "" && Glob(pattern, text[1:])
+		return MatchesGlob(pattern[1:], text) || text != "" && MatchesGlob(pattern, text[1:])
 	}
-	return text != "" && text[0] == pattern[0] && Glob(pattern[1:], text[1:])
+	return text != "" && text[0] == pattern[0] && MatchesGlob(pattern[1:], text[1:])
 }
 
-func shape(rule policy.Rule, s *federation.Service) *federation.Service {
+func shapeService(rule policy.Rule, s *federation.Service) *federation.Service {
 	told := *s
-	name, err := federation.ParseFQDN(alias(rule, s.FQDN.String()))
+	name, err := federation.ParseFQDN(aliasedName(rule, s.FQDN.String()))
 	if err != nil {
 		return nil
 	}
@@ -132,7 +132,7 @@ func shape(rule policy.Rule, s *federation.Service) *federation.Service {
 	}
 	told.Instances = nil
 	for _, in := range s.Instances {
-		if slices.ContainsFunc(Reaches(s.Endpoints, in), func(i int) bool { return slices.Contains(kept, i) }) {
+		if slices.ContainsFunc(ReachedEndpoints(s.Endpoints, in), func(i int) bool { return slices.Contains(kept, i) }) {
 			told.Instances = append(told.Instances, in)
 		}
 	}
@@ -140,13 +140,13 @@ func shape(rule policy.Rule, s *federation.Service) *federation.Service {
 		return nil
 	}
 	for _, field := range rule.Strip {
-		strip(&told, field)
+		stripField(&told, field)
 	}
 	return &told
 }
 
-// alias returns the name that the rule gives to a service with the name.
-func alias(rule policy.Rule, name string) string {
+// aliasedName returns the name that the rule gives to a service with the name.
+func aliasedName(rule policy.Rule, name string) string {
 	labels := labelsOf(name)
 	for n := range len(labels) + 1 { // the first n labels stay
 		for from, to := range rule.As {
@@ -158,9 +158,9 @@ func alias(rule policy.Rule, name string) string {
 	return name
 }
 
-// Reaches returns the indices of the endpoints through which the instance is reached:
+// ReachedEndpoints returns the indices of the endpoints through which the instance is reached:
 // those with a label that its selector names, or all if there is none.
-func Reaches(endpoints []federation.Endpoint, in federation.Instance) []int {
+func ReachedEndpoints(endpoints []federation.Endpoint, in federation.Instance) []int {
 	var selected, every []int
 	for i, e := range endpoints {
 		every = append(every, i)
@@ -174,7 +174,7 @@ func Reaches(endpoints []federation.Endpoint, in federation.Instance) []int {
 	return selected
 }
 
-func strip(s *federation.Service, field string) {
+func stripField(s *federation.Service, field string) {
 	s.Endpoints, s.Instances = slices.Clone(s.Endpoints), slices.Clone(s.Instances)
 	switch field {
 	case "description":
@@ -191,18 +191,18 @@ func strip(s *federation.Service, field string) {
 		s.SANs = nil
 	}
 	if key, ok := strings.CutPrefix(field, "labels."); ok {
-		s.Labels = without(s.Labels, key)
+		s.Labels = removeKeys(s.Labels, key)
 	}
 	if key, ok := strings.CutPrefix(field, "metadata."); ok {
 		for i := range s.Instances {
-			s.Instances[i].Metadata = without(s.Instances[i].Metadata, key)
+			s.Instances[i].Metadata = removeKeys(s.Instances[i].Metadata, key)
 		}
 	}
 }
 
-func without(pairs []federation.Pair, key string) (left []federation.Pair) {
+func removeKeys(pairs []federation.Pair, key string) (left []federation.Pair) {
 	for _, pair := range pairs {
-		if !Glob(key, pair.Key) {
+		if !MatchesGlob(key, pair.Key) {
 			left = append(left, pair)
 		}
 	}

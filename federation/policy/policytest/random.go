@@ -29,22 +29,22 @@ func (r Random) Rules(limit int) []policy.Rule {
 // Rule returns a valid rule. Most have few conditions, and many change nothing.
 func (r Random) Rule() policy.Rule {
 	rule := policy.Rule{
-		FQDNs: r.list(3, r.namePattern), Tags: r.list(3, r.tag), To: r.list(1, r.idPattern),
-		Labels: r.labels("*"),
+		FQDNs: r.distinctValues(3, r.namePattern), Tags: r.distinctValues(3, r.anyTag), To: r.distinctValues(1, r.idPattern),
+		Labels: r.anyLabels("*"),
 	}
 	for len(rule.To) == 0 {
-		rule.To = r.list(1, r.idPattern)
+		rule.To = r.distinctValues(1, r.idPattern)
 	}
-	if r.one(3) {
-		rule.Endpoints = r.list(1, r.tag)
+	if r.oneIn(3) {
+		rule.Endpoints = r.distinctValues(1, r.anyTag)
 	}
-	if r.one(3) {
-		rule.Strip = r.list(1, r.field)
+	if r.oneIn(3) {
+		rule.Strip = r.distinctValues(1, r.anyField)
 	}
-	if r.one(3) {
+	if r.oneIn(3) {
 		rule.As = map[string]string{}
 		for range 1 + r.IntN(2) {
-			rule.As[r.zone()] = r.zone()
+			rule.As[r.anyZone()] = r.anyZone()
 		}
 	}
 	return rule
@@ -53,19 +53,19 @@ func (r Random) Rule() policy.Rule {
 // Service returns a valid service with the name.
 func (r Random) Service(name string) *federation.Service {
 	s := &federation.Service{
-		Name: name, FQDN: must(federation.ParseFQDN(r.name())), Description: r.text(), Tags: r.list(2, r.tag),
-		Labels: federation.Pairs(r.labels("")), SANs: r.list(3, r.id),
+		Name: name, FQDN: must(federation.ParseFQDN(r.anyName())), Description: r.anyText(), Tags: r.distinctValues(2, r.anyTag),
+		Labels: federation.Pairs(r.anyLabels("")), SANs: r.distinctValues(3, r.anyID),
 	}
 	for i := range 1 + r.IntN(4) {
 		s.Endpoints = append(s.Endpoints, federation.Endpoint{
 			Address: must(federation.ParseAddress(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}).String())), Port: uint16(1 + r.IntN(3)), //nolint:gosec // in range
-			Labels: r.list(0, r.tag), Description: r.text(),
+			Labels: r.distinctValues(0, r.anyTag), Description: r.anyText(),
 		})
 	}
 	for i := range 1 + r.IntN(4) {
 		in := federation.Instance{
 			ID: strconv.Itoa(i), Protocol: federation.Protocol(1 + r.IntN(8)), //nolint:gosec // in range
-			Metadata: federation.Pairs(r.labels("")), EndpointSelector: r.list(0, r.tag), Description: r.text(),
+			Metadata: federation.Pairs(r.anyLabels("")), EndpointSelector: r.distinctValues(0, r.anyTag), Description: r.anyText(),
 		}
 		s.Instances = append(s.Instances, in)
 	}
@@ -75,20 +75,20 @@ func (r Random) Service(name string) *federation.Service {
 // IDs returns the identities of a consumer: none, a SPIFFE ID, host names, or both.
 func (r Random) IDs() []federation.ID {
 	var ids []federation.ID
-	for _, id := range r.list(1, r.id) {
+	for _, id := range r.distinctValues(1, r.anyID) {
 		ids = append(ids, must(federation.ParseID(id)))
 	}
 	return ids
 }
 
-// one reports true once in n times.
-func (r Random) one(n int) bool { return r.IntN(n) == 0 }
+// oneIn reports true once in n times.
+func (r Random) oneIn(n int) bool { return r.IntN(n) == 0 }
 
-// of returns one of the strings.
-func (r Random) of(list ...string) string { return list[r.IntN(len(list))] }
+// pickOne returns one of the strings.
+func (r Random) pickOne(list ...string) string { return list[r.IntN(len(list))] }
 
-// list returns up to three different values. It is empty more often the larger empty is.
-func (r Random) list(empty int, value func() string) []string {
+// distinctValues returns up to three different values. It is empty more often the larger empty is.
+func (r Random) distinctValues(empty int, value func() string) []string {
 	var list []string
 	for range max(0, r.IntN(4+empty)-empty) {
 		if v := value(); !slices.Contains(list, v) {
@@ -98,52 +98,52 @@ func (r Random) list(empty int, value func() string) []string {
 	return list
 }
 
-func (r Random) text() string { return r.of("", "", "text") }
+func (r Random) anyText() string { return r.pickOne("", "", "text") }
 
-func (r Random) tag() string { return r.of("edge", "core", "west") }
+func (r Random) anyTag() string { return r.pickOne("edge", "core", "west") }
 
-// labels returns labels or metadata, with a value more.
-func (r Random) labels(value string) map[string]string {
+// anyLabels returns labels or metadata, with a value more.
+func (r Random) anyLabels(value string) map[string]string {
 	m := map[string]string{}
 	for range max(0, r.IntN(5)-2) {
-		m[r.of("tier", "internal-id", "internal", "SNI")] = r.of("public", "private", value)
+		m[r.pickOne("tier", "internal-id", "internal", "SNI")] = r.pickOne("public", "private", value)
 	}
 	return m
 }
 
-func (r Random) field() string {
-	key := r.of("tier", "internal-*", "*", "in*l", "*i*", "SNI")
-	return r.of("description", "tags", "sans", "labels."+key, "metadata."+key)
+func (r Random) anyField() string {
+	key := r.pickOne("tier", "internal-*", "*", "in*l", "*i*", "SNI")
+	return r.pickOne("description", "tags", "sans", "labels."+key, "metadata."+key)
 }
 
-// name returns the fqdn of a service, without its final dot.
-func (r Random) name() string {
-	labels := []string{r.of("example", "example", "example", "test")}
+// anyName returns the fqdn of a service, without its final dot.
+func (r Random) anyName() string {
+	labels := []string{r.pickOne("example", "example", "example", "test")}
 	for range r.IntN(4) {
-		labels = append(labels, r.of("a", "pay", "xpay", "1"))
+		labels = append(labels, r.pickOne("a", "pay", "xpay", "1"))
 	}
-	if r.one(10) {
+	if r.oneIn(10) {
 		labels = append(labels, strings.Repeat(strings.Repeat("l", 55)+".", 4)+"x") // to be renamed beyond what a name may be
 	}
 	slices.Reverse(labels)
 	return strings.Join(labels, ".")
 }
 
-// zone returns a zone of an alias.
-func (r Random) zone() string {
-	if r.one(6) {
+// anyZone returns a zone of an alias.
+func (r Random) anyZone() string {
+	if r.oneIn(6) {
 		return "."
 	}
-	return r.name()
+	return r.anyName()
 }
 
 func (r Random) namePattern() string {
-	if r.one(6) {
+	if r.oneIn(6) {
 		return "*"
 	}
-	name := r.zone()
-	if name == "." || r.one(3) {
-		return r.name()
+	name := r.anyZone()
+	if name == "." || r.oneIn(3) {
+		return r.anyName()
 	}
 	if len(name) > 200 {
 		return name // nothing fits below it
@@ -151,20 +151,22 @@ func (r Random) namePattern() string {
 	return "*." + name
 }
 
-// id returns the identity of a consumer.
-func (r Random) id() string {
-	if r.one(3) {
-		return r.of("dns.acme.example", "acme.example", "example", "a.dns.acme.example", "other.example")
+// anyID returns the identity of a consumer.
+func (r Random) anyID() string {
+	if r.oneIn(3) {
+		return r.pickOne("dns.acme.example", "acme.example", "example", "a.dns.acme.example", "other.example")
 	}
-	return r.domain() + r.path()
+	return r.anyDomain() + r.anyPath()
 }
 
-func (r Random) domain() string { return "spiffe://" + r.of("acme.example", "acme.example", "example") }
+func (r Random) anyDomain() string {
+	return "spiffe://" + r.pickOne("acme.example", "acme.example", "example")
+}
 
-func (r Random) path() string {
+func (r Random) anyPath() string {
 	var path strings.Builder
 	for range 1 + r.IntN(3) {
-		path.WriteString("/" + r.of("ns", "dns", "dns-a", "a.example", "aab"))
+		path.WriteString("/" + r.pickOne("ns", "dns", "dns-a", "a.example", "aab"))
 	}
 	return path.String()
 }
@@ -175,21 +177,21 @@ func (r Random) idPattern() string {
 	case 0:
 		return "*"
 	case 1:
-		return r.of("*.acme.example", "*.example", "*.dns.acme.example")
+		return r.pickOne("*.acme.example", "*.example", "*.dns.acme.example")
 	case 2:
-		return r.domain() + "/**"
+		return r.anyDomain() + "/**"
 	case 3:
-		return r.domain() + r.path() + "/**"
+		return r.anyDomain() + r.anyPath() + "/**"
 	case 4:
-		return r.id()
+		return r.anyID()
 	}
-	segments := strings.Split(strings.TrimPrefix(r.path(), "/"), "/")
+	segments := strings.Split(strings.TrimPrefix(r.anyPath(), "/"), "/")
 	for i, s := range segments {
-		if from := r.IntN(len(s) + 1); !r.one(3) {
+		if from := r.IntN(len(s) + 1); !r.oneIn(3) {
 			segments[i] = s[:from] + "*" + s[from+r.IntN(len(s)-from+1):]
 		}
 	}
-	return r.domain() + "/" + strings.Join(segments, "/")
+	return r.anyDomain() + "/" + strings.Join(segments, "/")
 }
 
 // must returns the value of a call that cannot fail.

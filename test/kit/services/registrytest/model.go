@@ -42,7 +42,7 @@ func (m truth) Told(p *Peer, name string) *federation.Service {
 	if s == nil || m.absent || p.Everything {
 		return s
 	}
-	return policytest.Told(m.rules, p.IDs, s)
+	return policytest.ToldService(m.rules, p.IDs, s)
 }
 
 // Peer is a subscriber with what it has been told.
