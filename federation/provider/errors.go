@@ -44,10 +44,10 @@ func (e *closeError) Error() string {
 	return text
 }
 
-// failure is the end of a stream by gRPC, with a text that is safe to show.
-type failure struct{ error }
+// streamError is the end of a stream by gRPC, with a text that is safe to show.
+type streamError struct{ error }
 
-func (f failure) Error() string {
+func (f streamError) Error() string {
 	if errors.Is(f.error, io.EOF) {
 		return "the owner ended the stream"
 	}
@@ -56,7 +56,7 @@ func (f failure) Error() string {
 }
 
 // Unwrap returns the error itself.
-func (f failure) Unwrap() error { return f.error }
+func (f streamError) Unwrap() error { return f.error }
 
 // kindOf returns the same text for failures that mean the same to a reader of the log. It
 // has nothing that may change from one attempt to the next, such as a port.
@@ -64,7 +64,7 @@ func kindOf(err error) string {
 	if network, ok := errors.AsType[*net.OpError](err); ok {
 		return network.Op + " " + network.Err.Error()
 	}
-	if f, ok := errors.AsType[failure](err); ok {
+	if f, ok := errors.AsType[streamError](err); ok {
 		return status.Code(f.error).String()
 	}
 	return fmt.Sprintf("%T", err)
@@ -80,19 +80,19 @@ type dialLog struct {
 	first   atomic.Pointer[error]
 }
 
-// explain returns err in a form that is safe to show or, if gRPC only says that there is
+// explainError returns err in a form that is safe to show or, if gRPC only says that there is
 // no connection, what was recorded of that.
-func (l *dialLog) explain(err error) error {
+func (l *dialLog) explainError(err error) error {
 	if _, ok := status.FromError(err); err == nil || !ok && !errors.Is(err, io.EOF) {
 		return err
 	}
 	if first := l.first.Load(); first != nil {
 		return *first
 	}
-	return failure{err}
+	return streamError{err}
 }
 
-func (l *dialLog) connect(ctx context.Context, _ string) (net.Conn, error) {
+func (l *dialLog) dialAddress(ctx context.Context, _ string) (net.Conn, error) {
 	conn, err := l.dial(ctx, l.address)
 	if err != nil {
 		l.first.CompareAndSwap(nil, &err)

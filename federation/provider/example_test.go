@@ -122,10 +122,10 @@ type nobody struct{}
 
 func (nobody) Replace([]*wire.Encoded)          {}
 func (nobody) Update([]*wire.Encoded, []string) {}
-func (nobody) Away(error)                       {}
-func (nobody) Through(wire.Path) error          { return nil }
+func (nobody) SetAway(error)                    {}
+func (nobody) SetPath(wire.Path) error          { return nil }
 
-func (nobody) Refused(map[string]int) {}
+func (nobody) SetRefused(map[string]int) {}
 
 // certificates returns those of somebody with that identity.
 func certificates(authority *mtls.Authority, id string) *mtls.Source {

@@ -8,13 +8,13 @@ import (
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 
-// due returns what is to be said now, and when to ask again. It fails when the owner owes
+// dueMessages returns what is to be said now, and when to ask again. It fails when the owner owes
 // an answer for too long.
-func (p *Provider) due(s *session, now time.Time) (messages []*registrationv1.RegisterRequest, next time.Time, err error) {
+func (p *Provider) dueMessages(s *registrationStream, now time.Time) (messages []*registrationv1.RegisterRequest, next time.Time, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	next = now.Add(time.Hour)
-	p.prune(now)
+	p.pruneCleared(now)
 	for k, o := range p.cleared {
 		if o.stream != s {
 			o.stream = s
@@ -26,12 +26,12 @@ func (p *Provider) due(s *session, now time.Time) (messages []*registrationv1.Re
 		}
 	}
 	for _, e := range p.nodes {
-		interval := e.interval()
+		interval := e.heartbeatInterval()
 		switch overdue := !e.due.Add(-e.slack).After(now); {
 		case e.late && overdue:
 			return nil, next, errSilent
 		case e.late:
-			next = earlier(next, e.due)
+			next = earlierOf(next, e.due)
 			continue
 		case e.fresh:
 		case overdue && e.awaits && (e.granted || !s.useful || now.Sub(s.heard) >= 2*interval):
@@ -39,10 +39,10 @@ func (p *Provider) due(s *session, now time.Time) (messages []*registrationv1.Re
 		case overdue && e.awaits && e.status.State == Pending:
 			// Others are answered: what is new may wait for the owner's store.
 			e.due = now.Add(interval)
-			next = earlier(next, e.due)
+			next = earlierOf(next, e.due)
 			continue
 		case !overdue:
-			next = earlier(next, e.due)
+			next = earlierOf(next, e.due)
 			continue
 		}
 		messages = append(messages, e.active)
@@ -51,15 +51,15 @@ func (p *Provider) due(s *session, now time.Time) (messages []*registrationv1.Re
 		if !s.useful {
 			e.due = now.Add(max(interval, p.patience))
 		}
-		next = earlier(next, e.due)
+		next = earlierOf(next, e.due)
 	}
 	s.next = next
 	return messages, next, nil
 }
 
-// untold reports whether something was cleared that the owner of the stream has not been
+// hasUntold reports whether something was cleared that the owner of the stream has not been
 // told.
-func (p *Provider) untold(s *session) bool {
+func (p *Provider) hasUntold(s *registrationStream) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, o := range p.cleared {
@@ -70,8 +70,8 @@ func (p *Provider) untold(s *session) bool {
 	return false
 }
 
-// take applies what the owner says. An error ends the stream.
-func (p *Provider) take(s *session, m *registrationv1.RegisterResponse, now time.Time) error {
+// applyResponse applies what the owner says. An error ends the stream.
+func (p *Provider) applyResponse(s *registrationStream, m *registrationv1.RegisterResponse, now time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.heard = now
@@ -90,18 +90,18 @@ func (p *Provider) take(s *session, m *registrationv1.RegisterResponse, now time
 	}
 	switch m := m.GetMessage().(type) {
 	case *registrationv1.RegisterResponse_Granted:
-		p.granted(s, m.Granted)
+		p.applyGranted(s, m.Granted)
 	case *registrationv1.RegisterResponse_Refused:
-		p.refused(s, m.Refused, now)
+		p.applyRefused(s, m.Refused, now)
 	case *registrationv1.RegisterResponse_Expired:
-		p.expired(s, m.Expired, now)
+		p.applyExpired(s, m.Expired, now)
 	}
 	return nil
 }
 
-// granted applies that a node is registered. p.mu is held.
-func (p *Provider) granted(s *session, m *registrationv1.Granted) {
-	e := p.nodes[key{m.GetService(), m.GetNode()}]
+// applyGranted applies that a node is registered. p.mu is held.
+func (p *Provider) applyGranted(s *registrationStream, m *registrationv1.Granted) {
+	e := p.nodes[nodeKey{m.GetService(), m.GetNode()}]
 	if e == nil || !e.sent {
 		return
 	}
@@ -109,42 +109,42 @@ func (p *Provider) granted(s *session, m *registrationv1.Granted) {
 		s.useful = true
 		p.answered = s.address
 	}
-	if p.outdated(e) {
+	if p.isOutdated(e) {
 		return
 	}
 	before := e.status
 	e.awaits, e.granted, e.retry = false, true, 0
 	e.status = Status{Node: e.node, State: Registered, Owner: s.address, URI: m.GetUri(), TTL: m.GetTtl().AsDuration(), Waits: m.GetWaits()}
-	e.status.TTL = e.ttl() // where the owner has told none
+	e.status.TTL = e.knownTTL() // where the owner has told none
 	e.status.Until = e.last.Add(e.status.TTL)
 	if before.State != Registered || before.Owner != s.address || before.URI != e.status.URI || before.TTL != e.status.TTL || before.Waits != e.status.Waits || e.told != e.active {
 		e.told = e.active
-		p.note(e)
+		p.noteChange(e)
 	}
-	interval := e.interval()
+	interval := e.heartbeatInterval()
 	e.slack = interval / 20
-	p.plan(s, e, e.last.Add(interval-rand.N(interval/10))) //nolint:gosec // jitter is no secret
+	p.planEntry(s, e, e.last.Add(interval-rand.N(interval/10))) //nolint:gosec // jitter is no secret
 }
 
-// outdated reports whether an answer is to what a node was before it has changed. What it
+// isOutdated reports whether an answer is to what a node was before it has changed. What it
 // is now may be told then. p.mu is held.
-func (p *Provider) outdated(e *entry) bool {
+func (p *Provider) isOutdated(e *nodeEntry) bool {
 	if !e.late {
 		return false
 	}
 	e.late, e.awaits = false, false
-	signal(p.wake)
+	trySignal(p.wake)
 	return true
 }
 
-// refused applies that a node is not registered. p.mu is held.
-func (p *Provider) refused(s *session, m *registrationv1.Refused, now time.Time) {
-	e := p.nodes[key{m.GetService(), m.GetNode()}]
+// applyRefused applies that a node is not registered. p.mu is held.
+func (p *Provider) applyRefused(s *registrationStream, m *registrationv1.Refused, now time.Time) {
+	e := p.nodes[nodeKey{m.GetService(), m.GetNode()}]
 	if e == nil {
 		return
 	}
 	s.useful = true
-	if p.outdated(e) {
+	if p.isOutdated(e) {
 		return
 	}
 	before := e.status
@@ -152,39 +152,39 @@ func (p *Provider) refused(s *session, m *registrationv1.Refused, now time.Time)
 	e.status = Status{Node: e.node, State: Refused, Owner: s.address, Rule: m.GetRule(), Reason: m.GetReason()}
 	if before.State != Refused || before.Owner != s.address || before.Rule != e.status.Rule || before.Reason != e.status.Reason || e.told != e.active {
 		e.told = e.active
-		p.note(e)
+		p.noteChange(e)
 	}
 	e.retry = min(max(2*e.retry, minRetry), maxRetry)
-	p.plan(s, e, now.Add(e.retry+rand.N(e.retry/4))) //nolint:gosec // jitter is no secret
+	p.planEntry(s, e, now.Add(e.retry+rand.N(e.retry/4))) //nolint:gosec // jitter is no secret
 }
 
-// expired applies that a node is not registered any more, although it was granted on this
+// applyExpired applies that a node is not registered any more, although it was granted on this
 // stream. p.mu is held.
-func (p *Provider) expired(s *session, m *registrationv1.Expired, now time.Time) {
-	e := p.nodes[key{m.GetService(), m.GetNode()}]
+func (p *Provider) applyExpired(s *registrationStream, m *registrationv1.Expired, now time.Time) {
+	e := p.nodes[nodeKey{m.GetService(), m.GetNode()}]
 	if e == nil || e.status.State != Registered {
 		return
 	}
 	e.granted, e.awaits, e.late, e.slack = false, false, false, 0
 	e.status = Status{Node: e.node, Owner: s.address, Err: errExpired}
-	p.note(e)
+	p.noteChange(e)
 	due := e.last.Add(minInterval)
 	if due.Before(now) {
 		due = now
 	}
-	p.plan(s, e, due)
+	p.planEntry(s, e, due)
 }
 
-// plan sets when something is to be done about an entry. p.mu is held.
-func (p *Provider) plan(s *session, e *entry, due time.Time) {
+// planEntry sets when something is to be done about an entry. p.mu is held.
+func (p *Provider) planEntry(s *registrationStream, e *nodeEntry, due time.Time) {
 	e.due = due
 	if due.Before(s.next) {
-		signal(p.wake)
+		trySignal(p.wake)
 	}
 }
 
-// lose makes everything ready for another stream.
-func (p *Provider) lose(s *session, err error) {
+// loseStream makes everything ready for another stream.
+func (p *Provider) loseStream(s *registrationStream, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, e := range p.nodes {
@@ -195,19 +195,19 @@ func (p *Provider) lose(s *session, err error) {
 			continue
 		case Registered:
 			e.status.State = Lost
-			p.note(e)
+			p.noteChange(e)
 		case Pending, Lost:
 			e.status.Owner = s.address
 			if before == nil || before.Error() != err.Error() {
-				p.note(e)
+				p.noteChange(e)
 			}
 		}
 		e.status.Err = err
 	}
 }
 
-// earlier returns the earlier of two times.
-func earlier(a, b time.Time) time.Time {
+// earlierOf returns the earlier of two times.
+func earlierOf(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b
 	}

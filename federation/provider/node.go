@@ -38,9 +38,9 @@ func (n *Node) equal(m *Node) bool {
 	return n.TTL == m.TTL && n.Instance == m.Instance && n.Description == m.Description && maps.Equal(n.Metadata, m.Metadata)
 }
 
-// active returns the message that registers the node. Its errors say what can never be
+// activeMessage returns the message that registers the node. Its errors say what can never be
 // registered; the rest is for the owner to judge.
-func (n *Node) active() (*registrationv1.RegisterRequest, error) {
+func (n *Node) activeMessage() (*registrationv1.RegisterRequest, error) {
 	if _, err := federation.ParseFQDN(n.Service); err != nil {
 		return nil, fmt.Errorf("service %s: %w", federation.Quote(n.Service), err)
 	}
@@ -112,11 +112,11 @@ type Status struct {
 	Err error
 }
 
-// key tells nodes apart.
-type key struct{ service, uri string }
+// nodeKey tells nodes apart.
+type nodeKey struct{ service, uri string }
 
-// entry is a node that is to be registered. It is guarded by Provider.mu.
-type entry struct {
+// nodeEntry is a node that is to be registered. It is guarded by Provider.mu.
+type nodeEntry struct {
 	node    Node
 	active  *registrationv1.RegisterRequest // not changed once it is here
 	status  Status
@@ -141,10 +141,10 @@ type entry struct {
 	late bool
 }
 
-// obsolete is a node that was cleared while an owner may hold it.
-type obsolete struct {
-	until  time.Time // when it has expired anyway
-	stream *session  // that has told its owner
+// clearedNode is a node that was cleared while an owner may hold it.
+type clearedNode struct {
+	until  time.Time           // when it has expired anyway
+	stream *registrationStream // that has told its owner
 }
 
 // The bounds of times that depend on the ttl.
@@ -162,17 +162,17 @@ const (
 // has been told.
 const maxCleared = 1000
 
-// ttl returns the ttl of the node, as far as it is known.
-func (e *entry) ttl() time.Duration { return cmp.Or(e.status.TTL, e.node.TTL, usualTTL) }
+// knownTTL returns the ttl of the node, as far as it is known.
+func (e *nodeEntry) knownTTL() time.Duration { return cmp.Or(e.status.TTL, e.node.TTL, usualTTL) }
 
-// interval returns half of the ttl.
-func (e *entry) interval() time.Duration { return max(e.ttl()/2, minInterval) }
+// heartbeatInterval returns half of the ttl.
+func (e *nodeEntry) heartbeatInterval() time.Duration { return max(e.knownTTL()/2, minInterval) }
 
 // Set registers a node, or changes what is registered of the one with its service and
 // URI. It returns at once. Its errors say what can never be registered; what an owner
 // makes of it Config.OnChange is told. After the end of Run it returns ErrEnded.
 func (p *Provider) Set(n Node) error {
-	active, err := n.active()
+	active, err := n.activeMessage()
 	if err != nil {
 		return err
 	}
@@ -182,11 +182,11 @@ func (p *Provider) Set(n Node) error {
 	if p.left {
 		return ErrEnded
 	}
-	k := key{n.Service, n.URI}
+	k := nodeKey{n.Service, n.URI}
 	e := p.nodes[k]
 	switch {
 	case e == nil:
-		e = &entry{}
+		e = &nodeEntry{}
 		p.nodes[k] = e
 		delete(p.cleared, k)
 	case e.node.equal(&n):
@@ -197,7 +197,7 @@ func (p *Provider) Set(n Node) error {
 	e.late = e.late || e.awaits && e.granted
 	e.node, e.active, e.status.Node = n, active, n
 	e.fresh, e.granted, e.retry = true, false, 0
-	signal(p.wake)
+	trySignal(p.wake)
 	return nil
 }
 
@@ -205,32 +205,32 @@ func (p *Provider) Set(n Node) error {
 func (p *Provider) Clear(service, uri string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.clear(key{service, uri}, time.Now())
-	signal(p.wake)
+	p.clearNode(nodeKey{service, uri}, time.Now())
+	trySignal(p.wake)
 }
 
-// clear withdraws a node. p.mu is held.
-func (p *Provider) clear(k key, now time.Time) {
+// clearNode withdraws a node. p.mu is held.
+func (p *Provider) clearNode(k nodeKey, now time.Time) {
 	e := p.nodes[k]
 	if e == nil {
 		return
 	}
 	delete(p.nodes, k)
 	if e.changed {
-		p.changed = slices.DeleteFunc(p.changed, func(other *entry) bool { return other == e })
+		p.changed = slices.DeleteFunc(p.changed, func(other *nodeEntry) bool { return other == e })
 	}
 	if e.last.IsZero() {
 		return
 	}
 	// A ttl is counted from half of one after the last Active, if not from the end of
 	// the stream.
-	if until := e.last.Add(e.ttl() + e.ttl()/2); until.After(now) {
-		p.cleared[k] = &obsolete{until: until}
+	if until := e.last.Add(e.knownTTL() + e.knownTTL()/2); until.After(now) {
+		p.cleared[k] = &clearedNode{until: until}
 	}
 }
 
-// leave clears all nodes, for good.
-func (p *Provider) leave() {
+// beginLeaving clears all nodes, for good.
+func (p *Provider) beginLeaving() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.left {
@@ -241,43 +241,43 @@ func (p *Provider) leave() {
 	now := time.Now()
 	for k, e := range p.nodes {
 		e.changed = false
-		p.clear(k, now)
+		p.clearNode(k, now)
 	}
 	close(p.leaving)
 }
 
-// owes reports whether an owner may hold a node that was cleared.
-func (p *Provider) owes() bool {
+// owesClear reports whether an owner may hold a node that was cleared.
+func (p *Provider) owesClear() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.prune(time.Now())
+	return p.pruneCleared(time.Now())
 }
 
-// prune forgets the cleared nodes that have expired, and reports whether there are
+// pruneCleared forgets the cleared nodes that have expired, and reports whether there are
 // others. p.mu is held.
-func (p *Provider) prune(now time.Time) bool {
-	maps.DeleteFunc(p.cleared, func(_ key, o *obsolete) bool { return !o.until.After(now) })
+func (p *Provider) pruneCleared(now time.Time) bool {
+	maps.DeleteFunc(p.cleared, func(_ nodeKey, o *clearedNode) bool { return !o.until.After(now) })
 	return len(p.cleared) > 0
 }
 
-// shortest returns the shortest ttl of all nodes, as far as it is known.
-func (p *Provider) shortest() time.Duration {
+// shortestTTL returns the shortest ttl of all nodes, as far as it is known.
+func (p *Provider) shortestTTL() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	shortest := time.Duration(0)
 	for _, e := range p.nodes {
-		if ttl := e.ttl(); shortest == 0 || ttl < shortest {
+		if ttl := e.knownTTL(); shortest == 0 || ttl < shortest {
 			shortest = ttl
 		}
 	}
 	return cmp.Or(shortest, usualTTL)
 }
 
-// note marks the status of an entry as changed. p.mu is held.
-func (p *Provider) note(e *entry) {
+// noteChange marks the status of an entry as changed. p.mu is held.
+func (p *Provider) noteChange(e *nodeEntry) {
 	if !e.changed {
 		e.changed = true
 		p.changed = append(p.changed, e)
 	}
-	signal(p.notify)
+	trySignal(p.notify)
 }

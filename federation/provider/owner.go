@@ -32,8 +32,8 @@ const (
 	maxPatience = time.Minute
 )
 
-// owner is one of the addresses.
-type owner struct {
+// ownerTarget is one of the addresses.
+type ownerTarget struct {
 	address string
 
 	after   time.Time // it is not tried before
@@ -43,24 +43,24 @@ type owner struct {
 	logged  string // the kind of failure that was logged last; "" when it was of use since
 }
 
-func newOwner(address string) *owner {
-	o := &owner{address: address, quick: backoff.NewExponentialBackOff(), slow: backoff.NewExponentialBackOff()}
+func newOwner(address string) *ownerTarget {
+	o := &ownerTarget{address: address, quick: backoff.NewExponentialBackOff(), slow: backoff.NewExponentialBackOff()}
 	o.quick.InitialInterval, o.quick.Multiplier = firstDelay, 2
 	o.slow.InitialInterval, o.slow.Multiplier, o.slow.MaxInterval = firstSlowDelay, 2, maxSlowDelay
 	return o
 }
 
-// forgive lets the owner be tried at once, if it was for the credentials that it is not.
-func (o *owner) forgive() {
+// allowRetry lets the owner be tried at once, if it was for the credentials that it is not.
+func (o *ownerTarget) allowRetry() {
 	if o.fixable {
 		o.after, o.fixable = time.Time{}, false
 		o.slow.Reset()
 	}
 }
 
-// pick returns the owner to try next, and the delay before that: the next in turn that
+// pickOwner returns the owner to try next, and the delay before that: the next in turn that
 // may be tried now, or the one that may be tried first.
-func (p *Provider) pick(now time.Time) (*owner, time.Duration) {
+func (p *Provider) pickOwner(now time.Time) (*ownerTarget, time.Duration) {
 	best := p.next
 	for i := range p.owners {
 		at := (p.next + i) % len(p.owners)
@@ -79,10 +79,10 @@ func (p *Provider) pick(now time.Time) (*owner, time.Duration) {
 	return o, delay
 }
 
-// judge decides when an owner is tried again after the end of a stream, which was of use
+// scheduleRetry decides when an owner is tried again after the end of a stream, which was of use
 // if anything was registered.
-func (p *Provider) judge(o *owner, useful bool, err error) {
-	now, ttl := time.Now(), p.shortest()
+func (p *Provider) scheduleRetry(o *ownerTarget, useful bool, err error) {
+	now, ttl := time.Now(), p.shortestTTL()
 	if useful {
 		o.quick.Reset()
 		o.slow.Reset()
@@ -100,7 +100,7 @@ func (p *Provider) judge(o *owner, useful bool, err error) {
 	case ok && closed.retryAfter > 0:
 		away := min(closed.retryAfter, maxRetryAfter)
 		o.after = now.Add(away + rand.N(away/10+1)) //nolint:gosec // jitter is no secret
-	case slow(err):
+	case needsRepair(err):
 		o.after, o.fixable = now.Add(o.slow.NextBackOff()), true
 	default:
 		o.quick.MaxInterval = min(max(ttl/4, firstDelay), maxDelay)
@@ -111,7 +111,7 @@ func (p *Provider) judge(o *owner, useful bool, err error) {
 
 // logEnd logs the end of a stream: of those that fail alike one after the other only the
 // first.
-func (p *Provider) logEnd(o *owner, useful bool, err error) {
+func (p *Provider) logEnd(o *ownerTarget, useful bool, err error) {
 	if useful {
 		o.logged = ""
 		p.config.Logger.Warn("owner is lost, registering again", "address", o.address, "error", err)
@@ -123,8 +123,8 @@ func (p *Provider) logEnd(o *owner, useful bool, err error) {
 	}
 }
 
-// slow reports whether somebody has to fix something before another attempt can succeed.
-func slow(err error) bool {
+// needsRepair reports whether somebody has to fix something before another attempt can succeed.
+func needsRepair(err error) bool {
 	if closed, ok := errors.AsType[*closeError](err); ok {
 		return closed.reason == registrationv1.Close_VERSION_MISMATCH
 	}

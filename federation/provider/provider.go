@@ -66,19 +66,19 @@ type Provider struct {
 
 	wake    chan struct{} // holds a value when there is something to send
 	notify  chan struct{} // holds a value when changed is not empty
-	leaving chan struct{} // closed when everything is to be cleared; by leave
+	leaving chan struct{} // closed when everything is to be cleared; by beginLeaving
 	ended   chan struct{} // closed when Run has ended
 
 	mu       sync.Mutex
-	nodes    map[key]*entry    // that are to be registered; guarded by mu
-	cleared  map[key]*obsolete // that owners may hold still; guarded by mu
-	changed  []*entry          // whose status is to be told; guarded by mu
-	answered string            // the address of an owner that has granted something for the first time on its stream, to be logged; guarded by mu
-	runs     bool              // Run has been called; guarded by mu
-	left     bool              // leaving is closed; guarded by mu
+	nodes    map[nodeKey]*nodeEntry   // that are to be registered; guarded by mu
+	cleared  map[nodeKey]*clearedNode // that owners may hold still; guarded by mu
+	changed  []*nodeEntry             // whose status is to be told; guarded by mu
+	answered string                   // the address of an owner that has granted something for the first time on its stream, to be logged; guarded by mu
+	runs     bool                     // Run has been called; guarded by mu
+	left     bool                     // leaving is closed; guarded by mu
 
 	// owned by Run
-	owners   []*owner
+	owners   []*ownerTarget
 	next     int           // the index in owners of the one to try next
 	patience time.Duration // with an owner that has not answered yet, if it is more than the ttl gives
 	silent   int           // streams without an answer, one after the other
@@ -109,7 +109,7 @@ func New(config Config) (*Provider, error) {
 		config: config,
 		wake:   make(chan struct{}, 1), notify: make(chan struct{}, 1),
 		leaving: make(chan struct{}), ended: make(chan struct{}),
-		nodes: make(map[key]*entry), cleared: make(map[key]*obsolete),
+		nodes: make(map[nodeKey]*nodeEntry), cleared: make(map[nodeKey]*clearedNode),
 		next: rand.N(len(config.Addresses)), //nolint:gosec // spreads the programs over the owners
 	}
 	for _, address := range config.Addresses {
@@ -147,11 +147,11 @@ func (p *Provider) Run(ctx context.Context) error {
 			p.config.Logger.Error("credentials are no longer updated", "error", err)
 		}
 	})
-	beside.Go(func() { p.tell(outliving) })
+	beside.Go(func() { p.reportChanges(outliving) })
 	beside.Go(func() {
 		select {
 		case <-ctx.Done():
-			p.leave()
+			p.beginLeaving()
 		case <-p.leaving:
 		case <-outliving.Done():
 			return
@@ -164,38 +164,38 @@ func (p *Provider) Run(ctx context.Context) error {
 		case <-outliving.Done():
 		}
 	})
-	p.stay(outliving)
-	p.depart(outliving)
+	p.keepRegistered(outliving)
+	p.clearRemaining(outliving)
 	return nil
 }
 
-// stay holds one stream after the other until it is time to leave. A stream that is open
+// keepRegistered holds one stream after the other until it is time to leave. A stream that is open
 // then has cleared all nodes.
-func (p *Provider) stay(ctx context.Context) {
+func (p *Provider) keepRegistered(ctx context.Context) {
 	changed := p.config.Identity.Changed()
 	for p.awaitWork(ctx) {
-		o, delay := p.pick(time.Now())
-		if !p.pause(delay, o.fixable, &changed) {
+		o, delay := p.pickOwner(time.Now())
+		if !p.awaitRetry(delay, o.fixable, &changed) {
 			return
 		}
 		if !p.hasWork() { // what was cleared has expired meanwhile
 			continue
 		}
-		useful, err := p.session(ctx, o)
+		useful, err := p.holdStream(ctx, o)
 		if p.isLeaving() {
 			return
 		}
 		p.next = (p.next + 1) % len(p.owners)
-		p.judge(o, useful, err)
+		p.scheduleRetry(o, useful, err)
 	}
 }
 
-// depart clears what owners may hold still, with the first of them that does so.
-func (p *Provider) depart(ctx context.Context) {
-	p.leave() // in case that ctx has ended otherwise
-	for i := 0; i < len(p.owners) && ctx.Err() == nil && p.owes(); i++ {
+// clearRemaining clears what owners may hold still, with the first of them that does so.
+func (p *Provider) clearRemaining(ctx context.Context) {
+	p.beginLeaving() // in case that ctx has ended otherwise
+	for i := 0; i < len(p.owners) && ctx.Err() == nil && p.owesClear(); i++ {
 		o := p.owners[(p.next+i)%len(p.owners)]
-		if _, err := p.session(ctx, o); err != nil {
+		if _, err := p.holdStream(ctx, o); err != nil {
 			p.config.Logger.Warn("owner was not told of the end; the nodes expire after their ttl", "address", o.address, "error", err)
 		}
 	}
@@ -208,7 +208,7 @@ func (p *Provider) Drain(ctx context.Context, caches time.Duration) error {
 	p.mu.Lock()
 	ran := p.runs
 	p.mu.Unlock()
-	p.leave()
+	p.beginLeaving()
 	if !ran {
 		return nil
 	}
@@ -250,12 +250,12 @@ func (p *Provider) awaitWork(ctx context.Context) bool {
 func (p *Provider) hasWork() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.nodes) > 0 || p.prune(time.Now())
+	return len(p.nodes) > 0 || p.pruneCleared(time.Now())
 }
 
-// pause waits for a duration or, if they may help, for new credentials, and reports
+// awaitRetry waits for a duration or, if they may help, for new credentials, and reports
 // whether it is not time to leave.
-func (p *Provider) pause(d time.Duration, fixable bool, changed *<-chan struct{}) bool {
+func (p *Provider) awaitRetry(d time.Duration, fixable bool, changed *<-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	fixed := *changed
@@ -272,7 +272,7 @@ func (p *Provider) pause(d time.Duration, fixable bool, changed *<-chan struct{}
 	case <-*changed:
 		*changed = p.config.Identity.Changed()
 		for _, o := range p.owners {
-			o.forgive()
+			o.allowRetry()
 		}
 	default:
 	}
@@ -288,8 +288,8 @@ func (p *Provider) isLeaving() bool {
 	}
 }
 
-// tell tells what has changed, until ctx ends.
-func (p *Provider) tell(ctx context.Context) {
+// reportChanges tells what has changed, until ctx ends.
+func (p *Provider) reportChanges(ctx context.Context) {
 	for {
 		select {
 		case <-p.notify:
@@ -309,22 +309,22 @@ func (p *Provider) tell(ctx context.Context) {
 			p.config.Logger.Info("registered with owner", "address", address)
 		}
 		for i := range changed {
-			p.log(&changed[i])
+			p.logRefusal(&changed[i])
 			p.config.OnChange(changed[i])
 		}
 	}
 }
 
-// log logs that a node is refused. What else changes concerns all nodes.
-func (p *Provider) log(s *Status) {
+// logRefusal logs that a node is refused. What else changes concerns all nodes.
+func (p *Provider) logRefusal(s *Status) {
 	if s.State == Refused {
 		p.config.Logger.Warn("node is refused", "service", s.Node.Service, "node", s.Node.URI, "address", s.Owner,
 			"rule", federation.Printable(s.Rule), "reason", federation.Printable(s.Reason))
 	}
 }
 
-// signal puts a value into a channel that holds one, unless it is there.
-func signal(c chan struct{}) {
+// trySignal puts a value into a channel that holds one, unless it is there.
+func trySignal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

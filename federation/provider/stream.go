@@ -29,8 +29,8 @@ const (
 	maxKeepaliveTimeout = 10 * time.Second
 )
 
-// session is one stream.
-type session struct {
+// registrationStream is one stream.
+type registrationStream struct {
 	address  string
 	stream   registrationv1.RegistrationService_RegisterClient
 	cancel   context.CancelCauseFunc
@@ -41,21 +41,21 @@ type session struct {
 	opened bool      // the owner has sent its Open
 	useful bool      // something was granted or refused
 	heard  time.Time // when the owner has said something last
-	next   time.Time // when due is called again
+	next   time.Time // when dueMessages is called again
 }
 
-// session holds one stream, from the connection to its end, and keeps everything
+// holdStream holds one stream, from the connection to its end, and keeps everything
 // registered on it. It reports whether the owner has answered, and why the stream ended:
 // nil when everything is cleared.
-func (p *Provider) session(ctx context.Context, o *owner) (useful bool, err error) {
-	ttl := p.shortest()
-	s := &session{address: o.address, patience: max(ttl/2, p.patience, minInterval), failed: make(chan error, 1)}
+func (p *Provider) holdStream(ctx context.Context, o *ownerTarget) (useful bool, err error) {
+	ttl := p.shortestTTL()
+	s := &registrationStream{address: o.address, patience: max(ttl/2, p.patience, minInterval), failed: make(chan error, 1)}
 	dialLog := &dialLog{TransportCredentials: p.config.Identity.Credentials(o.address), address: o.address, dial: p.config.Dial}
 	defer func() {
-		err = dialLog.explain(err)
-		p.lose(s, err)
+		err = dialLog.explainError(err)
+		p.loseStream(s, err)
 	}()
-	conn, err := p.connect(ttl, dialLog)
+	conn, err := p.newConnection(ttl, dialLog)
 	if err != nil {
 		return false, err
 	}
@@ -69,27 +69,27 @@ func (p *Provider) session(ctx context.Context, o *owner) (useful bool, err erro
 	defer opening.Stop()
 	s.stream, err = registrationv1.NewRegistrationServiceClient(conn).Register(ctx)
 	if err != nil {
-		return false, s.cause(ctx, err)
+		return false, s.endCause(ctx, err)
 	}
-	reading.Go(func() { s.failed <- p.read(s, opening) })
-	err = s.send(&registrationv1.RegisterRequest{Message: &registrationv1.RegisterRequest_Open{Open: &registrationv1.Open{Version: version}}})
+	reading.Go(func() { s.failed <- p.readResponses(s, opening) })
+	err = s.sendMessages(&registrationv1.RegisterRequest{Message: &registrationv1.RegisterRequest_Open{Open: &registrationv1.Open{Version: version}}})
 	if err == nil {
-		err = p.converse(ctx, s)
+		err = p.exchangeMessages(ctx, s)
 	}
 	if _, ok := errors.AsType[*versionError](err); ok {
-		s.close(&registrationv1.Close{Reason: registrationv1.Close_VERSION_MISMATCH, Text: fmt.Sprintf("this program speaks version %d", version)})
-		s.await()
+		s.sendClose(&registrationv1.Close{Reason: registrationv1.Close_VERSION_MISMATCH, Text: fmt.Sprintf("this program speaks version %d", version)})
+		s.awaitEnd()
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return s.useful, s.cause(ctx, err)
+	return s.useful, s.endCause(ctx, err)
 }
 
-// connect prepares a connection for one stream, so gRPC's own backoff between connections
+// newConnection prepares a connection for one stream, so gRPC's own backoff between connections
 // never applies.
-func (p *Provider) connect(ttl time.Duration, w *dialLog) (*grpc.ClientConn, error) {
+func (p *Provider) newConnection(ttl time.Duration, w *dialLog) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///owner", // the dialer knows the address
-		grpc.WithContextDialer(w.connect),
+		grpc.WithContextDialer(w.dialAddress),
 		grpc.WithTransportCredentials(w),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: grpcbackoff.DefaultConfig, MinConnectTimeout: max(ttl/2, p.patience, minInterval)}),
 		// Where the ttl is short, an Active without an answer tells earlier that a
@@ -105,20 +105,20 @@ func (p *Provider) connect(ttl time.Duration, w *dialLog) (*grpc.ClientConn, err
 	)
 }
 
-// converse tells the owner what is due, until the stream ends or everything is cleared.
-func (p *Provider) converse(ctx context.Context, s *session) error {
+// exchangeMessages tells the owner what is due, until the stream ends or everything is cleared.
+func (p *Provider) exchangeMessages(ctx context.Context, s *registrationStream) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		messages, next, err := p.due(s, time.Now())
+		messages, next, err := p.dueMessages(s, time.Now())
 		if err != nil {
 			return err
 		}
-		if err := s.send(messages...); err != nil {
+		if err := s.sendMessages(messages...); err != nil {
 			return err
 		}
-		if p.isLeaving() && !p.untold(s) {
-			return p.part(ctx, s)
+		if p.isLeaving() && !p.hasUntold(s) {
+			return p.endStream(ctx, s)
 		}
 		timer.Reset(time.Until(next))
 		select {
@@ -133,10 +133,10 @@ func (p *Provider) converse(ctx context.Context, s *session) error {
 	}
 }
 
-// part ends the stream, on which everything was cleared, and waits until the owner has
+// endStream ends the stream, on which everything was cleared, and waits until the owner has
 // done that.
-func (p *Provider) part(ctx context.Context, s *session) error {
-	s.close(&registrationv1.Close{Reason: registrationv1.Close_PARTING_FRIENDS})
+func (p *Provider) endStream(ctx context.Context, s *registrationStream) error {
+	s.sendClose(&registrationv1.Close{Reason: registrationv1.Close_PARTING_FRIENDS})
 	var err error
 	select {
 	case err = <-s.failed:
@@ -151,13 +151,13 @@ func (p *Provider) part(ctx context.Context, s *session) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	maps.DeleteFunc(p.cleared, func(_ key, o *obsolete) bool { return o.stream == s })
+	maps.DeleteFunc(p.cleared, func(_ nodeKey, o *clearedNode) bool { return o.stream == s })
 	return nil
 }
 
-// send sends messages. The owner has to read each of them in time. That the owner has
-// ended the stream is no error: read has the reason.
-func (s *session) send(messages ...*registrationv1.RegisterRequest) error {
+// sendMessages sends messages. The owner has to read each of them in time. That the owner has
+// ended the stream is no error: readResponses has the reason.
+func (s *registrationStream) sendMessages(messages ...*registrationv1.RegisterRequest) error {
 	if len(messages) == 0 {
 		return nil
 	}
@@ -174,18 +174,18 @@ func (s *session) send(messages ...*registrationv1.RegisterRequest) error {
 	return nil
 }
 
-// close sends the last message.
-func (s *session) close(m *registrationv1.Close) {
-	_ = s.send(&registrationv1.RegisterRequest{Message: &registrationv1.RegisterRequest_Close{Close: m}}) // what is wrong with the stream, read tells
+// sendClose sends the last message.
+func (s *registrationStream) sendClose(m *registrationv1.Close) {
+	_ = s.sendMessages(&registrationv1.RegisterRequest{Message: &registrationv1.RegisterRequest_Close{Close: m}}) // what is wrong with the stream, readResponses tells
 	_ = s.stream.CloseSend()
 }
 
 // closeWithin bounds how long an owner may take to read a Close that ends the stream.
 const closeWithin = 2 * time.Second
 
-// await waits until the owner has ended the stream, which nobody else reads any more: to
+// awaitEnd waits until the owner has ended the stream, which nobody else reads any more: to
 // cancel it may drop what was sent last.
-func (s *session) await() {
+func (s *registrationStream) awaitEnd() {
 	timer := time.AfterFunc(closeWithin, func() { s.cancel(nil) })
 	defer timer.Stop()
 	for {
@@ -195,25 +195,25 @@ func (s *session) await() {
 	}
 }
 
-// cause returns why the stream has ended: err, unless this side has cancelled it.
-func (s *session) cause(ctx context.Context, err error) error {
+// endCause returns why the stream has ended: err, unless this side has cancelled it.
+func (s *registrationStream) endCause(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errSilent) {
 		return cause
 	}
 	return err
 }
 
-// read takes what the owner says until the stream ends, and returns the reason. It never
+// readResponses takes what the owner says until the stream ends, and returns the reason. It never
 // waits for what is to be sent: an owner that waits for its answers to be read may read
 // nothing itself.
-func (p *Provider) read(s *session, opening *time.Timer) error {
+func (p *Provider) readResponses(s *registrationStream, opening *time.Timer) error {
 	for {
 		m, err := s.stream.Recv()
 		if err != nil {
 			return err
 		}
 		opening.Stop()
-		if err := p.take(s, m, time.Now()); err != nil {
+		if err := p.applyResponse(s, m, time.Now()); err != nil {
 			return err
 		}
 	}
