@@ -51,10 +51,10 @@ func (s *startedServer) ReportZones() []status.Zone {
 
 // Explain implements status.Block. What it says of the reply is what the code that
 // answers queries returns for it, and so no more than that waits for hosts.
-func (s *startedServer) Explain(ctx context.Context, name string, qtype uint16) (status.Answer, bool) {
+func (s *startedServer) Explain(ctx context.Context, name string, qtype uint16) (status.BlockAnswer, bool) {
 	z := s.newestZone() // one version for all of it
 	if !z.HasName(name) {
-		return status.Answer{}, false
+		return status.BlockAnswer{}, false
 	}
 	a := s.block.Explain(z, name, qtype, time.Now())
 	a.Servers = s.keys
@@ -89,7 +89,7 @@ func (s *startedServer) Explain(ctx context.Context, name string, qtype uint16) 
 
 // verdictOf returns why a reply is as it is: what the zone says, unless the hosts that it
 // does not look up have decided.
-func verdictOf(m *dns.Msg, ofZone status.Verdict) status.Verdict {
+func verdictOf(m *dns.Msg, ofZone status.AnswerVerdict) status.AnswerVerdict {
 	switch {
 	case m.Rcode == dns.RcodeServerFailure && hasError(m, dns.ExtendedErrorCodeNoReachableAuthority):
 		return status.Unresolved
@@ -107,19 +107,19 @@ func verdictOf(m *dns.Msg, ofZone status.Verdict) status.Verdict {
 // What the answer has found is remembered, and is not looked up again. The others, which
 // the answer has not come to, have as long as one look-up together: each may be a host
 // whose server says nothing.
-func (s *startedServer) explainHosts(ctx context.Context, z *zone.Zone, name string, qtype uint16) []status.Host {
+func (s *startedServer) explainHosts(ctx context.Context, z *zone.Zone, name string, qtype uint16) []status.HostEndpoint {
 	result := z.Lookup(name, qtype, time.Now())
 	if result.Kind != zone.Indirect {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, hostname.Patience)
 	defer cancel()
-	var hosts []status.Host
+	var hosts []status.HostEndpoint
 	for _, h := range result.Hosts() {
 		if len(hosts) == hostname.MaxHosts {
 			break
 		}
-		r := status.Host{Name: h.Name}
+		r := status.HostEndpoint{Name: h.Name}
 		switch {
 		case s.mayExist(h):
 			r.Failure = "it is in a zone of this server, and an owner that may have it is not known yet"
@@ -148,7 +148,7 @@ func (s *startedServer) explainHosts(ctx context.Context, z *zone.Zone, name str
 				r.Failure = "it has no address of the type"
 			}
 		}
-		switch i := slices.IndexFunc(hosts, func(other status.Host) bool { return other.Name == h.Name }); {
+		switch i := slices.IndexFunc(hosts, func(other status.HostEndpoint) bool { return other.Name == h.Name }); {
 		case i < 0:
 			hosts = append(hosts, r)
 		case r.Failure == "": // another owner says it, too

@@ -152,7 +152,7 @@ func (c ownerCollector) Collect(ch chan<- prometheus.Metric) {
 		sendTime(syncDesc, o.LastSync)
 		if !o.Lost.IsZero() {
 			sendTime(staleDesc, o.Lost)
-			left, _ := o.Left(now)
+			left, _ := o.RemainingRetention(now)
 			send(remainingDesc, left.Seconds())
 		}
 		if o.CertificateFile == o.AuthorityFile { // one file can hold both, as an agent does

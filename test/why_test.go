@@ -57,7 +57,7 @@ func TestWhy(t *testing.T) {
 	d.awaitStale(t, "old.stale.example")
 	for _, tt := range []struct {
 		name, qtype string
-		verdict     status.Verdict // "" where nobody has to answer
+		verdict     status.AnswerVerdict // "" where nobody has to answer
 	}{
 		{"web.live.example", "A", status.Live},
 		{"_https._tcp.web.live.example", "SRV", status.Live},
@@ -77,7 +77,7 @@ func TestWhy(t *testing.T) {
 		{"nope.stale.example", "A", status.NoNameLost},
 		{"www.elsewhere.example", "A", ""},
 	} {
-		w := statusOf[status.Why](t, page, "/v1/why?name="+url.QueryEscape(tt.name)+"&type="+tt.qtype)
+		w := statusOf[status.NameExplanation](t, page, "/v1/why?name="+url.QueryEscape(tt.name)+"&type="+tt.qtype)
 		m := mustQuery(t, d.address, tt.name, dns.StringToType[tt.qtype])
 		if len(w.Answers) != 1 {
 			if tt.verdict != "" || len(w.Answers) > 0 || m.Rcode != dns.RcodeRefused {

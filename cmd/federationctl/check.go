@@ -94,7 +94,7 @@ func checkCorefile(name string, usable func(mtls.Files) error, stdin io.Reader, 
 		}
 	}
 	if len(mistakes) > 0 {
-		return newFailuref("%s in the Corefile; mend and check again", status.Count(len(mistakes), "mistake"))
+		return newFailuref("%s in the Corefile; mend and check again", status.CountNoun(len(mistakes), "mistake"))
 	}
 	return nil
 }

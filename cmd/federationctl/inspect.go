@@ -171,7 +171,7 @@ The process must have the status endpoint, 'status' in its configuration.`,
 			if s.Held == 0 {
 				return "nothing is held: there is nothing to confirm\n"
 			}
-			return fmt.Sprintf("withdrawn: %s of %s\n", status.Count(s.Held, "held service"), federation.Printable(s.Name))
+			return fmt.Sprintf("withdrawn: %s of %s\n", status.CountNoun(s.Held, "held service"), federation.Printable(s.Name))
 		})
 	})
 	outputFlag(command, &o.output)

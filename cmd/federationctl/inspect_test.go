@@ -38,15 +38,15 @@ func (*asked) Status() status.Status {
 	}
 }
 
-func (*asked) Why(_ context.Context, name string, qtype uint16) (status.Why, error) {
-	return status.Why{Role: status.Consumer, Now: askedAt, Name: name, Type: dns.TypeToString[qtype], Answers: []status.Answer{{
+func (*asked) Why(_ context.Context, name string, qtype uint16) (status.NameExplanation, error) {
+	return status.NameExplanation{Role: status.Consumer, Now: askedAt, Name: name, Type: dns.TypeToString[qtype], Answers: []status.BlockAnswer{{
 		Servers: []string{"dns://.:53"}, Zone: "fed.example.", Rcode: "NXDOMAIN", Is: "missing", Verdict: status.NoName,
-		Owners: []status.Part{{ID: "o1:8008", State: "synced"}},
+		Owners: []status.OwnerPart{{ID: "o1:8008", State: "synced"}},
 	}}}, nil
 }
 
-func (a *asked) Catalog(string) (iter.Seq2[status.Service, error], error) {
-	return func(yield func(status.Service, error) bool) {
+func (a *asked) Catalog(string) (iter.Seq2[status.CatalogService, error], error) {
+	return func(yield func(status.CatalogService, error) bool) {
 		for _, encoded := range a.services {
 			if !yield(status.NewService(encoded.Service(), askedAt, false)) {
 				return
@@ -59,7 +59,7 @@ func (a *asked) Catalog(string) (iter.Seq2[status.Service, error], error) {
 type relaying struct{ page.Source }
 
 func (relaying) Status() status.Status {
-	return status.Status{Role: status.Owner, Catalogs: []status.Catalog{{Sources: []status.Source{
+	return status.Status{Role: status.Owner, Catalogs: []status.Catalog{{Sources: []status.CatalogSource{
 		{Name: "mesh", Held: 12, Confirm: func() int { return 12 }, Relay: &status.FollowedOwner{ID: "o1:8008", State: "parked", Retry: func() {}}},
 		{Name: "west"},
 	}}}}

@@ -164,7 +164,7 @@ func (l *linter) checkCatalog(file string, data []byte, policy wire.Policy) {
 		fmt.Fprintf(l.stdout, "%s: warning: and %d more\n", file, catalog.MoreWarnings)
 	}
 	if len(catalog.Problems) == 0 {
-		fmt.Fprintf(l.stdout, "%s: %s, fit to be published\n", file, status.Count(len(catalog.Services), "service"))
+		fmt.Fprintf(l.stdout, "%s: %s, fit to be published\n", file, status.CountNoun(len(catalog.Services), "service"))
 	}
 }
 
@@ -178,7 +178,7 @@ func (l *linter) checkConfiguration(opened string, data []byte) {
 	if len(problems) > 0 {
 		return
 	}
-	fmt.Fprintf(l.stdout, "%s: %s, fit to be served\n", opened, status.Count(len(config.Catalogs), "catalog"))
+	fmt.Fprintf(l.stdout, "%s: %s, fit to be served\n", opened, status.CountNoun(len(config.Catalogs), "catalog"))
 	checked := make(map[string]bool)
 	named := func(path string, limit int64, raise string, check func(data []byte)) {
 		if checked[path] {

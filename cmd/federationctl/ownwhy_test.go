@@ -33,7 +33,7 @@ func (c *configured) ask(path string, into any) {
 // why returns the explanation of a name.
 func (c *configured) why(name string) string {
 	c.t.Helper()
-	var why status.Why
+	var why status.NameExplanation
 	c.ask("/v1/why?name="+url.QueryEscape(name), &why)
 	return strings.Join(why.Lines(), "\n")
 }

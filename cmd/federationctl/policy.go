@@ -164,7 +164,7 @@ known.`,
 func argsBetween(name, what string, least, most int) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) < least || most >= 0 && len(args) > most {
-			return fmt.Errorf("%s takes %s, not %s", name, what, status.Count(len(args), "argument"))
+			return fmt.Errorf("%s takes %s, not %s", name, what, status.CountNoun(len(args), "argument"))
 		}
 		return nil
 	}

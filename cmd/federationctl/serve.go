@@ -119,7 +119,7 @@ func (o *serveOptions) serveCatalogs(ctx context.Context, flags *pflag.FlagSet, 
 	}
 	announce := func() {
 		if o.config == "" {
-			fmt.Fprintf(stdout, "serving %s on %s\n", status.Count(p.Status().Catalogs[0].Services, "service"), p.Addr())
+			fmt.Fprintf(stdout, "serving %s on %s\n", status.CountNoun(p.Status().Catalogs[0].Services, "service"), p.Addr())
 		} else {
 			fmt.Fprintf(stdout, "serving %s on %s\n", o.config, p.Addr())
 		}

@@ -57,7 +57,7 @@ The process must have the status endpoint, 'status' in its configuration.`,
 			total += n
 		}
 		if table {
-			fmt.Fprintf(command.ErrOrStderr(), "federationctl: %s of %s\n", status.Number(found), status.Count(total, "service"))
+			fmt.Fprintf(command.ErrOrStderr(), "federationctl: %s of %s\n", status.FormatNumber(found), status.CountNoun(total, "service"))
 		}
 		return nil
 	})

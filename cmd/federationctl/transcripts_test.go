@@ -99,19 +99,19 @@ func (m *manyOwners) Status() status.Status {
 	return s
 }
 
-func (m *manyOwners) Why(ctx context.Context, name string, qtype uint16) (status.Why, error) {
+func (m *manyOwners) Why(ctx context.Context, name string, qtype uint16) (status.NameExplanation, error) {
 	why, err := m.asked.Why(ctx, name, qtype)
 	if name == "shop.fed.example." {
 		a := &why.Answers[0]
 		a.Verdict, a.Rcode, a.Is, a.Records = status.Live, "NOERROR", "service", []string{name + " 30 IN A 192.0.2.10"}
-		a.Holder = &status.Holder{Owner: m.owners[0].ID, Service: "shop", FQDN: name, Updated: askedAt}
+		a.Holder = &status.NameHolder{Owner: m.owners[0].ID, Service: "shop", FQDN: name, Updated: askedAt}
 	}
 	return why, err
 }
 
 // Catalog has the services with the first owner, of which api is stale.
-func (m *manyOwners) Catalog(of string) (iter.Seq2[status.Service, error], error) {
-	return func(yield func(status.Service, error) bool) {
+func (m *manyOwners) Catalog(of string) (iter.Seq2[status.CatalogService, error], error) {
+	return func(yield func(status.CatalogService, error) bool) {
 		for _, encoded := range m.services {
 			s := encoded.Service()
 			if of != m.owners[0].ID && of != "" || !yield(status.NewService(s, askedAt, s.Name == "api")) {

@@ -185,15 +185,15 @@ type Judgement struct {
 	Findings []Finding // none where nothing is to do
 }
 
-// find adds a condition.
-func (v *Judgement) find(which int, args ...any) {
+// addCondition adds a condition.
+func (v *Judgement) addCondition(which int, args ...any) {
 	if c := conditions()[which]; c.Remedy != nothing {
-		v.Add(Finding{c, fmt.Sprintf(c.Sentence, args...)})
+		v.AddFinding(Finding{c, fmt.Sprintf(c.Sentence, args...)})
 	}
 }
 
-// Add adds a finding, which makes the verdict as bad as it is.
-func (v *Judgement) Add(f Finding) {
+// AddFinding adds a finding, which makes the verdict as bad as it is.
+func (v *Judgement) AddFinding(f Finding) {
 	v.Findings = append(v.Findings, f)
 	v.Level = max(v.Level, f.Level)
 }
@@ -210,52 +210,52 @@ func (v *Judgement) Advice(i int) string {
 // passes it on.
 func (u *FollowedOwner) Judge(now time.Time, relayed bool) (v Judgement) {
 	if u.Failure != "" {
-		v.Add(Finding{Condition{Remedy: u.Remedy}, "No stream: " + u.Failure})
+		v.AddFinding(Finding{Condition{Remedy: u.Remedy}, "No stream: " + u.Failure})
 	}
 	if relayed {
-		v.find(relayedIn(u))
+		v.addCondition(relayedIn(u))
 	} else {
 		if u.Damage != "" {
-			v.find(ownerDamaged, u.Damage)
+			v.addCondition(ownerDamaged, u.Damage)
 		}
-		u.answered(&v, now)
+		u.judgeState(&v, now)
 	}
 	if last := len(v.Findings) - 1; last >= 0 && v.Findings[last].Remedy == findReason && u.Remedy != "" {
 		v.Findings[last].Remedy = u.Remedy // the reason is found
 	}
 	if u.Stale > 0 && !u.Restored.IsZero() && !relayed {
-		v.find(ownerRestored, Age(now, u.Restored))
+		v.addCondition(ownerRestored, FormatAge(now, u.Restored))
 	}
 	if u.Stale > 0 && u.State == "synced" {
-		v.find(ownerHeld, Count(u.Stale, "service"))
+		v.addCondition(ownerHeld, CountNoun(u.Stale, "service"))
 	}
-	u.refused(&v)
+	u.judgeRefusals(&v)
 	conflicts := 0
 	for _, n := range u.Conflicts {
 		conflicts += n
 	}
 	if conflicts > 0 {
-		v.find(ownerConflicts, Number(conflicts))
+		v.addCondition(ownerConflicts, FormatNumber(conflicts))
 	}
 	if len(u.Unshared) > 0 {
-		v.find(ownerUnshared, words(u.Unshared))
+		v.addCondition(ownerUnshared, joinWords(u.Unshared))
 	}
 	if u.Unsaved != "" {
-		v.find(ownerUnsaved, u.Unsaved)
+		v.addCondition(ownerUnsaved, u.Unsaved)
 	}
-	v.certificates(now, u.Certificate, u.Authority, u.CertificateError, u.CertificateRemedy)
+	v.judgeCertificates(now, u.Certificate, u.Authority, u.CertificateError, u.CertificateRemedy)
 	if u.State == "synced" && u.Services+u.NotAdmitted+u.NotImported == 0 {
-		v.find(ownerEmpty)
+		v.addCondition(ownerEmpty)
 	}
 	return v
 }
 
-// answered judges the state of an owner for who answers with its records.
-func (u *FollowedOwner) answered(v *Judgement, now time.Time) {
+// judgeState judges the state of an owner for who answers with its records.
+func (u *FollowedOwner) judgeState(v *Judgement, now time.Time) {
 	which := ownerIn(u.State, u.Known, u.NextAttempt)
 	switch which {
 	case ownerStale:
-		if _, percent := u.Left(now); percent > 0 && percent < 50 {
+		if _, percent := u.RemainingRetention(now); percent > 0 && percent < 50 {
 			which = ownerNearExpiry
 		}
 	case ownerParked, ownerRetried:
@@ -263,35 +263,35 @@ func (u *FollowedOwner) answered(v *Judgement, now time.Time) {
 		if u.Services > 0 {
 			has = " Its last records are still answered, with a TTL of 30 s at most."
 		}
-		v.find(which, has)
+		v.addCondition(which, has)
 		return
 	}
-	v.find(which)
+	v.addCondition(which)
 }
 
-// refused judges what this side refuses of the owner: some of its services, or all of them,
+// judgeRefusals judges what this side refuses of the owner: some of its services, or all of them,
 // which mostly is a mistake in the configuration of this side.
-func (u *FollowedOwner) refused(v *Judgement) {
+func (u *FollowedOwner) judgeRefusals(v *Judgement) {
 	switch {
 	case u.NotAdmitted == 0:
 	case u.Services > 0:
-		v.find(ownerRefused, Count(u.NotAdmitted, "service"))
+		v.addCondition(ownerRefused, CountNoun(u.NotAdmitted, "service"))
 	case len(u.Refusals) == 0:
-		v.find(ownerAllRefused, Number(u.NotAdmitted), "")
+		v.addCondition(ownerAllRefused, FormatNumber(u.NotAdmitted), "")
 	default:
-		v.find(ownerAllRefused, Number(u.NotAdmitted), " The newest: "+broken(u.ID, &u.Refusals[0]))
-		v.Findings[len(v.Findings)-1].Remedy = correction(&u.Refusals[0])
+		v.addCondition(ownerAllRefused, FormatNumber(u.NotAdmitted), " The newest: "+describeRefusal(u.ID, &u.Refusals[0]))
+		v.Findings[len(v.Findings)-1].Remedy = refusalRemedy(&u.Refusals[0])
 	}
 }
 
-// place returns where the table first has something in a state, or -1.
-func place(of, state string) int {
+// conditionIndex returns where the table first has something in a state, or -1.
+func conditionIndex(of, state string) int {
 	return slices.IndexFunc(conditions(), func(c Condition) bool { return c.Of == of && c.State == state })
 }
 
 // ownerIn returns the condition of an owner that is in a state.
 func ownerIn(state string, known bool, next time.Time) int {
-	switch which := place("owner", state); {
+	switch which := conditionIndex("owner", state); {
 	case which < 0 || which >= ownerUnknown: // what follows are no states
 		return ownerUnknown
 	case which == ownerComparing && !known:
@@ -305,7 +305,7 @@ func ownerIn(state string, known bool, next time.Time) int {
 
 // relayedIn returns the condition of an owner for the one that relays it.
 func relayedIn(u *FollowedOwner) int {
-	switch which := place("relayed owner", u.State); {
+	switch which := conditionIndex("relayed owner", u.State); {
 	case u.State == "synced":
 		return ownerSynced
 	case which < 0:
@@ -317,9 +317,9 @@ func relayedIn(u *FollowedOwner) int {
 	}
 }
 
-// Left returns how much of the retention is left, and which part of it in percent. Both are 0
+// RemainingRetention returns how much of the retention is left, and which part of it in percent. Both are 0
 // where it does not count.
-func (u *FollowedOwner) Left(now time.Time) (left time.Duration, percent int) {
+func (u *FollowedOwner) RemainingRetention(now time.Time) (left time.Duration, percent int) {
 	left, whole := u.Expires.Sub(now), u.Expires.Sub(u.Lost)
 	if u.Lost.IsZero() || u.State == "synced" || u.Expires.IsZero() || left <= 0 {
 		return 0, 0
@@ -334,14 +334,14 @@ func (u *FollowedOwner) Left(now time.Time) (left time.Duration, percent int) {
 // renews it every hour is always near its end.
 const soon = 7 * 24 * time.Hour
 
-// certificates judges when two certificates expire, and what trouble there is with their files.
-func (v *Judgement) certificates(now, own, authority time.Time, trouble, remedy string) {
+// judgeCertificates judges when two certificates expire, and what trouble there is with their files.
+func (v *Judgement) judgeCertificates(now, own, authority time.Time, trouble, remedy string) {
 	if trouble != "" {
 		which := certificateKept
 		if !now.Before(own) {
 			which, own = certificateUnusable, time.Time{} // which says all of it
 		}
-		v.find(which, trouble)
+		v.addCondition(which, trouble)
 		of := &v.Findings[len(v.Findings)-1]
 		of.Remedy = cmp.Or(remedy, of.Remedy)
 	}
@@ -349,9 +349,9 @@ func (v *Judgement) certificates(now, own, authority time.Time, trouble, remedy 
 		switch {
 		case when.IsZero():
 		case !now.Before(when):
-			v.find(certificateExpired, what)
+			v.addCondition(certificateExpired, what)
 		case when.Sub(now) < soon:
-			v.find(certificateAging, what, Span(when.Sub(now)))
+			v.addCondition(certificateAging, what, FormatSpan(when.Sub(now)))
 		}
 	}
 	judge("The certificate of this side", own)
@@ -360,46 +360,46 @@ func (v *Judgement) certificates(now, own, authority time.Time, trouble, remedy 
 
 // Judge says how a source is, with the programs that register in it and the owner that it
 // relays.
-func (s *Source) Judge(now time.Time) (v Judgement) {
+func (s *CatalogSource) Judge(now time.Time) (v Judgement) {
 	away := cmp.Or(s.Away, "the reason is not known")
 	switch s.State {
 	case "lapsed":
-		v.find(sourceLapsed, Lasting(s.Lifetime), away)
+		v.addCondition(sourceLapsed, FormatSeconds(s.Lifetime), away)
 	case "away":
-		v.find(sourceAway, away)
+		v.addCondition(sourceAway, away)
 		if s.Lifetime >= 0 {
 			which := sourceKept
 			if s.Lifetime > 0 && !s.Since.IsZero() && now.Sub(s.Since).Seconds() > s.Lifetime/2 {
 				which = sourceNearLapse
 			}
-			v.find(which, Lasting(s.Lifetime))
+			v.addCondition(which, FormatSeconds(s.Lifetime))
 		}
 	case "waiting":
-		v.find(sourceWaiting)
+		v.addCondition(sourceWaiting)
 		if s.Away != "" {
-			v.find(sourceAway, away)
+			v.addCondition(sourceAway, away)
 		}
 	}
 	if r := s.Registration; r != nil {
 		if r.StoreAway {
-			v.find(registrationStoreAway)
+			v.addCondition(registrationStoreAway)
 		}
 		if r.Convergence > 0 {
-			v.find(registrationConverges, Span(time.Duration(r.Convergence*float64(time.Second))))
+			v.addCondition(registrationConverges, FormatSpan(time.Duration(r.Convergence*float64(time.Second))))
 		}
 	}
 	if s.Held > 0 {
-		v.find(sourceHeld, Count(s.Held, "service"))
+		v.addCondition(sourceHeld, CountNoun(s.Held, "service"))
 		if !s.Release.IsZero() {
-			v.find(sourceReleases, Age(now, s.Release))
+			v.addCondition(sourceReleases, FormatAge(now, s.Release))
 		}
 	}
 	if len(s.Refused) > 0 {
-		v.find(sourceRefused)
+		v.addCondition(sourceRefused)
 	}
 	if s.Relay != nil {
 		if of := s.Relay.Judge(now, true); of.Level > v.Level {
-			v.find(sourceRelays)
+			v.addCondition(sourceRelays)
 			v.Level = of.Level
 		}
 	}
@@ -421,16 +421,16 @@ const late = time.Minute
 // apart.
 func (c *Catalog) Judge(now time.Time) (v Judgement, state string) {
 	if c.Unavailable != "" {
-		v.find(catalogUnavailable, c.Unavailable)
+		v.addCondition(catalogUnavailable, c.Unavailable)
 	}
 	if !c.Oldest.IsZero() && now.Sub(c.Oldest) > late {
-		v.find(catalogBehind, Span(now.Sub(c.Oldest)))
+		v.addCondition(catalogBehind, FormatSpan(now.Sub(c.Oldest)))
 	}
 	if c.Services == 0 && c.Unavailable == "" {
-		v.find(catalogEmpty)
+		v.addCondition(catalogEmpty)
 	}
 	if c.Streams() == 0 {
-		v.find(catalogUnread)
+		v.addCondition(catalogUnread)
 	}
 	if len(v.Findings) == 0 {
 		return v, conditions()[catalogServed].State
@@ -442,17 +442,17 @@ func (c *Catalog) Judge(now time.Time) (v Judgement, state string) {
 const lately = time.Hour
 
 // Judge says how an owner as a whole is.
-func (p *Publisher) Judge(now time.Time) (v Judgement) {
+func (p *PublishingOwner) Judge(now time.Time) (v Judgement) {
 	if n := len(p.Broken); n > 0 {
-		v.find(processFileBroken, Count(n, "file")+" "+either(n, "is", "are"), either(n, "it is", "they are"))
+		v.addCondition(processFileBroken, CountNoun(n, "file")+" "+wordFor(n, "is", "are"), wordFor(n, "it is", "they are"))
 	}
 	if len(p.Restart) > 0 {
-		v.find(processRestart, words(p.Restart))
+		v.addCondition(processRestart, joinWords(p.Restart))
 	}
-	v.certificates(now, p.Certificate, p.Authority, p.CertificateError, p.CertificateRemedy)
+	v.judgeCertificates(now, p.Certificate, p.Authority, p.CertificateError, p.CertificateRemedy)
 	away := slices.DeleteFunc(slices.Clone(p.TurnedAway), func(t TurnedAway) bool { return now.Sub(t.At) >= lately })
 	if n := len(away); n > 0 {
-		v.find(processTurnedAway, Count(n, "peer"), either(n, "was", "were"))
+		v.addCondition(processTurnedAway, CountNoun(n, "peer"), wordFor(n, "was", "were"))
 		if !slices.ContainsFunc(away, func(t TurnedAway) bool { return t.Remedy == "" || t.Remedy != away[0].Remedy }) {
 			v.Findings[len(v.Findings)-1].Remedy = away[0].Remedy
 		}
@@ -464,19 +464,19 @@ func (p *Publisher) Judge(now time.Time) (v Judgement) {
 // first.
 func (s *Status) Judge() (v Judgement) {
 	if !s.Ready {
-		v.find(processWaits, strings.Join(s.Waiting, ", "))
+		v.addCondition(processWaits, strings.Join(s.Waiting, ", "))
 	}
 	if s.Role == Consumer {
-		v.followed(s.Rows())
+		v.sumOwners(s.Rows())
 	} else {
-		s.published(&v, s.Rows())
+		s.sumCatalogs(&v, s.Rows())
 	}
 	return v
 }
 
-// state returns the first state of an owner that makes it as bad as it is, or the one that it
+// worstState returns the first state of an owner that makes it as bad as it is, or the one that it
 // is in: one that is synced may be bad for another reason.
-func (v *Judgement) state(in string) string {
+func (v *Judgement) worstState(in string) string {
 	for _, f := range v.Findings {
 		if f.Of == "owner" && f.Level == v.Level && v.Level > Well {
 			return f.State
@@ -485,13 +485,13 @@ func (v *Judgement) state(in string) string {
 	return in
 }
 
-// sayf adds a sentence that sums something up.
-func (v *Judgement) sayf(level Level, format string, args ...any) {
-	v.Add(Finding{Condition{Level: level}, fmt.Sprintf(format, args...)})
+// addSentencef adds a sentence that sums something up.
+func (v *Judgement) addSentencef(level Level, format string, args ...any) {
+	v.AddFinding(Finding{Condition{Level: level}, fmt.Sprintf(format, args...)})
 }
 
-// followed sums up the owners of a consumer.
-func (v *Judgement) followed(owners []Row) {
+// sumOwners sums up the owners of a consumer.
+func (v *Judgement) sumOwners(owners []TableRow) {
 	if len(owners) == 0 {
 		return
 	}
@@ -500,10 +500,10 @@ func (v *Judgement) followed(owners []Row) {
 	for i := range owners {
 		of := &owners[i]
 		services += of.Services
-		states[of.Level] = append(states[of.Level], of.state(of.State))
+		states[of.Level] = append(states[of.Level], of.worstState(of.State))
 	}
 	if len(states[Well]) == len(owners) {
-		v.sayf(Well, "%s synced, %s.", Count(len(owners), "owner"), Count(services, "service"))
+		v.addSentencef(Well, "%s synced, %s.", CountNoun(len(owners), "owner"), CountNoun(services, "service"))
 	}
 	for level := Act; level > Well; level-- {
 		in := make(map[string]int)
@@ -512,28 +512,28 @@ func (v *Judgement) followed(owners []Row) {
 		}
 		var words []string
 		for _, state := range slices.Sorted(maps.Keys(in)) {
-			words = append(words, Number(in[state])+" "+state)
+			words = append(words, FormatNumber(in[state])+" "+state)
 		}
 		if len(words) > 0 {
-			v.sayf(level, "%s %s of %s: %s.", [...]string{"", "Look at", "Act on"}[level], Number(len(states[level])), Count(len(owners), "owner"), strings.Join(words, ", "))
+			v.addSentencef(level, "%s %s of %s: %s.", [...]string{"", "Look at", "Act on"}[level], FormatNumber(len(states[level])), CountNoun(len(owners), "owner"), strings.Join(words, ", "))
 		}
 	}
 }
 
-// published sums up what an owner publishes.
-func (s *Status) published(v *Judgement, rows []Row) {
+// sumCatalogs sums up what an owner publishes.
+func (s *Status) sumCatalogs(v *Judgement, rows []TableRow) {
 	const most = 3
 	bad := 0
 	for i := range rows {
 		if of := &rows[i]; of.Level > Well {
 			if bad++; bad <= most {
 				worst := slices.MaxFunc(of.Findings, func(a, b Finding) int { return cmp.Compare(a.Level, b.Level) })
-				v.sayf(of.Level, "%s%s: %s", strings.ToUpper(of.Name[:1]), of.Name[1:], worst.Says)
+				v.addSentencef(of.Level, "%s%s: %s", strings.ToUpper(of.Name[:1]), of.Name[1:], worst.Says)
 			}
 		}
 	}
 	if more := bad - most; more > 0 {
-		v.sayf(Well, "%s more to look at.", Number(more))
+		v.addSentencef(Well, "%s more to look at.", FormatNumber(more))
 	}
 	services, consumers := 0, 0
 	for i := range s.Catalogs {
@@ -542,17 +542,17 @@ func (s *Status) published(v *Judgement, rows []Row) {
 	switch {
 	case v.Level > Well:
 	case services == 0:
-		v.sayf(Well, "No service is published yet.")
+		v.addSentencef(Well, "No service is published yet.")
 	case consumers == 0:
-		v.sayf(Well, "%s, and no consumer is connected yet.", Count(services, "service"))
+		v.addSentencef(Well, "%s, and no consumer is connected yet.", CountNoun(services, "service"))
 	default:
-		v.sayf(Well, "%s, %s.", Count(services, "service"), Count(consumers, "consumer"))
+		v.addSentencef(Well, "%s, %s.", CountNoun(services, "service"), CountNoun(consumers, "consumer"))
 	}
 }
 
-// Row is a part of a process in a table: an owner that is followed or, at an owner, a catalog,
+// TableRow is a part of a process in a table: an owner that is followed or, at an owner, a catalog,
 // one of its sources or, if there is something to say of it, the process. Its texts are printable.
-type Row struct {
+type TableRow struct {
 	Judgement
 
 	Name     string
@@ -563,7 +563,7 @@ type Row struct {
 }
 
 // Rows returns what a process consists of, the worst first.
-func (s *Status) Rows() (rows []Row) {
+func (s *Status) Rows() (rows []TableRow) {
 	add := func(v Judgement, name, state string, since time.Time, services int, note string) {
 		for i := range v.Findings {
 			v.Findings[i].Says = federation.Printable(v.Findings[i].Says)
@@ -571,15 +571,15 @@ func (s *Status) Rows() (rows []Row) {
 		if len(v.Findings) > 0 {
 			note = cmp.Or(note, v.Findings[0].Says)
 		}
-		rows = append(rows, Row{v, name, federation.Printable(state), since, services, note})
+		rows = append(rows, TableRow{v, name, federation.Printable(state), since, services, note})
 	}
 	for i := range s.Owners {
 		u := &s.Owners[i]
 		note := ""
-		if left, _ := u.Left(s.Now); left > 0 && u.CertificateError == "" { // which is to be mended first
-			note = "records go in " + Span(left)
+		if left, _ := u.RemainingRetention(s.Now); left > 0 && u.CertificateError == "" { // which is to be mended first
+			note = "records go in " + FormatSpan(left)
 		}
-		add(u.Judge(s.Now, false), Word(u.ID), u.State, u.Since, u.Services, note)
+		add(u.Judge(s.Now, false), PrintableWord(u.ID), u.State, u.Since, u.Services, note)
 	}
 	if s.Publisher != nil {
 		if v := s.Publisher.Judge(s.Now); v.Level > Well {
@@ -591,7 +591,7 @@ func (s *Status) Rows() (rows []Row) {
 		v, state := c.Judge(s.Now)
 		note, of := "", ""
 		if len(v.Findings) == 0 {
-			note = Count(c.Streams(), "consumer")
+			note = CountNoun(c.Streams(), "consumer")
 		}
 		add(v, "catalog "+CatalogName(c.Name), state, time.Time{}, c.Services, note)
 		if len(s.Catalogs) > 1 {
@@ -599,15 +599,15 @@ func (s *Status) Rows() (rows []Row) {
 		}
 		for j := range c.Sources {
 			source := &c.Sources[j]
-			add(source.Judge(s.Now), "source "+Word(source.Name)+of, source.State, source.Since, source.Services, "")
+			add(source.Judge(s.Now), "source "+PrintableWord(source.Name)+of, source.State, source.Since, source.Services, "")
 		}
 	}
-	slices.SortStableFunc(rows, func(a, b Row) int { return cmp.Compare(b.Level, a.Level) })
+	slices.SortStableFunc(rows, func(a, b TableRow) int { return cmp.Compare(b.Level, a.Level) })
 	return rows
 }
 
-// Number returns a number with commas between thousands.
-func Number(n int) string {
+// FormatNumber returns a number with commas between thousands.
+func FormatNumber(n int) string {
 	digits := strconv.Itoa(n)
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]
@@ -615,35 +615,35 @@ func Number(n int) string {
 	return digits
 }
 
-// Count returns a number with commas, and its noun.
-func Count(n int, noun string) string { return Number(n) + " " + nouns(n, noun) }
+// CountNoun returns a number with commas, and its noun.
+func CountNoun(n int, noun string) string { return FormatNumber(n) + " " + nounFor(n, noun) }
 
-// nouns returns a noun for that many.
-func nouns(n int, noun string) string {
+// nounFor returns a noun for that many.
+func nounFor(n int, noun string) string {
 	if strings.HasSuffix(noun, "s") {
-		return either(n, noun, noun+"es")
+		return wordFor(n, noun, noun+"es")
 	}
-	return either(n, noun, noun+"s")
+	return wordFor(n, noun, noun+"s")
 }
 
-// either returns the word for one thing, or the one for any other number of them.
-func either(n int, one, others string) string {
+// wordFor returns the word for one thing, or the one for any other number of them.
+func wordFor(n int, one, others string) string {
 	if n == 1 {
 		return one
 	}
 	return others
 }
 
-// Age says how long ago something was, or how soon it will be.
-func Age(now, when time.Time) string {
+// FormatAge says how long ago something was, or how soon it will be.
+func FormatAge(now, when time.Time) string {
 	if d := now.Sub(when); d < 0 {
-		return "in " + Span(-d)
+		return "in " + FormatSpan(-d)
 	}
-	return Span(now.Sub(when)) + " ago"
+	return FormatSpan(now.Sub(when)) + " ago"
 }
 
-// Lasting returns a duration of a configuration, in seconds, as people write it; 0 is for ever.
-func Lasting(seconds float64) string {
+// FormatSeconds returns a duration of a configuration, in seconds, as people write it; 0 is for ever.
+func FormatSeconds(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second))
 	if d <= 0 {
 		return "forever"

@@ -101,7 +101,7 @@ func TestConditions(t *testing.T) {
 func TestJudge(t *testing.T) {
 	owner := func(u FollowedOwner) Judgement { return u.Judge(now, false) }
 	relayed := func(u FollowedOwner) Judgement { return u.Judge(now, true) }
-	source := func(s Source) Judgement { return s.Judge(now) }
+	source := func(s CatalogSource) Judgement { return s.Judge(now) }
 	for name, tc := range map[string]struct {
 		got  Judgement
 		want []int
@@ -132,12 +132,12 @@ func TestJudge(t *testing.T) {
 		"relay unreached": {relayed(FollowedOwner{State: "connecting"}), []int{relayedConnecting}},
 		"relay parked":    {relayed(FollowedOwner{State: "parked"}), []int{relayedParked}},
 		"relay retried":   {relayed(FollowedOwner{State: "parked", NextAttempt: now}), []int{relayedRetried}},
-		"current":         {source(Source{State: "current"}), nil},
-		"lapsed":          {source(Source{State: "lapsed", Away: "x", Lifetime: 3600}), []int{sourceLapsed}},
-		"away":            {source(Source{State: "away", Away: "x", Lifetime: -1}), []int{sourceAway}},
-		"kept":            {source(Source{State: "away", Away: "x", Lifetime: 3600, Since: ago(29 * time.Minute)}), []int{sourceAway, sourceKept}},
-		"near lapse":      {source(Source{State: "away", Away: "x", Lifetime: 3600, Since: ago(31 * time.Minute)}), []int{sourceAway, sourceNearLapse}},
-		"relays":          {source(Source{State: "current", Relay: &FollowedOwner{State: "parked"}}), []int{sourceRelays}},
+		"current":         {source(CatalogSource{State: "current"}), nil},
+		"lapsed":          {source(CatalogSource{State: "lapsed", Away: "x", Lifetime: 3600}), []int{sourceLapsed}},
+		"away":            {source(CatalogSource{State: "away", Away: "x", Lifetime: -1}), []int{sourceAway}},
+		"kept":            {source(CatalogSource{State: "away", Away: "x", Lifetime: 3600, Since: ago(29 * time.Minute)}), []int{sourceAway, sourceKept}},
+		"near lapse":      {source(CatalogSource{State: "away", Away: "x", Lifetime: 3600, Since: ago(31 * time.Minute)}), []int{sourceAway, sourceNearLapse}},
+		"relays":          {source(CatalogSource{State: "current", Relay: &FollowedOwner{State: "parked"}}), []int{sourceRelays}},
 	} {
 		var states, want []Condition
 		for _, f := range tc.got.Findings {
@@ -153,7 +153,7 @@ func TestJudge(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
 	}
-	if v := source(Source{State: "current", Relay: &FollowedOwner{State: "parked"}}); v.Level != Act {
+	if v := source(CatalogSource{State: "current", Relay: &FollowedOwner{State: "parked"}}); v.Level != Act {
 		t.Errorf("a source is as bad as the owner that it relays: %+v", v)
 	}
 	for _, v := range []Judgement{
@@ -170,7 +170,7 @@ func TestJudge(t *testing.T) {
 func TestNothingAccepted(t *testing.T) {
 	s := Status{Role: Consumer, Now: now, Ready: true, Owners: []FollowedOwner{{
 		ID: "o1:8008", State: "synced", Known: true, NotAdmitted: 3,
-		Refusals: []Refusal{{Service: "web", FQDN: "web.fed.example.", Reason: "out_of_zone", Rule: "outside the zones given to this owner (fde.example.)"}},
+		Refusals: []RefusedService{{Service: "web", FQDN: "web.fed.example.", Reason: "out_of_zone", Rule: "outside the zones given to this owner (fde.example.)"}},
 	}}}
 	v := s.Owners[0].Judge(now, false)
 	if f := v.Findings[0]; v.Level != Act || !strings.Contains(f.Says, "(3)") || !strings.HasSuffix(f.Says, "(fde.example.)") || !strings.Contains(f.Remedy, "add its zone to the federation block") {
@@ -184,8 +184,8 @@ func TestNothingAccepted(t *testing.T) {
 // TestCount has one thing, and several.
 func TestCount(t *testing.T) {
 	for want, got := range map[string]string{
-		"1 class": Count(1, "class"), "0 classes": Count(0, "class"), "1,234 owners": Count(1234, "owner"), "-1,000 owners": Count(-1000, "owner"),
-		"and 1 more class": more(make([]int, maxShown+1), "class"), "and 2 more owners": more(make([]int, maxShown+2), "owner"), "": more(make([]int, maxShown), "owner"),
+		"1 class": CountNoun(1, "class"), "0 classes": CountNoun(0, "class"), "1,234 owners": CountNoun(1234, "owner"), "-1,000 owners": CountNoun(-1000, "owner"),
+		"and 1 more class": describeRest(make([]int, maxShown+1), "class"), "and 2 more owners": describeRest(make([]int, maxShown+2), "owner"), "": describeRest(make([]int, maxShown), "owner"),
 	} {
 		if got != want {
 			t.Errorf("it says %q, not %q", got, want)

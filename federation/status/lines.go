@@ -9,63 +9,63 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
-// explained is what the template says of an answer, or of none.
-type explained struct {
-	*Why
-	*Answer
+// explainedAnswer is what the template says of an answer, or of none.
+type explainedAnswer struct {
+	*NameExplanation
+	*BlockAnswer
 
-	Shown       []explained // the answers, those last that another one comes before
-	Before      *Answer     // of a server block that CoreDNS asks before this one
-	HolderState string      // of the owner of the service that has the name
-	Broken      string      // the rule that a refused service breaks
-	Correction  string      // what to do about it
-	Parts       []Part      // of owners that have something to do with the name
-	Silent      []string    // the others
+	Shown       []explainedAnswer // the answers, those last that another one comes before
+	Before      *BlockAnswer      // of a server block that CoreDNS asks before this one
+	HolderState string            // of the owner of the service that has the name
+	Broken      string            // the rule that a refused service breaks
+	Correction  string            // what to do about it
+	Parts       []OwnerPart       // of owners that have something to do with the name
+	Silent      []string          // the others
 	Remedies    []string
 }
 
 // Lines returns the explanation as text, a sentence or a clause a line, in printable
 // ASCII of bounded length, for whoever is on call. Lines that begin with two spaces belong
 // to the line above them that does not: the answer of one server block or one catalog.
-func (w *Why) Lines() []string {
-	e := explained{Why: w}
-	var over []explained
+func (w *NameExplanation) Lines() []string {
+	e := explainedAnswer{NameExplanation: w}
+	var over []explainedAnswer
 	for i := range w.Answers[:min(len(w.Answers), maxShown)] {
-		if a := w.explain(i); a.Before == nil {
+		if a := w.explainAnswer(i); a.Before == nil {
 			e.Shown = append(e.Shown, a)
 		} else {
 			over = append(over, a)
 		}
 	}
 	e.Shown = append(e.Shown, over...)
-	if owner, r, refused := w.refusal(nil); refused {
-		e.Broken, e.Correction = broken(owner, &r), correction(&r)
+	if owner, r, refused := w.firstRefusal(nil); refused {
+		e.Broken, e.Correction = describeRefusal(owner, &r), refusalRemedy(&r)
 	}
-	e.take(w.Refused)
-	return text{w.Now}.lines(e)
+	e.splitParts(w.Refused)
+	return textRenderer{w.Now}.renderLines(e)
 }
 
-// explain returns what there is to say of an answer.
-func (w *Why) explain(i int) explained {
+// explainAnswer returns what there is to say of an answer.
+func (w *NameExplanation) explainAnswer(i int) explainedAnswer {
 	a := &w.Answers[i]
-	e := explained{Why: w, Answer: a, Before: w.before(i), Remedies: remedies(a)}
+	e := explainedAnswer{NameExplanation: w, BlockAnswer: a, Before: w.answerBefore(i), Remedies: remediesFor(a)}
 	if at := holderOf(a); at >= 0 {
 		e.HolderState = a.Owners[at].State
 	}
-	owner, refusal, refused := w.refusal(a.Owners)
+	owner, refusal, refused := w.firstRefusal(a.Owners)
 	if a.Verdict == Refused || a.Verdict == NotKnownYet && refused {
-		e.Broken = broken(owner, &refusal)
+		e.Broken = describeRefusal(owner, &refusal)
 	}
 	if a.Verdict == Refused { // before what is to do about an owner that happens to be lost as well
-		e.Correction = correction(&refusal)
+		e.Correction = refusalRemedy(&refusal)
 	}
-	e.take(slices.Concat(a.Owners, w.Refused))
+	e.splitParts(slices.Concat(a.Owners, w.Refused))
 	return e
 }
 
-// take takes what owners have to do with the name: those that are synced and have nothing
+// splitParts takes what owners have to do with the name: those that are synced and have nothing
 // to say of it go in one line.
-func (e *explained) take(parts []Part) {
+func (e *explainedAnswer) splitParts(parts []OwnerPart) {
 	for _, p := range parts {
 		if p.State == "synced" && p.Failure == "" && p.NotImported == "" && p.NotAdmitted == "" && len(p.Refusals)+len(p.Gone) == 0 {
 			e.Silent = append(e.Silent, p.ID)
@@ -76,22 +76,22 @@ func (e *explained) take(parts []Part) {
 }
 
 // holderOf returns the place of the owner whose service has the name, or -1.
-func holderOf(a *Answer) int {
-	return slices.IndexFunc(a.Owners, func(p Part) bool { return a.Holder != nil && p.ID == a.Holder.Owner })
+func holderOf(a *BlockAnswer) int {
+	return slices.IndexFunc(a.Owners, func(p OwnerPart) bool { return a.Holder != nil && p.ID == a.Holder.Owner })
 }
 
 // Who says which service of which owner has the name or, where owners share it, whose endpoints are
 // answered.
-func (h *Holder) Who() string {
+func (h *NameHolder) Who() string {
 	if n := len(h.Owners); n > 0 {
-		return fmt.Sprintf("%s %s, which %s the name", nouns(n, "owner"), words(h.Owners), either(n, "shares", "share"))
+		return fmt.Sprintf("%s %s, which %s the name", nounFor(n, "owner"), joinWords(h.Owners), wordFor(n, "shares", "share"))
 	}
-	return fmt.Sprintf("service %s of owner %s", federation.Quote(h.Service), Word(h.Owner))
+	return fmt.Sprintf("service %s of owner %s", federation.Quote(h.Service), PrintableWord(h.Owner))
 }
 
-// before returns the answer of a server block that CoreDNS asks before the one of an answer,
+// answerBefore returns the answer of a server block that CoreDNS asks before the one of an answer,
 // or nil: the name is in a longer zone of it, at a port of both.
-func (w *Why) before(i int) *Answer {
+func (w *NameExplanation) answerBefore(i int) *BlockAnswer {
 	mine := keysOf(w.Answers[i].Servers, w.Name)
 	for j := range w.Answers {
 		for port, zone := range keysOf(w.Answers[j].Servers, w.Name) {
@@ -124,32 +124,32 @@ func keysOf(keys []string, name string) map[string]string {
 // maxInline is how many records stand in the first line.
 const maxInline = 8
 
-// also returns the records that stand below the first line.
-func also(list []string) []string {
+// furtherRecords returns the records that stand below the first line.
+func furtherRecords(list []string) []string {
 	return list[min(len(list), maxInline):min(len(list), maxShown)]
 }
 
-// records returns the data of records and their TTL.
-func records(list []string) string {
+// formatRecords returns the data of records and their TTL.
+func formatRecords(list []string) string {
 	if len(list) == 0 {
 		return "no records"
 	}
 	var shown []string
 	for _, record := range list[:min(len(list), maxInline)] {
-		shown = append(shown, rdata(record))
+		shown = append(shown, recordData(record))
 	}
 	s := strings.Join(shown, ", ")
 	if rest := len(list) - len(shown); rest > 0 {
 		s += fmt.Sprintf(" and %d more", rest)
 	}
 	if fields := strings.Fields(list[0]); len(fields) > 4 {
-		s += ", TTL " + Word(fields[1])
+		s += ", TTL " + PrintableWord(fields[1])
 	}
 	return s
 }
 
-// rdata returns what stands behind the type of a record in presentation form.
-func rdata(record string) string {
+// recordData returns what stands behind the type of a record in presentation form.
+func recordData(record string) string {
 	rest := record
 	for range 4 { // name, TTL, class, type
 		rest = strings.TrimLeft(rest, " \t")
@@ -166,8 +166,8 @@ func rdata(record string) string {
 	return rest
 }
 
-// kind says what the name is.
-func kind(is string) string {
+// describeKind says what the name is.
+func describeKind(is string) string {
 	said, known := map[string]string{
 		"service":     "it is the fqdn",
 		"instance":    "it is the name",
@@ -184,8 +184,8 @@ func kind(is string) string {
 	return said
 }
 
-// remedies returns what can be done about an answer, each once.
-func remedies(a *Answer) (list []string) {
+// remediesFor returns what can be done about an answer, each once.
+func remediesFor(a *BlockAnswer) (list []string) {
 	add := func(s string) {
 		if !slices.Contains(list, s) {
 			list = append(list, s)
@@ -197,13 +197,13 @@ func remedies(a *Answer) (list []string) {
 	case Denied:
 		add("correct what the host resolves to, or permit its addresses with allow_addresses")
 	case PassedOn, NoName:
-		if !slices.ContainsFunc(a.Owners, func(p Part) bool {
+		if !slices.ContainsFunc(a.Owners, func(p OwnerPart) bool {
 			return p.NotImported != "" || p.NotAdmitted != "" || len(p.Refusals)+len(p.Gone) > 0
 		}) {
 			add("if the name should exist, ask the owner that should publish it: 'federationctl why' there, or 'federationctl watch' with this server's certificate")
 		}
 	}
-	if h := a.Holder; h != nil && slices.ContainsFunc(a.Rivals, func(r Rival) bool { return r.FQDN == h.FQDN && r.Owner != h.Owner }) {
+	if h := a.Holder; h != nil && slices.ContainsFunc(a.Rivals, func(r RivalService) bool { return r.FQDN == h.FQDN && r.Owner != h.Owner }) {
 		add(shareOrRename)
 	}
 	if a.Circle != "" {
@@ -213,7 +213,7 @@ func remedies(a *Answer) (list []string) {
 		p := &a.Owners[i]
 		// A reason why there is no stream has a remedy of its own, which stands with it.
 		which := ownerIn(p.State, p.Known, p.NextAttempt)
-		if matters(a, i) && which != ownerSynced && which != ownerUnknown && (which != ownerConnecting || p.Remedy == "") {
+		if ownerMatters(a, i) && which != ownerSynced && which != ownerUnknown && (which != ownerConnecting || p.Remedy == "") {
 			add(conditions()[which].Remedy)
 		}
 		if p.NotImported != "" {
@@ -223,29 +223,29 @@ func remedies(a *Answer) (list []string) {
 			add("if the service should be here, change the zones of the federation block or its rename, or have the owner choose another name")
 		}
 		if len(p.Refusals) > 0 {
-			add(correction(&p.Refusals[0]))
+			add(refusalRemedy(&p.Refusals[0]))
 		}
-		if slices.ContainsFunc(p.Gone, func(g Gone) bool { return g.Cause == "withdrawn" || g.Cause == "absent" }) {
+		if slices.ContainsFunc(p.Gone, func(g GoneService) bool { return g.Cause == "withdrawn" || g.Cause == "absent" }) {
 			add("ask the owner whether it has the service: 'federationctl why' there")
 		}
 	}
 	return list
 }
 
-// broken says which rule a service of an owner breaks.
-func broken(owner string, r *Refusal) string {
+// describeRefusal says which rule a service of an owner breaks.
+func describeRefusal(owner string, r *RefusedService) string {
 	s := "a service"
 	if r.Service != "" {
 		s = "service " + federation.Quote(r.Service)
 	}
 	if r.FQDN != "" {
-		s += fmt.Sprintf(" (%s)", Word(r.FQDN))
+		s += fmt.Sprintf(" (%s)", PrintableWord(r.FQDN))
 	}
-	return fmt.Sprintf("%s of owner %s breaks the rule %s: %s", s, Word(owner), Word(cmp.Or(r.Reason, "without a name")), federation.Printable(cmp.Or(r.Rule, "no more is given")))
+	return fmt.Sprintf("%s of owner %s breaks the rule %s: %s", s, PrintableWord(owner), PrintableWord(cmp.Or(r.Reason, "without a name")), federation.Printable(cmp.Or(r.Rule, "no more is given")))
 }
 
-// correction says what can be done about a refusal.
-func correction(r *Refusal) string {
+// refusalRemedy says what can be done about a refusal.
+func refusalRemedy(r *RefusedService) string {
 	s := "have the owner correct the service"
 	switch federation.Reason(r.Reason) { //nolint:exhaustive // the others depend on the owner alone
 	case federation.ReasonOutOfZone:
@@ -262,9 +262,9 @@ func correction(r *Refusal) string {
 	return s + " (log: \"message of owner refused\", metric coredns_federation_nacks_total)"
 }
 
-// matters reports whether the state of an owner has to do with the answer: of an owner that
+// ownerMatters reports whether the state of an owner has to do with the answer: of an owner that
 // could have the name, or comes before the one that has it.
-func matters(a *Answer, i int) bool {
+func ownerMatters(a *BlockAnswer, i int) bool {
 	switch {
 	case a.Verdict == OwnData:
 		return false
@@ -277,7 +277,7 @@ func matters(a *Answer, i int) bool {
 }
 
 // Published returns how many of the services are published.
-func (p *Publication) Published() (n int) {
+func (p *CatalogPublication) Published() (n int) {
 	for i := range p.Services {
 		if p.Services[i].Hidden == "" {
 			n++
@@ -287,12 +287,12 @@ func (p *Publication) Published() (n int) {
 }
 
 // Remedy says what can be done about what is published, if anything.
-func (p *Publication) Remedy() string {
+func (p *CatalogPublication) Remedy() string {
 	switch {
 	case len(p.Services) == 0:
 		return "add the service to a source, or correct its name there; the log names entries that a source refuses"
-	case slices.ContainsFunc(p.Services, func(o Offered) bool {
-		return slices.ContainsFunc(o.Audience, func(a Audience) bool { return a.Hidden && a.Rule == 0 })
+	case slices.ContainsFunc(p.Services, func(o OfferedService) bool {
+		return slices.ContainsFunc(o.Audience, func(a ToldClass) bool { return a.Hidden && a.Rule == 0 })
 	}):
 		return "if consumers that are not told should be, add a rule to exports that is for them and matches the service"
 	}

@@ -17,31 +17,31 @@ import (
 	"time"
 )
 
-// Role is what a process is.
-type Role string
+// ProcessRole is what a process is.
+type ProcessRole string
 
 // The roles.
 const (
-	Consumer Role = "consumer" // a CoreDNS with the plugin
-	Owner    Role = "owner"    // federationctl serve
+	Consumer ProcessRole = "consumer" // a CoreDNS with the plugin
+	Owner    ProcessRole = "owner"    // federationctl serve
 )
 
 // Status is a process at a glance. It is the answer to GET /v1/status.
 type Status struct {
-	Role    Role      `json:"role"`
-	Version string    `json:"version"`
-	Host    string    `json:"host,omitempty"` // the name of the machine, or of the pod
-	PID     int       `json:"pid,omitempty"`  // of the process
-	Now     time.Time `json:"now"`
-	Began   time.Time `json:"began"` // when the process was started
+	Role    ProcessRole `json:"role"`
+	Version string      `json:"version"`
+	Host    string      `json:"host,omitempty"` // the name of the machine, or of the pod
+	PID     int         `json:"pid,omitempty"`  // of the process
+	Now     time.Time   `json:"now"`
+	Began   time.Time   `json:"began"` // when the process was started
 
 	Ready   bool     `json:"ready"`
 	Waiting []string `json:"waiting,omitempty"` // what it waits for before it is ready
 
-	Owners    []FollowedOwner `json:"owners,omitempty"`   // of a consumer: the owners that it follows, by ID
-	Zones     []Zone          `json:"zones,omitempty"`    // of a consumer, by name
-	Publisher *Publisher      `json:"publish,omitempty"`  // of an owner
-	Catalogs  []Catalog       `json:"catalogs,omitempty"` // of an owner, by server name
+	Owners    []FollowedOwner  `json:"owners,omitempty"`   // of a consumer: the owners that it follows, by ID
+	Zones     []Zone           `json:"zones,omitempty"`    // of a consumer, by name
+	Publisher *PublishingOwner `json:"publish,omitempty"`  // of an owner
+	Catalogs  []Catalog        `json:"catalogs,omitempty"` // of an owner, by server name
 }
 
 // Hostname returns the name of this machine, or of this pod; empty where that is not known.
@@ -80,10 +80,10 @@ type FollowedOwner struct {
 	Path        string `json:"path,omitempty"`
 	Resumes     uint64 `json:"resumes,omitempty"`
 
-	Updates   Rate           `json:"updates"`             // updates that were accepted
-	Refusals  []Refusal      `json:"refusals,omitempty"`  // the newest, newest first, 20 at most
-	Conflicts map[string]int `json:"conflicts,omitempty"` // what is not published, by reason
-	Unshared  []string       `json:"unshared,omitempty"`  // patterns of names that its block shares, and no other block does
+	Updates   EventRate        `json:"updates"`             // updates that were accepted
+	Refusals  []RefusedService `json:"refusals,omitempty"`  // the newest, newest first, 20 at most
+	Conflicts map[string]int   `json:"conflicts,omitempty"` // what is not published, by reason
+	Unshared  []string         `json:"unshared,omitempty"`  // patterns of names that its block shares, and no other block does
 
 	Certificate     time.Time `json:"certificateExpires,omitzero"` // this side's, for this owner
 	CertificateFile string    `json:"certificateFile,omitempty"`   // or the socket of the agent
@@ -96,9 +96,9 @@ type FollowedOwner struct {
 	Retry func() `json:"-"` // tries at once to open a stream where there is none
 }
 
-// Followed returns the owner with an ID, or the one that the catalog with that server name is
+// FindOwner returns the owner with an ID, or the one that the catalog with that server name is
 // relayed from. The error is an *UnknownError.
-func (s *Status) Followed(of string) (*FollowedOwner, error) {
+func (s *Status) FindOwner(of string) (*FollowedOwner, error) {
 	unknown := &UnknownError{Of: of}
 	for i := range s.Owners {
 		if s.Owners[i].ID == of {
@@ -120,20 +120,20 @@ func (s *Status) Followed(of string) (*FollowedOwner, error) {
 	return nil, unknown
 }
 
-// Holding returns the source of a catalog that holds services. Without a name it is the only one
+// FindHolding returns the source of a catalog that holds services. Without a name it is the only one
 // that does; it is nil where none does.
-func (s *Status) Holding(of, name string) (holding *Source, err error) {
+func (s *Status) FindHolding(of, name string) (holding *CatalogSource, err error) {
 	unknown := &UnknownError{Of: of}
 	for i := range s.Catalogs {
 		c := &s.Catalogs[i]
 		if unknown.Known = append(unknown.Known, c.Name); c.Name == of {
-			return c.holding(name)
+			return c.findHolding(name)
 		}
 	}
 	return nil, unknown
 }
 
-func (c *Catalog) holding(name string) (holding *Source, err error) {
+func (c *Catalog) findHolding(name string) (holding *CatalogSource, err error) {
 	var known, held []string
 	for i := range c.Sources {
 		source := &c.Sources[i]
@@ -151,15 +151,15 @@ func (c *Catalog) holding(name string) (holding *Source, err error) {
 	return holding, nil
 }
 
-// Rate is how often something happened.
-type Rate struct {
+// EventRate is how often something happened.
+type EventRate struct {
 	LastMinute int       `json:"lastMinute"`
 	LastHour   int       `json:"lastHour"`
 	Last       time.Time `json:"last,omitzero"` // when it happened last
 }
 
-// Refusal is a service that a consumer has refused.
-type Refusal struct {
+// RefusedService is a service that a consumer has refused.
+type RefusedService struct {
 	At      time.Time `json:"at"`
 	Service string    `json:"service,omitempty"`
 	FQDN    string    `json:"fqdn,omitempty"`
@@ -176,8 +176,8 @@ type Zone struct {
 	Owners  []string `json:"owners"`           // which may publish in it, the first wins
 }
 
-// Publisher is what there is to say of an owner as a whole.
-type Publisher struct {
+// PublishingOwner is what there is to say of an owner as a whole.
+type PublishingOwner struct {
 	Config  string            `json:"config,omitempty"` // the file
 	Applied time.Time         `json:"applied,omitzero"` // when what is in effect was applied
 	Restart []string          `json:"restart,omitempty"`
@@ -208,19 +208,19 @@ type TurnedAway struct {
 
 // Catalog is what an owner publishes under one server name.
 type Catalog struct {
-	Name        string         `json:"name"` // the server name; empty for the default
-	Unavailable string         `json:"unavailable,omitempty"`
-	Services    int            `json:"services"`
-	Consumers   map[string]int `json:"consumers,omitempty"` // open streams, by version of the API
-	Withheld    map[string]int `json:"withheld,omitempty"`  // services that a consumer may be told of and that its version of the API, or a message, has no room for
-	Classes     []Class        `json:"classes,omitempty"`
-	Unsent      int            `json:"unsent,omitempty"`      // services that consumers have yet to be sent
-	InFlight    int            `json:"inFlight,omitempty"`    // responses that are not acknowledged
-	Oldest      time.Time      `json:"oldest,omitzero"`       // of the changes that some consumer has not acknowledged
-	Behind      int            `json:"behind,omitempty"`      // streams whose consumers have not acknowledged everything
-	Lost        int            `json:"lost,omitempty"`        // consumers that have lost their last stream within a week, as far as the owner remembers
-	Subscribers []Subscriber   `json:"subscribers,omitempty"` // who is behind the longest, and is lost the longest, first; 100 at most
-	Sources     []Source       `json:"sources"`
+	Name        string          `json:"name"` // the server name; empty for the default
+	Unavailable string          `json:"unavailable,omitempty"`
+	Services    int             `json:"services"`
+	Consumers   map[string]int  `json:"consumers,omitempty"` // open streams, by version of the API
+	Withheld    map[string]int  `json:"withheld,omitempty"`  // services that a consumer may be told of and that its version of the API, or a message, has no room for
+	Classes     []ConsumerClass `json:"classes,omitempty"`
+	Unsent      int             `json:"unsent,omitempty"`      // services that consumers have yet to be sent
+	InFlight    int             `json:"inFlight,omitempty"`    // responses that are not acknowledged
+	Oldest      time.Time       `json:"oldest,omitzero"`       // of the changes that some consumer has not acknowledged
+	Behind      int             `json:"behind,omitempty"`      // streams whose consumers have not acknowledged everything
+	Lost        int             `json:"lost,omitempty"`        // consumers that have lost their last stream within a week, as far as the owner remembers
+	Subscribers []Subscriber    `json:"subscribers,omitempty"` // who is behind the longest, and is lost the longest, first; 100 at most
+	Sources     []CatalogSource `json:"sources"`
 }
 
 // Subscriber is a stream of a consumer that is open, or a consumer that has lost its last one.
@@ -232,11 +232,11 @@ type Subscriber struct {
 	Since    time.Time `json:"since,omitzero"`    // of the oldest of them, or of the loss
 }
 
-// Says says where the consumer is, as a clause.
-func (s Subscriber) Says(now time.Time) string {
+// DescribeState says where the consumer is, as a clause.
+func (s Subscriber) DescribeState(now time.Time) string {
 	since := ""
 	if !s.Since.IsZero() {
-		since = Span(now.Sub(s.Since))
+		since = FormatSpan(now.Sub(s.Since))
 	}
 	switch {
 	case s.State == "lost":
@@ -244,20 +244,20 @@ func (s Subscriber) Says(now time.Time) string {
 	case s.State == "current":
 		return "has acknowledged everything"
 	case since == "":
-		return "behind by " + Number(s.Behind)
+		return "behind by " + FormatNumber(s.Behind)
 	}
-	return "behind by " + Number(s.Behind) + " for " + since
+	return "behind by " + FormatNumber(s.Behind) + " for " + since
 }
 
-// Class is the consumers for which the same rules of exports are.
-type Class struct {
+// ConsumerClass is the consumers for which the same rules of exports are.
+type ConsumerClass struct {
 	Name      string `json:"name"` // the numbers of the rules, or none
 	Consumers int    `json:"consumers"`
 	Services  int    `json:"services"`
 }
 
-// Source is what fills a catalog.
-type Source struct {
+// CatalogSource is what fills a catalog.
+type CatalogSource struct {
 	Name     string         `json:"name"`
 	State    string         `json:"state"` // current, away, lapsed, or waiting: it has yet to say what it has, and may be away
 	Away     string         `json:"away,omitempty"`
@@ -271,12 +271,12 @@ type Source struct {
 
 	Confirm func() int `json:"-"` // withdraws what is held, and returns how many services that are
 
-	Registration *Registration  `json:"registration,omitempty"`
-	Relay        *FollowedOwner `json:"relay,omitempty"`
+	Registration *RegistrationSource `json:"registration,omitempty"`
+	Relay        *FollowedOwner      `json:"relay,omitempty"`
 }
 
-// Registration is a source in which programs register.
-type Registration struct {
+// RegistrationSource is a source in which programs register.
+type RegistrationSource struct {
 	Address     string  `json:"address"`
 	Nodes       int     `json:"nodes"`
 	Providers   int     `json:"providers"`

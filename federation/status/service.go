@@ -14,8 +14,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// Service is one service of a catalog.
-type Service struct {
+// CatalogService is one service of a catalog.
+type CatalogService struct {
 	Name    string          `json:"name"`
 	FQDN    string          `json:"fqdn"`
 	Service json.RawMessage `json:"service"`          // as in a catalog file: the protobuf JSON mapping
@@ -24,21 +24,21 @@ type Service struct {
 }
 
 // NewService returns the report of a service, which must be valid.
-func NewService(s *federation.Service, updated time.Time, stale bool) (Service, error) {
+func NewService(s *federation.Service, updated time.Time, stale bool) (CatalogService, error) {
 	text, err := protojson.Marshal(wire.EncodeService(s))
 	if err != nil {
-		return Service{}, fmt.Errorf("service %s: %w", federation.Quote(s.Name), err)
+		return CatalogService{}, fmt.Errorf("service %s: %w", federation.Quote(s.Name), err)
 	}
 	var compact bytes.Buffer // protojson varies the space between tokens, on purpose
 	if err := json.Compact(&compact, text); err != nil {
-		return Service{}, fmt.Errorf("service %s: %w", federation.Quote(s.Name), err)
+		return CatalogService{}, fmt.Errorf("service %s: %w", federation.Quote(s.Name), err)
 	}
-	return Service{Name: s.Name, FQDN: s.FQDN.String(), Service: compact.Bytes(), Updated: updated.UTC(), Stale: stale}, nil
+	return CatalogService{Name: s.Name, FQDN: s.FQDN.String(), Service: compact.Bytes(), Updated: updated.UTC(), Stale: stale}, nil
 }
 
-// Matches reports whether a service has each of these words, in any case, as a part of its name,
+// MatchesWords reports whether a service has each of these words, in any case, as a part of its name,
 // its fqdn, or anything else that it has. That of a label is KEY=VALUE.
-func (s *Service) Matches(words []string) bool {
+func (s *CatalogService) MatchesWords(words []string) bool {
 	if len(words) == 0 {
 		return true
 	}

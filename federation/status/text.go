@@ -24,12 +24,12 @@ const (
 //go:embed why.tmpl
 var whyText string
 
-// text is what is shown at one time.
-type text struct{ now time.Time }
+// textRenderer is what is shown at one time.
+type textRenderer struct{ now time.Time }
 
-// lines returns what the template makes of an explanation. Every line is printable ASCII of
+// renderLines returns what the template makes of an explanation. Every line is printable ASCII of
 // bounded length, whatever it is made of: what peers send passes through plain, word or quote.
-func (t text) lines(of explained) (lines []string) {
+func (t textRenderer) renderLines(of explainedAnswer) (lines []string) {
 	var all *template.Template
 	execute := func(name string, data any) (string, error) {
 		var b strings.Builder
@@ -41,10 +41,10 @@ func (t text) lines(of explained) (lines []string) {
 			s, err := execute(name, data)
 			return strings.ReplaceAll(s, "\n", "\n  "), err
 		},
-		"judge": t.judge, "first": first, "more": more,
-		"at": t.at, "since": t.since, "next": t.next, "serial": serial, "count": Count, "counts": counts,
-		"plain": federation.Printable, "quote": federation.Quote, "word": Word, "words": words, "catalog": CatalogName,
-		"also": also, "records": records, "rdata": rdata, "kind": kind, "cause": cause, "contains": strings.Contains,
+		"judge": t.judgeSource, "first": firstShown, "more": describeRest,
+		"at": t.formatTime, "since": t.formatSince, "next": t.formatNext, "serial": formatSerial, "count": CountNoun, "counts": joinCounts,
+		"plain": federation.Printable, "quote": federation.Quote, "word": PrintableWord, "words": joinWords, "catalog": CatalogName,
+		"also": furtherRecords, "records": formatRecords, "rdata": recordData, "kind": describeKind, "cause": describeCause, "contains": strings.Contains,
 	}).Parse(whyText))
 	s, err := execute("why", of)
 	if err != nil {
@@ -62,11 +62,11 @@ func (t text) lines(of explained) (lines []string) {
 	return lines
 }
 
-// judge says how a source is.
-func (t text) judge(s Source) *Judgement { return new(s.Judge(t.now)) }
+// judgeSource says how a source is.
+func (t textRenderer) judgeSource(s CatalogSource) *Judgement { return new(s.Judge(t.now)) }
 
-// first returns the entries of a slice, or of a map with text as keys, that are shown.
-func first(list any) any {
+// firstShown returns the entries of a slice, or of a map with text as keys, that are shown.
+func firstShown(list any) any {
 	v := reflect.ValueOf(list)
 	if v.Len() <= maxShown {
 		return list
@@ -81,51 +81,51 @@ func first(list any) any {
 	return v.Slice(0, maxShown).Interface()
 }
 
-// more says how many entries are not shown, if there are any.
-func more(list any, noun string) string {
+// describeRest says how many entries are not shown, if there are any.
+func describeRest(list any, noun string) string {
 	if rest := reflect.ValueOf(list).Len() - maxShown; rest > 0 {
-		return fmt.Sprintf("and %s more %s", Number(rest), nouns(rest, noun))
+		return fmt.Sprintf("and %s more %s", FormatNumber(rest), nounFor(rest, noun))
 	}
 	return ""
 }
 
-// at says when something was or will be: the age, and the time in UTC. It is empty for no time.
-func (t text) at(when time.Time) string {
+// formatTime says when something was or will be: the age, and the time in UTC. It is empty for no time.
+func (t textRenderer) formatTime(when time.Time) string {
 	if when.IsZero() {
 		return ""
 	}
-	return fmt.Sprintf("%s (%s)", Age(t.now, when), clock(when))
+	return fmt.Sprintf("%s (%s)", FormatAge(t.now, when), formatClock(when))
 }
 
-// since says since when something is so; nothing if that is not known.
-func (t text) since(when time.Time) string {
+// formatSince says since when something is so; nothing if that is not known.
+func (t textRenderer) formatSince(when time.Time) string {
 	if when.IsZero() {
 		return ""
 	}
-	return fmt.Sprintf("since %s (%s)", clock(when), Span(t.now.Sub(when)))
+	return fmt.Sprintf("since %s (%s)", formatClock(when), FormatSpan(t.now.Sub(when)))
 }
 
-// next says behind something else when the next attempt is; nothing if there is none.
-func (t text) next(when time.Time) string {
+// formatNext says behind something else when the next attempt is; nothing if there is none.
+func (t textRenderer) formatNext(when time.Time) string {
 	if when.IsZero() {
 		return ""
 	}
-	return "; " + Next(t.now, when)
+	return "; " + FormatNext(t.now, when)
 }
 
-// Next says when the next attempt is.
-func Next(now, when time.Time) string {
+// FormatNext says when the next attempt is.
+func FormatNext(now, when time.Time) string {
 	if d := when.Sub(now); d > 0 {
-		return "next attempt in " + Span(max(d, time.Second))
+		return "next attempt in " + FormatSpan(max(d, time.Second))
 	}
 	return "next attempt now"
 }
 
-// clock returns a time in UTC, in seconds.
-func clock(when time.Time) string { return when.UTC().Format("2006-01-02 15:04:05 UTC") }
+// formatClock returns a time in UTC, in seconds.
+func formatClock(when time.Time) string { return when.UTC().Format("2006-01-02 15:04:05 UTC") }
 
-// Span returns a duration rounded as people do: 4:57 is 5 min.
-func Span(d time.Duration) string {
+// FormatSpan returns a duration rounded as people do: 4:57 is 5 min.
+func FormatSpan(d time.Duration) string {
 	d = max(d, 0)
 	seconds, minutes := d.Round(time.Second), d.Round(time.Minute)
 	switch {
@@ -141,8 +141,8 @@ func Span(d time.Duration) string {
 	return fmt.Sprintf("%d days", d.Round(24*time.Hour)/(24*time.Hour))
 }
 
-// Octets returns a size in the largest unit that fits.
-func Octets(n int64) string {
+// FormatOctets returns a size in the largest unit that fits.
+func FormatOctets(n int64) string {
 	const unit = 1024
 	switch {
 	case n < unit:
@@ -155,9 +155,9 @@ func Octets(n int64) string {
 	return fmt.Sprintf("%.1f GiB", float64(n)/(unit*unit*unit))
 }
 
-// Word returns a name, an address or an ID as it is, without the dot at its end, or
+// PrintableWord returns a name, an address or an ID as it is, without the dot at its end, or
 // quoted where it has anything that these do not have.
-func Word(s string) string {
+func PrintableWord(s string) string {
 	odd := func(r rune) bool { return r <= ' ' || r > '~' || r == '"' }
 	if s == "" || len(s) > maxWord || strings.ContainsFunc(s, odd) {
 		return federation.Quote(s)
@@ -168,11 +168,11 @@ func Word(s string) string {
 	return s
 }
 
-// words returns a list of words, or how many there are beside the first.
-func words(list []string) string {
+// joinWords returns a list of words, or how many there are beside the first.
+func joinWords(list []string) string {
 	var shown []string
 	for _, s := range list[:min(len(list), maxShown)] {
-		shown = append(shown, Word(s))
+		shown = append(shown, PrintableWord(s))
 	}
 	if rest := len(list) - len(shown); rest > 0 {
 		shown = append(shown, fmt.Sprintf("and %d more", rest))
@@ -180,15 +180,15 @@ func words(list []string) string {
 	return strings.Join(shown, ", ")
 }
 
-// counts returns numbers with what they count, in the order of that.
-func counts(of map[string]int) string {
+// joinCounts returns numbers with what they count, in the order of that.
+func joinCounts(of map[string]int) string {
 	var parts []string
 	for _, key := range slices.Sorted(maps.Keys(of)) {
 		if len(parts) == maxShown {
 			parts = append(parts, fmt.Sprintf("and %d more", len(of)-maxShown))
 			break
 		}
-		parts = append(parts, Word(key)+" "+Number(of[key]))
+		parts = append(parts, PrintableWord(key)+" "+FormatNumber(of[key]))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -198,19 +198,19 @@ func CatalogName(serverName string) string {
 	if serverName == "" {
 		return "(default)"
 	}
-	return Word(serverName)
+	return PrintableWord(serverName)
 }
 
-// serial returns the serial of a zone, if it has one.
-func serial(n uint32) string {
+// formatSerial returns the serial of a zone, if it has one.
+func formatSerial(n uint32) string {
 	if n == 0 {
 		return ""
 	}
 	return fmt.Sprintf(", serial %d", n)
 }
 
-// cause returns how a service went, as a clause.
-func cause(word string) string {
+// describeCause returns how a service went, as a clause.
+func describeCause(word string) string {
 	said, known := map[string]string{
 		"withdrawn": "was withdrawn by the owner",
 		"absent":    "was missing from a catalog that was complete, and went",

@@ -52,149 +52,149 @@ func checkText(t *testing.T, lines []string) {
 
 // TestLines has an explanation for each verdict, and for what an owner says.
 func TestLines(t *testing.T) {
-	servers, synced := []string{"dns://.:53"}, Part{ID: "o1:8008", State: "synced", Since: ago(2 * time.Hour)}
-	holder := &Holder{Owner: "o1:8008", Service: "web", FQDN: "web.fed.example.", Updated: ago(3 * time.Minute)}
-	lost := Part{ID: "o2:8008", State: "stale", Since: ago(90 * time.Minute), Expires: now.Add(22*time.Hour + 30*time.Minute), Failure: "Unavailable: connection refused", NextAttempt: now.Add(2 * time.Minute)}
-	outside := Part{ID: "o9:8008", State: "synced", Since: ago(time.Hour), Refusals: []Refusal{
+	servers, synced := []string{"dns://.:53"}, OwnerPart{ID: "o1:8008", State: "synced", Since: ago(2 * time.Hour)}
+	holder := &NameHolder{Owner: "o1:8008", Service: "web", FQDN: "web.fed.example.", Updated: ago(3 * time.Minute)}
+	lost := OwnerPart{ID: "o2:8008", State: "stale", Since: ago(90 * time.Minute), Expires: now.Add(22*time.Hour + 30*time.Minute), Failure: "Unavailable: connection refused", NextAttempt: now.Add(2 * time.Minute)}
+	outside := OwnerPart{ID: "o9:8008", State: "synced", Since: ago(time.Hour), Refusals: []RefusedService{
 		{At: ago(time.Second), Service: "web", FQDN: "fed.example.", Field: "fqdn", Reason: "reserved_name", Rule: `"fed.example." is reserved`},
 		{At: ago(time.Minute), Service: "web", FQDN: "web.fed.example.", Field: "fqdn", Reason: "out_of_zone", Rule: `"web.fed.example." is outside the zones given to this owner (o9.example.)`},
 	}}
 	tests := []struct {
 		name      string
-		answer    Answer
-		elsewhere []Part
+		answer    BlockAnswer
+		elsewhere []OwnerPart
 	}{
-		{name: "live", answer: Answer{
-			Verdict: Live, Is: "service", Rcode: "NOERROR", Holder: holder, Owners: []Part{synced},
+		{name: "live", answer: BlockAnswer{
+			Verdict: Live, Is: "service", Rcode: "NOERROR", Holder: holder, Owners: []OwnerPart{synced},
 			Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1", "web.fed.example.\t30\tIN\tA\t192.0.2.2"},
 		}},
-		{name: "live-instance-renamed", answer: Answer{
-			Verdict: Live, Is: "instance", Rcode: "NOERROR", Owners: []Part{synced},
+		{name: "live-instance-renamed", answer: BlockAnswer{
+			Verdict: Live, Is: "instance", Rcode: "NOERROR", Owners: []OwnerPart{synced},
 			Records: []string{"v1.web.fed.example.\t30\tIN\tTXT\t\"protocol=HTTP2\" \"a\\\"b\""},
-			Holder: &Holder{
+			Holder: &NameHolder{
 				Owner: "o1:8008", Service: "web", FQDN: "web.fed.example.", Original: "web.o1.example.", Instance: "v1",
 				Faults: map[string]int{"name_too_long": 2, "txt_dropped": 1},
 			},
-			Rivals: []Rival{{"o2:8008", "web-2", "web.fed.example.", "its owner comes later in the Corefile"}},
+			Rivals: []RivalService{{"o2:8008", "web-2", "web.fed.example.", "its owner comes later in the Corefile"}},
 		}},
-		{name: "stale", answer: Answer{
+		{name: "stale", answer: BlockAnswer{
 			Verdict: Stale, Is: "service", Rcode: "NOERROR", Errors: []string{"3 (Stale Answer): owner o2:8008 is lost"},
-			Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"}, Owners: []Part{lost},
-			Holder: &Holder{
+			Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"}, Owners: []OwnerPart{lost},
+			Holder: &NameHolder{
 				Owner: "o2:8008", Service: "web", FQDN: "web.fed.example.", Updated: ago(72 * time.Hour),
 				Stale: true, StaleFrom: ago(90 * time.Minute), Expires: now.Add(22*time.Hour + 30*time.Minute),
 			},
 		}},
-		{name: "stale-forever", answer: Answer{
+		{name: "stale-forever", answer: BlockAnswer{
 			Verdict: Stale, Is: "service", Rcode: "NOERROR", Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"},
-			Owners: []Part{{ID: "o2:8008", State: "parked", Since: ago(time.Hour), Failure: "Unauthenticated: not allowed"}},
-			Holder: &Holder{Owner: "o2:8008", Service: "web", FQDN: "web.fed.example.", Stale: true, StaleFrom: ago(time.Hour)},
+			Owners: []OwnerPart{{ID: "o2:8008", State: "parked", Since: ago(time.Hour), Failure: "Unauthenticated: not allowed"}},
+			Holder: &NameHolder{Owner: "o2:8008", Service: "web", FQDN: "web.fed.example.", Stale: true, StaleFrom: ago(time.Hour)},
 		}},
-		{name: "held", answer: Answer{
-			Verdict: Stale, Is: "service", Rcode: "NOERROR", Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"}, Owners: []Part{synced, lost},
-			Holder: &Holder{Owner: "o1:8008", Service: "web", FQDN: "web.fed.example.", Stale: true, StaleFrom: ago(time.Hour), Expires: now.Add(23 * time.Hour)},
+		{name: "held", answer: BlockAnswer{
+			Verdict: Stale, Is: "service", Rcode: "NOERROR", Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"}, Owners: []OwnerPart{synced, lost},
+			Holder: &NameHolder{Owner: "o1:8008", Service: "web", FQDN: "web.fed.example.", Stale: true, StaleFrom: ago(time.Hour), Expires: now.Add(23 * time.Hour)},
 		}},
-		{name: "stale-syncing", answer: Answer{
+		{name: "stale-syncing", answer: BlockAnswer{
 			Verdict: Stale, Is: "service", Rcode: "NOERROR", Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"},
-			Owners: []Part{{ID: "o2:8008", State: "syncing", Known: true, Since: ago(4 * time.Second)}},
-			Holder: &Holder{Owner: "o2:8008", Service: "web", FQDN: "web.fed.example.", Stale: true, StaleFrom: ago(time.Hour), Expires: now.Add(23 * time.Hour)},
+			Owners: []OwnerPart{{ID: "o2:8008", State: "syncing", Known: true, Since: ago(4 * time.Second)}},
+			Holder: &NameHolder{Owner: "o2:8008", Service: "web", FQDN: "web.fed.example.", Stale: true, StaleFrom: ago(time.Hour), Expires: now.Add(23 * time.Hour)},
 		}},
-		{name: "stale-parked", answer: Answer{
+		{name: "stale-parked", answer: BlockAnswer{
 			Verdict: Stale, Is: "service", Rcode: "NOERROR", Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"},
-			Owners: []Part{{ID: "o2:8008", State: "parked", Known: true, Since: ago(time.Minute), Expires: now.Add(23 * time.Hour), Failure: "Unauthenticated: not allowed"}},
-			Holder: &Holder{Owner: "o2:8008", Service: "web", FQDN: "web.fed.example.", Stale: true, StaleFrom: ago(time.Hour), Expires: now.Add(23 * time.Hour)},
+			Owners: []OwnerPart{{ID: "o2:8008", State: "parked", Known: true, Since: ago(time.Minute), Expires: now.Add(23 * time.Hour), Failure: "Unauthenticated: not allowed"}},
+			Holder: &NameHolder{Owner: "o2:8008", Service: "web", FQDN: "web.fed.example.", Stale: true, StaleFrom: ago(time.Hour), Expires: now.Add(23 * time.Hour)},
 		}},
-		{name: "expired-parked", answer: Answer{Verdict: NoNameLost, Is: "missing", Rcode: "NXDOMAIN", Owners: []Part{
+		{name: "expired-parked", answer: BlockAnswer{Verdict: NoNameLost, Is: "missing", Rcode: "NXDOMAIN", Owners: []OwnerPart{
 			{
 				ID: "o2:8008", State: "parked", Known: true, Since: ago(25 * time.Hour), Failure: "Unauthenticated: not allowed",
-				Gone: []Gone{{ago(time.Hour), "web", "web.fed.example.", "expired"}, {ago(26 * time.Hour), "web", "web.fed.example.", "moved"}},
+				Gone: []GoneService{{ago(time.Hour), "web", "web.fed.example.", "expired"}, {ago(26 * time.Hour), "web", "web.fed.example.", "moved"}},
 			},
 		}}},
-		{name: "not-known-one", answer: Answer{Verdict: NotKnownYet, Is: "missing", Rcode: "SERVFAIL", Owners: []Part{
+		{name: "not-known-one", answer: BlockAnswer{Verdict: NotKnownYet, Is: "missing", Rcode: "SERVFAIL", Owners: []OwnerPart{
 			{ID: "o1:8008", State: "stale", Known: true, Since: ago(time.Hour), Failure: "Unavailable: connection refused"},
 			{ID: "o3:8008", State: "connecting", Since: ago(time.Hour), Failure: "Unavailable: connection refused"},
 		}}},
-		{name: "zone", answer: Answer{
-			Verdict: OwnData, Is: "zone", Rcode: "NOERROR", Serial: 7, Owners: []Part{synced},
+		{name: "zone", answer: BlockAnswer{
+			Verdict: OwnData, Is: "zone", Rcode: "NOERROR", Serial: 7, Owners: []OwnerPart{synced},
 			Records: []string{"fed.example.\t5\tIN\tSOA\tns.dns.fed.example. hostmaster.fed.example. 7 7200 1800 86400 5"},
 		}},
-		{name: "no-data", answer: Answer{Verdict: NoData, Is: "service", Rcode: "NOERROR", Holder: holder, Owners: []Part{synced}}},
-		{name: "no-data-empty", answer: Answer{Verdict: NoData, Is: "empty", Rcode: "NOERROR", Owners: []Part{synced}}},
-		{name: "no-name", answer: Answer{Verdict: NoName, Is: "missing", Rcode: "NXDOMAIN", Owners: []Part{synced}}},
-		{name: "no-name-refused", answer: Answer{Verdict: NoName, Is: "missing", Rcode: "NXDOMAIN", Owners: []Part{{
+		{name: "no-data", answer: BlockAnswer{Verdict: NoData, Is: "service", Rcode: "NOERROR", Holder: holder, Owners: []OwnerPart{synced}}},
+		{name: "no-data-empty", answer: BlockAnswer{Verdict: NoData, Is: "empty", Rcode: "NOERROR", Owners: []OwnerPart{synced}}},
+		{name: "no-name", answer: BlockAnswer{Verdict: NoName, Is: "missing", Rcode: "NXDOMAIN", Owners: []OwnerPart{synced}}},
+		{name: "no-name-refused", answer: BlockAnswer{Verdict: NoName, Is: "missing", Rcode: "NXDOMAIN", Owners: []OwnerPart{{
 			ID: "o1:8008", State: "synced", Since: ago(time.Hour), NotAdmitted: `"web.fed.example" is outside the zones given to this owner`,
-			Refusals: []Refusal{{At: ago(time.Minute), Service: "web", FQDN: "web.fed.example.", Field: "endpoints[0].address", Reason: "address", Rule: `"127.0.0.1" is a loopback address`}},
-			Gone:     []Gone{{ago(time.Hour), "web", "web.fed.example.", "withdrawn"}, {ago(2 * time.Hour), "web", "web.fed.example.", "excluded"}},
+			Refusals: []RefusedService{{At: ago(time.Minute), Service: "web", FQDN: "web.fed.example.", Field: "endpoints[0].address", Reason: "address", Rule: `"127.0.0.1" is a loopback address`}},
+			Gone:     []GoneService{{ago(time.Hour), "web", "web.fed.example.", "withdrawn"}, {ago(2 * time.Hour), "web", "web.fed.example.", "excluded"}},
 		}}}},
-		{name: "no-name-not-imported", answer: Answer{Verdict: NoName, Is: "missing", Rcode: "NXDOMAIN", Owners: []Part{
+		{name: "no-name-not-imported", answer: BlockAnswer{Verdict: NoName, Is: "missing", Rcode: "NXDOMAIN", Owners: []OwnerPart{
 			{ID: "o1:8008", State: "synced", Since: ago(time.Hour), NotImported: "import_names *.pay.example"},
 			{ID: "o2:8008", State: "synced", Since: ago(time.Hour)},
 			{ID: "o3:8008", State: "synced", Since: ago(time.Hour)},
 		}}},
-		{name: "no-name-lost", answer: Answer{Verdict: NoNameLost, Is: "missing", Rcode: "NXDOMAIN", Errors: []string{"19 (Stale NXDOMAIN Answer)"}, Owners: []Part{
-			lost, {ID: "o3:8008", State: "expired", Since: ago(25 * time.Hour), Gone: []Gone{{ago(time.Hour), "web", "web.fed.example.", "expired"}}},
+		{name: "no-name-lost", answer: BlockAnswer{Verdict: NoNameLost, Is: "missing", Rcode: "NXDOMAIN", Errors: []string{"19 (Stale NXDOMAIN Answer)"}, Owners: []OwnerPart{
+			lost, {ID: "o3:8008", State: "expired", Since: ago(25 * time.Hour), Gone: []GoneService{{ago(time.Hour), "web", "web.fed.example.", "expired"}}},
 		}}},
-		{name: "not-known", answer: Answer{Verdict: NotKnownYet, Is: "missing", Rcode: "SERVFAIL", Errors: []string{"14 (Not Ready)"}, Owners: []Part{
+		{name: "not-known", answer: BlockAnswer{Verdict: NotKnownYet, Is: "missing", Rcode: "SERVFAIL", Errors: []string{"14 (Not Ready)"}, Owners: []OwnerPart{
 			{ID: "o1:8008", State: "connecting", Since: ago(20 * time.Second), Failure: "TLS handshake: unknown authority"},
 			{ID: "o2:8008", State: "syncing", Since: ago(4 * time.Second)},
 		}}},
-		{name: "unresolved", answer: Answer{
-			Verdict: Unresolved, Is: "service", Rcode: "SERVFAIL", Holder: holder, Owners: []Part{synced},
-			Hosts: []Host{{Name: "db.example.", Failure: "SERVFAIL from 192.0.2.53"}, {Name: "old.example.", Addresses: []string{"192.0.2.9"}, Stale: true}, {Name: "none.example."}},
+		{name: "unresolved", answer: BlockAnswer{
+			Verdict: Unresolved, Is: "service", Rcode: "SERVFAIL", Holder: holder, Owners: []OwnerPart{synced},
+			Hosts: []HostEndpoint{{Name: "db.example.", Failure: "SERVFAIL from 192.0.2.53"}, {Name: "old.example.", Addresses: []string{"192.0.2.9"}, Stale: true}, {Name: "none.example."}},
 		}},
-		{name: "denied", answer: Answer{
-			Verdict: Denied, Is: "service", Rcode: "NOERROR", Errors: []string{"15 (Blocked)"}, Holder: holder, Owners: []Part{synced},
-			Hosts: []Host{{Name: "db.example.", Addresses: []string{"127.0.0.1"}}},
+		{name: "denied", answer: BlockAnswer{
+			Verdict: Denied, Is: "service", Rcode: "NOERROR", Errors: []string{"15 (Blocked)"}, Holder: holder, Owners: []OwnerPart{synced},
+			Hosts: []HostEndpoint{{Name: "db.example.", Addresses: []string{"127.0.0.1"}}},
 		}},
-		{name: "shared", answer: Answer{
-			Verdict: Live, Is: "service", Rcode: "NOERROR", Owners: []Part{synced, lost}, Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"},
-			Holder: &Holder{Owner: "o1:8008", Owners: []string{"o2:8008"}, Service: "web", FQDN: "web.fed.example.", Updated: ago(time.Minute), Shared: slices.Concat([]SharedEndpoint{
+		{name: "shared", answer: BlockAnswer{
+			Verdict: Live, Is: "service", Rcode: "NOERROR", Owners: []OwnerPart{synced, lost}, Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"},
+			Holder: &NameHolder{Owner: "o1:8008", Owners: []string{"o2:8008"}, Service: "web", FQDN: "web.fed.example.", Updated: ago(time.Minute), Shared: slices.Concat([]SharedEndpoint{
 				{Endpoint: "192.0.2.1:80", Owners: []string{"o1:8008"}, Answered: true, Rule: "it is live"},
 				{Endpoint: "192.0.2.2:80", Owners: []string{"o1:8008", "o2:8008"}, Tier: 1, Rule: "it is live, and better endpoints are enough (min)"},
 				{Endpoint: "[2001:db8::1]:80", Owners: []string{"o2:8008"}, Answered: true, Rule: "its owner is lost", Expires: now.Add(30 * time.Second)},
 			}, slices.Repeat([]SharedEndpoint{{Endpoint: "192.0.2.3:80", Owners: []string{"o2\n:8008"}, Tier: 9, Rule: "\x1b"}}, 22))},
 		}},
-		{name: "shared-instance", answer: Answer{
-			Verdict: Live, Is: "instance", Rcode: "NOERROR", Owners: []Part{synced, lost}, Records: []string{"v1.web.fed.example.\t30\tIN\tA\t192.0.2.1"},
-			Holder: &Holder{Owner: "o1:8008", Owners: []string{"o1:8008", "o2:8008"}, Service: "web", FQDN: "web.fed.example.", Instance: "v1", Alone: true},
-			Rivals: []Rival{{"o3:8008", "web-3", "web.fed.example.", "its owner comes later in the Corefile than o1:8008; the block of o3:8008 does not share the name"}},
+		{name: "shared-instance", answer: BlockAnswer{
+			Verdict: Live, Is: "instance", Rcode: "NOERROR", Owners: []OwnerPart{synced, lost}, Records: []string{"v1.web.fed.example.\t30\tIN\tA\t192.0.2.1"},
+			Holder: &NameHolder{Owner: "o1:8008", Owners: []string{"o1:8008", "o2:8008"}, Service: "web", FQDN: "web.fed.example.", Instance: "v1", Alone: true},
+			Rivals: []RivalService{{"o3:8008", "web-3", "web.fed.example.", "its owner comes later in the Corefile than o1:8008; the block of o3:8008 does not share the name"}},
 		}},
-		{name: "circle", answer: Answer{Verdict: NoData, Is: "service", Rcode: "NOERROR", Holder: holder, Owners: []Part{synced}, Circle: "web.fed.example."}},
-		{name: "circle-beside", answer: Answer{
-			Verdict: Live, Is: "service", Rcode: "NOERROR", Holder: holder, Owners: []Part{synced}, Circle: "db.fed.example.", Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"},
+		{name: "circle", answer: BlockAnswer{Verdict: NoData, Is: "service", Rcode: "NOERROR", Holder: holder, Owners: []OwnerPart{synced}, Circle: "web.fed.example."}},
+		{name: "circle-beside", answer: BlockAnswer{
+			Verdict: Live, Is: "service", Rcode: "NOERROR", Holder: holder, Owners: []OwnerPart{synced}, Circle: "db.fed.example.", Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"},
 		}},
-		{name: "passed-on", answer: Answer{Verdict: PassedOn, Is: "missing", Passed: true, Owners: []Part{synced}}},
-		{name: "parked-retried", answer: Answer{Verdict: NotKnownYet, Is: "missing", Rcode: "SERVFAIL", Owners: []Part{
+		{name: "passed-on", answer: BlockAnswer{Verdict: PassedOn, Is: "missing", Passed: true, Owners: []OwnerPart{synced}}},
+		{name: "parked-retried", answer: BlockAnswer{Verdict: NotKnownYet, Is: "missing", Rcode: "SERVFAIL", Owners: []OwnerPart{
 			{ID: "o2:8008", State: "parked", Since: ago(time.Minute), Failure: "Unauthenticated: not allowed", NextAttempt: now.Add(3*time.Minute + time.Second)},
 		}}},
-		{name: "refused-lost", answer: Answer{Verdict: NoNameLost, Is: "missing", Rcode: "NXDOMAIN", Owners: []Part{
+		{name: "refused-lost", answer: BlockAnswer{Verdict: NoNameLost, Is: "missing", Rcode: "NXDOMAIN", Owners: []OwnerPart{
 			{
 				ID: "o1:8008", State: "stale", Since: ago(time.Hour), Failure: "dial tcp: connection refused", Remedy: "start the owner", NextAttempt: ago(time.Millisecond),
-				Refusals: []Refusal{{At: ago(time.Hour), Service: "web", FQDN: "web.fed.example.", Field: "description", Reason: "limit", Rule: "100000 bytes, the limit is 4096"}},
+				Refusals: []RefusedService{{At: ago(time.Hour), Service: "web", FQDN: "web.fed.example.", Field: "description", Reason: "limit", Rule: "100000 bytes, the limit is 4096"}},
 			},
 		}}},
-		{name: "refused-elsewhere", answer: Answer{Verdict: PassedOn, Is: "missing", Passed: true, Owners: []Part{synced}}, elsewhere: []Part{outside}},
-		{name: "live-elsewhere", answer: Answer{
-			Verdict: Live, Is: "service", Rcode: "NOERROR", Holder: holder, Owners: []Part{synced}, Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"},
-		}, elsewhere: []Part{outside}},
-		{name: "not-known-refused", answer: Answer{Verdict: NotKnownYet, Is: "missing", Rcode: "SERVFAIL", Owners: []Part{
-			{ID: "o1:8008", State: "syncing", Refusals: []Refusal{{At: ago(time.Minute), Reason: "undecodable"}}},
+		{name: "refused-elsewhere", answer: BlockAnswer{Verdict: PassedOn, Is: "missing", Passed: true, Owners: []OwnerPart{synced}}, elsewhere: []OwnerPart{outside}},
+		{name: "live-elsewhere", answer: BlockAnswer{
+			Verdict: Live, Is: "service", Rcode: "NOERROR", Holder: holder, Owners: []OwnerPart{synced}, Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"},
+		}, elsewhere: []OwnerPart{outside}},
+		{name: "not-known-refused", answer: BlockAnswer{Verdict: NotKnownYet, Is: "missing", Rcode: "SERVFAIL", Owners: []OwnerPart{
+			{ID: "o1:8008", State: "syncing", Refusals: []RefusedService{{At: ago(time.Minute), Reason: "undecodable"}}},
 		}}},
-		{name: "unknown-verdict", answer: Answer{Verdict: "later version", Is: "cloud", Rcode: "NOERROR"}},
+		{name: "unknown-verdict", answer: BlockAnswer{Verdict: "later version", Is: "cloud", Rcode: "NOERROR"}},
 	}
-	seen := make(map[Verdict]bool)
+	seen := make(map[AnswerVerdict]bool)
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			test.answer.Servers, test.answer.Zone = servers, "fed.example."
-			why := Why{Role: Consumer, Now: now, Name: "web.fed.example.", Type: "A", Answers: []Answer{test.answer}}
-			why.Refuse(test.elsewhere)
+			why := NameExplanation{Role: Consumer, Now: now, Name: "web.fed.example.", Type: "A", Answers: []BlockAnswer{test.answer}}
+			why.AddRefused(test.elsewhere)
 			lines := why.Lines()
 			checkText(t, lines)
 			checkGolden(t, "why-"+test.name, strings.Join(lines, "\n")+"\n")
 			seen[why.Answers[0].Verdict] = true
 		})
 	}
-	for _, verdict := range []Verdict{Live, Stale, OwnData, NoData, NoName, NoNameLost, NotKnownYet, Refused, Unresolved, Denied, PassedOn} {
+	for _, verdict := range []AnswerVerdict{Live, Stale, OwnData, NoData, NoName, NoNameLost, NotKnownYet, Refused, Unresolved, Denied, PassedOn} {
 		if !seen[verdict] {
 			t.Errorf("no test has the verdict %s", verdict)
 		}
@@ -203,38 +203,38 @@ func TestLines(t *testing.T) {
 
 // TestLinesOfOwner has what an owner says of a name.
 func TestLinesOfOwner(t *testing.T) {
-	file := Source{Name: "catalog.yaml", State: "current", Services: 3}
+	file := CatalogSource{Name: "catalog.yaml", State: "current", Services: 3}
 	tests := []struct {
 		name string
-		Publication
+		CatalogPublication
 	}{
-		{"published", Publication{Sources: []Source{file}, Services: []Offered{{
+		{"published", CatalogPublication{Sources: []CatalogSource{file}, Services: []OfferedService{{
 			Name: "web", FQDN: "web.fed.example.", Source: "catalog.yaml", Endpoints: 2, Instances: 1,
 			Withheld: "v1alpha1: it has no SAN",
-			Audience: []Audience{
+			Audience: []ToldClass{
 				{Class: "1", Consumers: 3, Rule: 1},
 				{Class: "2+3", Consumers: 1, Rule: 3, As: "web.partner.example."},
 				{Class: "4", Rule: 4, Hidden: true},
 				{Class: "none", Consumers: 2, Hidden: true},
 			},
 		}}}},
-		{"everybody", Publication{Catalog: "east", Sources: []Source{file}, Services: []Offered{{
-			Name: "web", FQDN: "web.fed.example.", Source: "catalog.yaml", Endpoints: 1, Audience: []Audience{{Class: "everybody", Consumers: 1}},
+		{"everybody", CatalogPublication{Catalog: "east", Sources: []CatalogSource{file}, Services: []OfferedService{{
+			Name: "web", FQDN: "web.fed.example.", Source: "catalog.yaml", Endpoints: 1, Audience: []ToldClass{{Class: "everybody", Consumers: 1}},
 		}}}},
-		{"hidden", Publication{Sources: []Source{file}, Services: []Offered{{
+		{"hidden", CatalogPublication{Sources: []CatalogSource{file}, Services: []OfferedService{{
 			Name: "web", FQDN: "web.fed.example.", Source: "b.yaml", Hidden: "source catalog.yaml has the fqdn",
 		}}}},
-		{"missing", Publication{Sources: []Source{file}}},
-		{"unavailable", Publication{
-			Unavailable: "source cluster: waiting for its first state", Sources: []Source{
+		{"missing", CatalogPublication{Sources: []CatalogSource{file}}},
+		{"unavailable", CatalogPublication{
+			Unavailable: "source cluster: waiting for its first state", Sources: []CatalogSource{
 				{Name: "cluster", State: "waiting"},
 				{Name: "old", State: "away", Away: "connection refused", Since: ago(time.Hour), Lifetime: 86400, Services: 5},
-			}, Services: []Offered{{Name: "web", FQDN: "web.fed.example.", Source: "old"}},
+			}, Services: []OfferedService{{Name: "web", FQDN: "web.fed.example.", Source: "old"}},
 		}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			why := Why{Role: Owner, Now: now, Name: "web.fed.example.", Type: "A", Catalogs: []Publication{test.Publication}}
+			why := NameExplanation{Role: Owner, Now: now, Name: "web.fed.example.", Type: "A", Catalogs: []CatalogPublication{test.CatalogPublication}}
 			lines := why.Lines()
 			checkText(t, lines)
 			checkGolden(t, "owner-"+test.name, strings.Join(lines, "\n")+"\n")
@@ -244,30 +244,30 @@ func TestLinesOfOwner(t *testing.T) {
 
 // TestLinesOfNothing has explanations without an answer.
 func TestLinesOfNothing(t *testing.T) {
-	for role, want := range map[Role]string{
+	for role, want := range map[ProcessRole]string{
 		Consumer: "web.example A: not answered here: the name is in none of the zones of the federation blocks",
 		Owner:    "web.example: this owner has no catalog",
 	} {
-		why := Why{Role: role, Now: now, Name: "web.example.", Type: "A"}
+		why := NameExplanation{Role: role, Now: now, Name: "web.example.", Type: "A"}
 		if got := why.Lines(); got[0] != want {
 			t.Errorf("of role %s: %q, expected %q", role, got, want)
 		}
 	}
-	why := Why{Role: Consumer, Now: now, Name: "web.example.", Type: "A"}
-	why.Refuse([]Part{{ID: "o1:8008", State: "synced", Refusals: []Refusal{{
+	why := NameExplanation{Role: Consumer, Now: now, Name: "web.example.", Type: "A"}
+	why.AddRefused([]OwnerPart{{ID: "o1:8008", State: "synced", Refusals: []RefusedService{{
 		At: ago(time.Hour), Service: "web", FQDN: "web.example.", Field: "fqdn", Reason: "out_of_zone", Rule: "outside the zones given to this owner (fed.example.)",
 	}}}})
 	checkGolden(t, "why-refused-outside", strings.Join(why.Lines(), "\n")+"\n")
 }
 
-func testStatus(role Role) *Status {
+func testStatus(role ProcessRole) *Status {
 	s := &Status{Role: role, Version: "v1.2.3", Now: now, Began: ago(50 * time.Hour), Ready: true}
 	lost := FollowedOwner{
 		ID: "o2:8008/east", State: "stale", Since: ago(time.Hour), Known: true, Failure: "Unavailable: connection refused", Remedy: "check the address in owner",
 		LastAttempt: ago(10 * time.Second), NextAttempt: now.Add(4 * time.Second), LastSync: ago(5 * time.Hour), Lost: ago(time.Hour), Expires: now.Add(23 * time.Hour), Retention: 86400,
 		Services: 100, Instances: 200, Octets: 3 << 20, Stale: 100, Held: 3, NotAdmitted: 2, NotImported: 1, Hops: 2, Path: "o2 o9", Resumes: 4, Restored: ago(time.Hour), Unsaved: "save /var/lib/o2: no space left on device",
-		Updates: Rate{LastMinute: 1, LastHour: 20, Last: ago(2 * time.Second)}, Conflicts: map[string]int{"fqdn_conflict": 1}, Unshared: []string{"web.fed.example", "*.x.fed.example"},
-		Refusals:    []Refusal{{At: ago(time.Minute), Service: "web", FQDN: "web.fed.example.", Field: "fqdn", Reason: "out_of_zone", Rule: "outside"}},
+		Updates: EventRate{LastMinute: 1, LastHour: 20, Last: ago(2 * time.Second)}, Conflicts: map[string]int{"fqdn_conflict": 1}, Unshared: []string{"web.fed.example", "*.x.fed.example"},
+		Refusals:    []RefusedService{{At: ago(time.Minute), Service: "web", FQDN: "web.fed.example.", Field: "fqdn", Reason: "out_of_zone", Rule: "outside"}},
 		Certificate: now.Add(100 * time.Hour), Authority: now.Add(1000 * time.Hour),
 	}
 	if role == Consumer {
@@ -280,7 +280,7 @@ func testStatus(role Role) *Status {
 		s.Zones = []Zone{{Name: "fed.example.", Servers: []string{"dns://.:53"}, Serial: 12, Owners: []string{"o1:8008", "o2:8008/east"}}}
 		return s
 	}
-	s.Publisher = &Publisher{
+	s.Publisher = &PublishingOwner{
 		Config: "owner.yaml", Applied: ago(time.Hour), Restart: []string{"listen"}, Broken: map[string]string{"catalog.yaml": "line 3: bad"},
 		Listen: "[::]:8008", Connections: 4, Certificate: now.Add(time.Hour), Authority: now.Add(48 * time.Hour),
 		TurnedAway: []TurnedAway{
@@ -289,7 +289,7 @@ func testStatus(role Role) *Status {
 		},
 	}
 	s.Catalogs = []Catalog{{
-		Services: 5, Consumers: map[string]int{"v1alpha1": 1, "v1alpha2": 2}, Withheld: map[string]int{"v1alpha1": 2}, Classes: []Class{{"1+2", 2, 4}, {"none", 1, 0}}, Unsent: 3, InFlight: 1,
+		Services: 5, Consumers: map[string]int{"v1alpha1": 1, "v1alpha2": 2}, Withheld: map[string]int{"v1alpha1": 2}, Classes: []ConsumerClass{{"1+2", 2, 4}, {"none", 1, 0}}, Unsent: 3, InFlight: 1,
 		Behind: 2, Lost: 1, Subscribers: []Subscriber{
 			{Consumer: "spiffe://fed.example/dns", Address: "192.0.2.53:41710", State: "behind", Behind: 4, Since: ago(70 * time.Second)},
 			{Consumer: "spiffe://fed.example/dns", Address: "192.0.2.54:41710", State: "behind", Behind: 1},
@@ -297,8 +297,8 @@ func testStatus(role Role) *Status {
 			{Consumer: "dns.partner.example", Address: "[2001:db8::53]:38200", State: "current"},
 		},
 		Oldest: ago(70 * time.Second),
-		Sources: []Source{
-			{Name: "programs", State: "current", Services: 2, Hidden: 1, Refused: map[string]int{"name": 2}, Registration: &Registration{
+		Sources: []CatalogSource{
+			{Name: "programs", State: "current", Services: 2, Hidden: 1, Refused: map[string]int{"name": 2}, Registration: &RegistrationSource{
 				Address: "[::]:8009", Nodes: 3, Providers: 2, Old: 1, Pending: 4, Convergence: 12, StoreAway: true,
 			}},
 			{Name: "up", State: "away", Away: "the owner is stale", Since: ago(time.Hour), Lifetime: 86400, Services: 100, Relay: &lost},
@@ -358,14 +358,14 @@ func fill(v reflect.Value, text string, n int) {
 // TestHostileText fills every field with what a peer must not get on to a terminal.
 func TestHostileText(t *testing.T) {
 	for text, n := range map[string]int{hostile: maxShown + 1, strings.Repeat(hostile, 1000): 1} {
-		var why Why
+		var why NameExplanation
 		fill(reflect.ValueOf(&why.Catalogs).Elem(), text, min(n, 6))
 		checkText(t, why.Lines())
-		why = Why{Name: text, Type: text}
+		why = NameExplanation{Name: text, Type: text}
 		checkText(t, why.Lines())
-		why.Answers = make([]Answer, 1)
+		why.Answers = make([]BlockAnswer, 1)
 		fill(reflect.ValueOf(&why.Answers[0]).Elem(), text, n)
-		for _, verdict := range []Verdict{Live, Stale, OwnData, NoData, NoName, NoNameLost, NotKnownYet, Unresolved, Denied, PassedOn, Verdict(text)} {
+		for _, verdict := range []AnswerVerdict{Live, Stale, OwnData, NoData, NoName, NoNameLost, NotKnownYet, Unresolved, Denied, PassedOn, AnswerVerdict(text)} {
 			why.Answers[0].Verdict = verdict
 			checkText(t, why.Lines())
 		}
@@ -397,12 +397,12 @@ func FuzzText(f *testing.F) {
 		data := must.Get(json.Marshal(seed))(f)
 		f.Add(data)
 	}
-	var why Why
+	var why NameExplanation
 	fill(reflect.ValueOf(&why).Elem(), "x", 2)
 	data := must.Get(json.Marshal(why))(f)
 	f.Add(data)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var why Why
+		var why NameExplanation
 		if json.Unmarshal(data, &why) == nil {
 			checkText(t, why.Lines())
 		}

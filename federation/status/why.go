@@ -6,29 +6,29 @@ import (
 	"time"
 )
 
-// Why says how a process comes to its answer for a name. It is the answer to GET /v1/why.
+// NameExplanation says how a process comes to its answer for a name. It is the answer to GET /v1/why.
 // A consumer fills Answers, an owner Catalogs.
-type Why struct {
-	Role Role      `json:"role"`
-	Now  time.Time `json:"now"`
-	Name string    `json:"name"` // lower case, absolute
-	Type string    `json:"type"` // such as A; an owner looks at names only
+type NameExplanation struct {
+	Role ProcessRole `json:"role"`
+	Now  time.Time   `json:"now"`
+	Name string      `json:"name"` // lower case, absolute
+	Type string      `json:"type"` // such as A; an owner looks at names only
 
 	// Answers has one for each server block that has the name in one of its zones. It is
 	// empty when none has.
-	Answers []Answer `json:"answers,omitempty"`
+	Answers []BlockAnswer `json:"answers,omitempty"`
 
 	// Refused has the owners that have been refused the name although no server block of
 	// Answers has them: because the name is in none of the zones that they were given.
-	Refused []Part `json:"refused,omitempty"`
+	Refused []OwnerPart `json:"refused,omitempty"`
 
 	// Catalogs has those of an owner, in which the name is looked for as an fqdn, as the
 	// name of a service, and as a name below an fqdn.
-	Catalogs []Publication `json:"catalogs,omitempty"`
+	Catalogs []CatalogPublication `json:"catalogs,omitempty"`
 }
 
-// Answer is what one server block answers, and why.
-type Answer struct {
+// BlockAnswer is what one server block answers, and why.
+type BlockAnswer struct {
 	Servers []string `json:"servers"` // the keys of the server block, such as dns://.:53
 	Zone    string   `json:"zone"`    // the longest of its zones that contains the name
 	Serial  uint32   `json:"serial,omitempty"`
@@ -45,58 +45,58 @@ type Answer struct {
 	Is string `json:"is"`
 
 	// Verdict is why the answer is what it is, in one word: see the constants.
-	Verdict Verdict `json:"verdict"`
+	Verdict AnswerVerdict `json:"verdict"`
 
-	Holder *Holder `json:"holder,omitempty"` // the service that has the name; nil when none has
-	Hosts  []Host  `json:"hosts,omitempty"`  // endpoints that are host names, and how they were resolved
-	Circle string  `json:"circle,omitempty"` // a host that its endpoints lead to, and that leads back to itself: it has no address
+	Holder *NameHolder    `json:"holder,omitempty"` // the service that has the name; nil when none has
+	Hosts  []HostEndpoint `json:"hosts,omitempty"`  // endpoints that are host names, and how they were resolved
+	Circle string         `json:"circle,omitempty"` // a host that its endpoints lead to, and that leads back to itself: it has no address
 
 	// Rivals are the other services that want the name, in order of precedence, and do not
 	// have it.
-	Rivals     []Rival `json:"rivals,omitempty"`     // 100 at most
-	MoreRivals int     `json:"moreRivals,omitempty"` // how many there are beside
+	Rivals     []RivalService `json:"rivals,omitempty"`     // 100 at most
+	MoreRivals int            `json:"moreRivals,omitempty"` // how many there are beside
 
 	// Owners has every owner that may publish in the zone, the first wins, with what it
 	// says of the name.
-	Owners []Part `json:"owners"`
+	Owners []OwnerPart `json:"owners"`
 }
 
-// Verdict is why a consumer answers as it does.
-type Verdict string
+// AnswerVerdict is why a consumer answers as it does.
+type AnswerVerdict string
 
 // The verdicts.
 const (
-	Live        Verdict = "live"         // from a service whose owner vouches for it
-	Stale       Verdict = "stale"        // from a service of an owner that is lost
-	OwnData     Verdict = "zone"         // a name of the zone itself
-	NoData      Verdict = "no-data"      // the name exists and has no records of the type
-	NoName      Verdict = "no-name"      // nobody publishes the name, and all owners are known
-	NoNameLost  Verdict = "no-name-lost" // nobody publishes the name now, and an owner that may is lost
-	NotKnownYet Verdict = "not-known"    // an owner that may publish the name has had no complete catalog yet
-	Refused     Verdict = "refused"      // nobody publishes the name, and a service that an owner has for it is refused
-	Unresolved  Verdict = "unresolved"   // an endpoint's host cannot be resolved
-	Denied      Verdict = "denied"       // every address of the endpoints' hosts is one that the owner may not publish
-	PassedOn    Verdict = "passed-on"    // the next plugin answers
+	Live        AnswerVerdict = "live"         // from a service whose owner vouches for it
+	Stale       AnswerVerdict = "stale"        // from a service of an owner that is lost
+	OwnData     AnswerVerdict = "zone"         // a name of the zone itself
+	NoData      AnswerVerdict = "no-data"      // the name exists and has no records of the type
+	NoName      AnswerVerdict = "no-name"      // nobody publishes the name, and all owners are known
+	NoNameLost  AnswerVerdict = "no-name-lost" // nobody publishes the name now, and an owner that may is lost
+	NotKnownYet AnswerVerdict = "not-known"    // an owner that may publish the name has had no complete catalog yet
+	Refused     AnswerVerdict = "refused"      // nobody publishes the name, and a service that an owner has for it is refused
+	Unresolved  AnswerVerdict = "unresolved"   // an endpoint's host cannot be resolved
+	Denied      AnswerVerdict = "denied"       // every address of the endpoints' hosts is one that the owner may not publish
+	PassedOn    AnswerVerdict = "passed-on"    // the next plugin answers
 )
 
-// Refuse completes an explanation with the owners that have been refused the name although
+// AddRefused completes an explanation with the owners that have been refused the name although
 // no server block of Answers has them, and makes Refused the verdict on a name that nobody
 // publishes if it is one that has been refused.
-func (w *Why) Refuse(elsewhere []Part) {
+func (w *NameExplanation) AddRefused(elsewhere []OwnerPart) {
 	w.Refused = elsewhere
 	for i := range w.Answers {
 		a := &w.Answers[i]
-		_, _, refused := w.refusal(a.Owners)
-		if refused && a.Holder == nil && slices.Contains([]Verdict{NoData, NoName, NoNameLost, PassedOn}, a.Verdict) {
+		_, _, refused := w.firstRefusal(a.Owners)
+		if refused && a.Holder == nil && slices.Contains([]AnswerVerdict{NoData, NoName, NoNameLost, PassedOn}, a.Verdict) {
 			a.Verdict = Refused
 		}
 	}
 }
 
-// refusal returns the refusal to name first of those that the owners have met, or the ones
+// firstRefusal returns the refusal to name first of those that the owners have met, or the ones
 // elsewhere: the newest of the name itself, else the newest of what is above it.
-func (w *Why) refusal(owners []Part) (owner string, first Refusal, ok bool) {
-	exact := func(r *Refusal) bool { return strings.EqualFold(r.FQDN, w.Name) }
+func (w *NameExplanation) firstRefusal(owners []OwnerPart) (owner string, first RefusedService, ok bool) {
+	exact := func(r *RefusedService) bool { return strings.EqualFold(r.FQDN, w.Name) }
 	for _, p := range slices.Concat(owners, w.Refused) {
 		for _, r := range p.Refusals {
 			if better := exact(&r) && !exact(&first); !ok || better || exact(&r) == exact(&first) && r.At.After(first.At) {
@@ -107,8 +107,8 @@ func (w *Why) refusal(owners []Part) (owner string, first Refusal, ok bool) {
 	return owner, first, ok
 }
 
-// Holder is the service that has a name.
-type Holder struct {
+// NameHolder is the service that has a name.
+type NameHolder struct {
 	Owner     string    `json:"owner"`
 	Service   string    `json:"service"`
 	FQDN      string    `json:"fqdn"`               // where it is published
@@ -140,24 +140,24 @@ type SharedEndpoint struct {
 	Expires  time.Time `json:"expires,omitzero"`   // when it goes, if its owners are lost; zero: it stays
 }
 
-// Host is an endpoint that is looked up.
-type Host struct {
+// HostEndpoint is an endpoint that is looked up.
+type HostEndpoint struct {
 	Name      string   `json:"name"`
 	Addresses []string `json:"addresses,omitempty"`
 	Stale     bool     `json:"stale,omitempty"`   // they are the last ones that were known
 	Failure   string   `json:"failure,omitempty"` // why there are none
 }
 
-// Rival is a service that wants a name and does not have it.
-type Rival struct {
+// RivalService is a service that wants a name and does not have it.
+type RivalService struct {
 	Owner   string `json:"owner"`
 	Service string `json:"service"`
 	FQDN    string `json:"fqdn"`
 	Rule    string `json:"rule"` // why it does not have it, a clause such as "its owner comes later in the Corefile"
 }
 
-// Part is what one owner has to do with a name.
-type Part struct {
+// OwnerPart is what one owner has to do with a name.
+type OwnerPart struct {
 	ID      string    `json:"id"`
 	State   string    `json:"state"`           // as FollowedOwner.State
 	Known   bool      `json:"known,omitempty"` // as FollowedOwner.Known
@@ -175,42 +175,42 @@ type Part struct {
 	// owner, such as that the name is reserved; empty where none does.
 	NotAdmitted string `json:"notAdmitted,omitempty"`
 
-	Refusals []Refusal `json:"refusals,omitempty"` // of services with this name, newest first
-	Gone     []Gone    `json:"gone,omitempty"`     // services that had this name, newest first
+	Refusals []RefusedService `json:"refusals,omitempty"` // of services with this name, newest first
+	Gone     []GoneService    `json:"gone,omitempty"`     // services that had this name, newest first
 }
 
-// Gone is a service that was there, and is no more.
-type Gone struct {
+// GoneService is a service that was there, and is no more.
+type GoneService struct {
 	At      time.Time `json:"at"`
 	Service string    `json:"service"`
 	FQDN    string    `json:"fqdn"`
 	Cause   string    `json:"cause"` // withdrawn, absent (from a catalog that was complete), expired, excluded (by this side's rules), unproven (a file that was not read to its end), or moved (to another fqdn)
 }
 
-// Publication is what one catalog of an owner has under a name.
-type Publication struct {
-	Catalog     string    `json:"catalog"`               // the server name; empty for the default
-	Unavailable string    `json:"unavailable,omitempty"` // why consumers cannot have it
-	Services    []Offered `json:"services,omitempty"`    // those with the name; none: nobody publishes it
-	Sources     []Source  `json:"sources"`
+// CatalogPublication is what one catalog of an owner has under a name.
+type CatalogPublication struct {
+	Catalog     string           `json:"catalog"`               // the server name; empty for the default
+	Unavailable string           `json:"unavailable,omitempty"` // why consumers cannot have it
+	Services    []OfferedService `json:"services,omitempty"`    // those with the name; none: nobody publishes it
+	Sources     []CatalogSource  `json:"sources"`
 }
 
-// Offered is a service of a source of an owner.
-type Offered struct {
-	Name      string     `json:"name"`
-	FQDN      string     `json:"fqdn"`
-	Source    string     `json:"source"`
-	Hidden    string     `json:"hidden,omitempty"`   // why it is not published: which source before has the name or the fqdn
-	Held      bool       `json:"held,omitempty"`     // whether its origin does not have it any more, and max_withdraw keeps it
-	Withheld  string     `json:"withheld,omitempty"` // from which version of the API, with the reason
-	Audience  []Audience `json:"told,omitempty"`     // to whom; empty where it is hidden
-	Endpoints int        `json:"endpoints"`
-	Instances int        `json:"instances"`
+// OfferedService is a service of a source of an owner.
+type OfferedService struct {
+	Name      string      `json:"name"`
+	FQDN      string      `json:"fqdn"`
+	Source    string      `json:"source"`
+	Hidden    string      `json:"hidden,omitempty"`   // why it is not published: which source before has the name or the fqdn
+	Held      bool        `json:"held,omitempty"`     // whether its origin does not have it any more, and max_withdraw keeps it
+	Withheld  string      `json:"withheld,omitempty"` // from which version of the API, with the reason
+	Audience  []ToldClass `json:"told,omitempty"`     // to whom; empty where it is hidden
+	Endpoints int         `json:"endpoints"`
+	Instances int         `json:"instances"`
 }
 
-// Audience is what a class of consumers is told of a service.
-type Audience struct {
-	Class     string `json:"class"`            // as Class.Name; "everybody" without exports
+// ToldClass is what a class of consumers is told of a service.
+type ToldClass struct {
+	Class     string `json:"class"`            // as ConsumerClass.Name; "everybody" without exports
 	Consumers int    `json:"consumers"`        // open streams
 	Rule      int    `json:"rule,omitempty"`   // of exports, that decides; 0: none does
 	As        string `json:"as,omitempty"`     // the fqdn, where a rule renames it

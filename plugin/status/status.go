@@ -55,7 +55,7 @@ type Block interface {
 
 	// Explain returns the reply that the block gives to a query, and why, as long as ctx
 	// lasts, or false for a name outside of its zones.
-	Explain(ctx context.Context, name string, qtype uint16) (status.Answer, bool)
+	Explain(ctx context.Context, name string, qtype uint16) (status.BlockAnswer, bool)
 }
 
 // shownBlock is a block with the configuration that it belongs to.
@@ -200,24 +200,24 @@ func (p *Page) Status() status.Status {
 }
 
 // Catalog implements page.ReportSource.
-func (p *Page) Catalog(of string) (iter.Seq2[status.Service, error], error) {
+func (p *Page) Catalog(of string) (iter.Seq2[status.CatalogService, error], error) {
 	return p.agent.Catalog(of)
 }
 
 // Why implements page.ReportSource.
-func (p *Page) Why(ctx context.Context, name string, qtype uint16) (status.Why, error) {
+func (p *Page) Why(ctx context.Context, name string, qtype uint16) (status.NameExplanation, error) {
 	select {
 	case p.asking <- struct{}{}:
 		defer func() { <-p.asking }()
 	case <-ctx.Done():
-		return status.Why{}, ctx.Err()
+		return status.NameExplanation{}, ctx.Err()
 	}
-	w := status.Why{Role: status.Consumer, Now: time.Now().UTC(), Name: name, Type: dns.Type(qtype).String()}
+	w := status.NameExplanation{Role: status.Consumer, Now: time.Now().UTC(), Name: name, Type: dns.Type(qtype).String()}
 	for _, b := range p.runningBlocks() {
 		if a, ours := b.Explain(ctx, name, qtype); ours {
 			w.Answers = append(w.Answers, a)
 		}
 	}
-	w.Refuse(p.agent.RefusedOwners(name, w.Answers, time.Now()))
+	w.AddRefused(p.agent.RefusedOwners(name, w.Answers, time.Now()))
 	return w, nil
 }

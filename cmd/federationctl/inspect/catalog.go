@@ -23,7 +23,7 @@ func (e *Endpoint) DumpCatalog(ctx context.Context, of string, limit int64) (str
 		return "", err
 	}
 	var lines []string
-	err = e.readServices(ctx, of, limit, func(s *status.Service) error {
+	err = e.readServices(ctx, of, limit, func(s *status.CatalogService) error {
 		lines = append(lines, printable.EscapeControls(string(s.Service)))
 		return nil
 	})
@@ -34,7 +34,7 @@ func (e *Endpoint) DumpCatalog(ctx context.Context, of string, limit int64) (str
 type FoundService struct {
 	Of string `json:"of"` // the owner that is followed, or the server name of the catalog
 
-	status.Service
+	status.CatalogService
 }
 
 // CatalogNames returns the names of the catalogs to look in: of, or all if it is empty.
@@ -52,8 +52,8 @@ func (e *Endpoint) CatalogNames(ctx context.Context, of string) ([]string, error
 // FindServices calls each with the services of a catalog that match all words, in the order of their
 // names. It returns how many the catalog has.
 func (e *Endpoint) FindServices(ctx context.Context, of string, words []string, each func(*FoundService) error) (total int, err error) {
-	err = e.readServices(ctx, of, math.MaxInt64-1, func(s *status.Service) error {
-		if total++; !s.Matches(words) {
+	err = e.readServices(ctx, of, math.MaxInt64-1, func(s *status.CatalogService) error {
+		if total++; !s.MatchesWords(words) {
 			return nil
 		}
 		return each(&FoundService{of, *s})
@@ -70,7 +70,7 @@ func (f *FoundService) FormatLine(withOf bool) string {
 			Port    int    `json:"port"`
 		} `json:"endpoints"`
 	}
-	_ = json.Unmarshal(f.Service.Service, &service) // what is none has no endpoints
+	_ = json.Unmarshal(f.Service, &service) // what is none has no endpoints
 	var endpoints []string
 	for _, at := range service.Endpoints {
 		endpoints = append(endpoints, net.JoinHostPort(at.Address, strconv.Itoa(at.Port)))

@@ -130,8 +130,8 @@ func (e *Endpoint) Status(ctx context.Context) (*status.Status, string, error) {
 }
 
 // ExplainName returns why a name is answered as it is, and the answer as Status does.
-func (e *Endpoint) ExplainName(ctx context.Context, name, qtype string) (*status.Why, string, error) {
-	w, text, err := requestReport[status.Why](ctx, e, http.MethodGet, "/v1/why", url.Values{"name": {name}, "type": {qtype}})
+func (e *Endpoint) ExplainName(ctx context.Context, name, qtype string) (*status.NameExplanation, string, error) {
+	w, text, err := requestReport[status.NameExplanation](ctx, e, http.MethodGet, "/v1/why", url.Values{"name": {name}, "type": {qtype}})
 	if err == nil && w.Role == "" {
 		err = e.unknownPathError("/v1/why")
 	}
@@ -148,8 +148,8 @@ func (e *Endpoint) RetryOwner(ctx context.Context, of string) (*status.FollowedO
 // ConfirmWithdrawal has an owner withdraw the services that are held of a source, and returns how it
 // was before. Of is the server name of the catalog, empty where there is only one; source may
 // be empty where services of one are held at most.
-func (e *Endpoint) ConfirmWithdrawal(ctx context.Context, of, source string) (*status.Source, string, error) {
-	return requestChange[status.Source](ctx, e, "/v1/confirm", of, url.Values{"source": {source}})
+func (e *Endpoint) ConfirmWithdrawal(ctx context.Context, of, source string) (*status.CatalogSource, string, error) {
+	return requestChange[status.CatalogSource](ctx, e, "/v1/confirm", of, url.Values{"source": {source}})
 }
 
 // requestChange asks for a change of a catalog.
@@ -209,7 +209,7 @@ func requestReport[T any](ctx context.Context, e *Endpoint, method, path string,
 
 // readServices calls each with every service of a catalog, in the order in which they come. More
 // than limit bytes are an error.
-func (e *Endpoint) readServices(ctx context.Context, of string, limit int64, each func(*status.Service) error) error {
+func (e *Endpoint) readServices(ctx context.Context, of string, limit int64, each func(*status.CatalogService) error) error {
 	const path = "/v1/catalog"
 	body, err := e.requestPath(ctx, http.MethodGet, path, url.Values{"of": {of}}, "application/x-ndjson")
 	if err != nil {
@@ -221,7 +221,7 @@ func (e *Endpoint) readServices(ctx context.Context, of string, limit int64, eac
 	lines.Buffer(nil, maxService)
 	tooLarge := fmt.Errorf("%s has a catalog of more than %d bytes; --max-catalog raises the limit", e, limit)
 	for lines.Scan() {
-		var line status.Service
+		var line status.CatalogService
 		if err := json.Unmarshal(lines.Bytes(), &line); rest.N <= 0 {
 			return tooLarge // and the line may be a part of one
 		} else if err != nil || len(line.Service) == 0 {

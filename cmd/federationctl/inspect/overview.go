@@ -16,14 +16,14 @@ type Overview struct {
 	Title string
 	Level status.Level // of the process
 	Says  []string     // sentences that sum it up
-	Rows  []status.Row
+	Rows  []status.TableRow
 	kind  string // what most rows are
 	now   time.Time
 }
 
 // SaysSame reports whether two overviews say the same, but for times and numbers.
 func (o *Overview) SaysSame(other *Overview) bool {
-	return o.Level == other.Level && slices.EqualFunc(o.Rows, other.Rows, func(a, b status.Row) bool {
+	return o.Level == other.Level && slices.EqualFunc(o.Rows, other.Rows, func(a, b status.TableRow) bool {
 		return a.Level == b.Level && a.Name == b.Name && a.State == b.State
 	})
 }
@@ -39,7 +39,7 @@ func NewOverview(s *status.Status) *Overview {
 	if s.Role != status.Consumer {
 		what, o.kind = "federationctl serve", "CATALOG, SOURCE"
 	}
-	o.Title = fmt.Sprintf("%s %s, running for %s: %s", what, federation.Printable(s.Version), status.Span(s.Now.Sub(s.Began)), o.Level)
+	o.Title = fmt.Sprintf("%s %s, running for %s: %s", what, federation.Printable(s.Version), status.FormatSpan(s.Now.Sub(s.Began)), o.Level)
 	return o
 }
 
@@ -60,9 +60,9 @@ func (o *Overview) FormatTable(width int, colours bool) string {
 	for i, r := range o.Rows {
 		since := "-"
 		if !r.Since.IsZero() {
-			since = status.Span(o.now.Sub(r.Since))
+			since = status.FormatSpan(o.now.Sub(r.Since))
 		}
-		rows[i] = []string{r.Level.String(), r.Name, r.State, since, status.Number(r.Services), r.Note}
+		rows[i] = []string{r.Level.String(), r.Name, r.State, since, status.FormatNumber(r.Services), r.Note}
 	}
 	lines = append(lines, "")
 	for i, line := range printable.FormatTable([]string{"LEVEL", o.kind, "STATE", "FOR", " SERVICES", "NOTE"}, rows, width) {
@@ -77,7 +77,7 @@ func (o *Overview) FormatTable(width int, colours bool) string {
 
 // countUnwell returns how many rows are not well. They are the first.
 func (o *Overview) countUnwell() int {
-	if n := slices.IndexFunc(o.Rows, func(r status.Row) bool { return r.Level == status.Well }); n >= 0 {
+	if n := slices.IndexFunc(o.Rows, func(r status.TableRow) bool { return r.Level == status.Well }); n >= 0 {
 		return n
 	}
 	return len(o.Rows)
@@ -96,7 +96,7 @@ func (o *Overview) explainRows(width int) (lines []string) {
 		}
 	}
 	if more := bad - mostExplained; more > 0 {
-		lines = append(lines, "", status.Number(more)+" more: 'federationctl status -o json' says all")
+		lines = append(lines, "", status.FormatNumber(more)+" more: 'federationctl status -o json' says all")
 	}
 	return lines
 }

@@ -20,7 +20,7 @@ import (
 
 // process is a process with catalogs, by their names.
 type process struct {
-	role     status.Role
+	role     status.ProcessRole
 	catalogs map[string][]*federation.Service
 }
 
@@ -36,16 +36,16 @@ func (p *process) Status() status.Status {
 	return s
 }
 
-func (p *process) Why(_ context.Context, name string, _ uint16) (status.Why, error) {
-	return status.Why{Role: p.role, Now: time.Now(), Name: name, Type: "A"}, nil
+func (p *process) Why(_ context.Context, name string, _ uint16) (status.NameExplanation, error) {
+	return status.NameExplanation{Role: p.role, Now: time.Now(), Name: name, Type: "A"}, nil
 }
 
-func (p *process) Catalog(of string) (iter.Seq2[status.Service, error], error) {
+func (p *process) Catalog(of string) (iter.Seq2[status.CatalogService, error], error) {
 	services, ok := p.catalogs[of]
 	if !ok {
 		return nil, fmt.Errorf("there is no %q", of)
 	}
-	return func(yield func(status.Service, error) bool) {
+	return func(yield func(status.CatalogService, error) bool) {
 		for _, s := range services {
 			if !yield(status.NewService(s, time.Now(), false)) {
 				return

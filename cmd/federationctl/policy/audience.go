@@ -53,7 +53,7 @@ func (a *Audience) String() string {
 	for _, r := range a.NotTold {
 		all += len(r.Consumers)
 	}
-	fmt.Fprintf(&b, "%stold to %s of %s\n", lineStart(a.Asked, a.Name), status.Number(told), status.Count(told+all, "consumer"))
+	fmt.Fprintf(&b, "%stold to %s of %s\n", lineStart(a.Asked, a.Name), status.FormatNumber(told), status.CountNoun(told+all, "consumer"))
 	for _, s := range a.Told {
 		fmt.Fprintf(&b, "%s\n%s%s", s.why, s.formatRows(), formatConsumers(s.Consumers))
 	}

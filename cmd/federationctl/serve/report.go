@@ -52,7 +52,7 @@ func (p *Publisher) Report() Report {
 		},
 		Server: p.server.Stats(), Registrations: make(map[string]map[string]registration.Numbers), Broken: make(map[string]error),
 	}
-	r.Publisher = &status.Publisher{
+	r.Publisher = &status.PublishingOwner{
 		Config: p.file, Listen: p.listener.Addr().String(), Connections: r.Server.Connections, TurnedAway: p.turnedAway.newestFirst(),
 	}
 	certificate, authority := p.identity.Expiry()
@@ -93,7 +93,7 @@ func (p *Publisher) reportCatalog(r *Report, name string, consumers owner.Consum
 	of, sources, entries := r.Server.Catalogs[name], p.catalogs[name].sources.Status(), p.catalogs[name].entries
 	c := status.Catalog{
 		Name: name, Unavailable: sources.Unavailable, Services: of.Services, Classes: reportClasses(of),
-		Unsent: of.Unsent, InFlight: of.InFlight, Oldest: of.Oldest.UTC(), Sources: []status.Source{},
+		Unsent: of.Unsent, InFlight: of.InFlight, Oldest: of.Oldest.UTC(), Sources: []status.CatalogSource{},
 		Consumers: byVersion(of.Consumers), Withheld: byVersion(of.Withheld), Behind: consumers.Behind, Lost: consumers.Lost,
 	}
 	for _, at := range consumers.Worst {
@@ -108,7 +108,7 @@ func (p *Publisher) reportCatalog(r *Report, name string, consumers owner.Consum
 			r.Broken["catalog"] = cmp.Or(r.Broken["catalog"], from.Err())
 		case *registrationSource:
 			g := from.Stats()
-			s.Registration = &status.Registration{
+			s.Registration = &status.RegistrationSource{
 				Address: p.listener.Addr().String(), Nodes: g.Nodes, Providers: g.Streams, Old: g.Old, Pending: g.Pending,
 				Convergence: g.Convergence.Seconds(), StoreAway: g.StoreAway,
 			}
@@ -153,8 +153,8 @@ func byVersion(of map[wire.Version]int) map[string]int {
 }
 
 // reportSource returns the report of a source.
-func reportSource(of source.SourceStatus) status.Source {
-	s := status.Source{
+func reportSource(of source.SourceStatus) status.CatalogSource {
+	s := status.CatalogSource{
 		Name: of.Name, State: "current", Away: of.Away, Since: of.Since.UTC(), Lifetime: of.Lifetime.Seconds(),
 		Services: of.Services, Hidden: of.Hidden, Refused: of.Refused,
 		Held: of.Held, Release: of.Release.UTC(),
@@ -185,9 +185,9 @@ const otherClasses = "other"
 
 // reportClasses returns the classes of a catalog in the order of their rules, the other classes
 // last, with their services added up. There are none while it has no exports.
-func reportClasses(of owner.CatalogStats) []status.Class {
-	var shown []status.Class
-	other := status.Class{Name: otherClasses}
+func reportClasses(of owner.CatalogStats) []status.ConsumerClass {
+	var shown []status.ConsumerClass
+	other := status.ConsumerClass{Name: otherClasses}
 	more := false
 	for _, c := range of.Classes {
 		name := className(c.Rules)
@@ -195,7 +195,7 @@ func reportClasses(of owner.CatalogStats) []status.Class {
 			other.Consumers, other.Services, more = other.Consumers+c.Consumers, other.Services+c.Services, true
 			continue
 		}
-		shown = append(shown, status.Class{Name: name, Consumers: c.Consumers, Services: c.Services})
+		shown = append(shown, status.ConsumerClass{Name: name, Consumers: c.Consumers, Services: c.Services})
 	}
 	if more {
 		shown = append(shown, other)
@@ -215,7 +215,7 @@ func className(rules []int) string {
 }
 
 // Catalog implements page.ReportSource.
-func (p *Publisher) Catalog(of string) (iter.Seq2[status.Service, error], error) {
+func (p *Publisher) Catalog(of string) (iter.Seq2[status.CatalogService, error], error) {
 	c, known := p.catalogs[of]
 	if !known {
 		return nil, &status.UnknownError{Of: of, Known: slices.Sorted(maps.Keys(p.catalogs))}
@@ -223,7 +223,7 @@ func (p *Publisher) Catalog(of string) (iter.Seq2[status.Service, error], error)
 	found := c.sources.Find(func(*wire.Encoded) bool { return true })
 	found = slices.DeleteFunc(found, func(f source.Found) bool { return f.Hidden != "" })
 	slices.SortFunc(found, func(a, b source.Found) int { return strings.Compare(a.Service.Name(), b.Service.Name()) })
-	return func(yield func(status.Service, error) bool) {
+	return func(yield func(status.CatalogService, error) bool) {
 		for _, f := range found {
 			if !yield(status.NewService(f.Service.Service(), time.Time{}, false)) {
 				return

@@ -20,7 +20,7 @@ func TestClasses(t *testing.T) {
 	got := reportClasses(owner.CatalogStats{Stats: registry.Stats{Classes: []registry.ClassStats{
 		{Consumers: 1}, {Rules: []int{1, 3}, Consumers: 2, Services: 4}, {Rules: long, Consumers: 5, Services: 6},
 	}}})
-	want := []status.Class{{Name: "none", Consumers: 1}, {Name: "1+3", Consumers: 2, Services: 4}, {Name: "other", Consumers: 5, Services: 6}}
+	want := []status.ConsumerClass{{Name: "none", Consumers: 1}, {Name: "1+3", Consumers: 2, Services: 4}, {Name: "other", Consumers: 5, Services: 6}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -29,7 +29,7 @@ func TestClasses(t *testing.T) {
 		many.Classes = append(many.Classes, registry.ClassStats{Rules: []int{i}, Consumers: 2, Services: 5})
 	}
 	got = reportClasses(many)
-	if other := got[len(got)-1]; len(got) != maxClasses+1 || other != (status.Class{Name: "other", Consumers: 4, Services: 10}) {
+	if other := got[len(got)-1]; len(got) != maxClasses+1 || other != (status.ConsumerClass{Name: "other", Consumers: 4, Services: 10}) {
 		t.Errorf("%d classes are shown, the last one is %+v", len(got), other)
 	}
 }

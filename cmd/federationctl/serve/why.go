@@ -18,12 +18,12 @@ import (
 )
 
 // Why implements page.ReportSource.
-func (p *Publisher) Why(_ context.Context, name string, _ uint16) (status.Why, error) {
+func (p *Publisher) Why(_ context.Context, name string, _ uint16) (status.NameExplanation, error) {
 	reported := p.Status()
-	why := status.Why{Role: status.Owner, Name: name}
+	why := status.NameExplanation{Role: status.Owner, Name: name}
 	for i := range reported.Catalogs {
 		of := &reported.Catalogs[i]
-		c, published := p.catalogs[of.Name], status.Publication{Catalog: of.Name, Unavailable: of.Unavailable, Sources: of.Sources}
+		c, published := p.catalogs[of.Name], status.CatalogPublication{Catalog: of.Name, Unavailable: of.Unavailable, Sources: of.Sources}
 		for _, f := range c.findServices(strings.TrimSuffix(name, "."), p.exportsOf(of.Name)) {
 			published.Services = append(published.Services, c.reportOffer(f, of.Consumers[wire.V1Alpha1.String()] > 0))
 		}
@@ -78,9 +78,9 @@ func originalNames(name string, exports []config.Export) []string {
 
 // reportOffer returns the report of a service that was found: to whom it is told, and whether there
 // are consumers of v1alpha1, which cannot be told every service.
-func (c *servedCatalog) reportOffer(f source.Found, v1alpha1 bool) status.Offered {
+func (c *servedCatalog) reportOffer(f source.Found, v1alpha1 bool) status.OfferedService {
 	s := f.Service.Service()
-	o := status.Offered{
+	o := status.OfferedService{
 		Name: s.Name, FQDN: f.Service.FQDN(), Source: f.Source, Hidden: f.Hidden, Held: f.Held,
 		Endpoints: len(s.Endpoints), Instances: len(s.Instances),
 	}
@@ -98,8 +98,8 @@ func (c *servedCatalog) reportOffer(f source.Found, v1alpha1 bool) status.Offere
 }
 
 // reportAudience returns what a class of consumers is told of a service with that fqdn.
-func reportAudience(t registry.Audience, fqdn string) status.Audience {
-	a := status.Audience{Class: className(t.Rules), Consumers: t.Consumers, Rule: t.Rule, Hidden: t.Service == nil}
+func reportAudience(t registry.Audience, fqdn string) status.ToldClass {
+	a := status.ToldClass{Class: className(t.Rules), Consumers: t.Consumers, Rule: t.Rule, Hidden: t.Service == nil}
 	if t.Everybody {
 		a.Class = "everybody"
 	}

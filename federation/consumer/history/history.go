@@ -29,10 +29,10 @@ const (
 // for concurrent use, and none of its methods waits for more than a copy of it. It is bounded,
 // whatever the owner sends. The zero value is empty.
 type ServiceLog struct {
-	mu       sync.Mutex                             // guards the rest
-	refusals *simplelru.LRU[string, status.Refusal] // the newest of each service; nil: none yet
-	gone     []status.Gone                          // a ring, once it is full
-	next     int                                    // where the next one goes then
+	mu       sync.Mutex                                    // guards the rest
+	refusals *simplelru.LRU[string, status.RefusedService] // the newest of each service; nil: none yet
+	gone     []status.GoneService                          // a ring, once it is full
+	next     int                                           // where the next one goes then
 	updates  eventRate
 }
 
@@ -53,13 +53,13 @@ func (l *ServiceLog) NotePublished(changes []catalog.Change, now time.Time) {
 	defer l.mu.Unlock()
 	for i := first; i < len(changes); i++ {
 		if cause := departureCause(&changes[i]); cause != "" {
-			l.addGone(status.Gone{At: now.UTC(), Service: truncateText(changes[i].Name, maxName), FQDN: truncateText(changes[i].Was.FQDN(), maxName), Cause: cause})
+			l.addGone(status.GoneService{At: now.UTC(), Service: truncateText(changes[i].Name, maxName), FQDN: truncateText(changes[i].Was.FQDN(), maxName), Cause: cause})
 		}
 	}
 }
 
 // addGone notes that a service is gone. It is called with mu held.
-func (l *ServiceLog) addGone(g status.Gone) {
+func (l *ServiceLog) addGone(g status.GoneService) {
 	if len(l.gone) < limit {
 		l.gone = append(l.gone, g)
 		return
@@ -100,19 +100,19 @@ func (l *ServiceLog) NoteRefusal(invalid *federation.InvalidError, now time.Time
 	defer l.mu.Unlock()
 	if l.refusals == nil {
 		var err error
-		if l.refusals, err = simplelru.NewLRU[string, status.Refusal](limit, nil); err != nil {
+		if l.refusals, err = simplelru.NewLRU[string, status.RefusedService](limit, nil); err != nil {
 			panic(err) // the limit is not positive
 		}
 	}
 	service := truncateText(invalid.Service, maxName)
-	l.refusals.Add(service, status.Refusal{
+	l.refusals.Add(service, status.RefusedService{
 		At: now.UTC(), Service: service, FQDN: truncateText(invalid.FQDN, maxName),
 		Field: truncateText(invalid.Field, maxText), Reason: string(invalid.Reason), Rule: truncateText(invalid.Rule, maxText),
 	})
 }
 
 // Refusals returns what is refused, newest first.
-func (l *ServiceLog) Refusals() (all []status.Refusal) {
+func (l *ServiceLog) Refusals() (all []status.RefusedService) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.refusals != nil {
@@ -123,7 +123,7 @@ func (l *ServiceLog) Refusals() (all []status.Refusal) {
 }
 
 // GoneServices returns the services that are gone, newest first.
-func (l *ServiceLog) GoneServices() []status.Gone {
+func (l *ServiceLog) GoneServices() []status.GoneService {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := slices.Concat(l.gone[l.next:], l.gone[:l.next])
@@ -132,7 +132,7 @@ func (l *ServiceLog) GoneServices() []status.Gone {
 }
 
 // UpdateRate returns how often the owner's services change.
-func (l *ServiceLog) UpdateRate(now time.Time) status.Rate {
+func (l *ServiceLog) UpdateRate(now time.Time) status.EventRate {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.updates.reportAt(now)

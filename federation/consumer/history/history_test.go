@@ -71,7 +71,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 
 func TestRate(t *testing.T) {
 	var log history.ServiceLog
-	if got := log.UpdateRate(epoch); got != (status.Rate{}) {
+	if got := log.UpdateRate(epoch); got != (status.EventRate{}) {
 		t.Errorf("without events: %+v", got)
 	}
 	for _, tt := range []struct {

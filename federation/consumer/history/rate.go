@@ -21,8 +21,8 @@ func (r *eventRate) countEvent(now time.Time) {
 
 // reportAt returns how many events there were in the minute and in the hour before now, to
 // the second and to the minute.
-func (r *eventRate) reportAt(now time.Time) status.Rate {
-	return status.Rate{
+func (r *eventRate) reportAt(now time.Time) status.EventRate {
+	return status.EventRate{
 		LastMinute: r.seconds.sumUntil(now.Unix()), LastHour: r.minutes.sumUntil(now.Unix() / 60), Last: r.last.UTC(),
 	}
 }

@@ -28,23 +28,23 @@ type blockExplainer struct {
 // does from a zone that Zone has returned: everything but what only those know who answer,
 // which are the reply and the hosts. It changes nothing and waits for nobody. A name outside
 // of the zones has an Answer without a Zone.
-func (b *Block) Explain(z *zone.Zone, name string, qtype uint16, now time.Time) status.Answer {
+func (b *Block) Explain(z *zone.Zone, name string, qtype uint16, now time.Time) status.BlockAnswer {
 	e := z.Explain(name, qtype, now)
 	if e.Result.Kind == zone.Outside {
-		return status.Answer{}
+		return status.BlockAnswer{}
 	}
 	x := blockExplainer{Block: b}
 	for _, o := range b.owners {
 		x.reports = append(x.reports, o.reportStatus(now))
 	}
-	a := status.Answer{
+	a := status.BlockAnswer{
 		Zone: e.Result.OriginName(), Serial: e.Result.SOA("").Serial, Is: e.Role.String(), Verdict: verdictOf(e), Circle: e.Circle, MoreRivals: e.More,
 	}
 	if e.Holder != nil {
 		a.Holder = x.reportHolder(e.Holder)
 	}
 	for _, r := range e.Rivals {
-		a.Rivals = append(a.Rivals, status.Rival{Owner: b.owners[r.Owner].id, Service: r.Service, FQDN: r.FQDN, Rule: r.Rule})
+		a.Rivals = append(a.Rivals, status.RivalService{Owner: b.owners[r.Owner].id, Service: r.Service, FQDN: r.FQDN, Rule: r.Rule})
 	}
 	for _, i := range e.Owners {
 		a.Owners = append(a.Owners, x.reportOwner(i, name, e.Holder != nil && e.Holder.Owner == i || e.Role == domain.NameServer))
@@ -53,7 +53,7 @@ func (b *Block) Explain(z *zone.Zone, name string, qtype uint16, now time.Time) 
 }
 
 // verdictOf returns why a look-up has that result. Hosts may still change it.
-func verdictOf(e *zone.NameExplanation) status.Verdict {
+func verdictOf(e *zone.NameExplanation) status.AnswerVerdict {
 	r := &e.Result
 	switch r.Kind {
 	case zone.Success, zone.Indirect:
@@ -79,9 +79,9 @@ func verdictOf(e *zone.NameExplanation) status.Verdict {
 	return status.NotKnownYet
 }
 
-func (x *blockExplainer) reportHolder(h *zone.Holder) *status.Holder {
+func (x *blockExplainer) reportHolder(h *zone.Holder) *status.NameHolder {
 	u := &x.reports[h.Owner]
-	holder := &status.Holder{
+	holder := &status.NameHolder{
 		Owner: u.ID, Service: h.Service, FQDN: h.FQDN, Instance: h.Instance, Updated: h.Updated, Stale: h.Stale, Faults: countFaults(h.Faults),
 	}
 	if h.Original != h.FQDN {
@@ -125,15 +125,15 @@ func (x *blockExplainer) reportEndpoint(e *zone.SharedEndpoint) status.SharedEnd
 }
 
 // partOf returns what there is to say of an owner, whatever the name.
-func partOf(u *status.FollowedOwner) status.Part {
-	return status.Part{
+func partOf(u *status.FollowedOwner) status.OwnerPart {
+	return status.OwnerPart{
 		ID: u.ID, State: u.State, Known: u.Known, Since: u.Since, Expires: u.Expires, Failure: u.Failure, Remedy: u.Remedy, NextAttempt: u.NextAttempt,
 	}
 }
 
 // reportOwner returns what the owner at an index has to do with a name. Taken says that one of its
 // services has it, or the zone itself, so that nothing is left out.
-func (x *blockExplainer) reportOwner(i int, name string, taken bool) status.Part {
+func (x *blockExplainer) reportOwner(i int, name string, taken bool) status.OwnerPart {
 	log := &x.owners[i].log
 	p := partOf(&x.reports[i])
 	if !taken {
@@ -154,10 +154,10 @@ func (x *blockExplainer) reportOwner(i int, name string, taken bool) status.Part
 
 // RefusedOwners returns the owners that have been refused a name, lower case and absolute, but for
 // those that are in the answers: the name is in none of the zones that they were given. It waits for nobody.
-func (a *Agent) RefusedOwners(name string, answers []status.Answer, now time.Time) (parts []status.Part) {
+func (a *Agent) RefusedOwners(name string, answers []status.BlockAnswer, now time.Time) (parts []status.OwnerPart) {
 	for _, o := range a.inOrder() {
-		if slices.ContainsFunc(answers, func(a status.Answer) bool {
-			return slices.ContainsFunc(a.Owners, func(p status.Part) bool { return p.ID == o.id })
+		if slices.ContainsFunc(answers, func(a status.BlockAnswer) bool {
+			return slices.ContainsFunc(a.Owners, func(p status.OwnerPart) bool { return p.ID == o.id })
 		}) {
 			continue
 		}

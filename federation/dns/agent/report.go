@@ -52,7 +52,7 @@ func (o *mirroredOwner) reportStatus(now time.Time) status.FollowedOwner {
 // Catalog yields all services of an owner, in the order of their names, each once. The error
 // is a *status.UnknownError if there is no owner with that ID. It reads what is published, and
 // waits for nobody.
-func (a *Agent) Catalog(of string) (iter.Seq2[status.Service, error], error) {
+func (a *Agent) Catalog(of string) (iter.Seq2[status.CatalogService, error], error) {
 	owners := a.inOrder()
 	at := slices.IndexFunc(owners, func(o *mirroredOwner) bool { return o.id == of })
 	if at < 0 {
@@ -63,7 +63,7 @@ func (a *Agent) Catalog(of string) (iter.Seq2[status.Service, error], error) {
 		return nil, unknown
 	}
 	offers := owners[at].offeredServices()
-	return func(yield func(status.Service, error) bool) {
+	return func(yield func(status.CatalogService, error) bool) {
 		for i := range offers {
 			if !yield(status.NewService(offers[i].Service.Unpack(), offers[i].Updated, offers[i].Stale)) {
 				return

@@ -23,7 +23,7 @@ import (
 )
 
 // explain returns why the block answers for the addresses of a name.
-func explain(b *agent.Block, name string) status.Answer {
+func explain(b *agent.Block, name string) status.BlockAnswer {
 	return b.Explain(b.Zone(), dns.Fqdn(name), dns.TypeA, time.Now())
 }
 
@@ -114,7 +114,7 @@ func TestExplain(t *testing.T) {
 				t.Errorf("refused of %s: %+v", name, parts)
 			}
 		}
-		if parts := w.agent.RefusedOwners("web.other.example.", []status.Answer{{Owners: []status.Part{{ID: ownerAddress}}}}, time.Now()); parts != nil {
+		if parts := w.agent.RefusedOwners("web.other.example.", []status.BlockAnswer{{Owners: []status.OwnerPart{{ID: ownerAddress}}}}, time.Now()); parts != nil {
 			t.Errorf("refused of an owner that has been heard: %+v", parts)
 		}
 	})
@@ -183,7 +183,7 @@ func TestExplainRivals(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		a := explain(b, "web.fed.example")
-		want := []status.Rival{{
+		want := []status.RivalService{{
 			Owner: other, Service: "web", FQDN: "web.fed.example.",
 			Rule: `its owner comes later in the Corefile than owner.example:8008, of which service "web" has the fqdn`,
 		}}

@@ -30,11 +30,11 @@ type Source interface {
 	Status() status.Status
 
 	// Why explains the answer to a query. The name is absolute and in lower case.
-	Why(ctx context.Context, name string, qtype uint16) (status.Why, error)
+	Why(ctx context.Context, name string, qtype uint16) (status.NameExplanation, error)
 
 	// Catalog yields all services of a catalog, in the order of their names. Of is the ID of
 	// an owner that is followed, or the server name of a catalog.
-	Catalog(of string) (iter.Seq2[status.Service, error], error)
+	Catalog(of string) (iter.Seq2[status.CatalogService, error], error)
 }
 
 // Handler serves the status of a process:
@@ -152,7 +152,7 @@ func (h handler) postForm(act func(url.Values) (any, error)) http.HandlerFunc {
 // retry has an owner tried at once that there is no stream with, and returns how it was before.
 func (h handler) retry(from url.Values) (any, error) {
 	s := h.source.Status()
-	u, err := s.Followed(from.Get("of"))
+	u, err := s.FindOwner(from.Get("of"))
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it is what the answer says
 	}
@@ -163,12 +163,12 @@ func (h handler) retry(from url.Values) (any, error) {
 // confirm withdraws the services that are held of a source, and returns how it was before.
 func (h handler) confirm(from url.Values) (any, error) {
 	s := h.source.Status()
-	of, err := s.Holding(from.Get("of"), from.Get("source"))
+	of, err := s.FindHolding(from.Get("of"), from.Get("source"))
 	if err != nil {
 		return nil, err //nolint:wrapcheck // as in retry
 	}
 	if of == nil {
-		return status.Source{}, nil
+		return status.CatalogSource{}, nil
 	}
 	of.Held = of.Confirm()
 	return of, nil
@@ -179,10 +179,10 @@ func (h handler) why(r *http.Request) (any, int, error) {
 	return why, http.StatusBadRequest, err
 }
 
-func (h handler) explain(r *http.Request, name, text string) (status.Why, error) {
+func (h handler) explain(r *http.Request, name, text string) (status.NameExplanation, error) {
 	name, qtype, err := parseQuestion(name, text)
 	if err != nil {
-		return status.Why{}, err
+		return status.NameExplanation{}, err
 	}
 	return h.source.Why(r.Context(), name, qtype) //nolint:wrapcheck // it is what the page says
 }
@@ -207,7 +207,7 @@ func parseQuestion(name, text string) (string, uint16, error) {
 
 // open returns the services of the catalog that a request is about, and a function to be called
 // when they have been read. With an error it returns the code of the answer.
-func (h handler) open(w http.ResponseWriter, r *http.Request) (services iter.Seq2[status.Service, error], read func(), code int, err error) {
+func (h handler) open(w http.ResponseWriter, r *http.Request) (services iter.Seq2[status.CatalogService, error], read func(), code int, err error) {
 	select {
 	case h.reading <- struct{}{}:
 	default:

@@ -109,7 +109,7 @@ func fill(v reflect.Value, text string) {
 }
 
 // filled is a Source whose every text is the same.
-func filled(role status.Role, text string) *fixed {
+func filled(role status.ProcessRole, text string) *fixed {
 	f := new(fixed)
 	fill(reflect.ValueOf(&f.status).Elem(), text)
 	fill(reflect.ValueOf(&f.why).Elem(), text)
@@ -121,7 +121,7 @@ func filled(role status.Role, text string) *fixed {
 // Text of a peer, whatever field it is in, is text on the page.
 func TestHostileTexts(t *testing.T) {
 	paths := []string{"/", "/?name=web.fed.example", "/services?of=" + ownerID}
-	ask := func(role status.Role, text, path string) []string {
+	ask := func(role status.ProcessRole, text, path string) []string {
 		w := httptest.NewRecorder()
 		Handler(filled(role, text)).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		if w.Code != http.StatusOK {
@@ -129,7 +129,7 @@ func TestHostileTexts(t *testing.T) {
 		}
 		return shape(t, w.Body.String())
 	}
-	for _, role := range []status.Role{status.Consumer, status.Owner} {
+	for _, role := range []status.ProcessRole{status.Consumer, status.Owner} {
 		for _, path := range paths {
 			want := ask(role, "text", path)
 			for _, text := range []string{

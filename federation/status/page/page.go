@@ -31,10 +31,10 @@ var scriptText string
 // characters, and those that turn the direction of what follows.
 func newPages() *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
-		"count":   status.Count,
-		"lasting": status.Lasting,
-		"number":  status.Number,
-		"octets":  status.Octets,
+		"count":   status.CountNoun,
+		"lasting": status.FormatSeconds,
+		"number":  status.FormatNumber,
+		"octets":  status.FormatOctets,
 		"script":  func() template.JS { return template.JS(scriptText) }, //nolint:gosec // our own
 		"show":    federation.Printable,
 		"style":   func() template.CSS { return template.CSS(styleText) }, //nolint:gosec // our own
@@ -140,7 +140,7 @@ type listing struct {
 }
 
 type listed struct {
-	status.Service
+	status.CatalogService
 
 	When moment
 	JSON string
@@ -172,7 +172,7 @@ func (h handler) listing(w http.ResponseWriter, r *http.Request) {
 			v.Error = err.Error()
 			break
 		}
-		if service.Matches(words) {
+		if service.MatchesWords(words) {
 			v.List = append(v.List, listed{service, shown{now: s.Now}.At(service.Updated), indent(service.Service)})
 		}
 	}

@@ -30,7 +30,7 @@ func ago(d time.Duration) time.Time { return noon.Add(-d) }
 const hostile = "<script>alert(1)</script>\u202egnp.exe\n\x1b[31m"
 
 func consumer() *fixed {
-	rate := status.Rate{LastMinute: 12, LastHour: 340, Last: ago(3 * time.Second)}
+	rate := status.EventRate{LastMinute: 12, LastHour: 340, Last: ago(3 * time.Second)}
 	return &fixed{status: status.Status{
 		Role: status.Consumer, Version: "v1.2.3", Host: "dns1", PID: 4711, Now: noon, Began: ago(50 * time.Hour), Ready: true,
 		Owners: []status.FollowedOwner{
@@ -47,19 +47,19 @@ func consumer() *fixed {
 			{ID: "o5.example:8008", State: "connecting"},
 			{
 				ID: "o6.example:8008", State: "synced", Since: ago(time.Minute), Known: true, Services: 3, Instances: 4, Octets: 3000, NotAdmitted: 2, NotImported: 7, Hops: 2, Path: "o6 o9", Resumes: 3,
-				Conflicts: map[string]int{"fqdn_conflict": 1}, Refusals: slices.Repeat([]status.Refusal{
+				Conflicts: map[string]int{"fqdn_conflict": 1}, Refusals: slices.Repeat([]status.RefusedService{
 					{At: ago(time.Minute), Service: hostile, FQDN: "web.fed.example.", Field: "endpoints[0].address", Reason: "address", Rule: `"127.0.0.1" is a loopback address`},
 				}, 5),
 			},
 			{ID: "o7.example:8008", State: "syncing", Since: ago(5 * time.Second), Known: true, Services: 4, Retention: 86400, Lost: ago(time.Hour), Expires: noon.Add(23 * time.Hour)},
 		},
 		Zones: []status.Zone{{Name: "fed.example.", Servers: []string{"dns://.:53"}, Serial: 1714, Owners: []string{"o1.example:8008", "o2.example:8008"}}},
-	}, why: status.Why{
-		Role: status.Consumer, Now: noon, Type: "A", Answers: []status.Answer{{
+	}, why: status.NameExplanation{
+		Role: status.Consumer, Now: noon, Type: "A", Answers: []status.BlockAnswer{{
 			Servers: []string{"dns://.:53"}, Zone: "fed.example.", Rcode: "NOERROR", Records: []string{"web.fed.example. 30 IN A 192.0.2.1"}, Is: "service", Verdict: status.Live,
-			Holder: &status.Holder{Owner: "o1.example:8008", Service: "web", FQDN: "web.fed.example.", Updated: ago(time.Hour)},
+			Holder: &status.NameHolder{Owner: "o1.example:8008", Service: "web", FQDN: "web.fed.example.", Updated: ago(time.Hour)},
 		}},
-	}, first: []status.Service{
+	}, first: []status.CatalogService{
 		{Name: "web", FQDN: "web.fed.example.", Service: json.RawMessage(`{"name":"web","x":"</pre><script>\u202e"}`), Updated: ago(time.Hour)},
 		{Name: hostile, FQDN: "x.fed.example.", Service: json.RawMessage("{\"name\":\"\u202e\"}"), Stale: true},
 	}}
@@ -68,7 +68,7 @@ func consumer() *fixed {
 func owner() *fixed {
 	return &fixed{status: status.Status{
 		Role: status.Owner, Version: "v1.2.3", Host: "owner1<b>", PID: 4711, Now: noon, Began: ago(3 * time.Minute), Ready: false, Waiting: []string{"source cluster of the default catalog"},
-		Publisher: &status.Publisher{
+		Publisher: &status.PublishingOwner{
 			Config: "owner.yaml", Applied: ago(3 * time.Minute), Restart: []string{"listen"}, Broken: map[string]string{"catalog.yaml": "line 3: " + hostile},
 			Listen: "[::]:8008", Connections: 4, Certificate: noon.Add(time.Hour), Authority: noon.Add(400 * 24 * time.Hour),
 			TurnedAway: []status.TurnedAway{
@@ -85,11 +85,11 @@ func owner() *fixed {
 					{Consumer: "spiffe://west.example/dns", State: "lost", Since: ago(12 * time.Minute)},
 					{Consumer: "dns.partner.example", Address: "[2001:db8::53]:38200", State: "current"},
 				},
-				Classes: []status.Class{{Name: "1+2", Consumers: 2, Services: 4}, {Name: "none", Consumers: 1}},
-				Sources: []status.Source{
+				Classes: []status.ConsumerClass{{Name: "1+2", Consumers: 2, Services: 4}, {Name: "none", Consumers: 1}},
+				Sources: []status.CatalogSource{
 					{
 						Name: "programs", State: "current", Services: 2, Hidden: 1, Refused: map[string]int{"name": 2},
-						Registration: &status.Registration{Address: "[::]:8009", Nodes: 3, Providers: 2, Old: 1, Pending: 4, Convergence: 12, StoreAway: true},
+						Registration: &status.RegistrationSource{Address: "[::]:8009", Nodes: 3, Providers: 2, Old: 1, Pending: 4, Convergence: 12, StoreAway: true},
 					},
 					{
 						Name: "up", State: "away", Away: "the owner is stale", Since: ago(time.Hour), Lifetime: 86400, Services: 100,
@@ -101,7 +101,7 @@ func owner() *fixed {
 			},
 			{Name: "east.example", Unavailable: "source x has had no state yet"},
 		},
-	}, why: status.Why{Role: status.Owner, Now: noon, Catalogs: []status.Publication{{}}}}
+	}, why: status.NameExplanation{Role: status.Owner, Now: noon, Catalogs: []status.CatalogPublication{{}}}}
 }
 
 // TestPages compares whole pages with golden files, without their style, and sees to it
@@ -166,7 +166,7 @@ func TestRetry(t *testing.T) {
 	source := consumer()
 	tried, confirmed := 0, 0
 	source.status.Owners[0].Retry = func() { tried++ }
-	source.status.Catalogs = []status.Catalog{{Name: "o1", Sources: []status.Source{{Name: "west", Held: 1, Confirm: func() int { confirmed++; return 1 }}}}}
+	source.status.Catalogs = []status.Catalog{{Name: "o1", Sources: []status.CatalogSource{{Name: "west", Held: 1, Confirm: func() int { confirmed++; return 1 }}}}}
 	h := Handler(source)
 	ask := func(method, path, body string, header ...string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(method, "http://localhost:9154"+path, strings.NewReader(body))
@@ -258,7 +258,7 @@ func TestContentPolicy(t *testing.T) {
 
 // TestListing lists the first services that match, and says where there are more.
 func TestListing(t *testing.T) {
-	source := &fixed{count: mostListed + 1, first: []status.Service{
+	source := &fixed{count: mostListed + 1, first: []status.CatalogService{
 		{Name: "api", FQDN: "api.fed.example.", Service: json.RawMessage(`{"labels":{"team":"Sales"}}`)},
 	}}
 	for query, want := range map[string]string{

@@ -489,39 +489,39 @@ func issue(t *testing.T, authority *mtls.Authority, leaf mtls.Leaf) mtls.Issued 
 // fixed is a Source that always says the same.
 type fixed struct {
 	status status.Status
-	why    status.Why
-	first  []status.Service // of the catalog
-	count  int              // of the others
-	broken bool             // the catalog cannot be read to its end
+	why    status.NameExplanation
+	first  []status.CatalogService // of the catalog
+	count  int                     // of the others
+	broken bool                    // the catalog cannot be read to its end
 }
 
 const ownerID = "o1.example:8008"
 
 func (f *fixed) Status() status.Status { return f.status }
 
-func (f *fixed) Why(_ context.Context, name string, _ uint16) (status.Why, error) {
+func (f *fixed) Why(_ context.Context, name string, _ uint16) (status.NameExplanation, error) {
 	why := f.why
 	why.Name = name
 	return why, nil
 }
 
-func (f *fixed) Catalog(of string) (iter.Seq2[status.Service, error], error) {
+func (f *fixed) Catalog(of string) (iter.Seq2[status.CatalogService, error], error) {
 	if of != ownerID {
 		return nil, &status.UnknownError{Of: of, Known: []string{ownerID}}
 	}
-	return func(yield func(status.Service, error) bool) {
+	return func(yield func(status.CatalogService, error) bool) {
 		for _, s := range f.first {
 			if !yield(s, nil) {
 				return
 			}
 		}
 		for range f.count {
-			if !yield(status.Service{Name: "web", FQDN: "web.fed.example.", Service: json.RawMessage(`{}`)}, nil) {
+			if !yield(status.CatalogService{Name: "web", FQDN: "web.fed.example.", Service: json.RawMessage(`{}`)}, nil) {
 				return
 			}
 		}
 		if f.broken {
-			yield(status.Service{}, errors.New("broken"))
+			yield(status.CatalogService{}, errors.New("broken"))
 		}
 	}, nil
 }

@@ -36,7 +36,7 @@ type moment struct{ Age, UTC, Machine string }
 // At returns a moment, which is empty for no time.
 func (s shown) At(when time.Time) (m moment) {
 	if !when.IsZero() {
-		m = moment{status.Age(s.now, when), when.UTC().Format("2006-01-02 15:04:05 UTC"), when.UTC().Format(time.RFC3339)}
+		m = moment{status.FormatAge(s.now, when), when.UTC().Format("2006-01-02 15:04:05 UTC"), when.UTC().Format(time.RFC3339)}
 	}
 	return m
 }
@@ -45,7 +45,7 @@ func (s shown) At(when time.Time) (m moment) {
 func (s shown) Ended(when time.Time) bool { return !when.IsZero() && !s.now.Before(when) }
 
 // Says says where a consumer is.
-func (s shown) Says(of status.Subscriber) string { return of.Says(s.now) }
+func (s shown) Says(of status.Subscriber) string { return of.DescribeState(s.now) }
 
 // ownerView is an owner that is followed.
 type ownerView struct {
@@ -69,14 +69,14 @@ func (v *ownerView) Next() string {
 	if v.NextAttempt.IsZero() {
 		return ""
 	}
-	return status.Next(v.now, v.NextAttempt)
+	return status.FormatNext(v.now, v.NextAttempt)
 }
 
 // RetentionLeft says how much of the retention is left; it is empty while it does not count,
 // and when none is left.
 func (v *ownerView) RetentionLeft() string {
-	if left, _ := v.Left(v.now); left > 0 {
-		return status.Span(left)
+	if left, _ := v.RemainingRetention(v.now); left > 0 {
+		return status.FormatSpan(left)
 	}
 	if v.Link && v.State != "synced" && v.Stale > 0 && !v.Lost.IsZero() && v.Expires.IsZero() {
 		return "no limit"
@@ -86,13 +86,13 @@ func (v *ownerView) RetentionLeft() string {
 
 // Percent returns which part of the retention is left.
 func (v *ownerView) Percent() int {
-	_, percent := v.Left(v.now)
+	_, percent := v.RemainingRetention(v.now)
 	return percent
 }
 
 // sourceView is what fills a catalog of an owner.
 type sourceView struct {
-	*status.Source
+	*status.CatalogSource
 	shown
 
 	Of, Token string     // to confirm what is held; the token is empty where nothing is
@@ -116,7 +116,7 @@ func newCatalogView(now time.Time, i int, c *status.Catalog, token string) *cata
 	}
 	for i := range c.Sources {
 		s := &c.Sources[i]
-		of := &sourceView{Source: s, shown: shown{s.Judge(now), s.State, now}}
+		of := &sourceView{CatalogSource: s, shown: shown{s.Judge(now), s.State, now}}
 		if s.Relay != nil {
 			of.Upstream = newOwnerView(now, s.Relay, false, c.Name, token)
 		}
@@ -139,7 +139,7 @@ func (v *catalogView) worst() status.Level {
 
 // publisherView is an owner as a whole.
 type publisherView struct {
-	*status.Publisher
+	*status.PublishingOwner
 	shown
 }
 
@@ -158,7 +158,7 @@ type overview struct {
 }
 
 func newOverview(s *status.Status, token string) *overview {
-	v := &overview{Status: s, shown: shown{Judgement: s.Judge(), now: s.Now}, Heading: "Federation owner", Up: status.Span(s.Now.Sub(s.Began)), Consumer: s.Role == status.Consumer, Refreshed: true}
+	v := &overview{Status: s, shown: shown{Judgement: s.Judge(), now: s.Now}, Heading: "Federation owner", Up: status.FormatSpan(s.Now.Sub(s.Began)), Consumer: s.Role == status.Consumer, Refreshed: true}
 	if !s.Ready {
 		v.Findings = v.Findings[1:] // the page has what is waited for below
 	}
