@@ -56,7 +56,7 @@ func (a *asked) Catalog(string) (iter.Seq2[status.CatalogService, error], error)
 }
 
 // relaying is an owner that relays another one, and holds services.
-type relaying struct{ page.Source }
+type relaying struct{ page.ReportSource }
 
 func (relaying) Status() status.Status {
 	return status.Status{Role: status.Owner, Catalogs: []status.Catalog{{Sources: []status.CatalogSource{
@@ -73,7 +73,7 @@ func statusOf(t *testing.T, file string) string {
 	catalog := catalogfile.Parse(data, wire.AnyAddress())
 	must.Do(t, catalog.Err())
 	slices.SortFunc(catalog.Services, func(a, b *wire.Encoded) int { return strings.Compare(a.Name(), b.Name()) })
-	server := httptest.NewServer(page.Handler(&asked{catalog.Services}))
+	server := httptest.NewServer(page.NewHandler(&asked{catalog.Services}))
 	t.Cleanup(server.Close)
 	return server.URL
 }
@@ -157,7 +157,7 @@ func TestInspectOverTLS(t *testing.T) {
 	ca := must.Get(os.ReadFile(filepath.Join(dir, "ca.pem")))(t)
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(ca)
-	server := httptest.NewUnstartedServer(page.Handler(&asked{}))
+	server := httptest.NewUnstartedServer(page.NewHandler(&asked{}))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool, MinVersion: tls.VersionTLS13}
 	server.StartTLS()

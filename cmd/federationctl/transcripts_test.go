@@ -136,9 +136,9 @@ func followed() []status.FollowedOwner {
 }
 
 // statusAt serves the status of a process until the test ends, and returns its URL.
-func statusAt(t *testing.T, source page.Source) string {
+func statusAt(t *testing.T, source page.ReportSource) string {
 	t.Helper()
-	server := httptest.NewServer(page.Handler(source))
+	server := httptest.NewServer(page.NewHandler(source))
 	t.Cleanup(server.Close)
 	return server.URL
 }
@@ -163,7 +163,7 @@ func TestTranscriptsOfConsumer(t *testing.T) {
 }
 
 // nothing is an endpoint of something else.
-type nothing struct{ page.Source }
+type nothing struct{ page.ReportSource }
 
 func (nothing) Status() status.Status { return status.Status{} }
 
@@ -208,7 +208,7 @@ catalogs:
 // not printed again.
 func TestStatusWatch(t *testing.T) {
 	source := &manyOwners{owners: followed()[:2]}
-	server := httptest.NewServer(page.Handler(source))
+	server := httptest.NewServer(page.NewHandler(source))
 	t.Cleanup(server.Close)
 	r := background(t, "status", "--watch", "--interval", "1ms", "--at", server.URL)
 	says := func(want ...string) {

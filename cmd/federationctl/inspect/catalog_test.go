@@ -39,7 +39,7 @@ func awkwardServices(t testing.TB) []*federation.Service {
 func dump(t testing.TB, services ...*federation.Service) string {
 	t.Helper()
 	p := &process{status.Owner, map[string][]*federation.Service{"": services}}
-	return must.Get(start(t, page.Handler(p)).DumpCatalog(t.Context(), "", 1<<30))(t)
+	return must.Get(start(t, page.NewHandler(p)).DumpCatalog(t.Context(), "", 1<<30))(t)
 }
 
 // read returns the services of a catalog file.
@@ -89,7 +89,7 @@ func TestOf(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			text, err := start(t, page.Handler(&test.process)).DumpCatalog(t.Context(), test.of, 1<<20)
+			text, err := start(t, page.NewHandler(&test.process)).DumpCatalog(t.Context(), test.of, 1<<20)
 			switch {
 			case test.want == "" && (err != nil || strings.Count(text, "web.fed.example") != 1):
 				t.Errorf("%s, %v", text, err)
@@ -105,7 +105,7 @@ func BenchmarkDump(b *testing.B) {
 	for i := range 100_000 {
 		services = append(services, service(b, fmt.Sprintf("service-%d", i), fmt.Sprintf("s%d.fed.example", i), "192.0.2.1", "192.0.2.2", "2001:db8::1"))
 	}
-	e := start(b, page.Handler(&process{status.Owner, map[string][]*federation.Service{"": services}}))
+	e := start(b, page.NewHandler(&process{status.Owner, map[string][]*federation.Service{"": services}}))
 	b.ReportAllocs()
 	for b.Loop() {
 		b.SetBytes(int64(len(must.Get(e.DumpCatalog(b.Context(), "", 1<<30))(b))))

@@ -18,7 +18,7 @@ import (
 
 func TestStatusAndWhy(t *testing.T) {
 	p := &process{status.Consumer, map[string][]*federation.Service{"o1:8008": nil}}
-	e := start(t, page.Handler(p))
+	e := start(t, page.NewHandler(p))
 	reported, text, err := e.Status(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -22,7 +22,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-var _ page.Source = (*Publisher)(nil)
+var _ page.ReportSource = (*Publisher)(nil)
 
 // Report is what there is to say of an owner at one moment.
 type Report struct {

@@ -24,9 +24,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
-// Source is the process that the pages are about. Its methods are called by many
+// ReportSource is the process that the pages are about. Its methods are called by many
 // goroutines at once, and wait for no peer.
-type Source interface {
+type ReportSource interface {
 	Status() status.Status
 
 	// Why explains the answer to a query. The name is absolute and in lower case.
@@ -37,34 +37,34 @@ type Source interface {
 	Catalog(of string) (iter.Seq2[status.CatalogService, error], error)
 }
 
-// Handler serves the status of a process:
+// NewHandler serves the status of a process:
 //
 //	GET /                                  the page; ?name=NAME&type=TYPE adds why
 //	GET /services?of=ID&match=TEXT         a page with the first services of a catalog that match
 //	GET /v1/status                         status.Status
-//	GET /v1/why?name=NAME&type=TYPE        status.Why; the type is A by default
-//	GET /v1/catalog?of=ID                  a status.Service in each line
+//	GET /v1/why?name=NAME&type=TYPE        status.NameExplanation; the type is A by default
+//	GET /v1/catalog?of=ID                  a status.CatalogService in each line
 //	POST /v1/retry?of=ID                   status.FollowedOwner, as it was; an attempt is made now
-//	POST /v1/confirm?of=ID&source=NAME     status.Source, as it was; what was held of it is withdrawn
+//	POST /v1/confirm?of=ID&source=NAME     status.CatalogSource, as it was; what was held of it is withdrawn
 //	POST /retry, POST /confirm             the same for the page, as a form with its token
 //
 // An error is {"error": TEXT} with the code 400 or 404, or 503 for a catalog while too many
 // are read. A request with a body gets 413, as has a POST with one of more than 4 KiB.
-func Handler(source Source) http.Handler {
-	h := handler{source, newPages(), make(chan struct{}, maxCatalogs), rand.Text(), http.NewCrossOriginProtection()}
+func NewHandler(source ReportSource) http.Handler {
+	h := statusHandler{source, newPages(), make(chan struct{}, maxCatalogs), rand.Text(), http.NewCrossOriginProtection()}
 	policy := contentPolicy()
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", h.page)
-	mux.HandleFunc("GET /services", h.listing)
-	mux.Handle("GET /v1/status", answer(func(*http.Request) (any, int, error) { return source.Status(), 0, nil }))
-	mux.Handle("GET /v1/why", answer(h.why))
-	mux.HandleFunc("GET /v1/catalog", h.catalog)
-	mux.Handle("POST /v1/retry", h.post(h.retry))
-	mux.HandleFunc("POST /retry", h.postForm(h.retry))
-	mux.Handle("POST /v1/confirm", h.post(h.confirm))
-	mux.HandleFunc("POST /confirm", h.postForm(h.confirm))
+	mux.HandleFunc("GET /{$}", h.servePage)
+	mux.HandleFunc("GET /services", h.serveListing)
+	mux.Handle("GET /v1/status", jsonAnswer(func(*http.Request) (any, int, error) { return source.Status(), 0, nil }))
+	mux.Handle("GET /v1/why", jsonAnswer(h.answerWhy))
+	mux.HandleFunc("GET /v1/catalog", h.writeCatalog)
+	mux.Handle("POST /v1/retry", h.answerPost(h.retryOwner))
+	mux.HandleFunc("POST /retry", h.postForm(h.retryOwner))
+	mux.Handle("POST /v1/confirm", h.answerPost(h.confirmSource))
+	mux.HandleFunc("POST /confirm", h.postForm(h.confirmSource))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		protect(w.Header())
+		setSecurityHeaders(w.Header())
 		w.Header().Set("Content-Security-Policy", policy)
 		// A page from elsewhere can have a browser ask, though not read the answer. It
 		// may have links, and nothing that asks by itself (Fetch Metadata Request Headers,
@@ -73,19 +73,19 @@ func Handler(source Source) http.Handler {
 			http.Error(w, "this page is not for pages from elsewhere", http.StatusForbidden)
 			return
 		}
-		if !bounded(w, r) {
+		if !limitBody(w, r) {
 			w.Header().Set("Connection", "close") // the rest of the body is not read
-			fail(w, http.StatusRequestEntityTooLarge, errors.New("the request has a body; ask with parameters of the URL"))
+			sendError(w, http.StatusRequestEntityTooLarge, errors.New("the request has a body; ask with parameters of the URL"))
 			return
 		}
 		mux.ServeHTTP(w, r)
 	})
 }
 
-// bounded limits the body of a POST, and reports whether a request has none that is too
+// limitBody limits the body of a POST, and reports whether a request has none that is too
 // large. No other request needs one: its parameters are those of its URL. Parsing it as a
 // form would write what is large to the disk.
-func bounded(w http.ResponseWriter, r *http.Request) bool {
+func limitBody(w http.ResponseWriter, r *http.Request) bool {
 	if r.Method != http.MethodPost {
 		return r.ContentLength == 0
 	}
@@ -93,8 +93,8 @@ func bounded(w http.ResponseWriter, r *http.Request) bool {
 	return r.ContentLength <= maxBody
 }
 
-type handler struct {
-	source  Source
+type statusHandler struct {
+	source  ReportSource
 	pages   *template.Template
 	reading chan struct{} // has room for as many catalogs as may be read at a time
 
@@ -104,22 +104,22 @@ type handler struct {
 	forms *http.CrossOriginProtection
 }
 
-// answer returns the value that a request gets, or an error and its code.
-type answer func(r *http.Request) (value any, code int, err error)
+// jsonAnswer returns the value that a request gets, or an error and its code.
+type jsonAnswer func(r *http.Request) (value any, code int, err error)
 
 // ServeHTTP implements http.Handler.
-func (a answer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (a jsonAnswer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	value, code, err := a(r)
 	if err != nil {
-		fail(w, code, err)
+		sendError(w, code, err)
 		return
 	}
-	send(w, http.StatusOK, value)
+	sendJSON(w, http.StatusOK, value)
 }
 
-// post answers a POST below /v1 with what act returns. Whoever sends it is no page in a
+// answerPost answers a POST below /v1 with what act returns. Whoever sends it is no page in a
 // browser, or one from here.
-func (h handler) post(act func(url.Values) (any, error)) answer {
+func (h statusHandler) answerPost(act func(url.Values) (any, error)) jsonAnswer {
 	return func(r *http.Request) (any, int, error) {
 		if err := h.forms.Check(r); err != nil {
 			return nil, http.StatusForbidden, err //nolint:wrapcheck // it is what the answer says
@@ -130,7 +130,7 @@ func (h handler) post(act func(url.Values) (any, error)) answer {
 }
 
 // postForm answers a form of the page, and leads back to it.
-func (h handler) postForm(act func(url.Values) (any, error)) http.HandlerFunc {
+func (h statusHandler) postForm(act func(url.Values) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := h.forms.Check(r); err != nil {
 			http.Error(w, err.Error(), http.StatusForbidden)
@@ -149,8 +149,8 @@ func (h handler) postForm(act func(url.Values) (any, error)) http.HandlerFunc {
 	}
 }
 
-// retry has an owner tried at once that there is no stream with, and returns how it was before.
-func (h handler) retry(from url.Values) (any, error) {
+// retryOwner has an owner tried at once that there is no stream with, and returns how it was before.
+func (h statusHandler) retryOwner(from url.Values) (any, error) {
 	s := h.source.Status()
 	u, err := s.FindOwner(from.Get("of"))
 	if err != nil {
@@ -160,12 +160,12 @@ func (h handler) retry(from url.Values) (any, error) {
 	return u, nil
 }
 
-// confirm withdraws the services that are held of a source, and returns how it was before.
-func (h handler) confirm(from url.Values) (any, error) {
+// confirmSource withdraws the services that are held of a source, and returns how it was before.
+func (h statusHandler) confirmSource(from url.Values) (any, error) {
 	s := h.source.Status()
 	of, err := s.FindHolding(from.Get("of"), from.Get("source"))
 	if err != nil {
-		return nil, err //nolint:wrapcheck // as in retry
+		return nil, err //nolint:wrapcheck // as in retryOwner
 	}
 	if of == nil {
 		return status.CatalogSource{}, nil
@@ -174,12 +174,12 @@ func (h handler) confirm(from url.Values) (any, error) {
 	return of, nil
 }
 
-func (h handler) why(r *http.Request) (any, int, error) {
-	why, err := h.explain(r, r.URL.Query().Get("name"), r.URL.Query().Get("type"))
+func (h statusHandler) answerWhy(r *http.Request) (any, int, error) {
+	why, err := h.explainName(r, r.URL.Query().Get("name"), r.URL.Query().Get("type"))
 	return why, http.StatusBadRequest, err
 }
 
-func (h handler) explain(r *http.Request, name, text string) (status.NameExplanation, error) {
+func (h statusHandler) explainName(r *http.Request, name, text string) (status.NameExplanation, error) {
 	name, qtype, err := parseQuestion(name, text)
 	if err != nil {
 		return status.NameExplanation{}, err
@@ -205,9 +205,9 @@ func parseQuestion(name, text string) (string, uint16, error) {
 	return dns.CanonicalName(name), qtype, nil
 }
 
-// open returns the services of the catalog that a request is about, and a function to be called
+// openCatalog returns the services of the catalog that a request is about, and a function to be called
 // when they have been read. With an error it returns the code of the answer.
-func (h handler) open(w http.ResponseWriter, r *http.Request) (services iter.Seq2[status.CatalogService, error], read func(), code int, err error) {
+func (h statusHandler) openCatalog(w http.ResponseWriter, r *http.Request) (services iter.Seq2[status.CatalogService, error], read func(), code int, err error) {
 	select {
 	case h.reading <- struct{}{}:
 	default:
@@ -222,15 +222,15 @@ func (h handler) open(w http.ResponseWriter, r *http.Request) (services iter.Seq
 	return services, read, 0, nil
 }
 
-func (h handler) catalog(w http.ResponseWriter, r *http.Request) {
-	services, read, code, err := h.open(w, r)
+func (h statusHandler) writeCatalog(w http.ResponseWriter, r *http.Request) {
+	services, read, code, err := h.openCatalog(w, r)
 	if err != nil {
-		fail(w, code, err)
+		sendError(w, code, err)
 		return
 	}
 	defer read()
 	w.Header().Set("Content-Type", ndjson)
-	encoder := newEncoder(&patient{ResponseWriter: w, end: time.Now().Add(catalogTimeout)})
+	encoder := newEncoder(&patientWriter{ResponseWriter: w, end: time.Now().Add(catalogTimeout)})
 	for service, err := range services {
 		if err != nil || encoder.Encode(service) != nil { //nolint:errchkjson // the JSON in it is valid
 			panic(http.ErrAbortHandler) // so that nobody takes a part for the whole
@@ -238,8 +238,8 @@ func (h handler) catalog(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// patient waits for a reader who goes on reading, but not for ever.
-type patient struct {
+// patientWriter waits for a reader who goes on reading, but not for ever.
+type patientWriter struct {
 	http.ResponseWriter
 
 	end  time.Time
@@ -247,7 +247,7 @@ type patient struct {
 }
 
 // Write implements io.Writer.
-func (p *patient) Write(b []byte) (int, error) {
+func (p *patientWriter) Write(b []byte) (int, error) {
 	if now := time.Now(); !now.Before(p.next) {
 		p.next = now.Add(time.Second) // not for each service
 		deadline := now.Add(stallTimeout)
@@ -263,19 +263,19 @@ func (p *patient) Write(b []byte) (int, error) {
 // ndjson is the type of lines of JSON.
 const ndjson = "application/x-ndjson"
 
-// send answers with a value.
-func send(w http.ResponseWriter, code int, value any) {
+// sendJSON answers with a value.
+func sendJSON(w http.ResponseWriter, code int, value any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = newEncoder(w).Encode(value) //nolint:errchkjson // a client that is gone needs no answer
 }
 
-func fail(w http.ResponseWriter, code int, err error) {
-	send(w, code, map[string]string{"error": err.Error()})
+func sendError(w http.ResponseWriter, code int, err error) {
+	sendJSON(w, code, map[string]string{"error": err.Error()})
 }
 
-// protect keeps an answer out of caches, frames and other sites, and away from guesses.
-func protect(h http.Header) {
+// setSecurityHeaders keeps an answer out of caches, frames and other sites, and away from guesses.
+func setSecurityHeaders(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")

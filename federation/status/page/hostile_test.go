@@ -108,7 +108,7 @@ func fill(v reflect.Value, text string) {
 	}
 }
 
-// filled is a Source whose every text is the same.
+// filled is a ReportSource whose every text is the same.
 func filled(role status.ProcessRole, text string) *fixed {
 	f := new(fixed)
 	fill(reflect.ValueOf(&f.status).Elem(), text)
@@ -123,7 +123,7 @@ func TestHostileTexts(t *testing.T) {
 	paths := []string{"/", "/?name=web.fed.example", "/services?of=" + ownerID}
 	ask := func(role status.ProcessRole, text, path string) []string {
 		w := httptest.NewRecorder()
-		Handler(filled(role, text)).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		NewHandler(filled(role, text)).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		if w.Code != http.StatusOK {
 			t.Errorf("%s: the code is %d", path, w.Code)
 		}
@@ -164,7 +164,7 @@ func FuzzRequest(f *testing.F) {
 		}
 		target := paths[int(path)%len(paths)] + "?" + query.Encode()
 		w := httptest.NewRecorder()
-		Handler(source).ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
+		NewHandler(source).ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
 		if w.Code != 200 && w.Code != 400 && w.Code != 404 {
 			t.Errorf("%s: the code is %d", target, w.Code)
 		}

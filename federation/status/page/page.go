@@ -52,39 +52,39 @@ func contentPolicy() string {
 		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 }
 
-// question is the name box with its answer.
-type question struct {
+// nameQuestion is the name box with its answer.
+type nameQuestion struct {
 	Name, Type string
 	Types      []string // to choose from; none for an owner, which looks at names only
 	Error      string
-	Blocks     []*block
+	Blocks     []*answerBlock
 }
 
-// block is the answer of one server block, or what one catalog has.
-type block struct {
+// answerBlock is the answer of one server block, or what one catalog has.
+type answerBlock struct {
 	First  string
 	Todo   []string
 	Shared []string // the endpoints of a shared name
-	Rest   []line
+	Rest   []indentedLine
 }
 
 // Long reports whether the rest is folded up, so that what to do is not far from what is
 // wrong.
-func (b *block) Long() bool { return len(b.Rest) > 6 }
+func (b *answerBlock) Long() bool { return len(b.Rest) > 6 }
 
-type line struct {
+type indentedLine struct {
 	Depth int // 1 to 3
 	Text  string
 }
 
-// blocks takes the lines of an explanation apart: those of one block are indented below
+// splitBlocks takes the lines of an explanation apart: those of one block are indented below
 // its first.
-func blocks(lines []string) (all []*block) {
+func splitBlocks(lines []string) (all []*answerBlock) {
 	for _, text := range lines {
 		short := strings.TrimLeft(text, " ")
 		depth := (len(text) - len(short)) / 2
 		if depth == 0 || len(all) == 0 {
-			all = append(all, &block{First: short})
+			all = append(all, &answerBlock{First: short})
 			continue
 		}
 		last := all[len(all)-1]
@@ -93,20 +93,20 @@ func blocks(lines []string) (all []*block) {
 		} else if endpoint, is := strings.CutPrefix(short, "shared: "); is {
 			last.Shared = append(last.Shared, endpoint)
 		} else {
-			last.Rest = append(last.Rest, line{min(depth, 3), short})
+			last.Rest = append(last.Rest, indentedLine{min(depth, 3), short})
 		}
 	}
 	return all
 }
 
-// page answers GET /, with an answer to why if a name is given.
-func (h handler) page(w http.ResponseWriter, r *http.Request) {
+// servePage answers GET /, with an answer to why if a name is given.
+func (h statusHandler) servePage(w http.ResponseWriter, r *http.Request) {
 	now := h.source.Status()
 	v := newOverview(&now, h.token)
 	v.Self = "/"
 	query := r.URL.Query()
 	name, text := strings.TrimSpace(query.Get("name")), strings.ToUpper(query.Get("type"))
-	v.Why = question{Name: name, Type: text}
+	v.Why = nameQuestion{Name: name, Type: text}
 	if v.Consumer {
 		v.Why.Types = []string{"A", "AAAA", "SRV", "TXT", "NS", "SOA"}
 		if text != "" && !slices.Contains(v.Why.Types, text) {
@@ -116,49 +116,49 @@ func (h handler) page(w http.ResponseWriter, r *http.Request) {
 	code := http.StatusOK
 	if name != "" {
 		v.Self += "?" + url.Values{"name": {name}, "type": {text}}.Encode()
-		if why, err := h.explain(r, name, text); err != nil {
+		if why, err := h.explainName(r, name, text); err != nil {
 			v.Why.Error, code = err.Error(), http.StatusBadRequest
 		} else {
-			v.Why.Blocks = blocks(why.Lines())
+			v.Why.Blocks = splitBlocks(why.Lines())
 		}
 	}
-	h.render(w, code, "status", v)
+	h.renderPage(w, code, "status", v)
 }
 
 // mostListed bounds the services on a page.
 const mostListed = 1000
 
-// listing is a page with services of a catalog.
-type listing struct {
+// serviceListing is a page with services of a catalog.
+type serviceListing struct {
 	Title, Heading string
 	Of, Match      string
 	Refreshed      bool // never
 	Error          string
 	More           bool // there are others
 	Consumer       bool // whose services are older than its start where they have no time
-	List           []listed
+	List           []listedService
 }
 
-type listed struct {
+type listedService struct {
 	status.CatalogService
 
-	When moment
+	When shownTime
 	JSON string
 }
 
-// listing answers GET /services.
-func (h handler) listing(w http.ResponseWriter, r *http.Request) {
+// serveListing answers GET /services.
+func (h statusHandler) serveListing(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	v := &listing{Of: query.Get("of"), Match: strings.TrimSpace(query.Get("match"))}
+	v := &serviceListing{Of: query.Get("of"), Match: strings.TrimSpace(query.Get("match"))}
 	v.Heading = "Services of " + federation.Printable(v.Of)
 	if v.Of == "" {
 		v.Heading = "Services of the default catalog"
 	}
 	v.Title = v.Heading
-	services, read, code, err := h.open(w, r)
+	services, read, code, err := h.openCatalog(w, r)
 	if err != nil {
 		v.Error = err.Error()
-		h.render(w, code, "services", v)
+		h.renderPage(w, code, "services", v)
 		return
 	}
 	defer read()
@@ -173,14 +173,14 @@ func (h handler) listing(w http.ResponseWriter, r *http.Request) {
 			break
 		}
 		if service.MatchesWords(words) {
-			v.List = append(v.List, listed{service, shown{now: s.Now}.At(service.Updated), indent(service.Service)})
+			v.List = append(v.List, listedService{service, shownVerdict{now: s.Now}.At(service.Updated), indentJSON(service.Service)})
 		}
 	}
-	h.render(w, http.StatusOK, "services", v)
+	h.renderPage(w, http.StatusOK, "services", v)
 }
 
-// indent returns JSON over several lines, in printable ASCII.
-func indent(text json.RawMessage) string {
+// indentJSON returns JSON over several lines, in printable ASCII.
+func indentJSON(text json.RawMessage) string {
 	var b bytes.Buffer
 	if json.Indent(&b, text, "", "  ") != nil {
 		return federation.Printable(string(text))
@@ -192,8 +192,8 @@ func indent(text json.RawMessage) string {
 	return strings.Join(lines, "\n")
 }
 
-// render answers with a page that is whole, or with none.
-func (h handler) render(w http.ResponseWriter, code int, name string, v any) {
+// renderPage answers with a page that is whole, or with none.
+func (h statusHandler) renderPage(w http.ResponseWriter, code int, name string, v any) {
 	var b bytes.Buffer
 	if err := h.pages.ExecuteTemplate(&b, name, v); err != nil {
 		panic(errors.Join(errors.New("a template and what it shows do not fit"), err))

@@ -136,7 +136,7 @@ func TestPages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := httptest.NewRecorder()
-			Handler(tc.source).ServeHTTP(w, httptest.NewRequest(http.MethodGet, tc.path, nil))
+			NewHandler(tc.source).ServeHTTP(w, httptest.NewRequest(http.MethodGet, tc.path, nil))
 			if w.Code != tc.code {
 				t.Errorf("the code is %d, expected %d", w.Code, tc.code)
 			}
@@ -167,7 +167,7 @@ func TestRetry(t *testing.T) {
 	tried, confirmed := 0, 0
 	source.status.Owners[0].Retry = func() { tried++ }
 	source.status.Catalogs = []status.Catalog{{Name: "o1", Sources: []status.CatalogSource{{Name: "west", Held: 1, Confirm: func() int { confirmed++; return 1 }}}}}
-	h := Handler(source)
+	h := NewHandler(source)
 	ask := func(method, path, body string, header ...string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(method, "http://localhost:9154"+path, strings.NewReader(body))
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -182,7 +182,7 @@ func TestRetry(t *testing.T) {
 	token := formToken.FindStringSubmatch(page)[2]
 	other := formToken.FindStringSubmatch(func() string {
 		w := httptest.NewRecorder()
-		Handler(source).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		NewHandler(source).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 		return w.Body.String()
 	}())[2]
 	if len(token) < 26 || token == other {
@@ -244,7 +244,7 @@ func golden(t *testing.T, name, text string) {
 // A style or a script that the policy does not name would not be used.
 func TestContentPolicy(t *testing.T) {
 	w := httptest.NewRecorder()
-	Handler(consumer()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	NewHandler(consumer()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 	if !strings.Contains(w.Body.String(), "<style>"+styleText+"</style>") {
 		t.Error("the style of the page is not the one that the policy names")
 	}
@@ -265,7 +265,7 @@ func TestListing(t *testing.T) {
 		"": "The first 1,000 services, in the order", "&match=WEB.fed": "The first 1,000 services that match", "&match=team%3Dsales+api": "<p>1 service that match", "&match=team%3Dsal+web": "<p>0 services that match",
 	} {
 		recorder := httptest.NewRecorder()
-		Handler(source).ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/services?of="+ownerID+query, http.NoBody))
+		NewHandler(source).ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/services?of="+ownerID+query, http.NoBody))
 		if text := recorder.Body.String(); !strings.Contains(text, want) || strings.Contains(text, "There are more") != strings.Contains(want, "first") {
 			t.Errorf("%s: no %q in\n%.3000s", query, want, text)
 		}

@@ -55,7 +55,7 @@ func (c Config) Validate() error {
 	case port == "":
 		return fmt.Errorf("%q has no port", c.Address)
 	case c.Files == mtls.Files{}:
-		if !loopback(host) {
+		if !isLoopback(host) {
 			return fmt.Errorf("%q is not a loopback address such as localhost:9154; what is published is not for everybody: "+
 				"elsewhere a certificate, its key and the CA of those who may read are needed", c.Address)
 		}
@@ -65,9 +65,9 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// loopback reports whether only this machine reaches a host: localhost, or an address of
+// isLoopback reports whether only this machine reaches a host: localhost, or an address of
 // 127.0.0.0/8 or ::1.
-func loopback(host string) bool {
+func isLoopback(host string) bool {
 	if strings.EqualFold(host, "localhost") {
 		return true
 	}
@@ -120,8 +120,8 @@ func (s *Server) Close() error { return s.listener.Close() }
 // Serve serves the status of source until ctx ends, and returns nil then, or until the
 // port fails. Answers that are under way have three seconds to end. The port is closed when
 // it returns.
-func (s *Server) Serve(ctx context.Context, source Source) error {
-	handler := Handler(source)
+func (s *Server) Serve(ctx context.Context, source ReportSource) error {
+	handler := NewHandler(source)
 	if s.identity == nil {
 		handler = localOnly(handler)
 	}
@@ -179,7 +179,7 @@ func localOnly(next http.Handler) http.Handler {
 			host = strings.TrimSuffix(strings.TrimPrefix(r.Host, "["), "]")
 		}
 		if _, err := netip.ParseAddr(host); err != nil && !strings.EqualFold(host, "localhost") {
-			protect(w.Header())
+			setSecurityHeaders(w.Header())
 			http.Error(w, "ask for this page by localhost or by an address", http.StatusMisdirectedRequest)
 			return
 		}

@@ -87,7 +87,7 @@ type served struct {
 }
 
 // serve runs a server until the end of the test, or until stop, which returns its error.
-func serve(t *testing.T, server *Server, source Source) *served {
+func serve(t *testing.T, server *Server, source ReportSource) *served {
 	t.Helper()
 	s := &served{Server: server}
 	s.logger = s.logged.Logger()
@@ -486,7 +486,7 @@ func issue(t *testing.T, authority *mtls.Authority, leaf mtls.Leaf) mtls.Issued 
 	return must.Get(authority.Issue(leaf))(t)
 }
 
-// fixed is a Source that always says the same.
+// fixed is a ReportSource that always says the same.
 type fixed struct {
 	status status.Status
 	why    status.NameExplanation

@@ -11,8 +11,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
-// shown is the verdict on something, in a word as well, at the time when a page is made.
-type shown struct {
+// shownVerdict is the verdict on something, in a word as well, at the time when a page is made.
+type shownVerdict struct {
 	status.Judgement
 
 	Word string
@@ -20,44 +20,44 @@ type shown struct {
 }
 
 // Class returns the class of the colours of a verdict, in style.css.
-func (s shown) Class() string { return s.Level.String() }
+func (s shownVerdict) Class() string { return s.Level.String() }
 
 // Sign returns what says a verdict without a colour.
-func (s shown) Sign() string { return [...]string{"✓", "▲", "✕"}[s.Level] }
+func (s shownVerdict) Sign() string { return [...]string{"✓", "▲", "✕"}[s.Level] }
 
-// worst sorts by verdict, the worst first, and keeps the order of those that are alike.
-func worst[T any](list []T, of func(T) status.Level) {
+// sortWorst sorts by verdict, the worst first, and keeps the order of those that are alike.
+func sortWorst[T any](list []T, of func(T) status.Level) {
 	slices.SortStableFunc(list, func(a, b T) int { return cmp.Compare(of(b), of(a)) })
 }
 
-// moment is a time, as the page shows it.
-type moment struct{ Age, UTC, Machine string }
+// shownTime is a time, as the page shows it.
+type shownTime struct{ Age, UTC, Machine string }
 
 // At returns a moment, which is empty for no time.
-func (s shown) At(when time.Time) (m moment) {
+func (s shownVerdict) At(when time.Time) (m shownTime) {
 	if !when.IsZero() {
-		m = moment{status.FormatAge(s.now, when), when.UTC().Format("2006-01-02 15:04:05 UTC"), when.UTC().Format(time.RFC3339)}
+		m = shownTime{status.FormatAge(s.now, when), when.UTC().Format("2006-01-02 15:04:05 UTC"), when.UTC().Format(time.RFC3339)}
 	}
 	return m
 }
 
 // Ended reports whether there is a time, and it is over.
-func (s shown) Ended(when time.Time) bool { return !when.IsZero() && !s.now.Before(when) }
+func (s shownVerdict) Ended(when time.Time) bool { return !when.IsZero() && !s.now.Before(when) }
 
 // Says says where a consumer is.
-func (s shown) Says(of status.Subscriber) string { return of.DescribeState(s.now) }
+func (s shownVerdict) Says(of status.Subscriber) string { return of.DescribeState(s.now) }
 
 // ownerView is an owner that is followed.
 type ownerView struct {
 	*status.FollowedOwner
-	shown
+	shownVerdict
 
 	Link      bool   // to its services
 	Of, Token string // to try it now; the token is empty where there is nothing to try
 }
 
 func newOwnerView(now time.Time, u *status.FollowedOwner, link bool, of, token string) *ownerView {
-	v := &ownerView{FollowedOwner: u, shown: shown{u.Judge(now, !link), u.State, now}, Link: link}
+	v := &ownerView{FollowedOwner: u, shownVerdict: shownVerdict{u.Judge(now, !link), u.State, now}, Link: link}
 	if u.Failure != "" {
 		v.Of, v.Token = of, token
 	}
@@ -93,7 +93,7 @@ func (v *ownerView) Percent() int {
 // sourceView is what fills a catalog of an owner.
 type sourceView struct {
 	*status.CatalogSource
-	shown
+	shownVerdict
 
 	Of, Token string     // to confirm what is held; the token is empty where nothing is
 	Upstream  *ownerView // of a relay
@@ -102,7 +102,7 @@ type sourceView struct {
 // catalogView is what an owner publishes under one server name.
 type catalogView struct {
 	*status.Catalog
-	shown
+	shownVerdict
 
 	Anchor, Name string
 	Sources      []*sourceView
@@ -111,12 +111,12 @@ type catalogView struct {
 func newCatalogView(now time.Time, i int, c *status.Catalog, token string) *catalogView {
 	judged, word := c.Judge(now)
 	v := &catalogView{
-		Catalog: c, shown: shown{judged, word, now},
+		Catalog: c, shownVerdict: shownVerdict{judged, word, now},
 		Anchor: fmt.Sprintf("catalog-%d", i+1), Name: cmp.Or(c.Name, "(default)"),
 	}
 	for i := range c.Sources {
 		s := &c.Sources[i]
-		of := &sourceView{CatalogSource: s, shown: shown{s.Judge(now), s.State, now}}
+		of := &sourceView{CatalogSource: s, shownVerdict: shownVerdict{s.Judge(now), s.State, now}}
 		if s.Relay != nil {
 			of.Upstream = newOwnerView(now, s.Relay, false, c.Name, token)
 		}
@@ -125,12 +125,12 @@ func newCatalogView(now time.Time, i int, c *status.Catalog, token string) *cata
 		}
 		v.Sources = append(v.Sources, of)
 	}
-	worst(v.Sources, func(s *sourceView) status.Level { return s.Level })
+	sortWorst(v.Sources, func(s *sourceView) status.Level { return s.Level })
 	return v
 }
 
-// worst returns the level of the catalog, or of its worst source.
-func (v *catalogView) worst() status.Level {
+// worstLevel returns the level of the catalog, or of its worst source.
+func (v *catalogView) worstLevel() status.Level {
 	if len(v.Sources) > 0 {
 		return max(v.Level, v.Sources[0].Level)
 	}
@@ -140,38 +140,38 @@ func (v *catalogView) worst() status.Level {
 // publisherView is an owner as a whole.
 type publisherView struct {
 	*status.PublishingOwner
-	shown
+	shownVerdict
 }
 
-// overview is the page of a process.
-type overview struct {
+// processOverview is the page of a process.
+type processOverview struct {
 	*status.Status
-	shown // overall
+	shownVerdict // overall
 
 	Title, Heading, Self string
 	Up                   string
 	Consumer, Refreshed  bool
-	Why                  question
+	Why                  nameQuestion
 	Owners               []*ownerView
 	Catalogs             []*catalogView
 	Publisher            *publisherView
 }
 
-func newOverview(s *status.Status, token string) *overview {
-	v := &overview{Status: s, shown: shown{Judgement: s.Judge(), now: s.Now}, Heading: "Federation owner", Up: status.FormatSpan(s.Now.Sub(s.Began)), Consumer: s.Role == status.Consumer, Refreshed: true}
+func newOverview(s *status.Status, token string) *processOverview {
+	v := &processOverview{Status: s, shownVerdict: shownVerdict{Judgement: s.Judge(), now: s.Now}, Heading: "Federation owner", Up: status.FormatSpan(s.Now.Sub(s.Began)), Consumer: s.Role == status.Consumer, Refreshed: true}
 	if !s.Ready {
 		v.Findings = v.Findings[1:] // the page has what is waited for below
 	}
 	for i := range s.Owners {
 		v.Owners = append(v.Owners, newOwnerView(s.Now, &s.Owners[i], true, s.Owners[i].ID, token))
 	}
-	worst(v.Owners, func(u *ownerView) status.Level { return u.Level })
+	sortWorst(v.Owners, func(u *ownerView) status.Level { return u.Level })
 	for i := range s.Catalogs {
 		v.Catalogs = append(v.Catalogs, newCatalogView(s.Now, i, &s.Catalogs[i], token))
 	}
-	worst(v.Catalogs, (*catalogView).worst)
+	sortWorst(v.Catalogs, (*catalogView).worstLevel)
 	if s.Publisher != nil {
-		v.Publisher = &publisherView{s.Publisher, shown{Judgement: s.Publisher.Judge(s.Now), now: s.Now}}
+		v.Publisher = &publisherView{s.Publisher, shownVerdict{Judgement: s.Publisher.Judge(s.Now), now: s.Now}}
 	}
 	if v.Consumer {
 		v.Heading = "CoreDNS federation"
