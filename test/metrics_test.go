@@ -110,7 +110,7 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("%v stale answers", n)
 	}
 	o.Delete("outside")
-	must.Do(t, o.SetPath(wire.Path{"origin"})) // the rest comes through another owner
+	must.Do(t, o.SetPath(wire.OwnerPath{"origin"})) // the rest comes through another owner
 	serveRegistry(t, p, o.address, o.Registry, 1)
 	expect(map[string]float64{`owner_state state="synced"`: 1, `owner_hops`: 2, `resumed_streams_total`: 1})
 

@@ -27,7 +27,7 @@ import (
 )
 
 // asked is a CoreDNS that follows one owner, whose catalog it has from a file.
-type asked struct{ services []*wire.Encoded }
+type asked struct{ services []*wire.EncodedService }
 
 var askedAt = time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 
@@ -72,7 +72,7 @@ func statusOf(t *testing.T, file string) string {
 	data := must.Get(os.ReadFile(file))(t)
 	catalog := catalogfile.Parse(data, wire.AnyAddress())
 	must.Do(t, catalog.Err())
-	slices.SortFunc(catalog.Services, func(a, b *wire.Encoded) int { return strings.Compare(a.Name(), b.Name()) })
+	slices.SortFunc(catalog.Services, func(a, b *wire.EncodedService) int { return strings.Compare(a.Name(), b.Name()) })
 	server := httptest.NewServer(page.NewHandler(&asked{catalog.Services}))
 	t.Cleanup(server.Close)
 	return server.URL

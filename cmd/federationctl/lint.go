@@ -21,7 +21,7 @@ import (
 )
 
 func lintCommand(ctx context.Context) *cobra.Command {
-	var policy wire.Policy
+	var policy wire.AddressPolicy
 	limit, elsewhere := int64(catalogfile.DefaultLimit), false
 	command := &cobra.Command{
 		Use:   "lint FILE...",
@@ -90,7 +90,7 @@ The FILE - is standard input. Any other FILE must be a regular file.`,
 
 // lintFiles checks files, and returns an error where one of them has a problem. limit is
 // in bytes. Elsewhere says that files of certificates are on another machine.
-func lintFiles(files []string, policy wire.Policy, limit int64, elsewhere bool, stdin io.Reader, stdout io.Writer) error {
+func lintFiles(files []string, policy wire.AddressPolicy, limit int64, elsewhere bool, stdin io.Reader, stdout io.Writer) error {
 	l := linter{stdout: stdout, elsewhere: elsewhere}
 	for _, file := range files {
 		data, err := readCatalog(file, limit, stdin)
@@ -129,7 +129,7 @@ func (l *linter) errorf(file, format string, args ...any) {
 }
 
 // checkContent checks the content of a file, whose form is to be recognized.
-func (l *linter) checkContent(file string, data []byte, policy wire.Policy) {
+func (l *linter) checkContent(file string, data []byte, policy wire.AddressPolicy) {
 	switch config.RecognizeForm(data) {
 	case config.FormConfiguration:
 		l.checkConfiguration(file, data)
@@ -151,7 +151,7 @@ func (l *linter) checkRules(file string, data []byte) {
 }
 
 // checkCatalog checks the content of a catalog file.
-func (l *linter) checkCatalog(file string, data []byte, policy wire.Policy) {
+func (l *linter) checkCatalog(file string, data []byte, policy wire.AddressPolicy) {
 	catalog := catalogfile.Parse(data, policy)
 	l.problems += len(catalog.Problems) + catalog.MoreProblems
 	l.more = l.more || catalog.MoreProblems > 0
@@ -202,7 +202,7 @@ func (l *linter) checkConfiguration(opened string, data []byte) {
 			switch {
 			case s.File != nil:
 				named(s.File.Path, s.File.MaxSize, "; max_size in "+opened+" raises it", func(data []byte) {
-					l.checkCatalog(s.File.Path, data, wire.Policy{AllowAddresses: config.AllowAddresses})
+					l.checkCatalog(s.File.Path, data, wire.AddressPolicy{AllowAddresses: config.AllowAddresses})
 				})
 			case s.Registration != nil:
 				named(s.Registration.Rules, rules.MaxBytes, "", func(data []byte) { l.checkRules(s.Registration.Rules, data) })

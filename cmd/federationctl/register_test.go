@@ -353,10 +353,10 @@ var (
 // silent is the catalog of an owner that nobody subscribes to.
 type silent struct{}
 
-func (silent) Replace([]*wire.Encoded)          {}
-func (silent) Update([]*wire.Encoded, []string) {}
-func (silent) SetAway(error)                    {}
-func (silent) SetPath(wire.Path) error          { return nil }
+func (silent) Replace([]*wire.EncodedService)          {}
+func (silent) Update([]*wire.EncodedService, []string) {}
+func (silent) SetAway(error)                           {}
+func (silent) SetPath(wire.OwnerPath) error            { return nil }
 
 func (silent) SetRefused(map[string]int) {}
 
@@ -369,7 +369,7 @@ func TestRegisterWithOwner(t *testing.T) {
 		t.Fatal(problems)
 	}
 	source := must.Get(registration.New(registration.Config{
-		Owner: "real", Rules: parsed, Policy: wire.Policy{AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
+		Owner: "real", Rules: parsed, Policy: wire.AddressPolicy{AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
 	}))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup

@@ -148,7 +148,7 @@ func statusAt(t *testing.T, source page.ReportSource) string {
 func TestTranscriptsOfConsumer(t *testing.T) {
 	services := catalogfile.Parse([]byte(transcribed), wire.AnyAddress())
 	must.Do(t, services.Err())
-	slices.SortFunc(services.Services, func(a, b *wire.Encoded) int { return strings.Compare(a.Name(), b.Name()) })
+	slices.SortFunc(services.Services, func(a, b *wire.EncodedService) int { return strings.Compare(a.Name(), b.Name()) })
 	all := followed()
 	look := &manyOwners{asked: asked{services.Services}, owners: all[:2]}
 	look.worse.Store(true)

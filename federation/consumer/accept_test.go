@@ -14,7 +14,7 @@ import (
 // takes nothing of the stream, and one that does not takes all.
 func TestUnreadablePath(t *testing.T) {
 	unreadable := errors.New("unreadable")
-	for _, accept := range []func(wire.Path) error{nil, func(wire.Path) error {
+	for _, accept := range []func(wire.OwnerPath) error{nil, func(wire.OwnerPath) error {
 		t.Error("asked about a path that cannot be read")
 		return nil
 	}} {

@@ -133,7 +133,7 @@ func history(t *testing.T, sim *testMirror, r *rand.Rand) (resumes uint64) {
 			config.Rules = rules()
 			must.Do(t, m.Resubscribe(config.Subscription, config.Rules))
 		case "version": // of the API, by a reload
-			config.Subscription.Version = []wire.Version{wire.V1Alpha2, wire.V1Alpha1}[r.IntN(2)]
+			config.Subscription.Version = []wire.APIVersion{wire.V1Alpha2, wire.V1Alpha1}[r.IntN(2)]
 			must.Do(t, m.Resubscribe(config.Subscription, config.Rules))
 		case "restart": // of the mirror
 			resumes += m.Status().Resumes

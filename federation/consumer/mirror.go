@@ -76,7 +76,7 @@ type Config struct {
 	// these owners: before any of it is applied. The stream ends with that, and is not
 	// tried again soon. So does one of which the path cannot be read. It must not call the
 	// Mirror except for Status. It may be nil.
-	Accept func(path wire.Path) error
+	Accept func(path wire.OwnerPath) error
 
 	Observer Observer     // default: none
 	Logger   *slog.Logger // default: nothing is logged

@@ -50,7 +50,7 @@ func shops(t *testing.T) []*federation.Service {
 // again nothing changes for anybody who reads it, and then it is the owner's.
 func TestResume(t *testing.T) {
 	for name, tc := range map[string]struct {
-		version   wire.Version
+		version   wire.APIVersion
 		admit     func(*federation.Service) *federation.InvalidError
 		meanwhile func(services []*federation.Service) []*federation.Service // at the owner
 		configure func(rules *catalog.Rules)                                 // here
@@ -382,8 +382,8 @@ func TestAccept(t *testing.T) {
 		registry, _ := sim.serve(services.At("web.fed.example", "192.0.2.1"))
 		config := sim.config()
 		unwanted := errors.New("they have been here before")
-		var path wire.Path
-		config.Accept = func(p wire.Path) error {
+		var path wire.OwnerPath
+		config.Accept = func(p wire.OwnerPath) error {
 			path = p
 			return unwanted
 		}

@@ -17,7 +17,7 @@ import (
 type Subscription struct {
 	Addresses []string        // host:port of the owner's replicas, at least one; tried in turn
 	Identity  stream.Identity // mostly an mtls.Consumer
-	Version   wire.Version    // of the API; default v1alpha2
+	Version   wire.APIVersion // of the API; default v1alpha2
 
 	// Dial opens a connection to an address; default: TCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
@@ -161,7 +161,7 @@ func (m mirrorSink) ApplyUpdates(updates []stream.Update) {
 }
 
 // checkPath returns why services that come by this path are not wanted.
-func (m *Mirror) checkPath(path wire.Path, malformed error) error {
+func (m *Mirror) checkPath(path wire.OwnerPath, malformed error) error {
 	if m.config.Accept == nil {
 		return nil
 	}

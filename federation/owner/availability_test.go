@@ -52,7 +52,7 @@ func TestUnavailable(t *testing.T) {
 		begun := time.Now()
 		lost := begun.Add(-90*time.Second - time.Nanosecond)
 		f.registry.SetUnavailable("the cluster is away", lost)
-		f.registry.UpdateEncoded([]*wire.Encoded{encoded(t, service("c", 1))}, []string{"a"})
+		f.registry.UpdateEncoded([]*wire.EncodedService{encoded(t, service("c", 1))}, []string{"a"})
 		for _, c := range []*client{synced, stuck, silent, resumed} {
 			expectUnavailable(t, c, "90")
 		}
@@ -100,7 +100,7 @@ func TestStreamsEndForAMoment(t *testing.T) {
 		expectUnavailable(t, c)
 		c = subscribe(t, conn)
 		c.next()
-		must.Do(t, f.registry.SetPath(wire.Path{"origin"}))
+		must.Do(t, f.registry.SetPath(wire.OwnerPath{"origin"}))
 		expectUnavailable(t, c)
 		header, want := must.Get(subscribe(t, conn).stream.Header())(t), f.registry.Path().Header()
 		if got := header.Get(wire.PathHeader); !slices.Equal(got, []string{want}) {

@@ -21,7 +21,7 @@ import (
 )
 
 // resumes returns what stands in the header of a consumer that holds these services.
-func resumes(tb testing.TB, version wire.Version, services map[string]*federation.Service, buckets int) []string {
+func resumes(tb testing.TB, version wire.APIVersion, services map[string]*federation.Service, buckets int) []string {
 	tb.Helper()
 	digests := registrytest.SumOf(tb, registry.MessageForm{Version: version, MaxMessage: defaultMaxMessage}, services)
 	return []string{wire.ResumeHeader, digests.Fold(buckets).Header()}
@@ -204,7 +204,7 @@ func TestRefusalEndsWithWhatIsHeld(t *testing.T) {
 }
 
 // onWire returns a service as a version of the API says it, or nil where it cannot.
-func onWire(t testing.TB, version wire.Version, s *federation.Service) *federation.Service {
+func onWire(t testing.TB, version wire.APIVersion, s *federation.Service) *federation.Service {
 	t.Helper()
 	event := federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}
 	if version == wire.V1Alpha1 {
@@ -222,7 +222,7 @@ func onWire(t testing.TB, version wire.Version, s *federation.Service) *federati
 }
 
 // onWires returns what a consumer of that version holds of services.
-func onWires(tb testing.TB, version wire.Version, services map[string]*federation.Service) map[string]*federation.Service {
+func onWires(tb testing.TB, version wire.APIVersion, services map[string]*federation.Service) map[string]*federation.Service {
 	tb.Helper()
 	held := make(map[string]*federation.Service)
 	for name, s := range services {
@@ -247,7 +247,7 @@ func FuzzResume(f *testing.F) {
 		m.Begin()
 		m.Peers = nil
 		m.Registry.SetUnavailable("", time.Time{})
-		version := []wire.Version{wire.V1Alpha2, wire.V1Alpha1}[kind%2]
+		version := []wire.APIVersion{wire.V1Alpha2, wire.V1Alpha1}[kind%2]
 		shape := registry.MessageForm{Version: version, MaxMessage: defaultMaxMessage}
 		ids := m.IDs()
 		view := func() map[string]*federation.Service {

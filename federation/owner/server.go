@@ -255,7 +255,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 
 // apiDialect is what differs between the versions of the API.
 type apiDialect struct {
-	version wire.Version
+	version wire.APIVersion
 	receive func(ctx context.Context) (wire.Request, error)
 
 	// prepare returns the message for an update. It fails when the version cannot
@@ -286,7 +286,7 @@ func (s *Server) serveSession(ctx context.Context, stream grpc.ServerStream, ses
 	}
 	stop := func(lost time.Time) {
 		if !lost.IsZero() {
-			stream.SetTrailer(metadata.Pairs(wire.LostTrailer, wire.Lost(time.Since(lost))))
+			stream.SetTrailer(metadata.Pairs(wire.LostTrailer, wire.FormatLost(time.Since(lost))))
 		}
 		session.cancel(s.withRetryDelay(registry.ErrUnavailable))
 	}

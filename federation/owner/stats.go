@@ -28,12 +28,12 @@ type Stats struct {
 type CatalogStats struct {
 	registry.Stats // in which Oldest is that of what is in flight as well
 
-	Consumers map[wire.Version]int // streams that are open
+	Consumers map[wire.APIVersion]int // streams that are open
 
 	// Withheld has how many services some consumer may be told of and does not get,
 	// because its version of the API or the largest message has no room for them: the
 	// most of any stream that is open, by version.
-	Withheld map[wire.Version]int
+	Withheld map[wire.APIVersion]int
 
 	InFlight int // responses that are not acknowledged yet
 
@@ -60,12 +60,12 @@ func (s *Server) Stats() Stats {
 	for session := range s.sessions {
 		of, known := open[session.catalog]
 		if !known {
-			of.Consumers = make(map[wire.Version]int)
+			of.Consumers = make(map[wire.APIVersion]int)
 		}
 		of.Consumers[session.version]++
 		if n := int(session.missing[tooLarge].Load() + session.missing[inexpressible].Load()); n > of.Withheld[session.version] {
 			if of.Withheld == nil {
-				of.Withheld = make(map[wire.Version]int)
+				of.Withheld = make(map[wire.APIVersion]int)
 			}
 			of.Withheld[session.version] = n
 		}

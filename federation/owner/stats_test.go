@@ -41,12 +41,12 @@ func TestStats(t *testing.T) {
 		connections = 1
 		subscribed := time.Now()
 		c, old := subscribe(t, conn), subscribe1(t, conn)
-		bothRoles := map[wire.Version]int{wire.V1Alpha2: 1, wire.V1Alpha1: 1}
+		bothRoles := map[wire.APIVersion]int{wire.V1Alpha2: 1, wire.V1Alpha1: 1}
 		// v1alpha1 cannot express these services, and so gets none of them.
-		withheld := map[wire.Version]int{wire.V1Alpha1: 3}
+		withheld := map[wire.APIVersion]int{wire.V1Alpha1: 3}
 		expect("two consumers", CatalogStats{Stats: registry.Stats{Services: 3, Unsent: 1, Oldest: subscribed}, Consumers: bothRoles, Withheld: withheld, InFlight: 2})
 		must.Do(t, old.stream.CloseSend())
-		one, ended := map[wire.Version]int{wire.V1Alpha2: 1}, map[codes.Code]uint64{codes.OK: 1}
+		one, ended := map[wire.APIVersion]int{wire.V1Alpha2: 1}, map[codes.Code]uint64{codes.OK: 1}
 		expect("one consumer", CatalogStats{Stats: registry.Stats{Services: 3, Unsent: 1, Oldest: subscribed}, Consumers: one, InFlight: 2, Ended: ended})
 
 		refuse := func(text string) {

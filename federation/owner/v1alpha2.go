@@ -39,7 +39,7 @@ func (v serverV1Alpha2) EstablishStream(stream rdpb.DiscoveryService_EstablishSt
 					return wire.Request{}, err
 				}
 				if response := m.GetResponse(); response != nil {
-					declined := &rdpb.BidirectionalStream{Request: wire.Decline(response)}
+					declined := &rdpb.BidirectionalStream{Request: wire.DeclineResponse(response)}
 					select {
 					case answers <- func() error { return stream.Send(declined) }:
 					case <-ctx.Done():
@@ -61,7 +61,7 @@ func (v serverV1Alpha2) EstablishStream(stream rdpb.DiscoveryService_EstablishSt
 			if err != nil {
 				return encodedUpdate{}, err
 			}
-			response := wire.Respond(u.Event, resource, "", "")
+			response := wire.NewResponse(u.Event, resource, "", "")
 			return encodedUpdate{len(resource.GetValue()), func(nonce, context string) error {
 				response.Nonce, response.Context = nonce, context
 				return stream.Send(&rdpb.BidirectionalStream{Response: response})

@@ -134,7 +134,7 @@ func BenchmarkNew(b *testing.B) {
 // BenchmarkVerdicts reports what the verdicts on many services take: each meets all of
 // 50 rules and is told as it is.
 func BenchmarkVerdicts(b *testing.B) {
-	list := make([]*wire.Encoded, 10_000)
+	list := make([]*wire.EncodedService, 10_000)
 	for i := range list {
 		s := web(b)
 		s.Name, s.FQDN = strconv.Itoa(i), services.FQDN(fmt.Sprintf("s%d.pay.example", i))

@@ -20,7 +20,7 @@ func id(t testing.TB, s string) federation.ID {
 	return must.Get(federation.ParseID(s))(t)
 }
 
-func encoded(t testing.TB, s *federation.Service) *wire.Encoded {
+func encoded(t testing.TB, s *federation.Service) *wire.EncodedService {
 	t.Helper()
 	return must.Get(wire.NewEncoded(s))(t)
 }
@@ -259,7 +259,7 @@ func TestEncodings(t *testing.T) {
 	)
 	s := encoded(t, web(t))
 	v := p.Judge(s)
-	told := func(id string) *wire.Encoded { return v.ServiceFor(consumer(t, p, id)) }
+	told := func(id string) *wire.EncodedService { return v.ServiceFor(consumer(t, p, id)) }
 	if a, b, c := told("a.example"), told("b.example"), told("c.example"); a == nil || a != b || a == c || c == nil || told("d.example") != s {
 		t.Errorf("the encodings are %p, %p, %p and %p of %p", a, b, c, told("d.example"), s)
 	}

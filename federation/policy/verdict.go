@@ -11,7 +11,7 @@ import (
 // [Policy.Judge] finds out. It is small, never changes, and holds one encoding of the
 // service for each shape in which it can be told. The zero value tells nothing.
 type Verdict struct {
-	service *wire.Encoded        // nil: told to nobody
+	service *wire.EncodedService // nil: told to nobody
 	met     unique.Handle[metBy] // zero without a policy
 	shaped  []shapedService      // where a shape changes the service
 }
@@ -25,12 +25,12 @@ type metBy struct {
 
 // shapedService is a service in a shape that changes it.
 type shapedService struct {
-	shape   int           // index of Policy.shapes
-	service *wire.Encoded // nil: hidden
+	shape   int                  // index of Policy.shapes
+	service *wire.EncodedService // nil: hidden
 }
 
 // Judge returns what becomes of the service.
-func (p *Policy) Judge(s *wire.Encoded) Verdict {
+func (p *Policy) Judge(s *wire.EncodedService) Verdict {
 	if p == nil {
 		return Verdict{service: s}
 	}
@@ -67,7 +67,7 @@ func (p *Policy) Judge(s *wire.Encoded) Verdict {
 
 // encodeService returns the service in the shape, nil if it is hidden, and whether that is
 // not the service itself.
-func (sh *serviceShape) encodeService(s *federation.Service) (*wire.Encoded, bool) {
+func (sh *serviceShape) encodeService(s *federation.Service) (*wire.EncodedService, bool) {
 	told, err := sh.applyTo(s)
 	if told == s {
 		return nil, false
@@ -85,7 +85,7 @@ func (sh *serviceShape) encodeService(s *federation.Service) (*wire.Encoded, boo
 // ServiceFor returns the service as the consumers of a class are told it, or nil if they are
 // not. The class is one of the policy that judged the service. Where its rule changes
 // nothing, it is what Judge was given.
-func (v Verdict) ServiceFor(c ConsumerClass) *wire.Encoded {
+func (v Verdict) ServiceFor(c ConsumerClass) *wire.EncodedService {
 	if v.service == nil || v.met == (unique.Handle[metBy]{}) {
 		return v.service
 	}

@@ -98,7 +98,7 @@ func exampleOwner(authority *mtls.Authority) (address string, stop func()) {
 	}
 	source := ensure(registration.New(registration.Config{
 		Owner: "example", Rules: parsed,
-		Policy: wire.Policy{AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
+		Policy: wire.AddressPolicy{AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
 	}))
 	listener := ensure(net.Listen("tcp", "127.0.0.1:0"))
 	server := grpc.NewServer(
@@ -120,10 +120,10 @@ func exampleOwner(authority *mtls.Authority) (address string, stop func()) {
 // nobody is the catalog of an owner that nobody subscribes to.
 type nobody struct{}
 
-func (nobody) Replace([]*wire.Encoded)          {}
-func (nobody) Update([]*wire.Encoded, []string) {}
-func (nobody) SetAway(error)                    {}
-func (nobody) SetPath(wire.Path) error          { return nil }
+func (nobody) Replace([]*wire.EncodedService)          {}
+func (nobody) Update([]*wire.EncodedService, []string) {}
+func (nobody) SetAway(error)                           {}
+func (nobody) SetPath(wire.OwnerPath) error            { return nil }
 
 func (nobody) SetRefused(map[string]int) {}
 

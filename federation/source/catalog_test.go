@@ -128,7 +128,7 @@ func TestBoundedLife(t *testing.T) {
 		s.parts["1"].Update(services("1 x1 2"), nil)
 		s.parts["1"].Away(nil)
 		s.expect("when one is back", "1 x1 2", "3 x3 1")
-		found := s.Find(func(e *wire.Encoded) bool { return e.Name() == "2" })
+		found := s.Find(func(e *wire.EncodedService) bool { return e.Name() == "2" })
 		if len(found) != 1 || found[0].Hidden != "its source has been away for more than 1h30m0s" {
 			t.Errorf("of a source whose lifetime is over there is %+v", found)
 		}
@@ -299,17 +299,17 @@ func TestPath(t *testing.T) {
 		own := s.registry.Path()[0]
 		s.list("1", "2", "3")
 		s.parts["1"].Replace(services("a w 1"))
-		if err := s.parts["2"].Through(wire.Path{own}); !errors.Is(err, registry.ErrLoop) {
+		if err := s.parts["2"].Through(wire.OwnerPath{own}); !errors.Is(err, registry.ErrLoop) {
 			t.Errorf("services that have come through the catalog: error is %v, expected %v", err, registry.ErrLoop)
 		}
 		for _, tt := range []struct {
 			source string
-			path   wire.Path
-			want   wire.Path
+			path   wire.OwnerPath
+			want   wire.OwnerPath
 		}{
-			{"3", wire.Path{"three"}, wire.Path{"three", own}},
-			{"2", wire.Path{"two"}, wire.Path{"two", own}},
-			{"2", nil, wire.Path{"three", own}},
+			{"3", wire.OwnerPath{"three"}, wire.OwnerPath{"three", own}},
+			{"2", wire.OwnerPath{"two"}, wire.OwnerPath{"two", own}},
+			{"2", nil, wire.OwnerPath{"three", own}},
 		} {
 			subscription := s.registry.Subscribe()
 			defer subscription.Close()

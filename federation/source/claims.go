@@ -14,7 +14,7 @@ func (c *Catalog) shared() bool { return len(c.parts) > 1 }
 
 // apply changes the part, and publishes what follows from it: with its first state, for the
 // services that have waited for that as well. A name in both counts as changed.
-func (p *part) apply(changed []*wire.Encoded, gone []string, first bool) {
+func (p *part) apply(changed []*wire.EncodedService, gone []string, first bool) {
 	t := p.catalog.transaction()
 	if first {
 		t.doubtWaiting(p)
@@ -92,7 +92,7 @@ func (t transaction) remove(p *part, name string) {
 }
 
 // put adds a service, or replaces the one of its name.
-func (t transaction) put(p *part, s *wire.Encoded) {
+func (t transaction) put(p *part, s *wire.EncodedService) {
 	it, name := p.items[s.Name()], s.Name()
 	switch {
 	case it != nil && it.service.Equal(s):
@@ -120,7 +120,7 @@ func (t transaction) publish() {
 			t.settle(level, fqdn)
 		}
 	}
-	var changed []*wire.Encoded
+	var changed []*wire.EncodedService
 	var gone []string
 	for name := range t.names {
 		if it := t.lookup(name); it != nil {

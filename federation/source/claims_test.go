@@ -17,7 +17,7 @@ func TestManyShareAnFqdn(t *testing.T) {
 	c := NewCatalog(Config{
 		Registry: registry.New(), Logger: slog.New(slog.DiscardHandler), Sources: []Entry{{Name: "1", Source: newPuppet()}, {Name: "2", Source: newPuppet()}},
 	})
-	var parts [2][]*wire.Encoded
+	var parts [2][]*wire.EncodedService
 	var names []string
 	for i := range n {
 		parts[0] = append(parts[0], encoded("one/"+strconv.Itoa(i), "same", 0))

@@ -8,7 +8,7 @@ import (
 // item is a service of a part.
 type item struct {
 	part    *part
-	service *wire.Encoded
+	service *wire.EncodedService
 	by      string // what hides it, as a Listener is told
 	awaits  *part  // what may come to hide it; nil when there is no such part
 }

@@ -43,12 +43,12 @@ func (d directory) Run(ctx context.Context, part source.Part) {
 }
 
 // read returns what the directory says, and counts the files that say nothing valid.
-func (d directory) read() ([]*wire.Encoded, map[string]int, error) {
+func (d directory) read() ([]*wire.EncodedService, map[string]int, error) {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
 		return nil, nil, err
 	}
-	var services []*wire.Encoded
+	var services []*wire.EncodedService
 	refused := make(map[string]int)
 	for _, entry := range entries {
 		text, err := os.ReadFile(filepath.Join(d.path, entry.Name()))
@@ -66,7 +66,7 @@ func (d directory) read() ([]*wire.Encoded, map[string]int, error) {
 	return services, refused, nil
 }
 
-func (d directory) service(name, text string) (*wire.Encoded, error) {
+func (d directory) service(name, text string) (*wire.EncodedService, error) {
 	fqdn, err := federation.ParseFQDN(name + "." + d.zone)
 	if err != nil {
 		return nil, federation.Invalidf("fqdn", federation.ReasonName, "%v", err)

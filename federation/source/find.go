@@ -4,7 +4,7 @@ import "github.com/hamlet-federation/coredns-federation/federation/wire"
 
 // Found is a service that a source of a catalog has.
 type Found struct {
-	Service *wire.Encoded
+	Service *wire.EncodedService
 	Source  string
 	Hidden  string // why it is not published: a clause; empty when it is
 	Held    bool   // whether its origin does not have it any more, and it stays (Entry.MaxWithdraw)
@@ -12,7 +12,7 @@ type Found struct {
 
 // Find returns the services of all sources that match, in no order. Matches is called for each
 // service while nothing changes, and does not call the catalog.
-func (c *Catalog) Find(matches func(*wire.Encoded) bool) (found []Found) {
+func (c *Catalog) Find(matches func(*wire.EncodedService) bool) (found []Found) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, p := range c.parts {

@@ -20,13 +20,13 @@ func TestFind(t *testing.T) {
 	})
 	expect := func(when string, published []string, want ...Found) {
 		t.Helper()
-		found := c.Find(func(s *wire.Encoded) bool { return s.FQDN() == "same.example.org" })
+		found := c.Find(func(s *wire.EncodedService) bool { return s.FQDN() == "same.example.org" })
 		slices.SortFunc(found, func(a, b Found) int { return cmp.Compare(a.Source, b.Source) })
-		if d := gocmp.Diff(want, found, gocmp.Comparer((*wire.Encoded).Equal)); d != "" {
+		if d := gocmp.Diff(want, found, gocmp.Comparer((*wire.EncodedService).Equal)); d != "" {
 			t.Errorf("%s (-want +got):\n%s", when, d)
 		}
 		var got []string
-		for _, f := range c.Find(func(*wire.Encoded) bool { return true }) {
+		for _, f := range c.Find(func(*wire.EncodedService) bool { return true }) {
 			if f.Hidden == "" {
 				got = append(got, f.Service.Name())
 			}
@@ -37,11 +37,11 @@ func TestFind(t *testing.T) {
 	}
 	expect("at first", nil)
 	mine, other, before := encoded("one/same", "same", 0), encoded("one/other", "other", 0), encoded("two/same", "same", 0)
-	c.parts[1].Replace([]*wire.Encoded{mine, other})
+	c.parts[1].Replace([]*wire.EncodedService{mine, other})
 	expect("waiting", nil, Found{Service: mine, Source: "first", Hidden: "before may have its name or its fqdn, stands first, and has yet to say what it has"})
 	c.parts[0].Replace(nil)
 	expect("published", []string{"one/other", "one/same"}, Found{Service: mine, Source: "first"})
-	c.parts[0].Update([]*wire.Encoded{before}, nil)
+	c.parts[0].Update([]*wire.EncodedService{before}, nil)
 	expect("hidden", []string{"one/other", "two/same"}, Found{Service: before, Source: "before"},
 		Found{Service: mine, Source: "first", Hidden: `service "two/same" of before has its name or its fqdn, and stands first`})
 }

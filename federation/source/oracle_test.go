@@ -19,7 +19,7 @@ import (
 
 // oracle says what is published, by looking at everything.
 type oracle struct {
-	parts    map[string]map[string]*wire.Encoded // by source, then by name
+	parts    map[string]map[string]*wire.EncodedService // by source, then by name
 	complete map[string]bool
 	away     bool // whether mortal is
 }
@@ -51,8 +51,8 @@ func (o *oracle) available() bool {
 
 // publishes returns what is published, by name, and what hides the other services, by
 // source and name.
-func (o *oracle) publishes() (all map[string]*wire.Encoded, hidden map[string]map[string]string) {
-	all, hidden = make(map[string]*wire.Encoded), make(map[string]map[string]string)
+func (o *oracle) publishes() (all map[string]*wire.EncodedService, hidden map[string]map[string]string) {
+	all, hidden = make(map[string]*wire.EncodedService), make(map[string]map[string]string)
 	type claim struct{ source, name, fqdn string }
 	var claims []claim // in the order of the sources, then of the names
 	for level, source := range sources {
@@ -114,7 +114,7 @@ func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{
 		T: t, registry: registry.New(),
-		oracle:  oracle{parts: make(map[string]map[string]*wire.Encoded), complete: make(map[string]bool)},
+		oracle:  oracle{parts: make(map[string]map[string]*wire.EncodedService), complete: make(map[string]bool)},
 		puppets: make(map[string]*puppet), parts: make(map[string]*part),
 	}
 	var entries []Entry
@@ -135,20 +135,20 @@ func newRig(t *testing.T) *rig {
 }
 
 // allowed returns those services that a source may have.
-func allowed(key string, services []*wire.Encoded) []*wire.Encoded {
-	return slices.DeleteFunc(services, func(s *wire.Encoded) bool {
+func allowed(key string, services []*wire.EncodedService) []*wire.EncodedService {
+	return slices.DeleteFunc(services, func(s *wire.EncodedService) bool {
 		return key == mortal && (!ofMortal(s.Name()) || !ofMortal(s.FQDN()))
 	})
 }
 
 // replace calls Replace of a source. With the first state of a source nothing goes that is
 // published, and nothing becomes another service.
-func (r *rig) replace(key string, services []*wire.Encoded) {
+func (r *rig) replace(key string, services []*wire.EncodedService) {
 	r.Helper()
 	before, _ := r.oracle.publishes()
 	lapsed, first := r.oracle.lapsed(), !r.oracle.complete[key]
 	r.parts[key].Replace(services)
-	content := make(map[string]*wire.Encoded)
+	content := make(map[string]*wire.EncodedService)
 	for _, s := range services {
 		content[s.Name()] = s
 	}
@@ -162,7 +162,7 @@ func (r *rig) replace(key string, services []*wire.Encoded) {
 }
 
 // update calls Update of a source that is complete.
-func (r *rig) update(key string, changed []*wire.Encoded, gone []string) {
+func (r *rig) update(key string, changed []*wire.EncodedService, gone []string) {
 	r.parts[key].Update(changed, gone)
 	for _, name := range gone {
 		delete(r.oracle.parts[key], name)
@@ -231,7 +231,7 @@ func (r *rig) hear(want, fqdns map[string]string) {
 	r.Helper()
 	r.marks++
 	mark := encoded(markName, "mark", r.marks)
-	r.registry.UpdateEncoded([]*wire.Encoded{mark}, nil)
+	r.registry.UpdateEncoded([]*wire.EncodedService{mark}, nil)
 	lasting := r.lasting(want, fqdns)
 	whole, marked := len(r.oracle.complete) == len(sources), false
 	for !marked || r.subscriber.ended != whole {
@@ -308,8 +308,8 @@ func (s *script) pick(n int) int {
 }
 
 // services returns services of unique names.
-func (s *script) services(most int) []*wire.Encoded {
-	var list []*wire.Encoded
+func (s *script) services(most int) []*wire.EncodedService {
+	var list []*wire.EncodedService
 	for _, name := range s.names(most) {
 		list = append(list, encoded(name, string("wxyz"[s.pick(4)]), s.pick(3)))
 	}
@@ -359,7 +359,7 @@ func FuzzOracle(f *testing.F) {
 }
 
 // bytesOf returns the bytes that consumers are sent for a service.
-func bytesOf(t *testing.T, s *wire.Encoded) string {
+func bytesOf(t *testing.T, s *wire.EncodedService) string {
 	t.Helper()
 	return string(s.Resource().GetValue())
 }

@@ -27,7 +27,7 @@ type part struct {
 	since    time.Time
 	lapsed   bool // whether nothing of it is published because its lifetime is over
 	refused  map[string]int
-	path     wire.Path // through which the services have come
+	path     wire.OwnerPath // through which the services have come
 
 	items  map[string]*item    // what it holds, by name
 	hidden int                 // items that are
@@ -55,7 +55,7 @@ func (p *part) run(ctx context.Context) {
 }
 
 // Replace implements Part.
-func (p *part) Replace(services []*wire.Encoded) {
+func (p *part) Replace(services []*wire.EncodedService) {
 	c := p.catalog
 	c.mu.Lock()
 	defer c.unlock()
@@ -82,7 +82,7 @@ func (p *part) Replace(services []*wire.Encoded) {
 }
 
 // Update implements Part.
-func (p *part) Update(changed []*wire.Encoded, gone []string) {
+func (p *part) Update(changed []*wire.EncodedService, gone []string) {
 	c := p.catalog
 	c.mu.Lock()
 	defer c.unlock()
@@ -124,7 +124,7 @@ func (p *part) Away(reason error) {
 }
 
 // Through implements Part.
-func (p *part) Through(path wire.Path) error {
+func (p *part) Through(path wire.OwnerPath) error {
 	c := p.catalog
 	c.mu.Lock()
 	defer c.unlock()
@@ -143,7 +143,7 @@ func (p *part) Through(path wire.Path) error {
 }
 
 // mayClaim reports whether the source may come to have the name or the fqdn of a service.
-func (p *part) mayClaim(s *wire.Encoded) bool {
+func (p *part) mayClaim(s *wire.EncodedService) bool {
 	source, ok := p.Source.(Claimer)
 	if !ok {
 		return true

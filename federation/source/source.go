@@ -62,12 +62,12 @@ type Part interface {
 	// first call says that this is known. The names must be unique in the part.
 	// The part may keep the services, but not the slice. A source that gives the same
 	// pointers again for what has not changed makes the comparison fast.
-	Replace(services []*wire.Encoded)
+	Replace(services []*wire.EncodedService)
 
 	// Update changes services of the part, after the first Replace. The names of
 	// gone need not be known. A name in both counts as changed; of two services with
 	// one name the last counts.
-	Update(changed []*wire.Encoded, gone []string)
+	Update(changed []*wire.EncodedService, gone []string)
 
 	// Away says why the origin cannot be asked, or with nil that it can be again.
 	// What is published stays, for the lifetime of the source. A source whose
@@ -83,7 +83,7 @@ type Part interface {
 	// them. It is told to consumers when the part is published. Where it changes after
 	// that, the streams of all consumers end: they would go on with a path from which
 	// nobody could tell a circle.
-	Through(path wire.Path) error
+	Through(path wire.OwnerPath) error
 
 	// Refused says how many entries of the origin are not published, by the rule that
 	// they break: all of them, not only those that are new. The rules are few, as they

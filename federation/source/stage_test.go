@@ -24,15 +24,15 @@ import (
 
 // encoded returns a service of that name with the fqdn <host>.example.org, encoded anew
 // in each call. Its description is its version.
-func encoded(name, host string, version int) *wire.Encoded {
+func encoded(name, host string, version int) *wire.EncodedService {
 	s := servicekit.At(host+".example.org", "192.0.2.1")
 	s.Name, s.Description = name, strconv.Itoa(version)
 	return must.Value(wire.NewEncoded(s))
 }
 
 // services returns one service for each text such as "a x 1": name, host and version.
-func services(texts ...string) []*wire.Encoded {
-	var list []*wire.Encoded
+func services(texts ...string) []*wire.EncodedService {
+	var list []*wire.EncodedService
 	for _, text := range texts {
 		var name, host string
 		var version int

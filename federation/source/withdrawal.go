@@ -19,7 +19,7 @@ const withdrawWindow = time.Minute
 
 // departure is a service that went.
 type departure struct {
-	service *wire.Encoded
+	service *wire.EncodedService
 	at      time.Time
 }
 
@@ -32,7 +32,7 @@ func (p *part) exceeds(going int) bool {
 // hold returns what changes in the part when this changes at its origin, where a name in both
 // counts as changed. What is too much to go at once stays, and what went only just is back:
 // it was the beginning.
-func (p *part) hold(changed []*wire.Encoded, gone []string) (now []*wire.Encoded, going []string) {
+func (p *part) hold(changed []*wire.EncodedService, gone []string) (now []*wire.EncodedService, going []string) {
 	before := len(p.held)
 	seen := make(map[string]struct{}, len(changed)+len(gone))
 	for _, s := range changed {

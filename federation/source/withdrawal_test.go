@@ -41,7 +41,7 @@ func (s *stage) limited(percent int, after time.Duration) {
 func (s *stage) expectHeld(when string, want int) {
 	s.Helper()
 	synctest.Wait()
-	found := slices.DeleteFunc(s.Find(func(*wire.Encoded) bool { return true }), func(f Found) bool { return !f.Held })
+	found := slices.DeleteFunc(s.Find(func(*wire.EncodedService) bool { return true }), func(f Found) bool { return !f.Held })
 	if got := s.Status().Sources[0].Held; got != want || len(found) != want {
 		s.Errorf("%s: %d services are held, and %d are found, expected %d", when, got, len(found), want)
 	}
@@ -244,7 +244,7 @@ func TestLifetimeIsNoWithdrawal(t *testing.T) {
 		e.Lifetime, e.MaxWithdraw, e.WithdrawAfter = time.Minute, 50, time.Hour
 		s.set(e, s.entry("2"))
 		s.parts["1"].Replace(services(numbered(1, 20)...))
-		s.parts["2"].Replace([]*wire.Encoded{})
+		s.parts["2"].Replace([]*wire.EncodedService{})
 		s.parts["1"].Away(errors.New("away"))
 		time.Sleep(time.Minute)
 		s.expect("when its time is over")

@@ -11,32 +11,32 @@ import (
 // The bytes are counted by hand, because package proto allocates every entry
 // before anyone can count them.
 
-// repeated is a repeated field of a message.
-type repeated struct {
+// repeatedField is a repeated field of a message.
+type repeatedField struct {
 	name    string
 	limit   int
-	entries []repeated // the repeated fields of an entry
+	entries []repeatedField // the repeated fields of an entry
 }
 
 // The repeated fields of FederatedService and of its parts, by field number.
 var (
-	serviceFields = [12]repeated{
+	serviceFields = [12]repeatedField{
 		3:  {name: "tags", limit: federation.MaxTags},
 		4:  {name: "labels", limit: federation.MaxLabels},
 		9:  {name: "endpoints", limit: federation.MaxEndpoints, entries: endpointFields[:]},
 		10: {name: "sans", limit: federation.MaxSANs},
 		11: {name: "instances", limit: federation.MaxInstances, entries: instanceFields[:]},
 	}
-	endpointFields = [4]repeated{
+	endpointFields = [4]repeatedField{
 		3: {name: "labels", limit: federation.MaxLabels},
 	}
-	instanceFields = [5]repeated{
+	instanceFields = [5]repeatedField{
 		3: {name: "metadata", limit: federation.MaxMetadata},
 		4: {name: "endpoint_selector", limit: federation.MaxSelectors},
 	}
 
 	// An endpoint of v1alpha1 has none.
-	serviceFieldsV1Alpha1 = [10]repeated{
+	serviceFieldsV1Alpha1 = [10]repeatedField{
 		3: {name: "tags", limit: federation.MaxTags},
 		4: {name: "labels", limit: federation.MaxLabels},
 		8: {name: "protocols", limit: MaxProtocols},
@@ -48,9 +48,9 @@ var (
 // allow. It runs before the message is decoded, because two bytes can stand for an
 // entry that takes a hundred in memory. Malformed bytes end the count; decoding
 // fails on them afterwards.
-func checkCounts(b []byte, fields []repeated) *federation.InvalidError {
+func checkCounts(b []byte, fields []repeatedField) *federation.InvalidError {
 	var counts [len(serviceFields)]int
-	for number, value := range delimited(b) {
+	for number, value := range delimitedFields(b) {
 		if int(number) >= len(fields) || fields[number].limit == 0 {
 			continue
 		}
@@ -79,7 +79,7 @@ const (
 // bytes are well-formed. It allocates only the string.
 func stringIn(b []byte, field protowire.Number) (string, bool) {
 	var s []byte
-	for number, value := range delimited(b) {
+	for number, value := range delimitedFields(b) {
 		switch number {
 		case malformed:
 			return string(s), false
@@ -93,9 +93,9 @@ func stringIn(b []byte, field protowire.Number) (string, bool) {
 // malformed stands for a field that cannot be read. No field has this number.
 const malformed protowire.Number = 0
 
-// delimited ranges over the fields of an encoded message that are strings or
+// delimitedFields ranges over the fields of an encoded message that are strings or
 // messages. Where the bytes are malformed it yields the number malformed and stops.
-func delimited(b []byte) iter.Seq2[protowire.Number, []byte] {
+func delimitedFields(b []byte) iter.Seq2[protowire.Number, []byte] {
 	return func(yield func(protowire.Number, []byte) bool) {
 		for len(b) > 0 {
 			number, kind, n := protowire.ConsumeTag(b)

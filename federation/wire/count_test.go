@@ -16,7 +16,7 @@ func TestRepeatedFields(t *testing.T) {
 	expectFields(t, (*typespb1.FederatedService)(nil).ProtoReflect().Descriptor(), serviceFieldsV1Alpha1[:])
 }
 
-func expectFields(t *testing.T, message protoreflect.MessageDescriptor, table []repeated) {
+func expectFields(t *testing.T, message protoreflect.MessageDescriptor, table []repeatedField) {
 	t.Helper()
 	for i := range message.Fields().Len() {
 		field := message.Fields().Get(i)

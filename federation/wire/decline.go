@@ -8,16 +8,16 @@ import (
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
-// Decline returns the request with which an owner answers a response from one of
+// DeclineResponse returns the request with which an owner answers a response from one of
 // its consumers that is an owner as well: Unimplemented, as nothing is wrong with
 // the resource, but this owner accepts none. A context that is too long is left
 // out.
-func Decline(m *rdpb.StreamResponse) *rdpb.StreamRequest {
+func DeclineResponse(m *rdpb.StreamResponse) *rdpb.StreamRequest {
 	context := m.GetContext()
 	if federation.CheckText("context", context, MaxContextBytes) != nil {
 		context = ""
 	}
-	return answer(m.GetNonce(), context, &status.Status{
+	return newAnswer(m.GetNonce(), context, &status.Status{
 		Code: int32(codes.Unimplemented), Message: "this owner takes no services from its consumers",
 	})
 }

@@ -10,7 +10,7 @@ import (
 
 // TestDecline answers the response of a peer that publishes to its owner.
 func TestDecline(t *testing.T) {
-	m := wire.Decline(&rdpb.StreamResponse{Nonce: "7", Context: "session", ResourceUrl: wire.ResourceURL})
+	m := wire.DeclineResponse(&rdpb.StreamResponse{Nonce: "7", Context: "session", ResourceUrl: wire.ResourceURL})
 	if m.GetResponseNonce() != "7" || m.GetContext() != "session" || m.GetResourceUrl() != wire.ResourceURL {
 		t.Errorf("the answer is %v", m)
 	}
@@ -18,10 +18,10 @@ func TestDecline(t *testing.T) {
 		t.Errorf("a peer reads %+v, %v", request, err)
 	}
 	// The answer to a long context is one that a peer can take.
-	if _, err := wire.ParseRequest(wire.Decline(&rdpb.StreamResponse{Context: strings.Repeat("x", wire.MaxContextBytes+1)})); err != nil {
+	if _, err := wire.ParseRequest(wire.DeclineResponse(&rdpb.StreamResponse{Context: strings.Repeat("x", wire.MaxContextBytes+1)})); err != nil {
 		t.Error(err)
 	}
-	if _, err := wire.ParseRequest(wire.Decline(nil)); err != nil {
+	if _, err := wire.ParseRequest(wire.DeclineResponse(nil)); err != nil {
 		t.Error(err)
 	}
 }

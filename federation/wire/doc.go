@@ -1,5 +1,5 @@
 // Package wire is the border between the messages of a peer and the values of
-// package federation. A program that fills a registry makes an [Encoded] of each service;
+// package federation. A program that fills a registry makes an [EncodedService] of each service;
 // one that speaks the protocol itself decodes, encodes and answers messages. No other
 // package reads or writes their fields.
 //
@@ -15,7 +15,7 @@
 //
 // Three kinds of rules depend on a configuration that may change on a reload, so
 // they are applied where services are kept: the zones of an owner with the names
-// reserved in them, the addresses that it may publish ([Policy.Check]), and how many
+// reserved in them, the addresses that it may publish ([AddressPolicy.Check]), and how many
 // services it may have.
 //
 // The functions without a version in their name are for v1alpha2. The draft of

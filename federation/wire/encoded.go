@@ -12,49 +12,49 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
 
-// Encoded is a valid service in the form in which v1alpha2 sends it, which also takes
+// EncodedService is a valid service in the form in which v1alpha2 sends it, which also takes
 // the least memory. It never changes, so goroutines and messages share it. Only
 // [NewEncoded] and [EncodedOf] make one.
 //
 // v1alpha2 wants an ID of every instance, and a service of v1alpha1 has none. So an
 // unnamed instance has got that of its protocol, in lower case: without it consumers of
 // v1alpha2 could not be told of the service at all.
-type Encoded struct {
+type EncodedService struct {
 	name  string
 	value []byte // of the resource
 }
 
 // NewEncoded encodes the service. It fails with a [*federation.InvalidError] when s is
 // not valid (see [federation.Service.Validate]).
-func NewEncoded(s *federation.Service) (*Encoded, error) {
+func NewEncoded(s *federation.Service) (*EncodedService, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	return encode(s), nil
+	return encodeValid(s), nil
 }
 
-func encode(s *federation.Service) *Encoded {
+func encodeValid(s *federation.Service) *EncodedService {
 	var room [usualBytes]byte
-	return &Encoded{name: s.Name, value: bytes.Clone(packed.AppendMessage(room[:0], named(s)))}
+	return &EncodedService{name: s.Name, value: bytes.Clone(packed.AppendMessage(room[:0], nameInstances(s)))}
 }
 
 // EncodedOf is [NewEncoded] for a service that is packed, and so valid. One without
 // unnamed instances is not unpacked: the two forms have most of their octets in common. p
 // must not be zero.
-func EncodedOf(p packed.Service) *Encoded {
+func EncodedOf(p packed.Service) *EncodedService {
 	var room [usualBytes]byte
 	value, ok := p.AppendMessage(room[:0])
 	if !ok {
-		return encode(p.Unpack())
+		return encodeValid(p.Unpack())
 	}
-	return &Encoded{name: strings.Clone(p.Name()), value: bytes.Clone(value)} // so that whoever keeps it does not keep p
+	return &EncodedService{name: strings.Clone(p.Name()), value: bytes.Clone(value)} // so that whoever keeps it does not keep p
 }
 
 // usualBytes is room for most services, so that they are encoded on the stack.
 const usualBytes = 1 << 10
 
-// named returns the service with an ID for each instance: s, or a copy of it.
-func named(s *federation.Service) *federation.Service {
+// nameInstances returns the service with an ID for each instance: s, or a copy of it.
+func nameInstances(s *federation.Service) *federation.Service {
 	if !slices.ContainsFunc(s.Instances, func(in federation.Instance) bool { return in.Unnamed }) {
 		return s
 	}
@@ -79,29 +79,31 @@ func freeID(instances []federation.Instance, id string) string {
 }
 
 // Name returns the name of the service.
-func (e *Encoded) Name() string { return e.name }
+func (e *EncodedService) Name() string { return e.name }
 
 // FQDN returns the name in DNS of the service, without the final dot.
-func (e *Encoded) FQDN() string {
+func (e *EncodedService) FQDN() string {
 	name, _ := stringIn(e.value, fqdnField)
 	return name
 }
 
 // Equal reports whether e and f are equal services (see [federation.Service.Equal]).
-func (e *Encoded) Equal(f *Encoded) bool { return bytes.Equal(e.value, f.value) }
+func (e *EncodedService) Equal(f *EncodedService) bool { return bytes.Equal(e.value, f.value) }
 
 // Encodes reports whether e is the service s. It does not matter whether s is valid.
-func (e *Encoded) Encodes(s *federation.Service) bool {
+func (e *EncodedService) Encodes(s *federation.Service) bool {
 	var room [usualBytes]byte
-	return bytes.Equal(e.value, packed.AppendMessage(room[:0], named(s)))
+	return bytes.Equal(e.value, packed.AppendMessage(room[:0], nameInstances(s)))
 }
 
 // Service decodes the service, anew in each call.
-func (e *Encoded) Service() *federation.Service {
+func (e *EncodedService) Service() *federation.Service {
 	s := packed.UnpackMessage(string(e.value))
 	s.Name = e.name // so that whoever keeps it does not keep all
 	return s
 }
 
 // Resource returns the resource of the message for the service.
-func (e *Encoded) Resource() *anypb.Any { return &anypb.Any{TypeUrl: ResourceURL, Value: e.value} }
+func (e *EncodedService) Resource() *anypb.Any {
+	return &anypb.Any{TypeUrl: ResourceURL, Value: e.value}
+}

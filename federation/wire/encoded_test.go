@@ -17,7 +17,7 @@ import (
 )
 
 // encoded returns a valid service in the form that is sent.
-func encoded(tb testing.TB, s *federation.Service) *wire.Encoded {
+func encoded(tb testing.TB, s *federation.Service) *wire.EncodedService {
 	tb.Helper()
 	return must.Get(wire.NewEncoded(s))(tb)
 }

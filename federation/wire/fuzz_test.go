@@ -111,7 +111,7 @@ func FuzzPolicy(f *testing.F) {
 		if !ok {
 			return
 		}
-		var policy wire.Policy
+		var policy wire.AddressPolicy
 		if open {
 			policy.AllowAddresses = []netip.Prefix{netip.PrefixFrom(ip.Unmap(), ip.Unmap().BitLen())}
 		}

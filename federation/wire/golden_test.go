@@ -167,7 +167,7 @@ func TestGoldenService(t *testing.T) {
 
 	var m typespb.FederatedService
 	must.Do(t, proto.Unmarshal(goldenService, &m))
-	got := must.Get(wire.DecodeService(&m, wire.Policy{}))(t)
+	got := must.Get(wire.DecodeService(&m, wire.AddressPolicy{}))(t)
 	if diff := cmp.Diff(wantService(t), got, comparers); diff != "" {
 		t.Errorf("service (-want +got):\n%s", diff)
 	}

@@ -107,7 +107,7 @@ func TestLimits(t *testing.T) {
 		t.Run(tt.limit+" of "+tt.field, func(t *testing.T) {
 			m := minimal()
 			tt.fill(m, tt.at)
-			if _, err := wire.DecodeService(m, wire.Policy{}); err != nil {
+			if _, err := wire.DecodeService(m, wire.AddressPolicy{}); err != nil {
 				t.Errorf("at the limit: %v", err)
 			}
 			event, err := wire.Decode(upsert(t, m))
@@ -121,7 +121,7 @@ func TestLimits(t *testing.T) {
 			m = minimal()
 			tt.fill(m, tt.at+1)
 			want := fmt.Sprintf("service %s: %s: %s", federation.Quote(m.Name[:min(len(m.Name), federation.MaxNameBytes)]), tt.field, tt.rule(tt.at))
-			_, err = wire.DecodeService(m, wire.Policy{})
+			_, err = wire.DecodeService(m, wire.AddressPolicy{})
 			expectInvalid(t, err, tt.reason, want)
 			_, err = wire.Decode(upsert(t, m))
 			expectInvalid(t, err, tt.reason, want)

@@ -12,8 +12,10 @@ import (
 // and retention from there, so that the bound is the same behind any number of relays.
 const LostTrailer = "federation-lost"
 
-// Lost returns the value of LostTrailer.
-func Lost(already time.Duration) string { return strconv.FormatInt(int64(already/time.Second), 10) }
+// FormatLost returns the value of LostTrailer.
+func FormatLost(already time.Duration) string {
+	return strconv.FormatInt(int64(already/time.Second), 10)
+}
 
 // ParseLost reads LostTrailer; 0 where it says nothing that makes sense.
 func ParseLost(trailer grpcmetadata.MD) time.Duration {

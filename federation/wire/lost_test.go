@@ -9,7 +9,7 @@ import (
 
 func TestLostTrailer(t *testing.T) {
 	for value, want := range map[string]time.Duration{
-		Lost(7900 * time.Millisecond): 7 * time.Second, "0": 0, "": 0, "-3": 0, "5s": 0, "99999999999": 0, "2147483647": 2147483647 * time.Second,
+		FormatLost(7900 * time.Millisecond): 7 * time.Second, "0": 0, "": 0, "-3": 0, "5s": 0, "99999999999": 0, "2147483647": 2147483647 * time.Second,
 	} {
 		if got := ParseLost(grpcmetadata.Pairs(LostTrailer, value)); got != want {
 			t.Errorf("ParseLost(%q) = %v, want %v", value, got, want)

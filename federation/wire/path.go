@@ -13,21 +13,21 @@ const MaxHops = 16
 // maxHopBytes bounds the word by which an owner is called.
 const maxHopBytes = 64
 
-// Path is through which owners services have come, from their origin to the one that
+// OwnerPath is through which owners services have come, from their origin to the one that
 // the consumer has its stream with. Each is called by a word that only it has, made of
 // letters and digits: it tells nothing, but is the same wherever its services come to. The
 // path of an owner that says nothing about it is empty.
-type Path []string
+type OwnerPath []string
 
 // Header returns the value of [PathHeader].
-func (p Path) Header() string { return strings.Join(p, ",") }
+func (p OwnerPath) Header() string { return strings.Join(p, ",") }
 
 // ParsePath reads the value of [PathHeader].
-func ParsePath(header string) (Path, error) {
+func ParsePath(header string) (OwnerPath, error) {
 	if header == "" {
 		return nil, nil
 	}
-	p := Path(strings.Split(header, ","))
+	p := OwnerPath(strings.Split(header, ","))
 	if len(p) > MaxHops {
 		return nil, fmt.Errorf("%s names %d owners, more than %d", PathHeader, len(p), MaxHops)
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
-// Policy is what the operator of a consumer decides about the addresses of services.
+// AddressPolicy is what the operator of a consumer decides about the addresses of services.
 // The zero value is the default.
-type Policy struct {
+type AddressPolicy struct {
 	// AllowAddresses opens ranges of endpoint addresses that are refused by
 	// default. An IPv4 prefix does not open the IPv6 addresses that embed one of
 	// its addresses.
@@ -20,16 +20,16 @@ type Policy struct {
 
 // AnyAddress returns the policy that refuses no address, for who reads a catalog of which
 // somebody else judges the addresses.
-func AnyAddress() Policy {
-	return Policy{AllowAddresses: []netip.Prefix{
+func AnyAddress() AddressPolicy {
+	return AddressPolicy{AllowAddresses: []netip.Prefix{
 		netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0),
 	}}
 }
 
 // Check returns why the service may not have one of its endpoints, or nil.
-func (p Policy) Check(s *federation.Service) *federation.InvalidError {
+func (p AddressPolicy) Check(s *federation.Service) *federation.InvalidError {
 	for i := range s.Endpoints {
-		if invalid := p.check(s.Endpoints[i].Address); invalid != nil {
+		if invalid := p.checkAddress(s.Endpoints[i].Address); invalid != nil {
 			invalid.Service, invalid.Field = s.Name, fmt.Sprintf("endpoints[%d].address", i)
 			return invalid
 		}
@@ -37,14 +37,14 @@ func (p Policy) Check(s *federation.Service) *federation.InvalidError {
 	return nil
 }
 
-func (p Policy) check(address federation.Address) *federation.InvalidError {
+func (p AddressPolicy) checkAddress(address federation.Address) *federation.InvalidError {
 	kind, shown := "", address.String()
 	if ip, ok := address.IP(); ok {
-		kind = p.refused(ip)
-	} else if isLocalhost(shown) && !p.opens(netip.AddrFrom4([4]byte{127, 0, 0, 1})) && !p.opens(netip.IPv6Loopback()) {
+		kind = p.refusedKind(ip)
+	} else if isLocalhost(shown) && !p.opensAddress(netip.AddrFrom4([4]byte{127, 0, 0, 1})) && !p.opensAddress(netip.IPv6Loopback()) {
 		// RFC 6761 section 6.3: resolvers answer these names with the loopback
 		// addresses and ask no server.
-		kind, shown = "loopback", relative(shown)
+		kind, shown = "loopback", trimFinalDot(shown)
 	}
 	if kind == "" {
 		return nil
@@ -61,26 +61,26 @@ func isLocalhost(host string) bool {
 
 // Admits reports whether the host name of an endpoint may resolve to ip. An address
 // that no endpoint may have must not get in behind a name.
-func (p Policy) Admits(ip netip.Addr) bool { return p.refused(ip) == "" }
+func (p AddressPolicy) Admits(ip netip.Addr) bool { return p.refusedKind(ip) == "" }
 
-// opens reports whether the operator opened the address.
-func (p Policy) opens(ip netip.Addr) bool {
+// opensAddress reports whether the operator opened the address.
+func (p AddressPolicy) opensAddress(ip netip.Addr) bool {
 	return slices.ContainsFunc(p.AllowAddresses, func(prefix netip.Prefix) bool { return prefix.Contains(ip) })
 }
 
-// refused returns the kind of range for which ip is refused, or "". An owner
+// refusedKind returns the kind of range for which ip is refused, or "". An owner
 // that could publish these addresses could point clients at themselves, or at
 // the metadata service of their cloud, which hands out credentials.
-func (p Policy) refused(ip netip.Addr) string {
+func (p AddressPolicy) refusedKind(ip netip.Addr) string {
 	ip = ip.Unmap()
-	if p.opens(ip) {
+	if p.opensAddress(ip) {
 		return ""
 	}
 	if kind := kindOf(ip); kind != "" {
 		return kind
 	}
 	for i := range embeddings {
-		if v4, ok := embeddings[i].in(ip); ok {
+		if v4, ok := embeddings[i].embeddedIPv4(ip); ok {
 			if kind := kindOf(v4); kind != "" {
 				return kind
 			}
@@ -129,9 +129,9 @@ var refusedRanges = []struct {
 	{netip.MustParsePrefix("168.63.129.16/32"), metadata},       // Azure, WireServer: the goal state of a machine, with its secrets
 }
 
-// embedding is a form of IPv6 address that is delivered to the IPv4 address in
+// ipv4Embedding is a form of IPv6 address that is delivered to the IPv4 address in
 // it, by a translator or at the end of a tunnel.
-type embedding struct {
+type ipv4Embedding struct {
 	prefix netip.Prefix
 	octets [4]int // where the IPv4 address stands
 	mask   byte   // with which each of its octets is combined (XOR)
@@ -144,7 +144,7 @@ type embedding struct {
 
 // embeddings are the forms that are refused where their IPv4 address is. A NAT64
 // prefix of an operator's own network cannot be known here.
-var embeddings = []embedding{
+var embeddings = []ipv4Embedding{
 	{prefix: netip.MustParsePrefix("64:ff9b::/96"), octets: [4]int{12, 13, 14, 15}}, // NAT64: RFC 6052 section 2.1
 
 	// NAT64 in a local prefix of any length: RFC 8215, RFC 6052 section 2.2.
@@ -160,8 +160,8 @@ var embeddings = []embedding{
 
 var localNAT64 = netip.MustParsePrefix("64:ff9b:1::/48")
 
-// in returns the IPv4 address that ip holds in this form.
-func (e *embedding) in(ip netip.Addr) (netip.Addr, bool) {
+// embeddedIPv4 returns the IPv4 address that ip holds in this form.
+func (e *ipv4Embedding) embeddedIPv4(ip netip.Addr) (netip.Addr, bool) {
 	if !e.prefix.Contains(ip) {
 		return netip.Addr{}, false
 	}

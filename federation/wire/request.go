@@ -20,25 +20,25 @@ func Subscribe(context string) *rdpb.StreamRequest {
 // Ack returns the request that acknowledges the response with the nonce, which
 // may be empty.
 func Ack(nonce, context string) *rdpb.StreamRequest {
-	return answer(nonce, context, accepted())
+	return newAnswer(nonce, context, acceptedStatus())
 }
 
 // Nack returns the request that refuses the response with the nonce. It carries the
 // text of err, cut to [MaxRefusalBytes].
 func Nack(nonce, context string, err error) *rdpb.StreamRequest {
-	return answer(nonce, context, refused(err))
+	return newAnswer(nonce, context, refusedStatus(err))
 }
 
-func answer(nonce, context string, status *status.Status) *rdpb.StreamRequest {
+func newAnswer(nonce, context string, status *status.Status) *rdpb.StreamRequest {
 	return &rdpb.StreamRequest{ResourceUrl: ResourceURL, ResponseNonce: nonce, Status: status, Context: context}
 }
 
-// accepted is the status of an ACK.
-func accepted() *status.Status { return &status.Status{Code: int32(codes.OK)} }
+// acceptedStatus is the status of an ACK.
+func acceptedStatus() *status.Status { return &status.Status{Code: int32(codes.OK)} }
 
-// refused is the status of a NACK.
-func refused(err error) *status.Status {
-	message := strings.ToValidUTF8(cut(err.Error(), MaxRefusalBytes), "")
+// refusedStatus is the status of a NACK.
+func refusedStatus(err error) *status.Status {
+	message := strings.ToValidUTF8(cutText(err.Error(), MaxRefusalBytes), "")
 	return &status.Status{Code: int32(codes.InvalidArgument), Message: message}
 }
 
@@ -60,18 +60,18 @@ func ParseRequest(m *rdpb.StreamRequest) (Request, error) {
 	return parseRequest(m, m.GetStatus(), ResourceURL, m.GetContext())
 }
 
-// request is what the requests of both versions have.
-type request interface {
+// requestMessage is what the requests of both versions have.
+type requestMessage interface {
 	proto.Message
 	GetResourceUrl() string
 	GetResponseNonce() string
 }
 
 // parseRequest parses the fields that both versions have, and the context of one.
-func parseRequest(m request, status *status.Status, url, context string) (Request, error) {
+func parseRequest(m requestMessage, status *status.Status, url, context string) (Request, error) {
 	parsed := Request{Initial: m.GetResponseNonce() == "" && status == nil, Nonce: m.GetResponseNonce(), Context: context}
 	if code := codes.Code(status.GetCode()); code != codes.OK { //nolint:gosec // any number is some code
-		parsed.Refusal = cmp.Or(cut(status.GetMessage(), MaxRefusalBytes), code.String())
+		parsed.Refusal = cmp.Or(cutText(status.GetMessage(), MaxRefusalBytes), code.String())
 	}
 	invalid := cmp.Or(checkURL(m.GetResourceUrl(), url), federation.CheckText("context", context, MaxContextBytes))
 	switch {

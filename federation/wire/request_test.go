@@ -61,7 +61,7 @@ func TestNackOfLongestText(t *testing.T) {
 	m.Instances[federation.MaxInstances-1] = &typespb.FederatedService_Instance{Id: "v1", Protocol: "HTTP", Metadata: map[string]string{
 		strings.Repeat("\x00", federation.MaxKeyBytes): strings.Repeat("\xff", federation.MaxValueBytes),
 	}}
-	_, err := wire.DecodeService(m, wire.Policy{})
+	_, err := wire.DecodeService(m, wire.AddressPolicy{})
 	if err == nil {
 		t.Fatal("accepted")
 	}

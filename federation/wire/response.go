@@ -31,13 +31,13 @@ const (
 	ResumeHeader = "federation-resume"
 
 	// PathHeader is the response header that says through which owners the services of a
-	// stream have come: see [Path].
+	// stream have come: see [OwnerPath].
 	PathHeader = "federation-path"
 )
 
 // Decode returns what m says. The error is always a
 // [*federation.InvalidError], for the first rule that m breaks. Addresses are judged later, by a
-// [Policy], which may change.
+// [AddressPolicy], which may change.
 //
 // A response without operation, resource and resource_id is an Alive; whether
 // it is an End depends on the header of its stream. With a google.rpc.Status for a resource
@@ -49,17 +49,17 @@ const (
 // their IDs freely, and its examples use the fqdn. So the ID of an UPSERT is part
 // of the event, even of an UPSERT that is refused.
 func Decode(m *rdpb.StreamResponse) (federation.Event, error) {
-	event, invalid := decode(m)
+	event, invalid := decodeResponse(m)
 	if invalid != nil {
 		name, _ := stringIn(m.GetResource().GetValue(), nameField)
-		invalid.Service = cut(cmp.Or(name, m.GetResourceId()), federation.MaxNameBytes)
+		invalid.Service = cutText(cmp.Or(name, m.GetResourceId()), federation.MaxNameBytes)
 		invalid.FQDN = fqdnIn(m.GetResource().GetValue())
-		return federation.Event{ID: cut(m.GetResourceId(), federation.MaxNameBytes)}, invalid
+		return federation.Event{ID: cutText(m.GetResourceId(), federation.MaxNameBytes)}, invalid
 	}
 	return event, nil
 }
 
-func decode(m *rdpb.StreamResponse) (federation.Event, *federation.InvalidError) {
+func decodeResponse(m *rdpb.StreamResponse) (federation.Event, *federation.InvalidError) {
 	if invalid := checkResponse(m, (*typespb.FederatedService)(nil), ResourceURL); invalid != nil {
 		return federation.Event{}, invalid
 	}
@@ -80,8 +80,8 @@ func decode(m *rdpb.StreamResponse) (federation.Event, *federation.InvalidError)
 	}
 }
 
-// response is what the responses of both versions have.
-type response interface {
+// responseMessage is what the responses of both versions have.
+type responseMessage interface {
 	proto.Message
 	GetResourceUrl() string
 	GetResource() *anypb.Any
@@ -89,7 +89,7 @@ type response interface {
 
 // checkResponse checks that there is a response, and the types that it names: that of kind,
 // or none.
-func checkResponse(m response, kind proto.Message, url string) *federation.InvalidError {
+func checkResponse(m responseMessage, kind proto.Message, url string) *federation.InvalidError {
 	if !m.ProtoReflect().IsValid() {
 		return federation.Invalidf("response", federation.ReasonMissing, "required")
 	}
@@ -111,8 +111,8 @@ func checkSize(m proto.Message) *federation.InvalidError {
 	return nil
 }
 
-// unmarshal decodes a resource whose repeated fields are fields.
-func unmarshal(resource *anypb.Any, fields []repeated, m proto.Message) *federation.InvalidError {
+// unmarshalResource decodes a resource whose repeated fields are fields.
+func unmarshalResource(resource *anypb.Any, fields []repeatedField, m proto.Message) *federation.InvalidError {
 	if resource == nil {
 		return federation.Invalidf("resource", federation.ReasonMissing, "required")
 	}
@@ -120,14 +120,14 @@ func unmarshal(resource *anypb.Any, fields []repeated, m proto.Message) *federat
 		return invalid
 	}
 	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(resource.GetValue(), m); err != nil {
-		return undecodable()
+		return undecodableError()
 	}
 	return nil
 }
 
 func decodeUpsert(resource *anypb.Any, id string) (federation.Event, *federation.InvalidError) {
 	var m typespb.FederatedService
-	if invalid := unmarshal(resource, serviceFields[:], &m); invalid != nil {
+	if invalid := unmarshalResource(resource, serviceFields[:], &m); invalid != nil {
 		return federation.Event{}, invalid
 	}
 	service, invalid := decodeService(&m)
@@ -148,7 +148,7 @@ func decodeUpsert(resource *anypb.Any, id string) (federation.Event, *federation
 func decodeDelete(resource *anypb.Any, id string) (federation.Event, *federation.InvalidError) {
 	name, ok := stringIn(resource.GetValue(), nameField)
 	if !ok {
-		return federation.Event{}, undecodable()
+		return federation.Event{}, undecodableError()
 	}
 	field := "resource.name"
 	if name != "" {
@@ -156,7 +156,7 @@ func decodeDelete(resource *anypb.Any, id string) (federation.Event, *federation
 	} else {
 		field, name = "resource_id", id
 	}
-	if invalid := required(field, name, federation.MaxNameBytes); invalid != nil {
+	if invalid := checkRequired(field, name, federation.MaxNameBytes); invalid != nil {
 		return federation.Event{}, invalid
 	}
 	return federation.Event{Operation: federation.Delete, Name: name, ID: id}, nil
@@ -169,12 +169,12 @@ func fqdnIn(resource []byte) string {
 	if fqdn, err := federation.ParseFQDN(text); err == nil {
 		return fqdn.String()
 	}
-	return cut(text, federation.MaxNameBytes)
+	return cutText(text, federation.MaxNameBytes)
 }
 
-// undecodable returns the error for malformed bytes. It does not show the error of
+// undecodableError returns the error for malformed bytes. It does not show the error of
 // package proto, whose text is not stable.
-func undecodable() *federation.InvalidError {
+func undecodableError() *federation.InvalidError {
 	return federation.Invalidf("resource.value", federation.ReasonUndecodable, "malformed, or a string in it is not valid UTF-8")
 }
 
@@ -185,7 +185,7 @@ func Encode(event federation.Event, nonce, context string) (*rdpb.StreamResponse
 	if err != nil {
 		return nil, err
 	}
-	return Respond(event, resource, nonce, context), nil
+	return NewResponse(event, resource, nonce, context), nil
 }
 
 // EncodeResource returns the resource in the message for an event: of an Upsert the
@@ -214,11 +214,11 @@ func EncodeResource(event federation.Event) (*anypb.Any, error) {
 	default:
 		return nil, fmt.Errorf("no message says %q", event.Operation)
 	}
-	return marshal(event.Name, resource, ResourceURL)
+	return marshalResource(event.Name, resource, ResourceURL)
 }
 
-// marshal encodes the resource for a service.
-func marshal(name string, resource proto.Message, url string) (*anypb.Any, error) {
+// marshalResource encodes the resource for a service.
+func marshalResource(name string, resource proto.Message, url string) (*anypb.Any, error) {
 	// Deterministic, since a map has no order: equal services get equal bytes.
 	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(resource)
 	if err != nil {
@@ -227,9 +227,9 @@ func marshal(name string, resource proto.Message, url string) (*anypb.Any, error
 	return &anypb.Any{TypeUrl: url, Value: value}, nil
 }
 
-// Respond returns the message for an event whose resource is encoded already. One
+// NewResponse returns the message for an event whose resource is encoded already. One
 // resource can be in any number of messages, as long as nothing changes it.
-func Respond(event federation.Event, resource *anypb.Any, nonce, context string) *rdpb.StreamResponse {
+func NewResponse(event federation.Event, resource *anypb.Any, nonce, context string) *rdpb.StreamResponse {
 	m := &rdpb.StreamResponse{
 		Nonce: nonce, ResourceUrl: ResourceURL, ResourceId: cmp.Or(event.ID, event.Name), Resource: resource, Context: context,
 	}

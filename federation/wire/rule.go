@@ -6,8 +6,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
-// required checks a string of a message that must not be empty.
-func required(field, s string, limit int) *federation.InvalidError {
+// checkRequired checks a string of a message that must not be empty.
+func checkRequired(field, s string, limit int) *federation.InvalidError {
 	if s == "" {
 		return federation.Invalidf(field, federation.ReasonMissing, "required")
 	}
@@ -26,8 +26,8 @@ func checkURL(url, want string) *federation.InvalidError {
 	return nil
 }
 
-// cut returns s, or its first limit bytes without holding on to the rest.
-func cut(s string, limit int) string {
+// cutText returns s, or its first limit bytes without holding on to the rest.
+func cutText(s string, limit int) string {
 	if len(s) <= limit {
 		return s
 	}

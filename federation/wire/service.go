@@ -16,13 +16,13 @@ import (
 // The service takes over the slices of m, which must not be changed afterwards.
 //
 // An instance whose ID is not a DNS name is valid; it has no name of its own.
-func DecodeService(m *typespb.FederatedService, policy Policy) (*federation.Service, error) {
+func DecodeService(m *typespb.FederatedService, policy AddressPolicy) (*federation.Service, error) {
 	service, invalid := decodeService(m)
 	if invalid == nil {
 		invalid = policy.Check(service)
 	}
 	if invalid != nil {
-		invalid.Service = cut(m.GetName(), federation.MaxNameBytes)
+		invalid.Service = cutText(m.GetName(), federation.MaxNameBytes)
 		return nil, invalid
 	}
 	return service, nil
@@ -31,10 +31,10 @@ func DecodeService(m *typespb.FederatedService, policy Policy) (*federation.Serv
 // The internal functions return the concrete error, since the one that knows the
 // enclosing field adds its path.
 func decodeService(m *typespb.FederatedService) (*federation.Service, *federation.InvalidError) {
-	var p parser
+	var p fieldParser
 	s := &federation.Service{
 		Name:        m.GetName(),
-		FQDN:        p.fqdn(m.GetFqdn()),
+		FQDN:        p.parseFQDN(m.GetFqdn()),
 		Description: m.GetDescription(),
 		Tags:        m.GetTags(),
 		Labels:      federation.Pairs(m.GetLabels()),
@@ -44,8 +44,8 @@ func decodeService(m *typespb.FederatedService) (*federation.Service, *federatio
 	}
 	for i, e := range m.GetEndpoints() {
 		s.Endpoints[i] = federation.Endpoint{
-			Address:     p.address(i, e.GetAddress()),
-			Port:        p.port(i, e.GetPort()),
+			Address:     p.parseAddress(i, e.GetAddress()),
+			Port:        p.parsePort(i, e.GetPort()),
 			Labels:      e.GetLabels(),
 			Description: e.GetDescription(),
 		}
@@ -59,33 +59,33 @@ func decodeService(m *typespb.FederatedService) (*federation.Service, *federatio
 			Description:      in.GetDescription(),
 		}
 	}
-	if invalid := p.validate(s); invalid != nil {
+	if invalid := p.validateService(s); invalid != nil {
 		return nil, invalid
 	}
 	return s, nil
 }
 
-// parser parses the fields of a service that are strings or numbers on the wire
+// fieldParser parses the fields of a service that are strings or numbers on the wire
 // and have a type of their own in package federation. A field that does not parse
 // is left zero, which [federation.Service.Validate] refuses: so the first rule
 // that a message breaks is found in one pass over the service.
-type parser struct {
+type fieldParser struct {
 	// field is the path, in the service, of the first field that does not parse,
 	// and why says more about it than Validate can.
 	field string
 	why   *federation.InvalidError
 }
 
-// fail notes that a field of the service does not parse. Why names the field of
+// failField notes that a field of the service does not parse. Why names the field of
 // the message.
-func (p *parser) fail(field string, why *federation.InvalidError) {
+func (p *fieldParser) failField(field string, why *federation.InvalidError) {
 	if p.why == nil {
 		p.field, p.why = field, why
 	}
 }
 
-// validate returns the first rule that the service breaks.
-func (p *parser) validate(s *federation.Service) *federation.InvalidError {
+// validateService returns the first rule that the service breaks.
+func (p *fieldParser) validateService(s *federation.Service) *federation.InvalidError {
 	invalid, _ := errors.AsType[*federation.InvalidError](s.Validate())
 	if invalid != nil && p.why != nil && p.field == invalid.Field {
 		return p.why
@@ -93,16 +93,16 @@ func (p *parser) validate(s *federation.Service) *federation.InvalidError {
 	return invalid
 }
 
-func (p *parser) fqdn(s string) federation.FQDN {
+func (p *fieldParser) parseFQDN(s string) federation.FQDN {
 	fqdn, err := federation.ParseFQDN(s)
 	if err != nil && s != "" {
-		p.fail("fqdn", federation.Invalidf("fqdn", federation.ReasonName, "%v: %s", err, federation.Quote(s)))
+		p.failField("fqdn", federation.Invalidf("fqdn", federation.ReasonName, "%v: %s", err, federation.Quote(s)))
 	}
 	return fqdn
 }
 
-// address parses the address of the i-th endpoint.
-func (p *parser) address(i int, s string) federation.Address {
+// parseAddress parses the address of the i-th endpoint.
+func (p *fieldParser) parseAddress(i int, s string) federation.Address {
 	if s == "" {
 		return federation.Address{}
 	}
@@ -113,8 +113,8 @@ func (p *parser) address(i int, s string) federation.Address {
 	return address
 }
 
-// port returns the port of the i-th endpoint.
-func (p *parser) port(i int, port uint32) uint16 {
+// parsePort returns the port of the i-th endpoint.
+func (p *fieldParser) parsePort(i int, port uint32) uint16 {
 	if port > math.MaxUint16 {
 		p.failAtf("endpoints", i, "port", federation.ReasonPort, "%d is not in 1 to 65535", port)
 		return 0
@@ -123,7 +123,7 @@ func (p *parser) port(i int, port uint32) uint16 {
 }
 
 // instanceProtocol parses the protocol of the i-th instance.
-func (p *parser) instanceProtocol(i int, s string) federation.Protocol {
+func (p *fieldParser) instanceProtocol(i int, s string) federation.Protocol {
 	protocol, ok := parseProtocol(s)
 	if !ok && s != "" {
 		p.failAtf("instances", i, "protocol", federation.ReasonProtocol, unknownProtocol, federation.Quote(s))
@@ -131,12 +131,12 @@ func (p *parser) instanceProtocol(i int, s string) federation.Protocol {
 	return protocol
 }
 
-// failAtf is fail for a field of the i-th entry of a list that has the same path
+// failAtf is failField for a field of the i-th entry of a list that has the same path
 // in the service and in the message.
-func (p *parser) failAtf(list string, i int, field string, reason federation.Reason, format string, args ...any) {
+func (p *fieldParser) failAtf(list string, i int, field string, reason federation.Reason, format string, args ...any) {
 	if p.why == nil { // otherwise these strings would be for nothing
 		path := fmt.Sprintf("%s[%d].%s", list, i, field)
-		p.fail(path, federation.Invalidf(path, reason, format, args...))
+		p.failField(path, federation.Invalidf(path, reason, format, args...))
 	}
 }
 
@@ -158,14 +158,14 @@ func EncodeService(s *federation.Service) *typespb.FederatedService {
 		Description: s.Description,
 		Tags:        s.Tags,
 		Labels:      encodePairs(s.Labels),
-		Fqdn:        relative(s.FQDN.String()),
+		Fqdn:        trimFinalDot(s.FQDN.String()),
 		Endpoints:   make([]*typespb.FederatedService_Endpoint, len(s.Endpoints)),
 		Sans:        s.SANs,
 		Instances:   make([]*typespb.FederatedService_Instance, len(s.Instances)),
 	}
 	for i, e := range s.Endpoints {
 		m.Endpoints[i] = &typespb.FederatedService_Endpoint{
-			Address:     relative(e.Address.String()),
+			Address:     trimFinalDot(e.Address.String()),
 			Port:        uint32(e.Port),
 			Labels:      e.Labels,
 			Description: e.Description,
@@ -183,9 +183,9 @@ func EncodeService(s *federation.Service) *typespb.FederatedService {
 	return m
 }
 
-// relative strips the final dot of a name: the specification's examples have no
+// trimFinalDot strips the final dot of a name: the specification's examples have no
 // final dot, so a peer may not expect one.
-func relative(name string) string { return strings.TrimSuffix(name, ".") }
+func trimFinalDot(name string) string { return strings.TrimSuffix(name, ".") }
 
 func encodePairs(pairs []federation.Pair) map[string]string {
 	if len(pairs) == 0 {

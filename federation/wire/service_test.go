@@ -121,7 +121,7 @@ func TestDecodeServiceRefuses(t *testing.T) {
 			if m.Name != "" {
 				text = `service "web": ` + text
 			}
-			_, err := wire.DecodeService(m, wire.Policy{})
+			_, err := wire.DecodeService(m, wire.AddressPolicy{})
 			expectInvalid(t, err, tt.reason, text)
 
 			resource, err := anypb.New(m)
@@ -137,17 +137,17 @@ func TestDecodeServiceRefuses(t *testing.T) {
 // TestDecodeServiceNil decodes messages with nil in lists, as only messages can have
 // that were not decoded from bytes.
 func TestDecodeServiceNil(t *testing.T) {
-	_, err := wire.DecodeService(nil, wire.Policy{})
+	_, err := wire.DecodeService(nil, wire.AddressPolicy{})
 	expectInvalid(t, err, federation.ReasonMissing, `name: required`)
 
 	m := minimal()
 	m.Endpoints = append(m.Endpoints, nil)
-	_, err = wire.DecodeService(m, wire.Policy{})
+	_, err = wire.DecodeService(m, wire.AddressPolicy{})
 	expectInvalid(t, err, federation.ReasonMissing, `service "web": endpoints[1].address: required`)
 
 	m = minimal()
 	m.Instances[0] = nil
-	_, err = wire.DecodeService(m, wire.Policy{})
+	_, err = wire.DecodeService(m, wire.AddressPolicy{})
 	expectInvalid(t, err, federation.ReasonMissing, `service "web": instances[0].id: required`)
 }
 
@@ -225,11 +225,11 @@ func TestDecodeServiceAccepts(t *testing.T) {
 				Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTP}},
 			}
 			tt.want(want)
-			got := must.Get(wire.DecodeService(m, wire.Policy{}))(t)
+			got := must.Get(wire.DecodeService(m, wire.AddressPolicy{}))(t)
 			if diff := cmp.Diff(want, got, comparers); diff != "" {
 				t.Errorf("service (-want +got):\n%s", diff)
 			}
-			again := must.Get(wire.DecodeService(wire.EncodeService(got), wire.Policy{}))(t)
+			again := must.Get(wire.DecodeService(wire.EncodeService(got), wire.AddressPolicy{}))(t)
 			if diff := cmp.Diff(want, again, comparers); diff != "" {
 				t.Errorf("after encoding and decoding (-want +got):\n%s", diff)
 			}
@@ -290,7 +290,7 @@ func TestPolicy(t *testing.T) {
 		{"LOCALHOST.", "localhost", "loopback"},
 		{"db.LocalHost", "db.localhost", "loopback"},
 	}
-	decode := func(address string, policy wire.Policy) error {
+	decode := func(address string, policy wire.AddressPolicy) error {
 		m := minimal()
 		m.Endpoints[0].Address = address
 		_, err := wire.DecodeService(m, policy)
@@ -298,22 +298,22 @@ func TestPolicy(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.address, func(t *testing.T) {
-			expectInvalid(t, decode(tt.address, wire.Policy{}), federation.ReasonAddress,
+			expectInvalid(t, decode(tt.address, wire.AddressPolicy{}), federation.ReasonAddress,
 				`service "web": endpoints[0].address: `+tt.kind+` address `+tt.shown+`, which allow_addresses of the consumer does not open`)
 
 			shown, err := netip.ParseAddr(tt.shown)
 			if err != nil {
 				shown = netip.MustParseAddr("127.0.0.1") // what a name of this host is
 			}
-			if (wire.Policy{}).Admits(shown) {
+			if (wire.AddressPolicy{}).Admits(shown) {
 				t.Error("a host may turn out to be there")
 			}
 			open := netip.PrefixFrom(shown, shown.BitLen())
-			if err := decode(tt.address, wire.Policy{AllowAddresses: []netip.Prefix{open}}); err != nil {
+			if err := decode(tt.address, wire.AddressPolicy{AllowAddresses: []netip.Prefix{open}}); err != nil {
 				t.Errorf("with %s opened: %v", open, err)
 			}
 			other := netip.PrefixFrom(shown.Next(), shown.BitLen())
-			if err := decode(tt.address, wire.Policy{AllowAddresses: []netip.Prefix{other}}); err == nil {
+			if err := decode(tt.address, wire.AddressPolicy{AllowAddresses: []netip.Prefix{other}}); err == nil {
 				t.Errorf("accepted with %s opened", other)
 			}
 		})
@@ -323,15 +323,15 @@ func TestPolicy(t *testing.T) {
 		"64:ff9b:1::192.0.2.33", "64:ff9b:1:c000:2:2100::", "64:ff9b:1::10.0.0.1", "2002:c000:201::1", "fd00:ec2::1", "100.100.100.100",
 		"localhost.example", "notlocalhost",
 	} {
-		if err := decode(address, wire.Policy{}); err != nil {
+		if err := decode(address, wire.AddressPolicy{}); err != nil {
 			t.Errorf("%s: %v", address, err)
 		}
-		if ip, err := netip.ParseAddr(address); err == nil && !(wire.Policy{}).Admits(ip) {
+		if ip, err := netip.ParseAddr(address); err == nil && !(wire.AddressPolicy{}).Admits(ip) {
 			t.Errorf("%s: no host may be there", address)
 		}
 	}
 	// An IPv4 prefix does not open IPv6 addresses that embed its addresses.
-	open := wire.Policy{AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+	open := wire.AddressPolicy{AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 	for _, address := range []string{"64:ff9b::7f00:1", "64:ff9b:1::7f00:1", "2002:7f00:1::", "::7f00:1"} {
 		if err := decode(address, open); err == nil {
 			t.Errorf("%s was accepted with 127.0.0.0/8 opened", address)
@@ -373,7 +373,7 @@ func TestPolicyReadsEveryOctet(t *testing.T) {
 		}
 		expect := func(ip [16]byte, admitted bool) {
 			t.Helper()
-			if got := (wire.Policy{}).Admits(netip.AddrFrom16(ip)); got != admitted {
+			if got := (wire.AddressPolicy{}).Admits(netip.AddrFrom16(ip)); got != admitted {
 				t.Errorf("%s with the IPv4 address at %v: admitted is %v", netip.AddrFrom16(ip), form.octets, got)
 			}
 		}
@@ -402,11 +402,11 @@ func TestPolicyCheck(t *testing.T) {
 	m := minimal()
 	m.Endpoints = append(m.Endpoints, &typespb.FederatedService_Endpoint{Address: "127.0.0.1", Port: 80})
 	s := must.Get(wire.DecodeService(m, wire.AnyAddress()))(t)
-	_, want := wire.DecodeService(m, wire.Policy{})
-	if got := (wire.Policy{}).Check(s); got == nil || want == nil || got.Error() != want.Error() {
+	_, want := wire.DecodeService(m, wire.AddressPolicy{})
+	if got := (wire.AddressPolicy{}).Check(s); got == nil || want == nil || got.Error() != want.Error() {
 		t.Errorf("error is %v, want %v", got, want)
 	}
-	open := wire.Policy{AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}
+	open := wire.AddressPolicy{AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}
 	if got := open.Check(s); got != nil {
 		t.Errorf("error is %v", got)
 	}

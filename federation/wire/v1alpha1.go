@@ -29,7 +29,7 @@ func DecodeV1Alpha1(m *rdpb1.StreamResponse) (federation.Event, error) {
 	event, invalid := decodeV1Alpha1(m)
 	if invalid != nil {
 		id, _ := stringIn(m.GetResource().GetValue(), idField)
-		invalid.Service = cut(id, federation.MaxNameBytes)
+		invalid.Service = cutText(id, federation.MaxNameBytes)
 		invalid.FQDN = fqdnIn(m.GetResource().GetValue())
 		return federation.Event{}, invalid
 	}
@@ -61,7 +61,7 @@ func decodeV1Alpha1(m *rdpb1.StreamResponse) (federation.Event, *federation.Inva
 
 func decodeUpsertV1Alpha1(resource *anypb.Any) (federation.Event, *federation.InvalidError) {
 	var m typespb1.FederatedService
-	if invalid := unmarshal(resource, serviceFieldsV1Alpha1[:], &m); invalid != nil {
+	if invalid := unmarshalResource(resource, serviceFieldsV1Alpha1[:], &m); invalid != nil {
 		return federation.Event{}, invalid
 	}
 	service, invalid := decodeServiceV1Alpha1(&m)
@@ -78,9 +78,9 @@ func decodeDeleteV1Alpha1(resource *anypb.Any) (federation.Event, *federation.In
 	}
 	id, ok := stringIn(resource.GetValue(), idField)
 	if !ok {
-		return federation.Event{}, undecodable()
+		return federation.Event{}, undecodableError()
 	}
-	if invalid := required("resource.id", id, federation.MaxNameBytes); invalid != nil {
+	if invalid := checkRequired("resource.id", id, federation.MaxNameBytes); invalid != nil {
 		return federation.Event{}, invalid
 	}
 	return federation.Event{Operation: federation.Delete, Name: id}, nil
@@ -92,15 +92,15 @@ func decodeDeleteV1Alpha1(resource *anypb.Any) (federation.Event, *federation.In
 // The endpoints belong to every protocol, so the instances have no selectors.
 func decodeServiceV1Alpha1(m *typespb1.FederatedService) (*federation.Service, *federation.InvalidError) {
 	if invalid := cmp.Or(
-		required("id", m.GetId(), federation.MaxNameBytes),
+		checkRequired("id", m.GetId(), federation.MaxNameBytes),
 		federation.CheckText("name", m.GetName(), federation.MaxNameBytes),
 	); invalid != nil {
 		return nil, invalid
 	}
-	var p parser
+	var p fieldParser
 	s := &federation.Service{
 		Name:        m.GetId(),
-		FQDN:        p.fqdn(m.GetFqdn()),
+		FQDN:        p.parseFQDN(m.GetFqdn()),
 		Description: m.GetDescription(),
 		Tags:        m.GetTags(),
 		Labels:      federation.Pairs(m.GetLabels()),
@@ -109,9 +109,9 @@ func decodeServiceV1Alpha1(m *typespb1.FederatedService) (*federation.Service, *
 		Instances:   p.instancesV1Alpha1(m),
 	}
 	for i, e := range m.GetEndpoints() {
-		s.Endpoints[i] = federation.Endpoint{Address: p.addressV1Alpha1(i, e.GetAddress()), Port: p.port(i, e.GetPort())}
+		s.Endpoints[i] = federation.Endpoint{Address: p.addressV1Alpha1(i, e.GetAddress()), Port: p.parsePort(i, e.GetPort())}
 	}
-	invalid := p.validate(s)
+	invalid := p.validateService(s)
 	if invalid == nil {
 		return s, nil
 	}
@@ -129,21 +129,21 @@ func decodeServiceV1Alpha1(m *typespb1.FederatedService) (*federation.Service, *
 
 // addressV1Alpha1 parses the address of the i-th endpoint. The draft allows a CIDR
 // block there, which does not say which of its addresses answers.
-func (p *parser) addressV1Alpha1(i int, s string) federation.Address {
+func (p *fieldParser) addressV1Alpha1(i int, s string) federation.Address {
 	if _, err := netip.ParsePrefix(s); err == nil {
 		p.failAtf("endpoints", i, "address", federation.ReasonAddress,
 			"%s is a CIDR block, an endpoint must be one IP address or host name", federation.Quote(s))
 		return federation.Address{}
 	}
-	return p.address(i, s)
+	return p.parseAddress(i, s)
 }
 
 // instancesV1Alpha1 returns an instance for each of the protocols, without an ID:
 // v1alpha1 has none. It returns no instance when there is one protocol that does
 // not parse, or too many.
-func (p *parser) instancesV1Alpha1(m *typespb1.FederatedService) []federation.Instance {
+func (p *fieldParser) instancesV1Alpha1(m *typespb1.FederatedService) []federation.Instance {
 	if len(m.GetProtocols()) > MaxProtocols {
-		p.fail("instances", tooMany("protocols", MaxProtocols))
+		p.failField("instances", tooMany("protocols", MaxProtocols))
 		return nil
 	}
 	// Hamlet, draft of 2019: the id "will be the value sent as the SNI header".
@@ -157,7 +157,7 @@ func (p *parser) instancesV1Alpha1(m *typespb1.FederatedService) []federation.In
 				invalid.Reason, invalid.Rule = federation.ReasonMissing, "required"
 			}
 			invalid.Field = fmt.Sprintf("protocols[%d]", i)
-			p.fail("instances", invalid)
+			p.failField("instances", invalid)
 			return nil
 		}
 		if !slices.ContainsFunc(instances, func(in federation.Instance) bool { return in.Protocol == protocol }) {
@@ -196,7 +196,7 @@ func EncodeV1Alpha1(event federation.Event, nonce string, known bool) (*rdpb1.St
 	default:
 		return nil, fmt.Errorf("no message says %q", event.Operation)
 	}
-	if m.Resource, err = marshal(event.Name, resource, ResourceURLV1Alpha1); err != nil {
+	if m.Resource, err = marshalResource(event.Name, resource, ResourceURLV1Alpha1); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -219,7 +219,7 @@ func encodeServiceV1Alpha1(s *federation.Service) (*typespb1.FederatedService, e
 		Description: s.Description,
 		Tags:        s.Tags,
 		Labels:      encodePairs(s.Labels),
-		Fqdn:        relative(s.FQDN.String()),
+		Fqdn:        trimFinalDot(s.FQDN.String()),
 		Id:          s.Name,
 		San:         s.SANs[0],
 	}
@@ -233,7 +233,7 @@ func encodeServiceV1Alpha1(s *federation.Service) (*typespb1.FederatedService, e
 			reached[in.Protocol] = make([]bool, len(s.Endpoints))
 			m.Protocols = append(m.Protocols, in.Protocol.String())
 		}
-		reach(reached[in.Protocol], in, s.Endpoints)
+		markReached(reached[in.Protocol], in, s.Endpoints)
 	}
 	first := s.Instances[0].Protocol
 	for protocol := range reached {
@@ -245,16 +245,16 @@ func encodeServiceV1Alpha1(s *federation.Service) (*typespb1.FederatedService, e
 	for i := range s.Endpoints {
 		if e := &s.Endpoints[i]; reached[first][i] {
 			m.Endpoints = append(m.Endpoints, &typespb1.FederatedService_Endpoint{
-				Address: relative(e.Address.String()), Port: uint32(e.Port),
+				Address: trimFinalDot(e.Address.String()), Port: uint32(e.Port),
 			})
 		}
 	}
 	return m, nil
 }
 
-// reach marks the endpoints that the instance is reached through: those that its
+// markReached marks the endpoints that the instance is reached through: those that its
 // selector matches and, as the specification has it, all where it matches none.
-func reach(reached []bool, in *federation.Instance, endpoints []federation.Endpoint) {
+func markReached(reached []bool, in *federation.Instance, endpoints []federation.Endpoint) {
 	matched := false
 	for i := range endpoints {
 		if in.Selects(endpoints[i].Labels) {
@@ -273,12 +273,12 @@ func SubscribeV1Alpha1() *rdpb1.StreamRequest {
 
 // AckV1Alpha1 is [Ack] for v1alpha1.
 func AckV1Alpha1(nonce string) *rdpb1.StreamRequest {
-	return &rdpb1.StreamRequest{ResourceUrl: ResourceURLV1Alpha1, ResponseNonce: nonce, Status: accepted()}
+	return &rdpb1.StreamRequest{ResourceUrl: ResourceURLV1Alpha1, ResponseNonce: nonce, Status: acceptedStatus()}
 }
 
 // NackV1Alpha1 is [Nack] for v1alpha1.
 func NackV1Alpha1(nonce string, err error) *rdpb1.StreamRequest {
-	return &rdpb1.StreamRequest{ResourceUrl: ResourceURLV1Alpha1, ResponseNonce: nonce, Status: refused(err)}
+	return &rdpb1.StreamRequest{ResourceUrl: ResourceURLV1Alpha1, ResponseNonce: nonce, Status: refusedStatus(err)}
 }
 
 // ParseRequestV1Alpha1 is [ParseRequest] for v1alpha1, which has no context.

@@ -344,7 +344,7 @@ func TestEncodeV1Alpha1(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	for _, v := range []wire.Version{wire.V1Alpha2, wire.V1Alpha1} {
+	for _, v := range []wire.APIVersion{wire.V1Alpha2, wire.V1Alpha1} {
 		if got, err := wire.ParseVersion(v.String()); err != nil || got != v {
 			t.Errorf("%v is read as %v, %v", v, got, err)
 		}
@@ -352,7 +352,7 @@ func TestVersion(t *testing.T) {
 	if _, err := wire.ParseVersion("v2"); err == nil || err.Error() != `"v2" is not v1alpha2 or v1alpha1` {
 		t.Errorf("error is %v", err)
 	}
-	if got := wire.Version(0); got != wire.V1Alpha2 {
+	if got := wire.APIVersion(0); got != wire.V1Alpha2 {
 		t.Errorf("the default is %v", got)
 	}
 }

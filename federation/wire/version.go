@@ -2,18 +2,18 @@ package wire
 
 import "fmt"
 
-// Version is a version of the API. The zero value is the default.
-type Version uint8
+// APIVersion is a version of the API. The zero value is the default.
+type APIVersion uint8
 
 // The versions.
 const (
-	V1Alpha2 Version = iota
-	V1Alpha1         // the draft of 2019, which has no instances
+	V1Alpha2 APIVersion = iota
+	V1Alpha1            // the draft of 2019, which has no instances
 )
 
-// ParseVersion returns the version that s names, as [Version.String] writes it.
-func ParseVersion(s string) (Version, error) {
-	for _, v := range []Version{V1Alpha2, V1Alpha1} {
+// ParseVersion returns the version that s names, as [APIVersion.String] writes it.
+func ParseVersion(s string) (APIVersion, error) {
+	for _, v := range []APIVersion{V1Alpha2, V1Alpha1} {
 		if s == v.String() {
 			return v, nil
 		}
@@ -22,6 +22,6 @@ func ParseVersion(s string) (Version, error) {
 }
 
 // String returns the name of the version, as it stands in the names of packages.
-func (v Version) String() string {
+func (v APIVersion) String() string {
 	return [...]string{V1Alpha2: "v1alpha2", V1Alpha1: "v1alpha1"}[v]
 }

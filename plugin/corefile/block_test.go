@@ -123,7 +123,7 @@ func TestParse(t *testing.T) {
 						File:      "state/catalog.db",
 					},
 					Rules: catalog.Rules{Retention: 90 * time.Minute, Settle: 100 * time.Millisecond, MaxCatalog: 1099511627776},
-					Policy: wire.Policy{AllowAddresses: []netip.Prefix{
+					Policy: wire.AddressPolicy{AllowAddresses: []netip.Prefix{
 						netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("169.254.0.0/16"),
 					}},
 				},

@@ -21,7 +21,7 @@ type Relay struct {
 	Addresses  []string        `yaml:"addresses" as:"replica" least:"one is required"`                                                                         // host:port of the owner's replicas, at least one; tried in turn
 	IDs        []federation.ID `yaml:"owner_ids" as:"id" quoted:"true" least:"one is required; leave it out where the server name is that of the certificate"` // of which the owner must have one; empty for the server name
 	ServerName string          `yaml:"tls_servername" as:"ip or host"`                                                                                         // that the owner is asked for; empty for the host of each address
-	Version    wire.Version    `yaml:"api" as:"version" default:"v1alpha2"`                                                                                    // of the API
+	Version    wire.APIVersion `yaml:"api" as:"version" default:"v1alpha2"`                                                                                    // of the API
 
 	Zones      []federation.FQDN `yaml:"zones" as:"zone" least:"one is required; leave it out for all"` // that the owner may publish in; empty for everywhere
 	Settle     time.Duration     `yaml:"settle" as:"duration" default:"5s" max:"10m" min:"100ms"`       // how long an owner is silent that does not mark the end of its catalog

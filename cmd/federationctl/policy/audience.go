@@ -85,7 +85,7 @@ func (c *Catalog) WhoCan(name string) (audiences []*Audience, told bool, err err
 	if err != nil {
 		return nil, false, err
 	}
-	found, err := c.findServices(name, func(s *wire.Encoded, as federation.FQDN) bool {
+	found, err := c.findServices(name, func(s *wire.EncodedService, as federation.FQDN) bool {
 		whole := s.Service()
 		return slices.ContainsFunc(alone, func(p *policy.Policy) bool {
 			d := p.Explain(p.ClassOf(nil), whole)
@@ -106,7 +106,7 @@ func (c *Catalog) WhoCan(name string) (audiences []*Audience, told bool, err err
 }
 
 // groupConsumers finds out what each of the consumers that may subscribe is told of the service.
-func (c *Catalog) groupConsumers(a *Audience, s *wire.Encoded) {
+func (c *Catalog) groupConsumers(a *Audience, s *wire.EncodedService) {
 	for _, id := range c.allowed {
 		outcome := c.decideOutcome(c.newConsumer(id), s)
 		if outcome.told == nil {
@@ -154,7 +154,7 @@ func (c *Catalog) policyPerRule() ([]*policy.Policy, error) {
 
 // furtherPatterns returns the patterns of consumers that would be told of the service if allow
 // named them. It leaves out those all of whose consumers an earlier rule decides about.
-func (c *Catalog) furtherPatterns(s *wire.Encoded, alone []*policy.Policy) []FurtherPattern {
+func (c *Catalog) furtherPatterns(s *wire.EncodedService, alone []*policy.Policy) []FurtherPattern {
 	further, whole := []FurtherPattern{}, s.Service()
 	var decided []pattern.ID
 	for i := range c.rules {

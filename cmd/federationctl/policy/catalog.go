@@ -33,7 +33,7 @@ type Catalog struct {
 	serverName string
 	policy     *policy.Policy // nil for everything to everyone who may subscribe
 	rules      []Rule         // of the policy
-	services   []*wire.Encoded
+	services   []*wire.EncodedService
 	allowed    []federation.ID // in the order of the files, each once
 	spiffe     bool            // host names in certificates of consumers count for nothing
 }
@@ -91,7 +91,7 @@ func (c *Catalog) allowConsumers(ids []federation.ID) {
 
 // readServices reads those of a catalog file. Their addresses are not judged: a dump has those that
 // the owner publishes.
-func readServices(opened string, limit int64) ([]*wire.Encoded, error) {
+func readServices(opened string, limit int64) ([]*wire.EncodedService, error) {
 	data, _, err := file.Read(opened, limit)
 	if errors.Is(err, file.ErrTooLarge) {
 		return nil, fmt.Errorf("%w; --max-catalog raises it", err)

@@ -40,7 +40,7 @@ type serviceOutcome struct {
 }
 
 // decideOutcome returns what becomes of a service of the catalog.
-func (c *Catalog) decideOutcome(to consumerClass, s *wire.Encoded) serviceOutcome {
+func (c *Catalog) decideOutcome(to consumerClass, s *wire.EncodedService) serviceOutcome {
 	whole := s.Service()
 	switch {
 	case !to.allowed:

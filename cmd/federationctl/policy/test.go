@@ -44,7 +44,7 @@ func lineStart(name, service string) string {
 func (c *Catalog) ExplainServices(ids []federation.ID, names []string) (answers []*Answer, told bool, err error) {
 	to := c.newConsumer(ids...)
 	told = true
-	known := func(s *wire.Encoded, as federation.FQDN) bool {
+	known := func(s *wire.EncodedService, as federation.FQDN) bool {
 		o := c.decideOutcome(to, s)
 		return o.told != nil && o.told.FQDN == as
 	}
@@ -71,13 +71,13 @@ func (c *Catalog) ExplainServices(ids []federation.ID, names []string) (answers 
 
 // findServices returns the services with that name or fqdn, and those of which known says that
 // a consumer knows them by that fqdn.
-func (c *Catalog) findServices(name string, known func(s *wire.Encoded, as federation.FQDN) bool) ([]*wire.Encoded, error) {
+func (c *Catalog) findServices(name string, known func(s *wire.EncodedService, as federation.FQDN) bool) ([]*wire.EncodedService, error) {
 	fqdn, err := federation.ParseFQDN(name)
 	if err != nil {
 		fqdn = federation.FQDN{} // which no service has
 	}
 	origins := c.originalNames(fqdn)
-	var found []*wire.Encoded
+	var found []*wire.EncodedService
 	for _, s := range c.services {
 		its := s.FQDN()
 		if s.Name() == name || its == plainFQDN(fqdn) || origins[its] && known(s, fqdn) {

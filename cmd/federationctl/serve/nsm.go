@@ -11,7 +11,7 @@ import (
 )
 
 // openNSM returns the source of a registry, which is not connected yet.
-func (p *Publisher) openNSM(s config.Source, policy wire.Policy) (source.Source, error) {
+func (p *Publisher) openNSM(s config.Source, policy wire.AddressPolicy) (source.Source, error) {
 	zone, err := federation.ParseFQDN(s.NSM.Zone)
 	if err != nil {
 		return nil, err

@@ -65,7 +65,7 @@ func (p *Publisher) PortLines() []string {
 
 // openRegistration returns the source that the configuration describes, for the catalog that is
 // published in r. Its port is opened.
-func (p *Publisher) openRegistration(ctx context.Context, s config.Source, r *registry.Registry, policy wire.Policy) (*registrationSource, error) {
+func (p *Publisher) openRegistration(ctx context.Context, s config.Source, r *registry.Registry, policy wire.AddressPolicy) (*registrationSource, error) {
 	settings := *s.Registration
 	g := &registrationSource{}
 	var first *rules.Rules

@@ -14,7 +14,7 @@ import (
 
 // openRelay returns the source of another owner, which is not subscribed to yet. This owner
 // is its consumer under the identity that it has for its own consumers.
-func (p *Publisher) openRelay(ctx context.Context, s config.Source, policy wire.Policy) (source.Source, error) {
+func (p *Publisher) openRelay(ctx context.Context, s config.Source, policy wire.AddressPolicy) (source.Source, error) {
 	l := s.Relay
 	if l.Persist != "" {
 		if _, err := consumer.CheckFile(ctx, consumer.Files(), l.Persist); err != nil {

@@ -144,7 +144,7 @@ func reportSubscriber(c owner.Consumer) status.Subscriber {
 }
 
 // byVersion returns numbers by the name of a version of the API.
-func byVersion(of map[wire.Version]int) map[string]int {
+func byVersion(of map[wire.APIVersion]int) map[string]int {
 	named := make(map[string]int, len(of))
 	for version, n := range of {
 		named[version.String()] = n
@@ -220,7 +220,7 @@ func (p *Publisher) Catalog(of string) (iter.Seq2[status.CatalogService, error],
 	if !known {
 		return nil, &status.UnknownError{Of: of, Known: slices.Sorted(maps.Keys(p.catalogs))}
 	}
-	found := c.sources.Find(func(*wire.Encoded) bool { return true })
+	found := c.sources.Find(func(*wire.EncodedService) bool { return true })
 	found = slices.DeleteFunc(found, func(f source.Found) bool { return f.Hidden != "" })
 	slices.SortFunc(found, func(a, b source.Found) int { return strings.Compare(a.Service.Name(), b.Service.Name()) })
 	return func(yield func(status.CatalogService, error) bool) {

@@ -15,7 +15,7 @@ import (
 // published in r. It does not run yet.
 // This is the one place that knows all kinds of sources.
 func (p *Publisher) openSource(ctx context.Context, s config.Source, r *registry.Registry) (source.Source, error) {
-	policy := wire.Policy{AllowAddresses: p.config.AllowAddresses}
+	policy := wire.AddressPolicy{AllowAddresses: p.config.AllowAddresses}
 	var opened source.Source
 	var err error
 	switch {
@@ -41,7 +41,7 @@ func (p *Publisher) openSource(ctx context.Context, s config.Source, r *registry
 
 // openFile returns the source of a catalog file. Where no configuration file is
 // followed, the catalog file must be in order.
-func (p *Publisher) openFile(ctx context.Context, f *config.File, policy wire.Policy) (source.Source, error) {
+func (p *Publisher) openFile(ctx context.Context, f *config.File, policy wire.AddressPolicy) (source.Source, error) {
 	opened := file.New(file.Config{Path: f.Path, Policy: policy, MaxBytes: f.MaxSize, Logger: p.logger, Group: p.edits})
 	if p.file != "" {
 		return opened, nil

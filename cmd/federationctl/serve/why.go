@@ -48,7 +48,7 @@ const maxFound = 100
 // first. The name is in lower case, without the final dot.
 func (c *servedCatalog) findServices(name string, exports []config.Export) []source.Found {
 	names := originalNames(name, exports)
-	found := c.sources.Find(func(s *wire.Encoded) bool {
+	found := c.sources.Find(func(s *wire.EncodedService) bool {
 		return strings.EqualFold(s.Name(), name) || slices.ContainsFunc(names, func(name string) bool {
 			return strings.HasSuffix("."+name, "."+s.FQDN()) && zone.HasName(s.Service(), name)
 		})

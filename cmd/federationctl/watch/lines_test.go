@@ -30,7 +30,7 @@ func TestOutputHasNoControls(t *testing.T) {
 		Name: terrible, Fqdn: "a.example", Description: terrible, Tags: []string{terrible}, Labels: map[string]string{terrible: terrible},
 		Endpoints: []*typespb.FederatedService_Endpoint{{Address: "192.0.2.1", Port: 80, Description: terrible}},
 		Instances: []*typespb.FederatedService_Instance{{Id: terrible, Protocol: "TCP", Metadata: map[string]string{terrible: terrible}}},
-	}, wire.Policy{}))(t)
+	}, wire.AddressPolicy{}))(t)
 	event := federation.Event{Operation: federation.Upsert, Name: terrible, Service: service}
 	for name, format := range map[string]func(lineEntry) (string, error){"table": tableLine, "json": jsonLine} {
 		line := must.Get(format(lineEntry{Event: event}))(t)
@@ -50,7 +50,7 @@ func TestOutputHasNoControls(t *testing.T) {
 	if err := protojson.Unmarshal(object.Service, &message); err != nil {
 		t.Fatalf("%v: %s", err, object.Service)
 	}
-	again, err := wire.DecodeService(&message, wire.Policy{})
+	again, err := wire.DecodeService(&message, wire.AddressPolicy{})
 	if err != nil || !again.Equal(service) || object.Name != terrible {
 		t.Errorf("the line says %+v (%v) of %q, expected %+v", again, err, object.Name, service)
 	}

@@ -39,8 +39,8 @@ const (
 // Config is a watch.
 type Config struct {
 	Address string // of the owner, host:port
-	Version wire.Version
-	Policy  wire.Policy // which addresses the owner may publish
+	Version wire.APIVersion
+	Policy  wire.AddressPolicy // which addresses the owner may publish
 
 	Once   bool   // it ends when the catalog is complete, and the owner is tried only once
 	Output string // json for an object for each change, else lines for people

@@ -107,7 +107,7 @@ func scripted(t *testing.T, script string) consumer.Config {
 			Identity:  identity{mtls.Consumer{Source: source("consumer.example")}},
 			Dial:      func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) },
 		},
-		Rules: catalog.Rules{Settle: SettleTime, Admit: wire.Policy{}.Check},
+		Rules: catalog.Rules{Settle: SettleTime, Admit: wire.AddressPolicy{}.Check},
 	}
 }
 

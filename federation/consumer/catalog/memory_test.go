@@ -157,7 +157,7 @@ func TestMemory(t *testing.T) {
 				}
 			}
 			c := catalog.New(catalog.Rules{
-				Admit: wire.Policy{}.Check, Shares: func(fqdn federation.FQDN) bool { return config.SharesName(0, fqdn) },
+				Admit: wire.AddressPolicy{}.Check, Shares: func(fqdn federation.FQDN) bool { return config.SharesName(0, fqdn) },
 			})
 			b := zone.NewBuilder(config, nil)
 			var unpacker packed.Unpacker

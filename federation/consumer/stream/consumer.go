@@ -56,7 +56,7 @@ type Config struct {
 	// Identity is who the consumer is, and which owners it trusts.
 	Identity Identity
 
-	Version wire.Version // of the API; default v1alpha2
+	Version wire.APIVersion // of the API; default v1alpha2
 
 	Sink Sink
 
@@ -144,7 +144,7 @@ type Announcement struct {
 
 	// Path is through which owners the services come; empty where that is not known, and
 	// where what the owner says of it cannot be read: PathErr is why.
-	Path    wire.Path
+	Path    wire.OwnerPath
 	PathErr error
 }
 

@@ -18,7 +18,7 @@ import (
 // versions of the API and whether it is busy or idle.
 func TestOwnerSeesTheEnd(t *testing.T) {
 	for name, tc := range map[string]struct {
-		version  wire.Version
+		version  wire.APIVersion
 		services int
 		after    time.Duration
 	}{

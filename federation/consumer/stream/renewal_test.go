@@ -84,7 +84,7 @@ func (sim *testConsumer) renewals(least, most int) {
 // is shown at once, on one stream more, and with that it sees the newest of the owner.
 func TestRenewal(t *testing.T) {
 	const lifetime, replaced = 2 * time.Minute, time.Minute
-	for _, version := range []wire.Version{wire.V1Alpha2, wire.V1Alpha1} {
+	for _, version := range []wire.APIVersion{wire.V1Alpha2, wire.V1Alpha1} {
 		t.Run(version.String(), func(t *testing.T) {
 			simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 				own, other := sim.Party("consumer.example", lifetime), sim.Party("owner.example", lifetime)

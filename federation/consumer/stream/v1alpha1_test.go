@@ -135,7 +135,7 @@ func TestExchangeV1Alpha1(t *testing.T) {
 // and the log says what to look at.
 func TestVersionThatOwnerDoesNotSpeak(t *testing.T) {
 	for _, tt := range []struct {
-		version  wire.Version
+		version  wire.APIVersion
 		register func(*grpc.Server)
 	}{
 		{wire.V1Alpha1, func(s *grpc.Server) { rdpb.RegisterDiscoveryServiceServer(s, script{handler: good}) }},

@@ -36,7 +36,7 @@ type OwnerConfig struct {
 	Consumer     mtls.Consumer         // who the owner must be; has no Source
 	Subscription consumer.Subscription // Addresses, Version and File
 	Rules        catalog.Rules         // Retention, of which 0 is without limit, Settle and MaxCatalog
-	Policy       wire.Policy           // AllowAddresses
+	Policy       wire.AddressPolicy    // AllowAddresses
 }
 
 // equal reports whether two blocks say the same of their owner.
@@ -267,7 +267,7 @@ func isReloading(claims []*ownerClaim) bool {
 
 // admitService returns why none of the claims publishes the service, or nil. It is refused
 // only where all of them import it.
-func admitService(claims []*ownerClaim, policy wire.Policy, s *federation.Service) *federation.InvalidError {
+func admitService(claims []*ownerClaim, policy wire.AddressPolicy, s *federation.Service) *federation.InvalidError {
 	var first *federation.InvalidError
 	unwanted := false
 	for _, c := range claims {

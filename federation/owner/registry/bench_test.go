@@ -39,7 +39,7 @@ func BenchmarkChange(b *testing.B) {
 				}
 				memory := heap() - before
 				name := fmt.Sprintf("s%05d", 7)
-				versions := []*wire.Encoded{encoded(b, service(name, 2)), encoded(b, service(name, 3))}
+				versions := []*wire.EncodedService{encoded(b, service(name, 2)), encoded(b, service(name, 3))}
 				var updates []registry.Update
 				b.ReportAllocs()
 				i := 0

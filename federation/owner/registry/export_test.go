@@ -83,8 +83,8 @@ func (r *Registry) Standing() (consumers map[string]map[string]uint64, counted i
 func (r *Registry) Classes() int { return len(r.classes) }
 
 // Held returns the services by name.
-func (r *Registry) Held() map[string]*wire.Encoded {
-	services := make(map[string]*wire.Encoded)
+func (r *Registry) Held() map[string]*wire.EncodedService {
+	services := make(map[string]*wire.EncodedService)
 	for e := range r.newest.Load().allEntries() {
 		services[e.service.Name()] = e.service
 	}

@@ -18,7 +18,7 @@ var ErrLoop = errors.New("the services have come through this catalog already")
 //
 // It fails with [ErrLoop] where the registry is one of them itself, and where there are
 // too many, and then the path stays as it was.
-func (r *Registry) SetPath(path wire.Path) error {
+func (r *Registry) SetPath(path wire.OwnerPath) error {
 	if err := r.CheckPath(path); err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (r *Registry) SetPath(path wire.Path) error {
 }
 
 // CheckPath returns the error of SetPath, and changes nothing.
-func (r *Registry) CheckPath(path wire.Path) error {
+func (r *Registry) CheckPath(path wire.OwnerPath) error {
 	switch {
 	case slices.Contains(path, r.hop):
 		return ErrLoop
@@ -48,4 +48,4 @@ func (r *Registry) CheckPath(path wire.Path) error {
 
 // Path returns through which owners the services of the registry come to consumers; the
 // last one is the registry.
-func (r *Registry) Path() wire.Path { return append(slices.Clone(r.shown.Load().path), r.hop) }
+func (r *Registry) Path() wire.OwnerPath { return append(slices.Clone(r.shown.Load().path), r.hop) }

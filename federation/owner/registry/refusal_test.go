@@ -15,7 +15,7 @@ func TestStandingRefusalsAreBounded(t *testing.T) {
 	r := registry.New()
 	var told []registry.Refusal
 	r.OnRefusal(func(r registry.Refusal) { told = append(told, r) })
-	var changed []*wire.Encoded
+	var changed []*wire.EncodedService
 	var names []string
 	for i := range registry.MaxStanding/2 + 1 {
 		s := encoded(t, service(fmt.Sprintf("s%d", i), 1))

@@ -89,7 +89,7 @@ type Difference struct{ Added, Changed, Removed int }
 // Set fails with a [*federation.InvalidError] when one of them is not valid (see
 // [federation.Service.Validate]), and changes nothing then.
 func (r *Registry) Set(services []*federation.Service) (Difference, error) {
-	want := make(map[string]*wire.Encoded, len(services))
+	want := make(map[string]*wire.EncodedService, len(services))
 	for _, s := range services {
 		e, err := wire.NewEncoded(s)
 		if err != nil {
@@ -116,8 +116,8 @@ func (r *Registry) Set(services []*federation.Service) (Difference, error) {
 //
 // It takes time in proportion to what it is given, and to the part of the catalog in the
 // same buckets.
-func (r *Registry) UpdateEncoded(changed []*wire.Encoded, gone []string) Difference {
-	want := make(map[string]*wire.Encoded, len(changed)+len(gone))
+func (r *Registry) UpdateEncoded(changed []*wire.EncodedService, gone []string) Difference {
+	want := make(map[string]*wire.EncodedService, len(changed)+len(gone))
 	for _, name := range gone {
 		want[name] = nil
 	}
@@ -131,7 +131,7 @@ func (r *Registry) UpdateEncoded(changed []*wire.Encoded, gone []string) Differe
 
 // applyWanted makes the version in which the services are as wanted: nil for those that go. The
 // caller holds writing.
-func (r *Registry) applyWanted(want map[string]*wire.Encoded) Difference {
+func (r *Registry) applyWanted(want map[string]*wire.EncodedService) Difference {
 	var count Difference
 	now := r.newest.Load()
 	entries := make(map[string]*serviceEntry, len(want))
@@ -353,7 +353,7 @@ func (r *Registry) HoldChanges() (release func()) {
 }
 
 // Lookup returns the service of that name, whoever is told of it, or nil.
-func (r *Registry) Lookup(name string) *wire.Encoded {
+func (r *Registry) Lookup(name string) *wire.EncodedService {
 	return r.newest.Load().findEntry(name).serviceIn(consumerView{whole: true})
 }
 
@@ -368,7 +368,7 @@ func (r *Registry) Upsert(s *federation.Service) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return r.UpdateEncoded([]*wire.Encoded{e}, nil) != Difference{}, nil
+	return r.UpdateEncoded([]*wire.EncodedService{e}, nil) != Difference{}, nil
 }
 
 // Delete removes the service of that name, and reports whether there was one.

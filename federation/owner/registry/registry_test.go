@@ -78,30 +78,30 @@ func TestUpdateEncoded(t *testing.T) {
 	same := encoded(t, service("a", 1))
 	for _, step := range []struct {
 		name    string
-		changed []*wire.Encoded
+		changed []*wire.EncodedService
 		gone    []string
 		want    registry.Difference
 		events  []string
 	}{
 		{"nothing", nil, nil, registry.Difference{}, nil},
-		{"equal and unknown", []*wire.Encoded{same}, []string{"x"}, registry.Difference{}, nil},
+		{"equal and unknown", []*wire.EncodedService{same}, []string{"x"}, registry.Difference{}, nil},
 		{
 			"additions, changes, removals, each in order",
-			[]*wire.Encoded{encoded(t, service("z", 1)), encoded(t, service("e", 1)), encoded(t, service("d", 2))},
+			[]*wire.EncodedService{encoded(t, service("z", 1)), encoded(t, service("e", 1)), encoded(t, service("d", 2))},
 			[]string{"c", "b", "c"},
 			registry.Difference{Added: 2, Changed: 1, Removed: 2},
 			[]string{"upsert e 1", "upsert z 1", "upsert d 2", "delete b", "delete c"},
 		},
 		{
 			"changed and gone",
-			[]*wire.Encoded{encoded(t, service("d", 3))},
+			[]*wire.EncodedService{encoded(t, service("d", 3))},
 			[]string{"d"},
 			registry.Difference{Changed: 1},
 			[]string{"upsert d 3"},
 		},
 		{
 			"two of one name",
-			[]*wire.Encoded{encoded(t, service("d", 4)), encoded(t, service("d", 3))},
+			[]*wire.EncodedService{encoded(t, service("d", 4)), encoded(t, service("d", 3))},
 			nil,
 			registry.Difference{},
 			nil,
@@ -199,7 +199,7 @@ func TestSubscriptionMemory(t *testing.T) {
 	r := registry.New()
 	change := func(version int) {
 		for first := 0; first < services; first += 100 {
-			var changed []*wire.Encoded
+			var changed []*wire.EncodedService
 			for i := range 100 {
 				changed = append(changed, encoded(t, service(fmt.Sprintf("s%05d", first+i), version)))
 			}

@@ -23,13 +23,13 @@ const (
 
 // MessageForm is how a server sends services.
 type MessageForm struct {
-	Version    wire.Version
+	Version    wire.APIVersion
 	MaxMessage int // bytes of the largest message
 }
 
 // ResourceValue returns the value of the resource in the message for a service. It fails where
 // there is no such message.
-func (f MessageForm) ResourceValue(e *wire.Encoded) ([]byte, error) {
+func (f MessageForm) ResourceValue(e *wire.EncodedService) ([]byte, error) {
 	var value []byte
 	if f.Version == wire.V1Alpha1 {
 		event := federation.Event{Operation: federation.Upsert, Name: e.Name(), Service: e.Service()}

@@ -151,7 +151,7 @@ func TestManyChangesAtOnce(t *testing.T) {
 // it, all but 10 services, or nothing. It reports how many bytes the messages have.
 func BenchmarkResume(b *testing.B) {
 	const services = 10_000
-	for _, version := range []wire.Version{wire.V1Alpha2, wire.V1Alpha1} {
+	for _, version := range []wire.APIVersion{wire.V1Alpha2, wire.V1Alpha1} {
 		for _, bm := range []struct {
 			name    string
 			changed int
@@ -169,7 +169,7 @@ func BenchmarkResume(b *testing.B) {
 					s := expressible(fmt.Sprintf("s%05d", i), 1)
 					state[s.Name] = s
 				}
-				all := make([]*wire.Encoded, 0, services)
+				all := make([]*wire.EncodedService, 0, services)
 				for _, s := range state {
 					all = append(all, encoded(b, s))
 				}

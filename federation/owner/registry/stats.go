@@ -96,9 +96,9 @@ type Lag struct {
 type Audience struct {
 	ClassStats // without Services; Rules is empty without a policy as well
 
-	Everybody bool          // there is no policy, and one class
-	Rule      int           // of the policy, that decides; 0: none does
-	Service   *wire.Encoded // as they are told it; nil: they are not told
+	Everybody bool                 // there is no policy, and one class
+	Rule      int                  // of the policy, that decides; 0: none does
+	Service   *wire.EncodedService // as they are told it; nil: they are not told
 }
 
 // AudiencesOf returns what each class of consumers that are subscribed is told of the service of

@@ -221,9 +221,9 @@ func (s *Subscription) NextEvent(ctx context.Context) (federation.Event, error) 
 type Update struct {
 	federation.Event // without the service
 
-	Encoded *wire.Encoded // the service, for an Upsert, in the shape that is for the subscriber
-	Rule    int           // for an Upsert: of the policy, by which the subscriber is told; 0 without one
-	Reason  string        // for a Delete, for people
+	Encoded *wire.EncodedService // the service, for an Upsert, in the shape that is for the subscriber
+	Rule    int                  // for an Upsert: of the policy, by which the subscriber is told; 0 without one
+	Reason  string               // for a Delete, for people
 
 	Since time.Time // when the change happened; for the catalog, when the subscription began
 	Told  bool      // whether the subscriber has been told of the service before

@@ -40,12 +40,12 @@ func viewFor(p *policy.Policy, ids []federation.ID) consumerView {
 // serviceEntry is a service of a version, with what the policy of the version says of it. It never
 // changes, and nil stands for a service that there is not.
 type serviceEntry struct {
-	service *wire.Encoded
+	service *wire.EncodedService
 	verdict policy.Verdict
 }
 
 // serviceIn returns the service in the shape that the view has of it, or nil.
-func (e *serviceEntry) serviceIn(v consumerView) *wire.Encoded {
+func (e *serviceEntry) serviceIn(v consumerView) *wire.EncodedService {
 	switch {
 	case e == nil:
 		return nil
@@ -164,7 +164,7 @@ type catalogVersion struct {
 	rows        [rows]*bucketRow
 	services    int
 	policy      *policy.Policy // nil while everything is for everyone
-	path        wire.Path      // through which the services come
+	path        wire.OwnerPath // through which the services come
 	unavailable string         // why the catalog cannot be told as a whole; empty while it can
 	lost        time.Time      // since when its origin is lost, if that is why; else zero
 	cuts        int            // how often all streams had to end
@@ -276,7 +276,7 @@ func (v *catalogVersion) judgedBy(p *policy.Policy) *catalogVersion {
 }
 
 // universalEntry returns an entry that is in every view, in that shape.
-func universalEntry(as *wire.Encoded) *serviceEntry {
+func universalEntry(as *wire.EncodedService) *serviceEntry {
 	var everyone *policy.Policy
 	return &serviceEntry{as, everyone.Judge(as)}
 }

@@ -25,8 +25,8 @@ import (
 // Config says which file it is. Policy, MaxBytes and Group may be left out.
 type Config struct {
 	Path     string
-	Policy   wire.Policy // of the consumers, as far as the owner knows it
-	MaxBytes int64       // a larger file is broken; 0 stands for catalogfile.DefaultLimit
+	Policy   wire.AddressPolicy // of the consumers, as far as the owner knows it
+	MaxBytes int64              // a larger file is broken; 0 stands for catalogfile.DefaultLimit
 	Logger   *slog.Logger
 	Group    *file.Group // as in file.Config
 }
@@ -40,9 +40,9 @@ type File struct {
 	reader *catalogfile.Reader // owned by Load, then by whoever runs the group
 
 	mu       sync.Mutex
-	part     source.Part              // nil before Run
-	services map[string]*wire.Encoded // of the last version that was good, by name; nil where none was
-	warnings string                   // those that were logged last
+	part     source.Part                     // nil before Run
+	services map[string]*wire.EncodedService // of the last version that was good, by name; nil where none was
+	warnings string                          // those that were logged last
 }
 
 // New returns the source of a file, which is not read before Load or Run.
@@ -100,7 +100,7 @@ func (f *File) read(ctx context.Context, content io.Reader, size int64) (func(),
 func (f *File) apply(catalog catalogfile.Catalog) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	services := make(map[string]*wire.Encoded, len(catalog.Services))
+	services := make(map[string]*wire.EncodedService, len(catalog.Services))
 	added, changed := 0, 0
 	for _, s := range catalog.Services {
 		services[s.Name()] = s

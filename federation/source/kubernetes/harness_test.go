@@ -154,7 +154,7 @@ func (c *cluster) condition(namespace, name, kind string) (status, reason, messa
 // part is a catalog's part that remembers what it is told.
 type part struct {
 	mu         sync.Mutex
-	services   map[string]*wire.Encoded
+	services   map[string]*wire.EncodedService
 	complete   bool
 	replaced   int
 	withdrawn  []string // every name that was ever taken away
@@ -164,17 +164,17 @@ type part struct {
 	violations []string
 }
 
-func (p *part) Replace(services []*wire.Encoded) {
+func (p *part) Replace(services []*wire.EncodedService) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.complete, p.services = true, make(map[string]*wire.Encoded)
+	p.complete, p.services = true, make(map[string]*wire.EncodedService)
 	p.replaced++
 	for _, s := range services {
 		p.services[s.Name()] = s
 	}
 }
 
-func (p *part) Update(changed []*wire.Encoded, gone []string) {
+func (p *part) Update(changed []*wire.EncodedService, gone []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.complete {
@@ -202,7 +202,7 @@ func (p *part) Away(reason error) {
 	p.said = append(p.said, text)
 }
 
-func (*part) Through(wire.Path) error { return nil }
+func (*part) Through(wire.OwnerPath) error { return nil }
 
 func (p *part) Refused(entries map[string]int) {
 	p.mu.Lock()
@@ -229,7 +229,7 @@ func (p *part) has(name, fragment string) bool {
 	return p.view(func() bool { return p.services[name] != nil && strings.Contains(text(p.services[name]), fragment) })
 }
 
-func text(e *wire.Encoded) string { return fmt.Sprintf("%+v", e.Service()) }
+func text(e *wire.EncodedService) string { return fmt.Sprintf("%+v", e.Service()) }
 
 func (p *part) awayFor(fragment string) bool {
 	return p.view(func() bool { return p.away != nil && strings.Contains(p.away.Error(), fragment) })

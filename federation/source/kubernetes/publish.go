@@ -32,9 +32,9 @@ type publisher struct {
 
 // entry is what has become of an exported Service.
 type entry struct {
-	encoded  *wire.Encoded // nil where it is not published
-	rule     export.Rule   // why it is not, or not as a whole
-	labelled time.Time     // since when the label exports it; zero where a ServiceExport does
+	encoded  *wire.EncodedService // nil where it is not published
+	rule     export.Rule          // why it is not, or not as a whole
+	labelled time.Time            // since when the label exports it; zero where a ServiceExport does
 }
 
 func newPublisher(s *Source, part source.Part) *publisher {
@@ -77,7 +77,7 @@ func (p *publisher) round() (again bool) {
 // part what is different, at once.
 func (p *publisher) publish(batch sets.Set[name], missing []watched) {
 	var (
-		changed []*wire.Encoded
+		changed []*wire.EncodedService
 		gone    []string
 		recount bool
 		results = make(map[name]result, len(batch))

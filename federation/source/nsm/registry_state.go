@@ -164,7 +164,7 @@ func (w *registryState) carry(payloads map[string]string) {
 
 // render returns the services that may have changed since it was called last, and the names of
 // those that are gone.
-func (w *registryState) render(r *endpoint.Rules) (changed []*wire.Encoded, gone []string) {
+func (w *registryState) render(r *endpoint.Rules) (changed []*wire.EncodedService, gone []string) {
 	for _, name := range slices.Sorted(maps.Keys(w.changed)) {
 		s := w.services[name]
 		endpoints := make([]*endpoint.Endpoint, 0, len(s.endpoints))

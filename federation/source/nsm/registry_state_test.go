@@ -23,7 +23,7 @@ func say(w *registryState, s *Source, e *registry.NetworkServiceEndpoint) {
 }
 
 // all returns every service that is published.
-func all(w *registryState, s *Source) []*wire.Encoded {
+func all(w *registryState, s *Source) []*wire.EncodedService {
 	for name := range w.services {
 		w.changed[name] = struct{}{}
 	}
@@ -61,7 +61,7 @@ func TestDeterministic(t *testing.T) {
 		for _, e := range final {
 			say(w, src, e)
 		}
-		if !slices.EqualFunc(all(w, src), all(want, src), (*wire.Encoded).Equal) || !maps.Equal(w.counts(), want.counts()) {
+		if !slices.EqualFunc(all(w, src), all(want, src), (*wire.EncodedService).Equal) || !maps.Equal(w.counts(), want.counts()) {
 			t.Fatalf("it is not the same; refused %v, want %v", w.counts(), want.counts())
 		}
 	}

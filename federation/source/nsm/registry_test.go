@@ -225,24 +225,24 @@ func (f *fakeRegistry) list(stream registry.NetworkServiceEndpointRegistry_FindS
 // recorder is a source.Part.
 type recorder struct {
 	mu       sync.Mutex
-	services map[string]*wire.Encoded // nil before Replace
-	updates  int                      // calls of Replace and Update
+	services map[string]*wire.EncodedService // nil before Replace
+	updates  int                             // calls of Replace and Update
 	away     error
 	times    int // that it went away
 	refused  map[string]int
 }
 
-func (r *recorder) Replace(services []*wire.Encoded) {
+func (r *recorder) Replace(services []*wire.EncodedService) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.services = make(map[string]*wire.Encoded)
+	r.services = make(map[string]*wire.EncodedService)
 	for _, s := range services {
 		r.services[s.Name()] = s
 	}
 	r.updates++
 }
 
-func (r *recorder) Update(changed []*wire.Encoded, gone []string) {
+func (r *recorder) Update(changed []*wire.EncodedService, gone []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range changed {
@@ -263,7 +263,7 @@ func (r *recorder) Away(reason error) {
 	r.away = reason
 }
 
-func (*recorder) Through(wire.Path) error { return nil }
+func (*recorder) Through(wire.OwnerPath) error { return nil }
 
 func (r *recorder) Refused(entries map[string]int) {
 	r.mu.Lock()

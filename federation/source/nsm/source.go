@@ -90,8 +90,8 @@ type Config struct {
 	// for two minutes.
 	Convergence time.Duration
 
-	Policy wire.Policy  // of the consumers, as far as the owner knows it
-	Logger *slog.Logger // nil: nothing is logged
+	Policy wire.AddressPolicy // of the consumers, as far as the owner knows it
+	Logger *slog.Logger       // nil: nothing is logged
 }
 
 const (

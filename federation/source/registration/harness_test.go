@@ -59,26 +59,26 @@ func rulesOf(tb testing.TB, text string) *rules.Rules {
 type part struct {
 	mu       sync.Mutex
 	whole    bool
-	services map[string]*wire.Encoded
+	services map[string]*wire.EncodedService
 	away     error
 	updates  int
 	refused  map[string]int // entries, by rule
 	lost     []string       // every name that was withdrawn, or whose service lost endpoints
 }
 
-func newPart() *part { return &part{services: make(map[string]*wire.Encoded)} }
+func newPart() *part { return &part{services: make(map[string]*wire.EncodedService)} }
 
-func (p *part) Replace(services []*wire.Encoded) {
+func (p *part) Replace(services []*wire.EncodedService) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.whole = true
-	p.services = make(map[string]*wire.Encoded)
+	p.services = make(map[string]*wire.EncodedService)
 	for _, s := range services {
 		p.services[s.Name()] = s
 	}
 }
 
-func (p *part) Update(changed []*wire.Encoded, gone []string) {
+func (p *part) Update(changed []*wire.EncodedService, gone []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.whole {
@@ -86,7 +86,7 @@ func (p *part) Update(changed []*wire.Encoded, gone []string) {
 	}
 	p.updates++
 	for _, name := range gone {
-		if p.services[name] != nil && !slices.ContainsFunc(changed, func(e *wire.Encoded) bool { return e.Name() == name }) {
+		if p.services[name] != nil && !slices.ContainsFunc(changed, func(e *wire.EncodedService) bool { return e.Name() == name }) {
 			p.lost = append(p.lost, name)
 			delete(p.services, name)
 		}
@@ -105,7 +105,7 @@ func (p *part) Away(reason error) {
 	p.away = reason
 }
 
-func (*part) Through(wire.Path) error { return nil }
+func (*part) Through(wire.OwnerPath) error { return nil }
 
 func (p *part) Refused(rules map[string]int) {
 	p.mu.Lock()

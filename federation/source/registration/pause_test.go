@@ -17,8 +17,8 @@ import (
 // silent is a part that nobody looks at.
 type silent struct{ source.Part }
 
-func (silent) Replace([]*wire.Encoded)          {}
-func (silent) Update([]*wire.Encoded, []string) {}
+func (silent) Replace([]*wire.EncodedService)          {}
+func (silent) Update([]*wire.EncodedService, []string) {}
 
 // When the process was stopped, nothing expires before the convergence period is over.
 func TestPause(t *testing.T) {

@@ -52,7 +52,7 @@ func (s *Source) publish() {
 // publishServices tells the part what has become of services. It is called with the mutex of the publisher held.
 func (s *Source) publishServices(services []table.Service) {
 	p := &s.publisher
-	var changed []*wire.Encoded
+	var changed []*wire.EncodedService
 	var gone []string
 	for _, of := range services {
 		s.exceed(of)
@@ -96,7 +96,7 @@ func (s *Source) exceed(of table.Service) {
 }
 
 // render returns the service as it is sent, or nil where it has no nodes.
-func (s *Source) render(of table.Service) *wire.Encoded {
+func (s *Source) render(of table.Service) *wire.EncodedService {
 	if len(of.Nodes) == 0 {
 		return nil
 	}

@@ -56,11 +56,11 @@ const maxName = 255
 
 // Config says how a source works.
 type Config struct {
-	Name   string       // before the names of its services; default: "registration"
-	Owner  string       // name of this owner, different from others that share the store; default: the name of the host
-	Rules  *rules.Rules // nil: nobody may register anything
-	Store  store.Store  // nil: memory
-	Policy wire.Policy  // which addresses nodes may have
+	Name   string             // before the names of its services; default: "registration"
+	Owner  string             // name of this owner, different from others that share the store; default: the name of the host
+	Rules  *rules.Rules       // nil: nobody may register anything
+	Store  store.Store        // nil: memory
+	Policy wire.AddressPolicy // which addresses nodes may have
 
 	Convergence time.Duration // how long after a start nodes wait for their providers; 0: 2 minutes
 	Linger      time.Duration // how long the last node of a service stays that has expired; 0: not at all

@@ -223,7 +223,7 @@ func (p *part) notef(format string, args ...any) {
 	p.said = append(p.said, fmt.Sprintf(format, args...))
 }
 
-func (p *part) Replace(services []*wire.Encoded) {
+func (p *part) Replace(services []*wire.EncodedService) {
 	var names []string
 	for _, s := range services {
 		names = append(names, s.Name())
@@ -231,7 +231,7 @@ func (p *part) Replace(services []*wire.Encoded) {
 	p.notef("replace %v", names)
 }
 
-func (p *part) Update(changed []*wire.Encoded, gone []string) {
+func (p *part) Update(changed []*wire.EncodedService, gone []string) {
 	var names []string
 	for _, s := range changed {
 		names = append(names, s.Name())
@@ -249,7 +249,7 @@ func (p *part) Away(reason error) {
 	p.notef("away: %v", reason)
 }
 
-func (p *part) Through(wire.Path) error {
+func (p *part) Through(wire.OwnerPath) error {
 	p.notef("through")
 	return p.loop
 }

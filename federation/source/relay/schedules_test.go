@@ -97,7 +97,7 @@ type simulation struct {
 	strict    bool          // nothing lags behind so that another way could be older
 
 	tiers    []*tier // the origin first, the last consumer last
-	services map[string]*wire.Encoded
+	services map[string]*wire.EncodedService
 	current  map[string]*revision // at the origin
 	all      []*revision          // by number
 	died     time.Time            // when the origin did; zero while it lives
@@ -117,7 +117,7 @@ func simulate(t *testing.T, seed uint64, m mutant) *simulation {
 	t.Helper()
 	s := &simulation{
 		seed: seed, random: rand.New(rand.NewPCG(seed, 0)), mutant: m,
-		services: make(map[string]*wire.Encoded), current: make(map[string]*revision), seen: make(map[string]*revision),
+		services: make(map[string]*wire.EncodedService), current: make(map[string]*revision), seen: make(map[string]*revision),
 	}
 	synctest.Test(t, func(*testing.T) { s.run() })
 	return s
@@ -272,12 +272,12 @@ func (s *simulation) change() {
 	e := encode(name, next.number)
 	s.services[name] = e
 	if origin.registry != nil {
-		origin.registry.UpdateEncoded([]*wire.Encoded{e}, nil)
+		origin.registry.UpdateEncoded([]*wire.EncodedService{e}, nil)
 	}
 }
 
 // encode returns a service, which says which revision it is.
-func encode(name string, revision int) *wire.Encoded {
+func encode(name string, revision int) *wire.EncodedService {
 	s := services.At(name+".fed.example", "192.0.2.1")
 	s.Description = strconv.Itoa(revision)
 	return must.Value(wire.NewEncoded(s))

@@ -45,10 +45,10 @@ type Config struct {
 
 	Name string // of the owner, in logs and in Subscription.File; default: the addresses
 
-	Settle     time.Duration     // see catalog.Rules, as the next one
-	MaxCatalog int64             // octets; 0 for no limit
-	Zones      []federation.FQDN // that the owner may publish in; none for everywhere
-	Policy     wire.Policy       // of the consumers, as far as this owner knows it
+	Settle     time.Duration      // see catalog.Rules, as the next one
+	MaxCatalog int64              // octets; 0 for no limit
+	Zones      []federation.FQDN  // that the owner may publish in; none for everywhere
+	Policy     wire.AddressPolicy // of the consumers, as far as this owner knows it
 
 	Logger *slog.Logger // nil: nothing is logged
 }
@@ -74,11 +74,11 @@ type Source struct {
 	// read-only after Run has begun
 	part source.Part
 
-	mu      sync.Mutex               // guards the fields below; taken after that of mirror
-	first   map[string]*wire.Encoded // what is known before the first Replace; nil after it
-	away    bool                     // whether the part was told so
-	holds   bool                     // whether services wait for heldFor
-	refused refusals                 // by the owner's services
+	mu      sync.Mutex                      // guards the fields below; taken after that of mirror
+	first   map[string]*wire.EncodedService // what is known before the first Replace; nil after it
+	away    bool                            // whether the part was told so
+	holds   bool                            // whether services wait for heldFor
+	refused refusals                        // by the owner's services
 }
 
 var _ source.Source = (*Source)(nil)
@@ -88,7 +88,7 @@ var _ source.Source = (*Source)(nil)
 func New(c Config) (*Source, error) {
 	s := &Source{
 		name: c.Name,
-		held: make(chan struct{}, 1), first: make(map[string]*wire.Encoded), refused: newRefusals(),
+		held: make(chan struct{}, 1), first: make(map[string]*wire.EncodedService), refused: newRefusals(),
 		rules: catalog.Rules{
 			Retention: catalog.Forever, Settle: c.Settle, MaxCatalog: c.MaxCatalog,
 			Admit: func(s *federation.Service) *federation.InvalidError { return admit(c.Zones, c.Policy, s) },
@@ -106,7 +106,7 @@ func New(c Config) (*Source, error) {
 }
 
 // admit returns why the owner may not publish a service, or nil.
-func admit(zones []federation.FQDN, policy wire.Policy, s *federation.Service) *federation.InvalidError {
+func admit(zones []federation.FQDN, policy wire.AddressPolicy, s *federation.Service) *federation.InvalidError {
 	if len(zones) > 0 && !slices.ContainsFunc(zones, s.FQDN.Within) {
 		return federation.Invalidf("fqdn", federation.ReasonOutOfZone, "%s is outside the zones given to this owner", federation.Quote(s.FQDN.String()))
 	}
@@ -152,7 +152,7 @@ func (s *Source) hold(ctx context.Context) {
 
 // accept refuses a stream of services that have come through this catalog already: two
 // relays that feed each other would keep them alive for ever.
-func (s *Source) accept(path wire.Path) error { return s.part.Through(path) }
+func (s *Source) accept(path wire.OwnerPath) error { return s.part.Through(path) }
 
 // publish tells the part what has changed.
 func (s *Source) publish(c consumer.Changes) {
@@ -199,7 +199,7 @@ func (s *Source) vouched() {
 		s.part.Away(nil) // before a first Replace nothing is available
 	}
 	if s.first != nil {
-		services := slices.SortedFunc(maps.Values(s.first), func(a, b *wire.Encoded) int { return cmp.Compare(a.Name(), b.Name()) })
+		services := slices.SortedFunc(maps.Values(s.first), func(a, b *wire.EncodedService) int { return cmp.Compare(a.Name(), b.Name()) })
 		s.first = nil
 		s.part.Replace(services)
 	}
@@ -207,7 +207,7 @@ func (s *Source) vouched() {
 
 // apply takes the changes of the catalog.
 func (s *Source) apply(changes []catalog.Change) {
-	last := make(map[string]*wire.Encoded, len(changes)) // nil for what is gone
+	last := make(map[string]*wire.EncodedService, len(changes)) // nil for what is gone
 	for i := range changes {
 		change := &changes[i]
 		s.refused.forget(change.Name)
@@ -228,7 +228,7 @@ func (s *Source) apply(changes []catalog.Change) {
 		}
 		return
 	}
-	var changed []*wire.Encoded
+	var changed []*wire.EncodedService
 	var gone []string
 	for name, service := range last {
 		if service != nil {

@@ -268,7 +268,7 @@ func TestAnotherWay(t *testing.T) {
 		n.relay(relayAddress(1), relay.Config{}, originAddress)
 		c := n.consumer(relayAddress(1))
 		await(t, "consumer", c.shown, "synced: a=192.0.2.1")
-		must.Do(t, registry.SetPath(wire.Path{"elsewhere"}))
+		must.Do(t, registry.SetPath(wire.OwnerPath{"elsewhere"}))
 		must.Get(registry.Upsert(services.At("a.example", "192.0.2.2")))(t)
 		await(t, "consumer", c.shown, "synced: a=192.0.2.2")
 		if status := c.Status(); status.Hops() != 3 {

@@ -67,7 +67,7 @@ type queue struct {
 type item struct {
 	at     time.Time
 	header bool
-	path   wire.Path
+	path   wire.OwnerPath
 	event  federation.Event
 	err    error
 	lost   time.Time // with err: when the origin was
@@ -95,7 +95,7 @@ func (q *queue) take(before time.Time) []item {
 
 // pump carries what a subscription says to the queue until either ends. Lost is since when the
 // origin is lost, if that ends it.
-func (q *queue) pump(ctx context.Context, s *registry.Subscription, path wire.Path, lost *atomic.Pointer[time.Time]) {
+func (q *queue) pump(ctx context.Context, s *registry.Subscription, path wire.OwnerPath, lost *atomic.Pointer[time.Time]) {
 	defer s.Close()
 	for first := true; ; first = false {
 		ev, err := s.NextEvent(ctx)
@@ -121,7 +121,7 @@ func (t *tier) start() {
 	if t.from == nil {
 		t.registry = registry.New()
 		for _, s := range t.simulation.services {
-			t.registry.UpdateEncoded([]*wire.Encoded{s}, nil)
+			t.registry.UpdateEncoded([]*wire.EncodedService{s}, nil)
 		}
 		t.end = func() {}
 		return
@@ -148,7 +148,7 @@ func (t *tier) start() {
 func (t *tier) startRelay(rules catalog.Rules) {
 	t.registry = registry.New()
 	r := &driven{
-		Source: &Source{held: make(chan struct{}, 1), first: make(map[string]*wire.Encoded), refused: newRefusals()},
+		Source: &Source{held: make(chan struct{}, 1), first: make(map[string]*wire.EncodedService), refused: newRefusals()},
 		begin:  make(chan struct{}), mutant: t.simulation.mutant,
 	}
 	t.catalog = source.NewCatalog(source.Config{
@@ -305,7 +305,7 @@ func (t *tier) work(now time.Time) bool {
 }
 
 // follow takes the path by which services come, or loses the stream.
-func (t *tier) follow(path wire.Path) bool {
+func (t *tier) follow(path wire.OwnerPath) bool {
 	t.replica.path = path
 	err := t.replica.accept(path)
 	if err != nil {
@@ -327,15 +327,15 @@ func (t *tier) apply(ev federation.Event) {
 type replica struct {
 	catalog   *catalog.Catalog
 	publish   func(consumer.Changes)
-	accept    func(wire.Path) error
-	path      wire.Path
+	accept    func(wire.OwnerPath) error
+	path      wire.OwnerPath
 	failure   error
 	outdated  bool // the failure was set since
 	published catalog.Summary
 }
 
 func newReplica(rules catalog.Rules, publish func(consumer.Changes)) *replica {
-	return &replica{catalog: catalog.New(rules), publish: publish, accept: func(wire.Path) error { return nil }}
+	return &replica{catalog: catalog.New(rules), publish: publish, accept: func(wire.OwnerPath) error { return nil }}
 }
 
 func (r *replica) change(f func(now time.Time)) {
@@ -379,7 +379,7 @@ func (d *driven) Run(ctx context.Context, part source.Part) {
 }
 
 // accept is that of the Source. A mutant is not asked when a stream is renewed.
-func (d *driven) accept(path wire.Path) error {
+func (d *driven) accept(path wire.OwnerPath) error {
 	if d.mutant == trustsRenewals && !d.away && d.first == nil {
 		return nil
 	}

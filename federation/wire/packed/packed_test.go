@@ -103,7 +103,7 @@ func TestPacked(t *testing.T) {
 			// Whoever has package proto reads it as well: an earlier version, for one.
 			var record snapshotpb.Record
 			must.Do(t, proto.Unmarshal([]byte(p.Octets()), &record))
-			read := must.Get(wire.DecodeService(record.GetService(), wire.Policy{}))(t)
+			read := must.Get(wire.DecodeService(record.GetService(), wire.AddressPolicy{}))(t)
 			for _, i := range record.GetUnnamed() {
 				read.Instances[i].ID, read.Instances[i].Unnamed = "", true
 			}

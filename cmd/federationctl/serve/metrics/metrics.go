@@ -66,7 +66,7 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 	stats := report.Server
 	for name, c := range stats.Catalogs {
 		to := owner.withCatalog(name)
-		for _, version := range []wire.Version{wire.V1Alpha2, wire.V1Alpha1} {
+		for _, version := range []wire.APIVersion{wire.V1Alpha2, wire.V1Alpha1} {
 			to.gauge("consumers", "Open streams of consumers, by version of the API.", float64(c.Consumers[version]), "version", version.String())
 			to.gauge("withheld_services", "Services that some consumer may be told of and does not get, because its version of the API cannot express them or no message has room for them: the most of any open stream, by version of the API.", float64(c.Withheld[version]), "version", version.String())
 		}

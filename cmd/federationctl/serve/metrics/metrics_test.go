@@ -49,7 +49,7 @@ func (s served) has(path, begin string, lines ...string) {
 func TestMetricsOfSeveralCatalogs(t *testing.T) {
 	s := served{t, serve.Report{
 		Server: owner.Stats{Catalogs: map[string]owner.CatalogStats{"": {
-			Stats: registry.Stats{Services: 2, Unsent: 1, Oldest: time.Now().Add(-time.Hour)}, Consumers: map[wire.Version]int{wire.V1Alpha2: 6}, Withheld: map[wire.Version]int{wire.V1Alpha1: 2},
+			Stats: registry.Stats{Services: 2, Unsent: 1, Oldest: time.Now().Add(-time.Hour)}, Consumers: map[wire.APIVersion]int{wire.V1Alpha2: 6}, Withheld: map[wire.APIVersion]int{wire.V1Alpha1: 2},
 			InFlight: 3, Acknowledged: 9, Refused: map[string]uint64{"fqdn": 1}, Ended: map[codes.Code]uint64{codes.Unauthenticated: 4},
 		}, "mesh-b.example": {Stats: registry.Stats{Services: 3}, Resumed: 5, Spared: 70}}},
 		Status: status.Status{Ready: true, Publisher: &status.PublishingOwner{Certificate: time.Unix(7, 0), Authority: time.Unix(8, 0)}, Catalogs: []status.Catalog{

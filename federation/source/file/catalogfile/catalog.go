@@ -41,9 +41,9 @@ const maxCounted = 10_000
 
 // Catalog is what a catalog file says.
 type Catalog struct {
-	Services []*wire.Encoded   // the valid ones, in the order of the file
-	Problems []problem.Problem // mistakes, the first of them; with any of them the file is not fit to be published
-	Warnings []problem.Problem // what is allowed and probably not meant, the first of them
+	Services []*wire.EncodedService // the valid ones, in the order of the file
+	Problems []problem.Problem      // mistakes, the first of them; with any of them the file is not fit to be published
+	Warnings []problem.Problem      // what is allowed and probably not meant, the first of them
 
 	// How many there are beside those of Problems and Warnings, which have room for
 	// [problem.Room] each. There may be more problems yet: beyond the room a wrong
@@ -57,7 +57,7 @@ func (c Catalog) Err() error { return problem.Error(c.Problems, c.MoreProblems) 
 
 // Parse reads a catalog file. Each service is checked as a consumer with that policy
 // would check it.
-func Parse(data []byte, policy wire.Policy) Catalog {
+func Parse(data []byte, policy wire.AddressPolicy) Catalog {
 	never := func() error { return nil }
 	catalog, _ := NewReader(policy).Read(bytes.NewReader(data), int64(len(data)), never) // nothing else makes it fail
 	return catalog

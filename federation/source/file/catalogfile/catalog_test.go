@@ -69,7 +69,7 @@ func TestParse(t *testing.T) {
 		ID: "v1", Protocol: federation.HTTP, Metadata: []federation.Pair{{Key: "PORT", Value: "80"}}, EndpointSelector: []string{"eu"},
 	}}
 	for name, data := range map[string]string{"yaml": webYAML, "json": webJSON} {
-		c := Parse([]byte(data), wire.Policy{})
+		c := Parse([]byte(data), wire.AddressPolicy{})
 		if diff := cmp.Diff([]string(nil), lines(append(c.Problems, c.Warnings...))); diff != "" {
 			t.Errorf("%s: unexpected problems (-want +got):\n%s", name, diff)
 			continue
@@ -89,7 +89,7 @@ func TestDocumentedCatalogs(t *testing.T) {
 	document := must.Get(os.ReadFile("../../../../docs/catalog.md"))(t)
 	var catalogs []Catalog
 	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(document, -1) {
-		c := Parse(block[1], wire.Policy{})
+		c := Parse(block[1], wire.AddressPolicy{})
 		if diff := cmp.Diff([]string(nil), lines(append(c.Problems, c.Warnings...))); diff != "" {
 			t.Errorf("unexpected problems (-want +got):\n%s in\n%s", diff, block[1])
 		}
@@ -102,7 +102,7 @@ func TestDocumentedCatalogs(t *testing.T) {
 	if diff := cmp.Diff(want, catalogs[0].Services[0].Service().Instances); diff != "" {
 		t.Errorf("instances of the smallest service (-want +got):\n%s", diff)
 	}
-	other := Parse([]byte(`{"services": [{"name": "a", "fqdn": "a.example", "protocol": "grpc", "endpoints": [{"address": "192.0.2.1", "port": 80}]}]}`), wire.Policy{})
+	other := Parse([]byte(`{"services": [{"name": "a", "fqdn": "a.example", "protocol": "grpc", "endpoints": [{"address": "192.0.2.1", "port": 80}]}]}`), wire.AddressPolicy{})
 	want[0].Protocol = federation.GRPC
 	if diff := cmp.Diff(want, other.Services[0].Service().Instances); diff != "" {
 		t.Errorf("instances of a service with a protocol (-want +got):\n%s", diff)
@@ -299,7 +299,7 @@ func TestParseProblems(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := Parse([]byte(tt.data), wire.Policy{})
+			c := Parse([]byte(tt.data), wire.AddressPolicy{})
 			if diff := cmp.Diff(tt.want, lines(c.Problems)); diff != "" {
 				t.Errorf("unexpected problems (-want +got):\n%s", diff)
 			}
@@ -312,10 +312,10 @@ func TestParseProblems(t *testing.T) {
 
 func TestParsePolicy(t *testing.T) {
 	data := []byte("services:\n- name: a\n  fqdn: a.example\n  endpoints: [{address: 127.0.0.1, port: 80}]\n  instances: [{id: i1, protocol: TCP}]\n")
-	if c := Parse(data, wire.Policy{}); len(c.Problems) != 1 {
+	if c := Parse(data, wire.AddressPolicy{}); len(c.Problems) != 1 {
 		t.Errorf("problems are %v, expected one", lines(c.Problems))
 	}
-	policy := wire.Policy{AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+	policy := wire.AddressPolicy{AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 	if c := Parse(data, policy); len(c.Problems) != 0 || len(c.Services) != 1 {
 		t.Errorf("problems are %v, expected none", lines(c.Problems))
 	}
@@ -347,7 +347,7 @@ func TestParseWarnings(t *testing.T) {
     endpoint_selector: [asia]
   - {id: "` + longID + `", protocol: TCP}
 `
-	c := Parse([]byte(data), wire.Policy{})
+	c := Parse([]byte(data), wire.AddressPolicy{})
 	want := []string{
 		`2: service "zebra": fqdn: a.example. is also that of service "ant", which wins: this one will not be served`,
 		`6: service "zebra": endpoints[1]: no instance selects 192.0.2.2, so only the name of the service leads to it`,
@@ -370,10 +370,10 @@ func TestServicesOfOneFQDN(t *testing.T) {
 	for i := range packed.MaxServicesPerFQDN {
 		data += fmt.Sprintf("- name: s%02d\n  fqdn: web.example\n", i) + rest
 	}
-	if c := Parse([]byte(data), wire.Policy{}); len(c.Problems) > 0 {
+	if c := Parse([]byte(data), wire.AddressPolicy{}); len(c.Problems) > 0 {
 		t.Errorf("%d services have problems: %v", packed.MaxServicesPerFQDN, lines(c.Problems))
 	}
-	c := Parse([]byte(data+"- name: a\n  fqdn: web.example\n"+rest+"- name: b\n  fqdn: web.example\n"+rest), wire.Policy{})
+	c := Parse([]byte(data+"- name: a\n  fqdn: web.example\n"+rest+"- name: b\n  fqdn: web.example\n"+rest), wire.AddressPolicy{})
 	want := []string{`254: service "s63": fqdn: web.example. has more than 64 services, which consumers refuse; give them other fqdns`}
 	if diff := cmp.Diff(want, lines(c.Problems)); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
@@ -381,7 +381,7 @@ func TestServicesOfOneFQDN(t *testing.T) {
 }
 
 func TestCatalogErrIsBounded(t *testing.T) {
-	c := Parse([]byte("services:\n"+strings.Repeat("- {name: a}\n", 100)), wire.Policy{})
+	c := Parse([]byte("services:\n"+strings.Repeat("- {name: a}\n", 100)), wire.AddressPolicy{})
 	err := c.Err()
 	if err == nil || !strings.HasSuffix(err.Error(), "; and at least 145 more") || len(err.Error()) > 1000 {
 		t.Errorf("error is %v, expected five problems and a bound of the others", err)
@@ -406,7 +406,7 @@ func BenchmarkParse(b *testing.B) {
 	for name, data := range map[string][]byte{"yaml": []byte(yaml.String()), "json": []byte(json.String())} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				if c := Parse(data, wire.Policy{}); len(c.Services) != services {
+				if c := Parse(data, wire.AddressPolicy{}); len(c.Services) != services {
 					b.Fatal(c.Err())
 				}
 			}
@@ -421,7 +421,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("services:\n- &a\n  name: a\n  fqdn: a.example\n" + rest + "- <<: *a\n  name: b\n"))
 	f.Add([]byte(`{"services": [{"name": "a", "endpoints": [{}, {"x": 1}]}, null]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c := Parse(data, wire.Policy{})
+		c := Parse(data, wire.AddressPolicy{})
 		// YAML 1.1 has all of these line breaks; one of two bytes counts once at most.
 		last := 2 // an empty document stands behind the last line
 		for _, newline := range []string{"\n", "\r", "\u0085", "\u2028", "\u2029"} {
@@ -440,7 +440,7 @@ func FuzzParse(f *testing.F) {
 			}
 			names[s.Name] = true
 			// What is published must be what a consumer takes.
-			again, err := wire.DecodeService(wire.EncodeService(s), wire.Policy{})
+			again, err := wire.DecodeService(wire.EncodeService(s), wire.AddressPolicy{})
 			if err != nil || !again.Equal(s) {
 				t.Errorf("a consumer gets %+v (%v), expected %+v", again, err, s)
 			}

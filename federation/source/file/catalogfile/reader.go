@@ -20,7 +20,7 @@ import (
 
 // remembered is a service of the last version without problems.
 type remembered struct {
-	service  *wire.Encoded
+	service  *wire.EncodedService
 	doubtful bool // whether there are warnings of it, which depend on its lines
 }
 
@@ -31,13 +31,13 @@ type memory map[[sha256.Size]byte]remembered
 // services of the last version without problems: where one service of a million was
 // edited, that one is decoded, and the others are taken as they were.
 type Reader struct {
-	policy wire.Policy
+	policy wire.AddressPolicy
 	known  memory
 }
 
 // NewReader returns a Reader that checks each service as a consumer with that policy
 // would.
-func NewReader(policy wire.Policy) *Reader { return &Reader{policy: policy} }
+func NewReader(policy wire.AddressPolicy) *Reader { return &Reader{policy: policy} }
 
 // Read returns what a version of the file says, which has about size bytes. It calls
 // check before each service. It fails with the error of check or of source; nothing
@@ -99,7 +99,7 @@ type reading struct {
 func newReading(r *Reader, check func() error) *reading {
 	n := len(r.known)
 	return &reading{
-		Reader: r, check: check, catalog: Catalog{Services: make([]*wire.Encoded, 0, n)},
+		Reader: r, check: check, catalog: Catalog{Services: make([]*wire.EncodedService, 0, n)},
 		lines: make([]int, 0, n), places: make(map[string]int, n),
 		next: make(memory, n),
 	}

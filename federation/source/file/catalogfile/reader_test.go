@@ -30,7 +30,7 @@ func read(r *Reader, data []byte) (Catalog, error) {
 }
 
 func diffCatalogs(want, got Catalog) string {
-	return cmp.Diff(want, got, cmp.Comparer(func(a, b *wire.Encoded) bool { return a.Equal(b) }))
+	return cmp.Diff(want, got, cmp.Comparer(func(a, b *wire.EncodedService) bool { return a.Equal(b) }))
 }
 
 // yamlTexts are catalogs in YAML, right and wrong ones.
@@ -72,7 +72,7 @@ func FuzzReader(f *testing.F) {
 	}
 	f.Add([]byte(webJSON))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r := NewReader(wire.Policy{})
+		r := NewReader(wire.AddressPolicy{})
 		got := must.Get(read(r, data))(t)
 		again := must.Get(r.Read(iotest.OneByteReader(bytes.NewReader(data)), 0, never))(t)
 		if diff := diffCatalogs(got, again); diff != "" {
@@ -95,7 +95,7 @@ const webLine = `{"name":"web","fqdn":"web.example","endpoints":[{"address":"192
 
 func TestJSONLines(t *testing.T) {
 	other := strings.Replace(webLine, "web", "other", 2)
-	c := Parse([]byte("\n"+webLine+"\r\n\n"+other), wire.Policy{})
+	c := Parse([]byte("\n"+webLine+"\r\n\n"+other), wire.AddressPolicy{})
 	warning := " will have no DNS name of its own: label begins or ends with '-'"
 	if diff := cmp.Diff([]string{`2: service "web": instances[0].id: "-"` + warning, `4: service "other": instances[0].id: "-"` + warning}, lines(c.Warnings)); diff != "" {
 		t.Errorf("unexpected warnings (-want +got):\n%s", diff)
@@ -115,7 +115,7 @@ func TestJSONLines(t *testing.T) {
 		`7: service "c": fqdn: required`,
 		`7: service "c": endpoints[0].address: required`,
 	}
-	if diff := cmp.Diff(want, lines(Parse([]byte(wrong), wire.Policy{}).Problems)); diff != "" {
+	if diff := cmp.Diff(want, lines(Parse([]byte(wrong), wire.AddressPolicy{}).Problems)); diff != "" {
 		t.Errorf("unexpected problems (-want +got):\n%s", diff)
 	}
 }
@@ -183,7 +183,7 @@ func TestBrokenCatalogTakesBoundedMemoryAndText(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			c := Parse(tt.data, wire.Policy{})
+			c := Parse(tt.data, wire.AddressPolicy{})
 			runtime.ReadMemStats(&after)
 			allocated := after.TotalAlloc - before.TotalAlloc
 			t.Logf("%d bytes: %d times as much was allocated, %s", len(tt.data), allocated/uint64(len(tt.data)), c.Err())
@@ -212,7 +212,7 @@ func TestServiceTooLargeIsAProblem(t *testing.T) {
 		"JSON":       "{\"services\": [{\"name\": \"a\"},\n\n{\"name\": \"" + long + "\"}]}",
 		"JSON lines": "{\"name\": \"a\"}\n\n{\"name\": \"" + long + "\"}\n{\"name\": \"b\"}",
 	} {
-		c := Parse([]byte(text), wire.Policy{})
+		c := Parse([]byte(text), wire.AddressPolicy{})
 		if !slices.ContainsFunc(c.Problems, func(p problem.Problem) bool {
 			return p.Service == "services[1]" && p.Line == 3 && strings.Contains(p.Rule, "the limit is 8388608")
 		}) {
@@ -224,7 +224,7 @@ func TestServiceTooLargeIsAProblem(t *testing.T) {
 func TestYAMLTooLargeIsAProblem(t *testing.T) {
 	text := services.CatalogFile("a 1") + "#"
 	text += strings.Repeat("x", MaxYAML-len(text))
-	if c := Parse([]byte(text), wire.Policy{}); len(c.Services) != 1 || c.Err() != nil {
+	if c := Parse([]byte(text), wire.AddressPolicy{}); len(c.Services) != 1 || c.Err() != nil {
 		t.Errorf("%d services in %d bytes, %v, expected one", len(c.Services), len(text), c.Err())
 	}
 	text += "x"
@@ -234,7 +234,7 @@ func TestYAMLTooLargeIsAProblem(t *testing.T) {
 		{"list", "[" + text, large},
 		{"JSON with a comma too many", "{\"services\": [{\"name\": \"" + strings.Repeat("x", MaxYAML) + "\"},\n]}", "2: invalid character ']' looking for beginning of value"},
 	} {
-		c := Parse([]byte(tt.text), wire.Policy{})
+		c := Parse([]byte(tt.text), wire.AddressPolicy{})
 		if diff := cmp.Diff([]string{tt.want}, lines(c.Problems)); diff != "" {
 			t.Errorf("%s: unexpected problems (-want +got):\n%s", tt.name, diff)
 		}
@@ -261,8 +261,8 @@ func TestEditDecodesWhatChanged(t *testing.T) {
 		return data
 	}
 	for _, form := range []string{"YAML", "JSON", "JSON lines"} {
-		r := NewReader(wire.Policy{})
-		services := func(services ...string) []*wire.Encoded {
+		r := NewReader(wire.AddressPolicy{})
+		services := func(services ...string) []*wire.EncodedService {
 			t.Helper()
 			c, err := read(r, version(form, services...))
 			if err != nil || c.Err() != nil {
@@ -290,12 +290,12 @@ func TestEditDecodesWhatChanged(t *testing.T) {
 
 // The warnings of a service that is remembered are those of its new place.
 func TestEditMovesWarnings(t *testing.T) {
-	r := NewReader(wire.Policy{})
+	r := NewReader(wire.AddressPolicy{})
 	doubtful := strings.Replace(services.CatalogFile("a 1", "b 1"), "id: i1", "id: -", 2)
 	within := strings.Replace(doubtful, "\n  instances", "\n\n  instances", 1)
 	for _, text := range []string{doubtful, "# moved\n" + doubtful, strings.Replace(doubtful, "\n- name: b", "\n\n\n- name: b", 1), within} {
 		got := must.Get(read(r, []byte(text)))(t)
-		want := Parse([]byte(text), wire.Policy{})
+		want := Parse([]byte(text), wire.AddressPolicy{})
 		if diff := diffCatalogs(want, got); diff != "" || len(got.Warnings) != 2 {
 			t.Errorf("%d warnings; afresh and remembered (-want +got):\n%s", len(got.Warnings), diff)
 		}
@@ -305,7 +305,7 @@ func TestEditMovesWarnings(t *testing.T) {
 func TestReadEndsWithItsContext(t *testing.T) {
 	stop := errors.New("enough")
 	for _, text := range []string{services.CatalogFile("a 1"), "services: [a]", `{"services": [1]}`, `{"name": 1}`} {
-		_, err := NewReader(wire.Policy{}).Read(strings.NewReader(text), 0, func() error { return stop })
+		_, err := NewReader(wire.AddressPolicy{}).Read(strings.NewReader(text), 0, func() error { return stop })
 		if !errors.Is(err, stop) {
 			t.Errorf("%s: error is %v, expected %v", text, err, stop)
 		}
@@ -340,7 +340,7 @@ func TestBadStreamTakesBoundedMemory(t *testing.T) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		source := io.MultiReader(strings.NewReader(tt.begin), &endless{bytes.Repeat([]byte(tt.again), 4096), size})
-		c, err := NewReader(wire.Policy{}).Read(source, size, never)
+		c, err := NewReader(wire.AddressPolicy{}).Read(source, size, never)
 		runtime.ReadMemStats(&after)
 		if err != nil || c.Err() == nil || !strings.Contains(c.Err().Error(), tt.want) {
 			t.Errorf("%s: %v, %v, expected that it %s", name, err, c.Err(), tt.want)
@@ -355,7 +355,7 @@ func TestReadFailsAsItsSource(t *testing.T) {
 	broken := errors.New("disk error")
 	for _, text := range []string{"", services.CatalogFile("a 1"), webJSON, webLine + "\n", strings.Repeat(webLine+"\n", 1000)} {
 		source := io.MultiReader(strings.NewReader(text), iotest.ErrReader(broken))
-		if _, err := NewReader(wire.Policy{}).Read(source, 0, never); !errors.Is(err, broken) {
+		if _, err := NewReader(wire.AddressPolicy{}).Read(source, 0, never); !errors.Is(err, broken) {
 			t.Errorf("%.20s: error is %v, expected %v", text, err, broken)
 		}
 	}

@@ -254,7 +254,7 @@ func (m *Model) Do(op byte) {
 	case 3:
 		gone := m.Name()
 		var services []*federation.Service
-		var changed []*wire.Encoded
+		var changed []*wire.EncodedService
 		for range m.IntN(4) {
 			s := m.Another(m.Name())
 			services = append(services, s)

@@ -69,7 +69,7 @@ func Upsert(tb testing.TB, r *registry.Registry, s *federation.Service) {
 }
 
 // Encoded returns a service, which must be valid, in the form of a registry.
-func Encoded(tb testing.TB, s *federation.Service) *wire.Encoded {
+func Encoded(tb testing.TB, s *federation.Service) *wire.EncodedService {
 	tb.Helper()
 	return must.Get(wire.NewEncoded(s))(tb)
 }

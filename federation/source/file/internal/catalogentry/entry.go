@@ -61,7 +61,7 @@ func (e *Entry) JSON() []byte { return e.json }
 // would take it. Otherwise it returns nil and adds to found what is wrong, which is
 // one thing at least, and everything where there is room. Place names the entry
 // where it has no name of its own, such as services[2].
-func (e *Entry) Service(place string, policy wire.Policy, found *problem.List) *federation.Service {
+func (e *Entry) Service(place string, policy wire.AddressPolicy, found *problem.List) *federation.Service {
 	if len(e.broken.Kept) == 0 {
 		if service := decode(e.json, policy); service != nil {
 			return service
@@ -81,7 +81,7 @@ func (e *Entry) Service(place string, policy wire.Policy, found *problem.List) *
 }
 
 // decode returns the service that data spells, or nil if a consumer would not take it.
-func decode(data []byte, policy wire.Policy) *federation.Service {
+func decode(data []byte, policy wire.AddressPolicy) *federation.Service {
 	var message typespb.FederatedService
 	if protojson.Unmarshal(data, &message) != nil {
 		return nil
@@ -115,7 +115,7 @@ func (e *Entry) addInstance() {
 }
 
 // explain adds to found what is wrong with the entry.
-func (e *Entry) explain(place string, policy wire.Policy, found *problem.List) {
+func (e *Entry) explain(place string, policy wire.AddressPolicy, found *problem.List) {
 	broken := e.broken
 	var value any
 	said := e.json

@@ -25,7 +25,7 @@ const (
 // mistake, as a consumer has no use for more. Whoever fixes a file wants to see all
 // of them, so each piece of m is put to wire by itself, in a service that is
 // otherwise right.
-func mistakes(m *typespb.FederatedService, policy wire.Policy, first error, most int) []*federation.InvalidError {
+func mistakes(m *typespb.FederatedService, policy wire.AddressPolicy, first error, most int) []*federation.InvalidError {
 	good := &typespb.FederatedService{
 		Name:      "probe",
 		Fqdn:      "probe.example",

@@ -81,7 +81,7 @@ func (e *Endpoint) Equal(f *Endpoint) bool {
 type Rules struct {
 	Prefix string // of the names of services
 	Zone   federation.FQDN
-	Policy wire.Policy
+	Policy wire.AddressPolicy
 }
 
 // Key returns by what endpoints are told apart: the name, or where that is too long to be

@@ -77,7 +77,7 @@ func has(pairs []federation.Pair, pair federation.Pair) bool {
 // Encode returns the service that the network service is with these endpoints, which all
 // have an offer of it, in any order, and how many of them there is no room for. It returns
 // nil where nothing is published. Payload is that of the network service; empty for none.
-func (r *Rules) Encode(service, payload string, endpoints []*Endpoint) (encoded *wire.Encoded, over int) {
+func (r *Rules) Encode(service, payload string, endpoints []*Endpoint) (encoded *wire.EncodedService, over int) {
 	members := make([]member, 0, len(endpoints))
 	for _, e := range endpoints {
 		i, found := slices.BinarySearchFunc(e.Offers, service, func(o Offer, s string) int { return strings.Compare(o.Service, s) })

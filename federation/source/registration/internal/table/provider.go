@@ -201,7 +201,7 @@ func (t *Table) Judge(r *rules.Rules, s *Stream, a *Active) *Offer {
 func malformed(reason string) error { return rules.Refusal{Rule: rules.Malformed, Reason: reason} }
 
 // judge asks the rules, and then looks at what they do not speak of.
-func (o *Offer) judge(r *rules.Rules, s *Stream, policy wire.Policy) {
+func (o *Offer) judge(r *rules.Rules, s *Stream, policy wire.AddressPolicy) {
 	var grant rules.Grant
 	o.rules = r
 	if grant, o.err = r.Judge(s.request(o.node.Key, o.TTL)); o.err != nil {
@@ -212,7 +212,7 @@ func (o *Offer) judge(r *rules.Rules, s *Stream, policy wire.Policy) {
 }
 
 // inspect returns the rules.Refusal by which a node is refused whatever the rules say.
-func inspect(n *node.Node, policy wire.Policy) error {
+func inspect(n *node.Node, policy wire.AddressPolicy) error {
 	if err := n.Validate(); err != nil {
 		return malformed(err.Error())
 	}

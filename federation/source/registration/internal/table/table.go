@@ -29,7 +29,7 @@ type Config struct {
 	Linger      time.Duration // for how long the last node of a service stays when it has expired; 0: not at all
 	Nodes       int           // that the table may have
 	Rules       *rules.Rules
-	Policy      wire.Policy // which addresses nodes may have
+	Policy      wire.AddressPolicy // which addresses nodes may have
 
 	// Expired is called with each node that has expired, and why.
 	Expired func(n *node.Node, cause string)
