@@ -129,7 +129,7 @@ func TestBootedBehind(t *testing.T) {
 				now := time.Now().Round(0)
 				web := services.At("web.fed.example", "192.0.2.1")
 				kept := &snapshot.Snapshot{Owner: ownerAddress, LastUp: now.Add(tc.up), Saved: now.Add(tc.saved)}
-				kept.Services = append(kept.Services, packed.Of(web))
+				kept.Services = append(kept.Services, packed.PackService(web))
 				must.Do(t, d.Save("catalog", kept))
 				m, _ := sim.run(sim.kept(d, "catalog"))
 				if got, left := state(m), sim.left(m); got != "stale 1/1" || left != tc.left {

@@ -254,7 +254,7 @@ func TestRestoreParts(t *testing.T) {
 				d.loading = func(_ string, o snapshot.ReadOptions) error {
 					for _, s := range []*federation.Service{web, api} {
 						part := *kept
-						part.Services = []packed.Service{packed.Of(s)}
+						part.Services = []packed.Service{packed.PackService(s)}
 						taken = o.Part(&part) && taken
 						time.Sleep(time.Second)
 					}
@@ -288,11 +288,11 @@ func TestResubscribeWhileRestoring(t *testing.T) {
 	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		d := new(disk)
 		kept := &snapshot.Snapshot{Owner: ownerAddress, LastUp: time.Now(), Saved: time.Now()}
-		kept.Services = []packed.Service{packed.Of(services.At("web.fed.example", "192.0.2.1"))}
+		kept.Services = []packed.Service{packed.PackService(services.At("web.fed.example", "192.0.2.1"))}
 		must.Do(t, d.Save("catalog", kept))
 		d.loading = func(_ string, o snapshot.ReadOptions) error {
 			part := *kept
-			part.Services = []packed.Service{packed.Of(services.At("old.fed.example", "192.0.2.2"))}
+			part.Services = []packed.Service{packed.PackService(services.At("old.fed.example", "192.0.2.2"))}
 			if len(d.loaded) == 1 {
 				o.Part(&part)
 			}

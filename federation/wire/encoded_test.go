@@ -26,7 +26,7 @@ func encoded(tb testing.TB, s *federation.Service) *wire.EncodedService {
 // encoded of the service.
 func checkEncodedOf(t *testing.T, s *federation.Service) {
 	t.Helper()
-	p := packed.Of(s)
+	p := packed.PackService(s)
 	got, want := wire.EncodedOf(p), encoded(t, p.Unpack())
 	if !got.Equal(want) || got.Name() != want.Name() || got.FQDN() != want.FQDN() || !got.Encodes(s) {
 		t.Errorf("%+v, packed, is encoded as %+v", s, got.Service())

@@ -249,7 +249,7 @@ func (c *Catalog) ApplyEvent(ev federation.Event, now time.Time) error {
 		if r.generation < c.generation {
 			c.stream.restartSilence(now)
 		}
-		if err := c.upsertService(ev.ID, r.service.Or(ev.Service), ev.Service, invalid, unixSeconds(now)); err != nil {
+		if err := c.upsertService(ev.ID, r.service.PackOrReuse(ev.Service), ev.Service, invalid, unixSeconds(now)); err != nil {
 			return err
 		}
 	}

@@ -42,7 +42,7 @@ func TestCovers(t *testing.T) {
 			case "restore":
 				c.BeginRestore(2, now, now)
 				c.RestoreOmitted(words)
-				c.RestoreMore([]packed.Service{packed.Of(services.At("a.fed.example", "192.0.2.1")), packed.Of(services.At("b.fed.example", "192.0.2.2"))})
+				c.RestoreMore([]packed.Service{packed.PackService(services.At("a.fed.example", "192.0.2.1")), packed.PackService(services.At("b.fed.example", "192.0.2.2"))})
 				c.EndRestore(true)
 			case "open":
 				c.OpenStream(now)

@@ -146,7 +146,7 @@ func (p *player) play(t *testing.T, line string) (output []string) {
 	case "restore":
 		services := make([]packed.Service, len(names))
 		for i, name := range names {
-			services[i] = packed.Of(service(t, name, nil))
+			services[i] = packed.PackService(service(t, name, nil))
 		}
 		output = append(output, fmt.Sprintf("restored: %v", restore(c, services, epoch.Add(duration(t, options["up"])), now)))
 	case "snapshot":

@@ -235,7 +235,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 		case "restore":
 			var services []packed.Service
 			for i := range 12 {
-				services = append(services, packed.Of(randomService(fmt.Sprint("s", i))))
+				services = append(services, packed.PackService(randomService(fmt.Sprint("s", i))))
 			}
 			up := now.Add(-pick(r, 0, 5*time.Second, 10*time.Second, 31*time.Second))
 			if got, want := restore(c, services, up, now), m.restore(services, up, now); got != want {
@@ -287,7 +287,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 		for name, e := range m.services {
 			if e.service != nil {
 				// When it came is checked with the changes.
-				want[name] = catalog.Change{Name: name, Packed: packed.Of(e.service), Generation: e.generation, Updated: all[name].Updated}
+				want[name] = catalog.Change{Name: name, Packed: packed.PackService(e.service), Generation: e.generation, Updated: all[name].Updated}
 			}
 		}
 		if !maps.Equal(all, want) {

@@ -15,7 +15,7 @@ import (
 func TestRestoreInParts(t *testing.T) {
 	part := func(names ...string) (list []packed.Service) {
 		for _, name := range names {
-			list = append(list, packed.Of(service(t, name, nil)))
+			list = append(list, packed.PackService(service(t, name, nil)))
 		}
 		return list
 	}

@@ -19,7 +19,7 @@ func numbered(name string, generation uint32, bare bool) nameRecord {
 	}
 	s := services.At("web.fed.example", "192.0.2.1")
 	s.Name = name
-	return nameRecord{service: packed.Of(s), generation: generation}
+	return nameRecord{service: packed.PackService(s), generation: generation}
 }
 
 // generations returns what a table has, and fails where that is not what it says of itself.

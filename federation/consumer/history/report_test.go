@@ -28,7 +28,7 @@ func gone(n int) []catalog.Change {
 	changes := make([]catalog.Change, n)
 	for i := range changes {
 		s := numbered(i)
-		changes[i] = catalog.Change{Name: s.Name, Was: packed.Of(s), Cause: catalog.CauseExpired}
+		changes[i] = catalog.Change{Name: s.Name, Was: packed.PackService(s), Cause: catalog.CauseExpired}
 	}
 	return changes
 }
@@ -37,19 +37,19 @@ func gone(n int) []catalog.Change {
 // as stay.
 func TestPublished(t *testing.T) {
 	var log history.ServiceLog
-	one, two := packed.Of(numbered(1)), numbered(1)
+	one, two := packed.PackService(numbered(1)), numbered(1)
 	two.FQDN = must.Value(federation.ParseFQDN("moved.example"))
 	three := numbered(1)
 	three.Description = "another one"
 	log.NotePublished([]catalog.Change{
 		{Name: "service-000001", Packed: one},
 		{Name: "service-000001", Packed: one, Was: one},
-		{Name: "service-000001", Packed: packed.Of(three), Was: one},
+		{Name: "service-000001", Packed: packed.PackService(three), Was: one},
 	}, epoch)
 	if all := log.GoneServices(); len(all) != 0 {
 		t.Errorf("nothing is gone: %+v", all)
 	}
-	log.NotePublished([]catalog.Change{{Name: "service-000001", Packed: packed.Of(two), Was: one}}, epoch)
+	log.NotePublished([]catalog.Change{{Name: "service-000001", Packed: packed.PackService(two), Was: one}}, epoch)
 	if all := log.GoneServices(); len(all) != 1 || all[0].Cause != "moved" || all[0].FQDN != "s1.example." || all[0].Service != "service-000001" {
 		t.Errorf("it has moved: %+v", all)
 	}

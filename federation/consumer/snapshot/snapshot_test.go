@@ -43,7 +43,7 @@ func example(tb testing.TB) *snapshot.Snapshot {
 		Owner:  owner,
 		LastUp: lastUp,
 		Services: []packed.Service{
-			packed.Of(&federation.Service{
+			packed.PackService(&federation.Service{
 				Name:        "web",
 				FQDN:        parse(tb, federation.ParseFQDN, "web.fed.example"),
 				Description: "Web \\ \" ü",
@@ -60,7 +60,7 @@ func example(tb testing.TB) *snapshot.Snapshot {
 					{ID: "not a label", Protocol: federation.MTLS, Description: "no name"},
 				},
 			}),
-			packed.Of(&federation.Service{
+			packed.PackService(&federation.Service{
 				Name:      "draft",
 				FQDN:      parse(tb, federation.ParseFQDN, "draft.fed.example"),
 				Endpoints: []federation.Endpoint{{Address: parse(tb, federation.ParseAddress, "192.0.2.2"), Port: 1}},
@@ -118,7 +118,7 @@ func long(tb testing.TB) packed.Service {
 			Address: parse(tb, federation.ParseAddress, "192.0.2.1"), Port: uint16(i + 1), Description: strings.Repeat("x", 2_000),
 		})
 	}
-	return packed.Of(s)
+	return packed.PackService(s)
 }
 
 // sealed returns content as a file with the right checksum.
@@ -308,7 +308,7 @@ func many(tb testing.TB, n int) *snapshot.Snapshot {
 		{ID: "v2", Protocol: federation.HTTPS},
 	}
 	for i := range n {
-		s.Services = append(s.Services, packed.Of(&federation.Service{
+		s.Services = append(s.Services, packed.PackService(&federation.Service{
 			Name:      fmt.Sprintf("service-%d", i),
 			FQDN:      parse(tb, federation.ParseFQDN, fmt.Sprintf("s%d.fed.example", i)),
 			Labels:    []federation.Pair{{Key: "app", Value: "x"}},

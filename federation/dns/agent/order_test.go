@@ -69,7 +69,7 @@ func large(tb testing.TB, name string, n int) *federation.Service {
 func upsert(services ...*federation.Service) consumer.Changes {
 	changes := consumer.Changes{Status: consumer.Status{Summary: catalog.Summary{State: catalog.Synced, Generation: 1, Live: 1, Known: true}}}
 	for _, s := range services {
-		changes.Services = append(changes.Services, catalog.Change{Name: s.Name, Packed: packed.Of(s), Generation: 1})
+		changes.Services = append(changes.Services, catalog.Change{Name: s.Name, Packed: packed.PackService(s), Generation: 1})
 	}
 	return changes
 }
@@ -135,7 +135,7 @@ func TestPublishedThenAnnounced(t *testing.T) {
 		a.changeZones(func() {
 			o.status = upsert().Status.Summary
 			for _, name := range []string{"same", string(rune('c' + i))} {
-				p := packed.Of(large(t, name, 0))
+				p := packed.PackService(large(t, name, 0))
 				b.builder.Put(b.builder.Prepare((*o.members.Load())[0].index, p, p.Unpack()), packed.Service{}, 1, 0)
 			}
 			if conflicts := owners[1].reportStatus(time.Now()).Conflicts; len(conflicts) > 0 {

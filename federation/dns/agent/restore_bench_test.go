@@ -46,7 +46,7 @@ func keptCatalog(b *testing.B, key string, size int) string {
 	for i := range size {
 		fqdn := must.Get(federation.ParseFQDN(fmt.Sprintf("s%d.team%d.fed.example", i, i%100)))(b)
 		address := must.Get(federation.ParseAddress(fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)))(b)
-		s.Services = append(s.Services, packed.Of(&federation.Service{
+		s.Services = append(s.Services, packed.PackService(&federation.Service{
 			Name: fmt.Sprint("service-", i), Description: "one of many", FQDN: fqdn,
 			Endpoints: []federation.Endpoint{{Address: address, Port: 8080}},
 			Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}},

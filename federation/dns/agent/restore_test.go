@@ -37,7 +37,7 @@ type part struct {
 func newPartDisk(services ...*federation.Service) *partDisk {
 	d := &partDisk{lastUp: time.Now()}
 	for _, s := range services {
-		d.parts = append(d.parts, part{[]packed.Service{packed.Of(s)}, make(chan struct{})})
+		d.parts = append(d.parts, part{[]packed.Service{packed.PackService(s)}, make(chan struct{})})
 	}
 	return d
 }

@@ -153,7 +153,7 @@ func BenchmarkPutLargest(b *testing.B) {
 		var was packed.Service
 		for i := 0; b.Loop(); i++ {
 			b.StopTimer()
-			now := packed.Of(versions[i%2])
+			now := packed.PackService(versions[i%2])
 			prepared := builder.Prepare(0, now, versions[i%2])
 			b.StartTimer()
 			builder.Builder.Put(prepared, was, 1, 0)
@@ -171,7 +171,7 @@ func BenchmarkPublish(b *testing.B) {
 		b.Run(fmt.Sprintf("update/%d", size), func(b *testing.B) {
 			changed := plain(7)
 			changed.Description = "changed"
-			versions := []packed.Service{packed.Of(plain(7)), packed.Of(changed)}
+			versions := []packed.Service{packed.PackService(plain(7)), packed.PackService(changed)}
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				builder.Builder.Put(prepare(versions[i%2]), versions[1-i%2], 1, 0)
@@ -187,7 +187,7 @@ func BenchmarkPublish(b *testing.B) {
 			}
 		})
 		b.Run(fmt.Sprintf("insert+delete/%d", size), func(b *testing.B) {
-			s := packed.Of(plain(size))
+			s := packed.PackService(plain(size))
 			b.ReportAllocs()
 			for b.Loop() {
 				builder.Builder.Put(prepare(s), packed.Service{}, 1, 0)

@@ -938,7 +938,7 @@ func (c *chaos) offered(owner int, name string) int {
 // is the same.
 func (c *chaos) put(b *zonetest.Builder, o offer) {
 	if at := c.offered(o.owner, o.service.Name); at >= 0 {
-		same := packed.Of(c.offers[at].service) == packed.Of(o.service)
+		same := packed.PackService(c.offers[at].service) == packed.PackService(o.service)
 		if c.offers[at] = o; same && c.IntN(2) == 0 {
 			b.Confirm(o.owner, o.service.Name, o.generation)
 			return

@@ -28,7 +28,7 @@ func numbered(b *testing.B, i, version int) packed.Service {
 		address := must.Get(federation.ParseAddress(name))(b)
 		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: address, Port: 443})
 	}
-	return packed.Of(s)
+	return packed.PackService(s)
 }
 
 // relayed returns a relay that has published so many services.

@@ -6,21 +6,21 @@ import "strings"
 // unpacking it. It reports false, and appends nothing, where the service has unnamed
 // instances or is zero.
 func (p Service) AppendMessage(b []byte) ([]byte, bool) {
-	record := reader{rest: p.octets}
-	_, service, _ := record.next()
-	if p.IsZero() || record.more() {
+	record := fieldReader{rest: p.octets}
+	_, service, _ := record.nextField()
+	if p.IsZero() || record.hasMore() {
 		return b, false
 	}
 	rest := service // what is not written yet
-	for r := (reader{rest: service}); r.more(); {
+	for r := (fieldReader{rest: service}); r.hasMore(); {
 		begin := len(rest) - len(r.rest)
-		switch field, text, _ := r.next(); field {
+		switch field, text, _ := r.nextField(); field {
 		case serviceFQDN:
 			b = appendField(append(b, rest[:begin]...), serviceFQDN, strings.TrimSuffix(text, "."))
 			rest = r.rest
 		case serviceEndpoint:
-			endpoint := reader{rest: text}
-			_, address, _ := endpoint.next()
+			endpoint := fieldReader{rest: text}
+			_, address, _ := endpoint.nextField()
 			if name, dot := strings.CutSuffix(address, "."); dot {
 				b = append(append(b, rest[:begin]...), serviceEndpoint)
 				start := len(b)

@@ -24,12 +24,12 @@ const MaxServicesPerFQDN = 64
 // service.
 type Service struct{ octets string }
 
-// Of returns the packed form of a valid service. It shares no memory with it.
-func Of(s *federation.Service) Service { return Service{}.Or(s) }
+// PackService returns the packed form of a valid service. It shares no memory with it.
+func PackService(s *federation.Service) Service { return Service{}.PackOrReuse(s) }
 
-// Or returns the packed form of a valid service, which is p itself where p holds an
+// PackOrReuse returns the packed form of a valid service, which is p itself where p holds an
 // equal one.
-func (p Service) Or(s *federation.Service) Service {
+func (p Service) PackOrReuse(s *federation.Service) Service {
 	var buf [1 << 10]byte // most services fit
 	b := appendRecord(buf[:0], s)
 	if string(b) == p.octets {
@@ -46,27 +46,27 @@ func (p Service) Octets() string { return p.octets }
 
 // Name returns the name of the service, in the memory of p.
 func (p Service) Name() string {
-	r := p.fields()
-	_, name, _ := r.next()
+	r := p.readFields()
+	_, name, _ := r.nextField()
 	return name
 }
 
 // FQDN returns the fqdn of the service, in the memory of p.
 func (p Service) FQDN() string {
-	r := p.fields()
-	for r.more() {
-		if field, text, _ := r.next(); field == serviceFQDN {
+	r := p.readFields()
+	for r.hasMore() {
+		if field, text, _ := r.nextField(); field == serviceFQDN {
 			return text
 		}
 	}
 	return ""
 }
 
-// Count returns how many endpoints and instances the service has.
-func (p Service) Count() (endpoints, instances int) {
-	r := p.fields()
-	for r.more() {
-		switch field, _, _ := r.next(); field {
+// CountParts returns how many endpoints and instances the service has.
+func (p Service) CountParts() (endpoints, instances int) {
+	r := p.readFields()
+	for r.hasMore() {
+		switch field, _, _ := r.nextField(); field {
 		case serviceEndpoint:
 			endpoints++
 		case serviceInstance:
@@ -76,11 +76,11 @@ func (p Service) Count() (endpoints, instances int) {
 	return endpoints, instances
 }
 
-// fields returns a reader of the fields of the service.
-func (p Service) fields() reader {
-	r := reader{rest: p.octets}
-	_, service, _ := r.next()
-	return reader{rest: service}
+// readFields returns a reader of the fields of the service.
+func (p Service) readFields() fieldReader {
+	r := fieldReader{rest: p.octets}
+	_, service, _ := r.nextField()
+	return fieldReader{rest: service}
 }
 
 // Unpack returns the service, or nil for the zero value. Its strings share the
@@ -89,11 +89,11 @@ func (p Service) Unpack() *federation.Service {
 	if p.IsZero() {
 		return nil
 	}
-	endpoints, instances := p.Count()
+	endpoints, instances := p.CountParts()
 	s := &federation.Service{
 		Endpoints: make([]federation.Endpoint, 0, endpoints), Instances: make([]federation.Instance, 0, instances),
 	}
-	mustBeWhole(unpack(p.octets, s))
+	mustBeWhole(unpackRecord(p.octets, s))
 	return s
 }
 
@@ -120,25 +120,25 @@ const mostKept = 4 << 10
 // Unpack is Service.Unpack of a p that is not zero. The result is valid until the
 // next call; its strings may be kept.
 func (u *Unpacker) Unpack(p Service) *federation.Service {
-	u.reset(len(p.octets))
-	mustBeWhole(unpack(p.octets, &u.service))
+	u.resetFor(len(p.octets))
+	mustBeWhole(unpackRecord(p.octets, &u.service))
 	return &u.service
 }
 
 // Read returns what Octets of some service may have returned. It reports false for everything
 // else: also for a Record that is encoded in another way, and for a service that is not valid.
 func (u *Unpacker) Read(octets []byte) (Service, bool) {
-	u.reset(len(octets))
+	u.resetFor(len(octets))
 	p := Service{string(octets)}
-	if !unpack(p.octets, &u.service) || u.service.Validate() != nil {
+	if !unpackRecord(p.octets, &u.service) || u.service.Validate() != nil {
 		return Service{}, false
 	}
 	u.octets = appendRecord(u.octets[:0], &u.service)
 	return p, string(u.octets) == p.octets
 }
 
-// reset prepares for a service of so many octets.
-func (u *Unpacker) reset(octets int) {
+// resetFor prepares for a service of so many octets.
+func (u *Unpacker) resetFor(octets int) {
 	if u.large {
 		*u = Unpacker{}
 	}

@@ -80,16 +80,16 @@ func TestPacked(t *testing.T) {
 	for name, s := range map[string]*federation.Service{"full": full(), "plain": plain(), "largest": largest()} {
 		t.Run(name, func(t *testing.T) {
 			must.Do(t, s.Validate())
-			p := packed.Of(s)
+			p := packed.PackService(s)
 			if diff := cmp.Diff(s, p.Unpack(), cmp.Comparer(sameName), cmp.Comparer(sameAddress)); diff != "" {
 				t.Errorf("unpacked (-want +got):\n%s", diff)
 			}
-			for _, other := range []packed.Service{packed.Of(full()), p, packed.Of(plain()), p} {
+			for _, other := range []packed.Service{packed.PackService(full()), p, packed.PackService(plain()), p} {
 				if got := u.Unpack(other); !got.Equal(other.Unpack()) {
 					t.Errorf("%s is unpacked as %+v", other.Name(), got)
 				}
 			}
-			if endpoints, instances := p.Count(); endpoints != len(s.Endpoints) || instances != len(s.Instances) || p.Name() != s.Name || p.IsZero() {
+			if endpoints, instances := p.CountParts(); endpoints != len(s.Endpoints) || instances != len(s.Instances) || p.Name() != s.Name || p.IsZero() {
 				t.Errorf("%s has %d endpoints and %d instances", p.Name(), endpoints, instances)
 			}
 			if again, ok := u.Read([]byte(p.Octets())); !ok || again != p {
@@ -119,15 +119,15 @@ func TestPacked(t *testing.T) {
 
 // TestOr keeps what is equal.
 func TestOr(t *testing.T) {
-	known := packed.Of(full())
-	if got := known.Or(full()); got != known {
+	known := packed.PackService(full())
+	if got := known.PackOrReuse(full()); got != known {
 		t.Error("an equal service is packed as another")
 	}
 	again := full()
-	if n := testing.AllocsPerRun(10, func() { known.Or(again) }); n > 0 {
+	if n := testing.AllocsPerRun(10, func() { known.PackOrReuse(again) }); n > 0 {
 		t.Errorf("%v allocations for what is known", n)
 	}
-	if got := known.Or(plain()); got != packed.Of(plain()) {
+	if got := known.PackOrReuse(plain()); got != packed.PackService(plain()) {
 		t.Error("another service is packed wrong")
 	}
 }
@@ -167,7 +167,7 @@ func TestEqual(t *testing.T) {
 			s, v := full(), full()
 			change(s)
 			other(v)
-			if got, want := packed.Of(s) == packed.Of(v), s.Equal(v); got != want {
+			if got, want := packed.PackService(s) == packed.PackService(v), s.Equal(v); got != want {
 				t.Errorf("with another %s and another %s they are equal: %v, want %v", a, b, got, want)
 			}
 		}
@@ -176,7 +176,7 @@ func TestEqual(t *testing.T) {
 
 // TestRead refuses whatever Octets does not return.
 func TestRead(t *testing.T) {
-	octets := []byte(packed.Of(plain()).Octets())
+	octets := []byte(packed.PackService(plain()).Octets())
 	var u packed.Unpacker
 	for n := range octets {
 		if _, ok := u.Read(octets[:n]); ok {
@@ -222,8 +222,8 @@ func TestRead(t *testing.T) {
 
 // FuzzRead reads any octets: what is read is valid, and is packed as it was read.
 func FuzzRead(f *testing.F) {
-	f.Add([]byte(packed.Of(full()).Octets()))
-	f.Add([]byte(packed.Of(plain()).Octets()))
+	f.Add([]byte(packed.PackService(full()).Octets()))
+	f.Add([]byte(packed.PackService(plain()).Octets()))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, octets []byte) {
 		var u packed.Unpacker
@@ -232,7 +232,7 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		s := p.Unpack()
-		if err := s.Validate(); err != nil || packed.Of(s) != p || p.Octets() != string(octets) || p.Name() != s.Name {
+		if err := s.Validate(); err != nil || packed.PackService(s) != p || p.Octets() != string(octets) || p.Name() != s.Name {
 			t.Errorf("%q is read as %+v: %v", octets, s, err)
 		}
 		var record snapshotpb.Record

@@ -7,42 +7,42 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
-// reader reads the fields of an encoded message.
-type reader struct {
+// fieldReader reads the fields of an encoded message.
+type fieldReader struct {
 	rest      string
 	malformed bool
 }
 
-func (r *reader) more() bool { return r.rest != "" }
+func (r *fieldReader) hasMore() bool { return r.rest != "" }
 
-// next returns the next field with its text or its number. At malformed octets it
+// nextField returns the next field with its text or its number. At malformed octets it
 // notes that, and nothing more follows.
-func (r *reader) next() (field byte, text string, number uint64) {
+func (r *fieldReader) nextField() (field byte, text string, number uint64) {
 	if r.rest == "" {
-		return r.fail()
+		return r.markMalformed()
 	}
 	field = r.rest[0]
 	r.rest = r.rest[1:]
-	number, ok := r.number()
+	number, ok := r.nextNumber()
 	switch kind := field & kinds; {
 	case !ok || field >= 1<<7 || kind != kindNumber && kind != kindText:
-		return r.fail()
+		return r.markMalformed()
 	case kind == kindNumber:
 		return field, "", number
 	case number > uint64(len(r.rest)):
-		return r.fail()
+		return r.markMalformed()
 	}
 	text, r.rest = r.rest[:number], r.rest[number:]
 	return field, text, 0
 }
 
-func (r *reader) fail() (byte, string, uint64) {
+func (r *fieldReader) markMalformed() (byte, string, uint64) {
 	r.rest, r.malformed = "", true
 	return 0, "", 0
 }
 
-// number returns the next number, and whether there is one.
-func (r *reader) number() (uint64, bool) {
+// nextNumber returns the next number, and whether there is one.
+func (r *fieldReader) nextNumber() (uint64, bool) {
 	n := uint64(0)
 	for i := 0; i < len(r.rest) && i < maxNumber; i++ {
 		b := r.rest[i]
@@ -55,12 +55,12 @@ func (r *reader) number() (uint64, bool) {
 	return 0, false
 }
 
-// each calls take with each field of an encoded message. It reports whether the octets are
+// forEachField calls take with each field of an encoded message. It reports whether the octets are
 // well-formed, and take has returned true for all fields.
-func each(octets string, take func(field byte, text string, number uint64) bool) bool {
-	r := reader{rest: octets}
-	for r.more() {
-		if field, text, number := r.next(); r.malformed || !take(field, text, number) {
+func forEachField(octets string, take func(field byte, text string, number uint64) bool) bool {
+	r := fieldReader{rest: octets}
+	for r.hasMore() {
+		if field, text, number := r.nextField(); r.malformed || !take(field, text, number) {
 			return false
 		}
 	}
@@ -75,14 +75,14 @@ func mustBeWhole(whole bool) {
 	}
 }
 
-// unpack fills s, of which it reuses the lists, with the service in a Record. It
+// unpackRecord fills s, of which it reuses the lists, with the service in a Record. It
 // reports whether the octets are well-formed, with nothing in them that appendRecord
 // does not write and no more entries than a service may have. What it reads need not be valid.
-func unpack(octets string, s *federation.Service) bool {
+func unpackRecord(octets string, s *federation.Service) bool {
 	*s = federation.Service{
 		Tags: s.Tags[:0], Labels: s.Labels[:0], SANs: s.SANs[:0], Endpoints: s.Endpoints[:0], Instances: s.Instances[:0],
 	}
-	return each(octets, func(field byte, text string, _ uint64) bool {
+	return forEachField(octets, func(field byte, text string, _ uint64) bool {
 		switch field {
 		case recordService:
 			return unpackService(text, s)
@@ -94,7 +94,7 @@ func unpack(octets string, s *federation.Service) bool {
 }
 
 func unpackService(octets string, s *federation.Service) bool {
-	return each(octets, func(field byte, text string, _ uint64) bool {
+	return forEachField(octets, func(field byte, text string, _ uint64) bool {
 		switch field {
 		case serviceName:
 			s.Name = text
@@ -121,9 +121,9 @@ func unpackService(octets string, s *federation.Service) bool {
 
 // unpackUnnamed marks the instances at these indices.
 func unpackUnnamed(octets string, instances []federation.Instance) bool {
-	r := reader{rest: octets}
-	for r.more() {
-		i, ok := r.number()
+	r := fieldReader{rest: octets}
+	for r.hasMore() {
+		i, ok := r.nextNumber()
 		if !ok || i >= uint64(len(instances)) {
 			return false
 		}
@@ -133,9 +133,9 @@ func unpackUnnamed(octets string, instances []federation.Instance) bool {
 }
 
 func addEndpoint(list *[]federation.Endpoint, octets string) bool {
-	e := extend(list)
+	e := extendList(list)
 	*e = federation.Endpoint{Labels: e.Labels[:0]}
-	return len(*list) <= federation.MaxEndpoints && each(octets, func(field byte, text string, number uint64) bool {
+	return len(*list) <= federation.MaxEndpoints && forEachField(octets, func(field byte, text string, number uint64) bool {
 		switch field {
 		case endpointAddress:
 			e.Address, _ = federation.ParseAddress(text) // Validate refuses what is none
@@ -154,9 +154,9 @@ func addEndpoint(list *[]federation.Endpoint, octets string) bool {
 }
 
 func addInstance(list *[]federation.Instance, octets string) bool {
-	in := extend(list)
+	in := extendList(list)
 	*in = federation.Instance{Metadata: in.Metadata[:0], EndpointSelector: in.EndpointSelector[:0]}
-	return len(*list) <= federation.MaxInstances && each(octets, func(field byte, text string, _ uint64) bool {
+	return len(*list) <= federation.MaxInstances && forEachField(octets, func(field byte, text string, _ uint64) bool {
 		switch field {
 		case instanceID:
 			in.ID = text
@@ -175,8 +175,8 @@ func addInstance(list *[]federation.Instance, octets string) bool {
 	})
 }
 
-// extend makes the list one entry longer. The entry has whatever was there before.
-func extend[E any](list *[]E) *E {
+// extendList makes the list one entry longer. The entry has whatever was there before.
+func extendList[E any](list *[]E) *E {
 	*list = slices.Grow(*list, 1)[:len(*list)+1]
 	return &(*list)[len(*list)-1]
 }
@@ -188,9 +188,9 @@ func addText(list *[]string, text string, limit int) bool {
 
 // addPair adds an entry of a map.
 func addPair(list *[]federation.Pair, octets string, limit int) bool {
-	pair := extend(list)
+	pair := extendList(list)
 	*pair = federation.Pair{}
-	return len(*list) <= limit && each(octets, func(field byte, text string, _ uint64) bool {
+	return len(*list) <= limit && forEachField(octets, func(field byte, text string, _ uint64) bool {
 		switch field {
 		case pairKey:
 			pair.Key = text

@@ -68,7 +68,7 @@ func appendService(b []byte, s *federation.Service, dot bool) []byte {
 	b = appendString(b, serviceDescription, s.Description)
 	b = appendList(b, serviceTag, s.Tags)
 	b = appendPairs(b, serviceLabel, s.Labels)
-	b = appendString(b, serviceFQDN, spelled(s.FQDN.String(), dot))
+	b = appendString(b, serviceFQDN, spellName(s.FQDN.String(), dot))
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		b = append(b, serviceEndpoint)
@@ -98,8 +98,8 @@ func appendService(b []byte, s *federation.Service, dot bool) []byte {
 	return b
 }
 
-// spelled returns an absolute name with its final dot or without.
-func spelled(name string, dot bool) string {
+// spellName returns an absolute name with its final dot or without.
+func spellName(name string, dot bool) string {
 	if dot {
 		return name
 	}
@@ -124,7 +124,7 @@ func appendAddress(b []byte, a federation.Address, dot bool) []byte {
 	if ip, ok := a.IP(); ok {
 		b = ip.AppendTo(b)
 	} else {
-		b = append(b, spelled(a.String(), dot)...)
+		b = append(b, spellName(a.String(), dot)...)
 	}
 	return insertLength(b, start)
 }

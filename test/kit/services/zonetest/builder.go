@@ -33,7 +33,7 @@ func (b *Builder) Put(owner int, s *federation.Service, generation uint64) {
 
 // PutUpdated offers a valid service that came at that time, in seconds since 1970.
 func (b *Builder) PutUpdated(owner int, s *federation.Service, generation uint64, updated uint32) {
-	p, at := packed.Of(s), key{owner, s.Name}
+	p, at := packed.PackService(s), key{owner, s.Name}
 	b.Builder.Put(b.Prepare(owner, p, p.Unpack()), b.put[at], generation, updated)
 	b.put[at] = p
 }

@@ -70,7 +70,7 @@ func (o *Offer) EstimatedSize() int {
 	if shared := o.Subtree.SharedName(); shared != nil {
 		return perOffer * len(shared.Members) // beside what the members have anyway
 	}
-	endpoints, instances := o.Service.Count()
+	endpoints, instances := o.Service.CountParts()
 	return perOffer + len(o.Service.Octets()) + perPart*(endpoints+instances) + 2*instances*endpoints // 2: one that an instance selects
 }
 

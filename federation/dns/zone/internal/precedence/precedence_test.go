@@ -54,7 +54,7 @@ func (w testWriter) put(owner int, name, fqdn, id string) bool {
 		Endpoints: []federation.Endpoint{{Address: endpoint, Port: 80}},
 		Instances: []federation.Instance{{ID: id, Protocol: federation.HTTP}},
 	}
-	offer := precedence.NewOffer(packed.Of(s), s, fqdn+"."+origin, owner, func(_, _ string) subtree.Fault { return "" })
+	offer := precedence.NewOffer(packed.PackService(s), s, fqdn+"."+origin, owner, func(_, _ string) subtree.Fault { return "" })
 	offer.Generation = 1
 	w.fqdns[offered(owner, name)] = offer.FQDN()
 	return w.ExchangeOffer(offer.FQDN(), w.FindOffer(owner, offer.FQDN(), name), offer)
@@ -337,7 +337,7 @@ func TestWeight(t *testing.T) {
 					s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: endpoint, Port: 80})
 					s.Instances = append(s.Instances, federation.Instance{ID: fmt.Sprint("i", j), Protocol: federation.HTTP})
 				}
-				offers[i] = precedence.NewOffer(packed.Of(s), s, s.Name+"."+origin, 0, func(_, _ string) subtree.Fault { return "" })
+				offers[i] = precedence.NewOffer(packed.PackService(s), s, s.Name+"."+origin, 0, func(_, _ string) subtree.Fault { return "" })
 			}
 			runtime.GC()
 			runtime.ReadMemStats(&after)

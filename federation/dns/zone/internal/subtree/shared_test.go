@@ -37,7 +37,7 @@ func member(owner int, text string) subtree.Member {
 			s.Endpoints = append(s.Endpoints, endpoint(address, 80, tier, address))
 		}
 	}
-	m.Service = packed.Of(s)
+	m.Service = packed.PackService(s)
 	m.Tree.Compile(s, fqdn, func(_, _ string) subtree.Fault { return "" })
 	return m
 }

@@ -43,7 +43,7 @@ func (t tree) Texts(room int) []string { return t.Subtree.Texts(t.of, nil, room)
 
 // compiled compiles a service at the fqdn, where no name is refused.
 func compiled(s *federation.Service) tree {
-	t := tree{new(subtree.Subtree), packed.Of(s)}
+	t := tree{new(subtree.Subtree), packed.PackService(s)}
 	t.Compile(s, fqdn, func(_, _ string) subtree.Fault { return "" })
 	return t
 }
