@@ -164,34 +164,34 @@ func TestDocumentedResume(t *testing.T) {
 	}
 	for _, n := range []int{0, 1, 700, 20_000} {
 		held := make(map[string][]byte)
-		var sum resume.Sum
+		var sum resume.CatalogSum
 		for i := range n {
 			name, resource := fmt.Sprintf("service-%d", i), []byte(strconv.Itoa(n*i))
 			held[name] = resource
 			sum.Add(name, resource)
-			if got := resume.Leaf(name); got != leafByHand(name) {
+			if got := resume.LeafOf(name); got != leafByHand(name) {
 				t.Fatalf("the leaf of %q is %d, by hand %d", name, got, leafByHand(name))
 			}
 		}
 		for buckets := 1; buckets <= 512; buckets *= 2 {
-			if got, want := sum.Digests().Fold(buckets).Header(), resumeByHand(held, buckets); got != want {
+			if got, want := sum.Digests().FoldTo(buckets).Header(), resumeByHand(held, buckets); got != want {
 				t.Errorf("%d buckets of %d services: the header is\n%s, by hand\n%s", buckets, n, got, want)
 			}
 		}
 	}
 	for n := range 20_000 {
-		if got, want := resume.Buckets(n), bucketsByHand(n); got != want {
+		if got, want := resume.BucketCount(n), bucketsByHand(n); got != want {
 			t.Fatalf("%d services have %d buckets, by hand %d", n, got, want)
 		}
 	}
 	changed := exampleServices()
 	changed["web"] = []byte("changed")
-	var before, after resume.Sum
+	var before, after resume.CatalogSum
 	for name, resource := range exampleServices() {
 		before.Add(name, resource)
 		after.Add(name, changed[name])
 	}
-	got := after.Digests().Differ(before.Digests().Fold(4)).Header()
+	got := after.Digests().DifferingBuckets(before.Digests().FoldTo(4)).Header()
 	if want := acceptByHand(4, bucketByHand("web", 4)); got != want {
 		t.Errorf("the answer is %q, by hand %q", got, want)
 	}

@@ -48,7 +48,7 @@ func (m mirrorSink) HeldDigests(ctx context.Context) resume.Digests {
 // digestsOf returns the digests of what a catalog holds, or nil when that is nothing, or
 // ctx ends, and the services that are in them. It takes over the slice.
 func digestsOf(ctx context.Context, services []packed.Service) (resume.Digests, []packed.Service) {
-	var sum resume.Sum
+	var sum resume.CatalogSum
 	var message []byte
 	told := services[:0]
 	for i, p := range services {
@@ -64,7 +64,7 @@ func digestsOf(ctx context.Context, services []packed.Service) (resume.Digests, 
 	if sum.Len() == 0 {
 		return nil, nil
 	}
-	return sum.Digests().Fold(resume.Buckets(sum.Len())), told
+	return sum.Digests().FoldTo(resume.BucketCount(sum.Len())), told
 }
 
 // AcceptHeader implements stream.Sink.
@@ -87,12 +87,12 @@ func (m mirrorSink) AcceptHeader(ctx context.Context, a stream.Announcement) err
 }
 
 // adoptServices takes services as announced by the open stream, but for those that it sends whole.
-func (m mirrorSink) adoptServices(ctx context.Context, held heldDigests, whole resume.Selection) (err error) {
+func (m mirrorSink) adoptServices(ctx context.Context, held heldDigests, whole resume.BucketSelection) (err error) {
 	next := make([]packed.Service, 0, adoptTogether)
 	for i := 0; i < len(held.told) && err == nil; {
 		next = next[:0]
 		for ; i < len(held.told) && len(next) < adoptTogether; i++ {
-			if !whole.Has(held.told[i].Name()) {
+			if !whole.HasName(held.told[i].Name()) {
 				next = append(next, held.told[i])
 			}
 		}

@@ -91,7 +91,7 @@ func BenchmarkStream(b *testing.B) {
 					transmit(func() stream.Announcement {
 						digests := s.HeldDigests(ctx)
 						octets = len(digests.Header())
-						return stream.Announcement{Marked: true, Resumed: true, Whole: digests.Differ(digests)}
+						return stream.Announcement{Marked: true, Resumed: true, Whole: digests.DifferingBuckets(digests)}
 					}, func() {})
 				}
 				b.ReportMetric(float64(octets), "octets")

@@ -24,7 +24,7 @@ import (
 func resumes(tb testing.TB, version wire.APIVersion, services map[string]*federation.Service, buckets int) []string {
 	tb.Helper()
 	digests := registrytest.SumOf(tb, registry.MessageForm{Version: version, MaxMessage: defaultMaxMessage}, services)
-	return []string{wire.ResumeHeader, digests.Fold(buckets).Header()}
+	return []string{wire.ResumeHeader, digests.FoldTo(buckets).Header()}
 }
 
 // TestResume resumes with all that there is, with some that is different, and with nothing
@@ -259,7 +259,7 @@ func FuzzResume(f *testing.F) {
 		if !honest {
 			held = onWires(t, version, m.Remembered())
 		}
-		text := registrytest.SumOf(t, shape, held).Fold(buckets).Header()
+		text := registrytest.SumOf(t, shape, held).FoldTo(buckets).Header()
 		if kind > 200 { // a part of it is something else
 			honest = false
 			at := min(int(kind)%20, len(text))
@@ -283,7 +283,7 @@ func FuzzResume(f *testing.F) {
 		} else {
 			selection := must.Get(resume.ParseSelection(resumed.Selection.Header(), buckets))(t)
 			for name, service := range held {
-				if !selection.Has(name) {
+				if !selection.HasName(name) {
 					announced[name] = service
 					delete(stale, name)
 				}

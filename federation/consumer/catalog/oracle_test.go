@@ -193,7 +193,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 			}
 			var names []string
 			for _, p := range held {
-				if !whole.Has(p.Name()) {
+				if !whole.HasName(p.Name()) {
 					names = append(names, p.Name())
 					c.AdoptServices([]packed.Service{p})
 				}
@@ -665,12 +665,12 @@ func heldNames(c *catalog.Catalog) string {
 }
 
 // randomSelection selects about half of all leaves.
-func randomSelection(r *rand.Rand) resume.Selection {
+func randomSelection(r *rand.Rand) resume.BucketSelection {
 	some, none := make(resume.Digests, resume.Leaves), make(resume.Digests, resume.Leaves)
 	for i := range some {
 		some[i][0] = byte(r.IntN(2))
 	}
-	return some.Differ(none)
+	return some.DifferingBuckets(none)
 }
 
 func (m *model) lost(since, now time.Time) {

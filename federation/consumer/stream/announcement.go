@@ -59,7 +59,7 @@ func awaitHeader(stream ownerStream, asked resume.Digests) streamHeader {
 	// RFC 9110 section 5.3: several fields are one list.
 	a.Path, a.PathErr = wire.ParsePath(strings.Join(header.Get(wire.PathHeader), ","))
 	says := strings.Join(header.Get(wire.ResumeHeader), ",")
-	if !resume.Accepts(says) {
+	if !resume.IsAccepted(says) {
 		return a // the whole catalog
 	}
 	refuse := func(reason string) streamHeader {

@@ -140,7 +140,7 @@ type Announcement struct {
 	// told, it sends only the buckets in Whole, and the end marker. Of them it sends
 	// everything: what is not sent is gone. It is false without Marked.
 	Resumed bool
-	Whole   resume.Selection
+	Whole   resume.BucketSelection
 
 	// Path is through which owners the services come; empty where that is not known, and
 	// where what the owner says of it cannot be read: PathErr is why.

@@ -34,17 +34,17 @@ type holder struct {
 func (h holder) HeldDigests(context.Context) resume.Digests { return h.digests }
 
 func (h holder) AcceptHeader(_ context.Context, a Announcement) error {
-	h.Record("announced", fmt.Sprintf("marked %v, resumed %v with %d of %d, through %v", a.Marked, a.Resumed, a.Whole.Len(), a.Whole.Of(), a.Path))
+	h.Record("announced", fmt.Sprintf("marked %v, resumed %v with %d of %d, through %v", a.Marked, a.Resumed, a.Whole.Len(), a.Whole.TotalBuckets(), a.Path))
 	return h.unwanted
 }
 
 // held returns digests of some services.
 func held() resume.Digests {
-	var sum resume.Sum
+	var sum resume.CatalogSum
 	for i := range 64 {
 		sum.Add(fmt.Sprint("s", i), nil)
 	}
-	return sum.Digests().Fold(4)
+	return sum.Digests().FoldTo(4)
 }
 
 // announcing is an owner that sends the header, and what it says to those that hold
@@ -70,8 +70,8 @@ func (sim *testConsumer) announcing(header ...string) handler {
 // What the owner says of a part of its catalog is believed only where it makes sense.
 func TestAnnouncement(t *testing.T) {
 	digests := held()
-	some := digests.Differ(make(resume.Digests, 4)).Header()
-	none := digests.Differ(digests).Header()
+	some := digests.DifferingBuckets(make(resume.Digests, 4)).Header()
+	none := digests.DifferingBuckets(digests).Header()
 	for name, tc := range map[string]struct {
 		asked  resume.Digests
 		header []string
@@ -101,7 +101,7 @@ func TestAnnouncement(t *testing.T) {
 		a := awaitHeader(&recorder{header: header}, tc.asked)
 		got := fmt.Sprintf("whole, through %v", a.Path)
 		if a.Resumed {
-			got = fmt.Sprintf("%d of %d, through %v", a.Whole.Len(), a.Whole.Of(), a.Path)
+			got = fmt.Sprintf("%d of %d, through %v", a.Whole.Len(), a.Whole.TotalBuckets(), a.Path)
 		}
 		if !a.Marked {
 			got += ", not marked"

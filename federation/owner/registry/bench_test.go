@@ -30,7 +30,7 @@ func BenchmarkChange(b *testing.B) {
 				before := heap()
 				r := registry.New()
 				set(b, r, catalogOf(services))
-				theirs := sumOf(b, plain, current(r)).Fold(resume.Buckets(services))
+				theirs := sumOf(b, plain, current(r)).FoldTo(resume.BucketCount(services))
 				subscriptions := make([]*registry.Subscription, consumers)
 				for i := range subscriptions {
 					s := resumeAs(r, nil, plain, theirs).Subscription

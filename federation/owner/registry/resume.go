@@ -111,10 +111,10 @@ func (b *bucket) computeSum(f formedView) *bucketSum {
 		} else if value, err := f.ResourceValue(service); err != nil {
 			s.withheld = append(s.withheld, WithheldService{service.Name(), err})
 		} else {
-			digests = append(digests, resume.Of(value))
+			digests = append(digests, resume.DigestOf(value))
 		}
 	}
-	s.digest = digests.Sum()
+	s.digest = digests.LeafDigest()
 	return s
 }
 
@@ -149,7 +149,7 @@ func (v *catalogVersion) offerFor(to resumeRequest, left *digestAllowance) *resu
 			digests[leaf] = sum.digest
 		}
 	}
-	o.digests = digests.Fold(to.buckets)
+	o.digests = digests.FoldTo(to.buckets)
 	if !slices.Contains(o.sums[:], nil) {
 		v.mu.Lock()
 		defer v.mu.Unlock()
@@ -183,9 +183,9 @@ func (a *digestAllowance) spendTime(took time.Duration) {
 
 // Resumption is what a subscription has that does not begin with the whole catalog.
 type Resumption struct {
-	Selection resume.Selection  // the buckets of which the subscriber is told all
-	Spared    int               // the services that it has already
-	Withheld  []WithheldService // the services of the other buckets that it does not get in its form
+	Selection resume.BucketSelection // the buckets of which the subscriber is told all
+	Spared    int                    // the services that it has already
+	Withheld  []WithheldService      // the services of the other buckets that it does not get in its form
 }
 
 // WithheldService is a service that a consumer does not get.
@@ -203,13 +203,13 @@ func (s *Subscription) Resume(f MessageForm, theirs resume.Digests) *Resumption 
 	shown := r.shown.Load()
 	v := viewOf(shown.policy, s)
 	ours := shown.offerFor(resumeRequest{formedView{v, f}, len(theirs)}, &r.digesting)
-	resumed := &Resumption{Selection: ours.digests.Differ(theirs)}
+	resumed := &Resumption{Selection: ours.digests.DifferingBuckets(theirs)}
 	for leaf, sum := range ours.sums {
 		if sum == nil {
-			resumed.Selection.Add(leaf)
+			resumed.Selection.AddLeaf(leaf)
 		}
 	}
-	if resumed.Selection.Len() == resumed.Selection.Of() {
+	if resumed.Selection.Len() == resumed.Selection.TotalBuckets() {
 		return nil
 	}
 	for leaf, sum := range ours.sums {
@@ -228,7 +228,7 @@ func (s *Subscription) Resume(f MessageForm, theirs resume.Digests) *Resumption 
 }
 
 // withoutBuckets returns a version that lacks the buckets of a selection.
-func (v *catalogVersion) withoutBuckets(selection resume.Selection) *catalogVersion {
+func (v *catalogVersion) withoutBuckets(selection resume.BucketSelection) *catalogVersion {
 	if selection.Len() == 0 {
 		return v
 	}

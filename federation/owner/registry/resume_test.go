@@ -118,7 +118,7 @@ func TestDigestsFollow(t *testing.T) {
 			}
 		}
 		services := current(r)
-		resumed := resumeAs(r, nil, plain, sumOf(t, plain, services).Fold(4<<random.IntN(8)))
+		resumed := resumeAs(r, nil, plain, sumOf(t, plain, services).FoldTo(4<<random.IntN(8)))
 		if got := drain(resumed.Subscription); !cmp.Equal(got, []string{"end"}) {
 			t.Fatalf("told %v, expected the end", got)
 		}
@@ -142,7 +142,7 @@ func TestManyChangesAtOnce(t *testing.T) {
 		catalog[i] = service(catalog[i].Name, 2)
 	}
 	set(t, r, catalog)
-	if resumeAs(r, nil, plain, theirs.Fold(256)) != nil {
+	if resumeAs(r, nil, plain, theirs.FoldTo(256)) != nil {
 		t.Error("resumed a catalog of which nearly all has changed")
 	}
 }
@@ -175,7 +175,7 @@ func BenchmarkResume(b *testing.B) {
 				}
 				r.UpdateEncoded(all, nil)
 				shape := registry.MessageForm{Version: version, MaxMessage: plain.MaxMessage}
-				theirs := sumOf(b, shape, state).Fold(resume.Buckets(services))
+				theirs := sumOf(b, shape, state).FoldTo(resume.BucketCount(services))
 				for i := range bm.changed {
 					upsert(b, r, expressible(fmt.Sprintf("s%05d", i), 2))
 				}

@@ -198,7 +198,7 @@ func (v *catalogVersion) bucketOf(leaf int) *bucket {
 
 // findEntry returns the entry of that name, or nil.
 func (v *catalogVersion) findEntry(name string) *serviceEntry {
-	return v.bucketOf(resume.Leaf(name)).findEntry(name)
+	return v.bucketOf(resume.LeafOf(name)).findEntry(name)
 }
 
 // allEntries returns those of all services.
@@ -240,7 +240,7 @@ func (v *catalogVersion) withEntries(entries map[string]*serviceEntry) *catalogV
 	next := v.mutableCopy()
 	edits := make(map[int][]entryEdit)
 	for name, e := range entries {
-		leaf := resume.Leaf(name)
+		leaf := resume.LeafOf(name)
 		edits[leaf] = append(edits[leaf], entryEdit{name, e})
 	}
 	for leaf, in := range edits {

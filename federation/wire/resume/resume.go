@@ -49,76 +49,76 @@ type Digests []Digest
 // Digest is that of one service, or of a bucket.
 type Digest [size]byte
 
-// Of returns the digest of a service, of which resource is what stands in its message: the
+// DigestOf returns the digest of a service, of which resource is what stands in its message: the
 // value of the resource. The name of the service is a part of that.
-func Of(resource []byte) Digest {
+func DigestOf(resource []byte) Digest {
 	hash := sha256.Sum256(resource)
 	return Digest(hash[:size])
 }
 
-// Sum takes the digests of a catalog. The zero value is ready to use.
-type Sum struct {
+// CatalogSum takes the digests of a catalog. The zero value is ready to use.
+type CatalogSum struct {
 	services int
 	leaves   [Leaves][]Digest
 }
 
 // Add adds the service of that name, of which resource is what stands in its message: see
-// [Of]. Each name is added once. Neither is kept.
-func (s *Sum) Add(name string, resource []byte) {
-	leaf := Leaf(name)
-	s.leaves[leaf] = append(s.leaves[leaf], Of(resource))
+// [DigestOf]. Each name is added once. Neither is kept.
+func (s *CatalogSum) Add(name string, resource []byte) {
+	leaf := LeafOf(name)
+	s.leaves[leaf] = append(s.leaves[leaf], DigestOf(resource))
 	s.services++
 }
 
 // Len returns how many services were added.
-func (s *Sum) Len() int { return s.services }
+func (s *CatalogSum) Len() int { return s.services }
 
 // Digests returns a digest for each leaf.
-func (s *Sum) Digests() Digests {
+func (s *CatalogSum) Digests() Digests {
 	digests := make(Digests, Leaves)
 	for i, members := range s.leaves {
-		digests[i] = Digests(members).Sum()
+		digests[i] = Digests(members).LeafDigest()
 	}
 	return digests
 }
 
-// Sum returns the digest of a leaf of which these are the digests of the services: the first
+// LeafDigest returns the digest of a leaf of which these are the digests of the services: the first
 // octets of the SHA-256 of them, in their own order, so that no name has to be known for it.
 // It sorts them.
-func (d Digests) Sum() Digest {
+func (d Digests) LeafDigest() Digest {
 	slices.SortFunc(d, func(a, b Digest) int { return bytes.Compare(a[:], b[:]) })
-	return Of(d.octets())
+	return DigestOf(d.joinOctets())
 }
 
-// Leaf returns the bucket of a name, of Leaves: the first nine bits of the SHA-256 of
+// LeafOf returns the bucket of a name, of Leaves: the first nine bits of the SHA-256 of
 // the name.
-func Leaf(name string) int {
+func LeafOf(name string) int {
 	hash := sha256.Sum256([]byte(name))
 	return int(binary.BigEndian.Uint16(hash[:])) * Leaves >> 16
 }
 
-// Buckets returns how many digests a consumer sends that holds so many services.
-func Buckets(services int) int {
+// BucketCount returns how many digests a consumer sends that holds so many services.
+func BucketCount(services int) int {
 	wanted := max(1, services/perBucket)
 	return min(Leaves, 1<<(bits.Len(uint(wanted))-1))
 }
 
-// Fold returns digests of fewer buckets, each of as many as belong to it. The number must
+// FoldTo returns digests of fewer buckets, each of as many as belong to it. The number must
 // be a power of two, and not larger than that of d.
-func (d Digests) Fold(buckets int) Digests {
+func (d Digests) FoldTo(buckets int) Digests {
 	each := len(d) / buckets
 	if each == 1 {
 		return d
 	}
 	folded := make(Digests, buckets)
-	octets := d.octets()
+	octets := d.joinOctets()
 	for i := range folded {
-		folded[i] = Of(octets[i*each*size : (i+1)*each*size])
+		folded[i] = DigestOf(octets[i*each*size : (i+1)*each*size])
 	}
 	return folded
 }
 
-func (d Digests) octets() []byte {
+func (d Digests) joinOctets() []byte {
 	octets := make([]byte, 0, len(d)*size)
 	for i := range d {
 		octets = append(octets, d[i][:]...)
@@ -129,7 +129,7 @@ func (d Digests) octets() []byte {
 // Header returns the value of the request header: the digests in base64 without padding
 // (RFC 4648 section 4).
 func (d Digests) Header() string {
-	return base64.RawStdEncoding.EncodeToString(d.octets())
+	return base64.RawStdEncoding.EncodeToString(d.joinOctets())
 }
 
 // ParseDigests reads the value of the request header.
@@ -137,7 +137,7 @@ func ParseDigests(header string) (Digests, error) {
 	if len(header) > base64.RawStdEncoding.EncodedLen(Leaves*size) {
 		return nil, fmt.Errorf("there are more than %d digests", Leaves)
 	}
-	octets, err := decode(header)
+	octets, err := decodeStrict(header)
 	if err != nil {
 		return nil, fmt.Errorf("digests: %w", err)
 	}
@@ -155,45 +155,45 @@ func ParseDigests(header string) (Digests, error) {
 // errLines is the error for line ends, which package base64 passes over.
 var errLines = errors.New("there are line ends")
 
-// decode decodes what only one text stands for.
-func decode(text string) ([]byte, error) {
+// decodeStrict decodes what only one text stands for.
+func decodeStrict(text string) ([]byte, error) {
 	if strings.ContainsAny(text, "\r\n") {
 		return nil, errLines
 	}
 	return base64.RawStdEncoding.Strict().DecodeString(text)
 }
 
-// Selection is some of the buckets of a catalog. The zero value selects nothing of any
+// BucketSelection is some of the buckets of a catalog. The zero value selects nothing of any
 // catalog.
-type Selection struct {
+type BucketSelection struct {
 	buckets int // a power of two
 	bits    []byte
 }
 
-// Differ returns the buckets in which d differs from the digests of a consumer, of which
+// DifferingBuckets returns the buckets in which d differs from the digests of a consumer, of which
 // there are as many or fewer: d is folded.
-func (d Digests) Differ(theirs Digests) Selection {
-	s := Selection{buckets: len(theirs), bits: make([]byte, (len(theirs)+7)/8)}
-	for i, digest := range d.Fold(len(theirs)) {
+func (d Digests) DifferingBuckets(theirs Digests) BucketSelection {
+	s := BucketSelection{buckets: len(theirs), bits: make([]byte, (len(theirs)+7)/8)}
+	for i, digest := range d.FoldTo(len(theirs)) {
 		if digest != theirs[i] {
-			s.add(i)
+			s.addBucket(i)
 		}
 	}
 	return s
 }
 
-// Add selects the bucket of a leaf.
-func (s Selection) Add(leaf int) { s.add(leaf * s.buckets / Leaves) }
+// AddLeaf selects the bucket of a leaf.
+func (s BucketSelection) AddLeaf(leaf int) { s.addBucket(leaf * s.buckets / Leaves) }
 
-func (s Selection) add(bucket int) { s.bits[bucket/8] |= 0x80 >> (bucket % 8) }
+func (s BucketSelection) addBucket(bucket int) { s.bits[bucket/8] |= 0x80 >> (bucket % 8) }
 
-// Has reports whether the bucket is selected that the name is in.
-func (s Selection) Has(name string) bool {
-	return s.buckets > 0 && s.HasLeaf(Leaf(name))
+// HasName reports whether the bucket is selected that the name is in.
+func (s BucketSelection) HasName(name string) bool {
+	return s.buckets > 0 && s.HasLeaf(LeafOf(name))
 }
 
 // HasLeaf reports whether the bucket of a leaf is selected.
-func (s Selection) HasLeaf(leaf int) bool {
+func (s BucketSelection) HasLeaf(leaf int) bool {
 	if s.buckets == 0 {
 		return false
 	}
@@ -202,7 +202,7 @@ func (s Selection) HasLeaf(leaf int) bool {
 }
 
 // Len returns how many buckets are selected.
-func (s Selection) Len() int {
+func (s BucketSelection) Len() int {
 	n := 0
 	for _, b := range s.bits {
 		n += bits.OnesCount8(b)
@@ -210,36 +210,36 @@ func (s Selection) Len() int {
 	return n
 }
 
-// Of returns how many buckets there are.
-func (s Selection) Of() int { return s.buckets }
+// TotalBuckets returns how many buckets there are.
+func (s BucketSelection) TotalBuckets() int { return s.buckets }
 
 // accepted begins the value of the response header.
 const accepted = "accepted"
 
-// Accepts reports whether the value of a response header says that only what is selected
+// IsAccepted reports whether the value of a response header says that only what is selected
 // is sent. It may be malformed after that: see [ParseSelection].
-func Accepts(header string) bool { return strings.HasPrefix(header, accepted) }
+func IsAccepted(header string) bool { return strings.HasPrefix(header, accepted) }
 
 // Header returns the value of the response header of an owner that sends only what is
 // selected: "accepted", a space, the number of buckets, a slash, and a bit for each of
 // them in base64 without padding, from the highest bit of the first byte on.
-func (s Selection) Header() string {
+func (s BucketSelection) Header() string {
 	return fmt.Sprintf("%s %d/%s", accepted, s.buckets, base64.RawStdEncoding.EncodeToString(s.bits))
 }
 
 // ParseSelection reads the value of the response header, for a consumer that has sent so
 // many digests.
-func ParseSelection(header string, buckets int) (Selection, error) {
+func ParseSelection(header string, buckets int) (BucketSelection, error) {
 	rest, ok := strings.CutPrefix(header, fmt.Sprintf("%s %d/", accepted, buckets))
 	if !ok || len(rest) > Leaves {
-		return Selection{}, fmt.Errorf("it does not say that %d digests are accepted", buckets)
+		return BucketSelection{}, fmt.Errorf("it does not say that %d digests are accepted", buckets)
 	}
-	octets, err := decode(rest)
+	octets, err := decodeStrict(rest)
 	if err != nil {
-		return Selection{}, fmt.Errorf("buckets: %w", err)
+		return BucketSelection{}, fmt.Errorf("buckets: %w", err)
 	}
 	if len(octets) != (buckets+7)/8 || buckets < 8 && octets[0]<<buckets != 0 {
-		return Selection{}, fmt.Errorf("%d bytes do not have a bit for each of %d buckets", len(octets), buckets)
+		return BucketSelection{}, fmt.Errorf("%d bytes do not have a bit for each of %d buckets", len(octets), buckets)
 	}
-	return Selection{buckets, octets}, nil
+	return BucketSelection{buckets, octets}, nil
 }

@@ -12,7 +12,7 @@ import (
 
 // digests returns those of a catalog of n services, some of which are changed.
 func digests(n int, changed map[int]string) resume.Digests {
-	var s resume.Sum
+	var s resume.CatalogSum
 	for i := range n {
 		name := fmt.Sprintf("shop/%d", i)
 		s.Add(name, []byte(name+changed[i]))
@@ -23,14 +23,14 @@ func digests(n int, changed map[int]string) resume.Digests {
 // TestDiffer changes a service: its bucket differs, and no other one.
 func TestDiffer(t *testing.T) {
 	for _, n := range []int{1, 10, 100, 1_000, 10_000, 100_000} {
-		buckets := resume.Buckets(n)
-		owner, consumer := digests(n, map[int]string{n / 2: "!"}), digests(n, nil).Fold(buckets)
+		buckets := resume.BucketCount(n)
+		owner, consumer := digests(n, map[int]string{n / 2: "!"}), digests(n, nil).FoldTo(buckets)
 		theirs := must.Get(resume.ParseDigests(consumer.Header()))(t)
-		differ := must.Get(resume.ParseSelection(owner.Differ(theirs).Header(), buckets))(t)
-		if differ.Len() != 1 || differ.Of() != buckets || !differ.Has(fmt.Sprintf("shop/%d", n/2)) {
-			t.Errorf("%d services: %d of %d buckets differ", n, differ.Len(), differ.Of())
+		differ := must.Get(resume.ParseSelection(owner.DifferingBuckets(theirs).Header(), buckets))(t)
+		if differ.Len() != 1 || differ.TotalBuckets() != buckets || !differ.HasName(fmt.Sprintf("shop/%d", n/2)) {
+			t.Errorf("%d services: %d of %d buckets differ", n, differ.Len(), differ.TotalBuckets())
 		}
-		if same := digests(n, nil).Differ(theirs); same.Len() != 0 || same.Of() != buckets {
+		if same := digests(n, nil).DifferingBuckets(theirs); same.Len() != 0 || same.TotalBuckets() != buckets {
 			t.Errorf("%d services: %d buckets of an equal catalog differ", n, same.Len())
 		}
 	}
@@ -53,7 +53,7 @@ var golden = []struct {
 // TestGolden takes the digests of the golden catalog, and compares them with those of one
 // where shop/web is a byte longer. What it expects was computed without this package.
 func TestGolden(t *testing.T) {
-	var consumer, owner resume.Sum
+	var consumer, owner resume.CatalogSum
 	for _, s := range golden {
 		consumer.Add(s.name, []byte(s.resource))
 		if s.name == "shop/web" {
@@ -63,7 +63,7 @@ func TestGolden(t *testing.T) {
 	}
 	ours, theirs := owner.Digests(), consumer.Digests()
 	for _, s := range golden {
-		if got := resume.Leaf(s.name); got != s.leaf {
+		if got := resume.LeafOf(s.name); got != s.leaf {
 			t.Errorf("%s is in leaf %d, expected %d", s.name, got, s.leaf)
 		}
 		if got := hex.EncodeToString(theirs[s.leaf][:]); got != s.digest {
@@ -81,8 +81,8 @@ func TestGolden(t *testing.T) {
 			"accepted 4/IA",
 		},
 	} {
-		folded := theirs.Fold(buckets)
-		if got := [2]string{folded.Header(), ours.Differ(folded).Header()}; got != want {
+		folded := theirs.FoldTo(buckets)
+		if got := [2]string{folded.Header(), ours.DifferingBuckets(folded).Header()}; got != want {
 			t.Errorf("the headers of %d buckets are %q, expected %q", buckets, got, want)
 		}
 	}
@@ -91,7 +91,7 @@ func TestGolden(t *testing.T) {
 // TestBuckets folds to about 32 services in a bucket.
 func TestBuckets(t *testing.T) {
 	for services, want := range map[int]int{0: 1, 1: 1, 63: 1, 64: 2, 127: 2, 128: 4, 10_000: 256, 16_383: 256, 16_384: 512, 1 << 40: 512} {
-		if got := resume.Buckets(services); got != want {
+		if got := resume.BucketCount(services); got != want {
 			t.Errorf("%d services are in %d buckets, expected %d", services, got, want)
 		}
 	}
@@ -99,7 +99,7 @@ func TestBuckets(t *testing.T) {
 
 // TestParseRefuses reads headers that other versions or other programs could send.
 func TestParseRefuses(t *testing.T) {
-	one := digests(1, nil).Fold(1).Header()
+	one := digests(1, nil).FoldTo(1).Header()
 	for name, header := range map[string]string{
 		"nothing":          "",
 		"not base64":       "@" + one[1:],
@@ -114,7 +114,7 @@ func TestParseRefuses(t *testing.T) {
 			t.Errorf("%s: %d digests are read", name, len(d))
 		}
 	}
-	selection := digests(1, nil).Differ(digests(0, nil).Fold(4)).Header()
+	selection := digests(1, nil).DifferingBuckets(digests(0, nil).FoldTo(4)).Header()
 	for name, header := range map[string]string{
 		"nothing":          "",
 		"other words":      "refused",
@@ -128,7 +128,7 @@ func TestParseRefuses(t *testing.T) {
 		"a repeated value": selection + "," + selection,
 	} {
 		if s, err := resume.ParseSelection(header, 4); err == nil {
-			t.Errorf("%s: %d buckets are read", name, s.Of())
+			t.Errorf("%s: %d buckets are read", name, s.TotalBuckets())
 		}
 	}
 }
@@ -137,7 +137,7 @@ func TestParseRefuses(t *testing.T) {
 func FuzzParseDigests(f *testing.F) {
 	f.Add("")
 	for _, n := range []int{1, 2, 512} {
-		f.Add(digests(100, nil).Fold(n).Header())
+		f.Add(digests(100, nil).FoldTo(n).Header())
 	}
 	f.Add(digests(100, nil).Header() + "AAAA")
 	f.Fuzz(func(t *testing.T, header string) {
@@ -151,9 +151,9 @@ func FuzzParseDigests(f *testing.F) {
 		if n := len(d); n < 1 || n > resume.Leaves || n&(n-1) != 0 {
 			t.Fatalf("there are %d digests", n)
 		}
-		same := d.Differ(d)
-		if s := digests(100, nil).Differ(d); same.Len() != 0 || s.Of() != len(d) || s.Len() > s.Of() {
-			t.Errorf("%d of %d buckets differ, and of the same %d", s.Len(), s.Of(), same.Len())
+		same := d.DifferingBuckets(d)
+		if s := digests(100, nil).DifferingBuckets(d); same.Len() != 0 || s.TotalBuckets() != len(d) || s.Len() > s.TotalBuckets() {
+			t.Errorf("%d of %d buckets differ, and of the same %d", s.Len(), s.TotalBuckets(), same.Len())
 		}
 	})
 }
@@ -178,16 +178,16 @@ func FuzzParseSelection(f *testing.F) {
 				selected++
 			}
 		}
-		if s.Of() != buckets || selected != s.Len() {
-			t.Errorf("%d of %d buckets are selected, and %d are said to be", selected, s.Of(), s.Len())
+		if s.TotalBuckets() != buckets || selected != s.Len() {
+			t.Errorf("%d of %d buckets are selected, and %d are said to be", selected, s.TotalBuckets(), s.Len())
 		}
 	})
 }
 
 // TestZeroSelection selects nothing.
 func TestZeroSelection(t *testing.T) {
-	if s := (resume.Selection{}); s.Has("shop/web") || s.Len() != 0 || s.Of() != 0 {
-		t.Errorf("the zero value has %d of %d buckets", s.Len(), s.Of())
+	if s := (resume.BucketSelection{}); s.HasName("shop/web") || s.Len() != 0 || s.TotalBuckets() != 0 {
+		t.Errorf("the zero value has %d of %d buckets", s.Len(), s.TotalBuckets())
 	}
 }
 
@@ -196,8 +196,8 @@ func TestAdd(t *testing.T) {
 	same := digests(100, nil)
 	for _, buckets := range []int{1, 2, 8, 64, 512} {
 		for _, leaf := range []int{0, 1, 255, 256, 511} {
-			s := same.Differ(same.Fold(buckets))
-			s.Add(leaf)
+			s := same.DifferingBuckets(same.FoldTo(buckets))
+			s.AddLeaf(leaf)
 			if !s.HasLeaf(leaf) || s.Len() != 1 {
 				t.Errorf("%d of %d buckets are selected for leaf %d", s.Len(), buckets, leaf)
 			}

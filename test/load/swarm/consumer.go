@@ -124,13 +124,13 @@ func (c *consumer) subscribe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var selected resume.Selection
+	var selected resume.BucketSelection
 	if accepted := header.Get(wire.ResumeHeader); len(accepted) > 0 {
 		if selected, err = resume.ParseSelection(accepted[0], len(digests)); err != nil {
 			return err
 		}
 	}
-	c.resumed.Store(selected.Of() > 0)
+	c.resumed.Store(selected.TotalBuckets() > 0)
 	swept := c.crowd.book.swept(selected, len(c.held)) // by index: not announced yet by this stream
 	for {
 		message, err := stream.Recv()

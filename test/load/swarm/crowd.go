@@ -163,12 +163,12 @@ func newBook() *book {
 
 // swept returns which of the first n services a stream announces anew that resumes with
 // that selection: all where it does not resume.
-func (b *book) swept(s resume.Selection, n int) []bool {
+func (b *book) swept(s resume.BucketSelection, n int) []bool {
 	swept := make([]bool, n)
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	for i := range swept {
-		swept[i] = s.Of() == 0 || s.HasLeaf(b.leaves[i])
+		swept[i] = s.TotalBuckets() == 0 || s.HasLeaf(b.leaves[i])
 	}
 	return swept
 }
@@ -197,7 +197,7 @@ func (b *book) note(name string, value []byte) (index int, version uint16) {
 	if !known {
 		i = len(b.names)
 		b.indexes[name] = i
-		b.names, b.leaves, b.values = append(b.names, name), append(b.leaves, resume.Leaf(name)), append(b.values, nil)
+		b.names, b.leaves, b.values = append(b.names, name), append(b.leaves, resume.LeafOf(name)), append(b.values, nil)
 	}
 	b.values[i] = append(b.values[i], value)
 	at = position{i, uint16(len(b.values[i]))}
@@ -212,7 +212,7 @@ func (b *book) digests(held []uint16, of uint64) resume.Digests {
 	if d, known := b.known[of]; known {
 		return d
 	}
-	var s resume.Sum
+	var s resume.CatalogSum
 	for i, version := range held {
 		if version > 0 {
 			s.Add(b.names[i], b.values[i][version-1])
@@ -224,6 +224,6 @@ func (b *book) digests(held []uint16, of uint64) resume.Digests {
 	if len(b.known) > 1000 {
 		clear(b.known)
 	}
-	b.known[of] = s.Digests().Fold(resume.Buckets(s.Len()))
+	b.known[of] = s.Digests().FoldTo(resume.BucketCount(s.Len()))
 	return b.known[of]
 }

@@ -607,7 +607,7 @@ func (m *Model) Remembered() map[string]*federation.Service {
 // comeBack returns a subscriber that holds services already. What is in a bucket that is
 // not selected counts as held, and all else as not told yet.
 func (m *Model) comeBack(ids []federation.ID, state map[string]*federation.Service, buckets int) *Peer {
-	resumed := ResumeAs(m.Registry, ids, Plain, SumOf(m.tb, Plain, state).Fold(buckets))
+	resumed := ResumeAs(m.Registry, ids, Plain, SumOf(m.tb, Plain, state).FoldTo(buckets))
 	if resumed == nil {
 		return m.subscribe(ids)
 	}
@@ -616,7 +616,7 @@ func (m *Model) comeBack(ids []federation.ID, state map[string]*federation.Servi
 	m.Resumed++
 	p := m.newPeer(resumed.Subscription, ids)
 	for name, s := range state {
-		if _, err := Plain.ResourceValue(Encoded(m.tb, s)); err == nil && !resumed.Selection.Has(name) {
+		if _, err := Plain.ResourceValue(Encoded(m.tb, s)); err == nil && !resumed.Selection.HasName(name) {
 			p.Held[name] = s
 			m.Adopted++
 		}

@@ -147,7 +147,7 @@ var Plain = registry.MessageForm{Version: wire.V1Alpha2, MaxMessage: 16 << 20}
 // SumOf returns the digests of those of the services that are sent in that form.
 func SumOf(tb testing.TB, f registry.MessageForm, services map[string]*federation.Service) resume.Digests {
 	tb.Helper()
-	var sum resume.Sum
+	var sum resume.CatalogSum
 	for name, s := range services {
 		if value, err := f.ResourceValue(Encoded(tb, s)); err == nil {
 			sum.Add(name, value)
