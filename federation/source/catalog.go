@@ -46,7 +46,7 @@ type Entry struct {
 
 	// MaxWithdraw is how much of what the source has may go within a minute, in percent; 0
 	// stands for all. When more goes, and ten services at least, they stay published. They go
-	// on [Catalog.Confirm], or when the source has not had them for WithdrawAfter, where it is
+	// on [Catalog.ConfirmWithdrawal], or when the source has not had them for WithdrawAfter, where it is
 	// not 0.
 	MaxWithdraw   int
 	WithdrawAfter time.Duration
@@ -62,16 +62,16 @@ type Catalog struct {
 	registry  *registry.Registry // read-only after NewCatalog
 	logger    *slog.Logger       // read-only after NewCatalog
 	name      string             // read-only after NewCatalog
-	parts     []*part            // in the order of their precedence; read-only after NewCatalog
+	parts     []*catalogPart     // in the order of their precedence; read-only after NewCatalog
 	published chan struct{}      // closed when consumers can have it for the first time
 	wake      chan struct{}      // holds one value when Run has something to do
 
-	mu     sync.Mutex                 // guards the fields below, and those of every part
-	claims claim.Names[string, *item] // to fqdns, where there are several sources
-	begun  bool                       // whether published is closed
-	reason string                     // why the catalog is unavailable; empty when it is not
-	lost   time.Time                  // since when the origin is lost, if that is why; else zero
-	lines  []func()                   // log what is to be logged without the lock
+	mu     sync.Mutex                     // guards the fields below, and those of every part
+	claims claim.Names[string, *partItem] // to fqdns, where there are several sources
+	begun  bool                           // whether published is closed
+	reason string                         // why the catalog is unavailable; empty when it is not
+	lost   time.Time                      // since when the origin is lost, if that is why; else zero
+	lines  []func()                       // log what is to be logged without the lock
 }
 
 // NewCatalog returns a catalog whose sources do not run yet. Its registry is unavailable
@@ -83,16 +83,16 @@ func NewCatalog(c Config) *Catalog {
 	}
 	catalog := &Catalog{
 		registry: c.Registry, logger: loglimit.NewLogger(logger), name: c.Name,
-		published: make(chan struct{}), wake: make(chan struct{}, 1), claims: make(claim.Names[string, *item]),
+		published: make(chan struct{}), wake: make(chan struct{}, 1), claims: make(claim.Names[string, *partItem]),
 	}
 	for level, e := range c.Sources {
 		catalog.parts = append(catalog.parts, newPart(catalog, level, e))
 	}
-	c.Registry.OnRefusal(catalog.refused)
+	c.Registry.OnRefusal(catalog.forwardRefusal)
 	catalog.mu.Lock()
-	defer catalog.unlock()
+	defer catalog.unlockAndLog()
 	catalog.registry.SetComplete(false)
-	catalog.judge()
+	catalog.updateAvailability()
 	return catalog
 }
 
@@ -100,16 +100,16 @@ func NewCatalog(c Config) *Catalog {
 // it that is known.
 func (c *Catalog) Published() <-chan struct{} { return c.published }
 
-// rouse makes Run look at what there is to do.
-func (c *Catalog) rouse() {
+// wakeRun makes Run look at what there is to do.
+func (c *Catalog) wakeRun() {
 	select {
 	case c.wake <- struct{}{}:
 	default: // it will
 	}
 }
 
-// unlock ends what the lock was taken for, and logs what there is to say of it.
-func (c *Catalog) unlock() {
+// unlockAndLog ends what the lock was taken for, and logs what there is to say of it.
+func (c *Catalog) unlockAndLog() {
 	lines := c.lines
 	c.lines = nil
 	c.mu.Unlock()
@@ -118,21 +118,21 @@ func (c *Catalog) unlock() {
 	}
 }
 
-// judge finds out which sources lapse and whether the catalog is available, and tells the
+// updateAvailability finds out which sources lapse and whether the catalog is available, and tells the
 // registry.
-func (c *Catalog) judge() {
+func (c *Catalog) updateAvailability() {
 	now := time.Now()
 	for _, lapses := range []bool{false, true} {
 		for _, p := range c.parts {
-			if p.lapsed != lapses && c.lapses(p, now) == lapses {
-				c.lapse(p, lapses)
+			if p.lapsed != lapses && c.shouldLapse(p, now) == lapses {
+				c.setLapsed(p, lapses)
 			}
 		}
 	}
 	if c.isComplete() {
 		c.registry.SetComplete(true)
 	}
-	reason, lost := c.unavailable(now)
+	reason, lost := c.unavailableReason(now)
 	if reason == c.reason && lost.Equal(c.lost) {
 		return
 	}
@@ -154,12 +154,12 @@ func (c *Catalog) judge() {
 
 // isComplete reports whether every source has been complete.
 func (c *Catalog) isComplete() bool {
-	return !slices.ContainsFunc(c.parts, func(p *part) bool { return !p.complete })
+	return !slices.ContainsFunc(c.parts, func(p *catalogPart) bool { return !p.complete })
 }
 
-// unavailable returns why consumers cannot have the catalog, and since when the first of the
+// unavailableReason returns why consumers cannot have the catalog, and since when the first of the
 // origins is lost because of which they cannot. It is empty when they can.
-func (c *Catalog) unavailable(now time.Time) (reason string, lost time.Time) {
+func (c *Catalog) unavailableReason(now time.Time) (reason string, lost time.Time) {
 	var waiting, overdue []string
 	complete, served := false, false
 	for _, p := range c.parts {
@@ -169,8 +169,8 @@ func (c *Catalog) unavailable(now time.Time) (reason string, lost time.Time) {
 	for _, p := range c.parts {
 		waiting = append(waiting, p.Name)
 		if p.isOverdue(now) && (!p.lapsed || !served) {
-			overdue = append(overdue, p.Name+" "+p.overdue())
-			lost = sooner(lost, p.since)
+			overdue = append(overdue, p.Name+" "+p.overdueReason())
+			lost = earlierOf(lost, p.awaySince)
 		}
 	}
 	if !complete && len(c.parts) > 0 {
@@ -179,11 +179,11 @@ func (c *Catalog) unavailable(now time.Time) (reason string, lost time.Time) {
 	return strings.Join(overdue, ", "), lost
 }
 
-// lapses reports whether nothing of a source is to be published because its lifetime is over. Others
+// shouldLapse reports whether nothing of a source is to be published because its lifetime is over. Others
 // are published without it, but only once one of them can be asked: where all are away, it is
 // the owner that is cut off, and what its consumers keep is better than nothing.
-func (c *Catalog) lapses(p *part, now time.Time) bool {
-	return c.shared() && p.isOverdue(now) && p.Lifetime > 0 && (p.lapsed || slices.ContainsFunc(c.parts, func(other *part) bool {
+func (c *Catalog) shouldLapse(p *catalogPart, now time.Time) bool {
+	return c.hasSeveralParts() && p.isOverdue(now) && p.Lifetime > 0 && (p.lapsed || slices.ContainsFunc(c.parts, func(other *catalogPart) bool {
 		return other.away == nil || other.Lifetime == 0
 	}))
 }
@@ -194,14 +194,14 @@ func (c *Catalog) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	for _, p := range c.parts {
-		running.Go(func() { p.run(ctx) })
+		running.Go(func() { p.runSource(ctx) })
 	}
 	overdue := time.NewTimer(0)
 	defer overdue.Stop()
 	for {
-		t := c.turn()
-		for _, w := range t.words {
-			w.tell()
+		t := c.collectWork()
+		for _, w := range t.notices {
+			w.notifySource()
 		}
 		overdue.Stop()
 		if !t.next.IsZero() {
@@ -216,49 +216,49 @@ func (c *Catalog) Run(ctx context.Context) error {
 	}
 }
 
-// turn is what Run does without the lock.
-type turn struct {
-	words []word    // what there is to tell of services that are hidden
-	next  time.Time // when the lifetime of a source ends, or services that are held go; zero for never
+// pendingWork is what Run does without the lock.
+type pendingWork struct {
+	notices []hiddenNotice // what there is to tell of services that are hidden
+	next    time.Time      // when the lifetime of a source ends, or services whose withdrawal is paused go; zero for never
 }
 
-// word is what becomes of a service.
-type word struct {
+// hiddenNotice is what becomes of a service.
+type hiddenNotice struct {
 	source      Source
 	logger      *slog.Logger
 	service, by string
 }
 
-func (w word) tell() {
+func (w hiddenNotice) notifySource() {
 	if w.by != "" {
 		w.logger.Warn("service is hidden: another source stands first", "service", federation.Printable(w.service), "by", w.by)
 	}
-	if l, ok := w.source.(Listener); ok {
-		l.Hidden(w.service, w.by)
+	if l, ok := w.source.(OutcomeListener); ok {
+		l.HiddenBy(w.service, w.by)
 	}
 }
 
-// sooner returns the earlier of two times, of which zero is never.
-func sooner(a, b time.Time) time.Time {
+// earlierOf returns the earlier of two times, of which zero is never.
+func earlierOf(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
 	}
 	return a
 }
 
-// turn finds out what there is to do.
-func (c *Catalog) turn() turn {
+// collectWork finds out what there is to do.
+func (c *Catalog) collectWork() pendingWork {
 	c.mu.Lock()
-	defer c.unlock()
-	c.judge()
-	var t turn
+	defer c.unlockAndLog()
+	c.updateAvailability()
+	var t pendingWork
 	now := time.Now()
 	for _, p := range c.parts {
-		if p.away != nil && p.Lifetime != 0 && p.deadline().After(now) {
-			t.next = sooner(t.next, p.deadline())
+		if p.away != nil && p.Lifetime != 0 && p.lifetimeEnd().After(now) {
+			t.next = earlierOf(t.next, p.lifetimeEnd())
 		}
-		t.next = sooner(t.next, p.releaseDue(now))
-		t.words = p.words(t.words)
+		t.next = earlierOf(t.next, p.releaseDue(now))
+		t.notices = p.appendNotices(t.notices)
 	}
 	return t
 }

@@ -28,7 +28,7 @@ func TestEndWaits(t *testing.T) {
 		one.Lifetime, two.Lifetime, three.Lifetime = time.Minute, 2*time.Hour, 2*time.Hour
 		s.set(one, two, three)
 		s.expectUnavailable("at first", "waiting for the first state of source 1, source 2, source 3")
-		s.parts["1"].Away(errors.New("not there"))
+		s.parts["1"].SetAway(errors.New("not there"))
 		s.expectUnavailable("when an origin is away", "waiting for the first state of source 1, source 2, source 3")
 		s.parts["3"].Replace(services("d z 3"))
 		s.expectOpen("while the second may have everything")
@@ -38,7 +38,7 @@ func TestEndWaits(t *testing.T) {
 		s.parts["3"].Replace(services("d y 3", "e x 3", "c v 3"))
 		s.expectOpen("while what waits is in the way of others", "c w 2")
 		for _, name := range []string{"2", "3"} {
-			s.parts[name].Away(errors.New("gone"))
+			s.parts[name].SetAway(errors.New("gone"))
 		}
 		time.Sleep(time.Hour)
 		s.expectOpen("when the first has been away for much longer than it may, and the others not", "c w 2")
@@ -47,7 +47,7 @@ func TestEndWaits(t *testing.T) {
 		}
 		s.parts["1"].Replace(services("a u 1"))
 		s.expect("when all is known", "a u 1", "b x 2", "c w 2", "d y 3")
-		s.parts["1"].Away(nil)
+		s.parts["1"].SetAway(nil)
 		s.expect("when its origin can be asked", "a u 1", "b x 2", "c w 2", "d y 3")
 	})
 }
@@ -60,10 +60,10 @@ func TestAwayWithdrawsNothing(t *testing.T) {
 		s.parts["2"].Replace(services("b y 2"))
 		gone := time.Now()
 		for range 3 {
-			s.parts["1"].Away(errors.New("connection refused"))
+			s.parts["1"].SetAway(errors.New("connection refused"))
 			time.Sleep(time.Hour)
 		}
-		s.parts["1"].Away(errors.New("no route to host"))
+		s.parts["1"].SetAway(errors.New("no route to host"))
 		s.expect("while an origin is away", "a x 1", "b y 2")
 		want := SourceStatus{
 			Name: "source 1", Complete: true,
@@ -73,14 +73,14 @@ func TestAwayWithdrawsNothing(t *testing.T) {
 			s.Errorf("unexpected status (-want +got):\n%s", diff)
 		}
 		s.parts["1"].Replace(services("a x 3", "c z 3"))
-		s.parts["1"].Away(nil)
-		s.parts["1"].Away(nil)
+		s.parts["1"].SetAway(nil)
+		s.parts["1"].SetAway(nil)
 		s.expect("when it is back", "a x 3", "b y 2", "c z 3")
 		if got := s.Status().Sources[0]; got.Away != "" || !got.Since.IsZero() {
 			s.Errorf("status is %+v, expected that the origin is not away", got)
 		}
-		s.parts["2"].Away(ReportedError{Reason: errors.New("said already")})
-		s.parts["2"].Away(nil)
+		s.parts["2"].SetAway(ReportedError{Reason: errors.New("said already")})
+		s.parts["2"].SetAway(nil)
 		s.expectLines(
 			`level=WARN msg="source is away; its published services stay" catalog=test source="source 1" error="connection refused"`,
 			`level=INFO msg="source is back" catalog=test source="source 1" after=3h0m0s`,
@@ -116,45 +116,45 @@ func TestBoundedLife(t *testing.T) {
 		away := errors.New("away")
 		all := []string{"1 x1 1", "2 x2 1", "3 x3 1"}
 
-		s.parts["3"].Away(away)
-		s.parts["2"].Away(away)
+		s.parts["3"].SetAway(away)
+		s.parts["2"].SetAway(away)
 		time.Sleep(30 * time.Minute)
-		s.parts["1"].Away(away)
+		s.parts["1"].SetAway(away)
 		time.Sleep(time.Hour - time.Nanosecond)
-		s.parts["1"].Away(errors.New("away for another reason"))
+		s.parts["1"].SetAway(errors.New("away for another reason"))
 		s.expect("just before the end", all...)
 		time.Sleep(time.Nanosecond)
 		s.expectUnavailable("at the end", "source 1 has been away for more than 1h0m0s, source 2 has been away for more than 1h30m0s")
 		s.parts["1"].Update(services("1 x1 2"), nil)
-		s.parts["1"].Away(nil)
+		s.parts["1"].SetAway(nil)
 		s.expect("when one is back", "1 x1 2", "3 x3 1")
 		found := s.Find(func(e *wire.EncodedService) bool { return e.Name() == "2" })
 		if len(found) != 1 || found[0].Hidden != "its source has been away for more than 1h30m0s" {
 			t.Errorf("of a source whose lifetime is over there is %+v", found)
 		}
-		s.parts["1"].Away(away)
+		s.parts["1"].SetAway(away)
 		s.parts["1"].Update(services("1 x1 1"), nil)
 		s.expect("when that is away again", "1 x1 1", "3 x3 1")
 		s.parts["2"].Update(services("2 x1 2"), nil)
 		s.parts["1"].Update(services("1 x1 2"), nil)
-		s.parts["1"].Away(nil)
+		s.parts["1"].SetAway(nil)
 		s.parts["2"].Update(services("2 x2 1"), nil)
-		s.parts["2"].Away(nil)
+		s.parts["2"].SetAway(nil)
 		all[0] = "1 x1 2"
 		s.expect("when all are back", all...)
 
-		s.parts["1"].Away(away)
-		s.parts["2"].Away(away)
+		s.parts["1"].SetAway(away)
+		s.parts["2"].SetAway(away)
 		time.Sleep(time.Hour)
 		s.expectUnavailable("when the first lifetime ends", "source 1 has been away for more than 1h0m0s")
-		s.parts["1"].Away(nil)
-		s.parts["2"].Away(nil)
+		s.parts["1"].SetAway(nil)
+		s.parts["2"].SetAway(nil)
 		s.expect("when both are back again", all...)
 
-		s.parts["1"].Away(away)
+		s.parts["1"].SetAway(away)
 		time.Sleep(59 * time.Minute)
-		s.parts["1"].Away(nil)
-		s.parts["1"].Away(away)
+		s.parts["1"].SetAway(nil)
+		s.parts["1"].SetAway(away)
 		time.Sleep(59 * time.Minute)
 		s.expect("a second absence", all...)
 
@@ -198,8 +198,8 @@ func TestLossIsTold(t *testing.T) {
 		}
 		open, end := subscribe()
 		defer end()
-		s.parts["2"].Away(errors.New("away"))
-		s.parts["1"].Away(ReportedError{errors.New("away"), start.Add(-20 * time.Minute)})
+		s.parts["2"].SetAway(errors.New("away"))
+		s.parts["1"].SetAway(ReportedError{errors.New("away"), start.Add(-20 * time.Minute)})
 		time.Sleep(40*time.Minute - time.Nanosecond)
 		s.expect("before the lifetime is over")
 		time.Sleep(time.Nanosecond)
@@ -207,7 +207,7 @@ func TestLossIsTold(t *testing.T) {
 		expect("an open stream", open, 20*time.Minute)
 
 		for _, before := range []time.Duration{25 * time.Minute, 15 * time.Minute} {
-			s.parts["1"].Away(ReportedError{errors.New("away"), start.Add(-before)})
+			s.parts["1"].SetAway(ReportedError{errors.New("away"), start.Add(-before)})
 			fresh, end := subscribe()
 			expect("of two losses the earlier one", fresh, 25*time.Minute)
 			end()
@@ -249,7 +249,7 @@ func TestFirstSourceWins(t *testing.T) {
 // What a consumer refuses is told to the source that publishes it.
 func TestRefusedByConsumer(t *testing.T) {
 	play(t, func(s *stage) {
-		refuse := func(service string) { s.refused(registry.Refusal{Service: service, Rule: "no"}) }
+		refuse := func(service string) { s.forwardRefusal(registry.Refusal{Service: service, Rule: "no"}) }
 		s.list("1", "2")
 		s.parts["2"].Replace(services("a x 2", "b y 2", "c x 2"))
 		refuse("a") // waits
@@ -280,12 +280,12 @@ func TestRefusedByRule(t *testing.T) {
 	play(t, func(s *stage) {
 		s.list("1")
 		for _, entries := range []map[string]int{{"zone": 2, "port": 1}, {"zone": 1}, nil} {
-			s.parts["1"].Refused(entries)
+			s.parts["1"].SetRefused(entries)
 			if diff := cmp.Diff(entries, s.Status().Sources[0].Refused); diff != "" {
 				t.Errorf("%v: unexpected counts (-want +got):\n%s", entries, diff)
 			}
 		}
-		s.parts["1"].Refused(map[string]int{"limit": 0})
+		s.parts["1"].SetRefused(map[string]int{"limit": 0})
 		if left := s.Status().Sources[0].Refused; len(left) > 0 {
 			t.Errorf("a rule that nothing breaks any more is counted: %v", left)
 		}
@@ -299,7 +299,7 @@ func TestPath(t *testing.T) {
 		own := s.registry.Path()[0]
 		s.list("1", "2", "3")
 		s.parts["1"].Replace(services("a w 1"))
-		if err := s.parts["2"].Through(wire.OwnerPath{own}); !errors.Is(err, registry.ErrLoop) {
+		if err := s.parts["2"].SetPath(wire.OwnerPath{own}); !errors.Is(err, registry.ErrLoop) {
 			t.Errorf("services that have come through the catalog: error is %v, expected %v", err, registry.ErrLoop)
 		}
 		for _, tt := range []struct {
@@ -314,7 +314,7 @@ func TestPath(t *testing.T) {
 			subscription := s.registry.Subscribe()
 			defer subscription.Close()
 			must.Get(subscription.NextEvent(t.Context()))(t)
-			must.Do(t, s.parts[tt.source].Through(tt.path))
+			must.Do(t, s.parts[tt.source].SetPath(tt.path))
 			if event, err := subscription.NextEvent(t.Context()); status.Code(err) != codes.Unavailable {
 				t.Errorf("a subscriber that was told the path before gets %v, %v, expected that its stream ends", event, err)
 			}

@@ -30,10 +30,10 @@ func (d directory) Run(ctx context.Context, part source.Part) {
 	for {
 		services, refused, err := d.read()
 		if err == nil {
-			part.Refused(refused)
+			part.SetRefused(refused)
 			part.Replace(services) // publishes what is different
 		}
-		part.Away(err) // nil when the directory can be read
+		part.SetAway(err) // nil when the directory can be read
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():

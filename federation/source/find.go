@@ -2,8 +2,8 @@ package source
 
 import "github.com/hamlet-federation/coredns-federation/federation/wire"
 
-// Found is a service that a source of a catalog has.
-type Found struct {
+// FoundService is a service that a source of a catalog has.
+type FoundService struct {
 	Service *wire.EncodedService
 	Source  string
 	Hidden  string // why it is not published: a clause; empty when it is
@@ -12,7 +12,7 @@ type Found struct {
 
 // Find returns the services of all sources that match, in no order. Matches is called for each
 // service while nothing changes, and does not call the catalog.
-func (c *Catalog) Find(matches func(*wire.EncodedService) bool) (found []Found) {
+func (c *Catalog) Find(matches func(*wire.EncodedService) bool) (found []FoundService) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, p := range c.parts {
@@ -20,16 +20,16 @@ func (c *Catalog) Find(matches func(*wire.EncodedService) bool) (found []Found) 
 			if !matches(it.service) {
 				continue
 			}
-			f := Found{Service: it.service, Source: p.Name}
+			f := FoundService{Service: it.service, Source: p.Name}
 			switch {
-			case it.by != "":
-				f.Hidden = it.by + " has its name or its fqdn, and stands first"
+			case it.hiddenBy != "":
+				f.Hidden = it.hiddenBy + " has its name or its fqdn, and stands first"
 			case p.lapsed:
-				f.Hidden = "its source " + p.overdue()
+				f.Hidden = "its source " + p.overdueReason()
 			case it.awaits != nil:
 				f.Hidden = it.awaits.Name + " may have its name or its fqdn, stands first, and has yet to say what it has"
 			}
-			_, f.Held = p.held[name]
+			_, f.Held = p.paused[name]
 			found = append(found, f)
 		}
 	}

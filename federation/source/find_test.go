@@ -18,10 +18,10 @@ func TestFind(t *testing.T) {
 		Registry: registry.New(), Logger: slog.New(slog.DiscardHandler),
 		Sources: []Entry{{Name: "before", Source: newPuppet()}, {Name: "first", Source: newPuppet()}},
 	})
-	expect := func(when string, published []string, want ...Found) {
+	expect := func(when string, published []string, want ...FoundService) {
 		t.Helper()
 		found := c.Find(func(s *wire.EncodedService) bool { return s.FQDN() == "same.example.org" })
-		slices.SortFunc(found, func(a, b Found) int { return cmp.Compare(a.Source, b.Source) })
+		slices.SortFunc(found, func(a, b FoundService) int { return cmp.Compare(a.Source, b.Source) })
 		if d := gocmp.Diff(want, found, gocmp.Comparer((*wire.EncodedService).Equal)); d != "" {
 			t.Errorf("%s (-want +got):\n%s", when, d)
 		}
@@ -38,10 +38,10 @@ func TestFind(t *testing.T) {
 	expect("at first", nil)
 	mine, other, before := encoded("one/same", "same", 0), encoded("one/other", "other", 0), encoded("two/same", "same", 0)
 	c.parts[1].Replace([]*wire.EncodedService{mine, other})
-	expect("waiting", nil, Found{Service: mine, Source: "first", Hidden: "before may have its name or its fqdn, stands first, and has yet to say what it has"})
+	expect("waiting", nil, FoundService{Service: mine, Source: "first", Hidden: "before may have its name or its fqdn, stands first, and has yet to say what it has"})
 	c.parts[0].Replace(nil)
-	expect("published", []string{"one/other", "one/same"}, Found{Service: mine, Source: "first"})
+	expect("published", []string{"one/other", "one/same"}, FoundService{Service: mine, Source: "first"})
 	c.parts[0].Update([]*wire.EncodedService{before}, nil)
-	expect("hidden", []string{"one/other", "two/same"}, Found{Service: before, Source: "before"},
-		Found{Service: mine, Source: "first", Hidden: `service "two/same" of before has its name or its fqdn, and stands first`})
+	expect("hidden", []string{"one/other", "two/same"}, FoundService{Service: before, Source: "before"},
+		FoundService{Service: mine, Source: "first", Hidden: `service "two/same" of before has its name or its fqdn, and stands first`})
 }

@@ -105,7 +105,7 @@ type rig struct {
 	registry   *registry.Registry
 	oracle     oracle
 	puppets    map[string]*puppet
-	parts      map[string]*part
+	parts      map[string]*catalogPart
 	subscriber *subscriber // nil while the catalog is not available
 	marks      int
 }
@@ -115,7 +115,7 @@ func newRig(t *testing.T) *rig {
 	r := &rig{
 		T: t, registry: registry.New(),
 		oracle:  oracle{parts: make(map[string]map[string]*wire.EncodedService), complete: make(map[string]bool)},
-		puppets: make(map[string]*puppet), parts: make(map[string]*part),
+		puppets: make(map[string]*puppet), parts: make(map[string]*catalogPart),
 	}
 	var entries []Entry
 	for _, key := range sources {
@@ -172,15 +172,15 @@ func (r *rig) update(key string, changed []*wire.EncodedService, gone []string) 
 	}
 }
 
-// turnAway calls Away of a source.
+// turnAway calls SetAway of a source.
 func (r *rig) turnAway(key string, reason error) {
-	r.parts[key].Away(reason)
+	r.parts[key].SetAway(reason)
 	if key == mortal {
 		r.oracle.away = reason != nil
 	}
 	r.mu.Lock()
-	defer r.unlock()
-	r.judge() // by now the lifetime is over
+	defer r.unlockAndLog()
+	r.updateAvailability() // by now the lifetime is over
 }
 
 // check compares everything with the oracle.
@@ -208,10 +208,10 @@ func (r *rig) check() {
 		r.Fatalf("a subscriber does not hold what the oracle says (-want +got):\n%s", diff)
 	}
 	// What there is to tell of services that are hidden.
-	for _, w := range r.turn().words {
-		w.tell()
+	for _, w := range r.collectWork().notices {
+		w.notifySource()
 	}
-	if again := r.turn().words; len(again) > 0 {
+	if again := r.collectWork().notices; len(again) > 0 {
 		r.Fatalf("%d services would be told of again", len(again))
 	}
 	for i, key := range sources {

@@ -14,51 +14,51 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// part implements Part for one source of a catalog.
-type part struct {
+// catalogPart implements Part for one source of a catalog.
+type catalogPart struct {
 	// read-only after it was made
 	Entry
 	catalog *Catalog
 	level   int // the place in the list
 
 	// guarded by the mutex of catalog
-	complete bool
-	away     error // why the origin cannot be asked; nil when it can
-	since    time.Time
-	lapsed   bool // whether nothing of it is published because its lifetime is over
-	refused  map[string]int
-	path     wire.OwnerPath // through which the services have come
+	complete  bool
+	away      error // why the origin cannot be asked; nil when it can
+	awaySince time.Time
+	lapsed    bool // whether nothing of it is published because its lifetime is over
+	refused   map[string]int
+	path      wire.OwnerPath // through which the services have come
 
-	items  map[string]*item    // what it holds, by name
-	hidden int                 // items that are
-	news   map[string]struct{} // names of services that are hidden otherwise than was told
+	items      map[string]*partItem // what it holds, by name
+	hidden     int                  // items that are
+	hiddenNews map[string]struct{}  // names of services that are hidden otherwise than was told
 
-	// held has the names of services that stay although the origin does not have them, and
+	// paused has the names of services that stay although the origin does not have them, and
 	// since when. All of them are items.
-	held   map[string]time.Time
-	recent map[string]departure // what went in withdrawWindow, or a bit before
-	pruned time.Time            // when what is older was taken out of it
+	paused       map[string]time.Time
+	recentlyGone map[string]recentWithdrawal // what went in withdrawWindow, or a bit before
+	pruned       time.Time                   // when what is older was taken out of it
 }
 
-func newPart(c *Catalog, level int, e Entry) *part {
-	return &part{
+func newPart(c *Catalog, level int, e Entry) *catalogPart {
+	return &catalogPart{
 		Entry: e, catalog: c, level: level,
-		items: make(map[string]*item), news: make(map[string]struct{}), held: make(map[string]time.Time), recent: make(map[string]departure),
+		items: make(map[string]*partItem), hiddenNews: make(map[string]struct{}), paused: make(map[string]time.Time), recentlyGone: make(map[string]recentWithdrawal),
 	}
 }
 
-// run runs the source until ctx ends.
-func (p *part) run(ctx context.Context) {
+// runSource runs the source until ctx ends.
+func (p *catalogPart) runSource(ctx context.Context) {
 	if p.Source.Run(ctx, p); ctx.Err() == nil {
-		p.Away(errors.New("the source has ended by itself"))
+		p.SetAway(errors.New("the source has ended by itself"))
 	}
 }
 
 // Replace implements Part.
-func (p *part) Replace(services []*wire.EncodedService) {
+func (p *catalogPart) Replace(services []*wire.EncodedService) {
 	c := p.catalog
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.unlockAndLog()
 	has := make(map[string]struct{}, len(services))
 	for _, s := range services {
 		has[s.Name()] = struct{}{}
@@ -71,30 +71,30 @@ func (p *part) Replace(services []*wire.EncodedService) {
 	}
 	first := !p.complete
 	if first {
-		p.complete, p.since = true, time.Now() // its lifetime counts for what it has, from now
+		p.complete, p.awaySince = true, time.Now() // its lifetime counts for what it has, from now
 	}
-	changed, going := p.hold(services, gone)
-	p.apply(changed, going, first)
+	changed, going := p.pauseWithdrawals(services, gone)
+	p.applyChanges(changed, going, first)
 	if first {
-		c.judge()
-		c.rouse()
+		c.updateAvailability()
+		c.wakeRun()
 	}
 }
 
 // Update implements Part.
-func (p *part) Update(changed []*wire.EncodedService, gone []string) {
+func (p *catalogPart) Update(changed []*wire.EncodedService, gone []string) {
 	c := p.catalog
 	c.mu.Lock()
-	defer c.unlock()
-	changed, going := p.hold(changed, gone)
-	p.apply(changed, going, false)
+	defer c.unlockAndLog()
+	changed, going := p.pauseWithdrawals(changed, gone)
+	p.applyChanges(changed, going, false)
 }
 
-// Away implements Part.
-func (p *part) Away(reason error) {
+// SetAway implements Part.
+func (p *catalogPart) SetAway(reason error) {
 	c := p.catalog
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.unlockAndLog()
 	before := p.away
 	if reason == nil && before == nil {
 		return
@@ -104,30 +104,30 @@ func (p *part) Away(reason error) {
 	if reported, ok := errors.AsType[ReportedError](reason); ok && !reported.Lost.IsZero() {
 		lost = reported.Lost
 	}
-	if before == nil || lost.Before(p.since) {
-		p.since = lost
+	if before == nil || lost.Before(p.awaySince) {
+		p.awaySince = lost
 	}
 	switch {
 	case before != nil && reason != nil:
 	case before == nil:
 		if _, reported := errors.AsType[ReportedError](reason); !reported {
-			p.log(func(logger *slog.Logger) { logger.Warn("source is away; its published services stay", "error", reason) })
+			p.logLater(func(logger *slog.Logger) { logger.Warn("source is away; its published services stay", "error", reason) })
 		}
 	default:
 		if _, reported := errors.AsType[ReportedError](before); !reported {
-			after := time.Since(p.since).Round(time.Second)
-			p.log(func(logger *slog.Logger) { logger.Info("source is back", "after", after) })
+			after := time.Since(p.awaySince).Round(time.Second)
+			p.logLater(func(logger *slog.Logger) { logger.Info("source is back", "after", after) })
 		}
 	}
-	c.judge()
-	c.rouse()
+	c.updateAvailability()
+	c.wakeRun()
 }
 
-// Through implements Part.
-func (p *part) Through(path wire.OwnerPath) error {
+// SetPath implements Part.
+func (p *catalogPart) SetPath(path wire.OwnerPath) error {
 	c := p.catalog
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.unlockAndLog()
 	if err := c.registry.CheckPath(path); err != nil {
 		return err
 	}
@@ -143,8 +143,8 @@ func (p *part) Through(path wire.OwnerPath) error {
 }
 
 // mayClaim reports whether the source may come to have the name or the fqdn of a service.
-func (p *part) mayClaim(s *wire.EncodedService) bool {
-	source, ok := p.Source.(Claimer)
+func (p *catalogPart) mayClaim(s *wire.EncodedService) bool {
+	source, ok := p.Source.(NameClaimer)
 	if !ok {
 		return true
 	}
@@ -152,28 +152,28 @@ func (p *part) mayClaim(s *wire.EncodedService) bool {
 	return err != nil || source.MayClaim(s.Name(), fqdn)
 }
 
-// Refused implements Part.
-func (p *part) Refused(entries map[string]int) {
+// SetRefused implements Part.
+func (p *catalogPart) SetRefused(entries map[string]int) {
 	p.catalog.mu.Lock()
 	defer p.catalog.mu.Unlock()
 	p.refused = maps.Clone(entries)
 	maps.DeleteFunc(p.refused, func(_ string, n int) bool { return n == 0 }) // else the condition would stand for ever
 }
 
-// logger returns the logger for lines about the source.
-func (p *part) logger() *slog.Logger { return p.catalog.logger.With("source", p.Name) }
+// sourceLogger returns the logger for lines about the source.
+func (p *catalogPart) sourceLogger() *slog.Logger { return p.catalog.logger.With("source", p.Name) }
 
-// log has a line written without the lock.
-func (p *part) log(line func(*slog.Logger)) {
-	logger := p.logger()
+// logLater has a line written without the lock.
+func (p *catalogPart) logLater(line func(*slog.Logger)) {
+	logger := p.sourceLogger()
 	p.catalog.lines = append(p.catalog.lines, func() { line(logger) })
 }
 
-// deadline returns when the lifetime of a source that is away ends.
-func (p *part) deadline() time.Time { return p.since.Add(max(p.Lifetime, 0)) }
+// lifetimeEnd returns when the lifetime of a source that is away ends.
+func (p *catalogPart) lifetimeEnd() time.Time { return p.awaySince.Add(max(p.Lifetime, 0)) }
 
-// overdue says, after the name of the source, that its lifetime is over.
-func (p *part) overdue() string {
+// overdueReason says, after the name of the source, that its lifetime is over.
+func (p *catalogPart) overdueReason() string {
 	if p.Lifetime < 0 {
 		return "is away"
 	}
@@ -182,39 +182,39 @@ func (p *part) overdue() string {
 
 // isOverdue reports whether the source has been away for longer than its lifetime. One that was
 // never complete has published nothing that could be too old.
-func (p *part) isOverdue(now time.Time) bool {
-	return p.away != nil && p.Lifetime != 0 && (p.complete || p.Lifetime < 0) && !now.Before(p.deadline())
+func (p *catalogPart) isOverdue(now time.Time) bool {
+	return p.away != nil && p.Lifetime != 0 && (p.complete || p.Lifetime < 0) && !now.Before(p.lifetimeEnd())
 }
 
-// words appends what there is to tell of the services of the part.
-func (p *part) words(words []word) []word {
-	if len(p.news) == 0 {
+// appendNotices appends what there is to tell of the services of the part.
+func (p *catalogPart) appendNotices(words []hiddenNotice) []hiddenNotice {
+	if len(p.hiddenNews) == 0 {
 		return words
 	}
-	logger := p.logger()
-	for _, name := range slices.Sorted(maps.Keys(p.news)) {
-		w := word{source: p.Source, logger: logger, service: name}
+	logger := p.sourceLogger()
+	for _, name := range slices.Sorted(maps.Keys(p.hiddenNews)) {
+		w := hiddenNotice{source: p.Source, logger: logger, service: name}
 		if it := p.items[name]; it != nil {
-			w.by = it.by
+			w.by = it.hiddenBy
 		}
 		words = append(words, w)
 	}
-	p.news = make(map[string]struct{}) // a map never gives memory back
+	p.hiddenNews = make(map[string]struct{}) // a map never gives memory back
 	return words
 }
 
-// refused passes on what a consumer says to the source that publishes the service.
-func (c *Catalog) refused(r registry.Refusal) {
-	if l, ok := c.publisher(r.Service).(Listener); ok {
+// forwardRefusal passes on what a consumer says to the source that publishes the service.
+func (c *Catalog) forwardRefusal(r registry.Refusal) {
+	if l, ok := c.publishingSource(r.Service).(OutcomeListener); ok {
 		l.RefusedBy(r)
 	}
 }
 
-// publisher returns the source that publishes the service of that name, or nil.
-func (c *Catalog) publisher(name string) Source {
+// publishingSource returns the source that publishes the service of that name, or nil.
+func (c *Catalog) publishingSource(name string) Source {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if it := c.lookup(name); it != nil {
+	if it := c.publishedService(name); it != nil {
 		return it.part.Source
 	}
 	return nil

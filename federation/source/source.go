@@ -9,8 +9,8 @@
 //     do. Until one has, consumers get Unavailable.
 //   - Nothing follows from silence. The end of the catalog waits for every source to have
 //     called Part.Replace once, and until then consumers keep what they had before. A service
-//     that a source before may turn out to have the name of waits for that one (Claimer).
-//   - An origin that is away withdraws nothing (Part.Away).
+//     that a source before may turn out to have the name of waits for that one (NameClaimer).
+//   - An origin that is away withdraws nothing (Part.SetAway).
 //   - The life of what an origin that is away has published is bounded: after the
 //     lifetime of its source it is withdrawn. Where no other origin can be asked either,
 //     consumers get Unavailable instead, and are told when the origin was lost: their own
@@ -22,17 +22,17 @@
 //   - Names and fqdns are unique between sources: the first source that has one
 //     publishes it. The services of others with it are hidden until it does not have it
 //     any more. Within one source, services may share an fqdn. Package claim has the order.
-//   - What an origin says and a source does not publish is counted (Part.Refused).
+//   - What an origin says and a source does not publish is counted (Part.SetRefused).
 //
 // So a source is one method, which may be written like this:
 //
 //  1. Read the origin as a whole, encode each entry that is valid with
-//     [wire.NewEncoded], and call Part.Replace with all of them. Call Part.Refused with
+//     [wire.NewEncoded], and call Part.Replace with all of them. Call Part.SetRefused with
 //     the number of those that are not.
 //  2. Wait for a change. Call Part.Update with what has changed or, where the origin
 //     does not tell, Part.Replace with everything: only the difference is published.
-//  3. When the origin cannot be asked, call Part.Away with the reason, and try again
-//     until ctx ends. When it can, do 1, and then call Part.Away with nil.
+//  3. When the origin cannot be asked, call Part.SetAway with the reason, and try again
+//     until ctx ends. When it can, do 1, and then call Part.SetAway with nil.
 //
 // The names of services are unique in a catalog, so a source begins its own with
 // something that no other has: west/shop/web.
@@ -69,57 +69,57 @@ type Part interface {
 	// one name the last counts.
 	Update(changed []*wire.EncodedService, gone []string)
 
-	// Away says why the origin cannot be asked, or with nil that it can be again.
+	// SetAway says why the origin cannot be asked, or with nil that it can be again.
 	// What is published stays, for the lifetime of the source. A source whose
 	// origin is back says so only once it has published what is different. The first
 	// call and the one with nil are logged, so the source need not do that. The reason
 	// may be a [ReportedError].
-	Away(reason error)
+	SetAway(reason error)
 
-	// Through says through which owners the services of the origin have come, for a
+	// SetPath says through which owners the services of the origin have come, for a
 	// source whose origin is another owner. It is called before Replace, or before an
 	// Update with services that have come so. It fails where they have come through this
 	// catalog already: their origin is then no origin, and the source must not publish
 	// them. It is told to consumers when the part is published. Where it changes after
 	// that, the streams of all consumers end: they would go on with a path from which
 	// nobody could tell a circle.
-	Through(path wire.OwnerPath) error
+	SetPath(path wire.OwnerPath) error
 
-	// Refused says how many entries of the origin are not published, by the rule that
+	// SetRefused says how many entries of the origin are not published, by the rule that
 	// they break: all of them, not only those that are new. The rules are few, as they
 	// become the values of a metric's label.
-	Refused(entries map[string]int)
+	SetRefused(entries map[string]int)
 }
 
-// Listener is a Source that wants to know what becomes of its services, to tell
+// OutcomeListener is a Source that wants to know what becomes of its services, to tell
 // their authors. Its methods do not block. They are called soon after what they tell of,
 // by other goroutines than the one that has changed the part, and may call the part.
-type Listener interface {
-	// Hidden says that a service is not published because a source that stands before
+type OutcomeListener interface {
+	// HiddenBy says that a service is not published because a source that stands before
 	// this one has the same name or the same fqdn, and which service of which
 	// source that is. An empty by says that it is published again, or gone. Of several
 	// changes only the last may be told.
-	Hidden(service, by string)
+	HiddenBy(service, by string)
 
 	// RefusedBy says that a consumer refuses a service as it is published now, or with
 	// an empty rule that it takes it again.
 	RefusedBy(r registry.Refusal)
 }
 
-// Claimer is a Source that can say which services it will never have, before it is
+// NameClaimer is a Source that can say which services it will never have, before it is
 // complete. Any other may turn out to have each name and each fqdn.
-type Claimer interface {
+type NameClaimer interface {
 	// MayClaim reports whether the source may come to have a service with that name, or
 	// one with that fqdn. It does not block, and does not call the part.
 	MayClaim(name string, fqdn federation.FQDN) bool
 }
 
-// ReportedError is a reason for Part.Away that the source logs itself, and so does with
+// ReportedError is a reason for Part.SetAway that the source logs itself, and so does with
 // the end of the absence: the catalog logs neither.
 type ReportedError struct {
 	Reason error
 
-	Lost time.Time // when the origin was lost, where that was before the call of Part.Away; or zero
+	Lost time.Time // when the origin was lost, where that was before the call of Part.SetAway; or zero
 }
 
 // Error returns the text of the reason.

@@ -72,13 +72,13 @@ func (p *puppet) Run(ctx context.Context, part Part) {
 	<-ctx.Done()
 }
 
-// MayClaim implements Claimer.
+// MayClaim implements NameClaimer.
 func (p *puppet) MayClaim(name string, fqdn federation.FQDN) bool {
 	return p.claims == nil || p.claims(name, fqdn)
 }
 
-// Hidden implements Listener.
-func (p *puppet) Hidden(service, by string) {
+// HiddenBy implements OutcomeListener.
+func (p *puppet) HiddenBy(service, by string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if by == "" {
@@ -88,7 +88,7 @@ func (p *puppet) Hidden(service, by string) {
 	}
 }
 
-// RefusedBy implements Listener.
+// RefusedBy implements OutcomeListener.
 func (p *puppet) RefusedBy(r registry.Refusal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -39,18 +39,18 @@ func (c *Catalog) Status() Status {
 	defer c.mu.Unlock()
 	s := Status{Name: c.name, Unavailable: c.reason}
 	for _, p := range c.parts {
-		s.Sources = append(s.Sources, p.status())
+		s.Sources = append(s.Sources, p.sourceStatus())
 	}
 	return s
 }
 
-func (p *part) status() SourceStatus {
+func (p *catalogPart) sourceStatus() SourceStatus {
 	s := SourceStatus{
 		Name: p.Name, Lifetime: p.Lifetime, Complete: p.complete, Lapsed: p.lapsed, Services: len(p.items), Hidden: p.hidden, Refused: maps.Clone(p.refused),
-		Held: len(p.held), Release: p.due(),
+		Held: len(p.paused), Release: p.nextRelease(),
 	}
 	if p.away != nil {
-		s.Away, s.Since = p.away.Error(), p.since
+		s.Away, s.Since = p.away.Error(), p.awaySince
 	}
 	return s
 }

@@ -41,7 +41,7 @@ func (s *stage) limited(percent int, after time.Duration) {
 func (s *stage) expectHeld(when string, want int) {
 	s.Helper()
 	synctest.Wait()
-	found := slices.DeleteFunc(s.Find(func(*wire.EncodedService) bool { return true }), func(f Found) bool { return !f.Held })
+	found := slices.DeleteFunc(s.Find(func(*wire.EncodedService) bool { return true }), func(f FoundService) bool { return !f.Held })
 	if got := s.Status().Sources[0].Held; got != want || len(found) != want {
 		s.Errorf("%s: %d services are held, and %d are found, expected %d", when, got, len(found), want)
 	}
@@ -108,7 +108,7 @@ func TestHeldMayBeHidden(t *testing.T) {
 		}
 		s.parts["2"].Replace(nil)
 		s.expect("without what hid a service that is held", numbered(1, 20)...)
-		if n := s.Confirm("source 1"); n != 20 {
+		if n := s.ConfirmWithdrawal("source 1"); n != 20 {
 			t.Errorf("%d services were confirmed, expected 20", n)
 		}
 		s.expect("when they are confirmed")
@@ -192,17 +192,17 @@ func TestConfirm(t *testing.T) {
 		all := numbered(1, 40)
 		s.parts["1"].Replace(services(all...))
 		s.parts["1"].Replace(services(all[30:]...))
-		if n := s.Confirm("source 2"); n != 0 {
+		if n := s.ConfirmWithdrawal("source 2"); n != 0 {
 			t.Errorf("%d services of a source that is not there were confirmed", n)
 		}
-		if n := s.Confirm("source 1"); n != 30 {
+		if n := s.ConfirmWithdrawal("source 1"); n != 30 {
 			t.Errorf("%d services were confirmed, expected 30", n)
 		}
 		s.expect("when it is confirmed", all[30:]...)
 		s.parts["1"].Update(nil, namesOf(31, 35))
 		s.expect("when five more go", all[35:]...)
 		s.expectHeld("at the end", 0)
-		if n := s.Confirm("source 1"); n != 0 {
+		if n := s.ConfirmWithdrawal("source 1"); n != 0 {
 			t.Errorf("%d services were confirmed where none is held", n)
 		}
 	})
@@ -227,10 +227,10 @@ func TestHeldUntil(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		s.expect("when it is over", all[30:]...)
 		s.expectHeld("when it is over", 2)
-		s.parts["1"].Away(errors.New("away"))
+		s.parts["1"].SetAway(errors.New("away"))
 		time.Sleep(40 * time.Minute)
 		s.expect("while the source is away", all[30:]...)
-		s.parts["1"].Away(nil)
+		s.parts["1"].SetAway(nil)
 		s.expect("when it is back", all[32:]...)
 		s.expectHeld("when it is back", 0)
 	})
@@ -245,11 +245,11 @@ func TestLifetimeIsNoWithdrawal(t *testing.T) {
 		s.set(e, s.entry("2"))
 		s.parts["1"].Replace(services(numbered(1, 20)...))
 		s.parts["2"].Replace([]*wire.EncodedService{})
-		s.parts["1"].Away(errors.New("away"))
+		s.parts["1"].SetAway(errors.New("away"))
 		time.Sleep(time.Minute)
 		s.expect("when its time is over")
 		s.parts["1"].Replace(nil)
-		s.parts["1"].Away(nil)
+		s.parts["1"].SetAway(nil)
 		s.expect("when it is back")
 		s.expectHeld("when it is back", 0)
 	})

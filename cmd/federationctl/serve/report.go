@@ -102,7 +102,7 @@ func (p *Publisher) reportCatalog(r *Report, name string, consumers owner.Consum
 	r.Registrations[name] = make(map[string]registration.Numbers)
 	for i, reported := range sources.Sources {
 		s := reportSource(reported)
-		s.Confirm = func() int { return p.catalogs[name].sources.Confirm(reported.Name) }
+		s.Confirm = func() int { return p.catalogs[name].sources.ConfirmWithdrawal(reported.Name) }
 		switch from := entries[i].Source.(type) {
 		case *file.File:
 			r.Broken["catalog"] = cmp.Or(r.Broken["catalog"], from.Err())
@@ -221,8 +221,8 @@ func (p *Publisher) Catalog(of string) (iter.Seq2[status.CatalogService, error],
 		return nil, &status.UnknownError{Of: of, Known: slices.Sorted(maps.Keys(p.catalogs))}
 	}
 	found := c.sources.Find(func(*wire.EncodedService) bool { return true })
-	found = slices.DeleteFunc(found, func(f source.Found) bool { return f.Hidden != "" })
-	slices.SortFunc(found, func(a, b source.Found) int { return strings.Compare(a.Service.Name(), b.Service.Name()) })
+	found = slices.DeleteFunc(found, func(f source.FoundService) bool { return f.Hidden != "" })
+	slices.SortFunc(found, func(a, b source.FoundService) int { return strings.Compare(a.Service.Name(), b.Service.Name()) })
 	return func(yield func(status.CatalogService, error) bool) {
 		for _, f := range found {
 			if !yield(status.NewService(f.Service.Service(), time.Time{}, false)) {

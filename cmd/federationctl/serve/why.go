@@ -46,14 +46,14 @@ const maxFound = 100
 
 // findServices returns the services that have a name in DNS, or are called so, those that are published
 // first. The name is in lower case, without the final dot.
-func (c *servedCatalog) findServices(name string, exports []config.Export) []source.Found {
+func (c *servedCatalog) findServices(name string, exports []config.Export) []source.FoundService {
 	names := originalNames(name, exports)
 	found := c.sources.Find(func(s *wire.EncodedService) bool {
 		return strings.EqualFold(s.Name(), name) || slices.ContainsFunc(names, func(name string) bool {
 			return strings.HasSuffix("."+name, "."+s.FQDN()) && zone.HasName(s.Service(), name)
 		})
 	})
-	slices.SortFunc(found, func(a, b source.Found) int {
+	slices.SortFunc(found, func(a, b source.FoundService) int {
 		return cmp.Or(cmp.Compare(min(len(a.Hidden), 1), min(len(b.Hidden), 1)),
 			strings.Compare(a.Service.Name(), b.Service.Name()), strings.Compare(a.Source, b.Source))
 	})
@@ -78,7 +78,7 @@ func originalNames(name string, exports []config.Export) []string {
 
 // reportOffer returns the report of a service that was found: to whom it is told, and whether there
 // are consumers of v1alpha1, which cannot be told every service.
-func (c *servedCatalog) reportOffer(f source.Found, v1alpha1 bool) status.OfferedService {
+func (c *servedCatalog) reportOffer(f source.FoundService, v1alpha1 bool) status.OfferedService {
 	s := f.Service.Service()
 	o := status.OfferedService{
 		Name: s.Name, FQDN: f.Service.FQDN(), Source: f.Source, Hidden: f.Hidden, Held: f.Held,

@@ -85,7 +85,7 @@ func (f *File) begin(part source.Part) {
 		part.Replace(slices.Collect(maps.Values(f.services)))
 	}
 	if err := f.file.Err(); err != nil {
-		part.Away(source.ReportedError{Reason: err})
+		part.SetAway(source.ReportedError{Reason: err})
 	}
 }
 
@@ -133,6 +133,6 @@ func (f *File) trouble(reason error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.part != nil {
-		f.part.Away(reason)
+		f.part.SetAway(reason)
 	}
 }

@@ -68,7 +68,7 @@ func (p *publisher) round() (again bool) {
 	}
 	if away := s.away(p.away); away != p.away { //nolint:errorlint // whether it is the same value
 		p.away = away
-		p.part.Away(away)
+		p.part.SetAway(away)
 	}
 	return s.recheck
 }
@@ -124,7 +124,7 @@ func (p *publisher) publish(batch sets.Set[name], missing []watched) {
 		p.part.Update(changed, gone)
 	}
 	if recount {
-		p.part.Refused(p.refused())
+		p.part.SetRefused(p.refused())
 	}
 	for of, r := range results {
 		p.tell(of, r)

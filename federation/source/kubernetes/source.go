@@ -54,9 +54,9 @@ type Source struct {
 }
 
 var (
-	_ source.Source   = (*Source)(nil)
-	_ source.Listener = (*Source)(nil)
-	_ source.Claimer  = (*Source)(nil)
+	_ source.Source          = (*Source)(nil)
+	_ source.OutcomeListener = (*Source)(nil)
+	_ source.NameClaimer     = (*Source)(nil)
 )
 
 // New returns a source that is not connected yet. It fails with one line when the

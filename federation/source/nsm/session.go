@@ -376,7 +376,7 @@ func (x *session) publish() {
 	x.state.news = nil
 	if counts := x.state.counts(); !maps.Equal(counts, x.refused) {
 		x.refused = counts
-		x.part.Refused(counts)
+		x.part.SetRefused(counts)
 	}
 	switch {
 	case !x.known:
@@ -387,6 +387,6 @@ func (x *session) publish() {
 	}
 	if !x.told {
 		x.told = true
-		x.part.Away(nil)
+		x.part.SetAway(nil)
 	}
 }

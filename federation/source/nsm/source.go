@@ -117,8 +117,8 @@ type Source struct {
 }
 
 var (
-	_ source.Source  = (*Source)(nil)
-	_ source.Claimer = (*Source)(nil)
+	_ source.Source      = (*Source)(nil)
+	_ source.NameClaimer = (*Source)(nil)
 )
 
 // New returns a source that is not connected yet. It fails with one line when the
@@ -213,7 +213,7 @@ func (s *Source) Run(ctx context.Context, part source.Part) {
 				continue
 			}
 		}
-		part.Away(fmt.Errorf("registry %s: %w", s.registry, err))
+		part.SetAway(fmt.Errorf("registry %s: %w", s.registry, err))
 		if !sleep(ctx, delay.Step()) {
 			return
 		}

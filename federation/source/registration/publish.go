@@ -40,7 +40,7 @@ func (s *Source) publish() {
 	}
 	if (away != nil) != (p.away != nil) {
 		p.away = away
-		p.part.Away(away)
+		p.part.SetAway(away)
 	}
 	if len(answers) > 0 {
 		s.mu.Lock()
@@ -75,7 +75,7 @@ func (s *Source) publishServices(services []table.Service) {
 	}
 	if beyond != p.beyond {
 		p.beyond = beyond
-		p.part.Refused(map[string]int{string(federation.ReasonLimit): beyond})
+		p.part.SetRefused(map[string]int{string(federation.ReasonLimit): beyond})
 	}
 }
 

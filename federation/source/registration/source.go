@@ -102,7 +102,7 @@ type Source struct {
 
 var (
 	_ source.Source                            = (*Source)(nil)
-	_ source.Claimer                           = (*Source)(nil)
+	_ source.NameClaimer                       = (*Source)(nil)
 	_ registrationv1.RegistrationServiceServer = (*Source)(nil)
 	_ store.Watcher                            = watcher{}
 )

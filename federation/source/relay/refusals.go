@@ -55,7 +55,7 @@ func (r *refusals) forget(service string) {
 func (r *refusals) tell(part source.Part) {
 	if !maps.Equal(r.counts, r.told) {
 		r.told = maps.Clone(r.counts)
-		part.Refused(r.told)
+		part.SetRefused(r.told)
 	}
 }
 

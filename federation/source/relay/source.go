@@ -152,7 +152,7 @@ func (s *Source) hold(ctx context.Context) {
 
 // accept refuses a stream of services that have come through this catalog already: two
 // relays that feed each other would keep them alive for ever.
-func (s *Source) accept(path wire.OwnerPath) error { return s.part.Through(path) }
+func (s *Source) accept(path wire.OwnerPath) error { return s.part.SetPath(path) }
 
 // publish tells the part what has changed.
 func (s *Source) publish(c consumer.Changes) {
@@ -161,7 +161,7 @@ func (s *Source) publish(c consumer.Changes) {
 	reason := s.unvouched(&c.Status)
 	if reason != nil {
 		s.away = true
-		s.part.Away(source.ReportedError{Reason: reason, Lost: c.Status.Lost}) // before what follows, which is not for consumers yet
+		s.part.SetAway(source.ReportedError{Reason: reason, Lost: c.Status.Lost}) // before what follows, which is not for consumers yet
 	}
 	s.refused.opened(c.Status.Generation)
 	s.apply(c.Services)
@@ -196,7 +196,7 @@ func (s *Source) unvouched(status *consumer.Status) error {
 func (s *Source) vouched() {
 	if s.away {
 		s.away = false
-		s.part.Away(nil) // before a first Replace nothing is available
+		s.part.SetAway(nil) // before a first Replace nothing is available
 	}
 	if s.first != nil {
 		services := slices.SortedFunc(maps.Values(s.first), func(a, b *wire.EncodedService) int { return cmp.Compare(a.Name(), b.Name()) })
