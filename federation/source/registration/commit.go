@@ -43,14 +43,14 @@ func (s *Source) commitAll(ctx context.Context) {
 		case <-commits:
 		case <-s.back:
 		case <-timer.C:
-			s.unblock()
+			s.retryConflicts()
 		}
 	}
 }
 
-// unblock has changes tried again that were in conflict, in case that the store has
+// retryConflicts has changes tried again that were in conflict, in case that the store has
 // nothing to tell.
-func (s *Source) unblock() {
+func (s *Source) retryConflicts() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.table.Unblock()
@@ -58,15 +58,15 @@ func (s *Source) unblock() {
 
 // commitRound commits what waits, and reports whether there was anything.
 func (s *Source) commitRound(ctx context.Context) (more bool, err error) {
-	changes := s.take()
+	changes := s.takeChanges()
 	if len(changes) == 0 {
-		s.publish() // changes that turned out to be none have answers
+		s.publishAndAnswer() // changes that turned out to be none have answers
 		return false, nil
 	}
 	outcomes, err := s.config.Store.Commit(ctx, changes)
 	s.mu.Lock()
-	defer s.unlock()
-	s.commit = err
+	defer s.unlockAndPublish()
+	s.commitError = err
 	if err != nil {
 		s.table.Retry()
 	} else {
@@ -75,7 +75,7 @@ func (s *Source) commitRound(ctx context.Context) (more bool, err error) {
 	return true, err
 }
 
-func (s *Source) take() []store.Change {
+func (s *Source) takeChanges() []store.Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()

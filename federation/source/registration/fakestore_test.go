@@ -38,7 +38,7 @@ type fakeStore struct {
 	*cluster
 
 	wake     chan struct{}
-	events   []any // store.Versioned, store.Gone, left
+	events   []any // store.VersionedNode, store.DeletedKey, left
 	state    bool  // whether a state is to be told before them
 	away     bool
 	told     bool // whether the watcher knows that it is away

@@ -99,15 +99,15 @@ func (p *part) Update(changed []*wire.EncodedService, gone []string) {
 	}
 }
 
-func (p *part) Away(reason error) {
+func (p *part) SetAway(reason error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.away = reason
 }
 
-func (*part) Through(wire.OwnerPath) error { return nil }
+func (*part) SetPath(wire.OwnerPath) error { return nil }
 
-func (p *part) Refused(rules map[string]int) {
+func (p *part) SetRefused(rules map[string]int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refused = maps.Clone(rules)

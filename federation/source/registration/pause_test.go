@@ -25,7 +25,7 @@ func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := rules.Parse([]byte(`rules: [{name: all, providers: ["*"], services: ["*"], addresses: [0.0.0.0/0], ttl: {min: 1s, max: 1m, default: 10s}}]`))
 		s := must.Get(New(Config{Rules: r, Owner: "a", Convergence: time.Minute}))(t)
-		s.begin(&silent{})
+		s.startTable(&silent{})
 		s.table.State(nil, true, time.Now())
 		id, _ := federation.ParseID("web.example")
 		var answers []table.Answer
@@ -33,17 +33,17 @@ func TestPause(t *testing.T) {
 		active := table.Active{Text: table.Text{Service: "web.example", Node: "https://192.0.2.1"}}
 		register := func() {
 			s.mu.Lock()
-			defer s.unlock()
+			defer s.unlockAndPublish()
 			must.Do(t, s.table.Register(stream, s.table.Judge(r, stream, &active), time.Now()))
 		}
 		register()
 		time.Sleep(30 * time.Second) // the ttl is over
-		s.expire(time.Now(), true)
+		s.expireDue(time.Now(), true)
 		if n := s.Stats(); n.Old != 1 || n.Nodes != 1 || n.Convergence != time.Minute || n.Expired["silent"] != 0 {
 			t.Errorf("after the pause: %+v", n)
 		}
 		time.Sleep(time.Minute - 1)
-		s.expire(time.Now(), false)
+		s.expireDue(time.Now(), false)
 		if n := s.Stats(); n.Old != 1 || n.Pending != 0 {
 			t.Errorf("before the end of the convergence: %+v", n)
 		}
@@ -51,8 +51,8 @@ func TestPause(t *testing.T) {
 		if n := s.Stats(); n.Old != 0 || n.Pending != 0 {
 			t.Errorf("after an Active: %+v", n)
 		}
-		s.expire(time.Now().Add(time.Minute), true)
-		s.expire(time.Now().Add(2*time.Minute), false)
+		s.expireDue(time.Now().Add(time.Minute), true)
+		s.expireDue(time.Now().Add(2*time.Minute), false)
 		if n := s.Stats(); n.Old != 0 || n.Nodes != 0 || n.Expired["convergence"] != 1 {
 			t.Errorf("after the convergence: %+v", n)
 		}

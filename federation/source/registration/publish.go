@@ -11,8 +11,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// publisher is what the part was told, which nobody else calls.
-type publisher struct {
+// partPublisher is what the part was told, which nobody else calls.
+type partPublisher struct {
 	part source.Part // read-only once Run has begun
 
 	mu       sync.Mutex              // guards the fields below
@@ -22,9 +22,9 @@ type publisher struct {
 	away     error                   // as the part was told
 }
 
-// publish publishes what has changed, and then answers those who wait for it. Of several who have
+// publishAndAnswer publishes what has changed, and then answers those who wait for it. Of several who have
 // changed something at a time the first that comes does so for all.
-func (s *Source) publish() {
+func (s *Source) publishAndAnswer() {
 	p := &s.publisher
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -33,7 +33,7 @@ func (s *Source) publish() {
 	if whole && !p.replaced {
 		s.table.MarkAll()
 	}
-	dirty, answers, away := s.table.Dirty(), s.table.Answers(), s.away()
+	dirty, answers, away := s.table.Dirty(), s.table.Answers(), s.awayReason()
 	s.mu.Unlock()
 	if whole { // silent until it is
 		s.publishServices(dirty)
@@ -55,8 +55,8 @@ func (s *Source) publishServices(services []table.Service) {
 	var changed []*wire.EncodedService
 	var gone []string
 	for _, of := range services {
-		s.exceed(of)
-		if encoded := s.render(of); encoded != nil {
+		s.noteExcess(of)
+		if encoded := s.encodeService(of); encoded != nil {
 			changed = append(changed, encoded)
 		} else {
 			gone = append(gone, node.ServiceName(s.config.Name, of.Name))
@@ -79,9 +79,9 @@ func (s *Source) publishServices(services []table.Service) {
 	}
 }
 
-// exceed notes for how many nodes of a service it has no room. Those are registered, and
+// noteExcess notes for how many nodes of a service it has no room. Those are registered, and
 // take the places of others that go; which are published, package node says.
-func (s *Source) exceed(of table.Service) {
+func (s *Source) noteExcess(of table.Service) {
 	all := s.publisher.over
 	over := len(of.Nodes) - federation.MaxEndpoints
 	if over <= 0 {
@@ -95,8 +95,8 @@ func (s *Source) exceed(of table.Service) {
 	all[of.Name] = over
 }
 
-// render returns the service as it is sent, or nil where it has no nodes.
-func (s *Source) render(of table.Service) *wire.EncodedService {
+// encodeService returns the service as it is sent, or nil where it has no nodes.
+func (s *Source) encodeService(of table.Service) *wire.EncodedService {
 	if len(of.Nodes) == 0 {
 		return nil
 	}

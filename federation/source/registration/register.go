@@ -45,15 +45,15 @@ const (
 	latest  = 10 * time.Second
 )
 
-// session is the stream of one provider.
-type session struct {
+// providerSession is the stream of one provider.
+type providerSession struct {
 	source *Source
 	stream registrationv1.RegistrationService_RegisterServer
 	log    *slog.Logger
 	record *table.Stream
 	moving <-chan struct{} // closed when the provider is to go to another owner
 	opened chan struct{}   // closed when the provider has sent Open
-	read   chan ending     // holds how reading ended
+	read   chan sessionEnd // holds how reading ended
 	sent   chan error      // holds how writing ended
 	wake   chan struct{}   // holds one value when the writer has something to do
 	room   chan struct{}   // holds one value when the reader may go on
@@ -64,8 +64,8 @@ type session struct {
 	bytes  int                                // in them
 }
 
-// ending is how reading a stream ended.
-type ending struct {
+// sessionEnd is how reading a stream ended.
+type sessionEnd struct {
 	err   error                 // of the stream; nil: the provider has said all that it wants to say
 	close *registrationv1.Close // what the provider is told
 	code  codes.Code            // with close
@@ -112,26 +112,26 @@ func (s *Source) Register(stream registrationv1.RegistrationService_RegisterServ
 	case <-ctx.Done():
 		return endOf(ctx)
 	}
-	c := &session{
+	c := &providerSession{
 		source: s, stream: stream, log: s.log.With("provider", ids[0], "address", address), opened: make(chan struct{}),
-		read: make(chan ending, 1), sent: make(chan error, 1), wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
+		read: make(chan sessionEnd, 1), sent: make(chan error, 1), wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
 	}
-	if !s.open(c, ids, address) {
-		_ = stream.Send(closing("this owner ends")) // the status says it as well
+	if !s.openSession(c, ids, address) {
+		_ = stream.Send(closeResponse("this owner ends")) // the status says it as well
 		return status.Error(codes.Unavailable, "the owner is about to end")
 	}
 	defer s.sessions.Done()
 	c.log.Info("provider connected")
-	if err = c.run(ctx); err != nil && ctx.Err() != nil {
+	if err = c.serveStream(ctx); err != nil && ctx.Err() != nil {
 		err = endOf(ctx)
 	}
-	s.leave(c)
+	s.closeSession(c)
 	c.log.Info("provider gone", "code", status.Code(err))
 	return err
 }
 
-// open takes up the stream, unless the source has ended.
-func (s *Source) open(c *session, ids []federation.ID, address netip.Addr) bool {
+// openSession takes up the stream, unless the source has ended.
+func (s *Source) openSession(c *providerSession, ids []federation.ID, address netip.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -139,25 +139,25 @@ func (s *Source) open(c *session, ids []federation.ID, address netip.Addr) bool 
 	}
 	s.sessions.Add(1)
 	c.moving = s.moving
-	c.record = s.table.Open(ids, address, c.tell)
+	c.record = s.table.Open(ids, address, c.sendAnswer)
 	return true
 }
 
-func (s *Source) leave(c *session) {
+func (s *Source) closeSession(c *providerSession) {
 	s.mu.Lock()
-	defer s.unlock()
+	defer s.unlockAndPublish()
 	s.table.Leave(c.record, time.Now())
 }
 
-// run serves the stream until it ends, and returns its status. A blocked read or write ends
+// serveStream serves the stream until it ends, and returns its status. A blocked read or write ends
 // when the handler has returned: the source waits for both.
-func (c *session) run(ctx context.Context) error {
-	c.send(&registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Open{Open: &registrationv1.Open{Version: version}}})
-	c.source.sessions.Go(func() { c.read <- c.receive(ctx) })
-	c.source.sessions.Go(func() { c.sent <- c.write(ctx) })
+func (c *providerSession) serveStream(ctx context.Context) error {
+	c.queueMessages(&registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Open{Open: &registrationv1.Open{Version: version}}})
+	c.source.sessions.Go(func() { c.read <- c.receiveMessages(ctx) })
+	c.source.sessions.Go(func() { c.sent <- c.writeQueue(ctx) })
 	silent := time.NewTimer(openWithin)
 	defer silent.Stop()
-	var end ending
+	var end sessionEnd
 	opened := c.opened
 	for {
 		select {
@@ -174,22 +174,22 @@ func (c *session) run(ctx context.Context) error {
 				return end.err
 			}
 			if end.close == nil {
-				return c.finish(ctx)
+				return c.finishStream(ctx)
 			}
 		case <-silent.C:
-			end = violation(codes.DeadlineExceeded, "there was no Open for %s", openWithin)
+			end = protocolViolation(codes.DeadlineExceeded, "there was no Open for %s", openWithin)
 		case <-c.source.closing:
-			end.close, end.code = closing("this owner ends").GetClose(), codes.OK
+			end.close, end.code = closeResponse("this owner ends").GetClose(), codes.OK
 		case <-c.moving:
-			end.close, end.code = closing("this owner cannot reach the store that owners share").GetClose(), codes.OK
+			end.close, end.code = closeResponse("this owner cannot reach the store that owners share").GetClose(), codes.OK
 		}
-		return c.end(ctx, end)
+		return c.sendClose(ctx, end)
 	}
 }
 
-// finish ends a stream on which the provider has nothing more to say, once what it has
+// finishStream ends a stream on which the provider has nothing more to say, once what it has
 // said is done.
-func (c *session) finish(ctx context.Context) error {
+func (c *providerSession) finishStream(ctx context.Context) error {
 	c.source.mu.Lock()
 	c.source.table.Finish(c.record)
 	c.source.mu.Unlock()
@@ -203,9 +203,9 @@ func (c *session) finish(ctx context.Context) error {
 	}
 }
 
-// end sends Close, if the provider takes it.
-func (c *session) end(ctx context.Context, end ending) error {
-	c.send(&registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Close{Close: end.close}}, nil)
+// sendClose sends Close, if the provider takes it.
+func (c *providerSession) sendClose(ctx context.Context, end sessionEnd) error {
+	c.queueMessages(&registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Close{Close: end.close}}, nil)
 	timer := time.NewTimer(closeWithin)
 	defer timer.Stop()
 	select {
@@ -220,51 +220,51 @@ func (c *session) end(ctx context.Context, end ending) error {
 	return status.Error(end.code, end.close.GetText())
 }
 
-// closing returns the Close of an owner that is to be left for another one, and why.
-func closing(why string) *registrationv1.RegisterResponse {
+// closeResponse returns the Close of an owner that is to be left for another one, and why.
+func closeResponse(why string) *registrationv1.RegisterResponse {
 	after := soonest + rand.N(latest-soonest) //nolint:gosec // no secret
 	return &registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Close{Close: &registrationv1.Close{
 		Reason: registrationv1.Close_PARTING_FRIENDS, Text: why, RetryAfter: durationpb.New(after),
 	}}}
 }
 
-// violation returns the end of a stream on which the provider has broken the protocol.
-func violation(code codes.Code, format string, args ...any) ending {
-	return ending{code: code, close: &registrationv1.Close{
+// protocolViolation returns the end of a stream on which the provider has broken the protocol.
+func protocolViolation(code codes.Code, format string, args ...any) sessionEnd {
+	return sessionEnd{code: code, close: &registrationv1.Close{
 		Reason: registrationv1.Close_PANIC_AT_THE_DISCO, Text: fmt.Sprintf(format, args...),
 	}}
 }
 
-// receive takes what the provider says until it says Close, breaks the protocol, or the
+// receiveMessages takes what the provider says until it says Close, breaks the protocol, or the
 // stream ends.
-func (c *session) receive(ctx context.Context) ending {
+func (c *providerSession) receiveMessages(ctx context.Context) sessionEnd {
 	opened := false
 	for {
 		if !c.hasRoom(ctx) {
-			return ending{err: ctx.Err()}
+			return sessionEnd{err: ctx.Err()}
 		}
 		request, err := c.stream.Recv()
 		if errors.Is(err, io.EOF) {
-			return ending{}
+			return sessionEnd{}
 		}
 		if err != nil {
-			return ending{err: err}
+			return sessionEnd{err: err}
 		}
 		active := request.GetActive()
-		if active != nil && opened && c.beat(active) {
+		if active != nil && opened && c.refreshActive(active) {
 			continue
 		}
 		if size := proto.Size(request); size > maxMessage {
-			return violation(codes.ResourceExhausted, "a message of %d bytes, the limit is %d", size, maxMessage)
+			return protocolViolation(codes.ResourceExhausted, "a message of %d bytes, the limit is %d", size, maxMessage)
 		}
 		open := request.GetOpen()
 		switch {
 		case !opened && open == nil:
-			return violation(codes.InvalidArgument, "the first message must be Open")
+			return protocolViolation(codes.InvalidArgument, "the first message must be Open")
 		case opened && open != nil:
-			return violation(codes.InvalidArgument, "Open was sent twice")
+			return protocolViolation(codes.InvalidArgument, "Open was sent twice")
 		case open != nil && open.GetVersion() != version:
-			return ending{code: codes.FailedPrecondition, close: &registrationv1.Close{
+			return sessionEnd{code: codes.FailedPrecondition, close: &registrationv1.Close{
 				Reason: registrationv1.Close_VERSION_MISMATCH,
 				Text:   fmt.Sprintf("this owner speaks version %d of the protocol, and not version %d", version, open.GetVersion()),
 			}}
@@ -272,20 +272,20 @@ func (c *session) receive(ctx context.Context) ending {
 			opened = true
 			close(c.opened)
 		case active != nil:
-			c.register(active)
+			c.registerActive(active)
 		case request.GetClear() != nil:
-			c.clear(request.GetClear())
+			c.clearNode(request.GetClear())
 		case request.GetClose() != nil:
-			return ending{}
+			return sessionEnd{}
 		default:
-			return violation(codes.InvalidArgument, "a message that version %d of the protocol does not have", version)
+			return protocolViolation(codes.InvalidArgument, "a message that version %d of the protocol does not have", version)
 		}
 	}
 }
 
 // hasRoom waits until there is room for the answer to another message. It reports false
 // when ctx has ended.
-func (c *session) hasRoom(ctx context.Context) bool {
+func (c *providerSession) hasRoom(ctx context.Context) bool {
 	for c.isFull() {
 		select {
 		case <-c.room:
@@ -296,7 +296,7 @@ func (c *session) hasRoom(ctx context.Context) bool {
 	return true
 }
 
-func (c *session) isFull() bool {
+func (c *providerSession) isFull() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.unsent >= maxAnswers || c.bytes >= maxAnswerText
@@ -309,8 +309,8 @@ func activeOf(m *registrationv1.Active) table.Active {
 	}
 }
 
-// beat takes an Active that changes nothing, and reports whether it is one.
-func (c *session) beat(m *registrationv1.Active) bool {
+// refreshActive takes an Active that changes nothing, and reports whether it is one.
+func (c *providerSession) refreshActive(m *registrationv1.Active) bool {
 	a := activeOf(m)
 	s := c.source
 	s.mu.Lock()
@@ -318,34 +318,34 @@ func (c *session) beat(m *registrationv1.Active) bool {
 	return s.table.Beat(c.record, &a, time.Now())
 }
 
-// register takes another Active.
-func (c *session) register(m *registrationv1.Active) {
+// registerActive takes another Active.
+func (c *providerSession) registerActive(m *registrationv1.Active) {
 	a := activeOf(m)
 	s := c.source
 	offer := s.table.Judge(s.rules.Load(), c.record, &a)
 	s.mu.Lock()
 	err := s.table.Register(c.record, offer, time.Now())
-	s.unlock()
+	s.unlockAndPublish()
 	if refusal, ok := errors.AsType[rules.Refusal](err); ok {
 		c.log.Warn("registration refused", "service", federation.Printable(a.Service), "node", federation.Printable(a.Node),
 			"rule", refusal.Rule, "reason", refusal.Whole())
 	}
 }
 
-// clear takes a Clear.
-func (c *session) clear(m *registrationv1.Clear) {
+// clearNode takes a Clear.
+func (c *providerSession) clearNode(m *registrationv1.Clear) {
 	s := c.source
 	s.mu.Lock()
 	s.table.Clear(c.record, table.Text{Service: m.GetService(), Node: m.GetNode()})
-	s.unlock()
+	s.unlockAndPublish()
 }
 
-// tell has an answer sent. It is called with the mutex of the source held.
-func (c *session) tell(a table.Answer) {
-	c.send(responseOf(a))
+// sendAnswer has an answer sent. It is called with the mutex of the source held.
+func (c *providerSession) sendAnswer(a table.Answer) {
+	c.queueMessages(responseOf(a))
 }
 
-func (c *session) send(messages ...*registrationv1.RegisterResponse) {
+func (c *providerSession) queueMessages(messages ...*registrationv1.RegisterResponse) {
 	c.mu.Lock()
 	c.queue = append(c.queue, messages...)
 	c.unsent += len(messages)
@@ -353,11 +353,11 @@ func (c *session) send(messages ...*registrationv1.RegisterResponse) {
 		c.bytes += proto.Size(m)
 	}
 	c.mu.Unlock()
-	rouse(c.wake)
+	wakeUp(c.wake)
 }
 
-// write sends what there is to tell, until a send fails or the last message is sent.
-func (c *session) write(ctx context.Context) error {
+// writeQueue sends what there is to tell, until a send fails or the last message is sent.
+func (c *providerSession) writeQueue(ctx context.Context) error {
 	for {
 		select {
 		case <-c.wake:
@@ -384,7 +384,7 @@ func (c *session) write(ctx context.Context) error {
 			c.unsent--
 			c.bytes -= size
 			c.mu.Unlock()
-			rouse(c.room)
+			wakeUp(c.room)
 		}
 	}
 }

@@ -88,23 +88,23 @@ type Source struct {
 	sessions sync.WaitGroup
 	rules    atomic.Pointer[rules.Rules]
 
-	publisher publisher
+	publisher partPublisher
 
-	mu     sync.Mutex    // guards the fields below; locked after that of the publisher
-	table  *table.Table  // nil before Run
-	due    time.Time     // when the clock looks next
-	closed bool          // whether closing is closed
-	moving chan struct{} // closed when providers are to go to other owners, and made anew then
-	gone   time.Time     // when the store said that it is away
-	stored error         // why the store says that it is away
-	commit error         // why the last Commit failed
+	mu          sync.Mutex    // guards the fields below; locked after that of the publisher
+	table       *table.Table  // nil before Run
+	due         time.Time     // when the clock looks next
+	closed      bool          // whether closing is closed
+	moving      chan struct{} // closed when providers are to go to other owners, and made anew then
+	awaySince   time.Time     // when the store said that it is away
+	storeError  error         // why the store says that it is away
+	commitError error         // why the last Commit failed
 }
 
 var (
 	_ source.Source                            = (*Source)(nil)
 	_ source.NameClaimer                       = (*Source)(nil)
 	_ registrationv1.RegistrationServiceServer = (*Source)(nil)
-	_ store.Watcher                            = watcher{}
+	_ store.Watcher                            = storeWatcher{}
 )
 
 // New returns a source. It fails with one line when the configuration is not usable.
@@ -143,7 +143,7 @@ func New(config Config) (*Source, error) {
 		config: config, log: loglimit.NewLogger(cmp.Or(config.Logger, slog.New(slog.DiscardHandler))),
 		commits: make(chan struct{}, 1), clock: make(chan struct{}, 1), back: make(chan struct{}, 1),
 		began: make(chan struct{}), closing: make(chan struct{}), moving: make(chan struct{}),
-		publisher: publisher{over: make(map[federation.FQDN]int)},
+		publisher: partPublisher{over: make(map[federation.FQDN]int)},
 	}
 	s.rules.Store(config.Rules)
 	return s, nil
@@ -155,23 +155,23 @@ var errAgain = errors.New("the source runs already, or has ended")
 // Run implements [source.Source]. When ctx ends, providers are sent Close; what they have
 // registered stays in the store.
 func (s *Source) Run(ctx context.Context, part source.Part) {
-	s.begin(part)
+	s.startTable(part)
 	// The store and the committer work until the providers are gone.
 	work, end := context.WithCancel(context.WithoutCancel(ctx))
 	var group sync.WaitGroup
 	defer group.Wait()
 	defer end()
 	if s.config.Store != nil {
-		group.Go(func() { s.config.Store.Run(work, watcher{s}) })
+		group.Go(func() { s.config.Store.Run(work, storeWatcher{s}) })
 		group.Go(func() { s.commitAll(work) })
 	}
 	s.watchClock(ctx)
-	s.dismiss()
-	s.drain()
+	s.closeSessions()
+	s.waitPending()
 }
 
-// begin makes the table.
-func (s *Source) begin(part source.Part) {
+// startTable makes the table.
+func (s *Source) startTable(part source.Part) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.table != nil {
@@ -190,28 +190,28 @@ func (s *Source) begin(part source.Part) {
 	close(s.began)
 }
 
-// unlock ends what the lock was taken for: what has changed is stored where there is no store that
+// unlockAndPublish ends what the lock was taken for: what has changed is stored where there is no store that
 // others share, and published.
-func (s *Source) unlock() {
+func (s *Source) unlockAndPublish() {
 	begun := s.table != nil
 	if begun {
 		if s.config.Store == nil {
 			s.table.Keep(time.Now())
 		} else if s.table.Waits() {
-			rouse(s.commits)
+			wakeUp(s.commits)
 		}
 		if next, ok := s.table.Next(); ok && next.Before(s.due) {
-			rouse(s.clock) // it would look later
+			wakeUp(s.clock) // it would look later
 		}
 	}
 	s.mu.Unlock()
 	if begun {
-		s.publish()
+		s.publishAndAnswer()
 	}
 }
 
-// dismiss has all providers sent Close, and waits until their streams have ended.
-func (s *Source) dismiss() {
+// closeSessions has all providers sent Close, and waits until their streams have ended.
+func (s *Source) closeSessions() {
 	s.mu.Lock()
 	s.closed = true
 	close(s.closing)
@@ -222,9 +222,9 @@ func (s *Source) dismiss() {
 // flush is how long the store has for what providers said before the end.
 const flush = 2 * time.Second
 
-// drain waits until nothing is pending, if that does not take long: what providers have
+// waitPending waits until nothing is pending, if that does not take long: what providers have
 // cleared should not come back with the next start.
-func (s *Source) drain() {
+func (s *Source) waitPending() {
 	const pause = 10 * time.Millisecond
 	for began := time.Now(); time.Since(began) < flush; {
 		s.mu.Lock()
@@ -238,8 +238,8 @@ func (s *Source) drain() {
 	}
 }
 
-// rouse has the goroutine look that waits for the channel.
-func rouse(wake chan<- struct{}) {
+// wakeUp has the goroutine look that waits for the channel.
+func wakeUp(wake chan<- struct{}) {
 	select {
 	case wake <- struct{}{}:
 	default:
@@ -251,7 +251,7 @@ func rouse(wake chan<- struct{}) {
 // returns, also while the store is away.
 func (s *Source) SetRules(r *rules.Rules) {
 	s.mu.Lock()
-	defer s.unlock()
+	defer s.unlockAndPublish()
 	s.rules.Store(r)
 	if s.table == nil {
 		return
@@ -262,7 +262,7 @@ func (s *Source) SetRules(r *rules.Rules) {
 	})
 }
 
-// MayClaim implements [source.Claimer].
+// MayClaim implements [source.NameClaimer].
 func (s *Source) MayClaim(name string, fqdn federation.FQDN) bool {
 	return strings.HasPrefix(name, s.config.Name+"/") || s.rules.Load().MayName(fqdn)
 }
@@ -287,51 +287,51 @@ func (s *Source) Stats() Stats {
 	}
 	n := s.table.Numbers()
 	n.Expired, n.Refused = maps.Clone(n.Expired), maps.Clone(n.Refused)
-	return Stats{n, s.table.Converges(time.Now()), s.away() != nil}
+	return Stats{n, s.table.Converges(time.Now()), s.awayReason() != nil}
 }
 
-// away returns why the store cannot be asked, or nil. It is called with mu held.
-func (s *Source) away() error { return cmp.Or(s.stored, s.commit) }
+// awayReason returns why the store cannot be asked, or nil. It is called with mu held.
+func (s *Source) awayReason() error { return cmp.Or(s.storeError, s.commitError) }
 
 func (s *Source) logExpired(n *node.Node, cause string) {
 	s.log.Info("node expired", "provider", n.Provider, "service", n.Service, "node", n.URI, "cause", cause)
 }
 
-// watcher implements [store.Watcher].
-type watcher struct{ *Source }
+// storeWatcher implements [store.Watcher].
+type storeWatcher struct{ *Source }
 
-// State implements [store.Watcher].
-func (w watcher) State(nodes []store.Versioned, complete bool) {
-	w.tell(func(now time.Time) { w.table.State(nodes, complete, now) })
+// SetState implements [store.Watcher].
+func (w storeWatcher) SetState(nodes []store.Versioned, complete bool) {
+	w.changeTable(func(now time.Time) { w.table.State(nodes, complete, now) })
 }
 
-// Changed implements [store.Watcher].
-func (w watcher) Changed(nodes []store.Versioned, gone []store.Gone) {
-	w.tell(func(now time.Time) { w.table.Changed(nodes, gone, now) })
+// ApplyChanges implements [store.Watcher].
+func (w storeWatcher) ApplyChanges(nodes []store.Versioned, gone []store.Gone) {
+	w.changeTable(func(now time.Time) { w.table.Changed(nodes, gone, now) })
 }
 
-// Left implements [store.Watcher].
-func (w watcher) Left(owner string, version int64) {
-	w.tell(func(now time.Time) { w.table.Left(owner, version, now) })
+// OwnerRestarted implements [store.Watcher].
+func (w storeWatcher) OwnerRestarted(owner string, version int64) {
+	w.changeTable(func(now time.Time) { w.table.Left(owner, version, now) })
 }
 
-// Away implements [store.Watcher].
-func (w watcher) Away(reason error) {
-	w.tell(func(now time.Time) {
-		if w.stored == nil {
-			w.gone = now
+// SetAway implements [store.Watcher].
+func (w storeWatcher) SetAway(reason error) {
+	w.changeTable(func(now time.Time) {
+		if w.storeError == nil {
+			w.awaySince = now
 		}
-		w.stored = reason
+		w.storeError = reason
 		w.table.SetAway(reason != nil, now)
 	})
 	if reason == nil {
-		rouse(w.back)
+		wakeUp(w.back)
 	}
 }
 
-func (w watcher) tell(change func(now time.Time)) {
+func (w storeWatcher) changeTable(change func(now time.Time)) {
 	w.mu.Lock()
-	defer w.unlock()
+	defer w.unlockAndPublish()
 	change(time.Now())
 }
 
@@ -355,7 +355,7 @@ func (s *Source) watchClock(ctx context.Context) {
 		case <-s.clock:
 		}
 		now := time.Now()
-		next := s.expire(now, now.Sub(due) > late)
+		next := s.expireDue(now, now.Sub(due) > late)
 		// To wait for the mutex is not to be stopped.
 		now = time.Now()
 		due = now.Add(max(next.Sub(now), 0))
@@ -363,11 +363,11 @@ func (s *Source) watchClock(ctx context.Context) {
 	}
 }
 
-// expire expires what is due, unless the program was stopped for a while. It returns when it
+// expireDue expires what is due, unless the program was stopped for a while. It returns when it
 // is to be called again.
-func (s *Source) expire(now time.Time, stopped bool) time.Time {
+func (s *Source) expireDue(now time.Time, stopped bool) time.Time {
 	s.mu.Lock()
-	defer s.unlock() // which publishes in time a state that is not complete
+	defer s.unlockAndPublish() // which publishes in time a state that is not complete
 	if stopped {
 		s.table.Pause(now)
 		s.log.Warn("the process was suspended; nothing expires until providers have had time to report",
@@ -386,7 +386,7 @@ func (s *Source) expire(now time.Time, stopped bool) time.Time {
 // third of the convergence period, for which leases last: if it is not away for the others,
 // they withdraw what this owner has when that is over. It is called with mu held.
 func (s *Source) sendAway(now time.Time) {
-	if s.stored == nil || s.table.Cut() || now.Sub(s.gone) < max(s.config.Convergence/3-store.Patience, tick) {
+	if s.storeError == nil || s.table.Cut() || now.Sub(s.awaySince) < max(s.config.Convergence/3-store.Patience, tick) {
 		return
 	}
 	s.table.SendAway()
