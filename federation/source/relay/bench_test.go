@@ -34,7 +34,7 @@ func numbered(b *testing.B, i, version int) packed.Service {
 // relayed returns a relay that has published so many services.
 func relayed(b *testing.B, services int) *Source {
 	b.Helper()
-	s := &Source{held: make(chan struct{}, 1), first: nil, refused: newRefusals()}
+	s := &Source{held: make(chan struct{}, 1), first: nil, refused: newStreamRefusals()}
 	puppet := &puppet{part: make(chan source.Part, 1)}
 	c := source.NewCatalog(source.Config{
 		Registry: registry.New(), Logger: slog.New(slog.DiscardHandler), Sources: []source.Entry{{Name: "1", Source: puppet, Lifetime: source.NoLifetime}},
@@ -46,7 +46,7 @@ func relayed(b *testing.B, services int) *Source {
 	for i := range services {
 		changes.Services = append(changes.Services, catalog.Change{Name: fmt.Sprint("fed/s", i), Packed: numbered(b, i, 1)})
 	}
-	s.publish(changes)
+	s.publishMirror(changes)
 	return s
 }
 
@@ -73,7 +73,7 @@ func BenchmarkUpdate(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		s.publish(versions[i%2])
+		s.publishMirror(versions[i%2])
 	}
 }
 
@@ -91,7 +91,7 @@ func BenchmarkMemory(b *testing.B) {
 		s := relayed(b, 0)
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		s.publish(consumer.Changes{Services: held, Status: synced()})
+		s.publishMirror(consumer.Changes{Services: held, Status: synced()})
 		runtime.GC()
 		runtime.ReadMemStats(&after)
 		runtime.KeepAlive(s)

@@ -214,7 +214,7 @@ func await(t *testing.T, what string, f func() string, want string) time.Duratio
 type part struct {
 	mu   sync.Mutex
 	said []string
-	loop error // what Through returns
+	loop error // what SetPath returns
 }
 
 func (p *part) notef(format string, args ...any) {
@@ -241,7 +241,7 @@ func (p *part) Update(changed []*wire.EncodedService, gone []string) {
 	p.notef("update %v %v", names, gone)
 }
 
-func (p *part) Away(reason error) {
+func (p *part) SetAway(reason error) {
 	if reason == nil {
 		p.notef("back")
 		return
@@ -249,12 +249,12 @@ func (p *part) Away(reason error) {
 	p.notef("away: %v", reason)
 }
 
-func (p *part) Through(wire.OwnerPath) error {
+func (p *part) SetPath(wire.OwnerPath) error {
 	p.notef("through")
 	return p.loop
 }
 
-func (p *part) Refused(entries map[string]int) { p.notef("refused %v", entries) }
+func (p *part) SetRefused(entries map[string]int) { p.notef("refused %v", entries) }
 
 // take returns what was said since the last call.
 func (p *part) take() []string {

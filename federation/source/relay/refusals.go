@@ -11,20 +11,20 @@ import (
 // maxRefused bounds the refused services that are counted.
 const maxRefused = 10_000
 
-// refusals are the services that the open stream has brought and that were refused.
-type refusals struct {
+// streamRefusals are the services that the open stream has brought and that were refused.
+type streamRefusals struct {
 	generation uint64                       // of the stream
 	reasons    map[string]federation.Reason // by the name of the service
 	counts     map[string]int               // of the reasons
 	told       map[string]int               // what the part was told last
 }
 
-func newRefusals() refusals {
-	return refusals{reasons: make(map[string]federation.Reason), counts: make(map[string]int)}
+func newStreamRefusals() streamRefusals {
+	return streamRefusals{reasons: make(map[string]federation.Reason), counts: make(map[string]int)}
 }
 
-// opened forgets what an earlier stream has brought.
-func (r *refusals) opened(generation uint64) {
+// forgetEarlier forgets what an earlier stream has brought.
+func (r *streamRefusals) forgetEarlier(generation uint64) {
 	if r.generation != generation {
 		r.generation = generation
 		clear(r.reasons)
@@ -32,17 +32,17 @@ func (r *refusals) opened(generation uint64) {
 	}
 }
 
-// add notes that a service was refused. One whose name cannot be read is not counted.
-func (r *refusals) add(invalid *federation.InvalidError) {
-	r.forget(invalid.Service)
+// countRefusal notes that a service was refused. One whose name cannot be read is not counted.
+func (r *streamRefusals) countRefusal(invalid *federation.InvalidError) {
+	r.forgetService(invalid.Service)
 	if invalid.Service != "" && len(r.reasons) < maxRefused {
 		r.reasons[invalid.Service] = invalid.Reason
 		r.counts[string(invalid.Reason)]++
 	}
 }
 
-// forget notes that the owner has another version of the service, or none.
-func (r *refusals) forget(service string) {
+// forgetService notes that the owner has another version of the service, or none.
+func (r *streamRefusals) forgetService(service string) {
 	if reason, ok := r.reasons[service]; ok {
 		delete(r.reasons, service)
 		if r.counts[string(reason)]--; r.counts[string(reason)] == 0 {
@@ -51,26 +51,26 @@ func (r *refusals) forget(service string) {
 	}
 }
 
-// tell tells the part how many there are, if it does not know.
-func (r *refusals) tell(part source.Part) {
+// reportCounts tells the part how many there are, if it does not know.
+func (r *streamRefusals) reportCounts(part source.Part) {
 	if !maps.Equal(r.counts, r.told) {
 		r.told = maps.Clone(r.counts)
 		part.SetRefused(r.told)
 	}
 }
 
-// observer counts what is refused.
-type observer struct {
+// refusalObserver counts what is refused.
+type refusalObserver struct {
 	consumer.NoObserver
 
 	source *Source
 }
 
 // Refused implements consumer.Observer.
-func (o observer) Refused(reason *federation.InvalidError) {
+func (o refusalObserver) Refused(reason *federation.InvalidError) {
 	s := o.source
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.refused.add(reason)
-	s.refused.tell(s.part)
+	s.refused.countRefusal(reason)
+	s.refused.reportCounts(s.part)
 }

@@ -78,7 +78,7 @@ type Source struct {
 	first   map[string]*wire.EncodedService // what is known before the first Replace; nil after it
 	away    bool                            // whether the part was told so
 	holds   bool                            // whether services wait for heldFor
-	refused refusals                        // by the owner's services
+	refused streamRefusals                  // by the owner's services
 }
 
 var _ source.Source = (*Source)(nil)
@@ -88,16 +88,16 @@ var _ source.Source = (*Source)(nil)
 func New(c Config) (*Source, error) {
 	s := &Source{
 		name: c.Name,
-		held: make(chan struct{}, 1), first: make(map[string]*wire.EncodedService), refused: newRefusals(),
+		held: make(chan struct{}, 1), first: make(map[string]*wire.EncodedService), refused: newStreamRefusals(),
 		rules: catalog.Rules{
 			Retention: catalog.Forever, Settle: c.Settle, MaxCatalog: c.MaxCatalog,
-			Admit: func(s *federation.Service) *federation.InvalidError { return admit(c.Zones, c.Policy, s) },
+			Admit: func(s *federation.Service) *federation.InvalidError { return admissionError(c.Zones, c.Policy, s) },
 		},
 	}
 	var err error
 	s.mirror, err = consumer.New(consumer.Config{
 		Subscription: c.Subscription, Rules: s.rules, Name: c.Name,
-		Publish: s.publish, Accept: s.accept, Observer: observer{source: s}, Logger: c.Logger,
+		Publish: s.publishMirror, Accept: s.acceptPath, Observer: refusalObserver{source: s}, Logger: c.Logger,
 	})
 	if err != nil {
 		return nil, err
@@ -105,8 +105,8 @@ func New(c Config) (*Source, error) {
 	return s, nil
 }
 
-// admit returns why the owner may not publish a service, or nil.
-func admit(zones []federation.FQDN, policy wire.AddressPolicy, s *federation.Service) *federation.InvalidError {
+// admissionError returns why the owner may not publish a service, or nil.
+func admissionError(zones []federation.FQDN, policy wire.AddressPolicy, s *federation.Service) *federation.InvalidError {
 	if len(zones) > 0 && !slices.ContainsFunc(zones, s.FQDN.Within) {
 		return federation.Invalidf("fqdn", federation.ReasonOutOfZone, "%s is outside the zones given to this owner", federation.Quote(s.FQDN.String()))
 	}
@@ -127,13 +127,13 @@ func (s *Source) Run(ctx context.Context, part source.Part) {
 	s.part = part
 	var holding sync.WaitGroup
 	defer holding.Wait()
-	holding.Go(func() { s.hold(ctx) })
+	holding.Go(func() { s.expireHeld(ctx) })
 	_ = s.mirror.Run(ctx) // it returns nil when ctx ends, and not before
 }
 
-// hold lets services that the owner has come back without go when their time is over,
+// expireHeld lets services that the owner has come back without go when their time is over,
 // until ctx ends.
-func (s *Source) hold(ctx context.Context) {
+func (s *Source) expireHeld(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -150,25 +150,25 @@ func (s *Source) hold(ctx context.Context) {
 	}
 }
 
-// accept refuses a stream of services that have come through this catalog already: two
+// acceptPath refuses a stream of services that have come through this catalog already: two
 // relays that feed each other would keep them alive for ever.
-func (s *Source) accept(path wire.OwnerPath) error { return s.part.SetPath(path) }
+func (s *Source) acceptPath(path wire.OwnerPath) error { return s.part.SetPath(path) }
 
-// publish tells the part what has changed.
-func (s *Source) publish(c consumer.Changes) {
+// publishMirror tells the part what has changed.
+func (s *Source) publishMirror(c consumer.Changes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	reason := s.unvouched(&c.Status)
+	reason := s.unvouchedReason(&c.Status)
 	if reason != nil {
 		s.away = true
 		s.part.SetAway(source.ReportedError{Reason: reason, Lost: c.Status.Lost}) // before what follows, which is not for consumers yet
 	}
-	s.refused.opened(c.Status.Generation)
-	s.apply(c.Services)
+	s.refused.forgetEarlier(c.Status.Generation)
+	s.applyServices(c.Services)
 	if reason == nil {
-		s.vouched()
+		s.publishVouched()
 	}
-	s.refused.tell(s.part)
+	s.refused.reportCounts(s.part)
 	if holds := c.Status.Held > 0; holds != s.holds {
 		s.holds = holds
 		select {
@@ -178,9 +178,9 @@ func (s *Source) publish(c consumer.Changes) {
 	}
 }
 
-// unvouched returns why no stream vouches for the whole catalog, or nil. For the grace after its
+// unvouchedReason returns why no stream vouches for the whole catalog, or nil. For the grace after its
 // loss a stream still does.
-func (s *Source) unvouched(status *consumer.Status) error {
+func (s *Source) unvouchedReason(status *consumer.Status) error {
 	switch {
 	case status.State == catalog.Synced && status.Stale > 0:
 		return errHeld
@@ -192,8 +192,8 @@ func (s *Source) unvouched(status *consumer.Status) error {
 	return errSyncing
 }
 
-// vouched publishes what is known, if it was not published before.
-func (s *Source) vouched() {
+// publishVouched publishes what is known, if it was not published before.
+func (s *Source) publishVouched() {
 	if s.away {
 		s.away = false
 		s.part.SetAway(nil) // before a first Replace nothing is available
@@ -205,12 +205,12 @@ func (s *Source) vouched() {
 	}
 }
 
-// apply takes the changes of the catalog.
-func (s *Source) apply(changes []catalog.Change) {
+// applyServices takes the changes of the catalog.
+func (s *Source) applyServices(changes []catalog.Change) {
 	last := make(map[string]*wire.EncodedService, len(changes)) // nil for what is gone
 	for i := range changes {
 		change := &changes[i]
-		s.refused.forget(change.Name)
+		s.refused.forgetService(change.Name)
 		switch change.Kind() {
 		case catalog.Gone:
 			last[change.Name] = nil

@@ -41,7 +41,7 @@ func expect(t *testing.T, when string, p *part, want ...string) {
 	}
 }
 
-// What belongs to the time after a loss comes after Away, and before the end of it.
+// What belongs to the time after a loss comes after SetAway, and before the end of it.
 func TestOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)

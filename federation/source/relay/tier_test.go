@@ -148,7 +148,7 @@ func (t *tier) start() {
 func (t *tier) startRelay(rules catalog.Rules) {
 	t.registry = registry.New()
 	r := &driven{
-		Source: &Source{held: make(chan struct{}, 1), first: make(map[string]*wire.EncodedService), refused: newRefusals()},
+		Source: &Source{held: make(chan struct{}, 1), first: make(map[string]*wire.EncodedService), refused: newStreamRefusals()},
 		begin:  make(chan struct{}), mutant: t.simulation.mutant,
 	}
 	t.catalog = source.NewCatalog(source.Config{
@@ -383,7 +383,7 @@ func (d *driven) accept(path wire.OwnerPath) error {
 	if d.mutant == trustsRenewals && !d.away && d.first == nil {
 		return nil
 	}
-	return d.Source.accept(path)
+	return d.acceptPath(path)
 }
 
 // publish is that of the Source. A mutant is told that its owner is synced when that is not
@@ -395,5 +395,5 @@ func (d *driven) publish(c consumer.Changes) {
 		d.mutant == trustsItsFile && s.Generation == 0 && s.Known {
 		s.State, s.Failure, s.Stale = catalog.Synced, nil, 0
 	}
-	d.Source.publish(c)
+	d.publishMirror(c)
 }
