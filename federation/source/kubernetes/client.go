@@ -34,24 +34,24 @@ const (
 	protobuf    = "application/vnd.kubernetes.protobuf"
 )
 
-// access is how the API server is reached.
-type access struct {
+// serverAccess is how the API server is reached.
+type serverAccess struct {
 	config    *rest.Config
 	namespace string // of the pod, or of the context
 	text      []byte // of the kubeconfig, with the authorities of its CA file, to see whether either changes
 }
 
 // loadAccess reads how the API server is reached. The error is one line.
-func loadAccess(path, name string) (to access, err error) {
+func loadAccess(path, name string) (to serverAccess, err error) {
 	if to, err = readAccess(path, name); err != nil || to.config.CAFile == "" || len(to.config.CAData) > 0 {
 		return to, err
 	}
 	// The client gets what was read: client-go would read the file again minutes later.
 	if to.config.CAData, err = os.ReadFile(to.config.CAFile); err != nil {
-		return access{}, fmt.Errorf("CA file of the API server: %w", err)
+		return serverAccess{}, fmt.Errorf("CA file of the API server: %w", err)
 	}
 	if len(to.config.CAData) == 0 { // which would mean the authorities of the system
-		return access{}, fmt.Errorf("CA file of the API server: %s is empty", to.config.CAFile)
+		return serverAccess{}, fmt.Errorf("CA file of the API server: %s is empty", to.config.CAFile)
 	}
 	to.config.CAFile, to.text = "", append(to.text, to.config.CAData...)
 	return to, nil
@@ -61,21 +61,21 @@ func loadAccess(path, name string) (to access, err error) {
 const podNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 // readAccess is loadAccess, without the CA file where there is one.
-func readAccess(path, name string) (to access, err error) {
+func readAccess(path, name string) (to serverAccess, err error) {
 	if path == "" {
 		to.config, err = rest.InClusterConfig()
 		namespace, unreadable := os.ReadFile(podNamespace)
 		if err = cmp.Or(err, unreadable); err != nil {
-			return access{}, fmt.Errorf("no kubeconfig is named, and this is not a pod with a service account: %w", oneLine(err))
+			return serverAccess{}, fmt.Errorf("no kubeconfig is named, and this is not a pod with a service account: %w", oneLine(err))
 		}
 		to.namespace = strings.TrimSpace(string(namespace))
 		return to, nil
 	}
 	if to.text, err = os.ReadFile(path); err != nil {
-		return access{}, fmt.Errorf("kubeconfig: %w", err)
+		return serverAccess{}, fmt.Errorf("kubeconfig: %w", err)
 	}
-	fail := func(err error) (access, error) {
-		return access{}, fmt.Errorf("kubeconfig %s: %w", path, oneLine(err))
+	fail := func(err error) (serverAccess, error) {
+		return serverAccess{}, fmt.Errorf("kubeconfig %s: %w", path, oneLine(err))
 	}
 	file, err := clientcmd.LoadFromFile(path)
 	if err != nil {
@@ -111,8 +111,8 @@ func oneLine(err error) error {
 	return errors.New(strings.TrimPrefix(text, "invalid configuration: "))
 }
 
-// client speaks to one API server.
-type client struct {
+// apiClient speaks to one API server.
+type apiClient struct {
 	config *rest.Config
 	http   *http.Client
 	codecs serializer.CodecFactory
@@ -121,7 +121,7 @@ type client struct {
 
 // newClient returns a client. It connects when it is first used. wrap is put around
 // its transport where it is not nil.
-func newClient(config *rest.Config, scheme *runtime.Scheme, wrap func(http.RoundTripper) http.RoundTripper) (*client, error) {
+func newClient(config *rest.Config, scheme *runtime.Scheme, wrap func(http.RoundTripper) http.RoundTripper) (*apiClient, error) {
 	config = rest.CopyConfig(config)
 	config.UserAgent = userAgent
 	config.QPS = -1                                      // the server's priority and fairness bounds what may be asked
@@ -136,17 +136,17 @@ func newClient(config *rest.Config, scheme *runtime.Scheme, wrap func(http.Round
 	if err != nil {
 		return nil, oneLine(err)
 	}
-	return &client{config: config, http: httpClient, codecs: serializer.NewCodecFactory(scheme), dialer: dialer}, nil
+	return &apiClient{config: config, http: httpClient, codecs: serializer.NewCodecFactory(scheme), dialer: dialer}, nil
 }
 
-// close ends the connections.
-func (c *client) close() {
+// closeConnections ends the connections.
+func (c *apiClient) closeConnections() {
 	c.http.CloseIdleConnections()
 	c.dialer.CloseAll()
 }
 
-// group returns a client for the resources of one version of a group.
-func (c *client) group(gv schema.GroupVersion) (*rest.RESTClient, error) {
+// groupClient returns a client for the resources of one version of a group.
+func (c *apiClient) groupClient(gv schema.GroupVersion) (*rest.RESTClient, error) {
 	config := rest.CopyConfig(c.config)
 	config.GroupVersion, config.APIPath = &gv, "/apis"
 	config.NegotiatedSerializer = c.codecs.WithoutConversion()
@@ -160,18 +160,18 @@ func (c *client) group(gv schema.GroupVersion) (*rest.RESTClient, error) {
 	return rest.RESTClientForConfigAndClient(config, c.http)
 }
 
-// leases returns a client for leases, each request of which is bounded: who gives a lease up
+// leaseClient returns a client for leases, each request of which is bounded: who gives a lease up
 // waits for the answer.
-func (c *client) leases() (coordinationv1client.LeasesGetter, error) {
+func (c *apiClient) leaseClient() (coordinationv1client.LeasesGetter, error) {
 	bounded := *c.http
 	bounded.Timeout = oneRequest
 	return coordinationv1client.NewForConfigAndClient(c.config, &bounded)
 }
 
-// get returns what is at a path, in the form that accept names.
-func (c *client) get(ctx context.Context, path, accept string) ([]byte, error) {
+// getRaw returns what is at a path, in the form that accept names.
+func (c *apiClient) getRaw(ctx context.Context, path, accept string) ([]byte, error) {
 	gv := schema.GroupVersion{Version: "v1"}
-	api, err := c.group(gv)
+	api, err := c.groupClient(gv)
 	if err != nil {
 		return nil, err
 	}
@@ -185,9 +185,9 @@ func (c *client) get(ctx context.Context, path, accept string) ([]byte, error) {
 	return body, err
 }
 
-// read reads the JSON at a path into v, which stays as it is where there is nothing.
-func (c *client) read(ctx context.Context, path string, v any) error {
-	body, err := c.get(ctx, path, "application/json")
+// readJSON reads the JSON at a path into v, which stays as it is where there is nothing.
+func (c *apiClient) readJSON(ctx context.Context, path string, v any) error {
+	body, err := c.getRaw(ctx, path, "application/json")
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil
@@ -200,9 +200,9 @@ func (c *client) read(ctx context.Context, path string, v any) error {
 	return nil
 }
 
-// alive returns why the API server cannot be asked, or nil.
-func (c *client) alive(ctx context.Context) error {
-	_, err := c.get(ctx, "/readyz", "text/plain")
+// checkReady returns why the API server cannot be asked, or nil.
+func (c *apiClient) checkReady(ctx context.Context) error {
+	_, err := c.getRaw(ctx, "/readyz", "text/plain")
 	switch {
 	case err == nil, apierrors.IsForbidden(err): // a server that refuses to say how it is answers
 		return nil
@@ -213,30 +213,30 @@ func (c *client) alive(ctx context.Context) error {
 	}
 }
 
-// explain turns an error of a request into one line that says what to do about it.
-func (c *client) explain(err error) error {
+// explainError turns an error of a request into one line that says what to do about it.
+func (c *apiClient) explainError(err error) error {
 	status := apierrors.APIStatus(nil)
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return classed("credentials", "%s does not accept the credentials: they are wrong or have expired (401)", c.config.Host)
+		return classErrorf("credentials", "%s does not accept the credentials: they are wrong or have expired (401)", c.config.Host)
 	case apierrors.IsForbidden(err) && errors.As(err, &status):
 		class := "RBAC"
 		if of := status.Status().Details; of != nil {
 			class += " " + of.Group + "/" + of.Kind // whatever the verb
 		}
-		return classed(class, "RBAC: %s", permission(status.Status()))
+		return classErrorf(class, "RBAC: %s", deniedPermission(status.Status()))
 	case errors.As(err, &status):
-		return classed(string(status.Status().Reason), "%s: %w", c.config.Host, oneLine(err))
+		return classErrorf(string(status.Status().Reason), "%s: %w", c.config.Host, oneLine(err))
 	}
 	if request, ok := errors.AsType[*url.Error](err); ok {
 		err = request.Err // the path says nothing
 	}
-	return classed("connection", "%s: %w", c.config.Host, oneLine(err))
+	return classErrorf("connection", "%s: %w", c.config.Host, oneLine(err))
 }
 
-// permission returns what the API server says is not allowed: user, verb, resource,
+// deniedPermission returns what the API server says is not allowed: user, verb, resource,
 // group and scope.
-func permission(status metav1.Status) string {
+func deniedPermission(status metav1.Status) string {
 	text := strings.Join(strings.Fields(status.Message), " ")
 	if _, after, ok := strings.Cut(text, "forbidden: "); ok {
 		return after

@@ -18,20 +18,20 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
 )
 
-// name is the namespace and the name of an object.
-type name = types.NamespacedName
+// objectName is the namespace and the name of an object.
+type objectName = types.NamespacedName
 
 // kindName names an object among those of all kinds.
 type kindName struct {
-	kind kind
-	name name
+	kind objectKind
+	name objectName
 }
 
-// index has the objects that refer to another one, by its name.
-type index map[name]map[kindName]metav1.Object
+// referenceIndex has the objects that refer to another one, by its name.
+type referenceIndex map[objectName]map[kindName]metav1.Object
 
-// move brings an index to what an object refers to after it has changed.
-func (x index) move(id kindName, object metav1.Object, before, after []name) {
+// updateReferences brings an index to what an object refers to after it has changed.
+func (x referenceIndex) updateReferences(id kindName, object metav1.Object, before, after []objectName) {
 	for _, of := range before {
 		delete(x[of], id)
 		if len(x[of]) == 0 {
@@ -54,50 +54,50 @@ type clusterState struct {
 	wake chan struct{} // has a token when there is something to do
 
 	mu       sync.Mutex
-	objects  [kinds]map[name]metav1.Object
-	parts    index          // EndpointSlices and routes, by Service
-	children index          // routes, by Gateway
-	nodes    []*corev1.Node // never changed, only replaced
-	onNodes  sets.Set[name] // Services whose verdict is about the nodes as well
-	dirty    sets.Set[name]
-	health   health
+	objects  [kinds]map[objectName]metav1.Object
+	parts    referenceIndex       // EndpointSlices and routes, by Service
+	children referenceIndex       // routes, by Gateway
+	nodes    []*corev1.Node       // never changed, only replaced
+	onNodes  sets.Set[objectName] // Services whose verdict is about the nodes as well
+	dirty    sets.Set[objectName]
+	health   clusterHealth
 }
 
 func newClusterState(grace time.Duration) *clusterState {
 	w := &clusterState{
-		wake: make(chan struct{}, 1), parts: make(index), children: make(index), onNodes: sets.New[name](), dirty: sets.New[name](),
-		health: health{grace: grace, watches: make(map[watched]progress)},
+		wake: make(chan struct{}, 1), parts: make(referenceIndex), children: make(referenceIndex), onNodes: sets.New[objectName](), dirty: sets.New[objectName](),
+		health: clusterHealth{grace: grace, watches: make(map[watchID]watchProgress)},
 	}
 	for k := range kinds {
-		w.objects[k] = make(map[name]metav1.Object)
+		w.objects[k] = make(map[objectName]metav1.Object)
 	}
 	return w
 }
 
-// rouse puts a token into a channel, unless it has one. It does not block.
-func rouse(c chan<- struct{}) {
+// putToken puts a token into a channel, unless it has one. It does not block.
+func putToken(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
 	default: // who takes it is about to look
 	}
 }
 
-func nameOf(object metav1.Object) name {
-	return name{Namespace: object.GetNamespace(), Name: object.GetName()}
+func nameOf(object metav1.Object) objectName {
+	return objectName{Namespace: object.GetNamespace(), Name: object.GetName()}
 }
 
-// put takes an object that is new or has changed. It is called with mu held.
-func (w *clusterState) put(k kind, object metav1.Object) {
+// putObject takes an object that is new or has changed. It is called with mu held.
+func (w *clusterState) putObject(k objectKind, object metav1.Object) {
 	of := nameOf(object)
 	before := w.objects[k][of]
 	w.objects[k][of] = object
-	if before == nil || !alike(before, object) {
-		w.index(kindName{k, of}, before, object)
+	if before == nil || !equalButVersion(before, object) {
+		w.reindexObject(kindName{k, of}, before, object)
 	}
 }
 
-// alike reports whether two trimmed objects differ at most in their version.
-func alike(a, b metav1.Object) bool {
+// equalButVersion reports whether two trimmed objects differ at most in their version.
+func equalButVersion(a, b metav1.Object) bool {
 	version := b.GetResourceVersion()
 	b.SetResourceVersion(a.GetResourceVersion())
 	same := apiequality.Semantic.DeepEqual(a, b)
@@ -105,17 +105,17 @@ func alike(a, b metav1.Object) bool {
 	return same
 }
 
-// remove takes that an object is gone. It is called with mu held.
-func (w *clusterState) remove(k kind, of name) {
+// removeObject takes that an object is gone. It is called with mu held.
+func (w *clusterState) removeObject(k objectKind, of objectName) {
 	if before, ok := w.objects[k][of]; ok {
 		delete(w.objects[k], of)
-		w.index(kindName{k, of}, before, nil)
+		w.reindexObject(kindName{k, of}, before, nil)
 	}
 }
 
-// index brings the indexes from one state of an object to the next, and marks the
+// reindexObject brings the indexes from one state of an object to the next, and marks the
 // Services that it belongs to. It is called with mu held.
-func (w *clusterState) index(id kindName, before, after metav1.Object) {
+func (w *clusterState) reindexObject(id kindName, before, after metav1.Object) {
 	switch id.kind {
 	case kindService, kindExport:
 		w.dirty.Insert(id.name)
@@ -127,18 +127,18 @@ func (w *clusterState) index(id kindName, before, after metav1.Object) {
 			w.dirty.Insert(servicesOf(route)...)
 		}
 	default:
-		w.parts.move(id, after, servicesOf(before), servicesOf(after))
-		w.children.move(id, after, gatewaysOf(before), gatewaysOf(after))
+		w.parts.updateReferences(id, after, servicesOf(before), servicesOf(after))
+		w.children.updateReferences(id, after, gatewaysOf(before), gatewaysOf(after))
 		w.dirty.Insert(servicesOf(before)...)
 		w.dirty.Insert(servicesOf(after)...)
 	}
 }
 
 // servicesOf returns the Services that an EndpointSlice or a route refers to.
-func servicesOf(object metav1.Object) []name {
+func servicesOf(object metav1.Object) []objectName {
 	switch o := object.(type) {
 	case *discoveryv1.EndpointSlice:
-		return []name{{Namespace: o.Namespace, Name: o.Labels[discoveryv1.LabelServiceName]}}
+		return []objectName{{Namespace: o.Namespace, Name: o.Labels[discoveryv1.LabelServiceName]}}
 	case *export.Route:
 		return o.Services()
 	}
@@ -146,16 +146,16 @@ func servicesOf(object metav1.Object) []name {
 }
 
 // gatewaysOf returns the Gateways that a route refers to.
-func gatewaysOf(object metav1.Object) []name {
+func gatewaysOf(object metav1.Object) []objectName {
 	if route, ok := object.(*export.Route); ok {
 		return route.Gateways()
 	}
 	return nil
 }
 
-// subject returns what is known of a Service, and whether it is exported. narrowed says
+// exportInput returns what is known of a Service, and whether it is exported. narrowed says
 // that a Service that is not known may be there.
-func (w *clusterState) subject(of name, narrowed bool) (in export.Input, exported bool) {
+func (w *clusterState) exportInput(of objectName, narrowed bool) (in export.Input, exported bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	in.Service, _ = w.objects[kindService][of].(*corev1.Service)
@@ -186,16 +186,16 @@ func (w *clusterState) subject(of name, narrowed bool) (in export.Input, exporte
 	return in, true
 }
 
-// hold reports whether a Service has to be left as it is, because its verdict is about
+// deferIfMissing reports whether a Service has to be left as it is, because its verdict is about
 // objects of missing watches, which cannot be read, and may be others than those that are
 // known. It is looked at again with what changes next, and when they can be read. known
 // says that there is a Service. Of one that is not held it is kept whether its verdict is
 // about the nodes.
-func (w *clusterState) hold(of name, missing []watched, known bool, v export.Verdict) bool {
+func (w *clusterState) deferIfMissing(of objectName, missing []watchID, known bool, v export.Verdict) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	held := slices.ContainsFunc(missing, func(id watched) bool {
-		return (id.namespace == "" || id.namespace == of.Namespace) && (id.kind == kindService || known && w.leads(id.kind, of, v))
+	held := slices.ContainsFunc(missing, func(id watchID) bool {
+		return (id.namespace == "" || id.namespace == of.Namespace) && (id.kind == kindService || known && w.dependsOnKind(id.kind, of, v))
 	})
 	switch {
 	case held:
@@ -208,10 +208,10 @@ func (w *clusterState) hold(of name, missing []watched, known bool, v export.Ver
 	return held
 }
 
-// leads reports whether objects of a kind belong to a Service with that verdict. Of routes
+// dependsOnKind reports whether objects of a kind belong to a Service with that verdict. Of routes
 // and exports it is those that are known: a Service that never had one does not wait for
 // them. It is called with mu held.
-func (w *clusterState) leads(k kind, of name, v export.Verdict) bool {
+func (w *clusterState) dependsOnKind(k objectKind, of objectName, v export.Verdict) bool {
 	switch k {
 	case kindExport:
 		return w.objects[k][of] != nil
@@ -228,49 +228,49 @@ func (w *clusterState) leads(k kind, of name, v export.Verdict) bool {
 	return false
 }
 
-// next returns the Services to look at, and how reading the cluster goes: what that
+// takeDirty returns the Services to look at, and how reading the cluster goes: what that
 // says is true once they have been looked at. There are none while half of the cluster is
 // known: until everything has been read for the first time, of which begun says that
 // it has happened, and while watches that have lost touch read everything again.
 // Those that cannot are not waited for, and hold up those Services that need them.
-func (w *clusterState) next(now time.Time, begun bool) (sets.Set[name], standing) {
+func (w *clusterState) takeDirty(now time.Time, begun bool) (sets.Set[objectName], healthSummary) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := w.health.standing(now)
+	s := w.health.summaryAt(now)
 	if s.partial || !begun && !s.current {
 		return nil, s
 	}
 	batch := w.dirty
-	w.dirty = sets.New[name]()
+	w.dirty = sets.New[objectName]()
 	return batch, s
 }
 
-// begin notes that a watch knows nothing yet: it starts, or will be started again.
-func (w *clusterState) begin(id watched) {
+// noteWatchBegun notes that a watch knows nothing yet: it starts, or will be started again.
+func (w *clusterState) noteWatchBegun(id watchID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.health.watches[id] = progress{once: w.health.watches[id].once, begun: true}
-	w.health.definition[id.kind] = problem{}
+	w.health.watches[id] = watchProgress{once: w.health.watches[id].once, begun: true}
+	w.health.definition[id.kind] = lastingProblem{}
 }
 
-// end notes that there is nothing to watch any more, as the kind is not served. Its
+// noteNotServed notes that there is nothing to watch any more, as the kind is not served. Its
 // objects stay, and that they cannot be followed is said.
-func (w *clusterState) end(id watched, now time.Time) {
+func (w *clusterState) noteNotServed(id watchID, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.health.watches[id] = progress{once: w.health.watches[id].once}
+	w.health.watches[id] = watchProgress{once: w.health.watches[id].once}
 	if len(w.objects[id.kind]) > 0 {
-		w.health.definition[id.kind].set(classed("removed", "%v are not served any more: what is published because of them stays", id.kind), now)
+		w.health.definition[id.kind].noteOutcome(classErrorf("removed", "%v are not served any more: what is published because of them stays", id.kind), now)
 	}
 }
 
-// report notes how an attempt of a watch went, nil for well, and reports whether that is
+// noteAttempt notes how an attempt of a watch went, nil for well, and reports whether that is
 // news.
-func (w *clusterState) report(id watched, err error) bool {
+func (w *clusterState) noteAttempt(id watchID, err error) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := w.health.watches[id]
-	news := p.problem.set(err, time.Now())
+	news := p.problem.noteOutcome(err, time.Now())
 	w.health.watches[id] = p
 	return news
 }

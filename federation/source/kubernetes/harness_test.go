@@ -191,7 +191,7 @@ func (p *part) Update(changed []*wire.EncodedService, gone []string) {
 	}
 }
 
-func (p *part) Away(reason error) {
+func (p *part) SetAway(reason error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.away = reason
@@ -202,9 +202,9 @@ func (p *part) Away(reason error) {
 	p.said = append(p.said, text)
 }
 
-func (*part) Through(wire.OwnerPath) error { return nil }
+func (*part) SetPath(wire.OwnerPath) error { return nil }
 
-func (p *part) Refused(entries map[string]int) {
+func (p *part) SetRefused(entries map[string]int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refused = entries

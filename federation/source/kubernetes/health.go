@@ -9,47 +9,47 @@ import (
 	"time"
 )
 
-// watched is what one watch is for: a kind, in one namespace or, where that is empty,
+// watchID is what one watch is for: a kind, in one namespace or, where that is empty,
 // in all of them.
-type watched struct {
-	kind      kind
+type watchID struct {
+	kind      objectKind
 	namespace string
 }
 
-func (w watched) String() string {
+func (w watchID) String() string {
 	if w.namespace == "" {
 		return w.kind.String()
 	}
 	return w.kind.String() + " in " + w.namespace
 }
 
-func (w watched) compare(other watched) int {
+func (w watchID) compareTo(other watchID) int {
 	return cmp.Or(cmp.Compare(w.kind, other.kind), cmp.Compare(w.namespace, other.namespace))
 }
 
-// progress is how far a watch is.
-type progress struct {
+// watchProgress is how far a watch is.
+type watchProgress struct {
 	begun   bool // there is something to watch
 	synced  bool // it has read everything since it was started
 	once    bool // an earlier one had
-	problem problem
+	problem lastingProblem
 }
 
-// problem is why something does not work, and since when. The zero value is none.
-type problem struct {
+// lastingProblem is why something does not work, and since when. The zero value is none.
+type lastingProblem struct {
 	reason error
 	since  time.Time
 }
 
-// set notes how the last attempt went, and reports whether that is news.
-func (p *problem) set(reason error, now time.Time) bool {
+// noteOutcome notes how the last attempt went, and reports whether that is news.
+func (p *lastingProblem) noteOutcome(reason error, now time.Time) bool {
 	switch {
 	case reason == nil:
 		news := p.reason != nil
-		*p = problem{}
+		*p = lastingProblem{}
 		return news
 	case p.reason == nil:
-		*p = problem{reason, now}
+		*p = lastingProblem{reason, now}
 		return true
 	case reasonClass(reason) != reasonClass(p.reason):
 		p.reason = reason
@@ -58,30 +58,30 @@ func (p *problem) set(reason error, now time.Time) bool {
 	return false // an error with another port, or another pod, in it
 }
 
-// health is how reading the cluster goes. The mutex of clusterState guards it.
-type health struct {
+// clusterHealth is how reading the cluster goes. The mutex of clusterState guards it.
+type clusterHealth struct {
 	grace      time.Duration // before a problem is said
-	server     problem
-	definition [kinds]problem // of objects that are kept although their kind is not served
-	discovered bool           // which kinds are served was known once
-	watches    map[watched]progress
+	server     lastingProblem
+	definition [kinds]lastingProblem // of objects that are kept although their kind is not served
+	discovered bool                  // which kinds are served was known once
+	watches    map[watchID]watchProgress
 }
 
-// standing is what the publisher has to know of the health.
-type standing struct {
+// healthSummary is what the publisher has to know of the health.
+type healthSummary struct {
 	partial bool      // some watches have not read yet what an earlier one had, and may soon
-	missing []watched // those that have not, and cannot, in order
+	missing []watchID // those that have not, and cannot, in order
 	current bool      // everything has been read, and is followed
 	reason  error     // why not, if it has lasted
 	recheck bool      // time alone may change this
 }
 
-// standing returns how reading the cluster goes.
-func (h *health) standing(now time.Time) standing {
-	s := standing{current: h.discovered}
-	lasts := func(p problem) bool { return p.reason != nil && now.Sub(p.since) >= h.grace }
-	problems := []problem{h.server}
-	for _, id := range slices.SortedFunc(maps.Keys(h.watches), watched.compare) {
+// summaryAt returns how reading the cluster goes.
+func (h *clusterHealth) summaryAt(now time.Time) healthSummary {
+	s := healthSummary{current: h.discovered}
+	lasts := func(p lastingProblem) bool { return p.reason != nil && now.Sub(p.since) >= h.grace }
+	problems := []lastingProblem{h.server}
+	for _, id := range slices.SortedFunc(maps.Keys(h.watches), watchID.compareTo) {
 		p := h.watches[id]
 		problems = append(problems, p.problem)
 		if p.synced || !p.begun {
@@ -105,9 +105,9 @@ func (h *health) standing(now time.Time) standing {
 	return s
 }
 
-// away returns why the cluster is away, where before is what was said last, or nil. It is
+// awayReason returns why the cluster is away, where before is what was said last, or nil. It is
 // before for the same reason in other words, and until everything has been read.
-func (s *standing) away(before error) error {
+func (s *healthSummary) awayReason(before error) error {
 	if s.reason == nil && !s.current || s.reason != nil && before != nil && reasonClass(before) == reasonClass(s.reason) {
 		return before
 	}
@@ -120,7 +120,7 @@ type classError struct {
 	error
 }
 
-func classed(class, format string, args ...any) error {
+func classErrorf(class, format string, args ...any) error {
 	return classError{class, fmt.Errorf(format, args...)}
 }
 

@@ -13,11 +13,11 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
-// kind is a kind of objects that a source reads.
-type kind int
+// objectKind is a kind of objects that a source reads.
+type objectKind int
 
 const (
-	kindService kind = iota
+	kindService objectKind = iota
 	kindSlice
 	kindNode
 	kindExport
@@ -34,9 +34,9 @@ const (
 	gatewayGroup = gatewayv1.GroupName
 )
 
-// resource is what the API server knows of a kind. The versions of a kind differ in
+// apiResource is what the API server knows of a kind. The versions of a kind differ in
 // nothing that is read, so that one Go type stands for all. It has the name of the kind.
-type resource struct {
+type apiResource struct {
 	group, name  string
 	versions     []string // the best first
 	custom       bool     // it is defined by a CustomResourceDefinition, or not at all
@@ -44,7 +44,7 @@ type resource struct {
 	object, list runtime.Object
 }
 
-var resources = [kinds]resource{
+var resources = [kinds]apiResource{
 	kindService: {"", "services", []string{"v1"}, false, false, &corev1.Service{}, &corev1.ServiceList{}},
 	kindSlice:   {discoveryv1.GroupName, "endpointslices", []string{"v1"}, false, false, &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{}},
 	kindNode:    {"", "nodes", []string{"v1"}, false, true, &corev1.Node{}, &corev1.NodeList{}},
@@ -58,7 +58,7 @@ var resources = [kinds]resource{
 }
 
 // String returns the resource with its group, as kubectl names it.
-func (k kind) String() string {
+func (k objectKind) String() string {
 	return schema.GroupResource{Group: resources[k].group, Resource: resources[k].name}.String()
 }
 
@@ -76,10 +76,10 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// discover returns in which version the API server has each of the wanted kinds, or
+// discoverKinds returns in which version the API server has each of the wanted kinds, or
 // "" where it has not. An error means that this is not known.
-func (c *client) discover(ctx context.Context, wanted []kind) (map[kind]string, error) {
-	found := make(map[kind]string, len(wanted))
+func (c *apiClient) discoverKinds(ctx context.Context, wanted []objectKind) (map[objectKind]string, error) {
+	found := make(map[objectKind]string, len(wanted))
 	served := make(map[schema.GroupVersion]metav1.APIResourceList) // what was asked for
 	for _, k := range wanted {
 		r := resources[k]
@@ -91,7 +91,7 @@ func (c *client) discover(ctx context.Context, wanted []kind) (map[kind]string, 
 			gv := schema.GroupVersion{Group: r.group, Version: version}
 			list, ok := served[gv]
 			if !ok {
-				if err := c.read(ctx, "/apis/"+gv.String(), &list); err != nil {
+				if err := c.readJSON(ctx, "/apis/"+gv.String(), &list); err != nil {
 					return nil, err
 				}
 				served[gv] = list

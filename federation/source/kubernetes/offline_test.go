@@ -27,7 +27,7 @@ import (
 // offline is a source without a cluster: the test says what its watches read, and when
 // it publishes.
 type offline struct {
-	*publisher
+	*partPublisher
 
 	told    *part
 	version int // of the object that was put last
@@ -40,20 +40,22 @@ func newOffline(t *testing.T, rules export.Rules) *offline {
 	log := slog.New(slog.DiscardHandler)
 	s := &Source{
 		config: Config{Rules: rules}, selector: labels.Everything(), log: log, state: newClusterState(time.Second),
-		writer: feedback.New(name{}, log), pace: quick,
+		writer: feedback.New(objectName{}, log), pace: quick,
 	}
 	s.wanted, s.slices = wantedKinds(rules)
 	s.state.health.discovered = true
 	told := &part{}
-	o := &offline{publisher: newPublisher(s, told), told: told}
+	o := &offline{partPublisher: newPartPublisher(s, told), told: told}
 	for _, k := range s.wanted {
-		s.state.begin(watched{kind: k})
+		s.state.noteWatchBegun(watchID{kind: k})
 	}
 	return o
 }
 
 // store returns what the watch of a kind fills.
-func (o *offline) store(k kind) store { return store{o.state, watched{kind: k}, o.config.Rules} }
+func (o *offline) store(k objectKind) watchStore {
+	return watchStore{o.state, watchID{kind: k}, o.config.Rules}
+}
 
 // read has every watch read everything that there is.
 func (o *offline) read(t *testing.T, objects ...metav1.Object) {
@@ -67,7 +69,7 @@ func (o *offline) read(t *testing.T, objects ...metav1.Object) {
 		}
 		must.Do(t, o.store(k).Replace(of, ""))
 	}
-	o.round()
+	o.publishRound()
 }
 
 // put has the watches see objects that are new or have changed.
@@ -78,11 +80,11 @@ func (o *offline) put(t *testing.T, objects ...metav1.Object) {
 		object.SetResourceVersion(strconv.Itoa(o.version))
 		must.Do(t, o.store(kindOf(object)).Add(object))
 	}
-	o.round()
+	o.publishRound()
 }
 
 // kindOf returns the kind of an object.
-func kindOf(object metav1.Object) kind {
+func kindOf(object metav1.Object) objectKind {
 	switch object.(type) {
 	case *corev1.Service:
 		return kindService
@@ -100,26 +102,26 @@ func kindOf(object metav1.Object) kind {
 
 // again has every watch lose touch, as they do when the server was away, and those of all
 // kinds but some read everything anew.
-func (o *offline) again(t *testing.T, without []kind, objects ...metav1.Object) {
+func (o *offline) again(t *testing.T, without []objectKind, objects ...metav1.Object) {
 	t.Helper()
 	for _, k := range o.wanted {
-		o.state.begin(watched{kind: k})
+		o.state.noteWatchBegun(watchID{kind: k})
 	}
 	for _, k := range without {
-		o.state.report(watched{kind: k}, classed("RBAC "+k.String(), "cannot list %v", k))
+		o.state.noteAttempt(watchID{kind: k}, classErrorf("RBAC "+k.String(), "cannot list %v", k))
 	}
 	wanted := o.wanted
 	defer func() { o.wanted = wanted }()
-	o.wanted = slices.DeleteFunc(slices.Clone(wanted), func(k kind) bool { return slices.Contains(without, k) })
+	o.wanted = slices.DeleteFunc(slices.Clone(wanted), func(k objectKind) bool { return slices.Contains(without, k) })
 	o.read(t, objects...)
 }
 
 // recover has the watch of a kind read.
-func (o *offline) recover(t *testing.T, k kind, objects ...any) {
+func (o *offline) recover(t *testing.T, k objectKind, objects ...any) {
 	t.Helper()
-	o.state.report(watched{kind: k}, nil)
+	o.state.noteAttempt(watchID{kind: k}, nil)
 	must.Do(t, o.store(k).Replace(objects, ""))
-	o.round()
+	o.publishRound()
 }
 
 // named returns a Service that asks for a name, with the label or without.
@@ -166,17 +168,17 @@ func TestUnreadableKindHoldsItsServices(t *testing.T) {
 		}
 	}
 	for _, test := range []struct {
-		without []kind
+		without []objectKind
 		held    string // of those that have changed
 	}{
-		{[]kind{kindTCPRoute}, "routed"},
-		{[]kind{kindTLSRoute}, ""},
-		{[]kind{kindGateway}, "routed"},
-		{[]kind{kindExport}, "exported"},
-		{[]kind{kindNode}, "local spread"},
-		{[]kind{kindSlice}, "local"},
-		{[]kind{kindService}, "exported local plain routed spread"},
-		{[]kind{kindExport, kindTCPRoute}, "exported routed"},
+		{[]objectKind{kindTCPRoute}, "routed"},
+		{[]objectKind{kindTLSRoute}, ""},
+		{[]objectKind{kindGateway}, "routed"},
+		{[]objectKind{kindExport}, "exported"},
+		{[]objectKind{kindNode}, "local spread"},
+		{[]objectKind{kindSlice}, "local"},
+		{[]objectKind{kindService}, "exported local plain routed spread"},
+		{[]objectKind{kindExport, kindTCPRoute}, "exported routed"},
 	} {
 		t.Run(test.held, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -199,7 +201,7 @@ func TestUnreadableKindHoldsItsServices(t *testing.T) {
 					t.Errorf("%s are of before at once, want all: what is not there may come", got)
 				}
 				time.Sleep(o.state.health.grace)
-				o.round()
+				o.publishRound()
 				if got := held(); got != test.held {
 					t.Errorf("%s are held, want %s", got, test.held)
 				}
@@ -255,7 +257,7 @@ func TestOldServiceTakesNoName(t *testing.T) {
 			t.Errorf("%s has the name after an old Service was labelled", got)
 		}
 		must.Do(t, o.store(kindService).Delete(named("shop", "exported", wanted, false, start)))
-		o.round()
+		o.publishRound()
 		if got := holder(); got != "middle" {
 			t.Errorf("%s has the name, want the label that was seen first", got)
 		}

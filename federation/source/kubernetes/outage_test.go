@@ -16,7 +16,7 @@ import (
 )
 
 // quick is a pace at which tests need not wait.
-var quick = pace{check: 100 * time.Millisecond, retry: 50 * time.Millisecond, grace: time.Second}
+var quick = pollPace{check: 100 * time.Millisecond, retry: 50 * time.Millisecond, grace: time.Second}
 
 // withdrew fails the test where anything but names was ever taken away.
 func (r *runner) withdrew(t *testing.T, names ...string) {

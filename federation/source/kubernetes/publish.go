@@ -17,32 +17,32 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// publisher turns what is known of the cluster into the part of a catalog. One
+// partPublisher turns what is known of the cluster into the part of a catalog. One
 // goroutine uses it.
-type publisher struct {
+type partPublisher struct {
 	*Source
 
 	part     source.Part
 	claims   export.Claims
-	entries  map[name]entry
+	entries  map[objectName]exportState
 	complete bool
 	away     error     // as the part was told
 	now      time.Time // of the update that is being made
 }
 
-// entry is what has become of an exported Service.
-type entry struct {
+// exportState is what has become of an exported Service.
+type exportState struct {
 	encoded  *wire.EncodedService // nil where it is not published
 	rule     export.Rule          // why it is not, or not as a whole
 	labelled time.Time            // since when the label exports it; zero where a ServiceExport does
 }
 
-func newPublisher(s *Source, part source.Part) *publisher {
-	return &publisher{Source: s, part: part, entries: make(map[name]entry)}
+func newPartPublisher(s *Source, part source.Part) *partPublisher {
+	return &partPublisher{Source: s, part: part, entries: make(map[objectName]exportState)}
 }
 
-// run publishes until ctx ends.
-func (p *publisher) run(ctx context.Context) {
+// publishLoop publishes until ctx ends.
+func (p *partPublisher) publishLoop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -52,41 +52,41 @@ func (p *publisher) run(ctx context.Context) {
 		case <-timer.C:
 		case <-p.state.wake:
 		}
-		if p.round() {
+		if p.publishRound() {
 			timer.Reset(p.pace.retry)
 		}
 	}
 }
 
-// round publishes what has changed, and then what is said of the cluster: it is away
+// publishRound publishes what has changed, and then what is said of the cluster: it is away
 // no more once what is different is published. It reports whether the same has to be
 // done again without a change, because a problem may last.
-func (p *publisher) round() (again bool) {
-	batch, s := p.state.next(time.Now(), p.complete)
+func (p *partPublisher) publishRound() (again bool) {
+	batch, s := p.state.takeDirty(time.Now(), p.complete)
 	if len(batch) > 0 || s.current && !p.complete {
-		p.publish(batch, s.missing)
+		p.publishBatch(batch, s.missing)
 	}
-	if away := s.away(p.away); away != p.away { //nolint:errorlint // whether it is the same value
+	if away := s.awayReason(p.away); away != p.away { //nolint:errorlint // whether it is the same value
 		p.away = away
 		p.part.SetAway(away)
 	}
 	return s.recheck
 }
 
-// publish looks at Services and at those that it finds to depend on them, and tells the
+// publishBatch looks at Services and at those that it finds to depend on them, and tells the
 // part what is different, at once.
-func (p *publisher) publish(batch sets.Set[name], missing []watched) {
+func (p *partPublisher) publishBatch(batch sets.Set[objectName], missing []watchID) {
 	var (
 		changed []*wire.EncodedService
 		gone    []string
 		recount bool
-		results = make(map[name]result, len(batch))
+		results = make(map[objectName]exportResult, len(batch))
 	)
 	p.now = time.Now()
 	for len(batch) > 0 {
 		for of := range batch {
 			batch.Delete(of)
-			if r, others, ok := p.look(of, missing); ok {
+			if r, others, ok := p.evaluateService(of, missing); ok {
 				results[of] = r
 				batch.Insert(others...)
 			}
@@ -102,7 +102,7 @@ func (p *publisher) publish(batch sets.Set[name], missing []watched) {
 			if r.encoded != nil {
 				changed = append(changed, r.encoded)
 			} else {
-				gone = append(gone, p.service(of))
+				gone = append(gone, p.serviceName(of))
 			}
 			p.writer.Changed(of)
 		}
@@ -111,7 +111,7 @@ func (p *publisher) publish(batch sets.Set[name], missing []watched) {
 			p.log.Warn("export is refused", "service", of.String(), "rule", refusal.Rule, "reason", refusal.Message+"; "+refusal.Detail)
 		}
 		if r.exported {
-			p.entries[of] = r.entry
+			p.entries[of] = r.exportState
 		} else {
 			delete(p.entries, of)
 		}
@@ -124,15 +124,15 @@ func (p *publisher) publish(batch sets.Set[name], missing []watched) {
 		p.part.Update(changed, gone)
 	}
 	if recount {
-		p.part.SetRefused(p.refused())
+		p.part.SetRefused(p.refusedCounts())
 	}
 	for of, r := range results {
-		p.tell(of, r)
+		p.noteVerdict(of, r)
 	}
 }
 
-// refused returns how many Services are not published, or not as a whole, by rule.
-func (p *publisher) refused() map[string]int {
+// refusedCounts returns how many Services are not published, or not as a whole, by rule.
+func (p *partPublisher) refusedCounts() map[string]int {
 	counts := make(map[string]int)
 	for _, e := range p.entries {
 		if e.rule != "" {
@@ -142,26 +142,26 @@ func (p *publisher) refused() map[string]int {
 	return counts
 }
 
-// result is what a look at a Service has found.
-type result struct {
-	entry
+// exportResult is what the evaluation of a Service has found.
+type exportResult struct {
+	exportState
 
 	input    export.Input
 	exported bool
 	verdict  export.Verdict
 }
 
-// look returns what becomes of a Service, and which others have to be looked at because
+// evaluateService returns what becomes of a Service, and which others have to be looked at because
 // of it, unless what it needs to know cannot be read.
-func (p *publisher) look(of name, missing []watched) (r result, others []name, ok bool) {
-	if r.input, r.exported = p.state.subject(of, !p.selector.Empty()); r.exported {
+func (p *partPublisher) evaluateService(of objectName, missing []watchID) (r exportResult, others []objectName, ok bool) {
+	if r.input, r.exported = p.state.exportInput(of, !p.selector.Empty()); r.exported {
 		if r.input.Export == nil {
 			r.labelled = p.labelledSince(of, r.input.Service)
 			r.input.Labelled = r.labelled
 		}
 		r.verdict = p.config.Rules.Translate(r.input)
 	}
-	if p.state.hold(of, missing, r.input.Service != nil, r.verdict) {
+	if p.state.deferIfMissing(of, missing, r.input.Service != nil, r.verdict) {
 		return r, nil, false
 	}
 	key := of.String()
@@ -189,7 +189,7 @@ func (p *publisher) look(of name, missing []watched) (r result, others []name, o
 // that, so it is when the label was seen: an old Service must not take a name from another
 // by a new label. Of those that were there at the start all that is known is the age of
 // the Service.
-func (p *publisher) labelledSince(of name, service *corev1.Service) time.Time {
+func (p *partPublisher) labelledSince(of objectName, service *corev1.Service) time.Time {
 	switch before := p.entries[of]; {
 	case !before.labelled.IsZero():
 		return before.labelled
@@ -199,8 +199,8 @@ func (p *publisher) labelledSince(of name, service *corev1.Service) time.Time {
 	return p.now
 }
 
-// tell has the verdict written into the ServiceExport, if there is one.
-func (p *publisher) tell(of name, r result) {
+// noteVerdict has the verdict written into the ServiceExport, if there is one.
+func (p *partPublisher) noteVerdict(of objectName, r exportResult) {
 	if r.input.Export == nil {
 		p.writer.Forget(of)
 		return

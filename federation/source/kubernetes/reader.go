@@ -17,8 +17,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// pace is how often things are done.
-type pace struct {
+// pollPace is how often things are done.
+type pollPace struct {
 	check time.Duration // whether the server answers, and which kinds are served
 	retry time.Duration // while it does not
 	// grace is how long a cluster may be out of reach before that is said: a server that
@@ -26,8 +26,8 @@ type pace struct {
 	grace time.Duration
 }
 
-func usualPace() pace {
-	return pace{check: 5 * time.Second, retry: time.Second, grace: 3 * time.Second}
+func usualPace() pollPace {
+	return pollPace{check: 5 * time.Second, retry: time.Second, grace: 3 * time.Second}
 }
 
 const (
@@ -35,33 +35,33 @@ const (
 	longestDelay = 5 * time.Second
 )
 
-// reader reads a cluster into the state of its source, with one watch for each kind
+// clusterReader reads a cluster into the state of its source, with one watch for each kind
 // and namespace, for as long as it runs.
-type reader struct {
+type clusterReader struct {
 	*Source
 
 	kick chan struct{} // has a token when a check is due at once
 
-	client     *client
-	text       []byte          // of the kubeconfig that the client is made from
-	unreadable bool            // a newer one is not usable, and that was said
-	found      map[kind]string // the version in which a kind is served; "" where it is not
-	lost       bool            // whether the server did not answer when it was asked last
-	running    map[watched]follower
+	client     *apiClient
+	text       []byte                // of the kubeconfig that the client is made from
+	unreadable bool                  // a newer one is not usable, and that was said
+	found      map[objectKind]string // the version in which a kind is served; "" where it is not
+	lost       bool                  // whether the server did not answer when it was asked last
+	running    map[watchID]runningWatch
 }
 
-// follower is a watch that runs.
-type follower struct {
+// runningWatch is a watch that runs.
+type runningWatch struct {
 	version string
 	stop    func() // ends it, and waits until it has
 }
 
-func newReader(s *Source) *reader {
-	return &reader{Source: s, kick: make(chan struct{}, 1), running: make(map[watched]follower)}
+func newClusterReader(s *Source) *clusterReader {
+	return &clusterReader{Source: s, kick: make(chan struct{}, 1), running: make(map[watchID]runningWatch)}
 }
 
-// run reads until ctx ends.
-func (r *reader) run(ctx context.Context) {
+// pollLoop reads until ctx ends.
+func (r *clusterReader) pollLoop(ctx context.Context) {
 	defer r.stopAll()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -73,35 +73,35 @@ func (r *reader) run(ctx context.Context) {
 		case <-r.kick:
 		}
 		next := r.pace.retry
-		if r.check(ctx) {
+		if r.checkServer(ctx) {
 			next = r.pace.check
 		}
-		rouse(r.state.wake) // time has passed, and so a problem may have lasted
+		putToken(r.state.wake) // time has passed, and so a problem may have lasted
 		timer.Reset(next)
 	}
 }
 
-// check reports whether the server answers, and brings the watches to what it serves.
-func (r *reader) check(ctx context.Context) bool {
+// checkServer reports whether the server answers, and brings the watches to what it serves.
+func (r *clusterReader) checkServer(ctx context.Context) bool {
 	now := time.Now()
-	if !r.reload() {
+	if !r.reloadClient() {
 		return false
 	}
-	var found map[kind]string
-	err := r.client.alive(ctx)
+	var found map[objectKind]string
+	err := r.client.checkReady(ctx)
 	if err == nil {
-		found, err = r.client.discover(ctx, r.wanted)
+		found, err = r.client.discoverKinds(ctx, r.wanted)
 	}
 	if err == nil {
-		r.announce(found)
-		err = r.use()
+		r.updateServed(found)
+		err = r.updateWriter()
 	}
 	if ctx.Err() != nil {
 		return false
 	}
 	if err != nil {
 		r.lost = true
-		r.server(r.client.explain(err), now)
+		r.noteServer(r.client.explainError(err), now)
 		if errors.Is(err, context.DeadlineExceeded) {
 			r.client.dialer.CloseAll() // a connection that is dead without a word takes the watches with it
 		}
@@ -113,14 +113,14 @@ func (r *reader) check(ctx context.Context) bool {
 		r.stopAll()
 	}
 	r.lost = false
-	r.follow(ctx)
-	r.server(nil, now)
+	r.adjustWatches(ctx)
+	r.noteServer(nil, now)
 	return true
 }
 
-// use gives the writer clients for leases and, if the server serves them, ServiceExports.
-func (r *reader) use() error {
-	leases, err := r.client.leases()
+// updateWriter gives the writer clients for leases and, if the server serves them, ServiceExports.
+func (r *clusterReader) updateWriter() error {
+	leases, err := r.client.leaseClient()
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (r *reader) use() error {
 		r.writer.Use(nil, "", leases)
 		return nil
 	}
-	exports, err := r.client.group(schema.GroupVersion{Group: mcsGroup, Version: version})
+	exports, err := r.client.groupClient(schema.GroupVersion{Group: mcsGroup, Version: version})
 	if err != nil {
 		return err
 	}
@@ -137,29 +137,29 @@ func (r *reader) use() error {
 	return nil
 }
 
-// server notes why the server cannot be asked, or with nil that it can.
-func (r *reader) server(reason error, now time.Time) {
+// noteServer notes why the server cannot be asked, or with nil that it can.
+func (r *clusterReader) noteServer(reason error, now time.Time) {
 	r.state.mu.Lock()
 	defer r.state.mu.Unlock()
-	r.state.health.server.set(reason, now)
+	r.state.health.server.noteOutcome(reason, now)
 	r.state.health.discovered = r.found != nil
 }
 
-// reload makes a client, anew where the kubeconfig has changed: credentials in it are
+// reloadClient makes a client, anew where the kubeconfig has changed: credentials in it are
 // replaced like that. It reports whether there is one.
-func (r *reader) reload() bool {
+func (r *clusterReader) reloadClient() bool {
 	to, err := loadAccess(r.config.Kubeconfig, r.config.Context)
 	if err == nil && r.client != nil && bytes.Equal(to.text, r.text) {
 		r.unreadable = false
 		return true
 	}
-	var fresh *client
+	var fresh *apiClient
 	if err == nil {
 		fresh, err = newClient(to.config, r.scheme, r.wrap)
 	}
 	if err != nil {
 		if r.client == nil {
-			r.server(classed("kubeconfig", "%w", err), time.Now())
+			r.noteServer(classErrorf("kubeconfig", "%w", err), time.Now())
 			return false
 		}
 		if !r.unreadable {
@@ -171,14 +171,14 @@ func (r *reader) reload() bool {
 	if r.client != nil {
 		r.log.Info("the kubeconfig has changed")
 		r.stopAll()
-		r.client.close()
+		r.client.closeConnections()
 	}
 	r.client, r.text, r.unreadable = fresh, to.text, false
 	return true
 }
 
-// announce takes which kinds are served now, and logs what is different from before.
-func (r *reader) announce(found map[kind]string) {
+// updateServed takes which kinds are served now, and logs what is different from before.
+func (r *clusterReader) updateServed(found map[objectKind]string) {
 	news := make(map[string][]string) // the resources, by what is said of them
 	for _, k := range r.wanted {
 		var text string
@@ -187,7 +187,7 @@ func (r *reader) announce(found map[kind]string) {
 			text = "the cluster does not serve these resources; they will be read when it does"
 		case r.found != nil && is && !was:
 			text = "the cluster serves more resources"
-		case was && !is: // where something is published because of them, Away says that it stays
+		case was && !is: // where something is published because of them, SetAway says that it stays
 			text = "the cluster serves fewer resources"
 		default:
 			continue
@@ -200,8 +200,8 @@ func (r *reader) announce(found map[kind]string) {
 	}
 }
 
-// follow starts and stops watches until there is one for everything that is served.
-func (r *reader) follow(ctx context.Context) {
+// adjustWatches starts and stops watches until there is one for everything that is served.
+func (r *clusterReader) adjustWatches(ctx context.Context) {
 	now := time.Now()
 	for _, k := range r.wanted {
 		version := r.found[k]
@@ -210,74 +210,74 @@ func (r *reader) follow(ctx context.Context) {
 			namespaces = []string{metav1.NamespaceAll}
 		}
 		for _, namespace := range namespaces {
-			id := watched{k, namespace}
+			id := watchID{k, namespace}
 			if f, ok := r.running[id]; ok && f.version != version {
-				r.stop(id)
+				r.stopWatch(id)
 			}
 			if _, ok := r.running[id]; version == "" {
-				r.state.end(id, now)
+				r.state.noteNotServed(id, now)
 			} else if !ok {
-				r.start(ctx, id, version)
+				r.startWatch(ctx, id, version)
 			}
 		}
 	}
 }
 
-// start starts a watch.
-func (r *reader) start(ctx context.Context, id watched, version string) {
+// startWatch starts a watch.
+func (r *clusterReader) startWatch(ctx context.Context, id watchID, version string) {
 	ctx, cancel := context.WithCancel(ctx)
 	c, gv := r.client, schema.GroupVersion{Group: resources[id.kind].group, Version: version}
-	r.state.begin(id)
+	r.state.noteWatchBegun(id)
 	var running sync.WaitGroup
-	running.Go(func() { r.watch(ctx, id, c, gv) })
-	r.running[id] = follower{version, func() {
+	running.Go(func() { r.runWatch(ctx, id, c, gv) })
+	r.running[id] = runningWatch{version, func() {
 		cancel()
 		running.Wait()
 	}}
 }
 
-// stop ends a watch. What it kept counts as old from then.
-func (r *reader) stop(id watched) {
+// stopWatch ends a watch. What it kept counts as old from then.
+func (r *clusterReader) stopWatch(id watchID) {
 	r.running[id].stop()
 	delete(r.running, id)
-	r.state.begin(id)
+	r.state.noteWatchBegun(id)
 }
 
-func (r *reader) stopAll() {
+func (r *clusterReader) stopAll() {
 	for id := range r.running {
-		r.stop(id)
+		r.stopWatch(id)
 	}
 }
 
-// report notes how an attempt of a watch went, nil for well.
-func (r *reader) report(id watched, err error) {
-	if !r.state.report(id, err) {
+// reportAttempt notes how an attempt of a watch went, nil for well.
+func (r *clusterReader) reportAttempt(id watchID, err error) {
+	if !r.state.noteAttempt(id, err) {
 		return
 	}
 	if err != nil {
-		rouse(r.kick)
+		putToken(r.kick)
 	}
-	rouse(r.state.wake)
+	putToken(r.state.wake)
 }
 
-// watch follows what id says until ctx ends. It drives a Reflector, which is what an
+// runWatch follows what id says until ctx ends. It drives a Reflector, which is what an
 // informer has inside, with a store of its own: an informer does not say when a list
 // that follows an outage has been taken in, and forgets everything when it is
 // replaced by one of another version or with other credentials.
-func (r *reader) watch(ctx context.Context, id watched, c *client, gv schema.GroupVersion) {
-	api, err := c.group(gv)
+func (r *clusterReader) runWatch(ctx context.Context, id watchID, c *apiClient, gv schema.GroupVersion) {
+	api, err := c.groupClient(gv)
 	if err != nil {
-		r.report(id, c.explain(err)) // of no version that resources names
+		r.reportAttempt(id, c.explainError(err)) // of no version that resources names
 		return
 	}
 	backoff := wait.Backoff{Duration: firstDelay, Factor: 2, Jitter: 0.5, Steps: 10, Cap: longestDelay}
-	reflector := cache.NewReflectorWithOptions(r.lister(ctx, id, c, api), resources[id.kind].object, store{r.state, id, r.config.Rules},
+	reflector := cache.NewReflectorWithOptions(r.newListWatch(ctx, id, c, api), resources[id.kind].object, watchStore{r.state, id, r.config.Rules},
 		cache.ReflectorOptions{Name: id.String(), Logger: new(klog.Logger), Backoff: &backoff})
-	reflector.RunWithContext(ctx) // what fails is a request, and the lister reports it
+	reflector.RunWithContext(ctx) // what fails is a request, and the ListWatch reports it
 }
 
-// lister makes the requests of a watch, and reports how they go.
-func (r *reader) lister(ctx context.Context, id watched, c *client, api *rest.RESTClient) *cache.ListWatch {
+// newListWatch makes the requests of a watch, and reports how they go.
+func (r *clusterReader) newListWatch(ctx context.Context, id watchID, c *apiClient, api *rest.RESTClient) *cache.ListWatch {
 	request := func(options *metav1.ListOptions) *rest.Request {
 		switch id.kind {
 		case kindService:
@@ -290,7 +290,7 @@ func (r *reader) lister(ctx context.Context, id watched, c *client, api *rest.RE
 	}
 	failed := func(err error) {
 		if err != nil && ctx.Err() == nil {
-			r.report(id, c.explain(err))
+			r.reportAttempt(id, c.explainError(err))
 		}
 	}
 	return &cache.ListWatch{
@@ -307,7 +307,7 @@ func (r *reader) lister(ctx context.Context, id watched, c *client, api *rest.RE
 			options.Watch = true
 			w, err := request(&options).Watch(ctx)
 			if failed(err); err == nil && ctx.Err() == nil {
-				r.report(id, nil)
+				r.reportAttempt(id, nil)
 			}
 			return w, err
 		},

@@ -45,16 +45,16 @@ func TestListDoesNotEndProblemOfWatch(t *testing.T) {
 	defer server.Close()
 	scheme := newScheme()
 	c := must.Get(newClient(&rest.Config{Host: server.URL}, scheme, nil))(t)
-	defer c.close()
+	defer c.closeConnections()
 	s := &Source{state: newClusterState(time.Hour), selector: labels.Everything()}
-	r, id := newReader(s), watched{kind: kindService}
-	s.state.begin(id)
+	r, id := newClusterReader(s), watchID{kind: kindService}
+	s.state.noteWatchBegun(id)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { r.watch(ctx, id, c, schema.GroupVersion{Version: "v1"}) })
+	running.Go(func() { r.runWatch(ctx, id, c, schema.GroupVersion{Version: "v1"}) })
 	defer running.Wait()
 	defer cancel()
-	current := func() problem {
+	current := func() lastingProblem {
 		s.state.mu.Lock()
 		defer s.state.mu.Unlock()
 		return s.state.health.watches[id].problem
@@ -90,13 +90,13 @@ func TestAuthorityFileIsFollowed(t *testing.T) {
 	write("kubeconfig", fmt.Appendf(nil, `{"current-context": "a", "contexts": [{"name": "a", "context": {"cluster": "a"}}],
 		"clusters": [{"name": "a", "cluster": {"server": %q, "certificate-authority": "ca.crt"}}]}`, server.URL))
 	s := must.Get(New(Config{Rules: export.Rules{Cluster: "west", Zone: zone(t)}, Kubeconfig: filepath.Join(dir, "kubeconfig")}))(t)
-	r := newReader(s)
-	defer func() { r.client.close() }()
+	r := newClusterReader(s)
+	defer func() { r.client.closeConnections() }()
 	reach := func() error {
-		if !r.reload() {
+		if !r.reloadClient() {
 			t.Fatal("there is no client")
 		}
-		return r.client.alive(t.Context())
+		return r.client.checkReady(t.Context())
 	}
 	if err := reach(); err == nil || !strings.Contains(err.Error(), "x509") {
 		t.Errorf("with the authority of another server the error is %v", err)
@@ -121,20 +121,20 @@ func TestWatchesBeginAnewAfterOutage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	must.Do(t, os.WriteFile(path, []byte(strings.Replace(goodConfig, "https://127.0.0.1:1", server.URL, 1)), 0o600))
 	s := must.Get(New(Config{Rules: export.Rules{Cluster: "west", Zone: zone(t)}, Kubeconfig: path}))(t)
-	s.wanted = []kind{kindService}
-	r, id, stopped := newReader(s), watched{kind: kindService}, 0
+	s.wanted = []objectKind{kindService}
+	r, id, stopped := newClusterReader(s), watchID{kind: kindService}, 0
 	defer r.stopAll()
 	for i, step := range []struct {
 		away    bool
 		stopped int // watches so far
 	}{{false, 0}, {false, 0}, {true, 0}, {false, 1}} {
 		away.Store(step.away)
-		if alive := r.check(t.Context()); alive == step.away || stopped != step.stopped {
+		if alive := r.checkServer(t.Context()); alive == step.away || stopped != step.stopped {
 			t.Errorf("step %d: the server is there: %t, and %d watches were stopped, want %d", i, alive, stopped, step.stopped)
 		}
 		if i == 0 {
 			first := r.running[id]
-			r.running[id] = follower{first.version, func() { stopped++; first.stop() }}
+			r.running[id] = runningWatch{first.version, func() { stopped++; first.stop() }}
 		}
 	}
 }

@@ -118,9 +118,9 @@ func testConsumers(t *testing.T, c *cluster) {
 	says("Ready", "True")
 	r.RefusedBy(registry.Refusal{Service: "west/consumers/a", Consumer: "spiffe://x", Rule: "not wanted"})
 	says(export.Accepted, "False RefusedByConsumer spiffe://x: not wanted")
-	r.Hidden("west/consumers/a", "file west/consumers/a")
+	r.HiddenBy("west/consumers/a", "file west/consumers/a")
 	says("Ready", "False Hidden")
-	r.Hidden("west/consumers/a", "")
+	r.HiddenBy("west/consumers/a", "")
 	says("Ready", "True")
 }
 

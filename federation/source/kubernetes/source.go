@@ -39,17 +39,17 @@ type Config struct {
 }
 
 // Source is what a cluster exports. It implements [source.Source] and
-// [source.Listener].
+// [source.OutcomeListener].
 type Source struct {
 	config   Config
 	selector labels.Selector
-	wanted   []kind
+	wanted   []objectKind
 	slices   string // label selector of the EndpointSlices that are read
 	scheme   *runtime.Scheme
 	log      *slog.Logger
 	state    *clusterState
 	writer   *feedback.Writer
-	pace     pace                                      // other in tests
+	pace     pollPace                                  // other in tests
 	wrap     func(http.RoundTripper) http.RoundTripper // of tests
 }
 
@@ -94,15 +94,15 @@ func New(config Config) (*Source, error) {
 
 // leaseOf returns the lease that one of the replicas of an owner holds, which says the same
 // in each of them, and another where other Services are exported, or in another zone.
-func leaseOf(config Config, namespace string) name {
+func leaseOf(config Config, namespace string) objectName {
 	hash := fnv.New64a()
 	fmt.Fprintf(hash, "%q %q %q %q", config.Rules.Cluster, config.Rules.Zone, config.Namespaces, config.Selector)
-	return name{Namespace: namespace, Name: fmt.Sprintf("hamlet-federation-%016x", hash.Sum64())}
+	return objectName{Namespace: namespace, Name: fmt.Sprintf("hamlet-federation-%016x", hash.Sum64())}
 }
 
 // wantedKinds returns the kinds that the rules need, and which EndpointSlices.
-func wantedKinds(rules export.Rules) (wanted []kind, selector string) {
-	wanted, selector = []kind{kindService, kindExport}, corev1.IsHeadlessService
+func wantedKinds(rules export.Rules) (wanted []objectKind, selector string) {
+	wanted, selector = []objectKind{kindService, kindExport}, corev1.IsHeadlessService
 	uses := func(k export.Kind) bool { return len(rules.Order) == 0 || slices.Contains(rules.Order, k) }
 	if uses(export.NodePorts) {
 		wanted, selector = append(wanted, kindNode), "" // where externalTrafficPolicy is Local
@@ -119,45 +119,45 @@ func wantedKinds(rules export.Rules) (wanted []kind, selector string) {
 // Run implements [source.Source].
 func (s *Source) Run(ctx context.Context, part source.Part) {
 	ctx = klog.NewContext(ctx, klog.Logger{}) // what client-go logs is reported by us, once
-	r := newReader(s)
+	r := newClusterReader(s)
 	var group sync.WaitGroup
-	group.Go(func() { r.run(ctx) })
+	group.Go(func() { r.pollLoop(ctx) })
 	group.Go(func() { s.writer.Run(ctx) })
-	newPublisher(s, part).run(ctx)
+	newPartPublisher(s, part).publishLoop(ctx)
 	group.Wait()
 	if r.client != nil {
-		r.client.close() // now that the lease has been given up
+		r.client.closeConnections() // now that the lease has been given up
 	}
 }
 
-// service returns the name of a Service in the catalog.
-func (s *Source) service(of name) string {
+// serviceName returns the name of a Service in the catalog.
+func (s *Source) serviceName(of objectName) string {
 	return s.config.Rules.Cluster + "/" + of.Namespace + "/" + of.Name
 }
 
-// nameIn is the inverse of service.
-func (s *Source) nameIn(service string) (of name, ok bool) {
+// nameIn is the inverse of serviceName.
+func (s *Source) nameIn(service string) (of objectName, ok bool) {
 	rest, ok := strings.CutPrefix(service, s.config.Rules.Cluster+"/")
 	if !ok {
-		return name{}, false
+		return objectName{}, false
 	}
 	namespace, last, ok := strings.Cut(rest, "/")
-	return name{Namespace: namespace, Name: last}, ok
+	return objectName{Namespace: namespace, Name: last}, ok
 }
 
-// MayClaim implements [source.Claimer].
+// MayClaim implements [source.NameClaimer].
 func (s *Source) MayClaim(name string, fqdn federation.FQDN) bool {
 	return strings.HasPrefix(name, s.config.Rules.Cluster+"/") || fqdn.Within(s.config.Rules.Zone)
 }
 
-// Hidden implements [source.Listener].
-func (s *Source) Hidden(service, by string) {
+// HiddenBy implements [source.OutcomeListener].
+func (s *Source) HiddenBy(service, by string) {
 	if of, ok := s.nameIn(service); ok {
 		s.writer.Hidden(of, by != "")
 	}
 }
 
-// RefusedBy implements [source.Listener].
+// RefusedBy implements [source.OutcomeListener].
 func (s *Source) RefusedBy(r registry.Refusal) {
 	if of, ok := s.nameIn(r.Service); ok {
 		s.writer.Refused(of, r.Consumer, r.Rule)

@@ -94,35 +94,35 @@ func TestWantedKinds(t *testing.T) {
 func TestStanding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, away := &newClusterState(3*time.Second).health, error(nil)
-		services, nodes := watched{kindService, ""}, watched{kindNode, ""}
+		services, nodes := watchID{kindService, ""}, watchID{kindNode, ""}
 		check := func(what, want string) {
 			t.Helper()
-			s := h.standing(time.Now())
-			away = s.away(away)
+			s := h.summaryAt(time.Now())
+			away = s.awayReason(away)
 			if got := fmt.Sprintf("current=%t partial=%t away=%v", s.current, s.partial, away); got != want {
 				t.Errorf("%s: %s, want %s", what, got, want)
 			}
 		}
 		check("at the start", "current=false partial=false away=<nil>")
 		h.discovered = true
-		h.watches[services], h.watches[nodes] = progress{begun: true}, progress{begun: true}
+		h.watches[services], h.watches[nodes] = watchProgress{begun: true}, watchProgress{begun: true}
 		check("with watches that have not read", "current=false partial=false away=<nil>")
-		h.watches[services], h.watches[nodes] = progress{begun: true, synced: true}, progress{begun: true, synced: true}
+		h.watches[services], h.watches[nodes] = watchProgress{begun: true, synced: true}, watchProgress{begun: true, synced: true}
 		check("with watches that have", "current=true partial=false away=<nil>")
-		h.server.set(classed("connection", "one"), time.Now())
+		h.server.noteOutcome(classErrorf("connection", "one"), time.Now())
 		check("with a problem", "current=false partial=false away=<nil>")
 		time.Sleep(3 * time.Second)
 		check("with a problem that lasts", "current=false partial=false away=one")
-		h.server.set(classed("connection", "two"), time.Now())
+		h.server.noteOutcome(classErrorf("connection", "two"), time.Now())
 		check("with the problem in other words", "current=false partial=false away=one")
-		h.server.set(classed("credentials", "three"), time.Now())
+		h.server.noteOutcome(classErrorf("credentials", "three"), time.Now())
 		check("with another problem", "current=false partial=false away=three")
-		h.server.set(nil, time.Now())
-		h.watches[services] = progress{begun: true, once: true}
+		h.server.noteOutcome(nil, time.Now())
+		h.watches[services] = watchProgress{begun: true, once: true}
 		check("while a watch reads anew", "current=false partial=true away=three")
-		h.watches[services] = progress{begun: true, synced: true}
+		h.watches[services] = watchProgress{begun: true, synced: true}
 		check("when it has", "current=true partial=false away=<nil>")
-		h.watches[nodes] = progress{begun: true, synced: true, problem: problem{classed("nodes", "four"), time.Now()}}
+		h.watches[nodes] = watchProgress{begun: true, synced: true, problem: lastingProblem{classErrorf("nodes", "four"), time.Now()}}
 		time.Sleep(3 * time.Second)
 		check("with a problem of one watch", "current=false partial=false away=four")
 	})
@@ -133,10 +133,10 @@ func TestNotReady(t *testing.T) {
 	for _, code := range []int{http.StatusInternalServerError, http.StatusServiceUnavailable} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }))
 		c := must.Get(newClient(&rest.Config{Host: server.URL}, newScheme(), nil))(t)
-		if err := c.alive(t.Context()); err == nil || !strings.Contains(err.Error(), "it is not ready") {
+		if err := c.checkReady(t.Context()); err == nil || !strings.Contains(err.Error(), "it is not ready") {
 			t.Errorf("with %d: %v", code, err)
 		}
-		c.close()
+		c.closeConnections()
 		server.Close()
 	}
 }
@@ -145,26 +145,26 @@ func TestNotReady(t *testing.T) {
 // where a watch begins: a cluster that was set back to a backup gives out versions
 // for the second time.
 func TestVersions(t *testing.T) {
-	w, id := newClusterState(time.Second), watched{kindService, ""}
+	w, id := newClusterState(time.Second), watchID{kindService, ""}
 	list := func(version, ip string, want bool) {
 		t.Helper()
 		object := service("n", "s", ip)
 		object.UID, object.ResourceVersion = "u", version
 		clear(w.dirty)
-		must.Do(t, (store{state: w, id: id}).Replace([]any{object}, ""))
+		must.Do(t, (watchStore{state: w, id: id}).Replace([]any{object}, ""))
 		if got := len(w.dirty) > 0; got != want {
 			t.Errorf("version %s with %s is looked at: %t, want %t", version, ip, got, want)
 		}
 	}
-	w.begin(id)
+	w.noteWatchBegun(id)
 	list("5", "192.0.2.1", true)
 	list("5", "192.0.2.1", false)
 	list("6", "192.0.2.1", false)
 	list("7", "192.0.2.2", true)
-	w.end(id, time.Now())
-	w.begin(id)
+	w.noteNotServed(id, time.Now())
+	w.noteWatchBegun(id)
 	list("7", "192.0.2.2", false)
-	w.end(id, time.Now())
-	w.begin(id)
+	w.noteNotServed(id, time.Now())
+	w.noteWatchBegun(id)
 	list("7", "192.0.2.3", true)
 }
