@@ -12,8 +12,8 @@ import (
 // maxEndpoints bounds what is kept of a registry. Endpoints beyond it are counted.
 const maxEndpoints = 100_000
 
-// known is an endpoint that is known.
-type known struct {
+// knownEndpoint is an endpoint that is known.
+type knownEndpoint struct {
 	endpoint.Endpoint
 
 	key      string
@@ -23,48 +23,48 @@ type known struct {
 	listed   uint64    // the number of the list that had it last
 }
 
-// service is a network service that has endpoints.
-type service struct {
-	endpoints map[string]*known // by key
-	over      int               // endpoints for which there is no room
+// networkService is a network service that has endpoints.
+type networkService struct {
+	endpoints map[string]*knownEndpoint // by key
+	over      int                       // endpoints for which there is no room
 }
 
 // registryState is what is known of a registry. It has no clock of its own.
 type registryState struct {
-	endpoints map[string]*known   // by key
-	services  map[string]*service // by name of the network service
-	payloads  map[string]string   // likewise, as the registry said last
-	soonest   time.Time           // no deadline is before it; zero where there is none
-	changed   map[string]struct{} // network services that are to be rendered
-	refused   map[string]int      // entries that are not published, by rule
-	beyond    int                 // endpoints beyond maxEndpoints, since the last list
-	news      []refusal           // to be logged
+	endpoints map[string]*knownEndpoint  // by key
+	services  map[string]*networkService // by name of the network service
+	payloads  map[string]string          // likewise, as the registry said last
+	soonest   time.Time                  // no deadline is before it; zero where there is none
+	changed   map[string]struct{}        // network services that are to be rendered
+	refused   map[string]int             // entries that are not published, by rule
+	beyond    int                        // endpoints beyond maxEndpoints, since the last list
+	news      []refusedEntry             // to be logged
 }
 
-// refusal is an entry that is not published.
-type refusal struct{ key, rule string }
+// refusedEntry is an entry that is not published.
+type refusedEntry struct{ key, rule string }
 
 // maxNews bounds the refusals that are logged at once.
 const maxNews = 8
 
 func newRegistryState() *registryState {
 	return &registryState{
-		endpoints: make(map[string]*known), services: make(map[string]*service),
+		endpoints: make(map[string]*knownEndpoint), services: make(map[string]*networkService),
 		changed: make(map[string]struct{}), refused: make(map[string]int),
 	}
 }
 
-// word is what the registry says of one endpoint.
-type word struct {
-	key     string // as of endpoint.Key
+// endpointReport is what the registry says of one endpoint.
+type endpointReport struct {
+	key     string // as of endpoint.KeyOf
 	deleted bool
 	said    endpoint.Endpoint
 	until   time.Time // expiration_time; zero for none
 }
 
-// tell notes what the registry says of an endpoint at now, and returns the endpoint, or
+// noteEndpoint notes what the registry says of an endpoint at now, and returns the endpoint, or
 // nil where there is no room for it.
-func (w *registryState) tell(say word, now time.Time) *known {
+func (w *registryState) noteEndpoint(say endpointReport, now time.Time) *knownEndpoint {
 	e := w.endpoints[say.key]
 	expired := !say.until.IsZero() && !say.until.After(now)
 	switch {
@@ -74,52 +74,52 @@ func (w *registryState) tell(say word, now time.Time) *known {
 		w.beyond++
 		return nil
 	case e == nil:
-		e = &known{key: say.key}
+		e = &knownEndpoint{key: say.key}
 		w.endpoints[say.key] = e
 	}
 	e.old = false
 	if expired {
-		w.replace(e, endpoint.Endpoint{Refused: []string{endpoint.Expired}})
+		w.replaceEndpoint(e, endpoint.Endpoint{Refused: []string{endpoint.Expired}})
 	} else {
-		w.replace(e, say.said)
+		w.replaceEndpoint(e, say.said)
 	}
 	deadline := time.Time{}
 	if !say.until.IsZero() && len(e.Offers) > 0 {
 		deadline = now.Add(say.until.Sub(now)) // a step of the clock does not move it
 	}
-	w.due(e, deadline)
+	w.setDeadline(e, deadline)
 	return e
 }
 
-// due sets the deadline of an endpoint.
-func (w *registryState) due(e *known, deadline time.Time) {
+// setDeadline sets the deadline of an endpoint.
+func (w *registryState) setDeadline(e *knownEndpoint, deadline time.Time) {
 	e.deadline = deadline
 	if !deadline.IsZero() && (w.soonest.IsZero() || deadline.Before(w.soonest)) {
 		w.soonest = deadline
 	}
 }
 
-// next returns when the first endpoint is due, or zero where none is. Until then nobody has to
+// nextDeadline returns when the first endpoint is due, or zero where none is. Until then nobody has to
 // know whether it was renewed.
-func (w *registryState) next(now time.Time) time.Time {
+func (w *registryState) nextDeadline(now time.Time) time.Time {
 	if w.soonest.IsZero() || w.soonest.After(now) {
 		return w.soonest
 	}
 	w.soonest = time.Time{}
 	for _, e := range w.endpoints {
-		w.due(e, e.deadline)
+		w.setDeadline(e, e.deadline)
 	}
 	return w.soonest
 }
 
-// forget removes an endpoint.
-func (w *registryState) forget(e *known) {
-	w.replace(e, endpoint.Endpoint{})
+// removeEndpoint removes an endpoint.
+func (w *registryState) removeEndpoint(e *knownEndpoint) {
+	w.replaceEndpoint(e, endpoint.Endpoint{})
 	delete(w.endpoints, e.key)
 }
 
-// replace makes say what is published of the endpoint.
-func (w *registryState) replace(e *known, say endpoint.Endpoint) {
+// replaceEndpoint makes say what is published of the endpoint.
+func (w *registryState) replaceEndpoint(e *knownEndpoint, say endpoint.Endpoint) {
 	if e.Equal(&say) {
 		return
 	}
@@ -127,24 +127,24 @@ func (w *registryState) replace(e *known, say endpoint.Endpoint) {
 		delete(w.services[o.Service].endpoints, e.key)
 		w.changed[o.Service] = struct{}{}
 	}
-	w.count(e.Refused, -1)
+	w.countRefused(e.Refused, -1)
 	e.Endpoint = say
 	for _, o := range e.Offers {
 		s := w.services[o.Service]
 		if s == nil {
-			s = &service{endpoints: make(map[string]*known)}
+			s = &networkService{endpoints: make(map[string]*knownEndpoint)}
 			w.services[o.Service] = s
 		}
 		s.endpoints[e.key] = e
 		w.changed[o.Service] = struct{}{}
 	}
-	w.count(e.Refused, 1)
+	w.countRefused(e.Refused, 1)
 	if len(e.Refused) > 0 && len(w.news) < maxNews {
-		w.news = append(w.news, refusal{e.key, e.Refused[0]})
+		w.news = append(w.news, refusedEntry{e.key, e.Refused[0]})
 	}
 }
 
-func (w *registryState) count(rules []string, n int) {
+func (w *registryState) countRefused(rules []string, n int) {
 	for _, rule := range rules {
 		if w.refused[rule] += n; w.refused[rule] == 0 {
 			delete(w.refused, rule)
@@ -152,8 +152,8 @@ func (w *registryState) count(rules []string, n int) {
 	}
 }
 
-// carry takes the payloads of all network services.
-func (w *registryState) carry(payloads map[string]string) {
+// setPayloads takes the payloads of all network services.
+func (w *registryState) setPayloads(payloads map[string]string) {
 	for name := range w.services {
 		if payloads[name] != w.payloads[name] {
 			w.changed[name] = struct{}{}
@@ -162,9 +162,9 @@ func (w *registryState) carry(payloads map[string]string) {
 	w.payloads = payloads
 }
 
-// render returns the services that may have changed since it was called last, and the names of
+// encodeChanged returns the services that may have changed since it was called last, and the names of
 // those that are gone.
-func (w *registryState) render(r *endpoint.Rules) (changed []*wire.EncodedService, gone []string) {
+func (w *registryState) encodeChanged(r *endpoint.Rules) (changed []*wire.EncodedService, gone []string) {
 	for _, name := range slices.Sorted(maps.Keys(w.changed)) {
 		s := w.services[name]
 		endpoints := make([]*endpoint.Endpoint, 0, len(s.endpoints))
@@ -188,8 +188,8 @@ func (w *registryState) render(r *endpoint.Rules) (changed []*wire.EncodedServic
 	return changed, gone
 }
 
-// counts returns how many entries of the registry are not published, by rule.
-func (w *registryState) counts() map[string]int {
+// refusedCounts returns how many entries of the registry are not published, by rule.
+func (w *registryState) refusedCounts() map[string]int {
 	counts := maps.Clone(w.refused)
 	if counts[endpoint.Limit] += w.beyond; counts[endpoint.Limit] == 0 {
 		delete(counts, endpoint.Limit)

@@ -19,7 +19,7 @@ import (
 
 // say has the state learn what the registry says of an endpoint that never expires.
 func say(w *registryState, s *Source, e *registry.NetworkServiceEndpoint) {
-	w.tell(word{key: e.GetName(), said: s.rules.Read(e)}, time.Time{})
+	w.noteEndpoint(endpointReport{key: e.GetName(), said: s.rules.Read(e)}, time.Time{})
 }
 
 // all returns every service that is published.
@@ -27,7 +27,7 @@ func all(w *registryState, s *Source) []*wire.EncodedService {
 	for name := range w.services {
 		w.changed[name] = struct{}{}
 	}
-	services, _ := w.render(&s.rules)
+	services, _ := w.encodeChanged(&s.rules)
 	return services
 }
 
@@ -51,18 +51,18 @@ func TestDeterministic(t *testing.T) {
 			e := someEndpoint(random, names[random.IntN(len(names))], services)
 			say(w, src, e)
 			if known := w.endpoints[e.GetName()]; known != nil && random.IntN(3) == 0 {
-				w.forget(known)
+				w.removeEndpoint(known)
 			}
 			if random.IntN(4) == 0 {
-				w.render(&src.rules)
+				w.encodeChanged(&src.rules)
 			}
 		}
 		random.Shuffle(len(final), func(i, j int) { final[i], final[j] = final[j], final[i] })
 		for _, e := range final {
 			say(w, src, e)
 		}
-		if !slices.EqualFunc(all(w, src), all(want, src), (*wire.EncodedService).Equal) || !maps.Equal(w.counts(), want.counts()) {
-			t.Fatalf("it is not the same; refused %v, want %v", w.counts(), want.counts())
+		if !slices.EqualFunc(all(w, src), all(want, src), (*wire.EncodedService).Equal) || !maps.Equal(w.refusedCounts(), want.refusedCounts()) {
+			t.Fatalf("it is not the same; refused %v, want %v", w.refusedCounts(), want.refusedCounts())
 		}
 	}
 }
@@ -124,10 +124,10 @@ func FuzzEndpoints(f *testing.F) {
 			t.Error("the neighbour is not published")
 		}
 		for _, e := range w.endpoints {
-			w.forget(e)
+			w.removeEndpoint(e)
 		}
-		if len(all(w, src)) > 0 || len(w.services) > 0 || len(w.counts()) > 0 || !w.next(time.Now().Add(1000*time.Hour)).IsZero() {
-			t.Errorf("something is left: %v", w.counts())
+		if len(all(w, src)) > 0 || len(w.services) > 0 || len(w.refusedCounts()) > 0 || !w.nextDeadline(time.Now().Add(1000*time.Hour)).IsZero() {
+			t.Errorf("something is left: %v", w.refusedCounts())
 		}
 	})
 }

@@ -254,7 +254,7 @@ func (r *recorder) Update(changed []*wire.EncodedService, gone []string) {
 	r.updates++
 }
 
-func (r *recorder) Away(reason error) {
+func (r *recorder) SetAway(reason error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if reason != nil && r.away == nil {
@@ -263,9 +263,9 @@ func (r *recorder) Away(reason error) {
 	r.away = reason
 }
 
-func (*recorder) Through(wire.OwnerPath) error { return nil }
+func (*recorder) SetPath(wire.OwnerPath) error { return nil }
 
-func (r *recorder) Refused(entries map[string]int) {
+func (r *recorder) SetRefused(entries map[string]int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.refused = entries
@@ -380,9 +380,9 @@ func expiring(d time.Duration, name string, services ...string) *registry.Networ
 // A registry that deletes without end while it lists without end takes no memory without
 // bound.
 func TestDeletionsAreBounded(t *testing.T) {
-	x := &session{Source: &Source{state: newRegistryState()}, deleted: make(map[string]uint64), listing: true}
+	x := &registrySession{Source: &Source{state: newRegistryState()}, deleted: make(map[string]uint64), listing: true}
 	for i := range maxEndpoints + 1000 {
-		x.hear(word{key: strconv.Itoa(i), deleted: true})
+		x.takeReports(endpointReport{key: strconv.Itoa(i), deleted: true})
 	}
 	if len(x.deleted) != maxEndpoints {
 		t.Errorf("%d deletions are remembered", len(x.deleted))

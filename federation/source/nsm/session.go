@@ -30,53 +30,53 @@ const (
 // errClosed is the end of a watch for which the registry gives no reason.
 var errClosed = errors.New("the registry has ended the watch")
 
-// session follows the registry over one connection.
-type session struct {
+// registrySession follows the registry over one connection.
+type registrySession struct {
 	*Source
 
 	part   source.Part
 	client registry.NetworkServiceEndpointRegistryClient
 	named  registry.NetworkServiceRegistryClient
 
-	words  chan word  // of the watch
-	lists  chan list  // one at a time
-	failed chan error // why the watch has ended
+	reports chan endpointReport // of the watch
+	lists   chan endpointList   // one at a time
+	failed  chan error          // why the watch has ended
 
 	whole   bool                // the state of the registry is known
 	began   time.Time           // when the first list was asked for; zero before
-	tick    uint64              // counts the words of the watch
+	tick    uint64              // counts the reports of the watch
 	deleted map[string]uint64   // ticks of deletions that a list may not know of
 	number  uint64              // of the last list
 	listing bool                // one is under way
 	ended   time.Time           // when the last one came in
-	pending *list               // waits for the watch to tell of what it has
+	pending *endpointList       // waits for the watch to tell of what it has
 	missing map[string]struct{} // of pending
 	told    bool                // the part was told that the registry is there
 }
 
-// list is what the registry has answered to a Find without watch.
-type list struct {
+// endpointList is what the registry has answered to a Find without watch.
+type endpointList struct {
 	number  uint64
-	tick    uint64    // when it was asked for, in words of the watch
+	tick    uint64    // when it was asked for, in reports of the watch
 	began   time.Time // likewise
-	words   []word
+	reports []endpointReport
 	dropped int // for which there is no room
 
 	payloads map[string]string // of the network services; nil: they are not known
 	err      error
 }
 
-func newSession(s *Source, part source.Part, conn grpc.ClientConnInterface) *session {
-	return &session{
+func newRegistrySession(s *Source, part source.Part, conn grpc.ClientConnInterface) *registrySession {
+	return &registrySession{
 		Source: s, part: part, client: registry.NewNetworkServiceEndpointRegistryClient(conn),
-		named: registry.NewNetworkServiceRegistryClient(conn),
-		words: make(chan word, maxWords), lists: make(chan list), failed: make(chan error, 1),
+		named:   registry.NewNetworkServiceRegistryClient(conn),
+		reports: make(chan endpointReport, maxWords), lists: make(chan endpointList), failed: make(chan error, 1),
 		deleted: make(map[string]uint64),
 	}
 }
 
-// run returns why the registry cannot be followed any more.
-func (x *session) run(ctx context.Context) error {
+// followRegistry returns why the registry cannot be followed any more.
+func (x *registrySession) followRegistry(ctx context.Context) error {
 	for _, e := range x.state.endpoints {
 		e.old, e.heard, e.listed = true, 0, 0
 	}
@@ -85,7 +85,7 @@ func (x *session) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	watching := make(chan struct{})
-	readers.Go(func() { x.failed <- x.watch(ctx, watching) })
+	readers.Go(func() { x.failed <- x.watchEndpoints(ctx, watching) })
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	timer.Stop() // until the watch is open
@@ -94,22 +94,22 @@ func (x *session) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case err := <-x.failed:
-			return explain(err)
+			return printableError(err)
 		case <-watching:
 			watching = nil
-		case w := <-x.words:
-			x.hear(w)
+		case w := <-x.reports:
+			x.takeReports(w)
 		case l := <-x.lists:
 			if l.err != nil {
-				return explain(l.err)
+				return printableError(l.err)
 			}
-			x.take(&l)
+			x.receiveList(&l)
 		case <-timer.C:
 		}
 		if watching != nil {
 			continue
 		}
-		x.publish()
+		x.publishState()
 		if x.listing {
 			timer.Stop()
 			continue
@@ -118,13 +118,13 @@ func (x *session) run(ctx context.Context) error {
 		if next := x.nextList(now); next.After(now) {
 			timer.Reset(next.Sub(now))
 		} else {
-			x.ask(ctx, &readers, now)
+			x.startList(ctx, &readers, now)
 		}
 	}
 }
 
-// explain returns an error of the registry with a text that is bounded and printable.
-func explain(err error) error {
+// printableError returns an error of the registry with a text that is bounded and printable.
+func printableError(err error) error {
 	s, ok := status.FromError(err)
 	if !ok {
 		return err
@@ -132,17 +132,17 @@ func explain(err error) error {
 	return fmt.Errorf("%v: %s", s.Code(), federation.Printable(s.Message()))
 }
 
-// find asks for all endpoints.
-func (x *session) find(ctx context.Context, watch bool) (registry.NetworkServiceEndpointRegistry_FindClient, error) {
+// findEndpoints asks for all endpoints.
+func (x *registrySession) findEndpoints(ctx context.Context, watch bool) (registry.NetworkServiceEndpointRegistry_FindClient, error) {
 	return x.client.Find(ctx, &registry.NetworkServiceEndpointQuery{
 		NetworkServiceEndpoint: new(registry.NetworkServiceEndpoint), Watch: watch,
 	})
 }
 
-// watch passes on what the registry tells until that ends, and closes open when the watch
+// watchEndpoints passes on what the registry tells until that ends, and closes open when the watch
 // is asked for.
-func (x *session) watch(ctx context.Context, open chan<- struct{}) error {
-	stream, err := x.find(ctx, true)
+func (x *registrySession) watchEndpoints(ctx context.Context, open chan<- struct{}) error {
+	stream, err := x.findEndpoints(ctx, true)
 	if err != nil {
 		return err
 	}
@@ -156,17 +156,17 @@ func (x *session) watch(ctx context.Context, open chan<- struct{}) error {
 			return err
 		}
 		select {
-		case x.words <- x.read(reply):
+		case x.reports <- x.readReport(reply):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// read returns what a message says.
-func (x *session) read(reply *registry.NetworkServiceEndpointResponse) word {
+// readReport returns what a message says.
+func (x *registrySession) readReport(reply *registry.NetworkServiceEndpointResponse) endpointReport {
 	message := reply.GetNetworkServiceEndpoint()
-	w := word{key: endpoint.Key(message.GetName()), deleted: reply.GetDeleted()}
+	w := endpointReport{key: endpoint.Key(message.GetName()), deleted: reply.GetDeleted()}
 	if w.deleted {
 		return w
 	}
@@ -177,14 +177,14 @@ func (x *session) read(reply *registry.NetworkServiceEndpointResponse) word {
 	return w
 }
 
-// ask begins a list.
-func (x *session) ask(ctx context.Context, readers *sync.WaitGroup, now time.Time) {
+// startList begins a list.
+func (x *registrySession) startList(ctx context.Context, readers *sync.WaitGroup, now time.Time) {
 	if x.began.IsZero() {
 		x.began = now
 	}
 	x.number++
 	x.listing = true
-	l := list{number: x.number, tick: x.tick, began: now}
+	l := endpointList{number: x.number, tick: x.tick, began: now}
 	readers.Go(func() {
 		l.err = x.readList(ctx, &l)
 		select {
@@ -195,10 +195,10 @@ func (x *session) ask(ctx context.Context, readers *sync.WaitGroup, now time.Tim
 }
 
 // readList reads a list to its end.
-func (x *session) readList(ctx context.Context, l *list) error {
+func (x *registrySession) readList(ctx context.Context, l *endpointList) error {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	stream, err := x.find(ctx, false)
+	stream, err := x.findEndpoints(ctx, false)
 	if err != nil {
 		return err
 	}
@@ -208,22 +208,22 @@ func (x *session) readList(ctx context.Context, l *list) error {
 		case errors.Is(err, io.EOF):
 			l.payloads, err = x.readPayloads(ctx)
 			if err != nil {
-				x.logger.Debug("network services cannot be read; their payloads stay as they were", "error", explain(err))
+				x.logger.Debug("network services cannot be read; their payloads stay as they were", "error", printableError(err))
 			}
 			return ctx.Err()
 		case err != nil:
 			return err
-		case len(l.words) >= maxEndpoints:
+		case len(l.reports) >= maxEndpoints:
 			l.dropped++
 		case !reply.GetDeleted():
-			l.words = append(l.words, x.read(reply))
+			l.reports = append(l.reports, x.readReport(reply))
 		}
 	}
 }
 
 // readPayloads returns the payloads of the network services, which their endpoints do not
 // say. A registry need not tell them: nothing else depends on it.
-func (x *session) readPayloads(ctx context.Context) (map[string]string, error) {
+func (x *registrySession) readPayloads(ctx context.Context) (map[string]string, error) {
 	stream, err := x.named.Find(ctx, &registry.NetworkServiceQuery{NetworkService: new(registry.NetworkService)})
 	if err != nil {
 		return nil, err
@@ -243,18 +243,18 @@ func (x *session) readPayloads(ctx context.Context) (map[string]string, error) {
 	}
 }
 
-// hear takes a word of the watch, and those that have come in behind it.
-func (x *session) hear(w word) {
+// takeReports takes a report of the watch, and those that have come in behind it.
+func (x *registrySession) takeReports(w endpointReport) {
 	now := time.Now()
 	for n := 0; ; n++ {
 		x.tick++
 		if e := x.state.endpoints[w.key]; !w.deleted {
-			if e = x.state.tell(w, now); e != nil {
+			if e = x.state.noteEndpoint(w, now); e != nil {
 				e.heard = x.tick
 			}
 		} else {
 			if e != nil {
-				x.state.forget(e)
+				x.state.removeEndpoint(e)
 			}
 			if (x.listing || !x.whole) && len(x.deleted) < maxEndpoints { // no list has more
 				x.deleted[w.key] = x.tick // a list may still have it
@@ -265,24 +265,24 @@ func (x *session) hear(w word) {
 			break
 		}
 		select {
-		case w = <-x.words:
+		case w = <-x.reports:
 			continue
 		default:
 		}
 		break
 	}
 	if x.pending != nil && len(x.missing) == 0 {
-		x.apply(x.pending)
+		x.applyList(x.pending)
 	}
 }
 
-// take takes a list that has come in. Until the state is whole the list waits for the
+// receiveList takes a list that has come in. Until the state is whole the list waits for the
 // watch to tell of all that it has: then the watch is known to be one from here on.
-func (x *session) take(l *list) {
+func (x *registrySession) receiveList(l *endpointList) {
 	x.listing, x.ended = false, time.Now()
 	if !x.whole {
 		x.pending, x.missing = l, make(map[string]struct{})
-		for _, w := range l.words {
+		for _, w := range l.reports {
 			if e := x.state.endpoints[w.key]; (e == nil || e.heard == 0) && x.deleted[w.key] == 0 {
 				x.missing[w.key] = struct{}{}
 			}
@@ -291,63 +291,63 @@ func (x *session) take(l *list) {
 			return
 		}
 	}
-	x.apply(l)
+	x.applyList(l)
 }
 
-// apply takes what a list says that the watch has not said since.
-func (x *session) apply(l *list) {
+// applyList takes what a list says that the watch has not said since.
+func (x *registrySession) applyList(l *endpointList) {
 	now := time.Now()
 	x.pending, x.missing = nil, nil
 	x.state.beyond = l.dropped
-	for _, w := range l.words {
+	for _, w := range l.reports {
 		e := x.state.endpoints[w.key]
 		if x.deleted[w.key] > l.tick {
 			continue
 		}
 		if e == nil || e.heard <= l.tick {
-			e = x.state.tell(w, now)
+			e = x.state.noteEndpoint(w, now)
 		}
 		if e != nil {
 			e.listed = l.number
 		}
 	}
 	if l.payloads != nil {
-		x.state.carry(l.payloads)
+		x.state.setPayloads(l.payloads)
 	}
 	if !x.listing {
 		x.deleted = make(map[string]uint64)
 	}
 	for _, e := range x.state.endpoints {
-		x.judge(e, l, now)
+		x.limitAbsent(e, l, now)
 		if !e.deadline.IsZero() && !e.deadline.After(l.began) {
-			x.state.forget(e) // the list has not renewed it
+			x.state.removeEndpoint(e) // the list has not renewed it
 		}
 	}
 	x.whole = true
 }
 
-// judge decides for how long an endpoint stays that the list does not have, or that was
+// limitAbsent decides for how long an endpoint stays that the list does not have, or that was
 // old before it.
-func (x *session) judge(e *known, l *list, now time.Time) {
+func (x *registrySession) limitAbsent(e *knownEndpoint, l *endpointList, now time.Time) {
 	absent := e.listed != l.number && e.heard <= l.tick
 	switch {
 	case len(e.Offers) == 0:
 		if absent {
-			x.state.forget(e) // it was only counted
+			x.state.removeEndpoint(e) // it was only counted
 		}
 	case e.old && !x.whole:
 		if limit := now.Add(x.convergence); e.deadline.Before(limit) {
-			x.state.due(e, limit)
+			x.state.setDeadline(e, limit)
 		}
 	case absent && e.deadline.IsZero():
-		x.state.due(e, now.Add(x.convergence))
+		x.state.setDeadline(e, now.Add(x.convergence))
 	}
 }
 
 // nextList returns when to ask for a list: the first one at once, the next ones at an
 // interval, and as soon as an endpoint is due. Nothing expires without one: the registry
 // may know better, and it may be away.
-func (x *session) nextList(now time.Time) time.Time {
+func (x *registrySession) nextList(now time.Time) time.Time {
 	switch {
 	case x.number == 0:
 		return time.Time{}
@@ -355,7 +355,7 @@ func (x *session) nextList(now time.Time) time.Time {
 		return x.ended.Add(firstGap)
 	}
 	next := x.ended.Add(listInterval)
-	if due := x.state.next(now); !due.IsZero() && due.Before(next) {
+	if due := x.state.nextDeadline(now); !due.IsZero() && due.Before(next) {
 		next = due
 		if soonest := x.ended.Add(listGap); next.Before(soonest) {
 			next = soonest
@@ -364,17 +364,17 @@ func (x *session) nextList(now time.Time) time.Time {
 	return next
 }
 
-// publish tells the part what has changed, once the state is whole.
-func (x *session) publish() {
+// publishState tells the part what has changed, once the state is whole.
+func (x *registrySession) publishState() {
 	if !x.whole {
 		return
 	}
-	changed, gone := x.state.render(&x.rules)
+	changed, gone := x.state.encodeChanged(&x.rules)
 	for _, r := range x.state.news {
 		x.logger.Warn("endpoint of the registry is not published", "endpoint", federation.Printable(r.key), "rule", r.rule)
 	}
 	x.state.news = nil
-	if counts := x.state.counts(); !maps.Equal(counts, x.refused) {
+	if counts := x.state.refusedCounts(); !maps.Equal(counts, x.refused) {
 		x.refused = counts
 		x.part.SetRefused(counts)
 	}

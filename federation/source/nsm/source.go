@@ -183,14 +183,14 @@ func isLoopback(address string) bool {
 	return err == nil && ip.Unmap().IsLoopback() || host == "localhost" // RFC 6761 section 6.3
 }
 
-// MayClaim implements [source.Claimer].
+// MayClaim implements [source.NameClaimer].
 func (s *Source) MayClaim(name string, fqdn federation.FQDN) bool {
 	return strings.HasPrefix(name, s.rules.Prefix) || fqdn.Within(s.rules.Zone)
 }
 
-// delays are those between two connections. All owners of a registry lose it at the same
+// reconnectBackoff has the delays between two connections. All owners of a registry lose it at the same
 // moment, so they are spread: by as much again.
-func delays() *wait.Backoff {
+func reconnectBackoff() *wait.Backoff {
 	return &wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 1, Steps: 5, Cap: 15 * time.Second}
 }
 
@@ -200,28 +200,28 @@ const steady = 10 * time.Second
 // Run implements [source.Source]. A connection that has been of use and ends, as all do
 // whose certificate expires, is made anew at once: the registry is away when that fails.
 func (s *Source) Run(ctx context.Context, part source.Part) {
-	delay := delays()
+	delay := reconnectBackoff()
 	for {
 		began := time.Now()
-		whole, err := s.connect(ctx, part)
+		whole, err := s.followOnce(ctx, part)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case whole:
-			delay = delays()
+			delay = reconnectBackoff()
 			if time.Since(began) >= steady {
 				continue
 			}
 		}
 		part.SetAway(fmt.Errorf("registry %s: %w", s.registry, err))
-		if !sleep(ctx, delay.Step()) {
+		if !waitFor(ctx, delay.Step()) {
 			return
 		}
 	}
 }
 
-// sleep reports whether the time has passed before ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
+// waitFor reports whether the time has passed before ctx ended.
+func waitFor(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -235,10 +235,10 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // connectTimeout bounds a connection until it is ready, with its handshake.
 const connectTimeout = 10 * time.Second
 
-// connect follows the registry over one connection until that fails, and reports whether
+// followOnce follows the registry over one connection until that fails, and reports whether
 // the state was whole. The connection is a new one each time: gRPC would try again by
 // itself, with delays that add to ours.
-func (s *Source) connect(ctx context.Context, part source.Part) (whole bool, err error) {
+func (s *Source) followOnce(ctx context.Context, part source.Part) (whole bool, err error) {
 	params := grpc.ConnectParams{MinConnectTimeout: connectTimeout}
 	conn, err := grpc.NewClient("passthrough:///"+s.authority, // the dialer knows the address
 		grpc.WithTransportCredentials(s.credentials),
@@ -249,7 +249,7 @@ func (s *Source) connect(ctx context.Context, part source.Part) (whole bool, err
 		return false, err
 	}
 	defer conn.Close()
-	x := newSession(s, part, conn)
-	err = x.run(ctx)
+	x := newRegistrySession(s, part, conn)
+	err = x.followRegistry(ctx)
 	return x.whole, err
 }
