@@ -66,12 +66,12 @@ type Catalog struct {
 	published chan struct{}      // closed when consumers can have it for the first time
 	wake      chan struct{}      // holds one value when Run has something to do
 
-	mu     sync.Mutex                     // guards the fields below, and those of every part
-	claims claim.Names[string, *partItem] // to fqdns, where there are several sources
-	begun  bool                           // whether published is closed
-	reason string                         // why the catalog is unavailable; empty when it is not
-	lost   time.Time                      // since when the origin is lost, if that is why; else zero
-	lines  []func()                       // log what is to be logged without the lock
+	mu     sync.Mutex                      // guards the fields below, and those of every part
+	claims claim.ByName[string, *partItem] // to fqdns, where there are several sources
+	begun  bool                            // whether published is closed
+	reason string                          // why the catalog is unavailable; empty when it is not
+	lost   time.Time                       // since when the origin is lost, if that is why; else zero
+	lines  []func()                        // log what is to be logged without the lock
 }
 
 // NewCatalog returns a catalog whose sources do not run yet. Its registry is unavailable
@@ -83,7 +83,7 @@ func NewCatalog(c Config) *Catalog {
 	}
 	catalog := &Catalog{
 		registry: c.Registry, logger: loglimit.NewLogger(logger), name: c.Name,
-		published: make(chan struct{}), wake: make(chan struct{}, 1), claims: make(claim.Names[string, *partItem]),
+		published: make(chan struct{}), wake: make(chan struct{}, 1), claims: make(claim.ByName[string, *partItem]),
 	}
 	for level, e := range c.Sources {
 		catalog.parts = append(catalog.parts, newPart(catalog, level, e))

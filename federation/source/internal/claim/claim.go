@@ -40,13 +40,13 @@ type Rank struct {
 // Compare returns a negative number where r goes before s.
 func (r Rank) Compare(s Rank) int {
 	return cmp.Or(
-		cmp.Compare(r.Source, s.Source), last(r.Granted, s.Granted), last(r.Labelled, s.Labelled),
+		cmp.Compare(r.Source, s.Source), falseFirst(r.Granted, s.Granted), falseFirst(r.Labelled, s.Labelled),
 		r.Since.Compare(s.Since), cmp.Compare(r.Service, s.Service),
 	)
 }
 
-// last is Compare where those go last of which something is true.
-func last(a, b bool) int {
+// falseFirst is Compare where those go last of which something is true.
+func falseFirst(a, b bool) int {
 	switch {
 	case a == b:
 		return 0
@@ -56,8 +56,8 @@ func last(a, b bool) int {
 	return -1
 }
 
-// Before says why r goes before s, which is of the same cluster.
-func (r Rank) Before(s Rank) string {
+// BeforeReason says by what r goes before s, which is of the same cluster.
+func (r Rank) BeforeReason(s Rank) string {
 	switch {
 	case r.Granted != s.Granted:
 		return "which belongs to its namespace"
@@ -67,21 +67,21 @@ func (r Rank) Before(s Rank) string {
 	return "which is older"
 }
 
-// Claim is a claim to a name. Its rank stays while it is in Names.
+// Claim is a claim to a name. Its rank stays while it is in ByName.
 type Claim interface{ Rank() Rank }
 
-// Names are the claims to names. It is not safe for concurrent use.
-type Names[N comparable, C Claim] map[N][]C
+// ByName has the claims to names. It is not safe for concurrent use.
+type ByName[N comparable, C Claim] map[N][]C
 
 // Add adds a claim to the name, which nobody with that rank has yet.
-func (n Names[N, C]) Add(name N, c C) {
-	i, _ := n.find(name, c)
+func (n ByName[N, C]) Add(name N, c C) {
+	i, _ := n.searchRank(name, c)
 	n[name] = slices.Insert(n[name], i, c)
 }
 
 // Remove takes the claim away.
-func (n Names[N, C]) Remove(name N, c C) {
-	switch i, found := n.find(name, c); {
+func (n ByName[N, C]) Remove(name N, c C) {
+	switch i, found := n.searchRank(name, c); {
 	case !found:
 	case len(n[name]) == 1:
 		delete(n, name)
@@ -90,7 +90,7 @@ func (n Names[N, C]) Remove(name N, c C) {
 	}
 }
 
-func (n Names[N, C]) find(name N, c C) (int, bool) {
+func (n ByName[N, C]) searchRank(name N, c C) (int, bool) {
 	if len(n[name]) == 0 {
 		return 0, false
 	}

@@ -16,7 +16,7 @@ type Claim = claim.Rank
 // package claim. It is not safe for concurrent use. The zero value is ready for use.
 type Claims struct {
 	claims  map[string]wish // by key
-	claimed claim.Names[federation.FQDN, wish]
+	claimed claim.ByName[federation.FQDN, wish]
 }
 
 // wish is the wish of one export, which its rank names, to have an fqdn.
@@ -43,7 +43,7 @@ func (c *Claims) Set(key string, v Verdict) (changed []string) {
 	}
 	changed = c.Remove(key)
 	if c.claims == nil {
-		c.claims, c.claimed = make(map[string]wish), make(claim.Names[federation.FQDN, wish])
+		c.claims, c.claimed = make(map[string]wish), make(claim.ByName[federation.FQDN, wish])
 	}
 	c.claims[key] = after
 	c.claimed.Add(after.fqdn, after)
@@ -92,7 +92,7 @@ func (c *Claims) Judge(key string, v Verdict) Verdict {
 	if namespace, _, _ := strings.Cut(key, "/"); !strings.HasPrefix(who, namespace+"/") {
 		who = "an export of another namespace"
 	}
-	v.Refusal = refusef(Conflict, "%s wants the name %s, and %s has it, %s", key, federation.Quote(v.Service.FQDN.String()), who, first.Before(v.Claim))
+	v.Refusal = refusef(Conflict, "%s wants the name %s, and %s has it, %s", key, federation.Quote(v.Service.FQDN.String()), who, first.BeforeReason(v.Claim))
 	v.Refusal.Detail = first.Service + " has the name"
 	v.Service, v.Kind = nil, 0
 	return v
