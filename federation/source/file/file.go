@@ -48,16 +48,16 @@ type File struct {
 // New returns the source of a file, which is not read before Load or Run.
 func New(c Config) *File {
 	f := &File{config: c, reader: catalogfile.NewReader(c.Policy)}
-	f.file = file.New(f.follow())
+	f.file = file.New(f.fileConfig())
 	return f
 }
 
-// follow says how the file is followed.
-func (f *File) follow() file.Config {
+// fileConfig says how the file is followed.
+func (f *File) fileConfig() file.Config {
 	return file.Config{
 		Path: f.config.Path, What: "catalog file", Keeps: "the catalog stays as it was",
 		Limit: cmp.Or(f.config.MaxBytes, catalogfile.DefaultLimit), Logger: f.config.Logger,
-		Read: f.read, Trouble: f.trouble, Group: f.config.Group,
+		Read: f.readCatalog, Trouble: f.reportTrouble, Group: f.config.Group,
 	}
 }
 
@@ -72,12 +72,12 @@ func (f *File) Err() error { return f.file.Err() }
 
 // Run implements source.Source.
 func (f *File) Run(ctx context.Context, part source.Part) {
-	f.begin(part)
+	f.publishKnown(part)
 	_ = f.file.Run(ctx) // returns nil when ctx ends
 }
 
-// begin says what is known of the file, which the group may have read already.
-func (f *File) begin(part source.Part) {
+// publishKnown says what is known of the file, which the group may have read already.
+func (f *File) publishKnown(part source.Part) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.part = part
@@ -89,15 +89,15 @@ func (f *File) begin(part source.Part) {
 	}
 }
 
-func (f *File) read(ctx context.Context, content io.Reader, size int64) (func(), error) {
+func (f *File) readCatalog(ctx context.Context, content io.Reader, size int64) (func(), error) {
 	catalog, err := f.reader.Read(content, size, ctx.Err)
 	if err := cmp.Or(err, catalog.Err()); err != nil {
 		return nil, err
 	}
-	return func() { f.apply(catalog) }, nil
+	return func() { f.applyCatalog(catalog) }, nil
 }
 
-func (f *File) apply(catalog catalogfile.Catalog) {
+func (f *File) applyCatalog(catalog catalogfile.Catalog) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	services := make(map[string]*wire.EncodedService, len(catalog.Services))
@@ -125,8 +125,8 @@ func (f *File) apply(catalog catalogfile.Catalog) {
 	f.warnings = warnings
 }
 
-// trouble says that the file is broken, which was logged, or in order again.
-func (f *File) trouble(reason error) {
+// reportTrouble says that the file is broken, which was logged, or in order again.
+func (f *File) reportTrouble(reason error) {
 	if reason != nil {
 		reason = source.ReportedError{Reason: reason}
 	}

@@ -63,7 +63,7 @@ func published(t *testing.T, r *registry.Registry) string {
 // newFile returns a source that gets no notifications.
 func newFile(path string, logger *slog.Logger) *File {
 	f := New(Config{Path: path, Logger: logger})
-	c := f.follow()
+	c := f.fileConfig()
 	c.Events = make(chan fsnotify.Event)
 	f.file = file.New(c)
 	return f
