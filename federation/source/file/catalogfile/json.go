@@ -9,8 +9,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
-// json reads a catalog in valid JSON that is one object, service by service.
-func (p *reading) json(data []byte) error {
+// readJSON reads a catalog in valid JSON that is one object, service by service.
+func (p *versionReader) readJSON(data []byte) error {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	counted, lines := int64(0), 1
 	line := func(offset int64) int { // offsets must not fall
@@ -19,7 +19,7 @@ func (p *reading) json(data []byte) error {
 		return lines
 	}
 	if token, _ := decoder.Token(); token != json.Delim('{') {
-		return unreadable{Line: line(decoder.InputOffset()), Rule: expectServices}
+		return unreadableError{Line: line(decoder.InputOffset()), Rule: expectServices}
 	}
 	found := false
 	for decoder.More() {
@@ -28,30 +28,30 @@ func (p *reading) json(data []byte) error {
 		at := line(decoder.InputOffset())
 		switch {
 		case key != "services":
-			return unreadable{Line: at, Rule: "unknown key " + federation.Quote(key) + "; " + expectServices}
+			return unreadableError{Line: at, Rule: "unknown key " + federation.Quote(key) + "; " + expectServices}
 		case found:
-			return unreadable{Line: at, Rule: "services is there twice"}
+			return unreadableError{Line: at, Rule: "services is there twice"}
 		}
 		if token, _ := decoder.Token(); token != json.Delim('[') {
-			return unreadable{Line: at, Rule: "services must be a list; an empty one is []"}
+			return unreadableError{Line: at, Rule: "services must be a list; an empty one is []"}
 		}
 		found = true
 		for decoder.More() {
-			if done, err := p.done(); done {
+			if done, err := p.mustStop(); done {
 				return err
 			}
 			var raw json.RawMessage
 			if err := decoder.Decode(&raw); err != nil {
-				return unreadable{Line: at, Service: place(p.count), Rule: err.Error()}
+				return unreadableError{Line: at, Service: placeName(p.count), Rule: err.Error()}
 			}
-			p.jsonItem(raw, len(raw), line(decoder.InputOffset()-int64(len(raw))))
+			p.addJSON(raw, len(raw), line(decoder.InputOffset()-int64(len(raw))))
 		}
 		if _, err := decoder.Token(); err != nil {
-			return unreadable{Line: at, Rule: err.Error()}
+			return unreadableError{Line: at, Rule: err.Error()}
 		}
 	}
 	if !found {
-		return unreadable{Rule: expectServices}
+		return unreadableError{Rule: expectServices}
 	}
 	return nil
 }

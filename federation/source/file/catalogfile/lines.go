@@ -20,8 +20,8 @@ func isLines(start []byte) bool {
 	return match != nil && string(match[1]) != "services"
 }
 
-// jsonLines reads a catalog of JSON lines: one service a line, and empty lines.
-func (p *reading) jsonLines(source *bufio.Reader) error {
+// readJSONLines reads a catalog of JSON lines: one service a line, and empty lines.
+func (p *versionReader) readJSONLines(source *bufio.Reader) error {
 	var text bytes.Buffer // of the line
 	for line := 1; ; line++ {
 		text.Reset()
@@ -37,10 +37,10 @@ func (p *reading) jsonLines(source *bufio.Reader) error {
 			}
 		}
 		if service := bytes.TrimSpace(text.Bytes()); len(service) > 0 {
-			if done, err := p.done(); done {
+			if done, err := p.mustStop(); done {
 				return err
 			}
-			p.jsonItem(service, size, line)
+			p.addJSON(service, size, line)
 		}
 		if ended {
 			return nil
@@ -48,11 +48,11 @@ func (p *reading) jsonLines(source *bufio.Reader) error {
 	}
 }
 
-// jsonItem reads a service of so many bytes, which begins on the line.
-func (p *reading) jsonItem(text []byte, size, line int) {
+// addJSON reads a service of so many bytes, which begins on the line.
+func (p *versionReader) addJSON(text []byte, size, line int) {
 	if size > maxPiece {
-		p.service(tooLarge(line, size))
+		p.addService(tooLarge(line, size))
 	} else {
-		p.service(catalogentry.FromJSON(text, line))
+		p.addService(catalogentry.FromJSON(text, line))
 	}
 }

@@ -18,21 +18,21 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
-// remembered is a service of the last version without problems.
-type remembered struct {
+// knownService is a service of the last version without problems.
+type knownService struct {
 	service  *wire.EncodedService
 	doubtful bool // whether there are warnings of it, which depend on its lines
 }
 
-// memory has services by the hash of their JSON: nobody who writes services finds two for one.
-type memory map[[sha256.Size]byte]remembered
+// knownServices are services by the hash of their JSON: nobody who writes services finds two for one.
+type knownServices map[[sha256.Size]byte]knownService
 
 // Reader reads the versions of one catalog file, one after the other. It remembers the
 // services of the last version without problems: where one service of a million was
 // edited, that one is decoded, and the others are taken as they were.
 type Reader struct {
 	policy wire.AddressPolicy
-	known  memory
+	known  knownServices
 }
 
 // NewReader returns a Reader that checks each service as a consumer with that policy
@@ -43,17 +43,17 @@ func NewReader(policy wire.AddressPolicy) *Reader { return &Reader{policy: polic
 // check before each service. It fails with the error of check or of source; nothing
 // else makes it fail.
 func (r *Reader) Read(source io.Reader, size int64, check func() error) (Catalog, error) {
-	p := newReading(r, check)
+	p := newVersionReader(r, check)
 	text := bufio.NewReaderSize(source, bufferBytes)
 	start, err := text.Peek(startBytes)
 	switch {
 	case err != nil && !errors.Is(err, io.EOF):
 	case isLines(start):
-		err = p.jsonLines(text)
+		err = p.readJSONLines(text)
 	default:
-		err = p.whole(text, size, bytes.HasPrefix(bytes.TrimSpace(start), []byte("{")))
+		err = p.readWhole(text, size, bytes.HasPrefix(bytes.TrimSpace(start), []byte("{")))
 	}
-	catalog, err := p.result(err)
+	catalog, err := p.finishCatalog(err)
 	if err == nil && len(catalog.Problems) == 0 {
 		r.known = p.next
 	}
@@ -65,9 +65,9 @@ const (
 	startBytes  = 4 << 10 // what shows the form of a file
 )
 
-// whole reads a catalog that is one value, in JSON or in YAML, after all of it is there.
+// readWhole reads a catalog that is one value, in JSON or in YAML, after all of it is there.
 // Only JSON may have more than MaxYAML bytes.
-func (p *reading) whole(source io.Reader, size int64, mayBeJSON bool) error {
+func (p *versionReader) readWhole(source io.Reader, size int64, mayBeJSON bool) error {
 	limit := int64(MaxYAML)
 	if mayBeJSON {
 		limit = maxSize
@@ -79,13 +79,13 @@ func (p *reading) whole(source io.Reader, size int64, mayBeJSON bool) error {
 	}
 	// JSON is not read as YAML: it has escapes that YAML does not know.
 	if json.Valid(text.Bytes()) {
-		return p.json(text.Bytes())
+		return p.readJSON(text.Bytes())
 	}
-	return p.yaml(text.Bytes())
+	return p.readYAML(text.Bytes())
 }
 
-// reading is the work on one version of a file.
-type reading struct {
+// versionReader is the work on one version of a file.
+type versionReader struct {
 	*Reader
 
 	check   func() error
@@ -93,26 +93,26 @@ type reading struct {
 	lines   []int          // on which the services of catalog begin
 	places  map[string]int // of the services in catalog, by name
 	count   int            // services seen so far, wrong ones included
-	next    memory         // for the next version
+	next    knownServices  // for the next version
 }
 
-func newReading(r *Reader, check func() error) *reading {
+func newVersionReader(r *Reader, check func() error) *versionReader {
 	n := len(r.known)
-	return &reading{
+	return &versionReader{
 		Reader: r, check: check, catalog: Catalog{Services: make([]*wire.EncodedService, 0, n)},
 		lines: make([]int, 0, n), places: make(map[string]int, n),
-		next: make(memory, n),
+		next: make(knownServices, n),
 	}
 }
 
-// unreadable is the problem of a file of which nothing can be used.
-type unreadable problem.Problem
+// unreadableError is the problem of a file of which nothing can be used.
+type unreadableError problem.Problem
 
-func (u unreadable) Error() string { return problem.Problem(u).String() }
+func (u unreadableError) Error() string { return problem.Problem(u).String() }
 
-// result returns what the file says, after it was read with err.
-func (p *reading) result(err error) (Catalog, error) {
-	if u, ok := errors.AsType[unreadable](err); ok {
+// finishCatalog returns what the file says, after it was read with err.
+func (p *versionReader) finishCatalog(err error) (Catalog, error) {
+	if u, ok := errors.AsType[unreadableError](err); ok {
 		u.Rule = federation.Printable(u.Rule)
 		return Catalog{Problems: []problem.Problem{problem.Problem(u)}}, nil
 	}
@@ -126,23 +126,23 @@ func (p *reading) result(err error) (Catalog, error) {
 	return p.catalog, nil
 }
 
-// done reports whether reading ends before the next service, and the error with
+// mustStop reports whether reading ends before the next service, and the error with
 // which it does, if any.
-func (p *reading) done() (bool, error) {
+func (p *versionReader) mustStop() (bool, error) {
 	err := p.check()
 	return err != nil || p.catalog.MoreProblems > maxCounted, err
 }
 
-// service adds the service that the next entry spells, or its problems.
-func (p *reading) service(e *catalogentry.Entry) {
+// addService adds the service that the next entry spells, or its problems.
+func (p *versionReader) addService(e *catalogentry.Entry) {
 	found, doubts := problem.List{Room: problem.Room - len(p.catalog.Problems)}, problem.List{Room: problem.Room}
 	key := sha256.Sum256(e.JSON())
 	known, ok := p.known[key]
 	if !ok {
-		if service := e.Service(place(p.count), p.policy, &found); service != nil {
+		if service := e.Service(placeName(p.count), p.policy, &found); service != nil {
 			e.Doubts(service, &doubts)
 			encoded, _ := wire.NewEncoded(service) // it was decoded, and so is valid
-			known = remembered{encoded, len(doubts.Kept) > 0}
+			known = knownService{encoded, len(doubts.Kept) > 0}
 		}
 	} else if known.doubtful {
 		e.Doubts(known.service.Service(), &doubts)
@@ -159,7 +159,7 @@ func (p *reading) service(e *catalogentry.Entry) {
 	for i := range found.Kept {
 		found.Kept[i].Rule = federation.Printable(found.Kept[i].Rule)
 	}
-	p.wrong(found)
+	p.addProblems(found)
 	if len(found.Kept)+found.More > 0 {
 		return
 	}
@@ -168,18 +168,18 @@ func (p *reading) service(e *catalogentry.Entry) {
 	p.lines = append(p.lines, e.Line(""))
 	p.catalog.Services = append(p.catalog.Services, known.service)
 	for _, w := range doubts.Kept {
-		p.warn(w)
+		p.addWarning(w)
 	}
 	p.catalog.MoreWarnings += doubts.More
 }
 
-// wrong adds problems, for which found had what room there is.
-func (p *reading) wrong(found problem.List) {
+// addProblems adds problems, for which found had what room there is.
+func (p *versionReader) addProblems(found problem.List) {
 	p.catalog.Problems = append(p.catalog.Problems, found.Kept...)
 	p.catalog.MoreProblems += found.More
 }
 
-func (p *reading) warn(warning problem.Problem) {
+func (p *versionReader) addWarning(warning problem.Problem) {
 	if len(p.catalog.Warnings) < problem.Room {
 		p.catalog.Warnings = append(p.catalog.Warnings, warning)
 	} else {
@@ -189,7 +189,7 @@ func (p *reading) warn(warning problem.Problem) {
 
 // warnSharedNames warns of each service whose fqdn is that of another, and adds a problem for each
 // fqdn of more services than consumers take.
-func (p *reading) warnSharedNames() {
+func (p *versionReader) warnSharedNames() {
 	winners := make(map[string]string, len(p.catalog.Services))                                       // the services that are served, by fqdn
 	found, counts := problem.List{Room: problem.Room - len(p.catalog.Problems)}, make(map[string]int) // of those that are not served
 	rank := func(service string) claim.Rank { return claim.Rank{Service: service} }
@@ -200,7 +200,7 @@ func (p *reading) warnSharedNames() {
 	}
 	for i, s := range p.catalog.Services {
 		if winner := winners[s.FQDN()]; winner != s.Name() {
-			p.warn(problem.Problem{
+			p.addWarning(problem.Problem{
 				Line: p.lines[i], Service: federation.Quote(s.Name()), Field: "fqdn",
 				Rule: fmt.Sprintf("%s. is also that of service %s, which wins: this one will not be served",
 					s.FQDN(), federation.Quote(winner)),
@@ -213,14 +213,14 @@ func (p *reading) warnSharedNames() {
 			}
 		}
 	}
-	p.wrong(found)
+	p.addProblems(found)
 }
 
 // expectServices is the rule of a file that is no catalog.
 const expectServices = "the file must hold a mapping with the one key services; an empty catalog is 'services: []'"
 
-// place names a service that has no name.
-func place(i int) string { return fmt.Sprintf("services[%d]", i) }
+// placeName names a service that has no name.
+func placeName(i int) string { return fmt.Sprintf("services[%d]", i) }
 
 // tooLarge returns the entry for a service of so many bytes.
 func tooLarge(line, size int) *catalogentry.Entry {

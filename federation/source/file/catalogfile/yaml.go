@@ -12,13 +12,13 @@ import (
 )
 
 // errTooLarge is what is said of a catalog in YAML that is larger than it may be.
-var errTooLarge = unreadable{Rule: fmt.Sprintf("a catalog in YAML may have %d bytes; make a larger one JSON lines, one service a line, such as yq makes of it", MaxYAML)}
+var errTooLarge = unreadableError{Rule: fmt.Sprintf("a catalog in YAML may have %d bytes; make a larger one JSON lines, one service a line, such as yq makes of it", MaxYAML)}
 
-// yaml reads a catalog in YAML, which becomes one tree.
-func (p *reading) yaml(data []byte) error {
+// readYAML reads a catalog in YAML, which becomes one tree.
+func (p *versionReader) readYAML(data []byte) error {
 	if len(data) > MaxYAML {
 		if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
-			return unreadable(brokenJSON(data))
+			return unreadableError(brokenJSON(data))
 		}
 		return errTooLarge
 	}
@@ -28,17 +28,17 @@ func (p *reading) yaml(data []byte) error {
 		wrong.Rule += "; an empty catalog is 'services: []'"
 	}
 	if root == nil {
-		return unreadable(wrong)
+		return unreadableError(wrong)
 	}
 	services, err := servicesOf(root)
 	if err != nil {
 		return err
 	}
 	for _, node := range services.Content {
-		if done, err := p.done(); done {
+		if done, err := p.mustStop(); done {
 			return err
 		}
-		p.service(catalogentry.FromYAML(node))
+		p.addService(catalogentry.FromYAML(node))
 	}
 	return nil
 }
@@ -46,23 +46,23 @@ func (p *reading) yaml(data []byte) error {
 // servicesOf returns the list of services of a catalog.
 func servicesOf(root *yaml.Node) (*yaml.Node, error) {
 	if root.Kind != yaml.MappingNode {
-		return nil, unreadable{Line: root.Line, Rule: expectServices}
+		return nil, unreadableError{Line: root.Line, Rule: expectServices}
 	}
 	var services *yaml.Node
 	for i := 0; i < len(root.Content); i += 2 {
 		key, value := root.Content[i], root.Content[i+1]
 		switch {
 		case key.Value != "services":
-			return nil, unreadable{Line: key.Line, Rule: "unknown key " + federation.Quote(key.Value) + "; " + expectServices}
+			return nil, unreadableError{Line: key.Line, Rule: "unknown key " + federation.Quote(key.Value) + "; " + expectServices}
 		case services != nil:
-			return nil, unreadable{Line: key.Line, Rule: "services is there twice"}
+			return nil, unreadableError{Line: key.Line, Rule: "services is there twice"}
 		case value.Kind != yaml.SequenceNode:
-			return nil, unreadable{Line: key.Line, Rule: "services must be a list; an empty one is []"}
+			return nil, unreadableError{Line: key.Line, Rule: "services must be a list; an empty one is []"}
 		}
 		services = value
 	}
 	if services == nil {
-		return nil, unreadable{Line: root.Line, Rule: expectServices}
+		return nil, unreadableError{Line: root.Line, Rule: expectServices}
 	}
 	return services, nil
 }
