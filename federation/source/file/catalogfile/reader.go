@@ -139,18 +139,18 @@ func (p *versionReader) addService(e *catalogentry.Entry) {
 	key := sha256.Sum256(e.JSON())
 	known, ok := p.known[key]
 	if !ok {
-		if service := e.Service(placeName(p.count), p.policy, &found); service != nil {
-			e.Doubts(service, &doubts)
+		if service := e.DecodeService(placeName(p.count), p.policy, &found); service != nil {
+			e.AddWarnings(service, &doubts)
 			encoded, _ := wire.NewEncoded(service) // it was decoded, and so is valid
 			known = knownService{encoded, len(doubts.Kept) > 0}
 		}
 	} else if known.doubtful {
-		e.Doubts(known.service.Service(), &doubts)
+		e.AddWarnings(known.service.Service(), &doubts)
 	}
 	if known.service != nil {
 		if first, twice := p.places[known.service.Name()]; twice {
 			found.Add(problem.Problem{
-				Line: e.Line("name"), Service: federation.Quote(known.service.Name()), Field: "name",
+				Line: e.LineOf("name"), Service: federation.Quote(known.service.Name()), Field: "name",
 				Rule: fmt.Sprintf("the service on line %d has the same name; a name stands for one service", p.lines[first]),
 			})
 		}
@@ -165,7 +165,7 @@ func (p *versionReader) addService(e *catalogentry.Entry) {
 	}
 	p.next[key] = known
 	p.places[known.service.Name()] = len(p.catalog.Services)
-	p.lines = append(p.lines, e.Line(""))
+	p.lines = append(p.lines, e.LineOf(""))
 	p.catalog.Services = append(p.catalog.Services, known.service)
 	for _, w := range doubts.Kept {
 		p.addWarning(w)
@@ -224,5 +224,5 @@ func placeName(i int) string { return fmt.Sprintf("services[%d]", i) }
 
 // tooLarge returns the entry for a service of so many bytes.
 func tooLarge(line, size int) *catalogentry.Entry {
-	return catalogentry.Broken(line, fmt.Sprintf("has %d bytes, the limit is %d; is the line break before the next one missing?", size, maxPiece))
+	return catalogentry.NewBroken(line, fmt.Sprintf("has %d bytes, the limit is %d; is the line break before the next one missing?", size, maxPiece))
 }

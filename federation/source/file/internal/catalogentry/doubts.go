@@ -8,15 +8,15 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
-// Doubts adds to found what is probably not meant in the service, which is that of
+// AddWarnings adds to found what is probably not meant in the service, which is that of
 // the entry.
-func (e *Entry) Doubts(s *federation.Service, found *problem.List) {
+func (e *Entry) AddWarnings(s *federation.Service, found *problem.List) {
 	warn := func(field, rule string) {
 		if found.IsFull() {
 			found.More++
 			return
 		}
-		found.Add(problem.Problem{Line: e.Line(field), Service: federation.Quote(s.Name), Field: field, Rule: rule})
+		found.Add(problem.Problem{Line: e.LineOf(field), Service: federation.Quote(s.Name), Field: field, Rule: rule})
 	}
 	offered, selected := make(map[string]bool), make(map[string]bool)
 	for _, endpoint := range s.Endpoints {

@@ -40,7 +40,7 @@ func FromYAML(node *yaml.Node) *Entry {
 	}
 	var err error
 	if e.json, err = json.Marshal(value); err != nil {
-		return Broken(e.line, err.Error())
+		return NewBroken(e.line, err.Error())
 	}
 	return e
 }
@@ -48,8 +48,8 @@ func FromYAML(node *yaml.Node) *Entry {
 // FromJSON returns the entry that data is, which begins on the line.
 func FromJSON(data []byte, line int) *Entry { return &Entry{line: line, json: data} }
 
-// Broken returns an entry that begins on the line and cannot be read.
-func Broken(line int, rule string) *Entry {
+// NewBroken returns an entry that begins on the line and cannot be read.
+func NewBroken(line int, rule string) *Entry {
 	return &Entry{line: line, broken: problem.List{Kept: []problem.Problem{{Line: line, Rule: rule}}}}
 }
 
@@ -57,17 +57,17 @@ func Broken(line int, rule string) *Entry {
 // say the same spell the same service.
 func (e *Entry) JSON() []byte { return e.json }
 
-// Service returns the service that the entry spells, if a consumer with that policy
+// DecodeService returns the service that the entry spells, if a consumer with that policy
 // would take it. Otherwise it returns nil and adds to found what is wrong, which is
 // one thing at least, and everything where there is room. Place names the entry
 // where it has no name of its own, such as services[2].
-func (e *Entry) Service(place string, policy wire.AddressPolicy, found *problem.List) *federation.Service {
+func (e *Entry) DecodeService(place string, policy wire.AddressPolicy, found *problem.List) *federation.Service {
 	if len(e.broken.Kept) == 0 {
-		if service := decode(e.json, policy); service != nil {
+		if service := decodeJSON(e.json, policy); service != nil {
 			return service
 		}
 		if e.addInstance(); e.whole != nil {
-			if service := decode(e.whole, policy); service != nil {
+			if service := decodeJSON(e.whole, policy); service != nil {
 				return service
 			}
 		}
@@ -75,13 +75,13 @@ func (e *Entry) Service(place string, policy wire.AddressPolicy, found *problem.
 	if found.IsFull() {
 		found.More++ // without looking for what it is
 	} else {
-		e.explain(place, policy, found)
+		e.explainMistakes(place, policy, found)
 	}
 	return nil
 }
 
-// decode returns the service that data spells, or nil if a consumer would not take it.
-func decode(data []byte, policy wire.AddressPolicy) *federation.Service {
+// decodeJSON returns the service that data spells, or nil if a consumer would not take it.
+func decodeJSON(data []byte, policy wire.AddressPolicy) *federation.Service {
 	var message typespb.FederatedService
 	if protojson.Unmarshal(data, &message) != nil {
 		return nil
@@ -114,8 +114,8 @@ func (e *Entry) addInstance() {
 	}
 }
 
-// explain adds to found what is wrong with the entry.
-func (e *Entry) explain(place string, policy wire.AddressPolicy, found *problem.List) {
+// explainMistakes adds to found what is wrong with the entry.
+func (e *Entry) explainMistakes(place string, policy wire.AddressPolicy, found *problem.List) {
 	broken := e.broken
 	var value any
 	said := e.json
@@ -128,12 +128,12 @@ func (e *Entry) explain(place string, policy wire.AddressPolicy, found *problem.
 			if _, ok := errors.AsType[*json.SyntaxError](err); ok {
 				rule += "; a line holds one service" // as in no other form broken JSON becomes an entry
 			}
-			broken = Broken(e.line, rule).broken
+			broken = NewBroken(e.line, rule).broken
 		}
 	}
 	object, ok := value.(map[string]any)
 	if len(broken.Kept) == 0 && !ok {
-		broken = Broken(e.line, "a service must be a mapping").broken
+		broken = NewBroken(e.line, "a service must be a mapping").broken
 	}
 	for _, p := range broken.Kept {
 		p.Service = place
@@ -154,10 +154,10 @@ func (e *Entry) explain(place string, policy wire.AddressPolicy, found *problem.
 		if e.whole != nil { // the file has the protocol of that instance at the service
 			at, field = strings.TrimPrefix(at, "instances[0]."), strings.TrimPrefix(field, "instances[0].")
 		}
-		found.Add(problem.Problem{Line: e.Line(at), Service: label, Field: field, Rule: rule})
+		found.Add(problem.Problem{Line: e.LineOf(at), Service: label, Field: field, Rule: rule})
 	}
 	var message typespb.FederatedService
-	left, ok := fill(&message, said, object, report)
+	left, ok := fillMessage(&message, said, object, report)
 	if !ok {
 		return
 	}
@@ -166,16 +166,16 @@ func (e *Entry) explain(place string, policy wire.AddressPolicy, found *problem.
 	case err != nil && found.IsFull():
 		found.More++
 	case err != nil:
-		for _, invalid := range mistakes(&message, policy, err, found.Room-len(found.Kept)+len(left)) {
-			if !within(invalid.Field, left) { // what was left out is not missing
+		for _, invalid := range findMistakes(&message, policy, err, found.Room-len(found.Kept)+len(left)) {
+			if !isWithinAny(invalid.Field, left) { // what was left out is not missing
 				report(invalid.Field, invalid.Field, invalid.Rule)
 			}
 		}
 	}
 }
 
-// within reports whether the path of a field is one of paths, or below one.
-func within(field string, paths map[string]bool) bool {
+// isWithinAny reports whether the path of a field is one of paths, or below one.
+func isWithinAny(field string, paths map[string]bool) bool {
 	for i, c := range field {
 		if c == '.' && paths[field[:i]] {
 			return true

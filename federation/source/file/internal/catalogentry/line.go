@@ -11,11 +11,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Line returns the line on which a field stands, such as endpoints[0].port, or the
+// LineOf returns the line on which a field stands, such as endpoints[0].port, or the
 // nearest to it that is known. The entry itself is the field "".
-func (e *Entry) Line(field string) int {
+func (e *Entry) LineOf(field string) int {
 	if e.node == nil && field != "" {
-		e.node = locate(e.json, e.line)
+		e.node = parseNodes(e.json, e.line)
 	}
 	line, node := e.line, e.node
 	for part := range strings.FieldsFuncSeq(field, func(r rune) bool { return strings.ContainsRune(".[]", r) }) {
@@ -25,7 +25,7 @@ func (e *Entry) Line(field string) int {
 		var next *yaml.Node
 		if node.Kind == yaml.MappingNode {
 			for i := 0; i < len(node.Content); i += 2 {
-				if key := node.Content[i]; key.Value == part || len(key.Value) < len(part) && snake(key.Value) == part {
+				if key := node.Content[i]; key.Value == part || len(key.Value) < len(part) && snakeCase(key.Value) == part {
 					next, line = node.Content[i+1], key.Line
 				}
 			}
@@ -37,10 +37,10 @@ func (e *Entry) Line(field string) int {
 	return line
 }
 
-// locate returns nodes for data, which is valid JSON and begins on the given line,
+// parseNodes returns nodes for data, which is valid JSON and begins on the given line,
 // as encoding/json does not say on which line a value stands. They hold kinds, texts
 // and lines.
-func locate(data []byte, start int) *yaml.Node {
+func parseNodes(data []byte, start int) *yaml.Node {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.UseNumber() // any number will do
 	line, counted := start, int64(0)
@@ -67,8 +67,8 @@ func locate(data []byte, start int) *yaml.Node {
 	return next()
 }
 
-// snake returns the text form of a field's JSON name.
-func snake(name string) string {
+// snakeCase returns the text form of a field's JSON name.
+func snakeCase(name string) string {
 	var text strings.Builder
 	for _, r := range name {
 		if unicode.IsUpper(r) {

@@ -14,18 +14,18 @@ import (
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
-// The bounds of what mistakes tries.
+// The bounds of what findMistakes tries.
 const (
 	maxProbes  = 20_000                  // in a service
 	maxEntries = federation.MaxEndpoints // of a list or a map: no other has a higher limit
 )
 
-// mistakes returns everything that is wrong with m, but no more than most mistakes.
+// findMistakes returns everything that is wrong with m, but no more than most mistakes.
 // first is the error that package wire has returned for m. wire stops at the first
 // mistake, as a consumer has no use for more. Whoever fixes a file wants to see all
 // of them, so each piece of m is put to wire by itself, in a service that is
 // otherwise right.
-func mistakes(m *typespb.FederatedService, policy wire.AddressPolicy, first error, most int) []*federation.InvalidError {
+func findMistakes(m *typespb.FederatedService, policy wire.AddressPolicy, first error, most int) []*federation.InvalidError {
 	good := &typespb.FederatedService{
 		Name:      "probe",
 		Fqdn:      "probe.example",
@@ -35,7 +35,7 @@ func mistakes(m *typespb.FederatedService, policy wire.AddressPolicy, first erro
 	var found []*federation.InvalidError
 	told := make(map[string]bool) // a piece is a part of larger ones
 	probes := 0
-	pieces(m.ProtoReflect(), good.ProtoReflect(), func(indices []int, probe protoreflect.Message) bool {
+	tryPieces(m.ProtoReflect(), good.ProtoReflect(), func(indices []int, probe protoreflect.Message) bool {
 		if probes++; len(found) >= most || probes > maxProbes {
 			return false
 		}
@@ -45,7 +45,7 @@ func mistakes(m *typespb.FederatedService, policy wire.AddressPolicy, first erro
 		if !ok {
 			return false
 		}
-		invalid.Field = indexed(invalid.Field, indices)
+		invalid.Field = withIndices(invalid.Field, indices)
 		if key := invalid.Field + " " + invalid.Rule; !told[key] {
 			told[key] = true
 			found = append(found, invalid)
@@ -58,9 +58,9 @@ func mistakes(m *typespb.FederatedService, policy wire.AddressPolicy, first erro
 	return found
 }
 
-// indexed returns the path of a field with its first zero indices replaced by
+// withIndices returns the path of a field with its first zero indices replaced by
 // indices. Keys of maps, which may look like an index, come after all of them.
-func indexed(path string, indices []int) string {
+func withIndices(path string, indices []int) string {
 	var done strings.Builder
 	for _, i := range indices {
 		before, after, ok := strings.Cut(path, "[0]")
@@ -73,12 +73,12 @@ func indexed(path string, indices []int) string {
 	return done.String() + path
 }
 
-// pieces calls try with copies of good in which one field has the value that it has
+// tryPieces calls try with copies of good in which one field has the value that it has
 // in m. If try returns true, which means that the field is wrong, and the field is a
-// list or a map, pieces does the same with each of its entries alone. The entry then
+// list or a map, tryPieces does the same with each of its entries alone. The entry then
 // stands first in its list; indices say where it stands in m, from the outermost list
 // to the innermost.
-func pieces(m, good protoreflect.Message, try func(indices []int, probe protoreflect.Message) bool) {
+func tryPieces(m, good protoreflect.Message, try func(indices []int, probe protoreflect.Message) bool) {
 	with := func(field protoreflect.FieldDescriptor, value protoreflect.Value) protoreflect.Message {
 		probe := proto.Clone(good.Interface()).ProtoReflect()
 		probe.Set(field, value)
@@ -121,7 +121,7 @@ func pieces(m, good protoreflect.Message, try func(indices []int, probe protoref
 				if !try([]int{j}, single(list.Get(j))) || field.Message() == nil {
 					continue
 				}
-				pieces(list.Get(j).Message(), good.Get(field).List().Get(0).Message(),
+				tryPieces(list.Get(j).Message(), good.Get(field).List().Get(0).Message(),
 					func(indices []int, element protoreflect.Message) bool {
 						return try(append([]int{j}, indices...), single(protoreflect.ValueOfMessage(element)))
 					})

@@ -17,11 +17,11 @@ import (
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
-// fill fills the message with what protojson makes of data, whose value is object.
+// fillMessage fills the message with what protojson makes of data, whose value is object.
 // It reports fields that do not exist or have the wrong type, and returns the paths of
 // those that it left out for their type. When protojson refuses the entry for another
 // reason, it reports that reason and returns false.
-func fill(
+func fillMessage(
 	message *typespb.FederatedService, data []byte, object map[string]any, report func(at, field, rule string),
 ) (left map[string]bool, ok bool) {
 	descriptor := message.ProtoReflect().Descriptor()
@@ -34,7 +34,7 @@ func fill(
 		return nil, true
 	}
 	left = make(map[string]bool)
-	misfits(object, descriptor, "", func(path, rule string) {
+	reportMisfits(object, descriptor, "", func(path, rule string) {
 		left[path] = true
 		report(path, path, rule)
 	})
@@ -76,9 +76,9 @@ func decodeRule(err error) string {
 	return decodePrefix.ReplaceAllString(strings.ReplaceAll(err.Error(), "\u00a0", " "), "")
 }
 
-// misfits calls report for each value in object whose type is not that of its
+// reportMisfits calls report for each value in object whose type is not that of its
 // field, and removes it. protojson would stop at the first one.
-func misfits(object map[string]any, message protoreflect.MessageDescriptor, path string, report func(path, rule string)) {
+func reportMisfits(object map[string]any, message protoreflect.MessageDescriptor, path string, report func(path, rule string)) {
 	for _, key := range slices.Sorted(maps.Keys(object)) {
 		field := fieldOf(message, key)
 		if field == nil {
@@ -91,7 +91,7 @@ func misfits(object map[string]any, message protoreflect.MessageDescriptor, path
 			if ok {
 				for i, element := range elements {
 					if child, ok := element.(map[string]any); ok {
-						misfits(child, field.Message(), fmt.Sprintf("%s[%d]", path, i), report)
+						reportMisfits(child, field.Message(), fmt.Sprintf("%s[%d]", path, i), report)
 					} else {
 						report(fmt.Sprintf("%s[%d]", path, i), "must be a mapping, not "+inWords(element))
 						elements[i] = map[string]any{}
@@ -100,16 +100,16 @@ func misfits(object map[string]any, message protoreflect.MessageDescriptor, path
 				continue
 			}
 		}
-		if rule := misfit(field, value); rule != "" {
+		if rule := misfitRule(field, value); rule != "" {
 			report(path, rule)
 			delete(object, key)
 		}
 	}
 }
 
-// misfit returns the rule that a value breaks whose type is not that of the field,
+// misfitRule returns the rule that a value breaks whose type is not that of the field,
 // and else "".
-func misfit(field protoreflect.FieldDescriptor, value any) string {
+func misfitRule(field protoreflect.FieldDescriptor, value any) string {
 	if value == nil {
 		return "" // null counts as absent
 	}
