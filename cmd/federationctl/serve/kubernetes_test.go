@@ -13,7 +13,7 @@ import (
 // those that there are.
 func TestEndpointKinds(t *testing.T) {
 	var names []string
-	for kind := export.Kind(1); kind.String() != ""; kind++ {
+	for kind := export.EndpointKind(1); kind.String() != ""; kind++ {
 		names = append(names, kind.String())
 	}
 	if diff := cmp.Diff(names, config.EndpointKinds()); diff != "" {

@@ -209,7 +209,7 @@ func (p *partPublisher) noteVerdict(of objectName, r exportResult) {
 		r.verdict.Service = &federation.Service{FQDN: s.FQDN} // the rest need not be kept
 	}
 	p.writer.Tell(of, feedback.Note{
-		Standing: export.Standing{Verdict: r.verdict, Published: r.encoded != nil},
+		Standing: export.ConditionFacts{Verdict: r.verdict, Published: r.encoded != nil},
 		Export:   r.input.Export,
 	})
 }

@@ -103,7 +103,7 @@ func leaseOf(config Config, namespace string) objectName {
 // wantedKinds returns the kinds that the rules need, and which EndpointSlices.
 func wantedKinds(rules export.Rules) (wanted []objectKind, selector string) {
 	wanted, selector = []objectKind{kindService, kindExport}, corev1.IsHeadlessService
-	uses := func(k export.Kind) bool { return len(rules.Order) == 0 || slices.Contains(rules.Order, k) }
+	uses := func(k export.EndpointKind) bool { return len(rules.Order) == 0 || slices.Contains(rules.Order, k) }
 	if uses(export.NodePorts) {
 		wanted, selector = append(wanted, kindNode), "" // where externalTrafficPolicy is Local
 	}

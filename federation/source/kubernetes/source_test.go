@@ -78,9 +78,9 @@ func TestWantedKinds(t *testing.T) {
 	}{
 		{export.Rules{}, `[services serviceexports.multicluster.x-k8s.io nodes endpointslices.discovery.k8s.io gateways.gateway.networking.k8s.io ` +
 			`httproutes.gateway.networking.k8s.io grpcroutes.gateway.networking.k8s.io tlsroutes.gateway.networking.k8s.io tcproutes.gateway.networking.k8s.io] ""`},
-		{export.Rules{Order: []export.Kind{export.LoadBalancer, export.Pods}}, `[services serviceexports.multicluster.x-k8s.io] "service.kubernetes.io/headless"`},
+		{export.Rules{Order: []export.EndpointKind{export.LoadBalancer, export.Pods}}, `[services serviceexports.multicluster.x-k8s.io] "service.kubernetes.io/headless"`},
 		{
-			export.Rules{Order: []export.Kind{export.Pods}, RoutablePods: true},
+			export.Rules{Order: []export.EndpointKind{export.Pods}, RoutablePods: true},
 			`[services serviceexports.multicluster.x-k8s.io endpointslices.discovery.k8s.io] "service.kubernetes.io/headless"`,
 		},
 	} {

@@ -20,17 +20,17 @@ const (
 	metadataAnnotation = "metadata." // and the name or the number of a port
 )
 
-// annotation is the value of an annotation, and where it stands.
-type annotation struct{ value, place string }
+// foundAnnotation is the value of an annotation, and where it stands.
+type foundAnnotation struct{ value, place string }
 
-// annotations finds those of the ServiceExport, and those of the Service that the former
+// findAnnotations finds those of the ServiceExport, and those of the Service that the former
 // has not.
-func (t *translation) annotations() *Finding {
-	t.notes = make(map[string]annotation)
+func (t *translation) findAnnotations() *Finding {
+	t.notes = make(map[string]foundAnnotation)
 	read := func(from map[string]string, kind string) {
 		for key, value := range from {
 			if key, ok := strings.CutPrefix(key, prefix); ok {
-				t.notes[key] = annotation{value, fmt.Sprintf("annotation %s of the %s %s", prefix+key, kind, t.name())}
+				t.notes[key] = foundAnnotation{value, fmt.Sprintf("annotation %s of the %s %s", prefix+key, kind, t.serviceName())}
 			}
 		}
 	}
@@ -46,10 +46,10 @@ func (t *translation) annotations() *Finding {
 	return nil
 }
 
-// sans finds the SPIFFE IDs of the annotation, sorted, each once.
-func (t *translation) sans() *Finding {
+// findSANs finds the SPIFFE IDs of the annotation, sorted, each once.
+func (t *translation) findSANs() *Finding {
 	note := t.notes[sansAnnotation]
-	ids := separate(note.value)
+	ids := splitList(note.value)
 	for _, id := range ids {
 		if _, err := spiffeid.FromString(id); err != nil {
 			return refusef(BadAnnotation, "%s has %s, which is no SPIFFE ID: %v", note.place, federation.Quote(id), err)
@@ -60,16 +60,16 @@ func (t *translation) sans() *Finding {
 	return nil
 }
 
-// metadata gives the ports the metadata that annotations have for them. Ports of the
+// addMetadata gives the ports the metadata that annotations have for them. Ports of the
 // Service that are not published may have some as well.
-func (t *translation) metadata() *Finding {
+func (t *translation) addMetadata() *Finding {
 	for _, key := range slices.Sorted(maps.Keys(t.notes)) {
 		wanted, ok := strings.CutPrefix(key, metadataAnnotation)
 		if !ok {
 			continue
 		}
 		note := t.notes[key]
-		pairs, refusal := note.pairs()
+		pairs, refusal := note.parsePairs()
 		if refusal != nil {
 			return refusal
 		}
@@ -90,10 +90,10 @@ func (t *translation) metadata() *Finding {
 	return nil
 }
 
-// pairs reads SNI=NAME, HOSTNAME=NAME or both, with a comma or a space between them.
-func (a annotation) pairs() ([]federation.Pair, *Finding) {
+// parsePairs reads SNI=NAME, HOSTNAME=NAME or both, with a comma or a space between them.
+func (a foundAnnotation) parsePairs() ([]federation.Pair, *Finding) {
 	found := make(map[string]string)
-	for _, entry := range separate(a.value) {
+	for _, entry := range splitList(a.value) {
 		key, value, _ := strings.Cut(entry, "=")
 		if key != "SNI" && key != "HOSTNAME" {
 			return nil, refusef(BadAnnotation, "%s has %s, and takes SNI=NAME and HOSTNAME=NAME", a.place, federation.Quote(entry))
@@ -119,7 +119,7 @@ func isNamed(p corev1.ServicePort, text string) bool {
 	return text == number || text == numbered+number || p.Name != "" && text == p.Name
 }
 
-// separate returns what stands between commas and white space.
-func separate(s string) []string {
+// splitList returns what stands between commas and white space.
+func splitList(s string) []string {
 	return strings.FieldsFunc(s, func(c rune) bool { return c == ',' || c == ' ' || c == '\t' || c == '\n' || c == '\r' })
 }

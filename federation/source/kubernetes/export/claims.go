@@ -15,18 +15,18 @@ type Claim = claim.Rank
 // Claims decides between the exports of a cluster that want one fqdn, in the order of
 // package claim. It is not safe for concurrent use. The zero value is ready for use.
 type Claims struct {
-	claims  map[string]wish // by key
-	claimed claim.ByName[federation.FQDN, wish]
+	claims  map[string]fqdnClaim // by key
+	claimed claim.ByName[federation.FQDN, fqdnClaim]
 }
 
-// wish is the wish of one export, which its rank names, to have an fqdn.
-type wish struct {
+// fqdnClaim is the wish of one export, which its rank names, to have an fqdn.
+type fqdnClaim struct {
 	rank claim.Rank
 	fqdn federation.FQDN
 }
 
 // Rank implements [claim.Claim].
-func (w wish) Rank() claim.Rank { return w.rank }
+func (w fqdnClaim) Rank() claim.Rank { return w.rank }
 
 // Set notes the verdict of the export with the given key, such as
 // namespace/service, and returns the keys of all other exports for which
@@ -36,18 +36,18 @@ func (c *Claims) Set(key string, v Verdict) (changed []string) {
 	if v.Service == nil {
 		return c.Remove(key)
 	}
-	after := wish{v.Claim, v.Service.FQDN}
+	after := fqdnClaim{v.Claim, v.Service.FQDN}
 	after.rank.Service = key
 	if before, had := c.claims[key]; had && before.fqdn == after.fqdn && before.rank.Compare(after.rank) == 0 {
 		return nil
 	}
 	changed = c.Remove(key)
 	if c.claims == nil {
-		c.claims, c.claimed = make(map[string]wish), make(claim.ByName[federation.FQDN, wish])
+		c.claims, c.claimed = make(map[string]fqdnClaim), make(claim.ByName[federation.FQDN, fqdnClaim])
 	}
 	c.claims[key] = after
 	c.claimed.Add(after.fqdn, after)
-	changed = append(changed, c.losers(after)...)
+	changed = append(changed, c.losersAgainst(after)...)
 	slices.Sort(changed)
 	return slices.Compact(changed)
 }
@@ -58,14 +58,14 @@ func (c *Claims) Remove(key string) (changed []string) {
 	if !ok {
 		return nil
 	}
-	changed = c.losers(old)
+	changed = c.losersAgainst(old)
 	delete(c.claims, key)
 	c.claimed.Remove(old.fqdn, old)
 	return changed
 }
 
-// losers returns the keys of all that do not have the name because of w, in order.
-func (c *Claims) losers(w wish) (keys []string) {
+// losersAgainst returns the keys of all that do not have the name because of w, in order.
+func (c *Claims) losersAgainst(w fqdnClaim) (keys []string) {
 	list := c.claimed[w.fqdn]
 	if list[0].rank.Service != w.rank.Service {
 		return nil

@@ -20,8 +20,8 @@ const Accepted = prefix + "Accepted"
 // is the owner's to know.
 const HiddenText = "not published: another source of the catalog stands first, and has its name or its fqdn"
 
-// Standing is everything that a ServiceExport is told.
-type Standing struct {
+// ConditionFacts is everything that a ServiceExport is told.
+type ConditionFacts struct {
 	Verdict   Verdict           // as Judge returns it
 	Published bool              // the service is in the catalog
 	Hidden    bool              // an earlier source of the catalog has its name or its fqdn
@@ -32,14 +32,14 @@ type Standing struct {
 // Ready, and Accepted where consumers refuse the service. A condition keeps the time that it has before, among the conditions
 // of today, where its status stays, else it has now, in whole seconds. Nothing in them
 // changes with the number of endpoints, so that pods that come and go cause no writes.
-func (s Standing) Conditions(before []metav1.Condition, generation int64, now time.Time) []metav1.Condition {
-	after := []metav1.Condition{s.valid(), s.ready()}
+func (s ConditionFacts) Conditions(before []metav1.Condition, generation int64, now time.Time) []metav1.Condition {
+	after := []metav1.Condition{s.validCondition(), s.readyCondition()}
 	if s.Published && !s.Hidden && len(s.Refusals) > 0 {
-		after = append(after, s.refused())
+		after = append(after, s.acceptedCondition())
 	}
 	for i := range after {
 		c := &after[i]
-		c.Message = bounded(c.Message)
+		c.Message = boundMessage(c.Message)
 		c.ObservedGeneration = generation
 		c.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second)) // JSON has no more
 		if old := meta.FindStatusCondition(before, c.Type); old != nil && old.Status == c.Status {
@@ -49,7 +49,7 @@ func (s Standing) Conditions(before []metav1.Condition, generation int64, now ti
 	return after
 }
 
-func (s Standing) valid() metav1.Condition {
+func (s ConditionFacts) validCondition() metav1.Condition {
 	const kind = string(mcsv1beta1.ServiceExportConditionValid)
 	if refusal := s.Verdict.Refusal; refusal != nil && refusal.Rule != NoAddress {
 		return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: string(refusal.Rule), Message: refusal.Message}
@@ -63,7 +63,7 @@ func (s Standing) valid() metav1.Condition {
 	}
 }
 
-func (s Standing) ready() metav1.Condition {
+func (s ConditionFacts) readyCondition() metav1.Condition {
 	c := metav1.Condition{Type: string(mcsv1beta1.ServiceExportConditionReady), Status: metav1.ConditionFalse}
 	switch v := s.Verdict; {
 	case v.Refusal != nil:
@@ -79,7 +79,7 @@ func (s Standing) ready() metav1.Condition {
 	return c
 }
 
-func (s Standing) refused() metav1.Condition {
+func (s ConditionFacts) acceptedCondition() metav1.Condition {
 	var said []string
 	for _, consumer := range slices.Sorted(maps.Keys(s.Refusals)) {
 		said = append(said, consumer+": "+s.Refusals[consumer])

@@ -15,29 +15,29 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
-// place is where a port of the Service is reached.
-type place struct {
+// endpointKey is where a port of the Service is reached.
+type endpointKey struct {
 	address federation.Address
 	port    uint16
 }
 
-// places are endpoints, with the labels of each.
-type places map[place]sets.Set[string]
+// endpointSet is endpoints, with the labels of each.
+type endpointSet map[endpointKey]sets.Set[string]
 
-// add notes that an endpoint has the labels. What is no port number is passed over.
-func (p places) add(address federation.Address, port int32, labels ...string) {
+// addEndpoint notes that an endpoint has the labels. What is no port number is passed over.
+func (p endpointSet) addEndpoint(address federation.Address, port int32, labels ...string) {
 	if port < 1 || port > math.MaxUint16 {
 		return
 	}
-	at := place{address, uint16(port)}
+	at := endpointKey{address, uint16(port)}
 	if p[at] == nil {
 		p[at] = make(sets.Set[string], len(labels))
 	}
 	p[at].Insert(labels...)
 }
 
-// endpoints returns the places by address, IPv4 first and hosts last, and by port.
-func (p places) endpoints() []federation.Endpoint {
+// sortedEndpoints returns the endpoints by address, IPv4 first and hosts last, and by port.
+func (p endpointSet) sortedEndpoints() []federation.Endpoint {
 	found := make([]federation.Endpoint, 0, len(p))
 	for at, labels := range p {
 		found = append(found, federation.Endpoint{Address: at.address, Port: at.port, Labels: sets.List(labels)})
@@ -48,13 +48,13 @@ func (p places) endpoints() []federation.Endpoint {
 	return found
 }
 
-// cut leaves out addresses, each with all of its ports, where there are more places or names
+// cutEndpoints leaves out addresses, each with all of its ports, where there are more endpoints or names
 // than a service may have. The least are kept, so that few change when one comes or goes.
-func (t *translation) cut() {
-	if len(t.found) <= federation.MaxEndpoints && len(t.found.labels()) <= federation.MaxInstances {
+func (t *translation) cutEndpoints() {
+	if len(t.found) <= federation.MaxEndpoints && len(t.found.allLabels()) <= federation.MaxInstances {
 		return
 	}
-	all, kept, labels := t.found.endpoints(), 0, sets.New[string]()
+	all, kept, labels := t.found.sortedEndpoints(), 0, sets.New[string]()
 	for n := 1; n <= len(all); n++ {
 		labels.Insert(all[n-1].Labels...)
 		if n > federation.MaxEndpoints || len(labels) > federation.MaxInstances {
@@ -68,13 +68,13 @@ func (t *translation) cut() {
 		return // one address alone is too large
 	}
 	for _, e := range all[kept:] {
-		delete(t.found, place{e.Address, e.Port})
+		delete(t.found, endpointKey{e.Address, e.Port})
 	}
-	t.warnf(TooManyEndpoints, "the Service %s has more endpoints than the %d that can be published; those of the least addresses are", t.name(), federation.MaxEndpoints)
+	t.warnf(TooManyEndpoints, "the Service %s has more endpoints than the %d that can be published; those of the least addresses are", t.serviceName(), federation.MaxEndpoints)
 }
 
-// labels returns the labels of all places, which are the names of instances.
-func (p places) labels() sets.Set[string] {
+// allLabels returns the labels of all endpoints, which are the names of instances.
+func (p endpointSet) allLabels() sets.Set[string] {
 	labels := sets.New[string]()
 	for _, of := range p {
 		maps.Copy(labels, of)
@@ -96,14 +96,14 @@ func compareAddresses(a, b federation.Address) int {
 	return cmp.Compare(a.String(), b.String())
 }
 
-// endpoints finds those of the first kind that has any.
-func (t *translation) endpoints() *Finding {
+// findEndpoints finds those of the first kind that has any.
+func (t *translation) findEndpoints() *Finding {
 	order := t.Order
 	if len(order) == 0 {
-		order = []Kind{Gateway, LoadBalancer, ExternalIPs, NodePorts, Pods}
+		order = []EndpointKind{Gateway, LoadBalancer, ExternalIPs, NodePorts, Pods}
 	}
-	kinds := map[Kind]func() (places, string){
-		Gateway: t.gateways, LoadBalancer: t.loadBalancer, ExternalIPs: t.externalIPs, NodePorts: t.nodePorts, Pods: t.pods,
+	kinds := map[EndpointKind]func() (endpointSet, string){
+		Gateway: t.gatewayEndpoints, LoadBalancer: t.loadBalancer, ExternalIPs: t.externalIPs, NodePorts: t.nodePorts, Pods: t.podEndpoints,
 	}
 	var reasons []string
 	for _, kind := range order {
@@ -118,20 +118,20 @@ func (t *translation) endpoints() *Finding {
 		}
 		reasons = append(reasons, kind.String()+": "+why)
 	}
-	return refusef(NoAddress, "the Service %s is reached by no kind of endpoints (%s)", t.name(), strings.Join(reasons, "; "))
+	return refusef(NoAddress, "the Service %s is reached by no kind of endpoints (%s)", t.serviceName(), strings.Join(reasons, "; "))
 }
 
-// address parses an address of a thing with a name, or of one without. It warns of
+// parseAddress parses an address of a thing with a name, or of one without. It warns of
 // what is none.
-func (t *translation) address(text, thing, name string) (federation.Address, bool) {
+func (t *translation) parseAddress(text, thing, name string) (federation.Address, bool) {
 	address, err := federation.ParseAddress(text)
 	if err != nil {
-		t.warnf(InvalidAddress, "an address of %s%s is left out for the Service %s: %v: %s", thing, name, t.name(), err, federation.Quote(text))
+		t.warnf(InvalidAddress, "an address of %s%s is left out for the Service %s: %v: %s", thing, name, t.serviceName(), err, federation.Quote(text))
 	}
 	return address, err == nil
 }
 
-func (t *translation) loadBalancer() (places, string) {
+func (t *translation) loadBalancer() (endpointSet, string) {
 	if t.Service.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		return nil, "the Service is not of type LoadBalancer"
 	}
@@ -139,11 +139,11 @@ func (t *translation) loadBalancer() (places, string) {
 	if len(ingresses) == 0 {
 		return nil, "it has no address yet"
 	}
-	found := make(places)
+	found := make(endpointSet)
 	for i := range ingresses {
 		// The ipMode says how the nodes of the cluster itself treat the address. From
 		// outside it is the same.
-		address, ok := t.address(cmp.Or(ingresses[i].IP, ingresses[i].Hostname), "the load balancer", "")
+		address, ok := t.parseAddress(cmp.Or(ingresses[i].IP, ingresses[i].Hostname), "the load balancer", "")
 		if !ok {
 			continue
 		}
@@ -151,57 +151,57 @@ func (t *translation) loadBalancer() (places, string) {
 			if !slices.ContainsFunc(ingresses[i].Ports, func(s corev1.PortStatus) bool {
 				return s.Error != nil && s.Port == p.spec.Port && (s.Protocol == corev1.ProtocolTCP || s.Protocol == "")
 			}) {
-				found.add(address, p.spec.Port, p.id)
+				found.addEndpoint(address, p.spec.Port, p.id)
 			}
 		}
 	}
 	return found, "its addresses serve no port, or are none"
 }
 
-// headless reports whether the cluster forwards nothing to the Service: it has no
+// isHeadless reports whether the cluster forwards nothing to the Service: it has no
 // address of its own.
-func (t *translation) headless() bool { return t.Service.Spec.ClusterIP == corev1.ClusterIPNone }
+func (t *translation) isHeadless() bool { return t.Service.Spec.ClusterIP == corev1.ClusterIPNone }
 
-func (t *translation) externalIPs() (places, string) {
+func (t *translation) externalIPs() (endpointSet, string) {
 	if len(t.Service.Spec.ExternalIPs) == 0 {
 		return nil, "the Service has none"
 	}
-	if t.headless() {
+	if t.isHeadless() {
 		return nil, "the Service is headless, and so nothing forwards them"
 	}
-	found := make(places)
+	found := make(endpointSet)
 	for _, text := range t.Service.Spec.ExternalIPs {
-		if address, ok := t.address(text, "spec.externalIPs", ""); ok {
+		if address, ok := t.parseAddress(text, "spec.externalIPs", ""); ok {
 			for _, p := range t.ports {
-				found.add(address, p.spec.Port, p.id)
+				found.addEndpoint(address, p.spec.Port, p.id)
 			}
 		}
 	}
 	return found, "none is an address"
 }
 
-func (t *translation) nodePorts() (places, string) {
+func (t *translation) nodePorts() (endpointSet, string) {
 	if s := t.Service.Spec; s.Type != corev1.ServiceTypeNodePort && s.Type != corev1.ServiceTypeLoadBalancer ||
-		!slices.ContainsFunc(t.ports, func(p port) bool { return p.spec.NodePort != 0 }) {
+		!slices.ContainsFunc(t.ports, func(p publishedPort) bool { return p.spec.NodePort != 0 }) {
 		return nil, "the Service has no node ports"
 	}
 	t.verdict.Nodes = true
-	nodes, why := t.nodes()
+	nodes, why := t.forwardingNodes()
 	// A node with an address for outside is not mixed with others: peers may not reach
 	// those.
-	found := make(places)
+	found := make(endpointSet)
 	for _, kind := range []corev1.NodeAddressType{corev1.NodeExternalIP, corev1.NodeInternalIP} {
 		for _, node := range nodes {
 			for _, a := range node.Status.Addresses {
 				if a.Type != kind {
 					continue
 				}
-				address, ok := t.address(a.Address, "the node ", node.Name)
+				address, ok := t.parseAddress(a.Address, "the node ", node.Name)
 				if !ok || !t.hasFamily(address) {
 					continue
 				}
 				for _, p := range t.ports {
-					found.add(address, p.spec.NodePort, p.id)
+					found.addEndpoint(address, p.spec.NodePort, p.id)
 				}
 			}
 		}
@@ -215,8 +215,8 @@ func (t *translation) nodePorts() (places, string) {
 // exclude is the label of nodes that take no traffic from outside.
 const exclude = corev1.LabelNodeExcludeBalancers
 
-// nodes returns the nodes that forward to the Service, or why there is none.
-func (t *translation) nodes() (nodes []*corev1.Node, why string) {
+// forwardingNodes returns the nodes that forward to the Service, or why there is none.
+func (t *translation) forwardingNodes() (nodes []*corev1.Node, why string) {
 	candidates := slices.DeleteFunc(slices.Clone(t.Nodes), func(n *corev1.Node) bool {
 		_, excluded := n.Labels[exclude]
 		return excluded || n.DeletionTimestamp != nil
@@ -228,8 +228,8 @@ func (t *translation) nodes() (nodes []*corev1.Node, why string) {
 	why = "no node takes traffic from outside"
 	if t.Service.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
 		with := sets.New[string]()
-		t.each(blind || t.Service.Spec.PublishNotReadyAddresses, func(_ *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint) {
-			with.Insert(value(e.NodeName, ""))
+		t.eachEndpoint(blind || t.Service.Spec.PublishNotReadyAddresses, func(_ *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint) {
+			with.Insert(valueOr(e.NodeName, ""))
 		})
 		if len(nodes) > 0 {
 			why = "its externalTrafficPolicy is Local, and no node that takes traffic from outside has a ready endpoint"
@@ -262,20 +262,20 @@ func familyOf(ip netip.Addr) corev1.IPFamily {
 	return corev1.IPv6Protocol
 }
 
-func (t *translation) pods() (places, string) {
+func (t *translation) podEndpoints() (endpointSet, string) {
 	switch {
-	case !t.headless():
+	case !t.isHeadless():
 		return nil, "the Service is not headless"
 	case !t.RoutablePods:
 		return nil, "the Service is headless, and the pods of the cluster are not configured to be routable"
 	}
-	found := make(places)
-	t.each(t.Service.Spec.PublishNotReadyAddresses, func(slice *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint) {
+	found := make(endpointSet)
+	t.eachEndpoint(t.Service.Spec.PublishNotReadyAddresses, func(slice *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint) {
 		if len(e.Addresses) == 0 {
 			return
 		}
 		// The API defines no meaning for a second address.
-		address, ok := t.address(e.Addresses[0], "an endpoint", "")
+		address, ok := t.parseAddress(e.Addresses[0], "an endpoint", "")
 		if !ok {
 			return
 		}
@@ -286,7 +286,7 @@ func (t *translation) pods() (places, string) {
 		for _, p := range t.ports {
 			if number, ok := numberIn(slice, p.spec.Name); ok {
 				labels[0] = p.id
-				found.add(address, number, labels...)
+				found.addEndpoint(address, number, labels...)
 			}
 		}
 	})
@@ -301,9 +301,9 @@ func (t *translation) podID(e *discoveryv1.Endpoint) (string, bool) {
 	id := *e.Hostname
 	switch {
 	case !isLabel(id):
-		t.warnf(InvalidID, "a pod of the Service %s has the hostname %s, which is no DNS label, and has no name of its own", t.name(), federation.Quote(id))
-	case slices.ContainsFunc(t.ports, func(p port) bool { return p.id == id }):
-		t.warnf(DuplicateID, "a pod of the Service %s has the hostname %s, which is the name of a port, and has no name of its own", t.name(), id)
+		t.warnf(InvalidID, "a pod of the Service %s has the hostname %s, which is no DNS label, and has no name of its own", t.serviceName(), federation.Quote(id))
+	case slices.ContainsFunc(t.ports, func(p publishedPort) bool { return p.id == id }):
+		t.warnf(DuplicateID, "a pod of the Service %s has the hostname %s, which is the name of a port, and has no name of its own", t.serviceName(), id)
 	default:
 		return id, true
 	}
@@ -322,9 +322,9 @@ func numberIn(slice *discoveryv1.EndpointSlice, name string) (int32, bool) {
 	return 0, false
 }
 
-// each calls f for every endpoint of the Service that takes new connections, or for all of
+// eachEndpoint calls f for every endpoint of the Service that takes new connections, or for all of
 // them. An endpoint that terminates is not ready, even while it still serves.
-func (t *translation) each(all bool, f func(*discoveryv1.EndpointSlice, *discoveryv1.Endpoint)) {
+func (t *translation) eachEndpoint(all bool, f func(*discoveryv1.EndpointSlice, *discoveryv1.Endpoint)) {
 	t.verdict.Slices = true
 	for _, slice := range t.Slices {
 		if slice.Namespace != t.Service.Namespace || slice.Labels[discoveryv1.LabelServiceName] != t.Service.Name {
@@ -333,7 +333,7 @@ func (t *translation) each(all bool, f func(*discoveryv1.EndpointSlice, *discove
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
 			// "A nil value should be interpreted as 'true'."
-			if value(e.Conditions.Ready, true) || all {
+			if valueOr(e.Conditions.Ready, true) || all {
 				f(slice, e)
 			}
 		}

@@ -27,31 +27,31 @@ const (
 	Label = prefix + "export"
 )
 
-// Kind is a kind of endpoints: a way by which a Service is reached from outside
+// EndpointKind is a kind of endpoints: a way by which a Service is reached from outside
 // its cluster.
-type Kind uint8
+type EndpointKind uint8
 
 // The kinds of endpoints, in the order in which they are tried by default.
 const (
-	Gateway      Kind = iota + 1 // addresses of Gateways with a route to the Service
-	LoadBalancer                 // status.loadBalancer
-	ExternalIPs                  // spec.externalIPs
-	NodePorts                    // addresses of nodes
-	Pods                         // ready pods of a headless Service
+	Gateway      EndpointKind = iota + 1 // addresses of Gateways with a route to the Service
+	LoadBalancer                         // status.loadBalancer
+	ExternalIPs                          // spec.externalIPs
+	NodePorts                            // addresses of nodes
+	Pods                                 // ready pods of a headless Service
 )
 
-// kindNames is indexed by Kind.
+// kindNames is indexed by EndpointKind.
 var kindNames = [...]string{Gateway: "gateway", LoadBalancer: "load-balancer", ExternalIPs: "external-ips", NodePorts: "node-ports", Pods: "pods"}
 
 // ParseKind returns the kind that s names, such as load-balancer, and whether there
 // is one of that name.
-func ParseKind(s string) (Kind, bool) {
+func ParseKind(s string) (EndpointKind, bool) {
 	i := slices.Index(kindNames[:], s)
-	return Kind(max(i, 0)), i > 0 //nolint:gosec // an index of kindNames
+	return EndpointKind(max(i, 0)), i > 0 //nolint:gosec // an index of kindNames
 }
 
 // String returns the name of the kind as ParseKind takes it, or "" where k is none.
-func (k Kind) String() string {
+func (k EndpointKind) String() string {
 	if int(k) < len(kindNames) {
 		return kindNames[k]
 	}
@@ -62,7 +62,7 @@ func (k Kind) String() string {
 type Rules struct {
 	Cluster      string          // the first part of the name of a service: cluster/namespace/service
 	Zone         federation.FQDN // every fqdn is within it
-	Order        []Kind          // the kinds to try; empty: all, in the order of their declaration
+	Order        []EndpointKind  // the kinds to try; empty: all, in the order of their declaration
 	RoutablePods bool            // peers reach the addresses of pods
 	Grants       []Grant         // of names that are no namespace's own
 
@@ -142,7 +142,7 @@ type Verdict struct {
 	Refusal  *Finding
 	Warnings []Finding // what was left out; in a fixed order
 
-	Kind  Kind // of the endpoints; 0 when refused
+	Kind  EndpointKind // of the endpoints; 0 when refused
 	Claim Claim
 
 	// Nodes and Slices report whether the nodes of the cluster, or EndpointSlices, were asked,

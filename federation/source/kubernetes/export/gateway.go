@@ -10,43 +10,43 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
-// entrance is a way to a port of the Service: an address of a Gateway, and a listener
+// gatewayEntrance is a way to a port of the Service: an address of a Gateway, and a listener
 // there.
-type entrance struct {
+type gatewayEntrance struct {
 	address  federation.Address
 	listener *gatewayv1.Listener
 	gateway  *gatewayv1.Gateway
 	protocol federation.Protocol // that a client speaks there
 }
 
-// gateways returns the addresses of Gateways, with the ports of the listeners through
+// gatewayEndpoints returns the addresses of Gateways, with the ports of the listeners through
 // which routes lead to the Service.
 //
 // Whether a route is attached, and whether it may refer to the Service, the controller
 // of the Gateway has decided: it knows the ReferenceGrants and the labels of
 // namespaces. Its word is in the status of the route, and nothing else is asked.
-func (t *translation) gateways() (places, string) {
-	entrances := make([][]entrance, len(t.ports))
+func (t *translation) gatewayEndpoints() (endpointSet, string) {
+	entrances := make([][]gatewayEntrance, len(t.ports))
 	var reasons []string
 	for _, route := range t.Routes {
 		ports := t.leadsTo(route)
 		if len(ports) == 0 {
 			continue
 		}
-		ways, reason := t.entrances(route)
+		ways, reason := t.routeEntrances(route)
 		if reason != "" {
 			reasons = append(reasons, reason)
 		}
 		for _, p := range ports {
 			for _, way := range ways {
-				way.protocol = spoken(route.Kind, way.listener, t.ports[p].protocol)
+				way.protocol = spokenProtocol(route.Kind, way.listener, t.ports[p].protocol)
 				entrances[p] = append(entrances[p], way)
 			}
 		}
 	}
-	found := make(places)
+	found := make(endpointSet)
 	for i := range t.ports {
-		t.enter(&t.ports[i], entrances[i], found)
+		t.addEntrances(&t.ports[i], entrances[i], found)
 	}
 	slices.Sort(reasons)
 	if len(reasons) == 0 {
@@ -55,23 +55,23 @@ func (t *translation) gateways() (places, string) {
 	return found, strings.Join(slices.Compact(reasons), ", ")
 }
 
-// enter adds the entrances of the port. They all speak one protocol, as an instance
+// addEntrances adds the entrances of the port. They all speak one protocol, as an instance
 // does; those that speak another one are left out.
-func (t *translation) enter(p *port, ways []entrance, found places) {
+func (t *translation) addEntrances(p *publishedPort, ways []gatewayEntrance, found endpointSet) {
 	if len(ways) == 0 {
 		return
 	}
-	order := preference(p.protocol)
-	best := slices.MinFunc(ways, func(a, b entrance) int {
+	order := protocolPreference(p.protocol)
+	best := slices.MinFunc(ways, func(a, b gatewayEntrance) int {
 		return slices.Index(order, a.protocol) - slices.Index(order, b.protocol)
 	}).protocol
 	for _, way := range ways {
 		if way.protocol == best {
-			found.add(way.address, way.listener.Port, p.id)
+			found.addEndpoint(way.address, way.listener.Port, p.id)
 			continue
 		}
 		t.warnf(MixedListeners, "listener %s of the Gateway %s/%s is left out for port %s of the Service %s: it speaks %s, and another one %s",
-			way.listener.Name, way.gateway.Namespace, way.gateway.Name, p.id, t.name(), way.protocol, best)
+			way.listener.Name, way.gateway.Namespace, way.gateway.Name, p.id, t.serviceName(), way.protocol, best)
 	}
 	p.protocol = best
 }
@@ -90,9 +90,9 @@ func (t *translation) leadsTo(route *Route) (ports []int) {
 	return ports
 }
 
-// entrances returns the addresses and listeners that the route is attached to, or why
+// routeEntrances returns the addresses and listeners that the route is attached to, or why
 // there is none.
-func (t *translation) entrances(route *Route) (ways []entrance, reason string) {
+func (t *translation) routeEntrances(route *Route) (ways []gatewayEntrance, reason string) {
 	shown := fmt.Sprintf("%s %s/%s", route.Kind, route.Namespace, route.Name)
 	var reasons []string
 	for _, parent := range route.Parents {
@@ -108,12 +108,12 @@ func (t *translation) entrances(route *Route) (ways []entrance, reason string) {
 			continue
 		}
 		gateway := t.Gateways[i]
-		if !route.accepted(parent, route.Namespace != t.Service.Namespace) {
+		if !route.isAccepted(parent, route.Namespace != t.Service.Namespace) {
 			reasons = append(reasons, fmt.Sprintf("the Gateway %s does not accept %s, or it may not refer to the Service", name, shown))
 			continue
 		}
-		listeners := t.listeners(route, parent, gateway)
-		addresses := t.addresses(gateway)
+		listeners := t.attachedListeners(route, parent, gateway)
+		addresses := t.gatewayAddresses(gateway)
 		switch {
 		case len(listeners) == 0:
 			reasons = append(reasons, fmt.Sprintf("%s is attached to no listener of the Gateway %s that is in service", shown, name))
@@ -122,7 +122,7 @@ func (t *translation) entrances(route *Route) (ways []entrance, reason string) {
 		}
 		for _, l := range listeners {
 			for _, address := range addresses {
-				ways = append(ways, entrance{address: address, listener: l, gateway: gateway})
+				ways = append(ways, gatewayEntrance{address: address, listener: l, gateway: gateway})
 			}
 		}
 	}
@@ -135,29 +135,29 @@ func (t *translation) entrances(route *Route) (ways []entrance, reason string) {
 	return nil, slices.Min(reasons)
 }
 
-func (t *translation) addresses(gateway *gatewayv1.Gateway) (found []federation.Address) {
+func (t *translation) gatewayAddresses(gateway *gatewayv1.Gateway) (found []federation.Address) {
 	name := gateway.Namespace + "/" + gateway.Name
 	for _, a := range gateway.Status.Addresses {
 		if a.Type != nil && *a.Type != gatewayv1.IPAddressType && *a.Type != gatewayv1.HostnameAddressType {
-			t.warnf(InvalidAddress, "an address of the Gateway %s is left out for the Service %s: it is of type %s", name, t.name(), federation.Quote(string(*a.Type)))
+			t.warnf(InvalidAddress, "an address of the Gateway %s is left out for the Service %s: it is of type %s", name, t.serviceName(), federation.Quote(string(*a.Type)))
 			continue
 		}
-		if address, ok := t.address(a.Value, "the Gateway ", name); ok {
+		if address, ok := t.parseAddress(a.Value, "the Gateway ", name); ok {
 			found = append(found, address)
 		}
 	}
 	return found
 }
 
-// listeners returns those of the gateway that the route is attached to by the
+// attachedListeners returns those of the gateway that the route is attached to by the
 // parent. No status says it for a parent without the name of a listener, so that is
 // found out by the rules of the Gateway API, except for namespaces that are selected
 // by labels: these are not known here.
-func (t *translation) listeners(route *Route, parent gatewayv1.ParentReference, gateway *gatewayv1.Gateway) []*gatewayv1.Listener {
+func (t *translation) attachedListeners(route *Route, parent gatewayv1.ParentReference, gateway *gatewayv1.Gateway) []*gatewayv1.Listener {
 	var certain, unsure []*gatewayv1.Listener
 	for i := range gateway.Spec.Listeners {
 		l := &gateway.Spec.Listeners[i]
-		if parent.Port != nil && *parent.Port != l.Port || spoken(route.Kind, l, federation.TCP) == 0 || !inService(gateway, l.Name) {
+		if parent.Port != nil && *parent.Port != l.Port || spokenProtocol(route.Kind, l, federation.TCP) == 0 || !inService(gateway, l.Name) {
 			continue
 		}
 		if parent.SectionName != nil {
@@ -181,7 +181,7 @@ func (t *translation) listeners(route *Route, parent gatewayv1.ParentReference, 
 	}
 	for _, l := range unsure {
 		t.warnf(AmbiguousListener, "listener %s of the Gateway %s/%s is left out for the Service %s: give %s %s/%s its name as sectionName to say that it is attached there",
-			l.Name, gateway.Namespace, gateway.Name, t.name(), route.Kind, route.Namespace, route.Name)
+			l.Name, gateway.Namespace, gateway.Name, t.serviceName(), route.Kind, route.Namespace, route.Name)
 	}
 	return certain
 }

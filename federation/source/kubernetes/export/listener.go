@@ -23,7 +23,7 @@ func inService(gateway *gatewayv1.Gateway, listener gatewayv1.SectionName) bool 
 func takesKind(l *gatewayv1.Listener, kind gatewayv1.Kind) bool {
 	return l.AllowedRoutes == nil || len(l.AllowedRoutes.Kinds) == 0 ||
 		slices.ContainsFunc(l.AllowedRoutes.Kinds, func(k gatewayv1.RouteGroupKind) bool {
-			return k.Kind == kind && value(k.Group, gatewayv1.GroupName) == gatewayv1.GroupName
+			return k.Kind == kind && valueOr(k.Group, gatewayv1.GroupName) == gatewayv1.GroupName
 		})
 }
 
@@ -32,28 +32,28 @@ func fromOf(l *gatewayv1.Listener) gatewayv1.FromNamespaces {
 	if l.AllowedRoutes == nil || l.AllowedRoutes.Namespaces == nil {
 		return gatewayv1.NamespacesFromSame
 	}
-	return value(l.AllowedRoutes.Namespaces.From, gatewayv1.NamespacesFromSame)
+	return valueOr(l.AllowedRoutes.Namespaces.From, gatewayv1.NamespacesFromSame)
 }
 
 // takesHost reports whether the listener and a route with these hostnames have one in
 // common.
 func takesHost(l *gatewayv1.Listener, hostnames []gatewayv1.Hostname) bool {
-	own := string(value(l.Hostname, ""))
+	own := string(valueOr(l.Hostname, ""))
 	return own == "" || len(hostnames) == 0 ||
-		slices.ContainsFunc(hostnames, func(h gatewayv1.Hostname) bool { return covers(own, string(h)) || covers(string(h), own) })
+		slices.ContainsFunc(hostnames, func(h gatewayv1.Hostname) bool { return coversHost(own, string(h)) || coversHost(string(h), own) })
 }
 
-// covers reports whether name is pattern, or ends in what follows its "*".
-func covers(pattern, name string) bool {
+// coversHost reports whether name is pattern, or ends in what follows its "*".
+func coversHost(pattern, name string) bool {
 	suffix, wild := strings.CutPrefix(pattern, "*")
 	return strings.EqualFold(pattern, name) ||
 		wild && len(name) > len(suffix) && strings.EqualFold(name[len(name)-len(suffix):], suffix)
 }
 
-// preference returns the protocols in the order in which one is chosen for a port
+// protocolPreference returns the protocols in the order in which one is chosen for a port
 // behind listeners that speak several: what its own becomes behind TLS, then what is
 // encrypted, then what says most.
-func preference(backend federation.Protocol) []federation.Protocol {
+func protocolPreference(backend federation.Protocol) []federation.Protocol {
 	return []federation.Protocol{
 		overTLS(backend),
 		federation.HTTPS, federation.MTLS, federation.TLS, federation.GRPC, federation.HTTP2, federation.MONGO, federation.HTTP, federation.TCP,
@@ -72,11 +72,11 @@ func overTLS(p federation.Protocol) federation.Protocol {
 	return p
 }
 
-// spoken returns what a client speaks at a listener to get through a route to a port
+// spokenProtocol returns what a client speaks at a listener to get through a route to a port
 // that speaks backend, or 0 where the listener takes no such route. A gateway speaks
 // HTTP itself, and hands on what comes by TCP and TLS (Gateway API, 'TLS
 // Configuration').
-func spoken(kind gatewayv1.Kind, l *gatewayv1.Listener, backend federation.Protocol) federation.Protocol {
+func spokenProtocol(kind gatewayv1.Kind, l *gatewayv1.Listener, backend federation.Protocol) federation.Protocol {
 	passthrough := l.TLS != nil && l.TLS.Mode != nil && *l.TLS.Mode == gatewayv1.TLSModePassthrough
 	switch {
 	case kind == httpRoute && l.Protocol == gatewayv1.HTTPProtocolType && backend != federation.GRPC:

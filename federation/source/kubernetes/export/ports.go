@@ -12,8 +12,8 @@ import (
 // numbered begins the ID of a port without a name.
 const numbered = "port-"
 
-// port is a port of the Service that is published.
-type port struct {
+// publishedPort is a port of the Service that is published.
+type publishedPort struct {
 	spec     corev1.ServicePort
 	id       string // of its instance, and the label of its endpoints
 	protocol federation.Protocol
@@ -29,21 +29,21 @@ func (t *translation) findPorts() *Finding {
 		p := &all[i]
 		if p.Protocol != corev1.ProtocolTCP && p.Protocol != "" {
 			unsupported++
-			t.warnf(UnsupportedPort, "port %s of the Service %s speaks %s, which the federation has no word for, and is left out", shownPort(p), t.name(), federation.Quote(string(p.Protocol)))
+			t.warnf(UnsupportedPort, "port %s of the Service %s speaks %s, which the federation has no word for, and is left out", shownPort(p), t.serviceName(), federation.Quote(string(p.Protocol)))
 			continue
 		}
 		if id, ok := t.portID(p, ids); ok {
 			ids[id] = true
-			t.ports = append(t.ports, port{spec: *p, id: id, protocol: protocolOf(p)})
+			t.ports = append(t.ports, publishedPort{spec: *p, id: id, protocol: protocolOf(p)})
 		}
 	}
 	switch {
 	case len(t.ports) > 0:
 		return nil
 	case len(all) > 0 && unsupported == len(all):
-		return refusef(UDPOnly, "all ports of the Service %s are UDP or SCTP, and the federation knows TCP only", t.name())
+		return refusef(UDPOnly, "all ports of the Service %s are UDP or SCTP, and the federation knows TCP only", t.serviceName())
 	}
-	return refusef(NoPort, "the Service %s has no port", t.name())
+	return refusef(NoPort, "the Service %s has no port", t.serviceName())
 }
 
 // portID returns the ID of the port's instance: its name, or the number where it has
@@ -53,15 +53,15 @@ func (t *translation) portID(p *corev1.ServicePort, taken map[string]bool) (id s
 	if p.Name != "" {
 		switch {
 		case !isLabel(p.Name):
-			t.warnf(InvalidID, "port %s of the Service %s has a name that is no DNS label, and is called %s", shownPort(p), t.name(), id)
+			t.warnf(InvalidID, "port %s of the Service %s has a name that is no DNS label, and is called %s", shownPort(p), t.serviceName(), id)
 		case taken[p.Name]:
-			t.warnf(DuplicateID, "port %s of the Service %s has the name of another port, and is called %s", shownPort(p), t.name(), id)
+			t.warnf(DuplicateID, "port %s of the Service %s has the name of another port, and is called %s", shownPort(p), t.serviceName(), id)
 		default:
 			return p.Name, true
 		}
 	}
 	if taken[id] || !isLabel(id) {
-		t.warnf(DuplicateID, "port %s of the Service %s cannot be called %s as another port is, and is left out", shownPort(p), t.name(), id)
+		t.warnf(DuplicateID, "port %s of the Service %s cannot be called %s as another port is, and is left out", shownPort(p), t.serviceName(), id)
 		return "", false
 	}
 	return id, true

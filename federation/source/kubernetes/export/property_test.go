@@ -89,7 +89,7 @@ func (d dice) testCase() *testCase {
 	w := newTestCase()
 	w.rules.RoutablePods = !d.one(3)
 	if d.one(3) {
-		w.rules.Order = several(d, 6, func() Kind { return Kind(d.IntN(7)) })
+		w.rules.Order = several(d, 6, func() EndpointKind { return EndpointKind(d.IntN(7)) })
 	}
 	w.rules.Grants = several(d, 2, func() Grant {
 		return grant(pick(d, []string{"shop"}, []string{AnyNamespace}, []string{"pay", "edge"}),

@@ -81,16 +81,16 @@ func newRoute(kind gatewayv1.Kind, m *metav1.ObjectMeta, spec *gatewayv1.CommonR
 
 // Services returns the Services that the route leads to, each once and in order.
 func (r *Route) Services() []types.NamespacedName {
-	return names(r.Backends, func(b gatewayv1.BackendRef) (types.NamespacedName, bool) { return serviceOf(b, r.Namespace) })
+	return distinctNames(r.Backends, func(b gatewayv1.BackendRef) (types.NamespacedName, bool) { return serviceOf(b, r.Namespace) })
 }
 
 // Gateways returns the Gateways that the route names as its parents, each once and in
 // order.
 func (r *Route) Gateways() []types.NamespacedName {
-	return names(r.Parents, func(p gatewayv1.ParentReference) (types.NamespacedName, bool) { return gatewayOf(p, r.Namespace) })
+	return distinctNames(r.Parents, func(p gatewayv1.ParentReference) (types.NamespacedName, bool) { return gatewayOf(p, r.Namespace) })
 }
 
-func names[T any](list []T, nameOf func(T) (types.NamespacedName, bool)) (found []types.NamespacedName) {
+func distinctNames[T any](list []T, nameOf func(T) (types.NamespacedName, bool)) (found []types.NamespacedName) {
 	for _, entry := range list {
 		if name, ok := nameOf(entry); ok {
 			found = append(found, name)
@@ -105,33 +105,33 @@ func names[T any](list []T, nameOf func(T) (types.NamespacedName, bool)) (found 
 // serviceOf returns the Service that a reference of a route names, and whether it
 // names one and sends traffic there. A backend with the weight 0 gets none.
 func serviceOf(b gatewayv1.BackendRef, namespace string) (types.NamespacedName, bool) {
-	return types.NamespacedName{Namespace: string(value(b.Namespace, gatewayv1.Namespace(namespace))), Name: string(b.Name)},
-		value(b.Group, "") == "" && value(b.Kind, "Service") == "Service" && value(b.Weight, 1) > 0
+	return types.NamespacedName{Namespace: string(valueOr(b.Namespace, gatewayv1.Namespace(namespace))), Name: string(b.Name)},
+		valueOr(b.Group, "") == "" && valueOr(b.Kind, "Service") == "Service" && valueOr(b.Weight, 1) > 0
 }
 
 // gatewayOf returns the Gateway that a reference of a route names, and whether it
 // names one.
 func gatewayOf(p gatewayv1.ParentReference, namespace string) (types.NamespacedName, bool) {
-	return types.NamespacedName{Namespace: string(value(p.Namespace, gatewayv1.Namespace(namespace))), Name: string(p.Name)},
-		value(p.Group, gatewayv1.GroupName) == gatewayv1.GroupName && value(p.Kind, "Gateway") == "Gateway"
+	return types.NamespacedName{Namespace: string(valueOr(p.Namespace, gatewayv1.Namespace(namespace))), Name: string(p.Name)},
+		valueOr(p.Group, gatewayv1.GroupName) == gatewayv1.GroupName && valueOr(p.Kind, "Gateway") == "Gateway"
 }
 
-// value returns what p points to, or the value that stands for nil.
-func value[T any](p *T, otherwise T) T {
+// valueOr returns what p points to, or the value that stands for nil.
+func valueOr[T any](p *T, otherwise T) T {
 	if p == nil {
 		return otherwise
 	}
 	return *p
 }
 
-// accepted reports whether a controller says that the route is attached to the
+// isAccepted reports whether a controller says that the route is attached to the
 // parent and that its references hold. Of a reference to another namespace it must
 // say so, as that takes a ReferenceGrant; else it must not say the opposite.
-func (r *Route) accepted(parent gatewayv1.ParentReference, foreign bool) bool {
+func (r *Route) isAccepted(parent gatewayv1.ParentReference, foreign bool) bool {
 	name, _ := gatewayOf(parent, r.Namespace)
 	return slices.ContainsFunc(r.Statuses, func(s gatewayv1.RouteParentStatus) bool {
 		of, ok := gatewayOf(s.ParentRef, r.Namespace)
-		if !ok || of != name || value(s.ParentRef.SectionName, "") != value(parent.SectionName, "") || value(s.ParentRef.Port, 0) != value(parent.Port, 0) {
+		if !ok || of != name || valueOr(s.ParentRef.SectionName, "") != valueOr(parent.SectionName, "") || valueOr(s.ParentRef.Port, 0) != valueOr(parent.Port, 0) {
 			return false
 		}
 		const resolved = string(gatewayv1.RouteConditionResolvedRefs)

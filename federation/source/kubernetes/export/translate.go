@@ -26,9 +26,9 @@ type translation struct {
 	Input
 	of      *metav1.ObjectMeta // of the ServiceExport, or of the Service where its label exports it
 	verdict Verdict
-	notes   map[string]annotation // by their names without our prefix
-	ports   []port
-	found   places
+	notes   map[string]foundAnnotation // by their names without our prefix
+	ports   []publishedPort
+	found   endpointSet
 	service federation.Service // as far as it is known
 }
 
@@ -42,7 +42,7 @@ func (r Rules) Translate(in Input) Verdict {
 		t.of, v.Claim = &in.Export.ObjectMeta, Claim{Since: in.Export.CreationTimestamp.Time}
 	}
 	v.Service = &t.service
-	for _, step := range []func() *Finding{t.exists, t.annotations, t.fqdn, t.sans, t.findPorts, t.metadata, t.endpoints, t.compose} {
+	for _, step := range []func() *Finding{t.checkExists, t.findAnnotations, t.findFQDN, t.findSANs, t.findPorts, t.addMetadata, t.findEndpoints, t.composeService} {
 		if v.Refusal = step(); v.Refusal != nil {
 			v.Service, v.Kind = nil, 0
 			break
@@ -58,29 +58,29 @@ func (r Rules) Translate(in Input) Verdict {
 	return *v
 }
 
-func (t *translation) exists() *Finding {
+func (t *translation) checkExists() *Finding {
 	switch s := t.Service; {
 	case t.Export != nil && t.Export.DeletionTimestamp != nil:
-		return refusef(BeingDeleted, "the ServiceExport %s is being deleted", t.name())
+		return refusef(BeingDeleted, "the ServiceExport %s is being deleted", t.serviceName())
 	case s == nil:
-		return refusef(NoService, "there is no Service %s", t.name())
+		return refusef(NoService, "there is no Service %s", t.serviceName())
 	case s.DeletionTimestamp != nil:
-		return refusef(NoService, "the Service %s is being deleted", t.name())
+		return refusef(NoService, "the Service %s is being deleted", t.serviceName())
 	case s.Spec.Type == corev1.ServiceTypeExternalName:
-		return refusef(InvalidServiceType, "the Service %s is of type ExternalName: it has no endpoints of its own", t.name())
+		return refusef(InvalidServiceType, "the Service %s is of type ExternalName: it has no endpoints of its own", t.serviceName())
 	}
 	return nil
 }
 
-// fqdn finds the name that the Service is published by.
-func (t *translation) fqdn() *Finding {
+// findFQDN finds the name that the Service is published by.
+func (t *translation) findFQDN() *Finding {
 	own := t.of.Namespace + "." + t.Zone.String()
-	text, place := t.of.Name+"."+own, "the Service "+t.name()
+	text, place := t.of.Name+"."+own, "the Service "+t.serviceName()
 	if note, ok := t.notes[fqdnAnnotation]; ok {
 		text, place = note.value, note.place
 	}
 	name, err := federation.ParseFQDN(text)
-	belongs := t.belongs(name)
+	belongs := t.belongsToNamespace(name)
 	switch {
 	case err != nil:
 		return refusef(InvalidName, "%s cannot have the name %s: %v", place, federation.Quote(text), err)
@@ -95,8 +95,8 @@ func (t *translation) fqdn() *Finding {
 	return nil
 }
 
-// belongs reports whether the name is below that of the namespace.
-func (t *translation) belongs(name federation.FQDN) bool {
+// belongsToNamespace reports whether the name is below that of the namespace.
+func (t *translation) belongsToNamespace(name federation.FQDN) bool {
 	return strings.HasSuffix(name.String(), "."+t.of.Namespace+"."+t.Zone.String())
 }
 
@@ -115,19 +115,19 @@ func (t *translation) isGranted(name federation.FQDN) bool {
 // below the fqdn. Where that name is another namespace's, the ID is no DNS name.
 func (t *translation) instanceID(label string) string {
 	name, err := federation.ParseFQDN(label + "." + t.service.FQDN.String())
-	if err == nil && !t.belongs(name) && !t.isGranted(name) {
-		return t.name() + "/" + label
+	if err == nil && !t.belongsToNamespace(name) && !t.isGranted(name) {
+		return t.serviceName() + "/" + label
 	}
 	return label
 }
 
-// compose makes the service of what was found, unless it is none that can be published.
+// composeService makes the service of what was found, unless it is none that can be published.
 // Names and addresses were checked before.
-func (t *translation) compose() *Finding {
-	t.cut()
+func (t *translation) composeService() *Finding {
+	t.cutEndpoints()
 	s := &t.service
-	s.Name, s.Labels = t.Cluster+"/"+t.name(), t.labels()
-	s.Endpoints, s.Instances = t.found.endpoints(), t.instances()
+	s.Name, s.Labels = t.Cluster+"/"+t.serviceName(), t.serviceLabels()
+	s.Endpoints, s.Instances = t.found.sortedEndpoints(), t.composeInstances()
 	broken, ok := errors.AsType[*federation.InvalidError](s.Validate())
 	switch {
 	case !ok:
@@ -138,8 +138,8 @@ func (t *translation) compose() *Finding {
 	return refusef(InvalidName, "%v", broken)
 }
 
-// labels returns the labels and annotations of the Service that are published.
-func (t *translation) labels() []federation.Pair {
+// serviceLabels returns the labels and annotations of the Service that are published.
+func (t *translation) serviceLabels() []federation.Pair {
 	found := make(map[string]string, len(t.Labels)+len(t.Annotations))
 	pick := func(from map[string]string, keys []string) {
 		for _, key := range keys {
@@ -153,15 +153,15 @@ func (t *translation) labels() []federation.Pair {
 	return federation.Pairs(found)
 }
 
-// instances returns an instance for each port, in the order of the Service, and for
+// composeInstances returns an instance for each port, in the order of the Service, and for
 // each pod with a hostname, in the order of these.
-func (t *translation) instances() []federation.Instance {
-	labels := t.found.labels()
+func (t *translation) composeInstances() []federation.Instance {
+	labels := t.found.allLabels()
 	var instances []federation.Instance
 	protocol := federation.Protocol(0) // of a pod
 	for _, p := range t.ports {
 		if !labels.Has(p.id) {
-			t.warnf(UnreachablePort, "port %s of the Service %s has no endpoint among those of %s, and is left out", p.id, t.name(), t.verdict.Kind)
+			t.warnf(UnreachablePort, "port %s of the Service %s has no endpoint among those of %s, and is left out", p.id, t.serviceName(), t.verdict.Kind)
 			continue
 		}
 		labels.Delete(p.id)
@@ -178,20 +178,20 @@ func (t *translation) instances() []federation.Instance {
 	return instances
 }
 
-// name returns the namespace and the name of the Service.
-func (t *translation) name() string { return t.of.Namespace + "/" + t.of.Name }
+// serviceName returns the namespace and the name of the Service.
+func (t *translation) serviceName() string { return t.of.Namespace + "/" + t.of.Name }
 
 func (t *translation) warnf(rule Rule, format string, args ...any) {
 	t.verdict.Warnings = append(t.verdict.Warnings, *refusef(rule, format, args...))
 }
 
 func refusef(rule Rule, format string, args ...any) *Finding {
-	return &Finding{Rule: rule, Message: bounded(fmt.Sprintf(format, args...))}
+	return &Finding{Rule: rule, Message: boundMessage(fmt.Sprintf(format, args...))}
 }
 
-// bounded returns s, or its beginning where it is too long for a message, as valid
+// boundMessage returns s, or its beginning where it is too long for a message, as valid
 // UTF-8.
-func bounded(s string) string {
+func boundMessage(s string) string {
 	if len(s) > maxMessage {
 		s = s[:maxMessage-len("...")] + "..."
 	}

@@ -49,18 +49,18 @@ func trimMeta(m *metav1.ObjectMeta, labels ...string) metav1.ObjectMeta {
 	}
 	for key, value := range m.Annotations {
 		if strings.HasPrefix(key, prefix) {
-			set(&trimmed.Annotations, key, value)
+			setEntry(&trimmed.Annotations, key, value)
 		}
 	}
 	for _, key := range labels {
 		if value, ok := m.Labels[key]; ok {
-			set(&trimmed.Labels, key, value)
+			setEntry(&trimmed.Labels, key, value)
 		}
 	}
 	return trimmed
 }
 
-func set(m *map[string]string, key, value string) {
+func setEntry(m *map[string]string, key, value string) {
 	if *m == nil {
 		*m = make(map[string]string)
 	}
@@ -79,7 +79,7 @@ func (r Rules) trimService(s *corev1.Service) *corev1.Service {
 	trimmed.Labels = s.Labels // a selector of the configuration may ask for any
 	for _, key := range r.Annotations {
 		if value, ok := s.Annotations[key]; ok {
-			set(&trimmed.Annotations, key, value)
+			setEntry(&trimmed.Annotations, key, value)
 		}
 	}
 	if s.Spec.ClusterIP == corev1.ClusterIPNone {
@@ -98,7 +98,7 @@ func trimSlice(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 		ready := make(map[string]bool) // by node: whether any endpoint there is
 		for i := range s.Endpoints {
 			if e := &s.Endpoints[i]; e.NodeName != nil {
-				ready[*e.NodeName] = ready[*e.NodeName] || value(e.Conditions.Ready, true)
+				ready[*e.NodeName] = ready[*e.NodeName] || valueOr(e.Conditions.Ready, true)
 			}
 		}
 		for _, node := range slices.Sorted(maps.Keys(ready)) {

@@ -36,7 +36,7 @@ import (
 // Note is what the owner has to tell of one exported Service. What others say of it the
 // Writer adds.
 type Note struct {
-	Standing export.Standing
+	Standing export.ConditionFacts
 	Export   *mcsv1beta1.ServiceExport
 }
 

@@ -61,15 +61,15 @@ type replica struct {
 	api       *testAPI
 	name      string
 	log       testlog.Buffer
-	away      bool                       // leases are, for this replica; guarded by api.mu
-	standings map[string]export.Standing // guarded by api.mu
-	stop      func()                     // ends it, and waits until it has
+	away      bool                             // leases are, for this replica; guarded by api.mu
+	standings map[string]export.ConditionFacts // guarded by api.mu
+	stop      func()                           // ends it, and waits until it has
 }
 
 // run starts a replica of the owner that has the lease.
 func (a *testAPI) run(name, lease string) *replica {
 	a.t.Helper()
-	r := &replica{api: a, name: name, standings: make(map[string]export.Standing)}
+	r := &replica{api: a, name: name, standings: make(map[string]export.ConditionFacts)}
 	r.Writer = New(types.NamespacedName{Namespace: "dns", Name: lease}, r.log.Logger())
 	gv := schema.GroupVersion{Group: mcsv1beta1.GroupName, Version: "v1beta1"}
 	config := &rest.Config{Host: "http://api", QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
@@ -186,7 +186,7 @@ func (a *testAPI) publish(t *testing.T, suffix string, names string, by ...*repl
 		}
 		for _, r := range by {
 			fqdn := must.Get(federation.ParseFQDN(name + "." + suffix))(t)
-			r.standings[name] = export.Standing{Published: true, Verdict: export.Verdict{Service: &federation.Service{FQDN: fqdn}, Kind: export.LoadBalancer}}
+			r.standings[name] = export.ConditionFacts{Published: true, Verdict: export.Verdict{Service: &federation.Service{FQDN: fqdn}, Kind: export.LoadBalancer}}
 		}
 		a.mu.Unlock()
 		a.tell(name)
