@@ -104,7 +104,7 @@ func (p *partPublisher) publishBatch(batch sets.Set[objectName], missing []watch
 			} else {
 				gone = append(gone, p.serviceName(of))
 			}
-			p.writer.Changed(of)
+			p.writer.ForgetRefusals(of)
 		}
 		recount = recount || r.rule != before.rule
 		if refusal := r.verdict.Refusal; refusal != nil && refusal.Detail != "" && r.rule != before.rule {
@@ -208,7 +208,7 @@ func (p *partPublisher) noteVerdict(of objectName, r exportResult) {
 	if s := r.verdict.Service; s != nil {
 		r.verdict.Service = &federation.Service{FQDN: s.FQDN} // the rest need not be kept
 	}
-	p.writer.Tell(of, feedback.Note{
+	p.writer.SetNote(of, feedback.Note{
 		Standing: export.ConditionFacts{Verdict: r.verdict, Published: r.encoded != nil},
 		Export:   r.input.Export,
 	})

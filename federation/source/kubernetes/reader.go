@@ -126,14 +126,14 @@ func (r *clusterReader) updateWriter() error {
 	}
 	version := r.found[kindExport]
 	if version == "" {
-		r.writer.Use(nil, "", leases)
+		r.writer.SetServer(nil, "", leases)
 		return nil
 	}
 	exports, err := r.client.groupClient(schema.GroupVersion{Group: mcsGroup, Version: version})
 	if err != nil {
 		return err
 	}
-	r.writer.Use(exports, version, leases)
+	r.writer.SetServer(exports, version, leases)
 	return nil
 }
 

@@ -153,13 +153,13 @@ func (s *Source) MayClaim(name string, fqdn federation.FQDN) bool {
 // HiddenBy implements [source.OutcomeListener].
 func (s *Source) HiddenBy(service, by string) {
 	if of, ok := s.nameIn(service); ok {
-		s.writer.Hidden(of, by != "")
+		s.writer.SetHidden(of, by != "")
 	}
 }
 
 // RefusedBy implements [source.OutcomeListener].
 func (s *Source) RefusedBy(r registry.Refusal) {
 	if of, ok := s.nameIn(r.Service); ok {
-		s.writer.Refused(of, r.Consumer, r.Rule)
+		s.writer.SetRefusal(of, r.Consumer, r.Rule)
 	}
 }

@@ -40,8 +40,8 @@ type Note struct {
 	Export   *mcsv1beta1.ServiceExport
 }
 
-// plan is what is known of a Service.
-type plan struct {
+// serviceRecord is what is known of a Service.
+type serviceRecord struct {
 	note     Note // the latest; without an export until there is one
 	hidden   bool
 	refusals map[string]string  // by consumer
@@ -58,64 +58,64 @@ type Writer struct {
 	mu      sync.Mutex
 	leads   bool
 	queue   workqueue.TypedRateLimitingInterface[types.NamespacedName] // of those to look at, while it leads
-	server  server
-	plans   map[types.NamespacedName]*plan // of those that were told of, and not forgotten
-	problem metav1.StatusReason            // kind of the error that was logged last
+	server  apiServer
+	records map[types.NamespacedName]*serviceRecord // of those that were told of, and not forgotten
+	problem metav1.StatusReason                     // kind of the error that was logged last
 }
 
 // New returns a Writer. The replicas of an owner name the same lease.
 func New(lease types.NamespacedName, log *slog.Logger) *Writer {
-	return &Writer{lease: lease, log: log, ready: make(chan struct{}), plans: make(map[types.NamespacedName]*plan)}
+	return &Writer{lease: lease, log: log, ready: make(chan struct{}), records: make(map[types.NamespacedName]*serviceRecord)}
 }
 
-// Tell notes what is to be told of a Service.
-func (w *Writer) Tell(of types.NamespacedName, note Note) {
+// SetNote notes what is to be told of a Service.
+func (w *Writer) SetNote(of types.NamespacedName, note Note) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	p := w.plan(of)
+	p := w.recordOf(of)
 	if p.note.Export == nil || p.note.Export.UID != note.Export.UID {
 		p.said = nil
 	}
 	p.note = note
-	w.look(of)
+	w.enqueueService(of)
 }
 
-// Changed notes that a Service is published in another form from now on, and will be told
+// ForgetRefusals notes that a Service is published in another form from now on, and will be told
 // of: what consumers have said is about another.
-func (w *Writer) Changed(of types.NamespacedName) {
+func (w *Writer) ForgetRefusals(of types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.plan(of).refusals = nil
+	w.recordOf(of).refusals = nil
 }
 
-// plan returns what is known of a Service. It is called with mu held.
-func (w *Writer) plan(of types.NamespacedName) *plan {
-	p := w.plans[of]
+// recordOf returns what is known of a Service. It is called with mu held.
+func (w *Writer) recordOf(of types.NamespacedName) *serviceRecord {
+	p := w.records[of]
 	if p == nil {
-		p = new(plan)
-		w.plans[of] = p
+		p = new(serviceRecord)
+		w.records[of] = p
 	}
 	return p
 }
 
-// Hidden notes whether an earlier source of the catalog has the place of a Service.
-func (w *Writer) Hidden(of types.NamespacedName, hidden bool) {
+// SetHidden notes whether an earlier source of the catalog has the place of a Service.
+func (w *Writer) SetHidden(of types.NamespacedName, hidden bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if p := w.plans[of]; p != nil && p.hidden != hidden {
+	if p := w.records[of]; p != nil && p.hidden != hidden {
 		p.hidden = hidden
-		w.look(of)
+		w.enqueueService(of)
 	}
 }
 
 // maxRefusals is how many consumers are remembered that refuse one Service.
 const maxRefusals = 16
 
-// Refused notes by which rule a consumer refuses a Service, or "" where it takes it again.
-func (w *Writer) Refused(of types.NamespacedName, consumer, rule string) {
+// SetRefusal notes by which rule a consumer refuses a Service, or "" where it takes it again.
+func (w *Writer) SetRefusal(of types.NamespacedName, consumer, rule string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	p := w.plans[of]
+	p := w.records[of]
 	switch {
 	case p == nil || p.refusals[consumer] == "" && len(p.refusals) >= maxRefusals:
 		return
@@ -126,52 +126,52 @@ func (w *Writer) Refused(of types.NamespacedName, consumer, rule string) {
 	default:
 		p.refusals[consumer] = rule
 	}
-	w.look(of)
+	w.enqueueService(of)
 }
 
 // Forget drops what is to be told of a Service that is exported no more.
 func (w *Writer) Forget(of types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.plans, of)
+	delete(w.records, of)
 }
 
-// look has a leader look at a Service. It is called with mu held.
-func (w *Writer) look(of types.NamespacedName) {
+// enqueueService has a leader look at a Service. It is called with mu held.
+func (w *Writer) enqueueService(of types.NamespacedName) {
 	if w.leads {
 		w.queue.Add(of)
 	}
 }
 
-// restart has everything compared with what the objects say. It is called with mu held.
-func (w *Writer) restart() {
-	for of, p := range w.plans {
+// compareAll has everything compared with what the objects say. It is called with mu held.
+func (w *Writer) compareAll() {
+	for of, p := range w.records {
 		p.said = nil
-		w.look(of)
+		w.enqueueService(of)
 	}
 }
 
-// next returns what is to be written for a Service now, to which object. Without conditions
+// nextWrite returns what is to be written for a Service now, to which object. Without conditions
 // it is nothing.
-func (w *Writer) next(of types.NamespacedName) (to *mcsv1beta1.ServiceExport, conditions []metav1.Condition, through server) {
+func (w *Writer) nextWrite(of types.NamespacedName) (to *mcsv1beta1.ServiceExport, conditions []metav1.Condition, through apiServer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	p := w.plans[of]
+	p := w.records[of]
 	if !w.leads || w.server.exports == nil || p == nil || p.note.Export == nil {
-		return nil, nil, server{}
+		return nil, nil, apiServer{}
 	}
 	to = p.note.Export
 	standing := p.note.Standing
 	standing.Hidden, standing.Refusals = p.hidden, p.refusals
 	conditions = standing.Conditions(to.Status.Conditions, to.Generation, time.Now())
-	if says(to.Status.Conditions, conditions) || says(p.said, conditions) {
-		return nil, nil, server{}
+	if hasConditions(to.Status.Conditions, conditions) || hasConditions(p.said, conditions) {
+		return nil, nil, apiServer{}
 	}
 	return to, conditions, w.server
 }
 
-// says reports whether there are these conditions, and no older refusal of consumers.
-func says(there, conditions []metav1.Condition) bool {
+// hasConditions reports whether there are these conditions, and no older refusal of consumers.
+func hasConditions(there, conditions []metav1.Condition) bool {
 	for _, c := range conditions {
 		old := meta.FindStatusCondition(there, c.Type)
 		if old == nil {
@@ -184,12 +184,12 @@ func says(there, conditions []metav1.Condition) bool {
 	return meta.FindStatusCondition(conditions, export.Accepted) != nil || meta.FindStatusCondition(there, export.Accepted) == nil
 }
 
-// said notes what an object was told, unless it is another by now, and reports whether that
+// noteWritten notes what an object was told, unless it is another by now, and reports whether that
 // is the first since this replica leads.
-func (w *Writer) said(of types.NamespacedName, to *mcsv1beta1.ServiceExport, conditions []metav1.Condition) (first bool) {
+func (w *Writer) noteWritten(of types.NamespacedName, to *mcsv1beta1.ServiceExport, conditions []metav1.Condition) (first bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if p := w.plans[of]; p != nil && p.note.Export.UID == to.UID {
+	if p := w.records[of]; p != nil && p.note.Export.UID == to.UID {
 		first, p.said = p.said == nil, conditions
 	}
 	return first

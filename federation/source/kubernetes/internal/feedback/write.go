@@ -38,24 +38,24 @@ const (
 	retryPeriod   = 2 * time.Second  // between attempts to renew it, or to get it
 )
 
-// server is how the API server is reached.
-type server struct {
+// apiServer is how the API server is reached.
+type apiServer struct {
 	exports rest.Interface // nil: ServiceExports are not served
 	version string         // of ServiceExports
 	leases  coordinationv1.LeasesGetter
 }
 
-// Use says how the API server is reached from now on. exports is nil where it serves no ServiceExports.
-func (w *Writer) Use(exports rest.Interface, version string, leases coordinationv1.LeasesGetter) {
+// SetServer says how the API server is reached from now on. exports is nil where it serves no ServiceExports.
+func (w *Writer) SetServer(exports rest.Interface, version string, leases coordinationv1.LeasesGetter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before := w.server
-	w.server = server{exports: exports, version: version, leases: leases}
+	w.server = apiServer{exports: exports, version: version, leases: leases}
 	if before.leases == nil {
 		close(w.ready)
 	}
 	if before.version != version {
-		w.restart()
+		w.compareAll()
 	}
 }
 
@@ -70,32 +70,32 @@ func (w *Writer) Run(ctx context.Context) {
 	w.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](pause, longestPause))
 	var running sync.WaitGroup
 	defer running.Wait()
-	running.Go(func() { w.work(ctx) })
+	running.Go(func() { w.drainQueue(ctx) })
 	defer w.queue.ShutDown()
 	host, _ := os.Hostname()
 	election := leaderelection.LeaderElectionConfig{
-		Lock: lock{w, &resourcelock.LeaseLock{
+		Lock: loggedLock{w, &resourcelock.LeaseLock{
 			LeaseMeta: metav1.ObjectMeta{Namespace: w.lease.Namespace, Name: w.lease.Name}, Client: w,
 			LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())},
 		}},
 		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, ReleaseOnCancel: true,
-		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: w.lead, OnStoppedLeading: w.resign},
+		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: w.startLeading, OnStoppedLeading: w.stopLeading},
 	}
 	for ctx.Err() == nil {
 		leaderelection.RunOrDie(ctx, election) // until ctx ends, or the lease is lost
 	}
 }
 
-// lead has this replica lead, unless that has ended already.
-func (w *Writer) lead(ctx context.Context) {
+// startLeading has this replica lead, unless that has ended already.
+func (w *Writer) startLeading(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.leads = ctx.Err() == nil
-	w.restart()
+	w.compareAll()
 }
 
-// resign has this replica lead no more.
-func (w *Writer) resign() {
+// stopLeading has this replica lead no more.
+func (w *Writer) stopLeading() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.leads = false
@@ -108,38 +108,38 @@ func (w *Writer) Leases(namespace string) coordinationv1.LeaseInterface {
 	return w.server.leases.Leases(namespace)
 }
 
-// lock is a lease of which it is said why it cannot be had.
-type lock struct {
+// loggedLock is a lease of which it is said why it cannot be had.
+type loggedLock struct {
 	*Writer
 	*resourcelock.LeaseLock
 }
 
 // Get returns what the lease says.
-func (l lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+func (l loggedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, text, err := l.LeaseLock.Get(ctx)
-	return record, text, l.checked(err)
+	return record, text, l.logDenied(err)
 }
 
 // Create makes the lease.
-func (l lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	return l.checked(l.LeaseLock.Create(ctx, record))
+func (l loggedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.logDenied(l.LeaseLock.Create(ctx, record))
 }
 
 // Update changes the lease.
-func (l lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	return l.checked(l.LeaseLock.Update(ctx, record))
+func (l loggedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.logDenied(l.LeaseLock.Update(ctx, record))
 }
 
-// checked returns err, and logs what somebody has to change: rights, or the namespace.
-func (l lock) checked(err error) error {
+// logDenied returns err, and logs what somebody has to change: rights, or the namespace.
+func (l loggedLock) logDenied(err error) error {
 	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) && strings.HasPrefix(err.Error(), "namespaces") {
-		l.report(err)
+		l.reportError(err)
 	}
 	return err
 }
 
-// work writes what is in the queue until that is shut down.
-func (w *Writer) work(ctx context.Context) {
+// drainQueue writes what is in the queue until that is shut down.
+func (w *Writer) drainQueue(ctx context.Context) {
 	limit := flowcontrol.NewTokenBucketRateLimiter(perSecond, burst)
 	defer limit.Stop()
 	for {
@@ -147,7 +147,7 @@ func (w *Writer) work(ctx context.Context) {
 		if end {
 			return
 		}
-		if w.write(ctx, limit, of) {
+		if w.writeConditions(ctx, limit, of) {
 			w.queue.Forget(of)
 		} else if ctx.Err() == nil {
 			w.queue.AddRateLimited(of)
@@ -156,35 +156,35 @@ func (w *Writer) work(ctx context.Context) {
 	}
 }
 
-// write writes what there is to say of a Service, and reports whether that is done.
-func (w *Writer) write(ctx context.Context, limit flowcontrol.RateLimiter, of types.NamespacedName) bool {
-	to, conditions, server := w.next(of)
+// writeConditions writes what there is to say of a Service, and reports whether that is done.
+func (w *Writer) writeConditions(ctx context.Context, limit flowcontrol.RateLimiter, of types.NamespacedName) bool {
+	to, conditions, server := w.nextWrite(of)
 	if conditions == nil {
 		return true
 	}
-	err := server.apply(ctx, limit, to, conditions)
+	err := server.applyConditions(ctx, limit, to, conditions)
 	switch {
 	case err == nil, apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		w.said(of, to, conditions) // or it never will be
+		w.noteWritten(of, to, conditions) // or it never will be
 	case apierrors.HasStatusCause(err, metav1.CauseTypeFieldManagerConflict):
-		if w.said(of, to, conditions) {
+		if w.noteWritten(of, to, conditions) {
 			w.log.Warn("another controller writes the conditions of a ServiceExport", "export", of.String(), "error", oneLine(err))
 		}
 	case apierrors.IsNotFound(err) || apierrors.IsConflict(err): // the object was deleted or replaced, and others need not wait
 		return false
 	case ctx.Err() == nil:
-		w.report(err)
+		w.reportError(err)
 		paused, end := context.WithTimeout(ctx, serverPause)
 		<-paused.Done()
 		end()
 		return false
 	}
-	w.report(nil)
+	w.reportError(nil)
 	return true
 }
 
-// apply applies conditions of a ServiceExport.
-func (s server) apply(ctx context.Context, limit flowcontrol.RateLimiter, to *mcsv1beta1.ServiceExport, conditions []metav1.Condition) error {
+// applyConditions applies conditions of a ServiceExport.
+func (s apiServer) applyConditions(ctx context.Context, limit flowcontrol.RateLimiter, to *mcsv1beta1.ServiceExport, conditions []metav1.Condition) error {
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": mcsv1beta1.GroupName + "/" + s.version, "kind": mcsv1beta1.ServiceExportKindName,
 		"metadata": map[string]any{"name": to.Name, "namespace": to.Namespace, "uid": to.UID}, "status": map[string]any{"conditions": conditions},
@@ -196,8 +196,8 @@ func (s server) apply(ctx context.Context, limit flowcontrol.RateLimiter, to *mc
 		Name(to.Name).SubResource("status").Param("fieldManager", manager).Body(body).Throttle(limit).Timeout(oneRequest).Do(ctx).Error()
 }
 
-// report logs an error when it is of another kind than the one before.
-func (w *Writer) report(err error) {
+// reportError logs an error when it is of another kind than the one before.
+func (w *Writer) reportError(err error) {
 	class := metav1.StatusReason("")
 	if err != nil {
 		class = "failed " + apierrors.ReasonForError(err)

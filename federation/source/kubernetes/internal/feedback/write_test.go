@@ -75,7 +75,7 @@ func (a *testAPI) run(name, lease string) *replica {
 	config := &rest.Config{Host: "http://api", QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 	leases := must.Get(coordinationv1client.NewForConfigAndClient(config, &http.Client{Transport: r}))(a.t)
 	config.APIPath, config.GroupVersion, config.NegotiatedSerializer = "/apis", &gv, scheme.Codecs.WithoutConversion()
-	r.Use(must.Get(rest.RESTClientForConfigAndClient(config, &http.Client{Transport: r}))(a.t), "v1beta1", leases)
+	r.SetServer(must.Get(rest.RESTClientForConfigAndClient(config, &http.Client{Transport: r}))(a.t), "v1beta1", leases)
 	ctx, cancel := context.WithCancel(klog.NewContext(a.t.Context(), klog.Logger{}))
 	var running sync.WaitGroup
 	running.Go(func() { r.Run(ctx) })
@@ -171,7 +171,7 @@ func (a *testAPI) tell(name string) {
 		object, standing, known := a.exports[name], r.standings[name], r.standings[name].Published
 		a.mu.Unlock()
 		if known {
-			r.Tell(types.NamespacedName{Namespace: "n", Name: name}, Note{Standing: standing, Export: object})
+			r.SetNote(types.NamespacedName{Namespace: "n", Name: name}, Note{Standing: standing, Export: object})
 		}
 	}
 }
@@ -278,8 +278,8 @@ func TestRefusalOfBefore(t *testing.T) {
 		}
 		a, b := api.run("a", "lease"), api.run("b", "lease")
 		api.publish(t, "n.west.example", "x", a, b)
-		a.Refused(of, "spiffe://a", "not wanted")
-		b.Refused(of, "spiffe://b", "too long")
+		a.SetRefusal(of, "spiffe://a", "not wanted")
+		b.SetRefusal(of, "spiffe://b", "too long")
 		api.wrote(t, "a refusal", "a x", "a x")
 		if got := accepted(); got != "spiffe://a: not wanted" {
 			t.Errorf("the condition is %q", got)
@@ -290,14 +290,14 @@ func TestRefusalOfBefore(t *testing.T) {
 		if got := accepted(); got != "spiffe://b: too long" {
 			t.Errorf("the condition is %q", got)
 		}
-		b.Refused(of, "spiffe://b", "")
+		b.SetRefusal(of, "spiffe://b", "")
 		api.wrote(t, "the end of it", "b x")
 		if got := accepted(); got != "" {
 			t.Errorf("the condition is %q", got)
 		}
-		b.Refused(of, "spiffe://b", "too long")
+		b.SetRefusal(of, "spiffe://b", "too long")
 		api.wrote(t, "once more", "b x")
-		b.Changed(of)
+		b.ForgetRefusals(of)
 		api.publish(t, "n.east.example", "x", b)
 		api.wrote(t, "another form", "b x")
 		if got := accepted(); got != "" {
