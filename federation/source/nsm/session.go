@@ -166,7 +166,7 @@ func (x *registrySession) watchEndpoints(ctx context.Context, open chan<- struct
 // readReport returns what a message says.
 func (x *registrySession) readReport(reply *registry.NetworkServiceEndpointResponse) endpointReport {
 	message := reply.GetNetworkServiceEndpoint()
-	w := endpointReport{key: endpoint.Key(message.GetName()), deleted: reply.GetDeleted()}
+	w := endpointReport{key: endpoint.KeyOf(message.GetName()), deleted: reply.GetDeleted()}
 	if w.deleted {
 		return w
 	}
@@ -237,7 +237,7 @@ func (x *registrySession) readPayloads(ctx context.Context) (map[string]string, 
 		case err != nil:
 			return nil, err
 		}
-		if service, payload := x.rules.Payload(reply.GetNetworkService()); payload != "" && !reply.GetDeleted() && len(payloads) < maxEndpoints {
+		if service, payload := x.rules.ReadPayload(reply.GetNetworkService()); payload != "" && !reply.GetDeleted() && len(payloads) < maxEndpoints {
 			payloads[service] = payload
 		}
 	}

@@ -47,8 +47,8 @@ var protocols = map[string]federation.Protocol{
 	"grpc": federation.GRPC, "mongo": federation.MONGO,
 }
 
-// Offer is what is published of an endpoint in one service.
-type Offer struct {
+// ServiceOffer is what is published of an endpoint in one service.
+type ServiceOffer struct {
 	Service string // network service
 
 	fqdn     federation.FQDN
@@ -58,8 +58,8 @@ type Offer struct {
 // Endpoint is what is published of an endpoint. The zero value is nothing. It is never
 // changed once it is shared.
 type Endpoint struct {
-	Offers  []Offer  // sorted by Service
-	Refused []string // the rule of each entry that is not published
+	Offers  []ServiceOffer // sorted by Service
+	Refused []string       // the rule of each entry that is not published
 
 	name     string
 	san      string // its SPIFFE ID; empty where the registry does not know one
@@ -72,7 +72,7 @@ type Endpoint struct {
 // Equal reports whether the same is published of e and f.
 func (e *Endpoint) Equal(f *Endpoint) bool {
 	return e.name == f.name && e.san == f.san && e.address == f.address && e.port == f.port && e.protocol == f.protocol &&
-		slices.Equal(e.Refused, f.Refused) && slices.EqualFunc(e.Offers, f.Offers, func(a, b Offer) bool {
+		slices.Equal(e.Refused, f.Refused) && slices.EqualFunc(e.Offers, f.Offers, func(a, b ServiceOffer) bool {
 		return a.Service == b.Service && a.fqdn == b.fqdn && slices.Equal(a.metadata, b.metadata)
 	})
 }
@@ -84,16 +84,16 @@ type Rules struct {
 	Policy wire.AddressPolicy
 }
 
-// Key returns by what endpoints are told apart: the name, or where that is too long to be
+// KeyOf returns by what endpoints are told apart: the name, or where that is too long to be
 // kept, what stands for it.
-func Key(name string) string {
+func KeyOf(name string) string {
 	if len(name) <= federation.MaxNameBytes {
 		return name
 	}
-	return "\x00" + digest(name)
+	return "\x00" + hexDigest(name)
 }
 
-func digest(name string) string {
+func hexDigest(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return hex.EncodeToString(sum[:])
 }
@@ -102,12 +102,12 @@ func digest(name string) string {
 // anything; what Read returns is valid.
 func (r *Rules) Read(message *registry.NetworkServiceEndpoint) Endpoint {
 	name, services := message.GetName(), message.GetNetworkServiceNames()
-	rule := r.refuse(name, services)
+	rule := r.refusalRule(name, services)
 	if rule != "" {
 		return Endpoint{Refused: []string{rule}}
 	}
-	e := Endpoint{name: name, san: identity(message)}
-	target, _ := cut(name)
+	e := Endpoint{name: name, san: spiffeID(message)}
+	target, _ := splitDomain(name)
 	if label, err := federation.ParseLabel(target); err == nil {
 		e.label = label.String()
 	}
@@ -123,23 +123,23 @@ func (r *Rules) Read(message *registry.NetworkServiceEndpoint) Endpoint {
 		if slices.Contains(services[:i], service) {
 			continue
 		}
-		target, _ := cut(service)
-		o, rule := r.offer(&e, target, message.GetNetworkServiceLabels()[service].GetLabels())
+		target, _ := splitDomain(service)
+		o, rule := r.readOffer(&e, target, message.GetNetworkServiceLabels()[service].GetLabels())
 		switch {
 		case rule != "":
 			e.Refused = append(e.Refused, rule)
-		case !slices.ContainsFunc(e.Offers, func(other Offer) bool { return other.Service == o.Service }):
+		case !slices.ContainsFunc(e.Offers, func(other ServiceOffer) bool { return other.Service == o.Service }):
 			e.Offers = append(e.Offers, o)
 		}
 	}
-	slices.SortFunc(e.Offers, func(a, b Offer) int { return strings.Compare(a.Service, b.Service) })
+	slices.SortFunc(e.Offers, func(a, b ServiceOffer) int { return strings.Compare(a.Service, b.Service) })
 	return e
 }
 
-// identity returns the SPIFFE ID of an endpoint, or "": path_ids has who has passed the
+// spiffeID returns the SPIFFE ID of an endpoint, or "": path_ids has who has passed the
 // registration on, and the first one is who has made it. The registry takes them from the
 // tokens of the requests.
-func identity(message *registry.NetworkServiceEndpoint) string {
+func spiffeID(message *registry.NetworkServiceEndpoint) string {
 	if path := message.GetPathIds(); len(path) > 0 {
 		if id, err := federation.ParseID(path[0]); err == nil && id.IsSPIFFE() {
 			return id.String()
@@ -148,38 +148,38 @@ func identity(message *registry.NetworkServiceEndpoint) string {
 	return ""
 }
 
-// Payload returns the name of a network service, as of Offer, and the payload that it
+// ReadPayload returns the name of a network service, as of ServiceOffer, and the payload that it
 // carries, such as IP or ETHERNET. The payload is empty where there is none that can be
 // published.
-func (r *Rules) Payload(message *registry.NetworkService) (service, payload string) {
-	service, _ = cut(message.GetName())
+func (r *Rules) ReadPayload(message *registry.NetworkService) (service, payload string) {
+	service, _ = splitDomain(message.GetName())
 	payload = message.GetPayload()
-	if r.foreign([]string{message.GetName()}) || len(service) > federation.MaxNameBytes ||
+	if r.isForeign([]string{message.GetName()}) || len(service) > federation.MaxNameBytes ||
 		federation.CheckText("payload", payload, maxPayloadBytes) != nil {
 		payload = ""
 	}
 	return service, payload
 }
 
-// refuse returns the rule by which an endpoint is not published at all, or "".
-func (r *Rules) refuse(name string, services []string) string {
+// refusalRule returns the rule by which an endpoint is not published at all, or "".
+func (r *Rules) refusalRule(name string, services []string) string {
 	switch {
 	case name == "" || len(services) == 0:
 		return Missing
 	case len(name) > federation.MaxNameBytes:
 		return Limit
-	case r.foreign(append([]string{name}, services[:min(len(services), maxServices)]...)):
+	case r.isForeign(append([]string{name}, services[:min(len(services), maxServices)]...)):
 		return Interdomain
 	}
 	return ""
 }
 
-// foreign reports whether an endpoint belongs to another domain. As in the SDK, the
+// isForeign reports whether an endpoint belongs to another domain. As in the SDK, the
 // domain is what stands behind the first @ of its name, or of its first network service
 // that has one.
-func (r *Rules) foreign(names []string) bool {
+func (r *Rules) isForeign(names []string) bool {
 	for _, name := range names {
-		if _, domain := cut(name); strings.Contains(name, "@") {
+		if _, domain := splitDomain(name); strings.Contains(name, "@") {
 			fqdn, err := federation.ParseFQDN(domain)
 			return err != nil || fqdn != r.Zone
 		}
@@ -187,31 +187,31 @@ func (r *Rules) foreign(names []string) bool {
 	return false
 }
 
-// cut returns what stands before and behind the first @.
-func cut(name string) (target, domain string) {
+// splitDomain returns what stands before and behind the first @.
+func splitDomain(name string) (target, domain string) {
 	target, domain, _ = strings.Cut(name, "@")
 	return target, domain
 }
 
-// offer returns what is published in one service of an endpoint that has an address, or
+// readOffer returns what is published in one service of an endpoint that has an address, or
 // the rule by which that is nothing.
-func (r *Rules) offer(e *Endpoint, service string, labels map[string]string) (Offer, string) {
+func (r *Rules) readOffer(e *Endpoint, service string, labels map[string]string) (ServiceOffer, string) {
 	fqdn, err := federation.ParseFQDN(service + "." + strings.TrimSuffix(r.Zone.String(), "."))
 	if err != nil || !fqdn.Within(r.Zone) {
-		return Offer{}, Name
+		return ServiceOffer{}, Name
 	}
 	size := 0
 	for key, value := range labels {
 		size += len(key) + len(value)
 	}
 	if size > maxMetadataBytes || len(service) > federation.MaxNameBytes {
-		return Offer{}, Limit
+		return ServiceOffer{}, Limit
 	}
-	o := Offer{Service: service, fqdn: fqdn, metadata: federation.Pairs(labels)}
-	alone := r.service(o.Service, o.fqdn, []member{{Endpoint: e, Offer: &o, id: cmp.Or(e.label, "nse")}})
+	o := ServiceOffer{Service: service, fqdn: fqdn, metadata: federation.Pairs(labels)}
+	alone := r.buildService(o.Service, o.fqdn, []serviceMember{{Endpoint: e, ServiceOffer: &o, id: cmp.Or(e.label, "nse")}})
 	if err := cmp.Or(alone.Validate(), asError(r.Policy.Check(alone))); err != nil {
 		invalid, _ := errors.AsType[*federation.InvalidError](err)
-		return Offer{}, string(invalid.Reason)
+		return ServiceOffer{}, string(invalid.Reason)
 	}
 	return o, ""
 }

@@ -186,7 +186,7 @@ func TestOwnDomain(t *testing.T) {
 	if id := got["nsm/dns"].Instances[0].ID; id != "nse" {
 		t.Errorf("ID is %s", id)
 	}
-	if ids := ids(got["nsm/web"]); !slices.Equal(ids, []string{"nse", "nse-nsm-example-" + digest("nse@nsm.example")[:8]}) {
+	if ids := ids(got["nsm/web"]); !slices.Equal(ids, []string{"nse", "nse-nsm-example-" + hexDigest("nse@nsm.example")[:8]}) {
 		t.Errorf("IDs are %v", ids)
 	}
 }
@@ -203,18 +203,18 @@ func ids(s *federation.Service) []string {
 // ID of somebody else.
 func TestIDs(t *testing.T) {
 	const odd = "Nse_1 of Ümit!"
-	short, long := derive(odd, shortHash), derive(odd, longHash)
+	short, long := deriveID(odd, shortHash), deriveID(odd, longHash)
 	for _, tc := range []struct {
 		names []string
 		want  []string // in the order of the names, bytewise
 	}{
 		{[]string{"b", "a"}, []string{"a", "b"}},
-		{[]string{"nse", "NSE"}, []string{"nse-" + digest("NSE")[:8], "nse"}},
+		{[]string{"nse", "NSE"}, []string{"nse-" + hexDigest("NSE")[:8], "nse"}},
 		{[]string{"NSE"}, []string{"nse"}},
 		{[]string{odd}, []string{short}},
 		{[]string{odd, short}, []string{long, short}},
 		{[]string{odd, short, long}, []string{odd, short, long}},
-		{[]string{"!!!"}, []string{"nse-" + digest("!!!")[:8]}},
+		{[]string{"!!!"}, []string{"nse-" + hexDigest("!!!")[:8]}},
 	} {
 		var endpoints []*registry.NetworkServiceEndpoint
 		for _, name := range tc.names {
@@ -230,8 +230,8 @@ func TestIDs(t *testing.T) {
 	}
 	for _, name := range []string{odd, strings.Repeat("long ", 100)} {
 		for _, n := range []int{shortHash, longHash} {
-			if _, err := federation.ParseLabel(derive(name, n)); err != nil {
-				t.Errorf("%q: %v", derive(name, n), err)
+			if _, err := federation.ParseLabel(deriveID(name, n)); err != nil {
+				t.Errorf("%q: %v", deriveID(name, n), err)
 			}
 		}
 	}
@@ -294,7 +294,7 @@ func TestIdentityAndPayload(t *testing.T) {
 		"foreign":        {"web@other.example", "IP", "web", ""},
 		"too long":       {"web", strings.Repeat("x", maxPayloadBytes+1), "web", ""},
 	} {
-		if service, payload := r.Payload(&registry.NetworkService{Name: tt.name, Payload: tt.payload}); service != tt.service || payload != tt.want {
+		if service, payload := r.ReadPayload(&registry.NetworkService{Name: tt.name, Payload: tt.payload}); service != tt.service || payload != tt.want {
 			t.Errorf("%s: %q of %q, expected %q of %q", name, payload, service, tt.want, tt.service)
 		}
 	}

@@ -9,18 +9,18 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// member is an endpoint in a service, with the ID of its instance.
-type member struct {
+// serviceMember is an endpoint in a service, with the ID of its instance.
+type serviceMember struct {
 	*Endpoint
-	*Offer
+	*ServiceOffer
 
 	id string
 }
 
-// service returns the service with these members, which is a function of nothing else.
-func (r *Rules) service(name string, fqdn federation.FQDN, members []member) *federation.Service {
+// buildService returns the service with these members, which is a function of nothing else.
+func (r *Rules) buildService(name string, fqdn federation.FQDN, members []serviceMember) *federation.Service {
 	s := &federation.Service{
-		Name: r.Prefix + name, FQDN: fqdn, Labels: common(members),
+		Name: r.Prefix + name, FQDN: fqdn, Labels: commonLabels(members),
 		Endpoints: make([]federation.Endpoint, 0, len(members)), Instances: make([]federation.Instance, 0, len(members)),
 	}
 	for _, m := range members {
@@ -42,9 +42,9 @@ func (r *Rules) service(name string, fqdn federation.FQDN, members []member) *fe
 // payloadKey is of the metadata in which an instance has the payload of its network service.
 const payloadKey = "payload"
 
-// carry adds the payload to the metadata of every instance, in the place of a label of that
+// addPayload adds the payload to the metadata of every instance, in the place of a label of that
 // name. An instance that has as many labels as it can have goes without.
-func carry(s *federation.Service, payload string) {
+func addPayload(s *federation.Service, payload string) {
 	for i := range s.Instances {
 		in := &s.Instances[i]
 		at, found := slices.BinarySearchFunc(in.Metadata, payloadKey, func(p federation.Pair, key string) int { return strings.Compare(p.Key, key) })
@@ -58,18 +58,18 @@ func carry(s *federation.Service, payload string) {
 	}
 }
 
-// common returns the labels that all members have.
-func common(members []member) []federation.Pair {
+// commonLabels returns the labels that all members have.
+func commonLabels(members []serviceMember) []federation.Pair {
 	var pairs []federation.Pair
 	for _, pair := range members[0].metadata {
-		if !slices.ContainsFunc(members[1:], func(m member) bool { return !has(m.metadata, pair) }) {
+		if !slices.ContainsFunc(members[1:], func(m serviceMember) bool { return !hasPair(m.metadata, pair) }) {
 			pairs = append(pairs, pair)
 		}
 	}
 	return pairs
 }
 
-func has(pairs []federation.Pair, pair federation.Pair) bool {
+func hasPair(pairs []federation.Pair, pair federation.Pair) bool {
 	i, found := slices.BinarySearchFunc(pairs, pair.Key, func(p federation.Pair, key string) int { return strings.Compare(p.Key, key) })
 	return found && pairs[i] == pair
 }
@@ -78,25 +78,25 @@ func has(pairs []federation.Pair, pair federation.Pair) bool {
 // have an offer of it, in any order, and how many of them there is no room for. It returns
 // nil where nothing is published. Payload is that of the network service; empty for none.
 func (r *Rules) Encode(service, payload string, endpoints []*Endpoint) (encoded *wire.EncodedService, over int) {
-	members := make([]member, 0, len(endpoints))
+	members := make([]serviceMember, 0, len(endpoints))
 	for _, e := range endpoints {
-		i, found := slices.BinarySearchFunc(e.Offers, service, func(o Offer, s string) int { return strings.Compare(o.Service, s) })
+		i, found := slices.BinarySearchFunc(e.Offers, service, func(o ServiceOffer, s string) int { return strings.Compare(o.Service, s) })
 		if found {
-			members = append(members, member{Endpoint: e, Offer: &e.Offers[i]})
+			members = append(members, serviceMember{Endpoint: e, ServiceOffer: &e.Offers[i]})
 		}
 	}
 	if len(members) == 0 {
 		return nil, 0
 	}
-	slices.SortFunc(members, func(a, b member) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(members, func(a, b serviceMember) int { return strings.Compare(a.name, b.name) })
 	if len(members) > federation.MaxEndpoints {
 		over = len(members) - federation.MaxEndpoints
 		members = members[:federation.MaxEndpoints]
 	}
-	identify(members)
-	s := r.service(service, members[0].fqdn, members)
+	assignIDs(members)
+	s := r.buildService(service, members[0].fqdn, members)
 	if payload != "" {
-		carry(s, payload)
+		addPayload(s, payload)
 	}
 	encoded, err := wire.NewEncoded(s)
 	if err != nil { // cannot happen: each member is valid alone, and they have different IDs
@@ -105,9 +105,9 @@ func (r *Rules) Encode(service, payload string, endpoints []*Endpoint) (encoded 
 	return encoded, over
 }
 
-// identify gives the members their IDs. Who is called as names in DNS are has it as the
+// assignIDs gives the members their IDs. Who is called as names in DNS are has it as the
 // ID; others make room.
-func identify(members []member) {
+func assignIDs(members []serviceMember) {
 	taken := make(map[string]bool, len(members))
 	for _, exact := range []bool{true, false} {
 		for i := range members {
@@ -120,7 +120,7 @@ func identify(members []member) {
 	}
 	for i := range members {
 		m := &members[i]
-		for _, id := range []string{derive(m.name, shortHash), derive(m.name, longHash), m.name} {
+		for _, id := range []string{deriveID(m.name, shortHash), deriveID(m.name, longHash), m.name} {
 			if m.id == "" && !taken[id] {
 				m.id = id
 				taken[id] = true
@@ -138,8 +138,8 @@ const (
 	longHash      = 63 - readableBytes - 1
 )
 
-// derive returns an ID that is a label, with some digits of the hash of the name.
-func derive(name string, digits int) string {
+// deriveID returns an ID that is a label, with some digits of the hash of the name.
+func deriveID(name string, digits int) string {
 	readable := strings.Map(func(r rune) rune {
 		switch {
 		case 'a' <= r && r <= 'z', '0' <= r && r <= '9':
@@ -150,5 +150,5 @@ func derive(name string, digits int) string {
 		return '-'
 	}, name)
 	readable = strings.Trim(readable[:min(len(readable), readableBytes)], "-")
-	return cmp.Or(readable, "nse") + "-" + digest(name)[:digits]
+	return cmp.Or(readable, "nse") + "-" + hexDigest(name)[:digits]
 }
