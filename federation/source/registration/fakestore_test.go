@@ -17,7 +17,7 @@ import (
 type cluster struct {
 	mu       sync.Mutex
 	revision int64
-	nodes    map[node.Key]store.Versioned
+	nodes    map[node.Key]store.VersionedNode
 	stores   []*fakeStore
 	left     []left // that are to be told with each state
 	complete bool
@@ -30,7 +30,7 @@ type left struct {
 }
 
 func newCluster() *cluster {
-	return &cluster{nodes: make(map[node.Key]store.Versioned), complete: true}
+	return &cluster{nodes: make(map[node.Key]store.VersionedNode), complete: true}
 }
 
 // fakeStore is the cluster as one owner sees it.
@@ -97,29 +97,29 @@ func (s *fakeStore) tell(w store.Watcher) {
 	s.mu.Unlock()
 	switch {
 	case away && !told:
-		w.Away(errFake)
+		w.SetAway(errFake)
 		return
 	case away:
 		return
 	case state:
-		w.State(all, complete)
+		w.SetState(all, complete)
 		for _, l := range lefts {
-			w.Left(l.owner, l.version)
+			w.OwnerRestarted(l.owner, l.version)
 		}
 	case len(events) > 0:
 		for _, event := range events {
 			switch event := event.(type) {
-			case store.Versioned:
-				w.Changed([]store.Versioned{event}, nil)
-			case store.Gone:
-				w.Changed(nil, []store.Gone{event})
+			case store.VersionedNode:
+				w.ApplyChanges([]store.VersionedNode{event}, nil)
+			case store.DeletedKey:
+				w.ApplyChanges(nil, []store.DeletedKey{event})
 			case left:
-				w.Left(event.owner, event.version)
+				w.OwnerRestarted(event.owner, event.version)
 			}
 		}
 	}
 	if told {
-		w.Away(nil)
+		w.SetAway(nil)
 	}
 }
 
@@ -149,7 +149,7 @@ func (s *fakeStore) count() int {
 	return s.commits
 }
 
-func (s *fakeStore) Commit(_ context.Context, changes []store.Change) ([]store.Outcome, error) {
+func (s *fakeStore) Commit(_ context.Context, changes []store.Change) ([]store.CommitOutcome, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.away || s.commits >= mostCommits {
@@ -163,7 +163,7 @@ func (s *fakeStore) Commit(_ context.Context, changes []store.Change) ([]store.O
 		}
 		return nil, errFake
 	}
-	outcomes := make([]store.Outcome, len(changes))
+	outcomes := make([]store.CommitOutcome, len(changes))
 	for i, c := range changes {
 		outcomes[i] = s.apply(c, s)
 	}
@@ -171,23 +171,23 @@ func (s *fakeStore) Commit(_ context.Context, changes []store.Change) ([]store.O
 }
 
 // apply makes a change, and tells all owners but by of it.
-func (c *cluster) apply(change store.Change, by *fakeStore) store.Outcome {
+func (c *cluster) apply(change store.Change, by *fakeStore) store.CommitOutcome {
 	before := c.nodes[change.Key]
 	if before.Version != change.Before {
-		return store.Outcome{Version: before.Version, Conflict: true}
+		return store.CommitOutcome{Version: before.Version, Conflict: true}
 	}
 	c.revision++
 	var event any
 	if change.Node == nil {
 		delete(c.nodes, change.Key)
-		event = store.Gone{Key: change.Key, Version: c.revision}
+		event = store.DeletedKey{Key: change.Key, Version: c.revision}
 	} else {
 		// As every store does that keeps bytes.
 		parsed, err := node.Parse(change.Node.Append(nil))
 		if err != nil {
 			panic(err)
 		}
-		v := store.Versioned{Node: parsed, Version: c.revision}
+		v := store.VersionedNode{Node: parsed, Version: c.revision}
 		c.nodes[change.Key] = v
 		event = v
 	}
@@ -197,7 +197,7 @@ func (c *cluster) apply(change store.Change, by *fakeStore) store.Outcome {
 			s.rouse()
 		}
 	}
-	return store.Outcome{Version: c.revision}
+	return store.CommitOutcome{Version: c.revision}
 }
 
 // drop loses what the filter names, as the end of a lease does.
@@ -244,7 +244,7 @@ func (c *cluster) restore() {
 	c.revision, c.complete = 0, false
 	for key, v := range c.nodes {
 		c.revision++
-		c.nodes[key] = store.Versioned{Node: v.Node, Version: c.revision}
+		c.nodes[key] = store.VersionedNode{Node: v.Node, Version: c.revision}
 	}
 	c.revision++
 	if len(c.left) > 0 {

@@ -301,12 +301,12 @@ func (s *Source) logExpired(n *node.Node, cause string) {
 type storeWatcher struct{ *Source }
 
 // SetState implements [store.Watcher].
-func (w storeWatcher) SetState(nodes []store.Versioned, complete bool) {
+func (w storeWatcher) SetState(nodes []store.VersionedNode, complete bool) {
 	w.changeTable(func(now time.Time) { w.table.State(nodes, complete, now) })
 }
 
 // ApplyChanges implements [store.Watcher].
-func (w storeWatcher) ApplyChanges(nodes []store.Versioned, gone []store.Gone) {
+func (w storeWatcher) ApplyChanges(nodes []store.VersionedNode, gone []store.DeletedKey) {
 	w.changeTable(func(now time.Time) { w.table.Changed(nodes, gone, now) })
 }
 

@@ -29,41 +29,41 @@ type Store interface {
 	// or with an error when it cannot tell for some: they may be committed again. Keys
 	// are different. It is called by one goroutine at a time, while Run runs.
 	// What it has stored need not be told to the watcher, and may be.
-	Commit(ctx context.Context, changes []Change) ([]Outcome, error)
+	Commit(ctx context.Context, changes []Change) ([]CommitOutcome, error)
 }
 
 // Watcher is told what a store holds. Its methods do not block for long, and are called
 // one at a time.
 type Watcher interface {
-	// State says what the store holds now: everything. It is called before Changed,
+	// SetState says what the store holds now: everything. It is called before ApplyChanges,
 	// and again when changes may have been missed. With complete the store knows that
 	// nothing is missing in it: it is false for a store that is new, was damaged, or has lost
 	// its data, where providers that live may not be in it yet. Its versions may have
 	// begun anew then.
-	State(nodes []Versioned, complete bool)
+	SetState(nodes []VersionedNode, complete bool)
 
-	// Changed says what has changed since. Of what Commit has stored the version tells
+	// ApplyChanges says what has changed since. Of what Commit has stored the version tells
 	// that it is known.
-	Changed(nodes []Versioned, gone []Gone)
+	ApplyChanges(nodes []VersionedNode, gone []DeletedKey)
 
-	// Left says that another owner has begun anew, or this one: what it has stored with versions
+	// OwnerRestarted says that another owner has begun anew, or this one: what it has stored with versions
 	// before this one was left behind, and waits for its providers. It may be said again.
-	Left(owner string, version int64)
+	OwnerRestarted(owner string, version int64)
 
-	// Away says why the store cannot be asked, or with nil that it can be again. A store
+	// SetAway says why the store cannot be asked, or with nil that it can be again. A store
 	// that has said nothing can be asked.
-	Away(reason error)
+	SetAway(reason error)
 }
 
-// Versioned is a node with its version: of two versions of a key the larger one is the
+// VersionedNode is a node with its version: of two versions of a key the larger one is the
 // later one, also over deletions.
-type Versioned struct {
+type VersionedNode struct {
 	Node    *node.Node
 	Version int64
 }
 
-// Gone is a deletion.
-type Gone struct {
+// DeletedKey is a deletion.
+type DeletedKey struct {
 	Key     node.Key
 	Version int64 // of the deletion
 }
@@ -78,8 +78,8 @@ type Change struct {
 	Before int64
 }
 
-// Outcome is what has become of a change.
-type Outcome struct {
+// CommitOutcome is what has become of a change.
+type CommitOutcome struct {
 	Version  int64 // of the key now, or of its deletion
 	Conflict bool  // the key has another version than Change.Before: the watcher is or will be told
 }

@@ -122,15 +122,15 @@ func TestClearAfterAFailure(t *testing.T) {
 // owner and its policy allow it, and is left where it is.
 func TestStoreThatLies(t *testing.T) {
 	id := must.Get(federation.ParseID("spiffe://acme.example/web"))(t)
-	stored := func(version int64, service, uri string) store.Versioned {
+	stored := func(version int64, service, uri string) store.VersionedNode {
 		name, wrong := federation.ParseFQDN(service)
 		at, invalid := node.ParseURI(uri, netip.Addr{})
 		must.Do(t, cmp.Or(wrong, invalid))
-		return store.Versioned{Version: version, Node: &node.Node{
+		return store.VersionedNode{Version: version, Node: &node.Node{
 			Key: node.Key{Service: name, URI: at}, TTL: 100 * time.Hour, Provider: id, Rule: "all", Owner: "owner-2", Stream: 7, Since: time.Unix(1, 0).UTC(),
 		}}
 	}
-	state := []store.Versioned{
+	state := []store.VersionedNode{
 		stored(1, "web.acme.example", "tcp://192.0.2.1:1"), stored(2, "web.acme.example", "tcp://127.0.0.1:1"),
 		stored(3, "web.acme.example", "tcp://10.0.0.1:1"), stored(4, "bank.example", "tcp://192.0.2.1:1"),
 	}

@@ -25,7 +25,7 @@ func TestLeft(t *testing.T) {
 			Key: node.Key{Service: must.Get(federation.ParseFQDN("web.acme.example"))(t), URI: must.Get(node.ParseURI("tcp://192.0.2.1:1", netip.Addr{}))(t)},
 			TTL: 30 * time.Second, Provider: id, Rule: "all", Owner: "owner-2", Stream: 7, Since: time.Unix(0, 0).UTC(),
 		}
-		table.State([]store.Versioned{{Node: n, Version: 1}}, true, time.Now())
+		table.State([]store.VersionedNode{{Node: n, Version: 1}}, true, time.Now())
 		published := 0
 		expect := func(when string, want int) {
 			t.Helper()

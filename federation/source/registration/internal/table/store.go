@@ -13,7 +13,7 @@ import (
 // State takes all that the store holds. What this owner keeps for its providers and is
 // not there is put again, and stays published. Where the store has lost nodes of other
 // owners, they stay for the convergence period, in which these put them again.
-func (t *Table) State(nodes []store.Versioned, complete bool, now time.Time) {
+func (t *Table) State(nodes []store.VersionedNode, complete bool, now time.Time) {
 	first := !t.known
 	t.known, t.complete = true, t.complete || complete
 	if !complete {
@@ -88,7 +88,7 @@ func (t *Table) keep(e *entry, now time.Time) {
 }
 
 // recall takes a node of a state.
-func (t *Table) recall(v store.Versioned, first bool, now time.Time) {
+func (t *Table) recall(v store.VersionedNode, first bool, now time.Time) {
 	e := t.entries[v.Node.Key]
 	if e != nil && v.Version < e.version {
 		// The state is that of a moment before, or the store has begun to count anew.
@@ -112,7 +112,7 @@ func (t *Table) recall(v store.Versioned, first bool, now time.Time) {
 }
 
 // Changed takes what has changed in the store since its state.
-func (t *Table) Changed(nodes []store.Versioned, gone []store.Gone, now time.Time) {
+func (t *Table) Changed(nodes []store.VersionedNode, gone []store.DeletedKey, now time.Time) {
 	for _, v := range nodes {
 		t.learn(v, now)
 	}
@@ -132,7 +132,7 @@ func (t *Table) Changed(nodes []store.Versioned, gone []store.Gone, now time.Tim
 }
 
 // learn takes a version of a node from the store.
-func (t *Table) learn(v store.Versioned, now time.Time) {
+func (t *Table) learn(v store.VersionedNode, now time.Time) {
 	n := v.Node
 	e := t.entries[n.Key]
 	switch {
@@ -316,7 +316,7 @@ func (t *Table) Waits() bool { return t.queue.Len() > 0 }
 // changes them nothing is ever in conflict.
 func (t *Table) Keep(now time.Time) {
 	for t.Waits() {
-		outcomes := make([]store.Outcome, len(t.Take(math.MaxInt, now)))
+		outcomes := make([]store.CommitOutcome, len(t.Take(math.MaxInt, now)))
 		for i := range outcomes {
 			t.kept++
 			outcomes[i].Version = t.kept
@@ -391,7 +391,7 @@ func identical(a, b *node.Node) bool {
 }
 
 // Settle takes the outcomes of the changes that Take has returned.
-func (t *Table) Settle(outcomes []store.Outcome, now time.Time) {
+func (t *Table) Settle(outcomes []store.CommitOutcome, now time.Time) {
 	for i, e := range t.batch {
 		t.settle(e, outcomes[i], now)
 		t.mind(e, now)
@@ -400,7 +400,7 @@ func (t *Table) Settle(outcomes []store.Outcome, now time.Time) {
 	t.batch = t.batch[:0]
 }
 
-func (t *Table) settle(e *entry, outcome store.Outcome, now time.Time) {
+func (t *Table) settle(e *entry, outcome store.CommitOutcome, now time.Time) {
 	n, c, want := e.sent.node, e.sent.change, e.want
 	done := want == c && n == c.node // not where another change is wanted since, or this one begins with a put
 	if done {

@@ -26,7 +26,7 @@ var errUnsettled = errors.New("etcd: a transaction fails without a conflict")
 // Commit is that of store.Store. It fails at once while etcd is away. What has become of
 // changes is unknown after an error: when they are committed again, those that were made are in
 // conflict, and the watcher is told of them.
-func (s *Store) Commit(ctx context.Context, changes []store.Change) ([]store.Outcome, error) {
+func (s *Store) Commit(ctx context.Context, changes []store.Change) ([]store.CommitOutcome, error) {
 	client, err := s.connected()
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func (s *Store) Commit(ctx context.Context, changes []store.Change) ([]store.Out
 	if err != nil {
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
-	outcomes := make([]store.Outcome, len(changes))
+	outcomes := make([]store.CommitOutcome, len(changes))
 	for i := range operations {
 		outcomes[i] = operations[i].outcome
 	}
@@ -53,7 +53,7 @@ func (s *Store) Commit(ctx context.Context, changes []store.Change) ([]store.Out
 type operation struct {
 	key     string
 	change  store.Change
-	outcome store.Outcome
+	outcome store.CommitOutcome
 	done    bool // and outcome says how
 }
 
@@ -100,7 +100,7 @@ func (s *Store) transact(ctx context.Context, client *clientv3.Client, leases *[
 			return err
 		case reply.Succeeded:
 			for _, o := range left {
-				o.outcome, o.done = store.Outcome{Version: reply.Header.GetRevision()}, true
+				o.outcome, o.done = store.CommitOutcome{Version: reply.Header.GetRevision()}, true
 			}
 			return nil
 		}
@@ -114,7 +114,7 @@ func (s *Store) transact(ctx context.Context, client *clientv3.Client, leases *[
 				kept = append(kept, o)
 				continue
 			}
-			o.outcome, o.done = store.Outcome{Version: version, Conflict: true}, true
+			o.outcome, o.done = store.CommitOutcome{Version: version, Conflict: true}, true
 		}
 		if len(kept) == len(reply.Responses) {
 			return errUnsettled

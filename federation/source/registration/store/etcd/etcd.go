@@ -182,7 +182,7 @@ func (s *Store) fail(ctx context.Context, client *clientv3.Client, w store.Watch
 	s.mu.Lock()
 	s.asleep = true
 	s.mu.Unlock()
-	w.Away(fmt.Errorf("etcd: %w", err))
+	w.SetAway(fmt.Errorf("etcd: %w", err))
 }
 
 // reason returns why a request was not answered in time. The client waits for a connection

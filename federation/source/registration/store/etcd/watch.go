@@ -62,7 +62,7 @@ func (s *Store) ask(ctx context.Context, client *clientv3.Client) probe {
 
 // snapshot is all that etcd has, at one revision.
 type snapshot struct {
-	nodes    []store.Versioned
+	nodes    []store.VersionedNode
 	former   []clientv3.LeaseID // those of streams of this owner that are not there any more
 	left     []*mvccpb.KeyValue
 	revision int64
@@ -84,7 +84,7 @@ func (s *Store) list(ctx context.Context, client *clientv3.Client) (all snapshot
 			if n == nil {
 				continue
 			}
-			all.nodes = append(all.nodes, store.Versioned{Node: n, Version: kv.GetModRevision()})
+			all.nodes = append(all.nodes, store.VersionedNode{Node: n, Version: kv.GetModRevision()})
 			if lease := clientv3.LeaseID(kv.GetLease()); n.Owner == s.config.Owner && lease != clientv3.NoLease {
 				former[lease] = true
 			}
@@ -243,21 +243,21 @@ func (s *Store) tell(w store.Watcher, all snapshot) {
 	s.mu.Unlock()
 	s.told = true
 	// An older copy of the data has the marker, but not what came after it.
-	w.State(all.nodes, s.begun != "" && time.Since(s.replacedAt) >= s.config.Lease)
+	w.SetState(all.nodes, s.begun != "" && time.Since(s.replacedAt) >= s.config.Lease)
 	for _, kv := range all.left {
 		tellLeft(w, kv)
 	}
 	if s.away {
 		s.away = false
-		w.Away(nil)
+		w.SetAway(nil)
 	}
 }
 
 // apply tells the watcher of events.
 func (s *Store) apply(w store.Watcher, events []*clientv3.Event) {
 	var (
-		nodes []store.Versioned
-		gone  []store.Gone
+		nodes []store.VersionedNode
+		gone  []store.DeletedKey
 	)
 	for _, event := range events {
 		version, key := event.GetKv().GetModRevision(), string(event.GetKv().GetKey())
@@ -270,16 +270,16 @@ func (s *Store) apply(w store.Watcher, events []*clientv3.Event) {
 		}
 		if put {
 			if n := s.parse(event.GetKv()); n != nil {
-				nodes = append(nodes, store.Versioned{Node: n, Version: version})
+				nodes = append(nodes, store.VersionedNode{Node: n, Version: version})
 			}
 			continue
 		}
 		if key, err := node.ParseKey(strings.TrimPrefix(key, s.nodes())); err == nil { // else parse has told of it
-			gone = append(gone, store.Gone{Key: key, Version: version})
+			gone = append(gone, store.DeletedKey{Key: key, Version: version})
 		}
 	}
 	if len(nodes)+len(gone) > 0 {
-		w.Changed(nodes, gone)
+		w.ApplyChanges(nodes, gone)
 	}
 }
 
@@ -287,6 +287,6 @@ func (s *Store) apply(w store.Watcher, events []*clientv3.Event) {
 // names no owner.
 func tellLeft(w store.Watcher, kv *mvccpb.KeyValue) {
 	if _, owner, ok := strings.Cut(string(kv.GetValue()), " "); ok {
-		w.Left(owner, kv.GetCreateRevision())
+		w.OwnerRestarted(owner, kv.GetCreateRevision())
 	}
 }

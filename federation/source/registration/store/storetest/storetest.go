@@ -40,7 +40,7 @@ type Recorder struct {
 	busy sync.Mutex // held while it is told something
 
 	mu       sync.Mutex
-	nodes    map[node.Key]store.Versioned
+	nodes    map[node.Key]store.VersionedNode
 	gone     map[node.Key]int64 // versions of deletions
 	states   int
 	complete bool
@@ -52,7 +52,7 @@ type Recorder struct {
 
 // NewRecorder returns a recorder that has been told nothing.
 func NewRecorder(tb testing.TB) *Recorder {
-	return &Recorder{tb: tb, nodes: make(map[node.Key]store.Versioned), gone: make(map[node.Key]int64), left: make(map[string]int64)}
+	return &Recorder{tb: tb, nodes: make(map[node.Key]store.VersionedNode), gone: make(map[node.Key]int64), left: make(map[string]int64)}
 }
 
 // tell calls f while nothing else is told.
@@ -68,12 +68,12 @@ func (r *Recorder) tell(what string, f func()) {
 }
 
 // State is that of store.Watcher.
-func (r *Recorder) State(nodes []store.Versioned, complete bool) {
+func (r *Recorder) State(nodes []store.VersionedNode, complete bool) {
 	r.tell("State", func() {
 		r.states++
 		r.complete = complete
 		before := r.nodes
-		r.nodes = make(map[node.Key]store.Versioned, len(nodes))
+		r.nodes = make(map[node.Key]store.VersionedNode, len(nodes))
 		clear(r.gone)
 		for _, v := range nodes {
 			if _, ok := r.nodes[v.Node.Key]; ok {
@@ -87,7 +87,7 @@ func (r *Recorder) State(nodes []store.Versioned, complete bool) {
 }
 
 // Changed is that of store.Watcher.
-func (r *Recorder) Changed(nodes []store.Versioned, gone []store.Gone) {
+func (r *Recorder) Changed(nodes []store.VersionedNode, gone []store.DeletedKey) {
 	r.tell("Changed", func() {
 		if r.states == 0 {
 			r.tb.Error("Changed is called before State")
@@ -138,13 +138,13 @@ func (r *Recorder) Away(reason error) {
 
 // Told is what a store has told so far.
 type Told struct {
-	Nodes    map[node.Key]store.Versioned // that are there now
-	Lost     []node.Key                   // whenever one was told to be gone, in this order
-	States   int                          // calls of State
-	Complete bool                         // of the last State
-	Away     error                        // of the last call of Away
-	Awayed   int                          // calls of Away with a reason
-	Left     map[string]int64             // by owner, before which version it has left something behind
+	Nodes    map[node.Key]store.VersionedNode // that are there now
+	Lost     []node.Key                       // whenever one was told to be gone, in this order
+	States   int                              // calls of State
+	Complete bool                             // of the last State
+	Away     error                            // of the last call of Away
+	Awayed   int                              // calls of Away with a reason
+	Left     map[string]int64                 // by owner, before which version it has left something behind
 }
 
 // Told returns what the store has told so far.
@@ -284,7 +284,7 @@ func testBatch(t *testing.T, s store.Store) {
 func testAgain(t *testing.T, open func(*testing.T) store.Store) {
 	s := open(t)
 	_, stop := Start(t, s)
-	want := make(map[node.Key]store.Versioned)
+	want := make(map[node.Key]store.VersionedNode)
 	for i := range 20 {
 		n := Node(1, i, 7)
 		version := Commit(t, s, Put(n, 0))[0]
@@ -292,7 +292,7 @@ func testAgain(t *testing.T, open func(*testing.T) store.Store) {
 			Commit(t, s, Delete(n.Key, version))
 			continue
 		}
-		want[n.Key] = store.Versioned{Node: n, Version: version}
+		want[n.Key] = store.VersionedNode{Node: n, Version: version}
 	}
 	stop()
 
