@@ -37,7 +37,7 @@ func newInEtcd(t *testing.T, random *rand.Rand) *inEtcd {
 	for i := range r.gates {
 		r.gates[i] = realserver.StartGate(t, strings.TrimPrefix(r.etcd.URL, "http://"))
 	}
-	r.observer, _ = storetest.Start(t, r.store("observer", r.etcd.URL))
+	r.observer, _ = storetest.StartStore(t, r.store("observer", r.etcd.URL))
 	return r
 }
 

@@ -75,7 +75,7 @@ func newOwnerWith(t *testing.T, prefix string, number int, change func(*Config),
 		store: s, streams: []uint64{uint64(10 * number), uint64(10*number + 1)},
 		want: make(map[node.Key]*node.Node), cleared: make(map[node.Key]bool),
 	}
-	o.watcher, _ = storetest.Start(t, s)
+	o.watcher, _ = storetest.StartStore(t, s)
 	return o
 }
 
@@ -83,7 +83,7 @@ func newOwnerWith(t *testing.T, prefix string, number int, change func(*Config),
 func (o *owner) register(service, number int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	n := storetest.Node(service, number, o.streams[number%len(o.streams)])
+	n := storetest.NewNode(service, number, o.streams[number%len(o.streams)])
 	n.Owner = o.store.config.Owner
 	o.want[n.Key] = n
 }
@@ -92,7 +92,7 @@ func (o *owner) register(service, number int) {
 func (o *owner) clear(service, number int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	key := storetest.Node(service, number, 0).Key
+	key := storetest.NewNode(service, number, 0).Key
 	delete(o.want, key)
 	o.cleared[key] = true
 }
@@ -104,12 +104,12 @@ func (o *owner) pending() (changes []store.Change) {
 	defer o.mu.Unlock()
 	for key, n := range o.want {
 		if have, ok := told.Nodes[key]; !ok || have.Node.Stream != n.Stream {
-			changes = append(changes, storetest.Put(n, have.Version))
+			changes = append(changes, storetest.PutChange(n, have.Version))
 		}
 	}
 	for key, have := range told.Nodes {
 		if have.Node.Owner == o.store.config.Owner && o.want[key] == nil {
-			changes = append(changes, storetest.Delete(key, have.Version))
+			changes = append(changes, storetest.DeleteChange(key, have.Version))
 		}
 	}
 	return changes
@@ -214,7 +214,7 @@ func (all owners) agree(t *testing.T, cut ...*owner) {
 		}
 	}
 	for i, o := range all {
-		o.watcher.Wait(fmt.Sprintf("owner %d of %d nodes", i, len(want)), func(told storetest.Told) bool {
+		o.watcher.Wait(fmt.Sprintf("owner %d of %d nodes", i, len(want)), func(told storetest.ToldState) bool {
 			if len(told.Nodes) != len(want) || told.Away != nil {
 				return false
 			}
@@ -317,7 +317,7 @@ func TestQuorumLost(t *testing.T) {
 		members[0].Kill()
 		members[1].Kill()
 		for _, o := range all {
-			o.watcher.Wait("etcd is away", func(told storetest.Told) bool { return told.Away != nil })
+			o.watcher.Wait("etcd is away", func(told storetest.ToldState) bool { return told.Away != nil })
 		}
 		if _, err := all[0].store.Commit(t.Context(), puts(9, 1, 7)); err == nil {
 			t.Error("a change is stored without a quorum")
@@ -392,10 +392,10 @@ func TestPartition(t *testing.T) {
 			}
 			all.busy(t, func() {
 				cut(true)
-				all[1].watcher.Wait("leases end", func(told storetest.Told) bool { return len(told.Lost) >= filled })
-				all[0].watcher.Wait("etcd is away", func(told storetest.Told) bool { return told.Away != nil })
+				all[1].watcher.Wait("leases end", func(told storetest.ToldState) bool { return len(told.Lost) >= filled })
+				all[0].watcher.Wait("etcd is away", func(told storetest.ToldState) bool { return told.Away != nil })
 				cut(false)
-				all[0].watcher.Wait("etcd is back", func(told storetest.Told) bool { return told.Away == nil })
+				all[0].watcher.Wait("etcd is back", func(told storetest.ToldState) bool { return told.Away == nil })
 			})
 			all.agree(t, all[0])
 			if told := all[1].watcher.Told(); told.Awayed != 0 {

@@ -66,6 +66,6 @@ func TestGoneBeforeWatch(t *testing.T) {
 	})
 	s := newStore(t, nil, "http://"+listener.Addr().String())
 	s.timing.patience = 100 * time.Millisecond
-	r, _ := storetest.Start(t, s)
-	r.Wait("etcd is away", func(told storetest.Told) bool { return told.Away != nil })
+	r, _ := storetest.StartStore(t, s)
+	r.Wait("etcd is away", func(told storetest.ToldState) bool { return told.Away != nil })
 }

@@ -58,25 +58,25 @@ func TestSharedByOwners(t *testing.T) {
 	a := newStore(t, nil, e.URL)
 	b := newStore(t, func(c *Config) { c.Owner = "other" }, e.URL)
 	patient(a, b)
-	ra, _ := storetest.Start(t, a)
-	rb, _ := storetest.Start(t, b)
-	n := storetest.Node(1, 1, 7)
-	is := func(stream uint64, version int64) func(storetest.Told) bool {
-		return func(told storetest.Told) bool {
+	ra, _ := storetest.StartStore(t, a)
+	rb, _ := storetest.StartStore(t, b)
+	n := storetest.NewNode(1, 1, 7)
+	is := func(stream uint64, version int64) func(storetest.ToldState) bool {
+		return func(told storetest.ToldState) bool {
 			v, ok := told.Nodes[n.Key]
 			return ok && v.Node.Stream == stream && v.Version == version
 		}
 	}
-	version := storetest.Commit(t, a, storetest.Put(n, 0))[0]
+	version := storetest.CommitAll(t, a, storetest.PutChange(n, 0))[0]
 	rb.Wait("node of the other owner", is(7, version))
 	moved := *n
 	moved.Stream = 8
-	version = storetest.Commit(t, b, storetest.Put(&moved, version))[0]
+	version = storetest.CommitAll(t, b, storetest.PutChange(&moved, version))[0]
 	ra.Wait("takeover", is(8, version))
 
-	storetest.Commit(t, b, storetest.Delete(n.Key, version))
+	storetest.CommitAll(t, b, storetest.DeleteChange(n.Key, version))
 	for _, r := range []*storetest.Recorder{ra, rb} {
-		r.Wait("deletion", func(told storetest.Told) bool { return len(told.Nodes) == 0 })
+		r.Wait("deletion", func(told storetest.ToldState) bool { return len(told.Nodes) == 0 })
 	}
 	if told := ra.Told(); told.Awayed != 0 || told.States != 1 || len(told.Lost) != 1 {
 		t.Errorf("in a quiet etcd: away %d times, %d states, lost %v", told.Awayed, told.States, told.Lost)
@@ -87,14 +87,14 @@ func TestSharedByOwners(t *testing.T) {
 func puts(service, n int, stream uint64) []store.Change {
 	changes := make([]store.Change, n)
 	for i := range changes {
-		changes[i] = storetest.Put(storetest.Node(service, i, stream), 0)
+		changes[i] = storetest.PutChange(storetest.NewNode(service, i, stream), 0)
 	}
 	return changes
 }
 
 // has is the condition that there are so many nodes, and the store is there.
-func has(n int) func(storetest.Told) bool {
-	return func(told storetest.Told) bool { return len(told.Nodes) == n && told.Away == nil }
+func has(n int) func(storetest.ToldState) bool {
+	return func(told storetest.ToldState) bool { return len(told.Nodes) == n && told.Away == nil }
 }
 
 // TestOwnerDies checks that what an owner leaves behind goes with its leases, not
@@ -105,14 +105,14 @@ func TestOwnerDies(t *testing.T) {
 	a := newStore(t, nil, e.URL)
 	b := newStore(t, func(c *Config) { c.Owner = "other" }, e.URL)
 	patient(a, b)
-	_, die := storetest.Start(t, a)
-	rb, _ := storetest.Start(t, b)
-	versions := storetest.Commit(t, a, puts(1, 5, 7)...)
+	_, die := storetest.StartStore(t, a)
+	rb, _ := storetest.StartStore(t, b)
+	versions := storetest.CommitAll(t, a, puts(1, 5, 7)...)
 	rb.Wait("all", has(5))
 	died := time.Now()
 	die()
-	taken := storetest.Node(1, 0, 9)
-	storetest.Commit(t, b, storetest.Put(taken, versions[0]))
+	taken := storetest.NewNode(1, 0, 9)
+	storetest.CommitAll(t, b, storetest.PutChange(taken, versions[0]))
 	rb.Wait("those left behind are gone", has(1))
 	if after := time.Since(died); after < lease*2/3-time.Second {
 		t.Errorf("nodes are gone %s after the end of their owner, with leases of %s", after, lease)
@@ -128,17 +128,17 @@ func TestOwnerStartsAgain(t *testing.T) {
 	t.Parallel()
 	e := realserver.StartEtcd(t)
 	first := newStore(t, nil, e.URL)
-	_, die := storetest.Start(t, first)
-	storetest.Commit(t, first, puts(1, 3, 7)...)
+	_, die := storetest.StartStore(t, first)
+	storetest.CommitAll(t, first, puts(1, 3, 7)...)
 	die()
 	again := newStore(t, nil, e.URL)
 	started := time.Now() // their leases are renewed after that
-	r, _ := storetest.Start(t, again)
+	r, _ := storetest.StartStore(t, again)
 	if told := r.Told(); len(told.Nodes) != 3 {
 		t.Fatalf("%d nodes after the start, want 3", len(told.Nodes))
 	}
-	version := r.Told().Nodes[storetest.Node(1, 0, 0).Key].Version
-	storetest.Commit(t, again, storetest.Put(storetest.Node(1, 0, 8), version))
+	version := r.Told().Nodes[storetest.NewNode(1, 0, 0).Key].Version
+	storetest.CommitAll(t, again, storetest.PutChange(storetest.NewNode(1, 0, 8), version))
 	r.Wait("those that have not come back are gone", has(1))
 	if after := time.Since(started); after < lease-time.Second {
 		t.Errorf("gone %s after the start, want %s", after, lease)
@@ -152,8 +152,8 @@ func TestCrashLoop(t *testing.T) {
 	e := realserver.StartEtcd(t)
 	short := func(c *Config) { c.Lease, c.Lifetime = 4*time.Second, 10*time.Second }
 	first := newStore(t, short, e.URL)
-	_, die := storetest.Start(t, first)
-	storetest.Commit(t, first, puts(1, 3, 7)...)
+	_, die := storetest.StartStore(t, first)
+	storetest.CommitAll(t, first, puts(1, 3, 7)...)
 	died := time.Now()
 	die()
 	for left := 3; left > 0; {
@@ -162,7 +162,7 @@ func TestCrashLoop(t *testing.T) {
 		}
 		s := newStore(t, short, e.URL)
 		patient(s)
-		r, stop := storetest.Start(t, s)
+		r, stop := storetest.StartStore(t, s)
 		left = len(r.Told().Nodes)
 		pause(t.Context(), 2*s.timing.keep) // it renews the leases
 		stop()
@@ -183,23 +183,23 @@ func TestLeft(t *testing.T) {
 		}
 		const name = "the first owner"
 		first := newStore(t, change(name), e.URL)
-		_, die := storetest.Start(t, first)
+		_, die := storetest.StartStore(t, first)
 		changes := puts(1, 3, 7)
 		for i := range changes {
 			changes[i].Node.Owner = name
 		}
-		versions := storetest.Commit(t, first, changes...)
+		versions := storetest.CommitAll(t, first, changes...)
 		die()
-		other, _ := storetest.Start(t, newStore(t, change("other"), e.URL))
+		other, _ := storetest.StartStore(t, newStore(t, change("other"), e.URL))
 		if told := other.Told(); len(told.Left) > 0 || len(told.Nodes) != 3 {
 			t.Errorf("before: %+v", told)
 		}
 		again := newStore(t, change(name), e.URL)
-		storetest.Start(t, again)
-		left := func(told storetest.Told) bool { return len(told.Left) == 1 && told.Left[name] > versions[2] }
+		storetest.StartStore(t, again)
+		left := func(told storetest.ToldState) bool { return len(told.Left) == 1 && told.Left[name] > versions[2] }
 		other.Wait("what was left behind", left)
-		version := storetest.Commit(t, again, storetest.Put(storetest.Node(1, 0, 8), versions[0]))[0]
-		late, _ := storetest.Start(t, newStore(t, change("late"), e.URL))
+		version := storetest.CommitAll(t, again, storetest.PutChange(storetest.NewNode(1, 0, 8), versions[0]))[0]
+		late, _ := storetest.StartStore(t, newStore(t, change("late"), e.URL))
 		late.Wait("what was left behind", left)
 		if told := late.Told(); told.Left[name] >= version || len(told.Nodes) != 3 {
 			t.Errorf("of what is stored with version %d: %+v", version, told)
@@ -213,7 +213,7 @@ func TestBegun(t *testing.T) {
 	e := realserver.StartEtcd(t)
 	short := func(c *Config) { c.Lease = minLease }
 	a := newStore(t, short, e.URL)
-	r, stop := storetest.Start(t, a)
+	r, stop := storetest.StartStore(t, a)
 	if r.Told().Complete {
 		t.Error("a new etcd is complete")
 	}
@@ -225,7 +225,7 @@ func TestBegun(t *testing.T) {
 		return ""
 	})
 	stop()
-	r, _ = storetest.Start(t, newStore(t, short, e.URL))
+	r, _ = storetest.StartStore(t, newStore(t, short, e.URL))
 	if !r.Told().Complete {
 		t.Error("an etcd that has been used is not complete")
 	}
@@ -239,13 +239,13 @@ func TestBusyWatch(t *testing.T) {
 	s := newStore(t, nil, e.URL)
 	patient(s)
 	s.timing.probe = 50 * time.Millisecond
-	r, _ := storetest.Start(t, s)
-	n := storetest.Node(1, 1, 7)
-	version := storetest.Commit(t, s, storetest.Put(n, 0))[0]
+	r, _ := storetest.StartStore(t, s)
+	n := storetest.NewNode(1, 1, 7)
+	version := storetest.CommitAll(t, s, storetest.PutChange(n, 0))[0]
 	for began := time.Now(); time.Since(began) < 3*time.Second; {
-		version = storetest.Commit(t, s, storetest.Put(n, version))[0]
+		version = storetest.CommitAll(t, s, storetest.PutChange(n, version))[0]
 	}
-	r.Wait("the last version", func(told storetest.Told) bool { return told.Nodes[n.Key].Version == version })
+	r.Wait("the last version", func(told storetest.ToldState) bool { return told.Nodes[n.Key].Version == version })
 	if told := r.Told(); told.States != 1 {
 		t.Errorf("%d lists of all that etcd has", told.States)
 	}
@@ -258,17 +258,17 @@ func TestLeaseLost(t *testing.T) {
 	e := realserver.StartEtcd(t)
 	s := newStore(t, nil, e.URL)
 	s.timing.probe = 5 * time.Second // Commit asks which lease is lost, and fails without an answer in time
-	r, _ := storetest.Start(t, s)
-	other, _ := storetest.Start(t, newStore(t, func(c *Config) { c.Owner = "other" }, e.URL))
+	r, _ := storetest.StartStore(t, s)
+	other, _ := storetest.StartStore(t, newStore(t, func(c *Config) { c.Owner = "other" }, e.URL))
 	changes := puts(1, 200, 7)
-	storetest.Commit(t, s, append(puts(2, 3, 8), changes...)...)
+	storetest.CommitAll(t, s, append(puts(2, 3, 8), changes...)...)
 	s.mu.Lock()
 	lost, client := s.leases[7].id, s.client
 	s.mu.Unlock()
 	must.Get(client.Revoke(t.Context(), lost))(t)
-	storetest.Commit(t, s, changes...) // at once: the store does not know yet that the lease is lost
+	storetest.CommitAll(t, s, changes...) // at once: the store does not know yet that the lease is lost
 	for _, r := range []*storetest.Recorder{r, other} {
-		r.Wait("the loss, and what was put again", func(told storetest.Told) bool {
+		r.Wait("the loss, and what was put again", func(told storetest.ToldState) bool {
 			return len(told.Lost) == 200 && len(told.Nodes) == 203
 		})
 	}
@@ -285,7 +285,7 @@ func TestLeaseLost(t *testing.T) {
 		}
 		return ""
 	})
-	storetest.Commit(t, s, changes...)
+	storetest.CommitAll(t, s, changes...)
 	other.Wait("what was put again", has(203))
 }
 
@@ -294,19 +294,19 @@ func TestForeignKeys(t *testing.T) {
 	t.Parallel()
 	e := realserver.StartEtcd(t)
 	s := newStore(t, nil, e.URL)
-	good := storetest.Node(1, 1, 7)
+	good := storetest.NewNode(1, 1, 7)
 	foreign := map[string]string{
 		s.nodes() + "garbage":                        "garbage",
-		s.key(storetest.Node(1, 2, 7).Key):           "garbage",
-		s.key(storetest.Node(1, 3, 7).Key):           string(good.Append(nil)), // of another key
+		s.key(storetest.NewNode(1, 2, 7).Key):        "garbage",
+		s.key(storetest.NewNode(1, 3, 7).Key):        string(good.Append(nil)), // of another key
 		s.config.Prefix + "/nodesbeside/x":           "garbage",
 		fmt.Sprintf("%sweb.example/\xff", s.nodes()): "",
 	}
 	must.Do(t, e.Put(t.Context(), foreign))
-	r, _ := storetest.Start(t, s)
-	storetest.Commit(t, s, storetest.Put(good, 0))
+	r, _ := storetest.StartStore(t, s)
+	storetest.CommitAll(t, s, storetest.PutChange(good, 0))
 	must.Do(t, e.Put(t.Context(), map[string]string{s.nodes() + "later": "garbage"}))
-	storetest.Commit(t, s, storetest.Put(storetest.Node(1, 4, 7), 0))
+	storetest.CommitAll(t, s, storetest.PutChange(storetest.NewNode(1, 4, 7), 0))
 	r.Wait("the nodes", has(2))
 	for key, want := range foreign {
 		if got, err := e.Get(t.Context(), key); got != want || err != nil {

@@ -113,11 +113,11 @@ func TestTLS(t *testing.T) {
 	config := must.Get(TLS(files))(t)
 	s := newStore(t, func(c *Config) { c.TLS = config }, "https://"+f.address)
 	s.timing.probe = 3 * time.Second // the reason is found only if a handshake has failed by then
-	r, _ := storetest.Start(t, s)
-	storetest.Commit(t, s, storetest.Put(storetest.Node(1, 1, 7), 0))
+	r, _ := storetest.StartStore(t, s)
+	storetest.CommitAll(t, s, storetest.PutChange(storetest.NewNode(1, 1, 7), 0))
 
 	f.use(issue(t, files, netip.MustParseAddr("127.0.0.2")))
-	r.Wait("a member with another name is not believed", func(told storetest.Told) bool {
+	r.Wait("a member with another name is not believed", func(told storetest.ToldState) bool {
 		return told.Away != nil && strings.Contains(told.Away.Error(), "certificate is valid for 127.0.0.2")
 	})
 	f.use(issue(t, files, here))
@@ -145,10 +145,10 @@ func TestPassword(t *testing.T) {
 		}
 	}
 	s := newStore(t, func(c *Config) { c.Username, c.Password = "owner", "owner's" }, e.URL)
-	r, _ := storetest.Start(t, s)
-	version := storetest.Commit(t, s, storetest.Put(storetest.Node(1, 1, 7), 0))[0]
-	storetest.Commit(t, s, storetest.Delete(storetest.Node(1, 1, 7).Key, version))
-	storetest.Commit(t, s, storetest.Put(storetest.Node(1, 2, 8), 0))
+	r, _ := storetest.StartStore(t, s)
+	version := storetest.CommitAll(t, s, storetest.PutChange(storetest.NewNode(1, 1, 7), 0))[0]
+	storetest.CommitAll(t, s, storetest.DeleteChange(storetest.NewNode(1, 1, 7).Key, version))
+	storetest.CommitAll(t, s, storetest.PutChange(storetest.NewNode(1, 2, 8), 0))
 	if err := e.Restart(t.Context()); err != nil { // which forgets the tokens
 		t.Fatal(err)
 	}
@@ -158,14 +158,14 @@ func TestPassword(t *testing.T) {
 		}
 		return ""
 	})
-	r.Wait("nodes", func(told storetest.Told) bool { return len(told.Nodes) == 4 })
+	r.Wait("nodes", func(told storetest.ToldState) bool { return len(told.Nodes) == 4 })
 
 	wrong := newStore(t, func(c *Config) { c.Username, c.Password = "owner", "root's" }, e.URL)
 	told := storetest.NewRecorder(t)
 	var wg sync.WaitGroup
 	wg.Go(func() { wrong.Run(t.Context(), told) })
 	t.Cleanup(wg.Wait)
-	told.Wait("the wrong password", func(told storetest.Told) bool {
+	told.Wait("the wrong password", func(told storetest.ToldState) bool {
 		return told.Away != nil && strings.Contains(told.Away.Error(), "invalid user ID or password")
 	})
 }

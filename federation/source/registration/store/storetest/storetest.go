@@ -21,9 +21,9 @@ import (
 // patience bounds each wait, on a machine that is busy.
 const patience = time.Minute
 
-// Node returns a valid node of the service web-SERVICE.acme.example, in one stream.
+// NewNode returns a valid node of the service web-SERVICE.acme.example, in one stream.
 // Nodes with the same service and number have the same key.
-func Node(service, number int, stream uint64) *node.Node {
+func NewNode(service, number int, stream uint64) *node.Node {
 	name := must.Value(federation.ParseFQDN(fmt.Sprintf("web-%d.acme.example", service)))
 	uri := must.Value(node.ParseURI(fmt.Sprintf("https://10.%d.%d.%d:8443", number>>16&255, number>>8&255, number&255), netip.Addr{}))
 	provider := must.Value(federation.ParseID("spiffe://acme.example/web"))
@@ -55,8 +55,8 @@ func NewRecorder(tb testing.TB) *Recorder {
 	return &Recorder{tb: tb, nodes: make(map[node.Key]store.VersionedNode), gone: make(map[node.Key]int64), left: make(map[string]int64)}
 }
 
-// tell calls f while nothing else is told.
-func (r *Recorder) tell(what string, f func()) {
+// recordCall calls f while nothing else is told.
+func (r *Recorder) recordCall(what string, f func()) {
 	if !r.busy.TryLock() {
 		r.tb.Errorf("%s is called while the watcher is told something else", what)
 		return
@@ -67,9 +67,9 @@ func (r *Recorder) tell(what string, f func()) {
 	f()
 }
 
-// State is that of store.Watcher.
-func (r *Recorder) State(nodes []store.VersionedNode, complete bool) {
-	r.tell("State", func() {
+// SetState is that of store.Watcher.
+func (r *Recorder) SetState(nodes []store.VersionedNode, complete bool) {
+	r.recordCall("SetState", func() {
 		r.states++
 		r.complete = complete
 		before := r.nodes
@@ -77,7 +77,7 @@ func (r *Recorder) State(nodes []store.VersionedNode, complete bool) {
 		clear(r.gone)
 		for _, v := range nodes {
 			if _, ok := r.nodes[v.Node.Key]; ok {
-				r.tb.Errorf("State has %v twice", v.Node.Key)
+				r.tb.Errorf("SetState has %v twice", v.Node.Key)
 			}
 			r.nodes[v.Node.Key] = v
 			delete(before, v.Node.Key)
@@ -86,11 +86,11 @@ func (r *Recorder) State(nodes []store.VersionedNode, complete bool) {
 	})
 }
 
-// Changed is that of store.Watcher.
-func (r *Recorder) Changed(nodes []store.VersionedNode, gone []store.DeletedKey) {
-	r.tell("Changed", func() {
+// ApplyChanges is that of store.Watcher.
+func (r *Recorder) ApplyChanges(nodes []store.VersionedNode, gone []store.DeletedKey) {
+	r.recordCall("ApplyChanges", func() {
 		if r.states == 0 {
-			r.tb.Error("Changed is called before State")
+			r.tb.Error("ApplyChanges is called before SetState")
 		}
 		for _, v := range nodes {
 			if known := max(r.nodes[v.Node.Key].Version, r.gone[v.Node.Key]); v.Version > known {
@@ -110,19 +110,19 @@ func (r *Recorder) Changed(nodes []store.VersionedNode, gone []store.DeletedKey)
 	})
 }
 
-// Left is that of store.Watcher.
-func (r *Recorder) Left(owner string, version int64) {
-	r.tell("Left", func() {
+// OwnerRestarted is that of store.Watcher.
+func (r *Recorder) OwnerRestarted(owner string, version int64) {
+	r.recordCall("OwnerRestarted", func() {
 		if r.states == 0 {
-			r.tb.Error("Left is called before State")
+			r.tb.Error("OwnerRestarted is called before SetState")
 		}
 		r.left[owner] = max(r.left[owner], version)
 	})
 }
 
-// Away is that of store.Watcher.
-func (r *Recorder) Away(reason error) {
-	r.tell("Away", func() {
+// SetAway is that of store.Watcher.
+func (r *Recorder) SetAway(reason error) {
+	r.recordCall("SetAway", func() {
 		if reason == nil && r.away == nil {
 			r.tb.Error("the store is back and was not away")
 		}
@@ -136,26 +136,26 @@ func (r *Recorder) Away(reason error) {
 	})
 }
 
-// Told is what a store has told so far.
-type Told struct {
+// ToldState is what a store has told so far.
+type ToldState struct {
 	Nodes    map[node.Key]store.VersionedNode // that are there now
 	Lost     []node.Key                       // whenever one was told to be gone, in this order
-	States   int                              // calls of State
-	Complete bool                             // of the last State
-	Away     error                            // of the last call of Away
-	Awayed   int                              // calls of Away with a reason
+	States   int                              // calls of SetState
+	Complete bool                             // of the last SetState
+	Away     error                            // of the last call of SetAway
+	Awayed   int                              // calls of SetAway with a reason
 	Left     map[string]int64                 // by owner, before which version it has left something behind
 }
 
 // Told returns what the store has told so far.
-func (r *Recorder) Told() Told {
+func (r *Recorder) Told() ToldState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return Told{maps.Clone(r.nodes), slices.Clone(r.lost), r.states, r.complete, r.away, r.awayed, maps.Clone(r.left)}
+	return ToldState{maps.Clone(r.nodes), slices.Clone(r.lost), r.states, r.complete, r.away, r.awayed, maps.Clone(r.left)}
 }
 
 // Wait waits until what the store has told fulfils a condition, as await.Until does.
-func (r *Recorder) Wait(what string, condition func(Told) bool) {
+func (r *Recorder) Wait(what string, condition func(ToldState) bool) {
 	r.tb.Helper()
 	await.Until(r.tb, patience, func() string {
 		told := r.Told()
@@ -167,29 +167,31 @@ func (r *Recorder) Wait(what string, condition func(Told) bool) {
 	})
 }
 
-// Start runs a store until the function that it returns is called, which waits for
-// the end, or until the end of the test. It waits for the first State.
-func Start(tb testing.TB, s store.Store) (r *Recorder, stop func()) {
+// StartStore runs a store until the function that it returns is called, which waits for
+// the end, or until the end of the test. It waits for the first SetState.
+func StartStore(tb testing.TB, s store.Store) (r *Recorder, stop func()) {
 	tb.Helper()
 	r = NewRecorder(tb)
 	stop = must.Run(tb, func(ctx context.Context) error {
 		s.Run(ctx, r)
 		return nil
 	})
-	r.Wait("first State", func(t Told) bool { return t.States > 0 })
+	r.Wait("first State", func(t ToldState) bool { return t.States > 0 })
 	return r, stop
 }
 
-// Put returns a change that puts a node.
-func Put(n *node.Node, before int64) store.Change {
+// PutChange returns a change that puts a node.
+func PutChange(n *node.Node, before int64) store.Change {
 	return store.Change{Key: n.Key, Node: n, Before: before}
 }
 
-// Delete returns a change that deletes a node.
-func Delete(key node.Key, before int64) store.Change { return store.Change{Key: key, Before: before} }
+// DeleteChange returns a change that deletes a node.
+func DeleteChange(key node.Key, before int64) store.Change {
+	return store.Change{Key: key, Before: before}
+}
 
-// Commit commits changes, none of which may be in conflict, and returns their versions.
-func Commit(tb testing.TB, s store.Store, changes ...store.Change) []int64 {
+// CommitAll commits changes, none of which may be in conflict, and returns their versions.
+func CommitAll(tb testing.TB, s store.Store, changes ...store.Change) []int64 {
 	tb.Helper()
 	outcomes := must.Get(s.Commit(tb.Context(), changes))(tb)
 	if len(outcomes) != len(changes) {
@@ -216,31 +218,31 @@ func Test(t *testing.T, open func(t *testing.T) store.Store) {
 }
 
 func testVersions(t *testing.T, s store.Store) {
-	r, _ := Start(t, s)
+	r, _ := StartStore(t, s)
 	if told := r.Told(); len(told.Nodes) != 0 || told.Complete {
 		t.Errorf("a new store tells of %d nodes, complete: %v", len(told.Nodes), told.Complete)
 	}
 	if outcomes, err := s.Commit(t.Context(), nil); err != nil || len(outcomes) != 0 {
 		t.Errorf("no changes: %v, %v", outcomes, err)
 	}
-	a, b := Node(1, 1, 7), Node(1, 1, 8)
-	first := Commit(t, s, Put(a, 0))[0]
-	second := Commit(t, s, Put(b, first))[0]
-	deleted := Commit(t, s, Delete(a.Key, second))[0]
-	third := Commit(t, s, Put(a, 0))[0]
+	a, b := NewNode(1, 1, 7), NewNode(1, 1, 8)
+	first := CommitAll(t, s, PutChange(a, 0))[0]
+	second := CommitAll(t, s, PutChange(b, first))[0]
+	deleted := CommitAll(t, s, DeleteChange(a.Key, second))[0]
+	third := CommitAll(t, s, PutChange(a, 0))[0]
 	if versions := []int64{0, first, second, deleted, third}; !slices.IsSorted(versions) || len(slices.Compact(versions)) != 5 {
 		t.Errorf("versions do not grow: %d", []int64{0, first, second, deleted, third})
 	}
-	if _, err := s.Commit(t.Context(), []store.Change{Put(Node(1, 2, 7), 0), Delete(a.Key, third)}); err != nil {
+	if _, err := s.Commit(t.Context(), []store.Change{PutChange(NewNode(1, 2, 7), 0), DeleteChange(a.Key, third)}); err != nil {
 		t.Error(err)
 	}
 }
 
 func testConflicts(t *testing.T, s store.Store) {
-	Start(t, s)
-	a, b, c := Node(1, 1, 7), Node(1, 2, 7), Node(1, 3, 7)
-	versions := Commit(t, s, Put(a, 0), Put(b, 0))
-	changes := []store.Change{Put(a, 0), Put(b, versions[1]), Delete(c.Key, versions[1])}
+	StartStore(t, s)
+	a, b, c := NewNode(1, 1, 7), NewNode(1, 2, 7), NewNode(1, 3, 7)
+	versions := CommitAll(t, s, PutChange(a, 0), PutChange(b, 0))
+	changes := []store.Change{PutChange(a, 0), PutChange(b, versions[1]), DeleteChange(c.Key, versions[1])}
 	outcomes := must.Get(s.Commit(t.Context(), changes))(t)
 	if o := outcomes[0]; !o.Conflict || o.Version != versions[0] {
 		t.Errorf("put of a key that is there: %+v, want a conflict with %d", o, versions[0])
@@ -251,24 +253,24 @@ func testConflicts(t *testing.T, s store.Store) {
 	if o := outcomes[2]; !o.Conflict {
 		t.Errorf("deletion of a key that is not there: %+v", o)
 	}
-	outcomes = must.Get(s.Commit(t.Context(), []store.Change{Delete(a.Key, 0), Delete(b.Key, versions[1])}))(t)
+	outcomes = must.Get(s.Commit(t.Context(), []store.Change{DeleteChange(a.Key, 0), DeleteChange(b.Key, versions[1])}))(t)
 	for i, o := range outcomes {
 		if !o.Conflict {
 			t.Errorf("deletion %d of an old version: %+v", i, o)
 		}
 	}
-	Commit(t, s, Delete(a.Key, versions[0]))
+	CommitAll(t, s, DeleteChange(a.Key, versions[0]))
 }
 
 func testBatch(t *testing.T, s store.Store) {
-	Start(t, s)
+	StartStore(t, s)
 	const size, taken = 1000, 37 // every so many keys are there already
 	changes := make([]store.Change, size)
 	for i := range changes {
-		n := Node(i%10, i, uint64(1+i%3))
-		changes[i] = Put(n, 0)
+		n := NewNode(i%10, i, uint64(1+i%3))
+		changes[i] = PutChange(n, 0)
 		if i%taken == 0 {
-			Commit(t, s, Put(n, 0))
+			CommitAll(t, s, PutChange(n, 0))
 		}
 	}
 	outcomes := must.Get(s.Commit(t.Context(), changes))(t)
@@ -276,20 +278,20 @@ func testBatch(t *testing.T, s store.Store) {
 		if o.Conflict != (i%taken == 0) || o.Version <= 0 {
 			t.Fatalf("change %d: %+v", i, o)
 		}
-		changes[i] = Delete(changes[i].Key, o.Version)
+		changes[i] = DeleteChange(changes[i].Key, o.Version)
 	}
-	Commit(t, s, changes...)
+	CommitAll(t, s, changes...)
 }
 
 func testAgain(t *testing.T, open func(*testing.T) store.Store) {
 	s := open(t)
-	_, stop := Start(t, s)
+	_, stop := StartStore(t, s)
 	want := make(map[node.Key]store.VersionedNode)
 	for i := range 20 {
-		n := Node(1, i, 7)
-		version := Commit(t, s, Put(n, 0))[0]
+		n := NewNode(1, i, 7)
+		version := CommitAll(t, s, PutChange(n, 0))[0]
 		if i%3 == 0 {
-			Commit(t, s, Delete(n.Key, version))
+			CommitAll(t, s, DeleteChange(n.Key, version))
 			continue
 		}
 		want[n.Key] = store.VersionedNode{Node: n, Version: version}
@@ -297,7 +299,7 @@ func testAgain(t *testing.T, open func(*testing.T) store.Store) {
 	stop()
 
 	s = open(t)
-	r, _ := Start(t, s)
+	r, _ := StartStore(t, s)
 	told := r.Told()
 	for key, v := range want {
 		got, ok := told.Nodes[key]
@@ -310,7 +312,7 @@ func testAgain(t *testing.T, open func(*testing.T) store.Store) {
 		}
 		moved := *v.Node
 		moved.Stream++
-		Commit(t, s, Put(&moved, got.Version))
+		CommitAll(t, s, PutChange(&moved, got.Version))
 	}
 	if len(told.Nodes) != len(want) {
 		t.Errorf("there are %d nodes, want %d", len(told.Nodes), len(want))
