@@ -21,14 +21,14 @@ type Item[T any] struct {
 //
 // To put a deadline off takes no time: an item whose turn comes too early is put back
 // then. So the heartbeats of a hundred thousand items are cheap.
-type Queue[T any] struct{ list items[T] }
+type Queue[T any] struct{ list itemHeap[T] }
 
-// Set puts the item into the queue, or changes its deadline.
-func (q *Queue[T]) Set(i *Item[T], at time.Duration) {
+// SetDeadline puts the item into the queue, or changes its deadline.
+func (q *Queue[T]) SetDeadline(i *Item[T], at time.Duration) {
 	i.at = at
 	switch {
 	case i.place == 0:
-		heap.Push(&q.list, slot[T]{at, i})
+		heap.Push(&q.list, heapSlot[T]{at, i})
 	case at < q.list[i.place-1].at:
 		q.list[i.place-1].at = at
 		heap.Fix(&q.list, i.place-1)
@@ -51,7 +51,7 @@ func (q *Queue[T]) Pop(now time.Duration) *Item[T] {
 	for len(q.list) > 0 && q.list[0].at <= now {
 		first := &q.list[0]
 		if first.at == first.item.at {
-			return heap.Pop(&q.list).(slot[T]).item
+			return heap.Pop(&q.list).(heapSlot[T]).item
 		}
 		first.at = first.item.at
 		heap.Fix(&q.list, 0)
@@ -59,41 +59,41 @@ func (q *Queue[T]) Pop(now time.Duration) *Item[T] {
 	return nil
 }
 
-// Next returns a time before which Pop returns nothing, and whether there is one.
-func (q *Queue[T]) Next() (time.Duration, bool) {
+// NextDeadline returns a time before which Pop returns nothing, and whether there is one.
+func (q *Queue[T]) NextDeadline() (time.Duration, bool) {
 	if len(q.list) == 0 {
 		return 0, false
 	}
 	return q.list[0].at, true
 }
 
-// slot is an item in the heap, with a time that is not after its deadline.
-type slot[T any] struct {
+// heapSlot is an item in the heap, with a time that is not after its deadline.
+type heapSlot[T any] struct {
 	at   time.Duration
 	item *Item[T]
 }
 
-// items implements heap.Interface.
-type items[T any] []slot[T]
+// itemHeap implements heap.Interface.
+type itemHeap[T any] []heapSlot[T]
 
-func (l items[T]) Len() int           { return len(l) }
-func (l items[T]) Less(i, j int) bool { return l[i].at < l[j].at }
+func (l itemHeap[T]) Len() int           { return len(l) }
+func (l itemHeap[T]) Less(i, j int) bool { return l[i].at < l[j].at }
 
-func (l items[T]) Swap(i, j int) {
+func (l itemHeap[T]) Swap(i, j int) {
 	l[i], l[j] = l[j], l[i]
 	l[i].item.place, l[j].item.place = i+1, j+1
 }
 
-func (l *items[T]) Push(x any) {
-	s := x.(slot[T])
+func (l *itemHeap[T]) Push(x any) {
+	s := x.(heapSlot[T])
 	*l = append(*l, s)
 	s.item.place = len(*l)
 }
 
-func (l *items[T]) Pop() any {
+func (l *itemHeap[T]) Pop() any {
 	last := len(*l) - 1
 	s := (*l)[last]
-	(*l)[last] = slot[T]{}
+	(*l)[last] = heapSlot[T]{}
 	*l = (*l)[:last]
 	s.item.place = 0
 	return s

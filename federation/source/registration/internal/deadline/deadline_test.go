@@ -58,10 +58,10 @@ func TestRandom(t *testing.T) {
 				}
 			default:
 				at := now + time.Duration(random.IntN(100)) - 10
-				q.Set(&items[i], at)
+				q.SetDeadline(&items[i], at)
 				want[i] = at
 			}
-			next, ok := q.Next()
+			next, ok := q.NextDeadline()
 			if ok != (len(want) > 0) {
 				t.Fatalf("seed %d: Next reports %t, there are %d", seed, ok, len(want))
 			}
@@ -80,7 +80,7 @@ func TestPutOff(t *testing.T) {
 	var q deadline.Queue[string]
 	i := deadline.Item[string]{Value: "beats"}
 	for at := time.Duration(0); at < time.Minute; at += time.Second {
-		q.Set(&i, at+2*time.Second)
+		q.SetDeadline(&i, at+2*time.Second)
 		if q.Pop(at+time.Second) != nil {
 			t.Fatalf("it came at %s", at)
 		}

@@ -97,7 +97,7 @@ func (t *Table) Leave(s *Stream, now time.Time) {
 		}
 		at, ok := e.due.Deadline()
 		if end := now.Add(e.wanted().TTL).Sub(t.start); !ok || end < at {
-			t.due.Set(&e.due, end)
+			t.due.SetDeadline(&e.due, end)
 		}
 	}
 	s.holds = nil

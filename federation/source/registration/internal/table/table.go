@@ -372,7 +372,7 @@ func (t *Table) supersede(former, by *change) {
 }
 
 // setDue sets the deadline of an entry, counted from the start.
-func (t *Table) setDue(e *entry, at time.Time) { t.due.Set(&e.due, at.Sub(t.start)) }
+func (t *Table) setDue(e *entry, at time.Time) { t.due.SetDeadline(&e.due, at.Sub(t.start)) }
 
 // silence is for how long nothing may be heard of a node whose stream is open: an Active
 // is due after half of the ttl, and the ttl counts from then.
@@ -392,7 +392,7 @@ func (t *Table) Numbers() Numbers { return t.numbers }
 
 // Next returns when Expire has something to do, and whether it will.
 func (t *Table) Next() (time.Time, bool) {
-	at, ok := t.due.Next()
+	at, ok := t.due.NextDeadline()
 	return t.start.Add(at), ok
 }
 
