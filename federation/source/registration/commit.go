@@ -53,7 +53,7 @@ func (s *Source) commitAll(ctx context.Context) {
 func (s *Source) retryConflicts() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.table.Unblock()
+	s.table.RetryConflicts()
 }
 
 // commitRound commits what waits, and reports whether there was anything.
@@ -68,9 +68,9 @@ func (s *Source) commitRound(ctx context.Context) (more bool, err error) {
 	defer s.unlockAndPublish()
 	s.commitError = err
 	if err != nil {
-		s.table.Retry()
+		s.table.RetryTaken()
 	} else {
-		s.table.Settle(outcomes, time.Now())
+		s.table.ApplyOutcomes(outcomes, time.Now())
 	}
 	return true, err
 }
@@ -79,8 +79,8 @@ func (s *Source) takeChanges() []store.Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	if known, _ := s.table.Known(now); !known {
+	if known, _ := s.table.KnownState(now); !known {
 		return nil
 	}
-	return s.table.Take(mostChanges, now)
+	return s.table.TakeChanges(mostChanges, now)
 }

@@ -26,15 +26,15 @@ func TestPause(t *testing.T) {
 		r, _ := rules.Parse([]byte(`rules: [{name: all, providers: ["*"], services: ["*"], addresses: [0.0.0.0/0], ttl: {min: 1s, max: 1m, default: 10s}}]`))
 		s := must.Get(New(Config{Rules: r, Owner: "a", Convergence: time.Minute}))(t)
 		s.startTable(&silent{})
-		s.table.State(nil, true, time.Now())
+		s.table.SetState(nil, true, time.Now())
 		id, _ := federation.ParseID("web.example")
 		var answers []table.Answer
-		stream := s.table.Open([]federation.ID{id}, netip.Addr{}, func(a table.Answer) { answers = append(answers, a) })
-		active := table.Active{Text: table.Text{Service: "web.example", Node: "https://192.0.2.1"}}
+		stream := s.table.OpenStream([]federation.ID{id}, netip.Addr{}, func(a table.Answer) { answers = append(answers, a) })
+		active := table.Active{NodeText: table.NodeText{Service: "web.example", Node: "https://192.0.2.1"}}
 		register := func() {
 			s.mu.Lock()
 			defer s.unlockAndPublish()
-			must.Do(t, s.table.Register(stream, s.table.Judge(r, stream, &active), time.Now()))
+			must.Do(t, s.table.Register(stream, s.table.JudgeActive(r, stream, &active), time.Now()))
 		}
 		register()
 		time.Sleep(30 * time.Second) // the ttl is over

@@ -29,11 +29,11 @@ func (s *Source) publishAndAnswer() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.mu.Lock()
-	_, whole := s.table.Known(time.Now())
+	_, whole := s.table.KnownState(time.Now())
 	if whole && !p.replaced {
 		s.table.MarkAll()
 	}
-	dirty, answers, away := s.table.Dirty(), s.table.Answers(), s.awayReason()
+	dirty, answers, away := s.table.TakeDirty(), s.table.TakeAnswers(), s.awayReason()
 	s.mu.Unlock()
 	if whole { // silent until it is
 		s.publishServices(dirty)
@@ -45,7 +45,7 @@ func (s *Source) publishAndAnswer() {
 	if len(answers) > 0 {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.table.Deliver(answers)
+		s.table.DeliverAnswers(answers)
 	}
 }
 

@@ -139,14 +139,14 @@ func (s *Source) openSession(c *providerSession, ids []federation.ID, address ne
 	}
 	s.sessions.Add(1)
 	c.moving = s.moving
-	c.record = s.table.Open(ids, address, c.sendAnswer)
+	c.record = s.table.OpenStream(ids, address, c.sendAnswer)
 	return true
 }
 
 func (s *Source) closeSession(c *providerSession) {
 	s.mu.Lock()
 	defer s.unlockAndPublish()
-	s.table.Leave(c.record, time.Now())
+	s.table.CloseStream(c.record, time.Now())
 }
 
 // serveStream serves the stream until it ends, and returns its status. A blocked read or write ends
@@ -191,7 +191,7 @@ func (c *providerSession) serveStream(ctx context.Context) error {
 // said is done.
 func (c *providerSession) finishStream(ctx context.Context) error {
 	c.source.mu.Lock()
-	c.source.table.Finish(c.record)
+	c.source.table.FinishStream(c.record)
 	c.source.mu.Unlock()
 	select {
 	case err := <-c.sent:
@@ -304,7 +304,7 @@ func (c *providerSession) isFull() bool {
 
 func activeOf(m *registrationv1.Active) table.Active {
 	return table.Active{
-		Text: table.Text{Service: m.GetService(), Node: m.GetNode()}, TTL: m.GetTtl().AsDuration(),
+		NodeText: table.NodeText{Service: m.GetService(), Node: m.GetNode()}, TTL: m.GetTtl().AsDuration(),
 		Metadata: m.GetMetadata(), Instance: m.GetInstance(), Description: m.GetDescription(),
 	}
 }
@@ -315,14 +315,14 @@ func (c *providerSession) refreshActive(m *registrationv1.Active) bool {
 	s := c.source
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.table.Beat(c.record, &a, time.Now())
+	return s.table.RefreshNode(c.record, &a, time.Now())
 }
 
 // registerActive takes another Active.
 func (c *providerSession) registerActive(m *registrationv1.Active) {
 	a := activeOf(m)
 	s := c.source
-	offer := s.table.Judge(s.rules.Load(), c.record, &a)
+	offer := s.table.JudgeActive(s.rules.Load(), c.record, &a)
 	s.mu.Lock()
 	err := s.table.Register(c.record, offer, time.Now())
 	s.unlockAndPublish()
@@ -336,7 +336,7 @@ func (c *providerSession) registerActive(m *registrationv1.Active) {
 func (c *providerSession) clearNode(m *registrationv1.Clear) {
 	s := c.source
 	s.mu.Lock()
-	s.table.Clear(c.record, table.Text{Service: m.GetService(), Node: m.GetNode()})
+	s.table.ClearNode(c.record, table.NodeText{Service: m.GetService(), Node: m.GetNode()})
 	s.unlockAndPublish()
 }
 

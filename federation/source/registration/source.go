@@ -185,7 +185,7 @@ func (s *Source) startTable(part source.Part) {
 		Nodes: s.config.Nodes, Rules: s.rules.Load(), Policy: s.config.Policy, Expired: s.logExpired,
 	}, now)
 	if s.config.Store == nil {
-		s.table.State(nil, false, now) // a store that is new is not complete
+		s.table.SetState(nil, false, now) // a store that is new is not complete
 	}
 	close(s.began)
 }
@@ -196,11 +196,11 @@ func (s *Source) unlockAndPublish() {
 	begun := s.table != nil
 	if begun {
 		if s.config.Store == nil {
-			s.table.Keep(time.Now())
-		} else if s.table.Waits() {
+			s.table.StoreLocally(time.Now())
+		} else if s.table.HasChanges() {
 			wakeUp(s.commits)
 		}
-		if next, ok := s.table.Next(); ok && next.Before(s.due) {
+		if next, ok := s.table.NextExpiry(); ok && next.Before(s.due) {
 			wakeUp(s.clock) // it would look later
 		}
 	}
@@ -287,7 +287,7 @@ func (s *Source) Stats() Stats {
 	}
 	n := s.table.Numbers()
 	n.Expired, n.Refused = maps.Clone(n.Expired), maps.Clone(n.Refused)
-	return Stats{n, s.table.Converges(time.Now()), s.awayReason() != nil}
+	return Stats{n, s.table.ConvergenceLeft(time.Now()), s.awayReason() != nil}
 }
 
 // awayReason returns why the store cannot be asked, or nil. It is called with mu held.
@@ -302,17 +302,17 @@ type storeWatcher struct{ *Source }
 
 // SetState implements [store.Watcher].
 func (w storeWatcher) SetState(nodes []store.VersionedNode, complete bool) {
-	w.changeTable(func(now time.Time) { w.table.State(nodes, complete, now) })
+	w.changeTable(func(now time.Time) { w.table.SetState(nodes, complete, now) })
 }
 
 // ApplyChanges implements [store.Watcher].
 func (w storeWatcher) ApplyChanges(nodes []store.VersionedNode, gone []store.DeletedKey) {
-	w.changeTable(func(now time.Time) { w.table.Changed(nodes, gone, now) })
+	w.changeTable(func(now time.Time) { w.table.ApplyChanges(nodes, gone, now) })
 }
 
 // OwnerRestarted implements [store.Watcher].
 func (w storeWatcher) OwnerRestarted(owner string, version int64) {
-	w.changeTable(func(now time.Time) { w.table.Left(owner, version, now) })
+	w.changeTable(func(now time.Time) { w.table.OwnerRestarted(owner, version, now) })
 }
 
 // SetAway implements [store.Watcher].
@@ -369,14 +369,14 @@ func (s *Source) expireDue(now time.Time, stopped bool) time.Time {
 	s.mu.Lock()
 	defer s.unlockAndPublish() // which publishes in time a state that is not complete
 	if stopped {
-		s.table.Pause(now)
+		s.table.NoteSuspension(now)
 		s.log.Warn("the process was suspended; nothing expires until providers have had time to report",
 			"convergence", s.config.Convergence)
 	}
 	s.sendAway(now)
-	s.table.Expire(now)
+	s.table.ExpireDue(now)
 	s.due = now.Add(tick)
-	if next, ok := s.table.Next(); ok && next.Before(s.due) {
+	if next, ok := s.table.NextExpiry(); ok && next.Before(s.due) {
 		s.due = next
 	}
 	return s.due
@@ -386,7 +386,7 @@ func (s *Source) expireDue(now time.Time, stopped bool) time.Time {
 // third of the convergence period, for which leases last: if it is not away for the others,
 // they withdraw what this owner has when that is over. It is called with mu held.
 func (s *Source) sendAway(now time.Time) {
-	if s.storeError == nil || s.table.Cut() || now.Sub(s.awaySince) < max(s.config.Convergence/3-store.Patience, tick) {
+	if s.storeError == nil || s.table.HasSentAway() || now.Sub(s.awaySince) < max(s.config.Convergence/3-store.Patience, tick) {
 		return
 	}
 	s.table.SendAway()

@@ -34,7 +34,7 @@ func opened(t *testing.T, r *rules.Rules) (table *Table, s *Stream, last *Answer
 	t.Helper()
 	id := must.Get(federation.ParseID("spiffe://acme.example/web"))(t)
 	table, last = New(configOf(r), time.Now()), &Answer{}
-	return table, table.Open([]federation.ID{id}, netip.MustParseAddr("192.0.2.1"), func(a Answer) { *last = a }), last
+	return table, table.OpenStream([]federation.ID{id}, netip.MustParseAddr("192.0.2.1"), func(a Answer) { *last = a }), last
 }
 
 // What is wrong with an Active stays wrong when the rules change between its two
@@ -45,14 +45,14 @@ func TestRulesChangeBetweenJudgements(t *testing.T) {
 			active Active
 			rule   string
 		}{
-			"description": {Active{Text: Text{"web.acme.example", "tcp://192.0.2.1:1"}, Description: strings.Repeat("x", 1000)}, rules.Malformed},
-			"instance":    {Active{Text: Text{"web.acme.example", "tcp://192.0.2.1:1"}, Instance: "a..b"}, rules.Malformed},
-			"metadata":    {Active{Text: Text{"web.acme.example", "tcp://192.0.2.1:1"}, Metadata: map[string]string{"a": strings.Repeat("x", 5000)}}, rules.Malformed},
-			"address":     {Active{Text: Text{"web.acme.example", "tcp://127.0.0.1:1"}}, rules.Address},
+			"description": {Active{NodeText: NodeText{"web.acme.example", "tcp://192.0.2.1:1"}, Description: strings.Repeat("x", 1000)}, rules.Malformed},
+			"instance":    {Active{NodeText: NodeText{"web.acme.example", "tcp://192.0.2.1:1"}, Instance: "a..b"}, rules.Malformed},
+			"metadata":    {Active{NodeText: NodeText{"web.acme.example", "tcp://192.0.2.1:1"}, Metadata: map[string]string{"a": strings.Repeat("x", 5000)}}, rules.Malformed},
+			"address":     {Active{NodeText: NodeText{"web.acme.example", "tcp://127.0.0.1:1"}}, rules.Address},
 		} {
 			first, second := rulesFor(t, before), rulesFor(t, "web.acme.example")
 			table, s, last := opened(t, first)
-			offer := table.Judge(first, s, &tt.active)
+			offer := table.JudgeActive(first, s, &tt.active)
 			table.SetRules(second, nil)
 			err := table.Register(s, offer, time.Now())
 			if last.Kind != Refused || last.Refusal.Rule != tt.rule || table.Numbers().Pending != 0 {
@@ -66,15 +66,15 @@ func TestRulesChangeBetweenJudgements(t *testing.T) {
 func TestRefusedBeforeGranted(t *testing.T) {
 	r := rulesFor(t, "*.acme.example")
 	table, s, last := opened(t, r)
-	active := Active{Text: Text{"web.acme.example", "tcp://192.0.2.1:1"}}
-	must.Do(t, table.Register(s, table.Judge(r, s, &active), time.Now()))
-	table.Keep(time.Now())
-	waiting := table.Answers()
+	active := Active{NodeText: NodeText{"web.acme.example", "tcp://192.0.2.1:1"}}
+	must.Do(t, table.Register(s, table.JudgeActive(r, s, &active), time.Now()))
+	table.StoreLocally(time.Now())
+	waiting := table.TakeAnswers()
 	active.TTL = time.Hour
-	if err := table.Register(s, table.Judge(r, s, &active), time.Now()); err == nil {
+	if err := table.Register(s, table.JudgeActive(r, s, &active), time.Now()); err == nil {
 		t.Fatal("a ttl of an hour is taken")
 	}
-	table.Deliver(waiting)
+	table.DeliverAnswers(waiting)
 	if last.Kind != Refused {
 		t.Errorf("the provider was told %+v", *last)
 	}
@@ -85,20 +85,20 @@ func TestRefusedBeforeGranted(t *testing.T) {
 func TestQueueIsBounded(t *testing.T) {
 	r := rulesFor(t, "*.acme.example")
 	table, s, _ := opened(t, r)
-	a := Active{Text: Text{"web.acme.example", "tcp://192.0.2.1:1"}}
-	other := Active{Text: Text{"web.acme.example", "tcp://192.0.2.2:1"}}
+	a := Active{NodeText: NodeText{"web.acme.example", "tcp://192.0.2.1:1"}}
+	other := Active{NodeText: NodeText{"web.acme.example", "tcp://192.0.2.2:1"}}
 	for range 20_000 {
 		for _, active := range []*Active{&other, &a} {
-			must.Do(t, table.Register(s, table.Judge(r, s, active), time.Now()))
+			must.Do(t, table.Register(s, table.JudgeActive(r, s, active), time.Now()))
 		}
-		table.Clear(s, a.Text)
-		table.Deliver(table.Answers())
+		table.ClearNode(s, a.NodeText)
+		table.DeliverAnswers(table.TakeAnswers())
 	}
 	if n := table.queue.Len(); n > 2 {
 		t.Errorf("%d entries wait for two nodes", n)
 	}
-	table.State(nil, true, time.Now())
-	if changes := table.Take(10, time.Now()); len(changes) != 1 || changes[0].Key.URI.String() != other.Node {
+	table.SetState(nil, true, time.Now())
+	if changes := table.TakeChanges(10, time.Now()); len(changes) != 1 || changes[0].Key.URI.String() != other.Node {
 		t.Errorf("to be stored: %+v", changes)
 	}
 }
@@ -107,13 +107,13 @@ func TestQueueIsBounded(t *testing.T) {
 func TestClearAfterAFailure(t *testing.T) {
 	r := rulesFor(t, "*.acme.example")
 	table, s, _ := opened(t, r)
-	table.State(nil, true, time.Now())
-	a := Active{Text: Text{"web.acme.example", "tcp://192.0.2.1:1"}}
-	must.Do(t, table.Register(s, table.Judge(r, s, &a), time.Now()))
-	table.Take(10, time.Now())
-	table.Retry()
-	table.Clear(s, a.Text)
-	if changes := table.Take(10, time.Now()); len(changes) != 1 || changes[0].Node != nil {
+	table.SetState(nil, true, time.Now())
+	a := Active{NodeText: NodeText{"web.acme.example", "tcp://192.0.2.1:1"}}
+	must.Do(t, table.Register(s, table.JudgeActive(r, s, &a), time.Now()))
+	table.TakeChanges(10, time.Now())
+	table.RetryTaken()
+	table.ClearNode(s, a.NodeText)
+	if changes := table.TakeChanges(10, time.Now()); len(changes) != 1 || changes[0].Node != nil {
 		t.Errorf("to be stored: %+v", changes)
 	}
 }
@@ -135,7 +135,7 @@ func TestStoreThatLies(t *testing.T) {
 		stored(3, "web.acme.example", "tcp://10.0.0.1:1"), stored(4, "bank.example", "tcp://192.0.2.1:1"),
 	}
 	published := func(table *Table) (uris []string) {
-		for _, s := range table.Dirty() {
+		for _, s := range table.TakeDirty() {
 			for _, n := range s.Nodes {
 				uris = append(uris, s.Name.String()+" "+n.URI.String())
 			}
@@ -144,11 +144,11 @@ func TestStoreThatLies(t *testing.T) {
 	}
 	allowed := []string{"web.acme.example. tcp://192.0.2.1:1"}
 	table := New(configOf(rulesFor(t, "*.acme.example")), time.Now())
-	table.State(state, true, time.Now())
+	table.SetState(state, true, time.Now())
 	if got := published(table); !slices.Equal(got, allowed) {
 		t.Errorf("published: %q", got)
 	}
-	if changes := table.Take(10, time.Now()); len(changes) > 0 {
+	if changes := table.TakeChanges(10, time.Now()); len(changes) > 0 {
 		t.Errorf("what others have stored is changed: %+v", changes)
 	}
 	table.SetRules(rulesFor(t, "*.other.example"), nil)

@@ -5,41 +5,41 @@ import (
 	"time"
 )
 
-// leavings is what another owner has left behind each time that it has begun anew. That owner
+// ownerLeftovers is what another owner has left behind each time that it has begun anew. That owner
 // keeps it for its providers, each time for as long as it converges. This one has listened all
 // the while, so here they have one convergence period, however often that owner begins. It counts
 // by the clock of this machine alone.
-type leavings struct {
+type ownerLeftovers struct {
 	over  int64 // what is stored with versions before this one is not published any more
-	waits []leaving
+	waits []ownerRestart
 }
 
-// leaving is what is stored with versions before one that was told of at a time.
-type leaving struct {
+// ownerRestart is what is stored with versions before one that was told of at a time.
+type ownerRestart struct {
 	version int64
 	told    time.Time
 }
 
-// Left notes that an owner has begun anew: what it has stored with versions before this one was
+// OwnerRestarted notes that an owner has begun anew: what it has stored with versions before this one was
 // left behind. For this owner the deadlines of its own nodes count.
-func (t *Table) Left(owner string, version int64, now time.Time) {
+func (t *Table) OwnerRestarted(owner string, version int64, now time.Time) {
 	if owner == t.config.Owner {
 		return
 	}
-	l := t.left[owner]
+	l := t.leftovers[owner]
 	if l == nil {
-		l = &leavings{}
-		t.left[owner] = l
+		l = &ownerLeftovers{}
+		t.leftovers[owner] = l
 	}
-	if version > l.over && !slices.ContainsFunc(l.waits, func(of leaving) bool { return of.version == version }) {
-		l.waits = append(l.waits, leaving{version, now})
+	if version > l.over && !slices.ContainsFunc(l.waits, func(of ownerRestart) bool { return of.version == version }) {
+		l.waits = append(l.waits, ownerRestart{version, now})
 	}
 }
 
 // waitForLeft begins the convergence period of what others have left behind anew: their
 // providers may not have been heard.
 func (t *Table) waitForLeft(now time.Time) {
-	for _, l := range t.left {
+	for _, l := range t.leftovers {
 		for i := range l.waits {
 			l.waits[i].told = now
 		}
@@ -48,13 +48,13 @@ func (t *Table) waitForLeft(now time.Time) {
 
 // forgetLeft forgets what others have left behind, as versions mean nothing any more.
 func (t *Table) forgetLeft() {
-	if len(t.left) == 0 {
+	if len(t.leftovers) == 0 {
 		return
 	}
-	clear(t.left)
+	clear(t.leftovers)
 	for _, e := range t.entries {
 		if !e.ours {
-			t.review(e)
+			t.hideForbidden(e)
 		}
 	}
 }
@@ -66,8 +66,8 @@ func (t *Table) judgeLeft(now time.Time) {
 		return
 	}
 	over := false
-	for _, l := range t.left {
-		l.waits = slices.DeleteFunc(l.waits, func(of leaving) bool {
+	for _, l := range t.leftovers {
+		l.waits = slices.DeleteFunc(l.waits, func(of ownerRestart) bool {
 			if now.Sub(of.told) < t.config.Convergence {
 				return false
 			}
@@ -81,18 +81,18 @@ func (t *Table) judgeLeft(now time.Time) {
 	t.judged = now
 	for _, e := range t.entries {
 		if !e.hidden && t.isLeft(e) {
-			t.expired(e.stored, Convergence)
-			t.hide(e, true)
+			t.noteExpired(e.stored, Convergence)
+			t.setHidden(e, true)
 		}
 	}
 }
 
 // isLeft reports whether another owner has left the node behind, and its provider had the time
 // to come back, to whichever owner.
-func (t *Table) isLeft(e *entry) bool {
+func (t *Table) isLeft(e *nodeEntry) bool {
 	if e.stored == nil || e.ours || e.missing {
 		return false
 	}
-	l := t.left[e.stored.Owner]
+	l := t.leftovers[e.stored.Owner]
 	return l != nil && e.version < l.over
 }

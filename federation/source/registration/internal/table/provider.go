@@ -13,12 +13,12 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// Text is how a provider names a node.
-type Text struct{ Service, Node string }
+// NodeText is how a provider names a node.
+type NodeText struct{ Service, Node string }
 
 // Active is what a provider says of a node.
 type Active struct {
-	Text
+	NodeText
 
 	TTL         time.Duration // 0: it does not ask for one
 	Metadata    map[string]string
@@ -26,12 +26,12 @@ type Active struct {
 	Description string
 }
 
-// Kind is what an Answer says.
-type Kind uint8
+// AnswerKind is what an Answer says.
+type AnswerKind uint8
 
 // The kinds of answers.
 const (
-	Granted Kind = iota + 1
+	Granted AnswerKind = iota + 1
 	Refused
 	Expired
 	Done // all that the provider said is done; to be told after its Close
@@ -39,89 +39,89 @@ const (
 
 // Answer is what a provider is told.
 type Answer struct {
-	Kind Kind
-	Text
+	Kind AnswerKind
+	NodeText
 
 	TTL     time.Duration // of Granted
 	URI     string        // of Granted
 	Refusal rules.Refusal // of Refused
 }
 
-// hold is a node that a stream holds.
-type hold struct {
-	stream *Stream
-	entry  *entry
-	text   Text          // as in the last Active
-	asked  time.Duration // the ttl that the Active has asked for
-	uri    string        // as this owner spells it
+// heldNode is a node that a stream holds.
+type heldNode struct {
+	stream   *Stream
+	entry    *nodeEntry
+	text     NodeText      // as in the last Active
+	askedTTL time.Duration // the ttl that the Active has asked for
+	uri      string        // as this owner spells it
 }
 
-// delivery is a change that is done. An answer may be told once the table was published.
-type delivery struct {
+// pendingAnswer is a change that is done. An answer may be told once the table was published.
+type pendingAnswer struct {
 	*Stream
 
-	hold   *hold // for which the answer is; nil: there is none
+	hold   *heldNode // for which the answer is; nil: there is none
 	answer Answer
 }
 
-// Open adds the stream of a provider. tell is called for each answer, by whatever method
+// OpenStream adds the stream of a provider. tell is called for each answer, by whatever method
 // is called, and must not block.
-func (t *Table) Open(ids []federation.ID, peer netip.Addr, tell func(Answer)) *Stream {
+func (t *Table) OpenStream(ids []federation.ID, peer netip.Addr, tell func(Answer)) *Stream {
 	t.opened++
-	s := &Stream{number: uint64(t.config.Epoch)<<32 | uint64(t.opened), ids: ids, peer: peer, tell: tell, holds: make(map[Text]*hold)}
+	s := &Stream{number: uint64(t.config.Epoch)<<32 | uint64(t.opened), ids: ids, peer: peer, tell: tell, holds: make(map[NodeText]*heldNode)}
 	t.numbers.Streams++
 	return s
 }
 
-// Finish has a stream told Done when nothing of it is pending. It says nothing more.
-func (t *Table) Finish(s *Stream) {
-	s.leaving = true
+// FinishStream has a stream told Done when nothing of it is pending. It says nothing more.
+func (t *Table) FinishStream(s *Stream) {
+	s.finishing = true
 	if s.pending == 0 {
 		s.tell(Answer{Kind: Done})
 	}
 }
 
-// Leave removes a stream that has ended: its nodes expire after their ttl.
-func (t *Table) Leave(s *Stream, now time.Time) {
-	if s.left {
+// CloseStream removes a stream that has ended: its nodes expire after their ttl.
+func (t *Table) CloseStream(s *Stream, now time.Time) {
+	if s.closed {
 		return
 	}
-	s.left = true
+	s.closed = true
 	s.tell = func(Answer) {}
 	t.numbers.Streams--
 	for _, h := range s.holds {
 		e := h.entry
 		e.holder = nil
-		if t.cut {
-			t.age(e)
+		if t.sentAway {
+			t.markOld(e)
 		}
 		at, ok := e.due.Deadline()
-		if end := now.Add(e.wanted().TTL).Sub(t.start); !ok || end < at {
+		if end := now.Add(e.wantedNode().TTL).Sub(t.start); !ok || end < at {
 			t.due.SetDeadline(&e.due, end)
 		}
 	}
 	s.holds = nil
 }
 
-func (t *Table) unhold(e *entry) {
+func (t *Table) dropHolder(e *nodeEntry) {
 	if h := e.holder; h != nil {
 		delete(h.stream.holds, h.text)
 		e.holder = nil
 	}
 }
 
-// hold makes the stream the holder of the entry.
-func (t *Table) hold(s *Stream, e *entry, offer *Offer) *hold {
+// setHolder makes the stream the holder of the entry.
+func (t *Table) setHolder(s *Stream, e *nodeEntry, offer *JudgedActive) *heldNode {
 	h := e.holder
 	if h == nil || h.stream != s {
-		t.unhold(e)
-		h = &hold{stream: s, entry: e, uri: e.key.URI.String()}
+		t.dropHolder(e)
+		h = &heldNode{stream: s, entry: e, uri: e.key.URI.String()}
 		e.holder = h
-	} else if h.text != offer.Text {
+	} else if h.text != offer.NodeText {
 		delete(s.holds, h.text)
 	}
-	if h.text != offer.Text {
-		h.text = offer.Text
+	if h.text != offer.NodeText {
+		h.text = offer.NodeText
 		// Most texts are names that are there already, and need not be kept twice.
 		if name := strings.TrimSuffix(e.key.Service.String(), "."); h.text.Service == name {
 			h.text.Service = name
@@ -131,25 +131,25 @@ func (t *Table) hold(s *Stream, e *entry, offer *Offer) *hold {
 		}
 		s.holds[h.text] = h
 	}
-	h.asked = offer.TTL
+	h.askedTTL = offer.TTL
 	return h
 }
 
-// Beat takes an Active that says what the last one has said of a node that is
+// RefreshNode takes an Active that says what the last one has said of a node that is
 // registered. It reports whether it is one; if not, it is for Register.
-func (t *Table) Beat(s *Stream, a *Active, now time.Time) bool {
-	h := s.holds[a.Text]
+func (t *Table) RefreshNode(s *Stream, a *Active, now time.Time) bool {
+	h := s.holds[a.NodeText]
 	if h == nil {
 		return false
 	}
 	e := h.entry
 	n := e.stored
-	if n == nil || !e.settled() || e.old || e.lingers() || n.Stream != s.number || h.asked != a.TTL ||
+	if n == nil || !e.isStored() || e.old || e.isLingering() || n.Stream != s.number || h.askedTTL != a.TTL ||
 		n.Instance != a.Instance || n.Description != a.Description || !isMap(n.Metadata, a.Metadata) {
 		return false
 	}
-	t.setDue(e, now.Add(silence(n.TTL)))
-	s.tell(Answer{Kind: Granted, Text: h.text, TTL: n.TTL, URI: h.uri})
+	t.setDue(e, now.Add(longestSilence(n.TTL)))
+	s.tell(Answer{Kind: Granted, NodeText: h.text, TTL: n.TTL, URI: h.uri})
 	return true
 }
 
@@ -166,8 +166,8 @@ func isMap(pairs []federation.Pair, m map[string]string) bool {
 	return true
 }
 
-// Offer is an Active that was read and judged.
-type Offer struct {
+// JudgedActive is an Active that was read and judged.
+type JudgedActive struct {
 	Active
 
 	node  *node.Node // without Stream and Since; nil when it was refused before there was one
@@ -176,45 +176,47 @@ type Offer struct {
 	err   error // a rules.Refusal
 }
 
-// Judge reads an Active and judges it. It may be called at any time, by any goroutine:
+// JudgeActive reads an Active and judges it. It may be called at any time, by any goroutine:
 // Register judges again when the rules have changed since.
-func (t *Table) Judge(r *rules.Rules, s *Stream, a *Active) *Offer {
-	o := &Offer{Active: *a}
+func (t *Table) JudgeActive(r *rules.Rules, s *Stream, a *Active) *JudgedActive {
+	o := &JudgedActive{Active: *a}
 	service, err := federation.ParseFQDN(a.Service)
 	if err != nil {
-		o.err = malformed("service " + federation.Quote(a.Service) + ": " + err.Error())
+		o.err = malformedRefusal("service " + federation.Quote(a.Service) + ": " + err.Error())
 		return o
 	}
 	uri, err := node.ParseURI(a.Node, s.peer)
 	if err != nil {
-		o.err = malformed(err.Error())
+		o.err = malformedRefusal(err.Error())
 		return o
 	}
 	o.node = &node.Node{
 		Key: node.Key{Service: service, URI: uri}, Instance: a.Instance, Metadata: federation.Pairs(a.Metadata),
 		Description: a.Description, Owner: t.config.Owner, Stream: s.number, Since: time.Unix(0, 0).UTC(),
 	}
-	o.judge(r, s, t.config.Policy)
+	o.askRules(r, s, t.config.Policy)
 	return o
 }
 
-func malformed(reason string) error { return rules.Refusal{Rule: rules.Malformed, Reason: reason} }
+func malformedRefusal(reason string) error {
+	return rules.Refusal{Rule: rules.Malformed, Reason: reason}
+}
 
-// judge asks the rules, and then looks at what they do not speak of.
-func (o *Offer) judge(r *rules.Rules, s *Stream, policy wire.AddressPolicy) {
+// askRules asks the rules, and then looks at what they do not speak of.
+func (o *JudgedActive) askRules(r *rules.Rules, s *Stream, policy wire.AddressPolicy) {
 	var grant rules.Grant
 	o.rules = r
-	if grant, o.err = r.Judge(s.request(o.node.Key, o.TTL)); o.err != nil {
+	if grant, o.err = r.Judge(s.ruleRequest(o.node.Key, o.TTL)); o.err != nil {
 		return
 	}
 	o.node.TTL, o.node.Provider, o.node.Rule, o.quota = grant.TTL, grant.Provider, grant.Rule, grant.Quota
-	o.err = inspect(o.node, policy)
+	o.err = checkNode(o.node, policy)
 }
 
-// inspect returns the rules.Refusal by which a node is refused whatever the rules say.
-func inspect(n *node.Node, policy wire.AddressPolicy) error {
+// checkNode returns the rules.Refusal by which a node is refused whatever the rules say.
+func checkNode(n *node.Node, policy wire.AddressPolicy) error {
 	if err := n.Validate(); err != nil {
-		return malformed(err.Error())
+		return malformedRefusal(err.Error())
 	}
 	endpoint := [1]federation.Endpoint{{Address: n.URI.Address, Port: n.URI.Port}}
 	if invalid := policy.Check(&federation.Service{Endpoints: endpoint[:]}); invalid != nil {
@@ -224,7 +226,7 @@ func inspect(n *node.Node, policy wire.AddressPolicy) error {
 }
 
 // isNode reports whether the offer says what the node says, on the same stream.
-func (o *Offer) isNode(n *node.Node) bool {
+func (o *JudgedActive) isNode(n *node.Node) bool {
 	return sameNode(n, o.node) && n.TTL == o.node.TTL && n.Provider == o.node.Provider && n.Rule == o.node.Rule && n.Stream == o.node.Stream
 }
 
@@ -246,37 +248,37 @@ const (
 
 // Register takes an Active. It returns the rules.Refusal by which it is refused, which
 // the stream is told, or nil.
-func (t *Table) Register(s *Stream, o *Offer, now time.Time) error {
-	if s.left || s.leaving {
+func (t *Table) Register(s *Stream, o *JudgedActive, now time.Time) error {
+	if s.closed || s.finishing {
 		return nil
 	}
-	var e *entry
+	var e *nodeEntry
 	if o.node != nil {
 		e = t.entries[o.node.Key]
 		if o.rules != t.config.Rules {
-			o.judge(t.config.Rules, s, t.config.Policy)
+			o.askRules(t.config.Rules, s, t.config.Policy)
 		}
 	}
-	if err := t.check(s, e, o); err != nil {
+	if err := t.refusalOf(s, e, o); err != nil {
 		refusal, _ := err.(rules.Refusal) //nolint:errorlint // the rules and this package return nothing else
 		held := e != nil && e.holder != nil && e.holder.stream == s
-		t.refuse(s, o.Text, refusal)
+		t.tellRefused(s, o.NodeText, refusal)
 		if held { // Refused says that it is not registered any more
-			t.request(e, &change{})
+			t.requestChange(e, &wantedChange{})
 		}
 		return refusal
 	}
 	if e == nil {
-		e = t.entry(o.node.Key)
+		e = t.entryFor(o.node.Key)
 	}
 	o.node.Key = e.key // shares the memory of its names
-	wanted, lingered := e.wanted(), e.lingers()
-	t.relax(e)
+	wanted, lingered := e.wantedNode(), e.isLingering()
+	t.markKept(e)
 	e.ours = true
 	if wanted != nil && o.isNode(wanted) && !lingered {
-		h := t.hold(s, e, o)
-		t.setDue(e, now.Add(silence(wanted.TTL)))
-		t.confirm(s, h)
+		h := t.setHolder(s, e, o)
+		t.setDue(e, now.Add(longestSilence(wanted.TTL)))
+		t.confirmActive(s, h)
 		return nil
 	}
 	n := o.node
@@ -284,17 +286,17 @@ func (t *Table) Register(s *Stream, o *Offer, now time.Time) error {
 	if wanted != nil && wanted.Provider == n.Provider && !lingered {
 		n.Since = wanted.Since
 	}
-	t.request(e, &change{node: n, stream: s}) // first: else there would be nothing to hold
-	e.want.hold = t.hold(s, e, o)
-	t.setDue(e, now.Add(silence(n.TTL)))
+	t.requestChange(e, &wantedChange{node: n, stream: s}) // first: else there would be nothing to hold
+	e.want.hold = t.setHolder(s, e, o)
+	t.setDue(e, now.Add(longestSilence(n.TTL)))
 	return nil
 }
 
-// confirm answers an Active that changes nothing: now, or when what it says is stored.
-func (t *Table) confirm(s *Stream, h *hold) {
+// confirmActive answers an Active that changes nothing: now, or when what it says is stored.
+func (t *Table) confirmActive(s *Stream, h *heldNode) {
 	e := h.entry
-	if e.settled() {
-		s.tell(Answer{Kind: Granted, Text: h.text, TTL: e.stored.TTL, URI: h.uri})
+	if e.isStored() {
+		s.tell(Answer{Kind: Granted, NodeText: h.text, TTL: e.stored.TTL, URI: h.uri})
 		return
 	}
 	c := e.want
@@ -308,17 +310,17 @@ func (t *Table) confirm(s *Stream, h *hold) {
 	c.hold = h
 }
 
-// check returns the rules.Refusal by which an offer is refused, or nil.
-func (t *Table) check(s *Stream, e *entry, o *Offer) error {
+// refusalOf returns the rules.Refusal by which an offer is refused, or nil.
+func (t *Table) refusalOf(s *Stream, e *nodeEntry, o *JudgedActive) error {
 	if o.err != nil {
 		return o.err
 	}
 	var wanted *node.Node
 	if e != nil {
-		wanted = e.wanted()
+		wanted = e.wantedNode()
 	}
 	switch {
-	case wanted == nil || e.lingers():
+	case wanted == nil || e.isLingering():
 	case !slices.Contains(s.ids, wanted.Provider):
 		return takenBy(another)
 	case e.holder != nil && e.holder.stream.number > s.number:
@@ -337,15 +339,15 @@ func (t *Table) check(s *Stream, e *entry, o *Offer) error {
 	return nil
 }
 
-// refuse tells a stream that an Active is refused, and counts it.
-func (t *Table) refuse(s *Stream, text Text, refusal rules.Refusal) {
+// tellRefused tells a stream that an Active is refused, and counts it.
+func (t *Table) tellRefused(s *Stream, text NodeText, refusal rules.Refusal) {
 	t.numbers.Refused[refusal.Rule]++
-	s.tell(Answer{Kind: Refused, Text: text, Refusal: refusal})
+	s.tell(Answer{Kind: Refused, NodeText: text, Refusal: refusal})
 }
 
-// Clear takes a Clear. What the provider does not hold, or what is not known, is left alone.
-func (t *Table) Clear(s *Stream, text Text) {
-	var e *entry
+// ClearNode takes a Clear. What the provider does not hold, or what is not known, is left alone.
+func (t *Table) ClearNode(s *Stream, text NodeText) {
+	var e *nodeEntry
 	if h := s.holds[text]; h != nil {
 		e = h.entry
 	} else {
@@ -356,10 +358,10 @@ func (t *Table) Clear(s *Stream, text Text) {
 		}
 		e = t.entries[node.Key{Service: service, URI: uri}]
 	}
-	if e == nil || s.left || s.leaving {
+	if e == nil || s.closed || s.finishing {
 		return
 	}
-	wanted := e.wanted()
+	wanted := e.wantedNode()
 	switch {
 	case wanted == nil || !slices.Contains(s.ids, wanted.Provider):
 		return
@@ -368,50 +370,50 @@ func (t *Table) Clear(s *Stream, text Text) {
 	}
 	t.numbers.Cleared++
 	by := s
-	if c := e.want; c != nil && c.node != nil && c.seen != e.version && e.stored != nil && t.isForeign(e.stored) {
+	if c := e.want; c != nil && c.node != nil && c.seenVersion != e.version && e.stored != nil && t.isForeign(e.stored) {
 		by = nil // somebody has stored it since: the Clear is for the node that was to come
 	}
-	t.request(e, &change{stream: by})
+	t.requestChange(e, &wantedChange{stream: by})
 }
 
-// finish ends a change that is stored. Who waits for it is told when it is published.
-func (t *Table) finish(c *change, stored *node.Node) {
+// finishChange ends a change that is stored. Who waits for it is told when it is published.
+func (t *Table) finishChange(c *wantedChange, stored *node.Node) {
 	if c.stream == nil {
 		return
 	}
-	d := delivery{Stream: c.stream}
+	d := pendingAnswer{Stream: c.stream}
 	if h := c.hold; h != nil && stored != nil && h.entry.holder == h {
 		t.numbers.Granted++
-		d.hold, d.answer = h, Answer{Kind: Granted, Text: h.text, TTL: stored.TTL, URI: h.uri}
+		d.hold, d.answer = h, Answer{Kind: Granted, NodeText: h.text, TTL: stored.TTL, URI: h.uri}
 	}
 	t.answers = append(t.answers, d)
 }
 
-// done counts a change as done.
-func (t *Table) done(s *Stream) {
-	if s.pending--; s.pending == 0 && s.leaving {
+// countDone counts a change as done.
+func (t *Table) countDone(s *Stream) {
+	if s.pending--; s.pending == 0 && s.finishing {
 		s.tell(Answer{Kind: Done})
 	}
 }
 
-// Deliveries are answers that may be given once what is Dirty is published.
-type Deliveries []delivery
+// PendingAnswers are answers that may be given once what TakeDirty returns is published.
+type PendingAnswers []pendingAnswer
 
-// Answers returns the answers of changes that are stored, since it was called last. They
-// are given to Deliver when the table was published as it is now.
-func (t *Table) Answers() Deliveries {
+// TakeAnswers returns the answers of changes that are stored, since it was called last. They
+// are given to DeliverAnswers when the table was published as it is now.
+func (t *Table) TakeAnswers() PendingAnswers {
 	list := t.answers
 	t.answers = nil
 	return list
 }
 
-// Deliver tells the answers, except for Granted of a node that the stream does not hold
+// DeliverAnswers tells the answers, except for Granted of a node that the stream does not hold
 // any more: it was told Refused since, which is to be the last that it is told.
-func (t *Table) Deliver(list Deliveries) {
+func (t *Table) DeliverAnswers(list PendingAnswers) {
 	for _, d := range list {
 		if d.hold != nil && d.hold.entry.holder == d.hold {
 			d.tell(d.answer)
 		}
-		t.done(d.Stream)
+		t.countDone(d.Stream)
 	}
 }

@@ -44,21 +44,21 @@ type Table struct {
 	converge   time.Time // until when nodes are old
 	absent     bool      // whether the store is away
 	returned   time.Time // when it was there again
-	cut        bool      // whether providers were sent away because of that
-	entries    map[node.Key]*entry
-	services   map[federation.FQDN]*service
-	quotas     map[account]int // nodes that are wanted
-	due        deadline.Queue[*entry]
-	queue      list.List // of *entry, with changes to take
-	batch      []*entry  // with changes that were taken
-	stuck      []*entry  // with changes in conflict
-	dirty      []*service
-	answers    []delivery
-	tombstones tombstones
-	left       map[string]*leavings // by owner
-	judged     time.Time            // when leavings were judged last
-	opened     uint32               // how many streams
-	kept       int64                // the last version of Keep
+	sentAway   bool      // whether providers were sent away because of that
+	entries    map[node.Key]*nodeEntry
+	services   map[federation.FQDN]*serviceNodes
+	quotas     map[quotaAccount]int // nodes that are wanted
+	due        deadline.Queue[*nodeEntry]
+	queue      list.List    // of *entry, with changes to take
+	batch      []*nodeEntry // with changes that were taken
+	stuck      []*nodeEntry // with changes in conflict
+	dirty      []*serviceNodes
+	answers    []pendingAnswer
+	tombstones deletionVersions
+	leftovers  map[string]*ownerLeftovers // by owner
+	judged     time.Time                  // when leftovers were judged last
+	opened     uint32                     // how many streams
+	kept       int64                      // the last version of StoreLocally
 	numbers    Numbers
 }
 
@@ -82,20 +82,20 @@ const (
 	Convergence = "convergence" // its provider did not come back after the owner's start
 )
 
-// entry is what is known of one key. It exists while the store holds a node, or a
+// nodeEntry is what is known of one key. It exists while the store holds a node, or a
 // change waits.
-type entry struct {
-	key     node.Key
-	stored  *node.Node // what is published; nil: nothing
-	version int64      // of what the store is known to hold, or of its deletion
-	want    *change    // that is not stored yet, or nil
-	sent    *sent      // that the store is asked for, or nil
-	holder  *hold      // of the stream of this owner that holds the node
-	former  uint64     // number of the last stream of this owner that lost it to another owner's
-	service *service
-	place   int           // in the entries of service
-	turn    *list.Element // in queue, or nil
-	due     deadline.Item[*entry]
+type nodeEntry struct {
+	key          node.Key
+	stored       *node.Node    // what is published; nil: nothing
+	version      int64         // of what the store is known to hold, or of its deletion
+	want         *wantedChange // that is not stored yet, or nil
+	sent         *sentChange   // that the store is asked for, or nil
+	holder       *heldNode     // of the stream of this owner that holds the node
+	former       uint64        // number of the last stream of this owner that lost it to another owner's
+	service      *serviceNodes
+	place        int           // in the entries of service
+	queueElement *list.Element // in queue, or nil
+	due          deadline.Item[*nodeEntry]
 
 	tried   bool // whether the store may hold a node: Commit could not tell
 	missing bool // whether the store does not have stored any more: it is put again
@@ -105,32 +105,32 @@ type entry struct {
 	waiting bool // for the store to tell what a change was in conflict with
 }
 
-// change is what is to be stored.
-type change struct {
-	node   *node.Node // nil: delete
-	hold   *hold      // of the Active to answer, or nil
-	stream *Stream    // that waits for the change, or nil
-	seen   int64      // version of the entry when it was judged, and then when it was taken
-	again  bool       // whether the store has something else than the entry says
+// wantedChange is what is to be stored.
+type wantedChange struct {
+	node        *node.Node // nil: delete
+	hold        *heldNode  // of the Active to answer, or nil
+	stream      *Stream    // that waits for the change, or nil
+	seenVersion int64      // version of the entry when it was judged, and then when it was taken
+	again       bool       // whether the store has something else than the entry says
 }
 
-// sent is what the store was asked for, and why: to delete what another owner has stored
+// sentChange is what the store was asked for, and why: to delete what another owner has stored
 // begins with a put.
-type sent struct {
+type sentChange struct {
 	node   *node.Node
-	change *change
+	change *wantedChange
 }
 
-// service is the nodes of one service.
-type service struct {
+// serviceNodes is the nodes of one service.
+type serviceNodes struct {
 	name      federation.FQDN
-	entries   []*entry
-	lingering *entry // or nil
-	dirty     bool   // whether it is in Table.dirty
+	entries   []*nodeEntry
+	lingering *nodeEntry // or nil
+	dirty     bool       // whether it is in Table.dirty
 }
 
-// account is what a quota is for.
-type account struct {
+// quotaAccount is what a quota is for.
+type quotaAccount struct {
 	provider federation.ID
 	rule     string
 }
@@ -140,102 +140,102 @@ func New(config Config, now time.Time) *Table {
 	config.Nodes = cmp.Or(config.Nodes, math.MaxInt)
 	return &Table{
 		config: config, start: now, converge: now.Add(config.Convergence),
-		entries: make(map[node.Key]*entry), services: make(map[federation.FQDN]*service),
-		quotas: make(map[account]int), left: make(map[string]*leavings),
+		entries: make(map[node.Key]*nodeEntry), services: make(map[federation.FQDN]*serviceNodes),
+		quotas: make(map[quotaAccount]int), leftovers: make(map[string]*ownerLeftovers),
 		numbers: Numbers{Expired: make(map[string]uint64), Refused: make(map[string]uint64)},
 	}
 }
 
-// wanted returns the node that the store is to have in the end, or nil.
-func (e *entry) wanted() *node.Node {
+// wantedNode returns the node that the store is to have in the end, or nil.
+func (e *nodeEntry) wantedNode() *node.Node {
 	if e.want != nil {
 		return e.want.node
 	}
 	return e.stored
 }
 
-// waits returns the change that is wanted, and not on its way to the store, or nil.
-func (e *entry) waits() *change {
+// waitingChange returns the change that is wanted, and not on its way to the store, or nil.
+func (e *nodeEntry) waitingChange() *wantedChange {
 	if e.sent != nil && e.sent.change == e.want {
 		return nil
 	}
 	return e.want
 }
 
-// lingers reports whether the node has expired, and stays as the last one of its service.
-func (e *entry) lingers() bool { return e.service.lingering == e }
+// isLingering reports whether the node has expired, and stays as the last one of its service.
+func (e *nodeEntry) isLingering() bool { return e.service.lingering == e }
 
-// settled reports whether the store has what is wanted.
-func (e *entry) settled() bool { return !e.pending() && !e.missing }
+// isStored reports whether the store has what is wanted.
+func (e *nodeEntry) isStored() bool { return !e.isPending() && !e.missing }
 
-// pending reports whether a change is not stored yet.
-func (e *entry) pending() bool { return e.want != nil || e.sent != nil }
+// isPending reports whether a change is not stored yet.
+func (e *nodeEntry) isPending() bool { return e.want != nil || e.sent != nil }
 
-// before returns the version that the store must have for a change.
-func (e *entry) before() int64 {
+// expectedVersion returns the version that the store must have for a change.
+func (e *nodeEntry) expectedVersion() int64 {
 	if e.stored == nil || e.missing {
 		return 0
 	}
 	return e.version
 }
 
-// entry returns the entry of the key, which it makes where there is none.
-func (t *Table) entry(key node.Key) *entry {
+// entryFor returns the entry of the key, which it makes where there is none.
+func (t *Table) entryFor(key node.Key) *nodeEntry {
 	if e := t.entries[key]; e != nil {
 		return e
 	}
 	s := t.services[key.Service]
 	if s == nil {
-		s = &service{name: key.Service}
+		s = &serviceNodes{name: key.Service}
 		t.services[s.name] = s
 	}
-	e := &entry{key: node.Key{Service: s.name, URI: key.URI}, service: s, place: len(s.entries)}
+	e := &nodeEntry{key: node.Key{Service: s.name, URI: key.URI}, service: s, place: len(s.entries)}
 	e.due.Value = e
 	s.entries = append(s.entries, e)
 	t.entries[e.key] = e
 	return e
 }
 
-// set changes what is stored and what is to be, and all that counts it. An entry that
+// updateEntry changes what is stored and what is to be, and all that counts it. An entry that
 // has neither is gone afterwards.
-func (t *Table) set(e *entry, stored *node.Node, sent *sent, want *change) {
-	wanted, pending, before := e.wanted(), e.pending(), e.stored
+func (t *Table) updateEntry(e *nodeEntry, stored *node.Node, sent *sentChange, want *wantedChange) {
+	wanted, pending, before := e.wantedNode(), e.isPending(), e.stored
 	e.stored, e.sent, e.want = stored, sent, want
 	if stored != before {
-		t.numbers.Nodes += one(stored != nil) - one(before != nil)
+		t.numbers.Nodes += oneIf(stored != nil) - oneIf(before != nil)
 		if stored == nil || before == nil || !sameNode(stored, before) {
 			t.markDirty(e.service)
 		}
 	}
-	now := e.wanted()
+	now := e.wantedNode()
 	if stored != before && !e.hidden || e.hidden && now != nil {
-		t.review(e)
+		t.hideForbidden(e)
 	}
-	t.numbers.Pending += one(e.pending()) - one(pending)
-	if want == nil && e.turn != nil {
-		t.queue.Remove(e.turn)
-		e.turn = nil
+	t.numbers.Pending += oneIf(e.isPending()) - oneIf(pending)
+	if want == nil && e.queueElement != nil {
+		t.queue.Remove(e.queueElement)
+		e.queueElement = nil
 	}
 	if now != wanted {
-		t.count(wanted, -1)
-		t.count(now, 1)
+		t.countQuota(wanted, -1)
+		t.countQuota(now, 1)
 		if now == nil {
-			t.unhold(e)
+			t.dropHolder(e)
 			t.due.Remove(&e.due)
-			t.relax(e)
+			t.markKept(e)
 			e.ours = false
 		}
 	}
 	t.removeEmpty(e)
 }
 
-// review hides what another owner has stored and this one may not publish.
-func (t *Table) review(e *entry) {
-	t.hide(e, e.stored != nil && t.isForeign(e.stored) && t.bars(e))
+// hideForbidden hides what another owner has stored and this one may not publish.
+func (t *Table) hideForbidden(e *nodeEntry) {
+	t.setHidden(e, e.stored != nil && t.isForeign(e.stored) && t.isForbidden(e))
 }
 
-// hide has an entry published, or not.
-func (t *Table) hide(e *entry, hidden bool) {
+// setHidden has an entry published, or not.
+func (t *Table) setHidden(e *nodeEntry, hidden bool) {
 	if e.hidden != hidden {
 		e.hidden = hidden
 		t.markDirty(e.service)
@@ -243,15 +243,15 @@ func (t *Table) hide(e *entry, hidden bool) {
 }
 
 // setTried notes whether the store may hold what nobody knows of.
-func (t *Table) setTried(e *entry, tried bool) {
+func (t *Table) setTried(e *nodeEntry, tried bool) {
 	if e.tried != tried {
 		e.tried = tried
 		t.removeEmpty(e)
 	}
 }
 
-// one returns 1 for what is so.
-func one(is bool) int {
+// oneIf returns 1 for what is so.
+func oneIf(is bool) int {
 	if is {
 		return 1
 	}
@@ -259,11 +259,11 @@ func one(is bool) int {
 }
 
 // accountOf returns what the node counts for.
-func accountOf(n *node.Node) account { return account{n.Provider, n.Rule} }
+func accountOf(n *node.Node) quotaAccount { return quotaAccount{n.Provider, n.Rule} }
 
-// count counts a node that is wanted, or not any more, in the quota of its provider. It may
+// countQuota counts a node that is wanted, or not any more, in the quota of its provider. It may
 // be nil.
-func (t *Table) count(n *node.Node, by int) {
+func (t *Table) countQuota(n *node.Node, by int) {
 	if n == nil {
 		return
 	}
@@ -274,7 +274,7 @@ func (t *Table) count(n *node.Node, by int) {
 }
 
 // markDirty notes that the service is to be rendered.
-func (t *Table) markDirty(s *service) {
+func (t *Table) markDirty(s *serviceNodes) {
 	if !s.dirty {
 		s.dirty = true
 		t.dirty = append(t.dirty, s)
@@ -288,19 +288,19 @@ func (t *Table) MarkAll() {
 	}
 }
 
-// relax ends what makes a node one that its provider does not keep up.
-func (t *Table) relax(e *entry) {
+// markKept ends what makes a node one that its provider does not keep up.
+func (t *Table) markKept(e *nodeEntry) {
 	if e.old {
 		e.old = false
 		t.numbers.Old--
 	}
-	if e.lingers() {
+	if e.isLingering() {
 		e.service.lingering = nil
 	}
 }
 
-// age marks a node as old.
-func (t *Table) age(e *entry) {
+// markOld marks a node as old.
+func (t *Table) markOld(e *nodeEntry) {
 	if !e.old {
 		e.old = true
 		t.numbers.Old++
@@ -308,12 +308,12 @@ func (t *Table) age(e *entry) {
 }
 
 // removeEmpty forgets an entry of which nothing is stored, and nothing to be.
-func (t *Table) removeEmpty(e *entry) {
-	if e.stored != nil || e.pending() || e.tried {
+func (t *Table) removeEmpty(e *nodeEntry) {
+	if e.stored != nil || e.isPending() || e.tried {
 		return
 	}
 	if e.version > 0 {
-		t.tombstones.add(e.key, e.version)
+		t.tombstones.addDeletion(e.key, e.version)
 	}
 	delete(t.entries, e.key)
 	s := e.service
@@ -327,71 +327,71 @@ func (t *Table) removeEmpty(e *entry) {
 	}
 }
 
-// put lets the entry be in the queue of those with changes to take.
-func (t *Table) put(e *entry) {
-	if e.turn == nil && !e.waiting && e.sent == nil && e.want != nil {
-		e.turn = t.queue.PushBack(e)
+// enqueueEntry lets the entry be in the queue of those with changes to take.
+func (t *Table) enqueueEntry(e *nodeEntry) {
+	if e.queueElement == nil && !e.waiting && e.sent == nil && e.want != nil {
+		e.queueElement = t.queue.PushBack(e)
 	}
 }
 
-// request has the entry changed. A change that is not stored yet makes room for it.
-func (t *Table) request(e *entry, c *change) {
+// requestChange has the entry changed. A change that is not stored yet makes room for it.
+func (t *Table) requestChange(e *nodeEntry, c *wantedChange) {
 	former := e.want
-	c.seen = e.version
+	c.seenVersion = e.version
 	if c.stream != nil {
 		c.stream.pending++
 	}
 	if c.node == nil && e.stored == nil && e.sent == nil && !e.tried {
-		t.set(e, nil, nil, nil) // it was never stored
-		t.finish(c, nil)
+		t.updateEntry(e, nil, nil, nil) // it was never stored
+		t.finishChange(c, nil)
 	} else {
-		t.set(e, e.stored, e.sent, c)
-		t.put(e)
+		t.updateEntry(e, e.stored, e.sent, c)
+		t.enqueueEntry(e)
 	}
-	t.supersede(former, c)
+	t.supersedeChange(former, c)
 }
 
-// deny has the entry deleted, which is not published any more from now on: the store may
+// deleteForbidden has the entry deleted, which is not published any more from now on: the store may
 // be away for long.
-func (t *Table) deny(e *entry) {
-	t.request(e, &change{})
+func (t *Table) deleteForbidden(e *nodeEntry) {
+	t.requestChange(e, &wantedChange{})
 	if e.stored != nil && t.mayWithdraw(e, false, nil) {
-		t.hide(e, true)
+		t.setHidden(e, true)
 	}
 }
 
-// supersede ends a change that another one has taken the place of.
-func (t *Table) supersede(former, by *change) {
+// supersedeChange ends a change that another one has taken the place of.
+func (t *Table) supersedeChange(former, by *wantedChange) {
 	if former == nil || former.stream == nil {
 		return
 	}
 	if former.hold != nil && by.stream != former.stream && by.node != nil {
-		t.refuse(former.stream, former.hold.text, takenBy(newer))
+		t.tellRefused(former.stream, former.hold.text, takenBy(newer))
 	}
-	t.done(former.stream)
+	t.countDone(former.stream)
 }
 
 // setDue sets the deadline of an entry, counted from the start.
-func (t *Table) setDue(e *entry, at time.Time) { t.due.SetDeadline(&e.due, at.Sub(t.start)) }
+func (t *Table) setDue(e *nodeEntry, at time.Time) { t.due.SetDeadline(&e.due, at.Sub(t.start)) }
 
-// silence is for how long nothing may be heard of a node whose stream is open: an Active
+// longestSilence is for how long nothing may be heard of a node whose stream is open: an Active
 // is due after half of the ttl, and the ttl counts from then.
-func silence(ttl time.Duration) time.Duration { return ttl + ttl/2 }
+func longestSilence(ttl time.Duration) time.Duration { return ttl + ttl/2 }
 
-// Known reports whether the store has told its state, and whether all of it may be
+// KnownState reports whether the store has told its state, and whether all of it may be
 // published: where the store may have missed some, when the convergence is over.
-func (t *Table) Known(now time.Time) (state, publish bool) {
+func (t *Table) KnownState(now time.Time) (state, publish bool) {
 	return t.known, t.known && (t.complete || !now.Before(t.start.Add(t.config.Convergence)))
 }
 
-// Converges returns for how long nodes may be old from now on.
-func (t *Table) Converges(now time.Time) time.Duration { return max(0, t.converge.Sub(now)) }
+// ConvergenceLeft returns for how long nodes may be old from now on.
+func (t *Table) ConvergenceLeft(now time.Time) time.Duration { return max(0, t.converge.Sub(now)) }
 
 // Numbers returns the numbers. Its maps are those of the table.
 func (t *Table) Numbers() Numbers { return t.numbers }
 
-// Next returns when Expire has something to do, and whether it will.
-func (t *Table) Next() (time.Time, bool) {
+// NextExpiry returns when ExpireDue has something to do, and whether it will.
+func (t *Table) NextExpiry() (time.Time, bool) {
 	at, ok := t.due.NextDeadline()
 	return t.start.Add(at), ok
 }
@@ -402,8 +402,8 @@ type Service struct {
 	Nodes []*node.Node // none: it is gone
 }
 
-// Dirty returns the services that have changed since it was called last.
-func (t *Table) Dirty() []Service {
+// TakeDirty returns the services that have changed since it was called last.
+func (t *Table) TakeDirty() []Service {
 	list := make([]Service, 0, len(t.dirty))
 	for _, s := range t.dirty {
 		s.dirty = false
@@ -419,19 +419,19 @@ func (t *Table) Dirty() []Service {
 	return list
 }
 
-// request returns what the rules are asked for a node of the stream.
-func (s *Stream) request(key node.Key, ttl time.Duration) rules.Request {
+// ruleRequest returns what the rules are asked for a node of the stream.
+func (s *Stream) ruleRequest(key node.Key, ttl time.Duration) rules.Request {
 	return rules.Request{IDs: s.ids, Peer: s.peer, Service: key.Service, URI: key.URI, TTL: ttl}
 }
 
 // Stream is the stream of one provider.
 type Stream struct {
-	number  uint64 // the epoch of this owner, and in which order its streams were opened
-	ids     []federation.ID
-	peer    netip.Addr
-	tell    func(Answer)
-	holds   map[Text]*hold
-	pending int  // changes that it waits for
-	leaving bool // whether it wants to know when pending is 0
-	left    bool
+	number    uint64 // the epoch of this owner, and in which order its streams were opened
+	ids       []federation.ID
+	peer      netip.Addr
+	tell      func(Answer)
+	holds     map[NodeText]*heldNode
+	pending   int  // changes that it waits for
+	finishing bool // whether it wants to know when pending is 0
+	closed    bool
 }
