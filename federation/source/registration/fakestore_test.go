@@ -183,7 +183,7 @@ func (c *cluster) apply(change store.Change, by *fakeStore) store.CommitOutcome 
 		event = store.DeletedKey{Key: change.Key, Version: c.revision}
 	} else {
 		// As every store does that keeps bytes.
-		parsed, err := node.Parse(change.Node.Append(nil))
+		parsed, err := node.ParseStored(change.Node.AppendStored(nil))
 		if err != nil {
 			panic(err)
 		}

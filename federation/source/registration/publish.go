@@ -100,7 +100,7 @@ func (s *Source) encodeService(of table.Service) *wire.EncodedService {
 	if len(of.Nodes) == 0 {
 		return nil
 	}
-	e, err := wire.NewEncoded(node.Service(s.config.Name, of.Nodes))
+	e, err := wire.NewEncoded(node.RenderService(s.config.Name, of.Nodes))
 	if err != nil { // not with valid nodes
 		s.log.Error("a service cannot be published", "service", of.Name, "error", err)
 		return nil

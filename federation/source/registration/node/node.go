@@ -35,10 +35,10 @@ type Key struct {
 	URI     URI
 }
 
-// Text returns the key as ParseKey takes it: SERVICE/URI.
-func (k Key) Text() string { return k.Service.String() + "/" + k.URI.String() }
+// StoreText returns the key as ParseKey takes it: SERVICE/URI.
+func (k Key) StoreText() string { return k.Service.String() + "/" + k.URI.String() }
 
-// ParseKey is the reverse of [Key.Text].
+// ParseKey is the reverse of [Key.StoreText].
 func ParseKey(text string) (Key, error) {
 	service, uri, _ := strings.Cut(text, "/")
 	name, err := federation.ParseFQDN(service)
@@ -146,8 +146,8 @@ func checkMetadata(pairs []federation.Pair) error {
 	return nil
 }
 
-// Append appends the node as stores keep it. The node must be valid.
-func (n *Node) Append(b []byte) []byte {
+// AppendStored appends the node as stores keep it. The node must be valid.
+func (n *Node) AppendStored(b []byte) []byte {
 	stored := registrationv1.Stored{
 		Service: n.Service.String(), Uri: n.URI.String(), Instance: n.Instance, Description: n.Description,
 		Ttl: durationpb.New(n.TTL), Provider: n.Provider.String(), Rule: n.Rule, Owner: n.Owner,
@@ -166,9 +166,9 @@ func (n *Node) Append(b []byte) []byte {
 	return b
 }
 
-// Parse returns a node that Append has written, and fails for everything else. Equal
+// ParseStored returns a node that AppendStored has written, and fails for everything else. Equal
 // nodes have equal bytes. Fields that a later version may have added are left out.
-func Parse(data []byte) (*Node, error) {
+func ParseStored(data []byte) (*Node, error) {
 	if len(data) > maxStoredBytes {
 		return nil, fmt.Errorf("node of %d bytes, the limit is %d", len(data), maxStoredBytes)
 	}
@@ -176,7 +176,7 @@ func Parse(data []byte) (*Node, error) {
 	if err := proto.Unmarshal(data, &stored); err != nil {
 		return nil, fmt.Errorf("node: %w", err)
 	}
-	n, err := parse(&stored)
+	n, err := decodeStored(&stored)
 	if err == nil {
 		err = n.Validate()
 	}
@@ -192,7 +192,7 @@ var (
 	errStamp    = errors.New("ttl or since is out of range")
 )
 
-func parse(stored *registrationv1.Stored) (*Node, error) {
+func decodeStored(stored *registrationv1.Stored) (*Node, error) {
 	service, err := federation.ParseFQDN(stored.GetService())
 	if err != nil {
 		return nil, err

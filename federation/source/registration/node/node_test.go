@@ -35,13 +35,13 @@ func TestAppendAndParse(t *testing.T) {
 	bare := &Node{Key: full.Key, TTL: time.Second, Provider: full.Provider, Since: time.Unix(0, 0).UTC()}
 	for _, n := range []*Node{full, bare} {
 		must.Do(t, n.Validate())
-		data := n.Append([]byte("x"))
-		got := must.Get(Parse(data[1:]))(t)
+		data := n.AppendStored([]byte("x"))
+		got := must.Get(ParseStored(data[1:]))(t)
 		if diff := cmp.Diff(n, got, cmp.Comparer(func(a, b URI) bool { return a == b }),
 			cmp.Comparer(func(a, b federation.FQDN) bool { return a == b }), cmp.Comparer(func(a, b federation.ID) bool { return a == b })); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
-		if again := got.Append(nil); data[0] != 'x' || !bytes.Equal(again, data[1:]) {
+		if again := got.AppendStored(nil); data[0] != 'x' || !bytes.Equal(again, data[1:]) {
 			t.Errorf("stored as %x, and then as %x", data, again)
 		}
 	}
@@ -88,16 +88,16 @@ func TestParseFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stored registrationv1.Stored
-			must.Do(t, proto.Unmarshal(sample(t).Append(nil), &stored))
+			must.Do(t, proto.Unmarshal(sample(t).AppendStored(nil), &stored))
 			change(&stored)
 			data := must.Get(proto.Marshal(&stored))(t)
 			// A message without since is that of the beginning of 1970.
-			if n, err := Parse(data); err == nil && name != "no since" {
+			if n, err := ParseStored(data); err == nil && name != "no since" {
 				t.Errorf("parsed: %+v", n)
 			}
 		})
 	}
-	if n, err := Parse([]byte{0xff}); err == nil {
+	if n, err := ParseStored([]byte{0xff}); err == nil {
 		t.Errorf("parsed: %+v", n)
 	}
 }
@@ -137,8 +137,8 @@ func TestLargestNode(t *testing.T) {
 	provider := must.Get(federation.ParseID("spiffe://a/" + strings.Repeat("x", 2048-len("spiffe://a/"))))(t)
 	n.Provider = provider
 	must.Do(t, n.Validate())
-	data := n.Append(nil)
-	if _, err := Parse(data); err != nil || len(data) > maxStoredBytes/2+1<<10 {
+	data := n.AppendStored(nil)
+	if _, err := ParseStored(data); err != nil || len(data) > maxStoredBytes/2+1<<10 {
 		t.Errorf("%d bytes: %v", len(data), err)
 	}
 }
@@ -149,21 +149,21 @@ func address(tb testing.TB, text string) federation.Address {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add(sample(f).Append(nil))
+	f.Add(sample(f).AppendStored(nil))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		n, err := Parse(data)
+		n, err := ParseStored(data)
 		if err != nil {
 			if n != nil || len(err.Error()) > 4<<10 {
 				t.Fatalf("%v with an error of %d bytes", n, len(err.Error()))
 			}
 			return
 		}
-		again := n.Append(nil)
-		m, err := Parse(again)
-		if err != nil || !bytes.Equal(m.Append(nil), again) {
+		again := n.AppendStored(nil)
+		m, err := ParseStored(again)
+		if err != nil || !bytes.Equal(m.AppendStored(nil), again) {
 			t.Fatalf("%x is stored as %x, which is %v, %v", data, again, m, err)
 		}
-		checkService(t, Service("registration", []*Node{n}))
+		checkService(t, RenderService("registration", []*Node{n}))
 	})
 }

@@ -16,7 +16,7 @@ func ServiceName(prefix string, fqdn federation.FQDN) string {
 	return prefix + "/" + strings.TrimSuffix(fqdn.String(), ".")
 }
 
-// Service returns the service that the nodes are, whose name is its fqdn behind the
+// RenderService returns the service that the nodes are, whose name is its fqdn behind the
 // prefix and a slash. Every node is an endpoint. Nodes that name the same instance share it;
 // its protocol and its metadata are those of the node whose URI is the first of
 // them. Every other node is an instance of its own, with an ID made of its URI.
@@ -30,14 +30,14 @@ func ServiceName(prefix string, fqdn federation.FQDN) string {
 //
 // What comes out depends on the set of Key, Instance, Metadata, Description and Provider,
 // and on nothing else: whoever knows the same nodes renders the same.
-func Service(prefix string, nodes []*Node) *federation.Service {
+func RenderService(prefix string, nodes []*Node) *federation.Service {
 	slices.SortFunc(nodes, func(a, b *Node) int { return a.URI.Compare(b.URI) })
 	nodes = nodes[:min(len(nodes), federation.MaxEndpoints)]
 	fqdn := nodes[0].Service
 	s := &federation.Service{
 		Name:      ServiceName(prefix, fqdn),
 		FQDN:      fqdn,
-		SANs:      sans(nodes),
+		SANs:      spiffeIDs(nodes),
 		Endpoints: make([]federation.Endpoint, 0, len(nodes)),
 		Instances: make([]federation.Instance, 0, len(nodes)),
 	}
@@ -67,9 +67,9 @@ func Service(prefix string, nodes []*Node) *federation.Service {
 	return s
 }
 
-// sans returns the SPIFFE IDs of those who have registered the nodes, as many as a service
+// spiffeIDs returns the SPIFFE IDs of those who have registered the nodes, as many as a service
 // can have, in order.
-func sans(nodes []*Node) []string {
+func spiffeIDs(nodes []*Node) []string {
 	var ids []string
 	last := federation.ID{}
 	for _, n := range nodes {
@@ -102,16 +102,16 @@ func ownID(n *Node, taken map[string]struct{}) string {
 // readableID returns host and port with hyphens between their parts, which need not be
 // a DNS label.
 func readableID(u URI) string {
-	host := u.host()
+	host := u.hostText()
 	if ip, ok := u.Address.IP(); ok && ip.Is6() {
-		host = groups(ip.As16())
+		host = addressGroups(ip.As16())
 	}
 	return strings.ReplaceAll(host, ".", "-") + "-" + strconv.Itoa(int(u.Port))
 }
 
-// groups returns the eight groups of an IPv6 address. In its usual form it may begin
+// addressGroups returns the eight groups of an IPv6 address. In its usual form it may begin
 // or end with a hyphen here.
-func groups(octets [16]byte) string {
+func addressGroups(octets [16]byte) string {
 	b := make([]byte, 0, 39)
 	for group := range slices.Chunk(octets[:], 2) {
 		if len(b) > 0 {

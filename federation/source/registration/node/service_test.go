@@ -90,7 +90,7 @@ func TestService(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := Service("registration", nodes(t, tc.nodes...))
+			s := RenderService("registration", nodes(t, tc.nodes...))
 			if s.Name != "registration/web.acme.example" || s.FQDN.String() != "web.acme.example." {
 				t.Errorf("service %s with fqdn %s", s.Name, s.FQDN)
 			}
@@ -122,7 +122,7 @@ func TestServiceWithTooManyNodes(t *testing.T) {
 		n.URI = uri(t, fmt.Sprintf("tcp://192.0.2.1:%d", federation.MaxEndpoints+1-i))
 		list = append(list, n)
 	}
-	s := Service("registration", list)
+	s := RenderService("registration", list)
 	checkService(t, s)
 	if n := len(s.Endpoints); n != federation.MaxEndpoints || s.Endpoints[n-1].Port != federation.MaxEndpoints {
 		t.Errorf("%d endpoints, the last at port %d", n, s.Endpoints[n-1].Port)
@@ -137,7 +137,7 @@ func TestSANs(t *testing.T) {
 		provider := must.Get(federation.ParseID(id))(t)
 		list[i].Provider = provider
 	}
-	s := Service("registration", list)
+	s := RenderService("registration", list)
 	if want := []string{"spiffe://acme.example/api", "spiffe://acme.example/web"}; !slices.Equal(s.SANs, want) {
 		t.Errorf("the SANs are %v, expected %v", s.SANs, want)
 	}
@@ -153,7 +153,7 @@ func TestSANs(t *testing.T) {
 		}
 		many = append(many, n)
 	}
-	s = Service("registration", many)
+	s = RenderService("registration", many)
 	checkService(t, s)
 	if n := len(s.SANs); n != federation.MaxSANs || s.SANs[n-1] != "spiffe://acme.example/063" {
 		t.Errorf("%d SANs: %v", n, s.SANs)
@@ -193,14 +193,14 @@ func FuzzService(f *testing.F) {
 			}
 			list = append(list, n)
 		}
-		want := Service("registration", slices.Clone(list))
+		want := RenderService("registration", slices.Clone(list))
 		checkService(t, want)
 		for _, n := range list {
 			n.Owner, n.Stream, n.Rule, n.TTL = "another", random.Uint64(), "another", n.TTL+1
 			n.Since = n.Since.Add(time.Hour)
 		}
 		random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-		if got := Service("registration", list); !got.Equal(want) {
+		if got := RenderService("registration", list); !got.Equal(want) {
 			t.Fatalf("-want +got:\n%s", cmp.Diff(shown(want), shown(got)))
 		}
 	})
@@ -218,7 +218,7 @@ func BenchmarkService(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				Service("registration", list)
+				RenderService("registration", list)
 			}
 		})
 	}
@@ -228,15 +228,15 @@ func BenchmarkAppend(b *testing.B) {
 	n, room := sample(b), make([]byte, 0, 1024)
 	b.ReportAllocs()
 	for b.Loop() {
-		n.Append(room)
+		n.AppendStored(room)
 	}
 }
 
 func BenchmarkParse(b *testing.B) {
-	data := sample(b).Append(nil)
+	data := sample(b).AppendStored(nil)
 	b.ReportAllocs()
 	for b.Loop() {
-		must.Get(Parse(data))(b)
+		must.Get(ParseStored(data))(b)
 	}
 }
 

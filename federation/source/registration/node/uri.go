@@ -66,7 +66,7 @@ func parseURI(text string, peer netip.Addr) (u URI, err error) {
 	if strings.ContainsAny(rest, "/?#@\\") {
 		return u, errExtra
 	}
-	host, port, err := split(rest)
+	host, port, err := splitHostPort(rest)
 	if err != nil {
 		return u, err
 	}
@@ -84,8 +84,8 @@ func parseURI(text string, peer netip.Addr) (u URI, err error) {
 	return u, err
 }
 
-// split returns the host, without brackets, and the port, empty where there is none.
-func split(authority string) (host, port string, err error) {
+// splitHostPort returns the host, without brackets, and the port, empty where there is none.
+func splitHostPort(authority string) (host, port string, err error) {
 	if strings.HasPrefix(authority, "[") {
 		var closed bool
 		host, port, closed = strings.Cut(authority[1:], "]")
@@ -133,11 +133,11 @@ func (u URI) String() string {
 	if u == (URI{}) {
 		return ""
 	}
-	return strings.ToLower(u.Protocol.String()) + "://" + net.JoinHostPort(u.host(), strconv.Itoa(int(u.Port)))
+	return strings.ToLower(u.Protocol.String()) + "://" + net.JoinHostPort(u.hostText(), strconv.Itoa(int(u.Port)))
 }
 
-// host returns the address or the name, without a final dot.
-func (u URI) host() string { return strings.TrimSuffix(u.Address.String(), ".") }
+// hostText returns the address or the name, without a final dot.
+func (u URI) hostText() string { return strings.TrimSuffix(u.Address.String(), ".") }
 
 // Compare orders URIs: IP addresses before names, then by port and protocol.
 func (u URI) Compare(v URI) int {

@@ -133,7 +133,7 @@ func (s *Store) attempt(ctx context.Context, client *clientv3.Client, leases *[s
 		compares[i] = clientv3.Compare(clientv3.ModRevision(o.key), "=", o.change.Before)
 		elses[i] = clientv3.OpGet(o.key, clientv3.WithKeysOnly())
 		if n := o.change.Node; n != nil {
-			thens[i] = clientv3.OpPut(o.key, string(n.Append(nil)), clientv3.WithLease(leases[leaseOf(n)].id))
+			thens[i] = clientv3.OpPut(o.key, string(n.AppendStored(nil)), clientv3.WithLease(leases[leaseOf(n)].id))
 		} else {
 			thens[i] = clientv3.OpDelete(o.key)
 		}

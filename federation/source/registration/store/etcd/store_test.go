@@ -298,7 +298,7 @@ func TestForeignKeys(t *testing.T) {
 	foreign := map[string]string{
 		s.nodes() + "garbage":                        "garbage",
 		s.key(storetest.NewNode(1, 2, 7).Key):        "garbage",
-		s.key(storetest.NewNode(1, 3, 7).Key):        string(good.Append(nil)), // of another key
+		s.key(storetest.NewNode(1, 3, 7).Key):        string(good.AppendStored(nil)), // of another key
 		s.config.Prefix + "/nodesbeside/x":           "garbage",
 		fmt.Sprintf("%sweb.example/\xff", s.nodes()): "",
 	}

@@ -36,7 +36,7 @@ func (s *Store) left() string { return s.config.Prefix + "/left/" }
 // etcd without it is new, or has lost its data.
 func (s *Store) marker() string { return s.config.Prefix + "/begun" }
 
-func (s *Store) key(k node.Key) string { return s.nodes() + k.Text() }
+func (s *Store) key(k node.Key) string { return s.nodes() + k.StoreText() }
 
 // probe is what etcd answers when it is asked whether it is there.
 type probe struct {
@@ -109,7 +109,7 @@ func (s *Store) page(ctx context.Context, client *clientv3.Client, from, end str
 // parse returns the node of a key, or nil for one that no owner of this version has
 // written: it is ignored, and left where it is.
 func (s *Store) parse(kv *mvccpb.KeyValue) *node.Node {
-	n, err := node.Parse(kv.GetValue())
+	n, err := node.ParseStored(kv.GetValue())
 	if err == nil && s.key(n.Key) != string(kv.GetKey()) {
 		err = errors.New("it is the value of another key")
 	}

@@ -307,7 +307,7 @@ func testAgain(t *testing.T, open func(*testing.T) store.Store) {
 			t.Errorf("%v is lost", key)
 			continue
 		}
-		if string(got.Node.Append(nil)) != string(v.Node.Append(nil)) {
+		if string(got.Node.AppendStored(nil)) != string(v.Node.AppendStored(nil)) {
 			t.Errorf("node is %+v, want %+v", got.Node, v.Node)
 		}
 		moved := *v.Node
