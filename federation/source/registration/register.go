@@ -328,7 +328,7 @@ func (c *providerSession) registerActive(m *registrationv1.Active) {
 	s.unlockAndPublish()
 	if refusal, ok := errors.AsType[rules.Refusal](err); ok {
 		c.log.Warn("registration refused", "service", federation.Printable(a.Service), "node", federation.Printable(a.Node),
-			"rule", refusal.Rule, "reason", refusal.Whole())
+			"rule", refusal.Rule, "reason", refusal.FullReason())
 	}
 }
 

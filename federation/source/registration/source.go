@@ -258,7 +258,7 @@ func (s *Source) SetRules(r *rules.Rules) {
 	}
 	s.table.SetRules(r, func(n *node.Node, refusal rules.Refusal) {
 		s.log.Warn("the rules do not allow a node any more", "provider", n.Provider, "service", n.Service, "node", n.URI,
-			"rule", refusal.Rule, "reason", refusal.Whole())
+			"rule", refusal.Rule, "reason", refusal.FullReason())
 	})
 }
 

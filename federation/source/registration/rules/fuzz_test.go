@@ -181,7 +181,7 @@ func compare(t *testing.T, text string, r *rules.Rules, n *naive, q rules.Reques
 	if err == nil {
 		// What is granted stands, as long as the rules do.
 		stored := &node.Node{Key: node.Key{Service: q.Service, URI: q.URI}, TTL: got.TTL, Provider: got.Provider}
-		if err := r.Stands(stored); err != nil {
+		if err := r.CheckStored(stored); err != nil {
 			t.Errorf("%s\n%v is granted, and does not stand: %v", text, q, err)
 		}
 	}

@@ -23,17 +23,17 @@ const (
 	mostTTL  = time.Hour
 )
 
-// document is what stands in a file.
-type document struct {
-	Rules []*entry `yaml:"rules" needs:"name providers services" most:"1000"`
+// fileContent is what stands in a file.
+type fileContent struct {
+	Rules []*fileEntry `yaml:"rules" needs:"name providers services" most:"1000"`
 }
 
-// entry is a rule as it stands in a file.
-type entry struct {
-	Name      string         `yaml:"name" as:"name"`
-	Providers []capture.ID   `yaml:"providers" as:"provider" most:"256" least:"one is required"`
-	Services  []capture.Name `yaml:"services" as:"service" most:"256" least:"one is required"`
-	Addresses []address      `yaml:"addresses" as:"address" most:"256" least:"one is required; leave it out for that of the connection"`
+// fileEntry is a rule as it stands in a file.
+type fileEntry struct {
+	Name      string           `yaml:"name" as:"name"`
+	Providers []capture.ID     `yaml:"providers" as:"provider" most:"256" least:"one is required"`
+	Services  []capture.Name   `yaml:"services" as:"service" most:"256" least:"one is required"`
+	Addresses []allowedAddress `yaml:"addresses" as:"address" most:"256" least:"one is required; leave it out for that of the connection"`
 	TTL       struct {
 		Min     time.Duration `yaml:"min" as:"ttl" default:"5s"`
 		Max     time.Duration `yaml:"max" as:"ttl" default:"5m"`
@@ -42,20 +42,20 @@ type entry struct {
 	Quota int `yaml:"quota" as:"quota" default:"100"`
 }
 
-// address is what a rule allows, one of the first three, and how it is written.
-type address struct {
+// allowedAddress is what a rule allows, one of the first three, and how it is written.
+type allowedAddress struct {
 	peer  bool
 	block netip.Prefix
 	hosts capture.Name
 	text  string
 }
 
-func (a address) String() string { return a.text }
+func (a allowedAddress) String() string { return a.text }
 
 // Parse reads a file of rules. It returns either the rules or, in the order of lines,
 // all that is wrong with the file.
 func Parse(data []byte) (*Rules, []problem.Problem) {
-	var in document
+	var in fileContent
 	d := problem.Read(data, MaxBytes, "rules are", "rules", map[string]problem.Format{
 		"name": problem.FormatOf(parseName), "provider": problem.FormatOf(capture.ParseID), "service": problem.FormatOf(capture.ParseName),
 		"address": problem.FormatOf(parseAddress), "ttl": problem.FormatOf(parseTTL), "quota": problem.FormatOf(parseQuota),
@@ -73,7 +73,7 @@ func Parse(data []byte) (*Rules, []problem.Problem) {
 		} else {
 			names[e.Name] = line
 		}
-		rules.rules = append(rules.rules, e.rule(d, path))
+		rules.rules = append(rules.rules, e.compileRule(d, path))
 	}
 	if problems := d.SortedProblems(); len(problems) > 0 {
 		return nil, problems
@@ -81,14 +81,14 @@ func Parse(data []byte) (*Rules, []problem.Problem) {
 	return rules, nil
 }
 
-// rule returns the rule of an entry at that path.
-func (e *entry) rule(d *problem.Document, path string) rule {
-	r := rule{
+// compileRule returns the rule of an entry at that path.
+func (e *fileEntry) compileRule(d *problem.Document, path string) compiledRule {
+	r := compiledRule{
 		name: e.Name, services: e.Services, peer: !d.HasValue(path + ".addresses"),
 		min: e.TTL.Min, max: e.TTL.Max, usual: e.TTL.Default, quota: e.Quota,
 	}
 	for _, p := range e.Providers {
-		r.providers = append(r.providers, newProvider(p))
+		r.providers = append(r.providers, newProviderPattern(p))
 	}
 	for _, a := range e.Addresses {
 		switch {
@@ -134,7 +134,7 @@ func parseQuota(text string) (int, error) {
 }
 
 // checkCaptures says which captures are used and not captured by each of the providers.
-func (r *rule) checkCaptures(d *problem.Document, path string) {
+func (r *compiledRule) checkCaptures(d *problem.Document, path string) {
 	said := map[string]bool{}
 	check := func(key string, list []capture.Name) {
 		for i := range list {
@@ -155,34 +155,34 @@ func (r *rule) checkCaptures(d *problem.Document, path string) {
 
 // parseAddress takes what a rule allows: the word peer for the address of the connection,
 // an address, a range of them, or a pattern of host names.
-func parseAddress(text string) (address, error) {
+func parseAddress(text string) (allowedAddress, error) {
 	if text == "peer" {
-		return address{peer: true, text: text}, nil
+		return allowedAddress{peer: true, text: text}, nil
 	}
 	cidr := text
 	if ip, err := netip.ParseAddr(text); err == nil {
 		cidr = netip.PrefixFrom(ip, ip.BitLen()).String()
 		if ip.Zone() != "" {
-			return address{}, federation.ErrAddressZone
+			return allowedAddress{}, federation.ErrAddressZone
 		}
 	}
 	if strings.Contains(cidr, "/") {
 		block, err := netip.ParsePrefix(cidr)
 		switch {
 		case err != nil:
-			return address{}, fmt.Errorf("%s is not a CIDR such as 10.0.0.0/8", federation.Quote(cidr))
+			return allowedAddress{}, fmt.Errorf("%s is not a CIDR such as 10.0.0.0/8", federation.Quote(cidr))
 		case block.Addr().Is4In6():
-			return address{}, fmt.Errorf("%s has an IPv4 address in IPv6, which no node has: write it as IPv4", federation.Quote(cidr))
+			return allowedAddress{}, fmt.Errorf("%s has an IPv4 address in IPv6, which no node has: write it as IPv4", federation.Quote(cidr))
 		case block != block.Masked():
-			return address{}, fmt.Errorf("%s has bits behind its length; %v is the range that it is in", federation.Quote(cidr), block.Masked())
+			return allowedAddress{}, fmt.Errorf("%s has bits behind its length; %v is the range that it is in", federation.Quote(cidr), block.Masked())
 		}
-		return address{block: block, text: text}, nil
+		return allowedAddress{block: block, text: text}, nil
 	}
 	hosts, err := capture.ParseName(text)
 	if err != nil {
-		return address{}, fmt.Errorf("neither peer, nor a CIDR, nor a pattern of host names: %w", err)
+		return allowedAddress{}, fmt.Errorf("neither peer, nor a CIDR, nor a pattern of host names: %w", err)
 	}
-	return address{hosts: hosts, text: text}, nil
+	return allowedAddress{hosts: hosts, text: text}, nil
 }
 
 func parseTTL(text string) (time.Duration, error) {

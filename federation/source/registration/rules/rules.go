@@ -56,10 +56,10 @@ type Refusal struct { //nolint:errname // what the protocol calls it
 }
 
 // Error returns the word and the reason, for the owner.
-func (r Refusal) Error() string { return r.Rule + ": " + r.Whole() }
+func (r Refusal) Error() string { return r.Rule + ": " + r.FullReason() }
 
-// Whole returns the reason with the detail, for the owner.
-func (r Refusal) Whole() string {
+// FullReason returns the reason with the detail, for the owner.
+func (r Refusal) FullReason() string {
 	if r.Detail == "" {
 		return r.Reason
 	}
@@ -72,12 +72,12 @@ func refusef(word, format string, args ...any) error {
 
 // Rules are compiled rules. They never change, so goroutines share them. The zero
 // value refuses everything.
-type Rules struct{ rules []rule }
+type Rules struct{ rules []compiledRule }
 
-// rule is a rule that was parsed.
-type rule struct {
+// compiledRule is a rule that was parsed.
+type compiledRule struct {
 	name      string
-	providers []provider
+	providers []providerPattern
 	services  []capture.Name
 
 	// Addresses: one of these.
@@ -89,68 +89,68 @@ type rule struct {
 	quota           int
 }
 
-// provider is a pattern of identities, with the text before the first '*' or capture of
+// providerPattern is a pattern of identities, with the text before the first '*' or capture of
 // it: most of a thousand rules are passed over for that alone.
-type provider struct {
+type providerPattern struct {
 	capture.ID
 
 	start string
 }
 
-func newProvider(p capture.ID) provider {
+func newProviderPattern(p capture.ID) providerPattern {
 	start, _, _ := strings.Cut(p.Pattern().String(), "*")
-	return provider{p, start}
+	return providerPattern{p, start}
 }
 
 // Matches reports whether the pattern matches the identity. None does that is nobody's.
-func (p *provider) Matches(id federation.ID) bool {
+func (p *providerPattern) Matches(id federation.ID) bool {
 	text := id.String()
 	return text != "" && strings.HasPrefix(text, p.start) && p.ID.Matches(id)
 }
 
 // Judge returns what the first rule grants that names one of the identities and the
 // service, or why the request is refused, as a Refusal.
-func (r *Rules) Judge(q Request) (Grant, error) { return r.judge(q, false) }
+func (r *Rules) Judge(q Request) (Grant, error) { return r.judgeRequest(q, false) }
 
-// Stands returns the Refusal of a node that is stored and may not be registered any
+// CheckStored returns the Refusal of a node that is stored and may not be registered any
 // more. A rule that allows the address of the provider's connection allows each IP
 // address here, as nothing says from where the provider has connected.
-func (r *Rules) Stands(n *node.Node) error {
-	_, err := r.judge(Request{IDs: []federation.ID{n.Provider}, Service: n.Service, URI: n.URI, TTL: n.TTL}, true)
+func (r *Rules) CheckStored(n *node.Node) error {
+	_, err := r.judgeRequest(Request{IDs: []federation.ID{n.Provider}, Service: n.Service, URI: n.URI, TTL: n.TTL}, true)
 	return err
 }
 
 // MayName reports whether a rule names the service, for whomever.
 func (r *Rules) MayName(service federation.FQDN) bool {
-	return slices.ContainsFunc(r.rules, func(r rule) bool {
+	return slices.ContainsFunc(r.rules, func(r compiledRule) bool {
 		return slices.ContainsFunc(r.services, func(n capture.Name) bool { return n.MayMatch(service) })
 	})
 }
 
-// judge is Judge, and Stands with anyPeer.
-func (r *Rules) judge(q Request, anyPeer bool) (Grant, error) {
+// judgeRequest is Judge, and CheckStored with anyPeer.
+func (r *Rules) judgeRequest(q Request, anyPeer bool) (Grant, error) {
 	if q.Service.IsZero() || q.URI == (node.URI{}) {
 		return Grant{}, refusef(Malformed, "a node has a service and a URI")
 	}
 	for i := range r.rules {
 		rule := &r.rules[i]
-		if id, named, allowed := rule.judge(&q, anyPeer); named {
-			return rule.grant(&q, id, allowed)
+		if id, named, allowed := rule.matchRequest(&q, anyPeer); named {
+			return rule.grantRequest(&q, id, allowed)
 		}
 	}
-	return Grant{}, r.unnamed(&q)
+	return Grant{}, r.unnamedRefusal(&q)
 }
 
-// judge returns the first identity that the rule names together with the service, whether
+// matchRequest returns the first identity that the rule names together with the service, whether
 // there is one, and whether the rule allows it the address.
-func (r *rule) judge(q *Request, anyPeer bool) (id federation.ID, named, allowed bool) {
+func (r *compiledRule) matchRequest(q *Request, anyPeer bool) (id federation.ID, named, allowed bool) {
 	for _, id := range q.IDs {
 		for i := range r.providers {
 			p := &r.providers[i]
 			if !p.Matches(id) || !namesOne(r.services, &p.ID, id, q.Service) {
 				continue
 			}
-			if named = true; r.allows(q, &p.ID, id, anyPeer) {
+			if named = true; r.allowsAddress(q, &p.ID, id, anyPeer) {
 				return id, true, true
 			}
 		}
@@ -172,8 +172,8 @@ func namesOne(list []capture.Name, p *capture.ID, id federation.ID, name federat
 	return false
 }
 
-// allows reports whether an identity that p matches may have a node at the address.
-func (r *rule) allows(q *Request, p *capture.ID, id federation.ID, anyPeer bool) bool {
+// allowsAddress reports whether an identity that p matches may have a node at the address.
+func (r *compiledRule) allowsAddress(q *Request, p *capture.ID, id federation.ID, anyPeer bool) bool {
 	if host, ok := q.URI.Address.Host(); ok {
 		return namesOne(r.hosts, p, id, host)
 	}
@@ -181,7 +181,7 @@ func (r *rule) allows(q *Request, p *capture.ID, id federation.ID, anyPeer bool)
 	switch {
 	case !ok:
 		return false
-	case r.peer && (anyPeer || ip == unmapped(q.Peer)):
+	case r.peer && (anyPeer || ip == unmapPeer(q.Peer)):
 		return true
 	}
 	for _, addresses := range r.ranges {
@@ -192,16 +192,16 @@ func (r *rule) allows(q *Request, p *capture.ID, id federation.ID, anyPeer bool)
 	return false
 }
 
-// unmapped returns the address of a connection as the address of a node is spelled. A
+// unmapPeer returns the address of a connection as the address of a node is spelled. A
 // listener for both families sees IPv4 as IPv4-mapped IPv6 (RFC 4291 section 2.5.5.2).
-func unmapped(peer netip.Addr) netip.Addr { return peer.Unmap().WithZone("") }
+func unmapPeer(peer netip.Addr) netip.Addr { return peer.Unmap().WithZone("") }
 
-// grant returns what the rule grants to an identity that it names, or why it refuses.
-func (r *rule) grant(q *Request, id federation.ID, allowed bool) (Grant, error) {
+// grantRequest returns what the rule grants to an identity that it names, or why it refuses.
+func (r *compiledRule) grantRequest(q *Request, id federation.ID, allowed bool) (Grant, error) {
 	ttl := q.TTL
 	switch {
 	case !allowed:
-		return Grant{}, r.foreign(q)
+		return Grant{}, r.addressRefusal(q)
 	case ttl == 0:
 		ttl = r.usual
 	case ttl < r.min || ttl > r.max:
@@ -213,14 +213,14 @@ func (r *rule) grant(q *Request, id federation.ID, allowed bool) (Grant, error) 
 // mostShown is how many entries of a list a reason shows, so that it stays short.
 const mostShown = 3
 
-// foreign returns why the rule refuses the address. Which others it allows is not for the
+// addressRefusal returns why the rule refuses the address. Which others it allows is not for the
 // provider, but for that of its connection.
-func (r *rule) foreign(q *Request) Refusal {
+func (r *compiledRule) addressRefusal(q *Request) Refusal {
 	refusal := Refusal{Rule: Address, Reason: fmt.Sprintf("rule %s does not allow the address %s", r.name, q.URI.Address)}
 	if r.peer {
 		refusal.Reason += "; it allows that of the connection"
 		if q.Peer.IsValid() {
-			refusal.Reason += " (" + unmapped(q.Peer).String() + ")"
+			refusal.Reason += " (" + unmapPeer(q.Peer).String() + ")"
 		}
 	}
 	var list []string
@@ -231,21 +231,21 @@ func (r *rule) foreign(q *Request) Refusal {
 		list = append(list, r.hosts[i].String())
 	}
 	if list != nil {
-		refusal.Detail = "it allows " + shown(list)
+		refusal.Detail = "it allows " + firstEntries(list)
 	}
 	return refusal
 }
 
-// shown returns the first entries of a list, and how many more there are.
-func shown(list []string) string {
+// firstEntries returns the first entries of a list, and how many more there are.
+func firstEntries(list []string) string {
 	if more := len(list) - mostShown; more > 0 {
 		list = append(list[:mostShown:mostShown], fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(list, ", ")
 }
 
-// unnamed returns why no rule decides.
-func (r *Rules) unnamed(q *Request) error {
+// unnamedRefusal returns why no rule decides.
+func (r *Rules) unnamedRefusal(q *Request) error {
 	var ids, reasons []string
 	for _, id := range q.IDs {
 		if id == (federation.ID{}) {
@@ -255,7 +255,7 @@ func (r *Rules) unnamed(q *Request) error {
 			continue
 		}
 		for i := range r.rules {
-			if reason := r.rules[i].missing(id); reason != "" {
+			if reason := r.rules[i].missingReason(id); reason != "" {
 				reasons = append(reasons, reason)
 			}
 			if len(reasons) > mostShown {
@@ -268,16 +268,16 @@ func (r *Rules) unnamed(q *Request) error {
 	case ids == nil:
 		return refusef(NoRule, "the certificate has neither a SPIFFE ID nor a DNS name")
 	case reasons == nil:
-		return refusef(NoRule, "no rule names %s", shown(ids))
+		return refusef(NoRule, "no rule names %s", firstEntries(ids))
 	}
 	return Refusal{
-		Rule: NoRule, Reason: fmt.Sprintf("no rule lets %s register %s", shown(ids), nameOf(q.Service)), Detail: strings.Join(reasons, "; "),
+		Rule: NoRule, Reason: fmt.Sprintf("no rule lets %s register %s", firstEntries(ids), nameOf(q.Service)), Detail: strings.Join(reasons, "; "),
 	}
 }
 
-// missing returns which services a rule allows to an identity, or why none, or "" when
+// missingReason returns which services a rule allows to an identity, or why none, or "" when
 // it does not name the identity.
-func (r *rule) missing(id federation.ID) string {
+func (r *compiledRule) missingReason(id federation.ID) string {
 	for i := range r.providers {
 		p := &r.providers[i]
 		if !p.Matches(id) {
@@ -291,7 +291,7 @@ func (r *rule) missing(id federation.ID) string {
 			}
 			names = append(names, name)
 		}
-		return fmt.Sprintf("rule %s allows %s", r.name, shown(names))
+		return fmt.Sprintf("rule %s allows %s", r.name, firstEntries(names))
 	}
 	return ""
 }

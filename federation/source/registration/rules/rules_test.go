@@ -201,7 +201,7 @@ func TestStands(t *testing.T) {
 		q := request{web, "", service, address, ttl}.parsed(t)
 		return &node.Node{Key: node.Key{Service: q.Service, URI: q.URI}, Provider: q.IDs[0], TTL: ttl, Rule: "pods"}
 	}
-	if err := r.Stands(stored(name, "198.51.100.1", time.Minute)); err != nil {
+	if err := r.CheckStored(stored(name, "198.51.100.1", time.Minute)); err != nil {
 		t.Error("an address that may have been that of the connection:", err)
 	}
 	for word, n := range map[string]*node.Node{
@@ -209,11 +209,11 @@ func TestStands(t *testing.T) {
 		rules.TTL:     stored(name, "10.0.0.1", time.Hour),
 	} {
 		var refusal rules.Refusal
-		if err := r.Stands(n); !errors.As(err, &refusal) || refusal.Rule != word {
+		if err := r.CheckStored(n); !errors.As(err, &refusal) || refusal.Rule != word {
 			t.Errorf("%v, want %s", err, word)
 		}
 	}
-	if err := parsed(t, "rules: []").Stands(stored(name, "10.0.0.1", time.Minute)); err == nil {
+	if err := parsed(t, "rules: []").CheckStored(stored(name, "10.0.0.1", time.Minute)); err == nil {
 		t.Error("a node stands without rules")
 	}
 }

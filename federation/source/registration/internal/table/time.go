@@ -152,7 +152,7 @@ func (t *Table) SetRules(r *rules.Rules, report func(n *node.Node, refusal rules
 // recheckStored has a node deleted that is stored and may not be registered any more, whose
 // provider is not there. It returns why.
 func (t *Table) recheckStored(e *nodeEntry) *rules.Refusal {
-	err := t.config.Rules.Stands(e.wantedNode())
+	err := t.config.Rules.CheckStored(e.wantedNode())
 	if err == nil {
 		err = checkNode(e.wantedNode(), t.config.Policy)
 	}
@@ -171,5 +171,5 @@ func (t *Table) recheckStored(e *nodeEntry) *rules.Refusal {
 func (t *Table) isForbidden(e *nodeEntry) bool {
 	asked := *e.stored
 	asked.TTL = 0
-	return t.isLeft(e) || t.config.Rules.Stands(&asked) != nil || checkNode(e.stored, t.config.Policy) != nil
+	return t.isLeft(e) || t.config.Rules.CheckStored(&asked) != nil || checkNode(e.stored, t.config.Policy) != nil
 }
