@@ -180,10 +180,10 @@ func (s *source) checkFunction(function *ast.FuncDecl, report func(ast.Node, str
 		// the plugin transfer, which drains it to the end.
 		transfers = s.path == "plugin/chain.go" && function.Name.Name == "Transfer"
 		// The port of the status outlives the configuration that opened it.
-		serves = s.path == "plugin/status/status.go" && function.Name.Name == "serve"
+		serves = s.path == "plugin/status/status.go" && function.Name.Name == "servePort"
 		// A look-up that many queries wait for outlives the one that began it.
 		// The resolver bounds how many there are, and waits for them at its end.
-		looksUp = s.path == "federation/dns/hostname/resolver.go" && function.Name.Name == "start"
+		looksUp = s.path == "federation/dns/hostname/resolver.go" && function.Name.Name == "startLookup"
 		starts  = s.test || setup || transfers || serves || looksUp ||
 			s.in("federation/consumer", "federation/dns/agent", "federation/owner", "federation/source", "federation/provider", "federation/status/page", "cmd")
 		sleeps = s.importsPath("testing/synctest") || s.importsPath(module+"test/kit/network/simulation") // where a sleep moves the clock of a bubble

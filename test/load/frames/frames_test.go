@@ -41,7 +41,7 @@ const (
 
 // rare are the functions that common queries do not call, with who does.
 var rare = map[string]string{
-	"plugin.(*Federation).next":                                       "names of another plugin",
+	"plugin.(*Federation).askNext":                                    "names of another plugin",
 	"plugin.(*Federation).fallsThrough":                               "zones that fall through",
 	"plugin.(*Federation).answerIndirect":                             "endpoints that are hosts elsewhere",
 	"plugin.(*Federation).answerTargets":                              "SRV records of endpoints that are hosts",

@@ -27,13 +27,13 @@ var errUnsettled = errors.New("etcd: a transaction fails without a conflict")
 // changes is unknown after an error: when they are committed again, those that were made are in
 // conflict, and the watcher is told of them.
 func (s *Store) Commit(ctx context.Context, changes []store.Change) ([]store.CommitOutcome, error) {
-	client, err := s.connected()
+	client, err := s.connectedClient()
 	if err != nil {
 		return nil, err
 	}
-	operations := make([]operation, len(changes))
+	operations := make([]keyOperation, len(changes))
 	for i, c := range changes {
-		operations[i] = operation{key: s.key(c.Key), change: c}
+		operations[i] = keyOperation{key: s.nodeKey(c.Key), change: c}
 	}
 	err = rpctypes.ErrLeaseNotFound // as if it were lost
 	for attempt := 1; errors.Is(err, rpctypes.ErrLeaseNotFound) && attempt <= maxAttempts; attempt++ {
@@ -49,8 +49,8 @@ func (s *Store) Commit(ctx context.Context, changes []store.Change) ([]store.Com
 	return outcomes, nil
 }
 
-// operation is a change as etcd has it.
-type operation struct {
+// keyOperation is a change as etcd has it.
+type keyOperation struct {
 	key     string
 	change  store.Change
 	outcome store.CommitOutcome
@@ -58,8 +58,8 @@ type operation struct {
 }
 
 // transactAll makes the changes that are not done, in several transactions at a time.
-func (s *Store) transactAll(ctx context.Context, client *clientv3.Client, operations []operation) error {
-	leases, err := s.grant(ctx, client, operations)
+func (s *Store) transactAll(ctx context.Context, client *clientv3.Client, operations []keyOperation) error {
+	leases, err := s.grantLeases(ctx, client, operations)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (s *Store) transactAll(ctx context.Context, client *clientv3.Client, operat
 	group.SetLimit(atOnce)
 	for batch := range slices.Chunk(operations, maxOperations) {
 		group.Go(func() error {
-			err := s.transact(working, client, &leases, batch)
+			err := s.commitBatch(working, client, &leases, batch)
 			if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 				lost.Store(true)
 				return nil
@@ -85,16 +85,16 @@ func (s *Store) transactAll(ctx context.Context, client *clientv3.Client, operat
 	return err
 }
 
-// transact makes the changes of one transaction, but for those in conflict.
-func (s *Store) transact(ctx context.Context, client *clientv3.Client, leases *[spread]granted, batch []operation) error {
-	var left []*operation
+// commitBatch makes the changes of one transaction, but for those in conflict.
+func (s *Store) commitBatch(ctx context.Context, client *clientv3.Client, leases *[spread]grantedLease, batch []keyOperation) error {
+	var left []*keyOperation
 	for i := range batch {
 		if !batch[i].done {
 			left = append(left, &batch[i])
 		}
 	}
 	for len(left) > 0 {
-		reply, err := s.attempt(ctx, client, leases, left)
+		reply, err := s.tryTransaction(ctx, client, leases, left)
 		switch {
 		case err != nil:
 			return err
@@ -124,9 +124,9 @@ func (s *Store) transact(ctx context.Context, client *clientv3.Client, leases *[
 	return nil
 }
 
-// attempt makes all of the changes if all keys have the versions that they must have, and
+// tryTransaction makes all of the changes if all keys have the versions that they must have, and
 // returns the versions that they have otherwise.
-func (s *Store) attempt(ctx context.Context, client *clientv3.Client, leases *[spread]granted, left []*operation) (*clientv3.TxnResponse, error) {
+func (s *Store) tryTransaction(ctx context.Context, client *clientv3.Client, leases *[spread]grantedLease, left []*keyOperation) (*clientv3.TxnResponse, error) {
 	compares := make([]clientv3.Cmp, len(left))
 	thens, elses := make([]clientv3.Op, len(left)), make([]clientv3.Op, len(left))
 	for i, o := range left {

@@ -86,8 +86,8 @@ const (
 	onePage     = 20 * time.Second // bounds a page of a list
 )
 
-// timing has what tests make shorter, and some of it longer.
-type timing struct {
+// storeTiming has what tests make shorter, and some of it longer.
+type storeTiming struct {
 	probe    time.Duration // how often etcd is asked whether it is there, and how long for an answer
 	patience time.Duration // how long it may fail to be: longer than an election, which takes two seconds by default, and shorter than leases last
 	retry    time.Duration // between attempts to read the whole state
@@ -104,7 +104,7 @@ var (
 // what store.Store says.
 type Store struct {
 	config Config
-	timing timing
+	timing storeTiming
 	logger *slog.Logger
 
 	// Owned by Run.
@@ -117,10 +117,10 @@ type Store struct {
 	revision atomic.Int64 // the last one that etcd has told of; Run alone changes it
 
 	mu     sync.Mutex
-	client *clientv3.Client   // nil before Run has connected, and after its end
-	asleep bool               // Commit need not try
-	leases [spread]granted    // of the nodes of this owner
-	former []clientv3.LeaseID // to be renewed once
+	client *clientv3.Client     // nil before Run has connected, and after its end
+	asleep bool                 // Commit need not try
+	leases [spread]grantedLease // of the nodes of this owner
+	former []clientv3.LeaseID   // to be renewed once
 }
 
 // New returns a store. It connects when it runs.
@@ -131,7 +131,7 @@ func New(config Config) *Store {
 	}
 	return &Store{
 		config: config, logger: loglimit.NewLogger(cmp.Or(config.Logger, slog.New(slog.DiscardHandler))),
-		timing: timing{probe: 2 * time.Second, patience: min(store.Patience, config.Lease*2/3), retry: 500 * time.Millisecond, keep: min(time.Second, config.Lease/6), call: 3 * time.Second},
+		timing: storeTiming{probe: 2 * time.Second, patience: min(store.Patience, config.Lease*2/3), retry: 500 * time.Millisecond, keep: min(time.Second, config.Lease/6), call: 3 * time.Second},
 	}
 }
 
@@ -153,7 +153,7 @@ func (s *Store) Run(ctx context.Context, w store.Watcher) {
 	for ctx.Err() == nil {
 		err := error(nil)
 		if client == nil {
-			if client, err = s.connect(ctx); err == nil {
+			if client, err = s.openClient(ctx); err == nil {
 				s.mu.Lock()
 				s.client = client
 				s.mu.Unlock()
@@ -161,20 +161,20 @@ func (s *Store) Run(ctx context.Context, w store.Watcher) {
 			}
 		}
 		if err == nil {
-			err = s.follow(ctx, client, w)
+			err = s.followState(ctx, client, w)
 		}
-		s.fail(ctx, client, w, err)
-		pause(ctx, s.timing.retry)
+		s.noteFailure(ctx, client, w, err)
+		waitFor(ctx, s.timing.retry)
 	}
 }
 
-// fail notes why the state cannot be followed, and tells the watcher if that has been so
+// noteFailure notes why the state cannot be followed, and tells the watcher if that has been so
 // for too long.
-func (s *Store) fail(ctx context.Context, client *clientv3.Client, w store.Watcher, err error) {
+func (s *Store) noteFailure(ctx context.Context, client *clientv3.Client, w store.Watcher, err error) {
 	if s.away || time.Since(s.heard) < s.timing.patience {
 		return
 	}
-	err = s.reason(ctx, client, err)
+	err = s.failureReason(ctx, client, err)
 	if ctx.Err() != nil {
 		return
 	}
@@ -185,16 +185,16 @@ func (s *Store) fail(ctx context.Context, client *clientv3.Client, w store.Watch
 	w.SetAway(fmt.Errorf("etcd: %w", err))
 }
 
-// reason returns why a request was not answered in time. The client waits for a connection
+// failureReason returns why a request was not answered in time. The client waits for a connection
 // as long as the request may take, and does not say why there is none.
-func (s *Store) reason(ctx context.Context, client *clientv3.Client, err error) error {
+func (s *Store) failureReason(ctx context.Context, client *clientv3.Client, err error) error {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	if client == nil {
 		return errNoAnswer
 	}
-	err = within(ctx, s.timing.probe, func(ctx context.Context) error {
+	err = callWithin(ctx, s.timing.probe, func(ctx context.Context) error {
 		_, err := grpc_health_v1.NewHealthClient(client.ActiveConnection()).Check(ctx, new(grpc_health_v1.HealthCheckRequest))
 		return err
 	})
@@ -204,8 +204,8 @@ func (s *Store) reason(ctx context.Context, client *clientv3.Client, err error) 
 	return errNoAnswer
 }
 
-// connected returns the client, or an error while etcd is away.
-func (s *Store) connected() (*clientv3.Client, error) {
+// connectedClient returns the client, or an error while etcd is away.
+func (s *Store) connectedClient() (*clientv3.Client, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.client == nil || s.asleep {
@@ -214,8 +214,8 @@ func (s *Store) connected() (*clientv3.Client, error) {
 	return s.client, nil
 }
 
-// connect returns a client. Only one with a password asks etcd for anything yet.
-func (s *Store) connect(ctx context.Context) (*clientv3.Client, error) {
+// openClient returns a client. Only one with a password asks etcd for anything yet.
+func (s *Store) openClient(ctx context.Context) (*clientv3.Client, error) {
 	options := []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 		// By default a member that was gone for long is tried every two minutes.
 		Backoff:           backoff.Config{BaseDelay: maxRedial / 10, Multiplier: 2, Jitter: 0.2, MaxDelay: maxRedial},
@@ -236,20 +236,20 @@ func (s *Store) connect(ctx context.Context) (*clientv3.Client, error) {
 	})
 }
 
-// anywhere makes a request, and where it is not answered in time as many at once as there are
+// askAnyMember makes a request, and where it is not answered in time as many at once as there are
 // members. The client sends requests to them in turn, and a member that hangs keeps
 // those that it gets.
-func anywhere[T any](ctx context.Context, s *Store, request func(context.Context) (T, error)) (T, error) {
+func askAnyMember[T any](ctx context.Context, s *Store, request func(context.Context) (T, error)) (T, error) {
 	for at := 1; ; at = len(s.config.Endpoints) {
-		reply, err := first(ctx, s.timing.probe, at, request)
+		reply, err := firstAnswer(ctx, s.timing.probe, at, request)
 		if err == nil || at == len(s.config.Endpoints) || ctx.Err() != nil {
 			return reply, err
 		}
 	}
 }
 
-// first makes so many requests at once, and returns the first answer.
-func first[T any](ctx context.Context, limit time.Duration, at int, request func(context.Context) (T, error)) (reply T, err error) {
+// firstAnswer makes so many requests at once, and returns the first answer.
+func firstAnswer[T any](ctx context.Context, limit time.Duration, at int, request func(context.Context) (T, error)) (reply T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	var asking sync.WaitGroup
 	defer asking.Wait()
@@ -274,14 +274,14 @@ func first[T any](ctx context.Context, limit time.Duration, at int, request func
 	return reply, err
 }
 
-func within(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
+func callWithin(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return f(ctx)
 }
 
-// pause waits, or returns when ctx ends.
-func pause(ctx context.Context, d time.Duration) {
+// waitFor waits, or returns when ctx ends.
+func waitFor(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

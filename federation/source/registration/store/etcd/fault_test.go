@@ -124,7 +124,7 @@ func (o *owner) settle(ctx context.Context) {
 		}
 		outcomes, err := o.store.Commit(ctx, changes)
 		if err != nil {
-			pause(ctx, 200*time.Millisecond)
+			waitFor(ctx, 200*time.Millisecond)
 			continue
 		}
 		for i := range outcomes { // the watch tells of all of them
@@ -134,7 +134,7 @@ func (o *owner) settle(ctx context.Context) {
 				if have.Version >= outcomes[i].Version || changes[i].Node == nil && have.Node == nil {
 					break
 				}
-				pause(ctx, 10*time.Millisecond)
+				waitFor(ctx, 10*time.Millisecond)
 			}
 		}
 	}
@@ -181,7 +181,7 @@ func (all owners) busy(t *testing.T, f func()) {
 	var wg sync.WaitGroup
 	for i, o := range all {
 		wg.Go(func() {
-			for random := rand.New(rand.NewPCG(uint64(i), 1)); ctx.Err() == nil; pause(ctx, 50*time.Millisecond) {
+			for random := rand.New(rand.NewPCG(uint64(i), 1)); ctx.Err() == nil; waitFor(ctx, 50*time.Millisecond) {
 				if number := filled + random.IntN(filled); random.IntN(2) == 0 {
 					o.register(i+1, number)
 				} else {
@@ -283,7 +283,7 @@ func TestLeaderKilled(t *testing.T) {
 		for range 2 {
 			first := leader(t, members)
 			first.Kill()
-			pause(t.Context(), lease/2)
+			waitFor(t.Context(), lease/2)
 			restart(t, first)
 		}
 	})
@@ -302,9 +302,9 @@ func TestLeaderStopped(t *testing.T) {
 	first := leader(t, members)
 	all.busy(t, func() {
 		first.Signal(syscall.SIGSTOP)
-		pause(t.Context(), long*2/3-2*time.Second)
+		waitFor(t.Context(), long*2/3-2*time.Second)
 		first.Signal(syscall.SIGCONT)
-		pause(t.Context(), long/2)
+		waitFor(t.Context(), long/2)
 	})
 	all.agree(t)
 }
@@ -322,7 +322,7 @@ func TestQuorumLost(t *testing.T) {
 		if _, err := all[0].store.Commit(t.Context(), puts(9, 1, 7)); err == nil {
 			t.Error("a change is stored without a quorum")
 		}
-		pause(t.Context(), *outage)
+		waitFor(t.Context(), *outage)
 		restart(t, members[0], members[1])
 	})
 	all.agree(t)
@@ -440,24 +440,24 @@ func TestSoak(t *testing.T) {
 	faults := []func(i int, d time.Duration){
 		func(i int, d time.Duration) {
 			members[i].Kill()
-			pause(t.Context(), d)
+			waitFor(t.Context(), d)
 			restart(t, members[i])
 		},
 		func(i int, d time.Duration) {
 			other := (i + 1) % len(members)
 			members[i].Kill()
 			members[other].Kill()
-			pause(t.Context(), d)
+			waitFor(t.Context(), d)
 			restart(t, members[i], members[other])
 		},
 		func(i int, d time.Duration) {
 			members[i].Signal(syscall.SIGSTOP)
-			pause(t.Context(), d/2) // see TestLeaderStopped
+			waitFor(t.Context(), d/2) // see TestLeaderStopped
 			members[i].Signal(syscall.SIGCONT)
 		},
 		func(i int, d time.Duration) {
 			gates[i].Stall(true)
-			pause(t.Context(), d)
+			waitFor(t.Context(), d)
 			gates[i].Stall(false)
 		},
 		func(i int, _ time.Duration) {
@@ -469,7 +469,7 @@ func TestSoak(t *testing.T) {
 				g.Refuse(true)
 				g.Cut()
 			}
-			pause(t.Context(), min(d, lease/4))
+			waitFor(t.Context(), min(d, lease/4))
 			for _, g := range gates {
 				g.Refuse(false)
 			}
@@ -480,7 +480,7 @@ func TestSoak(t *testing.T) {
 			fault, member, d := random.IntN(len(faults)), random.IntN(len(members)), time.Duration(random.Int64N(int64(lease)))
 			t.Logf("fault %d at member %d for %s", fault, member, d)
 			faults[fault](member, d)
-			pause(t.Context(), time.Duration(random.Int64N(int64(lease/4))))
+			waitFor(t.Context(), time.Duration(random.Int64N(int64(lease/4))))
 		}
 	})
 	all.agree(t)

@@ -19,8 +19,8 @@ import (
 // nodes at once, and does nothing else meanwhile, two seconds for 100,000.
 const spread = 64
 
-// granted is a lease that the nodes of some streams hang on.
-type granted struct {
+// grantedLease is a lease that the nodes of some streams hang on.
+type grantedLease struct {
 	id      clientv3.LeaseID // NoLease: none has been granted yet, or it was lost
 	renewed time.Time        // when etcd was asked last for the time that it has left
 }
@@ -28,9 +28,9 @@ type granted struct {
 // leaseOf returns which of the leases is that of a node.
 func leaseOf(n *node.Node) int { return int(n.Stream % spread) }
 
-// grant returns the leases of this owner. Where there is none for a change, one is granted.
-func (s *Store) grant(ctx context.Context, client *clientv3.Client, operations []operation) (leases [spread]granted, err error) {
-	leases = s.leased()
+// grantLeases returns the leases of this owner. Where there is none for a change, one is granted.
+func (s *Store) grantLeases(ctx context.Context, client *clientv3.Client, operations []keyOperation) (leases [spread]grantedLease, err error) {
+	leases = s.currentLeases()
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(atOnce)
 	var asked [spread]bool
@@ -50,15 +50,15 @@ func (s *Store) grant(ctx context.Context, client *clientv3.Client, operations [
 			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.leases[leaseOf(n)] = granted{reply.ID, now}
+			s.leases[leaseOf(n)] = grantedLease{reply.ID, now}
 			return nil
 		})
 	}
 	err = group.Wait()
-	return s.leased(), err
+	return s.currentLeases(), err
 }
 
-func (s *Store) leased() [spread]granted {
+func (s *Store) currentLeases() [spread]grantedLease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.leases
@@ -77,7 +77,7 @@ func (s *Store) keepLeases(ctx context.Context, client *clientv3.Client) {
 			return
 		case <-ticker.C:
 		}
-		if _, err := s.connected(); err != nil {
+		if _, err := s.connectedClient(); err != nil {
 			continue
 		}
 		s.renewLeases(ctx, client, s.config.Lease/3)
@@ -86,7 +86,7 @@ func (s *Store) keepLeases(ctx context.Context, client *clientv3.Client) {
 		s.former = nil
 		s.mu.Unlock()
 		for _, id := range former { // those that fail end by themselves
-			s.adopt(ctx, client, id)
+			s.adoptLease(ctx, client, id)
 		}
 	}
 }
@@ -96,13 +96,13 @@ func (s *Store) keepLeases(ctx context.Context, client *clientv3.Client) {
 func (s *Store) renewLeases(ctx context.Context, client *clientv3.Client, since time.Duration) {
 	var group errgroup.Group
 	group.SetLimit(atOnce)
-	for i, l := range s.leased() {
+	for i, l := range s.currentLeases() {
 		now := time.Now()
 		if l.id == clientv3.NoLease || now.Sub(l.renewed) < since {
 			continue
 		}
 		group.Go(func() error {
-			err := s.renew(ctx, client, l.id)
+			err := s.renewLease(ctx, client, l.id)
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			switch {
@@ -110,7 +110,7 @@ func (s *Store) renewLeases(ctx context.Context, client *clientv3.Client, since 
 			case err == nil:
 				s.leases[i].renewed = now
 			case errors.Is(err, rpctypes.ErrLeaseNotFound):
-				s.leases[i] = granted{}
+				s.leases[i] = grantedLease{}
 				s.logger.Warn("a lease in etcd was lost; its nodes are stored again", "lease", fmt.Sprintf("%x", int64(l.id)))
 			}
 			return nil
@@ -119,10 +119,10 @@ func (s *Store) renewLeases(ctx context.Context, client *clientv3.Client, since 
 	_ = group.Wait() // none fails
 }
 
-// adopt renews a lease that an owner of this name has left behind, unless its nodes would be
+// adoptLease renews a lease that an owner of this name has left behind, unless its nodes would be
 // older than they may be then. A key of the lease says since when they wait, and whose they are:
 // other owners do not wait for as long.
-func (s *Store) adopt(ctx context.Context, client *clientv3.Client, id clientv3.LeaseID) {
+func (s *Store) adoptLease(ctx context.Context, client *clientv3.Client, id clientv3.LeaseID) {
 	asking, cancel := context.WithTimeout(ctx, s.timing.call)
 	defer cancel()
 	left, err := client.TimeToLive(asking, id)
@@ -131,7 +131,7 @@ func (s *Store) adopt(ctx context.Context, client *clientv3.Client, id clientv3.
 	}
 	now := time.Now()
 	heard := now.Unix() - (left.GrantedTTL - left.TTL)
-	key := fmt.Sprintf("%s%x", s.left(), int64(id))
+	key := fmt.Sprintf("%s%x", s.leftPrefix(), int64(id))
 	reply, err := client.Txn(asking).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
 		Then(clientv3.OpPut(key, fmt.Sprintf("%d %s", heard, s.config.Owner), clientv3.WithLease(id))).Else(clientv3.OpGet(key)).Commit()
 	if err != nil {
@@ -144,13 +144,13 @@ func (s *Store) adopt(ctx context.Context, client *clientv3.Client, id clientv3.
 		}
 	}
 	if s.config.Lifetime == 0 || !now.Add(s.config.Lease).After(time.Unix(heard, 0).Add(s.config.Lifetime)) {
-		_ = s.renew(ctx, client, id)
+		_ = s.renewLease(ctx, client, id)
 	}
 }
 
-// renew keeps a lease alive once.
-func (s *Store) renew(ctx context.Context, client *clientv3.Client, id clientv3.LeaseID) error {
-	_, err := anywhere(ctx, s, func(ctx context.Context) (*clientv3.LeaseKeepAliveResponse, error) {
+// renewLease keeps a lease alive once.
+func (s *Store) renewLease(ctx context.Context, client *clientv3.Client, id clientv3.LeaseID) error {
+	_, err := askAnyMember(ctx, s, func(ctx context.Context) (*clientv3.LeaseKeepAliveResponse, error) {
 		return client.KeepAliveOnce(ctx, id)
 	})
 	return err

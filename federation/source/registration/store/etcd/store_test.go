@@ -164,7 +164,7 @@ func TestCrashLoop(t *testing.T) {
 		patient(s)
 		r, stop := storetest.StartStore(t, s)
 		left = len(r.Told().Nodes)
-		pause(t.Context(), 2*s.timing.keep) // it renews the leases
+		waitFor(t.Context(), 2*s.timing.keep) // it renews the leases
 		stop()
 	}
 	if after := time.Since(died); after < 6*time.Second {
@@ -218,7 +218,7 @@ func TestBegun(t *testing.T) {
 		t.Error("a new etcd is complete")
 	}
 	await.Until(t, patience, func() string {
-		value := must.Get(e.Get(t.Context(), a.marker()))(t)
+		value := must.Get(e.Get(t.Context(), a.markerKey()))(t)
 		if value == "" {
 			return "the marker is not there"
 		}
@@ -296,16 +296,16 @@ func TestForeignKeys(t *testing.T) {
 	s := newStore(t, nil, e.URL)
 	good := storetest.NewNode(1, 1, 7)
 	foreign := map[string]string{
-		s.nodes() + "garbage":                        "garbage",
-		s.key(storetest.NewNode(1, 2, 7).Key):        "garbage",
-		s.key(storetest.NewNode(1, 3, 7).Key):        string(good.AppendStored(nil)), // of another key
-		s.config.Prefix + "/nodesbeside/x":           "garbage",
-		fmt.Sprintf("%sweb.example/\xff", s.nodes()): "",
+		s.nodesPrefix() + "garbage":                        "garbage",
+		s.nodeKey(storetest.NewNode(1, 2, 7).Key):          "garbage",
+		s.nodeKey(storetest.NewNode(1, 3, 7).Key):          string(good.AppendStored(nil)), // of another key
+		s.config.Prefix + "/nodesbeside/x":                 "garbage",
+		fmt.Sprintf("%sweb.example/\xff", s.nodesPrefix()): "",
 	}
 	must.Do(t, e.Put(t.Context(), foreign))
 	r, _ := storetest.StartStore(t, s)
 	storetest.CommitAll(t, s, storetest.PutChange(good, 0))
-	must.Do(t, e.Put(t.Context(), map[string]string{s.nodes() + "later": "garbage"}))
+	must.Do(t, e.Put(t.Context(), map[string]string{s.nodesPrefix() + "later": "garbage"}))
 	storetest.CommitAll(t, s, storetest.PutChange(storetest.NewNode(1, 4, 7), 0))
 	r.Wait("the nodes", has(2))
 	for key, want := range foreign {

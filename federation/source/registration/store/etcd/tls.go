@@ -19,8 +19,8 @@ var (
 	errAuthorities = errors.New("holds no PEM certificate")
 )
 
-// followed are credentials that read their files for each handshake.
-type followed struct {
+// fileCredentials are credentials that read their files for each handshake.
+type fileCredentials struct {
 	credentials.TransportCredentials // all but the handshake
 
 	files mtls.Files
@@ -35,18 +35,18 @@ func TLS(files mtls.Files) (credentials.TransportCredentials, error) {
 	if (files.Cert == "") != (files.Key == "") {
 		return nil, errPair
 	}
-	return followed{credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}), files}, nil
+	return fileCredentials{credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}), files}, nil
 }
 
 // CheckFiles returns why the files of TLS cannot be used now, or nil.
 func CheckFiles(files mtls.Files) error {
-	_, err := load(files)
+	_, err := loadTLS(files)
 	return err
 }
 
 // ClientHandshake is that of credentials.TransportCredentials.
-func (f followed) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	config, err := load(f.files)
+func (f fileCredentials) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	config, err := loadTLS(f.files)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -54,10 +54,10 @@ func (f followed) ClientHandshake(ctx context.Context, authority string, conn ne
 }
 
 // Clone is that of credentials.TransportCredentials.
-func (f followed) Clone() credentials.TransportCredentials { return f }
+func (f fileCredentials) Clone() credentials.TransportCredentials { return f }
 
-// load reads the files.
-func load(files mtls.Files) (*tls.Config, error) {
+// loadTLS reads the files.
+func loadTLS(files mtls.Files) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12} // of etcd itself
 	if files.Cert != "" {
 		cert, _, err := file.Read(files.Cert, mtls.MaxFile)

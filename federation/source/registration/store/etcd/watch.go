@@ -27,31 +27,31 @@ var (
 	errReplaced = errors.New("the data of etcd has been replaced")
 )
 
-func (s *Store) nodes() string { return s.config.Prefix + "/nodes/" }
+func (s *Store) nodesPrefix() string { return s.config.Prefix + "/nodes/" }
 
-// left begins the keys that say of a lease that its owner has begun anew.
-func (s *Store) left() string { return s.config.Prefix + "/left/" }
+// leftPrefix begins the keys that say of a lease that its owner has begun anew.
+func (s *Store) leftPrefix() string { return s.config.Prefix + "/left/" }
 
-// marker is the key whose value says that the providers have had the time to come: an
+// markerKey is the key whose value says that the providers have had the time to come: an
 // etcd without it is new, or has lost its data.
-func (s *Store) marker() string { return s.config.Prefix + "/begun" }
+func (s *Store) markerKey() string { return s.config.Prefix + "/begun" }
 
-func (s *Store) key(k node.Key) string { return s.nodes() + k.StoreText() }
+func (s *Store) nodeKey(k node.Key) string { return s.nodesPrefix() + k.StoreText() }
 
-// probe is what etcd answers when it is asked whether it is there.
-type probe struct {
+// probeReply is what etcd answers when it is asked whether it is there.
+type probeReply struct {
 	err      error
 	known    int64 // the last revision that etcd had told of before it was asked
 	revision int64
 	begun    string // the value of the marker
 }
 
-// ask asks etcd whether it is there. Only a leader with a quorum answers.
-func (s *Store) ask(ctx context.Context, client *clientv3.Client) probe {
-	p := probe{known: s.revision.Load()}
-	reply, err := anywhere(ctx, s, func(ctx context.Context) (*clientv3.GetResponse, error) { return client.Get(ctx, s.marker()) })
+// probeOnce asks etcd whether it is there. Only a leader with a quorum answers.
+func (s *Store) probeOnce(ctx context.Context, client *clientv3.Client) probeReply {
+	p := probeReply{known: s.revision.Load()}
+	reply, err := askAnyMember(ctx, s, func(ctx context.Context) (*clientv3.GetResponse, error) { return client.Get(ctx, s.markerKey()) })
 	if err != nil {
-		return probe{err: err}
+		return probeReply{err: err}
 	}
 	p.revision = reply.Header.GetRevision()
 	if len(reply.Kvs) > 0 {
@@ -60,19 +60,19 @@ func (s *Store) ask(ctx context.Context, client *clientv3.Client) probe {
 	return p
 }
 
-// snapshot is all that etcd has, at one revision.
-type snapshot struct {
+// prefixSnapshot is all that etcd has, at one revision.
+type prefixSnapshot struct {
 	nodes    []store.VersionedNode
 	former   []clientv3.LeaseID // those of streams of this owner that are not there any more
 	left     []*mvccpb.KeyValue
 	revision int64
 }
 
-// list reads all that etcd has.
-func (s *Store) list(ctx context.Context, client *clientv3.Client) (all snapshot, err error) {
+// readSnapshot reads all that etcd has.
+func (s *Store) readSnapshot(ctx context.Context, client *clientv3.Client) (all prefixSnapshot, err error) {
 	former := make(map[clientv3.LeaseID]bool)
-	for from, end := s.nodes(), clientv3.GetPrefixRangeEnd(s.nodes()); ; {
-		reply, err := s.page(ctx, client, from, end, all.revision)
+	for from, end := s.nodesPrefix(), clientv3.GetPrefixRangeEnd(s.nodesPrefix()); ; {
+		reply, err := s.readPage(ctx, client, from, end, all.revision)
 		if err != nil {
 			return all, err
 		}
@@ -80,7 +80,7 @@ func (s *Store) list(ctx context.Context, client *clientv3.Client) (all snapshot
 			all.revision = reply.Header.GetRevision()
 		}
 		for _, kv := range reply.Kvs {
-			n := s.parse(kv)
+			n := s.parseNode(kv)
 			if n == nil {
 				continue
 			}
@@ -91,7 +91,7 @@ func (s *Store) list(ctx context.Context, client *clientv3.Client) (all snapshot
 		}
 		if !reply.More || len(reply.Kvs) == 0 {
 			all.former = slices.Collect(maps.Keys(former))
-			if reply, err = s.page(ctx, client, s.left(), clientv3.GetPrefixRangeEnd(s.left()), all.revision); err == nil {
+			if reply, err = s.readPage(ctx, client, s.leftPrefix(), clientv3.GetPrefixRangeEnd(s.leftPrefix()), all.revision); err == nil {
 				all.left = reply.Kvs
 			}
 			return all, err
@@ -100,17 +100,17 @@ func (s *Store) list(ctx context.Context, client *clientv3.Client) (all snapshot
 	}
 }
 
-func (s *Store) page(ctx context.Context, client *clientv3.Client, from, end string, revision int64) (*clientv3.GetResponse, error) {
+func (s *Store) readPage(ctx context.Context, client *clientv3.Client, from, end string, revision int64) (*clientv3.GetResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, onePage)
 	defer cancel()
 	return client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(revision))
 }
 
-// parse returns the node of a key, or nil for one that no owner of this version has
+// parseNode returns the node of a key, or nil for one that no owner of this version has
 // written: it is ignored, and left where it is.
-func (s *Store) parse(kv *mvccpb.KeyValue) *node.Node {
+func (s *Store) parseNode(kv *mvccpb.KeyValue) *node.Node {
 	n, err := node.ParseStored(kv.GetValue())
-	if err == nil && s.key(n.Key) != string(kv.GetKey()) {
+	if err == nil && s.nodeKey(n.Key) != string(kv.GetKey()) {
 		err = errors.New("it is the value of another key")
 	}
 	if err != nil {
@@ -120,36 +120,36 @@ func (s *Store) parse(kv *mvccpb.KeyValue) *node.Node {
 	return n
 }
 
-// follow tells the watcher what etcd has, and what changes, until that is not known
+// followState tells the watcher what etcd has, and what changes, until that is not known
 // for certain any more.
-func (s *Store) follow(ctx context.Context, client *clientv3.Client, w store.Watcher) error {
-	p := s.ask(ctx, client)
+func (s *Store) followState(ctx context.Context, client *clientv3.Client, w store.Watcher) error {
+	p := s.probeOnce(ctx, client)
 	if p.err != nil {
 		return p.err
 	}
-	all, err := s.list(ctx, client)
+	all, err := s.readSnapshot(ctx, client)
 	if err != nil {
 		return err
 	}
-	if s.replaced(p) {
+	if s.hasOtherData(p) {
 		s.replacedAt = time.Now()
 	}
 	s.revision.Store(all.revision)
 	s.begun = p.begun
-	s.tell(w, all)
+	s.tellState(w, all)
 
 	watching, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	probes := make(chan probe)
-	wg.Go(func() { s.probe(watching, client, probes) })
+	probes := make(chan probeReply)
+	wg.Go(func() { s.probeLoop(watching, client, probes) })
 	// The client returns a watch only once etcd has opened it, and an etcd that has gone is
 	// to be noticed before. The notices of progress keep a watch of few changes from falling
 	// behind a compaction.
 	opened := make(chan clientv3.WatchChan, 1)
 	wg.Go(func() {
-		opened <- client.Watch(watching, s.left(), clientv3.WithRange(clientv3.GetPrefixRangeEnd(s.nodes())), // and the nodes
+		opened <- client.Watch(watching, s.leftPrefix(), clientv3.WithRange(clientv3.GetPrefixRangeEnd(s.nodesPrefix())), // and the nodes
 			clientv3.WithRev(all.revision+1), clientv3.WithProgressNotify())
 	})
 	var events clientv3.WatchChan // nil until it is open
@@ -167,29 +167,29 @@ func (s *Store) follow(ctx context.Context, client *clientv3.Client, w store.Wat
 				return err
 			}
 			s.revision.Store(max(s.revision.Load(), reply.Header.GetRevision()))
-			s.apply(w, reply.Events)
+			s.tellEvents(w, reply.Events)
 		case p := <-probes:
-			if err := s.check(ctx, client, p, since); err != nil {
+			if err := s.checkProbe(ctx, client, p, since); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// probe asks etcd again and again.
-func (s *Store) probe(ctx context.Context, client *clientv3.Client, probes chan<- probe) {
+// probeLoop asks etcd again and again.
+func (s *Store) probeLoop(ctx context.Context, client *clientv3.Client, probes chan<- probeReply) {
 	for ctx.Err() == nil {
-		pause(ctx, s.timing.probe)
+		waitFor(ctx, s.timing.probe)
 		select {
-		case probes <- s.ask(ctx, client):
+		case probes <- s.probeOnce(ctx, client):
 		case <-ctx.Done():
 		}
 	}
 }
 
-// check judges a probe. A watch waits in silence where etcd does not answer, and where
+// checkProbe judges a probe. A watch waits in silence where etcd does not answer, and where
 // its data has been lost or restored, for revisions that are to come.
-func (s *Store) check(ctx context.Context, client *clientv3.Client, p probe, since time.Time) error {
+func (s *Store) checkProbe(ctx context.Context, client *clientv3.Client, p probeReply, since time.Time) error {
 	if p.err != nil {
 		if time.Since(s.heard) < s.timing.patience {
 			return nil
@@ -197,30 +197,30 @@ func (s *Store) check(ctx context.Context, client *clientv3.Client, p probe, sin
 		return p.err
 	}
 	s.heard = time.Now()
-	if s.replaced(p) {
+	if s.hasOtherData(p) {
 		return errReplaced
 	}
 	s.begun = p.begun
 	if s.begun != "" || time.Since(since) < s.config.Lease {
 		return nil
 	}
-	return s.begin(ctx, client)
+	return s.setMarker(ctx, client)
 }
 
-// replaced reports whether etcd has other data than before, lost or restored: its
+// hasOtherData reports whether etcd has other data than before, lost or restored: its
 // revisions are not comparable then. While an answer was on its way the watch may have told
 // of later ones.
-func (s *Store) replaced(p probe) bool {
+func (s *Store) hasOtherData(p probeReply) bool {
 	return p.revision < p.known || s.begun != "" && p.begun != s.begun
 }
 
-// begin sets the marker, when providers have had as long as a lease to register, with an owner
+// setMarker sets the marker, when providers have had as long as a lease to register, with an owner
 // that has listened all the time.
-func (s *Store) begin(ctx context.Context, client *clientv3.Client) error {
+func (s *Store) setMarker(ctx context.Context, client *clientv3.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timing.call)
 	defer cancel()
-	reply, err := client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(s.marker()), "=", 0)).
-		Then(clientv3.OpPut(s.marker(), rand.Text())).Commit()
+	reply, err := client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(s.markerKey()), "=", 0)).
+		Then(clientv3.OpPut(s.markerKey(), rand.Text())).Commit()
 	if err != nil {
 		return err
 	}
@@ -230,10 +230,10 @@ func (s *Store) begin(ctx context.Context, client *clientv3.Client) error {
 	return nil // the next probe has the value
 }
 
-// tell tells the watcher all that etcd has, and that it is there. For the first time, the
+// tellState tells the watcher all that etcd has, and that it is there. For the first time, the
 // leases that an owner of this name has left behind are renewed: from now on its
 // providers have as long as a lease to come back.
-func (s *Store) tell(w store.Watcher, all snapshot) {
+func (s *Store) tellState(w store.Watcher, all prefixSnapshot) {
 	s.heard = time.Now()
 	s.mu.Lock()
 	s.asleep = false
@@ -253,8 +253,8 @@ func (s *Store) tell(w store.Watcher, all snapshot) {
 	}
 }
 
-// apply tells the watcher of events.
-func (s *Store) apply(w store.Watcher, events []*clientv3.Event) {
+// tellEvents tells the watcher of events.
+func (s *Store) tellEvents(w store.Watcher, events []*clientv3.Event) {
 	var (
 		nodes []store.VersionedNode
 		gone  []store.DeletedKey
@@ -262,19 +262,19 @@ func (s *Store) apply(w store.Watcher, events []*clientv3.Event) {
 	for _, event := range events {
 		version, key := event.GetKv().GetModRevision(), string(event.GetKv().GetKey())
 		put := event.GetType() == clientv3.EventTypePut
-		if !strings.HasPrefix(key, s.nodes()) {
-			if put && strings.HasPrefix(key, s.left()) {
+		if !strings.HasPrefix(key, s.nodesPrefix()) {
+			if put && strings.HasPrefix(key, s.leftPrefix()) {
 				tellLeft(w, event.GetKv())
 			}
 			continue
 		}
 		if put {
-			if n := s.parse(event.GetKv()); n != nil {
+			if n := s.parseNode(event.GetKv()); n != nil {
 				nodes = append(nodes, store.VersionedNode{Node: n, Version: version})
 			}
 			continue
 		}
-		if key, err := node.ParseKey(strings.TrimPrefix(key, s.nodes())); err == nil { // else parse has told of it
+		if key, err := node.ParseKey(strings.TrimPrefix(key, s.nodesPrefix())); err == nil { // else parseNode has told of it
 			gone = append(gone, store.DeletedKey{Key: key, Version: version})
 		}
 	}
@@ -283,7 +283,7 @@ func (s *Store) apply(w store.Watcher, events []*clientv3.Event) {
 	}
 }
 
-// tellLeft tells the watcher of a key that adopt has put. One that an older version has put
+// tellLeft tells the watcher of a key that adoptLease has put. One that an older version has put
 // names no owner.
 func tellLeft(w store.Watcher, kv *mvccpb.KeyValue) {
 	if _, owner, ok := strings.Cut(string(kv.GetValue()), " "); ok {
