@@ -211,7 +211,7 @@ soak: ## run the whole fault matrix with one seed after another, from SEED on, f
 # finds in the cache what was compiled in another. With its usual timeout mutants run out
 # of time on a busy machine, and those count for nothing.
 .PHONY: mutate
-mutate: $(GREMLINS) ## show which mutants of the core its tests do not notice, for hours (MUTATE=./federation/wire for one package)
+mutate: $(GREMLINS) ## show which mutants of the core its tests do not notice, for hours (MUTATE=./internal/wire for one package)
 	@rm -rf bin/mutate && mkdir -p bin/mutate && tar -c --exclude ./bin --exclude ./run --exclude ./.git . | tar -x -C bin/mutate
 	@cd bin/mutate && for package in $(MUTATE); do \
 		GOFLAGS=-trimpath $(CURDIR)/$(GREMLINS) unleash --timeout-coefficient 50 \

@@ -33,7 +33,7 @@ var publicPackages = []string{
 	"federation/provider",
 	"federation/source",
 	"federation/source/file",
-	"federation/wire",
+	"internal/wire",
 }
 
 const (

@@ -39,27 +39,27 @@ var wings = map[string][]string{
 	"internal":            {"federation"},
 	"proto":               nil,
 	"federation/mtls":     {"federation", "internal"},
-	"federation/wire":     {"federation", "proto"},
-	"federation/policy":   {"federation", "federation/wire"},
-	"federation/status":   {"federation", "federation/mtls", "federation/wire", "internal"},
-	"federation/consumer": {"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"},
-	"federation/owner":    {"federation", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal", "proto"},
+	"internal/wire":       {"federation", "proto"},
+	"federation/policy":   {"federation", "internal/wire"},
+	"federation/status":   {"federation", "federation/mtls", "internal/wire", "internal"},
+	"federation/consumer": {"federation", "federation/mtls", "federation/status", "internal/wire", "internal", "proto"},
+	"federation/owner":    {"federation", "federation/mtls", "federation/policy", "federation/status", "internal/wire", "internal", "proto"},
 	"federation/dns": {
-		"federation", "federation/consumer", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal",
+		"federation", "federation/consumer", "federation/mtls", "federation/policy", "federation/status", "internal/wire", "internal",
 	},
 	"federation/source": {
 		"federation", "federation/consumer", "federation/mtls", "federation/owner", "federation/policy", "federation/status",
-		"federation/wire", "internal", "proto",
+		"internal/wire", "internal", "proto",
 	},
 	"federation/provider": {"federation", "internal", "proto"},
 	"plugin": {
-		"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal", "plugin/corefile",
+		"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "internal/wire", "internal", "plugin/corefile",
 	},
-	"plugin/corefile": {"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal"},
+	"plugin/corefile": {"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "internal/wire", "internal"},
 	"cmd/coredns":     {"internal", "plugin"},
 	"cmd/federationctl": {
 		"federation", "federation/consumer", "federation/dns", "federation/mtls", "federation/owner", "federation/policy", "federation/provider",
-		"federation/source", "federation/status", "federation/wire", "internal", "proto",
+		"federation/source", "federation/status", "internal/wire", "internal", "proto",
 	},
 	"deploy": nil, // a module of its own
 }
@@ -325,9 +325,9 @@ func TestPresubmitRules(t *testing.T) {
 		want             []string
 	}{
 		{
-			"import from the right", "federation/wire/decode.go",
+			"import from the right", "internal/wire/decode.go",
 			"package wire\nimport (\n_ \"github.com/hamlet-federation/coredns-federation/federation\"\n_ \"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog\"\n)",
-			[]string{"federation/wire/decode.go:4: federation/consumer/catalog is not to the left of federation/wire in the order of wings"},
+			[]string{"internal/wire/decode.go:4: federation/consumer/catalog is not to the left of internal/wire in the order of wings"},
 		},
 		{
 			"Corefiles in another command than check", "cmd/federationctl/lint.go",
@@ -343,8 +343,8 @@ func TestPresubmitRules(t *testing.T) {
 			[]string{"plugin/handler_test.go:2: " + layerReason},
 		},
 		{
-			"goroutines where nobody awaits them", "federation/wire/decode.go", "package wire\nfunc f() {\ngo f()\nwg.Go(f)\n}",
-			[]string{"federation/wire/decode.go:3: " + goReason, "federation/wire/decode.go:4: " + goReason},
+			"goroutines where nobody awaits them", "internal/wire/decode.go", "package wire\nfunc f() {\ngo f()\nwg.Go(f)\n}",
+			[]string{"internal/wire/decode.go:3: " + goReason, "internal/wire/decode.go:4: " + goReason},
 		},
 		{
 			"sleep on a real clock", "federation/owner/server_test.go", "package owner\nfunc TestA() {\ntime.Sleep(1)\n}",
@@ -359,8 +359,8 @@ func TestPresubmitRules(t *testing.T) {
 			[]string{"plugin/handler.go:2: " + longReason},
 		},
 		{
-			"quoted twice", "federation/wire/decode.go", "package wire\nfunc f() {\nlog.Warn(\"x\", \"error\", federation.Quote(s))\nfederation.Quote(err.Error())\nfederation.Quote(name)\n}",
-			[]string{"federation/wire/decode.go:3: " + quoteReason, "federation/wire/decode.go:4: " + quoteReason},
+			"quoted twice", "internal/wire/decode.go", "package wire\nfunc f() {\nlog.Warn(\"x\", \"error\", federation.Quote(s))\nfederation.Quote(err.Error())\nfederation.Quote(name)\n}",
+			[]string{"internal/wire/decode.go:3: " + quoteReason, "internal/wire/decode.go:4: " + quoteReason},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

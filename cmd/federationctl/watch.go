@@ -14,7 +14,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/watch"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
 // watchOptions are the flags of watch.

@@ -14,7 +14,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
+	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/internal/wire/resume"
 )
 
 // adoptTogether is how many services are taken from an earlier stream together: as many

@@ -4,7 +4,7 @@ import (
 	"unique"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
 // Verdict is what becomes of one service under all rules of a policy, which

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
 // hasSeveralParts reports whether several sources may want a name. Where one is alone, there are no

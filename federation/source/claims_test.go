@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
 // TestManyShareAnFqdn has a source take an fqdn, with many services at once, that as many of

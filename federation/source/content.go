@@ -2,7 +2,7 @@ package source
 
 import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/internal/claim"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
 // partItem is a service of a part.

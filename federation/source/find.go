@@ -1,6 +1,6 @@
 package source
 
-import "github.com/hamlet-federation/coredns-federation/federation/wire"
+import "github.com/hamlet-federation/coredns-federation/internal/wire"
 
 // FoundService is a service that a source of a catalog has.
 type FoundService struct {

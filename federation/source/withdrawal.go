@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
 // leastWithdrawn is how many services a source must withdraw for its limit to hold them: of

@@ -28,8 +28,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/removed"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
 // Directive is the name of the plugin in a Corefile.

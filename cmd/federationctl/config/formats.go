@@ -19,8 +19,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
 // valueFormats returns those of the values of a file, by the names that the tags have for them.

@@ -6,8 +6,8 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
 const noSPIFFE = "is a DNS name, and where identities come from a SPIFFE agent those of consumers are SPIFFE IDs"

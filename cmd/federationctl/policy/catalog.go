@@ -14,9 +14,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls/allowfile"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
 // InputFiles are what a Catalog is read from.

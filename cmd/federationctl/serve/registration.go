@@ -21,8 +21,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 

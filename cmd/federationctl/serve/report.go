@@ -19,7 +19,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/relay"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
 var _ page.ReportSource = (*Publisher)(nil)

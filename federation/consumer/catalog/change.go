@@ -1,6 +1,6 @@
 package catalog
 
-import "github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+import "github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 
 // Change is what happened to one service. The changes of one name are in order: the last
 // one holds.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"hash/maphash"
 
-	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
 
 // fqdnCounts counts the services of each fqdn, as a zone looks at all of them when one changes. The

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
 
 // BeginRestore prepares a new catalog for the services that were kept through a

@@ -1,6 +1,6 @@
 package catalog
 
-import "github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+import "github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 
 // ResumableServices returns the services that the owner need not send again on a new stream (see package
 // resume), in no order. They need not be a whole catalog: a digest tells what is in a bucket,

@@ -25,8 +25,8 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/wire/resume"
 )
 
 const (

@@ -12,7 +12,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/precedence"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
 
 // maxRivals bounds the rivals of a NameExplanation: an owner can offer all of its services

@@ -3,7 +3,7 @@ package zone
 import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/precedence"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
 
 // PreparedOffer is what a server block makes of a service: the verdict, and the service compiled.

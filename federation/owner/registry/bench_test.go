@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/wire/resume"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services/registrytest"
 )
 

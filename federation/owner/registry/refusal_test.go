@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
 // TestStandingRefusalsAreBounded refuses more services than are remembered. One that

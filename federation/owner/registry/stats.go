@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
 // Stats is the state of a registry, for metrics.

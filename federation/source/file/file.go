@@ -17,9 +17,9 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
 // Config says which file it is. Policy, MaxBytes and Group may be left out.

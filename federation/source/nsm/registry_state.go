@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/nsm/internal/endpoint"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
 // maxEndpoints bounds what is kept of a registry. Endpoints beyond it are counted.

@@ -10,7 +10,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/internal/table"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 

@@ -8,7 +8,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/internal/table"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
 // partPublisher is what the part was told, which nobody else calls.

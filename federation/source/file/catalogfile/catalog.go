@@ -14,8 +14,8 @@ import (
 	"bytes"
 	"math"
 
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
 // The limits of a catalog file, in bytes.

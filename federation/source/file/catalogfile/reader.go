@@ -13,9 +13,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/internal/catalogentry"
 	"github.com/hamlet-federation/coredns-federation/federation/source/internal/claim"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
 
 // knownService is a service of the last version without problems.

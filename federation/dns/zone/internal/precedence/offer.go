@@ -10,7 +10,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/trie"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
 
 // Offer is one service as one owner offers it, compiled. It is immutable. What

@@ -9,7 +9,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/record"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
 
 // maxTXT is how many octets of RDATA RFC 6763 section 6.2 still recommends.

@@ -18,7 +18,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/internal/deadline"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
 // Config is what a Table needs.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
 // An owner's response becomes an event, and one that breaks a rule is refused.

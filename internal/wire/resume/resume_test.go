@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
+	"github.com/hamlet-federation/coredns-federation/internal/wire/resume"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
