@@ -25,7 +25,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/hostname"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
-	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )

@@ -40,25 +40,25 @@ var wings = map[string][]string{
 	"proto":               nil,
 	"federation/mtls":     {"federation", "internal"},
 	"internal/wire":       {"federation", "proto"},
-	"federation/policy":   {"federation", "internal/wire"},
+	"internal/policy":     {"federation", "internal/wire"},
 	"federation/status":   {"federation", "federation/mtls", "internal/wire", "internal"},
 	"federation/consumer": {"federation", "federation/mtls", "federation/status", "internal/wire", "internal", "proto"},
-	"federation/owner":    {"federation", "federation/mtls", "federation/policy", "federation/status", "internal/wire", "internal", "proto"},
+	"federation/owner":    {"federation", "federation/mtls", "internal/policy", "federation/status", "internal/wire", "internal", "proto"},
 	"federation/dns": {
-		"federation", "federation/consumer", "federation/mtls", "federation/policy", "federation/status", "internal/wire", "internal",
+		"federation", "federation/consumer", "federation/mtls", "internal/policy", "federation/status", "internal/wire", "internal",
 	},
 	"federation/source": {
-		"federation", "federation/consumer", "federation/mtls", "federation/owner", "federation/policy", "federation/status",
+		"federation", "federation/consumer", "federation/mtls", "federation/owner", "internal/policy", "federation/status",
 		"internal/wire", "internal", "proto",
 	},
 	"federation/provider": {"federation", "internal", "proto"},
 	"plugin": {
-		"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "internal/wire", "internal", "plugin/corefile",
+		"federation", "federation/dns", "federation/mtls", "internal/policy", "federation/status", "internal/wire", "internal", "plugin/corefile",
 	},
-	"plugin/corefile": {"federation", "federation/dns", "federation/mtls", "federation/policy", "federation/status", "internal/wire", "internal"},
+	"plugin/corefile": {"federation", "federation/dns", "federation/mtls", "internal/policy", "federation/status", "internal/wire", "internal"},
 	"cmd/coredns":     {"internal", "plugin"},
 	"cmd/federationctl": {
-		"federation", "federation/consumer", "federation/dns", "federation/mtls", "federation/owner", "federation/policy", "federation/provider",
+		"federation", "federation/consumer", "federation/dns", "federation/mtls", "federation/owner", "internal/policy", "federation/provider",
 		"federation/source", "federation/status", "internal/wire", "internal", "proto",
 	},
 	"deploy": nil, // a module of its own

@@ -9,7 +9,7 @@ import (
 	"github.com/coredns/caddy/caddyfile"
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
-	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 )
 
 // ofSharing are the properties that say how names are shared: without share they say nothing.

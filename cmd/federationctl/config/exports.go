@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/policy"
-	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/internal/policy"
+	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 )
 
 // Export is a rule of the export policy of a catalog.

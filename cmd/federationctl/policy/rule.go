@@ -1,7 +1,7 @@
 // Package policy says what the consumers of an owner are told, as far as its files say
 // so: one consumer, or all of them.
 //
-// It decides nothing by itself: who is told of what is decided by federation/policy, as
+// It decides nothing by itself: who is told of what is decided by internal/policy, as
 // in the owner.
 //
 // Only packages of this module import it: it is not a stable API.
@@ -17,7 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/policy"
+	"github.com/hamlet-federation/coredns-federation/internal/policy"
 )
 
 // Rule is a rule of an export policy. Its text is for people.

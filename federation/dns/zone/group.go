@@ -9,7 +9,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/precedence"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/trie"
-	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 )
 
 // Sharing is how an owner shares names with other owners that share them too. What such a name is

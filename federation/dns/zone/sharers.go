@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 )
 
 // HasNames returns a function that reports whether a zone can have names that a pattern matches.

@@ -16,7 +16,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 )
 
 const (

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 )
 
 const (

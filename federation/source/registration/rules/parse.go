@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern/capture"
+	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern/capture"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 

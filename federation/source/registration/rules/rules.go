@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern/capture"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
+	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern/capture"
 )
 
 // The words by which providers are told, and metrics count, what a refused node

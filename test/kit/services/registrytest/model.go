@@ -11,8 +11,8 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
-	"github.com/hamlet-federation/coredns-federation/federation/policy"
-	"github.com/hamlet-federation/coredns-federation/federation/policy/policytest"
+	"github.com/hamlet-federation/coredns-federation/internal/policy"
+	"github.com/hamlet-federation/coredns-federation/internal/policy/policytest"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 

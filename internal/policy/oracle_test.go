@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/policy"
-	"github.com/hamlet-federation/coredns-federation/federation/policy/policytest"
+	"github.com/hamlet-federation/coredns-federation/internal/policy"
+	"github.com/hamlet-federation/coredns-federation/internal/policy/policytest"
 )
 
 // same compares services.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 )
 
 // A filter takes the services below a zone.

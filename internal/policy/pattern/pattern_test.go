@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
-	"github.com/hamlet-federation/coredns-federation/federation/policy/policytest"
+	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/internal/policy/policytest"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 

@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 )
 
 // Policy is a compiled list of rules. It never changes, so goroutines share it. A nil

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/policy"
+	"github.com/hamlet-federation/coredns-federation/internal/policy"
 )
 
 // An owner tells the DNS servers of a partner about its public services, under another

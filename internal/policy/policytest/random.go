@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/policy"
+	"github.com/hamlet-federation/coredns-federation/internal/policy"
 )
 
 // Random makes rules, services and consumers of few words, so that many match.
