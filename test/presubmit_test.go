@@ -41,25 +41,25 @@ var wings = map[string][]string{
 	"federation/mtls":     {"federation", "internal"},
 	"internal/wire":       {"federation", "proto"},
 	"internal/policy":     {"federation", "internal/wire"},
-	"federation/status":   {"federation", "federation/mtls", "internal/wire", "internal"},
-	"federation/consumer": {"federation", "federation/mtls", "federation/status", "internal/wire", "internal", "proto"},
-	"federation/owner":    {"federation", "federation/mtls", "internal/policy", "federation/status", "internal/wire", "internal", "proto"},
+	"internal/status":     {"federation", "federation/mtls", "internal/wire", "internal"},
+	"federation/consumer": {"federation", "federation/mtls", "internal/status", "internal/wire", "internal", "proto"},
+	"federation/owner":    {"federation", "federation/mtls", "internal/policy", "internal/status", "internal/wire", "internal", "proto"},
 	"federation/dns": {
-		"federation", "federation/consumer", "federation/mtls", "internal/policy", "federation/status", "internal/wire", "internal",
+		"federation", "federation/consumer", "federation/mtls", "internal/policy", "internal/status", "internal/wire", "internal",
 	},
 	"federation/source": {
-		"federation", "federation/consumer", "federation/mtls", "federation/owner", "internal/policy", "federation/status",
+		"federation", "federation/consumer", "federation/mtls", "federation/owner", "internal/policy", "internal/status",
 		"internal/wire", "internal", "proto",
 	},
 	"federation/provider": {"federation", "internal", "proto"},
 	"plugin": {
-		"federation", "federation/dns", "federation/mtls", "internal/policy", "federation/status", "internal/wire", "internal", "plugin/corefile",
+		"federation", "federation/dns", "federation/mtls", "internal/policy", "internal/status", "internal/wire", "internal", "plugin/corefile",
 	},
-	"plugin/corefile": {"federation", "federation/dns", "federation/mtls", "internal/policy", "federation/status", "internal/wire", "internal"},
+	"plugin/corefile": {"federation", "federation/dns", "federation/mtls", "internal/policy", "internal/status", "internal/wire", "internal"},
 	"cmd/coredns":     {"internal", "plugin"},
 	"cmd/federationctl": {
 		"federation", "federation/consumer", "federation/dns", "federation/mtls", "federation/owner", "internal/policy", "federation/provider",
-		"federation/source", "federation/status", "internal/wire", "internal", "proto",
+		"federation/source", "internal/status", "internal/wire", "internal", "proto",
 	},
 	"deploy": nil, // a module of its own
 }
@@ -185,7 +185,7 @@ func (s *source) checkFunction(function *ast.FuncDecl, report func(ast.Node, str
 		// The resolver bounds how many there are, and waits for them at its end.
 		looksUp = s.path == "federation/dns/hostname/resolver.go" && function.Name.Name == "startLookup"
 		starts  = s.test || setup || transfers || serves || looksUp ||
-			s.in("federation/consumer", "federation/dns/agent", "federation/owner", "federation/source", "federation/provider", "federation/status/page", "cmd")
+			s.in("federation/consumer", "federation/dns/agent", "federation/owner", "federation/source", "federation/provider", "internal/status/page", "cmd")
 		sleeps = s.importsPath("testing/synctest") || s.importsPath(module+"test/kit/network/simulation") // where a sleep moves the clock of a bubble
 	)
 	if function.Name.Name == "ServeDNS" && s.line(function.End())-s.line(function.Pos()) >= longestServeDNS {

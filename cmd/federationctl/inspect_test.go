@@ -20,8 +20,8 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
-	"github.com/hamlet-federation/coredns-federation/federation/status"
-	"github.com/hamlet-federation/coredns-federation/federation/status/page"
+	"github.com/hamlet-federation/coredns-federation/internal/status"
+	"github.com/hamlet-federation/coredns-federation/internal/status/page"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
@@ -203,7 +203,7 @@ func TestDumpIsServed(t *testing.T) {
 // TestREADMEWhy compares the explanation in the README with the one that is tested.
 func TestREADMEWhy(t *testing.T) {
 	readme := must.Get(os.ReadFile("README.md"))(t)
-	want := must.Get(os.ReadFile("../../federation/status/testdata/why-no-name-refused.txt"))(t)
+	want := must.Get(os.ReadFile("../../internal/status/testdata/why-no-name-refused.txt"))(t)
 	if !strings.Contains(string(readme), fmt.Sprintf("```txt\n%s```", want)) {
 		t.Errorf("the README does not have\n%s", want)
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
-	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/internal/status"
 )
 
 // DumpCatalog returns a catalog of the process, as it was at one moment, as a catalog file in JSON, a

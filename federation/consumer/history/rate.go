@@ -3,7 +3,7 @@ package history
 import (
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/internal/status"
 )
 
 // eventRate counts events of the last hour. The zero value has seen none.

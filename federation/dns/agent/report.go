@@ -8,7 +8,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/history"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
-	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/internal/status"
 )
 
 // OwnerReports returns the reports of all owners, sorted by ID, each ID once. It waits for

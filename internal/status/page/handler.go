@@ -21,7 +21,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/internal/status"
 )
 
 // ReportSource is the process that the pages are about. Its methods are called by many
