@@ -24,7 +24,7 @@ import (
 var publicPackages = []string{
 	"federation",
 	"federation/consumer",
-	"federation/consumer/catalog",
+	"internal/catalog",
 	"federation/mtls",
 	"federation/owner",
 	"federation/owner/registry",

@@ -326,8 +326,8 @@ func TestPresubmitRules(t *testing.T) {
 	}{
 		{
 			"import from the right", "internal/wire/decode.go",
-			"package wire\nimport (\n_ \"github.com/hamlet-federation/coredns-federation/federation\"\n_ \"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog\"\n)",
-			[]string{"internal/wire/decode.go:4: federation/consumer/catalog is not to the left of internal/wire in the order of wings"},
+			"package wire\nimport (\n_ \"github.com/hamlet-federation/coredns-federation/federation\"\n_ \"github.com/hamlet-federation/coredns-federation/internal/catalog\"\n)",
+			[]string{"internal/wire/decode.go:4: internal/catalog is not to the left of internal/wire in the order of wings"},
 		},
 		{
 			"Corefiles in another command than check", "cmd/federationctl/lint.go",

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+	"github.com/hamlet-federation/coredns-federation/internal/catalog"
 )
 
 // A service comes, its owner is lost, and it is kept until the retention ends.
