@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
+	"github.com/hamlet-federation/coredns-federation/internal/catalog/snapshot"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
 )
 

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
+	"github.com/hamlet-federation/coredns-federation/internal/catalog/snapshot"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
+	"github.com/hamlet-federation/coredns-federation/internal/catalog/snapshot"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
