@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
+	"github.com/hamlet-federation/coredns-federation/internal/stream"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/resume"
 )

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file"
@@ -19,6 +18,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/status"
 	"github.com/hamlet-federation/coredns-federation/internal/status/history"
 	"github.com/hamlet-federation/coredns-federation/internal/status/page"
+	"github.com/hamlet-federation/coredns-federation/internal/stream"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 

@@ -9,8 +9,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
-	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 	"github.com/hamlet-federation/coredns-federation/internal/catalog"
+	"github.com/hamlet-federation/coredns-federation/internal/stream"
 )
 
 // linePrinter shows every change in a line of its own. Its methods may be called from several

@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
-	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 	"github.com/hamlet-federation/coredns-federation/internal/status"
+	"github.com/hamlet-federation/coredns-federation/internal/stream"
 )
 
 // maxShown is how many refusals a report has.
