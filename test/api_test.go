@@ -27,7 +27,7 @@ var publicPackages = []string{
 	"internal/catalog",
 	"federation/mtls",
 	"federation/owner",
-	"federation/owner/registry",
+	"internal/registry",
 	"internal/policy",
 	"internal/policy/pattern",
 	"federation/provider",

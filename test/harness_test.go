@@ -45,7 +45,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
-	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
+	"github.com/hamlet-federation/coredns-federation/internal/registry"
 	_ "github.com/hamlet-federation/coredns-federation/plugin"
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"

@@ -14,8 +14,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
-	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/internal/catalog"
+	"github.com/hamlet-federation/coredns-federation/internal/registry"
 )
 
 // A program that follows an owner and prints what changes, until the first catalog

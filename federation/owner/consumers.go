@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
+	"github.com/hamlet-federation/coredns-federation/internal/registry"
 )
 
 // Consumers are those of one catalog.

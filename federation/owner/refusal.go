@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
+	"github.com/hamlet-federation/coredns-federation/internal/registry"
 )
 
 // clearRefusal tells that the consumer takes a service.

@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
+	"github.com/hamlet-federation/coredns-federation/internal/registry"
 )
 
 // servedCatalog is what a server serves under one server name, and what became of it.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
+	"github.com/hamlet-federation/coredns-federation/internal/registry"
 )
 
 // sendWindow holds the responses of one stream that are in flight: sent, or about to

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
+	"github.com/hamlet-federation/coredns-federation/internal/registry"
 )
 
 // withheldCause is why a consumer does not have a service that is in its view.

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source/internal/claim"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
+	"github.com/hamlet-federation/coredns-federation/internal/registry"
 )
 
 // Config is what a Catalog needs.

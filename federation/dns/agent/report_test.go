@@ -14,9 +14,9 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
-	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/internal/catalog"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/internal/registry"
 	"github.com/hamlet-federation/coredns-federation/internal/status"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"

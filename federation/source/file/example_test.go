@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file"
+	"github.com/hamlet-federation/coredns-federation/internal/registry"
 )
 
 // A registry gets what a catalog file says.

@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
+	"github.com/hamlet-federation/coredns-federation/internal/registry"
 )
 
 // quiet waits until the sources seem to have nothing more to write. Where a machine is busy

@@ -19,10 +19,10 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/internal/feedback"
+	"github.com/hamlet-federation/coredns-federation/internal/registry"
 )
 
 // Config says which cluster is read, and what of it is exported.

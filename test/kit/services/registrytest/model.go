@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
 	"github.com/hamlet-federation/coredns-federation/internal/policy"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/policytest"
+	"github.com/hamlet-federation/coredns-federation/internal/registry"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 

@@ -3,7 +3,7 @@ package registry_test
 import (
 	"testing"
 
-	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
+	"github.com/hamlet-federation/coredns-federation/internal/registry"
 	"github.com/hamlet-federation/coredns-federation/test/kit/nightly"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services/registrytest"
 )

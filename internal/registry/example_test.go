@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/owner/registry"
+	"github.com/hamlet-federation/coredns-federation/internal/registry"
 )
 
 // A registry without a server: a subscriber gets the catalog first, and then each
