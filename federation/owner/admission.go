@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/hamlet-federation/coredns-federation/federation/owner/gate"
+	"github.com/hamlet-federation/coredns-federation/internal/gate"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/owner/gate"
+	"github.com/hamlet-federation/coredns-federation/internal/gate"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )

@@ -14,7 +14,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/owner/gate"
+	"github.com/hamlet-federation/coredns-federation/internal/gate"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 

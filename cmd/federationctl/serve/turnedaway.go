@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/owner/gate"
+	"github.com/hamlet-federation/coredns-federation/internal/gate"
 	"github.com/hamlet-federation/coredns-federation/internal/status"
 )
 
