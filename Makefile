@@ -236,7 +236,7 @@ endef
 bench: $(BENCHSTAT) ## compare with CoreDNS's own plugins in one process (SERVICES=1000000 for a million)
 	@mkdir -p bin
 	go test ./test -run '^$$' -bench . -skip E2E -benchtime $(BENCHTIME) -count $(COUNT) -timeout 0 -services $(SERVICES) | tee bin/bench.txt
-	go test ./federation/dns/zone -run '^$$' -bench Shared -benchtime $(BENCHTIME) -count $(COUNT) -timeout 0 | tee -a bin/bench.txt
+	go test ./internal/dns/zone -run '^$$' -bench Shared -benchtime $(BENCHTIME) -count $(COUNT) -timeout 0 | tee -a bin/bench.txt
 	$(call benchstat,bin/bench.txt)
 
 .PHONY: bench-swarm

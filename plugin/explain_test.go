@@ -9,7 +9,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/hamlet-federation/coredns-federation/federation/dns/hostname"
+	"github.com/hamlet-federation/coredns-federation/internal/dns/hostname"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
 

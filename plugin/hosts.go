@@ -11,9 +11,9 @@ import (
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/miekg/dns"
 
-	"github.com/hamlet-federation/coredns-federation/federation/dns/hostname"
-	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
-	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
+	"github.com/hamlet-federation/coredns-federation/internal/dns/hostname"
+	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/plugin/loopback"
 )
 

@@ -15,8 +15,8 @@ import (
 	clog "github.com/coredns/coredns/plugin/pkg/log"
 	"github.com/coredns/coredns/plugin/transfer"
 
-	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
-	"github.com/hamlet-federation/coredns-federation/federation/dns/hostname"
+	"github.com/hamlet-federation/coredns-federation/internal/dns/agent"
+	"github.com/hamlet-federation/coredns-federation/internal/dns/hostname"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 	"github.com/hamlet-federation/coredns-federation/plugin/loopback"

@@ -44,7 +44,7 @@ var wings = map[string][]string{
 	"internal/status":     {"federation", "federation/mtls", "internal/wire", "internal"},
 	"federation/consumer": {"federation", "federation/mtls", "internal/status", "internal/wire", "internal", "proto"},
 	"federation/owner":    {"federation", "federation/mtls", "internal/policy", "internal/status", "internal/wire", "internal", "proto"},
-	"federation/dns": {
+	"internal/dns": {
 		"federation", "federation/consumer", "federation/mtls", "internal/policy", "internal/status", "internal/wire", "internal",
 	},
 	"federation/source": {
@@ -53,12 +53,12 @@ var wings = map[string][]string{
 	},
 	"federation/provider": {"federation", "internal", "proto"},
 	"plugin": {
-		"federation", "federation/dns", "federation/mtls", "internal/policy", "internal/status", "internal/wire", "internal", "plugin/corefile",
+		"federation", "internal/dns", "federation/mtls", "internal/policy", "internal/status", "internal/wire", "internal", "plugin/corefile",
 	},
-	"plugin/corefile": {"federation", "federation/dns", "federation/mtls", "internal/policy", "internal/status", "internal/wire", "internal"},
+	"plugin/corefile": {"federation", "internal/dns", "federation/mtls", "internal/policy", "internal/status", "internal/wire", "internal"},
 	"cmd/coredns":     {"internal", "plugin"},
 	"cmd/federationctl": {
-		"federation", "federation/consumer", "federation/dns", "federation/mtls", "federation/owner", "internal/policy", "federation/provider",
+		"federation", "federation/consumer", "internal/dns", "federation/mtls", "federation/owner", "internal/policy", "federation/provider",
 		"federation/source", "internal/status", "internal/wire", "internal", "proto",
 	},
 	"deploy": nil, // a module of its own
@@ -183,9 +183,9 @@ func (s *source) checkFunction(function *ast.FuncDecl, report func(ast.Node, str
 		serves = s.path == "plugin/status/status.go" && function.Name.Name == "servePort"
 		// A look-up that many queries wait for outlives the one that began it.
 		// The resolver bounds how many there are, and waits for them at its end.
-		looksUp = s.path == "federation/dns/hostname/resolver.go" && function.Name.Name == "startLookup"
+		looksUp = s.path == "internal/dns/hostname/resolver.go" && function.Name.Name == "startLookup"
 		starts  = s.test || setup || transfers || serves || looksUp ||
-			s.in("federation/consumer", "federation/dns/agent", "federation/owner", "federation/source", "federation/provider", "internal/status/page", "cmd")
+			s.in("federation/consumer", "internal/dns/agent", "federation/owner", "federation/source", "federation/provider", "internal/status/page", "cmd")
 		sleeps = s.importsPath("testing/synctest") || s.importsPath(module+"test/kit/network/simulation") // where a sleep moves the clock of a bubble
 	)
 	if function.Name.Name == "ServeDNS" && s.line(function.End())-s.line(function.Pos()) >= longestServeDNS {

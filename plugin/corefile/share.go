@@ -8,7 +8,7 @@ import (
 
 	"github.com/coredns/caddy/caddyfile"
 
-	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 )
 

@@ -41,22 +41,22 @@ const (
 
 // rare are the functions that common queries do not call, with who does.
 var rare = map[string]string{
-	"plugin.(*Federation).askNext":                                    "names of another plugin",
-	"plugin.(*Federation).fallsThrough":                               "zones that fall through",
-	"plugin.(*Federation).answerIndirect":                             "endpoints that are hosts elsewhere",
-	"plugin.(*Federation).answerTargets":                              "SRV records of endpoints that are hosts",
-	"plugin.trimGlue":                                                 "glue that does not fit the client's buffer",
-	"federation/dns/zone.(*Result).aim":                               "SRV records of endpoints that are hosts",
-	"federation/dns/zone.(*Result).follow":                            "endpoints that are hosts",
-	"federation/dns/zone/internal/subtree.(*Shared).endpointsOf":      "names that owners share",
-	"federation/dns/zone.(*Result).share":                             "names that owners share",
-	"federation/dns/zone.(*Zone).shadowed":                            "services below instances of services",
-	"federation/dns/zone/internal/precedence.(*Tree).holders":         "names that several owners have",
-	"federation/dns/zone/reply.hostGlue":                              "endpoints that are hosts",
-	"federation/dns/zone/reply.otherTypes":                            "SOA, NS and ANY",
-	"federation/dns/zone/internal/record.Address":                     "names of addresses, which few ask for: they come as glue",
-	"federation/dns/zone.(*origin).addressesOf":                       "names of name servers",
-	"federation/dns/zone/internal/subtree.(*Subtree).isAboveInstance": "empty non-terminals",
+	"plugin.(*Federation).askNext":                                  "names of another plugin",
+	"plugin.(*Federation).fallsThrough":                             "zones that fall through",
+	"plugin.(*Federation).answerIndirect":                           "endpoints that are hosts elsewhere",
+	"plugin.(*Federation).answerTargets":                            "SRV records of endpoints that are hosts",
+	"plugin.trimGlue":                                               "glue that does not fit the client's buffer",
+	"internal/dns/zone.(*Result).aim":                               "SRV records of endpoints that are hosts",
+	"internal/dns/zone.(*Result).follow":                            "endpoints that are hosts",
+	"internal/dns/zone/internal/subtree.(*Shared).endpointsOf":      "names that owners share",
+	"internal/dns/zone.(*Result).share":                             "names that owners share",
+	"internal/dns/zone.(*Zone).shadowed":                            "services below instances of services",
+	"internal/dns/zone/internal/precedence.(*Tree).holders":         "names that several owners have",
+	"internal/dns/zone/reply.hostGlue":                              "endpoints that are hosts",
+	"internal/dns/zone/reply.otherTypes":                            "SOA, NS and ANY",
+	"internal/dns/zone/internal/record.Address":                     "names of addresses, which few ask for: they come as glue",
+	"internal/dns/zone.(*origin).addressesOf":                       "names of name servers",
+	"internal/dns/zone/internal/subtree.(*Subtree).isAboveInstance": "empty non-terminals",
 }
 
 // TestFrames compiles the plugin and adds up the frames of our own functions, on

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
 )
 
 // sharing is what the oracle knows of the names that the owner shares with its neighbour,

@@ -1,0 +1,481 @@
+// Package agent turns mirrors into zones: it runs one mirror for each owner, and
+// carries what changes in them into the zones of all server blocks that publish the
+// owner.
+//
+// An [Agent] lives as long as the process. Server blocks attach to it with the
+// owners that they name, and get a [Block] from whose Zone they answer. An owner
+// that several blocks name is one mirror, with one stream and one catalog. It runs
+// for as long as any block names it, so a reload, which attaches the new blocks
+// before it detaches the old ones, keeps streams and catalogs.
+//
+// Changes to zones are made one after the other, by the goroutine that has them. All owners
+// wait for each other there, so nothing is done that takes long for one of them: services are
+// judged and compiled before.
+//
+// Only packages of this module import it: it is not a stable API.
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
+)
+
+// Observer is told what happens, for metrics. Its methods are called from
+// several goroutines, must not block, and must not call the Agent.
+type Observer interface {
+	// Responded counts a response of an owner by its operation.
+	Responded(owner string, op federation.Operation)
+	// Refused counts a response that was answered with a NACK.
+	Refused(owner string, reason federation.Reason)
+	// Ended counts a session or an attempt by the gRPC code it ended with.
+	Ended(owner, code string)
+	// Visible reports how long it took from the receipt of an update until queries
+	// were answered by it.
+	Visible(d time.Duration)
+	// PersistFailed counts a catalog that could not be saved or restored.
+	PersistFailed(owner string)
+	// Forgotten reports that the owner has left the configuration.
+	Forgotten(owner string)
+}
+
+// Config is what an Agent needs.
+type Config struct {
+	Logger   *slog.Logger
+	Observer Observer
+
+	// Dial opens a connection to an address of an owner; default: TCP.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+
+	// Follow keeps the certificates of an owner up to date until ctx ends;
+	// default: (*mtls.Source).Run.
+	Follow func(ctx context.Context, source *mtls.Source) error
+
+	// Pause returns what one import, or whatever else works long, calls now and then with how
+	// long it has worked: see Block.Work, which is the default.
+	Pause func() func(worked time.Duration) bool
+
+	// Clock and Store are those of consumer.Config; default: those of the machine.
+	Clock func() (wall time.Time, elapsed time.Duration)
+	Store consumer.Store
+}
+
+// grace is how long answers wait for a new owner, and readiness for all of them
+// after the start of the process.
+const grace = 30 * time.Second
+
+// Agent holds all owners and blocks of a process.
+type Agent struct {
+	// Read-only after New.
+	config  Config
+	counted chan struct{} // holds a value when conflicts were counted anew, for the log
+	readyAt time.Time
+
+	// Atomic.
+	ready atomic.Bool // once true, always true
+
+	shown atomic.Pointer[[]*mirroredOwner] // those of owners, for Status and Ready, which wait for nobody
+
+	pace importPacer // of imports
+
+	// Guarded by lifecycle, which makes Attach and Detach, which start and stop
+	// goroutines, run one at a time. It is not held while a disk is waited for, but while
+	// blocks join: nobody else takes it.
+	lifecycle sync.Mutex
+	owners    map[string]*mirroredOwner     // by ID
+	fileLocks map[string]*consumer.FileLock // of persist, by what its path leads to; those of earlier configurations, too
+	blocks    []*Block                      // in the order of attachment
+	ending    int                           // owners whose mirrors have yet to end
+	stop      func()                        // ends what startBackground has started; nil when it does not run
+
+	// Guarded by writing, the innermost of the locks: nobody waits for anything who holds it.
+	writing  sync.Mutex
+	attached []*Block
+	due      *time.Timer // for what zones do by themselves; nil when nothing runs
+}
+
+// New returns an agent without blocks. It runs nothing yet.
+func New(config Config) *Agent {
+	config.Logger = loglimit.NewLogger(config.Logger)
+	if config.Store == nil {
+		config.Store = consumer.Files()
+	}
+	a := &Agent{
+		config: config, owners: make(map[string]*mirroredOwner), fileLocks: make(map[string]*consumer.FileLock), counted: make(chan struct{}, 1), readyAt: time.Now().Add(grace),
+	}
+	if config.Pause == nil {
+		a.config.Pause = func() func(time.Duration) bool { return (&importWork{importPacer: &a.pace}).pauseAfter }
+	}
+	a.showOwners()
+	return a
+}
+
+// BlockConfig is one server block.
+type BlockConfig struct {
+	// Configuration is one value for all blocks that were read together. It
+	// is only compared.
+	Configuration any
+	Owners        []OwnerConfig // in the order of the Corefile
+	Zone          zone.Config   // its Owners belong to Owners, index by index
+}
+
+// AddOwner adds an owner and what it may publish, whose ID, Retention and Admits are those of the owner.
+func (c *BlockConfig) AddOwner(o OwnerConfig, z zone.Owner) {
+	z.ID, z.Retention, z.Admits = o.Name, o.Rules.Retention, o.Policy.Admits
+	c.Owners, c.Zone.Owners = append(c.Owners, o), append(c.Zone.Owners, z)
+}
+
+// OwnerError says why one of the owners of a block cannot be had.
+type OwnerError struct {
+	Index int // in BlockConfig.Owners
+	ID    string
+	Err   error
+}
+
+// Error returns the owner and the reason.
+func (e *OwnerError) Error() string { return fmt.Sprintf("owner %s: %v", e.ID, e.Err) }
+
+// Unwrap returns the reason.
+func (e *OwnerError) Unwrap() error { return e.Err }
+
+// Attach starts what the block needs and is not running yet, and returns the
+// block with a zone that holds what is known at this moment. It does not wait
+// for an owner, nor for files of its certificate that cannot be used: such an owner is not
+// connected until they can. It fails with an *OwnerError, and changes nothing, when the catalog
+// of an owner cannot be kept in its file, or when two blocks of one configuration want
+// one owner differently.
+//
+// Where a block of an earlier configuration names an owner, the owner's
+// settings stay what they are until that block is detached: a reload may still
+// fail.
+func (a *Agent) Attach(c BlockConfig) (*Block, error) {
+	var found []ownerFiles // before the lock: a disk may be slow
+	for i := range c.Owners {
+		f, err := a.readOwnerFiles(&c.Owners[i])
+		if err != nil {
+			return nil, &OwnerError{Index: i, ID: c.Owners[i].Name, Err: err}
+		}
+		found = append(found, f)
+	}
+
+	a.lifecycle.Lock()
+	defer a.lifecycle.Unlock()
+	b := a.newBlock(c)
+	var claims []*ownerClaim
+	for i := range c.Owners {
+		cl, err := a.checkClaim(b, i, found[i], claims)
+		if err != nil {
+			return nil, &OwnerError{Index: i, ID: c.Owners[i].Name, Err: err}
+		}
+		claims = append(claims, cl)
+	}
+	if a.stop == nil {
+		a.startBackground()
+	}
+	for _, cl := range claims {
+		a.owners[cl.owner.id] = cl.owner
+		cl.owner.claims = append(cl.owner.claims, cl)
+		b.owners = append(b.owners, cl.owner)
+	}
+	a.blocks = append(a.blocks, b)
+	a.showOwners()
+	for i, o := range b.owners {
+		o.joinBlock(b, i)
+	}
+	a.changeZones(func() {
+		a.attached = append(a.attached, b)
+		b.publishZone(a.now())
+	})
+	for _, o := range b.owners {
+		o.configureMirror()
+	}
+	return b, nil
+}
+
+// Detach takes blocks back. Owners that no other block names are left: their
+// streams have ended, their catalogs are saved and their records and metrics are
+// gone when it returns. All of them end at once, each within a second, or a few
+// where a disk is waited for.
+func (a *Agent) Detach(blocks ...*Block) { a.detachAll(blocks) }
+
+// DetachReplaced is Detach for blocks in whose place a reload has put others. The log says
+// which owners are left whose services were answered: that may be a mistake.
+func (a *Agent) DetachReplaced(blocks ...*Block) {
+	for _, o := range a.detachAll(blocks) {
+		if n := o.mirror.Status().Services; n > 0 {
+			a.config.Logger.Warn("owner has left the configuration with a reload, and its records are gone", "owner", o.id, "services", n)
+		}
+	}
+}
+
+// RetainConfigurations detaches every block whose configuration is not one of those given. A
+// configuration that failed to start leaves its blocks to this.
+func (a *Agent) RetainConfigurations(configurations []any) {
+	a.lifecycle.Lock()
+	blocks := slices.Clone(a.blocks)
+	a.lifecycle.Unlock()
+	a.detachAll(slices.DeleteFunc(blocks, func(b *Block) bool {
+		return slices.Contains(configurations, b.config.Configuration)
+	}))
+}
+
+// detachAll returns the owners that are left.
+func (a *Agent) detachAll(blocks []*Block) (left []*mirroredOwner) {
+	a.lifecycle.Lock()
+	left = a.removeBlocks(blocks)
+	a.lifecycle.Unlock()
+
+	for _, o := range left {
+		<-o.done
+	}
+
+	a.lifecycle.Lock()
+	defer a.lifecycle.Unlock()
+	for _, o := range left {
+		if !slices.ContainsFunc(*a.shown.Load(), func(other *mirroredOwner) bool { return other.id == o.id }) {
+			a.config.Observer.Forgotten(o.id) // now that nothing more is counted
+		}
+	}
+	a.ending -= len(left)
+	if len(a.blocks) == 0 && a.ending == 0 && a.stop != nil {
+		a.stop()
+		a.stop = nil
+	}
+	return left
+}
+
+// removeBlocks returns the owners that nobody names any more. Their mirrors are about to
+// end. An owner of several of the blocks keeps what each of them publishes, for its file.
+func (a *Agent) removeBlocks(blocks []*Block) (left []*mirroredOwner) {
+	blocks = slices.DeleteFunc(slices.Clone(blocks), func(b *Block) bool { return !slices.Contains(a.blocks, b) })
+	gone := func(b *Block) bool { return slices.Contains(blocks, b) }
+	a.blocks = slices.DeleteFunc(a.blocks, gone)
+	var named, stay []*mirroredOwner
+	for _, b := range blocks {
+		named = append(named, b.owners...)
+	}
+	for _, o := range named {
+		if slices.Contains(left, o) || slices.Contains(stay, o) {
+			continue // it is named twice
+		}
+		o.claims = slices.DeleteFunc(o.claims, func(c *ownerClaim) bool { return gone(c.block) })
+		if len(o.claims) > 0 {
+			stay = append(stay, o)
+			continue
+		}
+		left = append(left, o)
+		delete(a.owners, o.id)
+		o.cancel()
+	}
+	a.ending += len(left)
+	a.showOwners()
+	if len(blocks) > 0 {
+		a.changeZones(func() { a.attached = slices.DeleteFunc(a.attached, gone) })
+	}
+	for _, o := range left {
+		o.withdrawBlocks(gone)
+	}
+	for _, o := range stay {
+		o.withdrawBlocks(gone)
+		o.configureMirror()
+	}
+	for _, b := range blocks {
+		close(b.detached)
+	}
+	return left
+}
+
+// showOwners lets Status and Ready see the owners as they are now.
+func (a *Agent) showOwners() {
+	owners := slices.Collect(maps.Values(a.owners))
+	a.shown.Store(&owners)
+}
+
+// inOrder returns the owners sorted by their IDs.
+func (a *Agent) inOrder() []*mirroredOwner {
+	owners := slices.Clone(*a.shown.Load())
+	slices.SortFunc(owners, func(x, y *mirroredOwner) int { return strings.Compare(x.id, y.id) })
+	return owners
+}
+
+// Ready reports whether the server may be sent queries: there are owners and each of
+// them is known, or has had its time to become known. Once true, it stays true: a
+// reload must not take a server out of service that has answered so far.
+func (a *Agent) Ready() bool {
+	if a.ready.Load() {
+		return true
+	}
+	owners := *a.shown.Load()
+	known := len(owners) > 0
+	for _, o := range owners {
+		known = known && o.mirror.Status().Known
+	}
+	if !known && time.Now().Before(a.readyAt) {
+		return false
+	}
+	a.ready.Store(true)
+	return true
+}
+
+// originSerials returns the serials that the origins have in the blocks so far.
+func (a *Agent) originSerials(c zone.Config) map[string]uint32 {
+	serials := make(map[string]uint32)
+	for _, b := range a.blocks {
+		for i := range c.Owners {
+			for _, origin := range c.Owners[i].Origins {
+				if soa := b.Zone().SOA(origin.String()); soa != nil {
+					serials[origin.String()] = soa.Serial
+				}
+			}
+		}
+	}
+	return serials
+}
+
+// now returns the wall clock.
+func (a *Agent) now() time.Time {
+	if a.config.Clock == nil {
+		return time.Now()
+	}
+	wall, _ := a.config.Clock()
+	return wall
+}
+
+// changeZones runs f, which changes zones, and returns when queries see what it did. It is the one writer:
+// one f runs at a time.
+func (a *Agent) changeZones(f func()) {
+	a.writing.Lock()
+	defer a.writing.Unlock()
+	f()
+	a.publishZones(a.now())
+	a.announceConflicts()
+}
+
+// startBackground starts what acts by itself: the clock of zones, and what logs for them.
+func (a *Agent) startBackground() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { a.watchConflicts(ctx) })
+	a.writing.Lock()
+	a.due = time.AfterFunc(idle, func() { a.changeZones(func() {}) })
+	a.writing.Unlock()
+	a.stop = func() {
+		a.writing.Lock()
+		a.due.Stop()
+		a.due = nil
+		a.writing.Unlock()
+		cancel()
+		wg.Wait()
+	}
+}
+
+// idle is how long zones are left alone when nothing is due.
+const idle = time.Hour
+
+// publishZones makes the zones visible that have changed.
+func (a *Agent) publishZones(now time.Time) {
+	wait := idle
+	for _, b := range a.attached {
+		b.publishZone(now)
+		if due, ok := b.builder.Due(); ok {
+			wait = min(wait, due.Sub(now))
+		}
+	}
+	a.noteRivals()
+	if a.due != nil {
+		a.due.Reset(max(wait, 0))
+	}
+}
+
+// noteRivals tells the blocks of a configuration about those of another one, which
+// publish the same zones during a reload.
+func (a *Agent) noteRivals() {
+	differ := func(b *Block) bool { return b.config.Configuration != a.attached[0].config.Configuration }
+	if !slices.ContainsFunc(a.attached, differ) {
+		return // as mostly
+	}
+	for _, b := range a.attached {
+		for _, other := range a.attached {
+			if b.config.Configuration != other.config.Configuration {
+				b.builder.NoteRival(other.Zone())
+			}
+		}
+	}
+}
+
+// announceConflicts shows in the status what the zones have found, and has it logged.
+func (a *Agent) announceConflicts() {
+	for _, b := range a.attached {
+		for _, i := range b.builder.RecountedOwners() {
+			b.owners[i].showConflicts()
+			select {
+			case a.counted <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// gather is how long conflicts may become more before they are logged: a catalog comes bit by bit.
+const gather = 5 * time.Second
+
+// watchConflicts logs whose names others have, until ctx ends.
+func (a *Agent) watchConflicts(ctx context.Context) {
+	look := time.NewTimer(gather)
+	defer look.Stop()
+	waiting := true
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.counted:
+			if !waiting {
+				waiting = true
+				look.Reset(gather)
+			}
+		case <-look.C:
+			waiting = false
+			for _, o := range a.inOrder() {
+				o.logConflicts()
+			}
+		}
+	}
+}
+
+// logConflicts logs that other owners have names of the owner, or that they have none any more: a
+// change of that, and with the first of the names.
+func (o *mirroredOwner) logConflicts() {
+	logger, has := o.agent.config.Logger.With("owner", o.id), false
+	count := (*o.conflicts.Load())[zone.FaultFQDN]
+	for _, m := range *o.members.Load() {
+		if has || count == 0 {
+			break
+		}
+		z := m.block.Zone()
+		if z == nil {
+			continue // it is being attached
+		}
+		var c zone.NameConflict
+		if c, has = z.FirstConflict(m.index, o.agent.now()); has && !o.conflicting {
+			logger.Warn("other owners have names of the owner, which are not answered from it",
+				"services", count, "fqdn", c.FQDN, "service", federation.Printable(c.Service), "by", m.block.owners[c.By].id)
+		}
+	}
+	if o.conflicting && !has {
+		logger.Info("other owners have no name of the owner any more")
+	}
+	o.conflicting = has
+}

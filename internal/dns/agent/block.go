@@ -1,0 +1,69 @@
+package agent
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
+)
+
+// Block is the agent's side of one server block.
+type Block struct {
+	// Read-only after Attach.
+	agent    *Agent
+	config   BlockConfig
+	owners   []*mirroredOwner // in the order of the Corefile
+	changed  chan struct{}    // has room for one wake-up
+	detached chan struct{}    // closed by Detach
+
+	// Atomic.
+	zone atomic.Pointer[zone.Zone]
+
+	// Guarded by Agent.writing.
+	builder *zone.Builder
+}
+
+// newBlock returns a block that has no zone yet.
+func (a *Agent) newBlock(c BlockConfig) *Block {
+	return &Block{
+		agent:    a,
+		config:   c,
+		changed:  make(chan struct{}, 1),
+		detached: make(chan struct{}),
+		builder:  zone.NewBuilder(c.Zone, a.originSerials(c.Zone)),
+	}
+}
+
+// Zone returns the newest version of the zone, never nil once Attach has returned.
+// Everything about one query must come from one version.
+func (b *Block) Zone() *zone.Zone { return b.zone.Load() }
+
+// Ask is to be called for each query. It does nothing that takes time.
+func (b *Block) Ask() { b.agent.pace.noteQuery() }
+
+// Work returns what a goroutine calls that works long for the block, now and then, with how long
+// it has worked since: while queries come, it pauses there.
+func (b *Block) Work() func(worked time.Duration) bool { return b.agent.config.Pause() }
+
+// Changed returns a channel that receives after the zone has changed, once for
+// any number of changes.
+func (b *Block) Changed() <-chan struct{} { return b.changed }
+
+// Detached returns a channel that is closed when the block is detached.
+func (b *Block) Detached() <-chan struct{} { return b.detached }
+
+// Ready is that of the Agent: it is about every owner of every block.
+func (b *Block) Ready() bool { return b.agent.Ready() }
+
+// publishZone makes the newest version visible.
+func (b *Block) publishZone(now time.Time) {
+	z := b.builder.Publish(now)
+	if z == b.zone.Load() {
+		return
+	}
+	b.zone.Store(z)
+	select {
+	case b.changed <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,245 @@
+package agent
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/domain"
+	"github.com/hamlet-federation/coredns-federation/internal/status"
+)
+
+// blockExplainer brings together what the zone says of a name, what the configuration says of it, and what
+// happened lately to services that had it.
+type blockExplainer struct {
+	*Block
+
+	reports []status.FollowedOwner // of the owners, index by index
+}
+
+// Explain says why the block answers a query for a name, lower case and absolute, as it
+// does from a zone that Zone has returned: everything but what only those know who answer,
+// which are the reply and the hosts. It changes nothing and waits for nobody. A name outside
+// of the zones has an Answer without a Zone.
+func (b *Block) Explain(z *zone.Zone, name string, qtype uint16, now time.Time) status.BlockAnswer {
+	e := z.Explain(name, qtype, now)
+	if e.Result.Kind == zone.Outside {
+		return status.BlockAnswer{}
+	}
+	x := blockExplainer{Block: b}
+	for _, o := range b.owners {
+		x.reports = append(x.reports, o.reportStatus(now))
+	}
+	a := status.BlockAnswer{
+		Zone: e.Result.OriginName(), Serial: e.Result.SOA("").Serial, Is: e.Role.String(), Verdict: verdictOf(e), Circle: e.Circle, MoreRivals: e.More,
+	}
+	if e.Holder != nil {
+		a.Holder = x.reportHolder(e.Holder)
+	}
+	for _, r := range e.Rivals {
+		a.Rivals = append(a.Rivals, status.RivalService{Owner: b.owners[r.Owner].id, Service: r.Service, FQDN: r.FQDN, Rule: r.Rule})
+	}
+	for _, i := range e.Owners {
+		a.Owners = append(a.Owners, x.reportOwner(i, name, e.Holder != nil && e.Holder.Owner == i || e.Role == domain.NameServer))
+	}
+	return a
+}
+
+// verdictOf returns why a look-up has that result. Hosts may still change it.
+func verdictOf(e *zone.NameExplanation) status.AnswerVerdict {
+	r := &e.Result
+	switch r.Kind {
+	case zone.Success, zone.Indirect:
+		switch {
+		case r.IsStale():
+			return status.Stale
+		case e.Holder == nil || r.Type == dns.TypeSOA || r.Type == dns.TypeNS:
+			return status.OwnData
+		}
+		return status.Live
+	case zone.NoData:
+		if r.IsDenied() {
+			return status.Denied
+		}
+		return status.NoData
+	case zone.NameError:
+		if r.HasLostOwner() {
+			return status.NoNameLost
+		}
+		return status.NoName
+	case zone.Unsynced, zone.Unheard, zone.Outside:
+	}
+	return status.NotKnownYet
+}
+
+func (x *blockExplainer) reportHolder(h *zone.Holder) *status.NameHolder {
+	u := &x.reports[h.Owner]
+	holder := &status.NameHolder{
+		Owner: u.ID, Service: h.Service, FQDN: h.FQDN, Instance: h.Instance, Updated: h.Updated, Stale: h.Stale, Faults: countFaults(h.Faults),
+	}
+	if h.Original != h.FQDN {
+		holder.Original = h.Original
+	}
+	if h.Stale {
+		holder.StaleFrom, holder.Expires = u.Lost, h.Expires.UTC()
+	}
+	holder.Alone = len(h.Part) > 0 && len(x.config.Zone.SharingOwners(h.FQDN)) == 1
+	for _, i := range h.Part {
+		holder.Owners = append(holder.Owners, x.owners[i].id)
+	}
+	for i := range h.Shared {
+		holder.Shared = append(holder.Shared, x.reportEndpoint(&h.Shared[i]))
+	}
+	return holder
+}
+
+// reportEndpoint says why an endpoint of a shared name is answered or not.
+func (x *blockExplainer) reportEndpoint(e *zone.SharedEndpoint) status.SharedEndpoint {
+	s := status.SharedEndpoint{
+		Endpoint: net.JoinHostPort(e.Address, strconv.Itoa(int(e.Port))), Tier: e.Tier, Answered: e.Answered,
+	}
+	var gone time.Time // when the last retention ends
+	for n, i := range e.Owners {
+		u := &x.reports[i]
+		s.Owners = append(s.Owners, u.ID)
+		if n == 0 || u.Expires.IsZero() || !gone.IsZero() && gone.Before(u.Expires) {
+			gone = u.Expires
+		}
+	}
+	switch {
+	case !e.Live:
+		s.Rule, s.Expires = "its owner is lost, so live endpoints go first", gone
+	case e.Answered:
+		s.Rule = "it is live"
+	default:
+		s.Rule = "it is live, and better endpoints are enough (min)"
+	}
+	return s
+}
+
+// partOf returns what there is to say of an owner, whatever the name.
+func partOf(u *status.FollowedOwner) status.OwnerPart {
+	return status.OwnerPart{
+		ID: u.ID, State: u.State, Known: u.Known, Since: u.Since, Expires: u.Expires, Failure: u.Failure, Remedy: u.Remedy, NextAttempt: u.NextAttempt,
+	}
+}
+
+// reportOwner returns what the owner at an index has to do with a name. Taken says that one of its
+// services has it, or the zone itself, so that nothing is left out.
+func (x *blockExplainer) reportOwner(i int, name string, taken bool) status.OwnerPart {
+	log := &x.owners[i].log
+	p := partOf(&x.reports[i])
+	if !taken {
+		p.NotImported, p.NotAdmitted = x.leavesOut(i, name)
+	}
+	for _, r := range log.Refusals() {
+		if x.matchesName(i, r.Service, r.FQDN, name) {
+			p.Refusals = append(p.Refusals, r)
+		}
+	}
+	for _, g := range log.GoneServices() {
+		if x.matchesName(i, g.Service, g.FQDN, name) {
+			p.Gone = append(p.Gone, g)
+		}
+	}
+	return p
+}
+
+// RefusedOwners returns the owners that have been refused a name, lower case and absolute, but for
+// those that are in the answers: the name is in none of the zones that they were given. It waits for nobody.
+func (a *Agent) RefusedOwners(name string, answers []status.BlockAnswer, now time.Time) (parts []status.OwnerPart) {
+	for _, o := range a.inOrder() {
+		if slices.ContainsFunc(answers, func(a status.BlockAnswer) bool {
+			return slices.ContainsFunc(a.Owners, func(p status.OwnerPart) bool { return p.ID == o.id })
+		}) {
+			continue
+		}
+		u := o.reportStatus(now)
+		p := partOf(&u)
+		for _, r := range o.log.Refusals() {
+			if _, of, _ := strings.Cut(withoutProtocol(name), "."); isCalled(r.Service, name) || r.FQDN == withoutProtocol(name) || r.FQDN != "" && r.FQDN == of { // of an instance
+				p.Refusals = append(p.Refusals, r)
+			}
+		}
+		if len(p.Refusals) > 0 {
+			parts = append(parts, p)
+		}
+	}
+	return parts
+}
+
+// isCalled reports whether a service is called by a name.
+func isCalled(service, name string) bool {
+	return strings.EqualFold(strings.TrimSuffix(service, "."), strings.TrimSuffix(name, "."))
+}
+
+// matchesName reports whether a service of the owner at an index has the name, as its own or
+// above it, or is called by it.
+func (x *blockExplainer) matchesName(i int, service, fqdn, name string) bool {
+	if isCalled(service, name) {
+		return true
+	}
+	f, err := federation.ParseFQDN(fqdn)
+	if err != nil {
+		return false
+	}
+	f, _ = x.config.Zone.PublishedName(i, f)
+	if name == f.String() {
+		return true
+	}
+	// Below an fqdn are the names of its instances, protocols and addresses. Below a whole
+	// zone is everything.
+	return !slices.Contains(x.config.Zone.Owners[i].Origins, f) && strings.HasSuffix(name, "."+f.String())
+}
+
+// leavesOut says which import filter leaves services at a name out, and which rule does not
+// admit them, from the owner at an index. Either is empty where none does.
+func (x *blockExplainer) leavesOut(i int, name string) (notImported, notAdmitted string) {
+	fqdn, err := federation.ParseFQDN(withoutProtocol(name))
+	if err != nil {
+		return "", "" // no service can have it
+	}
+	originals := x.config.Zone.OriginalNames(i, fqdn)
+	if len(originals) == 0 {
+		return "", fmt.Sprintf("rename publishes what this owner has at %s under another name", fqdn)
+	}
+	for _, of := range originals {
+		if names := x.config.Zone.Owners[i].Import; !names.Matches(of) {
+			notImported = fmt.Sprintf("import_names %s does not match %s", strings.Trim(fmt.Sprint(names), "[]"), of)
+			continue
+		}
+		_, invalid := x.config.Zone.PublishedName(i, of)
+		if invalid == nil {
+			return "", ""
+		}
+		notAdmitted = invalid.Rule
+	}
+	return notImported, notAdmitted
+}
+
+// withoutProtocol returns the name of the service or instance that a name with the labels of a
+// protocol before it, such as _http._tcp, is of.
+func withoutProtocol(name string) string {
+	for strings.HasPrefix(name, "_") {
+		name = name[strings.IndexByte(name, '.')+1:]
+	}
+	return name
+}
+
+// countFaults returns what is not published, by reason.
+func countFaults(faults map[zone.Fault]int) map[string]int {
+	all := make(map[string]int, len(faults))
+	for kind, n := range faults {
+		if n > 0 {
+			all[string(kind)] = n
+		}
+	}
+	return all
+}

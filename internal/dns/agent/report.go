@@ -1,0 +1,85 @@
+package agent
+
+import (
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/internal/status"
+	"github.com/hamlet-federation/coredns-federation/internal/status/history"
+)
+
+// OwnerReports returns the reports of all owners, sorted by ID, each ID once. It waits for
+// nobody.
+func (a *Agent) OwnerReports(now time.Time) []status.FollowedOwner {
+	owners := a.inOrder()
+	all := make([]status.FollowedOwner, len(owners))
+	for i, o := range owners {
+		all[i] = o.reportStatus(now)
+	}
+	return all
+}
+
+func (o *mirroredOwner) reportStatus(now time.Time) status.FollowedOwner {
+	s, c := o.mirror.Status(), o.running.Load()
+	var retention time.Duration
+	if c != nil {
+		retention = c.config.Rules.Retention
+	}
+	u := history.ReportOwner(o.id, &s, retention, &o.log, now)
+	u.Retry = o.mirror.Retry
+	u.Conflicts = countFaults(*o.conflicts.Load())
+	for _, m := range *o.members.Load() {
+		for _, p := range m.block.config.Zone.UnsharedPatterns(m.index) {
+			if text := p.String(); !slices.Contains(u.Unshared, text) {
+				u.Unshared = append(u.Unshared, text)
+			}
+		}
+	}
+	if c != nil {
+		u.CertificateFile, u.AuthorityFile = c.config.Identity.Files.Cert, c.config.Identity.Files.CA
+		if socket := c.config.Identity.SPIFFE.Socket; socket != "" {
+			u.CertificateFile, u.AuthorityFile = socket, socket
+		}
+		certificate, authority := c.source.Expiry()
+		history.AddCertificates(&u, certificate, authority, c.source.Trouble())
+	}
+	return u
+}
+
+// Catalog yields all services of an owner, in the order of their names, each once. The error
+// is a *status.UnknownError if there is no owner with that ID. It reads what is published, and
+// waits for nobody.
+func (a *Agent) Catalog(of string) (iter.Seq2[status.CatalogService, error], error) {
+	owners := a.inOrder()
+	at := slices.IndexFunc(owners, func(o *mirroredOwner) bool { return o.id == of })
+	if at < 0 {
+		unknown := &status.UnknownError{Of: of}
+		for _, o := range owners {
+			unknown.Known = append(unknown.Known, o.id)
+		}
+		return nil, unknown
+	}
+	offers := owners[at].offeredServices()
+	return func(yield func(status.CatalogService, error) bool) {
+		for i := range offers {
+			if !yield(status.NewService(offers[i].Service.Unpack(), offers[i].Updated, offers[i].Stale)) {
+				return
+			}
+		}
+	}, nil
+}
+
+// offeredServices returns what the zones have of the owner, by name. A block that is being attached has
+// none yet.
+func (o *mirroredOwner) offeredServices() (all []zone.OfferedService) {
+	for _, m := range *o.members.Load() {
+		if z := m.block.Zone(); z != nil {
+			all = slices.AppendSeq(all, z.OfferedServices(m.index))
+		}
+	}
+	slices.SortFunc(all, func(x, y zone.OfferedService) int { return strings.Compare(x.Service.Name(), y.Service.Name()) })
+	return slices.CompactFunc(all, func(x, y zone.OfferedService) bool { return x.Service.Name() == y.Service.Name() })
+}
