@@ -162,7 +162,7 @@ TESTDEPLOY = @mkdir -p bin; (cd deploy && $(GOTEST) -timeout 20m ./...) > bin/te
 SHOWDEPLOY = failed=$$?; wait $$deploy || failed=1; cat bin/test-deploy.txt; exit $$failed
 
 # What `make e2e` runs with real servers, and `make test` without.
-E2E_PACKAGES := ./federation/source/kubernetes ./federation/source/registration/store/etcd ./test/suites/kubernetes/deploy \
+E2E_PACKAGES := ./internal/source/kubernetes ./internal/source/registration/store/etcd ./test/suites/kubernetes/deploy \
 	./test/suites/kubernetes/e2e ./test/suites/register
 
 # The tests of these packages do little but start processes, which are not built with
@@ -177,8 +177,8 @@ race: ## run the same tests under the race detector, less thorough, and without 
 
 .PHONY: race-etcd
 race-etcd: $(ETCD) ## run the tests of registrations in etcd with real clusters of etcd under the race detector
-	CGO_ENABLED=1 REAL_SERVERS=required $(GOTEST) -race -count=1 -timeout 20m ./federation/source/registration/store/etcd
-	CGO_ENABLED=1 REAL_SERVERS=required $(GOTEST) -race -count=1 -timeout 20m -run '^TestModelWithEtcd$$' ./federation/source/registration
+	CGO_ENABLED=1 REAL_SERVERS=required $(GOTEST) -race -count=1 -timeout 20m ./internal/source/registration/store/etcd
+	CGO_ENABLED=1 REAL_SERVERS=required $(GOTEST) -race -count=1 -timeout 20m -run '^TestModelWithEtcd$$' ./internal/source/registration
 
 # Go's default is to minimize each new input for a minute, which would leave no
 # time to find others. On a busy machine go test may take the end of its own time for

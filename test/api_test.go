@@ -31,8 +31,8 @@ var publicPackages = []string{
 	"internal/policy",
 	"internal/policy/pattern",
 	"federation/provider",
-	"federation/source",
-	"federation/source/file",
+	"internal/source",
+	"internal/source/file",
 	"internal/wire",
 }
 

@@ -47,7 +47,7 @@ var wings = map[string][]string{
 	"internal/dns": {
 		"federation", "federation/consumer", "federation/mtls", "internal/policy", "internal/status", "internal/wire", "internal",
 	},
-	"federation/source": {
+	"internal/source": {
 		"federation", "federation/consumer", "federation/mtls", "federation/owner", "internal/policy", "internal/status",
 		"internal/wire", "internal", "proto",
 	},
@@ -59,7 +59,7 @@ var wings = map[string][]string{
 	"cmd/coredns":     {"internal", "plugin"},
 	"cmd/federationctl": {
 		"federation", "federation/consumer", "internal/dns", "federation/mtls", "federation/owner", "internal/policy", "federation/provider",
-		"federation/source", "internal/status", "internal/wire", "internal", "proto",
+		"internal/source", "internal/status", "internal/wire", "internal", "proto",
 	},
 	"deploy": nil, // a module of its own
 }
@@ -163,7 +163,7 @@ func (s *source) checkImports(report func(ast.Node, string)) {
 // read, as nothing else says what those do, and a disk is full only in a namespace.
 func (s *source) checkLayer(report func(ast.Node, string)) {
 	if !s.in("federation", "plugin", "internal") ||
-		s.in("federation/source/kubernetes", "federation/source/registration") || s.path == "internal/catalog/snapshot/path_test.go" {
+		s.in("internal/source/kubernetes", "internal/source/registration") || s.path == "internal/catalog/snapshot/path_test.go" {
 		return
 	}
 	for _, spec := range s.Imports {
@@ -185,7 +185,7 @@ func (s *source) checkFunction(function *ast.FuncDecl, report func(ast.Node, str
 		// The resolver bounds how many there are, and waits for them at its end.
 		looksUp = s.path == "internal/dns/hostname/resolver.go" && function.Name.Name == "startLookup"
 		starts  = s.test || setup || transfers || serves || looksUp ||
-			s.in("federation/consumer", "internal/dns/agent", "federation/owner", "federation/source", "federation/provider", "internal/status/page", "cmd")
+			s.in("federation/consumer", "internal/dns/agent", "federation/owner", "internal/source", "federation/provider", "internal/status/page", "cmd")
 		sleeps = s.importsPath("testing/synctest") || s.importsPath(module+"test/kit/network/simulation") // where a sleep moves the clock of a bubble
 	)
 	if function.Name.Name == "ServeDNS" && s.line(function.End())-s.line(function.Pos()) >= longestServeDNS {

@@ -3,10 +3,10 @@ package serve
 import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/source"
-	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes"
-	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/internal/source"
+	"github.com/hamlet-federation/coredns-federation/internal/source/kubernetes"
+	"github.com/hamlet-federation/coredns-federation/internal/source/kubernetes/export"
 )
 
 // openKubernetes returns the source of a cluster, which is not connected yet.

@@ -7,9 +7,9 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
-	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/etcd"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
+	"github.com/hamlet-federation/coredns-federation/internal/source/registration/store"
+	"github.com/hamlet-federation/coredns-federation/internal/source/registration/store/etcd"
 )
 
 // maxPassword bounds the file with a password, in bytes.

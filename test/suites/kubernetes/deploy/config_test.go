@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
-	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
+	"github.com/hamlet-federation/coredns-federation/internal/source/registration/rules"
 )
 
 // rendering is what is rendered of an example, and what is not.

@@ -177,7 +177,7 @@ func TestMistakes(t *testing.T) {
 // only there.
 func TestRights(t *testing.T) {
 	helm := helm(t, "")
-	source := must.Get(os.ReadFile(root + "/federation/source/kubernetes/testdata/rbac.yaml"))(t)
+	source := must.Get(os.ReadFile(root + "/internal/source/kubernetes/testdata/rbac.yaml"))(t)
 	all := rights(t, string(source))
 	for i, right := range all {
 		if strings.Contains(right, "/leases") {

@@ -1,0 +1,255 @@
+// Package nsm is the source of a Network Service Mesh registry: its network services are
+// the part, with the endpoints that are registered for them.
+//
+// A network service becomes a service nsm/<network service> with the fqdn
+// <network service>.<zone>. It is there while it has an endpoint that can be published,
+// whether or not it is registered itself: the registry's list of network services says
+// how the mesh routes, which is nothing that DNS could say.
+//
+// An endpoint becomes an endpoint and an instance of each network service that it names.
+// The address, the port and the protocol are those of its URL: tcp, tls, mtls, http,
+// https, http2, grpc or mongo, always with a port. The ID of the instance is the name of
+// the endpoint, in lower case, where that can be a name in DNS, and otherwise what can be
+// read of it with a part of its SHA-256. The labels that the endpoint has for a network
+// service are the metadata of the instance, and those that all its endpoints have in
+// common are labels of the service.
+//
+// # Other domains
+//
+// The mesh writes name@domain for what the registry of another domain holds. An endpoint
+// whose own name, or one of whose network services, has that form belongs to that domain,
+// even if this registry tells of it: its domain publishes it, and this source does not,
+// unless the domain is the zone of this source.
+//
+// # When an endpoint goes
+//
+// At once when the registry says that it was deleted. At its expiration_time, by this
+// machine's clock, when the registry can be asked at that moment and does not know a later
+// one. An endpoint without expiration_time goes when the registry has not listed it for
+// the convergence period. An endpoint of which the registry tells when its time is over
+// already is not published (rule expired). So the two clocks must agree to within what
+// endpoints have left when they are refreshed: clients of the mesh refresh after two
+// thirds of their time, and a registry grants a minute by default. A step of this
+// machine's clock changes nothing for endpoints that are known.
+//
+// While the registry is away nobody can refresh anything, so nothing expires. When it is
+// back, all that is known is old until the registry tells of it again, for the convergence
+// period at least and never shorter than its expiration_time says: a registry that keeps
+// its state in memory comes back empty, and learns of its endpoints only when they
+// refresh. An endpoint that was deleted meanwhile is withdrawn no sooner, because an
+// emptied registry looks the same.
+//
+// # How the registry is read
+//
+// A watch of the registry has no end of its first list. So the watch comes first, and
+// then a list, whose end is told: the state is whole once the watch has told of all that
+// is listed. A list may be older than the watch when it arrives; what the watch has told
+// since the list was asked for counts. Lists go on at intervals: they find what a watch has
+// lost (a registry on Kubernetes loses deletions between two watches of its own), and
+// their answer is the proof that the connection lives. Pings would not do: a registry that
+// does not say otherwise ends connections for more than one in five minutes.
+//
+// Only packages of this module import it: it is not a stable API.
+package nsm
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
+	"github.com/hamlet-federation/coredns-federation/internal/source"
+	"github.com/hamlet-federation/coredns-federation/internal/source/nsm/internal/endpoint"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
+)
+
+// Config says which registry is read, and how its services are called.
+type Config struct {
+	Registry string          // tcp://HOST:PORT, or unix:///PATH
+	Zone     federation.FQDN // of the services
+	Name     string          // with which the names of services begin; "nsm" where it is empty
+
+	// Credentials are those of this side of the connection; they decide which registry is
+	// believed. Without them the connection is plain, and the registry is on this machine.
+	Credentials credentials.TransportCredentials
+
+	// Convergence is for how long what was known stays when the registry is back; 0 stands
+	// for two minutes.
+	Convergence time.Duration
+
+	Policy wire.AddressPolicy // of the consumers, as far as the owner knows it
+	Logger *slog.Logger       // nil: nothing is logged
+}
+
+const (
+	defaultName        = "nsm"
+	defaultConvergence = 2 * time.Minute
+)
+
+// Source is what a registry holds. It implements [source.Source].
+type Source struct {
+	// read-only after New
+	rules       endpoint.Rules
+	registry    string // as the configuration has it
+	credentials credentials.TransportCredentials
+	convergence time.Duration
+	logger      *slog.Logger
+	dial        func(context.Context) (net.Conn, error) // other in tests
+	authority   string                                  // the registry's name in its certificate
+
+	// owned by Run
+	state   *registryState
+	refused map[string]int // that the part was told last
+	known   bool           // whether the part was told the whole state once
+}
+
+var (
+	_ source.Source      = (*Source)(nil)
+	_ source.NameClaimer = (*Source)(nil)
+)
+
+// New returns a source that is not connected yet. It fails with one line when the
+// configuration is not usable.
+func New(c Config) (*Source, error) {
+	if c.Zone.IsZero() {
+		return nil, errors.New("zone: required")
+	}
+	network, address, err := parseRegistry(c.Registry)
+	if err != nil {
+		return nil, fmt.Errorf("registry %s: %w", federation.Quote(c.Registry), err)
+	}
+	if c.Credentials == nil {
+		if network == "tcp" && !isLoopback(address) {
+			return nil, fmt.Errorf("registry %s: it is not on this machine, so the connection needs mutual TLS", federation.Quote(c.Registry))
+		}
+		c.Credentials = insecure.NewCredentials()
+	}
+	authority := address
+	if network == "unix" {
+		authority = "localhost"
+	}
+	return &Source{
+		rules:    endpoint.Rules{Prefix: cmp.Or(c.Name, defaultName) + "/", Zone: c.Zone, Policy: c.Policy},
+		registry: c.Registry, credentials: c.Credentials, authority: authority,
+		convergence: cmp.Or(c.Convergence, defaultConvergence),
+		logger:      loglimit.NewLogger(cmp.Or(c.Logger, slog.New(slog.DiscardHandler))),
+		dial: func(ctx context.Context) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, address)
+		},
+		state: newRegistryState(), refused: make(map[string]int),
+	}, nil
+}
+
+// parseRegistry returns the network and the address of a registry, as package net takes
+// them.
+func parseRegistry(text string) (network, address string, err error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return "", "", errors.New("not a URL such as tcp://registry:5002")
+	}
+	switch {
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return "", "", errors.New("it has more than a scheme, a host and a port")
+	case u.Scheme == "unix" && u.Host == "" && u.Path != "":
+		return "unix", u.Path, nil
+	case u.Scheme != "tcp":
+		return "", "", errors.New("the scheme is neither tcp nor unix, as in tcp://registry:5002")
+	case u.Hostname() == "" || u.Port() == "" || u.Path != "":
+		return "", "", errors.New("want a host and a port, as in tcp://registry:5002")
+	}
+	return "tcp", u.Host, nil
+}
+
+// isLoopback reports whether an address is of this machine whoever resolves it.
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback() || host == "localhost" // RFC 6761 section 6.3
+}
+
+// MayClaim implements [source.NameClaimer].
+func (s *Source) MayClaim(name string, fqdn federation.FQDN) bool {
+	return strings.HasPrefix(name, s.rules.Prefix) || fqdn.Within(s.rules.Zone)
+}
+
+// reconnectBackoff has the delays between two connections. All owners of a registry lose it at the same
+// moment, so they are spread: by as much again.
+func reconnectBackoff() *wait.Backoff {
+	return &wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 1, Steps: 5, Cap: 15 * time.Second}
+}
+
+// steady is how long a connection must have been of use to be made anew at once.
+const steady = 10 * time.Second
+
+// Run implements [source.Source]. A connection that has been of use and ends, as all do
+// whose certificate expires, is made anew at once: the registry is away when that fails.
+func (s *Source) Run(ctx context.Context, part source.Part) {
+	delay := reconnectBackoff()
+	for {
+		began := time.Now()
+		whole, err := s.followOnce(ctx, part)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case whole:
+			delay = reconnectBackoff()
+			if time.Since(began) >= steady {
+				continue
+			}
+		}
+		part.SetAway(fmt.Errorf("registry %s: %w", s.registry, err))
+		if !waitFor(ctx, delay.Step()) {
+			return
+		}
+	}
+}
+
+// waitFor reports whether the time has passed before ctx ended.
+func waitFor(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// connectTimeout bounds a connection until it is ready, with its handshake.
+const connectTimeout = 10 * time.Second
+
+// followOnce follows the registry over one connection until that fails, and reports whether
+// the state was whole. The connection is a new one each time: gRPC would try again by
+// itself, with delays that add to ours.
+func (s *Source) followOnce(ctx context.Context, part source.Part) (whole bool, err error) {
+	params := grpc.ConnectParams{MinConnectTimeout: connectTimeout}
+	conn, err := grpc.NewClient("passthrough:///"+s.authority, // the dialer knows the address
+		grpc.WithTransportCredentials(s.credentials),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.dial(ctx) }),
+		grpc.WithConnectParams(params), grpc.WithDisableServiceConfig(),
+	)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	x := newRegistrySession(s, part, conn)
+	err = x.followRegistry(ctx)
+	return x.whole, err
+}

@@ -1,0 +1,379 @@
+package nsm
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/source/nsm/internal/endpoint"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
+)
+
+const minute = time.Minute
+
+// What is registered, refreshed, changed and unregistered is published at once.
+func TestFollow(t *testing.T) {
+	runStand(t, func(f *fakeRegistry) { f.put(expiring(minute, "a", "web")) }, func(t *testing.T, s *stand) {
+		s.want(t, "web: a")
+		s.put(expiring(minute, "b", "web", "dns"))
+		s.want(t, "dns: b, web: a b")
+		updates := s.part.updates
+		s.at(40 * time.Second)
+		s.put(expiring(minute, "a", "web"))
+		s.put(expiring(minute, "b", "web", "dns"))
+		s.want(t, "dns: b, web: a b")
+		if s.part.updates != updates {
+			t.Errorf("refreshing was published %d times", s.part.updates-updates)
+		}
+		s.put(expiring(minute, "b", "mail", "dns"))
+		s.want(t, "dns: b, mail: b, web: a")
+		moved := expiring(minute, "a", "web")
+		moved.Url = "https://192.0.2.9:8443"
+		s.put(moved)
+		s.want(t, "dns: b, mail: b, web: a")
+		if got := s.part.services["nsm/web"].Service().Endpoints[0].Port; got != 8443 {
+			t.Errorf("port is %d", got)
+		}
+		s.remove("b")
+		s.want(t, "web: a")
+		s.remove("a")
+		s.want(t, "")
+		if s.part.times > 0 {
+			t.Error("it was said to be away")
+		}
+	})
+}
+
+// The first state is published when it is whole, and not before.
+func TestFirstState(t *testing.T) {
+	t.Run("empty", func(t *testing.T) {
+		runStand(t, nil, func(t *testing.T, s *stand) { s.want(t, "") })
+	})
+	t.Run("watch comes later than the list", func(t *testing.T) {
+		begin := make(chan struct{})
+		runStand(t, func(f *fakeRegistry) {
+			begin = make(chan struct{})
+			f.beforeWatch = func() { <-begin }
+			f.put(expiring(minute, "a", "web"))
+			f.put(expiring(minute, "gone", "web"))
+		}, func(t *testing.T, s *stand) {
+			s.at(time.Second)
+			s.want(t, "silent")
+			s.remove("gone") // of which no watch will tell
+			close(begin)
+			s.at(2 * time.Second)
+			s.want(t, "web: a")
+		})
+	})
+	t.Run("watch that begins with nothing", func(t *testing.T) {
+		runStand(t, func(f *fakeRegistry) {
+			f.silent = true
+			f.put(expiring(minute, "a", "web"))
+		}, func(t *testing.T, s *stand) {
+			s.at(patience - time.Second)
+			s.want(t, "silent")
+			s.at(patience + time.Second)
+			s.want(t, "web: a")
+		})
+	})
+	t.Run("list without an end", func(t *testing.T) {
+		runStand(t, func(f *fakeRegistry) {
+			end := make(chan struct{})
+			f.afterList = func() { <-end }
+			f.put(nse("a", "web"))
+			time.AfterFunc(10*time.Second, func() { close(end) })
+		}, func(t *testing.T, s *stand) {
+			s.at(9 * time.Second)
+			s.want(t, "silent")
+			s.at(11 * time.Second)
+			s.want(t, "web: a")
+		})
+	})
+	t.Run("deleted while the list is read", func(t *testing.T) {
+		runStand(t, func(f *fakeRegistry) {
+			f.put(nse("a", "web"))
+			f.put(nse("b", "web"))
+			removed := false
+			f.afterList = func() {
+				if !removed {
+					removed = true
+					f.remove("b")
+				}
+			}
+		}, func(t *testing.T, s *stand) {
+			s.at(time.Second)
+			s.want(t, "web: a")
+			s.at(5 * minute)
+			s.want(t, "web: a")
+		})
+	})
+}
+
+// An endpoint goes at its expiration_time, even if the registry goes on telling of it.
+func TestExpiration(t *testing.T) {
+	runStand(t, nil, func(t *testing.T, s *stand) {
+		s.put(expiring(45*time.Second, "a", "web"))
+		s.put(expiring(2*minute, "b", "web"))
+		s.put(nse("forever", "web"))
+		s.at(45*time.Second - 1)
+		s.want(t, "web: a b forever")
+		s.at(45 * time.Second)
+		s.want(t, "web: b forever")
+		s.at(3 * minute)
+		s.want(t, "web: forever")
+		if got := s.part.refused[endpoint.Expired]; got != 2 {
+			t.Errorf("%d endpoints are counted as expired, want 2", got)
+		}
+		s.remove("b")
+		s.put(expiring(minute, "a", "web"))
+		s.want(t, "web: a forever")
+		if got := s.part.refused[endpoint.Expired]; got != 0 {
+			t.Errorf("%d endpoints are counted as expired, want 0", got)
+		}
+		s.put(expiring(-time.Second, "a", "web"))
+		s.want(t, "web: forever")
+	})
+}
+
+// What a watch has lost is found by a list: a refresh before anything expires, a new
+// endpoint and a deletion in time.
+func TestLostWords(t *testing.T) {
+	runStand(t, func(f *fakeRegistry) {
+		f.put(expiring(minute, "a", "web"))
+		f.put(expiring(minute, "b", "web"))
+		f.put(nse("c", "web"))
+	}, func(t *testing.T, s *stand) {
+		s.deaf = true
+		s.at(35 * time.Second)
+		s.put(expiring(minute, "a", "web")) // until 95 s
+		s.remove("b")
+		s.remove("c")
+		s.put(nse("d", "web"))
+		s.want(t, "web: a b c")
+		s.at(minute - 1)
+		s.want(t, "web: a b c")
+		s.at(minute + listGap)
+		s.want(t, "web: a c d")
+		s.at(95*time.Second - 1)
+		s.want(t, "web: a c d")
+		s.put(expiring(minute, "a", "web"))
+		s.at(minute + defaultConvergence + listInterval + listGap)
+		s.want(t, "web: d") // a's time was over at 155 s
+	})
+}
+
+// A registry that is away withdraws nothing, whatever would have expired meanwhile.
+func TestAway(t *testing.T) {
+	runStand(t, func(f *fakeRegistry) {
+		f.put(expiring(minute, "a", "web"))
+		f.put(expiring(minute, "b", "web"))
+	}, func(t *testing.T, s *stand) {
+		s.at(10 * time.Second)
+		s.stop()
+		s.wantAway(t, true)
+		s.at(30 * minute)
+		s.want(t, "web: a b")
+		s.wantAway(t, true)
+		s.start() // with what it had: it is kept on a disk
+		s.at(31*minute + 5*time.Second)
+		s.wantAway(t, false)
+		s.want(t, "web: a b")
+		s.put(expiring(10*minute, "a", "web"))
+		s.at(34 * minute)
+		s.want(t, "web: a")
+		if s.part.times != 1 {
+			t.Errorf("it was away %d times", s.part.times)
+		}
+	})
+}
+
+// A connection that ends is made anew at once, and nobody notices; a registry that ends
+// each of them is away.
+func TestReconnect(t *testing.T) {
+	runStand(t, func(f *fakeRegistry) { f.put(expiring(10*minute, "a", "web")) }, func(t *testing.T, s *stand) {
+		for i := range 3 {
+			s.at(time.Duration(i+1) * minute)
+			s.start()
+			s.want(t, "web: a")
+		}
+		if s.part.times > 0 {
+			t.Errorf("it was away %d times", s.part.times)
+		}
+		s.at(3*minute + 5*time.Second)
+		s.start()
+		s.wantAway(t, true)
+		s.at(4 * minute)
+		s.wantAway(t, false)
+		s.want(t, "web: a")
+	})
+}
+
+// A registry that has lost its state learns of its endpoints when they refresh. What does
+// not come back stays for the convergence period, and as long as it was to live.
+func TestRestart(t *testing.T) {
+	runStand(t, func(f *fakeRegistry) {
+		f.put(expiring(minute, "back", "web"))
+		f.put(expiring(minute, "gone", "web"))
+		f.put(expiring(10*minute, "long", "web"))
+		f.put(nse("forever", "web"))
+		f.put(expiring(minute, "deleted", "web"))
+	}, func(t *testing.T, s *stand) {
+		s.stop()
+		s.lose()
+		s.start()
+		s.at(5 * time.Second)
+		s.wantAway(t, false)
+		s.want(t, "web: back deleted forever gone long")
+		s.put(expiring(minute, "back", "web"))
+		s.put(expiring(minute, "deleted", "web"))
+		s.remove("deleted")
+		s.want(t, "web: back forever gone long")
+		s.at(50 * time.Second)
+		s.put(expiring(3*minute, "back", "web"))
+		s.at(110 * time.Second)
+		s.want(t, "web: back forever gone long")
+		s.at(130 * time.Second)
+		s.want(t, "web: back long")
+		s.at(6 * minute)
+		s.want(t, "web: long")
+		s.at(10*minute + listGap)
+		s.want(t, "")
+	})
+}
+
+// A connection that carries nothing any more is noticed, and withdraws nothing.
+func TestHalfOpen(t *testing.T) {
+	runStand(t, func(f *fakeRegistry) { f.put(expiring(10*time.Second, "a", "web")) }, func(t *testing.T, s *stand) {
+		s.stalled.Store(true)
+		s.at(listInterval + listTimeout + time.Second)
+		s.wantAway(t, true)
+		s.want(t, "web: a")
+		s.stalled.Store(false)
+		s.put(expiring(10*minute, "b", "web"))
+		s.at(150 * time.Second)
+		s.wantAway(t, false)
+		s.want(t, "web: a b")
+		s.at(5 * minute)
+		s.want(t, "web: b")
+	})
+}
+
+// A service has no more endpoints than a consumer takes, and the same ones always.
+func TestManyEndpoints(t *testing.T) {
+	runStand(t, func(f *fakeRegistry) {
+		for i := range federation.MaxInstances + 10 {
+			f.put(nse(fmt.Sprintf("nse-%05d", i), "big"))
+		}
+		f.put(nse("other", "small"))
+	}, func(t *testing.T, s *stand) {
+		if got := len(s.part.services); got != 2 {
+			t.Fatalf("%d services, want 2", got)
+		}
+		big := s.part.services["nsm/big"].Service()
+		if n := len(big.Instances); n != federation.MaxInstances || big.Instances[n-1].ID != "nse-00999" {
+			t.Errorf("%d instances, the last is %s", n, big.Instances[n-1].ID)
+		}
+		if got := s.part.refused[endpoint.Limit]; got != 10 {
+			t.Errorf("%d are refused, want 10", got)
+		}
+		updates := s.part.updates
+		s.remove("nse-00000")
+		synctest.Wait()
+		if big = s.part.services["nsm/big"].Service(); big.Instances[0].ID != "nse-00001" || big.Instances[999].ID != "nse-01000" {
+			t.Errorf("instances are %s to %s", big.Instances[0].ID, big.Instances[999].ID)
+		}
+		if got := s.part.refused[endpoint.Limit]; got != 9 || s.part.updates != updates+1 {
+			t.Errorf("%d are refused, want 9; %d updates", got, s.part.updates-updates)
+		}
+	})
+}
+
+func TestNew(t *testing.T) {
+	zone := services.FQDN("nsm.example")
+	for _, tc := range []struct {
+		config Config
+		want   string
+	}{
+		{Config{Registry: "tcp://127.0.0.1:5002", Zone: zone}, ""},
+		{Config{Registry: "tcp://localhost:5002", Zone: zone}, ""},
+		{Config{Registry: "tcp://[::1]:5002", Zone: zone}, ""},
+		{Config{Registry: "unix:///run/nsm.sock", Zone: zone}, ""},
+		{Config{Registry: "tcp://registry.nsm-system:5002", Zone: zone, Credentials: insecure.NewCredentials()}, ""},
+		{Config{Registry: "tcp://127.0.0.1:5002"}, "zone: required"},
+		{Config{Registry: "tcp://registry.nsm-system:5002", Zone: zone}, "needs mutual TLS"},
+		{Config{Registry: "tcp://192.0.2.1:5002", Zone: zone}, "needs mutual TLS"},
+		{Config{Registry: "tcp://localhost.example:5002", Zone: zone}, "needs mutual TLS"},
+		{Config{Registry: "registry:5002", Zone: zone}, "neither tcp nor unix"},
+		{Config{Registry: "https://127.0.0.1:5002", Zone: zone}, "neither tcp nor unix"},
+		{Config{Registry: "tcp://127.0.0.1", Zone: zone}, "want a host and a port"},
+		{Config{Registry: "tcp://:5002", Zone: zone}, "want a host and a port"},
+		{Config{Registry: "tcp://127.0.0.1:5002/path", Zone: zone}, "want a host and a port"},
+		{Config{Registry: "unix://run/nsm.sock", Zone: zone}, "neither tcp nor unix"},
+		{Config{Registry: "tcp://user@127.0.0.1:5002", Zone: zone}, "more than a scheme"},
+		{Config{Registry: "tcp://127.0.0.1:x", Zone: zone}, "not a URL"},
+		{Config{Zone: zone}, "neither tcp nor unix"},
+	} {
+		_, err := New(tc.config)
+		if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%q: %v, want %q", tc.config.Registry, err, tc.want)
+		}
+	}
+}
+
+// Before its first state a registry that is away is said to be, with a reason that is
+// bounded and quoted.
+func TestNotThere(t *testing.T) {
+	runStand(t, func(f *fakeRegistry) { f.stop() }, func(t *testing.T, s *stand) {
+		s.wantAway(t, true)
+		s.want(t, "silent")
+		if got := s.part.away.Error(); !strings.HasPrefix(got, "registry tcp://127.0.0.1:5002: Unavailable: ") {
+			t.Errorf("reason is %s", got)
+		}
+		s.put(nse("a", "web"))
+		s.start()
+		s.at(minute)
+		s.want(t, "web: a")
+		s.wantAway(t, false)
+	})
+}
+
+// TestPayload follows the payload of a network service, which is in every list. Where the
+// registry does not tell it, nothing else changes.
+func TestPayload(t *testing.T) {
+	services := new(networkServices)
+	runStand(t, func(f *fakeRegistry) {
+		f.services = services
+		f.start()
+		f.put(nse("a", "web", "dns"))
+	}, func(t *testing.T, s *stand) {
+		expect := func(want string) {
+			t.Helper()
+			synctest.Wait()
+			for _, of := range []string{"web", "dns"} {
+				if of == "dns" {
+					want = ""
+				}
+				got := ""
+				for _, pair := range s.part.services["nsm/"+of].Service().Instances[0].Metadata {
+					got += pair.Key + "=" + pair.Value
+				}
+				if got != want {
+					t.Errorf("metadata of %s are %q, expected %q", of, got, want)
+				}
+			}
+		}
+		s.want(t, "dns: a, web: a")
+		expect("")
+		services.payload.Store("IP")
+		s.at(listInterval + time.Second)
+		expect("payload=IP")
+		services.payload.Store("ETHERNET")
+		s.at(2*listInterval + 2*time.Second)
+		expect("payload=ETHERNET")
+	})
+}

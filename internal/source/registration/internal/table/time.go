@@ -1,0 +1,175 @@
+package table
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/internal/source/registration/node"
+	"github.com/hamlet-federation/coredns-federation/internal/source/registration/rules"
+)
+
+// ExpireDue ends what has a deadline at now or before.
+func (t *Table) ExpireDue(now time.Time) {
+	t.judgeLeft(now)
+	for {
+		item := t.due.Pop(now.Sub(t.start))
+		if item == nil {
+			return
+		}
+		e := item.Value
+		if t.sentAway && e.old {
+			t.setDue(e, now.Add(max(t.config.Convergence, time.Second)))
+			continue
+		}
+		if e.isLingering() {
+			t.markKept(e)
+			t.requestChange(e, &wantedChange{})
+			continue
+		}
+		n, cause := e.wantedNode(), Broken
+		switch {
+		case e.old:
+			cause = Convergence
+		case e.holder != nil:
+			cause = Silent
+		}
+		t.noteExpired(n, cause)
+		if h := e.holder; h != nil {
+			h.stream.tell(Answer{Kind: Expired, NodeText: h.text})
+			t.dropHolder(e)
+		}
+		t.markKept(e)
+		if t.config.Linger > 0 && t.mayWithdraw(e, false, nil) && t.isLast(e) {
+			t.startLingering(e, now)
+			continue
+		}
+		t.requestChange(e, &wantedChange{})
+	}
+}
+
+// noteExpired counts and tells that a node has expired.
+func (t *Table) noteExpired(n *node.Node, cause string) {
+	t.numbers.Expired[cause]++
+	t.config.Expired(n, cause)
+}
+
+// isLast reports whether the store holds the entry, and nothing else of its service that
+// is to stay.
+func (t *Table) isLast(e *nodeEntry) bool {
+	return e.stored != nil && !slices.ContainsFunc(e.service.entries, func(other *nodeEntry) bool {
+		return other != e && other.stored != nil && other.wantedNode() != nil && !other.isLingering()
+	})
+}
+
+// startLingering lets an entry that has expired stay for a while, as the store holds it.
+func (t *Table) startLingering(e *nodeEntry, now time.Time) {
+	if l := e.service.lingering; l != nil {
+		t.markKept(l)
+		t.requestChange(l, &wantedChange{})
+	}
+	e.service.lingering = e
+	if c := e.waitingChange(); c != nil {
+		t.updateEntry(e, e.stored, e.sent, nil)
+		if c.stream != nil {
+			t.countDone(c.stream)
+		}
+	}
+	t.setDue(e, now.Add(t.config.Linger))
+}
+
+// NoteSuspension says that the program has not run for a while: what providers have said meanwhile
+// may not have been read, and nothing of theirs expires before they had the
+// convergence period.
+func (t *Table) NoteSuspension(now time.Time) {
+	t.converge = now.Add(t.config.Convergence)
+	t.waitForLeft(now)
+	for _, e := range t.entries {
+		if !e.ours || e.isLingering() || e.wantedNode() == nil {
+			continue
+		}
+		t.markOld(e)
+		if at, ok := e.due.Deadline(); !ok || t.start.Add(at).Before(t.converge) {
+			t.setDue(e, t.converge)
+		}
+	}
+}
+
+// SetRules has nodes judged by other rules from now on, also those that there are. It
+// tells report of each that may not stay, and why.
+func (t *Table) SetRules(r *rules.Rules, report func(n *node.Node, refusal rules.Refusal)) {
+	t.config.Rules = r
+	var held []*nodeEntry
+	for _, e := range t.entries {
+		switch {
+		case e.wantedNode() == nil: // it is being deleted
+			if e.stored != nil && t.isForbidden(e) {
+				t.setHidden(e, true)
+			}
+		case !e.ours:
+			t.hideForbidden(e)
+		case e.holder != nil:
+			held = append(held, e)
+		default:
+			n := e.wantedNode()
+			if refusal := t.recheckStored(e); refusal != nil {
+				report(n, *refusal)
+			}
+		}
+	}
+	// Of too many for a quota those stay that were there first.
+	slices.SortFunc(held, func(a, b *nodeEntry) int {
+		m, n := a.wantedNode(), b.wantedNode()
+		if c := m.Since.Compare(n.Since); c != 0 {
+			return c
+		}
+		return m.URI.Compare(n.URI)
+	})
+	used := make(map[quotaAccount]int)
+	for _, e := range held {
+		n, s := e.wantedNode(), e.holder.stream
+		grant, err := r.Judge(s.ruleRequest(e.key, e.holder.askedTTL))
+		of := quotaAccount{grant.Provider, grant.Rule}
+		if err == nil {
+			if used[of]++; used[of] > grant.Quota {
+				err = rules.Refusal{Rule: rules.Quota, Reason: fmt.Sprintf("the quota of rule %s is %d", grant.Rule, grant.Quota)}
+			}
+		}
+		if refusal, ok := err.(rules.Refusal); ok { //nolint:errorlint // the rules return nothing else
+			report(n, refusal)
+			t.tellRefused(s, e.holder.text, refusal)
+			t.deleteForbidden(e)
+			continue
+		}
+		if grant.TTL != n.TTL || of != (quotaAccount{n.Provider, n.Rule}) {
+			other := *n
+			other.TTL, other.Provider, other.Rule, other.Stream, other.Owner = grant.TTL, grant.Provider, grant.Rule, s.number, t.config.Owner
+			t.requestChange(e, &wantedChange{node: &other, hold: e.holder, stream: s})
+		}
+	}
+}
+
+// recheckStored has a node deleted that is stored and may not be registered any more, whose
+// provider is not there. It returns why.
+func (t *Table) recheckStored(e *nodeEntry) *rules.Refusal {
+	err := t.config.Rules.CheckStored(e.wantedNode())
+	if err == nil {
+		err = checkNode(e.wantedNode(), t.config.Policy)
+	}
+	refusal, ok := err.(rules.Refusal) //nolint:errorlint // the rules and this package return nothing else
+	if !ok {
+		return nil
+	}
+	t.numbers.Refused[refusal.Rule]++
+	t.deleteForbidden(e)
+	return &refusal
+}
+
+// isForbidden reports whether what another owner has stored may not be published by this one: a store
+// that is shared holds what anybody has written there. The ttl does not matter: owners
+// read their rules anew one after the other.
+func (t *Table) isForbidden(e *nodeEntry) bool {
+	asked := *e.stored
+	asked.TTL = 0
+	return t.isLeft(e) || t.config.Rules.CheckStored(&asked) != nil || checkNode(e.stored, t.config.Policy) != nil
+}

@@ -1,0 +1,60 @@
+package registration
+
+import (
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/source"
+	"github.com/hamlet-federation/coredns-federation/internal/source/registration/internal/table"
+	"github.com/hamlet-federation/coredns-federation/internal/source/registration/rules"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+)
+
+// silent is a part that nobody looks at.
+type silent struct{ source.Part }
+
+func (silent) Replace([]*wire.EncodedService)          {}
+func (silent) Update([]*wire.EncodedService, []string) {}
+
+// When the process was stopped, nothing expires before the convergence period is over.
+func TestPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := rules.Parse([]byte(`rules: [{name: all, providers: ["*"], services: ["*"], addresses: [0.0.0.0/0], ttl: {min: 1s, max: 1m, default: 10s}}]`))
+		s := must.Get(New(Config{Rules: r, Owner: "a", Convergence: time.Minute}))(t)
+		s.startTable(&silent{})
+		s.table.SetState(nil, true, time.Now())
+		id, _ := federation.ParseID("web.example")
+		var answers []table.Answer
+		stream := s.table.OpenStream([]federation.ID{id}, netip.Addr{}, func(a table.Answer) { answers = append(answers, a) })
+		active := table.Active{NodeText: table.NodeText{Service: "web.example", Node: "https://192.0.2.1"}}
+		register := func() {
+			s.mu.Lock()
+			defer s.unlockAndPublish()
+			must.Do(t, s.table.Register(stream, s.table.JudgeActive(r, stream, &active), time.Now()))
+		}
+		register()
+		time.Sleep(30 * time.Second) // the ttl is over
+		s.expireDue(time.Now(), true)
+		if n := s.Stats(); n.Old != 1 || n.Nodes != 1 || n.Convergence != time.Minute || n.Expired["silent"] != 0 {
+			t.Errorf("after the pause: %+v", n)
+		}
+		time.Sleep(time.Minute - 1)
+		s.expireDue(time.Now(), false)
+		if n := s.Stats(); n.Old != 1 || n.Pending != 0 {
+			t.Errorf("before the end of the convergence: %+v", n)
+		}
+		register()
+		if n := s.Stats(); n.Old != 0 || n.Pending != 0 {
+			t.Errorf("after an Active: %+v", n)
+		}
+		s.expireDue(time.Now().Add(time.Minute), true)
+		s.expireDue(time.Now().Add(2*time.Minute), false)
+		if n := s.Stats(); n.Old != 0 || n.Nodes != 0 || n.Expired["convergence"] != 1 {
+			t.Errorf("after the convergence: %+v", n)
+		}
+	})
+}

@@ -1,0 +1,291 @@
+// Package etcd keeps registered nodes in etcd, where any number of owners share them.
+//
+// A node is the value of a key PREFIX/nodes/SERVICE/URI, and its version is the revision
+// of etcd that has changed the key last. The nodes that an owner has put hang on a few leases,
+// which are kept alive as long as the owner lives, whatever becomes of its connections to the
+// providers: when a node expires the source deletes it. So they end only with the owner
+// that keeps them, and what no other owner has put again by then goes with them.
+//
+// When a lease is lost although its owner lives, as that could not reach etcd for longer
+// than it lasts, its nodes are gone from etcd, and every watcher is told so. To
+// put again what its providers still have is for the source: its next Commit gets a new
+// lease.
+//
+// Only packages of this module import it: it is not a stable API.
+package etcd
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
+	"github.com/hamlet-federation/coredns-federation/internal/source/registration/store"
+)
+
+// Config says where the nodes are, and how long an owner may be gone. Whoever reads a
+// configuration has checked it.
+type Config struct {
+	// Endpoints are the URLs of the members, such as https://etcd-1.example:2379: all with
+	// https, or all with http.
+	Endpoints []string
+
+	// Prefix is what all keys begin with, such as /federation/acme. Owners that share
+	// registrations have the same, others another one.
+	Prefix string
+
+	// TLS is for endpoints with https, mostly what the function TLS returns; nil stands for
+	// the authorities of the system and no certificate.
+	TLS credentials.TransportCredentials
+
+	// Username and Password are for an etcd with authentication: both or none.
+	Username, Password string
+
+	// Owner is the name of this owner, as its nodes have it. What an owner of this name has
+	// left behind gets a whole lease when Run begins, to be registered again.
+	Owner string
+
+	// Lease is how long nodes outlive their owner: two thirds of it at least, as leases
+	// are renewed when a third is over. It is the convergence period: whatever
+	// their ttl, providers notice at once, or by pings, that an owner is gone. Etcd
+	// counts in whole seconds, and grants two of them at least.
+	Lease time.Duration
+
+	// Lifetime is for how long what an owner of this name has left behind is kept at most,
+	// however often Run begins. 0: for ever. Other owners are told that it was left behind, and
+	// need not wait for as long.
+	Lifetime time.Duration
+
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+const (
+	minLease = 2 * time.Second // what etcd grants at least, with its defaults
+
+	dialTimeout = 3 * time.Second // of one connection, and of the authentication
+	maxRedial   = time.Second     // between attempts to connect to a member
+	pingEvery   = 10 * time.Second
+	pingTimeout = 3 * time.Second
+	onePage     = 20 * time.Second // bounds a page of a list
+)
+
+// storeTiming has what tests make shorter, and some of it longer.
+type storeTiming struct {
+	probe    time.Duration // how often etcd is asked whether it is there, and how long for an answer
+	patience time.Duration // how long it may fail to be: longer than an election, which takes two seconds by default, and shorter than leases last
+	retry    time.Duration // between attempts to read the whole state
+	keep     time.Duration // how often it is looked which leases are to be renewed
+	call     time.Duration // bounds a request, but for a page of a list: one to a leader that dies has no answer
+}
+
+var (
+	errAway     = errors.New("etcd cannot be asked now")
+	errNoAnswer = errors.New("no answer in time, perhaps there is no leader")
+)
+
+// Store is a store.Store in etcd. Its methods may be called from any goroutine, but for
+// what store.Store says.
+type Store struct {
+	config Config
+	timing storeTiming
+	logger *slog.Logger
+
+	// Owned by Run.
+	heard      time.Time // when etcd was there last
+	away       bool      // and the watcher knows
+	begun      string    // the last value of the marker; empty: none
+	replacedAt time.Time // when etcd was seen to have other data than before; zero: never
+	told       bool      // the watcher has had a state
+
+	revision atomic.Int64 // the last one that etcd has told of; Run alone changes it
+
+	mu     sync.Mutex
+	client *clientv3.Client     // nil before Run has connected, and after its end
+	asleep bool                 // Commit need not try
+	leases [spread]grantedLease // of the nodes of this owner
+	former []clientv3.LeaseID   // to be renewed once
+}
+
+// New returns a store. It connects when it runs.
+func New(config Config) *Store {
+	config.Lease = max(config.Lease, minLease)
+	if config.TLS == nil && strings.HasPrefix(config.Endpoints[0], "https:") {
+		config.TLS = credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}) // of etcd itself
+	}
+	return &Store{
+		config: config, logger: loglimit.NewLogger(cmp.Or(config.Logger, slog.New(slog.DiscardHandler))),
+		timing: storeTiming{probe: 2 * time.Second, patience: min(store.Patience, config.Lease*2/3), retry: 500 * time.Millisecond, keep: min(time.Second, config.Lease/6), call: 3 * time.Second},
+	}
+}
+
+// Run is that of store.Store. A watcher is told within some seconds that etcd is away,
+// and elections of a leader are not noticed.
+func (s *Store) Run(ctx context.Context, w store.Watcher) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	s.heard = time.Now()
+	var client *clientv3.Client
+	defer func() {
+		s.mu.Lock()
+		s.client = nil
+		s.mu.Unlock()
+		if client != nil {
+			_ = client.Close() // the error is that of its context
+		}
+	}()
+	for ctx.Err() == nil {
+		err := error(nil)
+		if client == nil {
+			if client, err = s.openClient(ctx); err == nil {
+				s.mu.Lock()
+				s.client = client
+				s.mu.Unlock()
+				wg.Go(func() { s.keepLeases(ctx, client) })
+			}
+		}
+		if err == nil {
+			err = s.followState(ctx, client, w)
+		}
+		s.noteFailure(ctx, client, w, err)
+		waitFor(ctx, s.timing.retry)
+	}
+}
+
+// noteFailure notes why the state cannot be followed, and tells the watcher if that has been so
+// for too long.
+func (s *Store) noteFailure(ctx context.Context, client *clientv3.Client, w store.Watcher, err error) {
+	if s.away || time.Since(s.heard) < s.timing.patience {
+		return
+	}
+	err = s.failureReason(ctx, client, err)
+	if ctx.Err() != nil {
+		return
+	}
+	s.away = true
+	s.mu.Lock()
+	s.asleep = true
+	s.mu.Unlock()
+	w.SetAway(fmt.Errorf("etcd: %w", err))
+}
+
+// failureReason returns why a request was not answered in time. The client waits for a connection
+// as long as the request may take, and does not say why there is none.
+func (s *Store) failureReason(ctx context.Context, client *clientv3.Client, err error) error {
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	if client == nil {
+		return errNoAnswer
+	}
+	err = callWithin(ctx, s.timing.probe, func(ctx context.Context) error {
+		_, err := grpc_health_v1.NewHealthClient(client.ActiveConnection()).Check(ctx, new(grpc_health_v1.HealthCheckRequest))
+		return err
+	})
+	if st := status.Convert(err); st.Code() == codes.Unavailable {
+		return errors.New(st.Message())
+	}
+	return errNoAnswer
+}
+
+// connectedClient returns the client, or an error while etcd is away.
+func (s *Store) connectedClient() (*clientv3.Client, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.client == nil || s.asleep {
+		return nil, errAway
+	}
+	return s.client, nil
+}
+
+// openClient returns a client. Only one with a password asks etcd for anything yet.
+func (s *Store) openClient(ctx context.Context) (*clientv3.Client, error) {
+	options := []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+		// By default a member that was gone for long is tried every two minutes.
+		Backoff:           backoff.Config{BaseDelay: maxRedial / 10, Multiplier: 2, Jitter: 0.2, MaxDelay: maxRedial},
+		MinConnectTimeout: dialTimeout,
+	})}
+	if s.config.TLS != nil {
+		options = append(options, grpc.WithTransportCredentials(s.config.TLS))
+	}
+	return clientv3.New(clientv3.Config{
+		Endpoints: s.config.Endpoints, // those that are configured, not those that members think they have
+		Username:  s.config.Username, Password: s.config.Password,
+		Context:     ctx,
+		Logger:      zap.NewNop(), // what there is to say the store says itself
+		DialTimeout: dialTimeout,
+		DialOptions: options,
+		// A member that is gone without a word takes the watch with it when it misses a ping.
+		DialKeepAliveTime: pingEvery, DialKeepAliveTimeout: pingTimeout, PermitWithoutStream: true,
+	})
+}
+
+// askAnyMember makes a request, and where it is not answered in time as many at once as there are
+// members. The client sends requests to them in turn, and a member that hangs keeps
+// those that it gets.
+func askAnyMember[T any](ctx context.Context, s *Store, request func(context.Context) (T, error)) (T, error) {
+	for at := 1; ; at = len(s.config.Endpoints) {
+		reply, err := firstAnswer(ctx, s.timing.probe, at, request)
+		if err == nil || at == len(s.config.Endpoints) || ctx.Err() != nil {
+			return reply, err
+		}
+	}
+}
+
+// firstAnswer makes so many requests at once, and returns the first answer.
+func firstAnswer[T any](ctx context.Context, limit time.Duration, at int, request func(context.Context) (T, error)) (reply T, err error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	defer cancel() // the others end at once
+	type answer struct {
+		reply T
+		err   error
+	}
+	answers := make(chan answer, at)
+	for range at {
+		asking.Go(func() {
+			reply, err := request(ctx)
+			answers <- answer{reply, err}
+		})
+	}
+	for range at {
+		a := <-answers
+		if reply, err = a.reply, a.err; err == nil {
+			break
+		}
+	}
+	return reply, err
+}
+
+func callWithin(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return f(ctx)
+}
+
+// waitFor waits, or returns when ctx ends.
+func waitFor(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

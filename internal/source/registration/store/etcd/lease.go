@@ -1,0 +1,157 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/hamlet-federation/coredns-federation/internal/source/registration/node"
+)
+
+// spread is how many leases the nodes of an owner hang on: etcd ends a lease with all of its
+// nodes at once, and does nothing else meanwhile, two seconds for 100,000.
+const spread = 64
+
+// grantedLease is a lease that the nodes of some streams hang on.
+type grantedLease struct {
+	id      clientv3.LeaseID // NoLease: none has been granted yet, or it was lost
+	renewed time.Time        // when etcd was asked last for the time that it has left
+}
+
+// leaseOf returns which of the leases is that of a node.
+func leaseOf(n *node.Node) int { return int(n.Stream % spread) }
+
+// grantLeases returns the leases of this owner. Where there is none for a change, one is granted.
+func (s *Store) grantLeases(ctx context.Context, client *clientv3.Client, operations []keyOperation) (leases [spread]grantedLease, err error) {
+	leases = s.currentLeases()
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	var asked [spread]bool
+	for i := range operations {
+		n := operations[i].change.Node
+		if n == nil || asked[leaseOf(n)] || leases[leaseOf(n)].id != clientv3.NoLease {
+			continue
+		}
+		asked[leaseOf(n)] = true
+		group.Go(func() error {
+			now := time.Now()
+			ctx, cancel := context.WithTimeout(ctx, s.timing.call)
+			defer cancel()
+			reply, err := client.Grant(ctx, int64((s.config.Lease+time.Second-1)/time.Second)) // etcd counts in seconds
+			if err != nil {
+				return err
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.leases[leaseOf(n)] = grantedLease{reply.ID, now}
+			return nil
+		})
+	}
+	err = group.Wait()
+	return s.currentLeases(), err
+}
+
+func (s *Store) currentLeases() [spread]grantedLease {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leases
+}
+
+// keepLeases renews the leases of this owner when a third of them is over, until ctx ends, and
+// once those that an owner of this name has left behind. What fails is tried again in the next
+// round, and nothing while etcd is away. The client is not left to do that: its one stream for
+// all leases may hang at a member that does not answer.
+func (s *Store) keepLeases(ctx context.Context, client *clientv3.Client) {
+	ticker := time.NewTicker(s.timing.keep)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if _, err := s.connectedClient(); err != nil {
+			continue
+		}
+		s.renewLeases(ctx, client, s.config.Lease/3)
+		s.mu.Lock()
+		former := s.former
+		s.former = nil
+		s.mu.Unlock()
+		for _, id := range former { // those that fail end by themselves
+			s.adoptLease(ctx, client, id)
+		}
+	}
+}
+
+// renewLeases renews the leases of this owner that were not for as long. Those that etcd does
+// not have any more it forgets: of the nodes that have gone with them the watch tells.
+func (s *Store) renewLeases(ctx context.Context, client *clientv3.Client, since time.Duration) {
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	for i, l := range s.currentLeases() {
+		now := time.Now()
+		if l.id == clientv3.NoLease || now.Sub(l.renewed) < since {
+			continue
+		}
+		group.Go(func() error {
+			err := s.renewLease(ctx, client, l.id)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			switch {
+			case s.leases[i].id != l.id: // another one has its place
+			case err == nil:
+				s.leases[i].renewed = now
+			case errors.Is(err, rpctypes.ErrLeaseNotFound):
+				s.leases[i] = grantedLease{}
+				s.logger.Warn("a lease in etcd was lost; its nodes are stored again", "lease", fmt.Sprintf("%x", int64(l.id)))
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // none fails
+}
+
+// adoptLease renews a lease that an owner of this name has left behind, unless its nodes would be
+// older than they may be then. A key of the lease says since when they wait, and whose they are:
+// other owners do not wait for as long.
+func (s *Store) adoptLease(ctx context.Context, client *clientv3.Client, id clientv3.LeaseID) {
+	asking, cancel := context.WithTimeout(ctx, s.timing.call)
+	defer cancel()
+	left, err := client.TimeToLive(asking, id)
+	if err != nil || left.TTL <= 0 {
+		return
+	}
+	now := time.Now()
+	heard := now.Unix() - (left.GrantedTTL - left.TTL)
+	key := fmt.Sprintf("%s%x", s.leftPrefix(), int64(id))
+	reply, err := client.Txn(asking).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
+		Then(clientv3.OpPut(key, fmt.Sprintf("%d %s", heard, s.config.Owner), clientv3.WithLease(id))).Else(clientv3.OpGet(key)).Commit()
+	if err != nil {
+		return
+	}
+	if !reply.Succeeded {
+		since, _, _ := strings.Cut(string(reply.Responses[0].GetResponseRange().GetKvs()[0].GetValue()), " ")
+		if heard, err = strconv.ParseInt(since, 10, 64); err != nil {
+			return
+		}
+	}
+	if s.config.Lifetime == 0 || !now.Add(s.config.Lease).After(time.Unix(heard, 0).Add(s.config.Lifetime)) {
+		_ = s.renewLease(ctx, client, id)
+	}
+}
+
+// renewLease keeps a lease alive once.
+func (s *Store) renewLease(ctx context.Context, client *clientv3.Client, id clientv3.LeaseID) error {
+	_, err := askAnyMember(ctx, s, func(ctx context.Context) (*clientv3.LeaseKeepAliveResponse, error) {
+		return client.KeepAliveOnce(ctx, id)
+	})
+	return err
+}

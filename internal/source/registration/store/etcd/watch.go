@@ -1,0 +1,292 @@
+package etcd
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/source/registration/node"
+	"github.com/hamlet-federation/coredns-federation/internal/source/registration/store"
+)
+
+// pageSize is how many keys one request of a list asks for. Etcd counts all that are left
+// for each, so small pages of a large list cost more than they save.
+const pageSize = 5000
+
+var (
+	errClosed   = errors.New("the watch has ended")
+	errReplaced = errors.New("the data of etcd has been replaced")
+)
+
+func (s *Store) nodesPrefix() string { return s.config.Prefix + "/nodes/" }
+
+// leftPrefix begins the keys that say of a lease that its owner has begun anew.
+func (s *Store) leftPrefix() string { return s.config.Prefix + "/left/" }
+
+// markerKey is the key whose value says that the providers have had the time to come: an
+// etcd without it is new, or has lost its data.
+func (s *Store) markerKey() string { return s.config.Prefix + "/begun" }
+
+func (s *Store) nodeKey(k node.Key) string { return s.nodesPrefix() + k.StoreText() }
+
+// probeReply is what etcd answers when it is asked whether it is there.
+type probeReply struct {
+	err      error
+	known    int64 // the last revision that etcd had told of before it was asked
+	revision int64
+	begun    string // the value of the marker
+}
+
+// probeOnce asks etcd whether it is there. Only a leader with a quorum answers.
+func (s *Store) probeOnce(ctx context.Context, client *clientv3.Client) probeReply {
+	p := probeReply{known: s.revision.Load()}
+	reply, err := askAnyMember(ctx, s, func(ctx context.Context) (*clientv3.GetResponse, error) { return client.Get(ctx, s.markerKey()) })
+	if err != nil {
+		return probeReply{err: err}
+	}
+	p.revision = reply.Header.GetRevision()
+	if len(reply.Kvs) > 0 {
+		p.begun = string(reply.Kvs[0].GetValue())
+	}
+	return p
+}
+
+// prefixSnapshot is all that etcd has, at one revision.
+type prefixSnapshot struct {
+	nodes    []store.VersionedNode
+	former   []clientv3.LeaseID // those of streams of this owner that are not there any more
+	left     []*mvccpb.KeyValue
+	revision int64
+}
+
+// readSnapshot reads all that etcd has.
+func (s *Store) readSnapshot(ctx context.Context, client *clientv3.Client) (all prefixSnapshot, err error) {
+	former := make(map[clientv3.LeaseID]bool)
+	for from, end := s.nodesPrefix(), clientv3.GetPrefixRangeEnd(s.nodesPrefix()); ; {
+		reply, err := s.readPage(ctx, client, from, end, all.revision)
+		if err != nil {
+			return all, err
+		}
+		if all.revision == 0 {
+			all.revision = reply.Header.GetRevision()
+		}
+		for _, kv := range reply.Kvs {
+			n := s.parseNode(kv)
+			if n == nil {
+				continue
+			}
+			all.nodes = append(all.nodes, store.VersionedNode{Node: n, Version: kv.GetModRevision()})
+			if lease := clientv3.LeaseID(kv.GetLease()); n.Owner == s.config.Owner && lease != clientv3.NoLease {
+				former[lease] = true
+			}
+		}
+		if !reply.More || len(reply.Kvs) == 0 {
+			all.former = slices.Collect(maps.Keys(former))
+			if reply, err = s.readPage(ctx, client, s.leftPrefix(), clientv3.GetPrefixRangeEnd(s.leftPrefix()), all.revision); err == nil {
+				all.left = reply.Kvs
+			}
+			return all, err
+		}
+		from = string(reply.Kvs[len(reply.Kvs)-1].GetKey()) + "\x00"
+	}
+}
+
+func (s *Store) readPage(ctx context.Context, client *clientv3.Client, from, end string, revision int64) (*clientv3.GetResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, onePage)
+	defer cancel()
+	return client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(revision))
+}
+
+// parseNode returns the node of a key, or nil for one that no owner of this version has
+// written: it is ignored, and left where it is.
+func (s *Store) parseNode(kv *mvccpb.KeyValue) *node.Node {
+	n, err := node.ParseStored(kv.GetValue())
+	if err == nil && s.nodeKey(n.Key) != string(kv.GetKey()) {
+		err = errors.New("it is the value of another key")
+	}
+	if err != nil {
+		s.logger.Warn("a key in etcd is ignored", "key", federation.Printable(string(kv.GetKey())), "error", err)
+		return nil
+	}
+	return n
+}
+
+// followState tells the watcher what etcd has, and what changes, until that is not known
+// for certain any more.
+func (s *Store) followState(ctx context.Context, client *clientv3.Client, w store.Watcher) error {
+	p := s.probeOnce(ctx, client)
+	if p.err != nil {
+		return p.err
+	}
+	all, err := s.readSnapshot(ctx, client)
+	if err != nil {
+		return err
+	}
+	if s.hasOtherData(p) {
+		s.replacedAt = time.Now()
+	}
+	s.revision.Store(all.revision)
+	s.begun = p.begun
+	s.tellState(w, all)
+
+	watching, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	probes := make(chan probeReply)
+	wg.Go(func() { s.probeLoop(watching, client, probes) })
+	// The client returns a watch only once etcd has opened it, and an etcd that has gone is
+	// to be noticed before. The notices of progress keep a watch of few changes from falling
+	// behind a compaction.
+	opened := make(chan clientv3.WatchChan, 1)
+	wg.Go(func() {
+		opened <- client.Watch(watching, s.leftPrefix(), clientv3.WithRange(clientv3.GetPrefixRangeEnd(s.nodesPrefix())), // and the nodes
+			clientv3.WithRev(all.revision+1), clientv3.WithProgressNotify())
+	})
+	var events clientv3.WatchChan // nil until it is open
+	since := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case events = <-opened:
+		case reply, ok := <-events:
+			if !ok {
+				return errClosed
+			}
+			if err := reply.Err(); err != nil {
+				return err
+			}
+			s.revision.Store(max(s.revision.Load(), reply.Header.GetRevision()))
+			s.tellEvents(w, reply.Events)
+		case p := <-probes:
+			if err := s.checkProbe(ctx, client, p, since); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// probeLoop asks etcd again and again.
+func (s *Store) probeLoop(ctx context.Context, client *clientv3.Client, probes chan<- probeReply) {
+	for ctx.Err() == nil {
+		waitFor(ctx, s.timing.probe)
+		select {
+		case probes <- s.probeOnce(ctx, client):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// checkProbe judges a probe. A watch waits in silence where etcd does not answer, and where
+// its data has been lost or restored, for revisions that are to come.
+func (s *Store) checkProbe(ctx context.Context, client *clientv3.Client, p probeReply, since time.Time) error {
+	if p.err != nil {
+		if time.Since(s.heard) < s.timing.patience {
+			return nil
+		}
+		return p.err
+	}
+	s.heard = time.Now()
+	if s.hasOtherData(p) {
+		return errReplaced
+	}
+	s.begun = p.begun
+	if s.begun != "" || time.Since(since) < s.config.Lease {
+		return nil
+	}
+	return s.setMarker(ctx, client)
+}
+
+// hasOtherData reports whether etcd has other data than before, lost or restored: its
+// revisions are not comparable then. While an answer was on its way the watch may have told
+// of later ones.
+func (s *Store) hasOtherData(p probeReply) bool {
+	return p.revision < p.known || s.begun != "" && p.begun != s.begun
+}
+
+// setMarker sets the marker, when providers have had as long as a lease to register, with an owner
+// that has listened all the time.
+func (s *Store) setMarker(ctx context.Context, client *clientv3.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timing.call)
+	defer cancel()
+	reply, err := client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(s.markerKey()), "=", 0)).
+		Then(clientv3.OpPut(s.markerKey(), rand.Text())).Commit()
+	if err != nil {
+		return err
+	}
+	if reply.Succeeded {
+		s.logger.Info("the registrations in etcd are complete from now on")
+	}
+	return nil // the next probe has the value
+}
+
+// tellState tells the watcher all that etcd has, and that it is there. For the first time, the
+// leases that an owner of this name has left behind are renewed: from now on its
+// providers have as long as a lease to come back.
+func (s *Store) tellState(w store.Watcher, all prefixSnapshot) {
+	s.heard = time.Now()
+	s.mu.Lock()
+	s.asleep = false
+	if !s.told {
+		s.former = all.former
+	}
+	s.mu.Unlock()
+	s.told = true
+	// An older copy of the data has the marker, but not what came after it.
+	w.SetState(all.nodes, s.begun != "" && time.Since(s.replacedAt) >= s.config.Lease)
+	for _, kv := range all.left {
+		tellLeft(w, kv)
+	}
+	if s.away {
+		s.away = false
+		w.SetAway(nil)
+	}
+}
+
+// tellEvents tells the watcher of events.
+func (s *Store) tellEvents(w store.Watcher, events []*clientv3.Event) {
+	var (
+		nodes []store.VersionedNode
+		gone  []store.DeletedKey
+	)
+	for _, event := range events {
+		version, key := event.GetKv().GetModRevision(), string(event.GetKv().GetKey())
+		put := event.GetType() == clientv3.EventTypePut
+		if !strings.HasPrefix(key, s.nodesPrefix()) {
+			if put && strings.HasPrefix(key, s.leftPrefix()) {
+				tellLeft(w, event.GetKv())
+			}
+			continue
+		}
+		if put {
+			if n := s.parseNode(event.GetKv()); n != nil {
+				nodes = append(nodes, store.VersionedNode{Node: n, Version: version})
+			}
+			continue
+		}
+		if key, err := node.ParseKey(strings.TrimPrefix(key, s.nodesPrefix())); err == nil { // else parseNode has told of it
+			gone = append(gone, store.DeletedKey{Key: key, Version: version})
+		}
+	}
+	if len(nodes)+len(gone) > 0 {
+		w.ApplyChanges(nodes, gone)
+	}
+}
+
+// tellLeft tells the watcher of a key that adoptLease has put. One that an older version has put
+// names no owner.
+func tellLeft(w store.Watcher, kv *mvccpb.KeyValue) {
+	if _, owner, ok := strings.Cut(string(kv.GetValue()), " "); ok {
+		w.OwnerRestarted(owner, kv.GetCreateRevision())
+	}
+}

@@ -1,0 +1,243 @@
+// Package relay is the source of another owner: its catalog is the part, as it is.
+//
+// The part is there exactly while a stream of the owner vouches for its whole catalog, or has
+// done so until a moment ago ([catalog.Grace]): a stream that comes in the place of another one is
+// no loss. After that the source is away, before anything else is published, and until the owner
+// has said again what its catalog is, which is published before. In a catalog that has no lifetime
+// for the source ([source.NoLifetime]), the catalog is unavailable to consumers meanwhile, which
+// are told since when the origin is lost. So their own retention counts from there, through any
+// number of relays, and never adds up.
+//
+// What the relay knows of an owner that is away it keeps, and tells to nobody: the owner
+// then need not send it again. The same holds for a catalog from the file of the
+// subscription, which outlives the process.
+//
+// An owner that does not mark the end of its catalog, and comes back without most of its
+// services, may still be reading them; package catalog says when that is so. The source is
+// away until it has told of them again, or an hour has passed since it was lost.
+//
+// Services stay as they came: what the owner sends is checked and packed by package
+// mirror, and [wire.EncodedOf] makes what consumers are sent out of the same octets.
+//
+// Only packages of this module import it: it is not a stable API.
+package relay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/internal/catalog"
+	"github.com/hamlet-federation/coredns-federation/internal/source"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
+)
+
+// Config says which owner is relayed, and what of it.
+type Config struct {
+	Subscription consumer.Subscription
+
+	Name string // of the owner, in logs and in Subscription.File; default: the addresses
+
+	Settle     time.Duration      // see catalog.Rules, as the next one
+	MaxCatalog int64              // octets; 0 for no limit
+	Zones      []federation.FQDN  // that the owner may publish in; none for everywhere
+	Policy     wire.AddressPolicy // of the consumers, as far as this owner knows it
+
+	Logger *slog.Logger // nil: nothing is logged
+}
+
+// heldFor is how long the source waits, from the loss of the owner, for services that the
+// owner has come back without and that it has not withdrawn.
+const heldFor = time.Hour
+
+// errHeld is why a catalog that is complete may not be published.
+var errHeld = errors.New("the owner has come back without most of its services")
+
+// errSyncing is why the source is away while a stream is open.
+var errSyncing = errors.New("the owner has yet to say what its catalog is")
+
+// Source is the catalog of another owner. It implements [source.Source].
+type Source struct {
+	// read-only after New
+	name   string
+	mirror *consumer.Mirror
+	rules  catalog.Rules
+	held   chan struct{} // has room for one value: holds has changed
+
+	// read-only after Run has begun
+	part source.Part
+
+	mu      sync.Mutex                      // guards the fields below; taken after that of mirror
+	first   map[string]*wire.EncodedService // what is known before the first Replace; nil after it
+	away    bool                            // whether the part was told so
+	holds   bool                            // whether services wait for heldFor
+	refused streamRefusals                  // by the owner's services
+}
+
+var _ source.Source = (*Source)(nil)
+
+// New returns a source that is not connected yet. Its errors name the field of the
+// configuration.
+func New(c Config) (*Source, error) {
+	s := &Source{
+		name: c.Name,
+		held: make(chan struct{}, 1), first: make(map[string]*wire.EncodedService), refused: newStreamRefusals(),
+		rules: catalog.Rules{
+			Retention: catalog.Forever, Settle: c.Settle, MaxCatalog: c.MaxCatalog,
+			Admit: func(s *federation.Service) *federation.InvalidError { return admissionError(c.Zones, c.Policy, s) },
+		},
+	}
+	var err error
+	s.mirror, err = consumer.New(consumer.Config{
+		Subscription: c.Subscription, Rules: s.rules, Name: c.Name,
+		Publish: s.publishMirror, Accept: s.acceptPath, Observer: refusalObserver{source: s}, Logger: c.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// admissionError returns why the owner may not publish a service, or nil.
+func admissionError(zones []federation.FQDN, policy wire.AddressPolicy, s *federation.Service) *federation.InvalidError {
+	if len(zones) > 0 && !slices.ContainsFunc(zones, s.FQDN.Within) {
+		return federation.Invalidf("fqdn", federation.ReasonOutOfZone, "%s is outside the zones given to this owner", federation.Quote(s.FQDN.String()))
+	}
+	return policy.Check(s)
+}
+
+// Name returns that of the owner.
+func (s *Source) Name() string { return s.name }
+
+// Status returns the state of the subscription.
+func (s *Source) Status() consumer.Status { return s.mirror.Status() }
+
+// Retry tries at once to reach the owner if there is no stream with it.
+func (s *Source) Retry() { s.mirror.Retry() }
+
+// Run implements [source.Source].
+func (s *Source) Run(ctx context.Context, part source.Part) {
+	s.part = part
+	var holding sync.WaitGroup
+	defer holding.Wait()
+	holding.Go(func() { s.expireHeld(ctx) })
+	_ = s.mirror.Run(ctx) // it returns nil when ctx ends, and not before
+}
+
+// expireHeld lets services that the owner has come back without go when their time is over,
+// until ctx ends.
+func (s *Source) expireHeld(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.held:
+		}
+		s.mu.Lock()
+		rules := s.rules
+		if s.holds {
+			rules.Retention = heldFor
+		}
+		s.mu.Unlock()
+		s.mirror.Configure(rules)
+	}
+}
+
+// acceptPath refuses a stream of services that have come through this catalog already: two
+// relays that feed each other would keep them alive for ever.
+func (s *Source) acceptPath(path wire.OwnerPath) error { return s.part.SetPath(path) }
+
+// publishMirror tells the part what has changed.
+func (s *Source) publishMirror(c consumer.Changes) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	reason := s.unvouchedReason(&c.Status)
+	if reason != nil {
+		s.away = true
+		s.part.SetAway(source.ReportedError{Reason: reason, Lost: c.Status.Lost}) // before what follows, which is not for consumers yet
+	}
+	s.refused.forgetEarlier(c.Status.Generation)
+	s.applyServices(c.Services)
+	if reason == nil {
+		s.publishVouched()
+	}
+	s.refused.reportCounts(s.part)
+	if holds := c.Status.Held > 0; holds != s.holds {
+		s.holds = holds
+		select {
+		case s.held <- struct{}{}:
+		default: // it is about to look
+		}
+	}
+}
+
+// unvouchedReason returns why no stream vouches for the whole catalog, or nil. For the grace after its
+// loss a stream still does.
+func (s *Source) unvouchedReason(status *consumer.Status) error {
+	switch {
+	case status.State == catalog.Synced && status.Stale > 0:
+		return errHeld
+	case status.State == catalog.Synced:
+		return nil
+	case status.Failure != nil:
+		return status.Failure
+	}
+	return errSyncing
+}
+
+// publishVouched publishes what is known, if it was not published before.
+func (s *Source) publishVouched() {
+	if s.away {
+		s.away = false
+		s.part.SetAway(nil) // before a first Replace nothing is available
+	}
+	if s.first != nil {
+		services := slices.SortedFunc(maps.Values(s.first), func(a, b *wire.EncodedService) int { return cmp.Compare(a.Name(), b.Name()) })
+		s.first = nil
+		s.part.Replace(services)
+	}
+}
+
+// applyServices takes the changes of the catalog.
+func (s *Source) applyServices(changes []catalog.Change) {
+	last := make(map[string]*wire.EncodedService, len(changes)) // nil for what is gone
+	for i := range changes {
+		change := &changes[i]
+		s.refused.forgetService(change.Name)
+		switch change.Kind() {
+		case catalog.Gone:
+			last[change.Name] = nil
+		case catalog.Offered:
+			last[change.Name] = wire.EncodedOf(change.Packed)
+		}
+	}
+	if s.first != nil {
+		for name, service := range last {
+			if service != nil {
+				s.first[name] = service
+			} else {
+				delete(s.first, name)
+			}
+		}
+		return
+	}
+	var changed []*wire.EncodedService
+	var gone []string
+	for name, service := range last {
+		if service != nil {
+			changed = append(changed, service)
+		} else {
+			gone = append(gone, name)
+		}
+	}
+	if len(last) > 0 {
+		s.part.Update(changed, gone)
+	}
+}
