@@ -23,7 +23,7 @@ import (
 // a promise: the file testdata/api.txt shows each change of it in review.
 var publicPackages = []string{
 	"federation",
-	"federation/consumer",
+	"internal/consumer",
 	"internal/catalog",
 	"federation/mtls",
 	"federation/owner",

@@ -35,20 +35,20 @@ const module = "github.com/hamlet-federation/coredns-federation/"
 // Tests and the folder test may import anything. Within a wing Go itself keeps imports from
 // going round.
 var wings = map[string][]string{
-	"federation":          nil,
-	"internal":            {"federation"},
-	"proto":               nil,
-	"federation/mtls":     {"federation", "internal"},
-	"internal/wire":       {"federation", "proto"},
-	"internal/policy":     {"federation", "internal/wire"},
-	"internal/status":     {"federation", "federation/mtls", "internal/wire", "internal"},
-	"federation/consumer": {"federation", "federation/mtls", "internal/status", "internal/wire", "internal", "proto"},
-	"federation/owner":    {"federation", "federation/mtls", "internal/policy", "internal/status", "internal/wire", "internal", "proto"},
+	"federation":        nil,
+	"internal":          {"federation"},
+	"proto":             nil,
+	"federation/mtls":   {"federation", "internal"},
+	"internal/wire":     {"federation", "proto"},
+	"internal/policy":   {"federation", "internal/wire"},
+	"internal/status":   {"federation", "federation/mtls", "internal/wire", "internal"},
+	"internal/consumer": {"federation", "federation/mtls", "internal/status", "internal/wire", "internal", "proto"},
+	"federation/owner":  {"federation", "federation/mtls", "internal/policy", "internal/status", "internal/wire", "internal", "proto"},
 	"internal/dns": {
-		"federation", "federation/consumer", "federation/mtls", "internal/policy", "internal/status", "internal/wire", "internal",
+		"federation", "internal/consumer", "federation/mtls", "internal/policy", "internal/status", "internal/wire", "internal",
 	},
 	"internal/source": {
-		"federation", "federation/consumer", "federation/mtls", "federation/owner", "internal/policy", "internal/status",
+		"federation", "internal/consumer", "federation/mtls", "federation/owner", "internal/policy", "internal/status",
 		"internal/wire", "internal", "proto",
 	},
 	"federation/provider": {"federation", "internal", "proto"},
@@ -58,7 +58,7 @@ var wings = map[string][]string{
 	"plugin/corefile": {"federation", "internal/dns", "federation/mtls", "internal/policy", "internal/status", "internal/wire", "internal"},
 	"cmd/coredns":     {"internal", "plugin"},
 	"cmd/federationctl": {
-		"federation", "federation/consumer", "internal/dns", "federation/mtls", "federation/owner", "internal/policy", "federation/provider",
+		"federation", "internal/consumer", "internal/dns", "federation/mtls", "federation/owner", "internal/policy", "federation/provider",
 		"internal/source", "internal/status", "internal/wire", "internal", "proto",
 	},
 	"deploy": nil, // a module of its own
@@ -185,7 +185,7 @@ func (s *source) checkFunction(function *ast.FuncDecl, report func(ast.Node, str
 		// The resolver bounds how many there are, and waits for them at its end.
 		looksUp = s.path == "internal/dns/hostname/resolver.go" && function.Name.Name == "startLookup"
 		starts  = s.test || setup || transfers || serves || looksUp ||
-			s.in("federation/consumer", "internal/dns/agent", "federation/owner", "internal/source", "federation/provider", "internal/status/page", "cmd")
+			s.in("internal/consumer", "internal/dns/agent", "federation/owner", "internal/source", "federation/provider", "internal/status/page", "cmd")
 		sleeps = s.importsPath("testing/synctest") || s.importsPath(module+"test/kit/network/simulation") // where a sleep moves the clock of a bubble
 	)
 	if function.Name.Name == "ServeDNS" && s.line(function.End())-s.line(function.Pos()) >= longestServeDNS {

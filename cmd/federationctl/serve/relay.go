@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
-	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/internal/consumer"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
 	"github.com/hamlet-federation/coredns-federation/internal/source/relay"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
