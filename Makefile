@@ -148,7 +148,7 @@ e2e-pods e2e-dist e2e-spiffe e2e-nsm e2e-monitoring e2e-browser e2e-clients e2e-
 
 .PHONY: test
 test: export REAL_SERVERS = none
-test: ## run every test that needs nothing but Go (WING=owner: those of federation/owner, less thorough, for each change; WITHOUT=e2e: but for those of `make e2e`)
+test: ## run every test that needs nothing but Go (WING=owner: those of internal/owner, less thorough, for each change; WITHOUT=e2e: but for those of `make e2e`)
 ifdef WING
 	$(GOTEST) $(WAITING) -short -timeout 20m ./$(or $(firstword $(wildcard federation/$(WING) $(WING))),$(error there is no folder federation/$(WING), nor $(WING)))/...
 else ifeq ($(WITHOUT),e2e)

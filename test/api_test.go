@@ -26,7 +26,7 @@ var publicPackages = []string{
 	"internal/consumer",
 	"internal/catalog",
 	"federation/mtls",
-	"federation/owner",
+	"internal/owner",
 	"internal/registry",
 	"internal/policy",
 	"internal/policy/pattern",

@@ -44,7 +44,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/coredns/directives"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/internal/owner"
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
 	_ "github.com/hamlet-federation/coredns-federation/plugin"
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"

@@ -43,12 +43,12 @@ var wings = map[string][]string{
 	"internal/policy":   {"federation", "internal/wire"},
 	"internal/status":   {"federation", "federation/mtls", "internal/wire", "internal"},
 	"internal/consumer": {"federation", "federation/mtls", "internal/status", "internal/wire", "internal", "proto"},
-	"federation/owner":  {"federation", "federation/mtls", "internal/policy", "internal/status", "internal/wire", "internal", "proto"},
+	"internal/owner":    {"federation", "federation/mtls", "internal/policy", "internal/status", "internal/wire", "internal", "proto"},
 	"internal/dns": {
 		"federation", "internal/consumer", "federation/mtls", "internal/policy", "internal/status", "internal/wire", "internal",
 	},
 	"internal/source": {
-		"federation", "internal/consumer", "federation/mtls", "federation/owner", "internal/policy", "internal/status",
+		"federation", "internal/consumer", "federation/mtls", "internal/owner", "internal/policy", "internal/status",
 		"internal/wire", "internal", "proto",
 	},
 	"federation/provider": {"federation", "internal", "proto"},
@@ -58,7 +58,7 @@ var wings = map[string][]string{
 	"plugin/corefile": {"federation", "internal/dns", "federation/mtls", "internal/policy", "internal/status", "internal/wire", "internal"},
 	"cmd/coredns":     {"internal", "plugin"},
 	"cmd/federationctl": {
-		"federation", "internal/consumer", "internal/dns", "federation/mtls", "federation/owner", "internal/policy", "federation/provider",
+		"federation", "internal/consumer", "internal/dns", "federation/mtls", "internal/owner", "internal/policy", "federation/provider",
 		"internal/source", "internal/status", "internal/wire", "internal", "proto",
 	},
 	"deploy": nil, // a module of its own
@@ -185,7 +185,7 @@ func (s *source) checkFunction(function *ast.FuncDecl, report func(ast.Node, str
 		// The resolver bounds how many there are, and waits for them at its end.
 		looksUp = s.path == "internal/dns/hostname/resolver.go" && function.Name.Name == "startLookup"
 		starts  = s.test || setup || transfers || serves || looksUp ||
-			s.in("internal/consumer", "internal/dns/agent", "federation/owner", "internal/source", "federation/provider", "internal/status/page", "cmd")
+			s.in("internal/consumer", "internal/dns/agent", "internal/owner", "internal/source", "federation/provider", "internal/status/page", "cmd")
 		sleeps = s.importsPath("testing/synctest") || s.importsPath(module+"test/kit/network/simulation") // where a sleep moves the clock of a bubble
 	)
 	if function.Name.Name == "ServeDNS" && s.line(function.End())-s.line(function.Pos()) >= longestServeDNS {
@@ -347,8 +347,8 @@ func TestPresubmitRules(t *testing.T) {
 			[]string{"internal/wire/decode.go:3: " + goReason, "internal/wire/decode.go:4: " + goReason},
 		},
 		{
-			"sleep on a real clock", "federation/owner/server_test.go", "package owner\nfunc TestA() {\ntime.Sleep(1)\n}",
-			[]string{"federation/owner/server_test.go:3: " + sleepReason},
+			"sleep on a real clock", "internal/owner/server_test.go", "package owner\nfunc TestA() {\ntime.Sleep(1)\n}",
+			[]string{"internal/owner/server_test.go:3: " + sleepReason},
 		},
 		{
 			"sleep in a program", "test/kit/lookup/main.go", "package main\nfunc main() {\ntime.Sleep(1)\n}",

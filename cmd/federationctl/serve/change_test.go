@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/internal/owner"
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/internal/owner"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
 	"github.com/hamlet-federation/coredns-federation/internal/source/file"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration"

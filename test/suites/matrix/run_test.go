@@ -16,11 +16,11 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/internal/catalog"
 	"github.com/hamlet-federation/coredns-federation/internal/consumer"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/internal/owner"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
 	"github.com/hamlet-federation/coredns-federation/internal/status"

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve"
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/internal/owner"
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration"
 	"github.com/hamlet-federation/coredns-federation/internal/status"

@@ -48,7 +48,7 @@ const corefile = `fed.example:53 {
     federation {
         owner ` + ownerAddress + `:8008
         tls /config/consumer.pem /config/consumer-key.pem /config/ca.pem
-        persist /var/lib/federation/owner
+        persist /var/lib/internal/owner
     }
 }
 .:53 {
