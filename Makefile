@@ -19,7 +19,7 @@ SEED ?= $(shell date +%s)
 
 # The packages of `make mutate`, each with those below it. A hundred mutants take minutes,
 # all of these hours.
-MUTATE ?= $(addprefix ./federation/,consumer/catalog dns/zone wire consumer/stream consumer owner owner/registry)
+MUTATE ?= $(addprefix ./internal/,catalog dns/zone wire stream consumer owner registry)
 
 # The sizes of the catalogs of `make bench`, how long each benchmark runs, and how
 # often: benchstat wants six samples. A million services need 12 GB of memory and
@@ -94,7 +94,7 @@ OUTPUT = quiet
 # Whatever neither the programs reach, nor the tests and examples of the packages that
 # are meant for others, is dead.
 ALIVE = ./cmd/coredns ./cmd/federationctl ./federation \
-	$(addprefix ./federation/,consumer consumer/catalog mtls owner owner/gate owner/registry policy provider source status wire)
+	$(addprefix ./federation/,mtls provider)
 
 # Most tests that take long wait: for a retention to end, or for a process.
 WAITING := -p 3 -parallel 8
@@ -150,7 +150,7 @@ e2e-pods e2e-dist e2e-spiffe e2e-nsm e2e-monitoring e2e-browser e2e-clients e2e-
 test: export REAL_SERVERS = none
 test: ## run every test that needs nothing but Go (WING=owner: those of internal/owner, less thorough, for each change; WITHOUT=e2e: but for those of `make e2e`)
 ifdef WING
-	$(GOTEST) $(WAITING) -short -timeout 20m ./$(or $(firstword $(wildcard federation/$(WING) $(WING))),$(error there is no folder federation/$(WING), nor $(WING)))/...
+	$(GOTEST) $(WAITING) -short -timeout 20m ./$(or $(firstword $(wildcard internal/$(WING) federation/$(WING) $(WING))),$(error there is no folder internal/$(WING), federation/$(WING), nor $(WING)))/...
 else ifeq ($(WITHOUT),e2e)
 	$(TESTDEPLOY) $(GOTEST) $(WAITING) -timeout 20m $$(go list ./... | grep -vxF "$$(go list $(E2E_PACKAGES))"); $(SHOWDEPLOY)
 else
@@ -201,7 +201,7 @@ nightly: ## run what takes too long for CI, an hour: soak, fuzz, attacks, ten th
 
 .PHONY: models
 models: ## run what has seeds with thousands of them, and not with tens
-	NIGHTLY=true go test -count=1 -timeout 0 ./federation/... ./cmd/federationctl
+	NIGHTLY=true go test -count=1 -timeout 0 ./federation/... ./internal/... ./cmd/federationctl
 
 .PHONY: soak
 soak: ## run the whole fault matrix with one seed after another, from SEED on, for SOAK (10m)
@@ -350,7 +350,7 @@ check: lint generate ## check the house rules: format, vet, lint, presubmit, gen
 	@git diff --exit-code -- proto && test -z "$$(git status --porcelain -- proto)" || \
 		{ echo 'proto: the generated files do not match the sources; commit what make generate writes' >&2; exit 1; }
 	go mod tidy -diff
-	@dead=$$(go tool deadcode -test -filter '^$(shell go list -m)/(cmd|federation|plugin)(/|$$)' $(ALIVE)) && test -z "$$dead" || \
+	@dead=$$(go tool deadcode -test -filter '^$(shell go list -m)/(cmd|federation|internal|plugin)(/|$$)' $(ALIVE)) && test -z "$$dead" || \
 		{ echo "unreachable:" "$$dead" >&2; exit 1; }
 
 .PHONY: unmodified

@@ -22,7 +22,7 @@ func TestChain(t *testing.T) {
 		return fixtureService(fqdn, fqdn, []string{host + ":443"}, []string{"v1 HTTPS"})
 	}
 	o := startOwner(t, p, simple("web.cache.example", "192.0.2.1"), simple("web.fall.example", "192.0.2.1"), simple("inner.fall.example", "target.fall.example"))
-	const logged = "metadata\nlog . \"seen {name} {type} <{/internal/owner}> <{/federation/service}> <{/federation/instance}> <{/federation/protocol}> <{/federation/state}>\""
+	const logged = "metadata\nlog . \"seen {name} {type} <{/federation/owner}> <{/federation/service}> <{/federation/instance}> <{/federation/protocol}> <{/federation/state}>\""
 	d := startCoreDNS(t, federationBlock(p, "cache.example", "cache 3600\n"+logged, o.address+" ttl 3")+
 		federationBlock(p, "fall.example", "cache 60\nforward . "+next, o.address+" fallthrough")+
 		federationBlock(p, "part.example", "forward . "+next, o.address+" fallthrough a.part.example"))

@@ -8,6 +8,4 @@
 // A connection has at most eight streams, and ends after a minute without any. gRPC
 // bounds the rest: the answers to frames such as PING and SETTINGS that a peer does not
 // read, and the streams that it resets before they are served.
-//
-// Only packages of this module import it: it is not a stable API.
 package gate

@@ -6,8 +6,6 @@
 // Version 1 stays as it is, but for fields that are added: readers ignore those that they
 // do not know. Times are in UTC, as RFC 3339 has them. Text that peers have chosen is as
 // they sent it, and whoever shows it has to escape it.
-//
-// Only packages of this module import it: it is not a stable API.
 package status
 
 import (

@@ -5,8 +5,6 @@
 // dial, open with what is held, receive, end. renewalSchedule says when this side ends it so that
 // another one takes its place, and classifyEnd is the only place where the end of a session becomes a
 // decision. What the updates mean is for the Sink to know.
-//
-// Only packages of this module import it: it is not a stable API.
 package stream
 
 import (

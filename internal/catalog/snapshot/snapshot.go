@@ -15,8 +15,6 @@
 // the file that the link leads to is replaced. Only regular files are read and
 // replaced: reading a FIFO or a device could block. A file that is damaged, or is not a
 // snapshot of the owner, is set aside, not overwritten.
-//
-// Only packages of this module import it: it is not a stable API.
 package snapshot
 
 import (

@@ -11,8 +11,6 @@
 // Changes to zones are made one after the other, by the goroutine that has them. All owners
 // wait for each other there, so nothing is done that takes long for one of them: services are
 // judged and compiled before.
-//
-// Only packages of this module import it: it is not a stable API.
 package agent
 
 import (

@@ -7,8 +7,6 @@
 // its own of all that, and cannot use up that of another. A [Resolver] bounds and
 // remembers look-ups; an [Upstream] does them. The memory is of our own because
 // CoreDNS's plugin cache is not in every server, and has one memory for all names.
-//
-// Only packages of this module import it: it is not a stable API.
 package hostname
 
 import (

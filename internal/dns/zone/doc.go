@@ -24,6 +24,4 @@
 // All of these packages are pure: no goroutine, lock, context, logger or clock, but
 // for what several owners have at one name: the first query that needs it joins it.
 // Time comes in as an argument. Response codes are the plugin's business.
-//
-// Only packages of this module import it: it is not a stable API.
 package zone

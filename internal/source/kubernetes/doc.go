@@ -46,6 +46,4 @@
 //
 // What consumers say of a service is forgotten when it is published in another form.
 // See package feedback for what replicas write.
-//
-// Only packages of this module import it: it is not a stable API.
 package kubernetes

@@ -48,8 +48,6 @@
 // lost (a registry on Kubernetes loses deletions between two watches of its own), and
 // their answer is the proof that the connection lives. Pings would not do: a registry that
 // does not say otherwise ends connections for more than one in five minutes.
-//
-// Only packages of this module import it: it is not a stable API.
 package nsm
 
 import (

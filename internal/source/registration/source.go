@@ -15,8 +15,6 @@
 // speaks on, the clock that ends nodes, and where there is a store its watcher, and the committer,
 // which gives it what is to change, all that has come meanwhile at once. Without a store what is
 // set is stored.
-//
-// Only packages of this module import it: it is not a stable API.
 package registration
 
 import (

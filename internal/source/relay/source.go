@@ -18,8 +18,6 @@
 //
 // Services stay as they came: what the owner sends is checked and packed by package
 // mirror, and [wire.EncodedOf] makes what consumers are sent out of the same octets.
-//
-// Only packages of this module import it: it is not a stable API.
 package relay
 
 import (

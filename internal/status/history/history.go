@@ -1,7 +1,5 @@
 // Package history says what there is to know of an owner that is followed: the state of
 // its mirror as a report, and what happened lately to its services.
-//
-// Only packages of this module import it: it is not a stable API.
 package history
 
 import (

@@ -1,8 +1,6 @@
 // Package page serves what package status says of a process over HTTP, for people,
 // for federationctl and for scripts. A GET changes nothing. A POST can have an owner that is
 // lost tried at once, or services withdrawn that are held.
-//
-// Only packages of this module import it: it is not a stable API.
 package page
 
 import (

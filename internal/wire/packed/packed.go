@@ -9,8 +9,6 @@
 // a part of the string. It is read and written by hand, because package proto
 // allocates every part of a message and copies every string. Package wire sends
 // services in nearly the same form: see [AppendMessage].
-//
-// Only packages of this module import it: it is not a stable API.
 package packed
 
 import "github.com/hamlet-federation/coredns-federation/federation"

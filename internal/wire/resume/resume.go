@@ -11,8 +11,6 @@
 //
 // A consumer with few services folds the digests to fewer buckets, which makes the header
 // short. The package is pure.
-//
-// Only packages of this module import it: it is not a stable API.
 package resume
 
 import (

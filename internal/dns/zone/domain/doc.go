@@ -12,6 +12,4 @@
 // A name is a string here, in lower case and absolute. It is no federation.FQDN,
 // because a query may ask for any name. Labels in front of a name are relative
 // and have no final dot.
-//
-// Only packages of this module import it: it is not a stable API.
 package domain

@@ -2,6 +2,4 @@
 // zone found. It decides nothing about names, owners or time; it knows how large
 // a reply can be. Every record is made for one call and is the caller's.
 // Response codes are the plugin's business.
-//
-// Only packages of this module import it: it is not a stable API.
 package reply

@@ -6,8 +6,6 @@
 //
 // A capture is a name in braces. A captured text stands in a name only where it is a
 // label as it is. Patterns never change.
-//
-// Only packages of this module import it: it is not a stable API.
 package capture
 
 import (

@@ -6,8 +6,6 @@
 // which is many times as large as the file, and so its size is limited. Of a new version
 // only the services that have changed are decoded. Whatever is in a file, the work is in
 // proportion to its size, and what is said of it is short and printable.
-//
-// Only packages of this module import it: it is not a stable API.
 package catalogfile
 
 import (

@@ -2,8 +2,6 @@
 // catalog, or why it becomes nothing. It is pure: objects of the cluster go in, and
 // a federation.Service or a refusal comes out, the same for the same objects in
 // whatever order they come. It asks no server and keeps no state but [Claims].
-//
-// Only packages of this module import it: it is not a stable API.
 package export
 
 import (

@@ -1,7 +1,5 @@
 // Package node holds what programs register: nodes of services. It is pure: what
 // providers and stores say goes in, and nodes and services come out.
-//
-// Only packages of this module import it: it is not a stable API.
 package node
 
 import (

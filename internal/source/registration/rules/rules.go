@@ -3,8 +3,6 @@
 //
 // The package is pure: a file of rules is parsed and compiled once, and then requests go
 // in and grants or refusals come out.
-//
-// Only packages of this module import it: it is not a stable API.
 package rules
 
 import (

@@ -4,8 +4,6 @@
 //
 // What a store holds is what its owners publish: a node is published once it is stored,
 // and withdrawn once it is deleted there. A store that is away withdraws nothing.
-//
-// Only packages of this module import it: it is not a stable API.
 package store
 
 import (

@@ -48,7 +48,7 @@ const corefile = `fed.example:53 {
     federation {
         owner ` + ownerAddress + `:8008
         tls /config/consumer.pem /config/consumer-key.pem /config/ca.pem
-        persist /var/lib/internal/owner
+        persist /var/lib/federation/owner
     }
 }
 .:53 {

@@ -10,8 +10,6 @@
 // than it lasts, its nodes are gone from etcd, and every watcher is told so. To
 // put again what its providers still have is for the source: its next Commit gets a new
 // lease.
-//
-// Only packages of this module import it: it is not a stable API.
 package etcd
 
 import (
