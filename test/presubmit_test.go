@@ -40,6 +40,7 @@ var wings = map[string][]string{
 	"proto":                   nil,
 	"federation/mtls":         {"federation", "internal"},
 	"federation/provider":     {"federation", "internal", "proto"},
+	"internal/allowfile":      {"federation", "federation/mtls", "internal"},
 	"internal/wire":           {"federation", "proto"},
 	"internal/policy":         {"federation", "internal/wire"},
 	"internal/status":         {"federation", "federation/mtls", "internal", "internal/wire"},
@@ -64,7 +65,7 @@ var wings = map[string][]string{
 	"plugin/corefile": {"federation", "federation/mtls", "internal", "internal/dns", "internal/policy", "internal/status", "internal/wire"},
 	"cmd/coredns":     {"internal", "plugin"},
 	"cmd/federationctl": {
-		"federation", "federation/mtls", "federation/provider", "internal", "internal/catalog", "internal/consumer", "internal/dns",
+		"federation", "federation/mtls", "federation/provider", "internal", "internal/allowfile", "internal/catalog", "internal/consumer", "internal/dns",
 		"internal/gate", "internal/owner", "internal/policy", "internal/registry", "internal/source", "internal/status",
 		"internal/status/history", "internal/stream", "internal/wire", "proto",
 	},

@@ -3,6 +3,4 @@
 //
 // The file is read when it is opened; one that is broken then is an error. While it is
 // followed, a broken file is reported and changes nothing, as package file says.
-//
-// Only packages of this module import it: it is not a stable API.
 package allowfile
