@@ -171,7 +171,7 @@ func (s *source) checkImports(report func(ast.Node, string)) {
 // read, as nothing else says what those do, and a disk is full only in a namespace.
 func (s *source) checkLayer(report func(ast.Node, string)) {
 	if !s.in("federation", "plugin", "internal") ||
-		s.in("internal/source/kubernetes", "internal/source/registration") || s.path == "internal/catalog/snapshot/path_test.go" {
+		s.in("internal/source/kubernetes", "internal/source/registration") || s.path == "internal/snapshot/path_test.go" {
 		return
 	}
 	for _, spec := range s.Imports {
@@ -193,7 +193,7 @@ func (s *source) checkFunction(function *ast.FuncDecl, report func(ast.Node, str
 		// The resolver bounds how many there are, and waits for them at its end.
 		looksUp = s.path == "internal/dns/hostname/resolver.go" && function.Name.Name == "startLookup"
 		starts  = s.test || setup || transfers || serves || looksUp ||
-			s.in("internal/catalog/snapshot", "internal/consumer", "internal/dns/agent", "internal/gate", "internal/owner", "internal/registry", "internal/source", "internal/stream", "federation/provider", "internal/status/page", "cmd")
+			s.in("internal/snapshot", "internal/consumer", "internal/dns/agent", "internal/gate", "internal/owner", "internal/registry", "internal/source", "internal/stream", "federation/provider", "internal/status/page", "cmd")
 		sleeps = s.importsPath("testing/synctest") || s.importsPath(module+"test/kit/network/simulation") // where a sleep moves the clock of a bubble
 	)
 	if function.Name.Name == "ServeDNS" && s.line(function.End())-s.line(function.Pos()) >= longestServeDNS {

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/internal/catalog/snapshot"
+	"github.com/hamlet-federation/coredns-federation/internal/snapshot"
 )
 
 // Store keeps snapshots of catalogs. Its methods are those of package snapshot,

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/internal/catalog/snapshot"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
+	"github.com/hamlet-federation/coredns-federation/internal/snapshot"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/internal/catalog/snapshot"
+	"github.com/hamlet-federation/coredns-federation/internal/snapshot"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
