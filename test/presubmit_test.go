@@ -47,7 +47,8 @@ var wings = map[string][]string{
 	"internal/status/history": {"federation", "internal/catalog", "internal/consumer", "internal/status", "internal/stream"},
 	"internal/catalog":        {"federation", "internal", "internal/wire", "proto"},
 	"internal/stream":         {"federation", "federation/mtls", "internal", "internal/catalog", "internal/wire", "proto"},
-	"internal/consumer":       {"federation", "internal", "internal/catalog", "internal/stream", "internal/wire"},
+	"internal/snapshot":       {"federation", "internal", "internal/catalog", "internal/wire", "proto"},
+	"internal/consumer":       {"federation", "internal", "internal/catalog", "internal/snapshot", "internal/stream", "internal/wire"},
 	"internal/registry":       {"federation", "internal/policy", "internal/wire"},
 	"internal/gate":           {"federation", "federation/mtls", "internal"},
 	"internal/owner":          {"federation", "federation/mtls", "internal", "internal/gate", "internal/registry", "internal/wire", "proto"},
@@ -193,7 +194,7 @@ func (s *source) checkFunction(function *ast.FuncDecl, report func(ast.Node, str
 		// The resolver bounds how many there are, and waits for them at its end.
 		looksUp = s.path == "internal/dns/hostname/resolver.go" && function.Name.Name == "startLookup"
 		starts  = s.test || setup || transfers || serves || looksUp ||
-			s.in("internal/snapshot", "internal/consumer", "internal/dns/agent", "internal/gate", "internal/owner", "internal/registry", "internal/source", "internal/stream", "federation/provider", "internal/status/page", "cmd")
+			s.in("internal/snapshot", "internal/consumer", "internal/dns/agent", "internal/gate", "internal/owner", "internal/registry", "internal/snapshot", "internal/source", "internal/stream", "federation/provider", "internal/status/page", "cmd")
 		sleeps = s.importsPath("testing/synctest") || s.importsPath(module+"test/kit/network/simulation") // where a sleep moves the clock of a bubble
 	)
 	if function.Name.Name == "ServeDNS" && s.line(function.End())-s.line(function.Pos()) >= longestServeDNS {
