@@ -209,7 +209,7 @@ func TestDocumentedHeaders(t *testing.T) {
 	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\|").FindAllStringSubmatch(table, -1) {
 		documented = append(documented, row[1])
 	}
-	declared := []string{wire.CatalogEndHeader, wire.LostTrailer, wire.PathHeader, wire.ResumeHeader}
+	declared := []string{wire.CatalogEndHeader, wire.LostTrailer, wire.PathHeader, wire.ResumeHeader, wire.WindowHeader}
 	slices.Sort(documented)
 	if diff := cmp.Diff(declared, documented); diff != "" {
 		t.Errorf("headers (-declared +documented):\n%s", diff)

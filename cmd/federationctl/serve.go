@@ -82,7 +82,7 @@ Files are followed. A broken, empty or missing one changes nothing, and
 	flags.StringVar(&o.allowFile, "allow-file", "", "`file` with more identities that may subscribe, one a line; followed")
 	flags.BoolVar(&o.allowAny, "allow-any", false, "let every consumer with a valid certificate subscribe")
 	rangesFlag(command, &o.ranges)
-	flags.IntVar(&o.window, "window", 1, fmt.Sprintf("`number` of messages ahead of their ACKs, up to %d; above 1 is beside the specification, and faster on a long link", owner.MaxWindow))
+	flags.IntVar(&o.window, "window", owner.DefaultWindow, fmt.Sprintf("`number` of messages that may wait for their ACKs on a stream, 1 to %d; a consumer that does not say that it takes more gets one at a time", owner.MaxWindow))
 	flags.StringVar(&o.status, "status", "", "loopback `address` for status and why, such as localhost:9156")
 	flags.StringVar(&o.metrics, "metrics", "", "`address` to serve metrics on, host:port; without this flag there are none")
 	logFormatFlag(command, &o.logFormat)

@@ -31,8 +31,11 @@ import (
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
-// MaxWindow is the largest Config.Window.
-const MaxWindow = 1024
+// DefaultWindow is Config.Window where that is 0, and MaxWindow is the largest.
+const (
+	DefaultWindow = 256
+	MaxWindow     = wire.MaxWindow
+)
 
 const defaultMaxMessage = 16 << 20
 
@@ -63,9 +66,9 @@ type Config struct {
 	// until SetAllow is called.
 	Allow []federation.ID
 
-	// Window is how many responses are sent ahead of their acknowledgements, 1 to
-	// MaxWindow. 0 means 1, the rule of the specification: "only one message in
-	// flight". A consumer that reads in order cannot tell the difference.
+	// Window is how many responses may wait for their acknowledgements on a stream, 1 to
+	// MaxWindow; 0 means DefaultWindow. A consumer has to say in wire.WindowHeader that it takes
+	// more than one, because the specification allows "only one message in flight".
 	Window int
 
 	// MaxMessage is the size in bytes of the largest message that is sent. A service
@@ -174,7 +177,7 @@ type Server struct {
 // New returns a server. It fails when the configuration is not complete.
 func New(c Config) (*Server, error) {
 	if c.Window == 0 {
-		c.Window = 1
+		c.Window = DefaultWindow
 	}
 	if c.MaxMessage == 0 {
 		c.MaxMessage = defaultMaxMessage
@@ -272,7 +275,9 @@ type apiDialect struct {
 func (s *Server) serveSubscription(stream grpc.ServerStream, d apiDialect) error {
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
-	session := &streamSession{apiDialect: d, server: s, cancel: cancel, window: newSendWindow(s.config.Window), release: func() {}}
+	request, _ := metadata.FromIncomingContext(ctx)
+	window := newSendWindow(min(s.config.Window, wire.ParseWindow(request)))
+	session := &streamSession{apiDialect: d, server: s, cancel: cancel, window: window, release: func() {}}
 	err := s.serveSession(ctx, stream, session)
 	s.forgetSession(session, err)
 	return withParkingDelay(err)

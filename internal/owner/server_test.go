@@ -62,6 +62,7 @@ func start(tb testing.TB, configure func(*Config)) *fixture {
 		Registry:    f.registry,
 		Credentials: f.source(tb, ownerID).Server(),
 		Logger:      f.logged.Logger(),
+		Window:      1,
 	}
 	if configure != nil {
 		configure(&c)
@@ -119,10 +120,11 @@ type client struct {
 	stream rdpb.DiscoveryService_EstablishStreamClient
 }
 
-// open opens a stream on the connection, with these pairs in its header, and sends nothing.
+// open opens a stream on the connection, with these pairs in its header, and sends nothing. It
+// takes as many responses ahead as the owner sends, unless the pairs say something else.
 func open(tb testing.TB, conn *grpc.ClientConn, pairs ...string) *client {
 	tb.Helper()
-	ctx := metadata.AppendToOutgoingContext(tb.Context(), pairs...)
+	ctx := metadata.AppendToOutgoingContext(tb.Context(), append(pairs, wire.WindowHeader, strconv.Itoa(wire.MaxWindow))...)
 	return &client{tb, must.Get(rdpb.NewDiscoveryServiceClient(conn).EstablishStream(ctx))(tb)}
 }
 
@@ -202,7 +204,7 @@ func TestNewRefusesIncompleteConfig(t *testing.T) {
 			t.Errorf("%s: error is %v, expected %q", tt.name, err, tt.want)
 		}
 	}
-	if s := must.Get(New(whole))(t); s.config.Window != 1 || s.config.MaxMessage != 16<<20 {
+	if s := must.Get(New(whole))(t); s.config.Window != 256 || s.config.MaxMessage != 16<<20 {
 		t.Errorf("the defaults are a window of %d and messages of %d bytes", s.config.Window, s.config.MaxMessage)
 	}
 	whole.Window = MaxWindow
@@ -274,14 +276,18 @@ func TestSubscription(t *testing.T) {
 }
 
 // TestResponsesInFlight counts the responses to a consumer that reads and does not
-// acknowledge.
+// acknowledge. There is one in flight, as the specification says, unless the consumer takes more.
 func TestResponsesInFlight(t *testing.T) {
-	for _, tt := range []struct{ window, want int }{{0, 1}, {3, 3}, {64, 6}} {
-		t.Run(strconv.Itoa(tt.window), func(t *testing.T) {
+	for _, tt := range []struct {
+		window int
+		takes  string // what the consumer says in its header
+		want   int
+	}{{0, "1024", 6}, {0, "256", 6}, {0, "4", 4}, {0, "", 1}, {0, "0", 1}, {1, "1024", 1}, {3, "1024", 3}, {64, "2", 2}, {64, "1025", 6}} {
+		t.Run(fmt.Sprintf("%d and %q", tt.window, tt.takes), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := start(t, func(c *Config) { c.Window = tt.window })
 				set(t, f.registry, []*federation.Service{service("a", 1), service("b", 1), service("c", 1), service("d", 1), service("e", 1)})
-				c := subscribe(t, f.dial(t, consumerID))
+				c := subscribe(t, f.dial(t, consumerID), wire.WindowHeader, tt.takes)
 				var mu sync.Mutex
 				var nonces []string
 				var reader sync.WaitGroup

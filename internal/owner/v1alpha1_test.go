@@ -3,6 +3,7 @@ package owner
 import (
 	"errors"
 	"io"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -29,7 +30,7 @@ type client1 struct {
 // subscribe1 opens a stream, with these pairs in its header, and sends the initial request.
 func subscribe1(tb testing.TB, conn *grpc.ClientConn, pairs ...string) *client1 {
 	tb.Helper()
-	ctx := metadata.AppendToOutgoingContext(tb.Context(), pairs...)
+	ctx := metadata.AppendToOutgoingContext(tb.Context(), append(pairs, wire.WindowHeader, strconv.Itoa(wire.MaxWindow))...)
 	c := &client1{tb, must.Get(rdpb1.NewDiscoveryServiceClient(conn).EstablishStream(ctx))(tb)}
 	c.request(wire.SubscribeV1Alpha1())
 	return c

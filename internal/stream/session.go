@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -227,6 +228,7 @@ func (c *Consumer) openInTime(
 	if !c.otherDue(address) { // another replica may have the whole catalog
 		streamCtx = metadata.AppendToOutgoingContext(streamCtx, wire.CatalogEndHeader, wire.CatalogEndAwaited)
 	}
+	streamCtx = metadata.AppendToOutgoingContext(streamCtx, wire.WindowHeader, strconv.Itoa(wire.MaxWindow))
 	if len(asked) > 0 {
 		streamCtx = metadata.AppendToOutgoingContext(streamCtx, wire.ResumeHeader, asked.Header())
 	}

@@ -198,7 +198,7 @@ func TestLimits(t *testing.T) {
 		}
 	})
 
-	for _, file := range []string{"limits.go", "../limits.go"} {
+	for _, file := range []string{"limits.go", "../../federation/limits.go"} {
 		for _, name := range limitConstants(t, file) {
 			if !tested[name] {
 				t.Errorf("no row tests %s", name)

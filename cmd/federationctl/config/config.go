@@ -31,7 +31,7 @@ type Config struct {
 	Listen   string      `yaml:"listen" as:"address" default:":8008"` // host:port
 	Metrics  string      `yaml:"metrics" as:"address"`                // host:port of metrics and health; empty for none
 	Status   page.Config // of status and why; without an address there is none
-	Window   int         `yaml:"window" as:"window" default:"1"` // responses sent ahead of their acknowledgements
+	Window   int         `yaml:"window" as:"window" default:"256"` // responses that may wait for their acknowledgements on a stream
 	Identity mtls.Origin // of the owner
 	Allow    Allow       `yaml:"allow"`
 	Audit    bool        `yaml:"audit" as:"bool"` // whether each service that a consumer is told for the first time, and each withdrawal, is logged

@@ -36,7 +36,7 @@ catalogs:
 const most = `listen: "127.0.0.1:8010"
 metrics: "localhost:9153"
 status: {listen: ":9154", cert: status.pem, key: status-key.pem, ca: readers.pem}
-window: 256
+window: 300
 audit: true
 identity:
   files: {cert: owner.pem, key: /run/owner-key.pem, ca: ca.pem}
@@ -130,7 +130,7 @@ func TestParse(t *testing.T) {
 	}
 	for text, want := range map[string]config.Config{
 		least: {
-			Listen: ":8008", Window: 1,
+			Listen: ":8008", Window: 256,
 			Identity: mtls.Origin{Files: mtls.Files{Cert: "owner.pem", Key: "owner-key.pem", CA: "ca.pem"}},
 			Allow:    config.Allow{IDs: ids(t, "spiffe://consumer.example/coredns")},
 			Catalogs: []config.Catalog{{Sources: []config.Source{
@@ -138,7 +138,7 @@ func TestParse(t *testing.T) {
 			}}},
 		},
 		most: {
-			Listen: "127.0.0.1:8010", Metrics: "localhost:9153", Window: 256,
+			Listen: "127.0.0.1:8010", Metrics: "localhost:9153", Window: 300,
 			Status:         page.Config{Address: ":9154", Files: mtls.Files{Cert: "status.pem", Key: "status-key.pem", CA: "readers.pem"}},
 			Identity:       mtls.Origin{Files: mtls.Files{Cert: "owner.pem", Key: "/run/owner-key.pem", CA: "ca.pem"}},
 			Audit:          true,
@@ -192,7 +192,7 @@ func TestParse(t *testing.T) {
 			},
 		},
 		spiffe: {
-			Listen: ":8008", Window: 1,
+			Listen: ":8008", Window: 256,
 			Identity: mtls.Origin{SPIFFE: mtls.SPIFFE{Socket: "unix:///run/spire/agent.sock", TrustDomains: []string{"partner.example"}}},
 			Allow:    config.Allow{IDs: ids(t, "spiffe://consumer.example/coredns")},
 			Catalogs: []config.Catalog{{Sources: []config.Source{
@@ -246,7 +246,7 @@ func TestDifferences(t *testing.T) {
 		{most, "127.0.0.1:8010", "127.0.0.1:8011", "listen"},
 		{most, "localhost:9153", "localhost:9152", "metrics"},
 		{most, "readers.pem", "others.pem", "status"},
-		{most, "window: 256", "window: 255", "window"},
+		{most, "window: 300", "window: 255", "window"},
 		{most, "audit: true", "audit: false", "audit"},
 		{most, " owner.pem", " other.pem", "identity"},
 		{least, "consumer.example", "other.example", "allow.ids"},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -108,6 +109,7 @@ func (c *consumer) subscribe(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
+	ctx = metadata.AppendToOutgoingContext(ctx, wire.WindowHeader, strconv.Itoa(wire.MaxWindow))
 	digests := c.digests()
 	if digests != nil {
 		ctx = metadata.AppendToOutgoingContext(ctx, wire.ResumeHeader, digests.Header())

@@ -216,8 +216,7 @@ func (d *Domain) addOwner(ctx context.Context, consumers []string) (*Owner, erro
 	}
 	config := place.Owner{
 		Address: address, Metrics: metrics, TLS: d.place.Files(d.Name + "-owner"), Allow: consumers,
-		More: fmt.Sprintf(`window: 256
-catalogs:
+		More: fmt.Sprintf(`catalogs:
 - sources:
   - kubernetes:
       cluster: %s
