@@ -5,7 +5,6 @@ metrics: ":9155"
 {{- if .Values.owner.status }}
 status: "localhost:9156"
 {{- end }}
-window: {{ .Values.owner.window }}
 identity:
   {{- with .Values.owner.identity }}
   {{- if .spire }}

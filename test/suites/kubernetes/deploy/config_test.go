@@ -19,7 +19,7 @@ type rendering struct {
 func TestRendered(t *testing.T) {
 	helm := helm(t, "")
 	const (
-		status = "--set=owner.status=true,dns.status=true,owner.logFormat=json,dns.logFormat=json"
+		logs   = "--set=owner.logFormat=json,dns.logFormat=json"
 		etcd   = `{"etcd":{"endpoints":["https://etcd.example:2379"],"tls":{"ca":"/etc/federation/registration/ca.crt"}}}`
 		owners = `[
 			{"zones": ["a.fed.example"], "addresses": ["relay.example:8008"], "properties": ["ttl 5", "tls_servername a.example"]},
@@ -48,10 +48,11 @@ func TestRendered(t *testing.T) {
 		}, []string{"Recreate"}},
 
 		// The status is on the loopback address only, and is no port of the container.
-		{"both", []string{status}, []string{
+		{"both", []string{logs}, []string{
 			`status: "localhost:9156"`, "owner.yaml, --log-format, json]", "status localhost:9154", "Corefile, -log-format, json]",
 		}, []string{"containerPort: 9154", "containerPort: 9156"}},
-		{"cluster-dns", []string{status}, []string{"status localhost:9154", "Corefile, -log-format, json]"}, []string{"containerPort: 9154"}},
+		{"both", []string{"--set=owner.status=false,dns.status=false"}, nil, []string{"localhost:9156", "localhost:9154"}},
+		{"cluster-dns", []string{logs}, []string{"status localhost:9154", "Corefile, -log-format, json]"}, []string{"containerPort: 9154"}},
 
 		// Owners behind one address, which a relay of several catalogs is, have a file each, and
 		// blocks of one owner share theirs.
@@ -84,7 +85,7 @@ func TestRendered(t *testing.T) {
 		{"both", []string{"--set-json=owner.networkPolicy.monitoring=[]", "--set-json=dns.networkPolicy.monitoring=[]"}, nil, []string{"port: metrics}]"}},
 	}
 	for example := range examples(t) {
-		rows = append(rows, rendering{example, nil, nil, []string{"9154", "9156", "log-format"}})
+		rows = append(rows, rendering{example, nil, nil, []string{"containerPort: 9154", "containerPort: 9156", "log-format"}})
 	}
 	for _, r := range rows {
 		rendered := helm.template(t, r.example, r.args...)
