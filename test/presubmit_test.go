@@ -339,9 +339,9 @@ func TestPresubmitRules(t *testing.T) {
 			[]string{"internal/wire/decode.go:4: internal/catalog is not to the left of internal/wire in the order of wings"},
 		},
 		{
-			"Corefiles in another command than check", "cmd/federationctl/lint.go",
+			"Corefiles in another command than check", "cmd/federationctl/serve.go",
 			"package main\nimport _ \"github.com/hamlet-federation/coredns-federation/plugin/corefile\"",
-			[]string{"cmd/federationctl/lint.go:2: plugin/corefile is not to the left of cmd/federationctl in the order of wings"},
+			[]string{"cmd/federationctl/serve.go:2: plugin/corefile is not to the left of cmd/federationctl in the order of wings"},
 		},
 		{
 			"folder of no wing", "tools/cache/cache.go", "package cache",

@@ -23,31 +23,59 @@ func TestCheckCommand(t *testing.T) {
 		stdout, stderr string
 		flags          []string
 	}{
-		{usable, exitDone, "", "", nil},
+		{usable, exitDone, usable + ": a Corefile without mistakes\n", "", nil},
 		{
 			missing, exitFailed, missing + ":5: error: tls: certificate: stat " + none + ": no such file or directory\n" +
 				missing + ":6: error: status: CA bundle: stat " + none + ": no such file or directory\n",
-			"federationctl: 2 mistakes in the Corefile; mend and check again\n", nil,
+			"federationctl: problems found: 2; fix them and check again\n", nil,
 		},
-		{missing, exitDone, "", "", []string{"--elsewhere"}},
+		{missing, exitDone, missing + ": a Corefile without mistakes\n", "", []string{"--elsewhere"}},
 		{
-			outside, exitDone, outside + ":2: warning: zones: x.example. is not within its server block, fed.example.; queries for names outside of that do not arrive here\n", "",
+			outside, exitDone, outside + ":2: warning: zones: x.example. is not within its server block, fed.example.; queries for names outside of that do not arrive here\n" +
+				outside + ": a Corefile without mistakes\n", "",
 			[]string{"--elsewhere"},
 		},
 		{
 			shared, exitFailed,
 			shared + ":12: error: min: is 3 here and 2 at " + shared + ":6, in blocks that share web.fed.example\n",
-			"federationctl: 1 mistake in the Corefile; mend and check again\n",
+			"federationctl: problems found: 1; fix them and check again\n",
 			[]string{"--elsewhere"},
 		},
-		{filepath.Join(dir, "none"), exitFailed, "", "federationctl: open " + filepath.Join(dir, "none") + ": no such file or directory\n", nil},
+		{filepath.Join(dir, "none"), exitFailed, filepath.Join(dir, "none") + ": error: stat " + filepath.Join(dir, "none") + ": no such file or directory\n", "federationctl: problems found: 1; fix them and check again\n", nil},
 	} {
 		expectCtl(t, tt.code, tt.stdout, tt.stderr, append([]string{"check", tt.file}, tt.flags...)...)
 	}
 }
 
-// TestLintOfCertificates has files of certificates in a configuration that cannot be used.
-func TestLintOfCertificates(t *testing.T) {
+// TestIsCorefile recognizes Corefiles by their names, and by how they begin.
+func TestIsCorefile(t *testing.T) {
+	for _, tt := range []struct {
+		name, text string
+		want       bool
+	}{
+		{"a/Corefile", "", true},
+		{"Corefile.new", "services: []", true},
+		{"-", ".:53 {\n}\n", true},
+		{"-", "\n# of one owner\n\n  # of another\nfed.example, a.example {  # here\r\n}", true},
+		{"-", "(consumer) {\n tls a b c\n}\n", true},
+		{"-", ". {", true},
+		{"-", "", false},
+		{"-", "# nothing", false},
+		{"-", "services:\n- name: {\n", false},
+		{"-", "services: {\n}\n", false},
+		{"-", "{\n\"services\": []}", false},
+		{"-", "\"services\": {\n", false},
+		{"-", "[a {\n]", false},
+		{"Corefiles", "rules: []\n", false},
+	} {
+		if got := isCorefile(tt.name, []byte(tt.text)); got != tt.want {
+			t.Errorf("%s, %q: %v, expected %v", tt.name, tt.text, got, tt.want)
+		}
+	}
+}
+
+// TestCheckOfCertificates has files of certificates in a configuration that cannot be used.
+func TestCheckOfCertificates(t *testing.T) {
 	t.Chdir(partiesIn(t))
 	write(t, "catalog.yaml", oneService("a"))
 	good := "owner.yaml: 1 catalog, fit to be served\ncatalog.yaml: 1 service, fit to be published\n"
@@ -68,9 +96,9 @@ func TestLintOfCertificates(t *testing.T) {
 		{strings.NewReplacer("owner.pem", "server.pem", "owner-key", "server-key").Replace(relay), nil, "server.pem: warning: the certificate is not valid for clients (clientAuth), so the owner that relay:a:1 follows refuses it;"},
 	} {
 		write(t, "owner.yaml", tt.text)
-		code, stdout, stderr := ctl(t, append(append([]string{"lint"}, tt.args...), "owner.yaml")...)
+		code, stdout, stderr := ctl(t, append(append([]string{"check"}, tt.args...), "owner.yaml")...)
 		if (code == exitFailed) != strings.Contains(tt.want, "error") || strings.Contains(stdout, "warning") != strings.Contains(tt.want, "warning") || !strings.Contains(stdout, tt.want) || tt.want == "" && stdout != good {
-			t.Errorf("lint %v: exit code %d, output:\n%s%s\nexpected %q", tt.args, code, stdout, stderr, tt.want)
+			t.Errorf("check %v: exit code %d, output:\n%s%s\nexpected %q", tt.args, code, stdout, stderr, tt.want)
 		}
 	}
 }

@@ -383,7 +383,7 @@ func TestLintConfig(t *testing.T) {
 		{"rules: {}\n", "owner.yaml:1: error: rules: must be a list\n", "federationctl: problems found: 1; fix them and check again\n"},
 	} {
 		write(t, "owner.yaml", tt.text)
-		code, stdout, stderr := ctl(t, "lint", "--elsewhere", "owner.yaml")
+		code, stdout, stderr := ctl(t, "check", "--elsewhere", "owner.yaml")
 		if diff := cmp.Diff(tt.stdout+tt.stderr, stdout+stderr); diff != "" || (code == exitDone) != (tt.stderr == "") {
 			t.Errorf("exit code %d; unexpected output (-want +got):\n%s", code, diff)
 		}

@@ -78,22 +78,22 @@ func TestIrregularFiles(t *testing.T) {
 	for _, tt := range []struct {
 		args, stdout, stderr string
 	}{
-		{"lint fifo.yaml", "fifo.yaml: error: fifo.yaml is not a regular file; 'federationctl lint -' reads standard input\n", one},
-		{"lint --max-catalog 1KiB large.yaml", "large.yaml: error: large.yaml is larger than allowed: it has 1036 bytes, the limit is 1024; --max-catalog raises it\n", one},
+		{"check fifo.yaml", "fifo.yaml: error: fifo.yaml is not a regular file; 'federationctl check -' reads standard input\n", one},
+		{"check --max-catalog 1KiB large.yaml", "large.yaml: error: large.yaml is larger than allowed: it has 1036 bytes, the limit is 1024; --max-catalog raises it\n", one},
 		{"serve --catalog fifo.yaml --allow-any --cert owner.pem --key owner-key.pem --ca ca.pem", "", "federationctl: catalog file: fifo.yaml is not a regular file\n"},
 	} {
 		expectCtl(t, exitFailed, tt.stdout, tt.stderr, strings.Fields(tt.args)...)
 	}
 }
 
-// TestLintEndsWhileItReads ends lint while it waits for standard input.
-func TestLintEndsWhileItReads(t *testing.T) {
+// TestCheckEndsWhileItReads ends check while it waits for standard input.
+func TestCheckEndsWhileItReads(t *testing.T) {
 	reader, writer := io.Pipe()
 	defer writer.Close()
 	defer reader.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	command := lintCommand(ctx)
+	command := checkCommand(ctx)
 	command.SetArgs([]string{"-"})
 	command.SilenceErrors, command.SilenceUsage = true, true
 	command.SetIn(reader)
@@ -134,14 +134,14 @@ func terribleCatalogs(t *testing.T) map[string]string {
 	}
 }
 
-// TestFileErrorsAreEscapedAndBounded checks what lint and serve print about terrible
+// TestFileErrorsAreEscapedAndBounded checks what check and serve print about terrible
 // catalogs.
 func TestFileErrorsAreEscapedAndBounded(t *testing.T) {
 	dir := pkiIn(t)
 	for name, text := range terribleCatalogs(t) {
 		file := write(t, filepath.Join(dir, "catalog.yaml"), text)
 		for _, args := range [][]string{
-			{"lint", file},
+			{"check", file},
 			slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--catalog", file, "--allow-any"}, files(dir, "owner")),
 		} {
 			code, stdout, stderr := ctl(t, args...)
@@ -159,11 +159,11 @@ func TestFileErrorsAreEscapedAndBounded(t *testing.T) {
 	}
 }
 
-// TestLintIsBounded counts the problems that lint prints of a file with thousands.
-func TestLintIsBounded(t *testing.T) {
+// TestCheckIsBounded counts the problems that check prints of a file with thousands.
+func TestCheckIsBounded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "catalog.yaml")
 	write(t, file, "services:\n- name: a\n"+strings.Repeat("  name: a\n", 8000)+strings.Repeat("- name: b\n", 100))
-	_, stdout, stderr := ctl(t, "lint", file)
+	_, stdout, stderr := ctl(t, "check", file)
 	if lines := strings.Count(stdout, "\n"); lines != 101 || !strings.HasSuffix(stdout, "\n"+file+": error: and at least 8000 more\n") {
 		t.Errorf("%d lines:\n%.2000s", lines, stdout)
 	}

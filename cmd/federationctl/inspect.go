@@ -195,7 +195,7 @@ the same catalog is the same text.
 The services of a CoreDNS are those that the owner tells it, before rename, with those
 that are stale. The process must have the status endpoint, 'status' in its
 configuration.`,
-		Example: `  federationctl dump >saved.json && federationctl lint saved.json
+		Example: `  federationctl dump >saved.json && federationctl check saved.json
 
   # The catalog of one of several owners.
   federationctl dump --of owner.example:8008 | jq -r '.services[].fqdn'`,

@@ -1,8 +1,8 @@
 // Command federationctl is the owner's side of federated service discovery: serve
 // publishes the services of a catalog file. Around it, watch shows what an owner
 // publishes, register has a program published while it runs,
-// lint checks catalog files, check finds mistakes in a Corefile, policy
-// explains who is told of what, and pki makes certificates for a first try. Of a process that
+// check finds mistakes in files, policy explains who is told of what, and pki makes
+// certificates for a first try. Of a process that
 // runs, a CoreDNS with the plugin or an owner, status shows how it is doing, why explains an
 // answer, and dump has its catalogs.
 package main
@@ -127,7 +127,7 @@ While a command runs it follows its files, such as certificates, keys and
 catalogs: edit or replace a file, and the new content is used.
 
 The exit code is 0 when a command is done, 1 when it failed, and 2 when it was
-called in a wrong way. A command whose exit code is an answer, such as lint, fails
+called in a wrong way. A command whose exit code is an answer, such as check, fails
 also when its output cannot be written, for example to a closed pipe.`,
 		Example: `  # Try it out on one machine: certificates, an owner, a consumer.
   federationctl pki run
@@ -141,7 +141,7 @@ also when its output cannot be written, for example to a closed pipe.`,
 	}
 	root.SetVersionTemplate("federationctl {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(serveCommand(ctx), watchCommand(ctx), registerCommand(ctx), lintCommand(ctx), checkCommand(ctx), policyCommand(ctx),
+	root.AddCommand(serveCommand(ctx), watchCommand(ctx), registerCommand(ctx), checkCommand(ctx), policyCommand(ctx),
 		whyCommand(ctx), statusCommand(ctx), servicesCommand(ctx), retryCommand(ctx), confirmCommand(ctx), dumpCommand(ctx), pkiCommand())
 	// Who asks for help wants to see a call first.
 	const examples = "{{if .HasExample}}\n\nExamples:\n{{.Example}}{{end}}"

@@ -163,7 +163,7 @@ func TestUsage(t *testing.T) {
 		{slices.Concat([]string{"serve", "--catalog", "c.yaml", "--allow-id", "http://a"}, owner), 2, "", "federationctl: --allow-id: identity \"http://a\": only the scheme spiffe:// is an identity\nfederationctl: see 'federationctl serve --help'\n"},
 		{slices.Concat([]string{"serve", "--catalog", "c.yaml", "--allow-addresses", "10"}, owner), 2, "", "federationctl: --allow-addresses: \"10\" is not a CIDR such as 127.0.0.0/8\nfederationctl: see 'federationctl serve --help'\n"},
 		{slices.Concat([]string{"serve", "--allow-any", "--catalog", "c.yaml"}, owner), 1, "", "federationctl: catalog file: stat c.yaml: no such file or directory\n"},
-		{[]string{"lint"}, 2, "", "federationctl: name the catalog FILE to check, or several\nfederationctl: see 'federationctl lint --help'\n"},
+		{[]string{"check"}, 2, "", "federationctl: name the FILE to check, or several\nfederationctl: see 'federationctl check --help'\n"},
 		{[]string{"pki"}, 2, "", "federationctl: pki takes one DIR, not 0\nfederationctl: see 'federationctl pki --help'\n"},
 		{[]string{"pki", "new", "--host", "a b"}, 2, "", "federationctl: --host: address is neither an IP address nor a host name: label has a character other than a-z, 0-9, '-' and '_'\nfederationctl: see 'federationctl pki --help'\n"},
 		{[]string{"pki", "ca.pem/new"}, 1, "", "federationctl: mkdir ca.pem: not a directory; choose another directory\n"},
@@ -192,7 +192,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-func TestLint(t *testing.T) {
+func TestCheckOfCatalogs(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "good.yaml", strings.ReplaceAll(catalogText, "v 2", "v2"))
 	write(t, "doubtful.yaml", strings.Split(catalogText, "- name: api")[0])
@@ -221,7 +221,7 @@ bad.yaml:7: error: service "b": fqdn: required
 bad.yaml:7: error: service "b": endpoints: at least one is required
 `, "federationctl: problems found: 3; fix them and check again\n"},
 	} {
-		expectCtl(t, tt.code, tt.stdout, tt.stderr, append([]string{"lint"}, tt.args...)...)
+		expectCtl(t, tt.code, tt.stdout, tt.stderr, append([]string{"check"}, tt.args...)...)
 	}
 }
 

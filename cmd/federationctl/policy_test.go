@@ -204,10 +204,10 @@ func TestPolicyMistakes(t *testing.T) {
 		{"test owner.yaml api", 2, "", "federationctl: required flag(s) \"as\" not set\n" + fmt.Sprintf(hint, "test")},
 		{"who-can owner.yaml", 2, "", "federationctl: who-can takes CONFIG and a NAME, not 1 argument\n" + fmt.Sprintf(hint, "who-can")},
 		{"who-can nobody.yaml api", 2, "", "federationctl: allow file: stat none.txt: no such file or directory\n"},
-		{"who-can bad.yaml api", 2, "", "federationctl: configuration file bad.yaml: line 17: catalogs[0].exports[1].endpoints.labels[1]: is taken as it is written, and \"*\" stands for nothing here; leave the list out for all; 'federationctl lint bad.yaml' shows each mistake in a line\n"},
+		{"who-can bad.yaml api", 2, "", "federationctl: configuration file bad.yaml: line 17: catalogs[0].exports[1].endpoints.labels[1]: is taken as it is written, and \"*\" stands for nothing here; leave the list out for all; 'federationctl check bad.yaml' shows each mistake in a line\n"},
 		{"test named.yaml api" + as, 2, "", "federationctl: named.yaml does not have the default catalog; choose with --server-name: catalog a.owner.example\n"},
 		{"test owner.yaml api --server-name b.example" + as, 2, "", "federationctl: owner.yaml does not have catalog b.example; choose with --server-name: the default catalog\n"},
-		{"test owner.yaml api --catalog broken-catalog.yaml" + as, 2, "", `federationctl: broken-catalog.yaml: line 27: service "vault": instances[0].protocol: "UDP" is none of HTTP, HTTPS, GRPC, HTTP2, MONGO, TCP, TLS, MTLS; 'federationctl lint broken-catalog.yaml' shows each mistake in a line` + "\n"},
+		{"test owner.yaml api --catalog broken-catalog.yaml" + as, 2, "", `federationctl: broken-catalog.yaml: line 27: service "vault": instances[0].protocol: "UDP" is none of HTTP, HTTPS, GRPC, HTTP2, MONGO, TCP, TLS, MTLS; 'federationctl check broken-catalog.yaml' shows each mistake in a line` + "\n"},
 		{"test owner.yaml api --max-catalog 9 --catalog catalog.yaml" + as, 2, "", "federationctl: catalog.yaml is larger than allowed: it has " + fmt.Sprint(len(policyCatalog)) + " bytes, the limit is 9; --max-catalog raises it\n"},
 	} {
 		c.check(t)

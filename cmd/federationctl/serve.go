@@ -61,7 +61,7 @@ catalogs from files, clusters, registries, programs and other owners. A catalog:
     - {id: v1, protocol: HTTPS, endpointSelector: [stable]}
 
 Files are followed. A broken, empty or missing one changes nothing, and
-'services: []' withdraws everything. 'federationctl lint' finds mistakes.`,
+'services: []' withdraws everything. 'federationctl check' finds mistakes.`,
 		Example: `  federationctl serve --catalog catalog.yaml --cert owner.pem \
       --key owner-key.pem --ca ca.pem --allow-file consumers.txt
 
@@ -244,7 +244,7 @@ func (o *serveOptions) flagFailure(err error) error {
 	case key == "catalogs" && errors.Is(err, file.ErrTooLarge):
 		return newFailuref("%w; --max-catalog raises it", err)
 	case key == "catalogs" && !pathError && !errors.Is(err, file.ErrNotRegular):
-		return newFailuref("%w; find all mistakes with 'federationctl lint %s'", err, o.catalog)
+		return newFailuref("%w; find all mistakes with 'federationctl check %s'", err, o.catalog)
 	}
 	return failureOf(err)
 }
@@ -260,5 +260,5 @@ func (o *serveOptions) fileFailure(err error) error {
 	case pathError, errors.Is(err, file.ErrNotRegular), errors.Is(err, file.ErrTooLarge):
 		return failureOf(err)
 	}
-	return newFailuref("%w; 'federationctl lint %s' shows each mistake in a line", err, o.config)
+	return newFailuref("%w; 'federationctl check %s' shows each mistake in a line", err, o.config)
 }

@@ -43,6 +43,7 @@ var Flags = Remedies{
 
 // Commands are of federationctl, with a space before a command of a command.
 var Commands = Remedies{
+	"lint":        "'federationctl check' recognizes what a file is, and finds mistakes in catalog files, configurations, rules and Corefiles",
 	"convert":     "yq -c '.services[]' makes JSON lines of a catalog in YAML, and 'federationctl dump' has a service a line",
 	"policy diff": "say what 'federationctl policy test' answers with each configuration, and compare that with diff",
 	"diff":        "compare what 'federationctl dump' writes with diff, and ask DNS servers with dig",

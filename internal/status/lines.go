@@ -207,7 +207,7 @@ func remediesFor(a *BlockAnswer) (list []string) {
 		add(shareOrRename)
 	}
 	if a.Circle != "" {
-		add("have the owner correct the endpoint; 'federationctl lint' finds those that lead back within one catalog")
+		add("have the owner correct the endpoint; 'federationctl check' finds those that lead back within one catalog")
 	}
 	for i := range a.Owners {
 		p := &a.Owners[i]

@@ -267,7 +267,7 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// shown returns problems as lint shows them.
+// shown returns problems as check shows them.
 func shown(problems []problem.Problem) []string {
 	var lines []string
 	for _, p := range problems {

@@ -46,7 +46,7 @@ func OpenCatalog(ctx context.Context, f InputFiles) (*Catalog, error) {
 	}
 	owner, problems := config.Parse(data)
 	if err := problem.Error(problems, 0); err != nil {
-		return nil, fmt.Errorf("configuration file %s: %w; 'federationctl lint %[1]s' shows each mistake in a line", f.Config, err)
+		return nil, fmt.Errorf("configuration file %s: %w; 'federationctl check %[1]s' shows each mistake in a line", f.Config, err)
 	}
 	owner.ResolvePaths(filepath.Dir(f.Config))
 	c := &Catalog{file: f.Config, serverName: strings.ToLower(strings.TrimSuffix(f.ServerName, ".")), spiffe: owner.Identity.SPIFFE.Socket != ""}
@@ -100,7 +100,7 @@ func readServices(opened string, limit int64) ([]*wire.EncodedService, error) {
 	}
 	parsed := catalogfile.Parse(data, wire.AnyAddress())
 	if err := parsed.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %w; 'federationctl lint %[1]s' shows each mistake in a line", opened, err)
+		return nil, fmt.Errorf("%s: %w; 'federationctl check %[1]s' shows each mistake in a line", opened, err)
 	}
 	return parsed.Services, nil
 }

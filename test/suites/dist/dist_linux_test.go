@@ -365,7 +365,7 @@ __start_federationctl; echo "${COMPREPLY[@]%% *}"`
   endpoints: [{address: 192.0.2.10, port: 443}]
   instances: [{id: v1, protocol: HTTPS}]
 `, 0o644)
-	r.in(t, "federationctl", "lint", "/etc/federation-owner/owner.yaml")
+	r.in(t, "federationctl", "check", "/etc/federation-owner/owner.yaml")
 	owner = r.start(t, "federation-owner")
 	dns = r.start(t, "coredns-federation")
 	r.edit(t, "/etc/coredns-federation/Corefile", "    #", "    ")

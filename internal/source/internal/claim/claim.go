@@ -19,7 +19,7 @@
 // Of the sources of a catalog only the first with a claim publishes: services of the others
 // are hidden. A service claims its own name as well as its fqdn, and one that is hidden
 // hides nothing. All services of that source with the fqdn are published, and of these
-// consumers serve the first: of the others 'federationctl lint' warns.
+// consumers serve the first: of the others 'federationctl check' warns.
 package claim
 
 import (

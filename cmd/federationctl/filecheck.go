@@ -1,13 +1,12 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
-
-	"github.com/spf13/cobra"
+	"regexp"
+	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
@@ -20,89 +19,30 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
-func lintCommand(ctx context.Context) *cobra.Command {
-	var policy wire.AddressPolicy
-	limit, elsewhere := int64(catalogfile.DefaultLimit), false
-	command := &cobra.Command{
-		Use:   "lint FILE...",
-		Short: "Check catalog files, configuration files of owners and rules of registrations",
-		Long: `lint checks catalog files as 'federationctl serve' does before it publishes
-them, and as consumers do when they get them. It prints each problem with its
-file, line, service and field, up to a hundred of each file. YAML may have 16 MiB.
-An endpoint that is a name of its own service, or leads back to it through others,
-is a problem, too. 'federationctl serve' publishes it, as a consumer may rename the
-service.
+// fileChecker checks files, prints their problems and counts them.
+type fileChecker struct {
+	policy    wire.AddressPolicy // of catalog files that no configuration names
+	limit     int64              // bytes of a file
+	elsewhere bool               // whether files of certificates are on another machine
 
-A file that has keys of a configuration at the top, such as catalogs or identity,
-and no services, is checked as the configuration of an owner is by 'federationctl
-serve --config'. The catalog files and the rules of registrations that it names are
-checked, too, with its allow_addresses and max_size, if they can be read.
-Certificates, keys and CA files that cannot be used are problems here; an owner starts
-with them, and nobody is connected until they are mended. The allow file, clusters and
-stores are not looked at. A file that has rules at the top, and neither services nor keys of a
-configuration, is checked as the rules of a registration.
-
-It also warns of what is allowed, but probably a mistake: two services with one
-fqdn (more than 64 are a problem), an endpoint that no instance selects, an instance that will have no DNS name
-of its own; exports that are empty, an identity in allow.ids that no rule names, or one that a
-rule names and that may not subscribe; a registration with an etcd
-elsewhere without TLS; a relay that knows the owner that it follows by an IP address alone, or
-whose certificate is not valid for clients. The exit code is 0 without problems, also with
-warnings, 1 with some, and 2 when its output cannot be written.
-
-The FILE - is standard input. Any other FILE must be a regular file.`,
-		Example: `  federationctl lint catalog.yaml
-  federationctl lint catalogs/*.json
-
-  # The configuration of an owner, with the catalog files and rules it names.
-  federationctl lint owner.yaml
-
-  # Check a catalog before it is copied to where an owner reads it.
-  cat catalog.yaml | federationctl lint - && cp catalog.yaml published.yaml`,
-		Args: func(_ *cobra.Command, files []string) error {
-			if len(files) == 0 {
-				return errors.New("name the catalog FILE to check, or several")
-			}
-			return nil
-		},
-		RunE: func(command *cobra.Command, files []string) error {
-			stdin, stdout := command.InOrStdin(), command.OutOrStdout()
-			done := make(chan error, 1)
-			// When ctx ends the goroutine is left to the end of the process: a read of
-			// standard input cannot be interrupted.
-			go func() {
-				done <- toldOn(stdout, func(out io.Writer) error { return lintFiles(files, policy, limit, elsewhere, stdin, out) })
-			}()
-			select {
-			case err := <-done:
-				return err
-			case <-ctx.Done():
-				return newFailuref("interrupted")
-			}
-		},
-		ValidArgsFunction: cobra.FixedCompletions([]string{"yaml", "yml", "json", "jsonl"}, cobra.ShellCompDirectiveFilterFileExt),
-	}
-	rangesFlag(command, &policy.AllowAddresses)
-	maxCatalogFlag(command, &limit)
-	elsewhereFlag(command, &elsewhere)
-	return command
+	stdin    io.Reader
+	stdout   io.Writer
+	problems int
+	more     bool // whether there are more problems than were counted
 }
 
-// lintFiles checks files, and returns an error where one of them has a problem. limit is
-// in bytes. Elsewhere says that files of certificates are on another machine.
-func lintFiles(files []string, policy wire.AddressPolicy, limit int64, elsewhere bool, stdin io.Reader, stdout io.Writer) error {
-	l := linter{stdout: stdout, elsewhere: elsewhere}
+// checkFiles returns an error if one of the files has a problem.
+func (l *fileChecker) checkFiles(files []string) error {
 	for _, file := range files {
-		data, err := readCatalog(file, limit, stdin)
+		data, err := readCatalog(file, l.limit, l.stdin)
 		if file == "-" {
 			file = "<stdin>"
 		}
-		switch {
-		case err != nil:
+		if err != nil {
 			l.errorf(file, "%v", err)
-		default:
-			l.checkContent(file, data, policy)
+			continue
 		}
+		l.checkContent(file, data)
 	}
 	switch {
 	case l.more:
@@ -113,35 +53,40 @@ func lintFiles(files []string, policy wire.AddressPolicy, limit int64, elsewhere
 	return nil
 }
 
-// linter counts the problems of files and prints them.
-type linter struct {
-	stdout   io.Writer
-	problems int
-	more     bool // whether there are more problems than were counted
-
-	elsewhere bool // whether files of certificates are not to be looked at
-}
-
 // errorf reports that a file cannot be checked.
-func (l *linter) errorf(file, format string, args ...any) {
+func (l *fileChecker) errorf(file, format string, args ...any) {
 	l.problems++
 	fmt.Fprintf(l.stdout, "%s: error: %s\n", file, fmt.Sprintf(format, args...))
 }
 
+// serverBlock matches a file whose first line, after comments, opens a server block or a snippet
+// of a Corefile.
+var serverBlock = regexp.MustCompile(`^(?:[ \t\r]*(?:#[^\n]*)?\n)*[^\s#"'{\[](?:[^\n#]*[^\s:#])?[ \t]*\{[ \t\r]*(?:#[^\n]*)?(?:\n|$)`)
+
+// isCorefile reports whether a file is a Corefile, by its name or else by how it begins.
+func isCorefile(name string, data []byte) bool {
+	base := filepath.Base(name)
+	return base == "Corefile" || strings.HasPrefix(base, "Corefile.") || serverBlock.Match(data)
+}
+
 // checkContent checks the content of a file, whose form is to be recognized.
-func (l *linter) checkContent(file string, data []byte, policy wire.AddressPolicy) {
+func (l *fileChecker) checkContent(file string, data []byte) {
+	if isCorefile(file, data) {
+		l.checkCorefile(file, data)
+		return
+	}
 	switch config.RecognizeForm(data) {
 	case config.FormConfiguration:
 		l.checkConfiguration(file, data)
 	case config.FormRules:
 		l.checkRules(file, data)
 	default:
-		l.checkCatalog(file, data, policy)
+		l.checkCatalog(file, data, l.policy)
 	}
 }
 
 // checkRules checks the content of a file with the rules of a registration.
-func (l *linter) checkRules(file string, data []byte) {
+func (l *fileChecker) checkRules(file string, data []byte) {
 	_, problems := rules.Parse(data)
 	l.problems += len(problems)
 	printProblems(l.stdout, file, "error", problems)
@@ -151,7 +96,7 @@ func (l *linter) checkRules(file string, data []byte) {
 }
 
 // checkCatalog checks the content of a catalog file.
-func (l *linter) checkCatalog(file string, data []byte, policy wire.AddressPolicy) {
+func (l *fileChecker) checkCatalog(file string, data []byte, policy wire.AddressPolicy) {
 	catalog := catalogfile.Parse(data, policy)
 	l.problems += len(catalog.Problems) + catalog.MoreProblems
 	l.more = l.more || catalog.MoreProblems > 0
@@ -170,7 +115,7 @@ func (l *linter) checkCatalog(file string, data []byte, policy wire.AddressPolic
 
 // checkConfiguration checks the content of a configuration file, and the catalog files and
 // the rules that it names and that can be read.
-func (l *linter) checkConfiguration(opened string, data []byte) {
+func (l *fileChecker) checkConfiguration(opened string, data []byte) {
 	config, problems, warnings := config.Check(data)
 	l.problems += len(problems)
 	printProblems(l.stdout, opened, "error", problems)
@@ -213,7 +158,7 @@ func (l *linter) checkConfiguration(opened string, data []byte) {
 
 // checkCertificates checks the files of certificates that a configuration names, and warns when
 // the certificate of the owner cannot be that of a consumer of the owner that a relay follows.
-func (l *linter) checkCertificates(opened string, c *config.Config) {
+func (l *fileChecker) checkCertificates(opened string, c *config.Config) {
 	if l.elsewhere {
 		return
 	}
@@ -224,7 +169,7 @@ func (l *linter) checkCertificates(opened string, c *config.Config) {
 	}
 	identity, err := mtls.Load(c.Identity.Files, nil)
 	fit("identity.files", c.Identity.Files, err)
-	fit("status", c.Status.Files, checkFiles(c.Status.Files))
+	fit("status", c.Status.Files, usableFiles(c.Status.Files))
 	for _, catalog := range c.Catalogs {
 		for _, s := range catalog.Sources {
 			switch {
@@ -237,7 +182,7 @@ func (l *linter) checkCertificates(opened string, c *config.Config) {
 	}
 }
 
-// readCatalog returns the content of a catalog file, or, for "-", of standard input.
+// readCatalog returns the content of a file, or, for "-", of standard input.
 // More than limit bytes are an error.
 func readCatalog(opened string, limit int64, stdin io.Reader) ([]byte, error) {
 	if opened != "-" {
@@ -246,7 +191,7 @@ func readCatalog(opened string, limit int64, stdin io.Reader) ([]byte, error) {
 		case errors.Is(err, file.ErrTooLarge):
 			return nil, fmt.Errorf("%w; --max-catalog raises it", err)
 		case errors.Is(err, file.ErrNotRegular):
-			return nil, fmt.Errorf("%w; 'federationctl lint -' reads standard input", err)
+			return nil, fmt.Errorf("%w; 'federationctl check -' reads standard input", err)
 		}
 		return data, err
 	}
