@@ -26,6 +26,7 @@ import (
 // links in line. A library for Markdown would be a dependency for one test.
 type document struct {
 	path   string   // from the root of the repository, with slashes
+	text   string   // the whole file
 	prose  string   // without fenced blocks; lines stay where they were
 	blocks []block  // the fenced ones
 	titles []string // of the headings, in order
@@ -54,7 +55,7 @@ var (
 )
 
 func parseDocument(name, text string) (*document, error) {
-	d := &document{path: name}
+	d := &document{path: name, text: text}
 	lines := strings.Split(text, "\n")
 	open := -1 // the line at which a fenced block begins
 	for i, line := range lines {
