@@ -40,7 +40,7 @@ var questions = []question{
 	{"What do I do in EKS, GKE or AKS?", "docs/places.md", "EKS, GKE, AKS and other clusters with a DNS that you cannot replace", "have the cluster's DNS forward the zones of your owners to it"},
 	{"How much memory and processor time does it take?", "docs/install.md", "Capacity", "memory of the CoreDNS process with 10,000 services"},
 	{"What do I alert on?", "docs/operating.md", "What to watch", "has a dashboard and alerts for Prometheus"},
-	{"An alert fired: what now?", "docs/runbook.md", "FederationConsumerOwnerStale", "repair the owner or the network before the retention ends"},
+	{"An alert fired: what now?", "docs/runbook.md", "Alerts of a consumer", "repair the owner or the network before the retention ends"},
 	{"A name is not answered: what now?", "docs/runbook.md", "Names that are missing or wrong", "the service was removed from its source"},
 	{"How do I stop a backend?", "docs/owner.md", "To stop a backend", "Wait one TTL more"},
 	{"How do I rotate an authority?", "docs/operating.md", "Certificates", "Add the new authority to the CA bundles of both sides"},
