@@ -273,34 +273,33 @@ func rightsOf(role object) (rights []string) {
 	return rights
 }
 
-// The list of values in the chart's README has each value. Defaults are in values.yaml.
+// Each value of the chart says what it means, above it or above the mapping that it is in.
 func TestValuesAreDocumented(t *testing.T) {
 	text := must.Get(os.ReadFile(chart + "/values.yaml"))(t)
 	var values yaml.Node
 	must.Do(t, yaml.Unmarshal(text, &values))
-	want := leaves(values.Content[0], "")
-	slices.Sort(want)
-	readme := must.Get(os.ReadFile(chart + "/README.md"))(t)
-	var got []string
-	_, list, _ := strings.Cut(string(readme), "\n## Values\n")
-	list, _, _ = strings.Cut(list, "\n## ")
-	for _, item := range regexp.MustCompile("(?m)^\\* (`[a-zA-Z.]+`(?:, `[a-zA-Z.]+`)*)").FindAllStringSubmatch(list, -1) {
-		got = append(got, strings.Split(strings.Trim(item[1], "`"), "`, `")...)
-	}
-	slices.Sort(got)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("values (-values.yaml +README.md):\n%s", diff)
+	top := values.Content[0]
+	for i := 0; i < len(top.Content); i += 2 {
+		key := top.Content[i]
+		documented := i > 0 && key.HeadComment != "" // above the first key stands what the file is
+		for _, path := range undocumented(top.Content[i+1], key.Value, documented) {
+			t.Errorf("values.yaml does not say what %s means", path)
+		}
 	}
 }
 
-// leaves returns the values below a node, by path: what a user replaces as a whole (lists, and
-// mappings in one line) is one value.
-func leaves(node *yaml.Node, path string) (paths []string) {
+// undocumented returns the values below a node that have no comment, by path: what a user replaces as a
+// whole (lists, and mappings in one line) is one value.
+func undocumented(node *yaml.Node, path string, documented bool) (paths []string) {
+	if documented {
+		return nil
+	}
 	if node.Kind != yaml.MappingNode || node.Style == yaml.FlowStyle {
 		return []string{path}
 	}
 	for i := 0; i < len(node.Content); i += 2 {
-		paths = append(paths, leaves(node.Content[i+1], strings.TrimPrefix(path+"."+node.Content[i].Value, "."))...)
+		key := node.Content[i]
+		paths = append(paths, undocumented(node.Content[i+1], path+"."+key.Value, key.HeadComment != "")...)
 	}
 	return paths
 }
