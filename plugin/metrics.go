@@ -16,8 +16,8 @@ import (
 // Labels hold an owner's ID or a word of a small fixed set: never a name, a type
 // or a client.
 var (
-	responses = counter("responses_total", "Responses of an owner by operation.", "operation")
-	nacks     = counter("nacks_total", "Responses that were refused, by the kind of rule that they broke.", "reason")
+	responses = counter("responses_total", "Accepted responses of an owner, by operation: upsert, delete, end or alive.", "operation")
+	nacks     = counter("nacks_total", "Responses that were refused, by the rule that they broke: undecodable, missing, name, address, port, protocol, limit, out_of_zone or reserved_name.", "reason")
 	sessions  = counter("sessions_total", "Streams and attempts to open one, by the gRPC code that they ended with.", "code")
 
 	staleAnswers  = counter("stale_answers_total", "Answers from the records of an owner that is lost.")
@@ -25,7 +25,7 @@ var (
 
 	updateDuration = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Namespace: plugin.Namespace, Subsystem: corefile.Directive, Name: "update_duration_seconds",
-		Help:    "Time from the receipt of an update to the answers that show it.",
+		Help:    "Time from the receipt of an update until queries see it.",
 		Buckets: prometheus.ExponentialBuckets(0.00001, 4, 10), // 10 us to 2.6 s
 	})
 )
@@ -76,19 +76,19 @@ func (metricsObserver) Forgotten(owner string) {
 type ownerCollector struct{ agent *agent.Agent }
 
 var (
-	stateDesc       = gauge("owner_state", "1 for the state that an owner is in, 0 for the others.", "state")
+	stateDesc       = gauge("owner_state", "1 for the state that an owner is in, 0 for the others: connecting, syncing, synced, stale, expired and parked.", "state")
 	servicesDesc    = gauge("services", "Services of an owner's catalog.")
-	notImportedDesc = gauge("updates_not_imported", "Updates of an owner's stream of services that import_names leaves out, since it was opened: each update counts.")
+	notImportedDesc = gauge("updates_not_imported", "Updates of services that import_names leaves out, since an owner's stream was opened: each update counts.")
 	instancesDesc   = gauge("instances", "Instances of an owner's services.")
 	conflictsDesc   = gauge("conflicts", "Names and records of an owner that are not published, by reason.", "reason")
 	attemptDesc     = gauge("last_attempt_timestamp_seconds", "When the last attempt to connect to an owner began.")
 	syncDesc        = gauge("last_sync_timestamp_seconds", "When an owner's catalog was last complete.")
-	staleDesc       = gauge("stale_since_timestamp_seconds", "When an owner was lost whose records live on.")
-	remainingDesc   = gauge("retention_remaining_seconds", "How long the records of a lost owner live on.")
-	retentionDesc   = gauge("retention_seconds", "How long the records of an owner live on once it is lost; none where they do so for ever.")
-	hopsDesc        = gauge("owner_hops", "How many owners the services of an owner come through: 1 is their origin, 0 is not known.")
+	staleDesc       = gauge("stale_since_timestamp_seconds", "When a lost owner was lost.")
+	remainingDesc   = gauge("retention_remaining_seconds", "How long the records of a lost owner stay.")
+	retentionDesc   = gauge("retention_seconds", "How long the records of an owner stay after its loss; absent if they stay for ever.")
+	hopsDesc        = gauge("owner_hops", "Through how many owners the services of an owner come: 1 without a relay, 0 if that is not known.")
 	resumesDesc     = gauge("resumed_streams_total", "Streams on which an owner has sent only what differed from what was held.")
-	expiryDesc      = gauge("certificate_expiry_timestamp_seconds", "When a certificate for an owner expires.", "file")
+	expiryDesc      = gauge("certificate_expiry_timestamp_seconds", "When the certificate for an owner or an authority in the CA bundle expires. With spiffe the file is the socket, and the earliest expiry counts.", "file")
 )
 
 // readyDesc has no owner: readiness is that of the process.

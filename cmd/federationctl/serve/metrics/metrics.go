@@ -68,7 +68,7 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 		to := owner.withCatalog(name)
 		for _, version := range []wire.APIVersion{wire.V1Alpha2, wire.V1Alpha1} {
 			to.gauge("consumers", "Open streams of consumers, by version of the API.", float64(c.Consumers[version]), "version", version.String())
-			to.gauge("withheld_services", "Services that some consumer may be told of and does not get, because its version of the API cannot express them or no message has room for them: the most of any open stream, by version of the API.", float64(c.Withheld[version]), "version", version.String())
+			to.gauge("withheld_services", "Services that do not reach a consumer, because its version of the API cannot express them or no message has room for them: the most of any open stream.", float64(c.Withheld[version]), "version", version.String())
 		}
 		to.gauge("services", "Services in the catalog.", float64(c.Services))
 		to.gauge("unsent_services", "Services that were not sent yet, summed up over the consumers.", float64(c.Unsent))
@@ -79,7 +79,7 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 		}
 		to.gauge("lag_seconds", "Age of the oldest change that some consumer has not acknowledged; 0 when every consumer has everything.", lag)
 		to.count("acknowledged_total", "Responses that consumers have acknowledged.", c.Acknowledged)
-		to.count("resumed_streams_total", "Streams of consumers that had a part of the catalog already, and were sent the rest.", c.Resumed)
+		to.count("resumed_streams_total", "Streams of consumers that had a part of the catalog already, and were sent the rest. After an outage this should rise by the number of consumers.", c.Resumed)
 		to.count("resume_spared_services_total", "Services that were not sent in the initial catalogs of resumed streams, because their consumers had them.", c.Spared)
 		for field, n := range c.Refused {
 			to.count("refused_total", "Responses that consumers have refused, by the field of the service that they name.", n, "field", field)
@@ -98,8 +98,8 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 		c := &report.Catalogs[i]
 		to := owner.withCatalog(c.Name)
 		for _, of := range c.Classes {
-			to.gauge("class_consumers", "Open streams of consumers in a class: those for whom the same rules of the exports are, named by their numbers.", float64(of.Consumers), "class", of.Name)
-			to.gauge("class_services", "Services that each consumer in a class is told.", float64(of.Services), "class", of.Name)
+			to.gauge("class_consumers", "Open streams of consumers with the same rules of the exports, whose numbers name the class. The class none is told nothing: add its consumers to a rule, or take them out of allow.", float64(of.Consumers), "class", of.Name)
+			to.gauge("class_services", "Services that each consumer in a class is told. The class other stands for all beyond a hundred.", float64(of.Services), "class", of.Name)
 		}
 		to.gauge("catalog_unavailable", "1 while consumers of a catalog get Unavailable.", oneIf(c.Unavailable != ""))
 		for _, of := range c.Sources {
@@ -110,7 +110,7 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 			to.gauge("source_complete", "1 once the whole state of the origin of a source has been known.", oneIf(of.State != "waiting"), "source", of.Name)
 			to.gauge("source_away_seconds", "For how long the origin of a source cannot be asked; 0 when it can.", away, "source", of.Name)
 			if of.Lifetime != 0 {
-				to.gauge("source_lifetime_seconds", "For how long the catalog stays available while the origin of a source cannot be asked: 0 for a relay that is the whole catalog, none where it does so for ever.", max(of.Lifetime, 0), "source", of.Name)
+				to.gauge("source_lifetime_seconds", "The lifetime of a source whose origin cannot be asked: 0 for a relay that is the whole catalog, absent for forever.", max(of.Lifetime, 0), "source", of.Name)
 			}
 			to.gauge("source_services", "Services of a source, with those that are hidden.", float64(of.Services), "source", of.Name)
 			to.gauge("source_held_services", "Services of a source that its origin does not have any more, and that stay because they are more at once than max_withdraw allows.", float64(of.Held), "source", of.Name)
@@ -120,8 +120,8 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 			}
 			if g := of.Registration; g != nil {
 				to.gauge("registration_nodes", "Nodes that are registered.", float64(g.Nodes), "source", of.Name)
-				to.gauge("registration_providers", "Open streams of providers to this owner.", float64(g.Providers), "source", of.Name)
-				to.gauge("registration_old_nodes", "Nodes from before the start of the owner whose providers are not back yet.", float64(g.Old), "source", of.Name)
+				to.gauge("registration_providers", "Open streams of providers to this owner. If these fall sharply and nodes do not, providers cannot connect.", float64(g.Providers), "source", of.Name)
+				to.gauge("registration_old_nodes", "Nodes from before the start of the owner whose providers are not back yet. They expire when convergence ends.", float64(g.Old), "source", of.Name)
 				to.gauge("registration_pending_changes", "Changes of nodes that are not stored yet.", float64(g.Pending), "source", of.Name)
 				to.gauge("registration_convergence_seconds", "For how long providers may still come back after the start of the owner; 0 when that is over.", g.Convergence, "source", of.Name)
 				to.gauge("registration_store_away", "1 while the store cannot be asked: nothing is withdrawn then, and nothing new is published.", oneIf(g.StoreAway), "source", of.Name)
