@@ -92,9 +92,9 @@ GOTEST = $(CURDIR)/$(GOTESTSUM) -f standard-$(OUTPUT) --
 OUTPUT = quiet
 
 # Whatever neither the programs reach, nor the tests and examples of the packages that
-# are meant for others, is dead.
+# are meant for others and of the codec, is dead.
 ALIVE = ./cmd/coredns ./cmd/federationctl ./federation \
-	$(addprefix ./federation/,mtls provider)
+	$(addprefix ./federation/,consumer mtls owner provider) ./internal/wire/...
 
 # Most tests that take long wait: for a retention to end, or for a process.
 WAITING := -p 3 -parallel 8

@@ -40,6 +40,8 @@ var wings = map[string][]string{
 	"proto":                   nil,
 	"federation/mtls":         {"federation", "internal"},
 	"federation/provider":     {"federation", "internal", "proto"},
+	"federation/consumer":     {"federation", "federation/mtls", "internal/catalog", "internal/consumer", "internal/wire"},
+	"federation/owner":        {"federation", "internal/owner", "internal/registry"},
 	"internal/allowfile":      {"federation", "federation/mtls", "internal"},
 	"internal/wire":           {"federation", "proto"},
 	"internal/policy":         {"federation", "internal/wire"},
@@ -76,7 +78,7 @@ var wings = map[string][]string{
 // mostLines is how large all wings together may be: lines of code without comments, blank lines,
 // tests and generated files. It is meant to fall. A commit that raises it says which feature
 // needs that, or deletes as much elsewhere.
-const mostLines = 40_993
+const mostLines = 41_210
 
 // wingOf returns the wing that a folder is of, or "".
 func wingOf(folder string) string {

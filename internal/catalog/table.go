@@ -122,9 +122,6 @@ func (t *recordTable) deleteRecord(name string) {
 	t.index[at] = indexSlot{}
 }
 
-// len returns how many records there are.
-func (t *recordTable) len() int { return len(t.list) + len(t.names) }
-
 // allRecords yields all names with their records, in no order. The one that is yielded may be removed or
 // set meanwhile.
 func (t *recordTable) allRecords() iter.Seq2[string, nameRecord] {

@@ -35,8 +35,8 @@ func generations(t *testing.T, records *recordTable) map[string]uint32 {
 		}
 		all[name] = r.generation
 	}
-	if records.len() != len(all) {
-		t.Fatalf("%d records, and it says %d", len(all), records.len())
+	if n := len(records.list) + len(records.names); n != len(all) {
+		t.Fatalf("%d records, and it says %d", len(all), n)
 	}
 	taken := 0
 	for _, p := range records.index {
@@ -83,7 +83,7 @@ func TestTable(t *testing.T) {
 			records.deleteRecord(name)
 		}
 		if len(generations(t, &records)) != 0 || records.list != nil || records.index != nil {
-			t.Errorf("an empty table has %d records, and takes memory", records.len())
+			t.Errorf("an empty table takes memory")
 		}
 	}
 }

@@ -4,15 +4,8 @@
 // (package catalog), the clocks by which the catalog ages, and the file that preserves
 // it across restarts. It knows when an owner is synced, how long the services of a
 // lost one are kept, and when to ask for the catalog once more. Package agent turns
-// mirrors into DNS zones, federationctl watch shows one, and any other program that
-// wants to follow an owner needs nothing else:
-//
-//	m, err := New(Config{
-//		Subscription: Subscription{Addresses: addresses, Identity: identity},
-//		Publish:      func(c Changes) { ... },
-//	})
-//	...
-//	err = m.Run(ctx)
+// mirrors into DNS zones, source/relay into a catalog of one's own, federationctl watch
+// shows one, and federation/consumer is its face for programs of others.
 //
 // # Order
 //
