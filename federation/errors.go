@@ -2,8 +2,8 @@ package federation
 
 import (
 	"fmt"
-	"strconv"
-	"unicode/utf8"
+
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // Reason is the kind of rule that a refused message broke. It is the value of a
@@ -35,7 +35,7 @@ type InvalidError struct {
 }
 
 // Invalidf returns the error for a field that breaks a rule, without the name of
-// the service. Strings of a peer belong into [Quote].
+// the service. Strings of a peer are to be quoted in the rule, as by %+q.
 func Invalidf(field string, reason Reason, format string, args ...any) *InvalidError {
 	return &InvalidError{Field: field, Reason: reason, Rule: fmt.Sprintf(format, args...)}
 }
@@ -52,52 +52,9 @@ func (e *InvalidError) Error() string {
 	case e.Service == "" && e.Field == "":
 		return e.Rule
 	case e.Field == "":
-		return fmt.Sprintf("service %s: %s", Quote(e.Service), e.Rule)
+		return fmt.Sprintf("service %s: %s", safetext.Quote(e.Service), e.Rule)
 	case e.Service == "":
 		return fmt.Sprintf("%s: %s", e.Field, e.Rule)
 	}
-	return fmt.Sprintf("service %s: %s: %s", Quote(e.Service), e.Field, e.Rule)
-}
-
-// maxQuoted bounds what Quote shows of a string, in bytes.
-const maxQuoted = 128
-
-// Quote returns s in double quotes, with everything but printable ASCII escaped.
-// Of a string longer than 128 bytes it shows the first 128 and the length, so the
-// result is safe in a log line and in a status message. Strings of a peer are
-// shown in this way or by [Printable].
-//
-// Text is quoted once: a value within a sentence by Quote, and a log line by its handler. So an
-// attribute of a log line, and a message of a peer behind a colon, are only made printable.
-func Quote(s string) string {
-	if len(s) > maxQuoted {
-		return fmt.Sprintf("%+q... (%d bytes)", s[:maxQuoted], len(s))
-	}
-	return fmt.Sprintf("%+q", s)
-}
-
-// maxPrinted bounds what Printable shows of a text, in bytes.
-const maxPrinted = 512
-
-// Printable returns a text without quotes around it, and with everything but printable ASCII
-// escaped. Of one that is longer than 512 bytes it shows the first 512 and the length.
-func Printable(text string) string {
-	var shown []byte
-	for rest := text; rest != ""; {
-		if len(shown) >= maxPrinted {
-			return fmt.Sprintf("%s... (%d bytes)", shown, len(text))
-		}
-		r, size := utf8.DecodeRuneInString(rest)
-		switch {
-		case ' ' <= r && r <= '~':
-			shown = append(shown, byte(r))
-		case r == utf8.RuneError && size == 1:
-			shown = fmt.Appendf(shown, `\x%02x`, rest[0])
-		default:
-			quoted := strconv.QuoteRuneToASCII(r)
-			shown = append(shown, quoted[1:len(quoted)-1]...)
-		}
-		rest = rest[size:]
-	}
-	return string(shown)
+	return fmt.Sprintf("service %s: %s: %s", safetext.Quote(e.Service), e.Field, e.Rule)
 }

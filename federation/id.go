@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // ID is an identity that a certificate can carry: a SPIFFE ID, in a URI SAN, or a
@@ -39,13 +41,13 @@ func ParseID(s string) (ID, error) {
 	if strings.Contains(s, "://") {
 		id, err := ParseSPIFFE(s)
 		if err != nil {
-			return ID{}, fmt.Errorf("identity %s: %w", Quote(s), err)
+			return ID{}, fmt.Errorf("identity %s: %w", safetext.Quote(s), err)
 		}
 		return id, nil
 	}
 	name, err := ParseFQDN(s)
 	if err != nil {
-		return ID{}, fmt.Errorf("identity %s: %w", Quote(s), err)
+		return ID{}, fmt.Errorf("identity %s: %w", safetext.Quote(s), err)
 	}
 	return ID{host: strings.TrimSuffix(name.String(), ".")}, nil
 }

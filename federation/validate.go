@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // Validate returns an error unless s is a service that this package describes:
@@ -96,7 +98,7 @@ func (i Instance) checkID() *InvalidError {
 	case !i.Unnamed:
 		return checkRequired("id", i.ID, MaxNameBytes)
 	case i.ID != "":
-		return Invalidf("id", ReasonName, "an unnamed instance has none, and this one has %s", Quote(i.ID))
+		return Invalidf("id", ReasonName, "an unnamed instance has none, and this one has %s", safetext.Quote(i.ID))
 	}
 	return nil
 }
@@ -114,7 +116,7 @@ func checkIDs(instances []Instance) *InvalidError {
 			continue // unnamed, or another mistake
 		}
 		if j, ok := first[id]; ok {
-			return Invalidf(fmt.Sprintf("instances[%d].id", i), ReasonName, "%s is the ID of instances[%d] as well", Quote(id), j)
+			return Invalidf(fmt.Sprintf("instances[%d].id", i), ReasonName, "%s is the ID of instances[%d] as well", safetext.Quote(id), j)
 		}
 		first[id] = i
 	}
@@ -128,7 +130,7 @@ func checkFQDN(name FQDN) *InvalidError {
 		return Invalidf("fqdn", ReasonMissing, "required")
 	}
 	if err := checkHostname(strings.TrimSuffix(name.String(), ".")); err != nil {
-		return Invalidf("fqdn", ReasonName, "%v: %s", err, Quote(name.String()))
+		return Invalidf("fqdn", ReasonName, "%v: %s", err, safetext.Quote(name.String()))
 	}
 	return nil
 }
@@ -165,7 +167,7 @@ func CheckText(field, s string, limit int) *InvalidError {
 	case len(s) > limit:
 		return Invalidf(field, ReasonLimit, "%d bytes, the limit is %d", len(s), limit)
 	case !utf8.ValidString(s):
-		return Invalidf(field, ReasonUndecodable, "not valid UTF-8: %s", Quote(s))
+		return Invalidf(field, ReasonUndecodable, "not valid UTF-8: %s", safetext.Quote(s))
 	}
 	return nil
 }
@@ -208,16 +210,16 @@ func checkPairs(field string, list []Pair, entries int) *InvalidError {
 			CheckText("key", pair.Key, MaxKeyBytes),
 			CheckText("value", pair.Value, MaxValueBytes),
 		); invalid != nil {
-			return invalid.In("%s[%s]", field, Quote(pair.Key))
+			return invalid.In("%s[%s]", field, safetext.Quote(pair.Key))
 		}
 		if i == 0 {
 			continue
 		}
 		switch previous := list[i-1].Key; strings.Compare(previous, pair.Key) {
 		case 0:
-			return Invalidf(field, ReasonUndecodable, "key %s is there twice", Quote(pair.Key))
+			return Invalidf(field, ReasonUndecodable, "key %s is there twice", safetext.Quote(pair.Key))
 		case 1:
-			return Invalidf(field, ReasonUndecodable, "keys are not sorted: %s stands before %s", Quote(previous), Quote(pair.Key))
+			return Invalidf(field, ReasonUndecodable, "keys are not sorted: %s stands before %s", safetext.Quote(previous), safetext.Quote(pair.Key))
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
@@ -102,7 +103,7 @@ func TestValidate(t *testing.T) {
 			case s.Name == "":
 				invalid(t, err, tt.reason, tt.text)
 			default:
-				invalid(t, err, tt.reason, "service "+federation.Quote(s.Name)+": "+tt.text)
+				invalid(t, err, tt.reason, "service "+safetext.Quote(s.Name)+": "+tt.text)
 			}
 		})
 	}
@@ -186,7 +187,7 @@ func TestValidateLimits(t *testing.T) {
 			tt.fill(s, tt.at+1)
 			rule := strings.ReplaceAll(strings.ReplaceAll(tt.rule, "%[1]d", fmt.Sprint(tt.at)), "%[2]d", fmt.Sprint(tt.at+1))
 			invalid(t, s.Validate(), federation.ReasonLimit,
-				fmt.Sprintf("service %s: %s: %s", federation.Quote(s.Name[:min(len(s.Name), federation.MaxNameBytes)]), tt.field, rule))
+				fmt.Sprintf("service %s: %s: %s", safetext.Quote(s.Name[:min(len(s.Name), federation.MaxNameBytes)]), tt.field, rule))
 		})
 	}
 	file := must.Get(parser.ParseFile(token.NewFileSet(), "limits.go", nil, 0))(t)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/coredns/coredns/plugin/metrics/vars"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // panicReporter reports the panics of goroutines that clients cause and CoreDNS does not recover, as
@@ -23,5 +23,5 @@ func (r panicReporter) reportPanic(during string, cause any) {
 	vars.Panic.Inc()
 	stack := debug.Stack()
 	r.logger.Error("a panic was recovered: report it", "during", during,
-		"error", federation.Printable(fmt.Sprint(cause)), "stack", string(stack[:min(len(stack), maxStack)]))
+		"error", safetext.Printable(fmt.Sprint(cause)), "stack", string(stack[:min(len(stack), maxStack)]))
 }

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/source/file/catalogfile"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
@@ -111,7 +111,7 @@ func (l *fileChecker) checkCorefile(file string, data []byte) {
 		in       []*corefile.MistakeError
 	}{{"error", mistakes}, {"warning", warnings}} {
 		for _, m := range found.in {
-			printProblems(l.stdout, m.File, found.severity, []problem.Problem{{Line: m.Line, Rule: federation.Printable(m.Text)}})
+			printProblems(l.stdout, m.File, found.severity, []problem.Problem{{Line: m.Line, Rule: safetext.Printable(m.Text)}})
 		}
 	}
 	if l.problems += len(mistakes); len(mistakes) == 0 {

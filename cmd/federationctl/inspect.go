@@ -13,8 +13,8 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/source/file/catalogfile"
 	"github.com/hamlet-federation/coredns-federation/internal/status"
 )
@@ -137,9 +137,9 @@ The process must have the status endpoint, 'status' in its configuration.`,
 		u, sent, err := e.RetryOwner(ctx, of)
 		return o.writeAnswer(out, sent, err, func() string {
 			if u.State == "synced" || u.State == "syncing" {
-				return fmt.Sprintf("%s is %s: there is nothing to try\n", federation.Printable(u.ID), federation.Printable(u.State))
+				return fmt.Sprintf("%s is %s: there is nothing to try\n", safetext.Printable(u.ID), safetext.Printable(u.State))
 			}
-			return fmt.Sprintf("%s was %s and is tried now; see 'federationctl status'\n", federation.Printable(u.ID), federation.Printable(u.State))
+			return fmt.Sprintf("%s was %s and is tried now; see 'federationctl status'\n", safetext.Printable(u.ID), safetext.Printable(u.State))
 		})
 	})
 	outputFlag(command, &o.output)
@@ -171,7 +171,7 @@ The process must have the status endpoint, 'status' in its configuration.`,
 			if s.Held == 0 {
 				return "nothing is held: there is nothing to confirm\n"
 			}
-			return fmt.Sprintf("withdrawn: %s of %s\n", status.CountNoun(s.Held, "held service"), federation.Printable(s.Name))
+			return fmt.Sprintf("withdrawn: %s of %s\n", status.CountNoun(s.Held, "held service"), safetext.Printable(s.Name))
 		})
 	})
 	outputFlag(command, &o.output)

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // Consumer is the identity of a consumer towards one owner: a Source, whose Run
@@ -31,7 +32,7 @@ func ParseOwnerName(s string) (string, error) {
 	strange := func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }
 	if s == "" || len(s) > maxOwnerName || strings.ContainsFunc(s, strange) {
 		return "", fmt.Errorf("%s is no name of an owner: it takes 1 to %d characters of printable ASCII, without spaces, double quotes and backslashes",
-			federation.Quote(s), maxOwnerName)
+			safetext.Quote(s), maxOwnerName)
 	}
 	return s, nil
 }

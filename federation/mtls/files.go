@@ -11,8 +11,8 @@ import (
 	"io/fs"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // MaxFile is how large each of the files may be, in bytes: room for several
@@ -156,7 +156,7 @@ func parseCertificates(data []byte) ([]*x509.Certificate, error) {
 // may repeat the content of a file.
 func printableError(err error) error {
 	text := err.Error()
-	quoted := federation.Quote(text)
+	quoted := safetext.Quote(text)
 	if quoted == `"`+text+`"` {
 		return err
 	}

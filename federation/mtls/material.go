@@ -15,6 +15,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // tlsMaterial is what a party identifies itself and verifies its peers by at one time. It
@@ -133,7 +134,7 @@ func (t *trustAnchors) verifyChain(chain []*x509.Certificate, usage x509.ExtKeyU
 		Roots: t.roots, Intermediates: intermediates, KeyUsages: []x509.ExtKeyUsage{usage}, CurrentTime: at,
 	})
 	if err != nil {
-		return fmt.Errorf("%s%.0w", federation.Printable(err.Error()), err) // escaped, as it may hold names from the certificate
+		return fmt.Errorf("%s%.0w", safetext.Printable(err.Error()), err) // escaped, as it may hold names from the certificate
 	}
 	return nil
 }

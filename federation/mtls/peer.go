@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // Peer is the other side of a connection, as its certificate says. It is the AuthInfo of
@@ -61,7 +62,7 @@ func (o *followedOrigin) shownCertificate(m *tlsMaterial) Shown {
 	if o.agent != nil {
 		return Shown{"the certificate of the SPIFFE agent at " + o.agent.socket, m.expiry}
 	}
-	return Shown{federation.Printable(o.files.Cert), m.expiry}
+	return Shown{safetext.Printable(o.files.Cert), m.expiry}
 }
 
 // Own returns the certificate that this side has shown in the handshake. It is zero where the

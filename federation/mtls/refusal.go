@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // Cause is why this side does not accept the certificate of a peer.
@@ -51,7 +52,7 @@ func (e *RefusedError) Remedy(of string) string {
 	case e.agent != "":
 		return "if you know it, have the SPIFFE agent at " + e.agent + " federate with the trust domain of " + of + ", and accept that domain here"
 	}
-	return "add the CA of " + of + " to " + federation.Printable(cmp.Or(e.ca, "the CA file here")) + ", if you know it: until then its identities are only claimed"
+	return "add the CA of " + of + " to " + safetext.Printable(cmp.Or(e.ca, "the CA file here")) + ", if you know it: until then its identities are only claimed"
 }
 
 // RefusalOf returns why a handshake failed in which this side did not accept the certificate

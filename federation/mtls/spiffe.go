@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // SPIFFE says which SPIFFE agent issues the certificate of a party, by the Workload API,
@@ -69,18 +70,18 @@ func (s SPIFFE) Check() error {
 // one, or the error of Check.
 func (s SPIFFE) acceptedDomains() (domains []spiffeid.TrustDomain, err error) {
 	if err := checkSocket(s.Socket); s.Socket != "" && err != nil {
-		return nil, fmt.Errorf("SPIFFE socket %s: %w", federation.Quote(s.Socket), err)
+		return nil, fmt.Errorf("SPIFFE socket %s: %w", safetext.Quote(s.Socket), err)
 	}
 	for _, name := range s.TrustDomains {
 		domain, err := spiffeid.TrustDomainFromString(name)
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("trust domain %s: %w", federation.Quote(name), err)
+			return nil, fmt.Errorf("trust domain %s: %w", safetext.Quote(name), err)
 		case domain.Name() != name: // it may be a whole SPIFFE ID
-			return nil, fmt.Errorf("trust domain %s: name it alone, as in %s", federation.Quote(name), domain)
+			return nil, fmt.Errorf("trust domain %s: name it alone, as in %s", safetext.Quote(name), domain)
 		}
 		if _, err := federation.ParseSPIFFE(domain.IDString() + "/workload"); err != nil { // its length
-			return nil, fmt.Errorf("trust domain %s: %w", federation.Quote(name), err)
+			return nil, fmt.Errorf("trust domain %s: %w", safetext.Quote(name), err)
 		}
 		domains = append(domains, domain)
 	}
@@ -205,9 +206,9 @@ func (w *agentWatcher) OnX509ContextWatchError(err error) {
 	case !ofStream: // the stream goes on
 		err = fmt.Errorf("%w: %w", errBroken, printableError(err))
 	case s.Code() == codes.PermissionDenied: // SPIFFE Workload API section 5.1: it is not known to the agent
-		err = fmt.Errorf("%w (%s)", errNothing, federation.Printable(s.Message()))
+		err = fmt.Errorf("%w (%s)", errNothing, safetext.Printable(s.Message()))
 	default:
-		err = fmt.Errorf("%w: %v: %s", errAway, s.Code(), federation.Printable(s.Message()))
+		err = fmt.Errorf("%w: %v: %s", errAway, s.Code(), safetext.Printable(s.Message()))
 	}
 	w.agent.reportTrouble(w.source, err)
 }

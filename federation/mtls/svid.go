@@ -12,6 +12,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // The rules of an X509-SVID that a certificate can break, beside those of package
@@ -53,7 +54,7 @@ func verifySVID(chain []*x509.Certificate, domains map[spiffeid.TrustDomain]*x50
 	default:
 		_, verified, err := x509svid.Verify(chain, bundle, x509svid.WithTime(at))
 		if err != nil {
-			return refused(fmt.Errorf("by the bundle of trust domain %s: %s%.0w", domain, federation.Printable(err.Error()), err))
+			return refused(fmt.Errorf("by the bundle of trust domain %s: %s%.0w", domain, safetext.Printable(err.Error()), err))
 		}
 		if !slices.ContainsFunc(verified, func(chain []*x509.Certificate) bool { return staysInDomain(domain, chain) }) {
 			return refused(errIntermediate)

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // Client returns the credentials of a consumer for one owner. Each handshake uses the
@@ -90,7 +91,7 @@ func (s *Source) verifyOwner(m *tlsMaterial, chain []*x509.Certificate, serverNa
 
 // quotedNames returns the subject alternative names of a certificate, quoted.
 func quotedNames(c *x509.Certificate) string {
-	return federation.Quote(strings.Join(subjectNames(c), " "))
+	return safetext.Quote(strings.Join(subjectNames(c), " "))
 }
 
 // subjectNames returns the subject alternative names of a certificate.

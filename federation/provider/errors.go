@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 
@@ -36,7 +36,7 @@ func (e *closeError) Error() string {
 		text = fmt.Sprintf("the owner does not speak version %d of the protocol", version)
 	}
 	if e.text != "" {
-		text += ": " + federation.Printable(e.text)
+		text += ": " + safetext.Printable(e.text)
 	}
 	if e.retryAfter > 0 {
 		text += fmt.Sprintf("; it is to be left alone for %v", e.retryAfter.Round(time.Millisecond))
@@ -52,7 +52,7 @@ func (f streamError) Error() string {
 		return "the owner ended the stream"
 	}
 	s := status.Convert(f.error)
-	return fmt.Sprintf("%v: %s", s.Code(), federation.Printable(s.Message()))
+	return fmt.Sprintf("%v: %s", s.Code(), safetext.Printable(s.Message()))
 }
 
 // Unwrap returns the error itself.

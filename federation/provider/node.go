@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 
@@ -42,7 +43,7 @@ func (n *Node) equal(m *Node) bool {
 // registered; the rest is for the owner to judge.
 func (n *Node) activeMessage() (*registrationv1.RegisterRequest, error) {
 	if _, err := federation.ParseFQDN(n.Service); err != nil {
-		return nil, fmt.Errorf("service %s: %w", federation.Quote(n.Service), err)
+		return nil, fmt.Errorf("service %s: %w", safetext.Quote(n.Service), err)
 	}
 	if n.URI == "" {
 		return nil, errors.New("node: no URI")
@@ -56,7 +57,7 @@ func (n *Node) activeMessage() (*registrationv1.RegisterRequest, error) {
 	}
 	for _, text := range texts {
 		if !utf8.ValidString(text) {
-			return nil, fmt.Errorf("%s is not UTF-8", federation.Quote(text))
+			return nil, fmt.Errorf("%s is not UTF-8", safetext.Quote(text))
 		}
 	}
 	active := &registrationv1.Active{
@@ -67,7 +68,7 @@ func (n *Node) activeMessage() (*registrationv1.RegisterRequest, error) {
 	}
 	message := &registrationv1.RegisterRequest{Message: &registrationv1.RegisterRequest_Active{Active: active}}
 	if size := proto.Size(message); size > maxMessage {
-		return nil, fmt.Errorf("node %s takes %d bytes, more than %d", federation.Quote(n.URI), size, maxMessage)
+		return nil, fmt.Errorf("node %s takes %d bytes, more than %d", safetext.Quote(n.URI), size, maxMessage)
 	}
 	return message, nil
 }

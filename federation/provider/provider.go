@@ -12,8 +12,8 @@ import (
 
 	"google.golang.org/grpc/credentials"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // leaveTimeout bounds how long the end of Run waits for an owner to withdraw the nodes.
@@ -319,7 +319,7 @@ func (p *Provider) reportChanges(ctx context.Context) {
 func (p *Provider) logRefusal(s *Status) {
 	if s.State == Refused {
 		p.config.Logger.Warn("node is refused", "service", s.Node.Service, "node", s.Node.URI, "address", s.Owner,
-			"rule", federation.Printable(s.Rule), "reason", federation.Printable(s.Reason))
+			"rule", safetext.Printable(s.Rule), "reason", safetext.Printable(s.Reason))
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // The limits that a connection can exceed, as Stats names them.
@@ -178,7 +179,7 @@ func (g *Gate) reportRefusal(c *countedConn, role string, err error) {
 	}
 	ids := mtls.PeerIDs(refusal.UnverifiedCertificates[0])
 	g.log.Warn("peer turned away: its certificate is not accepted", "role", role, "address", c.RemoteAddr(),
-		"identities", federation.Printable(fmt.Sprint(ids)), "error", federation.Printable(reason.Error()), "remedy", remedy)
+		"identities", safetext.Printable(fmt.Sprint(ids)), "error", safetext.Printable(reason.Error()), "remedy", remedy)
 	g.tell(TurnedAway{Role: role, Address: c.RemoteAddr(), IDs: ids, Reason: BadCertificate, Rule: reason.Error(), Remedy: remedy})
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/gate"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
@@ -352,7 +353,7 @@ func (s *Server) admitConsumer(ctx context.Context, session *streamSession) erro
 		delete(s.lost, lostConsumer{session.catalog.name, session.consumer})
 	}
 	s.mu.Unlock()
-	who := federation.Printable(fmt.Sprint(session.ids)) // a certificate may have any number of them
+	who := safetext.Printable(fmt.Sprint(session.ids)) // a certificate may have any number of them
 	switch {
 	case !certified:
 		return errNoCertificate
@@ -361,8 +362,8 @@ func (s *Server) admitConsumer(ctx context.Context, session *streamSession) erro
 		session.turnedAway(gate.NotAllowed, "its certificate carries no identity that is allowed")
 		return mayNot(session.ids)
 	case session.catalog.registry == nil:
-		name := federation.Quote(serverName)
-		s.log.With("identities", who).Warn("consumer turned away: there is no catalog for the server name of its handshake", "server_name", federation.Printable(serverName), "address", p.Addr)
+		name := safetext.Quote(serverName)
+		s.log.With("identities", who).Warn("consumer turned away: there is no catalog for the server name of its handshake", "server_name", safetext.Printable(serverName), "address", p.Addr)
 		session.turnedAway(gate.NoCatalog, "there is no catalog for the server name "+name+" of its handshake")
 		return status.Errorf(codes.Unavailable, "there is no catalog for the server name %s of your handshake", name)
 	}
@@ -391,5 +392,5 @@ func (s *Server) mayLocked(ids []federation.ID) (federation.ID, bool) {
 
 func mayNot(ids []federation.ID) error {
 	return status.Errorf(codes.Unauthenticated,
-		"the identities %s of your certificate may not subscribe; have the owner allow one of them", federation.Printable(fmt.Sprint(ids)))
+		"the identities %s of your certificate may not subscribe; have the owner allow one of them", safetext.Printable(fmt.Sprint(ids)))
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
@@ -225,7 +226,7 @@ func (s *streamSession) readRequests(ctx context.Context, opened chan<- wire.Req
 		answered, ok := s.window.acknowledge(request.Nonce)
 		if !ok {
 			return status.Errorf(codes.InvalidArgument, "response_nonce %s is not that of an unacknowledged response",
-				federation.Quote(request.Nonce))
+				safetext.Quote(request.Nonce))
 		}
 		s.recordAnswer(answered, request.Refusal)
 	}
@@ -238,9 +239,9 @@ func (s *streamSession) recordAnswer(answered sentResponse, refusal string) {
 	case refusal != "":
 		// Our own consumers begin the text with the service. What is logged of it is
 		// bounded, and the rule at its end is what matters.
-		rule := strings.TrimPrefix(refusal, "service "+federation.Quote(answered.name)+": ")
+		rule := strings.TrimPrefix(refusal, "service "+safetext.Quote(answered.name)+": ")
 		s.countRefusal(blamedField(rule))
-		rule = federation.Printable(rule)
+		rule = safetext.Printable(rule)
 		if answered.operation != federation.Upsert || s.catalog.registry.NoteAnswer(registry.Refusal{Service: answered.name, Consumer: s.consumer, Rule: rule}) {
 			s.log.Warn("consumer refuses a service; it is sent again when it changes",
 				"operation", answered.operation, "service", answered.name, "error", rule)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // The limits of a policy.
@@ -218,7 +219,7 @@ func parseZone(s string) (federation.FQDN, error) {
 	}
 	zone, err := parse(s)
 	if err != nil {
-		return federation.FQDN{}, fmt.Errorf("zone %s: %w", federation.Quote(s), err)
+		return federation.FQDN{}, fmt.Errorf("zone %s: %w", safetext.Quote(s), err)
 	}
 	return zone, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // serviceShape is what a rule makes of a service. The zero value leaves it as it is.
@@ -48,10 +49,10 @@ func (sh *serviceShape) addStrip(field string) error {
 	case "metadata":
 		patterns = &sh.metadata
 	default:
-		return fmt.Errorf("%s %w", federation.Quote(field), errStrip)
+		return fmt.Errorf("%s %w", safetext.Quote(field), errStrip)
 	}
 	if key == "" {
-		return fmt.Errorf("%s names no key; %s.* is all of them", federation.Quote(field), list)
+		return fmt.Errorf("%s names no key; %s.* is all of them", safetext.Quote(field), list)
 	}
 	p, err := pattern.ParseKey(key)
 	*patterns = append(*patterns, p)

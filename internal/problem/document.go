@@ -14,8 +14,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/removed"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // Document is a file in YAML that has been read into a struct, with the lines of its
@@ -64,7 +64,7 @@ func Read(data []byte, most int, are, needs string, formats map[string]Format, i
 	d := &Document{formats: formats, lines: make(map[string]int), found: List{Room: Room}}
 	root, wrong := ReadRoot(data, most, are)
 	if root == nil {
-		wrong.Rule = federation.Printable(wrong.Rule)
+		wrong.Rule = safetext.Printable(wrong.Rule)
 		d.found.Add(wrong)
 		return d
 	}
@@ -115,7 +115,7 @@ func (d *Document) LineOf(path string) int {
 
 // ProblemAt returns what there is to say of a path.
 func (d *Document) ProblemAt(path, format string, args ...any) Problem {
-	return Problem{Line: d.LineOf(path), Field: path, Rule: federation.Printable(fmt.Sprintf(format, args...))}
+	return Problem{Line: d.LineOf(path), Field: path, Rule: safetext.Printable(fmt.Sprintf(format, args...))}
 }
 
 // AddProblemf notes what is wrong at a path.
@@ -161,7 +161,7 @@ func (d *Document) hasKind(at nodePlace, kind yaml.Kind, what string) bool {
 	case at.node.Kind == kind:
 		return true
 	case at.node.Kind == yaml.ScalarNode:
-		d.AddProblemf(at.path, "must be %s, not %s", what, federation.Quote(at.node.Value))
+		d.AddProblemf(at.path, "must be %s, not %s", what, safetext.Quote(at.node.Value))
 	default:
 		d.AddProblemf(at.path, "must be %s", what)
 	}
@@ -259,7 +259,7 @@ func (d *Document) checkOneOf(path string, tag reflect.StructTag) {
 
 // joinPath returns the path of a key in a mapping.
 func joinPath(path, key string) string {
-	return strings.TrimPrefix(path+"."+federation.Printable(key), ".")
+	return strings.TrimPrefix(path+"."+safetext.Printable(key), ".")
 }
 
 // readEntries hands each key and its value to a function, and reports whether the value is a
@@ -319,7 +319,7 @@ func (d *Document) readList(at nodePlace, tag reflect.StructTag, into reflect.Va
 			text = fmt.Sprint(element.Addr().Interface())
 		}
 		if first, twice := lines[text]; twice {
-			d.AddProblemf(value.path, "%s is there twice, first on line %d", federation.Quote(text), first)
+			d.AddProblemf(value.path, "%s is there twice, first on line %d", safetext.Quote(text), first)
 		} else {
 			lines[text] = node.Line
 		}
@@ -341,7 +341,7 @@ func (d *Document) readScalar(at nodePlace, tag reflect.StructTag, into reflect.
 	text := at.node.Value
 	switch isString := format == nil || tag.Get("quoted") != ""; {
 	case isString && at.node.ShortTag() != "!!str":
-		d.AddProblemf(at.path, "must be a string, not %s; put it in quotes", federation.Quote(text))
+		d.AddProblemf(at.path, "must be a string, not %s; put it in quotes", safetext.Quote(text))
 		return false
 	case isString && text == "" && tag.Get("empty") == "":
 		d.AddProblemf(at.path, "is empty")

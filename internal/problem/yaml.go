@@ -8,7 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // noAlias is the rule that an alias breaks: what a few of them stand for can be larger than memory.
@@ -30,7 +30,7 @@ func (v *valueReader) addProblemf(node *yaml.Node, format string, args ...any) {
 func (v *valueReader) readNode(node *yaml.Node) any {
 	switch node.Kind {
 	case yaml.AliasNode:
-		v.addProblemf(node, noAlias, federation.Printable(node.Value))
+		v.addProblemf(node, noAlias, safetext.Printable(node.Value))
 		return nil
 	case yaml.MappingNode:
 		return v.readMapping(node)
@@ -56,7 +56,7 @@ func (v *valueReader) readMapping(node *yaml.Node) any {
 		case key.Kind != yaml.ScalarNode || key.ShortTag() == "!!merge":
 			v.addProblemf(key, "a key must be a plain word")
 		case twice:
-			v.addProblemf(key, "mapping key %s already defined at line %d", federation.Quote(key.Value), line)
+			v.addProblemf(key, "mapping key %s already defined at line %d", safetext.Quote(key.Value), line)
 		default:
 			lines[key.Value] = key.Line
 			object[key.Value] = v.readNode(node.Content[i+1])

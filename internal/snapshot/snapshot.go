@@ -32,7 +32,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 	snapshotpb "github.com/hamlet-federation/coredns-federation/proto/snapshot/v1"
 )
@@ -248,7 +248,7 @@ func (d *contentDecoder) readHead() error {
 		return ErrCorrupt
 	}
 	if owner := head.GetOwner(); owner != d.options.Owner {
-		return fmt.Errorf("%w: %s, not %s", ErrForeign, federation.Quote(owner), federation.Quote(d.options.Owner))
+		return fmt.Errorf("%w: %s, not %s", ErrForeign, safetext.Quote(owner), safetext.Quote(d.options.Owner))
 	}
 	d.services = int(head.GetServices()) //nolint:gosec // no more than the file has octets
 	d.snapshot = &Snapshot{

@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/source/internal/claim"
 )
 
@@ -231,7 +231,7 @@ type hiddenNotice struct {
 
 func (w hiddenNotice) notifySource() {
 	if w.by != "" {
-		w.logger.Warn("service is hidden: another source stands first", "service", federation.Printable(w.service), "by", w.by)
+		w.logger.Warn("service is hidden: another source stands first", "service", safetext.Printable(w.service), "by", w.by)
 	}
 	if l, ok := w.source.(OutcomeListener); ok {
 		l.HiddenBy(w.service, w.by)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
@@ -178,5 +178,5 @@ func (t partUpdate) describeHider(it, first *partItem) string {
 	if first == nil {
 		return ""
 	}
-	return fmt.Sprintf("service %s of %s", federation.Quote(first.serviceName()), first.part.Name)
+	return fmt.Sprintf("service %s of %s", safetext.Quote(first.serviceName()), first.part.Name)
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // Level is how bad something is.
@@ -566,12 +566,12 @@ type TableRow struct {
 func (s *Status) Rows() (rows []TableRow) {
 	add := func(v Judgement, name, state string, since time.Time, services int, note string) {
 		for i := range v.Findings {
-			v.Findings[i].Says = federation.Printable(v.Findings[i].Says)
+			v.Findings[i].Says = safetext.Printable(v.Findings[i].Says)
 		}
 		if len(v.Findings) > 0 {
 			note = cmp.Or(note, v.Findings[0].Says)
 		}
-		rows = append(rows, TableRow{v, name, federation.Printable(state), since, services, note})
+		rows = append(rows, TableRow{v, name, safetext.Printable(state), since, services, note})
 	}
 	for i := range s.Owners {
 		u := &s.Owners[i]

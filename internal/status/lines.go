@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // explainedAnswer is what the template says of an answer, or of none.
@@ -86,7 +87,7 @@ func (h *NameHolder) Who() string {
 	if n := len(h.Owners); n > 0 {
 		return fmt.Sprintf("%s %s, which %s the name", nounFor(n, "owner"), joinWords(h.Owners), wordFor(n, "shares", "share"))
 	}
-	return fmt.Sprintf("service %s of owner %s", federation.Quote(h.Service), PrintableWord(h.Owner))
+	return fmt.Sprintf("service %s of owner %s", safetext.Quote(h.Service), PrintableWord(h.Owner))
 }
 
 // answerBefore returns the answer of a server block that CoreDNS asks before the one of an answer,
@@ -155,12 +156,12 @@ func recordData(record string) string {
 		rest = strings.TrimLeft(rest, " \t")
 		i := strings.IndexAny(rest, " \t")
 		if i < 0 {
-			return federation.Printable(record)
+			return safetext.Printable(record)
 		}
 		rest = rest[i:]
 	}
 	const most = 200
-	if rest = federation.Printable(strings.TrimLeft(rest, " \t")); len(rest) > most {
+	if rest = safetext.Printable(strings.TrimLeft(rest, " \t")); len(rest) > most {
 		return fmt.Sprintf("%s... (%d bytes)", rest[:most], len(record))
 	}
 	return rest
@@ -179,7 +180,7 @@ func describeKind(is string) string {
 		"missing":     "there is no such name",
 	}[is]
 	if !known {
-		return "it is " + federation.Printable(is)
+		return "it is " + safetext.Printable(is)
 	}
 	return said
 }
@@ -236,12 +237,12 @@ func remediesFor(a *BlockAnswer) (list []string) {
 func describeRefusal(owner string, r *RefusedService) string {
 	s := "a service"
 	if r.Service != "" {
-		s = "service " + federation.Quote(r.Service)
+		s = "service " + safetext.Quote(r.Service)
 	}
 	if r.FQDN != "" {
 		s += fmt.Sprintf(" (%s)", PrintableWord(r.FQDN))
 	}
-	return fmt.Sprintf("%s of owner %s breaks the rule %s: %s", s, PrintableWord(owner), PrintableWord(cmp.Or(r.Reason, "without a name")), federation.Printable(cmp.Or(r.Rule, "no more is given")))
+	return fmt.Sprintf("%s of owner %s breaks the rule %s: %s", s, PrintableWord(owner), PrintableWord(cmp.Or(r.Reason, "without a name")), safetext.Printable(cmp.Or(r.Rule, "no more is given")))
 }
 
 // refusalRemedy says what can be done about a refusal.

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
@@ -27,11 +28,11 @@ type CatalogService struct {
 func NewService(s *federation.Service, updated time.Time, stale bool) (CatalogService, error) {
 	text, err := protojson.Marshal(wire.EncodeService(s))
 	if err != nil {
-		return CatalogService{}, fmt.Errorf("service %s: %w", federation.Quote(s.Name), err)
+		return CatalogService{}, fmt.Errorf("service %s: %w", safetext.Quote(s.Name), err)
 	}
 	var compact bytes.Buffer // protojson varies the space between tokens, on purpose
 	if err := json.Compact(&compact, text); err != nil {
-		return CatalogService{}, fmt.Errorf("service %s: %w", federation.Quote(s.Name), err)
+		return CatalogService{}, fmt.Errorf("service %s: %w", safetext.Quote(s.Name), err)
 	}
 	return CatalogService{Name: s.Name, FQDN: s.FQDN.String(), Service: compact.Bytes(), Updated: updated.UTC(), Stale: stale}, nil
 }

@@ -11,7 +11,7 @@ import (
 	"text/template"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // The bounds of what is shown. What is beyond them is counted.
@@ -43,7 +43,7 @@ func (t textRenderer) renderLines(of explainedAnswer) (lines []string) {
 		},
 		"judge": t.judgeSource, "first": firstShown, "more": describeRest,
 		"at": t.formatTime, "since": t.formatSince, "next": t.formatNext, "serial": formatSerial, "count": CountNoun, "counts": joinCounts,
-		"plain": federation.Printable, "quote": federation.Quote, "word": PrintableWord, "words": joinWords, "catalog": CatalogName,
+		"plain": safetext.Printable, "quote": safetext.Quote, "word": PrintableWord, "words": joinWords, "catalog": CatalogName,
 		"also": furtherRecords, "records": formatRecords, "rdata": recordData, "kind": describeKind, "cause": describeCause, "contains": strings.Contains,
 	}).Parse(whyText))
 	s, err := execute("why", of)
@@ -160,7 +160,7 @@ func FormatOctets(n int64) string {
 func PrintableWord(s string) string {
 	odd := func(r rune) bool { return r <= ' ' || r > '~' || r == '"' }
 	if s == "" || len(s) > maxWord || strings.ContainsFunc(s, odd) {
-		return federation.Quote(s)
+		return safetext.Quote(s)
 	}
 	if short := strings.TrimSuffix(s, "."); short != "" && !strings.HasSuffix(short, "/") {
 		return short
@@ -220,7 +220,7 @@ func describeCause(word string) string {
 		"unproven":  "was restored from a part of a file, and went when the file was read anew,",
 	}[word]
 	if !known {
-		return "went (" + federation.Printable(word) + ")"
+		return "went (" + safetext.Printable(word) + ")"
 	}
 	return said
 }

@@ -18,8 +18,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // retryVerdict is what the end of a session calls for.
@@ -131,7 +131,7 @@ func (e sessionError) Error() string {
 		return fmt.Sprintf("%v: the owner gets more pings than it allows (too_many_pings)", e.code)
 	}
 	if s, ok := status.FromError(e.err); ok {
-		return fmt.Sprintf("%v: %s", e.code, federation.Printable(s.Message()))
+		return fmt.Sprintf("%v: %s", e.code, safetext.Printable(s.Message()))
 	}
 	return e.err.Error()
 }

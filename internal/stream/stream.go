@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
@@ -99,7 +100,7 @@ func (s *streamV1Alpha2) decodeResponse(m *rdpb.StreamResponse) (federation.Even
 			Service: m.GetResourceId(),
 			Field:   "context",
 			Reason:  federation.ReasonUndecodable,
-			Rule:    federation.Quote(got) + " is not the context of this session",
+			Rule:    safetext.Quote(got) + " is not the context of this session",
 		}
 	}
 	return wire.Decode(m)

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
@@ -86,15 +87,15 @@ func TestLimits(t *testing.T) {
 
 		{
 			"", "fqdn", 253, func(m *typespb.FederatedService, n int) { m.Fqdn = hostname(n) },
-			literally(tooLong + federation.Quote(hostname(254))), federation.ReasonName,
+			literally(tooLong + safetext.Quote(hostname(254))), federation.ReasonName,
 		},
 		{
 			"", "endpoints[0].address", 253, func(m *typespb.FederatedService, n int) { m.Endpoints[0].Address = hostname(n) },
-			literally("address is neither an IP address nor a host name: " + tooLong + federation.Quote(hostname(254))), federation.ReasonAddress,
+			literally("address is neither an IP address nor a host name: " + tooLong + safetext.Quote(hostname(254))), federation.ReasonAddress,
 		},
 		{
 			"", "fqdn", 63, func(m *typespb.FederatedService, n int) { m.Fqdn = text(n) },
-			literally("label is longer than 63 octets: " + federation.Quote(text(64))), federation.ReasonName,
+			literally("label is longer than 63 octets: " + safetext.Quote(text(64))), federation.ReasonName,
 		},
 		{
 			"", "endpoints[0].port", 65535, func(m *typespb.FederatedService, n int) { m.Endpoints[0].Port = uint32(n) },
@@ -120,7 +121,7 @@ func TestLimits(t *testing.T) {
 
 			m = minimal()
 			tt.fill(m, tt.at+1)
-			want := fmt.Sprintf("service %s: %s: %s", federation.Quote(m.Name[:min(len(m.Name), federation.MaxNameBytes)]), tt.field, tt.rule(tt.at))
+			want := fmt.Sprintf("service %s: %s: %s", safetext.Quote(m.Name[:min(len(m.Name), federation.MaxNameBytes)]), tt.field, tt.rule(tt.at))
 			_, err = wire.DecodeService(m, wire.AddressPolicy{})
 			expectInvalid(t, err, tt.reason, want)
 			_, err = wire.Decode(upsert(t, m))

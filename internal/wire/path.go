@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // MaxHops is through how many owners a service may come.
@@ -34,7 +34,7 @@ func ParsePath(header string) (OwnerPath, error) {
 	for _, hop := range p {
 		if !isWord(hop) {
 			return nil, fmt.Errorf("%s has %s, which is not a word of letters and digits up to %d bytes",
-				PathHeader, federation.Quote(hop), maxHopBytes)
+				PathHeader, safetext.Quote(hop), maxHopBytes)
 		}
 	}
 	return p, nil

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
@@ -97,7 +98,7 @@ func checkResponse(m responseMessage, kind proto.Message, url string) *federatio
 		return invalid
 	}
 	if resource := m.GetResource(); resource != nil && !resource.MessageIs(kind) {
-		return federation.Invalidf("resource.type_url", federation.ReasonUndecodable, "%s is not %s", federation.Quote(resource.GetTypeUrl()), url)
+		return federation.Invalidf("resource.type_url", federation.ReasonUndecodable, "%s is not %s", safetext.Quote(resource.GetTypeUrl()), url)
 	}
 	return nil
 }
@@ -222,7 +223,7 @@ func marshalResource(name string, resource proto.Message, url string) (*anypb.An
 	// Deterministic, since a map has no order: equal services get equal bytes.
 	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(resource)
 	if err != nil {
-		return nil, fmt.Errorf("encode service %s: %w", federation.Quote(name), err)
+		return nil, fmt.Errorf("encode service %s: %w", safetext.Quote(name), err)
 	}
 	return &anypb.Any{TypeUrl: url, Value: value}, nil
 }

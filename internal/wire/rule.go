@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // checkRequired checks a string of a message that must not be empty.
@@ -21,7 +22,7 @@ func tooMany(field string, limit int) *federation.InvalidError {
 // checkURL checks the resource type that a message names. It may name none.
 func checkURL(url, want string) *federation.InvalidError {
 	if url != "" && url != want {
-		return federation.Invalidf("resource_url", federation.ReasonUndecodable, "%s is not %s", federation.Quote(url), want)
+		return federation.Invalidf("resource_url", federation.ReasonUndecodable, "%s is not %s", safetext.Quote(url), want)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
@@ -96,7 +97,7 @@ func (p *fieldParser) validateService(s *federation.Service) *federation.Invalid
 func (p *fieldParser) parseFQDN(s string) federation.FQDN {
 	fqdn, err := federation.ParseFQDN(s)
 	if err != nil && s != "" {
-		p.failField("fqdn", federation.Invalidf("fqdn", federation.ReasonName, "%v: %s", err, federation.Quote(s)))
+		p.failField("fqdn", federation.Invalidf("fqdn", federation.ReasonName, "%v: %s", err, safetext.Quote(s)))
 	}
 	return fqdn
 }
@@ -108,7 +109,7 @@ func (p *fieldParser) parseAddress(i int, s string) federation.Address {
 	}
 	address, err := federation.ParseAddress(s)
 	if err != nil {
-		p.failAtf("endpoints", i, "address", federation.ReasonAddress, "%v: %s", err, federation.Quote(s))
+		p.failAtf("endpoints", i, "address", federation.ReasonAddress, "%v: %s", err, safetext.Quote(s))
 	}
 	return address
 }
@@ -126,7 +127,7 @@ func (p *fieldParser) parsePort(i int, port uint32) uint16 {
 func (p *fieldParser) instanceProtocol(i int, s string) federation.Protocol {
 	protocol, ok := parseProtocol(s)
 	if !ok && s != "" {
-		p.failAtf("instances", i, "protocol", federation.ReasonProtocol, unknownProtocol, federation.Quote(s))
+		p.failAtf("instances", i, "protocol", federation.ReasonProtocol, unknownProtocol, safetext.Quote(s))
 	}
 	return protocol
 }

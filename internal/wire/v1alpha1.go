@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 	typespb1 "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha1"
 )
@@ -132,7 +133,7 @@ func decodeServiceV1Alpha1(m *typespb1.FederatedService) (*federation.Service, *
 func (p *fieldParser) addressV1Alpha1(i int, s string) federation.Address {
 	if _, err := netip.ParsePrefix(s); err == nil {
 		p.failAtf("endpoints", i, "address", federation.ReasonAddress,
-			"%s is a CIDR block, an endpoint must be one IP address or host name", federation.Quote(s))
+			"%s is a CIDR block, an endpoint must be one IP address or host name", safetext.Quote(s))
 		return federation.Address{}
 	}
 	return p.parseAddress(i, s)
@@ -152,7 +153,7 @@ func (p *fieldParser) instancesV1Alpha1(m *typespb1.FederatedService) []federati
 	for i, name := range m.GetProtocols() {
 		protocol, ok := parseProtocol(name)
 		if !ok {
-			invalid := federation.Invalidf("", federation.ReasonProtocol, unknownProtocol, federation.Quote(name))
+			invalid := federation.Invalidf("", federation.ReasonProtocol, unknownProtocol, safetext.Quote(name))
 			if name == "" {
 				invalid.Reason, invalid.Rule = federation.ReasonMissing, "required"
 			}
@@ -227,7 +228,7 @@ func encodeServiceV1Alpha1(s *federation.Service) (*typespb1.FederatedService, e
 	for i := range s.Instances {
 		in := &s.Instances[i]
 		if slices.ContainsFunc(in.Metadata, func(p federation.Pair) bool { return strings.EqualFold(p.Key, sni) && p.Value != s.Name }) {
-			return nil, fmt.Errorf("v1alpha1 has the name of the service for its SNI, and instance %s has another", federation.Quote(in.ID))
+			return nil, fmt.Errorf("v1alpha1 has the name of the service for its SNI, and instance %s has another", safetext.Quote(in.ID))
 		}
 		if reached[in.Protocol] == nil {
 			reached[in.Protocol] = make([]bool, len(s.Endpoints))

@@ -28,6 +28,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/internal/removed"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/status/page"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
@@ -392,7 +393,7 @@ func parseOrigins(args, serverBlock []string) ([]federation.FQDN, error) {
 		origin, err := parseOrigin(s)
 		if n := len(origin.String()); n > zone.MaxOrigin {
 			return origin, fmt.Errorf("%s has %d characters with its final dot, and a zone may have %d: its SOA names hostmaster.ZONE; take a shorter zone",
-				federation.Quote(s), n, zone.MaxOrigin)
+				safetext.Quote(s), n, zone.MaxOrigin)
 		}
 		return origin, err
 	})

@@ -18,6 +18,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/status/page"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -445,7 +446,7 @@ func TestParseServerBlockZones(t *testing.T) {
 			"longer",
 			[]string{"dns://" + long + ":53"},
 			nil,
-			"Testfile:1 - Error during parsing: zones: " + federation.Quote(long) +
+			"Testfile:1 - Error during parsing: zones: " + safetext.Quote(long) +
 				" has 244 characters with its final dot, and a zone may have 243: its SOA names hostmaster.ZONE; take a shorter zone",
 		},
 		{"none", nil, nil, "Testfile:1 - Error during parsing: zones: takes at least one argument"},

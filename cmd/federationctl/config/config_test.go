@@ -19,6 +19,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/internal/policy"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
 	"github.com/hamlet-federation/coredns-federation/internal/status/page"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -733,7 +734,7 @@ func FuzzParse(f *testing.F) {
 			if p.Line < 0 || p.Line > lines {
 				t.Errorf("problem %q is on line %d of %d", p, p.Line, lines)
 			}
-			if p.Rule == "" || p.String() != federation.Printable(p.String()) && len(p.String()) < 400 {
+			if p.Rule == "" || p.String() != safetext.Printable(p.String()) && len(p.String()) < 400 {
 				t.Errorf("problem %q cannot be shown", p)
 			}
 		}

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/policy"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // Export is a rule of the export policy of a catalog.
@@ -120,9 +120,9 @@ func (s Source) unmetCondition(rule policy.Rule) (field, why string) {
 	for _, key := range slices.Sorted(maps.Keys(rule.Labels)) {
 		switch k := s.Kubernetes; {
 		case s.Registration != nil:
-			return "labels." + federation.Printable(key), "they have no labels; limit the rule to other names with fqdn"
+			return "labels." + safetext.Printable(key), "they have no labels; limit the rule to other names with fqdn"
 		case k != nil && !slices.Contains(k.Labels, key) && !slices.Contains(k.Annotations, key):
-			return "labels." + federation.Printable(key), "they have no such label; name it in 'publish' of the source, or limit the rule to other names with fqdn"
+			return "labels." + safetext.Printable(key), "they have no such label; name it in 'publish' of the source, or limit the rule to other names with fqdn"
 		}
 	}
 	return "", ""
@@ -131,7 +131,7 @@ func (s Source) unmetCondition(rule policy.Rule) (field, why string) {
 // addRuleMistake notes a mistake in a rule, unless something is known to be wrong there, or with
 // the nearest above it that the file has.
 func (r *configReader) addRuleMistake(rule string, m policy.RuleMistake) {
-	path := rule + "." + federation.Printable(m.Field)
+	path := rule + "." + safetext.Printable(m.Field)
 	nearest := path
 	for !r.HasValue(nearest) && nearest != rule {
 		nearest = nearest[:strings.LastIndexAny(nearest, ".[")]

@@ -20,6 +20,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/owner"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
@@ -67,7 +68,7 @@ const noLabel = "is not a name of up to 63 lower-case letters, digits and '-'"
 func textFormat(rule string, right func(text string) bool) problem.Format {
 	return func(text string, _ reflect.StructTag) (any, error) {
 		if !right(text) {
-			return nil, fmt.Errorf("%s %s", federation.Quote(text), rule)
+			return nil, fmt.Errorf("%s %s", safetext.Quote(text), rule)
 		}
 		return text, nil
 	}
@@ -79,7 +80,7 @@ func oneOf(rule string, words map[string]any) problem.Format {
 		if value, ok := words[text]; ok {
 			return value, nil
 		}
-		return nil, fmt.Errorf("%s %s", federation.Quote(text), rule)
+		return nil, fmt.Errorf("%s %s", safetext.Quote(text), rule)
 	}
 }
 
@@ -88,7 +89,7 @@ func wholeNumber(most int) func(text string) (int, error) {
 	return func(text string) (int, error) {
 		number, err := strconv.Atoi(text)
 		if err != nil || number < 1 || number > most {
-			return 0, fmt.Errorf("%s is not a whole number from 1 to %d", federation.Quote(text), most)
+			return 0, fmt.Errorf("%s is not a whole number from 1 to %d", safetext.Quote(text), most)
 		}
 		return number, nil
 	}
@@ -111,7 +112,7 @@ func durationOr(endless string) func(text string) (time.Duration, error) {
 		}
 		d, err := time.ParseDuration(spelled)
 		if err != nil || d < minLifetime {
-			return 0, fmt.Errorf("%s is neither a duration such as 90m, of %v at least, nor %s", federation.Quote(text), minLifetime, endless)
+			return 0, fmt.Errorf("%s is neither a duration such as 90m, of %v at least, nor %s", safetext.Quote(text), minLifetime, endless)
 		}
 		return d, nil
 	}
@@ -125,7 +126,7 @@ func parseShare(text string) (int, error) {
 	digits, percent := strings.CutSuffix(text, "%")
 	share, err := strconv.Atoi(digits)
 	if err != nil || !percent || share < 1 || share > 100 {
-		return 0, fmt.Errorf("%s is neither a share of 1%% to 100%%, such as 50%%, nor off", federation.Quote(text))
+		return 0, fmt.Errorf("%s is neither a share of 1%% to 100%%, such as 50%%, nor off", safetext.Quote(text))
 	}
 	return share % 100, nil
 }
@@ -137,7 +138,7 @@ func ParseSize(text string) (int64, error) {
 	unit := max(slices.Index(units, text[len(digits):]), 0)
 	number, err := strconv.ParseInt(digits, 10, 32)
 	if err != nil || number < 1 || digits[0] == '+' || digits+units[unit] != text && digits != text {
-		return 0, fmt.Errorf("%s is not a size such as 512MiB", federation.Quote(text))
+		return 0, fmt.Errorf("%s is not a size such as 512MiB", safetext.Quote(text))
 	}
 	return number << (10 * unit), nil
 }
@@ -159,7 +160,7 @@ var units = []string{"B", "KiB", "MiB", "GiB"}
 func ParseRange(text string) (netip.Prefix, error) {
 	prefix, err := netip.ParsePrefix(text)
 	if err != nil {
-		return prefix, fmt.Errorf("%s is not a CIDR such as 127.0.0.0/8", federation.Quote(text))
+		return prefix, fmt.Errorf("%s is not a CIDR such as 127.0.0.0/8", safetext.Quote(text))
 	}
 	return prefix, nil
 }
@@ -168,7 +169,7 @@ func ParseRange(text string) (netip.Prefix, error) {
 func parseServerName(text string) (string, error) {
 	name, err := federation.ParseFQDN(text)
 	if err != nil {
-		return "", fmt.Errorf("%s is no host name: %w", federation.Quote(text), err)
+		return "", fmt.Errorf("%s is no host name: %w", safetext.Quote(text), err)
 	}
 	return strings.TrimSuffix(name.String(), "."), nil
 }
@@ -183,7 +184,7 @@ func parseSelector(text string) (string, error) {
 	selector, err := labels.Parse(text)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("%s is no selector of labels: %w", federation.Quote(text), err)
+		return "", fmt.Errorf("%s is no selector of labels: %w", safetext.Quote(text), err)
 	case selector.Empty():
 		return "", errors.New("is empty; leave it out for all")
 	}
@@ -196,7 +197,7 @@ func parseDuration(text string, tag reflect.StructTag) (any, error) {
 	most, _ := time.ParseDuration(tag.Get("max"))
 	d, err := time.ParseDuration(text)
 	if err != nil || d < least || d > most {
-		return nil, fmt.Errorf("%s is not a duration of %v to %v, such as %s", federation.Quote(text), least, most, tag.Get("default"))
+		return nil, fmt.Errorf("%s is not a duration of %v to %v, such as %s", safetext.Quote(text), least, most, tag.Get("default"))
 	}
 	return d, nil
 }
@@ -213,7 +214,7 @@ func parseSize(text string, tag reflect.StructTag) (any, error) {
 	most, unbounded := ParseSize(tag.Get("max"))
 	size, err := ParseSize(text)
 	if err == nil && unbounded == nil && (size < least || size > most) {
-		err = fmt.Errorf("%s is not a size of %s to %s", federation.Quote(text), FormatSize(least), FormatSize(most))
+		err = fmt.Errorf("%s is not a size of %s to %s", safetext.Quote(text), FormatSize(least), FormatSize(most))
 	}
 	return size, err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
 )
 
@@ -214,7 +215,7 @@ func (r *configReader) readSources(path string, origins []*sourceSection, c *Cat
 		s := o.toSource()
 		c.Sources[i] = s
 		if first, twice := names[s.Name]; twice && !strings.HasSuffix(s.Name, ":") {
-			r.AddProblemf(path, "%s is there twice, first on line %d", federation.Quote(s.Name), first)
+			r.AddProblemf(path, "%s is there twice, first on line %d", safetext.Quote(s.Name), first)
 		} else {
 			names[s.Name] = r.LineOf(path)
 		}
@@ -276,9 +277,9 @@ func (r *configReader) checkKubernetes(path string, k *kubernetesSection) {
 				continue // that is said already
 			}
 			at := fmt.Sprintf("%s.allow_names[%d].names[%d]", path, i, j)
-			r.addProblemIf(name == zone, at, "%s is the zone itself, which can be no name of a Service", federation.Quote(name))
-			r.addProblemIf(p.Covers(every), at, "%s gives no name: a name below the zone %s belongs to a namespace, or is above those that do; write each name of one label", federation.Quote(name), zone)
-			r.addProblemIf(name != zone && !p.Covers(every) && !every.Covers(p), at, "%s matches no name below the zone %s", federation.Quote(name), zone)
+			r.addProblemIf(name == zone, at, "%s is the zone itself, which can be no name of a Service", safetext.Quote(name))
+			r.addProblemIf(p.Covers(every), at, "%s gives no name: a name below the zone %s belongs to a namespace, or is above those that do; write each name of one label", safetext.Quote(name), zone)
+			r.addProblemIf(name != zone && !p.Covers(every) && !every.Covers(p), at, "%s matches no name below the zone %s", safetext.Quote(name), zone)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
@@ -43,7 +44,7 @@ func (l *Relay) toSource(lifetime time.Duration) Source {
 func parseZone(text string) (federation.FQDN, error) {
 	zone, err := federation.ParseOrigin(text)
 	if err != nil {
-		return zone, fmt.Errorf("%s is no zone: %w", federation.Quote(text), err)
+		return zone, fmt.Errorf("%s is no zone: %w", safetext.Quote(text), err)
 	}
 	return zone, nil
 }
@@ -53,7 +54,7 @@ func parseOwner(text string) (string, error) {
 	host, port, err := net.SplitHostPort(text)
 	number, failure := strconv.ParseUint(port, 10, 16)
 	if err != nil || failure != nil || number == 0 || host == "" {
-		return "", fmt.Errorf("%s is not host:port, such as owner.example:8008", federation.Quote(text))
+		return "", fmt.Errorf("%s is not host:port, such as owner.example:8008", safetext.Quote(text))
 	}
 	if host, err = parseHost(host); err != nil {
 		return "", err
@@ -65,7 +66,7 @@ func parseOwner(text string) (string, error) {
 func parseHost(text string) (string, error) {
 	address, err := federation.ParseAddress(text)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", federation.Quote(text), err)
+		return "", fmt.Errorf("%s: %w", safetext.Quote(text), err)
 	}
 	return strings.TrimSuffix(address.String(), "."), nil
 }

@@ -24,9 +24,9 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/status"
 )
 
@@ -110,7 +110,7 @@ func loadTLS(files mtls.Files) (*tls.Config, error) {
 	}
 	certificate, err := tls.X509KeyPair(pem[0], pem[1])
 	if err != nil {
-		return nil, fmt.Errorf("certificate %s: %s", files.Cert, federation.Printable(err.Error()))
+		return nil, fmt.Errorf("certificate %s: %s", files.Cert, safetext.Printable(err.Error()))
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(pem[2]) {
@@ -177,7 +177,7 @@ func (e *Endpoint) onlyCatalog(ctx context.Context, of string) (string, error) {
 	case len(names) == 0:
 		return "", fmt.Errorf("%s has no catalog", e)
 	case len(names) > 1 && names[0] != "":
-		return "", fmt.Errorf("%s has several catalogs; name one with --of: %s", e, printable.JoinFew(names, mostNames, ", ", federation.Quote))
+		return "", fmt.Errorf("%s has several catalogs; name one with --of: %s", e, printable.JoinFew(names, mostNames, ", ", safetext.Quote))
 	}
 	return names[0], nil
 }
@@ -198,7 +198,7 @@ func requestReport[T any](ctx context.Context, e *Endpoint, method, path string,
 	}
 	var value T
 	if err := json.Unmarshal(data, &value); err != nil {
-		return nil, "", fmt.Errorf("%s answers %s in a form that this version does not know: %s", e, path, federation.Printable(err.Error()))
+		return nil, "", fmt.Errorf("%s answers %s in a form that this version does not know: %s", e, path, safetext.Printable(err.Error()))
 	}
 	var indented bytes.Buffer
 	if err := json.Indent(&indented, bytes.ToValidUTF8(bytes.TrimSpace(data), []byte("\uFFFD")), "", "  "); err != nil {
@@ -282,17 +282,17 @@ func (e *Endpoint) checkResponse(response *http.Response, path, contentType stri
 		}
 		switch {
 		case said.Error != "":
-			return fmt.Errorf("%s: %s", e, federation.Printable(said.Error))
+			return fmt.Errorf("%s: %s", e, safetext.Printable(said.Error))
 		case code == http.StatusNotFound:
 			return e.unknownPathError(path)
 		case code >= 300 && code < 400:
-			return fmt.Errorf("%s redirects %s to %s, which is not followed", e, path, federation.Printable(fmt.Sprintf("%q", response.Header.Get("Location"))))
+			return fmt.Errorf("%s redirects %s to %s, which is not followed", e, path, safetext.Printable(fmt.Sprintf("%q", response.Header.Get("Location"))))
 		}
 		return fmt.Errorf("%s answers %s with the code %d", e, path, code)
 	}
 	if kind != contentType {
 		return fmt.Errorf("%s answers %s with the content type %s in place of %s: it is no status endpoint",
-			e, path, federation.Printable(fmt.Sprintf("%q", response.Header.Get("Content-Type"))), contentType)
+			e, path, safetext.Printable(fmt.Sprintf("%q", response.Header.Get("Content-Type"))), contentType)
 	}
 	return nil
 }
@@ -316,7 +316,7 @@ func (e *Endpoint) explainFailure(ctx context.Context, path string, err error) e
 	}](err); ok && timeout.Timeout() {
 		return newUnreachable("%s does not answer %s in time; --timeout gives it longer", e, path)
 	}
-	text := federation.Printable(err.Error())
+	text := safetext.Printable(err.Error())
 	op, ok := errors.AsType[*net.OpError](err)
 	switch {
 	case ok && op.Op == "dial" && e.local:

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
-	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/status"
 )
 
@@ -33,13 +33,13 @@ func NewOverview(s *status.Status) *Overview {
 	judged := s.Judge()
 	o := &Overview{Level: judged.Level, Rows: s.Rows(), kind: "OWNER", now: s.Now}
 	for _, f := range judged.Findings {
-		o.Says = append(o.Says, federation.Printable(f.Says))
+		o.Says = append(o.Says, safetext.Printable(f.Says))
 	}
 	what := "CoreDNS with federation"
 	if s.Role != status.Consumer {
 		what, o.kind = "federationctl serve", "CATALOG, SOURCE"
 	}
-	o.Title = fmt.Sprintf("%s %s, running for %s: %s", what, federation.Printable(s.Version), status.FormatSpan(s.Now.Sub(s.Began)), o.Level)
+	o.Title = fmt.Sprintf("%s %s, running for %s: %s", what, safetext.Printable(s.Version), status.FormatSpan(s.Now.Sub(s.Began)), o.Level)
 	return o
 }
 
@@ -91,7 +91,7 @@ func (o *Overview) explainRows(width int) (lines []string) {
 		for i, f := range r.Findings {
 			lines = append(lines, printable.WrapText("  "+f.Says, width, "    "))
 			if todo := r.Advice(i); todo != "" {
-				lines = append(lines, printable.WrapText("  to do: "+federation.Printable(todo), width, "    "))
+				lines = append(lines, printable.WrapText("  to do: "+safetext.Printable(todo), width, "    "))
 			}
 		}
 	}

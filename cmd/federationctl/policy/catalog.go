@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/file"
 	"github.com/hamlet-federation/coredns-federation/internal/policy"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/source/file/catalogfile"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
@@ -71,7 +72,7 @@ func (c *Catalog) takeRules(catalogs []config.Catalog) error {
 		for _, one := range catalogs {
 			names = append(names, catalogName(one.ServerName))
 		}
-		return fmt.Errorf("%s does not have %s; choose with --server-name: %s", c.file, catalogName(c.serverName), federation.Printable(strings.Join(names, ", ")))
+		return fmt.Errorf("%s does not have %s; choose with --server-name: %s", c.file, catalogName(c.serverName), safetext.Printable(strings.Join(names, ", ")))
 	}
 	c.policy = catalogs[i].Policy
 	for i, export := range catalogs[i].Exports {

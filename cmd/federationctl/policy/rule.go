@@ -18,6 +18,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/policy"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // Rule is a rule of an export policy. Its text is for people.
@@ -51,7 +52,7 @@ func newRule(number int, file string, export config.Export) Rule {
 
 // String returns the rule in short, with its place.
 func (r *Rule) String() string {
-	return fmt.Sprintf("rule %d (%s:%d: %s to %s)", r.Number, federation.Printable(r.File), r.Line, r.Match, r.To)
+	return fmt.Sprintf("rule %d (%s:%d: %s to %s)", r.Number, safetext.Printable(r.File), r.Line, r.Match, r.To)
 }
 
 // most is how many words a text has of a list of any length.
@@ -60,7 +61,7 @@ const most = 8
 // quoteUnlessPlain returns a text that stands in a file: quoted, unless it is short printable ASCII
 // without quotes and backslashes.
 func quoteUnlessPlain(text string) string {
-	if quoted := federation.Quote(text); quoted != `"`+text+`"` || text == "" {
+	if quoted := safetext.Quote(text); quoted != `"`+text+`"` || text == "" {
 		return quoted
 	}
 	return text

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // ServiceCells returns the columns of a service. What the peer sent is quoted unless it is
@@ -47,7 +48,7 @@ func JoinFew[E any](list []E, most int, separator string, show func(E) string) s
 // QuoteText returns what a peer sent, quoted where it is not plain ASCII without spaces,
 // commas and slashes.
 func QuoteText(s string) string {
-	quoted := federation.Quote(s)
+	quoted := safetext.Quote(s)
 	if quoted == `"`+s+`"` && !strings.ContainsAny(s, " ,/") {
 		return s
 	}

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/provider"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // progressLog says what happens, one line for each change.
@@ -182,7 +182,7 @@ func remedyFor(err error) string {
 
 // quoteUnlessPlain returns what an owner has sent, quoted unless it is plain.
 func quoteUnlessPlain(text string) string {
-	if quoted := federation.Quote(text); quoted != `"`+text+`"` || text == "" || strings.Contains(text, " ") {
+	if quoted := safetext.Quote(text); quoted != `"`+text+`"` || text == "" || strings.Contains(text, " ") {
 		return quoted
 	}
 	return text

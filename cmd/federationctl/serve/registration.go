@@ -15,11 +15,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
 	"github.com/hamlet-federation/coredns-federation/internal/gate"
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/rules"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
@@ -134,7 +134,7 @@ func (p *Publisher) atOwner(serverName string) (*registration.Source, error) {
 		name, c = "", p.catalogs[""]
 	}
 	if c == nil {
-		return nil, status.Errorf(codes.Unavailable, "there is no catalog for the server name %s of your handshake", federation.Quote(serverName))
+		return nil, status.Errorf(codes.Unavailable, "there is no catalog for the server name %s of your handshake", safetext.Quote(serverName))
 	}
 	for _, e := range c.entries {
 		if g, ok := e.Source.(*registrationSource); ok && g.listener == nil {
@@ -142,7 +142,7 @@ func (p *Publisher) atOwner(serverName string) (*registration.Source, error) {
 		}
 	}
 	return nil, status.Errorf(codes.Unimplemented, "nothing can be registered on this port in the catalog %s, to which the server name %s of your handshake leads",
-		catalogLabel(name), federation.Quote(serverName))
+		catalogLabel(name), safetext.Quote(serverName))
 }
 
 // registrationRouter hands providers to the registration that is for them.

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/gate"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/status"
 )
 
@@ -47,8 +47,8 @@ func (t *turnedAway) addPeer(p gate.TurnedAway, now time.Time) {
 		identities = append(identities, id.String())
 	}
 	away := status.TurnedAway{
-		At: now.UTC(), Times: 1, Role: p.Role, Identities: federation.Printable(strings.Join(identities, ", ")),
-		Reason: string(p.Reason), Rule: federation.Printable(p.Rule), Remedy: cmp.Or(p.Remedy, remedies[p.Reason]),
+		At: now.UTC(), Times: 1, Role: p.Role, Identities: safetext.Printable(strings.Join(identities, ", ")),
+		Reason: string(p.Reason), Rule: safetext.Printable(p.Rule), Remedy: cmp.Or(p.Remedy, remedies[p.Reason]),
 	}
 	if p.Address != nil {
 		away.Address = p.Address.String()

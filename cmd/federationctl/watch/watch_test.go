@@ -24,6 +24,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/internal/catalog"
 	"github.com/hamlet-federation/coredns-federation/internal/consumer"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
@@ -279,7 +280,7 @@ func TestTableIsBounded(t *testing.T) {
 		Endpoints: slices.Repeat([]federation.Endpoint{endpoint}, 5),
 		Instances: []federation.Instance{{ID: "a,b", Protocol: federation.TCP}, {ID: strings.Repeat("x", 1000), Protocol: federation.TLS}},
 	}}}))(t)
-	want := `upsert  "\x1b[2J\n"           a.example                         "a,b"/TCP,` + federation.Quote(strings.Repeat("x", 1000)) +
+	want := `upsert  "\x1b[2J\n"           a.example                         "a,b"/TCP,` + safetext.Quote(strings.Repeat("x", 1000)) +
 		`/TLS  192.0.2.1:80,192.0.2.1:80,192.0.2.1:80,192.0.2.1:80,... (5)` + "\n"
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("unexpected row (-want +got):\n%s", diff)

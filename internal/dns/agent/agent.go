@@ -30,6 +30,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/consumer"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // Observer is told what happens, for metrics. Its methods are called from
@@ -469,7 +470,7 @@ func (o *mirroredOwner) logConflicts() {
 		var c zone.NameConflict
 		if c, has = z.FirstConflict(m.index, o.agent.now()); has && !o.conflicting {
 			logger.Warn("other owners have names of the owner, which are not answered from it",
-				"services", count, "fqdn", c.FQDN, "service", federation.Printable(c.Service), "by", m.block.owners[c.By].id)
+				"services", count, "fqdn", c.FQDN, "service", safetext.Printable(c.Service), "by", m.block.owners[c.By].id)
 		}
 	}
 	if o.conflicting && !has {

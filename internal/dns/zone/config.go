@@ -10,6 +10,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/domain"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // Config is what one server block publishes. It is read-only after NewBuilder.
@@ -67,16 +68,16 @@ func (c *Config) PublishedName(i int, fqdn federation.FQDN) (federation.FQDN, *f
 	if r := owner.renameFor(fqdn); r != nil {
 		var err error
 		if name, err = fqdn.Rename(r.From, r.To); err != nil {
-			return name, refuseFQDN(federation.ReasonName, "%s renamed under %s: %v", federation.Quote(fqdn.String()), r.To, err)
+			return name, refuseFQDN(federation.ReasonName, "%s renamed under %s: %v", safetext.Quote(fqdn.String()), r.To, err)
 		}
 	}
 	origin, ok := c.longestOrigin(name)
 	if !ok || !slices.Contains(owner.Origins, origin) {
 		return name, refuseFQDN(federation.ReasonOutOfZone, "%s is outside the zones given to this owner (%s)",
-			federation.Quote(name.String()), joinOrigins(owner.Origins))
+			safetext.Quote(name.String()), joinOrigins(owner.Origins))
 	}
 	if rule := domain.ReservedReason(name.String(), origin.String()); rule != "" {
-		return name, refuseFQDN(federation.ReasonReservedName, "%s is reserved: %s", federation.Quote(name.String()), rule)
+		return name, refuseFQDN(federation.ReasonReservedName, "%s is reserved: %s", safetext.Quote(name.String()), rule)
 	}
 	return name, nil
 }

@@ -8,10 +8,10 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/domain"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/internal/precedence"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/internal/subtree"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
 
@@ -193,19 +193,19 @@ func (z *Zone) explainLoss(o *zoneOrigin, name string, of *precedence.Offer, m *
 		return "it was stale for the whole retention and has expired"
 	case precedence.OwnerLater:
 		return fmt.Sprintf("its owner comes later in the Corefile than %s, of which service %s has the fqdn%s",
-			z.owners[by.Owner].id, federation.Quote(serviceName(by)), z.explainUnshared(of, by))
+			z.owners[by.Owner].id, safetext.Quote(serviceName(by)), z.explainUnshared(of, by))
 	case precedence.NameLarger:
-		return fmt.Sprintf("service %s of the same owner has the fqdn, as its name is the smaller one", federation.Quote(serviceName(by)))
+		return fmt.Sprintf("service %s of the same owner has the fqdn, as its name is the smaller one", safetext.Quote(serviceName(by)))
 	case precedence.TakenAbove:
 		return fmt.Sprintf("its fqdn is a name that service %s at %s has, of owner %s, which comes first in the Corefile",
-			federation.Quote(serviceName(by)), by.FQDN(), z.owners[by.Owner].id)
+			safetext.Quote(serviceName(by)), by.FQDN(), z.owners[by.Owner].id)
 	case precedence.NoLoss:
 	}
 	// The service is published, further up.
 	if m.offer == nil {
 		return "a service closer to the name, whose owner comes first in the Corefile, has it as a name without records"
 	}
-	by, at := federation.Quote(serviceName(m.offer)), m.offer.FQDN()
+	by, at := safetext.Quote(serviceName(m.offer)), m.offer.FQDN()
 	switch {
 	case at == name:
 		return fmt.Sprintf("the name is the fqdn of service %s of owner %s, and an instance does not get it", by, z.owners[m.offer.Owner].id)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 const (
@@ -38,7 +39,7 @@ type ID struct{ text string }
 func ParseID(s string) (ID, error) {
 	text, err := parseID(s)
 	if err != nil {
-		return ID{}, fmt.Errorf("identity pattern %s: %w", federation.Quote(s), err)
+		return ID{}, fmt.Errorf("identity pattern %s: %w", safetext.Quote(s), err)
 	}
 	return ID{text}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // The rules that a pattern of labels or keys can break, beside the limits of package
@@ -34,7 +35,7 @@ func NewLabel(key, value string) (Label, error) {
 			federation.CheckText("value", value, federation.MaxValueBytes))
 	}
 	if err != nil {
-		return Label{}, fmt.Errorf("label pattern %s: %w", federation.Quote(key+"="+value), err)
+		return Label{}, fmt.Errorf("label pattern %s: %w", safetext.Quote(key+"="+value), err)
 	}
 	return Label{key, value}, nil
 }
@@ -75,7 +76,7 @@ func ParseKey(s string) (Key, error) {
 		err = firstInvalid(federation.CheckText("key", s, federation.MaxKeyBytes))
 	}
 	if err != nil {
-		return Key{}, fmt.Errorf("key pattern %s: %w", federation.Quote(s), err)
+		return Key{}, fmt.Errorf("key pattern %s: %w", safetext.Quote(s), err)
 	}
 	return Key{s}, nil
 }

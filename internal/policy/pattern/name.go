@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 const (
@@ -38,7 +39,7 @@ type Name struct {
 func ParseName(s string) (Name, error) {
 	p, err := parseName(s)
 	if err != nil {
-		return Name{}, fmt.Errorf("name pattern %s: %w", federation.Quote(s), err)
+		return Name{}, fmt.Errorf("name pattern %s: %w", safetext.Quote(s), err)
 	}
 	return p, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/policytest"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
@@ -29,7 +30,7 @@ func checkError(t *testing.T, err error, s, text string) {
 	t.Helper()
 	if err == nil {
 		t.Errorf("%q is taken, want the error %q", s, text)
-	} else if !strings.Contains(err.Error(), federation.Quote(s)) || !strings.Contains(err.Error(), text) {
+	} else if !strings.Contains(err.Error(), safetext.Quote(s)) || !strings.Contains(err.Error(), text) {
 		t.Errorf("%q gives the error %q, want %q", s, err, text)
 	}
 }

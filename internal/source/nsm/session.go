@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
 	"github.com/hamlet-federation/coredns-federation/internal/source/nsm/internal/endpoint"
 )
@@ -129,7 +129,7 @@ func printableError(err error) error {
 	if !ok {
 		return err
 	}
-	return fmt.Errorf("%v: %s", s.Code(), federation.Printable(s.Message()))
+	return fmt.Errorf("%v: %s", s.Code(), safetext.Printable(s.Message()))
 }
 
 // findEndpoints asks for all endpoints.
@@ -371,7 +371,7 @@ func (x *registrySession) publishState() {
 	}
 	changed, gone := x.state.encodeChanged(&x.rules)
 	for _, r := range x.state.news {
-		x.logger.Warn("endpoint of the registry is not published", "endpoint", federation.Printable(r.key), "rule", r.rule)
+		x.logger.Warn("endpoint of the registry is not published", "endpoint", safetext.Printable(r.key), "rule", r.rule)
 	}
 	x.state.news = nil
 	if counts := x.state.refusedCounts(); !maps.Equal(counts, x.refused) {

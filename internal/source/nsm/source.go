@@ -69,6 +69,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
 	"github.com/hamlet-federation/coredns-federation/internal/source/nsm/internal/endpoint"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
@@ -127,11 +128,11 @@ func New(c Config) (*Source, error) {
 	}
 	network, address, err := parseRegistry(c.Registry)
 	if err != nil {
-		return nil, fmt.Errorf("registry %s: %w", federation.Quote(c.Registry), err)
+		return nil, fmt.Errorf("registry %s: %w", safetext.Quote(c.Registry), err)
 	}
 	if c.Credentials == nil {
 		if network == "tcp" && !isLoopback(address) {
-			return nil, fmt.Errorf("registry %s: it is not on this machine, so the connection needs mutual TLS", federation.Quote(c.Registry))
+			return nil, fmt.Errorf("registry %s: it is not on this machine, so the connection needs mutual TLS", safetext.Quote(c.Registry))
 		}
 		c.Credentials = insecure.NewCredentials()
 	}

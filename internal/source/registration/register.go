@@ -20,6 +20,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/internal/table"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/rules"
@@ -327,7 +328,7 @@ func (c *providerSession) registerActive(m *registrationv1.Active) {
 	err := s.table.Register(c.record, offer, time.Now())
 	s.unlockAndPublish()
 	if refusal, ok := errors.AsType[rules.Refusal](err); ok {
-		c.log.Warn("registration refused", "service", federation.Printable(a.Service), "node", federation.Printable(a.Node),
+		c.log.Warn("registration refused", "service", safetext.Printable(a.Service), "node", safetext.Printable(a.Node),
 			"rule", refusal.Rule, "reason", refusal.FullReason())
 	}
 }

@@ -33,6 +33,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/catalog"
 	"github.com/hamlet-federation/coredns-federation/internal/consumer"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
@@ -106,7 +107,7 @@ func New(c Config) (*Source, error) {
 // admissionError returns why the owner may not publish a service, or nil.
 func admissionError(zones []federation.FQDN, policy wire.AddressPolicy, s *federation.Service) *federation.InvalidError {
 	if len(zones) > 0 && !slices.ContainsFunc(zones, s.FQDN.Within) {
-		return federation.Invalidf("fqdn", federation.ReasonOutOfZone, "%s is outside the zones given to this owner", federation.Quote(s.FQDN.String()))
+		return federation.Invalidf("fqdn", federation.ReasonOutOfZone, "%s is outside the zones given to this owner", safetext.Quote(s.FQDN.String()))
 	}
 	return policy.Check(s)
 }

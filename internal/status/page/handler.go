@@ -18,7 +18,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/status"
 )
 
@@ -140,7 +140,7 @@ func (h statusHandler) postForm(act func(url.Values) (any, error)) http.HandlerF
 			return
 		}
 		if _, err := act(r.PostForm); err != nil {
-			http.Error(w, federation.Printable(err.Error()), http.StatusNotFound)
+			http.Error(w, safetext.Printable(err.Error()), http.StatusNotFound)
 			return
 		}
 		http.Redirect(w, r, "/", http.StatusSeeOther)

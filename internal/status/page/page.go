@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/status"
 )
 
@@ -36,7 +36,7 @@ func newPages() *template.Template {
 		"number":  status.FormatNumber,
 		"octets":  status.FormatOctets,
 		"script":  func() template.JS { return template.JS(scriptText) }, //nolint:gosec // our own
-		"show":    federation.Printable,
+		"show":    safetext.Printable,
 		"style":   func() template.CSS { return template.CSS(styleText) }, //nolint:gosec // our own
 	}).Parse(pageText))
 }
@@ -110,7 +110,7 @@ func (h statusHandler) servePage(w http.ResponseWriter, r *http.Request) {
 	if v.Consumer {
 		v.Why.Types = []string{"A", "AAAA", "SRV", "TXT", "NS", "SOA"}
 		if text != "" && !slices.Contains(v.Why.Types, text) {
-			v.Why.Types = append(v.Why.Types, federation.Printable(text))
+			v.Why.Types = append(v.Why.Types, safetext.Printable(text))
 		}
 	}
 	code := http.StatusOK
@@ -150,7 +150,7 @@ type listedService struct {
 func (h statusHandler) serveListing(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	v := &serviceListing{Of: query.Get("of"), Match: strings.TrimSpace(query.Get("match"))}
-	v.Heading = "Services of " + federation.Printable(v.Of)
+	v.Heading = "Services of " + safetext.Printable(v.Of)
 	if v.Of == "" {
 		v.Heading = "Services of the default catalog"
 	}
@@ -183,11 +183,11 @@ func (h statusHandler) serveListing(w http.ResponseWriter, r *http.Request) {
 func indentJSON(text json.RawMessage) string {
 	var b bytes.Buffer
 	if json.Indent(&b, text, "", "  ") != nil {
-		return federation.Printable(string(text))
+		return safetext.Printable(string(text))
 	}
 	lines := strings.Split(b.String(), "\n")
 	for i, line := range lines {
-		lines[i] = federation.Printable(line)
+		lines[i] = safetext.Printable(line)
 	}
 	return strings.Join(lines, "\n")
 }

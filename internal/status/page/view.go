@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/status"
 )
 
@@ -180,6 +180,6 @@ func newOverview(s *status.Status, token string) *processOverview {
 	if s.Ready {
 		v.Word = [...]string{"Ready", "Ready, with something to look at", "Ready, with something to act on"}[v.Level]
 	}
-	v.Title = fmt.Sprintf("%s %s: %s", v.Sign(), strings.TrimSpace(v.Heading+" "+federation.Printable(s.Host)), v.Word)
+	v.Title = fmt.Sprintf("%s %s: %s", v.Sign(), strings.TrimSpace(v.Heading+" "+safetext.Printable(s.Host)), v.Word)
 	return v
 }

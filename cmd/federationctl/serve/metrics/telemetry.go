@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve"
-	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // Handler serves /metrics, /healthz and /readyz, and at / the status in JSON.
@@ -49,7 +49,7 @@ func writeReply(w http.ResponseWriter, code int, text string) {
 func joinLines(texts []string) string {
 	var b strings.Builder
 	for _, text := range texts {
-		b.WriteString(federation.Printable(text) + "\n")
+		b.WriteString(safetext.Printable(text) + "\n")
 	}
 	return b.String()
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // The rules that captures can break.
@@ -62,7 +63,7 @@ type ID struct {
 func ParseID(s string) (ID, error) {
 	p, err := readID(s)
 	if err != nil {
-		return ID{}, fmt.Errorf("identity pattern %s: %w", federation.Quote(s), err)
+		return ID{}, fmt.Errorf("identity pattern %s: %w", safetext.Quote(s), err)
 	}
 	return p, nil
 }
@@ -126,7 +127,7 @@ type Name struct {
 func ParseName(s string) (Name, error) {
 	t, err := readName(s)
 	if err != nil {
-		return Name{}, fmt.Errorf("name pattern %s: %w", federation.Quote(s), err)
+		return Name{}, fmt.Errorf("name pattern %s: %w", safetext.Quote(s), err)
 	}
 	return t, nil
 }
@@ -214,7 +215,7 @@ func (t *Name) Expand(p *ID, id federation.ID) (string, error) {
 		value := texts[p.groups.SubexpIndex(capture)]
 		if !isLabel(value) {
 			return "", fmt.Errorf("{%s} is %s of %s, which is not a label of a name: it must be a-z, 0-9 and '-', 63 at most",
-				capture, federation.Quote(value), federation.Quote(id.String()))
+				capture, safetext.Quote(value), safetext.Quote(id.String()))
 		}
 		expanded = strings.Replace(expanded, "{"+capture+"}", value, 1)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -354,7 +355,7 @@ func TestParseWarnings(t *testing.T) {
 		`9: service "zebra": instances[1].id: "i1" and "I1" are one DNS name; one of the two instances will have none`,
 		`10: service "zebra": instances[2].id: "not a name" will have no DNS name of its own: label has a character other than a-z, 0-9, '-' and '_'`,
 		`22: service "ant": instances[1].endpoint_selector: no endpoint has one of these labels, so the instance gets every endpoint`,
-		`23: service "ant": instances[2].id: ` + federation.Quote(longID) + ` will have no DNS name of its own: name is longer than 254 characters with its final dot`,
+		`23: service "ant": instances[2].id: ` + safetext.Quote(longID) + ` will have no DNS name of its own: name is longer than 254 characters with its final dot`,
 	}
 	if diff := cmp.Diff(want, lines(c.Warnings)); diff != "" {
 		t.Errorf("unexpected warnings (-want +got):\n%s", diff)

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // readJSON reads a catalog in valid JSON that is one object, service by service.
@@ -28,7 +28,7 @@ func (p *versionReader) readJSON(data []byte) error {
 		at := line(decoder.InputOffset())
 		switch {
 		case key != "services":
-			return unreadableError{Line: at, Rule: "unknown key " + federation.Quote(key) + "; " + expectServices}
+			return unreadableError{Line: at, Rule: "unknown key " + safetext.Quote(key) + "; " + expectServices}
 		case found:
 			return unreadableError{Line: at, Rule: "services is there twice"}
 		}

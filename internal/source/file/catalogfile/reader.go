@@ -10,8 +10,8 @@ import (
 	"io"
 	"slices"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/source/file/internal/catalogentry"
 	"github.com/hamlet-federation/coredns-federation/internal/source/internal/claim"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
@@ -113,7 +113,7 @@ func (u unreadableError) Error() string { return problem.Problem(u).String() }
 // finishCatalog returns what the file says, after it was read with err.
 func (p *versionReader) finishCatalog(err error) (Catalog, error) {
 	if u, ok := errors.AsType[unreadableError](err); ok {
-		u.Rule = federation.Printable(u.Rule)
+		u.Rule = safetext.Printable(u.Rule)
 		return Catalog{Problems: []problem.Problem{problem.Problem(u)}}, nil
 	}
 	if err != nil {
@@ -150,14 +150,14 @@ func (p *versionReader) addService(e *catalogentry.Entry) {
 	if known.service != nil {
 		if first, twice := p.places[known.service.Name()]; twice {
 			found.Add(problem.Problem{
-				Line: e.LineOf("name"), Service: federation.Quote(known.service.Name()), Field: "name",
+				Line: e.LineOf("name"), Service: safetext.Quote(known.service.Name()), Field: "name",
 				Rule: fmt.Sprintf("the service on line %d has the same name; a name stands for one service", p.lines[first]),
 			})
 		}
 	}
 	p.count++
 	for i := range found.Kept {
-		found.Kept[i].Rule = federation.Printable(found.Kept[i].Rule)
+		found.Kept[i].Rule = safetext.Printable(found.Kept[i].Rule)
 	}
 	p.addProblems(found)
 	if len(found.Kept)+found.More > 0 {
@@ -201,13 +201,13 @@ func (p *versionReader) warnSharedNames() {
 	for i, s := range p.catalog.Services {
 		if winner := winners[s.FQDN()]; winner != s.Name() {
 			p.addWarning(problem.Problem{
-				Line: p.lines[i], Service: federation.Quote(s.Name()), Field: "fqdn",
+				Line: p.lines[i], Service: safetext.Quote(s.Name()), Field: "fqdn",
 				Rule: fmt.Sprintf("%s. is also that of service %s, which wins: this one will not be served",
-					s.FQDN(), federation.Quote(winner)),
+					s.FQDN(), safetext.Quote(winner)),
 			})
 			if counts[s.FQDN()]++; counts[s.FQDN()] == packed.MaxServicesPerFQDN {
 				found.Add(problem.Problem{
-					Line: p.lines[i], Service: federation.Quote(s.Name()), Field: "fqdn",
+					Line: p.lines[i], Service: safetext.Quote(s.Name()), Field: "fqdn",
 					Rule: fmt.Sprintf("%s. has more than %d services, which consumers refuse; give them other fqdns", s.FQDN(), packed.MaxServicesPerFQDN),
 				})
 			}

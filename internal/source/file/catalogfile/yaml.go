@@ -6,8 +6,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/source/file/internal/catalogentry"
 )
 
@@ -53,7 +53,7 @@ func servicesOf(root *yaml.Node) (*yaml.Node, error) {
 		key, value := root.Content[i], root.Content[i+1]
 		switch {
 		case key.Value != "services":
-			return nil, unreadableError{Line: key.Line, Rule: "unknown key " + federation.Quote(key.Value) + "; " + expectServices}
+			return nil, unreadableError{Line: key.Line, Rule: "unknown key " + safetext.Quote(key.Value) + "; " + expectServices}
 		case services != nil:
 			return nil, unreadableError{Line: key.Line, Rule: "services is there twice"}
 		case value.Kind != yaml.SequenceNode:

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // The annotations, without their prefix.
@@ -52,7 +53,7 @@ func (t *translation) findSANs() *Finding {
 	ids := splitList(note.value)
 	for _, id := range ids {
 		if _, err := spiffeid.FromString(id); err != nil {
-			return refusef(BadAnnotation, "%s has %s, which is no SPIFFE ID: %v", note.place, federation.Quote(id), err)
+			return refusef(BadAnnotation, "%s has %s, which is no SPIFFE ID: %v", note.place, safetext.Quote(id), err)
 		}
 	}
 	slices.Sort(ids)
@@ -96,14 +97,14 @@ func (a foundAnnotation) parsePairs() ([]federation.Pair, *Finding) {
 	for _, entry := range splitList(a.value) {
 		key, value, _ := strings.Cut(entry, "=")
 		if key != "SNI" && key != "HOSTNAME" {
-			return nil, refusef(BadAnnotation, "%s has %s, and takes SNI=NAME and HOSTNAME=NAME", a.place, federation.Quote(entry))
+			return nil, refusef(BadAnnotation, "%s has %s, and takes SNI=NAME and HOSTNAME=NAME", a.place, safetext.Quote(entry))
 		}
 		if _, ok := found[key]; ok {
 			return nil, refusef(BadAnnotation, "%s has %s twice", a.place, key)
 		}
 		name, err := federation.ParseFQDN(value)
 		if err != nil {
-			return nil, refusef(BadAnnotation, "%s has %s: %v", a.place, federation.Quote(entry), err)
+			return nil, refusef(BadAnnotation, "%s has %s: %v", a.place, safetext.Quote(entry), err)
 		}
 		found[key] = strings.TrimSuffix(name.String(), ".") // as clients send it
 	}

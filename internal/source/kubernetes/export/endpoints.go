@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // endpointKey is where a port of the Service is reached.
@@ -126,7 +127,7 @@ func (t *translation) findEndpoints() *Finding {
 func (t *translation) parseAddress(text, thing, name string) (federation.Address, bool) {
 	address, err := federation.ParseAddress(text)
 	if err != nil {
-		t.warnf(InvalidAddress, "an address of %s%s is left out for the Service %s: %v: %s", thing, name, t.serviceName(), err, federation.Quote(text))
+		t.warnf(InvalidAddress, "an address of %s%s is left out for the Service %s: %v: %s", thing, name, t.serviceName(), err, safetext.Quote(text))
 	}
 	return address, err == nil
 }
@@ -301,7 +302,7 @@ func (t *translation) podID(e *discoveryv1.Endpoint) (string, bool) {
 	id := *e.Hostname
 	switch {
 	case !isLabel(id):
-		t.warnf(InvalidID, "a pod of the Service %s has the hostname %s, which is no DNS label, and has no name of its own", t.serviceName(), federation.Quote(id))
+		t.warnf(InvalidID, "a pod of the Service %s has the hostname %s, which is no DNS label, and has no name of its own", t.serviceName(), safetext.Quote(id))
 	case slices.ContainsFunc(t.ports, func(p publishedPort) bool { return p.id == id }):
 		t.warnf(DuplicateID, "a pod of the Service %s has the hostname %s, which is the name of a port, and has no name of its own", t.serviceName(), id)
 	default:

@@ -8,6 +8,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // gatewayEntrance is a way to a port of the Service: an address of a Gateway, and a listener
@@ -139,7 +140,7 @@ func (t *translation) gatewayAddresses(gateway *gatewayv1.Gateway) (found []fede
 	name := gateway.Namespace + "/" + gateway.Name
 	for _, a := range gateway.Status.Addresses {
 		if a.Type != nil && *a.Type != gatewayv1.IPAddressType && *a.Type != gatewayv1.HostnameAddressType {
-			t.warnf(InvalidAddress, "an address of the Gateway %s is left out for the Service %s: it is of type %s", name, t.serviceName(), federation.Quote(string(*a.Type)))
+			t.warnf(InvalidAddress, "an address of the Gateway %s is left out for the Service %s: it is of type %s", name, t.serviceName(), safetext.Quote(string(*a.Type)))
 			continue
 		}
 		if address, ok := t.parseAddress(a.Value, "the Gateway ", name); ok {

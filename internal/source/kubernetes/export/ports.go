@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // numbered begins the ID of a port without a name.
@@ -29,7 +30,7 @@ func (t *translation) findPorts() *Finding {
 		p := &all[i]
 		if p.Protocol != corev1.ProtocolTCP && p.Protocol != "" {
 			unsupported++
-			t.warnf(UnsupportedPort, "port %s of the Service %s speaks %s, which the federation has no word for, and is left out", shownPort(p), t.serviceName(), federation.Quote(string(p.Protocol)))
+			t.warnf(UnsupportedPort, "port %s of the Service %s speaks %s, which the federation has no word for, and is left out", shownPort(p), t.serviceName(), safetext.Quote(string(p.Protocol)))
 			continue
 		}
 		if id, ok := t.portID(p, ids); ok {
@@ -71,7 +72,7 @@ func shownPort(p *corev1.ServicePort) string {
 	if p.Name == "" {
 		return strconv.Itoa(int(p.Port))
 	}
-	return federation.Quote(p.Name)
+	return safetext.Quote(p.Name)
 }
 
 // isLabel reports whether the instance with this ID has exactly this name in DNS.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 const (
@@ -83,13 +84,13 @@ func (t *translation) findFQDN() *Finding {
 	belongs := t.belongsToNamespace(name)
 	switch {
 	case err != nil:
-		return refusef(InvalidName, "%s cannot have the name %s: %v", place, federation.Quote(text), err)
+		return refusef(InvalidName, "%s cannot have the name %s: %v", place, safetext.Quote(text), err)
 	case !name.Within(t.Zone):
-		return refusef(NameOutsideZone, "%s has the name %s, which is outside the zone %s", place, federation.Quote(name.String()), t.Zone)
+		return refusef(NameOutsideZone, "%s has the name %s, which is outside the zone %s", place, safetext.Quote(name.String()), t.Zone)
 	case name == t.Zone:
-		return refusef(NameNotAllowed, "%s has the name %s, which is that of the zone and can be nobody's", place, federation.Quote(name.String()))
+		return refusef(NameNotAllowed, "%s has the name %s, which is that of the zone and can be nobody's", place, safetext.Quote(name.String()))
 	case !belongs && !t.isGranted(name):
-		return refusef(NameNotAllowed, "%s has the name %s, which the configuration of the owner does not give to the namespace %s: without that its names end in .%s", place, federation.Quote(name.String()), t.of.Namespace, own)
+		return refusef(NameNotAllowed, "%s has the name %s, which the configuration of the owner does not give to the namespace %s: without that its names end in .%s", place, safetext.Quote(name.String()), t.of.Namespace, own)
 	}
 	t.service.FQDN, t.verdict.Claim.Granted = name, !belongs
 	return nil

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 
@@ -110,10 +111,10 @@ func (n *Node) Validate() error {
 func checkInstance(service federation.FQDN, id string) error {
 	label, err := federation.ParseLabel(id)
 	if err != nil {
-		return fmt.Errorf("instance: %w: %s", err, federation.Quote(id))
+		return fmt.Errorf("instance: %w: %s", err, safetext.Quote(id))
 	}
 	if label.String() != id {
-		return fmt.Errorf("instance: %s must be spelled %s", federation.Quote(id), federation.Quote(label.String()))
+		return fmt.Errorf("instance: %s must be spelled %s", safetext.Quote(id), safetext.Quote(label.String()))
 	}
 	if _, err := federation.ParseFQDN(id + "." + service.String()); err != nil {
 		return fmt.Errorf("instance: below the name of the service: %w", err)
@@ -131,7 +132,7 @@ func checkMetadata(pairs []federation.Pair) error {
 			federation.CheckText("key", pair.Key, federation.MaxKeyBytes),
 			federation.CheckText("value", pair.Value, maxMetadataBytes),
 		); invalid != nil {
-			return invalid.In("metadata[%s]", federation.Quote(pair.Key))
+			return invalid.In("metadata[%s]", safetext.Quote(pair.Key))
 		}
 		if i > 0 && pairs[i-1].Key >= pair.Key {
 			return federation.Invalidf("metadata", federation.ReasonUndecodable, "keys are not sorted, or not different")
@@ -179,7 +180,7 @@ func ParseStored(data []byte) (*Node, error) {
 		err = n.Validate()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("node %s of %s: %w", federation.Quote(stored.GetUri()), federation.Quote(stored.GetService()), err)
+		return nil, fmt.Errorf("node %s of %s: %w", safetext.Quote(stored.GetUri()), safetext.Quote(stored.GetService()), err)
 	}
 	return n, nil
 }

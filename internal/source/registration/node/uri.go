@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // maxURIBytes bounds a URI as a provider spells it. The longest name of a host has 254.
@@ -43,7 +44,7 @@ var (
 func ParseURI(text string, peer netip.Addr) (URI, error) {
 	u, err := parseURI(text, peer)
 	if err != nil {
-		return URI{}, fmt.Errorf("node %s: %w", federation.Quote(text), err)
+		return URI{}, fmt.Errorf("node %s: %w", safetext.Quote(text), err)
 	}
 	return u, nil
 }

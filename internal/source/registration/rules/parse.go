@@ -10,6 +10,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern/capture"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // MaxBytes is how large a file of rules may be.
@@ -69,7 +70,7 @@ func Parse(data []byte) (*Rules, []problem.Problem) {
 		path := fmt.Sprintf("rules[%d]", i)
 		line := d.LineOf(path + ".name")
 		if first, twice := names[e.Name]; twice && e.Name != "" {
-			d.AddProblemf(path+".name", "%s is there twice, first on line %d", federation.Quote(e.Name), first)
+			d.AddProblemf(path+".name", "%s is there twice, first on line %d", safetext.Quote(e.Name), first)
 		} else {
 			names[e.Name] = line
 		}
@@ -120,7 +121,7 @@ const nameCharacters = "abcdefghijklmnopqrstuvwxyz0123456789-._"
 // parseName returns the name of a rule, which stands in reasons, logs and stores.
 func parseName(text string) (string, error) {
 	if text == "" || len(text) > maxName || strings.Trim(strings.ToLower(text), nameCharacters) != "" {
-		return "", fmt.Errorf("%s is not a name of letters, digits, '-', '.' and '_', %d at most", federation.Quote(text), maxName)
+		return "", fmt.Errorf("%s is not a name of letters, digits, '-', '.' and '_', %d at most", safetext.Quote(text), maxName)
 	}
 	return text, nil
 }
@@ -128,7 +129,7 @@ func parseName(text string) (string, error) {
 func parseQuota(text string) (int, error) {
 	quota, err := strconv.Atoi(text)
 	if err != nil || quota < 1 || quota > maxQuota {
-		return 0, fmt.Errorf("%s is not a whole number from 1 to %d", federation.Quote(text), maxQuota)
+		return 0, fmt.Errorf("%s is not a whole number from 1 to %d", safetext.Quote(text), maxQuota)
 	}
 	return quota, nil
 }
@@ -143,7 +144,7 @@ func (r *compiledRule) checkCaptures(d *problem.Document, path string) {
 					if p := &r.providers[j]; !said[name] && p.String() != "" && !p.HasCapture(name) {
 						said[name] = true
 						d.AddProblemf(path+"."+key, "%s has {%s}, which the pattern %s of providers does not capture",
-							federation.Quote(list[i].String()), name, federation.Quote(p.String()))
+							safetext.Quote(list[i].String()), name, safetext.Quote(p.String()))
 					}
 				}
 			}
@@ -170,11 +171,11 @@ func parseAddress(text string) (allowedAddress, error) {
 		block, err := netip.ParsePrefix(cidr)
 		switch {
 		case err != nil:
-			return allowedAddress{}, fmt.Errorf("%s is not a CIDR such as 10.0.0.0/8", federation.Quote(cidr))
+			return allowedAddress{}, fmt.Errorf("%s is not a CIDR such as 10.0.0.0/8", safetext.Quote(cidr))
 		case block.Addr().Is4In6():
-			return allowedAddress{}, fmt.Errorf("%s has an IPv4 address in IPv6, which no node has: write it as IPv4", federation.Quote(cidr))
+			return allowedAddress{}, fmt.Errorf("%s has an IPv4 address in IPv6, which no node has: write it as IPv4", safetext.Quote(cidr))
 		case block != block.Masked():
-			return allowedAddress{}, fmt.Errorf("%s has bits behind its length; %v is the range that it is in", federation.Quote(cidr), block.Masked())
+			return allowedAddress{}, fmt.Errorf("%s has bits behind its length; %v is the range that it is in", safetext.Quote(cidr), block.Masked())
 		}
 		return allowedAddress{block: block, text: text}, nil
 	}
@@ -188,7 +189,7 @@ func parseAddress(text string) (allowedAddress, error) {
 func parseTTL(text string) (time.Duration, error) {
 	ttl, err := time.ParseDuration(text)
 	if err != nil || ttl < leastTTL || ttl > mostTTL {
-		return 0, fmt.Errorf("%s is not a duration from %v to %v, such as 30s", federation.Quote(text), leastTTL, mostTTL)
+		return 0, fmt.Errorf("%s is not a duration from %v to %v, such as 30s", safetext.Quote(text), leastTTL, mostTTL)
 	}
 	return ttl, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern/capture"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/node"
 )
 
@@ -249,7 +250,7 @@ func (r *Rules) unnamedRefusal(q *Request) error {
 		if id == (federation.ID{}) {
 			continue
 		}
-		if ids = append(ids, federation.Quote(id.String())); len(reasons) > mostShown {
+		if ids = append(ids, safetext.Quote(id.String())); len(reasons) > mostShown {
 			continue
 		}
 		for i := range r.rules {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/rules"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -143,7 +144,7 @@ func TestJudgeRefuses(t *testing.T) {
 		t.Errorf("of many rules: %v, want %s", err, want)
 	}
 	_, err = parsed(t, "rules: []").Judge(request{web, "", name, "10.0.0.1", 0}.parsed(t))
-	if want := "no-rule: no rule names " + federation.Quote(web); err == nil || err.Error() != want {
+	if want := "no-rule: no rule names " + safetext.Quote(web); err == nil || err.Error() != want {
 		t.Errorf("without rules: %v", err)
 	}
 	whole := request{web, "", name, "10.0.0.1", 0}.parsed(t)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // AddWarnings adds to found what is probably not meant in the service, which is that of
@@ -16,7 +17,7 @@ func (e *Entry) AddWarnings(s *federation.Service, found *problem.List) {
 			found.More++
 			return
 		}
-		found.Add(problem.Problem{Line: e.LineOf(field), Service: federation.Quote(s.Name), Field: field, Rule: rule})
+		found.Add(problem.Problem{Line: e.LineOf(field), Service: safetext.Quote(s.Name), Field: field, Rule: rule})
 	}
 	offered, selected := make(map[string]bool), make(map[string]bool)
 	for _, endpoint := range s.Endpoints {
@@ -47,10 +48,10 @@ func (e *Entry) AddWarnings(s *federation.Service, found *problem.List) {
 		}
 		switch other, taken := labels[label]; {
 		case err != nil:
-			warn(field+".id", fmt.Sprintf("%s will have no DNS name of its own: %v", federation.Quote(instance.ID), err))
+			warn(field+".id", fmt.Sprintf("%s will have no DNS name of its own: %v", safetext.Quote(instance.ID), err))
 		case taken:
 			warn(field+".id", fmt.Sprintf("%s and %s are one DNS name; one of the two instances will have none",
-				federation.Quote(other), federation.Quote(instance.ID)))
+				safetext.Quote(other), safetext.Quote(instance.ID)))
 		default:
 			labels[label] = instance.ID
 		}

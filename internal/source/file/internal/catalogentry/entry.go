@@ -18,6 +18,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
@@ -144,7 +145,7 @@ func (e *Entry) explainMistakes(place string, policy wire.AddressPolicy, found *
 	}
 	label := place
 	if name, ok := object["name"].(string); ok && name != "" {
-		label = federation.Quote(name)
+		label = safetext.Quote(name)
 	}
 	report := func(at, field, rule string) {
 		if found.IsFull() {

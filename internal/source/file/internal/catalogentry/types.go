@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
@@ -26,7 +26,7 @@ func fillMessage(
 ) (left map[string]bool, ok bool) {
 	descriptor := message.ProtoReflect().Descriptor()
 	unknownFields(object, descriptor, "", func(path, key string) {
-		report(path+"."+key, path, "there is no field "+federation.Quote(key))
+		report(path+"."+key, path, "there is no field "+safetext.Quote(key))
 	})
 	options := protojson.UnmarshalOptions{DiscardUnknown: true}
 	err := options.Unmarshal(data, message)
@@ -157,7 +157,7 @@ func misfitRule(field protoreflect.FieldDescriptor, value any) string {
 func inWords(value any) string {
 	switch value := value.(type) {
 	case string:
-		return federation.Quote(value)
+		return safetext.Quote(value)
 	case []any:
 		return "a list"
 	case map[string]any:

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/rules"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
@@ -182,7 +183,7 @@ func (t *Table) JudgeActive(r *rules.Rules, s *Stream, a *Active) *JudgedActive 
 	o := &JudgedActive{Active: *a}
 	service, err := federation.ParseFQDN(a.Service)
 	if err != nil {
-		o.err = malformedRefusal("service " + federation.Quote(a.Service) + ": " + err.Error())
+		o.err = malformedRefusal("service " + safetext.Quote(a.Service) + ": " + err.Error())
 		return o
 	}
 	uri, err := node.ParseURI(a.Node, s.peer)

@@ -13,7 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/store"
 )
@@ -114,7 +114,7 @@ func (s *Store) parseNode(kv *mvccpb.KeyValue) *node.Node {
 		err = errors.New("it is the value of another key")
 	}
 	if err != nil {
-		s.logger.Warn("a key in etcd is ignored", "key", federation.Printable(string(kv.GetKey())), "error", err)
+		s.logger.Warn("a key in etcd is ignored", "key", safetext.Printable(string(kv.GetKey())), "error", err)
 		return nil
 	}
 	return n
