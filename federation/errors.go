@@ -18,7 +18,7 @@ const (
 	ReasonAddress      Reason = "address"       // malformed endpoint address, or one in a refused range
 	ReasonPort         Reason = "port"          // port out of range
 	ReasonProtocol     Reason = "protocol"      // unknown protocol
-	ReasonLimit        Reason = "limit"         // over a limit of this package or of wire, or over what is taken of one owner
+	ReasonLimit        Reason = "limit"         // more entries or bytes than a service or a message may have, or than are taken of one owner
 	ReasonOutOfZone    Reason = "out_of_zone"   // fqdn outside the zones given to this owner
 	ReasonReservedName Reason = "reserved_name" // fqdn that the zone itself uses
 )

@@ -9,23 +9,23 @@ import (
 // service by name. It is never changed once [Service.Validate] has accepted it,
 // because goroutines share it.
 type Service struct {
-	Name        string // the owner's unique ID of the service
-	FQDN        FQDN   // as the owner sent it, before any rename
-	Description string
-	Tags        []string
-	Labels      []Pair     // as Pairs returns them
-	SANs        []string   // identities in the certificate of the service, such as SPIFFE IDs
-	Endpoints   []Endpoint // at least one
-	Instances   []Instance // at least one
+	Name        string     // the owner's unique ID of the service, of 1 to 512 bytes
+	FQDN        FQDN       // as the owner sent it, before any rename
+	Description string     // for people, of at most 4096 bytes
+	Tags        []string   // at most 64, each of 1 to 512 bytes
+	Labels      []Pair     // at most 64, as Pairs returns them
+	SANs        []string   // at most 64 identities in the certificate of the service, such as SPIFFE IDs, each of 1 to 2048 bytes
+	Endpoints   []Endpoint // 1 to 1000
+	Instances   []Instance // 1 to 1000
 }
 
 // Instance is one of the backing services that share the fqdn of a Service.
 type Instance struct {
-	ID               string // unique in the service
-	Protocol         Protocol
-	Metadata         []Pair   // as Pairs returns them
-	EndpointSelector []string // labels of the endpoints through which it is reached
-	Description      string
+	ID               string   // unique in the service, of 1 to 512 bytes
+	Protocol         Protocol // never 0
+	Metadata         []Pair   // told to clients; at most 64, as Pairs returns them
+	EndpointSelector []string // labels of the endpoints through which it is reached; at most 64, each of 1 to 512 bytes
+	Description      string   // for people, of at most 4096 bytes
 
 	// Unnamed marks an instance of a service of v1alpha1, which lists protocols
 	// instead of instances. It has a protocol and no ID. An owner publishes it with the
@@ -36,13 +36,14 @@ type Instance struct {
 // Endpoint is a place in the network where the service is reached.
 type Endpoint struct {
 	Address     Address
-	Port        uint16 // never 0
-	Labels      []string
-	Description string
+	Port        uint16   // never 0
+	Labels      []string // by which instances select it; at most 64, each of 1 to 512 bytes
+	Description string   // for people, of at most 4096 bytes
 }
 
-// Pair is one entry of a map that the protocol carries. A list of pairs is sorted
-// by key, bytewise, and has no key twice.
+// Pair is one entry of a map that the protocol carries: a key of at most 512 bytes, and a value
+// of at most 16,384, as owners put certificates there. A list of pairs is sorted by key, bytewise,
+// and has no key twice.
 type Pair struct{ Key, Value string }
 
 // Pairs returns the entries of m in the order that lists of pairs have. It returns

@@ -6,12 +6,13 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // Validate returns an error unless s is a service that this package describes:
 // every required field is set, every string is valid UTF-8, and nothing is over
-// the limits of limits.go. The error is always an [*InvalidError], for the first
+// the limits that the fields name. The error is always an [*InvalidError], for the first
 // rule that s breaks, in the order in which the fields are declared here. Its
 // Field is the path of the field in the protocol, such as endpoints[2].address.
 //
@@ -27,8 +28,8 @@ func (s *Service) Validate() error {
 	}
 	if invalid := s.checkFields(); invalid != nil {
 		invalid.Service = s.Name
-		if len(s.Name) > MaxNameBytes {
-			invalid.Service = strings.Clone(s.Name[:MaxNameBytes]) // without holding on to the rest
+		if len(s.Name) > limits.NameBytes {
+			invalid.Service = strings.Clone(s.Name[:limits.NameBytes]) // without holding on to the rest
 		}
 		return invalid
 	}
@@ -39,13 +40,13 @@ func (s *Service) Validate() error {
 // enclosing field adds its path.
 func (s *Service) checkFields() *InvalidError {
 	if invalid := cmp.Or(
-		checkRequired("name", s.Name, MaxNameBytes),
-		CheckText("description", s.Description, MaxDescriptionBytes),
-		checkTexts("tags", s.Tags, MaxTags, MaxTagBytes),
-		checkTexts("sans", s.SANs, MaxSANs, MaxSANBytes),
+		checkRequired("name", s.Name, limits.NameBytes),
+		CheckText("description", s.Description, limits.DescriptionBytes),
+		checkTexts("tags", s.Tags, limits.Tags, limits.TagBytes),
+		checkTexts("sans", s.SANs, limits.SANs, limits.SANBytes),
 		checkFQDN(s.FQDN),
-		checkPairs("labels", s.Labels, MaxLabels),
-		checkCount("endpoints", len(s.Endpoints), MaxEndpoints),
+		checkPairs("labels", s.Labels, limits.Labels),
+		checkCount("endpoints", len(s.Endpoints), limits.Endpoints),
 	); invalid != nil {
 		return invalid
 	}
@@ -57,7 +58,7 @@ func (s *Service) checkFields() *InvalidError {
 	// The IDs come before the rules for each instance: whoever tries the instances
 	// one by one to find every mistake then learns of this one as well.
 	if invalid := cmp.Or(
-		checkCount("instances", len(s.Instances), MaxInstances),
+		checkCount("instances", len(s.Instances), limits.Instances),
 		checkIDs(s.Instances),
 	); invalid != nil {
 		return invalid
@@ -78,25 +79,25 @@ func (e Endpoint) checkFields() *InvalidError {
 		return Invalidf("port", ReasonPort, "0 is not in 1 to 65535")
 	}
 	return cmp.Or(
-		checkTexts("labels", e.Labels, MaxLabels, MaxTagBytes),
-		CheckText("description", e.Description, MaxDescriptionBytes),
+		checkTexts("labels", e.Labels, limits.Labels, limits.TagBytes),
+		CheckText("description", e.Description, limits.DescriptionBytes),
 	)
 }
 
 func (i Instance) checkFields() *InvalidError {
 	return cmp.Or(
 		i.checkID(),
-		checkTexts("endpoint_selector", i.EndpointSelector, MaxSelectors, MaxTagBytes),
-		CheckText("description", i.Description, MaxDescriptionBytes),
+		checkTexts("endpoint_selector", i.EndpointSelector, limits.Selectors, limits.TagBytes),
+		CheckText("description", i.Description, limits.DescriptionBytes),
 		checkProtocol(i.Protocol),
-		checkPairs("metadata", i.Metadata, MaxMetadata),
+		checkPairs("metadata", i.Metadata, limits.Metadata),
 	)
 }
 
 func (i Instance) checkID() *InvalidError {
 	switch {
 	case !i.Unnamed:
-		return checkRequired("id", i.ID, MaxNameBytes)
+		return checkRequired("id", i.ID, limits.NameBytes)
 	case i.ID != "":
 		return Invalidf("id", ReasonName, "an unnamed instance has none, and this one has %s", safetext.Quote(i.ID))
 	}
@@ -207,8 +208,8 @@ func checkPairs(field string, list []Pair, entries int) *InvalidError {
 	}
 	for i, pair := range list {
 		if invalid := cmp.Or(
-			CheckText("key", pair.Key, MaxKeyBytes),
-			CheckText("value", pair.Value, MaxValueBytes),
+			CheckText("key", pair.Key, limits.KeyBytes),
+			CheckText("value", pair.Value, limits.ValueBytes),
 		); invalid != nil {
 			return invalid.In("%s[%s]", field, safetext.Quote(pair.Key))
 		}

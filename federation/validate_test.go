@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
@@ -149,30 +150,30 @@ func TestValidateLimits(t *testing.T) {
 		fill         func(s *federation.Service, n int)
 		rule         string
 	}{
-		{"MaxEndpoints", "endpoints", 1000, func(s *federation.Service, n int) {
+		{"Endpoints", "endpoints", 1000, func(s *federation.Service, n int) {
 			s.Endpoints = slices.Repeat(s.Endpoints, n)
 		}, count},
-		{"MaxInstances", "instances", 1000, func(s *federation.Service, n int) { s.Instances = instances(numbered(n)...) }, count},
-		{"MaxTags", "tags", 64, func(s *federation.Service, n int) { s.Tags = entries(n) }, count},
-		{"MaxLabels", "labels", 64, func(s *federation.Service, n int) { s.Labels = keys(numbered(n)...) }, count},
-		{"MaxLabels", "endpoints[0].labels", 64, func(s *federation.Service, n int) { s.Endpoints[0].Labels = entries(n) }, count},
-		{"MaxSANs", "sans", 64, func(s *federation.Service, n int) { s.SANs = entries(n) }, count},
-		{"MaxSelectors", "instances[0].endpoint_selector", 64, func(s *federation.Service, n int) { s.Instances[0].EndpointSelector = entries(n) }, count},
-		{"MaxMetadata", "instances[0].metadata", 64, func(s *federation.Service, n int) { s.Instances[0].Metadata = keys(numbered(n)...) }, count},
+		{"Instances", "instances", 1000, func(s *federation.Service, n int) { s.Instances = instances(numbered(n)...) }, count},
+		{"Tags", "tags", 64, func(s *federation.Service, n int) { s.Tags = entries(n) }, count},
+		{"Labels", "labels", 64, func(s *federation.Service, n int) { s.Labels = keys(numbered(n)...) }, count},
+		{"Labels", "endpoints[0].labels", 64, func(s *federation.Service, n int) { s.Endpoints[0].Labels = entries(n) }, count},
+		{"SANs", "sans", 64, func(s *federation.Service, n int) { s.SANs = entries(n) }, count},
+		{"Selectors", "instances[0].endpoint_selector", 64, func(s *federation.Service, n int) { s.Instances[0].EndpointSelector = entries(n) }, count},
+		{"Metadata", "instances[0].metadata", 64, func(s *federation.Service, n int) { s.Instances[0].Metadata = keys(numbered(n)...) }, count},
 
-		{"MaxNameBytes", "name", 512, func(s *federation.Service, n int) { s.Name = text(n) }, length},
-		{"MaxNameBytes", "instances[0].id", 512, func(s *federation.Service, n int) { s.Instances[0].ID = text(n) }, length},
-		{"MaxDescriptionBytes", "description", 4096, func(s *federation.Service, n int) { s.Description = text(n) }, length},
-		{"MaxDescriptionBytes", "endpoints[0].description", 4096, func(s *federation.Service, n int) { s.Endpoints[0].Description = text(n) }, length},
-		{"MaxDescriptionBytes", "instances[0].description", 4096, func(s *federation.Service, n int) { s.Instances[0].Description = text(n) }, length},
-		{"MaxTagBytes", "tags[0]", 512, func(s *federation.Service, n int) { s.Tags = []string{text(n)} }, length},
-		{"MaxTagBytes", "endpoints[0].labels[0]", 512, func(s *federation.Service, n int) { s.Endpoints[0].Labels = []string{text(n)} }, length},
-		{"MaxTagBytes", "instances[0].endpoint_selector[0]", 512, func(s *federation.Service, n int) { s.Instances[0].EndpointSelector = []string{text(n)} }, length},
-		{"MaxSANBytes", "sans[0]", 2048, func(s *federation.Service, n int) { s.SANs = []string{text(n)} }, length},
-		{"MaxKeyBytes", `labels["` + text(128) + `"... (513 bytes)].key`, 512, func(s *federation.Service, n int) { s.Labels = keys(text(n)) }, length},
-		{"MaxKeyBytes", `instances[0].metadata["` + text(128) + `"... (513 bytes)].key`, 512, func(s *federation.Service, n int) { s.Instances[0].Metadata = keys(text(n)) }, length},
-		{"MaxValueBytes", `labels["k"].value`, 16384, func(s *federation.Service, n int) { s.Labels = []federation.Pair{{Key: "k", Value: text(n)}} }, length},
-		{"MaxValueBytes", `instances[0].metadata["k"].value`, 16384, func(s *federation.Service, n int) {
+		{"NameBytes", "name", 512, func(s *federation.Service, n int) { s.Name = text(n) }, length},
+		{"NameBytes", "instances[0].id", 512, func(s *federation.Service, n int) { s.Instances[0].ID = text(n) }, length},
+		{"DescriptionBytes", "description", 4096, func(s *federation.Service, n int) { s.Description = text(n) }, length},
+		{"DescriptionBytes", "endpoints[0].description", 4096, func(s *federation.Service, n int) { s.Endpoints[0].Description = text(n) }, length},
+		{"DescriptionBytes", "instances[0].description", 4096, func(s *federation.Service, n int) { s.Instances[0].Description = text(n) }, length},
+		{"TagBytes", "tags[0]", 512, func(s *federation.Service, n int) { s.Tags = []string{text(n)} }, length},
+		{"TagBytes", "endpoints[0].labels[0]", 512, func(s *federation.Service, n int) { s.Endpoints[0].Labels = []string{text(n)} }, length},
+		{"TagBytes", "instances[0].endpoint_selector[0]", 512, func(s *federation.Service, n int) { s.Instances[0].EndpointSelector = []string{text(n)} }, length},
+		{"SANBytes", "sans[0]", 2048, func(s *federation.Service, n int) { s.SANs = []string{text(n)} }, length},
+		{"KeyBytes", `labels["` + text(128) + `"... (513 bytes)].key`, 512, func(s *federation.Service, n int) { s.Labels = keys(text(n)) }, length},
+		{"KeyBytes", `instances[0].metadata["` + text(128) + `"... (513 bytes)].key`, 512, func(s *federation.Service, n int) { s.Instances[0].Metadata = keys(text(n)) }, length},
+		{"ValueBytes", `labels["k"].value`, 16384, func(s *federation.Service, n int) { s.Labels = []federation.Pair{{Key: "k", Value: text(n)}} }, length},
+		{"ValueBytes", `instances[0].metadata["k"].value`, 16384, func(s *federation.Service, n int) {
 			s.Instances[0].Metadata = []federation.Pair{{Key: "k", Value: text(n)}}
 		}, length},
 	} {
@@ -187,10 +188,10 @@ func TestValidateLimits(t *testing.T) {
 			tt.fill(s, tt.at+1)
 			rule := strings.ReplaceAll(strings.ReplaceAll(tt.rule, "%[1]d", fmt.Sprint(tt.at)), "%[2]d", fmt.Sprint(tt.at+1))
 			invalid(t, s.Validate(), federation.ReasonLimit,
-				fmt.Sprintf("service %s: %s: %s", safetext.Quote(s.Name[:min(len(s.Name), federation.MaxNameBytes)]), tt.field, rule))
+				fmt.Sprintf("service %s: %s: %s", safetext.Quote(s.Name[:min(len(s.Name), limits.NameBytes)]), tt.field, rule))
 		})
 	}
-	file := must.Get(parser.ParseFile(token.NewFileSet(), "limits.go", nil, 0))(t)
+	file := must.Get(parser.ParseFile(token.NewFileSet(), "../internal/limits/limits.go", nil, 0))(t)
 	constants := 0
 	ast.Inspect(file, func(n ast.Node) bool {
 		if spec, ok := n.(*ast.ValueSpec); ok {

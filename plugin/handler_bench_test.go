@@ -86,10 +86,10 @@ func BenchmarkServeDNS(b *testing.B) {
 func BenchmarkServeDNSLargest(b *testing.B) {
 	largest := newService(b, "largest.fed.example")
 	largest.Instances = nil
-	for i := range 1000 { // federation.MaxEndpoints, federation.MaxInstances
+	for i := range 1000 { // limits.Endpoints, limits.Instances
 		ep := newService(b, "one.fed.example", fmt.Sprintf("198.18.%d.%d:%d", i/256, i%256, 1+i)).Endpoints[0]
 		in := federation.Instance{ID: fmt.Sprintf("i%d", i), Protocol: federation.HTTP}
-		for j := range 64 { // federation.MaxMetadata
+		for j := range 64 { // limits.Metadata
 			in.Metadata = append(in.Metadata, federation.Pair{Key: fmt.Sprintf("key-%02d", j), Value: "value"})
 		}
 		largest.Endpoints, largest.Instances = append(largest.Endpoints, ep), append(largest.Instances, in)

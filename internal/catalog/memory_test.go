@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/catalog"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
@@ -114,7 +115,7 @@ func TestMemory(t *testing.T) {
 		{"fqdn with a hundred labels", 500, func(m *fed, i int) {
 			m.Fqdn = fmt.Sprintf("%ss%d.fed.example", strings.Repeat("a.", 100), i)
 		}},
-		{"long description", 500, func(m *fed, _ int) { m.Description = strings.Repeat("x", federation.MaxDescriptionBytes) }},
+		{"long description", 500, func(m *fed, _ int) { m.Description = strings.Repeat("x", limits.DescriptionBytes) }},
 		{"64 long tags and SANs", 100, func(m *fed, i int) {
 			m.Tags, m.Sans = many(64, fmt.Sprintf("%d-%s-%%d", i, strings.Repeat("x", 490))), many(64, fmt.Sprintf("%d-%s-%%d", i, strings.Repeat("x", 490)))
 		}},

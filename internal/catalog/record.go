@@ -27,7 +27,7 @@ func unixSeconds(t time.Time) uint32 { return uint32(t.Unix()) } //nolint:gosec 
 func (c *Catalog) newNameRecord(id string, p packed.Service, s *federation.Service) nameRecord {
 	return nameRecord{
 		service: p, octets: uint32(Size(s, c.rules.isShared(s.FQDN)) + sizeOfID(s.Name, id)), //nolint:gosec // see the fields
-		instances: uint16(len(s.Instances)), //nolint:gosec // federation.MaxInstances is far below 1<<16
+		instances: uint16(len(s.Instances)), //nolint:gosec // limits.Instances is far below 1<<16
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/policy"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -315,7 +316,7 @@ func TestManyRules(t *testing.T) {
 }
 
 func TestMistakes(t *testing.T) {
-	long := strings.Repeat("x", federation.MaxTagBytes+1)
+	long := strings.Repeat("x", limits.TagBytes+1)
 	many := make([]string, policy.MaxEntries+1)
 	manyPairs := map[string]string{}
 	for i := range many {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
@@ -166,7 +167,7 @@ func parseLiteral(s string) (string, error) {
 	case "*":
 		return "", errStar
 	}
-	if err := federation.CheckText("", s, federation.MaxTagBytes); err != nil {
+	if err := federation.CheckText("", s, limits.TagBytes); err != nil {
 		return "", err
 	}
 	return s, nil

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/snapshot"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 	snapshotpb "github.com/hamlet-federation/coredns-federation/proto/snapshot/v1"
@@ -113,7 +114,7 @@ func TestRoundTrip(t *testing.T) {
 func long(tb testing.TB) packed.Service {
 	tb.Helper()
 	s := &federation.Service{Name: "long", FQDN: parse(tb, federation.ParseFQDN, "long.fed.example"), Instances: []federation.Instance{{ID: "v1", Protocol: federation.TCP}}}
-	for i := range federation.MaxEndpoints {
+	for i := range limits.Endpoints {
 		s.Endpoints = append(s.Endpoints, federation.Endpoint{
 			Address: parse(tb, federation.ParseAddress, "192.0.2.1"), Port: uint16(i + 1), Description: strings.Repeat("x", 2_000),
 		})

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
@@ -14,12 +15,12 @@ import (
 // benchmarkServices returns a small service and one at the limits.
 func benchmarkServices(b *testing.B) map[string]*federation.Service {
 	large := wantService(b)
-	for i := range federation.MaxEndpoints - len(large.Endpoints) {
+	for i := range limits.Endpoints - len(large.Endpoints) {
 		large.Endpoints = append(large.Endpoints, federation.Endpoint{
 			Address: address(b, fmt.Sprintf("10.0.%d.%d", i/256, i%256)), Port: 443, Labels: []string{"eu"},
 		})
 	}
-	for i := range federation.MaxInstances - len(large.Instances) {
+	for i := range limits.Instances - len(large.Instances) {
 		large.Instances = append(large.Instances, federation.Instance{
 			ID: fmt.Sprintf("v%d", i+2), Protocol: federation.HTTPS, EndpointSelector: []string{"eu"},
 			Metadata: []federation.Pair{{Key: "SNI", Value: "web.int"}},

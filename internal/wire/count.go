@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 )
 
 // The bytes are counted by hand, because package proto allocates every entry
@@ -21,26 +22,26 @@ type repeatedField struct {
 // The repeated fields of FederatedService and of its parts, by field number.
 var (
 	serviceFields = [12]repeatedField{
-		3:  {name: "tags", limit: federation.MaxTags},
-		4:  {name: "labels", limit: federation.MaxLabels},
-		9:  {name: "endpoints", limit: federation.MaxEndpoints, entries: endpointFields[:]},
-		10: {name: "sans", limit: federation.MaxSANs},
-		11: {name: "instances", limit: federation.MaxInstances, entries: instanceFields[:]},
+		3:  {name: "tags", limit: limits.Tags},
+		4:  {name: "labels", limit: limits.Labels},
+		9:  {name: "endpoints", limit: limits.Endpoints, entries: endpointFields[:]},
+		10: {name: "sans", limit: limits.SANs},
+		11: {name: "instances", limit: limits.Instances, entries: instanceFields[:]},
 	}
 	endpointFields = [4]repeatedField{
-		3: {name: "labels", limit: federation.MaxLabels},
+		3: {name: "labels", limit: limits.Labels},
 	}
 	instanceFields = [5]repeatedField{
-		3: {name: "metadata", limit: federation.MaxMetadata},
-		4: {name: "endpoint_selector", limit: federation.MaxSelectors},
+		3: {name: "metadata", limit: limits.Metadata},
+		4: {name: "endpoint_selector", limit: limits.Selectors},
 	}
 
 	// An endpoint of v1alpha1 has none.
 	serviceFieldsV1Alpha1 = [10]repeatedField{
-		3: {name: "tags", limit: federation.MaxTags},
-		4: {name: "labels", limit: federation.MaxLabels},
+		3: {name: "tags", limit: limits.Tags},
+		4: {name: "labels", limit: limits.Labels},
 		8: {name: "protocols", limit: MaxProtocols},
-		9: {name: "endpoints", limit: federation.MaxEndpoints},
+		9: {name: "endpoints", limit: limits.Endpoints},
 	}
 )
 

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
@@ -63,9 +64,9 @@ func TestEncoded(t *testing.T) {
 	s := wantService(t)
 	checkEncoded(t, s)
 	large := *s
-	for len(large.Endpoints) < federation.MaxEndpoints {
+	for len(large.Endpoints) < limits.Endpoints {
 		large.Endpoints = append(large.Endpoints, large.Endpoints...)
-		large.Endpoints = large.Endpoints[:min(len(large.Endpoints), federation.MaxEndpoints)]
+		large.Endpoints = large.Endpoints[:min(len(large.Endpoints), limits.Endpoints)]
 	}
 	checkEncoded(t, &large)
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
@@ -58,7 +59,7 @@ func checkEvent(t *testing.T, event federation.Event, check func(*testing.T, *fe
 			t.Errorf("delete with %+v", event)
 		}
 	case federation.Upsert:
-		if event.Name != event.Service.Name || event.ID == event.Name || len(event.ID) > federation.MaxNameBytes {
+		if event.Name != event.Service.Name || event.ID == event.Name || len(event.ID) > limits.NameBytes {
 			t.Errorf("event is about %q with the ID %q, its service is %q", event.Name, event.ID, event.Service.Name)
 		}
 		check(t, event.Service)
@@ -232,7 +233,7 @@ func checkRefusal(t *testing.T, err error) {
 	}, invalid.Reason) {
 		t.Errorf("reason is %q", invalid.Reason)
 	}
-	if len(invalid.Service) > federation.MaxNameBytes {
+	if len(invalid.Service) > limits.NameBytes {
 		t.Errorf("the error holds a name of %d bytes", len(invalid.Service))
 	}
 	if strings.ContainsFunc(err.Error(), func(r rune) bool { return r < ' ' || r > '~' }) {
@@ -274,8 +275,8 @@ func checkService(t *testing.T, s *federation.Service) {
 	pairs := func(what string, list []federation.Pair, most int) {
 		entries(what, len(list), 0, most)
 		for i, pair := range list {
-			text(what, pair.Key, federation.MaxKeyBytes)
-			text(what, pair.Value, federation.MaxValueBytes)
+			text(what, pair.Key, limits.KeyBytes)
+			text(what, pair.Value, limits.ValueBytes)
 			if i > 0 && list[i-1].Key >= pair.Key {
 				t.Errorf("%s are not in order: %q, %q", what, list[i-1].Key, pair.Key)
 			}
@@ -287,14 +288,14 @@ func checkService(t *testing.T, s *federation.Service) {
 		}
 	}
 
-	entries("bytes of the name", len(s.Name), 1, federation.MaxNameBytes)
-	text("name", s.Name, federation.MaxNameBytes)
+	entries("bytes of the name", len(s.Name), 1, limits.NameBytes)
+	text("name", s.Name, limits.NameBytes)
 	name("fqdn", s.FQDN.String())
-	text("description", s.Description, federation.MaxDescriptionBytes)
-	texts("tags", s.Tags, federation.MaxTags, federation.MaxTagBytes)
-	pairs("labels", s.Labels, federation.MaxLabels)
-	texts("sans", s.SANs, federation.MaxSANs, federation.MaxSANBytes)
-	entries("endpoints", len(s.Endpoints), 1, federation.MaxEndpoints)
+	text("description", s.Description, limits.DescriptionBytes)
+	texts("tags", s.Tags, limits.Tags, limits.TagBytes)
+	pairs("labels", s.Labels, limits.Labels)
+	texts("sans", s.SANs, limits.SANs, limits.SANBytes)
+	entries("endpoints", len(s.Endpoints), 1, limits.Endpoints)
 	for _, e := range s.Endpoints {
 		if ip, ok := e.Address.IP(); ok {
 			if ip.Is4In6() || ip.Zone() != "" {
@@ -306,26 +307,26 @@ func checkService(t *testing.T, s *federation.Service) {
 		if e.Port == 0 {
 			t.Error("port is 0")
 		}
-		texts("labels of an endpoint", e.Labels, federation.MaxLabels, federation.MaxTagBytes)
-		text("description", e.Description, federation.MaxDescriptionBytes)
+		texts("labels of an endpoint", e.Labels, limits.Labels, limits.TagBytes)
+		text("description", e.Description, limits.DescriptionBytes)
 	}
-	entries("instances", len(s.Instances), 1, federation.MaxInstances)
+	entries("instances", len(s.Instances), 1, limits.Instances)
 	ids := make(map[string]bool)
 	for _, in := range s.Instances {
 		if ids[in.ID] {
 			t.Errorf("two instances are %q", in.ID)
 		}
 		ids[in.ID] = true
-		entries("bytes of the ID", len(in.ID), 1, federation.MaxNameBytes)
-		text("id", in.ID, federation.MaxNameBytes)
+		entries("bytes of the ID", len(in.ID), 1, limits.NameBytes)
+		text("id", in.ID, limits.NameBytes)
 		if in.Protocol < federation.HTTP || in.Protocol > federation.MTLS {
 			t.Errorf("protocol is %d", in.Protocol)
 		}
 		if in.Unnamed {
 			t.Error("an instance of v1alpha2 is unnamed")
 		}
-		pairs("metadata", in.Metadata, federation.MaxMetadata)
-		texts("endpoint_selector", in.EndpointSelector, federation.MaxSelectors, federation.MaxTagBytes)
-		text("description", in.Description, federation.MaxDescriptionBytes)
+		pairs("metadata", in.Metadata, limits.Metadata)
+		texts("endpoint_selector", in.EndpointSelector, limits.Selectors, limits.TagBytes)
+		text("description", in.Description, limits.DescriptionBytes)
 	}
 }

@@ -1,6 +1,6 @@
 package wire
 
-// The limits of a service are those of package federation. These are the limits
+// The limits of a service are those of package limits. These are the limits
 // of what only messages have.
 const (
 	MaxProtocols    = 64   // of a service of v1alpha1, equal ones included

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
@@ -52,38 +53,38 @@ func TestLimits(t *testing.T) {
 		rule   func(limit int) string
 		reason federation.Reason
 	}{
-		{"MaxEndpoints", "endpoints", federation.MaxEndpoints, func(m *typespb.FederatedService, n int) {
+		{"Endpoints", "endpoints", limits.Endpoints, func(m *typespb.FederatedService, n int) {
 			m.Endpoints = make([]*typespb.FederatedService_Endpoint, n)
 			for i := range n {
 				m.Endpoints[i] = &typespb.FederatedService_Endpoint{Address: "192.0.2.1", Port: uint32(i + 1)}
 			}
 		}, count, federation.ReasonLimit},
-		{"MaxInstances", "instances", federation.MaxInstances, func(m *typespb.FederatedService, n int) {
+		{"Instances", "instances", limits.Instances, func(m *typespb.FederatedService, n int) {
 			m.Instances = make([]*typespb.FederatedService_Instance, n)
 			for i := range n {
 				m.Instances[i] = &typespb.FederatedService_Instance{Id: fmt.Sprint(i), Protocol: "TCP"}
 			}
 		}, count, federation.ReasonLimit},
-		{"MaxTags", "tags", federation.MaxTags, func(m *typespb.FederatedService, n int) { m.Tags = entries(n) }, count, federation.ReasonLimit},
-		{"MaxSANs", "sans", federation.MaxSANs, func(m *typespb.FederatedService, n int) { m.Sans = entries(n) }, count, federation.ReasonLimit},
-		{"MaxLabels", "labels", federation.MaxLabels, func(m *typespb.FederatedService, n int) { m.Labels = pairs(n) }, count, federation.ReasonLimit},
-		{"MaxLabels", "endpoints[0].labels", federation.MaxLabels, func(m *typespb.FederatedService, n int) { m.Endpoints[0].Labels = entries(n) }, count, federation.ReasonLimit},
-		{"MaxSelectors", "instances[0].endpoint_selector", federation.MaxSelectors, func(m *typespb.FederatedService, n int) { m.Instances[0].EndpointSelector = entries(n) }, count, federation.ReasonLimit},
-		{"MaxMetadata", "instances[0].metadata", federation.MaxMetadata, func(m *typespb.FederatedService, n int) { m.Instances[0].Metadata = pairs(n) }, count, federation.ReasonLimit},
+		{"Tags", "tags", limits.Tags, func(m *typespb.FederatedService, n int) { m.Tags = entries(n) }, count, federation.ReasonLimit},
+		{"SANs", "sans", limits.SANs, func(m *typespb.FederatedService, n int) { m.Sans = entries(n) }, count, federation.ReasonLimit},
+		{"Labels", "labels", limits.Labels, func(m *typespb.FederatedService, n int) { m.Labels = pairs(n) }, count, federation.ReasonLimit},
+		{"Labels", "endpoints[0].labels", limits.Labels, func(m *typespb.FederatedService, n int) { m.Endpoints[0].Labels = entries(n) }, count, federation.ReasonLimit},
+		{"Selectors", "instances[0].endpoint_selector", limits.Selectors, func(m *typespb.FederatedService, n int) { m.Instances[0].EndpointSelector = entries(n) }, count, federation.ReasonLimit},
+		{"Metadata", "instances[0].metadata", limits.Metadata, func(m *typespb.FederatedService, n int) { m.Instances[0].Metadata = pairs(n) }, count, federation.ReasonLimit},
 
-		{"MaxNameBytes", "name", federation.MaxNameBytes, func(m *typespb.FederatedService, n int) { m.Name = text(n) }, length, federation.ReasonLimit},
-		{"MaxNameBytes", "instances[0].id", federation.MaxNameBytes, func(m *typespb.FederatedService, n int) { m.Instances[0].Id = text(n) }, length, federation.ReasonLimit},
-		{"MaxDescriptionBytes", "description", federation.MaxDescriptionBytes, func(m *typespb.FederatedService, n int) { m.Description = text(n) }, length, federation.ReasonLimit},
-		{"MaxDescriptionBytes", "endpoints[0].description", federation.MaxDescriptionBytes, func(m *typespb.FederatedService, n int) { m.Endpoints[0].Description = text(n) }, length, federation.ReasonLimit},
-		{"MaxDescriptionBytes", "instances[0].description", federation.MaxDescriptionBytes, func(m *typespb.FederatedService, n int) { m.Instances[0].Description = text(n) }, length, federation.ReasonLimit},
-		{"MaxTagBytes", "tags[1]", federation.MaxTagBytes, func(m *typespb.FederatedService, n int) { m.Tags = []string{"x", text(n)} }, length, federation.ReasonLimit},
-		{"MaxTagBytes", "endpoints[0].labels[0]", federation.MaxTagBytes, func(m *typespb.FederatedService, n int) { m.Endpoints[0].Labels = []string{text(n)} }, length, federation.ReasonLimit},
-		{"MaxTagBytes", "instances[0].endpoint_selector[0]", federation.MaxTagBytes, func(m *typespb.FederatedService, n int) { m.Instances[0].EndpointSelector = []string{text(n)} }, length, federation.ReasonLimit},
-		{"MaxSANBytes", "sans[0]", federation.MaxSANBytes, func(m *typespb.FederatedService, n int) { m.Sans = []string{text(n)} }, length, federation.ReasonLimit},
-		{"MaxKeyBytes", `labels["` + text(128) + `"... (513 bytes)].key`, federation.MaxKeyBytes, func(m *typespb.FederatedService, n int) { m.Labels = map[string]string{text(n): ""} }, length, federation.ReasonLimit},
-		{"MaxKeyBytes", `instances[0].metadata["` + text(128) + `"... (513 bytes)].key`, federation.MaxKeyBytes, func(m *typespb.FederatedService, n int) { m.Instances[0].Metadata = map[string]string{text(n): ""} }, length, federation.ReasonLimit},
-		{"MaxValueBytes", `labels["k"].value`, federation.MaxValueBytes, func(m *typespb.FederatedService, n int) { m.Labels = map[string]string{"k": text(n)} }, length, federation.ReasonLimit},
-		{"MaxValueBytes", `instances[0].metadata["cert"].value`, federation.MaxValueBytes, func(m *typespb.FederatedService, n int) { m.Instances[0].Metadata = map[string]string{"cert": text(n)} }, length, federation.ReasonLimit},
+		{"NameBytes", "name", limits.NameBytes, func(m *typespb.FederatedService, n int) { m.Name = text(n) }, length, federation.ReasonLimit},
+		{"NameBytes", "instances[0].id", limits.NameBytes, func(m *typespb.FederatedService, n int) { m.Instances[0].Id = text(n) }, length, federation.ReasonLimit},
+		{"DescriptionBytes", "description", limits.DescriptionBytes, func(m *typespb.FederatedService, n int) { m.Description = text(n) }, length, federation.ReasonLimit},
+		{"DescriptionBytes", "endpoints[0].description", limits.DescriptionBytes, func(m *typespb.FederatedService, n int) { m.Endpoints[0].Description = text(n) }, length, federation.ReasonLimit},
+		{"DescriptionBytes", "instances[0].description", limits.DescriptionBytes, func(m *typespb.FederatedService, n int) { m.Instances[0].Description = text(n) }, length, federation.ReasonLimit},
+		{"TagBytes", "tags[1]", limits.TagBytes, func(m *typespb.FederatedService, n int) { m.Tags = []string{"x", text(n)} }, length, federation.ReasonLimit},
+		{"TagBytes", "endpoints[0].labels[0]", limits.TagBytes, func(m *typespb.FederatedService, n int) { m.Endpoints[0].Labels = []string{text(n)} }, length, federation.ReasonLimit},
+		{"TagBytes", "instances[0].endpoint_selector[0]", limits.TagBytes, func(m *typespb.FederatedService, n int) { m.Instances[0].EndpointSelector = []string{text(n)} }, length, federation.ReasonLimit},
+		{"SANBytes", "sans[0]", limits.SANBytes, func(m *typespb.FederatedService, n int) { m.Sans = []string{text(n)} }, length, federation.ReasonLimit},
+		{"KeyBytes", `labels["` + text(128) + `"... (513 bytes)].key`, limits.KeyBytes, func(m *typespb.FederatedService, n int) { m.Labels = map[string]string{text(n): ""} }, length, federation.ReasonLimit},
+		{"KeyBytes", `instances[0].metadata["` + text(128) + `"... (513 bytes)].key`, limits.KeyBytes, func(m *typespb.FederatedService, n int) { m.Instances[0].Metadata = map[string]string{text(n): ""} }, length, federation.ReasonLimit},
+		{"ValueBytes", `labels["k"].value`, limits.ValueBytes, func(m *typespb.FederatedService, n int) { m.Labels = map[string]string{"k": text(n)} }, length, federation.ReasonLimit},
+		{"ValueBytes", `instances[0].metadata["cert"].value`, limits.ValueBytes, func(m *typespb.FederatedService, n int) { m.Instances[0].Metadata = map[string]string{"cert": text(n)} }, length, federation.ReasonLimit},
 
 		{
 			"", "fqdn", 253, func(m *typespb.FederatedService, n int) { m.Fqdn = hostname(n) },
@@ -121,7 +122,7 @@ func TestLimits(t *testing.T) {
 
 			m = minimal()
 			tt.fill(m, tt.at+1)
-			want := fmt.Sprintf("service %s: %s: %s", safetext.Quote(m.Name[:min(len(m.Name), federation.MaxNameBytes)]), tt.field, tt.rule(tt.at))
+			want := fmt.Sprintf("service %s: %s: %s", safetext.Quote(m.Name[:min(len(m.Name), limits.NameBytes)]), tt.field, tt.rule(tt.at))
 			_, err = wire.DecodeService(m, wire.AddressPolicy{})
 			expectInvalid(t, err, tt.reason, want)
 			_, err = wire.Decode(upsert(t, m))
@@ -129,9 +130,9 @@ func TestLimits(t *testing.T) {
 		})
 	}
 
-	t.Run("MaxNameBytes of resource_id", func(t *testing.T) {
+	t.Run("NameBytes of resource_id", func(t *testing.T) {
 		m := upsert(t, minimal())
-		m.ResourceId = text(federation.MaxNameBytes)
+		m.ResourceId = text(limits.NameBytes)
 		event, err := wire.Decode(m)
 		if err != nil || event.ID != m.ResourceId {
 			t.Errorf("at the limit: %v, ID %q", err, event.ID)
@@ -199,7 +200,7 @@ func TestLimits(t *testing.T) {
 		}
 	})
 
-	for _, file := range []string{"limits.go", "../../federation/limits.go"} {
+	for _, file := range []string{"limits.go", "../limits/limits.go"} {
 		for _, name := range limitConstants(t, file) {
 			if !tested[name] {
 				t.Errorf("no row tests %s", name)

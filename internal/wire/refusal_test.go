@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
@@ -23,7 +24,7 @@ func TestRefusalNamesTheFQDN(t *testing.T) {
 		"web.fed.example.":        "web.fed.example.",
 		"not a name":              "not a name",
 		"":                        "",
-		strings.Repeat("x", 5000): strings.Repeat("x", federation.MaxNameBytes),
+		strings.Repeat("x", 5000): strings.Repeat("x", limits.NameBytes),
 	} {
 		value, err := proto.Marshal(&typespb.FederatedService{Name: "web", Fqdn: fqdn})
 		must.Do(t, err)

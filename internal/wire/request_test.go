@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
@@ -55,11 +56,11 @@ func TestNackOfAnyText(t *testing.T) {
 // escaped. It is not cut.
 func TestNackOfLongestText(t *testing.T) {
 	m := minimal()
-	m.Name = strings.Repeat("\x00", federation.MaxNameBytes)
-	m.Endpoints = slices.Repeat(m.Endpoints, federation.MaxEndpoints)
-	m.Instances = slices.Repeat(m.Instances, federation.MaxInstances)
-	m.Instances[federation.MaxInstances-1] = &typespb.FederatedService_Instance{Id: "v1", Protocol: "HTTP", Metadata: map[string]string{
-		strings.Repeat("\x00", federation.MaxKeyBytes): strings.Repeat("\xff", federation.MaxValueBytes),
+	m.Name = strings.Repeat("\x00", limits.NameBytes)
+	m.Endpoints = slices.Repeat(m.Endpoints, limits.Endpoints)
+	m.Instances = slices.Repeat(m.Instances, limits.Instances)
+	m.Instances[limits.Instances-1] = &typespb.FederatedService_Instance{Id: "v1", Protocol: "HTTP", Metadata: map[string]string{
+		strings.Repeat("\x00", limits.KeyBytes): strings.Repeat("\xff", limits.ValueBytes),
 	}}
 	_, err := wire.DecodeService(m, wire.AddressPolicy{})
 	if err == nil {

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
@@ -53,9 +54,9 @@ func Decode(m *rdpb.StreamResponse) (federation.Event, error) {
 	event, invalid := decodeResponse(m)
 	if invalid != nil {
 		name, _ := stringIn(m.GetResource().GetValue(), nameField)
-		invalid.Service = cutText(cmp.Or(name, m.GetResourceId()), federation.MaxNameBytes)
+		invalid.Service = cutText(cmp.Or(name, m.GetResourceId()), limits.NameBytes)
 		invalid.FQDN = fqdnIn(m.GetResource().GetValue())
-		return federation.Event{ID: cutText(m.GetResourceId(), federation.MaxNameBytes)}, invalid
+		return federation.Event{ID: cutText(m.GetResourceId(), limits.NameBytes)}, invalid
 	}
 	return event, nil
 }
@@ -135,7 +136,7 @@ func decodeUpsert(resource *anypb.Any, id string) (federation.Event, *federation
 	if invalid != nil {
 		return federation.Event{}, invalid
 	}
-	if invalid := federation.CheckText("resource_id", id, federation.MaxNameBytes); invalid != nil {
+	if invalid := federation.CheckText("resource_id", id, limits.NameBytes); invalid != nil {
 		return federation.Event{}, invalid
 	}
 	if id == service.Name {
@@ -157,7 +158,7 @@ func decodeDelete(resource *anypb.Any, id string) (federation.Event, *federation
 	} else {
 		field, name = "resource_id", id
 	}
-	if invalid := checkRequired(field, name, federation.MaxNameBytes); invalid != nil {
+	if invalid := checkRequired(field, name, limits.NameBytes); invalid != nil {
 		return federation.Event{}, invalid
 	}
 	return federation.Event{Operation: federation.Delete, Name: name, ID: id}, nil
@@ -170,7 +171,7 @@ func fqdnIn(resource []byte) string {
 	if fqdn, err := federation.ParseFQDN(text); err == nil {
 		return fqdn.String()
 	}
-	return cutText(text, federation.MaxNameBytes)
+	return cutText(text, limits.NameBytes)
 }
 
 // undecodableError returns the error for malformed bytes. It does not show the error of

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -99,7 +100,7 @@ func TestDecodeHostile(t *testing.T) {
 // TestDecodeCutsNamesInErrors refuses messages with a name and an ID that are too
 // long. What is kept of them has the longest length that a name may have.
 func TestDecodeCutsNamesInErrors(t *testing.T) {
-	long := strings.Repeat("x", federation.MaxNameBytes+1)
+	long := strings.Repeat("x", limits.NameBytes+1)
 	for _, m := range []*rdpb.StreamResponse{
 		{ResourceId: long},
 		{ResourceId: long, Resource: resource(str(1, long)), Operation: rdpb.StreamResponse_UPSERT},
@@ -119,7 +120,7 @@ func TestEqualServicesGetEqualBytes(t *testing.T) {
 	service.Instances = []federation.Instance{{ID: "v1", Protocol: federation.HTTP}}
 	service.Labels = nil
 	var labels []byte
-	for i := range federation.MaxLabels {
+	for i := range limits.Labels {
 		key := fmt.Sprintf("k%02d", i)
 		service.Labels = append(service.Labels, federation.Pair{Key: key})
 		labels = append(labels, msg(4, str(1, key), str(2, ""))...)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
@@ -23,7 +24,7 @@ func DecodeService(m *typespb.FederatedService, policy AddressPolicy) (*federati
 		invalid = policy.Check(service)
 	}
 	if invalid != nil {
-		invalid.Service = cutText(m.GetName(), federation.MaxNameBytes)
+		invalid.Service = cutText(m.GetName(), limits.NameBytes)
 		return nil, invalid
 	}
 	return service, nil

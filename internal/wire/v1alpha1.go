@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 	typespb1 "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha1"
@@ -30,7 +31,7 @@ func DecodeV1Alpha1(m *rdpb1.StreamResponse) (federation.Event, error) {
 	event, invalid := decodeV1Alpha1(m)
 	if invalid != nil {
 		id, _ := stringIn(m.GetResource().GetValue(), idField)
-		invalid.Service = cutText(id, federation.MaxNameBytes)
+		invalid.Service = cutText(id, limits.NameBytes)
 		invalid.FQDN = fqdnIn(m.GetResource().GetValue())
 		return federation.Event{}, invalid
 	}
@@ -81,7 +82,7 @@ func decodeDeleteV1Alpha1(resource *anypb.Any) (federation.Event, *federation.In
 	if !ok {
 		return federation.Event{}, undecodableError()
 	}
-	if invalid := checkRequired("resource.id", id, federation.MaxNameBytes); invalid != nil {
+	if invalid := checkRequired("resource.id", id, limits.NameBytes); invalid != nil {
 		return federation.Event{}, invalid
 	}
 	return federation.Event{Operation: federation.Delete, Name: id}, nil
@@ -93,8 +94,8 @@ func decodeDeleteV1Alpha1(resource *anypb.Any) (federation.Event, *federation.In
 // The endpoints belong to every protocol, so the instances have no selectors.
 func decodeServiceV1Alpha1(m *typespb1.FederatedService) (*federation.Service, *federation.InvalidError) {
 	if invalid := cmp.Or(
-		checkRequired("id", m.GetId(), federation.MaxNameBytes),
-		federation.CheckText("name", m.GetName(), federation.MaxNameBytes),
+		checkRequired("id", m.GetId(), limits.NameBytes),
+		federation.CheckText("name", m.GetName(), limits.NameBytes),
 	); invalid != nil {
 		return nil, invalid
 	}

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
@@ -254,7 +254,7 @@ func (r *configReader) checkKubernetes(path string, k *kubernetesSection) {
 	published := k.Publish
 	r.addProblemIf(slices.ContainsFunc(published.Labels, func(key string) bool { return key != "" && slices.Contains(published.Annotations, key) }), path+".publish",
 		"has one key in labels and in annotations, and a service can have it once only")
-	r.addProblemIf(len(published.Labels)+len(published.Annotations) > federation.MaxLabels, path+".publish", "has more than %d keys", federation.MaxLabels)
+	r.addProblemIf(len(published.Labels)+len(published.Annotations) > limits.Labels, path+".publish", "has more than %d keys", limits.Labels)
 	r.addProblemIf(k.Context != "" && !r.HasValue(path+".kubeconfig"), path+".context", "is one of a kubeconfig, and none is named")
 	hasPods := slices.Contains(k.Endpoints, kindPods)
 	switch endpoints := path + ".endpoints"; {

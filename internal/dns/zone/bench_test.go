@@ -79,7 +79,7 @@ func BenchmarkLookup(b *testing.B) {
 // largest is a service as large as the limits of package wire allow, and as
 // expensive in every other respect as one can be that still fits a message.
 func largest() *federation.Service {
-	const most, strings = 1000, 64 // federation.MaxEndpoints, federation.MaxMetadata and others
+	const most, strings = 1000, 64 // limits.Endpoints, limits.Metadata and others
 	s := &federation.Service{Name: "largest", FQDN: origin("largest.fed.example")}
 	for i := range strings {
 		s.Tags = append(s.Tags, fmt.Sprintf("tag-%d", i))

@@ -13,6 +13,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/internal/subtree"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/reply"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 )
 
 // united returns a zone in which so many owners share web.fed.example. Service makes what each of
@@ -66,7 +67,7 @@ func TestSharedBeyondOneService(t *testing.T) {
 			z := united(tt.owners, func(i int) *federation.Service {
 				s := web(i, tt.endpoints, tt.instances)
 				s.Instances[tt.instances-1].ID = id(i)
-				for l := 0; l < federation.MaxLabels && tt.labels; l++ {
+				for l := 0; l < limits.Labels && tt.labels; l++ {
 					s.Endpoints[0].Labels = append(s.Endpoints[0].Labels, fmt.Sprint("l", l))
 					s.Instances[0].EndpointSelector = append(s.Instances[0].EndpointSelector, fmt.Sprint("l", l))
 				}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
@@ -31,8 +32,8 @@ func NewLabel(key, value string) (Label, error) {
 	case all:
 		err = errKeyStar
 	default:
-		err = firstInvalid(federation.CheckText("key", key, federation.MaxKeyBytes),
-			federation.CheckText("value", value, federation.MaxValueBytes))
+		err = firstInvalid(federation.CheckText("key", key, limits.KeyBytes),
+			federation.CheckText("value", value, limits.ValueBytes))
 	}
 	if err != nil {
 		return Label{}, fmt.Errorf("label pattern %s: %w", safetext.Quote(key+"="+value), err)
@@ -73,7 +74,7 @@ func ParseKey(s string) (Key, error) {
 	case strings.Contains(s, "**"):
 		err = errStars
 	default:
-		err = firstInvalid(federation.CheckText("key", s, federation.MaxKeyBytes))
+		err = firstInvalid(federation.CheckText("key", s, limits.KeyBytes))
 	}
 	if err != nil {
 		return Key{}, fmt.Errorf("key pattern %s: %w", safetext.Quote(s), err)

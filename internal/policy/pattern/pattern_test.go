@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/policytest"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
@@ -324,12 +325,12 @@ func TestLabel(t *testing.T) {
 		{s: "b="},
 		{s: "z=*", want: true},
 		{s: "tier=p*"}, // no pattern
-		{s: strings.Repeat("k", federation.MaxKeyBytes) + "=" + strings.Repeat("v", federation.MaxValueBytes)},
+		{s: strings.Repeat("k", limits.KeyBytes) + "=" + strings.Repeat("v", limits.ValueBytes)},
 
 		{s: "=public", err: "the key is missing"},
 		{s: "*=public", err: "a key is never a pattern"},
-		{s: strings.Repeat("k", federation.MaxKeyBytes+1) + "=", err: "513 bytes"},
-		{s: "k=" + strings.Repeat("v", federation.MaxValueBytes+1), err: "16385 bytes"},
+		{s: strings.Repeat("k", limits.KeyBytes+1) + "=", err: "513 bytes"},
+		{s: "k=" + strings.Repeat("v", limits.ValueBytes+1), err: "16385 bytes"},
 		{s: "k=\xff", err: "UTF-8"},
 	} {
 		key, value, _ := strings.Cut(tt.s, "=")
@@ -366,11 +367,11 @@ func TestKey(t *testing.T) {
 		{s: "*-id", key: "internal-id", want: true},
 		{s: "*-id", key: "internal-idx"},
 		{s: "*.example/*", key: "a.example/b", want: true},
-		{s: strings.Repeat("k", federation.MaxKeyBytes)},
+		{s: strings.Repeat("k", limits.KeyBytes)},
 
 		{s: "", err: "the key is missing"},
 		{s: "a**", err: `says no more than "*"`},
-		{s: strings.Repeat("k", federation.MaxKeyBytes+1), err: "513 bytes"},
+		{s: strings.Repeat("k", limits.KeyBytes+1), err: "513 bytes"},
 		{s: "\xff", err: "UTF-8"},
 	} {
 		p, err := pattern.ParseKey(tt.s)

@@ -9,7 +9,7 @@ import (
 
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/source/nsm/internal/endpoint"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
@@ -266,7 +266,7 @@ func TestHalfOpen(t *testing.T) {
 // A service has no more endpoints than a consumer takes, and the same ones always.
 func TestManyEndpoints(t *testing.T) {
 	runStand(t, func(f *fakeRegistry) {
-		for i := range federation.MaxInstances + 10 {
+		for i := range limits.Instances + 10 {
 			f.put(nse(fmt.Sprintf("nse-%05d", i), "big"))
 		}
 		f.put(nse("other", "small"))
@@ -275,7 +275,7 @@ func TestManyEndpoints(t *testing.T) {
 			t.Fatalf("%d services, want 2", got)
 		}
 		big := s.part.services["nsm/big"].Service()
-		if n := len(big.Instances); n != federation.MaxInstances || big.Instances[n-1].ID != "nse-00999" {
+		if n := len(big.Instances); n != limits.Instances || big.Instances[n-1].ID != "nse-00999" {
 			t.Errorf("%d instances, the last is %s", n, big.Instances[n-1].ID)
 		}
 		if got := s.part.refused[endpoint.Limit]; got != 10 {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/internal/table"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/node"
@@ -83,14 +84,14 @@ func (s *Source) publishServices(services []table.Service) {
 // take the places of others that go; which are published, package node says.
 func (s *Source) noteExcess(of table.Service) {
 	all := s.publisher.over
-	over := len(of.Nodes) - federation.MaxEndpoints
+	over := len(of.Nodes) - limits.Endpoints
 	if over <= 0 {
 		delete(all, of.Name)
 		return
 	}
 	if all[of.Name] == 0 {
 		s.log.Warn("a service has more nodes than it may have endpoints; the first by URI are published",
-			"service", of.Name, "nodes", len(of.Nodes), "limit", federation.MaxEndpoints)
+			"service", of.Name, "nodes", len(of.Nodes), "limit", limits.Endpoints)
 	}
 	all[of.Name] = over
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
@@ -80,10 +81,10 @@ func TestGrowth(t *testing.T) {
 		const service, beyond = "web.many.example", 3
 		node := func(i int) string { return fmt.Sprintf("tcp://10.0.%d.%d:1", i/250, i%250) }
 		long := ttl(10 * time.Minute)
-		for i := 1; i <= federation.MaxEndpoints+beyond; i++ {
+		for i := 1; i <= limits.Endpoints+beyond; i++ {
 			p.active(service, node(i), long)
 		}
-		if told := strings.Join(p.told(), "\n"); strings.Count(told, "Granted ") != federation.MaxEndpoints+beyond {
+		if told := strings.Join(p.told(), "\n"); strings.Count(told, "Granted ") != limits.Endpoints+beyond {
 			t.Fatalf("told %s", told)
 		}
 		expect := func(step string, first, last, over int) {
@@ -95,10 +96,10 @@ func TestGrowth(t *testing.T) {
 			if s := w.part.services["registration/"+service]; s != nil {
 				endpoints = s.Service().Endpoints
 			}
-			if n := len(endpoints); n != federation.MaxEndpoints {
+			if n := len(endpoints); n != limits.Endpoints {
 				t.Fatalf("%s: %d endpoints", step, n)
 			}
-			for at, i := range map[int]int{0: first, federation.MaxEndpoints - 1: last} {
+			for at, i := range map[int]int{0: first, limits.Endpoints - 1: last} {
 				if got := "tcp://" + net.JoinHostPort(endpoints[at].Address.String(), strconv.Itoa(int(endpoints[at].Port))); got != node(i) {
 					t.Errorf("%s: endpoint %d is %s, expected %s", step, at, got, node(i))
 				}
@@ -107,19 +108,19 @@ func TestGrowth(t *testing.T) {
 				t.Errorf("%s: %d nodes are counted, expected %d", step, got, over)
 			}
 		}
-		expect("too many", 1, federation.MaxEndpoints, beyond)
+		expect("too many", 1, limits.Endpoints, beyond)
 		p.clear(service, node(7))
-		expect("one goes", 1, federation.MaxEndpoints+1, beyond-1)
+		expect("one goes", 1, limits.Endpoints+1, beyond-1)
 		p.active(service, node(7), long)
 		p.told()
-		expect("it is back", 1, federation.MaxEndpoints, beyond)
+		expect("it is back", 1, limits.Endpoints, beyond)
 		p.active(service, node(0), long)
 		p.told()
-		expect("one before all", 0, federation.MaxEndpoints-1, beyond+1)
+		expect("one before all", 0, limits.Endpoints-1, beyond+1)
 		for i := range beyond + 1 {
-			p.clear(service, node(federation.MaxEndpoints+i))
+			p.clear(service, node(limits.Endpoints+i))
 		}
-		expect("as many as it can have", 0, federation.MaxEndpoints-1, 0)
+		expect("as many as it can have", 0, limits.Endpoints-1, 0)
 		if n := strings.Count(w.log.String(), "a service has more nodes than it may have endpoints"); n != 1 {
 			t.Errorf("%d log lines tell of it:\n%s", n, w.log.String())
 		}

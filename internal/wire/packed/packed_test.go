@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 	snapshotpb "github.com/hamlet-federation/coredns-federation/proto/snapshot/v1"
@@ -54,12 +55,12 @@ func plain() *federation.Service {
 func largest() *federation.Service {
 	s := &federation.Service{Name: "largest", FQDN: must.Value(federation.ParseFQDN("largest.fed.example"))}
 	many := func(format string) (list []string) {
-		for i := range federation.MaxLabels {
+		for i := range limits.Labels {
 			list = append(list, fmt.Sprintf(format, i))
 		}
 		return list
 	}
-	for i := range federation.MaxEndpoints {
+	for i := range limits.Endpoints {
 		address := must.Value(federation.ParseAddress(fmt.Sprintf("10.0.%d.%d", i/256, i%256)))
 		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: address, Port: 1, Labels: many("l%d")})
 		in := federation.Instance{ID: fmt.Sprint(i), Protocol: federation.TCP, EndpointSelector: many("l%d")}
@@ -189,7 +190,7 @@ func TestRead(t *testing.T) {
 		change(r)
 		return must.Value(proto.MarshalOptions{Deterministic: true}.Marshal(r))
 	}
-	many := make([]string, federation.MaxTags+1)
+	many := make([]string, limits.Tags+1)
 	for name, tt := range map[string]struct {
 		octets []byte
 		ok     bool

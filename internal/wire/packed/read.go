@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 )
 
 // fieldReader reads the fields of an encoded message.
@@ -101,15 +102,15 @@ func unpackService(octets string, s *federation.Service) bool {
 		case serviceDescription:
 			s.Description = text
 		case serviceTag:
-			return addText(&s.Tags, text, federation.MaxTags)
+			return addText(&s.Tags, text, limits.Tags)
 		case serviceLabel:
-			return addPair(&s.Labels, text, federation.MaxLabels)
+			return addPair(&s.Labels, text, limits.Labels)
 		case serviceFQDN:
 			s.FQDN, _ = federation.ParseOrigin(text) // Validate refuses what is only an origin
 		case serviceEndpoint:
 			return addEndpoint(&s.Endpoints, text)
 		case serviceSAN:
-			return addText(&s.SANs, text, federation.MaxSANs)
+			return addText(&s.SANs, text, limits.SANs)
 		case serviceInstance:
 			return addInstance(&s.Instances, text)
 		default:
@@ -135,7 +136,7 @@ func unpackUnnamed(octets string, instances []federation.Instance) bool {
 func addEndpoint(list *[]federation.Endpoint, octets string) bool {
 	e := extendList(list)
 	*e = federation.Endpoint{Labels: e.Labels[:0]}
-	return len(*list) <= federation.MaxEndpoints && forEachField(octets, func(field byte, text string, number uint64) bool {
+	return len(*list) <= limits.Endpoints && forEachField(octets, func(field byte, text string, number uint64) bool {
 		switch field {
 		case endpointAddress:
 			e.Address, _ = federation.ParseAddress(text) // Validate refuses what is none
@@ -143,7 +144,7 @@ func addEndpoint(list *[]federation.Endpoint, octets string) bool {
 			e.Port = uint16(number) //nolint:gosec // checked
 			return number <= math.MaxUint16
 		case endpointLabel:
-			return addText(&e.Labels, text, federation.MaxLabels)
+			return addText(&e.Labels, text, limits.Labels)
 		case endpointDescription:
 			e.Description = text
 		default:
@@ -156,16 +157,16 @@ func addEndpoint(list *[]federation.Endpoint, octets string) bool {
 func addInstance(list *[]federation.Instance, octets string) bool {
 	in := extendList(list)
 	*in = federation.Instance{Metadata: in.Metadata[:0], EndpointSelector: in.EndpointSelector[:0]}
-	return len(*list) <= federation.MaxInstances && forEachField(octets, func(field byte, text string, _ uint64) bool {
+	return len(*list) <= limits.Instances && forEachField(octets, func(field byte, text string, _ uint64) bool {
 		switch field {
 		case instanceID:
 			in.ID = text
 		case instanceProtocol:
 			in.Protocol, _ = federation.ParseProtocol(text)
 		case instanceMetadata:
-			return addPair(&in.Metadata, text, federation.MaxMetadata)
+			return addPair(&in.Metadata, text, limits.Metadata)
 		case instanceSelector:
-			return addText(&in.EndpointSelector, text, federation.MaxSelectors)
+			return addText(&in.EndpointSelector, text, limits.Selectors)
 		case instanceDescription:
 			in.Description = text
 		default:

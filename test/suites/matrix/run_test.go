@@ -20,6 +20,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/consumer"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/owner"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
@@ -331,7 +332,7 @@ func (r *run) upsert(name, address string) {
 	fqdn := must.Get(federation.ParseFQDN(name + "." + r.next))(r.t)
 	a := must.Get(federation.ParseAddress(address))(r.t)
 	var labels []string
-	for i := range federation.MaxLabels {
+	for i := range limits.Labels {
 		if r.oracle.sharing.shares(name + "." + r.next) {
 			labels = append(labels, fmt.Sprint("l", i))
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/reply"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services/zonetest"
 )
@@ -22,7 +23,7 @@ import (
 func huge(i int, network byte) *federation.Service {
 	s := service(fmt.Sprintf("%03d-%s.%s.%s", i, strings.Repeat("a", 59), strings.Repeat("b", 63), strings.Repeat("c", 63)))
 	s.Name = fmt.Sprint(i)
-	for n := range federation.MaxEndpoints {
+	for n := range limits.Endpoints {
 		ip := netip.AddrFrom4([4]byte{network, byte(i), byte(100 + n/100), byte(100 + n%100)})
 		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: must.Value(federation.ParseAddress(ip.String())), Port: 80})
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
@@ -202,7 +203,7 @@ func TestParseProblems(t *testing.T) {
   - id: ""
     protocol: SMTP
     metadata: {"%[1]s": "", "[0]": "%[2]s"}
-`, strings.Repeat("x", federation.MaxTagBytes+1), strings.Repeat("x", federation.MaxValueBytes+1)), []string{
+`, strings.Repeat("x", limits.TagBytes+1), strings.Repeat("x", limits.ValueBytes+1)), []string{
 			`5: service "a": tags[0]: 513 bytes, the limit is 512`,
 			`7: service "a": tags[2]: 513 bytes, the limit is 512`,
 			`8: service "a": labels["` + strings.Repeat("x", 128) + `"... (514 bytes)].key: 514 bytes, the limit is 512`,
@@ -284,7 +285,7 @@ func TestParseProblems(t *testing.T) {
 			`2: service "a": fqdn: required`,
 			`3: service "a": endpoints[0].port: 0 is not in 1 to 65535`,
 		}},
-		{"too many", "services:\n- name: a\n  fqdn: a.example\n  tags: [" + strings.Repeat("x, ", federation.MaxTags) + "x]\n" + rest, []string{
+		{"too many", "services:\n- name: a\n  fqdn: a.example\n  tags: [" + strings.Repeat("x, ", limits.Tags) + "x]\n" + rest, []string{
 			`4: service "a": tags: more than 64 entries`,
 		}},
 		{"same name", "services:\n- name: a\n  fqdn: a.example\n" + rest + "-\n  fqdn: b.example\n  name: a\n" + rest, []string{

@@ -3,7 +3,7 @@ package export
 import (
 	"testing"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 )
 
 // TestGrowthIsNoOutage has more endpoints than a service may have: 334 nodes with three
@@ -31,7 +31,7 @@ func TestGrowthIsNoOutage(t *testing.T) {
 		if last := s.Endpoints[len(s.Endpoints)-1].Address.String(); len(s.Endpoints) != test.endpoints || last != test.last || len(v.Warnings) != test.warn {
 			t.Errorf("%s: %d endpoints to %s, warnings %v", test.name, len(s.Endpoints), last, v.Warnings)
 		}
-		if len(s.Endpoints) > federation.MaxEndpoints {
+		if len(s.Endpoints) > limits.Endpoints {
 			t.Errorf("%s: %d endpoints", test.name, len(s.Endpoints))
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
@@ -52,13 +53,13 @@ func (p endpointSet) sortedEndpoints() []federation.Endpoint {
 // cutEndpoints leaves out addresses, each with all of its ports, where there are more endpoints or names
 // than a service may have. The least are kept, so that few change when one comes or goes.
 func (t *translation) cutEndpoints() {
-	if len(t.found) <= federation.MaxEndpoints && len(t.found.allLabels()) <= federation.MaxInstances {
+	if len(t.found) <= limits.Endpoints && len(t.found.allLabels()) <= limits.Instances {
 		return
 	}
 	all, kept, labels := t.found.sortedEndpoints(), 0, sets.New[string]()
 	for n := 1; n <= len(all); n++ {
 		labels.Insert(all[n-1].Labels...)
-		if n > federation.MaxEndpoints || len(labels) > federation.MaxInstances {
+		if n > limits.Endpoints || len(labels) > limits.Instances {
 			break
 		}
 		if n == len(all) || all[n].Address != all[n-1].Address {
@@ -71,7 +72,7 @@ func (t *translation) cutEndpoints() {
 	for _, e := range all[kept:] {
 		delete(t.found, endpointKey{e.Address, e.Port})
 	}
-	t.warnf(TooManyEndpoints, "the Service %s has more endpoints than the %d that can be published; those of the least addresses are", t.serviceName(), federation.MaxEndpoints)
+	t.warnf(TooManyEndpoints, "the Service %s has more endpoints than the %d that can be published; those of the least addresses are", t.serviceName(), limits.Endpoints)
 }
 
 // allLabels returns the labels of all endpoints, which are the names of instances.

@@ -12,7 +12,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 )
 
 // TestTranslateRandom checks what holds for every verdict over many cases, and that
@@ -109,7 +109,7 @@ func (d dice) testCase() *testCase {
 	w.gates = []*gatewayv1.Gateway{d.gate("a"), d.gate("b")}
 	if d.one(100) {
 		var ids []string
-		for i := range federation.MaxSANs + 1 {
+		for i := range limits.SANs + 1 {
 			ids = append(ids, fmt.Sprintf("spiffe://west.example/%d", i))
 		}
 		w.service.Annotations = map[string]string{prefix + "sans": strings.Join(ids, ",")}

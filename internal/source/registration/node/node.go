@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
@@ -129,7 +130,7 @@ func checkMetadata(pairs []federation.Pair) error {
 	total := 0
 	for i, pair := range pairs {
 		if invalid := cmp.Or(
-			federation.CheckText("key", pair.Key, federation.MaxKeyBytes),
+			federation.CheckText("key", pair.Key, limits.KeyBytes),
 			federation.CheckText("value", pair.Value, maxMetadataBytes),
 		); invalid != nil {
 			return invalid.In("metadata[%s]", safetext.Quote(pair.Key))

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
@@ -68,7 +69,7 @@ func TestParseFails(t *testing.T) {
 		"instance too long":      func(s *registrationv1.Stored) { s.Instance = strings.TrimSuffix(strings.Repeat("abcdefghi.", 25), ".") },
 		"metadata too long":      func(s *registrationv1.Stored) { s.Metadata = map[string]string{"a": long} },
 		"too much metadata":      func(s *registrationv1.Stored) { s.Metadata = many },
-		"key too long":           func(s *registrationv1.Stored) { s.Metadata = map[string]string{long[:federation.MaxKeyBytes+1]: ""} },
+		"key too long":           func(s *registrationv1.Stored) { s.Metadata = map[string]string{long[:limits.KeyBytes+1]: ""} },
 		"description too long":   func(s *registrationv1.Stored) { s.Description = long[:maxDescriptionBytes+1] },
 		"too long altogether":    func(s *registrationv1.Stored) { s.Description = strings.Repeat("x", maxStoredBytes) },
 		"rule too long":          func(s *registrationv1.Stored) { s.Rule = long },

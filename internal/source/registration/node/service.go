@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 )
 
 // ServiceName returns the name of the service that the nodes of an fqdn become.
@@ -32,7 +33,7 @@ func ServiceName(prefix string, fqdn federation.FQDN) string {
 // and on nothing else: whoever knows the same nodes renders the same.
 func RenderService(prefix string, nodes []*Node) *federation.Service {
 	slices.SortFunc(nodes, func(a, b *Node) int { return a.URI.Compare(b.URI) })
-	nodes = nodes[:min(len(nodes), federation.MaxEndpoints)]
+	nodes = nodes[:min(len(nodes), limits.Endpoints)]
 	fqdn := nodes[0].Service
 	s := &federation.Service{
 		Name:      ServiceName(prefix, fqdn),
@@ -80,7 +81,7 @@ func spiffeIDs(nodes []*Node) []string {
 	}
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
-	return ids[:min(len(ids), federation.MaxSANs)]
+	return ids[:min(len(ids), limits.SANs)]
 }
 
 // ownID returns an ID for a node that has none, and takes it: host and port where

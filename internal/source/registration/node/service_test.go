@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
@@ -116,15 +117,15 @@ func checkService(t *testing.T, s *federation.Service) {
 
 func TestServiceWithTooManyNodes(t *testing.T) {
 	var list []*Node
-	for i := range federation.MaxEndpoints + 1 {
+	for i := range limits.Endpoints + 1 {
 		n := sample(t)
 		n.Instance = ""
-		n.URI = uri(t, fmt.Sprintf("tcp://192.0.2.1:%d", federation.MaxEndpoints+1-i))
+		n.URI = uri(t, fmt.Sprintf("tcp://192.0.2.1:%d", limits.Endpoints+1-i))
 		list = append(list, n)
 	}
 	s := RenderService("registration", list)
 	checkService(t, s)
-	if n := len(s.Endpoints); n != federation.MaxEndpoints || s.Endpoints[n-1].Port != federation.MaxEndpoints {
+	if n := len(s.Endpoints); n != limits.Endpoints || s.Endpoints[n-1].Port != limits.Endpoints {
 		t.Errorf("%d endpoints, the last at port %d", n, s.Endpoints[n-1].Port)
 	}
 }
@@ -145,7 +146,7 @@ func TestSANs(t *testing.T) {
 		t.Error(err)
 	}
 	var many []*Node
-	for i := range federation.MaxSANs + 1 {
+	for i := range limits.SANs + 1 {
 		n := nodes(t, fmt.Sprintf("https://192.0.2.1:%d", i+1))[0]
 		var err error
 		if n.Provider, err = federation.ParseID(fmt.Sprintf("spiffe://acme.example/%03d", i)); err != nil {
@@ -155,7 +156,7 @@ func TestSANs(t *testing.T) {
 	}
 	s = RenderService("registration", many)
 	checkService(t, s)
-	if n := len(s.SANs); n != federation.MaxSANs || s.SANs[n-1] != "spiffe://acme.example/063" {
+	if n := len(s.SANs); n != limits.SANs || s.SANs[n-1] != "spiffe://acme.example/063" {
 		t.Errorf("%d SANs: %v", n, s.SANs)
 	}
 }

@@ -51,7 +51,7 @@ func sortEndpoints(own []Endpoint, fqdn string) (endpoints []Endpoint, places []
 	order, targets := make([]uint16, len(own)), make([]string, len(own))
 	var text strings.Builder
 	for i := range own {
-		order[i], targets[i] = uint16(i), targetName(&text, own[i].Address, fqdn) // MaxMembers times federation.MaxEndpoints is below 1<<16
+		order[i], targets[i] = uint16(i), targetName(&text, own[i].Address, fqdn) // MaxMembers times limits.Endpoints is below 1<<16
 	}
 	compare := func(a, b uint16) int {
 		return cmp.Or(strings.Compare(targets[a], targets[b]), cmp.Compare(own[a].Port, own[b].Port))

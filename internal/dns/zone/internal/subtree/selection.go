@@ -40,7 +40,7 @@ func (c *serviceCompiler) selectEndpoints(places []uint16) []Selection {
 		for _, l := range s.Endpoints[i].Labels {
 			n, ok := byLabel[l]
 			if !ok {
-				byLabel[l] = uint32(len(sets)) //nolint:gosec // at most federation.MaxEndpoints times federation.MaxLabels
+				byLabel[l] = uint32(len(sets)) //nolint:gosec // at most limits.Endpoints times limits.Labels
 				sets = append(sets, labelEndpoints{first: places[i]})
 				continue
 			}

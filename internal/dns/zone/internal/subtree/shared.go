@@ -186,7 +186,7 @@ func (s *SharedName) joinInstances(services []*federation.Service) {
 	tell := func(k key, m int, text string) uint16 {
 		i, known := texts[k]
 		if !known {
-			i = uint16(len(s.tellers)) //nolint:gosec // MaxMembers times federation.MaxInstances is below 1<<16
+			i = uint16(len(s.tellers)) //nolint:gosec // MaxMembers times limits.Instances is below 1<<16
 			texts[k] = i
 			t.rare.texts, s.tellers = append(t.rare.texts, text), append(s.tellers, uint8(m)) //nolint:gosec // below MaxMembers
 		}

@@ -191,7 +191,7 @@ func (c *serviceCompiler) fillInstances(selections []Selection) {
 			c.countFault(fault, 1)
 			continue
 		}
-		named = append(named, Instance{Label: label, Index: uint16(i), protocol: in.Protocol}) // federation.MaxInstances is far below 1<<16
+		named = append(named, Instance{Label: label, Index: uint16(i), protocol: in.Protocol}) // limits.Instances is far below 1<<16
 	}
 	// Of IDs that are one name, the smallest has it, in whatever order they came.
 	slices.SortFunc(named, func(a, b Instance) int {

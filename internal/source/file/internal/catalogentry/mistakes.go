@@ -10,14 +10,15 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
 // The bounds of what findMistakes tries.
 const (
-	maxProbes  = 20_000                  // in a service
-	maxEntries = federation.MaxEndpoints // of a list or a map: no other has a higher limit
+	maxProbes  = 20_000           // in a service
+	maxEntries = limits.Endpoints // of a list or a map: no other has a higher limit
 )
 
 // findMistakes returns everything that is wrong with m, but no more than most mistakes.

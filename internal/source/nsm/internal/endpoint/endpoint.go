@@ -16,6 +16,7 @@ import (
 	"github.com/networkservicemesh/api/pkg/api/registry"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
@@ -87,7 +88,7 @@ type Rules struct {
 // KeyOf returns by what endpoints are told apart: the name, or where that is too long to be
 // kept, what stands for it.
 func KeyOf(name string) string {
-	if len(name) <= federation.MaxNameBytes {
+	if len(name) <= limits.NameBytes {
 		return name
 	}
 	return "\x00" + hexDigest(name)
@@ -154,7 +155,7 @@ func spiffeID(message *registry.NetworkServiceEndpoint) string {
 func (r *Rules) ReadPayload(message *registry.NetworkService) (service, payload string) {
 	service, _ = splitDomain(message.GetName())
 	payload = message.GetPayload()
-	if r.isForeign([]string{message.GetName()}) || len(service) > federation.MaxNameBytes ||
+	if r.isForeign([]string{message.GetName()}) || len(service) > limits.NameBytes ||
 		federation.CheckText("payload", payload, maxPayloadBytes) != nil {
 		payload = ""
 	}
@@ -166,7 +167,7 @@ func (r *Rules) refusalRule(name string, services []string) string {
 	switch {
 	case name == "" || len(services) == 0:
 		return Missing
-	case len(name) > federation.MaxNameBytes:
+	case len(name) > limits.NameBytes:
 		return Limit
 	case r.isForeign(append([]string{name}, services[:min(len(services), maxServices)]...)):
 		return Interdomain
@@ -204,7 +205,7 @@ func (r *Rules) readOffer(e *Endpoint, service string, labels map[string]string)
 	for key, value := range labels {
 		size += len(key) + len(value)
 	}
-	if size > maxMetadataBytes || len(service) > federation.MaxNameBytes {
+	if size > maxMetadataBytes || len(service) > limits.NameBytes {
 		return ServiceOffer{}, Limit
 	}
 	o := ServiceOffer{Service: service, fqdn: fqdn, metadata: federation.Pairs(labels)}

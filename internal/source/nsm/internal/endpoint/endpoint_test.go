@@ -11,6 +11,7 @@ import (
 	"github.com/networkservicemesh/api/pkg/api/registry"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
@@ -113,7 +114,7 @@ func TestRefused(t *testing.T) {
 		return all
 	}
 	tooMany := make(map[string]string)
-	for i := range federation.MaxMetadata + 1 {
+	for i := range limits.Metadata + 1 {
 		tooMany[fmt.Sprint(i)] = ""
 	}
 	for _, tc := range []struct {
@@ -143,8 +144,8 @@ func TestRefused(t *testing.T) {
 		{"credentials of a cloud", at("tcp://169.254.169.254:80"), map[string]int{Address: 1}},
 		{"no name", nse("", "web"), map[string]int{Missing: 1}},
 		{"no network service", nse("nse"), map[string]int{Missing: 1}},
-		{"long name", nse(strings.Repeat("n", federation.MaxNameBytes+1), "web"), map[string]int{Limit: 1}},
-		{"longest name", nse(strings.Repeat("n", federation.MaxNameBytes), "web"), nil},
+		{"long name", nse(strings.Repeat("n", limits.NameBytes+1), "web"), map[string]int{Limit: 1}},
+		{"longest name", nse(strings.Repeat("n", limits.NameBytes), "web"), nil},
 		{"network services that are no names", nse("nse", "", "a b", "-a", "web", strings.Repeat("s", 64)), map[string]int{Name: 4}},
 		{"out of the zone", nse("nse", "web.other.", "."), map[string]int{Name: 2}},
 		{"network services", nse("nse", names(maxServices)...), nil},
@@ -248,7 +249,7 @@ func TestIdentityAndPayload(t *testing.T) {
 	c.NetworkServiceLabels = map[string]*registry.NetworkServiceLabels{"web": {Labels: map[string]string{"payload": "mine", "zone": "a"}}}
 	full := nse("d", "web")
 	labels := make(map[string]string)
-	for i := range federation.MaxMetadata {
+	for i := range limits.Metadata {
 		labels[fmt.Sprintf("k%02d", i)] = "v"
 	}
 	full.NetworkServiceLabels = map[string]*registry.NetworkServiceLabels{"web": {Labels: labels}}

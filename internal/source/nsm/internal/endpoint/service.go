@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
@@ -35,7 +36,7 @@ func (r *Rules) buildService(name string, fqdn federation.FQDN, members []servic
 	}
 	slices.Sort(s.SANs)
 	s.SANs = slices.Compact(s.SANs)
-	s.SANs = s.SANs[:min(len(s.SANs), federation.MaxSANs)]
+	s.SANs = s.SANs[:min(len(s.SANs), limits.SANs)]
 	return s
 }
 
@@ -52,7 +53,7 @@ func addPayload(s *federation.Service, payload string) {
 		case found:
 			in.Metadata = slices.Clone(in.Metadata) // which the endpoint has as well
 			in.Metadata[at] = pair
-		case len(in.Metadata) < federation.MaxMetadata:
+		case len(in.Metadata) < limits.Metadata:
 			in.Metadata = slices.Insert(slices.Clone(in.Metadata), at, pair)
 		}
 	}
@@ -89,9 +90,9 @@ func (r *Rules) Encode(service, payload string, endpoints []*Endpoint) (encoded 
 		return nil, 0
 	}
 	slices.SortFunc(members, func(a, b serviceMember) int { return strings.Compare(a.name, b.name) })
-	if len(members) > federation.MaxEndpoints {
-		over = len(members) - federation.MaxEndpoints
-		members = members[:federation.MaxEndpoints]
+	if len(members) > limits.Endpoints {
+		over = len(members) - limits.Endpoints
+		members = members[:limits.Endpoints]
 	}
 	assignIDs(members)
 	s := r.buildService(service, members[0].fqdn, members)
