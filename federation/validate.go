@@ -40,8 +40,8 @@ func (s *Service) Validate() error {
 // enclosing field adds its path.
 func (s *Service) checkFields() *InvalidError {
 	if invalid := cmp.Or(
-		checkRequired("name", s.Name, limits.NameBytes),
-		CheckText("description", s.Description, limits.DescriptionBytes),
+		limitError("name", limits.CheckRequired(s.Name, limits.NameBytes)),
+		checkText("description", s.Description, limits.DescriptionBytes),
 		checkTexts("tags", s.Tags, limits.Tags, limits.TagBytes),
 		checkTexts("sans", s.SANs, limits.SANs, limits.SANBytes),
 		checkFQDN(s.FQDN),
@@ -80,7 +80,7 @@ func (e Endpoint) checkFields() *InvalidError {
 	}
 	return cmp.Or(
 		checkTexts("labels", e.Labels, limits.Labels, limits.TagBytes),
-		CheckText("description", e.Description, limits.DescriptionBytes),
+		checkText("description", e.Description, limits.DescriptionBytes),
 	)
 }
 
@@ -88,7 +88,7 @@ func (i Instance) checkFields() *InvalidError {
 	return cmp.Or(
 		i.checkID(),
 		checkTexts("endpoint_selector", i.EndpointSelector, limits.Selectors, limits.TagBytes),
-		CheckText("description", i.Description, limits.DescriptionBytes),
+		checkText("description", i.Description, limits.DescriptionBytes),
 		checkProtocol(i.Protocol),
 		checkPairs("metadata", i.Metadata, limits.Metadata),
 	)
@@ -97,7 +97,7 @@ func (i Instance) checkFields() *InvalidError {
 func (i Instance) checkID() *InvalidError {
 	switch {
 	case !i.Unnamed:
-		return checkRequired("id", i.ID, limits.NameBytes)
+		return limitError("id", limits.CheckRequired(i.ID, limits.NameBytes))
 	case i.ID != "":
 		return Invalidf("id", ReasonName, "an unnamed instance has none, and this one has %s", safetext.Quote(i.ID))
 	}
@@ -146,46 +146,31 @@ func checkProtocol(p Protocol) *InvalidError {
 	return nil
 }
 
+// limitError returns the error for a field that breaks a limit, or nil where none is broken.
+func limitError(field string, broken *limits.RuleError) *InvalidError {
+	if broken == nil {
+		return nil
+	}
+	return &InvalidError{Field: field, Reason: Reason(broken.Reason), Rule: broken.Rule}
+}
+
+func checkText(field, s string, most int) *InvalidError {
+	return limitError(field, limits.CheckText(s, most))
+}
+
 // checkCount checks the length of a list that has at least one entry.
-func checkCount(field string, n, limit int) *InvalidError {
-	switch {
-	case n == 0:
+func checkCount(field string, n, most int) *InvalidError {
+	if n == 0 {
 		return Invalidf(field, ReasonMissing, "at least one is required")
-	case n > limit:
-		return tooMany(field, limit)
 	}
-	return nil
-}
-
-func tooMany(field string, limit int) *InvalidError {
-	return Invalidf(field, ReasonLimit, "more than %d entries", limit)
-}
-
-// CheckText returns an error when s is longer than limit bytes or not valid
-// UTF-8, and nil otherwise.
-func CheckText(field, s string, limit int) *InvalidError {
-	switch {
-	case len(s) > limit:
-		return Invalidf(field, ReasonLimit, "%d bytes, the limit is %d", len(s), limit)
-	case !utf8.ValidString(s):
-		return Invalidf(field, ReasonUndecodable, "not valid UTF-8: %s", safetext.Quote(s))
-	}
-	return nil
-}
-
-// checkRequired is CheckText for a string that must not be empty.
-func checkRequired(field, s string, limit int) *InvalidError {
-	if s == "" {
-		return Invalidf(field, ReasonMissing, "required")
-	}
-	return CheckText(field, s, limit)
+	return limitError(field, limits.CheckCount(n, most))
 }
 
 // checkTexts checks a list of strings, its length first. No entry may be empty: it
 // would say nothing, and take as much memory as one that does.
 func checkTexts(field string, list []string, entries, bytes int) *InvalidError {
-	if len(list) > entries {
-		return tooMany(field, entries)
+	if invalid := limitError(field, limits.CheckCount(len(list), entries)); invalid != nil {
+		return invalid
 	}
 	for i, s := range list {
 		if s != "" && len(s) <= bytes && utf8.ValidString(s) {
@@ -195,7 +180,7 @@ func checkTexts(field string, list []string, entries, bytes int) *InvalidError {
 		if s == "" {
 			return Invalidf(path, ReasonMissing, "is empty; leave it out")
 		}
-		return CheckText(path, s, bytes)
+		return checkText(path, s, bytes)
 	}
 	return nil
 }
@@ -203,13 +188,13 @@ func checkTexts(field string, list []string, entries, bytes int) *InvalidError {
 // checkPairs checks the entries of a map: their number, their strings, and that they
 // are sorted by key without a key that is there twice.
 func checkPairs(field string, list []Pair, entries int) *InvalidError {
-	if len(list) > entries {
-		return tooMany(field, entries)
+	if invalid := limitError(field, limits.CheckCount(len(list), entries)); invalid != nil {
+		return invalid
 	}
 	for i, pair := range list {
 		if invalid := cmp.Or(
-			CheckText("key", pair.Key, limits.KeyBytes),
-			CheckText("value", pair.Value, limits.ValueBytes),
+			checkText("key", pair.Key, limits.KeyBytes),
+			checkText("value", pair.Value, limits.ValueBytes),
 		); invalid != nil {
 			return invalid.In("%s[%s]", field, safetext.Quote(pair.Key))
 		}

@@ -3,8 +3,15 @@
 //
 // Federation checks services by them, wire counts the entries of a message by them before it
 // decodes it, and sources cut by them what they publish. The package imports no other of this
-// module, so that federation may import it.
+// module but safetext, so that federation may import it.
 package limits
+
+import (
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
+)
 
 // How many entries the lists of a service may have.
 const (
@@ -27,3 +34,45 @@ const (
 	KeyBytes         = 512       // of a label, and of metadata
 	ValueBytes       = 16 * 1024 // of a label, and of metadata: known owners put a PEM certificate there
 )
+
+// RuleError says which rule a text or a list breaks, in the words of a federation.InvalidError.
+type RuleError struct{ Reason, Rule string }
+
+// Error returns the rule.
+func (e *RuleError) Error() string { return e.Rule }
+
+// Of returns an error that begins with what broke the rule, or nil where there is none.
+func (e *RuleError) Of(what string) error {
+	if e == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, e)
+}
+
+// CheckText returns why s is no text that may be here, or nil if it is: it has at most limit bytes, and
+// they are valid UTF-8.
+func CheckText(s string, limit int) *RuleError {
+	switch {
+	case len(s) > limit:
+		return &RuleError{"limit", fmt.Sprintf("%d bytes, the limit is %d", len(s), limit)}
+	case !utf8.ValidString(s):
+		return &RuleError{"undecodable", "not valid UTF-8: " + safetext.Quote(s)}
+	}
+	return nil
+}
+
+// CheckRequired is CheckText for a text that must not be empty.
+func CheckRequired(s string, limit int) *RuleError {
+	if s == "" {
+		return &RuleError{"missing", "required"}
+	}
+	return CheckText(s, limit)
+}
+
+// CheckCount returns why a list may not have n entries, or nil if it may: it has at most limit.
+func CheckCount(n, limit int) *RuleError {
+	if n > limit {
+		return &RuleError{"limit", fmt.Sprintf("more than %d entries", limit)}
+	}
+	return nil
+}

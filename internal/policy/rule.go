@@ -167,8 +167,8 @@ func parseLiteral(s string) (string, error) {
 	case "*":
 		return "", errStar
 	}
-	if err := federation.CheckText("", s, limits.TagBytes); err != nil {
-		return "", err
+	if broken := limits.CheckText(s, limits.TagBytes); broken != nil {
+		return "", broken
 	}
 	return s, nil
 }

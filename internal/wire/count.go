@@ -56,8 +56,9 @@ func checkCounts(b []byte, fields []repeatedField) *federation.InvalidError {
 			continue
 		}
 		field := fields[number]
-		if counts[number]++; counts[number] > field.limit {
-			return tooMany(field.name, field.limit)
+		counts[number]++
+		if broken := limits.CheckCount(counts[number], field.limit); broken != nil {
+			return limitError(field.name, broken)
 		}
 		if field.entries == nil {
 			continue

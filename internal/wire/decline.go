@@ -4,7 +4,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
@@ -14,7 +14,7 @@ import (
 // out.
 func DeclineResponse(m *rdpb.StreamResponse) *rdpb.StreamRequest {
 	context := m.GetContext()
-	if federation.CheckText("context", context, MaxContextBytes) != nil {
+	if limits.CheckText(context, MaxContextBytes) != nil {
 		context = ""
 	}
 	return newAnswer(m.GetNonce(), context, &status.Status{

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
@@ -73,7 +74,7 @@ func parseRequest(m requestMessage, status *status.Status, url, context string) 
 	if code := codes.Code(status.GetCode()); code != codes.OK { //nolint:gosec // any number is some code
 		parsed.Refusal = cmp.Or(cutText(status.GetMessage(), MaxRefusalBytes), code.String())
 	}
-	invalid := cmp.Or(checkURL(m.GetResourceUrl(), url), federation.CheckText("context", context, MaxContextBytes))
+	invalid := cmp.Or(checkURL(m.GetResourceUrl(), url), limitError("context", limits.CheckText(context, MaxContextBytes)))
 	switch {
 	case !m.ProtoReflect().IsValid():
 		invalid = federation.Invalidf("request", federation.ReasonMissing, "required")

@@ -136,7 +136,7 @@ func decodeUpsert(resource *anypb.Any, id string) (federation.Event, *federation
 	if invalid != nil {
 		return federation.Event{}, invalid
 	}
-	if invalid := federation.CheckText("resource_id", id, limits.NameBytes); invalid != nil {
+	if invalid := limitError("resource_id", limits.CheckText(id, limits.NameBytes)); invalid != nil {
 		return federation.Event{}, invalid
 	}
 	if id == service.Name {
@@ -158,7 +158,7 @@ func decodeDelete(resource *anypb.Any, id string) (federation.Event, *federation
 	} else {
 		field, name = "resource_id", id
 	}
-	if invalid := checkRequired(field, name, limits.NameBytes); invalid != nil {
+	if invalid := limitError(field, limits.CheckRequired(name, limits.NameBytes)); invalid != nil {
 		return federation.Event{}, invalid
 	}
 	return federation.Event{Operation: federation.Delete, Name: name, ID: id}, nil

@@ -4,19 +4,16 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
-// checkRequired checks a string of a message that must not be empty.
-func checkRequired(field, s string, limit int) *federation.InvalidError {
-	if s == "" {
-		return federation.Invalidf(field, federation.ReasonMissing, "required")
+// limitError returns the error for a field that breaks a limit, or nil where none is broken.
+func limitError(field string, broken *limits.RuleError) *federation.InvalidError {
+	if broken == nil {
+		return nil
 	}
-	return federation.CheckText(field, s, limit)
-}
-
-func tooMany(field string, limit int) *federation.InvalidError {
-	return federation.Invalidf(field, federation.ReasonLimit, "more than %d entries", limit)
+	return &federation.InvalidError{Field: field, Reason: federation.Reason(broken.Reason), Rule: broken.Rule}
 }
 
 // checkURL checks the resource type that a message names. It may name none.

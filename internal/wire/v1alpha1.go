@@ -82,7 +82,7 @@ func decodeDeleteV1Alpha1(resource *anypb.Any) (federation.Event, *federation.In
 	if !ok {
 		return federation.Event{}, undecodableError()
 	}
-	if invalid := checkRequired("resource.id", id, limits.NameBytes); invalid != nil {
+	if invalid := limitError("resource.id", limits.CheckRequired(id, limits.NameBytes)); invalid != nil {
 		return federation.Event{}, invalid
 	}
 	return federation.Event{Operation: federation.Delete, Name: id}, nil
@@ -94,8 +94,8 @@ func decodeDeleteV1Alpha1(resource *anypb.Any) (federation.Event, *federation.In
 // The endpoints belong to every protocol, so the instances have no selectors.
 func decodeServiceV1Alpha1(m *typespb1.FederatedService) (*federation.Service, *federation.InvalidError) {
 	if invalid := cmp.Or(
-		checkRequired("id", m.GetId(), limits.NameBytes),
-		federation.CheckText("name", m.GetName(), limits.NameBytes),
+		limitError("id", limits.CheckRequired(m.GetId(), limits.NameBytes)),
+		limitError("name", limits.CheckText(m.GetName(), limits.NameBytes)),
 	); invalid != nil {
 		return nil, invalid
 	}
@@ -144,8 +144,8 @@ func (p *fieldParser) addressV1Alpha1(i int, s string) federation.Address {
 // v1alpha1 has none. It returns no instance when there is one protocol that does
 // not parse, or too many.
 func (p *fieldParser) instancesV1Alpha1(m *typespb1.FederatedService) []federation.Instance {
-	if len(m.GetProtocols()) > MaxProtocols {
-		p.failField("instances", tooMany("protocols", MaxProtocols))
+	if broken := limits.CheckCount(len(m.GetProtocols()), MaxProtocols); broken != nil {
+		p.failField("instances", limitError("protocols", broken))
 		return nil
 	}
 	// Hamlet, draft of 2019: the id "will be the value sent as the SNI header".

@@ -1,6 +1,7 @@
 package pattern
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -32,23 +33,12 @@ func NewLabel(key, value string) (Label, error) {
 	case all:
 		err = errKeyStar
 	default:
-		err = firstInvalid(federation.CheckText("key", key, limits.KeyBytes),
-			federation.CheckText("value", value, limits.ValueBytes))
+		err = cmp.Or(limits.CheckText(key, limits.KeyBytes).Of("key"), limits.CheckText(value, limits.ValueBytes).Of("value"))
 	}
 	if err != nil {
 		return Label{}, fmt.Errorf("label pattern %s: %w", safetext.Quote(key+"="+value), err)
 	}
 	return Label{key, value}, nil
-}
-
-// firstInvalid returns the first error of CheckText, nil if there is none.
-func firstInvalid(invalid ...*federation.InvalidError) error {
-	for _, err := range invalid {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Matches reports whether the labels, which are sorted by key, have the key with the
@@ -74,7 +64,7 @@ func ParseKey(s string) (Key, error) {
 	case strings.Contains(s, "**"):
 		err = errStars
 	default:
-		err = firstInvalid(federation.CheckText("key", s, limits.KeyBytes))
+		err = limits.CheckText(s, limits.KeyBytes).Of("key")
 	}
 	if err != nil {
 		return Key{}, fmt.Errorf("key pattern %s: %w", safetext.Quote(s), err)

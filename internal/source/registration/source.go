@@ -32,6 +32,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/internal/table"
@@ -120,11 +121,8 @@ func New(config Config) (*Source, error) {
 		}
 		config.Owner = host
 	}
-	if invalid := cmp.Or(
-		federation.CheckText("name", config.Name, maxName),
-		federation.CheckText("owner", config.Owner, maxName),
-	); invalid != nil {
-		return nil, invalid
+	if err := cmp.Or(limits.CheckText(config.Name, maxName).Of("name"), limits.CheckText(config.Owner, maxName).Of("owner")); err != nil {
+		return nil, err
 	}
 	switch {
 	case config.Convergence < 0:

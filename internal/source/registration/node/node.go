@@ -74,6 +74,7 @@ var (
 	errNoProvider = errors.New("provider: required")
 	errSince      = errors.New("since: must be in UTC, in whole seconds")
 	errMetadata   = fmt.Errorf("metadata: more than %d bytes of keys and values", maxMetadataBytes)
+	errOrder      = errors.New("metadata: keys are not sorted, or not different")
 	errPairs      = fmt.Errorf("metadata: more than %d entries", maxMetadata)
 )
 
@@ -92,12 +93,12 @@ func (n *Node) Validate() error {
 	case n.Since.Location() != time.UTC || n.Since.Nanosecond() != 0 || n.Since.Unix() < 0 || !timestamppb.New(n.Since).IsValid():
 		return errSince
 	}
-	if invalid := cmp.Or(
-		federation.CheckText("description", n.Description, maxDescriptionBytes),
-		federation.CheckText("rule", n.Rule, maxWordBytes),
-		federation.CheckText("owner", n.Owner, maxWordBytes),
-	); invalid != nil {
-		return invalid
+	if err := cmp.Or(
+		limits.CheckText(n.Description, maxDescriptionBytes).Of("description"),
+		limits.CheckText(n.Rule, maxWordBytes).Of("rule"),
+		limits.CheckText(n.Owner, maxWordBytes).Of("owner"),
+	); err != nil {
+		return err
 	}
 	if n.Instance != "" {
 		if err := checkInstance(n.Service, n.Instance); err != nil {
@@ -129,14 +130,13 @@ func checkMetadata(pairs []federation.Pair) error {
 	}
 	total := 0
 	for i, pair := range pairs {
-		if invalid := cmp.Or(
-			federation.CheckText("key", pair.Key, limits.KeyBytes),
-			federation.CheckText("value", pair.Value, maxMetadataBytes),
-		); invalid != nil {
-			return invalid.In("metadata[%s]", safetext.Quote(pair.Key))
+		if err := cmp.Or(
+			limits.CheckText(pair.Key, limits.KeyBytes).Of("key"), limits.CheckText(pair.Value, maxMetadataBytes).Of("value"),
+		); err != nil {
+			return fmt.Errorf("metadata[%s].%w", safetext.Quote(pair.Key), err)
 		}
 		if i > 0 && pairs[i-1].Key >= pair.Key {
-			return federation.Invalidf("metadata", federation.ReasonUndecodable, "keys are not sorted, or not different")
+			return errOrder
 		}
 		total += len(pair.Key) + len(pair.Value)
 	}

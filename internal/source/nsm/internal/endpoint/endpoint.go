@@ -156,7 +156,7 @@ func (r *Rules) ReadPayload(message *registry.NetworkService) (service, payload 
 	service, _ = splitDomain(message.GetName())
 	payload = message.GetPayload()
 	if r.isForeign([]string{message.GetName()}) || len(service) > limits.NameBytes ||
-		federation.CheckText("payload", payload, maxPayloadBytes) != nil {
+		limits.CheckText(payload, maxPayloadBytes) != nil {
 		payload = ""
 	}
 	return service, payload
