@@ -9,8 +9,8 @@ import (
 
 // The rules that an endpoint address can break, in addition to those of a name.
 var (
-	ErrAddressZone = errors.New("address has a zone identifier")
-	ErrAddressForm = errors.New("address is neither an IP address nor a host name")
+	errAddressZone = errors.New("address has a zone identifier")
+	errAddressForm = errors.New("address is neither an IP address nor a host name")
 )
 
 // Address is where an endpoint is reached: an IP address or a host name. Only
@@ -28,16 +28,16 @@ type Address struct {
 func ParseAddress(s string) (Address, error) {
 	if ip, err := netip.ParseAddr(s); err == nil {
 		if ip.Zone() != "" {
-			return Address{}, ErrAddressZone
+			return Address{}, errAddressZone
 		}
 		return Address{ip: ip.Unmap()}, nil
 	}
 	if strings.ContainsAny(s, ":/[]%") {
-		return Address{}, ErrAddressForm
+		return Address{}, errAddressForm
 	}
 	host, err := ParseFQDN(s)
 	if err != nil {
-		return Address{}, fmt.Errorf("%w: %w", ErrAddressForm, err)
+		return Address{}, fmt.Errorf("%w: %w", errAddressForm, err)
 	}
 	return Address{host: host}, nil
 }

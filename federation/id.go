@@ -39,7 +39,7 @@ var (
 // IP addresses, wildcards and other URIs are not identities.
 func ParseID(s string) (ID, error) {
 	if strings.Contains(s, "://") {
-		id, err := ParseSPIFFE(s)
+		id, err := parseSPIFFE(s)
 		if err != nil {
 			return ID{}, fmt.Errorf("identity %s: %w", safetext.Quote(s), err)
 		}
@@ -52,9 +52,9 @@ func ParseID(s string) (ID, error) {
 	return ID{host: strings.TrimSuffix(name.String(), ".")}, nil
 }
 
-// ParseSPIFFE returns the SPIFFE ID of a leaf certificate that s spells. Its errors do not
+// parseSPIFFE returns the SPIFFE ID of a leaf certificate that s spells. Its errors do not
 // repeat s.
-func ParseSPIFFE(s string) (ID, error) {
+func parseSPIFFE(s string) (ID, error) {
 	if !strings.HasPrefix(s, "spiffe://") {
 		return ID{}, errScheme
 	}

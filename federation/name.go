@@ -19,18 +19,19 @@ const (
 )
 
 // The rules that a name can break. Every error of ParseFQDN, ParseOrigin,
-// ParseLabel and FQDN.Rename is one of them, and ParseAddress wraps them.
+// ParseLabel and FQDN.Rename is one of them, and ParseAddress wraps them. They do not
+// repeat the name, which the caller knows and is to quote.
 var (
-	ErrNameEmpty      = errors.New("name is empty")
-	ErrNameTooLong    = errors.New("name is longer than 254 characters with its final dot")
-	ErrLabelEmpty     = errors.New("name has an empty label")
-	ErrLabelTooLong   = errors.New("label is longer than 63 octets")
-	ErrLabelCharacter = errors.New("label has a character other than a-z, 0-9, '-' and '_'")
-	ErrLabelHyphen    = errors.New("label begins or ends with '-'")
-	ErrLabelReserved  = errors.New("label begins with '_', which is kept for service labels")
-	ErrNameNumeric    = errors.New("last label is a number, so the name looks like an address")
-	ErrNameIDNA       = errors.New("name is not a valid internationalized name")
-	ErrLabelAddr      = errors.New("name ends in the label 'addr', which is kept for endpoint addresses")
+	errNameEmpty      = errors.New("name is empty")
+	errNameTooLong    = errors.New("name is longer than 254 characters with its final dot")
+	errLabelEmpty     = errors.New("name has an empty label")
+	errLabelTooLong   = errors.New("label is longer than 63 octets")
+	errLabelCharacter = errors.New("label has a character other than a-z, 0-9, '-' and '_'")
+	errLabelHyphen    = errors.New("label begins or ends with '-'")
+	errLabelReserved  = errors.New("label begins with '_', which is kept for service labels")
+	errNameNumeric    = errors.New("last label is a number, so the name looks like an address")
+	errNameIDNA       = errors.New("name is not a valid internationalized name")
+	errLabelAddr      = errors.New("name ends in the label 'addr', which is kept for endpoint addresses")
 )
 
 // FQDN is an absolute domain name: in lower case, with A-labels only, and with its
@@ -74,7 +75,7 @@ func checkHostname(name string) error {
 		}
 	}
 	if isNumber(name[strings.LastIndexByte(name, '.')+1:]) {
-		return ErrNameNumeric
+		return errNameNumeric
 	}
 	return nil
 }
@@ -95,7 +96,7 @@ func ParseOrigin(s string) (FQDN, error) {
 			return FQDN{}, err
 		}
 		if len(label) > maxLabelLength {
-			return FQDN{}, ErrLabelTooLong
+			return FQDN{}, errLabelTooLong
 		}
 	}
 	return absoluteName(s, name)
@@ -119,7 +120,7 @@ func (n FQDN) Within(origin FQDN) bool {
 }
 
 // Rename returns n with its suffix from replaced by to, or n itself when it is not
-// within from. It fails with [ErrNameTooLong] when the new name is too long.
+// within from. It fails when the new name has more than 254 characters with its final dot.
 func (n FQDN) Rename(from, to FQDN) (FQDN, error) {
 	if !n.Within(from) {
 		return n, nil
@@ -155,7 +156,7 @@ func ParseLabel(id string) (Label, error) {
 	}
 	// The SRV records of the service point to <ip>.addr.<fqdn>.
 	if strings.HasSuffix(name, ".addr") {
-		return Label{}, ErrLabelAddr
+		return Label{}, errLabelAddr
 	}
 	return Label{name}, nil
 }
@@ -170,34 +171,34 @@ func (l Label) IsZero() bool { return l.name == "" }
 func normalizeName(s string) (string, error) {
 	s = strings.TrimSuffix(s, ".")
 	if s == "" {
-		return "", ErrNameEmpty
+		return "", errNameEmpty
 	}
 	if len(s) > 4*maxNameLength {
-		return "", ErrNameTooLong // before the work of IDNA, which is linear in it
+		return "", errNameTooLong // before the work of IDNA, which is linear in it
 	}
 	lower := asciiLower(s)
 	if isASCII(lower) && !strings.Contains(lower, "xn--") {
 		return lower, nil
 	}
 	if !utf8.ValidString(lower) {
-		return "", ErrNameIDNA // package idna takes it for a name with U+FFFD
+		return "", errNameIDNA // package idna takes it for a name with U+FFFD
 	}
 	// RFC 5891 section 5. STD3 rules are off because they refuse '_';
 	// checkLabel applies ours afterwards.
 	ascii, err := idna.New(idna.MapForLookup(), idna.StrictDomainName(false)).ToASCII(lower)
 	if err != nil {
-		return "", ErrNameIDNA // err shows the label as the peer sent it
+		return "", errNameIDNA // err shows the label as the peer sent it
 	}
 	ascii = strings.TrimSuffix(ascii, ".") // an ideographic full stop at the end maps to one more dot
 	if ascii == "" {
-		return "", ErrNameEmpty
+		return "", errNameEmpty
 	}
 	return ascii, nil
 }
 
 func withFinalDot(name string) (FQDN, error) {
 	if len(name)+1 > maxNameLength {
-		return FQDN{}, ErrNameTooLong
+		return FQDN{}, errNameTooLong
 	}
 	return FQDN{name + "."}, nil
 }
@@ -205,19 +206,19 @@ func withFinalDot(name string) (FQDN, error) {
 func checkLabel(label string) error {
 	switch {
 	case label == "":
-		return ErrLabelEmpty
+		return errLabelEmpty
 	case len(label) > maxLabelLength:
-		return ErrLabelTooLong
+		return errLabelTooLong
 	case label[0] == '_':
-		return ErrLabelReserved
+		return errLabelReserved
 	case label[0] == '-' || label[len(label)-1] == '-':
-		return ErrLabelHyphen
+		return errLabelHyphen
 	}
 	for i := range len(label) {
 		switch c := label[i]; {
 		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '-', c == '_':
 		default:
-			return ErrLabelCharacter
+			return errLabelCharacter
 		}
 	}
 	return nil

@@ -107,7 +107,7 @@ func PeerIDs(certificate *x509.Certificate) []federation.ID {
 func spiffeIDs(certificate *x509.Certificate) []federation.ID {
 	// X509-SVID section 2: a certificate with more than one URI SAN must be refused.
 	if len(certificate.URIs) == 1 {
-		if id, err := federation.ParseSPIFFE(certificate.URIs[0].String()); err == nil {
+		if id, err := federation.ParseID(certificate.URIs[0].String()); err == nil && id.IsSPIFFE() {
 			return []federation.ID{id}
 		}
 	}

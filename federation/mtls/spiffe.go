@@ -80,8 +80,8 @@ func (s SPIFFE) acceptedDomains() (domains []spiffeid.TrustDomain, err error) {
 		case domain.Name() != name: // it may be a whole SPIFFE ID
 			return nil, fmt.Errorf("trust domain %s: name it alone, as in %s", safetext.Quote(name), domain)
 		}
-		if _, err := federation.ParseSPIFFE(domain.IDString() + "/workload"); err != nil { // its length
-			return nil, fmt.Errorf("trust domain %s: %w", safetext.Quote(name), err)
+		if _, err := federation.ParseID(domain.IDString() + "/workload"); err != nil { // its length
+			return nil, fmt.Errorf("trust domain %s: %w", safetext.Quote(name), errors.Unwrap(err)) // without that ID
 		}
 		domains = append(domains, domain)
 	}

@@ -36,11 +36,11 @@ func verifySVID(chain []*x509.Certificate, domains map[spiffeid.TrustDomain]*x50
 		return fmt.Errorf("certificate for %s is no X509-SVID that may be trusted: %w", quotedNames(leaf), err)
 	}
 	raw, err := x509svid.IDFromCert(leaf)
-	if err == nil {
-		_, err = federation.ParseSPIFFE(raw.String())
-	}
 	if err != nil {
 		return refused(printableError(err))
+	}
+	if _, err = federation.ParseID(raw.String()); err != nil {
+		return refused(errors.Unwrap(err)) // without the ID, which refused names
 	}
 	domain := raw.TrustDomain()
 	switch bundle, ok := domains[domain]; {

@@ -13,6 +13,9 @@ import (
 func TestParseURI(t *testing.T) {
 	v4, v6 := netip.MustParseAddr("192.0.2.9"), netip.MustParseAddr("2001:db8::9")
 	long := strings.Repeat("a", 63) + "." + strings.Repeat("b", 63) + "." + strings.Repeat("c", 63) + "." + strings.Repeat("d", 61)
+	// The rules of package federation.
+	errZone := errors.New("address has a zone identifier")
+	errForm := errors.New("address is neither an IP address nor a host name")
 	for _, tc := range []struct {
 		in   string
 		peer netip.Addr
@@ -54,7 +57,7 @@ func TestParseURI(t *testing.T) {
 		{in: "https://[::1", err: errBrackets},
 		{in: "https://[::1]]:80", err: errBrackets},
 		{in: "https://[::1]80", err: errPort},
-		{in: "https://[fe80::1%eth0]:80", err: federation.ErrAddressZone},
+		{in: "https://[fe80::1%eth0]:80", err: errZone},
 		{in: "https://192.0.2.1:", err: errPort},
 		{in: "https://192.0.2.1:0", err: errPort},
 		{in: "https://192.0.2.1:080", err: errPort},
@@ -65,17 +68,17 @@ func TestParseURI(t *testing.T) {
 		{in: "tcp://", peer: v4, err: errNoPort},
 		{in: "https://", err: errNoHost},
 		{in: "https://:8443", err: errNoHost},
-		{in: "https://.", err: federation.ErrAddressForm},
-		{in: "https://*.example", err: federation.ErrAddressForm},
-		{in: "https://192.0.2.256", err: federation.ErrAddressForm},
-		{in: "https://a%2eb", err: federation.ErrAddressForm},
-		{in: "https://a\x00b", err: federation.ErrAddressForm},
-		{in: "https://" + long + "dd", err: federation.ErrAddressForm},
+		{in: "https://.", err: errForm},
+		{in: "https://*.example", err: errForm},
+		{in: "https://192.0.2.256", err: errForm},
+		{in: "https://a%2eb", err: errForm},
+		{in: "https://a\x00b", err: errForm},
+		{in: "https://" + long + "dd", err: errForm},
 		{in: "https://" + strings.Repeat("a", maxURIBytes), err: errLong},
 	} {
 		u, err := ParseURI(tc.in, tc.peer)
 		if tc.err != nil {
-			if !errors.Is(err, tc.err) || u != (URI{}) {
+			if err == nil || !strings.Contains(err.Error(), tc.err.Error()) || u != (URI{}) {
 				t.Errorf("ParseURI(%q) = %v, %v; want %v", tc.in, u, err, tc.err)
 			}
 			continue

@@ -162,10 +162,10 @@ func parseAddress(text string) (allowedAddress, error) {
 	}
 	cidr := text
 	if ip, err := netip.ParseAddr(text); err == nil {
-		cidr = netip.PrefixFrom(ip, ip.BitLen()).String()
-		if ip.Zone() != "" {
-			return allowedAddress{}, federation.ErrAddressZone
+		if _, err = federation.ParseAddress(text); err != nil { // a zone identifier
+			return allowedAddress{}, err
 		}
+		cidr = netip.PrefixFrom(ip, ip.BitLen()).String()
 	}
 	if strings.Contains(cidr, "/") {
 		block, err := netip.ParsePrefix(cidr)
