@@ -571,3 +571,39 @@ func TestDocumentedProperties(t *testing.T) {
 		t.Errorf("properties that are explained (-parser +README):\n%s", diff)
 	}
 }
+
+// pronoun is a word that a reader can only understand with the sentence before.
+var pronoun = regexp.MustCompile(`(?i)^(?:\*\*)?(?:it|they|these|this|those)\b`)
+
+// TestSentencesNameTheirSubject finds text without a sentence before that begins with a word which
+// stands for something else: behind a heading, in a bullet or in a cell of a table. There readers
+// begin to read, and do not know who it is.
+func TestSentencesNameTheirSubject(t *testing.T) {
+	t.Parallel()
+	bullet := regexp.MustCompile(`^(?:[*-]|[0-9]+\.) +`)
+	for _, d := range documents(t) {
+		begins := false // the next text is the first below its heading
+		for i, line := range strings.Split(d.prose, "\n") {
+			line = strings.TrimSpace(line)
+			if line == "" {
+				continue
+			}
+			var parts []string
+			switch mark := bullet.FindString(line); {
+			case heading.MatchString(line):
+				begins = true
+				continue
+			case strings.HasPrefix(line, "|"):
+				parts = strings.Split(line, "|")
+			case mark != "" || begins:
+				parts = []string{line[len(mark):]}
+			}
+			begins = false
+			for _, part := range parts {
+				if part = strings.TrimSpace(part); pronoun.MatchString(part) {
+					t.Errorf("%s:%d: name what is meant: %q", d.path, i+1, part)
+				}
+			}
+		}
+	}
+}
