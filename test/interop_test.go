@@ -283,7 +283,7 @@ func TestForeignOwner(t *testing.T) {
 			o := startForeignOwner(t, p, d)
 			c := startCoreDNS(t, federationBlock(p, "fed.example", "", o.address+" api "+d.version+"\nsettle 1s"))
 			stream := o.accept()
-			if ours := ownHeaders(stream.asked); !slices.Equal(ours, []string{"federation-catalog-end"}) {
+			if ours := ownHeaders(stream.asked); !slices.Equal(ours, []string{"federation-catalog-end", "federation-window"}) {
 				t.Errorf("a consumer that holds nothing sends the headers %v", ours)
 			}
 

@@ -67,7 +67,7 @@ var wings = map[string][]string{
 	"plugin": {
 		"federation", "federation/mtls", "internal", "internal/dns", "internal/policy", "internal/status", "internal/wire", "plugin/corefile",
 	},
-	"plugin/corefile": {"federation", "federation/mtls", "internal", "internal/dns", "internal/policy", "internal/status", "internal/wire"},
+	"plugin/corefile": {"federation", "federation/mtls", "internal", "internal/catalog", "internal/dns", "internal/policy", "internal/status", "internal/wire"},
 	"cmd/coredns":     {"internal", "plugin"},
 	"cmd/federationctl": {
 		"federation", "federation/mtls", "federation/provider", "internal", "internal/allowfile", "internal/catalog", "internal/consumer", "internal/dns",
@@ -84,7 +84,7 @@ var leaves = []string{"internal/limits", "internal/safetext"}
 // mostLines is how large all wings together may be: lines of code without comments, blank lines,
 // tests and generated files. It is meant to fall. A commit that raises it says which feature
 // needs that, or deletes as much elsewhere.
-const mostLines = 41_210
+const mostLines = 41_290
 
 // wingOf returns the wing that a folder is of, or "".
 func wingOf(folder string) string {

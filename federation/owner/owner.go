@@ -71,8 +71,8 @@ type Config struct {
 
 // Advanced is what few programs set.
 type Advanced struct {
-	// Window is how many messages are sent ahead of their acknowledgements, 1 to 1024; default: 1, as the
-	// specification has it. A consumer that reads in order cannot tell the difference.
+	// Window is how many messages are sent ahead of their acknowledgements, 1 to 1024; default: 256. A consumer
+	// that does not say that it takes more gets one at a time, as the specification has it.
 	Window int
 
 	// MaxMessage is how many octets the largest message has; default: 16 MiB. A service that needs a larger one

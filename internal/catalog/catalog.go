@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"errors"
 	"iter"
 	"time"
@@ -16,15 +17,20 @@ var errNoStream = errors.New("event outside of a stream")
 // Forever is a retention without limit.
 const Forever time.Duration = -1
 
+// What Rules mean that do not say it.
+const (
+	DefaultRetention = 24 * time.Hour
+	DefaultSettle    = 5 * time.Second
+)
+
 // Rules are what the configuration says about one owner.
 type Rules struct {
-	// Retention is how long services outlive the stream that announced them. Forever, or
-	// 0, means without limit. A consumer.Mirror takes 0 for 24 h.
+	// Retention is how long services outlive the stream that announced them: Forever is without
+	// limit, and 0 stands for DefaultRetention.
 	Retention time.Duration
 
 	// Settle is how long the owner must be silent for a catalog whose end it does not mark
-	// to count as complete. With 0 such a catalog is complete after its first service, so
-	// a consumer.Mirror takes 0 for 5 s.
+	// to count as complete; 0 stands for DefaultSettle.
 	Settle time.Duration
 
 	// MaxCatalog bounds the sum of the sizes (see Size) of the services that one
@@ -47,7 +53,7 @@ type Rules struct {
 	Shares func(federation.FQDN) bool
 
 	// Admits are words, with spaces between, each for what Admit admits for somebody: where a word is the
-	// same, so is that, in another process as well. A consumer.Mirror takes no words for one.
+	// same, so is that, in another process as well. No words stand for one.
 	Admits string
 }
 
@@ -193,7 +199,14 @@ type streamState struct {
 
 // New returns an empty catalog of an owner that has not been reached yet.
 func New(rules Rules) *Catalog {
-	return &Catalog{rules: rules, records: newRecordTable(), ids: newServiceIDs(), fqdns: newFQDNCounts()}
+	return &Catalog{rules: rules.withDefaults(), records: newRecordTable(), ids: newServiceIDs(), fqdns: newFQDNCounts()}
+}
+
+func (r Rules) withDefaults() Rules {
+	r.Retention = cmp.Or(r.Retention, DefaultRetention)
+	r.Settle = cmp.Or(r.Settle, DefaultSettle)
+	r.Admits = cmp.Or(r.Admits, "all")
+	return r
 }
 
 // OpenStream starts a new generation: a stream to the owner is open.
@@ -365,6 +378,7 @@ func (c *Catalog) Rules() Rules { return c.rules }
 // now come with the next stream, and until then Summary.Covers says of what all is there. SetRules calls Rules.Admit once for each service.
 func (c *Catalog) SetRules(rules Rules, now time.Time) {
 	before := c.rules
+	rules = rules.withDefaults()
 	full := isLowerLimit(rules.MaxCatalog, before.MaxCatalog)
 	c.rules = rules
 	if !c.omitsServices() {

@@ -343,7 +343,7 @@ func offset(t time.Time) string { return t.Sub(epoch).String() }
 func duration(t *testing.T, s string) time.Duration {
 	t.Helper()
 	if s == "forever" {
-		return 0
+		return catalog.Forever
 	}
 	return must.Get(time.ParseDuration(s))(t)
 }

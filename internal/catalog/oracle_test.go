@@ -57,7 +57,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 	example, test := services.FQDN("example"), services.FQDN("test")
 	randomConfig := func() catalog.Rules {
 		return catalog.Rules{
-			Retention:  pick(r, 0, 10*time.Second, 30*time.Second, 30*time.Second),
+			Retention:  pick(r, catalog.Forever, 10*time.Second, 30*time.Second, 30*time.Second),
 			Settle:     5 * time.Second,
 			MaxCatalog: pick[int64](r, 0, 0, 0, 3000, 5000, 9000),
 			Admit: pick(r, nil, admits(nil, example), admits(nil, example), admits(nil, test), admits(nil, example, test),
@@ -906,7 +906,7 @@ func (m *model) soonest() time.Time {
 	if m.grace > 0 {
 		first = m.shown
 	}
-	if !m.clock || m.config.Retention == 0 || first.IsZero() {
+	if !m.clock || m.config.Retention < 0 || first.IsZero() {
 		return time.Time{}
 	}
 	for _, e := range m.services {

@@ -223,7 +223,6 @@ func New(config Config) (*Mirror, error) {
 	if config.Pause == nil {
 		config.Pause = func(time.Duration) bool { return false }
 	}
-	config.Rules = withDefaults(config.Rules)
 	config.Name = cmp.Or(config.Name, strings.Join(config.Subscription.Addresses, ","))
 	m := &Mirror{
 		config:  config,
@@ -241,13 +240,6 @@ func New(config Config) (*Mirror, error) {
 	m.published.Since, _ = config.Clock()
 	m.status.Store(new(m.published))
 	return m, nil
-}
-
-func withDefaults(rules catalog.Rules) catalog.Rules {
-	rules.Settle = cmp.Or(rules.Settle, 5*time.Second)
-	rules.Retention = cmp.Or(rules.Retention, 24*time.Hour)
-	rules.Admits = cmp.Or(rules.Admits, "all")
-	return rules
 }
 
 // Run keeps the catalog current until ctx ends. It returns nil then: after the
@@ -286,7 +278,7 @@ func (m *Mirror) Status() Status {
 // be accepted now comes with the next stream, which only a limit that was raised brings at once.
 func (m *Mirror) Configure(rules catalog.Rules) {
 	m.changeAndPublish(func(now time.Time) {
-		m.catalog.SetRules(withDefaults(rules), now)
+		m.catalog.SetRules(rules, now)
 		m.renewed = time.Time{} // the limits may have changed
 	})
 	m.announceStatus()

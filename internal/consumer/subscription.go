@@ -63,7 +63,7 @@ func (m *Mirror) Resubscribe(s Subscription, rules catalog.Rules) error {
 		return err
 	}
 	m.changeAndPublish(func(now time.Time) {
-		m.catalog.SetRules(withDefaults(rules), now)
+		m.catalog.SetRules(rules, now)
 		m.next = next
 		if m.current != nil {
 			m.current.cancel()

@@ -180,7 +180,7 @@ func TestParse(t *testing.T) {
 			"federation . {\n" + required + "}",
 			[]Block{minimal(func(b *Block) { b.Zone.Origins = zones(t, ".") })},
 		},
-		{"retention forever", block("retention forever"), []Block{minimal(func(b *Block) { b.Owner.Rules.Retention = 0 })}},
+		{"retention forever", block("retention forever"), []Block{minimal(func(b *Block) { b.Owner.Rules.Retention = catalog.Forever })}},
 		{"retention bare seconds", block("retention 7200"), []Block{minimal(func(b *Block) { b.Owner.Rules.Retention = 2 * time.Hour })}},
 		{
 			"spiffe", "federation {\nowner owner.example:8008\nspiffe unix:///agent.sock b.example c.example\nowner_id owner.example spiffe://b.example/owner\n}",
@@ -310,8 +310,9 @@ func TestParseErrors(t *testing.T) {
 		{property: "ttl 0", want: `4: ttl: "0" is not a whole number of seconds from 1 to 3600`},
 		{property: "ttl 3601", want: `4: ttl: "3601" is not a whole number of seconds from 1 to 3600`},
 		{property: "negative_ttl -1", want: `4: negative_ttl: "-1" is not a whole number of seconds from 1 to 3600`},
-		{property: "retention 999ms", want: `4: retention: "999ms" is not a duration from 1s, 0, or forever`},
-		{property: "retention never", want: `4: retention: "never" is not a duration from 1s, 0, or forever`},
+		{property: "retention 999ms", want: `4: retention: "999ms" is not a duration of 1s or more; write 24h, or forever`},
+		{property: "retention 0", want: `4: retention: "0" is not a duration of 1s or more; write 24h, or forever`},
+		{property: "retention never", want: `4: retention: "never" is not a duration of 1s or more; write 24h, or forever`},
 		{property: "settle 99ms", want: `4: settle: "99ms" is not a duration from 100ms to 10m0s`},
 		{property: "settle 601", want: `4: settle: "601" is not a duration from 100ms to 10m0s`},
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/internal/catalog"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/internal/status/page"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
@@ -86,7 +87,7 @@ func checkRanges(t *testing.T, b Block) {
 		"api":             b.Owner.Subscription.Version == wire.V1Alpha1 || b.Owner.Subscription.Version == wire.V1Alpha2,
 		"ttl":             1 <= b.Zone.TTL && b.Zone.TTL <= 3600,
 		"negative_ttl":    1 <= b.Zone.NegativeTTL && b.Zone.NegativeTTL <= 3600,
-		"retention":       b.Owner.Rules.Retention == 0 || b.Owner.Rules.Retention >= time.Second,
+		"retention":       b.Owner.Rules.Retention == catalog.Forever || b.Owner.Rules.Retention >= time.Second,
 		"settle":          100*time.Millisecond <= b.Owner.Rules.Settle && b.Owner.Rules.Settle <= 10*time.Minute,
 		"max_catalog":     1<<20 <= b.Owner.Rules.MaxCatalog && b.Owner.Rules.MaxCatalog <= 1<<40,
 		"tier":            !slices.ContainsFunc(sharing.Tiers, func(t zone.TierRule) bool { return t.N < 0 || t.N > 9 }),
@@ -136,7 +137,11 @@ func appendBlock(tokens []caddyfile.Token, b Block) []caddyfile.Token {
 	line("api", b.Owner.Subscription.Version.String())
 	line("ttl", b.Zone.TTL)
 	line("negative_ttl", b.Zone.NegativeTTL)
-	line("retention", b.Owner.Rules.Retention)
+	if r := b.Owner.Rules.Retention; r == catalog.Forever {
+		line("retention", "forever")
+	} else {
+		line("retention", r)
+	}
 	line("settle", b.Owner.Rules.Settle)
 	if b.Owner.Subscription.File != "" {
 		line("persist", b.Owner.Subscription.File)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/internal/catalog"
 	"github.com/hamlet-federation/coredns-federation/internal/status/page"
 )
 
@@ -163,11 +164,11 @@ func parseTTL(s string) (uint32, error) {
 
 func parseRetention(s string) (time.Duration, error) {
 	if s == "forever" {
-		return 0, nil
+		return catalog.Forever, nil
 	}
 	retention, err := parseDuration(s)
-	if err != nil || retention != 0 && retention < minRetention {
-		return 0, fmt.Errorf("%q is not a duration from %v, 0, or forever", s, minRetention)
+	if err != nil || retention < minRetention {
+		return 0, fmt.Errorf("%q is not a duration of %v or more; write 24h, or forever", s, minRetention)
 	}
 	return retention, nil
 }

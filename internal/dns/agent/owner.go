@@ -35,7 +35,7 @@ type OwnerConfig struct {
 	Identity     mtls.Origin           // of this consumer
 	Consumer     mtls.Consumer         // who the owner must be; has no Source
 	Subscription consumer.Subscription // Addresses, Version and File
-	Rules        catalog.Rules         // Retention, of which 0 is without limit, Settle and MaxCatalog
+	Rules        catalog.Rules         // Retention, Settle and MaxCatalog
 	Policy       wire.AddressPolicy    // AllowAddresses
 }
 
@@ -237,7 +237,6 @@ func (o *mirroredOwner) configureMirror() {
 	}
 	slices.Sort(admits)
 	rules := c.config.Rules
-	rules.Retention = cmp.Or(rules.Retention, catalog.Forever)
 	rules.Admit = func(s *federation.Service) *federation.InvalidError { return admitService(claims, c.config.Policy, s) }
 	rules.Shares = func(fqdn federation.FQDN) bool {
 		return slices.ContainsFunc(claims, func(of *ownerClaim) bool { return of.block.config.Zone.SharesName(of.index, fqdn) })

@@ -31,7 +31,7 @@ type Owner struct {
 	Renames     []Rename          // applied in order, the first that matches, before the zones are checked
 	TTL         uint32            // seconds
 	NegativeTTL uint32            // seconds; TTL and MINIMUM of the SOA. The first block of an origin decides
-	Retention   time.Duration     // 0 is unlimited
+	Retention   time.Duration     // negative: without limit
 
 	// Import chooses which services are published at all, if their names are in one of the
 	// origins. Two server blocks may choose differently of one owner.

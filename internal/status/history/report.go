@@ -12,7 +12,7 @@ import (
 const maxShown = 20
 
 // ReportOwner returns the report of an owner, without Conflicts and what AddCertificates says.
-// Retention is how long services of a lost owner are kept; 0 is without limit.
+// Retention is how long services of a lost owner are kept; negative: without limit.
 func ReportOwner(id string, s *consumer.Status, retention time.Duration, log *ServiceLog, now time.Time) status.FollowedOwner {
 	u := status.FollowedOwner{
 		ID:          id,
@@ -24,7 +24,7 @@ func ReportOwner(id string, s *consumer.Status, retention time.Duration, log *Se
 		NextAttempt: s.NextAttempt.UTC(),
 		LastSync:    s.LastSync.UTC(),
 		Lost:        s.Lost.UTC(),
-		Retention:   retention.Seconds(),
+		Retention:   max(retention, 0).Seconds(),
 		Services:    s.Services,
 		Instances:   s.Instances,
 		Octets:      s.Octets,
