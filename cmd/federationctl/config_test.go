@@ -227,17 +227,17 @@ func TestConfirm(t *testing.T) {
 		many += strings.TrimPrefix(oneService(fmt.Sprint("a", i)), "services:\n")
 	}
 	c := serveConfig(t, text, map[string]string{"catalog.yaml": many})
-	c.metrics(map[string]float64{`services`: 12, `source_held_services{source="file:catalog.yaml"}`: 0})
+	c.metrics(map[string]float64{`services`: 12, `source_paused_withdrawals{source="file:catalog.yaml"}`: 0})
 	confirm := func(want string) {
 		t.Helper()
 		expectCtl(t, exitDone, want, "", "confirm", "--at", "http://"+c.status)
 	}
-	confirm("nothing is held: there is nothing to confirm\n")
+	confirm("no withdrawal is paused: there is nothing to confirm\n")
 	write(t, filepath.Join(c.dir, "catalog.yaml"), "services: []\n")
-	c.metrics(map[string]float64{`services`: 12, `source_held_services{source="file:catalog.yaml"}`: 12})
-	c.explains("a3.fed.example", "held, as its origin has it no more")
-	confirm("withdrawn: 12 held services of file:catalog.yaml\n")
-	c.metrics(map[string]float64{`services`: 0, `source_held_services{source="file:catalog.yaml"}`: 0})
+	c.metrics(map[string]float64{`services`: 12, `source_paused_withdrawals{source="file:catalog.yaml"}`: 12})
+	c.explains("a3.fed.example", "paused: its origin has lost it together with too many others")
+	confirm("withdrawn: 12 paused services of file:catalog.yaml\n")
+	c.metrics(map[string]float64{`services`: 0, `source_paused_withdrawals{source="file:catalog.yaml"}`: 0})
 }
 
 // ack acknowledges the first response of a stream, which gets has received.

@@ -152,11 +152,12 @@ func confirmCommand(ctx context.Context) *cobra.Command {
 	var of, source string
 	command := o.runOnEndpoint(&cobra.Command{
 		Use:   "confirm",
-		Short: "Have a running owner withdraw the services that it holds",
-		Long: `confirm has an owner withdraw what one of its sources has no more. Where that is more
-at once than 'max_withdraw' of the source, the owner holds it: an empty or restored
-store looks the same as a decision. 'federationctl status' says what is held of which
-source. What the source loses after that counts anew.
+		Short: "Have a running owner withdraw services whose withdrawal is paused",
+		Long: `confirm has an owner withdraw services that one of its sources has lost. If a source loses
+more at once than its 'max_withdraw', the owner pauses their withdrawal, because a store
+that is empty or was restored from a backup looks the same as a decision. 'federationctl
+status' says how many services of which source are paused. What the source loses after
+a confirmation counts anew.
 
 --of names the catalog by its server name, and --source the source by the name that
 status shows.
@@ -168,15 +169,15 @@ The process must have the status endpoint, 'status' in its configuration.`,
 	}, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
 		s, sent, err := e.ConfirmWithdrawal(ctx, of, source)
 		return o.writeAnswer(out, sent, err, func() string {
-			if s.Held == 0 {
-				return "nothing is held: there is nothing to confirm\n"
+			if s.Paused == 0 {
+				return "no withdrawal is paused: there is nothing to confirm\n"
 			}
-			return fmt.Sprintf("withdrawn: %s of %s\n", status.CountNoun(s.Held, "held service"), safetext.Printable(s.Name))
+			return fmt.Sprintf("withdrawn: %s of %s\n", status.CountNoun(s.Paused, "paused service"), safetext.Printable(s.Name))
 		})
 	})
 	outputFlag(command, &o.output)
 	command.Flags().StringVar(&of, "of", "", "server name of the `catalog`; none: the default or only one")
-	command.Flags().StringVar(&source, "source", "", "`name` of the source; none: the only one of which services are held")
+	command.Flags().StringVar(&source, "source", "", "`name` of the source; none: the only one with paused withdrawals")
 	return command
 }
 

@@ -60,7 +60,7 @@ type relaying struct{ page.ReportSource }
 
 func (relaying) Status() status.Status {
 	return status.Status{Role: status.Owner, Catalogs: []status.Catalog{{Sources: []status.CatalogSource{
-		{Name: "mesh", Held: 12, Confirm: func() int { return 12 }, Relay: &status.FollowedOwner{ID: "o1:8008", State: "parked", Retry: func() {}}},
+		{Name: "mesh", Paused: 12, Confirm: func() int { return 12 }, Relay: &status.FollowedOwner{ID: "o1:8008", State: "parked", Retry: func() {}}},
 		{Name: "west"},
 	}}}}
 }
@@ -118,9 +118,9 @@ func TestInspect(t *testing.T) {
 		{"retry --at " + at, 0, "o1:8008 is synced: there is nothing to try\n", ""},
 		{"retry --of o2:8008 --at " + at, 1, "", "federationctl: " + at + ": there is no owner or catalog \"o2:8008\"; there are [\"o1:8008\"]\n"},
 		{"retry --at " + relay, 0, "o1:8008 was parked and is tried now; see 'federationctl status'\n", ""},
-		{"confirm --source mesh --at " + relay, 0, "withdrawn: 12 held services of mesh\n", ""},
-		{"confirm --at " + relay, 0, "withdrawn: 12 held services of mesh\n", ""},
-		{"confirm --source west --at " + relay, 0, "nothing is held: there is nothing to confirm\n", ""},
+		{"confirm --source mesh --at " + relay, 0, "withdrawn: 12 paused services of mesh\n", ""},
+		{"confirm --at " + relay, 0, "withdrawn: 12 paused services of mesh\n", ""},
+		{"confirm --source west --at " + relay, 0, "no withdrawal is paused: there is nothing to confirm\n", ""},
 		{"confirm --source east --at " + relay, 1, "", "federationctl: " + relay + ": there is no source \"east\"; there are [\"mesh\" \"west\"]\n"},
 		{"confirm mesh", 2, "", "federationctl: confirm takes no argument, not \"mesh\"; name the endpoint with --at, the catalog with --of and the source with --source" + hint("confirm")},
 		{"retry o1:8008", 2, "", "federationctl: retry takes no argument, not \"o1:8008\"; name the endpoint with --at, and the owner with --of" + hint("retry")},

@@ -121,7 +121,7 @@ func rootCommand(ctx context.Context) *cobra.Command {
 to check a catalog, to watch an owner, to register programs, to explain who is told
 of what, and to make certificates for a first try. why, status, services and dump
 ask a running owner, or a CoreDNS with the plugin, what it knows, retry has it try
-an owner that is lost, and confirm has an owner withdraw what it holds.
+an owner that is lost, and confirm has an owner withdraw what it has paused.
 
 While a command runs it follows its files, such as certificates, keys and
 catalogs: edit or replace a file, and the new content is used.

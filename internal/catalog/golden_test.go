@@ -256,7 +256,7 @@ func status(s catalog.Summary, wanting bool) string {
 	for _, f := range []struct {
 		name  string
 		value int
-	}{{"services", s.Services}, {"instances", s.Instances}, {"stale", s.Stale}, {"held", s.Held}, {"refused", s.Refused}, {"not-imported", s.NotImported}} {
+	}{{"services", s.Services}, {"instances", s.Instances}, {"stale", s.Stale}, {"paused", s.Paused}, {"refused", s.Refused}, {"not-imported", s.NotImported}} {
 		if f.value != 0 && (f.name != "instances" || f.value != s.Services) {
 			fmt.Fprintf(&out, " %s=%d", f.name, f.value)
 		}

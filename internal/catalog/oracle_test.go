@@ -947,7 +947,7 @@ func (m *model) status() catalog.Summary {
 	}
 	switch {
 	case m.synced, m.grace > 0:
-		s.State, s.Held = catalog.Synced, s.Stale
+		s.State, s.Paused = catalog.Synced, s.Stale
 	case m.open:
 		s.State = catalog.Syncing
 	case m.expired:

@@ -36,7 +36,7 @@ type Summary struct {
 	Expires time.Time
 
 	// Soonest is when the first of them are gone. It is before Expires when the
-	// guard held services while another stream was lost: their own clock goes on.
+	// guard paused their removal while another stream was lost: their own clock goes on.
 	Soonest time.Time
 
 	// Expired reports whether the retention is over. It stays true while a stream
@@ -53,7 +53,7 @@ type Summary struct {
 	Services  int // published
 	Instances int // of the published services
 	Stale     int // published services of a generation before Live
-	Held      int // those of them that the guard holds: a complete catalog left them out
+	Paused    int // those of them whose removal the guard pauses: a complete catalog left them out
 	Refused   int // names whose last version Rules.Admit did not admit
 	Addresses int // those of them with an address that is not allowed
 
@@ -92,7 +92,7 @@ func (c *Catalog) Summary() Summary {
 	}
 	s.Omits = c.omitsServices()
 	if s.State == Synced {
-		s.Held = c.count.stale
+		s.Paused = c.count.stale
 	}
 	losses := c.retention.losses
 	if c.grace > 0 {

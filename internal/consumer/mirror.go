@@ -430,7 +430,7 @@ func (m *Mirror) announceStatus() {
 	if s.Expired {
 		state = catalog.Expired // also behind a stream on which nothing comes
 	}
-	now := loggedState{state, s.Held > 0}
+	now := loggedState{state, s.Paused > 0}
 	if now == m.announced || state == catalog.Syncing {
 		return // a retry can open a stream and lose it at once, for ever
 	}
@@ -444,8 +444,8 @@ func (m *Mirror) announceStatus() {
 			attributes = append(attributes, "remedy", remedy)
 		}
 		logger.Warn("owner is lost, trying to connect again", attributes...)
-	case state == catalog.Synced && s.Held > 0:
-		logger.Warn("owner is synced, but came back without most of its services; they are stale until the retention ends", "held", s.Held)
+	case state == catalog.Synced && s.Paused > 0:
+		logger.Warn("owner is synced, but came back without most of its services; they are stale until the retention ends", "paused", s.Paused)
 	case state == catalog.Synced:
 		logger.Info("owner is synced", "refused", s.Refused)
 	case state == catalog.Expired:

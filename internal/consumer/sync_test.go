@@ -125,7 +125,7 @@ func TestDefaultRules(t *testing.T) {
 
 // An owner without an end marker that comes back with less than half is not believed.
 // What is held keeps its own time through another loss.
-func TestHeld(t *testing.T) {
+func TestPaused(t *testing.T) {
 	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
 		sim.misbehave("services 0 20 fed.example\nwait 1h\nreset\n---\nservices 0 5 fed.example\nwait 40m\ndelete s7\nwait 10m\nreset\n---\nstatus Unavailable")
 		m, _ := sim.run(sim.config())
@@ -134,10 +134,10 @@ func TestHeld(t *testing.T) {
 		lost := time.Now()
 		sim.wantLog(`INFO msg="connected to owner"`, `INFO msg="owner is synced" services=20 refused=0`, `INFO msg="stream of owner has ended, opening another one"`)
 		time.Sleep(10 * time.Minute)
-		if got := state(m); got != "synced 20/15" || m.Status().Held != 15 {
-			t.Errorf("owner is %s, %d held", got, m.Status().Held)
+		if got := state(m); got != "synced 20/15" || m.Status().Paused != 15 {
+			t.Errorf("owner is %s, %d paused", got, m.Status().Paused)
 		}
-		sim.wantLog(`WARN msg="owner is synced, but came back without most of its services; they are stale until the retention ends" services=20 held=15`)
+		sim.wantLog(`WARN msg="owner is synced, but came back without most of its services; they are stale until the retention ends" services=20 paused=15`)
 		time.Sleep(42 * time.Minute)
 		if s := m.Status(); s.Services != 19 || !s.Soonest.Equal(lost.Add(time.Hour)) || !s.Expires.After(s.Soonest.Add(40*time.Minute)) {
 			t.Errorf("status is %+v", s)

@@ -257,7 +257,7 @@ func (c *Catalog) collectWork() pendingWork {
 		if p.away != nil && p.Lifetime != 0 && p.lifetimeEnd().After(now) {
 			t.next = earlierOf(t.next, p.lifetimeEnd())
 		}
-		t.next = earlierOf(t.next, p.releaseDue(now))
+		t.next = earlierOf(t.next, p.withdrawDue(now))
 		t.notices = p.appendNotices(t.notices)
 	}
 	return t

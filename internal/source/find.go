@@ -7,7 +7,7 @@ type FoundService struct {
 	Service *wire.EncodedService
 	Source  string
 	Hidden  string // why it is not published: a clause; empty when it is
-	Held    bool   // whether its origin does not have it any more, and it stays (Entry.MaxWithdraw)
+	Paused  bool   // whether its origin does not have it any more, and it stays (Entry.MaxWithdraw)
 }
 
 // Find returns the services of all sources that match, in no order. Matches is called for each
@@ -29,7 +29,7 @@ func (c *Catalog) Find(matches func(*wire.EncodedService) bool) (found []FoundSe
 			case it.awaits != nil:
 				f.Hidden = it.awaits.Name + " may have its name or its fqdn, stands first, and has yet to say what it has"
 			}
-			_, f.Held = p.paused[name]
+			_, f.Paused = p.paused[name]
 			found = append(found, f)
 		}
 	}

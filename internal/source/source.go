@@ -15,8 +15,8 @@
 //     lifetime of its source it is withdrawn. Where no other origin can be asked either,
 //     consumers get Unavailable instead, and are told when the origin was lost: their own
 //     retention counts from then.
-//   - More than a source may withdraw at once is held until somebody confirms it, or the
-//     origin has said the same for some time (Entry.MaxWithdraw).
+//   - If a source loses more than it may at once, the withdrawal is paused until somebody
+//     confirms it, or the origin has said the same for some time (Entry.MaxWithdraw).
 //   - What is published depends on the parts and on the order of the sources, and on
 //     nothing else. Two owners with the same origins publish the same.
 //   - Names and fqdns are unique between sources: the first source that has one

@@ -24,9 +24,9 @@ type SourceStatus struct { //nolint:revive // Status is that of a catalog
 	Since time.Time // when it went away; zero when it can be asked
 
 	// Services that its origin does not have any more, and that stay as they are too many at
-	// once; they are among Services. The first of them go at Release unless that is zero.
-	Held    int
-	Release time.Time
+	// once; they are among Services. The first of them go at WithdrawAt unless that is zero.
+	Paused     int
+	WithdrawAt time.Time
 
 	Services int            // that it has, those included that are hidden
 	Hidden   int            // that are hidden by sources before it
@@ -47,7 +47,7 @@ func (c *Catalog) Status() Status {
 func (p *catalogPart) sourceStatus() SourceStatus {
 	s := SourceStatus{
 		Name: p.Name, Lifetime: p.Lifetime, Complete: p.complete, Lapsed: p.lapsed, Services: len(p.items), Hidden: p.hidden, Refused: maps.Clone(p.refused),
-		Held: len(p.paused), Release: p.nextRelease(),
+		Paused: len(p.paused), WithdrawAt: p.nextWithdrawal(),
 	}
 	if p.away != nil {
 		s.Away, s.Since = p.away.Error(), p.awaySince

@@ -9,7 +9,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
-// leastWithdrawn is how many services a source must withdraw for its limit to hold them: of
+// leastWithdrawn is how many services a source must withdraw before the owner pauses that: of
 // a few, all may well go.
 const leastWithdrawn = 10
 
@@ -42,8 +42,8 @@ func (p *catalogPart) pauseWithdrawals(changed []*wire.EncodedService, gone []st
 	}
 	for _, name := range gone {
 		_, twice := seen[name]
-		_, held := p.paused[name]
-		if p.items[name] != nil && !twice && !held {
+		_, paused := p.paused[name]
+		if p.items[name] != nil && !twice && !paused {
 			seen[name] = struct{}{}
 			going = append(going, name)
 		}
@@ -56,7 +56,9 @@ func (p *catalogPart) pauseWithdrawals(changed []*wire.EncodedService, gone []st
 		clear(p.recentlyGone)
 	}
 	if before > 0 && len(p.paused) == 0 {
-		p.logLater(func(logger *slog.Logger) { logger.Info("all held services are back in the source") })
+		p.logLater(func(logger *slog.Logger) {
+			logger.Info("the source has all services again whose withdrawal was paused")
+		})
 	}
 	return changed, going
 }
@@ -77,7 +79,7 @@ func (p *catalogPart) shouldPause(going []string, now time.Time) bool {
 	if len(p.paused) == 0 {
 		n, all := len(p.recentlyGone)+len(going), len(p.items)+len(p.recentlyGone)
 		p.logLater(func(logger *slog.Logger) {
-			logger.Error("source withdraws too much at once; the services are held until confirmed", "services", all, "held", n)
+			logger.Error("withdrawal paused: the source lost too many services at once; repair it, or confirm the withdrawal", "services", all, "paused", n)
 		})
 	}
 	for _, name := range slices.AppendSeq(going, maps.Keys(p.recentlyGone)) {
@@ -87,9 +89,9 @@ func (p *catalogPart) shouldPause(going []string, now time.Time) bool {
 	return true
 }
 
-// releasePaused withdraws what has been paused since a time or longer, and returns how many
+// withdrawPaused withdraws what has been paused since a time or longer, and returns how many
 // services that is.
-func (p *catalogPart) releasePaused(since time.Time, why string) int {
+func (p *catalogPart) withdrawPaused(since time.Time, why string) int {
 	var names []string
 	for name, at := range p.paused {
 		if !at.After(since) {
@@ -103,14 +105,14 @@ func (p *catalogPart) releasePaused(since time.Time, why string) int {
 	p.applyChanges(nil, names, false)
 	left := len(p.paused)
 	p.logLater(func(logger *slog.Logger) {
-		logger.Info("services that were held are withdrawn", "removed", len(names), "held", left, "reason", why)
+		logger.Info("paused services withdrawn", "withdrawn", len(names), "paused", left, "reason", why)
 	})
 	return len(names)
 }
 
-// nextRelease returns when the first of what is paused goes by itself; zero for never. While the
+// nextWithdrawal returns when the first of what is paused goes by itself; zero for never. While the
 // origin is away it says nothing, and so not the same.
-func (p *catalogPart) nextRelease() time.Time {
+func (p *catalogPart) nextWithdrawal() time.Time {
 	if len(p.paused) == 0 || p.away != nil || p.WithdrawAfter == 0 {
 		return time.Time{}
 	}
@@ -118,13 +120,13 @@ func (p *catalogPart) nextRelease() time.Time {
 	return oldest.Add(p.WithdrawAfter)
 }
 
-// releaseDue withdraws what is due, and returns when the next is.
-func (p *catalogPart) releaseDue(now time.Time) time.Time {
-	if due := p.nextRelease(); due.IsZero() || now.Before(due) {
+// withdrawDue withdraws what is due, and returns when the next is.
+func (p *catalogPart) withdrawDue(now time.Time) time.Time {
+	if due := p.nextWithdrawal(); due.IsZero() || now.Before(due) {
 		return due
 	}
-	p.releasePaused(now.Add(-p.WithdrawAfter), "the source has not had them for "+p.WithdrawAfter.String())
-	return p.nextRelease()
+	p.withdrawPaused(now.Add(-p.WithdrawAfter), "the source has not had them for "+p.WithdrawAfter.String())
+	return p.nextWithdrawal()
 }
 
 // ConfirmWithdrawal withdraws what is paused of the source with that name, and returns how many
@@ -134,7 +136,7 @@ func (c *Catalog) ConfirmWithdrawal(source string) int {
 	defer c.unlockAndLog()
 	for _, p := range c.parts {
 		if p.Name == source {
-			return p.releasePaused(time.Now(), "confirmed")
+			return p.withdrawPaused(time.Now(), "confirmed")
 		}
 	}
 	return 0

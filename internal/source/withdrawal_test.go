@@ -37,13 +37,13 @@ func (s *stage) limited(percent int, after time.Duration) {
 	s.set(e)
 }
 
-// expectHeld fails unless so many services are held.
-func (s *stage) expectHeld(when string, want int) {
+// expectPaused fails unless so many services are paused.
+func (s *stage) expectPaused(when string, want int) {
 	s.Helper()
 	synctest.Wait()
-	found := slices.DeleteFunc(s.Find(func(*wire.EncodedService) bool { return true }), func(f FoundService) bool { return !f.Held })
-	if got := s.Status().Sources[0].Held; got != want || len(found) != want {
-		s.Errorf("%s: %d services are held, and %d are found, expected %d", when, got, len(found), want)
+	found := slices.DeleteFunc(s.Find(func(*wire.EncodedService) bool { return true }), func(f FoundService) bool { return !f.Paused })
+	if got := s.Status().Sources[0].Paused; got != want || len(found) != want {
+		s.Errorf("%s: %d services are paused, and %d are found, expected %d", when, got, len(found), want)
 	}
 }
 
@@ -52,19 +52,19 @@ func (s *stage) expectHeld(when string, want int) {
 func TestMaxWithdraw(t *testing.T) {
 	for _, tt := range []struct {
 		all, gone, percent int
-		held               bool
+		paused             bool
 	}{
 		{all: 20, gone: 10, percent: 50},
-		{all: 20, gone: 11, percent: 50, held: true},
-		{all: 20, gone: 20, percent: 50, held: true},
+		{all: 20, gone: 11, percent: 50, paused: true},
+		{all: 20, gone: 20, percent: 50, paused: true},
 		{all: 9, gone: 9, percent: 50},
-		{all: 10, gone: 10, percent: 50, held: true},
+		{all: 10, gone: 10, percent: 50, paused: true},
 		{all: 100, gone: 10, percent: 10},
-		{all: 100, gone: 11, percent: 10, held: true},
+		{all: 100, gone: 11, percent: 10, paused: true},
 		{all: 100, gone: 9, percent: 1},
 		{all: 20, gone: 20, percent: 0},
 		{all: 200, gone: 198, percent: 99},
-		{all: 200, gone: 199, percent: 99, held: true},
+		{all: 200, gone: 199, percent: 99, paused: true},
 	} {
 		for _, as := range []string{"Replace", "Update"} {
 			t.Run(fmt.Sprintf("%d of %d at %d with %s", tt.gone, tt.all, tt.percent, as), func(t *testing.T) {
@@ -78,14 +78,14 @@ func TestMaxWithdraw(t *testing.T) {
 					} else {
 						s.parts["1"].Update(fresh, append(namesOf(1, tt.gone), "unknown", "s001", "t"))
 					}
-					want, held := append(slices.Clone(all), "t new 1"), tt.gone
-					if !tt.held {
-						want, held = want[tt.gone:], 0
+					want, paused := append(slices.Clone(all), "t new 1"), tt.gone
+					if !tt.paused {
+						want, paused = want[tt.gone:], 0
 					}
 					s.expect("afterwards", want...)
-					s.expectHeld("afterwards", held)
-					if logged := strings.Count(s.logged.String(), `level=ERROR msg="source withdraws too much at once; the services are held until confirmed"`); logged != min(held, 1) {
-						t.Errorf("%d lines say that something is held:\n%s", logged, s.logged)
+					s.expectPaused("afterwards", paused)
+					if logged := strings.Count(s.logged.String(), `level=ERROR msg="withdrawal paused: the source lost too many services at once; repair it, or confirm the withdrawal"`); logged != min(paused, 1) {
+						t.Errorf("%d lines say that something is paused:\n%s", logged, s.logged)
 					}
 				})
 			})
@@ -93,7 +93,7 @@ func TestMaxWithdraw(t *testing.T) {
 	}
 }
 
-// What is held may be hidden, and is published again when it is not.
+// What is paused may be hidden, and is published again when it is not.
 func TestHeldMayBeHidden(t *testing.T) {
 	play(t, func(s *stage) {
 		e := s.entry("1")
@@ -103,11 +103,11 @@ func TestHeldMayBeHidden(t *testing.T) {
 		s.parts["1"].Replace(nil)
 		s.parts["2"].Replace(services("a h1 1"))
 		s.expect("with another source", append([]string{"a h1 1"}, numbered(2, 20)...)...)
-		if got := s.Status(); got.Unavailable != "" || !got.Sources[1].Complete || got.Sources[1].Held != 20 || got.Sources[1].Hidden != 1 {
+		if got := s.Status(); got.Unavailable != "" || !got.Sources[1].Complete || got.Sources[1].Paused != 20 || got.Sources[1].Hidden != 1 {
 			t.Errorf("the status is %+v", got)
 		}
 		s.parts["2"].Replace(nil)
-		s.expect("without what hid a service that is held", numbered(1, 20)...)
+		s.expect("without what hid a service that is paused", numbered(1, 20)...)
 		if n := s.ConfirmWithdrawal("source 1"); n != 20 {
 			t.Errorf("%d services were confirmed, expected 20", n)
 		}
@@ -133,14 +133,14 @@ func TestWithdrawnInBatches(t *testing.T) {
 		want := slices.Clone(all)
 		want[49] = "s050 h50 2"
 		s.expect("when 51 are gone", want...)
-		s.expectHeld("when 51 are gone", 51)
+		s.expectPaused("when 51 are gone", 51)
 		s.parts["1"].Update(nil, namesOf(53, 60))
 		s.expect("when 59 are gone", want...)
-		s.expectHeld("when 59 are gone", 59)
+		s.expectPaused("when 59 are gone", 59)
 		time.Sleep(1000 * time.Hour)
 		s.expect("much later, as it has no time", want...)
-		if got := s.Status().Sources[0].Release; !got.IsZero() {
-			t.Errorf("the status says that what is held goes at %v", got)
+		if got := s.Status().Sources[0].WithdrawAt; !got.IsZero() {
+			t.Errorf("the status says that what is paused goes at %v", got)
 		}
 	})
 }
@@ -161,7 +161,7 @@ func TestWithdrawnSlowly(t *testing.T) {
 	})
 }
 
-// Names that come back are held no more, and once all are back nothing is.
+// Names that come back are paused no more, and once all are back nothing is.
 func TestHeldComesBack(t *testing.T) {
 	play(t, func(s *stage) {
 		s.limited(50, time.Hour)
@@ -170,12 +170,12 @@ func TestHeldComesBack(t *testing.T) {
 		s.parts["1"].Update(nil, namesOf(1, 20))
 		s.parts["1"].Update(services("s001 h1 2"), nil)
 		s.parts["1"].Replace(services("s001 h1 2", "s002 h2 1"))
-		s.expectHeld("when two are back", 18)
+		s.expectPaused("when two are back", 18)
 		s.expect("when two are back", append([]string{"s001 h1 2"}, all[1:]...)...)
 		s.parts["1"].Replace(services(all...))
-		s.expectHeld("when all are back", 0)
+		s.expectPaused("when all are back", 0)
 		s.expect("when all are back", all...)
-		if !strings.Contains(s.logged.String(), `level=INFO msg="all held services are back in the source"`) {
+		if !strings.Contains(s.logged.String(), `level=INFO msg="the source has all services again whose withdrawal was paused"`) {
 			t.Errorf("the log does not tell of the end:\n%s", s.logged)
 		}
 		time.Sleep(2 * time.Hour)
@@ -185,7 +185,7 @@ func TestHeldComesBack(t *testing.T) {
 	})
 }
 
-// What is held goes when somebody confirms it, and what goes after that counts anew.
+// What is paused goes when somebody confirms it, and what goes after that counts anew.
 func TestConfirm(t *testing.T) {
 	play(t, func(s *stage) {
 		s.limited(50, time.Hour)
@@ -201,14 +201,14 @@ func TestConfirm(t *testing.T) {
 		s.expect("when it is confirmed", all[30:]...)
 		s.parts["1"].Update(nil, namesOf(31, 35))
 		s.expect("when five more go", all[35:]...)
-		s.expectHeld("at the end", 0)
+		s.expectPaused("at the end", 0)
 		if n := s.ConfirmWithdrawal("source 1"); n != 0 {
-			t.Errorf("%d services were confirmed where none is held", n)
+			t.Errorf("%d services were confirmed where none is paused", n)
 		}
 	})
 }
 
-// What is held goes when the source has not had it for a time. A source that is away says
+// What is paused goes when the source has not had it for a time. A source that is away says
 // nothing.
 func TestHeldUntil(t *testing.T) {
 	play(t, func(s *stage) {
@@ -216,8 +216,8 @@ func TestHeldUntil(t *testing.T) {
 		all := numbered(1, 40)
 		s.parts["1"].Replace(services(all...))
 		s.parts["1"].Replace(services(all[30:]...))
-		if got, want := s.Status().Sources[0].Release, time.Now().Add(time.Hour); !got.Equal(want) {
-			t.Errorf("the status says that what is held goes at %v, expected %v", got, want)
+		if got, want := s.Status().Sources[0].WithdrawAt, time.Now().Add(time.Hour); !got.Equal(want) {
+			t.Errorf("the status says that what is paused goes at %v, expected %v", got, want)
 		}
 		time.Sleep(30 * time.Minute)
 		s.parts["1"].Update(nil, namesOf(31, 32)) // goes with the others, and has a time of its own
@@ -226,18 +226,18 @@ func TestHeldUntil(t *testing.T) {
 		s.expect("just before the time is over", all...)
 		time.Sleep(time.Nanosecond)
 		s.expect("when it is over", all[30:]...)
-		s.expectHeld("when it is over", 2)
+		s.expectPaused("when it is over", 2)
 		s.parts["1"].SetAway(errors.New("away"))
 		time.Sleep(40 * time.Minute)
 		s.expect("while the source is away", all[30:]...)
 		s.parts["1"].SetAway(nil)
 		s.expect("when it is back", all[32:]...)
-		s.expectHeld("when it is back", 0)
+		s.expectPaused("when it is back", 0)
 	})
 }
 
 // The lifetime of a source that is away withdraws its services, whatever the limit. What
-// they were is not held either: nobody has it any more.
+// they were is not paused either: nobody has it any more.
 func TestLifetimeIsNoWithdrawal(t *testing.T) {
 	play(t, func(s *stage) {
 		e := s.entry("1")
@@ -251,6 +251,6 @@ func TestLifetimeIsNoWithdrawal(t *testing.T) {
 		s.parts["1"].Replace(nil)
 		s.parts["1"].SetAway(nil)
 		s.expect("when it is back")
-		s.expectHeld("when it is back", 0)
+		s.expectPaused("when it is back", 0)
 	})
 }

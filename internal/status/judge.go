@@ -50,7 +50,7 @@ const (
 	ownerParked
 	ownerUnknown
 	ownerDamaged
-	ownerHeld
+	ownerPaused
 	ownerRefused
 	ownerAllRefused
 	ownerConflicts
@@ -76,8 +76,8 @@ const (
 	sourceNearLapse
 	sourceLapsed
 	sourceWaiting
-	sourceHeld
-	sourceReleases
+	sourcePaused
+	sourceWithdraws
 	sourceRefused
 	sourceRelays
 
@@ -104,7 +104,7 @@ const (
 	correctRetry  = "the owner refuses this consumer: correct tls, owner_id or api here, or its allow list; the next attempt is within minutes, or at once with 'federationctl retry' (log: \"owner is parked: tried again in some minutes, or when the certificate, key or CA files or the configuration change\")"
 	correctReload = "the owner refuses this consumer and is not tried again by itself: correct tls, owner_id or api here, or its allow list, then reload or run 'federationctl retry' (log: \"owner is parked: not tried again before the certificate, key or CA files or the configuration change\")"
 	repairSource  = "repair the source: until then its services stay as they were, and changes are not published (log: the first error)"
-	confirmHeld   = "to withdraw them, run 'federationctl confirm'; to keep them, repair the origin of the source"
+	confirmPaused = "to withdraw them, run 'federationctl confirm'; to keep them, repair the origin of the source"
 	shareOrRename = "to have both owners of a name answered, list it in share of both blocks; otherwise have one of the services renamed, at its owner or here with rename, or change the order of the blocks; a lost owner keeps a name until its retention ends"
 	nothing       = "nothing"
 )
@@ -123,7 +123,7 @@ func conditions() []Condition {
 		ownerParked:     {"owner", "parked", Act, "It has turned this consumer away, and is not tried again until the certificates change or the configuration is reloaded.%s", correctReload, "FederationConsumerOwnerParked"},
 		ownerUnknown:    {"owner", "unknown", Look, "This page does not know the state.", "compare the versions of both programs", "Owner states"},
 		ownerDamaged:    {"owner", "damaged", Act, "The file of persist could not be used. Unknown names get SERVFAIL until its catalog is complete: %s", "repair the owner or the network, and the disk if it damaged the file: the file is written anew with its complete catalog", "Persistence"},
-		ownerHeld:       {"owner", "held", Look, "%s did not come back, and are answered until the retention ends.", "ask the owner whether they are to go, and have it delete them: it came back with less than half of its services", "Names that are missing or wrong"},
+		ownerPaused:     {"owner", "paused", Look, "%s did not come back, and are answered until the retention ends.", "ask the owner whether they are to go, and have it delete them: it came back with less than half of its services", "Names that are missing or wrong"},
 		ownerRefused:    {"owner", "refused", Look, "This consumer refuses the newest version of %s.", "have the owner correct the services, or permit here what is right", "FederationConsumerRefusals"},
 		ownerConflicts:  {"owner", "conflicts", Look, "Not published, because of conflicts or rules: %s.", shareOrRename, "FederationConsumerConflicts"},
 		ownerUnshared:   {"owner", "unshared", Look, "Its block shares %s, and no other block of the server block does.", "list the names in share of the other owner's block too, or take share away here", "Conflicts"},
@@ -151,8 +151,8 @@ func conditions() []Condition {
 		sourceNearLapse: {"source", "away", Act, "Its last services stay published for its lifetime, %s.", repairSource, "FederationOwnerSourceLifetimeHalfGone"},
 		sourceLapsed:    {"source", "lapsed", Act, "It has been away for its lifetime, %s, and its services are withdrawn: %s", repairSource, "FederationOwnerSourceLifetimeHalfGone"},
 		sourceWaiting:   {"source", "waiting", Look, "It has yet to say what it has: the end of the catalog waits for it, and so do the names that it may have.", "repair the origin of the source, if it stays", "FederationOwnerSourceAway"},
-		sourceHeld:      {"source", "held", Act, "%s are held: too many disappeared from its origin at once.", confirmHeld, "FederationOwnerServicesHeld"},
-		sourceReleases:  {"source", "held", Act, "The first of them are withdrawn %s unless they come back.", confirmHeld, "FederationOwnerServicesHeld"},
+		sourcePaused:    {"source", "paused", Act, "The withdrawal of %s is paused: its origin lost too many at once.", confirmPaused, "FederationOwnerWithdrawalsPaused"},
+		sourceWithdraws: {"source", "paused", Act, "The first of them are withdrawn %s unless they come back.", confirmPaused, "FederationOwnerWithdrawalsPaused"},
 		sourceRefused:   {"source", "refused", Look, "Some of its entries are not valid services.", "correct them in the source; the log names entries that it refuses", "At an owner"},
 		sourceRelays:    {"source", "relays", Look, "Look at the owner that it relays.", "see what is said of that owner", "When something is lost"},
 
@@ -227,7 +227,7 @@ func (u *FollowedOwner) Judge(now time.Time, relayed bool) (v Judgement) {
 		v.addCondition(ownerRestored, FormatAge(now, u.Restored))
 	}
 	if u.Stale > 0 && u.State == "synced" {
-		v.addCondition(ownerHeld, CountNoun(u.Stale, "service"))
+		v.addCondition(ownerPaused, CountNoun(u.Stale, "service"))
 	}
 	u.judgeRefusals(&v)
 	conflicts := 0
@@ -388,10 +388,10 @@ func (s *CatalogSource) Judge(now time.Time) (v Judgement) {
 			v.addCondition(registrationConverges, FormatSpan(time.Duration(r.Convergence*float64(time.Second))))
 		}
 	}
-	if s.Held > 0 {
-		v.addCondition(sourceHeld, CountNoun(s.Held, "service"))
-		if !s.Release.IsZero() {
-			v.addCondition(sourceReleases, FormatAge(now, s.Release))
+	if s.Paused > 0 {
+		v.addCondition(sourcePaused, CountNoun(s.Paused, "service"))
+		if !s.WithdrawAt.IsZero() {
+			v.addCondition(sourceWithdraws, FormatAge(now, s.WithdrawAt))
 		}
 	}
 	if len(s.Refused) > 0 {

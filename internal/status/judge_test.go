@@ -116,7 +116,7 @@ func TestJudge(t *testing.T) {
 		"restored, gone":  {owner(FollowedOwner{State: "expired", Restored: ago(time.Hour)}), []int{ownerExpired}},
 		"restored, relay": {relayed(FollowedOwner{State: "stale", Services: 1, Stale: 1, Restored: ago(time.Hour)}), []int{relayedLost}},
 		"unsaved":         {owner(FollowedOwner{State: "synced", Services: 1, Unsaved: "x"}), []int{ownerUnsaved}},
-		"held":            {owner(FollowedOwner{State: "synced", Stale: 2, Services: 2}), []int{ownerHeld}},
+		"paused":          {owner(FollowedOwner{State: "synced", Stale: 2, Services: 2}), []int{ownerPaused}},
 		"conflicts":       {owner(FollowedOwner{State: "synced", Services: 1, Conflicts: map[string]int{"name": 1}}), []int{ownerConflicts}},
 		"unshared":        {owner(FollowedOwner{State: "synced", Services: 1, Unshared: []string{"web.fed.example"}}), []int{ownerUnshared}},
 		"empty":           {owner(FollowedOwner{State: "synced"}), []int{ownerEmpty}},

@@ -71,7 +71,7 @@ type FollowedOwner struct {
 	Instances   int    `json:"instances"`
 	Octets      int64  `json:"octets"` // of the catalog
 	Stale       int    `json:"stale,omitempty"`
-	Held        int    `json:"held,omitempty"`        // of those, what a complete catalog has left out and the guard keeps
+	Paused      int    `json:"paused,omitempty"`      // of those, what a complete catalog left out: too many for the guard to remove at once
 	NotAdmitted int    `json:"notAdmitted,omitempty"` // services whose newest version this side refuses
 	NotImported int    `json:"notImported,omitempty"` // updates of services that the import filter leaves out, since the stream was opened
 	Hops        int    `json:"hops,omitempty"`        // owners that the services come through; 0: not known
@@ -118,35 +118,35 @@ func (s *Status) FindOwner(of string) (*FollowedOwner, error) {
 	return nil, unknown
 }
 
-// FindHolding returns the source of a catalog that holds services. Without a name it is the only one
-// that does; it is nil where none does.
-func (s *Status) FindHolding(of, name string) (holding *CatalogSource, err error) {
+// FindPaused returns the source of a catalog with paused withdrawals. Without a name it is the only
+// one; it is nil if no source has any.
+func (s *Status) FindPaused(of, name string) (paused *CatalogSource, err error) {
 	unknown := &UnknownError{Of: of}
 	for i := range s.Catalogs {
 		c := &s.Catalogs[i]
 		if unknown.Known = append(unknown.Known, c.Name); c.Name == of {
-			return c.findHolding(name)
+			return c.findPaused(name)
 		}
 	}
 	return nil, unknown
 }
 
-func (c *Catalog) findHolding(name string) (holding *CatalogSource, err error) {
-	var known, held []string
+func (c *Catalog) findPaused(name string) (paused *CatalogSource, err error) {
+	var known, several []string
 	for i := range c.Sources {
 		source := &c.Sources[i]
 		known = append(known, source.Name)
-		if source.Held > 0 && (name == "" || source.Name == name) {
-			holding, held = source, append(held, source.Name)
+		if source.Paused > 0 && (name == "" || source.Name == name) {
+			paused, several = source, append(several, source.Name)
 		}
 	}
 	switch {
 	case name != "" && !slices.Contains(known, name):
 		return nil, fmt.Errorf("there is no source %q; there are %q", name, known)
-	case len(held) > 1:
-		return nil, fmt.Errorf("services of several sources are held; name one of %q", held)
+	case len(several) > 1:
+		return nil, fmt.Errorf("withdrawals of several sources are paused; name one of %q", several)
 	}
-	return holding, nil
+	return paused, nil
 }
 
 // EventRate is how often something happened.
@@ -256,18 +256,18 @@ type ConsumerClass struct {
 
 // CatalogSource is what fills a catalog.
 type CatalogSource struct {
-	Name     string         `json:"name"`
-	State    string         `json:"state"` // current, away, lapsed, or waiting: it has yet to say what it has, and may be away
-	Away     string         `json:"away,omitempty"`
-	Since    time.Time      `json:"since,omitzero"`            // when it went away
-	Lifetime float64        `json:"lifetimeSeconds,omitempty"` // how long its services stay while it is away; 0: for ever; below 0: not at all
-	Services int            `json:"services"`
-	Held     int            `json:"held,omitempty"`   // of those, what its origin does not have any more and max_withdraw keeps
-	Release  time.Time      `json:"release,omitzero"` // when the first of them go unless they come back; zero: when somebody confirms it
-	Hidden   int            `json:"hidden,omitempty"`
-	Refused  map[string]int `json:"refused,omitempty"` // entries that are no services, by rule
+	Name       string         `json:"name"`
+	State      string         `json:"state"` // current, away, lapsed, or waiting: it has yet to say what it has, and may be away
+	Away       string         `json:"away,omitempty"`
+	Since      time.Time      `json:"since,omitzero"`            // when it went away
+	Lifetime   float64        `json:"lifetimeSeconds,omitempty"` // how long its services stay while it is away; 0: for ever; below 0: not at all
+	Services   int            `json:"services"`
+	Paused     int            `json:"paused,omitempty"`     // of those, what its origin has lost: more at once than max_withdraw lets go
+	WithdrawAt time.Time      `json:"withdrawAt,omitzero"` // when the first of them are withdrawn unless they come back; zero: when somebody confirms it
+	Hidden     int            `json:"hidden,omitempty"`
+	Refused    map[string]int `json:"refused,omitempty"` // entries that are no services, by rule
 
-	Confirm func() int `json:"-"` // withdraws what is held, and returns how many services that are
+	Confirm func() int `json:"-"` // withdraws what is paused, and returns how many services that are
 
 	Registration *RegistrationSource `json:"registration,omitempty"`
 	Relay        *FollowedOwner      `json:"relay,omitempty"`

@@ -265,7 +265,7 @@ func testStatus(role ProcessRole) *Status {
 	lost := FollowedOwner{
 		ID: "o2:8008/east", State: "stale", Since: ago(time.Hour), Known: true, Failure: "Unavailable: connection refused", Remedy: "check the address in owner",
 		LastAttempt: ago(10 * time.Second), NextAttempt: now.Add(4 * time.Second), LastSync: ago(5 * time.Hour), Lost: ago(time.Hour), Expires: now.Add(23 * time.Hour), Retention: 86400,
-		Services: 100, Instances: 200, Octets: 3 << 20, Stale: 100, Held: 3, NotAdmitted: 2, NotImported: 1, Hops: 2, Path: "o2 o9", Resumes: 4, Restored: ago(time.Hour), Unsaved: "save /var/lib/o2: no space left on device",
+		Services: 100, Instances: 200, Octets: 3 << 20, Stale: 100, Paused: 3, NotAdmitted: 2, NotImported: 1, Hops: 2, Path: "o2 o9", Resumes: 4, Restored: ago(time.Hour), Unsaved: "save /var/lib/o2: no space left on device",
 		Updates: EventRate{LastMinute: 1, LastHour: 20, Last: ago(2 * time.Second)}, Conflicts: map[string]int{"fqdn_conflict": 1}, Unshared: []string{"web.fed.example", "*.x.fed.example"},
 		Refusals:    []RefusedService{{At: ago(time.Minute), Service: "web", FQDN: "web.fed.example.", Field: "fqdn", Reason: "out_of_zone", Rule: "outside"}},
 		Certificate: now.Add(100 * time.Hour), Authority: now.Add(1000 * time.Hour),
@@ -303,8 +303,8 @@ func testStatus(role ProcessRole) *Status {
 			}},
 			{Name: "up", State: "away", Away: "the owner is stale", Since: ago(time.Hour), Lifetime: 86400, Services: 100, Relay: &lost},
 			{Name: "cluster", State: "waiting"},
-			{Name: "west", State: "current", Services: 40, Held: 30, Release: now.Add(40 * time.Minute)},
-			{Name: "mesh", State: "away", Away: "connection refused", Services: 10, Held: 10},
+			{Name: "west", State: "current", Services: 40, Paused: 30, WithdrawAt: now.Add(40 * time.Minute)},
+			{Name: "mesh", State: "away", Away: "connection refused", Services: 10, Paused: 10},
 		},
 	}, {Name: "east", Unavailable: "source x has had no state yet"}}
 	return s

@@ -201,7 +201,7 @@ type OfferedService struct {
 	FQDN      string      `json:"fqdn"`
 	Source    string      `json:"source"`
 	Hidden    string      `json:"hidden,omitempty"`   // why it is not published: which source before has the name or the fqdn
-	Held      bool        `json:"held,omitempty"`     // whether its origin does not have it any more, and max_withdraw keeps it
+	Paused    bool        `json:"paused,omitempty"`   // whether its origin has lost it, and max_withdraw keeps it
 	Withheld  string      `json:"withheld,omitempty"` // from which version of the API, with the reason
 	Audience  []ToldClass `json:"told,omitempty"`     // to whom; empty where it is hidden
 	Endpoints int         `json:"endpoints"`

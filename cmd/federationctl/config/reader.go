@@ -59,7 +59,7 @@ type sourceSection struct {
 		withdrawLimits
 		File
 
-		MaxWithdraw int `yaml:"max_withdraw" as:"share"` // nothing is held back by default
+		MaxWithdraw int `yaml:"max_withdraw" as:"share"` // nothing is paused by default
 	} `yaml:"file" needs:"path"`
 	Kubernetes   *kubernetesSection   `yaml:"kubernetes" needs:"cluster zone"`
 	Registration *registrationSection `yaml:"registration" needs:"rules"`
@@ -73,7 +73,7 @@ type sourceSection struct {
 	} `yaml:"relay" needs:"addresses"`
 }
 
-// withdrawLimits are of every source that lists what there is. By default they hold back what
+// withdrawLimits are of every source that lists what there is. By default they pause what
 // looks like an empty or restored store.
 type withdrawLimits struct {
 	sourceLifetime

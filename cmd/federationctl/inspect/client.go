@@ -145,9 +145,9 @@ func (e *Endpoint) RetryOwner(ctx context.Context, of string) (*status.FollowedO
 	return requestChange[status.FollowedOwner](ctx, e, "/v1/retry", of, url.Values{})
 }
 
-// ConfirmWithdrawal has an owner withdraw the services that are held of a source, and returns how it
+// ConfirmWithdrawal has an owner withdraw the paused services of a source, and returns how it
 // was before. Of is the server name of the catalog, empty where there is only one; source may
-// be empty where services of one are held at most.
+// be empty where at most one has paused withdrawals.
 func (e *Endpoint) ConfirmWithdrawal(ctx context.Context, of, source string) (*status.CatalogSource, string, error) {
 	return requestChange[status.CatalogSource](ctx, e, "/v1/confirm", of, url.Values{"source": {source}})
 }

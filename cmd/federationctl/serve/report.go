@@ -157,7 +157,7 @@ func reportSource(of source.SourceStatus) status.CatalogSource {
 	s := status.CatalogSource{
 		Name: of.Name, State: "current", Away: of.Away, Since: of.Since.UTC(), Lifetime: of.Lifetime.Seconds(),
 		Services: of.Services, Hidden: of.Hidden, Refused: of.Refused,
-		Held: of.Held, Release: of.Release.UTC(),
+		Paused: of.Paused, WithdrawAt: of.WithdrawAt.UTC(),
 	}
 	if s.Lifetime < 0 {
 		s.Lifetime = -1 // NoLifetime, a nanosecond

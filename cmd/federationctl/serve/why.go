@@ -81,7 +81,7 @@ func originalNames(name string, exports []config.Export) []string {
 func (c *servedCatalog) reportOffer(f source.FoundService, v1alpha1 bool) status.OfferedService {
 	s := f.Service.Service()
 	o := status.OfferedService{
-		Name: s.Name, FQDN: f.Service.FQDN(), Source: f.Source, Hidden: f.Hidden, Held: f.Held,
+		Name: s.Name, FQDN: f.Service.FQDN(), Source: f.Source, Hidden: f.Hidden, Paused: f.Paused,
 		Endpoints: len(s.Endpoints), Instances: len(s.Instances),
 	}
 	if o.Hidden != "" {

@@ -34,7 +34,7 @@ func numbered(b *testing.B, i, version int) packed.Service {
 // relayed returns a relay that has published so many services.
 func relayed(b *testing.B, services int) *Source {
 	b.Helper()
-	s := &Source{held: make(chan struct{}, 1), first: nil, refused: newStreamRefusals()}
+	s := &Source{turned: make(chan struct{}, 1), first: nil, refused: newStreamRefusals()}
 	puppet := &puppet{part: make(chan source.Part, 1)}
 	c := source.NewCatalog(source.Config{
 		Registry: registry.New(), Logger: slog.New(slog.DiscardHandler), Sources: []source.Entry{{Name: "1", Source: puppet, Lifetime: source.NoLifetime}},

@@ -52,12 +52,12 @@ type Config struct {
 	Logger *slog.Logger // nil: nothing is logged
 }
 
-// heldFor is how long the source waits, from the loss of the owner, for services that the
+// pauseTime is how long the source waits, from the loss of the owner, for services that the
 // owner has come back without and that it has not withdrawn.
-const heldFor = time.Hour
+const pauseTime = time.Hour
 
-// errHeld is why a catalog that is complete may not be published.
-var errHeld = errors.New("the owner has come back without most of its services")
+// errPaused is why a catalog that is complete may not be published.
+var errPaused = errors.New("the owner has come back without most of its services")
 
 // errSyncing is why the source is away while a stream is open.
 var errSyncing = errors.New("the owner has yet to say what its catalog is")
@@ -68,7 +68,7 @@ type Source struct {
 	name   string
 	mirror *consumer.Mirror
 	rules  catalog.Rules
-	held   chan struct{} // has room for one value: holds has changed
+	turned chan struct{} // has room for one value: paused has changed
 
 	// read-only after Run has begun
 	part source.Part
@@ -76,7 +76,7 @@ type Source struct {
 	mu      sync.Mutex                      // guards the fields below; taken after that of mirror
 	first   map[string]*wire.EncodedService // what is known before the first Replace; nil after it
 	away    bool                            // whether the part was told so
-	holds   bool                            // whether services wait for heldFor
+	paused  bool                            // whether services wait for pauseTime
 	refused streamRefusals                  // by the owner's services
 }
 
@@ -86,8 +86,8 @@ var _ source.Source = (*Source)(nil)
 // configuration.
 func New(c Config) (*Source, error) {
 	s := &Source{
-		name: c.Name,
-		held: make(chan struct{}, 1), first: make(map[string]*wire.EncodedService), refused: newStreamRefusals(),
+		name:   c.Name,
+		turned: make(chan struct{}, 1), first: make(map[string]*wire.EncodedService), refused: newStreamRefusals(),
 		rules: catalog.Rules{
 			Retention: catalog.Forever, Settle: c.Settle, MaxCatalog: c.MaxCatalog,
 			Admit: func(s *federation.Service) *federation.InvalidError { return admissionError(c.Zones, c.Policy, s) },
@@ -124,25 +124,25 @@ func (s *Source) Retry() { s.mirror.Retry() }
 // Run implements [source.Source].
 func (s *Source) Run(ctx context.Context, part source.Part) {
 	s.part = part
-	var holding sync.WaitGroup
-	defer holding.Wait()
-	holding.Go(func() { s.expireHeld(ctx) })
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	waiting.Go(func() { s.expirePaused(ctx) })
 	_ = s.mirror.Run(ctx) // it returns nil when ctx ends, and not before
 }
 
-// expireHeld lets services that the owner has come back without go when their time is over,
+// expirePaused lets services that the owner has come back without go when their time is over,
 // until ctx ends.
-func (s *Source) expireHeld(ctx context.Context) {
+func (s *Source) expirePaused(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.held:
+		case <-s.turned:
 		}
 		s.mu.Lock()
 		rules := s.rules
-		if s.holds {
-			rules.Retention = heldFor
+		if s.paused {
+			rules.Retention = pauseTime
 		}
 		s.mu.Unlock()
 		s.mirror.Configure(rules)
@@ -168,10 +168,10 @@ func (s *Source) publishMirror(c consumer.Changes) {
 		s.publishVouched()
 	}
 	s.refused.reportCounts(s.part)
-	if holds := c.Status.Held > 0; holds != s.holds {
-		s.holds = holds
+	if paused := c.Status.Paused > 0; paused != s.paused {
+		s.paused = paused
 		select {
-		case s.held <- struct{}{}:
+		case s.turned <- struct{}{}:
 		default: // it is about to look
 		}
 	}
@@ -182,7 +182,7 @@ func (s *Source) publishMirror(c consumer.Changes) {
 func (s *Source) unvouchedReason(status *consumer.Status) error {
 	switch {
 	case status.State == catalog.Synced && status.Stale > 0:
-		return errHeld
+		return errPaused
 	case status.State == catalog.Synced:
 		return nil
 	case status.Failure != nil:

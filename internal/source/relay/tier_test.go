@@ -148,7 +148,7 @@ func (t *tier) start() {
 func (t *tier) startRelay(rules catalog.Rules) {
 	t.registry = registry.New()
 	r := &driven{
-		Source: &Source{held: make(chan struct{}, 1), first: make(map[string]*wire.EncodedService), refused: newStreamRefusals()},
+		Source: &Source{turned: make(chan struct{}, 1), first: make(map[string]*wire.EncodedService), refused: newStreamRefusals()},
 		begin:  make(chan struct{}), mutant: t.simulation.mutant,
 	}
 	t.catalog = source.NewCatalog(source.Config{

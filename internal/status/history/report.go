@@ -29,7 +29,7 @@ func ReportOwner(id string, s *consumer.Status, retention time.Duration, log *Se
 		Instances:   s.Instances,
 		Octets:      s.Octets,
 		Stale:       s.Stale,
-		Held:        s.Held,
+		Paused:      s.Paused,
 		NotAdmitted: s.Refused,
 		NotImported: s.NotImported,
 		Hops:        s.Hops(),

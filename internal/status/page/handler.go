@@ -1,6 +1,6 @@
 // Package page serves what package status says of a process over HTTP, for people,
 // for federationctl and for scripts. A GET changes nothing. A POST can have an owner that is
-// lost tried at once, or services withdrawn that are held.
+// lost tried at once, or paused services withdrawn.
 package page
 
 import (
@@ -43,7 +43,7 @@ type ReportSource interface {
 //	GET /v1/why?name=NAME&type=TYPE        status.NameExplanation; the type is A by default
 //	GET /v1/catalog?of=ID                  a status.CatalogService in each line
 //	POST /v1/retry?of=ID                   status.FollowedOwner, as it was; an attempt is made now
-//	POST /v1/confirm?of=ID&source=NAME     status.CatalogSource, as it was; what was held of it is withdrawn
+//	POST /v1/confirm?of=ID&source=NAME     status.CatalogSource, as it was; what was paused of it is withdrawn
 //	POST /retry, POST /confirm             the same for the page, as a form with its token
 //
 // An error is {"error": TEXT} with the code 400 or 404, or 503 for a catalog while too many
@@ -158,17 +158,17 @@ func (h statusHandler) retryOwner(from url.Values) (any, error) {
 	return u, nil
 }
 
-// confirmSource withdraws the services that are held of a source, and returns how it was before.
+// confirmSource withdraws the paused services of a source, and returns how it was before.
 func (h statusHandler) confirmSource(from url.Values) (any, error) {
 	s := h.source.Status()
-	of, err := s.FindHolding(from.Get("of"), from.Get("source"))
+	of, err := s.FindPaused(from.Get("of"), from.Get("source"))
 	if err != nil {
 		return nil, err //nolint:wrapcheck // as in retryOwner
 	}
 	if of == nil {
 		return status.CatalogSource{}, nil
 	}
-	of.Held = of.Confirm()
+	of.Paused = of.Confirm()
 	return of, nil
 }
 

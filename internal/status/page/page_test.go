@@ -96,7 +96,7 @@ func owner() *fixed {
 						Relay: &status.FollowedOwner{ID: "o2:8008", State: "stale", Since: ago(time.Hour), Known: true, Lost: ago(time.Hour), Expires: noon.Add(23 * time.Hour), Retention: 86400, Services: 100, Stale: 100, Failure: "Unavailable: connection refused"},
 					},
 					{Name: "cluster", State: "waiting"},
-					{Name: "west", State: "current", Services: 40, Held: 30, Release: noon.Add(40 * time.Minute)},
+					{Name: "west", State: "current", Services: 40, Paused: 30, WithdrawAt: noon.Add(40 * time.Minute)},
 				},
 			},
 			{Name: "east.example", Unavailable: "source x has had no state yet"},
@@ -166,7 +166,7 @@ func TestRetry(t *testing.T) {
 	source := consumer()
 	tried, confirmed := 0, 0
 	source.status.Owners[0].Retry = func() { tried++ }
-	source.status.Catalogs = []status.Catalog{{Name: "o1", Sources: []status.CatalogSource{{Name: "west", Held: 1, Confirm: func() int { confirmed++; return 1 }}}}}
+	source.status.Catalogs = []status.Catalog{{Name: "o1", Sources: []status.CatalogSource{{Name: "west", Paused: 1, Confirm: func() int { confirmed++; return 1 }}}}}
 	h := NewHandler(source)
 	ask := func(method, path, body string, header ...string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(method, "http://localhost:9154"+path, strings.NewReader(body))

@@ -95,7 +95,7 @@ type sourceView struct {
 	*status.CatalogSource
 	shownVerdict
 
-	Of, Token string     // to confirm what is held; the token is empty where nothing is
+	Of, Token string     // to confirm what is paused; the token is empty where nothing is
 	Upstream  *ownerView // of a relay
 }
 
@@ -120,7 +120,7 @@ func newCatalogView(now time.Time, i int, c *status.Catalog, token string) *cata
 		if s.Relay != nil {
 			of.Upstream = newOwnerView(now, s.Relay, false, c.Name, token)
 		}
-		if s.Held > 0 {
+		if s.Paused > 0 {
 			of.Of, of.Token = c.Name, token
 		}
 		v.Sources = append(v.Sources, of)

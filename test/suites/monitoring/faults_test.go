@@ -185,10 +185,10 @@ func faultsOfStore(t *testing.T, w *testPlace, _ *process) {
 	w.startOwner(t, "owner", "stored", "- sources: [{file: {path: stored-catalog.yaml, max_withdraw: 50%}}]", days)
 	w.has(t, `federation_owner_services{instance="stored"} == 10`)
 	w.Put(t, "stored-catalog.yaml", "services: []\n")
-	w.fires(t, "stored", "FederationOwnerServicesHeld")
+	w.fires(t, "stored", "FederationOwnerWithdrawalsPaused")
 	w.has(t, `federation_owner_services{instance="stored"} == 10`)
 	w.Put(t, "stored-catalog.yaml", catalog)
-	w.ends(t, "stored", "FederationOwnerServicesHeld")
+	w.ends(t, "stored", "FederationOwnerWithdrawalsPaused")
 }
 
 // faultsOfRegistry are those of an owner in which programs register, with etcd.

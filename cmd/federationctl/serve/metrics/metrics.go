@@ -113,7 +113,7 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 				to.gauge("source_lifetime_seconds", "The lifetime of a source whose origin cannot be asked: 0 for a relay that is the whole catalog, absent for forever.", max(of.Lifetime, 0), "source", of.Name)
 			}
 			to.gauge("source_services", "Services of a source, with those that are hidden.", float64(of.Services), "source", of.Name)
-			to.gauge("source_held_services", "Services of a source that its origin does not have any more, and that stay because they are more at once than max_withdraw allows.", float64(of.Held), "source", of.Name)
+			to.gauge("source_paused_withdrawals", "Services that the origin of a source has lost, and that stay published because they are more at once than max_withdraw allows.", float64(of.Paused), "source", of.Name)
 			to.gauge("source_hidden_services", "Services of a source that a source before it hides.", float64(of.Hidden), "source", of.Name)
 			for rule, n := range of.Refused {
 				to.gauge("source_refused_entries", "Entries of the origin of a source that are not published, by the rule that they break.", float64(n), "source", of.Name, "rule", rule)
