@@ -8,9 +8,11 @@
 package catalogentry
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -94,25 +96,36 @@ func decodeJSON(data []byte, policy wire.AddressPolicy) *federation.Service {
 	return service
 }
 
-// addInstance makes the entry whole if it lists no instances.
+// addInstance makes the entry whole if it lists no instances. What stands twice is left as it is, because
+// that is a mistake.
 func (e *Entry) addInstance() {
-	var object map[string]json.RawMessage
-	if json.Unmarshal(e.json, &object) != nil || object == nil || object["instances"] != nil {
+	d := json.NewDecoder(bytes.NewReader(e.json))
+	if start, err := d.Token(); err != nil || start != json.Delim('{') {
 		return
 	}
-	discarding := protojson.UnmarshalOptions{DiscardUnknown: true}
-	if err := discarding.Unmarshal(e.json, &typespb.FederatedService{}); err != nil && strings.Contains(err.Error(), "duplicate field") {
-		return // which is a mistake, and a map would not notice it
+	begin, members, protocol := d.InputOffset(), e.json, json.RawMessage(nil)
+	for d.More() {
+		from := d.InputOffset()
+		key, err := d.Token()
+		var value json.RawMessage
+		switch failure := d.Decode(&value); {
+		case err != nil || failure != nil || key == "instances" || key == "protocol" && protocol != nil:
+			return
+		case key == "protocol":
+			protocol, members = value, slices.Concat(e.json[:from], e.json[d.InputOffset():])
+		}
 	}
-	protocol := object["protocol"]
+	if _, err := d.Token(); err != nil {
+		return // there is no end
+	}
 	if protocol == nil {
 		protocol = json.RawMessage(`"TCP"`)
 	}
-	delete(object, "protocol")
-	object["instances"] = fmt.Appendf(nil, `[{"id":"default","protocol":%s}]`, protocol)
-	if whole, err := json.Marshal(object); err == nil {
-		e.whole = whole
+	e.whole = fmt.Appendf(nil, `{"instances":[{"id":"default","protocol":%s}]`, protocol)
+	if members = bytes.TrimLeft(members[begin:], ", \t\r\n"); members[0] != '}' {
+		e.whole = append(e.whole, ',')
 	}
+	e.whole = append(e.whole, members...)
 }
 
 // explainMistakes adds to found what is wrong with the entry.
