@@ -154,7 +154,7 @@ func (s *streamSession) sendUpdates(ctx context.Context, updates []registry.Upda
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if s.subscription.RecheckUpdate(u) {
+		if !s.subscription.RefreshUpdate(u) {
 			if !u.Told { // or its deletion is about to come
 				s.withholdService(u.Name, leaving)
 			}

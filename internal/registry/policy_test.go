@@ -173,7 +173,7 @@ func TestHold(t *testing.T) {
 	if diff := cmp.Diff([]string{"upsert b 2", "end"}, drain(late)); diff != "" {
 		t.Errorf("one that comes during the edit is told (-want +got):\n%s", diff)
 	}
-	if s.RecheckUpdate(&taken[0]) || registrytest.Show(taken[0].DecodedEvent()) != "upsert b 2" {
+	if !s.RefreshUpdate(&taken[0]) || registrytest.Show(taken[0].DecodedEvent()) != "upsert b 2" {
 		t.Error("during the edit the policy of its middle is in force")
 	}
 	r.Delete("a")

@@ -389,21 +389,21 @@ func (s *Subscription) finishCursor(shown *catalogVersion) {
 	}
 }
 
-// RecheckUpdate reports whether the policy tells the service of an update no more that was
-// taken last. Where another policy tells it, the update gets the shape of now.
-func (s *Subscription) RecheckUpdate(u *Update) bool {
+// RefreshUpdate gives an update that was taken last the shape that the policy of now gives it, and
+// reports whether that policy still tells it to the subscriber.
+func (s *Subscription) RefreshUpdate(u *Update) (told bool) {
 	shown := s.registry.shown.Load()
 	if u.Encoded == nil || s.policy == shown.policy {
-		return false
+		return true
 	}
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
 	if shown = s.registry.shown.Load(); shown.unavailable != "" {
-		return true
+		return false
 	}
 	e := shown.findEntry(u.Name)
 	u.Encoded, u.Rule = e.serviceIn(s.view), e.ruleIn(s.view)
-	return u.Encoded == nil
+	return u.Encoded != nil
 }
 
 // followVersion notes that another version is shown, in which the pairs are different for the
