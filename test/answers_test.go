@@ -2,16 +2,22 @@ package test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/source/file/catalogfile"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -216,6 +222,92 @@ func federationBlock(p *place.Place, zone, extra string, owners ...string) strin
 	}
 	b.WriteString("}\n")
 	return b.String()
+}
+
+// TestDocumentedAnswers asks a process the questions of docs/answers.md, about the service that is
+// there, and compares the answers.
+func TestDocumentedAnswers(t *testing.T) {
+	t.Parallel()
+	var catalog, answers string
+	for _, b := range documentAt(t, "docs/answers.md").blocks {
+		switch b.language {
+		case "yaml":
+			catalog += b.text
+		case "text":
+			answers += b.text
+		}
+	}
+	published := catalogfile.Parse([]byte(catalog), wire.AddressPolicy{})
+	if len(published.Problems) > 0 || len(published.Services) != 1 {
+		t.Fatalf("the page has %d services and the problems %v", len(published.Services), published.Problems)
+	}
+	p := newPlace(t)
+	o := startOwner(t, p, published.Services[0].Service())
+	d := startCoreDNS(t, federationBlock(p, "fed.example", "", o.address))
+	d.awaitComplete(t, "nope.fed.example")
+
+	want := make(map[string][]string)
+	var asked string // the question that a line without one belongs to
+	for line := range strings.Lines(answers) {
+		question, answer, _ := strings.Cut(strings.TrimRight(line, "\n"), "  ")
+		if question != "" {
+			asked = question
+		}
+		want[asked] = append(want[asked], strings.TrimSpace(answer))
+	}
+	if len(want) < 10 {
+		t.Errorf("the page has %d questions", len(want))
+	}
+	for question, answers := range want {
+		name, qtype, _ := strings.Cut(question, " ")
+		m := mustQuery(t, d.address, name, dns.StringToType[qtype])
+		got := summary(m)
+		switch {
+		case m.Rcode == dns.RcodeSuccess && len(m.Answer) == 0:
+			got = "NODATA"
+		case m.Rcode == dns.RcodeSuccess:
+			got = strings.TrimPrefix(got, "NOERROR ")
+		}
+		slices.Sort(answers)
+		if diff := cmp.Diff(strings.Join(answers, " "), got); diff != "" {
+			t.Errorf("%s (-docs/answers.md +got):\n%s", question, diff)
+		}
+	}
+}
+
+// TestDocumentedForwarding has each server block of docs/places.md ask a CoreDNS with the plugin, and
+// compares the zone of kube-dns with that of the blocks.
+func TestDocumentedForwarding(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	o := startOwner(t, p, simpleService("web", "web.shop.west.fed.example", "192.0.2.1"))
+	resolver := startCoreDNS(t, federationBlock(p, "west.fed.example", "", o.address))
+	resolver.awaitComplete(t, "nope.west.fed.example")
+	blocks := 0
+	for _, b := range documentAt(t, "docs/places.md").blocks {
+		switch b.language {
+		case "text":
+			blocks++
+			corefile := strings.NewReplacer(
+				":53 ", ":PORT ",
+				"169.254.20.10 10.96.0.10", "127.0.0.1", // where a node has its cache
+				"10.96.0.53", resolver.address,
+			).Replace(b.text)
+			startCoreDNS(t, corefile).awaitAnswer(t, "web.shop.west.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
+		case "yaml":
+			blocks++
+			var config struct{ Data struct{ StubDomains string } }
+			var stubs map[string][]string
+			must.Do(t, yaml.Unmarshal([]byte(strings.Replace(b.text, "stubDomains", "stubdomains", 1)), &config))
+			must.Do(t, json.Unmarshal([]byte(config.Data.StubDomains), &stubs))
+			if diff := cmp.Diff(map[string][]string{"west.fed.example": {"10.96.0.53"}}, stubs); diff != "" {
+				t.Errorf("stub domains (-want +docs/places.md):\n%s", diff)
+			}
+		}
+	}
+	if blocks != 3 {
+		t.Errorf("docs/places.md has %d examples", blocks)
+	}
 }
 
 // TestTransports asks a process over UDP, without EDNS and with it, and over TCP. What is answered is in
