@@ -33,7 +33,7 @@ var questions = []question{
 	{"Who may see what?", "docs/owner.md", "Who is told what", "`exports` which services of a catalog they are told"},
 	{"Which certificates and identities do both sides need?", "docs/install.md", "Security from the first day", "URI:spiffe://dns.example/coredns"},
 	{"How do I limit what an owner may claim?", "README.md", "Description", "An owner can publish only in the zones of its block"},
-	{"What if two owners have one name?", "README.md", "Several owners", "the owner that comes first in the Corefile has the name"},
+	{"What if two owners have one name?", "README.md", "Several owners", "first withdraws it or its retention ends"},
 	{"What if an owner comes back with half of its services?", "docs/answers.md", "When an owner is not there", "came back without most of its services"},
 	{"What is answered before the first catalog?", "docs/answers.md", "When an owner is not there", "is sending its first catalog"},
 	{"How do names survive a restart?", "docs/operating.md", "Persistence", "keeps the last good catalog of one owner"},
