@@ -180,7 +180,7 @@ func (d *Domain) startCluster(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	role, err := os.ReadFile(filepath.Join(root, "federation", "source", "kubernetes", "testdata", "rbac.yaml"))
+	role, err := os.ReadFile(filepath.Join(root, "internal", "source", "kubernetes", "testdata", "rbac.yaml"))
 	if err != nil {
 		return err
 	}
